@@ -12,14 +12,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// payload is what a record's field of that name has: bytes, or a document that
-// is the same bytes as JSON.
+// payload is the value of a record's payload field: bytes, or a document that stands for the same
+// bytes as JSON.
 type payload struct {
 	bytes    []byte
 	embedded bson.Raw
 }
 
-// maxEmbeddedDepth keeps clear of the 100 levels that a document may nest.
+// maxEmbeddedDepth is far below the 100 levels to which a document may nest.
 const maxEmbeddedDepth = 50
 
 // MarshalBSONValue implements bson.ValueMarshaler.
@@ -42,10 +42,9 @@ func (p *payload) UnmarshalBSONValue(kind byte, data []byte) error {
 	return bson.UnmarshalValue(bson.Type(kind), data, &p.bytes)
 }
 
-// embed sets the payload, as a document where it is a JSON object that comes
-// back from one byte for byte: others may have signed it, or compare it. That
-// is so for what encoding/json and JavaScript's JSON.stringify write. All else
-// stays binary.
+// embed sets the payload. It becomes a document if it is a JSON object that can be written back
+// byte for byte, because others may have signed it, or may compare it. That holds for the output
+// of encoding/json and of JavaScript's JSON.stringify. All other payloads stay binary.
 func (d *document) embed(text []byte, limit int) {
 	d.Payload = payload{bytes: text}
 	fields, err := documentOfJSON(text)
@@ -64,8 +63,8 @@ func (d *document) embed(text []byte, limit int) {
 	}
 }
 
-// text is the payload as it was appended. Where somebody has put a value there
-// that JSON does not have, such as NaN, it is MongoDB's extended JSON.
+// text returns the payload as it was appended. If somebody has written a value into the document
+// that JSON does not have, such as NaN, text returns MongoDB's extended JSON.
 func (d *document) text() []byte {
 	if d.Payload.embedded == nil {
 		return d.Payload.bytes
@@ -108,7 +107,8 @@ func readObject(decoder *json.Decoder, depth int) (bson.D, error) {
 			return nil, err
 		}
 		name, _ := token.(string)
-		// People could not ask for such a field, and of two with one name for one only.
+		// A query could not name such a field, and would find only one of two fields with one
+		// name.
 		if name == "" || names[name] || strings.HasPrefix(name, "$") || strings.ContainsAny(name, ".\x00") {
 			return nil, errStaysBinary
 		}
@@ -156,7 +156,7 @@ func readValue(decoder *json.Decoder, depth int) (any, error) {
 	return token, nil
 }
 
-// numberOf is the plainest kind of number that is written as the text is.
+// numberOf returns the simplest type of number whose JSON is the same text.
 func numberOf(text string) (any, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil && strconv.FormatInt(n, 10) == text {
 		if n >= math.MinInt32 && n <= math.MaxInt32 {
@@ -175,8 +175,8 @@ func numberOf(text string) (any, error) {
 	return nil, errStaysBinary
 }
 
-// jsonOf writes a document as compact JSON, escaped for HTML as encoding/json
-// does unless it is told not to.
+// jsonOf writes a document as compact JSON. If escaped is true, it escapes HTML, as encoding/json
+// does by default.
 func jsonOf(raw bson.Raw, escaped bool, size int) ([]byte, error) {
 	w := &jsonWriter{}
 	w.out.Grow(size)
@@ -249,7 +249,7 @@ func (w *jsonWriter) value(value bson.RawValue) error {
 	}
 }
 
-// plain writes what is the same to encoding/json: numbers, true, false, null.
+// plain writes values that encoding/json writes in one way only: numbers, true, false, null.
 func (w *jsonWriter) plain(value bson.RawValue) error {
 	var plain any
 	if err := value.Unmarshal(&plain); err != nil {
@@ -260,7 +260,7 @@ func (w *jsonWriter) plain(value bson.RawValue) error {
 	return err
 }
 
-// text writes a string; the encoder adds a line's end, which goes again.
+// text writes a string, without the newline that the encoder adds.
 func (w *jsonWriter) text(s string) error {
 	if err := w.strings.Encode(s); err != nil {
 		return err

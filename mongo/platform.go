@@ -9,20 +9,20 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// oldestServer is the first major version of MongoDB that has what the store uses.
+// oldestServer is the first major version of MongoDB that has all features that the store uses.
 const oldestServer = 5
 
-// A server that speaks MongoDB's protocol may lack what the store is built on. Ensure
-// tries that where it makes a schema, and refuses instead of leaving the first append
-// or claim to fail.
+// A server that speaks MongoDB's protocol may lack features that the store uses. When Ensure
+// makes a schema, it tries these features, and refuses such a server, so that the first append or
+// claim does not fail instead.
 
-// refusesIndex are codes of servers that do not know an option of an index:
-// FailedToParse, CannotCreateIndex, CommandNotSupported, InvalidIndexSpecificationOption,
-// NotImplemented, and Amazon's FeatureNotSupported.
+// refusesIndex are codes of servers that do not know an option of an index: FailedToParse,
+// CannotCreateIndex, CommandNotSupported, InvalidIndexSpecificationOption, NotImplemented, and
+// Amazon's FeatureNotSupported.
 var refusesIndex = []int{9, 67, 115, 197, 238, 303}
 
-// lacking explains that the server lacks something, by the error that it gave. An error
-// that says nothing about that remains as it is.
+// lacking explains an error by which the server says that it lacks a feature. It returns other
+// errors unchanged.
 func lacking(what string, err error) error {
 	var said driver.ServerError
 	if err == nil || !errors.As(err, &said) || repeatable(err) || hasLabel(err, labelUnknown) ||
@@ -42,7 +42,8 @@ func (s *Store) checkVersion(ctx context.Context) error {
 	}
 	err := s.db.RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&info)
 	if said := driver.ServerError(nil); errors.As(err, &said) && !repeatable(err) {
-		// A client with a strict API version may not ask; such servers are new enough.
+		// A client with a strict API version may not ask. Servers with such versions are new
+		// enough.
 		return nil
 	}
 	if err != nil {
@@ -54,7 +55,7 @@ func (s *Store) checkVersion(ctx context.Context) error {
 	return nil
 }
 
-// checkQueries tries what claims are made of.
+// checkQueries tries the kinds of queries that claims use.
 func (s *Store) checkQueries(ctx context.Context) error {
 	none := where("_id", "none")
 	_, err := aggregateAll[bson.D](ctx, s.meta, union(s.meta,
@@ -74,11 +75,11 @@ func (s *Store) checkQueries(ctx context.Context) error {
 	return lacking("updates by an aggregation pipeline", err)
 }
 
-// errProbed ends the transaction that checkTransactions tries.
+// errProbed aborts the transaction that checkTransactions tries.
 var errProbed = errors.New("probed")
 
-// checkTransactions tries a transaction that writes to two collections, as one with the
-// user's own documents does, and aborts it.
+// checkTransactions tries a transaction that writes to two collections, as one with the user's
+// own documents does, and aborts it.
 func (s *Store) checkTransactions(ctx context.Context) error {
 	if s.config.WithoutTransactions {
 		return nil

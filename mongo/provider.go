@@ -12,13 +12,12 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Importing this package makes outmill.Open take URLs such as
-// mongodb://user:password@host:27017/orders?replicaSet=rs0 and mongodb+srv://….
-// The path names the database. The parameters name, append_log_level, collection_prefix, retain,
-// retain_joins, dedup_window, embed_json, transactions, change_stream and
-// ensure_schema set the fields of Config, as in
-// mongodb://host/orders?replicaSet=rs0&retain=24h (transactions and
-// change_stream are true unless set to false); all others are the driver's.
+// Importing this package makes outmill.Open accept URLs such as
+// mongodb://user:password@host:27017/orders?replicaSet=rs0 and mongodb+srv://…. The path names
+// the database. The parameters name, append_log_level, collection_prefix, retain, retain_joins,
+// dedup_window, embed_json, transactions, change_stream and ensure_schema set the fields of
+// Config, as in mongodb://host/orders?replicaSet=rs0&retain=24h. transactions and change_stream
+// are true by default. All other parameters are the driver's.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
 		Name:     "mongo",
@@ -28,8 +27,8 @@ func init() {
 	})
 }
 
-// configOf takes the parameters out of the URL that are Config's, and refuses
-// those that the driver does not know either: it would only log them.
+// configOf removes Config's parameters from the URL. It refuses parameters that the driver does
+// not know either, because the driver would only log them.
 func configOf(text string) (string, Config, error) {
 	parameters, err := storekit.ParseURL(text)
 	if err != nil {
@@ -53,12 +52,12 @@ func configOf(text string) (string, Config, error) {
 	return left.String(), config, errors.Join(parameters.Err(), checkParameters(left))
 }
 
-// checkParameters leaves URLs to the driver that it must ask the DNS about.
+// checkParameters checks no URL that the driver must resolve by DNS.
 func checkParameters(uri *url.URL) error {
 	if uri.Scheme != "mongodb" {
 		return nil
 	}
-	// Where the rest is wrong, connecting says so.
+	// If the rest of the URL is wrong, connecting returns the error.
 	if parsed, err := connstring.Parse(uri.String()); err == nil {
 		for _, name := range slices.Sorted(maps.Keys(parsed.UnknownOptions)) {
 			return storekit.InvalidConfig("parameter %s of the URL %s is neither the store's nor the driver's", name,

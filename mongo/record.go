@@ -10,7 +10,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// document is a record as the collection has it. What is empty is left out.
+// document is a record as stored in the collection. Empty fields are absent.
 type document struct {
 	ID            uuid           `bson:"_id"`
 	Seq           bson.Timestamp `bson:"seq"` // filled by the server: the order of the appends
@@ -42,31 +42,31 @@ type document struct {
 	TraceState    string         `bson:"tracestate,omitempty"`
 	DedupKey      string         `bson:"dedup_key,omitempty"`
 	LastError     string         `bson:"last_error,omitempty"`
-	// Step is the step that the message is of Joins: the id of its first record.
-	// WaitsFor is the join that this record is to finish.
+	// Step is the step, of Joins, that the message is: the id of the message's first record.
+	// WaitsFor is the join that this record finishes.
 	Step  uuid   `bson:"step,omitempty"`
 	Joins []uuid `bson:"joins,omitempty"`
-	// Joined is one or the other.
+	// Joined is true if Step or WaitsFor is set.
 	WaitsFor uuid `bson:"waits_for,omitempty"`
 	Joined   uuid `bson:"joined,omitempty"`
-	// Generation is that of the registrations by which the record got its group.
+	// Generation is the generation of the registrations by which the record got its group.
 	Generation int64 `bson:"generation"`
-	// Token is that of the claim that leased the record last.
+	// Token identifies the last claim that leased the record.
 	Token uuid `bson:"claim_token,omitempty"`
-	// Last marks the last document of an append: what the change stream is told of.
+	// Last marks the last document of an append, which the change stream reports.
 	Last bool `bson:"last,omitempty"`
-	// Wakes are the topics of the append, where they are more than one.
+	// Wakes are the topics of the append, if there are several.
 	Wakes    []string          `bson:"wakes,omitempty"`
 	Metadata map[string]string `bson:"metadata,omitempty"`
 	Payload  payload           `bson:"payload"`
-	// Escaped tells how a payload that is a document was written as JSON.
+	// Escaped means that the JSON of a payload that is a document was escaped for HTML.
 	Escaped bool `bson:"payload_escaped,omitempty"`
 }
 
-// reader is a group. It is empty where no group has registered for the topic yet.
+// reader is a group. It is empty if no group has registered for the topic yet.
 type reader string
 
-// uuid is a UUID that is stored as MongoDB's own kind, binary subtype 4.
+// uuid is a UUID, stored as MongoDB's own type, binary subtype 4.
 type uuid [16]byte
 
 func (u uuid) IsZero() bool { return u == uuid{} }
@@ -123,8 +123,8 @@ func utc(t time.Time) time.Time {
 	return t.UTC()
 }
 
-// ceil rounds up to whole milliseconds, which is what MongoDB keeps of a time,
-// so that nothing is due or over too early.
+// ceil rounds up to whole milliseconds, MongoDB's precision of a time, so that nothing is due or
+// expires too early.
 func ceil(d time.Duration) time.Duration {
 	const longest = math.MaxInt64 / time.Millisecond * time.Millisecond
 	if d >= longest {
@@ -133,26 +133,26 @@ func ceil(d time.Duration) time.Duration {
 	return max(0, (d + time.Millisecond - 1).Truncate(time.Millisecond))
 }
 
-// in is a filter for the group's records in a stage, or one of several by $in.
+// in is a filter for the group's records in a stage, or, by $in, in one of several stages.
 func (r reader) in(stage any, more ...bson.E) bson.D {
 	return append(bson.D{{Key: "grp", Value: r}, {Key: "stage", Value: stage}}, more...)
 }
 
-// in is a filter for the line's records in a stage.
+// in is a filter for the records of the topic and group in a stage.
 func (l line) in(stage any, more ...bson.E) bson.D {
 	return append(l.Group.in(stage, bson.E{Key: "topic", Value: l.Topic}), more...)
 }
 
-// keyed is a filter for those of them that have keys, in a stage that is open, or
+// keyed is a filter for the records of the topic and group that have a key, in an open stage or
 // parked.
 func (l line) keyed(stage, key any, more ...bson.E) bson.D {
 	return l.in(stage, append([]bson.E{{Key: "keyed", Value: true}, {Key: "key", Value: key}}, more...)...)
 }
 
-// until is that the end of a wait, a delay or a lease has come by then.
+// until is a filter for a wait, a delay or a lease that ends by now.
 func until(now time.Time) bson.E {
 	return bson.E{Key: "available_at", Value: bson.D{{Key: "$lte", Value: now}}}
 }
 
-// place is a position in the order of the appends, as a number.
+// place converts a seq, a position in the order of the appends, to a number.
 func place(seq bson.Timestamp) uint64 { return uint64(seq.T)<<32 | uint64(seq.I) }

@@ -13,7 +13,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// worker is a document of the workers: one that registered a group.
+// worker is a document of the collection workers: a worker that registered a group.
 type worker struct {
 	ID     workerID  `bson:"_id"`
 	Group  string    `bson:"grp"`
@@ -25,20 +25,20 @@ type workerID struct {
 	Name  string `bson:"name"`
 }
 
-// ending is a document of the endings: a group of which a registration has ended,
-// until its undelivered records of topics that it no longer reads are gone.
+// ending is a document of the collection endings: a group of which a registration has ended. It
+// is deleted when the group's undelivered records of topics that it no longer reads are gone.
 type ending struct {
 	Group   string    `bson:"_id"`
 	EndedAt time.Time `bson:"ended_at"`
 	LookAt  time.Time `bson:"look_at"`
-	// Empty: the group had no records when it was looked at.
+	// Empty means that the group had no records at the last check.
 	Empty bool `bson:"empty"`
-	// Times tells how many registrations of it have ended since it was noted first.
+	// Times counts the registrations of the group that have ended since the note was made.
 	Times int64 `bson:"times"`
 }
 
-// seeWorker notes the worker, if it has a name, and forgets those that were not seen
-// for long.
+// seeWorker notes the worker, if it has a name, and deletes workers that have not registered for
+// long.
 func (s *Store) seeWorker(ctx context.Context, reg outmill.Registration, now time.Time) error {
 	if reg.Worker != "" {
 		_, err := s.workers.UpdateOne(ctx, where("_id", workerID{reg.Group, reg.Worker}),
@@ -64,13 +64,13 @@ func (s *Store) seeWorker(ctx context.Context, reg outmill.Registration, now tim
 	return s.forgetWorkers(ctx, reg.Group, now.Add(-storekit.KeepWorkersFor))
 }
 
-// forgetWorkers forgets those of the group that were not seen since.
+// forgetWorkers deletes the workers of the group that have not registered since then.
 func (s *Store) forgetWorkers(ctx context.Context, name string, since time.Time) error {
 	_, err := s.workers.DeleteMany(ctx, append(where("grp", name), bson.E{Key: "seen_at", Value: bson.D{{Key: "$lt", Value: since}}}))
 	return err
 }
 
-// ended are the groups that may have no registration, but have records.
+// ended returns the groups that may have no registration, but have records.
 func (s *Store) ended(ctx context.Context) ([]storekit.EndedGroup, error) {
 	found, err := findAll[ending](ctx, s.endings, where("empty", false))
 	list := make([]storekit.EndedGroup, len(found))
@@ -108,8 +108,8 @@ func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registratio
 	}.Expire(ctx, limit)
 }
 
-// endRegistrations removes those that have the end that was found. One that was
-// renewed since has another.
+// endRegistrations removes registrations whose end has passed. If one was renewed in between, its
+// end differs from the one that was read, and it stays.
 func (s *Store) endRegistrations(ctx context.Context, limit int) (ended int, err error) {
 	found, err := s.loadState(ctx)
 	if err != nil {
@@ -121,7 +121,8 @@ func (s *Store) endRegistrations(ctx context.Context, limit int) (ended int, err
 	if len(over) == 0 {
 		return 0, nil
 	}
-	// The notes come first: without transactions, what is noted in vain does no harm.
+	// The notes come first. Without transactions, a note for a registration that stays does no
+	// harm.
 	work := func(ctx context.Context) (err error) {
 		if err := s.noteEndings(ctx, over, found.Now); err != nil {
 			return err
@@ -153,7 +154,7 @@ func (s *Store) noteEndings(ctx context.Context, over []registration, now time.T
 	return err
 }
 
-// unregisterAll removes the registrations, and returns how many it has found.
+// unregisterAll removes the registrations, and returns how many it found.
 func (s *Store) unregisterAll(ctx context.Context, over []registration) (int, error) {
 	each := make(bson.A, len(over))
 	for i, r := range over {
@@ -194,10 +195,9 @@ func (s *Store) noted(ctx context.Context, limit int) ([]string, error) {
 var undelivered = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased,
 	storekit.StageExpired}
 
-// sweep deletes undelivered records of topics that the group does not read any more,
-// and notes when to look again if it has found all. Who registers the group again
-// counts up the generation, and so do its records have a later one than those that
-// are deleted.
+// sweep deletes undelivered records of topics that the group no longer reads. If it has found all
+// of them, it notes when to check again. A new registration of the group increments the
+// generation, so its records have a later generation than the ones that sweep deletes.
 func (s *Store) sweep(ctx context.Context, name string, limit int) (deleted int, err error) {
 	notes, err := findAll[ending](ctx, s.endings, where("_id", name))
 	if err != nil || len(notes) == 0 {
@@ -226,14 +226,13 @@ func (s *Store) sweep(ctx context.Context, name string, limit int) (deleted int,
 	return deleted, s.noteSwept(ctx, notes[0], found)
 }
 
-// unread are the topics of the group's undelivered records that it does not read.
+// unread returns the topics of the group's undelivered records that the group does not read.
 func (s *Store) unread(ctx context.Context, table *storekit.RoutingTable, name string) ([]string, error) {
 	topics, err := s.topicsOf(ctx, reader(name), undelivered...)
 	return table.Unread(name, topics), err
 }
 
-// dropUndelivered deletes records of a stage, but none under a lease that has not
-// ended.
+// dropUndelivered deletes records of a stage, except records whose lease has not ended.
 func (s *Store) dropUndelivered(ctx context.Context, of line, stage int, found *state, limit int) (deleted int, err error) {
 	conditions := bson.D{{Key: "stage", Value: stage}, {Key: "generation", Value: bson.D{{Key: "$lte", Value: found.Generation}}}}
 	filter := of.in(stage, conditions[1])
@@ -265,8 +264,7 @@ func (s *Store) dropUndelivered(ctx context.Context, of line, stage int, found *
 	return deleted, nil
 }
 
-// dropUnreadLanes drops the lanes that hold nothing of topics that the group does not
-// read any more.
+// dropUnreadLanes deletes lanes without held records, of topics that the group no longer reads.
 func (s *Store) dropUnreadLanes(ctx context.Context, table *storekit.RoutingTable, name string) error {
 	topics, err := aggregateAll[struct {
 		Topic string `bson:"_id"`
@@ -291,9 +289,9 @@ func (s *Store) dropUnreadLanes(ctx context.Context, table *storekit.RoutingTabl
 	return err
 }
 
-// noteSwept has the group looked at in the next round where something is left of
-// topics that it does not read, and later otherwise. It changes nothing where
-// another registration has ended since.
+// noteSwept notes when to check the group again: in the next round if there are records left of
+// topics that it does not read, and later otherwise. It changes nothing if another registration
+// of the group has ended since.
 func (s *Store) noteSwept(ctx context.Context, note ending, found *state) error {
 	table := found.table()
 	left, err := s.unread(ctx, table, note.Group)

@@ -12,10 +12,10 @@ import (
 
 var _ storekit.SagaRetention = (*Store)(nil)
 
-// fieldDelete is when the index with a time to live deletes a finished saga.
+// fieldDelete is the time at which the TTL index deletes a finished saga.
 const fieldDelete = "_delete_at"
 
-// RetainSaga says how long a finished saga is kept. See storekit.SagaRetention.
+// RetainSaga sets how long a finished saga is kept. See storekit.SagaRetention.
 func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention time.Duration, opts storekit.SagaOptions) error {
 	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
 		return s.explain(ctx, "retain saga", err)
@@ -30,8 +30,9 @@ func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention t
 	})
 }
 
-// DeleteOldSagas deletes finished sagas whose retention has passed, before the index does,
-// of the types that this store has worked on. See storekit.SagaRetention.
+// DeleteOldSagas deletes finished sagas whose retention has passed and that the server's TTL
+// index has not deleted yet, of the types on which this store has worked. See
+// storekit.SagaRetention.
 func (s *Store) DeleteOldSagas(ctx context.Context, limit int) (deleted int, err error) {
 	if err := storekit.CheckLimit(limit); err != nil {
 		return 0, s.explain(ctx, "delete old sagas", err)

@@ -20,8 +20,8 @@ import (
 
 var _ storekit.Sagas = (*Store)(nil)
 
-// Fields of a saga's document besides those of its state. The name of the version's
-// field and its place next to the state's are those of NServiceBus.
+// Fields of a saga's document that are not part of its state. NServiceBus uses the same name for
+// the field of the version, and the same place next to the state.
 const (
 	defaultVersionField = "_version"
 	fieldID             = "_id"
@@ -40,7 +40,7 @@ func sagaIndexes(collection string) []index {
 	}
 }
 
-// sagaHead is a saga's document without its state. The version has a name of the user's.
+// sagaHead is a saga's document without its state. The user may name the version's field.
 type sagaHead struct {
 	ID        uuid      `bson:"_id"`
 	Finished  bool      `bson:"_finished"`
@@ -48,7 +48,7 @@ type sagaHead struct {
 	UpdatedAt time.Time `bson:"_updated_at"`
 }
 
-// PrepareSagas makes the collections of the types. See storekit.Sagas.
+// PrepareSagas creates the collections of the types. See storekit.Sagas.
 func (s *Store) PrepareSagas(ctx context.Context, kinds ...string) error {
 	const operation = "prepare sagas"
 	for _, kind := range kinds {
@@ -65,8 +65,8 @@ func (s *Store) PrepareSagas(ctx context.Context, kinds ...string) error {
 	return nil
 }
 
-// preparing is the lock of a type whose collection is being made: the first messages of a
-// type often come many at a time.
+// preparing is the lock of a type whose collection is being created. Often many of the first
+// messages of a type come at the same time.
 type preparing string
 
 func (s *Store) prepareSagas(ctx context.Context, kind string) error {
@@ -94,7 +94,7 @@ func (s *Store) prepareSagas(ctx context.Context, kind string) error {
 	return nil
 }
 
-// sagasOf is the collection of a type.
+// sagasOf returns the collection of a type.
 func (s *Store) sagasOf(kind string) (*driver.Collection, error) {
 	name := s.config.SagaCollection(kind)
 	own := slices.ContainsFunc(collectionNames, func(of string) bool { return s.config.CollectionName(of) == name })
@@ -130,8 +130,8 @@ func (s *Store) FindSaga(ctx context.Context, kind, correlation string, state an
 	return saga, nil
 }
 
-// InsertSaga stores a new saga. See storekit.Sagas. An error that the server reports
-// ends a transaction, so it looks for the saga first.
+// InsertSaga stores a new saga. It reads before it writes, because an error of the server would
+// end the transaction. See storekit.Sagas.
 func (s *Store) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, opts storekit.SagaOptions) error {
 	const operation = "insert saga"
 	fresh := *saga
@@ -187,7 +187,7 @@ func (s *Store) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, 
 		if err != nil {
 			return err
 		}
-		// Only the update knows the server's time, so the rest is a literal of it.
+		// Only the update reads the server's time. All other values are literals.
 		replacement := bson.D{{Key: "$replaceWith", Value: bson.D{{Key: "$mergeObjects", Value: bson.A{
 			bson.D{{Key: "$literal", Value: append(w.head(saga.Version+1), document...)}},
 			bson.D{{Key: fieldCreated, Value: "$" + fieldCreated}, {Key: fieldUpdated, Value: "$$NOW"}},
@@ -216,8 +216,8 @@ func (s *Store) DeleteSaga(ctx context.Context, saga *storekit.Saga, opts storek
 	})
 }
 
-// conflicting says of a conflict with an open transaction which one it is. It keeps the
-// labels of the driver's error, by which the transaction is repeated for a while.
+// conflicting returns a conflict with an open transaction as the error as. It keeps the labels of
+// the driver's error, so that the transaction is repeated for a while.
 func conflicting(err, as error) error {
 	if hasCode(err, codeWriteConflict) {
 		return errors.Join(as, err)
@@ -233,7 +233,8 @@ func (s *Store) DeleteFinishedSagas(ctx context.Context, kind string, retention 
 	}
 	err = s.sagaWork(ctx, operation, &storekit.Saga{Type: kind, Correlation: kind}, storekit.SagaOptions{}, s.do,
 		func(ctx context.Context, w sagaWork) error {
-			// A comparison with a literal: the server would compute an expression for each saga.
+			// The filter compares with a literal. The server would compute an expression for each
+			// saga.
 			now, err := s.now(ctx)
 			if err != nil {
 				return err
@@ -260,14 +261,14 @@ func (s *Store) DeleteFinishedSagas(ctx context.Context, kind string, retention 
 	return deleted, nil
 }
 
-// sagaWork is what an operation works on.
+// sagaWork has the arguments of an operation on sagas.
 type sagaWork struct {
 	in      *driver.Collection
 	saga    *storekit.Saga
 	version string
 }
 
-// sagaWork runs fn in the transaction of the context, or else by alone.
+// sagaWork runs fn in the transaction of the context. If there is none, it runs fn by alone.
 func (s *Store) sagaWork(ctx context.Context, operation string, saga *storekit.Saga, opts storekit.SagaOptions,
 	alone func(ctx context.Context, operation string, fn func(ctx context.Context) error) error,
 	fn func(ctx context.Context, w sagaWork) error,
@@ -342,8 +343,8 @@ func (w sagaWork) withUnknown(ctx context.Context, document bson.D, state any) (
 	return mergeDocuments(stored, known, document), nil
 }
 
-// mergeDocuments adds to next what stored has and known, which is what the type knows of
-// it, has not. The type knows a name in any case of its letters, as the driver does.
+// mergeDocuments adds to next the fields of stored that known, which holds the fields that the
+// type knows, does not have. As in the driver, the case of letters in a name does not matter.
 func mergeDocuments(stored, known, next bson.D) bson.D {
 	place := func(in bson.D, name string) int {
 		return slices.IndexFunc(in, func(e bson.E) bool { return e.Key == name })
@@ -389,7 +390,7 @@ func checkVersionField(opts storekit.SagaOptions) error {
 	return nil
 }
 
-// encodeState is the state as the fields of a document.
+// encodeState returns the fields of a document for the state.
 func encodeState(state any, version string, limit int) (bson.D, error) {
 	if err := storekit.CheckSagaState(state); err != nil {
 		return nil, err
@@ -416,7 +417,7 @@ func encodeState(state any, version string, limit int) (bson.D, error) {
 	return document, nil
 }
 
-// checkSagaDocument bounds what has become of a state and of unknown fields.
+// checkSagaDocument bounds the size of a document of state and unknown fields.
 func checkSagaDocument(document bson.D) error {
 	raw, err := bson.Marshal(document)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// schemaVersion is the version that this program works with, and compatible the
-// oldest whose programs may work with what this one makes.
+// schemaVersion is the version of this program's schema, and compatible the oldest version whose
+// programs can use that schema.
 const (
 	schemaVersion = 1
 	compatible    = 1
@@ -25,18 +25,18 @@ const (
 var collectionNames = []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members", "join_counts", "workers",
 	"endings", "inbox", "acked_steps"}
 
-// index is one index of a collection. A partial one has just the documents
-// that its filter selects; queries that are to use it must say the same.
+// index is an index of a collection. A partial index contains only the documents that its filter
+// selects; a query uses it only if the query contains the same condition.
 type index struct {
 	collection string
 	name       string
 	keys       bson.D
 	partial    bson.D
-	// ttl: documents go when the time in the only key is as long ago as ttl says. It is
-	// the same for every Config, because stores on the same collections may differ and
-	// nobody need call Ensure again.
+	// With ttl, the server deletes a document when the time in its only key is ttl ago. ttl is
+	// the same for every Config, because stores on the same collections may have different
+	// settings, and a changed setting must not require a call of Ensure.
 	ttl *time.Duration
-	// unique: no two documents have the same keys.
+	// unique means that no two documents have the same keys.
 	unique bool
 }
 
@@ -55,12 +55,12 @@ func exists(field string) bson.D { return where(field, bson.D{{Key: "$exists", V
 func indexes() []index {
 	atOnce, anHour := time.Duration(0), time.Hour
 	return []index{
-		// What claims take from, in its order. It is not a partial index: topics are
-		// leapt to through it, and with the condition of a partial index older servers
-		// would read each document on the way.
+		// Claims read this index in its order. It is not partial, because claims skip through it
+		// from topic to topic, and for a partial index older servers would check the condition on
+		// each document.
 		{collection: "records", name: "queue", keys: ascending("grp", "stage", "topic", "seq")},
 		{collection: "records", name: "keyed", keys: ascending("grp", "stage", "topic", "key", "seq"), partial: where("keyed", true)},
-		// What becomes claimable by itself when its time comes.
+		// Records that become claimable when their time comes.
 		{collection: "records", name: "later", keys: ascending("grp", "stage", "topic", "available_at"), partial: exists("available_at")},
 		{collection: "records", name: "leases", keys: ascending("available_at"), partial: exists("owner")},
 		{collection: "records", name: "expiring", keys: ascending("expires_at"), partial: append(exists("expires_at"), where("open", true)...)},
@@ -93,16 +93,15 @@ func (i index) seconds() (after int32, ttl bool) {
 	return int32(*i.ttl / time.Second), true
 }
 
-// Ensure creates the collections and indexes, or brings them up to date: an
-// index that was dropped is made again. An index of the same name that is
-// defined in another way is reported, with both definitions, and left alone. It
-// needs the role readWrite. A server that lacks what the store is built on is refused
-// with errors.ErrUnsupported. See outmill.Schema.
+// Ensure creates the collections and indexes, or brings them up to date. It creates a dropped
+// index again. It does not change an index that has the same name and another definition, and
+// returns an error with both definitions. Ensure needs the role readWrite. It refuses a server
+// that lacks features that the store uses with errors.ErrUnsupported. See outmill.Schema.
 //
-// To build an index takes the collection for a moment, and waits for open transactions
-// that have written there while all others wait behind it. So Ensure gives up a build
-// after a second, or more where there are many documents, and tries it again some
-// times, with long pauses, before it returns an error.
+// An index build locks the collection for a moment. It first waits for open transactions that
+// have written to the collection, and all other operations wait behind it. So Ensure stops a
+// build after one second, or later if there are many documents, and tries it again several times,
+// with long pauses, before it returns an error.
 func (s *Store) Ensure(ctx context.Context) error {
 	return s.explain(ctx, "ensure the schema", s.ensure(alone(ctx)))
 }
@@ -142,13 +141,13 @@ func (s *Store) ensure(ctx context.Context) error {
 			return err
 		}
 	}
-	// The version comes last, so a process that sees it finds everything.
+	// The version is written last, so that a process that reads it finds all indexes.
 	_, err = s.meta.UpdateOne(ctx, where("_id", metaID), bson.D{
 		{Key: "$max", Value: bson.D{{Key: "version", Value: schemaVersion}, {Key: "compatible", Value: compatible}}},
 		{Key: "$setOnInsert", Value: bson.D{{Key: "generation", Value: int64(0)}, {Key: "groups", Value: bson.A{}}}},
 	}, options.UpdateOne().SetUpsert(true))
 	if driver.IsDuplicateKeyError(err) {
-		// Another process has just made it.
+		// Another process has just inserted it.
 		return nil
 	}
 	return err
@@ -229,7 +228,7 @@ func indexesOf(ctx context.Context, in *driver.Collection) (map[string]definitio
 	return found, nil
 }
 
-// check refuses an index that is defined in another way.
+// check refuses an index with the same name and another definition.
 func (i index) check(in *driver.Collection, found definition) error {
 	wanted := definition{Keys: i.keys, Partial: i.partial, After: i.after(), Unique: i.unique}
 	if wanted.String() == found.String() {
@@ -240,7 +239,7 @@ func (i index) check(in *driver.Collection, found definition) error {
 		errIndexConflict, found.Name, in.Name(), found, wanted)
 }
 
-// text spells a document, without regard to the types of its numbers.
+// text formats a document, and ignores the types of its numbers.
 func text(d bson.D) string {
 	if len(d) == 0 {
 		return "{}"
@@ -252,8 +251,8 @@ func text(d bson.D) string {
 	return string(raw)
 }
 
-// whole has numbers that are whole as one type: which they have in an index is
-// up to the program that made it.
+// whole converts whole numbers to one type, because their type in an index depends on the program
+// that created it.
 func whole(d bson.D) bson.D {
 	same := make(bson.D, len(d))
 	for i, e := range d {
@@ -270,15 +269,15 @@ func whole(d bson.D) bson.D {
 	return same
 }
 
-// Statements returns the commands that make the schema, one a line for
-// mongosh: db.runCommand({…}).
+// Statements returns the commands that create the schema, one in each line, for mongosh:
+// db.runCommand({…}).
 func (s *Store) Statements() []string {
 	statements, _ := s.StatementsFrom(0)
 	return statements
 }
 
-// StatementsFrom returns the commands that bring a schema of that version to the newest
-// one. See outmill.Schema.
+// StatementsFrom returns the commands that upgrade a schema from that version to the newest one.
+// See outmill.Schema.
 func (s *Store) StatementsFrom(version int) ([]string, error) {
 	if err := storekit.CheckSchemaVersion(version, schemaVersion); err != nil {
 		return nil, s.explain(context.Background(), "statements", err)
@@ -289,7 +288,7 @@ func (s *Store) StatementsFrom(version int) ([]string, error) {
 	return s.creation(), nil
 }
 
-// creation are the commands that make the first version.
+// creation returns the commands that create the first version.
 func (s *Store) creation() []string {
 	var list []string
 	add := func(command bson.D) { list = append(list, "db.runCommand("+text(command)+")") }
@@ -311,7 +310,7 @@ func (s *Store) creation() []string {
 	return list
 }
 
-// schemaError returns what is wrong with a schema for this program.
+// schemaError returns the reason why this program cannot use the schema, or nil.
 func schemaError(found *state) error {
 	return storekit.SchemaVersion{Version: found.Version, Compatible: found.Compatible}.Check(schemaVersion)
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Each lease is settled by an update of its own document, which says again that
-// the lease stands; so a call that is repeated goes on where it was. Many are
-// one command.
+// Each lease is settled by an update of its own document, which checks again that the lease is
+// valid. So a call that is repeated continues where it stopped. One command has many of these
+// updates.
 
-// leaseGroup are leases that one update fits.
+// leaseGroup identifies leases that the same update settles.
 type leaseGroup struct {
 	owner outmill.OwnerToken
 	claim int
@@ -30,7 +30,7 @@ func groupOf(item outmill.Settlement) leaseGroup {
 	return leaseGroup{item.Lease.Owner, item.Lease.Claim, ceil(item.Delay), item.Err, item.Park}
 }
 
-// sorted groups the items, nearly always into one group.
+// sorted groups the settlements, nearly always into one group.
 func sorted(items []outmill.Settlement) (order []leaseGroup, ids map[leaseGroup]bson.A) {
 	ids = map[leaseGroup]bson.A{}
 	for _, item := range items {
@@ -48,26 +48,24 @@ func (g leaseGroup) standing(ids bson.A) bson.D {
 		bson.E{Key: "stage", Value: storekit.StageLeased}, bson.E{Key: "owner", Value: uuid(g.owner)}, bson.E{Key: "claims", Value: g.claim})
 }
 
-// lineKey is a key of a topic of a group, which a lane may stand for.
+// lineKey is a key of a topic of a group. It is the id of a lane.
 type lineKey struct {
 	Group reader `bson:"grp"`
 	Topic string `bson:"topic"`
 	Key   string `bson:"key"`
 }
 
-// settlement is what a settling call has found out so far; it is kept when the
-// call is repeated.
+// settlement is the progress of a settling call. It is kept when the call is repeated.
 type settlement struct {
 	s     *Store
 	items []outmill.Settlement
-	// how is what it means for steps of joins; nil is nothing.
+	// how is the change of a step in its joins; nil is none.
 	how *change
-	// keys are those of the records, whose lanes are to be looked at.
+	// keys are the keys of the records, whose lanes the next claims must check.
 	keys map[lineKey]bool
 }
 
-// settle updates the leases that stand, by what update returns, or deletes them
-// where that is nil.
+// settle updates the records of the valid leases by update, or deletes them if it returns nil.
 func (s *Store) settle(ctx context.Context, operation string, items []outmill.Settlement, how *change, update func(leaseGroup) any) error {
 	if len(items) == 0 {
 		return s.explain(ctx, operation, s.ready(alone(ctx)))
@@ -76,7 +74,7 @@ func (s *Store) settle(ctx context.Context, operation string, items []outmill.Se
 	return s.do(ctx, operation, func(ctx context.Context) error { return of.run(ctx, update) })
 }
 
-// settleAll is settle for leases alone, within an operation.
+// settleAll is settle for leases without settlements, within an operation.
 func (s *Store) settleAll(ctx context.Context, leases []outmill.Lease, update func(leaseGroup) any) error {
 	of := &settlement{s: s, items: storekit.Bare(leases), keys: map[lineKey]bool{}}
 	return of.run(ctx, update)
@@ -96,7 +94,7 @@ func (of *settlement) run(ctx context.Context, update func(leaseGroup) any) erro
 	return of.s.openLanes(ctx, of.keys)
 }
 
-// writeSteps settles what write has passed over: records of steps.
+// writeSteps settles the records that write has skipped: records of steps.
 func (of *settlement) writeSteps(ctx context.Context, update func(leaseGroup) any) error {
 	found, err := of.stepRecords(ctx, leaseIDs(of.items))
 	if err != nil {
@@ -116,14 +114,14 @@ func (of *settlement) writeSteps(ctx context.Context, update func(leaseGroup) an
 	return nil
 }
 
-// stepRecords finds those of the records that are leased, and of steps.
+// stepRecords reads the leased records of steps among these ids.
 func (of *settlement) stepRecords(ctx context.Context, ids bson.A) ([]stepRecord, error) {
 	return findAll[stepRecord](ctx, of.s.records,
 		append(in("_id", ids), append(exists("step"), bson.E{Key: "stage", Value: storekit.StageLeased})...),
 		first(len(ids), nil, "step", "stage", "owner", "claims"))
 }
 
-// stepsIn is write for records of steps, and counts, within a transaction.
+// stepsIn settles records of steps and counts them, within a transaction.
 func (of *settlement) stepsIn(ctx context.Context, among []stepRecord, update func(leaseGroup) any, counted touched) error {
 	ids := make(bson.A, len(among))
 	for i, r := range among {
@@ -157,7 +155,7 @@ func (of *settlement) stepsIn(ctx context.Context, among []stepRecord, update fu
 	return of.s.moveSteps(ctx, moves, counted)
 }
 
-// writing is an update, or a delete where that is nil.
+// writing makes an update, or a delete if update is nil.
 func writing(filter bson.D, update any) driver.WriteModel {
 	if update == nil {
 		return driver.NewDeleteManyModel().SetFilter(filter)
@@ -165,8 +163,8 @@ func writing(filter bson.D, update any) driver.WriteModel {
 	return driver.NewUpdateManyModel().SetFilter(filter).SetUpdate(update)
 }
 
-// note finds the keys of the records, before they are gone, unless there is no lane
-// that would have to be opened.
+// note reads the keys of the records, before they are deleted. It reads nothing if there are no
+// lanes.
 func (of *settlement) note(ctx context.Context) error {
 	if none, err := of.s.noLanes(ctx); none || err != nil {
 		return err
@@ -179,7 +177,7 @@ func (of *settlement) note(ctx context.Context) error {
 	return err
 }
 
-// write returns how many leases it has found standing.
+// write returns how many valid leases it found.
 func (of *settlement) write(ctx context.Context, update func(leaseGroup) any) (done int, err error) {
 	order, ids := sorted(of.items)
 	models := make([]driver.WriteModel, len(order))
@@ -197,15 +195,14 @@ func (of *settlement) write(ctx context.Context, update func(leaseGroup) any) (d
 	return int(result.MatchedCount + result.DeletedCount), nil
 }
 
-// pending is what giving a record back changes, whatever else does.
+// pending is the part of the update that is the same whenever a record is given back.
 func pending(stage any, more ...bson.E) driver.Pipeline {
 	return pipeline(append(bson.D{{Key: "stage", Value: stage}, {Key: "status", Value: outmill.StatusPending}}, more...), "owner")
 }
 
-// dueAsBefore puts a record that is due back where claims take the oldest due
-// first. It waits, though its time has come, until a claim takes it or puts it in line:
-// it is not in line at once because a claim in order may have read the line already,
-// and looks last at what waits.
+// dueAsBefore gives back a record that is due. The record goes to StageWaiting, although its time
+// has come, until a claim takes it or makes it ready: a claim in order may have read the ready
+// records already, and it reads the waiting records last.
 func dueAsBefore(more ...bson.E) driver.Pipeline {
 	later := bson.D{{Key: "$gt", Value: bson.A{"$next_at", "$created_at"}}}
 	return pending(storekit.StageWaiting, append(more, bson.E{Key: "available_at", Value: given(later, "$next_at", "$created_at")})...)
@@ -213,7 +210,7 @@ func dueAsBefore(more ...bson.E) driver.Pipeline {
 
 func released() driver.Pipeline { return dueAsBefore() }
 
-// dueAgain makes a record wait.
+// dueAgain makes a record wait for the delay.
 func dueAgain(delay time.Duration, more ...bson.E) driver.Pipeline {
 	return pending(storekit.StageWaiting, append(more, bson.E{Key: "expiries", Value: 0},
 		bson.E{Key: "available_at", Value: inTime(delay)}, bson.E{Key: "next_at", Value: inTime(delay)})...)
@@ -228,7 +225,7 @@ func (s *Store) Ack(ctx context.Context, by string, leases []outmill.Lease) erro
 	return s.settle(ctx, operation, storekit.Bare(leases), &isAcked, s.acked(by))
 }
 
-// acked is what an ack does to a record: nil deletes it.
+// acked returns the update for an ack: nil deletes the record.
 func (s *Store) acked(by string) func(leaseGroup) any {
 	return func(leaseGroup) any {
 		if s.config.Retain <= 0 {
@@ -254,7 +251,7 @@ func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
 	return err
 }
 
-// cameBack has readers of this process look for what is not in line.
+// cameBack makes readers of this process search for records that were given back.
 func (s *Store) cameBack() {
 	s.trails.stir()
 	s.notifier.Notify()
@@ -268,8 +265,7 @@ func (s *Store) Abandon(ctx context.Context, settlements []outmill.Settlement) e
 	})
 }
 
-// Snooze makes the records due again after their delay, uncounted. See
-// outmill.Queue.
+// Snooze makes the records due again after their delay, and counts no attempt. See outmill.Queue.
 func (s *Store) Snooze(ctx context.Context, settlements []outmill.Settlement) error {
 	items := storekit.ForSnooze(settlements)
 	err := s.giveBack(ctx, "snooze", items, func(g leaseGroup) any { return dueAgain(g.delay) })
@@ -279,7 +275,7 @@ func (s *Store) Snooze(ctx context.Context, settlements []outmill.Settlement) er
 	return err
 }
 
-// giveBack wakes readers where some are due at once.
+// giveBack wakes readers if some of the records are due at once.
 func (s *Store) giveBack(ctx context.Context, operation string, items []outmill.Settlement, update func(leaseGroup) any) error {
 	err := s.settle(ctx, operation, items, nil, update)
 	if err == nil && storekit.SomeAtOnce(items) {
@@ -288,8 +284,7 @@ func (s *Store) giveBack(ctx context.Context, operation string, items []outmill.
 	return err
 }
 
-// Extend sets the end of the leases that still stand, and returns these. See
-// outmill.Queue.
+// Extend sets the end of the valid leases, and returns them. See outmill.Queue.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	const operation = "extend"
 	if err := storekit.CheckExtend(lease); err != nil {
@@ -313,7 +308,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 	return standing, nil
 }
 
-// standing returns those of the leases that stand.
+// standing returns the valid ones of the leases.
 func (s *Store) standing(ctx context.Context, leases []outmill.Lease) ([]outmill.Lease, error) {
 	ids := make(bson.A, len(leases))
 	asked := make(map[outmill.Lease]bool, len(leases))
@@ -334,10 +329,10 @@ func (s *Store) standing(ctx context.Context, leases []outmill.Lease) ([]outmill
 	return list, err
 }
 
-// dead is what going dead changes.
+// dead is the update that makes a record dead.
 func dead(reason any) driver.Pipeline { return append(deadByKey(reason), unset("keyed")) }
 
-// deadByKey is dead for a record that is parked if it has a key, which claims look for.
+// deadByKey makes a record dead so that claims find it by its key, if it has one.
 func deadByKey(reason any, more ...bson.E) driver.Pipeline {
 	return pipeline(append(bson.D{
 		{Key: "stage", Value: storekit.StageDead}, {Key: "settled", Value: true}, {Key: "status", Value: outmill.StatusDead},
@@ -347,7 +342,7 @@ func deadByKey(reason any, more ...bson.E) driver.Pipeline {
 
 var hasKey = bson.D{{Key: "$ne", Value: bson.A{bson.D{{Key: "$type", Value: "$key"}}, "missing"}}}
 
-// parked is what going dead behind another record of the key changes.
+// parked is the update that makes a record dead behind another one of its key.
 func parked() driver.Pipeline {
 	return deadByKey(literal(storekit.ParkedError), bson.E{Key: "parked", Value: true})
 }
@@ -377,8 +372,8 @@ func (s *Store) Fail(ctx context.Context, settlements []outmill.Settlement) erro
 	return err
 }
 
-// parkAtOnce is how many records go dead with those that failed. Claims that
-// meet others do the same to them.
+// parkAtOnce is how many records go dead together with those that failed. Claims that meet more
+// of them make these dead.
 const parkAtOnce = 1000
 
 func (of *settlement) failAndPark(ctx context.Context, update func(leaseGroup) any, counted touched) error {
@@ -417,7 +412,7 @@ func (of *settlement) failAndPark(ctx context.Context, update func(leaseGroup) a
 	return of.s.parkBehind(ctx, heads, counted)
 }
 
-// head is a record that takes those behind it along.
+// head is a failed record that parks the later records of its key.
 type head struct {
 	ID     uuid           `bson:"_id"`
 	Group  reader         `bson:"grp"`
@@ -428,7 +423,7 @@ type head struct {
 	Claims int            `bson:"claims"`
 }
 
-// heads finds the records of leases that stand and are to be failed with Park.
+// heads reads the records of valid leases that fail with Park.
 func (of *settlement) heads(ctx context.Context) ([]head, error) {
 	var ids bson.A
 	wanted := map[outmill.Lease]bool{}
@@ -449,11 +444,11 @@ func (of *settlement) heads(ctx context.Context) ([]head, error) {
 	return heads, err
 }
 
-// pendingStages are those of pending records.
+// pendingStages are the stages of pending records.
 var pendingStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageExpired}
 
-// parkBehind parks what is pending behind the heads. It leaves alone what is
-// leased: a claim parks it if it comes back.
+// parkBehind parks pending records behind the heads. It skips leased records: if one is given
+// back, a claim parks it.
 func (s *Store) parkBehind(ctx context.Context, heads []head, counted touched) error {
 	from, keys := map[lineKey]uint64{}, map[line]bson.A{}
 	for _, h := range heads {
@@ -485,8 +480,7 @@ func (s *Store) parkBehind(ctx context.Context, heads []head, counted touched) e
 	return s.park(ctx, ids, counted)
 }
 
-// park makes pending records dead behind another one of their key, within a
-// transaction.
+// park makes pending records dead behind another record of their key, within a transaction.
 func (s *Store) park(ctx context.Context, ids bson.A, counted touched) error {
 	filter := append(in("_id", ids), bson.E{Key: "stage", Value: bson.D{{Key: "$in", Value: pendingStages}}})
 	if _, err := s.stepsIn(ctx, filter, parked(), isDead, counted); err != nil {

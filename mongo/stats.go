@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// statsAtOnce bounds the stages of one aggregation, of which MongoDB takes 1,000.
+	// statsAtOnce bounds the stages of one aggregation, because MongoDB's limit is 1,000.
 	statsAtOnce = 800
-	// oldestOf is how many of the first records in line are looked at for the one that
-	// became due first: some came back to their places later than others were appended.
+	// oldestOf is how many of the first ready records are read to find the one that became due
+	// first. Records that were given back may have become due later than records behind them.
 	oldestOf = 100
 )
 
-// statsRow is what the server answers about a topic of a group in one stage.
+// statsRow is the server's answer about a topic of a group in one stage.
 type statsRow struct {
 	Group  reader    `bson:"grp"`
 	Topic  string    `bson:"topic"`
@@ -31,8 +31,8 @@ type statsRow struct {
 	Oldest time.Time `bson:"oldest"`
 }
 
-// Stats counts the records of each group and topic. It asks the server once for each
-// hundred groups, however many topics they have. See outmill.Inspector.
+// Stats counts the records of each group and topic. It makes one round trip for each hundred
+// groups, for any number of topics. See outmill.Inspector.
 func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
 	const operation = "stats"
 	limit, err := storekit.CheckStats(limit)
@@ -105,8 +105,8 @@ func (r statsRow) addTo(stats *outmill.TopicStats, limit int) {
 	}
 }
 
-// statsIn leaps to the topics that have records in the stage, and looks at each no
-// further than the limit.
+// statsIn skips to each topic that has records in the stage, and reads at most limit records of
+// it.
 func (s *Store) statsIn(of reader, stage, limit int, now time.Time) driver.Pipeline {
 	ofTopic := func(as string, stages ...bson.D) bson.D {
 		return bson.D{{Key: "$lookup", Value: bson.D{
@@ -130,7 +130,7 @@ func (s *Store) statsIn(of reader, stage, limit int, now time.Time) driver.Pipel
 	}}})
 }
 
-// oldestIn finds since when the first record of the stage is due.
+// oldestIn finds the time from which the first record of the stage is due.
 func oldestIn(of reader, stage int, now time.Time) []bson.D {
 	filter, order, n, due := of.in(stage), ascending("seq"), oldestOf, any(bson.D{{Key: "$max", Value: bson.A{"$next_at", "$created_at"}}})
 	if stage > storekit.StageHeld {

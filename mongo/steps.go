@@ -12,14 +12,14 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// What happens to the record of a step is counted in the same transaction as
-// it happens. So the updates that are not in one pass over records of steps, and
-// what they have passed over is looked for and done in a transaction.
+// A change of a step's record and its count in the joins are in one transaction. So updates
+// outside a transaction skip records of steps, and then a transaction finds and updates the
+// records that they skipped.
 
-// noStep selects the records of no step.
+// noStep selects records that are not steps.
 func noStep() bson.E { return bson.E{Key: "step", Value: bson.D{{Key: "$exists", Value: false}}} }
 
-// change is what happens to a record of a step.
+// change is the effect of a record's change on the counts of its step.
 type change struct{ open, acked, dead int }
 
 var (
@@ -33,8 +33,8 @@ func (c change) add(other change) change {
 	return change{c.open + other.open, c.acked + other.acked, c.dead + other.dead}
 }
 
-// member is a document of the members: a step of a join, named by the id of the
-// message's first record. Its id is the two ids one behind the other.
+// member is a document of the members: a step of a join, named by the id of the message's first
+// record. Its id is the id of the join followed by the id of the step.
 type member struct {
 	ID    bson.Binary `bson:"_id"`
 	Join  uuid        `bson:"join"`
@@ -42,14 +42,14 @@ type member struct {
 	State memberState `bson:",inline"`
 }
 
-// memberState is what becomes of a step. Open counts the message's records that
-// are still to be settled, Acked and Dead the others.
+// memberState is the state of a step. Open counts the records of the message that are not
+// settled, Acked and Dead count the others.
 type memberState struct {
 	Status storekit.StepStatus `bson:"status"`
 	Open   int                 `bson:"open"`
 	Acked  int                 `bson:"acked"`
 	Dead   int                 `bson:"dead"`
-	// Reported: what becomes of the message no longer matters.
+	// Reported means that the state of the message no longer matters.
 	Reported bool `bson:"reported"`
 }
 
@@ -61,7 +61,7 @@ func memberID(join outmill.JoinID, step uuid) bson.Binary {
 	return bson.Binary{Data: slices.Concat(join[:], step[:])}
 }
 
-// settled is what has become of the step.
+// settled returns the status of the step.
 func (m memberState) settled() storekit.StepStatus {
 	if m.Reported {
 		return m.Status
@@ -81,10 +81,9 @@ type stepRecord struct {
 	Claims int  `bson:"claims"`
 }
 
-// withSteps is what an update, or a delete where update is nil, does to records
-// of steps: with what that counts, in transactions of its own of some records
-// each. The filter begins with ids, and must not select any more what the update
-// has changed. It returns how many records there were.
+// withSteps updates records of steps, or deletes them if update is nil, and counts the change in
+// their joins, in its own transactions of some records each. The filter begins with ids, and must
+// not select records that the update has changed. It returns how many records it changed.
 func (s *Store) withSteps(ctx context.Context, filter bson.D, update any, how change) (changed int, err error) {
 	for {
 		found, err := findAll[stepRecord](ctx, s.records, append(slices.Clone(filter), exists("step")...), first(stepsAtOnce, nil, "step"))
@@ -115,8 +114,8 @@ func (s *Store) withSteps(ctx context.Context, filter bson.D, update any, how ch
 // stepsAtOnce bounds a transaction on records of steps.
 const stepsAtOnce = 500
 
-// onJoins runs fn in a transaction, while no other of this process is at the
-// joins of these steps: they would only conflict.
+// onJoins runs fn in a transaction. No other transaction of this process works on the joins of
+// these steps at the same time, because the two would only conflict.
 func (s *Store) onJoins(ctx context.Context, records []stepRecord, fn func(ctx context.Context) error) error {
 	of := map[uuid]bool{}
 	for _, r := range records {
@@ -133,8 +132,7 @@ func (s *Store) onJoins(ctx context.Context, records []stepRecord, fn func(ctx c
 	return s.inTurn(ctx, joins, fn)
 }
 
-// inTurn runs fn in a transaction, one at a time in this process for each of the
-// joins.
+// inTurn runs fn in a transaction, one at a time in this process for each join.
 func (s *Store) inTurn(ctx context.Context, joins map[uuid]bool, fn func(ctx context.Context) error) error {
 	for _, id := range sortedIDs(joins) {
 		unlock, err := s.inUse.Lock(ctx, id)
@@ -165,7 +163,7 @@ func (s *Store) stepsIn(ctx context.Context, filter bson.D, update any, how chan
 	moves := map[uuid]change{}
 	for i, r := range found {
 		ids[i] = r.ID
-		// What was settled before is not settled again.
+		// Records that were settled before are not counted again.
 		if how == isRequeued || r.Stage < storekit.StageProcessed {
 			moves[r.Step] = moves[r.Step].add(how)
 		}
@@ -181,8 +179,7 @@ func (s *Store) stepsIn(ctx context.Context, filter bson.D, update any, how chan
 	return len(found), s.moveSteps(ctx, moves, counted)
 }
 
-// moveSteps counts what becomes of steps of pending joins, within a
-// transaction.
+// moveSteps counts the changes of steps in their pending joins, within a transaction.
 func (s *Store) moveSteps(ctx context.Context, moves map[uuid]change, counted touched) error {
 	if len(moves) == 0 {
 		return nil
@@ -214,8 +211,8 @@ func asList(ids map[uuid]bool) bson.A {
 	return list
 }
 
-// eachMember changes the members of pending joins that the steps are, and counts,
-// within a transaction.
+// eachMember changes the members of these steps in pending joins, and counts the changes, within
+// a transaction.
 func (s *Store) eachMember(ctx context.Context, of map[uuid]bool, counted touched, move func(m *member) bool) error {
 	members, err := s.membersOf(ctx, of)
 	if err != nil || len(members) == 0 {
@@ -226,7 +223,7 @@ func (s *Store) eachMember(ctx context.Context, of map[uuid]bool, counted touche
 		return err
 	}
 	all := map[uuid]storekit.StepCounts{}
-	// Most are in the same state afterwards.
+	// Most members have the same state afterwards.
 	same := map[memberState]bson.A{}
 	for _, m := range members {
 		before := m.State.Status
@@ -249,8 +246,7 @@ func (s *Store) eachMember(ctx context.Context, of map[uuid]bool, counted touche
 	return s.addCounts(ctx, all, parts, counted)
 }
 
-// partsOf returns in how many parts those of the members' joins count that are
-// pending.
+// partsOf returns the number of parts of the counts for each pending join of the members.
 func (s *Store) partsOf(ctx context.Context, members []member) (map[uuid]int, error) {
 	joins := map[uuid]bool{}
 	for _, m := range members {
@@ -267,7 +263,7 @@ func (s *Store) partsOf(ctx context.Context, members []member) (map[uuid]int, er
 	return parts, err
 }
 
-// MakeDue makes due the records that wait for the joins.
+// MakeDue makes the records that wait for the joins due.
 func (j joining) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
 	decided := asList(touchedOf(ids))
 	err := again(ctx, func() error {
@@ -283,8 +279,7 @@ func (j joining) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
 	return err
 }
 
-// hurryWaiting looks at the joins for which records wait that were just given
-// back.
+// hurryWaiting checks the joins for which records wait that were just given back.
 func (s *Store) hurryWaiting(ctx context.Context, ids bson.A) {
 	found, err := findAll[struct {
 		WaitsFor uuid `bson:"waits_for"`
@@ -299,13 +294,13 @@ func (s *Store) hurryWaiting(ctx context.Context, ids bson.A) {
 	s.hurry(ctx, joins)
 }
 
-// checkSteps refuses steps that a join does not take, before anything is
-// written, so that a caller's transaction stays usable.
+// checkSteps refuses steps that a join cannot accept before anything is written, so that a
+// caller's transaction stays usable.
 func (a *appending) checkSteps(ctx context.Context) error {
 	return storekit.CheckSteps(a.Records, func(ids []outmill.JoinID) ([]*storekit.JoinState, error) { return a.s.joinsToFill(ctx, ids) })
 }
 
-// joinsToFill reads joins, and how many steps those of them have that expect a number.
+// joinsToFill reads joins. For joins with an expected number of steps, it also counts the steps.
 func (s *Store) joinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
 	joins, err := s.statesOf(ctx, ids)
 	if err != nil {
@@ -342,7 +337,7 @@ func (s *Store) countMembers(ctx context.Context, id outmill.JoinID) (int, error
 	return int(n), err
 }
 
-// attach makes members of the steps that were appended.
+// attach inserts members for the steps that were appended.
 func (a *appending) attach(ctx context.Context, table *storekit.RoutingTable) error {
 	var members []any
 	for i, r := range a.Records {

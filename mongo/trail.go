@@ -10,70 +10,67 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// A trail is what this process remembers of a line from claim to claim, so that a
-// claim in the midst of many need not look everywhere again.
+// A trail is what this process remembers of a topic of a group from claim to claim, so that a
+// claim in a series need not search everywhere again.
 //
-// While claims without an order fill up from the line alone, each begins behind the
-// place that the one before it took last: the server would otherwise walk once more
-// over all that was deleted since its last checkpoint. What such a claim does not see
-// are records that came back, that were delayed, or that were committed late. So a
-// claim looks everywhere, from the head of the line, once every so often, when this
-// process gave something back, and whenever it finds less than it wants.
+// While claims without an order are full of ready records alone, each claim starts behind the
+// last record that the previous claim took. Otherwise the server would read again past all
+// records that were deleted since its last checkpoint. Such a claim does not see records that
+// were given back, were delayed, or were committed late. So a claim searches everywhere, from the
+// first ready record, at intervals, after this process gave a record back, and whenever it finds
+// fewer records than it wants.
 //
-// MongoDB has no SKIP LOCKED: of two processes that choose the same records each
-// leases some, and has read the others in vain. A process that missed some skips, at
-// the next claim, a random part of a window, which is wider the more it has missed;
-// from there it goes on, and the processes stay apart until one catches up with
-// another.
+// MongoDB has no SKIP LOCKED: if two processes choose the same records, each leases only some of
+// them, and has read the others for nothing. After a process missed some, its next claim skips a
+// random part of a window, which grows with the number of misses. It continues from there, so the
+// processes stay apart until one reaches the position of another.
 type trail struct {
 	mu sync.Mutex
-	// from is the last place that was chosen, and flowing whether the last claim
-	// filled up.
+	// from is the seq of the last chosen record. flowing means that the last claim was full.
 	from    bson.Timestamp
 	flowing bool
-	// stirs counts what was given back when the last claim looked everywhere, at
-	// lookedAt; the next such look is due after lookAfter.
+	// stirs is the count of trails.stirs at lookedAt, when the last claim searched everywhere.
+	// The next such search is due after lookAfter.
 	stirs     int64
 	lookedAt  time.Time
 	lookAfter time.Duration
-	// seenTo is the server's time of the last look of a claim in order, or somewhat
-	// earlier.
+	// seenTo is the server's time of the last search of a claim in order, or slightly earlier.
 	seenTo time.Time
-	// routedAt is when nothing of the topic waited for a group.
+	// routedAt is the last time at which no record of the topic waited for a group.
 	routedAt time.Time
-	// width is that of the window, in claims, missed whether the last claim got less than
-	// it chose, and whole how many claims in a row got all of it. share, from 0 to 1, is
-	// this process's place among those that look everywhere.
+	// width is the width of the window, in claims. missed means that the last claim leased fewer
+	// records than it chose. whole counts consecutive claims that leased all of them. share, from
+	// 0 to 1, is this process's place among the processes that search everywhere.
 	width  int
 	missed bool
 	whole  int
 	share  float64
-	// lanes: there were some.
+	// lanes means that there were lanes.
 	lanes bool
-	// turn is how long a turn lasts, where that is longer than at first.
+	// turn is the length of a turn, if it is longer than the initial length.
 	turn time.Duration
 }
 
 const (
-	// A look everywhere takes at most a twentieth of the time, unless that makes it
-	// rarer than once in a second.
+	// A search everywhere takes at most a twentieth of the time, but happens at least once a
+	// second.
 	lookOften  = 100 * time.Millisecond
 	lookSeldom = time.Second
 	lookShare  = 20
 	clockSlack = 100 * time.Millisecond
-	// The window is at most so wide, in claims and in records.
+	// The largest width of the window, in claims and in records.
 	maxWidth       = 64
 	maxWidthInSeqs = 10_000
 )
 
-// trails are those of a store's lines, and know how often something was given back.
+// trails holds the trails of a store, and counts how often records were given back.
 type trails struct {
 	mu    sync.Mutex
 	known map[line]*trail
 	stirs int64
 }
 
-// maxTrails bounds the memory for lines that are never claimed from again.
+// maxTrails bounds the memory for topics from which nobody claims any more.
 const maxTrails = 10_000
 
 func (t *trails) of(l line) *trail {
@@ -90,7 +87,7 @@ func (t *trails) of(l line) *trail {
 	return found
 }
 
-// stir has the next claims look everywhere.
+// stir makes the next claims search everywhere.
 func (t *trails) stir() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,8 +100,8 @@ func (t *trails) stirred() int64 {
 	return t.stirs
 }
 
-// next is where a claim begins, and how many records it skips; not ok is that it has
-// to look everywhere.
+// next returns where a claim starts, and how many records it skips. If ok is false, the claim
+// must search everywhere.
 func (t *trail) next(now time.Time, stirs int64, want int) (from bson.Timestamp, skip int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,14 +114,14 @@ func (t *trail) next(now time.Time, stirs int64, want int) (from bson.Timestamp,
 	return t.from, skip, true
 }
 
-// chose notes what a claim chose: the next one begins behind it.
+// chose notes the last record that a claim chose. The next claim starts behind it.
 func (t *trail) chose(last bson.Timestamp, flowing bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.from, t.flowing = last, flowing
 }
 
-// looked notes a look everywhere that began at that time.
+// looked notes a search everywhere that began at that time.
 func (t *trail) looked(began time.Time, stirs int64, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -132,8 +129,8 @@ func (t *trail) looked(began time.Time, stirs int64, took time.Duration) {
 	t.lookAfter, t.share = min(max(lookShare*took, lookOften), lookSeldom), rand.Float64()
 }
 
-// patience is how long to look at the line alone. All processes begin a look everywhere
-// at the same place: the more of them there are, the more seldom each does.
+// patience is how long to read ready records only. All processes start a search everywhere at the
+// same record, so the more processes there are, the less often each of them searches.
 func (t *trail) patience() time.Duration {
 	if t.width == 1 {
 		return t.lookAfter
@@ -141,7 +138,7 @@ func (t *trail) patience() time.Duration {
 	return lookSeldom + time.Duration(t.share*float64(t.width)*float64(lookSeldom))
 }
 
-// got notes how much of what was chosen others had left.
+// got notes how many of the chosen records the claim could lease.
 func (t *trail) got(chosen, leased int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,38 +161,38 @@ func (t *trail) routed(at time.Time) {
 	t.routedAt = at
 }
 
-// flows tells that the last claim filled up, and that it is not long ago that nothing
-// waited for a group, which claims in order ask themselves: the next claim need not ask
-// whether there is something.
+// flows means that the next claim need not ask whether there are records: the last claim was
+// full, and a short time ago no record waited for a group. Claims in order check the second
+// condition themselves.
 func (t *trail) flows(now time.Time, order outmill.Order) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.flowing && (order != outmill.OrderNone || now.Sub(t.routedAt) < lookSeldom)
 }
 
-// flow notes whether the line goes on behind what a claim in order has read.
+// flow notes whether there are more ready records behind those that a claim in order has read.
 func (t *trail) flow(on bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.flowing = on
 }
 
-// asideToo tells a claim in order to look also for what is due and not in line.
+// asideToo tells a claim in order to search also for due records that are not ready yet.
 func (t *trail) asideToo(now time.Time, stirs int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.flowing || t.stirs != stirs || now.Sub(t.lookedAt) > t.lookAfter
 }
 
-// sawTo notes the server's time of a look everywhere, which may be ahead by a round trip.
+// sawTo notes the server's time of a search everywhere. It may be ahead by a round trip.
 func (t *trail) sawTo(server time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.seenTo = server.Add(-clockSlack)
 }
 
-// isNew tells that a record was appended after the last look everywhere: what came due
-// in between may have to come before it.
+// isNew reports whether a record was appended after the last search everywhere. A record that
+// became due since then may have to come before it.
 func (t *trail) isNew(r candidate) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -214,7 +211,7 @@ func (t *trail) hasLanes() bool {
 	return t.lanes
 }
 
-// turnFor is how long to take the turn.
+// turnFor is the length for which a claim takes the turn.
 func (t *trail) turnFor(first time.Duration) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

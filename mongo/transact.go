@@ -9,11 +9,11 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// txLimit is transactionLifetimeLimitSeconds of a server that is not set otherwise.
+// txLimit is the default of the server's transactionLifetimeLimitSeconds.
 const txLimit = time.Minute
 
-// Transact runs fn in a transaction of the client, and again if it fails for a reason
-// that passes. Where the answer to the commit is lost, only the commit is repeated. See
+// Transact runs fn in a transaction of the client, and repeats it if it fails for a reason that
+// passes. If the result of the commit is unknown, it repeats only the commit. See
 // storekit.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
@@ -25,12 +25,12 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 	})
 }
 
-// TxLimit is 60 s: a server ends transactions that take longer. See storekit.Transactor.
+// TxLimit is 60 s: the server aborts transactions that take longer. See storekit.Transactor.
 func (s *Store) TxLimit() time.Duration { return txLimit }
 
-// Session returns the session whose transaction ctx carries for this store, such as the
-// one of Transact, and reports whether there is one. The context itself carries the
-// session for the driver, so most handlers pass that on and need no session.
+// Session returns the session whose transaction ctx carries for this store, such as the session
+// of Transact, and reports whether there is one. The driver finds the session in ctx, so most
+// handlers pass ctx on and do not need the session.
 func (s *Store) Session(ctx context.Context) (*driver.Session, bool) {
 	session, err := s.sessionOf(ctx)
 	return session, session != nil && err == nil

@@ -11,39 +11,40 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// How turns at a line work is told at claims in order.
+// The comment on claims in order explains turns.
 
 const (
-	// firstTurn is how long a turn is at first. One that was too short for its claim
-	// doubles, up to lastTurn.
+	// firstTurn is the initial length of a turn. If a claim takes longer than its turn, the
+	// length doubles, up to lastTurn.
 	firstTurn = 2 * time.Second
 	lastTurn  = time.Minute
-	// A claim asks so often whether the turn is free, with pauses of about that time
-	// that double. Claims are short; a reader that gets nothing polls soon.
+	// turnTries is how often a claim asks whether the turn is free. The pauses start at about the
+	// following time and double. They are short, because claims are short and a reader that gets
+	// nothing polls soon.
 	turnTries = 4
 	turnPause = 5 * time.Millisecond
 )
 
-// turn is a turn at a line. over: it was confirmed, unless that was in a transaction
-// that was not committed.
+// turn is a turn at a topic of a group. over means that it was confirmed, unless a transaction
+// that confirmed it was not committed.
 type turn struct {
 	s     *Store
 	line  line
 	token uuid
-	// touches is how often the line was touched when the turn began.
+	// touches is how often the line had been touched when the turn began.
 	touches int64
 	over    bool
 }
 
-// turnDocument is a line's document among the locks.
+// turnDocument is the line's document in the collection locks.
 type turnDocument struct {
 	Token   uuid      `bson:"token"`
 	Until   time.Time `bson:"until"`
 	Touches int64     `bson:"claims"`
 }
 
-// awaitTurn takes the turn, and waits a moment for it if another process has it; nil is
-// that it still has.
+// awaitTurn takes the turn. It waits for a moment if another process has it, and returns nil if
+// that process still has it then.
 func (s *Store) awaitTurn(ctx context.Context, of line, token uuid, lasts time.Duration) (*turn, error) {
 	waits := storekit.NewWaits(turnPause, turnPause<<turnTries)
 	for try := 1; ; try++ {
@@ -57,9 +58,9 @@ func (s *Store) awaitTurn(ctx context.Context, of line, token uuid, lasts time.D
 	}
 }
 
-// takeTurn changes nothing where another has the turn. A transaction that has touched
-// the line, and whose process stopped, keeps it for as long as the server keeps that
-// transaction: this does not wait for it.
+// takeTurn changes nothing if another process has the turn. takeTurn does not wait for an open
+// transaction that has touched the line. If the process of that transaction has stopped, the line
+// stays blocked until the server aborts the transaction.
 func (s *Store) takeTurn(ctx context.Context, of line, token uuid, lasts time.Duration) (*turn, error) {
 	own, cancel := context.WithTimeout(ctx, firstTurn)
 	defer cancel()
@@ -72,8 +73,8 @@ func (s *Store) takeTurn(ctx context.Context, of line, token uuid, lasts time.Du
 	}), options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&found)
 	switch {
 	case driver.IsDuplicateKeyError(err), err != nil && ctx.Err() == nil && driver.IsTimeout(err):
-		// A server that is busy may have written the turn before its time was over. The
-		// next try, with the same token, then finds it taken by itself.
+		// A busy server may write the turn after our time ran out. The next attempt, which has
+		// the same token, then finds the turn taken by that write.
 		return nil, nil
 	case err != nil || found.Token != token:
 		return nil, err
@@ -82,8 +83,8 @@ func (s *Store) takeTurn(ctx context.Context, of line, token uuid, lasts time.Du
 	return &turn{s: s, line: of, token: token, touches: found.Touches}, nil
 }
 
-// confirm ends the turn if it stands: its token is there, its end has not passed, and
-// nobody has touched the line. It returns errContended where it does not stand.
+// confirm ends the turn if it is still valid: the line has its token, its end has not passed, and
+// nobody has touched the line. Otherwise it returns errContended.
 func (t *turn) confirm(ctx context.Context) error {
 	result, err := t.s.locks.UpdateOne(ctx,
 		append(where("_id", t.line), bson.E{Key: "token", Value: t.token}, bson.E{Key: "claims", Value: t.touches},
@@ -97,8 +98,8 @@ func (t *turn) confirm(ctx context.Context) error {
 	return nil
 }
 
-// stands has the transaction conflict with the claim that takes the turn next, and fails where
-// one has.
+// stands makes the transaction conflict with the claim that takes the turn next, and fails if one
+// has taken it.
 func (t *turn) stands(ctx context.Context) error {
 	result, err := t.s.locks.UpdateOne(ctx,
 		append(where("_id", t.line), bson.E{Key: "token", Value: t.token}, expr(bson.D{{Key: "$gt", Value: bson.A{"$until", "$$NOW"}}})),
@@ -109,7 +110,7 @@ func (t *turn) stands(ctx context.Context) error {
 	return err
 }
 
-// giveBack ends the turn if it is still this one. If that fails it ends by itself.
+// giveBack ends the turn if the line still has its token. If that fails, the turn ends by itself.
 func (t *turn) giveBack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortWithin)
 	defer cancel()

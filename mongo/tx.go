@@ -10,23 +10,22 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// WithTx returns a context that carries the session's transaction: with it,
-// Append takes part in that transaction. The transaction stays the caller's,
-// who begins and ends it. A context of the driver's own does as well, such as
-// that which session.WithTransaction passes to its callback; WithTx is for
-// contexts that carry transactions of other stores, too.
+// WithTx returns a context that carries the session's transaction. An Append with this context is
+// part of the transaction, which the caller begins and ends. A context from the driver, such as
+// the one that session.WithTransaction passes to its callback, carries the transaction too; use
+// WithTx for contexts that also carry transactions of other stores.
 //
-// A nil session, one of another client and one without a transaction are
-// refused with outmill.ErrInvalidTx by whatever uses the context.
+// A nil session, a session of another client, and a session without a transaction are refused
+// with outmill.ErrInvalidTx by the calls that use the context.
 //
-// As MongoDB has it, an error of the server ends the transaction. What Append
-// refuses (ErrInvalidRecord, …) does not.
+// In MongoDB, an error of the server ends the transaction. A record that Append refuses
+// (ErrInvalidRecord, …) does not end it.
 func (s *Store) WithTx(ctx context.Context, session *driver.Session) context.Context {
 	return storekit.ContextWithTx(driver.NewSessionContext(ctx, session), s, session)
 }
 
-// TxOf returns the session that ctx carries with a transaction of this store's
-// client. See outmill.Writer. A session without a transaction is none.
+// TxOf returns the session that ctx carries with a transaction of this store's client. A session
+// without a transaction does not count. See outmill.Writer.
 func (s *Store) TxOf(ctx context.Context) (any, error) {
 	session, err := s.sessionOf(ctx)
 	if session == nil {
@@ -64,24 +63,23 @@ func (s *Store) checkSession(session *driver.Session) (*driver.Session, error) {
 	return session, nil
 }
 
-// running tells whether the session has a transaction. The driver's sessions are
-// not safe for concurrent use, so it waits for an Append that is at work.
+// running reports whether the session has a transaction. Sessions of the driver are not safe for
+// concurrent use, so running waits for an Append that uses the session.
 func (s *Store) running(session *driver.Session) bool {
 	unlock, err := s.inUse.Lock(context.Background(), session)
 	if err != nil {
 		return false
 	}
 	defer unlock()
-	// A session that has ended may say that its transaction runs, but takes no time.
+	// A session that has ended may report a running transaction, but refuses a cluster time.
 	return session.TransactionRunning() && session.AdvanceClusterTime(session.ClusterTime()) == nil
 }
 
-// InTx runs fn in a transaction of the client, commits if fn returns nil, and
-// aborts if it returns an error. The context that fn gets carries the
-// transaction, for the driver, for publishers and for Append. It is the
-// driver's WithTransaction: fn is called again where the transaction failed for
-// a reason that passes, but not after ctx has ended. It reads a snapshot and
-// commits with write concern majority, whatever the client is set to.
+// InTx runs fn in a transaction of the client. It commits if fn returns nil, and aborts if fn
+// returns an error. The context that fn gets carries the transaction for the driver, for
+// publishers and for Append. InTx uses the driver's WithTransaction, which calls fn again if the
+// transaction failed for a reason that passes, but not after ctx has ended. The transaction reads
+// a snapshot and commits with write concern majority, whatever the client's settings are.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context) error) error {
 	if fn == nil {
 		return s.explain(ctx, "transaction", storekit.InvalidConfig("InTx: fn is nil"))
@@ -97,7 +95,7 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context) error) er
 	var topics storekit.TopicSet
 	fn = storekit.Forgetful(ctx, fn)
 	_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) {
-		// The driver repeats for two minutes, whatever becomes of the context.
+		// The driver repeats for two minutes, even after ctx has ended.
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // ackedStep is a document of acked_steps: a step of which a record was acked in a user's
-// transaction, until somebody counts it. It is inserted, not counted at once, because two
+// transaction, until it is counted. AckInTx inserts it and does not count it, because two
 // transactions that change the counts of one join conflict.
 type ackedStep struct {
 	ID   bson.ObjectID `bson:"_id"`
@@ -27,12 +27,11 @@ func (s *Store) HoldForTx(ctx context.Context, lease time.Duration, leases []out
 	return s.Extend(ctx, lease, leases)
 }
 
-// AckInTx makes records processed in the transaction of the session. A claim, a reaper or an
-// extension that has changed one of the records since the transaction began is a write
-// conflict, which the outermost Transact repeats. A reaper or claim that comes to such a record
-// while the transaction is open waits for its end: it comes only where the lease has ended,
-// and a lease that HoldForTx holds for longer than TxLimit outlasts every transaction. See
-// storekit.TxAcker.
+// AckInTx makes records processed in the transaction of the session. If a claim, a reaper or an
+// extension has changed one of the records since the transaction began, that is a write conflict,
+// and the outermost Transact repeats the transaction. A reaper or a claim would wait for the open
+// transaction, but only if the lease has ended, and a lease that HoldForTx extends beyond TxLimit
+// outlasts every transaction. See storekit.TxAcker.
 func (s *Store) AckInTx(ctx context.Context, by string, leases []outmill.Lease) error {
 	const operation = "ack in a transaction"
 	session, err := storekit.RequireTx(s.sessionOf(ctx))
@@ -56,8 +55,7 @@ func (s *Store) AckInTx(ctx context.Context, by string, leases []outmill.Lease) 
 	})
 }
 
-// ackSteps acks those of the records that are of steps, of which there must be as many as
-// are left.
+// ackSteps acks the records of steps among the leases. There must be as many as left.
 func (of *settlement) ackSteps(ctx context.Context, update func(leaseGroup) any, left int) error {
 	order, ids := sorted(of.items)
 	for _, g := range order {
@@ -86,7 +84,7 @@ func (of *settlement) ackSteps(ctx context.Context, update func(leaseGroup) any,
 	return nil
 }
 
-// AckedInTx counts steps of joins, and has claims look at the keys of the records. See
+// AckedInTx counts steps of joins, and makes claims check the keys of the records. See
 // storekit.TxAcker.
 func (s *Store) AckedInTx(ctx context.Context, records []*outmill.Record) error {
 	const operation = "ack"
@@ -110,8 +108,8 @@ func (s *Store) AckedInTx(ctx context.Context, records []*outmill.Record) error 
 	return s.countAcked(ctx, operation)
 }
 
-// countAcked counts the steps that transactions have acked. Each look at a join begins with
-// it. An operator without the right to write leaves it to a subscriber.
+// countAcked counts the steps that transactions have acked. Each read of a join calls it first.
+// If an operator has no right to write, a subscriber counts them later.
 func (s *Store) countAcked(ctx context.Context, operation string) error {
 	if s.config.WithoutTransactions {
 		return nil
@@ -140,7 +138,7 @@ func (s *Store) countAcked(ctx context.Context, operation string) error {
 	return err
 }
 
-// countNotes counts those of the notes that nobody else has counted, within a transaction.
+// countNotes counts the notes that no other process has counted, within a transaction.
 func (s *Store) countNotes(ctx context.Context, notes []ackedStep, counted touched) error {
 	ids := make(bson.A, len(notes))
 	for i, a := range notes {

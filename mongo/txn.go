@@ -18,27 +18,27 @@ import (
 const (
 	firstPause = 2 * time.Millisecond
 	lastPause  = 200 * time.Millisecond
-	// tryWithin bounds how long work is repeated that fails for a reason that
-	// passes: long enough for another primary to be elected.
+	// tryWithin bounds how long work is repeated that fails for a reason that passes. It is long
+	// enough for the election of another primary.
 	tryWithin = 20 * time.Second
-	// abortWithin bounds the tidying up after a failure.
+	// abortWithin bounds the cleanup after a failure.
 	abortWithin = 2 * time.Second
 )
 
 // errContended says that other processes changed the same documents.
 var errContended = errors.New("other processes changed the same records during each attempt")
 
-// alone is ctx without the caller's session, which the driver would use for
-// whatever is done with it.
+// alone returns ctx without the caller's session, because the driver would use that session for
+// all operations.
 func alone(ctx context.Context) context.Context { return driver.NewSessionContext(ctx, nil) }
 
-// do runs fn, which is not in a transaction and may be done twice, again if it fails
-// for a reason that passes.
+// do runs fn outside a transaction, and repeats it if it fails for a reason that passes. fn may
+// run twice.
 func (s *Store) do(ctx context.Context, operation string, fn func(ctx context.Context) error) error {
 	return s.doWhile(ctx, operation, repeatable, fn)
 }
 
-// doOnce is do for what must not be done twice.
+// doOnce is do for work that must not take effect twice.
 func (s *Store) doOnce(ctx context.Context, operation string, fn func(ctx context.Context) error) error {
 	return s.doWhile(ctx, operation, passes, fn)
 }
@@ -52,8 +52,8 @@ func (s *Store) doWhile(ctx context.Context, operation string, worthIt func(erro
 	return s.explain(ctx, operation, err)
 }
 
-// transact runs fn in a transaction of the store's own, again if it fails for
-// a reason that passes. Without transactions it runs fn as it is.
+// transact runs fn in the store's own transaction, and repeats it if it fails for a reason that
+// passes. A store without transactions runs fn without one.
 func (s *Store) transact(ctx context.Context, operation string, fn func(ctx context.Context) error) error {
 	if s.config.WithoutTransactions {
 		return s.do(ctx, operation, fn)
@@ -61,7 +61,7 @@ func (s *Store) transact(ctx context.Context, operation string, fn func(ctx cont
 	return s.do(ctx, operation, func(ctx context.Context) error { return s.once(ctx, fn) })
 }
 
-// again runs fn, which may be done twice, again if it fails for a reason that passes.
+// again repeats fn if it fails for a reason that passes. fn may run twice.
 func again(ctx context.Context, fn func() error) error { return againWhile(ctx, repeatable, fn) }
 
 func againWhile(ctx context.Context, worthIt func(error) bool, fn func() error) error {
@@ -80,15 +80,15 @@ func againWhile(ctx context.Context, worthIt func(error) bool, fn func() error) 
 	}
 }
 
-// ownTransaction is how the store's own transactions are, whatever the client is
-// set to.
+// ownTransaction returns the options of the store's own transactions, which override the
+// client's.
 func ownTransaction() *options.TransactionOptionsBuilder {
 	return options.Transaction().SetReadConcern(readconcern.Snapshot()).
 		SetWriteConcern(writeconcern.Majority()).SetReadPreference(readpref.Primary())
 }
 
-// once runs fn in a transaction. The driver's own WithTransaction repeats for
-// two minutes, whatever becomes of the context.
+// once runs fn in a transaction. The driver's WithTransaction would repeat for two minutes, even
+// after ctx has ended.
 func (s *Store) once(ctx context.Context, fn func(ctx context.Context) error) error {
 	session, err := s.client.StartSession()
 	if err != nil {
@@ -111,10 +111,10 @@ func abort(ctx context.Context, session *driver.Session) {
 	_ = session.AbortTransaction(ctx)
 }
 
-// commit asks again while nobody knows how the commit has gone. One that was cut
-// off would leave the transaction open on the server, with its locks, for a
-// minute: so the end of ctx before it aborts, and the end of ctx under way leaves
-// it some time.
+// commit repeats the request while the result of the commit is unknown. A commit that is cut off
+// would leave the transaction open on the server, with its locks, for a minute. So if ctx ends
+// before the commit, the transaction is aborted; if ctx ends during the commit, the commit gets
+// some more time.
 func commit(ctx context.Context, session *driver.Session) error {
 	if err := ctx.Err(); err != nil {
 		abort(ctx, session)

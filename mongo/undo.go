@@ -7,8 +7,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// undoing is what goes on after the calls that began it: giving back what was leased
-// in vain.
+// undoing runs work that continues after the calls that began it: it gives back records that
+// could not be handed out.
 type undoing struct {
 	ctx  context.Context
 	end  context.CancelFunc
@@ -22,8 +22,8 @@ func newUndoing() *undoing {
 	return u
 }
 
-// start runs work in the background, with a context that ends after tryWithin, or with
-// the Store. A Store that is closed starts nothing.
+// start runs work in the background, with a context that ends after tryWithin, or when the Store
+// is closed. After close it starts nothing.
 func (u *undoing) start(work func(ctx context.Context)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -37,7 +37,7 @@ func (u *undoing) start(work func(ctx context.Context)) {
 	})
 }
 
-// close ends what runs, and waits for that.
+// close cancels running work, and waits for its end.
 func (u *undoing) close() {
 	u.mu.Lock()
 	u.end()
@@ -45,7 +45,7 @@ func (u *undoing) close() {
 	u.work.Wait()
 }
 
-// untilDone runs fn until it succeeds, whatever it fails for, or ctx ends.
+// untilDone repeats fn after every error until it succeeds or ctx ends.
 func untilDone(ctx context.Context, fn func(ctx context.Context) error) error {
 	for {
 		err := fn(ctx)

@@ -23,20 +23,20 @@ import (
 const (
 	firstReconnect = 100 * time.Millisecond
 	lastReconnect  = 30 * time.Second
-	// listenFor is how long a stream is listened to before it is opened again. It
-	// stands in for the timeout of the client's operations, which would end it.
+	// listenFor is how long a stream runs before it is opened again. It replaces the timeout of
+	// the client's operations, which would end the stream.
 	listenFor = 24 * time.Hour
 )
 
-// Wake calls woken when records of a topic may have become claimable: see
-// storekit.Waker. It hears at once what the Store does in transactions of its own.
-// What callers' transactions and other processes append comes by a change stream,
-// one for all Stores of a client and their collection, which the first Wake opens and
-// the last Close ends; polling finds what other processes give back. The stream is
-// closed while all claims of these Stores bring as much as they ask for, since the
-// server reads its whole log for each stream, and is opened again when one brings less. A standalone
-// server has no change stream, and a stream that breaks off cannot go on once the
-// server's oplog has dropped its place: readers poll in both cases.
+// Wake calls woken when records of a topic may have become claimable: see storekit.Waker. The
+// Store reports its own transactions at once. A change stream reports the appends of callers'
+// transactions and of other processes. Polling finds records that other processes give back.
+//
+// All Stores of a client and a collection share one change stream. The first Wake opens it, and
+// the last Close ends it. It is closed while all claims of these Stores return as many records as
+// they ask for, because the server reads its whole oplog for each stream; it is opened again when
+// a claim returns fewer. A standalone server has no change stream, and a broken stream cannot
+// resume once the server's oplog no longer has its position. In both cases readers poll.
 func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
 	s.notifier.Listen(ctx, woken)
 	if s.notifier.HasListeners() && !s.config.WithoutChangeStream && !s.config.WithoutTransactions {
@@ -47,7 +47,7 @@ func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
 // streams are the change streams of this process.
 var streams registry
 
-// registry has one change stream for the Stores of a client and a collection.
+// registry has one change stream for all Stores of a client and a collection.
 type registry struct {
 	mu    sync.Mutex
 	known map[streamOf]*changes
@@ -62,7 +62,7 @@ func (s *Store) streamOf() streamOf {
 	return streamOf{s.client, s.db.Name(), s.records.Name()}
 }
 
-// join makes the stream, which begins with its first store, notify the store's listeners.
+// join makes the stream notify the store's listeners. The first store starts the stream.
 func (r *registry) join(s *Store) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,12 +84,12 @@ func (r *registry) join(s *Store) {
 	c.mu.Unlock()
 	s.changes.Store(c)
 	if stands {
-		// A reader that listens from now on may have missed something.
+		// A new listener may have missed appends.
 		s.notifier.Notify()
 	}
 }
 
-// leave ends the stream with its last store, and waits for that.
+// leave ends the stream after its last store has left, and waits for its end.
 func (r *registry) leave(s *Store) {
 	if c := r.remove(s); c != nil {
 		c.end()
@@ -124,37 +124,37 @@ type changes struct {
 
 	mu    sync.Mutex
 	users map[*Store]bool
-	// stands: the stream is there. pause ends it, and idle is closed while it is wanted.
+	// stands means that the stream is open. pause ends it. idle is closed while it is wanted.
 	stands bool
 	pause  context.CancelFunc
 	idle   chan struct{}
-	// claims are the last ones of each reader, and busySince is since when all of them
+	// claims has the last claim of each reader. busySince is the time since which all of them
 	// were full.
 	claims    map[claimer]claimOutcome
 	busySince time.Time
 }
 
-// claimer is a reader as a stream knows it.
+// claimer identifies a reader.
 type claimer struct {
 	store         *Store
 	group, topics string
 }
 
-// claimOutcome is whether a claim brought as much as it asked for, and when.
+// claimOutcome says whether a claim returned as many records as it asked for, and when.
 type claimOutcome struct {
 	full bool
 	at   time.Time
 }
 
 const (
-	// busyFor is how long all claims are full before the stream is closed.
+	// busyFor is how long all claims must be full before the stream is closed.
 	busyFor = time.Second
-	// forgetClaimer is how long a reader counts that claims no more.
+	// forgetClaimer is how long a reader counts after its last claim.
 	forgetClaimer = time.Minute
 	maxClaimers   = 1000
 )
 
-// errStreamEnded is of a stream whose collection was dropped or renamed.
+// errStreamEnded says that the collection of the stream was dropped or renamed.
 var errStreamEnded = errors.New("the server has ended the change stream: the collection was dropped or renamed")
 
 func newChanges(s *Store) *changes {
@@ -164,7 +164,7 @@ func newChanges(s *Store) *changes {
 	return c
 }
 
-// notify tells the listeners of all users.
+// notify wakes the listeners of all stores of the stream.
 func (c *changes) notify(topics ...string) {
 	c.mu.Lock()
 	users := slices.Collect(maps.Keys(c.users))
@@ -174,7 +174,7 @@ func (c *changes) notify(topics ...string) {
 	}
 }
 
-// claimed hears what a claim brought.
+// claimed notes the result of a claim.
 func (c *changes) claimed(s *Store, req outmill.ClaimRequest, full bool) {
 	now := time.Now()
 	c.mu.Lock()
@@ -204,7 +204,7 @@ func (c *changes) claimed(s *Store, req outmill.ClaimRequest, full bool) {
 	}
 }
 
-// wanted tells whether the stream is wanted.
+// wanted reports whether the stream should be open.
 func (c *changes) wanted() bool {
 	select {
 	case <-c.idle:
@@ -214,7 +214,7 @@ func (c *changes) wanted() bool {
 	}
 }
 
-// session is how long to hear, once that is wanted.
+// session waits until the stream is wanted, and returns the context of the stream.
 func (c *changes) session() (context.Context, context.CancelFunc) {
 	for {
 		c.mu.Lock()
@@ -267,7 +267,7 @@ func (c *changes) keepListening() {
 	}
 }
 
-// report tells once that a stream does not come about.
+// report logs once that the stream cannot be opened.
 func (c *changes) report(err error, told bool) {
 	const text = "No change stream; readers poll until it works again"
 	if told {
@@ -277,7 +277,7 @@ func (c *changes) report(err error, told bool) {
 	c.s.logger.Error(text, err, nil)
 }
 
-// topicsOf are the topics of an append; none stands for any topic.
+// topicsOf returns the topics of an append; no topics stand for any topic.
 func topicsOf(event bson.Raw) []string {
 	var inserted struct {
 		Document struct {
@@ -294,11 +294,11 @@ func topicsOf(event bson.Raw) []string {
 	return []string{inserted.Document.Topic}
 }
 
-// hear listens until the stream breaks for good: the driver resumes what can be
-// resumed. It hears of the last document of each append, and only the topics of
-// it, because an event may not be larger than a document.
+// hear reads the stream until it breaks for good; the driver resumes it if it can. The stream has
+// only the last document of each append, and only its topics, because an event may not be larger
+// than a document.
 func (c *changes) hear(ctx context.Context) error {
-	// There are streams of what a majority has only.
+	// Change streams report only documents that a majority has.
 	records := c.s.records.Clone(options.Collection().SetReadConcern(readconcern.Majority()))
 	stream, err := records.Watch(c.ctx, driver.Pipeline{
 		{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "insert"}, {Key: "fullDocument.last", Value: true}}}},
@@ -317,7 +317,7 @@ func (c *changes) hear(ctx context.Context) error {
 	}()
 	c.standing(true)
 	defer c.standing(false)
-	// Something may have been committed before the stream began.
+	// Records may have been committed before the stream began.
 	c.notify()
 	for stream.Next(ctx) {
 		c.notify(topicsOf(stream.Current)...)
