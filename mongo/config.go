@@ -16,7 +16,7 @@ const (
 	DefaultDatabase    = "outmill"
 	DefaultPrefix      = "outmill_"
 	DefaultDedupWindow = 24 * time.Hour
-	// DefaultRetainJoins is how long a join is kept that has ended.
+	// DefaultRetainJoins is how long a join is kept after it has ended.
 	DefaultRetainJoins = 24 * time.Hour
 	// DefaultMaxPayload leaves room for the other fields of a document.
 	DefaultMaxPayload = 16<<20 - 256<<10
@@ -27,50 +27,48 @@ const maxDocument = 16 << 20
 
 // Config holds the settings of a Store. The zero value is the default.
 type Config struct {
-	// Name identifies the store in logs, metrics and deliveries. Default "mongo:"
-	// and the name of the database.
+	// Name identifies the store in logs, metrics and deliveries. Default "mongo:" and the name of
+	// the database.
 	Name string
-	// Database has the store's collections. Default "outmill".
+	// Database is the name of the database with the store's collections. Default "outmill".
 	Database string
-	// CollectionPrefix begins the name of every collection: outmill_records and
-	// so on. Two stores with different prefixes share one database. Default
-	// "outmill_".
+	// CollectionPrefix is the prefix of the name of every collection: outmill_records and so on.
+	// Two stores with different prefixes share one database. Default "outmill_".
 	CollectionPrefix string
-	// CollectionName names the collections instead, where they have to keep to a
-	// convention: it is given the name without a prefix (records, groups, …) and
-	// must return a name of its own for each. CollectionPrefix is then not used.
+	// CollectionName names the collections by a convention of your own, and replaces
+	// CollectionPrefix. It gets the name without a prefix (records, groups, …), and must return a
+	// different name for each.
 	CollectionName func(name string) string
-	// SagaCollection names the collection of a type of sagas, which begins with no prefix
-	// of the store's. Default is the type's name.
+	// SagaCollection names the collection of a type of sagas. CollectionPrefix does not apply to
+	// it. Default is the type's name.
 	SagaCollection func(kind string) string
-	// AppendLogLevel is the level of the line that each call logs which appends
-	// records: how many, to which topics, with which correlation ids. Info unless set;
-	// slog.LevelDebug is debug, and what is below is trace.
+	// AppendLogLevel is the level of the line that each append logs: the number of records, their
+	// topics and their correlation ids. Default Info; slog.LevelDebug is debug, and a lower level
+	// is trace.
 	AppendLogLevel slog.Level
-	// Retain is how long a processed record is kept. 0 deletes it on ack. A changed
-	// setting counts for what is acked from then on, and takes no Ensure.
+	// Retain is how long a processed record is kept. 0 deletes it on ack. A changed setting
+	// applies to later acks, and needs no Ensure.
 	Retain time.Duration
-	// RetainJoins is how long a join is kept that has ended. Default 24 h.
+	// RetainJoins is how long a join is kept after it has ended. Default 24 h.
 	RetainJoins time.Duration
 	// DedupWindow is how long a dedup key is remembered. Default 24 h.
 	DedupWindow time.Duration
-	// MaxPayload is the size in bytes of the largest payload that is taken, at
-	// most the default of 16 MiB less 256 KiB. The document as a whole must not
-	// be larger than MongoDB's 16 MiB either.
+	// MaxPayload is the size in bytes of the largest accepted payload, at most the default of 16
+	// MiB less 256 KiB. The whole document must not be larger than MongoDB's 16 MiB either.
 	MaxPayload int
-	// EmbedJSON stores a payload that is a JSON object as an embedded document,
-	// which people can read and query, where it comes back from that byte for byte:
-	// compact JSON, as encoding/json and JavaScript's JSON.stringify write it. All
-	// other payloads stay binary. Readers take both, whatever they are set to. An
-	// append then costs the time to parse and to write the JSON again.
+	// EmbedJSON stores a payload that is a JSON object as an embedded document, which people can
+	// read and query, if the document can be written back byte for byte: compact JSON, as
+	// encoding/json and JavaScript's JSON.stringify write it. All other payloads stay binary.
+	// Readers accept both, whatever their setting. An append then also parses and writes the
+	// JSON.
 	EmbedJSON bool
-	// WithoutTransactions is for a standalone server, which has none. See the
-	// documentation of the package for what does not hold then.
+	// WithoutTransactions is for a standalone server, which has no transactions. The
+	// documentation of the package lists the features that the store then does not have.
 	WithoutTransactions bool
-	// WithoutChangeStream leaves what other processes append to polling.
+	// WithoutChangeStream opens no change stream, so readers poll for appends of other processes.
 	WithoutChangeStream bool
-	// EnsureSchema creates the collections and indexes with the first call, as
-	// Ensure does. An Append in a caller's transaction does not.
+	// EnsureSchema makes the first call create the collections and indexes, as Ensure does. An
+	// Append in a caller's transaction does not.
 	EnsureSchema bool
 }
 

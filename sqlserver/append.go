@@ -40,8 +40,8 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	return nil
 }
 
-// appending is the work of one Append. It may be tried more than once, and
-// changes no record before Report.
+// appending is the work of one Append. It may run more than once, and changes no record before
+// Report.
 type appending struct {
 	*storekit.Appending
 	s        *Store
@@ -55,11 +55,11 @@ func newAppending(s *Store, records []*outmill.Record) (*appending, error) {
 	return a, err
 }
 
-// rowLimits are those of SQL Server: the column Size is an INT, and NVARCHAR(MAX) has
-// two bytes for a character.
+// rowLimits are the limits of SQL Server: the column Size is an INT, and NVARCHAR(MAX) uses two
+// bytes for a character.
 var rowLimits = storekit.RowLimits{Row: math.MaxInt32, Metadata: math.MaxInt32 / 2, PayloadTimes: 1}
 
-// write writes in the caller's transaction, or, on the pool, in one of its own.
+// write writes in the caller's transaction. On the pool, it writes in a transaction of its own.
 func (a *appending) write(ctx context.Context, on querier) error {
 	if err := a.checkSteps(ctx, on); err != nil {
 		return err
@@ -67,10 +67,10 @@ func (a *appending) write(ctx context.Context, on querier) error {
 	return a.writeUnchecked(ctx, on)
 }
 
-// maxTries bounds how often an append looks again for the groups.
+// maxTries bounds how often an append reads the groups again.
 const maxTries = 10
 
-// writeUnchecked is write where the steps have been checked.
+// writeUnchecked is write after the steps were checked.
 func (a *appending) writeUnchecked(ctx context.Context, on querier) error {
 	for range maxTries {
 		table := a.s.routes.Load()
@@ -84,14 +84,14 @@ func (a *appending) writeUnchecked(ctx context.Context, on querier) error {
 		if err != nil || fits {
 			return err
 		}
-		// Nothing was written: the groups have changed.
+		// Nothing was written, because the groups have changed.
 		a.s.routes.Forget(table)
 	}
 	return errRoutesChanged
 }
 
-// put writes the records, and reports whether table was that of the
-// transaction; if not, it wrote nothing.
+// put writes the records. If table is not the one that the transaction sees, it writes nothing
+// and returns false.
 func (a *appending) put(ctx context.Context, table *storekit.RoutingTable, on querier) (fits bool, err error) {
 	c := call{
 		template: "[dbo].[Outbox_Append]",
@@ -123,7 +123,7 @@ func isPool(on querier) bool {
 	return is
 }
 
-// rows are one for each group of a record, or one without a group.
+// rows returns one row for each group of a record, or one row without a group.
 func (a *appending) rows(table *storekit.RoutingTable) []newRow {
 	rows := make([]newRow, 0, len(a.Records))
 	add := func(row newRow, id outmill.WorkItemID) {
@@ -180,7 +180,7 @@ func (a *appending) row(i int) newRow {
 	return row
 }
 
-// when is a time, or how many microseconds after the server's now.
+// when is a time, or a delay in microseconds from the server's now.
 func when(at time.Time, after time.Duration) (text sql.NullString, micros sql.NullInt64) {
 	switch {
 	case after > 0:

@@ -10,7 +10,7 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// The rows of the table types: their fields are the columns, in their order.
+// The rows of the table types: their fields are the columns, in order.
 type (
 	newRow struct {
 		Place                                int64
@@ -74,8 +74,8 @@ func set[T any](s *Store, name, typeName string, rows []T) any {
 	return named(name, mssql.TVP{TypeName: s.sql.typeName(typeName), Value: rows})
 }
 
-// text is a text of a table-valued parameter. Babelfish 4.4 puts these into a
-// statement without doubling quotes.
+// text is a text in a table-valued parameter. Babelfish 4.4 puts such texts into a statement
+// without doubling their quotes.
 func (s *Store) text(value string) string {
 	if s.babelfish.Load() {
 		return strings.ReplaceAll(value, "'", "''")
@@ -91,8 +91,8 @@ func (s *Store) names(values []string) []nameRow {
 	return rows
 }
 
-// leaseRows has a number for each: the delay in microseconds, or 1 for a record that
-// takes its key along.
+// leaseRows has a number for each lease: the delay in microseconds, or 1 for a record that parks
+// its key.
 func (s *Store) leaseRows(items []outmill.Settlement) []leaseRow {
 	rows := make([]leaseRow, len(items))
 	for i, item := range items {
@@ -107,5 +107,5 @@ func (s *Store) leaseRows(items []outmill.Settlement) []leaseRow {
 	return rows
 }
 
-// some is a text, or NULL where it is empty.
+// some is a text, or NULL if the text is empty.
 func some(text string) sql.NullString { return sql.NullString{String: text, Valid: text != ""} }

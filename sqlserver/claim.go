@@ -11,10 +11,9 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// maxAtOnce is how many records one statement changes at most. SQL Server takes a
-// lock of the whole table in the place of 5,000 locks that one statement has on
-// it, and then everybody waits for everybody; a claim without an order may look
-// at five kinds of records.
+// maxAtOnce is the largest number of records that one statement changes. When one statement has
+// 5,000 locks on a table, SQL Server replaces them by a lock of the whole table, and then all
+// transactions wait for each other. A claim without an order may read five kinds of records.
 const maxAtOnce = 900
 
 // Claim leases up to req.Limit records, and never more than 900 in a statement:
@@ -39,16 +38,16 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	return records, err
 }
 
-// dueTopics returns the selected topics of which there may be something to
-// claim. Records of theirs that wait for a group are given to one.
+// dueTopics returns the selected topics that may have records to claim. Before it returns, it
+// gives records of these topics that wait for a group to one.
 func (s *Store) dueTopics(ctx context.Context, req outmill.ClaimRequest) ([]string, error) {
 	return storekit.DueTopics(
 		func() (due, unrouted []string, err error) { return s.lookForTopics(ctx, req) },
 		func(topics outmill.Topics) (int, error) { return s.adoptAll(ctx, "claim", topics) })
 }
 
-// manyTopics is how many names a claim looks for one by one. With more of them it
-// leaps through the topics that have records.
+// manyTopics is the largest number of names for which a claim searches one by one. If there are
+// more, it skips through an index to the topics that have records.
 const manyTopics = 16
 
 func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (due, unrouted []string, err error) {
@@ -62,8 +61,8 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 		args: []any{
 			named("Group", req.Group), named("All", !listed), set(s, "Topics", "Name", s.names(names)), named("Owner", req.Owner.String()),
 			named("Passed", storekit.IgnoredBlocker(req.KeyPolicy)),
-			// Every record that is held concerns only claims without an order and those
-			// of whole topics; claims by key go by the lanes.
+			// Held records concern only claims without an order and claims of whole topics.
+			// Claims by key use the lanes.
 			named("HeldToo", req.Order != outmill.OrderKey),
 		},
 		reset: func() { due, unrouted = nil, nil },
@@ -85,21 +84,21 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	return due, unrouted, err
 }
 
-// claim is one claim, in a transaction for each topic or, without an order, for
+// claim is one Claim, with a transaction for each topic or, without an order, one transaction for
 // all of them.
 type claim struct {
 	s       *Store
 	req     outmill.ClaimRequest
 	records []*outmill.Record
 	bytes   int
-	// over: a suspect was met, which goes without company, or a record that does
-	// not fit in.
+	// over means that the claim takes no more records: it took a suspect, which must be alone, or
+	// the next record exceeds MaxBytes.
 	over bool
-	// again: so much was passed over that there may be more to claim.
+	// again means that the claim skipped so many records that there may be more to claim.
 	again bool
 }
 
-// room is how many records the claim may still take.
+// room returns how many records the claim may still take.
 func (c *claim) room() int {
 	if c.over {
 		return 0
@@ -123,8 +122,8 @@ func (c *claim) serveAll(ctx context.Context, topics []string) error {
 	})
 }
 
-// takeAny takes records without an order: the oldest due first, of each topic
-// its share, and then of those that have more what the others left over.
+// takeAny takes records without an order, the earliest due first. Each topic has an equal share;
+// topics with more records then use what the other topics left.
 func (c *claim) takeAny(ctx context.Context, topics []string) error {
 	limit := min(c.req.Limit, maxAtOnce)
 	share := (limit + len(topics) - 1) / len(topics)
@@ -182,7 +181,7 @@ func (c *claim) takeShare(ctx context.Context, topics []string, share int) (take
 	return taken, nil
 }
 
-// add sorts the records as they were chosen, topic by topic.
+// add sorts the records in the order in which they were chosen, topic by topic.
 func (c *claim) add(found []placed, topics []string) {
 	slices.SortFunc(found, func(a, b placed) int {
 		return cmp.Or(
@@ -196,7 +195,7 @@ func (c *claim) add(found []placed, topics []string) {
 	}
 }
 
-// jsonOf is a list of texts, or of what else always marshals.
+// jsonOf encodes a list of texts, or another value that always marshals.
 func jsonOf(list any) string {
 	text, _ := json.Marshal(list)
 	return string(text)

@@ -12,14 +12,13 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// Claims in order of one topic are serialised by the lock of its line, so that
-// each begins after the one before has committed; what may change whether a key
-// is held shares that lock. Everything else goes on at the same time. See the
-// procedures in schema.
+// The lock of a line serialises claims in order of one topic and group, so that each claim begins
+// after the previous one has committed. Every change of whether a key is held shares that lock.
+// All other work is concurrent. See the procedures in schema.
 
 const (
-	// minLooks bounds what one transaction of a claim passes over (expired or
-	// blocked records), each of them once.
+	// minLooks bounds how many expired or blocked records one transaction of a claim skips. Each
+	// record counts once.
 	minLooks = 1000
 	minPage  = 32
 )
@@ -31,14 +30,14 @@ type line struct {
 	tx      *sql.Tx
 	topic   string
 	byTopic bool
-	// looks is how many more records this transaction may look at.
+	// looks is how many more records this transaction may read.
 	looks   int
 	lanes   []storekit.Candidate
 	page    []storekit.Candidate
 	dropped int
-	// before bounds what the claim sees: see Outbox_LineOpen.
+	// before bounds the records that the claim sees: see Outbox_LineOpen.
 	before sql.NullTime
-	// leased has what was leased so far, and counted the joins that were.
+	// leased are the records that were leased so far, and counted the joins that were counted.
 	leased  []placed
 	counted []outmill.JoinID
 }
@@ -51,11 +50,10 @@ func (c *claim) newLine(tx *sql.Tx, topic string, want int, byTopic bool) *line 
 	}
 }
 
-// takeByKey leases up to want records, those of each key in their order.
+// takeByKey leases up to want records, in order within each key.
 //
-// Each page is read from the head of the line, after what was decided about
-// the one before has been carried out, because another transaction may have put records in
-// line before those that were seen.
+// It reads each page from the first ready record, after it has carried out its decisions on the
+// previous page, because another transaction may have made earlier records ready.
 func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
 	return c.inOrder(ctx, topic, want, false, func(ctx context.Context, l *line) error {
 		if err := l.lookAtLanes(ctx); err != nil {
@@ -67,7 +65,7 @@ func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
 			if err := l.settle(ctx); err != nil {
 				return err
 			}
-			// A page that a newcomer has cut says nothing of what is behind it.
+			// If a new record cut a page off, there may be more records behind the page.
 			c.again = c.again || l.dropped > 0
 			if l.Full || l.Taken == l.Want || size < l.pageSize() || !l.look(size) {
 				return nil
@@ -79,22 +77,22 @@ func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
 	})
 }
 
-// takeByTopic leases up to want records as if the topic were one key. It needs
-// no lane: where the topic is blocked, it sees that at the head of the line.
+// takeByTopic leases up to want records as if the topic were one key. It needs no lane, because
+// the first ready records show whether the topic is blocked.
 func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
 	return c.inOrder(ctx, topic, want, true, func(ctx context.Context, l *line) error {
-		// The line and what is held were read each up to a page: behind the first
-		// page of both some may be missing.
+		// Ready and held records were each read up to a page, so behind the first page of both
+		// together some may be missing.
 		l.page = l.page[:min(len(l.page), l.pageSize())]
 		l.Page(l.page)
-		// Behind records that have expired there may be others.
+		// There may be more records behind expired ones.
 		c.again = c.again || l.dropped > 0 || len(l.Expired) > 0 && !l.Full
 		return l.settle(ctx)
 	})
 }
 
-// inTurn has the claims of one topic that this store makes wait for each other here:
-// in the database they would, too, each with a connection that others need.
+// inTurn makes this store's claims of one topic wait for each other in this process. They would
+// also wait in the database, but there each of them would use a connection that others need.
 func (c *claim) inTurn(ctx context.Context, topic string, take func() error) error {
 	unlock, err := c.s.claiming.Lock(ctx, [2]string{c.req.Group, topic})
 	if err != nil {
@@ -104,8 +102,7 @@ func (c *claim) inTurn(ctx context.Context, topic string, take func() error) err
 	return take()
 }
 
-// inOrder runs a claim's transaction on one topic and takes over what it
-// leased.
+// inOrder runs a claim's transaction on one topic, and adds the leased records to the claim.
 func (c *claim) inOrder(ctx context.Context, topic string, want int, byTopic bool, fn func(ctx context.Context, l *line) error) error {
 	var done *line
 	err := c.inTurn(ctx, topic, func() error {
@@ -134,7 +131,7 @@ func (c *claim) inOrder(ctx context.Context, topic string, want int, byTopic boo
 
 func (l *line) pageSize() int { return max(l.Want, minPage) }
 
-// look spends looks, and tells whether there are any left.
+// look uses up n looks, and reports whether there are any left.
 func (l *line) look(n int) bool {
 	l.looks -= n
 	l.c.again = l.c.again || l.looks <= 0
@@ -151,18 +148,18 @@ func (l *line) readArgs(more ...any) []any {
 	return l.args(append([]any{named("Passed", storekit.IgnoredBlocker(l.c.req.KeyPolicy)), named("Page", l.pageSize())}, more...)...)
 }
 
-// open locks the line, admits what is due, and reads it.
+// open locks the line, makes due records ready, and reads the line.
 func (l *line) open(ctx context.Context) error {
 	err := l.c.s.do(ctx, l.tx, call{
 		template: "[dbo].[Outbox_LineOpen]", args: l.readArgs(named("ByTopic", l.byTopic)),
 		reset: l.forget, sets: []reader{numbers(&l.before), numbers(&l.dropped), l.row},
 	})
-	// More is due than a claim admits: the next one goes on.
+	// More records are due than one claim makes ready. The next claim continues.
 	l.c.again = l.c.again || l.before.Valid
 	return err
 }
 
-// read reads the lanes to look at, and the head of the line.
+// read reads the lanes to check, and the first ready records.
 func (l *line) read(ctx context.Context) error {
 	return l.c.s.do(ctx, l.tx, call{
 		template: "[dbo].[Outbox_LineRead]", args: l.readArgs(named("ByTopic", l.byTopic), l.beforeArg()),
@@ -221,9 +218,9 @@ func untilText(b storekit.Blocker) sql.NullString {
 	return some(b.Until.UTC().Format(textOfTime))
 }
 
-// lookAtLanes puts held records back in line, of lanes that are no longer
-// blocked for the claimer, as many as the claim wants, notes what blocks the
-// others, and reads the line again.
+// lookAtLanes makes held records ready again, of lanes that are no longer blocked for the
+// claimer, as many as the claim wants. It notes what blocks the other lanes, and reads the line
+// again.
 func (l *line) lookAtLanes(ctx context.Context) error {
 	for len(l.lanes) > 0 {
 		looked, back := len(l.lanes), 0
@@ -240,7 +237,8 @@ func (l *line) lookAtLanes(ctx context.Context) error {
 			return err
 		}
 		if back >= l.Want {
-			// If these go nowhere (expired, parked), the lanes may have more.
+			// If these are not leased (because they are expired or parked), the lanes may have
+			// more.
 			l.c.again = true
 			return nil
 		}
@@ -251,7 +249,7 @@ func (l *line) lookAtLanes(ctx context.Context) error {
 	return nil
 }
 
-// settle carries out what was decided about the page.
+// settle carries out the decisions on the page.
 func (l *line) settle(ctx context.Context) error {
 	var decisions []decisionRow
 	for letter, records := range map[string][]storekit.Candidate{"l": l.Leasing, "x": l.Expired, "p": l.Parked, "h": l.Holding} {

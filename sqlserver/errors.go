@@ -14,7 +14,7 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// Numbers of SQL Server's errors: sys.messages.
+// Numbers of SQL Server's errors, from sys.messages.
 const (
 	errNoObject    = 208
 	errNoProcedure = 2812
@@ -26,11 +26,11 @@ const (
 	errDataMoved   = 601
 )
 
-// transient are the errors after which the same call may well succeed: locks
-// that ran out, a deadlock's victim, a lock that was not had in time, a conflict of snapshots, rows
-// that moved while they were read without a lock (NOLOCK),
-// memory that was not had in time, a replica of an availability group that is not ready (or
-// read-only, while the connection still goes to what was the primary), and what Azure SQL says while it moves or limits a database
+// transient are the errors after which the same call may succeed: no locks left, a deadlock, a
+// lock timeout, a conflict of snapshots, rows that moved during a read without a lock (NOLOCK), a
+// timeout for memory, a replica of an availability group that is not ready (or read-only, while
+// the connection still goes to the former primary), and the errors by which Azure SQL says that
+// it moves or limits a database
 // (learn.microsoft.com/azure/azure-sql/database/troubleshoot-common-errors-issues).
 var transient = []int32{
 	1204, 1205, errLockTimeout, 3960, errDataMoved, errNoLock,
@@ -38,16 +38,16 @@ var transient = []int32{
 	615, 926, 4060, 4221, 10928, 10929, 10936, 40143, 40197, 40501, 40540, 40613, 42108, 42109, 49918, 49919, 49920, 49983,
 }
 
-// errNoLock is what the procedures raise where the lock of a line or of a dedup
-// key was not to be had.
+// errNoLock is the error of the procedures if they cannot get the lock of a line or of a dedup
+// key.
 const errNoLock = 50901
 
-// errNoTransaction is what Outbox_Append raises on a handle without an open
-// transaction, where it would commit by itself.
+// errNoTransaction is the error of Outbox_Append on a handle without an open transaction, on
+// which the append would commit by itself.
 const errNoTransaction = 50902
 
-// explain names the operation, and turns what the driver says into what the
-// contract says.
+// explain adds the name of the operation, and turns errors of the driver into errors of the
+// contract.
 func (s *Store) explain(ctx context.Context, operation string, err error) error {
 	if err == nil {
 		return nil
@@ -72,9 +72,9 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 	return fmt.Errorf("outmill/sqlserver: %s %s: %w", s.config.Name, operation, sqlkit.TxEnded(err))
 }
 
-// ended marks the error of a statement in a caller's transaction that the server has
-// rolled back, after an error before. The driver sends nothing then, so that the
-// statement does not commit by itself.
+// ended marks the error of a statement in a caller's transaction that the server has rolled back
+// after an earlier error. The driver does not send such a statement, so it does not commit by
+// itself.
 func ended(err error) error {
 	var e mssql.Error
 	if errors.As(err, &e) && e.Number == 0 && strings.Contains(e.Message, "server does not have an active transaction") {
@@ -83,13 +83,13 @@ func ended(err error) error {
 	return err
 }
 
-// number is SQL Server's number of the error, 0 where err is not SQL Server's.
+// number is the number of an error of SQL Server, 0 for other errors.
 func number(err error) int32 {
 	var e mssql.Error
 	if !errors.As(err, &e) {
 		return 0
 	}
-	// A deadlock, say, may be followed by what comes of it.
+	// One message may cause others: a deadlock, for example, may be followed by its consequences.
 	for _, one := range e.All {
 		if slices.Contains(transient, one.Number) {
 			return one.Number
@@ -98,8 +98,7 @@ func number(err error) int32 {
 	return e.Number
 }
 
-// passes tells whether the same transaction may well succeed when it is run
-// again.
+// passes reports whether the same transaction may succeed if it is repeated.
 func passes(err error) bool {
 	if errors.As(err, new(commitError)) {
 		return false

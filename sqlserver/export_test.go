@@ -7,30 +7,30 @@ import (
 	"strings"
 )
 
-// SchemaFiles are the migrations that are built into the program.
+// SchemaFiles are the migrations that are embedded in the program.
 var SchemaFiles fs.FS = schemaFiles
 
-// Passes tells whether a transaction that failed with err is run again.
+// Passes reports whether a transaction that failed with err is repeated.
 func Passes(err error) bool { return passes(err) }
 
-// Ended is what the error of a statement in a caller's transaction becomes.
+// Ended returns what becomes of the error of a statement in a caller's transaction.
 func Ended(err error) error { return ended(err) }
 
-// Arguments are the arguments of a statement, or of a procedure, as the driver gets them.
+// Arguments returns the arguments of a statement, or of a procedure, as the driver gets them.
 func Arguments(template string, args ...any) []any {
 	return call{template: template, args: args}.arguments()
 }
 
-// MaxAtOnce is how many records one statement changes at most.
+// MaxAtOnce is the largest number of records that one statement changes.
 const MaxAtOnce = maxAtOnce
 
-// EnsureFrom is Ensure of a program with these migrations.
+// EnsureFrom is the Ensure of a program with these migrations.
 func (s *Store) EnsureFrom(ctx context.Context, files fs.FS) error { return s.ensure(ctx, files) }
 
 // Expand puts the store's names into a text with the default ones.
 func (s *Store) Expand(text string) string { return s.sql.expand(text) }
 
-// Statements are the statements of the program, as they stand there.
+// Statements are the statements of the program, as written in its source.
 var Statements = map[string]string{
 	"sqlAbort":               sqlAbort,
 	"sqlAddGroup":            sqlAddGroup,
@@ -96,8 +96,8 @@ var Statements = map[string]string{
 	"sqlWorkers":             sqlWorkers,
 }
 
-// Texts are the statements as the driver gets them, those that look in both ways: see
-// notLocked.
+// Texts returns the statements as the driver gets them. Statements that read with and without
+// locks have two: see notLocked.
 func Texts() map[string]string {
 	texts := map[string]string{}
 	for name, template := range Statements {

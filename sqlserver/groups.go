@@ -20,11 +20,11 @@ const (
 		FROM [dbo].[OutboxMeta] WITH (READCOMMITTEDLOCK) WHERE OnlyRow = 1`
 	sqlGroups = `SELECT GroupName, Include, Exclude, SeenAt, ExpiresAt FROM [dbo].[OutboxGroup] WITH (READCOMMITTEDLOCK) ORDER BY Place`
 
-	// endsAfter is a time @ttl microseconds from now, NULL where that is 0.
+	// endsAfter is the time @ttl microseconds from now, or NULL if @ttl is 0.
 	endsAfter = `CASE WHEN @ttl > 0 THEN DATEADD(MICROSECOND, CAST(@ttl % 1000000 AS INT), DATEADD(SECOND,
 		CAST(@ttl / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(@ttl / CAST(86400000000 AS BIGINT) AS INT), SYSUTCDATETIME()))) END`
 
-	// seeGroup leaves a registration permanent that is.
+	// seeGroup does not make a permanent registration temporary.
 	seeGroup = `UPDATE [dbo].[OutboxGroup] SET SeenAt = SYSUTCDATETIME(), ExpiresAt = CASE WHEN ExpiresAt IS NOT NULL THEN ` + endsAfter +
 		` END
     WHERE GroupName = ` + groupName + ` AND Selection = CAST(@selection AS CHAR(64));`
@@ -32,8 +32,8 @@ const (
 	sqlSeeGroup = atReadCommitted + seeGroup + `
 SELECT @@ROWCOUNT`
 
-	// sqlAddGroup begins with the row of the generation, which has one registration
-	// at a time, so that their places are in the order of their commits.
+	// sqlAddGroup first updates the row of the generation. Only one registration at a time can do
+	// that, so the registrations are in the order of their commits.
 	sqlAddGroup = `UPDATE [dbo].[OutboxMeta] SET Generation = Generation + 1 WHERE OnlyRow = 1;
 ` + seeGroup + `
 IF @@ROWCOUNT = 0
@@ -46,7 +46,7 @@ DELETE FROM [dbo].[OutboxWorker] WHERE GroupName = ` + groupName + `;
 DELETE FROM [dbo].[OutboxEnding] WHERE GroupName = ` + groupName + `;
 SELECT CAST(SYSUTCDATETIME() AS DATETIME2(6))`
 
-	// sqlUnrouted leaps from topic to topic.
+	// sqlUnrouted skips from topic to topic through an index.
 	sqlUnrouted = atReadCommitted + `DECLARE @topic TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY);
 DECLARE @next NVARCHAR(255) = N'';
 WHILE @next IS NOT NULL
@@ -78,8 +78,7 @@ SELECT @@ROWCOUNT`
 
 var errRoutesChanged = errors.New("other processes changed the registered groups during each attempt")
 
-// loadRoutes reads the registrations, and keeps them where they are newer than
-// those known.
+// loadRoutes reads the registrations, and keeps them if they are newer than the known ones.
 func (s *Store) loadRoutes(ctx context.Context, on querier) (*storekit.RoutingTable, error) {
 	var found storekit.SchemaVersion
 	var babelfish bool
@@ -98,7 +97,7 @@ func (s *Store) loadRoutes(ctx context.Context, on querier) (*storekit.RoutingTa
 	return table, nil
 }
 
-// registrations reads sqlGroups.
+// registrations reads the rows of sqlGroups.
 func registrations(table *storekit.RoutingTable) func(scan func(...any) error) error {
 	return func(scan func(...any) error) error {
 		var found storekit.StoredRegistration
@@ -148,7 +147,7 @@ func (s *Store) register(ctx context.Context, operation string, reg outmill.Regi
 		})
 	}
 	if err == nil {
-		// Without the registration the worker may be forgotten, so it comes later.
+		// The worker is written after the registration: without one it may be deleted.
 		err = s.seeWorker(ctx, operation, reg)
 	}
 	if err != nil {
@@ -161,20 +160,20 @@ func (s *Store) register(ctx context.Context, operation string, reg outmill.Regi
 	return err
 }
 
-// lists are the topics' lists as the table has them.
+// lists returns the topics' lists in the form of the table.
 func lists(topics outmill.Topics) (include, exclude string) {
 	return jsonOf(storekit.OrEmpty(topics.Include)), jsonOf(storekit.OrEmpty(topics.Exclude))
 }
 
-// digest names a selection.
+// digest identifies a selection.
 func digest(topics outmill.Topics) string {
 	include, exclude := lists(topics)
 	sum := sha256.Sum256([]byte(include + exclude))
 	return hexadecimal.EncodeToString(sum[:])
 }
 
-// adoptAll gives the records of the topics that wait for a group to the first
-// that registered for each, and returns how many there were.
+// adoptAll gives records of the topics that wait for a group to the first group that registered
+// for their topic, and returns how many it gave.
 func (s *Store) adoptAll(ctx context.Context, operation string, topics outmill.Topics) (adopted int, err error) {
 	for {
 		waiting, err := s.unrouted(ctx, operation, topics)
@@ -188,15 +187,15 @@ func (s *Store) adoptAll(ctx context.Context, operation string, topics outmill.T
 				return adopted, err
 			}
 		}
-		// What was seen may have been locked just then: others are at it.
+		// Another process that adopts the same records may have locked them.
 		if adopted == before {
 			return adopted, nil
 		}
 	}
 }
 
-// unrouted returns the topics with records that wait for a group, and for each
-// the first registration.
+// unrouted returns the topics with records that wait for a group, and the first registration for
+// each topic.
 func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics) (map[string]storekit.StoredRegistration, error) {
 	var unrouted []string
 	table := &storekit.RoutingTable{}
@@ -213,8 +212,8 @@ func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.T
 	return table.FirstOf(slices.DeleteFunc(unrouted, func(topic string) bool { return !topics.Match(topic) })), nil
 }
 
-// adopt gives the topic's records to the registration's group until there are no
-// more, or the registration is gone.
+// adopt gives the topic's records to the registration's group until there are no more, or the
+// registration no longer exists.
 func (s *Store) adopt(ctx context.Context, operation string, to storekit.StoredRegistration, topic string) (adopted int, err error) {
 	for {
 		var n int
@@ -238,7 +237,7 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	if err := storekit.CheckGroup(group); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}
-	// Somebody may register the group again, and get records of its own.
+	// If the group is registered again during the call, its new records stay.
 	var now time.Time
 	err := s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
 		return s.do(ctx, tx, call{template: sqlForgetGroup, args: []any{named("group", group)}, sets: []reader{numbers(&now)}})
@@ -250,8 +249,8 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	if err != nil {
 		return dropped, err
 	}
-	// A lane without records does no harm, but records without their lane would
-	// wait for ever: so the lanes come last, those that have none.
+	// A lane without records does no harm, but held records without their lane would wait for
+	// ever. So the lanes are deleted last, and only those without records.
 	var topics []string
 	err = s.run(ctx, operation, call{
 		template: sqlTopicsOfLanes, args: []any{named("group", group)},
@@ -263,8 +262,8 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	return dropped, s.dropLanes(ctx, operation, group, topics)
 }
 
-// dropLanes drops the lanes of the topics that hold nothing, 900 in a transaction,
-// while no claim of their topic is under way.
+// dropLanes deletes the lanes of the topics that have no held records, 900 in a transaction,
+// while no claim in order of their topic runs.
 func (s *Store) dropLanes(ctx context.Context, operation, group string, topics []string) error {
 	for _, topic := range topics {
 		line := []any{named("group", group), named("topic", topic)}

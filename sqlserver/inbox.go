@@ -13,7 +13,7 @@ import (
 var _ storekit.Inbox = (*Store)(nil)
 
 const (
-	// sqlHasNote passes over a note that is not committed yet.
+	// sqlHasNote skips a note that is not committed yet.
 	sqlHasNote = `SELECT 1 FROM [dbo].[OutboxInbox]` + notLocked + ` WHERE Consumer = CAST(@consumer AS NVARCHAR(255))
 		AND [Key] = CAST(@key AS NVARCHAR(255))`
 
@@ -60,7 +60,7 @@ func (s *Store) PutNote(ctx context.Context, note storekit.Note, wait time.Durat
 	return duplicate && err == nil, err
 }
 
-// milliseconds are those of a wait, at least one: a lock is asked for once at least.
+// milliseconds converts a wait, and rounds up to at least 1, because 0 would never try the lock.
 func milliseconds(wait time.Duration) int64 {
 	return min(max(wait.Milliseconds(), 1), math.MaxInt32)
 }

@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// sqlGet passes over a record that another transaction has locked: it may be
-	// one that is not committed yet.
+	// sqlGet skips a record that another transaction has locked, because its insert may not be
+	// committed yet.
 	sqlGet = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o` + notLocked +
 		` WHERE o.IdBytes = CONVERT(BINARY(16), @id, 1)`
 
-	// sqlGetLocked waits for a session that settles the record just then, but not for as
-	// long as a caller's transaction may be open.
+	// sqlGetLocked waits for a session that is settling the record, but not for as long as a
+	// caller's transaction may be open.
 	sqlGetLocked = atReadCommitted + `SET LOCK_TIMEOUT 250;
 SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o WHERE o.IdBytes = CONVERT(BINARY(16), @id, 1)`
 )
@@ -48,7 +48,7 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 	return s.delete(ctx, "", ids)
 }
 
-// delete deletes those of the records that have the status; "" is any.
+// delete deletes the records that have the status; "" is any.
 func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
 	return s.each(ctx, "delete", "[dbo].[Outbox_Delete]", ids, named("Status", string(status)))
 }
@@ -64,8 +64,8 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 	return requeued, err
 }
 
-// each calls a procedure on the records, as one transaction, and returns how
-// many it did.
+// each calls a procedure on the records, in one transaction, and returns how many records it
+// changed.
 func (s *Store) each(ctx context.Context, operation, procedure string, ids []outmill.WorkItemID, more ...any) (int, error) {
 	var all int
 	var counted []outmill.JoinID

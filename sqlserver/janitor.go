@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// serverNow has the precision of the columns: what has another one is converted
-	// for each row, and may not be sought.
+	// serverNow has the precision of the columns. A value of another precision would be converted
+	// for each row, and might prevent an index seek.
 	serverNow = `CAST(SYSUTCDATETIME() AS DATETIME2(6))`
 
-	// microsAgo is a time as long ago as @micros says.
+	// microsAgo is the time @micros microseconds ago.
 	microsAgo = `DATEADD(MICROSECOND, -CAST(@micros % 1000000 AS INT), DATEADD(SECOND, -CAST(@micros / 1000000 % 86400 AS INT), DATEADD(DAY,
 		-CAST(@micros / CAST(86400000000 AS BIGINT) AS INT), ` + serverNow + `)))`
 
-	// sqlDeleteProcessed reads RetryCount, which no index has: see Outbox_Claim.
+	// sqlDeleteProcessed reads RetryCount, which is in no index: see Outbox_Claim.
 	sqlDeleteProcessed = asMaintenance + `DELETE TOP (@limit) FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)
 		WHERE ProcessedAt IS NOT NULL AND ProcessedAt <= ` + microsAgo + ` AND RetryCount >= 0;
 SELECT @@ROWCOUNT`
@@ -26,8 +26,7 @@ SELECT @@ROWCOUNT`
 SELECT @@ROWCOUNT`
 )
 
-// ReapExpired makes leased records pending whose lease has ended. See
-// outmill.Queue.
+// ReapExpired makes records pending whose lease has ended. See outmill.Queue.
 func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	reaped, err := s.tidy(ctx, "reap", "[dbo].[Outbox_Reap]", "Limit", limit)
 	s.logger.Reaped(reaped)
@@ -55,8 +54,8 @@ func (s *Store) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete dedup keys", sqlDeleteDedup, "limit", limit)
 }
 
-// tidy does up to limit records of work, no more in a transaction than a
-// statement should change. What another transaction is at is passed over.
+// tidy works on up to limit records, at most maxAtOnce in one transaction. It skips records that
+// another transaction has locked.
 func (s *Store) tidy(ctx context.Context, operation, template, name string, limit int, more ...any) (int, error) {
 	if err := storekit.CheckLimit(limit); err != nil {
 		return 0, s.explain(ctx, operation, err)

@@ -34,9 +34,9 @@ SELECT @@ROWCOUNT`
 ELSE 0 END AS BIT), ISNULL(DATEDIFF_BIG(MICROSECOND, SYSUTCDATETIME(), j.Deadline), 0),
     j.Reason, j.CreatedUtc, j.LastUpdatedUtc, j.FinishedUtc, j.Metadata`
 
-	// sqlLockJoins locks the join, and the others of a step where one is given, by
-	// an update, in the order of their ids. The empty text is no BINARY, and the server
-	// may convert it before it asks whether it is empty: so it is NULL.
+	// sqlLockJoins locks the join, and the other joins of a step if a step is given, by an
+	// update, in the order of their ids. The empty text is not a valid BINARY, and the server may
+	// convert it before it checks whether it is empty, so it is replaced by NULL first.
 	sqlLockJoins = `SET NOCOUNT ON;
 DECLARE @held TABLE (Place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, JoinIdBytes BINARY(16) NOT NULL);
 INSERT @held (JoinIdBytes) SELECT u.JoinIdBytes FROM (SELECT CONVERT(BINARY(16), @join, 1) AS JoinIdBytes
@@ -63,27 +63,26 @@ OR j.Status = @status) ORDER BY j.JoinIdBytes`
 	sqlCountMembers = atReadCommitted + `SELECT COUNT(*) FROM [dbo].[OutboxJoinMember]` + countedMembers +
 		` WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1)`
 
-	// recordsOfMessage are all records of a message: that asked for and those of its
-	// step.
+	// recordsOfMessage selects all records of a message: the given record and those of its step.
 	recordsOfMessage = `(SELECT CONVERT(BINARY(16), @id, 1) AS IdBytes UNION
         SELECT r.IdBytes FROM [dbo].[Outbox] AS a JOIN [dbo].[Outbox] AS r ON r.Step = a.Step
 WHERE a.IdBytes = CONVERT(BINARY(16), @id, 1) AND a.Step IS NOT NULL AND r.Step IS NOT NULL)`
 
-	// sqlLinesOf waits for a caller's transaction that has acked the record before any line
-	// is locked.
+	// sqlLinesOf waits for a caller's transaction that has acked the record, before any line is
+	// locked.
 	sqlLinesOf = `SELECT DISTINCT o.GroupName, o.Topic FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK)
     JOIN ` + recordsOfMessage + ` AS i ON i.IdBytes = o.IdBytes
     WHERE o.GroupName IS NOT NULL ORDER BY o.GroupName, o.Topic`
 
-	// sqlRecordToAttach locks all records of the message, by an update, so a
-	// session that settles one of them has done so, or comes later and finds the new member.
+	// sqlRecordToAttach locks all records of the message, by an update. So a session that settles
+	// one of them either came first, or comes later and finds the new member.
 	sqlRecordToAttach = `SET NOCOUNT ON;
 UPDATE o SET Step = o.Step FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN ` + recordsOfMessage + ` AS i ON i.IdBytes = o.IdBytes;
 SELECT ISNULL(Step, IdBytes), CASE WHEN WaitsFor IS NULL THEN 0 ELSE 1 END, MessageId FROM [dbo].[Outbox]
 WHERE IdBytes = CONVERT(BINARY(16), @id, 1)`
 
-	// sqlLookAtStep marks the record, and asks whether the join has the step already,
-	// and what has become of all of the message's records.
+	// sqlLookAtStep marks the record, and returns whether the join already has the step, and the
+	// states of all records of the message.
 	sqlLookAtStep = `SET NOCOUNT ON;
 UPDATE [dbo].[Outbox] SET Step = IdBytes WHERE IdBytes = CONVERT(BINARY(16), @id, 1) AND Step IS NULL;
 SELECT (SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] WHERE JoinIdBytes = CONVERT(BINARY(16), @join, 1)
@@ -92,7 +91,7 @@ AND Step = CONVERT(BINARY(16), @step, 1)),
 WHEN Stage = 7 THEN 1 ELSE 0 END), 0)
 FROM [dbo].[Outbox] WHERE Step IS NOT NULL AND Step = CONVERT(BINARY(16), @step, 1)`
 
-	// sqlNoteJoin has the records of a step tell of a join too.
+	// sqlNoteJoin adds a join to the records of a step.
 	sqlNoteJoin = `UPDATE o SET Joins = CASE WHEN o.Joins IS NULL THEN @joinid ELSE CONCAT(o.Joins, N',', @joinid) END
     FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE o.Step IS NOT NULL AND o.Step = CONVERT(BINARY(16), @step, 1)`
 
@@ -101,14 +100,13 @@ FROM [dbo].[Outbox] WHERE Step IS NOT NULL AND Step = CONVERT(BINARY(16), @step,
     VALUES (CONVERT(BINARY(16), @join, 1), CONVERT(BINARY(16), @step, 1), CONVERT(UNIQUEIDENTIFIER, @joinid), @message, @status, @open,
 @acked, @dead, 0, SYSUTCDATETIME())`
 
-	// sqlStepOfRecord finds the step of any of a message's records; one that is gone
-	// is named by its own id. It comes before the join is locked: an ack holds the
-	// record and then wants the join.
+	// sqlStepOfRecord returns the step of any of a message's records. If the record was deleted,
+	// the step has the record's own id. The statement runs before the join is locked, because an
+	// ack locks the record first and the join second.
 	sqlStepOfRecord = `SELECT ISNULL((SELECT Step FROM [dbo].[Outbox]
 		WHERE IdBytes = CONVERT(BINARY(16), @of, 1)), CONVERT(BINARY(16), @of, 1))`
 
-	// sqlReport returns whether the join has the step, and whether it was still
-	// pending.
+	// sqlReport returns whether the join has the step, and whether the step was still pending.
 	sqlReport = `SET NOCOUNT ON;
 DECLARE @id BINARY(16) = CONVERT(BINARY(16), @step, 1), @jid BINARY(16) = CONVERT(BINARY(16), @join, 1), @members INT, @reported INT = 0;
 SET @members = (SELECT COUNT(*) FROM [dbo].[OutboxJoinMember] WHERE JoinIdBytes = @jid AND Step = @id);
@@ -136,7 +134,7 @@ SELECT @now`
 		`SELECT TOP (@limit) JoinIdBytes FROM [dbo].[OutboxJoin] WHERE FinishedUtc IS NOT NULL AND FinishedUtc <= ` + microsAgo +
 		` ORDER BY FinishedUtc`
 
-	// sqlDeleteMembers goes some at a time: there may be many.
+	// sqlDeleteMembers deletes members in batches, because there may be many.
 	sqlDeleteMembers = asMaintenance + `DELETE TOP (@limit) m FROM [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK)
 		JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS j ON m.JoinIdBytes = j.JoinIdBytes;
 SELECT @@ROWCOUNT`
@@ -146,7 +144,7 @@ SELECT @@ROWCOUNT`
 SELECT @@ROWCOUNT`
 )
 
-// The numbers of the functional specification.
+// The numbers that the functional specification uses.
 var (
 	joinStatuses = []storekit.JoinStatus{storekit.JoinPending, storekit.JoinCompleted, storekit.JoinFailed, storekit.JoinCancelled}
 	stepStatuses = []storekit.StepStatus{storekit.StepPending, storekit.StepCompleted, storekit.StepFailed}
@@ -207,7 +205,7 @@ func joinsCall(template string, into *[]*storekit.JoinState, ids ...outmill.Join
 	}
 }
 
-// StartJoin writes a join.
+// StartJoin inserts a join.
 func (j joining) StartJoin(ctx context.Context, operation string, join *storekit.Join) error {
 	tx, err := j.s.txOf(ctx)
 	if err != nil {
@@ -219,7 +217,7 @@ func (j joining) StartJoin(ctx context.Context, operation string, join *storekit
 	}
 	work := func(ctx context.Context, on querier) error {
 		err := j.s.do(ctx, on, start)
-		// Of two that start it at once, the key stops one.
+		// If two sessions start the join at once, the primary key refuses one of them.
 		if err != nil && number(err) != errDuplicate {
 			return err
 		}
@@ -253,18 +251,18 @@ func startCall(join *storekit.Join) (c call, started *int, err error) {
 	}, sets: []reader{numbers(started)}}, started, nil
 }
 
-// joinEngine gives the store the calls of storekit.Joins that are alike in all stores.
+// joinEngine gives the store the methods of storekit.Joins that are the same in all stores.
 type joinEngine = storekit.JoinEngine
 
-// joining is the store as the engine of joins needs it.
+// joining implements what the engine of joins needs of the store.
 type joining struct{ s *Store }
 
-// hurry makes due what waits for those of the joins that are decided.
+// hurry makes the records that wait for the joins due, if the joins are decided.
 func (s *Store) hurry(ctx context.Context, ids []outmill.JoinID) {
 	storekit.HurryJoins(ctx, joining{s}, ids, s.logger)
 }
 
-// Explain names the operation of an error.
+// Explain adds the name of the operation to an error.
 func (j joining) Explain(ctx context.Context, operation string, err error) error {
 	return j.s.explain(ctx, operation, err)
 }
@@ -276,7 +274,7 @@ func (j joining) ReadJoins(ctx context.Context, operation string, ids []outmill.
 	return found, err
 }
 
-// OnJoin runs work in a transaction that holds the row of the join.
+// OnJoin runs work in a transaction that has locked the row of the join.
 func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID,
 	work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
 	err := j.s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
@@ -293,7 +291,7 @@ func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID
 	return err
 }
 
-// MakeDue makes due the records that wait for the joins.
+// MakeDue makes the records that wait for the joins due.
 func (j joining) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
 	err := j.s.run(ctx, "hurry", call{template: sqlHurry, args: []any{named("joins", jsonOf(hexes(ids)))}})
 	if err == nil {
@@ -314,7 +312,7 @@ type joinTx struct {
 	tx *sql.Tx
 }
 
-// JoinsToFill reads joins, with the number of steps of those that are sealed.
+// JoinsToFill reads joins. For sealed joins it also counts the steps.
 func (t *joinTx) JoinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
 	return t.s.joinsToFill(ctx, t.tx, ids)
 }
@@ -331,12 +329,12 @@ func (t *joinTx) CountMembers(ctx context.Context, id outmill.JoinID) (n int, er
 	return n, err
 }
 
-// Seal writes how many steps the join has.
+// Seal writes the number of steps of the join.
 func (t *joinTx) Seal(ctx context.Context, join *storekit.JoinState) error {
 	return t.do(ctx, sqlSeal, nil, named("join", hex(join.ID)), named("expected", join.ExpectedSteps))
 }
 
-// End writes how the join ended.
+// End writes the result of the join.
 func (t *joinTx) End(ctx context.Context, join *storekit.JoinState) error {
 	var now time.Time
 	err := t.do(ctx, sqlEndJoin, numbers(&now), named("join", hex(join.ID)), named("status", numberOf(joinStatuses, join.Status)),
@@ -370,8 +368,7 @@ func (t *joinTx) do(ctx context.Context, template string, row func(scan func(...
 	return t.s.do(ctx, t.tx, call{template: template, args: args, sets: []reader{row}})
 }
 
-// lockJoin locks the join and those of the step, where one is given, and reads
-// the first.
+// lockJoin locks the join, and the joins of the step if one is given, and reads the join.
 func (t *joinTx) lockJoin(ctx context.Context, template string, id outmill.JoinID, step string) (*storekit.JoinState, error) {
 	if err := t.do(ctx, sqlLockJoins, nil, named("join", hex(id)), named("step", step)); err != nil {
 		return nil, err
@@ -392,8 +389,8 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 	var counted []outmill.JoinID
 	err := s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
 		t := &joinTx{s: s, tx: tx}
-		// The lines before the record, as a claim has them. The record before the
-		// join, because a session that settles it takes them in this order too.
+		// Lock in the order of claims and settlements: the lines before the record, and the
+		// record before the join.
 		if err := t.lockLinesOf(ctx, message); err != nil {
 			return err
 		}
@@ -402,7 +399,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 			return err
 		}
 		if a.Found {
-			// What is acked, and not counted yet, would be counted for the new member too.
+			// An ack that is not counted yet would otherwise be counted for the new member too.
 			if err := t.countAcked(ctx, a.step, &counted); err != nil {
 				return err
 			}
@@ -426,7 +423,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		return t.attach(ctx, id, a)
 	})
 	if err == nil {
-		// A claim that met the record while it was locked has passed over it.
+		// A claim that met the record while it was locked has skipped it.
 		s.notifier.Notify()
 		s.hurry(ctx, append(counted, id))
 	}
@@ -448,7 +445,7 @@ func (t *joinTx) lockLinesOf(ctx context.Context, message outmill.WorkItemID) er
 	return err
 }
 
-// lateStep is a record that is made a step after it was appended.
+// lateStep is a record that becomes a step after its append.
 type lateStep struct {
 	storekit.LateStep
 	step, message string
@@ -505,7 +502,7 @@ func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outm
 	return s.joinEngine.ReportFailed(ctx, join, step)
 }
 
-// stepOf returns the step that the message is.
+// stepOf returns the step of the message.
 func (s *Store) stepOf(ctx context.Context, operation string, message outmill.WorkItemID) (step outmill.WorkItemID, err error) {
 	var bytes []byte
 	err = s.run(ctx, operation, call{template: sqlStepOfRecord, args: []any{named("of", hex(message))}, sets: []reader{numbers(&bytes)}})
@@ -515,7 +512,7 @@ func (s *Store) stepOf(ctx context.Context, operation string, message outmill.Wo
 	return step, err
 }
 
-// ListJoins reads joins of each status.
+// ListJoins reads joins by status.
 func (j joining) ListJoins(ctx context.Context, operation string, query storekit.JoinQuery) ([]*storekit.JoinState, error) {
 	template, args := sqlListJoins, []any{
 		named("limit", query.Limit), named("after", hex(query.After)),
@@ -577,7 +574,7 @@ func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	return all, nil
 }
 
-// deleteJoins deletes up to limit joins, first their members, some at a time:
+// deleteJoins deletes up to limit joins. It deletes their members first, in batches, because
 // there may be many.
 func (s *Store) deleteJoins(ctx context.Context, operation string, limit int) (int, error) {
 	var old []outmill.JoinID
@@ -589,7 +586,7 @@ func (s *Store) deleteJoins(ctx context.Context, operation string, limit int) (i
 		return 0, err
 	}
 	joins := named("joins", jsonOf(hexes(old)))
-	// Where there is nothing to delete, a right that is missing shows all the same.
+	// If there is nothing to delete, a missing right still causes an error.
 	for gone := maxAtOnce; gone == maxAtOnce; {
 		err := s.run(ctx, operation, call{
 			template: sqlDeleteMembers, args: []any{joins, named("limit", maxAtOnce)}, sets: []reader{numbers(&gone)},

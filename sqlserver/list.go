@@ -12,23 +12,23 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// notLocked reads what is committed, and waits for nobody: what another
-// transaction has locked is passed over. Where the database keeps versions
-// (READ_COMMITTED_SNAPSHOT), calls that look leave it out, and see that as it was.
+// notLocked makes a read skip rows that another transaction has locked, so that it sees only
+// committed rows and never waits. If the database keeps versions (READ_COMMITTED_SNAPSHOT), calls
+// that only read omit the hint, and see the last committed version of such rows.
 const notLocked = ` WITH (READCOMMITTEDLOCK, READPAST)`
 
 var (
-	// sqlSearch goes through the records by id. That is fine for what most records are.
+	// sqlSearch reads the records by id, which suits common statuses.
 	sqlSearch = searchIn(``)
 
-	// What few records are is found topic by topic. sqlSearchLeased sorts the leased
-	// records of a topic: what is in work. The stage is a literal, so that it is known to be
-	// one that the index has.
+	// Rare statuses are found topic by topic. sqlSearchLeased sorts the leased records of a
+	// topic, which are the ones in work. The stage is a literal, so that the optimizer can match
+	// it with the filter of the index.
 	sqlSearchLeased    = searchIn(ofTopic + ` AND o.Stage = 4`)
 	sqlSearchProcessed = searchIn(ofTopic + ` AND o.Stage >= 6 AND o.Stage = 6`)
 	sqlSearchDead      = searchIn(ofTopic + ` AND o.Stage >= 6 AND o.Stage = 7`)
 
-	// The same for records that wait for a group.
+	// The same statements for records that wait for a group.
 	sqlSearchWaitingLeased    = searchIn(ofNoGroup + ` AND o.Stage = 4`)
 	sqlSearchWaitingProcessed = searchIn(ofNoGroup + ` AND o.Stage >= 6 AND o.Stage = 6`)
 	sqlSearchWaitingDead      = searchIn(ofNoGroup + ` AND o.Stage >= 6 AND o.Stage = 7`)
@@ -49,14 +49,14 @@ FROM (SELECT CONVERT(BINARY(16), [value], 1) AS IdBytes FROM OPENJSON(@ids)) AS 
 JOIN [dbo].[Outbox] AS o` + notLocked + ` ON o.IdBytes = i.IdBytes ORDER BY o.IdBytes`
 )
 
-// searchIn looks at the first records behind an id, and tells of each whether the query
-// matches it.
+// searchIn reads the first records behind an id, and reports for each whether the query matches
+// it.
 func searchIn(where string) string {
 	return `SELECT TOP (@each) o.IdBytes, CASE WHEN ` + matching + ` THEN 1 ELSE 0 END AS Matches FROM [dbo].[Outbox] AS o` + notLocked + `
 WHERE o.IdBytes > CONVERT(BINARY(16), @after, 1)` + where + ` ORDER BY o.IdBytes`
 }
 
-// matching compares lengths, too: SQL Server takes no notice of blanks at the end of a text.
+// matching also compares lengths, because SQL Server ignores trailing blanks of a text.
 var matching = func() string {
 	conditions := []string{`(@pending = 0 OR o.Stage IN (0, 1, 2, 3, 5))`}
 	for _, of := range [][2]string{
@@ -67,27 +67,27 @@ var matching = func() string {
 			`(value = N'' OR column COLLATE Latin1_General_100_BIN2 = CAST(value AS NVARCHAR(255)) AND DATALENGTH(column) = DATALENGTH(value))`))
 	}
 	return strings.Join(append(conditions,
-		// LastError has less than 4,000 characters; CHARINDEX looks for no more.
+		// LastError has less than 4,000 characters, and CHARINDEX accepts no longer pattern.
 		`(@error = N'' OR DATALENGTH(@error) <= 8000
         AND CHARINDEX(CAST(@error AS NVARCHAR(4000)), o.LastError COLLATE Latin1_General_100_BIN2) > 0)`,
 		`(@since = N'' OR o.CreatedAt >= CONVERT(DATETIME2(6), CAST(@since AS NVARCHAR(30)), 126))`,
 		`(@until = N'' OR o.CreatedAt < CONVERT(DATETIME2(6), CAST(@until AS NVARCHAR(30)), 126))`), "\n    AND ")
 }()
 
-// finder gives the store List and the calls of storekit.Operator.
+// finder gives the store List and the methods of storekit.Operator.
 type finder = storekit.Finder
 
-// finding is what the finder asks of the store.
+// finding implements what the finder needs of the store.
 type finding struct{ *Store }
 
-// groupTopic is a group's topic; no group is one of records that wait for a group.
+// groupTopic is a topic of a group. Without a group, it stands for records that wait for one.
 type groupTopic struct {
 	group sql.NullString
 	topic string
 }
 
-// Search looks at records. It makes a call for each topic that has records which are leased,
-// processed or dead, where the query asks for these.
+// Search reads records. If the query asks for leased, processed or dead records, it makes a call
+// for each topic that has such records.
 func (f finding) Search(ctx context.Context, operation string, query outmill.ListQuery) (storekit.Searched, error) {
 	if !storekit.ByStatus(query.Status) {
 		return storekit.Search(query, 1, func(ranges []storekit.SearchRange, each int) ([]storekit.Looked, error) {
@@ -124,7 +124,7 @@ func (f finding) Search(ctx context.Context, operation string, query outmill.Lis
 	})
 }
 
-// lines are the groups and topics that have records of the status.
+// lines returns the groups and topics that have records of the status.
 func (f finding) lines(ctx context.Context, operation string, query outmill.ListQuery) (lines []groupTopic, err error) {
 	template := sqlTopicsSettled
 	if query.Status == outmill.StatusLeased {
@@ -173,7 +173,7 @@ func (f finding) look(
 	return found, err
 }
 
-// Records returns those that have one of the ids.
+// Records returns the records with these ids.
 func (f finding) Records(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]*outmill.Record, error) {
 	var all []placed
 	for some := range slices.Chunk(ids, maxAtOnce) {
@@ -198,12 +198,12 @@ func (f finding) Records(ctx context.Context, operation string, ids []outmill.Wo
 	return recordsOf(all), nil
 }
 
-// Delete deletes those that have the status.
+// Delete deletes the records that have the status.
 func (f finding) Delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
 	return f.delete(ctx, status, ids)
 }
 
-// Explain names the operation.
+// Explain adds the name of the operation to an error.
 func (f finding) Explain(ctx context.Context, operation string, err error) error {
 	return f.explain(ctx, operation, err)
 }

@@ -13,15 +13,14 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Open opens a pool of connections, makes a store on it, and closes it with
-// the store. The schema is not created, unless Config.EnsureSchema: see Ensure.
-// A nil logger logs nothing.
+// Open opens a pool of connections, and makes a store on it, whose Close closes the pool. Open
+// does not create the schema, unless Config.EnsureSchema is set: see Ensure. A nil logger logs
+// nothing.
 //
-// The database is given as the driver takes it: a URL such as
-// sqlserver://user:password@host:1433?database=orders&encrypt=true, or an ADO or
-// ODBC connection string. Its settings of TLS (encrypt, TrustServerCertificate,
-// certificate, hostNameInCertificate, tlsmin) hold. For Microsoft Entra ID open
-// the pool with the driver's package azuread, and pass it to New.
+// database is a URL such as sqlserver://user:password@host:1433?database=orders&encrypt=true, or
+// an ADO or ODBC connection string, as for the driver. Its settings for TLS (encrypt,
+// TrustServerCertificate, certificate, hostNameInCertificate, tlsmin) apply. For Microsoft Entra
+// ID, open the pool with the driver's package azuread, and pass it to New.
 func Open(ctx context.Context, database string, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -36,7 +35,7 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 			config.Name += "/" + config.Schema
 		}
 	}
-	// The times in the tables are UTC, whatever zone the driver is told.
+	// The times in the tables are UTC, whatever the driver's parameter timezone is.
 	parsed.Encoding.Timezone = time.UTC
 	db := sql.OpenDB(mssql.NewConnectorConfig(parsed))
 	store, err := New(db, config, logger)

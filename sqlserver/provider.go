@@ -5,11 +5,11 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Importing this package makes outmill.Open take URLs such as
-// sqlserver://user:password@host:1433?database=orders. The parameters name,
-// append_log_level, schema, table, retain, retain_joins, dedup_window and ensure_schema set the
-// fields of Config, as in sqlserver://host?database=orders&schema=shop&retain=24h;
-// all others are the driver's (encrypt, TrustServerCertificate, …).
+// Importing this package makes outmill.Open accept URLs such as
+// sqlserver://user:password@host:1433?database=orders. The parameters name, append_log_level,
+// schema, table, retain, retain_joins, dedup_window and ensure_schema set the fields of Config,
+// as in sqlserver://host?database=orders&schema=shop&retain=24h. All other parameters are the
+// driver's (encrypt, TrustServerCertificate, …).
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
 		Name:     "sqlserver",
@@ -19,7 +19,7 @@ func init() {
 	})
 }
 
-// configOf takes the parameters out of the URL that are Config's.
+// configOf removes Config's parameters from the URL.
 func configOf(text string) (string, Config, error) {
 	parameters, err := storekit.ParseURL(text)
 	if err != nil {

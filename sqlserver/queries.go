@@ -6,15 +6,15 @@ import (
 	"sync"
 )
 
-// Names as parameters of statements, as the columns have them: see call.arguments.
+// Names as parameters of statements, with the types of the columns: see call.arguments.
 const (
 	groupName = `CAST(@group AS NVARCHAR(255))`
 	topicName = `CAST(@topic AS NVARCHAR(255))`
 )
 
-// queries turns SQL with the default names, which is how it stands in the files
-// and in this package, into SQL for one schema and table: [dbo].[OutboxJoin]
-// becomes [shop].[OrdersJoin], and [IX_Outbox_Line] becomes [IX_Orders_Line].
+// queries turns SQL with the default names, as in the files and in this package, into SQL for one
+// schema and table: [dbo].[OutboxJoin] becomes [shop].[OrdersJoin], and [IX_Outbox_Line] becomes
+// [IX_Orders_Line].
 type queries struct {
 	schema, table string
 	expanded      sync.Map
@@ -40,5 +40,5 @@ func (q *queries) expand(template string) string {
 	})
 }
 
-// typeName is a table type, as the driver names it.
+// typeName is the name of a table type in the form that the driver expects.
 func (q *queries) typeName(name string) string { return q.schema + "." + q.table + name }

@@ -10,23 +10,23 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// recordColumns are what scanRecord reads, in its order. The procedures that
-// return records spell them out too.
+// recordColumns are the columns that scanRecord reads, in order. The procedures that return
+// records list them too.
 const recordColumns = `o.Seq, o.IdBytes, o.GroupName, o.Topic, o.[Key], o.Stage, o.AvailableAt, o.DueTimeUtc, o.NextAttemptAt, o.CreatedAt,
 	o.ExpiresAt, o.RetryCount, o.Claims, o.Expiries,
 	CONVERT(NVARCHAR(36), o.OwnerToken), o.ProcessedAt, o.ProcessedBy, o.MessageId, o.CorrelationId, o.CausationId, o.TenantId,
 	o.TraceParent, o.TraceState, o.DedupKey, o.LastError, o.Joins, o.WaitsFor, o.Metadata, o.Payload`
 
-// blockedColumn tells of a held record whether an earlier one of its key was
-// still in the way when a claim looked last.
+// blockedColumn says for a held record whether its key was still blocked when a claim last
+// checked it.
 const blockedColumn = `CAST(CASE WHEN o.Stage = 1 AND EXISTS (SELECT 1 FROM [dbo].[OutboxLane] AS l WITH (READCOMMITTEDLOCK, READPAST)
 	WHERE l.GroupName = o.GroupName AND l.Topic = o.Topic AND l.[Key] = o.[Key] AND l.BlockedBy <> N'') THEN 1 ELSE 0 END AS BIT)`
 
-// placed is a record and its place in the order.
+// placed is a record and its position in the order.
 type placed struct {
 	seq   int64
 	stage int
-	// due is when the record became due, or due again.
+	// due is the time from which the record is due, or due again.
 	due    time.Time
 	record *outmill.Record
 }
@@ -132,5 +132,5 @@ func recordsOf(found []placed) []*outmill.Record {
 	return records
 }
 
-// textOfTime is a layout of times in UTC that CONVERT reads with style 126.
+// textOfTime is the layout of times in UTC that CONVERT reads with style 126.
 const textOfTime = "2006-01-02T15:04:05.000000"

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// sqlSeeWorker may fail because another process has just noted the same name,
-	// which is as good.
+	// sqlSeeWorker may fail because another process has just noted the same name. That is no
+	// error.
 	sqlSeeWorker = atReadCommitted +
 		`UPDATE [dbo].[OutboxWorker] SET SeenAt = SYSUTCDATETIME() WHERE GroupName = ` + groupName + ` AND Name = CAST(@worker AS NVARCHAR(255));
 IF @@ROWCOUNT = 0
     INSERT [dbo].[OutboxWorker] (GroupName, Name, SeenAt) SELECT @group, @worker, SYSUTCDATETIME()
         WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxWorker] WHERE GroupName = ` + groupName + ` AND Name = CAST(@worker AS NVARCHAR(255)))`
 
-	// sqlOldWorkers passes over those that are seen just now.
+	// sqlOldWorkers skips workers that another process is noting.
 	sqlOldWorkers = asMaintenance + `DELETE FROM [dbo].[OutboxWorker] WITH (UPDLOCK, READPAST, ROWLOCK) WHERE GroupName = ` + groupName +
 		` AND (SeenAt < DATEADD(SECOND, -CAST(@seconds AS INT), ` + serverNow + `)
     OR Name IN (SELECT Name FROM [dbo].[OutboxWorker] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = ` + groupName +
@@ -27,7 +27,7 @@ IF @@ROWCOUNT = 0
 	sqlWorkers = `SELECT GroupName, Name, SeenAt FROM [dbo].[OutboxWorker] WITH (READCOMMITTEDLOCK)`
 	sqlEnded   = `SELECT GroupName, EndedAt FROM [dbo].[OutboxEnding] WITH (READCOMMITTEDLOCK) WHERE Empty = 0`
 
-	// sqlHasEnded spares the janitor the row of the generation, as long as there is
+	// sqlHasEnded lets the janitor leave the row of the generation alone as long as there is
 	// nothing to do.
 	sqlHasEnded = atReadCommitted + `SELECT CASE WHEN EXISTS (SELECT 1 FROM [dbo].[OutboxGroup] WITH (READCOMMITTEDLOCK, READPAST)
 		WHERE ExpiresAt IS NOT NULL AND ExpiresAt <= ` + serverNow + `) THEN 1 ELSE 0 END`
@@ -47,15 +47,15 @@ SELECT COUNT(*) FROM @gone`
 		`SELECT TOP (@limit) GroupName FROM [dbo].[OutboxEnding] WITH (READCOMMITTEDLOCK, READPAST) WHERE LookAt <= ` + serverNow +
 		` ORDER BY LookAt`
 
-	// sqlHoldGroups has no registration come, or go, before the transaction ends.
-	// Appends read the row all the same.
+	// sqlHoldGroups prevents that a registration is added or removed before the transaction ends.
+	// Appends can still read the row.
 	sqlHoldGroups = asMaintenance + `IF SERVERPROPERTY('Babelfish') = 1
     UPDATE [dbo].[OutboxMeta] SET Generation = Generation WHERE OnlyRow = 1;
 SELECT Generation FROM [dbo].[OutboxMeta] WITH (UPDLOCK, ROWLOCK) WHERE OnlyRow = 1`
 )
 
-// sqlUndelivered leaps from topic to topic of the group's records that are neither
-// dead nor processed.
+// sqlUndelivered skips from topic to topic of the group's records that are neither dead nor
+// processed.
 var sqlUndelivered = func() string {
 	var kinds []string
 	for i, kind := range []string{"Stage = 0", "Stage = 1", "Stage IN (2, 3)", "Stage = 4", "Stage = 5"} {
@@ -74,8 +74,8 @@ END
 SELECT Topic FROM @topic`
 }()
 
-// seeWorker notes the worker, if it has a name, and forgets those that were not seen
-// for long.
+// seeWorker notes the worker, if it has a name, and deletes workers that have not registered for
+// long.
 func (s *Store) seeWorker(ctx context.Context, operation string, reg outmill.Registration) error {
 	group := named("group", reg.Group)
 	if reg.Worker != "" {
@@ -134,9 +134,8 @@ func (s *Store) endRegistrations(ctx context.Context, operation string, limit in
 	return ended, nil
 }
 
-// sweep deletes undelivered records of topics that the group does not read any more.
-// No registration comes in between, so what it deletes was appended for one that has
-// ended.
+// sweep deletes undelivered records of topics that the group no longer reads. No registration is
+// added at the same time, so the deleted records were appended for a registration that has ended.
 func (s *Store) sweep(ctx context.Context, operation, group string, limit int) (deleted int, err error) {
 	var counted []outmill.JoinID
 	var idle []string

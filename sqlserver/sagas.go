@@ -15,19 +15,19 @@ var _ storekit.Sagas = (*Store)(nil)
 const (
 	ofSaga = ` WHERE Type = CAST(@type AS NVARCHAR(120)) AND Correlation = CAST(@correlation AS NVARCHAR(255))`
 
-	// ofVersion comes from a program that has read the saga before.
+	// ofVersion selects the version that the program has read before.
 	ofVersion = ofSaga + ` AND IdBytes = CONVERT(BINARY(16), @id, 1) AND Version = CAST(@version AS BIGINT)`
 
-	// sqlFindSaga waits for a transaction that has changed the saga: what it reads could
-	// not be changed any more.
+	// sqlFindSaga waits for a transaction that has changed the saga, because the caller could not
+	// update an older version.
 	sqlFindSaga = atReadCommitted + `SELECT IdBytes, Version, State, Finished, CreatedAt, UpdatedAt
 		FROM [dbo].[OutboxSaga] WITH (READCOMMITTEDLOCK)` + ofSaga
 
 	sqlSagaState = atReadCommitted + `SELECT State FROM [dbo].[OutboxSaga] WITH (READCOMMITTEDLOCK)` + ofVersion
 
-	// sqlInsertSaga waits for another transaction that is inserting the same saga. It
-	// looks before it writes, because a duplicate key would end the caller's transaction
-	// under XACT_ABORT.
+	// sqlInsertSaga waits for another transaction that is inserting the same saga. It reads
+	// before it writes, because a duplicate key would end the caller's transaction under
+	// XACT_ABORT.
 	sqlInsertSaga = atReadCommitted + `SET NOCOUNT ON;
 DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @of NVARCHAR(255) = @type, @name NVARCHAR(255) = @correlation;
 EXEC [dbo].[Outbox_LockName] @Kind = N'saga', @Of = @of, @Name = @name, @Wait = -1;
@@ -45,22 +45,22 @@ SELECT @@ROWCOUNT, @now`
 DELETE FROM [dbo].[OutboxSaga]` + ofVersion + `;
 SELECT @@ROWCOUNT`
 
-	// sqlDeleteFinishedSagas reads State, which no index has: see Outbox_Claim.
+	// sqlDeleteFinishedSagas reads State, which is in no index: see Outbox_Claim.
 	sqlDeleteFinishedSagas = asMaintenance + `DELETE TOP (@limit) FROM [dbo].[OutboxSaga] WITH (UPDLOCK, READPAST, ROWLOCK)
     WHERE Type = CAST(@type AS NVARCHAR(120)) AND Finished = 1 AND UpdatedAt <= ` + microsAgo + ` AND State IS NOT NULL;
 SELECT @@ROWCOUNT`
 )
 
-// maxState bounds a state in bytes: NVARCHAR(MAX) has two for a character.
+// maxState bounds a state in bytes: NVARCHAR(MAX) uses two for a character.
 const maxState = math.MaxInt32 / 2
 
-// sagaEngine gives the store the calls of storekit.Sagas.
+// sagaEngine gives the store the methods of storekit.Sagas.
 type sagaEngine = sqlkit.SagaEngine
 
-// sagaKeeping is the store as the engine of sagas needs it.
+// sagaKeeping implements what the engine of sagas needs of the store.
 type sagaKeeping struct{ s *Store }
 
-// Explain names the operation of an error.
+// Explain adds the name of the operation to an error.
 func (k sagaKeeping) Explain(ctx context.Context, operation string, err error) error {
 	return k.s.explain(ctx, operation, err)
 }
@@ -123,8 +123,7 @@ func (x sagaTx) Delete(ctx context.Context, saga *storekit.Saga) (deleted bool, 
 	return n > 0, err
 }
 
-// DeleteFinished deletes sagas that finished long ago, no more at once than a statement
-// should change.
+// DeleteFinished deletes sagas that finished long ago, at most maxAtOnce in one statement.
 func (x sagaTx) DeleteFinished(ctx context.Context, kind string, retention time.Duration, limit int) (deleted int, err error) {
 	for deleted < limit {
 		var n int
@@ -138,14 +137,14 @@ func (x sagaTx) DeleteFinished(ctx context.Context, kind string, retention time.
 	return deleted, nil
 }
 
-// write runs a statement that returns how many rows it wrote, and when.
+// write runs a statement that returns the number of rows that it wrote, and the time.
 func (x sagaTx) write(ctx context.Context, template string, args []any) (at time.Time, written bool, err error) {
 	var n int
 	_, err = x.one(ctx, template, args, &n, &at)
 	return at.UTC(), n > 0, err
 }
 
-// one reads the row of a statement, if there is one.
+// one reads the row of a statement, and reports whether there is one.
 func (x sagaTx) one(ctx context.Context, template string, args []any, into ...any) (found bool, err error) {
 	err = x.s.do(ctx, x.on, call{template: template, args: args, sets: []reader{func(scan func(...any) error) error {
 		found = true
@@ -154,7 +153,7 @@ func (x sagaTx) one(ctx context.Context, template string, args []any, into ...an
 	return found, err
 }
 
-// versionOfSaga are the arguments that name a saga and its version.
+// versionOfSaga returns the arguments that identify a saga and its version.
 func versionOfSaga(saga *storekit.Saga) []any {
 	return []any{named("type", saga.Type), named("correlation", saga.Correlation), named("id", hex(saga.ID)), named("version", saga.Version)}
 }

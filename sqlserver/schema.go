@@ -22,19 +22,18 @@ import (
 //go:embed schema
 var schemaFiles embed.FS
 
-// schemaVersion is the version that this program works with: that of the
-// newest directory in schema.
+// schemaVersion is the version of this program's schema: that of the newest directory in schema.
 const schemaVersion = 1
 
 const (
-	// sqlHasMeta finds the table whatever the collation of the catalog.
+	// sqlHasMeta finds the table under any collation of the catalog.
 	sqlHasMeta = `SELECT CASE WHEN OBJECT_ID(N'[dbo].[OutboxMeta]', N'U') IS NULL THEN 0
 		ELSE 1 END, ISNULL(CAST(SERVERPROPERTY('Babelfish') AS INT), 0),
     ISNULL((SELECT CAST(is_read_committed_snapshot_on AS INT) FROM sys.databases WHERE name = DB_NAME()), 0)`
 	sqlVersions = `SELECT Version, Compatible FROM [dbo].[OutboxMeta] WHERE OnlyRow = 1`
 
-	// A program older than Compatible must not work with the schema. A migration
-	// that older programs do not notice leaves it as it is.
+	// A program older than Compatible must not use the schema. A migration that does not affect
+	// older programs does not change Compatible.
 	sqlSetVersion = `IF EXISTS (SELECT 1 FROM [dbo].[OutboxMeta])
     UPDATE [dbo].[OutboxMeta] SET Version = %[1]d, Compatible = %[2]d;
 ELSE
@@ -46,7 +45,7 @@ IF @rc < 0 THROW 50901, N'outmill: somebody else is at the schema; the call may 
 
 	sqlHasSchema = `SELECT CASE WHEN SCHEMA_ID(@name) IS NULL THEN 0 ELSE 1 END`
 
-	// OPENJSON needs it. Babelfish has it at any level, and says 120.
+	// OPENJSON needs level 130. Babelfish has OPENJSON at any level, and reports 120.
 	minCompatibility = 130
 	sqlCompatibility = `SELECT CASE WHEN SERVERPROPERTY('Babelfish') = 1 THEN 150 ELSE compatibility_level END FROM sys.databases
 		WHERE name = DB_NAME()`
@@ -104,7 +103,7 @@ func (s *Store) checkDatabase(ctx context.Context) error {
 	return nil
 }
 
-// migrate brings the schema to the migration's version, unless it is there.
+// migrate brings the schema to the migration's version, unless it already has that version.
 func (s *Store) migrate(ctx context.Context, m sqlkit.Migration) error {
 	return s.in(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, sqlLockSchema, sql.Named("name", "outmill:schema:"+s.config.Schema+"."+s.config.Table)); err != nil {
@@ -132,7 +131,7 @@ func (s *Store) migrate(ctx context.Context, m sqlkit.Migration) error {
 	})
 }
 
-// head is enough of a batch to find it.
+// head returns the beginning of a batch, which is enough to find it.
 func head(batch string) string {
 	lines := strings.SplitN(batch, "\n", 12)
 	return strings.Join(lines[:min(len(lines), 11)], "\n")
@@ -147,9 +146,8 @@ func (s *Store) createSchema(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// Statements returns the schema as T-SQL batches, with those that record its
-// version: each is to be sent by itself, as sqlcmd does with what is between two
-// lines of GO.
+// Statements returns the schema as T-SQL batches, including those that record its version. Send
+// each batch by itself, as sqlcmd sends the text between two lines GO.
 func (s *Store) Statements() []string {
 	statements, _ := s.StatementsFrom(0)
 	return statements
@@ -172,8 +170,7 @@ func (s *Store) StatementsFrom(version int) ([]string, error) {
 	return append(statements, sqlkit.Statements(migrations[version:])...), nil
 }
 
-// migrations can fail only if the files built into the program are wrong,
-// which a test excludes.
+// migrations can fail only if the embedded files are wrong, which a test excludes.
 func (s *Store) migrations(files fs.FS) ([]sqlkit.Migration, error) {
 	dirs, err := fs.ReadDir(files, "schema")
 	if err != nil {
@@ -243,7 +240,7 @@ func (s *Store) stateOf(ctx context.Context, db rowQuerier) (storekit.SchemaVers
 	return found, err
 }
 
-// schemaError returns what is wrong with a schema for this program.
+// schemaError returns the reason why this program cannot use the schema, or nil.
 func schemaError(found storekit.SchemaVersion) error {
 	err := found.Check(schemaVersion)
 	if errors.Is(err, outmill.ErrSchemaMissing) {

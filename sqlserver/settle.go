@@ -10,9 +10,9 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// settle calls a procedure on the leases: in one round trip, and where they are
-// more than one statement should change, in a transaction of several. It returns
-// the joins that were counted, or are waited for.
+// settle calls a procedure on the leases, in one round trip. If there are more than maxAtOnce
+// leases, it makes several calls in one transaction. It returns the joins that were counted, or
+// for which records wait.
 func (s *Store) settle(ctx context.Context, operation, procedure string, rows []leaseRow, more ...any) ([]outmill.JoinID, error) {
 	var joins []outmill.JoinID
 	var calls []call
@@ -52,8 +52,7 @@ func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
 	return err
 }
 
-// Extend sets the end of the leases that still stand, and returns these. See
-// outmill.Queue.
+// Extend sets the end of the valid leases, and returns them. See outmill.Queue.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	const operation = "extend"
 	if err := storekit.CheckExtend(lease); err != nil {
@@ -99,8 +98,7 @@ func (s *Store) Abandon(ctx context.Context, settlements []outmill.Settlement) e
 	return err
 }
 
-// Snooze makes the records due again after their delay, uncounted. See
-// outmill.Queue.
+// Snooze makes the records due again after their delay, and counts no attempt. See outmill.Queue.
 func (s *Store) Snooze(ctx context.Context, settlements []outmill.Settlement) error {
 	items := storekit.ForSnooze(settlements)
 	waitedFor, err := s.settle(ctx, "snooze", "[dbo].[Outbox_Snooze]", s.leaseRows(items))

@@ -11,9 +11,9 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// sqlStats goes from topic to topic, and counts each kind of each up to @limit.
-// A topic's line is in the order of the appends, so the record that has been due
-// longest is near its head.
+// sqlStats goes from topic to topic, and counts the records of each stage up to @limit. Ready
+// records are in the order of the appends, so the record that has been due longest is among the
+// first.
 var sqlStats = func() string {
 	of := func(kind string) string {
 		return " FROM [dbo].[Outbox]" + notLocked + " WHERE GroupName = t.GroupName AND Topic = t.Topic AND " + kind
@@ -45,8 +45,8 @@ SELECT t.GroupName, t.Topic, ` + routed + ` FROM @line AS t WHERE t.GroupName IS
 UNION ALL SELECT t.GroupName, t.Topic, ` + unrouted + ` FROM @line AS t WHERE t.GroupName IS NULL`
 }()
 
-// leapLines fills @line with the groups and topics that have records of these kinds, and
-// leaps from one to the next.
+// leapLines fills @line with the groups and topics that have records of these stages. It skips
+// from one to the next through an index.
 func leapLines(kinds ...string) string {
 	leap := func(select_, where string) string {
 		parts := make([]string, len(kinds))
@@ -98,7 +98,7 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 				return err
 			}
 			stats.Group = group.String
-			// Pending is the sum of several kinds.
+			// Pending is the sum of several stages.
 			stats.Pending = min(stats.Pending, limit)
 			stats.OldestDue = utc(oldest)
 			found = append(found, stats)

@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// sqlHurry makes due what waits for joins. Records whose handling goes on come
-	// by Outbox_Snooze; what an open transaction has appended looks at its join when
+	// sqlHurry makes the records that wait for joins due. A record that is being handled is made
+	// due by Outbox_Snooze. A record that an open transaction has appended checks its join when
 	// it is handled.
 	sqlHurry = asMaintenance + `DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
 UPDATE o SET AvailableAt = @now, NextAttemptAt = @now FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
     JOIN (SELECT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS j ON o.WaitsFor = j.JoinIdBytes
     WHERE o.WaitsFor IS NOT NULL AND o.Stage IN (2, 3) AND o.AvailableAt > @now`
 
-	// countedMembers waits for no append of another transaction that is open: its
-	// steps are not counted.
+	// countedMembers does not wait for open appends of other transactions: their steps are not
+	// counted.
 	countedMembers = ` WITH (READCOMMITTEDLOCK, READPAST, INDEX([IX_OutboxJoinMember_Join]))`
 
-	// ofJoins is a join on a set, because a seek in an IN (SELECT …) takes the optimizer
-	// to turn it into one.
+	// ofJoins joins with a set. With IN (SELECT …), a seek would depend on the optimizer's
+	// turning it into a join.
 	ofJoins = `JOIN (SELECT DISTINCT CONVERT(BINARY(16), [value], 1) AS JoinIdBytes FROM OPENJSON(@joins)) AS i
 		ON i.JoinIdBytes = j.JoinIdBytes`
 
@@ -42,8 +42,8 @@ func hexes[T ~[16]byte](ids []T) []string {
 	return texts
 }
 
-// checkSteps refuses steps that a join does not take, before anything is
-// written, so that a caller's transaction stays usable.
+// checkSteps refuses steps that a join cannot accept before anything is written, so that a
+// caller's transaction stays usable.
 func (a *appending) checkSteps(ctx context.Context, on querier) error {
 	return storekit.CheckSteps(a.Records, func(ids []outmill.JoinID) ([]*storekit.JoinState, error) { return a.s.joinsToFill(ctx, on, ids) })
 }

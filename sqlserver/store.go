@@ -19,9 +19,9 @@ var (
 	_ storekit.Operator = (*Store)(nil)
 )
 
-// Store is an outbox in one SQL Server database. All methods may be called
-// concurrently. It is also a storekit.Joins, storekit.Sagas and storekit.Operator, and has
-// their calls and List.
+// Store is an outbox in one SQL Server database. All methods are safe for concurrent use. Store
+// is also a storekit.Joins, a storekit.Sagas and a storekit.Operator, and has their methods, and
+// List.
 type Store struct {
 	joinEngine
 	sagaEngine
@@ -34,23 +34,22 @@ type Store struct {
 	turns    storekit.TopicRotation
 	busy     storekit.BusyTopics
 	notifier storekit.Notifier
-	// inUse are the callers' transactions that are being appended to.
+	// inUse locks the callers' transactions to which an append writes.
 	inUse storekit.TxLocks
-	// claiming are the groups' topics that are being claimed from in order.
+	// claiming locks the topics of groups from which this process claims in order.
 	claiming storekit.TxLocks
 	routes   storekit.KnownRoutes
-	// babelfish: the server is Babelfish for PostgreSQL.
+	// babelfish means that the server is Babelfish for PostgreSQL.
 	babelfish atomic.Bool
-	// versioned: who reads what others have changed sees the last version, and
-	// does not wait.
+	// versioned means that a reader of rows that other transactions have changed sees the last
+	// committed version, and does not wait.
 	versioned atomic.Bool
 	life      storekit.Lifecycle
 }
 
-// New makes a store on a pool of connections that the user made with the driver
-// github.com/microsoft/go-mssqldb ("sqlserver"), without its parameter timezone,
-// and closes. It does not connect.
-// A nil logger logs nothing.
+// New makes a store on the user's pool, which the user closes. The pool must use the driver
+// github.com/microsoft/go-mssqldb ("sqlserver"), without its parameter timezone. New does not
+// connect. A nil logger logs nothing.
 func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if db == nil {
 		return nil, storekit.InvalidConfig("sqlserver.New: db is nil: want what sql.Open returns")
@@ -71,15 +70,15 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 	return s, nil
 }
 
-// DB returns the pool of connections, for the user's own tables. It stays open
-// until Close if the store opened it.
+// DB returns the pool of connections, for the user's own tables. If the store opened the pool, it
+// stays open until Close.
 func (s *Store) DB() *sql.DB { return s.db }
 
 // Name identifies the store in logs, metrics and deliveries.
 func (s *Store) Name() string { return s.config.Name }
 
-// Close ends what the store started, and the pool if the store opened it. It
-// may be called more than once. Other methods then return outmill.ErrClosed.
+// Close stops the store's background work, and closes the pool if the store opened it. Close may
+// be called more than once. Afterwards all other methods return outmill.ErrClosed.
 func (s *Store) Close() error {
 	if !s.life.End() {
 		return nil
@@ -93,8 +92,8 @@ func (s *Store) Close() error {
 
 func (s *Store) usable(ctx context.Context) error { return s.life.Usable(ctx) }
 
-// ready checks what can be checked before a transaction begins; the schema's
-// version until it was found right once.
+// ready checks that the store is open, and checks the version of the schema until it was found
+// right once.
 func (s *Store) ready(ctx context.Context) error { return s.life.Ready(ctx, s.checkOrEnsure) }
 
 func (s *Store) checkOrEnsure(ctx context.Context) error {

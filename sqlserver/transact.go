@@ -9,11 +9,11 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// sqlAbort has any error end the transaction, so that no part of it can be committed.
+// sqlAbort makes any error end the transaction, so that no part of it can be committed.
 const sqlAbort = "SET XACT_ABORT ON"
 
-// Transact runs fn in a transaction of the pool, READ COMMITTED with XACT_ABORT, and
-// again if it fails for a reason that passes. See storekit.Transactor.
+// Transact runs fn in a transaction of the pool, READ COMMITTED with XACT_ABORT, and repeats it
+// if it fails for a reason that passes. See storekit.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
 	return storekit.TransactOr(ctx, s, fn, explain, func() error {
@@ -32,14 +32,14 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 // TxLimit is 0, because SQL Server has no limit. See storekit.Transactor.
 func (s *Store) TxLimit() time.Duration { return 0 }
 
-// Tx returns the transaction that ctx carries for this store, such as the one of
-// Transact. It reports false where there is none, or it is no *sql.Tx.
+// Tx returns the transaction that ctx carries for this store, such as the one of Transact. It
+// reports false if there is none, or if it is not a *sql.Tx.
 func (s *Store) Tx(ctx context.Context) (*sql.Tx, bool) {
 	found, err := s.TxOf(ctx)
 	tx, ok := found.(*sql.Tx)
 	return tx, ok && err == nil
 }
 
-// worthAnother tells whether fn may well succeed when it runs again. A session that
-// waits for a note knows better when to come again.
+// worthAnother reports whether fn may succeed if it runs again. It is false for ErrNoteBusy: the
+// caller decides when to try again.
 func worthAnother(err error) bool { return passes(err) && !errors.Is(err, storekit.ErrNoteBusy) }

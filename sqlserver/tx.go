@@ -14,27 +14,24 @@ import (
 // such as the ContextExecutor of watermill-sql v3.
 type Handle = sqlkit.Handle
 
-// WithTx returns a context that carries tx: with it, Append takes part in
-// that transaction. The transaction stays the caller's, who begins and ends
-// it.
+// WithTx returns a context that carries tx. An Append with this context is part of the
+// transaction, which the caller begins and ends.
 //
-// tx is a *sql.Tx, a struct (or a pointer to one) that embeds one or has it in an
-// exported field, such as bun.Tx, *sqlx.Tx, gorm's tx.Statement.ConnPool, ent's
-// dialect.Tx and the Tx of watermill-sql v4, or another [Handle]. The store's
-// statements go to the *sql.Tx itself, past what wraps it, and a transaction is
-// the same one however it is wrapped. A wrapper that is to see the statements keeps
-// its *sql.Tx in a field that is not exported, and passes statements and arguments
-// on as they are: table-valued parameters are among them. Two such wrappers around
-// one transaction count as two transactions.
+// tx is a *sql.Tx, a struct (or a pointer to one) that embeds one or has it in an exported field,
+// such as bun.Tx, *sqlx.Tx, gorm's tx.Statement.ConnPool, ent's dialect.Tx and the Tx of
+// watermill-sql v4, or another [Handle]. The store sends its statements to the *sql.Tx itself,
+// not through the wrapper, and recognises the same transaction in any wrapper. To make a wrapper
+// see the statements, keep its *sql.Tx in an unexported field. The wrapper must pass statements
+// and arguments on unchanged, because some arguments are table-valued parameters. Two such
+// wrappers of one transaction count as two transactions.
 //
-// A nil, a pool such as *sql.DB, and anything else is refused with
-// outmill.ErrInvalidTx by whatever uses the context. A *sql.Conn is taken for
-// a connection on which the caller has said BEGIN TRANSACTION.
+// A nil, a pool such as *sql.DB, and any other value are refused with outmill.ErrInvalidTx by the
+// calls that use the context. For a *sql.Conn, the store assumes that the caller has sent BEGIN
+// TRANSACTION on it.
 //
-// Append runs under READ COMMITTED and XACT_ABORT, which end with it: whatever
-// the session is set to stays as it is. An error of SQL Server's rolls the
-// transaction back. What Append refuses (ErrInvalidRecord, …) sends no
-// statement.
+// Append runs under READ COMMITTED and XACT_ABORT, and does not change the settings of the
+// session. An error of SQL Server rolls the transaction back. If Append refuses a record
+// (ErrInvalidRecord, …), it sends no statement.
 func (s *Store) WithTx(ctx context.Context, tx any) context.Context {
 	return sqlkit.WithTx(ctx, s, tx)
 }
@@ -49,11 +46,10 @@ func (s *Store) txOf(ctx context.Context) (Handle, error) {
 	return sqlkit.TxFromOr(ctx, s, s.config.TxFromContext)
 }
 
-// InTx runs fn in a transaction of the pool, READ COMMITTED, commits if fn
-// returns nil, and rolls back if it returns an error or panics (the panic goes
-// on). The context that fn gets carries the transaction, so publishers and
-// Append take part in it. Readers in this process are woken as soon as it is
-// committed.
+// InTx runs fn in a READ COMMITTED transaction of the pool. It commits if fn returns nil, and
+// rolls back if fn returns an error or panics (the panic continues). The context that fn gets
+// carries the transaction, so publishers and Append take part in it. The commit wakes the readers
+// in this process.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	const operation = "transaction"
 	if fn == nil {

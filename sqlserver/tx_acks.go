@@ -14,8 +14,8 @@ var _ storekit.TxAcker = (*Store)(nil)
 const (
 	sqlAnyAcked = atReadCommitted + `SELECT CASE WHEN EXISTS (SELECT 1 FROM [dbo].[OutboxAcked]` + notLocked + `) THEN 1 ELSE 0 END`
 
-	// sqlCountAckedOf counts all acks of a step, in a transaction that holds the records
-	// of the step, so that none is open.
+	// sqlCountAckedOf counts all acks of a step. Its transaction has locked the records of the
+	// step, so no other transaction can have an open ack of it.
 	sqlCountAckedOf = `DECLARE @id BINARY(16) = CONVERT(BINARY(16), @step, 1);
 EXEC [dbo].[Outbox_CountAcked] @Limit = 900, @Step = @id`
 
@@ -28,8 +28,8 @@ func (s *Store) HoldForTx(ctx context.Context, lease time.Duration, leases []out
 	return s.Extend(ctx, lease, leases)
 }
 
-// AckInTx makes records processed in the caller's transaction, which keeps them locked,
-// and nothing else that others need. See storekit.TxAcker.
+// AckInTx makes records processed in the caller's transaction. The transaction keeps these
+// records locked, and no other row for which other calls wait. See storekit.TxAcker.
 func (s *Store) AckInTx(ctx context.Context, by string, leases []outmill.Lease) error {
 	const operation = "ack in a transaction"
 	tx, err := storekit.RequireTx(s.txOf(ctx))
@@ -62,8 +62,8 @@ func (s *Store) AckInTx(ctx context.Context, by string, leases []outmill.Lease) 
 	})
 }
 
-// AckedInTx opens the keys of what transactions have acked, and counts the steps of joins.
-// See storekit.TxAcker.
+// AckedInTx opens the keys of the records that transactions have acked, and counts the steps of
+// joins. See storekit.TxAcker.
 func (s *Store) AckedInTx(ctx context.Context, _ []*outmill.Record) error {
 	counted, err := s.countAllAcked(ctx, "ack", ackedAtOnce)
 	if counted > 0 {
@@ -76,7 +76,7 @@ func (s *Store) countAllAcked(ctx context.Context, operation string, limit int) 
 	return s.tidy(ctx, operation, "[dbo].[Outbox_CountAcked]", "Limit", limit)
 }
 
-// countAcked counts steps that transactions have acked. Each look at a join begins with it.
+// countAcked counts steps that transactions have acked. Each read of a join calls it first.
 func (s *Store) countAcked(ctx context.Context, operation string) error {
 	waiting := false
 	err := s.run(ctx, operation, call{template: sqlAnyAcked, looks: true, sets: []reader{numbers(&waiting)}})
@@ -86,8 +86,8 @@ func (s *Store) countAcked(ctx context.Context, operation string) error {
 	return err
 }
 
-// CountAcked counts steps that were acked in transactions. A session without the right to
-// do that, such as an operator's, leaves it to the subscribers.
+// CountAcked counts steps that transactions have acked. If a session, such as an operator's, has
+// no right to do that, the subscribers count them later.
 func (j joining) CountAcked(ctx context.Context, operation string) error {
 	err := j.s.countAcked(ctx, operation)
 	if number(err) == errNoRight {

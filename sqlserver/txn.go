@@ -16,36 +16,36 @@ import (
 // reader reads one row of a result set, by its Scan.
 type reader = func(scan func(into ...any) error) error
 
-// call is one round trip: a procedure of the schema, or a statement, and how
-// the result sets are read.
+// call is one round trip: a procedure of the schema, or a statement, and the readers of its
+// result sets.
 type call struct {
 	// template is a statement, or the name of a procedure.
 	template string
 	args     []any // each a sql.NamedArg
-	// sets read one result set each, a row at a time; nil passes over one. Sets
-	// that are not there are not read.
+	// sets read one result set each, row by row; nil skips a result set. Readers of missing
+	// result sets are not called.
 	sets []reader
-	// looks: it changes nothing, and reads under READ COMMITTED.
+	// looks means that the call only reads, under READ COMMITTED.
 	looks bool
-	// reset forgets what was read, since a call may be made more than once.
+	// reset discards the rows that were read, because a call may be repeated.
 	reset func()
 }
 
 const (
-	// atReadCommitted begins what reads with READPAST, which is refused under
-	// SERIALIZABLE and SNAPSHOT: a caller's transaction, or a connection of the pool,
-	// may have these. The level ends with the statement, because the server runs a
-	// statement that has parameters as a procedure (sp_executesql). One without
-	// parameters is for the pool only: each transaction there says its own level.
+	// atReadCommitted begins statements that read with READPAST, which the server refuses under
+	// SERIALIZABLE and SNAPSHOT. A caller's transaction, or a connection of the pool, may have
+	// these levels. The level ends with the statement, because the server runs a statement with
+	// parameters as a procedure (sp_executesql). Statements without parameters are only for the
+	// pool, where each transaction sets its own level.
 	atReadCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n"
 
-	// asMaintenance begins what may be repeated at any time: in a deadlock the other
-	// transaction, which may be a user's, goes on. It ends with the statement, too.
+	// asMaintenance begins statements that may be repeated at any time. In a deadlock the other
+	// transaction, which may be a user's, continues. The priority ends with the statement, too.
 	asMaintenance = "SET DEADLOCK_PRIORITY LOW;\n" + atReadCommitted
 )
 
-// text is what the driver is given. It calls what is only a name as a procedure,
-// which the server need not parse.
+// text returns the text for the driver. If the text is only a name, the driver calls it as a
+// procedure, which the server need not parse.
 func (c call) text(s *Store) string {
 	if !c.looks {
 		return s.sql.text(c.template)
@@ -57,10 +57,10 @@ func (c call) text(s *Store) string {
 	return s.sql.text(template)
 }
 
-// arguments are those that the driver is given. It declares a text by its length, and
-// the server keeps a plan for each declaration, so a statement's texts are declared
-// without a length. A statement casts those that it compares with a column. What a
-// procedure's parameters are is said there.
+// arguments returns the arguments for the driver. The driver declares a text by its length, and
+// the server keeps a plan for each declaration. So the texts of a statement are declared without
+// a length, and the statement casts those that it compares with a column. A procedure declares
+// the types of its parameters itself.
 func (c call) arguments() []any {
 	if strings.HasPrefix(c.template, "[dbo].[Outbox_") {
 		return c.args
@@ -103,15 +103,15 @@ func (s *Store) do(ctx context.Context, on querier, c call) (err error) {
 				}
 			}
 		}
-		// An error may come after all sets that were asked for.
+		// An error may follow the last result set that was asked for.
 		if err := rows.Err(); err != nil || !rows.NextResultSet() {
 			return errors.Join(err, rows.Err())
 		}
 	}
 }
 
-// run makes one call that is a transaction by itself, again if it fails for a
-// reason that passes.
+// run makes one call that is a transaction by itself, and repeats it if it fails for a reason
+// that passes.
 func (s *Store) run(ctx context.Context, operation string, c call) error {
 	return s.runAll(ctx, operation, []call{c})
 }
@@ -134,8 +134,8 @@ func (s *Store) runAll(ctx context.Context, operation string, calls []call) erro
 	})
 }
 
-// write runs fn in a transaction of the store's own, again if it fails for a
-// reason that passes.
+// write runs fn in the store's own transaction, and repeats it if it fails for a reason that
+// passes.
 func (s *Store) write(ctx context.Context, operation string, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	return s.try(ctx, operation, func(ctx context.Context) error { return s.in(ctx, fn) })
 }
@@ -148,8 +148,8 @@ func (s *Store) try(ctx context.Context, operation string, fn func(ctx context.C
 	return s.explain(ctx, operation, err)
 }
 
-// readCommitted is said for each transaction: a connection of a pool may have
-// another level from its last use.
+// readCommitted is set for each transaction, because a connection of a pool may still have the
+// level of its last use.
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
 // in runs fn in a transaction.
@@ -168,9 +168,9 @@ func (s *Store) in(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx)
 	return nil
 }
 
-// commitError is that of a commit, which may have been carried out: what is run again
-// then would not know what it has done. An ordered claim would hand out the later
-// records of the keys that it holds.
+// commitError is the error of a commit that may have been carried out. Such a transaction is not
+// repeated, because the second run would not know the changes of the first: an ordered claim
+// would hand out the later records of the keys that it has leased.
 type commitError struct{ error }
 
 func (e commitError) Unwrap() error { return e.error }
@@ -192,5 +192,5 @@ func numbers(into ...any) func(scan func(...any) error) error {
 	return func(scan func(...any) error) error { return scan(into...) }
 }
 
-// hex is how bytes are passed in JSON.
+// hex is the form of bytes in JSON.
 func hex[T ~[16]byte](id T) string { return fmt.Sprintf("0x%x", [16]byte(id)) }
