@@ -22,7 +22,7 @@ const (
 	DefaultMaxPayload = 16<<20 - 256<<10
 )
 
-// maxDocument is the size in bytes of the largest document that MongoDB takes.
+// maxDocument is MongoDB's limit of a document's size in bytes.
 const maxDocument = 16 << 20
 
 // Config holds the settings of a Store. The zero value is the default.

@@ -25,8 +25,8 @@
 // records of an aborted transaction are gone. Let transactions commit with write concern
 // majority, MongoDB's default. A commit with less can be lost with the primary, together with the
 // user's own documents. Without a session, Append runs a transaction of its own. AckInTx,
-// PutNote, HasNote, and the calls that find, insert, update or delete a saga also take part in
-// the session's transaction. All other methods ignore the session.
+// StartJoin, PutNote, HasNote and the calls on one saga also take part in the session's
+// transaction. All other methods ignore the session.
 //
 // # Documents
 //

@@ -1,7 +1,6 @@
--- The rights of a program that appends, works and tidies up, and does not make
--- the schema: to read and change the tables, to call the procedures, and to pass
--- sets to them. The names are the defaults, and the role is [outmill]: see
--- Store.Grants.
+-- The rights of a program that appends, claims, settles and runs the janitor, and does not create the
+-- schema: it reads and changes the tables, calls the procedures, and passes sets to them. The names
+-- are the defaults, and the role is [outmill]: see Store.Grants.
 GRANT SELECT, INSERT, UPDATE, DELETE ON [dbo].[OutboxMeta] TO [outmill];
 GRANT SELECT, INSERT, UPDATE, DELETE ON [dbo].[Outbox] TO [outmill];
 GRANT SELECT, INSERT, UPDATE, DELETE ON [dbo].[OutboxLane] TO [outmill];

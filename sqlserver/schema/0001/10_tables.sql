@@ -1,15 +1,14 @@
--- Outmill's outbox on SQL Server 2019 and later, and Azure SQL: version 1.
+-- Outmill's outbox on SQL Server 2019 and later, and on Azure SQL: version 1.
 --
--- The names here are the defaults. The program puts the schema and the table of
--- sqlserver.Config in the place of [dbo].[Outbox…] and of the names of indexes;
--- who runs the files by hand does the same. GO stands between batches.
+-- The names here are the defaults. The program replaces [dbo].[Outbox…] and the names of indexes by
+-- those of the schema and the table in sqlserver.Config. If you run the files by hand, do the same.
+-- GO separates batches.
 SET ANSI_NULLS ON;
 SET QUOTED_IDENTIFIER ON;
 GO
 
--- The schema's version, the oldest program that may still work with it, and a
--- counter that moves whenever the registered groups change, so that an append
--- need not read them each time.
+-- The version of the schema, the oldest program that may use it, and a counter that changes whenever
+-- the registered groups change, so that an append need not read the groups each time.
 CREATE TABLE [dbo].[OutboxMeta] (
     OnlyRow    TINYINT NOT NULL CONSTRAINT [PK_OutboxMeta] PRIMARY KEY,
     Version    INT     NOT NULL,
@@ -18,10 +17,9 @@ CREATE TABLE [dbo].[OutboxMeta] (
 );
 GO
 
--- One row for each message and group. Text that is compared is compared by its
--- code points, whatever the database's collation. SQL Server sorts a
--- UNIQUEIDENTIFIER by its last bytes first, and so not by the time in a UUIDv7:
--- IdBytes has the same id as bytes, and is the key.
+-- One row for each message and group. Texts that are compared use code points, whatever the
+-- database's collation. SQL Server sorts a UNIQUEIDENTIFIER by its last bytes first, and so not by
+-- the time in a UUIDv7. Therefore IdBytes, which is the key, has the same id as bytes.
 CREATE TABLE [dbo].[Outbox] (
     Seq           BIGINT           NOT NULL IDENTITY(1, 1) CONSTRAINT [PK_Outbox] PRIMARY KEY CLUSTERED, -- the order of the appends
     Id            UNIQUEIDENTIFIER NOT NULL,
@@ -67,34 +65,34 @@ GO
 CREATE UNIQUE INDEX [IX_Outbox_Id] ON [dbo].[Outbox] (IdBytes);
 GO
 
--- Due, and nothing is known to be in the way: what claims take from. Indexes have
--- what claims ask of a record, so that a reader need not go from an index to the
--- row while a writer goes from the row to the index: the two would be deadlocked.
+-- Ready records, from which claims take. Indexes include the columns that claims read, so that a
+-- reader need not go from an index to the row while a writer goes from the row to the index: these
+-- two would deadlock.
 CREATE INDEX [IX_Outbox_Line] ON [dbo].[Outbox] (GroupName, Topic, Seq)
     INCLUDE ([Key], NextAttemptAt, CreatedAt, ExpiresAt, Size, Expiries, Claims, Stage) WHERE Stage = 0;
 GO
 
--- Due, but an earlier record of the key was in the way when an ordered claim looked.
+-- Held records: due, but an earlier record blocked their key when an ordered claim last checked it.
 CREATE INDEX [IX_Outbox_Held] ON [dbo].[Outbox] (GroupName, Topic, Seq)
     INCLUDE ([Key], NextAttemptAt, CreatedAt, ExpiresAt, Size, Expiries, Claims, Stage) WHERE Stage = 1;
 GO
 
--- What becomes due when its time comes.
+-- Records that become due at AvailableAt.
 CREATE INDEX [IX_Outbox_Later] ON [dbo].[Outbox] (GroupName, Topic, Stage, AvailableAt, Seq) WHERE Stage IN (2, 3);
 GO
 
--- What becomes claimable again when its lease ends.
+-- Records that become claimable again when their lease ends.
 CREATE INDEX [IX_Outbox_Leased] ON [dbo].[Outbox] (GroupName, Topic, AvailableAt, Seq) INCLUDE (OwnerToken, ExpiresAt) WHERE Stage = 4;
 GO
 
--- The records of one key that are neither processed nor dead. The filter asks for
--- Keyed because the optimizer may not match a filter on a column ([Key] <> N'')
--- with a query that compares this column with a variable.
+-- The records of one key that are neither processed nor dead. The filter uses Keyed because the
+-- optimizer may not match a filter on a column ([Key] <> N'') with a query that compares this column
+-- with a variable.
 CREATE INDEX [IX_Outbox_Key] ON [dbo].[Outbox] (GroupName, Topic, [Key], Stage, Seq)
     INCLUDE (OwnerToken, AvailableAt, ExpiresAt) WHERE Keyed = 1 AND Stage < 6;
 GO
 
--- What stands in the way of claims in the order of a topic.
+-- Records that block claims in the order of a topic.
 CREATE INDEX [IX_Outbox_Waiting] ON [dbo].[Outbox] (GroupName, Topic, Seq) INCLUDE (AvailableAt, ExpiresAt) WHERE Stage = 2;
 GO
 
@@ -115,20 +113,19 @@ GO
 CREATE INDEX [IX_Outbox_Processed] ON [dbo].[Outbox] (ProcessedAt) WHERE ProcessedAt IS NOT NULL;
 GO
 
--- The steps of joins, and what finishes a join.
+-- The steps of joins, and the records that finish joins.
 CREATE INDEX [IX_Outbox_Step] ON [dbo].[Outbox] (Step) WHERE Step IS NOT NULL;
 GO
 
 CREATE INDEX [IX_Outbox_WaitsFor] ON [dbo].[Outbox] (WaitsFor) WHERE WaitsFor IS NOT NULL;
 GO
 
--- One row for each key that has held records. BlockedBy is the owner whose lease
--- was in the way, waiting for a record that waits for its retry, acking for one that
--- a caller's open transaction has acked, or empty: something has changed since, look
--- again. So does a claim at Until. It comes
--- before the lease or the wait is over, at first soon and then later and later
--- (Looks), because what blocks may end while a claim takes note of it. Head is
--- the first of the held records.
+-- One row for each key that has held records. BlockedBy is the owner whose lease blocked the key; or
+-- waiting, for a record that waits for its retry; or acking, for a record that a caller's open
+-- transaction has acked; or empty, if something has changed since, so that the next claim must check
+-- the key. A claim also checks it at Until. Until is before the end of the lease or the wait, soon at
+-- first and then later and later (Looks), because the lease or the wait may end while a claim notes
+-- it. Head is the first of the held records.
 CREATE TABLE [dbo].[OutboxLane] (
     Lane      BIGINT NOT NULL IDENTITY(1, 1) CONSTRAINT [PK_OutboxLane] PRIMARY KEY CLUSTERED, -- a heap keeps the pages of what was deleted
     GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
@@ -150,8 +147,8 @@ GO
 CREATE INDEX [IX_OutboxLane_Until] ON [dbo].[OutboxLane] (GroupName, Topic, Until) WHERE Until IS NOT NULL;
 GO
 
--- Who reads which topics, in the order of the registrations. Selection is a
--- digest of Include and Exclude, which are JSON arrays of patterns.
+-- The registrations: which group reads which topics, in the order of the registrations. Selection is
+-- a digest of Include and Exclude, which are JSON arrays of patterns.
 CREATE TABLE [dbo].[OutboxGroup] (
     Place     BIGINT       NOT NULL IDENTITY(1, 1) CONSTRAINT [PK_OutboxGroup] PRIMARY KEY CLUSTERED,
     GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
@@ -181,8 +178,8 @@ GO
 CREATE CLUSTERED INDEX [IX_OutboxWorker_Seen] ON [dbo].[OutboxWorker] (GroupName, SeenAt);
 GO
 
--- Groups of which a registration has ended, until their undelivered records of
--- topics that they no longer read are gone. The janitor looks at them at LookAt.
+-- Groups of which a registration has ended, until their undelivered records of topics that they no
+-- longer read are deleted. The janitor checks them at LookAt.
 CREATE TABLE [dbo].[OutboxEnding] (
     GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL CONSTRAINT [PK_OutboxEnding] PRIMARY KEY CLUSTERED,
     EndedAt   DATETIME2(6) NOT NULL,
@@ -205,7 +202,7 @@ GO
 CREATE CLUSTERED INDEX [IX_OutboxDedup_Expires] ON [dbo].[OutboxDedup] (ExpiresAt);
 GO
 
--- ExpectedSteps is NULL until somebody knows it.
+-- ExpectedSteps is NULL until the number is known.
 CREATE TABLE [dbo].[OutboxJoin] (
     JoinId             UNIQUEIDENTIFIER NOT NULL,
     JoinIdBytes        BINARY(16)    NOT NULL CONSTRAINT [PK_OutboxJoin] PRIMARY KEY CLUSTERED,
@@ -235,10 +232,9 @@ GO
 CREATE INDEX [IX_OutboxJoin_Finished] ON [dbo].[OutboxJoin] (FinishedUtc) WHERE FinishedUtc IS NOT NULL;
 GO
 
--- The steps of joins. A step is one message: OpenRecords counts its records that
--- are still to be settled, AckedRecords and DeadRecords the others. A
--- change of a member holds the row of its join, except an insert together
--- with its message.
+-- The steps of joins. A step is one message: OpenRecords counts its records that are not settled,
+-- AckedRecords and DeadRecords count the others. A transaction that changes a member has locked the
+-- row of its join, unless it inserts the member together with its message.
 CREATE TABLE [dbo].[OutboxJoinMember] (
     JoinIdBytes     BINARY(16) NOT NULL,
     Step            BINARY(16) NOT NULL,
@@ -257,13 +253,13 @@ GO
 CREATE INDEX [IX_OutboxJoinMember_Step] ON [dbo].[OutboxJoinMember] (Step);
 GO
 
--- Members are counted by this index. A change of a member holds no lock on it.
+-- Members are counted through this index. A change of a member takes no lock on it.
 CREATE INDEX [IX_OutboxJoinMember_Join] ON [dbo].[OutboxJoinMember] (JoinIdBytes);
 GO
 
--- What callers' transactions have acked, until Outbox_CountAcked has opened the lanes
--- and counted the steps. A row that is not committed yet tells ordered claims that the
--- record is still to be waited for: see Outbox_LineRead.
+-- Records that callers' transactions have acked, until Outbox_CountAcked has opened the lanes and
+-- counted the steps. A row that is not committed yet tells ordered claims that they must still wait
+-- for the record: see Outbox_LineRead.
 CREATE TABLE [dbo].[OutboxAcked] (
     Place     BIGINT     NOT NULL IDENTITY(1, 1) CONSTRAINT [PK_OutboxAcked] PRIMARY KEY CLUSTERED,
     GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
@@ -279,8 +275,8 @@ GO
 CREATE INDEX [IX_OutboxAcked_Step] ON [dbo].[OutboxAcked] (Step) WHERE Step IS NOT NULL;
 GO
 
--- Notes that a consumer has handled the message of that key. The janitor deletes them
--- from DeleteAt on.
+-- Notes that a consumer has handled the message of that key. The janitor deletes them from DeleteAt
+-- on.
 CREATE TABLE [dbo].[OutboxInbox] (
     Consumer NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
     [Key]    NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
@@ -292,7 +288,7 @@ GO
 CREATE CLUSTERED INDEX [IX_OutboxInbox_Delete] ON [dbo].[OutboxInbox] (DeleteAt);
 GO
 
--- The states of sagas, which change by their version.
+-- The states of sagas. An update requires the version that was read.
 CREATE TABLE [dbo].[OutboxSaga] (
     Type        NVARCHAR(120) COLLATE Latin1_General_100_BIN2 NOT NULL,
     Correlation NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
@@ -309,8 +305,8 @@ GO
 CREATE INDEX [IX_OutboxSaga_Finished] ON [dbo].[OutboxSaga] (Type, UpdatedAt) WHERE Finished = 1;
 GO
 
--- For people: the records with words, and payloads as text. What is not ASCII shows as the
--- database's code page has it.
+-- For people: the records with statuses in words, and payloads as text. Characters outside ASCII are
+-- shown in the database's code page.
 CREATE VIEW [dbo].[OutboxReadable] AS
 SELECT Seq, Id, GroupName, Topic, [Key], MessageId,
     CASE Stage WHEN 4 THEN N'leased' WHEN 6 THEN N'processed' WHEN 7 THEN N'dead' ELSE N'pending' END AS StatusText,
@@ -322,16 +318,15 @@ SELECT Seq, Id, GroupName, Topic, [Key], MessageId,
 FROM [dbo].[Outbox];
 GO
 
--- SQL Server takes a lock of the whole table in the place of 5,000 that one
--- statement has on it, and then everybody waits for everybody. Most statements
--- keep well below; those that park or requeue whole keys cannot. Nor should it lock
--- pages: READPAST passes over rows only. Babelfish has no such settings, nor the
--- need for them.
+-- When one statement has 5,000 locks on a table, SQL Server replaces them by a lock of the whole
+-- table, and then all transactions wait for each other. Most statements stay well below that; those
+-- that park or requeue whole keys cannot. Page locks are off, too, because READPAST skips only rows.
+-- Babelfish has no such settings, and does not need them.
 IF SERVERPROPERTY('Babelfish') IS NULL
 BEGIN
     EXEC (N'ALTER TABLE [dbo].[Outbox] SET (LOCK_ESCALATION = DISABLE)');
     EXEC (N'ALTER INDEX ALL ON [dbo].[Outbox] SET (ALLOW_PAGE_LOCKS = OFF)');
-    -- Publishers all append at the end, of the ids (UUIDv7) and of the dedup keys too.
+    -- All publishers append at the end, also of the index of the ids (UUIDv7) and of the dedup keys.
     EXEC (N'ALTER INDEX [PK_Outbox] ON [dbo].[Outbox] SET (OPTIMIZE_FOR_SEQUENTIAL_KEY = ON)');
     EXEC (N'ALTER INDEX [IX_Outbox_Id] ON [dbo].[Outbox] SET (OPTIMIZE_FOR_SEQUENTIAL_KEY = ON)');
     EXEC (N'ALTER INDEX [IX_OutboxDedup_Expires] ON [dbo].[OutboxDedup] SET (OPTIMIZE_FOR_SEQUENTIAL_KEY = ON)');

@@ -1,8 +1,7 @@
--- What is passed as a set. Ids have the type of the columns that they are
--- looked up in: what has to be converted may not be sought.
+-- The types of sets that procedures take. Ids have the type of the columns with which they are
+-- compared, because a conversion may prevent an index seek.
 
--- Records to append. A time is a time, or how many microseconds after the
--- server's now.
+-- Records to append. A time is given as a time, or as microseconds from the server's now.
 CREATE TYPE [dbo].[OutboxNew] AS TABLE (
     Place         INT            NOT NULL PRIMARY KEY,
     Id            NVARCHAR(36)   NOT NULL,
@@ -30,9 +29,9 @@ CREATE TYPE [dbo].[OutboxNew] AS TABLE (
 );
 GO
 
--- Leases, and what a call needs besides: a number (a delay in microseconds,
--- whether to park) and a text (the error). A lease stands where the record is
--- leased, by that owner, under that claim number.
+-- Leases, with the arguments of the call for each: a number (a delay in microseconds, or whether to
+-- park) and a text (the error). A lease is valid if the record is leased by that owner under that
+-- claim number.
 CREATE TYPE [dbo].[OutboxLease] AS TABLE (
     IdBytes    BINARY(16)    NOT NULL,
     OwnerToken NVARCHAR(36)  NOT NULL,
@@ -54,9 +53,8 @@ CREATE TYPE [dbo].[OutboxName] AS TABLE (
 );
 GO
 
--- Lanes, in the order in which they are to be looked at: who blocks each, and
--- until when; the place up to which its records go back in line; its first
--- record.
+-- Lanes, in the order in which they are checked: what blocks each, and until when; the place up to
+-- which its records become ready again; its first record.
 CREATE TYPE [dbo].[OutboxNote] AS TABLE (
     Place     INT           NOT NULL PRIMARY KEY,
     [Key]     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
@@ -67,8 +65,7 @@ CREATE TYPE [dbo].[OutboxNote] AS TABLE (
 );
 GO
 
--- Decisions of a claim about records: l lease it, x its expiry has passed, p
--- park it, h hold it.
+-- Decisions of a claim about records: l leases it, x marks it as expired, p parks it, h holds it.
 CREATE TYPE [dbo].[OutboxDecision] AS TABLE (
     Seq      BIGINT   NOT NULL PRIMARY KEY,
     Decision NVARCHAR(1) NOT NULL
@@ -85,8 +82,8 @@ CREATE TYPE [dbo].[OutboxNewMember] AS TABLE (
 );
 GO
 
--- What became of records that are steps of joins: a acked, d dead, r requeued, g
--- gone with its group.
+-- New states of records that are steps of joins: a acked, d dead, r requeued, g deleted with its
+-- group.
 CREATE TYPE [dbo].[OutboxStep] AS TABLE (
     Step BINARY(16) NULL,
     How  CHAR(1)    NOT NULL

@@ -2,11 +2,10 @@ SET ANSI_NULLS ON;
 SET QUOTED_IDENTIFIER ON;
 GO
 
--- Locks the line of a group and a topic until the transaction ends. A claim in
--- order has it alone. A transaction that gives back, or takes away, records that may hold
--- their key, or puts some in line that are not new, shares it. So a claim sees
--- the state of a key as of one moment, whatever the isolation of the database.
--- Who only takes a record out of the way need not have it.
+-- Locks the line of a group and a topic until the transaction ends. A claim in order takes the lock
+-- exclusively. A transaction takes it shared if it gives back or deletes records that may block their
+-- key, or makes records ready that are not new. So a claim sees the state of a key as of one moment,
+-- whatever the isolation of the database. A transaction that only settles a record does not need it.
 CREATE PROCEDURE [dbo].[Outbox_LockLine]
     @Group NVARCHAR(255), @Topic NVARCHAR(255), @Mode NVARCHAR(32)
 AS
@@ -19,7 +18,7 @@ BEGIN
 END
 GO
 
--- Gives a line back that was shared, before the transaction ends.
+-- Releases a shared line before the transaction ends.
 CREATE PROCEDURE [dbo].[Outbox_UnlockLine]
     @Group NVARCHAR(255), @Topic NVARCHAR(255)
 AS
@@ -32,10 +31,10 @@ BEGIN
 END
 GO
 
--- Locks a name of that kind (note, saga) until the transaction ends. Returns 0, or -1
--- where another transaction has kept it for @Wait milliseconds; a @Wait of -1 has no
--- end. It waits for this name and no other: the ranges that HOLDLOCK takes would have
--- each handler wait for its neighbours.
+-- Locks a name of that kind (note, saga) until the transaction ends. Returns 0, or -1 if another
+-- transaction has held the lock for @Wait milliseconds; with a @Wait of -1 it waits without a limit.
+-- It waits only for this name. The range locks of HOLDLOCK would make each handler wait for its
+-- neighbours.
 CREATE PROCEDURE [dbo].[Outbox_LockName]
     @Kind NVARCHAR(10), @Of NVARCHAR(255), @Name NVARCHAR(255), @Wait INT
 AS
@@ -49,8 +48,8 @@ BEGIN
 END
 GO
 
--- Locks a dedup key until the transaction ends, for as long as the session's
--- LOCK_TIMEOUT says.
+-- Locks a dedup key until the transaction ends. It waits as long as the session's LOCK_TIMEOUT
+-- allows.
 CREATE PROCEDURE [dbo].[Outbox_LockDedupKey]
     @Topic NVARCHAR(255), @DedupKey NVARCHAR(255)
 AS
@@ -63,9 +62,9 @@ BEGIN
 END
 GO
 
--- Shares the lines of records, in one order, so that two callers never wait for each other.
--- A record that a caller's open transaction has acked is waited for before any line is
--- shared, because claims in order would wait with it.
+-- Shares the lines of records, always in the same order, so that two callers never deadlock. If a
+-- caller's open transaction has acked a record, it waits for that record before it shares any line,
+-- because claims in order would wait with it.
 CREATE PROCEDURE [dbo].[Outbox_ShareLines]
     @Ids [dbo].[OutboxId] READONLY
 AS
@@ -85,8 +84,8 @@ BEGIN
 END
 GO
 
--- Locks records until the transaction ends. SQL Server does so for a hint
--- (UPDLOCK), which Babelfish takes no notice of: it is called there only.
+-- Locks records until the transaction ends. SQL Server does that by a hint (UPDLOCK), which Babelfish
+-- ignores, so the procedure is called only on Babelfish.
 CREATE PROCEDURE [dbo].[Outbox_Hold]
     @Ids [dbo].[OutboxId] READONLY
 AS

@@ -2,10 +2,9 @@ SET ANSI_NULLS ON;
 SET QUOTED_IDENTIFIER ON;
 GO
 
--- Counts what became of records that are steps of joins, as the last work of the
--- transaction in which it did. Joins are locked in the order of their ids, by an
--- update, members change under that lock only. Returns the pending joins that
--- were counted.
+-- Counts the new states of records that are steps of joins, as the last work of the transaction that
+-- changed the records. It locks joins in the order of their ids, by an update, and members change
+-- only under that lock. Returns the pending joins that it counted.
 CREATE PROCEDURE [dbo].[Outbox_CountSteps]
     @Steps [dbo].[OutboxStep] READONLY
 AS

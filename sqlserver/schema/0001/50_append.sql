@@ -2,12 +2,11 @@ SET ANSI_NULLS ON;
 SET QUOTED_IDENTIFIER ON;
 GO
 
--- Writes records, in the caller's transaction (@Within) or in one of its own. It writes
--- nothing, and returns 0, where the registered groups, or the schema's version,
--- are not those that the records were made for; else 1 and when they were created, and
--- then the dedup keys that were free. An error rolls the whole transaction back. Sets are copied
--- before they are looked at: of two calls in one transaction, Babelfish shows the
--- second the set of the first.
+-- Writes records, in the caller's transaction (@Within) or in one of its own. If the registered
+-- groups, or the schema's version, differ from those for which the records were made, it writes
+-- nothing and returns 0. Otherwise it returns 1 and the time of creation, and then the dedup keys
+-- that were free. An error rolls the whole transaction back. The procedure copies its sets first,
+-- because Babelfish shows the second of two calls in one transaction the set of the first.
 CREATE PROCEDURE [dbo].[Outbox_Append]
     @Within BIT, @Generation BIGINT, @Version INT, @New [dbo].[OutboxNew] READONLY, @Members [dbo].[OutboxNewMember] READONLY, @DedupWindow BIGINT
 AS
@@ -31,8 +30,8 @@ BEGIN
         IF EXISTS (SELECT 1 FROM @wanted)
         BEGIN
             DECLARE @ends DATETIME2(6) = DATEADD(MICROSECOND, CAST(@DedupWindow % 1000000 AS INT), DATEADD(SECOND, CAST(@DedupWindow / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(@DedupWindow / CAST(86400000000 AS BIGINT) AS INT), @now)));
-            -- A key that another transaction appends is waited for, and no other: the
-            -- ranges that HOLDLOCK takes would have appends wait for their neighbours.
+            -- Waits only for transactions that append the same key. The range locks of HOLDLOCK would
+            -- make appends wait for their neighbours.
             DECLARE @place INT = 1, @keys INT = (SELECT COUNT(*) FROM @wanted), @of NVARCHAR(255), @key NVARCHAR(255);
             WHILE @place <= @keys
             BEGIN

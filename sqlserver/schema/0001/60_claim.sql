@@ -2,11 +2,10 @@ SET ANSI_NULLS ON;
 SET QUOTED_IDENTIFIER ON;
 GO
 
--- The topics of which a claim may find something, and those with records that
--- are due, or will be, and wait for a group. @All is of all topics
--- that have records, and not of @Topics; @Passed is waiting where records that wait are passed
--- over; @HeldToo is whether held records count. It waits for nobody: what others
--- have locked is passed over.
+-- The topics that may have records to claim, and the topics with records that are due, or will be,
+-- and wait for a group. With @All, the procedure searches all topics that have records, instead of
+-- @Topics. @Passed is waiting if records that wait are skipped. @HeldToo says whether held records
+-- count. The procedure never waits: it skips rows that other transactions have locked.
 CREATE PROCEDURE [dbo].[Outbox_Due]
     @Group NVARCHAR(255), @All BIT, @Topics [dbo].[OutboxName] READONLY, @Owner UNIQUEIDENTIFIER, @Passed NVARCHAR(36), @HeldToo BIT
 AS
@@ -49,17 +48,16 @@ BEGIN
 END
 GO
 
--- Leases the oldest due of each topic without an order: @Topics are in
--- the order of their turn, @Share how many of each, @Room how many of all,
--- @Bytes how many bytes (0: no bound), @First whether the claim has none yet,
--- @Lease microseconds. What another transaction has locked is passed over. An
--- expired record is taken out of the line instead (stage 5); it stays pending
--- until the janitor makes it dead.
+-- Leases the earliest due records of each topic without an order. @Topics are in the order of their
+-- turn. @Share is the number of records of each topic, @Room the number of all, @Bytes the number of
+-- bytes (0: no limit), @First whether the claim has none yet, and @Lease is in microseconds. The
+-- procedure skips records that another transaction has locked. It moves an expired record to stage 5
+-- instead; the record stays pending until the janitor makes it dead.
 --
--- READPAST passes over what is locked among the rows that are read. Of an index
--- that has all that is asked for, these are the index's rows only: RetryCount,
--- which no index has, makes it read the record itself too. Without that the update
--- would wait for the transaction that has locked the record, and could deadlock with it.
+-- READPAST skips locked rows among the rows that the statement reads. If an index has all columns of
+-- the statement, these are only rows of the index. RetryCount, which is in no index, makes the
+-- statement read the record itself too. Otherwise the update would wait for the transaction that has
+-- locked the record, and could deadlock with it.
 CREATE PROCEDURE [dbo].[Outbox_Claim]
     @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topics [dbo].[OutboxName] READONLY, @Share INT, @Room INT, @Bytes BIGINT, @First BIT, @Lease BIGINT
 AS
@@ -91,11 +89,11 @@ BEGIN
                 CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END AS Expired, Size, Expiries, Stage, Claims
                 FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = t.Name AND Stage = 3 AND Stage IN (2, 3) AND AvailableAt <= @now ORDER BY AvailableAt, Seq) AS delayed
             UNION ALL
-            -- What has expired under a lease that has ended stands until it is reaped.
+            -- An expired record whose lease has ended keeps the lease until it is reaped.
             SELECT * FROM (SELECT TOP (@Share) Seq, AvailableAt AS Due, 0 AS Expired, Size, Expiries + 1 AS Expiries, Stage, Claims
                 FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = t.Name AND Stage = 4 AND AvailableAt <= @now AND (ExpiresAt IS NULL OR ExpiresAt > @now) ORDER BY AvailableAt, Seq) AS leased
         ) AS each ORDER BY Due, Seq) AS c;
-    -- The claim's limit in bytes, and that a suspect goes alone.
+    -- Apply the claim's limit in bytes. A suspect is leased alone.
     INSERT @chosen (Seq, Expired, Stage, Claims)
         SELECT Seq, Expired, Stage, Claims FROM (SELECT Seq, Expired, Stage, Claims,
             SUM(1 - Expired) OVER (ORDER BY Turn, Due, Seq ROWS UNBOUNDED PRECEDING) AS Nth,
@@ -103,7 +101,7 @@ BEGIN
             SUM(CASE WHEN Expired = 0 AND Expiries >= 2 THEN 1 ELSE 0 END) OVER (ORDER BY Turn, Due, Seq ROWS UNBOUNDED PRECEDING) AS Suspects
             FROM @found) AS n
         WHERE n.Expired = 1 OR n.Nth = 1 AND @First = 1 OR n.Nth <= @Room AND n.Suspects = 0 AND (@Bytes = 0 OR n.Bytes <= @Bytes);
-    -- The status again: Babelfish does not take the locks that were asked for above.
+    -- Checks the stage again, because Babelfish does not take the locks of the statement above.
     UPDATE o SET Stage = CASE c.Expired WHEN 1 THEN 5 ELSE 4 END,
             AvailableAt = CASE c.Expired WHEN 1 THEN NULL ELSE @until END,
             OwnerToken = CASE c.Expired WHEN 1 THEN NULL ELSE @Owner END,
@@ -112,7 +110,7 @@ BEGIN
             Expiries = o.Expiries + CASE o.Stage WHEN 4 THEN 1 ELSE 0 END
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @chosen AS c ON c.Seq = o.Seq
         WHERE o.Stage = c.Stage AND o.Claims = c.Claims AND o.GroupName = @Group AND (o.Stage <> 4 OR o.AvailableAt <= @now);
-    -- Before the rows are sent, because a reader that is slow would keep the locks.
+    -- Commit before the rows are sent, because otherwise a slow reader would keep the locks.
     COMMIT;
     SELECT o.Seq, o.IdBytes, o.GroupName, o.Topic, o.[Key], o.Stage, o.AvailableAt, o.DueTimeUtc, o.NextAttemptAt, o.CreatedAt, o.ExpiresAt, o.RetryCount, o.Claims, o.Expiries,
             CONVERT(NVARCHAR(36), o.OwnerToken) AS OwnerToken, o.ProcessedAt, o.ProcessedBy, o.MessageId, o.CorrelationId, o.CausationId, o.TenantId,

@@ -2,12 +2,11 @@ SET ANSI_NULLS ON;
 SET QUOTED_IDENTIFIER ON;
 GO
 
--- What does not stand of the leases is passed over. A lane that somebody else
--- has locked is passed over too: who has it opens it, or what is noted there is
--- looked at again soon. All but Outbox_Extend return the joins that were
--- counted, or are waited for.
+-- These procedures skip leases that are not valid. They also skip a lane that another transaction has
+-- locked: that transaction opens it, or a claim checks the lane soon. All but Outbox_Extend return
+-- the joins that were counted, or for which records wait.
 
--- Ack: the records are deleted, or kept as processed by the worker of that name.
+-- Ack: deletes the records, or keeps them as processed by the worker of that name.
 CREATE PROCEDURE [dbo].[Outbox_Ack]
     @Leases [dbo].[OutboxLease] READONLY, @Keep BIT, @By NVARCHAR(255)
 AS
@@ -54,7 +53,7 @@ BEGIN
 END
 GO
 
--- Abandon: due again after as many microseconds as the number, the attempt counted, the text is the error.
+-- Abandon: due again after that number of microseconds, the attempt counts, the text is the error.
 CREATE PROCEDURE [dbo].[Outbox_Abandon]
     @Leases [dbo].[OutboxLease] READONLY
 AS
@@ -88,7 +87,7 @@ BEGIN
 END
 GO
 
--- Snooze: due again after as many microseconds as the number, uncounted.
+-- Snooze: due again after that number of microseconds, the attempt does not count.
 CREATE PROCEDURE [dbo].[Outbox_Snooze]
     @Leases [dbo].[OutboxLease] READONLY
 AS
@@ -123,9 +122,9 @@ BEGIN
 END
 GO
 
--- Release: as if they had not been claimed, save that the claim stays counted.
--- What became due later than it was appended goes where claims take the oldest
--- due first: the line is in the order of the appends.
+-- Release: as if the records had not been claimed, except that the claim stays counted. A record that
+-- became due after its append goes where claims take the earliest due first, because ready records
+-- are in the order of the appends.
 CREATE PROCEDURE [dbo].[Outbox_Release]
     @Leases [dbo].[OutboxLease] READONLY
 AS
@@ -159,11 +158,11 @@ BEGIN
 END
 GO
 
--- Fail: dead, the text is the error. Where the number is 1, what is pending of the same key behind
--- the record is parked with it, with @Parked as its error, up to 900 records in a
--- call. What is beyond these, what is leased, and what others have locked (a user's
--- open transaction among them) stays pending: a claim parks it when it meets it,
--- because the key has a parked record.
+-- Fail: dead, the text is the error. If the number is 1, pending records of the same key behind the
+-- record are parked with it, with @Parked as their error, up to 900 records in a call. The others
+-- stay pending: records beyond 900, leased records, and records that another transaction has locked
+-- (a user's open transaction, for example). A claim parks them when it meets them, because the key
+-- has a parked record.
 CREATE PROCEDURE [dbo].[Outbox_Fail]
     @Leases [dbo].[OutboxLease] READONLY, @Parked NVARCHAR(MAX)
 AS
@@ -212,7 +211,7 @@ BEGIN
 END
 GO
 
--- Extend: the leases end in @Micros microseconds. Returns those that still stand.
+-- Extend: the leases end in @Micros microseconds. Returns those that are still valid.
 CREATE PROCEDURE [dbo].[Outbox_Extend]
     @Leases [dbo].[OutboxLease] READONLY, @Micros BIGINT
 AS

@@ -2,23 +2,22 @@ SET ANSI_NULLS ON;
 SET QUOTED_IDENTIFIER ON;
 GO
 
--- What takes part in the transaction of a caller, who may keep it open for long: no
+-- Procedures that take part in a caller's transaction. The caller may keep it open for long, so no
 -- claim, reaper or other caller waits for its locks.
 
--- Ack within: as Outbox_Ack, but only when the caller's transaction commits. Returns how
--- many of the leases stood. If these are fewer, it has written nothing, and the
--- transaction is to be rolled back.
+-- Ack within: as Outbox_Ack, but with effect only when the caller's transaction commits. Returns how
+-- many of the leases were valid. If not all were, the procedure has written nothing, and the caller
+-- must roll the transaction back.
 --
--- The records stay locked until the transaction ends, so that claims and reapers pass
--- over them. An ordered claim needs to know more: it must neither wait for the key
--- nor hand out what comes behind. It reads in OutboxAcked which keys are being acked,
--- also what is not committed yet (Outbox_LineRead). No ack begins while such a claim is
--- at it, because each shares the line for as long as this procedure runs. Lanes and
--- joins are left to Outbox_CountAcked: a lane that is locked here would stop claims, and
--- a join other acks.
+-- The records stay locked until the transaction ends, so that claims and reapers skip them. An
+-- ordered claim needs to know more: it must neither wait for the key nor hand out the later records
+-- of the key. It reads in OutboxAcked which keys are being acked, including rows that are not
+-- committed yet (Outbox_LineRead). No ack begins while such a claim runs, because each ack shares the
+-- line for as long as this procedure runs. Outbox_CountAcked updates lanes and joins later: a lock on
+-- a lane here would stop claims, and a lock on a join would stop other acks.
 --
--- The records come before the lines, unlike elsewhere, because a lease may be extended
--- just then: who waits for that must not keep claims waiting.
+-- The procedure locks the records before the lines, unlike all others, because another session may be
+-- extending a lease: this procedure waits for that, and must not make claims wait at the same time.
 CREATE PROCEDURE [dbo].[Outbox_AckWithin]
     @Leases [dbo].[OutboxLease] READONLY, @Keep BIT, @By NVARCHAR(255)
 AS
@@ -44,7 +43,8 @@ BEGIN
         FROM [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) JOIN @lease AS l ON l.IdBytes = o.IdBytes WHERE o.Stage = 4 AND o.OwnerToken = l.OwnerToken AND o.Claims = l.Claims;
     IF (SELECT COUNT(*) FROM @gone) = (SELECT COUNT(*) FROM @lease)
     BEGIN
-        -- Babelfish gives no lock back before the end; there claims see the lease as it was.
+        -- Babelfish releases no lock before the transaction ends. There, claims see the lease
+        -- unchanged.
         IF SERVERPROPERTY('Babelfish') IS NULL
             INSERT @line (GroupName, Topic) SELECT DISTINCT GroupName, Topic FROM @gone ORDER BY GroupName, Topic;
         SET @lines = (SELECT COUNT(*) FROM @line);
@@ -72,10 +72,10 @@ BEGIN
 END
 GO
 
--- Takes up to @Limit acks that callers' transactions have committed, opens the lanes of
--- their keys, and counts their steps. What others are at is passed over; but with a
--- @Step it takes all acks of that step and no others, and waits for who is at them.
--- Returns how many there were, and then the joins that were counted.
+-- Takes up to @Limit acks that callers' transactions have committed, opens the lanes of their keys,
+-- and counts their steps. It skips rows that other transactions have locked. With a @Step it takes
+-- all acks of that step and no others, and waits for locked rows. Returns how many acks there were,
+-- and then the joins that were counted.
 CREATE PROCEDURE [dbo].[Outbox_CountAcked]
     @Limit INT, @Step BINARY(16) = NULL
 AS
@@ -89,7 +89,7 @@ BEGIN
         BEGIN TRANSACTION;
     DECLARE @taken TABLE (Place BIGINT NOT NULL PRIMARY KEY);
     DECLARE @gone TABLE (GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Step BINARY(16));
-    -- The row itself is read, and not an index only: see Outbox_Claim.
+    -- This reads the row itself, and not only an index: see Outbox_Claim.
     IF @Step IS NULL
         INSERT @taken (Place) SELECT TOP (@Limit) Place FROM [dbo].[OutboxAcked] WITH (UPDLOCK, READPAST, ROWLOCK, INDEX([PK_OutboxAcked])) ORDER BY Place;
     ELSE
@@ -113,11 +113,10 @@ BEGIN
 END
 GO
 
--- Notes that the consumer handles the message of that key, for @Retention microseconds,
--- in the caller's transaction (@Within) or in one of its own. Returns 1, or 0 where it
--- was noted before, or -1 where another transaction that has noted it was still open
--- after @Wait milliseconds. It looks before it writes, because a duplicate key would end
--- the transaction.
+-- Notes that the consumer handles the message of that key, for @Retention microseconds, in the
+-- caller's transaction (@Within) or in one of its own. Returns 1; or 0 if it was noted before; or -1
+-- if another transaction that has noted it was still open after @Wait milliseconds. It reads before
+-- it writes, because a duplicate key would end the transaction.
 CREATE PROCEDURE [dbo].[Outbox_PutNote]
     @Within BIT, @Consumer NVARCHAR(255), @Key NVARCHAR(255), @Retention BIGINT, @Wait INT
 AS

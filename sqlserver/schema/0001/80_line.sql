@@ -2,29 +2,27 @@ SET ANSI_NULLS ON;
 SET QUOTED_IDENTIFIER ON;
 GO
 
--- Claims in order. One is a transaction on one line, which it has locked alone:
--- Outbox_LineOpen, then Outbox_LineLook and Outbox_LineSettle as often as they
--- are called for. What is decided about a page is decided by the program.
+-- Claims in order. A claim is a transaction that has locked one line exclusively. It calls
+-- Outbox_LineOpen, and then Outbox_LineLook and Outbox_LineSettle as often as needed. The program
+-- decides about each page.
 
--- Reads the lanes that are no longer blocked for the owner, those with the
--- oldest head first, and the head of the line, with the state of each key at its
--- first record: the lease of another owner, the first record that waits, the
--- first that is held, whether any is parked.
+-- Reads the lanes that are no longer blocked for the owner, those with the earliest head first, and
+-- the first ready records, with the state of each key at its first record: the lease of another
+-- owner, the first record that waits, the first held record, and whether any record is parked.
 --
--- The line is read twice. What is seen the first time has all that comes before
--- it in its key committed by then, and so seen the second time; what is new then
--- may not, and is left out with all that comes behind it in its key.
+-- It reads the ready records twice. When the first read sees a record, all earlier records of its key
+-- are committed, so the second read sees them. For a record that only the second read sees, that may
+-- not hold, so the record and the later ones of its key are left out.
 --
--- A key of which a caller's open transaction has acked a record is blocked, by acking:
--- whether the transaction commits is not known, and nobody waits for it. Such an ack is
--- a row of OutboxAcked that is there and that READPAST passes over. One that begins
--- later is not missed, because it waits for this claim's lock of the line. So a
--- lease that is met below is locked by a short transaction at most: an ack without a
--- caller's transaction, or an extension.
+-- If a caller's open transaction has acked a record, the key of the record is blocked, by acking: it
+-- is not known whether the transaction commits, and the claim does not wait for it. Such an ack is a
+-- row of OutboxAcked that exists and that READPAST skips. An ack that begins later is not missed,
+-- because it waits for this claim's lock of the line. So a lease that this procedure meets is locked
+-- at most by a short transaction: an ack without a caller's transaction, or an extension.
 --
--- @Before is when the first record became due that Outbox_LineOpen has left for
--- later; NULL: it has left none. What was appended at that time or after it is left
--- out, and all that comes behind it: see Outbox_LineOpen.
+-- @Before is the time when the first record became due that Outbox_LineOpen has not made ready; NULL:
+-- there is none. Records that were appended at that time or after it are left out, and all records
+-- behind them: see Outbox_LineOpen.
 --
 -- Returns how many records were left out, and then the lanes and the records.
 CREATE PROCEDURE [dbo].[Outbox_LineRead]
@@ -48,9 +46,9 @@ BEGIN
             UNION ALL SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = CONVERT(NVARCHAR(36), @Owner) ORDER BY Head) AS b
             UNION ALL SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = @Passed ORDER BY Head) AS c) AS k ORDER BY Head;
 
-    -- None while records of the topic that are due wait for a group, nor, in the
-    -- order of the topic, while one is being acked, or another owner has a lease. Each in
-    -- a statement of its own: the server may evaluate a condition in any order.
+    -- Returns no records while due records of the topic wait for a group, nor, in the order of the
+    -- topic, while one is being acked, or another owner has a lease. Each check is a statement of its
+    -- own, because the server may evaluate a condition in any order.
     IF @ByTopic = 1
     BEGIN
         IF EXISTS (SELECT 1 FROM @acking)
@@ -70,8 +68,8 @@ BEGIN
             SELECT Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, CASE WHEN EXISTS (SELECT 1 FROM @first AS f WHERE f.Seq = o.Seq) THEN 1 ELSE 0 END, CreatedAt,
                 CASE WHEN EXISTS (SELECT 1 FROM @acking AS a WHERE a.[Key] = o.[Key]) THEN 1 ELSE 0 END
             FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 0 AND Seq <= @last;
-        -- What claims by key have held. Either of the two may go on behind what was read
-        -- of it, so no more is kept than was asked for.
+        -- Records that claims by key hold. There may be more of either kind behind those that were
+        -- read, so no more are kept than were asked for.
         IF @ByTopic = 1
         BEGIN
             INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen, CreatedAt, Acking)
@@ -94,8 +92,8 @@ BEGIN
     END
     SELECT @dropped AS Dropped;
 
-    -- Lanes: 0, the key, the head, and the state. Then the line. Of a key that is being
-    -- acked no state is read: its lease is locked by the caller's transaction.
+    -- Lanes: 0, the key, the head, and the state. Then the records. The state of a key that is being
+    -- acked is not read, because the caller's transaction has locked its lease.
     SELECT r.Kind, r.Seq, r.[Key], r.Expired, r.Expiries, r.Size, r.Nth, r.Other, r.OtherEnd, r.Waiting, r.WaitingEnd, r.Held, r.Parked FROM (
         SELECT k.Kind, k.Seq, k.[Key], k.Expired, k.Expiries, k.Size, k.Nth, CONVERT(NVARCHAR(36), other.OwnerToken) AS Other, other.AvailableAt AS OtherEnd,
             waiting.Seq AS Waiting, waiting.Until AS WaitingEnd, held.Seq AS Held, CASE WHEN park.Seq IS NULL THEN 0 ELSE 1 END AS Parked
@@ -117,25 +115,23 @@ BEGIN
 END
 GO
 
--- Locks the line, and puts in it what is due: from then on a record's place is
--- that of its append, and stage 4 stands for leases that have not ended. It also
--- opens the lanes that have waited long enough.
+-- Locks the line, and makes due records ready. Afterwards a record's place is that of its append, and
+-- stage 4 has only leases that have not ended. It also opens the lanes that have waited long enough.
 --
--- It admits a bounded number of records, those first that have been due for longest
--- (by due time, then by place), so that a million records that are due at once cost
--- no claim more than a step. What is still due then becomes a bound: the claim sees
--- the line as of @before, the moment when the first record became due that is left.
--- That is what an earlier claim would have seen: a record that was appended before
--- @before may go ahead of those that are left, because it could have been handed out
--- before these were due; a record that was appended later may not. So the order of a
--- key holds, and each claim moves the bound on. Of equal due times the records with
--- the first places are admitted, and the bound leaves out what was appended in that
--- same microsecond.
+-- It makes a bounded number of records ready, those that have been due longest first (by due time,
+-- then by place), so that a million records that become due at once cost each claim only a bounded
+-- amount of work. The records that are still due then become a bound: the claim sees the line as of
+-- @before, the time when the first remaining record became due. An earlier claim would have seen the
+-- same: a record that was appended before @before may go ahead of the remaining ones, because it
+-- could have been handed out before they were due; a record that was appended later may not. So the
+-- order of a key holds, and each claim moves the bound on. Among equal due times, the records with
+-- the first places become ready, and the bound leaves out records that were appended in that same
+-- microsecond.
 --
--- All of a claim is one transaction, so a crash leaves the line as it was before the
--- claim, and the steps of earlier claims stay. No record is between two stages.
+-- A claim is one transaction, so a crash leaves the line as it was before the claim, and the work of
+-- earlier claims stays. No record is ever between two stages.
 --
--- Returns the bound, and then what Outbox_LineRead does.
+-- Returns the bound, and then the results of Outbox_LineRead.
 CREATE PROCEDURE [dbo].[Outbox_LineOpen]
     @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topic NVARCHAR(255), @Passed NVARCHAR(36), @Page INT, @ByTopic BIT
 AS
@@ -153,7 +149,7 @@ BEGIN
         SELECT * FROM (SELECT TOP (@step) Seq, [Key], Stage, AvailableAt FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
             WHERE GroupName = @Group AND Topic = @Topic AND Stage = 3 AND Stage IN (2, 3) AND AvailableAt <= @now ORDER BY AvailableAt, Seq) AS delayed
         UNION ALL
-        -- What has expired under a lease that has ended stands until it is reaped.
+        -- An expired record whose lease has ended keeps the lease until it is reaped.
         SELECT * FROM (SELECT TOP (@step) Seq, [Key], Stage, AvailableAt FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
             WHERE GroupName = @Group AND Topic = @Topic AND Stage = 4 AND AvailableAt <= @now AND (ExpiresAt IS NULL OR ExpiresAt > @now) ORDER BY AvailableAt, Seq) AS leased
     ) AS d ORDER BY d.AvailableAt, d.Seq;
@@ -174,7 +170,7 @@ BEGIN
         ) AS d);
     UPDATE l SET BlockedBy = N'', Until = NULL FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN (SELECT DISTINCT [Key] FROM @due WHERE [Key] <> N'') AS a ON a.[Key] = l.[Key]
         WHERE l.GroupName = @Group AND l.Topic = @Topic;
-    -- Those that others have locked are being opened.
+    -- Skips locked lanes, because the transactions that have locked them open them.
     UPDATE l SET BlockedBy = N'', Until = NULL FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN (
             SELECT TOP (900) Lane FROM [dbo].[OutboxLane] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
             WHERE GroupName = @Group AND Topic = @Topic AND Until IS NOT NULL AND Until <= @now AND Looks >= 0 ORDER BY Until) AS u ON u.Lane = l.Lane;
@@ -183,10 +179,10 @@ BEGIN
 END
 GO
 
--- Puts held records back in line, @Want of all lanes, each lane's up to its
--- barrier, and notes what blocks the others. They are looked at again at the end
--- of that, but within 100 ms at first, and twice as long each time, up to 6.4 s.
--- Returns how many it put back, and then what Outbox_LineRead does.
+-- Makes held records ready again, @Want of all lanes, of each lane up to its barrier, and notes what
+-- blocks the other lanes. A claim checks these again when the block ends, but within 100 ms at first,
+-- and after twice the time on each check, up to 6.4 s. Returns how many records became ready, and
+-- then the results of Outbox_LineRead.
 CREATE PROCEDURE [dbo].[Outbox_LineLook]
     @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topic NVARCHAR(255), @Passed NVARCHAR(36), @Page INT, @Before DATETIME2(6), @Notes [dbo].[OutboxNote] READONLY, @Want INT
 AS
@@ -217,10 +213,9 @@ BEGIN
 END
 GO
 
--- Carries out what was decided about a page. What has expired stays pending until
--- the janitor makes it dead. @Notes are lanes to make or to note, @Reopen keys
--- whose lanes are to be looked at. Returns the leased records, and then the joins
--- that were counted.
+-- Carries out the decisions on a page. Expired records stay pending until the janitor makes them
+-- dead. @Notes are lanes to insert or to update. @Reopen are keys whose lanes the next claim must
+-- check. Returns the leased records, and then the joins that were counted.
 CREATE PROCEDURE [dbo].[Outbox_LineSettle]
     @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topic NVARCHAR(255), @Lease BIGINT, @Records [dbo].[OutboxDecision] READONLY, @Notes [dbo].[OutboxNote] READONLY, @Reopen [dbo].[OutboxName] READONLY, @Parked NVARCHAR(MAX)
 AS
@@ -245,7 +240,7 @@ BEGIN
         UPDATE o SET Stage = 7, Parked = 1, LastError = @Parked FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @record AS r ON r.Seq = o.Seq WHERE r.Decision = N'p' AND o.Stage = 0;
         INSERT @dead (Step) SELECT o.Step FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @record AS r ON r.Seq = o.Seq WHERE r.Decision = N'p' AND o.Stage = 7 AND o.Parked = 1 AND o.Step IS NOT NULL;
     END
-    -- A record may have expired since it was read; it is taken out of the line.
+    -- A record may have expired since it was read. It is then no longer ready.
     UPDATE o SET Stage = CASE WHEN o.ExpiresAt <= @now THEN 5 ELSE 4 END,
             AvailableAt = CASE WHEN o.ExpiresAt <= @now THEN NULL ELSE @until END,
             OwnerToken = CASE WHEN o.ExpiresAt <= @now THEN NULL ELSE @Owner END,

@@ -2,8 +2,8 @@ SET ANSI_NULLS ON;
 SET QUOTED_IDENTIFIER ON;
 GO
 
--- Reap: up to @Limit records whose lease has ended are pending again, and the
--- expiry is counted. Each line is a transaction. Returns how many there were.
+-- Reap: makes up to @Limit records pending again whose lease has ended, and counts the expiry. Each
+-- line has its own transaction. Returns how many there were.
 CREATE PROCEDURE [dbo].[Outbox_Reap]
     @Limit INT
 AS
@@ -45,8 +45,8 @@ BEGIN
 END
 GO
 
--- Expire: up to @Limit records whose expiry has passed and that nobody holds are
--- dead. Returns how many there were, and then the joins that were counted.
+-- Expire: makes up to @Limit records dead whose expiry has passed and that have no lease. Returns how
+-- many there were, and then the joins that were counted.
 CREATE PROCEDURE [dbo].[Outbox_Expire]
     @Limit INT
 AS
@@ -81,8 +81,8 @@ BEGIN
 END
 GO
 
--- Delete: the records that have the status; N'' is any. Returns how many there were,
--- and then the joins that were counted.
+-- Delete: deletes the records that have the status; N'' is any. Returns how many there were, and then
+-- the joins that were counted.
 CREATE PROCEDURE [dbo].[Outbox_Delete]
     @Ids [dbo].[OutboxId] READONLY, @Status NVARCHAR(9)
 AS
@@ -95,7 +95,8 @@ BEGIN
         BEGIN TRANSACTION;
     DECLARE @id TABLE (IdBytes BINARY(16) NOT NULL PRIMARY KEY);
     INSERT @id (IdBytes) SELECT DISTINCT IdBytes FROM @Ids;
-    -- A claim in order must not see a record gone that comes back with a rollback.
+    -- If this transaction rolls back, the records are there again. So a claim in order waits for its
+    -- end.
     EXEC [dbo].[Outbox_ShareLines] @Ids = @Ids;
     DECLARE @gone TABLE (GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Stage TINYINT, Step BINARY(16));
     DELETE o OUTPUT deleted.GroupName, deleted.Topic, deleted.[Key], deleted.Stage, deleted.Step INTO @gone (GroupName, Topic, [Key], Stage, Step)
@@ -117,11 +118,10 @@ BEGIN
 END
 GO
 
--- Requeue: dead records are pending and due at once, by time (stage 3), so that
--- those that have been due for longer go first where no order is wanted. What was
--- parked with their keys comes along; a claim that is under way there is waited
--- for, since it would park what it meets next. Returns how many there were, and
--- then the joins that were counted.
+-- Requeue: makes dead records pending and due at once, by time (stage 3), so that claims without an
+-- order take records that have been due for longer first. Records that were parked with their keys
+-- are requeued too. The procedure waits for a claim that runs on their line, because that claim would
+-- park the records again. Returns how many there were, and then the joins that were counted.
 CREATE PROCEDURE [dbo].[Outbox_Requeue]
     @Ids [dbo].[OutboxId] READONLY
 AS
@@ -165,8 +165,8 @@ BEGIN
 END
 GO
 
--- Gives up to @Limit records of the topic that wait for a group to the group, if
--- it still has the registration. Returns how many.
+-- Gives up to @Limit records of the topic that wait for a group to the group, if the group still has
+-- the registration. Returns how many.
 CREATE PROCEDURE [dbo].[Outbox_Adopt]
     @Group NVARCHAR(255), @Selection CHAR(64), @Topic NVARCHAR(255), @Limit INT
 AS
@@ -178,7 +178,7 @@ BEGIN
     DECLARE @done INT = 0;
     BEGIN TRANSACTION;
     EXEC [dbo].[Outbox_LockLine] @Group = @Group, @Topic = @Topic, @Mode = N'Shared';
-    -- Who removes the registration waits, and then finds what the group was given.
+    -- A transaction that removes the registration waits here, and then finds the group's new records.
     UPDATE [dbo].[OutboxGroup] SET SeenAt = SeenAt WHERE GroupName = @Group AND Selection = @Selection;
     IF @@ROWCOUNT > 0
     BEGIN
@@ -237,11 +237,11 @@ BEGIN
 END
 GO
 
--- Deletes up to @Limit undelivered records of a group and the topics @Topics, which
--- no registration of it selects any more, but none under a lease that has not ended,
--- and notes when to look at the group again: at once where something of these topics
--- is left, else after @Again seconds, or never if its last registration ended @NoteFor
--- seconds ago. Returns how many, and then the joins that were counted.
+-- Deletes up to @Limit undelivered records of a group and the topics @Topics, which no registration
+-- of the group selects any more, except records whose lease has not ended. It notes when to check the
+-- group again: at once if records of these topics are left, otherwise after @Again seconds, or never
+-- if the group's last registration ended @NoteFor seconds ago. Returns how many it deleted, and then
+-- the joins that were counted.
 CREATE PROCEDURE [dbo].[Outbox_Sweep]
     @Group NVARCHAR(255), @Topics [dbo].[OutboxName] READONLY, @Limit INT, @Again INT, @NoteFor INT
 AS
@@ -264,7 +264,8 @@ BEGIN
         SET @left = @Limit - @done;
         IF @left > 0
         BEGIN
-            -- A claim in order must not see a record gone that comes back with a rollback.
+            -- If this transaction rolls back, the records are there again. So a claim in order waits
+            -- for its end.
             EXEC [dbo].[Outbox_LockLine] @Group = @Group, @Topic = @topic, @Mode = N'Shared';
             DELETE FROM @seq;
             INSERT @seq (Seq) SELECT TOP (@left) Seq FROM (
@@ -296,7 +297,7 @@ BEGIN
         OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage >= 6)
         SET @filled = 1;
     UPDATE [dbo].[OutboxEnding] SET Empty = CASE WHEN @filled = 1 THEN 0 ELSE 1 END, LookAt = CASE WHEN @some = 1 THEN @now ELSE DATEADD(SECOND, @Again, @now) END WHERE GroupName = @Group;
-    -- A group that has no registration is noted as long as it has records.
+    -- The note of a group without a registration stays as long as the group has records.
     DELETE FROM [dbo].[OutboxEnding] WHERE GroupName = @Group AND @some = 0 AND EndedAt <= DATEADD(SECOND, -@NoteFor, @now)
         AND (Empty = 1 OR EXISTS (SELECT 1 FROM [dbo].[OutboxGroup] WHERE GroupName = @Group));
     DELETE FROM [dbo].[OutboxWorker] WHERE GroupName = @Group AND NOT EXISTS (SELECT 1 FROM [dbo].[OutboxGroup] WHERE GroupName = @Group);
