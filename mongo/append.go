@@ -174,7 +174,7 @@ func (a *appending) documents(table *storekit.RoutingTable, now time.Time) ([]an
 		}
 		if len(raw) > maxDocument-documentSlack {
 			return &outmill.InvalidRecordError{Index: i, Field: "size",
-				Reason: fmt.Sprintf("is %d bytes as a document: MongoDB takes at most %d, of which %d are kept for what is noted later",
+				Reason: fmt.Sprintf("is %d bytes as a document: MongoDB takes at most %d, of which %d are for fields that are set later",
 					len(raw), maxDocument, documentSlack)}
 		}
 		list = append(list, bson.Raw(raw))

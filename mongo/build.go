@@ -26,8 +26,8 @@ const (
 	buildsPerSecond = 10_000
 )
 
-// errHeldUp says that indexes could not be built because others were at work.
-var errHeldUp = errors.New("the indexes were not built in the time that others can be kept waiting")
+// errHeldUp says that open transactions held the builds of indexes up.
+var errHeldUp = errors.New("the index builds were stopped, because other operations waited for them")
 
 // spec returns the index in the form of MongoDB's commands.
 func (i index) spec() bson.D {

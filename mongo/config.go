@@ -105,7 +105,7 @@ func (c *Config) setDefaults() {
 func (c Config) Validate() error {
 	check := storekit.CheckConfig("mongo.Config")
 	check.Refuse(strings.ContainsAny(c.Database, "/\\. \"$*<>:|?\x00") ||
-		len(c.Database) > 63, "Database is %q: want a name that MongoDB takes for a database, at most 63 bytes", c.Database)
+		len(c.Database) > 63, "Database is %q: want a valid name of a MongoDB database, at most 63 bytes", c.Database)
 	check.Refuse(!validCollection(c.CollectionPrefix) &&
 		c.CollectionPrefix != "", "CollectionPrefix is %q: want the beginning of a collection's name, at most 100 bytes and without $",
 		c.CollectionPrefix)

@@ -140,7 +140,7 @@ func (s *Store) startJoin(ctx context.Context, join *storekit.Join) error {
 	}
 	if len(raw) > maxDocument-documentSlack {
 		return &outmill.InvalidRecordError{Index: -1, Field: "size",
-			Reason: fmt.Sprintf("is %d bytes as a document: MongoDB takes at most %d, of which %d are kept for what is noted later",
+			Reason: fmt.Sprintf("is %d bytes as a document: MongoDB takes at most %d, of which %d are for fields that are set later",
 				len(raw), maxDocument, documentSlack)}
 	}
 	_, err = s.joins.InsertOne(ctx, bson.Raw(raw))

@@ -76,7 +76,7 @@ func (d *document) text() []byte {
 	return text
 }
 
-var errStaysBinary = errors.New("the payload has no document that is the same")
+var errStaysBinary = errors.New("no document stands for the same bytes as the payload")
 
 // documentOfJSON reads one JSON object, with its fields in their order.
 func documentOfJSON(text []byte) (bson.D, error) {

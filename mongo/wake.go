@@ -253,7 +253,7 @@ func (c *changes) keepListening() {
 			continue
 		}
 		if hasCode(err, codeUnauthorized) || hasCode(err, codeNoChangeStreams) {
-			c.s.logger.Error("No change stream, because the server does not allow one; readers poll. Config.WithoutChangeStream avoids the try", err,
+			c.s.logger.Error("The server does not allow a change stream, so readers poll; Config.WithoutChangeStream avoids the attempt", err,
 				nil)
 			return
 		}

@@ -52,7 +52,7 @@ type Store struct {
 // connect. A nil logger logs nothing.
 func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if db == nil {
-		return nil, storekit.InvalidConfig("sqlserver.New: db is nil: want what sql.Open returns")
+		return nil, storekit.InvalidConfig("sqlserver.New: db is nil: want a pool from sql.Open")
 	}
 	if err := config.Validate(); err != nil {
 		return nil, err
