@@ -29,8 +29,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// watched is a store on the stand's collections whose commands are shown to see
-// before they are sent.
+// watched is a store on the stand's collections. see is called with each of its commands before
+// the command is sent.
 func (s stand) watched(t *testing.T, config mongo.Config, see func(e *event.CommandStartedEvent)) *mongo.Store {
 	t.Helper()
 	config.Database = s.db.Name()
@@ -42,8 +42,8 @@ func (s stand) watched(t *testing.T, config mongo.Config, see func(e *event.Comm
 	return store
 }
 
-// interrupted is a store that does something else just before its first command
-// of that name and collection.
+// interrupted is a store that runs do just before its first command of that name on that
+// collection.
 func (s stand) interrupted(t *testing.T, command, collection string, do func()) *mongo.Store {
 	t.Helper()
 	var once sync.Once
@@ -54,7 +54,7 @@ func (s stand) interrupted(t *testing.T, command, collection string, do func()) 
 	})
 }
 
-// moved moves a time of the records that match to an hour ago.
+// moved moves a time of the matching records to an hour ago.
 func (s stand) moved(t *testing.T, field string, filter bson.D) {
 	t.Helper()
 	_, err := s.records().UpdateMany(t.Context(), filter,
@@ -78,7 +78,7 @@ func numbered(name string, n int) []string {
 	return names
 }
 
-// got are the names of what one claim hands out.
+// got returns the names of the records that one claim returns.
 func (s stand) got(t *testing.T, req outmill.ClaimRequest) []string {
 	t.Helper()
 	return namesOf(claimed(t, s, req))
@@ -517,7 +517,7 @@ func TestStore_Attack(t *testing.T) {
 	})
 }
 
-// odd is a registry that encodes times and texts as nobody else does.
+// odd is a registry that encodes times and texts in an unusual way.
 func odd() *bson.Registry {
 	registry := bson.NewRegistry()
 	registry.RegisterTypeEncoder(reflect.TypeFor[time.Time](),
@@ -530,7 +530,7 @@ func odd() *bson.Registry {
 	return registry
 }
 
-// keepsOrderAndCounts goes through what a store does of each kind.
+// keepsOrderAndCounts makes calls of each kind on the store.
 func (s stand) keepsOrderAndCounts(t *testing.T) {
 	t.Helper()
 	join := &storekit.Join{GroupingKey: "grouped", ExpectedSteps: 1}
@@ -557,7 +557,7 @@ func (s stand) keepsOrderAndCounts(t *testing.T) {
 	require.Len(t, list, 4)
 }
 
-// watchedBefore is interrupted for a command of any collection.
+// watchedBefore is interrupted for a command on any collection.
 func (s stand) watchedBefore(t *testing.T, command string, config mongo.Config, do func()) *mongo.Store {
 	t.Helper()
 	var once sync.Once
@@ -568,7 +568,7 @@ func (s stand) watchedBefore(t *testing.T, command string, config mongo.Config, 
 	})
 }
 
-// noted is a logger that remembers errors.
+// noted is a logger that keeps errors.
 type noted struct {
 	watermill.NopLogger
 	errors *atomic.Int64
@@ -577,7 +577,7 @@ type noted struct {
 func (n noted) Error(string, error, watermill.LogFields)         { n.errors.Add(1) }
 func (n noted) With(watermill.LogFields) watermill.LoggerAdapter { return n }
 
-// rounds is how many commands a call sends.
+// rounds returns how many commands a call sends.
 func rounds(t *testing.T, kept *recorder, call func() error) int {
 	t.Helper()
 	return kept.while("counted", func() { require.NoError(t, call()) })

@@ -342,7 +342,7 @@ func (c *claim) giveBack(ctx context.Context, ids bson.A, token uuid) error {
 	if err != nil {
 		c.s.undoing.start(func(ctx context.Context) {
 			if err := untilDone(ctx, undo); err != nil {
-				c.s.logger.Error("Records that a claim leased and could not return were not released; they can be claimed when their lease has ended", err,
+				c.s.logger.Error("Records that a claim could not return were not released; they can be claimed when their lease has ended", err,
 					watermill.LogFields{"count": len(ids)})
 			}
 		})

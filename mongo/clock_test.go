@@ -17,10 +17,9 @@ import (
 	"github.com/outmill/outmill/mongo"
 )
 
-// measuring are the functions that read this machine's clock, and do nothing
-// with it but measure how much time passes, by its monotonic part, which nobody
-// sets. So it does not matter how far off the clock of a client is, and no test
-// has to change one.
+// measuring are the functions that read this machine's clock, only to measure how much time
+// passes, by its monotonic part, which no adjustment moves. So an error of a client's clock has
+// no effect, and no test has to set a clock.
 var measuring = []string{
 	"againWhile", "ahead", "claimed", "estimate", "keepListening", "known", "loadState", "look", "noLanes", "readPage", "run", "takeTurn",
 	"writeNotes",
@@ -68,7 +67,7 @@ func TestStore_Clock(t *testing.T) {
 		_, good = s.Believed()
 		require.False(t, good, "an old answer is not relied on")
 
-		// Whatever reads the registrations reads the server's clock.
+		// Every read of the registrations also reads the server's clock.
 		require.NoError(t, s.Append(t.Context(), one("one")))
 		found, err := s.List(t.Context(), outmill.ListQuery{})
 		require.NoError(t, err)
@@ -109,7 +108,7 @@ func TestStore_Clock(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, leasesOf(found[:1]), held)
 
-		// With the right time again, all is as it should be.
+		// With the right time, the store claims the record.
 		s.Believe(time.Time{}, time.Time{})
 		require.Equal(t, []string{"mortal"}, namesOf(claimed(t, s, claimOf(owner, 10, outmill.OrderKey, "orders"))))
 	})

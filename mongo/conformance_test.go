@@ -61,8 +61,7 @@ func engine(db *driver.Database) storetest.Engine {
 	}
 }
 
-// harness is a store for one test, and the prefixes that go to other tests when that has
-// ended.
+// harness is a store for one test, and the prefixes that other tests reuse after the test.
 type harness struct {
 	t        *testing.T
 	store    conforming
@@ -97,7 +96,7 @@ func (h harness) Passing(context.Context, outmill.Store) error {
 	return driver.CommandError{Code: 112, Message: "write conflict", Labels: []string{"TransientTransactionError"}}
 }
 
-// Doubtful has a server of its own, whose answer to the next commit is cut off.
+// Doubtful uses a server of its own, whose answer to the next commit is cut off.
 func (h harness) Doubtful() outmill.Store {
 	const app = "doubtful"
 	server := mongotest.Own(h.t)
@@ -111,8 +110,8 @@ func (h harness) Doubtful() outmill.Store {
 
 func (h harness) MaxPayload() int { return mongo.DefaultMaxPayload }
 
-// fromShelf is newConforming with collections that were used before, if there are
-// any. Their indexes may be those of another Retain: Ensure brings them up to date.
+// fromShelf is newConforming with used collections, if there are any. Their indexes may be those
+// of another Retain. Ensure brings them up to date.
 func fromShelf(t *testing.T, prefixes *testenv.Shelf, db *driver.Database, options storetest.Options) conforming {
 	t.Helper()
 	if options.NoSchema {
@@ -126,7 +125,7 @@ func fromShelf(t *testing.T, prefixes *testenv.Shelf, db *driver.Database, optio
 	return newConforming(t, db, prefix, options)
 }
 
-// wipe empties the collections, but for what meta says of the schema.
+// wipe empties the collections, but keeps the version of the schema in meta.
 func wipe(t *testing.T, db *driver.Database, prefix string) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -155,7 +154,7 @@ func newPrefix() string {
 	return "s" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "") + "_"
 }
 
-// ownPrefix is the prefix of collections that go with the test.
+// ownPrefix is the prefix of collections that are dropped with the test.
 func ownPrefix(t *testing.T, db *driver.Database) string {
 	t.Helper()
 	prefix := newPrefix()
@@ -167,7 +166,7 @@ func ownPrefix(t *testing.T, db *driver.Database) string {
 	return prefix
 }
 
-// conforming is a store that remembers how it was made, for Reopen.
+// conforming is a store with its Config, for Reopen.
 type conforming struct {
 	*mongo.Store
 	db     *driver.Database
@@ -181,7 +180,8 @@ func newConforming(t *testing.T, db *driver.Database, prefix string, options sto
 		Retain: options.Retain, DedupWindow: options.DedupWindow,
 	}
 	store := newStore(t, db.Client(), config)
-	// A claim whose turn ends, as on a busy machine, begins again, and counts twice.
+	// On a busy machine a turn may end during its claim. The claim then begins again, and counts
+	// twice.
 	mongo.SetTurn(store, patience)
 	if !options.NoSchema {
 		require.NoError(t, store.Ensure(t.Context()))

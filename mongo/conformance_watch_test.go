@@ -15,7 +15,7 @@ import (
 // line is a key of a topic of a group.
 type line struct{ Grp, Topic, Key string }
 
-// Watch looks for held records that have no lane, and so would be held for ever.
+// Watch searches for held records without a lane, which no claim would ever find.
 func (h harness) Watch(ctx context.Context, fault func(error)) {
 	for ctx.Err() == nil {
 		err := h.heldWithoutLane(ctx)
@@ -64,7 +64,7 @@ func (h harness) find(ctx context.Context, from string, filter bson.D, found any
 	return cursor.All(ctx, found)
 }
 
-// AtRest returns the lanes that hold nothing.
+// AtRest returns the lanes without held records.
 func (h harness) AtRest() error {
 	var left []bson.Raw
 	if err := h.find(h.t.Context(), "lanes", bson.D{}, &left); err != nil || len(left) == 0 {

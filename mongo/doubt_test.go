@@ -17,8 +17,8 @@ import (
 func TestStore_Doubt(t *testing.T) {
 	t.Parallel()
 
-	// The server leases what a claim chose, nobody hears of it, and the server is gone when
-	// it is asked again.
+	// The server leases the records that a claim chose, but its answer is lost, and the server is
+	// gone when the claim asks again.
 	t.Run("a claim in order does not pass over what it may have leased itself", func(t *testing.T) {
 		t.Parallel()
 		calm, server := ownStand(t, mongo.Config{})

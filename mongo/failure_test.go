@@ -87,7 +87,7 @@ func (r trial) filled(n int) []*outmill.Record {
 	return records
 }
 
-// leased are the records of filled, claimed by somebody.
+// leased returns the records of filled after a claim.
 func (r trial) leased(n int, order outmill.Order) []*outmill.Record {
 	r.t.Helper()
 	r.filled(n)
@@ -140,7 +140,7 @@ func (r trial) claimable(n int, order outmill.Order) {
 	require.True(r.t, slices.IsSorted(names), "%q", names)
 }
 
-// claiming is a claim that fails: what it did not hand out is claimable at once.
+// claiming makes a claim that fails: records that it did not return can be claimed at once.
 func claiming(order outmill.Order) func(r trial) func() {
 	return func(r trial) func() {
 		r.filled(5)
@@ -156,8 +156,8 @@ func claiming(order outmill.Order) func(r trial) func() {
 	}
 }
 
-// settling is a call that settles leases: repeated, it settles all, and no
-// attempt is counted twice.
+// settling makes a call that settles leases. Repeated, it settles all of them, and counts no
+// attempt twice.
 func settling(call func(r trial, leases []outmill.Lease) error, right func(found *outmill.Record) bool) func(r trial) func() {
 	return func(r trial) func() {
 		found := r.leased(3, outmill.OrderKey)
@@ -174,7 +174,7 @@ func isPending(attempts int) func(found *outmill.Record) bool {
 	}
 }
 
-// trials prepare a call, and return the call with its judgement.
+// trials prepare a call, and return the call and a check of its result.
 var trials = map[string]func(r trial) func(){
 	"append": func(r trial) func() {
 		return func() {
@@ -209,8 +209,7 @@ var trials = map[string]func(r trial) func(){
 	"claim by topic": claiming(outmill.OrderTopic),
 	"ack": func(r trial) func() {
 		r.filled(4)
-		// One reader holds the key's first records, another has found the others
-		// behind them.
+		// One reader holds the first records of the key. Another has found the later ones.
 		found := claimed(r.t, r.calm, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderKey, r.topic))
 		require.Len(r.t, found, 2)
 		require.Empty(r.t, claimed(r.t, r.calm, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderKey, r.topic)))
@@ -294,8 +293,8 @@ var trials = map[string]func(r trial) func(){
 	},
 }
 
-// atMost bounds at how many of its commands a call is made to fail by one run of
-// a test: the driver waits half a second for each connection that was cut.
+// atMost bounds the number of commands of a call that one run of a test makes fail, because the
+// driver waits half a second for each connection that was cut.
 const atMost = 2
 
 // tried makes the call fail at some of its commands, chosen at random.
@@ -318,7 +317,7 @@ func tried(t *testing.T, calm stand, client *driver.Client, s *saboteur, name st
 	}
 }
 
-// someOf is one of the cases, chosen at random, unless all tests are to run.
+// someOf returns one of the cases, chosen at random, unless all tests are to run.
 func someOf[T any](cases map[string]T) map[string]T {
 	if testenv.All() {
 		return cases
@@ -423,7 +422,7 @@ func TestStore_Failure(t *testing.T) {
 		}
 	})
 
-	// A busy server writes the turn at a line and has no time left to confirm the write.
+	// A busy server writes the turn, but has no time left to confirm the write.
 	t.Run("a claim in order survives a server that is slow to confirm its turn", func(t *testing.T) {
 		t.Parallel()
 		const app = "slow"

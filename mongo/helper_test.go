@@ -42,8 +42,8 @@ func newStandIn(t *testing.T, db *driver.Database, config mongo.Config) stand {
 	return stand{store, db}
 }
 
-// second is another store on the same collections, with a client of its own as
-// another process has.
+// second is another store on the same collections, with a client of its own, as in another
+// process.
 func (s stand) second(t *testing.T, url string, config mongo.Config) *mongo.Store {
 	t.Helper()
 	config.Database = s.db.Name()
@@ -61,13 +61,13 @@ func clientOf(t *testing.T, opts *options.ClientOptions) *driver.Client {
 func (s stand) orders() *driver.Collection  { return s.db.Collection("orders") }
 func (s stand) records() *driver.Collection { return s.db.Collection("outmill_records") }
 
-// order is the user's own document, written together with a message.
+// order inserts the user's own document, together with a message.
 func (s stand) order(ctx context.Context, name string) error {
 	_, err := s.orders().InsertOne(ctx, bson.D{{Key: "_id", Value: name}})
 	return err
 }
 
-// ordered are the user's own documents, in their order.
+// ordered returns the user's own documents, in their order.
 func (s stand) ordered(t *testing.T) []string {
 	t.Helper()
 	cursor, err := s.orders().Find(t.Context(), bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
@@ -138,7 +138,7 @@ func namesOf(records []*outmill.Record) []string {
 	return names
 }
 
-// listed are the names of all records, sorted.
+// listed returns the names of all records, sorted.
 func listed(t *testing.T, store outmill.Inspector) []string {
 	t.Helper()
 	found, err := store.List(t.Context(), outmill.ListQuery{Limit: 100_000})
@@ -148,18 +148,17 @@ func listed(t *testing.T, store outmill.Inspector) []string {
 	return names
 }
 
-// victimOf is a client whose commands can be told from those of others by name.
-// It looks for its server again at once: one that a failpoint makes say that it
-// is no primary any more has no news of that to tell.
+// victimOf is a client whose commands have the name app. It reads the state of its server again
+// at once, because a failpoint may make the server say that it is not a primary any more, and no
+// event corrects that.
 func victimOf(t *testing.T, url, app string) *driver.Client {
 	t.Helper()
 	return clientOf(t, options.Client().ApplyURI(url).SetAppName(app).
 		SetServerMonitoringMode(options.ServerMonitoringModePoll).SetHeartbeatInterval(500*time.Millisecond))
 }
 
-// failing has the server fail commands of the client named app, by the
-// failpoint failCommand. A server has one of them only: it is for servers of the
-// test's own.
+// failing makes the server fail commands of the client named app, by the failpoint failCommand. A
+// server has only one such failpoint, so the test needs a server of its own.
 func failing(t *testing.T, admin *driver.Client, app string, times int, fields bson.D) {
 	t.Helper()
 	data := append(bson.D{{Key: "appName", Value: app}}, fields...)

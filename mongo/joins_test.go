@@ -31,8 +31,8 @@ func (s stand) joined(t *testing.T, join *storekit.Join, n int) []*outmill.Recor
 	return found
 }
 
-// stuckBeforeCommit is a store of another process whose next commit waits until the
-// returned function is called; reached is closed when it has come to that.
+// stuckBeforeCommit is a store of another process whose next commit waits until the returned
+// function is called. reached is closed when the commit waits.
 func (s stand) stuckBeforeCommit(t *testing.T) (store *mongo.Store, reached <-chan struct{}, goOn func()) {
 	t.Helper()
 	stuck, free := make(chan struct{}), make(chan struct{})
@@ -78,8 +78,8 @@ func TestStore_Joins(t *testing.T) {
 		require.Equal(t, [2]int{2, 1}, counts())
 	})
 
-	// The join ends with the counts that it was decided by: who settles a step at that
-	// moment comes before or after.
+	// The join ends with the counts by which it was decided. A step that is settled at that
+	// moment comes before or after the end.
 	t.Run("a step that is settled while the join ends does not change the counts it ended with", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})

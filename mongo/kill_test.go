@@ -16,8 +16,7 @@ import (
 	"github.com/outmill/outmill/mongo"
 )
 
-// siege is writers and readers over whom the server is killed, and what they
-// know of it.
+// siege runs writers and readers while the server is killed, and keeps what they know.
 type siege struct {
 	stand
 	t *testing.T
@@ -31,8 +30,8 @@ type siege struct {
 	writing atomic.Bool
 }
 
-// write appends under names of its own, each with an order where it is in a
-// transaction, until the writing is over.
+// write appends records with names of its own until the end. In a transaction, it also inserts an
+// order for each.
 func (w *siege) write(writer int) {
 	for i := 0; w.writing.Load(); i++ {
 		name := fmt.Sprintf("%d/%05d", writer, i)
@@ -64,7 +63,7 @@ func (w *siege) write(writer int) {
 func (w *siege) read(ctx context.Context, order outmill.Order) {
 	for ctx.Err() == nil {
 		req := claimOf(outmill.NewOwnerToken(), 20, order)
-		// What was leased as the server died comes back soon.
+		// Records that were leased when the server died can soon be claimed again.
 		req.Lease = 2 * time.Second
 		found, err := w.Claim(ctx, req)
 		if err != nil || len(found) == 0 {

@@ -19,10 +19,10 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// limit is the most bytes that a document may have as it is appended.
+// limit is the largest size in bytes of a document at its append.
 const limit = 16<<20 - 64<<10
 
-// huge is a record whose document has about as many bytes.
+// huge is a record whose document has about that number of bytes.
 func huge(bytes int) *outmill.Record {
 	return &outmill.Record{
 		Topic: "orders", Key: "key", MessageID: "huge", Payload: make([]byte, mongo.DefaultMaxPayload),
@@ -69,7 +69,7 @@ func TestStore_Limits(t *testing.T) {
 		require.Zero(t, inserts.Load())
 	})
 
-	// A record that was let in and could not be settled would come again for ever.
+	// A record that could be appended and not settled would be delivered for ever.
 	t.Run("a document just under the limit can be claimed and settled in every way", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{Retain: time.Hour})

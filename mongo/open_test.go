@@ -121,7 +121,7 @@ func TestStore_Open(t *testing.T) {
 		at := inDatabase(t, mongotest.Server(t), db.Name(), "ensure_schema=true")
 		parsed, err := url.Parse(at)
 		require.NoError(t, err)
-		// The same member twice: there are no others.
+		// The list names the same member twice, because there are no others.
 		at = strings.Replace(at, parsed.Host, parsed.Host+","+parsed.Host, 1)
 		store, err := outmill.Open(t.Context(), at, nil)
 		require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/outmill/outmill/mongo"
 )
 
-// kindsOf tells how each payload is stored, by message id.
+// kindsOf returns the type of each stored payload, by message id.
 func kindsOf(t require.TestingT, ctx context.Context, s stand) map[string]bson.Type {
 	cursor, err := s.records().Find(ctx, bson.D{})
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestStore_Payload(t *testing.T) {
 			}
 			require.Equal(t, want, kind, name)
 		}
-		// A reader need not be set to the same.
+		// A reader may have another setting.
 		found := claimed(t, newStore(t, s.Client(), mongo.Config{Database: s.db.Name()}),
 			claimOf(outmill.NewOwnerToken(), len(cases), outmill.OrderNone))
 		require.Len(t, found, len(cases))
@@ -133,7 +133,7 @@ func TestStore_Payload(t *testing.T) {
 	})
 }
 
-// names are those that a document may have for its fields.
+// names generates names that a field of a document may have.
 var names = rapid.String().Filter(func(name string) bool {
 	return name != "" && !strings.HasPrefix(name, "$") && !strings.ContainsAny(name, ".\x00")
 })

@@ -22,7 +22,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// recorder keeps the commands of a client, by what it was doing.
+// recorder keeps the commands of a client, by the call that sent them.
 type recorder struct {
 	mu       sync.Mutex
 	doing    string
@@ -42,7 +42,7 @@ func (r *recorder) started(_ context.Context, e *event.CommandStartedEvent) {
 	}
 }
 
-// while keeps what is sent in that time, and returns how much that was.
+// while keeps the commands that do sends, and returns their number.
 func (r *recorder) while(doing string, do func()) int {
 	r.mu.Lock()
 	before := len(r.commands)
@@ -68,10 +68,10 @@ func (s stand) recorded(t *testing.T, config mongo.Config) (*mongo.Store, *recor
 	return store, r
 }
 
-// like is a value of a field that is looked up, for a plan.
+// like has an example value for each field of a $lookup.
 var like = map[string]any{"key": "key3", "topic": "topic1", "join": bson.Binary{Subtype: 4, Data: make([]byte, 16)}}
 
-// asked are the queries of a command, each as a command that can be explained.
+// asked returns the queries of a command, each as a command that can be explained.
 func (c command) asked(t *testing.T) []bson.D {
 	t.Helper()
 	var body bson.D
@@ -100,7 +100,7 @@ func (c command) asked(t *testing.T) []bson.D {
 	return all
 }
 
-// aggregations are an aggregation and those inside it, each for itself.
+// aggregations returns an aggregation and the aggregations in its stages.
 func aggregations(from any, stages bson.A) []bson.D {
 	var all []bson.D
 	var own bson.A
@@ -112,7 +112,7 @@ func aggregations(from any, stages bson.A) []bson.D {
 		case "$lookup":
 			join := e.Value.(bson.D)
 			field := value(join, "foreignField").(string)
-			// The server makes one condition of the key and the first stage.
+			// The server joins the condition on the key and the first stage.
 			same := bson.D{{Key: field, Value: like[field]}}
 			inside, _ := value(join, "pipeline").(bson.A)
 			if len(inside) > 0 {
@@ -135,7 +135,7 @@ func value(d bson.D, name string) any {
 	return nil
 }
 
-// plan is what the server says of a query.
+// plan is the server's explanation of a query.
 type plan struct {
 	stages  []string
 	indexes []string
@@ -153,7 +153,7 @@ func explained(t *testing.T, db *driver.Database, query bson.D) plan {
 	return p
 }
 
-// read goes through an answer, whose form depends on the server's version.
+// read reads an answer, whose form depends on the server's version.
 func (p *plan) read(value any, winning bool) {
 	switch value := value.(type) {
 	case bson.D:
@@ -239,7 +239,7 @@ func (s stand) crowded(t *testing.T, n int) {
 	take()
 }
 
-// everything calls what a store has, a batch of some records each.
+// everything makes each call of a store, with a batch of some records.
 func (s stand) everything(t *testing.T, store *mongo.Store, doing func(name string, do func())) {
 	t.Helper()
 	ctx, batch := t.Context(), 100
@@ -312,7 +312,7 @@ func (s stand) everything(t *testing.T, store *mongo.Store, doing func(name stri
 	s.transactionsOfAllKinds(t, store, doing)
 }
 
-// transactionsOfAllKinds calls what inbox, sagas and acks in transactions need.
+// transactionsOfAllKinds makes the calls of the inbox, of sagas and of acks in transactions.
 func (s stand) transactionsOfAllKinds(t *testing.T, store *mongo.Store, doing func(name string, do func())) {
 	t.Helper()
 	ctx := t.Context()
@@ -350,8 +350,8 @@ func (s stand) transactionsOfAllKinds(t *testing.T, store *mongo.Store, doing fu
 	doing("acked in a transaction", func() { must(store.AckedInTx(ctx, found)) })
 }
 
-// notesAndSagas writes n notes, n sagas, most of which have finished, and n steps that nobody
-// has counted. One of a thousand notes and sagas is past its retention.
+// notesAndSagas inserts n notes, n sagas, most of which have finished, and n steps that are not
+// counted. One in a thousand notes and sagas is past its retention.
 func (s stand) notesAndSagas(t *testing.T, n int) {
 	t.Helper()
 	require.NoError(t, s.PrepareSagas(t.Context(), "ordersaga"))
@@ -441,8 +441,8 @@ func (s stand) joinsOfAllKinds(t *testing.T, store *mongo.Store, doing func(name
 func TestStore_Plan(t *testing.T) {
 	t.Parallel()
 
-	// What a command costs must not depend on how many records there are: the
-	// server is asked how it goes about each query that the store sends.
+	// The cost of a command must not depend on the number of records. So the server explains the
+	// plan of each query that the store sends.
 	t.Run("every query is answered through an index and without a sort", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{Retain: 24 * time.Hour})
@@ -464,7 +464,7 @@ func TestStore_Plan(t *testing.T) {
 				assert.NotContains(t, p.stages, "COLLSCAN", said)
 				assert.NotContains(t, p.stages, "SORT", said)
 				if slices.Contains([]string{"list pending", "list what is held", "find by message id", "find by error text"}, c.doing) {
-					// They are for people, who look at a page: it goes through all ids.
+					// These queries are for people, who read a page, and scan all ids.
 					assert.LessOrEqual(t, max(p.keys, p.docs), int64(storekit.MaxExamined), said)
 					continue
 				}

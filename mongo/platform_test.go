@@ -25,7 +25,7 @@ import (
 func TestStore_Platform(t *testing.T) {
 	t.Parallel()
 
-	// A real mongod answers here as servers do that only speak its protocol.
+	// A real mongod gives the answers of servers that only speak its protocol.
 	t.Run("a server that lacks what the store is built on is refused before it has a schema", func(t *testing.T) {
 		t.Parallel()
 		server := mongotest.Own(t)
@@ -42,7 +42,7 @@ func TestStore_Platform(t *testing.T) {
 				store := newStore(t, victimOf(t, server.URL, app), mongo.Config{Database: db})
 				times := 100
 				if lack == "$unionWith" {
-					// The first aggregation looks for the schema, which any server can.
+					// The first aggregation reads the schema, which works on every server.
 					failing(t, admin, app, 0, bson.D{{Key: "failCommands", Value: bson.A{"none"}}})
 					require.NoError(t, admin.Database("admin").RunCommand(t.Context(), bson.D{
 						{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "skip", Value: 1}}},
@@ -100,7 +100,7 @@ func TestStore_Platform(t *testing.T) {
 		require.ErrorContains(t, err, "Config.WithoutTransactions")
 	})
 
-	// What waits for an open transaction to build an index has everybody else wait.
+	// While an index build waits for an open transaction, all other operations wait behind it.
 	t.Run("an index that is missing does not stop the outbox while a transaction stays open", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
@@ -141,7 +141,7 @@ func TestStore_Platform(t *testing.T) {
 	})
 }
 
-// aged forwards to a mongod, and has it say that it is of version 4.
+// aged forwards to a mongod, and makes it report version 4.
 func aged(t *testing.T, to string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

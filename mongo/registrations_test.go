@@ -16,7 +16,7 @@ func lasting(topic string) outmill.Registration {
 	return outmill.Registration{Group: "brief", TTL: time.Hour, Topics: outmill.Topics{Include: []string{topic}}}
 }
 
-// over has the end of what was registered with a TTL pass.
+// over moves the end of registrations with a TTL into the past.
 func over(t *testing.T, s stand) {
 	t.Helper()
 	_, err := s.db.Collection("outmill_meta").UpdateOne(t.Context(), bson.D{},

@@ -26,7 +26,7 @@ type guarded struct {
 	root *driver.Client
 }
 
-// guard starts one. Its first user is made as long as there is none.
+// guard starts a server, and makes its first user while there is none.
 func guard(t *testing.T) guarded {
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
@@ -47,7 +47,7 @@ func (g guarded) as(t *testing.T, user string) *options.ClientOptions {
 	return options.Client().ApplyURI(u.String()).SetAuth(options.Credential{AuthSource: "admin", Username: user, Password: "secret"})
 }
 
-// The actions that docs/mongodb.md names for a process that runs, and for its sagas.
+// The actions that docs/mongodb.md names for a running process, and for its sagas.
 var (
 	running     = []string{"find", "insert", "update", "remove"}
 	sagaActions = append([]string{"listIndexes"}, running...)
@@ -77,7 +77,7 @@ func TestStore_Rights(t *testing.T) {
 		bson.D{{Key: "createRole", Value: "app"}, {Key: "privileges", Value: all}, {Key: "roles", Value: bson.A{}}}).Err())
 	require.NoError(t, admin.RunCommand(t.Context(),
 		bson.D{{Key: "createUser", Value: "app"}, {Key: "pwd", Value: "secret"}, {Key: "roles", Value: bson.A{"app"}}}).Err())
-	// A store that knows nothing yet.
+	// A new store has nothing in memory yet.
 	use := func() error {
 		return usedByApp(t, newStore(t, clientOf(t, g.as(t, "app")), mongo.Config{Database: "test", WithoutChangeStream: true}))
 	}
@@ -100,7 +100,7 @@ func TestStore_Rights(t *testing.T) {
 	}
 }
 
-// usedByApp publishes, claims, settles, notes, keeps sagas and tidies up.
+// usedByApp publishes, claims, settles, notes, keeps sagas, and runs the janitor's calls.
 func usedByApp(t *testing.T, store *mongo.Store) error {
 	t.Helper()
 	ctx := t.Context()

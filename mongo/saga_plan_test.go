@@ -15,8 +15,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// manySagas makes n sagas: half are finished, and one in ten of all is to be deleted. The
-// server's own deletions do not come within the test.
+// manySagas inserts n sagas: half are finished, and one in ten of all can be deleted. The
+// server's own deletions do not run during the test.
 func (s stand) manySagas(t *testing.T, kind string, n int) {
 	t.Helper()
 	require.NoError(t, s.db.RunCommand(t.Context(), bson.D{{Key: "collMod", Value: kind}, {Key: "index", Value: bson.D{

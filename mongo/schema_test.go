@@ -19,8 +19,8 @@ import (
 	"github.com/outmill/outmill/mongo"
 )
 
-// described are all indexes of the database's collections, in a form that
-// compares, and the collections that have none of their own.
+// described returns all indexes of the database's collections, in a form that can be compared,
+// and the collections that have no indexes.
 func described(t *testing.T, db *driver.Database) []string {
 	t.Helper()
 	names, err := db.ListCollectionNames(t.Context(), bson.D{})
@@ -118,7 +118,7 @@ func TestStore_Schema(t *testing.T) {
 		}
 		acked(raised, "for an hour")
 		require.True(t, eventually(t.Context(), patience, func() bool {
-			// What the first store has kept for longer than a second is not its to delete.
+			// The first store keeps its records for longer than a second, so they stay.
 			n, err := s.DeleteProcessed(t.Context(), 10)
 			require.NoError(t, err)
 			require.Zero(t, n)

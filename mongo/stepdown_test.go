@@ -19,13 +19,13 @@ import (
 	"github.com/outmill/outmill/mongo"
 )
 
-// usurper has the primary step down in the middle of a command of its store.
+// usurper makes the primary step down in the middle of a command of its store.
 type usurper struct {
 	*mongo.Store
 	admin *driver.Database
 
 	mu sync.Mutex
-	// begun tells that the command has done a part of its work; nil disarms.
+	// begun reports whether the command has done a part of its work; nil disarms.
 	command string
 	begun   func() bool
 	// cut is how many commands were answered with an error of the election.
@@ -86,8 +86,8 @@ func (u *usurper) started(command string) {
 func TestStore_Stepdown(t *testing.T) {
 	t.Parallel()
 
-	// What a multi-update has done before the primary steps down stays done, and the
-	// driver does not repeat it.
+	// The changes that a multi-update has made before the primary steps down stay, and the driver
+	// does not repeat the update.
 	t.Run("a primary that steps down in the middle of a claim and of an ack makes no suspects", func(t *testing.T) {
 		t.Parallel()
 		const n = 300
@@ -95,8 +95,7 @@ func TestStore_Stepdown(t *testing.T) {
 		s := newStandIn(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"), mongo.Config{})
 		u := newUsurper(t, s, server.URL)
 		require.NoError(t, s.Append(t.Context(), made("orders", "r", n)...))
-		// Updates and deletes give way to others after some documents, and then take their
-		// time.
+		// Updates and deletes yield after some documents, and then pause.
 		require.NoError(t, server.SetParameter(t.Context(), "internalQueryExecYieldIterations", 100))
 		require.NoError(t, u.admin.RunCommand(t.Context(), bson.D{
 			{Key: "configureFailPoint", Value: "setYieldAllLocksWait"}, {Key: "mode", Value: "alwaysOn"},
@@ -128,8 +127,8 @@ func TestStore_Stepdown(t *testing.T) {
 		require.Zero(t, left())
 	})
 
-	// The server says so as it shuts down or stops being the primary. With the error
-	// of a write concern it has done all of the work.
+	// The server returns these errors when it shuts down or steps down. With an error of the
+	// write concern, it has done all of the work.
 	t.Run("a claim and an ack are repeated when the server says that it is no primary any more", func(t *testing.T) {
 		t.Parallel()
 		server := mongotest.Own(t)
@@ -157,8 +156,8 @@ func TestStore_Stepdown(t *testing.T) {
 		}
 	})
 
-	// The lease's end would count against the records, so what cannot be given back at
-	// once is given back as soon as there is a primary.
+	// The end of a lease would count against its records. So the store gives back records that it
+	// cannot give back at once as soon as there is a primary.
 	t.Run("what a claim could not hand out is given back after the claim has returned", func(t *testing.T) {
 		t.Parallel()
 		server := mongotest.Own(t)
@@ -169,7 +168,7 @@ func TestStore_Stepdown(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		// The lease is written; then neither the answer comes, nor can it be taken back.
+		// The lease is written, but the claim gets no answer and cannot give it back.
 		failing(t, s.Client(), "victim", 1000,
 			bson.D{{Key: "failCommands", Value: bson.A{"update"}},
 				{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 11602}, {Key: "errmsg", Value: "no primary any more"}}}})

@@ -28,8 +28,8 @@ import (
 	"github.com/outmill/outmill/mongo"
 )
 
-// stopsEnv has the program of the tests be a process that claims, and stops itself
-// before it writes what it chose.
+// stopsEnv makes the program of the tests claim as a process of its own, and stop before it
+// writes its choice.
 const stopsEnv = "OUTMILL_TEST_STOPS"
 
 type stopping struct {
@@ -67,8 +67,8 @@ func TestChild_Stopped(t *testing.T) {
 	fmt.Printf("\nclaimed %s\n", answer)
 }
 
-// stopped is a process that has chosen what the request claims, and has stopped. goOn
-// lets it go on, and returns what it was handed out.
+// stopped is a process that has chosen records for the request, and has stopped. goOn continues
+// it, and returns the records that its claim returned.
 func (s stand) stopped(t *testing.T, req outmill.ClaimRequest) (goOn func() []string) {
 	t.Helper()
 	text, err := json.Marshal(stopping{mongotest.Server(t), s.db.Name(), req})
@@ -95,7 +95,7 @@ func (s stand) stopped(t *testing.T, req outmill.ClaimRequest) (goOn func() []st
 	}
 }
 
-// stateOf is the letter that Linux has for what a process does.
+// stateOf is Linux's letter for the state of a process.
 func stateOf(pid int) string {
 	stat, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	_, rest, _ := strings.Cut(string(stat), ") ")
@@ -105,8 +105,8 @@ func stateOf(pid int) string {
 func TestStore_Stop(t *testing.T) {
 	t.Parallel()
 
-	// The process chose the second record of a key while the first one waited, which the
-	// policy lets it pass. Then the first one was due, and another process handles it.
+	// The process chose the second record of a key while the first one waited, as the policy
+	// allows. Then the first one became due, and another process handles it.
 	t.Run("a claim in order that stops between choosing and writing hands out nothing after its turn", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
@@ -134,7 +134,7 @@ func TestStore_Stop(t *testing.T) {
 		require.Equal(t, []string{"first", "second"}, names)
 	})
 
-	// The process chose three records of a key. Another one has claimed the first since.
+	// The process chose three records of a key. Another process has claimed the first since.
 	t.Run("a claim in order that stops hands out nothing behind what others took", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})

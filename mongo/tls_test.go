@@ -59,7 +59,7 @@ func TestStore_TLS(t *testing.T) {
 		records := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
 		require.Len(t, records, 1)
 		require.Equal(t, "secret", records[0].MessageID)
-		// Only connections with TLS are counted here: the engine's own are plain.
+		// This counts only connections with TLS: the test server's own connections have none.
 		var status struct {
 			TransportSecurity map[string]int64 `bson:"transportSecurity"`
 		}

@@ -19,7 +19,7 @@ import (
 // shortTurn is long enough to choose.
 const shortTurn = 500 * time.Millisecond
 
-// plenty are n records of a topic, each with a key of its own.
+// plenty returns n records of a topic, each with its own key.
 func plenty(topic string, n int) []*outmill.Record {
 	records := made(topic, topic, n)
 	for i, r := range records {
@@ -31,8 +31,8 @@ func plenty(topic string, n int) []*outmill.Record {
 func TestStore_Trail(t *testing.T) {
 	t.Parallel()
 
-	// The fewest of several tries count: what a store remembers for a moment is forgotten
-	// on a machine that is busy.
+	// The smallest of several results counts, because on a busy machine the store's short-lived
+	// notes expire.
 	t.Run("a claim in the midst of many and its ack take few round trips", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
@@ -54,7 +54,7 @@ func TestStore_Trail(t *testing.T) {
 		require.Empty(t, listed(t, store))
 	})
 
-	// Another process claims what a claim chose before it writes.
+	// Between a claim's choice and its write, another process claims the same records.
 	t.Run("a claim whose records others took takes others and begins elsewhere the next time", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
@@ -83,7 +83,7 @@ func TestStore_Trail(t *testing.T) {
 		require.LessOrEqual(t, len(skips), 1, "one miss has one skip")
 	})
 
-	// What came back is before the place where claims without an order go on.
+	// A record that was given back is before the place where claims without an order continue.
 	t.Run("what comes back behind a reader is claimed again while more is in line", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
@@ -104,7 +104,7 @@ func TestStore_Trail(t *testing.T) {
 		require.Equal(t, 1, came, "by the end of the line at the latest")
 	})
 
-	// Who is gone in the midst of a claim keeps the line for its turn, not for longer.
+	// A process that dies during a claim keeps the turn until its end, and not longer.
 	t.Run("a line whose turn was left is free when the turn is over", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
@@ -160,7 +160,7 @@ func TestStore_Trail(t *testing.T) {
 	})
 }
 
-// comeDue has a delayed record be due, without a word to any store.
+// comeDue makes a delayed record due, and notifies no store.
 func (s stand) comeDue(t *testing.T, name string) {
 	t.Helper()
 	past := time.Now().Add(-time.Minute)

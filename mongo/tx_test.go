@@ -143,7 +143,7 @@ func TestStore_Tx(t *testing.T) {
 				}
 				require.Equal(t, []bool{false, false, true}, duplicates(records))
 				if runs == 1 {
-					// Somebody else is quicker.
+					// Another session is faster.
 					require.NoError(t, bump(t.Context()))
 				}
 				return bump(ctx)
@@ -167,7 +167,8 @@ func TestStore_Tx(t *testing.T) {
 		runs := 0
 		mine := once("mine", "key")
 		err := s.InTx(t.Context(), func(ctx context.Context) error {
-			// Whatever is read fixes the snapshot: what others take from then on is a conflict.
+			// The first read fixes the snapshot. A later insert of the key by another session is
+			// a conflict.
 			if _, err := s.orders().CountDocuments(ctx, bson.D{}); err != nil {
 				return err
 			}
@@ -214,7 +215,7 @@ func TestStore_Tx(t *testing.T) {
 		server := mongotest.Own(t)
 		s := newStandIn(t, victimOf(t, server.URL, app).Database("test"), mongo.Config{})
 		admin := clientOf(t, options.Client().ApplyURI(server.URL))
-		// In the second case the server commits, and says that it does not know.
+		// In the second case the server commits, and reports that the result is unknown.
 		for name, failure := range map[string]bson.D{
 			"not done": {{Key: "errorCode", Value: 91}},
 			"done":     {{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 91}, {Key: "errmsg", Value: "shutting down"}}}},
@@ -527,7 +528,7 @@ func TestStore_Tx(t *testing.T) {
 		require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
 		require.Empty(t, listed(t, store))
 		told.Range(func(what, _ any) bool {
-			// The driver ends its sessions as it likes.
+			// The driver ends its sessions with any read preference.
 			if what != "endSessions reads from primaryPreferred" {
 				t.Error(what)
 			}

@@ -58,7 +58,7 @@ func TestStore_Wake(t *testing.T) {
 		} {
 			batches := [][]*outmill.Record{{one("one")}, made("orders", name, 50)}
 			if name == "alone" {
-				// An event has the limits of a document.
+				// The limits of a document apply to an event.
 				batches = append(batches, []*outmill.Record{{Topic: "orders", Payload: make([]byte, mongo.DefaultMaxPayload)}})
 			}
 			for n, records := range batches {
@@ -116,7 +116,7 @@ func TestStore_Wake(t *testing.T) {
 			}
 			require.NoError(t, end())
 			require.NoError(t, server.Start(t.Context()))
-			// A client that has not seen the server go writes before the reader is back.
+			// A client that has not noticed the stop writes before the reader is back.
 			name := fmt.Sprintf("%d-back", round)
 			require.NoError(t, s.second(t, server.URL, mongo.Config{}).Append(t.Context(), one(name)))
 			want = append(want, name)
@@ -135,7 +135,7 @@ func TestStore_Wake(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, other.Close()) })
 		wake := testenv.Hints(t.Context(), other)
 		told(t, wake)
-		// 286 is ChangeStreamHistoryLost: the log has rolled past what was heard.
+		// 286 is ChangeStreamHistoryLost: the oplog no longer has the stream's position.
 		failing(t, s.Client(), app, 1, bson.D{{Key: "failCommands", Value: bson.A{"getMore"}}, {Key: "errorCode", Value: 286}})
 		told(t, heard.told)
 		told(t, wake) // it is there again
@@ -250,8 +250,8 @@ func TestStore_Wake(t *testing.T) {
 	})
 }
 
-// listener claims whenever it is woken, and never else, except for what a claim may
-// have leased whose answer was lost: nobody is woken when such a lease ends.
+// listener claims whenever it is woken, and at no other time, except for records that a claim may
+// have leased whose answer was lost: the end of such a lease wakes nobody.
 type listener struct {
 	mu   sync.Mutex
 	seen map[string]int
@@ -313,11 +313,11 @@ func withoutStream(t *testing.T, tries, code int) (*mongo.Store, *errorsHeard) {
 	return store, heard
 }
 
-// firstReconnect is the longest that the store waits before it tries a stream again
-// for the first time, and some more.
+// firstReconnect is slightly more than the longest pause of the store before its first attempt to
+// open a stream again.
 const firstReconnect = 200 * time.Millisecond
 
-// errorsHeard is a logger that tells of errors.
+// errorsHeard is a logger that reports errors.
 type errorsHeard struct {
 	watermill.NopLogger
 	told     chan struct{}
@@ -348,8 +348,8 @@ func (n *streamsOf) monitor() *event.CommandMonitor {
 	}
 }
 
-// listening is a store that closes its change stream as soon as claims are full. The
-// stream is there, and n counts how often it was opened.
+// listening is a store that closes its change stream as soon as claims are full. The stream is
+// open, and n counts how often it was opened.
 func (s stand) listening(t *testing.T) (store *mongo.Store, wake <-chan struct{}, n *streamsOf) {
 	t.Helper()
 	n = &streamsOf{}

@@ -90,7 +90,8 @@ func TestStore_Config(t *testing.T) {
 
 	t.Run("stores of other tables and schemas do not touch each other", func(t *testing.T) {
 		t.Parallel()
-		// A database of its own: a new schema has all sessions plan their statements again.
+		// The test has a database of its own, because a new schema makes all sessions plan their
+		// statements again.
 		db := pool(t)
 		var stores []*sqlserver.Store
 		for _, config := range []sqlserver.Config{{}, {Table: "OutboxJoin2"}, {Schema: "shop"}, {Schema: "shop", Table: "Orders_x"}} {
@@ -130,7 +131,7 @@ func TestStore_Config(t *testing.T) {
 		held, err := first.DB().BeginTx(t.Context(), nil)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, held.Rollback()) }()
-		// The lock of the first store's line, as its claims take it.
+		// The lock of the first store's line, in the mode of its claims.
 		lock := first.Expand("EXEC [dbo].[Outbox_LockLine] @Group = @group, @Topic = @topic, @Mode = N'Exclusive'")
 		_, err = held.ExecContext(t.Context(), lock, sql.Named("group", readers), sql.Named("topic", "orders"))
 		require.NoError(t, err)

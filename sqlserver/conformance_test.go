@@ -20,7 +20,7 @@ import (
 	"github.com/outmill/outmill/storetest/txtest"
 )
 
-// maxPayload is small, so that a test need not hold what SQL Server could.
+// maxPayload is small, so that a test need not hold the largest payload of SQL Server.
 const maxPayload = 16 << 20
 
 func TestConformance(t *testing.T) {
@@ -48,7 +48,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// unsupportedInTransactions is what the database has no versions, or no locks of rows, for.
+// unsupportedInTransactions names the sentences that need versions, or locks of rows, which the
+// database does not have.
 func unsupportedInTransactions(t *testing.T, db *sql.DB) map[string]string {
 	t.Helper()
 	if sqlservertest.IsBabelfish(t, db) {
@@ -67,17 +68,17 @@ func unsupportedInTransactions(t *testing.T, db *sql.DB) map[string]string {
 	}
 }
 
-// unsupported is what SQL Server has nothing for.
+// unsupported names the sentences that SQL Server cannot fulfil.
 var unsupported = map[string]string{
 	"wake: a hint comes after the commit of a caller's transaction, where the engine can tell": "SQL Server has no LISTEN: readers poll",
 }
 
-// onBabelfish is what takes longer there than a test has.
+// onBabelfish names the sentences that take longer there than a test may.
 var onBabelfish = map[string]string{
 	"order: a huge backlog behind one blocked key does not hold up other keys": "Babelfish 4.4 needs minutes for the 20,000 records",
 }
 
-// engine has tables of their own for each store, in one database.
+// engine makes tables for each store, in one database.
 func engine(db *sql.DB) storetest.Engine {
 	tables := &testenv.Shelf{}
 	return storetest.Engine{
@@ -87,8 +88,7 @@ func engine(db *sql.DB) storetest.Engine {
 	}
 }
 
-// harness is a store for one test, and the tables that go to other tests when that has
-// ended.
+// harness is a store for one test, and the tables that other tests reuse after the test.
 type harness struct {
 	t      *testing.T
 	store  conforming
@@ -120,15 +120,15 @@ func connect(t *testing.T, url string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlserver", url)
 	require.NoError(t, err)
-	// Few, since each session of Babelfish compiles each procedure for itself, for seconds
-	// at first.
+	// A small pool, because each session of Babelfish compiles each procedure itself, which takes
+	// seconds at first.
 	db.SetMaxOpenConns(8)
 	db.SetMaxIdleConns(8)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
 }
 
-// conforming is a store that remembers how it was made, for Reopen.
+// conforming is a store with its Config, for Reopen.
 type conforming struct {
 	*sqlserver.Store
 	config sqlserver.Config
@@ -144,11 +144,11 @@ func newConforming(t *testing.T, db *sql.DB, options storetest.Options) conformi
 	return conforming{store, config}
 }
 
-// wipe empties the tables. Numbers of the groups' generation and of places go on.
+// wipe empties the tables. The generation of the groups and the places continue.
 const wipe = `DELETE FROM {}Acked; DELETE FROM {}Inbox; DELETE FROM {}Saga; DELETE FROM {}JoinMember; DELETE FROM {}Join; DELETE
 	FROM {}Dedup; DELETE FROM {}Group; DELETE FROM {}Worker; DELETE FROM {}Ending; DELETE FROM {}Lane; DELETE FROM {};`
 
-// fromShelf is newConforming with tables that were used before, if there are any.
+// fromShelf is newConforming with used tables, if there are any.
 func fromShelf(t *testing.T, tables *testenv.Shelf, db *sql.DB, options storetest.Options) conforming {
 	t.Helper()
 	if options.NoSchema {
@@ -171,8 +171,8 @@ func fromShelf(t *testing.T, tables *testenv.Shelf, db *sql.DB, options storetes
 }
 
 func conformingConfig(options storetest.Options) sqlserver.Config {
-	// Names of tables, and no schemas: a new schema has Babelfish plan statements
-	// again, and it cannot do that with an UPDATE that has an OUTPUT.
+	// Stores differ by their tables, not by their schemas: a new schema makes Babelfish plan
+	// statements again, and it cannot do that for an UPDATE with an OUTPUT.
 	return sqlserver.Config{
 		Table:  "T" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", ""),
 		Retain: options.Retain, MaxPayload: maxPayload, DedupWindow: options.DedupWindow,

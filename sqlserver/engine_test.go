@@ -21,10 +21,10 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// What only SQL Server's own engine can show: its locks, plans and sessions.
-// docs/sqlserver.md names the test of each question that is open.
+// Tests of locks, plans and sessions, which only SQL Server's own engine can show.
+// docs/sqlserver.md names the test of each open question.
 
-// onEngine is ensured, on a SQL Server and not on Babelfish.
+// onEngine returns a store with its schema, on a SQL Server and not on Babelfish.
 func onEngine(t *testing.T, config sqlserver.Config) (store *sqlserver.Store, table string) {
 	t.Helper()
 	store, table = ensured(t, config)
@@ -35,8 +35,8 @@ func onEngine(t *testing.T, config sqlserver.Config) (store *sqlserver.Store, ta
 	return store, table
 }
 
-// holding runs the statement in a transaction that stays open until the test ends, so
-// that its locks do.
+// holding runs the statement in a transaction that stays open, with its locks, until the test
+// ends.
 func holding(t *testing.T, db *sql.DB, statement string, args ...any) {
 	t.Helper()
 	tx, err := db.BeginTx(context.WithoutCancel(t.Context()), nil)
@@ -49,7 +49,7 @@ func holding(t *testing.T, db *sql.DB, statement string, args ...any) {
 	require.EqualValues(t, 1, n, statement)
 }
 
-// patient bounds a call that is not to wait for a lock, and would wait for ever.
+// patient bounds a call that must not wait for a lock, and might otherwise wait for ever.
 func patient(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -101,7 +101,7 @@ func TestStore_Engine(t *testing.T) {
 		t.Parallel()
 		store, table := onEngine(t, sqlserver.Config{})
 		require.NoError(t, store.Append(t.Context(), one("first"), one("second")))
-		// A column that no index has: the index's row stays free.
+		// This column is in no index, so the index row stays unlocked.
 		holding(t, store.DB(), "UPDATE "+table+" SET LastError = N'locked' WHERE MessageId = N'first'")
 		found, err := store.Claim(patient(t), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
 		require.NoError(t, err)
@@ -155,7 +155,7 @@ func TestStore_Engine(t *testing.T) {
 				"SELECT deadlock_priority FROM sys.dm_exec_sessions WHERE session_id = @@SPID").Scan(&found))
 			return found
 		}
-		// One batch, because a new one may reset the session.
+		// This is one batch, because a new batch may reset the session.
 		const tail = "; SELECT deadlock_priority FROM sys.dm_exec_sessions WHERE session_id = @@SPID"
 		require.Zero(t, priority())
 		for _, statement := range []string{
@@ -171,7 +171,7 @@ func TestStore_Engine(t *testing.T) {
 	t.Run("a claim holds no lock while its records are read", func(t *testing.T) {
 		t.Parallel()
 		store, table := onEngine(t, sqlserver.Config{})
-		// More than the buffers between here and the server have room for.
+		// The records are larger than the buffers between the test and the server.
 		large := make([]*outmill.Record, 40)
 		for i := range large {
 			large[i] = one(fmt.Sprint("m", i))
@@ -207,7 +207,7 @@ EXEC [dbo].[%[1]s_Claim] @Owner = @owner, @Group = N'%[2]s', @Topics = @topics, 
 		const delayed = 1500
 		records := make([]*outmill.Record, delayed)
 		for i := range records {
-			// The keys become due one after the other, each in its own order.
+			// The keys become due one after another, each in its own order.
 			records[i] = keyed(fmt.Sprint("key", i%5), fmt.Sprintf("%04d", i))
 			records[i].Delay = time.Minute + time.Duration(i%5)*time.Second
 		}
@@ -309,7 +309,7 @@ EXEC [dbo].[%[1]s_Claim] @Owner = @owner, @Group = N'%[2]s', @Topics = @topics, 
 			step.Joins = joins
 			require.NoError(t, store.Append(t.Context(), step))
 		}
-		// A text begins with the declaration of its parameters.
+		// The text of a plan begins with the declaration of its parameters.
 		const plans = "SELECT COUNT(DISTINCT s.text) FROM sys.dm_exec_cached_plans AS p CROSS APPLY sys.dm_exec_sql_text(p.plan_handle) AS s " +
 			"WHERE s.text LIKE N'(@joins %' AND CHARINDEX(@member, s.text) > 0"
 		require.LessOrEqual(t, valueOf[int](t, store.DB(), plans, sql.Named("member", table+"JoinMember")), 1)
@@ -346,13 +346,15 @@ EXEC [dbo].[%[1]s_Claim] @Owner = @owner, @Group = N'%[2]s', @Topics = @topics, 
 					byKey++
 				}
 			}
-			// Another lease, what waits, what is held; what is held, three times, and those again; what is behind.
+			// LineOpen reads another lease, waiting records and held records. LineLook reads held
+			// records three times, and then makes these three reads again. Fail reads the later
+			// records.
 			require.GreaterOrEqual(t, byKey, map[string]int{"LineOpen": 3, "LineLook": 6, "Fail": 1}[procedure], procedure)
 		}
 	})
 }
 
-// lastOf is the number in the last row of the last result set of a batch.
+// lastOf returns the number in the last row of the last result set of a batch.
 func lastOf(t *testing.T, conn *sql.Conn, batch string) (last int) {
 	t.Helper()
 	rows, err := conn.QueryContext(t.Context(), batch)
@@ -367,17 +369,17 @@ func lastOf(t *testing.T, conn *sql.Conn, batch string) (last int) {
 	return last
 }
 
-// discard ends a connection that the pool is not to use again, because it is set to
-// something.
+// discard ends a connection that the pool must not use again, because its settings have changed.
 func discard(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = conn.Close()
 }
 
-// access is how a plan reads a table.
+// access is the way in which a plan reads a table.
 type access struct{ operator, table, index string }
 
-// accesses are those of the plan that the server makes for a batch, without running it.
+// accesses returns the accesses of the plan that the server makes for a batch, without running
+// it.
 func accesses(t *testing.T, db *sql.DB, batch string) []access {
 	t.Helper()
 	conn, err := db.Conn(t.Context())

@@ -24,7 +24,7 @@ func TestStore_Errors(t *testing.T) {
 		t.Parallel()
 		for _, number := range []int32{
 			1205, 1222, 3960, 50901,
-			// Memory that was not had in time; an availability group.
+			// A timeout for memory; an availability group.
 			8645, 8651, 976, 983, 3906,
 			// Azure SQL, while it moves or limits a database.
 			615, 926, 4060, 4221, 10928, 10929, 10936, 40143, 40197, 40501, 40540, 40613, 42108, 42109, 49918, 49919, 49920, 49983,
@@ -33,7 +33,8 @@ func TestStore_Errors(t *testing.T) {
 			require.True(t, sqlserver.Passes(fmt.Errorf("wrapped: %w", mssql.Error{Number: number})), number)
 		}
 		for _, number := range []int32{
-			// No object, right, type or procedure; a duplicate; a value that is too long, divided by zero; a login refused; raised by somebody.
+			// A missing object, right, type or procedure; a duplicate; a value that is too long;
+			// a division by zero; a refused login; a raised error.
 			0, 208, 229, 2715, 2812, 2627, 2601, 2628, 8152, 8134, 18456, 50000, 50902, 33557097,
 		} {
 			require.False(t, sqlserver.Passes(mssql.Error{Number: number}), number)
@@ -85,8 +86,8 @@ func TestStore_Errors(t *testing.T) {
 		require.NoError(t, store.Append(t.Context(), one("before")))
 		p.LoseAnswers()
 		err := store.Append(t.Context(), made("orders", "doubtful", 5)...)
-		// Nobody knows whether it was committed, so it is not repeated: else it could
-		// be there twice.
+		// It is not known whether the append was committed, so it is not repeated: a repeat could
+		// append the record twice.
 		require.Error(t, err)
 		require.Contains(t, []int{1, 6}, len(listed(t, direct)))
 		require.NoError(t, store.Append(t.Context(), one("after")), "the pool has a new connection")
@@ -132,8 +133,8 @@ func TestStore_Errors(t *testing.T) {
 		require.NoError(t, direct.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 		require.NoError(t, direct.Append(t.Context(), made("orders", "x", n)...))
 
-		// Of two workers, one cuts the connections of both while they claim and ack,
-		// with an answer or before it.
+		// One of two workers cuts the connections of both while they claim and ack, after an
+		// answer or before it.
 		var workers sync.WaitGroup
 		for worker := range 2 {
 			workers.Go(func() {
@@ -153,7 +154,7 @@ func TestStore_Errors(t *testing.T) {
 			})
 		}
 		workers.Wait()
-		// What a worker does not know it has comes back when the lease ends.
+		// A record that a worker does not know it has can be claimed again when the lease ends.
 		passTime(t, direct.DB(), table, 2*time.Minute)
 		for found := claimed(t, direct, claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey)); len(found) > 0; found = claimed(t, direct,
 			claimOf(outmill.NewOwnerToken(), n, outmill.OrderKey)) {
@@ -165,8 +166,7 @@ func TestStore_Errors(t *testing.T) {
 	})
 }
 
-// through is a store on the tables of another one, whose connections go through
-// a proxy.
+// through is a store on the tables of another store, whose connections go through a proxy.
 func through(t *testing.T, config sqlserver.Config) (*sqlserver.Store, *proxy.Proxy) {
 	t.Helper()
 	parsed, err := url.Parse(sharedURL(t))

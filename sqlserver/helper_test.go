@@ -21,9 +21,9 @@ import (
 
 const readers = "readers"
 
-// database is one for tests that run at the same time, and free are tables in it
-// that tests have used and emptied again: to make them, and to fill the caches of
-// the sessions, takes longer than most tests.
+// database is shared by tests that run at the same time. free are tables in it that tests have
+// used and emptied: to make tables, and to fill the caches of the sessions, takes longer than
+// most tests.
 type database struct {
 	mu    sync.Mutex
 	users int
@@ -33,8 +33,7 @@ type database struct {
 
 var shared database
 
-// sharedURL is the URL of the shared database, which goes with the last test
-// that uses it.
+// sharedURL is the URL of the shared database, which is dropped after the last test that uses it.
 func sharedURL(t *testing.T) string {
 	t.Helper()
 	server := sqlservertest.Server(t)
@@ -59,8 +58,8 @@ func sharedURL(t *testing.T) string {
 	return shared.url
 }
 
-// making has databases made, altered and dropped one by one: Babelfish refuses
-// some of those that are at the same time ("tuple concurrently updated").
+// making lets databases be made, altered and dropped one by one, because Babelfish refuses some
+// of these at the same time ("tuple concurrently updated").
 var making sync.Mutex
 
 func onServer(t *testing.T, server, statement string) {
@@ -74,7 +73,7 @@ func onServer(t *testing.T, server, statement string) {
 	require.NoError(t, db.Close())
 }
 
-// withParameters is the URL with further parameters, each name=value.
+// withParameters returns the URL with further parameters, each name=value.
 func withParameters(t *testing.T, text string, parameters ...string) string {
 	t.Helper()
 	parsed, err := url.Parse(text)
@@ -88,7 +87,7 @@ func withParameters(t *testing.T, text string, parameters ...string) string {
 	return parsed.String()
 }
 
-// unique is a name that nobody else has.
+// unique returns a name that no other test has.
 func unique(prefix string) string {
 	return prefix + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "")
 }
@@ -99,7 +98,7 @@ func sharedPool(t *testing.T) *sql.DB {
 	return connect(t, sharedURL(t))
 }
 
-// ensured is a store with tables of its own, empty ones, in the shared database.
+// ensured is a store with empty tables of its own in the shared database.
 func ensured(t *testing.T, config sqlserver.Config) (store *sqlserver.Store, table string) {
 	t.Helper()
 	db := sharedPool(t)
@@ -195,8 +194,8 @@ func valueOf[T any](t *testing.T, db *sql.DB, query string, args ...any) T {
 	return value
 }
 
-// everything makes each call of a writer, a reader, the janitor and an operator
-// once, on a store that holds nothing.
+// everything makes each call of a writer, a reader, the janitor and an operator once, on an empty
+// store.
 func everything(t *testing.T, store *sqlserver.Store) {
 	t.Helper()
 	ctx := t.Context()
@@ -299,7 +298,7 @@ func tidying(t *testing.T, store *sqlserver.Store) {
 	}
 }
 
-// handling does in one transaction what a handler with an inbox and a saga does.
+// handling makes, in one transaction, the calls of a handler with an inbox and a saga.
 func handling(t *testing.T, store *sqlserver.Store) {
 	t.Helper()
 	handled := made("handled", "handled", 1)

@@ -12,13 +12,12 @@ import (
 	"github.com/outmill/outmill/sqlserver"
 )
 
-// These tests need no server. They prove that the text says what it has to say. That
-// SQL Server takes the text is proven by .ci/sql, with Microsoft's parser and binder.
-// That the hints do what they are there for is proven on a SQL Server
-// (OUTMILL_TEST_SQLSERVER_URL): by the conformance suite and by engine_test.go.
-// Babelfish ignores the hints.
+// These tests need no server. They prove that the statements contain the right hints. .ci/sql
+// proves, with Microsoft's parser and binder, that SQL Server accepts the text. On a SQL Server
+// (OUTMILL_TEST_SQLSERVER_URL), the conformance suite and engine_test.go prove that the hints
+// have their effect. Babelfish ignores the hints.
 
-// procedures are the texts of the procedures, by name, without comments.
+// procedures returns the texts of the procedures, by name, without comments.
 func procedures(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -36,8 +35,8 @@ var comment = regexp.MustCompile(`--[^\n]*`)
 
 func uncommented(text string) string { return comment.ReplaceAllString(text, "") }
 
-// inline are the statements in the program itself, as the driver gets them where the
-// database keeps no versions.
+// inline returns the statements in the program itself, as the driver gets them if the database
+// keeps no versions.
 func inline(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -50,7 +49,7 @@ func inline(t *testing.T) map[string]string {
 	return found
 }
 
-// all are the procedures and the statements.
+// all returns the procedures and the statements.
 func all(t *testing.T) map[string]string {
 	t.Helper()
 	texts := procedures(t)
@@ -62,7 +61,7 @@ func all(t *testing.T) map[string]string {
 
 var hints = regexp.MustCompile(`WITH \(((?:[A-Z, ]|INDEX\(\[\w+\]\))+)\)`)
 
-// orders matches what begins a text at READ COMMITTED, in its own right or as maintenance.
+// orders matches the beginning of a text that sets READ COMMITTED, also as maintenance.
 var orders = regexp.MustCompile(`^(SET DEADLOCK_PRIORITY LOW;\n)?SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n`)
 
 func TestStore_Hints(t *testing.T) {
@@ -80,8 +79,8 @@ func TestStore_Hints(t *testing.T) {
 
 	t.Run("what passes over locked records looks at the records and not at an index only", func(t *testing.T) {
 		t.Parallel()
-		// READPAST decides while rows are read. An index that has all columns that a
-		// statement asks for is all that it reads, and the update then waits for the record.
+		// READPAST applies to the rows that are read. If an index has all columns of a statement,
+		// the statement reads only the index, and the update then waits for the record.
 		n := 0
 		takes := regexp.MustCompile(`FROM \[dbo\]\.\[Outbox\]( AS \w)? WITH \(UPDLOCK, READPAST, ROWLOCK[^)]*\)[^@;]*[^;)]*`)
 		for name, text := range all(t) {
@@ -89,14 +88,14 @@ func TestStore_Hints(t *testing.T) {
 				for _, found := range takes.FindAllString(statement, -1) {
 					n++
 					reads := regexp.MustCompile(`RetryCount >= 0|RetryCount, |\bStep\b|WaitsFor`).MatchString(statement) ||
-						// These are in no index that has the rest of the condition.
+						// These columns are in no index that has the rest of the condition.
 						regexp.MustCompile(`Seq, \[Key\]|SELECT TOP \(@Share\) Seq, AvailableAt AS Due`).MatchString(statement)
 					require.True(t, reads, "%s: %s", name, found)
 				}
 			}
 		}
 		require.Greater(t, n, 20)
-		// The same holds for lanes: what is in the way of the condition is in no index.
+		// The same applies to lanes: a column of the condition is in no index.
 		lanes := regexp.MustCompile(`(?s)UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0[^;]*;`)
 		n = 0
 		for name, text := range procedures(t) {
@@ -112,7 +111,7 @@ func TestStore_Hints(t *testing.T) {
 	t.Run("the records of a key are asked for as the filter of their index says", func(t *testing.T) {
 		t.Parallel()
 		require.Contains(t, strings.Join(newStore(t, nowhere(t), sqlserver.Config{}).Statements(), "\n"), "WHERE Keyed = 1 AND Stage < 6;")
-		// [Key] = @key AND [Key] <> N'' is not matched with a filter [Key] <> N''.
+		// The optimizer does not match [Key] = @key AND [Key] <> N'' with a filter [Key] <> N''.
 		n := 0
 		for name, text := range all(t) {
 			require.NotRegexp(t, `\b[ob]\.\[Key\] <> N''`, text, name)
@@ -147,7 +146,7 @@ func TestStore_Hints(t *testing.T) {
 		require.Equal(t, 3, strings.Count(open, "ORDER BY AvailableAt, Seq)"))
 		require.Contains(t, open, "AS d ORDER BY d.AvailableAt, d.Seq;", "of all three together")
 		require.Contains(t, open, "CASE WHEN @Page < 225 THEN 4 * @Page ELSE 900 END")
-		// What is left bounds what the claim sees, by each of its readers.
+		// The remaining due records bound the records that the claim sees, in each of its reads.
 		require.Equal(t, 3, strings.Count(open, "SELECT TOP (1) AvailableAt"))
 		require.Contains(t, open, "@Before = @before;")
 		require.Contains(t, procedures(t)["Outbox_LineLook"], "@Before = @Before;")
@@ -174,7 +173,7 @@ func TestStore_Hints(t *testing.T) {
 
 	t.Run("what chooses records to change and may pass over some locks them by the row", func(t *testing.T) {
 		t.Parallel()
-		// The janitor, and what a claim in order puts in line.
+		// The janitor, and the records that a claim in order makes ready.
 		for _, name := range []string{"Outbox_Reap", "Outbox_Expire", "Outbox_LineOpen", "Outbox_Sweep"} {
 			require.Contains(t, procedures(t)[name], "[dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)", name)
 		}
@@ -191,7 +190,7 @@ func TestStore_Hints(t *testing.T) {
 		for _, name := range []string{"sqlAddGroup", "sqlForgetGroup", "sqlEndRegistrations"} {
 			require.Regexp(t, `^(SET [A-Z_ ]+;\n)*UPDATE \[dbo\]\.\[OutboxMeta\] SET Generation = Generation \+ 1`, statements[name], name)
 		}
-		// What was renewed is not removed: the time is asked where the row is deleted.
+		// A renewed registration is not removed, because the delete itself checks the time.
 		require.Regexp(t, `DELETE TOP \(@limit\) FROM \[dbo\]\.\[OutboxGroup\] OUTPUT [^;]* WHERE ExpiresAt IS NOT NULL\s+AND ExpiresAt <= @now;`,
 			statements["sqlEndRegistrations"])
 	})
@@ -207,7 +206,7 @@ func TestStore_Hints(t *testing.T) {
 			text, known := texts[name]
 			require.True(t, known, name)
 			if strings.HasPrefix(name, "sql") && strings.Contains(text, "AS o") {
-				// What is looked up for each record that was found is not asked for here.
+				// The lookups for each record that was found are not checked here.
 				text = text[strings.LastIndex(text, "FROM [dbo].[Outbox] AS o"):]
 			}
 			found := from.FindAllStringSubmatch(text, -1)
@@ -216,7 +215,7 @@ func TestStore_Hints(t *testing.T) {
 				require.Regexp(t, `^ WITH \(READCOMMITTEDLOCK, READPAST(, FORCESEEK)?\)$`, read[3], "%s: %s", name, read[0])
 			}
 		}
-		// The head of the line is the exception: it is read under the line's lock.
+		// The ready records are the exception, because they are read under the line's lock.
 		require.Equal(t, 4, strings.Count(texts["Outbox_LineRead"], "[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)")+
 			strings.Count(texts["Outbox_LineRead"], "[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)"))
 	})
@@ -229,13 +228,13 @@ func TestStore_Hints(t *testing.T) {
 				n++
 				of := " " + strings.ReplaceAll(found[1], ",", " ") + " "
 				has := func(hint string) bool { return strings.Contains(of, " "+hint+" ") }
-				// Both say how finely to lock: error 1047.
+				// Both set the granularity of locks: error 1047.
 				require.False(t, has("READCOMMITTEDLOCK") && has("ROWLOCK"), "%s: %s", name, found[0])
-				// READPAST is for READ COMMITTED and REPEATABLE READ: error 650.
+				// READPAST needs READ COMMITTED or REPEATABLE READ: error 650.
 				require.False(t, has("READPAST") && (has("HOLDLOCK") || has("SERIALIZABLE") || has("NOLOCK")), "%s: %s", name, found[0])
-				// Under READ_COMMITTED_SNAPSHOT it wants one that says that locks are taken.
+				// Under READ_COMMITTED_SNAPSHOT, READPAST needs a hint that takes locks.
 				require.True(t, !has("READPAST") || has("UPDLOCK") || has("READCOMMITTEDLOCK"), "%s: %s", name, found[0])
-				// What is not committed is asked for in one place: see Outbox_LineRead.
+				// Uncommitted rows are read only in one place: see Outbox_LineRead.
 				if has("NOLOCK") {
 					require.Equal(t, "Outbox_LineRead: NOLOCK, FORCESEEK", name+": "+found[1])
 					continue
@@ -274,9 +273,9 @@ func TestStore_Hints(t *testing.T) {
 
 	t.Run("a statement on the pool does not rely on the level of its session", func(t *testing.T) {
 		t.Parallel()
-		// A connection may keep the level of its last transaction, and a caller's
-		// transaction has its own: READPAST is refused (error 650) under SERIALIZABLE and
-		// SNAPSHOT, and no test has shown that READCOMMITTEDLOCK helps.
+		// A connection may keep the level of its last transaction, and a caller's transaction has
+		// its own. The server refuses READPAST (error 650) under SERIALIZABLE and SNAPSHOT, and
+		// no test has shown that READCOMMITTEDLOCK helps.
 		n := 0
 		for name, text := range inline(t) {
 			if strings.Contains(text, "READPAST") {
@@ -285,8 +284,8 @@ func TestStore_Hints(t *testing.T) {
 			}
 		}
 		require.Greater(t, n, 15)
-		// An append reads in the caller's transaction what it then compares under READ
-		// COMMITTED: a snapshot would show it the same groups again and again.
+		// An append reads the groups in the caller's transaction, and then compares them under
+		// READ COMMITTED. A snapshot would show it the same old groups again and again.
 		for _, name := range []string{"sqlGeneration", "sqlGroups"} {
 			for _, table := range regexp.MustCompile(`FROM \[dbo\]\.\[Outbox\w+\]( AS \w+)?( WITH \(\w+\))?`).FindAllStringSubmatch(inline(t)[name],
 				-1) {
@@ -297,7 +296,7 @@ func TestStore_Hints(t *testing.T) {
 
 	t.Run("what is looked up for a set is sought so that what others have locked is not met", func(t *testing.T) {
 		t.Parallel()
-		// A plan that scans the table instead would wait for a caller's open transaction.
+		// A plan that scans the table would wait for a caller's open transaction.
 		set := regexp.MustCompile(`FROM @\w+ AS \w+ JOIN (\[dbo\]\.\[\w+\] AS \w+)( WITH \([^)]*\))?`)
 		of := regexp.MustCompile(`FROM (\[dbo\]\.\[\w+\] AS \w+)( WITH \([^)]*\))? JOIN (@|\(SELECT)`)
 		n := 0
@@ -314,15 +313,15 @@ func TestStore_Hints(t *testing.T) {
 		t.Parallel()
 		for name, text := range all(t) {
 			require.NotRegexp(t, `\bMERGE\b`, text, name)
-			// Babelfish cannot run it, and nothing needs it.
+			// Babelfish cannot run such an update, and nothing needs it.
 			require.NotRegexp(t, `(?s)\bUPDATE\b[^;]*\bOUTPUT\b`, text, name)
 		}
 	})
 
 	t.Run("no statement changes so many records that their locks become one of the table", func(t *testing.T) {
 		t.Parallel()
-		// SQL Server tries that at 5,000 locks of a statement on a table or an index. A
-		// claim without an order looks at five kinds of records.
+		// SQL Server tries that when a statement has 5,000 locks on a table or an index. A claim
+		// without an order reads five kinds of records.
 		require.Less(t, 5*sqlserver.MaxAtOnce, 5000)
 		changes := regexp.MustCompile(`(?s)\b(?:UPDATE|DELETE)\b[^;]*?\[dbo\]\.\[Outbox\][^;]*`)
 		filled := regexp.MustCompile(`(?s)INSERT (@\w+) [^;]*?\[dbo\]\.\[Outbox\][^;]*`)
@@ -354,7 +353,7 @@ func TestStore_Hints(t *testing.T) {
 		}
 	})
 
-	// The files are what others run too, with tools that know nothing of Outmill.
+	// Other tools, which know nothing of Outmill, run the files too.
 	t.Run("the files of the schema are plain batches with the default names", func(t *testing.T) {
 		t.Parallel()
 		names, err := fs.Glob(sqlserver.SchemaFiles, "schema/*/*.sql")
@@ -367,12 +366,12 @@ func TestStore_Hints(t *testing.T) {
 			require.True(t, strings.HasSuffix(string(text), "\nGO\n"), "%s ends a batch", name)
 			require.NotContains(t, string(text), "\t", name)
 			require.NotContains(t, string(text), "\r", name)
-			// sqlcmd has QUOTED_IDENTIFIER OFF, and a procedure keeps what it was made with:
-			// then it could write to no table with a filtered index (error 1934).
+			// sqlcmd sets QUOTED_IDENTIFIER off, and a procedure keeps the setting with which it
+			// was made. It could then write to no table with a filtered index (error 1934).
 			if strings.Contains(string(text), "CREATE PROCEDURE") || strings.Contains(string(text), "CREATE TABLE") {
 				require.Regexp(t, `^((--[^\n]*)?\n)*SET ANSI_NULLS ON;\nSET QUOTED_IDENTIFIER ON;\nGO\n`, string(text), name)
 			}
-			// Nothing that only a tool knows, and nothing that depends on where it runs.
+			// No text that only one tool understands, and no text that depends on where it runs.
 			require.NotRegexp(t, `(?m)^[ ]*(go|Go|gO|[ ]+GO|GO[ ;].*|:\w+.*|USE .*)$`, string(text), name)
 			for _, batch := range strings.Split(strings.TrimSuffix(string(text), "\nGO\n"), "\nGO\n") {
 				plain := strings.TrimSpace(uncommented(batch))
@@ -399,12 +398,12 @@ func TestStore_Hints(t *testing.T) {
 	})
 }
 
-// onlyWithin are called by other procedures, in their transaction, or read only.
+// onlyWithin are called by other procedures, in their transaction, or only read.
 var onlyWithin = []string{"Outbox_LockLine", "Outbox_UnlockLine", "Outbox_LockName", "Outbox_LockDedupKey", "Outbox_ShareLines",
 	"Outbox_Hold", "Outbox_CountSteps", "Outbox_LineRead"}
 
-// unbounded are the statements that change as many records as there are. For them
-// the tables are made with LOCK_ESCALATION = DISABLE.
+// unbounded are the statements that change an unlimited number of records. For them the tables
+// are made with LOCK_ESCALATION = DISABLE.
 var unbounded = map[string]string{
 	"Outbox_Requeue":  "brings back what was parked with a key",
 	"Outbox_LineRead": "reads; the second time what the first time was no more than a page",
@@ -420,7 +419,7 @@ func blocks(text, pattern string) int {
 	return len(regexp.MustCompile(pattern).FindAllString(text, -1))
 }
 
-// requireDefaultNames wants names that are rewritten for Config.Schema and Table.
+// requireDefaultNames requires names that are rewritten for Config.Schema and Table.
 func requireDefaultNames(t *testing.T, file, text string) {
 	t.Helper()
 	for _, found := range regexp.MustCompile(`\[dbo\][^ (,;]*`).FindAllString(text, -1) {

@@ -28,7 +28,7 @@ func TestStore_inbox(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, sub.Close()) })
 		messages, err := sub.Subscribe(t.Context(), "orders")
 		require.NoError(t, err)
-		// The second is a message again, with a record of its own.
+		// The second is the same message again, with a record of its own.
 		names := []string{"a", "a", "b", "c", "d", "e"}
 		records := make([]*outmill.Record, len(names))
 		for i, name := range names {
@@ -65,7 +65,7 @@ type failing struct{}
 var errHandler = errors.New("the handler fails")
 
 // handlerOf writes a row and publishes a message in the transaction of the message that it
-// handles, and fails where its context says so.
+// handles. It fails if its context says so.
 func handlerOf(t *testing.T, store *sqlserver.Store, effects string) message.HandlerFunc {
 	t.Helper()
 	pub, err := publisher.New(store, publisher.Config{}, nil)

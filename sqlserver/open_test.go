@@ -42,7 +42,8 @@ func TestStore_Open(t *testing.T) {
 
 	t.Run("a URL names the schema too", func(t *testing.T) {
 		t.Parallel()
-		// A database of its own: a new schema has all sessions plan their statements again.
+		// The test has a database of its own, because a new schema makes all sessions plan their
+		// statements again.
 		db := pool(t)
 		url := withParameters(t, serverOf(t, db), "schema=shop", "ensure_schema=true")
 		store, err := outmill.Open(t.Context(), url, nil)

@@ -17,10 +17,10 @@ import (
 	"github.com/outmill/outmill/sqlserver"
 )
 
-// nothing is a transaction that does nothing.
+// nothing is an empty transaction.
 func nothing(context.Context, *sql.Tx) error { return nil }
 
-// asLogin is the URL for another login.
+// asLogin returns the URL for another login.
 func asLogin(t *testing.T, text, login, password string) string {
 	t.Helper()
 	parsed, err := url.Parse(text)
@@ -29,8 +29,8 @@ func asLogin(t *testing.T, text, login, password string) string {
 	return parsed.String()
 }
 
-// newLogin makes a login, which is dropped with the test, but after the
-// databases that the test makes later.
+// newLogin makes a login. It is dropped with the test, after the databases that the test makes
+// later.
 func newLogin(t *testing.T) string {
 	t.Helper()
 	server, login := sqlservertest.Server(t), unique("outmill_")
@@ -41,8 +41,7 @@ func newLogin(t *testing.T) string {
 
 const password = "Secret-1234"
 
-// grant gives the rights. Babelfish knows none to execute a type, and takes a
-// type for a table.
+// grant gives the rights. Babelfish has no right to execute a type, and treats a type as a table.
 func grant(t *testing.T, admin *sql.DB, grants []string) {
 	t.Helper()
 	require.NotEmpty(t, grants)
@@ -61,7 +60,7 @@ func TestStore_Rights(t *testing.T) {
 	t.Run("a login needs no more than the rights that are granted", func(t *testing.T) {
 		t.Parallel()
 		user := newLogin(t)
-		// A database of its own, with which the user goes.
+		// The test has a database of its own, with which the user is dropped.
 		at := sqlservertest.Database(t)
 		config := sqlserver.Config{Retain: time.Hour}
 		super := newStore(t, connect(t, at), config)

@@ -36,7 +36,7 @@ func TestStore_Schema(t *testing.T) {
 			require.ErrorIs(t, err, outmill.ErrSchemaMissing, name)
 			require.ErrorContains(t, err, "store.Ensure", name)
 		}
-		// In a caller's transaction nothing is looked at before.
+		// In a caller's transaction, the store does not check the schema first.
 		tx, err := store.DB().BeginTx(t.Context(), nil)
 		require.NoError(t, err)
 		defer func() { _ = tx.Rollback() }()
@@ -85,7 +85,7 @@ func TestStore_Schema(t *testing.T) {
 
 		require.NoError(t, store.EnsureFrom(t.Context(), later(t, note)))
 		require.Equal(t, 2, valueOf[int](t, store.DB(), version))
-		// A program of before works with it, until a migration says that it must not.
+		// An older program can use the schema until a migration says that it must not.
 		older := newStore(t, store.DB(), sqlserver.Config{Table: table})
 		require.NoError(t, older.Ensure(t.Context()))
 		require.NoError(t, older.Append(t.Context(), one("older")))
@@ -117,7 +117,7 @@ func TestStore_Schema(t *testing.T) {
 	})
 }
 
-// later are the migrations of a later program.
+// later returns the migrations of a later program.
 func later(t *testing.T, text string) fs.FS {
 	t.Helper()
 	files := fstest.MapFS{"schema/0002/10_later.sql": &fstest.MapFile{Data: []byte(text)}}
@@ -131,7 +131,7 @@ func later(t *testing.T, text string) fs.FS {
 	return files
 }
 
-// described lists what there is of a store, with the name of its table cut off.
+// described lists the objects of a store, without the name of its table.
 func described(t *testing.T, db *sql.DB, table string) []string {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), `

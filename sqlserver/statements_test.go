@@ -18,7 +18,7 @@ import (
 func TestStore_Statements(t *testing.T) {
 	t.Parallel()
 
-	// What checks the statements (.ci/sql, hints_test.go) must have them all.
+	// The checks of the statements (.ci/sql, hints_test.go) must have all of them.
 	t.Run("each statement of the program is listed", func(t *testing.T) {
 		t.Parallel()
 		listed := map[string]bool{}
@@ -26,7 +26,7 @@ func TestStore_Statements(t *testing.T) {
 			listed[name] = true
 		}
 		require.Equal(t, declared(t), listed)
-		// For .ci/sql, which is no Go.
+		// The file is for .ci/sql, which is not written in Go.
 		if file := os.Getenv("OUTMILL_STATEMENTS_FILE"); file != "" {
 			text, err := json.Marshal(sqlserver.Texts())
 			require.NoError(t, err)
@@ -35,7 +35,7 @@ func TestStore_Statements(t *testing.T) {
 	})
 }
 
-// declared are the names of the constants and variables of the package that begin with sql.
+// declared returns the names of the package's constants and variables that begin with sql.
 func declared(t *testing.T) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob("*.go")

@@ -18,7 +18,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// withOrders is a store in a database with a table of the business.
+// withOrders is a store in a database with a user's own table.
 func withOrders(t *testing.T) (store *sqlserver.Store, orders string) {
 	t.Helper()
 	store, _ = ensured(t, sqlserver.Config{})
@@ -27,7 +27,7 @@ func withOrders(t *testing.T) (store *sqlserver.Store, orders string) {
 	return store, orders
 }
 
-// place writes to the table of the business and to the outbox.
+// place writes to the user's own table and to the outbox.
 func place(ctx context.Context, store *sqlserver.Store, tx sqlserver.Handle, orders, name string) error {
 	if _, err := tx.ExecContext(ctx, "INSERT "+orders+" (Name) VALUES (@name)", sql.Named("name", name)); err != nil {
 		return err
@@ -192,7 +192,8 @@ func TestStore_Tx(t *testing.T) {
 			err := store.Append(ctx, again)
 			var of mssql.Error
 			require.ErrorAs(t, err, &of)
-			// XACT_ABORT has rolled it back: what comes now must not be committed by itself.
+			// XACT_ABORT has rolled the transaction back, so the next append must not be
+			// committed by itself.
 			require.Error(t, place(ctx, store, tx, orders, "after"))
 			if !sqlservertest.IsBabelfish(t, store.DB()) {
 				require.ErrorIs(t, store.Append(ctx, one("after")), outmill.ErrInvalidTx)
@@ -255,7 +256,7 @@ func TestStore_Tx(t *testing.T) {
 		for _, level := range []sql.IsolationLevel{sql.LevelSnapshot, sql.LevelSerializable} {
 			db := sharedPool(t)
 			db.SetMaxOpenConns(1)
-			// A level stays with a connection when its transaction ends.
+			// A connection keeps a level after its transaction has ended.
 			tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
 			if err != nil && sqlservertest.IsBabelfish(t, store.DB()) {
 				continue
@@ -283,13 +284,13 @@ func TestStore_Tx(t *testing.T) {
 	})
 }
 
-// wrapper is a handle as query builders have them.
+// wrapper is a handle of the kind that query builders have.
 type wrapper struct{ *sql.Tx }
 
 // sessionSettings are the isolation level and whether XACT_ABORT is on.
 const sessionSettings = "SELECT transaction_isolation_level, @@OPTIONS & 16384 FROM sys.dm_exec_sessions WHERE session_id = @@SPID"
 
-// allowSnapshot lets transactions of SQL Server have the level; Babelfish's may.
+// allowSnapshot allows the level in transactions of SQL Server. Babelfish always allows it.
 func allowSnapshot(t *testing.T, db *sql.DB) {
 	t.Helper()
 	making.Lock()

@@ -15,10 +15,10 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// What works in the caller's transaction: acks, notes and sagas. storetest/txtest has the
+// Tests of calls in the caller's transaction: acks, notes and sagas. storetest/txtest has the
 // contract.
 
-// inOrder requires the parts in the text, each behind the one before.
+// inOrder requires the parts in the text, one behind another.
 func inOrder(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
@@ -119,13 +119,12 @@ func TestStore_AckInTx(t *testing.T) {
 	})
 }
 
-// onVersions is a store in a database of its own, where readers see versions or wait for
-// locks.
+// onVersions is a store in a database of its own, where readers see versions, or wait for locks.
 func onVersions(t *testing.T, versioned bool) *sqlserver.Store {
 	t.Helper()
 	at := sqlservertest.Database(t)
 	if versioned {
-		// While nobody else is connected.
+		// This runs while there is no other connection.
 		onServer(t, at, "ALTER DATABASE CURRENT SET READ_COMMITTED_SNAPSHOT ON")
 	}
 	db := connect(t, at)
@@ -209,7 +208,7 @@ func TestStore_Transact_whateverTheLevel(t *testing.T) {
 				return of
 			}
 			before, ctx := settings(), store.WithTx(t.Context(), tx)
-			// Committed after the transaction's snapshot was taken.
+			// The note was committed after the transaction took its snapshot.
 			late := storekit.Note{Consumer: "billing", Key: "late " + level.String(), Retention: time.Hour}
 			_, err = store.PutNote(t.Context(), late, time.Second)
 			require.NoError(t, err)
@@ -237,7 +236,7 @@ type orderState struct {
 	Paid bool `json:"paid"`
 }
 
-// keepSaga makes every call of sagas, and leaves a finished one.
+// keepSaga makes every call of sagas, and leaves a finished saga.
 func keepSaga(ctx context.Context, t *testing.T, store *sqlserver.Store, correlation string) {
 	t.Helper()
 	saga := &storekit.Saga{Type: "order", Correlation: correlation}
