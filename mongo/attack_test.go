@@ -87,7 +87,7 @@ func (s stand) got(t *testing.T, req outmill.ClaimRequest) []string {
 func TestStore_Attack(t *testing.T) {
 	t.Parallel()
 
-	t.Run("many records of a blocked key let no record of another key pass an earlier one", func(t *testing.T) {
+	t.Run("many records of a blocked key do not break the order of another key", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		late := keyed("blocked", numbered("late", 100)...)
@@ -106,7 +106,7 @@ func TestStore_Attack(t *testing.T) {
 		require.Equal(t, []string{"a", "b"}, s.got(t, claimOf(other, 10, outmill.OrderKey)))
 	})
 
-	t.Run("a record that comes back before those that are held is not overtaken where a hint was lost", func(t *testing.T) {
+	t.Run("a record that is given back before held ones keeps its order if an opening is lost", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		require.NoError(t, s.Append(t.Context(), keyed("key", "a", "b", "c")...))
@@ -130,7 +130,7 @@ func TestStore_Attack(t *testing.T) {
 		require.Equal(t, []string{"a", "b", "c"}, names)
 	})
 
-	t.Run("a topic in order passes over what has expired and over nothing else", func(t *testing.T) {
+	t.Run("a claim in the order of a topic skips expired records only", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		expiring := keyed("key", numbered("expiring", 100)...)
@@ -149,7 +149,7 @@ func TestStore_Attack(t *testing.T) {
 		require.Equal(t, []string{"second", "third"}, s.got(t, claimOf(other, 2, outmill.OrderTopic)))
 	})
 
-	t.Run("a record that is requeued while it is thought to have expired is not lost", func(t *testing.T) {
+	t.Run("a record that is requeued while a claim takes it for expired is not lost", func(t *testing.T) {
 		t.Parallel()
 		for name, call := range map[string]func(store *mongo.Store) error{
 			"claim": func(store *mongo.Store) error {
@@ -192,7 +192,7 @@ func TestStore_Attack(t *testing.T) {
 		}
 	})
 
-	t.Run("how a client encodes and reads does not matter to a store", func(t *testing.T) {
+	t.Run("a client's encoder and read settings do not affect a store", func(t *testing.T) {
 		t.Parallel()
 		for name, set := range map[string]func(*options.ClientOptions){
 			"leaves out what is empty": func(o *options.ClientOptions) {
@@ -283,7 +283,7 @@ func TestStore_Attack(t *testing.T) {
 		}
 	})
 
-	t.Run("processes that retain differently ensure the schema at once", func(t *testing.T) {
+	t.Run("processes with different retentions ensure the schema at once", func(t *testing.T) {
 		t.Parallel()
 		db := mongotest.Database(t)
 		for round := range 5 {
@@ -297,7 +297,7 @@ func TestStore_Attack(t *testing.T) {
 		}
 	})
 
-	t.Run("an index that another process makes under way is no conflict", func(t *testing.T) {
+	t.Run("an index that another process makes at the same time is no conflict", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		for _, name := range []string{"queue", "delete_at"} {
@@ -321,7 +321,7 @@ func TestStore_Attack(t *testing.T) {
 		require.NoError(t, s.Ensure(t.Context()))
 	})
 
-	t.Run("what is appended while a group is dropped goes with it", func(t *testing.T) {
+	t.Run("records that are appended while a group is dropped are deleted with it", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		for _, command := range []string{"update", "findAndModify"} {
@@ -355,7 +355,7 @@ func TestStore_Attack(t *testing.T) {
 		require.Len(t, s.ordered(t), 2)
 	})
 
-	t.Run("a change stream outlives the timeout of the clients operations", func(t *testing.T) {
+	t.Run("a change stream outlives the timeout of the client's operations", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		logger, looks := noted{errors: &atomic.Int64{}}, make(chan struct{}, 100)
@@ -379,7 +379,7 @@ func TestStore_Attack(t *testing.T) {
 		told(t, wake)
 	})
 
-	t.Run("how many round trips a call makes does not depend on how many records it is for", func(t *testing.T) {
+	t.Run("the round trips of a call do not depend on the number of its records", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{Retain: time.Hour})
 		store, kept := s.recorded(t, mongo.Config{Retain: time.Hour})
@@ -420,7 +420,7 @@ func TestStore_Attack(t *testing.T) {
 		}
 	})
 
-	t.Run("how many round trips a claim makes does not depend on how many keys come free", func(t *testing.T) {
+	t.Run("the round trips of a claim do not depend on the number of keys that become free", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		store, kept := s.recorded(t, mongo.Config{})
@@ -445,7 +445,7 @@ func TestStore_Attack(t *testing.T) {
 		}
 	})
 
-	t.Run("steps are settled with a number of round trips that does not depend on their errors and joins", func(t *testing.T) {
+	t.Run("the round trips to settle steps do not depend on their errors and joins", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		store, kept := s.recorded(t, mongo.Config{})
@@ -479,7 +479,7 @@ func TestStore_Attack(t *testing.T) {
 		}
 	})
 
-	t.Run("keys are parked with a number of round trips that does not depend on how many they are", func(t *testing.T) {
+	t.Run("the round trips to park keys do not depend on the number of keys", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		store, kept := s.recorded(t, mongo.Config{})
@@ -503,7 +503,7 @@ func TestStore_Attack(t *testing.T) {
 		}
 	})
 
-	t.Run("a change stream is opened again where its collection was dropped", func(t *testing.T) {
+	t.Run("a change stream is opened again after its collection was dropped", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		listener := newStore(t, clientOf(t, options.Client().ApplyURI(mongotest.Server(t))), mongo.Config{Database: s.db.Name()})

@@ -52,7 +52,7 @@ func TestStore_Clock(t *testing.T) {
 		require.Equal(t, measuring, slices.Compact(readers))
 	})
 
-	t.Run("the server's time is its last answer and what has passed since it was asked", func(t *testing.T) {
+	t.Run("the server's time is its last answer plus the time since the request", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		server := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -77,7 +77,7 @@ func TestStore_Clock(t *testing.T) {
 		require.Less(t, believed.Sub(found[0].CreatedAt), patience)
 	})
 
-	t.Run("a store that is wrong about the server's time takes nothing too early", func(t *testing.T) {
+	t.Run("a store with a wrong estimate of the server's time claims nothing too early", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		require.NoError(t, s.Append(t.Context(),

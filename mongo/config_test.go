@@ -15,7 +15,7 @@ import (
 func TestStore_Config(t *testing.T) {
 	t.Parallel()
 
-	t.Run("each setting that makes no sense is refused by its name", func(t *testing.T) {
+	t.Run("each invalid setting is refused by its name", func(t *testing.T) {
 		t.Parallel()
 		named := func(name string) mongo.Config {
 			return mongo.Config{CollectionName: func(string) string { return name }}
@@ -49,7 +49,7 @@ func TestStore_Config(t *testing.T) {
 		require.NoError(t, mongo.Config{}.Validate())
 	})
 
-	t.Run("all settings that make no sense are told at once", func(t *testing.T) {
+	t.Run("all invalid settings are reported at once", func(t *testing.T) {
 		t.Parallel()
 		err := mongo.Config{Database: "$", Retain: -1, MaxPayload: -1}.Validate()
 		for _, field := range []string{"Database", "Retain", "MaxPayload"} {
@@ -58,7 +58,7 @@ func TestStore_Config(t *testing.T) {
 		require.NotContains(t, err.Error(), "DedupWindow")
 	})
 
-	t.Run("collections are named by the convention that is given", func(t *testing.T) {
+	t.Run("Config.CollectionName names the collections", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{CollectionName: func(name string) string { return "Outbox" + strings.ToUpper(name[:1]) + name[1:] }})
 		require.NoError(t, s.Append(t.Context(), one("one"), once("two", "key")))

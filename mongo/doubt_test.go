@@ -19,7 +19,7 @@ func TestStore_Doubt(t *testing.T) {
 
 	// The server leases the records that a claim chose, but its answer is lost, and the server is
 	// gone when the claim asks again.
-	t.Run("a claim in order does not pass over what it may have leased itself", func(t *testing.T) {
+	t.Run("a claim in order does not skip records that it may have leased itself", func(t *testing.T) {
 		t.Parallel()
 		calm, server := ownStand(t, mongo.Config{})
 		require.NoError(t, calm.Append(t.Context(), made("orders", "one", 1)...))

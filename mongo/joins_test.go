@@ -80,7 +80,7 @@ func TestStore_Joins(t *testing.T) {
 
 	// The join ends with the counts by which it was decided. A step that is settled at that
 	// moment comes before or after the end.
-	t.Run("a step that is settled while the join ends does not change the counts it ended with", func(t *testing.T) {
+	t.Run("a step that is settled while the join ends does not change the final counts", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		for name, end := range map[string]func(store *mongo.Store, id outmill.JoinID) error{

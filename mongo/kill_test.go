@@ -98,7 +98,7 @@ func (w *siege) progress() int {
 func TestStore_Kill(t *testing.T) {
 	t.Parallel()
 
-	t.Run("nothing is lost and nothing is made up where the server is killed under way", func(t *testing.T) {
+	t.Run("a killed server loses no committed record and keeps no aborted one", func(t *testing.T) {
 		testenv.Long(t, "servers that are killed and stopped")
 		t.Parallel()
 		s, server := ownStand(t, mongo.Config{})

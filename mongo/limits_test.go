@@ -99,7 +99,7 @@ func TestStore_Limits(t *testing.T) {
 		require.Equal(t, outmill.StatusProcessed, kept.Status)
 	})
 
-	t.Run("several documents just under the limit go together", func(t *testing.T) {
+	t.Run("one append accepts several documents just under the limit", func(t *testing.T) {
 		testenv.Long(t, "documents that fill a call")
 		t.Parallel()
 		s := newStand(t, mongo.Config{})

@@ -56,7 +56,7 @@ func TestStore_Open(t *testing.T) {
 		require.ErrorIs(t, client.Ping(t.Context(), nil), driver.ErrClientDisconnected, "the store owned its client")
 	})
 
-	t.Run("a store without a schema says so and makes one where that is asked", func(t *testing.T) {
+	t.Run("a store without a schema returns an error, or makes one if EnsureSchema is set", func(t *testing.T) {
 		t.Parallel()
 		db := mongotest.Database(t)
 		at := inDatabase(t, mongotest.Server(t), db.Name())
@@ -71,7 +71,7 @@ func TestStore_Open(t *testing.T) {
 		require.Equal(t, []string{"one", "two"}, listed(t, store))
 	})
 
-	t.Run("a parameter that makes no sense is refused by its name", func(t *testing.T) {
+	t.Run("an invalid parameter is refused by its name", func(t *testing.T) {
 		t.Parallel()
 		for parameter, want := range map[string]string{
 			"retain=often":          "retain",
@@ -133,7 +133,7 @@ func TestStore_Open(t *testing.T) {
 		require.Equal(t, int64(1), n, "the path names the database")
 	})
 
-	t.Run("a store of no client makes one of its own and does not connect", func(t *testing.T) {
+	t.Run("New without a client makes a client and does not connect", func(t *testing.T) {
 		t.Parallel()
 		store, err := mongo.New(nil, mongo.Config{}, nil)
 		require.NoError(t, err)
@@ -142,7 +142,7 @@ func TestStore_Open(t *testing.T) {
 		require.ErrorIs(t, store.Client().Ping(t.Context(), nil), driver.ErrClientDisconnected)
 	})
 
-	t.Run("closing leaves the users client alone", func(t *testing.T) {
+	t.Run("Close does not disconnect the user's client", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		s.Wake(t.Context(), func(string) {})
@@ -154,7 +154,7 @@ func TestStore_Open(t *testing.T) {
 		require.ErrorIs(t, s.Ensure(t.Context()), outmill.ErrClosed)
 	})
 
-	t.Run("a server that is not there is told within the context", func(t *testing.T) {
+	t.Run("an unreachable server is an error within the context's deadline", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()

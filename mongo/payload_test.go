@@ -34,7 +34,7 @@ func kindsOf(t require.TestingT, ctx context.Context, s stand) map[string]bson.T
 func TestStore_Payload(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a payload that is a JSON object is stored as a document where that is asked", func(t *testing.T) {
+	t.Run("EmbedJSON stores a payload that is a JSON object as a document", func(t *testing.T) {
 		t.Parallel()
 		deep := strings.Repeat(`{"a":`, 60) + "1" + strings.Repeat("}", 60)
 		cases := map[string]struct {
@@ -90,7 +90,7 @@ func TestStore_Payload(t *testing.T) {
 		}
 	})
 
-	t.Run("a payload is binary unless it is asked to be a document", func(t *testing.T) {
+	t.Run("a payload is binary without EmbedJSON", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		record := one("binary")
@@ -99,7 +99,7 @@ func TestStore_Payload(t *testing.T) {
 		require.Equal(t, bson.TypeBinary, kindsOf(t, t.Context(), s)["binary"])
 	})
 
-	t.Run("what somebody changed in a payload does not stop the readers", func(t *testing.T) {
+	t.Run("a payload that somebody has changed does not stop the readers", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{EmbedJSON: true})
 		record := one("changed")
@@ -113,7 +113,7 @@ func TestStore_Payload(t *testing.T) {
 		require.Contains(t, string(found[0].Payload), "NaN")
 	})
 
-	t.Run("every JSON object that Go writes comes back from a document byte for byte", func(t *testing.T) {
+	t.Run("a document gives every JSON object that Go writes back byte for byte", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{EmbedJSON: true})
 		ctx, owner := t.Context(), outmill.NewOwnerToken()

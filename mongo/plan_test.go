@@ -479,7 +479,7 @@ func TestStore_Plan(t *testing.T) {
 		}
 	})
 
-	t.Run("what stats asks the server does not grow with the topics", func(t *testing.T) {
+	t.Run("the queries of Stats do not grow with the number of topics", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "others"}))

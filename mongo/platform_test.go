@@ -26,7 +26,7 @@ func TestStore_Platform(t *testing.T) {
 	t.Parallel()
 
 	// A real mongod gives the answers of servers that only speak its protocol.
-	t.Run("a server that lacks what the store is built on is refused before it has a schema", func(t *testing.T) {
+	t.Run("a server that lacks a needed feature is refused before it has a schema", func(t *testing.T) {
 		t.Parallel()
 		server := mongotest.Own(t)
 		admin := clientOf(t, options.Client().ApplyURI(server.URL))
@@ -79,7 +79,7 @@ func TestStore_Platform(t *testing.T) {
 		require.Empty(t, names)
 	})
 
-	t.Run("a user who may not ask is not told that the server cannot", func(t *testing.T) {
+	t.Run("a missing right is not reported as a missing feature", func(t *testing.T) {
 		t.Parallel()
 		server := mongotest.Own(t)
 		admin := clientOf(t, options.Client().ApplyURI(server.URL))
@@ -90,7 +90,7 @@ func TestStore_Platform(t *testing.T) {
 		require.NotErrorIs(t, err, errors.ErrUnsupported)
 	})
 
-	t.Run("a standalone server is refused where the store is to have transactions", func(t *testing.T) {
+	t.Run("a store with transactions refuses a standalone server", func(t *testing.T) {
 		t.Parallel()
 		server := mongotest.Own(t, mongoengine.Standalone)
 		store := newStore(t, clientOf(t, options.Client().ApplyURI(server.URL)), mongo.Config{Database: "test"})
@@ -101,7 +101,7 @@ func TestStore_Platform(t *testing.T) {
 	})
 
 	// While an index build waits for an open transaction, all other operations wait behind it.
-	t.Run("an index that is missing does not stop the outbox while a transaction stays open", func(t *testing.T) {
+	t.Run("the build of a missing index does not stop the outbox while a transaction stays open", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		require.NoError(t, s.Append(t.Context(), one("before")))

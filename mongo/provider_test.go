@@ -12,7 +12,7 @@ import (
 func TestStore_Provider(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a parameter that nobody knows is refused", func(t *testing.T) {
+	t.Run("an unknown parameter is refused", func(t *testing.T) {
 		t.Parallel()
 		_, err := outmill.Open(t.Context(), mongotest.Server(t)+"&retian=24h", nil)
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)

@@ -60,7 +60,7 @@ func TestStore_Registrations(t *testing.T) {
 		require.Equal(t, []string{"one"}, names)
 	})
 
-	t.Run("what is appended for a new registration outlives the sweep of the old one", func(t *testing.T) {
+	t.Run("records of a new registration survive the sweep of the old one", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		require.NoError(t, s.RegisterGroup(t.Context(), lasting("orders")))

@@ -14,7 +14,7 @@ import (
 
 func TestStore_PrepareSagas(t *testing.T) {
 	t.Parallel()
-	t.Run("makes the indexes of a collection that is there, also in a context with a deadline", func(t *testing.T) {
+	t.Run("makes the indexes of an existing collection, also in a context with a deadline", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		kind := newPrefix() + "order"
@@ -33,7 +33,7 @@ func TestStore_PrepareSagas(t *testing.T) {
 
 func TestStore_RetainSaga(t *testing.T) {
 	t.Parallel()
-	t.Run("has the server delete the saga by itself", func(t *testing.T) {
+	t.Run("makes the server delete the saga by itself", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		kind := newPrefix() + "order"

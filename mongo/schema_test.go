@@ -59,7 +59,7 @@ func indexesOf(t *testing.T, in *driver.Collection) map[string]indexSpec {
 func TestStore_Schema(t *testing.T) {
 	t.Parallel()
 
-	t.Run("ensuring a schema that is there changes nothing", func(t *testing.T) {
+	t.Run("Ensure changes nothing in a complete schema", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{Retain: time.Hour})
 		require.NoError(t, s.Append(t.Context(), once("one", "key")))
@@ -75,7 +75,7 @@ func TestStore_Schema(t *testing.T) {
 		require.Len(t, groups, 1)
 	})
 
-	t.Run("an index that was dropped is made again", func(t *testing.T) {
+	t.Run("Ensure makes a dropped index again", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{Retain: time.Hour})
 		before := described(t, s.db)
@@ -90,7 +90,7 @@ func TestStore_Schema(t *testing.T) {
 		require.Equal(t, before, described(t, s.db))
 	})
 
-	t.Run("the schema is the same whatever is retained", func(t *testing.T) {
+	t.Run("the schema does not depend on the retention", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		before := described(t, s.db)
@@ -104,7 +104,7 @@ func TestStore_Schema(t *testing.T) {
 	})
 
 	// A store that is opened with another Retain calls no Ensure here.
-	t.Run("a changed retention counts for what is acked from then on", func(t *testing.T) {
+	t.Run("a changed retention applies to later acks", func(t *testing.T) {
 		t.Parallel()
 		server := mongotest.Own(t)
 		client := clientOf(t, options.Client().ApplyURI(server.URL))
@@ -144,7 +144,7 @@ func TestStore_Schema(t *testing.T) {
 		require.Equal(t, []string{"for an hour"}, listed(t, s))
 	})
 
-	t.Run("an index that is defined in another way is reported and left alone", func(t *testing.T) {
+	t.Run("an index with another definition is reported and not changed", func(t *testing.T) {
 		t.Parallel()
 		ttl := int32(5)
 		for name, model := range map[string]driver.IndexModel{
@@ -245,7 +245,7 @@ func TestStore_Schema(t *testing.T) {
 		}
 	})
 
-	t.Run("a schema that is newer is refused where it forbids this program and used where not", func(t *testing.T) {
+	t.Run("a newer schema is refused if it forbids this program, and otherwise used", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		meta := s.db.Collection("outmill_meta")
@@ -270,7 +270,7 @@ func TestStore_Schema(t *testing.T) {
 		}
 	})
 
-	t.Run("the server's own monitor deletes what was processed and dedup keys", func(t *testing.T) {
+	t.Run("the server's own monitor deletes processed records and dedup keys", func(t *testing.T) {
 		t.Parallel()
 		server := mongotest.Own(t)
 		client := clientOf(t, options.Client().ApplyURI(server.URL))

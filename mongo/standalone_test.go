@@ -24,7 +24,7 @@ func newStandalone(t *testing.T, config mongo.Config) stand {
 func TestStore_Standalone(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a standalone server is enough for all that needs no transaction", func(t *testing.T) {
+	t.Run("a standalone server is enough for all calls that need no transaction", func(t *testing.T) {
 		t.Parallel()
 		s := newStandalone(t, mongo.Config{Retain: time.Hour})
 		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "others"}))
@@ -106,7 +106,7 @@ func TestStore_Standalone(t *testing.T) {
 		require.Len(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 2000, outmill.OrderNone)), 1100)
 	})
 
-	t.Run("what needs a transaction is refused without them", func(t *testing.T) {
+	t.Run("calls that need a transaction are refused without transactions", func(t *testing.T) {
 		t.Parallel()
 		s := newStandalone(t, mongo.Config{})
 		for name, record := range map[string]*outmill.Record{
@@ -137,7 +137,7 @@ func TestStore_Standalone(t *testing.T) {
 		require.Empty(t, listed(t, s))
 	})
 
-	t.Run("an append that fails halfway without transactions is taken back", func(t *testing.T) {
+	t.Run("an append that fails halfway without transactions deletes its documents", func(t *testing.T) {
 		t.Parallel()
 		s := newStandalone(t, mongo.Config{})
 		first := one("first")
@@ -149,7 +149,7 @@ func TestStore_Standalone(t *testing.T) {
 		require.Equal(t, []string{"first"}, listed(t, s))
 	})
 
-	t.Run("a store with transactions tells a standalone server apart", func(t *testing.T) {
+	t.Run("a store with transactions recognises a standalone server", func(t *testing.T) {
 		t.Parallel()
 		s := newStandalone(t, mongo.Config{})
 		store := newStore(t, s.Client(), mongo.Config{Database: s.db.Name()})

@@ -129,7 +129,7 @@ func TestStore_Stepdown(t *testing.T) {
 
 	// The server returns these errors when it shuts down or steps down. With an error of the
 	// write concern, it has done all of the work.
-	t.Run("a claim and an ack are repeated when the server says that it is no primary any more", func(t *testing.T) {
+	t.Run("a claim and an ack are repeated if the server is not the primary any more", func(t *testing.T) {
 		t.Parallel()
 		server := mongotest.Own(t)
 		s := newStandIn(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"), mongo.Config{})
@@ -158,7 +158,7 @@ func TestStore_Stepdown(t *testing.T) {
 
 	// The end of a lease would count against its records. So the store gives back records that it
 	// cannot give back at once as soon as there is a primary.
-	t.Run("what a claim could not hand out is given back after the claim has returned", func(t *testing.T) {
+	t.Run("records that a claim could not return are given back after it has returned", func(t *testing.T) {
 		t.Parallel()
 		server := mongotest.Own(t)
 		s := newStandIn(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"), mongo.Config{})

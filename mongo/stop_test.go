@@ -107,7 +107,7 @@ func TestStore_Stop(t *testing.T) {
 
 	// The process chose the second record of a key while the first one waited, as the policy
 	// allows. Then the first one became due, and another process handles it.
-	t.Run("a claim in order that stops between choosing and writing hands out nothing after its turn", func(t *testing.T) {
+	t.Run("a claim in order that stops between choice and write returns nothing after its turn", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		require.NoError(t, s.Append(t.Context(), keyed("key", "first", "second")...))
@@ -135,7 +135,7 @@ func TestStore_Stop(t *testing.T) {
 	})
 
 	// The process chose three records of a key. Another process has claimed the first since.
-	t.Run("a claim in order that stops hands out nothing behind what others took", func(t *testing.T) {
+	t.Run("a claim in order that stops returns nothing behind records of others", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		require.NoError(t, s.Append(t.Context(), keyed("key", "a", "b", "c")...))

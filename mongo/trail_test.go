@@ -33,7 +33,7 @@ func TestStore_Trail(t *testing.T) {
 
 	// The smallest of several results counts, because on a busy machine the store's short-lived
 	// notes expire.
-	t.Run("a claim in the midst of many and its ack take few round trips", func(t *testing.T) {
+	t.Run("a claim in a series and its ack take few round trips", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		store, kept := s.recorded(t, mongo.Config{})
@@ -55,7 +55,7 @@ func TestStore_Trail(t *testing.T) {
 	})
 
 	// Between a claim's choice and its write, another process claims the same records.
-	t.Run("a claim whose records others took takes others and begins elsewhere the next time", func(t *testing.T) {
+	t.Run("a claim whose records others took takes later ones and starts elsewhere the next time", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		require.NoError(t, s.Append(t.Context(), plenty("orders", 600)...))
@@ -84,7 +84,7 @@ func TestStore_Trail(t *testing.T) {
 	})
 
 	// A record that was given back is before the place where claims without an order continue.
-	t.Run("what comes back behind a reader is claimed again while more is in line", func(t *testing.T) {
+	t.Run("a record that is given back behind a reader is claimed while others are ready", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		other := s.watched(t, mongo.Config{}, func(*event.CommandStartedEvent) {})
@@ -105,7 +105,7 @@ func TestStore_Trail(t *testing.T) {
 	})
 
 	// A process that dies during a claim keeps the turn until its end, and not longer.
-	t.Run("a line whose turn was left is free when the turn is over", func(t *testing.T) {
+	t.Run("a topic is free when an abandoned turn ends", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		require.NoError(t, s.Append(t.Context(), keyed("key", "one")...))
@@ -123,7 +123,7 @@ func TestStore_Trail(t *testing.T) {
 		}))
 	})
 
-	t.Run("a claim in order that finds too little in line looks for due records elsewhere", func(t *testing.T) {
+	t.Run("a claim in order with too few ready records searches for due ones", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		late := one("late")
@@ -136,7 +136,7 @@ func TestStore_Trail(t *testing.T) {
 			"of all topics, which it has not claimed before")
 	})
 
-	t.Run("what is appended after a record has come due does not come before it", func(t *testing.T) {
+	t.Run("a record that was appended after another became due does not come before it", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		late := one("late")

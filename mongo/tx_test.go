@@ -59,7 +59,7 @@ var waysIn = map[string]func(t *testing.T, s stand, ctx context.Context, fn func
 func TestStore_Tx(t *testing.T) {
 	t.Parallel()
 
-	t.Run("records are kept or thrown away with the user's own writes", func(t *testing.T) {
+	t.Run("records are committed or aborted with the user's own writes", func(t *testing.T) {
 		t.Parallel()
 		for name, in := range waysIn {
 			t.Run(name, func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestStore_Tx(t *testing.T) {
 		require.Equal(t, []string{"beside", "others"}, listed(t, s))
 	})
 
-	t.Run("the drivers repeats are the same through a publisher", func(t *testing.T) {
+	t.Run("the driver's repeats have the same effect through a publisher", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		var told []string
@@ -209,7 +209,7 @@ func TestStore_Tx(t *testing.T) {
 		require.Equal(t, []string{"others"}, listed(t, s))
 	})
 
-	t.Run("a commit whose outcome is unknown is asked for again and appends once", func(t *testing.T) {
+	t.Run("a commit with an unknown result is repeated and appends once", func(t *testing.T) {
 		t.Parallel()
 		const app = "unknown"
 		server := mongotest.Own(t)
@@ -296,7 +296,7 @@ func TestStore_Tx(t *testing.T) {
 		require.Equal(t, []string{"inner"}, listed(t, other))
 	})
 
-	t.Run("what is no transaction is refused before anything is sent", func(t *testing.T) {
+	t.Run("a session without a transaction is refused before anything is sent", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		foreign := newStand(t, mongo.Config{}).session(t)
@@ -323,7 +323,7 @@ func TestStore_Tx(t *testing.T) {
 		require.Empty(t, listed(t, s))
 	})
 
-	t.Run("a transaction that the server has ended is told as no transaction", func(t *testing.T) {
+	t.Run("a transaction that the server has ended is ErrInvalidTx", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		session := s.session(t)
@@ -340,7 +340,7 @@ func TestStore_Tx(t *testing.T) {
 		require.Empty(t, s.ordered(t))
 	})
 
-	t.Run("what append refuses leaves the transaction usable", func(t *testing.T) {
+	t.Run("a refused append leaves the transaction usable", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{MaxPayload: 1000})
 		require.NoError(t, s.Append(t.Context(), once("first", "taken")))
@@ -407,7 +407,7 @@ func TestStore_Tx(t *testing.T) {
 		require.Len(t, listed(t, s), 32)
 	})
 
-	t.Run("all other methods take no notice of a session", func(t *testing.T) {
+	t.Run("all other methods ignore a session", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{Retain: time.Hour})
 		require.NoError(t, s.Append(t.Context(), made("orders", "r", 20)...))
@@ -491,7 +491,7 @@ func TestStore_Tx(t *testing.T) {
 		require.Empty(t, listed(t, s))
 	})
 
-	t.Run("in tx refuses no function and gives back the functions own error", func(t *testing.T) {
+	t.Run("InTx refuses a nil function and returns the function's own error", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		require.ErrorIs(t, s.InTx(t.Context(), nil), outmill.ErrInvalidConfig)
@@ -505,7 +505,7 @@ func TestStore_Tx(t *testing.T) {
 		require.Empty(t, listed(t, s))
 	})
 
-	t.Run("the store writes with majority and reads from the primary whatever the client is set to", func(t *testing.T) {
+	t.Run("the store writes with majority and reads from the primary, whatever the client's settings", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		var told sync.Map
@@ -536,7 +536,7 @@ func TestStore_Tx(t *testing.T) {
 		})
 	})
 
-	t.Run("a first append in a transaction names a schema that is missing", func(t *testing.T) {
+	t.Run("a first append in a transaction names a missing schema", func(t *testing.T) {
 		t.Parallel()
 		db := mongotest.Database(t)
 		store := newStore(t, db.Client(), mongo.Config{Database: db.Name()})

@@ -34,7 +34,7 @@ func ownStand(t *testing.T, config mongo.Config, flags ...string) (stand, *mongo
 func TestStore_Wake(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a callers commit wakes the readers of other processes", func(t *testing.T) {
+	t.Run("a caller's commit wakes the readers of other processes", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		other := s.second(t, mongotest.Server(t), mongo.Config{})
@@ -90,7 +90,7 @@ func TestStore_Wake(t *testing.T) {
 		wakes("requeue", err)
 	})
 
-	t.Run("a reader that only listens misses nothing over kills and stops of the server", func(t *testing.T) {
+	t.Run("a reader that only listens misses nothing when the server is killed or stopped", func(t *testing.T) {
 		testenv.Long(t, "servers that are killed and stopped")
 		t.Parallel()
 		s, server := ownStand(t, mongo.Config{})
@@ -125,7 +125,7 @@ func TestStore_Wake(t *testing.T) {
 		require.Equal(t, want, l.names())
 	})
 
-	t.Run("a stream that was ended for good is opened again", func(t *testing.T) {
+	t.Run("a stream that has ended for good is opened again", func(t *testing.T) {
 		t.Parallel()
 		const app = "listening"
 		s, server := ownStand(t, mongo.Config{})
@@ -144,7 +144,7 @@ func TestStore_Wake(t *testing.T) {
 		require.Equal(t, []string{"one"}, namesOf(claimed(t, other, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))))
 	})
 
-	t.Run("a change stream that does not come about is an error once", func(t *testing.T) {
+	t.Run("a change stream that cannot be opened is logged once", func(t *testing.T) {
 		t.Parallel()
 		other, heard := withoutStream(t, 4, 286)
 		told(t, testenv.Hints(t.Context(), other)) // it has come about
@@ -152,7 +152,7 @@ func TestStore_Wake(t *testing.T) {
 		require.Positive(t, heard.debugged.Load())
 	})
 
-	t.Run("a change stream that the user may not have is not tried again", func(t *testing.T) {
+	t.Run("a change stream without the right to it is not tried again", func(t *testing.T) {
 		t.Parallel()
 		other, heard := withoutStream(t, 1, 13)
 		wake := testenv.Hints(t.Context(), other)
@@ -164,7 +164,7 @@ func TestStore_Wake(t *testing.T) {
 		}
 	})
 
-	t.Run("readers poll where the server has no change streams", func(t *testing.T) {
+	t.Run("readers poll if the server has no change streams", func(t *testing.T) {
 		t.Parallel()
 		s, server := ownStand(t, mongo.Config{WithoutTransactions: true}, mongoengine.Standalone)
 		other := s.second(t, server.URL, mongo.Config{WithoutTransactions: true})
@@ -199,7 +199,7 @@ func TestStore_Wake(t *testing.T) {
 		require.NotErrorIs(t, other.Client().Ping(t.Context(), nil), driver.ErrClientDisconnected)
 	})
 
-	t.Run("a change stream is closed while claims bring what they ask for", func(t *testing.T) {
+	t.Run("a change stream is closed while claims are full", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		store, wake, n := s.listening(t)

@@ -22,7 +22,7 @@ func nowhere(t *testing.T) *sql.DB {
 func TestStore_Config(t *testing.T) {
 	t.Parallel()
 
-	t.Run("each setting that makes no sense is refused by its name", func(t *testing.T) {
+	t.Run("each invalid setting is refused by its name", func(t *testing.T) {
 		t.Parallel()
 		db := nowhere(t)
 		for want, config := range map[string]sqlserver.Config{
@@ -55,7 +55,7 @@ func TestStore_Config(t *testing.T) {
 			MaxPayload: sqlserver.MostMaxPayload}.Validate())
 	})
 
-	t.Run("all settings that make no sense are told at once", func(t *testing.T) {
+	t.Run("all invalid settings are reported at once", func(t *testing.T) {
 		t.Parallel()
 		err := sqlserver.Config{Table: "$", Retain: -1, MaxPayload: -1}.Validate()
 		for _, field := range []string{"Table", "Retain", "MaxPayload"} {
@@ -71,7 +71,7 @@ func TestStore_Config(t *testing.T) {
 		require.ErrorContains(t, err, "db is nil")
 	})
 
-	t.Run("the statements have the names that are configured and no others", func(t *testing.T) {
+	t.Run("the statements have only the configured names", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t, nowhere(t), sqlserver.Config{Schema: "shop", Table: "Größe1"})
 		text := strings.Join(append(store.Statements(), store.Grants("app")...), "\n")

@@ -20,7 +20,7 @@ import (
 func TestStore_Errors(t *testing.T) {
 	t.Parallel()
 
-	t.Run("what passes is told by the errors number", func(t *testing.T) {
+	t.Run("the number of an error decides whether the call is repeated", func(t *testing.T) {
 		t.Parallel()
 		for _, number := range []int32{
 			1205, 1222, 3960, 50901,
@@ -43,7 +43,7 @@ func TestStore_Errors(t *testing.T) {
 		require.False(t, sqlserver.Passes(sql.ErrTxDone))
 	})
 
-	t.Run("a transaction that the server has rolled back is no transaction any more", func(t *testing.T) {
+	t.Run("a transaction that the server has rolled back is ErrInvalidTx", func(t *testing.T) {
 		t.Parallel()
 		gone := mssql.Error{Message: "server does not have an active transaction: the transaction was aborted by the server"}
 		require.ErrorIs(t, sqlserver.Ended(gone), outmill.ErrInvalidTx)
@@ -79,7 +79,7 @@ func TestStore_Errors(t *testing.T) {
 		require.Equal(t, []string{"first"}, listed(t, store))
 	})
 
-	t.Run("an append whose connection is cut is an error or whole", func(t *testing.T) {
+	t.Run("an append whose connection is cut fails or is complete", func(t *testing.T) {
 		t.Parallel()
 		direct, table := ensured(t, sqlserver.Config{})
 		store, p := through(t, sqlserver.Config{Table: table})

@@ -67,7 +67,7 @@ var orders = regexp.MustCompile(`^(SET DEADLOCK_PRIORITY LOW;\n)?SET TRANSACTION
 func TestStore_Hints(t *testing.T) {
 	t.Parallel()
 
-	t.Run("claims without an order lock what they choose and pass over what others have", func(t *testing.T) {
+	t.Run("claims without an order lock the records they choose and skip locked ones", func(t *testing.T) {
 		t.Parallel()
 		claim := procedures(t)["Outbox_Claim"]
 		require.Equal(t, 5, strings.Count(claim, "FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)"),
@@ -77,7 +77,7 @@ func TestStore_Hints(t *testing.T) {
 			"chosen and leased in one transaction, and sent after it, so that no lock waits for the reader")
 	})
 
-	t.Run("what passes over locked records looks at the records and not at an index only", func(t *testing.T) {
+	t.Run("statements that skip locked records read the records and not only an index", func(t *testing.T) {
 		t.Parallel()
 		// READPAST applies to the rows that are read. If an index has all columns of a statement,
 		// the statement reads only the index, and the update then waits for the record.
@@ -108,7 +108,7 @@ func TestStore_Hints(t *testing.T) {
 		require.Equal(t, 10, n)
 	})
 
-	t.Run("the records of a key are asked for as the filter of their index says", func(t *testing.T) {
+	t.Run("queries for the records of a key contain the filter of their index", func(t *testing.T) {
 		t.Parallel()
 		require.Contains(t, strings.Join(newStore(t, nowhere(t), sqlserver.Config{}).Statements(), "\n"), "WHERE Keyed = 1 AND Stage < 6;")
 		// The optimizer does not match [Key] = @key AND [Key] <> N'' with a filter [Key] <> N''.
@@ -120,7 +120,7 @@ func TestStore_Hints(t *testing.T) {
 		require.Equal(t, 8, n)
 	})
 
-	t.Run("maintenance is what a deadlock ends", func(t *testing.T) {
+	t.Run("a deadlock ends the janitor's statement", func(t *testing.T) {
 		t.Parallel()
 		texts := all(t)
 		for _, name := range []string{"Outbox_Reap", "Outbox_Expire", "Outbox_Adopt", "Outbox_DropRecords", "Outbox_Sweep", "Outbox_CountAcked"} {
@@ -171,7 +171,7 @@ func TestStore_Hints(t *testing.T) {
 		require.Greater(t, cast, 10)
 	})
 
-	t.Run("what chooses records to change and may pass over some locks them by the row", func(t *testing.T) {
+	t.Run("statements that choose records to change and may skip some lock rows", func(t *testing.T) {
 		t.Parallel()
 		// The janitor, and the records that a claim in order makes ready.
 		for _, name := range []string{"Outbox_Reap", "Outbox_Expire", "Outbox_LineOpen", "Outbox_Sweep"} {
@@ -195,7 +195,7 @@ func TestStore_Hints(t *testing.T) {
 			statements["sqlEndRegistrations"])
 	})
 
-	t.Run("reads that must not wait read what is committed and not locked", func(t *testing.T) {
+	t.Run("reads that must not wait read committed rows that are not locked", func(t *testing.T) {
 		t.Parallel()
 		texts := all(t)
 		from := regexp.MustCompile(`FROM \[dbo\]\.\[Outbox(Lane)?\]( AS \w+)?( WITH \([A-Z, ]+\))?`)
@@ -220,7 +220,7 @@ func TestStore_Hints(t *testing.T) {
 			strings.Count(texts["Outbox_LineRead"], "[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)"))
 	})
 
-	t.Run("hints are put together as sql server takes them", func(t *testing.T) {
+	t.Run("SQL Server accepts the combinations of hints", func(t *testing.T) {
 		t.Parallel()
 		n := 0
 		for name, text := range all(t) {
@@ -249,7 +249,7 @@ func TestStore_Hints(t *testing.T) {
 		require.Greater(t, n, 50)
 	})
 
-	t.Run("what writes says its level and is undone as a whole", func(t *testing.T) {
+	t.Run("every procedure that writes sets its level and is rolled back as a whole", func(t *testing.T) {
 		t.Parallel()
 		within := "|" + strings.Join(onlyWithin, "|") + "|"
 		writes := regexp.MustCompile(`\b(INSERT|UPDATE|DELETE)\b`)
@@ -294,7 +294,7 @@ func TestStore_Hints(t *testing.T) {
 		}
 	})
 
-	t.Run("what is looked up for a set is sought so that what others have locked is not met", func(t *testing.T) {
+	t.Run("lookups for a set seek, so that they do not meet locked rows", func(t *testing.T) {
 		t.Parallel()
 		// A plan that scans the table would wait for a caller's open transaction.
 		set := regexp.MustCompile(`FROM @\w+ AS \w+ JOIN (\[dbo\]\.\[\w+\] AS \w+)( WITH \([^)]*\))?`)
@@ -318,7 +318,7 @@ func TestStore_Hints(t *testing.T) {
 		}
 	})
 
-	t.Run("no statement changes so many records that their locks become one of the table", func(t *testing.T) {
+	t.Run("no statement changes so many records that SQL Server locks the table", func(t *testing.T) {
 		t.Parallel()
 		// SQL Server tries that when a statement has 5,000 locks on a table or an index. A claim
 		// without an order reads five kinds of records.

@@ -53,7 +53,7 @@ func TestStore_Open(t *testing.T) {
 		require.Equal(t, 1, valueOf[int](t, db, "SELECT COUNT(*) FROM shop.Outbox"))
 	})
 
-	t.Run("a store without a schema says so and makes one where that is asked", func(t *testing.T) {
+	t.Run("a store without a schema returns an error, or makes one if EnsureSchema is set", func(t *testing.T) {
 		t.Parallel()
 		at := sharedURL(t)
 		table := unique("T")
@@ -69,7 +69,7 @@ func TestStore_Open(t *testing.T) {
 		require.Equal(t, []string{"one", "two"}, listed(t, store))
 	})
 
-	t.Run("a parameter that makes no sense is refused by its name", func(t *testing.T) {
+	t.Run("an invalid parameter is refused by its name", func(t *testing.T) {
 		t.Parallel()
 		for parameter, want := range map[string]string{
 			"append_log_level=loud":    "append_log_level",
@@ -121,14 +121,14 @@ func TestStore_Open(t *testing.T) {
 		}
 	})
 
-	t.Run("a login that is refused is told without its password", func(t *testing.T) {
+	t.Run("the error of a refused login does not contain the password", func(t *testing.T) {
 		t.Parallel()
 		_, err := sqlserver.Open(t.Context(), asLogin(t, sharedURL(t), "nobody", "secret"), sqlserver.Config{}, nil)
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), "secret")
 	})
 
-	t.Run("closing leaves the user's pool alone", func(t *testing.T) {
+	t.Run("Close does not close the user's pool", func(t *testing.T) {
 		t.Parallel()
 		store, _ := ensured(t, sqlserver.Config{})
 		woken := testenv.Hints(t.Context(), store)
@@ -144,7 +144,7 @@ func TestStore_Open(t *testing.T) {
 		require.ErrorIs(t, store.Append(t.Context(), one("late")), outmill.ErrClosed)
 	})
 
-	t.Run("a server that is not there is told within the context", func(t *testing.T) {
+	t.Run("an unreachable server is an error within the context's deadline", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

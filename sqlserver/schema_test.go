@@ -19,7 +19,7 @@ import (
 func TestStore_Schema(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a missing schema is told with its remedy", func(t *testing.T) {
+	t.Run("the error of a missing schema names the remedy", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t, sharedPool(t), sqlserver.Config{Table: unique("T")})
 		for name, call := range map[string]func() error{
@@ -69,7 +69,7 @@ func TestStore_Schema(t *testing.T) {
 		require.Equal(t, []string{"one"}, listed(t, store))
 	})
 
-	t.Run("a migration is whole or not at all", func(t *testing.T) {
+	t.Run("a migration is atomic", func(t *testing.T) {
 		t.Parallel()
 		table := unique("T") // not to be given to other tests
 		store := newStore(t, sharedPool(t), sqlserver.Config{Table: table})

@@ -38,7 +38,7 @@ func place(ctx context.Context, store *sqlserver.Store, tx sqlserver.Handle, ord
 func TestStore_Tx(t *testing.T) {
 	t.Parallel()
 
-	t.Run("records are there exactly if the caller's transaction commits", func(t *testing.T) {
+	t.Run("the caller's commit decides whether the records exist", func(t *testing.T) {
 		t.Parallel()
 		store, orders := withOrders(t)
 		for name, end := range map[string]func(*sql.Tx) error{"committed": (*sql.Tx).Commit, "rolled back": (*sql.Tx).Rollback} {
@@ -52,7 +52,7 @@ func TestStore_Tx(t *testing.T) {
 		require.Equal(t, 1, valueOf[int](t, store.DB(), "SELECT COUNT(*) FROM "+orders))
 	})
 
-	t.Run("a transaction that its function refuses leaves nothing", func(t *testing.T) {
+	t.Run("a transaction whose function fails leaves nothing", func(t *testing.T) {
 		t.Parallel()
 		store, orders := withOrders(t)
 		refusal := errors.New("no credit")
@@ -78,7 +78,7 @@ func TestStore_Tx(t *testing.T) {
 		require.Equal(t, 1, valueOf[int](t, store.DB(), "SELECT COUNT(*) FROM "+orders))
 	})
 
-	t.Run("what wraps a transaction is one too", func(t *testing.T) {
+	t.Run("a wrapper of a transaction is accepted", func(t *testing.T) {
 		t.Parallel()
 		store, _ := ensured(t, sqlserver.Config{})
 		for name, wrap := range map[string]func(*sql.Tx) any{
@@ -127,7 +127,7 @@ func TestStore_Tx(t *testing.T) {
 		require.ErrorIs(t, own.Append(context.WithValue(t.Context(), key{}, (*sql.Tx)(nil)), one("never")), outmill.ErrInvalidTx)
 	})
 
-	t.Run("what is no transaction is refused", func(t *testing.T) {
+	t.Run("a value that is not a transaction is refused", func(t *testing.T) {
 		t.Parallel()
 		store, _ := ensured(t, sqlserver.Config{})
 		over, err := store.DB().BeginTx(t.Context(), nil)
@@ -167,7 +167,7 @@ func TestStore_Tx(t *testing.T) {
 		require.Len(t, listed(t, store), 16)
 	})
 
-	t.Run("what an append refuses leaves the transaction usable", func(t *testing.T) {
+	t.Run("a refused append leaves the transaction usable", func(t *testing.T) {
 		t.Parallel()
 		store, orders := withOrders(t)
 		unknown := one("a step of no join")
@@ -205,7 +205,7 @@ func TestStore_Tx(t *testing.T) {
 		require.Zero(t, valueOf[int](t, store.DB(), "SELECT COUNT(*) FROM "+orders))
 	})
 
-	t.Run("the caller's session is as it was after an append", func(t *testing.T) {
+	t.Run("an append does not change the caller's session", func(t *testing.T) {
 		t.Parallel()
 		store, _ := ensured(t, sqlserver.Config{})
 		allowSnapshot(t, store.DB())

@@ -43,7 +43,7 @@ func TestStore_AckInTx(t *testing.T) {
 			"SELECT COUNT(*) AS Acked",
 		)
 	})
-	t.Run("is looked for by claims in order, before they read a lease that it has locked", func(t *testing.T) {
+	t.Run("is read by claims in order before they read a lease that it has locked", func(t *testing.T) {
 		t.Parallel()
 		text := procedures(t)["Outbox_LineRead"]
 		inOrder(
