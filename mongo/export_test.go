@@ -25,8 +25,8 @@ func Listens(s *Store) bool {
 	return c.stands
 }
 
-// LookAgain makes the store forget its trails. Their times are those of this process's clock,
-// which does not move when a test moves the time in the database.
+// LookAgain makes the store forget its trails. A trail uses this process's clock, which does not
+// move when a test moves the time in the database.
 func (s *Store) LookAgain() {
 	s.trails.mu.Lock()
 	defer s.trails.mu.Unlock()

@@ -50,7 +50,7 @@ func (s *Store) insertSome(ctx context.Context, documents []any, size int) error
 
 // insertCommand is {insert: collection, documents: [...]}.
 func insertCommand(collection string, documents []any, size int) bson.Raw {
-	const perDocument = 16 // its type, its index as text, and what ends it
+	const perDocument = 16 // the type, the index as text, and the final zero
 	command := make([]byte, 4, size+perDocument*len(documents)+len(collection)+64)
 	command = append(append(command, byte(bson.TypeString)), "insert\x00"...)
 	command = binary.LittleEndian.AppendUint32(command, uint32(len(collection)+1))

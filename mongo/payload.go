@@ -63,8 +63,8 @@ func (d *document) embed(text []byte, limit int) {
 	}
 }
 
-// text returns the payload as it was appended. If somebody has written a value into the document
-// that JSON does not have, such as NaN, text returns MongoDB's extended JSON.
+// text returns the payload as it was appended. If the document has a value that JSON does not
+// have, such as NaN, because a user has written it, text returns MongoDB's extended JSON.
 func (d *document) text() []byte {
 	if d.Payload.embedded == nil {
 		return d.Payload.bytes

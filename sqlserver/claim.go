@@ -16,9 +16,9 @@ import (
 // transactions wait for each other. A claim without an order may read five kinds of records.
 const maxAtOnce = 900
 
-// Claim leases up to req.Limit records, and never more than 900 in a statement:
-// claims without an order use several. See outmill.Queue. A claim that fails after
-// it has leased some records returns these with the error.
+// Claim leases up to req.Limit records. One statement leases at most 900; claims without an order
+// use several. If Claim fails after it has leased some records, it returns these with the error.
+// See outmill.Queue.
 func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	const operation = "claim"
 	if err := storekit.CheckClaim(req); err != nil {

@@ -113,14 +113,14 @@ func registrations(table *storekit.RoutingTable) func(scan func(...any) error) e
 	}
 }
 
-// RegisterGroup makes the group a reader of the topics. See outmill.Queue. Records
-// that waited for a reader are moved 900 in a transaction; claims in order hand
-// out none of a topic before all of it has been.
+// RegisterGroup makes the group a reader of the topics. See outmill.Queue. It gives records that
+// waited for a group to it, 900 in a transaction. Claims in order hand out no record of a topic
+// before all its waiting records are adopted.
 //
-// A record whose transaction was open during the first registration may still
-// come without a group; claims adopt it.
+// A record whose transaction was open during the first registration may still be inserted without
+// a group. The next claims adopt it.
 //
-// Each registration of the call takes a few round trips of its own.
+// Each registration of the call takes a few round trips.
 func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	const operation = "register group"
 	regs = storekit.WithGroups(regs)
@@ -228,9 +228,9 @@ func (s *Store) adopt(ctx context.Context, operation string, to storekit.StoredR
 	}
 }
 
-// DropGroup removes the group's registration and its records, 900 in a
-// transaction. See outmill.Inspector. Records of transactions that are
-// still open remain; another call removes them.
+// DropGroup removes the group's registration and its records, 900 in a transaction. See
+// outmill.Inspector. It does not see records of transactions that are still open. Another call
+// removes these.
 func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	const operation = "drop group"
 	group = storekit.GroupOf(group)

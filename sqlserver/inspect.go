@@ -19,8 +19,8 @@ const (
 SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM [dbo].[Outbox] AS o WHERE o.IdBytes = CONVERT(BINARY(16), @id, 1)`
 )
 
-// Get returns one record. See outmill.Inspector. Where the database keeps no
-// versions, one that another transaction has locked for long is not found.
+// Get returns one record. If the database keeps no versions, and another transaction keeps the
+// record locked for more than a quarter of a second, Get does not find it. See outmill.Inspector.
 func (s *Store) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, error) {
 	const operation = "get"
 	var found []placed
@@ -53,9 +53,8 @@ func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill
 	return s.each(ctx, "delete", "[dbo].[Outbox_Delete]", ids, named("Status", string(status)))
 }
 
-// Requeue makes dead records pending again. See outmill.Inspector. Where a
-// parked key comes back it waits for a claim that is under way, which would
-// else park what it meets next.
+// Requeue makes dead records pending again. See outmill.Inspector. For a parked key, it waits for
+// a claim that runs on the topic, because that claim would park the records again.
 func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
 	requeued, err := s.each(ctx, "requeue", "[dbo].[Outbox_Requeue]", ids)
 	if requeued > 0 {

@@ -36,8 +36,8 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	return reaped, err
 }
 
-// ExpireDue makes records dead whose expiry has passed and that nobody holds.
-// See outmill.Janitor.
+// ExpireDue makes records dead whose expiry has passed and that have no lease. See
+// outmill.Janitor.
 func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "expire", "[dbo].[Outbox_Expire]", "Limit", limit)
 }
@@ -81,8 +81,8 @@ func (s *Store) tidy(ctx context.Context, operation, template, name string, limi
 	return all, nil
 }
 
-// Maintain counts what transactions have acked where AckedInTx was not called after the
-// commit. See outmill.Janitor.
+// Maintain counts acks of committed transactions for which AckedInTx was not called. See
+// outmill.Janitor.
 func (s *Store) Maintain(ctx context.Context) (more bool, err error) {
 	counted, err := s.countAllAcked(ctx, "maintain", maxAtOnce)
 	if counted > 0 {

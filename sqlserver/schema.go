@@ -51,16 +51,15 @@ IF @rc < 0 THROW 50901, N'outmill: somebody else is at the schema; the call may 
 		WHERE name = DB_NAME()`
 )
 
-// compatible tells, for each version that older programs cannot work with,
-// that it is so: the oldest version that can. See storekit.CompatibleWith.
+// compatible has, for each version that is not compatible with all older programs, the oldest
+// version whose programs can use it. See storekit.CompatibleWith.
 var compatible = map[int]int{1: 1}
 
-// Ensure creates the tables, types and procedures, or brings them up to date.
-// Each version is one transaction. See outmill.Schema.
+// Ensure creates the tables, types and procedures, or brings them up to date. Each version is one
+// transaction. See outmill.Schema.
 //
-// It creates the schema of Config.Schema if that is missing, which takes the
-// right CREATE SCHEMA; the rest takes ALTER on the schema, and CREATE TABLE,
-// CREATE VIEW, CREATE TYPE and CREATE PROCEDURE.
+// It needs ALTER on the schema, and CREATE TABLE, CREATE VIEW, CREATE TYPE and CREATE PROCEDURE.
+// If the schema of Config.Schema does not exist, Ensure creates it, and needs CREATE SCHEMA.
 func (s *Store) Ensure(ctx context.Context) error {
 	return s.explain(ctx, "ensure the schema", s.ensure(ctx, schemaFiles))
 }
