@@ -18,9 +18,9 @@ const (
 	// length doubles, up to lastTurn.
 	firstTurn = 2 * time.Second
 	lastTurn  = time.Minute
-	// turnTries is how often a claim asks whether the turn is free. The pauses start at about the
-	// following time and double. They are short, because claims are short and a reader that gets
-	// nothing polls soon.
+	// turnTries bounds the attempts to take the turn. The pause between them starts at about
+	// turnPause, and doubles. The pauses are short, because claims are short and a reader that
+	// gets nothing polls soon.
 	turnTries = 4
 	turnPause = 5 * time.Millisecond
 )

@@ -258,8 +258,8 @@ CREATE INDEX [IX_OutboxJoinMember_Join] ON [dbo].[OutboxJoinMember] (JoinIdBytes
 GO
 
 -- Records that callers' transactions have acked, until Outbox_CountAcked has opened the lanes and
--- counted the steps. A row that is not committed yet tells ordered claims that they must still wait
--- for the record: see Outbox_LineRead.
+-- counted the steps. A row that is not committed yet tells ordered claims that the record still
+-- blocks its key: see Outbox_LineRead.
 CREATE TABLE [dbo].[OutboxAcked] (
     Place     BIGINT     NOT NULL IDENTITY(1, 1) CONSTRAINT [PK_OutboxAcked] PRIMARY KEY CLUSTERED,
     GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
