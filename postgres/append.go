@@ -10,22 +10,21 @@ import (
 )
 
 var (
-	// sqlInsert writes nothing where the registered groups, or the schema's
-	// version, are not those that the rows were made for.
+	// sqlInsert writes nothing if the registered groups or the schema's version have changed
+	// since the rows were made.
 	sqlInsert = insertAll + returningTime
 
 	insertAll = insertFrom(`unnest(`+insertArrays+`) AS r (`+insertNames+`)`, `EXISTS (SELECT 1 FROM {p:meta} WHERE `+sqlFits+`)`)
 
-	// sqlInsertOne is sqlInsert for a single row: without the lists, and without plans
-	// of their own for the condition and for a list of one row.
+	// sqlInsertOne is sqlInsert for a single row. It avoids the lists, and PostgreSQL makes no
+	// separate plans for the condition and for a list of one row.
 	sqlInsertOne = single(insertNames, insertFrom(`{p:meta}`, sqlFits)+returningTime)
 
-	// sqlInsertSteps also makes steps of joins of the rows, as of the same moment:
-	// the groups may change between two statements.
+	// sqlInsertSteps also makes the rows steps of joins. It does so in the same statement,
+	// because the groups may change between two statements.
 	sqlInsertSteps = insertSteps(insertAll, 21)
 
-	// sqlInsertNew takes the dedup keys that are free, and leaves out the rows
-	// whose key is not.
+	// sqlInsertNew takes the dedup keys that are free, and skips the rows whose key is taken.
 	sqlInsertNew      = insertNew(insertAll, "", "")
 	sqlInsertNewSteps = insertNew(insertAll, returningID, attached(24))
 )
@@ -43,7 +42,7 @@ const (
 		$12::text[],
 	$13::text[], $14::text[], $15::bytea[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[]`
 
-	// A group comes with a mark before its name, since "" is a group too.
+	// A group has a mark before its name, since "" is a group too.
 	insertValues = `r.id::uuid, nullif(r.grp, ''), r.topic, r.key,
 	CASE WHEN d.due > now.at THEN 3 ELSE 0 END, CASE WHEN d.due > now.at THEN d.due END, d.due, d.due, now.at,
 	CASE WHEN r.expires LIKE '+%' THEN now.at + r.expires::interval ELSE nullif(r.expires, '')::timestamptz END, r.size,
@@ -54,22 +53,21 @@ const (
 	optionalTexts = `nullif(r.correlation_id, ''), nullif(r.causation_id, ''), nullif(r.tenant_id, ''),
 	nullif(r.traceparent, ''), nullif(r.tracestate, ''), nullif(r.dedup_key, '')`
 
-	// stepAndJoins: the joins come behind the step, so that records without any have
-	// no list to pass.
+	// stepAndJoins reads a text that has the joins after the step, so records without joins
+	// pass no list.
 	stepAndJoins = `nullif(left(r.step, 36), '')::uuid, nullif(substr(r.step, 37), '')::uuid[]`
 
 	returningID = ` RETURNING id`
 
-	// returningTime returns created_at of each row. A publisher need not have the right to
-	// read that.
+	// returningTime returns the created_at of each row. It does not read the column, because a
+	// publisher may lack the right to.
 	returningTime = ` RETURNING statement_timestamp()`
 
-	// A time is empty, a time in full, or + and what to add to the server's now.
+	// A time is empty, a complete time, or a + and an interval after the server's now.
 	dueValue = `CASE WHEN r.due = '' THEN now.at WHEN r.due LIKE '+%' THEN now.at + r.due::interval ELSE r.due::timestamptz END`
 )
 
-// single puts the arguments from the third on, in the order of names, in the place
-// of the columns of r.
+// single replaces the columns of r by the arguments from the third on, in the order of names.
 func single(names, query string) string {
 	var arguments []string
 	for i, name := range strings.Split(strings.Join(strings.Fields(names), " "), ", ") {
@@ -89,13 +87,14 @@ func insertSteps(insert string, attach int) string {
 	return `WITH inserted AS (` + insert + returningID + `)` + attached(attach) + ` SELECT statement_timestamp() FROM inserted`
 }
 
-// attached makes steps of the rows that were inserted. The lists of the steps begin
-// at the argument from.
+// attached makes the inserted rows steps of joins. The lists of the steps start at the argument
+// from.
 func attached(from int) string {
 	return `, attached AS (` + attachSteps(from) + ` WHERE m.step::uuid IN (SELECT id FROM inserted) ON CONFLICT (join_id, step) DO NOTHING)`
 }
 
-// insertNew may return something from the insert, for more queries of the statement.
+// insertNew inserts rows with dedup keys. The insert may return columns, for further queries
+// (more) of the statement.
 func insertNew(insert, returning, more string) string {
 	return `WITH free AS (
 	INSERT INTO {p:dedup} AS d (topic, dedup_key, expires_at)
@@ -111,7 +110,7 @@ SELECT EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `), statement_timestam
 UNION ALL SELECT true, statement_timestamp(), topic, dedup_key FROM free`
 }
 
-// insertFrom inserts what is in r.
+// insertFrom inserts the rows of r.
 func insertFrom(from, where string) string {
 	return `INSERT INTO {p:records} (` + insertColumns + `)
 SELECT ` + insertValues + `
@@ -150,23 +149,23 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	return nil
 }
 
-// appending is the work of one Append. It may be tried more than once, and
-// changes no record before Report.
+// appending is the work of one Append. It may run more than once, and changes no record before
+// Report.
 type appending struct {
 	*storekit.Appending
 	s        *Store
 	metadata []string
-	// named are the ids that may have been used before.
+	// named are the ids that an earlier record may have.
 	named []string
-	// toRecords: the caller's snapshot is of before the log was turned on.
+	// toRecords: the caller's snapshot is older than the log's activation.
 	toRecords bool
-	// missed is how often the groups were others than those that were known.
+	// missed counts the attempts at which the groups differed from the known ones.
 	missed int
 }
 
-// missedBefore is how often the groups may change between a look at them and the insert
-// before the next look keeps them as they are: with many registrations a second, and a server
-// that is far away, they would do so each time.
+// missedBefore is how many attempts may find other groups than the known ones. The next load
+// then keeps the groups from changing until the insert. Otherwise an append to a distant server
+// would never succeed while many groups register each second.
 const missedBefore = 3
 
 // load reads the registered groups.
@@ -196,16 +195,15 @@ func newAppending(s *Store, records []*outmill.Record) (*appending, error) {
 var rowLimits = storekit.RowLimits{Row: maxMessage, Metadata: 1<<28 - 1, PayloadTimes: 2}
 
 const (
-	// maxMessage is what a statement may have with its arguments, which PostgreSQL
-	// limits to 1 GiB.
+	// maxMessage is the largest size of a statement with its arguments. PostgreSQL's limit is 1
+	// GiB.
 	maxMessage = 1<<30 - 1<<20
 
-	// copyBytes is the weight of the rows from which on they are streamed by COPY, which
-	// has no such limit.
+	// copyBytes is the weight from which rows are streamed by COPY, which has no such limit.
 	copyBytes = 64 << 20
 )
 
-// weight is what the rows have as arguments in text form.
+// weight returns the size of the rows as arguments in text form.
 func (r rows) weight() (sum int64) {
 	for i := range r.list {
 		sum += rowLimits.Weight(r.list[i].of, r.list[i].metadata)
@@ -220,8 +218,8 @@ func tooLarge(weight int64) error {
 			"calls, or, without dedup keys, in a transaction of pgx", weight, maxMessage)}
 }
 
-// explained names the payload where PostgreSQL says in its own words that something is too
-// large: how large a statement may be depends on how the driver sends it.
+// explained names the payload if PostgreSQL reports that a statement is too large. The limit
+// cannot be checked beforehand, because it depends on how the driver sends the statement.
 func (a *appending) explained(err error) error {
 	if c := code(err); !a.large() || c != codeProgramLimit && c != codeInternal {
 		return err
@@ -232,7 +230,7 @@ func (a *appending) explained(err error) error {
 				"protocol"}, err)
 }
 
-// large tells whether the payloads make a statement that is near a limit.
+// large reports whether the payloads make a statement that is near a limit.
 func (a *appending) large() bool {
 	size := 0
 	for _, r := range a.Records {
@@ -241,7 +239,7 @@ func (a *appending) large() bool {
 	return size >= copyBytes
 }
 
-// settings are those of a transaction of the store's own.
+// settings returns the settings of a transaction that the store itself begins.
 func (a *appending) settings() string {
 	if a.large() {
 		return sqlPatient
@@ -249,7 +247,7 @@ func (a *appending) settings() string {
 	return sqlSettings
 }
 
-// writeOwn writes in a transaction of the store's own.
+// writeOwn writes in a transaction that the store itself begins.
 func (a *appending) writeOwn(ctx context.Context, t *txn) error {
 	table := a.s.routes.Load()
 	if table == nil || a.missed >= missedBefore {
@@ -279,7 +277,7 @@ func (a *appending) write(ctx context.Context, r runner) error {
 	return a.writeUnchecked(ctx, r)
 }
 
-// writeUnchecked is write where the steps have been checked.
+// writeUnchecked is write for steps that are already checked.
 func (a *appending) writeUnchecked(ctx context.Context, r runner) error {
 	table := a.s.routes.Load()
 	for range attempts {
@@ -294,7 +292,8 @@ func (a *appending) writeUnchecked(ctx context.Context, r runner) error {
 		if err != nil || fits {
 			return err
 		}
-		// Those of before are of no use to others either, even if their number is higher.
+		// The old groups are of no use to other appends either, even if their generation is
+		// higher.
 		a.s.routes.Forget(table)
 		table, a.toRecords = nil, loaded
 		a.missed++
@@ -305,8 +304,8 @@ func (a *appending) writeUnchecked(ctx context.Context, r runner) error {
 // send sends the last steps.
 type send func(context.Context, ...step) error
 
-// put writes the rows, and reports whether table was that of the transaction;
-// if not, it wrote nothing.
+// put writes the rows. It reports whether table has the groups that the transaction sees; if
+// not, it has written nothing.
 func (a *appending) put(ctx context.Context, table *storekit.RoutingTable, r runner, last send) (fits bool, err error) {
 	rows := a.rows(table)
 	var steps []step

@@ -15,10 +15,10 @@ const sqlAppend = `SELECT {p:append}($1::text[], $2::text[], $3::text[], $4::big
 	$9::text[], $10::text[],
 	$11::text[], $12::text[], $13::bytea[], $14::text[], $15::text[], $16::bigint, $17::boolean)`
 
-// Appender makes statements that append records, for code that sends them itself and
-// lends neither a connection nor a transaction, such as watermill-sql's Publisher (see
-// package watermillsql). Where a transaction can be had, use Store.Append, which says
-// what was a duplicate, and takes steps of joins. It may be used concurrently.
+// Appender makes statements that append records, for code that sends its statements itself and
+// shares neither a connection nor a transaction, such as watermill-sql's Publisher (see package
+// watermillsql). If you have a transaction, use Store.Append, which reports duplicates and
+// takes steps of joins. An Appender is safe for concurrent use.
 type Appender struct {
 	config Config
 	query  string
@@ -27,9 +27,9 @@ type Appender struct {
 	last time.Time
 }
 
-// NewAppender makes an Appender for the store of that Config, of which it uses Schema,
-// TablePrefix, DedupWindow, MaxPayload and NotifyInterval. It does not connect; the
-// schema must be there: see Store.Ensure.
+// NewAppender returns an Appender for the store of that Config. It uses Schema, TablePrefix,
+// DedupWindow, MaxPayload and NotifyInterval. It does not connect. The schema must exist: see
+// Store.Ensure.
 func NewAppender(config Config) (*Appender, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -39,19 +39,18 @@ func NewAppender(config Config) (*Appender, error) {
 	return &Appender{config: config, query: names.expand(sqlAppend)}, nil
 }
 
-// Statement returns a statement, and its arguments, that appends the records in the
-// transaction in which it is sent: all of them or none, to the groups that are registered
-// for their topics. Any driver takes it. Its only row is the number of messages whose
-// dedup key was not seen before. It needs the right EXECUTE on the function append.
+// Statement returns a statement, and its arguments, that appends the records in the transaction
+// in which it is sent: all of them or none, to the groups that are registered for their topics.
+// Any driver takes it. Its only row is the number of messages whose dedup key was not seen
+// before. It needs the right EXECUTE on the function append.
 //
-// What is wrong with a record is an outmill.ErrInvalidRecord, as it is for Store.Append,
-// and so is a record with joins, because those are looked at before something is
-// written. The records are not changed, and no reference to them is kept, save that
-// the arguments have the payloads. Printed, the arguments show neither payloads nor
-// metadata.
+// An invalid record is an outmill.ErrInvalidRecord, as it is for Store.Append. So is a record
+// with joins, because a store must check joins before it writes. Statement does not change the
+// records and keeps no reference to them, but the arguments contain the payloads. If they are
+// printed, the arguments show neither payloads nor metadata.
 //
-// A statement notifies readers when it is committed, but not within NotifyInterval of the
-// one before: those records are found by polling, or with the next notification.
+// A statement notifies readers when it is committed, unless the one before was made less than
+// NotifyInterval ago. Readers find those records by polling, or with the next notification.
 func (a *Appender) Statement(records ...*outmill.Record) (query string, args []any, err error) {
 	if err := errors.Join(storekit.CheckRecords(records, a.config.MaxPayload), withoutJoins(records)); err != nil {
 		return "", nil, fmt.Errorf("outmill/postgres: statement: %w", err)
@@ -63,7 +62,7 @@ func (a *Appender) Statement(records ...*outmill.Record) (query string, args []a
 	if err != nil {
 		return "", nil, fmt.Errorf("outmill/postgres: statement: %w", err)
 	}
-	// The function knows the groups.
+	// The function append finds the groups itself.
 	list := make([]row, len(records))
 	for i, r := range records {
 		list[i] = newRow(r, made.IDs[i], made.metadata[i])
@@ -92,8 +91,8 @@ func withoutJoins(records []*outmill.Record) error {
 	return errors.Join(errs...)
 }
 
-// notifies tells whether a statement is to notify readers: PostgreSQL commits
-// transactions that do one after the other.
+// notifies reports whether a statement notifies readers. Not all do, because PostgreSQL commits
+// transactions that notify one after the other.
 func (a *Appender) notifies() bool {
 	if a.config.NotifyInterval < 0 {
 		return false
@@ -107,7 +106,7 @@ func (a *Appender) notifies() bool {
 	return false
 }
 
-// unprinted is an argument that drivers read and loggers do not.
+// unprinted is an argument that drivers can read and that loggers do not show.
 type unprinted struct{ text string }
 
 // Value implements driver.Valuer.

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// literal makes of an argument what every driver of database/sql passes on:
-// lists become PostgreSQL's text form of an array, which the statements cast.
+// literal converts an argument to a type that every driver of database/sql accepts: a list
+// becomes PostgreSQL's text form of an array, which the statements cast.
 func literal(arg any) any {
 	switch list := arg.(type) {
 	case []string:
@@ -36,7 +36,7 @@ func array[T any](list []T, item func(into []byte, item T) []byte) string {
 	return string(append(text, '}'))
 }
 
-// numbers is what pgx, too, passes on faster than a list, which it encodes with two
+// numbers returns the list as a text, which is also faster for pgx: it encodes a list with two
 // allocations for each number.
 func numbers[T int | int64](list []T) string {
 	return array(list, func(into []byte, item T) []byte { return strconv.AppendInt(into, int64(item), 10) })

@@ -13,13 +13,13 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// maxClaim bounds what one claim hands out, whatever its limit.
+// maxClaim is the most records that one claim returns, whatever its limit.
 const maxClaim = 100_000
 
 const (
-	// leaseSet makes a record the claimer's: $1 is the owner, $2 the lease in
-	// microseconds. An expired one is taken out of the line instead; it stays
-	// pending until the janitor makes it dead.
+	// leaseSet leases a record to the claimer: $1 is the owner, $2 the lease in microseconds.
+	// If the record has expired, leaseSet moves it from the ready records to stage 5 instead;
+	// it stays pending until the janitor makes it dead.
 	leaseSet = `stage = CASE WHEN r.expires_at <= statement_timestamp() THEN 5 ELSE 4 END,
 	available_at = CASE WHEN r.expires_at <= statement_timestamp() THEN NULL
 	ELSE statement_timestamp() + $2::bigint * interval '1 microsecond' END,
@@ -28,16 +28,15 @@ const (
 	attempts = r.attempts + CASE WHEN r.stage = 4 AND r.expiries >= 2 THEN 1 ELSE 0 END,
 	expiries = r.expiries + CASE WHEN r.stage = 4 THEN 1 ELSE 0 END`
 
-	// notExpired leaves out what has expired. It is for leases that have ended,
-	// which stand until they are reaped; there are never more of them than were in
-	// work.
+	// notExpired excludes expired records. It is for ended leases, which stay until they are
+	// reaped. There are never more of them than records that were leased at one time.
 	notExpired = `(expires_at IS NULL OR expires_at > statement_timestamp())`
 
 	candidate = `ctid AS tid, id, key, seq, coalesce(expires_at <= statement_timestamp(), false) AS expired, size`
 )
 
-// dueOf selects the oldest due of a topic, and locks them; what another claim has
-// locked is passed over. A lease that has ended counts as an expiry.
+// dueOf selects and locks the records of a topic that have been due longest. It skips records
+// that another claim has locked. An ended lease counts as an expiry.
 func dueOf(group, topic, limit string) string {
 	stage := func(name, due, expiries, where, order string) string {
 		return `SELECT * FROM (SELECT ` + candidate + `, ` + due + ` AS due, ` + expiries + ` AS expiries FROM {p:records}
@@ -55,12 +54,11 @@ func dueOf(group, topic, limit string) string {
 }
 
 var (
-	// sqlClaimAny leases the oldest due of each topic: $3 the group, $4 the
-	// topics in the order of their turn, $5 how many of each, $6 how many of all,
-	// $7 how many bytes, $8 whether the claim has none yet.
+	// sqlClaimAny leases the records of each topic that have been due longest: $3 is the group,
+	// $4 the topics in the order of their turn, $5 the limit of each topic, $6 the limit of
+	// all, $7 the limit in bytes, $8 whether the claim has no record yet.
 	//
-	// The last condition is the claim's limit in bytes, and that a suspect goes
-	// alone.
+	// The last condition applies the limit in bytes, and leases a suspect alone.
 	sqlClaimAny = `WITH found AS MATERIALIZED (
 	SELECT t.turn, c.* FROM unnest($4::text[]) WITH ORDINALITY AS t (topic, turn)
 	CROSS JOIN LATERAL (` + dueOf(`$3::text`, `t.topic`, `$5::bigint`) + `) AS c),
@@ -75,7 +73,7 @@ WHERE r.ctid = ANY (ARRAY(SELECT tid FROM counted WHERE expired
 	OR nth = 1 AND $8::boolean OR nth <= $6::bigint AND suspects = 0 AND ($7::bigint = 0 OR bytes <= $7::bigint)))
 RETURNING ` + recordColumns + `, false`
 
-	// sqlDueOf are the candidates of a claim that takes them with sqlLeaseDue.
+	// sqlDueOf reads the candidates of a claim that leases them with sqlLeaseDue.
 	sqlDueOf = `SELECT id::text, seq, key, expired, expiries, size, due FROM (` + dueOf(`$1::text`, `$2::text`, `$3::bigint`) +
 		`) AS c ORDER BY due, seq`
 
@@ -83,19 +81,19 @@ RETURNING ` + recordColumns + `, false`
 WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage + 0 < 5 RETURNING ` + recordColumns + `, false`
 )
 
-// sqlDue is a function of the schema: see there.
+// sqlDue calls a function of the schema: see 0001_outbox.sql.
 const sqlDue = `SELECT topic, due, unrouted FROM {p:due}($1::text, $2::text[], $3::text, $4::text, $5::boolean)
 UNION ALL SELECT NULL, logged, false FROM {p:meta} WHERE only_row`
 
 const sqlLogDue = `SELECT {p:log_due}($1::text, $2::text[], $3::bigint[])`
 
-// Claim leases up to req.Limit records, and never more than 100,000. See
-// outmill.Queue. A claim over several topics that fails after it has leased some
-// records returns these with the error.
+// Claim leases up to req.Limit records, and never more than 100,000. See outmill.Queue. If a
+// claim over several topics fails after it has leased some records, it returns these with the
+// error.
 //
-// A claim works in steps, each a transaction that takes some milliseconds: a million
-// records that become due at once come into line a thousand at a time. One that finds
-// nothing in half of the time that ctx leaves returns nothing, and wakes the readers.
+// A claim works in steps. Each is a transaction of some milliseconds: a million records that
+// become due at once become ready a thousand at a time. A claim that finds nothing in half of
+// the time that ctx leaves returns nothing, and wakes the readers.
 func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	const operation = "claim"
 	if err := storekit.CheckClaim(req); err != nil {
@@ -126,8 +124,8 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	return records, err
 }
 
-// dueTopics returns the selected topics of which there may be something to
-// claim. Records of theirs that wait for a group are given to one.
+// dueTopics returns the selected topics that may have something to claim. Records of these
+// topics that wait for a group are given to one.
 func (s *Store) dueTopics(ctx context.Context, req outmill.ClaimRequest) ([]string, error) {
 	return storekit.DueTopics(
 		func() (due, unrouted []string, err error) { return s.lookForTopics(ctx, req) },
@@ -135,8 +133,8 @@ func (s *Store) dueTopics(ctx context.Context, req outmill.ClaimRequest) ([]stri
 }
 
 func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (due, unrouted []string, err error) {
-	// Every record that is held concerns only claims without an order and those
-	// of whole topics; claims by key go by the lanes.
+	// Held records matter only to claims without an order and to claims of whole topics. Claims
+	// by key read the lanes instead.
 	heldToo := req.Order != outmill.OrderKey
 	var named []string
 	if names, listed := req.Topics.Names(); listed && len(names) <= manyTopics {
@@ -144,7 +142,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	}
 	match := req.Topics.Matcher()
 	many := s.lookAtRest(req)
-	// turned: the log has been turned on since this store looked.
+	// turned: the log was turned on after the store's last check.
 	turned := false
 	known := map[string]bool{}
 	look := step{template: sqlDue, args: []any{req.Group, named, req.Owner.String(), storekit.IgnoredBlocker(req.KeyPolicy), heldToo}}
@@ -173,7 +171,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	err = s.read(ctx, "claim", func(ctx context.Context) error {
 		due, unrouted = nil, nil
 		clear(known)
-		// The log comes first: records move from there to the others.
+		// The log is read first, because records move from the log to the records.
 		var looks []step
 		if s.readsLog() {
 			looks = s.logLooks(req.Group, named, many, match, func(topic string) bool {
@@ -190,7 +188,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 			return s.lookForTopics(ctx, req)
 		}
 		if many.note() && len(due) == 0 {
-			s.notifier.Notify() // the next claim goes on behind these lines
+			s.notifier.Notify() // the next claim continues behind these lines
 		}
 	}
 	if err == nil && turned {
@@ -200,7 +198,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	return due, unrouted, err
 }
 
-// query sends the steps in one round trip, without a transaction around them.
+// query sends the steps in one round trip, without a transaction.
 func (s *Store) query(ctx context.Context, steps []step) error {
 	batch := &pgx.Batch{}
 	batch.Queue(safePath)
@@ -211,8 +209,8 @@ func (s *Store) query(ctx context.Context, steps []step) error {
 	return closed(results, read(results, 1, steps, false))
 }
 
-// logLooks looks at the lines of the topics in the log, or at all that the group
-// has where it is not looked for topics one by one.
+// logLooks checks the lines of the named topics in the log, or all lines of the group if no
+// topics are named.
 func (s *Store) logLooks(group string, named []string, many *logLook, match, found func(topic string) bool) []step {
 	if named == nil {
 		return many.steps(match, found)
@@ -220,7 +218,7 @@ func (s *Store) logLooks(group string, named []string, many *logLook, match, fou
 	return []step{logDue(group, named, func(topic string) { found(topic) })}
 }
 
-// logDue looks which topics have something in the log.
+// logDue finds the topics that have something to claim in the log.
 func logDue(group string, topics []string, found func(topic string)) step {
 	var lines []int64
 	for _, topic := range topics {
@@ -234,23 +232,22 @@ func logDue(group string, topics []string, found func(topic string)) step {
 	}}
 }
 
-// claim is one claim, in a transaction for each topic or, without an order, for
-// all of them.
+// claim is one claim. It runs a transaction for each topic or, without an order, one for all
+// topics.
 type claim struct {
 	s       *Store
 	req     outmill.ClaimRequest
 	records []*outmill.Record
 	bytes   int
-	// over: a suspect was met, which goes without company, or a record that does
-	// not fit in.
+	// over: the claim met a suspect, which must be alone, or a record that does not fit.
 	over bool
-	// again: so much was passed over that there may be more to claim.
+	// again: the claim skipped so many records that there may be more to claim.
 	again bool
-	// lookedAgain: it did so because of what had only just been committed.
+	// lookedAgain: the claim was repeated because of records that had only just been committed.
 	lookedAgain bool
 }
 
-// room is how many records the claim may still take.
+// room is the number of records that the claim may still take.
 func (c *claim) room() int {
 	if c.over {
 		return 0
@@ -273,8 +270,8 @@ func (c *claim) serveAll(ctx context.Context, topics []string) error {
 	return storekit.ServeTopics(topics, c.req.Limit, c.room, c.taken, func(topic string, want int) error { return take(ctx, topic, want) })
 }
 
-// takeAny takes records without an order: the oldest due first, of each topic
-// its share, and then of those that have more what the others left over.
+// takeAny takes records without an order, those that have been due longest first. Each topic
+// gets its share. Topics with more records then get what the others have left of theirs.
 func (c *claim) takeAny(ctx context.Context, topics []string) error {
 	share := (c.req.Limit + len(topics) - 1) / len(topics)
 	for c.room() > 0 && len(topics) > 0 {
@@ -327,7 +324,7 @@ func (c *claim) takeShare(ctx context.Context, topics []string, share int) (take
 	return taken, expired, nil
 }
 
-// add sorts the records as they were chosen, topic by topic.
+// add adds the records in the order of their topics.
 func (c *claim) add(found []placed, topics []string) {
 	slices.SortFunc(found, func(a, b placed) int {
 		return cmp.Or(

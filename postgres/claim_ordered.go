@@ -10,17 +10,17 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// Claims in order of one topic are serialised by an advisory lock of the
-// transaction, so that each begins after the one before has committed.
-// Settling, appending and tidying up go on at the same time.
+// An advisory lock of the transaction serialises the ordered claims of one topic, so each
+// begins after the one before has committed. Settling, appending and the janitor's work do not
+// wait for it.
 
 var (
 	sqlLock = `SELECT pg_advisory_xact_lock($1::bigint)`
 
-	// sqlAdmit puts in line what is due, $3 records of what has been due for longest:
-	// from then on its place is that of its append, and stage 4 stands for leases that
-	// have not ended. It tells how many there were, and the last of them. It also opens
-	// $4 of the lanes that have waited long enough. $1 is the group, $2 the topic.
+	// sqlAdmit makes due records ready, $3 of those that have been due longest. From then on
+	// the place of their append decides their order, and stage 4 is only for leases that have
+	// not ended. It returns how many there were, and the last one. It also opens $4 of the
+	// lanes that have waited long enough. $1 is the group, $2 the topic.
 	sqlAdmit = `WITH due AS MATERIALIZED (SELECT * FROM (
 		SELECT * FROM (SELECT ctid AS tid, available_at, seq FROM {p:records}
 			WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND available_at <= statement_timestamp()
@@ -46,12 +46,11 @@ WHERE ctid = ANY (ARRAY(
 	UNION ALL SELECT * FROM (SELECT ctid FROM {p:lanes} WHERE ` + overdue + ` ORDER BY until LIMIT $4::bigint) AS over)))
 SELECT count(*) OVER (), available_at, seq FROM due ORDER BY available_at DESC, seq DESC LIMIT 1`
 
-	// stateOfKey: the lease of another owner ($3) and its end, the first record
-	// that waits and how long it stands in the way, the first that is held, and
-	// whether any is parked, of the key k.key. Where the topic has nothing that
-	// waits or is held, and the store nothing parked, it is not looked for key by
-	// key. The owner's own leases are passed over one by one: they are no more
-	// than it has in flight.
+	// stateOfKey returns, for the key k.key: the lease of another owner ($3) and its end, the
+	// first waiting record and how long it blocks the key, the first held record, and whether
+	// any record is parked. It does not search key by key if the topic has no waiting or held
+	// record and the store has no parked one. It skips the owner's own leases one by one: there
+	// are no more of them than the owner has in flight.
 	stateOfKey = `
 	LEFT JOIN LATERAL (SELECT owner, available_at FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND key <> '' AND stage - 4 = 0 AND owner <>
 		$3::text::uuid
@@ -66,17 +65,16 @@ SELECT count(*) OVER (), available_at, seq FROM due ORDER BY available_at DESC, 
 
 	stateColumns = `other.owner::text, other.available_at, waiting.seq, waiting.until, held.seq, coalesce(park.yes, false)`
 
-	// allRouted: no records of the topic $2 are due and wait for a group.
+	// allRouted: no due record of the topic $2 waits for a group.
 	allRouted = noneOf(`{p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0`) + `
 AND ` + noneOf(`{p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 3 AND available_at <= statement_timestamp()`)
 
-	// recordsOnly: the log was never on. A claim that does not know of it yet must
-	// not pass over what is there.
+	// recordsOnly: the log was never turned on. A claim that does not know yet that it was must
+	// not skip the log's records.
 	recordsOnly = `(SELECT NOT logged FROM {p:meta} WHERE only_row)`
 
-	// sqlLine reads the head of the line, with the state of each key at its first
-	// record, all as of one moment. It reads nothing while records of the topic
-	// wait for a group.
+	// sqlLine reads the first ready records, with the state of each key at its first record,
+	// all in one snapshot. It reads nothing while records of the topic wait for a group.
 	sqlLine = `WITH page AS MATERIALIZED (
 	SELECT ` + lineColumns + ` FROM {p:records}
 	WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $4::bigint),
@@ -85,8 +83,8 @@ SELECT k.id::text, k.seq, k.key, k.expired, k.expiries, k.size, k.due, k.nth = 1
 WHERE ` + allRouted + ` AND ` + recordsOnly + `
 ORDER BY k.seq`
 
-	// sqlTopicLine reads the line and what claims by key have held, up to what
-	// waits unless $5. It reads nothing while another owner has a lease.
+	// sqlTopicLine reads the ready records and those that claims by key have held, up to the
+	// first waiting record unless $5. It reads nothing while another owner has a lease.
 	sqlTopicLine = `SELECT id::text, seq, key, expired, expiries, size, due, false, NULL, NULL, NULL, NULL, NULL, false FROM (
 	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
 		WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $4::bigint) AS line
@@ -106,8 +104,8 @@ ORDER BY seq LIMIT $4::bigint`
 	sqlLease = `UPDATE {p:records} AS r SET ` + leaseSet + `
 WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage + 0 IN (0, 1) RETURNING ` + recordColumns + `, false`
 
-	// sqlPassExpired takes records out of the line whose expiry has passed. They
-	// stay pending until the janitor makes them dead.
+	// sqlPassExpired moves expired records out of the ready ones. They stay pending until the
+	// janitor makes them dead.
 	sqlPassExpired = `UPDATE {p:records} SET stage = 5 WHERE id = ANY ($1::text[]::uuid[]) AND stage + 0 IN (0, 1)`
 
 	sqlParkMet = `WITH gone AS (UPDATE {p:records} SET stage = 7, parked = true, last_error = $2::text
@@ -144,8 +142,8 @@ func placeOf(seq *int64) int64 {
 }
 
 const (
-	// minLooks bounds what one transaction of a claim passes over (expired or
-	// blocked records), each of them once.
+	// minLooks is the least number of expired or blocked records that one transaction of a
+	// claim may skip, each of them once.
 	minLooks = 1000
 	minPage  = 32
 )
@@ -156,9 +154,9 @@ type line struct {
 	c     *claim
 	t     *txn
 	topic string
-	// looks is how many more records this transaction may look at.
+	// looks is the number of records that this transaction may still examine.
 	looks int
-	// leased has what was leased so far.
+	// leased has the records that are leased so far.
 	leased []placed
 	// hasParked: records may be steps of joins.
 	hasParked bool
@@ -174,9 +172,8 @@ func (c *claim) newLine(t *txn, topic string, want int) *line {
 
 // takeByKey leases up to want records, those of each key in their order.
 //
-// Each page is read from the head of the line, after what was decided about
-// the one before has been carried out, because another transaction may have put records in
-// line before those that were seen.
+// It reads each page from the first ready record again, after it has carried out the decisions
+// about the page before, because another transaction may have made earlier records ready.
 func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
 	return c.inOrder(ctx, topic, func(ctx context.Context, t *txn) (*line, error) {
 		l := c.newLine(t, topic, want)
@@ -193,8 +190,8 @@ func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
 	})
 }
 
-// takeByTopic leases up to want records as if the topic were one key. It needs
-// no lane: where the topic is blocked, it sees that at the head of the line.
+// takeByTopic leases up to want records as if the topic were one key. It needs no lane, because
+// the first records show whether the topic is blocked.
 func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
 	return c.inOrder(ctx, topic, func(ctx context.Context, t *txn) (*line, error) {
 		l := c.newLine(t, topic, want)
@@ -208,14 +205,14 @@ func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
 			return nil, err
 		}
 		l.Page(page)
-		// Behind records that have expired there may be others.
+		// There may be more records behind the expired ones.
 		c.again = c.again || len(l.Expired) > 0 && !l.Full
 		return l, nil
 	})
 }
 
-// inTurn has the claims of one topic that this store makes wait for each other here:
-// in the database they would, too, each with a connection that others need.
+// inTurn makes this store's claims of one topic wait for each other in the process. They would
+// wait in the database otherwise, each with a connection that others need.
 func (c *claim) inTurn(ctx context.Context, topic string, take func() error) error {
 	unlock, err := c.s.claiming.Lock(ctx, [2]string{c.req.Group, topic})
 	if err != nil {
@@ -225,8 +222,8 @@ func (c *claim) inTurn(ctx context.Context, topic string, take func() error) err
 	return take()
 }
 
-// inOrder runs a claim's transaction on one topic and takes over what it
-// leased.
+// inOrder runs a claim's transaction on one topic, and adds the records that it leased to the
+// claim.
 func (c *claim) inOrder(ctx context.Context, topic string, fn func(ctx context.Context, t *txn) (*line, error)) error {
 	var done *line
 	var counted []outmill.JoinID
@@ -261,8 +258,8 @@ func (l *line) lock() step {
 	return step{template: sqlLock, args: []any{l.c.s.lockOfTopic(l.c.req.Group, l.topic)}}
 }
 
-// admit puts in line what is due. Where that is more than one transaction takes, the
-// claim sees time up to there only.
+// admit makes due records ready. If there are more than one transaction takes, the claim sees
+// only those that were due before the last one taken.
 func (l *line) admit() step {
 	most := l.c.s.atOnce.Admit(l.Want)
 	return step{
@@ -279,7 +276,7 @@ func (l *line) admit() step {
 	}
 }
 
-// start locks the topic, takes in what is due, and then sends the steps.
+// start locks the topic, makes due records ready, and then sends the steps.
 func (l *line) start(ctx context.Context, steps ...step) error {
 	return l.t.run(ctx, append([]step{l.lock(), l.admit()}, steps...)...)
 }
@@ -312,8 +309,8 @@ func (l *line) nextPage(ctx context.Context) (page []storekit.Candidate, err err
 	return page, err
 }
 
-// begin looks, once what is due is in line, at lanes that are no longer
-// blocked, and reads the first page.
+// begin makes due records ready, then checks lanes that may no longer be blocked, and reads the
+// first page.
 func (l *line) begin(ctx context.Context) (page []storekit.Candidate, err error) {
 	var lanes []lane
 	if err := l.start(ctx, l.lanesStep(&lanes), l.pageStep(&page)); err != nil {
@@ -335,21 +332,22 @@ func (l *line) begin(ctx context.Context) (page []storekit.Candidate, err error)
 	return page, nil
 }
 
-// lookFurther tells whether to look at more lanes in this transaction.
+// lookFurther reports whether this transaction should check more lanes.
 func (l *line) lookFurther(looked int, done laneLook) bool {
-	// If what was put back goes nowhere (expired, parked), the lanes may have more.
+	// If records that became ready again cannot be leased (expired, parked), the lanes may have
+	// more.
 	l.c.again = l.c.again || done.parked > 0 || done.back >= l.Want
 	return l.look(looked+done.parked) && done.back < l.Want
 }
 
-// look spends looks, and tells whether there are any left.
+// look spends n looks, and reports whether any are left.
 func (l *line) look(n int) bool {
 	l.looks -= n
 	l.c.again = l.c.again || l.looks <= 0
 	return l.looks > 0
 }
 
-// settle carries out what was decided about the page.
+// settle carries out the decisions about the page.
 func (l *line) settle() []step {
 	var steps []step
 	if len(l.Expired) > 0 {

@@ -16,90 +16,87 @@ import (
 const (
 	DefaultSchema      = "outmill"
 	DefaultDedupWindow = 24 * time.Hour
-	// DefaultRetainJoins is how long a join is kept that has ended.
+	// DefaultRetainJoins is how long a join is kept after its end.
 	DefaultRetainJoins    = 24 * time.Hour
 	DefaultNotifyInterval = 20 * time.Millisecond
-	// DefaultMaxPayload is the largest payload that is taken whatever the settings of
-	// pool and driver: PostgreSQL reads a literal of 512 MiB at most, and a payload has
-	// twice its size there.
+	// DefaultMaxPayload is the largest payload that every setting of pool and driver can send:
+	// PostgreSQL reads a literal of at most 512 MiB, and a payload has twice its size there.
 	DefaultMaxPayload = 1<<28 - 1<<20
-	// MostMaxPayload is the largest MaxPayload. PostgreSQL takes 1 GiB for a row in any
-	// form; in the text form, which pg_dump uses, a payload has twice its size. 1 MiB
-	// is for the other columns.
+	// MostMaxPayload is the largest MaxPayload. PostgreSQL takes at most 1 GiB for a row in any
+	// form. In the text form, which pg_dump uses, a payload has twice its size. 1 MiB is left
+	// for the other columns.
 	MostMaxPayload = 1<<29 - 1<<20
 )
 
 // Config holds the settings of a Store. The zero value is the default.
 type Config struct {
-	// Name identifies the store in logs, metrics and deliveries. Open's default
-	// is "postgres:" and the database's name, with "/" and the Schema where that is
-	// not the default; New's is "postgres".
+	// Name identifies the store in logs, metrics and deliveries. Open's default is "postgres:"
+	// and the database's name, followed by "/" and the Schema if that is not the default. New's
+	// default is "postgres".
 	Name string
-	// Schema is where the tables are. Any name that PostgreSQL takes, at most 63
-	// bytes. Default "outmill".
+	// Schema is the schema of the tables: any name that PostgreSQL takes, at most 63 bytes.
+	// Default "outmill".
 	Schema string
-	// TablePrefix begins the name of every table, index and view. Two stores
-	// with different prefixes share one schema. Empty, or a letter or _, then
-	// letters, digits and _, at most 40 of them. Default none.
+	// TablePrefix starts the name of every table, index and view. Two stores with different
+	// prefixes can share one schema. It is empty, or a letter or _ followed by letters, digits
+	// and _, at most 40 characters in all. Default empty.
 	TablePrefix string
-	// AppendLogLevel is the level of the line that each call logs which appends
-	// records: how many, to which topics, with which correlation ids. Info unless set;
-	// slog.LevelDebug is debug, and what is below is trace.
+	// AppendLogLevel is the level of the line that each call logs if it appends records: how
+	// many, to which topics, with which correlation ids. Default Info; slog.LevelDebug is
+	// debug, and lower levels are trace.
 	AppendLogLevel slog.Level
 	// Retain is how long a processed record is kept. 0 deletes it on ack.
 	Retain time.Duration
-	// RetainJoins is how long a join is kept that has ended. Default 24 h.
+	// RetainJoins is how long a join is kept after its end. Default 24 h.
 	RetainJoins time.Duration
 	// DedupWindow is how long a dedup key is remembered. Default 24 h.
 	DedupWindow time.Duration
-	// MaxPayload is the size in bytes of the largest payload that is taken, at
-	// most MostMaxPayload (511 MiB). What is above the default needs a pool that does
-	// not send statements as text (pgx.QueryExecModeSimpleProtocol). Programs and server
-	// hold payloads in memory more than once. Default 255 MiB.
+	// MaxPayload is the largest size of a payload in bytes, at most MostMaxPayload (511 MiB). A
+	// value above the default needs a pool that does not send statements as text
+	// (pgx.QueryExecModeSimpleProtocol). Programs and server hold payloads in memory more than
+	// once. Default 255 MiB.
 	MaxPayload int
 
-	// Lane is where records go that are due at once. LaneLog has Ensure turn the log
-	// on for all programs on the schema, which then have to know of it (version 2 of
-	// the schema); it stays on. LaneRows has this program's appends write to the
-	// records, whatever others do. Readers read both. Default: the schema's, which is
-	// LaneLog where Ensure has created it, and LaneRows where it was there before and
-	// nobody has turned the log on.
+	// Lane is where this program's appends write records that are due at once. With LaneLog,
+	// Ensure turns the log on for all programs on the schema. All of them must then support the
+	// log (version 2 of the schema), and it stays on. With LaneRows, this program's appends
+	// write to the table of records, whatever other programs do. Readers read both. Default:
+	// the schema's setting, which is LaneLog if Ensure created the schema. It is LaneRows if
+	// the schema existed before and nobody has turned the log on.
 	Lane Lane
-	// EnsureSchema has Open, or after New the first call that is not in a
-	// caller's transaction, do what Ensure does. Default: Ensure is called
-	// explicitly.
+	// EnsureSchema makes Open call Ensure. After New, the first call outside a caller's
+	// transaction does so. Default: the user calls Ensure.
 	EnsureSchema bool
 
-	// DurableSettle has Claim, Ack and Extend wait for the disk (synchronous_commit as
-	// the server has it), as appends do, and whatever gives records back. By default
-	// they do not: a crash of the server may then hand out again what was acked within
-	// its last moments (three times wal_writer_delay, 0.6 s unless set), maybe after
-	// later records of its key. Delivery is at least once either way, first deliveries
-	// are in order, and nothing is lost.
+	// DurableSettle makes Claim, Ack and Extend wait for the disk (the server's
+	// synchronous_commit), as appends, Abandon, Fail, Release and Snooze always do. By default
+	// they do not wait. A crash of the server may then deliver records again that were acked in
+	// its last moments (three times wal_writer_delay, 0.6 s by default), maybe after later
+	// records of their key. Either way delivery is at least once, first deliveries are in
+	// order, and nothing is lost.
 	DurableSettle bool
 
-	// NotifyInterval is the least time between two notifications that this store
-	// sends to the subscribers and forwarders of other processes. PostgreSQL
-	// commits transactions that notify one after the other, so not each does.
-	// What a caller's transaction commits that did not notify, after the end of the
-	// interval, is found by polling, or with the next notification.
-	// Negative turns NOTIFY and LISTEN off: readers poll. It must be off where
-	// callers prepare their transactions (PREPARE TRANSACTION). Default 20 ms.
+	// NotifyInterval is the least time between two notifications that this store sends to the
+	// subscribers and forwarders of other processes. Not every append notifies, because
+	// PostgreSQL commits transactions that notify one after the other. If a caller's
+	// transaction did not notify and commits after the end of the interval, readers find its
+	// records by polling, or with the next notification. A negative value turns NOTIFY and
+	// LISTEN off: readers poll. It must be negative if callers prepare their transactions
+	// (PREPARE TRANSACTION). Default 20 ms.
 	NotifyInterval time.Duration
-	// ListenURL is a connection string for the one connection that listens for
-	// notifications. It is needed where the pool goes through a proxy that pools
-	// transactions, such as PgBouncer, and should lead past it. Default: as the
-	// pool connects.
+	// ListenURL is a connection string for the one connection that listens for notifications.
+	// It is needed if the pool goes through a proxy that pools transactions, such as PgBouncer.
+	// It should then connect to the server directly. Default: the settings of the pool.
 	ListenURL string
 
-	// TxFromContext finds the transaction of a context that WithTx did not make,
-	// such as watermill-sql's: Adopt(sql.TxFromContext). What it returns is what
-	// WithTx takes, in the database of this store. Default none.
+	// TxFromContext finds a transaction in a context that WithTx did not make, such as
+	// watermill-sql's: Adopt(sql.TxFromContext). It must return a value that WithTx takes, of
+	// the database of this store. Default none.
 	TxFromContext func(ctx context.Context) (tx any, ok bool)
 
-	// DB is a pool of database/sql on the same database, on which Transact begins its
-	// transactions, for handlers that use gorm, ent, bun or another library that cannot
-	// use a pgx.Tx. The user owns it and closes it. Default nil: the store's pgx pool.
+	// DB is a pool of database/sql on the same database. Transact begins its transactions on
+	// it, for handlers that use gorm, ent, bun or another library that cannot use a pgx.Tx. The
+	// user owns it and closes it. Default nil: Transact uses the store's pgx pool.
 	DB *sql.DB
 }
 
@@ -122,8 +119,8 @@ func (c *Config) setDefaults() {
 	c.NotifyInterval = cmp.Or(c.NotifyInterval, DefaultNotifyInterval)
 }
 
-// Validate reports every setting that makes no sense, each as an
-// outmill.ErrInvalidConfig. Unset fields are fine.
+// Validate returns an outmill.ErrInvalidConfig for every invalid setting, joined. Unset fields
+// are valid.
 func (c Config) Validate() error {
 	check := storekit.CheckConfig("postgres.Config")
 	check.Refuse(c.Schema != "" && !isIdentifier(c.Schema), "Schema is %q: want the name of a schema, 1 to 63 bytes without NUL", c.Schema)

@@ -10,9 +10,9 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// copyFrom is the number of rows from which on COPY is used instead of an
-// INSERT, by the scenario publish of the bench: it takes more round trips and
-// less work for each row.
+// copyFrom is the number of rows from which COPY is used instead of an INSERT. It was measured
+// with the scenario publish of the bench: COPY takes more round trips and less work for each
+// row.
 const copyFrom = 50
 
 const sqlCopyHeader = `SELECT EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `), clock_timestamp()`
@@ -28,8 +28,8 @@ var copyColumns = []string{
 	"metadata", "payload",
 }
 
-// copy writes the rows by COPY. It reports whether they were made for the
-// groups and the schema that the transaction sees; if not, it wrote nothing.
+// copy writes the rows by COPY. It reports whether the groups and the schema that the
+// transaction sees are those that the rows were made for; if not, it has written nothing.
 func (a *appending) copy(ctx context.Context, rows rows, r runner, to copier) (fits bool, err error) {
 	var now time.Time
 	err = r.run(ctx, step{
@@ -45,7 +45,7 @@ func (a *appending) copy(ctx context.Context, rows rows, r runner, to copier) (f
 	return err == nil, err
 }
 
-// copySource hands out one row after the other.
+// copySource returns the rows one by one.
 type copySource struct {
 	list   []row
 	now    time.Time

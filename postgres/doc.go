@@ -12,90 +12,84 @@
 //
 // # Transactions
 //
-// WithTx takes a pgx.Tx, nested ones too, and any transaction of database/sql:
-// *sql.Tx, or what wraps one. The isolation level is the caller's. Appends of
-// several goroutines to one pgx.Tx are serialised; what else the caller does
-// with it is not. Append sends one statement in one round trip, and from 200
-// records on COPY, where no record has a dedup key.
+// WithTx takes a pgx.Tx, also a nested one, and any transaction of database/sql: a *sql.Tx, or
+// a value that wraps one. The caller chooses the isolation level. The store serialises appends
+// of several goroutines to one pgx.Tx; the caller must serialise its own statements. Append
+// sends one statement in one round trip. From 50 records on it uses COPY, if no record has a
+// dedup key.
 //
-// The store's own transactions are READ COMMITTED, said explicitly, and are
-// repeated after a deadlock or a serialization failure. In a caller's
-// transaction such an error comes back wrapped: errors.As finds the
-// *pgconn.PgError, and the caller runs the transaction again.
+// The store's own transactions are explicitly READ COMMITTED. The store repeats them after a
+// deadlock or a serialization failure. In a caller's transaction such an error is returned
+// wrapped: errors.As finds the *pgconn.PgError, and the caller runs the transaction again.
 //
 // # Durability
 //
-// An append is as durable as the server is set to make commits, and so is what gives
-// records back (Abandon, Fail, Release, Snooze). Claims, acks and extensions do not wait
-// for the disk: a crash of the server may take back its last moments, and then
-// deliver again. Config.DurableSettle waits.
+// Appends, Abandon, Fail, Release and Snooze are as durable as the server's settings make
+// commits. Claims, acks and extensions do not wait for the disk: a crash of the server may lose
+// those of its last moments, and records are then delivered again. With Config.DurableSettle
+// they wait too.
 //
 // # Order
 //
-// Records of a key are ordered by an identity column, which PostgreSQL counts
-// up as rows are inserted: among writers that the application serialises (by a
-// row lock, say), that is the order of their commits. The sequence must keep its
-// CACHE of 1. Claims in order take one topic at a time and are serialised by an
-// advisory lock. Claims without an order never wait for each other where records are
-// in rows (SKIP LOCKED); on the log a claim waits, for some milliseconds, for another
-// claim of the same group and topic. No claim waits for a handler.
+// An identity column orders the records of a key. PostgreSQL increments it as rows are
+// inserted. If the application serialises the writers of a key (by a row lock, for example),
+// this is the order of their commits. The sequence must keep its CACHE of 1. Ordered claims
+// take one topic at a time, serialised by an advisory lock. Unordered claims never wait for
+// each other if records are in rows (SKIP LOCKED). On the log a claim waits some milliseconds
+// for another claim of the same group and topic. No claim waits for a handler.
 //
-// A record that an ordered claim finds behind another one of its key is held:
-// claims no longer look at it until something about its key changes, so that
-// the cost of a claim does not grow with the backlog of a blocked key.
+// If an ordered claim finds a record behind another one of its key, it holds the record: later
+// claims skip it until its key changes, so the cost of a claim does not grow with the backlog
+// of a blocked key.
 //
 // # The log
 //
-// Records that are due at once go to a log that is only inserted into: claims read
-// ranges of it, acks set bits, and what is done is truncated. Records that are
-// delayed, retried, dead, or held by their key are rows of a table that are updated.
-// A schema that was made before there was a log goes on without it until a program
-// says Config.Lane: LaneLog. docs/postgres-log.md says how it works.
+// Records that are due at once go to a log that is only inserted into: claims read ranges of
+// it, acks set bits, and finished parts are truncated. Records that are delayed, retried, dead
+// or held are rows of a table that are updated. A schema that was created before the log
+// existed has no log until a program sets Config.Lane: LaneLog. docs/postgres-log.md explains
+// the log.
 //
 // # Readers are woken
 //
-// An append notifies readers in all processes when it commits (LISTEN/NOTIFY),
-// at most once in Config.NotifyInterval for each store, since PostgreSQL commits
-// transactions that notify one after the other. Polling finds whatever a
-// notification did not tell of. While a session that listens, anyone's, stays in a
-// transaction and PostgreSQL's queue of notifications is half full, appends notify
-// nobody, because a full queue would fail their commits.
+// An append notifies readers in all processes when it commits (LISTEN/NOTIFY). A store notifies
+// at most once in Config.NotifyInterval, since PostgreSQL commits transactions that notify one
+// after the other. Polling finds records without a notification. If a listening session, of any
+// program, stays in a transaction and PostgreSQL's queue of notifications is half full, appends
+// do not notify, because a full queue would fail their commits.
 //
 // # Behind a proxy
 //
-// The store keeps nothing in a session, save for the one connection that
-// listens. Behind a proxy that pools transactions (PgBouncer, …) set the pool's
-// DefaultQueryExecMode to pgx.QueryExecModeExec or pgx.QueryExecModeCacheDescribe,
-// and Config.ListenURL to a URL that leads past it. PostgreSQL then plans each
-// statement again, which costs a claim some milliseconds: claim in larger batches.
+// The store keeps nothing in a session, except on the one connection that listens. Behind a
+// proxy that pools transactions (PgBouncer, …) set the pool's DefaultQueryExecMode to
+// pgx.QueryExecModeExec or pgx.QueryExecModeCacheDescribe, and set Config.ListenURL to a URL
+// that bypasses the proxy. PostgreSQL then plans each statement again, which costs a claim some
+// milliseconds: claim in larger batches.
 //
 // # Long transactions
 //
-// A transaction that stays open anywhere in the database keeps PostgreSQL from
-// tidying up what was acked since, and claims have to step over it: after a
-// million acks behind such a transaction one takes half a second. So keep
-// transactions short (idle_in_transaction_session_timeout), as for every queue
-// on PostgreSQL.
+// While any transaction of the database stays open, PostgreSQL cannot remove the records that
+// were acked since, and claims have to skip them: after a million acks behind such a
+// transaction a claim takes half a second. So keep transactions short
+// (idle_in_transaction_session_timeout), as for every queue on PostgreSQL.
 //
 // # Schema
 //
-// The tables are made by Ensure, called explicitly (a deploy job, outmill schema
-// -ensure), or at the start with Config.EnsureSchema, or by the user's own
-// migration tool from Statements, and from StatementsFrom for an update. Each
-// version of the schema is one transaction. Programs of an older version go on
-// working with a newer schema unless its migration says otherwise (the column
-// compatible of meta): so deploy the schema first, and then one instance after the
-// other.
+// Ensure creates the tables. Call it explicitly (in a deploy job, or by outmill schema
+// -ensure), or at the start with Config.EnsureSchema. Or let your own migration tool run the
+// statements from Statements, and those from StatementsFrom for an update. Each version of the
+// schema is one transaction. Programs of an older version work with a newer schema unless its
+// migration says otherwise (the column compatible of meta). So deploy the schema first, and
+// then one instance after the other.
 //
-// The view readable is for people with psql: it shows the records of both lanes with
-// their status and their payload as text (its first 1,000,000 bytes), and agrees with
-// Stats and List. It goes over all there is, so use Stats, which does not, for what is
-// asked again and again:
+// The view readable is for people with psql. It shows the records of both lanes with their
+// status and their payload as text (its first 1,000,000 bytes), and agrees with Stats and List.
+// It reads all records, so use Stats, which does not, for repeated queries:
 //
 //	SELECT grp, topic, status, count(*) FROM outmill.readable GROUP BY 1, 2, 3;
 //
-// Stages are the store's own refinement of the four statuses. Apart from the names
-// that LiteBus gives to the states of its outbox:
+// Stages refine the four statuses within the store. They and the names that LiteBus gives to
+// the states of its outbox:
 //
 //	status     stages                                    LiteBus
 //	pending    in line, held, waiting, delayed, expired  Pending; waiting for a retry: Failed

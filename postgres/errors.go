@@ -25,12 +25,11 @@ const (
 	codeNoSchema      = "3F000"
 	codeNoRight       = "42501"
 	codeProgramLimit  = "54000"
-	codeInternal      = "XX000" // a request of more memory than one value may have, too
-	codeDemand        = "OM001" // of the schema's function demand
+	codeInternal      = "XX000" // also an allocation that is larger than one value may be
+	codeDemand        = "OM001" // raised by the schema's function demand
 )
 
-// explain names the operation, and turns what the driver says into what the
-// contract says.
+// explain names the operation, and converts the driver's errors to those of the contract.
 func (s *Store) explain(ctx context.Context, operation string, err error) error {
 	if err == nil {
 		return nil
@@ -58,10 +57,10 @@ func ended(err error) error {
 	return sqlkit.TxEnded(err)
 }
 
-// sqlState is what errors of both pgx and lib/pq answer.
+// sqlState is implemented by the errors of both pgx and lib/pq.
 type sqlState interface{ SQLState() string }
 
-// code is PostgreSQL's code of the error, "" where err is not PostgreSQL's.
+// code returns PostgreSQL's code of the error, "" if err is not PostgreSQL's.
 func code(err error) string {
 	var e sqlState
 	if errors.As(err, &e) {
@@ -70,8 +69,7 @@ func code(err error) string {
 	return ""
 }
 
-// passes tells whether the same transaction may well succeed when it is run
-// again.
+// passes reports whether the same transaction may succeed if it is run again.
 func passes(err error) bool {
 	if errors.Is(err, errRoutesChanged) {
 		return true
@@ -81,8 +79,8 @@ func passes(err error) bool {
 		return true
 	case codeStalePlan:
 		var e *pgconn.PgError
-		// The code is that of all that is not supported, and the message may be in
-		// another language.
+		// The code is the same for everything that is not supported, and the message may be in
+		// another language, so the routine decides.
 		return errors.As(err, &e) && e.Routine == "RevalidateCachedQuery"
 	}
 	return false
