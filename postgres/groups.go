@@ -20,12 +20,12 @@ const (
 	sqlGroups     = `SELECT grp, array_to_json(include)::text, array_to_json(exclude)::text, seen_at, expires_at FROM {p:groups}
 		ORDER BY place`
 
-	// sqlLockGroups has one registration at a time, so that their places are in
-	// the order of their commits. Appends only read, and do not wait, unless the groups have
-	// changed under them again and again: see appending.load.
+	// sqlLockGroups lets one registration run at a time, so that the places of registrations
+	// are in the order of their commits. Appends only read the groups and do not wait, unless
+	// the groups have changed several times during one append: see appending.load.
 	sqlLockGroups = `LOCK TABLE {p:groups} IN SHARE ROW EXCLUSIVE MODE`
 
-	// sqlSeeGroup leaves a registration permanent that is.
+	// sqlSeeGroup renews a registration. A permanent one stays permanent.
 	sqlSeeGroup = `UPDATE {p:groups} SET seen_at = statement_timestamp(),
 		expires_at = CASE WHEN expires_at IS NOT NULL THEN ` + endsAfter + ` END
 WHERE grp = $1::text AND selection = $2::text`
@@ -39,12 +39,12 @@ RETURNING g.grp, g.selection`
 	ON CONFLICT DO NOTHING RETURNING 1)
 UPDATE {p:meta} SET generation = ` + nextGeneration + ` WHERE only_row AND EXISTS (SELECT 1 FROM added)`
 
-	// nextGeneration goes by the clock: after a failover to a replica that was behind, or a
-	// restore to an earlier time, a count would come to a number again that publishers
-	// remember with other groups.
+	// nextGeneration follows the clock. After a failover to a replica that was behind, or a
+	// restore to an earlier time, a counter would repeat a number that publishers remember with
+	// other groups.
 	nextGeneration = `greatest(generation + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)`
 
-	// endsAfter is $3 microseconds from now, NULL where that is 0.
+	// endsAfter is $3 microseconds from now, NULL if $3 is 0.
 	endsAfter = `statement_timestamp() + nullif($3::bigint, 0) * interval '1 microsecond'`
 
 	sqlForgetGroup = `WITH gone AS (DELETE FROM {p:groups} WHERE grp = $1::text RETURNING 1),
@@ -53,8 +53,8 @@ ending AS (DELETE FROM {p:endings} WHERE grp = $1::text)
 UPDATE {p:meta} SET generation = ` + nextGeneration + ` WHERE only_row AND EXISTS (SELECT 1 FROM gone)`
 	sqlNow = `SELECT statement_timestamp()`
 
-	// sqlDropRecords takes records by id, so that it follows those that change
-	// just now. It returns how many it found, and how many it deleted.
+	// sqlDropRecords selects records by id, so that it also finds those that change during the
+	// statement. It returns how many it found, and how many it deleted.
 	sqlDropRecords = `WITH doomed AS MATERIALIZED (
 	SELECT id FROM (
 		(SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 0 AND created_at <= $3::timestamptz LIMIT $2::bigint)
@@ -69,10 +69,10 @@ noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'g' AS how, step FROM gone 
 	WHERE step IS NOT NULL HAVING count(*) > 0)
 SELECT (SELECT count(*) FROM doomed), (SELECT count(*) FROM gone) FROM (SELECT count(*) FROM noted) AS n`
 
-	// sqlAdopt takes the records in line in their order, by id so that it follows
-	// those that change just now. Claims in order hand out none of a topic while
-	// any of its records waits for a group. The registration's row is locked: who
-	// removes it waits, and then finds what the group was given.
+	// sqlAdopt takes the ready records in their order, by id so that it also finds those that
+	// change during the statement. Ordered claims return no record of a topic while any of its
+	// records waits for a group. sqlAdopt locks the registration's row: a transaction that
+	// removes the registration waits, and then finds the records that the group was given.
 	sqlAdopt = `WITH g AS MATERIALIZED (SELECT 1 FROM {p:groups} WHERE grp = $1::text AND selection = $4::text FOR SHARE)
 UPDATE {p:records} SET grp = $1::text WHERE id = ANY (ARRAY(
 	SELECT id FROM (
@@ -84,7 +84,7 @@ UPDATE {p:records} SET grp = $1::text WHERE id = ANY (ARRAY(
 )
 
 var (
-	// sqlUnrouted leaps from topic to topic.
+	// sqlUnrouted finds the topics by one index search each.
 	sqlUnrouted = leaps("grp IS NULL", "stage = 0", "stage IN (2, 3)", "stage = 5", "stage >= 6")
 
 	sqlTopicsOfLanes = leap(`{p:lanes} WHERE grp = $1::text`)
@@ -93,9 +93,8 @@ var (
 var sqlDropLanes = `DELETE FROM {p:lanes} AS l WHERE grp = $1::text AND topic = $2::text
 AND ` + noneOf(`{p:records} WHERE `+ofKey(`l.key`)+` AND stage - 1 = 0`)
 
-// leaps selects the topics of the records that are of a group and, each by an
-// index, of one of the kinds. Its cost is that of the topics and not of their
-// records.
+// leaps selects the topics of the records that belong to a group and to one of the kinds, each
+// kind by an index. Its cost grows with the topics and not with their records.
 func leaps(group string, kinds ...string) string {
 	each := make([]string, len(kinds))
 	for i, kind := range kinds {
@@ -106,7 +105,7 @@ func leaps(group string, kinds ...string) string {
 
 // leap selects topics of one group's rows.
 func leap(from string) string {
-	// By grp too, or an index does not serve the order where grp is null.
+	// The order has grp too, or an index does not serve it if grp is null.
 	next := `SELECT topic FROM ` + from
 	return `WITH RECURSIVE t AS (
 	(` + next + ` ORDER BY grp, topic LIMIT 1)
@@ -116,8 +115,8 @@ SELECT topic FROM t WHERE topic IS NOT NULL`
 
 var errRoutesChanged = errors.New("the registered groups changed while the records were written, again and again")
 
-// loadRoutes reads the registrations within a transaction, after other steps, and keeps
-// them where they are newer than those known.
+// loadRoutes reads the registrations within a transaction, after other steps, and keeps them if
+// they are newer than the known ones.
 func (s *Store) loadRoutes(ctx context.Context, r runner, before ...step) (*storekit.RoutingTable, error) {
 	var found storekit.SchemaVersion
 	var lanes lanes
@@ -140,14 +139,14 @@ func (s *Store) loadRoutes(ctx context.Context, r runner, before ...step) (*stor
 
 const sqlKeepRoutes = `SELECT pg_advisory_xact_lock_shared($1::bigint)`
 
-// lockRoutes comes first in what changes the registered groups, and waits for transactions
-// that keep them as they are.
+// lockRoutes is the first step of a transaction that changes the registered groups. It waits
+// for transactions that called keepRoutes.
 func (s *Store) lockRoutes() step {
 	return step{template: sqlLock, args: []any{s.lockOf("routes")}}
 }
 
-// keepRoutes has the registered groups stay as they are until the transaction ends. An
-// advisory lock takes no right.
+// keepRoutes keeps others from changing the registered groups until the transaction ends. It is
+// an advisory lock because that needs no right.
 func (s *Store) keepRoutes() step {
 	return step{template: sqlKeepRoutes, args: []any{s.lockOf("routes")}}
 }
@@ -176,12 +175,12 @@ func scanGroup(table *storekit.RoutingTable, scan func(...any) error) error {
 // adoptAtOnce is how many records one transaction gives to a group.
 const adoptAtOnce = 5000
 
-// RegisterGroup makes the group a reader of the topics. See outmill.Queue. Records
-// that waited for a reader are moved 5,000 in a transaction; claims in order
-// hand out none of a topic before all of it has been.
+// RegisterGroup makes the group a reader of the topics. See outmill.Queue. Records that waited
+// for a reader are moved 5,000 in a transaction. Ordered claims return no record of a topic
+// before all of its records are moved.
 //
-// A record whose transaction was open during the first registration may still
-// come without a group; claims adopt it.
+// A transaction that was open during the first registration may still append a record without a
+// group; claims adopt it.
 func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	const operation = "register group"
 	regs = storekit.WithGroups(regs)
@@ -213,7 +212,7 @@ func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration)
 // nameOf is a registration's group and selection.
 func nameOf(reg outmill.Registration) [2]string { return [2]string{reg.Group, digest(reg.Topics)} }
 
-// seeGroups renews the registrations that are there, and notes which.
+// seeGroups renews the registrations that exist, and notes them in seen.
 func seeGroups(regs []outmill.Registration, seen map[[2]string]bool) []step {
 	var groups, selections []string
 	var ttls []int64
@@ -235,8 +234,9 @@ func seeGroups(regs []outmill.Registration, seen map[[2]string]bool) []step {
 	return steps
 }
 
-// addGroup adds a registration, unless somebody else has just added it, for ever or
-// not. The worker is noted with it: without the registration it may be forgotten.
+// addGroup adds a registration, unless another process has just added it, as a permanent one or
+// not. It notes the worker in the same transaction, because a worker of a group without a
+// registration may be deleted.
 func addGroup(reg outmill.Registration) []step {
 	who := []any{reg.Group, digest(reg.Topics), sqlkit.CeilMicros(reg.TTL)}
 	return append([]step{
@@ -245,7 +245,7 @@ func addGroup(reg outmill.Registration) []step {
 	}, seeWorker(reg)...)
 }
 
-// unionOf selects the topics of all registrations, and maybe more.
+// unionOf selects the topics of all registrations, and maybe others.
 func unionOf(regs []outmill.Registration) outmill.Topics {
 	if len(regs) == 1 {
 		return regs[0].Topics
@@ -260,16 +260,16 @@ func unionOf(regs []outmill.Registration) outmill.Topics {
 	return union
 }
 
-// digest names a selection.
+// digest returns a name of a selection.
 func digest(topics outmill.Topics) string {
-	// A selection always marshals: it is nothing but strings.
+	// A selection always marshals, because it has only strings.
 	text, _ := json.Marshal([][]string{storekit.OrEmpty(topics.Include), storekit.OrEmpty(topics.Exclude)})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
 
-// adoptAll gives the records of the topics that wait for a group to the first
-// that registered for each, and returns how many there were.
+// adoptAll gives the records of the topics that wait for a group to the first group that
+// registered for each topic, and returns their number.
 func (s *Store) adoptAll(ctx context.Context, operation string, topics outmill.Topics) (adopted int, err error) {
 	for {
 		waiting, err := s.unrouted(ctx, operation, topics)
@@ -285,9 +285,9 @@ func (s *Store) adoptAll(ctx context.Context, operation string, topics outmill.T
 	}
 }
 
-// unrouted returns the topics with records that wait for a group, and for each
-// the first registration, after the steps. Nearly always there are none, and then the
-// registrations, which may be many, are not read.
+// unrouted returns the topics with records that wait for a group, and the first registration
+// for each, after the steps. Usually there are no such topics. It does not read the
+// registrations then, because there may be many.
 func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.Topics,
 	before ...step) (map[string]storekit.StoredRegistration, error) {
 	var unrouted []string
@@ -310,8 +310,8 @@ func (s *Store) unrouted(ctx context.Context, operation string, topics outmill.T
 	return table.FirstOf(unrouted), nil
 }
 
-// adopt gives the topic's records to the registration's group until there are no
-// more, or the registration is gone.
+// adopt gives the topic's records to the registration's group until none is left, or the
+// registration is gone.
 func (s *Store) adopt(ctx context.Context, operation string, to storekit.StoredRegistration, topic string) (adopted int, err error) {
 	for {
 		var n int
@@ -328,7 +328,7 @@ func texts(into *[]string) func(scan func(...any) error) error {
 	return addTexts(into)
 }
 
-// addTexts collects a column of text, and keeps what is there.
+// addTexts appends a column of text to the list.
 func addTexts(into *[]string) func(scan func(...any) error) error {
 	return func(scan func(...any) error) error {
 		var text string
@@ -349,7 +349,7 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	if err := storekit.CheckGroup(group); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}
-	// Somebody may register the group again, and get records of its own.
+	// The group may be registered again during the call. Its new records must stay.
 	var now time.Time
 	err := s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
 		return t.finish(ctx, s.lockRoutes(), step{template: sqlLockGroups}, step{template: sqlForgetGroup, args: []any{group}},
@@ -365,8 +365,8 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	if err != nil {
 		return dropped, err
 	}
-	// A lane without records does no harm, but records without their lane would
-	// wait for ever: so the lanes come last, those that have none.
+	// Lanes without records do no harm, but held records without a lane would wait for ever. So
+	// lanes are dropped last, and only empty ones.
 	var topics []string
 	if err := s.writeAll(ctx, operation, step{template: sqlTopicsOfLanes, args: []any{group}, row: texts(&topics)}); err != nil {
 		return dropped, err
@@ -374,8 +374,8 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 	return dropped, s.dropLanes(ctx, operation, group, topics)
 }
 
-// dropLanes drops the lanes of the topics that hold nothing, while no claim of
-// their topic is under way.
+// dropLanes drops the lanes of the topics that hold no record, while no claim of their topic is
+// running.
 func (s *Store) dropLanes(ctx context.Context, operation, group string, topics []string) error {
 	for _, topic := range topics {
 		err := s.writeAll(ctx, operation,

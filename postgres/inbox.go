@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// sqlPutNote calls a function, which bounds its wait by a lock_timeout of its own.
+	// sqlPutNote calls a function, which limits its wait by its own lock_timeout.
 	sqlPutNote = `SELECT {p:put_note}($1, $2, $3, $4)`
 
 	sqlHasNote = `SELECT 1 FROM {p:inbox} WHERE consumer OPERATOR(pg_catalog.=) $1::pg_catalog.text
@@ -21,9 +21,9 @@ const (
 SELECT count(*) FROM gone`
 )
 
-// PutNote notes that a consumer handles a message. In a transaction of the caller's that is
-// REPEATABLE READ or SERIALIZABLE, a note that was committed after it began is a
-// serialization failure, and the caller begins again. See storekit.Inbox.
+// PutNote notes that a consumer handles a message. If the caller's transaction is REPEATABLE
+// READ or SERIALIZABLE, a note that was committed after its start is a serialization failure,
+// and the caller begins again. See storekit.Inbox.
 func (s *Store) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (duplicate bool, err error) {
 	const operation = "put a note"
 	tx, err := s.TxOf(ctx)

@@ -9,16 +9,15 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// row is what is to be inserted of a record: one for each group, or one without
-// a group.
+// row is a row to insert: one for each group of a record, or one without a group.
 type row struct {
 	of        *outmill.Record
 	id        outmill.WorkItemID
 	messageID string
 	metadata  string
-	// group is empty where none has registered.
+	// group is empty if no group has registered.
 	group string
-	// step is empty for what is no step of a join.
+	// step is empty if the record is not a step of a join.
 	step string
 	size int64
 }
@@ -71,7 +70,7 @@ func (r *row) waitsFor() string {
 	return r.of.WaitsFor.String()
 }
 
-// stepAndJoins is for the statements: see there.
+// stepAndJoins returns the text for the statements: see the constant stepAndJoins.
 func (r *row) stepAndJoins() string {
 	if r.step == "" {
 		return ""
@@ -79,7 +78,7 @@ func (r *row) stepAndJoins() string {
 	return r.step + "{" + storekit.JoinsText(r.of.Joins) + "}"
 }
 
-// joins is for COPY.
+// joins returns the list for COPY.
 func (r *row) joins() [][16]byte {
 	ids := make([][16]byte, len(r.of.Joins))
 	for i, id := range r.of.Joins {
@@ -143,7 +142,7 @@ func (r rows) onlyLogged() []any {
 	return append(r.head(), one.group, one.stepAndJoins(), one.line())
 }
 
-// head are those values of a single row that either lane has.
+// head returns the values of a single row that both lanes have.
 func (r rows) head() []any {
 	one := &r.list[0]
 	of := one.of
@@ -152,11 +151,11 @@ func (r rows) head() []any {
 		of.TraceParent, of.TraceState, of.DedupKey, one.metadata, one.payload())
 }
 
-// textOfTime is a layout of times in UTC that PostgreSQL reads.
+// textOfTime is a layout of times in UTC that PostgreSQL can parse.
 const textOfTime = "2006-01-02T15:04:05.000000Z"
 
-// timeText is the time for the statement: what to add to the server's now, or
-// a time in full, or nothing.
+// timeText returns a time for the statement: an interval after the server's now, a complete
+// time, or "".
 func timeText(after time.Duration, at time.Time) string {
 	switch {
 	case after > 0:
@@ -170,7 +169,7 @@ func timeText(after time.Duration, at time.Time) string {
 	}
 }
 
-// due is the record's due time for a server whose time is known.
+// due returns the record's due time, from the server's time.
 func (r *row) due(now time.Time) time.Time {
 	switch {
 	case r.of.Delay > 0:

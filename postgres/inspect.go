@@ -23,14 +23,14 @@ ORDER BY grp, topic, key`
 )
 
 var (
-	// sqlRequeue makes the records due by time (stage 3), so that those that have
-	// been due for longer go first where no order is wanted. It finds them by id, so
-	// that it follows those that change just now.
+	// sqlRequeue makes the records due by time (stage 3), so that without an order those that
+	// have been due longest go first. It finds them by id, so that it also finds those that
+	// change during the statement.
 	sqlRequeue = `WITH ` + requeued(`$1::text[]::uuid[]`, `statement_timestamp()`)
 
-	// sqlRequeueParked does so with the first $4 that are parked with a key. All of them
-	// become due at one time, so that they come into line by their places, whichever
-	// transaction brought them back.
+	// sqlRequeueParked requeues the first $4 records that are parked with a key. All of them
+	// become due at one time, so that they become ready in the order of their places, whichever
+	// transaction requeued them.
 	sqlRequeueParked = `WITH ` + requeued(`ARRAY(SELECT id FROM {p:records} WHERE `+ofKey(`$3::text`)+` AND parked
 	ORDER BY hashtextextended(key, hashtextextended(topic, 0)), seq LIMIT $4::bigint)`, `$5::text::timestamptz`)
 )
@@ -61,7 +61,7 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 	return s.delete(ctx, "", ids)
 }
 
-// delete deletes those of the records that have the status; "" is any.
+// delete deletes the records that have the status; "" is any.
 func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
 	if len(ids) == 0 {
 		return 0, s.explain(ctx, "delete", s.ready(ctx))
@@ -87,8 +87,8 @@ func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill
 	return deleted, nil
 }
 
-// Requeue makes dead records pending again. See outmill.Inspector. A parked key
-// comes back in several transactions, its first records first.
+// Requeue makes dead records pending again. See outmill.Inspector. It requeues a parked key in
+// several transactions, its first records first.
 func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeued int, err error) {
 	const operation = "requeue"
 	if len(ids) == 0 {
@@ -113,8 +113,8 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeue
 	return requeued + n, err
 }
 
-// parkedKey is a key of a group's topic with records that are parked.
-// Its records have been due since then, by the server's clock.
+// parkedKey is a key of a group's topic that has parked records. due is the time, by the
+// server's clock, at which all of them become due.
 type parkedKey struct{ group, topic, key, due string }
 
 func (s *Store) parkedKeys(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]parkedKey, error) {
@@ -131,9 +131,9 @@ func (s *Store) parkedKeys(ctx context.Context, operation string, ids []outmill.
 	return keys, err
 }
 
-// requeueParked waits for a claim that is under way, which would else park what it
-// meets next. What claims park again between two transactions the next one brings
-// back: the last one leaves nothing parked.
+// requeueParked waits for a running claim, which would otherwise park the records that it meets
+// next. If claims park records again between two transactions, the next transaction requeues
+// them too. The last one leaves nothing parked.
 func (s *Store) requeueParked(ctx context.Context, operation string, k parkedKey) (requeued int, err error) {
 	for nth := 0; ; nth++ {
 		n, err := s.requeue(ctx, operation, append(lockTopics([]int64{s.lockOfTopic(k.group, k.topic)}),
@@ -144,7 +144,7 @@ func (s *Store) requeueParked(ctx context.Context, operation string, k parkedKey
 	}
 }
 
-// requeue is one transaction; the last of the steps counts.
+// requeue runs the steps in one transaction. The last step returns the number.
 func (s *Store) requeue(ctx context.Context, operation string, list ...step) (requeued int, err error) {
 	var counted []outmill.JoinID
 	list[len(list)-1].row = func(scan func(...any) error) error { return scan(&requeued) }
@@ -158,7 +158,7 @@ func (s *Store) requeue(ctx context.Context, operation string, list ...step) (re
 	return requeued, nil
 }
 
-// lockTopics locks the topics in one order, so that two callers never wait for each other.
+// lockTopics locks the topics in a fixed order, so that two callers cannot deadlock.
 func lockTopics(locks []int64) []step {
 	slices.Sort(locks)
 	steps := make([]step, len(locks))

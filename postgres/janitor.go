@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// sqlReap takes leases that have ended of whatever topic. It goes from topic
-	// to topic, since the index does.
+	// sqlReap takes ended leases of all topics. It searches topic by topic, because the index
+	// starts with the topic.
 	sqlReap = `WITH RECURSIVE t AS (
 	(SELECT grp, topic FROM {p:records} WHERE grp IS NOT NULL AND stage = 4 ORDER BY grp, topic LIMIT 1)
 	UNION ALL
@@ -43,8 +43,7 @@ SELECT count(*) FROM gone`
 SELECT count(*) FROM gone`
 )
 
-// ReapExpired makes leased records pending whose lease has ended. See
-// outmill.Queue.
+// ReapExpired makes leased records pending if their lease has ended. See outmill.Queue.
 func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	if logged, err := s.seesLog(ctx, "reap"); err != nil {
 		return 0, err
@@ -61,12 +60,12 @@ func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	return reaped, err
 }
 
-// reapWalks bounds the steps in which one call looks for leases in the log. With more
-// lines than that the next call goes on; a claim looks for those of its topics anyway.
+// reapWalks is the most steps in which one call searches for leases in the log. If there are
+// more lines, the next call continues; claims check the leases of their topics anyway.
 const reapWalks = 10
 
-// logBack moves what is open of batches whose lease has ended to the records, up to
-// about limit records.
+// logBack moves the unsettled records of batches whose lease has ended to the records, about
+// limit records at most.
 func (s *Store) logBack(ctx context.Context, limit int) error {
 	for walks, moved := 0, 0; walks < reapWalks && moved < limit; walks++ {
 		var last *int64
@@ -91,8 +90,7 @@ func (s *Store) logBack(ctx context.Context, limit int) error {
 	return nil
 }
 
-// tidy runs one bounded batch of work. What another transaction is at is
-// passed over.
+// tidy runs one bounded batch of work. It skips records that another transaction has locked.
 func (s *Store) tidy(ctx context.Context, operation, template string, limit int, more ...any) (int, error) {
 	if err := storekit.CheckLimit(limit); err != nil {
 		return 0, s.explain(ctx, operation, err)
@@ -109,8 +107,8 @@ func (s *Store) tidy(ctx context.Context, operation, template string, limit int,
 	return done, nil
 }
 
-// ExpireDue makes records dead whose expiry has passed and that nobody holds.
-// See outmill.Janitor.
+// ExpireDue makes records dead whose expiry has passed and that are not leased. See
+// outmill.Janitor.
 func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "expire", sqlExpire, limit)
 }

@@ -32,8 +32,8 @@ FROM (SELECT statement_timestamp() AS at) AS now ON CONFLICT (id) DO NOTHING`
 	sqlLockJoins = `SELECT 1 FROM {p:joins} WHERE id = ANY (ARRAY(SELECT $1::text::uuid UNION
 	SELECT join_id FROM {p:join_members} WHERE step = nullif($2::text, '')::uuid)) ORDER BY id FOR NO KEY UPDATE`
 
-	// sqlListJoins and sqlListGroup go by an index for each status, and spell its
-	// order, so that the planner has no choice.
+	// sqlListJoins and sqlListGroup read an index for each status, and repeat its order, so
+	// that the planner has no choice.
 	sqlListJoins = `SELECT ` + joinColumns + `, 0 FROM unnest($3::text[]) AS s (status) CROSS JOIN LATERAL (SELECT * FROM {p:joins}
 	WHERE (status, id) > (s.status, $1::text::uuid) AND status <= s.status ORDER BY status, id LIMIT $2::bigint) AS j
 ORDER BY j.id LIMIT $2::bigint`
@@ -49,9 +49,9 @@ WHERE m.join_id = $1::text::uuid AND m.step > $2::text::uuid ORDER BY m.step LIM
 
 	sqlCountMembers = `SELECT count(*) FROM {p:join_members} WHERE join_id = $1::text::uuid`
 
-	// sqlRecordToAttach locks all records of the message, that asked for and those
-	// of its step, so a session that settles one of them has done so, or comes later and
-	// finds the new member.
+	// sqlRecordToAttach locks all records of the message: the requested one and those of its
+	// step. So a session that settles one of them has either finished, or comes later and finds
+	// the new member.
 	sqlRecordToAttach = `SELECT coalesce(r.step, r.id)::text, r.waits_for IS NOT NULL, r.id = $1::text::uuid FROM {p:records} AS r
 		WHERE r.id = ANY (ARRAY(
 	SELECT $1::text::uuid UNION
@@ -65,18 +65,18 @@ WHERE m.join_id = $1::text::uuid AND m.step > $2::text::uuid ORDER BY m.step LIM
 
 	sqlSetStep = `UPDATE {p:records} SET step = id WHERE id = $1::text::uuid AND step IS NULL`
 
-	// sqlNoteJoin has the records of a step tell of a join too.
+	// sqlNoteJoin adds a join to the records of a step.
 	sqlNoteJoin = `UPDATE {p:records} SET joins = array_append(joins, $2::text::uuid) WHERE step = $1::text::uuid`
 
-	// sqlRecordsOfStep counts what has become of them.
+	// sqlRecordsOfStep counts the records of a step by their outcome.
 	sqlRecordsOfStep = `SELECT count(*) FILTER (WHERE stage < 6), count(*) FILTER (WHERE stage = 6), count(*) FILTER (WHERE stage = 7)
 FROM {p:records} WHERE step = $1::text::uuid`
 
 	sqlAddMember = `INSERT INTO {p:join_members} (join_id, step, status, open, acked, dead)
 VALUES ($1::text::uuid, $2::text::uuid, $3::text, $4::bigint, $5::bigint, $6::bigint)`
 
-	// sqlStepOfRecord finds the step of any of a message's records; one that is gone
-	// is named by its own id.
+	// sqlStepOfRecord finds the step of any of a message's records. If the record is gone, its
+	// own id is the step's name.
 	sqlStepOfRecord    = `SELECT coalesce((SELECT step FROM {p:records} WHERE id = $1::text::uuid), $1::text::uuid)::text`
 	sqlStepOfLogRecord = `SELECT coalesce((SELECT step FROM {p:records} WHERE id = $1::text::uuid), (SELECT step FROM {p:log}
 		WHERE id = $1::text::uuid LIMIT 1), $1::text::uuid)::text`
@@ -101,7 +101,7 @@ WHERE id = $1::text::uuid RETURNING finished_at`
 	sqlOldJoins = `SELECT id::text FROM {p:joins} WHERE finished_at <= statement_timestamp() - $2::bigint * interval '1 microsecond'
 	ORDER BY finished_at LIMIT $1::bigint`
 
-	// sqlDeleteMembers goes by ctid: nobody changes the members of a join that has
+	// sqlDeleteMembers selects by ctid, because nobody changes the members of a join that has
 	// ended.
 	sqlDeleteMembers = `DELETE FROM {p:join_members} WHERE ctid = ANY (ARRAY(SELECT m.ctid FROM unnest($1::text[]::uuid[]) AS j (id)
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:join_members} WHERE join_id = j.id LIMIT $2::bigint) AS m LIMIT $2::bigint))`
@@ -181,13 +181,13 @@ func startStep(join *storekit.Join) (step, error) {
 	}}, nil
 }
 
-// joinEngine gives the store the calls of storekit.Joins that are alike in all stores.
+// joinEngine provides the calls of storekit.Joins that all stores share.
 type joinEngine = storekit.JoinEngine
 
-// joining is the store as the engine of joins needs it.
+// joining is the store as seen by the engine of joins.
 type joining struct{ s *Store }
 
-// hurry makes due what waits for those of the joins that are decided.
+// hurry makes the records due that wait for those of the joins that are decided.
 func (s *Store) hurry(ctx context.Context, ids []outmill.JoinID) {
 	storekit.HurryJoins(ctx, joining{s}, ids, s.logger)
 }
@@ -239,8 +239,8 @@ func (j joining) Appended(records []*outmill.Record) {
 	j.s.wake()
 }
 
-// joinTx is a transaction that holds a join. last are its last statements, which travel
-// with the commit.
+// joinTx is a transaction that holds a join. It sends the statements last together with the
+// commit.
 type joinTx struct {
 	t    *txn
 	last []step
@@ -287,7 +287,8 @@ func (x *joinTx) Append(ctx context.Context, record *outmill.Record) (*storekit.
 		return nil, err
 	}
 	if record.DedupKey != "" {
-		// Another transaction may hold the dedup key for long, and acks wait for this join.
+		// Another transaction may hold the dedup key for a long time, and acks wait for this
+		// join.
 		if err := x.t.run(ctx, step{template: sqlShortWait}); err != nil {
 			return nil, err
 		}
@@ -344,7 +345,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		func() error { return s.attachStep(ctx, operation, id, message) },
 		func() error { return s.countAcked(ctx, operation) })
 	if err == nil {
-		// A claim that met the record while it was locked has passed over it.
+		// Wake the readers, because a claim that met the locked record has skipped it.
 		s.wake()
 		s.hurry(ctx, []outmill.JoinID{id})
 	}
@@ -361,9 +362,9 @@ func (s *Store) attachStep(ctx context.Context, operation string, id outmill.Joi
 		if err != nil {
 			return err
 		}
-		// The lines before the record, as a claim has them: it passes over a record
-		// that is held here, and would hand out a later one of its key. The record
-		// before the join, because a session that settles it takes them in this order too.
+		// Lock the lines before the record, as claims do: a claim would skip the record while
+		// it is locked here, and hand out a later one of its key. Lock the record before the
+		// join, because a session that settles the record also locks them in this order.
 		if err := t.run(ctx, append(locks, a.recordStep(message))...); err != nil {
 			return err
 		}
@@ -410,7 +411,7 @@ func (t *txn) linesOf(ctx context.Context, message outmill.WorkItemID) ([]step, 
 	return lockTopics(locks), err
 }
 
-// lateStep is a record that is made a step after it was appended.
+// lateStep is a record that becomes a step after its append.
 type lateStep struct {
 	storekit.LateStep
 	step  string
@@ -429,8 +430,8 @@ func (a *lateStep) recordStep(message outmill.WorkItemID) step {
 	}}
 }
 
-// look marks the record, and asks whether the join has the step already, and
-// what has become of all of the message's records.
+// look names the record's step. It also reads whether the join has the step already, and the
+// outcomes of all the message's records.
 func (a *lateStep) look(id outmill.JoinID, message outmill.WorkItemID) []step {
 	return []step{
 		{template: sqlSetStep, args: []any{message.String()}},
@@ -448,7 +449,7 @@ func (a *lateStep) attach(id outmill.JoinID) []step {
 	}}, countStep(id, storekit.StepCounts{}.Moved(storekit.StepPending, status))...)
 }
 
-// countStep counts steps that were settled, if there are any.
+// countStep counts settled steps, if there are any.
 func countStep(id outmill.JoinID, counts storekit.StepCounts) []step {
 	if counts == (storekit.StepCounts{}) {
 		return nil
@@ -533,8 +534,8 @@ func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The members first, some at a time: there may be many. Where there is nothing
-	// to delete, a right that is missing shows all the same.
+	// Delete the members first, in parts, because there may be many. The statement runs even if
+	// there is nothing to delete, so that a missing right is noticed.
 	for gone := membersAtOnce; gone == membersAtOnce; {
 		if err := s.writeAll(ctx, operation, step{template: sqlDeleteMembers, args: []any{old, membersAtOnce}, count: &gone}); err != nil {
 			return 0, err
@@ -545,5 +546,5 @@ func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	return deleted, err
 }
 
-// membersAtOnce bounds one statement of DeleteJoins.
+// membersAtOnce is the most members that one statement of DeleteJoins deletes.
 const membersAtOnce = 5000

@@ -6,20 +6,18 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// A lane stands for a key that has held records, and says what blocked them
-// when an ordered claim looked last. Whatever ends a lease or a wait opens the
-// lane of its key, without thinking about whether that can have made a
-// difference: the next ordered claim looks and knows.
+// A lane is the entry of a key that has held records. It names what blocked them at the last
+// ordered claim. Every end of a lease or a wait opens the lane of its key, without checking
+// whether the key is free now: the next ordered claim checks that.
 //
-// Lanes are hints. Settling does not wait for a claim that is about to note
-// what blocks a key, so the note can be outdated when it commits. Each lane
-// has a time at which it is looked at again: soon at first, then less and less
-// often, and when the lease or the wait is over at the latest. A claim opens only a
-// page of those whose time has come, whether it finds something or not: with
-// 200,000 blocked keys a look at all of them takes many claims.
+// Lanes are hints. Settling does not wait for a claim that is about to note a key's blocker, so
+// the note may be outdated when it commits. Hence each lane has a time of its next check: soon
+// at first, then less and less often, and at the latest when the lease or the wait ends. A
+// claim checks only one page of the lanes whose time has come, whether or not it finds records:
+// with 200,000 blocked keys, a check of all lanes takes many claims.
 
 var (
-	// sqlLookAtLanes returns lanes to look at, those with the oldest head first.
+	// sqlLookAtLanes returns the lanes to check, those with the oldest head first.
 	sqlLookAtLanes = `SELECT k.key, k.head, ` + stateColumns + ` FROM (
 	SELECT key, head, 1 AS nth FROM (
 		SELECT * FROM (SELECT key, head FROM {p:lanes} WHERE ` + ofLine + ` AND blocked_by = '' ORDER BY head LIMIT $5::bigint) AS open
@@ -30,15 +28,15 @@ var (
 	) AS each ORDER BY head LIMIT $5::bigint) AS k` + stateOfKey + `
 ORDER BY k.head`
 
-	// sqlUnhold puts held records back in line, $5 of all keys, each key's up to
-	// its barrier.
+	// sqlUnhold makes held records ready again: $5 of all keys, and those of each key up to its
+	// barrier.
 	sqlUnhold = `UPDATE {p:records} SET stage = 0 WHERE ctid = ANY (ARRAY(
 	SELECT r.ctid FROM unnest($3::text[], $4::bigint[]) WITH ORDINALITY AS k (key, barrier, turn)
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:records}
 		WHERE ` + ofKey(`k.key`) + ` AND stage - 1 = 0 AND seq < k.barrier ORDER BY seq LIMIT $5::bigint) AS r
 	ORDER BY k.turn LIMIT $5::bigint)) AND stage + 0 = 1`
 
-	// sqlParkHeld parks held records of the keys $3, $4 of all of them ($5 says why).
+	// sqlParkHeld parks held records of the keys $3, at most $4 in all. $5 is the reason.
 	sqlParkHeld = `WITH gone AS (UPDATE {p:records} SET stage = 7, parked = true, last_error = $5::text WHERE ctid = ANY (ARRAY(
 	SELECT r.ctid FROM unnest($3::text[]) WITH ORDINALITY AS k (key, turn)
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND stage - 1 = 0 AND ` + notExpired + `
@@ -47,9 +45,9 @@ ORDER BY k.head`
 noted AS MATERIALIZED (` + noteDead + `)
 SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 
-	// sqlMoveLanes notes what blocks the lanes of the keys $3: $4 is an object of
-	// key to [by whom, its end, the barrier]. They are looked at again at that end,
-	// but within 100 ms at first, and twice as long each time, up to 6.4 s.
+	// sqlMoveLanes notes the blockers of the keys $3: $4 is an object of key to [blocker, its
+	// end, the barrier]. The lanes are checked again at that end at the latest, but within 100
+	// ms at first, and then after twice the time at each check, up to 6.4 s.
 	sqlMoveLanes = `UPDATE {p:lanes} AS l SET looks = least(l.looks + 1, 100)::smallint, (head, blocked_by, until) = (
 	SELECT h.seq, CASE WHEN h.seq < b.barrier THEN '' ELSE b.blocked_by END,
 		CASE WHEN h.seq >= b.barrier THEN least(b.until, statement_timestamp() + interval '100 milliseconds' * power(2, least(l.looks, 6))) END
@@ -60,13 +58,14 @@ SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 WHERE l.ctid = ANY (ARRAY(SELECT c.ctid FROM unnest($3::text[]) AS k (key)
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND key = k.key LIMIT 1) AS c))`
 
-	// sqlDropLanesOf drops the lanes that hold nothing any more.
+	// sqlDropLanesOf drops the lanes that hold no record any more.
 	sqlDropLanesOf = `DELETE FROM {p:lanes} WHERE ctid = ANY (ARRAY(
 	SELECT l.ctid FROM unnest($3::text[]) AS k (key)
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND key = k.key LIMIT 1) AS l
 	WHERE ` + noneOf(`{p:records} WHERE `+ofKey(`k.key`)+` AND stage - 1 = 0`) + `))`
 
-	// sqlHold goes by the places too: a row of the log whose id was taken has another.
+	// sqlHold also compares the places, because a row of the log whose id was taken gets
+	// another id.
 	sqlHold = `UPDATE {p:records} SET stage = 1 WHERE id = ANY ($1::text[]::uuid[]) AND seq = ANY ($2::bigint[]) AND stage + 0 = 0`
 
 	sqlBlockLanes = `INSERT INTO {p:lanes} AS l (grp, topic, key, blocked_by, until, head)
@@ -81,14 +80,14 @@ SET blocked_by = excluded.blocked_by, until = excluded.until, head = least(l.hea
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND key = k.key LIMIT 1) AS l))`
 )
 
-// openLanesOf opens the lanes of the records of a WITH query named gone. What
-// another transaction is at is passed over: it opens the lane itself, or its
-// note is looked at again soon.
+// openLanesOf opens the lanes of the records of a WITH query named gone. It skips lanes that
+// another transaction has locked: that transaction opens the lane itself, or its note is
+// checked again soon.
 const openLanesOf = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, looks = 0 WHERE ctid = ANY (ARRAY(
 	SELECT l.ctid FROM (SELECT DISTINCT grp, topic, key FROM gone WHERE key <> '') AS k
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = k.grp AND topic = k.topic AND key = k.key FOR UPDATE SKIP LOCKED) AS l))`
 
-// untilText is the end of a block for a statement.
+// untilText returns the end of a block, for a statement.
 func untilText(b storekit.Blocker) string {
 	if b.Until == nil {
 		return ""
@@ -118,13 +117,13 @@ func (l *line) lanesStep(into *[]lane) step {
 	}
 }
 
-// laneLook is what became of lanes that were looked at: how many records were put
-// back in line, and how many were parked.
+// laneLook is the result of a check of lanes: how many records became ready, and how many were
+// parked.
 type laneLook struct{ back, parked int }
 
-// lookAt puts held records back in line, of lanes that are no longer blocked
-// for the claimer, as many as the claim wants, parks those of parked keys, as many as
-// one transaction parks, and notes what blocks the others.
+// lookAt makes held records ready if their lane no longer blocks the claimer, as many as the
+// claim wants. It parks those of parked keys, as many as one transaction parks, and notes the
+// blockers of the other lanes.
 func (l *line) lookAt(lanes []lane, done *laneLook) ([]step, error) {
 	var keys, parking []string
 	var barriers []int64
@@ -154,7 +153,7 @@ func (l *line) lookAt(lanes []lane, done *laneLook) ([]step, error) {
 	}...), err
 }
 
-// hold takes records out of the line.
+// hold moves records from the ready ones to the held ones.
 func (l *line) hold() []step {
 	if len(l.Holding) == 0 {
 		return nil

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// matching tells whether a query matches the row r, whose status is told apart.
+	// matching reports whether a query matches the row r. The row's status is checked
+	// separately.
 	matching = `coalesce(($3::text = '' OR r.grp = $3::text) AND ($4::text = '' OR r.topic = $4::text) 
 	AND ($5::text = '' OR $5::text = %status) AND ($6::text = '' OR r.key = $6::text)
 	AND ($7::text = '' OR r.message_id = $7::text) AND ($8::text = '' OR r.correlation_id = $8::text)
@@ -30,12 +31,12 @@ const (
 var matchingRecord = strings.NewReplacer(`%status`, statusOf, `%error`, `r.last_error`).Replace(matching)
 
 var (
-	// sqlSearch goes through the records by id. That is fine for what most records are.
+	// sqlSearch scans the records by id. That suits statuses that most records have.
 	sqlSearch = `SELECT 0::bigint, r.id, ` + matchingRecord + ` FROM {p:records} AS r
 WHERE r.id > $1::text::uuid ORDER BY r.id LIMIT $2::bigint`
 
-	// What few records are is found topic by topic. sqlSearchLeased sorts the leased
-	// records of a topic: what is in work.
+	// Statuses that few records have are searched topic by topic. sqlSearchLeased sorts the
+	// leased records of a topic, because there are few of them.
 	sqlSearchLeased  = searchTopics(`r.stage = 4`)
 	sqlSearchSettled = searchTopics(`r.stage = CASE $5::text WHEN 'processed' THEN 6 ELSE 7 END AND r.stage >= 6`)
 
@@ -46,8 +47,7 @@ WHERE r.id > $1::text::uuid ORDER BY r.id LIMIT $2::bigint`
 WHERE r.id = ANY ($1::text[]::uuid[]) ORDER BY r.id`
 )
 
-// searchTopics looks at the first records of each group and topic of the lists, each behind
-// an id.
+// searchTopics reads the first records of each group and topic of the lists, each behind an id.
 func searchTopics(stage string) string {
 	of := func(group, some string) string {
 		return `SELECT t.nth, i.id, i.m FROM t CROSS JOIN LATERAL (SELECT r.id, ` + matchingRecord + ` AS m FROM {p:records} AS r
@@ -58,15 +58,15 @@ func searchTopics(stage string) string {
 UNION ALL ` + of(`r.grp IS NULL`, `t.grp = ''`)
 }
 
-// topicsWith are the groups and topics that have records of a kind.
+// topicsWith selects the groups and topics that have records of a kind.
 func topicsWith(kind string) string {
 	return `WITH RECURSIVE ` + groupTopics("routed", kind) + `
 SELECT grp, topic FROM routed UNION ALL SELECT '', topic FROM (` + leaps("grp IS NULL", kind) + `) AS t`
 }
 
-// groupTopics is a recursive query of the groups and topics that have records
-// of a kind, each found by an index. Its cost is that of the topics and not of
-// their records. Records without a group are not in it.
+// groupTopics is a recursive query of the groups and topics that have records of a kind, each
+// found by an index. Its cost grows with the topics and not with their records. It leaves out
+// records without a group.
 func groupTopics(name, kind string) string {
 	return name + ` AS (
 	(SELECT grp, topic FROM {p:records} WHERE grp IS NOT NULL AND ` + kind + ` ORDER BY grp, topic LIMIT 1)
@@ -74,10 +74,10 @@ func groupTopics(name, kind string) string {
 		WHERE ` + kind + ` AND (grp, topic) > (t.grp, t.topic) ORDER BY grp, topic LIMIT 1) AS n)`
 }
 
-// finder gives the store List and the calls of storekit.Operator.
+// finder provides List and the calls of storekit.Operator.
 type finder = storekit.Finder
 
-// finding is what the finder asks of the store.
+// finding is the store as seen by the finder.
 type finding struct{ *Store }
 
 // search is one Search.
@@ -85,15 +85,15 @@ type search struct {
 	*Store
 	operation string
 	query     outmill.ListQuery
-	// log tells whether the log is looked at, too.
+	// log reports whether the search includes the log.
 	log bool
-	// topics are those of the ranges; the log is a range of its own, behind them.
+	// topics are the topics of the ranges. The log is a range of its own, after them.
 	topics []groupTopic
 }
 
 type groupTopic struct{ group, topic string }
 
-// Search looks at records.
+// Search examines some records, and returns those that match.
 func (f finding) Search(ctx context.Context, operation string, query outmill.ListQuery) (storekit.Searched, error) {
 	s := &search{Store: f.Store, operation: operation, query: query}
 	var err error
@@ -109,7 +109,7 @@ func (f finding) Search(ctx context.Context, operation string, query outmill.Lis
 		return storekit.Searched{}, err
 	}
 	ranges := len(s.topics)
-	// The log has nothing that is settled.
+	// The log has no settled records.
 	if s.log = s.log && query.Status == outmill.StatusLeased; s.log {
 		ranges++
 	}
@@ -118,7 +118,7 @@ func (f finding) Search(ctx context.Context, operation string, query outmill.Lis
 	})
 }
 
-// args are those that each statement has.
+// args returns the arguments that all statements share, and more.
 func (s *search) args(after any, each int, more ...any) []any {
 	timeOr := func(t time.Time) string {
 		if t.IsZero() {
@@ -133,7 +133,7 @@ func (s *search) args(after any, each int, more ...any) []any {
 	}, more...)
 }
 
-// look reads what the steps look at, in one round trip.
+// look runs the steps in one round trip and returns the records that they examined.
 func (s *search) look(ctx context.Context, steps ...step) (found []storekit.Looked, err error) {
 	err = s.write(ctx, s.operation, func(ctx context.Context, t *txn) error {
 		found = nil
@@ -152,9 +152,10 @@ func (s *search) look(ctx context.Context, steps ...step) (found []storekit.Look
 	return found, err
 }
 
-// lookByID looks at the log and then at the records, behind one id: a record that moves
-// between the two is found at least once. The two go on together, or a record could move
-// from behind the place that the one has come to, to before the place of the other.
+// lookByID reads the log and then the records, behind one id, so that a record that moves
+// between the two reads is found at least once. The two reads advance together. Otherwise a
+// record could move from behind the log's position to before the records' position, and be
+// missed.
 func (s *search) lookByID(ctx context.Context, in storekit.SearchRange, each int) ([]storekit.Looked, error) {
 	args := s.args(in.After.String(), each)
 	steps := []step{{template: sqlSearch, args: args}}
@@ -167,7 +168,7 @@ func (s *search) lookByID(ctx context.Context, in storekit.SearchRange, each int
 	if len(found) <= each {
 		return found, err
 	}
-	// Both of a record that is in either are in the page, or none.
+	// A record that was found in both must be in the page twice, or not at all.
 	last := found[each-1].ID
 	for each < len(found) && found[each].ID == last {
 		each++
@@ -181,7 +182,8 @@ func (s *search) lookByTopic(ctx context.Context, ranges []storekit.SearchRange,
 	var steps []step
 	for _, r := range ranges {
 		if r.Nth == len(s.topics) {
-			// All at once, so that nothing moves to where the records were looked at already.
+			// Read all ranges at once, or a record could move to a range of records that was
+			// read before.
 			steps = append(steps, step{template: sqlLogSearchLeased, args: s.args(r.After.String(), storekit.MaxExamined, r.Nth)})
 			continue
 		}
@@ -217,14 +219,14 @@ func (s *search) readTopics(ctx context.Context) error {
 	})
 }
 
-// Records returns those that have one of the ids.
+// Records returns the records that have one of the ids.
 func (f finding) Records(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]*outmill.Record, error) {
 	args := []any{idTexts(ids)}
 	found, err := f.bothLanes(ctx, operation, step{template: sqlLogRecordsOf, args: args}, step{template: sqlRecordsOf, args: args})
 	return recordsOf(found), err
 }
 
-// Delete deletes those that have the status.
+// Delete deletes those of the records that have the status.
 func (f finding) Delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
 	return f.delete(ctx, status, ids)
 }

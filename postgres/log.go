@@ -17,11 +17,11 @@ import (
 type Lane string
 
 const (
-	// LaneRows is one table of records, each of which is updated as it is claimed
-	// and deleted or updated as it is acked.
+	// LaneRows is one table of records. A claim updates the row, and an ack deletes or updates
+	// it.
 	LaneRows Lane = "rows"
-	// LaneLog is a log that is only inserted into. Claims read ranges of it, and
-	// records move to the table only if something becomes of them besides an ack.
+	// LaneLog is a log that is only inserted into. Claims read ranges of it. A record moves to
+	// the table of records only if something other than an ack happens to it.
 	LaneLog Lane = "log"
 )
 
@@ -29,26 +29,27 @@ const (
 	sqlLane = `SELECT lane, logged, (SELECT seqcache FROM pg_sequence WHERE seqrelid = {q:records_seq_seq}::regclass) FROM {p:meta}
 		WHERE only_row`
 
-	// sequenceNow is the last place that was given. A query of the sequence itself reads
-	// it without a lock, and nextval, while it writes its WAL, has it 32 places ahead of
-	// what it gives: see nextval_internal in PostgreSQL's sequence.c. A function that
-	// locks it says nothing before the first place; then what was read before that holds.
+	// sequenceNow is the last place that was given. A query of the sequence itself reads it
+	// without a lock. But while nextval writes its WAL, the sequence shows a value 32 places
+	// ahead: see nextval_internal in PostgreSQL's sequence.c. A function that locks the
+	// sequence returns NULL before the first place; then the value from the sequence itself is
+	// used.
 	sequenceNow = `(SELECT coalesce(pg_sequence_last_value({q:records_seq_seq}::regclass), last_value - 1) AS place
 		FROM {p:records_seq_seq} OFFSET 0)`
 
 	sqlMayAskCluster = `SELECT has_function_privilege('pg_control_system()', 'EXECUTE')`
 
-	// sqlUseLog also keeps programs away that know nothing of the log, and notes on
-	// which server it is: see log_cluster.go.
+	// sqlUseLog also stops programs that do not know the log, and notes the server's identity:
+	// see log_cluster.go.
 	sqlUseLog = `UPDATE {p:meta} SET lane = 'log', logged = true, generation = ` + nextGeneration + `, compatible = greatest(compatible, 2),
 	cluster = CASE WHEN cluster = '' THEN (SELECT system_identifier::text FROM pg_control_system()) ELSE cluster END WHERE only_row
 	AND lane <> 'log'`
 )
 
-// sqlUseLogAnyway is sqlUseLog where one may not ask which server it is.
+// sqlUseLogAnyway is sqlUseLog for a role that may not read the server's identity.
 var sqlUseLogAnyway = strings.Replace(sqlUseLog, "(SELECT system_identifier::text FROM pg_control_system())", "''", 1)
 
-// lanes are what a schema says of its lanes.
+// lanes are the schema's settings of its lanes.
 type lanes struct {
 	write  Lane
 	logged bool
@@ -69,8 +70,8 @@ func (s *Store) readLanes(ctx context.Context) error {
 	return nil
 }
 
-// setLanes notes what was found of the lanes, maybe in an old snapshot: the log is
-// never turned off.
+// setLanes keeps the settings that were read. A read in an old snapshot cannot turn the log
+// off, because it is never turned off.
 func (s *Store) setLanes(found lanes) {
 	for {
 		known := s.lanesNow.Load()
@@ -84,7 +85,8 @@ func (s *Store) setLanes(found lanes) {
 	}
 }
 
-// checkCache: places that a session keeps for later would come before what was read.
+// checkCache refuses a sequence whose sessions cache places: a claim could read past a cached
+// place before it is used.
 func (s *Store) checkCache(cache int64) error {
 	if cache == 1 {
 		return nil
@@ -93,8 +95,8 @@ func (s *Store) checkCache(cache int64) error {
 		outmill.ErrInvalidConfig, s.config.TablePrefix, cache)
 }
 
-// sequenceBehind: what is appended now would have a place that was read already, or that
-// another record has.
+// sequenceBehind returns the error for a sequence that was set back: the next append would get
+// a place that was read already, or that another record has.
 func (s *Store) sequenceBehind(at, read int64) error {
 	name := s.sql.text(`{p:records_seq_seq}`)
 	remedy := s.sql.text(`SELECT setval({q:records_seq_seq}, greatest((SELECT max(seq) FROM {p:records}), (SELECT max(pos) FROM {p:log}), `)
@@ -103,9 +105,9 @@ func (s *Store) sequenceBehind(at, read int64) error {
 		outmill.ErrInvalidConfig, name, at, read, remedy, read)
 }
 
-// useLog has appends write to the log from now on, in a schema that was there.
+// useLog turns the log on in an existing schema, so that appends write to it.
 func (s *Store) useLog(ctx context.Context) error {
-	// A role that may not turn the log on need not, where it is on.
+	// If the log is on already, a role without the right to turn it on succeeds.
 	if err := s.readLanes(ctx); err != nil || s.lane() == LaneLog {
 		return err
 	}
@@ -125,7 +127,7 @@ func (s *Store) useLogIn(ctx context.Context, db querier) error {
 	return err
 }
 
-// lane is where appends write to.
+// lane returns where appends write.
 func (s *Store) lane() Lane {
 	if found := s.lanesNow.Load(); found != nil {
 		return found.write
@@ -133,14 +135,14 @@ func (s *Store) lane() Lane {
 	return LaneRows
 }
 
-// readsLog tells whether there may be something in the log. It stays so when
-// appends go to the records again.
+// readsLog reports whether the log may have records. That stays true if appends write to the
+// records again.
 func (s *Store) readsLog() bool {
 	found := s.lanesNow.Load()
 	return found != nil && found.logged
 }
 
-// hasLog is readsLog once it is known.
+// hasLog is readsLog after the settings were read once.
 func (s *Store) hasLog(ctx context.Context, operation string) (bool, error) {
 	if err := s.ready(ctx); err != nil {
 		return false, s.explain(ctx, operation, err)
@@ -148,8 +150,8 @@ func (s *Store) hasLog(ctx context.Context, operation string) (bool, error) {
 	return s.readsLog(), nil
 }
 
-// seesLog is hasLog for what need not claim or append, and would not notice that
-// the log was turned on.
+// seesLog is hasLog with a fresh read. It is for calls without a claim or append, which would
+// not notice that the log was turned on.
 func (s *Store) seesLog(ctx context.Context, operation string) (bool, error) {
 	if logged, err := s.hasLog(ctx, operation); err != nil || logged {
 		return logged, err
@@ -158,9 +160,8 @@ func (s *Store) seesLog(ctx context.Context, operation string) (bool, error) {
 	return s.readsLog(), err
 }
 
-// lineOf is the number of a group's line of a topic in the log. The first 16 bits are the
-// group's, so that a search for all lines of a group does not go over those of
-// others.
+// lineOf returns the number of a line: a group's part of a topic. The first 16 bits are the
+// group's, so that a search for all lines of a group does not read those of others.
 func lineOf(group, topic string) int64 {
 	const ofGroup = 16
 	groups := sha256.Sum256([]byte(group))
@@ -172,8 +173,8 @@ func lineOf(group, topic string) int64 {
 	return int64(of)
 }
 
-// keyHash stands for a key in a batch; 0 is no key. Two keys with one hash wait
-// for each other, which does no harm.
+// keyHash is the hash of a key in a batch; 0 is no key. Two keys with the same hash wait for
+// each other, which does no harm.
 func keyHash(key string) int64 {
 	if key == "" {
 		return 0
@@ -186,7 +187,7 @@ func keyHash(key string) int64 {
 // batchRef names a batch of the log.
 type batchRef struct {
 	line, n int64
-	// token tells it from another one that has its number after a crash.
+	// token distinguishes the batch from another one that has its number after a crash.
 	token int64
 	owner outmill.OwnerToken
 	group string
@@ -194,27 +195,26 @@ type batchRef struct {
 	size  int
 	steps bool
 	keyed bool
-	// until is when the lease is over by this process's clock, unless it is extended.
+	// until is the end of the lease by this process's clock, unless the lease is extended.
 	until time.Time
 }
 
-// inBatch is the place of a record in a batch.
+// inBatch is the position of a record in a batch.
 type inBatch struct {
 	*batchRef
 	ordinal int
 }
 
-// of tells whether the lease is that of the batch. A record is claimed from the log
-// once at most.
+// of reports whether the lease is that of the batch. A record is claimed from the log at most
+// once.
 func (b inBatch) of(l outmill.Lease) bool { return b.owner == l.Owner && l.Claim == 1 }
 
-// refs remembers which batch the records are in that this store has claimed
-// from the log. What it does not know is looked up.
+// refs remembers the batches of the records that this store has claimed from the log. Others
+// are looked up in the database.
 type refs struct {
 	mu   sync.Mutex
 	byID map[outmill.WorkItemID]inBatch
-	// sweepAt is how many there are to be before those are forgotten whose lease is
-	// over.
+	// sweepAt is the number of entries at which those with an ended lease are dropped.
 	sweepAt int
 }
 
@@ -241,15 +241,15 @@ func (r *refs) add(batch *batchRef, ids []outmill.WorkItemID) {
 	r.sweepAt = 2 * len(r.byID)
 }
 
-// keep notes that the lease of a batch was extended.
+// keep notes the extended lease of a batch.
 func (r *refs) keep(batch *batchRef, lease time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	batch.until = time.Now().Add(lease)
 }
 
-// places are those of the leases that are known. forget those that are to be
-// settled.
+// places returns the positions of the known leases. If forget is true, it also drops them,
+// because they are about to be settled.
 func (r *refs) places(leases []outmill.Lease, forget bool) map[outmill.WorkItemID]inBatch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -267,8 +267,8 @@ func (r *refs) places(leases []outmill.Lease, forget bool) map[outmill.WorkItemI
 	return places
 }
 
-// take forgets the places of leases that are to be settled, and returns them by their
-// batches; others are not known, or given twice.
+// take drops the positions of leases that are about to be settled, and returns them by batch.
+// others are leases that are not known, or were passed twice.
 func (r *refs) take(leases []outmill.Lease) (batches map[*batchRef][]int, others []outmill.Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

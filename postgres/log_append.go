@@ -14,16 +14,17 @@ import (
 )
 
 const (
-	// logColumns leaves out what the log gives by itself: xid and pos.
+	// logColumns leaves out the columns that have a default: xid and pos.
 	logColumns = `line, id, created_at, size, segment, grp, topic, key, message_id, correlation_id, causation_id, tenant_id,
 	traceparent, tracestate, dedup_key, step, joins, metadata, payload`
 
-	// logNames are the arguments of a single row: none has a time or waits for a join.
+	// logNames are the arguments of a single row. Records of the log have no time and do not
+	// wait for a join.
 	logNames = `id, topic, key, size, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate,
 	dedup_key, metadata, payload, grp, step, line`
 
-	// sqlFitsLog also gives the transaction its number, if it has none: before its
-	// rows have their places.
+	// sqlFitsLog also gives the transaction its number, if it has none, before its rows get
+	// their places.
 	sqlFitsLog = sqlFits + ` AND lane = 'log' AND pg_current_xact_id() >= '3'::xid8`
 
 	sqlCopyLogHeader = `SELECT EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFitsLog + `), clock_timestamp(), (SELECT segment FROM {p:meta})`
@@ -44,7 +45,7 @@ func logInsertAll(lines string) string {
 		`(SELECT segment FROM {p:meta})`, `EXISTS (SELECT 1 FROM {p:meta} WHERE `+sqlFitsLog+`)`)
 }
 
-// logInsertFrom inserts what is in r.
+// logInsertFrom inserts the rows of r.
 func logInsertFrom(from, segment, where string) string {
 	return `INSERT INTO {p:log} (` + logColumns + `)
 SELECT r.line, r.id::uuid, statement_timestamp(), r.size, ` + segment + `, r.grp, r.topic, r.key,
@@ -58,9 +59,9 @@ var sqlInLog = `SELECT count(*) FROM (` + fmt.Sprintf(logAsRecords, `(`+passedOf
 
 var errIDTaken = errors.New("a record has this id already")
 
-// checkNames refuses ids that records of the log have: a unique index has all
-// others. The log has none of its own, so what comes with an id goes to the
-// records.
+// checkNames refuses ids that records of the log have. A unique index has the ids of all other
+// records. The log has no unique index over all segments, so appends with ids of their own go
+// to the records.
 func (a *appending) checkNames(ctx context.Context, r runner) error {
 	if len(a.named) == 0 || !a.s.readsLog() {
 		return nil
@@ -73,11 +74,11 @@ func (a *appending) checkNames(ctx context.Context, r runner) error {
 	return err
 }
 
-// freshFor is how long ago an id may have been made that is not looked for in the
-// whole log: in the segment that is written to, an index finds it.
+// freshFor is the age up to which an id is not searched for in the whole log: the index of the
+// current segment finds it.
 const freshFor = time.Minute
 
-// fresh tells whether an id was made just now, as NewWorkItemID does.
+// fresh reports whether an id was made just now, as NewWorkItemID makes it.
 func fresh(id outmill.WorkItemID) bool {
 	if id[6]>>4 != 7 {
 		return false
@@ -87,9 +88,9 @@ func fresh(id outmill.WorkItemID) bool {
 	return age > -freshFor && age < freshFor
 }
 
-// logged tells whether the rows go to the log. It takes what is due at once, never
-// expires, finishes no join and has a group. What else there is in one append goes
-// with the others, so that they keep their order.
+// logged reports whether the rows go to the log. The log takes records that are due at once,
+// never expire, finish no join and have a group. If one record of an append does not fit, all
+// of them go to the records, so that they keep their order.
 func (s *Store) logged(list []row) bool {
 	if s.lane() != LaneLog || s.config.Lane == LaneRows {
 		return false
@@ -127,7 +128,7 @@ var copyLogColumns = []string{
 	"traceparent", "tracestate", "dedup_key", "step", "joins", "metadata", "payload",
 }
 
-// logSource hands out one row after the other.
+// logSource returns the rows one by one.
 type logSource struct {
 	list    []row
 	now     time.Time

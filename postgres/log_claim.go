@@ -18,15 +18,15 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// Claims of a topic that may have something in the log read both lanes, the log
-// and the records that are in line, and take of them in one transaction which
-// holds the topic's lock: see docs/postgres-log.md.
+// A claim of a topic that may have records in the log reads both lanes: the log, and the ready
+// records of the table. It takes from both in one transaction, which holds the topic's lock:
+// see docs/postgres-log.md.
 
 const (
-	// sqlMark notes where the sequence is, what is finished, and, last, takes a
-	// number: all that has a place up to here has a lower one. It tells since when
-	// the server runs, whether the transaction had a number before, which would be too
-	// low, and how many places a session takes at once.
+	// sqlMark reads the sequence and the snapshot, and, last, gives the transaction its number:
+	// every place up to here has a lower one. It returns the server's start time, whether the
+	// transaction had a number before, which would be too low, and how many places a session
+	// caches.
 	sqlMark = `SELECT pg_postmaster_start_time(), pg_current_xact_id_if_assigned() IS NOT NULL, (SELECT seqcache FROM pg_sequence
 		WHERE seqrelid = {q:records_seq_seq}::regclass),
 	place, set_config('outmill.mark', place || '|' || pg_current_snapshot()::text || '|' || pg_current_xact_id()::text, true)
@@ -38,44 +38,43 @@ FROM ` + sequenceNow + ` AS s`
 
 	newestBatch = `FROM {p:batches} WHERE line = $1::bigint ORDER BY n DESC LIMIT 1`
 
-	// passedFinished are the transactions that the line $1 has been read past and
-	// that are finished by now, each with the places between which there is something
-	// to come.
+	// passedFinished are the transactions that the line $1 was read past and that are finished
+	// by now. Each has the places between which it may have rows that were not read.
 	passedFinished = `SELECT xid, from_pos, to_pos FROM {p:log_unfinished}($1::bigint, ` + markedNow + `)`
 
-	// ofPassed are the rows of the line $1 that are of the transactions c, each between
-	// its places. All of them are found in one walk over the index, which has the
-	// transactions in it too: their number must not multiply that of the rows. Most rows
-	// are of later ones.
+	// ofPassed are the rows of the line $1 that belong to the transactions c, each between its
+	// places. One scan of the index finds all of them, because the index has the transactions
+	// too: the cost must not be the number of transactions times that of the rows. Most rows
+	// belong to later transactions.
 	ofPassed = `{p:log} AS l WHERE l.line = $1::bigint AND l.pos > (SELECT min(c.from_pos) FROM c) AND l.pos <= (SELECT max(c.to_pos) FROM c)
 	AND l.xid >= (SELECT c.xid FROM c ORDER BY c.xid LIMIT 1) AND l.xid <= (SELECT c.xid FROM c ORDER BY c.xid DESC LIMIT 1)
 	AND coalesce(l.xid IN (SELECT c.xid FROM c), false)
 	AND (SELECT 1 FROM c WHERE c.xid = l.xid AND l.pos > c.from_pos AND l.pos <= c.to_pos LIMIT 1) IS NOT NULL`
 
-	// sqlUnseen is the first place of the line $1 that was read past of a row that is
-	// there by now, but was not finished when the claim marked: the log is read as of
-	// then, and the records, of which there are any of $2 and $3 in line, as of now.
+	// sqlUnseen finds the first row of the line $1 that was read past and is visible now, but
+	// was not when the claim marked. It matters only if $2 and $3 have ready or held records,
+	// because the log is read as of the mark, and the records as of now.
 	sqlUnseen = `WITH c AS MATERIALIZED (SELECT xid, from_pos, to_pos FROM {p:log_unfinished}($1::bigint, pg_current_snapshot())
 		WHERE NOT pg_visible_in_snapshot(xid, (SELECT ` + markedNow + `)))
 SELECT (SELECT l.pos FROM ` + ofPassed + ` AND l.pos > (SELECT past FROM {p:meta} WHERE only_row) ORDER BY l.pos LIMIT 1)
 WHERE (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 0 LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM {p:records} WHERE grp = $2::text AND topic = $3::text AND stage = 1 LIMIT 1) IS NOT NULL`
 
-	// seenByMark tells whether a row was finished when the claim marked; NULL where it has a
-	// number that this server has not given.
+	// seenByMark reports whether a row was finished when the claim marked. It is NULL if the
+	// row has a number that this server has not given.
 	seenByMark = `CASE WHEN pos <= (SELECT past FROM {p:meta} WHERE only_row) OR pg_visible_in_snapshot(xid, (SELECT ` + markedNow +
 		`)) THEN true
 		WHEN xid < (SELECT pg_snapshot_xmax(pg_current_snapshot())) THEN false END`
 
-	// logRow leaves out what may be large of a row of more than $5 bytes.
+	// logRow leaves out the metadata and payload of a row of more than $5 bytes.
 	logRow = `grp = $3::text AND topic = $4::text AS same, pos, id, key, created_at, size, joins::text AS joins, message_id, correlation_id,
 		causation_id, tenant_id, traceparent, tracestate, dedup_key,
 	CASE WHEN size <= $5::bigint THEN metadata END AS metadata, CASE WHEN size <= $5::bigint THEN payload END AS payload`
 
-	// sqlLogPage reads what comes next of the line $1, $2 rows at most: first what
-	// was passed before it was finished. What was not finished when the claim marked,
-	// but is by now, is told (false), and what has a number that this server has not
-	// given (NULL).
+	// sqlLogPage reads the next rows of the line $1, at most $2: first those that were read
+	// past before they were finished. seen is false for a row that was not finished when the
+	// claim marked but is by now, and NULL for one that has a number that this server has not
+	// given.
 	sqlLogPage = `WITH c AS MATERIALIZED (` + passedFinished + `),
 late AS MATERIALIZED (SELECT true AS seen, ` + logRow + ` FROM ` + ofPassed + ` ORDER BY l.pos LIMIT $2::bigint)
 SELECT true, late.* FROM late
@@ -83,8 +82,7 @@ UNION ALL SELECT false, r.* FROM (SELECT ` + seenByMark + ` AS seen, ` + logRow 
 	FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` + newestBatch + `), -1) ORDER BY pos LIMIT $2::bigint - (SELECT
 		count(*) FROM late)) AS r`
 
-	// sqlLogPageWithin is sqlLogPage where $6 bytes are enough, which takes a third
-	// longer.
+	// sqlLogPageWithin is sqlLogPage with a limit of $6 bytes, which takes a third longer.
 	sqlLogPageWithin = `SELECT late, ` + logRowOut + ` FROM (SELECT *, sum(size) OVER (ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING
 		AND 1 PRECEDING) AS before FROM (` +
 		sqlLogPage + `) AS p (late, ` + logRowOut + `)) AS q WHERE before IS NULL OR before < $6::bigint ORDER BY pos`
@@ -92,22 +90,22 @@ UNION ALL SELECT false, r.* FROM (SELECT ` + seenByMark + ` AS seen, ` + logRow 
 	logRowOut = `seen, same, pos, id, key, created_at, size, joins, message_id, correlation_id, causation_id, tenant_id, traceparent,
 		tracestate, dedup_key, metadata, payload`
 
-	// inWorkOfLine are the batches b of the line $1 that are in work. What has ended is
-	// read once for all of them.
+	// inWorkOfLine are the unfinished batches b of the line $1. The finished ones are read once
+	// for all of them.
 	inWorkOfLine = `b.line = $1::bigint AND b.n >= (SELECT low ` + newestBatch + `) AND b.open > 0
 	AND (b.n, b.token) NOT IN (SELECT e.n, e.token FROM {p:ended} AS e WHERE e.line = $1::bigint AND e.n >= (SELECT low ` + newestBatch + `))`
 
-	// hasEnded tells of one batch b.
+	// hasEnded reports whether the batch b has ended.
 	hasEnded = `(SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token LIMIT 1) IS NOT NULL`
 
-	// sqlOthers reads the batches of others that are in work, and the owner's own whose
-	// lease has ended: what is in those comes again.
+	// sqlOthers reads the unfinished batches of other owners, and the owner's own batches whose
+	// lease has ended, because their records will be delivered again.
 	sqlOthers = `SELECT b.owner::text, b.lease_until, b.done::text, b.keys FROM {p:batches} AS b WHERE ` + inWorkOfLine +
 		` AND (b.owner <> $2::text::uuid OR b.lease_until <= statement_timestamp())`
 
-	// sqlAddBatch notes how far a line has been read, and what was handed out. The
-	// first of a line begins where the sequence is, so that hardly any has a number
-	// which one had that was forgotten; the token tells them apart.
+	// sqlAddBatch notes how far a line was read, and which records were handed out. The number
+	// of a line's first batch is the current place of the sequence, so that it rarely equals
+	// the number of a deleted batch. The token distinguishes them if it does.
 	sqlAddBatch = `WITH last AS MATERIALIZED (SELECT n, pos, seen, horizon, since ` + newestBatch + `),
 known AS MATERIALIZED (SELECT x.xid, x.since FROM last CROSS JOIN LATERAL ROWS
 FROM (pg_snapshot_xip(last.seen), unnest(last.since)) AS x (xid, since))
@@ -120,22 +118,22 @@ SELECT $1::bigint, new.n, $2::bigint, ` + markedNow + `, ` + markedHorizon + `, 
 FROM (SELECT coalesce((SELECT n FROM last), ` + markedPlace + `) + 1 AS n) AS new
 RETURNING n, lease_until`
 
-	// sinceMarked is the column since of the batch that comes after last. A transaction
-	// that got its number after last's horizon has no place up to where the line had
-	// been read then; another one has what was known of it. Both lists are read once,
-	// because a cluster may have a thousand transactions open.
+	// sinceMarked is the column since of the batch after last. A transaction that got its
+	// number after last's horizon has no place up to last's pos. For another one the value is
+	// copied from last. Both lists are read once, because a cluster may have a thousand open
+	// transactions.
 	sinceMarked = `(SELECT array_agg(CASE WHEN p.xid >= last.horizon THEN last.pos WHEN p.xid >= last.upto THEN last.rest
 		ELSE coalesce(o.since, -1) END ORDER BY p.nth)
 	FROM pg_snapshot_xip(` + markedNow + `) WITH ORDINALITY AS p (xid, nth)
 	LEFT JOIN (SELECT pos, horizon, pg_snapshot_xmax(seen) AS upto, since[cardinality(since)] AS rest FROM last OFFSET 0) AS last ON true
 	LEFT JOIN known AS o ON o.xid = p.xid) || coalesce((SELECT pos FROM last), -1)`
 
-	// sqlKeepLate notes that what comes after $2 of the transactions that were passed
-	// is still to come. Of those that are new it keeps the ones that have something: each
-	// claim meets some that have not. Those that were kept before stay until all are read,
-	// because the claim need not go over what they have left. more goes over what was passed
-	// once for all of them, from the first row of one to the first row of the next, because
-	// the index has to be read from from_pos to to_pos for each search.
+	// sqlKeepLate notes that the rows after $2 of the passed transactions are still to be read.
+	// Of the new transactions it keeps only those that have such rows, because each claim meets
+	// some without. Those that were kept before stay until all their rows are read, because the
+	// claim need not scan the rest. more scans the passed rows once for all transactions, from
+	// the first row of one to the first row of the next, because each search would read the
+	// index from from_pos to to_pos.
 	sqlKeepLate = `WITH RECURSIVE c AS MATERIALIZED (` + passedFinished + `),
 fresh AS MATERIALIZED (SELECT c.xid, c.from_pos, c.to_pos FROM c WHERE c.xid NOT IN (SELECT k.xid FROM {p:late} AS k
 WHERE k.line = $1::bigint)),
@@ -156,8 +154,7 @@ ON CONFLICT (line, xid, to_pos) DO UPDATE SET from_pos = excluded.from_pos`
 )
 
 var (
-	// sqlInLine reads the records in line, and, where $4, those that claims by key
-	// have held.
+	// sqlInLine reads the ready records and, if $4, those that claims by key have held.
 	sqlInLine = `SELECT id::text, seq, key, expired, expiries, size, due FROM (
 	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
 		WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $3::bigint) AS line
@@ -166,11 +163,12 @@ var (
 		WHERE $4::boolean AND grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $3::bigint) AS held) AS r
 ORDER BY seq LIMIT $3::bigint`
 
-	// sqlTopicState tells how far the line $4 has been read, whether that was on this
-	// server, whether something is to be noted of transactions that were passed, whether all records of the topic have their group,
-	// whether any may be in the way of a key, whether another owner has a lease, the first
-	// that waits, the last place that the log or the line of the records has, and where the
-	// sequence is by then, which is not before it.
+	// sqlTopicState returns, for the line $4: how far it was read, whether that was on this
+	// server, and whether transactions that were passed must be noted. For the topic: whether
+	// all its records have their group, whether any record may block a key, whether another
+	// owner has a lease, the first waiting record, and the last place of the log or of the
+	// ready records. It also returns the place of the sequence, read last so that it is not
+	// before that one.
 	sqlTopicState = `SELECT coalesce((SELECT pos FROM {p:batches} WHERE line = $4::bigint ORDER BY n DESC LIMIT 1), -1),
 	coalesce((SELECT horizon FROM {p:batches} WHERE line = $4::bigint ORDER BY n DESC LIMIT 1) < ` + markedHorizon + `, true),
 	(SELECT 1 FROM {p:late} WHERE line = $4::bigint LIMIT 1) IS NOT NULL OR coalesce((SELECT {p:log_stale}(b) FROM {p:batches} AS b
@@ -185,14 +183,14 @@ ORDER BY seq LIMIT $3::bigint`
 		(SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq DESC LIMIT 1)), -1), (SELECT place
 		FROM ` + sequenceNow + ` AS s)`
 
-	// sqlStates is what is in the way of the keys $4.
+	// sqlStates returns the blockers of the keys $4.
 	sqlStates = `SELECT k.key, ` + stateColumns + ` FROM (SELECT u.key, 1 AS nth FROM unnest($4::text[]) AS u (key)) AS k` + stateOfKey
 )
 
 const (
-	// maxBatch bounds the lists of one batch.
+	// maxBatch is the most records of one batch.
 	maxBatch = 5_000
-	// backAtOnce is how many batches whose lease has ended one claim takes back.
+	// backAtOnce is the most batches with an ended lease that one claim takes back.
 	backAtOnce = 4
 )
 
@@ -202,7 +200,7 @@ type logLine struct {
 	number int64
 	order  outmill.Order
 	token  int64
-	// What was read.
+	// The following fields were read from the database.
 	lastValue             int64
 	pos                   int64
 	leftovers, routed     bool
@@ -214,13 +212,13 @@ type logLine struct {
 	lanes                 []lane
 	others                map[int64]storekit.KeyState
 	otherBatches          bool
-	late                  int // how many of log are late
-	// unread is how many rows of the page were not finished when the claim marked, and
-	// unreadSize how large they are.
+	late                  int // number of records of log that are late
+	// unread is the number of rows of the page that were not finished when the claim marked,
+	// and unreadSize their size.
 	unread, unreadSize int
 	room               int64
-	// large: a row was larger than its share of the room. within: the log is read up
-	// to where the room ends.
+	// large: a row was larger than its share of the byte budget. within: the page is read with
+	// a running sum of bytes, up to the budget.
 	large, within bool
 	keyed         bool
 	steps         bool
@@ -228,11 +226,11 @@ type logLine struct {
 		n     int64
 		until pgtype.Timestamptz
 	}
-	logged  []int // what was leased of log
+	logged  []int // indexes of the leased records in log
 	handled int
 }
 
-// logItem is what else is known of a row of the log.
+// logItem has further data of a row of the log.
 type logItem struct {
 	record *outmill.Record
 }
@@ -269,8 +267,8 @@ func (c *claim) takeBoth(ctx context.Context, topic string, want int) error {
 
 func (l *logLine) ofTopic(more ...any) []any { return append([]any{l.c.req.Group, l.topic}, more...) }
 
-// read reads both lanes, once what is due is in line. Without an order there is
-// no line: the oldest due are candidates wherever they are.
+// read reads both lanes, after due records became ready. Without an order nothing must become
+// ready: candidates are the records of any stage that have been due longest.
 func (l *logLine) read(ctx context.Context) error {
 	var moved int
 	begin := []step{l.lock(), l.mark(), {template: sqlLogBack, args: []any{l.number, min(backAtOnce, l.c.s.atOnce.Park())}, count: &moved}}
@@ -280,7 +278,7 @@ func (l *logLine) read(ctx context.Context) error {
 	if err := l.readAfter(ctx, begin...); err != nil {
 		return err
 	}
-	// There may be more of them.
+	// There may be more such batches.
 	l.c.again = l.c.again || moved > 0
 	if l.order == outmill.OrderNone {
 		return nil
@@ -288,9 +286,9 @@ func (l *logLine) read(ctx context.Context) error {
 	return l.lookAtLanes(ctx)
 }
 
-// readAfter reads both lanes after other steps, in their round trip. To sum up bytes
-// as the log is read would be dear; so it is read without, where no row is larger than
-// its share of the room, and once more where one was.
+// readAfter reads both lanes after other steps, in their round trip. A running sum of bytes
+// would make each read slower. So the log is read without it, and read again with it if a row
+// was larger than its share of the byte budget.
 func (l *logLine) readAfter(ctx context.Context, steps ...step) error {
 	l.within = l.c.s.largeRows.Load()
 	if err := l.t.run(ctx, append(steps, l.reads()...)...); err != nil {
@@ -330,8 +328,8 @@ func (l *logLine) reads() []step {
 	if l.order == outmill.OrderNone {
 		return []step{state, {template: sqlDueOf, args: l.ofTopic(l.Want), row: l.item}, l.logPage()}
 	}
-	// What others have in work in the log comes before the records: a record that moves from
-	// there to here between the two looks is seen once at least.
+	// Read the log's unfinished batches before the records. Then a record that moves from the
+	// log to the records between the two reads is seen at least once.
 	steps := []step{
 		{template: sqlOthers, args: []any{l.number, owner}, row: l.other},
 		state,
@@ -371,7 +369,7 @@ func (l *logLine) item(scan func(...any) error) error {
 	return err
 }
 
-// roomInBytes is 0 where there is no bound.
+// roomInBytes is the byte budget, 0 if there is no limit.
 func (l *logLine) roomInBytes() int64 {
 	if l.MaxBytes <= 0 {
 		return 0
@@ -405,7 +403,7 @@ func (l *logLine) logPage() step {
 			}
 			return nil
 		}
-		// All else rests on it.
+		// The rest of the claim relies on this order.
 		if n := len(l.log); n > 0 && l.log[n-1].Seq >= reader.place || reader.late && n > l.late {
 			return fmt.Errorf("the log was not read in its order: %d after %d", reader.place, l.log[n-1].Seq)
 		}
@@ -414,7 +412,7 @@ func (l *logLine) logPage() step {
 		}
 		l.large = l.large || int64(reader.size) > share
 		if len(l.log) == cap(l.log) {
-			// Few, or as many as were asked for.
+			// Grow by a few rows at first, up to the wanted number.
 			more := max(1, min(l.Want-len(l.log), max(32, 31*len(l.log))))
 			l.log, l.rows = slices.Grow(l.log, more), slices.Grow(l.rows, more)
 		}
@@ -426,7 +424,7 @@ func (l *logLine) logPage() step {
 	return s
 }
 
-// other notes which keys another owner has in work in the log.
+// other notes the keys of which another owner has records of the log in work.
 func (l *logLine) other(scan func(...any) error) error {
 	var owner, done string
 	var until pgtype.Timestamptz
@@ -447,7 +445,7 @@ func (l *logLine) other(scan func(...any) error) error {
 	return nil
 }
 
-// inTheWay adds to a key's state what others have in work of it in the log.
+// inTheWay adds to a key's state the records of the log that others have in work.
 func (l *logLine) inTheWay(key string, state storekit.KeyState) storekit.KeyState {
 	if other, found := l.others[keyHash(key)]; found && key != "" && state.Other == "" {
 		state.Other, state.OtherEnd = other.Other, other.OtherEnd
@@ -455,7 +453,7 @@ func (l *logLine) inTheWay(key string, state storekit.KeyState) storekit.KeyStat
 	return state
 }
 
-// lookAtLanes puts held records back in line: see line.begin.
+// lookAtLanes makes held records ready: see line.begin.
 func (l *logLine) lookAtLanes(ctx context.Context) error {
 	for l.order == outmill.OrderKey && len(l.lanes) > 0 {
 		lanes, done := l.lanes, laneLook{}
@@ -476,7 +474,7 @@ func (l *logLine) lookAtLanes(ctx context.Context) error {
 	return nil
 }
 
-// decide makes one page of both lanes, and goes over it.
+// decide merges both lanes into one page, and decides about it.
 func (l *logLine) decide(ctx context.Context) error {
 	if l.order != outmill.OrderNone && (!l.routed || l.order == outmill.OrderTopic && (l.leasedElsewhere || l.otherBatches)) {
 		l.items, l.log = nil, nil
@@ -491,14 +489,14 @@ func (l *logLine) decide(ctx context.Context) error {
 		}
 	}
 	l.Page(page)
-	// Behind records that have expired, or that were held, there may be others.
+	// There may be more records behind those that have expired or that were held.
 	l.c.again = l.c.again || (len(l.Expired)+len(l.Holding)+len(l.Parked) > 0 || l.hidden(len(page))) && !l.Full
 	return nil
 }
 
-// hidden tells whether rows that were not finished when the claim marked may have hidden
-// others from it. It does so once: on a server that the log cannot tell from the one
-// where they were written they are never finished.
+// hidden reports whether rows that were not finished when the claim marked may have kept the
+// claim from later rows. It returns true once at most, because such rows are never finished on
+// a restored server that the log cannot distinguish from the original one.
 func (l *logLine) hidden(page int) bool {
 	if page > 0 || l.unread == 0 || l.c.lookedAgain {
 		return false
@@ -507,8 +505,7 @@ func (l *logLine) hidden(page int) bool {
 	return true
 }
 
-// merged puts both lanes together: by place, or, without an order, what has been
-// due for longer first.
+// merged merges both lanes: by place or, without an order, by due time.
 func (l *logLine) merged() []storekit.Candidate {
 	end := l.end()
 	items := slices.DeleteFunc(slices.Clone(l.items), func(c storekit.Candidate) bool { return c.Seq > end })
@@ -536,8 +533,8 @@ func (l *logLine) merged() []storekit.Candidate {
 	return append(append(page, items...), log[nth:]...)
 }
 
-// end is the last place that a claim in order may look at: beyond the end of a page
-// that was full, of either lane, it may be others' turn.
+// end is the last place that an ordered claim may use. If the page of a lane was full, later
+// places may have earlier records in that lane.
 func (l *logLine) end() int64 {
 	end := int64(storekit.NoSeq - 1)
 	if l.order == outmill.OrderNone {
@@ -553,18 +550,18 @@ func (l *logLine) end() int64 {
 		end = min(end, *l.waiting-1)
 	}
 	if n := len(l.items); n > 0 && l.unseen != nil && l.items[n-1].Seq > *l.unseen {
-		// The next claim sees it.
+		// The next claim sees the row.
 		end, l.c.again = min(end, *l.unseen-1), true
 	}
 	return end
 }
 
-// find finds what was read of the log at a place, or where it would be.
+// find returns the index of the log's record at a place, or the index where it would be.
 func (l *logLine) find(place int64) (int, bool) {
 	return slices.BinarySearchFunc(l.log, place, func(r storekit.Candidate, place int64) int { return cmp.Compare(r.Seq, place) })
 }
 
-// exhausted: there was no more in the log than was read.
+// exhausted reports whether the log had no more rows than were read.
 func (l *logLine) exhausted() bool {
 	if len(l.log)+l.unread >= l.Want {
 		return false
@@ -576,8 +573,8 @@ func (l *logLine) exhausted() bool {
 	return l.room == 0 || read < l.room
 }
 
-// readStates finds out what is in the way of the keys of the page, and returns what
-// may be looked at of it.
+// readStates finds the blockers of the page's keys, and returns the part of the page that may
+// be used.
 func (l *logLine) readStates(ctx context.Context, page []storekit.Candidate) ([]storekit.Candidate, error) {
 	if !l.busy && len(l.others) == 0 {
 		return page, nil
@@ -624,8 +621,8 @@ func (l *logLine) readStates(ctx context.Context, page []storekit.Candidate) ([]
 	return page[:end], nil
 }
 
-// cameBack stops keys at records that have come back since the line was read: they
-// were given back before the states were read, which therefore do not have them.
+// cameBack blocks keys at records that became ready after the line was read. They were given
+// back before the states were read, so the states do not have them.
 func (l *logLine) cameBack(read []storekit.Candidate, first map[string]*storekit.Candidate) {
 	known := make(map[int64]bool, len(read))
 	for i := range read {
@@ -638,10 +635,9 @@ func (l *logLine) cameBack(read []storekit.Candidate, first map[string]*storekit
 	}
 }
 
-// carryOut returns the steps that carry out what was decided.
+// carryOut returns the steps that carry out the decisions.
 func (l *logLine) carryOut() []step {
-	// What is held or parked moves to the records first, and is then treated as if
-	// it had been there.
+	// Records to hold or park move to the records first, and are then treated like the others.
 	moving := append(l.moving(l.Holding), l.moving(l.Parked)...)
 	positions, keys := l.lease()
 	l.handled = len(moving) + len(positions)
@@ -657,8 +653,8 @@ func (l *logLine) carryOut() []step {
 	return append(steps, l.goOn(positions, keys)...)
 }
 
-// moving are the places of those of the records that are in the log. They get the
-// names that they will have.
+// moving returns the places of those of the records that are in the log, and sets the ids that
+// they will have.
 func (l *logLine) moving(records []storekit.Candidate) []int64 {
 	var places []int64
 	for i := range records {
@@ -670,8 +666,8 @@ func (l *logLine) moving(records []storekit.Candidate) []int64 {
 	return places
 }
 
-// lease takes what is of the log out of Leasing, and returns its places, and keys
-// where any has one.
+// lease removes the log's records from Leasing. It returns their places, and their keys if any
+// has one.
 func (l *logLine) lease() (places, keys []int64) {
 	places, keys = make([]int64, 0, len(l.Leasing)), make([]int64, 0, len(l.Leasing))
 	l.logged = make([]int, 0, len(l.Leasing))
@@ -699,8 +695,8 @@ func (l *logLine) lease() (places, keys []int64) {
 	return places, keys
 }
 
-// leaseDue leases the candidates that were chosen. Those that have expired are of no
-// use to anybody.
+// leaseDue leases the chosen candidates. Expired ones need no lease, because nobody may handle
+// them.
 func (l *logLine) leaseDue() []step {
 	chosen := idsOf(slices.Concat(l.Leasing, l.Expired))
 	l.Settled()
@@ -712,10 +708,11 @@ func (l *logLine) leaseDue() []step {
 	}}
 }
 
-// farJump is how many places a claim that finds nothing goes on at least.
+// farJump is the least number of places by which a claim that finds nothing moves the line's
+// position.
 const farJump = 10_000
 
-// goOn notes how far the line has been read, and what was handed out.
+// goOn notes how far the line was read, and which records were handed out.
 func (l *logLine) goOn(positions, keys []int64) []step {
 	pos := l.pos
 	all := l.handled == len(l.log) && l.exhausted()
@@ -732,7 +729,7 @@ func (l *logLine) goOn(positions, keys []int64) []step {
 	if !all && l.handled > 0 && l.handled <= l.late && (l.handled < l.late || l.late == len(l.log)) {
 		late = step{template: sqlKeepLate, args: []any{l.number, l.log[l.handled-1].Seq}}
 	}
-	var hashes any // NULL where no record has a key
+	var hashes any // NULL if no record has a key
 	if keys != nil {
 		hashes = numbers(keys)
 	}
@@ -744,7 +741,7 @@ func (l *logLine) goOn(positions, keys []int64) []step {
 	}}
 }
 
-// handOver gives the claim what was leased.
+// handOver adds the leased records to the claim.
 func (l *logLine) handOver() {
 	c := l.c
 	c.over, c.bytes = c.over || l.Over, l.Bytes
@@ -766,7 +763,7 @@ func (l *logLine) handOver() {
 	}
 }
 
-// withLogged adds what was leased of the log, and remembers its batch.
+// withLogged adds the leased records of the log, and remembers their batch.
 func (l *logLine) withLogged(leased []placed) []placed {
 	c := l.c
 	c.s.logUsed.Store(true)
@@ -785,7 +782,7 @@ func (l *logLine) withLogged(leased []placed) []placed {
 	return leased
 }
 
-// logReader reads rows of the log into one place: see recordReader.
+// logReader reads the rows of the log into one buffer: see recordReader.
 type logReader struct {
 	group, topic                           string
 	owner                                  outmill.OwnerToken

@@ -13,10 +13,9 @@ import (
 )
 
 const (
-	// logAsRecords are rows of the log with what has become of them, as if they were
-	// records, if they are open: what is done, or has moved, is not. The first %s
-	// selects the rows, l, and whether a claim has gone past them, the second has
-	// conditions.
+	// logAsRecords are the unfinished rows of the log in the form of records, with their state.
+	// It leaves out rows that are done or have moved. The first %s selects the rows, l, and
+	// whether a claim has passed them, the second has conditions.
 	logAsRecords = `SELECT l.pos AS seq, l.id, l.grp, l.topic, l.key, (CASE WHEN b.owner IS NULL THEN 0 ELSE 4 END)::smallint AS stage,
 	b.lease_until AS available_at, l.created_at AS due_at, l.created_at AS next_at, l.created_at, NULL::timestamptz AS expires_at,
 	0 AS attempts, CASE WHEN b.owner IS NULL THEN 0
@@ -32,7 +31,7 @@ WHERE (NOT l.passed OR b.owner IS NOT NULL) %s`
 
 	passedOfLog = `SELECT l.*, {p:log_passed}(l.line, l.xid, l.pos) AS passed FROM {p:log} AS l `
 
-	// openPlaces are those of what is in work.
+	// openPlaces are the places of the records in work.
 	openPlaces = `SELECT b.line, u.pos FROM {p:log_in_work}() AS b CROSS JOIN LATERAL unnest(b.positions) WITH ORDINALITY AS u (pos, nth)
 	WHERE ($3::text = '' OR b.grp = $3::text) AND ($4::text = '' OR b.topic = $4::text) AND get_bit(b.done, u.nth::integer - 1) = 0`
 )
@@ -42,24 +41,24 @@ var (
 
 	sqlLogRecordsOf = fmt.Sprintf(logAsRecords, `(`+passedOfLog+`WHERE l.id = ANY ($1::text[]::uuid[]))`, ``)
 
-	// matchingLog is for rows of the log. Whether they match by status is asked apart.
+	// matchingLog is matching for rows of the log. The status is checked separately.
 	matchingLog = strings.NewReplacer(`%status`, `$5::text`, `%error`, `NULL::text`).Replace(matching)
 
-	// sqlLogSearch goes through the log by id. It looks at what is done in segments
-	// that are not truncated yet, too, of which there are two at most.
+	// sqlLogSearch scans the log by id. It also reads finished rows of segments that are not
+	// truncated yet; there are at most two such segments.
 	sqlLogSearch = `WITH leased AS MATERIALIZED (` + openPlaces + ` AND $5::text = '')
 SELECT 0::bigint, p.id, p.m AND (NOT {p:log_passed}(p.line, p.xid, p.pos) OR (p.line, p.pos) IN (SELECT line, pos FROM leased))
 FROM (SELECT r.id, r.line, r.xid, r.pos, ` + matchingLog + ` AS m FROM {p:log} AS r
 	WHERE r.id > $1::text::uuid ORDER BY r.id LIMIT $2::bigint) AS p`
 
-	// sqlLogSearchLeased goes by the batches: what is in work.
+	// sqlLogSearchLeased reads the batches, because they have all leased records.
 	sqlLogSearchLeased = `WITH leased AS MATERIALIZED (` + openPlaces + `)
 SELECT $13::bigint, r.id, ` + matchingLog + `
 FROM (SELECT l.* FROM leased AS f ` + ofLog + ` WHERE l.id > $1::text::uuid ORDER BY l.id LIMIT $2::bigint) AS r`
 )
 
 const (
-	// linesOfLog leaps from line to line.
+	// linesOfLog finds the lines by one index search each.
 	linesOfLog = `WITH RECURSIVE t AS (
 	(SELECT line, grp, topic FROM {p:log} ORDER BY line, pos LIMIT 1)
 	UNION ALL SELECT n.* FROM t CROSS JOIN LATERAL (SELECT line, grp, topic FROM {p:log} WHERE line > t.line ORDER BY line, pos LIMIT 1) AS n)
@@ -82,8 +81,8 @@ ON true
 CROSS JOIN LATERAL (SELECT {p:log_maybe_late}(t.line, last.pos, last.seen, last.horizon, last.since) AS late OFFSET 0) AS passed`
 )
 
-// bothLanes reads the log and then the records, in one round trip: a record that moves
-// between the two is found at least once, and is once in the result.
+// bothLanes reads the log and then the records, in one round trip. A record that moves between
+// the two reads is found at least once, and is in the result once.
 func (s *Store) bothLanes(ctx context.Context, operation string, log, records step) ([]placed, error) {
 	var found, logged []placed
 	records.row, log.row = collect(&found), nil
@@ -116,8 +115,7 @@ func (s *Store) bothLanes(ctx context.Context, operation string, log, records st
 	return found, nil
 }
 
-// logStats counts what is in the log, and adds it to what there is of the same
-// topics.
+// logStats counts the log's records, and adds them to the counts of the same topics.
 func (s *Store) logStats(found *[]outmill.TopicStats, limit int) step {
 	return step{template: sqlLogStats, args: []any{limit}, row: func(scan func(...any) error) error {
 		stats := outmill.TopicStats{}

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// sqlWhereInLog finds the lines of the records $1 that are in the log, and of
-	// the other records of their messages.
+	// sqlWhereInLog finds the lines of those of the records $1 that are in the log, and of the
+	// other records of their messages.
 	sqlWhereInLog = `SELECT DISTINCT r.id::text, r.grp, r.topic FROM (
 	SELECT l.id, l.grp, l.topic FROM {p:log} AS l WHERE l.id = ANY ($1::text[]::uuid[])
 	UNION ALL SELECT o.id, o.grp, o.topic FROM (SELECT step FROM {p:log} WHERE id = ANY ($1::text[]::uuid[]) AND step IS NOT NULL
 		UNION SELECT step FROM {p:records} WHERE id = ANY ($1::text[]::uuid[]) AND step IS NOT NULL) AS m
 	CROSS JOIN LATERAL (SELECT id, grp, topic FROM {p:log} WHERE step = m.step OFFSET 0) AS o WHERE $2::boolean) AS r`
 
-	// sqlMovePending moves what no claim has gone past.
+	// sqlMovePending moves rows that no claim has passed.
 	sqlMovePending = `WITH l AS (DELETE FROM {p:log} AS l WHERE l.id = ANY ($1::text[]::uuid[])
 		AND NOT {p:log_passed}(l.line, l.xid, l.pos) RETURNING l.*)
 ` + moveInLine + ` FROM l`
@@ -29,8 +29,8 @@ const (
 	SELECT grp, topic, key FROM {p:records} WHERE id = ANY ($1::text[]::uuid[])
 	UNION ALL SELECT grp, topic, key FROM {p:log} WHERE id = ANY ($1::text[]::uuid[])) AS r WHERE key <> '' AND grp IS NOT NULL`
 
-	// sqlMoveOfKey moves what is next of the key $2, as far as it is among the next
-	// $3 rows of the line.
+	// sqlMoveOfKey moves the next rows of the key $2 that are among the next $3 rows of the
+	// line.
 	sqlMoveOfKey = `WITH near AS MATERIALIZED (SELECT pos, key FROM {p:log} WHERE line = $1::bigint AND pos > coalesce((SELECT pos ` +
 		newestBatch + `), -1) ORDER BY pos LIMIT $3::bigint),
 l AS (DELETE FROM {p:log} AS l WHERE l.line = $1::bigint AND l.pos = ANY (ARRAY(SELECT pos FROM near WHERE key = $2::text)) RETURNING l.*)
@@ -40,11 +40,11 @@ l AS (DELETE FROM {p:log} AS l WHERE l.line = $1::bigint AND l.pos = ANY (ARRAY(
 )
 
 const (
-	// moveBytes bounds what one transaction moves, unless one row is larger.
+	// moveBytes is the most bytes that one transaction moves, unless one row is larger.
 	moveBytes = 16 << 20
 
-	// sqlPlaces is sqlLogPage of places and sizes alone, because the server moves the rows:
-	// up to where $3 bytes are enough.
+	// sqlPlaces is sqlLogPage with places and sizes alone, because the server moves the rows.
+	// $3 is the limit in bytes.
 	sqlPlaces = `WITH late AS MATERIALIZED (SELECT l.* FROM (` + passedFinished + `) AS c
 	CROSS JOIN LATERAL (SELECT pos, size FROM {p:log} WHERE line = $1::bigint AND pos > c.from_pos AND pos <= c.to_pos
 	AND xid = c.xid ORDER BY pos LIMIT $2::bigint) AS l
@@ -62,14 +62,14 @@ WHERE before IS NULL OR before < $3::bigint ORDER BY pos`
 )
 
 var (
-	// sqlMoveSomeLeased moves what is in work of the line $1, with its leases: as many
+	// sqlMoveSomeLeased moves the records in work of the line $1, with their leases: as many
 	// batches as have about $2 records.
 	sqlMoveSomeLeased = moveOpenOf(`b.line = $1::bigint AND b.open > 0 AND b.n = ANY (ARRAY(SELECT w.n
 		FROM (SELECT b.n, sum(b.open) OVER (ORDER BY b.n) - b.open AS before
 	FROM {p:batches} AS b WHERE `+inWorkOfLine+`) AS w WHERE w.before < $2::bigint))`, `FOR UPDATE`)
 
-	// sqlLogBackSome is sqlLogBack for the lines that come next, $2 at most after the line
-	// $1: as many batches as have about $3 records.
+	// sqlLogBackSome is sqlLogBack for the next lines, at most $2 after the line $1: as many
+	// batches as have about $3 records.
 	sqlLogBackSome = moveOpenOf(`b.ctid = ANY (ARRAY(`+linesOfBatches+`
 		SELECT o.ctid FROM (SELECT i.line, i.n, sum(i.open) OVER (ORDER BY i.lease_until, i.line, i.n) - i.open AS before
 			FROM t CROSS JOIN LATERAL (SELECT b.line, b.n, b.open, b.lease_until FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= t.low
@@ -80,9 +80,9 @@ var (
 	AND b.lease_until <= statement_timestamp() ORDER BY b.line, b.n`, `FOR UPDATE SKIP LOCKED`)
 )
 
-// moveByID moves records of the log to the records, those that are leased with
-// their leases, for what is to be done to them there in the same transaction. It
-// locks their lines. siblings: with the other records of their messages.
+// moveByID moves records from the log to the records, with their leases, so that the same
+// transaction can change them there. It locks their lines. siblings: it also moves the other
+// records of their messages.
 func (t *txn) moveByID(ctx context.Context, ids []string, siblings bool) error {
 	if !t.s.readsLog() {
 		return nil
@@ -114,7 +114,7 @@ func (t *txn) moveByID(ctx context.Context, ids []string, siblings bool) error {
 	return t.run(ctx, steps...)
 }
 
-// moveGroup moves all of the group that is in the log to the records.
+// moveGroup moves all records of the group from the log to the records.
 func (s *Store) moveGroup(ctx context.Context, operation, group string) error {
 	if logged, err := s.seesLog(ctx, operation); err != nil || !logged {
 		return err
@@ -131,16 +131,16 @@ func (s *Store) moveGroup(ctx context.Context, operation, group string) error {
 	return nil
 }
 
-// moveTopic moves all of a line that is in the log to the records.
+// moveTopic moves all records of a line from the log to the records.
 func (s *Store) moveTopic(ctx context.Context, operation, group, topic string) error {
 	_, err := s.moveSome(ctx, operation, group, topic, math.MaxInt)
 	return err
 }
 
-// moveSome is moveTopic until it has moved as many as limit says, besides what is in
-// work.
+// moveSome is moveTopic with a limit. Records in work do not count for it.
 func (s *Store) moveSome(ctx context.Context, operation, group, topic string, limit int) (all int, err error) {
-	// What had only just been committed may have hidden the rest once.
+	// An empty step is repeated once, because rows that were only just committed may have
+	// hidden the others.
 	for empty := 0; empty < 2 && all < limit; {
 		var moved lineMove
 		err := s.onThisServer(ctx, operation, func(ctx context.Context, t *txn) (err error) {
@@ -162,15 +162,15 @@ func (s *Store) moveSome(ctx context.Context, operation, group, topic string, li
 	return all, nil
 }
 
-// lineMove is what one step of moving a line did.
+// lineMove is the result of one step of moving a line.
 type lineMove struct {
 	pending, leased int
-	// left: more is in work. hidden: others may have been hidden, see logLine.hidden.
+	// left: more records are in work. hidden: there may be hidden rows, see logLine.hidden.
 	left, hidden bool
 }
 
-// moveLine moves up to want of a line, as a claim would take it, and about as many of
-// what is in work. It reads places alone.
+// moveLine moves up to want records of a line, in the order of a claim, and about as many of
+// those in work. It reads places alone.
 func (t *txn) moveLine(ctx context.Context, group, topic string, want int) (moved lineMove, err error) {
 	c := &claim{s: t.s, req: outmill.ClaimRequest{Group: group}}
 	l := &logLine{line: c.newLine(t, topic, want), number: lineOf(group, topic), room: moveBytes}
@@ -221,8 +221,8 @@ func (l *logLine) place(scan func(...any) error) error {
 	return nil
 }
 
-// failAndPark is Fail where keys are parked: what is next of them in the log moves to
-// the records first. The others are parked when a claim comes to them.
+// failAndPark is Fail with parked keys. It first moves the next rows of these keys from the log
+// to the records. A claim parks the others when it meets them.
 func (s *Store) failAndPark(ctx context.Context, items []outmill.Settlement, parking []string) error {
 	moves, err := s.toRecords(ctx, storekit.LeasesOf(items))
 	if err != nil {

@@ -10,26 +10,25 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// A poll of many topics looks at each line of the log, and most polls find nothing.
-// So the store remembers at which place of the log a look found nothing: until the
-// sequence moves on, there is nothing new, and a poll asks for the sequence alone.
+// A poll of many topics checks each line of the log, and most polls find nothing. So the store
+// remembers the place of the sequence at which a check found nothing. Until the sequence moves
+// on there is nothing new, and a poll reads only the sequence.
 //
-// That holds if no transaction was writing to the log when the look began, because
-// then none is left that has a place and is not finished. Each writer holds a lock
-// on the log from before it takes its first place until after its end, so the look
-// asks, in this order: the place, the locks, and, in a later statement with a
-// snapshot of its own, the lines. Leases that end are the other thing that makes
-// a line ready: the look notes when the next one does. And a crash of the server may
-// take claims and acks back, which do not wait for the disk, while the server says
-// that it was there all the time: so the log is looked at now and then all the same.
+// That holds if no transaction was writing to the log when the check began, because then no
+// unfinished transaction has a place. Each writer holds a lock on the log from before its first
+// place until after its end. So the check reads, in this order: the place, the locks, and the
+// lines, in a later statement with its own snapshot. A line also becomes ready when a lease
+// ends, so the check notes the end of the next lease. And a crash of the server may undo claims
+// and acks, which do not wait for the disk, although the sequence has not moved. So the log is
+// checked now and then in any case.
 
 const (
-	// manyTopics is how many names a claim looks for one by one. With more of them
-	// it leaps through the topics that have records.
+	// manyTopics is the most names that a claim searches one by one. If there are more, it
+	// searches all topics that have records.
 	manyTopics = 16
-	// maxRests bounds the memory for selections that are never seen again.
+	// maxRests limits the memory for selections that are not used again.
 	maxRests = 64
-	// restFor is how long a look counts at most.
+	// restFor is how long the result of a check is valid at most.
 	restFor = 5 * time.Second
 
 	sqlRestPlace = `SELECT place, pg_postmaster_start_time(), current_setting('transaction_isolation') = 'read committed' FROM ` +
@@ -39,16 +38,15 @@ const (
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation = {q:log}::regclass)`
 )
 
-// rest says that a selection had nothing in the log up to a place.
+// rest notes that a selection had no records in the log up to a place.
 type rest struct {
 	place int64
 	since time.Time
-	// until is when a lease ends, or the look is too old.
+	// until is when a lease ends, or the result is too old.
 	until time.Time
 }
 
-// rests are the selections that had nothing when they were looked for. The zero
-// value is ready.
+// rests are the selections for which a check found nothing. The zero value is ready to use.
 type rests struct {
 	mu    sync.Mutex
 	known map[string]rest
@@ -84,26 +82,26 @@ func restKey(group string, topics outmill.Topics) string {
 	return group + "\x00" + strings.Join(topics.Include, "\x00") + "\x00\x00" + strings.Join(topics.Exclude, "\x00")
 }
 
-// logLook is one look for the topics that have something in the log: at some of its
-// lines, and at the topics of which the store has heard.
+// logLook is one search for topics that have records in the log: in some of its lines, and in
+// the topics of which the store was notified.
 type logLook struct {
 	s     *Store
 	group string
-	// key is the selection's, roundKey that of its rounds.
+	// key is the selection's key, roundKey the key of its rounds.
 	key, roundKey string
 	included      func(topic string) bool
-	// resting is what was known before.
+	// resting is the result of an earlier check.
 	resting bool
 	known   rest
 
 	place rest
 	round round
 	heard []heardTopic
-	// looked is the round as it is after the look.
+	// looked is the round after this search.
 	looked round
 }
 
-// lookAtRest begins a look of a claim that covers many topics.
+// lookAtRest starts the search of a claim that covers many topics.
 func (s *Store) lookAtRest(req outmill.ClaimRequest) *logLook {
 	l := &logLook{s: s, group: req.Group, key: restKey(req.Group, req.Topics)}
 	if l.known, l.resting = s.rests.get(l.key); l.resting {
@@ -116,7 +114,7 @@ func (s *Store) lookAtRest(req outmill.ClaimRequest) *logLook {
 	return l
 }
 
-// steps ask for the place alone while the log is at rest.
+// steps reads only the place while the log is at rest.
 func (l *logLook) steps(match, found func(topic string) bool) []step {
 	l.place = rest{}
 	committed, writers := false, false
@@ -160,7 +158,7 @@ func (l *logLook) steps(match, found func(topic string) bool) []step {
 		}})
 }
 
-// moved is true where the log was at rest and is no more: then it is looked at.
+// moved reports whether the log was at rest and no longer is. Then it must be searched.
 func (l *logLook) moved() bool {
 	if !l.resting || l.place.place == l.known.place && l.place.since.Equal(l.known.since) {
 		return false
@@ -170,7 +168,7 @@ func (l *logLook) moved() bool {
 	return true
 }
 
-// note remembers what the look found, and returns whether there are lines left to look at.
+// note remembers the result of the search, and reports whether there are lines left to search.
 func (l *logLook) note() (more bool) {
 	if l.resting {
 		return false
