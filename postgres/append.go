@@ -226,8 +226,8 @@ func (a *appending) explained(err error) error {
 	}
 	return fmt.Errorf("%w (%w)",
 		&outmill.InvalidRecordError{Index: -1, Field: "payload",
-			Reason: "makes a statement that is too large for the way in which this pool or transaction sends it: use a smaller one, or no text " +
-				"protocol"}, err)
+			Reason: "makes the statement too large for this pool or transaction: use a smaller payload, or a pool that does not send " +
+				"statements as text"}, err)
 }
 
 // large reports whether the payloads make a statement that is near a limit.

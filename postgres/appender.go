@@ -85,7 +85,7 @@ func withoutJoins(records []*outmill.Record) error {
 	for i, r := range records {
 		if r != nil && (len(r.Joins) > 0 || !r.WaitsFor.IsZero()) {
 			errs = append(errs, &outmill.InvalidRecordError{Index: i, Field: "joins",
-				Reason: "need a look at the join first, which a statement alone cannot have: publish with package publisher"})
+				Reason: "cannot be checked by a statement alone: publish records with joins with package publisher"})
 		}
 	}
 	return errors.Join(errs...)

@@ -315,7 +315,7 @@ func (l *logLine) mark() step {
 		case since.UnixMicro() != l.c.s.serverSince.Load():
 			return errServerChanged
 		case early:
-			return errors.New("a claim took its number before it looked")
+			return errors.New("the claim got its transaction number before it read the sequence")
 		}
 		return l.c.s.checkCache(cache)
 	}}

@@ -116,7 +116,8 @@ func (s *Store) readOnHere(ctx context.Context, place int64) error {
 		return t.readAnew(ctx, step{template: sqlSetPast})
 	})
 	if err == nil && still {
-		s.logger.Info("The database was restored on another server that has the same identifier: the log is read on from where it was", nil)
+		s.logger.Info("The database was restored on another server that has the same identifier: "+
+			"readers continue at their positions in the log", nil)
 	}
 	return err
 }
@@ -171,7 +172,7 @@ func (s *Store) checkCluster(ctx context.Context) error {
 		return err
 	}
 	if then != "" && then != now {
-		s.logger.Info("The database was restored on another server: the log is read on from where it was",
+		s.logger.Info("The database was restored on another server: readers continue at their positions in the log",
 			watermill.LogFields{"cluster": now, "before": then})
 	}
 	s.serverSince.Store(since.UnixMicro())

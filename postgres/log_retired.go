@@ -5,42 +5,44 @@ import (
 	"time"
 )
 
-// TRUNCATE heeds no snapshots: a pg_dump that took its snapshot while something of a
-// segment was still needed, and locks the segment after it was truncated, has lost that.
-// So a segment of which nothing is needed any more is retired first, and truncated when
-// no snapshot from before that may still come to read it:
+// TRUNCATE ignores snapshots. If a pg_dump takes its snapshot while a segment still has needed
+// records, and locks the segment after it was truncated, the dump has lost those records. So a
+// segment without needed records is retired first. It is truncated when no older snapshot can
+// still read it:
 //
 //	needed ──all handed out and settled──► retired ──no older snapshot is heeded──► truncated
 //	                                        │ ▲
 //	                                        └─┘ a transaction has written to it since: it is retired again
 //
-// Each arrow is one transaction that keeps others from writing to the segment, so what is in
-// it then is of finished transactions. A crash between two of them leaves a row in the table retired, with
-// which the next round of any process goes on. What is written later has a place behind the
-// row's pos, so the row is not taken to speak of it. A snapshot is older than the row if it
-// is of a session of this database whose xmin is not above the row's number, and whose
-// transaction, as far as this role may see, did not begin after it.
+// Each arrow is one transaction that keeps others from writing to the segment, so all its
+// records are then of finished transactions. A crash between two of these transactions leaves a
+// row in the table retired, with which the next round of any process continues. Records that
+// are written later have a place behind the row's pos, so the row does not apply to them. A
+// snapshot is older than the row if three conditions hold: it belongs to a session of this
+// database, the session's xmin is not above the row's number, and its transaction did not begin
+// after the row, as far as this role may see.
 //
-// Not every older snapshot is heeded, or a report that takes an hour would have the log
-// grow for an hour. A dump locks all tables at once after it took its snapshot, unless
-// it has to wait for the lock of one of them. So a snapshot is heeded while it is younger
-// than dumpWithin (where its age is not to be seen, the row's counts), while its session
-// waits for the lock of a table, and for dumpWithin after any such session was seen to wait.
+// Not every older snapshot is heeded, or the log would grow for an hour because of a report
+// that takes an hour. A dump locks all tables at once after it took its snapshot, unless it has
+// to wait for the lock of one of them. So a snapshot is heeded while it is younger than
+// dumpWithin (if its age is not visible, the row's age counts), while its session waits for the
+// lock of a table, and for dumpWithin after any such session was seen to wait.
 
-// dumpWithin is how long a dump may take from its snapshot to the last of its locks, apart
-// from the time that it waits for one.
+// dumpWithin is the most time that a dump may take from its snapshot to its last lock, without
+// the time that it waits for locks.
 const dumpWithin = time.Minute
 
 const (
-	// sqlRetireAgain has a segment retired again that was written to since: it has a row at $2.
+	// sqlRetireAgain deletes the row of a segment that was written to since: the segment has a
+	// row at $2.
 	sqlRetireAgain = `DELETE FROM {p:retired} WHERE segment = $1::smallint AND pos < $2::bigint`
 
 	sqlRetire = `INSERT INTO {p:retired} (segment, pos, xid, retired_at)
 		SELECT $1::smallint, place, pg_current_xact_id(), clock_timestamp() FROM ` + sequenceNow + ` AS s
 ON CONFLICT DO NOTHING`
 
-	// sqlHeeded counts the snapshots that are heeded. A session that has waited for less than a second
-	// may wait for the lock of the upkeep itself.
+	// sqlHeeded counts the heeded snapshots. A session that has waited for less than a second
+	// may wait for a lock of the upkeep itself.
 	sqlHeeded = `WITH s AS MATERIALIZED (SELECT xid, retired_at, heed_until FROM {p:retired} WHERE segment = $1::smallint),
 old AS MATERIALIZED (SELECT coalesce(a.xact_start, s.retired_at) > clock_timestamp() - $2::bigint * interval '1 microsecond'
 OR s.heed_until > clock_timestamp() AS young,
@@ -57,9 +59,9 @@ SELECT count(*) FROM old WHERE young OR waits IS NOT NULL`
 	sqlUnretire = `DELETE FROM {p:retired} WHERE segment = %[1]d AND (SELECT 1 FROM {p:log_%[1]d} LIMIT 1) IS NULL`
 )
 
-// retire retires a segment that nobody can write to and of which nothing is needed, unless
-// it is retired, and returns how many snapshots keep it from being truncated. latest is the
-// last place of the segment.
+// retire retires a segment without needed records, to which nobody can write, unless it is
+// retired already. It returns the number of snapshots that keep it from being truncated. latest
+// is the last place of the segment.
 func (t *txn) retire(ctx context.Context, segment int, latest int64) (heeded int, err error) {
 	err = t.run(ctx,
 		step{template: sqlRetireAgain, args: []any{segment, latest}},

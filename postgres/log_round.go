@@ -7,36 +7,36 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// A group may have a hundred thousand lines in the log, and to look at all of them takes
-// a second. So a claim looks at some, and the next claim goes on behind them: together
-// they make a round. In between it looks at the topics of which the store has heard that
-// they have something, so that those need not wait for the round to come to them. A round
-// that finds nothing says that the log was at rest when it began.
+// A group may have a hundred thousand lines in the log, and a search of all of them takes a
+// second. So a claim searches some, and the next claim continues behind them: together they
+// make a round. Each claim also searches the topics of which the store was notified, so that
+// these need not wait for their turn in the round. A round that finds nothing shows that the
+// log was at rest when the round began.
 
 const (
-	// linesOfLook is how many lines one look goes over, at some 10 µs each.
+	// linesOfLook is the number of lines of one search, at about 10 µs each.
 	linesOfLook = 1000
-	// maxHeard bounds the topics that a selection has heard of, and heardAtOnce those that
-	// one look tries. The round comes to the others.
+	// maxHeard is the most topics that a selection remembers from notifications, and
+	// heardAtOnce the most of them in one search. The round reaches the others.
 	maxHeard    = 5000
 	heardAtOnce = 200
 
 	sqlLogDueFrom = `SELECT topic, line, lease_left FROM {p:log_due_from}($1::text, $2::bigint, $3::integer)`
 )
 
-// round is how far a round has come.
+// round is the progress of a round.
 type round struct {
-	// after is the line that was looked at last; nil at the beginning, and at the end.
+	// after is the last line that was searched; nil at the beginning, and at the end.
 	after *int64
 	began time.Time
-	// then is what there was at the beginning, and quiet whether nobody was writing.
+	// then is the rest at the beginning, and quiet whether no transaction was writing then.
 	then  rest
 	quiet bool
-	// leaseEnd is when the first lease ends that was seen.
+	// leaseEnd is the earliest end of a lease that the round found.
 	leaseEnd time.Time
 	found    bool
-	// of is the selection that began it, mixed whether another one went on with it, which
-	// may have left out other topics.
+	// of is the selection that began the round. mixed reports whether another selection
+	// continued it, which may exclude other topics.
 	of    string
 	mixed bool
 }
@@ -55,8 +55,8 @@ func (r *round) leaseEnds(left pgtype.Interval) {
 	}
 }
 
-// rest is what a whole round says: that there was nothing, or not. What takes long counts
-// for longer, so that it is a twentieth of the work at most.
+// rest returns the result of a whole round: whether it found nothing. A result that took long
+// is valid for longer, so that rounds are at most a twentieth of the work.
 func (r *round) rest() (place rest, resting bool) {
 	place = r.then
 	place.until = r.began.Add(max(restFor, 20*time.Since(r.began)))
@@ -66,22 +66,22 @@ func (r *round) rest() (place rest, resting bool) {
 	return place, r.quiet && !r.found && !r.mixed
 }
 
-// rounds are those of selections, whatever they exclude, that have more lines than one
-// look goes over. The zero value is ready.
+// rounds are the rounds of selections that have more lines than one search covers, whatever
+// they exclude. The zero value is ready to use.
 type rounds struct {
 	mu    sync.Mutex
 	known map[string]*going
 	rings uint64
 }
 
-// going is a selection's round, and the topics of which it has heard, each with the ring
-// that told of it last.
+// going is a selection's round, and the topics of its notifications, each with the number of
+// the last one.
 type going struct {
 	round round
 	heard map[string]uint64
 }
 
-// heardTopic is a topic of which the store has heard.
+// heardTopic is a topic of which the store was notified.
 type heardTopic struct {
 	name string
 	ring uint64
@@ -96,7 +96,7 @@ func namesOfHeard(heard []heardTopic) []string {
 	return names
 }
 
-// takeUp takes the round to go on with. A claim at the same time begins another one.
+// takeUp takes the round to continue. A concurrent claim begins another one.
 func (r *rounds) takeUp(key string) (found round) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +120,7 @@ func (r *rounds) putDown(key string, at round) {
 	of.round = at
 }
 
-// hear notes that a topic may have something: see storekit.Waker.
+// hear notes that a topic may have records: see storekit.Waker.
 func (r *rounds) hear(topic string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,8 +135,8 @@ func (r *rounds) hear(topic string) {
 	}
 }
 
-// heardOf are some of the topics of which a selection has heard. Those that it does not
-// include are forgotten.
+// heardOf returns some of the topics of which a selection was notified. It drops those that the
+// selection does not include.
 func (r *rounds) heardOf(key string, included, match func(topic string) bool) (some []heardTopic) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,7 +158,7 @@ func (r *rounds) heardOf(key string, included, match func(topic string) bool) (s
 	return some
 }
 
-// forget forgets the topics that had nothing, unless it has heard of them since.
+// forget drops topics without records, unless the store was notified of them since.
 func (r *rounds) forget(key string, heard []heardTopic) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

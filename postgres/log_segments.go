@@ -11,40 +11,40 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 )
 
-// The log has segments: one is written to, and those behind it are truncated as
-// soon as all that is in them has been handed out and settled. No argument about
-// what a claim finds depends on the segment of a row.
+// The log has segments. One is written to. The others are truncated as soon as all their
+// records are handed out and settled. The result of a claim never depends on the segment of a
+// row.
 //
-// A segment that is not written to is left by all in the end: a line of it of which
-// nothing is needed stays so, because a batch that is over stays over, unless a
-// transaction with an old snapshot still writes to it. So the search for a line that
-// is needed goes on where it found one the last time, and a truncation looks at all
-// lines once more while nobody can write to the segment: under SHARE, which claims and
-// appends to other segments do not wait for. There it is retired, which heeds the
-// snapshots of dumps: see log_retired.go. Only then it takes ACCESS EXCLUSIVE, for
-// the truncation alone. A crash between any two of these steps leaves the segment as it
-// was, and the truncation itself is a transaction behind all acks of what it drops.
+// A segment that is not written to is needed by no line in the end. A line that does not need
+// it stays so, because a finished batch stays finished, unless a transaction with an old
+// snapshot still writes to the segment. So the search for a line that needs it continues where
+// it last found one. Before the truncation all lines are searched once more while nobody can
+// write to the segment: under SHARE, for which claims and appends to other segments do not
+// wait. In that transaction the segment is retired, which heeds the snapshots of dumps: see
+// log_retired.go. Only the truncation itself takes ACCESS EXCLUSIVE. A crash between any two of
+// these steps leaves the segment as it was, and the truncation commits after all acks of the
+// records that it drops.
 
 const (
 	segments = 3
-	// segmentBytes is the size at which another segment is written to, if one is
-	// empty, and smallSegment that below which a segment is left as it is.
+	// segmentBytes is the size at which appends switch to another segment, if one is empty. A
+	// segment smaller than smallSegment is left as it is.
 	segmentBytes = 64 << 20
 	smallSegment = 4 << 20
 	segmentAge   = 30 * time.Second
-	// evacuateAfter is how long after it was left a segment is emptied into the
-	// records, so that a group that nobody reads keeps none.
+	// evacuateAfter is the age at which the records of a left segment are moved to the records,
+	// so that a group without readers does not keep the segment.
 	evacuateAfter = 10 * time.Minute
-	// largeSegment is the size from which on a segment that nothing comes after is told
-	// of, again after tellAgain.
+	// largeSegment is the size from which the store logs that no other segment can follow. It
+	// logs it again after tellAgain.
 	largeSegment = 8 * segmentBytes
 	tellAgain    = 10 * time.Minute
-	// linesAtOnce is how many lines one statement looks at. It takes some 20 µs each.
+	// linesAtOnce is the number of lines of one statement, at about 20 µs each.
 	linesAtOnce = 1000
 )
 
 const (
-	// sqlSegments also counts large payloads, which PostgreSQL keeps in tables of their own.
+	// sqlSegments also counts large payloads, which PostgreSQL stores in separate tables.
 	sqlSegments = `SELECT pg_postmaster_start_time(), segment, statement_timestamp() - rotated_at > $1::bigint * interval '1 microsecond',
 		statement_timestamp() - rotated_at > $2::bigint * interval '1 microsecond',
 	ARRAY(SELECT (SELECT pg_relation_size(oid) + coalesce(pg_relation_size(reltoastrelid), 0) FROM pg_class WHERE oid = segments.oid)
@@ -53,7 +53,7 @@ const (
 	pg_table_size({q:batches}::regclass) + pg_table_size({q:ended}::regclass) ELSE 0 END
 FROM {p:meta} WHERE only_row AND logged`
 
-	// sqlRotate has appends write to the segment $2 in the place of $1.
+	// sqlRotate makes appends write to the segment $2 instead of $1.
 	sqlRotate = `UPDATE {p:meta} SET segment = $2::smallint, rotated_at = statement_timestamp() WHERE only_row AND segment = $1::smallint`
 
 	sqlNeeded      = `SELECT line, grp, topic, needed, furthest, latest FROM {p:log_needed}($1::smallint, $2::bigint, $3::integer)`
@@ -65,18 +65,18 @@ FROM {p:meta} WHERE only_row AND logged`
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`
 )
 
-// segmentState is what upkeep looks at.
+// segmentState is the state that the upkeep reads.
 type segmentState struct {
 	current   int16
 	old, gone bool
 	sizes     [segments]int64
-	// batches is the size of their tables, 0 where they are not to be truncated.
+	// batches is the size of the batches' tables, 0 if they are not to be truncated.
 	batches int64
 }
 
-// tendSegments has appends write to another segment when one is full, truncates those
-// of which nothing is needed, and empties those of which something is for long. Each
-// call does some bounded transactions. What cannot be locked is left for another time.
+// tendSegments makes appends write to another segment if one is full, truncates segments
+// without needed records, and empties those that were needed for long. Each call does some
+// bounded transactions. If a lock is not available, it leaves the work for a later call.
 func (s *Store) tendSegments(ctx context.Context) (more bool, err error) {
 	if err := s.checkCluster(ctx); err != nil {
 		return false, s.explain(ctx, "maintain", err)
@@ -102,13 +102,13 @@ func (s *Store) tendSegments(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	more, err = s.freeSegments(ctx, found)
-	// One kind of work that fails does not stop the others.
+	// If one kind of work fails, the others still run.
 	dropping, dropErr := s.dropBatches(ctx, found.batches)
 	forgetting, forgetErr := s.forgetLines(ctx)
 	return more || dropping || forgetting, errors.Join(err, dropErr, forgetErr)
 }
 
-// freeSegments empties segments, and has appends write to another one.
+// freeSegments empties segments, and makes appends write to another one.
 func (s *Store) freeSegments(ctx context.Context, found segmentState) (more bool, err error) {
 	free := -1
 	for i := range segments {
@@ -146,8 +146,8 @@ func (s *Store) freeSegments(ctx context.Context, found segmentState) (more bool
 	return true, s.writeAll(ctx, "maintain", step{template: sqlRotate, args: []any{found.current, free}})
 }
 
-// tellOfGrowth logs that a segment has become large, now and then, because nothing else
-// shows what keeps the others.
+// tellOfGrowth logs now and then that a segment has become large, because no other message
+// shows that something keeps the other segments.
 func (s *Store) tellOfGrowth(size int64) {
 	now := time.Now().UnixNano()
 	if last := s.toldOfGrowth.Load(); size < s.largeSegment || last != 0 && now-last < int64(tellAgain) ||
@@ -161,8 +161,8 @@ func (s *Store) tellOfGrowth(size int64) {
 var errSegmentsKept = errors.New("a group has not read their records yet, or a transaction that has written to them is open, or was " +
 	"prepared and forgotten: end what is old in pg_stat_activity and pg_prepared_xacts")
 
-// segmentLook is what a look at some lines of a segment found: the first that is
-// needed, or the last that was looked at.
+// segmentLook is the result of a search of some lines of a segment: the first line that needs
+// it, or the last that was searched.
 type segmentLook struct {
 	line         *int64
 	group, topic *string
@@ -170,11 +170,11 @@ type segmentLook struct {
 	truncated    bool
 	// latest is the last place of the segment in these lines.
 	latest int64
-	// more: there are lines that were not looked at.
+	// more: there are lines that were not searched.
 	more bool
 }
 
-// look looks at lines of a segment, from one on.
+// steps searches lines of a segment, from a line on.
 func (l *segmentLook) steps(s *Store, segment int, from int64) []step {
 	furthest := new(int64)
 	*l = segmentLook{}
@@ -188,9 +188,9 @@ func (l *segmentLook) steps(s *Store, segment int, from int64) []step {
 	}
 }
 
-// notBehind fails where lines have been read further than the sequence is: a record that was
-// appended since would be taken for read, and be truncated. It comes after the look
-// at the lines, because claims move them on.
+// notBehind fails if a line was read further than the sequence is: a record that was appended
+// since would count as read, and would be truncated. It comes after the search of the lines,
+// because claims move their positions.
 func (s *Store) notBehind(furthest *int64) step {
 	return step{template: sqlPlaceNow, row: func(scan func(...any) error) error {
 		var place int64
@@ -201,8 +201,7 @@ func (s *Store) notBehind(furthest *int64) step {
 	}}
 }
 
-// lookAtSequence fails where a line, of those that come next, has been read further
-// than the sequence is.
+// lookAtSequence fails if one of the next lines was read further than the sequence is.
 func (s *Store) lookAtSequence(ctx context.Context) error {
 	furthest := new(int64)
 	var last *int64
@@ -222,12 +221,12 @@ func (s *Store) lookAtSequence(ctx context.Context) error {
 	return nil
 }
 
-// cursor is a line at which a search goes on.
+// cursor is the line at which a search continues.
 type cursor struct{ at atomic.Int64 }
 
 func (c *cursor) begin() { c.at.Store(math.MinInt64) }
 
-// goOn notes what was found, and returns whether the search is at its end.
+// goOn notes the result, and reports whether the search is at its end.
 func (c *cursor) goOn(found segmentLook) (ended bool) {
 	switch {
 	case found.line == nil || !found.needed && *found.line == math.MaxInt64:
@@ -241,13 +240,13 @@ func (c *cursor) goOn(found segmentLook) (ended bool) {
 	return false
 }
 
-// truncate empties a segment of which nothing is needed, or finds out what is.
+// truncate empties a segment without needed records, or finds the line that needs it.
 func (s *Store) truncate(ctx context.Context, segment int) (look segmentLook, err error) {
 	at := &s.segmentLooks[segment]
 	if !s.refusals[segment].over() {
 		return look, nil
 	}
-	// First without a lock, which others have to wait for.
+	// Search first without a lock, because others would have to wait for it.
 	if err := s.writeAll(ctx, "maintain", look.steps(s, segment, at.at.Load())...); err != nil || !at.goOn(look) {
 		return look, err
 	}
@@ -288,8 +287,8 @@ func (s *Store) truncate(ctx context.Context, segment int) (look segmentLook, er
 	return look, err
 }
 
-// refusals have what could not be locked left alone for longer each time:
-// a transaction that has written to it may stay open for hours.
+// refusals are the pauses after a lock was refused, each longer than the last: a transaction
+// that has written to a segment may stay open for hours.
 type refusals struct{ until, pause atomic.Int64 }
 
 const maxRefusal = 30 * time.Second
@@ -307,13 +306,13 @@ func (r *refusals) none() {
 	r.until.Store(0)
 }
 
-// evacuateAtOnce is how many records one step of an evacuation moves.
+// evacuateAtOnce is the most records that one step of an evacuation moves.
 const evacuateAtOnce = 2000
 
-// evacuate moves some of what is needed of a segment to the records, and returns
-// whether it did.
+// evacuate moves some needed records of a segment to the records, and reports whether it moved
+// any.
 func (s *Store) evacuate(ctx context.Context, look segmentLook) (moved bool, err error) {
-	s.logger.Debug("What a group has not read for long moves from the log to the records",
+	s.logger.Debug("Moving records that a group has not read for long from the log to the table of records",
 		watermill.LogFields{"group": *look.group, "topic": *look.topic})
 	err = s.onThisServer(ctx, "maintain", func(ctx context.Context, t *txn) error {
 		some, err := t.moveLine(ctx, *look.group, *look.topic, evacuateAtOnce)

@@ -16,16 +16,15 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// What becomes of records of the log besides an ack is done to records: they move
-// there first, in the same transaction, and their batch has them done.
+// Every change of a record of the log other than an ack is a change of a row of the records:
+// the record moves there first, in the same transaction, and its batch marks it done.
 
 const (
 	movedColumns = `seq, id, grp, topic, key, stage, available_at, due_at, next_at, created_at, owner, size, claims,
 	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, joins, metadata, payload`
 
-	// movedID gives a row another id where a record has its own, or a row that moves
-	// with it: nothing else keeps two appends with one id apart that are in different
-	// segments.
+	// movedID gives a row another id if a record, or a row that moves with it, has its id. Only
+	// this separates two appends with one id in different segments.
 	movedID = `CASE WHEN (SELECT 1 FROM {p:records} AS taken WHERE taken.id = l.id LIMIT 1) IS NULL
 		AND row_number() OVER (PARTITION BY l.id ORDER BY l.pos) = 1
 	THEN l.id ELSE gen_random_uuid() END`
@@ -42,20 +41,21 @@ SELECT l.pos, ` + movedID + `, l.grp, l.topic, l.key, 4, f.lease_until, l.create
 
 	ofLog = `CROSS JOIN LATERAL (SELECT * FROM {p:log} WHERE line = f.line AND pos = f.pos OFFSET 0) AS l`
 
-	// sqlMoveHeld moves rows at the places $2 that nobody has leased.
+	// sqlMoveHeld moves rows at the places $2 that are not leased.
 	sqlMoveHeld = moveInLine + ` FROM (SELECT $1::bigint AS line, p AS pos FROM unnest($2::bigint[]) AS p) AS f ` + ofLog
 
-	// sqlLockBatch comes before what settles records of the batch $1, $2 of the token
-	// $3: a session that ends one has its row locked, but does not change it, so that only a
-	// statement which begins afterwards sees that it has ended.
+	// sqlLockBatch locks the batch $1, $2 of the token $3 before a statement settles its
+	// records. The end of a batch locks its row without changing it, so a statement that waited
+	// for the lock keeps its old snapshot. Only a statement that begins afterwards sees the
+	// end.
 	sqlLockBatch = `SELECT 1 FROM {p:batches} WHERE line = $1::bigint AND n = $2::bigint AND token = $3::bigint FOR UPDATE`
 
-	// thatBatch is the batch $1, $2 of the token $3, if it is in work.
+	// thatBatch is the batch $1, $2 of the token $3, if it has not ended.
 	thatBatch = `FROM {p:batches} AS b WHERE b.line = $1::bigint AND b.n = $2::bigint AND b.token = $3::bigint AND b.open > 0 AND NOT ` +
 		hasEnded
 
-	// sqlMoveLeased moves the records of the batch $1, $2 of the token $3 that are
-	// at its ordinals $4, with their lease; $5 is a mask of these.
+	// sqlMoveLeased moves the records at the ordinals $4 of the batch $1, $2 of the token $3,
+	// with their lease; $5 is a mask of these.
 	sqlMoveLeased = `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.owner, b.lease_until, b.done, b.positions ` + thatBatch + `),
 f AS MATERIALIZED (SELECT o.line, o.owner, o.lease_until, o.positions[u.nth + 1] AS pos FROM old AS o
 CROSS JOIN unnest($4::integer[]) AS u (nth)
@@ -71,15 +71,14 @@ moved AS (` + moveLeased + ` FROM f ` + ofLog + ` RETURNING 1)
 	keys = CASE WHEN strpos((o.done | $5::text::varbit)::text, '0') > 0 THEN b.keys END
 FROM old AS o WHERE b.line = $1::bigint AND b.n = $2::bigint`
 
-	// sqlLogAck acks the records of a batch that are at the ordinals $4, of which $5
-	// is a mask. Where $6, it fails if any of them was done before, or the batch is
-	// gone.
+	// sqlLogAck acks the records at the ordinals $4 of a batch; $5 is a mask of these. If $6,
+	// it fails if any of them was done before, or the batch is gone.
 	sqlLogAck = `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.token, b.done, ` + wholeAcked + ` ` + thatBatch +
 		` AND cardinality($4::integer[]) > 0),
 ` + ackMask + `
 ` + allAcked
 
-	// sqlLogAckSteps is sqlLogAck where records are steps of joins.
+	// sqlLogAckSteps is sqlLogAck for records that are steps of joins.
 	sqlLogAckSteps = `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.token, b.done, b.positions, ` + wholeAcked + ` ` + thatBatch + `),
 gone AS MATERIALIZED (SELECT l.step FROM (SELECT o.line, o.positions[u.nth + 1] AS pos FROM old AS o
 CROSS JOIN unnest($4::integer[]) AS u (nth)
@@ -88,7 +87,7 @@ noted AS MATERIALIZED (` + noteAcked + `),
 ` + ackMask + `
 ` + allAcked + ` FROM (SELECT count(*) FROM noted) AS n`
 
-	// wholeAcked tells whether the bits $5 are the last of a batch.
+	// wholeAcked reports whether the bits $5 are the last ones of a batch.
 	wholeAcked = `strpos((b.done | $5::text::varbit)::text, '0') = 0 AS whole`
 
 	// ackMask sets the bits $5 of the batch that was read as old, or ends it.
@@ -98,9 +97,9 @@ set AS (` + settleMask + ` AND NOT o.whole)`
 	allAcked = `SELECT CASE WHEN $6::boolean AND strpos(coalesce((SELECT (done & $5::text::varbit)::text FROM old), '1'), '1') > 0
 		THEN {p:log_moved}() END`
 
-	// sqlOpenLanesOf has the next claim look at the keys of the records of the batch
-	// $1, $2 that are at the ordinals $6, if the owner $5 is in the way of any of the
-	// group $3 and the topic $4. It comes before they are done.
+	// sqlOpenLanesOf makes the next claim check the keys of the records at the ordinals $6 of
+	// the batch $1, $2, if the owner $5 blocks any key of the group $3 and the topic $4. It
+	// runs before the records are done.
 	sqlOpenLanesOf = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, looks = 0 WHERE ctid = ANY (ARRAY(
 	SELECT l.ctid FROM (SELECT DISTINCT g.key FROM (SELECT b.line, b.positions[u.nth + 1] AS pos FROM {p:batches} AS b
 	CROSS JOIN unnest($6::integer[]) AS u (nth)
@@ -110,8 +109,8 @@ set AS (` + settleMask + ` AND NOT o.whole)`
 		CROSS JOIN LATERAL (SELECT key FROM {p:log} WHERE line = f.line AND pos = f.pos OFFSET 0) AS g WHERE g.key <> '') AS k
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $3::text AND topic = $4::text AND key = k.key FOR UPDATE SKIP LOCKED) AS l))`
 
-	// sqlFindBatches finds the batches in which the records $1 are, those of the owner
-	// $2 or, where it is empty, of anybody.
+	// sqlFindBatches finds the batches that have the records $1: those of the owner $2 or, if
+	// it is empty, of all owners.
 	sqlFindBatches = `SELECT r.id, b.owner::text, b.line, b.n, b.token, b.grp, b.topic, b.steps, b.keys IS NOT NULL, length(b.done),
 		array_position(b.positions, r.pos) - 1
 FROM (SELECT DISTINCT u AS id FROM unnest($1::text[]::uuid[]) AS u) AS i
@@ -122,17 +121,17 @@ ORDER BY n DESC LIMIT 1)
 		` OFFSET 0) AS b`
 )
 
-// sqlLogBack moves what is open of the batches of the line $1 whose lease has
-// ended, with that lease. So it does with those that are open after 256 others, so
-// that a claim has not to look at more than these. It takes the $2 oldest: a fleet
-// that dies may leave 256 batches of 5,000 records. The records of the others stay
-// leased until the next claim comes to them, and keep their keys from other owners.
+// sqlLogBack moves the unsettled records of the line's ($1) batches whose lease has ended, with
+// that lease. It does the same for batches that are still open after 256 others, so that a
+// claim never reads more than these. It takes the $2 oldest: a fleet that dies may leave 256
+// batches of 5,000 records. The records of the others stay leased until the next claim takes
+// them, and block their keys for other owners.
 var sqlLogBack = moveOpenOf(inWorkOfLine+` AND (b.lease_until <= statement_timestamp() OR b.n < (SELECT n `+newestBatch+`) - 256)`,
 	`ORDER BY b.n LIMIT $2::bigint FOR UPDATE`)
 
-// moveOpenOf moves what is open of the batches b for which a condition holds, with its
-// leases, and ends them. A session that has waited for a batch that an ack has ended
-// does not see that, but finds it noted.
+// moveOpenOf moves the unsettled records of the batches b that satisfy the condition, with
+// their leases, and ends the batches. If a session waited for a batch that an ack has ended,
+// its snapshot does not show the end, but its insert into ended finds it.
 func moveOpenOf(condition, lock string) string {
 	return `WITH old AS MATERIALIZED (SELECT b.line, b.n, b.token, b.owner, b.lease_until, b.done, b.positions FROM {p:batches} AS b WHERE ` +
 		condition + ` ` + lock + `),
@@ -143,14 +142,14 @@ CROSS JOIN LATERAL unnest(o.positions) WITH ORDINALITY AS u (pos, nth)
 ` + moveLeased + ` FROM f ` + ofLog
 }
 
-// sqlLogExtend extends the lease of a batch if all that is open of it is in the mask
-// $4, and returns what is.
+// sqlLogExtend extends the lease of a batch if the mask $4 has all its unsettled records, and
+// returns these.
 const sqlLogExtend = `UPDATE {p:batches} AS b SET lease_until = statement_timestamp() + $5::bigint * interval '1 microsecond'
 WHERE b.line = $1::bigint AND b.n = $2::bigint AND b.token = $3::bigint AND b.open > 0 AND NOT ` + hasEnded +
 	` AND strpos((b.done | $4::text::varbit)::text, '0') = 0
 RETURNING (~b.done)::text`
 
-// codeMoved is what log_moved raises.
+// codeMoved is the code of the error that log_moved raises.
 const codeMoved = "OM001"
 
 // mask has a 1 for each of the ordinals.
@@ -175,7 +174,7 @@ func (b *batchRef) move(ordinals []int) []step {
 	return []step{b.lock(), {template: sqlMoveLeased, args: b.args(ordinals)}}
 }
 
-// openLanes is nothing where no record has a key.
+// openLanes returns no step if no record has a key.
 func (b *batchRef) openLanes(ordinals []int) []step {
 	if !b.keyed {
 		return nil
@@ -183,7 +182,7 @@ func (b *batchRef) openLanes(ordinals []int) []step {
 	return []step{{template: sqlOpenLanesOf, args: []any{b.line, b.n, b.group, b.topic, b.owner.String(), numbers(ordinals)}}}
 }
 
-// inOneOrder returns the batches in the order in which all lock them.
+// inOneOrder returns the batches in the order in which all transactions lock them.
 func inOneOrder(batches map[*batchRef][]int) []*batchRef {
 	list := make([]*batchRef, 0, len(batches))
 	for b := range batches {
@@ -193,7 +192,7 @@ func inOneOrder(batches map[*batchRef][]int) []*batchRef {
 	return list
 }
 
-// ackSteps acks what is in batches. strictly: see sqlLogAck.
+// ackSteps acks records in batches. strictly: see sqlLogAck.
 func ackSteps(batches map[*batchRef][]int, strictly bool) []step {
 	var steps []step
 	for _, b := range inOneOrder(batches) {
@@ -207,8 +206,8 @@ func ackSteps(batches map[*batchRef][]int, strictly bool) []step {
 	return steps
 }
 
-// ackLog acks leases that may be of the log. Nearly always all are of batches that
-// this store has claimed, and nothing has moved.
+// ackLog acks leases that may belong to the log. Usually all belong to batches that this store
+// has claimed, and no record has moved.
 func (s *Store) ackLog(ctx context.Context, leases []outmill.Lease) error {
 	const operation = "ack"
 	batches, others := s.refs.take(leases)
@@ -225,7 +224,8 @@ func (s *Store) ackLog(ctx context.Context, leases []outmill.Lease) error {
 	}
 	more, _ := grouped(others, found)
 	maps.Copy(batches, more)
-	// What has moved is found among the records: they are looked at after the log.
+	// Records that have moved are found in the table of records, so it is searched after the
+	// log.
 	steps := ackSteps(batches, false)
 	for _, same := range sorted(storekit.Bare(leases)) {
 		steps = append(steps, step{template: sqlDeleteAcked, args: same.args()})
@@ -233,7 +233,7 @@ func (s *Store) ackLog(ctx context.Context, leases []outmill.Lease) error {
 	return s.writeSteps(ctx, operation, steps...)
 }
 
-// extendLog extends leases that may be of the log.
+// extendLog extends leases that may belong to the log.
 func (s *Store) extendLog(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	const operation = "extend"
 	places, err := s.findAll(ctx, leases, false)
@@ -261,7 +261,8 @@ func (s *Store) extendLog(ctx context.Context, lease time.Duration, leases []out
 		if err := t.run(ctx, whole...); err != nil {
 			return err
 		}
-		// What is extended in part moves, and is extended there.
+		// If only a part of a batch is extended, that part moves to the records and is extended
+		// there.
 		rest := leases[:0:0]
 		seen := map[outmill.Lease]bool{}
 		for _, l := range leases {
@@ -269,7 +270,7 @@ func (s *Store) extendLog(ctx context.Context, lease time.Duration, leases []out
 			open, all := standing[place.batchRef]
 			switch {
 			case !known || !place.of(l) || !all || open[place.ordinal] != '1':
-				// It may have moved before.
+				// The record may have moved before.
 				rest = append(rest, l)
 			case !seen[l]:
 				extended = append(extended, l)
@@ -288,8 +289,8 @@ func (s *Store) extendLog(ctx context.Context, lease time.Duration, leases []out
 	return extended, nil
 }
 
-// moveSteps move leased records of the log to the records, with their leases, for
-// what is to be done to them there.
+// moveSteps move leased records of the log to the records, with their leases, so that the same
+// transaction can change them there.
 func moveSteps(batches map[*batchRef][]int) []step {
 	var steps []step
 	for _, b := range inOneOrder(batches) {
@@ -299,7 +300,7 @@ func moveSteps(batches map[*batchRef][]int) []step {
 	return steps
 }
 
-// toRecords returns the steps that move those of the leases that are of the log.
+// toRecords returns the steps that move those of the leased records that are in the log.
 func (s *Store) toRecords(ctx context.Context, leases []outmill.Lease) ([]step, error) {
 	if logged, err := s.hasLog(ctx, "settle"); err != nil || !logged {
 		return nil, err
@@ -312,7 +313,8 @@ func (s *Store) toRecords(ctx context.Context, leases []outmill.Lease) ([]step, 
 	return moveSteps(batches), nil
 }
 
-// grouped sorts leases by their batches, each once; others are of none that is known.
+// grouped sorts leases by their batches, each once; others are the leases without a known
+// batch.
 func grouped(leases []outmill.Lease, places map[outmill.WorkItemID]inBatch) (batches map[*batchRef][]int, others []outmill.Lease) {
 	batches = map[*batchRef][]int{}
 	seen := make(map[inBatch]bool, len(leases))
@@ -329,8 +331,8 @@ func grouped(leases []outmill.Lease, places map[outmill.WorkItemID]inBatch) (bat
 	return batches, others
 }
 
-// findAll finds the places of leases, those that others have claimed too. forget
-// those that are to be settled.
+// findAll finds the positions of leases, also of those that other stores have claimed. If
+// forget is true, it drops them from refs, because they are about to be settled.
 func (s *Store) findAll(ctx context.Context, leases []outmill.Lease, forget bool) (map[outmill.WorkItemID]inBatch, error) {
 	places := s.refs.places(leases, forget)
 	_, others := grouped(leases, places)
@@ -350,7 +352,7 @@ type foundRecord struct {
 	inBatch
 }
 
-// step looks for records, those of one owner or, where that is empty, of anybody.
+// step searches for records of one owner or, if that is empty, of all owners.
 func (f *foundBatches) step(ids []string, owner string) step {
 	return step{template: sqlFindBatches, args: []any{ids, owner}, row: func(scan func(...any) error) error {
 		var id [16]byte
@@ -375,8 +377,8 @@ func (f *foundBatches) step(ids []string, owner string) step {
 	}}
 }
 
-// findBatches looks for the places of leases that another process, or a store that
-// is closed by now, has claimed.
+// findBatches finds the positions of leases that another process, or a store that is now
+// closed, has claimed.
 func (s *Store) findBatches(ctx context.Context, leases []outmill.Lease) (map[outmill.WorkItemID]inBatch, error) {
 	places := map[outmill.WorkItemID]inBatch{}
 	for _, same := range sorted(storekit.Bare(leases)) {

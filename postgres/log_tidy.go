@@ -6,17 +6,16 @@ import (
 	"sync/atomic"
 )
 
-// Batches that are over are dropped now and then. Where few would stay, both tables
-// are truncated, which leaves nothing for a vacuum; where many would, or where somebody
-// reads the tables for long, they are deleted line by line. The newest batch of a line
-// stays: it says how far the line has been read.
+// Finished batches are dropped now and then. If few rows would stay, both tables are truncated,
+// which leaves no work for a vacuum. If many would stay, or somebody reads the tables for long,
+// the rows are deleted line by line. The newest batch of a line stays, because it has the
+// position up to which the line was read.
 
 const (
-	// manyBatches is the size of the tables of batches from which on those that are over
-	// are dropped.
+	// manyBatches is the size of the batches' tables from which finished batches are dropped.
 	manyBatches = 1 << 20
-	// tidyLines and tidyPlaces bound what stays where the tables are truncated, because
-	// others wait for as long as it takes to write that again.
+	// tidyLines and tidyPlaces limit the rows that stay after a truncation, because others wait
+	// while these rows are written again.
 	tidyLines  = 500
 	tidyPlaces = 50_000
 	// dropAtOnce is how many batches one statement deletes.
@@ -24,8 +23,8 @@ const (
 
 	sqlTidy = `SELECT {p:log_tidy}($1::integer, $2::integer)`
 
-	// linesOfBatches leaps through lines that have batches, $2 at most after the line $1,
-	// with the newest batch of each.
+	// linesOfBatches finds the lines that have batches by one index search each, at most $2
+	// after the line $1, with the newest batch of each.
 	linesOfBatches = `WITH RECURSIVE leap AS (
 	(SELECT line, n, pos, low, grp, topic FROM {p:batches} WHERE line = (SELECT line FROM {p:batches} WHERE line > $1::bigint
 	ORDER BY line LIMIT 1) ORDER BY n DESC LIMIT 1)
@@ -33,7 +32,7 @@ const (
 		WHERE line = (SELECT line FROM {p:batches} WHERE line > leap.line ORDER BY line LIMIT 1) ORDER BY n DESC LIMIT 1) AS p),
 t AS MATERIALIZED (SELECT * FROM leap LIMIT $2::bigint)`
 
-	// sqlDropBatches deletes batches that are over of these lines, $3 at most.
+	// sqlDropBatches deletes at most $3 finished batches of these lines.
 	sqlDropBatches = linesOfBatches + `,
 gone AS (DELETE FROM {p:batches} WHERE ctid = ANY (ARRAY(SELECT o.ctid FROM t CROSS JOIN LATERAL (SELECT ctid FROM {p:batches} AS b
 		WHERE b.line = t.line AND b.n < t.n AND (b.open = 0 OR ` + hasEnded + `) ORDER BY b.n LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS o
@@ -41,30 +40,28 @@ gone AS (DELETE FROM {p:batches} WHERE ctid = ANY (ARRAY(SELECT o.ctid FROM t CR
 notes AS (DELETE FROM {p:ended} AS e USING gone AS g WHERE e.line = g.line AND e.n = g.n AND e.token = g.token)
 SELECT (SELECT max(line) FROM t), (SELECT count(*) FROM t), (SELECT count(*) FROM gone)`
 
-	// sqlIdleLines finds lines, $2 at most after the line $1, of which nothing is left
-	// in the log.
+	// sqlIdleLines finds lines without records in the log, at most $2 after the line $1.
 	sqlIdleLines = linesOfBatches + `
 SELECT t.line, t.grp, t.topic, ` + idleLine + ` FROM t`
 
 	idleLine = `((SELECT 1 FROM {p:log} WHERE line = t.line LIMIT 1) IS NULL AND (SELECT 1 FROM {p:batches} AS b WHERE b.line = t.line
 		AND b.open > 0 AND NOT ` + hasEnded + ` LIMIT 1) IS NULL)`
 
-	// sqlForgetLine forgets how far a line has been read. What is committed later
-	// comes as if it were new, and there is nothing else of the line to come again.
+	// sqlForgetLine deletes the position of a line. Records that are committed later are read
+	// as those of a new line, and no other record of the line exists.
 	sqlForgetLine = `WITH t AS MATERIALIZED (SELECT $1::bigint AS line),
 		late AS (DELETE FROM {p:late} AS l USING t WHERE l.line = t.line AND ` + idleLine + `),
 notes AS (DELETE FROM {p:ended} AS e USING t WHERE e.line = t.line AND ` + idleLine + `)
 DELETE FROM {p:batches} AS b USING t WHERE b.line = t.line AND ` + idleLine
 )
 
-// What log_tidy returns where it has not truncated.
+// log_tidy returns these if it has not truncated.
 const (
 	tidyRefused = -1 // somebody has locked the tables
 	tidyTooMany = -2
 )
 
-// dropBatches drops batches that are over, where there are many. It returns whether
-// there are more.
+// dropBatches drops finished batches if there are many. It reports whether there are more.
 func (s *Store) dropBatches(ctx context.Context, size int64) (more bool, err error) {
 	if size < max(manyBatches, 2*s.batchesKept.Load()) {
 		return false, nil
@@ -90,7 +87,7 @@ func (s *Store) dropBatches(ctx context.Context, size int64) (more bool, err err
 	return s.deleteBatches(ctx)
 }
 
-// deleteBatches deletes batches that are over of the lines that come next.
+// deleteBatches deletes finished batches of the next lines.
 func (s *Store) deleteBatches(ctx context.Context) (more bool, err error) {
 	var last *int64
 	var lines, gone int
@@ -111,7 +108,7 @@ func (s *Store) deleteBatches(ctx context.Context) (more bool, err error) {
 	return false, nil
 }
 
-// forgetting is a walk over the lines, which begins where a segment was truncated.
+// forgetting is a scan of the lines, which begins after a segment was truncated.
 type forgetting struct {
 	active atomic.Bool
 	after  atomic.Int64
@@ -123,12 +120,11 @@ func (f *forgetting) begin() {
 	}
 }
 
-// forgetAtOnce is how many lines one call looks at, each of which may take a
-// transaction.
+// forgetAtOnce is the most lines of one call. Each may take a transaction.
 const forgetAtOnce = 200
 
-// forgetLines has nothing stay of topics that are written to no more. It returns
-// whether there are lines to look at.
+// forgetLines deletes the positions of topics to which nobody writes any more. It reports
+// whether there are more lines to check.
 func (s *Store) forgetLines(ctx context.Context) (more bool, err error) {
 	if !s.forget.active.Load() {
 		return false, nil
@@ -155,8 +151,8 @@ func (s *Store) forgetLines(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	for _, l := range idle {
-		// The lock comes first, and its statement is one of its own, so that the next
-		// one sees what a claim has done since.
+		// The lock comes first, in its own statement, so that the next statement sees the
+		// changes of claims that held it.
 		if err := s.writeAll(ctx, "maintain", step{template: sqlLock, args: []any{l.lock}},
 			step{template: sqlForgetLine, args: []any{l.number}}); err != nil {
 			return false, err

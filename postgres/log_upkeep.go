@@ -7,24 +7,23 @@ import (
 	"time"
 )
 
-// The upkeep of the log is done in turns: a row of the database says who has the turn,
-// until when, and when the last one ended, so one process of a fleet does it at a time,
-// and as often as one process alone would. A process that dies leaves its turn to the
-// others when its time is over. Two that work together do no harm, because each step
-// takes the locks that it needs.
+// Processes take turns at the upkeep of the log. A row of the database names who has the turn,
+// until when, and when the last turn ended. So one process of a fleet does the upkeep at a
+// time, and as often as a single process would. If a process dies, its turn ends at that time,
+// and others can take the next one. Two processes that work at the same time do no harm,
+// because each step takes the locks that it needs.
 
 const (
-	// lookEvery is how often the segments are looked at, lookIdly how often where
-	// nothing was claimed here, and nothing was written, since the last look.
+	// lookEvery is the interval between two checks of the segments. lookIdly is the interval if
+	// nothing was claimed here, and nothing was written, since the last check.
 	lookEvery = 2 * time.Second
 	lookIdly  = 30 * time.Second
-	// turnFor is how long a process has the turn, and turnWork how long it works at
-	// most.
+	// turnFor is the length of a turn, and turnWork the most time that a process works in it.
 	turnFor  = 30 * time.Second
 	turnWork = 20 * time.Second
 
-	// sqlTakeTurn takes the turn where nobody has it and the last one ended $2
-	// microseconds ago. What is in the future was set by a clock that has gone back.
+	// sqlTakeTurn takes the turn if nobody has it and the last one ended $2 microseconds ago.
+	// It ignores a time in the future, because that is from a clock that was set back.
 	sqlTakeTurn = `UPDATE {p:upkeep} SET turn = $1::bigint, until = statement_timestamp() + $3::bigint * interval '1 microsecond'
 WHERE only_row AND (until <= statement_timestamp() OR until > statement_timestamp() + interval '10 minutes')
 	AND (ended_at <= statement_timestamp() - $2::bigint * interval '1 microsecond'
@@ -33,19 +32,19 @@ WHERE only_row AND (until <= statement_timestamp() OR until > statement_timestam
 	sqlEndTurn = `UPDATE {p:upkeep} SET until = statement_timestamp(), ended_at = statement_timestamp() WHERE only_row AND turn = $1::bigint`
 )
 
-// maintained is what a process knows of the upkeep of the log.
+// maintained is a process's state of the upkeep of the log.
 type maintained struct {
 	mu sync.Mutex
-	// last is when it asked for the turn, or when its turn ended: the database counts from
-	// there.
+	// last is when the process last asked for the turn, or when its turn ended. The database
+	// counts from that time.
 	last  time.Time
 	sizes [segments]int64
-	// idle: nothing was written between the last two looks. hurry: there is more to do.
+	// idle: nothing was written between the last two checks. hurry: there is more to do.
 	idle, hurry bool
 }
 
-// patience is how long ago the last turn must have ended for this process to take one,
-// and due whether it is to ask for it.
+// patience returns how long ago the last turn must have ended for this process to take one, and
+// due whether it asks for the turn now.
 func (m *maintained) patience(used bool) (patience time.Duration, due bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,13 +75,13 @@ func (m *maintained) endTurn(more bool) {
 	m.hurry, m.last = more, time.Now()
 }
 
-// Maintain looks after the segments of the log and the batches: it has appends write to
-// another segment when one is full, truncates those of which nothing is needed, moves
-// to the records what a group has not read for ten minutes, up to 2,000 records in a
-// call, and drops what is over. Without the log there is nothing to do. It looks every
-// 2 s, and every 30 s while nothing is written; a call in between, or while another
-// process does it, returns at once. A role without the rights for it (see the package's
-// documentation) leaves it to others. See outmill.Janitor.
+// Maintain does the upkeep of the log's segments and batches. It makes appends write to another
+// segment if one is full, truncates segments without needed records, moves records that a group
+// has not read for ten minutes to the table of records, up to 2,000 in a call, and drops
+// finished batches. Without the log it does nothing. It checks every 2 s, and every 30 s while
+// nothing is written. A call in between, or while another process does the upkeep, returns at
+// once. A role without the rights for it (see the package's documentation) leaves it to others.
+// See outmill.Janitor.
 func (s *Store) Maintain(ctx context.Context) (more bool, err error) {
 	const operation = "maintain"
 	if err := s.ready(ctx); err != nil {

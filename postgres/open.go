@@ -10,13 +10,11 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Open opens a pool of connections, makes a store on it, and closes it with
-// the store. The schema is not created, unless Config.EnsureSchema: see Ensure.
-// A nil logger logs nothing.
+// Open opens a pool of connections and returns a store on it. Close closes both. Open does not
+// create the schema, unless Config.EnsureSchema is set: see Ensure. A nil logger logs nothing.
 //
-// The database is given as pgxpool.ParseConfig takes it: a URL
-// (postgres://user:password@host:5432/database?pool_max_conns=10) or key=value
-// pairs.
+// The database is a string that pgxpool.ParseConfig takes: a URL
+// (postgres://user:password@host:5432/database?pool_max_conns=10) or key=value pairs.
 func Open(ctx context.Context, database string, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err

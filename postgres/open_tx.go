@@ -10,16 +10,16 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// openTx is a transaction of Transact. Its BEGIN goes out with the store's first statement,
-// or when the user asks for the transaction; its COMMIT goes with the last statement where
-// the caller says so (storekit.Last), else alone.
+// openTx is a transaction of Transact. Its BEGIN is sent with the store's first statement, or
+// when the user asks for the transaction. Its COMMIT is sent with the last statement if the
+// caller marks that one (storekit.Last), and alone otherwise.
 type openTx struct {
-	// Tx is nil until the transaction has begun, and refuses everything after its end.
+	// Tx is nil until the transaction has begun. After its end it refuses everything.
 	pgx.Tx
 	s      *Store
 	pooled *pgxpool.Conn
 	conn   *pgx.Conn
-	// ctx is for a BEGIN that goes out alone.
+	// ctx is for a BEGIN that is sent alone.
 	ctx       context.Context
 	committed bool
 	// failed is the error of that BEGIN.
@@ -54,7 +54,8 @@ func (s *Store) inOpenTx(ctx context.Context, fn func(ctx context.Context) error
 	return nil
 }
 
-// begin begins where no statement has. After a failure everything is refused.
+// begin sends the BEGIN if no statement has done so. If it fails, the transaction refuses
+// everything.
 func (t *openTx) begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,7 +83,7 @@ func (t *openTx) run(ctx context.Context, steps ...step) error {
 	return t.send(ctx, steps, false)
 }
 
-// copier comes after a step, which has begun.
+// copier needs no BEGIN, because callers have sent a step before.
 func (t *openTx) copier() copier { return t }
 
 // finish sends the steps and commits.
@@ -135,7 +136,7 @@ func (t *openTx) commit(ctx context.Context) error {
 	return t.Commit(ctx)
 }
 
-// end gives the connection back, after a rollback where the transaction is still open.
+// end returns the connection to the pool, after a rollback if the transaction is still open.
 func (t *openTx) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,7 +149,7 @@ func (t *openTx) end() {
 	t.Tx = closedTx(pgx.ErrTxClosed)
 }
 
-// last returns how to send the last steps of a call, and whether the COMMIT goes with them.
+// last returns the function that sends the last steps of a call, and whether it also commits.
 func (s *Store) last(ctx context.Context, r runner) (last send, commits bool) {
 	if own, ok := r.(*openTx); ok && storekit.IsLast(ctx, s) {
 		return own.finish, true

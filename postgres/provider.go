@@ -6,11 +6,11 @@ import (
 )
 
 // Importing this package makes outmill.Open take URLs such as
-// postgres://user:password@host:5432/orders. The parameters name, schema,
-// append_log_level, table_prefix, retain, retain_joins, dedup_window, notify_interval, listen_url,
-// lane, durable_settle and ensure_schema set the fields of Config, as in
-// postgres://host/orders?schema=shop&retain=24h; all others are pgxpool's and
-// PostgreSQL's (pool_max_conns, sslmode, …).
+// postgres://user:password@host:5432/orders. The parameters name, schema, append_log_level,
+// table_prefix, retain, retain_joins, dedup_window, notify_interval, listen_url, lane,
+// durable_settle and ensure_schema set the fields of Config, as in
+// postgres://host/orders?schema=shop&retain=24h. All other parameters belong to pgxpool and
+// PostgreSQL (pool_max_conns, sslmode, …).
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
 		Name:     "postgres",
@@ -20,7 +20,7 @@ func init() {
 	})
 }
 
-// configOf takes the parameters out of the URL that are Config's.
+// configOf removes the parameters of Config from the URL, and returns them.
 func configOf(text string) (string, Config, error) {
 	parameters, err := storekit.ParseURL(text)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// queries turns the templates of this package into SQL for one schema and
-// table prefix: {p:records} becomes the qualified name of the table records,
-// {i:line} the bare name of an index, as CREATE INDEX wants it, {q:…} the
-// qualified name as a text, and {c:notify} the name of the channel as a text.
+// queries converts the templates of this package to SQL for one schema and table prefix.
+// {p:records} is the qualified name of the table records, {i:line} the bare name of an index,
+// for CREATE INDEX, {q:…} the qualified name as a text, and {c:notify} the name of the channel
+// as a text.
 type queries struct {
 	schema, prefix string
 	expanded       sync.Map
@@ -47,8 +47,8 @@ func (q *queries) expand(template string) string {
 	})
 }
 
-// channel is the name of a channel of LISTEN and NOTIFY. Such names are as short as
-// other identifiers.
+// channel returns the name of a channel of LISTEN and NOTIFY. Its length is limited like that
+// of other identifiers.
 func (q *queries) channel(of string) string {
 	return "outmill_" + strconv.FormatUint(uint64(q.lockOf(of)), 36)
 }
@@ -63,11 +63,10 @@ func (q *queries) lockOf(parts ...string) int64 {
 	return int64(hash.Sum64())
 }
 
-// The conditions below fit one index each, so that the planner has no choice:
-// with statistics that are missing or old it chooses badly, and a plan that
-// was cached while a table was empty is used for a while. IS NOT DISTINCT FROM
-// compares without an index, and an index on a part of the table is not looked
-// at where a query does not repeat its condition as it is spelled.
+// Each of the conditions below fits one index, so that the planner has no choice. With missing
+// or old statistics it chooses badly, and it uses a plan that was cached while a table was
+// empty for a while. IS NOT DISTINCT FROM compares without an index. A partial index is used
+// only if a query repeats its condition literally.
 
 // ofKey is true for records of the group $1, the topic $2 and a key.
 func ofKey(key string) string {
@@ -76,26 +75,24 @@ func ofKey(key string) string {
 }
 
 const (
-	// waitingOfTopic is true for records of the group $1 and the topic $2 that wait
-	// for their retry.
+	// waitingOfTopic is true for records of the group $1 and the topic $2 that wait for a
+	// retry.
 	waitingOfTopic = `hashtextextended(topic, 0) = hashtextextended($2::text, 0)
 		AND topic IS NOT DISTINCT FROM $2::text AND grp IS NOT DISTINCT FROM $1::text AND stage - 2 = 0`
 
-	// ofLine is true for lanes of the group $1 and the topic $2. It is for what
-	// blocks them.
+	// ofLine is true for lanes of the group $1 and the topic $2. It is for searches by blocker.
 	ofLine = `hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended($2::text, hashtextextended($1::text, 0))
 		AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM $2::text`
 
-	// overdue is true for lanes of the group $1 and the topic $2 that are to be
-	// looked at by now.
+	// overdue is true for lanes of the group $1 and the topic $2 whose time of the next check
+	// has come.
 	overdue = `hashtextextended(grp, hashtextextended(topic, 0)) = hashtextextended($1::text, hashtextextended($2::text, 0))
 		AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM $2::text AND until <= statement_timestamp()`
 )
 
-// noneOf is NOT EXISTS, which PostgreSQL may answer for all outer rows at once
-// by reading all there is; this it answers for one.
+// noneOf is NOT EXISTS for one outer row. PostgreSQL may answer NOT EXISTS for all outer rows
+// at once, by reading the whole table.
 func noneOf(from string) string { return `(SELECT 1 FROM ` + from + ` LIMIT 1) IS NULL` }
 
-// anyOf is EXISTS in the same way: without a reference to outer rows it is
-// looked for once.
+// anyOf is EXISTS in the same way. Without a reference to outer rows it is evaluated once.
 func anyOf(from string) string { return `(SELECT 1 FROM ` + from + ` LIMIT 1) IS NOT NULL` }

@@ -11,13 +11,13 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// recordColumns are what placed.scan reads, in its order.
+// recordColumns are the columns that placed.scan reads, in its order.
 const recordColumns = `r.seq, r.id, r.grp, r.topic, r.key, r.stage, r.available_at, r.due_at, r.next_at, r.created_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, r.owner, r.processed_at, r.processed_by, r.message_id, r.correlation_id, r.causation_id,
 	r.tenant_id, r.traceparent, r.tracestate, r.dedup_key, r.last_error, r.joins::text, r.waits_for, r.metadata, r.payload`
 
-// blockedColumn tells of a held record whether an earlier one of its key was
-// still in the way when a claim looked last.
+// blockedColumn reports, for a held record, whether an earlier one of its key still blocked it
+// at the last claim.
 const blockedColumn = `(r.stage = 1 AND (SELECT 1 FROM {p:lanes} AS l
 	WHERE l.grp = r.grp AND l.topic = r.topic AND l.key = r.key AND l.blocked_by <> '' LIMIT 1) IS NOT NULL)`
 
@@ -27,13 +27,13 @@ type placed struct {
 	stage int16
 	// due is when the record became due, or due again.
 	due time.Time
-	// blocked: an earlier record of its key is in the way.
+	// blocked: an earlier record of its key blocks it.
 	blocked bool
 	record  *outmill.Record
 }
 
-// recordReader reads the rows of a statement into one place, since a claim
-// reads many and each column would cost an allocation.
+// recordReader reads the rows of a statement into one buffer, because a claim reads many rows
+// and each column would cost an allocation.
 type recordReader struct {
 	place                                             placed
 	id, owner, waitsFor                               pgtype.UUID
@@ -92,13 +92,13 @@ func (r *recordReader) read(scan func(...any) error) (placed, error) {
 	return p, nil
 }
 
-// sharedText is a column of text that often has what the row before has.
+// sharedText is a column of text that often equals that of the row before.
 type sharedText struct {
 	text string
 	null bool
 }
 
-// ScanBytes is for pgx.
+// ScanBytes implements pgtype.BytesScanner.
 func (s *sharedText) ScanBytes(text []byte) error {
 	if s.null = text == nil; string(text) != s.text {
 		s.text = string(text)
@@ -124,7 +124,7 @@ func collect(into *[]placed) func(scan func(...any) error) error {
 	return add(into)
 }
 
-// add reads records, and keeps those that are there.
+// add appends records to the list.
 func add(into *[]placed) func(scan func(...any) error) error {
 	reader := newRecordReader()
 	return func(scan func(...any) error) error {

@@ -12,15 +12,14 @@ const (
 	sqlSeeWorker = `INSERT INTO {p:workers} (grp, name, seen_at) VALUES ($1::text, $2::text, statement_timestamp())
 ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at`
 
-	// sqlOldWorkers passes over those that are seen just now.
+	// sqlOldWorkers skips workers whose row another transaction has locked.
 	sqlOldWorkers = `DELETE FROM {p:workers} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {p:workers} WHERE grp = $1::text
 	AND (seen_at < statement_timestamp() - $2::bigint * interval '1 microsecond'
 		OR name = ANY (ARRAY(SELECT name FROM {p:workers} WHERE grp = $1::text ORDER BY seen_at DESC, name OFFSET $3::bigint)))
 	FOR UPDATE SKIP LOCKED))`
 	sqlWorkers = `SELECT grp, name, seen_at FROM {p:workers}`
 
-	// sqlHasEnded spares the janitor the lock of the groups, as long as there is
-	// nothing to do.
+	// sqlHasEnded saves the janitor the lock of the groups while no registration has ended.
 	sqlHasEnded = `SELECT 1 FROM {p:groups} WHERE expires_at <= statement_timestamp() LIMIT 1`
 
 	sqlEndRegistrations = `WITH gone AS (DELETE FROM {p:groups} WHERE ctid = ANY (ARRAY(
@@ -34,8 +33,7 @@ SELECT count(*) FROM gone`
 	sqlNoted = `SELECT grp FROM {p:endings} WHERE look_at <= statement_timestamp() ORDER BY look_at LIMIT $1::bigint`
 	sqlEnded = `SELECT grp, ended_at FROM {p:endings} WHERE NOT empty`
 
-	// sqlForgetEnding keeps a group that has no registration as long as it has
-	// records.
+	// sqlForgetEnding keeps a group without a registration as long as it has records.
 	sqlForgetEnding = `DELETE FROM {p:endings} WHERE grp = $1::text AND look_at > statement_timestamp()
 	AND ended_at <= statement_timestamp() - $2::bigint * interval '1 microsecond'
 	AND (empty OR EXISTS (SELECT 1 FROM {p:groups} WHERE grp = $1::text))`
@@ -50,8 +48,8 @@ var undelivered = []string{"stage = 0", "stage = 1", "stage IN (2, 3)", "stage =
 var (
 	sqlUndeliveredTopics = leaps("grp = $1::text", undelivered...)
 
-	// sqlDropUndelivered deletes up to $3 records of the topics $2, and passes over
-	// what another transaction is at. A lease that has not ended stands.
+	// sqlDropUndelivered deletes up to $3 records of the topics $2. It skips records that
+	// another transaction has locked, and those whose lease has not ended.
 	sqlDropUndelivered = `WITH gone AS (DELETE FROM {p:records} WHERE id = ANY (ARRAY(SELECT id FROM {p:records}
 	WHERE id = ANY (ARRAY(` +
 		ofTopics("id", "$3::bigint", "stage = 0", "stage = 1", "stage IN (2, 3)", "stage = 4 AND available_at <= statement_timestamp()",
@@ -62,8 +60,8 @@ opened AS (` + openLanesOf + `),
 noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'g' AS how, step FROM gone) AS n WHERE step IS NOT NULL HAVING count(*) > 0)
 SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 
-	// sqlLookAgain has the group looked at in the next round where something of the
-	// topics $2 is left, or of the log ($4), and after $3 microseconds otherwise.
+	// sqlLookAgain sets the group's next check: in the next round if records of the topics $2
+	// are left, or records of the log ($4), and after $3 microseconds otherwise.
 	sqlLookAgain = `UPDATE {p:endings} SET empty = NOT (` + hasRecords("$1::text") + `),
 	look_at = statement_timestamp() + CASE WHEN NOT $4::boolean AND (` + ofTopics("1", "1", undelivered...) +
 		`) IS NULL THEN $3::bigint * interval '1 microsecond' ELSE interval '0' END
@@ -92,8 +90,8 @@ func hasRecords(group string) string {
 	OR `)
 }
 
-// seeWorker notes the worker, if it has a name, and forgets those that were not seen
-// for long.
+// seeWorker notes the worker, if it has a name, and deletes workers that were not seen for
+// long.
 func seeWorker(reg outmill.Registration) []step {
 	var steps []step
 	if reg.Worker != "" {
@@ -128,7 +126,8 @@ func (s *Store) endRegistrations(ctx context.Context, operation string, limit in
 	if err := s.writeAll(ctx, operation, step{template: sqlHasEnded, count: &found}); err != nil || found == 0 {
 		return 0, err
 	}
-	// Who renews one waits for the lock, and so does the janitor for him.
+	// A process that renews one of these registrations waits for the lock, and the janitor
+	// waits for such a process.
 	err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
 		return t.finish(ctx, s.lockRoutes(), step{template: sqlLockGroups},
 			step{template: sqlEndRegistrations, args: []any{limit}, row: func(scan func(...any) error) error { return scan(&ended) }})
@@ -136,9 +135,9 @@ func (s *Store) endRegistrations(ctx context.Context, operation string, limit in
 	return ended, err
 }
 
-// sweep deletes undelivered records of topics that the group does not read any more.
-// No registration comes in between, so what it deletes was appended for one that has
-// ended.
+// sweep deletes undelivered records of topics that the group no longer reads. No group can
+// register during the deletion, so the deleted records were appended for a registration that
+// has ended.
 func (s *Store) sweep(ctx context.Context, operation, group string, limit int) (deleted int, err error) {
 	all, err := s.moveUnread(ctx, operation, group, limit)
 	if err != nil {
@@ -173,8 +172,8 @@ func (s *Store) sweep(ctx context.Context, operation, group string, limit int) (
 	return deleted, s.dropLanes(ctx, operation, group, idle)
 }
 
-// moveUnread moves what the log has of topics that the group does not read any more
-// to the records, up to limit of it, and tells whether that was all.
+// moveUnread moves up to limit records of topics that the group no longer reads from the log to
+// the records, and reports whether that was all.
 func (s *Store) moveUnread(ctx context.Context, operation, group string, limit int) (all bool, err error) {
 	if logged, err := s.seesLog(ctx, operation); err != nil || !logged {
 		return true, err

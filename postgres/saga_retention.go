@@ -14,13 +14,13 @@ const (
 	sqlRetainSaga = `UPDATE {p:sagas} SET delete_at = statement_timestamp() + $5::bigint * interval '1 microsecond'
 WHERE type = $1::text AND correlation = $2::text AND id = $3::text::uuid AND version = $4::bigint AND finished RETURNING 1`
 
-	// sqlDeleteOldSagas takes no locks beforehand, so a janitor needs no UPDATE.
+	// sqlDeleteOldSagas locks no rows beforehand, so a janitor does not need the right UPDATE.
 	sqlDeleteOldSagas = `WITH gone AS (DELETE FROM {p:sagas} WHERE id = ANY (ARRAY(SELECT id FROM {p:sagas}
 	WHERE delete_at <= statement_timestamp() ORDER BY delete_at LIMIT $1::bigint)) AND delete_at <= statement_timestamp() RETURNING 1)
 SELECT count(*) FROM gone`
 )
 
-// RetainSaga says how long a finished saga is kept. See storekit.SagaRetention.
+// RetainSaga sets how long a finished saga is kept. See storekit.SagaRetention.
 func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention time.Duration, _ storekit.SagaOptions) error {
 	const operation = "retain saga"
 	if err := storekit.CheckRetainSaga(saga, retention); err != nil {

@@ -18,8 +18,8 @@ var (
 	sqlDeleteSagaLast = demanded(sqlDeleteSaga)
 )
 
-// demanded is a change of a saga that fails, with the COMMIT that goes with it, where it
-// finds no row.
+// demanded is a change of a saga that fails, together with the COMMIT after it, if it finds no
+// row.
 func demanded(change string) string {
 	return `WITH changed AS (` + change + `)
 SELECT CASE {p:demand}(pg_catalog.count(*), 1) WHEN 1 THEN pg_catalog.max(updated_at) END FROM changed`
@@ -33,8 +33,8 @@ const (
 
 	sqlSagaState = `SELECT state::text FROM {p:sagas}` + ofSaga
 
-	// sqlInsertSaga waits for another transaction that is inserting the same saga, and
-	// fails without an error, which would end the caller's transaction.
+	// sqlInsertSaga waits for another transaction that is inserting the same saga. If that one
+	// commits, it inserts nothing, because an error would end the caller's transaction.
 	sqlInsertSaga = `INSERT INTO {p:sagas} (id, type, correlation, version, state, finished, created_at, updated_at)
 VALUES ($1::text::uuid, $2::text, $3::text, 1, $4::text::json, $5::boolean, statement_timestamp(), statement_timestamp())
 ON CONFLICT DO NOTHING RETURNING updated_at`
@@ -49,10 +49,10 @@ ON CONFLICT DO NOTHING RETURNING updated_at`
 	ORDER BY updated_at LIMIT $3::bigint))`
 )
 
-// sagaEngine gives the store the calls of storekit.Sagas.
+// sagaEngine provides the calls of storekit.Sagas.
 type sagaEngine = sqlkit.SagaEngine
 
-// sagaKeeping is the store as the engine of sagas needs it.
+// sagaKeeping is the store as seen by the engine of sagas.
 type sagaKeeping struct{ s *Store }
 
 // Explain names the operation of an error.
@@ -119,7 +119,7 @@ func (x sagaTx) Delete(ctx context.Context, saga *storekit.Saga) (deleted bool, 
 }
 
 // change runs a statement and reports whether it has changed a row, and when. last is the
-// statement where the COMMIT goes with it.
+// statement to use if the COMMIT is sent with it.
 func (x sagaTx) change(ctx context.Context, template, last string, args ...any) (at time.Time, changed bool, err error) {
 	var now pgtype.Timestamptz
 	send, commits := x.s.last(ctx, x.r)
@@ -151,7 +151,7 @@ func (x sagaTx) one(ctx context.Context, template string, args []any, into ...an
 	return found, err
 }
 
-// versionOfSaga are the arguments that name a saga and its version.
+// versionOfSaga returns the arguments that name a saga and its version.
 func versionOfSaga(saga *storekit.Saga) []any {
 	return []any{saga.Type, saga.Correlation, saga.ID.String(), saga.Version}
 }

@@ -20,19 +20,18 @@ import (
 //go:embed schema/*.sql
 var schemaFiles embed.FS
 
-// schemaVersion is the version that this program works with: that of the
-// newest file in schema.
+// schemaVersion is the version that this program supports: that of the newest file in schema.
 const schemaVersion = 2
 
 const (
-	// sqlHasMeta reads the catalog: to_regclass may remember that there was no
-	// table before the transaction waited for a lock.
+	// sqlHasMeta reads the catalog, because to_regclass may use a cached result from before the
+	// transaction waited for a lock.
 	sqlHasMeta = `SELECT EXISTS (SELECT 1 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 	WHERE n.nspname = $1::text AND c.relname = $2::text), current_setting('server_encoding')`
 	sqlVersions = `SELECT version, compatible FROM {p:meta} WHERE only_row`
 
-	// A program older than compatible must not work with the schema. A migration
-	// that older programs do not notice leaves it as it is.
+	// A program older than compatible must not use the schema. A migration that older programs
+	// need not know leaves compatible as it is.
 	sqlSetVersion = `INSERT INTO {p:meta} (only_row, version, compatible) VALUES (true, %d, %d)
 ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, compatible = greatest(excluded.compatible, {p:meta}.compatible)`
 
@@ -40,12 +39,13 @@ ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, compatible = gr
 	sqlLockSchema   = `SELECT pg_advisory_xact_lock($1::bigint)`
 	sqlCreateSchema = `CREATE SCHEMA IF NOT EXISTS `
 
-	// sqlDDLSettings: a migration waits for locks on tables that appends need, and they
-	// wait behind it. So it waits shortly, and lets them pass for migratePause.
+	// sqlDDLSettings limits the wait for locks. A migration waits for locks on tables that
+	// appends need, and appends wait behind it. So it waits shortly, and then lets them pass
+	// for migratePause.
 	sqlDDLSettings = `SELECT set_config('search_path', 'pg_catalog, pg_temp', true), set_config('lock_timeout', '50ms', true)`
 	migratePause   = 1500 * time.Millisecond
 
-	// sqlInTheWay lists who else has a lock on a table of the schema $1.
+	// sqlInTheWay lists the other sessions that have a lock on a table of the schema $1.
 	sqlInTheWay = `SELECT coalesce(string_agg(DISTINCT format('%s (%s)', a.pid, coalesce(nullif(a.application_name, ''), a.usename)), ', '),
 		'')
 FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_stat_activity AS a
@@ -54,24 +54,24 @@ WHERE n.nspname = $1::text AND l.granted AND l.pid <> pg_backend_pid() AND a.xac
 	AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 )
 
-// compatible tells, for each version that older programs cannot work with,
-// that it is so: the oldest version that can. See storekit.CompatibleWith.
+// compatible has the versions that older programs do not support, each with the oldest version
+// that does. See storekit.CompatibleWith.
 var compatible = map[int]int{1: 1}
 
-// Ensure creates the schema and its tables, or brings them up to date. Each
-// version is one transaction, and so is all of it where there was none. While a
-// migration waits for a lock on a table, at most 50 ms at a time, others wait behind it;
-// then it lets them pass for 1.5 to 3 s and tries again, until ctx ends. So an upgrade
-// waits for a pg_dump, and logs for whom. See outmill.Schema.
+// Ensure creates the schema and its tables, or updates them. Each version is one transaction;
+// if there is no schema, all versions together are one. While a migration waits for a lock on a
+// table, at most 50 ms at a time, others wait behind it. It then lets them pass for 1.5 to 3 s
+// and tries again, until ctx ends. So an upgrade waits for a pg_dump, and logs the sessions for
+// which it waits. See outmill.Schema.
 //
-// The database must have the encoding UTF8, else this and every other call fails with
+// The database must have the encoding UTF8, or this and every other call fails with
 // outmill.ErrInvalidConfig.
 //
-// It creates the schema of Config.Schema if that is missing, which takes the
-// right CREATE on the database; the tables take the right CREATE on the schema.
+// Ensure creates the schema Config.Schema if it is missing, which needs the right CREATE on the
+// database. The tables need the right CREATE on the schema.
 //
-// It turns the log on in a schema that it creates, unless Config.Lane is LaneRows, and
-// in one that there is if Config.Lane is LaneLog.
+// In a schema that it creates, it turns the log on unless Config.Lane is LaneRows. In an
+// existing schema it turns the log on if Config.Lane is LaneLog.
 func (s *Store) Ensure(ctx context.Context) error {
 	return s.explain(ctx, "ensure the schema", s.ensure(ctx, schemaFiles))
 }
@@ -104,8 +104,7 @@ func (s *Store) ensure(ctx context.Context, files fs.FS) error {
 	return err
 }
 
-// migrateTo carries out migrations in one transaction, again where somebody is in the
-// way.
+// migrateTo runs migrations in one transaction. It tries again if another session blocks it.
 func (s *Store) migrateTo(ctx context.Context, migrations []sqlkit.Migration) error {
 	waits, told := storekit.NewWaits(firstPause, lastPause), false
 	for {
@@ -131,7 +130,7 @@ func (s *Store) migrateTo(ctx context.Context, migrations []sqlkit.Migration) er
 	}
 }
 
-// tellWhoIsInTheWay logs whose transactions a migration waits for.
+// tellWhoIsInTheWay logs the sessions for which a migration waits.
 func (s *Store) tellWhoIsInTheWay(ctx context.Context, version int) {
 	var sessions string
 	if err := s.safe().QueryRow(ctx, sqlInTheWay, s.config.Schema).Scan(&sessions); err != nil {
@@ -141,8 +140,8 @@ func (s *Store) tellWhoIsInTheWay(ctx context.Context, version int) {
 		watermill.LogFields{"version": version, "sessions": sessions})
 }
 
-// migrate brings the schema to the version of the last migration, unless it is there.
-// A new one has the log.
+// migrate brings the schema to the version of the last migration, unless it has that version. A
+// new schema has the log.
 func (s *Store) migrate(ctx context.Context, migrations []sqlkit.Migration) error {
 	last := migrations[len(migrations)-1].Version
 	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
@@ -189,8 +188,8 @@ func apply(ctx context.Context, tx pgx.Tx, m sqlkit.Migration, version int) erro
 	return nil
 }
 
-// createSchema asks first, since CREATE SCHEMA IF NOT EXISTS wants the right to
-// create one even where there is one.
+// createSchema checks first, since CREATE SCHEMA IF NOT EXISTS needs the right to create a
+// schema even if it exists.
 func (s *Store) createSchema(ctx context.Context, tx pgx.Tx) error {
 	var exists bool
 	if err := tx.QueryRow(ctx, sqlHasSchema, s.config.Schema).Scan(&exists); err != nil || exists {
@@ -211,10 +210,10 @@ func (s *Store) Statements() []string {
 	return statements
 }
 
-// StatementsFrom returns what brings a schema of that version to the newest one. See
-// outmill.Schema. As Ensure does, it turns the log on in an empty database unless
-// Config.Lane is LaneRows, and where there is a schema if Config.Lane is LaneLog: then
-// that statement is there for the newest version too.
+// StatementsFrom returns the statements that bring a schema of that version to the newest one.
+// See outmill.Schema. As Ensure does, it turns the log on in an empty database unless
+// Config.Lane is LaneRows, and in an existing schema if Config.Lane is LaneLog. In that case it
+// returns this statement for the newest version too.
 func (s *Store) StatementsFrom(version int) ([]string, error) {
 	const operation = "statements"
 	migrations, err := s.migrations(schemaFiles)
@@ -234,8 +233,8 @@ func (s *Store) StatementsFrom(version int) ([]string, error) {
 	return statements, nil
 }
 
-// migrations can fail only if the files built into the program are wrong,
-// which a test excludes.
+// migrations can fail only if the files built into the program are wrong, which a test
+// excludes.
 func (s *Store) migrations(files fs.FS) ([]sqlkit.Migration, error) {
 	migrations, err := sqlkit.LoadMigrations(files, "schema", s.sql.expand)
 	if err != nil {
@@ -287,8 +286,8 @@ func (s *Store) stateIn(ctx context.Context, db querier) (storekit.SchemaVersion
 	return found, err
 }
 
-// lockOf is the number of an advisory lock of this store's schema.
+// lockOf returns the number of an advisory lock of this store's schema.
 func (s *Store) lockOf(parts ...string) int64 { return s.sql.lockOf(parts...) }
 
-// lockOfTopic is the lock that a claim in order from the topic holds.
+// lockOfTopic returns the number of the lock that an ordered claim of the topic holds.
 func (s *Store) lockOfTopic(group, topic string) int64 { return s.lockOf("topic", group, topic) }

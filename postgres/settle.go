@@ -10,21 +10,19 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// A lease stands where the record is leased, by the owner, under the claim
-// number. Leases of one owner and one claim number, nearly always all of a
-// call, are one list of ids; the owner is $2 and the number $3. What differs
-// from record to record comes as an object of id to [number, text], $4: a list
-// that is joined leaves the planner a choice, and it chooses badly.
+// A lease is valid if its record is leased by the owner under the claim number. The leases of
+// one owner and one claim number, usually all leases of a call, are one list of ids; the owner
+// is $2 and the number $3. Values that differ between records are an object of id to [number,
+// text], $4. A joined list would leave the planner a choice, and it chooses badly.
 const standing = `id = ANY ($1::text[]::uuid[]) AND stage + 0 = 4 AND owner = $2::text::uuid AND claims = $3::integer`
 
-// dueAsBefore puts a record that is due back where claims take the oldest due
-// first: the line is in the order of the appends, so it is not for records that
-// became due later.
+// dueAsBefore puts a due record back among those of which claims take the longest due first.
+// The ready records are in the order of the appends, so records that became due later do not
+// belong there.
 const dueAsBefore = `stage = CASE WHEN next_at > created_at THEN 2 ELSE 0 END,
 	available_at = CASE WHEN next_at > created_at THEN next_at END, owner = NULL`
 
-// dueAfter makes a record due when as many microseconds have passed as $4 has
-// for it.
+// dueAfter makes a record due after the number of microseconds that $4 has for it.
 const dueAfter = `(available_at, next_at) = (SELECT at, at FROM
 		(SELECT statement_timestamp() + ($4::jsonb -> r.id::text ->> 0)::bigint * interval '1 microsecond' AS at) AS due)`
 
@@ -57,9 +55,9 @@ WHERE ` + standing + ` RETURNING id::text`
 opened AS (` + openLanesOf + `)
 SELECT waits_for::text FROM gone WHERE waits_for IS NOT NULL`
 
-	// sqlFail also parks what is behind a record whose number is 1 ($5 says why), $6
-	// records at most: claims park what they meet of the others, and what is leased now,
-	// if it comes back.
+	// sqlFail also parks the records behind a record whose number is 1, at most $6 in all; $5
+	// is the reason. Claims park the others when they meet them, and records that are leased
+	// now when they are given back.
 	sqlFail = `WITH gone AS (UPDATE {p:records} AS r SET stage = 7, available_at = NULL, owner = NULL,
 		last_error = nullif($4::jsonb -> r.id::text ->> 1, ''), parked = $4::jsonb -> r.id::text ->> 0 = '1' AND r.key <> ''
 	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key, r.seq, r.parked, r.step),
@@ -104,7 +102,7 @@ func sorted(items []outmill.Settlement) []*sameLeases {
 	return list
 }
 
-// numberOf is a delay in microseconds, or 1 for a record that takes its key along.
+// numberOf returns a delay in microseconds, or 1 for a record that parks its key.
 func numberOf(z outmill.Settlement) int64 {
 	if z.Park {
 		return 1
@@ -127,9 +125,9 @@ func (s *Store) settle(ctx context.Context, operation string, write writing, tem
 	return s.settleAll(ctx, operation, write, steps)
 }
 
-// settleEach is settle for leases that each have values of their own. It is durable,
-// as all is that gives records back: who did so goes on with what comes after them,
-// and a crash that took it back would leave them leased to him, in nobody's way.
+// settleEach is settle for leases with different values. It is durable, like all calls that
+// give records back: the owner then goes on with later records of the key, and if a crash undid
+// the call, the records would still be leased to it and block nobody.
 func (s *Store) settleEach(ctx context.Context, operation, template string, items []outmill.Settlement,
 	row func(scan func(...any) error) error, more ...any) error {
 	steps, err := s.toRecords(ctx, storekit.LeasesOf(items))
@@ -143,7 +141,7 @@ func (s *Store) settleEach(ctx context.Context, operation, template string, item
 	return s.settleAll(ctx, operation, s.durably, append(steps, each...))
 }
 
-// stepsFor are a step for the leases of each owner and claim number.
+// stepsFor returns a step for the leases of each owner and claim number.
 func stepsFor(template string, items []outmill.Settlement, row func(scan func(...any) error) error, more ...any) ([]step, error) {
 	var steps []step
 	for _, same := range sorted(items) {
@@ -191,8 +189,7 @@ func (s *Store) Release(ctx context.Context, leases []outmill.Lease) error {
 	return err
 }
 
-// Extend sets the end of the leases that still stand, and returns these. See
-// outmill.Queue.
+// Extend sets the end of the valid leases, and returns these leases. See outmill.Queue.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	const operation = "extend"
 	if err := storekit.CheckExtend(lease); err != nil {
@@ -217,7 +214,8 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 	return extended, nil
 }
 
-// extendSteps extend leases of records, and add those that stand.
+// extendSteps returns the steps that extend leases of records and append the valid ones to the
+// list.
 func extendSteps(lease time.Duration, leases []outmill.Lease, into *[]outmill.Lease) []step {
 	var steps []step
 	for _, same := range sorted(storekit.Bare(leases)) {

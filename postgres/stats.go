@@ -29,8 +29,8 @@ SELECT t.grp, t.topic, ` + topicCounts("grp = t.grp") + ` FROM routed AS t
 UNION ALL SELECT NULL, t.topic, ` + topicCounts("grp IS NULL") + ` FROM unrouted AS t`
 }()
 
-// topicCounts counts the records of one topic. A topic's line is in the order
-// of the appends, so the record that has been due longest is near its head.
+// topicCounts counts the records of one topic. A topic's ready records are in the order of the
+// appends, so the record that has been due longest is among the first.
 func topicCounts(group string) string {
 	of := `FROM {p:records} WHERE ` + group + ` AND topic = t.topic AND `
 	count := func(kind string) string {

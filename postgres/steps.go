@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// noteSteps notes what happens to records of steps, from rows of how and step,
-	// for count_steps, which every transaction that may note something runs last:
-	// then it holds all the rows that it is going to change, and joins are locked
-	// after them. See the schema.
+	// noteSteps notes changes of records that are steps, from rows of how and step. count_steps
+	// reads the notes. Every transaction that may note changes calls it last: then the
+	// transaction holds all the rows that it will change, and locks joins after them. See the
+	// schema.
 	noteSteps = `SELECT set_config('outmill.steps', coalesce(current_setting('outmill.steps', true), '') || string_agg(how || step || ',',
 		''), true)
 `
@@ -23,20 +23,20 @@ const (
 
 	sqlCountSteps = `SELECT id::text FROM {p:count_steps}() AS id`
 
-	// sqlHurry makes due what waits for joins. Records whose handling goes on come
-	// by sqlSnooze.
+	// sqlHurry makes the records due that wait for joins. Records that are still being handled
+	// become due in sqlSnooze.
 	sqlHurry = `UPDATE {p:records} SET available_at = statement_timestamp(), next_at = statement_timestamp()
 WHERE waits_for = ANY ($1::text[]::uuid[]) AND stage + 0 IN (2, 3) AND available_at > statement_timestamp()`
 
 	sqlJoinsOf = `SELECT ` + joinColumns + `, 0 FROM {p:joins} AS j WHERE j.id = ANY ($1::text[]::uuid[]) ORDER BY j.id`
 
-	// sqlJoinsToFill also counts the members of joins that may be full.
+	// sqlJoinsToFill also counts the members of joins that may be complete.
 	sqlJoinsToFill = `SELECT ` + joinColumns + `, CASE WHEN j.expected_steps IS NULL THEN 0 ELSE (SELECT count(*) FROM {p:join_members}
 		WHERE join_id = j.id) END
 FROM {p:joins} AS j WHERE j.id = ANY ($1::text[]::uuid[]) ORDER BY j.id`
 )
 
-// sqlAttachSteps makes members of steps whose records were inserted.
+// sqlAttachSteps adds members for steps whose records were inserted.
 var sqlAttachSteps = attachSteps(1) + ` ON CONFLICT (join_id, step) DO NOTHING`
 
 func attachSteps(from int) string {
@@ -45,8 +45,8 @@ SELECT m.join_id::uuid, m.step::uuid, m.open FROM unnest($%d::text[], $%d::text[
 		from+2)
 }
 
-// countSteps is the last step of a transaction that may have noted steps; into
-// gets the joins that were counted.
+// countSteps is the last step of a transaction that may have noted steps. It appends the
+// counted joins to into.
 func countSteps(into *[]outmill.JoinID) step {
 	*into = nil
 	return step{template: sqlCountSteps, row: addJoinIDs(into)}
@@ -74,12 +74,12 @@ func textsOf(ids []outmill.JoinID) []string {
 	return texts
 }
 
-// writeSteps is writeAll for what may settle steps of joins.
+// writeSteps is writeAll for statements that may settle steps of joins.
 func (s *Store) writeSteps(ctx context.Context, operation string, steps ...step) error {
 	return s.settleIn(ctx, operation, s.write, steps)
 }
 
-// settleIn settles by s.write or s.durably.
+// settleIn settles in a transaction of write, which is s.write or s.durably.
 func (s *Store) settleIn(ctx context.Context, operation string, write writing, steps []step) error {
 	var counted []outmill.JoinID
 	steps = append(steps, countSteps(&counted))
@@ -90,8 +90,8 @@ func (s *Store) settleIn(ctx context.Context, operation string, write writing, s
 	return err
 }
 
-// checkSteps refuses steps that a join does not take, before anything is
-// written, so that a caller's transaction stays usable.
+// checkSteps refuses steps that a join does not take, before anything is written, so that a
+// caller's transaction stays usable.
 func (a *appending) checkSteps(ctx context.Context, r runner) error {
 	return storekit.CheckSteps(a.Records, func(ids []outmill.JoinID) ([]*storekit.JoinState, error) { return joinsToFill(ctx, r, ids) })
 }
@@ -116,7 +116,7 @@ func (a *appending) stepsOfJoins(table *storekit.RoutingTable) joinSteps {
 	return found
 }
 
-// attach comes after records of steps that were all inserted.
+// attach comes after the steps that have inserted all the records.
 func (a *appending) attach(table *storekit.RoutingTable) []step {
 	joining := a.stepsOfJoins(table)
 	if len(joining.joins) == 0 {

@@ -22,9 +22,8 @@ var (
 	_ storekit.Operator = (*Store)(nil)
 )
 
-// Store is an outbox in one PostgreSQL database. All methods may be called
-// concurrently. It is also a storekit.Joins, storekit.Sagas and storekit.Operator, and has
-// their calls and List.
+// Store is an outbox in one PostgreSQL database. It also implements storekit.Joins,
+// storekit.Sagas and storekit.Operator. All methods are safe for concurrent use.
 type Store struct {
 	joinEngine
 	sagaEngine
@@ -34,68 +33,67 @@ type Store struct {
 	config   Config
 	logger   *storekit.Log
 	sql      *queries
-	// relaxed are the settings of the transactions that need not wait for the disk.
+	// relaxed are the settings of transactions that do not wait for the disk.
 	relaxed  string
 	turns    storekit.TopicRotation
 	busy     storekit.BusyTopics
 	notifier storekit.Notifier
 	notices  *notices
-	// inUse are the callers' transactions that are being appended to.
+	// inUse are the callers' transactions in which an append is running.
 	inUse storekit.TxLocks
-	// claiming are the groups' topics that are being claimed from with the topic's
-	// lock.
+	// claiming are the topics of groups on which a claim holds the topic's lock.
 	claiming storekit.TxLocks
 	routes   storekit.KnownRoutes
-	// lanesNow is what the schema said last of its lanes.
+	// lanesNow are the schema's settings of its lanes, as last read.
 	lanesNow atomic.Pointer[lanes]
-	// serverSince is since when the server runs that was checked last, in microseconds;
-	// 0: none was.
+	// serverSince is the start time of the server that was checked last, in microseconds; 0:
+	// none was.
 	serverSince atomic.Int64
-	// maintained is what this process knows of the upkeep of the log.
+	// maintained is this process's state of the upkeep of the log.
 	maintained maintained
-	// largeRows: the last claim met rows of the log that are larger than their share of
-	// its bytes.
+	// largeRows: the last claim met rows of the log that were larger than their share of its
+	// byte budget.
 	largeRows atomic.Bool
-	// logUsed: something was claimed from the log since this process had the upkeep's turn.
+	// logUsed: records were claimed from the log since this process's last turn of the upkeep.
 	logUsed atomic.Bool
-	// largeSegment is largeSegment, but for tests.
+	// largeSegment is the constant largeSegment, except in tests.
 	largeSegment int64
 	toldOfGrowth atomic.Int64
-	// dumpWithin is dumpWithin, but for tests.
+	// dumpWithin is the constant dumpWithin, except in tests.
 	dumpWithin time.Duration
-	// refusals are of each segment, and segmentLooks where the search for what is needed
-	// of it goes on.
+	// refusals has the pauses of each segment, and segmentLooks the line at which the search
+	// for lines that need the segment continues.
 	refusals     [segments]refusals
 	segmentLooks [segments]cursor
 	forget       forgetting
-	// batchesKept is how large their tables were when they were truncated last,
-	// batchesRefused when that is tried again, and dropped the line up to which those that
-	// are over were deleted.
+	// batchesKept is the size of the batches' tables after the last truncation, batchesRefused
+	// when a refused truncation is tried again, and dropped the line up to which finished
+	// batches were deleted.
 	batchesKept    atomic.Int64
 	batchesRefused refusals
 	dropped        atomic.Int64
 	// checkedUpTo is the line up to which lines were compared with the sequence.
 	checkedUpTo atomic.Int64
-	// reaped is the line up to which leases that have ended were looked for.
+	// reaped is the line up to which ended leases were searched for.
 	reaped atomic.Int64
-	// atOnce bounds the steps of what one transaction does not finish.
+	// atOnce limits the steps of work that one transaction does not finish.
 	atOnce storekit.BatchSize
-	// refs are of what was claimed from the log.
+	// refs are the batches of records that were claimed from the log.
 	refs   refs
 	rests  rests
 	rounds rounds
 	life   storekit.Lifecycle
 }
 
-// New makes a store on a pool that the user made and closes. It does not
-// connect. A nil logger logs nothing.
+// New returns a store on a pool that the user opened and closes. It does not connect. A nil
+// logger logs nothing.
 //
-// The pool's own settings hold. Behind a proxy that pools transactions give it
-// a DefaultQueryExecMode of QueryExecModeExec or QueryExecModeCacheDescribe,
-// and set Config.ListenURL.
+// The pool's own settings apply. Behind a proxy that pools transactions, set the pool's
+// DefaultQueryExecMode to QueryExecModeExec or QueryExecModeCacheDescribe, and set
+// Config.ListenURL.
 func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if pool == nil {
-		return nil, fmt.Errorf("%w: postgres.New: pool is nil: want what pgxpool.New returns", outmill.ErrInvalidConfig)
+		return nil, fmt.Errorf("%w: postgres.New: pool is nil: want a pool from pgxpool.New", outmill.ErrInvalidConfig)
 	}
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -128,15 +126,15 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 	return s, nil
 }
 
-// Pool returns the pool of connections, for the user's own tables. It stays
-// open until Close if the store opened it.
+// Pool returns the pool of connections, for the user's own tables. If the store opened the
+// pool, Close closes it.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
 // Name identifies the store in logs, metrics and deliveries.
 func (s *Store) Name() string { return s.config.Name }
 
-// Close ends what the store started, and the pool if the store opened it. It
-// may be called more than once. Other methods then return outmill.ErrClosed.
+// Close ends the store's background work, and closes the pool if the store opened it. It may be
+// called more than once. Afterwards other methods return outmill.ErrClosed.
 func (s *Store) Close() error {
 	if !s.life.End() {
 		return nil
@@ -151,8 +149,8 @@ func (s *Store) Close() error {
 
 func (s *Store) usable(ctx context.Context) error { return s.life.Usable(ctx) }
 
-// ready checks what can be checked before a transaction begins; the schema's
-// version until it was found right once.
+// ready does the checks before a transaction begins. It checks the schema's version until it
+// was right once.
 func (s *Store) ready(ctx context.Context) error {
 	return s.life.Ready(ctx, func(ctx context.Context) error {
 		if err := s.checkOrEnsure(ctx); err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Transact runs fn in a transaction, READ COMMITTED, and again if it fails for a reason
-// that passes. It is a pgx.Tx of the pool, or a *sql.Tx of Config.DB where that is set. The
-// BEGIN of a pgx.Tx goes out with the first statement of the store, such as an inbox's note.
-// See storekit.Transactor.
+// Transact runs fn in a READ COMMITTED transaction, and again if it fails for a temporary
+// reason. The transaction is a pgx.Tx of the pool or, if Config.DB is set, a *sql.Tx of it. The
+// BEGIN of a pgx.Tx is sent with the first statement of the store, such as an inbox's note. See
+// storekit.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
 	return storekit.TransactOr(ctx, s, fn, explain, func() error {
@@ -28,8 +28,8 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 	})
 }
 
-// worthAnother tells whether fn may well succeed when it runs again. A session that
-// waits for a note knows better when to come again.
+// worthAnother reports whether fn may succeed if it runs again. A busy note is not repeated
+// here, because its caller chooses a better time.
 func worthAnother(err error) bool { return passes(err) && !errors.Is(err, storekit.ErrNoteBusy) }
 
 // inSQLTx is InTx on the *sql.DB of the user.
@@ -58,8 +58,8 @@ func (s *Store) inSQLTx(ctx context.Context, fn func(ctx context.Context) error)
 // storekit.Transactor.
 func (s *Store) TxLimit() time.Duration { return 0 }
 
-// Tx returns the transaction that ctx carries for this store, such as the one of
-// Transact. It reports false where there is none, or it is no pgx.Tx.
+// Tx returns the transaction that ctx carries for this store, such as that of Transact. It
+// reports false if there is none, or if it is not a pgx.Tx.
 func (s *Store) Tx(ctx context.Context) (pgx.Tx, bool) {
 	found, err := s.TxOf(ctx)
 	if own, ok := found.(*openTx); ok {
@@ -69,7 +69,7 @@ func (s *Store) Tx(ctx context.Context) (pgx.Tx, bool) {
 	return tx, ok && err == nil
 }
 
-// SQLTx is Tx for a transaction of database/sql: that of Transact where Config.DB is set.
+// SQLTx is Tx for a transaction of database/sql, such as that of Transact if Config.DB is set.
 func (s *Store) SQLTx(ctx context.Context) (*sql.Tx, bool) {
 	found, err := s.TxOf(ctx)
 	tx, ok := found.(*sql.Tx)

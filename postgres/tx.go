@@ -12,36 +12,34 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// Handle is a transaction of database/sql that the store can run statements in:
-// *sql.Tx of any PostgreSQL driver, or anything else with these methods, such as
-// the ContextExecutor of watermill-sql v3.
+// Handle is a transaction of database/sql in which the store can run statements: a *sql.Tx of
+// any PostgreSQL driver, or another type with these methods, such as the ContextExecutor of
+// watermill-sql v3.
 type Handle = sqlkit.Handle
 
-// WithTx returns a context that carries tx: with it, Append takes part in
-// that transaction. The transaction stays the caller's, who begins and ends
-// it.
+// WithTx returns a context that carries tx: with it, Append takes part in that transaction. The
+// caller begins and ends the transaction.
 //
-// tx is a pgx.Tx (a nested one too), a *sql.Tx, a struct (or a pointer to one) that
-// embeds one of them or has it in an exported field, such as bun.Tx, *sqlx.Tx,
-// gorm's tx.Statement.ConnPool, ent's dialect.Tx and the Tx of watermill-sql v4, or
-// another [Handle]. The store's statements go to the transaction itself, past what
-// wraps it, and a transaction is the same one however it is wrapped. A wrapper that
-// is to see the statements keeps its transaction in a field that is not exported,
-// and passes statements on as they are; two such wrappers around one transaction
-// count as two transactions.
+// tx is a pgx.Tx (also a nested one), a *sql.Tx, a struct (or a pointer to one) that embeds one
+// of them or has it in an exported field, such as bun.Tx, *sqlx.Tx, gorm's
+// tx.Statement.ConnPool, ent's dialect.Tx and the Tx of watermill-sql v4, or another [Handle].
+// The store sends its statements to the transaction itself and not to its wrapper, and treats a
+// transaction as the same one in every wrapper. If a wrapper should see the statements, it must
+// keep its transaction in an unexported field, and pass statements on unchanged; two such
+// wrappers around one transaction count as two transactions.
 //
-// A nil, a pool and a bare connection of pgx, which are no transactions, and
-// anything else is refused with outmill.ErrInvalidTx by whatever uses the context. A
-// *sql.Conn is taken for a connection on which the caller has said BEGIN.
+// Calls that use the context refuse a nil, a pool, a bare connection of pgx, and any other
+// value with outmill.ErrInvalidTx. A *sql.Conn counts as a connection on which the caller has
+// sent BEGIN.
 //
-// As PostgreSQL has it, an error of a statement leaves the transaction
-// unusable until it is rolled back, to a savepoint at least. What Append
-// refuses (ErrInvalidRecord, …) sends no statement.
+// As always in PostgreSQL, an error of a statement leaves the transaction unusable until it is
+// rolled back, at least to a savepoint. If Append refuses its input (ErrInvalidRecord, …), it
+// sends no statement.
 func (s *Store) WithTx(ctx context.Context, tx any) context.Context {
 	return storekit.ContextWithTx(ctx, s, resolve(tx))
 }
 
-// carried is what WithTx puts in a context, whether or not it can be used.
+// carried is the value that WithTx puts in a context, whether or not it can be used.
 type carried struct {
 	tx  any
 	err error
@@ -86,10 +84,9 @@ func isNoTx(tx any) string {
 	return ""
 }
 
-// InTx runs fn in a transaction of the pool, READ COMMITTED, commits if fn
-// returns nil, and rolls back if it returns an error or panics (the panic goes
-// on). The context that fn gets carries the transaction, so publishers and
-// Append take part in it.
+// InTx runs fn in a READ COMMITTED transaction of the pool. It commits if fn returns nil, and
+// rolls back if fn returns an error or panics (the panic continues). The context that fn gets
+// carries the transaction, so publishers and Append take part in it.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	if fn == nil {
 		return s.explain(ctx, "transaction", storekit.InvalidConfig("InTx: fn is nil"))
@@ -125,8 +122,7 @@ func (s *Store) within(ctx context.Context, operation string, tx any, fn func(ct
 	return s.explain(ctx, operation, fn(ctx, s.callers(tx)))
 }
 
-// lockOwner is the connection where it is known, since nested transactions
-// share theirs.
+// lockOwner returns the connection if it is known, since nested transactions share it.
 func lockOwner(tx any) any {
 	if own, ok := tx.(*openTx); ok {
 		return own.conn
@@ -157,7 +153,7 @@ type pgxRunner struct {
 
 func (r pgxRunner) run(ctx context.Context, steps ...step) error {
 	if len(steps) == 1 {
-		// pgx sends a batch in two packets, a query in one.
+		// pgx sends a batch in two packets, and a query in one.
 		rows, err := r.tx.Query(ctx, r.s.sql.text(steps[0].template), steps[0].args...)
 		if err != nil {
 			return err

@@ -9,34 +9,33 @@ import (
 )
 
 const (
-	// sqlAckInTx calls a function, because the caller's search_path may have operators that
-	// fit the arguments better than PostgreSQL's own.
+	// sqlAckInTx calls a function, because the caller's search_path may have operators that fit
+	// the arguments better than PostgreSQL's own.
 	sqlAckInTx = `SELECT {p:ack_in_tx}($1, $2, $3, $4, $5)`
 
-	// sqlAckLast fails, with the COMMIT that goes with it, where it acks fewer than $6.
+	// sqlAckLast fails, together with the COMMIT after it, if it acks fewer than $6 records.
 	sqlAckLast = `SELECT {p:demand}({p:ack_in_tx}($1, $2, $3, $4, $5), $6)`
 
 	sqlAnyAckedSteps = `SELECT {p:any_acked}()`
 
 	sqlHasAcked = `SELECT 1 FROM {p:acked_steps} WHERE step = $1::text::uuid LIMIT 1`
 
-	// sqlCountAcked takes steps that transactions have acked, and notes them for
-	// count_steps. What another session is counting it leaves alone.
+	// sqlCountAcked takes steps that transactions have acked, and notes them for count_steps.
+	// It skips steps that another session is counting.
 	sqlCountAcked = `WITH gone AS (DELETE FROM {p:acked_steps} WHERE id = ANY (ARRAY(
 	SELECT id FROM {p:acked_steps} ORDER BY id LIMIT $1::bigint FOR UPDATE SKIP LOCKED)) RETURNING step)
 ` + noteAcked
 
-	// sqlOpenLanesFor has the next claim look at keys of which records were acked.
+	// sqlOpenLanesFor makes the next claim check keys of acked records.
 	sqlOpenLanesFor = `WITH gone AS (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) AS u (grp, topic, key))
 ` + openLanesOf
 
-	// ackedAtOnce bounds the steps that one transaction counts.
+	// ackedAtOnce is the most steps that one transaction counts.
 	ackedAtOnce = 1000
 )
 
-// HoldForTx extends leases, and moves those of the log to the records, where each can be
-// acked by itself. Without a log there is nothing to do for a lease of 0. See
-// storekit.TxAcker.
+// HoldForTx extends leases. It moves records of the log to the records, where each can be acked
+// by itself. Without the log, a lease of 0 needs no work. See storekit.TxAcker.
 func (s *Store) HoldForTx(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	const operation = "hold for a transaction"
 	logged, err := s.hasLog(ctx, operation)
@@ -71,9 +70,9 @@ func (s *Store) HoldForTx(ctx context.Context, lease time.Duration, leases []out
 	return held, nil
 }
 
-// AckInTx makes records processed in the caller's transaction, which holds the rows of
-// these records and nothing else. A lease of the log that HoldForTx has not held is
-// ErrLeaseLost. See storekit.TxAcker.
+// AckInTx makes records processed in the caller's transaction, which locks only the rows of
+// these records. A lease of the log that HoldForTx has not held is ErrLeaseLost. See
+// storekit.TxAcker.
 func (s *Store) AckInTx(ctx context.Context, by string, leases []outmill.Lease) error {
 	const operation = "ack in a transaction"
 	tx, err := storekit.RequireTx(s.TxOf(ctx))
@@ -112,7 +111,7 @@ func (s *Store) AckInTx(ctx context.Context, by string, leases []outmill.Lease) 
 	})
 }
 
-// AckedInTx counts steps of joins, and has claims look at the keys of the records. See
+// AckedInTx counts steps of joins, and makes claims check the keys of the records. See
 // storekit.TxAcker.
 func (s *Store) AckedInTx(ctx context.Context, records []*outmill.Record) error {
 	const operation = "ack"
@@ -136,7 +135,7 @@ func (s *Store) AckedInTx(ctx context.Context, records []*outmill.Record) error 
 	return s.countAcked(ctx, operation)
 }
 
-// countAcked counts the steps that transactions have acked. Each look at a join begins with
+// countAcked counts the steps that transactions have acked. Every read of a join begins with
 // it.
 func (s *Store) countAcked(ctx context.Context, operation string) error {
 	waiting := false
@@ -149,8 +148,8 @@ func (s *Store) countAcked(ctx context.Context, operation string) error {
 	return s.writeSteps(ctx, operation, step{template: sqlCountAcked, args: []any{ackedAtOnce}})
 }
 
-// countAckedFor is countAcked for a session that may have no right to count, such as an
-// operator's: a subscriber counts then.
+// countAckedFor is countAcked for a session without the right to count, such as an operator's.
+// A subscriber counts later in that case.
 func (s *Store) countAckedFor(ctx context.Context, operation string) error {
 	err := s.countAcked(ctx, operation)
 	if code(err) == codeNoRight {

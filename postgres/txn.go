@@ -17,14 +17,14 @@ import (
 type step struct {
 	template string
 	args     []any
-	// row is called for each row of the result; nil where there is none to read.
+	// row is called for each row of the result; nil if the rows are not read.
 	row func(scan func(into ...any) error) error
 	// count gets the number of rows that the statement changed or returned.
 	count *int
 }
 
-// safely is the pool for single statements, which have safePath with them: without a
-// transaction it holds for their round trip.
+// safely is the pool for single statements. It sends safePath with each, because without a
+// transaction the setting holds only for their round trip.
 type safely struct{ pool *pgxpool.Pool }
 
 func (s *Store) safe() safely { return safely{s.pool} }
@@ -60,10 +60,10 @@ func (r safeRow) Scan(into ...any) error {
 	return closed(r.results, err)
 }
 
-// runner sends the steps in one round trip where it can, and in their order.
+// runner sends the steps in their order, in one round trip if it can.
 type runner interface {
 	run(ctx context.Context, steps ...step) error
-	// copier is nil where COPY cannot be had.
+	// copier returns nil if COPY is not available.
 	copier() copier
 }
 
@@ -71,28 +71,28 @@ const (
 	sqlBegin  = `BEGIN ISOLATION LEVEL READ COMMITTED`
 	sqlCommit = `COMMIT`
 
-	// safePath keeps others from having the store run their functions and operators: one
-	// in a schema of the search path that fits the arguments better than PostgreSQL's own
-	// would be called. Tables are named with their schema.
+	// safePath prevents the store from running other users' functions and operators: PostgreSQL
+	// would call one in a schema of the search path that fits the arguments better than its
+	// own. Tables are named with their schema.
 	safePath = `SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)`
 
-	// sqlSettings also keeps the planner to the indexes, whatever statistics it has or
-	// lacks (a plan that was cached while a table was empty stays for a while), has
-	// it plan a statement once and not for each call, and ends the transaction of a
-	// process that was stopped in the middle of it, be it while it should send or
-	// while it should receive (where the server's system can tell).
+	// sqlSettings also makes the planner use the indexes, whatever statistics it has or lacks
+	// (a plan that was cached while a table was empty stays for a while), and makes it plan a
+	// statement once and not for each call. It also ends the transaction of a process that was
+	// stopped in the middle of it, while it should send or while it should receive (if the
+	// server's operating system supports that).
 	sqlSettings = `SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), set_config('enable_seqscan', 'off', true),
 		set_config('enable_bitmapscan', 'off', true),
 	set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), set_config('lock_timeout', '10s', true),
 	set_config('idle_in_transaction_session_timeout', '10s', true),
 	CASE WHEN version() LIKE '%linux%' THEN set_config('tcp_user_timeout', '10s', true) END`
 
-	// sqlRelaxed does without the wait for the disk: see Config.DurableSettle.
+	// sqlRelaxed does not wait for the disk: see Config.DurableSettle.
 	sqlRelaxed = sqlSettings + `, set_config('synchronous_commit', 'off', true)`
 )
 
-// sqlPatient is sqlSettings for a statement with large arguments: to the server the
-// transaction is idle until it has received all of them.
+// sqlPatient is sqlSettings for a statement with large arguments. The server counts the
+// transaction as idle until it has received all of them.
 var sqlPatient = strings.Replace(sqlSettings, `'idle_in_transaction_session_timeout', '10s'`,
 	`'idle_in_transaction_session_timeout', '10min'`, 1)
 
@@ -100,12 +100,12 @@ const (
 	attempts   = 10
 	firstPause = 2 * time.Millisecond
 	lastPause  = 200 * time.Millisecond
-	// rollbackWithin bounds the tidying up after a failure.
+	// rollbackWithin limits the time of a rollback after a failure.
 	rollbackWithin = 2 * time.Second
 )
 
-// txn is a transaction of the store's own. Its beginning goes out with the
-// first steps, and its end with the last ones.
+// txn is a transaction that the store begins. Its BEGIN is sent with the first steps, and its
+// COMMIT with the last ones.
 type txn struct {
 	s        *Store
 	conn     *pgxpool.Conn
@@ -173,7 +173,7 @@ func readSteps(results pgx.BatchResults, steps []step) error {
 	return nil
 }
 
-// closed closes the results, which tells of an error again that was read.
+// closed closes the results. If an error was read before, Close returns it again.
 func closed(results pgx.BatchResults, read error) error {
 	unread := results.Close()
 	return cmp.Or(read, unread)
@@ -196,8 +196,8 @@ func (s step) read(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// release gives the connection back, after a rollback where the transaction
-// is not over.
+// release returns the connection to the pool, after a rollback if the transaction is still
+// open.
 func (t *txn) release(ctx context.Context) {
 	defer t.conn.Release()
 	if t.over || !t.begun || t.conn.Conn().PgConn().TxStatus() == 'I' {
@@ -208,16 +208,16 @@ func (t *txn) release(ctx context.Context) {
 	_, _ = t.conn.Exec(ctx, "ROLLBACK")
 }
 
-// write runs fn, which ends with t.finish, in a transaction of the store's
-// own, again if it fails for a reason that passes.
+// write runs fn, which ends with t.finish, in a transaction of the store's own. It repeats fn
+// if it fails for a temporary reason.
 func (s *Store) write(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error {
 	return s.explain(ctx, operation, s.try(ctx, s.relaxed, fn))
 }
 
-// writing is write or durably.
+// writing is the type of write and durably.
 type writing func(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error
 
-// durably is write, but its commit waits for the disk as the server is set.
+// durably is write with a commit that waits for the disk, as the server is configured.
 func (s *Store) durably(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error {
 	return s.explain(ctx, operation, s.try(ctx, sqlSettings, fn))
 }
@@ -231,8 +231,8 @@ func (s *Store) try(ctx context.Context, settings string, fn func(ctx context.Co
 	return storekit.Repeat(ctx, passes, func() error { return s.once(ctx, settings, fn) })
 }
 
-// read runs fn, a single statement without a transaction around it, again if it
-// fails for a reason that passes.
+// read runs fn, a single statement without a transaction. It repeats fn if it fails for a
+// temporary reason.
 func (s *Store) read(ctx context.Context, operation string, fn func(ctx context.Context) error) error {
 	err := s.ready(ctx)
 	if err == nil {
@@ -248,7 +248,7 @@ func (s *Store) once(ctx context.Context, settings string, fn func(ctx context.C
 	return s.in(ctx, settings, fn)
 }
 
-// in runs fn in a transaction, whatever the schema.
+// in runs fn in a transaction, without a check of the schema.
 func (s *Store) in(ctx context.Context, settings string, fn func(ctx context.Context, t *txn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {

@@ -12,25 +12,24 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// sqlNotify notifies nobody while PostgreSQL's queue of notifications is half full, because
-// some session that listens stays in a transaction: with a full one the commit would fail.
-// Readers poll.
+// sqlNotify does not notify while PostgreSQL's queue of notifications is half full, because
+// some listening session stays in a transaction: with a full queue the commit would fail.
+// Readers then poll.
 const sqlNotify = `SELECT pg_notify($1::text, $2::text) WHERE pg_notification_queue_usage() < 0.5`
 
 const (
 	firstReconnect = 100 * time.Millisecond
 	lastReconnect  = 30 * time.Second
-	// notifyWithin bounds a notification that goes out by itself.
+	// notifyWithin limits the time of a notification that is sent alone.
 	notifyWithin = 5 * time.Second
-	// maxPayload is less than the 8,000 bytes that PostgreSQL takes.
+	// maxPayload is a little less than PostgreSQL's limit of 8,000 bytes.
 	maxPayload = 7900
 )
 
-// Wake calls woken when records of a topic may have become claimable: see
-// storekit.Waker. It hears at once what this Store does in transactions of its
-// own. Commits of callers' transactions and of other processes come as
-// notifications, over a connection that the first Wake opens and Close ends, and
-// that is opened again when it breaks.
+// Wake calls woken when records of a topic may have become claimable: see storekit.Waker. It is
+// called at once for this Store's own transactions. Commits of callers' transactions and of
+// other processes arrive as notifications. The first Wake opens a connection for them, and
+// Close closes it. If the connection breaks, the store opens it again.
 func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
 	s.notifier.Listen(ctx, func(topic string) {
 		s.rounds.hear(topic)
@@ -47,7 +46,7 @@ func (s *Store) wake() {
 	s.notices.send()
 }
 
-// payloadOf is a notification's text: the topics as JSON, or empty for any topic.
+// payloadOf returns a notification's text: the topics as JSON, or empty for any topic.
 func payloadOf(topics []string) string {
 	// Strings always marshal.
 	text, _ := json.Marshal(topics)
@@ -57,8 +56,8 @@ func payloadOf(topics []string) string {
 	return string(text)
 }
 
-// topicsOf reads a notification's text. It returns none, which stands for any
-// topic, for a text that it does not know.
+// topicsOf reads a notification's text. For an unknown text it returns no topics, which stands
+// for any topic.
 func topicsOf(payload string) []string {
 	var topics []string
 	if json.Unmarshal([]byte(payload), &topics) != nil {
@@ -67,15 +66,14 @@ func topicsOf(payload string) []string {
 	return topics
 }
 
-// notices sends and hears notifications. Not each append sends one: one that
-// follows within the interval is made up for by one at its end.
+// notices sends and receives notifications. Not every append sends one. If one follows within
+// the interval, a single notification at the interval's end covers it.
 type notices struct {
 	s        *Store
 	channel  string
 	interval time.Duration
 	config   *pgx.ConnConfig
-	// beforeConnect is the pool's, for passwords that change; nil where ListenURL
-	// is set.
+	// beforeConnect is the pool's hook, for passwords that change; nil if ListenURL is set.
 	beforeConnect func(context.Context, *pgx.ConnConfig) error
 
 	ctx  context.Context
@@ -86,7 +84,7 @@ type notices struct {
 	last      time.Time
 	owed      bool
 	listening bool
-	// topics are those of the notification that is owed.
+	// topics are the topics of the next notification.
 	topics storekit.TopicSet
 }
 
@@ -115,8 +113,7 @@ func listenConfig(pool *pgxpool.Pool, config Config) (*pgx.ConnConfig, error) {
 
 func (n *notices) off() bool { return n.interval < 0 }
 
-// due tells whether a transaction is to notify, and sees to it that what a
-// later one does not is made up for.
+// due reports whether a transaction notifies. If not, it schedules a later notification.
 func (n *notices) due(topics []string) bool {
 	if n.off() {
 		return false
@@ -146,8 +143,7 @@ func (n *notices) send() {
 	n.owe(max(0, n.interval-time.Since(n.last)), nil)
 }
 
-// owe sends a notification after a while, or adds the topics to the one that is
-// going to be sent anyway.
+// owe schedules a notification, or adds the topics to one that is already scheduled.
 func (n *notices) owe(after time.Duration, topics []string) {
 	if len(topics) == 0 {
 		topics = []string{""}
@@ -159,23 +155,23 @@ func (n *notices) owe(after time.Duration, topics []string) {
 	n.owed = true
 	n.work.Go(func() {
 		n.waitTurn(after)
-		// What is owed when the store is closed is sent all the same.
+		// A scheduled notification is sent even if the store is closed.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), notifyWithin)
 		defer cancel()
-		// Readers poll, so nothing is lost by a notification that fails.
+		// If the notification fails nothing is lost, because readers poll.
 		_ = n.sendNow(ctx)
 	})
 }
 
-// sendNow does not wait for the disk, because it would keep others from committing
-// their notices as long.
+// sendNow does not wait for the disk, because other sessions could not commit their
+// notifications in that time.
 func (n *notices) sendNow(ctx context.Context) error {
 	topics := n.topics.Take()
 	return n.s.in(ctx, sqlRelaxed, func(ctx context.Context, t *txn) error { return t.finish(ctx, n.step(topics)) })
 }
 
-// waitTurn returns when the interval since the last notification has passed,
-// or the store is being closed.
+// waitTurn returns when the interval since the last notification has passed, or when the store
+// is closed.
 func (n *notices) waitTurn(after time.Duration) {
 	for {
 		_ = storekit.Pause(n.ctx, after)
@@ -190,7 +186,7 @@ func (n *notices) waitTurn(after time.Duration) {
 	}
 }
 
-// listen begins to listen, once.
+// listen starts the listener, once.
 func (n *notices) listen() {
 	if n.off() {
 		return
@@ -236,7 +232,7 @@ func (n *notices) hear() error {
 	if _, err := conn.Exec(n.ctx, "LISTEN "+pgx.Identifier{n.channel}.Sanitize()); err != nil {
 		return err
 	}
-	// Something may have been committed before the connection listened.
+	// Records may have been committed before the connection listened.
 	n.s.notifier.Notify()
 	for {
 		notification, err := conn.WaitForNotification(n.ctx)
