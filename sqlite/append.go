@@ -74,11 +74,11 @@ func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	return nil
 }
 
-// appending is the work of one Append. run may be called again after it
-// failed, and changes no record; Report does.
+// appending is the work of one Append. run may be called again after a failure, because only
+// Report changes the records.
 type appending struct {
 	*storekit.Appending
-	// last is the place in the order of the last row, 0 where there is none.
+	// last is the place of the last row in the order, 0 if there is none.
 	last int64
 }
 
@@ -86,7 +86,7 @@ func newAppending(records []*outmill.Record) *appending {
 	return &appending{Appending: storekit.NewAppending(records)}
 }
 
-// rowLimits are SQLite's, less what is noted in a row later.
+// rowLimits are SQLite's limits, minus the size of columns that are written later.
 var rowLimits = storekit.RowLimits{Row: 1e9 - 1<<16, Metadata: 1e9 - 1<<16, PayloadTimes: 1}
 
 // topicKey names a key of a topic.
@@ -95,7 +95,7 @@ type topicKey struct{ topic, key string }
 type laneKey struct{ group, topic, key string }
 
 func (a *appending) run(ctx context.Context, t *txn) error {
-	// Whatever is refused is refused before anything is written.
+	// Refuse invalid steps before anything is written.
 	read := func(ids []outmill.JoinID) ([]*storekit.JoinState, error) { return t.JoinsToFill(ctx, ids) }
 	if err := storekit.CheckSteps(a.Records, read); err != nil {
 		return err
@@ -153,8 +153,8 @@ func (a *appending) deduplicate(ctx context.Context, t *txn) error {
 	return err
 }
 
-// blockedLanes returns the keys of the batch that have held records: what is
-// appended to them is held as well.
+// blockedLanes returns the keys of the batch that have held records. Records that are appended
+// to these keys are held too.
 func (a *appending) blockedLanes(ctx context.Context, t *txn, routes *storekit.RoutingTable) (map[laneKey]bool, error) {
 	if !t.lanes {
 		return nil, nil
@@ -187,8 +187,8 @@ func (a *appending) blockedLanes(ctx context.Context, t *txn, routes *storekit.R
 	return blocked, err
 }
 
-// rows returns the arguments of each row to insert: one for each group of
-// each record, or one without a group.
+// rows returns the arguments of the rows to insert: one for each group of each record, or one
+// without a group.
 func (a *appending) rows(now int64, routes *storekit.RoutingTable, blocked map[laneKey]bool) ([][]any, error) {
 	rows := make([][]any, 0, len(a.Records))
 	readers := map[string][]string{}
@@ -224,8 +224,8 @@ func (a *appending) rows(now int64, routes *storekit.RoutingTable, blocked map[l
 	return rows, nil
 }
 
-// insertion returns a row's values. first is the id of the record's first row,
-// and its message id where it has none.
+// insertion returns a row's values. first is the id of the record's first row. It is also the
+// message id of a record without one.
 func insertion(r *outmill.Record, first, id outmill.WorkItemID, group any, stage int, now int64, metadata string) []any {
 	due := dueOf(r, now)
 	var available any
@@ -278,7 +278,7 @@ func expiryOf(r *outmill.Record, now int64) any {
 	}
 }
 
-// after is the time d from now; what is not positive is now.
+// after returns the time d from now; now if d is not positive.
 func (t *txn) after(d time.Duration) int64 { return t.now + sqlkit.CeilMicros(max(d, 0)) }
 
 func metadataText(metadata map[string]string) (string, error) {

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Lists travel to SQLite as one JSON argument each, so that a statement is the
-// same whatever their length.
+// Each list is passed to SQLite as one JSON argument, so a statement is the same for every
+// length.
 
 func seqList(seqs []int64) string {
 	list := make([]byte, 0, 2+len(seqs)*10)

@@ -12,11 +12,11 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// now in the statements that look whether a write transaction is worth while.
+// sqlNow is the time for statements that check whether a write transaction is worthwhile.
 const sqlNow = `CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000`
 
-// sqlClaimable is true for a topic of which a claim may find something.
-// ?2 is the claimer, ?3 'waiting' where records that wait are passed over.
+// sqlClaimable is true for a topic that may have records to claim. ?2 is the claimer, ?3 is
+// 'waiting' if waiting records are skipped.
 const sqlClaimable = `(
 	EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND topic = t.topic AND stage = 0)
 	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = t.topic AND stage = 2 AND available_at <= ` + sqlNow +
@@ -30,8 +30,8 @@ const sqlClaimable = `(
 	OR (?4 AND EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND topic = t.topic AND stage = 1)))`
 
 const (
-	// sqlDueTopics leaps from topic to topic, so its cost is that of the topics
-	// and not of their records.
+	// sqlDueTopics finds the topics by one index search each, so its cost grows with the topics
+	// and not with their records.
 	sqlDueTopics = `WITH RECURSIVE
 	line (topic) AS (
 		SELECT min(topic) FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0
@@ -60,24 +60,24 @@ WHERE ` + sqlClaimable
 	attempts = attempts + (stage = 4 AND expiries >= 2), expiries = expiries + (stage = 4)
 WHERE seq IN (SELECT value FROM json_each(?1)) RETURNING ` + recordColumns + `, false`
 
-	// sqlPassExpired takes records out of the line whose expiry has passed. They
-	// stay pending until the janitor makes them dead.
+	// sqlPassExpired moves expired records out of the ready ones. They stay pending until the
+	// janitor makes them dead.
 	sqlPassExpired = `UPDATE {p:records} SET stage = 5, available_at = NULL WHERE seq IN (SELECT value FROM json_each(?1))`
 )
 
-// manyTopics is how many names a claim looks for one by one. With more of them it
-// leaps through the topics that have records.
+// manyTopics is the most names that a claim searches one by one. If there are more, it searches
+// all topics that have records.
 const manyTopics = 16
 
-// maxClaim bounds what one claim hands out, whatever its limit.
+// maxClaim is the most records that one claim returns, whatever its limit.
 const maxClaim = 100_000
 
-// Claim leases up to req.Limit records, and never more than 100,000. See
-// outmill.Queue. Where nothing is due it does not lock the database.
+// Claim leases up to req.Limit records, and never more than 100,000. See outmill.Queue. If
+// nothing is due it does not lock the database.
 //
-// A claim works in steps, each a transaction that takes some milliseconds: a million
-// records that become due at once come into line a thousand at a time. One that finds
-// nothing in half of the time that ctx leaves returns nothing, and wakes the readers.
+// A claim works in steps. Each is a transaction of some milliseconds: a million records that
+// become due at once become ready a thousand at a time. A claim that finds nothing in half of
+// the time that ctx leaves returns nothing, and wakes the readers.
 func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	const operation = "claim"
 	if err := storekit.CheckClaim(req); err != nil {
@@ -106,11 +106,10 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	}
 }
 
-// dueTopics returns the selected topics of which there may be something to
-// claim.
+// dueTopics returns the selected topics that may have something to claim.
 func (s *Store) dueTopics(ctx context.Context, req outmill.ClaimRequest) ([]string, error) {
-	// Every record that is held concerns only claims without an order and those
-	// of whole topics; claims by key go by the lanes.
+	// Held records matter only to claims without an order and to claims of whole topics. Claims
+	// by key read the lanes instead.
 	heldToo := req.Order != outmill.OrderKey
 	args := []any{req.Group, req.Owner.String(), storekit.IgnoredBlocker(req.KeyPolicy), heldToo}
 	var found []string
@@ -132,28 +131,28 @@ type claim struct {
 	req    outmill.ClaimRequest
 	owner  string
 	topics []string
-	// records are leased, taken are about to be.
+	// records are leased, taken are about to be leased.
 	records []*outmill.Record
 	taken   []int64
 	bytes   int
-	// over: a suspect was met, which goes without company.
+	// over: the claim met a suspect, which must be alone.
 	over bool
-	// looks is how many more records this transaction may look at.
+	// looks is the number of records that this transaction may still examine.
 	looks int
-	// admits is how many more records this transaction may put in line.
+	// admits is the number of records that this transaction may still make ready.
 	admits int
-	// until is the moment as of which the claim works on the topic it is at.
+	// until is the moment up to which the claim sees due records of the current topic.
 	until storekit.Moment
 	// again: the looks or the admits were used up, so there may be more to claim.
 	again  bool
 	atOnce storekit.BatchSize
 }
 
-// minLooks bounds what one transaction of a claim passes over (expired or
-// blocked records), each of them once.
+// minLooks is the least number of expired or blocked records that one transaction of a claim
+// may skip, each of them once.
 const minLooks = 1000
 
-// candidate is what a claim must know of a record to decide about it.
+// candidate is a record with the data that a claim needs to decide about it.
 type candidate struct {
 	seq      int64
 	key      string
@@ -181,7 +180,7 @@ func (c *claim) run(ctx context.Context, t *txn) error {
 	})
 }
 
-// room is how many records the claim may still take.
+// room is the number of records that the claim may still take.
 func (c *claim) room() int {
 	if c.over {
 		return 0
@@ -189,15 +188,15 @@ func (c *claim) room() int {
 	return c.req.Limit - len(c.records) - len(c.taken)
 }
 
-// look spends looks, and tells whether there are any left.
+// look spends n looks, and reports whether any are left.
 func (c *claim) look(n int) bool {
 	c.looks -= n
 	c.again = c.again || c.looks <= 0
 	return c.looks > 0
 }
 
-// take takes the record unless it does not fit in, and then no later one of
-// its topic may be taken either.
+// take takes the record and reports true, unless the record does not fit. After false no later
+// record of its topic may be taken either.
 func (c *claim) take(r candidate) bool {
 	first := len(c.records)+len(c.taken) == 0
 	tooBig := c.req.MaxBytes > 0 && c.bytes+r.size > c.req.MaxBytes
@@ -215,7 +214,7 @@ func (c *claim) take(r candidate) bool {
 	return true
 }
 
-// suspect counts the expiry with which a record comes up again.
+// suspect reports whether the record is a suspect, with the expiry that this claim counts.
 func suspect(r candidate) bool {
 	if r.stage == storekit.StageLeased {
 		return r.expiries+1 >= outmill.SuspectExpiries
@@ -223,12 +222,12 @@ func suspect(r candidate) bool {
 	return r.expiries >= outmill.SuspectExpiries
 }
 
-// isLater: to the claim it is not due yet.
+// isLater reports whether the record is not due yet for the claim.
 func (c *claim) isLater(r candidate) bool { return c.until.Before(time.UnixMicro(r.due), r.seq) }
 
 func (r candidate) expired(now int64) bool { return r.expires.Valid && r.expires.Int64 <= now }
 
-// lease makes the records that were taken the claimer's.
+// lease leases the taken records to the claimer.
 func (c *claim) lease(ctx context.Context, t *txn) error {
 	if len(c.taken) == 0 {
 		return nil
@@ -240,7 +239,7 @@ func (c *claim) lease(ctx context.Context, t *txn) error {
 	if err != nil {
 		return err
 	}
-	// RETURNING has an order of its own.
+	// RETURNING does not return the rows in the order of the list.
 	bySeq := make(map[int64]*outmill.Record, len(leased))
 	for _, l := range leased {
 		bySeq[l.seq] = l.record
@@ -252,7 +251,7 @@ func (c *claim) lease(ctx context.Context, t *txn) error {
 	return nil
 }
 
-// passExpired has later claims not meet the records again.
+// passExpired makes later claims skip the expired records.
 func (t *txn) passExpired(ctx context.Context, seqs []int64) error {
 	if len(seqs) == 0 {
 		return nil
@@ -270,12 +269,12 @@ func (t *txn) candidates(ctx context.Context, template string, args ...any) ([]c
 	}, template, args...)
 }
 
-// notExpired leaves out what ?3, the time, makes expired. It is for leases that
-// have ended, which stand until they are reaped; there are never more of them
-// than were in work.
+// notExpired excludes records that have expired at the time ?3. It is for ended leases, which
+// stay until they are reaped. There are never more of them than records that were leased at one
+// time.
 const notExpired = `(expires_at IS NULL OR expires_at > ?3)`
 
-// sqlCandidates reads the first of each kind that may be due.
+// sqlCandidates reads the first records of each kind that may be due.
 const sqlCandidates = `
 SELECT * FROM (SELECT seq, key, stage, max(next_at, created_at), expires_at, expiries, size FROM {p:records} INDEXED BY {p:line}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT ?4)
@@ -293,7 +292,7 @@ SELECT * FROM (SELECT seq, key, stage, available_at, expires_at, expiries, size 
 	WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 AND ` + notExpired + `
 	ORDER BY available_at, seq LIMIT ?4)`
 
-// takeAny takes records without an order: the oldest due first.
+// takeAny takes records without an order, those that have been due longest first.
 func (c *claim) takeAny(ctx context.Context, t *txn, topic string, want int) error {
 	c.until = storekit.Moment{}
 	for want > 0 {
@@ -314,8 +313,8 @@ func (c *claim) takeAny(ctx context.Context, t *txn, topic string, want int) err
 	return nil
 }
 
-// takeInOrder leases up to want of the records. It tells whether it met some
-// that have expired, so that looking again may find others.
+// takeInOrder leases up to want of the records. It reports whether it met expired ones, so that
+// another read may find others.
 func (c *claim) takeInOrder(ctx context.Context, t *txn, list []candidate, want int) (more bool, err error) {
 	var expired []int64
 	full := false

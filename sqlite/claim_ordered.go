@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// sqlTimeCome reads what is due and not in line, of each kind what has been due for
-	// longest.
+	// sqlTimeCome reads records that are due and not ready, of each kind those that have been
+	// due longest.
 	sqlTimeCome = `SELECT seq, available_at FROM (SELECT seq, available_at FROM {p:records} INDEXED BY {p:later}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)
 UNION ALL
@@ -23,8 +23,8 @@ SELECT seq, available_at FROM (SELECT seq, available_at FROM {p:records} INDEXED
 	WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 AND ` + notExpired + `
 	ORDER BY available_at, seq LIMIT ?4)`
 
-	// sqlAdmit puts it in line: from then on its place is that of its append, and
-	// stage 4 stands for leases that have not ended.
+	// sqlAdmit makes them ready. From then on the place of their append decides their order,
+	// and stage 4 is only for leases that have not ended.
 	sqlAdmit = `UPDATE {p:records} SET status = 'pending', stage = 0, available_at = NULL, owner = '',
 	attempts = attempts + (stage = 4 AND expiries >= 2), expiries = expiries + (stage = 4)
 WHERE seq IN (SELECT value FROM json_each(?1))`
@@ -32,7 +32,7 @@ WHERE seq IN (SELECT value FROM json_each(?1))`
 	sqlLine = `SELECT ` + candidateColumns + ` FROM {p:records} INDEXED BY {p:line}
 WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND seq > ?3 ORDER BY seq LIMIT ?4`
 
-	// sqlTopicLine reads the line and what claims by key have held.
+	// sqlTopicLine reads the ready records and those that claims by key have held.
 	sqlTopicLine = `
 SELECT * FROM (SELECT ` + candidateColumns + ` FROM {p:records} INDEXED BY {p:line}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND seq < ?3 ORDER BY seq LIMIT ?4)
@@ -40,9 +40,9 @@ UNION ALL
 SELECT * FROM (SELECT ` + candidateColumns + ` FROM {p:records} INDEXED BY {p:held}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND seq < ?3 ORDER BY seq LIMIT ?4)`
 
-	// sqlKeyStates: the lease of another owner and its end, the first record that
-	// waits and how long it stands in the way, the first that is held, and whether
-	// any is parked.
+	// sqlKeyStates returns, for each key: the lease of another owner and its end, the first
+	// waiting record and how long it blocks the key, the first held record, and whether any
+	// record is parked.
 	sqlKeyStates = `SELECT k.value, coalesce(below.owner, above.owner, ''), coalesce(below.available_at, above.available_at),
 	w.seq, min(w.available_at, coalesce(w.expires_at, w.available_at)),
 	(SELECT min(seq) FROM {p:records} INDEXED BY {p:held_key}
@@ -78,7 +78,7 @@ func placeOf(seq sql.NullInt64) int64 {
 	return seq.Int64
 }
 
-// untilOf is the end of what blocks a key, nil where there is none.
+// untilOf returns the end of a key's block, nil if there is none.
 func untilOf(end sql.NullInt64) *time.Time {
 	if !end.Valid {
 		return nil
@@ -87,12 +87,12 @@ func untilOf(end sql.NullInt64) *time.Time {
 	return &until
 }
 
-// timeCome is a record that is due, and since when.
+// timeCome is a due record, and the time since which it is due.
 type timeCome struct{ seq, due int64 }
 
-// admit puts in line what is due, as much of all topics as one transaction takes.
-// Where there is more, the claim sees time up to there only; with nothing left to
-// take, it leaves the topic to the next one.
+// admit makes due records ready, over all topics as many as one transaction takes. If there are
+// more, the claim sees only those that were due before the last one taken. If none can be
+// taken, it leaves the topic to the next transaction.
 func (c *claim) admit(ctx context.Context, t *txn, topic string) (served bool, err error) {
 	c.until = storekit.Moment{}
 	due, err := list(ctx, t, func(rows *sql.Rows, d *timeCome) error { return rows.Scan(&d.seq, &d.due) },
@@ -133,8 +133,8 @@ func (c *claim) takeByKey(ctx context.Context, t *txn, topic string, want int) e
 		}
 		before := len(c.records)
 		full, err := c.scanLine(ctx, t, topic, want)
-		// Where as many as were asked for were put back in line, but some of them
-		// went nowhere (expired, parked), the lanes may have more.
+		// If as many records as requested became ready, but some of them cannot be leased
+		// (expired, parked), the lanes may have more.
 		if err != nil || full || back < ask || c.looks <= 0 {
 			return err
 		}
@@ -143,8 +143,8 @@ func (c *claim) takeByKey(ctx context.Context, t *txn, topic string, want int) e
 	return nil
 }
 
-// scanLine leases up to want records of the line. It tells whether the claim wants no
-// more of the topic.
+// scanLine leases up to want of the ready records. It reports whether the claim needs no more
+// records of the topic.
 func (c *claim) scanLine(ctx context.Context, t *txn, topic string, want int) (full bool, err error) {
 	line := keyLine{
 		OrderedScan: storekit.OrderedScan{
@@ -171,7 +171,7 @@ func (c *claim) scanLine(ctx context.Context, t *txn, topic string, want int) (f
 
 const minPage = 32
 
-// keyLine scans the line of a topic.
+// keyLine scans the ready records of a topic.
 type keyLine struct {
 	storekit.OrderedScan
 	c      *claim
@@ -180,7 +180,7 @@ type keyLine struct {
 	states map[string]storekit.KeyState
 }
 
-// decide decides about the page, and carries that out.
+// decide decides about the page, and carries the decisions out.
 func (l *keyLine) decide(ctx context.Context, page []candidate) error {
 	list, err := l.learn(ctx, page)
 	if err != nil {
@@ -239,8 +239,8 @@ func (l *keyLine) learn(ctx context.Context, page []candidate) ([]storekit.Candi
 	return list, err
 }
 
-// takeByTopic leases up to want records as if the topic were one key. It needs
-// no lane: where the topic is blocked, it sees that at the head of the line.
+// takeByTopic leases up to want records as if the topic were one key. It needs no lane, because
+// the first records show whether the topic is blocked.
 func (c *claim) takeByTopic(ctx context.Context, t *txn, topic string, want int) error {
 	if served, err := c.admit(ctx, t, topic); err != nil || !served {
 		return err
@@ -255,7 +255,7 @@ func (c *claim) takeByTopic(ctx context.Context, t *txn, topic string, want int)
 			return err
 		}
 		slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.seq, b.seq) })
-		// Each of the two may go on behind what was read of it.
+		// Each of the two lists may have more records behind its page.
 		list = list[:min(len(list), want)]
 		before := len(c.records)
 		more, err := c.takeInOrder(ctx, t, list, want)

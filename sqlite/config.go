@@ -15,51 +15,49 @@ const (
 	DefaultTablePrefix = "outmill_"
 	DefaultDedupWindow = 24 * time.Hour
 	DefaultBusyTimeout = 5 * time.Second
-	// DefaultRetainJoins is how long a join is kept that has ended.
+	// DefaultRetainJoins is how long a join is kept after its end.
 	DefaultRetainJoins = 24 * time.Hour
-	// DefaultMaxPayload leaves room for the other columns: SQLite, as the driver has
-	// it, holds rows of up to 1e9 bytes.
+	// DefaultMaxPayload leaves space for the other columns: SQLite, as the driver is built,
+	// holds rows of up to 1e9 bytes.
 	DefaultMaxPayload = 900_000_000
 )
 
 // Config holds the settings of a Store. The zero value is the default.
 type Config struct {
-	// Name identifies the store in logs, metrics and deliveries. Open's default
-	// is "sqlite:" and the file's name without its folder, New's is "sqlite".
+	// Name identifies the store in logs, metrics and deliveries. Open's default is "sqlite:"
+	// and the file's name without its folder. New's default is "sqlite".
 	Name string
-	// TablePrefix begins the name of every table, index and view. Two stores
-	// with different prefixes share one database. A letter or _, then letters,
-	// digits and _, at most 40 of them. Default "outmill_".
+	// TablePrefix starts the name of every table, index and view. Two stores with different
+	// prefixes can share one database. It is a letter or _ followed by letters, digits and _,
+	// at most 40 characters in all. Default "outmill_".
 	TablePrefix string
-	// AppendLogLevel is the level of the line that each call logs which appends
-	// records: how many, to which topics, with which correlation ids. Info unless set;
-	// slog.LevelDebug is debug, and what is below is trace.
+	// AppendLogLevel is the level of the line that each call logs if it appends records: how
+	// many, to which topics, with which correlation ids. Default Info; slog.LevelDebug is
+	// debug, and lower levels are trace.
 	AppendLogLevel slog.Level
 	// Retain is how long a processed record is kept. 0 deletes it on ack.
 	Retain time.Duration
-	// RetainJoins is how long a join is kept that has ended. Default 24 h.
+	// RetainJoins is how long a join is kept after its end. Default 24 h.
 	RetainJoins time.Duration
 	// DedupWindow is how long a dedup key is remembered. Default 24 h.
 	DedupWindow time.Duration
-	// BusyTimeout is how long an operation waits for somebody else's write
-	// transaction before it gives up. A context that ends earlier ends the wait
-	// earlier. Open also makes it the busy_timeout of the connections that it
-	// opens. Default 5 s.
+	// BusyTimeout is how long an operation waits for another write transaction before it fails.
+	// If its context ends earlier, the wait ends then. Open also sets it as the busy_timeout of
+	// the connections that it opens. Default 5 s.
 	BusyTimeout time.Duration
-	// EnsureSchema has Open, or after New the first call that is not in a caller's
-	// transaction, do what Ensure does. Default: Ensure is called explicitly.
+	// EnsureSchema makes Open call Ensure. After New, the first call outside a caller's
+	// transaction does so. Default: the user calls Ensure.
 	EnsureSchema bool
-	// TxFromContext finds the transaction of a context that WithTx did not make,
-	// such as one that a middleware puts there: Adopt(yours.TxFromContext). What it
-	// returns is what WithTx takes, in the database of this store. Default none.
+	// TxFromContext finds a transaction in a context that WithTx did not make, such as one that
+	// a middleware puts there: Adopt(yours.TxFromContext). It must return a value that WithTx
+	// takes, of the database of this store. Default none.
 	TxFromContext func(ctx context.Context) (tx any, ok bool)
-	// MaxPayload is the size in bytes of the largest payload that is taken, at
-	// most the default of 900,000,000.
+	// MaxPayload is the largest size of a payload in bytes, at most the default of 900,000,000.
 	MaxPayload int
 }
 
-// Adopt makes a Config.TxFromContext of a function that returns a transaction of
-// its own kind, such as a *sql.Tx.
+// Adopt makes a Config.TxFromContext of a function that returns a transaction of a specific
+// type, such as a *sql.Tx.
 func Adopt[T any](from func(ctx context.Context) (T, bool)) func(ctx context.Context) (any, bool) {
 	return sqlkit.Adopt(from)
 }
@@ -87,8 +85,8 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Validate reports every setting that makes no sense, each as an
-// outmill.ErrInvalidConfig. Unset fields are fine.
+// Validate returns an outmill.ErrInvalidConfig for every invalid setting, joined. Unset fields
+// are valid.
 func (c Config) Validate() error {
 	check := storekit.CheckConfig("sqlite.Config")
 	check.Refuse(c.TablePrefix != "" &&

@@ -1,5 +1,5 @@
-// Package sqlite is the outbox store on SQLite (modernc.org/sqlite, no cgo):
-// the embedded default. It implements outmill.Store and storekit.Waker.
+// Package sqlite is the outbox store on SQLite (modernc.org/sqlite, no cgo): the embedded
+// default. It implements outmill.Store and storekit.Waker.
 //
 //	store, err := sqlite.Open(ctx, "orders.db", sqlite.Config{}, logger)
 //	err = store.Ensure(ctx)
@@ -12,31 +12,27 @@
 //
 // # Durability
 //
-// Open sets synchronous(FULL): in WAL mode NORMAL may lose the last commits
-// when the power fails, and an outbox must not lose what was committed. It
-// costs one fsync for each commit, so append in batches where it matters. With
-// New the program that opened the handle has the choice.
+// Open sets synchronous(FULL): in WAL mode NORMAL may lose the last commits when the power
+// fails, and an outbox must not lose committed records. It costs one fsync for each commit, so
+// append in batches if that matters. With New, the program that opened the handle chooses.
 //
 // # One writer at a time
 //
-// SQLite has one writer at a time. The write transactions of one Store queue
-// in the process; a database that another connection or process is writing to
-// is tried again until Config.BusyTimeout has passed. A caller's own
-// transaction should be an immediate one (InTx, or _txlock=immediate in the
-// DSN, as Open sets it): a deferred transaction that has read before it writes
-// is refused by SQLite as soon as anybody else wrote in between.
+// SQLite has one writer at a time. The write transactions of one Store wait for each other in
+// the process. If another connection or process is writing, the store tries again until
+// Config.BusyTimeout has passed. A caller's own transaction should be an immediate one (InTx,
+// or _txlock=immediate in the DSN, as Open sets it). SQLite refuses a write of a deferred
+// transaction that has read before, if another connection has written since.
 //
 // # Time
 //
-// The database's clock is that of the process, read by SQLite once for each
-// transaction, in milliseconds. Processes that share a file share a machine, and
-// so a clock.
+// The database's clock is the clock of the process. SQLite reads it once for each transaction,
+// in milliseconds. Processes that share a file share a machine, and so a clock.
 //
 // # Order
 //
-// A record that an ordered claim finds behind another one of its key is held:
-// claims no longer look at it until something about its key changes, so the
-// cost of a claim does not grow with the backlog of a blocked key. Unordered
-// claims take no notice. While an owner holds any record of a key, claims of
-// other owners get none of its records, earlier ones neither.
+// If an ordered claim finds a record behind another one of its key, it holds the record: later
+// claims skip it until its key changes, so the cost of a claim does not grow with the backlog
+// of a blocked key. Unordered claims ignore holds. While an owner has a lease of any record of
+// a key, claims of other owners get none of the key's records, not even earlier ones.
 package sqlite

@@ -12,8 +12,7 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// explain names the operation, and turns what the driver says into what the
-// contract says.
+// explain names the operation, and converts the driver's errors to those of the contract.
 func (s *Store) explain(ctx context.Context, operation string, err error) error {
 	if err == nil {
 		return nil
@@ -28,7 +27,7 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 	return fmt.Errorf("outmill/sqlite: %s %s: %w", s.config.Name, operation, sqlkit.TxEnded(err))
 }
 
-// code is SQLite's primary result code, 0 where err is not SQLite's.
+// code returns SQLite's primary result code, 0 if err is not SQLite's.
 func code(err error) int {
 	var e *driver.Error
 	if errors.As(err, &e) {

@@ -14,7 +14,7 @@ import (
 const (
 	sqlGroups = `SELECT grp, include, exclude, seen_at, expires_at FROM {p:groups} ORDER BY grp, include, exclude`
 
-	// sqlSeeGroup leaves a registration permanent that is.
+	// sqlSeeGroup renews a registration. A permanent one stays permanent.
 	sqlSeeGroup = `UPDATE {p:groups} SET seen_at = ?4, expires_at = iif(expires_at IS NULL, NULL, ?5) WHERE grp = ?1 AND include = ?2
 		AND exclude = ?3`
 	sqlAddGroup = `INSERT INTO {p:groups} (grp, include, exclude, seen_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5)`
@@ -60,8 +60,8 @@ func (p part) of(group string) string {
 	return `FROM {p:records} INDEXED BY {p:` + p.index + `} WHERE ` + group + ` AND ` + p.condition
 }
 
-// leaps selects the topics of these parts of a group's records, and leaps from
-// one to the next.
+// leaps selects the topics of these parts of a group's records, by one index search for each
+// topic.
 func leaps(group string, parts ...part) string {
 	walks, topics := make([]string, len(parts)), make([]string, len(parts))
 	for i, p := range parts {
@@ -124,8 +124,8 @@ func (t *txn) register(ctx context.Context, reg outmill.Registration) error {
 	return err
 }
 
-// seeWorker notes the worker, if it has a name, and forgets those that were not
-// seen for long.
+// seeWorker notes the worker, if it has a name, and deletes workers that were not seen for
+// long.
 func (t *txn) seeWorker(ctx context.Context, group, name string) error {
 	if name != "" {
 		if _, err := t.exec(ctx, sqlSeeWorker, group, name, t.now); err != nil {
@@ -232,7 +232,7 @@ func (t *txn) infos(ctx context.Context) ([]outmill.GroupInfo, error) {
 	return table.Infos(workers, ended), err
 }
 
-// registrations come sorted by group.
+// registrations returns the registrations, sorted by group.
 func (t *txn) registrations(ctx context.Context) ([]storekit.StoredRegistration, error) {
 	return list(ctx, t, func(rows *sql.Rows, r *storekit.StoredRegistration) error {
 		var include, exclude string
@@ -253,8 +253,8 @@ func patterns(text string, into *[]string) error {
 	return json.Unmarshal([]byte(text), into)
 }
 
-// routes reads the registrations, unless those known are of the generation
-// that this transaction sees.
+// routes reads the registrations, unless the known ones are of the generation that this
+// transaction sees.
 func (t *txn) routes(ctx context.Context) (*storekit.RoutingTable, error) {
 	if known := t.s.routes.Load(); known != nil && known.Generation == t.generation {
 		return known, nil

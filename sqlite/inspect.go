@@ -16,15 +16,15 @@ const (
 
 	sqlDeadOf = `SELECT r.seq FROM json_each(?1) AS j CROSS JOIN {p:records} AS r ON r.id = j.value WHERE r.status = 'dead'`
 
-	// sqlParkedKeys are the keys that records were parked with.
+	// sqlParkedKeys returns the keys with which the records were parked.
 	sqlParkedKeys = `SELECT DISTINCT r.grp, r.topic, r.key FROM json_each(?1) AS j CROSS JOIN {p:records} AS r ON r.id = j.value
 WHERE r.status = 'dead' AND r.parked > 0 AND r.grp IS NOT NULL`
 
 	sqlParkedOf = `SELECT seq FROM {p:records} INDEXED BY {p:parked} WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND parked > 0
 		ORDER BY seq LIMIT ?4`
 
-	// sqlRequeue makes the records due by time (stage 3), so that those that have
-	// been due for longer go first where no order is wanted.
+	// sqlRequeue makes the records due by time (stage 3), so that without an order those that
+	// have been due longest go first.
 	sqlRequeue = `UPDATE {p:records} SET status = 'pending', stage = 3, available_at = ?2, next_at = ?2,
 	attempts = 0, expiries = 0, expires_at = NULL, parked = 0
 WHERE seq IN (SELECT value FROM json_each(?1)) AND status = 'dead'`
@@ -52,7 +52,7 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 	return s.delete(ctx, "", ids)
 }
 
-// delete deletes those of the records that have the status; "" is any.
+// delete deletes the records that have the status; "" is any.
 func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
 	if len(ids) == 0 {
 		return 0, s.explain(ctx, "delete", s.usable(ctx))
@@ -78,8 +78,8 @@ func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill
 	return deleted, nil
 }
 
-// Requeue makes dead records pending again. See outmill.Inspector. A parked key
-// comes back in several transactions, its first records first.
+// Requeue makes dead records pending again. See outmill.Inspector. It requeues a parked key in
+// several transactions, its first records first.
 func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeued int, err error) {
 	if len(ids) == 0 {
 		return 0, s.explain(ctx, "requeue", s.usable(ctx))
@@ -103,10 +103,10 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeue
 	return requeued + n, err
 }
 
-// parkedKey is a key of a group's topic with records that are parked.
+// parkedKey is a key of a group's topic that has parked records.
 type parkedKey struct{ group, topic, key string }
 
-// parkedKeys returns also the time.
+// parkedKeys also returns the time.
 func (s *Store) parkedKeys(ctx context.Context, ids []outmill.WorkItemID) (keys []parkedKey, now int64, err error) {
 	err = s.read(ctx, "requeue", func(ctx context.Context, t *txn) error {
 		now = t.now
@@ -118,9 +118,10 @@ func (s *Store) parkedKeys(ctx context.Context, ids []outmill.WorkItemID) (keys 
 	return keys, now, err
 }
 
-// requeueParked: what claims park again between two transactions the next one brings
-// back, and the last one leaves nothing parked. All become due at one time, so that
-// they come into line by their places, whichever transaction brought them back.
+// requeueParked requeues the records of a parked key. If claims park records again between two
+// transactions, the next transaction requeues them too. The last one leaves nothing parked. All
+// of them become due at one time, so that they become ready in the order of their places,
+// whichever transaction requeued them.
 func (s *Store) requeueParked(ctx context.Context, k parkedKey, due int64) (requeued int, err error) {
 	for nth := 0; ; nth++ {
 		n, err := s.requeue(ctx, due, sqlParkedOf, k.group, k.topic, k.key, s.atOnce.Requeue(nth))
@@ -130,7 +131,7 @@ func (s *Store) requeueParked(ctx context.Context, k parkedKey, due int64) (requ
 	}
 }
 
-// requeue is one transaction, with the records that the query finds.
+// requeue requeues the records that the query finds, in one transaction.
 func (s *Store) requeue(ctx context.Context, due int64, query string, args ...any) (requeued int, err error) {
 	err = s.write(ctx, "requeue", func(ctx context.Context, t *txn) error {
 		seqs, err := t.seqs(ctx, query, args...)

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// sqlNextLater leaps to the next group and topic that have records with a
-	// time of their own.
+	// sqlNextLater finds the next group and topic that have records which become claimable at a
+	// time.
 	sqlNextLater = `SELECT grp, topic FROM {p:records} INDEXED BY {p:later}
 WHERE available_at IS NOT NULL AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
 
@@ -31,8 +31,7 @@ WHERE seq IN (SELECT value FROM json_each(?1))`
 	SELECT topic, dedup_key FROM {p:dedup} INDEXED BY {p:dedup_expires} WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)`
 )
 
-// ReapExpired makes leased records pending whose lease has ended. See
-// outmill.Queue.
+// ReapExpired makes leased records pending if their lease has ended. See outmill.Queue.
 func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
 	reaped, err := s.tidy(ctx, "reap", limit, (*txn).reap)
 	s.logger.Reaped(reaped)
@@ -82,8 +81,8 @@ func (t *txn) reap(ctx context.Context, limit int) (int, error) {
 	return reaped, nil
 }
 
-// ExpireDue makes records dead whose expiry has passed and that nobody holds.
-// See outmill.Janitor.
+// ExpireDue makes records dead whose expiry has passed and that are not leased. See
+// outmill.Janitor.
 func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "expire", limit, func(t *txn, ctx context.Context, limit int) (int, error) {
 		seqs, err := t.seqs(ctx, sqlExpired, t.now, limit)
@@ -116,7 +115,7 @@ func (s *Store) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
 	})
 }
 
-// Maintain does nothing, because SQLite needs no housekeeping besides the other calls. See
+// Maintain does nothing, because SQLite needs no upkeep apart from the other calls. See
 // outmill.Janitor.
 func (s *Store) Maintain(ctx context.Context) (more bool, err error) {
 	return false, s.explain(ctx, "maintain", s.ready(ctx))

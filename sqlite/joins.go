@@ -23,7 +23,7 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9) ON CONFLICT (id) DO NOTHING`
 
 	sqlJoin = `SELECT ` + joinColumns + ` FROM {p:joins} WHERE id = ?1`
 
-	// sqlListJoins and sqlListGroup go by an index for one status.
+	// sqlListJoins and sqlListGroup read an index for one status.
 	sqlListJoins = `SELECT ` + joinColumns + ` FROM {p:joins} INDEXED BY {p:joins_status}
 WHERE status = ?3 AND id > ?1 ORDER BY id LIMIT ?2`
 
@@ -39,13 +39,13 @@ ON CONFLICT (join_id, step) DO NOTHING`
 
 	sqlListSteps = `SELECT step, status FROM {p:join_members} WHERE join_id = ?1 AND step > ?2 ORDER BY step LIMIT ?3`
 
-	// sqlStepOfRecord finds the step of any of a message's records, and of a
-	// message that is gone: that has its own id.
+	// sqlStepOfRecord finds the step of any of a message's records. If the message is gone, its
+	// own id is the step's name.
 	sqlStepOfRecord = `SELECT coalesce((SELECT step FROM {p:records} WHERE id = ?1), ?1)`
 
 	sqlRecordToAttach = `SELECT coalesce(step, ''), waits_for IS NOT NULL FROM {p:records} WHERE id = ?1`
 
-	// sqlNoteJoin has the records of a step tell of a join too.
+	// sqlNoteJoin adds a join to the records of a step.
 	sqlNoteJoin = `UPDATE {p:records} INDEXED BY {p:step} SET joins = coalesce(joins || ',', '') || ?2 WHERE step = ?1`
 
 	sqlSetStep = `UPDATE {p:records} SET step = id WHERE id = ?1 AND step IS NULL`
@@ -100,7 +100,7 @@ func (t *txn) startJoin(ctx context.Context, join *storekit.Join) error {
 	return err
 }
 
-// join reads a join, nil where there is none.
+// join reads a join; nil if there is none.
 func (t *txn) join(ctx context.Context, id string) (*storekit.Join, error) {
 	found, err := list(ctx, t, scanJoin, sqlJoin, id)
 	if err != nil || len(found) == 0 {
@@ -127,7 +127,7 @@ func scanJoin(rows *sql.Rows, j *storekit.Join) error {
 	return nil
 }
 
-// state is the join as the engine sees it.
+// state converts the join to the form that the engine uses.
 func (t *txn) state(join *storekit.Join) *storekit.JoinState {
 	state := &storekit.JoinState{Join: *join}
 	if !join.Deadline.IsZero() {
@@ -157,7 +157,7 @@ func (t *txn) JoinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storeki
 	return found, nil
 }
 
-// countMembersOf counts the steps of a join that may be full.
+// countMembersOf counts the steps of a join that may be complete.
 func (t *txn) countMembersOf(ctx context.Context, join *storekit.JoinState) (err error) {
 	if join.Status == storekit.JoinPending && !join.Unsealed {
 		join.Members, err = t.CountMembers(ctx, join.ID)
@@ -171,10 +171,10 @@ func (t *txn) CountMembers(ctx context.Context, id outmill.JoinID) (n int, err e
 	return n, err
 }
 
-// joinEngine gives the store the calls of storekit.Joins that are alike in all stores.
+// joinEngine provides the calls of storekit.Joins that all stores share.
 type joinEngine = storekit.JoinEngine
 
-// joining is the store as the engine of joins needs it.
+// joining is the store as seen by the engine of joins.
 type joining struct{ s *Store }
 
 // Explain names the operation of an error.
@@ -200,7 +200,7 @@ func (j joining) ReadJoins(ctx context.Context, operation string, ids []outmill.
 	return found, err
 }
 
-// OnJoin runs work in a transaction that makes due what waits for the join.
+// OnJoin runs work in a transaction, which also makes the records due that wait for the join.
 func (j joining) OnJoin(ctx context.Context, operation string, id outmill.JoinID,
 	work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
 	return j.s.onJoin(ctx, operation, id, func(ctx context.Context, t *txn, join *storekit.JoinState) error {
@@ -244,7 +244,7 @@ func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID,
 	})
 }
 
-// writeSteps is write for what may decide joins: it wakes readers then.
+// writeSteps is write for transactions that may decide joins. If one does, it wakes readers.
 func (s *Store) writeSteps(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error {
 	decided := false
 	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
@@ -282,7 +282,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 	})
 }
 
-// lateStep marks the message that is to be a step, and returns the name of the step.
+// lateStep marks the message that becomes a step, and returns the step's name.
 func (t *txn) lateStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) (name string, late storekit.LateStep,
 	err error) {
 	late.Found, err = t.one(ctx, []any{&name, &late.Waits}, sqlRecordToAttach, message.String())

@@ -11,10 +11,9 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// A lane stands for a key that has held records, and says what blocked them
-// when an ordered claim looked last. Whatever changes the state of a live
-// record opens the lane of its key (openLanes), without thinking about whether
-// that can have made a difference: the next ordered claim looks and knows.
+// A lane is the entry of a key that has held records. It names what blocked them at the last
+// ordered claim. Every change of a live record's state opens the lane of its key (openLanes),
+// without checking whether the key is free now: the next ordered claim checks that.
 
 const (
 	sqlLookAtLanes = `
@@ -53,8 +52,8 @@ SET blocked_by = excluded.blocked_by, until = excluded.until, head = min(head, e
 	SELECT grp, topic, key FROM {p:records} WHERE seq IN (SELECT value FROM json_each(?1)) AND key <> '')`
 )
 
-// openLanes has the lanes of the records' keys looked at again. It is called
-// before the records change, as they may be gone afterwards.
+// openLanes makes the next claim check the lanes of the records' keys. It is called before the
+// records change, because they may be gone afterwards.
 func (t *txn) openLanes(ctx context.Context, seqs []int64) error {
 	if !t.lanes || len(seqs) == 0 {
 		return nil
@@ -68,9 +67,8 @@ type lane struct {
 	head int64
 }
 
-// lookAtLanes puts up to want held records back in line, of lanes that are no
-// longer blocked for the claimer, notes what blocks the others, and returns
-// how many it put back.
+// lookAtLanes makes up to want held records ready if their lane no longer blocks the claimer,
+// and notes the blockers of the other lanes. It returns how many became ready.
 func (c *claim) lookAtLanes(ctx context.Context, t *txn, topic string, want int) (back int, err error) {
 	if !t.lanes {
 		return 0, nil
@@ -104,7 +102,7 @@ func (c *claim) lookAtLanes(ctx context.Context, t *txn, topic string, want int)
 	return back, nil
 }
 
-// openedLanes returns lanes to look at, those with the oldest head first.
+// openedLanes returns the lanes to check, those with the oldest head first.
 func (c *claim) openedLanes(ctx context.Context, t *txn, topic string, limit int) ([]lane, error) {
 	lanes, err := list(ctx, t, func(rows *sql.Rows, l *lane) error { return rows.Scan(&l.key, &l.head) },
 		sqlLookAtLanes, c.req.Group, topic, c.owner, storekit.IgnoredBlocker(c.req.KeyPolicy), limit)
@@ -112,7 +110,7 @@ func (c *claim) openedLanes(ctx context.Context, t *txn, topic string, limit int
 	return lanes, err
 }
 
-// lookAtLane returns how many records it put back in line.
+// lookAtLane returns how many records became ready.
 func (c *claim) lookAtLane(ctx context.Context, t *txn, topic, key string, state storekit.KeyState, want int) (int, error) {
 	if state.Other != "" && state.Held != storekit.NoSeq {
 		return 0, c.moveLane(ctx, t, topic, key, storekit.Blocker{By: state.Other, Until: state.OtherEnd}, state.Held)
@@ -163,7 +161,7 @@ func (c *claim) moveLane(ctx context.Context, t *txn, topic, key string, b store
 	return err
 }
 
-// microsOf is a time as the tables have it, nil where there is none.
+// microsOf converts a time to the form of the tables; nil if there is none.
 func microsOf(until *time.Time) any {
 	if until == nil {
 		return nil
@@ -171,7 +169,8 @@ func microsOf(until *time.Time) any {
 	return until.UnixMicro()
 }
 
-// hold takes records out of the line, and notes what blocks their keys.
+// hold moves records from the ready ones to the held ones, and notes the blockers of their
+// keys.
 func (t *txn) hold(ctx context.Context, group, topic string, seqs []int64, keys map[string]storekit.HeldKey) error {
 	if len(seqs) == 0 {
 		return nil

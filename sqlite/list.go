@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// matching tells whether a query matches a row.
+	// matching reports whether a query matches a row.
 	matching = `coalesce((?3 = '' OR grp = ?3) AND (?4 = '' OR topic = ?4) AND (?5 = '' OR status = ?5) AND (?6 = '' OR key = ?6)
 	AND (?7 = '' OR message_id = ?7) AND (?8 = '' OR correlation_id = ?8) AND (?9 = '' OR tenant_id = ?9)
 	AND (?10 = '' OR instr(last_error, ?10) > 0) AND created_at >= ?11 AND created_at < ?12, 0)`
 
-	// sqlSearch goes through the records by id. That is fine for what most records are.
+	// sqlSearch scans the records by id. That suits statuses that most records have.
 	sqlSearch = `SELECT id, ` + matching + ` FROM {p:records} WHERE id > ?1 ORDER BY id LIMIT ?2`
 
-	// What few records are is found topic by topic.
+	// Statuses that few records have are searched topic by topic.
 	sqlSearchSettled = `SELECT id, ` + matching + ` FROM {p:records} INDEXED BY {p:settled}
 WHERE grp IS ?13 AND topic = ?14 AND stage = 6 AND status = ?5 AND id > ?1 ORDER BY id LIMIT ?2`
-	// sqlSearchLeased sorts the leased records of a topic: what is in work.
+	// sqlSearchLeased sorts the leased records of a topic, because there are few of them.
 	sqlSearchLeased = `SELECT id, ` + matching + ` FROM {p:records} INDEXED BY {p:later}
 WHERE grp IS ?13 AND topic = ?14 AND stage = 4 AND available_at IS NOT NULL AND id > ?1 ORDER BY id LIMIT ?2`
 
@@ -29,13 +29,13 @@ WHERE grp IS ?13 AND topic = ?14 AND stage = 4 AND available_at IS NOT NULL AND 
 CROSS JOIN {p:records} AS r ON r.id = j.wanted`
 )
 
-// finder gives the store List and the calls of storekit.Operator.
+// finder provides List and the calls of storekit.Operator.
 type finder = storekit.Finder
 
-// finding is what the finder asks of the store.
+// finding is the store as seen by the finder.
 type finding struct{ *Store }
 
-// Search looks at records.
+// Search examines some records, and returns those that match.
 func (f finding) Search(ctx context.Context, operation string, query outmill.ListQuery) (found storekit.Searched, err error) {
 	err = f.read(ctx, operation, func(ctx context.Context, t *txn) (err error) {
 		found, err = t.search(ctx, query)
@@ -81,7 +81,7 @@ func (t *txn) search(ctx context.Context, query outmill.ListQuery) (storekit.Sea
 	})
 }
 
-// look looks at the first records of a range behind its last id.
+// look examines the first records of a range behind its last id.
 func (t *txn) look(
 	ctx context.Context, template string, query outmill.ListQuery, in storekit.SearchRange, each int, more ...any,
 ) ([]storekit.Looked, error) {
@@ -105,7 +105,7 @@ func (t *txn) look(
 	}, template, args...)
 }
 
-// Records returns those that have one of the ids.
+// Records returns the records that have one of the ids.
 func (f finding) Records(ctx context.Context, operation string, ids []outmill.WorkItemID) (found []*outmill.Record, err error) {
 	err = f.read(ctx, operation, func(ctx context.Context, t *txn) (err error) {
 		found, err = t.records(ctx, sqlRecordsOf, idList(ids))
@@ -114,7 +114,7 @@ func (f finding) Records(ctx context.Context, operation string, ids []outmill.Wo
 	return found, err
 }
 
-// Delete deletes those that have the status.
+// Delete deletes those of the records that have the status.
 func (f finding) Delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
 	return f.delete(ctx, status, ids)
 }

@@ -19,25 +19,22 @@ const (
 	idleConnections = 8
 )
 
-// Open opens the database file, makes a store on it, and closes it with the
-// store. The file is created where it does not exist. The schema is not, unless
-// Config.EnsureSchema: see Ensure. A nil logger logs nothing.
+// Open opens the database file and returns a store on it. Close closes both. Open creates the
+// file if it does not exist. It does not create the schema, unless Config.EnsureSchema is set:
+// see Ensure. A nil logger logs nothing.
 //
-// The database is given as a path (orders.db), a URL (sqlite:orders.db,
-// sqlite://orders.db, sqlite:///var/lib/orders.db), a DSN as SQLite has it
-// (file:orders.db?mode=rwc), or ":memory:". Parameters of URLs and DSNs are the
-// driver's (_pragma=…); they come after the settings below and so win. In a
-// plain path a ? is part of the name.
+// The database is a path (orders.db), a URL (sqlite:orders.db, sqlite://orders.db,
+// sqlite:///var/lib/orders.db), a DSN of SQLite (file:orders.db?mode=rwc), or ":memory:".
+// Parameters of URLs and DSNs go to the driver (_pragma=…). They are applied after the settings
+// below and override them. In a plain path a ? is part of the name.
 //
-// Every connection gets journal_mode(WAL), synchronous(FULL) (NORMAL may lose
-// the last commits when the power fails), foreign_keys(1), busy_timeout
-// (Config.BusyTimeout) and _txlock=immediate, so that DB().BeginTx begins a
-// transaction that can be appended to.
+// Every connection gets journal_mode(WAL), synchronous(FULL) (NORMAL may lose the last commits
+// when the power fails), foreign_keys(1), busy_timeout (Config.BusyTimeout) and
+// _txlock=immediate, so that DB().BeginTx begins a transaction in which Append works.
 //
-// A database in memory has a single connection: while a transaction is open,
-// everything else on the store waits for it to end. Of a file, up to 8 idle
-// connections are kept for a minute; how many are open at a time is not
-// limited (DB().SetMaxOpenConns).
+// A database in memory has a single connection: while a transaction is open, all other calls of
+// the store wait for its end. For a file, up to 8 idle connections are kept for a minute. The
+// number of open connections is not limited (DB().SetMaxOpenConns).
 func Open(ctx context.Context, database string, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -57,7 +54,8 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	if source.inMemory() {
 		db.SetMaxOpenConns(1)
 	} else {
-		// A new connection runs the settings above and prepares its statements again.
+		// Keep idle connections, because a new one runs the settings above and prepares its
+		// statements again.
 		db.SetMaxIdleConns(idleConnections)
 		db.SetConnMaxIdleTime(time.Minute)
 	}
@@ -81,17 +79,17 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	return store, nil
 }
 
-// ping connects, which the switch to WAL can make wait for others that are
-// just opening the same file.
+// ping connects. The switch to WAL may make it wait for other processes that are opening the
+// same file.
 func (s *Store) ping(ctx context.Context) error {
 	return s.whileBusy(ctx, func() error { return s.db.PingContext(ctx) })
 }
 
-// source is a database as Open takes it.
+// source is a database in the form that Open takes.
 type source struct {
 	// path is a file, or :memory:, unescaped.
 	path string
-	// query are parameters in the form of a URL's.
+	// query has the parameters in the form of a URL's query.
 	query string
 }
 
@@ -151,8 +149,8 @@ func (s source) dsn(config Config) string {
 	return "file:" + s.escapedPath() + "?" + query
 }
 
-// escapedPath is the path as it stands in a URL: with slashes, and one before
-// the letter of a drive.
+// escapedPath returns the path in the form of a URL: with slashes, and one before a drive
+// letter.
 func (s source) escapedPath() string {
 	file := filepath.ToSlash(filepath.Clean(s.path))
 	if filepath.VolumeName(s.path) != "" {

@@ -11,11 +11,11 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Importing this package makes outmill.Open take URLs such as
-// sqlite:orders.db, sqlite:///var/lib/orders.db and sqlite::memory:. The
-// parameters name, append_log_level, table_prefix, retain, retain_joins,
-// dedup_window, busy_timeout and ensure_schema set the fields of Config, as in
-// sqlite:orders.db?table_prefix=shop_&retain=24h; all others are the driver's.
+// Importing this package makes outmill.Open take URLs such as sqlite:orders.db,
+// sqlite:///var/lib/orders.db and sqlite::memory:. The parameters name, append_log_level,
+// table_prefix, retain, retain_joins, dedup_window, busy_timeout and ensure_schema set the
+// fields of Config, as in sqlite:orders.db?table_prefix=shop_&retain=24h. All other parameters
+// go to the driver.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
 		Name:    "sqlite",
@@ -26,7 +26,7 @@ func init() {
 	})
 }
 
-// configOf takes the parameters out of the URL that are Config's.
+// configOf removes the parameters of Config from the URL, and returns them.
 func configOf(database string) (string, Config, error) {
 	rest, query, _ := strings.Cut(database, "?")
 	var config Config

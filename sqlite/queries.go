@@ -4,8 +4,8 @@ import (
 	"regexp"
 )
 
-// queries turns the templates of this package into SQL for one table prefix:
-// {p:records} becomes the quoted name of the table (or index) records.
+// queries converts the templates of this package to SQL for one table prefix: {p:records}
+// becomes the quoted name of the table (or index) records.
 type queries struct {
 	prefix   string
 	expanded map[string]string
@@ -32,8 +32,8 @@ func (q *queries) expand(template string) string {
 	return placeholder.ReplaceAllString(template, `"`+q.prefix+`$1"`)
 }
 
-// hotStatements are prepared once. The indexes are named in them, so that
-// neither ANALYZE nor its absence can turn one into a scan.
+// hotStatements are prepared once. They name their indexes, so that SQLite scans no table, with
+// or without ANALYZE.
 var hotStatements = []string{
 	sqlLock, sqlHeader,
 	insertOne, insertTen, insertHundred, sqlDedup, sqlLanesOfKeys,

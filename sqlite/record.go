@@ -11,13 +11,13 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// recordColumns are what scanRecord reads, in its order.
+// recordColumns are the columns that scanRecord reads, in its order.
 const recordColumns = `seq, id, grp, topic, key, status, available_at, due_at, next_at, created_at, expires_at,
 	attempts, claims, expiries, owner, processed_at, processed_by, message_id, correlation_id, causation_id,
 	tenant_id, traceparent, tracestate, dedup_key, last_error, joins, waits_for, metadata, payload`
 
-// blockedColumn tells of a held record whether an earlier one of its key was
-// still in the way when a claim looked last.
+// blockedColumn reports, for a held record, whether an earlier one of its key still blocked it
+// at the last claim.
 const blockedColumn = `(stage = 1 AND EXISTS (SELECT 1 FROM {p:lanes} AS l
 	WHERE l.grp = r.grp AND l.topic = r.topic AND l.key = r.key AND l.blocked_by <> ''))`
 

@@ -19,7 +19,7 @@ ON CONFLICT (grp) DO UPDATE SET ended_at = excluded.ended_at, look_at = excluded
 	sqlNoted = `SELECT grp FROM {p:endings} INDEXED BY {p:endings_look} WHERE look_at <= ?1 ORDER BY look_at LIMIT ?2`
 	sqlEnded = `SELECT grp, ended_at FROM {p:endings} WHERE empty = 0`
 
-	// sqlUndelivered leaves out what is held under a lease that has not ended.
+	// sqlUndelivered leaves out records whose lease has not ended.
 	sqlUndelivered = `
 SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND topic = ?2 AND stage = 0 LIMIT ?4)
 UNION ALL SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND topic = ?2 AND stage = 1 LIMIT ?4)
@@ -37,8 +37,7 @@ LIMIT ?4`
 	AND r.stage = 1)`
 
 	sqlLookAgain = `UPDATE {p:endings} SET look_at = ?2, empty = ?3 WHERE grp = ?1`
-	// sqlForgetEnding keeps a group that has no registration (?3) as long as it has
-	// records.
+	// sqlForgetEnding keeps a group without a registration (?3) as long as it has records.
 	sqlForgetEnding = `DELETE FROM {p:endings} WHERE grp = ?1 AND ended_at <= ?2 AND (empty = 1 OR ?3)`
 )
 
@@ -86,8 +85,8 @@ func (t *txn) endRegistrations(ctx context.Context, limit int) (int, error) {
 	return len(groups), err
 }
 
-// sweep deletes undelivered records of topics that the group does not read any
-// more, and notes when to look again if it has found all.
+// sweep deletes undelivered records of topics that the group no longer reads. If it has found
+// all of them, it sets the time of the next check.
 func (t *txn) sweep(ctx context.Context, group string, limit int) (deleted int, err error) {
 	routes, err := t.routes(ctx)
 	if err != nil {
@@ -109,7 +108,7 @@ func (t *txn) sweep(ctx context.Context, group string, limit int) (deleted int, 
 	return deleted, t.noteSwept(ctx, routes, group)
 }
 
-// unread are the topics of the group's undelivered records that it does not read.
+// unread returns the topics of the group's undelivered records that the group does not read.
 func (t *txn) unread(ctx context.Context, routes *storekit.RoutingTable, group string) ([]string, error) {
 	topics, err := t.texts(ctx, sqlUndeliveredTopics, group)
 	return routes.Unread(group, topics), err
@@ -134,8 +133,8 @@ func (t *txn) dropUndelivered(ctx context.Context, group, topic string, limit in
 	return len(seqs), err
 }
 
-// noteSwept has the group looked at in the next round where leases have not
-// ended, and later otherwise.
+// noteSwept sets the group's next check: in the next round if leases have not ended, and later
+// otherwise.
 func (t *txn) noteSwept(ctx context.Context, routes *storekit.RoutingTable, group string) error {
 	leased, err := t.unread(ctx, routes, group)
 	if err != nil {

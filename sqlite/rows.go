@@ -6,7 +6,7 @@ import (
 	"errors"
 )
 
-// list returns what scan makes of each row of the query.
+// list returns the values that scan reads from the rows of the query.
 func list[T any](ctx context.Context, t *txn, scan func(*sql.Rows, *T) error, template string, args ...any) (found []T, err error) {
 	rows, err := t.query(ctx, template, args...)
 	if err != nil {
@@ -34,7 +34,7 @@ func (t *txn) texts(ctx context.Context, template string, args ...any) ([]string
 	return list(ctx, t, column[string], template, args...)
 }
 
-// one reads the only row of the query, and tells whether there was one.
+// one reads the only row of the query, and reports whether there was one.
 func (t *txn) one(ctx context.Context, into []any, template string, args ...any) (bool, error) {
 	found, err := list(ctx, t, func(rows *sql.Rows, _ *struct{}) error { return rows.Scan(into...) }, template, args...)
 	return len(found) > 0, err

@@ -16,7 +16,7 @@ const (
 	WHERE delete_at <= ?1 ORDER BY delete_at LIMIT ?2)`
 )
 
-// RetainSaga says how long a finished saga is kept. See storekit.SagaRetention.
+// RetainSaga sets how long a finished saga is kept. See storekit.SagaRetention.
 func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention time.Duration, _ storekit.SagaOptions) error {
 	const operation = "retain saga"
 	if err := storekit.CheckRetainSaga(saga, retention); err != nil {

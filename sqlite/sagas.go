@@ -27,10 +27,10 @@ WHERE type = ?1 AND correlation = ?2 AND id = ?3 AND version = ?4`
 	WHERE type = ?1 AND finished = 1 AND updated_at <= ?2 ORDER BY updated_at LIMIT ?3)`
 )
 
-// sagaEngine gives the store the calls of storekit.Sagas.
+// sagaEngine provides the calls of storekit.Sagas.
 type sagaEngine = sqlkit.SagaEngine
 
-// sagaKeeping is the store as the engine of sagas needs it.
+// sagaKeeping is the store as seen by the engine of sagas.
 type sagaKeeping struct{ s *Store }
 
 // Explain names the operation of an error.
@@ -99,7 +99,7 @@ func (x sagaTx) DeleteFinished(ctx context.Context, kind string, retention time.
 	return x.t.exec(ctx, sqlDeleteFinishedSagas, kind, x.t.now-retention.Microseconds(), limit)
 }
 
-// versionOfSaga are the arguments that name a saga and its version.
+// versionOfSaga returns the arguments that name a saga and its version.
 func versionOfSaga(saga *storekit.Saga) []any {
 	return []any{saga.Type, saga.Correlation, saga.ID.String(), saga.Version}
 }

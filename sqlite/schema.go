@@ -14,8 +14,7 @@ import (
 //go:embed schema/*.sql
 var schemaFiles embed.FS
 
-// schemaVersion is the version that this program works with: that of the
-// newest file in schema.
+// schemaVersion is the version that this program supports: that of the newest file in schema.
 const schemaVersion = 1
 
 const (
@@ -26,8 +25,7 @@ const (
 ON CONFLICT (only_row) DO UPDATE SET version = excluded.version`
 )
 
-// Ensure creates the tables, or brings them up to date, in one transaction.
-// See outmill.Schema.
+// Ensure creates the tables, or updates them, in one transaction. See outmill.Schema.
 func (s *Store) Ensure(ctx context.Context) error {
 	return s.explain(ctx, "ensure the schema", s.ensure(ctx))
 }
@@ -59,8 +57,8 @@ func (s *Store) migrate(ctx context.Context, migrations []sqlkit.Migration) erro
 	if own.tx, err = conn.BeginTx(context.WithoutCancel(ctx), nil); err != nil {
 		return err
 	}
-	// Writing first takes the write lock; reading first could not be followed
-	// by a write once another process has migrated.
+	// Write first, which takes the write lock. After a read, SQLite would refuse a write if
+	// another process has migrated in between.
 	if _, err := own.tx.ExecContext(ctx, s.sql.text(`CREATE TABLE IF NOT EXISTS {p:lock} (x); DROP TABLE {p:lock}`)); err != nil {
 		return err
 	}
@@ -91,8 +89,8 @@ func (s *Store) Statements() []string {
 	return statements
 }
 
-// StatementsFrom returns what brings a schema of that version to the newest one. See
-// outmill.Schema.
+// StatementsFrom returns the statements that bring a schema of that version to the newest one.
+// See outmill.Schema.
 func (s *Store) StatementsFrom(version int) ([]string, error) {
 	migrations, err := s.migrations()
 	if err == nil {
@@ -118,7 +116,7 @@ func (s *Store) migrations() ([]sqlkit.Migration, error) {
 	return migrations, nil
 }
 
-// checkSchema returns what is wrong with the schema's version.
+// checkSchema returns an error if this program does not support the schema's version.
 func (s *Store) checkSchema(ctx context.Context, h sqlkit.Handle) error {
 	version, err := s.version(ctx, h)
 	if err != nil {
@@ -127,7 +125,7 @@ func (s *Store) checkSchema(ctx context.Context, h sqlkit.Handle) error {
 	return versionError(version)
 }
 
-// version returns 0 where there is no schema.
+// version returns 0 if there is no schema.
 func (s *Store) version(ctx context.Context, h sqlkit.Handle) (int, error) {
 	tables, err := number(ctx, h, sqlHasMeta, s.sql.prefix+"meta")
 	if err != nil || tables == 0 {
@@ -136,7 +134,7 @@ func (s *Store) version(ctx context.Context, h sqlkit.Handle) (int, error) {
 	return number(ctx, h, s.sql.expand(sqlVersion))
 }
 
-// number returns 0 where there is no row.
+// number returns 0 if there is no row.
 func number(ctx context.Context, h sqlkit.Handle, query string, args ...any) (n int, err error) {
 	rows, err := h.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -149,7 +147,7 @@ func number(ctx context.Context, h sqlkit.Handle, query string, args ...any) (n 
 	return n, errors.Join(err, rows.Err())
 }
 
-// versionError returns what is wrong with a schema of the version.
+// versionError returns an error if this program does not support the version.
 func versionError(version int) error {
 	return storekit.SchemaVersion{Version: version, Compatible: version}.Check(schemaVersion)
 }

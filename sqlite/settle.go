@@ -14,14 +14,14 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// standing picks the leases that stand: ?1 is an object of id to [claim, …],
-// ?2 the owner. The list comes first, so that it is never a scan.
+// standing selects the valid leases: ?1 is an object of id to [claim, …], ?2 the owner. The
+// list comes first, so that SQLite never scans the table.
 const standing = ` FROM json_each(?1) AS j CROSS JOIN {p:records} AS r ON r.id = j.key
 	WHERE r.stage = 4 AND r.owner = ?2 AND r.claims = j.value ->> 0`
 
-// dueAsBefore puts a record that is due back where claims take the oldest due
-// first: the line is in the order of the appends, so it is not for records that
-// became due later.
+// dueAsBefore puts a due record back among those of which claims take the longest due first.
+// The ready records are in the order of the appends, so records that became due later do not
+// belong there.
 const dueAsBefore = `stage = iif(next_at > created_at, 2, 0), available_at = iif(next_at > created_at, next_at, NULL)`
 
 const (
@@ -38,8 +38,8 @@ WHERE seq IN (SELECT r.seq` + standing + `)`
 
 	sqlExtend = `UPDATE {p:records} SET available_at = ?3 WHERE seq IN (SELECT r.seq` + standing + `) RETURNING id, claims`
 
-	// What differs from record to record comes with the lease:
-	// [claim, delay, error] or [claim, park, error].
+	// Values that differ between records are in the lease: [claim, delay, error] or [claim,
+	// park, error].
 	sqlAbandon = `WITH l AS MATERIALIZED (SELECT r.seq AS leased, ?3 + (j.value ->> 1) AS until, j.value ->> 2 AS error` + standing + `)
 UPDATE {p:records} SET status = 'pending', stage = 2, owner = '', expiries = 0, attempts = attempts + 1,
 	available_at = l.until, next_at = l.until, last_error = nullif(l.error, '')
@@ -50,7 +50,7 @@ UPDATE {p:records} SET status = 'pending', stage = 2, owner = '', expiries = 0,
 	available_at = l.until, next_at = l.until
 FROM l WHERE seq = l.leased`
 
-	// sqlJoinsWaitedFor are the joins that records are to finish.
+	// sqlJoinsWaitedFor returns the joins that the records will finish.
 	sqlJoinsWaitedFor = `SELECT r.waits_for FROM json_each(?1) AS j CROSS JOIN {p:records} AS r ON r.id = j.key
 	WHERE r.waits_for IS NOT NULL AND r.stage = 2`
 
@@ -60,21 +60,21 @@ UPDATE {p:records} SET status = 'dead', stage = 6, available_at = NULL, owner = 
 FROM l WHERE seq = l.leased
 RETURNING seq, grp, topic, key, parked`
 
-	// sqlBehind leaves alone what is leased: a claim parks it if it comes back.
+	// sqlBehind skips leased records: a claim parks them if they are given back.
 	sqlBehind = `SELECT seq FROM {p:records} INDEXED BY {p:by_key}
 WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND key <> '' AND seq > ?4 AND status = 'pending' ORDER BY seq LIMIT ?5`
 )
 
-// settlement is what becomes of the leases of one owner.
+// settlement has the leases of one owner.
 type settlement struct {
 	owner string
-	// leases is the statement's object of id to [claim, …]. An id may come twice,
-	// with different claims.
+	// leases is the statement's object of id to [claim, …]. An id may occur twice, with
+	// different claims.
 	leases string
 }
 
-// settlements sorts leases by owner, nearly always a single one. values are what the
-// statement needs besides a lease, nil for nothing.
+// settlements sorts leases by owner; usually there is one owner. values returns the further
+// values of the statement for a lease; nil if there are none.
 func settlements(items []outmill.Settlement, values func(outmill.Settlement) []any) ([]settlement, error) {
 	var owners []outmill.OwnerToken
 	objects := map[outmill.OwnerToken][]byte{}
@@ -105,8 +105,7 @@ func settlements(items []outmill.Settlement, values func(outmill.Settlement) []a
 	return list, nil
 }
 
-// settle runs work for the leases of each owner in one transaction, which may
-// have to be repeated.
+// settle runs work for the leases of each owner in one transaction, which may run again.
 func (s *Store) settle(ctx context.Context, operation string, items []outmill.Settlement, values func(outmill.Settlement) []any,
 	work func(ctx context.Context, t *txn, of settlement) error) error {
 	list, err := settlements(items, values)
@@ -196,8 +195,8 @@ func (s *Store) giveBack(ctx context.Context, operation, template string, items 
 	return err
 }
 
-// hurryOf makes records due that were snoozed because their join was not
-// decided, where it is by now.
+// hurryOf makes records due that were snoozed because their join was not decided, if it is
+// decided now.
 func (t *txn) hurryOf(ctx context.Context, of settlement) error {
 	waitedFor, err := t.texts(ctx, sqlJoinsWaitedFor, of.leases)
 	for _, id := range waitedFor {
@@ -208,8 +207,7 @@ func (t *txn) hurryOf(ctx context.Context, of settlement) error {
 	return err
 }
 
-// Extend sets the end of the leases that still stand, and returns these. See
-// outmill.Queue.
+// Extend sets the end of the valid leases, and returns these leases. See outmill.Queue.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	const operation = "extend"
 	if err := storekit.CheckExtend(lease); err != nil {
@@ -262,7 +260,7 @@ func (s *Store) Fail(ctx context.Context, settlements []outmill.Settlement) erro
 	})
 }
 
-// failedRecord may take its key along.
+// failedRecord is a failed record. It may park its key.
 type failedRecord struct {
 	seq               int64
 	group, topic, key string

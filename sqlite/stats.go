@@ -20,8 +20,8 @@ WHERE stage = 5 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
 	sqlNextSettled = `SELECT grp, topic FROM {p:records} INDEXED BY {p:settled}
 WHERE stage = 6 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
 
-	// sqlTopicStats counts each kind up to ?3. A topic's line is in the order of
-	// the appends, so the record that has been due longest is near its head.
+	// sqlTopicStats counts each kind up to ?3. A topic's ready records are in the order of the
+	// appends, so the record that has been due longest is among the first.
 	sqlTopicStats = `SELECT
 	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0 LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1 LIMIT ?3))
@@ -81,8 +81,8 @@ type groupTopic struct {
 	topic string
 }
 
-// topicsWithRecords leaps from topic to topic through the indexes that the
-// statements name, and adds those of no group.
+// topicsWithRecords finds the topics by one search each in the indexes that the statements
+// name, and adds the topics of records without a group.
 func (t *txn) topicsWithRecords(ctx context.Context, next []string) ([]groupTopic, error) {
 	var list []groupTopic
 	for _, template := range next {

@@ -19,7 +19,7 @@ const (
 	sqlOpenStepsOfGroup = `SELECT seq, step FROM {p:records} INDEXED BY {p:steps}
 WHERE grp = ?1 AND step IS NOT NULL AND status IN ('pending', 'leased')`
 
-	// sqlMembers reads the members of pending joins that the steps are.
+	// sqlMembers reads the members of pending joins that belong to the steps.
 	sqlMembers = `SELECT m.join_id, m.step, m.status, m.open, m.acked, m.dead, m.reported
 FROM json_each(?1) AS s CROSS JOIN {p:join_members} AS m ON m.step = s.value
 CROSS JOIN {p:joins} AS j ON j.id = m.join_id WHERE j.status = 'pending'`
@@ -30,7 +30,7 @@ WHERE join_id = ?1 AND step = ?2`
 	sqlCount = `UPDATE {p:joins} SET completed_steps = completed_steps + ?2, failed_steps = failed_steps + ?3, updated_at = ?4
 WHERE id = ?1`
 
-	// sqlHurry makes due what waits for a join that is decided.
+	// sqlHurry makes the records due that wait for a decided join.
 	sqlHurry = `UPDATE {p:records} SET available_at = ?2, next_at = ?2
 WHERE waits_for = ?1 AND stage IN (2, 3) AND available_at > ?2`
 )
@@ -57,7 +57,7 @@ func scanMember(rows *sql.Rows, m *member) error {
 	return rows.Scan(&m.join, &m.step, &m.status, &m.open, &m.acked, &m.dead, &m.reported)
 }
 
-// settled is what has become of the step.
+// settled returns the outcome of the step.
 func (m *member) settled() storekit.StepStatus {
 	if m.reported {
 		return m.status
@@ -71,8 +71,8 @@ type stepRecord struct {
 	step string
 }
 
-// moveSteps counts what becomes of records, in the transaction that it does.
-// The query selects them.
+// moveSteps counts a change of records that are steps, in the transaction that changes them.
+// The query selects the records.
 func (t *txn) moveSteps(ctx context.Context, how change, template string, args ...any) error {
 	if !t.steps {
 		return nil
@@ -83,7 +83,7 @@ func (t *txn) moveSteps(ctx context.Context, how change, template string, args .
 	}
 	times, seen := map[string]int{}, map[stepRecord]bool{}
 	for _, r := range records {
-		// A lease may come twice in a call.
+		// A call may have the same lease twice.
 		if !seen[r] {
 			seen[r] = true
 			times[r.step]++
@@ -95,7 +95,7 @@ func (t *txn) moveSteps(ctx context.Context, how change, template string, args .
 	})
 }
 
-// eachMember changes the members that steps are of pending joins, and counts.
+// eachMember changes the steps' members of pending joins, and counts the changes.
 func (t *txn) eachMember(ctx context.Context, of map[string]int, move func(m *member, n int)) error {
 	names := make([]string, 0, len(of))
 	for step := range of {
@@ -132,7 +132,7 @@ func (t *txn) count(ctx context.Context, all map[string]storekit.StepCounts) err
 	return nil
 }
 
-// hurry makes due what waits for the join, if that is decided or has ended.
+// hurry makes the records due that wait for the join, if it is decided or has ended.
 func (t *txn) hurry(ctx context.Context, id string) error {
 	join, err := t.join(ctx, id)
 	if err != nil || join == nil {
@@ -146,7 +146,7 @@ func (t *txn) hurry(ctx context.Context, id string) error {
 	return err
 }
 
-// attachment is what an append makes a step of joins.
+// attachment has the steps of joins that an append adds.
 type attachment struct {
 	join outmill.JoinID
 	step outmill.WorkItemID

@@ -20,9 +20,8 @@ var (
 	_ storekit.Operator = (*Store)(nil)
 )
 
-// Store is an outbox in one SQLite database. All methods may be called
-// concurrently. It is also a storekit.Joins, storekit.Sagas and storekit.Operator, and has
-// their calls and List.
+// Store is an outbox in one SQLite database. It also implements storekit.Joins, storekit.Sagas
+// and storekit.Operator. All methods are safe for concurrent use.
 type Store struct {
 	joinEngine
 	sagaEngine
@@ -35,9 +34,9 @@ type Store struct {
 	writer *turnstile
 	waker  *waker
 	topics storekit.TopicRotation
-	// atOnce bounds the steps of what one transaction does not finish.
+	// atOnce limits the steps of work that one transaction does not finish.
 	atOnce storekit.BatchSize
-	// inUse are the callers' transactions that are being appended to.
+	// inUse are the callers' transactions in which an append is running.
 	inUse storekit.TxLocks
 	// statements are prepared once for the whole handle; nil until then.
 	statements atomic.Pointer[map[string]*sql.Stmt]
@@ -46,14 +45,12 @@ type Store struct {
 	life       storekit.Lifecycle
 }
 
-// New makes a store on a handle that the user opened with the driver
-// "sqlite" of modernc.org/sqlite, and that the user closes. It does not
-// connect. A nil logger logs nothing.
+// New returns a store on a handle that the user opened with the driver "sqlite" of
+// modernc.org/sqlite. The user closes it. New does not connect. A nil logger logs nothing.
 //
-// The handle's own settings hold (journal mode, synchronous, busy_timeout);
-// see Open for those that are recommended. The handle of an in-memory database
-// must have SetMaxOpenConns(1), since each further connection would be an
-// empty database of its own.
+// The handle's own settings apply (journal mode, synchronous, busy_timeout); see Open for the
+// recommended ones. The handle of an in-memory database must have SetMaxOpenConns(1), since
+// each further connection would open another, empty database.
 func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if db == nil {
 		return nil, fmt.Errorf("%w: sqlite.New: db is nil: want the *sql.DB of an open database", outmill.ErrInvalidConfig)
@@ -78,16 +75,15 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 	return s, nil
 }
 
-// DB returns the handle of the database, for the user's own tables. It stays
-// open until Close if the store opened it.
+// DB returns the handle of the database, for the user's own tables. If the store opened the
+// handle, Close closes it.
 func (s *Store) DB() *sql.DB { return s.db }
 
 // Name identifies the store in logs, metrics and deliveries.
 func (s *Store) Name() string { return s.config.Name }
 
-// Close ends what the store started, and the handle if the store opened it.
-// It may be called more than once. Other methods then return
-// outmill.ErrClosed.
+// Close ends the store's background work, and closes the handle if the store opened it. It may
+// be called more than once. Afterwards other methods return outmill.ErrClosed.
 func (s *Store) Close() error {
 	if !s.life.End() {
 		return nil
@@ -117,7 +113,7 @@ func closeAll(statements map[string]*sql.Stmt) {
 
 func (s *Store) usable(ctx context.Context) error { return s.life.Usable(ctx) }
 
-// ready checks what can be checked before a transaction begins.
+// ready does the checks before a transaction begins.
 func (s *Store) ready(ctx context.Context) error {
 	if err := s.usable(ctx); err != nil || s.statements.Load() != nil {
 		return err
@@ -130,8 +126,8 @@ func (s *Store) ready(ctx context.Context) error {
 	return s.whileBusy(ctx, func() error { return s.prepare(ctx) })
 }
 
-// prepare fills the statements. Within a caller's transaction it must not be
-// called: it may need a connection of its own.
+// prepare prepares the statements. It must not be called within a caller's transaction, because
+// it may need another connection.
 func (s *Store) prepare(ctx context.Context) error {
 	if s.statements.Load() != nil {
 		return nil

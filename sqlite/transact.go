@@ -20,8 +20,8 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 // TxLimit is 0, because SQLite has no limit. See storekit.Transactor.
 func (s *Store) TxLimit() time.Duration { return 0 }
 
-// Tx returns the transaction that ctx carries for this store, such as the one of
-// Transact. It reports false where there is none, or it is no *sql.Tx.
+// Tx returns the transaction that ctx carries for this store, such as that of Transact. It
+// reports false if there is none, or if it is not a *sql.Tx.
 func (s *Store) Tx(ctx context.Context) (*sql.Tx, bool) {
 	found, err := s.TxOf(ctx)
 	tx, ok := found.(*sql.Tx)

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// errHeld: one holder kept the turnstile for the whole of a waiter's patience.
+// errHeld: the same holder kept the turnstile for a waiter's whole patience.
 var errHeld = errors.New("another write transaction of this store has not ended")
 
-// turnstile lets one write transaction of the store through at a time, so
-// that those of one process do not spin on a busy database.
+// turnstile lets one write transaction of the store run at a time, so that those of one process
+// do not spin on a busy database.
 type turnstile struct {
 	token  chan struct{}
 	passed atomic.Uint64
@@ -21,8 +21,8 @@ func newTurnstile() *turnstile {
 	return &turnstile{token: make(chan struct{}, 1)}
 }
 
-// enter waits for its turn. Patience bounds how long one and the same holder
-// may keep it, not the length of the queue.
+// enter waits for its turn. patience limits how long the same holder may keep it, not how long
+// the queue is.
 func (t *turnstile) enter(ctx context.Context, patience time.Duration) error {
 	select {
 	case t.token <- struct{}{}:

@@ -10,29 +10,25 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// Handle is a transaction that the store can run statements in: *sql.Tx, or
-// anything else with these methods, such as the ContextExecutor of watermill-sql
-// v3.
+// Handle is a transaction in which the store can run statements: a *sql.Tx, or another type
+// with these methods, such as the ContextExecutor of watermill-sql v3.
 type Handle = sqlkit.Handle
 
-// WithTx returns a context that carries tx: with it, Append takes part in
-// that transaction. The transaction stays the caller's, who begins and ends
-// it.
+// WithTx returns a context that carries tx: with it, Append takes part in that transaction. The
+// caller begins and ends the transaction.
 //
-// tx is a *sql.Tx, a struct (or a pointer to one) that embeds one or has it in an
-// exported field, such as bun.Tx, *sqlx.Tx, gorm's tx.Statement.ConnPool, ent's
-// dialect.Tx and the Tx of watermill-sql v4, or another [Handle]. The store's
-// statements go to the *sql.Tx itself, past what wraps it, and a transaction is
-// the same one however it is wrapped. A wrapper that is to see the statements keeps
-// its *sql.Tx in a field that is not exported; two such wrappers around one
-// transaction count as two transactions.
+// tx is a *sql.Tx, a struct (or a pointer to one) that embeds one or has it in an exported
+// field, such as bun.Tx, *sqlx.Tx, gorm's tx.Statement.ConnPool, ent's dialect.Tx and the Tx of
+// watermill-sql v4, or another [Handle]. The store sends its statements to the *sql.Tx itself
+// and not to its wrapper, and treats a transaction as the same one in every wrapper. If a
+// wrapper should see the statements, it must keep its *sql.Tx in an unexported field; two such
+// wrappers around one transaction count as two transactions.
 //
-// A nil, a pool such as *sql.DB, and anything else is refused with
-// outmill.ErrInvalidTx by whatever uses the context. A *sql.Conn is taken for
-// a connection on which the caller has said BEGIN.
+// Calls that use the context refuse a nil, a pool such as *sql.DB, and any other value with
+// outmill.ErrInvalidTx. A *sql.Conn counts as a connection on which the caller has sent BEGIN.
 //
-// An Append in the transaction checks its context before it begins and is then
-// not interrupted: SQLite would roll the caller's whole transaction back.
+// An Append in the transaction checks its context at its start and is not interrupted
+// afterwards, because SQLite would roll back the caller's whole transaction.
 func (s *Store) WithTx(ctx context.Context, tx any) context.Context {
 	return sqlkit.WithTx(ctx, s, tx)
 }
@@ -47,14 +43,13 @@ func (s *Store) txOf(ctx context.Context) (Handle, error) {
 	return sqlkit.TxFromOr(ctx, s, s.config.TxFromContext)
 }
 
-// InTx runs fn in a transaction that has the write lock from its beginning,
-// commits if fn returns nil, and rolls back if it returns an error, panics
-// (the panic goes on) or ctx has ended. The context that fn gets carries the
-// transaction, so publishers and Append take part in it. Readers in this
-// process are woken as soon as it is committed.
+// InTx runs fn in a transaction that has the write lock from its beginning. It commits if fn
+// returns nil, and rolls back if fn returns an error or panics (the panic continues), or if ctx
+// has ended. The context that fn gets carries the transaction, so publishers and Append take
+// part in it. The commit wakes readers in this process at once.
 //
-// fn must not call other methods of the store that write (Claim, Ack, …):
-// they would wait for fn's transaction to end.
+// fn must not call other methods of the store that write (Claim, Ack, …), because they would
+// wait for fn's transaction to end.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	var topics storekit.TopicSet
 	err := s.inTx(storekit.GatherTopics(ctx, s, &topics), fn)
@@ -68,7 +63,7 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 	return s.explain(ctx, "transaction", err)
 }
 
-// callerError is what fn returned: InTx gives it back as it is.
+// callerError is the error of fn. InTx returns it unchanged.
 type callerError struct{ err error }
 
 func (e *callerError) Error() string { return e.err.Error() }
@@ -102,7 +97,7 @@ func (s *Store) beginPatiently(ctx context.Context) (own *ownTx, err error) {
 	return own, err
 }
 
-// within runs fn in the caller's transaction, all of it or nothing.
+// within runs fn in the caller's transaction, completely or not at all.
 func (s *Store) within(ctx context.Context, operation string, h Handle, fn func(ctx context.Context, t *txn) error) error {
 	if err := s.usable(ctx); err != nil {
 		return s.explain(ctx, operation, err)
@@ -127,9 +122,8 @@ func (s *Store) within(ctx context.Context, operation string, h Handle, fn func(
 	return s.explain(uncancelled, operation, err)
 }
 
-// join makes a txn of the caller's handle. Prepared statements serve only
-// transactions of the same *sql.DB, which database/sql tells in no other way
-// than by refusing them.
+// join returns a txn on the caller's handle. Prepared statements work only in transactions of
+// the same *sql.DB. database/sql shows whether that is so only by refusing them.
 func (s *Store) join(ctx context.Context, h Handle) (*txn, error) {
 	t := &txn{s: s, h: h}
 	if tx, ok := h.(*sql.Tx); ok && s.statements.Load() != nil {

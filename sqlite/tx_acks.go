@@ -51,7 +51,7 @@ func (s *Store) AckInTx(ctx context.Context, by string, leases []outmill.Lease) 
 	})
 }
 
-// AckedInTx wakes readers, because AckInTx has done all else. See storekit.TxAcker.
+// AckedInTx only wakes readers, because AckInTx has done the rest. See storekit.TxAcker.
 func (s *Store) AckedInTx(ctx context.Context, _ []*outmill.Record) error {
 	const operation = "ack"
 	if err := s.usable(ctx); err != nil {

@@ -15,13 +15,12 @@ import (
 )
 
 const (
-	// sqlLock changes nothing, but takes the write lock: a deferred transaction
-	// that begins with it is as good as an immediate one.
+	// sqlLock changes nothing, but takes the write lock: a deferred transaction that begins
+	// with it behaves like an immediate one.
 	sqlLock = `UPDATE {p:meta} SET version = version WHERE only_row = 0`
 
-	// sqlHeader begins every transaction: it checks the schema's version, reads
-	// the clock once for all statements, and tells whether any key is blocked and
-	// any join has steps.
+	// sqlHeader begins every transaction: it reads the schema's version, reads the clock once
+	// for all statements, and returns whether any key is blocked and any join has steps.
 	sqlHeader = `SELECT version, generation, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000,
 	EXISTS (SELECT 1 FROM {p:lanes}), EXISTS (SELECT 1 FROM {p:join_members}) FROM {p:meta} WHERE only_row = 1`
 )
@@ -35,24 +34,25 @@ const (
 type txn struct {
 	s *Store
 	h sqlkit.Handle
-	// tx is set where prepared statements can be used.
+	// tx is set if prepared statements can be used.
 	tx *sql.Tx
 	// now is the database's clock in microseconds, the same for all statements.
 	now int64
 	// generation moves when the registered groups change.
 	generation int64
-	// lanes tells whether there are any.
+	// lanes reports whether there are lanes.
 	lanes bool
-	// steps tells whether any join has steps.
+	// steps reports whether any join has steps.
 	steps bool
-	// decided: a join is decided by this transaction, and something may wait for it.
+	// decided: this transaction decides a join, and records may wait for it.
 	decided bool
 }
 
 // begin reads the header.
 func (t *txn) begin(ctx context.Context) error {
 	var version int
-	// No row leaves version at 0: the schema was being made when it was lost.
+	// If there is no row, version stays 0: the schema was being created when the process was
+	// lost.
 	if _, err := t.one(ctx, []any{&version, &t.generation, &t.now, &t.lanes, &t.steps}, sqlHeader); err != nil {
 		return err
 	}
@@ -98,8 +98,8 @@ func (t *txn) exec(ctx context.Context, template string, args ...any) (int, erro
 	return int(n), err
 }
 
-// write runs fn in a write transaction of the store's own, again if the
-// database is busy.
+// write runs fn in a write transaction of the store's own. It repeats fn if the database is
+// busy.
 func (s *Store) write(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error {
 	return s.explain(ctx, operation, s.tryWrite(ctx, fn))
 }
@@ -113,7 +113,7 @@ func (s *Store) tryWrite(ctx context.Context, fn func(ctx context.Context, t *tx
 	})
 }
 
-// inTurn runs fn when no other write transaction of the store is under way.
+// inTurn runs fn while no other write transaction of the store is running.
 func (s *Store) inTurn(ctx context.Context, fn func() error) error {
 	err := s.writer.enter(ctx, s.config.BusyTimeout)
 	if errors.Is(err, errHeld) {
@@ -126,7 +126,7 @@ func (s *Store) inTurn(ctx context.Context, fn func() error) error {
 	return fn()
 }
 
-// whileBusy repeats fn until it meets the database free, with growing pauses.
+// whileBusy repeats fn, with growing pauses, until the database is not busy.
 func (s *Store) whileBusy(ctx context.Context, fn func() error) error {
 	deadline := time.Now().Add(s.config.BusyTimeout)
 	waits := storekit.NewWaits(firstPause, lastPause)
@@ -171,12 +171,11 @@ type ownTx struct {
 	tx   *sql.Tx
 }
 
-// beginImmediate returns a transaction that has the write lock, or a busy
-// error at once. The caller waits in a way that ends with ctx, as SQLite's
-// own busy handler does not.
+// beginImmediate returns a transaction that has the write lock, or a busy error at once. The
+// caller waits instead, because SQLite's own busy handler does not stop when ctx ends.
 //
-// The transaction does not end with ctx by itself: database/sql would roll it
-// back while the caller still uses it.
+// The transaction does not end with ctx by itself: database/sql would roll it back while the
+// caller still uses it.
 func (s *Store) beginImmediate(ctx context.Context) (*ownTx, error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
@@ -214,7 +213,7 @@ func setBusyTimeout(ctx context.Context, conn *sql.Conn, milliseconds int) error
 	return err
 }
 
-// commit commits unless ctx has ended: what its caller gave up is not done.
+// commit commits unless ctx has ended: work that the caller has given up is not done.
 func (o *ownTx) commit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -222,8 +221,8 @@ func (o *ownTx) commit(ctx context.Context) error {
 	return o.tx.Commit()
 }
 
-// discard rolls back what was not committed and gives the connection back,
-// or throws it away where it may still be in a transaction.
+// discard rolls back uncommitted changes and returns the connection to the pool. If the
+// connection may still be in a transaction, it closes it.
 func (o *ownTx) discard() {
 	if o.tx != nil {
 		err := o.tx.Rollback()
@@ -234,8 +233,8 @@ func (o *ownTx) discard() {
 	_ = o.conn.Close()
 }
 
-// read runs fn in a read transaction: it sees one state of the database, and
-// in WAL mode waits for no writer.
+// read runs fn in a read transaction. It sees one state of the database, and in WAL mode it
+// does not wait for writers.
 func (s *Store) read(ctx context.Context, operation string, fn func(ctx context.Context, t *txn) error) error {
 	return s.explain(ctx, operation, s.tryRead(ctx, fn))
 }

@@ -7,15 +7,14 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Wake calls woken when records of a topic may have become claimable: see
-// storekit.Waker. It hears at once what this Store does, and nothing of other
-// processes. It is quiet after ctx ends or the store is closed.
+// Wake calls woken when records of a topic may have become claimable: see storekit.Waker. It is
+// called at once for this Store's own changes, and not for those of other processes. It is not
+// called after ctx ends or the store is closed.
 func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
 	s.waker.notifier.Listen(ctx, woken)
 }
 
-// waker rings when something may have become claimable, and hears of callers'
-// commits.
+// waker notifies readers when records may have become claimable, also after callers' commits.
 type waker struct {
 	// ctx ends when the store is closed.
 	ctx  context.Context
@@ -28,14 +27,14 @@ type waker struct {
 	watched *watched
 }
 
-// watched is the caller's transaction of whose commit the waker waits to hear.
+// watched is the caller's transaction whose commit the waker waits for.
 type watched struct {
 	tx     any
 	stop   context.CancelFunc
 	topics storekit.TopicSet
 }
 
-// add adds the topics of an append; none stands for any topic.
+// add adds the topics of an append; an empty list stands for any topic.
 func (w *watched) add(topics []string) {
 	if len(topics) == 0 {
 		topics = []string{""}
@@ -48,12 +47,12 @@ func newWaker() *waker {
 	return &waker{ctx: ctx, end: end}
 }
 
-// watch runs fn in the background, which returns once the transaction has
-// committed, and then rings for the topics, or once ctx has ended. A transaction
-// that is watched already gets the topics too. It does nothing if nobody listens.
+// watch runs fn in the background. fn returns once the transaction has committed or ctx has
+// ended. After a commit, watch notifies the readers of the topics. If the transaction is
+// watched already, the topics are added to that watch. If nobody listens, watch does nothing.
 //
-// There is one watch at a time: SQLite has one writer, so when another
-// transaction has appended, the one before is over.
+// There is one watch at a time: SQLite has one writer, so when another transaction has
+// appended, the one before has ended.
 func (w *waker) watch(tx any, topics []string, fn func(ctx context.Context) (committed bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,7 +84,7 @@ func (w *waker) watch(tx any, topics []string, fn func(ctx context.Context) (com
 	})
 }
 
-// forget ends the watch of a transaction that is over.
+// forget ends the watch of a transaction that has ended.
 func (w *waker) forget(tx any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,8 +17,8 @@ const (
 
 const sqlReached = `SELECT count(*) FROM sqlite_sequence WHERE name = ? AND seq >= ?`
 
-// watch wakes the readers when what was appended in the caller's transaction
-// becomes visible to others: database/sql tells nobody of a commit.
+// watch wakes the readers when other connections can see the records that were appended in the
+// caller's transaction. It must poll, because database/sql does not report commits.
 func (s *Store) watch(tx Handle, seq int64, topics []string) {
 	s.waker.watch(tx, topics, func(ctx context.Context) (committed bool) {
 		waits := storekit.NewWaits(firstWatch, lastWatch)
