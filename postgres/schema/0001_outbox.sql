@@ -1,6 +1,5 @@
--- The schema's version, the oldest program that may still work with it, and a
--- counter that moves whenever the registered groups change, so that an append
--- need not read them each time.
+-- The schema's version, the oldest program version that supports it, and a counter that changes
+-- with the registered groups, so that an append need not read them each time.
 CREATE TABLE {p:meta} (
     only_row   boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     version    integer NOT NULL,
@@ -46,29 +45,28 @@ CREATE TABLE {p:records} (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000,
         autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000);
 
--- Due, and nothing is known to be in the way: what claims take from.
+-- Due, and not known to be blocked: claims take these.
 CREATE INDEX {i:line} ON {p:records} (grp, topic, seq) WHERE stage = 0;
 
--- Due, but an earlier record of the key was in the way when an ordered claim looked.
+-- Due, but an earlier record of the key blocked them at the last ordered claim.
 CREATE INDEX {i:held} ON {p:records} (grp, topic, seq) WHERE stage = 1;
 
--- Statistics that are missing or old make the planner choose badly between
--- indexes, so each condition of a part of the table (stage - 1 = 0, …) is
--- spelled in a way of its own, which only the queries repeat that the index is
--- for. A hash of topic and key keeps the indexes small.
+-- With missing or old statistics the planner chooses badly between indexes. So each partial
+-- index spells its condition in its own way (stage - 1 = 0, …), and only the queries for which
+-- the index is made repeat it. A hash of topic and key keeps the indexes small.
 CREATE INDEX {i:held_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0)), seq) WHERE stage - 1 = 0;
 
--- What becomes due when its time comes.
+-- Records that become due at a time.
 CREATE INDEX {i:later} ON {p:records} (grp, topic, stage, available_at, seq) WHERE stage IN (2, 3);
 
--- What becomes claimable again when its lease ends. It is narrow, because each
+-- Records that become claimable again when their lease ends. The index is narrow, because each
 -- claim writes to it for each record.
 CREATE INDEX {i:leased} ON {p:records} (grp, topic, available_at) WHERE stage = 4;
 
--- The records of one key that are pending.
+-- The pending records of one key.
 CREATE INDEX {i:by_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0))) WHERE key <> '' AND stage - 6 < 0 AND stage - 4 <> 0;
 
--- What stands in the way of ordered claims.
+-- Records that block ordered claims.
 CREATE INDEX {i:waiting} ON {p:records} (hashtextextended(topic, 0), seq) WHERE stage - 2 = 0;
 
 CREATE INDEX {i:waiting_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0)), seq) WHERE stage - 3 = -1 AND key <> '';
@@ -79,7 +77,7 @@ CREATE INDEX {i:parked} ON {p:records} (hashtextextended(key, hashtextextended(t
 
 CREATE INDEX {i:expiring} ON {p:records} (expires_at) WHERE expires_at IS NOT NULL AND stage < 6;
 
--- Expired records that a claim has met; they wait for the janitor.
+-- Expired records that a claim has met. They wait for the janitor.
 CREATE INDEX {i:expired} ON {p:records} (grp, topic, seq) WHERE stage = 5;
 
 -- Processed and dead records.
@@ -87,17 +85,16 @@ CREATE INDEX {i:settled} ON {p:records} (grp, topic, stage, id) WHERE stage >= 6
 
 CREATE INDEX {i:processed} ON {p:records} (processed_at) WHERE processed_at IS NOT NULL;
 
--- The steps of joins, and what finishes a join.
+-- The steps of joins, and the records that finish a join.
 CREATE INDEX {i:step} ON {p:records} (step) WHERE step IS NOT NULL;
 
 CREATE INDEX {i:waits_for} ON {p:records} (waits_for) WHERE waits_for IS NOT NULL;
 
--- One row for each key that has held records. blocked_by is the owner whose
--- lease was in the way, 'waiting' for a record that waits for its retry, or
--- empty: something has changed since, look again. So does a claim at until. It
--- comes before the lease or the wait is over, at first soon and then later and
--- later (looks), because what blocks may end while a claim takes note of it.
--- head is the first of the held records.
+-- One row for each key that has held records. blocked_by is the owner whose lease blocked the
+-- key, 'waiting' for a record that waits for its retry, or empty if something has changed
+-- since. If it is empty, or the time until has come, a claim checks the key again. until is
+-- before the end of the lease or the wait, at first soon and then later and later (looks),
+-- because the block may end while a claim notes it. head is the first of the held records.
 CREATE TABLE {p:lanes} (
     grp        text COLLATE "C" NOT NULL,
     topic      text COLLATE "C" NOT NULL,
@@ -113,8 +110,8 @@ CREATE INDEX {i:lanes_blocked} ON {p:lanes} (hashtextextended(topic, hashtextext
 
 CREATE INDEX {i:lanes_until} ON {p:lanes} (hashtextextended(grp, hashtextextended(topic, 0)), until) WHERE until IS NOT NULL;
 
--- Who reads which topics, in the order of the registrations. selection is a
--- digest of include and exclude, which may be longer than an index takes.
+-- The topics of each group, in the order of the registrations. selection is a digest of include
+-- and exclude, because these may be longer than an index takes.
 CREATE TABLE {p:groups} (
     grp        text COLLATE "C" NOT NULL,
     selection  text COLLATE "C" NOT NULL,
@@ -136,8 +133,8 @@ CREATE TABLE {p:workers} (
     PRIMARY KEY (grp, name)
 );
 
--- Groups of which a registration has ended, until their undelivered records of
--- topics that they no longer read are gone. The janitor looks at them at look_at.
+-- Groups with an ended registration, until their undelivered records of topics that they no
+-- longer read are deleted. The janitor checks them at look_at.
 CREATE TABLE {p:endings} (
     grp      text COLLATE "C" NOT NULL PRIMARY KEY,
     ended_at timestamptz      NOT NULL,
@@ -167,9 +164,9 @@ CREATE TABLE {p:inbox} (
 CREATE INDEX {i:inbox_delete} ON {p:inbox} (delete_at);
 
 -- Notes, in the caller's transaction, that the consumer $1 handles the message $2, for $3
--- microseconds, and returns false where it was noted before. It waits for another
--- transaction with the same note for $4 milliseconds. The SET clause keeps the lock_timeout
--- of the function from the caller's, and is right for the inbox's default.
+-- microseconds, and returns false if it was noted before. It waits up to $4 milliseconds for
+-- another transaction with the same note. The SET clause separates the lock_timeout of the
+-- function from the caller's, and is right for the inbox's default.
 CREATE FUNCTION {p:put_note}(text, text, bigint, bigint) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $outmill$
 BEGIN
@@ -181,7 +178,7 @@ BEGIN
 END
 $outmill$;
 
--- expected_steps is NULL until somebody knows it.
+-- expected_steps is NULL until the number is known.
 CREATE TABLE {p:joins} (
     id                   uuid        NOT NULL PRIMARY KEY,
     grouping_key         text COLLATE "C",                            -- NULL: none
@@ -206,9 +203,9 @@ CREATE INDEX {i:joins_status} ON {p:joins} (status, id);
 
 CREATE INDEX {i:joins_finished} ON {p:joins} (finished_at) WHERE finished_at IS NOT NULL;
 
--- The steps of joins. A step is one message: open counts its records that are
--- still to be settled, acked and dead the others. A change of a member holds
--- the row of its join, except an insert together with its message.
+-- The steps of joins. A step is one message: open is the number of its unsettled records, acked
+-- and dead the numbers of the others. A change of a member locks the row of its join, except an
+-- insert together with its message.
 CREATE TABLE {p:join_members} (
     join_id  uuid    NOT NULL,
     step     uuid    NOT NULL,
@@ -222,9 +219,9 @@ CREATE TABLE {p:join_members} (
 
 CREATE INDEX {i:join_members_step} ON {p:join_members} (step);
 
--- Steps of which a record was acked in a user's transaction, one row for each record, until
--- somebody counts it. A row is inserted, not counted at once, because the transaction would
--- hold the join until it ends.
+-- Steps that have a record which was acked in a user's transaction, one row for each record,
+-- until a session counts it. The transaction inserts a row and does not count, because counting
+-- would lock the join until the transaction ends.
 CREATE TABLE {p:acked_steps} (
     id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     step uuid NOT NULL
@@ -242,9 +239,9 @@ END
 $outmill$;
 
 -- Acks, in the caller's transaction, the records $1 that the owner $2 has leased under the
--- claim number $3, and returns how many it has acked. It deletes them, or keeps them as
--- processed by the worker $4 where $5. It calls no other function and takes no lock but
--- those of the records' rows, which claims and reapers pass over.
+-- claim number $3, and returns how many it has acked. It deletes them or, if $5, keeps them as
+-- processed by the worker $4. It calls no other function and locks only the records' rows,
+-- which claims and reapers skip.
 CREATE FUNCTION {p:ack_in_tx}(text[], text, integer, text, boolean) RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $outmill$
 DECLARE
@@ -265,8 +262,8 @@ BEGIN
 END
 $outmill$;
 
--- Returns $1 where it is $2 or more, and fails otherwise. It is for a statement that is sent
--- together with the COMMIT after it, which then does not take place.
+-- Returns $1 if it is $2 or more, and fails otherwise. It is for a statement that is sent
+-- together with a COMMIT: if it fails, nothing is committed.
 CREATE FUNCTION {p:demand}(bigint, bigint) RETURNS bigint LANGUAGE plpgsql AS $outmill$
 BEGIN
     IF $1 OPERATOR(pg_catalog.<) $2 THEN
@@ -277,7 +274,7 @@ BEGIN
 END
 $outmill$;
 
--- The states of sagas, which change by their version.
+-- The states of sagas. A change compares the version.
 CREATE TABLE {p:sagas} (
     id          uuid        NOT NULL PRIMARY KEY,
     type        text COLLATE "C" NOT NULL,
@@ -295,12 +292,12 @@ CREATE INDEX {i:sagas_finished} ON {p:sagas} (type, updated_at) WHERE finished;
 
 CREATE INDEX {i:sagas_delete} ON {p:sagas} (delete_at) WHERE delete_at IS NOT NULL;
 
--- Counts what became of records that are steps of joins, as the last work of the
--- transaction in which it did. Statements have noted it in the setting
--- outmill.steps, which ends with the transaction: a letter each (a acked, d dead,
--- r requeued, g gone with its group), the step, and a comma. Joins are locked in
--- the order of their ids, members change under that lock only. It returns the
--- pending joins that were counted.
+-- Counts changes of records that are steps of joins. It is the last statement of the
+-- transaction that changes them. Earlier statements have noted the changes in the setting
+-- outmill.steps, which ends with the transaction: a letter for each (a acked, d dead, r
+-- requeued, g gone with its group), the step, and a comma. Joins are locked in the order of
+-- their ids, and members change only under that lock. It returns the pending joins that were
+-- counted.
 CREATE FUNCTION {p:count_steps}() RETURNS SETOF uuid LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $outmill$
 DECLARE
     noted text[] := string_to_array(rtrim(coalesce(current_setting('outmill.steps', true), ''), ','), ',');
@@ -340,12 +337,11 @@ BEGIN
 END
 $outmill$;
 
--- The topics of which a claim may find something, and those with records that
--- are due, or will be, and wait for a group. $1 is the group; $2 lists topics,
--- NULL is all that have records; $3 is the claimer, $4 'waiting' where records
--- that wait are passed over, $5 whether held records count. It is a function so
--- that a poll is one statement, whose plan keeps to the indexes whatever the
--- statistics say: the conditions are for one index each.
+-- The topics that may have records to claim, and those with records that wait for a group and
+-- are due or will be. $1 is the group; $2 lists topics, NULL is all that have records; $3 is
+-- the claimer, $4 is 'waiting' if waiting records are skipped, $5 whether held records count.
+-- It is a function so that a poll is one statement whose plan uses the indexes whatever the
+-- statistics are: each condition fits one index.
 CREATE FUNCTION {p:due}(text, text[], text, text, boolean) RETURNS TABLE (topic text, due boolean, unrouted boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
 #variable_conflict use_column

@@ -1,7 +1,7 @@
--- The log lane. lane is where appends write to: rows or log. Once it has been log
--- readers look there (logged). segment is the part of the log that is written to.
--- cluster is the system identifier of the server, and past the place up to which
--- rows were written on another one: their transaction numbers mean nothing here.
+-- The log. lane is where appends write: rows or log. Once it was log, readers read the log
+-- (logged). segment is the part of the log that appends write to. cluster is the system
+-- identifier of the server. past is the last place of rows that were written on another server:
+-- their transaction numbers have no meaning here.
 ALTER TABLE {p:meta}
     ADD COLUMN lane       text        NOT NULL DEFAULT 'rows' CHECK (lane IN ('rows', 'log')),
     ADD COLUMN logged     boolean     NOT NULL DEFAULT false,
@@ -10,10 +10,10 @@ ALTER TABLE {p:meta}
     ADD COLUMN cluster    text        NOT NULL DEFAULT '',
     ADD COLUMN past       bigint      NOT NULL DEFAULT -1;
 
--- One row for each message and group, written once and never changed. pos is of
--- the same sequence as seq of the records, so that a record which moves there
--- keeps its place. xid comes before pos, so a transaction that has a place has a number already.
--- line stands for the group and the topic.
+-- One row for each message and group, written once and never changed. pos is from the same
+-- sequence as seq of the records, so that a record which moves there keeps its place. xid comes
+-- before pos, so a transaction has its number before it has a place. line is the number of the
+-- group and the topic.
 CREATE TABLE {p:log} (
     xid            xid8        NOT NULL DEFAULT pg_current_xact_id(),
     pos            bigint      NOT NULL DEFAULT nextval({q:records_seq_seq}),
@@ -38,7 +38,7 @@ CREATE TABLE {p:log} (
     payload        bytea       NOT NULL
 ) PARTITION BY LIST (segment);
 
--- Autovacuum would freeze what is about to be truncated, for nothing.
+-- Autovacuum would uselessly freeze rows that are about to be truncated.
 CREATE TABLE {p:log_0} PARTITION OF {p:log} FOR VALUES IN (0)
     WITH (autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647, toast.autovacuum_vacuum_insert_threshold = -1);
 
@@ -48,15 +48,16 @@ CREATE TABLE {p:log_1} PARTITION OF {p:log} FOR VALUES IN (1)
 CREATE TABLE {p:log_2} PARTITION OF {p:log} FOR VALUES IN (2)
     WITH (autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647, toast.autovacuum_vacuum_insert_threshold = -1);
 
--- What comes next of a line. xid has the rows of one transaction found between two
--- places without a look at the others: those of one that was not finished when a
--- claim went past.
+-- The next rows of a line. With xid the index finds the rows of one transaction between two
+-- places without reading the others: those of a transaction that was not finished when a claim
+-- passed them.
 CREATE INDEX {i:log_next} ON {p:log} (line, pos, xid);
 
--- Each segment has its own, since one of the log would need the segment in it.
+-- Each segment has its own index, since a unique index of the whole log would have to include
+-- the segment.
 CREATE UNIQUE INDEX {i:log_0_id} ON {p:log_0} (id);
 
--- Without an identity PostgreSQL refuses to delete rows where all tables are published.
+-- Without an identity, PostgreSQL refuses to delete rows if all tables are published.
 ALTER TABLE {p:log_0} REPLICA IDENTITY USING INDEX {i:log_0_id};
 
 CREATE UNIQUE INDEX {i:log_1_id} ON {p:log_1} (id);
@@ -69,15 +70,15 @@ ALTER TABLE {p:log_2} REPLICA IDENTITY USING INDEX {i:log_2_id};
 
 CREATE INDEX {i:log_step} ON {p:log} (step) WHERE step IS NOT NULL;
 
--- One row for each claim of a line. The newest says how far the line has been
--- read: up to pos, as of the snapshot seen; transactions from horizon on had no
--- number then, so they have no place up to pos. since has, for each transaction that
--- seen has in progress, a place behind which all of its rows are, and last that for
--- those from the end of seen up to horizon. positions are what was handed
--- out, keys a hash of each one's key (NULL: none has one), done a bit for each
--- that is settled or has moved to the records, open how many are not. None is in
--- work before low. token is the claimer's: a crash may take a claim back, since
--- claims do not wait for the disk, and another one then has its number.
+-- One row for each claim of a line. The newest one has the position of the line: it was read up
+-- to pos, as of the snapshot seen. Transactions from horizon on had no number then, so they
+-- have no place up to pos. since has, for each transaction that seen has in progress, a place
+-- behind which all its rows are. The last element is that place for the transactions from the
+-- end of seen up to horizon. positions are the places that were handed out, keys a hash of the
+-- key of each (NULL: none has one), done a bit for each that is settled or has moved to the
+-- records, and open how many are not. No batch before low is in work. token is the claimer's
+-- token: a crash may undo a claim, since claims do not wait for the disk, and another one then
+-- has its number.
 CREATE TABLE {p:batches} (
     line        bigint      NOT NULL,
     n           bigint      NOT NULL,
@@ -101,9 +102,9 @@ CREATE TABLE {p:batches} (
 
 ALTER TABLE {p:batches} ALTER COLUMN positions SET STORAGE EXTERNAL, ALTER COLUMN keys SET STORAGE EXTERNAL;
 
--- The batches that are over, whatever open says: they were acked, or what was left of
--- them has moved to the records. So nothing is updated or deleted for a batch that is
--- acked at once; both tables are truncated now and then.
+-- The finished batches, whatever their open is: they were acked, or their remaining records
+-- have moved to the records. So nothing is updated or deleted for a batch that is acked at
+-- once. Both tables are truncated now and then.
 CREATE TABLE {p:ended} (
     line  bigint NOT NULL,
     n     bigint NOT NULL,
@@ -111,7 +112,7 @@ CREATE TABLE {p:ended} (
     PRIMARY KEY (line, n, token)
 ) WITH (autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647);
 
--- The newest batch of each line from $1 to $2. The search leaps from line to line.
+-- The newest batch of each line from $1 to $2. It finds the lines by one index search each.
 CREATE FUNCTION {p:log_newest}(bigint DEFAULT '-9223372036854775808'::bigint, bigint DEFAULT 9223372036854775807) RETURNS SETOF {p:batches} LANGUAGE sql STABLE AS $outmill$
     WITH RECURSIVE t AS (
         (SELECT b.line, b.n FROM {p:batches} AS b WHERE b.line >= $1 AND b.line <= $2 ORDER BY b.line DESC, b.n DESC LIMIT 1)
@@ -125,11 +126,11 @@ CREATE FUNCTION {p:log_in_work}(bigint DEFAULT '-9223372036854775808'::bigint, b
         AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = i.line AND e.n = i.n AND e.token = i.token LIMIT 1) IS NULL OFFSET 0) AS b
 $outmill$;
 
--- Drops the batches that are over, but for the newest of each line, of which it keeps
--- how far the line was read, and returns the size of what stays. A session that waits
--- for the lock has a newer snapshot afterwards. It returns -1 where somebody has
--- locked the tables, or waits for this transaction too, and -2 where more would stay than $1 lines or $2 places,
--- because sessions that wait for the lock would wait for that to be written.
+-- Drops the finished batches except the newest of each line, of which it keeps the position,
+-- and returns the size of the rest. A session that waits for the lock has a newer snapshot
+-- afterwards. It returns -1 if another session has locked the tables, or waits for this
+-- transaction too. It returns -2 if more than $1 lines or $2 places would stay, because
+-- sessions that wait for the lock would wait until these are written.
 CREATE FUNCTION {p:log_tidy}(integer, integer) RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '20ms' AS $outmill$
 DECLARE
     kept {p:batches}[];
@@ -152,9 +153,9 @@ EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
 END
 $outmill$;
 
--- Transactions that were not finished when a line was read past them, and that
--- have written more than a claim takes: what is after from_pos and up to to_pos
--- of theirs is to come.
+-- Transactions that were not finished when a line was read past them, and that have written
+-- more rows than a claim takes: their rows after from_pos and up to to_pos are still to be
+-- read.
 CREATE TABLE {p:late} (
     line     bigint NOT NULL,
     xid      xid8   NOT NULL,
@@ -163,9 +164,9 @@ CREATE TABLE {p:late} (
     PRIMARY KEY (line, xid, to_pos)
 );
 
--- The segments of which nothing is needed, until they are truncated: what is written to
--- one later has a place behind pos. Snapshots from before may still see what was needed
--- then. xid is of the transaction that retired it, at retired_at. All such
+-- The segments without needed records, until they are truncated. Records that are written to
+-- one later have a place behind pos. Snapshots from before may still see records that were
+-- needed then. xid is the transaction that retired the segment, at retired_at. All such
 -- snapshots are heeded until heed_until.
 CREATE TABLE {p:retired} (
     segment    smallint    NOT NULL PRIMARY KEY,
@@ -175,13 +176,13 @@ CREATE TABLE {p:retired} (
     heed_until timestamptz
 );
 
--- The transactions that the line $1 has been read past before they were finished, and
--- that are finished in $2 (NULL: all of them), each with the places between which
--- something of theirs may come. Of those that had a number but were not in the
--- snapshot only such count as have written something; where $2 has all of them in
--- progress nobody looks for these. What another server has written may have their
--- numbers, but is not behind past. A line without batches begins again. (SELECT $2) is
--- worked out once: a snapshot of a thousand transactions takes 30 µs each time.
+-- The transactions that the line $1 was read past before they were finished, and that are
+-- finished in $2 (NULL: all of them). Each has the places between which it may have rows that
+-- were not read. Of those that had a number but were not in the snapshot, only those count that
+-- have written rows; if $2 has all of them in progress, they are not searched for. Transactions
+-- of another server may have the same numbers, but their rows are not behind past. A line
+-- without batches starts from the beginning. (SELECT $2) is evaluated once: a snapshot of a
+-- thousand transactions takes 30 µs each time.
 CREATE FUNCTION {p:log_unfinished}(bigint, pg_snapshot) RETURNS TABLE (xid xid8, from_pos bigint, to_pos bigint) LANGUAGE sql STABLE AS $outmill$
     SELECT l.xid, l.from_pos, l.to_pos FROM {p:late} AS l WHERE l.line = $1 AND (SELECT 1 FROM {p:batches} WHERE line = $1 LIMIT 1) IS NOT NULL
     UNION ALL SELECT x.xid, greatest(x.from_pos, last.past), last.pos
@@ -197,8 +198,8 @@ CREATE FUNCTION {p:log_unfinished}(bigint, pg_snapshot) RETURNS TABLE (xid xid8,
     WHERE greatest(x.from_pos, last.past) < last.pos
 $outmill$;
 
--- Whether a claim has gone past something of a line that is finished by now. It goes
--- over what was passed once, however many transactions there were.
+-- Whether a claim has passed rows of a line that are finished by now. It scans the passed rows
+-- once, whatever the number of transactions.
 CREATE FUNCTION {p:log_late}(bigint) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
     WITH c AS MATERIALIZED (SELECT u.xid, u.from_pos, u.to_pos FROM {p:log_unfinished}($1, pg_current_snapshot()) AS u)
     SELECT (SELECT 1 FROM {p:log} AS l WHERE l.line = $1 AND l.pos > (SELECT min(c.from_pos) FROM c) AND l.pos <= (SELECT max(c.to_pos) FROM c)
@@ -207,10 +208,9 @@ CREATE FUNCTION {p:log_late}(bigint) RETURNS boolean LANGUAGE sql STABLE AS $out
         AND (SELECT 1 FROM c WHERE c.xid = l.xid AND l.pos > c.from_pos AND l.pos <= c.to_pos LIMIT 1) IS NOT NULL LIMIT 1) IS NOT NULL
 $outmill$;
 
--- Whether a row of the line $1 may be there by now that was passed before it was
--- finished, by its newest batch: there is one that the batch, which read up to $2 as of
--- $3, $4 and $5 (seen, horizon, since), has not seen. It costs less than to look for each
--- transaction.
+-- Whether the line $1 may have a row that is visible now but was passed before it was finished:
+-- one that its newest batch, which read up to $2 as of $3, $4 and $5 (seen, horizon, since),
+-- has not seen. It costs less than a search for each transaction.
 CREATE FUNCTION {p:log_maybe_late}(bigint, bigint, pg_snapshot, xid8, bigint[]) RETURNS boolean LANGUAGE plpgsql STABLE AS $outmill$
 DECLARE
     after bigint;
@@ -229,7 +229,7 @@ BEGIN
 END
 $outmill$;
 
--- Who has the turn to look after the log: until when, and when the last one ended.
+-- Who has the turn to do the upkeep of the log: until when, and when the last turn ended.
 CREATE TABLE {p:upkeep} (
     only_row boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
     turn     bigint      NOT NULL,
@@ -239,11 +239,11 @@ CREATE TABLE {p:upkeep} (
 
 INSERT INTO {p:upkeep} (turn, until, ended_at) VALUES (0, '-infinity', '-infinity');
 
--- Looks at $3 lines of the segment $1, from the line $2 on, for one of which something
--- is still to be handed out or settled: it is beyond what was read, or was passed before
--- it was finished, or is in a batch, or it was read on another server last. It returns that
--- line, or else the last that it has looked at, or none at the end, the furthest place up to
--- which any of them was read, and the latest that any of them has in the segment.
+-- Searches $3 lines of the segment $1, from the line $2 on, for one that needs the segment: it
+-- has a record that was not read, was passed before it was finished, or is in a batch, or the
+-- line was last read on another server. It returns that line, or the last one that it has
+-- searched, or none at the end. It also returns the furthest place up to which any of these
+-- lines was read, and the last place that any of them has in the segment.
 CREATE FUNCTION {p:log_needed}(smallint, bigint, integer, OUT line bigint, OUT grp text, OUT topic text, OUT needed boolean, OUT furthest bigint, OUT latest bigint) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $outmill$
 #variable_conflict use_column
 DECLARE
@@ -285,9 +285,9 @@ BEGIN
 END
 $outmill$;
 
--- Keeps everybody from writing to the segment $1 until the transaction ends, or returns
--- false where another session holds it for longer than claims take, because others would
--- queue behind this one. Readers go on.
+-- Keeps others from writing to the segment $1 until the transaction ends. It returns false if
+-- another session holds the lock for longer than claims take, because others would queue behind
+-- this one. Readers do not wait.
 CREATE FUNCTION {p:log_stop_writing}(text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '20ms' AS $outmill$
 BEGIN
     EXECUTE 'LOCK TABLE ' || $1::regclass || ' IN SHARE MODE';
@@ -297,7 +297,7 @@ EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
 END
 $outmill$;
 
--- Truncates the segment $1, or returns false where somebody reads it.
+-- Truncates the segment $1, or returns false if a session reads it.
 CREATE FUNCTION {p:log_truncate}(text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '20ms' AS $outmill$
 BEGIN
     EXECUTE 'LOCK TABLE ' || $1::regclass || ' IN ACCESS EXCLUSIVE MODE';
@@ -308,26 +308,25 @@ EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
 END
 $outmill$;
 
--- Ends a statement whose records have moved since it began.
+-- Fails a statement whose records have moved since it began.
 CREATE FUNCTION {p:log_moved}() RETURNS text LANGUAGE plpgsql AS $outmill$
 BEGIN
     RAISE EXCEPTION 'records have moved from the log' USING ERRCODE = 'OM001';
 END
 $outmill$;
 
--- Whether a transaction that was open for long is finished since the batch, the newest
--- of a line. A claim notes it, so that not each look goes over all that was written
+-- Whether a transaction that was open for long has finished since the batch, the newest of a
+-- line. A claim then notes it, so that not every later search reads all rows that were written
 -- while it was open.
 CREATE FUNCTION {p:log_stale}({p:batches}) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
     SELECT EXISTS (SELECT 1 FROM ROWS FROM (pg_snapshot_xip($1.seen), unnest($1.since)) AS p (xid, from_pos)
         WHERE p.xid IS NOT NULL AND $1.pos - p.from_pos > 10000 AND pg_visible_in_snapshot(p.xid, (SELECT pg_current_snapshot())))
 $outmill$;
 
--- When a claim of the line would find something in the log: now (-infinity), when a lease
--- of it ends, or never (infinity). It is called by log_due and log_due_from, with the
--- planner's settings of those: to set them for each line would take longer than to look.
--- Most lines were read while no transaction was in progress, and then nothing of theirs
--- can be late.
+-- When a claim of the line would find records in the log: now (-infinity), when one of its
+-- leases ends, or never (infinity). log_due and log_due_from call it, with their planner
+-- settings, because setting them for each line would take longer than the search. Most lines
+-- were read while no transaction was in progress, and then they have no late rows.
 CREATE FUNCTION {p:log_ready_at}(bigint) RETURNS timestamptz LANGUAGE plpgsql STABLE AS $outmill$
 DECLARE
     last {p:batches};
@@ -336,7 +335,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN CASE WHEN (SELECT 1 FROM {p:log} WHERE line = $1 LIMIT 1) IS NOT NULL THEN '-infinity' ELSE 'infinity' END;
     END IF;
-    -- Where it was read on another server last, the claim finds out.
+    -- If the line was last read on another server, the claim notices that.
     IF (SELECT 1 FROM {p:log} WHERE line = $1 AND pos > last.pos LIMIT 1) IS NOT NULL OR last.horizon >= pg_snapshot_xmax(pg_current_snapshot()) THEN
         RETURN '-infinity';
     END IF;
@@ -355,14 +354,14 @@ CREATE FUNCTION {p:log_first_line}(text) RETURNS bigint LANGUAGE sql IMMUTABLE A
     SELECT ('x' || encode(substr(sha256(convert_to($1, 'UTF8')), 1, 2), 'hex') || '000000000000')::bit(64)::bigint
 $outmill$;
 
--- Whether a claim has gone past a row of the log: such a row is in a batch, or done.
+-- Whether a claim has passed a row of the log: such a row is in a batch, or done.
 CREATE FUNCTION {p:log_passed}(line bigint, xid xid8, pos bigint) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
     SELECT coalesce((SELECT $3 <= b.pos AND ($3 <= (SELECT m.past FROM {p:meta} AS m WHERE m.only_row) OR pg_visible_in_snapshot($2, b.seen)) FROM {p:batches} AS b WHERE b.line = $1 ORDER BY b.n DESC LIMIT 1), false)
         AND NOT EXISTS (SELECT 1 FROM {p:late} AS l WHERE l.line = $1 AND l.xid = $2 AND $3 > l.from_pos AND $3 <= l.to_pos)
 $outmill$;
 
--- The topics of the group $1 of which a claim would find something in the log, of those
--- listed ($2, with their lines $3).
+-- The topics of the group $1 that have records to claim in the log, among the listed ones ($2,
+-- with their lines $3).
 CREATE FUNCTION {p:log_due}(text, text[], bigint[]) RETURNS SETOF text LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
 BEGIN
@@ -370,10 +369,10 @@ BEGIN
 END
 $outmill$;
 
--- The topics of which a claim would find something in the log, of the $3 lines of the
--- group $1 that come after the line $2 (NULL: of its first). It leaps from line to line.
--- The last row has no topic, but the line that was looked at last (NULL: there are no
--- more), and how long it is until the next lease in these lines ends.
+-- The topics that have records to claim in the log, among the next $3 lines of the group $1
+-- after the line $2 (NULL: from its first). It finds the lines by one index search each. The
+-- last row has no topic, but the last line that was searched (NULL: there are no more), and the
+-- time until the next lease in these lines ends.
 CREATE FUNCTION {p:log_due_from}(text, bigint, integer, OUT topic text, OUT line bigint, OUT lease_left interval) RETURNS SETOF record LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
 #variable_conflict use_column
@@ -387,7 +386,8 @@ BEGIN
     IF $2 < last THEN
         first := $2 + 1;
     END IF;
-    -- One statement for all: log_ready_at in each round of the loop takes four times as long.
+    -- One statement for all lines, because log_ready_at in each round of the loop takes four
+    -- times as long.
     FOR this IN WITH RECURSIVE t AS (
             (SELECT l.line, l.grp, l.topic FROM {p:log} AS l WHERE l.line >= first AND l.line <= last ORDER BY l.line, l.pos LIMIT 1)
             UNION ALL SELECT n.line, n.grp, n.topic FROM t CROSS JOIN LATERAL (
@@ -421,10 +421,10 @@ BEGIN
 END
 $outmill$;
 
--- For people: the records and the log with words, and the first 1,000,000 bytes of each
--- payload as text, because the whole of a large one would be more than PostgreSQL takes.
--- What is done in the log is not shown: see log_passed, which is spelled out here because a
--- function would want more rights than SELECT on the view. It goes over all there is.
+-- For people: the records and the log with readable names, and the first 1,000,000 bytes of
+-- each payload as text, because PostgreSQL cannot show a large one completely. It leaves out
+-- finished records of the log: see log_passed, whose condition is repeated here because a
+-- function would need more rights than SELECT on the view. It reads all records.
 CREATE VIEW {p:readable} AS
 WITH newest AS (SELECT DISTINCT ON (line) line, pos, seen, low FROM {p:batches} ORDER BY line, n DESC),
 leased AS (
@@ -468,8 +468,8 @@ CREATE FUNCTION {p:readers_of}(text) RETURNS SETOF text LANGUAGE sql STABLE AS $
         AND NOT EXISTS (SELECT 1 FROM unnest(g.exclude) AS p WHERE {p:topic_matches}(p, $1))
 $outmill$;
 
--- The number of the line of the group $1 and the topic $2 in the log: 16 bits for the
--- group, so that the lines of a group are next to each other, and 48 for both.
+-- The number of the line of the group $1 and the topic $2 in the log: 16 bits for the group, so
+-- that the lines of a group are adjacent, and 48 for both.
 CREATE FUNCTION {p:line_of}(text, text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $outmill$
     SELECT ('x' || encode(substr(sha256(convert_to($1, 'UTF8')), 1, 2) || substr(sha256(int8send(octet_length(convert_to($1, 'UTF8'))::bigint) || convert_to($1, 'UTF8') || convert_to($2, 'UTF8')), 1, 6), 'hex'))::bit(64)::bigint
 $outmill$;
@@ -479,11 +479,11 @@ CREATE FUNCTION {p:new_id}() RETURNS uuid LANGUAGE sql VOLATILE AS $outmill$
     SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) PLACING substr(int8send(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid
 $outmill$;
 
--- Appends messages for a caller that has a transaction and no connection to lend, such as
--- watermill-sql's Publisher: see postgres.Appender, which makes the arguments and has
--- checked them. It is what Store.Append does, in the caller's transaction and snapshot,
--- and returns how many messages had no dedup key that was seen before. It has the
--- rights of its owner, so who may call it needs no others.
+-- Appends messages for a caller that has a transaction but cannot share its connection, such as
+-- watermill-sql's Publisher: see postgres.Appender, which makes the arguments and has checked
+-- them. It does the same as Store.Append, in the caller's transaction and snapshot, and returns
+-- the number of messages whose dedup key was not seen before. It has the rights of its owner,
+-- so its callers need no others.
 CREATE FUNCTION {p:append}(ids text[], topics text[], keys text[], sizes bigint[], message_ids text[], correlation_ids text[], causation_ids text[], tenant_ids text[],
     traceparents text[], tracestates text[], dedup_keys text[], metadatas text[], payloads bytea[], dues text[], expiries text[], dedup_window bigint, notify boolean)
 RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $outmill$
@@ -491,7 +491,7 @@ DECLARE
     appended bigint;
     woken    text;
 BEGIN
-    -- Rows of the log have a place only once their transaction has a number.
+    -- A row of the log may get its place only after its transaction has its number.
     PERFORM pg_current_xact_id();
     WITH given AS MATERIALIZED (
         SELECT u.*, row_number() OVER (PARTITION BY u.topic, u.dedup_key ORDER BY u.nth) AS same
@@ -510,7 +510,7 @@ BEGIN
         FROM (SELECT DISTINCT k.topic FROM kept AS k) AS t LEFT JOIN LATERAL {p:readers_of}(t.topic) AS r (grp) ON true),
     placed AS MATERIALIZED (
         SELECT k.*, r.grp, r.copy, CASE r.copy WHEN 1 THEN k.id::uuid ELSE {p:new_id}() END AS uid FROM kept AS k JOIN readers AS r ON r.topic = k.topic),
-    -- All of one append goes to the same lane, so that records of a key keep their order.
+    -- All records of one append go to the same lane, so that records of a key keep their order.
     lane AS MATERIALIZED (
         SELECT m.segment, m.lane = 'log' AND NOT EXISTS (SELECT 1 FROM placed AS p WHERE p.grp IS NULL OR p.due <> '' OR p.expires <> '') AS logged
         FROM {p:meta} AS m WHERE m.only_row),
@@ -534,7 +534,7 @@ BEGIN
     SELECT count(*), json_agg(DISTINCT k.topic)::text INTO appended, woken FROM kept AS k;
     -- With a full queue the commit would fail: see sqlNotify.
     IF notify AND appended > 0 AND pg_notification_queue_usage() < 0.5 THEN
-        -- PostgreSQL takes 8,000 bytes; without topics it stands for any topic.
+        -- PostgreSQL takes 8,000 bytes. A notification without topics stands for any topic.
         PERFORM pg_notify({c:notify}, CASE WHEN octet_length(woken) <= 7900 THEN woken ELSE '' END);
     END IF;
     RETURN appended;

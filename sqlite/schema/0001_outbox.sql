@@ -1,13 +1,13 @@
--- The schema's version, and a counter that moves whenever the registered
--- groups change, so that an append need not read them each time.
+-- The schema's version, and a counter that changes with the registered groups, so that an
+-- append need not read them each time.
 CREATE TABLE {p:meta} (
     only_row   INTEGER PRIMARY KEY CHECK (only_row = 1),
     version    INTEGER NOT NULL,
     generation INTEGER NOT NULL DEFAULT 0
 );
 
--- One row for each message and group. Times are microseconds since 1970.
--- Small columns come first, so that a look at a row need not read its payload.
+-- One row for each message and group. Times are microseconds since 1970. Small columns come
+-- first, so that SQLite reads them without the payload.
 CREATE TABLE {p:records} (
     seq            INTEGER PRIMARY KEY AUTOINCREMENT, -- the order of the appends
     id             TEXT    NOT NULL UNIQUE,
@@ -44,21 +44,21 @@ CREATE TABLE {p:records} (
     payload        BLOB    NOT NULL DEFAULT x''
 );
 
--- Due, and nothing is known to be in the way: what claims take from.
+-- Due, and not known to be blocked: claims take these.
 CREATE INDEX {p:line} ON {p:records} (grp, topic, seq) WHERE stage = 0;
 
--- Due, but an earlier record of the key was in the way when an ordered claim looked.
+-- Due, but an earlier record of the key blocked them at the last ordered claim.
 CREATE INDEX {p:held} ON {p:records} (grp, topic, seq) WHERE stage = 1;
 
 CREATE INDEX {p:held_key} ON {p:records} (grp, topic, key, seq) WHERE stage = 1;
 
--- What becomes claimable by itself when its time comes.
+-- Records that become claimable at a time.
 CREATE INDEX {p:later} ON {p:records} (grp, topic, stage, available_at, seq) WHERE available_at IS NOT NULL;
 
 -- The records of one key, whatever their status.
 CREATE INDEX {p:by_key} ON {p:records} (grp, topic, key, seq) WHERE key <> '';
 
--- What stands in the way of ordered claims.
+-- Records that block ordered claims.
 CREATE INDEX {p:waiting} ON {p:records} (grp, topic, seq) WHERE stage = 2;
 
 CREATE INDEX {p:waiting_key} ON {p:records} (grp, topic, key, seq) WHERE stage = 2 AND key <> '';
@@ -69,7 +69,7 @@ CREATE INDEX {p:parked} ON {p:records} (grp, topic, key) WHERE parked > 0;
 
 CREATE INDEX {p:expiring} ON {p:records} (expires_at) WHERE expires_at IS NOT NULL AND stage < 6;
 
--- Expired records that a claim has met; they wait for the janitor.
+-- Expired records that a claim has met. They wait for the janitor.
 CREATE INDEX {p:expired} ON {p:records} (grp, topic, seq) WHERE stage = 5;
 
 -- Processed and dead records.
@@ -77,17 +77,17 @@ CREATE INDEX {p:settled} ON {p:records} (grp, topic, status, id) WHERE stage = 6
 
 CREATE INDEX {p:processed} ON {p:records} (processed_at) WHERE processed_at IS NOT NULL;
 
--- The steps of joins, those of a group, and what finishes a join.
+-- The steps of joins, the steps of a group, and the records that finish a join.
 CREATE INDEX {p:step} ON {p:records} (step) WHERE step IS NOT NULL;
 
 CREATE INDEX {p:steps} ON {p:records} (grp) WHERE step IS NOT NULL;
 
 CREATE INDEX {p:waits_for} ON {p:records} (waits_for) WHERE waits_for IS NOT NULL;
 
--- One row for each key that has held records. blocked_by is the owner whose
--- lease was in the way, 'waiting' for a record that waits for its retry, or
--- empty: something has changed since, look again. So does a claim at until,
--- when the lease or the wait is over. head is the first of the held records.
+-- One row for each key that has held records. blocked_by is the owner whose lease blocked the
+-- key, 'waiting' for a record that waits for its retry, or empty if something has changed
+-- since. If it is empty, or the time until has come (the end of the lease or the wait), a claim
+-- checks the key again. head is the first of the held records.
 CREATE TABLE {p:lanes} (
     grp        TEXT    NOT NULL,
     topic      TEXT    NOT NULL,
@@ -102,7 +102,7 @@ CREATE INDEX {p:lanes_blocked} ON {p:lanes} (grp, topic, blocked_by, head);
 
 CREATE INDEX {p:lanes_until} ON {p:lanes} (grp, topic, until) WHERE until IS NOT NULL;
 
--- Who reads which topics: JSON lists of patterns.
+-- The topics of each group: JSON lists of patterns.
 CREATE TABLE {p:groups} (
     grp        TEXT    NOT NULL,
     include    TEXT    NOT NULL,
@@ -122,8 +122,8 @@ CREATE TABLE {p:workers} (
     PRIMARY KEY (grp, name)
 ) WITHOUT ROWID;
 
--- Groups of which a registration has ended, until their undelivered records of
--- topics that they no longer read are gone. The janitor looks at them at look_at.
+-- Groups with an ended registration, until their undelivered records of topics that they no
+-- longer read are deleted. The janitor checks them at look_at.
 CREATE TABLE {p:endings} (
     grp      TEXT    NOT NULL PRIMARY KEY,
     ended_at INTEGER NOT NULL,
@@ -152,7 +152,7 @@ CREATE TABLE {p:inbox} (
 
 CREATE INDEX {p:inbox_delete} ON {p:inbox} (delete_at);
 
--- expected is NULL until somebody knows it.
+-- expected is NULL until the number is known.
 CREATE TABLE {p:joins} (
     id                   TEXT    NOT NULL PRIMARY KEY,
     grouping_key         TEXT,                               -- NULL: none
@@ -177,8 +177,8 @@ CREATE INDEX {p:joins_status} ON {p:joins} (status, id);
 
 CREATE INDEX {p:joins_finished} ON {p:joins} (finished_at) WHERE finished_at IS NOT NULL;
 
--- The steps of joins. A step is one message: open counts its records that are
--- still to be settled, acked and dead the others.
+-- The steps of joins. A step is one message: open is the number of its unsettled records, acked
+-- and dead the numbers of the others.
 CREATE TABLE {p:join_members} (
     join_id TEXT    NOT NULL,
     step    TEXT    NOT NULL,
@@ -192,7 +192,7 @@ CREATE TABLE {p:join_members} (
 
 CREATE INDEX {p:join_members_step} ON {p:join_members} (step);
 
--- The states of sagas, which change by their version.
+-- The states of sagas. A change compares the version.
 CREATE TABLE {p:sagas} (
     id          TEXT    NOT NULL PRIMARY KEY,
     type        TEXT    NOT NULL,
@@ -210,7 +210,7 @@ CREATE INDEX {p:sagas_finished} ON {p:sagas} (type, updated_at) WHERE finished =
 
 CREATE INDEX {p:sagas_delete} ON {p:sagas} (delete_at) WHERE delete_at IS NOT NULL;
 
--- For people: the records with readable times. It goes over all there is.
+-- For people: the records with readable times. It reads all records.
 CREATE VIEW {p:readable} AS
 SELECT seq, id, grp, topic, key, message_id, status,
        CASE stage WHEN 0 THEN 'in line' WHEN 1 THEN 'held' WHEN 2 THEN 'waiting' WHEN 3 THEN 'delayed' WHEN 4 THEN 'leased' WHEN 5 THEN 'expired' ELSE 'settled' END AS stage,
