@@ -22,8 +22,8 @@ import (
 	"github.com/outmill/outmill/publisher"
 )
 
-// The mover consumes from watermill-sql and publishes to the outbox in the
-// transaction in which watermill-sql notes what was consumed.
+// The mover consumes from watermill-sql and publishes to the outbox in the transaction in which
+// watermill-sql notes the consumed messages.
 const (
 	stepVariable   = "OUTMILL_POSTGRES_TEST_STEP"
 	sourceVariable = "OUTMILL_POSTGRES_TEST_SOURCE"
@@ -52,7 +52,8 @@ func TestStore_Adopt(t *testing.T) {
 				defer func() { require.NoError(t, store.Close()) }()
 				require.NoError(t, store.Ensure(t.Context()))
 				require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-				// Enough for three movers to die, of which each may have moved what it acked.
+				// Enough messages for three movers that die. Each may have moved the messages
+				// that it acked.
 				want := legacy(t, url, 3*(killedAt+1))
 
 				for range 3 {
@@ -92,7 +93,7 @@ func TestStore_Adopt(t *testing.T) {
 	})
 }
 
-// legacy publishes messages as a program without Outmill does.
+// legacy publishes messages like a program without Outmill.
 func legacy(t *testing.T, url string, n int) []string {
 	t.Helper()
 	db := openSQL(t, url)
@@ -125,8 +126,7 @@ func messageIDs(records []*outmill.Record) []string {
 	return names
 }
 
-// mover runs a mover that dies at the step, or ends when there is nothing more
-// to move.
+// mover runs a mover that dies at the step, or ends when no messages are left.
 func mover(t *testing.T, url, step string) *os.ProcessState {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -213,7 +213,7 @@ func moveOne(msg *message.Message, pub *publisher.Publisher, n int, step string)
 	return nil
 }
 
-// dieIf is a kill -9: nothing is tidied up.
+// dieIf is a kill -9: no deferred function runs.
 func dieIf(now bool) {
 	if now {
 		self, _ := os.FindProcess(os.Getpid())

@@ -22,7 +22,7 @@ import (
 	"github.com/outmill/outmill/postgres"
 )
 
-// executor is what sends a statement of an Appender.
+// executor sends a statement of an Appender.
 type executor interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -34,7 +34,7 @@ func newAppender(t *testing.T, config postgres.Config) *postgres.Appender {
 	return appender
 }
 
-// send appends by a statement, as a program without a Store does.
+// send appends by a statement, like a program without a Store.
 func send(t *testing.T, appender *postgres.Appender, to executor, records ...*outmill.Record) error {
 	t.Helper()
 	query, args, err := appender.Statement(records...)
@@ -58,7 +58,7 @@ func beginStandard(t *testing.T, db *pgxpool.Pool, options *sql.TxOptions) *sql.
 	return tx
 }
 
-// varied are records that use every field which a statement takes.
+// varied returns records that use every field which a statement takes.
 func varied() map[string][]*outmill.Record {
 	full := odd("full", true)
 	full.CorrelationID, full.CausationID, full.TenantID = "correlation", "cause 'é'", "tenant"
@@ -80,7 +80,8 @@ func varied() map[string][]*outmill.Record {
 	}
 }
 
-// withoutIDs is a record without what differs between two appends of the same.
+// withoutIDs returns the record without the fields that differ between two appends of the same
+// record.
 func withoutIDs(r *outmill.Record) outmill.Record {
 	c := *r
 	c.ID = outmill.WorkItemID{}
@@ -251,7 +252,7 @@ func TestStore_Appender(t *testing.T) {
 		store := newStore(t, connect(t, url), config)
 		require.NoError(t, store.Ensure(t.Context()))
 		told := testenv.Hints(t.Context(), store)
-		// It is told once when it begins to listen.
+		// The first notification comes when it begins to listen.
 		<-told
 		for range 2 {
 			// A new appender notifies with its first statement.
@@ -313,7 +314,7 @@ func TestStore_Appender(t *testing.T) {
 		}
 	})
 
-	// Statements are sent by a role that has nothing else.
+	// A role that has no other right sends the statements.
 	t.Run("who appends by statements needs the right to execute one function", func(t *testing.T) {
 		t.Parallel()
 		for _, lane := range bothLanes {

@@ -31,8 +31,8 @@ func opening(lane postgres.Lane) func(b *testing.B) outmill.Store {
 	return func(b *testing.B) outmill.Store { return openBench(b, lane) }
 }
 
-// openBench's server waits for the disk, as one does unless told otherwise: a
-// server of OUTMILL_TEST_POSTGRES_URL does what it is set to.
+// openBench uses a server that waits for the disk, which is the default. A server of
+// OUTMILL_TEST_POSTGRES_URL keeps its own settings.
 func openBench(b *testing.B, lane postgres.Lane) outmill.Store {
 	b.Helper()
 	url := os.Getenv("OUTMILL_TEST_POSTGRES_URL")

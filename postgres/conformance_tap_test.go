@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// tap notes what is sent with a context of harness.Tap.
+// tap notes the statements that are sent with a context of harness.Tap.
 type tap struct{}
 
 var (

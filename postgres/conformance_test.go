@@ -21,7 +21,7 @@ import (
 	"github.com/outmill/outmill/storetest/txtest"
 )
 
-// maxPayload is small, so that a test need not hold what PostgreSQL could.
+// maxPayload is small, so that tests need not hold the largest payload that PostgreSQL takes.
 const maxPayload = 16 << 20
 
 func TestConformance(t *testing.T) {
@@ -60,7 +60,8 @@ func engine(t *testing.T, db *pgxpool.Pool, lane postgres.Lane) storetest.Engine
 	return engineListening(t, db, lane, "")
 }
 
-// engineListening has stores that listen past a proxy, where db goes through one.
+// engineListening returns an engine whose stores listen on a direct connection, if db goes
+// through a proxy.
 func engineListening(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, listenURL string) storetest.Engine {
 	t.Helper()
 	schemas := &testenv.Shelf{}
@@ -84,8 +85,7 @@ func engineListening(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, listenU
 	}
 }
 
-// harness is a store for one test, and the schemas that go to other tests when that has
-// ended.
+// harness is a store for one test. Its schemas are used by other tests after the test's end.
 type harness struct {
 	t       *testing.T
 	store   conforming
@@ -140,8 +140,8 @@ func (h harness) MakeNewer() {
 	require.NoError(h.t, err)
 }
 
-// poolsOfSchemas has a pool for each schema, because a session plans each statement
-// of each schema that it meets.
+// poolsOfSchemas has a pool for each schema, because a session plans each statement again for
+// each schema.
 type poolsOfSchemas struct {
 	t      *testing.T
 	config *pgxpool.Config
@@ -161,7 +161,7 @@ func (p *poolsOfSchemas) of(schema string) *pgxpool.Pool {
 	return db
 }
 
-// readable is what the view for people shows.
+// readable reads the view for people.
 func readable(t *testing.T, db *pgxpool.Pool, schema string) []storetest.Shown {
 	t.Helper()
 	rows, err := db.Query(t.Context(), "SELECT id::text, grp, topic, status FROM "+schema+".readable")
@@ -171,7 +171,8 @@ func readable(t *testing.T, db *pgxpool.Pool, schema string) []storetest.Shown {
 	return shown
 }
 
-// sqlWipe empties the tables of a schema, but for what meta says; places go on.
+// sqlWipe empties the tables of a schema, except the settings in meta; the sequence of places
+// continues.
 const sqlWipe = `DELETE FROM {}.sagas; DELETE FROM {}.join_members; DELETE FROM {}.joins; DELETE FROM {}.dedup; DELETE
 	FROM {}.inbox; DELETE FROM {}.acked_steps; DELETE FROM {}.groups; DELETE FROM {}.workers; DELETE FROM {}.endings; DELETE FROM {}.lanes;
 DELETE FROM {}.records; DELETE FROM {}.late; DELETE FROM {}.batches; DELETE FROM {}.ended; DELETE FROM {}.log`
@@ -182,7 +183,7 @@ func wipe(t *testing.T, db *pgxpool.Pool, schema string) {
 	require.NoError(t, err)
 }
 
-// pool returns a pool on a database that is dropped with the test.
+// pool returns a pool on a database that is dropped at the end of the test.
 func pool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	return connect(t, postgrestest.Database(t))
@@ -217,7 +218,7 @@ func conformingConfig(schema string, lane postgres.Lane, listenURL string, optio
 
 func schemaName() string { return "s" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "") }
 
-// ownSchema is the name of a schema that goes with the test.
+// ownSchema returns the name of a schema that is dropped at the end of the test.
 func ownSchema(t *testing.T, db *pgxpool.Pool) string {
 	t.Helper()
 	name := schemaName()

@@ -21,7 +21,7 @@ const sqlTwice = `SELECT coalesce(string_agg(e.of, ', '), '')
 
 const lanesLeft = `SELECT coalesce(string_agg(l::text, ', '), '') FROM {lanes} AS l`
 
-// Watch looks for records that are held for ever, and in a log for those in two places.
+// Watch reports records that are held for ever and, in a log, records in two places.
 func (h harness) Watch(ctx context.Context, fault func(error)) {
 	if h.store.config.Lane != postgres.LaneLog {
 		h.look(ctx, fault, "held without a lane", heldWithoutLane)
@@ -35,7 +35,7 @@ func (h harness) Watch(ctx context.Context, fault func(error)) {
 	all.Wait()
 }
 
-// look reports what the query finds.
+// look reports the rows that the query finds.
 func (h harness) look(ctx context.Context, fault func(error), what, query string) {
 	for ctx.Err() == nil {
 		if err := h.finds(ctx, what, query); err != nil && ctx.Err() == nil {
@@ -54,13 +54,13 @@ func (h harness) finds(ctx context.Context, what, query string) error {
 	return err
 }
 
-// sql is a statement about the store's tables, which are written {name}.
+// sql returns a statement on the store's tables, which are written {name}.
 func (h harness) sql(statement string) string {
 	return inSchema(h.store.config.Schema, statement)
 }
 
-// turnOver has appends go from segment to segment, and truncates and evacuates
-// those behind, whether or not that is worth it.
+// turnOver makes appends go from segment to segment, and truncates and evacuates the others,
+// whether or not they are large enough.
 func (h harness) turnOver(ctx context.Context, fault func(error)) {
 	for ctx.Err() == nil {
 		_, err := h.store.Pool().Exec(ctx, h.sql(`UPDATE {meta} SET segment = (segment + 1) % 3`))
@@ -76,7 +76,7 @@ func (h harness) turnOver(ctx context.Context, fault func(error)) {
 	}
 }
 
-// AtRest returns the lanes that hold nothing, and batches that are unsound.
+// AtRest reports lanes that hold no record, and batches that are inconsistent.
 func (h harness) AtRest() error {
 	ctx := h.t.Context()
 	return errors.Join(

@@ -16,9 +16,9 @@ import (
 func TestStore_Crash(t *testing.T) {
 	t.Parallel()
 
-	// Who gives a record back goes on with what comes after it of its key, once that is
-	// possible again. It would hand out the later ones first, if the record were leased
-	// to it after all.
+	// An owner that gives a record back continues with later records of its key, as soon as it
+	// may. If the record were still leased to it after a crash, the later ones would be handed
+	// out first.
 	t.Run("what was given back stays so when the server is killed", func(t *testing.T) {
 		testenv.Long(t, "servers that take over, are killed or are restored")
 		t.Parallel()
@@ -47,7 +47,7 @@ func TestStore_Crash(t *testing.T) {
 					require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: name, Key: "key"}, &outmill.Record{Topic: name, Key: "key"}))
 					found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderKey, name))
 					require.Len(t, found, 2)
-					// This waits for the disk, and so the claim is there too.
+					// The append waits for the disk, and so the claim is on disk too.
 					require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "others"}))
 					require.NoError(t, giveBack(t.Context(), leasesOf(found)))
 					require.NoError(t, server.Kill(t.Context()))

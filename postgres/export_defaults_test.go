@@ -1,6 +1,6 @@
 package postgres
 
-// Defaults is the configuration of a program that sets nothing.
+// Defaults returns the configuration of a program that sets nothing.
 func Defaults() Config {
 	var c Config
 	c.setDefaults()

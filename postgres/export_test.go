@@ -16,7 +16,7 @@ var SchemaFiles fs.FS = schemaFiles
 // EnsureFrom is Ensure of a program with these migrations.
 func (s *Store) EnsureFrom(ctx context.Context, files fs.FS) error { return s.ensure(ctx, files) }
 
-// Truncate, Evacuate and TendSegments are what upkeep does to the log.
+// Truncate truncates a segment, like the upkeep of the log.
 func (s *Store) Truncate(ctx context.Context, segment int) (bool, error) {
 	look, err := s.truncated(ctx, segment)
 	return look.truncated, err
@@ -30,8 +30,7 @@ func (s *Store) truncated(ctx context.Context, segment int) (look segmentLook, e
 	return look, err
 }
 
-// Evacuate moves all that is needed of a segment, as far as it can be, and truncates it
-// then.
+// Evacuate moves the needed records of a segment, as far as possible, and then truncates it.
 func (s *Store) Evacuate(ctx context.Context, segment int) error {
 	for {
 		look, err := s.truncated(ctx, segment)
@@ -44,7 +43,7 @@ func (s *Store) Evacuate(ctx context.Context, segment int) error {
 	}
 }
 
-// TendSegments does what a turn of the upkeep does, until there is no more to do.
+// TendSegments does the work of a turn of the upkeep until nothing is left to do.
 func (s *Store) TendSegments(ctx context.Context) error {
 	for {
 		if more, err := s.tendSegments(ctx); err != nil || !more {
@@ -53,25 +52,25 @@ func (s *Store) TendSegments(ctx context.Context) error {
 	}
 }
 
-// LastTurn is when the store asked for a turn of the upkeep, or when its turn ended.
+// LastTurn returns when the store asked for a turn of the upkeep, or when its turn ended.
 func (s *Store) LastTurn() time.Time {
 	s.maintained.mu.Lock()
 	defer s.maintained.mu.Unlock()
 	return s.maintained.last
 }
 
-// HeedSnapshotsFor has snapshots of a database kept in mind for that long before a segment
-// is truncated.
+// HeedSnapshotsFor sets how long snapshots of a database are heeded before a segment is
+// truncated.
 func (s *Store) HeedSnapshotsFor(d time.Duration) { s.dumpWithin = d }
 
-// TidyBatches drops the batches that are over, however few there are.
+// TidyBatches drops the finished batches, however few there are.
 func (s *Store) TidyBatches(ctx context.Context) error {
 	s.batchesRefused.none()
 	_, err := s.dropBatches(ctx, math.MaxInt64)
 	return err
 }
 
-// DeleteBatches drops the batches that are over line by line.
+// DeleteBatches drops the finished batches line by line.
 func (s *Store) DeleteBatches(ctx context.Context) error {
 	for {
 		if more, err := s.deleteBatches(ctx); err != nil || !more && s.dropped.Load() == math.MinInt64 {
@@ -80,7 +79,7 @@ func (s *Store) DeleteBatches(ctx context.Context) error {
 	}
 }
 
-// ForgetLines forgets all lines of which nothing is left.
+// ForgetLines deletes the positions of all lines without records in the log.
 func (s *Store) ForgetLines(ctx context.Context) error {
 	s.forget.begin()
 	for {
@@ -90,44 +89,42 @@ func (s *Store) ForgetLines(ctx context.Context) error {
 	}
 }
 
-// MarkSQL is what a claim of the log begins with.
+// MarkSQL returns the first statement of a claim of the log.
 func (s *Store) MarkSQL() string { return s.sql.text(sqlMark) }
 
-// AtRest tells whether the store remembers that the selection had nothing in the
-// log.
+// AtRest reports whether the store remembers that the selection had no records in the log.
 func (s *Store) AtRest(group string, topics outmill.Topics) bool {
 	_, known := s.rests.get(restKey(group, topics))
 	return known
 }
 
-// LineOf is the number of a group's line of a topic in the log.
+// LineOf returns the number of a group's line of a topic in the log.
 func LineOf(group, topic string) int64 { return lineOf(group, topic) }
 
-// LookAgain forgets that the log is at rest. What a look knows of the ends of leases
-// goes by this process's clock, which does not pass where a test makes the
-// database's time pass.
+// LookAgain makes the store forget that the log is at rest. The store compares the ends of
+// leases with this process's clock, which does not move when a test moves the database's time.
 func (s *Store) LookAgain() {
 	s.rests.mu.Lock()
 	defer s.rests.mu.Unlock()
 	s.rests.known = nil
 }
 
-// SetAtOnce makes the steps of what one transaction does not finish small.
+// SetAtOnce limits the steps of work that one transaction does not finish.
 func (s *Store) SetAtOnce(records int) { s.atOnce = storekit.BatchSize(records) }
 
 // Passes is passes.
 func Passes(err error) bool { return passes(err) }
 
-// MaxRests bounds of how many selections a store remembers something.
+// MaxRests is the most selections of which a store remembers a rest.
 const MaxRests = maxRests
 
-// LinesOfLook is how many lines one look goes over.
+// LinesOfLook is the number of lines of one search.
 const LinesOfLook = linesOfLook
 
-// TellOfSegmentsFrom sets the size from which on a segment is told of that grows.
+// TellOfSegmentsFrom sets the size from which the store logs that a segment grows.
 func (s *Store) TellOfSegmentsFrom(bytes int64) { s.largeSegment = bytes }
 
-// RoundsKnown is of how many selections the store has rounds.
+// RoundsKnown returns the number of selections of which the store has rounds.
 func (s *Store) RoundsKnown() int {
 	s.rounds.mu.Lock()
 	defer s.rounds.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/outmill/outmill/postgres"
 )
 
-// changing calls change before each statement that writes by the registered groups.
+// changing calls change before each statement that depends on the registered groups.
 type changing struct {
 	*gates
 	change func()
@@ -43,7 +43,7 @@ func (c *changing) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tr
 
 func byGroups(sql string) bool { return strings.Contains(sql, "generation = $1") }
 
-// appends append in a transaction of the store's own, and in one of a caller.
+// appends append in a transaction of the store's own, and in a caller's.
 var appends = map[string]func(store *postgres.Store, ctx context.Context, records ...*outmill.Record) error{
 	"of its own": (*postgres.Store).Append,
 	"in a caller's transaction": func(store *postgres.Store, ctx context.Context, records ...*outmill.Record) error {
@@ -150,7 +150,8 @@ func TestStore_Groups(t *testing.T) {
 		}
 	})
 
-	// The replica has all but the registration of lost; another group registers first on it.
+	// The replica has all data except the registration of lost. Another group is the first to
+	// register on it.
 	t.Run("after a failover to a replica that was behind publishers write for the groups that are there", func(t *testing.T) {
 		testenv.Long(t, "servers that take over, are killed or are restored")
 		t.Parallel()
@@ -170,7 +171,7 @@ func TestStore_Groups(t *testing.T) {
 				require.NoError(t, appendTo(store, t.Context(), made("orders", "lost", 2)...))
 				require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")), 3)
 
-				// The process goes on, at the same address.
+				// The process continues, at the same address.
 				becomes(t, primary, replica)
 				db.Reset()
 				other := newStore(t, db, postgres.Config{NotifyInterval: -1})
@@ -185,7 +186,7 @@ func TestStore_Groups(t *testing.T) {
 	})
 }
 
-// becomes has a server go on with the data of another one, which ends.
+// becomes makes a server continue with the data of another one, which ends.
 func becomes(t *testing.T, primary, replica *postgresengine.Engine) {
 	t.Helper()
 	clone(t, replica, primary)

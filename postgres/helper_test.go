@@ -46,7 +46,7 @@ func leasesOf(records []*outmill.Record) []outmill.Lease {
 	return leases
 }
 
-// made makes n records of a topic, with keys and ids for a name.
+// made returns n records of a topic, with keys, and ids that begin with a name.
 func made(topic, name string, n int) []*outmill.Record {
 	records := make([]*outmill.Record, n)
 	for i := range records {
@@ -88,7 +88,7 @@ func raceDetector() bool {
 	return ok && slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "-race" && s.Value == "true" })
 }
 
-// plan is what auto_explain tells of one statement.
+// plan is auto_explain's report of one statement.
 type plan struct {
 	Text string `json:"Query Text"`
 	Plan node   `json:"Plan"`
@@ -111,12 +111,12 @@ type node struct {
 	Plans      []node  `json:"Plans"`
 }
 
-// thrownAway are the rows that the node read in vain.
+// thrownAway returns the number of rows that the node read and did not return.
 func (n node) thrownAway() int { return int(n.Loops * (n.Filtered + n.Rechecked + n.Joined)) }
 
 func (n node) read() int { return int(n.Loops*n.Rows) + n.thrownAway() }
 
-// blocks are those that the node itself read.
+// blocks returns the number of blocks that the node itself read.
 func (n node) blocks() int {
 	blocks := n.Hit + n.Read
 	for _, child := range n.Plans {
@@ -137,7 +137,7 @@ func (n node) each(fn func(node)) {
 	}
 }
 
-// plans collects what auto_explain tells the sessions of a pool.
+// plans collects auto_explain's reports to the sessions of a pool.
 type plans struct {
 	mu  sync.Mutex
 	all []string
@@ -174,8 +174,8 @@ func (p *plans) of(t *testing.T, fn func()) []plan {
 	return found
 }
 
-// explained returns a store on a pool of one connection, whose plans are told.
-// mode is a plan_cache_mode.
+// explained returns a store on a pool of one connection, with the plans of its statements. mode
+// is a plan_cache_mode.
 func explained(t *testing.T, url, mode string) *exercising {
 	t.Helper()
 	return explainedAs(t, url, mode, postgres.Config{NotifyInterval: -1, Retain: time.Hour, Lane: postgres.LaneRows})
@@ -199,8 +199,8 @@ SET auto_explain.log_format = json; SET client_min_messages = log`,
 	return &exercising{store: newStore(t, db, config), told: told}
 }
 
-// everything makes each call of a writer, a reader, the janitor and an operator
-// once, on a store that holds nothing.
+// everything makes each call of a writer, a reader, the janitor and an operator once, on a
+// store without records.
 func everything(t *testing.T, store *postgres.Store) {
 	t.Helper()
 	ctx := t.Context()
@@ -229,8 +229,7 @@ func everything(t *testing.T, store *postgres.Store) {
 	require.NoError(t, err)
 }
 
-// publishing appends in every way, and returns how many records that makes for
-// each group.
+// publishing appends in every way, and returns the resulting number of records for each group.
 func publishing(t *testing.T, store *postgres.Store) int {
 	t.Helper()
 	ctx := t.Context()
@@ -287,7 +286,7 @@ func operating(t *testing.T, store *postgres.Store) {
 	}
 }
 
-// looking makes the calls that change nothing.
+// looking makes the calls that only read.
 func looking(t *testing.T, store *postgres.Store) {
 	t.Helper()
 	ctx := t.Context()

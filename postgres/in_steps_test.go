@@ -40,7 +40,8 @@ func TestStore_InSteps(t *testing.T) {
 		t.Parallel()
 		onManyRecords(t, func(t *testing.T, db *pgxpool.Pool, store *postgres.Store, n int) {
 			execute(t, db, sqlDelayed, n)
-			// Appended since, of a key that has delayed records: it comes after them.
+			// This record was appended later, with a key that has delayed records: it comes
+			// after them.
 			require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders", Key: "k1", MessageID: "later"}))
 			for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
 				before := valueOf[int](t, db, `SELECT count(*) FROM outmill.records WHERE stage = 3`)
@@ -119,7 +120,7 @@ FROM generate_series(1, $1::integer) AS g`, n)
 				require.Equal(t, n-100*i, valueOf[int](t, db, `SELECT count(*) FROM outmill.lanes WHERE looks = 7`), "claim %d", i)
 			}
 			require.Zero(t, valueOf[int](t, db, `SELECT count(*) FROM outmill.lanes WHERE blocked_by = ''`))
-			// What is free comes all the same.
+			// Records of free keys are delivered all the same.
 			require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders", Key: "free", MessageID: "free"}))
 			require.Len(t, claimed(t, store, claimOf(owner, 100, outmill.OrderKey, "orders")), 1)
 		})
@@ -147,13 +148,13 @@ FROM generate_series(1, $1::integer) AS g`, n)
 		free := claimed(t, r.store, claimOf(r.owner, 100, outmill.OrderKey, "orders"))
 		require.Equal(t, []string{"free"}, namesOf(free), "of the other key some are still to be taken back")
 		require.Equal(t, batches-4+1, inWork(), "four were taken back, and this is another one")
-		// On a busy machine its lease would end before all others are there.
+		// Ack it, because on a busy machine its lease would end before all others exist.
 		require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(free)))
 		require.Equal(t, append(want, "last"), r.drain(100, outmill.OrderKey))
 	})
 }
 
-// many are records of the topic orders, of which few fit into one step.
+// many returns a number of records of the topic orders that needs many steps.
 func many() int {
 	if testenv.All() && !underRace {
 		return 1_000_000
@@ -161,8 +162,8 @@ func many() int {
 	return 5_000
 }
 
-// onManyRecords is a store of each lane on a server whose statistics and indexes are
-// those of a table that has just been filled.
+// onManyRecords runs the test on stores of each lane. The server's statistics and indexes are
+// those of a table that was only just filled.
 func onManyRecords(t *testing.T, test func(t *testing.T, db *pgxpool.Pool, store *postgres.Store, n int)) {
 	t.Helper()
 	for _, lane := range bothLanes {
@@ -180,15 +181,14 @@ func onManyRecords(t *testing.T, test func(t *testing.T, db *pgxpool.Pool, store
 	}
 }
 
-// sqlDelayed makes $1 records of 1,000 keys that have become due a second ago, all at
-// once.
+// sqlDelayed makes $1 records of 1,000 keys that all became due a second ago.
 const sqlDelayed = `INSERT INTO outmill.records (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, size, message_id,
 	payload)
 SELECT gen_random_uuid(), 'readers', 'orders', 'k' || g % 1000, 3, at, at, at, at - interval '1 hour', 100, 'm' || g, '\x00'
 FROM generate_series(1, $1::integer) AS g, (SELECT now() - interval '1 second' AS at) AS d`
 
-// sqlBlocked makes $1 keys that are blocked by a record that waits for another hour,
-// and each hold one. It is time to look at all of them.
+// sqlBlocked makes $1 keys, each blocked by a record that waits for another hour, and each with
+// one held record. The time of their next check has come.
 const (
 	sqlBlockers = `INSERT INTO outmill.records (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, size, message_id,
 		payload)

@@ -24,8 +24,8 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
-// stop stops after the first batch that holds a statement with the text: unlike
-// a gate it does not depend on what comes next.
+// stop stops after the first batch that has a statement with the text. Unlike a gate it does
+// not depend on the next batch.
 type stop struct {
 	text            string
 	once            sync.Once
@@ -97,13 +97,13 @@ func (r *ring) startJoin(join storekit.Join) outmill.JoinID {
 	return join.ID
 }
 
-// claimFrom claims all that is due of the topic.
+// claimFrom claims all due records of the topic.
 func (r *ring) claimFrom(topic string) []*outmill.Record {
 	r.t.Helper()
 	return claimed(r.t, r.store, claimOf(outmill.NewOwnerToken(), 100, outmill.OrderNone, topic))
 }
 
-// decidedJoin is an inner join whose only step is acked.
+// decidedJoin starts an inner join whose only step is acked.
 func (r *ring) decidedJoin() outmill.JoinID {
 	r.t.Helper()
 	id := r.startJoin(storekit.Join{ExpectedSteps: 1})
@@ -112,8 +112,8 @@ func (r *ring) decidedJoin() outmill.JoinID {
 	return id
 }
 
-// finishInto finishes the join with a record that is a step of outer, and runs
-// between once FinishJoin has asked whether outer takes it.
+// finishInto finishes the join with a record that is a step of outer. It runs between after
+// FinishJoin has asked whether outer takes the step.
 func (r *ring) finishInto(id, outer outmill.JoinID, between func()) {
 	r.t.Helper()
 	store, stopped := r.stopping(`WHERE join_id = j.id`)
@@ -321,7 +321,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 					found = result.value
 					stopped.open()
 				case <-time.After(time.Second):
-					// It waits for the attachment, as it may.
+					// It may wait for the attachment.
 					stopped.open()
 					found = await(t, claimed)
 				}
@@ -388,7 +388,8 @@ func TestStore_JoinsAttack(t *testing.T) {
 			for name, beside := range map[string][]*outmill.Record{"alone": nil, "deduplicated": {{Topic: "others", DedupKey: "key"}}} {
 				id := r.startJoin(storekit.Join{ExpectedSteps: 1})
 				taken := outmill.NewWorkItemID()
-				// The append waits for this one, with a snapshot of before the group came.
+				// The append waits for this transaction, with a snapshot from before the
+				// group's registration.
 				tx := r.begin()
 				require.NoError(t, r.store.Append(r.store.WithTx(t.Context(), tx), &outmill.Record{ID: taken, Topic: "steps"}))
 				appended := async(func() (any, error) {
@@ -406,7 +407,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 	})
 }
 
-// anything is done by a worker or an operator.
+// anything makes one of the calls of a worker or an operator.
 func anything(ctx context.Context, store *postgres.Store, owner outmill.OwnerToken, records []*outmill.Record,
 	joins []outmill.JoinID) error {
 	req := claimOf(owner, 1+rand.IntN(4), outmill.OrderKey, "orders")

@@ -15,8 +15,8 @@ import (
 
 var bothLanes = []postgres.Lane{postgres.LaneRows, postgres.LaneLog}
 
-// eachLane runs the test on stores of either lane. What neither lane has a part
-// in is tested on one of them.
+// eachLane runs the test on stores of either lane. Tests that do not depend on the lane run on
+// one of them.
 func eachLane(t *testing.T, options storetest.Options, test func(t *testing.T, r *ring)) {
 	t.Helper()
 	for _, lane := range bothLanes {
@@ -30,9 +30,9 @@ func eachLane(t *testing.T, options storetest.Options, test func(t *testing.T, r
 	}
 }
 
-// sqlEverywhere is where each record is: in the log where no claim has passed
-// it, in work in a batch, or among the records. It is one statement, and so sees
-// each in one place.
+// sqlEverywhere selects where each record is: in the log if no claim has passed it, in a batch
+// if it is in work, or among the records. It is one statement, so it sees each record in one
+// place.
 const sqlEverywhere = `SELECT l.id, l.pos AS place, l.grp, l.topic, l.key, l.message_id, 'log' AS of, false AS ended FROM {log} AS l
 	WHERE NOT {log_passed}(l.line, l.xid, l.pos)
 UNION ALL SELECT l.id, u.pos, l.grp, l.topic, l.key, coalesce(l.message_id, 'no row of the log at ' || u.pos), 'batch', false
@@ -52,14 +52,14 @@ func (r *ring) inOrder(group string) []string {
 	return names
 }
 
-// count is how many records there are.
+// count returns the number of all records.
 func (r *ring) count() int {
 	r.t.Helper()
 	return valueOf[int](r.t, r.db, r.sql(`SELECT count(*) FROM (`+sqlEverywhere+`) AS e`))
 }
 
-// census checks that what there is are the records of these names, each in one
-// place. It also checks the batches.
+// census checks that the store has exactly the records of these names, each in one place. It
+// also checks the batches.
 func (r *ring) census(names ...string) {
 	r.t.Helper()
 	r.batchesAreSound()
@@ -68,7 +68,7 @@ func (r *ring) census(names ...string) {
 	require.Equal(r.t, strings.Join(names, ", "), strings.Join(r.names(`{readable}`), ", "), "the view for people")
 }
 
-// names are the message ids of what there is, sorted.
+// names returns the message ids of all records, sorted.
 func (r *ring) names(from string) []string {
 	r.t.Helper()
 	rows, err := r.db.Query(r.t.Context(), r.sql(`SELECT message_id FROM `+from+` AS e`))
@@ -109,7 +109,7 @@ func (r *ring) extendAll() pgx.Tx {
 	return tx
 }
 
-// leasing is a text of the statement with which a claim leases what it has
+// leasing returns a part of the statement with which a claim leases the records that it has
 // found.
 func (r *ring) leasing() string {
 	if r.store.config.Lane == postgres.LaneLog {

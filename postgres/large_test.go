@@ -103,7 +103,7 @@ func TestStore_Large(t *testing.T) {
 		require.ErrorIs(t, store.Append(t.Context(), tooMuch), outmill.ErrInvalidRecord)
 	})
 
-	// The text form of a row, which a dump has, is near PostgreSQL's limit.
+	// A dump has the text form of a row, which is near PostgreSQL's limit.
 	t.Run("the largest payload is dumped and restored", func(t *testing.T) {
 		payload := huge(t, postgres.MostMaxPayload)
 		url, config := postgrestest.Database(t), postgres.Config{MaxPayload: postgres.MostMaxPayload}

@@ -25,16 +25,15 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
-// OUTMILL_LOG_CHECK is for how long the writers of the checker write, such as
-// 20s. Default 5s; 1s, whatever it says, under -short.
+// OUTMILL_LOG_CHECK sets how long the writers of the checker write, such as 20s. Default 5s;
+// always 1s under -short.
 const logCheckVariable = "OUTMILL_LOG_CHECK"
 
 const (
 	checkWriters = 12
 	checkKeys    = 10
 	checkHuge    = 3000
-	// noProgress is how long claimers go on that find nothing while something is
-	// missing.
+	// noProgress is how long claimers that find nothing continue while messages are missing.
 	noProgress = time.Minute
 )
 
@@ -57,11 +56,11 @@ func logCheckFor(t *testing.T) time.Duration {
 func TestStore_LogChecker(t *testing.T) {
 	t.Parallel()
 
-	// Writers take their ids early or late, sleep, take back savepoints or all they
-	// did, and write much at once. Two groups read what they commit, one without an
-	// order, one by key, each with two claimers that settle in every way. Writers of
-	// a key are serialised by a row of its own, which counts: the nth of a key is to
-	// be the nth that is handed out.
+	// Writers take their ids early or late, sleep, roll back savepoints or the whole
+	// transaction, and write many records at once. Two groups read the committed records, one
+	// without an order, one by key, each with two claimers that settle in every way. A row for
+	// each key serialises its writers and counts: the nth record of a key must be the nth that
+	// is handed out.
 	t.Run("in a log nothing is lost or given twice or out of order", func(t *testing.T) {
 		t.Parallel()
 		r := newTape(t, pool(t), storetest.Options{})
@@ -95,7 +94,7 @@ func TestStore_LogChecker(t *testing.T) {
 				if err := r.store.TidyBatches(tidying); err != nil && tidying.Err() == nil {
 					return n, err
 				}
-				_ = storekit.Pause(tidying, 500*time.Millisecond) // each has the server plan all statements again
+				_ = storekit.Pause(tidying, 500*time.Millisecond) // each pass makes the server plan all statements again
 			}
 			return n, nil
 		})
@@ -150,7 +149,7 @@ func (c *checker) write(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// transaction is one of a writer.
+// transaction runs one transaction of a writer.
 func (c *checker) transaction(ctx context.Context) error {
 	tx, err := c.db.Begin(ctx)
 	if err != nil {
@@ -199,7 +198,7 @@ func (c *checker) transaction(ctx context.Context) error {
 	return nil
 }
 
-// checkedWrite is what a transaction writes.
+// checkedWrite has the records that a transaction writes.
 type checkedWrite struct {
 	c          *checker
 	tx         pgx.Tx
@@ -207,8 +206,7 @@ type checkedWrite struct {
 	names      []string
 }
 
-// append writes some records, some of them in a savepoint that is released or
-// taken back.
+// append writes some records, some of them in a savepoint that is released or rolled back.
 func (w *checkedWrite) append(ctx context.Context) error {
 	n := 1 + rand.IntN(5)
 	if chance(1, 300) {
@@ -234,7 +232,7 @@ func (w *checkedWrite) append(ctx context.Context) error {
 	return nested.Commit(ctx)
 }
 
-// appendIn counts on in the row of the key, which it locks, before it appends.
+// appendIn increments the counter in the key's row, which it locks, before it appends.
 func (w *checkedWrite) appendIn(ctx context.Context, tx pgx.Tx, n int) ([]string, error) {
 	last := 0
 	if w.key != "" {
@@ -250,7 +248,7 @@ func (w *checkedWrite) appendIn(ctx context.Context, tx pgx.Tx, n int) ([]string
 	return names, w.c.store.Append(w.c.store.WithTx(ctx, tx), records...)
 }
 
-// whereabouts is where a message is, as a group's claimers see it.
+// whereabouts is the place of a message, as a group's claimers see it.
 type whereabouts int
 
 const (
@@ -259,7 +257,7 @@ const (
 	settled
 )
 
-// checkedGroup is what the claimers of a group have seen.
+// checkedGroup has the observations of a group's claimers.
 type checkedGroup struct {
 	c     *checker
 	name  string
@@ -270,8 +268,8 @@ type checkedGroup struct {
 	done       int
 	progress   time.Time
 	hands      map[string]whereabouts
-	// next is the number that was handed out last of each key, held how many
-	// records of it each owner has.
+	// next is the last number that was handed out of each key, held how many of its records
+	// each owner has.
 	next                    map[string]int
 	held                    map[string]map[outmill.OwnerToken]int
 	twice, inverted, shared []string
@@ -294,7 +292,7 @@ func (g *checkedGroup) read(ctx context.Context, store *postgres.Store) error {
 			waitUpTo(ctx, 4*time.Millisecond)
 			continue
 		}
-		// Some stay in work for one more claim.
+		// Some records stay in work for one more claim.
 		now := slices.Concat(kept, found)
 		kept = nil
 		if len(now) > 1 && len(found) > 0 && chance(1, 2) {
@@ -308,7 +306,8 @@ func (g *checkedGroup) read(ctx context.Context, store *postgres.Store) error {
 	return ctx.Err()
 }
 
-// over: the writers are, and all is settled, or nothing has come for long.
+// over reports whether the writers have ended and all records are settled, or nothing was
+// delivered for long.
 func (g *checkedGroup) over() bool {
 	if !g.c.written.Load() {
 		return false
@@ -355,7 +354,7 @@ func (g *checkedGroup) received(found []*outmill.Record) {
 	}
 }
 
-// gives notes, before the call that does it, that the leases end.
+// gives notes the end of the leases before the call that ends them.
 func (g *checkedGroup) gives(records []*outmill.Record, to whereabouts) []outmill.Lease {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -371,12 +370,11 @@ func (g *checkedGroup) gives(records []*outmill.Record, to whereabouts) []outmil
 	return leasesOf(records)
 }
 
-// settle acks, now and then with another call before that moves records out of
-// the log.
+// settle acks. Sometimes it makes another call first, which moves records out of the log.
 func (g *checkedGroup) settle(ctx context.Context, store *postgres.Store, now []*outmill.Record) error {
 	n := min(len(now), 1+rand.IntN(3))
 	back := func(call func([]outmill.Lease) error) error {
-		// From the end: of a key, the last are given back first.
+		// Start from the end: the last records of a key are given back first.
 		some := now[len(now)-n:]
 		now = now[:len(now)-n]
 		return call(g.gives(some, givenBack))

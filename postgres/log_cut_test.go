@@ -15,7 +15,7 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
-// cuttable is a store with one connection, which can be cut.
+// cuttable is a store with one connection, which a test can cut.
 type cuttable struct {
 	*postgres.Store
 	proxy *proxy.Proxy
@@ -35,12 +35,12 @@ func (r *tape) cuttable() *cuttable {
 	return c
 }
 
-// cutAt is what is cut: the call's last batch, which holds the text.
+// cutAt has the batch at which each call is cut: its last batch, which has the text.
 var cutAt = map[string]struct {
 	text string
 	call func(ctx context.Context, r *tape, c *cuttable, found []*outmill.Record) error
-	// before and after are what is left for another owner if the cut comes before
-	// the call's last batch was carried out, and after.
+	// before and after are the records that are left for another owner if the cut comes before
+	// or after the server has run the call's last batch.
 	before, after []string
 }{
 	"claim": {
@@ -93,7 +93,7 @@ func TestStore_LogCut(t *testing.T) {
 						write()
 						return claimed(t, from, claimOf(r.owner, 10, outmill.OrderKey, "orders"))
 					}
-					// Once as a whole, so that all statements are prepared.
+					// Run the call once without a cut, so that all statements are prepared.
 					var found []*outmill.Record
 					if name != "claim" {
 						found = claim(c)
@@ -123,7 +123,8 @@ func TestStore_LogCut(t *testing.T) {
 					require.Error(t, (<-done).err)
 					r.batchesAreSound()
 					require.Empty(t, valueOf[string](t, r.db, r.sql(sqlTwice)))
-					// Now, or once the leases are over, another owner gets all that is left.
+					// Another owner gets all remaining records, now or after the end of the
+					// leases.
 					left := cut.before
 					if when == "after" {
 						left = cut.after
@@ -145,15 +146,15 @@ func TestStore_LogCut(t *testing.T) {
 				r := newTape(t, pool(t), storetest.Options{})
 				c := r.cuttable()
 				bothClaimed := func() []*outmill.Record {
-					// "records" is in the records by now, "log" in the log; somebody else has
-					// claimed them, who is this owner too.
+					// "records" is in the records now, and "log" in the log. Another store has
+					// claimed them for this owner.
 					require.NoError(t, r.store.Release(t.Context(), leasesOf(r.lease(r.store.Store, "records"))))
 					r.append("", "log")
 					found := claimed(t, r.store, claimOf(r.owner, 10, outmill.OrderNone, "orders"))
 					require.ElementsMatch(t, []string{"records", "log"}, namesOf(found))
 					return found
 				}
-				// Once as a whole, so that all statements are prepared.
+				// Run the call once without a cut, so that all statements are prepared.
 				require.NoError(t, c.Ack(t.Context(), "", leasesOf(bothClaimed())))
 				r.census()
 				found := bothClaimed()

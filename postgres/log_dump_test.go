@@ -23,7 +23,7 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
-// dumping starts a pg_dump, and returns what waits for its end.
+// dumping starts a pg_dump, and returns a function that waits for its end.
 func dumping(t *testing.T, url string) (file string, end func()) {
 	t.Helper()
 	bin, err := postgresengine.Binaries(t.Context())
@@ -67,7 +67,7 @@ func TestStore_LogDump(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				db := pool(t)
-				// Older tables are locked first.
+				// pg_dump locks older tables first.
 				execute(t, db, `CREATE SCHEMA a CREATE TABLE a (id integer)`)
 				r := newTape(t, db, storetest.Options{})
 				r.store.HeedSnapshotsFor(0)
@@ -149,7 +149,7 @@ func TestStore_LogDump(t *testing.T) {
 		r := newTape(t, pool(t), storetest.Options{})
 		leased := r.lease(r.store.Store, "a")
 		r.moveOn(0)
-		// It will write to the segment that it knows.
+		// It will write to the segment that it has read from meta.
 		writer := r.snapshot()
 		r.execIn(writer, `SELECT segment FROM {meta}`)
 		r.moveOn(1)
@@ -170,8 +170,8 @@ func TestStore_LogDump(t *testing.T) {
 		require.True(t, r.truncates(0))
 	})
 
-	// In the dump each order is handled, or its message is there: who handles it notes it before
-	// the ack.
+	// In the dump each order is either handled or has its message, because the handler notes
+	// the order before the ack.
 	t.Run("each of many dumps under load restores every message that was committed before", func(t *testing.T) {
 		testenv.Long(t, "servers that take over, are killed or are restored")
 		t.Parallel()
@@ -224,7 +224,7 @@ type dumpLoad struct {
 	published, handled, truncated atomic.Int64
 }
 
-// behind is how many messages wait at most, so that segments are soon read.
+// behind is the most messages that wait, so that segments are read soon.
 const behind = 40
 
 func (l *dumpLoad) publish(ctx context.Context, writer int) error {
@@ -248,7 +248,7 @@ func (l *dumpLoad) publish(ctx context.Context, writer int) error {
 	return ctx.Err()
 }
 
-// handle has one in five tried again at once, by which it leaves the log for the records.
+// handle retries one in five messages at once, which moves them from the log to the records.
 func (l *dumpLoad) handle(ctx context.Context) error {
 	for ctx.Err() == nil {
 		found, err := l.store.Claim(ctx, claimOf(l.owner, 20, outmill.OrderKey, "orders"))
@@ -275,7 +275,7 @@ func (l *dumpLoad) handle(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// rotate truncates what it can, and has appends go on to a segment that is empty.
+// rotate truncates the segments that it can, and makes appends write to an empty one.
 func (l *dumpLoad) rotate(ctx context.Context) error {
 	for segment := 0; ctx.Err() == nil; {
 		for _, other := range []int{(segment + 1) % 3, (segment + 2) % 3} {
@@ -305,7 +305,7 @@ func (l *dumpLoad) rotate(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// alter keeps dumps waiting between their snapshot and their locks.
+// alter makes dumps wait between their snapshot and their locks.
 func (l *dumpLoad) alter(ctx context.Context) error {
 	for ctx.Err() == nil {
 		err := pgx.BeginFunc(ctx, l.db, func(tx pgx.Tx) error {

@@ -59,8 +59,8 @@ func TestStore_LogEnded(t *testing.T) {
 		r.census("in work", "next")
 	})
 
-	// What happens while somebody waits for the row of a batch is in no snapshot that was
-	// taken before.
+	// A snapshot that was taken before does not show changes that are made while a session
+	// waits for the row of a batch.
 	t.Run("in a log a batch ends once in every order of waiting", func(t *testing.T) {
 		t.Parallel()
 		ends := func(r *tape) pgx.Tx {
@@ -102,7 +102,8 @@ func TestStore_LogEnded(t *testing.T) {
 		}
 	})
 
-	// What waits for the tables while they are truncated sees what is in them afterwards.
+	// A statement that waits for the tables while they are truncated sees their contents
+	// afterwards.
 	t.Run("in a log who waits while batches are dropped finds those that are left", func(t *testing.T) {
 		t.Parallel()
 		for name, call := range map[string]func(r *tape, found []*outmill.Record) error{
@@ -127,7 +128,7 @@ func TestStore_LogEnded(t *testing.T) {
 				r := newTape(t, pool(t), storetest.Options{})
 				require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(r.lease(r.store.Store, "done"))))
 				found := r.lease(r.store.Store, "a", "b")
-				require.NoError(t, call(r, r.lease(r.store.Store, "c", "d"))) // the plans are made
+				require.NoError(t, call(r, r.lease(r.store.Store, "c", "d"))) // makes the plans
 				r.append("", "e", "f")
 				tidying := r.begin()
 				r.execIn(tidying, `SELECT {log_tidy}(500, 50000)`)
@@ -142,7 +143,7 @@ func TestStore_LogEnded(t *testing.T) {
 		}
 	})
 
-	// Each line is forgotten before its batches are many.
+	// Each line's position is deleted before it has many batches.
 	t.Run("in a log what has ended of lines that are forgotten is dropped too", func(t *testing.T) {
 		t.Parallel()
 		r := newTape(t, pool(t), storetest.Options{})
@@ -151,8 +152,8 @@ func TestStore_LogEnded(t *testing.T) {
 		require.Zero(t, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {ended}`)))
 	})
 
-	// A dump that has its snapshot from before batches were dropped, and reads them
-	// afterwards, has none of them.
+	// If a dump has a snapshot from before the batches were dropped, and reads their tables
+	// afterwards, it has no batches.
 	t.Run("in a log of which a dump has no batches all comes again in order", func(t *testing.T) {
 		t.Parallel()
 		eachOrder(t, func(r *tape, order outmill.Order) {

@@ -14,8 +14,7 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
-// readsStates is a text of the statement that finds out what is in the way of the
-// keys of a page.
+// readsStates is a part of the statement that reads the blockers of a page's keys.
 const readsStates = `SELECT u.key, 1 AS nth`
 
 func TestStore_LogFaults(t *testing.T) {
@@ -52,8 +51,8 @@ func TestStore_LogFaults(t *testing.T) {
 		}
 	})
 
-	// A claim does not wait for the disk, so that a crash may take it back although
-	// its owner goes on with what it was given.
+	// A claim does not wait for the disk, so a crash may undo it although its owner continues
+	// to handle the records.
 	t.Run("in a log an ack of a claim that a crash took back acks nothing else", func(t *testing.T) {
 		t.Parallel()
 		r := newTape(t, pool(t), storetest.Options{})
@@ -117,7 +116,7 @@ func TestStore_LogFaults(t *testing.T) {
 		require.Zero(t, r.deadlocks())
 	})
 
-	// The log is read as of a claim's mark, and the records later.
+	// A claim reads the log as of its mark, and the records later.
 	t.Run("in a log a record does not overtake a row that was committed between mark and page", func(t *testing.T) {
 		t.Parallel()
 		for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
@@ -130,7 +129,7 @@ func TestStore_LogFaults(t *testing.T) {
 				r.in(writing, "key", "first")
 				expiring := &outmill.Record{Topic: "orders", Key: "key", MessageID: "second", TimeToLive: time.Hour}
 				require.NoError(t, r.store.Append(r.store.WithTx(t.Context(), writing), expiring))
-				// The claim waits, behind its mark, for the batch whose lease is over.
+				// The claim waits, after its mark, for the batch whose lease has ended.
 				locked := r.lockBatches()
 				found := async(func() ([]*outmill.Record, error) {
 					return r.gated.Claim(t.Context(), claimOf(r.owner, 10, order, "orders"))
@@ -172,7 +171,7 @@ func TestStore_LogFaults(t *testing.T) {
 		require.NoError(t, other.Append(t.Context(), made("orders", "x", 2)...))
 		found := claimed(t, other, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone, "orders"))
 		require.Len(t, found, 2)
-		// It reads the groups again, as of before.
+		// It reads the groups again, in the old snapshot.
 		require.NoError(t, other.RegisterGroup(t.Context(), outmill.Registration{Group: "another"}))
 		require.NoError(t, other.Append(other.WithTx(t.Context(), old), made("orders", "y", 1)...))
 		require.NoError(t, old.Commit(t.Context()))
@@ -189,7 +188,7 @@ func TestStore_LogFaults(t *testing.T) {
 		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 		require.NoError(t, store.Append(t.Context(), made("orders", "x", 3)...))
 		require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "orders")), 1)
-		// As it would be on the other server: numbers that it will not reach for long.
+		// Simulate the other server, with numbers that this server will not reach for long.
 		execute(t, store.Pool(), "UPDATE outmill.log SET xid = (xid::text::bigint + 1000000)::text::xid8")
 		execute(t, store.Pool(), "UPDATE outmill.meta SET cluster = 'another'")
 		require.NoError(t, server.Restart(t.Context(), postgresengine.Fast))

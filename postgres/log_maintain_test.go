@@ -25,8 +25,8 @@ import (
 
 const idle = "idle"
 
-// neglected is a store with a topic that the group idle does not read and the readers
-// do not have, in a segment that was left long ago.
+// neglected returns a store with a topic that the group idle does not read. The group readers
+// does not have the topic. Its records are in a segment that was left long ago.
 func neglected(t *testing.T, records, size int) (store *postgres.Store, url string) {
 	t.Helper()
 	url = postgrestest.Database(t)
@@ -120,7 +120,8 @@ func TestStore_LogMaintain(t *testing.T) {
 		}
 		fleet.Wait()
 		require.Equal(t, processes, told.with("SET turn ="))
-		// The turn may end, with more to do, and another process that had asked later take it.
+		// The turn may end before all work is done, and another process that asked later may
+		// take it.
 		require.Equal(t, 1, told.with("rotated_at > "), "looks at the segments")
 	})
 
@@ -276,7 +277,7 @@ NULL FROM outmill.log`)
 		require.NoError(t, store.Append(ctx, made("orders", "x", 3)...))
 		require.NoError(t, store.Ack(ctx, "", leasesFor(claimSome(t, store, outmill.NewOwnerToken(), 3))))
 		moveOn(t, store, 1)
-		// What Fail with Park and Delete do, which may meet the segment.
+		// Fail with Park and Delete write like this, and may meet the segment.
 		writer, err := store.Pool().Begin(ctx)
 		require.NoError(t, err)
 		defer func() { _ = writer.Rollback(context.WithoutCancel(ctx)) }()
@@ -334,7 +335,7 @@ NULL FROM outmill.log`)
 			require.Len(t, log.Captured()[watermill.ErrorLogLevel], 1, "it says once that the log grows, and why")
 		}
 		require.NoError(t, pins[0].Rollback(ctx))
-		again := newStore(t, store.Pool(), postgres.Config{NotifyInterval: -1}) // which has not been refused a lock yet
+		again := newStore(t, store.Pool(), postgres.Config{NotifyInterval: -1}) // a store that no lock was refused yet
 		again.HeedSnapshotsFor(0)
 		require.NoError(t, again.TendSegments(ctx))
 		require.NotEqual(t, last, segment())
@@ -353,7 +354,7 @@ func (c counting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// counted is a pool, and how many bytes the server has sent to it.
+// counted returns a pool, and the number of bytes that the server has sent to it.
 func counted(t *testing.T, url string) (*pgxpool.Pool, *atomic.Int64) {
 	t.Helper()
 	read := &atomic.Int64{}
@@ -366,7 +367,7 @@ func counted(t *testing.T, url string) (*pgxpool.Pool, *atomic.Int64) {
 	}), read
 }
 
-// traced counts statements by what is in them, and notes those that failed.
+// traced counts statements by their text, and notes those that failed.
 type traced struct {
 	mu     sync.Mutex
 	all    []string
@@ -451,7 +452,7 @@ func tracedPool(t *testing.T, url string) (*pgxpool.Pool, *traced) {
 	return connectAs(t, url, func(c *pgxpool.Config) { c.ConnConfig.Tracer = q }), q
 }
 
-// lined is a store with a topic for each line, of which two batches are over.
+// lined returns a store with a topic for each line. Each line has two finished batches.
 func lined(t *testing.T, lines int) *postgres.Store {
 	t.Helper()
 	store := logged(t)
@@ -464,7 +465,7 @@ FROM generate_series(1, $1::integer) AS g, generate_series(1, 2) AS n`, lines)
 	return store
 }
 
-// fill has the current segment large enough for a rotation.
+// fill makes the current segment large enough for a rotation.
 func fill(t *testing.T, store *postgres.Store) {
 	t.Helper()
 	execute(t, store.Pool(), `INSERT INTO outmill.log (line, segment, id, created_at, size, grp, topic, key, message_id, payload)
@@ -475,7 +476,7 @@ FROM generate_series(1, 800) AS i, generate_series(1, 440) AS j GROUP BY i`)
 }
 
 func TestStore_LogMaintain_Serial(t *testing.T) {
-	// It is not parallel, because it looks at the heap of the process.
+	// The test is not parallel, because it measures the heap of the process.
 	t.Run("a group that does not read hundreds of thousands of rows costs others and the worker hardly anything", func(t *testing.T) {
 		testenv.Long(t, "an unread group with hundreds of thousands of rows")
 		const n = 200_000

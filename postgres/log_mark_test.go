@@ -15,10 +15,10 @@ import (
 func TestStore_LogMark(t *testing.T) {
 	t.Parallel()
 
-	// Rows whose places a claim takes for given before they are would never be read:
-	// nobody looks for what gets its number after the claim and its place before where
-	// the claim was. It takes thousands of looks to meet nextval in the moment in which
-	// it has the sequence 32 places ahead.
+	// If a claim counted a place as given before it was given, its row would never be read: no
+	// claim searches for a transaction that gets its number after the claim, and its place
+	// before the claim's position. It takes thousands of attempts to meet nextval at the moment
+	// at which the sequence shows a value 32 places ahead.
 	t.Run("a claim never sees the sequence ahead of what it has given", func(t *testing.T) {
 		t.Parallel()
 		looks, atOnce := testenv.Steps(10_000, 40_000), 200
@@ -40,7 +40,7 @@ func TestStore_LogMark(t *testing.T) {
 		conn, err := r.db.Acquire(t.Context())
 		require.NoError(t, err)
 		defer conn.Release()
-		const looked = 3 // which of a mark's columns is the place
+		const looked = 3 // the column of a mark that has the place
 		for range looks / atOnce {
 			batch := &pgx.Batch{}
 			batch.Queue("SET LOCAL jit = off")

@@ -18,11 +18,11 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// largeOfLog are the parts of the log. Those that are read are large.
+// largeOfLog are the segments of the log that statements read. They are large.
 var largeOfLog = []string{"log_0", "log_1"}
 
-// sqlLogMillion fills two segments with $1 rows: half are of the topic big, a fifth
-// of the topic read, which was read, and the others of topics that are not.
+// sqlLogMillion fills two segments with $1 rows: half are of the topic big, a fifth of the
+// topic read, which was read to its end, and the rest of other topics.
 const sqlLogMillion = `INSERT INTO outmill.log (line, segment, id, created_at, size, grp, topic, key, message_id, correlation_id,
 	causation_id, tenant_id, traceparent, tracestate, dedup_key, payload)
 SELECT outmill.line_of('readers', topic),
@@ -32,7 +32,7 @@ SELECT outmill.line_of('readers', topic),
 FROM (SELECT i, CASE WHEN i % 10 < 5 THEN 'big' WHEN i % 10 < 7 THEN 'read' ELSE 't' || i % 50 END AS topic
 FROM generate_series(1, $1::integer) AS i) AS g`
 
-// filledLog is a database with a large log on a server of its own: see filled.
+// filledLog returns a database with a large log on its own server: see filled.
 func filledLog(t *testing.T) (url string, admin *pgxpool.Pool) {
 	t.Helper()
 	url = postgrestest.DatabaseOn(t, postgrestest.Own(t, "autovacuum=off").URL)
@@ -46,7 +46,7 @@ func filledLog(t *testing.T) (url string, admin *pgxpool.Pool) {
 	began := time.Now()
 	execute(t, admin, sqlLogMillion, rows())
 	execute(t, admin, `UPDATE outmill.meta SET segment = 1`)
-	// What was read, is: one claim and ack of 100 jump to the end.
+	// Finish the topic read: one claim and ack of 100 records jump to the end.
 	require.NoError(t, store.Ack(t.Context(), "",
 		leasesOf(claimed(t, store, claimOf(outmill.NewOwnerToken(), 100, outmill.OrderNone, "read")))))
 	execute(t, admin, `UPDATE outmill.batches SET pos = (SELECT max(pos) FROM outmill.log)`)
@@ -74,14 +74,14 @@ func TestStore_LogPlan(t *testing.T) {
 		check("with statistics", "force_generic_plan", "force_custom_plan")
 	})
 
-	// What was claimed before stays in the table and its indexes for as long as an old
-	// transaction could see it.
+	// Claimed rows stay in the table and its indexes for as long as an old transaction could
+	// see them.
 	t.Run("while an old transaction is open no claim of a log goes over what was claimed since", func(t *testing.T) {
 		testenv.Long(t, "what many claims, batches and rounds cost")
 		t.Parallel()
 		const (
 			claims = 1000
-			// most is a tenth of what the dead rows of the batches take.
+			// most is a tenth of the blocks of the batches' dead rows.
 			most = 20
 		)
 		url := postgrestest.Database(t)
@@ -144,7 +144,7 @@ type ofLog struct {
 	mode  string
 }
 
-// check tells each fault of a statement once.
+// check reports each fault of a statement once.
 func (e *ofLog) check(t *testing.T) {
 	t.Helper()
 	e.t = t
@@ -206,7 +206,7 @@ func (e *ofLog) exercise(t *testing.T) {
 	})
 }
 
-// end settles in every way but Park, which goes over thousands of rows.
+// end settles in every way except Park, which scans thousands of rows.
 func (e *ofLog) end(found []*outmill.Record) {
 	e.t.Helper()
 	e.settle(found, false)
@@ -215,8 +215,8 @@ func (e *ofLog) end(found []*outmill.Record) {
 	}
 }
 
-// late claims what five transactions have written that a claim went past.
-// lateRows is how many rows of transactions that were passed a claim finds.
+// late claims the records of five transactions that a claim has passed. lateRows is the number
+// of these records.
 const lateRows = 10_000
 
 func (e *ofLog) late(order outmill.Order, limit int) {
@@ -251,8 +251,8 @@ func (e *ofLog) look(limit int) {
 	require.Len(e.t, leased, limit)
 	var pending []*outmill.Record
 	for _, status := range []outmill.Status{"", outmill.StatusPending, outmill.StatusLeased, outmill.StatusProcessed, outmill.StatusDead} {
-		// A list goes over what was read and is not truncated yet, and one of a topic
-		// over what there is of others.
+		// A list scans the read rows that are not truncated yet, and a list of one topic also
+		// the rows of others.
 		e.call("list "+string(status), limit+rows()/200, func() error {
 			found, err := e.store.List(ctx, outmill.ListQuery{Status: status, Limit: limit})
 			if status == outmill.StatusPending {
@@ -261,7 +261,8 @@ func (e *ofLog) look(limit int) {
 			return err
 		})
 	}
-	// A page looks at as many of the log as of the records, to have both in the order of ids.
+	// A page reads as many rows of the log as of the records, to return both in the order of
+	// ids.
 	e.call("find by message id", 2*storekit.MaxExamined+limit, func() error {
 		page, err := e.store.Find(ctx, outmill.ListQuery{MessageID: "nowhere"})
 		require.Empty(e.t, page.Records)
@@ -279,8 +280,8 @@ func (e *ofLog) look(limit int) {
 	require.NoError(e.t, e.store.Ack(ctx, "", leasesOf(leased)))
 }
 
-// requireLevelClaims claims and acks records one by one while a transaction keeps
-// the server from tidying up.
+// requireLevelClaims claims and acks records one by one while a transaction keeps the server
+// from removing dead rows.
 func requireLevelClaims(t *testing.T, stays bool) {
 	t.Helper()
 	url := postgrestest.DatabaseOn(t, postgrestest.Own(t).URL)
@@ -323,7 +324,7 @@ func requireLevelClaims(t *testing.T, stays bool) {
 	}
 	last := blocks()
 	t.Logf("a claim and an ack of one read %d blocks at first, and %d after %d others", first, last, n)
-	// The indexes get a level more.
+	// The indexes may get one more level.
 	require.Less(t, last, 2*first+20)
 	require.NoError(t, watcher.Rollback(t.Context()))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
-// hundreds are as many topics as a poll leaps through, "orders" among them.
+// hundreds selects so many topics that a poll searches all of them, "orders" among them.
 func hundreds() outmill.Topics {
 	names := []string{"orders"}
 	for i := range 300 {
@@ -99,8 +99,8 @@ func TestStore_LogRest(t *testing.T) {
 		}, 20*time.Second, 10*time.Millisecond)
 	})
 
-	// After a crash the server starts its processes again by itself, and says that it
-	// has been there all the time.
+	// After a crash the server restarts its processes by itself, and its start time stays the
+	// same.
 	t.Run("a poll of many topics finds what a crash of the server has taken back", func(t *testing.T) {
 		t.Parallel()
 		r := newRestingTape(t)

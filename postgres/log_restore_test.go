@@ -44,7 +44,7 @@ func run(t *testing.T, program string, args ...string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// restored is the tape in another database that holds the same.
+// restored returns the tape in another database with the same contents.
 func (r *tape) restored(db *pgxpool.Pool) *tape {
 	r.t.Helper()
 	there := &ring{t: r.t, db: db, store: conforming{newStore(r.t, db, r.store.config), r.store.config}, gates: &gates{}, schema: r.schema}
@@ -59,7 +59,7 @@ func TestStore_LogRestore(t *testing.T) {
 		t.Parallel()
 		home := postgrestest.Own(t)
 		r := newTape(t, connect(t, postgrestest.DatabaseOn(t, home.URL)), storetest.Options{})
-		// The numbers of what is left are to be given again in the other cluster.
+		// The other cluster will give the numbers of the remaining rows again.
 		for range 500 {
 			execute(t, r.db, `SELECT pg_current_xact_id()`)
 		}
@@ -121,8 +121,8 @@ func TestStore_LogRestore(t *testing.T) {
 		execute(t, r.db, r.sql(`UPDATE {meta} SET cluster = 'another'`))
 		open := r.begin()
 		r.in(open, "", "new")
-		// The first claim on this server waits for the batch whose lease is over: behind
-		// its mark, and before it reads its page.
+		// The first claim on this server waits for the batch whose lease has ended: after its
+		// mark, and before it reads its page.
 		locked := r.lockBatches()
 		found := async(func() ([]*outmill.Record, error) {
 			return r.gated.Claim(t.Context(), claimOf(r.owner, 10, outmill.OrderKey, "orders"))
@@ -204,7 +204,7 @@ func ofThem(names []string, prefixes ...string) []string {
 	return some
 }
 
-// asOf makes the rows of the log but one those of another server, on which a transaction had
+// asOf makes all rows of the log but one those of another server, on which a transaction had
 // the same number as one of this server.
 func (r *tape) asOf(number int64) {
 	r.t.Helper()
@@ -213,7 +213,7 @@ func (r *tape) asOf(number int64) {
 	execute(r.t, r.db, r.sql(`UPDATE {meta} SET past = (SELECT max(pos) FROM {log})`))
 }
 
-// clone has a server hold what another one does, as a copy of its disk.
+// clone copies the disk of a server to another one.
 func clone(t *testing.T, from, to *postgresengine.Engine) {
 	t.Helper()
 	require.NoError(t, from.Stop(t.Context(), postgresengine.Fast))

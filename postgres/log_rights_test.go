@@ -16,8 +16,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// The rights that roles need besides those of rights_test.go once the log is on,
-// apart from what some need anyway.
+// The rights that roles need in addition to those of rights_test.go once the log is on. Some
+// need none.
 var (
 	logPublisherRights = publisherRights.and(rights{
 		"log":                      {"INSERT"},
@@ -55,7 +55,7 @@ var (
 		"late":                     {"SELECT", "DELETE"},
 		"SEQUENCE records_seq_seq": {"SELECT"},
 	})
-	// upkeepRights are those of who looks after the segments, by itself.
+	// upkeepRights are the rights of a role that does only the upkeep of the segments.
 	upkeepRights = rights{
 		"meta":                     {"SELECT", "UPDATE"},
 		"records":                  {"SELECT", "INSERT"},
@@ -184,7 +184,7 @@ func usedByLogFinisher(t *testing.T, store, super *postgres.Store) error {
 	)
 }
 
-// emptied has nothing in the store, and one group.
+// emptied leaves the store without records, and with one group.
 func emptied(t *testing.T, super *postgres.Store) {
 	t.Helper()
 	for _, table := range []string{"log", "batches", "late", "records", "lanes"} {
@@ -225,7 +225,7 @@ func usedByNamer(t *testing.T, store, super *postgres.Store) error {
 	)
 }
 
-// usedByLogWorker also extends a part of a batch, lets one go, and finds what has
+// usedByLogWorker also extends a part of a batch, lets a lease end, and finds records that were
 // committed late.
 func usedByLogWorker(t *testing.T, store, super *postgres.Store) error {
 	ctx := t.Context()
@@ -249,8 +249,8 @@ func usedByLogWorker(t *testing.T, store, super *postgres.Store) error {
 		claim(5, time.Hour),
 		func() error { return late.Commit(ctx) },
 		func() error { _, err := store.Extend(ctx, 2*time.Hour, leasesOf(found[:1])); return err },
-		// A selection that was not claimed in the last 100 ms looks for topics first, and for
-		// late transactions in them.
+		// If a selection was not claimed in the last 100 ms, the claim searches for topics
+		// first, and for late transactions in them.
 		claim(3, time.Microsecond, "another"),
 		claim(3, time.Microsecond),
 		func() error { _, err := store.ReapExpired(ctx, 10); return err },
@@ -260,8 +260,8 @@ func usedByLogWorker(t *testing.T, store, super *postgres.Store) error {
 	)
 }
 
-// usedByLogOperator also deletes what is in the log, claimed or not, and drops a
-// group that has something there.
+// usedByLogOperator also deletes records of the log, claimed or not, and drops a group that has
+// records there.
 func usedByLogOperator(t *testing.T, store, super *postgres.Store) error {
 	ctx := t.Context()
 	require.NoError(t, super.RegisterGroup(ctx, outmill.Registration{Group: readers}))
@@ -274,8 +274,7 @@ func usedByLogOperator(t *testing.T, store, super *postgres.Store) error {
 	)
 }
 
-// usedByUpkeep has a segment that is full, one of which nothing is needed, and one
-// of which something is.
+// usedByUpkeep has a full segment, one without needed records, and one with needed records.
 func usedByUpkeep(t *testing.T, store, super *postgres.Store) error {
 	ctx := t.Context()
 	write := func(segment int, topic string) {
@@ -291,8 +290,7 @@ func usedByUpkeep(t *testing.T, store, super *postgres.Store) error {
 		req := claimOf(outmill.NewOwnerToken(), 1000, outmill.OrderNone, topic)
 		require.NoError(t, super.Ack(ctx, "", leasesOf(claimed(t, super, req))))
 	}
-	// The server's own upkeep would now and then refuse a lock, and a right that is
-	// missing would not show.
+	// The server's own upkeep would now and then refuse a lock, and hide a missing right.
 	execute(t, super.Pool(), `DO $$ DECLARE o text; BEGIN
 	FOR o IN SELECT c.oid::regclass FROM pg_class AS c WHERE relnamespace = 'outmill'::regnamespace AND relkind = 'r' LOOP
 		EXECUTE format('ALTER TABLE %s SET (autovacuum_enabled = off)', o);
@@ -302,14 +300,15 @@ END $$`)
 	write(0, "read")
 	reading("read")
 	write(1, "unread")
-	// No claim, which might do the upkeep.
+	// Make no claim, because it might do the upkeep.
 	write(2, "last")
 	execute(t, super.Pool(), "UPDATE outmill.meta SET rotated_at = rotated_at - interval '1 hour'")
 	execute(t, super.Pool(), "UPDATE outmill.upkeep SET turn = 0")
 	upkeep := func() error {
 		return firstOf(
 			func() error {
-				// It says nothing of rights that are missing, as it leaves the work to others.
+				// The upkeep does not report missing rights, because it leaves the work to
+				// others.
 				var missing error
 				if _, err := store.Maintain(ctx); err != nil {
 					return err
@@ -331,8 +330,8 @@ END $$`)
 			valueOf[int](t, super.Pool(), "SELECT count(*) FROM outmill.records WHERE topic = 'unread'") == 700 &&
 			valueOf[int](t, super.Pool(), "SELECT segment FROM outmill.meta") != 2
 	}
-	// A segment waits for the transactions of all databases of the server, those of
-	// other tests too.
+	// A segment waits for the transactions of all databases of the server, also those of other
+	// tests.
 	err := upkeep()
 	for began := time.Now(); err == nil && !tended(); err = upkeep() {
 		require.Less(t, time.Since(began), patience, "the segments hold %d, %d, and %d records", segmentRows(t, super, 0),
@@ -341,6 +340,6 @@ END $$`)
 	if err == nil {
 		return nil
 	}
-	// Nobody is told of it but by the log.
+	// Callers see missing rights only in the log.
 	return fmt.Errorf("upkeep, of which no caller hears what rights it takes: %w", err)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
-// moveOn has appends write to the segment.
+// moveOn makes appends write to the segment.
 func (r *tape) moveOn(segment int) {
 	r.t.Helper()
 	execute(r.t, r.db, r.sql(`UPDATE {meta} SET segment = $1`), segment)
@@ -169,7 +169,7 @@ func TestStore_LogRotation(t *testing.T) {
 				for range 3 {
 					require.False(t, r.truncates(0))
 				}
-				// It waits for nobody, and nobody waits for it.
+				// It waits for no session, and no session waits for it.
 				require.Zero(t, valueOf[int](t, r.db, `SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid
 					FROM pg_database WHERE datname = current_database())`))
 				r.write(t.Context(), "another", "", "beside")
@@ -236,7 +236,7 @@ func TestStore_LogRotation(t *testing.T) {
 		require.Equal(t, n+2, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {records} WHERE grp = 'idle'`)),
 			"with last, which is of the same topic")
 
-		// The leases stand, and hold their keys.
+		// The leases are valid, and hold their keys.
 		other := idle
 		other.Owner = outmill.NewOwnerToken()
 		require.Empty(t, claimed(t, r.store, other))

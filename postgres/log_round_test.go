@@ -13,8 +13,8 @@ import (
 	"github.com/outmill/outmill/postgres"
 )
 
-// readLines is a store with a topic for each line, of which all is read. It returns the
-// topic of the last line.
+// readLines returns a store with a topic for each line, all of them read to their end. It also
+// returns the topic of the last line.
 func readLines(t *testing.T, lines int) (store *postgres.Store, last string) {
 	t.Helper()
 	store = logged(t)
@@ -86,7 +86,7 @@ func TestStore_LogRound(t *testing.T) {
 		require.Equal(t, []string{"x-0"}, pollAll(t, store))
 	})
 
-	// The bar is 20 ms; a busy machine may take ten times as long.
+	// The limit is 20 ms; a busy machine may take ten times as long.
 	t.Run("a poll of a hundred thousand lines is quick", func(t *testing.T) {
 		t.Parallel()
 		testenv.Long(t, "100,000 lines")

@@ -12,11 +12,11 @@ import (
 	"github.com/outmill/outmill/postgres"
 )
 
-// logged makes a store that appends to the log, in a database of its own.
+// logged returns a store that appends to the log, in its own database.
 func logged(t *testing.T) *postgres.Store {
 	t.Helper()
 	store := newStore(t, pool(t), postgres.Config{Lane: postgres.LaneLog})
-	// Its own notifications have snapshots too.
+	// The store's own notifications have snapshots too.
 	store.HeedSnapshotsFor(0)
 	require.NoError(t, store.Ensure(t.Context()))
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
@@ -179,7 +179,7 @@ func TestStore_LogSegments(t *testing.T) {
 		ctx := t.Context()
 		owner := outmill.NewOwnerToken()
 		execute(t, store.Pool(), "UPDATE outmill.meta SET rotated_at = rotated_at - interval '1 hour'")
-		// Otherwise the server would compress it, or keep it in a table of its own.
+		// Otherwise the server would compress it, or store it in a separate table.
 		for segment := range 3 {
 			execute(t, store.Pool(), fmt.Sprintf("ALTER TABLE outmill.log_%d ALTER COLUMN payload SET STORAGE PLAIN", segment))
 		}
@@ -235,7 +235,7 @@ func TestStore_LogSegments(t *testing.T) {
 	t.Run("in a log of another server with the same identifier nothing is lost", func(t *testing.T) {
 		testenv.Long(t, "servers that take over, are killed or are restored")
 		t.Parallel()
-		// What is left is late, and no new message has anybody claim.
+		// The remaining records are late, and no new message makes anybody claim.
 		late := func(t *testing.T, store *postgres.Store) {
 			tx, err := store.Pool().Begin(t.Context())
 			require.NoError(t, err)
@@ -291,8 +291,8 @@ func TestStore_LogSegments(t *testing.T) {
 	})
 }
 
-// elsewhere has the log be as on another server: with numbers that this one will not reach
-// for long.
+// elsewhere makes the log look like that of another server, with numbers that this one will not
+// reach for long.
 func elsewhere(t *testing.T, store *postgres.Store, cluster string) {
 	t.Helper()
 	execute(t, store.Pool(), "UPDATE outmill.log SET xid = (xid::text::bigint + 1000000)::text::xid8")

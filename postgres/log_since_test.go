@@ -24,7 +24,7 @@ func (r *tape) numberOf(tx pgx.Tx) (number int64) {
 	return number
 }
 
-// sinceOf is behind which place the newest batch has a transaction's rows.
+// sinceOf returns the place behind which the newest batch has a transaction's rows.
 func (r *tape) sinceOf(number int64) int64 {
 	r.t.Helper()
 	return valueOf[int64](r.t, r.db, r.sql(fmt.Sprintf(`SELECT coalesce((SELECT b.since[p.nth] FROM pg_snapshot_xip(b.seen) WITH ORDINALITY AS
@@ -79,8 +79,8 @@ func TestStore_LogSince(t *testing.T) {
 		r.census(want...)
 	})
 
-	// What others wrote while a transaction was open is stepped over in the index: where
-	// its rows were read in the table, this would be thousands of blocks.
+	// The index skips rows that others wrote while a transaction was open. If its rows were
+	// searched in the table, the claim would read thousands of blocks.
 	t.Run("in a log what was late for long is found without a look at the others", func(t *testing.T) {
 		testenv.Long(t, "what many claims, batches and rounds cost")
 		t.Parallel()
@@ -88,7 +88,7 @@ func TestStore_LogSince(t *testing.T) {
 		r := newTape(t, ownServer(t), storetest.Options{})
 		long := []pgx.Tx{r.begin()}
 		r.in(long[0], "", "late")
-		// The work must not be that of each of them, added up.
+		// The work must not grow with the number of these transactions.
 		for range idle {
 			tx := r.begin()
 			r.numberOf(tx)
@@ -121,8 +121,8 @@ func TestStore_LogSince(t *testing.T) {
 		require.NotZero(t, searches)
 	})
 
-	// A look at a line of which nothing comes would go over all that was written while
-	// the transaction was open, each time.
+	// A search of a line without new rows would scan all rows that were written while the
+	// transaction was open, each time.
 	t.Run("in a log the end of a long transaction is noted by one claim", func(t *testing.T) {
 		t.Parallel()
 		r := newTape(t, ownServer(t), storetest.Options{})
@@ -142,7 +142,8 @@ func TestStore_LogSince(t *testing.T) {
 		r.census("before", "passed")
 	})
 
-	// Those that have nothing more in the line are not kept: there may be thousands.
+	// Transactions without further rows in the line are not kept, because there may be
+	// thousands.
 	t.Run("in a log only transactions of which something is to come are listed", func(t *testing.T) {
 		t.Parallel()
 		r := newTape(t, pool(t), storetest.Options{})
@@ -169,14 +170,15 @@ func TestStore_LogSince(t *testing.T) {
 		}
 		got = append(got, r.drain(10, outmill.OrderNone)...)
 		require.Equal(t, numbered("huge", 30), got)
-		// A claim that first looks for topics, and finds none, leaves the list to the next one.
+		// A claim that first searches for topics, and finds none, leaves the list to the next
+		// one.
 		r.append("", "last")
 		require.Equal(t, []string{"last"}, r.take(10, outmill.OrderNone))
 		require.Zero(t, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {late}`)))
 		r.census(append(numbered("huge", 30), "passed", "last")...)
 	})
 
-	// So it is after a restore on another server of the same identifier.
+	// That is the state after a restore on another server with the same identifier.
 	t.Run("in a log a row whose number is not given yet comes at once", func(t *testing.T) {
 		t.Parallel()
 		r := newTape(t, ownServer(t), storetest.Options{})
@@ -194,7 +196,7 @@ func TestStore_LogSince(t *testing.T) {
 		require.Less(t, r.numbersGiven()-before, int64(100))
 	})
 
-	// A cluster may have a thousand transactions open, of whatever database.
+	// A cluster may have a thousand open transactions, of any database.
 	t.Run("in a log a claim goes over the open transactions a few times", func(t *testing.T) {
 		testenv.Long(t, "what many claims, batches and rounds cost")
 		t.Parallel()
@@ -223,7 +225,7 @@ func TestStore_LogSince(t *testing.T) {
 		require.NotZero(t, notes)
 	})
 
-	// The bar is a claim that takes less than a second; a busy machine may take five.
+	// The limit for a claim is one second; a busy machine may take five.
 	t.Run("in a log hundreds of long transactions that end together delay a claim little", func(t *testing.T) {
 		t.Parallel()
 		testenv.Long(t, "300 transactions that end while a million rows were passed")
@@ -259,7 +261,7 @@ FROM (SELECT * FROM {log} LIMIT 1) AS l, generate_series(1, $1::integer)`), pass
 		require.Less(t, took, 5*time.Second)
 	})
 
-	// The bar is 20 ms; a busy machine may take ten times as long.
+	// The limit is 20 ms; a busy machine may take ten times as long.
 	t.Run("in a log a claim among a thousand open transactions is quick", func(t *testing.T) {
 		t.Parallel()
 		testenv.Long(t, "1,000 open transactions")
@@ -288,7 +290,7 @@ FROM (SELECT * FROM {log} LIMIT 1) AS l, generate_series(1, $1::integer)`), pass
 	})
 }
 
-// dueTopics is what a look finds of the log.
+// dueTopics returns the topics that a search finds in the log.
 func dueTopics(t *testing.T, r *tape) (topics []string) {
 	t.Helper()
 	text := valueOf[string](t, r.db, r.sql(`SELECT coalesce(json_agg(t.t), '[]')::text

@@ -19,7 +19,7 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
-// of is another store on the ring's tables, of a program with that lane.
+// of returns another store on the ring's tables, of a program with that lane.
 func (r *ring) of(lane postgres.Lane) *postgres.Store {
 	config := r.store.config
 	config.Lane = lane
@@ -114,7 +114,8 @@ func TestStore_LogSwitch(t *testing.T) {
 			workers.Go(func() error { return s.work(ctx, store) })
 		}
 		indifferent := r.of("")
-		// All at once: before the log is on, while it is, and when some have gone back.
+		// All stores run at once: before the log is on, while it is on, and after some have
+		// switched back.
 		for _, stores := range [][]*postgres.Store{
 			{indifferent, r.of(postgres.LaneRows), r.of("")}, {indifferent, r.of(""), r.of("")},
 			{r.of(postgres.LaneRows), indifferent, r.of(postgres.LaneLog)}, {r.of(postgres.LaneRows), r.of(postgres.LaneRows)},
@@ -127,7 +128,7 @@ func TestStore_LogSwitch(t *testing.T) {
 				}
 			}
 			if err := writers.Wait(); err != nil {
-				// What a worker found ends the writers too, and is the cause.
+				// An error of a worker ends the writers too, and is the cause.
 				s.end()
 				require.NoError(t, errors.Join(workers.Wait(), err))
 			}

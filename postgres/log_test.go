@@ -28,8 +28,8 @@ type tape struct {
 	owner outmill.OwnerToken
 }
 
-// newTape wants a database of its own. Nothing notifies: a notification takes a
-// transaction id, and what is prepared cannot have one.
+// newTape needs its own database. Its stores do not notify: a notification takes a transaction
+// id, and a prepared transaction cannot notify.
 func newTape(t *testing.T, db *pgxpool.Pool, options storetest.Options) *tape {
 	t.Helper()
 	config := postgres.Config{Schema: "tape", Lane: postgres.LaneLog, Retain: options.Retain, NotifyInterval: -1}
@@ -40,14 +40,14 @@ func newTape(t *testing.T, db *pgxpool.Pool, options storetest.Options) *tape {
 	return &tape{ring: r, owner: outmill.NewOwnerToken()}
 }
 
-// ownServer is a pool on a server on which nobody else takes transaction ids.
+// ownServer returns a pool on a server on which no other session takes transaction ids.
 func ownServer(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	return connect(t, postgrestest.DatabaseOn(t, postgrestest.Own(t, "autovacuum=off").URL))
 }
 
-// quietly appends a record so that the claim of it is all that takes an id: what
-// a store does at its first claim is done.
+// quietly appends a record in such a way that only its claim takes an id afterwards: the
+// store's work at its first claim is done.
 func (r *tape) quietly(name string) {
 	r.t.Helper()
 	require.Empty(r.t, r.take(1, outmill.OrderNone))
@@ -55,10 +55,10 @@ func (r *tape) quietly(name string) {
 	r.append("", name)
 }
 
-// Texts of statements that gates look for.
+// Parts of statements at which gates stop.
 const (
-	addsBatch = `(line, n, pos, seen, horizon` // what a claim ends with
-	setsBits  = `SET done = `                  // what settles records of the log
+	addsBatch = `(line, n, pos, seen, horizon` // the last statement of a claim
+	setsBits  = `SET done = `                  // settles records of the log
 )
 
 // write appends through ctx, which may carry a transaction.
@@ -89,7 +89,7 @@ func (r *tape) take(limit int, order outmill.Order) []string {
 	return namesOf(claimed(r.t, r.store, claimOf(r.owner, limit, order, "orders")))
 }
 
-// drain claims until there is no more.
+// drain claims until no records are left.
 func (r *tape) drain(limit int, order outmill.Order) []string {
 	r.t.Helper()
 	var all []string
@@ -102,7 +102,7 @@ func (r *tape) drain(limit int, order outmill.Order) []string {
 	}
 }
 
-// lease appends records to the log and claims them from there in one batch.
+// lease appends records to the log and claims them there in one batch.
 func (r *tape) lease(from *postgres.Store, names ...string) []*outmill.Record {
 	r.t.Helper()
 	r.append("", names...)
@@ -111,7 +111,7 @@ func (r *tape) lease(from *postgres.Store, names ...string) []*outmill.Record {
 	return found
 }
 
-// lockBatches holds the rows of all batches until it is rolled back.
+// lockBatches locks the rows of all batches until its rollback.
 func (r *tape) lockBatches() pgx.Tx {
 	r.t.Helper()
 	tx := r.begin()
@@ -193,8 +193,8 @@ func TestStore_Log(t *testing.T) {
 		r.quietly("first")
 		open := r.begin()
 		r.in(open, "", "late")
-		// Nothing has been finished since it took its id, so that it is beyond the
-		// snapshot's end.
+		// No transaction has finished since it took its id, so the id is beyond the snapshot's
+		// end.
 		var id string
 		require.NoError(t, open.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text`).Scan(&id))
 		unlisted := `SELECT pg_snapshot_xmax(%s) <= $1::text::xid8`
@@ -227,8 +227,8 @@ func TestStore_Log(t *testing.T) {
 		eachOrder(t, func(r *tape, order outmill.Order) {
 			r.lease(r.store.Store, "old")
 			r.elapse(2 * time.Minute)
-			// The claim waits for the batch whose lease is over: behind its mark, and
-			// before it reads its page.
+			// The claim waits for the batch whose lease has ended: after its mark, and before
+			// it reads its page.
 			before := r.begin()
 			r.in(before, "", "before")
 			r.append("", "there")
@@ -406,7 +406,7 @@ func TestStore_Log(t *testing.T) {
 		r := newTape(t, pool(t), storetest.Options{})
 		found := r.lease(r.store.Store, "a", "b", "c", "d", "e")
 		locked := r.lockBatches()
-		// The one knows the batch, the other has to look for it.
+		// One store knows the batch, the other must search for it.
 		var acks []<-chan result[int]
 		for i, leases := range [][]outmill.Lease{leasesOf(found[:3]), leasesOf(found[1:4])} {
 			store := []*postgres.Store{r.store.Store, r.gated}[i]
@@ -522,11 +522,11 @@ func TestStore_Log(t *testing.T) {
 		stopped.wait(t)
 		require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
 		stopped.open()
-		// A claim that takes long sees the key's end itself.
+		// A claim that takes long notices itself that the key is free.
 		got := namesOf(await(t, holding))
 		r.census("second")
 		if len(got) == 0 {
-			r.elapse(time.Second) // the time to a lane's first look
+			r.elapse(time.Second) // the time until a lane's first check
 			got = r.take(10, outmill.OrderKey)
 		}
 		require.Equal(t, []string{"second"}, got)
@@ -829,7 +829,7 @@ END LOOP; END $$`)
 		}
 		r.census("first", "beside rollback", "held by commit")
 
-		// An id that was not made just now is looked for in all of the log.
+		// An id that was not made just now is searched for in the whole log.
 		old, err := outmill.ParseWorkItemID("0190163d-8694-739b-aea5-966c26f8ad91")
 		require.NoError(t, err)
 		execute(t, r.db, r.sql(`UPDATE {log} SET id = $1::text::uuid WHERE message_id = 'first'`), old.String())
@@ -868,12 +868,12 @@ END LOOP; END $$`)
 					id := outmill.NewWorkItemID()
 					require.NoError(t, r.named(t.Context(), id, "first", 0))
 					if err := again(r, id); err != nil {
-						r.census("first") // refused, which is better
+						r.census("first") // a refusal is better
 						return
 					}
 					r.append("", "last")
 					r.drain(10, order)
-					// What is in work moves to the records when its lease is over.
+					// Records in work move to the records when their lease has ended.
 					r.elapse(2 * time.Hour)
 					found := r.drain(10, order)
 					require.Contains(t, found, "last")
@@ -898,7 +898,7 @@ END LOOP; END $$`)
 		t.Parallel()
 		eachOrder(t, func(r *tape, order outmill.Order) {
 			const room = 20_000
-			// A share of the room is 200 bytes where a claim may have 100 messages.
+			// The share of the byte budget is 200 bytes if a claim may have 100 messages.
 			sizes := []int{10, 150, 190, 250, 10, 5_000, 10, 50_000, 10, 10, 19_000, 3_000, 10, 0, 10}
 			message := func(i int) *outmill.Record {
 				return &outmill.Record{

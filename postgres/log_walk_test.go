@@ -69,7 +69,7 @@ func TestStore_LogWalk(t *testing.T) {
 		last := valueOf[int64](t, r.db, r.sql(`SELECT max(pos) FROM {batches}`))
 		execute(t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 1, false)`))
 		r.append("", "during")
-		// One among the records has the claim look.
+		// A record in the table makes the claim read.
 		require.NoError(t, r.store.Append(t.Context(), &outmill.Record{Topic: "orders", TimeToLive: time.Hour}))
 		var remedies []string
 		for name, call := range map[string]func() error{
@@ -138,8 +138,7 @@ func TestStore_LogWalk(t *testing.T) {
 		require.Equal(t, numbered("old", 8), r.drain(3, outmill.OrderKey))
 	})
 
-	// Among the records statements may wait for each other in a circle, and are
-	// repeated.
+	// In the table, statements may deadlock, and are repeated.
 	t.Run("whatever calls are made at once none fails and each record is in one place", func(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
@@ -186,8 +185,8 @@ func TestStore_LogWalk(t *testing.T) {
 	})
 }
 
-// remedy is the block of docs/postgres.md for a sequence that was behind, for what was
-// written since a time.
+// remedy returns the block of docs/postgres.md for a sequence that was behind, for records that
+// were written since a time.
 func (r *tape) remedy(since time.Time) string {
 	r.t.Helper()
 	docs, err := os.ReadFile("../docs/postgres.md")

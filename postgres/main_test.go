@@ -9,8 +9,8 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 )
 
-// TestMain looks for goroutines that a test left behind. A test that needs
-// another process starts this binary again with a step at which it is killed.
+// TestMain finds goroutines that a test has left running. A test that needs another process
+// starts this binary again with the step at which it is killed.
 func TestMain(m *testing.M) {
 	if step := os.Getenv(stepVariable); step != "" {
 		os.Exit(moveUntil(step))

@@ -17,8 +17,8 @@ import (
 	"github.com/outmill/outmill/postgres"
 )
 
-// What other users of the server do: publications of all tables, functions in the search
-// path, dumps during an upgrade, databases in other encodings.
+// Other users of the server have publications of all tables, functions in the search path,
+// dumps during an upgrade, and databases in other encodings.
 
 func TestStore_Neighbours(t *testing.T) {
 	t.Parallel()

@@ -36,8 +36,8 @@ func (c *tripCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatch
 
 func (c *tripCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// openTxRig is a store whose round trips are counted, with a record that is ready for an ack
-// in a transaction.
+// openTxRig is a store whose round trips are counted, with a record that can be acked in a
+// transaction.
 type openTxRig struct {
 	store *postgres.Store
 	trips tripCounter

@@ -23,15 +23,15 @@ SELECT ('00000000-0000-7000-9000-' || lpad(to_hex(i), 12, '0'))::uuid, CASE WHEN
 	CASE WHEN i > 0.05 * n AND i <= 0.1 * n THEN now() - i % 2 * interval '48 hours' END
 FROM (SELECT generate_series(1, 1 + $1::integer / 10) AS i, $1::integer AS n) AS g`
 
-// sqlMembers makes each record a step: ten of each join, and besides as many of
-// the last join as there are joins.
+// sqlMembers makes each record a step: ten of each join. The last join also gets as many steps
+// as there are joins.
 const sqlMembers = `
 INSERT INTO outmill.join_members (join_id, step, open)
 SELECT ('00000000-0000-7000-9000-' || lpad(to_hex(least((i - 1) / 10, n / 10) + 1), 12, '0'))::uuid,
 	('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, 1
 FROM (SELECT generate_series(1, $1::integer + $1::integer / 10) AS i, $1::integer AS n) AS g`
 
-// joinOf is the i-th join of sqlJoins.
+// joinOf returns the id of the i-th join of sqlJoins.
 func joinOf(i int) outmill.JoinID {
 	id, err := outmill.ParseJoinID(fmt.Sprintf("00000000-0000-7000-9000-%012x", i))
 	if err != nil {
@@ -77,8 +77,7 @@ func (e *exercising) joins(limit int) {
 	e.call("delete joins", limit, func() error { _, err := store.DeleteJoins(ctx, limit); return err })
 }
 
-// settleSteps settles the steps of the topic tsteps, and requeues and deletes
-// those that are dead.
+// settleSteps settles the steps of the topic tsteps, and requeues and deletes the dead ones.
 func (e *exercising) settleSteps(limit int) {
 	e.t.Helper()
 	ctx := e.t.Context()
@@ -135,7 +134,7 @@ func (e *exercising) onLargeJoin() {
 	ctx, store := e.t.Context(), e.store
 	join := joinOf(rows()/10 + 1)
 	if _, err := store.GetJoin(ctx, join); err != nil {
-		// The tables are empty, or smaller ones.
+		// The tables are empty, or have fewer rows.
 		require.ErrorIs(e.t, err, storekit.ErrUnknownJoin)
 		return
 	}

@@ -19,9 +19,9 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// sqlMillion fills the table with $1 records in every state. A tenth is of one
-// key of the topic orders, held behind a lease; a fiftieth are held of the topic
-// many, each behind a lease of its own key. A fifth are steps.
+// sqlMillion fills the table with $1 records in every state. A tenth have one key of the topic
+// orders and are held behind a lease. A fiftieth belong to the topic many, each held behind a
+// lease of its own key. A fifth are steps.
 const sqlMillion = `
 INSERT INTO outmill.records (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, processed_at,
 	owner, processed_by, claims, expiries, parked, size, message_id, step, waits_for, payload)
@@ -57,17 +57,16 @@ const sqlDedup = `INSERT INTO outmill.dedup (topic, dedup_key, expires_at)
 SELECT 't' || i % 50, 'd' || i, now() + CASE WHEN i % 2 = 0 THEN -interval '1 hour' ELSE interval '1 hour' END
 FROM generate_series(1, $1::integer / 5) AS i ON CONFLICT DO NOTHING`
 
-// warm is how often a statement has to run until the server thinks of a
-// generic plan, and once more.
+// warm is how often a statement runs until the server considers a generic plan, and once more.
 const warm = 6
 
 // large are the tables that grow.
 var large = []string{"records", "lanes", "dedup", "joins", "join_members", "inbox", "sagas", "acked_steps"}
 
-// topics is about how many there are in sqlMillion.
+// topics is the approximate number of topics in sqlMillion.
 const topics = 60
 
-// leasedOf is how many of the records of sqlMillion are leased.
+// leasedOf returns how many of the records of sqlMillion are leased.
 func leasedOf(n int) int { return n / 50 }
 
 func rows() int {
@@ -77,10 +76,10 @@ func rows() int {
 	return 1_000_000
 }
 
-// filled makes a database with the schema but no records, and what fills it.
-// Autovacuum would bring the statistics up to date during the test. The server is the
-// test's own: a transaction that is open in any database of it can keep index
-// entries from being found to be dead.
+// filled returns a database that has the schema but no records, and a function that fills it.
+// Autovacuum is off, because it would update the statistics during the test. The test has its
+// own server: an open transaction in any of its databases can keep index entries from being
+// marked dead.
 func filled(t *testing.T) (url string, fill func(n int), admin *pgxpool.Pool) {
 	t.Helper()
 	url = postgrestest.DatabaseOn(t, postgrestest.Own(t).URL)
@@ -91,7 +90,7 @@ func filled(t *testing.T) (url string, fill func(n int), admin *pgxpool.Pool) {
 		outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders", "many", "t*"}}}))
 	for _, table := range append([]string{"groups", "meta"}, large...) {
 		execute(t, admin, "ALTER TABLE outmill."+table+" SET (autovacuum_enabled = false)")
-		// The plans are the same, and it is quicker.
+		// Unlogged tables have the same plans, and are faster.
 		execute(t, admin, "ALTER TABLE outmill."+table+" SET UNLOGGED")
 	}
 	return url, func(n int) {
@@ -115,8 +114,8 @@ func TestStore_Plan(t *testing.T) {
 		testenv.Long(t, "plans at a million rows")
 		url, fill, admin := filled(t)
 
-		// A table that was never looked at counts as one of ten pages, and one that is
-		// known to be empty as one of no rows.
+		// The planner assumes ten pages for a table that was never analyzed, and no rows for
+		// one that was empty when it was analyzed.
 		never := warmed(t, url, "force_generic_plan", "auto")
 		fill(rows() / 10)
 		for mode, e := range never {
@@ -163,7 +162,7 @@ func TestStore_Plan(t *testing.T) {
 	})
 }
 
-// warmed has plans for the tables as they are.
+// warmed returns stores that have plans for the tables in their current state.
 func warmed(t *testing.T, url string, modes ...string) map[string]*exercising {
 	t.Helper()
 	all := map[string]*exercising{}
@@ -176,8 +175,8 @@ func warmed(t *testing.T, url string, modes ...string) map[string]*exercising {
 	return all
 }
 
-// requireBoundedPlans reads the plans of every call. Each fault of a statement
-// is told once.
+// requireBoundedPlans checks the plans of every call. It reports each fault of a statement
+// once.
 func (e *exercising) requireBoundedPlans(t *testing.T) {
 	t.Helper()
 	known := map[string]bool{}
@@ -194,8 +193,8 @@ func (e *exercising) requireBoundedPlans(t *testing.T) {
 	})
 }
 
-// faultOf is lenient by what is done once for each topic, and about entries of
-// an index whose records are gone.
+// faultOf allows work that is done once for each topic, and index entries whose records are
+// gone.
 func faultOf(n node, limit int) string {
 	if n.Type == "Seq Scan" && (slices.Contains(large, n.Relation) || slices.Contains(largeOfLog, n.Relation)) && n.Loops > 0 {
 		return "scans a table"
@@ -203,16 +202,16 @@ func faultOf(n node, limit int) string {
 	if bound := 10*limit + 10*topics; n.read() > bound {
 		return fmt.Sprintf("reads more than %d rows", bound)
 	}
-	// A descent of an index and the row itself, for each loop and row.
+	// Allow a descent of an index and the row itself, for each loop and row.
 	scan := n.Type == "Index Scan" || n.Type == "Index Only Scan"
-	// What a list of ids is made of may be counted with the scan that takes it.
+	// The blocks that produce a list of ids may be counted with the scan that takes the list.
 	if most := 10*(int(n.Loops)+n.read()) + limit + 1500; scan && n.blocks() > most {
 		return fmt.Sprintf("reads more than %d blocks", most)
 	}
 	return ""
 }
 
-// exercising makes the calls of a store whose plans are told.
+// exercising makes the calls of a store whose plans are reported.
 type exercising struct {
 	t     *testing.T
 	store *postgres.Store
@@ -224,8 +223,8 @@ type exercising struct {
 	own bool
 }
 
-// exercise makes every call that a reader, a writer, an operator or the
-// janitor makes, and tells the plans of each with its limit.
+// exercise makes every call of a reader, a writer, an operator and the janitor, and passes the
+// plans of each to tell, with its limit.
 func (e *exercising) exercise(t *testing.T, tell func(call string, limit int, found []plan)) {
 	t.Helper()
 	const limit = 100
@@ -302,7 +301,7 @@ func (e *exercising) claim(name string, req outmill.ClaimRequest) (found []*outm
 	return found
 }
 
-// settle ends the leases in every way. To park means to park the whole key.
+// settle ends the leases in every way. If park is true, it parks the whole key.
 func (e *exercising) settle(found []*outmill.Record, park bool) {
 	e.t.Helper()
 	ctx, leases := e.t.Context(), leasesOf(found)
@@ -349,7 +348,7 @@ func (e *exercising) inspect(limit int) {
 	for _, status := range statuses {
 		most := topics * limit
 		if status == outmill.StatusLeased {
-			// It reads all that is in work, which is little.
+			// It reads all records in work, which are few.
 			most += leasedOf(rows())
 		}
 		e.call("list "+string(status), most, func() error {
@@ -383,7 +382,7 @@ func (e *exercising) inspect(limit int) {
 	e.call("delete", limit, func() error { _, err := e.store.Delete(ctx, dead...); return err })
 }
 
-// ackedBehind leaves what n records leave that were appended, leased and acked.
+// ackedBehind makes the dead rows of n records that were appended, leased and acked.
 func ackedBehind(t *testing.T, admin *pgxpool.Pool, n int) {
 	t.Helper()
 	execute(t, admin, `INSERT INTO outmill.records (id, grp, topic, key, stage, due_at, next_at, created_at, size, message_id, payload)
@@ -393,8 +392,8 @@ FROM generate_series(1, $1::integer) AS i`, n)
 	execute(t, admin, `DELETE FROM outmill.records`)
 }
 
-// tellClaims logs what claims of 100 of 100 records cost, a few one after the
-// other: the first may tidy up for the next.
+// tellClaims logs the cost of some consecutive claims of 100 records each: the first may clean
+// up for the next.
 func (e *exercising) tellClaims(when string) {
 	e.t.Helper()
 	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey} {

@@ -10,7 +10,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Half of the notes and of the sagas that have finished, nine in ten, are past their
+// Half of the notes, and half of the finished sagas, which are nine in ten, are past their
 // retention.
 const (
 	sqlNotes = `INSERT INTO outmill.inbox (consumer, key, delete_at)
@@ -111,7 +111,7 @@ func (e *exercising) acksInTx(limit int) {
 	e.call("ack in a transaction", limit, func() error {
 		return store.Transact(ctx, func(ctx context.Context) error { return store.AckInTx(ctx, "w", leasesOf(found)) })
 	})
-	// It counts a thousand steps in all, and looks up the joins of each.
+	// It counts a thousand steps in all, and finds the joins of each.
 	execute(e.t, store.Pool(), sqlAckedSteps, rows()/10)
 	e.call("acked in a transaction", 2000, func() error { return store.AckedInTx(ctx, found) })
 	execute(e.t, store.Pool(), "TRUNCATE outmill.acked_steps")

@@ -20,12 +20,12 @@ import (
 	"github.com/outmill/outmill/storetest/joinstest"
 )
 
-// proxyModes are the ways to run statements that a proxy can be used with that
-// gives a session to one transaction at a time.
+// proxyModes are the query modes that work with a proxy that gives a session to one transaction
+// at a time.
 var proxyModes = []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeCacheDescribe}
 
-// proxied returns a pool of as many as conns connections that goes through
-// PgBouncer, which has only three to the server, and the URL past it.
+// proxied returns a pool of up to conns connections through PgBouncer, which has only three to
+// the server, and the direct URL of the server.
 func proxied(t *testing.T, mode pgx.QueryExecMode, conns int32) (db *pgxpool.Pool, direct string) {
 	t.Helper()
 	direct = postgrestest.Database(t)
@@ -49,7 +49,7 @@ func TestStore_Proxy(t *testing.T) {
 			t.Run(mode.String(), func(t *testing.T) {
 				t.Parallel()
 				testenv.Long(t, "the contract behind PgBouncer")
-				// Each open transaction has a connection of PgBouncer's for itself.
+				// Each open transaction occupies a connection of PgBouncer.
 				direct := postgrestest.Database(t)
 				through := postgrestest.PgBouncer(t, direct, "default_pool_size=30")
 				db := connectAs(t, through, func(c *pgxpool.Config) {
@@ -130,7 +130,7 @@ func TestStore_Proxy(t *testing.T) {
 		require.NoError(t, reader.Ensure(t.Context()))
 		told := testenv.Hints(t.Context(), reader)
 		past := connect(t, direct)
-		// It is told once when it begins to listen.
+		// The first notification comes when it begins to listen.
 		<-told
 		writer := newStore(t, past, postgres.Config{})
 		require.NoError(t, writer.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
@@ -162,8 +162,7 @@ func TestStore_Proxy(t *testing.T) {
 	})
 }
 
-// leftOut are sections of the contract that make no statement which the others
-// do not make as well.
+// leftOut are sections of the contract whose statements other sections send too.
 func leftOut(names ...string) map[string]string {
 	sections := map[string]string{}
 	for _, name := range names {

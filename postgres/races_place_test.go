@@ -18,8 +18,8 @@ import (
 func TestStore_RacesPlace(t *testing.T) {
 	t.Parallel()
 
-	// Among ten thousand records that are due, a claim may hand out what it would have
-	// while fewer of them were due.
+	// With ten thousand due records, a claim may hand out only a part of them: those that it
+	// would have handed out while fewer were due.
 	t.Run("the delayed records of a key come as to a claim that was made earlier", func(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
@@ -137,7 +137,8 @@ func aLaneIsSettledBeside(t *testing.T, db *pgxpool.Pool, lane postgres.Lane) {
 					return r.gated.Claim(t.Context(), claimOf(owner, 1, outmill.OrderKey, "orders"))
 				})
 				stop.wait(t)
-				// What is or was in the log is deleted behind a claim that has the topic.
+				// The deletion of records that are or were in the log waits for a claim that
+				// has the topic.
 				waits := lane == postgres.LaneLog && strings.HasSuffix(name, "deleted")
 				settled := async(func() (int, error) { return 0, settle(r, first[0].ID, records[1].ID, first[0].Lease()) })
 				if !waits {

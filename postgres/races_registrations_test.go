@@ -21,8 +21,7 @@ func lasting(group, topic string) outmill.Registration {
 	return reg
 }
 
-// expiry ends registrations by the store with gates, and returns how many records
-// went.
+// expiry ends registrations with the gated store, and returns the number of deleted records.
 func (r *ring) expiry() <-chan result[int] {
 	return async(func() (int, error) {
 		_, records, err := r.gated.ExpireRegistrations(r.t.Context(), 100)

@@ -120,7 +120,7 @@ func TestStore_Races(t *testing.T) {
 				park.open()
 				await(t, requeue)
 			}
-			// It may go on with what has come back.
+			// It may continue with records that were requeued.
 			names := namesOf(await(t, claim))
 			parking.Limit = 2
 			for range 2 {
@@ -288,11 +288,10 @@ func TestStore_Races(t *testing.T) {
 	})
 }
 
-// Claims of a schema that has a log read one page. That of others, which read
-// several, is tested on the records only.
+// Claims of a schema with a log read one page. Claims of other schemas, which read several, are
+// tested on the records only.
 
-// blockedPage fills the first page of an ordered claim with records that it
-// must pass over.
+// blockedPage fills the first page of an ordered claim with records that the claim must skip.
 func (r *ring) blockedPage() {
 	r.t.Helper()
 	r.append("blocked", "blocker")

@@ -25,7 +25,7 @@ var oddTexts = []string{
 	"\u00e4\u00f6\u00fc", "\U0001F600", "\u2028", "\u200b", `$1`, `?`, `:a`, `%s`, `\x00`, `+1:00`, `g`, `<&>`, "\x01\x1f\x7f",
 }
 
-// oddSettings are what a user's session may have set.
+// oddSettings are settings that a user's session may have.
 var oddSettings = map[string]string{
 	"datestyle": "SQL, DMY", "timezone": "Asia/Kathmandu", "intervalstyle": "sql_standard", "standard_conforming_strings": "off",
 	"search_path": "", "bytea_output": "escape", "enable_indexscan": "off", "enable_indexonlyscan": "off",
@@ -35,8 +35,7 @@ var oddSettings = map[string]string{
 	"default_transaction_deferrable": "on", "xmlbinary": "hex", "backslash_quote": "off", "quote_all_identifiers": "on",
 }
 
-// oddRecords have far times only where they go to the records whatever is in
-// them.
+// oddRecords have far times only in the lane in which these do not move them to another one.
 func oddRecords(lane postgres.Lane) []*outmill.Record {
 	due, ends := time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC)
 	var records []*outmill.Record

@@ -18,7 +18,7 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
-// listener hears the notifications of the database's stores.
+// listener receives the notifications of the database's stores.
 func listener(t *testing.T, db *pgxpool.Pool, store *postgres.Store) *pgx.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -258,7 +258,7 @@ func (s slow) Read(into []byte) (int, error) {
 	}
 }
 
-// SetDeadline is how pgx ends a read whose context has ended.
+// pgx calls SetDeadline to end a read whose context has ended.
 func (s slow) SetDeadline(at time.Time) error {
 	if !at.IsZero() && at.Before(time.Now()) {
 		s.once.Do(func() { close(s.ended) })

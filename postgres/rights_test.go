@@ -95,7 +95,7 @@ func (r rights) grant(t *testing.T, admin *pgxpool.Pool, role string) {
 	}
 }
 
-// qualified is a table of the schema, or, if it says so, a sequence.
+// qualified returns the name of a table of the schema or, if the name says so, of a sequence.
 func qualified(table string) string {
 	if sequence, is := strings.CutPrefix(table, "SEQUENCE "); is {
 		return "SEQUENCE outmill." + sequence
@@ -103,8 +103,8 @@ func qualified(table string) string {
 	return "outmill." + table
 }
 
-// newRole makes a role that may do nothing but log in, and returns the
-// database's URL for it. It is dropped with the test.
+// newRole creates a role that may only log in, and returns the database's URL for it. The role
+// is dropped at the end of the test.
 func newRole(t *testing.T, admin *pgxpool.Pool, database string) (role, roleURL string) {
 	t.Helper()
 	role = "outmill_" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "")
@@ -119,7 +119,7 @@ func newRole(t *testing.T, admin *pgxpool.Pool, database string) (role, roleURL 
 	return role, u.String()
 }
 
-// ruled is a database whose schema its superuser made.
+// ruled returns a database whose schema was created by its superuser.
 func ruled(t *testing.T, lane postgres.Lane) (database string, admin *pgxpool.Pool, store *postgres.Store) {
 	t.Helper()
 	database = postgrestest.Database(t)
@@ -187,7 +187,7 @@ func TestStore_Rights(t *testing.T) {
 		workerRights.grant(t, admin, role)
 		store := newStore(t, connect(t, roleURL), postgres.Config{})
 		told := testenv.Hints(t.Context(), store)
-		// It is told once when it begins to listen.
+		// The first notification comes when it begins to listen.
 		<-told
 		require.NoError(t, super.Append(t.Context(), made("orders", "x", 1)...))
 		<-told
@@ -201,7 +201,7 @@ func TestStore_Rights(t *testing.T) {
 		store := newStore(t, connect(t, roleURL), postgres.Config{})
 		requireNoRight(t, store.Ensure(t.Context()), "CREATE on the database")
 
-		// The schema is there, but is somebody else's.
+		// The schema exists, but has another owner.
 		execute(t, admin, "CREATE SCHEMA outmill")
 		execute(t, admin, "GRANT USAGE ON SCHEMA outmill TO "+role)
 		requireNoRight(t, store.Ensure(t.Context()), "CREATE on the schema")
@@ -216,13 +216,13 @@ func TestStore_Rights(t *testing.T) {
 	})
 }
 
-// ruledRole is what a role may do, and does.
+// ruledRole has the rights and the calls of a role.
 type ruledRole struct {
 	rights rights
 	use    func(t *testing.T, store, super *postgres.Store) error
 }
 
-// requireRights tries what the roles do with all their rights, and with all but
+// requireRights makes the calls of each role with all its rights, and then with all rights but
 // one.
 func requireRights(t *testing.T, lane postgres.Lane, roles map[string]ruledRole) {
 	t.Helper()
@@ -233,7 +233,7 @@ func requireRights(t *testing.T, lane postgres.Lane, roles map[string]ruledRole)
 			role, roleURL := newRole(t, admin, database)
 			c.rights.grant(t, admin, role)
 			use := func() error {
-				// A store that knows nothing yet.
+				// The store is new, so that it reads the schema's settings again.
 				store, err := postgres.New(connect(t, roleURL), postgres.Config{Retain: time.Hour}, nil)
 				require.NoError(t, err)
 				defer func() { require.NoError(t, store.Close()) }()
@@ -257,7 +257,7 @@ func requireRights(t *testing.T, lane postgres.Lane, roles map[string]ruledRole)
 	}
 }
 
-// requireNoRight wants an error that says where to read what is needed.
+// requireNoRight requires an error that names the documentation of the rights.
 func requireNoRight(t *testing.T, err error, right string) {
 	t.Helper()
 	require.ErrorContains(t, err, "permission denied", "without %s", right)
@@ -291,10 +291,11 @@ func usedByPublisher(t *testing.T, store, _ *postgres.Store) error {
 	)
 }
 
-// usedByWorker does what a subscriber, a forwarder and their janitor do.
+// usedByWorker makes the calls of a subscriber, a forwarder and their janitor.
 func usedByWorker(t *testing.T, store, super *postgres.Store) error {
 	ctx := t.Context()
-	// What has expired, what was processed long ago, and a lane to be held.
+	// There are an expired record, one that was processed long ago, and a key with a held
+	// record.
 	for _, table := range []string{"records", "lanes", "dedup"} {
 		execute(t, super.Pool(), "DELETE FROM outmill."+table)
 	}
@@ -346,7 +347,7 @@ func work(ctx context.Context, store *postgres.Store, order outmill.Order) error
 	)
 }
 
-// workOnSteps settles the steps of a join, and gives back what waits for it.
+// workOnSteps settles the steps of a join, and gives back the record that waits for it.
 func workOnSteps(t *testing.T, store, super *postgres.Store) error {
 	t.Helper()
 	ctx := t.Context()
@@ -425,8 +426,7 @@ func usedByStarter(t *testing.T, store, super *postgres.Store) error {
 	)
 }
 
-// usedByFinisher does what a handler does that ends joins, and what it may do
-// with steps besides.
+// usedByFinisher makes the calls of a handler that ends joins, and its other calls on steps.
 func usedByFinisher(t *testing.T, store, super *postgres.Store) error {
 	ctx := t.Context()
 	if err := usedByWorker(t, store, super); err != nil {

@@ -89,7 +89,7 @@ func TestStore_Schema(t *testing.T) {
 		require.NoError(t, store.Ensure(t.Context()))
 		require.NoError(t, stranger.Ensure(t.Context()))
 		deaf, told := testenv.Hints(t.Context(), stranger), testenv.Hints(t.Context(), sibling)
-		// Each is told once when it begins to listen.
+		// Each gets a first notification when it begins to listen.
 		<-deaf
 		<-told
 		require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
@@ -217,7 +217,7 @@ func TestStore_Schema(t *testing.T) {
 			return valueOf[int](t, db,
 				"SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") > 0
 		}, time.Minute, time.Millisecond)
-		// It stands behind the migration, which gives way to it.
+		// The append waits behind the migration, which lets it pass.
 		require.NoError(t, store.Append(t.Context(), made("orders", "other", 1)...))
 		require.NoError(t, tx.Commit(t.Context()))
 		require.NoError(t, <-ended)
@@ -309,8 +309,7 @@ func later(t *testing.T, statements string) fs.FS {
 	return files
 }
 
-// rewriting has the table locked for a while, and makes plans stale whose
-// result it changes.
+// rewriting locks the table for a while, and changes the result of plans, which become stale.
 const rewriting = `DROP VIEW {p:readable};
 ALTER TABLE {p:records} ADD COLUMN note text NOT NULL DEFAULT '';
 ALTER TABLE {p:records} ALTER COLUMN attempts TYPE bigint, ALTER COLUMN claims TYPE bigint, ALTER COLUMN payload SET STORAGE EXTERNAL;
@@ -318,7 +317,7 @@ CREATE INDEX {i:noted} ON {p:records} (note) WHERE note <> '';
 CREATE VIEW {p:readable} AS SELECT id FROM {p:records};
 `
 
-// running are publishers and workers of a program, and what they have seen.
+// running has publishers and workers of a program, and their observations.
 type running struct {
 	t        *testing.T
 	store    *postgres.Store

@@ -14,7 +14,7 @@ import (
 	"github.com/outmill/outmill/postgres"
 )
 
-// newCertificate makes a certificate, and a file that has it.
+// newCertificate makes a certificate, and returns a file with it.
 func newCertificate(t *testing.T) (shown certificate.Certificate, file string) {
 	t.Helper()
 	shown, err := certificate.New()

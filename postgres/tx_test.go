@@ -27,7 +27,7 @@ func ensured(t *testing.T, config postgres.Config) *postgres.Store {
 	return store
 }
 
-// eachStore runs the test on a store of either lane, with a group that reads all.
+// eachStore runs the test on a store of either lane, with a group that reads all topics.
 func eachStore(t *testing.T, test func(t *testing.T, store *postgres.Store)) {
 	t.Helper()
 	for _, lane := range bothLanes {
@@ -224,7 +224,7 @@ func TestStore_Tx(t *testing.T) {
 					return errors.Join(fn(store.WithTx(t.Context(), tx)), tx.Commit())
 				},
 			} {
-				const many = 60 // by COPY, where that can be had
+				const many = 60 // by COPY, if that is available
 				join := &storekit.Join{ExpectedSteps: many + 2}
 				step := func() *outmill.Record { return &outmill.Record{Topic: "steps", Joins: []outmill.JoinID{join.ID}} }
 				require.NoError(t, publish(func(ctx context.Context) error {
@@ -249,8 +249,7 @@ func TestStore_Tx(t *testing.T) {
 // wrapper is a handle as query builders have them.
 type wrapper struct{ *sql.Tx }
 
-// hidden is a handle that keeps its transaction to itself, and so gets the
-// statements.
+// hidden is a handle with an unexported transaction, so it gets the statements.
 type hidden struct{ tx *sql.Tx }
 
 func (h hidden) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
@@ -272,8 +271,8 @@ func (r rewriter) QueryContext(ctx context.Context, query string, args ...any) (
 	return r.Tx.QueryContext(ctx, strings.ReplaceAll(query, "$", "?"), args...)
 }
 
-// pgxTx is a transaction as watermill-sql v4 has it, whose Commit and Rollback
-// are not pgx's.
+// pgxTx is a transaction like that of watermill-sql v4: its Commit and Rollback differ from
+// pgx's.
 type pgxTx struct {
 	pgx.Tx
 	ctx context.Context
@@ -282,7 +281,7 @@ type pgxTx struct {
 func (t pgxTx) Commit() error   { return t.Tx.Commit(t.ctx) }
 func (t pgxTx) Rollback() error { return t.Tx.Rollback(t.ctx) }
 
-// odd is a record with text that an array in its text form must quote.
+// odd returns a record with text that must be quoted in the text form of an array.
 func odd(name string, _ bool) *outmill.Record {
 	return &outmill.Record{
 		Topic: "orders", MessageID: name, Key: `a "b" \c {d},NULL'é` + "\n\t☃",
@@ -291,8 +290,7 @@ func odd(name string, _ bool) *outmill.Record {
 	}
 }
 
-// isCopied appends with times only where they do not keep records out of the
-// lane.
+// isCopied appends records. They have times only if these do not keep them out of the lane.
 func isCopied(t *testing.T, store *postgres.Store, lane postgres.Lane) {
 	t.Helper()
 	for _, n := range []int{1, 5000} {

@@ -21,7 +21,7 @@ import (
 func TestStore_Versions(t *testing.T) {
 	t.Parallel()
 
-	// TestConformance runs on the machine's version already.
+	// TestConformance already runs on the machine's version.
 	t.Run("a store keeps the contract on each version that the environment names", func(t *testing.T) {
 		t.Parallel()
 		postgrestest.Each(t, func(t *testing.T, url string) {
@@ -38,7 +38,7 @@ func TestStore_Versions(t *testing.T) {
 		})
 	})
 
-	// Where no queue of notifications can be made small, it takes 8 GB of them.
+	// If the queue of notifications cannot be made small, filling it takes 8 GB.
 	t.Run("an append succeeds though a session that listens keeps the queue of notifications full", func(t *testing.T) {
 		t.Parallel()
 		const version = "17"

@@ -20,8 +20,8 @@ func BenchmarkAppend(b *testing.B) {
 
 func BenchmarkClaimAndAck(b *testing.B) { storetest.BenchmarkClaimAndAck(b, 100, openBench) }
 
-// openBench keeps synchronous(FULL), as Open sets it, so that what is measured
-// contains the fsync of each commit.
+// openBench keeps synchronous(FULL), as Open sets it, so that the measurement includes the
+// fsync of each commit.
 func openBench(b *testing.B) outmill.Store {
 	b.Helper()
 	store, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "bench.db"), sqlite.Config{}, nil)

@@ -91,8 +91,8 @@ func TestStore_Busy(t *testing.T) {
 
 	t.Run("writers of one process queue however long the queue is", func(t *testing.T) {
 		t.Parallel()
-		// Each transaction is short, but all of them together take longer than the
-		// patience with one.
+		// Each transaction is short, but all of them together take longer than the patience for
+		// one.
 		store := newStore(t, sqlite.Config{BusyTimeout: time.Second})
 		const writers = 20
 		done := make(chan error, writers)

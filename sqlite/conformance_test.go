@@ -20,7 +20,7 @@ import (
 	"github.com/outmill/outmill/storetest/txtest"
 )
 
-// maxPayload is small, so that a test need not hold what SQLite could.
+// maxPayload is small, so that tests need not hold the largest payload that SQLite takes.
 const maxPayload = 16 << 20
 
 const oneWriter = "SQLite has one writer at a time"
@@ -92,8 +92,8 @@ func newConforming(t *testing.T, options storetest.Options) file {
 	return store
 }
 
-// template is an empty database with the schema: to copy it is quicker than to
-// make one for each sentence.
+// template is an empty database with the schema. A copy of it is faster than a new schema for
+// each sentence.
 var template = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "outmill-sqlite-")
 	if err != nil {
@@ -113,7 +113,7 @@ var template = sync.OnceValue(func() []byte {
 	return content
 })
 
-// openFile leaves out the fsync of each commit, which no sentence is about.
+// openFile turns off the fsync of each commit, because no sentence depends on it.
 func openFile(t *testing.T, path string, config sqlite.Config) file {
 	t.Helper()
 	store, err := sqlite.Open(t.Context(), "file:"+path+"?_pragma=synchronous(OFF)", config, nil)

@@ -6,8 +6,8 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// DeleteOf is what DeleteWhere does with records that it has found, which may have changed
-// since then.
+// DeleteOf deletes records like DeleteWhere after its search. They may have changed since the
+// search.
 func (s *Store) DeleteOf(ctx context.Context, status outmill.Status, ids ...outmill.WorkItemID) (int, error) {
 	return s.delete(ctx, status, ids)
 }

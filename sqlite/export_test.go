@@ -2,8 +2,8 @@ package sqlite
 
 import "github.com/outmill/outmill/storekit"
 
-// AllStatements are the templates whose plans the tests read: everything that
-// a reader, a writer or the janitor runs again and again.
+// AllStatements are the templates whose plans the tests check: all statements that a reader, a
+// writer or the janitor runs repeatedly.
 func AllStatements() []string {
 	return append([]string{
 		sqlUnroutedTopics, sqlAdoptLine, sqlAdoptLater, sqlAdoptSettled,
@@ -21,8 +21,8 @@ func AllStatements() []string {
 	}, hotStatements...)
 }
 
-// Sorting are the statements that sort topics, the ids of a call, or what is
-// in work, which are few; nothing else may sort.
+// Sorting are the statements that may sort: they sort topics, the ids of a call, or records in
+// work, which are few.
 func Sorting() []string {
 	return []string{sqlDueTopics, sqlUnroutedTopics, sqlUndeliveredTopics, sqlParkedKeys, sqlSearchLeased}
 }
@@ -30,7 +30,7 @@ func Sorting() []string {
 // SQL returns the text of a template.
 func (s *Store) SQL(template string) string { return s.sql.text(template) }
 
-// SetAtOnce makes the steps of what one transaction does not finish small.
+// SetAtOnce limits the steps of work that one transaction does not finish.
 func (s *Store) SetAtOnce(records int) { s.atOnce = storekit.BatchSize(records) }
 
 // SagaStatements are the templates of sagas.

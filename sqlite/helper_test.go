@@ -14,8 +14,7 @@ import (
 
 const group = "readers"
 
-// newStore returns a store on a file of its own, with its schema and a group
-// that reads everything.
+// newStore returns a store on its own file, with its schema and a group that reads all topics.
 func newStore(t *testing.T, configs ...sqlite.Config) file {
 	t.Helper()
 	var config sqlite.Config

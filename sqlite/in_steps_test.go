@@ -78,7 +78,7 @@ func TestStore_InSteps(t *testing.T) {
 	})
 }
 
-// count is how many records are in a stage.
+// count returns the number of records that satisfy a condition.
 func count(t *testing.T, store file, where string) (n int) {
 	t.Helper()
 	require.NoError(t, store.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM outmill_records WHERE `+where).Scan(&n))

@@ -102,8 +102,8 @@ func TestStore_JoinsAttack(t *testing.T) {
 		require.Equal(t, before, after)
 	})
 
-	// A follower and its place in the join around it are one transaction with the
-	// end, so a join that is full leaves the place out and nothing else.
+	// A follower and its step of the outer join commit with the end of the join. So if the
+	// outer join is full, only the step is left out.
 	t.Run("of two followers for one place both are published", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)

@@ -12,8 +12,7 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// invariants are queries that must find nothing, whatever was done to the
-// store.
+// invariants are queries that must never find a row.
 var invariants = map[string]string{
 	"a held record has a lane": `SELECT count(*) FROM outmill_records AS r WHERE stage = 1 AND NOT EXISTS (
 		SELECT 1 FROM outmill_lanes AS l WHERE l.grp = r.grp AND l.topic = r.topic AND l.key = r.key AND l.head <= r.seq)`,
@@ -176,7 +175,7 @@ func (w *laneWalk) check(rt *rapid.T) {
 	}
 }
 
-// drain acks everything in the order of the keys, and nothing may be left.
+// drain acks all records in the order of the keys. None may be left.
 func (w *laneWalk) drain(rt *rapid.T) {
 	passTime(w.t, w.store.DB(), 3*time.Hour)
 	policy := outmill.KeyPolicy(rapid.IntRange(0, 1).Draw(rt, "policy"))

@@ -29,7 +29,7 @@ func TestStore_Large(t *testing.T) {
 		require.True(t, bytes.Equal(payload, found[0].Payload))
 		require.NoError(t, store.Ack(t.Context(), "", leases(found)))
 
-		// Both would be more than SQLite takes as a row.
+		// Both together would be larger than a row of SQLite may be.
 		large := &outmill.Record{Topic: "orders", Payload: payload, Metadata: map[string]string{"name": strings.Repeat("m", 400_000_000)}}
 		err := store.Append(t.Context(), large)
 		var invalid *outmill.InvalidRecordError

@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if underRace {
-		// A quarter of the walks that a property is checked with.
+		// A quarter of the default number of walks for each property.
 		_ = flag.Set("rapid.checks", "25")
 	}
 	goleak.VerifyTestMain(m)

@@ -120,8 +120,8 @@ func TestStore_Open(t *testing.T) {
 				require.NoError(t, store.Ensure(t.Context()))
 				require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: group}))
 
-				// The first statement of the store's life comes in a caller's transaction,
-				// which has the only connection.
+				// The store's first statement is sent in a caller's transaction, which has the
+				// only connection.
 				require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, _ *sql.Tx) error {
 					return store.Append(ctx, rec("m1", ""))
 				}))

@@ -16,8 +16,8 @@ import (
 	"github.com/outmill/outmill/sqlite"
 )
 
-// million fills the table with 1,000,000 records in every state. In front of
-// the line stand 100,000 of one key. A fifth are steps of joins.
+// million fills the table with 1,000,000 records in every state. The first 100,000 ready
+// records have one key. A fifth are steps of joins.
 const million = `
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000),
 clock (now) AS (SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER) * 1000),
@@ -59,8 +59,8 @@ WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999999
 INSERT INTO outmill_join_members (join_id, step, open)
 SELECT printf('00000000-0000-7000-9000-%012d', i / 10), printf('00000000-0000-7000-8000-%012d', i + 1), 1 FROM n`
 
-// millionNotes and millionSagas are half past their retention. Of the sagas nine in ten have
-// finished, all of one type.
+// Half of the rows of millionNotes and millionSagas are past their retention. Nine in ten sagas
+// have finished, all of one type.
 const (
 	millionNotes = `
 WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999999),
@@ -89,7 +89,7 @@ func TestStore_Plan(t *testing.T) {
 			t.Skip("skipped: filling the table takes minutes under -race; go test -run million ./sqlite runs it")
 		}
 		store := newStore(t)
-		// One connection, so that total_changes() counts what all statements change.
+		// One connection is used, so that total_changes() counts the changes of all statements.
 		store.DB().SetMaxOpenConns(1)
 		for _, fill := range []string{million, millionMembers, millionNotes, millionSagas} {
 			_, err := store.DB().ExecContext(t.Context(), fill)
@@ -111,15 +111,15 @@ func TestStore_Plan(t *testing.T) {
 }
 
 var (
-	// records is a line of a plan that is about the records, joins, members, notes or sagas.
+	// records matches a line of a plan that reads the records, joins, members, notes or sagas.
 	records = regexp.MustCompile(`^(SCAN|SEARCH) ((outmill_records|r|along|below|above|w|outmill_joins|outmill_join_members|m|` +
 		`outmill_inbox|outmill_sagas)\b|j( USING|$))`)
-	// found is one where an index, the place in the order, or the join's id leads to
-	// them.
+	// found matches a line that reads by an index, by the place in the order, or by the join's
+	// id.
 	found = regexp.MustCompile(`^SEARCH \w+ USING (((COVERING )?INDEX|INTEGER PRIMARY KEY) ?\w* \(.+\)|PRIMARY KEY \(\w+=\?)`)
 )
 
-// anyMember looks at one member at most, although its plan is that of a scan.
+// anyMember reads at most one member, although its plan is a scan.
 const anyMember = `EXISTS (SELECT 1 FROM "outmill_join_members")`
 
 func requireGoodPlans(t *testing.T, store file) {
@@ -176,7 +176,7 @@ func requireBoundedClaims(t *testing.T, store file) {
 	req.Limit, req.Topics.Include = 1, []string{"orders"}
 	require.Len(t, claim(t, store, req), 1)
 
-	// The rest of the topic is of the key that the holder has.
+	// The rest of the topic has the key that the holder has leased.
 	req = byKey(other)
 	req.Topics.Include = []string{"orders"}
 	require.Empty(t, claim(t, store, req))

@@ -202,7 +202,7 @@ func TestStore_Tx(t *testing.T) {
 		orders(t, store.DB())
 		var placed, appended int
 		require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
-			// The contexts end at every stage of the append, one of them behind it.
+			// The contexts end at different moments of the append, the last one after it.
 			for patience := time.Millisecond; appended == 0; patience += time.Millisecond {
 				if _, err := tx.ExecContext(ctx, `INSERT INTO orders VALUES ('1')`); err != nil {
 					return err
@@ -309,10 +309,10 @@ func TestStore_Tx(t *testing.T) {
 	})
 }
 
-// wrapped is a handle as watermill-sql's adapters are.
+// wrapped is a handle like watermill-sql's adapters.
 type wrapped struct{ *sql.Tx }
 
-// uncomparable would make == panic.
+// uncomparable makes == panic.
 type uncomparable struct {
 	*sql.Tx
 	_ []int

@@ -101,7 +101,7 @@ func TestStore_Wake(t *testing.T) {
 		})
 	})
 
-	// goleak, in TestMain, sees a watch that goes on.
+	// goleak, in TestMain, finds a watch that keeps running.
 	t.Run("Close ends the watch of a transaction that stays open", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
