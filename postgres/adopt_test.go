@@ -41,7 +41,7 @@ const killedAt = 2
 func TestStore_Adopt(t *testing.T) {
 	t.Parallel()
 
-	t.Run("what is consumed from watermill sql is published exactly once wherever the process dies", func(t *testing.T) {
+	t.Run("a message from watermill sql is published exactly once wherever the process dies", func(t *testing.T) {
 		t.Parallel()
 		for _, step := range []string{onReceipt, afterAppend, afterAck} {
 			t.Run("after it was "+step, func(t *testing.T) {

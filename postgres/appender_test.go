@@ -110,7 +110,7 @@ func comparables(t *testing.T, store *postgres.Store) []outmill.Record {
 func TestStore_Appender(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a statement appends what the store would", func(t *testing.T) {
+	t.Run("a statement appends the same records as the store", func(t *testing.T) {
 		t.Parallel()
 		for _, lane := range bothLanes {
 			t.Run(string(lane), func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestStore_Appender(t *testing.T) {
 		})
 	})
 
-	t.Run("a statement leaves out what has a dedup key that was seen", func(t *testing.T) {
+	t.Run("a statement skips records whose dedup key was seen before", func(t *testing.T) {
 		t.Parallel()
 		eachStore(t, func(t *testing.T, store *postgres.Store) {
 			appender := newAppender(t, postgres.Config{DedupWindow: time.Hour})
@@ -210,7 +210,7 @@ func TestStore_Appender(t *testing.T) {
 		})
 	})
 
-	t.Run("a statement takes no notice of the callers search path", func(t *testing.T) {
+	t.Run("a statement ignores the callers search path", func(t *testing.T) {
 		t.Parallel()
 		eachStore(t, func(t *testing.T, store *postgres.Store) {
 			db := store.Pool()
@@ -277,7 +277,7 @@ func TestStore_Appender(t *testing.T) {
 		}
 	})
 
-	t.Run("a statement is refused for what it cannot append", func(t *testing.T) {
+	t.Run("a record that a statement cannot append is refused", func(t *testing.T) {
 		t.Parallel()
 		appender := newAppender(t, postgres.Config{MaxPayload: 10})
 		for field, record := range map[string]*outmill.Record{
@@ -315,7 +315,7 @@ func TestStore_Appender(t *testing.T) {
 	})
 
 	// A role that has no other right sends the statements.
-	t.Run("who appends by statements needs the right to execute one function", func(t *testing.T) {
+	t.Run("a role that appends by statements needs the right to execute one function", func(t *testing.T) {
 		t.Parallel()
 		for _, lane := range bothLanes {
 			t.Run(string(lane), func(t *testing.T) {

@@ -19,7 +19,7 @@ func TestStore_Crash(t *testing.T) {
 	// An owner that gives a record back continues with later records of its key, as soon as it
 	// may. If the record were still leased to it after a crash, the later ones would be handed
 	// out first.
-	t.Run("what was given back stays so when the server is killed", func(t *testing.T) {
+	t.Run("a record that was given back is still pending after the server was killed", func(t *testing.T) {
 		testenv.Long(t, "servers that take over, are killed or are restored")
 		t.Parallel()
 		for _, lane := range bothLanes {

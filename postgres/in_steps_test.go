@@ -36,7 +36,7 @@ func TestStore_InSteps(t *testing.T) {
 		}
 	})
 
-	t.Run("what becomes due at once is handed out before all of it is in line", func(t *testing.T) {
+	t.Run("records that become due together are handed out before all of them are ready", func(t *testing.T) {
 		t.Parallel()
 		onManyRecords(t, func(t *testing.T, db *pgxpool.Pool, store *postgres.Store, n int) {
 			execute(t, db, sqlDelayed, n)
@@ -73,7 +73,7 @@ func TestStore_InSteps(t *testing.T) {
 		})
 	})
 
-	t.Run("Fail with Park parks what is behind in steps", func(t *testing.T) {
+	t.Run("Fail with Park parks the later records in steps", func(t *testing.T) {
 		t.Parallel()
 		onManyRecords(t, func(t *testing.T, db *pgxpool.Pool, store *postgres.Store, n int) {
 			n = min(n, 200_000)
@@ -107,7 +107,7 @@ FROM generate_series(1, $1::integer) AS g`, n)
 		})
 	})
 
-	t.Run("a claim that finds nothing looks at few of many blocked keys", func(t *testing.T) {
+	t.Run("a claim that finds nothing checks few of many blocked keys", func(t *testing.T) {
 		t.Parallel()
 		onManyRecords(t, func(t *testing.T, db *pgxpool.Pool, store *postgres.Store, n int) {
 			n = min(n, 200_000)

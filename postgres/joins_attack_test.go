@@ -165,7 +165,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 		})
 	})
 
-	t.Run("an ack whose context ends after its commit wakes what waits", func(t *testing.T) {
+	t.Run("an ack whose context ends after its commit wakes the waiting records", func(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 			id := r.startJoin(storekit.Join{ExpectedSteps: 1})
@@ -256,7 +256,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 		require.Greater(t, result.DeadlineIn, 200*365*24*time.Hour)
 	})
 
-	t.Run("a panic in Then goes on and leaves the join as it was", func(t *testing.T) {
+	t.Run("a panic in Then continues and leaves the join unchanged", func(t *testing.T) {
 		t.Parallel()
 		r := newRing(t, postgres.LaneRows, storetest.Options{})
 		id := r.decidedJoin()
@@ -331,7 +331,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 		}
 	})
 
-	t.Run("an ack that decides no join wakes nobody", func(t *testing.T) {
+	t.Run("an ack that decides no join wakes no reader", func(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 			config := r.store.config
@@ -348,7 +348,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 		})
 	})
 
-	t.Run("late attachments among all other calls leave steps that say what became of their records", func(t *testing.T) {
+	t.Run("late attachments among all other calls leave steps that agree with their records", func(t *testing.T) {
 		testenv.Long(t, "races with many turns")
 		t.Parallel()
 		eachLane(t, storetest.Options{Retain: time.Hour}, func(t *testing.T, r *ring) {

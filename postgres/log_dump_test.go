@@ -144,7 +144,7 @@ func TestStore_LogDump(t *testing.T) {
 		require.True(t, r.truncates(0))
 	})
 
-	t.Run("what comes to a segment that was retired is in a dump that began before it was acked", func(t *testing.T) {
+	t.Run("a record written to a retired segment is in a dump that began before its ack", func(t *testing.T) {
 		t.Parallel()
 		r := newTape(t, pool(t), storetest.Options{})
 		leased := r.lease(r.store.Store, "a")

@@ -16,7 +16,7 @@ import (
 func TestStore_LogEnded(t *testing.T) {
 	t.Parallel()
 
-	t.Run("in a log what is claimed and acked leaves no dead row", func(t *testing.T) {
+	t.Run("in a log a claim and an ack leave no dead row", func(t *testing.T) {
 		t.Parallel()
 		eachOrder(t, func(r *tape, order outmill.Order) {
 			for i := range 30 {
@@ -104,7 +104,7 @@ func TestStore_LogEnded(t *testing.T) {
 
 	// A statement that waits for the tables while they are truncated sees their contents
 	// afterwards.
-	t.Run("in a log who waits while batches are dropped finds those that are left", func(t *testing.T) {
+	t.Run("in a log a call that waits while batches are dropped finds the remaining ones", func(t *testing.T) {
 		t.Parallel()
 		for name, call := range map[string]func(r *tape, found []*outmill.Record) error{
 			"ack": func(r *tape, found []*outmill.Record) error { return r.store.Ack(r.t.Context(), "", leasesOf(found)) },
@@ -144,7 +144,7 @@ func TestStore_LogEnded(t *testing.T) {
 	})
 
 	// Each line's position is deleted before it has many batches.
-	t.Run("in a log what has ended of lines that are forgotten is dropped too", func(t *testing.T) {
+	t.Run("in a log finished batches of forgotten lines are dropped too", func(t *testing.T) {
 		t.Parallel()
 		r := newTape(t, pool(t), storetest.Options{})
 		execute(t, r.db, r.sql(`INSERT INTO {ended} SELECT g, 1, 1 FROM generate_series(1, 20000) AS g`))
@@ -170,7 +170,7 @@ func TestStore_LogEnded(t *testing.T) {
 		})
 	})
 
-	t.Run("in a log nobody waits long for batches to be dropped", func(t *testing.T) {
+	t.Run("in a log no call waits long while batches are dropped", func(t *testing.T) {
 		t.Parallel()
 		r := newTape(t, pool(t), storetest.Options{})
 		found := r.lease(r.store.Store, "a")

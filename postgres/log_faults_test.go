@@ -20,7 +20,7 @@ const readsStates = `SELECT u.key, 1 AS nth`
 func TestStore_LogFaults(t *testing.T) {
 	t.Parallel()
 
-	t.Run("in a log a record given back while a claim looks at its key keeps its place", func(t *testing.T) {
+	t.Run("in a log a record given back while a claim checks its key keeps its place", func(t *testing.T) {
 		t.Parallel()
 		for name, back := range map[string]func(r *tape, l outmill.Lease) error{
 			"released": func(r *tape, l outmill.Lease) error { return r.store.Release(r.t.Context(), []outmill.Lease{l}) },
@@ -74,7 +74,7 @@ func TestStore_LogFaults(t *testing.T) {
 		require.Subset(t, append(r.drain(10, outmill.OrderNone), "b"), []string{"late", "a"})
 	})
 
-	t.Run("a lease that stands is extended whatever else is given of its record", func(t *testing.T) {
+	t.Run("a valid lease is extended together with invalid ones of its record", func(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 			r.append("", "a", "b")
@@ -143,7 +143,7 @@ func TestStore_LogFaults(t *testing.T) {
 		}
 	})
 
-	t.Run("in a log what has moved is extended with the rest of its batch", func(t *testing.T) {
+	t.Run("in a log a moved record is extended with the rest of its batch", func(t *testing.T) {
 		t.Parallel()
 		r := newTape(t, pool(t), storetest.Options{})
 		leases := leasesOf(r.lease(r.store.Store, "a", "b"))

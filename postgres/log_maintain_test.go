@@ -64,7 +64,7 @@ func TestStore_LogMaintain(t *testing.T) {
 		require.Equal(t, 100, segmentRows(t, store, 0))
 	})
 
-	t.Run("maintenance moves what nobody reads in bounded steps and then frees the segment", func(t *testing.T) {
+	t.Run("maintenance moves unread records in bounded steps and then frees the segment", func(t *testing.T) {
 		t.Parallel()
 		const n = 5000
 		store, _ := neglected(t, n, 100)
@@ -223,7 +223,7 @@ func TestStore_LogMaintain(t *testing.T) {
 		}
 	})
 
-	t.Run("what a truncation of the batches keeps of a line has no places", func(t *testing.T) {
+	t.Run("the batch that a truncation keeps of a line has no places", func(t *testing.T) {
 		t.Parallel()
 		store := lined(t, 10)
 		require.NoError(t, store.TidyBatches(t.Context()))
@@ -270,7 +270,7 @@ NULL FROM outmill.log`)
 		require.True(t, done)
 	})
 
-	t.Run("nobody waits for long behind a search of a segment", func(t *testing.T) {
+	t.Run("no call waits long behind a search of a segment", func(t *testing.T) {
 		t.Parallel()
 		store := logged(t)
 		ctx := t.Context()
@@ -292,7 +292,7 @@ NULL FROM outmill.log`)
 		require.True(t, done)
 	})
 
-	t.Run("while two transactions pin two segments the third grows and all goes on once one ends", func(t *testing.T) {
+	t.Run("while two transactions pin two segments the third grows and upkeep continues once one ends", func(t *testing.T) {
 		testenv.Long(t, "segments with thousands of rows")
 		t.Parallel()
 		store := logged(t)

@@ -19,7 +19,7 @@ func TestStore_LogMark(t *testing.T) {
 	// claim searches for a transaction that gets its number after the claim, and its place
 	// before the claim's position. It takes thousands of attempts to meet nextval at the moment
 	// at which the sequence shows a value 32 places ahead.
-	t.Run("a claim never sees the sequence ahead of what it has given", func(t *testing.T) {
+	t.Run("a claim never sees the sequence ahead of the places that it has given", func(t *testing.T) {
 		t.Parallel()
 		looks, atOnce := testenv.Steps(10_000, 40_000), 200
 		r := newTape(t, pool(t), storetest.Options{})

@@ -76,7 +76,7 @@ func TestStore_LogPlan(t *testing.T) {
 
 	// Claimed rows stay in the table and its indexes for as long as an old transaction could
 	// see them.
-	t.Run("while an old transaction is open no claim of a log goes over what was claimed since", func(t *testing.T) {
+	t.Run("while an old transaction is open no claim of a log scans the rows claimed since", func(t *testing.T) {
 		testenv.Long(t, "what many claims, batches and rounds cost")
 		t.Parallel()
 		const (

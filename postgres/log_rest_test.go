@@ -42,7 +42,7 @@ func newRestingTape(t *testing.T) *tape {
 func TestStore_LogRest(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a poll of many topics finds what comes while the log is at rest", func(t *testing.T) {
+	t.Run("a poll of many topics finds records appended while the log is at rest", func(t *testing.T) {
 		t.Parallel()
 		r := newRestingTape(t)
 		for i := range 5 {
@@ -101,7 +101,7 @@ func TestStore_LogRest(t *testing.T) {
 
 	// After a crash the server restarts its processes by itself, and its start time stays the
 	// same.
-	t.Run("a poll of many topics finds what a crash of the server has taken back", func(t *testing.T) {
+	t.Run("a poll of many topics finds records whose claim a crash has undone", func(t *testing.T) {
 		t.Parallel()
 		r := newRestingTape(t)
 		r.append("", "claimed")

@@ -54,7 +54,7 @@ func (r *tape) restored(db *pgxpool.Pool) *tape {
 func TestStore_LogRestore(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a dump of a log is read on in another cluster and in the same", func(t *testing.T) {
+	t.Run("readers continue in a dump of a log in another cluster and in the same", func(t *testing.T) {
 		testenv.Long(t, "servers that take over, are killed or are restored")
 		t.Parallel()
 		home := postgrestest.Own(t)
@@ -113,7 +113,7 @@ func TestStore_LogRestore(t *testing.T) {
 		}
 	})
 
-	t.Run("in a log on another server what commits between a claims mark and its page comes once", func(t *testing.T) {
+	t.Run("in a log on another server a record committed between a claims mark and its page comes once", func(t *testing.T) {
 		t.Parallel()
 		r := newTape(t, pool(t), storetest.Options{})
 		r.lease(r.store.Store, "old")
@@ -135,7 +135,7 @@ func TestStore_LogRestore(t *testing.T) {
 		require.Equal(t, []string{"old", "new"}, names)
 	})
 
-	t.Run("in a log of another server what came does not come again with a number that is given again", func(t *testing.T) {
+	t.Run("in a log of another server a delivered record does not come again if its number is given again", func(t *testing.T) {
 		t.Parallel()
 		eachOrder(t, func(r *tape, order outmill.Order) {
 			r.append("", "old1", "old2")
@@ -152,7 +152,7 @@ func TestStore_LogRestore(t *testing.T) {
 		})
 	})
 
-	t.Run("in a log of another server what is listed comes once though its number is given again", func(t *testing.T) {
+	t.Run("in a log of another server a listed record comes once though its number is given again", func(t *testing.T) {
 		t.Parallel()
 		eachOrder(t, func(r *tape, order outmill.Order) {
 			huge := r.begin()
@@ -172,7 +172,7 @@ func TestStore_LogRestore(t *testing.T) {
 		})
 	})
 
-	t.Run("a dump is read on in a clone of its cluster that went its own way", func(t *testing.T) {
+	t.Run("readers continue in a dump in a clone of its cluster that has new transactions", func(t *testing.T) {
 		t.Parallel()
 		testenv.Long(t, "servers of which one is a copy of the other's disk")
 		home, away := postgrestest.Own(t), postgrestest.Own(t)

@@ -119,7 +119,7 @@ func TestStore_LogRotation(t *testing.T) {
 		})
 	})
 
-	t.Run("a segment is kept for what is still needed of it", func(t *testing.T) {
+	t.Run("a segment is kept while a record of it is needed", func(t *testing.T) {
 		t.Parallel()
 		for name, needed := range map[string]func(r *tape) (resolve func()){
 			"a list of late ones that is not at its end": func(r *tape) func() {

@@ -61,7 +61,7 @@ func TestStore_LogRound(t *testing.T) {
 		require.Greater(t, polls, 1)
 	})
 
-	t.Run("a poll of thousands of lines finds at once what its store has heard of", func(t *testing.T) {
+	t.Run("a poll of thousands of lines finds a topic at once after a notification", func(t *testing.T) {
 		t.Parallel()
 		store, last := readLines(t, 2*postgres.LinesOfLook)
 		store.Wake(t.Context(), func(string) {})

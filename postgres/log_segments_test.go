@@ -123,7 +123,7 @@ func TestStore_LogSegments(t *testing.T) {
 		require.Empty(t, claimSome(t, store, owner, 10))
 	})
 
-	t.Run("a segment that somebody reads is left for another time", func(t *testing.T) {
+	t.Run("a segment that another session reads is truncated later", func(t *testing.T) {
 		t.Parallel()
 		store := logged(t)
 		ctx := t.Context()
@@ -143,7 +143,7 @@ func TestStore_LogSegments(t *testing.T) {
 		require.True(t, done)
 	})
 
-	t.Run("what a group does not read moves to the records in its order and keeps no segment", func(t *testing.T) {
+	t.Run("records that a group does not read move to the table in their order and keep no segment", func(t *testing.T) {
 		t.Parallel()
 		store := logged(t)
 		ctx := t.Context()
@@ -201,7 +201,7 @@ func TestStore_LogSegments(t *testing.T) {
 			10<<20)
 	})
 
-	t.Run("a log that was restored on another server is read on from where it was", func(t *testing.T) {
+	t.Run("readers continue at their positions in a log that was restored on another server", func(t *testing.T) {
 		t.Parallel()
 		for name, cluster := range map[string]string{
 			"of another identifier": "'another'", "of the same identifier": "cluster", "of which the identifier was not known": "''",

@@ -81,7 +81,7 @@ func TestStore_LogSince(t *testing.T) {
 
 	// The index skips rows that others wrote while a transaction was open. If its rows were
 	// searched in the table, the claim would read thousands of blocks.
-	t.Run("in a log what was late for long is found without a look at the others", func(t *testing.T) {
+	t.Run("in a log a record that was late for long is found without a scan of the others", func(t *testing.T) {
 		testenv.Long(t, "what many claims, batches and rounds cost")
 		t.Parallel()
 		const others, idle = 20_000, 20

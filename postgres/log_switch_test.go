@@ -29,7 +29,7 @@ func (r *ring) of(lane postgres.Lane) *postgres.Store {
 func TestStore_LogSwitch(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a claim that looked before the log was turned on passes over nothing in it", func(t *testing.T) {
+	t.Run("a claim that began before the log was turned on skips none of its records", func(t *testing.T) {
 		t.Parallel()
 		for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
 			t.Run(order.String(), func(t *testing.T) {

@@ -156,7 +156,7 @@ func eachOrder(t *testing.T, test func(r *tape, order outmill.Order)) {
 func TestStore_Log(t *testing.T) {
 	t.Parallel()
 
-	t.Run("in a log what commits after later ones were claimed comes once", func(t *testing.T) {
+	t.Run("in a log a record committed after later ones were claimed comes once", func(t *testing.T) {
 		t.Parallel()
 		eachOrder(t, func(r *tape, order outmill.Order) {
 			first := r.begin()
@@ -173,7 +173,7 @@ func TestStore_Log(t *testing.T) {
 		})
 	})
 
-	t.Run("in a log what is rolled back behind a claim holds up nothing", func(t *testing.T) {
+	t.Run("in a log a record rolled back behind a claim blocks nothing", func(t *testing.T) {
 		t.Parallel()
 		eachOrder(t, func(r *tape, order outmill.Order) {
 			first := r.begin()
@@ -222,7 +222,7 @@ func TestStore_Log(t *testing.T) {
 		})
 	})
 
-	t.Run("in a log what commits between a claims mark and its page comes with the next", func(t *testing.T) {
+	t.Run("in a log a record committed between a claims mark and its page comes with the next claim", func(t *testing.T) {
 		t.Parallel()
 		eachOrder(t, func(r *tape, order outmill.Order) {
 			r.lease(r.store.Store, "old")
@@ -282,7 +282,7 @@ func TestStore_Log(t *testing.T) {
 		}
 	})
 
-	t.Run("in a log late ones come before what was written after they had committed", func(t *testing.T) {
+	t.Run("in a log late records come before those written after their commit", func(t *testing.T) {
 		t.Parallel()
 		eachOrder(t, func(r *tape, order outmill.Order) {
 			if order == outmill.OrderNone {
@@ -385,7 +385,7 @@ func TestStore_Log(t *testing.T) {
 		r.census()
 	})
 
-	t.Run("in a log an ack finds what has moved to the records just before", func(t *testing.T) {
+	t.Run("in a log an ack finds a record that has just moved to the table", func(t *testing.T) {
 		t.Parallel()
 		r := newTape(t, pool(t), storetest.Options{})
 		found := r.lease(r.gated, "a", "b", "c")
@@ -726,7 +726,7 @@ func TestStore_Log(t *testing.T) {
 		}
 	})
 
-	t.Run("in a log what a savepoint takes back is not seen", func(t *testing.T) {
+	t.Run("in a log a record that a savepoint rolls back is not seen", func(t *testing.T) {
 		t.Parallel()
 		eachOrder(t, func(r *tape, order outmill.Order) {
 			outer := r.begin()

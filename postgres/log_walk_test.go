@@ -26,7 +26,7 @@ import (
 func TestStore_LogWalk(t *testing.T) {
 	t.Parallel()
 
-	t.Run("in a log a claim waits for another one of its topic and sees what that has taken", func(t *testing.T) {
+	t.Run("in a log a claim waits for another one of its topic and sees its leases", func(t *testing.T) {
 		t.Parallel()
 		eachOrder(t, func(r *tape, order outmill.Order) {
 			r.append("", "a", "b", "c")
@@ -139,7 +139,7 @@ func TestStore_LogWalk(t *testing.T) {
 	})
 
 	// In the table, statements may deadlock, and are repeated.
-	t.Run("whatever calls are made at once none fails and each record is in one place", func(t *testing.T) {
+	t.Run("of any concurrent calls none fails and each record is in one place", func(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 			require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: "others"}))

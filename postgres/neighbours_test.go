@@ -45,7 +45,7 @@ func TestStore_Neighbours(t *testing.T) {
 		}
 	})
 
-	t.Run("no statement calls what somebody else has put in the search path", func(t *testing.T) {
+	t.Run("no statement calls functions that another user has put in the search path", func(t *testing.T) {
 		t.Parallel()
 		for _, lane := range []postgres.Lane{postgres.LaneLog, postgres.LaneRows} {
 			t.Run(string(lane), func(t *testing.T) {

@@ -102,7 +102,7 @@ func TestTransact_Last(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, left)
 	})
-	t.Run("what comes after the last call is refused", func(t *testing.T) {
+	t.Run("a call after the last one is refused", func(t *testing.T) {
 		t.Parallel()
 		rig := newOpenTxRig(t)
 		require.NoError(t, rig.store.Transact(t.Context(), func(ctx context.Context) error {

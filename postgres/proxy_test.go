@@ -123,7 +123,7 @@ func TestStore_Proxy(t *testing.T) {
 		}
 	})
 
-	t.Run("readers behind a proxy hear of what others commit", func(t *testing.T) {
+	t.Run("readers behind a proxy are notified of commits of other processes", func(t *testing.T) {
 		t.Parallel()
 		db, direct := proxied(t, pgx.QueryExecModeExec, 5)
 		reader := newStore(t, db, postgres.Config{ListenURL: direct})

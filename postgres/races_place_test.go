@@ -79,7 +79,7 @@ func TestStore_RacesPlace(t *testing.T) {
 		})
 	})
 
-	t.Run("a lane that is looked at by one claim and settled at the same time leaves no record stuck", func(t *testing.T) {
+	t.Run("a key that one claim checks while its lease is settled leaves no record stuck", func(t *testing.T) {
 		testenv.Long(t, "races with many turns")
 		t.Parallel()
 		for _, lane := range bothLanes {

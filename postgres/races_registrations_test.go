@@ -71,7 +71,7 @@ func TestStore_RacesRegistrations(t *testing.T) {
 		})
 	})
 
-	t.Run("a registration waits for a janitor that deletes what came before it", func(t *testing.T) {
+	t.Run("a registration waits for a janitor that deletes earlier records", func(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 			_, err := r.store.DropGroup(t.Context(), readers)

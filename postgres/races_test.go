@@ -17,7 +17,7 @@ import (
 func TestStore_Races(t *testing.T) {
 	t.Parallel()
 
-	t.Run("what settles a lease waits for an extension and then counts", func(t *testing.T) {
+	t.Run("a settlement of a lease waits for an extension and then counts", func(t *testing.T) {
 		t.Parallel()
 		for name, settle := range map[string]func(r *ring, lease outmill.Lease) error{
 			"abandon": func(r *ring, lease outmill.Lease) error {
@@ -156,7 +156,7 @@ func TestStore_Races(t *testing.T) {
 		})
 	})
 
-	t.Run("a drop of a group deletes what is being extended", func(t *testing.T) {
+	t.Run("a drop of a group deletes a record that is being extended", func(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 			r.append("key", "one")

@@ -160,7 +160,7 @@ func TestStore_Rights(t *testing.T) {
 		}
 	})
 
-	t.Run("who reads the view for people needs select on it and nothing else", func(t *testing.T) {
+	t.Run("a reader of the view for people needs select on it and nothing else", func(t *testing.T) {
 		t.Parallel()
 		for _, lane := range bothLanes {
 			t.Run(string(lane), func(t *testing.T) {

@@ -48,7 +48,7 @@ func raise(ctx context.Context, store *postgres.Store, code string) error {
 func TestStore_Transact(t *testing.T) {
 	t.Parallel()
 	for name, store := range transacting(t) {
-		t.Run("repeats the function in a new transaction after what passes, with "+name, func(t *testing.T) {
+		t.Run("repeats the function in a new transaction after a temporary error, with "+name, func(t *testing.T) {
 			t.Parallel()
 			for _, code := range []string{"40001", "40P01"} {
 				calls := 0
@@ -65,7 +65,7 @@ func TestStore_Transact(t *testing.T) {
 				require.Len(t, found, 1)
 			}
 		})
-		t.Run("does not repeat what does not pass, with "+name, func(t *testing.T) {
+		t.Run("does not repeat after a permanent error, with "+name, func(t *testing.T) {
 			t.Parallel()
 			calls := 0
 			require.ErrorContains(t, store.Transact(t.Context(), func(ctx context.Context) error {

@@ -136,7 +136,7 @@ func TestStore_Tx(t *testing.T) {
 		})
 	})
 
-	t.Run("what is no transaction is refused before anything is sent", func(t *testing.T) {
+	t.Run("a value that is no transaction is refused before a statement is sent", func(t *testing.T) {
 		t.Parallel()
 		store := ensured(t, postgres.Config{})
 		db := stdlib.OpenDBFromPool(store.Pool())
@@ -178,7 +178,7 @@ func TestStore_Tx(t *testing.T) {
 		})
 	})
 
-	t.Run("an error in a caller's transaction is the drivers and says what to do", func(t *testing.T) {
+	t.Run("an error in a caller's transaction wraps the drivers error and names the remedy", func(t *testing.T) {
 		t.Parallel()
 		eachStore(t, func(t *testing.T, store *postgres.Store) {
 			first := one("first")
@@ -195,7 +195,7 @@ func TestStore_Tx(t *testing.T) {
 		})
 	})
 
-	t.Run("what is copied is as what is inserted", func(t *testing.T) {
+	t.Run("copied records equal inserted ones", func(t *testing.T) {
 		t.Parallel()
 		for _, lane := range bothLanes {
 			t.Run(string(lane), func(t *testing.T) {

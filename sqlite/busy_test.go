@@ -50,7 +50,7 @@ func TestStore_Busy(t *testing.T) {
 		require.NoError(t, <-done)
 	})
 
-	t.Run("a write that waited for too long says what to look for", func(t *testing.T) {
+	t.Run("the error of a write that waited too long names what to look for", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t, sqlite.Config{BusyTimeout: 20 * time.Millisecond})
 		lock(t, store)

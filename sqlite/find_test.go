@@ -11,7 +11,7 @@ import (
 func TestStore_DeleteWhere(t *testing.T) {
 	t.Parallel()
 
-	t.Run("leaves alone a record that has got another status since it looked", func(t *testing.T) {
+	t.Run("skips a record whose status has changed since the search", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		require.NoError(t, store.Append(t.Context(), rec("m1", ""), rec("m2", "")))

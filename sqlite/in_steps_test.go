@@ -25,7 +25,7 @@ func TestStore_InSteps(t *testing.T) {
 		})
 	})
 
-	t.Run("what becomes due at once is handed out before all of it is in line", func(t *testing.T) {
+	t.Run("records that become due together are handed out before all of them are ready", func(t *testing.T) {
 		t.Parallel()
 		store := newConforming(t, storetest.Options{})
 		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{}))
@@ -45,7 +45,7 @@ func TestStore_InSteps(t *testing.T) {
 		}
 	})
 
-	t.Run("Fail with Park parks what is behind in steps", func(t *testing.T) {
+	t.Run("Fail with Park parks the later records in steps", func(t *testing.T) {
 		t.Parallel()
 		store := newConforming(t, storetest.Options{})
 		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{}))

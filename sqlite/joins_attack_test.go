@@ -33,7 +33,7 @@ func ackAll(t *testing.T, store file) {
 func TestStore_JoinsAttack(t *testing.T) {
 	t.Parallel()
 
-	t.Run("cancelling a join wakes what waits for it", func(t *testing.T) {
+	t.Run("cancelling a join wakes the record that waits for it", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		id := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
@@ -71,7 +71,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 		require.Greater(t, result.DeadlineIn, 200*365*24*time.Hour)
 	})
 
-	t.Run("a panic in Then goes on and leaves the join as it was", func(t *testing.T) {
+	t.Run("a panic in Then continues and leaves the join unchanged", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		id := startJoin(t, store, storekit.Join{ExpectedSteps: 1})

@@ -32,7 +32,7 @@ var invariants = map[string]string{
 func TestStore_Lanes(t *testing.T) {
 	t.Parallel()
 
-	t.Run("whatever is done to records of a key none is stranded", func(t *testing.T) {
+	t.Run("after any calls on records of a key none is stranded", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		rapid.Check(t, func(rt *rapid.T) {

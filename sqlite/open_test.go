@@ -48,7 +48,7 @@ func TestStore_Open(t *testing.T) {
 		}
 	})
 
-	t.Run("Open sets what an outbox wants", func(t *testing.T) {
+	t.Run("Open applies the settings of an outbox", func(t *testing.T) {
 		t.Parallel()
 		path := filepath.Join(t.TempDir(), "orders.db")
 		settings := map[string]string{"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1", "busy_timeout": "1500"}
@@ -66,7 +66,7 @@ func TestStore_Open(t *testing.T) {
 			}
 		}
 		check(t, path, nil)
-		t.Run("and what the user sets wins", func(t *testing.T) {
+		t.Run("and the user's settings win", func(t *testing.T) {
 			check(t, "file:"+path+"?_pragma=synchronous(NORMAL)", map[string]string{"synchronous": "1"})
 		})
 	})
@@ -80,7 +80,7 @@ func TestStore_Open(t *testing.T) {
 		require.ErrorContains(t, store.Append(t.Context(), rec("m1", "")), "locked")
 	})
 
-	t.Run("Open says what is wrong", func(t *testing.T) {
+	t.Run("Open refuses an invalid database with the reason", func(t *testing.T) {
 		t.Parallel()
 		noDatabase := filepath.Join(t.TempDir(), "notes.txt")
 		require.NoError(t, os.WriteFile(noDatabase,

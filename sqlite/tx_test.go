@@ -49,7 +49,7 @@ func TestStore_Tx(t *testing.T) {
 
 	t.Run("InTx", func(t *testing.T) {
 		t.Parallel()
-		t.Run("commits what fn wrote and appended", func(t *testing.T) {
+		t.Run("commits the writes and appends of fn", func(t *testing.T) {
 			t.Parallel()
 			store := newStore(t)
 			orders(t, store.DB())

@@ -115,7 +115,7 @@ func TestStore_Wake(t *testing.T) {
 		require.Less(t, time.Since(begin), soon)
 	})
 
-	t.Run("nobody is told by a closed store", func(t *testing.T) {
+	t.Run("a closed store wakes no reader", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		require.NoError(t, store.Close())
