@@ -271,7 +271,8 @@ func (c *claim) serveAll(ctx context.Context, topics []string) error {
 }
 
 // takeAny takes records without an order, those that have been due longest first. Each topic
-// gets its share. Topics with more records then get what the others have left of theirs.
+// gets its share. Topics that have more records then get the shares that other topics did not
+// use.
 func (c *claim) takeAny(ctx context.Context, topics []string) error {
 	share := (c.req.Limit + len(topics) - 1) / len(topics)
 	for c.room() > 0 && len(topics) > 0 {

@@ -142,8 +142,8 @@ func placeOf(seq *int64) int64 {
 }
 
 const (
-	// minLooks is the least number of expired or blocked records that one transaction of a
-	// claim may skip, each of them once.
+	// minLooks is the minimum for the limit of expired or blocked records that one transaction
+	// of a claim skips. Each record counts once.
 	minLooks = 1000
 	minPage  = 32
 )

@@ -82,7 +82,7 @@ func valueOf[T any](t *testing.T, db *pgxpool.Pool, query string, args ...any) T
 	return value
 }
 
-// raceDetector tells whether the binary was built with -race.
+// raceDetector reports whether the binary was built with -race.
 func raceDetector() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "-race" && s.Value == "true" })

@@ -163,7 +163,7 @@ func many() int {
 }
 
 // onManyRecords runs the test on stores of each lane. The server's statistics and indexes are
-// those of a table that was only just filled.
+// those of a table that was just filled.
 func onManyRecords(t *testing.T, test func(t *testing.T, db *pgxpool.Pool, store *postgres.Store, n int)) {
 	t.Helper()
 	for _, lane := range bothLanes {

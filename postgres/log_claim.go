@@ -23,10 +23,10 @@ import (
 // see docs/postgres-log.md.
 
 const (
-	// sqlMark reads the sequence and the snapshot, and, last, gives the transaction its number:
-	// every place up to here has a lower one. It returns the server's start time, whether the
-	// transaction had a number before, which would be too low, and how many places a session
-	// caches.
+	// sqlMark reads the sequence and the snapshot and, last, gives the transaction its number:
+	// rows with a place up to here have lower numbers. It returns the server's start time,
+	// whether the transaction had a number before, which would be too low, and how many places
+	// a session caches.
 	sqlMark = `SELECT pg_postmaster_start_time(), pg_current_xact_id_if_assigned() IS NOT NULL, (SELECT seqcache FROM pg_sequence
 		WHERE seqrelid = {q:records_seq_seq}::regclass),
 	place, set_config('outmill.mark', place || '|' || pg_current_snapshot()::text || '|' || pg_current_xact_id()::text, true)

@@ -155,7 +155,7 @@ func (e *ofLog) check(t *testing.T) {
 				id := p.Text + n.Type + n.Index + n.Cond
 				limit := limit
 				if strings.Contains(p.Text, "more (pos, found)") && n.Type == "Index Only Scan" {
-					limit = lateRows // what was passed is gone over once, when the transactions have ended
+					limit = lateRows // the passed rows are scanned once, when the transactions have ended
 				}
 				if fault := faultOf(n, limit); fault != "" && !known[id] {
 					known[id] = true
@@ -181,7 +181,7 @@ func (e *ofLog) exercise(t *testing.T) {
 		for name, include := range map[string][]string{"one topic": {"big"}, "topics": {"t*", "read"}} {
 			req := claimOf(outmill.NewOwnerToken(), limit, order, include...)
 			if order == outmill.OrderTopic {
-				req.KeyPolicy = outmill.KeySkip // what waits from the claims before
+				req.KeyPolicy = outmill.KeySkip // skip the records that still wait from earlier claims
 			}
 			found := e.claim(fmt.Sprintf("claim, order %s, from %s", order, name), req)
 			require.NotEmpty(t, found)

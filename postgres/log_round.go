@@ -74,8 +74,8 @@ type rounds struct {
 	rings uint64
 }
 
-// going is a selection's round, and the topics of its notifications, each with the number of
-// the last one.
+// going is a selection's round, and the topics of its notifications, each with the number
+// (ring) of its last notification.
 type going struct {
 	round round
 	heard map[string]uint64

@@ -112,7 +112,7 @@ func TestStore_LogRound(t *testing.T) {
 		for i := range 20 {
 			name := fmt.Sprint("x", i)
 			require.NoError(t, store.Append(t.Context(), made(last, name, 1)...))
-			if found := poll(); i > 0 { // the first one has not heard of it
+			if found := poll(); i > 0 { // the first poll has not been notified of it
 				require.Contains(t, found, name+"-0")
 			}
 		}

@@ -126,8 +126,9 @@ func (s *Store) settle(ctx context.Context, operation string, write writing, tem
 }
 
 // settleEach is settle for leases with different values. It is durable, like all calls that
-// give records back: the owner then goes on with later records of the key, and if a crash undid
-// the call, the records would still be leased to it and block nobody.
+// give records back. After such a call the owner handles later records of the key. If a crash
+// undid the call, the records would still be leased to that owner, and would not block the key
+// for it.
 func (s *Store) settleEach(ctx context.Context, operation, template string, items []outmill.Settlement,
 	row func(scan func(...any) error) error, more ...any) error {
 	steps, err := s.toRecords(ctx, storekit.LeasesOf(items))

@@ -148,8 +148,8 @@ type claim struct {
 	atOnce storekit.BatchSize
 }
 
-// minLooks is the least number of expired or blocked records that one transaction of a claim
-// may skip, each of them once.
+// minLooks is the minimum for the limit of expired or blocked records that one transaction of a
+// claim skips. Each record counts once.
 const minLooks = 1000
 
 // candidate is a record with the data that a claim needs to decide about it.

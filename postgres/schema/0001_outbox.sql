@@ -213,7 +213,7 @@ CREATE TABLE {p:join_members} (
     open     integer NOT NULL,
     acked    integer NOT NULL DEFAULT 0,
     dead     integer NOT NULL DEFAULT 0,
-    reported boolean NOT NULL DEFAULT false,              -- what becomes of the message no longer matters
+    reported boolean NOT NULL DEFAULT false,              -- later changes of the message's records no longer count
     PRIMARY KEY (join_id, step)
 ) WITH (fillfactor = 70);
 
@@ -280,7 +280,7 @@ CREATE TABLE {p:sagas} (
     type        text COLLATE "C" NOT NULL,
     correlation text COLLATE "C" NOT NULL,
     version     bigint      NOT NULL,
-    state       json        NOT NULL,               -- an object; json keeps what jsonb refuses, such as NUL in a text
+    state       json        NOT NULL,               -- an object; json stores texts that jsonb refuses, such as NUL
     finished    boolean     NOT NULL DEFAULT false, -- the saga has ended, at updated_at
     created_at  timestamptz NOT NULL,
     updated_at  timestamptz NOT NULL,

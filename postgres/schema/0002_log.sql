@@ -33,7 +33,7 @@ CREATE TABLE {p:log} (
     tracestate     text COLLATE "C",
     dedup_key      text COLLATE "C",
     step           uuid,
-    joins          uuid[],                                   -- as of the records: NULL where step is
+    joins          uuid[],                                   -- as in the records: NULL if step is NULL
     metadata       json,                                     -- a claim reads it as it was written
     payload        bytea       NOT NULL
 ) PARTITION BY LIST (segment);

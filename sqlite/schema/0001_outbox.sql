@@ -186,7 +186,7 @@ CREATE TABLE {p:join_members} (
     open    INTEGER NOT NULL,
     acked   INTEGER NOT NULL DEFAULT 0,
     dead    INTEGER NOT NULL DEFAULT 0,
-    reported INTEGER NOT NULL DEFAULT 0,        -- 1: what becomes of the message no longer matters
+    reported INTEGER NOT NULL DEFAULT 0,        -- 1: later changes of the message's records no longer count
     PRIMARY KEY (join_id, step)
 ) WITHOUT ROWID;
 
