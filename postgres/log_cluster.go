@@ -43,7 +43,7 @@ SELECT b.line, u.xid, u.from_pos, u.to_pos FROM (` + newestBatches + `) AS b CRO
 WHERE (SELECT 1 FROM {p:log} AS l WHERE l.line = b.line AND l.pos > u.from_pos AND l.pos <= u.to_pos AND l.xid = u.xid LIMIT 1) IS NOT NULL
 ON CONFLICT DO NOTHING`
 
-	// sqlReadAnew gives each line a batch that has its current position and an empty snapshot.
+	// sqlReadAnew gives each line a batch with its position and a snapshot of no open transactions.
 	sqlReadAnew = `INSERT INTO {p:batches} (line, n, pos, seen, horizon, since, low, lease_until, owner, open, steps, grp, topic, done,
 		positions, keys, token)
 SELECT b.line, b.n + 1, b.pos, (c.xid::text || ':' || c.xid::text || ':')::pg_snapshot, c.xid, ARRAY[b.pos], b.low, NULL, b.owner, 0,
