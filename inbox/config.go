@@ -18,62 +18,63 @@ const (
 	defaultRetention     = 7 * 24 * time.Hour
 	defaultWait          = time.Second
 	defaultMaxProcessing = 15 * time.Minute
-	// commitMargin is what a transaction needs besides its handler.
+	// commitMargin is the time that a transaction needs besides its handler.
 	commitMargin = 5 * time.Second
 )
 
-// Config sets an inbox up. Consumer is required; the zero value of any other field is its
-// default.
+// Config has the settings of an Inbox. Consumer is required; the zero value of any other
+// field selects its default.
 type Config struct {
-	// Consumer names the consumer: each handles a message once. Two handlers that must
-	// both handle a message need two names. All instances of a handler share one, and it
-	// must not change, because the notes are under this name. 1 to 255 characters.
+	// Consumer names the consumer, which handles each message once. Two handlers that must
+	// both handle a message need two names. All instances of a handler share one name. Do not
+	// change it: the notes have this name, so under a new name a message is handled again. 1
+	// to 255 characters.
 	Consumer string
 
-	// Key identifies a message. Two deliveries with one key are one message. Default: the
-	// message's UUID. See ByMetadata. An error of Key makes the message fail for good
-	// (outmill.Permanent).
+	// Key returns the identity of a message: two deliveries with the same key are the same
+	// message. Its errors are permanent (outmill.Permanent). Default: the message's UUID. See
+	// ByMetadata.
 	Key func(msg *message.Message) (string, error)
 
 	// Retention is how long a note is kept. It must be longer than any redelivery of a
-	// message can take. A change counts for notes to come. Default 7 days.
+	// message can take. A changed value applies to new notes. Default 7 days.
 	Retention time.Duration
 
-	// Publisher publishes the messages that the handler returns, inside the transaction: a
-	// publisher over the same store. The topic is that of the router's handler. Default none:
-	// then a handler that returns messages fails.
+	// Publisher publishes the messages that the handler returns, inside the transaction. It
+	// must publish to the same store. The topic is the publish topic of the router's handler.
+	// Default nil: it is then a permanent error if the handler returns messages.
 	Publisher message.Publisher
 
-	// Wait is how long a message waits for another transaction that handles it at the same
-	// time, before it comes again. It takes a connection for that long. Negative does not
-	// wait. Default 1 s.
+	// Wait is how long a delivery waits if another transaction is handling the same message.
+	// It keeps its connection for this time; afterwards the message comes again. Negative
+	// does not wait. Default 1 s.
 	Wait time.Duration
 
-	// MaxProcessing ends the context of a handler that takes longer. Default 15 min; on
-	// MongoDB 55 s, which is also the most there, because the server ends transactions after
-	// 60 s.
+	// MaxProcessing is the longest time for a handler; then its context ends. Default 15 min.
+	// On MongoDB the default and the maximum are 55 s, because the server ends transactions
+	// after 60 s.
 	MaxProcessing time.Duration
 
-	// AllowWithoutTransactions accepts a MongoDB store without transactions. Then a message is
-	// noted after its handler has succeeded: a crash between the two, and two deliveries at
-	// the same time, handle it twice.
+	// AllowWithoutTransactions accepts a MongoDB store without transactions. The inbox then
+	// writes the note after the handler has succeeded. So the message is handled twice if the
+	// process dies before it writes the note, or if two deliveries run at the same time.
 	AllowWithoutTransactions bool
 
 	// OnDuplicate is called for each duplicate, before it is acked. It must not block. Default
-	// none.
+	// nil.
 	OnDuplicate func(msg *message.Message)
 
-	// Logger gets a line at Debug for each duplicate. Default none.
+	// Logger gets a line at Debug level for each duplicate. Default: no logs.
 	Logger watermill.LoggerAdapter
 }
 
-// ByMetadata is a Config.Key: the value of a metadata field, such as an id that the producer
-// gives. A message without it fails for good.
+// ByMetadata returns a Config.Key that uses the metadata field name as the key, such as an id
+// that the producer sets. A message without this field is a permanent error.
 func ByMetadata(name string) func(msg *message.Message) (string, error) {
 	return func(msg *message.Message) (string, error) {
 		value := msg.Metadata.Get(name)
 		if value == "" {
-			return "", fmt.Errorf("outmill/inbox: the message has no metadata %q, which identifies it", name)
+			return "", fmt.Errorf("outmill/inbox: the message has no metadata %q, which is its key", name)
 		}
 		return value, nil
 	}
@@ -103,7 +104,7 @@ func (c Config) withDefaults(limit time.Duration) Config {
 	return c
 }
 
-// validate reports every value that makes no sense, as outmill.ErrInvalidConfig.
+// validate returns an outmill.ErrInvalidConfig for every invalid setting, joined.
 func (c Config) validate(limit time.Duration) error {
 	var errs []error
 	invalid := func(bad bool, format string, args ...any) {

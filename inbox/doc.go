@@ -1,17 +1,17 @@
 // Package inbox makes Watermill handlers idempotent: a message that comes twice is handled
 // once. It is router middleware for messages of any subscriber.
 //
-// One transaction of a store contains
+// One transaction of a store contains, in this order,
 //
-//	note ─► handler ─► what it publishes through the outbox ─► what it returns ─► ack
+//	note ─► handler and the messages that it publishes ─► messages that it returns ─► ack
 //
-// in this order. The note says that this consumer has handled this message; a duplicate
-// finds it, and is acked without its handler. If anything fails, all of it is rolled back,
-// and the message comes again. Where the message comes from an Outmill subscriber on the
-// same store, the ack is in the transaction too: then the work is done exactly once, and
-// nothing can go wrong between the commit and the ack. For messages of other subscribers,
-// such as Kafka's, the ack follows the commit, and a crash between the two delivers the
-// message again, which then finds its note.
+// The note says that this consumer has handled this message. If the message comes again, the
+// inbox finds the note, and acks the message without calling the handler. If any part fails,
+// the whole transaction is rolled back, and the message comes again. If the message comes
+// from an Outmill subscriber on the same store, the ack is part of the transaction, so a
+// crash cannot separate the work from the ack. For other subscribers, such as Kafka's, the
+// ack follows the commit; a crash between the two delivers the message again, and the inbox
+// finds its note.
 //
 // The handler gets the transaction in the context of its message:
 //
@@ -22,21 +22,20 @@
 //		…
 //	})
 //
-// # Where it stands among middleware
+// # Order of middleware
 //
-// The inbox belongs inside of Watermill's Retry, Timeout, PoisonQueue and Recoverer, and
-// of subscriber.KeepError: they are added before it. A transaction that has failed cannot be
-// continued, so an attempt needs a new one. Middleware that changes what the handler returns,
-// such as [Inherit], is added after it.
+// Add Watermill's Retry, Timeout, PoisonQueue and Recoverer, and subscriber.KeepError,
+// before the inbox: a transaction that has failed cannot be continued, so each attempt needs
+// a new one. Add middleware that changes the returned messages, such as [Inherit], after it.
 //
-// The function runs again where the transaction fails for a reason that passes, such as a
-// deadlock. So the handler must have no effects outside of the transaction.
+// If the transaction fails for a temporary reason, such as a deadlock, the store repeats it
+// and the handler runs again. So the handler must have no effects outside of the transaction.
 //
 // # How long notes are kept
 //
-// A note must outlive every redelivery of its message. The default is 7 days. A dead record
-// that is requeued after that is handled again.
+// A note must be kept longer than any redelivery of its message can take. The default is 7
+// days. A dead record that is requeued after that is handled again.
 //
-// The idea is that of the idempotent receiver (Hohpe and Woolf, Enterprise Integration
-// Patterns) with its notes in the database of the work, as in NServiceBus's outbox.
+// The inbox is an idempotent receiver (Hohpe and Woolf, Enterprise Integration Patterns) that
+// keeps its notes in the database of the handler's work, as NServiceBus's outbox does.
 package inbox

@@ -16,8 +16,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// comesAgainWithin is the longest until a message comes again that another transaction was
-// handling.
+// comesAgainWithin is the longest snooze of a message that another transaction is handling.
 const comesAgainWithin = 250 * time.Millisecond
 
 // Inbox is an idempotent consumer over a store. It may be used concurrently, by many
@@ -26,14 +25,15 @@ type Inbox struct {
 	store      outmill.Writer
 	transactor storekit.Transactor
 	notes      storekit.Inbox
-	// acker is nil for a store that cannot ack in a transaction.
+	// acker is nil if the store cannot ack in a transaction.
 	acker storekit.TxAcker
 	cfg   Config
 }
 
-// New makes an inbox over a store, which must be a storekit.Transactor and a
-// storekit.Inbox, as sqlite, postgres and mongo are. The store stays the caller's. Errors:
-// outmill.ErrInvalidConfig.
+// New makes an inbox that keeps its notes in the store, which must be a storekit.Transactor
+// and a storekit.Inbox, as sqlite, postgres, mongo and sqlserver are. The caller closes the
+// store. New returns outmill.ErrInvalidConfig for an invalid Config, a nil store, or a store
+// without an inbox.
 func New(store outmill.Writer, cfg Config) (*Inbox, error) {
 	if outmill.IsNil(store) {
 		return nil, fmt.Errorf("%w: inbox.New: the store is nil", outmill.ErrInvalidConfig)
@@ -41,7 +41,8 @@ func New(store outmill.Writer, cfg Config) (*Inbox, error) {
 	transactor, transacts := outmill.As[storekit.Transactor](store)
 	notes, keeps := outmill.As[storekit.Inbox](store)
 	if !transacts || !keeps {
-		return nil, fmt.Errorf("%w: inbox.New: a %T has no inbox: sqlite, postgres and mongo have", outmill.ErrInvalidConfig, store)
+		return nil, fmt.Errorf("%w: inbox.New: a %T has no inbox: use a store of sqlite, postgres, mongo or sqlserver",
+			outmill.ErrInvalidConfig, store)
 	}
 	limit := transactor.TxLimit()
 	if err := cfg.validate(limit); err != nil {
@@ -51,8 +52,9 @@ func New(store outmill.Writer, cfg Config) (*Inbox, error) {
 	return &Inbox{store: store, transactor: transactor, notes: notes, acker: acker, cfg: cfg.withDefaults(limit)}, nil
 }
 
-// Middleware handles each message once. See the package comment for its place among other
-// middleware.
+// Middleware is router middleware: it calls h once for each message, however often the
+// message is delivered. The package comment says in which order to add it and other
+// middleware. It is safe for concurrent use.
 func (b *Inbox) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		key, err := b.cfg.Key(msg)
@@ -62,14 +64,14 @@ func (b *Inbox) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		d := delivery{inbox: b, msg: msg, handler: h, before: msg.Context(), payload: msg.Payload, metadata: maps.Clone(msg.Metadata)}
 		d.note = storekit.Note{Consumer: b.cfg.Consumer, Key: key, Retention: b.cfg.Retention}
 		if err := d.note.Validate(); err != nil {
-			return nil, outmill.Permanent(fmt.Errorf("outmill/inbox: the key of the message cannot be noted: %w", err))
+			return nil, outmill.Permanent(fmt.Errorf("outmill/inbox: the key of the message is invalid: %w", err))
 		}
 		return nil, b.explain(msg, d.handle())
 	}
 }
 
-// explain has a message come again that failed for no fault of its own. It uses up no
-// attempt where the subscriber is Outmill's.
+// explain returns a Snooze if another transaction is handling the message, so that no
+// attempt counts. Other subscribers than Outmill's get the error itself.
 func (b *Inbox) explain(msg *message.Message, err error) error {
 	if _, ours := outmill.Delivery(msg.Context()); !ours || !errors.Is(err, storekit.ErrNoteBusy) {
 		return err
@@ -84,8 +86,8 @@ type delivery struct {
 	handler message.HandlerFunc
 	note    storekit.Note
 
-	// before is the context of the message outside of the transaction; payload and metadata
-	// are the message's, because each run of the handler begins with them.
+	// before is the message's context without the transaction. payload and metadata are the
+	// original ones: each run of the handler begins with them.
 	before   context.Context
 	payload  message.Payload
 	metadata message.Metadata
@@ -127,7 +129,8 @@ func (d *delivery) handle() (err error) {
 	case errors.Is(err, storekit.ErrNoTransactions) && b.cfg.AllowWithoutTransactions:
 		duplicate, err = d.withoutTransaction(ctx)
 	case errors.Is(err, storekit.ErrNoTransactions):
-		return fmt.Errorf("outmill/inbox: %w: turn them on, or set Config.AllowWithoutTransactions, which handles some messages twice", err)
+		return fmt.Errorf("outmill/inbox: %w: turn them on, or set Config.AllowWithoutTransactions, which handles a message twice in some cases",
+			err)
 	}
 	if err == nil && duplicate {
 		d.tellDuplicate()
@@ -135,7 +138,7 @@ func (d *delivery) handle() (err error) {
 	return err
 }
 
-// ownHandling is the handling of a message that the same store has delivered.
+// ownHandling returns the handling of the message, and true if the same store delivered it.
 func (b *Inbox) ownHandling(ctx context.Context) (storekit.TxHandling, bool) {
 	handling, ok := storekit.TxHandlingOf(ctx)
 	if !ok || b.acker == nil || handling.Acker() != b.acker {
@@ -151,7 +154,8 @@ func (d *delivery) run(ctx context.Context) error {
 	produced, err := d.handler(d.msg)
 	crash.At("handled")
 	if err == nil && nacked(d.msg) {
-		// A KeepError inside of the inbox does so for a Snooze.
+		// KeepError nacks a message for a Snooze and returns no error. It does so here if it was
+		// added after the inbox.
 		err = errNacked
 	}
 	if err != nil || len(produced) == 0 {
@@ -160,9 +164,9 @@ func (d *delivery) run(ctx context.Context) error {
 	topic := message.PublishTopicFromCtx(d.before)
 	switch {
 	case d.inbox.cfg.Publisher == nil:
-		return outmill.Permanent(errors.New("outmill/inbox: the handler returned messages, and there is no Config.Publisher to publish them"))
+		return outmill.Permanent(errors.New("outmill/inbox: the handler returned messages, but Config.Publisher is nil: set it"))
 	case topic == "":
-		return outmill.Permanent(errors.New("outmill/inbox: the handler returned messages, and the router has no topic for them: use AddHandler"))
+		return outmill.Permanent(errors.New("outmill/inbox: the handler returned messages, but its router handler has no publish topic: use AddHandler"))
 	}
 	for _, m := range produced {
 		m.SetContext(ctx)
@@ -173,7 +177,7 @@ func (d *delivery) run(ctx context.Context) error {
 }
 
 var errNacked = errors.New(
-	"outmill/inbox: the handler returned no error, but the message was nacked: keep subscriber.KeepError outside of the inbox")
+	"outmill/inbox: the handler returned no error, but the message was nacked: add subscriber.KeepError before the inbox")
 
 func nacked(msg *message.Message) bool {
 	select {
@@ -184,7 +188,7 @@ func nacked(msg *message.Message) bool {
 	}
 }
 
-// withoutTransaction notes the message after its handler. See
+// withoutTransaction runs the handler, and then writes the note. See
 // Config.AllowWithoutTransactions.
 func (d *delivery) withoutTransaction(ctx context.Context) (duplicate bool, err error) {
 	duplicate, err = d.inbox.notes.HasNote(ctx, d.note.Consumer, d.note.Key)
@@ -199,7 +203,7 @@ func (d *delivery) withoutTransaction(ctx context.Context) (duplicate bool, err 
 }
 
 func (d *delivery) tellDuplicate() {
-	d.inbox.cfg.Logger.Debug("The message was handled before, and is acked", watermill.LogFields{
+	d.inbox.cfg.Logger.Debug("Skipped a message that was handled before", watermill.LogFields{
 		"store": d.inbox.store.Name(), "consumer": d.note.Consumer, "message_uuid": d.msg.UUID,
 	})
 	if d.inbox.cfg.OnDuplicate != nil {

@@ -6,10 +6,10 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Inherit is router middleware that gives the messages which a handler returns the
-// correlation id, the trace and, as their causation id, the message id of the message that
-// it handled. What a message has already stays. Add it after the inbox, because the inbox
-// publishes what it gets.
+// Inherit is router middleware that copies metadata from the handled message to the messages
+// that the handler returns: the correlation id, the trace and, as their causation id, the
+// message id. It does not replace metadata that a message has already. Add it after the
+// inbox, because the inbox publishes the messages that inner middleware returns.
 func Inherit(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		produced, err := h(msg)
@@ -18,7 +18,8 @@ func Inherit(h message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// InheritFrom does to messages what Inherit does, for handlers that publish themselves.
+// InheritFrom copies the metadata as Inherit does, for handlers that publish messages
+// instead of returning them.
 func InheritFrom(handled *message.Message, published ...*message.Message) {
 	for _, m := range published {
 		inherit(m, handled)

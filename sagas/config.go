@@ -18,21 +18,21 @@ import (
 
 // Defaults of Config.
 const (
-	// DefaultConflictDelay is about how long a message waits after a conflict.
+	// DefaultConflictDelay is the default of Config.ConflictDelay.
 	DefaultConflictDelay = 50 * time.Millisecond
-	// DefaultRetention is how long finished sagas are kept.
+	// DefaultRetention is the default of Config.Retention.
 	DefaultRetention = 30 * 24 * time.Hour
 )
 
 var (
-	// ErrConflict says that another handler has changed the saga. The message comes
-	// again, and no attempt is counted.
+	// ErrConflict says that another handler has changed the saga in between. The message
+	// comes again, and no attempt counts.
 	ErrConflict = storekit.ErrSagaConflict
-	// ErrStarted says that another handler has started the same saga. The message comes
-	// again, and no attempt is counted.
+	// ErrStarted says that another handler has started the same saga in between. The message
+	// comes again, and no attempt counts.
 	ErrStarted = storekit.ErrSagaExists
-	// ErrState says that the stored state does not fit the type of the state. The message is
-	// tried again, and goes dead when it has no attempt left.
+	// ErrState says that the stored state cannot be decoded into the Go type. The message is
+	// tried again, and goes dead when its attempts are used up.
 	ErrState = storekit.ErrSagaState
 	// ErrNoCorrelation says that a message has no correlation value. It goes dead.
 	ErrNoCorrelation = errors.New("outmill: the message has no correlation value")
@@ -41,56 +41,57 @@ var (
 	ErrUnknownMessage = errors.New("outmill: the sagas have no reaction to messages of this type")
 )
 
-// Config has the settings of a kind of sagas. Store must be set.
+// Config has the settings of a kind of sagas. Store is required.
 type Config struct {
-	// Store keeps the sagas, and what they publish. It must be a storekit.Transactor and a
-	// storekit.Sagas, as sqlite, postgres and mongo are; mongo with transactions.
+	// Store keeps the sagas and the messages that they publish. It must be a
+	// storekit.Transactor and a storekit.Sagas, as sqlite, postgres, mongo (with transactions)
+	// and sqlserver are.
 	Store outmill.Store
-	// Inbox has each message handled once: a note of it, the state, what the handler
-	// publishes and, where the message comes from Store, its ack commit together. The zero
-	// value is ready to use; Consumer is "saga:" and the kind's name by default. Default
-	// nil: a message that comes twice is handled twice.
+	// Inbox makes each message be handled once. The transaction then also contains a note of
+	// the message and, if the message comes from Store, its ack. The zero value of
+	// inbox.Config is ready to use; its Consumer is "saga:" and the kind's name by default.
+	// Default nil: a message that comes twice is handled twice.
 	Inbox *inbox.Config
-	// Marshaler decodes messages, and encodes those of PublishValue and Timeout. A marshaler
-	// that names the types of messages, as those of Watermill's cqrs do, lets a topic have
-	// messages of several types. Default: payloads are JSON, of one type for each topic.
+	// Marshaler decodes messages, and encodes the values of PublishValue and Timeout. With a
+	// marshaler that names types, such as those of Watermill's cqrs, a topic may have messages
+	// of several types. Default: payloads are JSON, and each topic has one type.
 	Marshaler Marshaler
-	// AckUnknown acks messages that have the name of a type for which there is no reaction,
-	// as cqrs.EventGroupProcessorConfig.AckOnUnknownEvent does. Default false: they go dead
-	// with ErrUnknownMessage.
+	// AckUnknown acks messages of a type for which there is no reaction, as
+	// cqrs.EventGroupProcessorConfig.AckOnUnknownEvent does. Default false: they go dead with
+	// ErrUnknownMessage.
 	AckUnknown bool
-	// TypeName names the kind, by the name of the state's Go type: the collection on
-	// MongoDB, the type column elsewhere. Two kinds of one store need two names. Default
-	// strings.ToLower.
+	// TypeName returns the name of the kind for the name of the state's Go type. On MongoDB it
+	// names the collection, elsewhere it is the value of the type column. Two kinds of one
+	// store need two names. Default strings.ToLower.
 	TypeName func(goType string) string
-	// Options say how the store keeps the state.
+	// Options decide how the store keeps the state.
 	Options storekit.SagaOptions
 	// KeepFinished keeps completed sagas, with their correlation values, for Retention.
 	// Default false: they are deleted at once.
 	KeepFinished bool
 	// Retention is how long finished sagas are kept, by the database's clock. Subscribers and
-	// forwarders of the store then delete them as part of their upkeep, and MongoDB by
-	// itself. A change counts for sagas that finish later. Default 30 days; negative keeps
-	// them until DeleteFinished.
+	// forwarders of the store then delete them as part of their upkeep; MongoDB also deletes
+	// them itself. A changed value applies to sagas that finish later. Default 30 days; with a
+	// negative value they are kept until DeleteFinished.
 	Retention time.Duration
-	// NotFound is called for a message of a saga that does not exist or is finished,
-	// except for timeouts; its error is that of the handler. It gets a copy of the message,
-	// in the transaction, and may run again as a handler may. Default nil: the message is
-	// logged and acked.
+	// NotFound is called for a message whose saga does not exist or is finished, except for
+	// timeouts. It gets a copy of the message, whose context carries the transaction. Its
+	// error counts as the handler's, and like a handler it may run again. Default nil: the
+	// message is logged and acked.
 	NotFound func(msg *message.Message, correlation string) error
-	// ConflictDelay is about how long a message waits after a conflict: at random, between
-	// half of it and one and a half. Default 50 ms.
+	// ConflictDelay is the mean time until a message comes again after a conflict. Each wait
+	// is random, from 0.5 to 1.5 times this. Default 50 ms.
 	ConflictDelay time.Duration
-	// Logger may be nil.
+	// Logger gets the log lines. Default: no logs.
 	Logger watermill.LoggerAdapter
 }
 
-// Validate reports every setting that makes no sense, as outmill.ErrInvalidConfig. Define
+// Validate returns an outmill.ErrInvalidConfig for every invalid setting, joined. Define
 // calls it.
 func (c Config) Validate() error {
 	var errs []error
 	if outmill.IsNil(c.Store) {
-		errs = append(errs, fmt.Errorf("%w: sagas.Config.Store is nil: want the store of the sagas", outmill.ErrInvalidConfig))
+		errs = append(errs, fmt.Errorf("%w: sagas.Config.Store is nil: set the store that keeps the sagas", outmill.ErrInvalidConfig))
 	}
 	if c.ConflictDelay < 0 {
 		errs = append(errs, fmt.Errorf("%w: sagas.Config.ConflictDelay is %s: want 0 (50 ms) or more", outmill.ErrInvalidConfig, c.ConflictDelay))
@@ -112,7 +113,7 @@ func (c *Config) setDefaults() {
 	c.Retention = cmp.Or(c.Retention, DefaultRetention)
 }
 
-// newInbox is nil where Config.Inbox is.
+// newInbox returns nil if Config.Inbox is nil.
 func (c *Config) newInbox(kind string) (*inbox.Inbox, error) {
 	if c.Inbox == nil {
 		return nil, nil

@@ -11,27 +11,28 @@ import (
 	"github.com/outmill/outmill/internal/crash"
 )
 
-// Metadata of timeouts.
+// Metadata of the messages that Context.Timeout publishes.
 const (
-	// MetadataCorrelation has the saga's correlation value.
+	// MetadataCorrelation names the metadata with the saga's correlation value.
 	MetadataCorrelation = "outmill_saga"
-	// MetadataID has the saga's id.
+	// MetadataID names the metadata with the saga's id.
 	MetadataID = "outmill_saga_id"
 )
 
-// Context is what a handler works with. It is a context that carries the transaction of
-// the store, valid until the handler returns, and not safe for concurrent use.
+// Context gives a handler the saga and the message. It is also a context.Context, which
+// carries the transaction of the store. It is valid until the handler returns, and not safe
+// for concurrent use.
 type Context[State any] struct {
 	context.Context
-	// State is the saga's. What the handler changes is stored when it returns nil.
+	// State is the state of the saga. The handler may change it; it is stored if the handler
+	// returns nil.
 	State *State
-	// Message is a copy of the one that is being handled: each run of the transaction has
-	// its own, and nothing acks the message but the end of its handling.
+	// Message is a copy of the handled message. Each run of the transaction gets a new copy.
+	// To ack or nack the copy has no effect: the error of the handler decides.
 	Message *message.Message
 	// Correlation is the saga's correlation value.
 	Correlation string
-	// ID identifies this saga: one that is started later with the same correlation value has
-	// another.
+	// ID identifies this saga. A later saga with the same correlation value has another ID.
 	ID outmill.WorkItemID
 
 	publisher message.Publisher
@@ -39,13 +40,12 @@ type Context[State any] struct {
 	completed bool
 }
 
-// Complete ends the saga when the handler returns nil: it is deleted, or kept as finished
-// where Config.KeepFinished is set.
+// Complete ends the saga if the handler returns nil: the store deletes it, or keeps it as
+// finished if Config.KeepFinished is set.
 func (c *Context[State]) Complete() { c.completed = true }
 
-// Publish publishes messages in the transaction of the saga. Messages that have no
-// correlation id, trace or causation id of their own get those of Message, as with
-// inbox.Inherit.
+// Publish publishes messages in the transaction of the saga. A message without a correlation
+// id, trace or causation id gets these from Message, as with inbox.Inherit.
 func (c *Context[State]) Publish(topic string, messages ...*message.Message) error {
 	for _, msg := range messages {
 		msg.SetContext(c.Context)
@@ -56,7 +56,7 @@ func (c *Context[State]) Publish(topic string, messages ...*message.Message) err
 	return err
 }
 
-// PublishValue publishes a message that Config.Marshaler makes of the value, with the
+// PublishValue encodes the value with Config.Marshaler, and publishes the message with the
 // correlation value as its key.
 func (c *Context[State]) PublishValue(topic string, value any) error {
 	msg, err := c.newMessage(value)
@@ -66,9 +66,9 @@ func (c *Context[State]) PublishValue(topic string, value any) error {
 	return c.Publish(topic, msg)
 }
 
-// Timeout publishes the value to the topic of a Timeout handler, as PublishValue does, to be
-// delivered after the time, counted by the database's clock. It reaches this saga only, if
-// it has not ended by then.
+// Timeout publishes the value, as PublishValue does, to the topic of a Timeout reaction. The
+// message is due when the duration after has passed, by the database's clock. It is handled
+// only by this saga, and acked without a handler if this saga has ended by then.
 func (c *Context[State]) Timeout(topic string, after time.Duration, value any) error {
 	msg, err := c.newMessage(value)
 	if err != nil {

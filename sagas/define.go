@@ -23,13 +23,14 @@ type Saga[State any] struct {
 	topics    []string
 	sagas     storekit.Sagas
 	transact  storekit.Transactor
-	retention storekit.SagaRetention // nil where finished sagas stay
+	retention storekit.SagaRetention // nil if finished sagas are never deleted by age
 	publisher message.Publisher
 	inbox     *inbox.Inbox
 }
 
-// Define makes a kind of sagas with the state State, a struct. Errors:
-// outmill.ErrInvalidConfig.
+// Define makes a kind of sagas with the state State, which is a struct. It returns
+// outmill.ErrInvalidConfig for an invalid Config or State, and for reactions that are invalid
+// or in conflict.
 func Define[State any](cfg Config, reactions ...Reaction[State]) (*Saga[State], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -40,7 +41,7 @@ func Define[State any](cfg Config, reactions ...Reaction[State]) (*Saga[State], 
 	s.sagas, keeps = outmill.As[storekit.Sagas](cfg.Store)
 	s.transact, transacts = outmill.As[storekit.Transactor](cfg.Store)
 	if !keeps || !transacts {
-		return nil, fmt.Errorf("%w: sagas.Config.Store is a %T, which keeps no sagas: want a storekit.Sagas and storekit.Transactor",
+		return nil, fmt.Errorf("%w: sagas.Config.Store is a %T, which cannot keep sagas: want a storekit.Sagas and storekit.Transactor",
 			outmill.ErrInvalidConfig, cfg.Store)
 	}
 	if err := storekit.CheckSagaType(s.kind); err != nil {
@@ -67,9 +68,10 @@ func Define[State any](cfg Config, reactions ...Reaction[State]) (*Saga[State], 
 func (s *Saga[State]) Topics() []string { return append([]string(nil), s.topics...) }
 
 // AddHandlers adds a Handler for each topic to the router, named after the kind and the
-// topic, such as "order:payment.received". sub is a subscriber.Subscriber over Config.Store,
-// or any other; see Handler. Two kinds that read one topic need subscribers of two groups.
-// Errors: outmill.ErrInvalidConfig, for a name that is taken too; then it has added none.
+// topic, such as "order:payment.received". sub is a subscriber.Subscriber for Config.Store,
+// or any other subscriber; see Handler. Two kinds that read one topic need subscribers of two
+// groups. AddHandlers returns outmill.ErrInvalidConfig if an argument is nil or the router
+// has a handler of one of the names; then it has added no handler.
 func (s *Saga[State]) AddHandlers(router *message.Router, sub message.Subscriber) error {
 	if router == nil || outmill.IsNil(sub) {
 		return fmt.Errorf("%w: sagas: the router or the subscriber is nil", outmill.ErrInvalidConfig)
@@ -88,16 +90,16 @@ func (s *Saga[State]) AddHandlers(router *message.Router, sub message.Subscriber
 
 func (s *Saga[State]) handlerName(topic string) string { return s.kind + ":" + topic }
 
-// Handler handles the messages of a topic, for a router's AddConsumerHandler: with a
-// subscriber or a name other than those of AddHandlers. It does what subscriber.KeepError
-// and Config.Inbox do, so it needs neither as middleware.
+// Handler returns the handler of a topic for a router's AddConsumerHandler, if you need
+// another subscriber or another name than AddHandlers gives. It includes
+// subscriber.KeepError and the inbox of Config.Inbox, so do not add these as middleware.
 //
-// In a message's context that carries a transaction of the store, as within an
-// inbox.Middleware, it takes part in that one, and leaves errors and duplicates to the
-// middleware.
+// If the message's context carries a transaction of the store, as inside an
+// inbox.Middleware, the handler uses that transaction, and leaves errors and duplicates to
+// that middleware.
 //
-// A message of another subscriber, such as Kafka's, is acked after the commit, and its
-// conflicts come again by that subscriber's redelivery.
+// A message of another subscriber, such as Kafka's, is acked after the commit. After a
+// conflict that subscriber gets an error, and redelivers the message by its own rules.
 func (s *Saga[State]) Handler(topic string) message.NoPublishHandlerFunc {
 	handle := func(msg *message.Message) ([]*message.Message, error) { return nil, s.handle(topic, msg) }
 	whole := message.HandlerFunc(handle)
@@ -115,7 +117,7 @@ func (s *Saga[State]) Handler(topic string) message.NoPublishHandlerFunc {
 }
 
 // DeleteFinished deletes up to limit sagas that finished longer ago than retention, and
-// returns how many it did. It is for those that Config.Retention keeps for longer.
+// returns their number. Use it for sagas that Config.Retention keeps longer or for ever.
 func (s *Saga[State]) DeleteFinished(ctx context.Context, retention time.Duration, limit int) (int, error) {
 	return s.sagas.DeleteFinishedSagas(ctx, s.kind, retention, limit)
 }

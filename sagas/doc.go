@@ -1,6 +1,6 @@
-// Package sagas has long-running state as handlers of Watermill routers: a saga is
-// started by a message, finds its state by a value that all its messages share, and
-// completes.
+// Package sagas has handlers for Watermill routers that keep the state of long-running
+// processes. A message starts a saga; further messages find its state by the correlation
+// value, which they all have; and a handler completes the saga.
 //
 //	orders, err := sagas.Define(sagas.Config{Store: store, Inbox: &inbox.Config{}},
 //		sagas.StartedBy("order.placed", func(m Placed) string { return m.Order },
@@ -19,20 +19,21 @@
 //		}))
 //	err = orders.AddHandlers(router, sub)
 //
-// The state, the messages that the handler publishes and what it does by the transaction
-// of its context commit together, or not at all. With Config.Inbox so do a note of the
-// message, by which a duplicate is not handled again, and its ack. Without one the message
-// is acked afterwards, and is handled again after a crash.
+// One transaction commits the state, the messages that the handler publishes, and the
+// handler's own writes with the transaction of its context; or none of them. With
+// Config.Inbox it also commits the ack, and a note by which a duplicate is not handled again.
+// Without an inbox the message is acked after the commit, and after a crash between the two
+// it is handled again.
 //
-// The transaction runs again where it fails for a reason that passes, such as a deadlock. So
-// a handler must have no effects outside of it.
+// If the transaction fails for a temporary reason, such as a deadlock, the store repeats it
+// and the handler runs again. So a handler must have no effects outside of the transaction.
 //
 // # Concurrency
 //
-// Two handlers may be at the same saga. The one that commits second fails, nothing that it
-// did is kept, and its message comes again soon, without using up an attempt: see
-// ErrConflict and ErrStarted. Give the messages of a busy saga its correlation value as their key
-// (outmill.SetKey), and read them with subscriber.Config.Order outmill.OrderKey: then the
-// messages of a topic come one after the other. Messages of different topics may still
-// conflict.
+// Two handlers may work on the same saga. The transaction of the second one to store the
+// state is rolled back, and its message comes again soon, without using up an attempt: see
+// ErrConflict and ErrStarted. To avoid conflicts of a busy saga, give its messages the
+// correlation value as their key (outmill.SetKey), and read them with
+// subscriber.Config.Order outmill.OrderKey: then the messages of a topic are handled one
+// after the other. Messages of different topics may still conflict.
 package sagas

@@ -15,8 +15,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// commitMargin is what a transaction needs besides its handler, of the longest that the
-// store lets it take.
+// commitMargin is the time that a transaction needs besides its handler. It is part of the
+// store's limit for transactions.
 const commitMargin = 5 * time.Second
 
 func (s *Saga[State]) handle(topic string, msg *message.Message) error {
@@ -29,11 +29,11 @@ func (s *Saga[State]) handle(topic string, msg *message.Message) error {
 	if err := s.sagas.PrepareSagas(ctx, s.kind); err != nil {
 		return err
 	}
-	// last is the error of the last run: a store that repeats runs may have given up when
-	// the time was over, and return that instead.
+	// last is the error of the last run. A store that repeats runs may return a timeout
+	// instead, which would hide a conflict.
 	var last error
 	err := s.transact.Transact(ctx, func(ctx context.Context) error {
-		// Each run begins with the message as it came.
+		// A run may change the message, so each run gets a copy of the original.
 		own := msg.Copy()
 		own.SetContext(ctx)
 		last = s.work(ctx, topic, own)
@@ -52,7 +52,7 @@ func (s *Saga[State]) handle(topic string, msg *message.Message) error {
 	return err
 }
 
-// work runs the handler on the saga, within its transaction.
+// work finds the saga, runs the handler and stores the saga, in the transaction of ctx.
 func (s *Saga[State]) work(ctx context.Context, topic string, msg *message.Message) error {
 	r, known := s.routes.of(topic, s.cfg.Marshaler.NameFromMessage(msg))
 	if !known {
@@ -92,7 +92,7 @@ func (s *Saga[State]) work(ctx context.Context, topic string, msg *message.Messa
 	return err
 }
 
-// store stores what the handler has made of the saga.
+// store inserts, updates or deletes the saga after its handler.
 func (s *Saga[State]) store(c *Context[State], saga *storekit.Saga, starts bool) (err error) {
 	gone := c.completed && !s.cfg.KeepFinished
 	saga.Finished = c.completed
@@ -126,7 +126,7 @@ func (s *Saga[State]) unknown(topic string, msg *message.Message) error {
 	if !s.cfg.AckUnknown {
 		return s.refuse(topic, msg, fmt.Errorf("%w: %.300q", ErrUnknownMessage, s.cfg.Marshaler.NameFromMessage(msg)))
 	}
-	s.cfg.Logger.Debug("No reaction to the message, which is acked", watermill.LogFields{
+	s.cfg.Logger.Debug("Acked a message for which the sagas have no reaction", watermill.LogFields{
 		"saga": s.kind, "topic": topic, "message_uuid": msg.UUID,
 	})
 	return nil
@@ -139,14 +139,14 @@ func (s *Saga[State]) notFound(c *Context[State], r Reaction[State]) error {
 	if s.cfg.NotFound != nil {
 		return s.cfg.NotFound(c.Message, c.Correlation)
 	}
-	s.cfg.Logger.Info("No saga for the message", watermill.LogFields{
+	s.cfg.Logger.Info("Acked a message whose saga does not exist or is finished", watermill.LogFields{
 		"saga": s.kind, "topic": r.topic, "message_uuid": c.Message.UUID, "correlation": c.Correlation,
 	})
 	return nil
 }
 
-// conflict is the error of the store, and a Snooze without one, so that the router does
-// not log as an error what is part of the work.
+// conflict has the text and the identity of the store's error. As finds a Snooze in it, so
+// that the router does not log a conflict, which is normal, as an error.
 type conflict struct{ err, snooze error }
 
 func (e *conflict) Error() string        { return e.err.Error() }

@@ -10,22 +10,23 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Marshaler makes messages of values, and values of messages. Each marshaler of Watermill's
-// package cqrs is one, such as cqrs.JSONMarshaler and contracts.Marshaler. It must be safe
-// for concurrent use. Its errors become the last error of the record.
+// Marshaler encodes values as messages and decodes them. Every marshaler for Watermill's
+// package cqrs implements it, such as cqrs.JSONMarshaler and contracts.Marshaler. It must be
+// safe for concurrent use. The record keeps the text of its errors as the last error, so they
+// must not contain payloads.
 type Marshaler interface {
 	// Marshal makes a message with a new UUID.
 	Marshal(v any) (*message.Message, error)
-	// Unmarshal fills v, a pointer.
+	// Unmarshal decodes the message into v, a pointer.
 	Unmarshal(msg *message.Message, v any) error
-	// Name is the name of the type of v, which is a value or a pointer to it.
+	// Name returns the name of the type of v, which is a value or a pointer to one.
 	Name(v any) string
-	// NameFromMessage is the name that Marshal has given the message.
+	// NameFromMessage returns the name of the type that Marshal wrote into the message.
 	NameFromMessage(msg *message.Message) string
 }
 
-// plainJSON is the marshaler of a Config without one. It names no types, so each topic has
-// one.
+// plainJSON is the default marshaler. It does not name types, so all messages of a topic have
+// one type.
 type plainJSON struct{}
 
 func (plainJSON) Marshal(v any) (*message.Message, error) {

@@ -10,33 +10,33 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Reaction is what a kind of sagas does with the messages of one type on a topic.
+// Reaction handles the messages of one type on a topic. StartedBy, On and Timeout make it.
 type Reaction[State any] struct {
 	topic          string
 	starts, timely bool
-	// value is a pointer to a message's value, for its name; nil where messages are not
-	// decoded.
+	// value is a pointer to a zero value of the message's type, from which the marshaler gets
+	// the name of the type. It is nil if messages are not decoded.
 	value any
 	open  func(msg *message.Message, by Marshaler) (correlation string, handle func(*Context[State]) error, err error)
 }
 
-// StartedBy starts a saga where there is none with the message's correlation value, and
-// is On where there is one.
+// StartedBy starts a saga if none has the message's correlation value. If there is one, it
+// handles the message with that saga, as On does.
 func StartedBy[State, M any](topic string, correlate func(M) string, handle func(*Context[State], M) error) Reaction[State] {
 	r := On(topic, correlate, handle)
 	r.starts = true
 	return r
 }
 
-// On handles the messages of a saga that exists. Config.Marshaler decodes a message into an
-// M, which is a struct; where M is *message.Message it is the message itself, and not
-// decoded. correlate must have no effects.
+// On handles the messages of existing sagas. Config.Marshaler decodes each message into an M,
+// which is a struct. If M is *message.Message, the handler gets the message undecoded.
+// correlate returns the message's correlation value, and must have no side effects.
 func On[State, M any](topic string, correlate func(M) string, handle func(*Context[State], M) error) Reaction[State] {
 	return reaction(topic, func(_ *message.Message, m M) string { return correlate(m) }, handle)
 }
 
-// Timeout handles what Context.Timeout published to the topic. A timeout of a saga that
-// is finished or gone is acked, also where another saga has been started since with the
+// Timeout handles the messages that Context.Timeout published to the topic. If their saga is
+// finished or deleted, they are acked, even if another saga has been started since with the
 // same correlation value.
 func Timeout[State, M any](topic string, handle func(*Context[State], M) error) Reaction[State] {
 	r := reaction(topic, func(msg *message.Message, _ M) string { return msg.Metadata.Get(MetadataCorrelation) }, handle)
@@ -64,8 +64,8 @@ func reaction[State, M any](
 	return r
 }
 
-// routes are the reactions of a kind, by the topic and the name of the message's type.
-// Those that decode nothing have the name "".
+// routes has the reactions of a kind, by the topic and the name of the message's type.
+// Reactions that take undecoded messages have the name "".
 type routes[State any] map[string]map[string]Reaction[State]
 
 func newRoutes[State any](reactions []Reaction[State], by Marshaler) (routes[State], []string, error) {
@@ -80,12 +80,12 @@ func newRoutes[State any](reactions []Reaction[State], by Marshaler) (routes[Sta
 			name = by.Name(r.value)
 		}
 		if strings.ContainsFunc(name, unicode.IsControl) {
-			// So a marshaler of contracts names a type that is not registered.
+			// The marshaler of package contracts returns such a name for an unregistered type.
 			return nil, nil, fmt.Errorf("%w: sagas.Define: the marshaler has no name for %T of topic %q: %s",
 				outmill.ErrInvalidConfig, r.value, r.topic, strings.TrimSpace(name))
 		}
 		if _, twice := all[r.topic][name]; twice {
-			return nil, nil, fmt.Errorf("%w: sagas.Define: topic %q is there twice for messages of the name %q: want one reaction for each",
+			return nil, nil, fmt.Errorf("%w: sagas.Define: topic %q has two reactions for messages of type %q: want one",
 				outmill.ErrInvalidConfig, r.topic, name)
 		}
 		if all[r.topic] == nil {
@@ -97,7 +97,7 @@ func newRoutes[State any](reactions []Reaction[State], by Marshaler) (routes[Sta
 	return all, topics, nil
 }
 
-// of is the reaction to a message.
+// of returns the reaction to a message of this topic and type name.
 func (r routes[State]) of(topic, name string) (Reaction[State], bool) {
 	found, ok := r[topic][name]
 	if !ok {
