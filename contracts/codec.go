@@ -6,28 +6,29 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Codec encodes values of contracts as payloads. It must be safe for concurrent use. Its
-// errors go to logs and to the last error of records, so it keeps the payload out of them.
+// Codec encodes values of contracts as payloads, and decodes them. It must be safe for
+// concurrent use. Logs and the last error of records contain its errors, so they must not
+// contain the payload.
 //
 // [JSON] is the default; package contracts/protobuf has another.
 type Codec interface {
-	// Marshal gets a pointer to the value.
+	// Marshal encodes the value that v points to.
 	Marshal(v any) ([]byte, error)
-	// Unmarshal fills what the pointer v points to. It must not keep data.
+	// Unmarshal decodes data into the value that v points to. It must not keep data.
 	Unmarshal(data []byte, v any) error
-	// ContentType is the media type of what Marshal returns, such as application/json.
+	// ContentType returns the media type of the payloads, such as application/json.
 	ContentType() string
 }
 
-// Setter is what a [Codec] implements if its values must not be copied by assignment. Set
-// makes what dst points to equal to what src points to, after an upcaster has returned src.
+// Setter is an optional method of a [Codec] whose values must not be copied by assignment.
+// Set copies the value that src points to, the result of an upcaster, to the value that dst
+// points to.
 type Setter interface {
 	Set(dst, src any) error
 }
 
-// JSON is the codec that contracts have by default: encoding/json, as in Watermill's
-// cqrs.JSONMarshaler. Its errors say where a payload does not fit, by field and byte, and
-// never what stands there.
+// JSON is the default codec: encoding/json, as in Watermill's cqrs.JSONMarshaler. Its errors
+// name the field and the byte at which a payload does not fit, but never contain the value.
 type JSON struct{}
 
 // Marshal implements Codec.

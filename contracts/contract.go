@@ -15,17 +15,17 @@ import (
 // MaxVersion is the highest version that a contract may have.
 const MaxVersion = 1<<31 - 1
 
-// Contract is a Go type with a stable name and a version. [Of] makes it, and a [Registry]
-// takes it. It is immutable.
+// Contract is a Go type with a stable name and a version. [Of] makes it; give it to
+// [NewRegistry]. It is immutable.
 type Contract struct {
 	name      string
 	version   int
 	typ       reflect.Type
 	codec     Codec
 	upcasters []upcaster
-	// watermill are the names under which Watermill's marshalers wrote the type.
+	// watermill has the names that Watermill's marshalers wrote for the type.
 	watermill []watermillName
-	// problems are what NewRegistry refuses.
+	// problems are the reasons for which NewRegistry refuses the contract.
 	problems []string
 }
 
@@ -36,19 +36,21 @@ type option func(*Contract)
 
 func (o option) apply(c *Contract) { o(c) }
 
-// Of says that values of type T, and of type *T, have that name and version in messages:
+// Of makes the contract of the types T and *T: messages of their values have this name and
+// version:
 //
 //	contracts.Of[OrderPlaced]("orders.order-placed", 2, contracts.UpcastFrom(1, fromV1))
 //	contracts.Of[Page[Order]]("orders.page", 1)
 //
-// The name identifies the contract as long as a message of it exists, whatever becomes of
-// the Go type: 1 to 255 characters (UTF-16 units), no blanks at its ends and no control
-// characters. The version grows when readers of the version before would misunderstand the
-// payload; it is 1 to MaxVersion. There is no default name, because one that is made from the
-// Go type changes when the type is renamed or moved.
+// The name identifies the contract as long as a message with it exists, even if the Go type
+// is renamed or moved. It has 1 to 255 characters (UTF-16 units), no blanks at its ends and
+// no control characters. The version is 1 to MaxVersion. Increase it if readers of the
+// current version would misunderstand the new payload. There is no default name, because a
+// name made from the Go type would change with the type.
 //
-// T is a type that can be decoded into: no interface, function, channel, or pointer to a
-// pointer. Of[*T] is Of[T]. NewRegistry reports what is wrong.
+// T must be a type that can be decoded into: no interface, function, channel, or pointer to a
+// pointer. Of[*T] is the same as Of[T]. Of itself reports nothing: NewRegistry returns an
+// error for an invalid contract.
 func Of[T any](name string, version int, options ...Option) Contract {
 	c := Contract{name: name, version: version, codec: JSON{}}
 	c.typ = c.base(reflect.TypeFor[T](), "the type")
@@ -90,12 +92,12 @@ func (c Contract) Versions() []int {
 	return append(versions, c.version)
 }
 
-// Encoding is how payloads are encoded. It is an [Option] of a contract, and of one
-// [UpcastFrom].
+// Encoding sets the codec of payloads. It is an [Option] of a contract, and of [UpcastFrom].
+// [EncodedBy] makes it.
 type Encoding struct{ codec Codec }
 
-// EncodedBy has payloads encoded by the codec, of all versions of the contract whose
-// UpcastFrom has no other. Without it they are JSON.
+// EncodedBy makes the codec encode and decode the payloads of the contract, in all versions
+// whose UpcastFrom has no codec of its own. Without it payloads are JSON.
 func EncodedBy(codec Codec) Encoding { return Encoding{codec} }
 
 func (e Encoding) apply(c *Contract) {
@@ -106,12 +108,12 @@ func (e Encoding) apply(c *Contract) {
 	c.codec = e.codec
 }
 
-// refuse remembers what NewRegistry reports.
+// refuse adds a problem, which NewRegistry reports.
 func (c *Contract) refuse(format string, args ...any) {
 	c.problems = append(c.problems, fmt.Sprintf(format, args...))
 }
 
-// base is the type without its pointer.
+// base returns the type without its pointer.
 func (c *Contract) base(t reflect.Type, which string) reflect.Type {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -124,7 +126,8 @@ func (c *Contract) base(t reflect.Type, which string) reflect.Type {
 	return t
 }
 
-// checkVersions sorts the older versions, and refuses those that lead nowhere.
+// checkVersions sorts the older versions, and refuses upcasters that do not lead to the next
+// version.
 func (c *Contract) checkVersions() {
 	slices.SortStableFunc(c.upcasters, func(a, b upcaster) int { return a.from - b.from })
 	for i, up := range c.upcasters {

@@ -1,5 +1,5 @@
-// Package contracts gives Go types stable names and versions in messages, as a marshaler for
-// Watermill's package cqrs.
+// Package contracts has a marshaler for Watermill's package cqrs that gives Go types stable
+// names and versions in messages.
 //
 //	registry, err := contracts.NewRegistry(
 //		contracts.Of[OrderPlaced]("orders.order-placed", 2, contracts.UpcastFrom(1, fromV1)),
@@ -7,33 +7,33 @@
 //	)
 //	marshaler := registry.Marshaler(contracts.MarshalerConfig{})
 //
-// The marshaler goes where cqrs.JSONMarshaler goes: into buses and processors of commands,
-// events and groups of events. Watermill's own marshalers name a message by its Go type, so
-// that a type that is renamed or moved leaves the messages of its old name without a handler.
-// Here the name and the version are in the code, next to the type, and in the metadata of
-// each message: [MetadataName] and [MetadataVersion]. The record has them, and so has a
-// message on Kafka, as headers.
+// Use the marshaler in place of cqrs.JSONMarshaler: in buses and processors of commands,
+// events and groups of events. Watermill's own marshalers name a message by its Go type. If
+// you rename or move the type, no handler takes the messages that have its old name. With
+// contracts you write the name and the version in the code, next to the type, and each
+// message has them in its metadata: [MetadataName] and [MetadataVersion]. On Kafka they are
+// headers.
 //
 // # Versions
 //
-// A version grows when readers of the version before would misunderstand the payload; a new
-// field that may be absent needs no new version. A name has one type, which is its current
-// version, and an [UpcastFrom] for each older version that may still arrive. Handlers know
-// the current type only. Deploy readers before publishers: a version that the reader does not
-// know yet is refused.
+// Increase the version if readers of the current version would misunderstand the new payload;
+// an optional new field needs no new version. A name has one Go type, for its current
+// version, and an [UpcastFrom] for each older version that may still arrive. Handlers get
+// only the current type. Deploy readers before publishers, because a reader refuses a version
+// that it does not know.
 //
-// # Refusals
+// # Errors
 //
-// Registrations are checked when the registry is made: names, versions, duplicates, and
-// upcasters that do not lead from version to version. A value whose type has the method
-// Validate() error is checked before anything is written.
+// NewRegistry checks names, versions, duplicates, and that each upcaster leads to the next
+// version. If a type has the method Validate() error, its values are checked before anything
+// is written.
 //
 // A message of an unknown version, or with a payload that does not fit, is a permanent error
 // (outmill.Permanent): with the middleware subscriber.KeepError its record goes dead at once,
-// and can be requeued when the program knows it. [Marshaler.RefuseUnknown] does the same for
-// unknown names. With Watermill's PoisonQueueWithFilter and [ErrUnknownContract], or
-// [ErrUnreadableMessage], the message goes to a topic instead. No error text has a part of a
-// payload.
+// and can be requeued when the program knows the version. [Marshaler.RefuseUnknown] does the
+// same for unknown names. With Watermill's PoisonQueueWithFilter and [ErrUnknownContract] or
+// [ErrUnreadableMessage] the message goes to a topic instead. No error text contains a part
+// of a payload.
 //
 // # Encodings
 //
@@ -43,9 +43,9 @@
 //
 // # Events for other services
 //
-// [IntegrationBus] takes only events with the marker [IntegrationEvent]. To publish an
-// internal event to other services by mistake does not compile.
+// [IntegrationBus] takes only events with the marker [IntegrationEvent]. A program that
+// publishes an internal event to other services by mistake does not compile.
 //
-// The idea of contracts with a name and a version, and of a marker for events that leave the
-// service, comes from LiteBus.
+// Contracts with a name and a version, and the marker for events that leave the service, are
+// ideas of LiteBus.
 package contracts

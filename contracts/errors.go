@@ -11,16 +11,16 @@ import (
 )
 
 var (
-	// ErrInvalidContract says that a registration is refused. It is an outmill.ErrInvalidConfig,
+	// ErrInvalidContract says that a contract is invalid. It is an outmill.ErrInvalidConfig,
 	// and its text names the contract and the remedy.
 	ErrInvalidContract = fmt.Errorf("%w: contract", outmill.ErrInvalidConfig)
-	// ErrDuplicateContract says that two registrations have the same name, or the same type. It
-	// is an outmill.ErrInvalidConfig.
+	// ErrDuplicateContract says that two contracts have the same name or the same type. It is
+	// an outmill.ErrInvalidConfig.
 	ErrDuplicateContract = fmt.Errorf("%w: duplicate contract", outmill.ErrInvalidConfig)
-	// ErrUnknownContract is what every [UnknownContractError] is.
+	// ErrUnknownContract matches every [UnknownContractError], by errors.Is.
 	ErrUnknownContract = errors.New("contracts: unknown contract")
-	// ErrInvalidMessage says that a value is refused before anything is written: its Validate
-	// method refuses it, it cannot be encoded, or it is nil. See [MessageError].
+	// ErrInvalidMessage says that a value cannot be published: its Validate method returned an
+	// error, it cannot be encoded, or it is nil. Nothing was written. See [MessageError].
 	ErrInvalidMessage = errors.New("contracts: invalid message")
 	// ErrUnreadableMessage says that a payload does not fit its contract, or that an upcaster
 	// refuses it. See [MessageError].
@@ -30,12 +30,12 @@ var (
 // UnknownContractError says that a message's contract, or a value's type, is not in the
 // registry. For a message that arrives it is permanent (outmill.Permanent).
 type UnknownContractError struct {
-	// Name is the contract's name; "" for a message without one.
+	// Name is the contract's name, or "" if the message has none.
 	Name string
-	// Version is the version that is unknown; 0 where the name is unknown, or where the message
-	// has no version that can be read.
+	// Version is the unknown version. It is 0 if the name is unknown, or if the message has no
+	// valid version.
 	Version int
-	// Reason says what is missing and what would be right.
+	// Reason says what is missing, and the remedy.
 	Reason string
 }
 
@@ -44,10 +44,10 @@ func (e *UnknownContractError) Error() string { return ErrUnknownContract.Error(
 // Is makes errors.Is(err, ErrUnknownContract) true.
 func (e *UnknownContractError) Is(target error) bool { return target == ErrUnknownContract }
 
-// MessageError names the contract of a message that is refused. It is an ErrInvalidMessage on
-// the way out, and a permanent ErrUnreadableMessage on the way in. Its text has no part of
-// the payload, except for what Validate methods, upcasters, and codecs of the program put
-// into their errors.
+// MessageError says that a message was refused, and names its contract. It is an
+// ErrInvalidMessage when the message is published, and a permanent ErrUnreadableMessage when
+// it is delivered. Its text contains no part of the payload, unless a Validate method, an
+// upcaster or a codec of the program puts one into its error.
 type MessageError struct {
 	Name    string
 	Version int
@@ -67,16 +67,16 @@ func (e *MessageError) Unwrap() error { return e.Err }
 // Is makes errors.Is true for ErrInvalidMessage, or ErrUnreadableMessage.
 func (e *MessageError) Is(target error) bool { return target == e.Kind }
 
-// NoContract is the error for a message that names no contract: its metadata has no such
-// name. It is permanent. It is for marshalers such as that of contracts/cloudevents.
+// NoContract returns the permanent error for a message without a contract: it does not have
+// the metadata that names one. It is for marshalers such as the one of contracts/cloudevents.
 func NoContract(metadata string) error {
 	return outmill.Permanent(&UnknownContractError{
-		Reason: fmt.Sprintf("the message names none, because it has no metadata %q: publish it with a marshaler of this registry", metadata),
+		Reason: fmt.Sprintf("the message has no metadata %q, which names its contract: publish it with a marshaler of this registry", metadata),
 	})
 }
 
-// ParseVersion reads the version of a message from the metadata of that name. The error is
-// permanent, and names the contract. It is for marshalers such as that of
+// ParseVersion reads the version of a message from the named metadata. The error is
+// permanent, and names the contract. It is for marshalers such as the one of
 // contracts/cloudevents.
 func ParseVersion(contract, metadata, value string) (int, error) {
 	version, err := strconv.ParseInt(value, 10, 32)
@@ -114,7 +114,7 @@ func unknownType(v any) error {
 		name, strings.TrimPrefix(name, "*"))}
 }
 
-// quote shortens text that somebody else wrote.
+// quote quotes a text from outside the program, and shortens it.
 func quote(s string) string {
 	const limit = 100
 	if len(s) > limit {

@@ -128,7 +128,7 @@ func ExampleMarshaler() {
 	fmt.Println(errors.Is(err, contracts.ErrUnknownContract), outmill.IsPermanent(err))
 	// Output:
 	// billing.invoices 1 {"items":[{"number":"I-1","cents":500}]}
-	// contracts: invalid message: billing.invoice version 2: its Validate method refuses it: the number is empty
+	// contracts: invalid message: billing.invoice version 2: its Validate method returned an error: the number is empty
 	// true true
 }
 

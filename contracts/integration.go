@@ -17,14 +17,14 @@ type EventBus interface {
 	Publish(ctx context.Context, event any) error
 }
 
-// IntegrationBus publishes events for other services, and nothing else: a type without the
-// marker [IntegrationEvent] does not compile, so that nobody publishes an internal event by
-// mistake. Give internal events a bus, and topics, of their own. It is safe for concurrent
-// use if its EventBus is, as Watermill's is.
+// IntegrationBus publishes events for other services. It takes only types with the marker
+// [IntegrationEvent], so a program that publishes an internal event by mistake does not
+// compile. Give internal events another bus and other topics. IntegrationBus is safe for
+// concurrent use if its EventBus is, as Watermill's is.
 type IntegrationBus struct{ bus EventBus }
 
-// NewIntegrationBus makes an IntegrationBus that publishes through the bus, which has the
-// topics, the marshaler and the publisher. A nil bus is outmill.ErrInvalidConfig.
+// NewIntegrationBus makes an IntegrationBus that publishes through the bus, with its topics,
+// marshaler and publisher. It returns outmill.ErrInvalidConfig for a nil bus.
 func NewIntegrationBus(bus EventBus) (*IntegrationBus, error) {
 	if outmill.IsNil(bus) {
 		return nil, fmt.Errorf("%w: contracts.NewIntegrationBus: the bus is nil", outmill.ErrInvalidConfig)
@@ -32,8 +32,8 @@ func NewIntegrationBus(bus EventBus) (*IntegrationBus, error) {
 	return &IntegrationBus{bus}, nil
 }
 
-// Publish publishes the event, in the transaction that ctx carries. Errors are those of the
-// bus: with Watermill's, those of its marshaler and of its publisher.
+// Publish publishes the event, in the transaction that ctx carries. It returns the errors of
+// the bus; Watermill's bus returns those of its marshaler and of its publisher.
 func (b *IntegrationBus) Publish(ctx context.Context, event IntegrationEvent) error {
 	return b.bus.Publish(ctx, event)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Metadata of a message that has a contract.
+// MetadataName and MetadataVersion name the metadata with the contract of a message.
 const (
 	MetadataName    = "outmill_contract"
 	MetadataVersion = "outmill_contract_version"
@@ -24,8 +24,8 @@ type MarshalerConfig struct {
 	NewUUID func() string
 }
 
-// Marshaler makes messages of values, and values of messages, for the buses and processors
-// of Watermill's package cqrs. [Registry.Marshaler] makes it. It is safe for concurrent use.
+// Marshaler encodes values as messages, and decodes them, for the buses and processors of
+// Watermill's package cqrs. [Registry.Marshaler] makes it. It is safe for concurrent use.
 type Marshaler struct {
 	registry *Registry
 	newUUID  func() string
@@ -39,11 +39,11 @@ func (r *Registry) Marshaler(cfg MarshalerConfig) *Marshaler {
 	return &Marshaler{registry: r, newUUID: cfg.NewUUID}
 }
 
-// Marshal makes the message of a value, or of what a pointer points to, with the name and
-// the version of its contract in the metadata. What the value's method OccurredAt() time.Time
-// returns, unless zero, is set by outmill.SetOccurredAt.
+// Marshal encodes a value, or the value that a pointer points to, as a message with the name
+// and the version of its contract in the metadata. If the value has a method OccurredAt()
+// time.Time and its result is not zero, Marshal sets it by outmill.SetOccurredAt.
 //
-// Errors are those of [Registry.Encode].
+// Marshal returns the errors of [Registry.Encode].
 func (m *Marshaler) Marshal(v any) (*message.Message, error) {
 	encoded, err := m.registry.Encode(v)
 	if err != nil {
@@ -58,10 +58,10 @@ func (m *Marshaler) Marshal(v any) (*message.Message, error) {
 	return msg, nil
 }
 
-// Unmarshal fills v, a pointer to a value of the message's contract. A message of an older
-// version goes through the upcasters.
+// Unmarshal decodes the message into v, a pointer to a value of the message's contract. The
+// upcasters convert a message of an older version.
 //
-// Errors are those of [Registry.Decode], and are permanent. v is undefined after an error.
+// Unmarshal returns the errors of [Registry.Decode]. v is undefined after an error.
 func (m *Marshaler) Unmarshal(msg *message.Message, v any) error {
 	name, version, err := m.identify(msg)
 	if err != nil {
@@ -70,10 +70,10 @@ func (m *Marshaler) Unmarshal(msg *message.Message, v any) error {
 	return m.registry.Decode(name, version, msg.Payload, v)
 }
 
-// Name is [Registry.Name].
+// Name returns [Registry.Name].
 func (m *Marshaler) Name(v any) string { return m.registry.Name(v) }
 
-// NameFromMessage returns the name of the contract that the message has, and "" for none.
+// NameFromMessage returns the name of the message's contract, or "" if it has none.
 func (m *Marshaler) NameFromMessage(msg *message.Message) string {
 	name := msg.Metadata.Get(MetadataName)
 	if name == "" {
@@ -84,14 +84,15 @@ func (m *Marshaler) NameFromMessage(msg *message.Message) string {
 	return name
 }
 
-// RefuseUnknown is a router middleware that refuses messages whose contract is not in the
-// registry, or not in that version, with a permanent [UnknownContractError]. Processors of
-// package cqrs look at names only, and return an error of their own for a name for which they
-// have no handler, which is tried again; or they ack the message.
+// RefuseUnknown is router middleware that returns a permanent [UnknownContractError] for a
+// message if the registry does not have its contract, or not this version of it. Without it,
+// the processors of package cqrs check only the name: if they have no handler for it, they
+// either return an error of their own, so that the message is tried again, or ack the
+// message.
 //
-// Leave it out where a program reads topics that have messages of other programs' contracts.
-// Add it inside of subscriber.KeepError, which makes the record dead at once, and inside of
-// Watermill's PoisonQueue:
+// Do not add it if the topic also has messages with contracts of other programs. Add it after
+// subscriber.KeepError, which makes the record dead at once, and after Watermill's
+// PoisonQueue:
 //
 //	router.AddMiddleware(subscriber.KeepError, marshaler.RefuseUnknown)
 func (m *Marshaler) RefuseUnknown(next message.HandlerFunc) message.HandlerFunc {

@@ -14,18 +14,18 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Registry knows the contracts of a program. It never changes, and is safe for concurrent
-// use.
+// Registry has the contracts of a program. [NewRegistry] makes it. It is immutable and safe
+// for concurrent use.
 type Registry struct {
 	byName map[string]*Contract
-	// byType has each type, and the pointer to it.
+	// byType has an entry for each type, and one for the pointer to it.
 	byType    map[reflect.Type]*Contract
 	watermill map[string]watermillContract
 }
 
-// NewRegistry makes a registry, or reports all that is wrong: ErrInvalidContract, and
-// ErrDuplicateContract where two contracts have the same name or type. A name has one
-// contract, with one current version; [UpcastFrom] adds the older ones.
+// NewRegistry makes a registry, or returns all errors joined: ErrInvalidContract for an
+// invalid contract, and ErrDuplicateContract if two contracts have the same name or type. A
+// name has one contract with one current version; [UpcastFrom] adds older versions.
 func NewRegistry(contracts ...Contract) (*Registry, error) {
 	r := &Registry{
 		byName:    make(map[string]*Contract, len(contracts)),
@@ -62,7 +62,7 @@ func (r *Registry) add(index int, c Contract) error {
 	return r.addWatermill(&c)
 }
 
-// Contracts returns all contracts, by name: for a program that lists what it publishes.
+// Contracts returns all contracts, sorted by name, for example to list them in documentation.
 func (r *Registry) Contracts() []Contract {
 	all := make([]Contract, 0, len(r.byName))
 	for _, c := range r.byName {
@@ -72,10 +72,11 @@ func (r *Registry) Contracts() []Contract {
 	return all
 }
 
-// ContractOf returns the contract of a value's type, or of the type that a pointer points to;
-// the pointer may be nil. The error is an [UnknownContractError].
+// ContractOf returns the contract of the type of v, or of the type that v points to; the
+// pointer may be nil. The error is an [UnknownContractError].
 //
-// It makes topics, and refuses handlers of unregistered types at start:
+// Use it to make topics from contracts, so that a handler of an unregistered type is an error
+// at the start:
 //
 //	GenerateSubscribeTopic: func(p cqrs.EventProcessorGenerateSubscribeTopicParams) (string, error) {
 //		contract, err := registry.ContractOf(p.EventHandler.NewEvent())
@@ -89,9 +90,9 @@ func (r *Registry) ContractOf(v any) (Contract, error) {
 	return *c, nil
 }
 
-// Name is the name of the contract of v, for marshalers. For a type that is not registered it
-// is a text that no contract has as its name, and that says so: [Registry.ContractOf] returns
-// an error instead.
+// Name returns the name of the contract of v, for marshalers. If the type of v is not
+// registered, it returns a text that says so and that cannot be the name of a contract;
+// [Registry.ContractOf] returns an error instead.
 func (r *Registry) Name(v any) string {
 	if c := r.byType[reflect.TypeOf(v)]; c != nil {
 		return c.name
@@ -100,7 +101,7 @@ func (r *Registry) Name(v any) string {
 }
 
 // RefuseUnknown makes the middleware of a marshaler: see [Marshaler.RefuseUnknown]. identify
-// returns the contract that a message has.
+// returns the name and the version of a message's contract.
 func (r *Registry) RefuseUnknown(
 	identify func(*message.Message) (name string, version int, err error), next message.HandlerFunc,
 ) message.HandlerFunc {
@@ -116,14 +117,15 @@ func (r *Registry) RefuseUnknown(
 	}
 }
 
-// Check reports whether messages of that contract can be read. The error is a permanent
-// [UnknownContractError].
+// Check returns nil if the registry can read messages of this contract and version, and a
+// permanent [UnknownContractError] otherwise.
 func (r *Registry) Check(name string, version int) error {
 	_, _, err := r.find(name, version)
 	return err
 }
 
-// find returns the contract, and the place of the upcaster of that version, -1 for none.
+// find returns the contract, and the index of the upcaster from this version, or -1 for the
+// current version.
 func (r *Registry) find(name string, version int) (*Contract, int, error) {
 	c := r.byName[name]
 	if c == nil {
@@ -140,20 +142,20 @@ func (r *Registry) find(name string, version int) (*Contract, int, error) {
 	return nil, -1, outmill.Permanent(c.unknownVersion(version))
 }
 
-// Encoded is a value that is ready to be published.
+// Encoded is an encoded value with its contract. [Registry.Encode] returns it.
 type Encoded struct {
 	Contract Contract
 	Payload  []byte
-	// OccurredAt is what the value's method OccurredAt() time.Time returns; zero for none.
+	// OccurredAt is the result of the value's method OccurredAt() time.Time, or zero if it has
+	// no such method.
 	OccurredAt time.Time
 }
 
-// Encode checks a value and encodes it. It is for marshalers: an application uses
-// [Registry.Marshaler], or that of contracts/cloudevents.
+// Encode validates and encodes a value. It is for marshalers: an application uses
+// [Registry.Marshaler], or the marshaler of contracts/cloudevents.
 //
-// Errors: ErrUnknownContract for a type that is not registered, ErrInvalidMessage for a nil
-// pointer, for what the value's method Validate() error refuses, and for what cannot be
-// encoded.
+// Errors: ErrUnknownContract if the type is not registered; ErrInvalidMessage if the value is
+// a nil pointer, its method Validate() error returns an error, or it cannot be encoded.
 func (r *Registry) Encode(v any) (Encoded, error) {
 	c := r.byType[reflect.TypeOf(v)]
 	if c == nil {
@@ -178,8 +180,8 @@ func (r *Registry) Encode(v any) (Encoded, error) {
 
 var errNilPointer = errors.New("the value is a nil pointer")
 
-// pointerTo has a value and a pointer to it validated and encoded alike, with the methods of
-// either.
+// pointerTo returns a pointer to the value, so that values and pointers are validated and
+// encoded in the same way, with the methods of both.
 func pointerTo(v any) (any, error) {
 	value := reflect.ValueOf(v)
 	if value.Kind() != reflect.Pointer {
@@ -196,19 +198,19 @@ func pointerTo(v any) (any, error) {
 func validate(pointer any) error {
 	if value, ok := pointer.(interface{ Validate() error }); ok {
 		if err := value.Validate(); err != nil {
-			return fmt.Errorf("its Validate method refuses it: %w", err)
+			return fmt.Errorf("its Validate method returned an error: %w", err)
 		}
 	}
 	return nil
 }
 
-// Decode fills v, a pointer to a value of the contract's type, from a payload of that
-// version. It is for marshalers: see [Registry.Encode]. It does not keep the payload, and v is
+// Decode decodes a payload of this version into v, a pointer to a value of the contract's
+// type. It is for marshalers: see [Registry.Encode]. It does not keep the payload. v is
 // undefined after an error.
 //
-// All errors are permanent, except for those of an upcaster that say otherwise
-// (outmill.RetryAfter): ErrUnknownContract for an unknown name or version, and
-// ErrUnreadableMessage.
+// Errors: ErrUnknownContract for an unknown name or version, and ErrUnreadableMessage for a
+// payload that does not fit or that an upcaster refuses. They are permanent, except for an
+// upcaster's outmill.RetryAfter or Snooze.
 func (r *Registry) Decode(name string, version int, payload []byte, v any) error {
 	c, from, err := r.find(name, version)
 	if err != nil {

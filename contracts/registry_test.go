@@ -41,7 +41,7 @@ func TestNewRegistry(t *testing.T) {
 			"is there twice":                                        of("a", 2, contracts.UpcastFrom(1, same), contracts.UpcastFrom(1, same)),
 			"but the contract is of contracts_test.OrderPlaced":     of("a", 2, contracts.UpcastFrom(1, fromV1)),
 			"but UpcastFrom(2, …) takes contracts_test.OrderPlaced": of("a", 3, contracts.UpcastFrom(1, fromV1), contracts.UpcastFrom(2, same)),
-			"what UpcastFrom takes is interface":                    of("a", 2, contracts.UpcastFrom(1, fromAny)),
+			"the argument of UpcastFrom is interface":               of("a", 2, contracts.UpcastFrom(1, fromAny)),
 			"the name of FromWatermill is empty":                    of("a", 1, contracts.FromWatermill("", 1)),
 			`FromWatermill("old", 2): want a version`:               of("a", 1, contracts.FromWatermill("old", 2)),
 		} {
@@ -64,7 +64,7 @@ func TestNewRegistry(t *testing.T) {
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 		require.ErrorContains(t, err, `type contracts_test.OrderPlaced is registered as "orders.order-placed" and "orders.other"`)
 		require.ErrorContains(t, err, `types contracts_test.OrderPlaced and contracts_test.OrderCancelled have this name`)
-		require.ErrorContains(t, err, `FromWatermill("old", …) is there for "orders.order-placed" and "coupon"`)
+		require.ErrorContains(t, err, `FromWatermill("old", …) is an option of "orders.order-placed" and "coupon"`)
 	})
 	t.Run("takes names of 255 characters, and the highest version", func(t *testing.T) {
 		t.Parallel()

@@ -7,21 +7,21 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// UpcastFrom has the contract read payloads of an older version. They are decoded into Old,
-// and convert makes of it what the next version has. The next version is the one that the
-// next UpcastFrom takes, or the contract's own after the last. So of three versions, the
-// contract has UpcastFrom(1, …) from the first type to the second, and UpcastFrom(2, …) from
-// the second to the third. The same type may stand for several versions. Both may be pointers;
-// Old may be a map[string]any where the old type is gone.
+// UpcastFrom lets the contract read payloads of an older version. The payload is decoded into
+// Old, and convert turns it into the next version: the version that the next UpcastFrom
+// reads, or after the last one the contract's own. So a contract with three versions has
+// UpcastFrom(1, …) from the first type to the second, and UpcastFrom(2, …) from the second to
+// the third. One type may be used for several versions. Old and New may be pointers. If the
+// program no longer has the old type, Old may be a map[string]any.
 //
-// A convert that returns an error makes the record dead, unless the error is one of
-// outmill.RetryAfter or Snooze. It may be called concurrently. The error's text goes to the
-// record's last error and to logs, so keep the payload out of it.
+// An error of convert is permanent, unless outmill.RetryAfter or outmill.Snooze made it. The
+// record's last error and logs contain its text, so keep the payload out of it. convert may
+// be called concurrently.
 func UpcastFrom[Old, New any](version int, convert func(Old) (New, error), encoding ...Encoding) Option {
 	return option(func(c *Contract) {
 		up := upcaster{from: version}
-		up.in = c.base(reflect.TypeFor[Old](), "what UpcastFrom takes")
-		up.out = c.base(reflect.TypeFor[New](), "what UpcastFrom returns")
+		up.in = c.base(reflect.TypeFor[Old](), "the argument of UpcastFrom")
+		up.out = c.base(reflect.TypeFor[New](), "the result of UpcastFrom")
 		if convert == nil {
 			c.refuse("the function of UpcastFrom(%d, …) is nil", version)
 			return
@@ -37,16 +37,16 @@ func UpcastFrom[Old, New any](version int, convert func(Old) (New, error), encod
 	})
 }
 
-// upcaster leads from one version to the next. Values go through it as pointers.
+// upcaster converts one version to the next. It takes and returns pointers.
 type upcaster struct {
 	from    int
 	in, out reflect.Type
-	// codec is nil where it is the contract's.
+	// codec is nil if the contract's codec is used.
 	codec   Codec
 	convert func(old any) (any, error)
 }
 
-// argument makes of a pointer what convert takes: that pointer, or the value behind it.
+// argument returns the argument for convert: the pointer, or the value that it points to.
 func argument[Old any](pointer any) Old {
 	if old, ok := pointer.(Old); ok {
 		return old
@@ -69,7 +69,8 @@ func converted[New any](result New, err error) (any, error) {
 	return result, nil
 }
 
-// upcast decodes a payload of the version at that place, and fills v.
+// upcast decodes a payload of the version at this index, converts it to the newest version,
+// and stores it in v.
 func (c *Contract) upcast(first int, payload []byte, v any) error {
 	codec := c.upcasters[first].codec
 	if codec == nil {

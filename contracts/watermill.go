@@ -6,7 +6,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// metadataWatermillName is where Watermill's own marshalers put the name.
+// metadataWatermillName names the metadata with the type name of Watermill's own marshalers.
 const metadataWatermillName = "name"
 
 type watermillName struct {
@@ -19,10 +19,10 @@ type watermillContract struct {
 	version  int
 }
 
-// FromWatermill has the contract take messages that Watermill's own marshalers wrote, which
-// have a name such as "orders.OrderPlaced" in the metadata "name", and no version: they count
-// as the version given here. A program that moves to contracts reads with it what is still
-// on its way.
+// FromWatermill lets the contract read messages that Watermill's own marshalers wrote. Such a
+// message has a name such as "orders.OrderPlaced" in the metadata "name". It has no version,
+// so it counts as the given version. Use it when you move a program to contracts, for the
+// messages that are still undelivered.
 func FromWatermill(name string, version int) Option {
 	return option(func(c *Contract) {
 		if name == "" {
@@ -35,7 +35,7 @@ func FromWatermill(name string, version int) Option {
 func (r *Registry) addWatermill(c *Contract) error {
 	for _, old := range c.watermill {
 		if other, taken := r.watermill[old.name]; taken {
-			return fmt.Errorf("%w: FromWatermill(%s, …) is there for %s and %s: keep one of them",
+			return fmt.Errorf("%w: FromWatermill(%s, …) is an option of %s and %s: keep one of them",
 				ErrDuplicateContract, quote(old.name), quote(other.contract.name), quote(c.name))
 		}
 		r.watermill[old.name] = watermillContract{c, old.version}
@@ -43,7 +43,8 @@ func (r *Registry) addWatermill(c *Contract) error {
 	return nil
 }
 
-// fromWatermill returns the contract of a message that names none.
+// fromWatermill returns the contract for a message with the metadata of Watermill's own
+// marshalers.
 func (r *Registry) fromWatermill(msg *message.Message) (watermillContract, bool) {
 	old, ok := r.watermill[msg.Metadata.Get(metadataWatermillName)]
 	return old, ok

@@ -129,7 +129,7 @@ func (d *delivery) handle() (err error) {
 	case errors.Is(err, storekit.ErrNoTransactions) && b.cfg.AllowWithoutTransactions:
 		duplicate, err = d.withoutTransaction(ctx)
 	case errors.Is(err, storekit.ErrNoTransactions):
-		return fmt.Errorf("outmill/inbox: %w: turn them on, or set Config.AllowWithoutTransactions, which handles a message twice in some cases",
+		return fmt.Errorf("outmill/inbox: %w: turn them on, or set Config.AllowWithoutTransactions, which may handle a message twice",
 			err)
 	}
 	if err == nil && duplicate {

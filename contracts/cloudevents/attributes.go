@@ -9,7 +9,7 @@ import (
 
 const (
 	prefix = "ce_"
-	// longestName is what the specification recommends.
+	// longestName is the longest name that the specification recommends.
 	longestName = 20
 )
 
@@ -22,7 +22,7 @@ func attributeReason(name, value string) string {
 	case name == "" || len(name) > longestName || strings.ContainsFunc(name, func(r rune) bool { return !allowed(r) }):
 		return "has a name that CloudEvents does not allow: want 1 to 20 lower-case letters and digits"
 	case slices.Contains(own, name):
-		return "is one that the marshaler sets: leave it out"
+		return "is set by the marshaler: leave it out"
 	}
 	return textReason(value)
 }

@@ -34,31 +34,31 @@ const (
 
 // Config has the settings of a [Marshaler].
 type Config struct {
-	// Source says where the events come from: a URI, or a reference to one, such as
-	// https://shop.example.com/orders or /orders. It is required. Id and source together are
-	// unique.
+	// Source identifies the producer of the events: a URI or a URI reference, such as
+	// https://shop.example.com/orders or /orders. It is required. The id and the source
+	// together must be unique.
 	Source string
 
 	// NewID makes the ids of events, which are also the UUIDs of their messages. Default
 	// watermill.NewUUID.
 	NewID func() string
 
-	// Now tells the time of events that have no method OccurredAt() time.Time. Default
+	// Now returns the time for events without a method OccurredAt() time.Time. Default
 	// time.Now.
 	Now func() time.Time
 
 	// Attributes returns further attributes of an event, such as subject, dataschema, or
-	// extensions, by their names without ce_. A name is 1 to 20 lower-case letters and digits,
-	// and none of those that the marshaler sets; a value is text without control characters,
-	// and an empty one is left out. Default none. It may be called concurrently.
+	// extensions, by their names without ce_. A name has 1 to 20 lower-case letters and digits,
+	// and must not be an attribute that the marshaler sets. A value is text without control
+	// characters; an empty value is omitted. It may be called concurrently. Default nil.
 	Attributes func(event any) map[string]string
 
-	// DefaultVersion is the version of events of other producers, which have no extension
+	// DefaultVersion is the version of events of other producers that have no extension
 	// contractversion. Default 0: they are refused.
 	DefaultVersion int
 }
 
-// Validate reports every setting that makes no sense, as outmill.ErrInvalidConfig. New calls
+// Validate returns an outmill.ErrInvalidConfig for every invalid setting, joined. New calls
 // it.
 func (c Config) Validate() error {
 	var errs []error
@@ -85,15 +85,15 @@ func sourceReason(source string) string {
 
 var _ cqrs.CommandEventMarshaler = (*Marshaler)(nil)
 
-// Marshaler makes CloudEvents of values, and values of CloudEvents, for the buses and
-// processors of Watermill's package cqrs. It is safe for concurrent use.
+// Marshaler encodes values as CloudEvents, and decodes them, for the buses and processors of
+// Watermill's package cqrs. It is safe for concurrent use.
 type Marshaler struct {
 	registry *contracts.Registry
 	cfg      Config
 }
 
-// New makes a marshaler of the registry's contracts. A nil registry and a setting that makes
-// no sense are outmill.ErrInvalidConfig.
+// New makes a marshaler of the registry's contracts. It returns outmill.ErrInvalidConfig for
+// a nil registry or an invalid setting.
 func New(registry *contracts.Registry, cfg Config) (*Marshaler, error) {
 	if registry == nil {
 		return nil, fmt.Errorf("%w: cloudevents.New: the registry is nil", outmill.ErrInvalidConfig)
@@ -110,10 +110,10 @@ func New(registry *contracts.Registry, cfg Config) (*Marshaler, error) {
 	return &Marshaler{registry, cfg}, nil
 }
 
-// Marshal makes the message of a value, or of what a pointer points to. The id is the
-// message's UUID: code that changes the UUID afterwards changes MetadataID too.
+// Marshal encodes a value, or the value that a pointer points to, as a message. The message's
+// UUID is the event's id: code that changes the UUID afterwards must also change MetadataID.
 //
-// Errors are those of contracts.Registry.Encode, and ErrInvalidMessage of package contracts for
+// Marshal returns the errors of contracts.Registry.Encode, and contracts.ErrInvalidMessage for
 // attributes that CloudEvents does not allow.
 func (m *Marshaler) Marshal(v any) (*message.Message, error) {
 	encoded, err := m.registry.Encode(v)
@@ -161,11 +161,11 @@ func (m *Marshaler) setAttributes(msg *message.Message, v any, encoded contracts
 	return nil
 }
 
-// Unmarshal fills v, a pointer to a value of the contract that the event's type names. An
-// event of an older version goes through the upcasters.
+// Unmarshal decodes the event into v, a pointer to a value of the contract that the event's
+// type names. The upcasters convert an event of an older version.
 //
-// Errors are those of contracts.Registry.Decode, and are permanent. ErrUnknownContract of package
-// contracts is also the error for what is no CloudEvent 1.0 in binary mode.
+// Unmarshal returns the errors of contracts.Registry.Decode, and a permanent
+// contracts.ErrUnknownContract for a message that is not a CloudEvent 1.0 in binary mode.
 func (m *Marshaler) Unmarshal(msg *message.Message, v any) error {
 	name, version, err := m.identify(msg)
 	if err != nil {
@@ -179,23 +179,23 @@ func (m *Marshaler) Name(v any) string {
 	return m.registry.Name(v)
 }
 
-// NameFromMessage returns the event's type, and "" for none.
+// NameFromMessage returns the event's type, or "" if it has none.
 func (m *Marshaler) NameFromMessage(msg *message.Message) string {
 	return msg.Metadata.Get(MetadataType)
 }
 
-// RefuseUnknown is a router middleware that refuses what is no CloudEvent of a contract in the
-// registry: see contracts.Marshaler.RefuseUnknown.
+// RefuseUnknown is router middleware that refuses a message if it is not a CloudEvent of a
+// contract in the registry: see contracts.Marshaler.RefuseUnknown.
 func (m *Marshaler) RefuseUnknown(next message.HandlerFunc) message.HandlerFunc {
 	return m.registry.RefuseUnknown(m.identify, next)
 }
 
 func (m *Marshaler) identify(msg *message.Message) (name string, version int, err error) {
 	if structured(msg.Metadata.Get(MetadataContentType)) {
-		return "", 0, refused("the message is a CloudEvent in structured mode: have its producer send it in binary mode")
+		return "", 0, refused("the message is a CloudEvent in structured mode: change its producer to binary mode")
 	}
 	if got := msg.Metadata.Get(MetadataSpecVersion); got != SpecVersion {
-		return "", 0, refused(fmt.Sprintf("the message is no CloudEvent of version %s: its metadata %q is %.20q",
+		return "", 0, refused(fmt.Sprintf("the message is not a CloudEvent of version %s: its metadata %q is %.20q",
 			SpecVersion, MetadataSpecVersion, got))
 	}
 	if name = msg.Metadata.Get(MetadataType); name == "" {
@@ -213,7 +213,8 @@ func refused(reason string) error {
 	return outmill.Permanent(&contracts.UnknownContractError{Reason: reason})
 }
 
-// structured tells by the content type, as the Kafka protocol binding says.
+// structured reports whether the event is in structured mode, by the content type, as the
+// Kafka protocol binding specifies.
 func structured(contentType string) bool {
 	const mediaType = "application/cloudevents"
 	return len(contentType) >= len(mediaType) && strings.EqualFold(contentType[:len(mediaType)], mediaType)

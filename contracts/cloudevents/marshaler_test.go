@@ -242,7 +242,7 @@ func TestMarshaler(t *testing.T) {
 		}
 	})
 
-	t.Run("refuses to write what is no CloudEvent", func(t *testing.T) {
+	t.Run("refuses to write attributes that CloudEvents does not allow", func(t *testing.T) {
 		t.Parallel()
 		with := func(name, value string) func(*cloudevents.Config) {
 			return func(c *cloudevents.Config) {
@@ -253,7 +253,7 @@ func TestMarshaler(t *testing.T) {
 			`attribute "Subject" has a name`:        with("Subject", "x"),
 			`attribute "" has a name`:               with("", "x"),
 			`attribute "aaaaaaaaaaaaaaaaaaaaa" has`: with(strings.Repeat("a", 21), "x"),
-			`"contractversion" is one that`:         with("contractversion", "x"),
+			`"contractversion" is set by the marshaler`:         with("contractversion", "x"),
 			`"id" is one that the marshaler`:        with("id", "x"),
 			`"subject" is not valid UTF-8`:          with("subject", "\xff"),
 			`"subject" has a control character`:     with("subject", "a\nb"),

@@ -5,8 +5,8 @@
 //		contracts.Of[OrderCancelled]("orders.order-cancelled", 1), // JSON
 //	)
 //
-// Buses take pointers, as everywhere with Protocol Buffers. An older version that was JSON
-// is read by
+// Give buses pointers, as usual with Protocol Buffers. This option reads an older version
+// that was JSON:
 //
 //	contracts.UpcastFrom(1, fromJSON, contracts.EncodedBy(contracts.JSON{}))
 package protobuf
@@ -19,8 +19,8 @@ import (
 	"github.com/outmill/outmill/contracts"
 )
 
-// Of is contracts.Of for a generated type, with payloads in the wire format. A type that
-// is no message does not compile.
+// Of is contracts.Of for a generated type, with payloads in the wire format. It does not
+// compile if the type is not a proto.Message.
 func Of[T any, Pointer interface {
 	*T
 	proto.Message
@@ -80,5 +80,5 @@ func (Codec) Set(dst, src any) error {
 }
 
 func notMessage(v any) error {
-	return fmt.Errorf("type %T is no proto.Message: register a generated type with protobuf.Of", v)
+	return fmt.Errorf("type %T is not a proto.Message: register a generated type with protobuf.Of", v)
 }

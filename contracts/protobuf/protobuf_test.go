@@ -107,8 +107,8 @@ func TestCodec(t *testing.T) {
 		require.NoError(t, err)
 		_, err = registry.Encode("x")
 		require.ErrorIs(t, err, contracts.ErrInvalidMessage)
-		require.ErrorContains(t, err, "*string is no proto.Message")
-		require.ErrorContains(t, registry.Decode("text", 1, nil, new(string)), "*string is no proto.Message")
+		require.ErrorContains(t, err, "*string is not a proto.Message")
+		require.ErrorContains(t, registry.Decode("text", 1, nil, new(string)), "*string is not a proto.Message")
 		codec := protobuf.Codec{}
 		require.Error(t, codec.Set(new(string), &apipb.Mixin{}))
 		require.Error(t, codec.Set(&apipb.Mixin{}, new(string)))

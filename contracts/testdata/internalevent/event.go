@@ -1,4 +1,4 @@
-// Package internalevent publishes an event that has no marker: it does not compile.
+// Package internalevent publishes an event without the marker, so it must not compile.
 package internalevent
 
 import (
