@@ -13,19 +13,18 @@ import (
 )
 
 const (
-	// backlog is how many records wait, at least, when BenchmarkClaimAndAck begins
-	// to claim.
+	// backlog is the least number of records that wait when BenchmarkClaimAndAck begins to
+	// claim.
 	backlog = 40_000
-	// refill is how many of them one Append writes.
+	// refill is the number of records of one Append.
 	refill = 1000
 )
 
-// BenchmarkAppend measures the Append of batch records, 1 or more, of 200 bytes
-// and without keys, that one group reads. It reports records/s.
+// BenchmarkAppend measures the Append of batch records (1 or more), each with 200 bytes and
+// without a key, which one group reads. It reports records/s.
 //
-// open returns a store on an empty database, and removes what it made by
-// b.Cleanup; it fails the benchmark itself where it cannot. The benchmark
-// ensures the schema and closes the store.
+// open returns a store on an empty database, and removes the database by b.Cleanup. If it
+// fails, it fails the benchmark. The benchmark ensures the schema and closes the store.
 func BenchmarkAppend(b *testing.B, batch int, open func(b *testing.B) outmill.Store) {
 	store := openBench(b, open)
 	for b.Loop() {
@@ -34,12 +33,11 @@ func BenchmarkAppend(b *testing.B, batch int, open func(b *testing.B) outmill.St
 	reportRate(b, batch)
 }
 
-// BenchmarkClaimAndAck measures a Claim of batch records, 1 to 40,000, and the
-// Ack of them, unordered, by key and by topic: a sub-benchmark each, with a
-// store of its own, which open makes as for BenchmarkAppend. It reports
-// records/s. About 40,000 records wait at first; that as many are appended again
-// where they run out is not measured. A claim that hands out less than batch
-// fails the benchmark.
+// BenchmarkClaimAndAck measures a Claim of batch records (1 to 40,000) and their Ack. It has
+// a sub-benchmark for each order: none, by key, and by topic. Each has a store of its own,
+// which open makes as for BenchmarkAppend. It reports records/s. At the start about 40,000
+// records wait. When they are used up, it appends as many again, outside the measured time.
+// A claim that returns fewer than batch records fails the benchmark.
 func BenchmarkClaimAndAck(b *testing.B, batch int, open func(b *testing.B) outmill.Store) {
 	for _, c := range []struct {
 		name  string

@@ -8,17 +8,17 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Engine says how the stores of one engine are tested, by Run and by joinstest.Run.
+// Engine configures the tests of one engine's stores, for Run, joinstest.Run and txtest.Run.
 type Engine struct {
 	// New returns a Harness with an empty store on a database, schema or table prefix of
-	// its own, with its schema ensured unless options say otherwise. It closes the store,
-	// and removes what it made, by t.Cleanup. It is called from many parallel tests, and
-	// fails the test itself where it cannot do its work.
+	// its own, with its schema ensured unless options.NoSchema is set. It closes the store,
+	// and removes its database, schema or tables, by t.Cleanup. It is called by many tests
+	// in parallel, and fails the test if it cannot make the store.
 	New func(t *testing.T, options Options) Harness
 
-	// Unsupported names what the engine cannot do: "section", or "section: sentence" as
-	// the flag -storetest.list prints them, each with the reason, which is printed. A name
-	// that the suite does not have fails the run.
+	// Unsupported has the sections and sentences that the engine cannot keep: "section", or
+	// "section: sentence" as the flag -storetest.list prints them, each with the reason, which
+	// the skipped test prints. A name that the suite does not have fails the run.
 	Unsupported map[string]string
 }
 
@@ -29,51 +29,50 @@ type Options struct {
 	Retain time.Duration
 	// DedupWindow is how long the store remembers dedup keys, always more than 0.
 	DedupWindow time.Duration
-	// NoSchema asks for a store on an empty database: Ensure has not been called.
+	// NoSchema asks for a store on an empty database, for which Ensure was not called.
 	NoSchema bool
 }
 
-// Harness is a store under test, and what one test does with its database. The methods
-// fail the test of Engine.New themselves where they cannot do their work. A Harness may
-// also be a Limited, Applier, Ager, Viewer, Transactor, Repeater, Doubtful, Wired
-// or Watcher.
+// Harness has a store under test, and methods for its database. If a method fails, it fails
+// the test that Engine.New got. A Harness may also implement Limited, Applier, Ager, Viewer,
+// Transactor, Repeater, Doubtful, Wired or Watcher.
 type Harness interface {
-	// Store is the store, the same with each call. Tests may close it.
+	// Store returns the store, the same with each call. Tests may close it.
 	Store() outmill.Store
 
-	// Reopen returns a second store on the same database and with the same options, as
-	// another process would have it: nothing in memory is shared. It does not ensure the
-	// schema, and is closed by t.Cleanup.
+	// Reopen returns another store on the same database and with the same options, as another
+	// process would have: it shares no memory with the first one. Reopen does not ensure the
+	// schema, and closes the store by t.Cleanup.
 	Reopen() outmill.Store
 
-	// Elapse makes d pass for the database of a store that Store or Reopen returned: it
-	// moves the clock on, or, because most engines cannot, every time in the tables back
-	// by d. No other call on the database is in progress.
+	// Elapse makes d pass for the database of a store that Store or Reopen returned. It moves
+	// the clock forward by d, or, because most engines cannot do that, moves every time in the
+	// tables back by d. The suite makes no other call on the database at the same time.
 	Elapse(store outmill.Store, d time.Duration)
 
 	// Begin begins a transaction of a store that Store or Reopen returned, as a user of the
-	// store would, and returns a context that carries it (the store's WithTx) and what ends
-	// it. A transaction that the test did not end is rolled back by t.Cleanup. The suite has
-	// no two transactions open at the same time, and calls only Get, List and Stats of the
-	// store while one is, except where a sentence is about just that.
+	// store would. It returns a context that carries the transaction (the store's WithTx), and
+	// functions that end it. If the test does not end it, t.Cleanup must roll it back. Only
+	// sentences about open transactions have two of them at the same time, or call other
+	// methods than Get, List and Stats of the store while one is open.
 	Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error)
 }
 
-// Limited is a Harness of a store whose payloads have a limit. Without it, the sentence
-// about the limit is skipped.
+// Limited is a Harness of a store with a limit for payloads. Without it, the sentence about
+// the limit is skipped.
 type Limited interface {
 	// MaxPayload is the size in bytes of the largest payload that the store accepts.
 	MaxPayload() int
 }
 
-// Applier is a Harness of a store that has Statements. Without it, the sentences about
-// what they make are skipped.
+// Applier is a Harness of a store that has Statements. Without it, the sentences about the
+// resulting schema are skipped.
 type Applier interface {
 	// Apply runs Statements of the store on its empty database, as a migration tool would.
 	Apply(statements []string)
 }
 
-// Ager is a Harness that makes a schema look newer. Without it, the sentence about
+// Ager is a Harness that can mark a schema as newer. Without it, the sentence about
 // ErrSchemaNewer is skipped.
 type Ager interface {
 	// MakeNewer marks the schema as made by a newer version of Outmill.
@@ -83,56 +82,56 @@ type Ager interface {
 // Viewer is a Harness of a store that has a view for people. Without it, the sentences
 // about the view are skipped.
 type Viewer interface {
-	// Readable returns what the view shows, in any order.
+	// Readable returns the rows of the view, in any order.
 	Readable() []Shown
 }
 
-// Transactor is a Harness of a store whose transactions must be repeated, or begun
-// otherwise than by Begin, where others write at the same time. Without it, the section
+// Transactor is a Harness of a store whose transactions must be repeated, or begun in another
+// way than by Begin, if other transactions write at the same time. Without it, the section
 // "stress" uses Begin.
 type Transactor interface {
 	// InTx runs do in a transaction of the store, and commits if do returns nil. The context
-	// that do gets carries the transaction. It may run do again. It returns the error of do
-	// in such a way that errors.Is finds it.
+	// of do carries the transaction. InTx may run do again. If do fails, InTx returns the
+	// error of do, possibly wrapped.
 	InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error
 }
 
 // Repeater is a Harness of a storekit.Transactor. Without it, the sentences of txtest about
 // repeats are skipped.
 type Repeater interface {
-	// Passing returns an error of the driver, in the transaction that ctx carries, after
-	// which the store runs a transaction again, such as a deadlock. It may make one.
+	// Passing returns a temporary error of the driver, such as a deadlock, after which the
+	// store repeats a transaction. It may cause a real one in the transaction that ctx carries.
 	Passing(ctx context.Context, store outmill.Store) error
 }
 
-// Doubtful is a Harness of a storekit.Transactor whose answers to commits can be made to get
-// lost. Without it, the sentence of txtest about those is skipped.
+// Doubtful is a Harness of a storekit.Transactor that can lose the answer to a commit.
+// Without it, the sentence of txtest about lost answers is skipped.
 type Doubtful interface {
-	// Doubtful returns a store on an empty database whose next commit takes effect, but the
-	// answer to it does not arrive.
+	// Doubtful returns a store on an empty database. Its next commit takes effect, but the
+	// answer does not arrive.
 	Doubtful() outmill.Store
 }
 
-// Wired is a Harness that sees what a store sends to its database, such as by a hook of the
-// driver. Without it, the sentences about that are skipped.
+// Wired is a Harness that can record the values that a store sends to its database, for
+// example by a hook of the driver. Without it, the sentences about them are skipped.
 type Wired interface {
-	// Tap returns a context that notes what calls with it send, and a function that returns
-	// the values of each round trip so far.
+	// Tap returns a context that records the values which calls with it send, and a function
+	// that returns the values of each round trip so far.
 	Tap(ctx context.Context) (tapped context.Context, sent func() [][]any)
 }
 
-// Watcher is a Harness of a store with state of its own, such as segments or keys that
-// are held, that the section "stress" is to disturb and to check.
+// Watcher is a Harness of a store with internal state, such as segments or held keys, which
+// the section "stress" disturbs and checks.
 type Watcher interface {
-	// Watch moves that state about while others call the store, and reports each fault,
-	// until ctx ends.
+	// Watch changes that state while others call the store, and reports each fault, until ctx
+	// ends.
 	Watch(ctx context.Context, fault func(error))
-	// AtRest returns what the store keeps of records that are all settled, and nil once it
-	// keeps nothing. It is called until then.
+	// AtRest returns the internal state that the store still keeps after all records are
+	// settled, and nil if it keeps none. The suite calls it until it returns nil.
 	AtRest() error
 }
 
-// Shown is a row of a store's view for people.
+// Shown is one row of a store's view for people.
 type Shown struct {
 	ID string
 	// Group is nil for a record that waits for a group.

@@ -29,12 +29,12 @@ func (e Engine) open(t *testing.T, options suite.Options) suite.Harness {
 	return e.New(t, Options(options))
 }
 
-// WalkInSteps makes the random walks of Run over stores of which a claim puts only a
-// few records at a time in line that have become due, and Fail parks only a few of
-// those behind. A store does so where there are many, which a walk never has: engine
-// returns stores that do it sooner. It checks that handing out between such steps is
-// the same as having claimed earlier, and that Requeue, which brings a parked key back
-// in such steps, brings back all of it while claims park.
+// WalkInSteps runs the random walks of Run with stores that do large work in small steps: a
+// claim makes only a few due records ready at a time, and Fail parks only a few later records
+// of a key. A real store works in steps only if there are many records, which a walk never
+// has, so engine must return stores with small steps. WalkInSteps checks that a claim between
+// two steps returns the records that an earlier claim would have returned, and that Requeue
+// brings back all records of a parked key while claims park others.
 func WalkInSteps(t *testing.T, engine Engine) {
 	t.Helper()
 	for _, mode := range suite.Modes() {
@@ -46,10 +46,10 @@ func WalkInSteps(t *testing.T, engine Engine) {
 	}
 }
 
-// env is what one sentence works with.
+// env has the store and the helpers of one sentence.
 type env struct{ *suite.Env }
 
-// sentence is one promise of the contract and the check of it.
+// sentence is one rule of the contract, and its check.
 type sentence struct {
 	name  string
 	check func(*env)

@@ -21,12 +21,12 @@ const (
 // command is one subcommand.
 type command struct {
 	name string
-	// synopsis are the arguments as the help shows them.
+	// synopsis has the arguments as the help shows them.
 	synopsis string
-	// summary is one line for the list of commands, help the rest.
+	// summary is one line for the list of commands; help is the text of the command's own help.
 	summary, help string
-	// prepare declares the command's flags and returns what runs once they are
-	// parsed, with the other arguments.
+	// prepare declares the command's flags, and returns the action, which runs with the other
+	// arguments after the flags are parsed.
 	prepare func(flags *flag.FlagSet) action
 }
 
@@ -34,12 +34,12 @@ type action func(ctx context.Context, args []string, stdout io.Writer) error
 
 var commands = []command{schema}
 
-// usageError is for arguments that cannot be right, whatever the store says.
+// usageError says that the arguments are wrong. The tool then prints the usage.
 type usageError string
 
 func (e usageError) Error() string { return string(e) }
 
-// run is the whole tool, but for the process around it.
+// run runs the tool with the arguments, and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		complain(stderr, "%s", overview())
@@ -96,7 +96,7 @@ func (c command) usage(flags *flag.FlagSet) string {
 	return b.String()
 }
 
-// providers are the names of the stores that the tool can open.
+// providers returns the names of the stores that the tool can open.
 func providers() []string {
 	var names []string
 	for _, provider := range outmill.Providers() {
@@ -116,7 +116,7 @@ func overview() string {
 	return b.String()
 }
 
-// parse lets flags stand before and behind the other arguments.
+// parse parses flags before and after the other arguments, and returns these.
 func parse(flags *flag.FlagSet, args []string) ([]string, error) {
 	var rest []string
 	for {
@@ -131,7 +131,7 @@ func parse(flags *flag.FlagSet, args []string) ([]string, error) {
 	}
 }
 
-// complain has nobody left to tell where standard error cannot be written.
+// complain ignores errors, because there is no other place to report them.
 func complain(stderr io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(stderr, format, args...)
 }

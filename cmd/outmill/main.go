@@ -2,8 +2,8 @@
 //
 //	outmill schema [-ensure | -from VERSION] URL    print a store's schema for the engine's shell, or create it
 //
-// The URL's scheme says which store it is: sqlite:orders.db. The exit code is 0
-// for success, 1 for failure and 2 for wrong usage.
+// The URL's scheme selects the kind of store, for example sqlite:orders.db. The exit
+// code is 0 for success, 1 for failure and 2 for wrong usage.
 package main
 
 import (

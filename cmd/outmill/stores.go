@@ -17,15 +17,15 @@ import (
 	"github.com/outmill/outmill/sqlserver"
 )
 
-// open opens the store that the arguments name, one URL, or none for that of the source
-// in the environment. It returns the URL fit for people.
+// open opens the store of the URL in args, or without one the store of the source in the
+// environment. It also returns the URL without its password.
 func open(ctx context.Context, args []string, source string) (outmill.Store, string, error) {
 	conn := connect.Connection{Source: source, Lookup: connect.LookupEnv(environment)}
 	switch {
 	case len(args) > 1:
 		return nil, "", usageError(fmt.Sprintf("want one URL, such as sqlite:orders.db; got %d arguments", len(args)))
 	case len(args) == 1 && source != "":
-		return nil, "", usageError("-source looks in the environment: want it without a URL")
+		return nil, "", usageError("-source takes the URL from the environment: want it without a URL")
 	case len(args) == 1:
 		conn.URL = args[0]
 	}
@@ -44,10 +44,10 @@ func open(ctx context.Context, args []string, source string) (outmill.Store, str
 	return store, outmill.RedactURL(choice.URL), err
 }
 
-// environment is how the names of the tool's variables begin.
+// environment is the prefix of the tool's environment variables.
 const environment = "OUTMILL"
 
-// endOf is how the store's own shell wants a statement to end.
+// endOf returns the function that ends a statement for the store's own shell.
 func endOf(store outmill.Store) func(statement string) string {
 	if _, is := store.(*sqlserver.Store); is {
 		return asBatch

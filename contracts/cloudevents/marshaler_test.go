@@ -242,7 +242,7 @@ func TestMarshaler(t *testing.T) {
 		}
 	})
 
-	t.Run("refuses to write attributes that CloudEvents does not allow", func(t *testing.T) {
+	t.Run("refuses to write an invalid CloudEvent", func(t *testing.T) {
 		t.Parallel()
 		with := func(name, value string) func(*cloudevents.Config) {
 			return func(c *cloudevents.Config) {
@@ -250,15 +250,15 @@ func TestMarshaler(t *testing.T) {
 			}
 		}
 		for want, change := range map[string]func(*cloudevents.Config){
-			`attribute "Subject" has a name`:        with("Subject", "x"),
-			`attribute "" has a name`:               with("", "x"),
-			`attribute "aaaaaaaaaaaaaaaaaaaaa" has`: with(strings.Repeat("a", 21), "x"),
-			`"contractversion" is set by the marshaler`:         with("contractversion", "x"),
-			`"id" is one that the marshaler`:        with("id", "x"),
-			`"subject" is not valid UTF-8`:          with("subject", "\xff"),
-			`"subject" has a control character`:     with("subject", "a\nb"),
-			"NewID returned an empty id":            func(c *cloudevents.Config) { c.NewID = func() string { return "" } },
-			"the time of the event: ":               func(c *cloudevents.Config) { c.Now = func() time.Time { return time.Unix(1<<40, 0) } },
+			`attribute "Subject" has a name`:            with("Subject", "x"),
+			`attribute "" has a name`:                   with("", "x"),
+			`attribute "aaaaaaaaaaaaaaaaaaaaa" has`:     with(strings.Repeat("a", 21), "x"),
+			`"contractversion" is set by the marshaler`: with("contractversion", "x"),
+			`"id" is set by the marshaler`:              with("id", "x"),
+			`"subject" is not valid UTF-8`:              with("subject", "\xff"),
+			`"subject" has a control character`:         with("subject", "a\nb"),
+			"NewID returned an empty id":                func(c *cloudevents.Config) { c.NewID = func() string { return "" } },
+			"the time of the event: ":                   func(c *cloudevents.Config) { c.Now = func() time.Time { return time.Unix(1<<40, 0) } },
 		} {
 			_, err := newMarshaler(t, change).Marshal(orderPlaced{})
 			require.ErrorIs(t, err, contracts.ErrInvalidMessage, want)

@@ -1,5 +1,5 @@
-// Package joinstest is the contract of storekit.Joins as tests, one sentence each. It
-// goes with storetest, which tests the queue of the same store:
+// Package joinstest tests the role storekit.Joins of a store. It has one test for each
+// sentence of its contract. Package storetest tests the queue of the same store:
 //
 //	func TestConformance_Joins(t *testing.T) {
 //		joinstest.Run(t, storetest.Engine{New: newHarness})
@@ -22,10 +22,10 @@ const (
 	leaseOf = suite.LeaseOf
 )
 
-// env is what one sentence works with.
+// env has the store and the helpers of one sentence.
 type env struct{ *suite.Env }
 
-// sentence is one promise of the contract and the check of it.
+// sentence is one rule of the contract, and its check.
 type sentence struct {
 	name  string
 	check func(*env)

@@ -1,6 +1,6 @@
-// Package txtest is the contract of storekit.Transactor, storekit.TxAcker,
-// storekit.Inbox and storekit.Sagas as tests, one sentence each. It goes with storetest, which tests the queue
-// of the same store:
+// Package txtest tests the roles storekit.Transactor, storekit.TxAcker, storekit.Inbox and
+// storekit.Sagas of a store. It has one test for each sentence of their contract. Package
+// storetest tests the queue of the same store:
 //
 //	func TestConformance_Transactions(t *testing.T) {
 //		txtest.Run(t, storetest.Engine{New: newHarness})
@@ -30,13 +30,13 @@ const (
 	retention = 24 * time.Hour
 )
 
-// soon bounds what must not wait for an open transaction.
+// soon limits the duration of calls that must not wait for an open transaction.
 var soon = 10 * time.Second
 
-// env is what one sentence works with.
+// env has the store and the helpers of one sentence.
 type env struct{ *suite.Env }
 
-// sentence is one promise of the contract and the check of it.
+// sentence is one rule of the contract, and its check.
 type sentence struct {
 	name  string
 	check func(*env)
@@ -52,7 +52,7 @@ func bind(list []sentence) []suite.Sentence {
 
 // Run checks every sentence, in parallel, each with a store of its own. Each Harness that
 // engine makes has a store that is a storekit.Transactor, TxAcker, Inbox and Sagas. The
-// section "steps" needs a storekit.Joins too: name it in Unsupported where there is none.
+// section "steps" needs a storekit.Joins too: if the store is none, name it in Unsupported.
 func Run(t *testing.T, engine storetest.Engine) {
 	t.Helper()
 	suite.Suite{
@@ -75,12 +75,12 @@ func sections() []suite.Section {
 	}
 }
 
-// on is e with another store on the same database.
+// on returns e with another store on the same database.
 func (e *env) on(store outmill.Store) *env { return &env{e.On(store)} }
 
 func (e *env) joins() storekit.Joins { return e.Store.(storekit.Joins) }
 
-// steps starts a join of that many steps, and appends the messages that are these.
+// steps starts a join with this number of steps, and appends the messages of the steps.
 func (e *env) steps(names ...string) outmill.JoinID {
 	e.T.Helper()
 	join := &storekit.Join{ExpectedSteps: len(names)}
@@ -89,7 +89,7 @@ func (e *env) steps(names ...string) outmill.JoinID {
 	return join.ID
 }
 
-// requireCounts checks the join's counters, and that they are those of its steps.
+// requireCounts checks the join's counters, and that they agree with its steps.
 func (e *env) requireCounts(id outmill.JoinID, completed, failed int) {
 	e.T.Helper()
 	join, err := e.joins().GetJoin(e.Ctx, id)
