@@ -24,14 +24,13 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-// site is a store with what Watermill's components want of one.
+// site is a store with the publisher and subscribers that Watermill's components need.
 type site struct {
 	store outmill.Store
 	pub   *publisher.Publisher
 }
 
-// onEachStore runs the test on every store, SQL Server included where there is
-// one.
+// onEachStore runs the test on every store, and on SQL Server if a server is available.
 func onEachStore(t *testing.T, test func(t *testing.T, s site)) {
 	t.Helper()
 	for name, open := range stores {
@@ -66,7 +65,7 @@ func newRouter(t *testing.T) *message.Router {
 	return router
 }
 
-// quick is a configuration whose retries do not keep a test waiting.
+// quick is a configuration with short retry waits.
 func quick() subscriber.Config {
 	return subscriber.Config{
 		Retry:        outmill.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond},
@@ -290,7 +289,7 @@ func subscribe(t *testing.T, sub *subscriber.Subscriber) <-chan *message.Message
 	return messages
 }
 
-// next returns the next message, which must come.
+// next returns the next message, and fails the test if none comes.
 func next(t *testing.T, messages <-chan *message.Message) *message.Message {
 	t.Helper()
 	select {

@@ -36,7 +36,7 @@ func record(topic, name, correlation string) *outmill.Record {
 		Metadata: map[string]string{"card": "secret"}}
 }
 
-// journal keeps what is logged, and may be read while others write.
+// journal keeps the log lines. It is safe for concurrent use.
 type journal struct {
 	fields watermill.LogFields
 	pages  *pages
@@ -74,7 +74,7 @@ func (j *journal) With(fields watermill.LogFields) watermill.LoggerAdapter {
 	return &journal{all, j.pages}
 }
 
-// take returns what was logged since the last time.
+// take returns the log lines since the last call.
 func (j *journal) take() []line {
 	j.pages.mu.Lock()
 	defer j.pages.mu.Unlock()
@@ -83,7 +83,7 @@ func (j *journal) take() []line {
 	return lines
 }
 
-// stand is a store, and how its users run a transaction.
+// stand has a store, and a function that runs a transaction as a user would.
 type stand struct {
 	outmill.Store
 	inTx func(ctx context.Context, fn func(ctx context.Context) error) error

@@ -32,9 +32,8 @@ type suite struct {
 	features tests.Features
 }
 
-// suites run with exactly-once delivery claimed and not: the suite skips its
-// tests of loss on close where it is claimed, and forgives duplicates where it
-// is not.
+// suites has the suite with and without exactly-once delivery declared. If it is declared,
+// Watermill's suite skips its tests of loss on close; if not, it accepts duplicates.
 func suites() []suite {
 	var all []suite
 	for _, exactlyOnce := range []bool{false, true} {
@@ -59,8 +58,8 @@ func suites() []suite {
 	return all
 }
 
-// usual is the one of the suites that runs on a store unless all tests do: each of
-// them is that of some store.
+// usual returns the suite that runs on a store in a short run. Each suite is the usual one of
+// some store.
 var usual = map[string]string{
 	"SQLite":                "ordered by key, at least once",
 	"PostgreSQL with a log": "strict, exactly once",
@@ -69,7 +68,7 @@ var usual = map[string]string{
 	"SQL Server":            "ordered by key, exactly once",
 }
 
-// stores are what the suite runs on, each with a database of its own.
+// stores has the stores of the suite, each with a database of its own.
 var stores = map[string]func(t *testing.T) outmill.Store{
 	"SQLite":                onSQLite,
 	"PostgreSQL with a log": onPostgreSQL(postgres.LaneLog),
@@ -78,7 +77,7 @@ var stores = map[string]func(t *testing.T) outmill.Store{
 	"SQL Server":            onSQLServer,
 }
 
-// onSQLite does without the wait for the disk: the suite publishes one by one.
+// onSQLite does not wait for the disk, because the suite publishes messages one by one.
 func onSQLite(t *testing.T) outmill.Store {
 	t.Helper()
 	file := "file:" + filepath.Join(t.TempDir(), "outbox.db") + "?_pragma=synchronous(OFF)"
@@ -122,7 +121,7 @@ func onSQLServer(t *testing.T) outmill.Store {
 	return store
 }
 
-// tooSlow says whether the suite's own numbers are too large for the engine: on
+// tooSlow reports whether the engine is too slow for the suite's own number of messages: on
 // Babelfish claims wait for each other.
 func tooSlow(t *testing.T, store outmill.Store) bool {
 	t.Helper()
@@ -171,7 +170,7 @@ func (s suite) constructors(store outmill.Store) (tests.PubSubConstructor, tests
 		t.Helper()
 		config := publisher.Config{}
 		if tooSlow(t, store) {
-			// What is not done in time is published again, and then there twice.
+			// The suite publishes again after a timeout, and the message would exist twice.
 			config.PublishTimeout = 10 * time.Minute
 		}
 		pub, err := publisher.New(store, config, nil)
@@ -183,7 +182,7 @@ func (s suite) constructors(store outmill.Store) (tests.PubSubConstructor, tests
 			CloseTimeout: time.Second,
 		}, nil)
 		require.NoError(t, err)
-		// The suite forgets to close some.
+		// The suite does not close all of them.
 		patient := forgiving{sub}
 		t.Cleanup(func() { require.NoError(t, patient.Close()) })
 		return pub, patient
@@ -194,8 +193,8 @@ func (s suite) constructors(store outmill.Store) (tests.PubSubConstructor, tests
 	}, withGroup
 }
 
-// forgiving is for the suite's TestMessageCtx, which never answers a message and
-// wants no error of Close.
+// forgiving is for the suite's TestMessageCtx, which never acks or nacks a message and
+// expects no error from Close.
 type forgiving struct{ *subscriber.Subscriber }
 
 func (f forgiving) Close() error {

@@ -2,6 +2,6 @@
 
 package allstores
 
-// underRace: SQLite in Go is some thirty times slower under the race detector,
-// so Watermill's suite runs with fewer messages.
+// underRace reduces the messages of Watermill's suite, because SQLite in Go is about thirty
+// times slower under the race detector.
 const underRace = true

@@ -17,8 +17,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// passing is an error for which the store's Transact runs its function again; nil for
-// SQLite, which never does.
+// passing returns an error after which the store's Transact repeats its function, or nil for
+// SQLite, which never repeats it.
 func (s site) passing() error {
 	switch s.store.(type) {
 	case *postgres.Store:

@@ -57,7 +57,7 @@ func (k keeper) start(t *testing.T, cfg sagas.Config, sub *subscriber.Subscriber
 	run(t, router)
 }
 
-// retention skips the rest of a test of a store that keeps finished sagas for ever.
+// retention skips the rest of a test if the store keeps finished sagas for ever.
 func (k keeper) retention(t *testing.T) storekit.SagaRetention {
 	t.Helper()
 	found, ok := outmill.As[storekit.SagaRetention](k.store)
@@ -81,14 +81,14 @@ func (k keeper) find(t *testing.T, order string) (*storekit.Saga, parcel, error)
 	return saga, state, err
 }
 
-// crowd counts the runs of a handler, and has the first two of them meet, so that they
-// conflict.
+// crowd counts the runs of a handler, and makes the first two of them run at the same time,
+// so that they conflict.
 type crowd struct {
 	runs atomic.Int32
 	met  chan struct{}
 	once sync.Once
 	mu   sync.Mutex
-	// failures are those of attempts that were counted.
+	// failures counts the failures that used up an attempt.
 	failures []string
 }
 
@@ -162,7 +162,8 @@ func TestSagas_Hot(t *testing.T) {
 	})
 }
 
-// requireDone waits until no message of the topic is left, and requires n of another.
+// requireDone waits until no message of the topic is left, and requires n messages of another
+// topic.
 func (k keeper) requireDone(t *testing.T, topic, others string, n int) {
 	t.Helper()
 	list := func(topic string) []*outmill.Record {

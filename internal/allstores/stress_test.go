@@ -9,9 +9,8 @@ import (
 )
 
 func TestStress(t *testing.T) {
-	// It runs the suite several times
-	// in parallel over one database; STRESS_TEST_COUNT says how many, 10 unless
-	// set.
+	// It runs the suite several times in parallel over one database: STRESS_TEST_COUNT times,
+	// 10 by default.
 	t.Run("Watermill's stress suite for pubsubs passes", func(t *testing.T) {
 		for name, open := range stores {
 			for _, s := range suites() {

@@ -30,17 +30,17 @@ import (
 )
 
 const (
-	// envStore names, in a child, the store that it works on.
+	// envStore names the environment variable that tells a child process its store.
 	envStore = "OUTMILL_CRASH_STORE"
 	messages = 5
-	// patience is longer than a lease that is held on MongoDB, and than the transaction of a
-	// process that has died there (60 s).
+	// patience is longer than a held lease on MongoDB, and than MongoDB keeps the transaction
+	// of a dead process open (60 s).
 	patience = 3 * time.Minute
 	orders   = "orders"
 	invoices = "invoices"
 )
 
-// steps are those of the inbox, in their order.
+// steps has the steps of the inbox, in their order.
 var steps = []string{"held", "begun", "noted", "handled", "published", "acked", "committed"}
 
 func TestMain(m *testing.M) {
@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// consume handles orders until none is left: each becomes an invoice.
+// consume handles orders until none is left, and publishes an invoice for each.
 func consume(address string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -106,7 +106,7 @@ func consume(address string) error {
 	return router.Run(ctx)
 }
 
-// engines make an empty database each.
+// engines has a function for each engine that makes an empty database.
 var engines = map[string]func(t *testing.T) string{
 	"SQLite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "crash.db") },
 	"PostgreSQL": func(t *testing.T) string { return postgrestest.Database(t) },
@@ -146,7 +146,7 @@ func survives(t *testing.T, address, step string) {
 		require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: orders, MessageID: uuid}))
 		want = append(want, "invoice of "+uuid)
 	}
-	// The third message that comes to the step ends the process.
+	// The process is killed when the third message reaches the step.
 	crashed := child(t, address, crash.EnvAt+"="+step+":2")
 	require.Error(t, crashed, "the process was to end at the step")
 	require.NoError(t, child(t, address))

@@ -21,7 +21,7 @@ type countdown struct {
 	n    int
 }
 
-// At ends the process where the step is the one that EnvAt names.
+// At kills the process if EnvAt names the step.
 func At(step string) {
 	left.mu.Lock()
 	defer left.mu.Unlock()

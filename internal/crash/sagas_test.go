@@ -22,19 +22,19 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-// envSagas has a child handle sagas.
+// envSagas names the environment variable that makes a child process handle sagas.
 const envSagas = "OUTMILL_CRASH_SAGAS"
 
-// What the sagas do: placed starts one, which sends an invoice and asks for a timeout; the
-// timeout sends a reminder and ends it.
+// A message on placed starts a saga, which publishes an invoice and a timeout. The timeout
+// publishes a reminder and ends the saga.
 const (
 	placed    = "placed"
 	overdue   = "overdue"
 	reminders = "reminders"
 )
 
-// sagaSteps are the steps of a saga within its inbox, in their order. Those of the first
-// five messages are those of starts, and those of the next five are those of timeouts.
+// sagaSteps has the steps of a saga within its inbox, in their order. The first five messages
+// are starts, and the next five are timeouts.
 var sagaSteps = []string{
 	"held", "begun", "noted", "found", "sent", "reacted", "stored", "handled", "acked", "committed",
 }
@@ -45,7 +45,7 @@ type bill struct {
 
 type billed struct{ Order string }
 
-// handleSagas handles sagas until no message of them is left.
+// handleSagas handles the messages of sagas until none is left.
 func handleSagas(address string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -115,7 +115,7 @@ func TestDocs(t *testing.T) {
 	})
 }
 
-// cutLine removes the line that begins like that.
+// cutLine removes the line with this beginning.
 func cutLine(text, begins string) (rest string, found bool) {
 	before, after, found := strings.Cut(text, begins)
 	_, after, _ = strings.Cut(after, "\n")

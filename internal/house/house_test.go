@@ -1,4 +1,4 @@
-// Package house holds tests of how the project's packages hang together.
+// Package house tests rules of the project: its imports, its documentation and its English.
 package house
 
 import (

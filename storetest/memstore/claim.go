@@ -26,7 +26,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) (records []
 	return records, err
 }
 
-// lines are the group's rows by topic, in their order.
+// lines returns the group's rows by topic, in the order of their commits.
 func (d *Database) lines(req outmill.ClaimRequest) map[string][]*row {
 	match := req.Topics.Matcher()
 	lines := map[string][]*row{}
@@ -38,8 +38,8 @@ func (d *Database) lines(req outmill.ClaimRequest) map[string][]*row {
 	return lines
 }
 
-// inTurn returns the topics, each time from another one on, so that a large backlog of one
-// does not starve the others.
+// inTurn returns the topics, and begins with another one each time, so that a large backlog
+// of one topic does not starve the others.
 func (d *Database) inTurn(lines map[string][]*row) []string {
 	topics := make([]string, 0, len(lines))
 	for topic := range lines {
@@ -54,14 +54,14 @@ func (d *Database) inTurn(lines map[string][]*row) []string {
 	return append(topics[from:len(topics):len(topics)], topics[:from]...)
 }
 
-// claim is the work of one Claim.
+// claim is the state of one call of Claim.
 type claim struct {
 	outmill.ClaimRequest
 	now   time.Time
 	lines map[string][]*row
 	taken []*row
 	bytes int
-	// over: nothing more may be taken.
+	// over says that the claim may take no more rows.
 	over bool
 }
 
@@ -81,7 +81,7 @@ func (c *claim) take(topic string, want int) error {
 	return nil
 }
 
-// ready tells whether the row is due and could be claimed, order aside.
+// ready reports whether the row is due and could be claimed without regard to order.
 func (c *claim) ready(r *row) bool {
 	due := r.Status == outmill.StatusPending && !r.next.After(c.now)
 	return (due || r.leaseEnded(c.now)) && !r.expired(c.now)
@@ -103,16 +103,17 @@ func (c *claim) takeOldest(line []*row, want int) {
 	}
 }
 
-// lane is what a claim in order knows of the rows that come one after the other.
+// lane has the rows of one key (or of the topic, for OrderTopic) during an ordered claim.
 type lane struct {
 	rows []*row
-	// held: another owner has one of them. stopped: an earlier one waits for its retry.
+	// held says that another owner has one of the rows; stopped, that an earlier row waits for
+	// its retry.
 	held, stopped bool
-	// parked is the first that is parked; nil where none is.
+	// parked is the first parked row, or nil.
 	parked *row
 }
 
-// laneOf returns nil where the row is in no order.
+// laneOf returns the lane of the row, or nil if the row has no key.
 func laneOf(lanes map[string]*lane, r *row, order outmill.Order) *lane {
 	key := r.Key
 	if order == outmill.OrderTopic {
@@ -144,8 +145,8 @@ func (c *claim) lanes(line []*row) map[string]*lane {
 	return lanes
 }
 
-// takeInOrder goes over the rows of a topic in their order. It hands out no row behind
-// one of its lane that it has left.
+// takeInOrder takes the rows of a topic in their order. After it has skipped a row, it takes
+// no later row of the same lane.
 func (c *claim) takeInOrder(line []*row, want int) {
 	lanes := c.lanes(line)
 	for _, r := range line {
@@ -175,8 +176,8 @@ func (c *claim) parks(l *lane, r *row) bool {
 	return c.Order == outmill.OrderKey && c.KeyPolicy == outmill.KeyPark && l.parked != nil && l.parked.seq < r.seq
 }
 
-// begin ends the leases of a lane that have ended, so that it begins again with its
-// oldest row.
+// begin reaps the expired leases of a lane, so that the lane begins again with its oldest
+// row.
 func (c *claim) begin(l *lane) {
 	if l == nil {
 		return
@@ -188,8 +189,8 @@ func (c *claim) begin(l *lane) {
 	}
 }
 
-// fits tells whether the claim may have the row, too. A claim without any takes a row of
-// every size, and a suspect alone.
+// fits reports whether the claim may also take the row. An empty claim takes a row of any
+// size, and takes a suspect alone.
 func (c *claim) fits(r *row) bool {
 	expiries := r.Expiries
 	if r.leaseEnded(c.now) {

@@ -9,16 +9,16 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Database holds the records of the stores that share it, until the program ends. It may
-// be used concurrently.
+// Database has the records of the stores that share it, until the program ends. It is safe
+// for concurrent use.
 type Database struct {
 	mu sync.Mutex
 	// ahead is how far the clock of the database is ahead of the machine's.
 	ahead time.Duration
 	made  bool
 
-	// rows are in the order in which they were committed. Those that are gone stay until
-	// half of the rows are.
+	// rows has the rows in the order of their commits. Removed rows stay until half of the
+	// rows are removed.
 	rows []*row
 	gone int
 	byID map[outmill.WorkItemID]*row
@@ -31,7 +31,7 @@ type Database struct {
 	registrations []registration
 	workers       []worker
 	ended         map[string]time.Time
-	// turn is the place in the list of topics at which the next claim begins.
+	// turn is the index in the list of topics at which the next claim begins.
 	turn int
 
 	notifier storekit.Notifier
@@ -48,26 +48,27 @@ func NewDatabase() *Database {
 	}
 }
 
-// Elapse moves the clock of the database on, so that a test need not wait.
+// Elapse moves the clock of the database forward by d, so that a test need not wait.
 func (d *Database) Elapse(by time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ahead += by
 }
 
-// now is the database's time, to the microsecond as engines have it.
+// now returns the database's time, in microseconds as other engines have it.
 func (d *Database) now() time.Time {
 	return time.Now().UTC().Add(d.ahead).Truncate(time.Microsecond)
 }
 
-// row is a record with what only the store knows of it.
+// row is a record with the fields that only the store knows.
 type row struct {
 	outmill.Record
 	seq int64
-	// next is when the record is due, while it is leased too.
+	// next is when the record is due. It is also set while the record is leased.
 	next time.Time
-	// parked: it is dead because its key was parked. behind: a claim in order found it
-	// behind an earlier record of its key. acking: an open transaction acks it.
+	// parked says that it is dead because its key was parked; behind, that an ordered claim
+	// found it behind an earlier record of its key; gone, that it was removed; acking, that an
+	// open transaction acks it.
 	parked, behind, gone, acking bool
 }
 
@@ -75,8 +76,7 @@ func (r *row) expired(now time.Time) bool {
 	return !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(now)
 }
 
-// leased tells whether somebody holds the row under a lease that has not ended, or acks it
-// in an open transaction.
+// leased reports whether the row's lease has not ended, or an open transaction acks the row.
 func (r *row) leased(now time.Time) bool {
 	return r.Status == outmill.StatusLeased && (r.acking || r.LeaseUntil.After(now))
 }
@@ -85,12 +85,12 @@ func (r *row) leaseEnded(now time.Time) bool {
 	return r.Status == outmill.StatusLeased && !r.leased(now)
 }
 
-// waitsForRetry tells whether the row was claimed before and is due later.
+// waitsForRetry reports whether the row was claimed before and is due later.
 func (r *row) waitsForRetry(now time.Time) bool {
 	return r.Status == outmill.StatusPending && r.Claims > 0 && r.next.After(now) && !r.expired(now)
 }
 
-// undelivered tells whether the row is neither settled nor held.
+// undelivered reports whether the row is pending or its lease has ended.
 func (r *row) undelivered(now time.Time) bool {
 	return r.Status == outmill.StatusPending || r.leaseEnded(now)
 }
@@ -115,7 +115,7 @@ func (r *row) reap() {
 	r.open(outmill.StatusPending)
 }
 
-// copied is a record that shares nothing with the database.
+// copied returns a copy of the record that shares no memory with it.
 func copied(r *outmill.Record) *outmill.Record {
 	c := *r
 	c.Payload = append([]byte{}, r.Payload...)
@@ -129,7 +129,7 @@ func copied(r *outmill.Record) *outmill.Record {
 	return &c
 }
 
-// record is what a caller sees of the row.
+// record returns a copy of the row's record for a caller.
 func (d *Database) record(r *row, now time.Time) *outmill.Record {
 	c := copied(&r.Record)
 	waits := r.behind && d.blocked(r, now)
@@ -139,7 +139,7 @@ func (d *Database) record(r *row, now time.Time) *outmill.Record {
 	return c
 }
 
-// blocked tells whether an earlier row of the key is leased or waits for its retry.
+// blocked reports whether an earlier row of the key is leased or waits for its retry.
 func (d *Database) blocked(r *row, now time.Time) bool {
 	return slices.ContainsFunc(d.rows, func(other *row) bool {
 		return other.seq < r.seq && !other.gone && other.Group == r.Group && other.Topic == r.Topic && other.Key == r.Key &&
@@ -173,7 +173,7 @@ func (d *Database) remove(r *row) {
 	}
 }
 
-// removeUpTo removes up to limit of the rows that match, and returns how many.
+// removeUpTo removes up to limit matching rows, and returns their number.
 func (d *Database) removeUpTo(limit int, match func(r *row) bool) int {
 	var found []*row
 	d.each(func(r *row) {

@@ -9,10 +9,10 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// finding is what the Finder asks of the store.
+// finding implements the methods that storekit.Finder needs from the store.
 type finding struct{ *Store }
 
-// Search looks at records in the order of their ids.
+// Search reads records in the order of their ids.
 func (f finding) Search(ctx context.Context, operation string, query outmill.ListQuery) (found storekit.Searched, err error) {
 	err = f.do(ctx, operation, func(d *Database, _ time.Time) error {
 		var rows []*row
@@ -31,7 +31,7 @@ func (f finding) Search(ctx context.Context, operation string, query outmill.Lis
 	return found, err
 }
 
-// Records returns those that have one of the ids.
+// Records returns the records with these ids.
 func (f finding) Records(ctx context.Context, operation string, ids []outmill.WorkItemID) (records []*outmill.Record, err error) {
 	err = f.do(ctx, operation, func(d *Database, now time.Time) error {
 		for _, id := range ids {
@@ -44,12 +44,12 @@ func (f finding) Records(ctx context.Context, operation string, ids []outmill.Wo
 	return records, err
 }
 
-// Delete deletes those that have the status.
+// Delete deletes the records with this status.
 func (f finding) Delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
 	return f.delete(ctx, status, ids)
 }
 
-// Explain names the operation.
+// Explain wraps the error with the name of the operation.
 func (f finding) Explain(_ context.Context, operation string, err error) error {
 	return failed(operation, err)
 }

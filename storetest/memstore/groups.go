@@ -13,7 +13,7 @@ import (
 const (
 	workersFor = 24 * time.Hour
 	mostNames  = 1000
-	// noteFor is how long the group of a registration that ended is looked at.
+	// noteFor is how long a group whose registration ended is still checked.
 	noteFor = 24 * time.Hour
 )
 
@@ -33,7 +33,7 @@ func sameTopics(a, b outmill.Topics) bool {
 	return slices.Equal(a.Include, b.Include) && slices.Equal(a.Exclude, b.Exclude)
 }
 
-// readers are the groups of a topic, sorted.
+// readers returns the groups that read a topic, sorted.
 func (d *Database) readers(topic string) []string {
 	var groups []string
 	for _, r := range d.registrations {
@@ -45,12 +45,12 @@ func (d *Database) readers(topic string) []string {
 	return groups
 }
 
-// known tells whether the group has a registration, or had one that has ended.
+// known reports whether the group has a registration, or had one that has ended.
 func (d *Database) known(group string) bool {
 	return !d.ended[group].IsZero() || slices.ContainsFunc(d.registrations, func(r registration) bool { return r.group == group })
 }
 
-// RegisterGroup makes groups readers. See outmill.Queue.
+// RegisterGroup registers groups. See outmill.Queue.
 func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	if err := storekit.CheckRegistrations(regs); err != nil {
 		return failed("register", err)
@@ -85,7 +85,7 @@ func (d *Database) register(reg outmill.Registration, now time.Time) {
 	}
 }
 
-// noteWorker keeps the names that registered the group, but not for ever.
+// noteWorker stores the name of a worker that registered the group, and deletes old names.
 func (d *Database) noteWorker(reg outmill.Registration, now time.Time) {
 	d.workers = slices.DeleteFunc(d.workers, func(w worker) bool {
 		return w.group == reg.Group && (w.name == reg.Worker || now.Sub(w.seen) > workersFor)
@@ -100,7 +100,7 @@ func (d *Database) noteWorker(reg outmill.Registration, now time.Time) {
 	})
 }
 
-// workersOf are those of a group, the one that was seen last first.
+// workersOf returns the workers of a group, the most recently seen first.
 func (d *Database) workersOf(group string) []outmill.WorkerInfo {
 	var list []outmill.WorkerInfo
 	for _, w := range d.workers {
@@ -112,7 +112,7 @@ func (d *Database) workersOf(group string) []outmill.WorkerInfo {
 	return list
 }
 
-// adopt gives the group what waits for a first group.
+// adopt gives the group the records that wait for a first group.
 func (d *Database) adopt(reg outmill.Registration) {
 	match := reg.Topics.Matcher()
 	d.each(func(r *row) {
@@ -133,7 +133,7 @@ func (s *Store) Groups(ctx context.Context) (list []outmill.GroupInfo, err error
 	return list, err
 }
 
-// groupNames are those of groups with registrations, and of others with records.
+// groupNames returns the names of the groups that have registrations or records.
 func (d *Database) groupNames() []string {
 	var names []string
 	for _, r := range d.registrations {
@@ -201,7 +201,8 @@ func (d *Database) endRegistrations(limit int, now time.Time) (n int) {
 	return n
 }
 
-// sweep deletes what no registration of an ended group selects any more.
+// sweep deletes the records of an ended group that none of its registrations selects any
+// more.
 func (d *Database) sweep(limit int, now time.Time) int {
 	removed := d.removeUpTo(limit, func(r *row) bool {
 		return !d.ended[r.Group].IsZero() && r.undelivered(now) && !slices.Contains(d.readers(r.Topic), r.Group)

@@ -7,7 +7,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// noteKey names a note. The row is when the retention ends.
+// noteKey identifies a note. The value of its row is the end of the retention.
 type noteKey struct{ consumer, key string }
 
 // PutNote notes that a consumer handles a message. See storekit.Inbox.

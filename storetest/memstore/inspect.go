@@ -88,7 +88,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeue
 	return requeued, err
 }
 
-// requeue brings a row back, with those that were parked with its key.
+// requeue makes a row pending again, with all rows that were parked with its key.
 func (d *Database) requeue(head *row, now time.Time) (n int) {
 	together := head.parked
 	d.each(func(r *row) {

@@ -23,7 +23,7 @@ func (s *Store) DeleteProcessed(ctx context.Context, limit int) (int, error) {
 	})
 }
 
-// ExpireDue makes records dead that nobody wants any more. See outmill.Janitor.
+// ExpireDue makes expired records dead. See outmill.Janitor.
 func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 	return s.count(ctx, "expire", limit, func(d *Database, now time.Time) (n int) {
 		d.each(func(r *row) {
@@ -36,7 +36,7 @@ func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 	})
 }
 
-// DeleteDedupKeys forgets dedup keys. See outmill.Janitor.
+// DeleteDedupKeys deletes dedup keys after their window. See outmill.Janitor.
 func (s *Store) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
 	return s.count(ctx, "delete dedup keys", limit, func(d *Database, now time.Time) (n int) {
 		maps.DeleteFunc(d.keys, func(_ storekit.DedupKey, seen noted) bool {

@@ -9,7 +9,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// sagaKey names a saga.
+// sagaKey identifies a saga.
 type sagaKey struct{ kind, correlation string }
 
 // savedSaga is a saga with its state as JSON.
@@ -76,7 +76,7 @@ func (s *Store) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, 
 	})
 }
 
-// save checks and encodes the state, and stores what change makes of it.
+// save checks and encodes the state, and stores the result of change.
 func (s *Store) save(ctx context.Context, operation string, saga *storekit.Saga, state any,
 	change func(t *Tx, now time.Time, text string) (*savedSaga, error),
 ) error {
@@ -99,7 +99,7 @@ func (s *Store) save(ctx context.Context, operation string, saga *storekit.Saga,
 	})
 }
 
-// current returns the stored saga if it has still that version.
+// current returns the stored saga if it still has this version.
 func (t *Tx) current(saga *storekit.Saga) (*savedSaga, error) {
 	found := t.db.sagas.get(t, keyOf(saga))
 	if t.db.sagas.holder(t, keyOf(saga)) != nil || found == nil || found.ID != saga.ID || found.Version != saga.Version {
@@ -122,7 +122,7 @@ func (s *Store) DeleteSaga(ctx context.Context, saga *storekit.Saga, _ storekit.
 	})
 }
 
-// PrepareSagas checks the names, because there is nothing to make. See storekit.Sagas.
+// PrepareSagas only checks the names, because there is nothing to create. See storekit.Sagas.
 func (*Store) PrepareSagas(_ context.Context, kinds ...string) error {
 	for _, kind := range kinds {
 		if err := storekit.CheckSagaType(kind); err != nil {

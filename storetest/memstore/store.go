@@ -3,11 +3,11 @@
 //	db := memstore.NewDatabase()
 //	store := memstore.New(db, memstore.Options{})
 //
-// It keeps the contract of a queue as package storetest has it, and that of transactions,
-// inbox and sagas as package txtest has it. A user's own transactions begin with
-// [Database.Begin]; a test moves the clock with [Database.Elapse]. It has no joins.
-// It loses everything when the program ends, and a claim looks at every record that there
-// is, so it is not for production.
+// It keeps the contract of a queue, which package storetest tests, and the contract of
+// transactions, inbox and sagas, which package txtest tests. It has no joins. Begin
+// transactions of your own with [Database.Begin], and move the clock with [Database.Elapse].
+// It is not for production: all records are lost when the program ends, and each claim reads
+// all records.
 package memstore
 
 import (
@@ -20,20 +20,21 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// DefaultDedupWindow is how long a dedup key is remembered where Options.DedupWindow is 0.
+// DefaultDedupWindow is the default of Options.DedupWindow.
 const DefaultDedupWindow = 24 * time.Hour
 
-// Options are the settings of a store. The zero value is ready for use.
+// Options has the settings of a store. The zero value is ready to use.
 type Options struct {
-	// Name identifies the store in logs, metrics and deliveries; "" is "memory".
+	// Name identifies the store in logs, metrics and deliveries. Default "memory".
 	Name string
 	// Retain is how long processed records are kept; 0 deletes them on ack.
 	Retain time.Duration
-	// DedupWindow is how long a dedup key is remembered; 0 is DefaultDedupWindow.
+	// DedupWindow is how long a dedup key is remembered. Default DefaultDedupWindow.
 	DedupWindow time.Duration
 }
 
-// Store is one view of a Database, as a process has it.
+// Store is a store on a Database, as one process would have it. It is safe for concurrent
+// use.
 type Store struct {
 	storekit.Finder
 	db      *Database
@@ -54,8 +55,8 @@ var (
 	_ storekit.Operator   = (*Store)(nil)
 )
 
-// New returns a store on the database. Call Ensure before anything else, as for every
-// store. Several stores may share a database, as processes do.
+// New returns a store on the database. Call Ensure first, as for every store. Several stores
+// may share a database, as several processes do.
 func New(db *Database, options Options) *Store {
 	if options.Name == "" {
 		options.Name = "memory"
@@ -72,7 +73,7 @@ func New(db *Database, options Options) *Store {
 // Name identifies the store. See outmill.Writer.
 func (s *Store) Name() string { return s.options.Name }
 
-// Close ends the store and leaves the database. See outmill.Store.
+// Close closes the store, and keeps the records of the database. See outmill.Store.
 func (s *Store) Close() error {
 	s.life.End()
 	s.end()
@@ -98,7 +99,7 @@ func (*Store) StatementsFrom(version int) ([]string, error) {
 	return nil, storekit.CheckSchemaVersion(version, 1)
 }
 
-// do runs fn with the database to itself.
+// do runs fn under the database's lock.
 func (s *Store) do(ctx context.Context, operation string, fn func(d *Database, now time.Time) error) error {
 	if err := s.life.Usable(ctx); err != nil {
 		return failed(operation, err)
@@ -111,7 +112,7 @@ func (s *Store) do(ctx context.Context, operation string, fn func(d *Database, n
 	return failed(operation, fn(s.db, s.db.now()))
 }
 
-// count is do for a call that does up to limit records of work.
+// count is do for a call that changes up to limit records.
 func (s *Store) count(ctx context.Context, operation string, limit int, fn func(d *Database, now time.Time) int) (n int, err error) {
 	if err := storekit.CheckLimit(limit); err != nil {
 		return 0, failed(operation, err)
@@ -123,7 +124,7 @@ func (s *Store) count(ctx context.Context, operation string, limit int, fn func(
 	return n, err
 }
 
-// failed names the operation in an error.
+// failed wraps the error with the name of the operation.
 func failed(operation string, err error) error {
 	if err == nil {
 		return nil

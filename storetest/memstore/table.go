@@ -1,14 +1,14 @@
 package memstore
 
-// table has rows by their keys, and the changes of open transactions, which others see when
-// these commit. A row that one open transaction has changed can be changed by no other.
-// The database's lock guards it.
+// table has rows by their keys, and the changes of open transactions, which others see after
+// the commit. While one open transaction has changed a row, no other may change it. The
+// database's lock guards the table.
 type table[K comparable, V any] struct {
 	rows map[K]V
 	open map[K]change[V]
 }
 
-// change is what an open transaction has made of a row; nil has deleted it.
+// change is the new value of a row in an open transaction; nil means deleted.
 type change[V any] struct {
 	by  *Tx
 	row *V
@@ -18,7 +18,7 @@ func newTable[K comparable, V any]() table[K, V] {
 	return table[K, V]{map[K]V{}, map[K]change[V]{}}
 }
 
-// get returns the row as the transaction sees it, nil where there is none.
+// get returns the row as the transaction sees it, or nil if there is none.
 func (b table[K, V]) get(t *Tx, key K) *V {
 	if c, changed := b.open[key]; changed && c.by == t {
 		return c.row
@@ -29,7 +29,7 @@ func (b table[K, V]) get(t *Tx, key K) *V {
 	return nil
 }
 
-// holder returns the other transaction that has changed the row, nil where there is none.
+// holder returns the other open transaction that has changed the row, or nil.
 func (b table[K, V]) holder(t *Tx, key K) *Tx {
 	if by := b.open[key].by; by != t {
 		return by
@@ -37,10 +37,12 @@ func (b table[K, V]) holder(t *Tx, key K) *Tx {
 	return nil
 }
 
-// set changes the row in the transaction, which must be the only one that does; nil deletes it.
+// set changes the row in the transaction; nil deletes it. No other open transaction may have
+// changed the row.
 func (b table[K, V]) set(t *Tx, key K, row *V) { b.open[key] = change[V]{t, row} }
 
-// end makes the changes of the transaction, if it has committed, and forgets them.
+// end applies the changes of the transaction if it has committed, and discards them
+// otherwise.
 func (b table[K, V]) end(t *Tx, committed bool) {
 	for key, c := range b.open {
 		if c.by != t {
@@ -57,8 +59,8 @@ func (b table[K, V]) end(t *Tx, committed bool) {
 	}
 }
 
-// deleteUpTo deletes up to limit of the rows that match and that no open transaction has
-// changed, and returns how many.
+// deleteUpTo deletes up to limit matching rows that no open transaction has changed, and
+// returns their number.
 func (b table[K, V]) deleteUpTo(limit int, match func(key K, row V) bool) (n int) {
 	for key, row := range b.rows {
 		if n < limit && b.open[key].by == nil && match(key, row) {

@@ -9,8 +9,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// errBusy says that another open transaction is in the way.
-var errBusy = errors.New("another open transaction is in the way: repeat this one when that has ended")
+// errBusy says that another open transaction has changed the same row or dedup key.
+var errBusy = errors.New("another open transaction has changed it: repeat this one when the other has ended")
 
 func passes(err error) bool { return errors.Is(err, errBusy) }
 
@@ -38,17 +38,17 @@ func (s *Store) transact(ctx context.Context, fn func(ctx context.Context) error
 	return tx.Commit()
 }
 
-// TxLimit is 0, because a transaction may take as long as it likes. See storekit.Transactor.
+// TxLimit returns 0, because transactions have no time limit. See storekit.Transactor.
 func (*Store) TxLimit() time.Duration { return 0 }
 
-// Tx returns the transaction that ctx carries for this store, such as that of Transact.
-// It reports false where there is none.
+// Tx returns the transaction that ctx carries for this store, such as the transaction of
+// Transact. It reports false if there is none.
 func (s *Store) Tx(ctx context.Context) (*Tx, bool) {
 	tx, err := s.tx(ctx)
 	return tx, err == nil && tx != nil
 }
 
-// tx returns the transaction that ctx carries, nil where it carries none.
+// tx returns the transaction that ctx carries, or nil.
 func (s *Store) tx(ctx context.Context) (*Tx, error) {
 	carried, err := s.TxOf(ctx)
 	if err != nil || carried == nil {
@@ -61,8 +61,8 @@ func (s *Store) tx(ctx context.Context) (*Tx, error) {
 	return tx, nil
 }
 
-// inTx runs fn with the database to itself, in the transaction of the context or in one of
-// its own.
+// inTx runs fn under the database's lock, in the transaction of the context or in one of its
+// own.
 func (s *Store) inTx(ctx context.Context, operation string, fn func(t *Tx, now time.Time) error) error {
 	carried, err := s.tx(ctx)
 	if err != nil {

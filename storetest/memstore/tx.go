@@ -11,11 +11,11 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Tx is a transaction. What is done in it becomes visible when it commits. It may be used
-// concurrently.
+// Tx is a transaction. Its changes become visible when it commits. It is safe for concurrent
+// use.
 type Tx struct {
 	db *Database
-	// The database's lock guards these.
+	// The database's lock guards the following fields.
 	rows  []appended
 	keys  []storekit.DedupKey
 	acks  []txAck
@@ -24,8 +24,8 @@ type Tx struct {
 	over chan struct{}
 }
 
-// noted is how long a dedup key is remembered. While the transaction is open, it holds the
-// key.
+// noted is a remembered dedup key: until is when it is forgotten, and by is the open
+// transaction that holds it.
 type noted struct {
 	until time.Time
 	by    *Tx
@@ -34,7 +34,7 @@ type noted struct {
 // Begin begins a transaction. End it with Commit or Rollback.
 func (d *Database) Begin() *Tx { return &Tx{db: d, over: make(chan struct{})} }
 
-// Commit makes what was done in the transaction visible.
+// Commit makes the changes of the transaction visible.
 func (t *Tx) Commit() error {
 	t.db.mu.Lock()
 	woken, err := t.commit()
@@ -43,7 +43,7 @@ func (t *Tx) Commit() error {
 	return failed("commit", err)
 }
 
-// commit returns what wakes the readers.
+// commit returns a function that wakes the readers.
 func (t *Tx) commit() (woken func(), err error) {
 	nothing := func() {}
 	if t.ended {
@@ -74,7 +74,8 @@ func (t *Tx) commit() (woken func(), err error) {
 	return func() { t.db.notifier.Notify(topics...) }, nil
 }
 
-// Rollback forgets what was done in the transaction. After Commit it is an error and does nothing.
+// Rollback discards the changes of the transaction. After Commit it returns an error and does
+// nothing.
 func (t *Tx) Rollback() error {
 	t.db.mu.Lock()
 	defer t.db.mu.Unlock()
@@ -85,7 +86,7 @@ func (t *Tx) Rollback() error {
 	return nil
 }
 
-// end ends all that is no record.
+// end ends the transaction's acks, dedup keys, notes and sagas.
 func (t *Tx) end(committed bool) {
 	t.ended = true
 	close(t.over)
@@ -101,8 +102,8 @@ func (t *Tx) rollback() {
 	}
 }
 
-// WithTx returns a context with which the methods that work in transactions take part in
-// this one. The caller commits or rolls back.
+// WithTx returns a context that carries the transaction: methods that work in transactions
+// take part in it. The caller commits or rolls back.
 func (s *Store) WithTx(ctx context.Context, tx *Tx) context.Context {
 	return storekit.ContextWithTx(ctx, s.db, tx)
 }
@@ -112,8 +113,8 @@ func (s *Store) TxOf(ctx context.Context) (any, error) {
 	return storekit.TxFromContext(ctx, s.db)
 }
 
-// Append writes the records. See outmill.Writer. A dedup key that another open
-// transaction holds is an error: repeat the transaction when that has ended.
+// Append writes the records. See outmill.Writer. If another open transaction holds one of the
+// dedup keys, Append returns an error: repeat the transaction when the other one has ended.
 func (s *Store) Append(ctx context.Context, records ...*outmill.Record) error {
 	if _, err := s.TxOf(ctx); err != nil {
 		return failed("append", err)
@@ -137,7 +138,7 @@ func checkRecords(records []*outmill.Record) error {
 	return nil
 }
 
-// append notes the records, all or none.
+// append adds all records to the transaction, or none.
 func (t *Tx) append(records []*outmill.Record, window time.Duration, now time.Time) error {
 	a := storekit.NewAppending(records)
 	ids := map[outmill.WorkItemID]bool{}
@@ -179,7 +180,7 @@ func (t *Tx) append(records []*outmill.Record, window time.Duration, now time.Ti
 	return nil
 }
 
-// note puts a record aside until the commit.
+// note keeps a record until the commit.
 func (t *Tx) note(r *outmill.Record, ids map[string]outmill.WorkItemID, window time.Duration, now time.Time) {
 	if r.DedupKey != "" {
 		key := storekit.DedupKey{Topic: r.Topic, Key: r.DedupKey}
@@ -196,7 +197,7 @@ type appended struct {
 	ids map[string]outmill.WorkItemID
 }
 
-// newRecord is the record as a store has it before any claim.
+// newRecord returns the record as it is stored before the first claim.
 func newRecord(r *outmill.Record, now time.Time) *outmill.Record {
 	c := copied(&outmill.Record{
 		ID: r.ID, MessageID: r.MessageID, Topic: r.Topic, Key: r.Key, Payload: r.Payload, Metadata: r.Metadata,
@@ -218,7 +219,7 @@ func newRecord(r *outmill.Record, now time.Time) *outmill.Record {
 	return c
 }
 
-// stored is a time as the database keeps it.
+// stored returns the time in the precision of the database.
 func stored(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -226,8 +227,8 @@ func stored(t time.Time) time.Time {
 	return t.UTC().Truncate(time.Microsecond)
 }
 
-// deliver writes the record once for each group that read its topic when it was appended.
-// Where none did, a group that has registered since then gets it.
+// deliver writes the record once for each group that read its topic when it was appended. If
+// there was none, a group that has registered since then gets it.
 func (d *Database) deliver(r appended) {
 	groups := slices.DeleteFunc(slices.Sorted(maps.Keys(r.ids)), func(group string) bool { return !d.known(group) })
 	if len(groups) == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// txAck is a row that is acked when its transaction commits. Until then the row has it as
-// acking, and counts as leased, so that no claim and no reaper touches it.
+// txAck is a row that is acked when its transaction commits. Until then the row's field acking
+// is set and it counts as leased, so that no claim and no reaper changes it.
 type txAck struct {
 	row    *row
 	by     string

@@ -18,7 +18,7 @@ func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
 // wake tells the listeners of any topic.
 func (s *Store) wake() { s.db.notifier.Notify() }
 
-// wakeIf wakes where a settlement has made a record due at once.
+// wakeIf wakes the listeners if a settlement has made a record due at once.
 func (s *Store) wakeIf(err error, list []outmill.Settlement) {
 	if err == nil && storekit.SomeAtOnce(list) {
 		s.wake()
