@@ -34,7 +34,7 @@ const (
 	envSeed     = "OUTMILL_CHAOS_SEED"
 	envDuration = "OUTMILL_CHAOS_DURATION"
 
-	// fullDuration is long enough for all that can go wrong.
+	// fullDuration is long enough for each kind of fault to happen.
 	fullDuration = 2 * time.Minute
 	// Once nothing is broken, all is delivered: how soon is the machine's business, but
 	// never for so long is nothing.
@@ -59,7 +59,7 @@ func TestChaos(t *testing.T) {
 }
 
 func chaos(t *testing.T, kind target, seed uint64, duration time.Duration) {
-	// Not by t.Log, which a test that is ended from outside does not print.
+	// t.Log does not print if the test is killed.
 	fmt.Printf("chaos on %s: %s=%d %s=%s\n", kind.name, envSeed, seed, envDuration, duration)
 
 	s := newStage(t, kind, seed)
@@ -107,18 +107,18 @@ func chaos(t *testing.T, kind target, seed uint64, duration time.Duration) {
 	}
 }
 
-// stage is what the processes share.
+// stage has the servers and files that all processes share.
 type stage struct {
 	kind   target
 	broker *kafkaengine.Engine
 	server server
 	topic  string
-	// db goes past the proxy; through is the URL of the way through it.
+	// db does not use the proxy; through is the URL that does.
 	db      database
 	through string
 	proxy   *proxy.Proxy
-	// logs is the directory of all that is written, journal what subscribers
-	// have seen, reports what writers know.
+	// logs is the directory of all files. journal has the messages that subscribers have seen,
+	// and reports the results of the writers' transactions.
 	logs, journal, reports string
 	diary                  *os.File
 	// left is what a test that ends too early still waits for.
@@ -174,8 +174,8 @@ func durationOf(t *testing.T, kind target) time.Duration {
 	return duration
 }
 
-// openDiary makes the file that tells what was done when. Where the test fails
-// it is shown.
+// openDiary creates the file with the time of each fault. The test prints the file if it
+// fails.
 func openDiary(t *testing.T, file string, seed uint64) *os.File {
 	t.Helper()
 	diary, err := os.Create(file)
@@ -190,8 +190,8 @@ func openDiary(t *testing.T, file string, seed uint64) *os.File {
 	return diary
 }
 
-// prepare makes the tables and registers the groups, and returns a database that
-// goes past the proxy.
+// prepare makes the tables, registers the groups, and returns a database that does not use the
+// proxy.
 func prepare(t *testing.T, kind target, at server, topic string) database {
 	t.Helper()
 	db, err := kind.connect(t.Context(), at.url(at.address()), nil)
@@ -206,8 +206,8 @@ func prepare(t *testing.T, kind target, at server, topic string) database {
 	return db
 }
 
-// awaitEmpty waits until each message of the topics is delivered. A dead one is
-// not.
+// awaitEmpty waits until each message of the topics is delivered. A dead message does not
+// count as delivered.
 func (s *stage) awaitEmpty(t *testing.T, topics ...string) {
 	t.Helper()
 	fewest, since := math.MaxInt, time.Now()
@@ -224,7 +224,7 @@ func (s *stage) awaitEmpty(t *testing.T, topics ...string) {
 	}
 }
 
-// countLeft keeps the first of what is left.
+// countLeft counts the undelivered records, and keeps the first ones.
 func (s *stage) countLeft(ctx context.Context, topics []string) (int, error) {
 	const first, most = 20, 100_000
 	s.left = nil

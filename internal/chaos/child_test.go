@@ -15,27 +15,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// child is a process that plays a role.
+// child is a process with a role, such as a writer.
 type child struct {
 	name  string
 	cmd   *exec.Cmd
 	stdin io.Closer
-	// wanted: its end is no surprise.
+	// wanted says that the test ends the process, so its end is no fault.
 	wanted atomic.Bool
 	ended  chan struct{}
 }
 
-// startChild starts a process that ends with the test, and with this process:
-// when its standard input does. One that is stopped hears of neither, but the
-// kernel continues the stopped processes of a group, and hangs them up, when
-// the parent that was their tie to the session ends: hence the group.
+// startChild starts a process that ends when its standard input ends, that is with the test or
+// with this process. A stopped process does not notice that. So each has a process group of
+// its own: when the parent of an orphaned group ends, the kernel continues the stopped
+// processes of the group and sends them SIGHUP.
 func startChild(t *testing.T, logs, name string, environment []string) *child {
 	t.Helper()
 	log, err := os.Create(filepath.Join(logs, name+".log"))
 	require.NoError(t, err)
 	defer log.Close()
 	c := &child{name: name, cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
-	// A race ends the child, and that is seen.
+	// A data race ends the child, and the test notices the end.
 	c.cmd.Env = append(append(os.Environ(), "GORACE=halt_on_error=1", envName+"="+name), environment...)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -64,13 +64,13 @@ func (c *child) signal(t *testing.T, signal os.Signal) {
 	require.NoError(t, c.cmd.Process.Signal(signal), c.name)
 }
 
-// retire lets it end in order, and waits for that.
+// retire stops the process gracefully, and waits for its end.
 func (c *child) retire() error {
 	c.wanted.Store(true)
 	_ = c.stdin.Close()
 	<-c.ended
 	if !c.cmd.ProcessState.Success() {
-		return fmt.Errorf("%s did not end in order: %s", c.name, c.cmd.ProcessState)
+		return fmt.Errorf("%s did not stop gracefully: %s", c.name, c.cmd.ProcessState)
 	}
 	return nil
 }

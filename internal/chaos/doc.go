@@ -1,39 +1,42 @@
-// Package chaos is a test: processes of writers, forwarders and subscribers do
-// their work while they are killed and stopped, connections are cut, and the
-// database's server and Kafka go away and come back. Afterwards each message of a
-// transaction that has committed must have been seen by each group, no other one,
-// and those of each key in their order, and each join must have ended as it
-// should. It runs on PostgreSQL, with rows and with the log, on MongoDB, and on SQLite,
-// where processes share a file and only they are killed and stopped; on SQL Server where
-// OUTMILL_TEST_SQLSERVER_URL names one, which has not happened yet.
+// Package chaos is a test. Processes of writers, forwarders and subscribers work
+// while it kills and stops them, cuts connections, and takes the database's server
+// and Kafka away and back. Afterwards each group must have seen each message of a
+// committed transaction and no other message, the messages of each key must have come
+// in their order, and each join must have the expected end. The test runs on
+// PostgreSQL, with rows and with the log, on MongoDB, and on SQLite, where the processes
+// share a file and the test only kills and stops processes. It runs on SQL Server if
+// OUTMILL_TEST_SQLSERVER_URL names a server, which has not been done yet.
 //
 //	go test -v ./internal/chaos
 //	go test -v ./internal/chaos -run whatever_breaks/mongo
 //
-// What happens, and how long the pauses are, follows from a seed, which is
-// printed; when exactly it happens to the others does not.
-// OUTMILL_CHAOS_SEED repeats one, OUTMILL_CHAOS_DURATION says how long it goes on
-// on each of them: 2m on PostgreSQL with rows, 1m on its log, on MongoDB and on SQLite unless it
-// is set. Without either, and without OUTMILL_TEST_ALL=1, the chaos is left out. With -artifacts the logs of all processes are kept.
+// A seed decides the faults and the lengths of the pauses, but not the exact moment
+// at which a fault meets the other processes. The test prints the seed.
+// OUTMILL_CHAOS_SEED repeats a seed. OUTMILL_CHAOS_DURATION sets the duration on each
+// engine; by default it is 2m on PostgreSQL with rows, and 1m on its log, on MongoDB and
+// on SQLite. The test is skipped if neither of the two is set and OUTMILL_TEST_ALL is not
+// 1. With -artifacts the logs of all processes are kept.
 //
-// # What is judged
+// # What the test checks
 //
-// The truth is the ledger, a table or collection of the application's own, which
-// is written by the same transactions as the messages. A writer that does not
-// hear how its commit has gone, or is killed, promises nothing. Lost is what it has and a
-// group has not seen; phantom is what a group has seen and it has not;
-// forgotten is what it has not although the writer was told of the commit.
+// Each transaction writes its messages also to the ledger, a table or collection of the
+// application. The test compares the ledger with the messages that each group has seen:
 //
-// Delivery is at least once, so a message may be seen several times, and late:
-// a process that was stopped in the middle of a handling finishes it when it
-// wakes up, and cannot know that its lease is over. Order is therefore that of
-// first sightings, and there no inversion is allowed at all: a message is first
-// handed out when the one before it in its key was acked, that is seen, or when
-// the same process holds that one too and handles it before. What wakes up late
-// can only repeat what its successor has seen by then, or what it sees before
-// its later ones.
+//   - lost: a message is in the ledger, and a group has not seen it;
+//   - phantom: a group has seen a message that is not in the ledger;
+//   - forgotten: a writer was told that its commit succeeded, and the ledger does not
+//     have it. A writer that is killed, or gets no answer to its commit, counts for nothing.
 //
-// Of joins there is a ledger too. Each has ended, by what became of its steps,
-// with counters that are those of its members, and is followed by one message,
-// which nobody reads, so that a second one would be there.
+// Delivery is at least once, so a group may see a message several times, and late: a
+// process that was stopped while it handled a message finishes when it continues, and
+// cannot know that its lease has ended. So the test compares the order of the first
+// sightings of the messages of a key, and allows no inversion. The reason: a message is
+// first handed out after the message before it in its key was acked, and therefore seen;
+// or the same process has both, and handles the earlier one first. A process that
+// continues late can only repeat messages that the next holder has seen by then, or see a
+// message before its later ones.
+//
+// There is also a ledger of joins. Each join must have ended as the results of its steps
+// require, with counters that agree with its steps, and one message must follow it. No
+// group reads these messages, so the test would find a second one.
 package chaos

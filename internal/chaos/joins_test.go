@@ -22,21 +22,21 @@ import (
 const (
 	// doomed is the topic of steps that fail.
 	doomed = "doomed"
-	// joined and parted are the topics of what follows joins. Nobody reads them, so
-	// that all that was ever appended is there in the end.
+	// joined and parted are the topics of the messages that follow joins. No group reads them,
+	// so all of them are there at the end.
 	joined = "joined"
 	parted = "parted"
 )
 
-// promise is what the ledger of joins has of one: its steps, and how it has to
-// end; empty where that depends on the time.
+// promise is an entry of the ledger of joins: the steps of a join, and its expected end, which
+// is empty if it depends on the time.
 type promise struct {
 	steps  int
 	wanted storekit.JoinStatus
 }
 
-// join makes the messages, before they are published, the steps of a join. Some
-// of the joins have a step more that fails, some a deadline.
+// join makes the messages steps of a join, before they are published. Some joins have a
+// further step that fails, and some have a deadline.
 func (j *job) join(ctx context.Context, s session, messages []*message.Message) error {
 	join := storekit.Join{ExpectedSteps: len(messages)}
 	wanted := storekit.JoinCompleted
@@ -72,12 +72,12 @@ func (j *job) join(ctx context.Context, s session, messages []*message.Message) 
 	})
 }
 
-// fate is what is known of a join: of the ledger, the join, its members, and what
-// follows it.
+// fate has all that the test knows of a join: its entry in the ledger, the join, its steps,
+// and the messages that follow it.
 type fate struct {
 	id     outmill.JoinID
 	ledger promise
-	// status is empty where there is no such join.
+	// status is empty if the join does not exist.
 	status                   storekit.JoinStatus
 	completed, failed        int
 	members                  int
@@ -87,10 +87,10 @@ type fate struct {
 	followers, told []string
 }
 
-// neverStarted is what the ledger has of a join that it does not have.
+// neverStarted is the promise of a join that is not in the ledger.
 var neverStarted = promise{wanted: "none"}
 
-// fault is what is wrong with a join, "" for nothing.
+// fault describes the error in a join, or is "" if there is none.
 func (f fate) fault() string {
 	follower := map[storekit.JoinStatus]string{storekit.JoinCompleted: joined, storekit.JoinFailed: parted}[f.status]
 	wanted := f.ledger.wanted
@@ -111,7 +111,7 @@ func (f fate) fault() string {
 	return ""
 }
 
-// fates are those of all joins, of the ledger or not.
+// fates returns the fates of all joins, whether they are in the ledger or not.
 func fates(ctx context.Context, db database) (map[outmill.JoinID]*fate, error) {
 	all := map[outmill.JoinID]*fate{}
 	promises, err := db.promised(ctx)
@@ -189,7 +189,7 @@ func addFollowers(ctx context.Context, store outbox, all map[outmill.JoinID]*fat
 	return nil
 }
 
-// judgeJoins tells how many joins ended how, and what is wrong with some.
+// judgeJoins returns how many joins ended in which way, and the errors.
 func judgeJoins(all map[outmill.JoinID]*fate) (count map[storekit.JoinStatus]int, faults []string) {
 	count = map[storekit.JoinStatus]int{}
 	for _, f := range all {

@@ -32,7 +32,7 @@ type verdict struct {
 	lost, phantom, altered, inverted []string
 }
 
-// judge holds what a group has seen against the ledger.
+// judge compares the messages that a group has seen with the ledger.
 func judge(ledger map[string]entry, sightings []sighting) verdict {
 	var v verdict
 	first := map[string]bool{}
@@ -67,7 +67,7 @@ func judge(ledger map[string]entry, sightings []sighting) verdict {
 
 func (s sighting) String() string { return fmt.Sprintf("%s %d %s %s", s.key, s.n, s.uuid, s.by) }
 
-// story is what was seen of a key near a message up to its first sighting.
+// story returns the sightings of a key near a message, up to its first sighting.
 func story(sightings []sighting, of entry) string {
 	const near = 5
 	text := fmt.Sprintf("%s %d came late:", of.key, of.n)
@@ -84,8 +84,7 @@ func (v verdict) String() string {
 		v.seen, v.duplicates, len(v.lost), len(v.phantom), len(v.altered), len(v.inverted))
 }
 
-// blame tells what went wrong, of each kind the first few; nothing if all is
-// well.
+// blame describes the first few errors of each kind, or returns nothing if there is none.
 func (v verdict) blame(group string) []string {
 	var all []string
 	for _, c := range []struct {

@@ -19,7 +19,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/proxy"
 )
 
-// deed is something that goes wrong.
+// deed is a kind of fault.
 type deed string
 
 const (
@@ -39,13 +39,14 @@ const (
 	crash   deed = "server_kills"
 )
 
-// deck is shuffled and dealt, again and again: so each deed comes soon.
+// deck has all faults. The plan shuffles it and takes one after the other, again and again, so
+// that each fault comes soon.
 var deck = []deed{kill, kill, kill, kill, stop, stop, stop, stop, retire, cut, cut, cut, deafen, deafen, hang, restart, crash}
 
 // withoutServer is the deck of an engine that has no server.
 var withoutServer = []deed{kill, kill, kill, kill, stop, stop, retire}
 
-// plan carries the deeds out.
+// plan causes the faults.
 type plan struct {
 	t      *testing.T
 	dice   *rand.Rand
@@ -206,7 +207,7 @@ func (p *plan) wake(s *seat) {
 	s.wakes = time.Time{}
 }
 
-// say is for the diary, which tells of a run that failed when everything was.
+// say writes a line with the time to the diary.
 func (p *plan) say(format string, args ...any) {
 	fmt.Fprintf(p.diary, "%s %s\n", time.Now().UTC().Format("15:04:05.000000"), fmt.Sprintf(format, args...))
 }

@@ -48,13 +48,13 @@ const (
 	audit = "audit"
 	// seenBy is the header that tells which process has forwarded a message.
 	seenBy = "chaos_seen_by"
-	// endsWithin bounds the orderly end of a child.
+	// endsWithin is the longest time for a graceful stop of a child.
 	endsWithin = 30 * time.Second
-	// again is the pause before a child tries once more to begin.
+	// again is the pause before a child tries again to start.
 	again = 100 * time.Millisecond
 )
 
-// stubborn retries for ever: no handling is the fault of its message.
+// stubborn retries for ever, because no message of this test is itself the cause of a failure.
 var stubborn = outmill.RetryPolicy{MaxAttempts: -1, InitialInterval: 100 * time.Millisecond, MaxInterval: time.Second}
 
 func play(role string) int {
@@ -117,8 +117,8 @@ func forward(ctx context.Context, db database, logger watermill.LoggerAdapter) e
 	return fwd.Run(ctx)
 }
 
-// dawdler takes its time now and then, before and after it has published: most
-// processes that are ended are then in the middle of something.
+// dawdler sometimes waits before and after it publishes, so that most processes are killed in
+// the middle of a publish.
 type dawdler struct{ *kafka.Publisher }
 
 func (d dawdler) PublishBatch(ctx context.Context, batch []storekit.Outgoing) error {
@@ -171,10 +171,10 @@ func handle(ctx context.Context, db database, logger watermill.LoggerAdapter) er
 
 var errMoody = errors.New("the handler does not feel like it")
 
-// note is the handler: it writes what it has seen to the journal, which all
-// processes append to, so that the order of its lines is that of the sightings.
-// A line survives the death of its writer. Now and then it takes its time, once
-// in a while more than the lease, or fails, before or after the line.
+// note is the handler. It writes each message to the journal. All processes append to this
+// file, so the order of its lines is the order of the sightings, and a line survives the death
+// of its writer. Sometimes note waits, rarely longer than the lease, or fails, before or after
+// the line.
 func note(journal io.Writer, msg *message.Message) error {
 	mood := rand.IntN(2000)
 	switch {

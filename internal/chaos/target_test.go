@@ -18,7 +18,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// target is a kind of store, with what the test has to know of its engine.
+// target is a kind of store, with the properties of its engine that the test needs.
 type target struct {
 	name string
 	// duration is how long things go wrong unless the environment says otherwise.
@@ -29,11 +29,11 @@ type target struct {
 	pause, away time.Duration
 	// deck is what goes wrong; nil is the deck of an engine with a server.
 	deck []deed
-	// poll is how often readers look for what nobody has told them of.
+	// poll is the readers' poll interval.
 	poll time.Duration
-	// serve starts an engine of the test's own.
+	// serve starts a server for the test.
 	serve func(t *testing.T) server
-	// connect opens a store, and what the writers and the judge need.
+	// connect opens a store, and the application's tables for the writers and the judge.
 	connect func(ctx context.Context, url string, logger watermill.LoggerAdapter) (database, error)
 }
 
@@ -96,7 +96,7 @@ type database interface {
 	close() error
 }
 
-// session is a writer's transaction.
+// session is the transaction of a writer.
 type session interface {
 	// carry returns a context with which publishing is part of the transaction.
 	carry(ctx context.Context) context.Context

@@ -30,7 +30,7 @@ const (
 	// writersEach is how many writers a process has.
 	writersEach = 3
 	keyCount    = 12
-	// txWithin bounds a writer's transaction.
+	// txWithin is the longest time for a writer's transaction.
 	txWithin = 10 * time.Second
 )
 
@@ -97,9 +97,9 @@ func (w *writer) run(ctx context.Context, reports io.Writer, longest time.Durati
 	}
 }
 
-// report is what a writer knows of a transaction.
+// report is the result of a transaction, as its writer knows it.
 type report struct {
-	// Told are the messages of a transaction that was reported as committed.
+	// Told has the messages of a transaction that was reported as committed.
 	Told map[string]int `json:",omitempty"`
 	// RolledBack counts the messages that the writer took back on purpose.
 	RolledBack int `json:",omitempty"`
@@ -216,7 +216,7 @@ func (j *job) book(ctx context.Context, s session) (map[string]entry, error) {
 	return written, j.pub.WithContext(ctx).Publish(j.topic, messages...)
 }
 
-// account is what all writers have reported.
+// account sums up the reports of all writers.
 type account struct {
 	told       map[string]int
 	rolledBack int
@@ -244,7 +244,7 @@ func readReports(t *testing.T, file string) account {
 	return a
 }
 
-// forgotten are commits that were reported to a writer and are not there.
+// forgotten returns the commits that were reported to a writer but are not in the ledger.
 func (a account) forgotten(ledger map[string]entry) []string {
 	var all []string
 	for uuid, n := range a.told {
