@@ -14,7 +14,7 @@ import (
 type bench struct {
 	scenario string
 	out      io.Writer
-	// progress is where it says what it is at.
+	// progress gets a line for each step of the run.
 	progress io.Writer
 
 	n      int
@@ -111,17 +111,17 @@ func (b *bench) say(format string, args ...any) {
 
 func (b *bench) end() { b.engines.end() }
 
-// side is one of the things that are compared. prepare is not measured.
+// side is one side of a comparison. prepare is not measured.
 type side struct {
 	// field is the name of the result, such as outmill_msgs_per_s.
 	field string
-	// title is what people read.
+	// title is the name of the result for people.
 	title   string
 	prepare func(ctx context.Context) error
 	// run does n things, and may return how long that took; 0 is the time of the
 	// call.
 	run func(ctx context.Context) (time.Duration, error)
-	// n is how many things; 0 is the bench's.
+	// n is the number of things; 0 means the bench's n.
 	n int
 }
 

@@ -47,7 +47,7 @@ const burstShare = 6
 
 func init() {
 	scenarios = append(scenarios, scenario{
-		name: "bloat", help: "what an old transaction costs, compared with River",
+		name: "bloat", help: "the cost of a transaction that stays open, compared with River",
 		about: bloatAbout, n: 300 * pacedPerSecond, short: 2 * pacedPerSecond, measure: measureBloat,
 	})
 }

@@ -36,7 +36,7 @@ deletes what is acked, and its acks do not wait for the disk; River keeps comple
 
 func init() {
 	scenarios = append(scenarios, scenario{
-		name: "burndown", help: "handlers that do nothing work off what waits, compared with River",
+		name: "burndown", help: "handlers that do nothing process a backlog, compared with River",
 		about: burndownAbout, n: 200_000, short: 2_000, measure: measureBurndown,
 	})
 }

@@ -29,12 +29,12 @@ and postgres_cpu_percent, that of all processes of the server, where it runs on 
 
 func init() {
 	scenarios = append(scenarios, scenario{
-		name: "idle", help: "what a subscriber and a forwarder cost that have nothing to do",
+		name: "idle", help: "the cost of a subscriber and a forwarder that have nothing to do",
 		about: idleAbout, measure: measureIdle,
 	})
 }
 
-// idleTimes are how long they settle, and how long they are watched.
+// idleTimes returns how long the idlers settle, and how long they are measured.
 func (b *bench) idleTimes() (settle, watch time.Duration) {
 	if b.short {
 		return time.Second, 2 * time.Second

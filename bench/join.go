@@ -30,7 +30,7 @@ Then n joins of 10 steps each wait, and are worked off: the clock runs from the 
 
 func init() {
 	scenarios = append(scenarios, scenario{
-		name: "join", help: "from the last step to what follows a join, and many joins at once",
+		name: "join", help: "from the last step of a join to the message that follows, and many joins at once",
 		about: joinAbout, n: 1000, short: 20, measure: measureJoin,
 	})
 }

@@ -4,10 +4,9 @@
 //	go run -C bench . forward
 //	go run -C bench . -h
 //
-// Both sides of a comparison run in turn in one call, several rounds; what is
-// printed are medians and the spread between the slowest and the fastest
-// round. Machines are noisy: trust the ratios. With -json the last line is one
-// object.
+// One call runs both sides of a comparison in turn, for several rounds. It prints
+// the medians, and the spread between the slowest and the fastest round. Machines
+// are noisy, so trust the ratios. With -json the last line is a JSON object.
 package main
 
 import (
@@ -36,13 +35,13 @@ const (
 	usage  = 2
 )
 
-// scenario is one thing that is measured.
+// scenario is one measurement.
 type scenario struct {
 	name string
-	// help is a line for the list; about says what is done, and what each field of
-	// the result means.
+	// help is a line for the list; about describes the measurement, and explains each
+	// field of the result.
 	help, about string
-	// n is the default of -n, short the one of -short; 0 where there is none.
+	// n is the default of -n, short the default with -short; 0 if there is none.
 	n, short int
 	measure  func(ctx context.Context, b *bench) error
 }

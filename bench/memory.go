@@ -29,7 +29,7 @@ acks at once. For 1 MiB the topic and kafka.Config.MaxMessageBytes take messages
 
 func init() {
 	scenarios = append(scenarios, scenario{
-		name: "memory", help: "the most memory of a process that works off many messages, or large ones",
+		name: "memory", help: "the peak memory of a process that handles many messages, or large ones",
 		about: memoryAbout, n: 1_000_000, short: 5_000, measure: measureMemory,
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// meter tells what a side costs for each thing that it does.
+// meter measures the cost of a side for each thing that it does.
 type meter struct {
 	pool    *pgxpool.Pool
 	traffic *traffic

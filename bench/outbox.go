@@ -44,8 +44,8 @@ func writesLog(ctx context.Context, pool *pgxpool.Pool, lane postgres.Lane) (yes
 	return yes, err
 }
 
-// nothingLeft fails where anything is left, in either lane. It is not for the time
-// that is measured: see forwarding.drain.
+// nothingLeft returns an error if a message is left in either lane. Do not call it while
+// the clock runs: see forwarding.drain.
 func nothingLeft(ctx context.Context, store outmill.Inspector) error {
 	stats, err := store.Stats(context.WithoutCancel(ctx), 0)
 	if err != nil {

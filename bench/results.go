@@ -12,11 +12,11 @@ import (
 type results struct {
 	list   []*result
 	byName map[string]*result
-	// facts are what else belongs to them: versions, settings.
+	// facts has the versions and settings that belong to the numbers.
 	facts [][2]string
 }
 
-// result is one field: the median of what its rounds gave.
+// result is one field: the median of its rounds.
 type result struct {
 	field, title string
 	rounds       []float64
@@ -103,7 +103,7 @@ func (b *bench) reportJSON() error {
 	return err
 }
 
-// number has as many digits as mean something.
+// number formats a value with its significant digits.
 func number(x float64) string {
 	switch {
 	case x >= 100:

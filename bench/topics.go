@@ -65,7 +65,7 @@ func topicsAbout() string {
 
 func init() {
 	scenarios = append(scenarios, scenario{
-		name: "topics", help: "what 1 to 1,000 topics of one subscriber cost, busy and idle",
+		name: "topics", help: "the cost of 1 to 1,000 topics of one subscriber, busy and idle",
 		about: topicsAbout(), n: 300, short: 20, measure: measureTopics,
 	})
 }

@@ -85,7 +85,7 @@ func runUntil(ctx context.Context, router *message.Router, ended <-chan struct{}
 }
 
 func openStore(ctx context.Context, database string) (*sqlite.Store, error) {
-	// Each commit need not wait for the disk: a process is killed here, not the machine.
+	// Commits need not wait for the disk, because the parent kills a process and not the machine.
 	store, err := sqlite.Open(ctx, "file:"+database+"?_pragma=synchronous(NORMAL)", sqlite.Config{}, nil)
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func openStore(ctx context.Context, database string) (*sqlite.Store, error) {
 	return store, nil
 }
 
-// fromTheBeginning has a consumer without a group read all that the topic has.
+// fromTheBeginning makes a consumer without a group read the whole topic.
 func fromTheBeginning() *sarama.Config {
 	config := wkafka.DefaultSaramaSubscriberConfig()
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest

@@ -1,15 +1,16 @@
 // Command exactly-once counts messages from Kafka in a database, and is killed ten times
-// while it does. Kafka delivers each message again and again, and the count is right.
+// while it counts. Kafka delivers each message several times, and the count is still right.
 //
-// The consumer is a child process with Outmill's inbox: a note that says which message was
-// counted commits in one transaction with the count. The parent sends the messages, kills the
-// child with SIGKILL, and starts another, which reads the topic from its beginning. SQLite in a
-// temporary file and a Kafka broker made of franz-go's kfake are all that it needs.
+// The consumer is a child process with Outmill's inbox: one transaction commits the count and
+// the note that the message was counted. The parent sends the messages, kills the child with
+// SIGKILL, and starts another child, which reads the topic from its beginning. The program
+// needs only SQLite, in a temporary file, and starts franz-go's kfake as its Kafka broker.
 //
 //	go run ./exactly-once
 //	go run ./exactly-once -messages 20000 -kills 30
 //
-// The last line counts; the exit code is 1 if a message was counted twice, or not at all.
+// The last line has the counts. The exit code is 1 if a message was counted twice, or not at
+// all.
 package main
 
 import (

@@ -1,16 +1,16 @@
 // Command saga takes orders through payment and shipping. An order is a saga: its state
-// and the messages that it sends commit together, a timeout cancels it when nobody pays, and
-// what was paid for an order that cannot be shipped is refunded, which is the compensation.
+// and the messages that it sends commit together, and a timeout cancels it if nobody pays. If
+// a paid order cannot be shipped, the payment is refunded, which is the compensation.
 //
-// Of ten customers one's card is declined, one never pays, one pays when the order was
-// cancelled already, and one orders what is not in stock. Every message is published twice,
-// and handled once. SQLite in a temporary file is all that it needs:
+// Of ten customers, one has a card that is declined, one never pays, one pays after the order
+// was cancelled, and one orders an item that is not in stock. Every message is published
+// twice, and handled once. The program needs only SQLite, in a temporary file:
 //
 //	go run ./saga
 //	go run ./saga -orders 1000
 //
-// The last line counts; the exit code is 1 if an order has no end or two, or if somebody
-// has paid for what was not shipped.
+// The last line has the counts. The exit code is 1 if an order has no end or two ends, or if
+// a paid order was neither shipped nor refunded.
 package main
 
 import (
@@ -61,7 +61,7 @@ func run(ctx context.Context, out io.Writer, opts options) (sum summary, err err
 		return summary{}, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// Each commit need not wait for the disk: nothing is killed here.
+	// Commits need not wait for the disk, because this program kills nothing.
 	store, err := sqlite.Open(ctx, "file:"+filepath.Join(dir, "orders.db")+"?_pragma=synchronous(NORMAL)", sqlite.Config{}, nil)
 	if err != nil {
 		return summary{}, err

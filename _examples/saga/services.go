@@ -12,7 +12,7 @@ import (
 	"github.com/outmill/outmill/inbox"
 )
 
-// Customers and items that are not like the others.
+// Customers and items with which an order fails.
 const (
 	broke     = "customer 3" // whose card is declined
 	forgetful = "customer 5" // who never pays
@@ -20,8 +20,8 @@ const (
 	rare      = "item 9"     // which is not in stock
 )
 
-// service handles messages of type M, each once: what it writes and publishes by the
-// context commits with a note of the message, and its ack.
+// service handles messages of type M, each once: one transaction commits the handler's
+// writes, the messages that it publishes, the note of the message, and its ack.
 func service[M any](s *shop, name, topic string, handle func(ctx context.Context, m M) error) error {
 	box, err := inbox.New(s.store, inbox.Config{Consumer: name})
 	if err != nil {
@@ -37,7 +37,7 @@ func service[M any](s *shop, name, topic string, handle func(ctx context.Context
 	return nil
 }
 
-// services are what other teams run. They know nothing of sagas.
+// services has the handlers of other teams, which know nothing of sagas.
 func (s *shop) services(payWithin time.Duration) error {
 	if err := service(s, "payment", topicPay, func(ctx context.Context, m pay) error {
 		switch m.Customer {
@@ -68,7 +68,7 @@ func (s *shop) services(payWithin time.Duration) error {
 	})
 }
 
-// publish publishes a message twice, as a producer does that does not know whether it has.
+// publish publishes a message twice, as a producer that got no answer would.
 func (s *shop) publish(ctx context.Context, topic, key string, wait time.Duration, value any) error {
 	payload, err := json.Marshal(value)
 	if err != nil {

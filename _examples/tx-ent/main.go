@@ -1,5 +1,5 @@
 // Command tx-ent publishes in a transaction of a client that ent (entgo.io/ent)
-// has generated. A subscriber gets what was committed and nothing else.
+// has generated. A subscriber gets the committed messages and no others.
 //
 //	go run ./tx-ent
 //	go run ./tx-ent -database postgres://user:password@localhost:5432/postgres
@@ -33,7 +33,7 @@ func run(ctx context.Context, db *example.SQL, out io.Writer) error {
 	return s.Show(ctx, out, example.TwoSales(s.sell))
 }
 
-// open has ent use the pool of the application.
+// open makes ent use the pool of the application.
 func open(db *example.SQL) *ent.Client {
 	if db.Dialect == example.PostgreSQL {
 		return ent.NewClient(ent.Driver(entsql.OpenDB(dialect.Postgres, db.DB)))
@@ -41,8 +41,8 @@ func open(db *example.SQL) *ent.Client {
 	return ent.NewClient(ent.Driver(entsql.OpenDB(dialect.SQLite, db.DB)))
 }
 
-// sell passes on the *ent.Tx. It keeps its transaction to itself, so the client is
-// generated with the feature sql/execquery (ent/generate.go), which gives it the
+// sell passes the *ent.Tx to WithTx. An *ent.Tx does not give access to its transaction, so
+// the client is generated with the feature sql/execquery (ent/generate.go), which adds the
 // methods that the outbox needs.
 func (s *shop) sell(ctx context.Context, item string, ending error) error {
 	tx, err := s.ent.Tx(ctx)

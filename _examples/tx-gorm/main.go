@@ -1,5 +1,5 @@
 // Command tx-gorm publishes in a transaction of gorm (gorm.io/gorm). A subscriber
-// gets what was committed and nothing else.
+// gets the committed messages and no others.
 //
 //	go run ./tx-gorm
 //	go run ./tx-gorm -database postgres://user:password@localhost:5432/postgres
@@ -43,8 +43,8 @@ func run(ctx context.Context, db *example.SQL, out io.Writer) error {
 	return s.Show(ctx, out, example.TwoSales(s.sell))
 }
 
-// open has gorm use the pool of the application. Of the dialectors for SQLite this one
-// is for the driver of the store, modernc.org/sqlite, and needs no cgo.
+// open makes gorm use the pool of the application. This dialector for SQLite uses the
+// store's driver, modernc.org/sqlite, and needs no cgo.
 func open(db *example.SQL) (*gorm.DB, error) {
 	dialector := sqlite.New(sqlite.Config{Conn: db.DB})
 	if db.Dialect == example.PostgreSQL {
@@ -53,8 +53,8 @@ func open(db *example.SQL) (*gorm.DB, error) {
 	return gorm.Open(dialector, &gorm.Config{Logger: logger.Discard})
 }
 
-// sell passes on what the *gorm.DB of a transaction runs its statements on. The
-// *gorm.DB itself may also be no transaction, so WithTx refuses it.
+// sell passes the connection that the *gorm.DB of a transaction uses to WithTx. WithTx
+// refuses the *gorm.DB itself, because a *gorm.DB need not be a transaction.
 func (s *shop) sell(ctx context.Context, item string, ending error) error {
 	return s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		if err := tx.Create(&Sale{Item: item}).Error; err != nil {

@@ -1,6 +1,6 @@
 // Command tx-pgx writes business data and publishes messages in one pgx
-// transaction, savepoints included. A subscriber gets what was committed and
-// nothing else.
+// transaction, savepoints included. A subscriber gets the committed messages and
+// no others.
 //
 //	go run ./tx-pgx -database postgres://user:password@localhost:5432/postgres
 package main
@@ -54,8 +54,8 @@ func run(ctx context.Context, db example.Database, out io.Writer) error {
 	return sales.Story().Show(ctx, out, store, s.sold)
 }
 
-// sell writes the sale and publishes it, both in tx. What tx is, a transaction
-// or a savepoint within one, and how it ends, is up to the caller.
+// sell writes the sale and publishes it, both in tx, which may be a transaction or a
+// savepoint. The caller commits or rolls back.
 func (s *shop) sell(ctx context.Context, tx pgx.Tx, item string) error {
 	if _, err := tx.Exec(ctx, `INSERT INTO sales (item) VALUES ($1)`, item); err != nil {
 		return err

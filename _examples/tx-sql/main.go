@@ -1,5 +1,5 @@
 // Command tx-sql publishes in a *sql.Tx of database/sql, savepoints included. A
-// subscriber gets what was committed and nothing else.
+// subscriber gets the committed messages and no others.
 //
 //	go run ./tx-sql
 //	go run ./tx-sql -database postgres://user:password@localhost:5432/postgres
@@ -30,8 +30,7 @@ func run(ctx context.Context, db *example.SQL, out io.Writer) error {
 	return db.Show(ctx, out, sales.Story())
 }
 
-// sell writes the sale and publishes it, both in tx, whose end is up to the
-// caller.
+// sell writes the sale and publishes it, both in tx. The caller commits or rolls back.
 func (s *shop) sell(ctx context.Context, tx *sql.Tx, item string) error {
 	if _, err := tx.ExecContext(ctx, `INSERT INTO sales (item) VALUES ($1)`, item); err != nil {
 		return err
@@ -44,8 +43,8 @@ func (s *shop) inTx(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	return example.InTx(ctx, s.DB, fn)
 }
 
-// inSavepoint is for what may fail without the rest of the transaction, for
-// which database/sql has no method.
+// inSavepoint runs a part of the transaction that may fail while the rest commits.
+// database/sql has no method for savepoints.
 func inSavepoint(ctx context.Context, tx *sql.Tx, fn func(tx *sql.Tx) error) error {
 	if _, err := tx.ExecContext(ctx, `SAVEPOINT part`); err != nil {
 		return err

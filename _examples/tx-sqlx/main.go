@@ -1,5 +1,5 @@
 // Command tx-sqlx publishes in a transaction of sqlx (github.com/jmoiron/sqlx). A
-// subscriber gets what was committed and nothing else.
+// subscriber gets the committed messages and no others.
 //
 //	go run ./tx-sqlx
 //	go run ./tx-sqlx -database postgres://user:password@localhost:5432/postgres
@@ -35,8 +35,8 @@ func run(ctx context.Context, db *example.SQL, out io.Writer) error {
 	return s.Show(ctx, out, example.TwoSales(s.sell))
 }
 
-// open has sqlx use the pool of the application. By the name of the driver sqlx
-// chooses between question marks and $1.
+// open makes sqlx use the pool of the application. sqlx needs the name of the driver to
+// choose between question marks and $1.
 func open(db *example.SQL) *sqlx.DB {
 	if db.Dialect == example.PostgreSQL {
 		return sqlx.NewDb(db.DB, "pgx")
