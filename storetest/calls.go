@@ -24,8 +24,8 @@ func callSentences() []sentence {
 	}
 }
 
-// storeCall is a method that speaks to the database, with arguments that would
-// change something if it went through.
+// storeCall calls a method that uses the database, with arguments that would change
+// something if the call succeeded.
 type storeCall struct {
 	name string
 	do   func(context.Context, outmill.Store) error
@@ -177,7 +177,7 @@ func (e *env) requireNoCall(ctx context.Context, want error) {
 	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
-// cutShort appends batches under contexts that end at any moment.
+// cutShort appends batches with contexts that end at random moments.
 func cutShort(e *env) {
 	const each = 20
 	e.Register(group)

@@ -336,7 +336,7 @@ func concurrentOrderedClaims(e *env) {
 	require.Len(e.T, claimed, keys, "keys that were handed out")
 }
 
-// tenOwners runs ten workers at once, on two stores of one database.
+// tenOwners runs ten workers at the same time, on two stores of one database.
 func (e *env) tenOwners(work func(outmill.Store, outmill.OwnerToken) error) {
 	e.T.Helper()
 	stores := []outmill.Store{e.Store, e.Reopen()}
@@ -347,8 +347,8 @@ func (e *env) tenOwners(work func(outmill.Store, outmill.OwnerToken) error) {
 	require.NoError(e.T, workers.Wait())
 }
 
-// refuseClaim checks that a claim with each of the changes is a typed error
-// and claims nothing.
+// refuseClaim checks that a claim with any of the changes returns a typed error and claims no
+// record.
 func refuseClaim(changes ...func(*outmill.ClaimRequest)) func(*env) {
 	return func(e *env) {
 		e.Filled(suite.Keyed("k", "m1")...)

@@ -13,8 +13,9 @@ import (
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
 
-// clockSentences are about the clock that decides. A Harness whose Elapse moves the clock on
-// shows a store that goes by another one; of others the values that are sent show it.
+// clockSentences require that the clock of the database decides. If Elapse of the Harness
+// moves that clock, a store with another clock behaves differently. Otherwise the values that
+// the store sends show which clock it uses.
 func clockSentences() []sentence {
 	return []sentence{
 		{"delays and times to live count by the database's clock", delaysByTheClock},
@@ -53,8 +54,8 @@ func registrationsByTheClock(e *env) {
 	e.RequireExpired(1, 0)
 }
 
-// tap returns e with a context whose round trips are noted, and skips the sentence where the
-// Harness cannot.
+// tap returns e with a context whose round trips are recorded. It skips the sentence if the
+// Harness is not a Wired.
 func (e *env) tap() (tapped *env, sent func() [][]any) {
 	e.T.Helper()
 	harness, ok := e.Harness.(Wired)

@@ -36,7 +36,7 @@ func findSentences() []sentence {
 	}
 }
 
-// operator is the store's, or the sentence is skipped.
+// operator returns the store's storekit.Operator, or skips the sentence if it has none.
 func (e *env) operator() storekit.Operator {
 	e.T.Helper()
 	operator, ok := outmill.As[storekit.Operator](e.Store)
@@ -46,7 +46,7 @@ func (e *env) operator() storekit.Operator {
 	return operator
 }
 
-// maxPages ends a loop over pages that do not end.
+// maxPages limits loops over the pages of a broken store.
 const maxPages = 100
 
 // pages calls until done, and returns the pages. Each goes on behind the one before.
@@ -162,8 +162,8 @@ func findByAge(e *env) {
 	}
 }
 
-// texts are such that a store that takes them for a pattern, an expression, a part of a
-// statement, or without regard to case or accents, finds others, too.
+// texts has texts with which a broken store finds too much: a store that reads them as a
+// pattern, an expression or a part of a statement, or that ignores case or accents.
 func texts() []string {
 	return append(hostileTopics(), "CaSe", "case", "$key", "$$NOW", "{}", "a.*", ".*", "%a%", "line\nbreak")
 }
@@ -210,7 +210,7 @@ func findByErrorText(e *env) {
 	require.Empty(e.T, recordsOf(e.pages(operator.Find, outmill.ListQuery{ErrorText: "nowhere"})))
 }
 
-// findIsBounded has the one record that matches behind more than one page of others.
+// findIsBounded appends the only matching record behind more than one page of other records.
 func findIsBounded(e *env) {
 	operator := e.operator()
 	const most = storekit.MaxExamined

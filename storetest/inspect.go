@@ -41,7 +41,7 @@ func inspectSentences() []sentence {
 	}
 }
 
-// stats returns the rows that count anything, by group and topic.
+// stats returns the rows with a count above 0, by group and topic.
 func (e *env) stats(limit int) map[string]outmill.TopicStats {
 	e.T.Helper()
 	rows, err := e.Store.Stats(e.Ctx, limit)
@@ -148,8 +148,8 @@ func groupsAreListed(e *env) {
 	}
 }
 
-// containsTopics takes nil and empty lists for alike, and lists of the same
-// entries in any order.
+// containsTopics compares topics. Nil and empty lists are equal, and the order of the entries
+// does not matter.
 func containsTopics(list []outmill.RegistrationInfo, want outmill.Topics) bool {
 	for _, r := range list {
 		if sameEntries(r.Topics.Include, want.Include) && sameEntries(r.Topics.Exclude, want.Exclude) {

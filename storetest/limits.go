@@ -133,7 +133,7 @@ func (f textField) checkBlanks(e *env) {
 	}
 }
 
-// requireRefused appends the record between two good ones.
+// requireRefused appends the record between two valid ones, and requires an error.
 func (e *env) requireRefused(bad *outmill.Record, field string) {
 	e.T.Helper()
 	err := e.Store.Append(e.Ctx, suite.Rec(orders, "good"), bad, suite.Rec(orders, "good too"))

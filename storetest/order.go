@@ -349,7 +349,7 @@ func requeuedTakesItsPlace(e *env) {
 	e.RequireNames([]string{"m1", "m3"}, e.ClaimAll(suite.ByKey))
 }
 
-// blockerEnd is one way in which a record stops to hold up its key.
+// blockerEnd is one way in which a record stops blocking its key.
 type blockerEnd struct {
 	name  string
 	check func(*env)
@@ -429,7 +429,7 @@ func upkeepKeepsKeys(e *env) {
 	e.RequireNames([]string{"m1", "m2", "m3"}, e.ClaimAll(suite.ByKey))
 }
 
-// tidy does a janitor's round.
+// tidy does one round of a janitor.
 func (e *env) tidy() {
 	e.T.Helper()
 	e.Reap(1000)

@@ -57,7 +57,7 @@ func readableUnrouted(e *env) {
 	e.requireReadable()
 }
 
-// requireReadable wants the view to show what Stats counts and List lists.
+// requireReadable requires that the view agrees with Stats and List.
 func (e *env) requireReadable() {
 	e.T.Helper()
 	shown := e.Harness.(Viewer).Readable()

@@ -55,8 +55,8 @@ func appendsTogether(e *env) {
 		func(e *env) { e.Append(suite.Recs(orders, suite.Plain, names[few:]...)...) })
 }
 
-// requireBounded checks that a call for many takes not many more round trips than
-// one for few: a large one may go another way.
+// requireBounded checks that a call for many records takes only a few more round trips than a
+// call for few. Some more are allowed, because a store may write large calls in another way.
 func (e *env) requireBounded(forFew, forMany func(e *env)) {
 	e.T.Helper()
 	trips := func(call func(e *env)) int {

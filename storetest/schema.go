@@ -28,10 +28,10 @@ func schemaSentences() []sentence {
 	}
 }
 
-// bare is e with a store whose schema was not ensured.
+// bare returns e with a store whose schema was not ensured.
 func (e *env) bare() *env { return &env{e.Bare()} }
 
-// applier skips the test where the harness is none.
+// applier returns the harness as an Applier, or skips the test if it is none.
 func (e *env) applier() Applier {
 	e.T.Helper()
 	h, ok := e.Harness.(Applier)

@@ -17,13 +17,13 @@ func stressSentences() []sentence {
 	return []sentence{{"whatever is done at once, each message is handled once, and keys keep their order", underStress}}
 }
 
-// stuckAfter is how long records may stay unsettled without any progress, on a machine
-// that is busy.
+// stuckAfter is how long records may stay unsettled without any progress, even on a busy
+// machine.
 var stuckAfter = time.Minute
 
-// stress is many goroutines that call three stores on one database at random, and what is
-// known of the outcome. Records of keys that begin with safe are never deleted or failed,
-// and never expire; everything happens to those with unsafe.
+// stress runs many goroutines that call three stores on one database at random, and has a
+// ledger of the expected outcome. Records with keys that begin with safe are never deleted or
+// failed, and never expire; records with keys that begin with unsafe may be.
 type stress struct {
 	*ledger
 	e      *env
@@ -36,15 +36,15 @@ const (
 	unsafe = 'x'
 )
 
-// readers is a group, and how it claims.
+// readers has a group and its way of claiming.
 type readers struct {
 	name   string
 	order  outmill.Order
 	policy outmill.KeyPolicy
 }
 
-// passing is a group that is dropped and registered while others work. It need not
-// handle a record, but nothing of it may stay unsettled.
+// passing is a group that is dropped and registered again while others work. It need not
+// handle any record, but none of its records may stay unsettled.
 var passing = readers{"passing", outmill.OrderKey, outmill.KeySkip}
 
 func underStress(e *env) {
@@ -73,7 +73,7 @@ func underStress(e *env) {
 	w.audit(w.groups)
 }
 
-// appends is how many of them each writer makes.
+// appends is the number of appends of each writer.
 func appends() int {
 	switch {
 	case !suite.All():
@@ -118,7 +118,7 @@ func (w *stress) readAndDisturb(ctx context.Context, others *sync.WaitGroup) {
 	}
 }
 
-// store is any of the stores.
+// store returns one of the stores at random.
 func (w *stress) store() outmill.Store { return w.stores[rand.N(len(w.stores))] }
 
 func (w *stress) register(ctx context.Context, g readers) {
@@ -162,7 +162,7 @@ func (w *stress) operate(ctx context.Context) {
 	}
 }
 
-// tidy is a janitor.
+// tidy does the work of a janitor.
 func (w *stress) tidy(ctx context.Context) {
 	for ctx.Err() == nil {
 		store, began := w.store(), time.Now()
@@ -176,8 +176,8 @@ func (w *stress) tidy(ctx context.Context) {
 	}
 }
 
-// drain waits until all records are settled. As long as their number falls, nothing is
-// stuck.
+// drain waits until all records are settled. It fails if the number of unsettled records does
+// not fall for stuckAfter.
 func (w *stress) drain(ctx context.Context) {
 	left := w.unsettled(ctx)
 	for since, began := time.Now(), time.Now(); left > 0; {

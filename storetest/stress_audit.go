@@ -2,8 +2,8 @@ package storetest
 
 import "github.com/stretchr/testify/require"
 
-// audit counts what became of each record. groups are in the order in which they
-// registered.
+// audit counts the outcomes of the records. groups has the groups in the order of their
+// registrations.
 func (w *stress) audit(groups []readers) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,9 +36,9 @@ func (w *stress) audit(groups []readers) {
 	require.Empty(w.e.T, w.wrong)
 }
 
-// reaches tells whether the contract says that the record reaches the group: the first
-// one unless its transaction was open while that registered, and the others if it began
-// after all had.
+// reaches reports whether the contract guarantees that the record reaches the group. A record
+// reaches the first group unless its transaction was open during that group's registration. It
+// reaches the other groups if its append began after all of them had registered.
 func (s span) reaches(i int) bool {
 	if i > 0 {
 		return s.began == allRegistered

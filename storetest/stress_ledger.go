@@ -22,7 +22,7 @@ const (
 	allRegistered
 )
 
-// ledger is what is known of the records, and what is wrong with them.
+// ledger has the facts about the records, and the errors that were found.
 type ledger struct {
 	writing atomic.Bool
 
@@ -38,7 +38,7 @@ type ledger struct {
 // span is the phases in which the append of a record began and ended.
 type span struct{ began, ended phase }
 
-// readings is what is known of the records of one group.
+// readings has the facts about the records of one group.
 type readings struct {
 	times map[string]int
 	// late has records that a worker may have acked after the end of its lease.
@@ -63,7 +63,7 @@ func newLedger() *ledger {
 	return l
 }
 
-// of is what is known of the group. The caller holds mu.
+// of returns the readings of the group. The caller holds mu.
 func (l *ledger) of(g readers) *readings {
 	if l.readers[g.name] == nil {
 		l.readers[g.name] = &readings{times: map[string]int{}, late: map[string]bool{}, last: map[string]int{}, hands: map[string]*hand{}}
@@ -71,7 +71,7 @@ func (l *ledger) of(g readers) *readings {
 	return l.readers[g.name]
 }
 
-// blame notes what is wrong. The caller does not hold mu.
+// blame adds an error. The caller does not hold mu.
 func (l *ledger) blame(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +110,7 @@ func (l *ledger) endAppend(began phase, records []*outmill.Record, kept bool) {
 	}
 }
 
-// keptSoFar is how many records are committed.
+// keptSoFar returns the number of committed records.
 func (l *ledger) keptSoFar() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,7 @@ func (g readers) request(owner outmill.OwnerToken, lease time.Duration) outmill.
 // handles all that it gets, so that the walk comes to an end.
 const wildFor = 40
 
-// read is a worker that keeps the order itself, as the contract asks.
+// read is a worker. It handles the records of a key in order, as the contract requires of it.
 func (w *stress) read(ctx context.Context, g readers) {
 	owner := outmill.NewOwnerToken()
 	for claims := 0; ctx.Err() == nil; {
@@ -37,7 +37,7 @@ func (w *stress) read(ctx context.Context, g readers) {
 	}
 }
 
-// settle handles most of the records of a worker that is wild, and else all of them.
+// settle handles all records of a worker, or most of them if the worker is wild.
 func (w *stress) settle(ctx context.Context, store outmill.Store, g readers, drops int, found []*outmill.Record, wild bool) {
 	if wild && rand.N(10) == 0 {
 		w.letGo(g, found...)
@@ -69,7 +69,7 @@ func (w *stress) settle(ctx context.Context, store outmill.Store, g readers, dro
 	w.failed("Ack", store.Ack(ctx, "", suite.Leases(done)))
 }
 
-// lineOf names what the group orders the record by.
+// lineOf returns the key or topic by which the group orders the record.
 func lineOf(g readers, r *outmill.Record) string {
 	if g.order == outmill.OrderTopic {
 		return r.Topic
@@ -77,7 +77,7 @@ func lineOf(g readers, r *outmill.Record) string {
 	return r.Topic + " " + r.Key
 }
 
-// die claims for a moment and is gone, or acks too late.
+// die claims with a short lease, and then never acks, or acks too late.
 func (w *stress) die(ctx context.Context, g readers) {
 	const moment = 15 * time.Millisecond
 	for ctx.Err() == nil && w.writing.Load() {

@@ -54,7 +54,7 @@ func drawRecords(writer int, next map[string]int) (records []*outmill.Record, th
 
 func someTime() time.Duration { return time.Duration(1+rand.N(30)) * time.Millisecond }
 
-// append returns whether the records are committed.
+// append appends the records, and reports whether they are committed.
 func (w *stress) append(ctx context.Context, records []*outmill.Record) bool {
 	store := w.store()
 	var err error
@@ -83,7 +83,7 @@ func (w *stress) append(ctx context.Context, records []*outmill.Record) bool {
 	return err == nil
 }
 
-// inTx runs do in a transaction that commits where do returns no error.
+// inTx runs do in a transaction, which commits if do returns no error.
 func (w *stress) inTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error {
 	if h, ok := w.e.Harness.(Transactor); ok {
 		return h.InTx(ctx, store, do)

@@ -29,7 +29,7 @@ func suspectSentences() []sentence {
 	}
 }
 
-// die lets the leases of all that is leased end.
+// die lets the leases of all leased records end.
 func (e *env) die(reaped bool) {
 	e.T.Helper()
 	e.Elapse(leaseOf + time.Minute)
@@ -86,8 +86,7 @@ func (e *env) checkSuspectExpiries(reaped bool) {
 	}
 }
 
-// makeSuspects lets a worker die over all that is claimable, so often that it
-// is suspected.
+// makeSuspects claims all records and lets their leases end, until the records are suspects.
 func (e *env) makeSuspects(reaped bool) {
 	e.T.Helper()
 	for range outmill.SuspectExpiries {
@@ -129,7 +128,8 @@ func ofKey(key string, records []*outmill.Record) []string {
 	return list
 }
 
-// requireAloneAndComplete claims and acks until nothing is left.
+// requireAloneAndComplete claims and acks until no record is left, and requires that each
+// suspect comes alone.
 func (e *env) requireAloneAndComplete(alone, all []string, changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
 	e.T.Helper()
 	owner := outmill.NewOwnerToken()

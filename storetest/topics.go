@@ -23,8 +23,8 @@ func topicSentences() []sentence {
 	}
 }
 
-// hostileTopics would be mistaken for each other, or for a query, by a store
-// that splices or compares carelessly.
+// hostileTopics has topics that a store would confuse with each other, or with a part of a
+// query, if it builds or compares texts carelessly.
 func hostileTopics() []string {
 	return []string{
 		"orders", "Orders", "ORDERS", "orders.eu", "order_", "orderX", "order",

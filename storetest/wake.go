@@ -24,7 +24,7 @@ func wakeSentences() []sentence {
 	}
 }
 
-// hintWithin is how long a hint is waited for, on a machine that is busy.
+// hintWithin is the longest wait for a hint, even on a busy machine.
 var hintWithin = time.Minute
 
 func (e *env) waker() storekit.Waker {
@@ -36,7 +36,7 @@ func (e *env) waker() storekit.Waker {
 	return waker
 }
 
-// hints is a channel for the hints of all topics.
+// hints returns a channel with the hints of all topics.
 func (e *env) hints(ctx context.Context) <-chan struct{} {
 	e.T.Helper()
 	hints := make(chan struct{}, 1)

@@ -43,7 +43,7 @@ func tenWorkers(e *env) {
 	require.Empty(e.T, e.ClaimAll())
 }
 
-// settleSome acks most of the records and gives the others back.
+// settleSome acks most of the records and releases the others.
 func (e *env) settleSome(store outmill.Store, counts *suite.Tally, found []*outmill.Record) error {
 	var acked, back []*outmill.Record
 	for _, r := range found {
