@@ -124,7 +124,7 @@ func (r refusedStep) refused(ctx context.Context, e *env, records []*outmill.Rec
 	}
 }
 
-// inventory is what an append would change.
+// inventory has the counts that an append would change.
 type inventory struct {
 	records int
 	joins   []*storekit.Join

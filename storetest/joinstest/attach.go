@@ -259,7 +259,7 @@ func attachBesideAcks(e *env) {
 	e.requireCounts(id, n, 0)
 }
 
-// attachAll attaches the records in an order of its own.
+// attachAll attaches the records in random order.
 func (e *env) attachAll(store joinStore, id outmill.JoinID, records []*outmill.Record) error {
 	for _, i := range rand.Perm(len(records)) {
 		if err := store.AttachStep(e.Ctx, id, records[i].ID); err != nil {

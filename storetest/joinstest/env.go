@@ -84,8 +84,7 @@ func withJoins(ids ...outmill.JoinID) func(*outmill.Record) {
 	return func(r *outmill.Record) { r.Joins = ids }
 }
 
-// waiter is a record that is due in a long time, or as soon as the join is
-// decided.
+// waiter returns a record that is due in a long time, or as soon as the join is decided.
 func waiter(id outmill.JoinID) *outmill.Record {
 	return suite.Rec(waitings, "waiter", suite.WithDelay(later), waitsFor(id))
 }

@@ -40,7 +40,7 @@ func startSentences() []sentence {
 	return list
 }
 
-// refusedJoin is what a join may not be.
+// refusedJoin is an invalid join, which a store must refuse.
 type refusedJoin struct {
 	name  string
 	field string

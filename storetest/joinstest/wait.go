@@ -43,7 +43,7 @@ func waitSentences() []sentence {
 	}...)
 }
 
-// requireAsleep checks that no record is due that waits for a join.
+// requireAsleep checks that no record that waits for a join is due.
 func (e *env) requireAsleep() {
 	e.T.Helper()
 	require.Empty(e.T, suite.Names(e.ClaimAll(suite.From(waitings))), "claimed before the join is decided")

@@ -51,7 +51,7 @@ type sagaState struct {
 	Deep     map[string]sagaItem `json:"deep,omitempty"`
 }
 
-// laterState is what became of sagaState in a later release.
+// laterState is sagaState as a later release of a program has it.
 type laterState struct {
 	Customer string `json:"customer"`
 	Paid     bool   `json:"paid,omitempty"`
@@ -68,7 +68,7 @@ func anOrder() *sagaState {
 	}
 }
 
-// sagas is the store as a storekit.Sagas.
+// sagas returns the store as a storekit.Sagas.
 func (e *env) sagas() storekit.Sagas {
 	e.T.Helper()
 	found, ok := outmill.As[storekit.Sagas](e.Store)
@@ -193,7 +193,7 @@ func twoAtOnce(e *env, fn func(ctx context.Context) error) (failed []error) {
 	return failed
 }
 
-// meeting has goroutines wait for each other, but not for one that the engine keeps waiting.
+// meeting makes goroutines wait for each other, but not for a goroutine that the engine blocks.
 type meeting struct {
 	left atomic.Int32
 	all  chan struct{}
@@ -217,7 +217,7 @@ func (m *meeting) join() {
 
 type sagasKey struct{}
 
-// sagasOf is the store whose transaction twoAtOnce has in the context.
+// sagasOf returns the store whose transaction twoAtOnce put into the context.
 func sagasOf(ctx context.Context) storekit.Sagas {
 	found, _ := outmill.As[storekit.Sagas](ctx.Value(sagasKey{}).(*env).Store)
 	return found

@@ -28,7 +28,7 @@ func transactSentences() []sentence {
 	}
 }
 
-// transactor is the store as a storekit.Transactor.
+// transactor returns the store as a storekit.Transactor.
 func (e *env) transactor() storekit.Transactor {
 	e.T.Helper()
 	found, ok := outmill.As[storekit.Transactor](e.Store)

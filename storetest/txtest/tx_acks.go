@@ -45,7 +45,7 @@ func stepSentences() []sentence {
 	}
 }
 
-// acker is the store as a storekit.TxAcker.
+// acker returns the store as a storekit.TxAcker.
 func (e *env) acker() storekit.TxAcker {
 	e.T.Helper()
 	found, ok := outmill.As[storekit.TxAcker](e.Store)
