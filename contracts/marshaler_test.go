@@ -69,7 +69,8 @@ func TestMarshaler_Marshal(t *testing.T) {
 		for _, empty := range []any{Coupon{}, &Coupon{}} {
 			_, err := marshaler.Marshal(empty)
 			require.ErrorIs(t, err, contracts.ErrInvalidMessage)
-			require.EqualError(t, err, "contracts: invalid message: coupons.coupon version 1: its Validate method returned an error: the code is empty")
+			require.EqualError(t, err,
+				"contracts: invalid message: coupons.coupon version 1: its Validate method returned an error: the code is empty")
 		}
 	})
 	t.Run("refuses what Validate refuses, with that error", func(t *testing.T) {

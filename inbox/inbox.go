@@ -166,7 +166,7 @@ func (d *delivery) run(ctx context.Context) error {
 	case d.inbox.cfg.Publisher == nil:
 		return outmill.Permanent(errors.New("outmill/inbox: the handler returned messages, but Config.Publisher is nil: set it"))
 	case topic == "":
-		return outmill.Permanent(errors.New("outmill/inbox: the handler returned messages, but its router handler has no publish topic: use AddHandler"))
+		return outmill.Permanent(errors.New("outmill/inbox: the handler returned messages, but the router has no topic for them: use AddHandler"))
 	}
 	for _, m := range produced {
 		m.SetContext(ctx)
