@@ -20,9 +20,9 @@ type Writer interface {
 	// registers. If a DedupKey was seen within the store's window, Append skips the record and
 	// marks it Duplicate; this never aborts the caller's transaction.
 	//
-	// Append fills ID and MessageID where they are zero, and sets Duplicate, Group, Copies and
-	// CreatedAt; the last three are zero for a duplicate. An ID that exists already is an
-	// error. If a message goes to several groups, the first by name gets the record's ID and
+	// Append fills ID where it is zero, and MessageID with the text of ID where it is empty, the
+	// same for all groups. It sets Duplicate, Group, Copies and CreatedAt; the last three are
+	// zero for a duplicate. An ID that exists already is an error. If a message goes to several groups, the first by name gets the record's ID and
 	// the others get new ones. Append ignores the fields that a store sets. It does not retain
 	// the records. Appending no records is not an error. If Append fails, it changes no record.
 	//
@@ -325,8 +325,8 @@ type Janitor interface {
 	Maintain(ctx context.Context) (more bool, err error)
 	// DeleteProcessed deletes processed records older than the retention.
 	DeleteProcessed(ctx context.Context, limit int) (int, error)
-	// ExpireDue makes records dead whose expiry has passed and that are not leased, including
-	// records that wait for a group. It sets LastError to "expired".
+	// ExpireDue makes records dead whose expiry has passed and that are pending or leased under a
+	// lease that has ended, including records that wait for a group. It sets LastError to "expired".
 	ExpireDue(ctx context.Context, limit int) (int, error)
 	// DeleteDedupKeys deletes dedup keys whose window has ended.
 	DeleteDedupKeys(ctx context.Context, limit int) (int, error)

@@ -33,7 +33,8 @@ type RegistrationExpiry struct {
 	Noted func(ctx context.Context, limit int) ([]string, error)
 	// Sweep deletes up to limit undelivered records of the group in topics that none of its
 	// registrations selects, and returns their number. If it deletes fewer than limit, it also
-	// stores the time of the next sweep.
+	// stores the time of the next sweep. A record that becomes pending again (Release, Abandon,
+	// Requeue) in a topic that its group does not read makes the next sweep due at once.
 	Sweep func(ctx context.Context, group string, limit int) (int, error)
 }
 
