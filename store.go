@@ -22,9 +22,10 @@ type Writer interface {
 	//
 	// Append fills ID where it is zero, and MessageID with the text of ID where it is empty, the
 	// same for all groups. It sets Duplicate, Group, Copies and CreatedAt; the last three are
-	// zero for a duplicate. An ID that exists already is an error. If a message goes to several groups, the first by name gets the record's ID and
-	// the others get new ones. Append ignores the fields that a store sets. It does not retain
-	// the records. Appending no records is not an error. If Append fails, it changes no record.
+	// zero for a duplicate. An ID that exists already is an error. If a message goes to several
+	// groups, the first by name gets the record's ID and the others get new ones. Append
+	// ignores the fields that a store sets. It does not retain the records. Appending no
+	// records is not an error. If Append fails, it changes no record.
 	//
 	// Two open transactions with the same dedup key may get the engine's retryable error. A
 	// duplicate does not renew the window. The window ends by the database's clock.
