@@ -26,28 +26,14 @@ func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention t
 	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	tx, err := s.TxOf(ctx)
-	if err != nil {
-		return s.explain(ctx, operation, err)
-	}
-	retained := false
-	retain := step{
-		template: sqlRetainSaga,
-		args:     []any{saga.Type, saga.Correlation, saga.ID.String(), saga.Version, sqlkit.CeilMicros(retention)},
-		row: func(scan func(...any) error) error {
-			retained = true
-			return scan(new(int))
-		},
-	}
-	if tx != nil {
-		err = s.within(ctx, operation, tx, func(ctx context.Context, r runner) error { return r.run(ctx, retain) })
-	} else {
-		err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error { return t.finish(ctx, retain) })
-	}
-	if err == nil && !retained {
-		err = s.explain(ctx, operation, storekit.ErrSagaConflict)
-	}
-	return err
+	return sagaKeeping{s}.InSagas(ctx, operation, false, func(ctx context.Context, tx sqlkit.SagaTx) error {
+		args := append(versionOfSaga(saga), sqlkit.CeilMicros(retention))
+		retained, err := tx.(sagaTx).one(ctx, sqlRetainSaga, args, new(int))
+		if err == nil && !retained {
+			err = storekit.ErrSagaConflict
+		}
+		return err
+	})
 }
 
 // DeleteOldSagas deletes finished sagas whose retention has passed. See

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 var _ storekit.SagaRetention = (*Store)(nil)
@@ -22,21 +23,14 @@ func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention t
 	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	h, err := s.txOf(ctx)
-	if err != nil {
-		return s.explain(ctx, operation, err)
-	}
-	retain := func(ctx context.Context, t *txn) error {
-		n, err := t.exec(ctx, sqlRetainSaga, saga.Type, saga.Correlation, saga.ID.String(), saga.Version, t.after(retention))
+	return sagaKeeping{s}.InSagas(ctx, operation, false, func(ctx context.Context, tx sqlkit.SagaTx) error {
+		t := tx.(sagaTx).t
+		n, err := t.exec(ctx, sqlRetainSaga, append(versionOfSaga(saga), t.after(retention))...)
 		if err == nil && n == 0 {
 			err = storekit.ErrSagaConflict
 		}
 		return err
-	}
-	if h != nil {
-		return s.within(ctx, operation, h, retain)
-	}
-	return s.write(ctx, operation, retain)
+	})
 }
 
 // DeleteOldSagas deletes finished sagas whose retention has passed. See
