@@ -4,12 +4,14 @@ import (
 	"context"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/internal/testenv/proxy"
 	"github.com/outmill/outmill/mongo"
 )
@@ -46,5 +48,36 @@ func TestStore_Doubt(t *testing.T) {
 		require.NoError(t, err)
 		require.Greater(t, leasings, 2)
 		require.Equal(t, []string{"one-0"}, namesOf(found))
+	})
+
+	// The driver's WithTransaction would wait for the answer without an end.
+	t.Run("a commit without an answer ends soon after its context", func(t *testing.T) {
+		t.Parallel()
+		calm := newStand(t, mongo.Config{})
+		at, err := url.Parse(mongotest.Server(t))
+		require.NoError(t, err)
+		p := proxy.New(t, at.Host)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		started := func(_ context.Context, e *event.CommandStartedEvent) {
+			if e.CommandName == "commitTransaction" {
+				p.Deafen()
+				cancel()
+			}
+		}
+		client := clientOf(t, options.Client().SetHosts([]string{p.Addr()}).SetDirect(true).SetMonitor(&event.CommandMonitor{Started: started}))
+		store := newStore(t, client, mongo.Config{Database: calm.db.Name()})
+		ended := make(chan error, 1)
+		go func() {
+			ended <- store.InTx(ctx, func(ctx context.Context) error { return store.Append(ctx, one("doubtful")) })
+		}()
+		select {
+		case err := <-ended:
+			require.Error(t, err)
+		case <-time.After(30 * time.Second):
+			p.CutAll()
+			require.FailNow(t, "InTx still waits for the answer to its commit", "%v", <-ended)
+		}
+		p.CutAll()
 	})
 }

@@ -80,9 +80,12 @@ func interrupted(err error) bool {
 // repeatable reports whether work that may run twice is to be repeated.
 func repeatable(err error) bool { return passes(err) || interrupted(err) }
 
+// isTransient reports whether the server says that the whole transaction may be run again.
+func isTransient(err error) bool { return hasLabel(err, labelTransient) }
+
 // passes reports whether work that must take effect only once had no effect, and may succeed if
 // it is repeated.
 func passes(err error) bool {
-	return hasLabel(err, labelTransient) || hasCode(err, codeWriteConflict) || hasCode(err, codeNoSuchTransaction) ||
+	return isTransient(err) || hasCode(err, codeWriteConflict) || hasCode(err, codeNoSuchTransaction) ||
 		errors.Is(err, errContended)
 }

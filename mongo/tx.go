@@ -3,6 +3,7 @@ package mongo
 import (
 	"context"
 	"fmt"
+	"time"
 
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -77,9 +78,12 @@ func (s *Store) running(session *driver.Session) bool {
 
 // InTx runs fn in a transaction of the client. It commits if fn returns nil, and aborts if fn
 // returns an error. The context that fn gets carries the transaction for the driver, for
-// publishers and for Append. InTx uses the driver's WithTransaction, which calls fn again if the
-// transaction failed for a reason that passes, but not after ctx has ended. The transaction reads
-// a snapshot and commits with write concern majority, whatever the client's settings are.
+// publishers and for Append. As the driver's WithTransaction does, InTx calls fn again for up to
+// two minutes if the transaction failed for a reason that passes, and repeats only the commit if
+// the result of the commit is unknown. It does neither after ctx has ended: a commit that is
+// running then gets 2 s more, after which its result is unknown. If fn itself ends the
+// transaction, InTx returns nil. The transaction reads a snapshot and commits with write concern
+// majority, whatever the client's settings are.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context) error) error {
 	if fn == nil {
 		return s.explain(ctx, "transaction", storekit.InvalidConfig("InTx: fn is nil"))
@@ -87,20 +91,13 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context) error) er
 	if err := s.ready(alone(ctx)); err != nil {
 		return s.explain(ctx, "transaction", err)
 	}
-	session, err := s.client.StartSession()
-	if err != nil {
-		return s.explain(ctx, "transaction", err)
-	}
-	defer session.EndSession(context.WithoutCancel(ctx))
 	var topics storekit.TopicSet
 	fn = storekit.Forgetful(ctx, fn)
-	_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) {
-		// The driver repeats for two minutes, even after ctx has ended.
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		return nil, fn(storekit.GatherTopics(s.WithTx(ctx, session), s, &topics))
-	}, ownTransaction())
+	err := againUntil(ctx, time.Now().Add(repeatTxFor), isTransient, func() error {
+		return s.once(ctx, func(ctx context.Context) error {
+			return fn(storekit.GatherTopics(s.WithTx(ctx, driver.SessionFromContext(ctx)), s, &topics))
+		})
+	})
 	if err == nil {
 		s.notifier.Notify(topics.List()...)
 	}

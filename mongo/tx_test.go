@@ -491,6 +491,21 @@ func TestStore_Tx(t *testing.T) {
 		require.Empty(t, listed(t, s))
 	})
 
+	t.Run("a function may end its transaction itself", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		require.NoError(t, s.InTx(t.Context(), func(ctx context.Context) error {
+			require.NoError(t, s.Append(ctx, one("never")))
+			return driver.SessionFromContext(ctx).AbortTransaction(ctx)
+		}))
+		require.Empty(t, listed(t, s))
+		require.NoError(t, s.InTx(t.Context(), func(ctx context.Context) error {
+			require.NoError(t, s.Append(ctx, one("kept")))
+			return driver.SessionFromContext(ctx).CommitTransaction(ctx)
+		}))
+		require.Equal(t, []string{"kept"}, listed(t, s))
+	})
+
 	t.Run("InTx refuses a nil function and returns the function's own error", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})

@@ -21,6 +21,8 @@ const (
 	// tryWithin bounds how long work is repeated that fails for a reason that passes. It is long
 	// enough for the election of another primary.
 	tryWithin = 20 * time.Second
+	// repeatTxFor bounds how long the transaction of a user is repeated, as the driver does.
+	repeatTxFor = 2 * time.Minute
 	// abortWithin bounds the cleanup after a failure.
 	abortWithin = 2 * time.Second
 )
@@ -65,7 +67,11 @@ func (s *Store) transact(ctx context.Context, operation string, fn func(ctx cont
 func again(ctx context.Context, fn func() error) error { return againWhile(ctx, repeatable, fn) }
 
 func againWhile(ctx context.Context, worthIt func(error) bool, fn func() error) error {
-	waits, until := storekit.NewWaits(firstPause, lastPause), time.Now().Add(tryWithin)
+	return againUntil(ctx, time.Now().Add(tryWithin), worthIt, fn)
+}
+
+func againUntil(ctx context.Context, until time.Time, worthIt func(error) bool, fn func() error) error {
+	waits := storekit.NewWaits(firstPause, lastPause)
 	for attempt := 1; ; attempt++ {
 		err := fn()
 		if err == nil || !worthIt(err) {
@@ -88,13 +94,13 @@ func ownTransaction() *options.TransactionOptionsBuilder {
 }
 
 // once runs fn in a transaction. The driver's WithTransaction would repeat for two minutes, even
-// after ctx has ended.
+// after ctx has ended, and its commit would ignore the end of ctx.
 func (s *Store) once(ctx context.Context, fn func(ctx context.Context) error) error {
 	session, err := s.client.StartSession()
 	if err != nil {
 		return err
 	}
-	defer session.EndSession(context.WithoutCancel(ctx))
+	defer end(ctx, session)
 	if err = session.StartTransaction(ownTransaction()); err != nil {
 		return err
 	}
@@ -102,7 +108,18 @@ func (s *Store) once(ctx context.Context, fn func(ctx context.Context) error) er
 		abort(ctx, session)
 		return err
 	}
+	if !session.TransactionRunning() {
+		// fn has ended the transaction itself.
+		return nil
+	}
 	return commit(ctx, session)
+}
+
+// end ends the session, and aborts its transaction if that is still running, as after a panic.
+func end(ctx context.Context, session *driver.Session) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortWithin)
+	defer cancel()
+	session.EndSession(ctx)
 }
 
 func abort(ctx context.Context, session *driver.Session) {
