@@ -23,6 +23,8 @@ type child struct {
 	// wanted says that the test ends the process, so its end is no fault.
 	wanted atomic.Bool
 	ended  chan struct{}
+	// log is the file with the process's output.
+	log string
 }
 
 // startChild starts a process that ends when its standard input ends, that is with the test or
@@ -34,7 +36,7 @@ func startChild(t *testing.T, logs, name string, environment []string) *child {
 	log, err := os.Create(filepath.Join(logs, name+".log"))
 	require.NoError(t, err)
 	defer log.Close()
-	c := &child{name: name, cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
+	c := &child{name: name, cmd: exec.Command(os.Args[0]), ended: make(chan struct{}), log: log.Name()}
 	// A data race ends the child, and the test notices the end.
 	c.cmd.Env = append(append(os.Environ(), "GORACE=halt_on_error=1", envName+"="+name), environment...)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
@@ -70,7 +72,7 @@ func (c *child) retire() error {
 	_ = c.stdin.Close()
 	<-c.ended
 	if !c.cmd.ProcessState.Success() {
-		return fmt.Errorf("%s did not stop gracefully: %s", c.name, c.cmd.ProcessState)
+		return fmt.Errorf("%s did not stop gracefully: %s: %s", c.name, c.cmd.ProcessState, tail(c.log))
 	}
 	return nil
 }
@@ -80,6 +82,6 @@ func tail(file string) string {
 	if err != nil {
 		return err.Error()
 	}
-	const enough = 4000
+	const enough = 16_000
 	return string(text[max(0, len(text)-enough):])
 }

@@ -10,6 +10,7 @@ import (
 	"log"
 	"math/rand/v2"
 	"os"
+	"runtime/pprof"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -62,7 +63,11 @@ func play(role string) int {
 	go func() {
 		// The parent wants an end, or is gone.
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		time.AfterFunc(endsWithin, func() { os.Exit(3) })
+		time.AfterFunc(endsWithin, func() {
+			// The log of a child that does not stop shows what it waits for.
+			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+			os.Exit(3)
+		})
 		cancel()
 	}()
 	logger := watermill.NewStdLoggerWithOut(os.Stderr, false, false)
