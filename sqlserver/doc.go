@@ -58,7 +58,7 @@
 // database's collation.
 //
 // Ensure creates the tables, types and procedures, or brings them up to date; so does outmill
-// schema -ensure. outmill schema without the flag, and Statements, give the batches to a
+// schema ensure. outmill schema print, and Statements, give the batches to a
 // migration tool; sqlcmd needs a line GO between two batches. Each version of the schema is one
 // transaction. A tool that runs all batches in one transaction must commit it before the
 // procedures are called.

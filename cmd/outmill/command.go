@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
-	"github.com/outmill/outmill"
+	"github.com/spf13/cobra"
 )
 
 const (
@@ -18,127 +16,111 @@ const (
 	exitUsage  = 2
 )
 
-// command is one subcommand.
-type command struct {
-	name string
-	// synopsis has the arguments as the help shows them.
-	synopsis string
-	// summary is one line for the list of commands; help is the text of the command's own help.
-	summary, help string
-	// prepare declares the command's flags, and returns the action, which runs with the other
-	// arguments after the flags are parsed.
-	prepare func(flags *flag.FlagSet) action
-}
-
-type action func(ctx context.Context, args []string, stdout io.Writer) error
-
-var commands = []command{schema}
-
-// usageError says that the arguments are wrong. The tool then prints the usage.
+// usageError says that the arguments are wrong. The tool then exits with exitUsage.
 type usageError string
 
 func (e usageError) Error() string { return string(e) }
 
-// run runs the tool with the arguments, and returns the exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	if len(args) == 0 {
-		complain(stderr, "%s", overview())
-		return exitUsage
-	}
-	if args[0] == "help" && len(args) > 1 {
-		args = []string{args[1], "-h"}
-	}
-	if slices.Contains([]string{"-h", "-help", "--help", "help"}, args[0]) {
-		return printed(fmt.Fprint(stdout, overview()))
-	}
-	for _, c := range commands {
-		if c.name == args[0] {
-			return c.run(ctx, args[1:], stdout, stderr)
-		}
-	}
-	complain(stderr, "outmill: there is no command %q\n\n%s", args[0], overview())
-	return exitUsage
-}
+func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(format, args...)) }
 
-func (c command) run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("outmill "+c.name, flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	act := c.prepare(flags)
-	rest, err := parse(flags, args)
-	if errors.Is(err, flag.ErrHelp) {
-		return printed(fmt.Fprint(stdout, c.usage(flags)))
-	}
-	if err != nil {
-		err = usageError(err.Error())
-	} else {
-		err = act(ctx, rest, stdout)
+// failure is an error of an action. Every other error comes from cobra, which found the
+// arguments wrong.
+type failure struct{ error }
+
+func (f failure) Unwrap() error { return f.error }
+
+// run runs the tool with the arguments, and returns the exit code.
+func run(ctx context.Context, args []string, term terminal) int {
+	root := newRoot(term)
+	root.SetArgs(args)
+	out := &checkedWriter{w: term.out}
+	root.SetOut(out)
+	root.SetErr(term.err)
+	command, err := root.ExecuteContextC(ctx)
+	if err == nil && out.err != nil {
+		err = failure{fmt.Errorf("outmill: write the output: %w", out.err)}
 	}
 	var usage usageError
+	var failed failure
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.As(err, &usage):
-		complain(stderr, "outmill %s: %s\nusage: outmill %s %s\n", c.name, usage, c.name, c.synopsis)
+	case errors.As(err, &usage) || !errors.As(err, &failed):
+		fmt.Fprintf(term.err, "%s: %v\n%s -h shows the usage\n", command.CommandPath(), err, command.CommandPath())
 		return exitUsage
 	default:
-		complain(stderr, "%v\n", err)
+		fmt.Fprintln(term.err, strings.TrimSpace(err.Error()))
 		return exitFailed
 	}
 }
 
-func (c command) usage(flags *flag.FlagSet) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "usage: outmill %s %s\n\n%s\n\n%s\n\nflags:\n", c.name, c.synopsis, c.summary, c.help)
-	flags.SetOutput(&b)
-	flags.PrintDefaults()
-	flags.SetOutput(io.Discard)
-	fmt.Fprintf(&b, "\nstores: %s\n", strings.Join(providers(), ", "))
-	return b.String()
+// checkedWriter remembers the first error, because cobra ignores it when it prints help.
+type checkedWriter struct {
+	w   io.Writer
+	err error
 }
 
-// providers returns the names of the stores that the tool can open.
-func providers() []string {
-	var names []string
-	for _, provider := range outmill.Providers() {
-		names = append(names, provider.Name)
+func (c *checkedWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	if c.err == nil {
+		c.err = err
 	}
-	slices.Sort(names)
-	return names
+	return n, err
 }
 
-func overview() string {
-	var b strings.Builder
-	b.WriteString("outmill is the operator's tool for outboxes.\n\nusage: outmill COMMAND …\n\ncommands:\n")
-	for _, c := range commands {
-		fmt.Fprintf(&b, "  %-10s %s\n", c.name, c.summary)
+func newRoot(term terminal) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "outmill",
+		Short: "The operator's tool for Outmill's outboxes",
+		Long: `outmill is the operator's tool for Outmill's outboxes.
+
+Most commands take the URL of a store, for example sqlite:orders.db or
+postgres://host/shop. Without a URL they take it from the environment, so that the
+list of processes shows no password: see --source.
+
+Exit codes: 0 success, 1 failure, 2 wrong usage.`,
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return usagef("want a command: outmill help lists them") },
 	}
-	b.WriteString("\noutmill COMMAND -h says more. Exit codes: 0 success, 1 failure, 2 wrong usage.\n")
-	return b.String()
+	root.SetVersionTemplate("outmill {{.Version}}\n")
+	root.AddCommand(
+		schemaCommand(), statusCommand(term), listCommand(term), showCommand(),
+		requeueCommand(term), deleteCommand(term), groupsCommand(term), publishCommand(term),
+		versionCommand(),
+	)
+	return root
 }
 
-// parse parses flags before and after the other arguments, and returns these.
-func parse(flags *flag.FlagSet, args []string) ([]string, error) {
-	var rest []string
-	for {
-		if err := flags.Parse(args); err != nil {
-			return nil, err
+// action is what a command does with its arguments.
+type action func(ctx context.Context, args []string) error
+
+// does makes the command run the action, and marks the action's errors as failures.
+func does(cmd *cobra.Command, act action) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := act(cmd.Context(), args); err != nil {
+			return failure{err}
 		}
-		if flags.NArg() == 0 {
-			return rest, nil
+		return nil
+	}
+	return cmd
+}
+
+// family is a command that only has commands under it.
+func family(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var names []string
+		for _, member := range members {
+			names = append(names, member.Name())
 		}
-		rest = append(rest, flags.Arg(0))
-		args = flags.Args()[1:]
+		if len(args) > 0 {
+			return usagef("there is no command %q: want one of %s", args[0], strings.Join(names, ", "))
+		}
+		return usagef("want one of %s", strings.Join(names, ", "))
 	}
-}
-
-// complain ignores errors, because there is no other place to report them.
-func complain(stderr io.Writer, format string, args ...any) {
-	_, _ = fmt.Fprintf(stderr, format, args...)
-}
-
-func printed(_ int, err error) int {
-	if err != nil {
-		return exitFailed
-	}
-	return exitOK
+	cmd.AddCommand(members...)
+	return cmd
 }

@@ -2,71 +2,55 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-type result struct {
-	code           int
-	stdout, stderr string
-}
-
-func outmillTool(ctx context.Context, args ...string) result {
-	var stdout, stderr bytes.Buffer
-	code := run(ctx, args, &stdout, &stderr)
-	return result{code, stdout.String(), stderr.String()}
-}
 
 func TestCommand(t *testing.T) {
 	t.Parallel()
 
 	t.Run("help goes to standard output and succeeds", func(t *testing.T) {
 		t.Parallel()
-		for _, args := range [][]string{{"-h"}, {"--help"}, {"-help"}, {"help"}} {
-			got := outmillTool(t.Context(), args...)
+		for _, args := range [][]string{{"-h"}, {"--help"}, {"help"}} {
+			got := tool(t, args...)
 			require.Equal(t, exitOK, got.code, args)
 			require.Empty(t, got.stderr)
-			for _, c := range commands {
-				require.Contains(t, got.stdout, "  "+c.name+" ")
-				require.Contains(t, got.stdout, c.summary)
+			for _, c := range newRoot(terminal{}).Commands() {
+				require.Contains(t, got.stdout, "  "+c.Name()+" ")
+				require.Contains(t, got.stdout, c.Short)
 			}
 		}
-		for _, args := range [][]string{{"schema", "-h"}, {"schema", "--help"}, {"help", "schema"}, {"schema", "sqlite:x.db", "-h"}} {
-			got := outmillTool(t.Context(), args...)
+		for _, args := range [][]string{{"schema", "print", "-h"}, {"help", "schema", "print"}, {"schema", "print", "sqlite:x.db", "-h"}} {
+			got := tool(t, args...)
 			require.Equal(t, exitOK, got.code, args)
 			require.Empty(t, got.stderr)
-			require.Contains(t, got.stdout, "usage: outmill schema [-ensure | -from VERSION] [-source NAME | URL]")
-			require.Contains(t, got.stdout, "-ensure\n")
-			require.Contains(t, got.stdout, "stores: mongo, postgres, sqlite, sqlserver")
+			require.Contains(t, got.stdout, "outmill schema print [URL | --source NAME]")
+			require.Contains(t, got.stdout, "--from VERSION")
 		}
 	})
 
-	t.Run("wrong usage says how it is used on standard error", func(t *testing.T) {
+	t.Run("wrong usage says what is wrong on standard error", func(t *testing.T) {
 		t.Parallel()
 		for _, tc := range []struct {
 			name string
 			args []string
 			want []string
 		}{
-			{"nothing", nil, []string{"usage: outmill COMMAND"}},
-			{"an unknown command", []string{"schemas"}, []string{`no command "schemas"`, "usage: outmill COMMAND"}},
-			{"help for an unknown command", []string{"help", "schemas"}, []string{`no command "schemas"`}},
-			{"an unknown flag", []string{"schema", "-force", "sqlite:x.db"}, []string{"-force", "usage: outmill schema"}},
-			{"no URL", []string{"schema", "-ensure"}, []string{"want one URL", "usage: outmill schema"}},
-			{"two URLs", []string{"schema", "sqlite:a.db", "sqlite:b.db"}, []string{"want one URL", "got 2"}},
+			{"nothing", nil, []string{"want a command"}},
+			{"an unknown command", []string{"schemas"}, []string{`unknown command "schemas"`}},
+			{"an unknown command of a family", []string{"schema", "drop"}, []string{`no command "drop"`, "ensure, print, status, upgrade"}},
+			{"a family without a command", []string{"groups"}, []string{"want one of list, drop"}},
+			{"an unknown flag", []string{"schema", "print", "--force", "sqlite:x.db"}, []string{"--force", "outmill schema print -h"}},
+			{"no URL", []string{"schema", "ensure"}, []string{"want one URL", "OUTMILL_SOURCES_DEFAULT_<PROVIDER>_CONNECTION_STRING"}},
+			{"two URLs", []string{"status", "sqlite:a.db", "sqlite:b.db"}, []string{"want one URL", "got 2"}},
+			{"a format that does not exist", []string{"status", "sqlite:a.db", "-o", "xml"}, []string{"--output", "xml", "table or json"}},
 		} {
 			t.Run(tc.name, func(t *testing.T) {
 				t.Parallel()
-				got := outmillTool(t.Context(), tc.args...)
+				got := tool(t, tc.args...)
 				require.Equal(t, exitUsage, got.code)
 				require.Empty(t, got.stdout)
 				for _, part := range tc.want {
@@ -78,30 +62,48 @@ func TestCommand(t *testing.T) {
 
 	t.Run("output that cannot be written is a failure", func(t *testing.T) {
 		t.Parallel()
-		for _, args := range [][]string{{"-h"}, {"schema", "-h"}, {"schema", "sqlite::memory:"}, {"schema", "-ensure", "sqlite::memory:"}} {
+		for _, args := range [][]string{
+			{"-h"}, {"schema", "-h"}, {"version"}, {"schema", "print", "sqlite::memory:"}, {"schema", "ensure", "sqlite::memory:"},
+		} {
 			var stderr bytes.Buffer
-			require.Equal(t, exitFailed, run(t.Context(), args, brokenWriter{}, &stderr), args)
+			require.Equal(t, exitFailed, run(t.Context(), args, terminal{in: strings.NewReader(""), out: brokenWriter{}, err: &stderr}), args)
 		}
 	})
 
-	t.Run("the built tool exits with the code of the command", func(t *testing.T) {
+	t.Run("the exit code is that of the command", func(t *testing.T) {
 		t.Parallel()
-		binary := filepath.Join(t.TempDir(), "outmill.exe")
-		build, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput()
-		require.NoError(t, err, "%s", build)
+		require.Equal(t, exitOK, tool(t, "schema", "print", "sqlite::memory:").code)
+		require.Equal(t, exitFailed, tool(t, "schema", "print", "cassandra:x").code)
+		require.Equal(t, exitUsage, tool(t, "nonsense").code)
+	})
 
-		for _, tc := range []struct {
-			args []string
-			code int
-		}{
-			{[]string{"schema", "sqlite::memory:"}, exitOK},
-			{[]string{"schema", "cassandra:x"}, exitFailed},
-			{[]string{"nonsense"}, exitUsage},
+	t.Run("version names the version of the module and of Go", func(t *testing.T) {
+		t.Parallel()
+		require.Regexp(t, `^outmill \S+ go1\.\S+ \w+/\w+\n$`, ok(t, "version"))
+		require.Regexp(t, `^outmill \S+\n$`, ok(t, "--version"))
+	})
+
+	t.Run("completion prints a script for each shell, and completes the words of a flag", func(t *testing.T) {
+		t.Parallel()
+		for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+			require.Contains(t, ok(t, "completion", shell), "outmill")
+		}
+		require.Contains(t, ok(t, "__complete", "list", "--status", "de"), "dead\n")
+		require.Contains(t, ok(t, "__complete", "st"), "status\t")
+	})
+
+	t.Run("no password of a URL is printed by any command", func(t *testing.T) {
+		t.Parallel()
+		const url = "postgres://me:S3CRET@127.0.0.1:1/orders"
+		for _, args := range [][]string{
+			{"status", url}, {"list", url}, {"show", url, "01890a5d-ac96-774b-bcce-b302099a8057"}, {"requeue", url, "--yes"},
+			{"delete", url, "--status", "dead", "--yes"}, {"groups", "list", url}, {"groups", "drop", url, "audit", "--yes"},
+			{"publish", url, "--topic", "orders"}, {"schema", "ensure", url}, {"schema", "status", url}, {"schema", "upgrade", url},
 		} {
-			cmd := exec.CommandContext(t.Context(), binary, tc.args...)
-			output, err := cmd.Output()
-			require.Equal(t, tc.code, cmd.ProcessState.ExitCode(), "%v: %v", tc.args, err)
-			require.Equal(t, tc.code == exitOK, strings.Contains(string(output), "CREATE TABLE"), "%s", output)
+			got := tool(t, args...)
+			require.Equal(t, exitFailed, got.code, "%v: %s", args, got.stderr)
+			require.Contains(t, got.stderr, "127.0.0.1", args)
+			require.NotContains(t, got.stdout+got.stderr, "S3CRET", args)
 		}
 	})
 }

@@ -1,9 +1,14 @@
-// Command outmill is the operator's tool for outboxes.
+// Command outmill is the operator's tool for outboxes: it creates schemas, shows what waits
+// and what failed, requeues and deletes records, and forwards them to a broker.
 //
-//	outmill schema [-ensure | -from VERSION] URL    print a store's schema for the engine's shell, or create it
+//	outmill schema ensure sqlite:orders.db
+//	outmill status sqlite:orders.db
+//	outmill list sqlite:orders.db --status dead
+//	outmill requeue sqlite:orders.db --topic orders
+//	outmill forward sqlite:orders.db --to kafka://localhost:9092
 //
-// The URL's scheme selects the kind of store, for example sqlite:orders.db. The exit
-// code is 0 for success, 1 for failure and 2 for wrong usage.
+// The URL's scheme selects the kind of store. The exit code is 0 for success, 1 for failure
+// and 2 for wrong usage. docs/cli.md describes every command.
 package main
 
 import (
@@ -15,7 +20,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	code := run(ctx, os.Args[1:], terminal{in: os.Stdin, out: os.Stdout, err: os.Stderr})
 	stop()
 	os.Exit(code)
 }

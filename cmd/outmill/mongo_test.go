@@ -18,7 +18,7 @@ func TestMongo(t *testing.T) {
 	t.Run("the schema for mongodb", func(t *testing.T) {
 		t.Parallel()
 		db := mongotest.Database(t)
-		printed := outmillTool(t.Context(), "schema", urlOf(t, db))
+		printed := outmillTool(t.Context(), "schema", "print", urlOf(t, db))
 		require.Equal(t, exitOK, printed.code, printed.stderr)
 		for line := range strings.Lines(printed.stdout) {
 			require.Regexp(t, `^(db\.runCommand\(\{.*\}\);)?\n$`, line)
@@ -29,14 +29,14 @@ func TestMongo(t *testing.T) {
 			byHand := mongotest.Database(t)
 			runCommands(t, byHand, printed.stdout)
 			requireWorks(t, urlOf(t, byHand))
-			again := outmillTool(t.Context(), "schema", "-ensure", urlOf(t, byHand))
+			again := outmillTool(t.Context(), "schema", "ensure", urlOf(t, byHand))
 			require.Equal(t, exitOK, again.code, again.stderr)
 			requireWorks(t, urlOf(t, byHand))
 		})
-		t.Run("is made by -ensure, which can be repeated", func(t *testing.T) {
+		t.Run("is made by schema ensure, which can be repeated", func(t *testing.T) {
 			t.Parallel()
 			for range 2 {
-				got := outmillTool(t.Context(), "schema", "-ensure", urlOf(t, db))
+				got := outmillTool(t.Context(), "schema", "ensure", urlOf(t, db))
 				require.Equal(t, exitOK, got.code, got.stderr)
 				require.Contains(t, got.stdout, "is up to date")
 			}
@@ -44,7 +44,7 @@ func TestMongo(t *testing.T) {
 		})
 		t.Run("is that of the URL's parameters", func(t *testing.T) {
 			t.Parallel()
-			got := outmillTool(t.Context(), "schema", urlOf(t, db, "collection_prefix", "web_", "retain", "1h"))
+			got := outmillTool(t.Context(), "schema", "print", urlOf(t, db, "collection_prefix", "web_", "retain", "1h"))
 			require.Equal(t, exitOK, got.code, got.stderr)
 			require.Contains(t, got.stdout, `"web_records"`)
 			require.Contains(t, got.stdout, `"expireAfterSeconds":3600`)
@@ -54,7 +54,7 @@ func TestMongo(t *testing.T) {
 
 	t.Run("a mongodb that cannot be reached is a failure that tells no password", func(t *testing.T) {
 		t.Parallel()
-		got := outmillTool(t.Context(), "schema", "mongodb://me:S3CRET@127.0.0.1:1/orders?serverSelectionTimeoutMS=100")
+		got := outmillTool(t.Context(), "schema", "print", "mongodb://me:S3CRET@127.0.0.1:1/orders?serverSelectionTimeoutMS=100")
 		require.Equal(t, exitFailed, got.code)
 		require.Empty(t, got.stdout)
 		require.Contains(t, got.stderr, "127.0.0.1")

@@ -3,70 +3,106 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outmill/outmill"
 )
 
-var schema = command{
-	name:     "schema",
-	synopsis: "[-ensure | -from VERSION] [-source NAME | URL]",
-	summary:  "print a store's schema for the engine's shell, or create it",
-	help: `Prints the statements of the schema, for a migration tool or the engine's own
-shell. It does not run them, but it opens the database, and SQLite creates the
-file if it does not exist. sqlite::memory: prints the same without a file:
-
-    outmill schema sqlite::memory: | sqlite3 orders.db
-    outmill schema 'mongodb://host/shop?replicaSet=rs0' | mongosh shop
-    outmill schema 'sqlserver://user:password@host?database=shop' | sqlcmd -S host -d shop -b
-
-Without a URL it takes the URL of a source from the environment, so that the list of
-processes does not show a password:
-
-    OUTMILL_SOURCES_ORDERS_POSTGRES_CONNECTION_STRING=postgres://… outmill schema -source orders
-
-With -from it prints the statements that upgrade a schema of that version to the
-newest version, and nothing if it is the newest. The version of a schema is in its
-table meta (for example SELECT version FROM outmill.meta on PostgreSQL); 0 is an
-empty database:
-
-    outmill schema -from 1 postgres://host/shop | psql shop
-
-With -ensure it creates or upgrades the schema itself. You may repeat this, and run
-it while programs use the store.`,
-	prepare: func(flags *flag.FlagSet) action {
-		ensure := flags.Bool("ensure", false, "create the schema or bring it up to date instead of printing it")
-		source := flags.String("source", "",
-			"take the URL from OUTMILL_SOURCES_<`NAME`>_<PROVIDER>_CONNECTION_STRING (without a URL: the source named default)")
-		from := flags.Int("from", 0, "print only the statements that upgrade a schema of this `VERSION` to the newest version")
-		return func(ctx context.Context, args []string, stdout io.Writer) error {
-			return runSchema(ctx, args, *source, *ensure, *from, stdout)
-		}
-	},
+func schemaCommand() *cobra.Command {
+	return family(&cobra.Command{
+		Use:   "schema",
+		Short: "Create, print, check and upgrade the schema of a store",
+	}, schemaEnsure(), schemaPrint(), schemaStatus(), schemaUpgrade())
 }
 
-func runSchema(ctx context.Context, args []string, source string, ensure bool, from int, stdout io.Writer) (err error) {
-	if ensure && from != 0 {
-		return usageError("-ensure finds the version of the schema itself: leave out -from")
-	}
-	store, shown, err := open(ctx, args, source)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	if !ensure {
-		statements, err := store.StatementsFrom(from)
-		if err != nil {
-			return err
-		}
-		return printStatements(statements, endOf(store), stdout)
-	}
+func schemaEnsure() *cobra.Command {
+	return schemaAction("ensure", "Create the schema, or bring it up to date",
+		"Creates or upgrades the schema. You may repeat this, and run it while programs use the\nstore.", ensureSchema)
+}
+
+func schemaUpgrade() *cobra.Command {
+	return schemaAction("upgrade", "Bring a schema that exists up to date",
+		`Upgrades the schema as ensure does, but refuses a database that has none, so that a
+wrong URL creates nothing.`,
+		func(ctx context.Context, store opened, stdout io.Writer) error {
+			if _, err := store.Stats(ctx, 1); errors.Is(err, outmill.ErrSchemaMissing) {
+				return fmt.Errorf("outmill: %s has no schema to upgrade: check the URL, or create the schema with outmill schema ensure", store.shown)
+			}
+			return ensureSchema(ctx, store, stdout)
+		})
+}
+
+func ensureSchema(ctx context.Context, store opened, stdout io.Writer) error {
 	if err := store.Ensure(ctx); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "The schema in %s is up to date.\n", shown)
+	_, err := fmt.Fprintf(stdout, "The schema in %s is up to date.\n", store.shown)
 	return err
+}
+
+func schemaStatus() *cobra.Command {
+	return schemaAction("status", "Check whether the schema fits this version of the tool",
+		"Fails with the remedy if the schema is missing, older than this tool wants, or too new\nfor it.",
+		func(ctx context.Context, store opened, stdout io.Writer) error {
+			if _, err := store.Stats(ctx, 1); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(stdout, "The schema in %s fits this version of outmill.\n", store.shown)
+			return err
+		})
+}
+
+func schemaAction(name, short, long string, act func(ctx context.Context, store opened, stdout io.Writer) error) *cobra.Command {
+	var on target
+	cmd := &cobra.Command{Use: name + " [URL | --source NAME]", Short: short, Long: long}
+	on.flags(cmd)
+	return does(cmd, func(ctx context.Context, args []string) error {
+		url, _, err := on.take(args, 0)
+		if err != nil {
+			return err
+		}
+		return on.with(ctx, url, func(store opened) error { return act(ctx, store, cmd.OutOrStdout()) })
+	})
+}
+
+func schemaPrint() *cobra.Command {
+	var on target
+	var from int
+	cmd := &cobra.Command{
+		Use:   "print [URL | --source NAME]",
+		Short: "Print the schema as statements for the engine's own shell",
+		Long: `Prints the statements of the schema, for a migration tool or the engine's own
+shell. It does not run them, but it opens the database, and SQLite creates the
+file if it does not exist. sqlite::memory: prints the same without a file.
+
+With --from it prints the statements that upgrade a schema of that version to the
+newest version, and nothing if it is the newest. The version of a schema is in its
+table meta (for example SELECT version FROM outmill.meta on PostgreSQL); 0 is an
+empty database.`,
+		Example: `  outmill schema print sqlite::memory: | sqlite3 orders.db
+  outmill schema print 'mongodb://host/shop?replicaSet=rs0' | mongosh shop
+  outmill schema print 'sqlserver://user:password@host?database=shop' | sqlcmd -S host -d shop -b
+  outmill schema print --from 1 postgres://host/shop | psql shop`,
+	}
+	on.flags(cmd)
+	cmd.Flags().IntVar(&from, "from", 0, "print only the statements that upgrade a schema of this `VERSION` to the newest version")
+	return does(cmd, func(ctx context.Context, args []string) error {
+		url, _, err := on.take(args, 0)
+		if err != nil {
+			return err
+		}
+		return on.with(ctx, url, func(store opened) error {
+			statements, err := store.StatementsFrom(from)
+			if err != nil {
+				return err
+			}
+			return printStatements(statements, endOf(store.Store), cmd.OutOrStdout())
+		})
+	})
 }
 
 func printStatements(statements []string, end func(string) string, stdout io.Writer) error {

@@ -70,7 +70,7 @@ func TestSchema(t *testing.T) {
 
 	t.Run("the printed schema", func(t *testing.T) {
 		t.Parallel()
-		printed := outmillTool(t.Context(), "schema", "sqlite::memory:")
+		printed := outmillTool(t.Context(), "schema", "print", "sqlite::memory:")
 		require.Equal(t, exitOK, printed.code, printed.stderr)
 		require.Empty(t, printed.stderr)
 
@@ -81,16 +81,16 @@ func TestSchema(t *testing.T) {
 			require.NoError(t, err)
 			requireWorks(t, "sqlite:"+file)
 		})
-		t.Run("is what -ensure makes, which then has nothing left to do", func(t *testing.T) {
+		t.Run("is what schema ensure makes, which then has nothing left to do", func(t *testing.T) {
 			t.Parallel()
 			byHand, byEnsure := newFile(t), newFile(t)
 			db := openDB(t, byHand)
 			_, err := db.ExecContext(t.Context(), printed.stdout)
 			require.NoError(t, err)
 			before := schemaOf(t, db)
-			require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "-ensure", "sqlite:"+byEnsure).code)
+			require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "ensure", "sqlite:"+byEnsure).code)
 			require.Equal(t, schemaOf(t, openDB(t, byEnsure)), before)
-			require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "-ensure", "sqlite:"+byHand).code)
+			require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "ensure", "sqlite:"+byHand).code)
 			require.Equal(t, before, schemaOf(t, db))
 		})
 		t.Run("runs in SQLite's own shell", func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestSchema(t *testing.T) {
 	t.Run("printing runs nothing", func(t *testing.T) {
 		t.Parallel()
 		file := newFile(t)
-		require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "sqlite:"+file).code)
+		require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "print", "sqlite:"+file).code)
 		var objects int
 		require.NoError(t, openDB(t, file).QueryRowContext(t.Context(), `SELECT count(*) FROM sqlite_master`).Scan(&objects))
 		require.Zero(t, objects)
@@ -121,7 +121,7 @@ func TestSchema(t *testing.T) {
 	t.Run("ensure makes the schema and can be repeated", func(t *testing.T) {
 		t.Parallel()
 		url := "sqlite:" + newFile(t)
-		for _, args := range [][]string{{"schema", "-ensure", url}, {"schema", url, "-ensure"}} {
+		for _, args := range [][]string{{"schema", "ensure", url}, {"schema", "ensure", url, "--source="}} {
 			got := outmillTool(t.Context(), args...)
 			require.Equal(t, exitOK, got.code, got.stderr)
 			require.Equal(t, "The schema in "+url+" is up to date.\n", got.stdout)
@@ -141,7 +141,7 @@ func TestSchema(t *testing.T) {
 		}
 		t.Run("a store that the tool does not have", func(t *testing.T) {
 			t.Parallel()
-			stderr := fails(t, t.Context(), "schema", "cassandra://me:S3CRET@db/orders")
+			stderr := fails(t, t.Context(), "schema", "print", "cassandra://me:S3CRET@db/orders")
 			require.Contains(t, stderr, "cassandra://me:xxxxx@db/orders")
 			require.Contains(t, stderr, "postgres")
 			require.Contains(t, stderr, "sqlite")
@@ -149,26 +149,26 @@ func TestSchema(t *testing.T) {
 		})
 		t.Run("what is no URL", func(t *testing.T) {
 			t.Parallel()
-			require.Contains(t, fails(t, t.Context(), "schema", "orders.db"), "has no scheme")
+			require.Contains(t, fails(t, t.Context(), "schema", "print", "orders.db"), "has no scheme")
 		})
 		t.Run("a folder that does not exist", func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "missing", "orders.db")
-			require.Contains(t, fails(t, t.Context(), "schema", "-ensure", "sqlite:"+file), file)
+			require.Contains(t, fails(t, t.Context(), "schema", "ensure", "sqlite:"+file), file)
 		})
 		t.Run("a schema that is newer than the tool", func(t *testing.T) {
 			t.Parallel()
 			file := newFile(t)
-			require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "-ensure", "sqlite:"+file).code)
+			require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "ensure", "sqlite:"+file).code)
 			_, err := openDB(t, file).ExecContext(t.Context(), `UPDATE outmill_meta SET version = 999`)
 			require.NoError(t, err)
-			require.Contains(t, fails(t, t.Context(), "schema", "-ensure", "sqlite:"+file), outmill.ErrSchemaNewer.Error())
+			require.Contains(t, fails(t, t.Context(), "schema", "ensure", "sqlite:"+file), outmill.ErrSchemaNewer.Error())
 		})
 		t.Run("an interruption", func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			require.Contains(t, fails(t, ctx, "schema", "-ensure", "sqlite:"+newFile(t)), context.Canceled.Error())
+			require.Contains(t, fails(t, ctx, "schema", "ensure", "sqlite:"+newFile(t)), context.Canceled.Error())
 		})
 	})
 
@@ -188,19 +188,19 @@ func TestSchema(t *testing.T) {
 
 	t.Run("from a version only the later steps are printed", func(t *testing.T) {
 		t.Parallel()
-		whole := outmillTool(t.Context(), "schema", "sqlite::memory:")
-		require.Equal(t, whole, outmillTool(t.Context(), "schema", "-from", "0", "sqlite::memory:"))
-		newest := outmillTool(t.Context(), "schema", "-from", "1", "sqlite::memory:")
+		whole := outmillTool(t.Context(), "schema", "print", "sqlite::memory:")
+		require.Equal(t, whole, outmillTool(t.Context(), "schema", "print", "--from", "0", "sqlite::memory:"))
+		newest := outmillTool(t.Context(), "schema", "print", "--from", "1", "sqlite::memory:")
 		require.Equal(t, exitOK, newest.code, newest.stderr)
 		require.Empty(t, newest.stdout+newest.stderr, "nothing is left to do")
 		for version, want := range map[string]error{"999": outmill.ErrSchemaNewer, "-1": outmill.ErrInvalidConfig} {
-			got := outmillTool(t.Context(), "schema", "-from="+version, "sqlite::memory:")
+			got := outmillTool(t.Context(), "schema", "print", "--from="+version, "sqlite::memory:")
 			require.Equal(t, exitFailed, got.code)
 			require.Contains(t, got.stderr, want.Error())
 			require.Empty(t, got.stdout)
 		}
-		for _, args := range [][]string{{"-from", "x"}, {"-from", "1", "-ensure"}} {
-			got := outmillTool(t.Context(), append([]string{"schema", "sqlite::memory:"}, args...)...)
+		for _, args := range [][]string{{"--from", "x"}, {"--from"}, {"--ensure"}} {
+			got := outmillTool(t.Context(), append([]string{"schema", "print", "sqlite::memory:"}, args...)...)
 			require.Equal(t, exitUsage, got.code, got.stdout)
 		}
 	})
@@ -211,7 +211,7 @@ func TestSchema(t *testing.T) {
 		db, err := pgxpool.New(t.Context(), url)
 		require.NoError(t, err)
 		defer db.Close()
-		whole, steps := outmillTool(t.Context(), "schema", url), outmillTool(t.Context(), "schema", "-from", "1", url)
+		whole, steps := outmillTool(t.Context(), "schema", "print", url), outmillTool(t.Context(), "schema", "print", "--from", "1", url)
 		require.Equal(t, exitOK, steps.code, steps.stderr)
 		older, _, found := strings.Cut(whole.stdout, steps.stdout)
 		require.True(t, found)
@@ -228,15 +228,15 @@ func TestSchema_Serial(t *testing.T) {
 	t.Run("without a URL the store is that of a source in the environment", func(t *testing.T) {
 		file := newFile(t)
 		t.Setenv("OUTMILL_SOURCES_SHOP_SQLITE_CONNECTION_STRING", "sqlite:"+file)
-		got := outmillTool(t.Context(), "schema", "-ensure", "-source", "shop")
+		got := outmillTool(t.Context(), "schema", "ensure", "--source", "shop")
 		require.Equal(t, exitOK, got.code, got.stderr)
 		requireWorks(t, "sqlite:"+file)
 
-		got = outmillTool(t.Context(), "schema", "-source", "elsewhere")
+		got = outmillTool(t.Context(), "schema", "print", "--source", "elsewhere")
 		require.Equal(t, exitUsage, got.code)
 		require.Contains(t, got.stderr, "OUTMILL_SOURCES_ELSEWHERE_<PROVIDER>_CONNECTION_STRING")
 
-		got = outmillTool(t.Context(), "schema", "-source", "shop", "sqlite:"+file)
+		got = outmillTool(t.Context(), "schema", "print", "--source", "shop", "sqlite:"+file)
 		require.Equal(t, exitUsage, got.code)
 		require.Contains(t, got.stderr, "want it without a URL")
 	})

@@ -17,7 +17,7 @@ func TestSqlserver(t *testing.T) {
 	t.Run("the schema for sql server", func(t *testing.T) {
 		t.Parallel()
 		database := sqlservertest.Database(t)
-		printed := outmillTool(t.Context(), "schema", database)
+		printed := outmillTool(t.Context(), "schema", "print", database)
 		require.Equal(t, exitOK, printed.code, printed.stderr)
 		require.Empty(t, printed.stderr)
 
@@ -25,15 +25,15 @@ func TestSqlserver(t *testing.T) {
 			t.Parallel()
 			byHand := sqlservertest.Database(t)
 			runBatches(t, byHand, printed.stdout)
-			again := outmillTool(t.Context(), "schema", "-ensure", byHand)
+			again := outmillTool(t.Context(), "schema", "ensure", byHand)
 			require.Equal(t, exitOK, again.code, again.stderr)
 			requireWorks(t, byHand)
 		})
-		t.Run("is made by -ensure, which can be repeated", func(t *testing.T) {
+		t.Run("is made by schema ensure, which can be repeated", func(t *testing.T) {
 			t.Parallel()
 			byEnsure := sqlservertest.Database(t)
 			for range 2 {
-				got := outmillTool(t.Context(), "schema", "-ensure", byEnsure)
+				got := outmillTool(t.Context(), "schema", "ensure", byEnsure)
 				require.Equal(t, exitOK, got.code, got.stderr)
 				require.Contains(t, got.stdout, "is up to date")
 			}
@@ -41,7 +41,7 @@ func TestSqlserver(t *testing.T) {
 		})
 		t.Run("is that of the URL's parameters", func(t *testing.T) {
 			t.Parallel()
-			got := outmillTool(t.Context(), "schema", with(t, database, "schema", "shop", "table", "Orders"))
+			got := outmillTool(t.Context(), "schema", "print", with(t, database, "schema", "shop", "table", "Orders"))
 			require.Equal(t, exitOK, got.code, got.stderr)
 			require.Contains(t, got.stdout, "CREATE SCHEMA [shop]")
 			require.Contains(t, got.stdout, "[shop].[OrdersJoin]")
@@ -51,7 +51,7 @@ func TestSqlserver(t *testing.T) {
 
 	t.Run("a sql server that cannot be reached is a failure that tells no password", func(t *testing.T) {
 		t.Parallel()
-		got := outmillTool(t.Context(), "schema", "sqlserver://me:S3CRET@127.0.0.1:1?database=orders&dial+timeout=1")
+		got := outmillTool(t.Context(), "schema", "print", "sqlserver://me:S3CRET@127.0.0.1:1?database=orders&dial+timeout=1")
 		require.Equal(t, exitFailed, got.code)
 		require.Empty(t, got.stdout)
 		require.Contains(t, got.stderr, "127.0.0.1")

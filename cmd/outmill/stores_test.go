@@ -16,7 +16,7 @@ func TestStores(t *testing.T) {
 	t.Run("the schema for postgresql", func(t *testing.T) {
 		t.Parallel()
 		url := postgrestest.Database(t)
-		printed := outmillTool(t.Context(), "schema", url)
+		printed := outmillTool(t.Context(), "schema", "print", url)
 		require.Equal(t, exitOK, printed.code, printed.stderr)
 
 		t.Run("is one script that makes a store that works", func(t *testing.T) {
@@ -25,14 +25,14 @@ func TestStores(t *testing.T) {
 			// Without arguments pgx sends the script as it is, as psql would.
 			runScript(t, byHand, printed.stdout)
 			requireWorks(t, byHand)
-			again := outmillTool(t.Context(), "schema", "-ensure", byHand)
+			again := outmillTool(t.Context(), "schema", "ensure", byHand)
 			require.Equal(t, exitOK, again.code, again.stderr)
 			requireWorks(t, byHand)
 		})
-		t.Run("is made by -ensure, which can be repeated", func(t *testing.T) {
+		t.Run("is made by schema ensure, which can be repeated", func(t *testing.T) {
 			t.Parallel()
 			for range 2 {
-				got := outmillTool(t.Context(), "schema", "-ensure", url)
+				got := outmillTool(t.Context(), "schema", "ensure", url)
 				require.Equal(t, exitOK, got.code, got.stderr)
 				require.Contains(t, got.stdout, "is up to date")
 			}
@@ -44,7 +44,7 @@ func TestStores(t *testing.T) {
 			if strings.Contains(url, "?") {
 				separator = "&"
 			}
-			got := outmillTool(t.Context(), "schema", url+separator+"schema=shop&table_prefix=web_")
+			got := outmillTool(t.Context(), "schema", "print", url+separator+"schema=shop&table_prefix=web_")
 			require.Equal(t, exitOK, got.code, got.stderr)
 			require.Contains(t, got.stdout, "shop")
 			require.Contains(t, got.stdout, "web_records")
@@ -53,7 +53,7 @@ func TestStores(t *testing.T) {
 
 	t.Run("a postgresql that cannot be reached is a failure that tells no password", func(t *testing.T) {
 		t.Parallel()
-		got := outmillTool(t.Context(), "schema", "postgres://me:S3CRET@127.0.0.1:1/orders")
+		got := outmillTool(t.Context(), "schema", "print", "postgres://me:S3CRET@127.0.0.1:1/orders")
 		require.Equal(t, exitFailed, got.code)
 		require.Empty(t, got.stdout)
 		require.Contains(t, got.stderr, "127.0.0.1")

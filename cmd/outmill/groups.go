@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outmill/outmill"
+)
+
+func groupsCommand(term terminal) *cobra.Command {
+	return family(&cobra.Command{
+		Use:   "groups",
+		Short: "List and drop the groups that read a store",
+	}, groupsList(term), groupsDrop(term))
+}
+
+func groupsList(term terminal) *cobra.Command {
+	var on target
+	var out output
+	cmd := &cobra.Command{
+		Use:   "list [URL | --source NAME]",
+		Short: "List the groups, their topics and their workers",
+		Long: `Lists the groups with the topics that they read, their workers, and when they were last
+seen. Workers register about once a minute, so a group that was not seen for longer has
+no worker.`,
+	}
+	on.flags(cmd)
+	out.flags(cmd)
+	return does(cmd, func(ctx context.Context, args []string) error {
+		url, _, err := on.take(args, 0)
+		if err != nil {
+			return err
+		}
+		asJSON, err := out.json()
+		if err != nil {
+			return err
+		}
+		return on.with(ctx, url, func(store opened) error {
+			groups, err := store.Groups(ctx)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), groupsJSON(groups))
+			}
+			return printGroups(cmd.OutOrStdout(), term, groups)
+		})
+	})
+}
+
+func printGroups(w io.Writer, term terminal, groups []outmill.GroupInfo) error {
+	if len(groups) == 0 {
+		_, err := fmt.Fprintln(w, "No group reads this store.")
+		return err
+	}
+	t := table{
+		header: []string{"GROUP", "TOPICS", "WORKERS", "SEEN", "EXPIRES"}, right: map[string]bool{"WORKERS": true}, bold: term.colours(),
+	}
+	for _, g := range groups {
+		if len(g.Registrations) == 0 {
+			t.add(oneLine(g.Group, 60), "-", strconv.Itoa(len(g.Workers)), "ended "+orDash(stamp(g.EndedAt)), "-")
+		}
+		for _, r := range g.Registrations {
+			t.add(oneLine(g.Group, 60), oneLine(topicsText(r.Topics), 60), strconv.Itoa(len(g.Workers)), age(time.Since(r.SeenAt))+" ago",
+				orDash(stamp(r.ExpiresAt)))
+		}
+	}
+	return t.print(w)
+}
+
+// topicsText shows a selection of topics on one line.
+func topicsText(topics outmill.Topics) string {
+	text := strings.Join(topics.Include, ", ")
+	if text == "" {
+		text = "all"
+	}
+	if len(topics.Exclude) > 0 {
+		text += " except " + strings.Join(topics.Exclude, ", ")
+	}
+	return text
+}
+
+type groupView struct {
+	Group         string             `json:"group"`
+	SeenAt        *time.Time         `json:"seen_at,omitempty"`
+	EndedAt       *time.Time         `json:"ended_at,omitempty"`
+	Registrations []registrationView `json:"registrations"`
+	Workers       []workerView       `json:"workers"`
+}
+
+type registrationView struct {
+	Topics    string     `json:"topics"`
+	SeenAt    *time.Time `json:"seen_at,omitempty"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+}
+
+type workerView struct {
+	Name   string     `json:"name"`
+	SeenAt *time.Time `json:"seen_at,omitempty"`
+}
+
+func groupsJSON(groups []outmill.GroupInfo) []groupView {
+	views := []groupView{}
+	for _, g := range groups {
+		view := groupView{
+			Group: g.Group, SeenAt: timeOrNil(g.SeenAt), EndedAt: timeOrNil(g.EndedAt),
+			Registrations: []registrationView{}, Workers: []workerView{},
+		}
+		for _, r := range g.Registrations {
+			view.Registrations = append(view.Registrations,
+				registrationView{Topics: topicsText(r.Topics), SeenAt: timeOrNil(r.SeenAt), ExpiresAt: timeOrNil(r.ExpiresAt)})
+		}
+		for _, worker := range g.Workers {
+			view.Workers = append(view.Workers, workerView{Name: worker.Name, SeenAt: timeOrNil(worker.SeenAt)})
+		}
+		views = append(views, view)
+	}
+	return views
+}
+
+func groupsDrop(term terminal) *cobra.Command {
+	var on target
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "drop [URL | --source NAME] GROUP",
+		Short: "Remove a group with all its records",
+		Long: `Removes the registrations of a group and all its records, of every status. The records
+of other groups stay. Stop the group's workers first: one that runs registers the group
+again, within a minute. You may interrupt the command and run it again.`,
+		Example: "  outmill groups drop sqlite:orders.db audit",
+	}
+	on.flags(cmd)
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return does(cmd, func(ctx context.Context, args []string) error {
+		url, rest, err := on.take(args, 1)
+		if err != nil {
+			return err
+		}
+		group := rest[0]
+		if group == "" {
+			return usagef("the name of the group is empty: want a name that outmill groups list shows")
+		}
+		return on.with(ctx, url, func(store opened) error {
+			if err := term.confirm(fmt.Sprintf("This drops the group %q of %s with all its records.", group, store.shown), yes); err != nil {
+				return err
+			}
+			dropped, err := store.DropGroup(ctx, group)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "The group %q is dropped, with %s.\n", group, count(dropped, "record"))
+			return err
+		})
+	})
+}

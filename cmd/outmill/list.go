@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+func listCommand(term terminal) *cobra.Command {
+	var on target
+	var out output
+	var only filter
+	var limit int
+	var payload bool
+	cmd := &cobra.Command{
+		Use:   "list [URL | --source NAME]",
+		Short: "List records that match a filter",
+		Long: `Lists records in the order of their ids, which is about the order in which they were
+appended. All filters together must match.
+
+Only leased, processed and dead records are found by an index (--status with --group
+and --topic); every other filter looks at each record, 10,000 at a time, and shows on
+a terminal how far it came. --after continues a list behind its last record.`,
+		Example: `  outmill list sqlite:orders.db --status dead --topic orders
+  outmill list postgres://host/shop --error 'connection refused' --newer-than 1h
+  outmill list postgres://host/shop --correlation-id 7f0c2 -o json --payload`,
+	}
+	on.flags(cmd)
+	out.flags(cmd)
+	only.flags(cmd, true)
+	cmd.Flags().IntVar(&limit, "limit", 100, "list this `NUMBER` of records at most")
+	cmd.Flags().BoolVar(&payload, "payload", false, "show the payloads")
+	return does(cmd, func(ctx context.Context, args []string) error {
+		url, _, err := on.take(args, 0)
+		if err != nil {
+			return err
+		}
+		asJSON, err := out.json()
+		if err != nil {
+			return err
+		}
+		query, err := only.resolve()
+		if err != nil {
+			return err
+		}
+		if limit < 1 {
+			return usagef("--limit is %d: want 1 or more", limit)
+		}
+		return on.with(ctx, url, func(store opened) error {
+			operator, err := store.operator()
+			if err != nil {
+				return err
+			}
+			found, err := findUpTo(ctx, operator, query, limit, newProgress(term.err, "looked at", 0))
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), listJSON(found, payload))
+			}
+			return printList(cmd.OutOrStdout(), term, found, payload)
+		})
+	})
+}
+
+// finding is the result of several pages.
+type finding struct {
+	records []*outmill.Record
+	// next continues the search; done says that nothing is left.
+	next outmill.WorkItemID
+	done bool
+}
+
+// findUpTo turns pages until it has limit records, or nothing is left.
+func findUpTo(
+	ctx context.Context, operator storekit.Operator, query outmill.ListQuery, limit int, progress *progress,
+) (found finding, err error) {
+	defer progress.end()
+	found.next = query.After
+	examined := 0
+	for !found.done && len(found.records) < limit {
+		query.After, query.Limit = found.next, min(limit-len(found.records), 1000)
+		page, err := operator.Find(ctx, query)
+		if err != nil {
+			return found, err
+		}
+		found.records = append(found.records, page.Records...)
+		found.next, found.done = page.Next, page.Done
+		examined += page.Examined
+		progress.show(examined)
+	}
+	return found, nil
+}
+
+type listReport struct {
+	Records []recordView `json:"records"`
+	// Next is for --after; Done says that nothing is left.
+	Next string `json:"next,omitempty"`
+	Done bool   `json:"done"`
+}
+
+func listJSON(found finding, payload bool) listReport {
+	report := listReport{Records: []recordView{}, Done: found.done}
+	for _, r := range found.records {
+		report.Records = append(report.Records, viewOf(r, payload))
+	}
+	if !found.done {
+		report.Next = found.next.String()
+	}
+	return report
+}
+
+func printList(w io.Writer, term terminal, found finding, payload bool) error {
+	if len(found.records) == 0 {
+		_, err := fmt.Fprintln(w, "No record matches.")
+		return err
+	}
+	t := table{
+		header: []string{"ID", "GROUP", "TOPIC", "KEY", "STATUS", "AGE", "ATTEMPTS", "ERROR"},
+		right:  map[string]bool{"AGE": true, "ATTEMPTS": true},
+		bold:   term.colours(),
+	}
+	if payload {
+		t.header = append(t.header, "PAYLOAD")
+	}
+	for _, r := range found.records {
+		cells := []string{
+			r.ID.String(), orDash(oneLine(r.Group, 40)), oneLine(r.Topic, 40), orDash(oneLine(r.Key, 40)), string(r.Status),
+			age(time.Since(r.CreatedAt)), strconv.Itoa(r.Attempts), orDash(oneLine(r.LastError, 60)),
+		}
+		if payload {
+			cells = append(cells, orDash(oneLine(string(r.Payload), 200)))
+		}
+		t.add(cells...)
+	}
+	if err := t.print(w); err != nil {
+		return err
+	}
+	if !found.done {
+		fmt.Fprintf(term.err, "There may be more: --after %s continues the list.\n", found.next)
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"time"
+	"unicode/utf8"
+
+	"github.com/outmill/outmill"
+)
+
+// recordView is a record as JSON. The payload is there only where the user asked for it.
+type recordView struct {
+	ID            string            `json:"id"`
+	MessageID     string            `json:"message_id"`
+	Store         string            `json:"store,omitempty"`
+	Group         string            `json:"group"`
+	Topic         string            `json:"topic"`
+	Key           string            `json:"key,omitempty"`
+	Status        string            `json:"status"`
+	CreatedAt     *time.Time        `json:"created_at,omitempty"`
+	DueAt         *time.Time        `json:"due_at,omitempty"`
+	NextAttemptAt *time.Time        `json:"next_attempt_at,omitempty"`
+	ExpiresAt     *time.Time        `json:"expires_at,omitempty"`
+	LeaseUntil    *time.Time        `json:"lease_until,omitempty"`
+	Owner         string            `json:"owner,omitempty"`
+	Attempts      int               `json:"attempts"`
+	Claims        int               `json:"claims"`
+	Expiries      int               `json:"expiries"`
+	LastError     string            `json:"last_error,omitempty"`
+	ProcessedAt   *time.Time        `json:"processed_at,omitempty"`
+	ProcessedBy   string            `json:"processed_by,omitempty"`
+	CorrelationID string            `json:"correlation_id,omitempty"`
+	CausationID   string            `json:"causation_id,omitempty"`
+	TenantID      string            `json:"tenant_id,omitempty"`
+	TraceParent   string            `json:"traceparent,omitempty"`
+	DedupKey      string            `json:"dedup_key,omitempty"`
+	Metadata      map[string]string `json:"metadata,omitempty"`
+	PayloadBytes  int               `json:"payload_bytes"`
+	// Payload has a payload that is text, PayloadBase64 any other.
+	Payload       *string `json:"payload,omitempty"`
+	PayloadBase64 []byte  `json:"payload_base64,omitempty"`
+}
+
+func viewOf(r *outmill.Record, withPayload bool) recordView {
+	view := recordView{
+		ID: r.ID.String(), MessageID: r.MessageID, Store: r.Store, Group: r.Group, Topic: r.Topic, Key: r.Key,
+		Status: string(r.Status), CreatedAt: timeOrNil(r.CreatedAt), DueAt: timeOrNil(r.DueAt),
+		NextAttemptAt: timeOrNil(r.NextAttemptAt), ExpiresAt: timeOrNil(r.ExpiresAt), LeaseUntil: timeOrNil(r.LeaseUntil),
+		Attempts: r.Attempts, Claims: r.Claims, Expiries: r.Expiries, LastError: r.LastError,
+		ProcessedAt: timeOrNil(r.ProcessedAt), ProcessedBy: r.ProcessedBy, CorrelationID: r.CorrelationID,
+		CausationID: r.CausationID, TenantID: r.TenantID, TraceParent: r.TraceParent, DedupKey: r.DedupKey,
+		Metadata: r.Metadata, PayloadBytes: len(r.Payload),
+	}
+	if !r.Owner.IsZero() {
+		view.Owner = r.Owner.String()
+	}
+	if withPayload {
+		if text := string(r.Payload); utf8.ValidString(text) {
+			view.Payload = &text
+		} else {
+			view.PayloadBase64 = r.Payload
+		}
+	}
+	return view
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outmill/outmill"
+)
+
+// waitsForGroup stands for the group of records that no group reads yet.
+const waitsForGroup = "(no group)"
+
+func statusCommand(term terminal) *cobra.Command {
+	var on target
+	var out output
+	var watch bool
+	var every time.Duration
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "status [URL | --source NAME]",
+		Short: "Show how many records wait, by group and topic",
+		Long: `Shows for each group and topic how many records are pending (those that are not due
+yet included), leased, dead, and processed (where the store retains them), and for how
+long the oldest due record has waited.
+
+A count ends at --limit, so that its cost does not grow with the backlog: 10000+ says
+that there are that many or more.`,
+		Example: "  outmill status sqlite:orders.db\n  outmill status postgres://host/shop --watch",
+	}
+	on.flags(cmd)
+	out.flags(cmd)
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again and again, until it is interrupted")
+	cmd.Flags().DurationVar(&every, "every", 2*time.Second, "the `TIME` between two looks of --watch")
+	cmd.Flags().IntVar(&limit, "limit", 10_000, "count to this `NUMBER` at most")
+	return does(cmd, func(ctx context.Context, args []string) error {
+		url, _, err := on.take(args, 0)
+		if err != nil {
+			return err
+		}
+		asJSON, err := out.json()
+		if err != nil {
+			return err
+		}
+		if every < 100*time.Millisecond {
+			return usagef("--every is %s: want 100ms or more", every)
+		}
+		if limit < 1 {
+			return usagef("--limit is %d: want 1 or more", limit)
+		}
+		return on.with(ctx, url, func(store opened) error {
+			show := func() error {
+				stats, err := store.Stats(ctx, limit)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), statusJSON(stats, limit))
+				}
+				return printStatus(cmd.OutOrStdout(), term, store.shown, stats, limit)
+			}
+			if !watch {
+				return show()
+			}
+			return repeat(ctx, every, func() error {
+				if isTerminal(term.out) {
+					// Home, then clear what is below, so that the screen does not flicker.
+					fmt.Fprint(term.out, "\x1b[H\x1b[J")
+				}
+				return show()
+			})
+		})
+	})
+}
+
+// repeat calls fn now and after each pause, until the context ends, which is not an error.
+func repeat(ctx context.Context, every time.Duration, fn func() error) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		if err := fn(); err != nil {
+			if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+				return nil
+			}
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func printStatus(w io.Writer, term terminal, shown string, stats []outmill.TopicStats, limit int) error {
+	if len(stats) == 0 {
+		_, err := fmt.Fprintf(w, "%s has no records.\n", shown)
+		return err
+	}
+	t := table{
+		header: []string{"GROUP", "TOPIC", "PENDING", "LEASED", "DEAD", "PROCESSED", "OLDEST DUE"},
+		right:  map[string]bool{"PENDING": true, "LEASED": true, "DEAD": true, "PROCESSED": true, "OLDEST DUE": true},
+		bold:   term.colours(),
+	}
+	for _, s := range stats {
+		oldest := "-"
+		if !s.OldestDue.IsZero() {
+			oldest = age(time.Since(s.OldestDue))
+		}
+		group := s.Group
+		if group == "" {
+			group = waitsForGroup
+		}
+		t.add(oneLine(group, 60), oneLine(s.Topic, 60), upTo(s.Pending, limit), upTo(s.Leased, limit), upTo(s.Dead, limit),
+			upTo(s.Processed, limit), oldest)
+	}
+	return t.print(w)
+}
+
+func upTo(n, limit int) string {
+	if n >= limit {
+		return strconv.Itoa(limit) + "+"
+	}
+	return strconv.Itoa(n)
+}
+
+type topicStatus struct {
+	Group     string     `json:"group"`
+	Topic     string     `json:"topic"`
+	Pending   int        `json:"pending"`
+	Leased    int        `json:"leased"`
+	Dead      int        `json:"dead"`
+	Processed int        `json:"processed"`
+	OldestDue *time.Time `json:"oldest_due,omitempty"`
+	Store     string     `json:"store,omitempty"`
+}
+
+type statusReport struct {
+	// Limit is where the counts end: a count that equals it means this many or more.
+	Limit  int           `json:"limit"`
+	Topics []topicStatus `json:"topics"`
+}
+
+func statusJSON(stats []outmill.TopicStats, limit int) statusReport {
+	report := statusReport{Limit: limit, Topics: []topicStatus{}}
+	for _, s := range stats {
+		report.Topics = append(report.Topics, topicStatus{
+			Group: s.Group, Topic: s.Topic, Pending: s.Pending, Leased: s.Leased, Dead: s.Dead, Processed: s.Processed,
+			OldestDue: timeOrNil(s.OldestDue), Store: s.Store,
+		})
+	}
+	return report
+}
+
+func timeOrNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bufio"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+)
+
+func TestStatus(t *testing.T) {
+	t.Parallel()
+
+	t.Run("status counts the records of each group and topic", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, w world) {
+			w.append(t, &outmill.Record{Topic: "unread"})
+			w.register(t, "billing", "orders")
+			w.append(t, orders(3)...)
+			require.Equal(t, 3, w.kill(t, "billing", "orders", "no such customer"))
+			w.append(t, orders(2)...)
+
+			require.Regexp(t, `(?m)^GROUP +TOPIC +PENDING +LEASED +DEAD +PROCESSED +OLDEST DUE$`, ok(t, "status", w.url))
+			text := ok(t, "status", w.url)
+			require.Regexp(t, `(?m)^\(no group\) +unread +1 +0 +0 +0 +\d+\w+$`, text)
+			require.Regexp(t, `(?m)^billing +orders +2 +0 +3 +0 +\d+\w+$`, text)
+
+			report := okJSON[statusReport](t, "status", w.url)
+			require.Len(t, report.Topics, 2)
+			billing := report.Topics[1]
+			require.Equal(t, []any{"billing", "orders", 2, 0, 3}, []any{billing.Group, billing.Topic, billing.Pending, billing.Leased, billing.Dead})
+			require.WithinDuration(t, time.Now(), *billing.OldestDue, time.Minute)
+		})
+	})
+
+	t.Run("columns are aligned, and control characters of users do not reach the terminal", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.append(t, &outmill.Record{Topic: "a"}, &outmill.Record{Topic: "much longer \x1b[31mtopic"})
+		lines := strings.Split(strings.TrimSpace(ok(t, "status", w.url)), "\n")
+		require.Len(t, lines, 3)
+		for _, line := range lines {
+			require.NotContains(t, line, "\x1b")
+			require.Len(t, line, len(lines[0]), line)
+		}
+	})
+
+	t.Run("a count ends at the limit and says so", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.append(t, orders(20)...)
+		require.Regexp(t, `orders +5\+ `, ok(t, "status", w.url, "--limit", "5"))
+		require.Equal(t, exitUsage, tool(t, "status", w.url, "--limit", "0").code)
+	})
+
+	t.Run("a store without records says so", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		require.Equal(t, w.url+" has no records.\n", ok(t, "status", w.url))
+		require.Empty(t, okJSON[statusReport](t, "status", w.url).Topics)
+	})
+
+	t.Run("a store without a schema is a failure that names the remedy", func(t *testing.T) {
+		t.Parallel()
+		got := tool(t, "status", "sqlite:"+newFile(t))
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stderr, "schema ensure")
+	})
+
+	t.Run("watch shows it again until it is interrupted, and then succeeds", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.append(t, orders(1)...)
+		cmd := exec.CommandContext(t.Context(), binary, "status", w.url, "--watch", "--every", "100ms")
+		stdout, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		lines := bufio.NewScanner(stdout)
+		for want := range 3 {
+			require.True(t, lines.Scan())
+			require.Contains(t, lines.Text(), "GROUP")
+			require.True(t, lines.Scan())
+			require.Regexp(t, `orders +\d `, lines.Text(), want)
+		}
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		for lines.Scan() {
+		}
+		require.NoError(t, cmd.Wait())
+	})
+}
+
+func TestSchemaCommands(t *testing.T) {
+	t.Parallel()
+
+	t.Run("upgrade refuses a database without a schema and creates nothing", func(t *testing.T) {
+		t.Parallel()
+		file := newFile(t)
+		got := tool(t, "schema", "upgrade", "sqlite:"+file)
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stderr, "has no schema to upgrade")
+		require.Empty(t, ok(t, "schema", "print", "--from", "1", "sqlite:"+file))
+		require.Equal(t, exitFailed, tool(t, "schema", "status", "sqlite:"+file).code)
+	})
+
+	t.Run("ensure makes the schema, status then succeeds, and upgrade has nothing to do", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, w world) {
+			require.Contains(t, ok(t, "schema", "ensure", w.url), "is up to date")
+			require.Contains(t, ok(t, "schema", "status", w.url), "fits this version of outmill")
+			require.Contains(t, ok(t, "schema", "upgrade", w.url), "is up to date")
+		})
+	})
+
+	t.Run("status names the version of a schema that is too new", func(t *testing.T) {
+		t.Parallel()
+		file := newFile(t)
+		ok(t, "schema", "ensure", "sqlite:"+file)
+		_, err := openDB(t, file).ExecContext(t.Context(), `UPDATE outmill_meta SET version = 999`)
+		require.NoError(t, err)
+		got := tool(t, "schema", "status", "sqlite:"+file)
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stderr, "999")
+	})
+}

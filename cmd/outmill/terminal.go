@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/mattn/go-isatty"
+)
+
+// terminal is where the tool reads and writes.
+type terminal struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// isTerminal reports whether a person sits at the other end.
+func isTerminal(stream any) bool {
+	file, is := stream.(*os.File)
+	return is && isatty.IsTerminal(file.Fd())
+}
+
+// colours reports whether the output may have colours. See https://no-color.org.
+func (t terminal) colours() bool {
+	return isTerminal(t.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// confirm asks before something is done that cannot be undone. what is a sentence such as
+// "This deletes 12 records of sqlite:orders.db."
+func (t terminal) confirm(what string, yes bool) error {
+	if yes {
+		return nil
+	}
+	if !isTerminal(t.in) {
+		return usagef("%s Nobody can be asked, because the standard input is no terminal: look with --dry-run, then repeat it with --yes",
+			what)
+	}
+	return ask(t.in, t.err, what)
+}
+
+func ask(in io.Reader, out io.Writer, what string) error {
+	fmt.Fprintf(out, "%s Continue? [y/N] ", what)
+	answer, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil && answer == "" {
+		return fmt.Errorf("outmill: read the answer: %w", err)
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return fmt.Errorf("outmill: nothing was changed, because the answer was not yes")
+}
