@@ -88,7 +88,7 @@ Exit codes: 0 success, 1 failure, 2 wrong usage.`,
 	root.SetVersionTemplate("outmill {{.Version}}\n")
 	root.AddCommand(
 		schemaCommand(), statusCommand(term), listCommand(term), showCommand(),
-		requeueCommand(term), deleteCommand(term), groupsCommand(term), publishCommand(term),
+		requeueCommand(term), deleteCommand(term), groupsCommand(term), publishCommand(term), forwardCommand(term),
 		versionCommand(),
 	)
 	return root

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// checkTimeout limits one check of the readiness.
+const checkTimeout = 3 * time.Second
+
+// health answers the probes of a daemon.
+type health struct {
+	// alive returns an error if the daemon has to be started again.
+	alive func() error
+	// checks are what the daemon needs to do its work, by name.
+	checks map[string]func(ctx context.Context) error
+}
+
+// handler serves /healthz, which fails only if a restart helps, and /readyz, which fails
+// while the store or the broker cannot be reached.
+func (h health) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		h.answer(w, map[string]error{"process": h.alive()})
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
+		defer cancel()
+		results := map[string]error{"process": h.alive()}
+		for name, check := range h.checks {
+			results[name] = check(ctx)
+		}
+		h.answer(w, results)
+	})
+	return mux
+}
+
+// answer writes each result as "ok" or "failed". The texts of errors are only in the log,
+// because they may name hosts and users.
+func (h health) answer(w http.ResponseWriter, results map[string]error) {
+	code, body := http.StatusOK, map[string]string{}
+	for name, err := range results {
+		body[name] = "ok"
+		if err != nil {
+			body[name] = "failed"
+			code = http.StatusServiceUnavailable
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// serve serves the handler at the address until the returned function is called.
+func serve(ctx context.Context, address string, handler http.Handler) (at string, stop func(), err error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return "", nil, fmt.Errorf("outmill: --listen: %w", err)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			_ = listener.Close()
+		}
+	}()
+	return listener.Addr().String(), func() {
+		_ = server.Close()
+		<-done
+	}, nil
+}

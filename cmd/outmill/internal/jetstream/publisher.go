@@ -1,0 +1,263 @@
+// Package jetstream publishes to NATS JetStream in batches. Its Publisher is a Watermill
+// publisher and a storekit.BatchPublisher, to which a forwarder publishes whole batches.
+//
+// A message goes to the subject of its topic, with the metadata as headers and the UUID in
+// the header _watermill_message_uuid, as watermill-nats's NATSMarshaler writes it. The header
+// Nats-Msg-Id has the id of the outbox's record, so that a stream stores a message once that
+// a forwarder sends again within the stream's duplicate window (two minutes by default).
+//
+// Messages of one topic and key arrive in the order of the call: the publisher sends the
+// next message of a key when the stream has acknowledged the one before.
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// HeaderUUID has the UUID of the message, as watermill-nats writes it.
+const HeaderUUID = "_watermill_message_uuid"
+
+// ackTimeout is how long the publisher waits for the acknowledgement of one message.
+const ackTimeout = 10 * time.Second
+
+// Publisher publishes to NATS JetStream. It is safe for concurrent use.
+type Publisher struct {
+	conn *nats.Conn
+	js   jetstream.JetStream
+}
+
+// Connect connects to one of the servers: URLs such as nats://host:4222, separated by commas.
+// The first connection may fail; the client tries again until Close. The caller must close
+// the publisher.
+func Connect(urls string, options ...nats.Option) (*Publisher, error) {
+	options = append([]nats.Option{
+		nats.Name("outmill"),
+		nats.MaxReconnects(-1),
+		nats.RetryOnFailedConnect(true),
+		// What is sent while the connection is away fails at once: if the client kept it for
+		// later, it could follow messages that were sent after it.
+		nats.ReconnectBufSize(-1),
+	}, options...)
+	conn, err := nats.Connect(urls, options...)
+	if err != nil {
+		return nil, fmt.Errorf("jetstream: connect to %s: %w", Redact(urls), err)
+	}
+	js, err := jetstream.New(conn, jetstream.WithPublishAsyncTimeout(ackTimeout))
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("jetstream: %w", err)
+	}
+	return &Publisher{conn: conn, js: js}, nil
+}
+
+// Redact returns the URLs without passwords and tokens.
+func Redact(urls string) string {
+	list := strings.Split(urls, ",")
+	for i, url := range list {
+		scheme, rest, found := strings.Cut(url, "://")
+		if !found {
+			scheme, rest = "nats", url
+		}
+		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+			rest = "xxxxx" + rest[at:]
+		}
+		list[i] = scheme + "://" + rest
+	}
+	return strings.Join(list, ",")
+}
+
+// Ping returns an error if no server can be reached, or if JetStream is not available there.
+func (p *Publisher) Ping(ctx context.Context) error {
+	if !p.conn.IsConnected() {
+		return fmt.Errorf("jetstream: %w: not connected to NATS (%s)", outmill.ErrBrokerUnavailable, p.conn.Status())
+	}
+	if _, err := p.js.AccountInfo(ctx); err != nil {
+		return fmt.Errorf("jetstream: %w: %w", outmill.ErrBrokerUnavailable, err)
+	}
+	return nil
+}
+
+// Close closes the connection. It may be called more than once.
+func (p *Publisher) Close() error {
+	p.conn.Close()
+	return nil
+}
+
+// Publish publishes the messages to the topic. See PublishBatch.
+func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	batch := make([]storekit.Outgoing, len(messages))
+	for i, msg := range messages {
+		batch[i] = storekit.Outgoing{Topic: topic, Message: msg}
+	}
+	return p.PublishBatch(context.Background(), batch)
+}
+
+// PublishBatch implements storekit.BatchPublisher.
+func (p *Publisher) PublishBatch(ctx context.Context, batch []storekit.Outgoing) error {
+	if p.conn.IsClosed() {
+		return outmill.ErrClosed
+	}
+	errs := make([]error, len(batch))
+	failedKeys := map[lane]error{}
+	for _, wave := range waves(batch) {
+		p.send(ctx, batch, wave, errs, failedKeys)
+	}
+	failed := &storekit.PublishError{Total: len(batch)}
+	for i, err := range errs {
+		if err != nil {
+			failed.Failed = append(failed.Failed, storekit.FailedMessage{
+				Index: i, MessageID: batch[i].Message.UUID, Topic: batch[i].Topic, Err: err,
+			})
+		}
+	}
+	if len(failed.Failed) == 0 {
+		return nil
+	}
+	return failed
+}
+
+// lane is what keeps its order.
+type lane struct{ topic, key string }
+
+func laneOf(o storekit.Outgoing) lane {
+	return lane{o.Topic, o.Message.Metadata.Get(outmill.MetadataKey)}
+}
+
+// waves splits a batch into lists of indexes, of which each has one message of a key at most.
+func waves(batch []storekit.Outgoing) [][]int {
+	var all [][]int
+	next := map[lane]int{}
+	for i, o := range batch {
+		wave := 0
+		if at := laneOf(o); at.key != "" {
+			wave = next[at]
+			next[at]++
+		}
+		if wave == len(all) {
+			all = append(all, nil)
+		}
+		all[wave] = append(all[wave], i)
+	}
+	return all
+}
+
+// send publishes the messages of a wave and waits for all acknowledgements.
+func (p *Publisher) send(ctx context.Context, batch []storekit.Outgoing, wave []int, errs []error, failedKeys map[lane]error) {
+	futures := make(map[int]jetstream.PubAckFuture, len(wave))
+	for _, i := range wave {
+		if before, failed := failedKeys[laneOf(batch[i])]; failed {
+			errs[i] = fmt.Errorf("jetstream: an earlier message of the key failed: %w", before)
+			continue
+		}
+		future, err := p.start(ctx, batch[i])
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		futures[i] = future
+	}
+	for i, future := range futures {
+		select {
+		case <-future.Ok():
+		case err := <-future.Err():
+			errs[i] = explain(batch[i].Topic, err)
+		case <-ctx.Done():
+			errs[i] = ctx.Err()
+		}
+	}
+	for _, i := range wave {
+		// A message that can never be delivered holds up no other.
+		if at := laneOf(batch[i]); errs[i] != nil && at.key != "" && !outmill.IsPermanent(errs[i]) {
+			failedKeys[at] = errs[i]
+		}
+	}
+}
+
+func (p *Publisher) start(ctx context.Context, o storekit.Outgoing) (jetstream.PubAckFuture, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	msg, err := marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(msg.Data)) > p.conn.MaxPayload() && p.conn.MaxPayload() > 0 {
+		return nil, outmill.Permanent(fmt.Errorf("jetstream: the payload has %d bytes, more than the server's max_payload of %d",
+			len(msg.Data), p.conn.MaxPayload()))
+	}
+	future, err := p.js.PublishMsgAsync(msg)
+	if err != nil {
+		return nil, explain(o.Topic, err)
+	}
+	return future, nil
+}
+
+// marshal makes the NATS message. An error is permanent.
+func marshal(o storekit.Outgoing) (*nats.Msg, error) {
+	if !validSubject(o.Topic) {
+		return nil, outmill.Permanent(fmt.Errorf("jetstream: the topic %.80q is no subject of NATS: "+
+			"want words between dots, without blanks, * and >", o.Topic))
+	}
+	msg := nats.NewMsg(o.Topic)
+	msg.Data = o.Message.Payload
+	msg.Header.Set(HeaderUUID, o.Message.UUID)
+	for name, value := range o.Message.Metadata {
+		if !httpguts.ValidHeaderFieldName(name) || strings.ContainsAny(value, "\r\n") {
+			return nil, outmill.Permanent(fmt.Errorf("jetstream: the metadata %.80q cannot be a header of NATS: "+
+				"want a name without blanks and colons, and a value of one line", name))
+		}
+		msg.Header.Set(name, value)
+	}
+	msg.Header.Set(nats.MsgIdHdr, messageID(o))
+	return msg, nil
+}
+
+// messageID is by what a stream knows a message that is sent again. The UUID would not do: a
+// service may publish one message to two topics of a stream.
+func messageID(o storekit.Outgoing) string {
+	if delivery, ok := outmill.Delivery(o.Message.Context()); ok {
+		return delivery.ID.String()
+	}
+	return o.Topic + "/" + o.Message.UUID
+}
+
+func validSubject(subject string) bool {
+	if subject == "" || strings.ContainsAny(subject, " \t\r\n*>") {
+		return false
+	}
+	for token := range strings.SplitSeq(subject, ".") {
+		if token == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// explain names the cause of an error of the client.
+func explain(topic string, err error) error {
+	var answer *jetstream.APIError
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject):
+		return outmill.Permanent(fmt.Errorf("jetstream: %w", err))
+	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrNoStreamResponse):
+		return fmt.Errorf("jetstream: %w: no stream stores the subject %s: create a stream for it: %w", outmill.ErrTopicUnavailable, topic, err)
+	case errors.As(err, &answer):
+		return fmt.Errorf("jetstream: %w: the stream of %s refused the message: %w", outmill.ErrTopicUnavailable, topic, err)
+	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, nats.ErrDisconnected),
+		errors.Is(err, nats.ErrReconnectBufExceeded):
+		return fmt.Errorf("jetstream: %w: %w", outmill.ErrBrokerUnavailable, err)
+	}
+	return fmt.Errorf("jetstream: %w", err)
+}
