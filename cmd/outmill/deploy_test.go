@@ -1,0 +1,32 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestDeploy(t *testing.T) {
+	t.Parallel()
+
+	t.Run("the configuration files of the examples have settings that exist", func(t *testing.T) {
+		t.Parallel()
+		manifest, err := os.ReadFile(filepath.Join("deploy", "kubernetes.yaml"))
+		require.NoError(t, err)
+		_, inManifest, found := strings.Cut(string(manifest), "forward.yaml: |\n")
+		require.True(t, found)
+		inManifest, _, _ = strings.Cut(inManifest, "---")
+		for _, file := range []string{filepath.Join("deploy", "forward.yaml"), writeFile(t, strings.ReplaceAll(inManifest, "    ", ""))} {
+			s, err := readSettings(file)
+			require.NoError(t, err)
+			cmd := forwardCommand(terminal{})
+			require.NoError(t, fill(cmd.Flags(), "forward", s, file, func(string) (string, bool) { return "", false }))
+			require.Equal(t, "shop", cmd.Flags().Lookup("source").Value.String())
+			_, _, err = parseKafka(cmd.Flags().Lookup("to").Value.String())
+			require.NoError(t, err)
+		}
+	})
+}
