@@ -89,6 +89,7 @@ Exit codes: 0 success, 1 failure, 2 wrong usage.`,
 	root.AddCommand(
 		schemaCommand(), statusCommand(term), listCommand(term), showCommand(),
 		requeueCommand(term), deleteCommand(term), groupsCommand(term), publishCommand(term), forwardCommand(term),
+		importCommand(term),
 		versionCommand(),
 	)
 	return root

@@ -23,7 +23,7 @@ func TestDeploy(t *testing.T) {
 			s, err := readSettings(file)
 			require.NoError(t, err)
 			cmd := forwardCommand(terminal{})
-			require.NoError(t, fill(cmd.Flags(), "forward", s, file, func(string) (string, bool) { return "", false }))
+			require.NoError(t, fill(cmd.Flags(), s, file, func(string) (string, bool) { return "", false }))
 			require.Equal(t, "shop", cmd.Flags().Lookup("source").Value.String())
 			_, _, err = parseKafka(cmd.Flags().Lookup("to").Value.String())
 			require.NoError(t, err)

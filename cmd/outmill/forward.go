@@ -144,13 +144,13 @@ func (f *forwarding) run(ctx context.Context, cmd *cobra.Command, args []string)
 // prepare reads all settings and opens the store or the set of tenants.
 func (f *forwarding) prepare(ctx context.Context, cmd *cobra.Command, args []string) (opened, watermill.LoggerAdapter, error) {
 	if f.configFile == "" {
-		f.configFile = os.Getenv(environment + "_FORWARD_CONFIG")
+		f.configFile = os.Getenv(forwardEnvironment + "CONFIG")
 	}
 	file, err := readSettings(f.configFile)
 	if err != nil {
 		return opened{}, nil, err
 	}
-	if err := fill(cmd.Flags(), "forward", file, f.configFile, os.LookupEnv); err != nil {
+	if err := fill(cmd.Flags(), file, f.configFile, os.LookupEnv); err != nil {
 		return opened{}, nil, err
 	}
 	url, _, err := f.take(args, 0)

@@ -265,7 +265,7 @@ func TestForwardSettings(t *testing.T) {
 			"OUTMILL_FORWARD_BATCH_SIZE": "8", "OUTMILL_FORWARD_GROUP": "of-env", "OUTMILL_FORWARD_EXCLUDE_TOPIC": "x,y",
 		}
 		lookup := func(name string) (string, bool) { value, found := variables[name]; return value, found }
-		require.NoError(t, fill(cmd.Flags(), "forward", s, file, lookup))
+		require.NoError(t, fill(cmd.Flags(), s, file, lookup))
 		for name, want := range map[string]string{
 			"to": "kafka://file:1", "batch-size": "9", "group": "of-env", "topic": "[a,b]", "exclude-topic": "[x,y]", "unordered": "true",
 			"lease": "1m0s",
@@ -278,7 +278,7 @@ func TestForwardSettings(t *testing.T) {
 		t.Parallel()
 		cmd := forwardCommand(terminal{})
 		lookup := func(name string) (string, bool) { return "soon", name == "OUTMILL_FORWARD_LEASE" }
-		require.ErrorContains(t, fill(cmd.Flags(), "forward", settings{}, "", lookup), "OUTMILL_FORWARD_LEASE")
+		require.ErrorContains(t, fill(cmd.Flags(), settings{}, "", lookup), "OUTMILL_FORWARD_LEASE")
 	})
 
 	t.Run("the url of Kafka sets the login and the client", func(t *testing.T) {

@@ -75,9 +75,12 @@ func (s settings) discovery() tenants.Static {
 	return static
 }
 
+// forwardEnvironment is the prefix of the variables of forward.
+const forwardEnvironment = environment + "_FORWARD_"
+
 // fill sets each flag that the command line leaves out: from the environment, where the flag
 // batch-size is the variable OUTMILL_FORWARD_BATCH_SIZE, else from the file.
-func fill(flags *pflag.FlagSet, command string, s settings, file string, lookup func(name string) (string, bool)) error {
+func fill(flags *pflag.FlagSet, s settings, file string, lookup func(name string) (string, bool)) error {
 	notInFile := []string{"config", "help"}
 	for name := range s.Flags {
 		if flags.Lookup(name) == nil || slices.Contains(notInFile, name) {
@@ -89,7 +92,7 @@ func fill(flags *pflag.FlagSet, command string, s settings, file string, lookup 
 		if flag.Changed || flag.Name == "help" {
 			return
 		}
-		variable := environment + "_" + strings.ToUpper(command+"_"+strings.ReplaceAll(flag.Name, "-", "_"))
+		variable := forwardEnvironment + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
 		if value, found := lookup(variable); found && value != "" {
 			if err := setFlag(flag, strings.Split(value, ","), value); err != nil {
 				errs = append(errs, usagef("the variable %s: %v", variable, err))

@@ -1,0 +1,154 @@
+package importsql
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// Waiting counts the committed messages that wait to be moved.
+func Waiting(ctx context.Context, db *sql.DB, o Options) (int, error) {
+	t, err := find(ctx, db, o)
+	if err != nil {
+		return 0, err
+	}
+	return t.waiting(ctx, db)
+}
+
+// Result counts the messages of a move.
+type Result struct {
+	// Moved were appended to the store.
+	Moved int
+	// Known were in the store from an earlier move.
+	Known int
+}
+
+// Move moves all messages that wait, and calls progress after each step. With an error, the
+// result has what was moved before; a repeated move goes on there. A row that cannot be
+// moved stops the move in front of it.
+func Move(ctx context.Context, db *sql.DB, o Options, store outmill.Writer, progress func(Result)) (result Result, err error) {
+	t, err := find(ctx, db, o)
+	if err != nil {
+		return result, err
+	}
+	if err := t.prepare(ctx, db); err != nil {
+		return result, err
+	}
+	for {
+		n, err := t.step(ctx, db, store, &result)
+		if err != nil || n == 0 {
+			return result, err
+		}
+		progress(result)
+	}
+}
+
+// step moves one batch and returns the number of its rows.
+func (t table) step(ctx context.Context, db *sql.DB, store outmill.Writer, result *Result) (n int, err error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	// After the commit it does nothing.
+	defer func() { _ = tx.Rollback() }()
+	rows, err := t.next(ctx, tx)
+	if err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	records, good, refused := t.records(rows)
+	if len(good) > 0 {
+		if err := store.Append(ctx, records...); err != nil {
+			return 0, err
+		}
+		if err := t.done(ctx, tx, good); err != nil {
+			return 0, err
+		}
+		if err := tx.Commit(); err != nil {
+			return 0, err
+		}
+		for _, r := range records {
+			if r.Duplicate {
+				result.Known++
+			} else {
+				result.Moved++
+			}
+		}
+	}
+	return len(good), refused
+}
+
+// records makes the records of the rows up to the first that cannot be moved.
+func (t table) records(rows []row) (records []*outmill.Record, good []row, refused error) {
+	for i, r := range rows {
+		record, err := t.record(r)
+		if err != nil {
+			return records, rows[:i], fmt.Errorf("the row with the offset %d and the uuid %.60q of %s %w; "+
+				"repair or delete the row, then run it again", r.offset, r.uuid, t.messages, err)
+		}
+		records = append(records, record)
+	}
+	return records, rows, nil
+}
+
+// record never repeats an error of encoding/json, which shows pieces of the payload.
+func (t table) record(r row) (*outmill.Record, error) {
+	msg := message.NewMessage(r.uuid, r.payload)
+	if len(r.metadata) > 0 && json.Unmarshal(r.metadata, &msg.Metadata) != nil {
+		return nil, errors.New("has metadata that are no JSON object of texts")
+	}
+	if msg.Metadata == nil {
+		msg.Metadata = message.Metadata{}
+	}
+	topic := t.As
+	if topic == "" {
+		topic = t.Topic
+	}
+	if t.Enveloped {
+		var err error
+		if topic, msg, err = unwrap(msg); err != nil {
+			return nil, err
+		}
+	}
+	if key := msg.Metadata[t.KeyFrom]; t.KeyFrom != "" && key != "" && msg.Metadata[outmill.MetadataKey] == "" {
+		outmill.SetKey(msg, key)
+	}
+	// The delay counts from the publish, not from the move.
+	if msg.Metadata[delay.DelayedUntilKey] != "" {
+		delete(msg.Metadata, delay.DelayedForKey)
+	}
+	// The uuid alone would not do: a service may publish one message twice.
+	outmill.SetDedupKey(msg, fmt.Sprintf("watermill-sql/%s/%d/%s", t.Topic, r.offset, r.uuid))
+	record, err := storekit.RecordOf(topic, msg)
+	if err != nil {
+		return nil, fmt.Errorf("makes no record: %w", err)
+	}
+	return record, nil
+}
+
+// envelope is what the publisher of Watermill's forwarder component puts around a message.
+type envelope struct {
+	DestinationTopic string            `json:"destination_topic"`
+	UUID             string            `json:"uuid"`
+	Payload          []byte            `json:"payload"`
+	Metadata         map[string]string `json:"metadata"`
+}
+
+func unwrap(msg *message.Message) (topic string, inner *message.Message, err error) {
+	var e envelope
+	if json.Unmarshal(msg.Payload, &e) != nil || e.DestinationTopic == "" {
+		return "", nil, errors.New("is no envelope of Watermill's forwarder: leave out --enveloped")
+	}
+	inner = message.NewMessage(e.UUID, e.Payload)
+	if e.Metadata != nil {
+		inner.Metadata = e.Metadata
+	}
+	return e.DestinationTopic, inner, nil
+}
