@@ -1,0 +1,63 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+)
+
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "cli.md"))
+	require.NoError(t, err)
+	page := string(text)
+
+	t.Run("the page has a section for every command", func(t *testing.T) {
+		t.Parallel()
+		for _, cmd := range newRoot(terminal{}).Commands() {
+			if cmd.Name() == "version" {
+				continue
+			}
+			require.Contains(t, page, "\n## "+cmd.CommandPath()+"\n")
+			for _, member := range cmd.Commands() {
+				require.Contains(t, page, member.CommandPath())
+			}
+		}
+	})
+
+	t.Run("the page names no flag that the tool does not have", func(t *testing.T) {
+		t.Parallel()
+		flags := map[string]bool{}
+		var collect func(cmd *cobra.Command)
+		collect = func(cmd *cobra.Command) {
+			cmd.Flags().VisitAll(func(flag *pflag.Flag) { flags["--"+flag.Name] = true })
+			for _, member := range cmd.Commands() {
+				collect(member)
+			}
+		}
+		collect(newRoot(terminal{}))
+		found := regexp.MustCompile(`--[a-z][a-z-]+`).FindAllString(page, -1)
+		require.NotEmpty(t, found)
+		for _, flag := range found {
+			require.True(t, flags[flag], "%s", flag)
+		}
+	})
+
+	t.Run("the configuration on the page is one that forward takes", func(t *testing.T) {
+		t.Parallel()
+		_, after, found := strings.Cut(page, "```yaml\n")
+		require.True(t, found)
+		config, _, _ := strings.Cut(after, "```")
+		file := writeFile(t, config)
+		s, err := readSettings(file)
+		require.NoError(t, err)
+		require.Len(t, s.Tenants, 2)
+		require.NoError(t, fill(forwardCommand(terminal{}).Flags(), s, file, func(string) (string, bool) { return "", false }))
+	})
+}
