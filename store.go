@@ -242,6 +242,9 @@ type TopicStats struct {
 
 	// Pending counts all pending records, including those that are not due yet.
 	Pending, Leased, Processed, Dead int
+	// Delayed counts those of Pending that are not due yet: they wait for their first time, for
+	// a retry, or because they were snoozed.
+	Delayed int
 	// OldestDue is the due time of the record that has been due longest; zero if no record is
 	// due.
 	OldestDue time.Time

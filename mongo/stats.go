@@ -24,11 +24,12 @@ const (
 
 // statsRow is the server's answer about a topic of a group in one stage.
 type statsRow struct {
-	Group  reader    `bson:"grp"`
-	Topic  string    `bson:"topic"`
-	Stage  int       `bson:"stage"`
-	N      int       `bson:"n"`
-	Oldest time.Time `bson:"oldest"`
+	Group   reader    `bson:"grp"`
+	Topic   string    `bson:"topic"`
+	Stage   int       `bson:"stage"`
+	N       int       `bson:"n"`
+	Delayed int       `bson:"delayed"`
+	Oldest  time.Time `bson:"oldest"`
 }
 
 // Stats counts the records of each group and topic. It makes one round trip for each hundred
@@ -98,7 +99,7 @@ func (r statsRow) addTo(stats *outmill.TopicStats, limit int) {
 	case outmill.StatusDead:
 		stats.Dead = r.N
 	case outmill.StatusPending:
-		stats.Pending = min(stats.Pending+r.N, limit)
+		stats.Pending, stats.Delayed = min(stats.Pending+r.N, limit), min(stats.Delayed+r.Delayed, limit)
 	}
 	if !r.Oldest.IsZero() && (stats.OldestDue.IsZero() || r.Oldest.Before(stats.OldestDue)) {
 		stats.OldestDue = r.Oldest.UTC()
@@ -120,13 +121,19 @@ func (s *Store) statsIn(of reader, stage, limit int, now time.Time) driver.Pipel
 		ofTopic("counted", bson.D{{Key: "$match", Value: of.in(stage)}}, bson.D{{Key: "$limit", Value: limit}},
 			bson.D{{Key: "$count", Value: "n"}}),
 	}
+	if stage == storekit.StageWaiting || stage == storekit.StageDelayed {
+		later := bson.E{Key: "available_at", Value: bson.D{{Key: "$gt", Value: now}}}
+		stages = append(stages, ofTopic("later", bson.D{{Key: "$match", Value: of.in(stage, later)}}, bson.D{{Key: "$limit", Value: limit}},
+			bson.D{{Key: "$count", Value: "n"}}))
+	}
 	if slices.Contains(dueStages, stage) {
 		stages = append(stages, ofTopic("due", oldestIn(of, stage, now)...))
 	}
 	return append(stages, bson.D{{Key: "$project", Value: bson.D{
 		{Key: "_id", Value: 0}, {Key: "grp", Value: bson.D{{Key: "$literal", Value: of}}}, {Key: "topic", Value: "$_id"},
 		{Key: "stage", Value: bson.D{{Key: "$literal", Value: stage}}},
-		{Key: "n", Value: bson.D{{Key: "$first", Value: "$counted.n"}}}, {Key: "oldest", Value: bson.D{{Key: "$first", Value: "$due.oldest"}}},
+		{Key: "n", Value: bson.D{{Key: "$first", Value: "$counted.n"}}}, {Key: "delayed", Value: bson.D{{Key: "$first", Value: "$later.n"}}},
+		{Key: "oldest", Value: bson.D{{Key: "$first", Value: "$due.oldest"}}},
 	}}})
 }
 

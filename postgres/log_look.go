@@ -138,6 +138,7 @@ func addStats(found *[]outmill.TopicStats, more outmill.TopicStats, limit int) {
 		if one.Group == more.Group && one.Topic == more.Topic {
 			one.Pending, one.Leased = min(limit, one.Pending+more.Pending), min(limit, one.Leased+more.Leased)
 			one.Processed, one.Dead = min(limit, one.Processed+more.Processed), min(limit, one.Dead+more.Dead)
+			one.Delayed = min(limit, one.Delayed+more.Delayed)
 			if one.OldestDue.IsZero() || !more.OldestDue.IsZero() && more.OldestDue.Before(one.OldestDue) {
 				one.OldestDue = more.OldestDue
 			}

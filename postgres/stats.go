@@ -39,6 +39,8 @@ func topicCounts(group string) string {
 	return count(`stage = 0`) + ` + ` + count(`stage = 1`) + ` + ` + count(`stage = 5`) + ` + ` + count(`stage = 2`) + ` + ` +
 		count(`stage = 3`) + `,
 	` + count(`stage = 4`) + `, ` + count(`stage = 6`) + `, ` + count(`stage = 7`) + `,
+	` + count(`stage = 2 AND available_at > statement_timestamp()`) + ` + ` +
+		count(`stage = 3 AND available_at > statement_timestamp()`) + `,
 	(SELECT min(due) FROM (
 		SELECT * FROM (SELECT greatest(next_at, created_at) AS due ` + of + `stage = 0 ORDER BY grp, topic, seq LIMIT 100) AS line
 		UNION ALL SELECT * FROM (SELECT greatest(next_at, created_at) ` + of + `stage = 1 ORDER BY grp, topic, seq LIMIT 100) AS held
@@ -68,14 +70,15 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 			var stats outmill.TopicStats
 			var group *string
 			var oldest pgtype.Timestamptz
-			if err := scan(&group, &stats.Topic, &stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead, &oldest); err != nil {
+			if err := scan(&group, &stats.Topic, &stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead,
+				&stats.Delayed, &oldest); err != nil {
 				return err
 			}
 			if group != nil {
 				stats.Group = *group
 			}
-			// Pending is the sum of several kinds.
-			stats.Pending = min(stats.Pending, limit)
+			// Pending and Delayed are sums of several kinds.
+			stats.Pending, stats.Delayed = min(stats.Pending, limit), min(stats.Delayed, limit)
 			stats.OldestDue = utc(oldest)
 			addStats(&found, stats, limit)
 			return nil

@@ -36,6 +36,10 @@ WHERE stage = 6 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
 	AND status = 'processed' LIMIT ?3)),
 	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:settled} WHERE grp IS ?1 AND topic = ?2 AND stage = 6
 	AND status = 'dead' LIMIT ?3)),
+	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 2
+	AND available_at > ?4 LIMIT ?3))
+	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 3
+	AND available_at > ?4 LIMIT ?3)),
 	(SELECT min(due) FROM (
 		SELECT * FROM (SELECT max(next_at, created_at) AS due FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2
 		AND stage = 0 ORDER BY seq LIMIT 100)
@@ -112,9 +116,9 @@ func (t *txn) topicsWithRecords(ctx context.Context, next []string) ([]groupTopi
 func (t *txn) stats(ctx context.Context, key groupTopic, limit int) (outmill.TopicStats, error) {
 	stats := outmill.TopicStats{Group: key.group.String, Topic: key.topic}
 	var oldest sql.NullInt64
-	_, err := t.one(ctx, []any{&stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead, &oldest},
+	_, err := t.one(ctx, []any{&stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead, &stats.Delayed, &oldest},
 		sqlTopicStats, key.group, key.topic, limit, t.now)
-	stats.Pending = min(stats.Pending, limit)
+	stats.Pending, stats.Delayed = min(stats.Pending, limit), min(stats.Delayed, limit)
 	stats.OldestDue = nullTime(oldest)
 	return stats, err
 }

@@ -34,7 +34,9 @@ var sqlStats = func() string {
 			"SELECT * FROM (SELECT TOP (1) AvailableAt AS Due" + of("Stage = 4 AND AvailableAt <= @now") + " ORDER BY AvailableAt) AS e",
 		}
 		return count("Stage = 0") + " + " + count("Stage = 1") + " + " + count("Stage = 5") + " + " + count("Stage IN (2, 3)") + ",\n    " +
-			count("Stage = 4") + ", " + count("Stage = 6 AND Stage >= 6") + ", " + count("Stage = 7 AND Stage >= 6") +
+			count("Stage = 4") + ", " + count("Stage = 6 AND Stage >= 6") + ", " + count("Stage = 7 AND Stage >= 6") + ",\n    " +
+			count("Stage = 2 AND Stage IN (2, 3) AND AvailableAt > @now") + " + " +
+			count("Stage = 3 AND Stage IN (2, 3) AND AvailableAt > @now") +
 			",\n    (SELECT MIN(Due) FROM (" + strings.Join(dues, "\n        UNION ALL ") + ") AS u)"
 	}
 	routed := counts()
@@ -94,12 +96,13 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 			var stats outmill.TopicStats
 			var group sql.NullString
 			var oldest sql.NullTime
-			if err := scan(&group, &stats.Topic, &stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead, &oldest); err != nil {
+			if err := scan(&group, &stats.Topic, &stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead,
+				&stats.Delayed, &oldest); err != nil {
 				return err
 			}
 			stats.Group = group.String
-			// Pending is the sum of several stages.
-			stats.Pending = min(stats.Pending, limit)
+			// Pending and Delayed are sums of several stages.
+			stats.Pending, stats.Delayed = min(stats.Pending, limit), min(stats.Delayed, limit)
 			stats.OldestDue = utc(oldest)
 			found = append(found, stats)
 			return nil

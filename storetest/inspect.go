@@ -15,6 +15,7 @@ func inspectSentences() []sentence {
 	return []sentence{
 		{"Stats counts the records of each group and topic by status", statsCount},
 		{"Stats counts the records that wait for a group apart", statsUnrouted},
+		{"Stats counts the pending records that are not due yet, no further than its limit", statsDelayed},
 		{"Stats is sorted by group and topic, with records that wait for a group first", statsOrder},
 		{"Stats counts no further than its limit", statsLimit},
 		{"OldestDue is when the record that has been due longest became due", statsOldestDue},
@@ -77,6 +78,30 @@ func statsCount(e *env) {
 	require.Equal(e.T, []int{2, 1, processed, 1}, []int{row.Pending, row.Leased, row.Processed, row.Dead}, "pending, leased, processed, dead")
 	require.Equal(e.T, group, row.Group)
 	require.Equal(e.T, 1, got[group+": others"].Pending)
+}
+
+func statsDelayed(e *env) {
+	e.Append(suite.Rec("unread", "late", suite.WithDelay(time.Hour)), suite.Rec("unread", "now"))
+	unread := e.stats(0)["waiting: unread"]
+	require.Equal(e.T, []int{2, 1}, []int{unread.Pending, unread.Delayed}, "pending, delayed of those that wait for a group")
+	e.Register(group, orders)
+	e.Append(suite.Recs(orders, suite.Plain, "due", "abandoned", "snoozed", "acked")...)
+	e.Append(suite.Rec(orders, "delayed", suite.WithDelay(time.Hour)), suite.Rec(orders, "soon", suite.WithDelay(time.Minute)))
+	found := e.ClaimNamed(outmill.NewOwnerToken())
+	require.NoError(e.T, e.Store.Abandon(e.Ctx, []outmill.Settlement{{Lease: found["abandoned"].Lease(), Delay: 2 * time.Hour}}))
+	require.NoError(e.T, e.Store.Snooze(e.Ctx, []outmill.Settlement{{Lease: found["snoozed"].Lease(), Delay: 2 * time.Hour}}))
+	e.Ack(found["acked"])
+	e.Release(found["due"])
+	counts := func(limit int) []int {
+		row := e.stats(limit)[group+": "+orders]
+		return []int{row.Pending, row.Delayed}
+	}
+	require.Equal(e.T, []int{5, 4}, counts(0), "pending, delayed")
+	require.Equal(e.T, []int{3, 3}, counts(3), "pending, delayed up to 3")
+	e.Elapse(10 * time.Minute)
+	require.Equal(e.T, []int{5, 3}, counts(0), "one more is due")
+	e.Elapse(3 * time.Hour)
+	require.Equal(e.T, []int{5, 0}, counts(0), "all are due")
 }
 
 func statsOrder(e *env) {

@@ -105,6 +105,8 @@ func broken() []mutant {
 			}},
 		{"returns Stats in any order", "inspect", "Stats is sorted by group and topic, with records that wait for a group first",
 			func(f mutants.File) outmill.Store { return reversesStats{f} }},
+		{"counts what is delayed as due", "inspect", "Stats counts the pending records that are not due yet, no further than its limit",
+			func(f mutants.File) outmill.Store { return countsAllAsDue{f} }},
 		{"reaps without a limit", "reap", "ReapExpired does no more than its limit", func(f mutants.File) outmill.Store { return reapsAll{f} }},
 		{"forgets what waits for a group", "groups", "records that waited go to the group that registers first, and to that one only",
 			func(f mutants.File) outmill.Store { return forgetsWaiting{f} }},
@@ -385,6 +387,16 @@ type reversesStats struct{ mutants.File }
 func (m reversesStats) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
 	found, err := m.File.Stats(ctx, limit)
 	slices.Reverse(found)
+	return found, err
+}
+
+type countsAllAsDue struct{ mutants.File }
+
+func (m countsAllAsDue) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
+	found, err := m.File.Stats(ctx, limit)
+	for i := range found {
+		found[i].Delayed = 0
+	}
 	return found, err
 }
 

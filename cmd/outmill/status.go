@@ -25,9 +25,10 @@ func statusCommand(term terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [URL | --source NAME]",
 		Short: "Show how many records wait, by group and topic",
-		Long: `Shows for each group and topic how many records are pending (those that are not due
-yet included), leased, dead, and processed (where the store retains them), and for how
-long the oldest due record has waited.
+		Long: `Shows for each group and topic how many records are due, delayed (not due yet, for the
+first time or after a failure), leased, dead, and processed (where the store retains
+them), and for how long the oldest due record has waited. A due record may still wait for
+an earlier one of its key.
 
 A count ends at --limit, so that its cost does not grow with the backlog: 10000+ says
 that there are that many or more.`,
@@ -103,8 +104,8 @@ func printStatus(w io.Writer, term terminal, shown string, stats []outmill.Topic
 		return err
 	}
 	t := table{
-		header: []string{"GROUP", "TOPIC", "PENDING", "LEASED", "DEAD", "PROCESSED", "OLDEST DUE"},
-		right:  map[string]bool{"PENDING": true, "LEASED": true, "DEAD": true, "PROCESSED": true, "OLDEST DUE": true},
+		header: []string{"GROUP", "TOPIC", "DUE", "DELAYED", "LEASED", "DEAD", "PROCESSED", "OLDEST DUE"},
+		right:  map[string]bool{"DUE": true, "DELAYED": true, "LEASED": true, "DEAD": true, "PROCESSED": true, "OLDEST DUE": true},
 		bold:   term.colours(),
 	}
 	for _, s := range stats {
@@ -116,10 +117,22 @@ func printStatus(w io.Writer, term terminal, shown string, stats []outmill.Topic
 		if group == "" {
 			group = waitsForGroup
 		}
-		t.add(oneLine(group, 60), oneLine(s.Topic, 60), upTo(s.Pending, limit), upTo(s.Leased, limit), upTo(s.Dead, limit),
-			upTo(s.Processed, limit), oldest)
+		t.add(oneLine(group, 60), oneLine(s.Topic, 60), due(s, limit), upTo(s.Delayed, limit), upTo(s.Leased, limit),
+			upTo(s.Dead, limit), upTo(s.Processed, limit), oldest)
 	}
 	return t.print(w)
+}
+
+// due is how many pending records are due. Where Pending ends at the limit, this is a lower
+// bound, or unknown if all that were counted may be delayed.
+func due(s outmill.TopicStats, limit int) string {
+	switch {
+	case s.Pending < limit:
+		return strconv.Itoa(s.Pending - s.Delayed)
+	case s.Delayed >= limit:
+		return "?"
+	}
+	return strconv.Itoa(limit-s.Delayed) + "+"
 }
 
 func upTo(n, limit int) string {
@@ -130,9 +143,11 @@ func upTo(n, limit int) string {
 }
 
 type topicStatus struct {
-	Group     string     `json:"group"`
-	Topic     string     `json:"topic"`
-	Pending   int        `json:"pending"`
+	Group   string `json:"group"`
+	Topic   string `json:"topic"`
+	Pending int    `json:"pending"`
+	// Delayed counts those of Pending that are not due yet.
+	Delayed   int        `json:"delayed"`
 	Leased    int        `json:"leased"`
 	Dead      int        `json:"dead"`
 	Processed int        `json:"processed"`
@@ -150,7 +165,7 @@ func statusJSON(stats []outmill.TopicStats, limit int) statusReport {
 	report := statusReport{Limit: limit, Topics: []topicStatus{}}
 	for _, s := range stats {
 		report.Topics = append(report.Topics, topicStatus{
-			Group: s.Group, Topic: s.Topic, Pending: s.Pending, Leased: s.Leased, Dead: s.Dead, Processed: s.Processed,
+			Group: s.Group, Topic: s.Topic, Pending: s.Pending, Delayed: s.Delayed, Leased: s.Leased, Dead: s.Dead, Processed: s.Processed,
 			OldestDue: timeOrNil(s.OldestDue), Store: s.Store,
 		})
 	}

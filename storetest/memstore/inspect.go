@@ -52,6 +52,9 @@ func (d *Database) stats(limit int, now time.Time) []outmill.TopicStats {
 			outmill.StatusProcessed: &c.Processed, outmill.StatusDead: &c.Dead,
 		}[r.Status]
 		*n = min(*n+1, limit)
+		if r.Status == outmill.StatusPending && r.next.After(now) {
+			c.Delayed = min(c.Delayed+1, limit)
+		}
 		due := r.Status == outmill.StatusPending && !r.next.After(now) && !r.expired(now)
 		if due && (c.OldestDue.IsZero() || r.next.Before(c.OldestDue)) {
 			c.OldestDue = r.next
