@@ -105,26 +105,29 @@ func TestRequeue(t *testing.T) {
 
 	t.Run("a hundred thousand dead records survive a kill in the middle: a second run requeues the rest once", func(t *testing.T) {
 		t.Parallel()
-		const all = 100_000
-		w := newWorld(t)
-		w.register(t, "", "orders")
-		for range all / 5000 {
-			w.append(t, orders(5000)...)
-		}
-		require.Equal(t, all, w.kill(t, "", "orders", "timeout"))
-
-		done := requeueUntilKilled(t, w, 20_000)
-		stats := w.statusOf(t, "default", "orders")
-		require.Equal(t, all, stats.Pending+stats.Dead, "none is lost")
-		require.GreaterOrEqual(t, stats.Pending, done, "what the progress showed is done")
-		require.NotZero(t, stats.Dead, "the kill came too late to be one in the middle")
-
-		second := okJSON[changed](t, "requeue", w.url, "--yes")
-		require.True(t, second.Done)
-		require.Equal(t, stats.Dead, second.Count, "the second run requeues what the first one left, and no record twice")
-		require.Equal(t, all, w.statusOf(t, "default", "orders").Pending)
-		require.Equal(t, all, w.claimAll(t), "each record is delivered once")
+		onStores(t, requeueKilled)
 	})
+}
+
+func requeueKilled(t *testing.T, w world) {
+	const all = 100_000
+	w.register(t, "", "orders")
+	for range all / 5000 {
+		w.append(t, orders(5000)...)
+	}
+	require.Equal(t, all, w.kill(t, "", "orders", "timeout"))
+
+	done := requeueUntilKilled(t, w, 20_000)
+	stats := w.statusOf(t, "default", "orders")
+	require.Equal(t, all, stats.Pending+stats.Dead, "none is lost")
+	require.GreaterOrEqual(t, stats.Pending, done, "what the progress showed is done")
+	require.NotZero(t, stats.Dead, "the kill came too late to be one in the middle")
+
+	second := okJSON[changed](t, "requeue", w.url, "--yes")
+	require.True(t, second.Done)
+	require.Equal(t, stats.Dead, second.Count, "the second run requeues what the first one left, and no record twice")
+	require.Equal(t, all, w.statusOf(t, "default", "orders").Pending)
+	require.Equal(t, all, w.claimAll(t), "each record is delivered once")
 }
 
 // requeueUntilKilled starts a requeue of all, kills it when its progress has reached n, and

@@ -80,7 +80,8 @@ func (p *publishing) run(ctx context.Context, cmd *cobra.Command, args []string)
 	}
 	defer input.Close()
 	return p.with(ctx, url, func(store opened) error {
-		var report publishReport
+		// A million lines need no list unless it is printed.
+		report := publishReport{listed: asJSON || !p.lines}
 		err := p.append(ctx, store, metadata, input, &report)
 		if err != nil {
 			if report.Published > 0 {
@@ -219,6 +220,9 @@ type publishReport struct {
 	Published  int             `json:"published"`
 	Duplicates int             `json:"duplicates"`
 	Messages   []publishedView `json:"messages"`
+
+	// listed says that Messages is wanted.
+	listed bool
 }
 
 type publishedView struct {
@@ -235,6 +239,9 @@ func (r *publishReport) add(record *outmill.Record) {
 		r.Duplicates++
 	} else {
 		r.Published++
+	}
+	if !r.listed {
+		return
 	}
 	if record.Group != "" {
 		view.Groups = append(view.Groups, record.Group)
