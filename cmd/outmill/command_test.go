@@ -32,7 +32,7 @@ func TestCommand(t *testing.T) {
 		}
 	})
 
-	t.Run("wrong usage says what is wrong on standard error", func(t *testing.T) {
+	t.Run("the tool names wrong arguments on standard error", func(t *testing.T) {
 		t.Parallel()
 		for _, tc := range []struct {
 			name string

@@ -94,7 +94,7 @@ func (f *forwarding) flags(cmd *cobra.Command) {
 	flags.DurationVar(&f.config.PollInterval, "poll-interval", 0, "the longest `TIME` between two looks while nothing is due (default 500ms)")
 	flags.DurationVar(&f.config.CloseTimeout, "close-timeout", 0, "the `TIME` that a stop waits for the publish in progress (default 10s)")
 	flags.BoolVar(&f.ensure, "ensure", false, "create the schema or bring it up to date first")
-	flags.BoolVar(&f.once, "once", false, "forward what is due, and end")
+	flags.BoolVar(&f.once, "once", false, "forward the due records, and end")
 	flags.StringVar(&f.listen, "listen", "", "serve /healthz and /readyz at this `ADDRESS`, such as :8080 (default: nowhere)")
 	flags.Var(&f.memoryLimit, "memory-limit", "the soft memory limit, such as 256MiB (default nine tenths of the container's limit)")
 	flags.StringVar(&f.logLevel, "log-level", "info", "log from this `LEVEL` on: debug, info, warn or error")
@@ -211,7 +211,7 @@ func newLogger(term terminal, level, format string) (watermill.LoggerAdapter, er
 
 func (f *forwarding) forwardOnce(ctx context.Context, fwd *forwarder.Forwarder, logger watermill.LoggerAdapter) error {
 	n, err := fwd.Once(ctx)
-	logger.Info("Forwarded what was due", watermill.LogFields{"messages": n})
+	logger.Info("Forwarded the due records", watermill.LogFields{"messages": n})
 	return errors.Join(err, fwd.Close())
 }
 

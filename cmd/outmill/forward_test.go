@@ -175,7 +175,7 @@ func TestForward(t *testing.T) {
 		require.Equal(t, exitOK, d.stop(t), d.all.String())
 	})
 
-	t.Run("once forwards what is due and ends", func(t *testing.T) {
+	t.Run("once forwards the due records and ends", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		broker := kafkatest.Fake(t)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	// The driver of the source.
 	_ "github.com/jackc/pgx/v5/stdlib"
@@ -47,8 +48,9 @@ are watermill_TOPIC and watermill_offsets_TOPIC of watermill-sql's PostgreSQL sc
 (version 3 and 4), or those of PostgreSQLQueueSchema. It deletes no row.
 
 You may interrupt it and run it again: each row arrives once, if the second run begins
-within the store's dedup window (24 hours by default). Messages of transactions that are
-still open are not moved. Stop the old subscriber first, let the programs publish to the
+within the store's dedup window (24 hours by default). As watermill-sql's subscriber it
+moves a message only when no older transaction of the server is open; it waits for that.
+Stop the old subscriber first, let the programs publish to the
 store, and run it a last time when no program writes to the old table any more.`,
 		Example: `  outmill import watermill-sql postgres://host/shop --from postgres://host/shop --topic orders --consumer-group billing
   OUTMILL_IMPORT_FROM=postgres://… outmill import watermill-sql --source shop --topic events --enveloped --dry-run`,
@@ -64,6 +66,8 @@ store, and run it a last time when no program writes to the old table any more.`
 	flags.BoolVar(&i.config.Enveloped, "enveloped", false, "the messages are envelopes of Watermill's forwarder: unwrap them")
 	flags.StringVar(&i.config.KeyFrom, "key-from", "", "take the key from the metadata of this `NAME`")
 	flags.IntVar(&i.config.Batch, "batch-size", 500, "move this `NUMBER` of messages per step")
+	flags.DurationVar(&i.config.Wait, "wait", 30*time.Second,
+		"wait this `TIME` for older transactions of the server, which hold committed messages up")
 	flags.BoolVar(&i.dryRun, "dry-run", false, "only count the messages")
 	return does(cmd, func(ctx context.Context, args []string) error { return i.run(ctx, cmd, args) })
 }
@@ -81,6 +85,8 @@ func (i *importing) check() error {
 		return usagef("--topic is missing: want a topic of watermill-sql")
 	case i.config.Enveloped && i.config.As != "":
 		return usagef("--enveloped messages have their own topic: leave out --as")
+	case i.config.Wait < 0:
+		return usagef("--wait is %s: want a time of 0 or more", i.config.Wait)
 	case i.config.Batch < 1 || i.config.Batch > 10_000:
 		return usagef("--batch-size is %d: want 1 to 10000", i.config.Batch)
 	}

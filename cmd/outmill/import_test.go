@@ -99,7 +99,7 @@ func TestImportWatermillSQL(t *testing.T) {
 			o.fill(t, "orders", "read", 5)
 			o.readAll(t, "orders", "billing", 5)
 			ids := o.fill(t, "orders", "waits", 25)
-			args := []string{"import", "watermill-sql", w.url, "--from", o.url, "--topic", "orders", "--consumer-group", "billing",
+			args := []string{"import", "watermill-sql", "--wait", "100s", w.url, "--from", o.url, "--topic", "orders", "--consumer-group", "billing",
 				"--key-from", "customer", "--batch-size", "10"}
 			require.Equal(t, "25 messages would be moved.\n", ok(t, append(args, "--dry-run")...))
 			require.Empty(t, w.messagesOf(t, "orders"))
@@ -119,7 +119,7 @@ func TestImportWatermillSQL(t *testing.T) {
 		t.Parallel()
 		w, o := newWorld(t), newOld(t, "orders", "billing")
 		ids := o.fill(t, "orders", "m", 20)
-		args := []string{"import", "watermill-sql", w.url, "--from", o.url, "--topic", "orders", "--consumer-group", "billing"}
+		args := []string{"import", "watermill-sql", "--wait", "100s", w.url, "--from", o.url, "--topic", "orders", "--consumer-group", "billing"}
 		require.Equal(t, "20 messages moved.\n", ok(t, args...))
 		// What the source knows after such a kill.
 		_, err := o.db.ExecContext(t.Context(), `UPDATE watermill_offsets_orders SET offset_acked = 0, last_processed_transaction_id = '0'`)
@@ -132,7 +132,7 @@ func TestImportWatermillSQL(t *testing.T) {
 		t.Parallel()
 		w, o := newWorld(t), newOld(t, "orders", "billing")
 		ids := o.fill(t, "orders", "m", 20_000)
-		args := []string{"import", "watermill-sql", w.url, "--from", o.url, "--topic", "orders", "--consumer-group", "billing",
+		args := []string{"import", "watermill-sql", "--wait", "100s", w.url, "--from", o.url, "--topic", "orders", "--consumer-group", "billing",
 			"--batch-size", "5"}
 		first := exec.CommandContext(t.Context(), binary, args...)
 		require.NoError(t, first.Start())
@@ -144,13 +144,32 @@ func TestImportWatermillSQL(t *testing.T) {
 		require.Equal(t, ids, w.messagesOf(t, "orders"))
 	})
 
+	t.Run("messages behind an open transaction are waited for, and named when it does not end", func(t *testing.T) {
+		t.Parallel()
+		w, o := newWorld(t), newOld(t, "orders", "")
+		older, err := o.db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		_, err = older.ExecContext(t.Context(), `SELECT pg_current_xact_id()`)
+		require.NoError(t, err)
+		ids := o.fill(t, "orders", "m", 3)
+		args := []string{"import", "watermill-sql", "--wait", "100s", w.url, "--from", o.url, "--topic", "orders"}
+		got := tool(t, append(args, "--wait", "0s")...)
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stderr, "3 committed messages wait until older transactions of the server end")
+		require.Empty(t, w.messagesOf(t, "orders"))
+		require.NoError(t, older.Rollback())
+		require.Equal(t, "3 messages moved.\n", ok(t, args...))
+		require.Equal(t, ids, w.messagesOf(t, "orders"))
+	})
+
 	t.Run("envelopes of Watermill's forwarder are unwrapped to their topics", func(t *testing.T) {
 		t.Parallel()
 		w, o := newWorld(t), newOld(t, "outbox", "")
 		pub := wforwarder.NewPublisher(o.publisher(t), wforwarder.PublisherConfig{ForwarderTopic: "outbox"})
 		require.NoError(t, pub.Publish("orders", message.NewMessage("m1", []byte("one"))))
 		require.NoError(t, pub.Publish("payments", message.NewMessage("m2", []byte("two"))))
-		require.Equal(t, "2 messages moved.\n", ok(t, "import", "watermill-sql", w.url, "--from", o.url, "--topic", "outbox", "--enveloped"))
+		require.Equal(t, "2 messages moved.\n", ok(t, "import", "watermill-sql", "--wait", "100s", w.url,
+			"--from", o.url, "--topic", "outbox", "--enveloped"))
 		require.Equal(t, []string{"m1"}, w.messagesOf(t, "orders"))
 		require.Equal(t, []string{"m2"}, w.messagesOf(t, "payments"))
 	})
@@ -164,7 +183,8 @@ func TestImportWatermillSQL(t *testing.T) {
 			INSERT INTO watermill_jobs (uuid, payload, metadata, acked) VALUES
 				('m1', '1', '{}', true), ('m2', '2', NULL, false), ('m3', '3', '{}', false)`)
 		require.NoError(t, err)
-		require.Equal(t, "2 messages moved.\n", ok(t, "import", "watermill-sql", w.url, "--from", o.url, "--topic", "jobs", "--as", "work"))
+		require.Equal(t, "2 messages moved.\n", ok(t, "import", "watermill-sql", "--wait", "100s", w.url,
+			"--from", o.url, "--topic", "jobs", "--as", "work"))
 		require.Equal(t, []string{"m2", "m3"}, w.messagesOf(t, "work"))
 		var left int
 		require.NoError(t, o.db.QueryRowContext(t.Context(), `SELECT count(*) FROM watermill_jobs WHERE NOT acked`).Scan(&left))
@@ -177,7 +197,7 @@ func TestImportWatermillSQL(t *testing.T) {
 		o.fill(t, "orders", "m", 3)
 		_, err := o.db.ExecContext(t.Context(), `UPDATE watermill_orders SET metadata = '["S3CRET"]' WHERE uuid = 'm-1'`)
 		require.NoError(t, err)
-		args := []string{"import", "watermill-sql", w.url, "--from", o.url, "--topic", "orders"}
+		args := []string{"import", "watermill-sql", "--wait", "100s", w.url, "--from", o.url, "--topic", "orders"}
 		got := tool(t, args...)
 		require.Equal(t, exitFailed, got.code)
 		require.Regexp(t, `row with the offset 2 and the uuid "m-1"`, got.stderr)
@@ -193,7 +213,7 @@ func TestImportWatermillSQL(t *testing.T) {
 		t.Parallel()
 		w, o := newWorld(t), newOld(t, "orders", "billing")
 		o.fill(t, "orders", "m", 2)
-		base := []string{"import", "watermill-sql", w.url, "--from", o.url}
+		base := []string{"import", "watermill-sql", "--wait", "100s", w.url, "--from", o.url}
 		for want, args := range map[string][]string{
 			`"biling" has read nothing`: {"--topic", "orders", "--consumer-group", "biling"},
 			"check --topic":             {"--topic", "order"},
@@ -208,6 +228,7 @@ func TestImportWatermillSQL(t *testing.T) {
 			"--topic is missing": {w.url, "--from", o.url},
 			"postgres://":        {w.url, "--from", "mysql://me:S3CRET@host/db", "--topic", "orders"},
 			"--as":               {w.url, "--from", o.url, "--topic", "orders", "--as", "x", "--enveloped"},
+			"--wait":             {w.url, "--from", o.url, "--topic", "orders", "--wait", "-1s"},
 			"--batch-size":       {w.url, "--from", o.url, "--topic", "orders", "--batch-size", "0"},
 		} {
 			got := tool(t, append([]string{"import", "watermill-sql"}, args...)...)
@@ -220,7 +241,7 @@ func TestImportWatermillSQL(t *testing.T) {
 	t.Run("no password of the source is shown", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
-		cmd := exec.CommandContext(t.Context(), binary, "import", "watermill-sql", w.url, "--topic", "orders")
+		cmd := exec.CommandContext(t.Context(), binary, "import", "watermill-sql", "--wait", "100s", w.url, "--topic", "orders")
 		cmd.Env = append(os.Environ(), "OUTMILL_IMPORT_FROM=postgres://me:S3CRET@127.0.0.1:1/shop")
 		output, err := cmd.CombinedOutput()
 		require.Error(t, err)

@@ -1,5 +1,5 @@
-// Command outmill is the operator's tool for outboxes: it creates schemas, shows what waits
-// and what failed, requeues and deletes records, and forwards them to a broker.
+// Command outmill is the operator's tool for outboxes: it creates schemas, shows how many
+// records wait and which failed, requeues and deletes records, and forwards them to a broker.
 //
 //	outmill schema ensure sqlite:orders.db
 //	outmill status sqlite:orders.db

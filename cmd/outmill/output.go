@@ -81,7 +81,7 @@ func (t *table) print(w io.Writer) error {
 }
 
 // oneLine makes text of users safe for a terminal: control characters become spaces, and
-// what is longer than limit is cut.
+// longer text is cut to limit characters.
 func oneLine(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == utf8.RuneError {
@@ -120,7 +120,7 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// orDash stands for what is not there, so that a column is never empty.
+// orDash replaces empty text by a dash, so that a column is never empty.
 func orDash(text string) string {
 	if text == "" {
 		return "-"

@@ -147,7 +147,7 @@ func TestSchema(t *testing.T) {
 			require.Contains(t, stderr, "sqlite")
 			require.NotContains(t, stderr, "S3CRET")
 		})
-		t.Run("what is no URL", func(t *testing.T) {
+		t.Run("text that is no URL", func(t *testing.T) {
 			t.Parallel()
 			require.Contains(t, fails(t, t.Context(), "schema", "print", "orders.db"), "has no scheme")
 		})

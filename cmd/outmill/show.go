@@ -124,8 +124,8 @@ func printRecord(w io.Writer, r *outmill.Record, payload bool) error {
 	return err
 }
 
-// printable returns a payload for a terminal: what is no text is quoted, so that it cannot
-// control the terminal.
+// printable returns a payload for a terminal: other bytes than text are quoted, so that they
+// cannot control the terminal.
 func printable(payload []byte) string {
 	text := string(payload)
 	for _, r := range text {

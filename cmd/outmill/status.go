@@ -70,7 +70,7 @@ that there are that many or more.`,
 			}
 			return repeat(ctx, every, func() error {
 				if isTerminal(term.out) {
-					// Home, then clear what is below, so that the screen does not flicker.
+					// The cursor goes home, and then the old text is cleared, so that the screen does not flicker.
 					fmt.Fprint(term.out, "\x1b[H\x1b[J")
 				}
 				return show()

@@ -52,7 +52,7 @@ func TestStatus(t *testing.T) {
 		}
 	})
 
-	t.Run("a count ends at the limit and says so", func(t *testing.T) {
+	t.Run("a count ends at the limit with a plus", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		w.append(t, orders(20)...)
@@ -71,7 +71,7 @@ func TestStatus(t *testing.T) {
 		require.Regexp(t, `orders +1 +6 `, ok(t, "status", w.url, "--limit", "8"))
 	})
 
-	t.Run("a store without records says so", func(t *testing.T) {
+	t.Run("a store without records has a sentence in place of a table", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		require.Equal(t, w.url+" has no records.\n", ok(t, "status", w.url))

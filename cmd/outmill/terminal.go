@@ -27,21 +27,21 @@ func (t terminal) colours() bool {
 	return isTerminal(t.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// confirm asks before something is done that cannot be undone. what is a sentence such as
-// "This deletes 12 records of sqlite:orders.db."
-func (t terminal) confirm(what string, yes bool) error {
+// confirm asks a question before a change that cannot be undone. The sentence describes the
+// change, for example "This deletes 12 records of sqlite:orders.db."
+func (t terminal) confirm(sentence string, yes bool) error {
 	if yes {
 		return nil
 	}
 	if !isTerminal(t.in) {
 		return usagef("%s Nobody can be asked, because the standard input is no terminal: look with --dry-run, then repeat it with --yes",
-			what)
+			sentence)
 	}
-	return ask(t.in, t.err, what)
+	return ask(t.in, t.err, sentence)
 }
 
-func ask(in io.Reader, out io.Writer, what string) error {
-	fmt.Fprintf(out, "%s Continue? [y/N] ", what)
+func ask(in io.Reader, out io.Writer, sentence string) error {
+	fmt.Fprintf(out, "%s Continue? [y/N] ", sentence)
 	answer, err := bufio.NewReader(in).ReadString('\n')
 	if err != nil && answer == "" {
 		return fmt.Errorf("outmill: read the answer: %w", err)

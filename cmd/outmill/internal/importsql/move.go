@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -42,12 +43,41 @@ func Move(ctx context.Context, db *sql.DB, o Options, store outmill.Writer, prog
 	if err := t.prepare(ctx, db); err != nil {
 		return result, err
 	}
-	for {
+	for last := time.Now(); ; {
 		n, err := t.step(ctx, db, store, &result)
-		if err != nil || n == 0 {
+		if err != nil {
 			return result, err
 		}
-		progress(result)
+		if n > 0 {
+			last = time.Now()
+			progress(result)
+			continue
+		}
+		left, err := t.waiting(ctx, db)
+		if err != nil || left == 0 {
+			return result, err
+		}
+		if time.Since(last) >= t.Wait {
+			return result, fmt.Errorf("%d committed messages wait until older transactions of the server end: end those, or run it again later",
+				left)
+		}
+		if err := pause(ctx, lookAgain); err != nil {
+			return result, err
+		}
+	}
+}
+
+// lookAgain is the pause between two looks at rows that wait for older transactions.
+const lookAgain = 50 * time.Millisecond
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
 	}
 }
 

@@ -12,11 +12,12 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// Options say what is moved and how.
+// Options select the messages of a move.
 type Options struct {
 	// Topic is that of watermill-sql; its tables are watermill_<Topic> and
 	// watermill_offsets_<Topic>.
@@ -33,6 +34,10 @@ type Options struct {
 	KeyFrom string
 	// Batch is the number of rows of one step.
 	Batch int
+	// Wait is how long the move waits for older transactions of the server, without any
+	// progress. watermill-sql reads a row only when no transaction is open that began before
+	// it, because such a transaction may still commit a row in front of it.
+	Wait time.Duration
 }
 
 // table is a topic as watermill-sql keeps it.

@@ -46,8 +46,8 @@ func Connect(urls string, options ...nats.Option) (*Publisher, error) {
 		nats.Name("outmill"),
 		nats.MaxReconnects(-1),
 		nats.RetryOnFailedConnect(true),
-		// What is sent while the connection is away fails at once: if the client kept it for
-		// later, it could follow messages that were sent after it.
+		// A message that is sent while the connection is away fails at once: if the client kept
+		// it for later, it could arrive after messages that were sent after it.
 		nats.ReconnectBufSize(-1),
 	}, options...)
 	conn, err := nats.Connect(urls, options...)
