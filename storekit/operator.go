@@ -145,28 +145,42 @@ func (f Finder) find(ctx context.Context, operation string, query outmill.ListQu
 // RequeueWhere requeues dead records that match. See Operator.
 func (f Finder) RequeueWhere(ctx context.Context, query outmill.ListQuery) (Page, error) {
 	const operation = "requeue by filter"
-	query, err := checkChange(query)
-	if err == nil && query.Status != "" && query.Status != outmill.StatusDead {
-		err = InvalidConfig("RequeueWhere: ListQuery.Status is %q: only dead records are requeued", query.Status)
-	}
+	query, err := CheckRequeueWhere(query)
 	if err != nil {
 		return Page{}, f.store.Explain(ctx, operation, err)
 	}
-	query.Status = outmill.StatusDead
 	return f.change(ctx, operation, query, func(ids []outmill.WorkItemID) (int, error) { return f.store.Requeue(ctx, ids...) })
 }
 
 // DeleteWhere deletes records that match. See Operator.
 func (f Finder) DeleteWhere(ctx context.Context, query outmill.ListQuery) (Page, error) {
 	const operation = "delete by filter"
-	query, err := checkChange(query)
-	if err == nil && (outmill.ListQuery{After: query.After, Limit: query.Limit}) == query {
-		err = InvalidConfig("DeleteWhere: the query has no filter and would delete every record: set a field of it, such as Status or Topic")
-	}
+	query, err := CheckDeleteWhere(query)
 	if err != nil {
 		return Page{}, f.store.Explain(ctx, operation, err)
 	}
 	return f.change(ctx, operation, query, func(ids []outmill.WorkItemID) (int, error) { return f.store.Delete(ctx, query.Status, ids) })
+}
+
+// CheckRequeueWhere returns the query of an Operator's RequeueWhere with its defaults, and
+// refuses one that makes no sense as an outmill.ErrInvalidConfig.
+func CheckRequeueWhere(query outmill.ListQuery) (outmill.ListQuery, error) {
+	query, err := checkChange(query)
+	if err == nil && query.Status != "" && query.Status != outmill.StatusDead {
+		err = InvalidConfig("RequeueWhere: ListQuery.Status is %q: only dead records are requeued", query.Status)
+	}
+	query.Status = outmill.StatusDead
+	return query, err
+}
+
+// CheckDeleteWhere returns the query of an Operator's DeleteWhere with its defaults, and
+// refuses one that makes no sense, or has no filter, as an outmill.ErrInvalidConfig.
+func CheckDeleteWhere(query outmill.ListQuery) (outmill.ListQuery, error) {
+	query, err := checkChange(query)
+	if err == nil && (outmill.ListQuery{After: query.After, Limit: query.Limit}) == query {
+		err = InvalidConfig("DeleteWhere: the query has no filter and would delete every record: set a field of it, such as Status or Topic")
+	}
+	return query, err
 }
 
 func checkChange(query outmill.ListQuery) (outmill.ListQuery, error) {

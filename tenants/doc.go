@@ -59,11 +59,18 @@
 //   - To a few members, which the schedule of the reader chooses: Claim.
 //   - To all members, Config.Parallel at a time: RegisterGroup, Stats, List, Groups, DropGroup,
 //     Ensure, PrepareSagas; and the janitor's calls, which share the limit of the call.
-//   - To the member of the context, or else to all: Get, Requeue, Delete.
+//   - To the member of the context, or else to all: Get, Requeue, Delete, Find, RequeueWhere,
+//     DeleteWhere.
 //
 // A claim, the janitor's calls and RegisterGroup do what they can: a member that fails is
 // reported to the log, Config.OnError and [Set.Status], and the call fails only where each member
-// does. Other calls for all members return what they have with the error.
+// does. Other calls for all members return what they have with the error; that of Find,
+// RequeueWhere and DeleteWhere is a *storekit.PartialError, which names each member that failed
+// or lacks the role.
+//
+// Find, RequeueWhere and DeleteWhere go on from the id in Page.Next, which is a place in all
+// members, because ids are unique across stores: a page ends at the least id up to which each
+// member has looked.
 //
 // # Ownership
 //

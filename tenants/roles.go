@@ -205,3 +205,32 @@ func (s *Set) DeleteFinishedSagas(ctx context.Context, kind string, retention ti
 		return sagas.DeleteFinishedSagas(ctx, kind, retention, limit)
 	})
 }
+
+// RetainSaga says how long a finished saga of the member that ctx names is kept. A member whose
+// store has no such role keeps it until DeleteFinishedSagas, as it does without a set. See
+// storekit.SagaRetention.
+func (s *Set) RetainSaga(ctx context.Context, saga *storekit.Saga, retention time.Duration, options storekit.SagaOptions) error {
+	const call = "retain a saga"
+	m, _, done, err := s.one(ctx, call)
+	if err != nil {
+		return err
+	}
+	defer done()
+	retaining, ok := outmill.As[storekit.SagaRetention](m.store)
+	if !ok {
+		return m.failed(call, storekit.CheckRetainSaga(saga, retention))
+	}
+	return m.failed(call, retaining.RetainSaga(ctx, saga, retention, options))
+}
+
+// DeleteOldSagas deletes sagas of all members that retain some, whose retention has passed. See
+// storekit.SagaRetention.
+func (s *Set) DeleteOldSagas(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, "delete old sagas", limit, func(ctx context.Context, m *member, limit int) (int, error) {
+		retaining, ok := outmill.As[storekit.SagaRetention](m.store)
+		if !ok {
+			return 0, nil
+		}
+		return retaining.DeleteOldSagas(ctx, limit)
+	})
+}

@@ -68,6 +68,8 @@ var (
 	_ storekit.Inbox      = (*Set)(nil)
 	_ storekit.Joins      = (*Set)(nil)
 	_ storekit.Sagas      = (*Set)(nil)
+
+	_ storekit.SagaRetention = (*Set)(nil)
 )
 
 // New asks the discovery and opens the stores of its tenants. A store that cannot be opened is

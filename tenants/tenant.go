@@ -176,6 +176,9 @@ func (s *Set) keyFor(ctx context.Context, keys []string) (string, error) {
 		case i == 0 && !explicit:
 			chosen = k
 		case k == chosen:
+		case cmp.Or(k, s.cfg.DefaultTenant) == cmp.Or(chosen, s.cfg.DefaultTenant):
+			// One of them names the default tenant, and the other one nobody.
+			chosen = s.cfg.DefaultTenant
 		case k == "" || chosen == "":
 			return "", ErrNoTenant
 		default:

@@ -1,0 +1,225 @@
+package tenants
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+const operatorRole = "storekit.Operator"
+
+var _ storekit.Operator = (*Set)(nil)
+
+// Find returns a page of the records of all members, or of the one that [WithTenant] names, in
+// the order of their ids; Record.Store names the member. Ids are unique across members, so
+// Page.Next, which is an id, is a place in all of them, and a query goes on from it as in one
+// store. See storekit.Operator.
+//
+// One call asks each member once, Config.Parallel at a time, and each looks at
+// storekit.MaxExamined records at most. Page.Next is the least id up to which all members have
+// looked. The next call looks again at what a member has behind that.
+//
+// Where members fail, the error is a *storekit.PartialError with a *[MemberError] or a
+// *[RoleError] for each. The page is then that of the other members: a call that repeats the
+// query asks all, and one that goes on from Page.Next leaves out what the failed ones have before
+// it.
+func (s *Set) Find(ctx context.Context, query outmill.ListQuery) (storekit.Page, error) {
+	const call = "find"
+	query, err := storekit.CheckList(query)
+	if err != nil {
+		return storekit.Page{}, failed(call, err)
+	}
+	members, err := s.operated(ctx, call)
+	if err != nil {
+		return storekit.Page{Next: query.After}, err
+	}
+	var mu sync.Mutex
+	found := merged{query: query}
+	errs := s.each(ctx, members, func(ctx context.Context, m *member) error {
+		operator, err := role[storekit.Operator](m, operatorRole)
+		if err != nil {
+			return err
+		}
+		page, err := operator.Find(ctx, query)
+		if err != nil {
+			return m.failed(call, err)
+		}
+		m.own(page.Records...)
+		mu.Lock()
+		defer mu.Unlock()
+		found.add(page)
+		return nil
+	})
+	return found.page(), partly(ctx, call, errs)
+}
+
+// RequeueWhere requeues dead records of all members, or of the one that [WithTenant] names, which
+// share the limit. See storekit.Operator, and [Set.Find] for errors.
+//
+// Page.Next is the least id up to which all members are done. Where the limit ended the call before
+// it had asked all, Page.Next is query.After: call again.
+func (s *Set) RequeueWhere(ctx context.Context, query outmill.ListQuery) (storekit.Page, error) {
+	query, err := storekit.CheckRequeueWhere(query)
+	if err != nil {
+		return storekit.Page{}, failed("requeue by filter", err)
+	}
+	return s.change(ctx, "requeue by filter", query, storekit.Operator.RequeueWhere)
+}
+
+// DeleteWhere deletes records of all members, or of the one that [WithTenant] names, which share
+// the limit. See storekit.Operator, [Set.RequeueWhere] for the page and [Set.Find] for errors.
+func (s *Set) DeleteWhere(ctx context.Context, query outmill.ListQuery) (storekit.Page, error) {
+	query, err := storekit.CheckDeleteWhere(query)
+	if err != nil {
+		return storekit.Page{}, failed("delete by filter", err)
+	}
+	return s.change(ctx, "delete by filter", query, storekit.Operator.DeleteWhere)
+}
+
+// operated are the members that a call of an operator is for.
+func (s *Set) operated(ctx context.Context, call string) ([]*member, error) {
+	if err := s.life.Usable(ctx); err != nil {
+		return nil, failed(call, err)
+	}
+	return s.meant(ctx)
+}
+
+// partly is the error of a call that some members have failed.
+func partly(ctx context.Context, call string, errs map[string]error) error {
+	if err := ctx.Err(); err != nil && len(errs) > 0 {
+		return failed(call, err)
+	}
+	return (&storekit.PartialError{Failed: errs}).OrNil()
+}
+
+// merged is the page of Find, made of those of members.
+type merged struct {
+	query   outmill.ListQuery
+	records []*outmill.Record
+	pages   []storekit.Page
+}
+
+// add takes a page in. It keeps no more than the limit, so that no more than two pages with
+// records are in memory.
+func (f *merged) add(page storekit.Page) {
+	f.records = append(f.records, page.Records...)
+	slices.SortFunc(f.records, func(a, b *outmill.Record) int { return compare(a.ID, b.ID) })
+	f.records = slices.Clip(f.records[:min(len(f.records), f.query.Limit)])
+	for i := range page.Records {
+		page.Records[i] = &outmill.Record{ID: page.Records[i].ID}
+	}
+	f.pages = append(f.pages, page)
+}
+
+// page is the result, up to the least id up to which all members have looked.
+func (f *merged) page() storekit.Page {
+	next, done := commonEnd(f.query.After, f.pages)
+	if len(f.records) == f.query.Limit {
+		last := f.records[len(f.records)-1].ID
+		if done || compare(last, next) < 0 {
+			next = last
+		}
+	}
+	result := storekit.Page{Next: next, Done: done}
+	for _, r := range f.records {
+		if compare(r.ID, next) <= 0 {
+			result.Records = append(result.Records, r)
+		}
+	}
+	for _, p := range f.pages {
+		if compare(p.Next, next) <= 0 {
+			result.Examined += p.Examined
+			continue
+		}
+		result.Done = false
+		for _, r := range p.Records {
+			if compare(r.ID, next) <= 0 {
+				result.Examined++
+			}
+		}
+	}
+	return result
+}
+
+// commonEnd is the least id up to which all pages go: where all are done, the greatest.
+func commonEnd(after outmill.WorkItemID, pages []storekit.Page) (next outmill.WorkItemID, done bool) {
+	next, done = after, true
+	for _, p := range pages {
+		switch {
+		case p.Done && done && compare(p.Next, next) > 0:
+			next = p.Next
+		case !p.Done && (done || compare(p.Next, next) < 0):
+			next, done = p.Next, false
+		}
+	}
+	return next, done
+}
+
+func compare(a, b outmill.WorkItemID) int { return bytes.Compare(a[:], b[:]) }
+
+// change changes up to query.Limit records. A member that changed all of its share and is not
+// done is asked again.
+func (s *Set) change(ctx context.Context, call string, query outmill.ListQuery,
+	do func(storekit.Operator, context.Context, outmill.ListQuery) (storekit.Page, error),
+) (storekit.Page, error) {
+	members, err := s.operated(ctx, call)
+	if err != nil {
+		return storekit.Page{Next: query.After}, err
+	}
+	// last has the last page of each member, at first that it has not begun.
+	last := make(map[*member]storekit.Page, len(members))
+	for _, m := range members {
+		last[m] = storekit.Page{Next: query.After}
+	}
+	total, errs := storekit.Page{}, map[string]error{}
+	for queue := members; len(queue) > 0 && total.Changed < query.Limit && ctx.Err() == nil; {
+		n := min(len(queue), s.cfg.Parallel, query.Limit-total.Changed)
+		share := (query.Limit - total.Changed) / n
+		var mu sync.Mutex
+		var again []*member
+		for name, err := range s.each(ctx, queue[:n], func(ctx context.Context, m *member) error {
+			operator, err := role[storekit.Operator](m, operatorRole)
+			mu.Lock()
+			query := query
+			query.After, query.Limit = last[m].Next, share
+			mu.Unlock()
+			var page storekit.Page
+			if err == nil {
+				page, err = do(operator, ctx, query)
+				err = m.failed(call, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			total.Changed += page.Changed
+			total.Examined += page.Examined
+			if page.Changed > 0 {
+				s.woken(m.name(), "")
+			}
+			if err != nil {
+				delete(last, m)
+				return err
+			}
+			last[m] = page
+			if !page.Done && page.Changed >= share {
+				again = append(again, m)
+			}
+			return nil
+		}) {
+			errs[name] = err
+		}
+		queue = append(queue[n:len(queue):len(queue)], again...)
+	}
+	pages := make([]storekit.Page, 0, len(last))
+	for _, p := range last {
+		pages = append(pages, p)
+	}
+	total.Next, total.Done = commonEnd(query.After, pages)
+	if err := ctx.Err(); err != nil && len(errs) == 0 {
+		return total, failed(call, err)
+	}
+	return total, partly(ctx, call, errs)
+}
