@@ -15,12 +15,13 @@ import (
 type Config struct {
 	// Name identifies the set in logs. Default "tenants".
 	Name string
-	// Discovery says which tenants there are: [Static], a [Query], or your own.
+	// Discovery says which tenants there are: [Static], a [Query], postgres.Schemas, mongo.Databases, or
+	// your own.
 	Discovery Discovery
 	// Refresh is how often the discovery is asked. Default 5 min; negative is only by Set.Refresh.
 	Refresh time.Duration
 	// Open opens the store of a tenant that the discovery has named without one. Default:
-	// outmill.Open with the tenant's URL. The set closes what Open returns.
+	// that of the Discovery where it is an [Opener], or else outmill.Open with the tenant's URL. The set closes what Open returns.
 	Open func(ctx context.Context, tenant Tenant) (outmill.Store, error)
 	// Ensure has the set call Ensure of each store before its first use. Default false.
 	Ensure bool
@@ -88,6 +89,9 @@ func (c *Config) setDefaults(logger watermill.LoggerAdapter) {
 	}
 	if c.KeyOf == nil {
 		c.KeyOf = func(tenantID string) string { return tenantID }
+	}
+	if opener, opens := c.Discovery.(Opener); opens && c.Open == nil {
+		c.Open = opener.Open
 	}
 	if c.Open == nil {
 		c.Open = func(ctx context.Context, tenant Tenant) (outmill.Store, error) {

@@ -12,20 +12,22 @@ import (
 
 // Tenant is one tenant, as a discovery names it. A change of any field but Key swaps the
 // tenant's store for a new one.
-type Tenant struct {
-	// Key is what calls name the tenant by: 1 to 255 characters, compared case-sensitively.
-	Key string
-	// URL is what Config.Open opens. Errors and logs show it without its password.
-	URL string
-	// Store is an open store to use instead of a URL. Its owner closes it, after the set.
-	Store outmill.Store
-}
+type Tenant = storekit.Tenant
 
 // Discovery says which tenants there are.
 type Discovery interface {
 	// Tenants returns all tenants, in any order. After an error the set keeps the last answer.
 	// No two calls are under way at the same time.
 	Tenants(ctx context.Context) ([]Tenant, error)
+}
+
+// Opener is a Discovery that opens the stores of its tenants itself, such as postgres.Schemas and
+// mongo.Databases. The set calls Open where Config.Open is nil, for tenants without a store, and
+// closes what it returns.
+type Opener interface {
+	Discovery
+	// Open opens the store of a tenant that Tenants has returned. It may be called concurrently.
+	Open(ctx context.Context, tenant Tenant) (outmill.Store, error)
 }
 
 // Static is a fixed list of tenants.
