@@ -1,0 +1,51 @@
+package monitor
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/outmill/outmill/storekit"
+)
+
+// HealthConfig are the settings of a [Health]. The zero value is ready to use.
+type HealthConfig struct {
+	// Name names the store in answers; "" is "outbox". Do not put a URL here: every caller of
+	// the probe reads it.
+	Name string
+	// MaxAge is how long a record may be due before Health warns; 0 is 5 minutes.
+	MaxAge time.Duration
+	// MaxNewDead is how many records may die within DeadWindow before Health warns; 0 warns of
+	// the first one.
+	MaxNewDead int
+	// DeadWindow is the time after which Health counts new dead records from zero again; 0 is
+	// 10 minutes.
+	DeadWindow time.Duration
+	// Timeout ends a check of a store that does not answer; 0 is 3 seconds.
+	Timeout time.Duration
+	// CacheFor is how long the handler repeats an answer, so that many probes cost the
+	// database one query; 0 is 5 seconds.
+	CacheFor time.Duration
+}
+
+func (c HealthConfig) withDefaults() HealthConfig {
+	c.Name = cmp.Or(c.Name, "outbox")
+	c.MaxAge = cmp.Or(c.MaxAge, 5*time.Minute)
+	c.DeadWindow = cmp.Or(c.DeadWindow, 10*time.Minute)
+	c.Timeout = cmp.Or(c.Timeout, 3*time.Second)
+	c.CacheFor = cmp.Or(c.CacheFor, 5*time.Second)
+	return c
+}
+
+func (c HealthConfig) check() error {
+	for name, d := range map[string]time.Duration{
+		"MaxAge": c.MaxAge, "DeadWindow": c.DeadWindow, "Timeout": c.Timeout, "CacheFor": c.CacheFor,
+	} {
+		if d < 0 {
+			return storekit.InvalidConfig("HealthConfig.%s is %v: want 0 (the default) or more", name, d)
+		}
+	}
+	if c.MaxNewDead < 0 {
+		return storekit.InvalidConfig("HealthConfig.MaxNewDead is %d: want 0 or more", c.MaxNewDead)
+	}
+	return nil
+}

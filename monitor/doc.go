@@ -1,0 +1,3 @@
+// Package monitor tells operators how an outbox is doing. [Health] answers the readiness and
+// liveness probes of an orchestrator, and names the remedy of each problem that it finds.
+package monitor

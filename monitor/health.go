@@ -1,0 +1,70 @@
+package monitor
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// Health checks one store. Its methods may be called concurrently.
+type Health struct {
+	store  outmill.Inspector
+	config HealthConfig
+
+	mu     sync.Mutex
+	report Report
+	until  time.Time // The handler repeats report until then.
+	dead   deadCount
+}
+
+// NewHealth returns the checks of a store. It calls the store only when somebody asks, and does
+// not close it. It returns ErrInvalidConfig for a setting below zero and for no store.
+func NewHealth(store outmill.Inspector, config HealthConfig) (*Health, error) {
+	if outmill.IsNil(store) {
+		return nil, storekit.InvalidConfig("NewHealth: the store is nil: pass an open store")
+	}
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	return &Health{store: store, config: config.withDefaults()}, nil
+}
+
+// Check asks the store now, with one call of Stats, and returns what it finds. It ends after
+// HealthConfig.Timeout.
+func (h *Health) Check(ctx context.Context) Report {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.check(ctx)
+}
+
+func (h *Health) check(ctx context.Context) Report {
+	ctx, cancel := context.WithTimeout(ctx, h.config.Timeout)
+	defer cancel()
+	stats, err := h.store.Stats(ctx, 0)
+	report := Report{Store: h.config.Name, Problems: []Problem{}}
+	if err != nil {
+		report.Problems = append(report.Problems, problemOf(err))
+	} else {
+		now := time.Now()
+		report.Problems = append(report.Problems, h.late(now, stats)...)
+		report.Problems = append(report.Problems, h.dying(now, stats)...)
+	}
+	report.Status = statusOf(report.Problems)
+	return report
+}
+
+// cached repeats the last report while it is fresh. The check outlives the request that
+// started it, so that a probe that hangs up does not make the store look unreachable to others.
+func (h *Health) cached(ctx context.Context) Report {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if time.Now().Before(h.until) {
+		return h.report
+	}
+	h.report = h.check(context.WithoutCancel(ctx))
+	h.until = time.Now().Add(h.config.CacheFor)
+	return h.report
+}

@@ -1,0 +1,81 @@
+package monitor
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// deadCount is the number of dead records at the beginning of a window.
+type deadCount struct {
+	number int
+	since  time.Time
+}
+
+// problemOf names the failure of a check. The driver's text stays out of the answer, because
+// it can hold an address or a credential.
+func problemOf(err error) Problem {
+	p := Problem{Severity: Failure, Err: err}
+	switch {
+	case errors.Is(err, outmill.ErrSchemaMissing):
+		p.Kind, p.Text = "schema_missing", "The store has no tables."
+		p.Remedy = "Call Ensure, or run the statements of Statements with your migration tool."
+	case errors.Is(err, outmill.ErrSchemaOutdated):
+		p.Kind, p.Text = "schema_outdated", "The schema is older than this program."
+		p.Remedy = "Call Ensure, or run the statements of StatementsFrom with your migration tool."
+	case errors.Is(err, outmill.ErrSchemaNewer):
+		p.Kind, p.Text = "schema_newer", "The schema is newer than this program."
+		p.Remedy = "Deploy the version of Outmill that made the schema, or a newer one."
+	case errors.Is(err, outmill.ErrClosed):
+		p.Kind, p.Text = "store_closed", "The program has closed the store."
+		p.Remedy = "Restart the program, if it does not end by itself."
+	default:
+		p.Kind, p.Text = "store_unreachable", "The store does not answer a count of its records."
+		p.Remedy = "Check that the database runs, that the network reaches it and that the user may read the tables."
+	}
+	return p
+}
+
+// late warns of the record that has been due longest, one for the whole store: the answer does
+// not grow with the number of topics.
+func (h *Health) late(now time.Time, stats []outmill.TopicStats) []Problem {
+	var oldest outmill.TopicStats
+	for _, s := range stats {
+		if !s.OldestDue.IsZero() && (oldest.OldestDue.IsZero() || s.OldestDue.Before(oldest.OldestDue)) {
+			oldest = s
+		}
+	}
+	if oldest.OldestDue.IsZero() || now.Sub(oldest.OldestDue) <= h.config.MaxAge {
+		return nil
+	}
+	remedy := "Check that a subscriber or forwarder of the group runs, and that its handler or broker keeps up."
+	if oldest.Group == "" {
+		remedy = "Start a subscriber or forwarder for the topic: no group is registered for it."
+	}
+	return []Problem{{
+		Kind: "oldest_due", Severity: Warning, Group: oldest.Group, Topic: oldest.Topic, Remedy: remedy,
+		Text: fmt.Sprintf("A record has been due for %v.", now.Sub(oldest.OldestDue).Round(time.Second)),
+	}}
+}
+
+// dying warns if more records are dead than at the beginning of the window.
+func (h *Health) dying(now time.Time, stats []outmill.TopicStats) []Problem {
+	number := 0
+	for _, s := range stats {
+		number += s.Dead
+	}
+	if h.dead.since.IsZero() || now.Sub(h.dead.since) > h.config.DeadWindow || number < h.dead.number {
+		h.dead = deadCount{number: number, since: now}
+	}
+	risen := number - h.dead.number
+	if risen <= h.config.MaxNewDead {
+		return nil
+	}
+	return []Problem{{
+		Kind: "dead_rising", Severity: Warning,
+		Text:   fmt.Sprintf("The number of dead records has risen by %d to %d.", risen, number),
+		Remedy: "List the dead records, read their last error, repair the cause and requeue them.",
+	}}
+}
