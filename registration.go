@@ -39,6 +39,10 @@ type GroupInfo struct {
 	// registration removes the names that were not seen for 24 hours, and the longest unseen
 	// names above 1,000.
 	Workers []WorkerInfo
+	// Pauses has a line for each pause that may stop records of the group: what is paused, who
+	// paused it, when, and why (storekit.PauseInfo). It is empty if the store lacks the role
+	// storekit.Pauses, which pauses, resumes and lists the pauses.
+	Pauses []string
 }
 
 // RegistrationInfo describes one registration of a group.
