@@ -10,6 +10,13 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
+func placesOf(list []storekit.Candidate) (places []int64) {
+	for _, r := range list {
+		places = append(places, r.Seq)
+	}
+	return places
+}
+
 func TestOrderedBounds(t *testing.T) {
 	t.Parallel()
 
@@ -33,6 +40,42 @@ func TestOrderedBounds(t *testing.T) {
 		require.Equal(t, []int64{3, 5, 6, 7}, seqs(storekit.Moment{}), "the present")
 		require.Equal(t, []int64{3, 5}, seqs(storekit.Moment{Due: at, Seq: 5}), "in one moment the places are in order")
 		require.Equal(t, []int64{3}, seqs(storekit.Moment{Due: at.Add(-time.Microsecond), Seq: 9}))
+	})
+
+	t.Run("a scan holds a key from its first paused record on, and sets aside paused records without a key", func(t *testing.T) {
+		t.Parallel()
+		pauses := storekit.NewPauseList(1, []storekit.PauseInfo{
+			{PauseScope: storekit.PauseScope{TenantID: "acme"}, Number: 7}, {PauseScope: storekit.PauseScope{Topic: "orders", Key: "p"}, Number: 8},
+		})
+		free := storekit.KeyState{Waiting: storekit.NoSeq, Held: storekit.NoSeq}
+		pages := [][]storekit.Candidate{
+			{
+				{Seq: 1, Key: "k", First: true, State: free}, {Seq: 2, Key: "k", TenantID: "acme"}, {Seq: 3, Key: "k"},
+				{Seq: 4, TenantID: "acme"}, {Seq: 5}, {Seq: 6, Key: "p", First: true, State: free}, {Seq: 7, TenantID: "acme", Expired: true},
+			},
+			{{Seq: 8, Key: "k", First: true, State: free}, {Seq: 9, Key: "other", First: true, State: free}},
+		}
+		w := storekit.OrderedScan{Want: 10, First: true, Pauses: pauses, Group: "g", Topic: "orders"}
+		w.Page(pages[0])
+		require.Equal(t, []int64{1, 5}, placesOf(w.Leasing))
+		require.Equal(t, []int64{2, 3, 6}, placesOf(w.Holding))
+		require.Equal(t, []int64{4}, placesOf(w.Aside))
+		require.EqualValues(t, 7, w.Aside[0].Pause)
+		require.Equal(t, []int64{7}, placesOf(w.Expired))
+		require.Equal(t, map[string]storekit.HeldKey{
+			"k": {Blocker: storekit.Blocker{By: storekit.BlockedByPause, Pause: 7}, Head: 2},
+			"p": {Blocker: storekit.Blocker{By: storekit.BlockedByPause, Pause: 8}, Head: 6},
+		}, w.HeldKeys)
+		w.Settled()
+		w.Page(pages[1])
+		require.Equal(t, []int64{9}, placesOf(w.Leasing), "the scan remembers the key on the next page")
+		require.Equal(t, []int64{8}, placesOf(w.Holding))
+
+		whole := storekit.OrderedScan{Want: 10, First: true, Pauses: pauses, Group: "g", Topic: "orders", WholeTopic: true}
+		whole.Page(pages[0])
+		require.Equal(t, []int64{1}, placesOf(whole.Leasing))
+		require.True(t, whole.Full, "a topic in order ends at its first paused record")
+		require.Empty(t, append(whole.Holding, whole.Aside...))
 	})
 
 	t.Run("a claim for many puts more in line than it takes", func(t *testing.T) {

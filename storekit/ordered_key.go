@@ -15,6 +15,9 @@ const (
 	BlockedByNothing = ""
 	// BlockedByWaiting says that a record of the key waits for its retry.
 	BlockedByWaiting = "waiting"
+	// BlockedByPause says that the key, or the tenant of its first held record, is paused.
+	// Blocker.Pause is the number of the pause.
+	BlockedByPause = "paused"
 	// BlockedByNobody is a value that no key has as its blocker.
 	BlockedByNobody = "-"
 )
@@ -35,6 +38,9 @@ type Blocker struct {
 	By string
 	// Until is the end of the reason; nil if it is unknown.
 	Until *time.Time
+	// Pause is the number of the pause, if By is BlockedByPause. The reason ends when the store
+	// has no pause with this number any more.
+	Pause int64
 }
 
 // KeyState is the state of a key for a claim.
@@ -48,6 +54,9 @@ type KeyState struct {
 	Waiting, Held int64
 	WaitingEnd    *time.Time
 	Parked        bool
+	// HeldTenant is the TenantID of the first held record; "" if there is none, or if no tenant
+	// is paused.
+	HeldTenant string
 }
 
 // Barrier returns the Seq from which on records must not be claimed because a record waits.
@@ -65,9 +74,9 @@ func (s KeyState) Parks(policy outmill.KeyPolicy) bool { return s.Parked && poli
 // it is blocked, and the Seq of its first record.
 func (s KeyState) Blocker(policy outmill.KeyPolicy) (Blocker, int64) {
 	if s.Other != "" {
-		return Blocker{s.Other, s.OtherEnd}, 0
+		return Blocker{By: s.Other, Until: s.OtherEnd}, 0
 	}
-	return Blocker{BlockedByWaiting, s.WaitingEnd}, s.Barrier(policy)
+	return Blocker{By: BlockedByWaiting, Until: s.WaitingEnd}, s.Barrier(policy)
 }
 
 // blocks reports whether the record must not be claimed, and returns the blocker to note of
@@ -78,11 +87,11 @@ func (s KeyState) blocks(r Candidate, policy outmill.KeyPolicy) (Blocker, bool) 
 	case r.Key == "":
 		return Blocker{}, false
 	case s.Other != "":
-		return Blocker{s.Other, s.OtherEnd}, true
+		return Blocker{By: s.Other, Until: s.OtherEnd}, true
 	case r.Seq > s.Held && s.Held < barrier:
 		return Blocker{By: BlockedByNothing}, true
 	case r.Seq > barrier:
-		return Blocker{BlockedByWaiting, s.WaitingEnd}, true
+		return Blocker{By: BlockedByWaiting, Until: s.WaitingEnd}, true
 	}
 	return Blocker{}, false
 }

@@ -13,6 +13,7 @@ type Candidate struct {
 	ID       string
 	Seq      int64
 	Key      string
+	TenantID string
 	Expired  bool
 	Expiries int
 	Size     int
@@ -22,6 +23,8 @@ type Candidate struct {
 	// First says that the record is the first of its key on its page, so that State is set.
 	First bool
 	State KeyState
+	// Pause is set by the scan for the records of Aside: the number of the pause.
+	Pause int64
 }
 
 // HeldKey is a note of a blocked key, to insert or to update. Head is the Seq of its first
@@ -47,23 +50,34 @@ type OrderedScan struct {
 	First           bool
 	// Until is the moment as of which the claim works: see BatchSize.Admit.
 	Until Moment
+	// Pauses are the pauses of the store, and Group and Topic those of the claim. WholeTopic
+	// says that the topic is claimed as one key (outmill.OrderTopic). The store itself checks
+	// before whether the whole topic is paused.
+	Pauses       *PauseList
+	Group, Topic string
+	WholeTopic   bool
 
 	// Taken counts the records to lease.
 	Taken int
 	// Full says that the claim needs no more records of the topic; Over, that it needs none of
 	// other topics either.
 	Full, Over bool
-	// Leasing, Expired, Parked and Holding are the decisions to execute. Settled clears them.
-	Leasing, Expired, Parked, Holding []Candidate
+	// Leasing, Expired, Parked, Holding and Aside are the decisions to execute. Settled clears
+	// them. Aside has paused records without a key, to move to StageAside.
+	Leasing, Expired, Parked, Holding, Aside []Candidate
 	// HeldKeys are the keys of Holding. Reopen are keys with held records that the decided
 	// record no longer blocks.
 	HeldKeys map[string]HeldKey
 	Reopen   []string
+
+	// pausedKeys are the keys of which the scan met a paused record, and the pauses.
+	pausedKeys map[string]int64
 }
 
 // Settled clears the decisions after the store has executed them.
 func (w *OrderedScan) Settled() {
-	w.Leasing, w.Expired, w.Parked, w.Holding, w.HeldKeys, w.Reopen = nil, nil, nil, nil, nil, nil
+	w.Leasing, w.Expired, w.Parked, w.Holding, w.Aside = nil, nil, nil, nil, nil
+	w.HeldKeys, w.Reopen = nil, nil
 }
 
 // Page decides about the records of a page, in their order, until the claim is full.
@@ -83,9 +97,17 @@ func (w *OrderedScan) Page(page []Candidate) {
 			state = KeyState{Waiting: NoSeq, Held: NoSeq}
 		}
 		block, blocked := state.blocks(r, w.Policy)
+		r.Pause = w.pauseOf(r)
 		switch {
 		case r.Expired:
 			w.Expired = append(w.Expired, r)
+		case r.Pause != 0 && w.WholeTopic:
+			w.Full = true
+			return
+		case r.Pause != 0 && r.Key == "":
+			w.Aside = append(w.Aside, r)
+		case r.Pause != 0:
+			w.hold(r, Blocker{By: BlockedByPause, Pause: r.Pause})
 		case state.Parks(w.Policy):
 			w.Parked = append(w.Parked, r)
 		case blocked:
@@ -94,10 +116,29 @@ func (w *OrderedScan) Page(page []Candidate) {
 			w.Full = true
 			return
 		}
-		if state.Held != NoSeq && !blocked {
+		if state.Held != NoSeq && !blocked && r.Pause == 0 {
 			w.Reopen = append(w.Reopen, r.Key)
 		}
 	}
+}
+
+// pauseOf returns the number of the pause of the record, or of an earlier record of its key
+// that the scan has met; 0 if there is none. A record that has expired pauses nothing.
+func (w *OrderedScan) pauseOf(r Candidate) int64 {
+	if r.Expired || !w.Pauses.HasParts() {
+		return 0
+	}
+	if number := w.pausedKeys[r.Key]; number != 0 && r.Key != "" {
+		return number
+	}
+	number := w.Pauses.Of(w.Group, w.Topic, r.Key, r.TenantID)
+	if number != 0 {
+		if w.pausedKeys == nil {
+			w.pausedKeys = map[string]int64{}
+		}
+		w.pausedKeys[r.Key] = number
+	}
+	return number
 }
 
 func (w *OrderedScan) hold(r Candidate, b Blocker) {

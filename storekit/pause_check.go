@@ -36,7 +36,8 @@ func CheckPauseScope(s PauseScope) error {
 	refuse(s.Key != "" && s.Topic == "", ".Key is set without Topic: a key belongs to a topic, so set Topic too")
 	refuse(s.Key != "" && s.TenantID != "", ".Key and PauseScope.TenantID are both set: pause the key or the tenant, or make two pauses")
 	for _, field := range []struct{ name, wrong string }{
-		{"Group", checkName(s.Group)}, {"Topic", topicOrNone(s.Topic)}, {"Key", checkName(s.Key)}, {"TenantID", checkText(s.TenantID, outmill.MaxTextLength)},
+		{"Group", checkName(s.Group)}, {"Topic", topicOrNone(s.Topic)}, {"Key", checkName(s.Key)},
+		{"TenantID", checkText(s.TenantID, outmill.MaxTextLength)},
 	} {
 		refuse(field.wrong != "", ".%s %s", field.name, field.wrong)
 	}

@@ -15,7 +15,8 @@ type PauseList struct {
 	pauses     []PauseInfo
 	scopes     map[pauseAt]int64
 	numbers    map[int64]struct{}
-	tenants    bool
+	// tenants says that a tenant is paused; parts, that a key or a tenant is.
+	tenants, parts bool
 }
 
 // pauseAt is a scope in one of several stores.
@@ -33,6 +34,7 @@ func NewPauseList(generation int64, pauses []PauseInfo) *PauseList {
 		l.scopes[pauseAt{p.Store, p.PauseScope}] = p.Number
 		l.numbers[p.Number] = struct{}{}
 		l.tenants = l.tenants || p.TenantID != ""
+		l.parts = l.parts || p.TenantID != "" || p.Key != ""
 	}
 	return l
 }
@@ -73,6 +75,10 @@ func (l *PauseList) Has(number int64) bool {
 // HasTenants reports whether a tenant is paused.
 func (l *PauseList) HasTenants() bool { return l != nil && l.tenants }
 
+// HasParts reports whether a key or a tenant is paused, so that a claim must compare the
+// records of a topic with the pauses.
+func (l *PauseList) HasParts() bool { return l != nil && l.parts }
+
 // Topic reports whether the whole topic is paused for the group.
 func (l *PauseList) Topic(group, topic string) bool {
 	return l.find("", PauseScope{Group: group}, PauseScope{Topic: topic}, PauseScope{Group: group, Topic: topic}) != 0
@@ -97,6 +103,14 @@ func (l *PauseList) tenantOf(store, group, topic, tenant string) int64 {
 	}
 	return l.find(store, PauseScope{TenantID: tenant}, PauseScope{Group: group, TenantID: tenant},
 		PauseScope{Topic: topic, TenantID: tenant}, PauseScope{Group: group, Topic: topic, TenantID: tenant})
+}
+
+// Of returns the number of a pause of the key or of the tenant; 0 if there is none.
+func (l *PauseList) Of(group, topic, key, tenant string) int64 {
+	if number := l.Key(group, topic, key); number != 0 {
+		return number
+	}
+	return l.Tenant(group, topic, tenant)
 }
 
 // Covers reports whether a pause covers the record: its group, topic, key or tenant. It does

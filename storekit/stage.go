@@ -6,6 +6,10 @@ import "github.com/outmill/outmill"
 // them as these numbers, so that a partial index serves each kind of claim. Statements
 // contain them as literals, because most engines use a partial index only then.
 const (
+	// A claim has set the record aside because it is paused: see Pauses. The number is below
+	// the others because most conditions for records that are not settled are "less than
+	// StageProcessed".
+	StageAside     = -1
 	StageReady     = 0 // due, and nothing is known to block it
 	StageHeld      = 1 // due, but an earlier record of its key blocks it
 	StageWaiting   = 2 // waits for a retry, or was snoozed

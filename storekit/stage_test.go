@@ -14,11 +14,11 @@ func TestStatusOf(t *testing.T) {
 	t.Run("knows the status of each stage", func(t *testing.T) {
 		t.Parallel()
 		var all []outmill.Status
-		for stage := storekit.StageReady; stage <= storekit.StageDead; stage++ {
+		for stage := storekit.StageAside; stage <= storekit.StageDead; stage++ {
 			all = append(all, storekit.StatusOf(stage))
 		}
 		const pending = outmill.StatusPending
-		require.Equal(t, []outmill.Status{pending, pending, pending, pending, outmill.StatusLeased, pending, outmill.StatusProcessed,
+		require.Equal(t, []outmill.Status{pending, pending, pending, pending, pending, outmill.StatusLeased, pending, outmill.StatusProcessed,
 			outmill.StatusDead}, all)
 	})
 }
