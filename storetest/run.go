@@ -3,6 +3,8 @@ package storetest
 import (
 	"testing"
 
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
 
@@ -34,7 +36,8 @@ func (e Engine) open(t *testing.T, options suite.Options) suite.Harness {
 // of a key. A real store works in steps only if there are many records, which a walk never
 // has, so engine must return stores with small steps. WalkInSteps checks that a claim between
 // two steps returns the records that an earlier claim would have returned, and that Requeue
-// brings back all records of a parked key while claims park others.
+// brings back all records of a parked key while claims park others. If the store has the role
+// storekit.Pauses, it also checks that claims bring back in order what they had set aside.
 func WalkInSteps(t *testing.T, engine Engine) {
 	t.Helper()
 	for _, mode := range suite.Modes() {
@@ -42,6 +45,12 @@ func WalkInSteps(t *testing.T, engine Engine) {
 			t.Parallel()
 			suite.RandomWalks(suite.NewEnv(t, engine.open, mode.Options), true)
 			requeueBesideClaims(&env{suite.NewEnv(t, engine.open, mode.Options)})
+			for _, check := range []func(*env){resumeKeepsOrder, resumeAgain, resumeMany, pausedBacklog, pausesAndClaims} {
+				e := &env{suite.NewEnv(t, engine.open, mode.Options)}
+				if _, ok := outmill.As[storekit.Pauses](e.Store); ok {
+					check(e)
+				}
+			}
 		})
 	}
 }
@@ -84,6 +93,7 @@ func sections() []suite.Section {
 		{Name: "order", Sentences: bind(orderSentences())},
 		{Name: "park", Sentences: bind(parkSentences())},
 		{Name: "topic order", Sentences: bind(topicOrderSentences())},
+		{Name: "pause", Sentences: bind(pauseSentences())},
 		{Name: "inspect", Sentences: bind(inspectSentences()), BothModes: true},
 		{Name: "find", Sentences: bind(findSentences()), BothModes: true},
 		{Name: "janitor", Sentences: bind(janitorSentences()), BothModes: true},

@@ -16,7 +16,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) (records []
 	}
 	req.Group = storekit.GroupOf(req.Group)
 	err = s.do(ctx, "claim", func(d *Database, now time.Time) error {
-		c := claim{ClaimRequest: req, now: now, lines: d.lines(req)}
+		c := claim{ClaimRequest: req, now: now, lines: d.lines(req), pauses: d.pauses}
 		err := storekit.ServeTopics(d.inTurn(c.lines), req.Limit, c.room, func() int { return len(c.taken) }, c.take)
 		for _, r := range c.taken {
 			records = append(records, d.record(r, now))
@@ -61,6 +61,8 @@ type claim struct {
 	lines map[string][]*row
 	taken []*row
 	bytes int
+
+	pauses *storekit.PauseList
 	// over says that the claim may take no more rows.
 	over bool
 }
@@ -90,7 +92,7 @@ func (c *claim) ready(r *row) bool {
 func (c *claim) takeOldest(line []*row, want int) {
 	var ready []*row
 	for _, r := range line {
-		if c.ready(r) {
+		if c.ready(r) && !c.pauses.Covers(&r.Record) {
 			ready = append(ready, r)
 		}
 	}
@@ -107,7 +109,7 @@ func (c *claim) takeOldest(line []*row, want int) {
 type lane struct {
 	rows []*row
 	// held says that another owner has one of the rows; stopped, that an earlier row waits for
-	// its retry.
+	// its retry or is paused.
 	held, stopped bool
 	// parked is the first parked row, or nil.
 	parked *row
@@ -157,6 +159,10 @@ func (c *claim) takeInOrder(line []*row, want int) {
 				l.stopped = true
 			}
 		case !c.ready(r):
+		case c.pauses.Covers(&r.Record):
+			if l != nil {
+				l.stopped = true
+			}
 		case l != nil && c.parks(l, r):
 			r.kill(storekit.ParkedError)
 			r.parked = true

@@ -34,6 +34,9 @@ type Database struct {
 	// turn is the index in the list of topics at which the next claim begins.
 	turn int
 
+	// pauses is replaced with each change.
+	pauses *storekit.PauseList
+
 	notifier storekit.Notifier
 }
 
@@ -45,6 +48,8 @@ func NewDatabase() *Database {
 		ended: map[string]time.Time{},
 		notes: newTable[noteKey, time.Time](),
 		sagas: newTable[sagaKey, savedSaga](),
+
+		pauses: storekit.NewPauseList(1, nil),
 	}
 }
 

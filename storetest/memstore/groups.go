@@ -128,6 +128,7 @@ func (s *Store) Groups(ctx context.Context) (list []outmill.GroupInfo, err error
 		for _, name := range d.groupNames() {
 			list = append(list, d.group(name))
 		}
+		storekit.NamePauses(list, d.pauses.All())
 		return nil
 	})
 	return list, err

@@ -55,7 +55,7 @@ func (d *Database) stats(limit int, now time.Time) []outmill.TopicStats {
 		if r.Status == outmill.StatusPending && r.next.After(now) {
 			c.Delayed = min(c.Delayed+1, limit)
 		}
-		due := r.Status == outmill.StatusPending && !r.next.After(now) && !r.expired(now)
+		due := r.Status == outmill.StatusPending && !r.next.After(now) && !r.expired(now) && !d.pauses.Covers(&r.Record)
 		if due && (c.OldestDue.IsZero() || r.next.Before(c.OldestDue)) {
 			c.OldestDue = r.next
 		}

@@ -4,7 +4,7 @@
 //	store := memstore.New(db, memstore.Options{})
 //
 // It keeps the contract of a queue, which package storetest tests, and the contract of
-// transactions, inbox and sagas, which package txtest tests. It has no joins. Begin
+// transactions, inbox and sagas, which package txtest tests. It pauses and resumes. It has no joins. Begin
 // transactions of your own with [Database.Begin], and move the clock with [Database.Elapse].
 // It is not for production: all records are lost when the program ends, and each claim reads
 // all records.
@@ -40,6 +40,7 @@ type Store struct {
 	db      *Database
 	options Options
 	life    storekit.Lifecycle
+	pauses  storekit.KnownPauses
 	// ctx ends when the store is closed.
 	ctx context.Context
 	end context.CancelFunc
@@ -53,6 +54,7 @@ var (
 	_ storekit.Inbox      = (*Store)(nil)
 	_ storekit.Sagas      = (*Store)(nil)
 	_ storekit.Operator   = (*Store)(nil)
+	_ storekit.Pauses     = (*Store)(nil)
 )
 
 // New returns a store on the database. Call Ensure first, as for every store. Several stores
@@ -109,7 +111,9 @@ func (s *Store) do(ctx context.Context, operation string, fn func(d *Database, n
 	if !s.db.made {
 		return failed(operation, fmt.Errorf("%w: call Ensure first", outmill.ErrSchemaMissing))
 	}
-	return failed(operation, fn(s.db, s.db.now()))
+	err := fn(s.db, s.db.now())
+	s.pauses.Keep(s.db.pauses)
+	return failed(operation, err)
 }
 
 // count is do for a call that changes up to limit records.

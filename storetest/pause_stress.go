@@ -1,0 +1,85 @@
+package storetest
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storetest/internal/suite"
+)
+
+// pausesAndClaims has four workers, one process each, claim by key while pauses of keys, of a
+// tenant and of the topic come and go. After each pause it checks that no claim that began later
+// returned what was paused.
+func pausesAndClaims(e *env) {
+	e.pauses()
+	e.Register(group)
+	var names []string
+	var records []*outmill.Record
+	for i := range 200 {
+		key := fmt.Sprint("k", i%5)
+		records = append(records, suite.Rec(orders, fmt.Sprint(key, "-", i), withKeyAndTenant(key, fmt.Sprint("t", i%3))))
+		names = append(names, records[i].MessageID)
+	}
+	e.Append(records...)
+	tally := suite.NewTally()
+	var paused atomic.Pointer[storekit.PauseScope]
+	var workers errgroup.Group
+	for range 4 {
+		store := e.Reopen()
+		workers.Go(func() error {
+			owner := outmill.NewOwnerToken()
+			for !tally.Done(len(names)) {
+				before := paused.Load()
+				found, err := store.Claim(e.Ctx, suite.Request(owner, suite.ByKey, suite.Limit(3)))
+				if err != nil {
+					return err
+				}
+				// The pause was there before the claim began, and until after it returned.
+				if before != nil && paused.Load() == before {
+					for _, r := range found {
+						if storekit.NewPauseList(1, []storekit.PauseInfo{{PauseScope: *before, Number: 1}}).Covers(r) {
+							return fmt.Errorf("%s was handed out under the pause of %s", r.MessageID, before)
+						}
+					}
+				}
+				for _, r := range found {
+					tally.Acked(r)
+				}
+				if err := store.Ack(e.Ctx, "", suite.Leases(found)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	scopes := []storekit.PauseScope{
+		{Topic: orders, Key: "k1"}, {TenantID: "t1"}, {Topic: orders}, {Group: group, TenantID: "t2"}, {Group: group},
+	}
+	for i := 0; e.Ctx.Err() == nil && !tally.Done(len(names)); i++ {
+		scope := scopes[i%len(scopes)]
+		e.pause(scope)
+		paused.Store(&scope)
+		for range 3 {
+			// Each look gives the workers time to claim.
+			_, err := e.pauses().Paused(e.Ctx)
+			require.NoError(e.T, err)
+		}
+		paused.Store(nil)
+		e.resume(scope)
+	}
+	require.NoError(e.T, workers.Wait())
+	tally.RequireOnce(e.Env, names)
+	for i := range 5 {
+		key := fmt.Sprint("k", i)
+		var want []string
+		for n := i; n < 200; n += 5 {
+			want = append(want, names[n])
+		}
+		require.Equal(e.T, want, tally.Order[key])
+	}
+}
