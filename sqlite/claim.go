@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // sqlNow is the time for statements that check whether a write transaction is worthwhile.
@@ -117,9 +118,12 @@ func (s *Store) dueTopics(ctx context.Context, req outmill.ClaimRequest) ([]stri
 		names, listed := req.Topics.Names()
 		if listed && len(names) <= manyTopics {
 			found, err = t.texts(ctx, sqlDueNames, append(args, textList(names))...)
-			return err
+		} else {
+			found, err = t.texts(ctx, sqlDueTopics, args...)
 		}
-		found, err = t.texts(ctx, sqlDueTopics, args...)
+		if err == nil {
+			found, err = t.served(ctx, req.Group, found)
+		}
 		return err
 	})
 	match := req.Topics.Matcher()
@@ -141,9 +145,13 @@ type claim struct {
 	looks int
 	// admits is the number of records that this transaction may still make ready.
 	admits int
+	// resumed is what comes back after pauses, and returns is the number of records and keys
+	// that this transaction may still bring back.
+	resumed resumed
+	returns int
 	// until is the moment up to which the claim sees due records of the current topic.
 	until storekit.Moment
-	// again: the looks or the admits were used up, so there may be more to claim.
+	// again: the looks, the admits or the returns were used up, so there may be more to claim.
 	again  bool
 	atOnce storekit.BatchSize
 }
@@ -161,14 +169,24 @@ type candidate struct {
 	expires  sql.NullInt64
 	expiries int
 	size     int
+	tenant   string
 }
 
-const candidateColumns = `seq, key, stage, max(next_at, created_at), expires_at, expiries, size`
+const candidateColumns = `seq, key, stage, max(next_at, created_at), expires_at, expiries, size, tenant_id`
 
-func (c *claim) run(ctx context.Context, t *txn) error {
+func (c *claim) run(ctx context.Context, t *txn) (err error) {
 	*c = claim{req: c.req, atOnce: c.atOnce, topics: c.topics, owner: c.req.Owner.String(), looks: max(minLooks, 10*c.req.Limit),
-		admits: c.atOnce.Admit(c.req.Limit)}
+		admits: c.atOnce.Admit(c.req.Limit), returns: c.atOnce.Admit(c.req.Limit)}
+	if c.resumed, err = t.resumed(ctx, c.req.Group); err != nil {
+		return err
+	}
 	return storekit.ServeTopics(c.topics, c.req.Limit, c.room, func() int { return len(c.records) }, func(topic string, want int) error {
+		if t.pauses.Topic(c.req.Group, topic) {
+			return nil
+		}
+		if err := c.bringBack(ctx, t, topic); err != nil {
+			return err
+		}
 		switch c.req.Order {
 		case outmill.OrderKey:
 			return c.takeByKey(ctx, t, topic, want)
@@ -265,7 +283,7 @@ func (t *txn) passExpired(ctx context.Context, seqs []int64) error {
 
 func (t *txn) candidates(ctx context.Context, template string, args ...any) ([]candidate, error) {
 	return list(ctx, t, func(rows *sql.Rows, r *candidate) error {
-		return rows.Scan(&r.seq, &r.key, &r.stage, &r.due, &r.expires, &r.expiries, &r.size)
+		return rows.Scan(&r.seq, &r.key, &r.stage, &r.due, &r.expires, &r.expiries, &r.size, sqlkit.Text(&r.tenant))
 	}, template, args...)
 }
 
@@ -276,27 +294,27 @@ const notExpired = `(expires_at IS NULL OR expires_at > ?3)`
 
 // sqlCandidates reads the first records of each kind that may be due.
 const sqlCandidates = `
-SELECT * FROM (SELECT seq, key, stage, max(next_at, created_at), expires_at, expiries, size FROM {p:records} INDEXED BY {p:line}
+SELECT * FROM (SELECT seq, key, stage, max(next_at, created_at), expires_at, expiries, size, tenant_id FROM {p:records} INDEXED BY {p:line}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT ?4)
 UNION ALL
-SELECT * FROM (SELECT seq, key, stage, max(next_at, created_at), expires_at, expiries, size FROM {p:records} INDEXED BY {p:held}
+SELECT * FROM (SELECT seq, key, stage, max(next_at, created_at), expires_at, expiries, size, tenant_id FROM {p:records} INDEXED BY {p:held}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT ?4)
 UNION ALL
-SELECT * FROM (SELECT seq, key, stage, available_at, expires_at, expiries, size FROM {p:records} INDEXED BY {p:later}
+SELECT * FROM (SELECT seq, key, stage, available_at, expires_at, expiries, size, tenant_id FROM {p:records} INDEXED BY {p:later}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)
 UNION ALL
-SELECT * FROM (SELECT seq, key, stage, available_at, expires_at, expiries, size FROM {p:records} INDEXED BY {p:later}
+SELECT * FROM (SELECT seq, key, stage, available_at, expires_at, expiries, size, tenant_id FROM {p:records} INDEXED BY {p:later}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)
 UNION ALL
-SELECT * FROM (SELECT seq, key, stage, available_at, expires_at, expiries, size FROM {p:records} INDEXED BY {p:later}
+SELECT * FROM (SELECT seq, key, stage, available_at, expires_at, expiries, size, tenant_id FROM {p:records} INDEXED BY {p:later}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 AND ` + notExpired + `
 	ORDER BY available_at, seq LIMIT ?4)`
 
 // takeAny takes records without an order, those that have been due longest first.
 func (c *claim) takeAny(ctx context.Context, t *txn, topic string, want int) error {
 	c.until = storekit.Moment{}
-	for want > 0 {
-		list, err := t.candidates(ctx, sqlCandidates, c.req.Group, topic, t.now, want)
+	for ask := want; want > 0; ask = max(want, min(2*ask, minLooks)) {
+		list, err := t.candidates(ctx, sqlCandidates, c.req.Group, topic, t.now, ask)
 		if err != nil {
 			return err
 		}
@@ -304,7 +322,7 @@ func (c *claim) takeAny(ctx context.Context, t *txn, topic string, want int) err
 			return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq))
 		})
 		before := len(c.records)
-		more, err := c.takeInOrder(ctx, t, list, want)
+		more, err := c.takeInOrder(ctx, t, topic, list, want)
 		if err != nil || !more {
 			return err
 		}
@@ -313,10 +331,12 @@ func (c *claim) takeAny(ctx context.Context, t *txn, topic string, want int) err
 	return nil
 }
 
-// takeInOrder leases up to want of the records. It reports whether it met expired ones, so that
-// another read may find others.
-func (c *claim) takeInOrder(ctx context.Context, t *txn, list []candidate, want int) (more bool, err error) {
+// takeInOrder leases up to want of the records. It reports whether it met expired or paused
+// ones, so that another read may find others. If the topic is claimed as one key, a paused
+// record holds the rest of the topic.
+func (c *claim) takeInOrder(ctx context.Context, t *txn, topic string, list []candidate, want int) (more bool, err error) {
 	var expired []int64
+	var aside []paused
 	full := false
 	for _, r := range list {
 		if c.isLater(r) {
@@ -327,11 +347,20 @@ func (c *claim) takeInOrder(ctx context.Context, t *txn, list []candidate, want 
 			expired = append(expired, r.seq)
 			continue
 		}
+		if number := t.pauses.Of(c.req.Group, topic, r.key, r.tenant); number != 0 {
+			if c.req.Order == outmill.OrderTopic {
+				full = true
+				break
+			}
+			aside = append(aside, paused{r.seq, number})
+			continue
+		}
 		if len(c.taken) == want || !c.take(r) {
 			full = true
 			break
 		}
 	}
-	more = !full && len(expired) > 0 && c.look(len(expired))
-	return more, errors.Join(t.passExpired(ctx, expired), c.lease(ctx, t))
+	skipped := len(expired) + len(aside)
+	more = !full && skipped > 0 && c.look(skipped)
+	return more, errors.Join(t.passExpired(ctx, expired), t.setAside(ctx, aside), c.lease(ctx, t))
 }

@@ -67,7 +67,7 @@ LEFT JOIN {p:records} AS w ON w.seq = (SELECT seq FROM {p:records} INDEXED BY {p
 	(SELECT seq FROM {p:records} INDEXED BY {p:waiting}
 		WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND ` + notExpired + ` ORDER BY seq LIMIT 1)`
 
-	sqlParkMet = `UPDATE {p:records} SET status = 'dead', stage = 6, available_at = NULL, parked = 1, last_error = ?2
+	sqlParkMet = `UPDATE {p:records} SET status = 'dead', stage = 6, available_at = NULL, paused_by = NULL, parked = 1, last_error = ?2
 WHERE seq IN (SELECT value FROM json_each(?1))`
 )
 
@@ -149,6 +149,7 @@ func (c *claim) scanLine(ctx context.Context, t *txn, topic string, want int) (f
 	line := keyLine{
 		OrderedScan: storekit.OrderedScan{
 			Policy: c.req.KeyPolicy, Want: want, MaxBytes: c.req.MaxBytes, Bytes: c.bytes, First: len(c.records) == 0, Until: c.until,
+			Pauses: t.pauses, Group: c.req.Group, Topic: topic,
 		},
 		c: c, t: t, topic: topic, states: map[string]storekit.KeyState{},
 	}
@@ -191,6 +192,7 @@ func (l *keyLine) decide(ctx context.Context, page []candidate) error {
 	for _, step := range []func() error{
 		func() error { return l.t.passExpired(ctx, seqsOf(l.Expired)) },
 		func() error { return l.t.park(ctx, seqsOf(l.Parked)) },
+		func() error { return l.t.setAside(ctx, pausedOf(l.Aside)) },
 		func() error { return l.c.lease(ctx, l.t) },
 		func() error { return l.t.hold(ctx, l.c.req.Group, l.topic, seqsOf(l.Holding), l.HeldKeys) },
 	} {
@@ -216,7 +218,7 @@ func (l *keyLine) learn(ctx context.Context, page []candidate) ([]storekit.Candi
 	var unknown []string
 	for i, r := range page {
 		list[i] = storekit.Candidate{
-			Seq: r.seq, Key: r.key, Expired: r.expired(l.t.now), Expiries: r.expiries, Size: r.size, Due: time.UnixMicro(r.due),
+			Seq: r.seq, Key: r.key, TenantID: r.tenant, Expired: r.expired(l.t.now), Expiries: r.expiries, Size: r.size, Due: time.UnixMicro(r.due),
 			First: r.key != "" && !met[r.key],
 		}
 		if !list[i].First {
@@ -258,7 +260,7 @@ func (c *claim) takeByTopic(ctx context.Context, t *txn, topic string, want int)
 		// Each of the two lists may have more records behind its page.
 		list = list[:min(len(list), want)]
 		before := len(c.records)
-		more, err := c.takeInOrder(ctx, t, list, want)
+		more, err := c.takeInOrder(ctx, t, topic, list, want)
 		if err != nil || !more {
 			return err
 		}
@@ -299,6 +301,17 @@ func (t *txn) keyStates(ctx context.Context, c *claim, topic string, keys []stri
 		states[key] = state
 		return nil
 	}, sqlKeyStates, c.req.Group, topic, t.now, textList(keys), c.owner)
+	if err != nil || !t.pauses.HasTenants() {
+		return states, err
+	}
+	_, err = list(ctx, t, func(rows *sql.Rows, _ *struct{}) error {
+		var key, tenant string
+		err := rows.Scan(&key, &tenant)
+		state := states[key]
+		state.HeldTenant = tenant
+		states[key] = state
+		return err
+	}, sqlHeadTenants, c.req.Group, topic, textList(keys))
 	return states, err
 }
 

@@ -7,12 +7,13 @@ import "github.com/outmill/outmill/storekit"
 func AllStatements() []string {
 	return append([]string{
 		sqlUnroutedTopics, sqlAdoptLine, sqlAdoptLater, sqlAdoptSettled,
-		sqlDropLine, sqlDropHeld, sqlDropLater, sqlDropExpired, sqlDropSettled,
+		sqlDropLine, sqlDropHeld, sqlDropLater, sqlDropExpired, sqlDropAside, sqlDropSettled,
 		sqlEndRegistrations, sqlNoted, sqlUndeliveredTopics, sqlUndelivered, sqlDropUndelivered, sqlDropEmptyLanes, sqlHasRecords,
 		sqlNextLater, sqlEndedLeases, sqlReap, sqlExpired, sqlExpire, sqlDeleteProcessed, sqlDeleteDedup,
 		sqlGet, sqlSearch, sqlSearchSettled, sqlSearchLeased, sqlRecordsOf, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlParkedKeys, sqlParkedOf,
 		sqlRequeue, sqlBehind, sqlHeldOf,
-		sqlNextLine, sqlNextHeld, sqlNextExpired, sqlNextSettled, sqlTopicStats,
+		sqlNextLine, sqlNextHeld, sqlNextExpired, sqlNextAsides, sqlNextSettled, sqlTopicStats, sqlOldestDue, sqlDueParts,
+		sqlPauses, sqlRenewPause, sqlCountPause, sqlAddPause, sqlEndPause, sqlPausesChanged,
 		sqlStartJoin, sqlListJoins, sqlListGroup, sqlMemberStatus, sqlListSteps,
 		sqlStepOfRecord, sqlRecordToAttach, sqlSetStep, sqlRecordsOfStep, sqlSeal, sqlEndJoin, sqlOldJoins, sqlDeleteMembers, sqlDeleteJoin,
 		sqlStepsOf, sqlOpenStepsOf, sqlOpenStepsOfGroup,

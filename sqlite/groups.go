@@ -38,6 +38,7 @@ ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at`
 	sqlDropLine          = `DELETE FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0`
 	sqlDropHeld          = `DELETE FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND stage = 1`
 	sqlDropExpired       = `DELETE FROM {p:records} INDEXED BY {p:expired} WHERE grp = ?1 AND stage = 5`
+	sqlDropAside         = `DELETE FROM {p:records} INDEXED BY {p:aside} WHERE grp = ?1 AND stage = -1`
 	sqlDropLater         = `DELETE FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND available_at IS NOT NULL`
 	sqlDropSettled       = `DELETE FROM {p:records} INDEXED BY {p:settled} WHERE grp = ?1 AND stage = 6`
 )
@@ -47,10 +48,11 @@ var (
 	isHeld    = part{"held", "stage = 1"}
 	later     = part{"later", "available_at IS NOT NULL"}
 	expired   = part{"expired", "stage = 5"}
+	isAside   = part{"aside", "stage = -1"}
 	isSettled = part{"settled", "stage = 6"}
 
 	sqlUnroutedTopics    = leaps("grp IS NULL", inLine, later, isSettled)
-	sqlUndeliveredTopics = leaps("grp = ?1", inLine, isHeld, later, expired)
+	sqlUndeliveredTopics = leaps("grp = ?1", inLine, isHeld, later, expired, isAside)
 )
 
 // part is a part of the records that has an index.
@@ -186,7 +188,8 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 		if _, err := t.execAll(ctx, []string{sqlDropRegistrations, sqlDropWorkers, sqlDropEnding, sqlDropLanes}, group); err != nil {
 			return err
 		}
-		if dropped, err = t.execAll(ctx, []string{sqlDropLine, sqlDropHeld, sqlDropExpired, sqlDropLater, sqlDropSettled}, group); err != nil {
+		all := []string{sqlDropLine, sqlDropHeld, sqlDropExpired, sqlDropAside, sqlDropLater, sqlDropSettled}
+		if dropped, err = t.execAll(ctx, all, group); err != nil {
 			return err
 		}
 		_, err = t.exec(ctx, sqlGroupsChanged)
@@ -203,6 +206,7 @@ func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 	var infos []outmill.GroupInfo
 	err := s.read(ctx, "list groups", func(ctx context.Context, t *txn) (err error) {
 		infos, err = t.infos(ctx)
+		storekit.NamePauses(infos, t.pauses.All())
 		return err
 	})
 	return infos, err

@@ -21,7 +21,7 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 ORDER BY avai
 	sqlExpired = `SELECT seq FROM {p:records} INDEXED BY {p:expiring}
 WHERE stage < 6 AND expires_at <= ?1 AND (stage <> 4 OR available_at <= ?1) ORDER BY expires_at LIMIT ?2`
 
-	sqlExpire = `UPDATE {p:records} SET status = 'dead', stage = 6, available_at = NULL, owner = '', last_error = 'expired'
+	sqlExpire = `UPDATE {p:records} SET status = 'dead', stage = 6, available_at = NULL, paused_by = NULL, owner = '', last_error = 'expired'
 WHERE seq IN (SELECT value FROM json_each(?1))`
 
 	sqlDeleteProcessed = `DELETE FROM {p:records} WHERE seq IN (

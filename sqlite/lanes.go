@@ -26,7 +26,7 @@ UNION ALL
 SELECT * FROM (SELECT key, head FROM {p:lanes} INDEXED BY {p:lanes_blocked}
 	WHERE grp = ?1 AND topic = ?2 AND blocked_by = ?4 ORDER BY head LIMIT ?5)`
 
-	sqlOpenOverdue = `UPDATE {p:lanes} SET blocked_by = '', until = NULL
+	sqlOpenOverdue = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, paused_by = NULL
 WHERE (grp, topic, key) IN (SELECT grp, topic, key FROM {p:lanes} INDEXED BY {p:lanes_until}
 	WHERE grp = ?1 AND topic = ?2 AND until <= ?3 ORDER BY until LIMIT ?4)`
 
@@ -39,16 +39,22 @@ WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND stage = 1 AND (expires_at IS NULL
 	sqlLaneHead = `SELECT min(seq) FROM {p:records} INDEXED BY {p:held_key}
 WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND stage = 1`
 
-	sqlMoveLane  = `UPDATE {p:lanes} SET blocked_by = ?4, until = ?5, head = ?6 WHERE grp = ?1 AND topic = ?2 AND key = ?3`
+	// sqlHeadTenants returns the tenants of the first held records of the keys ?3.
+	sqlHeadTenants = `SELECT k.value, r.tenant_id FROM json_each(?3) AS k
+CROSS JOIN {p:records} AS r ON r.seq = (SELECT min(seq) FROM {p:records} INDEXED BY {p:held_key}
+	WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 1)
+WHERE r.tenant_id IS NOT NULL`
+
+	sqlMoveLane  = `UPDATE {p:lanes} SET blocked_by = ?4, until = ?5, head = ?6, paused_by = ?7 WHERE grp = ?1 AND topic = ?2 AND key = ?3`
 	sqlDropLane  = `DELETE FROM {p:lanes} WHERE grp = ?1 AND topic = ?2 AND key = ?3`
-	sqlBlockLane = `INSERT INTO {p:lanes} (grp, topic, key, blocked_by, until, head)
-SELECT ?1, ?2, value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?3) WHERE true
+	sqlBlockLane = `INSERT INTO {p:lanes} (grp, topic, key, blocked_by, until, head, paused_by)
+SELECT ?1, ?2, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(?3) WHERE true
 ON CONFLICT (grp, topic, key) DO UPDATE
-SET blocked_by = excluded.blocked_by, until = excluded.until, head = min(head, excluded.head)`
+SET blocked_by = excluded.blocked_by, until = excluded.until, paused_by = excluded.paused_by, head = min(head, excluded.head)`
 
 	sqlHold = `UPDATE {p:records} SET stage = 1 WHERE seq IN (SELECT value FROM json_each(?1))`
 
-	sqlOpenLanes = `UPDATE {p:lanes} SET blocked_by = '', until = NULL WHERE (grp, topic, key) IN (
+	sqlOpenLanes = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, paused_by = NULL WHERE (grp, topic, key) IN (
 	SELECT grp, topic, key FROM {p:records} WHERE seq IN (SELECT value FROM json_each(?1)) AND key <> '')`
 )
 
@@ -112,7 +118,14 @@ func (c *claim) openedLanes(ctx context.Context, t *txn, topic string, limit int
 
 // lookAtLane returns how many records became ready.
 func (c *claim) lookAtLane(ctx context.Context, t *txn, topic, key string, state storekit.KeyState, want int) (int, error) {
-	if state.Other != "" && state.Held != storekit.NoSeq {
+	if state.Held == storekit.NoSeq {
+		_, err := t.exec(ctx, sqlDropLane, c.req.Group, topic, key)
+		return 0, err
+	}
+	if number := t.pauses.Of(c.req.Group, topic, key, state.HeldTenant); number != 0 {
+		return 0, c.moveLane(ctx, t, topic, key, storekit.Blocker{By: storekit.BlockedByPause, Pause: number}, state.Held)
+	}
+	if state.Other != "" {
 		return 0, c.moveLane(ctx, t, topic, key, storekit.Blocker{By: state.Other, Until: state.OtherEnd}, state.Held)
 	}
 	if state.Parks(c.req.KeyPolicy) {
@@ -157,7 +170,7 @@ func (t *txn) laneHead(ctx context.Context, group, topic, key string) (int64, er
 }
 
 func (c *claim) moveLane(ctx context.Context, t *txn, topic, key string, b storekit.Blocker, head int64) error {
-	_, err := t.exec(ctx, sqlMoveLane, c.req.Group, topic, key, b.By, microsOf(b.Until), head)
+	_, err := t.exec(ctx, sqlMoveLane, c.req.Group, topic, key, b.By, microsOf(b.Until), head, pauseOf(b))
 	return err
 }
 
@@ -169,15 +182,23 @@ func microsOf(until *time.Time) any {
 	return until.UnixMicro()
 }
 
+// pauseOf returns the number of the pause, or nil if the key is not paused.
+func pauseOf(b storekit.Blocker) any {
+	if b.Pause == 0 {
+		return nil
+	}
+	return b.Pause
+}
+
 // hold moves records from the ready ones to the held ones, and notes the blockers of their
 // keys.
 func (t *txn) hold(ctx context.Context, group, topic string, seqs []int64, keys map[string]storekit.HeldKey) error {
 	if len(seqs) == 0 {
 		return nil
 	}
-	lanes := make([][4]any, 0, len(keys))
+	lanes := make([][5]any, 0, len(keys))
 	for key, held := range keys {
-		lanes = append(lanes, [4]any{key, held.By, microsOf(held.Until), held.Head})
+		lanes = append(lanes, [5]any{key, held.By, microsOf(held.Until), held.Head, pauseOf(held.Blocker)})
 	}
 	list, err := json.Marshal(lanes)
 	if err != nil {

@@ -28,6 +28,7 @@ AND available_at IS NOT NULL LIMIT ?4)
 UNION ALL SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = ?2 AND stage = 4
 AND available_at <= ?3 LIMIT ?4)
 UNION ALL SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:expired} WHERE grp = ?1 AND topic = ?2 AND stage = 5 LIMIT ?4)
+UNION ALL SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:aside} WHERE grp = ?1 AND topic = ?2 AND stage = -1 LIMIT ?4)
 LIMIT ?4`
 
 	sqlDropUndelivered = sqlDelete + ` RETURNING key`
@@ -43,7 +44,7 @@ LIMIT ?4`
 
 var sqlHasRecords = func() string {
 	var exists []string
-	for _, p := range []part{inLine, isHeld, later, expired, isSettled} {
+	for _, p := range []part{inLine, isHeld, later, expired, isAside, isSettled} {
 		exists = append(exists, `EXISTS (SELECT 1 `+p.of("grp = ?1")+`)`)
 	}
 	return `SELECT ` + strings.Join(exists, `

@@ -5,9 +5,11 @@ import (
 	"context"
 	"database/sql"
 	"slices"
+	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 const (
@@ -17,15 +19,17 @@ WHERE stage = 0 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
 WHERE stage = 1 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
 	sqlNextExpired = `SELECT grp, topic FROM {p:records} INDEXED BY {p:expired}
 WHERE stage = 5 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
+	sqlNextAsides = `SELECT grp, topic FROM {p:records} INDEXED BY {p:aside}
+WHERE stage = -1 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
 	sqlNextSettled = `SELECT grp, topic FROM {p:records} INDEXED BY {p:settled}
 WHERE stage = 6 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
 
-	// sqlTopicStats counts each kind up to ?3. A topic's ready records are in the order of the
-	// appends, so the record that has been due longest is among the first.
+	// sqlTopicStats counts each kind up to ?3.
 	sqlTopicStats = `SELECT
 	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0 LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1 LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:expired} WHERE grp IS ?1 AND topic = ?2 AND stage = 5 LIMIT ?3))
+	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:aside} WHERE grp IS ?1 AND topic = ?2 AND stage = -1 LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 2
 	AND available_at IS NOT NULL LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 3
@@ -39,19 +43,42 @@ WHERE stage = 6 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
 	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 2
 	AND available_at > ?4 LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 3
-	AND available_at > ?4 LIMIT ?3)),
-	(SELECT min(due) FROM (
-		SELECT * FROM (SELECT max(next_at, created_at) AS due FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2
-		AND stage = 0 ORDER BY seq LIMIT 100)
-		UNION ALL
-		SELECT * FROM (SELECT max(next_at, created_at) FROM {p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1
-		ORDER BY seq LIMIT 100)
-		UNION ALL
-		SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 2 AND available_at <= ?4
-		UNION ALL
-		SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 3 AND available_at <= ?4
-		UNION ALL
-		SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?4))`
+	AND available_at > ?4 LIMIT ?3))`
+
+	// sqlOldestDue returns the due time of the record that has been due longest. A topic's ready
+	// records are in the order of the appends, so that record is among the first.
+	sqlOldestDue = `SELECT min(due) FROM (
+	SELECT * FROM (SELECT max(next_at, created_at) AS due FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2
+	AND stage = 0 ORDER BY seq LIMIT 100)
+	UNION ALL
+	SELECT * FROM (SELECT max(next_at, created_at) FROM {p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1
+	ORDER BY seq LIMIT 100)
+	UNION ALL
+	SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 2 AND available_at <= ?3
+	UNION ALL
+	SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 3 AND available_at <= ?3
+	UNION ALL
+	SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3)`
+
+	// sqlDueParts reads the first records of each kind that are due, for a topic of which a part
+	// may be paused.
+	sqlDueParts = `SELECT * FROM (SELECT max(next_at, created_at), key, tenant_id FROM {p:records} INDEXED BY {p:line}
+	WHERE grp IS ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT ?4)
+UNION ALL
+SELECT * FROM (SELECT max(next_at, created_at), key, tenant_id FROM {p:records} INDEXED BY {p:held}
+	WHERE grp IS ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT ?4)
+UNION ALL
+SELECT * FROM (SELECT available_at, key, tenant_id FROM {p:records} INDEXED BY {p:later}
+	WHERE grp IS ?1 AND topic = ?2 AND stage = 2 AND available_at <= ?3 ORDER BY available_at LIMIT ?4)
+UNION ALL
+SELECT * FROM (SELECT available_at, key, tenant_id FROM {p:records} INDEXED BY {p:later}
+	WHERE grp IS ?1 AND topic = ?2 AND stage = 3 AND available_at <= ?3 ORDER BY available_at LIMIT ?4)
+UNION ALL
+SELECT * FROM (SELECT available_at, key, tenant_id FROM {p:records} INDEXED BY {p:later}
+	WHERE grp IS ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 ORDER BY available_at LIMIT ?4)
+UNION ALL
+SELECT * FROM (SELECT next_at, key, tenant_id FROM {p:records} INDEXED BY {p:aside}
+	WHERE grp IS ?1 AND topic = ?2 AND stage = -1 ORDER BY paused_by, seq LIMIT ?4)`
 )
 
 // Stats counts the records of each group and topic. See outmill.Inspector.
@@ -63,7 +90,7 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 	}
 	var found []outmill.TopicStats
 	err = s.read(ctx, operation, func(ctx context.Context, t *txn) error {
-		keys, err := t.topicsWithRecords(ctx, []string{sqlNextLine, sqlNextHeld, sqlNextLater, sqlNextExpired, sqlNextSettled})
+		keys, err := t.topicsWithRecords(ctx, []string{sqlNextLine, sqlNextHeld, sqlNextLater, sqlNextExpired, sqlNextAsides, sqlNextSettled})
 		if err != nil {
 			return err
 		}
@@ -115,10 +142,41 @@ func (t *txn) topicsWithRecords(ctx context.Context, next []string) ([]groupTopi
 
 func (t *txn) stats(ctx context.Context, key groupTopic, limit int) (outmill.TopicStats, error) {
 	stats := outmill.TopicStats{Group: key.group.String, Topic: key.topic}
-	var oldest sql.NullInt64
-	_, err := t.one(ctx, []any{&stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead, &stats.Delayed, &oldest},
+	_, err := t.one(ctx, []any{&stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead, &stats.Delayed},
 		sqlTopicStats, key.group, key.topic, limit, t.now)
+	if err != nil {
+		return stats, err
+	}
 	stats.Pending, stats.Delayed = min(stats.Pending, limit), min(stats.Delayed, limit)
-	stats.OldestDue = nullTime(oldest)
+	stats.OldestDue, err = t.oldestDue(ctx, key)
 	return stats, err
+}
+
+// dueAtOnce is the number of records of each kind that are compared with the pauses.
+const dueAtOnce = 1000
+
+// oldestDue returns the due time of the record that has been due longest and is not paused;
+// zero if there is none.
+func (t *txn) oldestDue(ctx context.Context, of groupTopic) (time.Time, error) {
+	if t.pauses.Topic(of.group.String, of.topic) {
+		return time.Time{}, nil
+	}
+	var oldest sql.NullInt64
+	if !t.pauses.HasParts() && !t.asides {
+		_, err := t.one(ctx, []any{&oldest}, sqlOldestDue, of.group, of.topic, t.now)
+		return nullTime(oldest), err
+	}
+	_, err := list(ctx, t, func(rows *sql.Rows, _ *struct{}) error {
+		var due int64
+		var key, tenant string
+		if err := rows.Scan(&due, &key, sqlkit.Text(&tenant)); err != nil {
+			return err
+		}
+		paused := t.pauses.Of(of.group.String, of.topic, key, tenant) != 0
+		if !paused && (!oldest.Valid || due < oldest.Int64) {
+			oldest = sql.NullInt64{Int64: due, Valid: true}
+		}
+		return nil
+	}, sqlDueParts, of.group, of.topic, t.now, dueAtOnce)
+	return nullTime(oldest), err
 }

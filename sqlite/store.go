@@ -18,10 +18,11 @@ var (
 	_ storekit.Waker = (*Store)(nil)
 
 	_ storekit.Operator = (*Store)(nil)
+	_ storekit.Pauses   = (*Store)(nil)
 )
 
-// Store is an outbox in one SQLite database. It also implements storekit.Joins, storekit.Sagas
-// and storekit.Operator. All methods are safe for concurrent use.
+// Store is an outbox in one SQLite database. It also implements storekit.Joins, storekit.Sagas,
+// storekit.Operator and storekit.Pauses. All methods are safe for concurrent use.
 type Store struct {
 	joinEngine
 	sagaEngine
@@ -42,6 +43,7 @@ type Store struct {
 	statements atomic.Pointer[map[string]*sql.Stmt]
 	preparing  chan struct{}
 	routes     atomic.Pointer[storekit.RoutingTable]
+	pauses     storekit.KnownPauses
 	life       storekit.Lifecycle
 }
 

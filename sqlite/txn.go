@@ -20,9 +20,12 @@ const (
 	sqlLock = `UPDATE {p:meta} SET version = version WHERE only_row = 0`
 
 	// sqlHeader begins every transaction: it reads the schema's version, reads the clock once
-	// for all statements, and returns whether any key is blocked and any join has steps.
+	// for all statements, and returns whether any key is blocked and any join has steps, whether
+	// the pauses have changed, and whether any record is aside and any key blocked for a pause.
 	sqlHeader = `SELECT version, generation, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000,
-	EXISTS (SELECT 1 FROM {p:lanes}), EXISTS (SELECT 1 FROM {p:join_members}) FROM {p:meta} WHERE only_row = 1`
+	EXISTS (SELECT 1 FROM {p:lanes}), EXISTS (SELECT 1 FROM {p:join_members}),
+	pauses, EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:aside} WHERE stage = -1),
+	EXISTS (SELECT 1 FROM {p:lanes} INDEXED BY {p:lanes_paused} WHERE paused_by IS NOT NULL) FROM {p:meta} WHERE only_row = 1`
 )
 
 const (
@@ -42,6 +45,11 @@ type txn struct {
 	generation int64
 	// lanes reports whether there are lanes.
 	lanes bool
+	// pauseGeneration moves when the pauses change, and pauses has them.
+	pauseGeneration int64
+	pauses          *storekit.PauseList
+	// asides reports whether any record is aside; pausedLanes, whether a pause blocks a key.
+	asides, pausedLanes bool
 	// steps reports whether any join has steps.
 	steps bool
 	// decided: this transaction decides a join, and records may wait for it.
@@ -53,10 +61,14 @@ func (t *txn) begin(ctx context.Context) error {
 	var version int
 	// If there is no row, version stays 0: the schema was being created when the process was
 	// lost.
-	if _, err := t.one(ctx, []any{&version, &t.generation, &t.now, &t.lanes, &t.steps}, sqlHeader); err != nil {
+	header := []any{&version, &t.generation, &t.now, &t.lanes, &t.steps, &t.pauseGeneration, &t.asides, &t.pausedLanes}
+	if _, err := t.one(ctx, header, sqlHeader); err != nil {
 		return err
 	}
-	return versionError(version)
+	if err := versionError(version); err != nil {
+		return err
+	}
+	return t.readPauses(ctx)
 }
 
 func (t *txn) statement(ctx context.Context, template string) *sql.Stmt {

@@ -3,7 +3,8 @@
 CREATE TABLE {p:meta} (
     only_row   INTEGER PRIMARY KEY CHECK (only_row = 1),
     version    INTEGER NOT NULL,
-    generation INTEGER NOT NULL DEFAULT 0
+    generation INTEGER NOT NULL DEFAULT 0,
+    pauses     INTEGER NOT NULL DEFAULT 0 -- changes with the pauses
 );
 
 -- One row for each message and group. Times are microseconds since 1970. Small columns come
@@ -15,7 +16,7 @@ CREATE TABLE {p:records} (
     topic          TEXT    NOT NULL,
     key            TEXT    NOT NULL DEFAULT '',
     status         TEXT    NOT NULL DEFAULT 'pending', -- pending, leased, processed, dead
-    stage          INTEGER NOT NULL,                  -- 0 in line, 1 held, 2 waiting, 3 delayed, 4 leased, 5 expired, 6 settled (processed or dead)
+    stage          INTEGER NOT NULL,                  -- -1 aside (paused), 0 in line, 1 held, 2 waiting, 3 delayed, 4 leased, 5 expired, 6 settled (processed or dead)
     available_at   INTEGER,                           -- stages 2 to 4: the end of the wait, the delay or the lease
     due_at         INTEGER NOT NULL,                  -- first due
     next_at        INTEGER NOT NULL,                  -- due, or due again
@@ -25,6 +26,7 @@ CREATE TABLE {p:records} (
     claims         INTEGER NOT NULL DEFAULT 0,
     expiries       INTEGER NOT NULL DEFAULT 0,
     parked         INTEGER NOT NULL DEFAULT 0,        -- 1: went dead with Park
+    paused_by      INTEGER,                           -- stage -1: the number of the pause
     size           INTEGER NOT NULL,
     owner          TEXT    NOT NULL DEFAULT '',
     processed_at   INTEGER,
@@ -72,6 +74,9 @@ CREATE INDEX {p:expiring} ON {p:records} (expires_at) WHERE expires_at IS NOT NU
 -- Expired records that a claim has met. They wait for the janitor.
 CREATE INDEX {p:expired} ON {p:records} (grp, topic, seq) WHERE stage = 5;
 
+-- Paused records that a claim has set aside.
+CREATE INDEX {p:aside} ON {p:records} (grp, topic, paused_by, seq) WHERE stage = -1;
+
 -- Processed and dead records.
 CREATE INDEX {p:settled} ON {p:records} (grp, topic, status, id) WHERE stage = 6;
 
@@ -85,8 +90,8 @@ CREATE INDEX {p:steps} ON {p:records} (grp) WHERE step IS NOT NULL;
 CREATE INDEX {p:waits_for} ON {p:records} (waits_for) WHERE waits_for IS NOT NULL;
 
 -- One row for each key that has held records. blocked_by is the owner whose lease blocked the
--- key, 'waiting' for a record that waits for its retry, or empty if something has changed
--- since. If it is empty, or the time until has come (the end of the lease or the wait), a claim
+-- key, 'waiting' for a record that waits for its retry, 'paused' for the pause with the number
+-- paused_by, or empty if something has changed since. If it is empty, or the time until has come (the end of the lease or the wait), a claim
 -- checks the key again. head is the first of the held records.
 CREATE TABLE {p:lanes} (
     grp        TEXT    NOT NULL,
@@ -94,6 +99,7 @@ CREATE TABLE {p:lanes} (
     key        TEXT    NOT NULL,
     blocked_by TEXT    NOT NULL,
     until      INTEGER,
+    paused_by  INTEGER,
     head       INTEGER NOT NULL,
     PRIMARY KEY (grp, topic, key)
 ) WITHOUT ROWID;
@@ -101,6 +107,22 @@ CREATE TABLE {p:lanes} (
 CREATE INDEX {p:lanes_blocked} ON {p:lanes} (grp, topic, blocked_by, head);
 
 CREATE INDEX {p:lanes_until} ON {p:lanes} (grp, topic, until) WHERE until IS NOT NULL;
+
+CREATE INDEX {p:lanes_paused} ON {p:lanes} (grp, topic, paused_by) WHERE paused_by IS NOT NULL;
+
+-- What is paused: the records that match each column that is not empty. A number is never used
+-- again.
+CREATE TABLE {p:pauses} (
+    grp       TEXT    NOT NULL,
+    topic     TEXT    NOT NULL,
+    key       TEXT    NOT NULL,
+    tenant_id TEXT    NOT NULL,
+    number    INTEGER NOT NULL,
+    paused_at INTEGER NOT NULL,
+    paused_by TEXT    NOT NULL, -- who made the pause
+    reason    TEXT    NOT NULL,
+    PRIMARY KEY (grp, topic, key, tenant_id)
+) WITHOUT ROWID;
 
 -- The topics of each group: JSON lists of patterns.
 CREATE TABLE {p:groups} (
@@ -213,7 +235,7 @@ CREATE INDEX {p:sagas_delete} ON {p:sagas} (delete_at) WHERE delete_at IS NOT NU
 -- For people: the records with readable times. It reads all records.
 CREATE VIEW {p:readable} AS
 SELECT seq, id, grp, topic, key, message_id, status,
-       CASE stage WHEN 0 THEN 'in line' WHEN 1 THEN 'held' WHEN 2 THEN 'waiting' WHEN 3 THEN 'delayed' WHEN 4 THEN 'leased' WHEN 5 THEN 'expired' ELSE 'settled' END AS stage,
+       CASE stage WHEN -1 THEN 'paused' WHEN 0 THEN 'in line' WHEN 1 THEN 'held' WHEN 2 THEN 'waiting' WHEN 3 THEN 'delayed' WHEN 4 THEN 'leased' WHEN 5 THEN 'expired' ELSE 'settled' END AS stage,
        strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000000.0, 'unixepoch') AS created_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', due_at / 1000000.0, 'unixepoch') AS due_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', next_at / 1000000.0, 'unixepoch') AS next_at,
