@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"slices"
 
@@ -33,14 +34,6 @@ UPDATE {p:records} SET status = 'pending', stage = -1, paused_by = a.pause, avai
 	attempts = attempts + (stage = 4 AND expiries >= 2), expiries = expiries + (stage = 4)
 FROM a WHERE seq = a.aside`
 
-	// sqlNextAside finds the next topic and pause of records that are aside.
-	sqlNextAside = `SELECT topic, paused_by FROM {p:records} INDEXED BY {p:aside}
-WHERE grp = ?1 AND stage = -1 AND (topic, paused_by) > (?2, ?3) ORDER BY topic, paused_by LIMIT 1`
-
-	// sqlNextPausedLane finds the next topic and pause of keys that a pause blocks.
-	sqlNextPausedLane = `SELECT topic, paused_by FROM {p:lanes} INDEXED BY {p:lanes_paused}
-WHERE grp = ?1 AND paused_by IS NOT NULL AND (topic, paused_by) > (?2, ?3) ORDER BY topic, paused_by LIMIT 1`
-
 	sqlBringBack = `UPDATE {p:records} SET paused_by = NULL, ` + dueAsBefore + ` WHERE seq IN (SELECT seq FROM {p:records} INDEXED BY {p:aside}
 	WHERE grp = ?1 AND topic = ?2 AND stage = -1 AND paused_by = ?3 ORDER BY seq LIMIT ?4)`
 
@@ -49,38 +42,58 @@ WHERE (grp, topic, key) IN (SELECT grp, topic, key FROM {p:lanes} INDEXED BY {p:
 	WHERE grp = ?1 AND topic = ?2 AND paused_by = ?3 LIMIT ?4)`
 )
 
+var (
+	// sqlAsides finds the topics and pauses of the group's records that are aside, and
+	// sqlPausedLanes those of the keys that a pause blocks, by two index searches for each. A
+	// comparison of (topic, paused_by) would read all entries that are equal to the last ones.
+	sqlAsides      = pausesIn(`{p:records} INDEXED BY {p:aside} WHERE grp = ?1 AND stage = -1`)
+	sqlPausedLanes = pausesIn(`{p:lanes} INDEXED BY {p:lanes_paused} WHERE grp = ?1 AND paused_by IS NOT NULL`)
+)
+
+func pausesIn(rows string) string {
+	return `WITH RECURSIVE
+	topics (topic) AS (
+		SELECT min(topic) FROM ` + rows + `
+		UNION ALL
+		SELECT (SELECT min(topic) FROM ` + rows + ` AND topic > topics.topic) FROM topics WHERE topic IS NOT NULL),
+	pairs (topic, number) AS (
+		SELECT t.topic, (SELECT min(paused_by) FROM ` + rows + ` AND topic = t.topic) FROM topics AS t WHERE t.topic IS NOT NULL
+		UNION ALL
+		SELECT p.topic, (SELECT min(paused_by) FROM ` + rows + ` AND topic = p.topic AND paused_by > p.number)
+		FROM pairs AS p WHERE p.number IS NOT NULL)
+SELECT topic, number FROM pairs WHERE number IS NOT NULL`
+}
+
 // resumed has, for topics of a group, the numbers of pauses that are gone, and that still keep
 // records aside or block keys.
 type resumed struct {
 	aside, lanes map[string][]int64
 }
 
-// resumed finds them by one index search for each topic and pause.
 func (t *txn) resumed(ctx context.Context, group string) (found resumed, err error) {
 	if t.asides {
-		if found.aside, err = t.goneOf(ctx, sqlNextAside, group); err != nil {
+		if found.aside, err = t.goneOf(ctx, sqlAsides, group); err != nil {
 			return found, err
 		}
 	}
 	if t.pausedLanes {
-		found.lanes, err = t.goneOf(ctx, sqlNextPausedLane, group)
+		found.lanes, err = t.goneOf(ctx, sqlPausedLanes, group)
 	}
 	return found, err
 }
 
-func (t *txn) goneOf(ctx context.Context, next, group string) (map[string][]int64, error) {
+func (t *txn) goneOf(ctx context.Context, template, group string) (map[string][]int64, error) {
 	gone := map[string][]int64{}
-	var topic string
-	var number int64
-	for {
-		found, err := t.one(ctx, []any{&topic, &number}, next, group, topic, number)
-		if err != nil || !found {
-			return gone, err
-		}
+	_, err := list(ctx, t, func(rows *sql.Rows, _ *struct{}) error {
+		var topic string
+		var number int64
+		err := rows.Scan(&topic, &number)
 		if !t.pauses.Has(number) {
 			gone[topic] = append(gone[topic], number)
 		}
-	}
+		return err
+	}, template, group)
+	return gone, err
 }
 
 // topics returns the topics in which something comes back.
