@@ -119,6 +119,7 @@ type catch struct {
 func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time, held map[outmill.Lease]bool) catch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.heedPausesLocked()
 	got := catch{load: load{items: len(records)}}
 	for _, f := range o.feeds {
 		f.asked.items -= o.request.Limit
@@ -192,7 +193,7 @@ func (w *Worker) admit(it *Item, changed bool) {
 		w.settleLocked(it, outcome{kind: snoozed, delay: w.cfg.Lease})
 	case it.successor:
 		w.enqueueKey(it)
-	case back, changed && w.unwanted(it):
+	case back, changed && w.unwanted(it), w.paused.Covers(rec):
 		w.settleLocked(it, outcome{kind: released})
 	case rec.Suspect() && it.feed.solo != nil:
 		// Two concurrent claims have returned one suspect each.

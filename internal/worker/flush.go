@@ -92,6 +92,7 @@ func (w *Worker) tryToStore(ctx context.Context, batch []outcome) (left []outcom
 	if len(done) > 0 {
 		w.answers.Add(1)
 		w.tellDead(w.forget(done))
+		w.heedPauses()
 	}
 	return left, err
 }

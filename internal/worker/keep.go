@@ -56,6 +56,7 @@ func (w *Worker) extend(ctx context.Context) error {
 	if len(leases) > 0 {
 		w.answers.Add(1)
 		w.extended(leases, standing, begin)
+		w.heedPauses()
 	}
 	return err
 }

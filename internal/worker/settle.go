@@ -81,9 +81,9 @@ func (w *Worker) giveUpLate() {
 	defer w.mu.Unlock()
 	now := time.Now()
 	for _, it := range w.items {
-		offered := it.state == taken && it.startedAt.IsZero()
+		offered := it.waits() && it.state == taken
 		switch {
-		case (it.state == queued || offered) && now.Sub(it.claimedAt) > w.maxWaiting():
+		case it.waits() && now.Sub(it.claimedAt) > w.maxWaiting():
 			it.feed.unread = it.feed.unread || offered
 			w.settleLocked(it, outcome{kind: released})
 		case w.overdue(it, now):

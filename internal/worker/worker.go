@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Worker claims records and settles them. Make one with New, Start it, Take
@@ -35,6 +36,8 @@ type Worker struct {
 
 	woken *woken
 	inTx  *inTx
+	// pauses is nil if the store has no pauses.
+	pauses storekit.Pauses
 	// answers counts the successful calls that settled or extended leases.
 	answers atomic.Int64
 
@@ -68,6 +71,8 @@ type Worker struct {
 	lastErr   error
 	roundDone chan struct{}
 	settledN  int
+	// paused are the pauses that the worker has heeded.
+	paused *storekit.PauseList
 
 	stopClaiming context.CancelFunc
 	stopRest     context.CancelFunc
@@ -89,6 +94,7 @@ func New(cfg Config) *Worker {
 		poke:          make(chan struct{}, 1),
 		woken:         newWoken(),
 		inTx:          newInTx(cfg.Queue),
+		pauses:        pausesOf(cfg.Queue),
 		feeds:         map[string]*Feed{},
 		items:         map[outmill.WorkItemID]*Item{},
 		keys:          map[string][]*Item{},
