@@ -35,7 +35,7 @@ func TestStore_PausedBacklog(t *testing.T) {
 
 	t.Run("so are a million", func(t *testing.T) {
 		t.Parallel()
-		testenv.Long(t, "claims of SQLite beside a million paused records")
+		testenv.Long(t, "claims of SQLite with a million paused records")
 		if underRace {
 			t.Skip("skipped: filling the table takes minutes under -race; go test -run Paused ./sqlite runs it")
 		}
@@ -74,7 +74,7 @@ func requireBoundedPause(t *testing.T, n int, order outmill.Order) {
 	}
 	require.NoError(t, store.Append(t.Context(), rec("free", "free")))
 	changed := changes(t, store, func() { require.Len(t, claim(t, store, req), 1) })
-	require.LessOrEqual(t, changed, 10, "rows changed by a claim beside paused records")
+	require.LessOrEqual(t, changed, 10, "rows changed by a claim for a record that is not paused")
 
 	changed = changes(t, store, func() {
 		ended, err := store.Resume(t.Context(), scope)
