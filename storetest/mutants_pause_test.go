@@ -21,7 +21,8 @@ func TestRun_BrokenPauses(t *testing.T) {
 			func(f mutants.File) outmill.Store { return pausesNothing{f} }},
 		{"pauses in this process alone", "pause", "no claim that begins after a pause hands out what is paused, in another process either",
 			func(f mutants.File) outmill.Store { return &pausesHere{File: f} }},
-		{"forgets its pauses", "pause", "a pause outlives the store that made it", func(f mutants.File) outmill.Store { return &pausesHere{File: f} }},
+		{"forgets its pauses", "pause", "a pause outlives the store that made it",
+			func(f mutants.File) outmill.Store { return &pausesHere{File: f} }},
 		{"pauses for all groups", "pause", "a topic that is paused for one group is handed out to another",
 			pauses(func(s *storekit.PauseScope) {
 				if s.Topic != "" {

@@ -59,7 +59,8 @@ func TestSubscriber_Paused(t *testing.T) {
 		before := handled()
 		require.Less(t, len(before), 500)
 		publish(5)
-		require.Never(t, func() bool { return len(handled()) > len(before) }, 20*cfg.PollInterval, cfg.PollInterval, "a handler began under the pause")
+		require.Never(t, func() bool { return len(handled()) > len(before) }, 20*cfg.PollInterval, cfg.PollInterval,
+			"a handler began under the pause")
 		for _, r := range s.records(t) {
 			require.Zero(t, r.Attempts+r.Expiries, "a pause uses up no attempt")
 		}
