@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -24,7 +25,9 @@ import (
 // back, and is set aside again for the new one.
 //
 // The order of a key holds because its records are held: an ordered claim holds later records of
-// a key as long as the key has held ones. Records that are aside have no order.
+// a key as long as the key has held ones. Records that are aside have no order. If the readers of
+// a group have changed from no order to order, an ordered claim first brings back what has an
+// order now: records with a key, or, for whole topics, all of them.
 
 const (
 	// sqlSetAside moves paused records aside. ?1 is a list of [seq, number of the pause]. An
@@ -36,6 +39,14 @@ FROM a WHERE seq = a.aside`
 
 	sqlBringBack = `UPDATE {p:records} SET paused_by = NULL, ` + dueAsBefore + ` WHERE seq IN (SELECT seq FROM {p:records} INDEXED BY {p:aside}
 	WHERE grp = ?1 AND topic = ?2 AND stage = -1 AND paused_by = ?3 ORDER BY seq LIMIT ?4)`
+
+	sqlBringBackKeyed = `UPDATE {p:records} SET paused_by = NULL, ` + dueAsBefore + ` WHERE seq IN (
+	SELECT seq FROM {p:records} INDEXED BY {p:aside_keyed}
+	WHERE grp = ?1 AND topic = ?2 AND stage = -1 AND key <> '' ORDER BY seq LIMIT ?3)`
+
+	sqlBringBackAll = `UPDATE {p:records} SET paused_by = NULL, ` + dueAsBefore + ` WHERE seq IN (
+	SELECT seq FROM {p:records} INDEXED BY {p:aside}
+	WHERE grp = ?1 AND topic = ?2 AND stage = -1 LIMIT ?3)`
 
 	sqlOpenResumed = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, paused_by = NULL
 WHERE (grp, topic, key) IN (SELECT grp, topic, key FROM {p:lanes} INDEXED BY {p:lanes_paused}
@@ -107,24 +118,45 @@ func (r resumed) topics() (list []string) {
 	return list
 }
 
-// bringBack brings back what claims of the topic set aside for pauses that are gone.
-func (c *claim) bringBack(ctx context.Context, t *txn, topic string) error {
+// bringBack brings back what claims of the topic set aside for pauses that are gone. It reports
+// false if records with an order are left, so that this transaction must not return later ones.
+func (c *claim) bringBack(ctx context.Context, t *txn, topic string) (served bool, err error) {
+	if served, err := c.bringInOrder(ctx, t, topic); err != nil || !served {
+		return served, err
+	}
 	for _, number := range c.resumed.aside[topic] {
 		n, err := t.exec(ctx, sqlBringBack, c.req.Group, topic, number, c.returns)
 		if err != nil {
-			return err
+			return false, err
 		}
 		c.returns -= n
 	}
 	for _, number := range c.resumed.lanes[topic] {
 		n, err := t.exec(ctx, sqlOpenResumed, c.req.Group, topic, number, c.returns)
 		if err != nil {
-			return err
+			return false, err
 		}
 		c.returns -= n
 	}
 	c.again = c.again || c.returns == 0
-	return nil
+	return true, nil
+}
+
+// bringInOrder brings back records that are aside and have a place in the order of the claim. It
+// reports whether none are left.
+func (c *claim) bringInOrder(ctx context.Context, t *txn, topic string) (all bool, err error) {
+	if !t.asides || c.req.Order == outmill.OrderNone {
+		return true, nil
+	}
+	template := sqlBringBackKeyed
+	if c.req.Order == outmill.OrderTopic {
+		template = sqlBringBackAll
+	}
+	n, err := t.exec(ctx, template, c.req.Group, topic, c.returns)
+	all = n < c.returns
+	c.returns -= n
+	c.again = c.again || !all
+	return all, err
 }
 
 // paused is a record to set aside, and the number of its pause.

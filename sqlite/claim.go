@@ -184,7 +184,7 @@ func (c *claim) run(ctx context.Context, t *txn) (err error) {
 		if t.pauses.Topic(c.req.Group, topic) {
 			return nil
 		}
-		if err := c.bringBack(ctx, t, topic); err != nil {
+		if served, err := c.bringBack(ctx, t, topic); err != nil || !served {
 			return err
 		}
 		switch c.req.Order {

@@ -218,7 +218,8 @@ func (l *keyLine) learn(ctx context.Context, page []candidate) ([]storekit.Candi
 	var unknown []string
 	for i, r := range page {
 		list[i] = storekit.Candidate{
-			Seq: r.seq, Key: r.key, TenantID: r.tenant, Expired: r.expired(l.t.now), Expiries: r.expiries, Size: r.size, Due: time.UnixMicro(r.due),
+			Seq: r.seq, Key: r.key, TenantID: r.tenant, Expired: r.expired(l.t.now), Expires: untilOf(r.expires),
+			Expiries: r.expiries, Size: r.size, Due: time.UnixMicro(r.due),
 			First: r.key != "" && !met[r.key],
 		}
 		if !list[i].First {
@@ -306,12 +307,13 @@ func (t *txn) keyStates(ctx context.Context, c *claim, topic string, keys []stri
 	}
 	_, err = list(ctx, t, func(rows *sql.Rows, _ *struct{}) error {
 		var key, tenant string
-		err := rows.Scan(&key, &tenant)
+		var expires sql.NullInt64
+		err := rows.Scan(&key, &tenant, &expires)
 		state := states[key]
-		state.HeldTenant = tenant
+		state.HeldTenant, state.HeldExpiry = tenant, untilOf(expires)
 		states[key] = state
 		return err
-	}, sqlHeadTenants, c.req.Group, topic, textList(keys))
+	}, sqlHeadTenants, c.req.Group, topic, textList(keys), t.now)
 	return states, err
 }
 

@@ -39,11 +39,12 @@ WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND stage = 1 AND (expires_at IS NULL
 	sqlLaneHead = `SELECT min(seq) FROM {p:records} INDEXED BY {p:held_key}
 WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND stage = 1`
 
-	// sqlHeadTenants returns the tenants of the first held records of the keys ?3.
-	sqlHeadTenants = `SELECT k.value, r.tenant_id FROM json_each(?3) AS k
+	// sqlHeadTenants returns the tenants of the first held records of the keys ?3, unless the
+	// record has expired.
+	sqlHeadTenants = `SELECT k.value, r.tenant_id, r.expires_at FROM json_each(?3) AS k
 CROSS JOIN {p:records} AS r ON r.seq = (SELECT min(seq) FROM {p:records} INDEXED BY {p:held_key}
 	WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 1)
-WHERE r.tenant_id IS NOT NULL`
+WHERE r.tenant_id IS NOT NULL AND (r.expires_at IS NULL OR r.expires_at > ?4)`
 
 	sqlMoveLane  = `UPDATE {p:lanes} SET blocked_by = ?4, until = ?5, head = ?6, paused_by = ?7 WHERE grp = ?1 AND topic = ?2 AND key = ?3`
 	sqlDropLane  = `DELETE FROM {p:lanes} WHERE grp = ?1 AND topic = ?2 AND key = ?3`
@@ -123,7 +124,8 @@ func (c *claim) lookAtLane(ctx context.Context, t *txn, topic, key string, state
 		return 0, err
 	}
 	if number := t.pauses.Of(c.req.Group, topic, key, state.HeldTenant); number != 0 {
-		return 0, c.moveLane(ctx, t, topic, key, storekit.Blocker{By: storekit.BlockedByPause, Pause: number}, state.Held)
+		pause := storekit.Blocker{By: storekit.BlockedByPause, Pause: number, Until: state.HeldExpiry}
+		return 0, c.moveLane(ctx, t, topic, key, pause, state.Held)
 	}
 	if state.Other != "" {
 		return 0, c.moveLane(ctx, t, topic, key, storekit.Blocker{By: state.Other, Until: state.OtherEnd}, state.Held)

@@ -39,7 +39,7 @@ var hotStatements = []string{
 	insertOne, insertTen, insertHundred, sqlDedup, sqlLanesOfKeys,
 	sqlDueTopics, sqlDueNames,
 	sqlCandidates, sqlLine, sqlTopicLine, sqlTimeCome, sqlAdmit, sqlKeyStates, sqlTopicState,
-	sqlAsides, sqlPausedLanes, sqlSetAside, sqlBringBack, sqlOpenResumed, sqlHeadTenants,
+	sqlAsides, sqlPausedLanes, sqlSetAside, sqlBringBack, sqlBringBackKeyed, sqlBringBackAll, sqlOpenResumed, sqlHeadTenants,
 	sqlLookAtLanes, sqlOpenOverdue, sqlLaneHead, sqlUnhold, sqlHold, sqlBlockLane, sqlMoveLane, sqlDropLane, sqlOpenLanes,
 	sqlLease, sqlPassExpired, sqlParkMet,
 	sqlStanding, sqlDeleteAcked, sqlProcess, sqlAbandon, sqlSnooze, sqlRelease, sqlFail, sqlExtend,

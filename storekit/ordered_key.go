@@ -16,7 +16,8 @@ const (
 	// BlockedByWaiting says that a record of the key waits for its retry.
 	BlockedByWaiting = "waiting"
 	// BlockedByPause says that the key, or the tenant of its first held record, is paused.
-	// Blocker.Pause is the number of the pause.
+	// Blocker.Pause is the number of the pause, and Blocker.Until the time at which that record
+	// expires, because an expired record blocks nothing.
 	BlockedByPause = "paused"
 	// BlockedByNobody is a value that no key has as its blocker.
 	BlockedByNobody = "-"
@@ -54,9 +55,11 @@ type KeyState struct {
 	Waiting, Held int64
 	WaitingEnd    *time.Time
 	Parked        bool
-	// HeldTenant is the TenantID of the first held record; "" if there is none, or if no tenant
-	// is paused.
+	// HeldTenant is the TenantID of the first held record, and HeldExpiry the time at which that
+	// record expires. HeldTenant is "" if there is no such record, if it has expired, or if no
+	// tenant is paused.
 	HeldTenant string
+	HeldExpiry *time.Time
 }
 
 // Barrier returns the Seq from which on records must not be claimed because a record waits.

@@ -15,6 +15,8 @@ type Candidate struct {
 	Key      string
 	TenantID string
 	Expired  bool
+	// Expires is the time at which the record expires; nil is never, or that no tenant is paused.
+	Expires  *time.Time
 	Expiries int
 	Size     int
 	// Due is the time at which the record became due, or was appended if that was later. It
@@ -107,7 +109,7 @@ func (w *OrderedScan) Page(page []Candidate) {
 		case r.Pause != 0 && r.Key == "":
 			w.Aside = append(w.Aside, r)
 		case r.Pause != 0:
-			w.hold(r, Blocker{By: BlockedByPause, Pause: r.Pause})
+			w.hold(r, Blocker{By: BlockedByPause, Pause: r.Pause, Until: r.Expires})
 		case state.Parks(w.Policy):
 			w.Parked = append(w.Parked, r)
 		case blocked:

@@ -35,6 +35,7 @@ func pauseSentences() []sentence {
 		{"a delayed record and a retry that become due under a pause wait for Resume", pauseKeepsDelayed},
 		{"a dead record that is requeued under a pause waits for Resume", pauseKeepsRequeued},
 		{"a paused record that expires goes dead", pausedExpires},
+		{"a record of a paused tenant holds nothing after its expiry", pausedExpiredHoldsNothing},
 		{"DropGroup removes paused records and leaves the pause", pausedDropped},
 		{"Resume reports whether there was a pause of exactly this scope", resumeReports},
 		{"a record under two pauses waits for both", overlappingPauses},
@@ -412,6 +413,17 @@ func pausedExpires(e *env) {
 	e.resume(scopes...)
 	e.requireNothing("all of it is dead")
 	require.Len(e.T, e.List(outmill.ListQuery{Status: outmill.StatusDead}), 3)
+}
+
+func pausedExpiredHoldsNothing(e *env) {
+	e.pauses()
+	e.Filled(suite.Rec(orders, "k1", withKeyAndTenant("k", "acme"), suite.WithTTL(time.Minute)), suite.Rec(orders, "k2", suite.WithKey("k")))
+	e.pause(storekit.PauseScope{TenantID: "acme"})
+	for range 2 {
+		require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByKey))
+	}
+	e.Elapse(time.Hour)
+	e.takes([]string{"k2"}, suite.ByKey)
 }
 
 func pausedDropped(e *env) {

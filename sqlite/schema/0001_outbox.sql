@@ -77,6 +77,8 @@ CREATE INDEX {p:expired} ON {p:records} (grp, topic, seq) WHERE stage = 5;
 -- Paused records that a claim has set aside.
 CREATE INDEX {p:aside} ON {p:records} (grp, topic, paused_by, seq) WHERE stage = -1;
 
+CREATE INDEX {p:aside_keyed} ON {p:records} (grp, topic, seq) WHERE stage = -1 AND key <> '';
+
 -- Processed and dead records.
 CREATE INDEX {p:settled} ON {p:records} (grp, topic, status, id) WHERE stage = 6;
 
