@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // model is a queue as the contract describes one, in memory, for one caller at
@@ -29,6 +30,9 @@ type model struct {
 	Groups []*modelGroup
 	// keys holds when the record of a dedup key was appended, by topic and key.
 	keys map[[2]string]time.Duration
+	// pauses are the scopes that are paused; hasPaused says that there was a pause in the walk.
+	pauses    []storekit.PauseScope
+	hasPaused bool
 }
 
 type tidiedLease struct {
@@ -49,6 +53,7 @@ type Item struct {
 	Name       string
 	Group      string
 	topic, key string
+	tenant     string
 	payload    []byte
 	size       int
 
@@ -153,6 +158,8 @@ func (m *model) forbids(req outmill.ClaimRequest, it *Item, taken []*Item) strin
 		return "it is of another group or topic"
 	case !m.ready(it):
 		return "it is not due, leased, expired or settled"
+	case m.paused(it):
+		return "it is paused"
 	case parks(req) && m.parkedBefore(it):
 		return "its key is parked"
 	}
@@ -412,7 +419,7 @@ func (m *model) appendMessage(r *outmill.Record, message int) []*Item {
 	var added []*Item
 	for _, g := range groups {
 		it := &Item{
-			message: message, Name: r.MessageID, Group: g, topic: r.Topic, key: r.Key,
+			message: message, Name: r.MessageID, Group: g, topic: r.Topic, key: r.Key, tenant: r.TenantID,
 			payload: r.Payload, size: r.Size(),
 			Status: outmill.StatusPending, due: m.Now + r.Delay, Next: m.Now + r.Delay,
 			dueCall: m.calls, appended: m.Now, appendedCall: m.calls,

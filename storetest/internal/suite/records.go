@@ -37,6 +37,10 @@ func WithDedup(key string) func(*outmill.Record) {
 	return func(r *outmill.Record) { r.DedupKey = key }
 }
 
+func withTenant(tenant string) func(*outmill.Record) {
+	return func(r *outmill.Record) { r.TenantID = tenant }
+}
+
 func withPayload(payload string) func(*outmill.Record) {
 	return func(r *outmill.Record) { r.Payload = []byte(payload) }
 }

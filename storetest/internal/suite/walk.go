@@ -89,6 +89,9 @@ func (w *Walk) Actions() map[string]func(*rapid.T) {
 		"delete":          w.delete,
 		"delete old":      w.deleteOld,
 		"maintain":        w.maintain,
+		"pause":           w.pause,
+		"resume":          w.resume,
+		"resume again":    w.resume,
 	}
 }
 
@@ -131,6 +134,7 @@ func (w *Walk) Begin(inSteps bool) {
 		w.NoError(err, "DropGroup")
 	}
 	w.Queue = model{Retain: w.Env.Options.Retain, inSteps: inSteps, keys: map[[2]string]time.Duration{}}
+	w.endPauses()
 	w.owners = []outmill.OwnerToken{outmill.NewOwnerToken(), outmill.NewOwnerToken(), outmill.NewOwnerToken()}
 	clock := Rec(w.prefix+"clock", "tick")
 	w.NoError(w.Store.Append(w.Ctx(), clock), "Append")
@@ -215,7 +219,8 @@ func (w *Walk) append(t *rapid.T) {
 			WithKey(Pick(t, "key", "", "k", "k", "k", "K")),
 			WithDelay(Pick(t, "delay", 0, 0, 0, Tick, 3*Tick)),
 			WithTTL(Pick(t, "ttl", 0, 0, 0, 2*Tick, 6*Tick)),
-			WithDedup(Pick(t, "dedup key", "", "", "", "d", "D")))
+			WithDedup(Pick(t, "dedup key", "", "", "", "d", "D")),
+			withTenant(Pick(t, "tenant", "", "", "acme")))
 	}
 	kept := w.MayRollBack(t, func(ctx context.Context) { w.NoError(w.Store.Append(ctx, records...), "Append") })
 	if kept {

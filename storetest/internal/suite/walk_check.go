@@ -64,7 +64,7 @@ func (w *Walk) requireNext(it *Item, r *outmill.Record) {
 	switch {
 	case it.Status != outmill.StatusPending:
 		require.True(w.T, r.NextAttemptAt.IsZero(), "next attempt of %s", it)
-	case behind && r.NextAttemptAt.IsZero():
+	case (behind || w.Queue.hasPaused) && r.NextAttemptAt.IsZero():
 	case it.Next > w.Queue.Now:
 		w.RequireTime(it.Next, r.NextAttemptAt, "next attempt of "+it.Name)
 	default:
