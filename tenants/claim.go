@@ -273,6 +273,13 @@ func (c *catch) ask(l *look, req outmill.ClaimRequest) answer {
 		return a
 	}
 	defer m.done()
+	room := m.reserve(req.Limit, time.Now())
+	if room == 0 {
+		c.full(l)
+		return a
+	}
+	defer m.unreserve(room)
+	req.Limit = room
 	ctx, cancel := context.WithTimeout(c.ctx, s.cfg.CallTimeout)
 	defer cancel()
 	if a.err = s.settleDebts(ctx, m); a.err == nil {
@@ -292,6 +299,15 @@ func (c *catch) ask(l *look, req outmill.ClaimRequest) answer {
 	}
 	c.reader.asked(l, len(a.records), a.err, ageOf(a.records, req.Lease), s.cfg.MaxIdle)
 	return a
+}
+
+// full leaves out a member that has no room for more records until one is settled or a lease ends.
+func (c *catch) full(l *look) {
+	_, ends := l.member.inFlight(time.Now())
+	c.reader.asked(l, 0, nil, 0, c.set.cfg.MaxIdle)
+	if !ends.IsZero() {
+		c.reader.dueBy(l.member.name(), ends)
+	}
 }
 
 func leasesOf(records []*outmill.Record) []outmill.Lease {

@@ -35,6 +35,11 @@ type Config struct {
 	Strategy Strategy
 	// Parallel is how many members a call asks at the same time. Default 8.
 	Parallel int
+	// MaxInFlightPerTenant is the most records of one member that readers of this set have claimed and
+	// not settled, over all groups, so that one tenant does not fill the workers of this process. A
+	// record counts until it is settled or its lease ends. Other processes count for themselves.
+	// Default 0: no limit.
+	MaxInFlightPerTenant int
 	// MaxIdle is the longest until a claim looks again at a member that had nothing, in sets of
 	// more than Parallel members. Wake-ups and appends in this process shorten it. Default 30 s.
 	MaxIdle time.Duration
@@ -110,6 +115,7 @@ func (c Config) Validate() error {
 	}
 	refuse(c.Discovery == nil, "tenants.Config.Discovery is nil: want tenants.Static, a tenants.Query or your own")
 	refuse(c.Parallel < 0, "tenants.Config.Parallel is %d: want 1 or more", c.Parallel)
+	refuse(c.MaxInFlightPerTenant < 0, "tenants.Config.MaxInFlightPerTenant is %d: want 0 for no limit, or more", c.MaxInFlightPerTenant)
 	refuse(c.MaxIdle < 0, "tenants.Config.MaxIdle is %s: want a duration above 0", c.MaxIdle)
 	refuse(c.CallTimeout < 0, "tenants.Config.CallTimeout is %s: want a duration above 0", c.CallTimeout)
 	return errors.Join(errs...)

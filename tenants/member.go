@@ -31,6 +31,13 @@ type member struct {
 	mu sync.Mutex
 	// leases are in flight, with the time until which they stand at least.
 	leases map[outmill.Lease]time.Time
+	// reserved is the number of records that claims under way may add to leases.
+	reserved int
+	// most limits leases and reserved together; 0 is no limit. full says that a claim found no
+	// room; roomy is then called when a lease is settled.
+	most  int
+	full  bool
+	roomy func()
 	// calls are under way.
 	calls int
 	// changed has a signal when leases or calls went down while the member drains.
@@ -47,9 +54,10 @@ type member struct {
 	hung bool
 }
 
-func newMember(tenant Tenant, store outmill.Store, owned bool) *member {
+func (s *Set) newMember(tenant Tenant, store outmill.Store, owned bool) *member {
 	ctx, end := context.WithCancel(context.Background())
 	return &member{tenant: tenant, store: store, owned: owned, ctx: ctx, end: end, leases: map[outmill.Lease]time.Time{},
+		most: s.cfg.MaxInFlightPerTenant, roomy: func() { s.woken(tenant.Key, "") },
 		changed: make(chan struct{}, 1), waits: storekit.NewWaits(firstTrouble, maxTrouble)}
 }
 
@@ -159,11 +167,45 @@ func (m *member) hold(leases []outmill.Lease, until time.Time) {
 // drop notes that leases were settled.
 func (m *member) drop(leases []outmill.Lease) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	for _, l := range leases {
 		delete(m.leases, l)
 	}
 	m.signal()
+	m.unlockRoomy()
+}
+
+// reserve makes room for up to so many records, and returns for how many there is room.
+func (m *member) reserve(records int, now time.Time) int {
+	if m.most == 0 {
+		return records
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.forget(now)
+	room := max(min(records, m.most-len(m.leases)-m.reserved), 0)
+	m.reserved += room
+	m.full = m.full || room == 0
+	return room
+}
+
+// unreserve ends a reservation: the records that came of it count as leases.
+func (m *member) unreserve(records int) {
+	if m.most == 0 {
+		return
+	}
+	m.mu.Lock()
+	m.reserved -= records
+	m.unlockRoomy()
+}
+
+// unlockRoomy unlocks the member, and has readers that found no room look again.
+func (m *member) unlockRoomy() {
+	wasFull := m.full
+	m.full = false
+	m.mu.Unlock()
+	if wasFull {
+		m.roomy()
+	}
 }
 
 func (m *member) holds(lease outmill.Lease) bool {
@@ -177,13 +219,18 @@ func (m *member) holds(lease outmill.Lease) bool {
 func (m *member) inFlight(now time.Time) (n int, next time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.leases, func(_ outmill.Lease, until time.Time) bool { return until.Before(now) })
+	m.forget(now)
 	for _, until := range m.leases {
 		if next.IsZero() || until.Before(next) {
 			next = until
 		}
 	}
 	return len(m.leases), next
+}
+
+// forget forgets the leases that have ended. The caller has the lock.
+func (m *member) forget(now time.Time) {
+	maps.DeleteFunc(m.leases, func(_ outmill.Lease, until time.Time) bool { return until.Before(now) })
 }
 
 // forgetEnded bounds the memory for leases that nobody settles.

@@ -152,7 +152,7 @@ func (s *Set) open(ctx context.Context, tenant Tenant) error {
 
 func (s *Set) openStore(ctx context.Context, tenant Tenant) (*member, error) {
 	if !outmill.IsNil(tenant.Store) {
-		return newMember(tenant, tenant.Store, false), nil
+		return s.newMember(tenant, tenant.Store, false), nil
 	}
 	store, err := s.cfg.Open(ctx, tenant)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *Set) openStore(ctx context.Context, tenant Tenant) (*member, error) {
 	if outmill.IsNil(store) {
 		return nil, errors.New("Config.Open returned no store and no error")
 	}
-	return newMember(tenant, store, true), nil
+	return s.newMember(tenant, store, true), nil
 }
 
 // admit prepares the member and puts it in its place.
