@@ -45,7 +45,8 @@ func measureTenants(ctx context.Context, b *bench) (err error) {
 	many := &tenanting{b: b, owner: outmill.NewOwnerToken()}
 	defer func() { err = errors.Join(err, single.close(), many.close()) }()
 	err = b.compare(ctx,
-		side{field: "sqlite_single_per_s", title: "SQLite, a single store", n: all, prepare: single.prepare(all), run: single.settle(all, b.batch)},
+		side{field: "sqlite_single_per_s", title: "SQLite, a single store", n: all, prepare: single.prepare(all),
+			run: single.settle(all, b.batch)},
 		side{field: "sqlite_tenants_per_s", title: "SQLite, 50 tenants", n: all, prepare: many.prepare, run: many.run},
 	)
 	if err != nil {
@@ -126,6 +127,14 @@ func (t *tenanting) run(ctx context.Context) (time.Duration, error) {
 		})
 		if err != nil {
 			return 0, err
+		}
+		if len(claimed) == 0 {
+			// A worker would wait for a wake-up.
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Millisecond):
+			}
+			continue
 		}
 		leases, ofSmall := make([]outmill.Lease, len(claimed)), 0
 		for i, r := range claimed {
