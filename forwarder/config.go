@@ -109,10 +109,10 @@ type Config struct {
 	// CloseTimeout is how long Close waits for a publish in progress. Default 10 s.
 	CloseTimeout time.Duration
 
-	// UpkeepInterval is the time between two rounds in which the forwarder maintains the store
-	// and renews its registration. Default 60 s. If it is negative, the forwarder only renews
-	// its registration, and another process must maintain the store (see also
-	// [outmill.Janitor].Maintain).
+	// UpkeepInterval is the time between two rounds of upkeep: the forwarder runs a janitor of
+	// the store (expired leases and records, retention; see package janitor), renews its
+	// registration, and warns of topics that no group reads. Default 60 s. If it is negative,
+	// the forwarder runs no janitor; another process must.
 	UpkeepInterval time.Duration
 
 	// OnDead is called for each record that this forwarder made dead, after the store has

@@ -68,7 +68,7 @@ func TestForwarder_Fail(t *testing.T) {
 			cfg.UpkeepInterval = 5 * time.Millisecond
 			cfg.OnError = offer(told)
 			start(t, store, newDestination(t), cfg)
-			require.ErrorIs(t, waitForError(t, told, "upkeep of the store"), errBroken)
+			require.ErrorIs(t, waitForError(t, told, "janitor of the store"), errBroken)
 		})
 		t.Run("with a publisher that does not return", func(t *testing.T) {
 			t.Parallel()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/janitor"
 )
 
 // Forwarder moves records from a store to a publisher. It closes neither. Its
@@ -22,6 +23,8 @@ type Forwarder struct {
 	cfg   Config
 	log   watermill.LoggerAdapter
 	fails worker.Faults
+	// janitor is nil if UpkeepInterval leaves the maintenance of the store to others.
+	janitor *janitor.Janitor
 	// announce logs the mode of publishing, once.
 	announce func()
 
@@ -64,6 +67,12 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 	}
 	f.fails = worker.Faults{Log: f.log, Of: "forwarder", OnError: cfg.OnError}
 	f.announce = sync.OnceFunc(func() { mode.log(f.log, publisher, cfg.Lanes) })
+	if cfg.UpkeepInterval > 0 {
+		var err error
+		if f.janitor, err = janitor.New(queue, janitor.Config{Interval: cfg.UpkeepInterval, OnError: f.fails.Tell}, f.log); err != nil {
+			return nil, err
+		}
+	}
 	f.life, f.end = context.WithCancel(context.Background())
 	return f, nil
 }
@@ -207,54 +216,41 @@ func (f *Forwarder) register(ctx context.Context) error {
 // keepUp does the upkeep until ctx ends. It renews the group's registration even if
 // UpkeepInterval leaves the maintenance of the store to other processes.
 func (f *Forwarder) keepUp(ctx context.Context) {
-	if f.cfg.UpkeepInterval > 0 {
-		var maintained sync.WaitGroup
-		maintained.Go(func() { worker.Maintained(ctx, f.queue, f.log) })
-		defer maintained.Wait()
-		worker.Rounds(ctx, f.queue, f.cfg.UpkeepInterval, f.log, f.fullRound)
-		return
+	if f.janitor != nil {
+		var tidied sync.WaitGroup
+		tidied.Go(func() { _ = f.janitor.Run(ctx) }) // It returns an error only after its Close.
+		defer tidied.Wait()
 	}
-	ticker := time.NewTicker(defaultUpkeepInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		if err := f.round(ctx); err != nil && ctx.Err() == nil {
-			f.fails.Fault("Forwarder could not renew its registration, will try again", err, nil)
-		}
-	}
+	worker.Rounds(ctx, f.queue, f.renewInterval(), f.log, f.round)
 }
 
-// fullRound also maintains the store. Its callers log its error.
-func (f *Forwarder) fullRound(ctx context.Context) error {
-	err := errors.Join(worker.Tidy(ctx, f.queue, f.log), f.round(ctx))
+// round renews the registration, and warns of topics with records that no group reads. Its
+// caller logs its error.
+func (f *Forwarder) round(ctx context.Context) error {
+	err := errors.Join(
+		f.register(ctx),
+		worker.WarnUnread(ctx, f.queue, f.log, f.cfg.Group, f.cfg.Topics.Match, f.renewInterval()),
+	)
 	if err != nil && ctx.Err() == nil {
-		f.fails.Tell(fmt.Errorf("upkeep of the store %s: %w", f.queue.Name(), err))
+		f.fails.Tell(fmt.Errorf("upkeep of the registration: %w", err))
 	}
 	return err
 }
 
-func (f *Forwarder) round(ctx context.Context) error {
-	patience := f.cfg.UpkeepInterval
-	if patience < 0 {
-		patience = defaultUpkeepInterval
+// renewInterval is the time between two rounds.
+func (f *Forwarder) renewInterval() time.Duration {
+	if f.cfg.UpkeepInterval < 0 {
+		return defaultUpkeepInterval
 	}
-	return errors.Join(
-		f.register(ctx),
-		worker.WarnUnread(ctx, f.queue, f.log, f.cfg.Group, f.cfg.Topics.Match, patience),
-	)
+	return f.cfg.UpkeepInterval
 }
 
 // tidy only logs errors, because the maintenance of the store is not the purpose of Once.
 func (f *Forwarder) tidy(ctx context.Context) {
-	if f.cfg.UpkeepInterval < 0 {
+	if f.janitor == nil {
 		return
 	}
-	err := errors.Join(worker.Tidy(ctx, f.queue, f.log), worker.MaintainOnce(ctx, f.queue))
-	if err != nil && ctx.Err() == nil {
+	if _, err := f.janitor.RunOnce(ctx); err != nil && ctx.Err() == nil {
 		f.fails.Fault("Upkeep of the store failed", err, nil)
 	}
 }

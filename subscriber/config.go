@@ -91,10 +91,10 @@ type Config struct {
 	// handlers still run then, their records stay leased; see Subscriber.Close.
 	CloseTimeout time.Duration
 
-	// UpkeepInterval is the time between two rounds of upkeep: the subscriber maintains the
-	// store (expired leases and records, retention), registers its group again, and warns of
-	// topics that no group reads. Default 60 s. If it is negative, the subscriber does not
-	// maintain the store (nor call [outmill.Janitor].Maintain); another process must.
+	// UpkeepInterval is the time between two rounds of upkeep: the subscriber runs a janitor of
+	// the store (expired leases and records, retention; see package janitor), registers its
+	// group again, and warns of topics that no group reads. Default 60 s. If it is negative,
+	// the subscriber runs no janitor; another process must.
 	UpkeepInterval time.Duration
 
 	// OnError is called with each error that the subscriber survives and otherwise only logs:

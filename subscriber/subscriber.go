@@ -15,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/janitor"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -38,6 +39,8 @@ type Subscriber struct {
 	log   watermill.LoggerAdapter
 	// worker claims for all subscriptions.
 	worker *worker.Worker
+	// janitor is nil if UpkeepInterval leaves the maintenance of the store to others.
+	janitor *janitor.Janitor
 
 	// quiet says that the logger logs nothing, so that no fields need to be made.
 	quiet bool
@@ -82,6 +85,13 @@ func New(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapter) (*Subs
 		ended:  make(chan struct{}),
 	}
 	s.close = sync.OnceValue(s.closeNow)
+	if cfg.UpkeepInterval > 0 {
+		report := func(err error) { _ = s.told(err) }
+		var err error
+		if s.janitor, err = janitor.New(queue, janitor.Config{Interval: cfg.UpkeepInterval, OnError: report}, logger); err != nil {
+			return nil, err
+		}
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -272,13 +282,10 @@ func (s *Subscriber) linger() {
 // startUpkeep always renews the registrations, even if UpkeepInterval leaves the
 // maintenance of the store to other processes.
 func (s *Subscriber) startUpkeep() {
-	s.delivering.Go(func() {
-		if s.cfg.UpkeepInterval < 0 {
-			worker.Rounds(s.ctx, s.queue, defaultUpkeepInterval, s.log, s.round)
-			return
-		}
-		worker.Upkeep(s.ctx, s.queue, s.cfg.UpkeepInterval, s.log, s.round)
-	})
+	s.delivering.Go(func() { worker.Rounds(s.ctx, s.queue, s.renewInterval(), s.log, s.round) })
+	if s.janitor != nil {
+		s.delivering.Go(func() { _ = s.janitor.Run(s.ctx) }) // It returns an error only after its Close.
+	}
 	if s.cfg.RegistrationTTL > 0 {
 		// With a third of the TTL, two renewals may fail before a registration ends.
 		s.delivering.Go(func() { worker.Rounds(s.ctx, s.queue, max(s.cfg.RegistrationTTL/3, time.Millisecond), s.log, s.renew) })
@@ -301,12 +308,16 @@ func (s *Subscriber) round(ctx context.Context) error {
 	for _, topic := range s.topics() {
 		read[topic] = true
 	}
-	patience := s.cfg.UpkeepInterval
-	if patience < 0 {
-		patience = defaultUpkeepInterval
-	}
 	reads := func(topic string) bool { return read[topic] }
-	return errors.Join(s.renew(ctx), s.told(worker.WarnUnread(ctx, s.queue, s.log, s.cfg.Group, reads, patience)))
+	return errors.Join(s.renew(ctx), s.told(worker.WarnUnread(ctx, s.queue, s.log, s.cfg.Group, reads, s.renewInterval())))
+}
+
+// renewInterval is the time between two rounds.
+func (s *Subscriber) renewInterval() time.Duration {
+	if s.cfg.UpkeepInterval < 0 {
+		return defaultUpkeepInterval
+	}
+	return s.cfg.UpkeepInterval
 }
 
 // told reports an error of the upkeep to OnError, and returns it.

@@ -1,0 +1,43 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
+)
+
+// WarnUnread warns of topics whose due records no worker seems to read: topics that no
+// group has registered for, and topics of this group for which reads returns false and
+// whose records have been due for longer than patience.
+func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter, group string, reads func(topic string) bool,
+	patience time.Duration) error {
+	inspector, ok := outmill.As[outmill.Inspector](queue)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	// A limit of 1 is the cheapest, and only OldestDue matters here.
+	stats, err := inspector.Stats(ctx, 1)
+	if err != nil {
+		return err
+	}
+	for _, t := range stats {
+		fields := watermill.LogFields{"topic": t.Topic, "group": t.Group, "store": cmp.Or(t.Store, queue.Name()),
+			"oldest_due": t.OldestDue.UTC().Format(time.RFC3339)}
+		switch {
+		case t.OldestDue.IsZero():
+		case t.Group == "":
+			log.Error("Warning: records are due that no group has registered for; subscribe to the topic, forward it, or stop publishing to it", nil,
+				fields)
+		case t.Group == group && !reads(t.Topic) && time.Since(t.OldestDue) > patience:
+			log.Error("Warning: records of this group are due and this process does not read their topic; make sure that another one does", nil,
+				fields)
+		}
+	}
+	return nil
+}
