@@ -11,32 +11,44 @@ import (
 
 // tidy runs one bounded batch of work. The queries select documents by the estimate of the
 // server's time. For each record that may still be delivered, the server's own clock decides.
-func (s *Store) tidy(ctx context.Context, operation string, limit int, work func(ctx context.Context, limit int) (int, error)) (int,
-	error) {
+//
+// Janitors that work at the same time find the same documents, and each gets a part of them. So
+// work also returns how many it found, and tidy looks for more after a part. A janitor that got
+// nothing leaves the work to those that got something. If all of them ended after a part, the rest
+// would wait for the next round.
+func (s *Store) tidy(ctx context.Context, operation string, limit int, work func(ctx context.Context, limit int) (found, did int, err error)) (
+	int, error) {
 	if err := storekit.CheckLimit(limit); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}
 	done := 0
 	err := s.do(ctx, operation, func(ctx context.Context) error {
-		n, err := work(ctx, limit-done)
-		done += n
-		return err
+		for done < limit {
+			asked := limit - done
+			found, did, err := work(ctx, asked)
+			done += did
+			if err != nil || found < asked || did == 0 {
+				return err
+			}
+		}
+		return nil
 	})
 	return done, err
 }
 
 // ReapExpired makes records pending whose lease has ended. See outmill.Queue.
 func (s *Store) ReapExpired(ctx context.Context, limit int) (int, error) {
-	reaped, err := s.tidy(ctx, "reap", limit, func(ctx context.Context, limit int) (int, error) {
+	reaped, err := s.tidy(ctx, "reap", limit, func(ctx context.Context, limit int) (int, int, error) {
 		now, err := s.now(ctx)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		found, err := findAll[candidate](ctx, s.records, append(exists("owner"), bson.E{Key: "stage", Value: storekit.StageLeased}, until(now)),
 			first(limit, ascending("available_at"), "_id"))
 		ended := bson.D{{Key: "$eq", Value: bson.A{"$stage", storekit.StageLeased}}}
-		return s.change(ctx, found, err, dueAsBefore(countEnded(ended)...), nil,
+		reaped, err := s.change(ctx, found, err, dueAsBefore(countEnded(ended)...), nil,
 			bson.E{Key: "stage", Value: storekit.StageLeased}, expr(hasPassed("available_at")))
+		return len(found), reaped, err
 	})
 	s.logger.Reaped(reaped)
 	if reaped > 0 {
@@ -77,10 +89,10 @@ func (s *Store) change(ctx context.Context, found []candidate, err error, update
 // ExpireDue makes records dead whose expiry has passed and that have no lease. See
 // outmill.Janitor.
 func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
-	return s.tidy(ctx, "expire", limit, func(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, "expire", limit, func(ctx context.Context, limit int) (int, int, error) {
 		now, err := s.now(ctx)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		held := bson.A{
 			bson.D{{Key: "stage", Value: bson.D{{Key: "$ne", Value: storekit.StageLeased}}}},
@@ -90,12 +102,13 @@ func (s *Store) ExpireDue(ctx context.Context, limit int) (int, error) {
 			{Key: "expires_at", Value: bson.D{{Key: "$lte", Value: now}}}, {Key: "open", Value: true},
 			{Key: "$or", Value: held},
 		}, first(limit, ascending("expires_at"), "_id"))
-		return s.change(ctx, found, err, dead("expired"), &isDead,
+		expired, err := s.change(ctx, found, err, dead("expired"), &isDead,
 			bson.E{Key: "stage", Value: bson.D{{Key: "$lt", Value: storekit.StageProcessed}}},
 			expr(bson.D{{Key: "$and", Value: bson.A{
 				hasPassed("expires_at"),
 				bson.D{{Key: "$or", Value: bson.A{bson.D{{Key: "$ne", Value: bson.A{"$stage", storekit.StageLeased}}}, hasPassed("available_at")}}},
 			}}}))
+		return len(found), expired, err
 	})
 }
 
@@ -114,17 +127,17 @@ func (s *Store) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
 
 // deleteOver deletes documents whose time in the field has passed.
 func (s *Store) deleteOver(ctx context.Context, operation string, limit int, from *driver.Collection, field string) (int, error) {
-	return s.tidy(ctx, operation, limit, func(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, operation, limit, func(ctx context.Context, limit int) (int, int, error) {
 		now, err := s.now(ctx)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		over := bson.E{Key: field, Value: bson.D{{Key: "$lte", Value: now}}}
 		found, err := findAll[struct {
 			ID any `bson:"_id"`
 		}](ctx, from, bson.D{over}, first(limit, ascending(field), "_id"))
 		if err != nil || len(found) == 0 {
-			return 0, err
+			return 0, 0, err
 		}
 		ids := make(bson.A, len(found))
 		for i, document := range found {
@@ -132,9 +145,9 @@ func (s *Store) deleteOver(ctx context.Context, operation string, limit int, fro
 		}
 		result, err := from.DeleteMany(ctx, append(in("_id", ids), over))
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		return int(result.DeletedCount), nil
+		return len(found), int(result.DeletedCount), nil
 	})
 }
 

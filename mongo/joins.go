@@ -454,16 +454,16 @@ func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	if err := s.countAcked(ctx, "delete joins"); err != nil {
 		return 0, err
 	}
-	return s.tidy(ctx, "delete joins", limit, func(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, "delete joins", limit, func(ctx context.Context, limit int) (int, int, error) {
 		now, err := s.now(ctx)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		old, err := findAll[stepRecord](ctx, s.joins,
 			bson.D{{Key: "finished_at", Value: bson.D{{Key: "$lte", Value: now.Add(-s.config.RetainJoins)}}}},
 			first(limit, ascending("finished_at"), "_id"))
 		if err != nil || len(old) == 0 {
-			return 0, err
+			return 0, 0, err
 		}
 		ids := make(bson.A, len(old))
 		for i, j := range old {
@@ -473,7 +473,7 @@ func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 		for {
 			found, err := findAll[member](ctx, s.members, in("join", ids), first(membersAtOnce, nil, "_id"))
 			if err != nil {
-				return 0, err
+				return 0, 0, err
 			}
 			if len(found) == 0 {
 				break
@@ -483,16 +483,16 @@ func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 				members[i] = m.ID
 			}
 			if _, err := s.members.DeleteMany(ctx, in("_id", members)); err != nil {
-				return 0, err
+				return 0, 0, err
 			}
 		}
 		if _, err := s.counts.DeleteMany(ctx, in("join", ids)); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		result, err := s.joins.DeleteMany(ctx, in("_id", ids))
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		return int(result.DeletedCount), nil
+		return len(old), int(result.DeletedCount), nil
 	})
 }

@@ -103,7 +103,10 @@ func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registratio
 			return groups, err
 		},
 		Sweep: func(ctx context.Context, name string, limit int) (int, error) {
-			return s.tidy(ctx, operation, limit, func(ctx context.Context, limit int) (int, error) { return s.sweep(ctx, name, limit) })
+			return s.tidy(ctx, operation, limit, func(ctx context.Context, limit int) (int, int, error) {
+				deleted, err := s.sweep(ctx, name, limit)
+				return deleted, deleted, err
+			})
 		},
 	}.Expire(ctx, limit)
 }
