@@ -18,8 +18,10 @@
 // # Several janitors
 //
 // Any number of janitors may work on one store, in one process and in many. Their rounds begin
-// at random times. No record is deleted, reaped or counted twice, and a janitor that finds no
-// more work, or finds another janitor at it, ends its round.
+// at random times, so usually one of them finds the work and the others find none. Those that
+// meet a backlog at the same time share it, or leave it to one of them: nothing is done or
+// counted twice. For [outmill.Janitor].Maintain the stores give the turn to one process at a
+// time.
 //
 // # Load
 //

@@ -1,0 +1,278 @@
+package allstores
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/janitor"
+	outmillmongo "github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/storekit"
+)
+
+// instant is a retention that has passed when the test looks.
+const instant = time.Millisecond
+
+// forgetful has stores that keep nothing for longer than an instant.
+var forgetful = map[string]func(t *testing.T) outmill.Store{
+	"SQLite": func(t *testing.T) outmill.Store {
+		file := "file:" + filepath.Join(t.TempDir(), "outbox.db") + "?_pragma=synchronous(OFF)"
+		config := sqlite.Config{BusyTimeout: time.Minute, Retain: instant, RetainJoins: instant, DedupWindow: instant}
+		store, err := sqlite.Open(t.Context(), file, config, nil)
+		require.NoError(t, err)
+		return store
+	},
+	"PostgreSQL with a log": forgetfulPostgreSQL(postgres.LaneLog),
+	"PostgreSQL with rows":  forgetfulPostgreSQL(postgres.LaneRows),
+	"MongoDB": func(t *testing.T) outmill.Store {
+		db := mongotest.Database(t)
+		config := outmillmongo.Config{Database: db.Name(), Retain: instant, RetainJoins: instant, DedupWindow: instant}
+		store, err := outmillmongo.New(db.Client(), config, nil)
+		require.NoError(t, err)
+		return store
+	},
+}
+
+func forgetfulPostgreSQL(lane postgres.Lane) func(t *testing.T) outmill.Store {
+	return func(t *testing.T) outmill.Store {
+		pool := postgresPool(t, postgrestest.Database(t))
+		config := postgres.Config{Lane: lane, Retain: instant, RetainJoins: instant, DedupWindow: instant}
+		store, err := postgres.New(pool, config, nil)
+		require.NoError(t, err)
+		return store
+	}
+}
+
+func postgresPool(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	require.NoError(t, err)
+	config.MaxConns = 2
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// leftovers puts one thing of each kind of work in the store.
+func leftovers(t *testing.T, store outmill.Store) {
+	t.Helper()
+	ctx := t.Context()
+	register := func(topic, group string, ttl time.Duration) {
+		topics := outmill.Topics{Include: []string{topic}}
+		require.NoError(t, store.RegisterGroup(ctx, outmill.Registration{Group: group, Topics: topics, TTL: ttl}))
+	}
+	claim := func(lease time.Duration) []*outmill.Record {
+		found, err := store.Claim(ctx, outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Limit: 10, Lease: lease})
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		return found
+	}
+	register("orders", "", 0)
+	require.NoError(t, store.Append(ctx, &outmill.Record{Topic: "orders", MessageID: "processed", DedupKey: "once"}))
+	require.NoError(t, store.Ack(ctx, "", []outmill.Lease{claim(time.Hour)[0].Lease()}))
+	require.NoError(t, store.Append(ctx, &outmill.Record{Topic: "orders", MessageID: "leased"}))
+	claim(instant)
+	require.NoError(t, store.Append(ctx, &outmill.Record{Topic: "orders", MessageID: "expires", ExpiresAt: time.Now().Add(instant)}))
+	register("replies", "replies", time.Second)
+	require.NoError(t, store.Append(ctx, &outmill.Record{Topic: "replies", MessageID: "unread"}))
+	register("replies", "replies", instant)
+
+	join := storekit.Join{ExpectedSteps: 1}
+	joins, ok := outmill.As[storekit.Joins](store)
+	require.True(t, ok)
+	require.NoError(t, joins.StartJoin(ctx, &join))
+	require.NoError(t, joins.CancelJoin(ctx, join.ID, "not needed"))
+
+	inbox, ok := outmill.As[storekit.Inbox](store)
+	require.True(t, ok)
+	for key, retention := range map[string]time.Duration{"over": instant, "kept": time.Hour} {
+		_, err := inbox.PutNote(ctx, storekit.Note{Consumer: "c", Key: key, Retention: retention}, 0)
+		require.NoError(t, err)
+	}
+
+	sagas, ok := outmill.As[storekit.Sagas](store)
+	require.True(t, ok)
+	retention, ok := outmill.As[storekit.SagaRetention](store)
+	require.True(t, ok)
+	for correlation, d := range map[string]time.Duration{"over": instant, "kept": time.Hour} {
+		saga := storekit.Saga{Type: "order", Correlation: correlation}
+		require.NoError(t, sagas.InsertSaga(ctx, &saga, &struct{}{}, storekit.SagaOptions{}))
+		saga.Finished = true
+		require.NoError(t, sagas.UpdateSaga(ctx, &saga, &struct{}{}, storekit.SagaOptions{}))
+		require.NoError(t, retention.RetainSaga(ctx, &saga, d, storekit.SagaOptions{}))
+	}
+}
+
+func sum(a, b janitor.Report) janitor.Report {
+	return janitor.Report{
+		Reaped: a.Reaped + b.Reaped, Expired: a.Expired + b.Expired, Registrations: a.Registrations + b.Registrations,
+		Unread: a.Unread + b.Unread, Processed: a.Processed + b.Processed, Joins: a.Joins + b.Joins, Notes: a.Notes + b.Notes,
+		Sagas: a.Sagas + b.Sagas, DedupKeys: a.DedupKeys + b.DedupKeys,
+	}
+}
+
+func TestJanitor(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a janitor does each kind of work once, and leaves what is to be kept", func(t *testing.T) {
+		t.Parallel()
+		for name, open := range forgetful {
+			t.Run("on "+name, func(t *testing.T) {
+				t.Parallel()
+				store := open(t)
+				t.Cleanup(func() { require.NoError(t, store.Close()) })
+				require.NoError(t, store.Ensure(t.Context()))
+				leftovers(t, store)
+				j, err := janitor.New(store, janitor.Config{}, nil)
+				require.NoError(t, err)
+				var done janitor.Report
+				require.Eventually(t, func() bool {
+					report, err := j.RunOnce(t.Context())
+					require.NoError(t, err)
+					done = sum(done, report)
+					return done.Total() == 9
+				}, patience, time.Millisecond)
+				require.Equal(t, janitor.Report{
+					Reaped: 1, Expired: 1, Registrations: 1, Unread: 1, Processed: 1, Joins: 1, Notes: 1, Sagas: 1, DedupKeys: 1,
+				}, done)
+				left, err := store.List(t.Context(), outmill.ListQuery{})
+				require.NoError(t, err)
+				require.Len(t, left, 2)
+				require.Equal(t, outmill.StatusPending, left[0].Status, "its lease has ended")
+				require.Equal(t, outmill.StatusDead, left[1].Status, "it expired")
+				noted, err := store.(storekit.Inbox).HasNote(t.Context(), "c", "kept")
+				require.NoError(t, err)
+				require.True(t, noted)
+				_, err = store.(storekit.Sagas).FindSaga(t.Context(), "order", "kept", &struct{}{}, storekit.SagaOptions{})
+				require.NoError(t, err)
+			})
+		}
+	})
+
+	t.Run("ten janitors share a backlog: each thing is deleted once, with about as many calls as one of them needs", func(t *testing.T) {
+		t.Parallel()
+		url := postgrestest.Database(t)
+		pool := postgresPool(t, url)
+		first, err := postgres.New(pool, postgres.Config{}, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, first.Close()) })
+		require.NoError(t, first.Ensure(t.Context()))
+		const notes, keys, sagas, batch, fleet = 80_000, 80_000, 40_000, 1000, 10
+		for query, n := range map[string]int{
+			`INSERT INTO outmill.inbox SELECT 'c', i, now() - interval '1 hour' FROM generate_series(1, $1::int) AS i`:      notes,
+			`INSERT INTO outmill.dedup SELECT 'orders', i, now() - interval '1 hour' FROM generate_series(1, $1::int) AS i`: keys,
+			`INSERT INTO outmill.sagas SELECT gen_random_uuid(), 'order', i, 1, '{}', true, now(), now(), now() - interval '1 hour'
+				FROM generate_series(1, $1::int) AS i`: sagas,
+		} {
+			_, err := pool.Exec(t.Context(), query, n)
+			require.NoError(t, err)
+		}
+		var calls counter
+		var done janitor.Report
+		var mu sync.Mutex
+		var working sync.WaitGroup
+		began := time.Now()
+		for range fleet {
+			store, err := postgres.New(postgresPool(t, url), postgres.Config{}, nil)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, store.Close()) })
+			j, err := janitor.New(&countedStore{store, &calls}, janitor.Config{BatchSize: batch, Share: 1}, nil)
+			require.NoError(t, err)
+			working.Go(func() {
+				report, err := j.RunOnce(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				done = sum(done, report)
+			})
+		}
+		working.Wait()
+		require.Equal(t, janitor.Report{Notes: notes, DedupKeys: keys, Sagas: sagas}, done)
+		most := (notes+keys+sagas)/batch + 3*fleet
+		t.Logf("%d calls for %d batches, in %s", calls.Load(), (notes+keys+sagas)/batch, time.Since(began))
+		require.LessOrEqual(t, calls.Load(), int64(most), "each janitor finds each kind of work done once")
+	})
+}
+
+func TestJanitor_MongoDB(t *testing.T) {
+	t.Parallel()
+
+	t.Run("janitors that begin at the same time leave nothing, although each of them gets only a part of what it finds", func(t *testing.T) {
+		t.Parallel()
+		db := mongotest.Database(t)
+		const keys, fleet = 5000, 10
+		var stores []*outmillmongo.Store
+		for range fleet {
+			store, err := outmillmongo.New(db.Client(), outmillmongo.Config{Database: db.Name()}, nil)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, store.Close()) })
+			stores = append(stores, store)
+		}
+		require.NoError(t, stores[0].Ensure(t.Context()))
+		// The server deletes what is over by itself within a minute, so a round may find less.
+		for range 5 {
+			documents := make([]any, keys)
+			for i := range documents {
+				documents[i] = bson.D{{Key: "_id", Value: i}, {Key: "expires_at", Value: time.Now().Add(-time.Hour)}}
+			}
+			_, err := db.Collection("outmill_dedup").InsertMany(t.Context(), documents)
+			require.NoError(t, err)
+			var deleted atomic.Int64
+			var working sync.WaitGroup
+			for _, store := range stores {
+				j, err := janitor.New(store, janitor.Config{Share: 1}, nil)
+				require.NoError(t, err)
+				working.Go(func() {
+					report, err := j.RunOnce(t.Context())
+					if err != nil {
+						t.Error(err)
+					}
+					deleted.Add(int64(report.DedupKeys))
+				})
+			}
+			working.Wait()
+			require.LessOrEqual(t, deleted.Load(), int64(keys), "no key is counted twice")
+			left, err := db.Collection("outmill_dedup").CountDocuments(t.Context(), bson.D{})
+			require.NoError(t, err)
+			require.Zero(t, left)
+		}
+	})
+}
+
+type counter struct{ atomic.Int64 }
+
+// countedStore counts the calls that delete what is past its retention.
+type countedStore struct {
+	*postgres.Store
+	calls *counter
+}
+
+func (c *countedStore) DeleteNotes(ctx context.Context, limit int) (int, error) {
+	c.calls.Add(1)
+	return c.Store.DeleteNotes(ctx, limit)
+}
+
+func (c *countedStore) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
+	c.calls.Add(1)
+	return c.Store.DeleteDedupKeys(ctx, limit)
+}
+
+func (c *countedStore) DeleteOldSagas(ctx context.Context, limit int) (int, error) {
+	c.calls.Add(1)
+	return c.Store.DeleteOldSagas(ctx, limit)
+}
