@@ -48,7 +48,7 @@ func TestSet_Settle(t *testing.T) {
 		}
 		require.Equal(t, []outmill.TopicStats{
 			{Store: "a", Group: outmill.DefaultGroup, Topic: topic, Pending: 1, Dead: 1},
-			{Store: "b", Group: outmill.DefaultGroup, Topic: topic, Pending: 1, Dead: 1},
+			{Store: "b", Group: outmill.DefaultGroup, Topic: topic, Pending: 1, Delayed: 1, Dead: 1},
 		}, stats)
 	})
 
