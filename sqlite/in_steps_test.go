@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -75,6 +76,41 @@ func TestStore_InSteps(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, none)
 		}
+	})
+
+	t.Run("a join with many steps is deleted in parts, and others write between them", func(t *testing.T) {
+		t.Parallel()
+		store := newConforming(t, storetest.Options{})
+		join := storekit.Join{ExpectedSteps: 1}
+		require.NoError(t, store.StartJoin(t.Context(), &join))
+		require.NoError(t, store.CancelJoin(t.Context(), join.ID, "not needed"))
+		const members, parts = 60_000, 30
+		_, err := store.DB().ExecContext(t.Context(), `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?2)
+			INSERT INTO outmill_join_members (join_id, step, open) SELECT ?1, printf('%032d', i), 0 FROM n`, join.ID.String(), members)
+		require.NoError(t, err)
+		passTime(t, store.DB(), 48*time.Hour)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := store.DeleteJoins(t.Context(), 10)
+			ended <- err
+		}()
+		written := 0
+		for done := false; !done; {
+			select {
+			case err := <-ended:
+				require.NoError(t, err)
+				done = true
+			default:
+				require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders"}))
+				written++
+			}
+		}
+		require.GreaterOrEqual(t, written, parts/2)
+		_, err = store.GetJoin(t.Context(), join.ID)
+		require.ErrorIs(t, err, storekit.ErrUnknownJoin)
+		var left int
+		require.NoError(t, store.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM outmill_join_members`).Scan(&left))
+		require.Zero(t, left)
 	})
 }
 

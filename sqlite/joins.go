@@ -60,8 +60,9 @@ FROM {p:records} INDEXED BY {p:step} WHERE step = ?1`
 
 	sqlOldJoins = `SELECT id FROM {p:joins} INDEXED BY {p:joins_finished} WHERE finished_at <= ?1 ORDER BY finished_at LIMIT ?2`
 
-	sqlDeleteMembers = `DELETE FROM {p:join_members} WHERE join_id = ?1`
-	sqlDeleteJoin    = `DELETE FROM {p:joins} WHERE id = ?1`
+	sqlDeleteMembers = `DELETE FROM {p:join_members} WHERE (join_id, step) IN (
+	SELECT join_id, step FROM {p:join_members} WHERE join_id = ?1 LIMIT ?2)`
+	sqlDeleteJoin = `DELETE FROM {p:joins} WHERE id = ?1`
 )
 
 // StartJoin writes a join.
@@ -386,13 +387,40 @@ func (j joining) ListSteps(ctx context.Context, operation string, id outmill.Joi
 
 // DeleteJoins deletes joins that ended long ago. See storekit.Joins.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
-	return s.tidy(ctx, "delete joins", limit, func(t *txn, ctx context.Context, limit int) (int, error) {
-		ids, err := t.texts(ctx, sqlOldJoins, t.now-s.config.RetainJoins.Microseconds(), limit)
-		for _, id := range ids {
-			if err == nil {
-				_, err = t.execAll(ctx, []string{sqlDeleteMembers, sqlDeleteJoin}, id)
-			}
+	all := 0
+	for {
+		more := false
+		n, err := s.tidy(ctx, "delete joins", limit-all, func(t *txn, ctx context.Context, limit int) (deleted int, err error) {
+			deleted, more, err = t.deleteJoins(ctx, limit)
+			return deleted, err
+		})
+		if all += n; err != nil || !more || all == limit {
+			return all, err
 		}
-		return len(ids), err
-	})
+	}
+}
+
+// membersAtOnce is the most members that one transaction of DeleteJoins deletes, because other
+// writers wait for it.
+const membersAtOnce = 2000
+
+// deleteJoins deletes up to limit joins. more says that it left one, some of whose members may be
+// deleted, to the next transaction.
+func (t *txn) deleteJoins(ctx context.Context, limit int) (deleted int, more bool, err error) {
+	ids, err := t.texts(ctx, sqlOldJoins, t.now-t.s.config.RetainJoins.Microseconds(), limit)
+	if err != nil {
+		return 0, false, err
+	}
+	left := membersAtOnce
+	for _, id := range ids {
+		n, err := t.exec(ctx, sqlDeleteMembers, id, left)
+		if left -= n; err != nil || left == 0 {
+			return deleted, err == nil, err
+		}
+		if _, err := t.exec(ctx, sqlDeleteJoin, id); err != nil {
+			return deleted, false, err
+		}
+		deleted++
+	}
+	return deleted, false, nil
 }
