@@ -101,7 +101,7 @@ func violations(r *outmill.Record, maxPayload int) []*outmill.InvalidRecordError
 // maxJoins is the largest number of joins of which a message may be a step.
 const maxJoins = 100
 
-const waitIsNoStep = "are set on a message that waits for a join: such a message is no step; make what it publishes one"
+const waitIsNoStep = "are set on a message that waits for a join: it cannot be a step too; set them on a message that its handler publishes"
 
 // ErrWaitIsNoStep says that a record that waits for a join cannot be a step.
 var ErrWaitIsNoStep error = &outmill.InvalidRecordError{Index: -1, Field: "joins", Reason: waitIsNoStep}
@@ -112,12 +112,12 @@ func joinsReason(r *outmill.Record) string {
 	}
 	for i, id := range r.Joins {
 		if id.IsZero() || slices.Contains(r.Joins[:i], id) {
-			return "has an id that is zero, or twice the same: want each join once"
+			return "have a zero id or the same id twice: want each join once"
 		}
 	}
 	if len(r.Joins) > 0 && r.DedupKey != "" {
-		return "are set on a message with a dedup key: a duplicate would be missing from its join; choose the join's own id, so that a " +
-			"repeated start is told"
+		return "are set on a message with a dedup key: a skipped duplicate would be missing from its join; choose the id of the join " +
+			"instead, so that a repeated start returns an error"
 	}
 	if len(r.Joins) > 0 && !r.WaitsFor.IsZero() {
 		return waitIsNoStep

@@ -12,7 +12,7 @@ import (
 // ErrNoteBusy says that another open transaction has noted the same message for the same
 // consumer. The message is delivered again later. If that transaction has committed by
 // then, the message is a duplicate; otherwise it is new.
-var ErrNoteBusy = errors.New("outmill: another handler is at the same message")
+var ErrNoteBusy = errors.New("outmill: another handler is handling the same message")
 
 // Note says that a consumer has handled a message.
 type Note struct {

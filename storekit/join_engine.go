@@ -145,7 +145,7 @@ func sealJoin(ctx context.Context, tx JoinTx, join *JoinState, expectedSteps int
 		return err
 	}
 	if members > expectedSteps {
-		return fmt.Errorf("%w: %s has %d steps already, and was to be sealed with %d", ErrTooManySteps, join.ID, members, expectedSteps)
+		return fmt.Errorf("%w: %s has %d steps and cannot be sealed with %d", ErrTooManySteps, join.ID, members, expectedSteps)
 	}
 	join.ExpectedSteps, join.Unsealed = expectedSteps, false
 	return tx.Seal(ctx, join)

@@ -26,7 +26,7 @@ func HurryJoins(ctx context.Context, store JoinStore, ids []outmill.JoinID, logg
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hurryWithin)
 	defer cancel()
 	if err := hurryJoins(ctx, store, ids); err != nil {
-		logger.Error("Records that wait for a decided join were not made due: they come when their snooze ends", err,
+		logger.Error("Could not make the records due that wait for a decided join: they become due when their snooze ends", err,
 			watermill.LogFields{"joins": len(ids)})
 	}
 }

@@ -20,12 +20,12 @@ var (
 	// ErrJoinExists says that a join cannot be started, because another join has its id.
 	ErrJoinExists = errors.New("outmill: a join with this id exists")
 	// ErrTooManySteps says that a join would have more steps than it expects.
-	ErrTooManySteps = errors.New("outmill: the join expects no more steps: start it with a larger number, or unsealed")
+	ErrTooManySteps = errors.New("outmill: the join has all the steps that it expects: start it with a larger number, or unsealed")
 	// ErrUnknownMessage says that a record is not in the store, or may be deleted at any time,
 	// because the store does not retain processed records.
-	ErrUnknownMessage = errors.New("outmill: no such message: attach it with the publish (joins.AddStep), or set the store's Retain")
+	ErrUnknownMessage = errors.New("outmill: the store does not keep this message: attach it when you publish it (joins.AddStep), or set the store's Retain")
 	// ErrUnknownStep says that the message is not a step of the join.
-	ErrUnknownStep = errors.New("outmill: the message is no step of this join")
+	ErrUnknownStep = errors.New("outmill: the message is not a step of this join")
 )
 
 // JoinStatus is the state of a join. The last three are final.

@@ -85,7 +85,7 @@ func (l *Log) Reaped(n int) {
 	if l.off || n == 0 {
 		return
 	}
-	l.Info("Leases that ran out were reaped", watermill.LogFields{"count": n})
+	l.Info("Expired leases were reaped", watermill.LogFields{"count": n})
 }
 
 // firstFew has the first few distinct texts, and … for the others.

@@ -98,7 +98,7 @@ func TestLog(t *testing.T) {
 		log.Reaped(0)
 		log.Reaped(2)
 		require.Equal(t, watermill.LogFields{"store": "shop", "count": 2},
-			fieldsOf(t, capture, watermill.InfoLogLevel, "Leases that ran out were reaped"))
+			fieldsOf(t, capture, watermill.InfoLogLevel, "Expired leases were reaped"))
 	})
 }
 

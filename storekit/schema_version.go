@@ -25,7 +25,7 @@ func (v SchemaVersion) Check(newest int) error {
 	case v.Version < newest:
 		return fmt.Errorf("%w (it has version %d, this program wants %d): %s", outmill.ErrSchemaOutdated, v.Version, newest, remedy)
 	case v.Compatible > newest:
-		return fmt.Errorf("%w (it has version %d, and programs need version %d at least, this one has %d): update Outmill",
+		return fmt.Errorf("%w (it has version %d, which needs a program of version %d or later; this one has version %d): update Outmill",
 			outmill.ErrSchemaNewer, v.Version, v.Compatible, newest)
 	}
 	return nil
@@ -49,7 +49,7 @@ func CheckSchemaVersion(version, newest int) error {
 	case version < 0:
 		return InvalidConfig("StatementsFrom: version is %d: want 0 (an empty database) to %d", version, newest)
 	case version > newest:
-		return fmt.Errorf("%w (version %d was asked for, this program knows %d): update Outmill", outmill.ErrSchemaNewer, version, newest)
+		return fmt.Errorf("%w (version %d is newer than the version %d of this program): update Outmill", outmill.ErrSchemaNewer, version, newest)
 	}
 	return nil
 }

@@ -187,7 +187,7 @@ func TestLogs(t *testing.T) {
 				n, err := s.ReapExpired(ctx, 10)
 				require.NoError(t, err)
 				if reaped += n; n > 0 {
-					requireLine("info", "Leases that ran out were reaped", watermill.LogFields{"count": n})
+					requireLine("info", "Expired leases were reaped", watermill.LogFields{"count": n})
 				}
 				return reaped == 3
 			}, patience, 5*time.Millisecond)

@@ -156,7 +156,7 @@ func (m *remembersJoins) Append(ctx context.Context, records ...*outmill.Record)
 	return err
 }
 
-// report passes over what is no step, because a transaction was rolled back.
+// report ignores messages that are not steps, because their transaction was rolled back.
 func (m *remembersJoins) report(ctx context.Context, how func(context.Context, outmill.JoinID, outmill.WorkItemID) error,
 	step outmill.WorkItemID) {
 	m.mu.Lock()

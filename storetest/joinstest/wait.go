@@ -35,7 +35,7 @@ func waitSentences() []sentence {
 		{"a record sleeps again when a requeue took back what decided its join", sleepsAfterRequeue},
 		{"a record of a key that waits for a join keeps its place in the order", keyedWakes},
 		{"a record that waits for a join keeps its place in the order of its topic", topicWakes},
-		{"a record that waits for a join is no step, whatever becomes of it", waiterIsNoStep},
+		{"a record that waits for a join is not a step, however it is settled", waiterIsNoStep},
 		{"an expired or dead record that waits for a join does not come back", deadWaiters},
 		{"a leased record stays with its owner when its join is decided", leasedStays},
 		{"a reader that dies between the last ack and the end of the join leaves it to another, and one of them ends it", diesBeforeTheEnd},
