@@ -58,6 +58,15 @@ func TestDocs(t *testing.T) {
 		require.True(t, found)
 		require.Contains(t, string(readme), "```go\n"+program+"\n```")
 	})
+	t.Run("show the harness of a store as it is tested", func(t *testing.T) {
+		t.Parallel()
+		page, err := os.ReadFile(filepath.Join(root, "docs", "stores.md"))
+		require.NoError(t, err)
+		source, err := os.ReadFile(filepath.Join(root, "storetest", "memstore", "memstore_test.go"))
+		require.NoError(t, err)
+		require.Contains(t, string(page), "```go\n"+strings.TrimRight(string(source), "\n")+"\n```",
+			"docs/stores.md: copy storetest/memstore/memstore_test.go to the page")
+	})
 	t.Run("have the rights that the package's documentation has", func(t *testing.T) {
 		t.Parallel()
 		page, err := os.ReadFile(filepath.Join(root, "docs", "postgres.md"))
