@@ -39,7 +39,7 @@ func ExampleInbox_Middleware() {
 	// Output: an order, in a transaction: true
 }
 
-// Messages are told apart by the id of the order, whatever their UUIDs are.
+// The id of the order identifies a message, instead of its UUID.
 func ExampleByMetadata() {
 	_ = inbox.Config{Consumer: "billing", Key: inbox.ByMetadata("order_id")}
 }

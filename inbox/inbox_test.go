@@ -98,7 +98,7 @@ func order(uuid string) *message.Message {
 	return message.NewMessage(uuid, message.Payload("{}"))
 }
 
-// handle calls the handler as a router does, without one.
+// handle calls the handler in the way of a router.
 func handle(box *inbox.Inbox, msg *message.Message, h message.HandlerFunc) error {
 	_, err := box.Middleware(h)(msg)
 	return err
@@ -108,7 +108,7 @@ func (s *shop) quietly(msg *message.Message) ([]*message.Message, error) { retur
 
 func TestMiddleware(t *testing.T) {
 	t.Parallel()
-	t.Run("handles a message once, whatever subscriber delivers it", func(t *testing.T) {
+	t.Run("handles a message of any subscriber once", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		var duplicates atomic.Int32
@@ -128,7 +128,7 @@ func TestMiddleware(t *testing.T) {
 		}
 		require.Equal(t, []string{"m1", "m1"}, s.effects())
 	})
-	t.Run("rolls everything back where the handler fails, and handles the message when it comes again", func(t *testing.T) {
+	t.Run("rolls everything back if the handler fails, and handles the message when it is delivered again", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		box := s.box(nil)
@@ -143,7 +143,7 @@ func TestMiddleware(t *testing.T) {
 		require.NoError(t, handle(box, order("m1"), s.quietly))
 		require.Equal(t, []string{"m1"}, s.effects())
 	})
-	t.Run("rolls everything back where the handler panics, and the panic goes on", func(t *testing.T) {
+	t.Run("rolls everything back if the handler panics, and panics with the same value", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		box := s.box(nil)
@@ -157,7 +157,7 @@ func TestMiddleware(t *testing.T) {
 		require.NoError(t, handle(box, order("m1"), s.quietly))
 		require.Equal(t, []string{"m1"}, s.effects())
 	})
-	t.Run("gives the message its context back", func(t *testing.T) {
+	t.Run("restores the context of the message after the handler", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		msg := order("m1")
@@ -165,7 +165,7 @@ func TestMiddleware(t *testing.T) {
 		require.NoError(t, handle(s.box(nil), msg, s.quietly))
 		require.Equal(t, before, msg.Context())
 	})
-	t.Run("fails for good where the message has no key, or one that cannot be noted", func(t *testing.T) {
+	t.Run("returns a permanent error if the message has no key, or an invalid one", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		box := s.box(func(c *inbox.Config) { c.Key = inbox.ByMetadata("order_id") })
@@ -180,7 +180,7 @@ func TestMiddleware(t *testing.T) {
 		require.True(t, outmill.IsPermanent(handle(s.box(nil), order(""), s.quietly)))
 		require.Empty(t, s.effects())
 	})
-	t.Run("tells messages apart by Config.Key", func(t *testing.T) {
+	t.Run("identifies messages by Config.Key", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		box := s.box(func(c *inbox.Config) { c.Key = inbox.ByMetadata("order_id") })
@@ -191,7 +191,7 @@ func TestMiddleware(t *testing.T) {
 		}
 		require.Len(t, s.effects(), 2)
 	})
-	t.Run("ends the context of a handler that takes longer than MaxProcessing", func(t *testing.T) {
+	t.Run("cancels the context of a handler that runs longer than MaxProcessing", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		box := s.box(func(c *inbox.Config) { c.MaxProcessing = time.Millisecond })
@@ -201,7 +201,7 @@ func TestMiddleware(t *testing.T) {
 		})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
-	t.Run("refuses what the handler returns where there is no publisher, or no topic", func(t *testing.T) {
+	t.Run("refuses messages that the handler returns if it has no publisher or no topic", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		produce := func(*message.Message) ([]*message.Message, error) { return []*message.Message{order("m2")}, nil }
@@ -210,7 +210,7 @@ func TestMiddleware(t *testing.T) {
 	})
 }
 
-// run has a router run until the test ends.
+// run starts a router, which runs until the test ends.
 func run(t *testing.T, router *message.Router) {
 	t.Helper()
 	ended := make(chan error, 1)
@@ -264,7 +264,7 @@ func TestRouter(t *testing.T) {
 		require.Equal(t, []string{"m1"}, s.effects())
 		close(release)
 	})
-	t.Run("publishes what the handler returns in the transaction, with ids inherited", func(t *testing.T) {
+	t.Run("publishes the messages that the handler returns in the transaction, with inherited ids", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		router := newRouter(t)
@@ -314,7 +314,7 @@ func TestRouter(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	t.Parallel()
-	t.Run("refuses settings that make no sense, and names them", func(t *testing.T) {
+	t.Run("refuses invalid settings, and names them", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		for want, cfg := range map[string]inbox.Config{

@@ -9,7 +9,7 @@ import (
 
 func TestMiddleware_Nacked(t *testing.T) {
 	t.Parallel()
-	t.Run("a message that was nacked within is not noted, whatever the handler returns", func(t *testing.T) {
+	t.Run("a message that the handler nacks is not noted, whatever the handler returns", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		box := s.box(nil)

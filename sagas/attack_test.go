@@ -32,12 +32,12 @@ func (s *shop) disturb(c *sagas.Context[order]) error {
 func TestSaga_WithInbox(t *testing.T) {
 	t.Parallel()
 	for name, outside := range map[string]func(box *inbox.Inbox) []message.HandlerMiddleware{
-		"behind the router's KeepError": func(box *inbox.Inbox) []message.HandlerMiddleware {
+		"inside the router's KeepError": func(box *inbox.Inbox) []message.HandlerMiddleware {
 			return []message.HandlerMiddleware{subscriber.KeepError, box.Middleware}
 		},
 		"alone": func(box *inbox.Inbox) []message.HandlerMiddleware { return []message.HandlerMiddleware{box.Middleware} },
 	} {
-		t.Run("an inbox of the router, "+name+", commits nothing of a conflict", func(t *testing.T) {
+		t.Run("after a conflict an inbox of the router, "+name+", commits nothing", func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t)
 			box, err := inbox.New(s.Store, inbox.Config{Consumer: "sagas"})
@@ -64,7 +64,7 @@ func TestSaga_WithInbox(t *testing.T) {
 
 func TestTimeout_OfAnEarlierSaga(t *testing.T) {
 	t.Parallel()
-	t.Run("is acked, and does not reach the saga that was started later", func(t *testing.T) {
+	t.Run("is acked, and does not reach a saga that was started later", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		var timeouts atomic.Int32
@@ -119,7 +119,7 @@ func (r repeating) Transact(ctx context.Context, fn func(ctx context.Context) er
 
 func TestSaga_Repeated(t *testing.T) {
 	t.Parallel()
-	t.Run("a transaction that runs again begins with the message and the state as they were", func(t *testing.T) {
+	t.Run("a transaction that runs again begins with the original message and state", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		type lines struct {
@@ -156,7 +156,7 @@ func (i impatient) Transact(ctx context.Context, fn func(ctx context.Context) er
 
 func TestSaga_ConflictsUntilTheEnd(t *testing.T) {
 	t.Parallel()
-	t.Run("use up no attempt where the store gives up on them", func(t *testing.T) {
+	t.Run("count no attempt if the store gives up on them", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		var calls atomic.Int32
@@ -184,7 +184,7 @@ func TestSaga_ConflictsUntilTheEnd(t *testing.T) {
 
 func TestSaga_Finished(t *testing.T) {
 	t.Parallel()
-	t.Run("is not started again while it is kept", func(t *testing.T) {
+	t.Run("is not started again while the store keeps it", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		told := make(chan string, 1)
@@ -210,7 +210,7 @@ func TestSaga_Finished(t *testing.T) {
 
 func TestSaga_Errors(t *testing.T) {
 	t.Parallel()
-	t.Run("have no part of the payload and of the state", func(t *testing.T) {
+	t.Run("contain no part of the payload or the state", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		type secrets struct {
@@ -237,7 +237,7 @@ func TestSaga_Errors(t *testing.T) {
 
 func TestSaga_AddHandlers(t *testing.T) {
 	t.Parallel()
-	t.Run("adds none where a name is taken", func(t *testing.T) {
+	t.Run("adds no handler if one of the names is taken", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		saga, err := sagas.Define(sagas.Config{Store: s.Store}, sagas.On("paid", ofOrder, placed), sagas.On("shipped", ofOrder, placed))

@@ -42,7 +42,7 @@ func TestConfig_Marshaler(t *testing.T) {
 		}
 		ofPlaced := func(m orderPlaced) string { return m.Order }
 		ofPaid := func(m orderPaid) string { return m.Order }
-		t.Run("a marshaler "+name+" brings each type of a topic to its reaction, and encodes what is published", func(t *testing.T) {
+		t.Run("a marshaler "+name+" passes each type of a topic to its reaction, and encodes published messages", func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t)
 			s.run(t, sagas.Config{Marshaler: marshaler, KeepFinished: true},
@@ -70,7 +70,7 @@ func TestConfig_Marshaler(t *testing.T) {
 			if acks {
 				says, status = "is acked with AckUnknown", outmill.StatusProcessed
 			}
-			t.Run("with a marshaler "+name+" a message of a type without a reaction "+says, func(t *testing.T) {
+			t.Run("with a marshaler "+name+" a message of a type that has no reaction "+says, func(t *testing.T) {
 				t.Parallel()
 				s := newShop(t)
 				s.run(t, sagas.Config{Marshaler: marshaler, AckUnknown: acks},
@@ -84,7 +84,7 @@ func TestConfig_Marshaler(t *testing.T) {
 			})
 		}
 	}
-	t.Run("a reaction that takes *message.Message gets those of any other type, undecoded", func(t *testing.T) {
+	t.Run("a reaction that takes *message.Message gets the messages of every other type, undecoded", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		ofMessage := func(m *message.Message) string { return m.Metadata.Get("order") }
@@ -115,14 +115,14 @@ func TestDefine(t *testing.T) {
 	ofMessage := func(m *message.Message) string { return m.UUID }
 	notDecoded := func(*sagas.Context[order], *message.Message) error { return nil }
 	for name, reactions := range map[string][]sagas.Reaction[order]{
-		"two reactions to one type of a topic":          {sagas.On("orders", ofPlaced, nothing), sagas.StartedBy("orders", ofPlaced, nothing)},
-		"a reaction without a topic":                    {sagas.On("", ofPlaced, nothing)},
-		"the zero reaction":                             {{}},
-		"a type that is no contract of the marshaler's": {sagas.On("orders", ofOrder, placed)},
+		"two reactions to one type of a topic":           {sagas.On("orders", ofPlaced, nothing), sagas.StartedBy("orders", ofPlaced, nothing)},
+		"a reaction without a topic":                     {sagas.On("", ofPlaced, nothing)},
+		"the zero reaction":                              {{}},
+		"a type that is not a contract of the marshaler": {sagas.On("orders", ofOrder, placed)},
 		"a pointer to a type": {sagas.On("orders", ofPointer, func(*sagas.Context[order], *orderPlaced) error {
 			return nil
 		})},
-		"two reactions on a topic that decode nothing": {sagas.On("raw", ofMessage, notDecoded), sagas.Timeout("raw", notDecoded)},
+		"two reactions on a topic that do not decode": {sagas.On("raw", ofMessage, notDecoded), sagas.Timeout("raw", notDecoded)},
 	} {
 		t.Run("refuses "+name, func(t *testing.T) {
 			t.Parallel()
@@ -130,7 +130,7 @@ func TestDefine(t *testing.T) {
 			require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 		})
 	}
-	t.Run("refuses a state whose type has no usable name, and says which setting gives one", func(t *testing.T) {
+	t.Run("refuses a state whose type has no usable name, and names the setting that sets one", func(t *testing.T) {
 		t.Parallel()
 		_, err := sagas.Define[struct{ A int }](sagas.Config{Store: s.Store})
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
@@ -140,13 +140,13 @@ func TestDefine(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"a"}, saga.Topics())
 	})
-	t.Run("refuses a state that is no struct", func(t *testing.T) {
+	t.Run("refuses a state that is not a struct", func(t *testing.T) {
 		t.Parallel()
 		type text string
 		_, err := sagas.Define[text](sagas.Config{Store: s.Store})
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 	})
-	t.Run("refuses settings that make no sense", func(t *testing.T) {
+	t.Run("refuses invalid settings", func(t *testing.T) {
 		t.Parallel()
 		for _, cfg := range []sagas.Config{{}, {Store: s.Store, ConflictDelay: -1}} {
 			_, err := sagas.Define[order](cfg)

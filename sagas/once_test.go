@@ -20,7 +20,7 @@ import (
 
 func TestConfig_Inbox(t *testing.T) {
 	t.Parallel()
-	t.Run("a message that comes twice is handled once, also after the saga has ended", func(t *testing.T) {
+	t.Run("a message that is delivered twice is handled once, also after the saga has ended", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.run(t, sagas.Config{Inbox: &inbox.Config{}}, sagas.StartedBy("placed", ofOrder, func(c *sagas.Context[order], m event) error {
@@ -35,7 +35,7 @@ func TestConfig_Inbox(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, sent, 1)
 	})
-	t.Run("an error rolls the note back, so the message is handled when it comes again", func(t *testing.T) {
+	t.Run("an error rolls the note back, so the message is handled when it is delivered again", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.run(t, sagas.Config{Inbox: &inbox.Config{}}, sagas.StartedBy("placed", ofOrder, func(c *sagas.Context[order], m event) error {
@@ -99,7 +99,7 @@ func TestConfig_Retention(t *testing.T) {
 		s.settled(t, outmill.StatusProcessed, 4)
 		return s
 	}
-	t.Run("finished sagas are deleted by a subscriber when it has passed, and others stay", func(t *testing.T) {
+	t.Run("a subscriber deletes finished sagas after their retention, and no other sagas", func(t *testing.T) {
 		t.Parallel()
 		s := finish(t, time.Millisecond)
 		for _, id := range []string{"paid", "at once"} {
@@ -111,7 +111,7 @@ func TestConfig_Retention(t *testing.T) {
 		_, _, err := s.find(t, "open")
 		require.NoError(t, err)
 	})
-	for name, retention := range map[string]time.Duration{"until then": 0, "without an end, if it is negative": -1} {
+	for name, retention := range map[string]time.Duration{"until their retention has passed": 0, "for ever, if the retention is negative": -1} {
 		t.Run("finished sagas are kept "+name, func(t *testing.T) {
 			t.Parallel()
 			s := finish(t, retention)
@@ -128,7 +128,7 @@ func TestConfig_Retention(t *testing.T) {
 			require.Equal(t, 2, n)
 		})
 	}
-	t.Run("a saga that is not finished has none", func(t *testing.T) {
+	t.Run("a saga that is not finished has no retention", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		saga := &storekit.Saga{Type: "order", Correlation: "o1"}
@@ -140,7 +140,7 @@ func TestConfig_Retention(t *testing.T) {
 
 func TestContext_Publish(t *testing.T) {
 	t.Parallel()
-	t.Run("passes correlation and causation on, and makes the correlation value the key", func(t *testing.T) {
+	t.Run("passes on correlation and causation, and sets the correlation value as the key", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.run(t, sagas.Config{}, sagas.StartedBy("placed", ofOrder, func(c *sagas.Context[order], m event) error {

@@ -108,7 +108,7 @@ func placed(c *sagas.Context[order], _ event) error { c.State.Placed++; return n
 
 func TestSaga_Completes(t *testing.T) {
 	t.Parallel()
-	t.Run("with a timeout that compensates, and a later timeout of what is finished is acked", func(t *testing.T) {
+	t.Run("with a timeout that compensates, and acks a later timeout of the finished saga", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.run(t, sagas.Config{KeepFinished: true},
@@ -156,7 +156,7 @@ func TestSaga_RollsBack(t *testing.T) {
 
 func TestSaga_Conflicts(t *testing.T) {
 	t.Parallel()
-	t.Run("come again and use up no attempt", func(t *testing.T) {
+	t.Run("deliver the message again and count no attempt", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		var calls atomic.Int32
@@ -164,7 +164,7 @@ func TestSaga_Conflicts(t *testing.T) {
 			sagas.StartedBy("placed", ofOrder, placed),
 			sagas.On("paid", ofOrder, func(c *sagas.Context[order], _ event) error {
 				if calls.Add(1) <= 4 {
-					// What a concurrent handler would have the update find.
+					// A concurrent handler makes the update conflict in this way.
 					saga, err := s.FindSaga(c, "order", c.Correlation, &order{}, storekit.SagaOptions{})
 					if err == nil {
 						err = s.UpdateSaga(c, saga, c.State, storekit.SagaOptions{})
@@ -185,7 +185,7 @@ func TestSaga_Conflicts(t *testing.T) {
 		require.True(t, state.Paid)
 		require.Equal(t, int32(5), calls.Load())
 	})
-	t.Run("starts of one saga at the same time make one", func(t *testing.T) {
+	t.Run("several starts of one saga at the same time start it once", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.run(t, sagas.Config{ConflictDelay: time.Millisecond}, sagas.StartedBy("placed", ofOrder, placed))
@@ -202,7 +202,7 @@ func TestSaga_Conflicts(t *testing.T) {
 
 func TestSaga_NotFound(t *testing.T) {
 	t.Parallel()
-	t.Run("is told by the hook, and bad messages go dead", func(t *testing.T) {
+	t.Run("calls the hook, and invalid messages go dead", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		told := make(chan string, 1)
