@@ -69,7 +69,7 @@ func (e *env) tap() (tapped *env, sent func() [][]any) {
 func sendsNoTime(e *env) {
 	e, sent := e.tap()
 	e.RegisterAs(suite.Ends(group, time.Hour))
-	// What a store sends back that the database has told it is older.
+	// Times that the store read from the database before are older than the window.
 	w := window{since: time.Now()}
 	e.Append(suite.Rec(orders, "m1", suite.WithKey("k"), suite.WithDedup("d"), suite.WithTTL(time.Hour)),
 		suite.Rec(orders, "delayed", suite.WithDelay(time.Hour)))
@@ -101,17 +101,17 @@ func sendsNoTime(e *env) {
 	}
 }
 
-// number is what may be a time in a text.
+// number matches the parts of a text that may be times.
 var number = regexp.MustCompile(`\b\d{10,19}\b|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d`)
 
-// window is the time of a sentence, with the durations that are in it.
+// window is the time from the start of a sentence to the end of the longest duration in it.
 type window struct{ since time.Time }
 
 func (w window) has(t time.Time) bool {
 	return !t.Before(w.since) && t.Before(w.since.Add(2*time.Hour))
 }
 
-// requireNone looks for times within the window in a value and in what it consists of.
+// requireNone requires that neither the value nor its elements contain a time within the window.
 func (w window) requireNone(e *env, v reflect.Value) {
 	e.T.Helper()
 	if !v.IsValid() {
@@ -138,7 +138,8 @@ func (w window) requireNone(e *env, v reflect.Value) {
 	}
 }
 
-// hasText takes a text for seconds, milliseconds, microseconds or nanoseconds, or for a date.
+// hasText reports whether the text is a time within the window: a date, or a number of seconds,
+// milliseconds, microseconds or nanoseconds.
 func (w window) hasText(text string) bool {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return w.has(time.Unix(n, 0)) || w.has(time.UnixMilli(n)) || w.has(time.UnixMicro(n)) || w.has(time.Unix(0, n))

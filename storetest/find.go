@@ -49,7 +49,8 @@ func (e *env) operator() storekit.Operator {
 // maxPages limits loops over the pages of a broken store.
 const maxPages = 100
 
-// pages calls until done, and returns the pages. Each goes on behind the one before.
+// pages calls until the work is done, and returns the pages. Each call continues behind the
+// page before.
 func (e *env) pages(call func(context.Context, outmill.ListQuery) (storekit.Page, error), query outmill.ListQuery) (pages []storekit.Page) {
 	e.T.Helper()
 	for range maxPages {

@@ -223,7 +223,7 @@ func unregisteredGroup(e *env) {
 
 func groupKnownElsewhere(e *env) {
 	other := e.Reopen()
-	// The other process has seen the database before the group is there.
+	// The other process uses the database before the group registers.
 	require.NoError(e.T, other.Append(e.Ctx, suite.Rec("others", "m0")))
 	e.Register(group, orders)
 	require.NoError(e.T, other.Append(e.Ctx, suite.Rec(orders, "m1")))
@@ -270,8 +270,8 @@ func dropThenWait(e *env) {
 	require.Equal(e.T, []string{"m1"}, suite.Names(e.ClaimAll(suite.OfGroup("next"))))
 }
 
-// appendAcrossRegistration: a store may make the registration wait for the
-// transaction, or find the record in the next one.
+// appendAcrossRegistration allows two ways: the registration waits for the transaction, or the
+// next registration finds the record.
 func appendAcrossRegistration(e *env) {
 	ctx, commit, _ := e.Begin()
 	require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, "m1")))

@@ -12,8 +12,8 @@ import (
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
 
-// TestRun_BrokenClocks has stores in memory, whose clock is not that of the process once time
-// has been made to pass.
+// TestRun_BrokenClocks tests stores in memory. After Elapse their clock differs from that of the
+// process.
 func TestRun_BrokenClocks(t *testing.T) {
 	mutants.RequireExactly(t, sectionsNamed("clock", "round trips"), suite.Modes()[0], []mutants.Exact{
 		{Name: "counts delays by the caller's clock", New: appendsInMemory(func(r *outmill.Record) {
@@ -39,7 +39,7 @@ func TestRun_BrokenClocks(t *testing.T) {
 		}), Noticed: []string{"clock: no call sends the time of its process"}},
 		{Name: "ends leases by the caller's clock", New: mutants.InMemory(func(m mutants.Memory) outmill.Store { return leasesByCaller{m} }),
 			Noticed: []string{
-				"clock: no call sends the time of its process", // its leases have ended
+				"clock: no call sends the time of its process", // because its leases have ended
 				"clock: leases and retries end by the database's clock",
 			}},
 		{Name: "ends registrations by the caller's clock",
@@ -66,7 +66,7 @@ func sectionsNamed(names ...string) []suite.Section {
 	return slices.DeleteFunc(sections(), func(s suite.Section) bool { return !slices.Contains(names, s.Name) })
 }
 
-// appendsInMemory makes mutants that append otherwise than they were asked to.
+// appendsInMemory makes mutants that change each record before they append it.
 func appendsInMemory(change func(*outmill.Record)) func(*testing.T, suite.Options) suite.Harness {
 	return mutants.InMemory(func(m mutants.Memory) outmill.Store { return changesRecords{m, change} })
 }
@@ -83,7 +83,7 @@ func (m changesRecords) Append(ctx context.Context, records ...*outmill.Record) 
 	return m.Memory.Append(ctx, records...)
 }
 
-// behind is how far the caller's clock is behind the database's, in these sentences.
+// behind is the difference by which the caller's clock is behind the database's.
 const behind = time.Hour
 
 type leasesByCaller struct{ mutants.Memory }
@@ -110,7 +110,7 @@ func (m appendsEach) Append(ctx context.Context, records ...*outmill.Record) err
 	return each(records, func(r *outmill.Record) error { return m.Memory.Append(ctx, r) })
 }
 
-// settlesSingly settles one lease after the other.
+// settlesSingly settles each lease with a call of its own.
 type settlesSingly struct{ mutants.Memory }
 
 func each[T any](list []T, fn func(one T) error) (err error) {

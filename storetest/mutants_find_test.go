@@ -104,7 +104,7 @@ func (m asksOtherwise) DeleteWhere(ctx context.Context, query outmill.ListQuery)
 	return m.File.DeleteWhere(ctx, query)
 }
 
-// saysOtherwise changes each page.
+// saysOtherwise changes each page before it returns the page.
 type saysOtherwise struct {
 	mutants.File
 	change func(outmill.ListQuery, *storekit.Page)

@@ -34,7 +34,7 @@ func reports(change func(*outmill.Record)) func(mutants.File) outmill.Store {
 	return func(f mutants.File) outmill.Store { return reportsOtherwise{f, change} }
 }
 
-// reportsOtherwise says something else of the records than it did.
+// reportsOtherwise reports something else about the records than it did.
 type reportsOtherwise struct {
 	mutants.File
 	change func(*outmill.Record)
@@ -52,7 +52,7 @@ func (m reportsOtherwise) Append(ctx context.Context, records ...*outmill.Record
 
 func believes(f mutants.File) outmill.Store { return believesWriter{f} }
 
-// believesWriter leaves the groups of the records as they were.
+// believesWriter does not change the groups that the caller set in the records.
 type believesWriter struct{ mutants.File }
 
 func (m believesWriter) Append(ctx context.Context, records ...*outmill.Record) error {
@@ -67,7 +67,7 @@ func (m believesWriter) Append(ctx context.Context, records ...*outmill.Record) 
 	return err
 }
 
-// reportsEarly sets what Append sets although it may fail.
+// reportsEarly sets the ids of records before it knows whether Append succeeds.
 type reportsEarly struct{ mutants.File }
 
 func (m reportsEarly) Append(ctx context.Context, records ...*outmill.Record) error {

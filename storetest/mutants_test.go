@@ -24,12 +24,12 @@ type mutant struct {
 }
 
 func TestRun_BrokenStores(t *testing.T) {
-	// The store that gives no hint is to be found out soon.
+	// The test of the store that gives no hint then fails sooner.
 	hintWithin = time.Second
 	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 1, broken())
 }
 
-// TestRun_BrokenStoresThatRetain has what shows where acked records are retained.
+// TestRun_BrokenStoresThatRetain has the faults that show only if acked records are retained.
 func TestRun_BrokenStoresThatRetain(t *testing.T) {
 	mutants.RequireNoticed(t, sections(), suite.Modes()[1], 1, []mutant{
 		{"names no worker", "settle", "OBX-029 a processed record keeps the name of the worker that acked it, up to 255 UTF-16 units",
@@ -168,9 +168,9 @@ func broken() []mutant {
 	}
 }
 
-// TestRun_BrokenStoresUnderStress depends on what happens at the same time.
+// TestRun_BrokenStoresUnderStress has the faults that show only under concurrent calls.
 func TestRun_BrokenStoresUnderStress(t *testing.T) {
-	stuckAfter = 3 * time.Second // or stores that keep records take minutes
+	stuckAfter = 3 * time.Second // otherwise stores that keep records take minutes
 	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 3, []mutant{
 		{"forgets the order behind a retry", "stress", stressSentence, claims(func(r *outmill.ClaimRequest) {
 			if r.Order != outmill.OrderNone {
@@ -191,7 +191,7 @@ func TestRun_BrokenStoresUnderStress(t *testing.T) {
 
 const stressSentence = "whatever is done at once, each message is handled once, and keys keep their order"
 
-// losesSome acks every thirtieth claim without returning what it claimed.
+// losesSome acks the records of every thirtieth claim and does not return them.
 type losesSome struct {
 	mutants.File
 	n atomic.Int64
@@ -209,7 +209,7 @@ type keepsReleased struct{ mutants.File }
 
 func (m keepsReleased) Release(context.Context, []outmill.Lease) error { return nil }
 
-// dropsOthers deletes pending records of other groups with a group.
+// dropsOthers also deletes pending records of other groups when it drops a group.
 type dropsOthers struct{ mutants.File }
 
 func (m dropsOthers) DropGroup(ctx context.Context, group string) (int, error) {
@@ -229,7 +229,7 @@ func (m dropsOthers) DropGroup(ctx context.Context, group string) (int, error) {
 
 var errBusy = errors.New("busy")
 
-// refusesSome does not repeat an attempt that failed for a reason that passes.
+// refusesSome does not repeat an attempt after a temporary failure.
 type refusesSome struct {
 	mutants.File
 	n atomic.Int64
@@ -242,7 +242,7 @@ func (m *refusesSome) Append(ctx context.Context, records ...*outmill.Record) er
 	return m.File.Append(ctx, records...)
 }
 
-// alwaysWhole: a schema that is there is made again.
+// alwaysWhole returns the statements that make the whole schema, even if the schema exists.
 type alwaysWhole struct{ mutants.File }
 
 func (s alwaysWhole) StatementsFrom(version int) ([]string, error) {
@@ -252,14 +252,14 @@ func (s alwaysWhole) StatementsFrom(version int) ([]string, error) {
 
 const walkSentence = "random walks leave the store as the model of a queue"
 
-// losesAcks: an ack is a release.
+// losesAcks releases records instead of acking them.
 type losesAcks struct{ mutants.File }
 
 func (m losesAcks) Ack(ctx context.Context, _ string, leases []outmill.Lease) error {
 	return m.Release(ctx, leases)
 }
 
-// claimsTwice hands the records of each claim to the next claim too.
+// claimsTwice returns the records of each claim from the next claim, too.
 type claimsTwice struct {
 	mutants.File
 	last atomic.Pointer[outmill.Record]
@@ -278,7 +278,7 @@ func (m *claimsTwice) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*o
 	return found, err
 }
 
-// claims makes mutants that claim otherwise than they were asked to.
+// claims makes mutants that change each request before they claim.
 func claims(change func(*outmill.ClaimRequest)) func(mutants.File) outmill.Store {
 	return func(f mutants.File) outmill.Store { return claimsOtherwise{f, change} }
 }
@@ -293,7 +293,7 @@ func (m claimsOtherwise) Claim(ctx context.Context, req outmill.ClaimRequest) ([
 	return m.File.Claim(ctx, req)
 }
 
-// claimsMore fills a claim up with what another one gets.
+// claimsMore fills a claim up with the records of another claim.
 type claimsMore struct{ mutants.File }
 
 func (m claimsMore) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
@@ -326,7 +326,7 @@ func (m ignoresForeign) Append(ctx context.Context, records ...*outmill.Record) 
 	return m.File.Append(ctx, records...)
 }
 
-// acksAny acks under whatever lease there is.
+// acksAny acks records even if the lease is not valid.
 type acksAny struct{ mutants.File }
 
 func (m acksAny) Ack(ctx context.Context, by string, leases []outmill.Lease) error {
@@ -406,7 +406,7 @@ func (m reapsAll) ReapExpired(ctx context.Context, limit int) (int, error) {
 	return m.File.ReapExpired(ctx, 1000*limit)
 }
 
-// forgetsWaiting deletes what a registration would take in.
+// forgetsWaiting deletes the records that a registration would adopt.
 type forgetsWaiting struct{ mutants.File }
 
 func (m forgetsWaiting) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
@@ -424,8 +424,8 @@ func (m forgetsWaiting) RegisterGroup(ctx context.Context, regs ...outmill.Regis
 	return m.File.RegisterGroup(ctx, regs...)
 }
 
-// passesOver hands out what was appended in a transaction after the second registration
-// that follows.
+// passesOver returns records that were appended in a transaction only after the second
+// registration that follows.
 type passesOver struct {
 	mutants.File
 	mu   sync.Mutex
@@ -467,7 +467,7 @@ func (m *passesOver) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*ou
 	return found, errors.Join(err, m.Release(ctx, back))
 }
 
-// registers makes mutants that register otherwise than they were asked to.
+// registers makes mutants that change each registration before they make it.
 func registers(change func(*outmill.Registration)) func(mutants.File) outmill.Store {
 	return func(f mutants.File) outmill.Store { return registersOtherwise{f, change} }
 }
@@ -484,7 +484,7 @@ func (m registersOtherwise) RegisterGroup(ctx context.Context, regs ...outmill.R
 	return m.File.RegisterGroup(ctx, regs...)
 }
 
-// lastCallWins: a TTL replaces that of a permanent registration.
+// lastCallWins lets a later TTL end a permanent registration.
 type lastCallWins struct{ mutants.File }
 
 func (m lastCallWins) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
@@ -506,7 +506,7 @@ func (m expiresNothing) ExpireRegistrations(context.Context, int) (registrations
 	return 0, 0, nil
 }
 
-// dropsEnded: an end takes the whole group.
+// dropsEnded drops the whole group when one of its registrations ends.
 type dropsEnded struct{ mutants.File }
 
 func (m dropsEnded) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
@@ -553,7 +553,8 @@ func (m expiresAll) ExpireRegistrations(ctx context.Context, limit int) (registr
 	return m.File.ExpireRegistrations(ctx, 1000*limit)
 }
 
-// renewsInVain: an end that has passed stands, whatever comes before the janitor.
+// renewsInVain removes registrations whose end has passed, although they are renewed before the
+// janitor comes.
 type renewsInVain struct{ mutants.File }
 
 func (m renewsInVain) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
@@ -583,7 +584,7 @@ func (m ignoresContexts) Release(ctx context.Context, leases []outmill.Lease) er
 	return m.File.Release(context.WithoutCancel(ctx), leases)
 }
 
-// dropsReleases acks instead of every third release.
+// dropsReleases acks the records of every third release.
 type dropsReleases struct {
 	mutants.File
 	n atomic.Int64

@@ -241,7 +241,7 @@ func expiredWhileHeld(e *env) {
 		require.Empty(e.T, e.ClaimAll(suite.ByKey))
 		end(r)
 		e.Append(suite.Keyed(key, "m3")...)
-		// Acked, because otherwise it comes again in the next round when its lease is over.
+		// Without the ack it would be delivered again in the next round, when its lease has ended.
 		e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "m3", suite.ByKey))
 	}
 }
@@ -289,8 +289,8 @@ func retryParkBlocks(e *env) {
 	e.requireBlockedUntil(owner, "m1", outmill.KeyPark)
 }
 
-// requireBlockedUntil checks that the key is held for an hour, and then goes on
-// with the record.
+// requireBlockedUntil checks that the key is held for an hour, and then continues with the
+// record.
 func (e *env) requireBlockedUntil(owner outmill.OwnerToken, first string, policy outmill.KeyPolicy) {
 	e.T.Helper()
 	change := suite.InOrder(outmill.OrderKey, policy)
@@ -429,7 +429,7 @@ func upkeepKeepsKeys(e *env) {
 	e.RequireNames([]string{"m1", "m2", "m3"}, e.ClaimAll(suite.ByKey))
 }
 
-// tidy does one round of a janitor.
+// tidy does one round of the work of a janitor.
 func (e *env) tidy() {
 	e.T.Helper()
 	e.Reap(1000)

@@ -167,8 +167,8 @@ func requeueHead(e *env) {
 	e.RequireNames([]string{"m1", "m2", "m3", "m4"}, e.ClaimAll(suite.ParkOrder))
 }
 
-// requeueBesideClaims needs a store that brings a key back in steps, while claims park
-// again what they meet of it.
+// requeueBesideClaims needs a store that requeues a parked key in steps. During these steps
+// claims park the records of the key that they meet again.
 func requeueBesideClaims(e *env) {
 	names := make([]string, 150)
 	for i := range names {

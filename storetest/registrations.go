@@ -369,8 +369,8 @@ func appendedAfterTheRound(e *env) {
 	require.Empty(e.T, e.ClaimAll())
 }
 
-// appendAcrossTheEnd: a store may make the janitor wait for the transaction, or
-// find the record in a later round.
+// appendAcrossTheEnd allows two ways: the janitor waits for the transaction, or finds the record
+// in a later round.
 func appendAcrossTheEnd(e *env) {
 	e.RegisterAs(suite.Ends(group, time.Hour, orders))
 	e.Elapse(2 * time.Hour)

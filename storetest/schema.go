@@ -31,7 +31,7 @@ func schemaSentences() []sentence {
 // bare returns e with a store whose schema was not ensured.
 func (e *env) bare() *env { return &env{e.Bare()} }
 
-// applier returns the harness as an Applier, or skips the test if it is none.
+// applier returns the harness as an Applier, or skips the test if it is not one.
 func (e *env) applier() Applier {
 	e.T.Helper()
 	h, ok := e.Harness.(Applier)
@@ -123,7 +123,7 @@ func statementsMakeSchema(e *env) {
 	require.Len(e.T, e.groups(), 1, "groups after Ensure")
 }
 
-// statementsOfVersions are those from each version on that the store knows.
+// statementsOfVersions returns StatementsFrom for each version that the store knows.
 func (e *env) statementsOfVersions() [][]string {
 	e.T.Helper()
 	var all [][]string

@@ -305,8 +305,8 @@ func lastErrorIsTheLast(e *env) {
 	require.Equal(e.T, "second", e.Get(r).LastError)
 }
 
-// anyErrorText: the text comes from users' handlers, and a record must not
-// stay leased because of it.
+// anyErrorText requires that no text keeps a record leased, because the text comes from users'
+// handlers.
 func anyErrorText(e *env) {
 	texts := []string{
 		"", "boom: it's \"bad\" \\ % '; DROP TABLE x; --", "boom 日本 😀\n\tsecond line",
@@ -412,8 +412,8 @@ func negativeDelay(e *env) {
 	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 }
 
-// claimsNeverGoBack: else a late ack of an old claim could pass for one of a
-// new claim with the same number.
+// claimsNeverGoBack prevents that a late ack of an old claim acts on a new claim with the same
+// number.
 func claimsNeverGoBack(e *env) {
 	e.Filled(suite.Rec(orders, "m1"))
 	owner := outmill.NewOwnerToken()

@@ -13,11 +13,11 @@ import (
 // settlement is one of the calls that act on leases.
 type settlement struct {
 	name string
-	// Numbers of the functional specification for what it does, and for what
-	// it passes over.
+	// does and passes have the numbers of the functional specification for its effect, and for
+	// the leases that it ignores.
 	does, passes string
 	apply        func(e *env, leases ...outmill.Lease) error
-	// requireDone checks what it did to a record that was as before.
+	// requireDone checks its effect on a record, which was before.
 	requireDone func(e *env, before *outmill.Record)
 }
 

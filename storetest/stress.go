@@ -96,7 +96,7 @@ func (w *stress) registerAll(ctx context.Context) {
 		w.register(ctx, g)
 	}
 	w.reach(ctx, allRegistered)
-	// The records of transactions that were open come to it when it registers again.
+	// The group gets the records of transactions that were open when it registers again.
 	w.register(ctx, w.groups[0])
 }
 
@@ -217,7 +217,7 @@ func (w *stress) stuck() []string {
 	return list
 }
 
-// atRest asks the harness whether the store keeps anything of records that are settled.
+// atRest asks the harness whether the store still keeps state about settled records.
 func (w *stress) atRest() {
 	h, ok := w.e.Harness.(Watcher)
 	if !ok {
@@ -227,7 +227,7 @@ func (w *stress) atRest() {
 	require.NoError(w.e.T, h.AtRest())
 }
 
-// rest is a pause of a goroutine that calls the store again and again. It grows with the
+// rest pauses a goroutine that calls the store repeatedly. The pause grows with the
 // time that its calls take, so that a slow engine has time for the calls of others.
 func rest(ctx context.Context, since time.Time) { pause(ctx, 10*time.Millisecond+2*time.Since(since)) }
 

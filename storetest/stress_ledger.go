@@ -12,7 +12,7 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// phase is how far the registration of the groups is.
+// phase is the progress of the registration of the groups.
 type phase int
 
 const (
@@ -78,7 +78,7 @@ func (l *ledger) blame(format string, args ...any) {
 	l.note(format, args...)
 }
 
-// note is blame for a caller that holds mu.
+// note is the same as blame, for a caller that holds mu.
 func (l *ledger) note(format string, args ...any) {
 	if len(l.wrong) < 20 {
 		l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
@@ -138,8 +138,8 @@ func (l *ledger) openBefore(next phase) bool {
 	return false
 }
 
-// dropping notes that a drop begins or has ended. During a drop, a record that is in
-// hand may be deleted, and a later one of its key, whose transaction was open, comes.
+// dropping notes that a drop of the group begins or has ended. A drop may delete a record that a
+// worker holds. Then a later record of its key may be delivered, because its transaction was open.
 func (l *ledger) dropping(g readers) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,8 +157,8 @@ func (l *ledger) dropsOf(g readers) int {
 
 func keyOf(r *outmill.Record) string { return r.Topic + " " + r.Key }
 
-// received notes who holds the records. Two workers must not hold records of one key, but
-// for a group that is dropped, whose worker may hold records that are gone.
+// received notes who holds the records. Two workers must not hold records of one key at the same
+// time. The exception is a group that is dropped, whose worker may hold deleted records.
 func (l *ledger) received(g readers, owner outmill.OwnerToken, found []*outmill.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,7 +182,7 @@ func (l *ledger) received(g readers, owner outmill.OwnerToken, found []*outmill.
 	}
 }
 
-// letGo notes that the records are no longer in hand, before the store is told.
+// letGo notes that the worker no longer holds the records. Call it before the call of the store.
 func (l *ledger) letGo(g readers, records ...*outmill.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,9 +202,9 @@ func (l *ledger) ackedLate(g readers, records []*outmill.Record) {
 	}
 }
 
-// handled notes a record. drops is dropsOf before its claim. The order is checked of
-// records that are claimed and handled between two drops of their group, because one
-// that was claimed before a drop may be in hand still, together with later ones.
+// handled notes a record. drops is dropsOf before its claim. It checks the order only of records
+// that are claimed and handled between two drops of their group, because a worker may still hold
+// a record from before a drop together with later records.
 func (l *ledger) handled(g readers, drops int, r *outmill.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

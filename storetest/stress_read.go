@@ -16,8 +16,8 @@ func (g readers) request(owner outmill.OwnerToken, lease time.Duration) outmill.
 	}
 }
 
-// wildFor is for how many claims a worker gives records back or fails them. Later it
-// handles all that it gets, so that the walk comes to an end.
+// wildFor is the number of claims for which a worker gives records back or fails them. Later it
+// handles all its records, so that the walk ends.
 const wildFor = 40
 
 // read is a worker. It handles the records of a key in order, as the contract requires of it.

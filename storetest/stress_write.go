@@ -26,8 +26,8 @@ func (w *stress) write(ctx context.Context, writer, n int) {
 	}
 }
 
-// drawRecords draws records of which each is the next of its key, and returns the
-// numbers that come next if they are kept.
+// drawRecords draws records, each the next one of its key. It returns the numbers that follow if
+// the records are committed.
 func drawRecords(writer int, next map[string]int) (records []*outmill.Record, then map[string]int) {
 	then = map[string]int{}
 	for key, n := range next {

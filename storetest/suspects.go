@@ -129,7 +129,7 @@ func ofKey(key string, records []*outmill.Record) []string {
 }
 
 // requireAloneAndComplete claims and acks until no record is left, and requires that each
-// suspect comes alone.
+// suspect is claimed alone.
 func (e *env) requireAloneAndComplete(alone, all []string, changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
 	e.T.Helper()
 	owner := outmill.NewOwnerToken()
@@ -150,8 +150,8 @@ func (e *env) requireAloneAndComplete(alone, all []string, changes ...func(*outm
 	return got
 }
 
-// suspectsAndOthers: neither may a suspect wait behind a backlog for ever, nor
-// a backlog behind suspects.
+// suspectsAndOthers requires that no suspect waits for ever behind a backlog, and no backlog
+// behind suspects.
 func suspectsAndOthers(e *env) {
 	e.Filled(suite.Rec(orders, "suspect"))
 	e.makeSuspects(true)

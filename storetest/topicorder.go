@@ -120,8 +120,8 @@ func keyLeaseHoldsTopic(e *env) {
 	e.RequireNames([]string{"m2", "m3", "m4"}, e.ClaimAll(suite.ByTopic))
 }
 
-// topicOrderOverHeld: the record that has expired is the whole of what a claim for one
-// record reads first of the line.
+// topicOrderOverHeld has an expired record as the only record that a claim with limit 1 reads
+// first.
 func topicOrderOverHeld(e *env) {
 	e.Filled(suite.Rec(orders, "hot", suite.WithKey("k")), suite.Rec(orders, "short", suite.WithTTL(time.Minute)), suite.Rec(orders, "m3"),
 		suite.Rec(orders, "passed over", suite.WithKey("k")))

@@ -180,7 +180,7 @@ func failedAppendLeavesNothing(e *env) {
 	ctx, commit, _ := e.Harness.Begin(e.Store)
 	again := suite.Rec(orders, "again", suite.WithDedup("k"), func(r *outmill.Record) { r.ID = first.ID })
 	require.Error(e.T, e.Store.Append(ctx, suite.Rec(orders, "before"), again))
-	// An engine that has ended the transaction says so.
+	// An engine that has ended the transaction returns an error for the commit.
 	_ = commit()
 	require.Equal(e.T, []string{"first"}, suite.Names(e.List(outmill.ListQuery{})))
 	free := suite.Rec(orders, "free", suite.WithDedup("k"))

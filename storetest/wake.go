@@ -142,7 +142,7 @@ func quietAfterEnd(e *env) {
 	}
 }
 
-// settleDown reads the hints that are under way.
+// settleDown reads the hints that arrive late.
 func (e *env) settleDown(hints <-chan struct{}) {
 	e.T.Helper()
 	for range 100 {

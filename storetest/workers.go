@@ -98,8 +98,8 @@ func tenOrderedWorkers(e *env) {
 	}
 }
 
-// settleInOrder handles one record after the other, as a holder of keys does:
-// behind a record that it gives back, it gives back the rest of the key.
+// settleInOrder handles one record after the other, as the contract requires of the owner of a
+// key. After it gives a record back, it gives back the later records of the key, too.
 func (e *env) settleInOrder(store outmill.Store, counts *suite.Tally, found []*outmill.Record) error {
 	given := map[string]bool{}
 	var rest []*outmill.Record
@@ -113,7 +113,7 @@ func (e *env) settleInOrder(store outmill.Store, counts *suite.Tally, found []*o
 				return err
 			}
 		default:
-			// Counted before it is acked: afterwards another worker may be quicker.
+			// Count before the ack, because after it another worker may be faster.
 			counts.Acked(r)
 			if err := store.Ack(e.Ctx, "", suite.Leases([]*outmill.Record{r})); err != nil {
 				return err
