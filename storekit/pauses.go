@@ -130,8 +130,14 @@ func (s PauseScope) String() string {
 // String describes the pause in one line, as GroupInfo.Pauses has it:
 //
 //	topic "orders" by ann@example.com since 2026-01-02T03:04:05Z: the warehouse is down
+//
+// A pause of one of several stores has ` in "store"` behind the scope.
 func (p PauseInfo) String() string {
-	text := fmt.Sprintf("%s by %s since %s", p.PauseScope, p.By, p.At.UTC().Format(time.RFC3339))
+	text := p.PauseScope.String()
+	if p.Store != "" {
+		text += fmt.Sprintf(" in %q", p.Store)
+	}
+	text += fmt.Sprintf(" by %s since %s", p.By, p.At.UTC().Format(time.RFC3339))
 	if p.Reason != "" {
 		text += ": " + p.Reason
 	}

@@ -286,6 +286,7 @@ func (c *catch) ask(l *look, req outmill.ClaimRequest) answer {
 		req.Owner = m.ownerFor(req.Owner)
 		a.records, a.err = m.store.Claim(ctx, req)
 	}
+	s.pauses.note(m)
 	m.forgetEnded(time.Now())
 	m.hold(leasesOf(a.records), time.Now().Add(req.Lease))
 	switch {

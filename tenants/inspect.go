@@ -186,7 +186,13 @@ func (s *Set) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 		}
 		return err
 	})
-	return slices.SortedFunc(maps.Values(groups), func(a, b outmill.GroupInfo) int { return strings.Compare(a.Group, b.Group) }), err
+	infos := slices.SortedFunc(maps.Values(groups), func(a, b outmill.GroupInfo) int { return strings.Compare(a.Group, b.Group) })
+	pauses, pausesErr := s.Paused(ctx)
+	for i := range infos {
+		infos[i].Pauses = nil
+	}
+	storekit.NamePauses(infos, pauses)
+	return infos, errors.Join(err, pausesErr)
 }
 
 // mergeGroups is what two members know of a group.

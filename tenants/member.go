@@ -23,6 +23,10 @@ type member struct {
 	ctx context.Context
 	end context.CancelFunc
 
+	// pauses is the role of the store, or nil; lastPauses is what the set has noted of it.
+	pauses     storekit.Pauses
+	lastPauses atomic.Pointer[storekit.PauseList]
+
 	// registering serialises the registrations of the member.
 	registering sync.Mutex
 	// owes: the registrations that the set knows are not all made.
@@ -56,7 +60,8 @@ type member struct {
 
 func (s *Set) newMember(tenant Tenant, store outmill.Store, owned bool) *member {
 	ctx, end := context.WithCancel(context.Background())
-	return &member{tenant: tenant, store: store, owned: owned, ctx: ctx, end: end, leases: map[outmill.Lease]time.Time{},
+	pauses, _ := outmill.As[storekit.Pauses](store)
+	return &member{pauses: pauses, tenant: tenant, store: store, owned: owned, ctx: ctx, end: end, leases: map[outmill.Lease]time.Time{},
 		most: s.cfg.MaxInFlightPerTenant, roomy: func() { s.woken(tenant.Key, "") },
 		changed: make(chan struct{}, 1), waits: storekit.NewWaits(firstTrouble, maxTrouble)}
 }

@@ -258,6 +258,7 @@ func (s *Set) leave(m *member) bool {
 	if s.draining[m.name()] = left; len(left) == 0 {
 		delete(s.draining, m.name())
 	}
+	s.pauses.forget(m)
 	return true
 }
 

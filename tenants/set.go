@@ -55,6 +55,8 @@ type Set struct {
 	waking  bool
 	txLimit time.Duration
 
+	pauses knownPauses
+
 	readersMu sync.Mutex
 	readers   map[string]*reader
 	uses      int

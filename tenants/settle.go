@@ -139,6 +139,7 @@ func (s *Set) keep(ctx context.Context, call string, lease time.Duration, leases
 	var standing []outmill.Lease
 	err := inParts(ctx, s, call, leases, itself, func(ctx context.Context, m *member, leases []outmill.Lease) error {
 		kept, err := fn(ctx, m, bare(leases))
+		s.pauses.note(m)
 		m.hold(kept, time.Now().Add(lease))
 		mu.Lock()
 		defer mu.Unlock()
