@@ -42,7 +42,7 @@ func TestCommand(t *testing.T) {
 			{"nothing", nil, []string{"want a command"}},
 			{"an unknown command", []string{"schemas"}, []string{`unknown command "schemas"`}},
 			{"an unknown command of a family", []string{"schema", "drop"}, []string{`no command "drop"`, "ensure, print, status, upgrade"}},
-			{"a family without a command", []string{"groups"}, []string{"want one of list, drop"}},
+			{"a family without a command", []string{"groups"}, []string{"want one of list, pause, resume, drop"}},
 			{"an unknown flag", []string{"schema", "print", "--force", "sqlite:x.db"}, []string{"--force", "outmill schema print -h"}},
 			{"no URL", []string{"schema", "ensure"}, []string{"want one URL", "OUTMILL_SOURCES_DEFAULT_<PROVIDER>_CONNECTION_STRING"}},
 			{"two URLs", []string{"status", "sqlite:a.db", "sqlite:b.db"}, []string{"want one URL", "got 2"}},

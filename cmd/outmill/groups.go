@@ -16,8 +16,8 @@ import (
 func groupsCommand(term terminal) *cobra.Command {
 	return family(&cobra.Command{
 		Use:   "groups",
-		Short: "List and drop the groups that read a store",
-	}, groupsList(term), groupsDrop(term))
+		Short: "List, pause, resume and drop the groups that read a store",
+	}, groupsList(term), groupsPause(), groupsResume(), groupsDrop(term))
 }
 
 func groupsList(term terminal) *cobra.Command {
@@ -27,8 +27,8 @@ func groupsList(term terminal) *cobra.Command {
 		Use:   "list [URL | --source NAME]",
 		Short: "List the groups, their topics and their workers",
 		Long: `Lists the groups with the topics that they read, their workers, and when they were last
-seen. Workers register about once a minute, so a group that was not seen for longer has
-no worker.`,
+seen, and below them what is paused, since when and by whom. Workers register about once
+a minute, so a group that was not seen for longer has no worker.`,
 	}
 	on.flags(cmd)
 	out.flags(cmd)
@@ -71,7 +71,17 @@ func printGroups(w io.Writer, term terminal, groups []outmill.GroupInfo) error {
 				orDash(stamp(r.ExpiresAt)))
 		}
 	}
-	return t.print(w)
+	if err := t.print(w); err != nil {
+		return err
+	}
+	for _, g := range groups {
+		for _, pause := range g.Pauses {
+			if _, err := fmt.Fprintf(w, "\nPaused for %s: %s\n", oneLine(g.Group, 60), oneLine(pause, 300)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // topicsText shows a selection of topics on one line.
@@ -92,6 +102,7 @@ type groupView struct {
 	EndedAt       *time.Time         `json:"ended_at,omitempty"`
 	Registrations []registrationView `json:"registrations"`
 	Workers       []workerView       `json:"workers"`
+	Pauses        []string           `json:"pauses,omitempty"`
 }
 
 type registrationView struct {
@@ -110,7 +121,7 @@ func groupsJSON(groups []outmill.GroupInfo) []groupView {
 	for _, g := range groups {
 		view := groupView{
 			Group: g.Group, SeenAt: timeOrNil(g.SeenAt), EndedAt: timeOrNil(g.EndedAt),
-			Registrations: []registrationView{}, Workers: []workerView{},
+			Registrations: []registrationView{}, Workers: []workerView{}, Pauses: g.Pauses,
 		}
 		for _, r := range g.Registrations {
 			view.Registrations = append(view.Registrations,
