@@ -40,7 +40,7 @@ VALUES ($1::text::uuid, $2::text, $3::text, 1, $4::text::json, $5::boolean, stat
 ON CONFLICT DO NOTHING RETURNING updated_at`
 
 	sqlUpdateSaga = `UPDATE {p:sagas} SET version = version + 1, state = $5::text::json, finished = $6::boolean,
-		updated_at = statement_timestamp()` + ofSaga + ` RETURNING updated_at`
+		updated_at = statement_timestamp(), delete_at = NULL` + ofSaga + ` RETURNING updated_at`
 
 	sqlDeleteSaga = `DELETE FROM {p:sagas}` + ofSaga + ` RETURNING updated_at`
 

@@ -16,6 +16,8 @@ type sagaKey struct{ kind, correlation string }
 type savedSaga struct {
 	storekit.Saga
 	state string
+	// deleteAt is the end of the retention; zero is never.
+	deleteAt time.Time
 }
 
 func keyOf(saga *storekit.Saga) sagaKey { return sagaKey{saga.Type, saga.Correlation} }
@@ -56,7 +58,7 @@ func (s *Store) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, 
 			return nil, storekit.ErrSagaExists
 		}
 		next.Version, next.CreatedAt, next.UpdatedAt = 1, now, now
-		return &savedSaga{next, text}, nil
+		return &savedSaga{Saga: next, state: text}, nil
 	})
 }
 
@@ -72,7 +74,7 @@ func (s *Store) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, 
 			return nil, err
 		}
 		next.Version, next.CreatedAt, next.UpdatedAt = was.Version+1, was.CreatedAt, now
-		return &savedSaga{next, text}, nil
+		return &savedSaga{Saga: next, state: text}, nil
 	})
 }
 
@@ -140,6 +142,37 @@ func (s *Store) DeleteFinishedSagas(ctx context.Context, kind string, retention 
 	return s.count(ctx, "delete finished sagas", limit, func(d *Database, now time.Time) int {
 		return d.sagas.deleteUpTo(limit, func(key sagaKey, saga savedSaga) bool {
 			return key.kind == kind && saga.Finished && now.Sub(saga.UpdatedAt) >= retention
+		})
+	})
+}
+
+// RetainSaga sets how long a finished saga is kept. See storekit.SagaRetention.
+func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention time.Duration, _ storekit.SagaOptions) error {
+	const operation = "retain saga"
+	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
+		return failed(operation, err)
+	}
+	return s.inTx(ctx, operation, func(t *Tx, now time.Time) error {
+		found, err := t.current(saga)
+		if err == nil && !found.Finished {
+			err = storekit.ErrSagaConflict
+		}
+		if err != nil {
+			return err
+		}
+		retained := *found
+		retained.deleteAt = now.Add(retention)
+		t.db.sagas.set(t, keyOf(saga), &retained)
+		return nil
+	})
+}
+
+// DeleteOldSagas deletes finished sagas whose retention has passed. See
+// storekit.SagaRetention.
+func (s *Store) DeleteOldSagas(ctx context.Context, limit int) (int, error) {
+	return s.count(ctx, "delete old sagas", limit, func(d *Database, now time.Time) int {
+		return d.sagas.deleteUpTo(limit, func(_ sagaKey, saga savedSaga) bool {
+			return !saga.deleteAt.IsZero() && !saga.deleteAt.After(now)
 		})
 	})
 }

@@ -34,6 +34,7 @@ func brokenSagas() []mutant {
 				own := *saga
 				return m.UpdateSaga(ctx, &own, state, options)
 			}), []string{
+				"retention: a retention is for the version of a saga that is finished",
 				"sagas: an update and a deletion of a version that is gone are conflicts",
 				"sagas: an update stores the state and moves the version",
 			}},

@@ -1,5 +1,5 @@
-// Package txtest tests the roles storekit.Transactor, storekit.TxAcker, storekit.Inbox and
-// storekit.Sagas of a store. It has one test for each sentence of their contract. Package
+// Package txtest tests the roles storekit.Transactor, storekit.TxAcker, storekit.Inbox,
+// storekit.Sagas and storekit.SagaRetention of a store. It has one test for each sentence of their contract. Package
 // storetest tests the queue of the same store:
 //
 //	func TestConformance_Transactions(t *testing.T) {
@@ -52,7 +52,8 @@ func bind(list []sentence) []suite.Sentence {
 
 // Run checks every sentence, in parallel, each with a store of its own. Each Harness that
 // engine makes has a store that is a storekit.Transactor, TxAcker, Inbox and Sagas. The
-// section "steps" needs a storekit.Joins too: if the store is none, name it in Unsupported.
+// section "steps" needs a storekit.Joins too, and the section "retention" a
+// storekit.SagaRetention: if the store is none, name the section in Unsupported.
 func Run(t *testing.T, engine storetest.Engine) {
 	t.Helper()
 	suite.Suite{
@@ -72,6 +73,7 @@ func sections() []suite.Section {
 		{Name: "steps", Sentences: bind(stepSentences()), BothModes: true},
 		{Name: "inbox", Sentences: bind(inboxSentences()), AnyMode: true},
 		{Name: "sagas", Sentences: bind(sagaSentences()), AnyMode: true},
+		{Name: "retention", Sentences: bind(retentionSentences()), AnyMode: true},
 	}
 }
 
