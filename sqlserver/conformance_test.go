@@ -198,7 +198,7 @@ func passTime(t *testing.T, db *sql.DB, table string, d time.Duration) {
 		"Ending": {"EndedAt", "LookAt"},
 		"Dedup":  {"ExpiresAt"},
 		"Inbox":  {"DeleteAt"},
-		"Saga":   {"CreatedAt", "UpdatedAt"},
+		"Saga":   {"CreatedAt", "UpdatedAt", "DeleteAt"},
 		"Join":   {"Deadline", "CreatedUtc", "LastUpdatedUtc", "FinishedUtc"},
 	} {
 		set := make([]string, len(columns))

@@ -129,7 +129,7 @@ func TestStore_Hints(t *testing.T) {
 		for _, name := range []string{
 			"sqlDeleteProcessed", "sqlDeleteDedup", "sqlOldWorkers", "sqlEndRegistrations", "sqlHoldGroups", "sqlDropLanes", "sqlDeleteMembers",
 			"sqlDeleteJoins", "sqlHurry",
-			"sqlDeleteNotes", "sqlDeleteFinishedSagas",
+			"sqlDeleteNotes", "sqlDeleteFinishedSagas", "sqlDeleteOldSagas",
 		} {
 			require.Contains(t, texts[name], "SET DEADLOCK_PRIORITY LOW;\n", name)
 		}

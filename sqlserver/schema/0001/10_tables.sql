@@ -298,11 +298,15 @@ CREATE TABLE [dbo].[OutboxSaga] (
     Finished    BIT           NOT NULL, -- the saga has ended, at UpdatedAt
     CreatedAt   DATETIME2(6)  NOT NULL,
     UpdatedAt   DATETIME2(6)  NOT NULL,
+    DeleteAt    DATETIME2(6)  NULL,     -- when the janitor deletes a finished saga; NULL is never
     CONSTRAINT [PK_OutboxSaga] PRIMARY KEY CLUSTERED (Type, Correlation)
 );
 GO
 
 CREATE INDEX [IX_OutboxSaga_Finished] ON [dbo].[OutboxSaga] (Type, UpdatedAt) WHERE Finished = 1;
+GO
+
+CREATE INDEX [IX_OutboxSaga_Delete] ON [dbo].[OutboxSaga] (DeleteAt) WHERE DeleteAt IS NOT NULL;
 GO
 
 -- For people: the records with statuses in words, and payloads as text. Characters outside ASCII are
