@@ -43,7 +43,7 @@ type refusedStep struct {
 	name string
 	want error
 	said string
-	// records returns the records of a call, of which some are good.
+	// records returns the records of a call, some of which are valid.
 	records func(e *env, good outmill.JoinID) []*outmill.Record
 }
 

@@ -29,7 +29,7 @@ func attachSentences() []sentence {
 		{"AttachStep to a join that has ended is ErrJoinFinished", attachToEnded},
 		{"AttachStep beyond the steps that a join expects is ErrTooManySteps", attachTooMany},
 		{"AttachStep of a record that waits for a join is an error", attachWaiter},
-		{"a record becomes due that waits for a join which AttachStep decides", attachWakes},
+		{"a record that waits for a join becomes due when AttachStep decides the join", attachWakes},
 		{"a late step is settled by all that settles a step", attachedEndings},
 		{"ten callers that attach records while others ack them count each once", attachBesideAcks},
 	}

@@ -22,8 +22,7 @@ func callSentences() []sentence {
 	}
 }
 
-// joinCall is a method that would change or show something of the join and its
-// step if it went through.
+// joinCall is a call that changes or returns something of the join and its step if it succeeds.
 type joinCall struct {
 	name string
 	do   func(ctx context.Context, joins storekit.Joins, join outmill.JoinID, step outmill.WorkItemID) error
@@ -72,8 +71,7 @@ func joinCalls() []joinCall {
 	}
 }
 
-// anyOpenStep starts a join that every call would change: its deadline has
-// passed.
+// anyOpenStep starts a join whose deadline has passed, so that every call changes it.
 func (e *env) anyOpenStep() (outmill.JoinID, *outmill.Record) {
 	e.T.Helper()
 	id := e.startJoin(0, unsealed, anyStep, func(j *storekit.Join) { j.Deadline = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) })

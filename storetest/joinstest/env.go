@@ -14,14 +14,12 @@ import (
 )
 
 const (
-	// joinRetention is how long a store keeps joins that have ended, unless it is
-	// told otherwise.
+	// joinRetention is how long a store keeps joins that have ended, by default.
 	joinRetention = 24 * time.Hour
-	// waitings is the topic of records that wait for a join, and later how long
-	// they do.
+	// waitings is the topic of records that wait for a join, and later is how long they wait.
 	waitings = "waitings"
 	later    = 100 * time.Hour
-	// done is the topic of what is published when a join ends.
+	// done is the topic of the messages that follow joins.
 	done = "done"
 )
 
@@ -46,7 +44,7 @@ func sections() []suite.Section {
 
 func (e *env) joins() storekit.Joins { return e.Store.(storekit.Joins) }
 
-// startJoin begins a join of that many steps.
+// startJoin starts a join with this number of steps.
 func (e *env) startJoin(steps int, changes ...func(*storekit.Join)) outmill.JoinID {
 	e.T.Helper()
 	join := newJoin(steps, changes...)
@@ -115,7 +113,7 @@ func (e *env) claimThe(r *outmill.Record) *outmill.Record {
 	return claimed
 }
 
-// completeSteps and failSteps settle steps by what becomes of their messages.
+// completeSteps and failSteps settle steps by settling their messages.
 func (e *env) completeSteps(records ...*outmill.Record) {
 	e.T.Helper()
 	for _, r := range records {
@@ -201,8 +199,7 @@ func listAllSteps(ctx context.Context, t require.TestingT, joins storekit.Joins,
 	}
 }
 
-// requireCounts checks the join's counters, and that they are those of its
-// steps.
+// requireCounts checks the join's counters, and that they agree with its steps.
 func (e *env) requireCounts(id outmill.JoinID, completed, failed int) {
 	e.T.Helper()
 	requireSound(e.Ctx, e.T, e.joins(), id)
@@ -210,7 +207,7 @@ func (e *env) requireCounts(id outmill.JoinID, completed, failed int) {
 	require.Equal(e.T, []int{completed, failed}, []int{join.CompletedSteps, join.FailedSteps}, "steps completed, failed")
 }
 
-// requireSound checks that the join's counters are those of its steps.
+// requireSound checks that the join's counters agree with its steps.
 func requireSound(ctx context.Context, t require.TestingT, joins storekit.Joins, id outmill.JoinID) {
 	join, err := joins.GetJoin(ctx, id)
 	require.NoError(t, err, "GetJoin")
@@ -259,7 +256,7 @@ func finishing(changes ...func(*storekit.FinishRequest)) storekit.FinishRequest 
 
 func failIfAny(r *storekit.FinishRequest) { r.FailIfAnyStepFailed = true }
 
-// then appends a record of that name as the join ends.
+// then appends a record of that name when the join ends.
 func then(name string, changes ...func(*outmill.Record)) func(*storekit.FinishRequest) {
 	return func(r *storekit.FinishRequest) {
 		r.Then = func(storekit.Join) (*outmill.Record, error) { return suite.Rec(done, name, changes...), nil }
@@ -283,7 +280,7 @@ func (e *env) ended() map[string]outmill.JoinID {
 	return all
 }
 
-// workers runs that many at once, on two stores of one database.
+// workers runs this number of workers at the same time, on two stores of one database.
 func (e *env) workers(n int, work func(i int, store joinStore) error) {
 	e.T.Helper()
 	e.workersOn(e.twoStores(), n, work)
@@ -303,7 +300,7 @@ func (e *env) workersOn(stores []joinStore, n int, work func(i int, store joinSt
 	require.NoError(e.T, all.Wait())
 }
 
-// joinStore is a store with the role.
+// joinStore is a store with the role storekit.Joins.
 type joinStore interface {
 	outmill.Store
 	storekit.Joins

@@ -41,7 +41,7 @@ func finishSentences() []sentence {
 		{"FinishJoin with Seal leaves a join that is sealed or has ended", finishSealsNot},
 		{"FinishJoin with Seal and fewer steps than there are is ErrTooManySteps", finishSealsTooFew},
 		{"FinishJoin with Seal and a number that is no number of steps is refused", finishSealRefused},
-		{"an error of Then leaves a join unsealed that was to be sealed", finishSealFails},
+		{"an error of Then leaves the join of a sealing request unsealed", finishSealFails},
 		{"a requeue and a finish at once leave a join that is sound", requeueRacesFinish},
 	}...)
 }
@@ -138,8 +138,8 @@ func failing(r *storekit.FinishRequest) {
 	r.Then = func(storekit.Join) (*outmill.Record, error) { return suite.Rec(done, "never"), errThen }
 }
 
-// requireUnfinished checks that the request is an error and changes nothing,
-// and that another one finishes the join.
+// requireUnfinished checks that the request returns an error and changes nothing, and that
+// another request finishes the join.
 func (e *env) requireUnfinished(id outmill.JoinID, want error, changes ...func(*storekit.FinishRequest)) {
 	e.T.Helper()
 	before := e.seen()
@@ -379,8 +379,8 @@ func finishSealFails(e *env) {
 	require.True(e.T, e.getJoin(id).Unsealed)
 }
 
-// requeueRacesFinish: the step is taken back before the join ends, or not at
-// all.
+// requeueRacesFinish requires that a requeue makes the step pending before the join ends, or
+// does not change it.
 func requeueRacesFinish(e *env) {
 	stores := e.twoStores()
 	for range suite.Large(30) {

@@ -28,8 +28,8 @@ func groupSentences() []sentence {
 		{"DropGroup leaves completed steps, and those of records that have no group", dropLeavesOthers},
 		{"DropGroup wakes a record that waits for a join that is decided by it", dropWakes},
 		{"DropGroup of hundreds of steps counts each once", dropHundreds},
-		{"a step whose records went with their registration completes where another group has acked, and fails where none has", expireSteps},
-		{"a record that waits for a join is woken where the join is decided by the end of a registration", expireWakes},
+		{"a step whose records were deleted with their registration completes if another group has acked, and fails if none has", expireSteps},
+		{"a record that waits for a join becomes due when the end of a registration decides the join", expireWakes},
 	}
 }
 

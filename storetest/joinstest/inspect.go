@@ -185,7 +185,7 @@ func deleteJoins(e *env) {
 	for _, id := range ended {
 		e.requireNoJoin(id)
 	}
-	// The same id begins again: nothing of the old join is left.
+	// A new join with the same id has nothing of the old one.
 	again := e.startJoin(1, func(j *storekit.Join) { j.ID = ended["completed"] })
 	require.Empty(e.T, e.steps(again))
 	e.requireCounts(again, 0, 0)

@@ -11,7 +11,7 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// requireJoins checks the joins that each record tells of, by Get.
+// requireJoins checks the joins of each record that Get returns.
 func (e *env) requireJoins(want []outmill.JoinID, records ...*outmill.Record) {
 	e.T.Helper()
 	for _, r := range records {
@@ -30,7 +30,7 @@ func joinsToldByAll(e *env) {
 		var steps, mixed []*outmill.Record
 		for i := range n {
 			name := fmt.Sprintf("%d-%d", n, i)
-			// Not in the order of the ids.
+			// The joins are not in the order of their ids.
 			steps = append(steps, suite.Rec(orders, "step-"+name, withJoins(second, first), suite.WithKey("k"+name)))
 			want["step-"+name] = []outmill.JoinID{second, first}
 			mixed = append(mixed, suite.Rec(orders, "one-"+name, withJoins(first)), suite.Rec(orders, "none-"+name))

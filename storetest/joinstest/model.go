@@ -10,42 +10,42 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// joinModel is joins as the contract describes them, next to the model of the
-// queue. What a step is follows from what became of its message's records.
+// joinModel models joins as the contract describes them, next to the model of the queue. The
+// outcomes of a message's records decide the status of its step.
 type joinModel struct {
 	joins    []*modelJoin
 	messages []*modelMessage
 	waiters  []*modelWaiter
 }
 
-// modelJoin is a join; its counters are those of its steps.
+// modelJoin is a join. Its counters agree with its steps.
 type modelJoin struct {
 	storekit.Join
 	steps []*modelStep
 	// deadline and ended are times of the model.
 	deadline, ended time.Duration
 	hasDeadline     bool
-	// decided is whether it was so when somebody last looked.
+	// decided says whether the join was decided when the walk last checked it.
 	decided bool
 }
 
-// modelMessage is a message that is or may become a step, with all records that
-// it ever had.
+// modelMessage is a message that is or may become a step, with all its records, including
+// deleted ones.
 type modelMessage struct {
 	id    outmill.WorkItemID
 	parts []*modelPart
-	// arguable: the contract does not say what the drop of a group means for a
-	// record that is not open any more.
+	// arguable says that a group was dropped after it had settled a record. The contract does
+	// not define the outcome.
 	arguable bool
 }
 
-// modelPart is what became of one record.
+// modelPart is one record of a message, and its fate.
 type modelPart struct {
 	it   *suite.Item
 	fate fate
 }
 
-// fate is what became of a record that the store no longer has.
+// fate is the reason why the store no longer has a record.
 type fate int
 
 const (
@@ -67,7 +67,7 @@ type modelWaiter struct {
 	join *modelJoin
 }
 
-// outcome is what became of the message.
+// outcome returns the status that the message gives its step.
 func (m *modelMessage) outcome() storekit.StepStatus {
 	left, acked := 0, 0
 	for _, p := range m.parts {
@@ -105,7 +105,7 @@ func (j *modelJoin) step(id outmill.WorkItemID) *modelStep {
 	return nil
 }
 
-// room is how many more steps the join takes.
+// room returns the number of steps that the join still accepts.
 func (j *modelJoin) room() int {
 	if j.Unsealed {
 		return 1000
@@ -113,8 +113,8 @@ func (j *modelJoin) room() int {
 	return j.ExpectedSteps - len(j.steps)
 }
 
-// follow lets the steps follow their messages, where that is not arguable, and
-// counts.
+// follow sets the status of the steps by their messages, unless that is arguable, and updates
+// the counters.
 func (j *modelJoin) follow() {
 	if j.pending() {
 		for _, s := range j.steps {
@@ -139,7 +139,7 @@ func (j *modelJoin) count() {
 	}
 }
 
-// verdict is how the join ends now.
+// verdict returns the status and the reason with which the join would end now.
 func (j *modelJoin) verdict(failIfAny bool, now time.Duration) (storekit.JoinStatus, string) {
 	state := storekit.JoinState{Join: j.Join, Late: j.hasDeadline && j.deadline <= now}
 	return state.Decide(storekit.FinishRequest{FailIfAnyStepFailed: failIfAny})
@@ -166,7 +166,7 @@ func (m *joinModel) String() string {
 	return s
 }
 
-// appended notes the records of a message, of which the first has its id.
+// appended notes the records of a message. The first record has the id of the message.
 func (m *joinModel) appended(items []*suite.Item) *modelMessage {
 	msg := &modelMessage{id: items[0].ID}
 	for _, it := range items {
@@ -180,8 +180,7 @@ func (m *joinModel) attach(j *modelJoin, msg *modelMessage) {
 	j.steps = append(j.steps, &modelStep{message: msg, status: storekit.StepPending})
 }
 
-// fates notes what became of records that the queue no longer has; gone says
-// how they went.
+// fates notes the fate of records that the queue no longer has; gone is the reason.
 func (m *joinModel) fates(here func(*suite.Item) bool, gone fate) {
 	for _, msg := range m.messages {
 		for _, p := range msg.parts {
@@ -199,8 +198,7 @@ func (m *joinModel) fates(here func(*suite.Item) bool, gone fate) {
 	}
 }
 
-// drops notes that records of the group are dropped that are no longer there to
-// be seen.
+// drops notes a drop of the group for records that the queue no longer had before.
 func (m *joinModel) drops(name string) {
 	for _, msg := range m.messages {
 		for _, p := range msg.parts {

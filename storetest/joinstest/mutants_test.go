@@ -21,8 +21,8 @@ type mutant struct {
 	Change  func(mutants.File) outmill.Store
 }
 
-// TestRun_BrokenStores takes stores that retain, because what is retained can be attached
-// later.
+// TestRun_BrokenStores tests stores that retain records, because AttachStep needs retained
+// records.
 func TestRun_BrokenStores(t *testing.T) {
 	mutants.RequireNoticed(t, sections(), suite.Modes()[1], 1, broken())
 }
@@ -98,7 +98,7 @@ func broken() []mutant {
 	return list
 }
 
-// attachesWhereItCan leaves joins out that take no step.
+// attachesWhereItCan ignores joins that accept no step.
 type attachesWhereItCan struct{ mutants.File }
 
 func (m attachesWhereItCan) Append(ctx context.Context, records ...*outmill.Record) error {
@@ -128,8 +128,7 @@ func (m startsAgain) StartJoin(ctx context.Context, join *storekit.Join) error {
 	return err
 }
 
-// remembersJoins knows of what messages are steps, to do with them as a store
-// must not.
+// remembersJoins knows the joins of each message, so that mutants can settle steps wrongly.
 type remembersJoins struct {
 	mutants.File
 	acks, abandons, requeues bool
@@ -231,7 +230,7 @@ func (m finishesOtherwise) FinishJoin(ctx context.Context, join outmill.JoinID, 
 	return m.File.FinishJoin(ctx, join, request)
 }
 
-// publishesAfter appends in another transaction than that which ends the join.
+// publishesAfter ends the join in one transaction and appends the message in another.
 type publishesAfter struct{ mutants.File }
 
 func (m publishesAfter) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult,
@@ -299,7 +298,7 @@ func (m finishesAnyway) FinishJoin(ctx context.Context, join outmill.JoinID, req
 	return result, errors.Join(err, ctx.Err())
 }
 
-// tellsOfNoJoins claims records without their joins.
+// tellsOfNoJoins returns claimed records without their joins.
 type tellsOfNoJoins struct{ mutants.File }
 
 func (m tellsOfNoJoins) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {

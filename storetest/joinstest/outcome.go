@@ -11,17 +11,17 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// ending is one of the ways in which a step is settled.
+// outcome is one of the ways in which a step is settled.
 type outcome struct {
 	name string
-	// numbers are those of the functional specification.
+	// numbers are numbers of the functional specification.
 	numbers string
-	// before comes before the step is appended.
+	// before runs before the step is appended.
 	before func(*env)
 	change func(*outmill.Record)
 	apply  func(*env, *outmill.Record)
 	status storekit.StepStatus
-	// dead: its record is dead then, and can be requeued.
+	// dead says that the record of the step goes dead, so that it can be requeued.
 	dead bool
 }
 
@@ -41,7 +41,7 @@ func messageOutcomes() []outcome {
 	}
 }
 
-// completed and failed are the counters of a join with that step only.
+// counts returns the counters of a join that has only this step.
 func (x outcome) counts() (completed, failed int) {
 	if x.status == storekit.StepCompleted {
 		return 1, 0
@@ -93,7 +93,7 @@ func endDeleted(e *env, r *outmill.Record) { require.Equal(e.T, 1, e.Delete(r)) 
 
 func endDeletedLeased(e *env, r *outmill.Record) { require.Equal(e.T, 1, e.Delete(e.claimThe(r))) }
 
-// member appends a step that can end so, besides others.
+// member appends a step that can have this outcome, and other records.
 func (x outcome) member(e *env, ids []outmill.JoinID, others ...*outmill.Record) *outmill.Record {
 	e.T.Helper()
 	e.Register(group)
@@ -103,8 +103,7 @@ func (x outcome) member(e *env, ids []outmill.JoinID, others ...*outmill.Record)
 	return r
 }
 
-// settles checks that it counts once in each of the step's joins, and nowhere
-// else.
+// settles checks that the outcome counts once in each of the step's joins, and in no other join.
 func (x outcome) settles(e *env) {
 	first, second, other := e.startJoin(2), e.startJoin(3), e.startJoin(1)
 	beside := suite.Rec(orders, "beside", withJoins(first, second))
@@ -122,8 +121,8 @@ func (x outcome) settles(e *env) {
 	e.requireCounts(other, 0, 0)
 }
 
-// takenBack checks that a requeue takes it back, and that the step counts when
-// it is settled again.
+// takenBack checks that a requeue undoes the outcome, and that the step counts when it is
+// settled again.
 func (x outcome) takenBack(e *env) {
 	id := e.startJoin(3)
 	r := x.member(e, []outmill.JoinID{id}, suite.Rec(orders, "beside", withJoins(id)))
@@ -135,7 +134,7 @@ func (x outcome) takenBack(e *env) {
 	e.requireCounts(id, 1, 0)
 }
 
-// noLongerTakenBack checks that a requeue leaves a join that has ended.
+// noLongerTakenBack checks that a requeue does not change a join that has ended.
 func (x outcome) noLongerTakenBack(e *env) {
 	ended, pending := e.startJoin(1), e.startJoin(1)
 	r := x.member(e, []outmill.JoinID{pending, ended})
@@ -151,7 +150,7 @@ func (x outcome) noLongerTakenBack(e *env) {
 	e.requireJoin(ended, storekit.JoinFailed)
 }
 
-// afterReport checks that it no longer matters for a step that was reported.
+// afterReport checks that the outcome does not change a step that was reported before.
 func (x outcome) afterReport(e *env) {
 	completed, failed := e.startJoin(1), e.startJoin(1)
 	r := x.member(e, []outmill.JoinID{completed, failed})
@@ -167,7 +166,7 @@ func (x outcome) afterReport(e *env) {
 	}
 }
 
-// beforeReport checks that a later report does not matter.
+// beforeReport checks that a later report does not change the step.
 func (x outcome) beforeReport(e *env) {
 	first, second := e.startJoin(1), e.startJoin(1)
 	r := x.member(e, []outmill.JoinID{first, second})
@@ -181,7 +180,7 @@ func (x outcome) beforeReport(e *env) {
 	}
 }
 
-// afterTheEnd checks that it is not noted any more in joins that have ended.
+// afterTheEnd checks that the outcome does not change joins that have ended.
 func (x outcome) afterTheEnd(e *env) {
 	cancelled, finished := e.startJoin(2), e.startJoin(2, anyStep)
 	beside := suite.Rec("others", "beside", withJoins(finished))
@@ -202,7 +201,7 @@ func (x outcome) afterTheEnd(e *env) {
 	e.requireJoin(finished, storekit.JoinCompleted)
 }
 
-// wakes checks that a record becomes due that waits for the join.
+// wakes checks that a record that waits for the join becomes due.
 func (x outcome) wakes(e *env) {
 	id := e.startJoin(2)
 	beside := suite.Rec("others", "beside", withJoins(id))

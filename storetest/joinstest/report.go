@@ -21,7 +21,7 @@ func reportSentences() []sentence {
 		{"a report of a step that a record of another join is, or none, is ErrUnknownStep", reportOfNoStep},
 		{"a report to an unknown join is ErrUnknownJoin", reportToUnknown},
 		{"a report leaves the message, which is delivered as others are", reportLeavesMessage},
-		{"a report to a join that has ended is no error, and is not noted", reportToEnded},
+		{"a report to a join that has ended is not an error, and changes nothing", reportToEnded},
 		{"DropGroup does not undo a report", reportedThenDropped},
 		{"of sixteen callers that report a step both ways one wins", reportsRace},
 		{"a report and an ack at once count one step", reportRacesAck},

@@ -50,7 +50,7 @@ func Run(t *testing.T, engine storetest.Engine) {
 			t.Helper()
 			harness := engine.New(t, storetest.Options(options))
 			if _, ok := harness.Store().(storekit.Joins); !ok {
-				t.Fatal("joinstest: the store is no storekit.Joins")
+				t.Fatal("joinstest: the store is not a storekit.Joins")
 			}
 			return harness
 		},

@@ -35,15 +35,15 @@ func settleSentences() []sentence {
 		{"a step counts for every store of the database at once", countsElsewhere},
 		{"a record that expires before any group reads it fails its step", expiresUnrouted},
 		{"a record that is deleted before any group reads it fails its step", deletedUnrouted},
-		{"a record tells of its joins whatever becomes of it", joinsToldAlways},
+		{"a record has its joins, however it is settled", joinsToldAlways},
 		{"a record that goes after it was processed leaves its step completed", goneAfterAck},
 		{"a dead record that is deleted leaves its step failed, and counts once", deletedDead},
 		{"ExpireDue with a limit counts what it did", expireSome},
 		{"a parked key brings all its steps back", requeueParkedSteps},
 		{"a step that fails and is requeued many times counts once", failsManyTimes},
-		{"a requeue of what is not dead changes no step", requeueOfOthers},
+		{"a requeue of records that are not dead changes no step", requeueOfOthers},
 		{"a step that ends sets the join's time of update", stepsUpdate},
-		{"messages that are no steps are settled beside those that are", besideOthers},
+		{"messages that are not steps are settled together with steps", besideOthers},
 	}...)
 }
 
@@ -159,8 +159,8 @@ func oneCallManySteps(e *env) {
 	e.requireCounts(id, n, n)
 }
 
-// settlementsCutShort ends calls at any moment, and lets them go through in the
-// end: what counted before must not count again.
+// settlementsCutShort cancels calls at random moments and repeats them until they succeed. A
+// settlement that counted before must not count again.
 func settlementsCutShort(e *env) {
 	const n = 40
 	id := e.startJoin(n)

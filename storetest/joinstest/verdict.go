@@ -12,7 +12,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// verdict is how a join ends, or does not, that has so many settled steps.
+// verdict is the expected end of a join with these numbers of settled steps, if it ends.
 type verdict struct {
 	name              string
 	join              func(*storekit.Join)
@@ -23,7 +23,7 @@ type verdict struct {
 	reason            string
 }
 
-// Each join of these expects verdictSteps steps, unless it is unsealed.
+// verdictSteps is the number of steps that each of these joins expects, unless it is unsealed.
 const verdictSteps = 3
 
 func verdicts() []verdict {

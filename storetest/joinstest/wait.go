@@ -24,15 +24,15 @@ func waitSentences() []sentence {
 		{"a record that was appended in a transaction that was open while its join was decided is due at its own time at the latest",
 			waitsInOpenTransaction},
 		{"a record that waits for one join does not mind another", waitsForItsOwn},
-		{"every record that waits for a join becomes due, of every group", allWake},
+		{"all records that wait for a join become due, in every group", allWake},
 		{"a record that waits for a group and a join is due when it has both", unroutedWakes},
 		{"a record that was snoozed becomes due when its join is decided", snoozedWakes},
 		{"a record that was abandoned becomes due when its join is decided", abandonedWakes},
 		{"a record that is leased when its join is decided is due as soon as it is snoozed", snoozedTooLate},
 		{"a record that is leased when its join is finished is due as soon as it is snoozed", snoozedAfterEnd},
 		{"a record that is snoozed when its join was decided long before is due at once", snoozedAgain},
-		{"a record sleeps as it was told while its join is not decided", sleepsWhilePending},
-		{"a record sleeps again when a requeue took back what decided its join", sleepsAfterRequeue},
+		{"a record sleeps for its delay while its join is not decided", sleepsWhilePending},
+		{"a record sleeps again when a requeue undoes the outcome that decided its join", sleepsAfterRequeue},
 		{"a record of a key that waits for a join keeps its place in the order", keyedWakes},
 		{"a record that waits for a join keeps its place in the order of its topic", topicWakes},
 		{"a record that waits for a join is not a step, however it is settled", waiterIsNoStep},
@@ -55,7 +55,7 @@ func (e *env) requireAwake() *outmill.Record {
 	return e.ClaimOne(outmill.NewOwnerToken(), "waiter", suite.From(waitings))
 }
 
-// awaited starts a join of so many steps with a record that waits for it, and
+// awaited starts a join with this number of steps, appends a record that waits for it, and
 // appends the steps.
 func (e *env) awaited(n int) (outmill.JoinID, []*outmill.Record, *outmill.Record) {
 	e.T.Helper()
@@ -119,8 +119,9 @@ func waitsInTransaction(e *env) {
 	e.requireAwake()
 }
 
-// waitsInOpenTransaction: a store may decide the join beside the transaction, whose record
-// then comes at its own time, or after it, and then the record comes at once.
+// waitsInOpenTransaction allows two ways. If the store decides the join while the transaction is
+// open, its record is due at its own time. If it decides the join afterwards, the record is due at
+// once.
 func waitsInOpenTransaction(e *env) {
 	id := e.startJoin(1)
 	step := e.claimThe(e.members(id, "m1")[0])
@@ -208,7 +209,7 @@ func snoozedTooLate(e *env) {
 	e.requireAsleep()
 }
 
-// snoozedAfterEnd: the record of one group ended the join of another's.
+// snoozedAfterEnd snoozes a record after the record of another group has ended the join.
 func snoozedAfterEnd(e *env) {
 	id, steps, _ := e.awaited(1)
 	e.Elapse(later + time.Minute)
@@ -243,7 +244,8 @@ func sleepsWhilePending(e *env) {
 	require.False(e.T, e.finish(id).Finished)
 }
 
-// sleepsAfterRequeue: it would come again and again until the step is settled.
+// sleepsAfterRequeue requires that the record sleeps, because otherwise it would be delivered
+// repeatedly until the step is settled.
 func sleepsAfterRequeue(e *env) {
 	id, steps, w := e.awaited(1)
 	e.failSteps(steps...)
@@ -324,8 +326,8 @@ func diesBeforeTheEnd(e *env) {
 	e.RequireProcessed(second)
 }
 
-// noEndIsLost: a handler that finds the join pending snoozes for longer than
-// anybody waits.
+// noEndIsLost has a handler that finds the join pending and then snoozes for longer than the test
+// waits.
 func noEndIsLost(e *env) {
 	e.Register(group)
 	stores, ends := e.twoStores(), joinEnds()
@@ -359,7 +361,7 @@ func noEndIsLost(e *env) {
 	}
 }
 
-// joinEnd is what the last step of a join may do while others look.
+// joinEnd is one way to decide a join by its last step while others read the join.
 type joinEnd struct {
 	name   string
 	join   func(*storekit.Join)

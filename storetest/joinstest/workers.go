@@ -20,11 +20,11 @@ import (
 func workerSentences() []sentence {
 	return []sentence{
 		{"sixteen workers that settle steps of the same joins lose no count", sixteenWorkers},
-		{"sixteen workers that settle in one call what others settle in theirs lose no count", sixteenLargeCalls},
+		{"sixteen workers that settle the same steps in large calls lose no count", sixteenLargeCalls},
 		{"steps of workers that died come to others, and count once", joinWorkersThatDie},
 		{"steps of workers that are cut short in the middle count once", joinWorkersCutShort},
-		{"whatever workers do to steps at once, their joins are sound", workersDoEverything},
-		{"settling, requeueing and dropping beside appends and registrations leaves joins sound", workersAndGroups},
+		{"joins are sound after workers did everything to their steps at the same time", workersDoEverything},
+		{"joins are sound after settling, requeueing and dropping during appends and registrations", workersAndGroups},
 		{"a user's transaction that starts joins and attaches steps stalls nothing while it is open", openTransactionStallsNothing},
 		{"a join is finished once while sixteen workers settle its steps and look", workersFinish},
 	}
