@@ -7,7 +7,7 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Appends makes mutants that append otherwise than they were asked to.
+// Appends makes mutants that change each record before they append it.
 func Appends(change func(*outmill.Record)) func(File) outmill.Store {
 	return func(f File) outmill.Store { return appendsOtherwise{f, change} }
 }

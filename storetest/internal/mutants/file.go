@@ -22,12 +22,12 @@ type File struct {
 	config sqlite.Config
 }
 
-// file is what wraps a File.
+// file is implemented by stores that wrap a File.
 type file interface{ opened() File }
 
 func (f File) opened() File { return f }
 
-// harnessOf is a suite.Harness whose stores are as change makes them.
+// harnessOf is a suite.Harness whose stores change has made.
 type harnessOf struct {
 	t      *testing.T
 	file   File

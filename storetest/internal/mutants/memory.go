@@ -16,7 +16,7 @@ import (
 )
 
 // Memory is a sound store in memory, for mutants to embed. Many of its transactions can be
-// open at a time, and all that share its database share its hooks.
+// open at the same time. Stores on one database share their hooks.
 type Memory struct {
 	*memstore.Store
 	DB      *memstore.Database
@@ -24,21 +24,21 @@ type Memory struct {
 	hooks   *hooks
 }
 
-// hooks are what transactions do as they end.
+// hooks run when transactions end.
 type hooks struct {
 	mu sync.Mutex
 	// before runs before a transaction commits.
 	before map[*memstore.Tx][]func() error
-	// lost is the answer to the next commit.
+	// lost is the error that the next commit returns.
 	lost error
 }
 
-// memory is what wraps a Memory.
+// memory is implemented by stores that wrap a Memory.
 type memory interface{ inner() Memory }
 
 func (m Memory) inner() Memory { return m }
 
-// BeforeCommit has fn run before the transaction of ctx commits.
+// BeforeCommit runs fn before the transaction of ctx commits.
 func (m Memory) BeforeCommit(ctx context.Context, fn func() error) {
 	tx, _ := m.Tx(ctx)
 	m.hooks.mu.Lock()
@@ -46,8 +46,8 @@ func (m Memory) BeforeCommit(ctx context.Context, fn func() error) {
 	m.hooks.before[tx] = append(m.hooks.before[tx], fn)
 }
 
-// Commit commits the transaction after what was to run before. ErrLost is the answer where
-// it is to get lost.
+// Commit runs the functions of BeforeCommit and commits the transaction. It returns ErrLost if
+// the answer must be lost.
 func (m Memory) Commit(tx *memstore.Tx) error {
 	m.hooks.mu.Lock()
 	before, lost := m.hooks.before[tx], m.hooks.lost
@@ -64,7 +64,7 @@ func (m Memory) Commit(tx *memstore.Tx) error {
 var (
 	// ErrLost says that the answer to a commit was lost.
 	ErrLost = errors.New("the answer to the commit was lost")
-	// ErrPasses is an error after which a transaction is run again.
+	// ErrPasses is an error after which a store runs the transaction again.
 	ErrPasses = errors.New("deadlock")
 )
 
@@ -101,7 +101,7 @@ func (m Memory) Once(ctx context.Context, fn func(ctx context.Context) error) er
 	return m.Commit(tx)
 }
 
-// memoryHarness is a suite.Harness whose stores are as change makes them.
+// memoryHarness is a suite.Harness whose stores change has made.
 type memoryHarness struct {
 	t      *testing.T
 	memory Memory
@@ -154,8 +154,8 @@ func (h *memoryHarness) Doubtful() outmill.Store {
 	return h.store
 }
 
-// Tap is that of storetest.Wired: each call of a Memory is a round trip that sends what the
-// caller gave.
+// Tap is that of storetest.Wired. Each call of a Memory is a round trip that sends the arguments
+// of the caller.
 func (*memoryHarness) Tap(ctx context.Context) (tapped context.Context, sent func() [][]any) {
 	t := &trips{}
 	return context.WithValue(ctx, tripsKey{}, t), t.list

@@ -28,8 +28,8 @@ type Mutant struct {
 }
 
 // RequireNoticed runs one sentence of the sections for each mutant, in a child process
-// that repeats the test: the failures there make the test pass. A sentence that depends on
-// chance has some rounds, of which one must fail.
+// that repeats the test. The failures there make the test pass. A sentence that depends on
+// chance runs for some rounds, one of which must fail.
 func RequireNoticed[M ~struct {
 	Name    string
 	Section string
@@ -80,7 +80,8 @@ func (m Mutant) section(sections []suite.Section) (suite.Section, error) {
 	return suite.Section{}, fmt.Errorf("no sentence %q in %q", m.Noticed, m.Section)
 }
 
-// RequireDistinct checks the names of sections and sentences, which are those of tests.
+// RequireDistinct checks that the names of sections and sentences, which become names of tests,
+// are distinct.
 func RequireDistinct(t *testing.T, sections []suite.Section) {
 	t.Helper()
 	seen := map[string]bool{}
