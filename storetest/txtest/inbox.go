@@ -116,8 +116,8 @@ func noteInvalid(e *env) {
 	require.False(e.T, e.put(e.Ctx, storekit.Note{Consumer: strings.Repeat("ä", 255), Key: strings.Repeat("ä", 255), Retention: retention}))
 }
 
-// noteRace has transactions that note one message at the same time: those that do not
-// commit find a duplicate, or come again.
+// noteRace runs transactions that note one message at the same time. One commits, and the others
+// find a duplicate or are repeated.
 func noteRace(e *env) {
 	const racers = 4
 	results := make(chan error, racers)
@@ -178,7 +178,7 @@ func notesDeleted(e *env) {
 	require.Zero(e.T, n)
 	require.True(e.T, e.put(e.Ctx, noteOf("m1")))
 	e.Elapse(retention/2 + time.Second)
-	// An index of the engine's may delete some of them, too.
+	// An index of the engine may delete some of them, too.
 	n, err = e.notes().DeleteNotes(e.Ctx, 2)
 	require.NoError(e.T, err)
 	require.LessOrEqual(e.T, n, 2)

@@ -15,7 +15,7 @@ import (
 func brokenAcks() []mutant {
 	return []mutant{
 		{"acks outside of the transaction", acks(func(m mutants.Memory, ctx context.Context, by string, leases []outmill.Lease) error {
-			// What the transaction itself has acked is none of the others' business.
+			// Records that the transaction itself has acked do not concern other transactions.
 			probe := m.DB.Begin()
 			err := m.AckInTx(m.WithTx(ctx, probe), by, leases)
 			if _, txErr := storekit.RequireTx(m.TxOf(ctx)); txErr != nil {
@@ -154,7 +154,7 @@ func brokenWhereRetained() []mutant {
 	}
 }
 
-// settled tells whether the only lease is that of a record that was settled or deleted.
+// settled reports whether there is one lease, and its record was settled or deleted.
 func settled(ctx context.Context, m mutants.Memory, leases []outmill.Lease) bool {
 	if len(leases) != 1 {
 		return false
@@ -172,7 +172,7 @@ func ignore(what, err error) error {
 
 type ackInTx func(m mutants.Memory, ctx context.Context, by string, leases []outmill.Lease) error
 
-// acks makes mutants that ack in transactions otherwise than they should.
+// acks makes mutants that ack in transactions in a wrong way.
 func acks(how ackInTx) func(mutants.Memory) outmill.Store {
 	return func(m mutants.Memory) outmill.Store { return acksOtherwise{m, how} }
 }
@@ -205,7 +205,7 @@ func (m abandonsUncounted) Abandon(ctx context.Context, list []outmill.Settlemen
 	return m.Snooze(ctx, list)
 }
 
-// acksOneByOne lets no second transaction ack before the first that did has ended.
+// acksOneByOne refuses the acks of a second transaction until the first one with acks has ended.
 type acksOneByOne struct {
 	mutants.Memory
 	mu   sync.Mutex
@@ -226,12 +226,12 @@ func (m *acksOneByOne) AckInTx(ctx context.Context, by string, leases []outmill.
 	return m.Memory.AckInTx(ctx, by, leases)
 }
 
-// open tells whether a transaction has not ended: an ended one takes no record.
+// open reports whether a transaction has not ended, because an ended one accepts no record.
 func (m *acksOneByOne) open(tx any) bool {
 	return m.Append(storekit.ContextWithTx(context.Background(), m.DB, tx), suite.Rec("probe", "probe")) == nil
 }
 
-// keepsKeys never lets go of the keys of what it has acked in a transaction.
+// keepsKeys never frees the keys of the records that it acked in a transaction.
 type keepsKeys struct {
 	mutants.Memory
 	mu    sync.Mutex
@@ -267,7 +267,7 @@ type fileMutant struct {
 
 func brokenSteps() []fileMutant {
 	return []fileMutant{
-		// SQLite has one writer, so an open transaction stalls others.
+		// SQLite has one writer, so an open transaction delays others.
 		{"has one writer", func(f mutants.File) outmill.Store { return f }, []string{
 			"steps: an open transaction with the ack of a step stalls no ack of another step of the join",
 		}},
@@ -284,7 +284,7 @@ func brokenSteps() []fileMutant {
 	}
 }
 
-// attachesDone completes the step at once, as a store does that counts an earlier ack twice.
+// attachesDone completes the step at once. A store that counts an earlier ack twice does the same.
 type attachesDone struct{ mutants.File }
 
 func (m attachesDone) AttachStep(ctx context.Context, join outmill.JoinID, message outmill.WorkItemID) error {
@@ -294,7 +294,7 @@ func (m attachesDone) AttachStep(ctx context.Context, join outmill.JoinID, messa
 	return m.ReportCompleted(ctx, join, message)
 }
 
-// countsNoStep forgets of what a record is a step before it acks it.
+// countsNoStep removes the joins of a record before it acks the record.
 type countsNoStep struct{ mutants.File }
 
 func (m countsNoStep) AckInTx(ctx context.Context, by string, leases []outmill.Lease) error {

@@ -108,7 +108,7 @@ func brokenInboxes() []mutant {
 
 type putNote func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error)
 
-// puts makes mutants that note otherwise than they should.
+// puts makes mutants that put notes in a wrong way.
 func puts(how putNote) func(mutants.Memory) outmill.Store {
 	return func(m mutants.Memory) outmill.Store { return putsOtherwise{m, how} }
 }
@@ -122,13 +122,13 @@ func (m putsOtherwise) PutNote(ctx context.Context, note storekit.Note, wait tim
 	return m.how(m.Memory, ctx, note, wait)
 }
 
-// looksFirst looks for a note, and puts it when the transaction commits.
+// looksFirst searches for a note, and writes it when the transaction commits.
 type looksFirst struct {
 	mutants.Memory
 	handlers *handlers
 }
 
-// handlers meet, so that both have looked before one of them puts.
+// handlers wait for each other, so that both have searched before one of them writes.
 type handlers struct {
 	mu  sync.Mutex
 	n   int

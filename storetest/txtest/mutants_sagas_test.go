@@ -136,7 +136,7 @@ func brokenSagas() []mutant {
 
 type saveSaga func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error
 
-// savesAnyVersion saves a saga in the version that it has.
+// savesAnyVersion saves a saga with its current version, so that it never finds a conflict.
 func savesAnyVersion(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
 	for ctx.Err() == nil {
 		err := m.UpdateSaga(ctx, saga, state, options)
@@ -152,7 +152,7 @@ func savesAnyVersion(m mutants.Memory, ctx context.Context, saga *storekit.Saga,
 	return ctx.Err()
 }
 
-// inserts makes mutants that start sagas otherwise than they should.
+// inserts makes mutants that start sagas in a wrong way.
 func inserts(how saveSaga) func(mutants.Memory) outmill.Store {
 	return func(m mutants.Memory) outmill.Store { return insertsOtherwise{m, how} }
 }
@@ -166,7 +166,7 @@ func (m insertsOtherwise) InsertSaga(ctx context.Context, saga *storekit.Saga, s
 	return m.how(m.Memory, ctx, saga, state, options)
 }
 
-// updates makes mutants that save sagas otherwise than they should.
+// updates makes mutants that save sagas in a wrong way.
 func updates(how saveSaga) func(mutants.Memory) outmill.Store {
 	return func(m mutants.Memory) outmill.Store { return updatesOtherwise{m, how} }
 }
@@ -197,7 +197,7 @@ func (m deletesAnyVersion) DeleteSaga(ctx context.Context, saga *storekit.Saga, 
 	return m.Memory.DeleteSaga(ctx, found, options)
 }
 
-// deletesFinished has a retention of its own.
+// deletesFinished uses another retention than the caller asks for.
 type deletesFinished struct {
 	mutants.Memory
 	early bool

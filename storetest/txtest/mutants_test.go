@@ -27,7 +27,7 @@ func exactly(list []mutant) []mutants.Exact {
 	return exact
 }
 
-// inMemory are the sections that a store without joins can keep.
+// inMemory returns the sections that a store without joins can keep.
 func inMemory() []suite.Section {
 	return slices.DeleteFunc(sections(), func(s suite.Section) bool { return s.Name == "steps" })
 }
@@ -37,18 +37,18 @@ func broken() []mutant {
 }
 
 func TestRun_BrokenStores(t *testing.T) {
-	soon = 2 * time.Second // or stores that wait take long
+	soon = 2 * time.Second // otherwise stores that wait take long
 	mutants.RequireExactly(t, inMemory(), suite.Modes()[0], exactly(broken()))
 }
 
-// TestRun_BrokenStoresThatRetain has what shows where acked records are retained.
+// TestRun_BrokenStoresThatRetain has the faults that show only if acked records are retained.
 func TestRun_BrokenStoresThatRetain(t *testing.T) {
 	soon = 2 * time.Second
 	acks := slices.DeleteFunc(sections(), func(s suite.Section) bool { return s.Name != "acks" })
 	mutants.RequireExactly(t, acks, suite.Modes()[1], exactly(brokenWhereRetained()))
 }
 
-// TestRun_BrokenSteps has SQLite's store, because the one in memory has no joins.
+// TestRun_BrokenSteps uses the store of SQLite, because the store in memory has no joins.
 func TestRun_BrokenSteps(t *testing.T) {
 	soon = 2 * time.Second
 	steps := slices.DeleteFunc(sections(), func(s suite.Section) bool { return s.Name != "steps" })

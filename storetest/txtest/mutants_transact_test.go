@@ -159,7 +159,7 @@ func brokenTransact() []mutant {
 	}
 }
 
-// again runs fn until its error does not pass.
+// again runs fn again while its error is temporary.
 func again(fn func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := fn(ctx)
@@ -174,7 +174,7 @@ func again(fn func(context.Context) error) func(context.Context) error {
 
 type transact func(m mutants.Memory, ctx context.Context, fn func(context.Context) error) error
 
-// transacts makes mutants that run functions otherwise than they should.
+// transacts makes mutants that run functions in a wrong way.
 func transacts(how transact) func(mutants.Memory) outmill.Store {
 	return func(m mutants.Memory) outmill.Store { return transactsOtherwise{m, how} }
 }

@@ -53,7 +53,7 @@ func bind(list []sentence) []suite.Sentence {
 // Run checks every sentence, in parallel, each with a store of its own. Each Harness that
 // engine makes has a store that is a storekit.Transactor, TxAcker, Inbox and Sagas. The
 // section "steps" needs a storekit.Joins too, and the section "retention" a
-// storekit.SagaRetention: if the store is none, name the section in Unsupported.
+// storekit.SagaRetention: if the store lacks one, name the section in Unsupported.
 func Run(t *testing.T, engine storetest.Engine) {
 	t.Helper()
 	suite.Suite{

@@ -51,7 +51,7 @@ type sagaState struct {
 	Deep     map[string]sagaItem `json:"deep,omitempty"`
 }
 
-// laterState is sagaState as a later release of a program has it.
+// laterState is sagaState in a later release of a program.
 type laterState struct {
 	Customer string `json:"customer"`
 	Paid     bool   `json:"paid,omitempty"`
@@ -168,8 +168,8 @@ func sagaStartedTwice(e *env) {
 	require.Equal(e.T, anOrder(), state)
 }
 
-// twoAtOnce runs fn in two transactions of their own that are open at the same time, where
-// the engine has that, and returns the errors.
+// twoAtOnce runs fn in two transactions and returns the errors. The transactions are open at the
+// same time if the engine allows it.
 func twoAtOnce(e *env, fn func(ctx context.Context) error) (failed []error) {
 	e.T.Helper()
 	stores := []*env{e, e.on(e.Reopen())}

@@ -135,7 +135,7 @@ func transactNil(e *env) {
 	require.ErrorIs(e.T, e.transactor().Transact(e.Ctx, nil), outmill.ErrInvalidConfig)
 }
 
-// passing skips the sentence where the Harness has no error that passes.
+// passing skips the sentence if the Harness has no temporary error.
 func (e *env) passing() func(ctx context.Context) error {
 	e.T.Helper()
 	harness, ok := e.Harness.(storetest.Repeater)

@@ -53,7 +53,7 @@ func (e *env) acker() storekit.TxAcker {
 	return found
 }
 
-// hold makes the records ready for an ack in a transaction.
+// hold prepares the records for an ack in a transaction.
 func (e *env) hold(records ...*outmill.Record) {
 	e.T.Helper()
 	held, err := e.acker().HoldForTx(e.Ctx, leaseOf, suite.Leases(records))
