@@ -17,17 +17,17 @@ const (
 	// what a store may lose when it stores a time.
 	Tolerance = 30 * time.Second
 
-	// Group is the group of sentences that need one only.
+	// Group is the group of sentences that need only one group.
 	Group = "readers"
-	// Worker is the name under which sentences ack.
+	// Worker is the name of the worker that acks in sentences.
 	Worker = "host-1:4711"
-	// Orders is the topic of sentences that need one only.
+	// Orders is the topic of sentences that need only one topic.
 	Orders = "orders"
-	// LeaseOf is how long the leases of claims last that say nothing else.
+	// LeaseOf is the duration of leases, unless a claim sets another one.
 	LeaseOf = 10 * time.Minute
 )
 
-// Harness is storetest.Harness, which says what the methods do.
+// Harness is storetest.Harness, which documents the methods.
 type Harness interface {
 	Store() outmill.Store
 	Reopen() outmill.Store
@@ -42,7 +42,7 @@ type Options struct {
 	NoSchema    bool
 }
 
-// Env is what one test works with: a store of its own and short words.
+// Env has the store of one test, and short methods for its calls.
 type Env struct {
 	T       *testing.T
 	Ctx     context.Context
@@ -63,7 +63,7 @@ func NewEnv(t *testing.T, open func(t *testing.T, options Options) Harness, opti
 	return &Env{T: t, Ctx: ctx, Harness: harness, Options: options, Store: store, open: open}
 }
 
-// Bare is an Env with another empty store, without a schema.
+// Bare returns an Env with another empty store, without a schema.
 func (e *Env) Bare() *Env {
 	options := e.Options
 	options.NoSchema = true
@@ -76,14 +76,14 @@ func (e *Env) Reopen() outmill.Store {
 	return e.Harness.Reopen()
 }
 
-// On is e with another store on the same database.
+// On returns e with another store on the same database.
 func (e *Env) On(store outmill.Store) *Env {
 	other := *e
 	other.Store = store
 	return &other
 }
 
-// Under is e with another context.
+// Under returns e with another context.
 func (e *Env) Under(ctx context.Context) *Env {
 	other := *e
 	other.Ctx = ctx
@@ -105,8 +105,8 @@ func (e *Env) Begin() (ctx context.Context, commit, rollback func()) {
 		func() { e.T.Helper(); require.NoError(e.T, undo(), "rollback") }
 }
 
-// Large is n, or less where the race detector slows the engine down, or where not
-// all tests are asked for.
+// Large returns n, or less if the race detector slows the engine down or if not all tests must
+// run.
 func Large(n int) int {
 	if UnderRace || !All() {
 		return n / 10
@@ -120,14 +120,14 @@ func (e *Env) Append(records ...*outmill.Record) {
 	require.NoError(e.T, e.Store.Append(e.Ctx, records...), "Append")
 }
 
-// Register makes the group read the topics, all of them where none is named.
+// Register makes the group read the topics, or all topics if none is named.
 func (e *Env) Register(group string, include ...string) {
 	e.T.Helper()
 	require.NoError(e.T, e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: include}}),
 		"RegisterGroup")
 }
 
-// Filled registers the usual group and appends.
+// Filled registers Group and appends the records.
 func (e *Env) Filled(records ...*outmill.Record) {
 	e.T.Helper()
 	e.Register(Group)
@@ -142,7 +142,7 @@ func (e *Env) Claim(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequ
 	return found
 }
 
-// ClaimOne claims one record and names it.
+// ClaimOne claims one record and checks its name.
 func (e *Env) ClaimOne(owner outmill.OwnerToken, name string, changes ...func(*outmill.ClaimRequest)) *outmill.Record {
 	e.T.Helper()
 	found := e.Claim(owner, append(changes, Limit(1))...)
@@ -150,21 +150,21 @@ func (e *Env) ClaimOne(owner outmill.OwnerToken, name string, changes ...func(*o
 	return found[0]
 }
 
-// ClaimNamed claims all there is, by the names of the records: which one of
-// several an unordered claim hands out first is often the store's affair.
+// ClaimNamed claims all records and returns them by their names, because the order of an
+// unordered claim is often up to the store.
 func (e *Env) ClaimNamed(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequest)) map[string]*outmill.Record {
 	e.T.Helper()
 	return ByName(e.ClaimOn(owner, changes...))
 }
 
-// ClaimAll claims until there is nothing more, with an owner of its own.
+// ClaimAll claims until no record is left, with a new owner.
 func (e *Env) ClaimAll(changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
 	e.T.Helper()
 	return e.ClaimOn(outmill.NewOwnerToken(), changes...)
 }
 
-// ClaimOn claims until there is nothing more: how many records one claim hands
-// out, up to its limit, is the store's affair.
+// ClaimOn claims until no record is left, because a store may return fewer records than the
+// limit of a claim.
 func (e *Env) ClaimOn(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
 	e.T.Helper()
 	var all []*outmill.Record
@@ -208,7 +208,7 @@ func (e *Env) Abandon(delay time.Duration, records ...*outmill.Record) {
 	require.NoError(e.T, e.Store.Abandon(e.Ctx, DelayedBy(delay, "boom", Leases(records))), "Abandon")
 }
 
-// Snooze makes the records due again after the delay, uncounted.
+// Snooze makes the records due again after the delay; no attempt is counted.
 func (e *Env) Snooze(delay time.Duration, records ...*outmill.Record) {
 	e.T.Helper()
 	require.NoError(e.T, e.Store.Snooze(e.Ctx, DelayedBy(delay, "", Leases(records))), "Snooze")
@@ -220,7 +220,7 @@ func (e *Env) Fail(records ...*outmill.Record) {
 	require.NoError(e.T, e.Store.Fail(e.Ctx, Failures(false, "poison", Leases(records))), "Fail")
 }
 
-// Park makes the records dead, with the later ones of their keys.
+// Park makes the records and the later records of their keys dead.
 func (e *Env) Park(records ...*outmill.Record) {
 	e.T.Helper()
 	require.NoError(e.T, e.Store.Fail(e.Ctx, Failures(true, "poison", Leases(records))), "Fail")
@@ -258,7 +258,7 @@ func (e *Env) Get(r *outmill.Record) *outmill.Record {
 	return found
 }
 
-// RequireGone checks that the store has no such record.
+// RequireGone checks that the store does not have the record.
 func (e *Env) RequireGone(r *outmill.Record) {
 	e.T.Helper()
 	_, err := e.Store.Get(e.Ctx, r.ID)
@@ -273,7 +273,7 @@ func (e *Env) RequireStatus(status outmill.Status, records ...*outmill.Record) {
 	}
 }
 
-// RequireProcessed holds for an acked record in either mode.
+// RequireProcessed checks an acked record, in both modes.
 func (e *Env) RequireProcessed(r *outmill.Record) {
 	e.T.Helper()
 	if e.Options.Retain == 0 {
@@ -283,13 +283,13 @@ func (e *Env) RequireProcessed(r *outmill.Record) {
 	e.RequireStatus(outmill.StatusProcessed, r)
 }
 
-// List pages through everything that the query selects.
+// List returns all records that the query selects, in several pages.
 func (e *Env) List(query outmill.ListQuery) []*outmill.Record {
 	e.T.Helper()
 	return ListAll(e.Ctx, e.T, e.Store, query)
 }
 
-// ListAll pages through everything that the query selects.
+// ListAll returns all records that the query selects, in several pages.
 func ListAll(ctx context.Context, t require.TestingT, store outmill.Store, query outmill.ListQuery) []*outmill.Record {
 	query.Limit = 1000
 	var all []*outmill.Record
@@ -304,7 +304,7 @@ func ListAll(ctx context.Context, t require.TestingT, store outmill.Store, query
 	}
 }
 
-// Now reads the database's clock off a record appended for that.
+// Now returns the time of the database's clock. It appends a record to read it.
 func (e *Env) Now() time.Time {
 	e.T.Helper()
 	clock := Rec("clock", "tick")
@@ -314,7 +314,7 @@ func (e *Env) Now() time.Time {
 	return created
 }
 
-// RequireAbout checks a time by the tolerance of two clock readings.
+// RequireAbout checks a time, with the tolerance of two readings of a clock.
 func (e *Env) RequireAbout(want, got time.Time, what string) {
 	e.T.Helper()
 	require.WithinDuration(e.T, want, got, Tolerance, what)

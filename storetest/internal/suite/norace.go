@@ -3,5 +3,4 @@
 package suite
 
 // UnderRace reports whether the race detector is on.
-// UnderRace: see race.go.
 const UnderRace = false

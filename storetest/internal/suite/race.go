@@ -2,6 +2,6 @@
 
 package suite
 
-// UnderRace: an engine written in Go is ten to twenty times slower under the
-// race detector, so sizes that are about size alone are smaller there.
+// UnderRace reports whether the race detector is on. It makes an engine written in Go ten to
+// twenty times slower, so tests of large amounts use smaller ones.
 const UnderRace = true

@@ -15,7 +15,7 @@ func Request(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequest)) o
 	return req
 }
 
-// Limit sets the most records of a claim.
+// Limit sets the largest number of records of a claim.
 func Limit(n int) func(*outmill.ClaimRequest) {
 	return func(r *outmill.ClaimRequest) { r.Limit = n }
 }
@@ -41,10 +41,10 @@ func ByKey(r *outmill.ClaimRequest) { r.Order = outmill.OrderKey }
 // ByTopic orders a claim by topic.
 func ByTopic(r *outmill.ClaimRequest) { r.Order = outmill.OrderTopic }
 
-// ParkOrder orders a claim by key, and parks.
+// ParkOrder orders a claim by key, with KeyPark.
 func ParkOrder(r *outmill.ClaimRequest) { r.Order, r.KeyPolicy = outmill.OrderKey, outmill.KeyPark }
 
-// DelayedBy are settlements with one delay and error.
+// DelayedBy returns settlements with this delay and error.
 func DelayedBy(delay time.Duration, reason string, leases []outmill.Lease) []outmill.Settlement {
 	list := make([]outmill.Settlement, len(leases))
 	for i, l := range leases {
@@ -53,7 +53,7 @@ func DelayedBy(delay time.Duration, reason string, leases []outmill.Lease) []out
 	return list
 }
 
-// Failures are settlements for Fail.
+// Failures returns settlements for Fail.
 func Failures(park bool, reason string, leases []outmill.Lease) []outmill.Settlement {
 	list := make([]outmill.Settlement, len(leases))
 	for i, l := range leases {

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// Retention and DedupWindow are those of stores that the suites test.
+	// Retention is how long retaining stores of the suites keep processed records.
 	Retention = 24 * time.Hour
-	// DedupWindow and Retention are the settings of the stores.
+	// DedupWindow is how long the stores of the suites remember dedup keys.
 	DedupWindow = time.Hour
 )
 
@@ -22,13 +22,12 @@ var list = flag.Bool("storetest.list", false, "list the sentences of the contrac
 type Section struct {
 	Name      string
 	Sentences []Sentence
-	// AnyMode: nothing in it is acked, so it is the same whether the store
-	// retains or not, and runs in the first mode only.
+	// AnyMode says that the section acks nothing. Retention does not change it, so it runs only
+	// in the first mode.
 	AnyMode bool
-	// Retained: it runs only where the store retains.
+	// Retained says that the section runs only if the store retains processed records.
 	Retained bool
-	// BothModes: what is retained shows in it, so that it runs in both modes also
-	// where not all tests do.
+	// BothModes says that retained records change the section, so it always runs in both modes.
 	BothModes bool
 }
 
@@ -44,7 +43,7 @@ type Mode struct {
 	Options Options
 }
 
-// Modes are those of each suite.
+// Modes returns the modes of all suites.
 func Modes() []Mode {
 	return []Mode{
 		{"deleted on ack", Options{DedupWindow: DedupWindow}},
@@ -88,7 +87,7 @@ func (s Suite) Run(t *testing.T) {
 	}
 }
 
-// list prints the sentences, as Harness.Unsupported names them.
+// list prints the sentences in the form of Unsupported.
 func (s Suite) list() {
 	for _, section := range s.Sections {
 		for _, sentence := range section.Sentences {
@@ -109,7 +108,7 @@ func (s Suite) Check(t *testing.T, section Section, mode Mode) {
 			if reason, ok := s.Unsupported[section.Name+": "+sentence.Name]; ok {
 				t.Skip("not supported by this store: " + reason)
 			}
-			// One panic of a broken store would end all sentences.
+			// Without this, one panic of a broken store would end all sentences.
 			defer func() {
 				if r := recover(); r != nil {
 					t.Errorf("panic: %v\n%s", r, debug.Stack())
@@ -120,8 +119,7 @@ func (s Suite) Check(t *testing.T, section Section, mode Mode) {
 	}
 }
 
-// checkUnsupported reports names that the suite does not have, or no longer,
-// and those without a reason.
+// checkUnsupported reports names that the suite does not have, and names without a reason.
 func (s Suite) checkUnsupported() error {
 	var errs []error
 	known := map[string]bool{}

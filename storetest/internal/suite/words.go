@@ -19,7 +19,7 @@ func (e *Env) ClaimAcked(n int) []*outmill.Record {
 	return found
 }
 
-// Did calls a janitor's method and returns how much it did.
+// Did calls a method of a janitor and returns its number.
 func (e *Env) Did(method func(context.Context, int) (int, error), limit int) int {
 	e.T.Helper()
 	n, err := method(e.Ctx, limit)
@@ -50,7 +50,7 @@ func (e *Env) Expire(limit int) (registrations, records int) {
 	return registrations, records
 }
 
-// RequireExpired ends registrations, and checks how many those and their records were.
+// RequireExpired ends registrations, and checks the numbers of registrations and records.
 func (e *Env) RequireExpired(registrations, records int) {
 	e.T.Helper()
 	r, n := e.Expire(1000)
@@ -64,13 +64,13 @@ func (e *Env) Drop(name string) {
 	require.NoError(e.T, err, "DropGroup")
 }
 
-// RequireNames checks which records came, in this order.
+// RequireNames checks the names of the records, in this order.
 func (e *Env) RequireNames(want []string, got []*outmill.Record) {
 	e.T.Helper()
 	require.Equal(e.T, want, Names(got))
 }
 
-// RequireRefusal holds for an error that says that an argument is bad.
+// RequireRefusal checks that the error is ErrInvalidConfig or ErrInvalidRecord.
 func (e *Env) RequireRefusal(err error, what ...any) {
 	e.T.Helper()
 	require.Error(e.T, err, what...)
@@ -82,7 +82,7 @@ func (e *Env) RequireRefusal(err error, what ...any) {
 	require.Fail(e.T, fmt.Sprintf("%q is neither ErrInvalidConfig nor ErrInvalidRecord", err), what...)
 }
 
-// Unchanged runs f and checks that the record is as it was.
+// Unchanged runs f and checks that it does not change the record.
 func (e *Env) Unchanged(r *outmill.Record, f func()) {
 	e.T.Helper()
 	before := e.Get(r)
@@ -90,7 +90,7 @@ func (e *Env) Unchanged(r *outmill.Record, f func()) {
 	require.Equal(e.T, before, e.Get(r), "the record was changed")
 }
 
-// Foreign returns a context with a transaction that no real store knows.
+// Foreign returns a context with a transaction of another store.
 func Foreign(ctx context.Context) context.Context {
 	return storekit.ContextWithTx(ctx, "another store", "its transaction")
 }
