@@ -36,8 +36,8 @@ const (
 
 	// fullDuration is long enough for each kind of fault to happen.
 	fullDuration = 2 * time.Minute
-	// Once nothing is broken, all is delivered: how soon is the machine's business, but
-	// never for so long is nothing.
+	// stuckAfter is how long no message may be delivered after the last fault has ended. The time
+	// until all messages are delivered depends on the machine.
 	stuckAfter = time.Minute
 )
 
@@ -121,14 +121,15 @@ type stage struct {
 	// and reports the results of the writers' transactions.
 	logs, journal, reports string
 	diary                  *os.File
-	// left is what a test that ends too early still waits for.
+	// left has the undelivered records when a test ends too early.
 	left []*outmill.Record
 }
 
 func newStage(t *testing.T, kind target, seed uint64) *stage {
 	t.Helper()
 	s := &stage{kind: kind, logs: t.ArtifactDir()}
-	// After the diary, because a log of many lines may be cut at its beginning.
+	// Cleanups run in reverse order, so this runs after the diary is shown. The beginning of a
+	// long log may be cut.
 	t.Cleanup(func() { s.showLeft(t) })
 	s.diary = openDiary(t, filepath.Join(s.logs, "diary"), seed)
 	s.journal, s.reports = filepath.Join(s.logs, "journal"), filepath.Join(s.logs, "reports")
@@ -256,9 +257,9 @@ func (s *stage) showLeft(t *testing.T) {
 	}
 }
 
-// inKafka returns what the topic has, and writes that to a file, as subscribers
-// do with what they see. The records of a key are in their order if they are in
-// one partition.
+// inKafka returns the messages of the topic, and writes them to a file, as subscribers do with
+// the messages that they see. The records of a key are in their order if they are in one
+// partition.
 func (s *stage) inKafka(t *testing.T) []sighting {
 	t.Helper()
 	var all []sighting

@@ -82,8 +82,8 @@ type fate struct {
 	completed, failed        int
 	members                  int
 	membersDone, membersDead int
-	// followers are the topics of what follows the join, told what that says of the
-	// completed steps.
+	// followers has the topics of the messages that follow the join, and told the numbers of
+	// completed steps in them.
 	followers, told []string
 }
 

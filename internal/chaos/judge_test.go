@@ -22,13 +22,13 @@ type entry struct {
 type sighting struct {
 	uuid string
 	entry
-	// by whom, and where or when, for those who look into it.
+	// by says who saw the message, and where or when, for people who analyse a failure.
 	by string
 }
 
 type verdict struct {
 	seen, duplicates int
-	// Each tells of one message.
+	// Each text describes one message.
 	lost, phantom, altered, inverted []string
 }
 

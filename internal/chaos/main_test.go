@@ -9,8 +9,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain makes of the test binary a program that reads the outbox, where the
-// test starts it as one.
+// TestMain runs the test binary as a program with a role, if the test has started it as one.
 func TestMain(m *testing.M) {
 	if role := os.Getenv(envRole); role != "" {
 		os.Exit(play(role))

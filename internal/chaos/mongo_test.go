@@ -23,9 +23,9 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// forgetsAfter is when the server ends a transaction whose client is dead or
-// stopped, in seconds. By default it takes a minute, for which the keys of that
-// transaction would be locked.
+// forgetsAfter is the number of seconds after which the server ends a transaction whose client is
+// dead or stopped. The default is a minute, during which the keys of the transaction would be
+// locked.
 const forgetsAfter = 5
 
 type mongoServer struct{ *mongoengine.Engine }
@@ -45,7 +45,7 @@ func (s mongoServer) address() string {
 	return u.Host
 }
 
-// url leads to that address only, whatever the server says of its replica set.
+// url leads only to that address, even if the server names other members of its replica set.
 func (mongoServer) url(address string) string {
 	return "mongodb://" + address + "/?directConnection=true"
 }
@@ -117,7 +117,7 @@ func (d mongoDatabase) transact(ctx context.Context, dice *rand.Rand, fn func(co
 	}
 	defer tx.EndSession(context.WithoutCancel(ctx))
 	_, err = tx.WithTransaction(ctx, func(ctx context.Context) (any, error) {
-		// The driver repeats for two minutes, whatever becomes of the context.
+		// The driver repeats for two minutes, even if the context ends.
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}

@@ -23,18 +23,17 @@ import (
 type deed string
 
 const (
-	// kill, stop and retire are for one process: kill -9, SIGSTOP for longer than
-	// the lease, and an end in order.
+	// kill, stop and retire act on one process: kill -9, SIGSTOP for longer than the lease, and a
+	// graceful end.
 	kill   deed = "kills"
 	stop   deed = "stops"
 	retire deed = "orderly_ends"
-	// cut, deafen and hang are for all connections to the database. Before deafen
-	// and hang cut them they drop the answers to what is still carried out, for a
-	// moment or for longer than the lease.
+	// cut, deafen and hang cut all connections to the database. Before that, deafen and hang drop
+	// all answers of the server: deafen for a moment, and hang for longer than the lease.
 	cut    deed = "cuts"
 	deafen deed = "cuts_without_answers"
 	hang   deed = "hangs"
-	// restart and crash are for the database's server: an end in order, and kill -9.
+	// restart and crash act on the database's server: a graceful restart, and kill -9.
 	restart deed = "server_restarts"
 	crash   deed = "server_kills"
 )
@@ -53,20 +52,20 @@ type plan struct {
 	server server
 	proxy  *proxy.Proxy
 	deck   []deed
-	// start starts a process. The seed is for dice of its own.
+	// start starts a process. The seed is for its own random numbers.
 	start func(role, name string, seed uint64) *child
 	seats []*seat
 	count map[deed]int
 	diary *os.File
 }
 
-// seat is for one process after the other.
+// seat has the current process of a role. If it ends, another one takes its place.
 type seat struct {
 	role  string
 	name  string
 	heirs int
 	child *child
-	// wakes is when the child is continued; zero while it runs.
+	// wakes is the time at which the stopped child continues; zero while it runs.
 	wakes time.Time
 }
 
@@ -86,7 +85,7 @@ func (p *plan) replace(s *seat) {
 	s.child = p.start(s.role, fmt.Sprintf("%s.%d", s.name, s.heirs), p.dice.Uint64())
 }
 
-// run does one deed after the other until the time is over.
+// run causes one fault after the other until the time has passed.
 func (p *plan) run(duration time.Duration) {
 	end := time.Now().Add(duration)
 	var deals []deed
@@ -124,8 +123,8 @@ func (p *plan) do(d deed) {
 	case retire:
 		s := p.chooseRunning()
 		if p.proxy == nil {
-			// One that is stopped may hold the only write lock, and is not continued
-			// while this waits for the end of another.
+			// A stopped process may hold the only write lock, and nothing continues it while
+			// this waits for the end of another process.
 			for _, stopped := range p.seats {
 				p.wake(stopped)
 			}
@@ -156,7 +155,7 @@ func (p *plan) deafen(length time.Duration) {
 	p.proxy.CutAll()
 }
 
-// retire ends the processes of a role in order.
+// retire ends the processes of a role gracefully.
 func (p *plan) retire(role string) {
 	for _, s := range p.seats {
 		if s.role == role {
@@ -176,7 +175,7 @@ func (p *plan) chooseRunning() *seat {
 	return running[p.dice.IntN(len(running))]
 }
 
-// pause passes the time, and continues those whose time has come.
+// pause waits, and continues stopped processes when their time has come.
 func (p *plan) pause(d time.Duration) {
 	end := time.Now().Add(d)
 	for {
@@ -220,8 +219,8 @@ func (p *plan) String() string {
 	return strings.TrimSpace(text.String())
 }
 
-// outage has the broker killed after some time, and started again after a while.
-// The channel gets what went wrong, or nil.
+// outage kills the broker after a time, and starts it again after length. The channel gets an
+// error, or nil.
 func outage(t *testing.T, broker *kafkaengine.Engine, after, length time.Duration, say func(string, ...any)) <-chan error {
 	over, ended := make(chan error, 1), make(chan struct{})
 	go func() {

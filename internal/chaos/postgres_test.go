@@ -162,9 +162,9 @@ func (postgresDatabase) kindOf(err error) (kind string, expected bool) {
 type postgresTx interface {
 	queryInt(ctx context.Context, text string, args ...any) (int, error)
 	exec(ctx context.Context, text string, args ...any) error
-	// doubt runs fn in a savepoint and rolls that back.
+	// doubt runs fn in a savepoint and rolls the savepoint back.
 	doubt(ctx context.Context, fn func(tx postgresTx) error) error
-	// handle is what postgres.Store.WithTx takes.
+	// handle is the argument for postgres.Store.WithTx.
 	handle() any
 }
 

@@ -25,8 +25,7 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-// A child is this test binary in another process, with a role to play until its
-// standard input ends.
+// A child is this test binary in another process. It has a role until its standard input ends.
 const (
 	envRole     = "OUTMILL_CHAOS_TEST_ROLE"
 	envName     = "OUTMILL_CHAOS_TEST_NAME"
@@ -61,7 +60,7 @@ var stubborn = outmill.RetryPolicy{MaxAttempts: -1, InitialInterval: 100 * time.
 func play(role string) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		// The parent wants an end, or is gone.
+		// The parent asks for the end, or has ended.
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		time.AfterFunc(endsWithin, func() {
 			// The log of a child that does not stop shows what it waits for.
@@ -78,7 +77,7 @@ func play(role string) int {
 		roleSubscriber: handle,
 	}[role]
 	for ctx.Err() == nil {
-		// The database may be away.
+		// The database may be unavailable.
 		if err := withDatabase(ctx, logger, perform); err != nil {
 			logger.Error("Cannot begin, will try again", err, nil)
 			time.Sleep(again)
@@ -184,7 +183,7 @@ func note(journal io.Writer, msg *message.Message) error {
 	mood := rand.IntN(2000)
 	switch {
 	case mood == 0:
-		// It goes on when its context ends, as code does that does not look.
+		// It continues when its context ends, like a handler that ignores its context.
 		time.Sleep(lease * 3 / 2)
 	case mood < 20:
 		time.Sleep(rand.N(200 * time.Millisecond))

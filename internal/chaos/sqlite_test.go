@@ -18,8 +18,8 @@ import (
 	"github.com/outmill/outmill/sqlite"
 )
 
-// sqliteFile is a file that all processes open. It has no server, and no connections
-// that could be cut.
+// sqliteFile is a file that all processes open. There is no server, and there are no connections
+// to cut.
 type sqliteFile struct{ path string }
 
 func serveSQLite(t *testing.T) server {
@@ -107,8 +107,8 @@ func (d sqliteDatabase) each(ctx context.Context, query string, row func(scan fu
 	return rows.Err()
 }
 
-// kindOf expects that a process that is stopped within a transaction keeps the others
-// from writing.
+// kindOf expects timeouts and lock errors, because a process that is stopped in a transaction blocks all other
+// writers.
 func (sqliteDatabase) kindOf(err error) (kind string, expected bool) {
 	text := err.Error()
 	switch {

@@ -23,8 +23,8 @@ import (
 	"github.com/outmill/outmill/sqlserver"
 )
 
-// sqlserverServer is a database on a server that is not the test's own: where
-// others would be restarted or killed, all sessions of the database are ended.
+// sqlserverServer is a database on a server that does not belong to the test. Instead of
+// restarting or killing the server, it ends all sessions of the database.
 type sqlserverServer struct {
 	database *url.URL
 	db       *sql.DB
@@ -86,7 +86,7 @@ func (s sqlserverServer) restart(ctx context.Context) error {
 	return rows.Err()
 }
 
-// isGone tells that the session ended by itself.
+// isGone reports that the session ended by itself.
 func isGone(err error) bool {
 	var e mssql.Error
 	return errors.As(err, &e) && (e.Number == 6106 || strings.Contains(e.Message, "not an active process"))
@@ -186,11 +186,11 @@ func (sqlserverDatabase) kindOf(err error) (kind string, expected bool) {
 	text := err.Error()
 	switch {
 	case errors.As(err, &fromServer):
-		// A session that was killed: 596, and 33557097 is what Babelfish says of all
-		// that PostgreSQL has no number for.
+		// 596 is a killed session. Babelfish has one number, 33557097, for all errors to which
+		// PostgreSQL gives no number.
 		return fmt.Sprint(fromServer.Number), fromServer.Number == 596 || strings.Contains(text, "terminating connection")
-	// The driver gives up a connection whose server does not confirm in time that it
-	// has cancelled, and then does not wrap the context's error.
+	// If the server does not confirm a cancellation in time, the driver gives up the connection,
+	// and does not wrap the context's error.
 	case errors.Is(err, context.DeadlineExceeded), strings.Contains(text, "did not get cancellation confirmation"):
 		return "timeout", true
 	case errors.As(err, &fromNetwork), errors.Is(err, io.EOF), errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone),

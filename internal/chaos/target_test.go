@@ -21,13 +21,12 @@ import (
 // target is a kind of store, with the properties of its engine that the test needs.
 type target struct {
 	name string
-	// duration is how long things go wrong unless the environment says otherwise.
+	// duration is the default duration of the faults; the environment may set another.
 	duration time.Duration
-	// pause is the longest one of a writer between two transactions, and away is how
-	// long Kafka is: the backlog of that time is to be no more than the engine can
-	// deliver soon.
+	// pause is the longest pause of a writer between two transactions, and away is how long Kafka
+	// is unavailable. The engine must be able to deliver the backlog of that time soon.
 	pause, away time.Duration
-	// deck is what goes wrong; nil is the deck of an engine with a server.
+	// deck has the faults; nil is the deck of an engine with a server.
 	deck []deed
 	// poll is the readers' poll interval.
 	poll time.Duration
@@ -37,7 +36,7 @@ type target struct {
 	connect func(ctx context.Context, url string, logger watermill.LoggerAdapter) (database, error)
 }
 
-// targets are run in their order, one after the other.
+// targets run in this order, one after the other.
 var targets = []target{
 	{name: "postgres", duration: fullDuration, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond,
 		serve: servePostgres, connect: connectPostgres(postgres.LaneRows)},
