@@ -26,9 +26,9 @@ so that the start, which is the same for both, does not make the small backlog l
   total_mib       both`
 
 const (
-	// smallShare is how much smaller the small backlog is.
+	// smallShare is the factor by which the small backlog is smaller.
 	smallShare = 100
-	// fewBatches is the least that has a rate.
+	// fewBatches is the smallest number of batches that has a rate.
 	fewBatches = 4
 )
 
@@ -51,7 +51,7 @@ func measureBacklog(ctx context.Context, b *bench) error {
 	small := &backlog{forwarding: &forwarding{b: b.with(max(b.n/smallShare, fewBatches*b.batch)), pool: pool, broker: broker, lane: b.lane}}
 	large := &backlog{forwarding: &forwarding{b: b.with(b.n), pool: pool, broker: broker, lane: b.lane}}
 	defer func() { _, _ = small.close(), large.close() }()
-	// Caches are cold for the side that comes first.
+	// Caches are cold for the first side.
 	if _, err := small.drainWatched(ctx); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func measureBacklog(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// with is the same bench, with another number of messages. It adds no results.
+// with returns the same bench with another number of messages. It adds no results.
 func (b *bench) with(n int) *bench {
 	other := *b
 	other.n = n
@@ -108,7 +108,7 @@ func (l *backlog) drainWatched(ctx context.Context) (*timeline, error) {
 	return line, err
 }
 
-// timeline is when how many messages had been acked.
+// timeline has the number of acked messages at several times.
 type timeline struct {
 	mu   sync.Mutex
 	n    int
@@ -127,7 +127,7 @@ func (t *timeline) note(acked []*message.Message, at time.Time) {
 	t.acks = append(t.acks, acks{at, t.n})
 }
 
-// rate is that between two shares of the messages, such as 0.9 and 1.
+// rate returns the rate between two shares of the messages, such as 0.9 and 1.
 func (t *timeline) rate(from, to float64) float64 {
 	first, last := t.reached(from), t.reached(to)
 	return float64(last.sum-first.sum) / last.at.Sub(first.at).Seconds()

@@ -10,7 +10,7 @@ import (
 	"github.com/outmill/outmill/postgres"
 )
 
-// bench is one run of a scenario: its settings, its engines, and what came out.
+// bench is one run of a scenario: its settings, its engines and its results.
 type bench struct {
 	scenario string
 	out      io.Writer
@@ -24,13 +24,13 @@ type bench struct {
 	short  bool
 	json   bool
 	only   string
-	// handlers is how many run at a time, in the scenarios inbox and saga.
+	// handlers is the number of handlers that run at the same time in the scenarios inbox and saga.
 	handlers int
 	// before is another build of this program, for the scenario consumers.
 	before string
 	// held is how long transactions stay open in the scenario stall.
 	held time.Duration
-	// lane is that of PostgreSQL stores: see -lane.
+	// lane is the lane of PostgreSQL stores. See -lane.
 	lane       postgres.Lane
 	cpuProfile string
 	engines    engines
@@ -72,7 +72,7 @@ func (b *bench) flags(flags *flag.FlagSet, s scenario) {
 	flags.StringVar(&b.engines.kafkaAddr, "kafka", "", "host:port of a Kafka; default: one is started")
 }
 
-// settle fills in what was not given.
+// settle fills in the settings that were not given.
 func (b *bench) settle(s scenario, flags *flag.FlagSet) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("%s: %q is no flag", s.name, flags.Arg(0))
@@ -118,8 +118,7 @@ type side struct {
 	// title is the name of the result for people.
 	title   string
 	prepare func(ctx context.Context) error
-	// run does n things, and may return how long that took; 0 is the time of the
-	// call.
+	// run does n things, and may return the time that they took; 0 means the duration of the call.
 	run func(ctx context.Context) (time.Duration, error)
 	// n is the number of things; 0 means the bench's n.
 	n int

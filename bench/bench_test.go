@@ -25,10 +25,10 @@ func TestMain(m *testing.M) {
 // promise is a line of a scenario's text that explains a field.
 var promise = regexp.MustCompile(`(?m)^ {2}([a-z][a-z0-9_]*) {2,}\S`)
 
-// noEngine is what a scenario says that finds no server and can start none.
+// noEngine is in the text of a scenario that finds no server and cannot start one.
 const noEngine = "(give one with -"
 
-// ofTheLog begins what a scenario's text says of fields that only the log gives.
+// ofTheLog begins the part of a scenario's text about fields that only the log has.
 const ofTheLog = "\nWith -lane log also"
 
 func TestBench(t *testing.T) {
@@ -89,8 +89,8 @@ func requirePromised(t *testing.T, scenario, about string, object map[string]any
 	}
 }
 
-// leftOut says whether the field is of a store whose server is not to be had,
-// which the object then says itself.
+// leftOut reports whether the field belongs to a store without a server. The object then names
+// the reason.
 func leftOut(object map[string]any, field string) (is bool, reason string) {
 	store, _, _ := strings.Cut(field, "_")
 	reason, _ = object[store].(string)
@@ -116,7 +116,7 @@ func runShort(t *testing.T, scenario string, flags ...string) map[string]any {
 	return object
 }
 
-// given names the servers that there are already.
+// given names the servers that run already.
 func given() []string {
 	var flags []string
 	if url := os.Getenv(postgresengine.EnvURL); url != "" {

@@ -42,7 +42,7 @@ until then an idle reader of Outmill's goes on claiming and maintains the store,
   river_wal_per_msg         the same of River
   river_wal_ratio           river_wal_per_msg / bare_wal_per_msg`
 
-// burstShare is how much less a burst is than what comes under the snapshot.
+// burstShare is the factor by which a burst is smaller than the messages under the snapshot.
 const burstShare = 6
 
 func init() {
@@ -54,16 +54,16 @@ func init() {
 
 // bloated is a queue in the database of a pool.
 type bloated interface {
-	// schema has its tables, reset makes them as new.
+	// schema has its tables, and reset makes them empty.
 	schema() string
 	reset(ctx context.Context) error
-	// append has n messages wait, drain works them off.
+	// append appends n messages, and drain handles them.
 	append(ctx context.Context, n int) error
 	drain(ctx context.Context, n int) (time.Duration, error)
-	// tidy gives the queue the time that it needs to tidy up after a drain.
+	// tidy gives the queue the time that it needs for its upkeep after a drain.
 	tidy(ctx context.Context) error
-	// work works off what commit commits, until ctx ends: all of n when finish
-	// returns.
+	// work handles the messages that commit commits, until ctx ends. When finish returns, all n
+	// are handled.
 	work(ctx context.Context, n int) (finish func() error, err error)
 	commit(ctx context.Context, i int) error
 }
@@ -98,7 +98,7 @@ func measureBloat(ctx context.Context, b *bench) error {
 
 func (b *bench) burst() int { return max(b.n/burstShare, 1) }
 
-// addBloat does the whole course with one queue.
+// addBloat runs the whole measurement with one queue.
 func (b *bench) addBloat(ctx context.Context, pool *pgxpool.Pool, q bloated, prefix string) error {
 	for range b.rounds {
 		if err := b.drainNew(ctx, pool, q, prefix); err != nil {
@@ -151,7 +151,7 @@ func (b *bench) addBloat(ctx context.Context, pool *pgxpool.Pool, q bloated, pre
 	return b.addVacuumed(ctx, pool, q.schema(), prefix)
 }
 
-// drainNew drains a burst on new tables, and takes the WAL of it.
+// drainNew drains a burst on new tables, and measures its WAL.
 func (b *bench) drainNew(ctx context.Context, pool *pgxpool.Pool, q bloated, prefix string) error {
 	if err := q.reset(ctx); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (b *bench) drainBurst(ctx context.Context, q bloated, prefix, field, title 
 	return nil
 }
 
-// workPaced returns when all messages were committed and worked off.
+// workPaced returns when all messages are committed and handled.
 func (b *bench) workPaced(ctx context.Context, q bloated) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -198,7 +198,7 @@ func (b *bench) workPaced(ctx context.Context, q bloated) error {
 	return errors.Join(err, finish())
 }
 
-// walOf is how many bytes of WAL the server writes during what is done.
+// walOf returns the number of bytes of WAL that the server writes while the function runs.
 func walOf(ctx context.Context, pool *pgxpool.Pool, do func() error) (float64, error) {
 	if _, err := pool.Exec(ctx, "CHECKPOINT"); err != nil {
 		return 0, err
@@ -215,8 +215,8 @@ func walOf(ctx context.Context, pool *pgxpool.Pool, do func() error) (float64, e
 	return written, err
 }
 
-// holdSnapshot begins a transaction that keeps what it can see from being
-// tidied up, until it is released.
+// holdSnapshot begins a transaction. Until it is released, the server keeps all rows that its
+// snapshot sees.
 func holdSnapshot(ctx context.Context, pool *pgxpool.Pool) (release func(), err error) {
 	conn, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
 	if err != nil {

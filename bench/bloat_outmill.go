@@ -12,7 +12,7 @@ import (
 	"github.com/outmill/outmill/publisher"
 )
 
-// outmillBloat is Outmill's side; it commits as in the latency scenario.
+// outmillBloat is Outmill's side. It commits in the same way as the latency scenario.
 type outmillBloat struct {
 	outmillLive
 	b *bench

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// riverBloat is River's side, tuned as in the burndown.
+// riverBloat is River's side, with the settings of the burndown.
 type riverBloat struct {
 	*riverPeer
 	b *bench
@@ -35,15 +35,15 @@ func (r *riverBloat) append(ctx context.Context, n int) error {
 	return nil
 }
 
-// drain is that of the burndown.
+// drain is the same as in the burndown.
 func (r *riverBloat) drain(ctx context.Context, n int) (time.Duration, error) {
 	return (&riverBurning{river: r.riverPeer, b: r.b.with(n)}).run(ctx)
 }
 
-// tidy does nothing: River keeps what is completed.
+// tidy does nothing, because River keeps completed jobs.
 func (r *riverBloat) tidy(context.Context) error { return nil }
 
-// work is the same: it ends when n jobs are completed.
+// work ends when n jobs are completed.
 func (r *riverBloat) work(ctx context.Context, n int) (finish func() error, err error) {
 	var running errgroup.Group
 	running.Go(func() error {

@@ -11,10 +11,10 @@ import (
 
 const mib = 1 << 20
 
-// sizes are those of the tables of a schema, and of their indexes, in bytes.
+// sizes has the sizes of the tables of a schema, and of their indexes, in bytes.
 type sizes struct{ table, index int64 }
 
-// sizesOf adds up all tables, partitions among them, with what is out of line.
+// sizesOf adds up all tables, including partitions and values that are stored out of line.
 func sizesOf(ctx context.Context, pool *pgxpool.Pool, schema string) (s sizes, err error) {
 	err = pool.QueryRow(ctx, `SELECT sum(pg_table_size(c.oid))::bigint, sum(pg_indexes_size(c.oid))::bigint
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'`, schema).Scan(&s.table, &s.index)
@@ -33,8 +33,8 @@ func (b *bench) addSizes(ctx context.Context, pool *pgxpool.Pool, schema, prefix
 	return nil
 }
 
-// addVacuumed records the size of a schema after a VACUUM of what autovacuum would see
-// to, one table after the other.
+// addVacuumed records the size of a schema after a VACUUM of the tables that autovacuum would
+// process, one after the other.
 func (b *bench) addVacuumed(ctx context.Context, pool *pgxpool.Pool, schema, prefix string) error {
 	rows, err := pool.Query(ctx, `SELECT format('VACUUM %I.%I', n.nspname, c.relname)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'`, schema)
@@ -53,10 +53,9 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 
 	return err
 }
 
-// deadRows counts the rows of a schema, and of what it has out of line, that were
-// updated or deleted since the tables were made; each leaves a dead one behind
-// until its table is vacuumed or truncated. Servers hear of them when sessions
-// end, and a little later.
+// deadRows counts the rows of a schema that were updated or deleted since the tables were made,
+// including rows of values that are stored out of line. Each leaves a dead row until its table is
+// vacuumed or truncated. The server counts them when sessions end, or a little later.
 func deadRows(ctx context.Context, pool *pgxpool.Pool, schema string) (int64, error) {
 	const steady = time.Second
 	pool.Reset()
@@ -76,7 +75,7 @@ WHERE n.nspname = $1 AND c.relkind = 'r'`, schema).Scan(&n)
 	}
 }
 
-// bareInserts are what an outbox cannot do without.
+// bareInserts are the inserts that every outbox needs.
 type bareInserts struct {
 	b    *bench
 	pool *pgxpool.Pool

@@ -41,8 +41,8 @@ func init() {
 	})
 }
 
-// burnInFlight is how many handlers run at a time. River's bench has 2,000
-// workers, so that is what Outmill gets.
+// burnInFlight is the number of handlers that run at the same time: 2,000, like the workers of
+// River's bench.
 const burnInFlight = 2000
 
 const burnTopic = "orders"
@@ -58,7 +58,7 @@ func measureBurndown(ctx context.Context, b *bench) error {
 	}
 	b.results.fact("outmill_settings", fmt.Sprintf("subscriber.Config BatchSize=%d MaxInFlight=%d, else defaults", b.batch, burnInFlight))
 	b.results.fact("river_settings", riverSettings())
-	// Both leave a table behind that autovacuum would tidy while the other runs.
+	// Both leave a table that autovacuum would process while the other side runs.
 	burner := func(order outmill.Order, durable bool) *burning {
 		return &burning{b: b, pool: pool, order: order, durable: durable, inFlight: burnInFlight, clear: peer.clear}
 	}
@@ -88,7 +88,7 @@ type burning struct {
 	pool    *pgxpool.Pool
 	order   outmill.Order
 	durable bool
-	// inFlight is how many handlers run at a time.
+	// inFlight is the number of handlers that run at the same time.
 	inFlight int
 	// unsettled is sqlUnsettled for handlers that publish.
 	unsettled string
@@ -118,8 +118,8 @@ func (f *burning) prepare(ctx context.Context) (err error) {
 	return settleDown(ctx, f.pool, laneTables)
 }
 
-// settleDown does before the clock starts what the server would do some time:
-// hint bits, statistics, dirty pages.
+// settleDown does work before the clock starts that the server would otherwise do later: hint
+// bits, statistics, dirty pages.
 func settleDown(ctx context.Context, pool *pgxpool.Pool, tables string) error {
 	for _, statement := range []string{"VACUUM ANALYZE " + tables, "CHECKPOINT"} {
 		if _, err := pool.Exec(ctx, statement); err != nil {
@@ -138,7 +138,7 @@ func (f *burning) byRouter(ctx context.Context) (took time.Duration, err error) 
 	return f.handled(ctx, f.b.n, func(*message.Message) error { return nil })
 }
 
-// handled has a router run the handler until n messages are handled and settled.
+// handled runs the handler in a router until n messages are handled and settled.
 func (f *burning) handled(
 	ctx context.Context, n int, handle message.NoPublishHandlerFunc, middleware ...message.HandlerMiddleware,
 ) (time.Duration, error) {
@@ -148,7 +148,7 @@ func (f *burning) handled(
 	})
 }
 
-// routed is handled with the handlers that add adds to the router.
+// routed is the same as handled, with the handlers that add adds to the router.
 func (f *burning) routed(
 	ctx context.Context, n int, add func(router *message.Router, sub message.Subscriber) error,
 ) (took time.Duration, err error) {
@@ -219,9 +219,8 @@ func (f *burning) byChannel(ctx context.Context) (took time.Duration, err error)
 	return f.settled(ctx, began, all)
 }
 
-// settled waits until all is handled, and then until nothing of it is left in
-// either lane. It does not look before, since it shares the cores with what it
-// watches.
+// settled waits until all messages are handled, and then until no message is left in either
+// lane. It does not query before, because it shares the cores with the measured side.
 func (f *burning) settled(ctx context.Context, began time.Time, all <-chan struct{}) (time.Duration, error) {
 	select {
 	case <-all:
@@ -240,7 +239,7 @@ func (f *burning) settled(ctx context.Context, began time.Time, all <-chan struc
 	return took, nothingLeft(ctx, f.store)
 }
 
-// close also empties the tables, for the sides that come next.
+// close also empties the tables, for the next sides.
 func (f *burning) close(err *error) {
 	if closeErr := f.store.Close(); *err == nil {
 		*err = closeErr
@@ -250,7 +249,7 @@ func (f *burning) close(err *error) {
 	}
 }
 
-// dropSchema tries again after a deadlock, because the server may still be at the last
+// dropSchema tries again after a deadlock, because the server may still execute the last
 // statement of a worker whose connection is closed.
 func dropSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	for try := 1; ; try++ {

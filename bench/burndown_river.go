@@ -14,11 +14,11 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// River is tuned as in its own bench, `river bench` (cmd/river/riverbench/river_bench.go
+// River has the settings of its own bench, `river bench` (cmd/river/riverbench/river_bench.go
 // of its repository), whose comments call these numbers much better than the
 // defaults: 2,000 workers, a fetch at most every 2 ms, a poll every 20 ms. Jobs
-// count as done when its subscription says so, which it does after the
-// completer has stored them; the completer is as it is by default.
+// count as done when its subscription reports them, after the completer has stored them. The
+// completer has its default settings.
 const (
 	riverWorkers       = 2000
 	riverFetchCooldown = 2 * time.Millisecond
@@ -30,7 +30,7 @@ func riverSettings() string {
 		riverFetchCooldown, riverPollInterval)
 }
 
-// jobArgs has what the messages' payloads have.
+// jobArgs has the same content as the payloads of the messages.
 type jobArgs struct {
 	Number int    `json:"number"`
 	Pad    string `json:"pad"`
@@ -38,12 +38,12 @@ type jobArgs struct {
 
 func (jobArgs) Kind() string { return "order.placed" }
 
-// jobs are the same as River has them.
+// jobs returns the same messages as jobs of River.
 func jobs(from, n, size int) []river.InsertManyParams {
 	list := make([]river.InsertManyParams, n)
 	for i := range list {
 		text := payload(from+i, size)
-		// The padding is what stands between the last two quotes.
+		// The padding is the text between the last two quotes.
 		begin := len(fmt.Sprintf(`{"number":%d,"pad":"`, from+i))
 		list[i].Args = jobArgs{Number: from + i, Pad: string(text[begin : len(text)-2])}
 	}
@@ -54,7 +54,7 @@ type idleWorker struct{ river.WorkerDefaults[jobArgs] }
 
 func (idleWorker) Work(context.Context, *river.Job[jobArgs]) error { return nil }
 
-// riverPeer is River's tables, and a pool on them.
+// riverPeer has River's tables, and a pool on them.
 type riverPeer struct {
 	pool   *pgxpool.Pool
 	driver *riverpgxv5.Driver
@@ -120,7 +120,7 @@ func (p *riverPeer) fill(ctx context.Context, first, n, size int) error {
 	return settleDown(ctx, p.pool, "river_job")
 }
 
-// work has so many workers work n jobs off.
+// work handles n jobs with this number of workers.
 func (p *riverPeer) work(ctx context.Context, n, atOnce int, worker river.Worker[jobArgs]) (took time.Duration, err error) {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, worker)
@@ -132,7 +132,7 @@ func (p *riverPeer) work(ctx context.Context, n, atOnce int, worker river.Worker
 	if err != nil {
 		return 0, err
 	}
-	// Events that find no room are dropped.
+	// River drops events if the channel is full.
 	events, cancel := client.SubscribeConfig(&river.SubscribeConfig{
 		ChanSize: n, Kinds: []river.EventKind{river.EventKindJobCompleted, river.EventKindJobFailed, river.EventKindJobCancelled},
 	})

@@ -161,7 +161,7 @@ func (s consumerSide) measure(ctx context.Context, b *bench, db *mongo.Database)
 	return s.add(b, results, after.used-before.used)
 }
 
-// mongodOf is the process of the server, which has to run on this machine.
+// mongodOf returns the process of the server, which must run on this machine.
 func mongodOf(ctx context.Context, db *mongo.Database) (string, error) {
 	var status struct {
 		Pid int64 `bson:"pid"`

@@ -21,18 +21,18 @@ import (
 	outmillmongo "github.com/outmill/outmill/mongo"
 )
 
-// consumeEnv makes a process of this program a consumer. It is not a scenario, so that
-// the program of the tests can do it too.
+// consumeEnv makes a process of this program a consumer. It is not a scenario, so that the test
+// binary can be a consumer, too.
 const consumeEnv = "OUTMILL_BENCH_CONSUME"
 
-// consumerOrder tells a process which database to consume from, or to fill.
+// consumerOrder names the database that a process consumes from, or fills.
 type consumerOrder struct {
 	URL, Database  string
 	Fill, Ordered  bool
 	N, Batch, Size int
 }
 
-// consumerResult is what a consumer did until its last ack. Began and Ended are Unix
+// consumerResult has the work of a consumer until its last ack. Began and Ended are Unix
 // times in nanoseconds.
 type consumerResult struct {
 	Messages, Commands int
@@ -57,8 +57,8 @@ func init() {
 	os.Exit(ok)
 }
 
-// run runs the order in a process of the program. A consumer waits until ready, which
-// is called when it is, has returned; ready is nil for one that fills in.
+// run runs the order in a process of the program. When a consumer is ready, it calls
+// ready and waits until ready returns. ready is nil for a process that fills.
 func (o consumerOrder) run(ctx context.Context, program string, ready func()) (result consumerResult, err error) {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -153,7 +153,7 @@ func (o consumerOrder) fill(ctx context.Context, store *outmillmongo.Store) erro
 const (
 	firstIdle = 10 * time.Millisecond
 	lastIdle  = 100 * time.Millisecond
-	// idleFor is how long a consumer finds nothing before it ends.
+	// idleFor is the time without messages after which a consumer ends.
 	idleFor = 2 * time.Second
 )
 

@@ -16,8 +16,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
 )
 
-// engines are the servers: those that flags name, else such as are started, and
-// ended with the bench.
+// engines has the servers: those that flags name, or servers that the bench starts and ends.
 type engines struct {
 	postgresURL, kafkaAddr, mongoURL, sqlserverURL string
 	log                                            func(format string, args ...any)
@@ -31,8 +30,8 @@ func (e *engines) end() {
 	e.ends = nil
 }
 
-// postgresSettings are a server as it is run in earnest on a small machine: it
-// waits for the disk, and has room to write.
+// postgresSettings are settings for production on a small machine: the server waits for the disk,
+// and has room to write.
 var postgresSettings = []string{
 	"fsync=on", "full_page_writes=on", "synchronous_commit=on",
 	"shared_buffers=1GB", "max_wal_size=4GB", "max_connections=200", "shared_preload_libraries=pg_stat_statements",
@@ -64,10 +63,10 @@ func (e *engines) postgres(ctx context.Context) (string, error) {
 	return engine.URL, nil
 }
 
-// warmUpRecords, in small requests, are about what it takes until a broker that
-// just started has compiled what it does all the time. It compiles in one tier
-// only: the second one would take a third of a core for minutes from whatever is
-// measured, and gain a broker nothing that is 90 % idle.
+// warmUpRecords is about the number of records, in small requests, after which a new broker has
+// compiled its most used code. The broker compiles in one tier only. The second tier would take a
+// third of a core from the measured side for minutes, and a broker that is 90 % idle would gain
+// nothing.
 const warmUpRecords = 20_000
 
 func warmUp(ctx context.Context, broker string) error {
@@ -114,8 +113,7 @@ func (e *engines) kafka(ctx context.Context) (string, error) {
 
 var databaseNumber atomic.Int64
 
-// database makes an empty database, and a pool on it. Both go when the bench
-// ends.
+// database makes an empty database, and a pool on it. Both are removed when the bench ends.
 func (b *bench) database(ctx context.Context, name string) (*pgxpool.Pool, error) {
 	server, err := b.engines.postgres(ctx)
 	if err != nil {
@@ -156,7 +154,7 @@ func onServer(ctx context.Context, url string, statements ...string) error {
 	return nil
 }
 
-// describePostgres notes, once, what the numbers depend on.
+// describePostgres notes once the version and the settings on which the numbers depend.
 func (b *bench) describePostgres(ctx context.Context, pool *pgxpool.Pool) error {
 	for _, fact := range b.results.facts {
 		if fact[0] == "postgres" {

@@ -15,7 +15,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
 )
 
-// errNoMongo is that there is no server, and none that could be started.
+// errNoMongo says that there is no server, and that none can be started.
 var errNoMongo = errors.New("no MongoDB (give one with -mongodb)")
 
 // mongo returns the URL of a server.
@@ -48,7 +48,7 @@ func (e *engines) mongo(ctx context.Context) (string, error) {
 }
 
 // mongoDatabase makes an empty database, whose collections write with write
-// concern majority, as the store does. It goes when the bench ends.
+// concern majority, as the store does. It is removed when the bench ends.
 func (b *bench) mongoDatabase(ctx context.Context, name string) (*mongo.Database, error) {
 	server, err := b.engines.mongo(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ func (b *bench) mongoDatabase(ctx context.Context, name string) (*mongo.Database
 	return db, b.describeMongo(ctx, db)
 }
 
-// describeMongo notes, once, what the numbers depend on.
+// describeMongo notes once the version and the settings on which the numbers depend.
 func (b *bench) describeMongo(ctx context.Context, db *mongo.Database) error {
 	if slices.ContainsFunc(b.results.facts, func(fact [2]string) bool { return fact[0] == "mongodb" }) {
 		return nil

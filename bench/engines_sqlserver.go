@@ -13,10 +13,10 @@ import (
 	_ "github.com/microsoft/go-mssqldb" // the driver
 )
 
-// envSQLServerURL is that of the tests.
+// envSQLServerURL is the variable that the tests use, too.
 const envSQLServerURL = "OUTMILL_TEST_SQLSERVER_URL"
 
-// errNoSQLServer is that there is no server: none can be started.
+// errNoSQLServer says that there is no server. The bench cannot start one.
 var errNoSQLServer = errors.New("no SQL Server (give one with -sqlserver, or " + envSQLServerURL + ")")
 
 // sqlserver returns the URL of a server.
@@ -32,8 +32,8 @@ func (e *engines) sqlserver() (*url.URL, error) {
 	return parsed, nil
 }
 
-// sqlserverDatabase makes an empty database, and a pool on it. Both go when the
-// bench ends.
+// sqlserverDatabase makes an empty database, and a pool on it. Both are removed when the bench
+// ends.
 func (b *bench) sqlserverDatabase(ctx context.Context, name string) (*sql.DB, error) {
 	server, err := b.engines.sqlserver()
 	if err != nil {
@@ -62,7 +62,7 @@ func (b *bench) sqlserverDatabase(ctx context.Context, name string) (*sql.DB, er
 	return db, b.describeSQLServer(ctx, db)
 }
 
-// describeSQLServer notes, once, what the numbers depend on.
+// describeSQLServer notes once the version and the settings on which the numbers depend.
 func (b *bench) describeSQLServer(ctx context.Context, db *sql.DB) error {
 	if slices.ContainsFunc(b.results.facts, func(fact [2]string) bool { return fact[0] == "sqlserver" }) {
 		return nil

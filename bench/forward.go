@@ -55,7 +55,7 @@ func measureForward(ctx context.Context, b *bench) error {
 	rows := &forwarding{b: b, pool: pool, broker: broker, lane: postgres.LaneRows}
 	defer func() { _, _ = ours.close(), rows.close() }()
 	peer := &watermillForwarding{b: b, pool: pool, broker: broker}
-	// The peer's rate falls with what is waiting, so it gets as much as we do.
+	// The peer's rate falls with the number of waiting messages, so both sides get the same number.
 	sides := []side{
 		{field: "outmill_msgs_per_s", title: "Outmill, by key", prepare: ours.prepare(true), run: ours.run},
 		{field: "outmill_unkeyed_msgs_per_s", title: "Outmill, no keys", prepare: ours.prepare(false), run: ours.run},
@@ -64,7 +64,7 @@ func measureForward(ctx context.Context, b *bench) error {
 		{field: "raw_produce_per_s", title: "bare producing", run: ours.produce},
 	}
 	if b.lane == postgres.LaneLog {
-		// In the same run as the side that it is compared with.
+		// This runs together with the side with which it is compared.
 		sides = slices.Insert(sides, 1,
 			side{field: "rows_msgs_per_s", title: "Outmill, by key, lane of rows", prepare: rows.prepare(true), run: rows.run})
 	}
@@ -111,7 +111,7 @@ func (f *forwarding) prepare(keyed bool) func(ctx context.Context) error {
 	}
 }
 
-// close ends the store of the round before.
+// close ends the store of the previous round.
 func (f *forwarding) close() error {
 	if f.store == nil {
 		return nil
@@ -119,7 +119,7 @@ func (f *forwarding) close() error {
 	return f.store.Close()
 }
 
-// run ends when the last message was acked by Kafka and by the store.
+// run ends when Kafka and the store have acked the last message.
 func (f *forwarding) run(ctx context.Context) (time.Duration, error) {
 	pub, err := newKafkaPublisher(f.broker, kafka.Config{})
 	if err != nil {
@@ -133,9 +133,9 @@ func newKafkaPublisher(broker string, config kafka.Config) (*kafka.Publisher, er
 	return kafka.NewPublisher(wkafka.PublisherConfig{Brokers: []string{broker}, Marshaler: wkafka.DefaultMarshaler{}}, config, nil)
 }
 
-// drain counts what the publisher acks, rather than to look into the table: to
-// find nothing there a query reads all that was deleted, at the expense of what
-// is measured. A forwarder that ends has stored its acks.
+// drain counts the acks of the publisher and does not query the table. A query that finds no row
+// reads all deleted rows, and this would slow down the measured side. A forwarder that ends has
+// stored its acks.
 func (f *forwarding) drain(ctx context.Context, pub storekit.BatchPublisher) (time.Duration, error) {
 	acked := newAckCount(f.b.n)
 	fwd, err := forwarder.New(f.store, watch(pub, acked.note), forwarder.Config{BatchSize: f.b.batch}, nil)
@@ -169,8 +169,8 @@ WHERE grp = $1 AND topic = $2 AND stage = 0 ORDER BY seq`
 WHERE line = (SELECT line FROM outmill.log WHERE grp = $1 AND topic = $2 LIMIT 1) ORDER BY pos`
 )
 
-// read reads what waits. It goes by the index that claims go by, since to sort
-// would be slower: nobody has analysed the tables.
+// read reads the waiting records by the index that claims use. Without it the server would sort,
+// which is slower, because the tables are not analysed.
 func (f *forwarding) read(ctx context.Context) (time.Duration, error) {
 	logged, err := writesLog(ctx, f.pool, f.lane)
 	if err != nil {
@@ -245,7 +245,8 @@ func (f *forwarding) produce(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), failed
 }
 
-// pollEvery is how often a side is looked at that does not say when it is done.
+// pollEvery is the interval at which the bench checks whether a side that does not report its end
+// is done.
 const pollEvery = 20 * time.Millisecond
 
 func poll(ctx context.Context, done func() (bool, error)) error {
@@ -263,7 +264,7 @@ func poll(ctx context.Context, done func() (bool, error)) error {
 	}
 }
 
-// closing closes what Watermill's components leave to their user.
+// closing closes the resources that Watermill's components do not close.
 func closing(closers ...message.Publisher) {
 	for _, c := range closers {
 		_ = c.Close()

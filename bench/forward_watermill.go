@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// forwarderTopic is where Watermill's forwarder has its enveloped messages.
+// forwarderTopic is the topic of the enveloped messages of Watermill's forwarder.
 const forwarderTopic = "forwarder"
 
 // watermillForwarding is Watermill's own outbox: watermill-sql's publisher with
@@ -25,8 +25,8 @@ const forwarderTopic = "forwarder"
 //   - SubscribeBatchSize of DefaultPostgreSQLSchema, "the number of messages to be
 //     queried at once", at 1,000 instead of 100;
 //   - a poll interval of 10 ms, so that no time is lost between batches;
-//   - acks=all in place of the default acks=1, as Outmill has it. The publisher
-//     waits for each message, since the forwarder hands on one at a time.
+//   - acks=all instead of the default acks=1, because Outmill uses it. The publisher waits for
+//     each message, because the forwarder publishes one message at a time.
 type watermillForwarding struct {
 	b      *bench
 	pool   *pgxpool.Pool

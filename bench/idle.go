@@ -132,7 +132,7 @@ type look struct {
 	own, server                       time.Duration
 }
 
-// look leaves at 0 what this system does not tell.
+// look leaves numbers at 0 that this system does not report.
 func (l *idlers) look(first int) look {
 	own, _ := ownTime()
 	server, _ := serverTime(first)

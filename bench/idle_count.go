@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// traffic counts what one pool asks of the server, as the driver sees it.
+// traffic counts the requests of one pool to the server, as the driver reports them.
 type traffic struct {
 	statements, roundTrips atomic.Int64
 }
@@ -18,7 +18,7 @@ var (
 	_ pgx.BatchTracer = (*traffic)(nil)
 )
 
-// TraceQueryStart counts a statement that goes alone.
+// TraceQueryStart counts a statement that is sent alone.
 func (t *traffic) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	t.statements.Add(1)
 	t.roundTrips.Add(1)
@@ -47,7 +47,7 @@ func counted(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, *traffic, 
 	return countedBy(ctx, pool, pool.Config().MaxConns)
 }
 
-// countedBy is counted with so many connections.
+// countedBy is the same as counted, with this number of connections.
 func countedBy(ctx context.Context, pool *pgxpool.Pool, conns int32) (*pgxpool.Pool, *traffic, error) {
 	t := &traffic{}
 	config := pool.Config()
@@ -57,14 +57,14 @@ func countedBy(ctx context.Context, pool *pgxpool.Pool, conns int32) (*pgxpool.P
 	return other, t, err
 }
 
-// countStatements begins to count what the server carries out for the database
-// of the pool. Where it cannot, what the driver sent is all that is known.
+// countStatements begins to count the statements that the server executes for the database of the
+// pool. If the server cannot count them, only the statements that the driver sent are known.
 func countStatements(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err := pool.Exec(ctx, `SELECT pg_stat_statements_reset(0, oid, 0) FROM pg_database WHERE datname = current_database()`)
 	return err
 }
 
-// statements is how many it has carried out since.
+// statements returns the number of statements since then.
 func statements(ctx context.Context, pool *pgxpool.Pool) (n int64, err error) {
 	err = pool.QueryRow(ctx, `SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements
 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND query NOT LIKE '%pg_stat_statements%'`).Scan(&n)

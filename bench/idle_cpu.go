@@ -29,7 +29,7 @@ func readProcess(pid string) (process, error) {
 	if err != nil {
 		return process{}, err
 	}
-	// The name is in parentheses and may have any in it.
+	// The name is in parentheses, and may contain parentheses itself.
 	line := string(text)
 	open, end := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
 	if open < 0 || end < open {

@@ -49,10 +49,11 @@ func init() {
 }
 
 const (
-	// handlersAtOnce is how many handlers run at a time, unless -handlers says so.
+	// handlersAtOnce is the number of handlers that run at the same time, unless -handlers sets
+	// another one.
 	handlersAtOnce = 64
 
-	// handlersWarm is how many messages are handled before the clock starts.
+	// handlersWarm is the number of messages that are handled before the clock starts.
 	handlersWarm = 20 * handlersAtOnce
 
 	accounts = 10_000
@@ -113,7 +114,7 @@ func measureInbox(ctx context.Context, b *bench) error {
 // handlerConns is how many connections the handlers have: some more, for claims and acks.
 func (b *bench) handlerConns() int32 { return int32(b.handlers + 16) }
 
-// connectAll opens so many connections, which then wait in the pool.
+// connectAll opens this number of connections, which then wait in the pool.
 func connectAll(ctx context.Context, pool *pgxpool.Pool, conns int32) error {
 	for range conns {
 		conn, err := pool.Acquire(ctx)

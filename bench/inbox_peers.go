@@ -13,7 +13,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 )
 
-// sqlWatermillDone tells whether the offset of the last message is committed.
+// sqlWatermillDone returns whether the offset of the last message is committed.
 const sqlWatermillDone = `SELECT o.offset_acked = (SELECT max("offset") FROM watermill_` + burnTopic + `)
 FROM watermill_offsets_` + burnTopic + ` AS o`
 

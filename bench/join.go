@@ -104,7 +104,7 @@ func (b *bench) joinLatencies(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// ackSteps handles all steps that there are.
+// ackSteps handles all steps.
 func ackSteps(ctx context.Context, store *postgres.Store) (time.Time, error) {
 	records, err := store.Claim(ctx, outmill.ClaimRequest{
 		Owner: outmill.NewOwnerToken(), Topics: outmill.Topics{Include: []string{stepTopic}}, Limit: 2, Lease: time.Minute,

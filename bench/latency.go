@@ -33,7 +33,7 @@ returned to the one that the publisher returned with Kafka's ack. The first seco
   watermill_behind      the same; its latencies mean little where this is not near 0
   watermill_rate_per_s  the same`
 
-// latencyGrace is how long a side has for what was committed last.
+// latencyGrace is the time that a side has for the last committed messages.
 const latencyGrace = time.Second
 
 func init() {
@@ -70,8 +70,7 @@ func measureLatency(ctx context.Context, b *bench) error {
 
 // live is a side whose forwarder runs while messages are committed.
 type live interface {
-	// start begins to forward, and reports acks, until ctx ends; it returns when
-	// it has begun.
+	// start begins to forward, and reports acks until ctx ends. It returns when it has begun.
 	start(ctx context.Context, acked noteAcks) (wait func() error, err error)
 	// commit commits message i.
 	commit(ctx context.Context, i, size int) error
@@ -104,7 +103,7 @@ func (b *bench) addLatencies(ctx context.Context, prefix string, side live, roun
 	return nil
 }
 
-// titled is the title of a field with the prefix of a peer.
+// titled returns the title of a field with the prefix of a peer.
 func titled(prefix, title string) string {
 	switch prefix {
 	case "watermill_":

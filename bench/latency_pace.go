@@ -9,10 +9,10 @@ import (
 )
 
 // pacing commits messages at a rate that does not depend on how long a commit
-// takes: each has its time, and one that is late does not delay the next.
+// takes. Each commit has its time, and a late commit does not delay the next one.
 type pacing struct {
 	perSecond int
-	// writers are enough that the disk may take 20 ms for a commit.
+	// writers are enough goroutines even if a commit takes 20 ms on the disk.
 	writers int
 	// commit commits message i in a transaction of its own.
 	commit func(ctx context.Context, i int) error
@@ -23,7 +23,7 @@ const (
 	pacedWriters   = 20
 )
 
-// run commits n messages, and returns how long that took.
+// run commits n messages, and returns the time that this took.
 func (p pacing) run(ctx context.Context, n int) (time.Duration, error) {
 	var next atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)

@@ -10,8 +10,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// stamps are when each message was committed, and when it was acked first, in
-// nanoseconds since began; 0 is not yet.
+// stamps has the times at which each message was committed and first acked, in nanoseconds since
+// began; 0 means not yet.
 type stamps struct {
 	began            time.Time
 	committed, acked []atomic.Int64
@@ -48,14 +48,14 @@ func (s *stamps) waiting(from int) int {
 	return n
 }
 
-// latencies are sorted. What is not acked counts as acked now, so that no side looks
-// fast by the messages that it left. An ack that came before the client had heard of
-// the commit counts as 0.
+// latencies returns sorted latencies. A message that is not acked counts as acked now, so that no
+// side looks fast because it left messages behind. If an ack arrives before the answer to the
+// commit, its latency is 0.
 func (s *stamps) latencies(from int) []time.Duration {
 	return s.latenciesOf(func(i int) bool { return i >= from })
 }
 
-// during are those of what was committed in between.
+// during returns the latencies of messages that were committed between two times.
 func (s *stamps) during(from, to time.Time) []time.Duration {
 	first, last := int64(from.Sub(s.began)), int64(to.Sub(s.began))
 	return s.latenciesOf(func(i int) bool {
@@ -81,7 +81,7 @@ func (s *stamps) latenciesOf(chosen func(i int) bool) []time.Duration {
 	return list
 }
 
-// quantile is that of a sorted list.
+// quantile returns the quantile of a sorted list.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
 }

@@ -12,11 +12,10 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// noteAcks is told of messages that were acked just now. Several goroutines may
-// call it.
+// noteAcks gets messages that were acked just now. Several goroutines may call it.
 type noteAcks func(acked []*message.Message, at time.Time)
 
-// watched is a publisher that tells what was acked. It still takes batches.
+// watched is a publisher that reports acked messages. It still accepts batches.
 type watched struct {
 	storekit.BatchPublisher
 	note noteAcks
@@ -53,7 +52,7 @@ func ackedOf(batch []storekit.Outgoing, err error) []*message.Message {
 	return acked
 }
 
-// watchedPlain is the same for a publisher that takes no batches.
+// watchedPlain is the same for a publisher without batches.
 type watchedPlain struct {
 	message.Publisher
 	note noteAcks
@@ -83,12 +82,12 @@ type ackCount struct {
 
 func newAckCount(n int) *ackCount { return &ackCount{n: int64(n), all: make(chan struct{})} }
 
-// patience is how long a count may stand still: twice as long as a lease, after which
-// what its holder has lost comes again.
+// patience is the longest time without an ack. It is twice as long as a lease, after which
+// messages that their owner has lost are delivered again.
 const patience = time.Minute
 
-// wait returns when all were acked, and fails when it has come to nothing for long:
-// then some are lost.
+// wait returns when all messages are acked. It fails after patience without an ack, because then
+// some messages are lost.
 func (c *ackCount) wait(ctx context.Context) error {
 	ticker := time.NewTicker(patience)
 	defer ticker.Stop()

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// watermillLive is the same with Watermill's own components, set as in the
-// forward scenario. As its documentation of the forwarder has it, each
-// transaction gets a publisher of its own.
+// watermillLive is the same with Watermill's own components, with the settings of the forward
+// scenario. Each transaction gets its own publisher, as the documentation of the forwarder
+// recommends.
 type watermillLive struct {
 	watermillForwarding
 	db *sql.DB

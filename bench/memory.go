@@ -36,16 +36,16 @@ func init() {
 
 const (
 	kib = 1 << 10
-	// largeShare is how much fewer the large messages are.
+	// largeShare is the factor by which there are fewer large messages.
 	largeShare  = 1000
 	fewestLarge = 20
-	// largeLimit is what Kafka is to take.
+	// largeLimit is the size of the messages that Kafka must accept.
 	largeLimit = 2 * mib
-	// fillBytes bounds what one call appends.
+	// fillBytes limits the payloads of one append.
 	fillBytes = 16 * mib
 )
 
-// hoard is what waits for the process.
+// hoard has the messages that wait for the process.
 type hoard struct {
 	field, title string
 	n, size      int
@@ -76,8 +76,8 @@ func measureMemory(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// peakOf fills the table, has a process work it off, and returns that one's
-// peak in MiB.
+// peakOf fills the table, starts a process that handles all messages, and returns its peak of
+// memory in MiB.
 func (b *bench) peakOf(ctx context.Context, pool *pgxpool.Pool, broker string, h hoard) (float64, error) {
 	topic, err := newTopic(ctx, broker)
 	if err == nil {
@@ -96,7 +96,7 @@ func (b *bench) peakOf(ctx context.Context, pool *pgxpool.Pool, broker string, h
 	return b.runDrain(ctx, drainOrder{Postgres: address, Kafka: broker, Topic: topic, N: h.n, Large: h.size > kib})
 }
 
-// takeLarge has the topic take large messages.
+// takeLarge makes the topic accept large messages.
 func takeLarge(ctx context.Context, broker, topic string) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(broker))
 	if err != nil {
@@ -118,7 +118,7 @@ func (b *bench) fillFor(ctx context.Context, pool *pgxpool.Pool, topic string, h
 		return err
 	}
 	defer func() { _ = store.Close() }()
-	// As the subscriber and the forwarder will register.
+	// The subscriber and the forwarder will register in the same way.
 	err = errors.Join(
 		store.RegisterGroup(ctx, outmill.Registration{Topics: outmill.Topics{Include: []string{outmill.Exact(topic)}}}),
 		store.RegisterGroup(ctx, outmill.Registration{Group: forwarder.DefaultGroup}))

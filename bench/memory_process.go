@@ -20,11 +20,11 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-// drainEnv makes a process of this program one that drains. It is not a
-// scenario, so that the program of the tests can do it too.
+// drainEnv makes a process of this program drain a store. It is not a scenario, so that the test
+// binary can do it, too.
 const drainEnv = "OUTMILL_BENCH_DRAIN"
 
-// drainOrder says what is to be drained.
+// drainOrder names the store that a process drains.
 type drainOrder struct {
 	Postgres, Kafka, Topic string
 	N                      int
@@ -63,8 +63,7 @@ func drainProcess(ctx context.Context, text string) error {
 	return json.NewEncoder(os.Stdout).Encode(drainResult{PeakKiB: peak})
 }
 
-// drain runs a subscriber and a forwarder, as a service would, until both have
-// had everything.
+// drain runs a subscriber and a forwarder, as a service would, until both have got all messages.
 func (o drainOrder) drain(ctx context.Context) (err error) {
 	store, err := postgres.Open(ctx, o.Postgres, postgres.Config{}, nil)
 	if err != nil {
@@ -126,7 +125,7 @@ func (o drainOrder) forward(ctx context.Context, store *postgres.Store) error {
 	return errors.Join(ctx.Err(), fwd.Close(), running.Wait())
 }
 
-// peakKiB is the most memory that this process ever had.
+// peakKiB returns the largest amount of memory that this process has used.
 func peakKiB() (int, error) {
 	file, err := os.Open("/proc/self/status")
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// keys is how many keys the messages have, where they have any.
+// keys is the number of different keys of messages with keys.
 const keys = 10_000
 
-// payload is JSON, since watermill-sql's default column is.
+// payload is JSON, because watermill-sql's default column has this type.
 func payload(i, size int) []byte {
 	text := fmt.Sprintf(`{"number":%d,"pad":"`, i)
 	out := make([]byte, 0, max(size, len(text)+2))
@@ -24,7 +24,7 @@ func payload(i, size int) []byte {
 
 func keyOf(i int) string { return fmt.Sprintf("customer-%d", i%keys) }
 
-// records are the messages as the outbox stores them.
+// records returns the messages as records of the outbox.
 func records(topic string, from, n, size int, keyed bool) []*outmill.Record {
 	list := make([]*outmill.Record, n)
 	for i := range list {
@@ -38,7 +38,7 @@ func records(topic string, from, n, size int, keyed bool) []*outmill.Record {
 	return list
 }
 
-// messages are the same as Watermill has them.
+// messages returns the same messages as Watermill messages.
 func messages(from, n, size int) message.Messages {
 	list := make(message.Messages, n)
 	for i := range list {

@@ -12,20 +12,20 @@ import (
 	"github.com/outmill/outmill/postgres"
 )
 
-// appendAtOnce is how many records the benches append in a call.
+// appendAtOnce is the number of records that the benches append in one call.
 const appendAtOnce = 1000
 
 const (
-	// laneTables are those in which records are, of both lanes.
+	// laneTables are the tables that hold records, of both lanes.
 	laneTables = "outmill.records, outmill.log, outmill.batches, outmill.ended, outmill.late"
 
-	// sqlUnsettled tells whether anything is left where all was handed out: it is
-	// among the records, or in a batch of the log. The log's rows tell nothing, since
+	// sqlUnsettled returns whether a message is left after all were claimed. Such a message is
+	// among the records, or in a batch of the log. The rows of the log do not show it, because
 	// they stay until their segment is truncated.
 	sqlUnsettled = "SELECT EXISTS (SELECT 1 FROM outmill.records) OR EXISTS (SELECT 1 FROM outmill.log_in_work())"
 )
 
-// outbox makes a store on a pool, with new tables, of a lane where one is given.
+// outbox makes a store on a pool, with new tables, and with the lane if one is given.
 func outbox(ctx context.Context, pool *pgxpool.Pool, lane postgres.Lane) (*postgres.Store, error) {
 	if _, err := pool.Exec(ctx, "DROP SCHEMA IF EXISTS outmill CASCADE"); err != nil {
 		return nil, err
@@ -37,8 +37,7 @@ func outbox(ctx context.Context, pool *pgxpool.Pool, lane postgres.Lane) (*postg
 	return store, store.Ensure(ctx)
 }
 
-// writesLog tells whether appends of a lane go to the log. Without a lane they go
-// where the schema has them go.
+// writesLog reports whether appends of a lane go to the log. Without a lane the schema decides.
 func writesLog(ctx context.Context, pool *pgxpool.Pool, lane postgres.Lane) (yes bool, err error) {
 	err = pool.QueryRow(ctx, "SELECT coalesce(nullif($1::text, ''), lane) = 'log' FROM outmill.meta", string(lane)).Scan(&yes)
 	return yes, err
@@ -61,7 +60,7 @@ func nothingLeft(ctx context.Context, store outmill.Inspector) error {
 	return nil
 }
 
-// tidyTime is how long a store is given to tidy up: a little more than the 30 s
+// tidyTime is the time that a store has for its upkeep: a little more than the 30 s
 // after which it writes to another segment of the log than to one of 4 to 64 MiB.
 func (b *bench) tidyTime() time.Duration {
 	if b.short {
@@ -70,12 +69,12 @@ func (b *bench) tidyTime() time.Duration {
 	return 40 * time.Second
 }
 
-// claimEvery is how often a reader claims that has nothing to do, by default.
+// claimEvery is the default interval between claims of an idle reader.
 const claimEvery = 500 * time.Millisecond
 
 // tidy claims from a drained queue and maintains the store, as an idle reader of a
-// subscriber or forwarder does. The store tidies up in these calls: for example, it
-// truncates segments of the log.
+// subscriber or forwarder does. In these calls the store does its upkeep: for
+// example, it truncates segments of the log.
 func (b *bench) tidy(ctx context.Context, store outmill.Store, group string) error {
 	for until := time.Now().Add(b.tidyTime()); time.Now().Before(until); {
 		claimed, err := store.Claim(ctx, outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Group: group, Limit: 1, Lease: time.Minute})
@@ -100,7 +99,7 @@ func (b *bench) fill(ctx context.Context, store outmill.Store, group, topic stri
 	return b.fillFrom(ctx, store, group, topic, 0, n, keyed)
 }
 
-// fillFrom is fill with the messages after the first ones.
+// fillFrom is the same as fill, and begins with a later message.
 func (b *bench) fillFrom(ctx context.Context, store outmill.Store, group, topic string, first, n int, keyed bool) error {
 	if err := store.RegisterGroup(ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: []string{topic}}}); err != nil {
 		return err

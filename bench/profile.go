@@ -5,7 +5,7 @@ import (
 	"runtime/pprof"
 )
 
-// profile begins a CPU profile of a side where the bench is asked for it.
+// profile begins a CPU profile of a side if -cpuprofile is set.
 func (b *bench) profile(field string) (end func(), err error) {
 	if b.cpuProfile == "" {
 		return func() {}, nil

@@ -120,8 +120,8 @@ type publishing struct {
 	queue              *riverPeer
 }
 
-// empty makes a prepare of one that starts with no tables of anybody's, which
-// autovacuum would tidy while the others run, and with no dirty pages.
+// empty returns a prepare that first removes the tables of all sides and the dirty pages.
+// Otherwise autovacuum would process them while other sides run.
 func (p *publishing) empty(then func(ctx context.Context) error) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		if err := p.queue.clear(ctx); err != nil {
@@ -210,8 +210,8 @@ func (p *publishing) on(pool *pgxpool.Pool, db *sql.DB, batch int) contenders {
 	}
 }
 
-// messages are made before the clock starts, and published over and over:
-// every side keeps them as they are.
+// messages are made before the clock starts, and published repeatedly, because no side changes
+// them.
 func (p *publishing) messages(n int, keyed bool) message.Messages {
 	list := messages(0, n, p.b.size)
 	if keyed {
@@ -222,8 +222,8 @@ func (p *publishing) messages(n int, keyed bool) message.Messages {
 	return list
 }
 
-// times calls once first where the clock does not see it, so that connections
-// are open and statements prepared.
+// times calls once before the clock starts, so that connections are open and statements are
+// prepared.
 func times(n int, call func(ctx context.Context) error) func(ctx context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		if err := call(ctx); err != nil {

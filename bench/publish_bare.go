@@ -14,15 +14,15 @@ import (
 	"github.com/outmill/outmill/postgres"
 )
 
-// bareColumns are those that Outmill writes to its records.
+// bareColumns are the columns that Outmill writes to its records.
 var bareColumns = []string{
 	"id", "grp", "topic", "key", "stage", "available_at", "due_at", "next_at", "created_at", "expires_at", "size",
 	"message_id", "correlation_id", "causation_id", "tenant_id", "traceparent", "tracestate", "dedup_key", "metadata", "payload",
 }
 
-// publishBare is what one writes by hand: the same columns, by pgx, into a table
-// that has only its primary key. It is the same for either lane: an outbox
-// that is a table. Rows of the log are 16 bytes shorter, of some 400.
+// publishBare is an outbox written by hand: pgx writes the same columns into a table that has only
+// its primary key. It is the same for both lanes. Rows of the log are 16 bytes shorter, of about
+// 400.
 type publishBare struct {
 	pool *pgxpool.Pool
 	list []*outmill.Record
@@ -30,7 +30,7 @@ type publishBare struct {
 }
 
 func (p *publishBare) prepare(ctx context.Context) error {
-	// The columns are those of the store's own table.
+	// The store's own table has the same columns.
 	store, err := outbox(ctx, p.pool, postgres.LaneRows)
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (p *publishBare) copy(ctx context.Context) error {
 	})
 }
 
-// copyRows copies the rows that row makes of records that are appended now.
+// copyRows copies the rows that row makes from new records.
 func copyRows(ctx context.Context, tx pgx.Tx, table pgx.Identifier, columns []string, list []*outmill.Record,
 	row func(*outmill.Record, time.Time) ([]any, error)) error {
 	now := time.Now()

@@ -48,7 +48,7 @@ func (o *publishOurs) publish(ctx context.Context) error {
 	})
 }
 
-// append makes the records itself, as the publisher does.
+// append makes the records itself, like the publisher.
 func (o *publishOurs) append(ctx context.Context) error {
 	list := make([]*outmill.Record, len(o.batch))
 	for i, msg := range o.batch {

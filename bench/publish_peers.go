@@ -12,9 +12,9 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 )
 
-// publishWatermill is watermill-sql as its documentation has it for publishing
-// in a transaction: a publisher for each *sql.Tx, made without
-// AutoInitializeSchema, over a table that is there already. The driver is pgx,
+// publishWatermill uses watermill-sql as its documentation recommends for publishing in a
+// transaction: a publisher for each *sql.Tx, made without
+// AutoInitializeSchema, over a table that exists already. The driver is pgx,
 // whose statements stay prepared.
 type publishWatermill struct {
 	db    *sql.DB

@@ -12,11 +12,11 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// publishAtOnce are the sizes of calls that COPY and INSERT are compared at.
+// publishAtOnce are the sizes of calls at which COPY and INSERT are compared.
 var publishAtOnce = []int{50, 100, 200, 500, 1000}
 
-// sizes writes by hand what the store could write either way, since its
-// own threshold is fixed.
+// sizes writes the rows of the store by hand, with COPY and with INSERT, because the threshold of
+// the store is fixed.
 func (p *publishing) sizes(ctx context.Context) error {
 	table := &publishOurs{lane: p.b.lane, pool: p.quick}
 	defer func() { _ = table.close() }()
@@ -37,7 +37,7 @@ func (p *publishing) sizes(ctx context.Context) error {
 	return p.b.compare(ctx, sides...)
 }
 
-// laneTable is that of the lane which is measured.
+// laneTable returns the table of the measured lane.
 func (p *publishing) laneTable(ctx context.Context, store *publishOurs) (*laneTable, error) {
 	if err := store.prepare(ctx); err != nil {
 		return nil, err
@@ -68,16 +68,16 @@ type sized struct {
 	to   *laneTable
 }
 
-// laneTable is how the store writes to a lane.
+// laneTable describes how the store writes to a lane.
 type laneTable struct {
 	name pgx.Identifier
-	// fits is what the store must know before it copies: whether the groups and
-	// the schema are those that the rows were made for.
+	// fits is a query of the store before it copies: whether the groups and the schema have not
+	// changed since the rows were made.
 	fits    string
 	columns []string
 	row     func(*outmill.Record, time.Time) ([]any, error)
 	insert  string
-	// lined is set where a row also has a number for its group and topic.
+	// lined says that a row also has a number for its group and topic.
 	lined bool
 }
 
@@ -120,9 +120,9 @@ FROM unnest(` + sizedArrays + `, $17::bigint[]) AS r (` + sizedNames + `, line) 
 }
 
 const (
-	// sizedLine stands for the group and the topic.
+	// sizedLine is the number of the group and the topic.
 	sizedLine = int64(1)
-	// firstSegment is written to until something is claimed.
+	// firstSegment gets all rows until the first claim.
 	firstSegment = int16(0)
 )
 

@@ -38,7 +38,7 @@ func (r *results) add(field, title string, value float64) {
 // fact notes a version or a setting.
 func (r *results) fact(name, value string) { r.facts = append(r.facts, [2]string{name, value}) }
 
-// median is 0 where there is no such field.
+// median returns the median of a field, or 0 if the field does not exist.
 func (r *results) median(field string) float64 {
 	found := r.byName[field]
 	if found == nil {
@@ -57,7 +57,7 @@ func (r *results) ratio(field, title, of, to string) {
 	r.add(field, title, r.median(of)/r.median(to))
 }
 
-// report prints a table for people, and the object where it is asked for.
+// report prints a table for people, and the object if -json is set.
 func (b *bench) report() error {
 	fmt.Fprintln(b.out)
 	table := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', 0)

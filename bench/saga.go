@@ -69,7 +69,7 @@ func measureSaga(ctx context.Context, b *bench) error {
 	return b.compare(ctx, s.side("step", "sagas", s.steps), s.side("inbox_step", "sagas in an inbox", s.stepsInInbox))
 }
 
-// stepping has what the sides share.
+// stepping has the parts that the sides share.
 type stepping struct {
 	b     *bench
 	pool  *pgxpool.Pool
@@ -108,7 +108,7 @@ func (s *stepping) side(name, title string, run func(ctx context.Context, n int)
 	}
 }
 
-// open makes a store with sagas, and a group that reads what they publish.
+// open makes a store with sagas, and a group that reads the messages that they publish.
 func (s *stepping) open(ctx context.Context) error {
 	store, err := outbox(ctx, s.pool, s.b.lane)
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *stepping) fill(ctx context.Context, first, n int) error {
 	return settleDown(ctx, s.pool, laneTables+", outmill.sagas, outmill.inbox")
 }
 
-// check fails where a step was taken twice, or never.
+// check fails if a step ran twice, or never.
 func (s *stepping) check(ctx context.Context) error {
 	var taken, published int
 	err := s.pool.QueryRow(ctx, sqlStepsTaken, stepsTopic).Scan(&taken, &published)

@@ -34,7 +34,7 @@ that the message arrived.
 const (
 	stallTopic     = "stall"
 	stallPerSecond = 200
-	// stallOwn is how many messages the long transaction publishes.
+	// stallOwn is the number of messages that the long transaction publishes.
 	stallOwn = 10
 
 	defaultHeld, shortHeld = 2 * time.Minute, 2 * time.Second
@@ -47,8 +47,8 @@ func init() {
 	})
 }
 
-// stallTimes are how long messages come that are not counted, how long they come
-// before anything is open, and how long after the commit.
+// stallTimes are the durations of three phases: messages that are not counted, messages before a
+// transaction is open, and messages after the commit.
 func (b *bench) stallTimes() (warm, calm, tail time.Duration) {
 	if b.short {
 		return time.Second, time.Second, time.Second
@@ -79,14 +79,14 @@ func measureStall(ctx context.Context, b *bench) error {
 type stall struct {
 	outmillBloat
 	elsewhere *pgxpool.Pool
-	// n is how many messages the writers commit. Those of the long transaction have
-	// the numbers from n on.
+	// n is the number of messages that the writers commit. The messages of the long transaction
+	// have the numbers from n on.
 	n      int
 	stamps *stamps
-	// From calmFrom to heldFrom nothing is open, and from then to heldTo three are.
+	// From calmFrom to heldFrom no transaction is open, and from then to heldTo three are open.
 	calmFrom, heldFrom, heldTo time.Time
 	rate                       float64
-	// ends end what is open.
+	// ends has functions that end the open transactions.
 	ends []func()
 }
 
@@ -115,7 +115,7 @@ func (s *stall) measure(ctx context.Context) (err error) {
 	return nothingLeft(ctx, s.store)
 }
 
-// course is what happens while the forwarder runs.
+// course runs the phases while the forwarder runs.
 func (s *stall) course(ctx context.Context) error {
 	endProfile, err := s.b.profile("stall")
 	if err != nil {
@@ -142,8 +142,8 @@ func (s *stall) write(ctx context.Context) error {
 	return err
 }
 
-// stayOpen has the transactions begin and stay, and commits the one with messages.
-// The other two stay until release.
+// stayOpen begins the transactions, waits, and commits the one with messages. The other two stay
+// open until release.
 func (s *stall) stayOpen(ctx context.Context) error {
 	warm, calm, _ := s.b.stallTimes()
 	if err := sleep(ctx, warm); err != nil {

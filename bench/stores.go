@@ -63,11 +63,11 @@ func init() {
 // opener returns an empty store, again and again.
 type opener func(ctx context.Context) (outmill.Store, error)
 
-// storeKind is a store that there is.
+// storeKind is one kind of store.
 type storeKind struct {
 	name, title string
 	opener      func(ctx context.Context, b *bench) (opener, error)
-	// beside measures what the store is compared with; nil where that is nothing.
+	// beside measures the peer of the store; nil if there is none.
 	beside func(ctx context.Context, s *storing) error
 }
 
@@ -169,7 +169,7 @@ func (s *storing) close() error {
 	return err
 }
 
-// prepare makes an empty store, and lets so many records wait in it.
+// prepare makes an empty store, and appends this number of records.
 func (s *storing) prepare(waiting int) func(ctx context.Context) error {
 	return func(ctx context.Context) (err error) {
 		if err := s.close(); err != nil {

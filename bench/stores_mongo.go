@@ -32,8 +32,7 @@ func mongoOpener(ctx context.Context, b *bench) (opener, error) {
 	}, nil
 }
 
-// besideMongo measures the publisher next to a plain insert, and what a claim
-// is without batches.
+// besideMongo measures a plain insert next to the publisher, and a claim without batches.
 func besideMongo(ctx context.Context, s *storing) error {
 	db, err := s.b.mongoDatabase(ctx, "beside")
 	if err != nil {
@@ -76,7 +75,7 @@ func (s *storing) publish(calls int, list message.Messages) func(ctx context.Con
 	}
 }
 
-// plainMongo is what one writes by hand, on a plain collection.
+// plainMongo is an outbox written by hand, on a plain collection.
 type plainMongo struct {
 	b      *bench
 	things *mongo.Collection
@@ -89,7 +88,7 @@ func (p *plainMongo) empty(ctx context.Context) error {
 	return p.things.Database().CreateCollection(ctx, p.things.Name())
 }
 
-// likeTheStores makes an empty collection with the indexes of the store's.
+// likeTheStores makes an empty collection with the same indexes as the store's collection.
 func (p *plainMongo) likeTheStores(ctx context.Context) error {
 	db := p.things.Database()
 	if err := db.Drop(ctx); err != nil {
@@ -102,8 +101,8 @@ func (p *plainMongo) likeTheStores(ctx context.Context) error {
 	return errors.Join(store.Ensure(ctx), store.Close())
 }
 
-// documents have the fields of the store's own, and are made each time, as
-// a publisher must.
+// documents have the same fields as documents of the store. They are made each time, because a
+// publisher must do that, too.
 func (p *plainMongo) documents(n int) []any {
 	list := make([]any, n)
 	now := time.Now()
@@ -135,7 +134,7 @@ func (p *plainMongo) insertManyInTx(ctx context.Context) error {
 	})
 }
 
-// fill lets so many wait, and one more for the call that is not measured.
+// fill inserts this number of messages, and one more for the call that is not measured.
 func (p *plainMongo) fill(n int) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		if err := p.empty(ctx); err != nil {
@@ -149,7 +148,7 @@ func (p *plainMongo) fill(n int) func(ctx context.Context) error {
 	}
 }
 
-// takeOne leases the oldest that waits, and deletes it.
+// takeOne leases the oldest waiting message, and deletes it.
 func (p *plainMongo) takeOne(ctx context.Context) error {
 	var taken struct {
 		ID bson.RawValue `bson:"_id"`

@@ -17,7 +17,7 @@ func sqlserverOpener(ctx context.Context, b *bench) (opener, error) {
 	}
 	number := 0
 	return func(ctx context.Context) (outmill.Store, error) {
-		// Tables of their own each time, in one database.
+		// Each store has its own tables in one database.
 		number++
 		store, err := sqlserver.New(db, sqlserver.Config{Table: fmt.Sprintf("Outbox%d", number)}, nil)
 		if err != nil {
@@ -27,7 +27,7 @@ func sqlserverOpener(ctx context.Context, b *bench) (opener, error) {
 	}, nil
 }
 
-// besideSQLServer measures what a claim is that somebody has written by hand.
+// besideSQLServer measures a claim that is written by hand.
 func besideSQLServer(ctx context.Context, s *storing) error {
 	db, err := s.b.sqlserverDatabase(ctx, "beside")
 	if err != nil {
@@ -42,8 +42,8 @@ func besideSQLServer(ctx context.Context, s *storing) error {
 	return err
 }
 
-// plainSQLServer is an outbox as it is often written by hand: a status, an index
-// of it, and one row at a time.
+// plainSQLServer is an outbox as people often write it by hand: a status, an index on it, and one
+// row at a time.
 type plainSQLServer struct {
 	b  *bench
 	db *sql.DB
@@ -72,7 +72,7 @@ SELECT Id FROM @taken`
 	plainDone = `DELETE FROM dbo.Things WHERE Id = @id AND Status = 1`
 )
 
-// fill lets so many wait, and one more for the call that is not measured.
+// fill inserts this number of rows, and one more for the call that is not measured.
 func (p *plainSQLServer) fill(n int) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		if _, err := p.db.ExecContext(ctx, plainTable); err != nil {
@@ -90,7 +90,7 @@ func (p *plainSQLServer) fill(n int) func(ctx context.Context) error {
 	}
 }
 
-// takeOne leases the first that waits, and deletes it.
+// takeOne leases the first waiting row, and deletes it.
 func (p *plainSQLServer) takeOne(ctx context.Context) error {
 	var id int64
 	if err := p.db.QueryRowContext(ctx, plainTake).Scan(&id); err != nil {

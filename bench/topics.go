@@ -20,7 +20,7 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-// topicCounts are how many topics one subscriber reads.
+// topicCounts are the numbers of topics that one subscriber reads.
 var topicCounts = []int{1, 100, 500, 1000}
 
 const topicsIntro = `One subscriber reads 1, 100, 500 and 1,000 topics with default settings, each with a handler that does nothing. A message at a
@@ -40,7 +40,7 @@ func topicsFields(engine string, count int) (mean, worst, trips, cpu string) {
 	return prefix + "mean_ms", prefix + "max_ms", prefix + "round_trips_per_s", prefix + "cpu_percent"
 }
 
-// otherMean is the field of what another service publishes.
+// otherMean is the field of the messages that another service publishes.
 func otherMean(count int) string { return fmt.Sprintf("postgres_%d_other_mean_ms", count) }
 
 func topicsAbout() string {
@@ -140,7 +140,7 @@ func (b *bench) topicsOnSQLite(ctx context.Context, file string, count int) (err
 	}})
 }
 
-// topicsSide is one engine with one count of topics. idle is what was used so far.
+// topicsSide is one engine with one number of topics. idle has the usage so far.
 type topicsSide struct {
 	engine string
 	count  int
