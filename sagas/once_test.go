@@ -111,7 +111,7 @@ func TestConfig_Retention(t *testing.T) {
 		_, _, err := s.find(t, "open")
 		require.NoError(t, err)
 	})
-	for name, retention := range map[string]time.Duration{"until their retention has passed": 0, "for ever, if the retention is negative": -1} {
+	for name, retention := range map[string]time.Duration{"until their retention has passed": 0, "for ever, if it is negative": -1} {
 		t.Run("finished sagas are kept "+name, func(t *testing.T) {
 			t.Parallel()
 			s := finish(t, retention)

@@ -23,7 +23,8 @@ var (
 	ErrTooManySteps = errors.New("outmill: the join has all the steps that it expects: start it with a larger number, or unsealed")
 	// ErrUnknownMessage says that a record is not in the store, or may be deleted at any time,
 	// because the store does not retain processed records.
-	ErrUnknownMessage = errors.New("outmill: the store does not keep this message: attach it when you publish it (joins.AddStep), or set the store's Retain")
+	ErrUnknownMessage = errors.New("outmill: the store does not keep this message: attach it when you publish it (joins.AddStep), " +
+		"or set the store's Retain")
 	// ErrUnknownStep says that the message is not a step of the join.
 	ErrUnknownStep = errors.New("outmill: the message is not a step of this join")
 )

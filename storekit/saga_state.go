@@ -56,7 +56,8 @@ func EncodeSagaState(state any, limit int) (string, error) {
 		return "", SagaStateError(JSONError("encode as JSON", err))
 	}
 	if text[0] != '{' {
-		return "", refuseSaga("state", fmt.Sprintf("is a %T that is not a JSON object: want a struct whose MarshalJSON, if any, writes an object", state))
+		return "", refuseSaga("state", fmt.Sprintf("is a %T that is not a JSON object: want a struct whose MarshalJSON, "+
+			"if any, writes an object", state))
 	}
 	return string(text), CheckSagaSize(len(text), limit)
 }
