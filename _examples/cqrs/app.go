@@ -18,7 +18,7 @@ import (
 
 var marshaler = cqrs.JSONMarshaler{GenerateName: cqrs.StructName}
 
-// app is CQRS as Watermill has it; only publishers and subscribers are Outmill's.
+// app is Watermill's CQRS with publishers and subscribers of Outmill.
 type app struct {
 	store          *postgres.Store
 	shop           *shop
@@ -49,8 +49,8 @@ func startApp(ctx context.Context, store *postgres.Store) (*app, error) {
 	}
 }
 
-// addBuses: commands come from outside of any transaction; an event without
-// one would be a mistake.
+// addBuses adds the buses. Commands are published outside of transactions. An event outside of a
+// transaction would be a mistake.
 func (a *app) addBuses() error {
 	pub, err := publisher.New(a.store, publisher.Config{}, nil)
 	if err != nil {
@@ -80,7 +80,7 @@ func (a *app) addRouter() (err error) {
 		return err
 	}
 	a.router.AddMiddleware(
-		// First, so that the store knows why a command is dead.
+		// KeepError is the first, so that the store knows why a command is dead.
 		subscriber.KeepError,
 		middleware.Retry{MaxRetries: 3, InitialInterval: time.Millisecond}.Middleware,
 		middleware.Recoverer,
@@ -101,7 +101,7 @@ func (a *app) addHandlers() error {
 	}
 	events, err := cqrs.NewEventProcessorWithConfig(a.router, cqrs.EventProcessorConfig{
 		GenerateSubscribeTopic: func(cqrs.EventProcessorGenerateSubscribeTopicParams) (string, error) { return "events", nil },
-		// A group each: every handler gets every event.
+		// Each handler has its own group, so every handler gets every event.
 		SubscriberConstructor: func(p cqrs.EventProcessorSubscriberConstructorParams) (message.Subscriber, error) {
 			return a.subscriber(p.HandlerName)
 		},
@@ -124,8 +124,8 @@ func (a *app) subscriber(group string) (*subscriber.Subscriber, error) {
 	return sub, err
 }
 
-// settle returns when all that is due has been handled: the commands first,
-// since they bring about the events. A service would just run.
+// settle returns when all due messages are handled: the commands first, because they publish the
+// events. A service would just run.
 func (a *app) settle(ctx context.Context) error {
 	for _, sub := range a.subscribers {
 		if _, err := sub.Once(ctx); err != nil {

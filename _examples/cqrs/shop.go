@@ -47,7 +47,7 @@ func (s *shop) placeOrder(ctx context.Context, command *PlaceOrder) error {
 		if err := s.events.Publish(ctx, &OrderPlaced{Item: command.Item}); err != nil {
 			return err
 		}
-		// It comes last to show that what was written and published goes, too.
+		// The error comes last to show that the row and the message are rolled back, too.
 		return s.reserve(command.Item)
 	})
 }
@@ -64,7 +64,7 @@ func (s *shop) reserve(item string) error {
 	return nil
 }
 
-// journal is what an event handler has done.
+// journal has the work of an event handler.
 type journal struct {
 	mu    sync.Mutex
 	items []string

@@ -69,7 +69,7 @@ func main() {
 	}
 }
 
-// summary is what happened.
+// summary has the counts of a run.
 type summary struct{ messages, counted, deliveries, kills int }
 
 func (s summary) ok() bool { return s.counted == s.messages }

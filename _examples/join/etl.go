@@ -25,14 +25,13 @@ var (
 	errNoCatalogue = errors.New("the source has no catalogue")
 )
 
-// etl extracts and transforms; its router would run for as long as a service
-// does.
+// etl extracts and transforms. In a service its router would run as long as the service.
 type etl struct {
 	store  *sqlite.Store
 	pub    *publisher.Publisher
 	sub    *subscriber.Subscriber
 	router *message.Router
-	// ends says what became of each customer.
+	// ends has the outcome for each customer.
 	ends chan string
 
 	running sync.WaitGroup
@@ -61,7 +60,7 @@ func (e *etl) build() (err error) {
 	if e.pub, err = publisher.New(e.store, publisher.Config{}, nil); err != nil {
 		return err
 	}
-	// What fails is tried again soon, so that nobody has to wait for the example.
+	// Failed messages are retried soon, so that the example is fast.
 	quick := subscriber.Config{Retry: outmill.RetryPolicy{InitialInterval: 20 * time.Millisecond}}
 	if e.sub, err = subscriber.New(e.store, quick, nil); err != nil {
 		return err
@@ -79,8 +78,8 @@ func (e *etl) build() (err error) {
 	return err
 }
 
-// begin is all that the application does, in one transaction: with it, the
-// whole job is there or nothing of it is.
+// begin does all the work of the application in one transaction, so the job starts as a whole or
+// not at all.
 func (e *etl) begin(ctx context.Context, customer string) error {
 	return e.store.InTx(ctx, func(ctx context.Context, _ *sql.Tx) error {
 		id, err := joins.Start(ctx, e.store, joins.Join{
@@ -108,8 +107,8 @@ func (e *etl) begin(ctx context.Context, customer string) error {
 	})
 }
 
-// extract is the handler of a step: it just does its work. Ada's orders fail at
-// first, which counts for nothing; Bob's products fail for good.
+// extract is the handler of a step, and only does its work. Ada's orders fail at first, which does
+// not count in the join. Bob's products fail for good.
 func extract(msg *message.Message) error {
 	delivery, _ := outmill.Delivery(msg.Context())
 	switch what := delivery.Topic + " of " + string(msg.Payload); {
@@ -121,14 +120,14 @@ func extract(msg *message.Message) error {
 	return nil
 }
 
-// transform is called when all extracts of a customer are there.
+// transform is called when all extracts of a customer are finished.
 func (e *etl) transform(msg *message.Message) error {
 	e.ends <- fmt.Sprintf("%s: transformed, %s of %s steps", msg.Payload,
 		msg.Metadata[joins.MetadataCompletedSteps], msg.Metadata[joins.MetadataExpectedSteps])
 	return nil
 }
 
-// alert is called when all have ended, and one has failed.
+// alert is called when all extracts have ended and one of them has failed.
 func (e *etl) alert(msg *message.Message) error {
 	e.ends <- fmt.Sprintf("%s: not transformed, %s of %s steps, %s failed: %s", msg.Payload,
 		msg.Metadata[joins.MetadataCompletedSteps], msg.Metadata[joins.MetadataExpectedSteps],

@@ -12,13 +12,13 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// maxBytes is how large the documents of a transaction are together, unless a
-// single one is larger.
+// maxBytes limits the total size of the documents of a transaction, unless a single document is
+// larger.
 const maxBytes = 16 << 20
 
-// batch is what one transaction moves.
+// batch has the documents that one transaction moves.
 type batch struct {
-	// taken is how many of the candidates were looked at.
+	// taken is the number of candidates that were read.
 	taken     int
 	documents []bson.Raw
 	ids       bson.A

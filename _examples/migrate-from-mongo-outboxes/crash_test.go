@@ -29,7 +29,7 @@ func TestCrash(t *testing.T) {
 			want = append(want, fmt.Sprintf("e%03d", i))
 			docs[i] = event(want[i], "created", began.Add(time.Duration(i)*time.Millisecond), began)
 		}
-		// In another order than they happened.
+		// The order differs from that in which they happened.
 		slices.Reverse(docs)
 		w.insert("outbox_events", docs...)
 		for range 4 {
@@ -87,8 +87,8 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// killWhenItHasMoved starts the tool as a process and kills it in the midst of
-// its work. The transaction that it leaves behind may block the next one until
+// killWhenItHasMoved starts the tool as a process and kills it during its work. The transaction
+// that it leaves may block the next one until
 // the server ends it, after a minute.
 func (w *world) killWhenItHasMoved(args []string, left int) {
 	w.Helper()
@@ -100,8 +100,8 @@ func (w *world) killWhenItHasMoved(args []string, left int) {
 	_ = tool.Wait()
 }
 
-// workAsBefore takes events as a worker of the old program does, at most so
-// many, and returns those that it handled.
+// workAsBefore handles up to this number of events like a worker of the old program, and returns
+// the handled ones.
 func (w *world) workAsBefore(most int) (handled []string) {
 	events := w.db.Collection("outbox_events")
 	for range most {

@@ -20,7 +20,7 @@ import (
 	outmillmongo "github.com/outmill/outmill/mongo"
 )
 
-// argsVariable has the test binary be the tool.
+// argsVariable makes the test binary run as the tool.
 const argsVariable = "OUTMILL_TEST_MIGRATE_ARGS"
 
 func TestMain(m *testing.M) {
@@ -86,7 +86,7 @@ func (w *world) insert(collection string, docs ...bson.D) {
 	require.NoError(w, err)
 }
 
-// records are what is in the outbox, in the order of the appends.
+// records returns the records of the outbox, in the order of the appends.
 func (w *world) records() []*outmill.Record {
 	w.Helper()
 	ctx := context.WithoutCancel(w.Context())
@@ -111,7 +111,7 @@ func ids(records []*outmill.Record) []string {
 	return list
 }
 
-// of are the records of a topic.
+// of returns the records of a topic.
 func of(topic string, records []*outmill.Record) []*outmill.Record {
 	return slices.DeleteFunc(slices.Clone(records), func(r *outmill.Record) bool { return r.Topic != topic })
 }

@@ -13,9 +13,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// appendJSON writes a value as JSON.stringify writes what the driver of Node.js
-// makes of it: dates in ISO 8601, ObjectIds in hex, binary data in base64. Whole
-// numbers keep all their digits.
+// appendJSON writes a value in the same way as JSON.stringify with the driver of Node.js:
+// dates in ISO 8601, ObjectIds in hex, binary data in base64. Whole numbers keep all their
+// digits.
 func appendJSON(out []byte, v bson.RawValue) ([]byte, error) {
 	switch v.Type {
 	case bson.TypeEmbeddedDocument:
@@ -114,5 +114,5 @@ func binary(subtype byte, data []byte) string {
 	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
-// rfc3339 is how the tool writes times into metadata.
+// rfc3339 is the format of times in metadata.
 func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -10,26 +10,26 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// layout is how an outbox lays out its documents.
+// layout describes the documents of an outbox.
 type layout struct {
-	// Where the old program puts them, unless told otherwise.
+	// database and collection are the defaults of the old program.
 	database, collection string
-	// topic and key are those of the messages, unless told otherwise.
+	// topic and key are the defaults for topic and key of the messages.
 	topic, key string
-	// status is the field that says where a document stands, done its value for
-	// what was delivered: that is none of the tool's business.
+	// status is the field with the state of a document. done is its value for delivered documents,
+	// which the tool ignores.
 	status, done string
-	// order is the field that says when it happened.
+	// order is the field with the time of the event.
 	order string
-	// fields are those that read looks at.
+	// fields are the fields that read uses.
 	fields []string
-	// read says where a document stands.
+	// read returns the state of a document.
 	read func(doc bson.Raw, o settings, now time.Time) (standing, error)
 	// record makes the message; its topic and key are filled in already.
 	record func(doc bson.Raw, r *outmill.Record) error
 }
 
-// projection selects what read needs.
+// projection selects the fields that read needs.
 func (l layout) projection() bson.D {
 	fields := bson.D{{Key: "_id", Value: 1}, {Key: l.status, Value: 1}, {Key: l.order, Value: 1}}
 	for _, field := range l.fields {
@@ -38,7 +38,7 @@ func (l layout) projection() bson.D {
 	return fields
 }
 
-// standing is where a document stands in the old outbox.
+// standing is the state of a document in the old outbox.
 type standing struct {
 	at     time.Time // when it happened
 	leased bool      // an old worker has it, or died with it a moment ago
@@ -186,7 +186,7 @@ func offsetTime(doc bson.Raw, field string) (t time.Time, found bool, err error)
 		whole, known := ticks.AsInt64OK()
 		offset, alsoKnown := minutes.AsInt64OK()
 		if known && alsoKnown {
-			// The ticks are those of the clock on the wall.
+			// The ticks are in local time.
 			since := whole - ticksAtEpoch
 			wall := time.Unix(since/1e7, since%1e7*100)
 			return wall.Add(-time.Duration(offset) * time.Minute).UTC(), true, nil

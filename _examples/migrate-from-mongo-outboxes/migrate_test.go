@@ -30,7 +30,7 @@ func TestMigrate(t *testing.T) {
 		require.Len(t, renamed, 1)
 		require.Equal(t, `{"userId":"u1","name":"Zoë & Co <x>"}`, string(renamed[0].Payload))
 		require.Len(t, records, 3)
-		// What is done and what is dead is left alone.
+		// The tool leaves done and dead documents.
 		require.Equal(t, []string{"completed", "failed"}, w.statuses("outbox_events", "status"))
 		require.Equal(t, 2, w.count("outbox_events"))
 	})
@@ -95,7 +95,7 @@ func TestMigrate(t *testing.T) {
 		for _, r := range w.records() {
 			keys[r.MessageID[len(r.MessageID)-2:]] = r.Topic + " " + r.Key
 		}
-		// A payload that is no document has no such field, and so no key.
+		// A payload that is not a document has no such field, and therefore no key.
 		require.Equal(t, map[string]string{"01": "legacy.user.created user-u1", "02": "legacy.user.created user-u2",
 			"03": "legacy.user.renamed user-u1", "04": "legacy.user.deleted "}, keys)
 	})

@@ -22,11 +22,11 @@ type mover struct {
 	layout layout
 	store  *outmillmongo.Store
 	old    *mongo.Collection
-	// archive keeps what was moved; nil where nothing does.
+	// archive gets the moved documents; nil if there is no archive.
 	archive *mongo.Collection
 	out     func(format string, args ...any)
 	counts  counts
-	// malformed are those that cannot be moved, and were reported.
+	// malformed are documents that cannot be moved and were reported.
 	malformed map[string]bool
 }
 
@@ -40,7 +40,7 @@ type candidate struct {
 	at time.Time
 }
 
-// pass moves all that can be moved now, oldest first, and returns how many.
+// pass moves all documents that can be moved now, oldest first, and returns their number.
 func (m *mover) pass(ctx context.Context) (moved int, err error) {
 	before := m.counts.moved + m.counts.repeated
 	candidates, err := m.survey(ctx)
@@ -52,8 +52,8 @@ func (m *mover) pass(ctx context.Context) (moved int, err error) {
 	return m.counts.moved + m.counts.repeated - before, err
 }
 
-// survey returns what can be moved in the order in which it happened, and
-// counts the rest. It reads a few fields of each document.
+// survey returns the documents that can be moved, in the order in which they happened, and counts
+// the others. It reads a few fields of each document.
 func (m *mover) survey(ctx context.Context) ([]candidate, error) {
 	now, err := m.serverTime(ctx)
 	if err != nil {
@@ -95,8 +95,8 @@ func copied(v bson.RawValue) bson.RawValue {
 	return bson.RawValue{Type: v.Type, Value: bytes.Clone(v.Value)}
 }
 
-// serverTime is the server's, and outside of transactions, in which it does not
-// tell it. The leases of the old workers are by the clocks of theirs.
+// serverTime returns the time of the server. It runs outside of transactions, because the server
+// does not return its time inside. The leases of the old workers follow their own clocks.
 func (m *mover) serverTime(ctx context.Context) (time.Time, error) {
 	var hello struct {
 		LocalTime time.Time `bson:"localTime"`
@@ -105,10 +105,10 @@ func (m *mover) serverTime(ctx context.Context) (time.Time, error) {
 	return hello.LocalTime, err
 }
 
-// moveSome moves the first of the candidates in one transaction, as many as fit
-// in, and returns how many these are. What has changed since the survey is left
-// to the next pass. An old worker that takes one at the same time is a write
-// conflict, after which the transaction is repeated: one of both gets it.
+// moveSome moves the first candidates in one transaction, as many as fit, and returns their
+// number. It leaves documents that have changed since the survey to the next pass. If an old worker
+// takes a document at the same time, the transaction has a write conflict and is repeated, and only
+// one of both gets the document.
 func (m *mover) moveSome(ctx context.Context, candidates []candidate) (taken int, err error) {
 	var b *batch
 	err = m.store.InTx(ctx, func(ctx context.Context) error {
@@ -134,7 +134,7 @@ func (m *mover) moveSome(ctx context.Context, candidates []candidate) (taken int
 	return b.taken, nil
 }
 
-// takeAway deletes what is moved, all of it or nothing is moved.
+// takeAway deletes the moved documents. If it cannot delete all of them, none is moved.
 func (m *mover) takeAway(ctx context.Context, b *batch) error {
 	if m.archive != nil {
 		if _, err := m.archive.InsertMany(ctx, b.documents); err != nil {

@@ -74,7 +74,7 @@ func (m *mover) run(ctx context.Context) error {
 	}
 }
 
-// stopped is no failure where the tool was to run until then.
+// stopped returns no failure if the tool had to run until it was stopped.
 func (m *mover) stopped(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() == nil:

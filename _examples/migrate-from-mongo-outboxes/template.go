@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// template is a text in which {a.b} stands for a field of a document.
+// template is a text in which {a.b} is replaced by a field of a document.
 type template string
 
 var place = regexp.MustCompile(`\{([^{}]*)\}`)
@@ -37,7 +37,7 @@ func (t template) fill(doc bson.Raw) (text string, complete bool, err error) {
 	return text, complete, err
 }
 
-// plain is a field as text, where it is something that has one spelling.
+// plain returns a field as text if its value has only one spelling.
 func plain(doc bson.Raw, field string) (text string, found bool, err error) {
 	value := doc.Lookup(strings.Split(field, ".")...)
 	switch value.Type {

@@ -163,7 +163,7 @@ func (w *world) writeQueue(t *testing.T, topic string, ids ...string) {
 	}
 }
 
-// msg is a message whose key is what comes before the / in its id.
+// msg returns a message whose key is the part of its id before the /.
 func msg(id string) *message.Message {
 	m := message.NewMessage(id, []byte(`{"secret of":"`+id+`"}`))
 	key, _, _ := strings.Cut(id, "/")
@@ -199,7 +199,7 @@ func ofKey(all []string, key string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(id string) bool { return !strings.HasPrefix(id, key+"/") })
 }
 
-// says collects what a tool prints.
+// says collects the output of a tool.
 type says struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -217,7 +217,7 @@ func (s *says) String() string {
 	return s.text.String()
 }
 
-// tool is one that runs.
+// tool is a running tool.
 type tool struct {
 	says  *says
 	stop  context.CancelFunc
@@ -256,7 +256,7 @@ func requireReport(t *testing.T, output, want string) {
 	require.NotContains(t, output, "secret", "no payload is ever shown")
 }
 
-// otherURL is the same database by another URL.
+// otherURL returns another URL of the same database.
 func otherURL(t *testing.T, w *world) string {
 	t.Helper()
 	u, err := url.Parse(w.url)

@@ -11,7 +11,7 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// envelope is what Watermill's forwarder.Publisher puts around a message.
+// envelope is the envelope that Watermill's forwarder.Publisher puts around a message.
 type envelope struct {
 	DestinationTopic string            `json:"destination_topic"`
 	UUID             string            `json:"uuid"`
@@ -19,8 +19,7 @@ type envelope struct {
 	Metadata         map[string]string `json:"metadata"`
 }
 
-// unwrap never repeats what encoding/json says, which shows pieces of the
-// payload.
+// unwrap never repeats an error of encoding/json, because it contains parts of the payload.
 func unwrap(msg *message.Message) (topic string, inner *message.Message, err error) {
 	var e envelope
 	if json.Unmarshal(msg.Payload, &e) != nil {
@@ -52,7 +51,7 @@ func (r *refused) Error() string {
 
 func (r *refused) Unwrap() error { return r.reason }
 
-// prepare makes the message that is to be published.
+// prepare makes the message to publish.
 func (m *mover) prepare(msg *message.Message, n note) (topic string, out *message.Message, err error) {
 	if n.defect != "" {
 		return "", nil, errors.New("cannot be read: " + n.defect)
@@ -66,7 +65,7 @@ func (m *mover) prepare(msg *message.Message, n note) (topic string, out *messag
 	if key := out.Metadata[m.options.key]; m.options.key != "" && key != "" && out.Metadata[outmill.MetadataKey] == "" {
 		outmill.SetKey(out, key)
 	}
-	// Counted from the publish, not from the move.
+	// The delay counts from the publish, and not from the move.
 	if out.Metadata[delay.DelayedUntilKey] != "" {
 		delete(out.Metadata, delay.DelayedForKey)
 	}

@@ -108,8 +108,8 @@ type writing struct {
 	committed map[string][]string
 }
 
-// writeInBackground has writers that publish atLeast messages each and go on until
-// they are stopped, every seventh in a transaction that is rolled back.
+// writeInBackground starts writers. Each publishes at least atLeast messages and continues until it
+// is stopped. Every seventh message is in a transaction that is rolled back.
 func writeInBackground(t *testing.T, w *world, writers, atLeast int, write func(tx *sql.Tx, id string)) *writing {
 	wr := &writing{enough: make(chan struct{}), committed: map[string][]string{}}
 	wr.finish = sync.OnceFunc(func() { close(wr.enough) })
@@ -145,15 +145,15 @@ func (wr *writing) note(key, id string) {
 	wr.committed[key] = append(wr.committed[key], id)
 }
 
-// stop returns what was committed, by key.
+// stop returns the committed messages, by key.
 func (wr *writing) stop() map[string][]string {
 	wr.finish()
 	wr.working.Wait()
 	return wr.committed
 }
 
-// requireEachOnce wants the messages of each key in their order, none lost and
-// none doubled.
+// requireEachOnce requires that the messages of each key are in order, and that none is lost or
+// doubled.
 func requireEachOnce(t *testing.T, want map[string][]string, got []string) {
 	t.Helper()
 	total := 0
@@ -164,8 +164,8 @@ func requireEachOnce(t *testing.T, want map[string][]string, got []string) {
 	require.Len(t, got, total)
 }
 
-// killAgainAndAgain kills the tool each time that it has moved a number of
-// messages that chance decides.
+// killAgainAndAgain kills the tool repeatedly, each time after it has moved a random number of
+// messages.
 func killAgainAndAgain(t *testing.T, to *world, args []string, destination string, kills int) {
 	t.Helper()
 	for range kills {
@@ -189,7 +189,7 @@ func startChild(t *testing.T, args []string) *child {
 	c := &child{exec.Command(os.Args[0]), &says{}}
 	c.cmd.Env = append(os.Environ(), childArgs+"="+strings.Join(args, "\n"))
 	c.cmd.Stdout, c.cmd.Stderr = c.says, c.says
-	// It ends when this process does, since its standard input does.
+	// The tool ends with this process, because its standard input ends.
 	_, err := c.cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, c.cmd.Start())

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 
 func runUntilKilled(args []string) (exitCode int) {
 	go func() {
-		// The parent is gone.
+		// The parent has ended.
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(3)
 	}()

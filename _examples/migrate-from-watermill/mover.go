@@ -18,13 +18,12 @@ import (
 )
 
 const (
-	// pollInterval is how often an empty table is looked at.
+	// pollInterval is the interval at which an empty table is read.
 	pollInterval = 200 * time.Millisecond
-	// pause is the wait before something that failed is tried again.
+	// pause is the wait before a retry.
 	pause = time.Second
-	// never is the ack deadline. Publish bounds itself. A deadline that ended
-	// between the publish and the ack would have watermill-sql commit the one
-	// without the other.
+	// never is the ack deadline, because Publish has its own time limit. If a deadline ended
+	// between the publish and the ack, watermill-sql would commit the publish without the ack.
 	never = 100 * 365 * 24 * time.Hour
 )
 
@@ -34,19 +33,19 @@ type mover struct {
 	table   table
 	db      *sql.DB
 	pub     *publisher.Publisher
-	// atomic: the messages are published in the transaction that acks them.
+	// atomic says that the messages are published in the transaction that acks them.
 	atomic bool
 	out    *printer
 	logger watermill.LoggerAdapter
 
 	mu sync.Mutex
-	// done are the counts for good, batch those of the open transaction.
+	// done has the final counts, and batch the counts of the open transaction.
 	done, batch counts
 	// transaction is the id of the open transaction.
 	transaction string
-	// lastSeen is when a message came last, or when the mover began.
+	// lastSeen is the time of the last message, or of the start of the mover.
 	lastSeen time.Time
-	// failing is since when nothing but errors has come, zero where all is well.
+	// failing is the time since which there were only errors; zero if there is no error.
 	failing time.Time
 }
 
@@ -67,7 +66,7 @@ func (m *mover) total() counts {
 	return m.done
 }
 
-// run moves until ctx ends, all is moved (-once), or an error does not pass.
+// run moves messages until ctx ends, all are moved (-once), or an error is permanent.
 func (m *mover) run(ctx context.Context) error {
 	m.lastSeen = time.Now()
 	ctx, finish := context.WithCancelCause(ctx)
@@ -105,10 +104,10 @@ func (m *mover) explain(err error) error {
 	return m.table.explain(err)
 }
 
-// subscribe moves until something fails. The transaction that is open then is
-// rolled back, for its subscription's context ends: whatever it published is
-// taken back with its acks. Closing the subscriber instead would have it commit
-// a message that is published and not acked.
+// subscribe moves messages until something fails. The open transaction is then rolled back,
+// because the context of its subscription ends, and its published messages are rolled back with its
+// acks. If we closed the subscriber instead, it would commit a message that is published and not
+// acked.
 func (m *mover) subscribe(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -151,7 +150,7 @@ func (m *mover) move(msg *message.Message) error {
 	}
 	topic, out, err := m.prepare(msg, n)
 	if err == nil {
-		// Before the publish: a duplicate takes it back.
+		// Count before the publish, because a duplicate undoes the count.
 		m.count(counts{moved: 1})
 		if err = m.pub.Publish(topic, out); err == nil {
 			return nil
@@ -171,7 +170,7 @@ func (m *mover) move(msg *message.Message) error {
 	return nil
 }
 
-// join learns the id of the transaction that a batch is acked in.
+// join reads the id of the transaction in which a batch is acked.
 func (m *mover) join(ctx context.Context) error {
 	if !m.atomic || m.transactionID() != "" {
 		return nil
@@ -208,8 +207,8 @@ func (m *mover) seen() {
 	m.lastSeen = time.Now()
 }
 
-// count counts in the open transaction, which may still be rolled back; without
-// one, for good.
+// count counts in the open transaction, which may still be rolled back. Without an open transaction
+// the count is final.
 func (m *mover) count(c counts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -29,7 +29,7 @@ func TestOutage(t *testing.T) {
 		})
 		tl := start(t, w.sourceArgs("-topic", "orders", "-batch", "20", "-once"))
 		moved := func() int {
-			// While the server is away nobody can tell.
+			// While the server is down, this is unknown.
 			all, err := texts(context.WithoutCancel(t.Context()), w.db, `SELECT message_id FROM `+inOutbox)
 			if err != nil {
 				return 0

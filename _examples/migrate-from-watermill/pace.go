@@ -13,10 +13,10 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// errDone ends a mover that has nothing left.
+// errDone ends a mover that has no message left.
 var errDone = errors.New("all is moved")
 
-// pacemaker is told by the subscriber how each of its transactions ended.
+// pacemaker gets the result of each transaction of the subscriber.
 type pacemaker struct {
 	ctx  context.Context
 	m    *mover
@@ -43,8 +43,8 @@ func (p pacemaker) HandleError(_ watermill.LoggerAdapter, noMsg bool, err error)
 	return 0
 }
 
-// settle counts the batch if its transaction was committed: watermill-sql logs
-// a commit that failed, but does not tell.
+// settle counts the batch if its transaction was committed. watermill-sql logs a failed commit,
+// but does not return its error.
 func (m *mover) settle(ctx context.Context) {
 	id := m.transactionID()
 	if id == "" {
@@ -69,7 +69,7 @@ func (m *mover) well() {
 	m.failing = time.Time{}
 }
 
-// final tells whether it is of no use to try again, or no longer.
+// final reports whether a retry is useless, or useless by now.
 func (m *mover) final(err error) bool {
 	var r *refused
 	var pg *pgconn.PgError
@@ -104,8 +104,8 @@ func conflict(err error) bool {
 	return errors.As(err, &pg) && (pg.Code == serializationFailure || pg.Code == deadlock)
 }
 
-// watch ends the mover when nothing is left (-once), or when what is left does
-// not come.
+// watch ends the mover when no message is left (-once), or when the remaining messages do not
+// arrive.
 func (m *mover) watch(ctx context.Context, finish context.CancelCauseFunc) {
 	ticker := time.NewTicker(m.options.idle)
 	defer ticker.Stop()
@@ -122,7 +122,7 @@ func (m *mover) watch(ctx context.Context, finish context.CancelCauseFunc) {
 		left, err := m.table.left(ctx, m.db)
 		switch {
 		case err != nil:
-			// Where the database is away the subscription tells.
+			// If the database is down, the subscription reports it.
 		case left == 0:
 			finish(errDone)
 		case quiet > m.options.patience:

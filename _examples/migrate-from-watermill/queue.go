@@ -36,7 +36,7 @@ func (queueSchema) UnmarshalMessage(row wsql.Scanner) (wsql.Row, error) {
 	return r, nil
 }
 
-// SubscribeIsolationLevel is what AckMessageQuery relies on.
+// SubscribeIsolationLevel returns the level on which AckMessageQuery relies.
 func (queueSchema) SubscribeIsolationLevel() sql.IsolationLevel { return sql.LevelRepeatableRead }
 
 func (queueSchema) InsertQuery(string, message.Messages) (wsql.Query, error) {
@@ -47,10 +47,10 @@ func (queueSchema) SchemaInitializingQueries(string) []wsql.Query { return nil }
 
 type queueOffsets struct{ queueTable }
 
-// AckMessageQuery marks all rows up to the last one. What the transaction sees
-// has not changed since the select, so these are the rows of the batch, and not
-// those that were committed since with a lower offset. They are marked even
-// where the old reader deleted them: the tool deletes nothing.
+// AckMessageQuery marks all rows up to the last one. The snapshot of the transaction has not
+// changed since the select. So these are the rows of the batch, without rows that were committed
+// since then with a lower offset. The rows are marked even if the old reader deleted them, because
+// the tool deletes nothing.
 func (q queueOffsets) AckMessageQuery(_ string, last wsql.Row, _ string) wsql.Query {
 	return wsql.Query{
 		Query: fmt.Sprintf(`UPDATE %s SET acked = true WHERE NOT acked AND "offset" <= $1`, q.messages),

@@ -21,8 +21,8 @@ func (p *printer) line(format string, args ...any) {
 	fmt.Fprintf(p.to, format+"\n", args...)
 }
 
-// counts of messages: moved into the outbox, recognised there from an earlier
-// move, skipped because they cannot be moved.
+// counts has the numbers of messages that were moved into the outbox, recognised there from an
+// earlier move, or skipped because they cannot be moved.
 type counts struct{ moved, repeated, skipped int }
 
 func (c *counts) add(other counts) {

@@ -9,15 +9,15 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// A subscriber hands over messages and not rows, so what is known of the row
-// travels in the message's metadata, and is taken out again by noteOf.
+// A subscriber returns messages and not rows. So the data of the row travel in the metadata of the
+// message, and noteOf removes them.
 const (
 	metadataOffset = "outmill_migrate_offset"
 	metadataDefect = "outmill_migrate_defect"
 )
 
-// logSchema is watermill-sql's default, save for a row whose metadata cannot
-// be read: there watermill-sql's own would try for ever.
+// logSchema is watermill-sql's default, except for a row whose metadata cannot be read: the default
+// would retry it for ever.
 type logSchema struct{ wsql.DefaultPostgreSQLSchema }
 
 func (logSchema) UnmarshalMessage(row wsql.Scanner) (wsql.Row, error) {
@@ -43,7 +43,7 @@ func messageOf(r wsql.Row) *message.Message {
 	return msg
 }
 
-// note says which row a message came from.
+// note names the row of a message.
 type note struct {
 	topic, offset, uuid, defect string
 }
@@ -59,8 +59,8 @@ func (n note) String() string {
 	return fmt.Sprintf("topic %s, offset %s, uuid %q", n.topic, n.offset, n.uuid)
 }
 
-// dedupKey is the row's own. The uuid alone would not do: a service may well
-// publish one message twice, and both are to arrive.
+// dedupKey identifies the row. The uuid is not enough, because a service may publish one message
+// twice, and both must arrive.
 func (n note) dedupKey() string {
 	return "watermill-sql/" + n.topic + "/" + n.offset + "/" + n.uuid
 }

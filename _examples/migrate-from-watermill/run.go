@@ -18,7 +18,7 @@ import (
 	"github.com/outmill/outmill/postgres"
 )
 
-// dedupWindow is how long a move between two databases is remembered: the tool
+// dedupWindow is how long a move between two databases is remembered. It is long because the tool
 // may be started again after a weekend.
 const dedupWindow = 7 * 24 * time.Hour
 
@@ -51,7 +51,7 @@ func newLogger(verbose bool, stderr io.Writer) watermill.LoggerAdapter {
 	if !verbose {
 		return watermill.NopLogger{}
 	}
-	// Not trace: there watermill-sql logs the payloads.
+	// The level is not trace, because watermill-sql logs payloads at trace.
 	return watermill.NewSlogLogger(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelDebug})))
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// audit compares what was committed with what was handled.
+// audit compares the committed orders with the handled ones.
 type audit struct {
 	mu     sync.Mutex
 	orders map[string]*trace
@@ -16,7 +16,7 @@ type audit struct {
 	changed chan struct{}
 }
 
-// trace is what became of one order.
+// trace has the events of one order.
 type trace struct {
 	committed bool
 	handled   int

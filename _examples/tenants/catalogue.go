@@ -31,7 +31,7 @@ func (c *catalogue) add(ctx context.Context, tenant string) error {
 	return err
 }
 
-// discovery is what the set of tenants asks.
+// discovery is the Discovery of the set of tenants.
 func (c *catalogue) discovery() tenants.Discovery {
 	return tenants.Query{DB: c.db, SQL: `SELECT key, url FROM tenants`}
 }

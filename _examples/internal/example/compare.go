@@ -7,14 +7,13 @@ import (
 	"strings"
 )
 
-// Column is what one part of an example has seen, in any order.
+// Column has the items that one part of an example has seen, in any order.
 type Column struct {
 	Name string
 	Seen []string
 }
 
-// Compare prints the columns, and returns an error unless each has just what is
-// wanted.
+// Compare prints the columns, and returns an error unless each has exactly the wanted items.
 func Compare(out io.Writer, want []string, columns ...Column) error {
 	wanted := list(want)
 	var wrong []string

@@ -8,10 +8,9 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-// Listen returns the payloads of everything that there is to be delivered of the
-// topic, and acks it. It closes sub; where it returns an error, that is left to
-// the caller. A service would read the channel, or have a router read it, for as
-// long as it runs.
+// Listen returns the payloads of all waiting messages of the topic, and acks them. It closes sub,
+// unless it returns an error. A service would read the channel, or let a router read it, as long
+// as it runs.
 func Listen(ctx context.Context, sub *subscriber.Subscriber, topic string) ([]string, error) {
 	messages, err := sub.Subscribe(ctx, topic)
 	if err != nil {

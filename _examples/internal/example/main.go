@@ -1,6 +1,5 @@
-// Package example is what the small examples have in common: the flag
-// -database, Ctrl-C, a place of their own in the database, and the sales that
-// most of them make.
+// Package example has the common parts of the small examples: the flag -database, Ctrl-C, a place
+// of their own in the database, and the sales that most of them make.
 package example
 
 import (
@@ -15,25 +14,24 @@ import (
 	"syscall"
 )
 
-// Program shows something in a place and prints what came of it. It returns an
-// error where that is not what it should be.
+// Program shows something in a place and prints the result. It returns an error if the result is
+// wrong.
 type Program[P any] func(ctx context.Context, place P, out io.Writer) error
 
 // Engine makes places of the kind P.
 type Engine[P any] struct {
 	// Sample is a URL, for the help.
 	Sample string
-	// Default is the URL where the flag -database is missing; without one the flag
-	// is required.
+	// Default is the URL if the flag -database is missing. If it is empty, the flag is required.
 	Default string
 	// Open makes a place that no other run has, in the database of the URL. leave
-	// removes the place again; it is called once, also when the program has failed.
+	// removes the place again; it is called once, even if the program has failed.
 	Open func(ctx context.Context, url string) (place P, leave func(context.Context) error, err error)
 }
 
 // Main runs the program on the database that the flag -database names, and ends
 // the process: with code 0, 1 if the program failed or was interrupted, 2 if the
-// flags make no sense.
+// flags are invalid.
 func Main[P any](engine Engine[P], program Program[P]) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second Ctrl-C ends the process at once.
@@ -62,8 +60,8 @@ func command[P any](ctx context.Context, args []string, out, errOut io.Writer, e
 	return 0
 }
 
-// Run runs the program in a place of its own, which it removes afterwards, also
-// when ctx has ended.
+// Run runs the program in a place of its own, and removes the place afterwards, even if ctx has
+// ended.
 func Run[P any](ctx context.Context, url string, out io.Writer, engine Engine[P], program Program[P]) (err error) {
 	place, leave, err := engine.Open(ctx, url)
 	if err != nil {

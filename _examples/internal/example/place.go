@@ -7,10 +7,10 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// leaveWithin bounds how long the removal of a place may take.
+// leaveWithin limits the time of the removal of a place.
 const leaveWithin = 15 * time.Second
 
-// UniqueName is a name for a schema or a database that no other run has.
+// UniqueName returns a name for a schema or a database that no other run has.
 func UniqueName() string {
 	return "outmill_example_" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "")
 }

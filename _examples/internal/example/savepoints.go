@@ -10,16 +10,16 @@ var errOutOfRibbon = errors.New("out of ribbon")
 // Savepoints sells in transactions with savepoints. Tx is the driver's type of a
 // transaction.
 type Savepoints[Tx any] struct {
-	// Transaction runs fn in a transaction, and rolls back where fn returns an error.
+	// Transaction runs fn in a transaction, and rolls back if fn returns an error.
 	Transaction func(ctx context.Context, fn func(tx Tx) error) error
-	// Savepoint runs fn behind a savepoint of tx, and rolls back to it where fn
-	// returns an error.
+	// Savepoint runs fn after a savepoint of tx, and rolls back to the savepoint if fn returns an
+	// error.
 	Savepoint func(ctx context.Context, tx Tx, fn func(tx Tx) error) error
 	// Sell writes the sale of an item and publishes it, both in tx.
 	Sell func(ctx context.Context, tx Tx, item string) error
 }
 
-// Story is one of TwoSales, and of two more with a part that has a savepoint.
+// Story is TwoSales and two more sales, each with a part after a savepoint.
 func (s Savepoints[Tx]) Story() Story {
 	story := TwoSales(func(ctx context.Context, item string, ending error) error {
 		return s.Transaction(ctx, func(tx Tx) error {
@@ -40,8 +40,8 @@ func (s Savepoints[Tx]) Story() Story {
 	return story
 }
 
-// sellWithPart sells the item, and behind a savepoint the part, which ends with an
-// error where ending is one.
+// sellWithPart sells the item, and after a savepoint the part. The part ends with the error ending,
+// if it is not nil.
 func (s Savepoints[Tx]) sellWithPart(ctx context.Context, item, part string, ending error) error {
 	return s.Transaction(ctx, func(tx Tx) error {
 		if err := s.Sell(ctx, tx, item); err != nil {

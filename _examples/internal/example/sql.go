@@ -28,7 +28,7 @@ var OnSQL = Engine[*SQL]{
 	},
 }
 
-// temporaryFile is the URL that stands for SQLite in a temporary file.
+// temporaryFile is the URL that means SQLite in a temporary file.
 const temporaryFile = "sqlite:"
 
 // Dialects of SQL.
@@ -45,15 +45,14 @@ type SQL struct {
 	Dialect string
 	// Store is the outbox, in the database of the application.
 	Store SQLStore
-	// Publisher publishes to the outbox, and in transactions only. With RequireTx,
-	// a transaction that was forgotten is an error, and not a message that stays
-	// when the sale is rolled back.
+	// Publisher publishes to the outbox, only in transactions. With RequireTx a forgotten
+	// transaction is an error. Without it the message would stay when the sale is rolled back.
 	Publisher *publisher.Publisher
 	// Path is the file of SQLite, or the schema of PostgreSQL.
 	Path string
 }
 
-// SQLStore is a store on an SQL database, whichever one.
+// SQLStore is a store on any SQL database.
 type SQLStore interface {
 	outmill.Store
 	WithTx(ctx context.Context, tx any) context.Context
@@ -75,8 +74,8 @@ func openSQLite(ctx context.Context) (*SQL, func(context.Context) error, error) 
 	return (&SQL{DB: store.DB(), Dialect: SQLite, Store: store, Path: path}).start(ctx, removeFile)
 }
 
-// openPostgres makes a schema. Subscribers and forwarders use a pool of the store's
-// own; what is appended in a transaction needs no connection but the transaction's.
+// openPostgres makes a schema. Subscribers and forwarders use a pool of the store. An
+// append in a transaction needs only the connection of the transaction.
 func openPostgres(ctx context.Context, url string, config postgres.Config) (*SQL, func(context.Context) error, error) {
 	schema, drop, err := openDatabase(ctx, url)
 	if err != nil {
@@ -119,7 +118,7 @@ func (db *SQL) start(ctx context.Context, remove func(context.Context) error) (*
 	return db, leave, nil
 }
 
-// Show tells the story and checks what it has come to. See Story.Show.
+// Show tells the story and checks its result. See Story.Show.
 func (db *SQL) Show(ctx context.Context, out io.Writer, story Story) error {
 	return story.Show(ctx, out, db.Store, func(ctx context.Context) ([]string, error) { return Sold(ctx, db.DB) })
 }

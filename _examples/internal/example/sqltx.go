@@ -5,8 +5,8 @@ import (
 	"database/sql"
 )
 
-// InTx runs fn in a transaction, commits where fn returns nil, and rolls back where
-// it returns an error.
+// InTx runs fn in a transaction. It commits if fn returns nil, and rolls back if fn returns an
+// error.
 func InTx(ctx context.Context, db *sql.DB, fn func(tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -20,7 +20,7 @@ func InTx(ctx context.Context, db *sql.DB, fn func(tx *sql.Tx) error) error {
 	return tx.Commit()
 }
 
-// Sold are the items in the table of sales.
+// Sold returns the items in the table of sales.
 func Sold(ctx context.Context, db *sql.DB) ([]string, error) {
 	rows, err := db.QueryContext(ctx, `SELECT item FROM sales`)
 	if err != nil {

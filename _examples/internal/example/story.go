@@ -13,17 +13,16 @@ import (
 // Topic is the topic of the messages about sales. The payload is the item.
 const Topic = "sales"
 
-// ErrCardDeclined is why a transaction is rolled back.
+// ErrCardDeclined is the reason for which a transaction is rolled back.
 var ErrCardDeclined = errors.New("card declined")
 
 // Sell writes the sale of an item and publishes it, both in one transaction.
-// ending is nil where the transaction is to be committed, else the error to
-// roll it back with and to return.
+// If ending is nil, the transaction is committed. Otherwise Sell rolls it back and returns ending.
 type Sell func(ctx context.Context, item string, ending error) error
 
 // Step is a part of a story.
 type Step struct {
-	// Happens says what Do does.
+	// Happens describes the effect of Do.
 	Happens string
 	Do      func(ctx context.Context) error
 }
@@ -31,7 +30,7 @@ type Step struct {
 // Story is a row of sales, some of which are rolled back.
 type Story struct {
 	Steps []Step
-	// Kept are the items whose sales are committed.
+	// Kept has the items whose sales are committed.
 	Kept []string
 }
 
@@ -60,8 +59,8 @@ func (s Story) Tell(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// Show tells the story, and returns an error unless just the committed sales are in
-// the database, as sold returns them, and are delivered to a subscriber.
+// Show tells the story. It returns an error unless exactly the committed sales are in the database,
+// as sold returns them, and are delivered to a subscriber.
 func (s Story) Show(ctx context.Context, out io.Writer, store outmill.Queue, sold func(context.Context) ([]string, error)) error {
 	if err := s.Tell(ctx, out); err != nil {
 		return err
@@ -82,7 +81,7 @@ func (s Story) Show(ctx context.Context, out io.Writer, store outmill.Queue, sol
 	return Compare(out, s.Kept, Column{"sold", sales}, Column{"delivered", told})
 }
 
-// wantError is nil where err is the error that the story brings about.
+// wantError returns nil if err is the error that the story expects.
 func wantError(err, want error) error {
 	switch {
 	case errors.Is(err, want):

@@ -21,9 +21,9 @@ type sale struct {
 	db *example.SQL
 	// withoutTx publishes outside the transaction.
 	withoutTx bool
-	// copies is how many messages each sale has.
+	// copies is the number of messages of each sale.
 	copies int
-	// ignores has every transaction committed; forgets has none of them committed.
+	// ignores commits every transaction, and forgets commits none.
 	ignores, forgets bool
 }
 

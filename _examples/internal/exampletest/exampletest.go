@@ -13,7 +13,7 @@ import (
 	"github.com/outmill/outmill/_examples/internal/example"
 )
 
-// TwoSales is what a program prints that shows example.TwoSales.
+// TwoSales is the output of a program that shows example.TwoSales.
 const TwoSales = `book: committed
 yacht: rolled back, card declined
 sold:         book
@@ -21,7 +21,7 @@ delivered:    book
 OK: what was committed was delivered, and nothing else
 `
 
-// Savepoints is what a program prints that shows the story of example.Savepoints.
+// Savepoints is the output of a program that shows the story of example.Savepoints.
 const Savepoints = `book: committed
 yacht: rolled back, card declined
 vase: committed; its wrapping: rolled back to the savepoint, out of ribbon
@@ -31,7 +31,7 @@ delivered:    book, bulb, lamp, vase
 OK: what was committed was delivered, and nothing else
 `
 
-// Main is for TestMain: it fails where goroutines are left.
+// Main is for TestMain. It fails if goroutines are left.
 func Main(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Case is a program on a real database.
@@ -39,7 +39,7 @@ type Case[P any] struct {
 	Engine  example.Engine[P]
 	Program example.Program[P]
 	URL     string
-	// Gone requires that a place that was removed has left nothing in the database.
+	// Gone requires that nothing of a removed place is left in the database.
 	Gone func(t *testing.T, place P)
 }
 
