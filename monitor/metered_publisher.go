@@ -1,0 +1,124 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+type publishing struct {
+	duration metric.Float64Histogram
+	sent     metric.Int64Counter
+	labels   *labels[published]
+}
+
+// published are the labels of a publish. A batch has no topic, because it may be of many.
+type published struct{ operation, topic string }
+
+func (p published) rest() published { return published{p.operation, other} }
+
+func newPublishing(meter metric.Meter, maxSeries int) (p publishing, err error) {
+	p.labels = newLabels(maxSeries, published.rest, func(key published) []attribute.KeyValue {
+		pairs := []attribute.KeyValue{
+			attribute.String("messaging.system", "outmill"), attribute.String("messaging.operation.name", key.operation),
+		}
+		if key.topic == "" {
+			return pairs
+		}
+		return append(pairs, attribute.String("messaging.destination.name", key.topic))
+	})
+	if p.sent, err = meter.Int64Counter("messaging.client.sent.messages", metric.WithUnit("{message}"),
+		metric.WithDescription("Messages that were passed to a publisher.")); err != nil {
+		return p, err
+	}
+	p.duration, err = meter.Float64Histogram("messaging.client.operation.duration", metric.WithUnit("s"),
+		metric.WithDescription("Duration of one call of a publisher."), seconds())
+	return p, err
+}
+
+func seconds() metric.HistogramOption {
+	return metric.WithExplicitBucketBoundaries(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10)
+}
+
+// record adds one call to the metrics.
+func (p publishing) record(ctx context.Context, key published, began time.Time, messages int, err error) {
+	set := p.labels.of(key)
+	p.duration.Record(ctx, time.Since(began).Seconds(), set.of(err))
+	failed := messages
+	if err == nil {
+		failed = 0
+	} else if partial, ok := errors.AsType[*storekit.PublishError](err); ok {
+		failed = len(partial.Failed)
+	}
+	if failed > 0 {
+		p.sent.Add(ctx, int64(failed), set.failed)
+	}
+	if messages > failed {
+		p.sent.Add(ctx, int64(messages-failed), set.ok)
+	}
+}
+
+// Publisher measures each call of a publisher. operation is the label that tells publishers
+// apart: "publish" for the outbox, "forward" for the broker of a forwarder. A call stays one
+// call, and if the publisher takes batches (storekit.BatchPublisher), so does the result. Close
+// closes the publisher. It returns ErrInvalidConfig for no publisher and for no operation.
+func (m *Metrics) Publisher(operation string, publisher message.Publisher) (message.Publisher, error) {
+	if outmill.IsNil(publisher) {
+		return nil, storekit.InvalidConfig("Metrics.Publisher: the publisher is nil: pass the one to measure")
+	}
+	if operation == "" {
+		return nil, storekit.InvalidConfig("Metrics.Publisher: the operation is empty: pass a name such as publish or forward")
+	}
+	metered := meteredPublisher{Publisher: publisher, metrics: m.publishing, operation: operation}
+	if batching, ok := batchingOf(publisher); ok {
+		return meteredBatches{metered, batching}, nil
+	}
+	return metered, nil
+}
+
+// batchingOf looks behind decorators that let batches bypass them.
+func batchingOf(publisher message.Publisher) (storekit.BatchPublisher, bool) {
+	for range 100 {
+		if batching, ok := publisher.(storekit.BatchPublisher); ok {
+			return batching, true
+		}
+		wrapper, wraps := publisher.(interface{ Unwrap() message.Publisher })
+		if !wraps {
+			break
+		}
+		publisher = wrapper.Unwrap()
+	}
+	return nil, false
+}
+
+type meteredPublisher struct {
+	message.Publisher
+	metrics   publishing
+	operation string
+}
+
+func (p meteredPublisher) Publish(topic string, messages ...*message.Message) error {
+	began := time.Now()
+	err := p.Publisher.Publish(topic, messages...)
+	p.metrics.record(context.Background(), published{p.operation, topic}, began, len(messages), err)
+	return err
+}
+
+type meteredBatches struct {
+	meteredPublisher
+	batching storekit.BatchPublisher
+}
+
+func (p meteredBatches) PublishBatch(ctx context.Context, batch []storekit.Outgoing) error {
+	began := time.Now()
+	err := p.batching.PublishBatch(ctx, batch)
+	p.metrics.record(ctx, published{operation: p.operation}, began, len(batch), err)
+	return err
+}
