@@ -26,6 +26,7 @@ type Metrics struct {
 	registration metric.Registration
 	publishing   publishing
 	handling     handling
+	storing      storing
 }
 
 // NewMetrics makes the instruments and counts the records of the stores whenever the provider
@@ -68,6 +69,9 @@ func (m *Metrics) instruments(meter metric.Meter, maxSeries int) (err error) {
 		return err
 	}
 	if m.handling, err = newHandling(meter, maxSeries); err != nil {
+		return err
+	}
+	if m.storing, err = newStoring(meter); err != nil {
 		return err
 	}
 	g, err := newGauges(meter)

@@ -241,6 +241,105 @@ func TestPublisher(t *testing.T) {
 	})
 }
 
+func TestStore(t *testing.T) {
+	t.Parallel()
+
+	t.Run("appends, claims and acks of many records are one measurement each", func(t *testing.T) {
+		t.Parallel()
+		store := open(t, "main")
+		registry, metrics := start(t, monitor.MetricsConfig{})
+		measured, err := metrics.Store(store)
+		require.NoError(t, err)
+		topics := outmill.Topics{Include: []string{"orders"}}
+		require.NoError(t, measured.RegisterGroup(t.Context(), outmill.Registration{Topics: topics}))
+		request := outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Topics: topics, Limit: 10, Lease: time.Minute}
+		publish(t, measured, "orders", 3)
+		found, err := measured.Claim(t.Context(), request)
+		require.NoError(t, err)
+		require.Len(t, found, 3)
+		var leases []outmill.Lease
+		for _, rec := range found {
+			leases = append(leases, rec.Lease())
+		}
+		require.NoError(t, measured.Ack(t.Context(), "test", leases))
+		_, err = measured.Claim(t.Context(), request)
+		require.NoError(t, err)
+		for _, operation := range []string{"append", "claim", "claim_empty", "ack"} {
+			calls := samples(t, registry, "outmill_store_operation_duration_seconds", "store", "main", "operation", operation)
+			require.Len(t, calls, 1, operation)
+			require.EqualValues(t, 1, calls[0].GetHistogram().GetSampleCount(), operation)
+		}
+	})
+
+	t.Run("a failed call counts as one, and a call that the program ended does not", func(t *testing.T) {
+		t.Parallel()
+		store := open(t, "main")
+		registry, metrics := start(t, monitor.MetricsConfig{})
+		measured, err := metrics.Store(store)
+		require.NoError(t, err)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		request := outmill.ClaimRequest{
+			Owner: outmill.NewOwnerToken(), Topics: outmill.Topics{Include: []string{"orders"}}, Limit: 1, Lease: time.Minute,
+		}
+		_, err = measured.Claim(ended, request)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Empty(t, samples(t, registry, "outmill_store_operation_duration_seconds"))
+		require.NoError(t, store.Close())
+		_, err = measured.Claim(t.Context(), request)
+		require.ErrorIs(t, err, outmill.ErrClosed)
+		require.Len(t, samples(t, registry, "outmill_store_operation_duration_seconds", "error_type", "_OTHER"), 1)
+	})
+
+	t.Run("the other roles of the store stay", func(t *testing.T) {
+		t.Parallel()
+		_, metrics := start(t, monitor.MetricsConfig{})
+		measured, err := metrics.Store(open(t, "main"))
+		require.NoError(t, err)
+		_, found := outmill.As[storekit.TxAcker](measured)
+		require.True(t, found)
+	})
+}
+
+func TestHandler(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a handling that failed is counted apart from one that did not, with its attempt", func(t *testing.T) {
+		t.Parallel()
+		registry, metrics := start(t, monitor.MetricsConfig{})
+		handle := func(attempts int, result error) {
+			rec := &outmill.Record{Topic: "orders", Group: "billing", Attempts: attempts, CreatedAt: time.Now().Add(-time.Hour)}
+			msg := messages(1)[0]
+			msg.SetContext(storekit.NewHandling("main", rec, nil).Context(t.Context()))
+			_, err := metrics.Middleware(func(*message.Message) ([]*message.Message, error) { return nil, result })(msg)
+			require.Equal(t, result, err)
+		}
+		handle(0, errors.New("bad"))
+		handle(1, nil)
+		labels := []string{"store", "main", "messaging_consumer_group_name", "billing", "messaging_destination_name", "orders"}
+		require.Len(t, samples(t, registry, "outmill_handle_duration_seconds", labels...), 2)
+		failed := samples(t, registry, "outmill_attempts", append(labels, "error_type", "_OTHER")...)
+		require.Len(t, failed, 1)
+		require.InDelta(t, 1, failed[0].GetHistogram().GetSampleSum(), 0)
+		total := 0.0
+		for _, sample := range samples(t, registry, "outmill_attempts", labels...) {
+			total += sample.GetHistogram().GetSampleSum()
+		}
+		require.InDelta(t, 3, total, 0)
+		for _, sample := range samples(t, registry, "outmill_end_to_end_duration_seconds", labels...) {
+			require.GreaterOrEqual(t, sample.GetHistogram().GetSampleSum(), 3600.0)
+		}
+	})
+
+	t.Run("a message that is not from Outmill is handled and not measured", func(t *testing.T) {
+		t.Parallel()
+		registry, metrics := start(t, monitor.MetricsConfig{})
+		_, err := metrics.Middleware(message.PassthroughHandler)(messages(1)[0])
+		require.NoError(t, err)
+		require.Empty(t, samples(t, registry, "outmill_handle_duration_seconds"))
+	})
+}
+
 func TestSettings(t *testing.T) {
 	t.Parallel()
 
@@ -274,7 +373,9 @@ func TestSettings(t *testing.T) {
 // useAll makes each metric have a value: a message is published, handled and acked.
 func useAll(t *testing.T, metrics *monitor.Metrics, store *sqlite.Store) {
 	t.Helper()
-	sub, err := subscriber.New(store, subscriber.Config{}, watermill.NopLogger{})
+	measured, err := metrics.Store(store)
+	require.NoError(t, err)
+	sub, err := subscriber.New(measured, subscriber.Config{}, watermill.NopLogger{})
 	require.NoError(t, err)
 	incoming, err := sub.Subscribe(t.Context(), "orders")
 	require.NoError(t, err)
