@@ -27,6 +27,7 @@ type Metrics struct {
 	publishing   publishing
 	handling     handling
 	storing      storing
+	forwarding   *forwarding
 }
 
 // NewMetrics makes the instruments and counts the records of the stores whenever the provider
@@ -74,14 +75,18 @@ func (m *Metrics) instruments(meter metric.Meter, maxSeries int) (err error) {
 	if m.storing, err = newStoring(meter); err != nil {
 		return err
 	}
+	if m.forwarding, err = newForwarding(meter); err != nil {
+		return err
+	}
 	g, err := newGauges(meter)
 	if err != nil {
 		return err
 	}
 	m.registration, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		m.observe(ctx, o, g)
+		m.forwarding.observe(o)
 		return nil
-	}, g.all()...)
+	}, append(g.all(), m.forwarding.open, m.forwarding.held)...)
 	return err
 }
 

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/monitor"
 	"github.com/outmill/outmill/monitor/prometheus"
 	"github.com/outmill/outmill/publisher"
@@ -340,6 +341,67 @@ func TestHandler(t *testing.T) {
 	})
 }
 
+// away is a broker that accepts nothing until it is repaired.
+type away struct{ repaired atomic.Bool }
+
+func (a *away) Publish(string, ...*message.Message) error {
+	if a.repaired.Load() {
+		return nil
+	}
+	return outmill.ErrBrokerUnavailable
+}
+func (a *away) Close() error { return nil }
+
+func TestForwarder(t *testing.T) {
+	t.Parallel()
+
+	t.Run("the breaker is open while the broker is away, and closed after it came back", func(t *testing.T) {
+		t.Parallel()
+		store, to := open(t, "main"), &away{}
+		registry, metrics := start(t, monitor.MetricsConfig{})
+		topics := outmill.Topics{Include: []string{"orders"}}
+		f, err := forwarder.New(store, to, forwarder.Config{Topics: topics, MaxErrorBackoff: 100 * time.Millisecond}, nil)
+		require.NoError(t, err)
+		require.NoError(t, metrics.Forwarder("kafka", f))
+		breaker := func() float64 { return gauge(t, registry, "outmill_forwarder_breaker_open", "forwarder", "kafka") }
+		require.Zero(t, breaker())
+		ran := make(chan error, 1)
+		go func() { ran <- f.Run(t.Context()) }()
+		publish(t, store, "orders", 1)
+		require.Eventually(t, func() bool { return breaker() == 1 }, 20*time.Second, 5*time.Millisecond)
+		to.repaired.Store(true)
+		require.Eventually(t, func() bool { return breaker() == 0 }, 20*time.Second, 5*time.Millisecond)
+		require.NoError(t, f.Close())
+		<-ran
+	})
+
+	t.Run("a topic that the broker refuses counts as held", func(t *testing.T) {
+		t.Parallel()
+		store := open(t, "main")
+		registry, metrics := start(t, monitor.MetricsConfig{})
+		topics := outmill.Topics{Include: []string{"orders"}}
+		f, err := forwarder.New(store, refusing{}, forwarder.Config{Topics: topics}, nil)
+		require.NoError(t, err)
+		require.NoError(t, metrics.Forwarder("", f))
+		ran := make(chan error, 1)
+		go func() { ran <- f.Run(t.Context()) }()
+		publish(t, store, "orders", 1)
+		require.Eventually(t, func() bool {
+			return gauge(t, registry, "outmill_forwarder_topics_held", "forwarder", "forwarder") == 1
+		}, 20*time.Second, 5*time.Millisecond)
+		require.Equal(t, []string{"orders"}, f.HeldTopics())
+		require.NoError(t, f.Close())
+		<-ran
+		require.Empty(t, f.HeldTopics())
+	})
+}
+
+// refusing is a broker that has no such topic.
+type refusing struct{}
+
+func (refusing) Publish(string, ...*message.Message) error { return outmill.ErrTopicUnavailable }
+func (refusing) Close() error                              { return nil }
+
 func TestSettings(t *testing.T) {
 	t.Parallel()
 
@@ -384,6 +446,9 @@ func useAll(t *testing.T, metrics *monitor.Metrics, store *sqlite.Store) {
 	pub, err := metrics.Publisher("publish", inner)
 	require.NoError(t, err)
 	require.NoError(t, pub.Publish("orders", messages(1)...))
+	outgoing, err := forwarder.New(store, &broker{}, forwarder.Config{Topics: outmill.Topics{Include: []string{"none"}}}, nil)
+	require.NoError(t, err)
+	require.NoError(t, metrics.Forwarder("", outgoing))
 	msg := <-incoming
 	_, err = metrics.Middleware(func(*message.Message) ([]*message.Message, error) { return nil, nil })(msg)
 	require.NoError(t, err)

@@ -1,0 +1,41 @@
+package forwarder
+
+import (
+	"maps"
+	"slices"
+)
+
+// BreakerOpen reports whether Run holds back records because the broker accepts none; it then
+// tries one message at a time. It is false while Run does not forward. A pass of Once has a
+// breaker of its own, which this method does not see.
+func (f *Forwarder) BreakerOpen() bool {
+	fl := f.currentFlow()
+	if fl == nil {
+		return false
+	}
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return fl.state != closed
+}
+
+// HeldTopics returns the topics that Run holds because the broker refuses them, sorted; those
+// that it is trying again are among them.
+func (f *Forwarder) HeldTopics() []string {
+	fl := f.currentFlow()
+	if fl == nil {
+		return nil
+	}
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return slices.Sorted(maps.Keys(fl.held))
+}
+
+// currentFlow is nil unless Run is forwarding.
+func (f *Forwarder) currentFlow() *flow {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.current == nil || f.current.ctx.Err() != nil {
+		return nil
+	}
+	return f.current.flow
+}
