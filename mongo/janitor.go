@@ -16,8 +16,9 @@ import (
 // work also returns how many it found, and tidy looks for more after a part. A janitor that got
 // nothing leaves the work to those that got something. If all of them ended after a part, the rest
 // would wait for the next round.
-func (s *Store) tidy(ctx context.Context, operation string, limit int, work func(ctx context.Context, limit int) (found, did int, err error)) (
-	int, error) {
+func (s *Store) tidy(ctx context.Context, operation string, limit int,
+	work func(ctx context.Context, limit int) (found, did int, err error),
+) (int, error) {
 	if err := storekit.CheckLimit(limit); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}

@@ -38,7 +38,8 @@ SELECT @@ROWCOUNT, @now`
 
 	sqlUpdateSaga = atReadCommitted + `SET NOCOUNT ON;
 DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
-UPDATE [dbo].[OutboxSaga] SET Version = Version + 1, State = @state, Finished = @finished, UpdatedAt = @now, DeleteAt = NULL` + ofVersion + `;
+UPDATE [dbo].[OutboxSaga] SET Version = Version + 1, State = @state, Finished = @finished, UpdatedAt = @now,
+    DeleteAt = NULL` + ofVersion + `;
 SELECT @@ROWCOUNT, @now`
 
 	sqlDeleteSaga = atReadCommitted + `SET NOCOUNT ON;

@@ -68,7 +68,9 @@ func brokenRetentions() []mutant {
 }
 
 // retains returns a mutant with another RetainSaga.
-func retains(retain func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, d time.Duration) error) func(mutants.Memory) outmill.Store {
+func retains(
+	retain func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, d time.Duration) error,
+) func(mutants.Memory) outmill.Store {
 	return func(m mutants.Memory) outmill.Store { return retainer{m, retain} }
 }
 
