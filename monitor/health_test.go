@@ -35,6 +35,13 @@ func health(t *testing.T, store outmill.Inspector, config monitor.HealthConfig) 
 	return h
 }
 
+func check(t *testing.T, h *monitor.Health) monitor.Report {
+	t.Helper()
+	report, err := h.Check(t.Context())
+	require.NoError(t, err)
+	return report
+}
+
 func appendOne(t *testing.T, store outmill.Writer) {
 	t.Helper()
 	msg := message.NewMessage(watermill.NewUUID(), []byte("secret payload"))
@@ -137,7 +144,7 @@ func TestHealth(t *testing.T) {
 		require.Equal(t, "store_unreachable", report.Problems[0].Kind)
 		require.NotEmpty(t, report.Problems[0].Remedy)
 		require.NotContains(t, body, "hunter2")
-		require.ErrorContains(t, h.Check(t.Context()).Problems[0].Err, "refused")
+		require.ErrorContains(t, check(t, h).Problems[0].Err, "refused")
 	})
 
 	t.Run("an old record is a warning, names its topic and keeps the process ready", func(t *testing.T) {
@@ -157,7 +164,7 @@ func TestHealth(t *testing.T) {
 		t.Parallel()
 		store := open(t, sqlite.Config{EnsureSchema: true})
 		appendOne(t, store)
-		report := health(t, aged{store}, monitor.HealthConfig{MaxAge: 2 * time.Hour}).Check(t.Context())
+		report := check(t, health(t, aged{store}, monitor.HealthConfig{MaxAge: 2 * time.Hour}))
 		require.Empty(t, report.Problems)
 	})
 
@@ -166,9 +173,9 @@ func TestHealth(t *testing.T) {
 		store := open(t, sqlite.Config{EnsureSchema: true})
 		killOne(t, store)
 		h := health(t, store, monitor.HealthConfig{})
-		require.Empty(t, h.Check(t.Context()).Problems)
+		require.Empty(t, check(t, h).Problems)
 		killOne(t, store)
-		report := h.Check(t.Context())
+		report := check(t, h)
 		require.True(t, report.Ready())
 		require.Len(t, report.Problems, 1)
 		require.Equal(t, "dead_rising", report.Problems[0].Kind)
@@ -194,6 +201,15 @@ func TestHealth(t *testing.T) {
 		ready.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil).WithContext(gone))
 		code, _, _ := get(t, ready)
 		require.Equal(t, http.StatusOK, code)
+	})
+
+	t.Run("a check whose context has ended returns its error, and no finding about the store", func(t *testing.T) {
+		t.Parallel()
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		report, err := health(t, open(t, sqlite.Config{EnsureSchema: true}), monitor.HealthConfig{}).Check(gone)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Empty(t, report.Problems)
 	})
 
 	t.Run("a setting below zero and a nil store are refused", func(t *testing.T) {
