@@ -273,13 +273,18 @@ func (c *claim) choose(into *choice, r candidate, want int) bool {
 func stillDue() bson.E {
 	return expr(bson.D{{Key: "$and", Value: bson.A{
 		bson.D{{Key: "$or", Value: bson.A{
-			bson.D{{Key: "$lt", Value: bson.A{"$stage", storekit.StageWaiting}}},
+			inStages(storekit.StageReady, storekit.StageHeld),
 			bson.D{{Key: "$and", Value: bson.A{
-				bson.D{{Key: "$lte", Value: bson.A{"$stage", storekit.StageLeased}}}, hasPassed("available_at"),
+				inStages(storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased), hasPassed("available_at"),
 			}}},
 		}}},
 		notExpired,
 	}}})
+}
+
+// inStages names the stages, because a comparison would also match records that are aside.
+func inStages(stages ...int) bson.D {
+	return bson.D{{Key: "$in", Value: bson.A{"$stage", stages}}}
 }
 
 var notExpired = bson.D{{Key: "$or", Value: bson.A{

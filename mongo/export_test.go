@@ -1,6 +1,10 @@
 package mongo
 
-import "time"
+import (
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
 
 // Believe makes the store take server as the server's time at asked.
 func (s *Store) Believe(server, asked time.Time) { s.clock.set(server, asked) }
@@ -41,3 +45,6 @@ func CollectionNames() []string {
 	}
 	return names
 }
+
+// StillDue selects the records that a claim may lease, by the server's clock.
+func StillDue() bson.D { return bson.D{stillDue()} }
