@@ -21,8 +21,8 @@ import (
 // passes, by its monotonic part, which no adjustment moves. So an error of a client's clock has
 // no effect, and no test has to set a clock.
 var measuring = []string{
-	"againWhile", "ahead", "claimed", "estimate", "keepListening", "known", "loadState", "look", "noLanes", "readPage", "run", "takeTurn",
-	"writeNotes",
+	"InTx", "againUntil", "againWhile", "ahead", "claimed", "estimate", "keepListening", "known", "loadState", "look", "noLanes", "readPage",
+	"run", "takeTurn", "writeNotes",
 }
 
 func TestStore_Clock(t *testing.T) {
