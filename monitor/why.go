@@ -1,0 +1,171 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// Answer says where a message is and what it waits for.
+type Answer struct {
+	// ID is the id of the question.
+	ID string `json:"id"`
+	// At is the time of the answer, to which "ago" and "in" refer, by the clock of this process.
+	// The other times are those of the database's clock.
+	At time.Time `json:"at"`
+	// Text is the answer in one sentence.
+	Text string `json:"text"`
+	// Explanations has one entry for each record of the message that was found: each group
+	// has its own. It is empty if none was found.
+	Explanations []Explanation `json:"explanations"`
+	// Examined is how many records the search for a message id looked at; 0 if no search was
+	// necessary. Complete is false if the store has more records.
+	Examined int  `json:"examined"`
+	Complete bool `json:"complete"`
+}
+
+// Explanation says why one record is where it is. It holds no payload.
+type Explanation struct {
+	Record    outmill.WorkItemID `json:"record"`
+	MessageID string             `json:"message_id"`
+	Store     string             `json:"store,omitempty"`
+	// Group is "" for a record that waits for the first group of its topic.
+	Group   string         `json:"group"`
+	Topic   string         `json:"topic"`
+	Key     string         `json:"key,omitempty"`
+	Status  outmill.Status `json:"status"`
+	Reasons []Reason       `json:"reasons"`
+}
+
+// Reason is one fact about a record.
+type Reason struct {
+	// Kind names the fact for programs:
+	//
+	//   - processed, dead, expired, parked: where the record ended;
+	//   - leased, lease_ended: a worker has or had it;
+	//   - due, delayed, snoozed, retry: when a claim may return it;
+	//   - held, key_leased, key_waits, key_parked: an earlier record of its key is in the way;
+	//   - paused: an operator has paused it;
+	//   - no_group, adoption, group_ended, not_selected, not_seen: who reads it;
+	//   - suspect, expires: what the next claim will do with it;
+	//   - waits_for_join, step_of_join: it is part of a join.
+	Kind string `json:"kind"`
+	// Text is the fact in sentences. Error texts are cut to 500 characters and quoted.
+	Text string `json:"text"`
+	// Record is the other record that Text names; zero is none.
+	Record outmill.WorkItemID `json:"record,omitzero"`
+	// Join is the join that Text names; zero is none.
+	Join outmill.JoinID `json:"join,omitzero"`
+	// At is the time that Text names; zero is none.
+	At time.Time `json:"at,omitzero"`
+	// Before counts, for due, the due records of the group and topic that became due earlier.
+	// AtLeast says that there may be more.
+	Before  int  `json:"before,omitempty"`
+	AtLeast bool `json:"at_least,omitempty"`
+}
+
+// WhyConfig are the settings of [Why]. The zero value is ready to use.
+type WhyConfig struct {
+	// MaxExamined is how many records a search for a message id looks at, because no index
+	// finds it; 0 is 100,000.
+	MaxExamined int
+}
+
+// Why explains where a message is and what it waits for. The id is that of a record, or that
+// of a message, which has a record for each group. Why only reads. A question by the id of a
+// record costs a few queries, each of which reads 10,000 records at most; a question by a
+// message id looks at up to WhyConfig.MaxExamined records.
+//
+// Why reports facts of the store, and does not guess: what another process knows, such as
+// the order of a group's claims, a breaker that is open or a topic on hold, is not in the
+// answer. Nor is the first record of a duplicate: the store keeps none for the second one. A message
+// that is not in the store is not an error. The errors are those of the store, and
+// ErrInvalidConfig for an empty id.
+func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConfig) (Answer, error) {
+	if outmill.IsNil(store) {
+		return Answer{}, storekit.InvalidConfig("Why: the store is nil: pass an open store")
+	}
+	if id = strings.TrimSpace(id); id == "" {
+		return Answer{}, storekit.InvalidConfig("Why: the id is empty: want the id of a record or of a message")
+	}
+	if config.MaxExamined < 0 {
+		return Answer{}, storekit.InvalidConfig("WhyConfig.MaxExamined is %d: want 0 (the default) or more", config.MaxExamined)
+	}
+	if config.MaxExamined == 0 {
+		config.MaxExamined = 100_000
+	}
+	answer := Answer{ID: id, Explanations: []Explanation{}, Complete: true}
+	records, err := find(ctx, store, id, config.MaxExamined, &answer)
+	if err != nil {
+		return Answer{}, err
+	}
+	groups, err := store.Groups(ctx)
+	if err != nil {
+		return Answer{}, err
+	}
+	var pauses []storekit.PauseInfo
+	if role, ok := outmill.As[storekit.Pauses](store); ok {
+		if pauses, err = role.Paused(ctx); err != nil {
+			return Answer{}, err
+		}
+	}
+	answer.At = time.Now().UTC()
+	w := why{store: store, groups: groups, pauses: pauses, now: answer.At}
+	for _, r := range records {
+		explanation, err := w.explain(ctx, r)
+		if err != nil {
+			return Answer{}, err
+		}
+		answer.Explanations = append(answer.Explanations, explanation)
+	}
+	answer.Text = answer.summary()
+	return answer, nil
+}
+
+// find returns the records with this id, and those of the message with this id.
+func find(ctx context.Context, store outmill.Inspector, id string, limit int, answer *Answer) ([]*outmill.Record, error) {
+	query := outmill.ListQuery{MessageID: id}
+	var records []*outmill.Record
+	if item, err := outmill.ParseWorkItemID(id); err == nil {
+		r, err := store.Get(ctx, item)
+		switch {
+		case err == nil && r.MessageID != id:
+			return []*outmill.Record{r}, nil
+		case err == nil:
+			// The other groups' records of the message got their ids after this one.
+			records, limit = append(records, r), storekit.MaxExamined
+			query.After = r.ID
+		case !errors.Is(err, outmill.ErrNotFound):
+			return nil, err
+		}
+	}
+	found, seen, err := scan(ctx, store, query, limit)
+	if err != nil {
+		return nil, err
+	}
+	answer.Examined, answer.Complete = seen.examined, seen.complete
+	return append(records, found...), nil
+}
+
+func (a Answer) summary() string {
+	switch n := len(a.Explanations); {
+	case n == 0 && a.Complete:
+		return "The store has no record or message with this id. It was processed and deleted, its transaction was rolled back, " +
+			"or it belongs to another store: this store cannot tell which."
+	case n == 0:
+		return fmt.Sprintf("No record has this id, and none of the first %d records is of a message with this id. "+
+			"The store has more records: look at more of them, or ask with the id of a record.", a.Examined)
+	case a.Complete && n == 1:
+		return "The message has one record here."
+	case a.Complete:
+		return fmt.Sprintf("The message has %d records, one for each group.", n)
+	default:
+		return fmt.Sprintf("Found %d of the message's records; other groups may have more, because the search ended after %d records.",
+			n, a.Examined)
+	}
+}

@@ -1,0 +1,124 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// unseen is the time after which a group that does not register again has no worker. Workers
+// register about once a minute.
+const unseen = 5 * time.Minute
+
+func (w why) noGroup(r *outmill.Record) []Reason {
+	for _, g := range w.groups {
+		if selects(g, r.Topic) {
+			return []Reason{{Kind: "adoption", At: g.SeenAt, Text: fmt.Sprintf(
+				"No group has it yet. Group %s reads its topic and gets it with its next registration; it last registered at %s.",
+				quote(g.Group), w.at(g.SeenAt))}}
+		}
+	}
+	return []Reason{{Kind: "no_group", Text: fmt.Sprintf(
+		"No group is registered for topic %s. The record waits for the first that registers.", quote(r.Topic))}}
+}
+
+// readers says what keeps the group from reading the record.
+func (w why) readers(r *outmill.Record) []Reason {
+	for _, g := range w.groups {
+		switch {
+		case g.Group != r.Group:
+			continue
+		case len(g.Registrations) == 0:
+			return []Reason{{Kind: "group_ended", At: g.EndedAt, Text: fmt.Sprintf(
+				"The last registration of group %s ended at %s, so no worker reads it.", quote(g.Group), w.at(g.EndedAt))}}
+		case !selects(g, r.Topic):
+			return []Reason{{Kind: "not_selected", Text: fmt.Sprintf(
+				"No registration of group %s selects topic %s any more.", quote(g.Group), quote(r.Topic))}}
+		case w.now.Sub(g.SeenAt) > unseen:
+			return []Reason{{Kind: "not_seen", At: g.SeenAt, Text: fmt.Sprintf(
+				"Group %s last registered at %s. Its workers register about once a minute, so probably none runs.",
+				quote(g.Group), w.at(g.SeenAt))}}
+		}
+		return nil
+	}
+	return []Reason{{Kind: "group_ended", Text: fmt.Sprintf("Group %s has no registration, so no worker reads it.", quote(r.Group))}}
+}
+
+func selects(g outmill.GroupInfo, topic string) bool {
+	for _, registration := range g.Registrations {
+		if registration.Topics.Match(topic) {
+			return true
+		}
+	}
+	return false
+}
+
+// joins says what the record has to do with joins.
+func (w why) joins(ctx context.Context, r *outmill.Record) ([]Reason, error) {
+	var reasons []Reason
+	if !r.WaitsFor.IsZero() && r.Status == outmill.StatusPending {
+		state, err := w.joinState(ctx, r.WaitsFor)
+		if err != nil {
+			return nil, err
+		}
+		reasons = append(reasons, Reason{Kind: "waits_for_join", Join: r.WaitsFor,
+			Text: fmt.Sprintf("It becomes due when join %s is decided. %s", r.WaitsFor, state)})
+	}
+	for _, join := range r.Joins {
+		state, err := w.joinState(ctx, join)
+		if err != nil {
+			return nil, err
+		}
+		reasons = append(reasons, Reason{Kind: "step_of_join", Join: join, Text: fmt.Sprintf("It is a step of join %s. %s", join, state)})
+	}
+	return reasons, nil
+}
+
+func (w why) joinState(ctx context.Context, id outmill.JoinID) (string, error) {
+	joins, ok := outmill.As[storekit.Joins](w.store)
+	if !ok {
+		return "The store has no joins.", nil
+	}
+	join, err := joins.GetJoin(ctx, id)
+	if errors.Is(err, storekit.ErrUnknownJoin) {
+		return "That join is no longer in the store.", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	steps := "an open number of"
+	if !join.Unsealed {
+		steps = fmt.Sprint(join.ExpectedSteps)
+	}
+	text := fmt.Sprintf("The join is %s: of %s steps %d are completed and %d failed",
+		join.Status, steps, join.CompletedSteps, join.FailedSteps)
+	if join.Status == storekit.JoinPending && !join.Deadline.IsZero() {
+		text += "; its deadline is " + w.at(join.Deadline)
+	}
+	return text + ".", nil
+}
+
+// paused says which pauses stop the record.
+func (w why) paused(r *outmill.Record) []Reason {
+	var reasons []Reason
+	for _, p := range w.pauses {
+		p.Store = r.Store
+		if storekit.NewPauseList(0, []storekit.PauseInfo{p}).Covers(r) {
+			reasons = append(reasons, Reason{Kind: "paused", At: p.At, Text: fmt.Sprintf("It is paused: %s.", oneLine(p))})
+		}
+	}
+	return reasons
+}
+
+// oneLine shows a pause, whose scope quotes its texts; the name and the reason are quoted here.
+func oneLine(p storekit.PauseInfo) string {
+	text := fmt.Sprintf("%s by %s since %s", p.PauseScope, quote(p.By), p.At.UTC().Format(time.RFC3339))
+	if p.Reason != "" {
+		text += ", because " + quote(p.Reason)
+	}
+	return text
+}

@@ -1,0 +1,306 @@
+package monitor_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/monitor"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/storekit"
+)
+
+// mystery is a store whose group "billing" reads the topic "orders".
+type mystery struct {
+	*testing.T
+	outmill.Store
+}
+
+// onEngines runs the test on SQLite, both layouts of PostgreSQL, and MongoDB.
+func onEngines(t *testing.T, config func() (retain time.Duration), test func(m mystery)) {
+	t.Helper()
+	retain := config()
+	for name, open := range map[string]func(t *testing.T) (outmill.Store, error){
+		"sqlite": func(t *testing.T) (outmill.Store, error) {
+			t.Helper()
+			return open(t, sqlite.Config{EnsureSchema: true, Retain: retain}), nil
+		},
+		"postgres log":  onPostgres(postgres.LaneLog, retain),
+		"postgres rows": onPostgres(postgres.LaneRows, retain),
+		"mongo": func(t *testing.T) (outmill.Store, error) {
+			t.Helper()
+			db := mongotest.Database(t)
+			return mongo.New(db.Client(), mongo.Config{Database: db.Name(), EnsureSchema: true, Retain: retain}, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, err := open(t)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = store.Close() })
+			m := mystery{t, store}
+			m.register("billing")
+			test(m)
+		})
+	}
+}
+
+func onPostgres(lane postgres.Lane, retain time.Duration) func(t *testing.T) (outmill.Store, error) {
+	return func(t *testing.T) (outmill.Store, error) {
+		t.Helper()
+		return postgres.Open(t.Context(), postgrestest.Database(t), postgres.Config{EnsureSchema: true, Retain: retain, Lane: lane}, nil)
+	}
+}
+
+func deleted() time.Duration { return 0 }
+
+func (m mystery) register(group string) {
+	m.Helper()
+	require.NoError(m, m.RegisterGroup(m.Context(), outmill.Registration{Group: group, Topics: outmill.Topics{Include: []string{"orders"}}}))
+}
+
+func (m mystery) append(records ...*outmill.Record) {
+	m.Helper()
+	for _, r := range records {
+		r.Topic, r.Payload = "orders", []byte("secret payload")
+	}
+	require.NoError(m, m.Append(m.Context(), records...))
+}
+
+func (m mystery) claim(limit int, order outmill.Order) []*outmill.Record {
+	m.Helper()
+	found, err := m.Claim(m.Context(), outmill.ClaimRequest{
+		Owner: outmill.NewOwnerToken(), Group: "billing", Topics: outmill.Topics{Include: []string{"orders"}},
+		Limit: limit, Lease: time.Hour, Order: order,
+	})
+	require.NoError(m, err)
+	return found
+}
+
+// reasons asks why, and returns the kinds of the only record's reasons with the whole text.
+func (m mystery) reasons(id string) (kinds []string, text string, all []monitor.Reason) {
+	m.Helper()
+	answer, err := monitor.Why(m.Context(), m.Store, id, monitor.WhyConfig{})
+	require.NoError(m, err)
+	require.Len(m, answer.Explanations, 1, answer.Text)
+	for _, r := range answer.Explanations[0].Reasons {
+		kinds, text = append(kinds, r.Kind), text+r.Text+"\n"
+	}
+	require.NotContains(m, text, "secret payload")
+	return kinds, text, answer.Explanations[0].Reasons
+}
+
+func TestWhy(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a record that no worker has claimed is due, behind those before it", func(t *testing.T) {
+		t.Parallel()
+		onEngines(t, deleted, func(m mystery) {
+			m.append(&outmill.Record{MessageID: "first"}, &outmill.Record{MessageID: "second"}, &outmill.Record{MessageID: "third"})
+			kinds, text, all := m.reasons("third")
+			require.Equal(m, []string{"due"}, kinds, text)
+			require.Equal(m, 2, all[0].Before, text)
+			require.False(m, all[0].AtLeast)
+			require.Contains(m, text, "has not been claimed yet")
+		})
+	})
+
+	t.Run("a leased record names its worker and the end of the lease", func(t *testing.T) {
+		t.Parallel()
+		onEngines(t, deleted, func(m mystery) {
+			m.append(&outmill.Record{MessageID: "one"})
+			found := m.claim(1, outmill.OrderNone)
+			kinds, text, all := m.reasons(found[0].ID.String())
+			require.Equal(m, []string{"leased"}, kinds, text)
+			require.Contains(m, text, found[0].Owner.String())
+			require.WithinDuration(m, time.Now().Add(time.Hour), all[0].At, 10*time.Minute)
+		})
+	})
+
+	t.Run("a later record of a key waits for the retry of an earlier one, and names its error", func(t *testing.T) {
+		t.Parallel()
+		onEngines(t, deleted, func(m mystery) {
+			m.append(&outmill.Record{MessageID: "first", Key: "7"}, &outmill.Record{MessageID: "second", Key: "7"})
+			first := m.claim(1, outmill.OrderKey)[0]
+			require.NoError(m, m.Abandon(m.Context(), []outmill.Settlement{{Lease: first.Lease(), Delay: time.Hour, Err: "the bank\nis down"}}))
+			require.Empty(m, m.claim(10, outmill.OrderKey))
+			kinds, text, all := m.reasons("second")
+			require.Contains(m, kinds, "key_waits", text)
+			require.Contains(m, text, `"the bank\nis down"`, "the error is on one line")
+			for _, r := range all {
+				if r.Kind == "key_waits" {
+					require.Equal(m, first.ID, r.Record)
+				}
+			}
+			kinds, text, _ = m.reasons("first")
+			require.Equal(m, []string{"retry"}, kinds, text)
+		})
+	})
+
+	t.Run("a later record of a key names the worker that has an earlier one", func(t *testing.T) {
+		t.Parallel()
+		onEngines(t, deleted, func(m mystery) {
+			m.append(&outmill.Record{MessageID: "first", Key: "7"}, &outmill.Record{MessageID: "second", Key: "7"})
+			first := m.claim(1, outmill.OrderKey)[0]
+			kinds, text, _ := m.reasons("second")
+			require.Contains(m, kinds, "key_leased", text)
+			require.Contains(m, text, first.ID.String())
+			require.Contains(m, text, first.Owner.String())
+		})
+	})
+
+	t.Run("a parked record names the record that failed", func(t *testing.T) {
+		t.Parallel()
+		onEngines(t, deleted, func(m mystery) {
+			m.append(&outmill.Record{MessageID: "first", Key: "7"}, &outmill.Record{MessageID: "second", Key: "7"})
+			first := m.claim(1, outmill.OrderKey)[0]
+			require.NoError(m, m.Fail(m.Context(), []outmill.Settlement{{Lease: first.Lease(), Err: "no such account", Park: true}}))
+			// A store may park in steps, which claims take.
+			require.Empty(m, m.claim(10, outmill.OrderKey))
+			kinds, text, all := m.reasons("second")
+			require.Equal(m, []string{"parked"}, kinds, text)
+			require.Equal(m, first.ID, all[0].Record)
+			require.Contains(m, text, "no such account")
+			kinds, text, _ = m.reasons("first")
+			require.Equal(m, []string{"dead"}, kinds, text)
+		})
+	})
+
+	t.Run("delayed, snoozed and expiring records say until when", func(t *testing.T) {
+		t.Parallel()
+		onEngines(t, deleted, func(m mystery) {
+			m.append(&outmill.Record{MessageID: "later", Delay: time.Hour})
+			kinds, text, _ := m.reasons("later")
+			require.Equal(m, []string{"delayed"}, kinds, text)
+			m.append(&outmill.Record{MessageID: "brief", TimeToLive: time.Hour})
+			kinds, text, _ = m.reasons("brief")
+			require.Equal(m, []string{"due", "expires"}, kinds, text)
+			found := m.claim(1, outmill.OrderNone)
+			require.NoError(m, m.Snooze(m.Context(), []outmill.Settlement{{Lease: found[0].Lease(), Delay: time.Hour}}))
+			kinds, text, _ = m.reasons("brief")
+			require.Equal(m, []string{"snoozed", "expires"}, kinds, text)
+		})
+	})
+
+	t.Run("a message has an explanation for each group, and a processed record says by whom", func(t *testing.T) {
+		t.Parallel()
+		onEngines(t, func() time.Duration { return time.Hour }, func(m mystery) {
+			m.register("audit")
+			m.append(&outmill.Record{MessageID: "shared"})
+			found := m.claim(1, outmill.OrderNone)
+			require.NoError(m, m.Ack(m.Context(), "host:7", []outmill.Lease{found[0].Lease()}))
+			answer, err := monitor.Why(m.Context(), m.Store, "shared", monitor.WhyConfig{})
+			require.NoError(m, err)
+			kinds := map[string]string{}
+			for _, e := range answer.Explanations {
+				kinds[e.Group] = e.Reasons[0].Kind
+				if e.Group == "billing" {
+					require.Contains(m, e.Reasons[0].Text, `"host:7"`)
+				}
+			}
+			require.Equal(m, map[string]string{"audit": "due", "billing": "processed"}, kinds)
+			require.Contains(m, answer.Text, "2 records")
+		})
+	})
+
+	t.Run("a record without a group waits for one, and a group without a registration is named", func(t *testing.T) {
+		t.Parallel()
+		onEngines(t, deleted, func(m mystery) {
+			require.NoError(m, m.Append(m.Context(), &outmill.Record{MessageID: "alone", Topic: "unread"}))
+			kinds, text, _ := m.reasons("alone")
+			require.Equal(m, []string{"no_group"}, kinds, text)
+			require.Contains(m, text, `"unread"`)
+		})
+	})
+
+	t.Run("a message that is not in the store is no error, and the answer does not guess", func(t *testing.T) {
+		t.Parallel()
+		onEngines(t, deleted, func(m mystery) {
+			for _, id := range []string{"never", outmill.NewWorkItemID().String()} {
+				answer, err := monitor.Why(m.Context(), m.Store, id, monitor.WhyConfig{})
+				require.NoError(m, err)
+				require.Empty(m, answer.Explanations)
+				require.Contains(m, answer.Text, "cannot tell which")
+			}
+		})
+	})
+
+	t.Run("a paused record names the pause, by whom and why", func(t *testing.T) {
+		t.Parallel()
+		m := mystery{t, open(t, sqlite.Config{EnsureSchema: true})}
+		m.register("billing")
+		m.append(&outmill.Record{MessageID: "one"}, &outmill.Record{MessageID: "keyed", Key: "7"})
+		pauses, ok := outmill.As[storekit.Pauses](m.Store)
+		require.True(t, ok)
+		require.NoError(t, pauses.Pause(t.Context(), storekit.PauseScope{Topic: "orders"}, "ann", "the bank is down"))
+		for range 2 {
+			for _, id := range []string{"one", "keyed"} {
+				kinds, text, _ := m.reasons(id)
+				require.Equal(t, "paused", kinds[0], text)
+				require.Contains(t, text, `by "ann"`)
+				require.Contains(t, text, `because "the bank is down"`)
+			}
+			require.Empty(t, m.claim(10, outmill.OrderKey))
+		}
+	})
+
+	t.Run("a search that ends early says how far it came", func(t *testing.T) {
+		t.Parallel()
+		m := mystery{t, open(t, sqlite.Config{EnsureSchema: true})}
+		m.register("billing")
+		for range 11 {
+			batch := make([]*outmill.Record, 1000)
+			for i := range batch {
+				batch[i] = &outmill.Record{}
+			}
+			m.append(batch...)
+		}
+		m.append(&outmill.Record{MessageID: "last"})
+		answer, err := monitor.Why(t.Context(), m.Store, "last", monitor.WhyConfig{MaxExamined: 1000})
+		require.NoError(t, err)
+		require.Empty(t, answer.Explanations)
+		require.False(t, answer.Complete)
+		require.Contains(t, answer.Text, "The store has more records")
+		_, text, all := m.reasons("last")
+		require.True(t, all[0].AtLeast, text)
+		require.Contains(t, text, "At least")
+	})
+
+	t.Run("a question that makes no sense is refused", func(t *testing.T) {
+		t.Parallel()
+		store := open(t, sqlite.Config{EnsureSchema: true})
+		for _, ask := range []func() (monitor.Answer, error){
+			func() (monitor.Answer, error) { return monitor.Why(t.Context(), store, " ", monitor.WhyConfig{}) },
+			func() (monitor.Answer, error) { return monitor.Why(t.Context(), nil, "one", monitor.WhyConfig{}) },
+			func() (monitor.Answer, error) {
+				return monitor.Why(t.Context(), store, "one", monitor.WhyConfig{MaxExamined: -1})
+			},
+		} {
+			_, err := ask()
+			require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := monitor.Why(ctx, store, "one", monitor.WhyConfig{})
+		require.ErrorIs(t, err, context.Canceled)
+	})
+
+	t.Run("a long error is cut", func(t *testing.T) {
+		t.Parallel()
+		m := mystery{t, open(t, sqlite.Config{EnsureSchema: true})}
+		m.register("billing")
+		m.append(&outmill.Record{MessageID: "one"})
+		found := m.claim(1, outmill.OrderNone)
+		require.NoError(t, m.Fail(t.Context(), []outmill.Settlement{{Lease: found[0].Lease(), Err: strings.Repeat("é", 2000)}}))
+		_, text, _ := m.reasons("one")
+		require.Equal(t, 500, strings.Count(text, "é"))
+	})
+}
