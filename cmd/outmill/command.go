@@ -87,7 +87,7 @@ Exit codes: 0 success, 1 failure, 2 wrong usage.`,
 	}
 	root.SetVersionTemplate("outmill {{.Version}}\n")
 	root.AddCommand(
-		schemaCommand(), statusCommand(term), listCommand(term), showCommand(),
+		schemaCommand(), statusCommand(term), listCommand(term), showCommand(), whyCommand(),
 		requeueCommand(term), deleteCommand(term), groupsCommand(term), publishCommand(term), forwardCommand(term),
 		importCommand(term),
 		versionCommand(),

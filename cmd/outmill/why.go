@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outmill/outmill/monitor"
+)
+
+func whyCommand() *cobra.Command {
+	var on target
+	var out output
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "why [URL | --source NAME] ID",
+		Short: "Explain where a message is and what it waits for",
+		Long: `Explains where a message is and what it waits for: a claim, the end of a lease, a retry,
+an earlier record of its key, a requeue, a group, a join, or the end of a pause. ID is the
+id of a record, as outmill list shows it, or the id of a message, which has a record for
+each group. The command only reads, and shows no payload.
+
+No index finds a message id, so the search looks at --examine records at most and says
+where it ended. If nothing has the id, the command says so and its exit code is 1.`,
+		Example: "  outmill why sqlite:orders.db 01890a5d-ac96-774b-bcce-b302099a8057",
+	}
+	on.flags(cmd)
+	out.flags(cmd)
+	cmd.Flags().IntVar(&limit, "examine", 100_000, "how many records a search for a message id looks at")
+	return does(cmd, func(ctx context.Context, args []string) error {
+		url, rest, err := on.take(args, 1)
+		if err != nil {
+			return err
+		}
+		if limit < 1 {
+			return usagef("--examine is %d: want 1 or more", limit)
+		}
+		asJSON, err := out.json()
+		if err != nil {
+			return err
+		}
+		return on.with(ctx, url, func(store opened) error {
+			answer, err := monitor.Why(ctx, store.Store, rest[0], monitor.WhyConfig{MaxExamined: limit})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = printJSON(cmd.OutOrStdout(), answer)
+			} else {
+				err = printAnswer(cmd.OutOrStdout(), answer)
+			}
+			if err == nil && len(answer.Explanations) == 0 {
+				return fmt.Errorf("outmill: no record was found for %q", rest[0])
+			}
+			return err
+		})
+	})
+}
+
+func printAnswer(w io.Writer, answer monitor.Answer) error {
+	var b strings.Builder
+	b.WriteString(answer.Text + "\n")
+	for _, e := range answer.Explanations {
+		fmt.Fprintf(&b, "\nRecord %s of message %s, group %s, topic %s",
+			e.Record, oneLine(e.MessageID, 60), orDash(oneLine(e.Group, 60)), oneLine(e.Topic, 60))
+		if e.Key != "" {
+			b.WriteString(", key " + oneLine(e.Key, 60))
+		}
+		if e.Store != "" {
+			b.WriteString(", store " + oneLine(e.Store, 60))
+		}
+		fmt.Fprintf(&b, " is %s.\n", e.Status)
+		for _, reason := range e.Reasons {
+			b.WriteString("  - " + reason.Text + "\n")
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
