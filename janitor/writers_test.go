@@ -12,8 +12,9 @@ import (
 	"github.com/outmill/outmill/sqlite"
 )
 
-// longest is what a writer of one record may wait for a batch of a janitor on a busy machine: far
-// less than the deletion of the backlog takes, and more than a batch does.
+// longest is what a writer of one record may wait for a batch of a janitor, even on a busy machine. It
+// may wait longer where everything is slower: a writer that waits for the whole backlog waits for all
+// of the time.
 const longest = 2 * time.Second
 
 func TestJanitor_Writers(t *testing.T) {
@@ -21,7 +22,7 @@ func TestJanitor_Writers(t *testing.T) {
 
 	t.Run("writers go on between the batches on SQLite, in this process and in another one", func(t *testing.T) {
 		t.Parallel()
-		const notes, batch = 20_000, 1000
+		const notes, batch = 2000, 100
 		for name, writer := range map[string]func(r *rig) *sqlite.Store{
 			"in this process":    func(r *rig) *sqlite.Store { return r.store },
 			"in another process": func(r *rig) *sqlite.Store { return r.open() },
@@ -50,9 +51,10 @@ func TestJanitor_Writers(t *testing.T) {
 					written++
 				}
 				require.Equal(t, notes, (<-ended).Notes)
-				t.Logf("%d batches in %s; %d appends between them, the slowest of %s", notes/batch, time.Since(began).Round(time.Millisecond),
+				took := time.Since(began)
+				t.Logf("%d batches in %s; %d appends between them, the slowest of %s", notes/batch, took.Round(time.Millisecond),
 					written, slowest.Round(time.Microsecond))
-				require.Less(t, slowest, longest)
+				require.Less(t, slowest, max(longest, took/2))
 				require.Greater(t, written, notes/batch, "at least one between two batches")
 			})
 		}
