@@ -40,7 +40,7 @@ func (w why) readers(r *outmill.Record) []Reason {
 				"No registration of group %s selects topic %s any more.", quote(g.Group), quote(r.Topic))}}
 		case w.now.Sub(g.SeenAt) > unseen:
 			return []Reason{{Kind: "not_seen", At: g.SeenAt, Text: fmt.Sprintf(
-				"Group %s last registered at %s. Its workers register about once a minute, so probably none runs.",
+				"Group %s last registered at %s. A worker registers about once a minute while it runs.",
 				quote(g.Group), w.at(g.SeenAt))}}
 		}
 		return nil

@@ -98,6 +98,22 @@ func (m mystery) reasons(id string) (kinds []string, text string, all []monitor.
 	return kinds, text, answer.Explanations[0].Reasons
 }
 
+// otherGroups shows groups as they are some time later.
+type otherGroups struct {
+	outmill.Store
+	change func(g *outmill.GroupInfo)
+}
+
+func (s otherGroups) Unwrap() outmill.Store { return s.Store }
+
+func (s otherGroups) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
+	groups, err := s.Store.Groups(ctx)
+	for i := range groups {
+		s.change(&groups[i])
+	}
+	return groups, err
+}
+
 func TestWhy(t *testing.T) {
 	t.Parallel()
 
@@ -231,6 +247,98 @@ func TestWhy(t *testing.T) {
 				require.Contains(m, answer.Text, "cannot tell which")
 			}
 		})
+	})
+
+	t.Run("a held record names its blocker, and a record of a parked key the dead one", func(t *testing.T) {
+		t.Parallel()
+		m := mystery{t, open(t, sqlite.Config{EnsureSchema: true})}
+		m.register("billing")
+		m.append(&outmill.Record{MessageID: "first", Key: "7"}, &outmill.Record{MessageID: "second", Key: "7"})
+		first := m.claim(1, outmill.OrderKey)[0]
+		require.NoError(t, m.Abandon(t.Context(), []outmill.Settlement{{Lease: first.Lease(), Delay: time.Hour, Err: "no"}}))
+		require.Empty(t, m.claim(10, outmill.OrderKey))
+		kinds, text, _ := m.reasons("second")
+		require.Equal(t, []string{"held", "key_waits"}, kinds, text)
+
+		m.append(&outmill.Record{MessageID: "third", Key: "8"}, &outmill.Record{MessageID: "fourth", Key: "8"})
+		third := m.claim(1, outmill.OrderKey)[0]
+		require.NoError(t, m.Fail(t.Context(), []outmill.Settlement{{Lease: third.Lease(), Err: "no", Park: true}}))
+		require.Empty(t, m.claim(10, outmill.OrderKey))
+		m.append(&outmill.Record{MessageID: "fifth", Key: "8"})
+		kinds, text, all := m.reasons("fifth")
+		require.Contains(t, kinds, "key_parked", text)
+		require.Contains(t, text, all[len(all)-1].Record.String())
+	})
+
+	t.Run("a lease that has ended and a suspect say so", func(t *testing.T) {
+		t.Parallel()
+		m := mystery{t, open(t, sqlite.Config{EnsureSchema: true})}
+		m.register("billing")
+		m.append(&outmill.Record{MessageID: "one"})
+		for range outmill.SuspectExpiries {
+			_, err := m.Claim(t.Context(), outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Group: "billing", Limit: 1, Lease: time.Millisecond})
+			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				kinds, _, _ := m.reasons("one")
+				return kinds[0] == "lease_ended"
+			}, time.Minute, time.Millisecond)
+			reaped, err := m.ReapExpired(t.Context(), 10)
+			require.NoError(t, err)
+			require.Equal(t, 1, reaped)
+		}
+		kinds, text, _ := m.reasons("one")
+		require.Equal(t, []string{"due", "suspect"}, kinds, text)
+	})
+
+	t.Run("a record that expired says when, before and after the janitor", func(t *testing.T) {
+		t.Parallel()
+		m := mystery{t, open(t, sqlite.Config{EnsureSchema: true})}
+		m.register("billing")
+		m.append(&outmill.Record{MessageID: "one", TimeToLive: time.Millisecond})
+		expired := func() bool {
+			kinds, _, _ := m.reasons("one")
+			return len(kinds) == 1 && kinds[0] == "expired"
+		}
+		require.Eventually(t, expired, time.Minute, time.Millisecond)
+		_, err := m.ExpireDue(t.Context(), 10)
+		require.NoError(t, err)
+		rec, err := m.List(t.Context(), outmill.ListQuery{MessageID: "one"})
+		require.NoError(t, err)
+		require.Equal(t, outmill.StatusDead, rec[0].Status)
+		require.True(t, expired())
+	})
+
+	t.Run("a step and a waiting record say how their join stands", func(t *testing.T) {
+		t.Parallel()
+		m := mystery{t, open(t, sqlite.Config{EnsureSchema: true})}
+		m.register("billing")
+		joins, ok := outmill.As[storekit.Joins](m.Store)
+		require.True(t, ok)
+		join := &storekit.Join{ExpectedSteps: 3}
+		require.NoError(t, joins.StartJoin(t.Context(), join))
+		m.append(&outmill.Record{MessageID: "step", Joins: []outmill.JoinID{join.ID}}, &outmill.Record{MessageID: "waiter", WaitsFor: join.ID})
+		kinds, text, all := m.reasons("step")
+		require.Equal(t, []string{"due", "step_of_join"}, kinds, text)
+		require.Equal(t, join.ID, all[1].Join)
+		require.Contains(t, text, "of 3 steps 0 are completed and 0 failed")
+		kinds, text, _ = m.reasons("waiter")
+		require.Contains(t, kinds, "waits_for_join", text)
+	})
+
+	t.Run("a group that does not read the record any more is named", func(t *testing.T) {
+		t.Parallel()
+		m := mystery{t, open(t, sqlite.Config{EnsureSchema: true})}
+		m.register("billing")
+		m.append(&outmill.Record{MessageID: "one"})
+		for kind, change := range map[string]func(g *outmill.GroupInfo){
+			"group_ended":  func(g *outmill.GroupInfo) { g.Registrations = nil },
+			"not_selected": func(g *outmill.GroupInfo) { g.Registrations[0].Topics.Include = []string{"payments"} },
+			"not_seen":     func(g *outmill.GroupInfo) { g.SeenAt = time.Now().Add(-time.Hour) },
+		} {
+			changed := mystery{t, otherGroups{m.Store, change}}
+			kinds, text, _ := changed.reasons("one")
+			require.Equal(t, []string{"due", kind}, kinds, text)
+		}
 	})
 
 	t.Run("a paused record names the pause, by whom and why", func(t *testing.T) {
