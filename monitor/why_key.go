@@ -21,9 +21,9 @@ type neighbours struct {
 func (w why) neighbours(ctx context.Context, r *outmill.Record) (neighbours, error) {
 	var n neighbours
 	query := outmill.ListQuery{Group: r.Group, Topic: r.Topic, Status: outmill.StatusPending}
-	seen, err := walk(ctx, w.store, query, storekit.MaxExamined, func(other *outmill.Record) {
+	seen, err := walk(ctx, w.store, query, storekit.MaxExamined, func(other *outmill.Record) bool {
 		if other.ID == r.ID {
-			return
+			return true
 		}
 		sameKey := r.Key != "" && other.Key == r.Key
 		switch next := other.NextAttemptAt; {
@@ -38,6 +38,7 @@ func (w why) neighbours(ctx context.Context, r *outmill.Record) (neighbours, err
 				n.sameKey++
 			}
 		}
+		return true
 	})
 	n.scanned = seen
 	return n, err
@@ -133,10 +134,11 @@ func (w why) firstOfKey(
 	ctx context.Context, r *outmill.Record, status outmill.Status, wanted func(*outmill.Record) bool,
 ) (first *outmill.Record, err error) {
 	query := outmill.ListQuery{Group: r.Group, Topic: r.Topic, Key: r.Key, Status: status}
-	_, err = walk(ctx, w.store, query, storekit.MaxExamined, func(other *outmill.Record) {
-		if first == nil && other.ID != r.ID && wanted(other) {
+	_, err = walk(ctx, w.store, query, storekit.MaxExamined, func(other *outmill.Record) bool {
+		if other.ID != r.ID && wanted(other) {
 			first = other
 		}
+		return first == nil
 	})
 	return first, err
 }
@@ -146,10 +148,11 @@ func (w why) parked(ctx context.Context, r *outmill.Record) ([]Reason, error) {
 	var heads int
 	var head *outmill.Record
 	query := outmill.ListQuery{Group: r.Group, Topic: r.Topic, Key: r.Key, Status: outmill.StatusDead}
-	seen, err := walk(ctx, w.store, query, storekit.MaxExamined, func(other *outmill.Record) {
+	seen, err := walk(ctx, w.store, query, storekit.MaxExamined, func(other *outmill.Record) bool {
 		if other.LastError != storekit.ParkedError && other.ID != r.ID && earlier(other, r) {
 			heads, head = heads+1, other
 		}
+		return true
 	})
 	if err != nil {
 		return nil, err

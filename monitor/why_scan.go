@@ -16,9 +16,10 @@ type scanned struct {
 // pageSize is how many records a page has, which bounds the payloads in memory.
 const pageSize = 200
 
-// walk gives each record that matches to visit, until it has looked at limit records or all.
+// walk gives each record that matches to visit, until visit returns false, or it has looked at
+// limit records or all.
 func walk(
-	ctx context.Context, store outmill.Inspector, query outmill.ListQuery, limit int, visit func(*outmill.Record),
+	ctx context.Context, store outmill.Inspector, query outmill.ListQuery, limit int, visit func(*outmill.Record) bool,
 ) (scanned, error) {
 	operator, ok := outmill.As[storekit.Operator](store)
 	if !ok {
@@ -32,7 +33,9 @@ func walk(
 			return seen, err
 		}
 		for _, r := range page.Records {
-			visit(r)
+			if !visit(r) {
+				return seen, nil
+			}
 		}
 		seen.examined += page.Examined
 		if page.Done {
@@ -47,9 +50,10 @@ func walk(
 // scan collects what walk visits, without payloads.
 func scan(ctx context.Context, store outmill.Inspector, query outmill.ListQuery, limit int) ([]*outmill.Record, scanned, error) {
 	var found []*outmill.Record
-	seen, err := walk(ctx, store, query, limit, func(r *outmill.Record) {
+	seen, err := walk(ctx, store, query, limit, func(r *outmill.Record) bool {
 		r.Payload = nil
 		found = append(found, r)
+		return true
 	})
 	return found, seen, err
 }
