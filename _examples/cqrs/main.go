@@ -1,7 +1,6 @@
-// Command cqrs runs Watermill's CQRS component over an outbox. A command handler
-// writes an order and publishes an event in one transaction, by the plain
-// EventBus.Publish(ctx, event); where the handler fails, there is neither. Two
-// event handlers get each event that was committed.
+// Command cqrs runs Watermill's CQRS component over an outbox. A command handler writes an order
+// and publishes an event in one transaction, with the plain EventBus.Publish(ctx, event). If the
+// handler fails, both are rolled back. Two event handlers get each committed event.
 //
 //	go run ./cqrs -database postgres://user:password@localhost:5432/postgres
 package main

@@ -1,14 +1,14 @@
-// Command join extracts the data of customers in three steps that run side by
-// side, and transforms them when all three are done. It is the fan-in of the
-// outbox: the application starts a join, publishes the steps and waits, all in
-// one transaction, and no handler of a step knows of it.
+// Command join extracts the data of each customer in three steps that run side by side, and
+// transforms them when all three are done. It shows the fan-in of the outbox: the application
+// starts a join, publishes its steps and waits for them, all in one transaction. The handlers of
+// the steps know nothing of the join.
 //
 // It runs on SQLite in a temporary file, so it needs Go only:
 //
 //	go run ./join
 //
-// The exit code is 1 if a customer is transformed whose extracts are not all
-// there, or one is not whose extracts are.
+// The exit code is 1 if a customer was transformed before all its extracts were done, or was not
+// transformed although they were.
 package main
 
 import (

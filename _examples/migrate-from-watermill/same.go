@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// sameDatabase tells whether a lock that is taken through the one connection
-// is in the way of the other. URLs can differ in host, user and parameters, and
-// still lead to one database; a lock cannot be mistaken.
+// sameDatabase reports whether both connections lead to one database. It takes a lock through the
+// first one and tries it through the second one, because two URLs of one database can differ in
+// host, user and parameters.
 func sameDatabase(ctx context.Context, source *sql.DB, store interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }) (bool, error) {

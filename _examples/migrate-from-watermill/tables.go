@@ -37,8 +37,8 @@ func (t table) adapters(batch int) (wsql.SchemaAdapter, wsql.OffsetsAdapter) {
 	return logSchema{schema}, offsets
 }
 
-// check finds out before the first message whether the flags fit the tables. A
-// consumer group with a typing error would move again what was read long ago.
+// check compares the flags with the tables before the first message is moved. A misspelt consumer
+// group would move again all messages that were read before.
 func (t table) check(ctx context.Context, db *sql.DB, fromStart bool) error {
 	found, err := columns(ctx, db, t.messages)
 	if err != nil {
@@ -77,15 +77,15 @@ func (t table) checkGroup(ctx context.Context, db *sql.DB) error {
 		t.group, groups)
 }
 
-// leftLog compares as watermill-sql does, but counts what waits for the end of
-// older transactions too.
+// leftLog compares as watermill-sql does, but also counts messages that wait for the end of older
+// transactions.
 const leftLog = `SELECT count(*) FROM %[1]s WHERE (transaction_id, "offset") > (
 	coalesce((SELECT last_processed_transaction_id FROM %[2]s WHERE consumer_group = $1), '0'),
 	coalesce((SELECT offset_acked FROM %[2]s WHERE consumer_group = $1), 0))`
 
 const leftQueue = `SELECT count(*) FROM %s WHERE NOT acked`
 
-// left counts the committed messages that are still to be moved.
+// left counts the committed messages that are not yet moved.
 func (t table) left(ctx context.Context, db *sql.DB) (count int, err error) {
 	if t.queue {
 		err = db.QueryRowContext(ctx, fmt.Sprintf(leftQueue, t.messages)).Scan(&count)
@@ -102,7 +102,7 @@ func (t table) explain(err error) error {
 	return fmt.Errorf("topic %s: %w", t.topic, err)
 }
 
-// columns returns none where there is no such table.
+// columns returns nothing if the table does not exist.
 func columns(ctx context.Context, db *sql.DB, table string) ([]string, error) {
 	return texts(ctx, db, `SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`, table)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/outmill/outmill/_examples/internal/example"
 )
 
-// onMongoDB runs the program in a database of its own.
+// onMongoDB creates a database and runs the program in it.
 var onMongoDB = example.Engine[*mongo.Database]{
 	Sample:  "mongodb://localhost:27017/?replicaSet=rs0 (a replica set)",
 	Default: "mongodb://localhost:27017/?replicaSet=rs0",

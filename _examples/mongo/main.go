@@ -1,5 +1,5 @@
-// Command mongo publishes in a transaction of MongoDB's own driver. A change stream
-// tells of the commit, and a subscriber gets what was committed and nothing else.
+// Command mongo publishes in a transaction of MongoDB's own driver. A change stream reports the
+// commit, and a subscriber gets the committed messages and no others.
 //
 //	go run ./mongo -database 'mongodb://localhost:27017/?replicaSet=rs0'
 package main
@@ -49,10 +49,9 @@ func run(ctx context.Context, db *mongo.Database, out io.Writer) error {
 	return story.Show(ctx, out, store, s.sold)
 }
 
-// sell writes the sale and publishes it in one transaction. Both take it from the
-// context that the driver passes, so the outbox needs no WithTx. The driver calls the
-// function again where the transaction failed for a reason that passes: what it did
-// before is gone, the message too.
+// sell writes the sale and publishes it in one transaction. Both take the transaction from the
+// context that the driver passes, so the outbox needs no WithTx. After a transient error the driver
+// rolls back the transaction, with the message, and calls the function again.
 func (s *shop) sell(ctx context.Context, item string, ending error) error {
 	session, err := s.sales.Database().Client().StartSession()
 	if err != nil {
@@ -60,7 +59,7 @@ func (s *shop) sell(ctx context.Context, item string, ending error) error {
 	}
 	defer session.EndSession(ctx)
 	_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) {
-		// The driver repeats for two minutes, whatever becomes of the context.
+		// The driver retries for two minutes, even if the context ends.
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}

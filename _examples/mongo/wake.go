@@ -9,15 +9,14 @@ import (
 	outmillmongo "github.com/outmill/outmill/mongo"
 )
 
-// wokenWithin is how long the change stream may take.
+// wokenWithin is the longest time between a commit and the change stream's report.
 const wokenWithin = 30 * time.Second
 
-// wakes are the topics that the change stream tells of.
+// wakes are the topics that the change stream reports.
 type wakes chan string
 
-// listen returns when the change stream is there. Each subscriber and each forwarder
-// listens in the same way, in whatever process it runs, and so need not wait for its
-// next poll when a transaction is committed.
+// listen returns when the change stream is open. Each subscriber and each forwarder listens in the
+// same way, in its own process, so that it need not wait for its next poll after a commit.
 func listen(ctx context.Context, store *outmillmongo.Store) (wakes, error) {
 	heard := make(wakes, 100)
 	store.Wake(ctx, func(topic string) {
@@ -26,11 +25,11 @@ func listen(ctx context.Context, store *outmillmongo.Store) (wakes, error) {
 		default: // A hint may be lost, because readers poll all the same.
 		}
 	})
-	// A stream that has begun may have missed any topic, and says so.
+	// A new stream may have missed any topic, so it reports all of them once.
 	return heard, heard.wait(ctx, "")
 }
 
-// wait waits until the stream has told of the topic.
+// wait waits until the stream has reported the topic.
 func (w wakes) wait(ctx context.Context, topic string) error {
 	ctx, cancel := context.WithTimeout(ctx, wokenWithin)
 	defer cancel()
@@ -46,7 +45,7 @@ func (w wakes) wait(ctx context.Context, topic string) error {
 	}
 }
 
-// step is what comes of a commit.
+// step is an effect of a commit.
 func (w wakes) step() example.Step {
 	return example.Step{
 		Happens: "change stream: woken, because something was committed in the topic " + example.Topic,

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// audit follows each order through the program.
+// audit records the way of each order through the program.
 type audit struct {
 	mu      sync.Mutex
 	traces  []trace
@@ -26,8 +26,8 @@ type trace struct {
 // summary is the last line of the program.
 type summary struct {
 	committed, rolledBack, handled, forwarded, lost, duplicated int
-	// phantom counts what should not exist: rolled back orders that were seen,
-	// and messages that are no order of this run.
+	// phantom counts rolled back orders that were seen, and messages that are not an order of
+	// this run.
 	phantom int
 }
 
@@ -72,7 +72,7 @@ func (a *audit) forwarded(o order, err error) {
 	a.seen(o, err, func(t *trace) *int { return &t.forwarded }, &a.sum.forwarded)
 }
 
-// seen counts the first time as done and each further one as a duplicate.
+// seen counts the first delivery as done, and each further one as a duplicate.
 func (a *audit) seen(o order, err error, count func(*trace) *int, first *int) {
 	a.update(func() {
 		if err != nil || o.ID < 0 || o.ID >= len(a.traces) {
@@ -104,8 +104,8 @@ func (a *audit) update(change func()) {
 	}
 }
 
-// wait returns when everything has arrived, or when nothing has moved for
-// patience; the summary then says what is missing.
+// wait returns when every order has arrived, or when no order has arrived for patience. In the
+// second case the summary counts the missing ones.
 func (a *audit) wait(ctx context.Context, patience time.Duration) error {
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()

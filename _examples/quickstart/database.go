@@ -25,12 +25,12 @@ import (
 type database interface {
 	outmill.Store
 	createOrders(ctx context.Context) error
-	// placeOrders writes the orders and calls publish in one transaction; if
-	// publish fails there are no orders either.
+	// placeOrders writes the orders and calls publish in one transaction. If publish fails,
+	// the orders are rolled back.
 	placeOrders(ctx context.Context, run string, orders []order, publish func(ctx context.Context) error) error
 }
 
-// The runs on a database that is kept share the table.
+// All runs on a kept database share this table.
 const (
 	createOrders = `CREATE TABLE IF NOT EXISTS quickstart_orders
 (run TEXT, id INTEGER, customer TEXT, cents INTEGER, PRIMARY KEY (run, id))`
@@ -41,11 +41,11 @@ CREATE TABLE dbo.quickstart_orders (run NVARCHAR(100) NOT NULL, id INT NOT NULL,
 	insertOrderTSQL = `INSERT INTO dbo.quickstart_orders (run, id, customer, cents) VALUES (@p1, @p2, @p3, @p4)`
 )
 
-// openDatabase also returns how to call the database in the output.
+// openDatabase also returns the name of the database for the output.
 func openDatabase(ctx context.Context, opts options, logger watermill.LoggerAdapter) (database, string, func(), error) {
 	switch {
 	case opts.db != "" && opts.store != "":
-		return nil, "", nil, errors.New("-db and -store are two ways to say the same: want one of them")
+		return nil, "", nil, errors.New("-db and -store both name the database: use one of them")
 	case opts.db != "":
 		db, err := openFile(ctx, opts.db, logger)
 		return db, "SQLite: " + opts.db, func() {}, err
@@ -75,8 +75,8 @@ func openFile(ctx context.Context, file string, logger watermill.LoggerAdapter) 
 	return sqliteDB{store}, nil
 }
 
-// openNamed opens any store that settings or the URL name; but the table of orders is
-// written by the database's own means.
+// openNamed opens the store that the settings or the URL name. The orders are written with the
+// driver of that database.
 func openNamed(ctx context.Context, storeURL string, logger watermill.LoggerAdapter) (database, connect.Resolution, error) {
 	store, choice, err := connect.Open(ctx, connect.Connection{URL: storeURL, Source: "quickstart", Lookup: connect.LookupEnv("OUTMILL")},
 		logger)

@@ -22,8 +22,8 @@ type broker struct {
 	close   func()
 }
 
-// startKafka makes a broker in this process, unless one is named, and a topic
-// that no other run uses.
+// startKafka starts a broker in this process, unless the flags name one. It creates a topic that
+// no other run uses.
 func startKafka(ctx context.Context, address string) (*broker, error) {
 	b := &broker{topic: "outmill-quickstart-" + watermill.NewShortUUID(), close: func() {}}
 	if address != "" {
@@ -64,7 +64,7 @@ func (b *broker) createTopic(ctx context.Context) error {
 	return nil
 }
 
-// deleteTopic also works when the run was interrupted.
+// deleteTopic deletes the topic, also after an interruption.
 func (b *broker) deleteTopic(ctx context.Context) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
 	if err != nil {
@@ -77,8 +77,8 @@ func (b *broker) deleteTopic(ctx context.Context) error {
 	return err
 }
 
-// awaitLeaders waits until the partitions of a new topic can be read: sarama
-// gives up where the first try fails.
+// awaitLeaders waits until the partitions of a new topic can be read, because sarama does not
+// retry the first read.
 func awaitLeaders(ctx context.Context, admin *kadm.Client, topic string) error {
 	for {
 		offsets, err := admin.ListEndOffsets(ctx, topic)
@@ -96,7 +96,7 @@ func awaitLeaders(ctx context.Context, admin *kadm.Client, topic string) error {
 	}
 }
 
-// saramaConfig is what a new reader of a topic wants: all of it.
+// saramaConfig makes a new consumer read the topic from its beginning.
 func saramaConfig() *sarama.Config {
 	config := wkafka.DefaultSaramaSubscriberConfig()
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest

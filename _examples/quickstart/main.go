@@ -1,11 +1,11 @@
-// Command quickstart runs the main job of an outbox from end to end: an order
-// service places orders in transactions, some of which roll back; a router
-// handler works on the committed ones, and a forwarder moves them to Kafka,
-// where a watermill-kafka subscriber reads them back and checks them.
+// Command quickstart runs the main job of an outbox from end to end. An order service places
+// orders in transactions, and some of them roll back. A router handler handles the committed
+// orders, and a forwarder moves them to Kafka. A watermill-kafka subscriber reads them back from
+// Kafka and checks them.
 //
-// By default everything runs in this process: SQLite in a temporary file and a
-// Kafka broker made of franz-go's kfake. A store that is named keeps its orders,
-// in the table (or collection) quickstart_orders.
+// By default everything runs in this process: SQLite in a temporary file, and franz-go's kfake as
+// the Kafka broker. A store that the flags name keeps its orders in the table (or collection)
+// quickstart_orders.
 //
 //	go run ./quickstart
 //	go run ./quickstart -orders 100000
@@ -15,8 +15,8 @@
 //	go run ./quickstart -store 'sqlserver://sa:password@localhost:1433?database=orders&encrypt=disable'
 //	OUTMILL_SOURCES_QUICKSTART_POSTGRES_CONNECTION_STRING=postgres://… go run ./quickstart
 //
-// The last line counts messages; the exit code is 1 if one was lost, or if a
-// rolled back order was seen anywhere.
+// The last line counts messages. The exit code is 1 if a message was lost, or if a rolled back
+// order was delivered.
 package main
 
 import (
@@ -95,7 +95,7 @@ func run(ctx context.Context, opts options) (summary, error) {
 	if err != nil && ctx.Err() != nil {
 		err = errInterrupted
 	}
-	// What was lost stays for a look.
+	// After a loss the database stays, so that the user can look into it.
 	if err != nil || sum.ok() {
 		err = errors.Join(err, names.leave(ctx, db), kafka.deleteTopic(ctx))
 	}

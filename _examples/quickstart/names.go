@@ -10,11 +10,11 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// leaveWithin bounds each part of the tidying at the end.
+// leaveWithin limits the time of each part of the cleanup at the end.
 const leaveWithin = 15 * time.Second
 
-// names are those of one run and of no other, since the store may be one that others
-// use too, at the same time or after a run that was interrupted.
+// names belong to one run, because other runs may use the same store, at the same time or after
+// an interruption.
 type names struct {
 	run                 string
 	orders, poison      string // topics
@@ -32,8 +32,8 @@ func newNames() names {
 	}
 }
 
-// leave takes the groups, which nobody reads from now on, out of the store, also
-// when the run was interrupted.
+// leave drops the groups, because no process reads them after the run. It also works after an
+// interruption.
 func (n names) leave(ctx context.Context, store outmill.Inspector) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 	defer cancel()

@@ -20,7 +20,7 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-// pipes is everything that moves committed messages on.
+// pipes has the router and the forwarder, which move committed messages on.
 type pipes struct {
 	router    *message.Router
 	sub       *subscriber.Subscriber
@@ -43,8 +43,8 @@ func startPipes(ctx context.Context, names names, store outmill.Store, broker *b
 	return p, nil
 }
 
-// startRouter is the program of a Watermill user: only the constructors of
-// publisher and subscriber are Outmill's.
+// startRouter runs a usual Watermill program. Only the constructors of its publisher and its
+// subscriber are Outmill's.
 func (p *pipes) startRouter(ctx context.Context, names names, store outmill.Store, audit *audit,
 	logger watermill.LoggerAdapter) (err error) {
 	router, err := message.NewRouter(message.RouterConfig{}, logger)
@@ -99,7 +99,7 @@ func (p *pipes) startForwarder(ctx context.Context, names names, store outmill.S
 	return p.start(ctx, p.forwarder.Run, p.forwarder.Running())
 }
 
-// start returns when run is up, or has ended before it was.
+// start returns when run is ready, or when it has ended before that.
 func (p *pipes) start(ctx context.Context, run func(context.Context) error, running <-chan struct{}) error {
 	ended := make(chan error, 1)
 	p.work.Go(func() { ended <- run(ctx) })
@@ -111,7 +111,7 @@ func (p *pipes) start(ctx context.Context, run func(context.Context) error, runn
 	}
 }
 
-// readBack is somebody else's service, on plain watermill-kafka.
+// readBack is another team's service, which uses plain watermill-kafka.
 func (p *pipes) readBack(ctx context.Context, broker *broker, audit *audit, logger watermill.LoggerAdapter) (err error) {
 	p.kafkaSub, err = wkafka.NewSubscriber(wkafka.SubscriberConfig{
 		Brokers:               broker.brokers,
@@ -140,7 +140,7 @@ func (p *pipes) close() error {
 		errs = append(errs, p.router.Close())
 	}
 	if p.sub != nil {
-		// The router closes its subscribers only where its context has not ended.
+		// The router does not close its subscribers after its context has ended.
 		errs = append(errs, p.sub.Close())
 	}
 	if p.forwarder != nil {
@@ -156,7 +156,7 @@ func (p *pipes) close() error {
 	return errors.Join(errs...)
 }
 
-// warehouse handles orders; some trip it up once, a few always.
+// warehouse handles orders. It fails once for some orders, and always for a few.
 type warehouse struct {
 	audit   *audit
 	tripped sync.Map

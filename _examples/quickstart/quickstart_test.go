@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		// sarama's metrics keep one goroutine for the life of the program.
 		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
-		// A router that could not start keeps one.
+		// A router that could not start keeps one goroutine.
 		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/message.(*Router).watchAllHandlersStopped.func1"))
 }
 
@@ -64,7 +64,7 @@ func TestTheQuickstartLosesNothingOnMongoDB(t *testing.T) {
 func TestTheQuickstartLosesNothingOnSQLServer(t *testing.T) {
 	t.Parallel()
 	storeURL := sqlservertest.Database(t)
-	// Few: Babelfish is slow.
+	// The run has few orders, because Babelfish is slow.
 	losesNothing(t, options{orders: 200, store: storeURL})
 	// The store is kept, so a second run meets what the first has left.
 	losesNothing(t, options{orders: 200, store: storeURL})
@@ -124,8 +124,8 @@ func losesNothing(t *testing.T, opts options) {
 	}
 }
 
-// nobodyReads checks that a kept store has no groups left, for which messages
-// would pile up.
+// nobodyReads checks that no group is left in a kept store. Messages would wait for such a group
+// for ever.
 func nobodyReads(t *testing.T, storeURL string) {
 	t.Helper()
 	store, err := outmill.Open(t.Context(), storeURL, nil)
@@ -192,7 +192,7 @@ func TestPipesThatCannotStartSaySo(t *testing.T) {
 	}
 }
 
-// waitForOrders returns when some are committed, or ctx has ended.
+// waitForOrders returns when some orders are committed, or when ctx has ended.
 func waitForOrders(ctx context.Context, store *postgres.Store) {
 	wake := make(chan struct{}, 1)
 	store.Wake(ctx, func(string) {

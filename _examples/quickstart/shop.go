@@ -13,9 +13,8 @@ import (
 	"github.com/outmill/outmill/publisher"
 )
 
-// cartSize is how many orders are placed in one transaction: all of them, or
-// none. Many orders come in larger carts, since a disk commits only some
-// hundred transactions a second.
+// cartSize returns the number of orders that one transaction places. A run with many orders has
+// larger carts, because a disk commits only some hundred transactions a second.
 func cartSize(orders int) int { return max(20, orders/2000) }
 
 type order struct {
@@ -26,8 +25,8 @@ type order struct {
 
 var errCardDeclined = errors.New("card declined")
 
-// placeOrders is the application: it writes its own table and publishes, in
-// one transaction, through an ordinary Watermill publisher.
+// placeOrders is the application. In one transaction it writes its own table, and publishes
+// through an ordinary Watermill publisher.
 func placeOrders(ctx context.Context, names names, db database, n int, audit *audit, logger watermill.LoggerAdapter) error {
 	pub, err := publisher.New(db, publisher.Config{RequireTx: true}, logger)
 	if err != nil {

@@ -23,15 +23,15 @@ CREATE TABLE ledger (id TEXT NOT NULL, paid INTEGER NOT NULL)`
 	insertOrder = `INSERT INTO orders (id) VALUES (?)`
 	insertEnd   = `INSERT INTO ends (id, how) VALUES (?, ?)`
 	insertEntry = `INSERT INTO ledger (id, paid) VALUES (?, ?)`
-	// countAll counts the orders by how they have ended. An order is wrong that has
-	// two ends, or was paid without being shipped, or the other way round.
+	// countAll counts the orders by their end. An order is wrong if it has two ends, was paid
+	// but not shipped, or was shipped but not paid.
 	countAll = `SELECT count(*), coalesce(sum(ends = 1 AND how = 'shipped'), 0), coalesce(sum(ends = 1 AND how = 'cancelled'), 0),
 	coalesce(sum(refunds), 0), coalesce(sum(ends = 0), 0), coalesce(sum(ends > 1 OR balance <> (how = 'shipped')), 0)
 FROM (SELECT (SELECT count(*) FROM ends e WHERE e.id = o.id) AS ends, (SELECT coalesce(max(how), '') FROM ends e WHERE e.id = o.id) AS how,
 	(SELECT coalesce(sum(paid), 0) FROM ledger l WHERE l.id = o.id) AS balance,
 	(SELECT count(*) FROM ledger l WHERE l.id = o.id AND paid < 0) AS refunds
 	FROM orders o)`
-	// lookEvery is how often the program looks whether messages are left.
+	// lookEvery is the interval at which the program checks whether messages are left.
 	lookEvery = 20 * time.Millisecond
 )
 

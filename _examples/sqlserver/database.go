@@ -10,14 +10,14 @@ import (
 	"github.com/outmill/outmill/_examples/internal/example"
 )
 
-// database is one that no other run has.
+// database belongs to one run.
 type database struct {
 	*sql.DB
 	name string
 }
 
-// onSQLServer runs the program in a database of its own, so the user of the URL must be
-// one who may create databases.
+// onSQLServer creates a database and runs the program in it. The user of the URL needs the right to
+// create databases.
 var onSQLServer = example.Engine[database]{
 	Sample:  "sqlserver://user:password@localhost:1433",
 	Default: "sqlserver://sa@localhost:1433",

@@ -10,15 +10,14 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// openPool opens a pool on the database, or on that of the URL. With a parameter
-// fedauth, such as
+// openPool opens a pool on the database, or on the database of the URL if it is empty. A URL with
+// the parameter fedauth, such as
 //
 //	sqlserver://shop.database.windows.net?encrypt=true&fedauth=ActiveDirectoryDefault
 //
-// the login is Microsoft Entra ID's (Azure AD): the driver's package azuread
-// takes care of it, and the store does not notice. A URL without it is the
-// driver's as ever; a program that needs no Entra ID opens it with
-// sql.Open("sqlserver", url), and goes without the packages of Azure.
+// logs in with Microsoft Entra ID (Azure AD). The driver's package azuread does this, and the store
+// needs no change. A URL without fedauth works as always. A program that does not need Entra ID opens
+// the pool with sql.Open("sqlserver", url) and does not compile the packages of Azure.
 func openPool(address, database string) (*sql.DB, error) {
 	parsed, err := url.Parse(address)
 	if err != nil || parsed.Scheme != "sqlserver" {

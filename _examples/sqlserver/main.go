@@ -1,6 +1,5 @@
-// Command sqlserver publishes in a *sql.Tx of Microsoft's driver. A subscriber gets
-// what was committed and nothing else, also where the server itself has ended a
-// transaction (XACT_ABORT).
+// Command sqlserver publishes in a *sql.Tx of Microsoft's driver. A subscriber gets the committed
+// messages and no others, also if the server itself has ended a transaction (XACT_ABORT).
 //
 //	go run ./sqlserver -database 'sqlserver://sa:password@localhost:1433?encrypt=disable'
 package main
@@ -65,10 +64,10 @@ func (s *shop) sell(ctx context.Context, item string, ending error) error {
 	})
 }
 
-// sellBookAgain publishes before it writes, and the write fails. With XACT_ABORT the
-// server then rolls back the whole transaction, the message too, and nothing can be
-// committed. Publish runs under XACT_ABORT whatever the session has set, so an error of
-// the server's inside it does the same: return it, and run the transaction again.
+// sellBookAgain publishes before it writes, and the write fails. With XACT_ABORT the server then
+// rolls back the whole transaction, with the message, so nothing can be committed. Publish always
+// runs under XACT_ABORT. If the server fails inside Publish, return the error and run the
+// transaction again.
 func (s *shop) sellBookAgain(ctx context.Context) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {

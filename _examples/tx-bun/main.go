@@ -1,5 +1,5 @@
 // Command tx-bun publishes in a transaction of bun (github.com/uptrace/bun). A
-// subscriber gets what was committed and nothing else.
+// subscriber gets the committed messages and no others.
 //
 //	go run ./tx-bun
 //	go run ./tx-bun -database postgres://user:password@localhost:5432/postgres
@@ -38,7 +38,7 @@ func run(ctx context.Context, db *example.SQL, out io.Writer) error {
 	return s.Show(ctx, out, example.TwoSales(s.sell))
 }
 
-// open has bun use the pool of the application.
+// open makes bun use the pool of the application.
 func open(db *example.SQL) *bun.DB {
 	if db.Dialect == example.PostgreSQL {
 		return bun.NewDB(db.DB, pgdialect.New())
@@ -46,8 +46,8 @@ func open(db *example.SQL) *bun.DB {
 	return bun.NewDB(db.DB, sqlitedialect.New())
 }
 
-// sell passes on bun's Tx as it is. Its own methods want question marks in place of
-// $1, so the outbox goes past them to the *sql.Tx that it embeds.
+// sell passes bun's Tx to WithTx. The methods of bun's Tx need question marks in place of $1, so the
+// outbox uses the *sql.Tx that it embeds.
 func (s *shop) sell(ctx context.Context, item string, ending error) error {
 	return s.bun.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
 		if _, err := tx.NewInsert().Model(&Sale{Item: item}).Exec(ctx); err != nil {

@@ -1,6 +1,5 @@
-// Command tx-sqlc publishes in a transaction that queries run in which sqlc
-// (github.com/sqlc-dev/sqlc) has generated. A subscriber gets what was committed
-// and nothing else.
+// Command tx-sqlc publishes in the transaction of queries that sqlc (github.com/sqlc-dev/sqlc) has
+// generated. A subscriber gets the committed messages and no others.
 //
 //	go run ./tx-sqlc
 //	go run ./tx-sqlc -database postgres://user:password@localhost:5432/postgres

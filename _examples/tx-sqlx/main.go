@@ -44,7 +44,7 @@ func open(db *example.SQL) *sqlx.DB {
 	return sqlx.NewDb(db.DB, "sqlite3")
 }
 
-// sell passes on the *sqlx.Tx as it is.
+// sell passes the *sqlx.Tx to WithTx.
 func (s *shop) sell(ctx context.Context, item string, ending error) error {
 	tx, err := s.sqlx.BeginTxx(ctx, nil)
 	if err != nil {

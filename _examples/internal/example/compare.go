@@ -25,7 +25,7 @@ func Compare(out io.Writer, want []string, columns ...Column) error {
 		}
 	}
 	if len(wrong) > 0 {
-		return fmt.Errorf("want %s, which is not what is %s", wanted, strings.Join(wrong, " and "))
+		return fmt.Errorf("want %s, but got another result for: %s", wanted, strings.Join(wrong, " and "))
 	}
 	fmt.Fprintln(out, "OK: what was committed was delivered, and nothing else")
 	return nil

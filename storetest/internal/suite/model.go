@@ -10,27 +10,26 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// model is a queue as the contract describes one, in memory, for one caller at
-// a time. Its time is what Elapse added up since the walk began; the real time
-// that a walk takes is too short to matter, because all durations of a walk
-// are multiples of ten minutes and every lapse of time is a second longer.
+// model is a queue in memory that follows the contract. One caller uses it at a time. Its clock
+// is the sum of the durations that Elapse added since the walk began. The model ignores the real
+// time of a walk, because each duration in a walk is a multiple of ten minutes, and Elapse adds
+// one second more than such a multiple.
 type model struct {
 	Now    time.Duration
 	Retain time.Duration
-	// inSteps: a claim may work as of an earlier time, because it puts what is due in
-	// line in steps.
+	// inSteps is true for a store that queues due records in steps. A claim of such a store may
+	// see the queue as it was at an earlier time.
 	inSteps bool
-	// tidied has the leases that the last claim ended in passing.
+	// tidied has the expired leases that the last claim ended.
 	tidied map[*Item]tidiedLease
-	// calls counts those that say when something is due, because those of one time have
-	// an order.
+	// calls counts the calls that set a due time. It orders the calls that happen at one time.
 	calls int
 	// items are in the order in which they were appended.
 	Items  []*Item
 	Groups []*modelGroup
-	// keys holds when the record of a dedup key was appended, by topic and key.
+	// keys holds the time at which the record of a dedup key was appended, by topic and key.
 	keys map[[2]string]time.Duration
-	// pauses are the scopes that are paused; hasPaused says that there was a pause in the walk.
+	// pauses are the paused scopes. hasPaused is true after the first pause of the walk.
 	pauses    []storekit.PauseScope
 	hasPaused bool
 }
@@ -58,13 +57,13 @@ type Item struct {
 	size       int
 
 	Status outmill.Status
-	// due is the first time, next that of the next attempt; dueCall is the call that
-	// set it, appended when the record was, and in which call.
+	// due is the time of the first attempt, and Next that of the next one. dueCall is the call
+	// that set Next. The record was appended at the time appended, in the call appendedCall.
 	due, Next    time.Duration
 	dueCall      int
 	appended     time.Duration
 	appendedCall int
-	// requeued: it was not claimed since it was dead.
+	// requeued is true from a requeue until the next claim.
 	requeued   bool
 	expires    time.Duration
 	mayExpire  bool
@@ -102,7 +101,7 @@ func (m *model) leaseEnded(it *Item) bool {
 	return it.Status == outmill.StatusLeased && it.leaseUntil <= m.Now
 }
 
-// ready reports whether the item is due and could be claimed, order aside.
+// ready reports whether the item is due and can be claimed. It ignores the order.
 func (m *model) ready(it *Item) bool {
 	pending := it.Status == outmill.StatusPending && it.Next <= m.Now
 	return (pending || m.leaseEnded(it)) && !m.expired(it)
@@ -113,12 +112,12 @@ func (m *model) waitsForRetry(it *Item) bool {
 	return it.Status == outmill.StatusPending && it.Next > m.Now && it.claims > 0 && !m.expired(it)
 }
 
-// held reports whether an owner that satisfies who holds the item.
+// held reports whether the item is leased by an owner for which who returns true.
 func (m *model) held(it *Item, who func(outmill.OwnerToken) bool) bool {
 	return it.Status == outmill.StatusLeased && it.leaseUntil > m.Now && who(it.owner)
 }
 
-// lane names what the item is ordered by; "" is nothing.
+// lane returns the topic or key by which the item is ordered. "" means that it has no order.
 func lane(it *Item, order outmill.Order) string {
 	switch {
 	case order == outmill.OrderTopic:
@@ -129,7 +128,7 @@ func lane(it *Item, order outmill.Order) string {
 	return ""
 }
 
-// peers returns the others of the item's lane that are not at rest.
+// peers returns the other items of the item's lane that are pending or leased.
 func (m *model) peers(it *Item, order outmill.Order) []*Item {
 	name := lane(it, order)
 	if name == "" {
@@ -145,13 +144,13 @@ func (m *model) peers(it *Item, order outmill.Order) []*Item {
 	return list
 }
 
-// selects reports whether the claim looks at the item at all.
+// selects reports whether the claim asks for the item's group and topic.
 func selects(req outmill.ClaimRequest, it *Item) bool {
 	return it.Group == req.Group && req.Topics.Match(it.topic)
 }
 
-// forbids says why a claim may not hand out the item behind those taken before
-// it; "" where it may.
+// forbids returns the reason why a claim must not return the item after the items in taken, or ""
+// if it may.
 func (m *model) forbids(req outmill.ClaimRequest, it *Item, taken []*Item) string {
 	switch {
 	case !selects(req, it):
@@ -179,8 +178,7 @@ func (m *model) forbids(req outmill.ClaimRequest, it *Item, taken []*Item) strin
 	return ""
 }
 
-// cameFirst reports whether there was a time at which the claim might have had the
-// item, but not the peer before it.
+// cameFirst reports whether the item was claimable at some time at which the earlier peer was not.
 func (m *model) cameFirst(req outmill.ClaimRequest, it, peer *Item) bool {
 	after := func(time time.Duration, call int) bool {
 		return cmp.Or(cmp.Compare(time, it.Next), cmp.Compare(call, it.dueCall)) > 0 &&
@@ -196,8 +194,7 @@ func (m *model) cameFirst(req outmill.ClaimRequest, it, peer *Item) bool {
 	return (peer.claims == 0 || peer.requeued || req.KeyPolicy == outmill.KeySkip) && after(peer.Next, peer.dueCall)
 }
 
-// owed returns an item that the claim must not leave lying while it returns
-// nothing; nil where there is none.
+// owed returns an item that an empty claim must have returned, or nil.
 func (m *model) owed(req outmill.ClaimRequest) *Item {
 	for _, it := range m.Items {
 		if m.forbids(req, it, nil) == "" && !m.arguable(req, it) {
@@ -207,8 +204,8 @@ func (m *model) owed(req outmill.ClaimRequest) *Item {
 	return nil
 }
 
-// arguable: the contract does not say what the holder of a later record gets,
-// nor what becomes of a record before those that parked its key.
+// arguable reports whether the contract leaves the case open: the claim's owner holds a later
+// record of the lane, or a later record has parked the key.
 func (m *model) arguable(req outmill.ClaimRequest, it *Item) bool {
 	if parks(req) && m.keyParked(it) {
 		return true
@@ -226,7 +223,7 @@ func parks(req outmill.ClaimRequest) bool {
 	return req.Order == outmill.OrderKey && req.KeyPolicy == outmill.KeyPark
 }
 
-// Contains reports whether the items have it.
+// Contains reports whether it is one of the items.
 func Contains(items []*Item, it *Item) bool {
 	for _, other := range items {
 		if other == it {
@@ -236,7 +233,7 @@ func Contains(items []*Item, it *Item) bool {
 	return false
 }
 
-// countExpiry is what happens to an item whose lease ran out.
+// countExpiry counts a lease that expired. From the suspect on, it is a failed attempt too.
 func (it *Item) countExpiry() {
 	if it.Expiries >= outmill.SuspectExpiries {
 		it.Attempts++
@@ -266,7 +263,7 @@ func (it *Item) toDead() {
 	it.Status = outmill.StatusDead
 }
 
-// standing returns the item whose lease that is, nil where it does not stand.
+// standing returns the item of the lease, or nil if the lease no longer stands.
 func (m *model) standing(lease outmill.Lease) *Item {
 	it := m.find(lease.ID)
 	if it == nil || it.Status != outmill.StatusLeased || it.owner != lease.Owner || it.claims != lease.Claim {
@@ -329,7 +326,7 @@ func (m *model) parkedBefore(it *Item) bool {
 	return false
 }
 
-// fail returns the items that were parked behind the item.
+// fail makes the item dead. With park it parks the later items of the key, and returns them.
 func (m *model) fail(it *Item, park bool) (behind []*Item) {
 	it.toDead()
 	if !park || it.key == "" {
@@ -346,7 +343,7 @@ func (m *model) fail(it *Item, park bool) (behind []*Item) {
 	return behind
 }
 
-// requeue revives the item and what was parked with it.
+// requeue makes the dead item pending again, with the items that were parked with it.
 func (m *model) requeue(it *Item) int {
 	if it.Status != outmill.StatusDead {
 		return 0
@@ -401,8 +398,8 @@ func (m *model) register(name string, topics outmill.Topics) {
 	}
 }
 
-// appendMessage returns the items that the record becomes, none where it is a
-// duplicate.
+// appendMessage adds an item for each group that reads the topic, and returns them. It adds none
+// for a duplicate.
 func (m *model) appendMessage(r *outmill.Record, message int) []*Item {
 	if r.DedupKey != "" {
 		key := [2]string{r.Topic, r.DedupKey}
