@@ -19,6 +19,11 @@ type Registration struct {
 	// registers for the selection again. 0, the default, means that it never ends. See
 	// [Janitor].ExpireRegistrations.
 	TTL time.Duration
+	// Problems says why the worker cannot pass on records now, by topic; the topic "" stands for
+	// all topics. A forwarder reports the broker that accepts nothing, and the topics that it
+	// holds. The store keeps the texts with the worker's name until that name registers the group
+	// again. Without Worker it keeps none. At most 20 topics, and 500 characters for each text.
+	Problems map[string]string
 }
 
 // GroupInfo describes a group.
@@ -59,4 +64,7 @@ type WorkerInfo struct {
 	Name string
 	// SeenAt is when it last registered the group.
 	SeenAt time.Time
+	// Problems says why the worker could not pass on records at SeenAt, by topic; "" stands for
+	// all topics. It is nil if there was no problem. See Registration.Problems.
+	Problems map[string]string
 }

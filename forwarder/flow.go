@@ -32,11 +32,13 @@ const (
 // The state is only in memory. After a crash the leased records are due again when their
 // leases end.
 type flow struct {
-	cfg      Config
-	worker   *worker.Worker
-	log      watermill.LoggerAdapter
-	fails    worker.Faults
-	wake     chan struct{}
+	cfg    Config
+	worker *worker.Worker
+	log    watermill.LoggerAdapter
+	fails  worker.Faults
+	wake   chan struct{}
+	// changed has a value after a change of the problems. See reportProblems.
+	changed  chan struct{}
 	failures *failureHistory
 	// published counts the messages that the publisher accepted.
 	published atomic.Int64
@@ -46,6 +48,8 @@ type flow struct {
 	pause   *storekit.Waits
 	probeAt time.Time
 	away    error
+	// awaySince is the time of the first of the failures in a row.
+	awaySince time.Time
 	// stalled says that the publisher does not return.
 	stalled bool
 	// probed are the records that failed as the only message of a publish since the breaker
@@ -70,6 +74,7 @@ func newFlow(cfg Config, w *worker.Worker, fails worker.Faults) *flow {
 		log:       fails.Log,
 		fails:     fails,
 		wake:      make(chan struct{}, 1),
+		changed:   make(chan struct{}, 1),
 		failures:  newFailureHistory(cfg.MaxErrorBackoff),
 		probed:    map[outmill.WorkItemID]struct{}{},
 		held:      map[string]*hold{},
@@ -173,6 +178,10 @@ func (fl *flow) tell(r report) {
 
 func (fl *flow) openBreaker(err error, now time.Time) {
 	wait := fl.pause.Next()
+	if fl.state == closed {
+		fl.awaySince = now
+		fl.problemsChanged()
+	}
 	fl.state, fl.away = open, err
 	fl.probeAt = now.Add(wait)
 	fl.setLimit()
@@ -186,6 +195,7 @@ func (fl *flow) openBreaker(err error, now time.Time) {
 func (fl *flow) closeBreaker() {
 	fl.log.Info("The broker accepts messages again", nil)
 	fl.state, fl.away = closed, nil
+	fl.problemsChanged()
 	fl.pause.Reset()
 	clear(fl.probed)
 	fl.setLimit()

@@ -127,7 +127,7 @@ func (f *Forwarder) onceAlone(ctx context.Context) (int, error) {
 	defer f.passes.Done()
 	p := f.newPass(ctx)
 	defer p.stop()
-	if err := f.register(p.ctx); err != nil {
+	if err := f.register(p.ctx, p.flow); err != nil {
 		return 0, f.orClosed(err)
 	}
 	f.tidy(p.ctx)
@@ -146,7 +146,7 @@ func (f *Forwarder) start(ctx context.Context) (*pass, error) {
 		return nil, err
 	}
 	p := f.newPass(ctx)
-	if err := f.register(p.ctx); err != nil {
+	if err := f.register(p.ctx, p.flow); err != nil {
 		defer f.passes.Done()
 		f.mu.Lock()
 		f.began = false
@@ -193,7 +193,8 @@ func (f *Forwarder) run(p *pass) {
 	defer f.passes.Done()
 	defer p.stop()
 	var upkeep sync.WaitGroup
-	upkeep.Go(func() { f.keepUp(p.ctx) })
+	upkeep.Go(func() { f.keepUp(p.ctx, p.flow) })
+	upkeep.Go(func() { f.reportProblems(p.ctx, p.flow) })
 	p.forward()
 	upkeep.Wait()
 }
@@ -206,8 +207,10 @@ func (f *Forwarder) orClosed(err error) error {
 	return err
 }
 
-func (f *Forwarder) register(ctx context.Context) error {
-	if err := f.queue.RegisterGroup(ctx, outmill.Registration{Group: f.cfg.Group, Topics: f.cfg.Topics, Worker: f.cfg.Worker}); err != nil {
+// register registers the group, and reports the problems of the pass.
+func (f *Forwarder) register(ctx context.Context, fl *flow) error {
+	reg := outmill.Registration{Group: f.cfg.Group, Topics: f.cfg.Topics, Worker: f.cfg.Worker, Problems: fl.problems()}
+	if err := f.queue.RegisterGroup(ctx, reg); err != nil {
 		return fmt.Errorf("outmill: forwarder group %q: %w", f.cfg.Group, err)
 	}
 	return nil
@@ -215,20 +218,20 @@ func (f *Forwarder) register(ctx context.Context) error {
 
 // keepUp does the upkeep until ctx ends. It renews the group's registration even if
 // UpkeepInterval leaves the maintenance of the store to other processes.
-func (f *Forwarder) keepUp(ctx context.Context) {
+func (f *Forwarder) keepUp(ctx context.Context, fl *flow) {
 	if f.janitor != nil {
 		var tidied sync.WaitGroup
 		tidied.Go(func() { _ = f.janitor.Run(ctx) }) // It returns an error only after its Close.
 		defer tidied.Wait()
 	}
-	worker.Rounds(ctx, f.queue, f.renewInterval(), f.log, f.round)
+	worker.Rounds(ctx, f.queue, f.renewInterval(), f.log, func(ctx context.Context) error { return f.round(ctx, fl) })
 }
 
 // round renews the registration, and warns of topics with records that no group reads. Its
 // caller logs its error.
-func (f *Forwarder) round(ctx context.Context) error {
+func (f *Forwarder) round(ctx context.Context, fl *flow) error {
 	err := errors.Join(
-		f.register(ctx),
+		f.register(ctx, fl),
 		worker.WarnUnread(ctx, f.queue, f.log, f.cfg.Group, f.cfg.Topics.Match, f.renewInterval()),
 	)
 	if err != nil && ctx.Err() == nil {

@@ -12,6 +12,7 @@ import (
 // hold excludes a topic that the broker refuses from the claims for a time. The time grows
 // with each refusal until a message of the topic is delivered.
 type hold struct {
+	since time.Time
 	until time.Time
 	pause *storekit.Waits
 	err   error
@@ -22,8 +23,9 @@ type hold struct {
 // updateHolds must be called under the lock.
 func (fl *flow) updateHolds(r report, now time.Time) {
 	for topic := range r.took {
-		if r.refused[topic] == nil {
+		if r.refused[topic] == nil && fl.held[topic] != nil {
 			delete(fl.held, topic)
+			fl.problemsChanged()
 		}
 	}
 	for topic, err := range r.refused {
@@ -37,8 +39,9 @@ func (fl *flow) updateHolds(r report, now time.Time) {
 func (fl *flow) holdTopic(topic string, err error, now time.Time) {
 	h := fl.held[topic]
 	if h == nil {
-		h = &hold{pause: storekit.NewWaits(firstHold, fl.cfg.MaxErrorBackoff)}
+		h = &hold{since: now, pause: storekit.NewWaits(firstHold, fl.cfg.MaxErrorBackoff)}
 		fl.held[topic] = h
+		fl.problemsChanged()
 	}
 	wait := h.pause.Next()
 	h.until, h.err, h.lifted = now.Add(wait), err, false

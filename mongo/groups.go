@@ -316,7 +316,7 @@ func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 		}
 		workers := make([]storekit.StoredWorker, len(documents))
 		for i, w := range documents {
-			workers[i] = storekit.StoredWorker{Group: w.ID.Group, Name: w.ID.Name, SeenAt: w.SeenAt.UTC()}
+			workers[i] = storekit.StoredWorker{Group: w.ID.Group, Name: w.ID.Name, SeenAt: w.SeenAt.UTC(), Problems: w.Problems}
 		}
 		ended, err := s.ended(ctx)
 		infos = found.table().Infos(workers, ended)

@@ -18,6 +18,8 @@ type worker struct {
 	ID     workerID  `bson:"_id"`
 	Group  string    `bson:"grp"`
 	SeenAt time.Time `bson:"seen_at"`
+	// Problems is the JSON of storekit.EncodeProblems.
+	Problems string `bson:"problems,omitempty"`
 }
 
 type workerID struct {
@@ -42,7 +44,7 @@ type ending struct {
 func (s *Store) seeWorker(ctx context.Context, reg outmill.Registration, now time.Time) error {
 	if reg.Worker != "" {
 		_, err := s.workers.UpdateOne(ctx, where("_id", workerID{reg.Group, reg.Worker}),
-			set(bson.D{{Key: "grp", Value: reg.Group}, {Key: "seen_at", Value: now}}), options.UpdateOne().SetUpsert(true))
+			set(bson.D{{Key: "grp", Value: reg.Group}, {Key: "seen_at", Value: now}, {Key: "problems", Value: storekit.EncodeProblems(reg.Problems)}}), options.UpdateOne().SetUpsert(true))
 		if err != nil && !driver.IsDuplicateKeyError(err) {
 			return err
 		}

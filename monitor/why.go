@@ -52,6 +52,7 @@ type Reason struct {
 	//   - held, key_leased, key_waits, key_parked: an earlier record of its key is in the way;
 	//   - paused: an operator has paused it;
 	//   - no_group, adoption, group_ended, not_selected, not_seen: who reads it;
+	//   - breaker, on_hold: the broker takes nothing, or not its topic, as a forwarder has reported;
 	//   - suspect, expires: what the next claim will do with it;
 	//   - waits_for_join, step_of_join: it is part of a join.
 	Kind string `json:"kind"`
@@ -81,9 +82,9 @@ type WhyConfig struct {
 // record costs a few queries, each of which reads 10,000 records at most; a question by a
 // message id looks at up to WhyConfig.MaxExamined records.
 //
-// Why reports facts of the store, and does not guess: what another process knows, such as
-// the order of a group's claims, a breaker that is open or a topic on hold, is not in the
-// answer. Nor is the first record of a duplicate: the store keeps none for the second one. A message
+// Why reports facts of the store, and does not guess. A breaker that is open and a topic on hold
+// are in the answer, because forwarders report them to the store. Other facts that only another process
+// knows, such as the order of a group's claims, are not. Nor is the first record of a duplicate: the store keeps none for the second one. A message
 // that is not in the store is not an error. The errors are those of the store, and
 // ErrInvalidConfig for an empty id.
 func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConfig) (Answer, error) {

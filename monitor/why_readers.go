@@ -43,9 +43,35 @@ func (w why) readers(r *outmill.Record) []Reason {
 				"Group %s last registered at %s. A worker registers about once a minute while it runs.",
 				quote(g.Group), w.at(g.SeenAt))}}
 		}
-		return nil
+		return append(w.problem(g, "", "breaker"), w.problem(g, r.Topic, "on_hold")...)
 	}
 	return []Reason{{Kind: "group_ended", Text: fmt.Sprintf("Group %s has no registration, so no worker reads it.", quote(r.Group))}}
+}
+
+// problem gives the latest report of a problem with the topic, or with all topics ("").
+func (w why) problem(g outmill.GroupInfo, topic, kind string) []Reason {
+	var latest outmill.WorkerInfo
+	var reports, workers int
+	for _, worker := range g.Workers {
+		if w.now.Sub(worker.SeenAt) > unseen {
+			continue
+		}
+		workers++
+		if worker.Problems[topic] == "" {
+			continue
+		}
+		if reports++; worker.SeenAt.After(latest.SeenAt) {
+			latest = worker
+		}
+	}
+	if reports == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("Worker %s reported at %s: %s.", quote(latest.Name), w.at(latest.SeenAt), quote(latest.Problems[topic]))
+	if workers > 1 {
+		text += fmt.Sprintf(" Of %d workers of the group, %d report such a problem.", workers, reports)
+	}
+	return []Reason{{Kind: kind, At: latest.SeenAt, Text: text}}
 }
 
 func selects(g outmill.GroupInfo, topic string) bool {

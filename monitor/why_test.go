@@ -341,6 +341,31 @@ func TestWhy(t *testing.T) {
 		}
 	})
 
+	t.Run("a due record names what forwarders have reported about its topic and about the broker", func(t *testing.T) {
+		t.Parallel()
+		onEngines(t, func() time.Duration { return 0 }, func(m mystery) {
+			report := func(worker string, problems map[string]string) {
+				require.NoError(m, m.RegisterGroup(m.Context(), outmill.Registration{Group: "billing", Worker: worker, Problems: problems}))
+			}
+			report("old", map[string]string{"": "EOF", "payments": "unknown"})
+			report("new", map[string]string{"": "no route to \"kafka\""})
+			report("well", nil)
+			m.append(&outmill.Record{MessageID: "one"})
+			require.NoError(m, m.Append(m.Context(), &outmill.Record{Topic: "payments", MessageID: "held"}))
+			kinds, text, _ := m.reasons("one")
+			require.Equal(m, []string{"due", "breaker"}, kinds, text)
+			require.Regexp(m, `Worker "new" reported at \S+Z \(.* ago\): "no route to \\"kafka\\"". Of 3 workers of the group, 2 report such a problem\.`, text)
+			kinds, text, _ = m.reasons("held")
+			require.Equal(m, []string{"due", "breaker", "on_hold"}, kinds, text)
+			require.Regexp(m, `Worker "old" reported at .* "unknown"\. Of 3 workers of the group, 1 report such a problem\.`, text)
+			for _, worker := range []string{"old", "new"} {
+				report(worker, nil)
+			}
+			kinds, text, _ = m.reasons("held")
+			require.Equal(m, []string{"due"}, kinds, text)
+		})
+	})
+
 	t.Run("a paused record names the pause, by whom and why", func(t *testing.T) {
 		t.Parallel()
 		m := mystery{t, open(t, sqlite.Config{EnsureSchema: true})}

@@ -414,7 +414,7 @@ func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 		err := t.finish(ctx, groupsStep(&table),
 			step{template: sqlWorkers, row: func(scan func(...any) error) error {
 				var w storekit.StoredWorker
-				err := scan(&w.Group, &w.Name, &w.SeenAt)
+				err := scan(&w.Group, &w.Name, &w.SeenAt, &w.Problems)
 				w.SeenAt = w.SeenAt.UTC()
 				workers = append(workers, w)
 				return err

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	sqlSeeWorker = `INSERT INTO {p:workers} (grp, name, seen_at) VALUES ($1::text, $2::text, statement_timestamp())
-ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at`
+	sqlSeeWorker = `INSERT INTO {p:workers} (grp, name, seen_at, problems) VALUES ($1::text, $2::text, statement_timestamp(), nullif($3::text, ''))
+ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at, problems = excluded.problems`
 
 	// sqlOldWorkers skips workers whose row another transaction has locked.
 	sqlOldWorkers = `DELETE FROM {p:workers} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {p:workers} WHERE grp = $1::text
 	AND (seen_at < statement_timestamp() - $2::bigint * interval '1 microsecond'
 		OR name = ANY (ARRAY(SELECT name FROM {p:workers} WHERE grp = $1::text ORDER BY seen_at DESC, name OFFSET $3::bigint)))
 	FOR UPDATE SKIP LOCKED))`
-	sqlWorkers = `SELECT grp, name, seen_at FROM {p:workers}`
+	sqlWorkers = `SELECT grp, name, seen_at, coalesce(problems, '') FROM {p:workers}`
 
 	// sqlHasEnded saves the janitor the lock of the groups while no registration has ended.
 	sqlHasEnded = `SELECT 1 FROM {p:groups} WHERE expires_at <= statement_timestamp() LIMIT 1`
@@ -95,7 +95,7 @@ func hasRecords(group string) string {
 func seeWorker(reg outmill.Registration) []step {
 	var steps []step
 	if reg.Worker != "" {
-		steps = append(steps, step{template: sqlSeeWorker, args: []any{reg.Group, reg.Worker}})
+		steps = append(steps, step{template: sqlSeeWorker, args: []any{reg.Group, reg.Worker, storekit.EncodeProblems(reg.Problems)}})
 	}
 	return append(steps, step{template: sqlOldWorkers, args: []any{reg.Group, storekit.KeepWorkersFor.Microseconds(), storekit.MaxWorkers}})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 const (
@@ -19,11 +20,11 @@ const (
 		AND exclude = ?3`
 	sqlAddGroup = `INSERT INTO {p:groups} (grp, include, exclude, seen_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5)`
 
-	sqlSeeWorker = `INSERT INTO {p:workers} (grp, name, seen_at) VALUES (?1, ?2, ?3)
-ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at`
+	sqlSeeWorker = `INSERT INTO {p:workers} (grp, name, seen_at, problems) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at, problems = excluded.problems`
 	sqlOldWorkers = `DELETE FROM {p:workers} WHERE grp = ?1 AND (seen_at < ?2
 	OR name IN (SELECT name FROM {p:workers} WHERE grp = ?1 ORDER BY seen_at DESC, name LIMIT -1 OFFSET ?3))`
-	sqlWorkers = `SELECT grp, name, seen_at FROM {p:workers}`
+	sqlWorkers = `SELECT grp, name, seen_at, coalesce(problems, '') FROM {p:workers}`
 
 	sqlGroupsChanged = `UPDATE {p:meta} SET generation = generation + 1 WHERE only_row = 1`
 
@@ -108,7 +109,7 @@ func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration)
 }
 
 func (t *txn) register(ctx context.Context, reg outmill.Registration) error {
-	if err := t.seeWorker(ctx, reg.Group, reg.Worker); err != nil {
+	if err := t.seeWorker(ctx, reg); err != nil {
 		return err
 	}
 	args := []any{reg.Group, textList(reg.Topics.Include), textList(reg.Topics.Exclude), t.now, nil}
@@ -128,13 +129,14 @@ func (t *txn) register(ctx context.Context, reg outmill.Registration) error {
 
 // seeWorker notes the worker, if it has a name, and deletes workers that were not seen for
 // long.
-func (t *txn) seeWorker(ctx context.Context, group, name string) error {
-	if name != "" {
-		if _, err := t.exec(ctx, sqlSeeWorker, group, name, t.now); err != nil {
+func (t *txn) seeWorker(ctx context.Context, reg outmill.Registration) error {
+	if reg.Worker != "" {
+		problems := sqlkit.OrNull(storekit.EncodeProblems(reg.Problems))
+		if _, err := t.exec(ctx, sqlSeeWorker, reg.Group, reg.Worker, t.now, problems); err != nil {
 			return err
 		}
 	}
-	_, err := t.exec(ctx, sqlOldWorkers, group, t.now-storekit.KeepWorkersFor.Microseconds(), storekit.MaxWorkers)
+	_, err := t.exec(ctx, sqlOldWorkers, reg.Group, t.now-storekit.KeepWorkersFor.Microseconds(), storekit.MaxWorkers)
 	return err
 }
 
@@ -219,7 +221,7 @@ func (t *txn) infos(ctx context.Context) ([]outmill.GroupInfo, error) {
 	}
 	workers, err := list(ctx, t, func(rows *sql.Rows, w *storekit.StoredWorker) error {
 		var seen int64
-		err := rows.Scan(&w.Group, &w.Name, &seen)
+		err := rows.Scan(&w.Group, &w.Name, &seen, &w.Problems)
 		w.SeenAt = timeOf(seen)
 		return err
 	}, sqlWorkers)

@@ -13,9 +13,10 @@ const (
 	// sqlSeeWorker may fail because another process has just noted the same name. That is no
 	// error.
 	sqlSeeWorker = atReadCommitted +
-		`UPDATE [dbo].[OutboxWorker] SET SeenAt = SYSUTCDATETIME() WHERE GroupName = ` + groupName + ` AND Name = CAST(@worker AS NVARCHAR(255));
+		`UPDATE [dbo].[OutboxWorker] SET SeenAt = SYSUTCDATETIME(), Problems = NULLIF(CAST(@problems AS NVARCHAR(MAX)), N'')
+    WHERE GroupName = ` + groupName + ` AND Name = CAST(@worker AS NVARCHAR(255));
 IF @@ROWCOUNT = 0
-    INSERT [dbo].[OutboxWorker] (GroupName, Name, SeenAt) SELECT @group, @worker, SYSUTCDATETIME()
+    INSERT [dbo].[OutboxWorker] (GroupName, Name, SeenAt, Problems) SELECT @group, @worker, SYSUTCDATETIME(), NULLIF(CAST(@problems AS NVARCHAR(MAX)), N'')
         WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxWorker] WHERE GroupName = ` + groupName + ` AND Name = CAST(@worker AS NVARCHAR(255)))`
 
 	// sqlOldWorkers skips workers that another process is noting.
@@ -24,7 +25,7 @@ IF @@ROWCOUNT = 0
     OR Name IN (SELECT Name FROM [dbo].[OutboxWorker] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = ` + groupName +
 		` ORDER BY SeenAt DESC, Name OFFSET @most ROWS))`
 
-	sqlWorkers = `SELECT GroupName, Name, SeenAt FROM [dbo].[OutboxWorker] WITH (READCOMMITTEDLOCK)`
+	sqlWorkers = `SELECT GroupName, Name, SeenAt, COALESCE(Problems, N'') FROM [dbo].[OutboxWorker] WITH (READCOMMITTEDLOCK)`
 	sqlEnded   = `SELECT GroupName, EndedAt FROM [dbo].[OutboxEnding] WITH (READCOMMITTEDLOCK) WHERE Empty = 0`
 
 	// sqlHasEnded lets the janitor leave the row of the generation alone as long as there is
@@ -79,7 +80,7 @@ SELECT Topic FROM @topic`
 func (s *Store) seeWorker(ctx context.Context, operation string, reg outmill.Registration) error {
 	group := named("group", reg.Group)
 	if reg.Worker != "" {
-		err := s.run(ctx, operation, call{template: sqlSeeWorker, args: []any{group, named("worker", reg.Worker)}})
+		err := s.run(ctx, operation, call{template: sqlSeeWorker, args: []any{group, named("worker", reg.Worker), named("problems", storekit.EncodeProblems(reg.Problems))}})
 		if err != nil && number(err) != errDuplicate {
 			return err
 		}

@@ -24,6 +24,8 @@ type StoredWorker struct {
 	Group  string
 	Name   string
 	SeenAt time.Time
+	// Problems is the text that [EncodeProblems] made; "" is none.
+	Problems string
 }
 
 // EndedGroup is a group of which a registration ended at At, and that still has records.
@@ -96,7 +98,7 @@ func (t *RoutingTable) Infos(workers []StoredWorker, ended []EndedGroup) []outmi
 	}
 	for _, w := range workers {
 		if info := infos[w.Group]; info != nil {
-			info.Workers = append(info.Workers, outmill.WorkerInfo{Name: w.Name, SeenAt: w.SeenAt})
+			info.Workers = append(info.Workers, outmill.WorkerInfo{Name: w.Name, SeenAt: w.SeenAt, Problems: decodeProblems(w.Problems)})
 		}
 	}
 	var list []outmill.GroupInfo

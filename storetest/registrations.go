@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func workerNameSentences() []sentence {
@@ -23,6 +25,8 @@ func workerNameSentences() []sentence {
 		{"a group keeps the 1,000 workers that were seen last", thousandWorkers},
 		{"DropGroup forgets the workers of the group", dropForgetsWorkers},
 		{"a worker's name that a store cannot keep is refused", refuseWorkerNames},
+		{"Groups shows the problems that a worker reported with its last registration", problemsAreShown},
+		{"problems that a store cannot keep are refused", refuseProblems},
 	}
 }
 
@@ -94,6 +98,57 @@ func workersAreShown(e *env) {
 	e.RequireAbout(e.Now(), e.groupInfo(group).Workers[0].SeenAt, "it was seen")
 	require.ElementsMatch(e.T, []string{"host-1:77", "日本 'x' 😀"}, e.workerNames(group))
 	require.Empty(e.T, e.workerNames("others"))
+}
+
+// withProblems is a registration of the worker that reports problems.
+func withProblems(name string, problems map[string]string) outmill.Registration {
+	reg := namedWorker(name)
+	reg.Problems = problems
+	return reg
+}
+
+func problemsAreShown(e *env) {
+	problemsOf := func(name string) map[string]string {
+		for _, w := range e.groupInfo(group).Workers {
+			if w.Name == name {
+				return w.Problems
+			}
+		}
+		e.T.Fatalf("Groups has no worker %q", name)
+		return nil
+	}
+	problems := map[string]string{"": "the broker 'b' is away: \"EOF\"\n", orders: "日本 😀 </script>"}
+	e.RegisterAs(withProblems("one", problems))
+	e.RegisterAs(withProblems("two", nil))
+	e.RegisterAs(withProblems("", map[string]string{"": "nobody's"}))
+	require.Equal(e.T, problems, problemsOf("one"))
+	require.Nil(e.T, problemsOf("two"))
+
+	e.RegisterAs(withProblems("two", map[string]string{orders: "held"}))
+	e.RegisterAs(withProblems("one", map[string]string{}))
+	require.Nil(e.T, problemsOf("one"), "one has registered without problems")
+	require.Equal(e.T, map[string]string{orders: "held"}, problemsOf("two"))
+
+	most := map[string]string{}
+	for i := range storekit.MaxProblems {
+		most[fmt.Sprintf("%s%02d", strings.Repeat("t", outmill.MaxTopicLength-2), i)] = strings.Repeat("é", storekit.MaxProblemText)
+	}
+	e.RegisterAs(withProblems("one", most))
+	require.Equal(e.T, most, problemsOf("one"))
+}
+
+func refuseProblems(e *env) {
+	many := map[string]string{}
+	for i := range storekit.MaxProblems + 1 {
+		many[fmt.Sprint("topic", i)] = "held"
+	}
+	for _, problems := range []map[string]string{
+		many, {"": ""}, {"": strings.Repeat("x", storekit.MaxProblemText+1)}, {orders: "a\x00b"}, {orders: "\xff"}, {" t": "held"},
+	} {
+		err := e.Store.RegisterGroup(e.Ctx, withProblems("one", problems))
+		require.Truef(e.T, errors.Is(err, outmill.ErrInvalidConfig) || errors.Is(err, outmill.ErrInvalidRecord), "%.80q: %v", fmt.Sprint(problems), err)
+	}
+	require.Empty(e.T, e.groups(), "a refused registration writes nothing")
 }
 
 func oldWorkersGo(e *env) {

@@ -224,8 +224,19 @@ func mergeGroups(a, b outmill.GroupInfo) outmill.GroupInfo {
 			continue
 		}
 		merged.Workers[i].SeenAt = later(merged.Workers[i].SeenAt, worker.SeenAt)
+		merged.Workers[i].Problems = bothProblems(merged.Workers[i].Problems, worker.Problems)
 	}
 	slices.SortStableFunc(merged.Workers, func(a, b outmill.WorkerInfo) int { return b.SeenAt.Compare(a.SeenAt) })
+	return merged
+}
+
+// bothProblems has the problems that a worker reported to one store or to both.
+func bothProblems(a, b map[string]string) map[string]string {
+	if len(a) == 0 {
+		return b
+	}
+	merged := maps.Clone(a)
+	maps.Copy(merged, b)
 	return merged
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,8 +29,9 @@ func groupsList(term terminal) *cobra.Command {
 		Use:   "list [URL | --source NAME]",
 		Short: "List the groups, their topics and their workers",
 		Long: `Lists the groups with the topics that they read, their workers, and when they were last
-seen, and below them what is paused, since when and by whom. Workers register about once
-a minute, so a group that was not seen for longer has no worker.`,
+seen, and below them what is paused, since when and by whom, and the problems that workers
+report, such as a broker that accepts nothing. Workers register about once a minute, so a
+group that was not seen for longer has no worker.`,
 	}
 	on.flags(cmd)
 	out.flags(cmd)
@@ -80,6 +83,26 @@ func printGroups(w io.Writer, term terminal, groups []outmill.GroupInfo) error {
 				return err
 			}
 		}
+		if err := printProblems(w, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printProblems(w io.Writer, g outmill.GroupInfo) error {
+	for _, worker := range g.Workers {
+		for _, topic := range slices.Sorted(maps.Keys(worker.Problems)) {
+			of := oneLine(g.Group, 60)
+			if topic != "" {
+				of += ", topic " + oneLine(topic, 60)
+			}
+			_, err := fmt.Fprintf(w, "\nProblem of %s: worker %s reported %s ago: %s\n", of, oneLine(worker.Name, 60),
+				age(time.Since(worker.SeenAt)), oneLine(worker.Problems[topic], 300))
+			if err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -114,6 +137,8 @@ type registrationView struct {
 type workerView struct {
 	Name   string     `json:"name"`
 	SeenAt *time.Time `json:"seen_at,omitempty"`
+	// Problems has the texts by topic; the topic "" stands for all topics.
+	Problems map[string]string `json:"problems,omitempty"`
 }
 
 func groupsJSON(groups []outmill.GroupInfo) []groupView {
@@ -128,7 +153,7 @@ func groupsJSON(groups []outmill.GroupInfo) []groupView {
 				registrationView{Topics: topicsText(r.Topics), SeenAt: timeOrNil(r.SeenAt), ExpiresAt: timeOrNil(r.ExpiresAt)})
 		}
 		for _, worker := range g.Workers {
-			view.Workers = append(view.Workers, workerView{Name: worker.Name, SeenAt: timeOrNil(worker.SeenAt)})
+			view.Workers = append(view.Workers, workerView{Name: worker.Name, SeenAt: timeOrNil(worker.SeenAt), Problems: worker.Problems})
 		}
 		views = append(views, view)
 	}

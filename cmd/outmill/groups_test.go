@@ -29,6 +29,18 @@ func TestGroups(t *testing.T) {
 		})
 	})
 
+	t.Run("list shows the problems that workers report", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, w world) {
+			problems := map[string]string{"": "the broker is away\n", "payments": "no such topic"}
+			require.NoError(t, w.RegisterGroup(t.Context(), outmill.Registration{Group: "audit", Worker: "host:1", Problems: problems}))
+			text := ok(t, "groups", "list", w.url)
+			require.Regexp(t, `(?m)^Problem of audit: worker host:1 reported \S+ ago: the broker is away`, text)
+			require.Regexp(t, `(?m)^Problem of audit, topic payments: worker host:1 reported \S+ ago: no such topic$`, text)
+			require.Equal(t, problems, okJSON[[]groupView](t, "groups", "list", w.url)[0].Workers[0].Problems)
+		})
+	})
+
 	t.Run("drop removes one group with its records, after a yes", func(t *testing.T) {
 		t.Parallel()
 		onStores(t, func(t *testing.T, w world) {

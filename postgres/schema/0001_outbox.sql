@@ -127,9 +127,10 @@ CREATE INDEX {i:groups_expiring} ON {p:groups} (expires_at) WHERE expires_at IS 
 
 -- The workers that registered the groups.
 CREATE TABLE {p:workers} (
-    grp     text COLLATE "C" NOT NULL,
-    name    text COLLATE "C" NOT NULL,
-    seen_at timestamptz      NOT NULL,
+    grp      text COLLATE "C" NOT NULL,
+    name     text COLLATE "C" NOT NULL,
+    seen_at  timestamptz      NOT NULL,
+    problems text,                                           -- JSON: why it passes on nothing, by topic; NULL: no problem
     PRIMARY KEY (grp, name)
 );
 

@@ -140,9 +140,10 @@ CREATE INDEX {p:groups_expiring} ON {p:groups} (expires_at) WHERE expires_at IS 
 
 -- The workers that registered the groups.
 CREATE TABLE {p:workers} (
-    grp     TEXT    NOT NULL,
-    name    TEXT    NOT NULL,
-    seen_at INTEGER NOT NULL,
+    grp      TEXT    NOT NULL,
+    name     TEXT    NOT NULL,
+    seen_at  INTEGER NOT NULL,
+    problems TEXT,                                    -- JSON: why it passes on nothing, by topic; NULL: no problem
     PRIMARY KEY (grp, name)
 ) WITHOUT ROWID;
 

@@ -27,6 +27,7 @@ type registration struct {
 type worker struct {
 	group, name string
 	seen        time.Time
+	problems    map[string]string
 }
 
 func sameTopics(a, b outmill.Topics) bool {
@@ -91,7 +92,7 @@ func (d *Database) noteWorker(reg outmill.Registration, now time.Time) {
 		return w.group == reg.Group && (w.name == reg.Worker || now.Sub(w.seen) > workersFor)
 	})
 	if reg.Worker != "" {
-		d.workers = append(d.workers, worker{reg.Group, reg.Worker, now})
+		d.workers = append(d.workers, worker{reg.Group, reg.Worker, now, problemsOf(reg)})
 	}
 	surplus := len(d.workersOf(reg.Group)) - mostNames
 	d.workers = slices.DeleteFunc(d.workers, func(w worker) bool {
@@ -100,12 +101,20 @@ func (d *Database) noteWorker(reg outmill.Registration, now time.Time) {
 	})
 }
 
+// problemsOf returns nil instead of an empty map.
+func problemsOf(reg outmill.Registration) map[string]string {
+	if len(reg.Problems) == 0 {
+		return nil
+	}
+	return maps.Clone(reg.Problems)
+}
+
 // workersOf returns the workers of a group, the most recently seen first.
 func (d *Database) workersOf(group string) []outmill.WorkerInfo {
 	var list []outmill.WorkerInfo
 	for _, w := range d.workers {
 		if w.group == group {
-			list = append(list, outmill.WorkerInfo{Name: w.name, SeenAt: w.seen})
+			list = append(list, outmill.WorkerInfo{Name: w.name, SeenAt: w.seen, Problems: maps.Clone(w.problems)})
 		}
 	}
 	slices.Reverse(list)

@@ -171,6 +171,7 @@ CREATE TABLE [dbo].[OutboxWorker] (
     GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
     Name      NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
     SeenAt    DATETIME2(6) NOT NULL,
+    Problems  NVARCHAR(MAX) COLLATE Latin1_General_100_BIN2 NULL,                                         -- JSON: why it passes on nothing, by topic
     CONSTRAINT [PK_OutboxWorker] PRIMARY KEY NONCLUSTERED (GroupName, Name)
 );
 GO
