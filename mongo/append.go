@@ -299,6 +299,8 @@ func ceilTime(t time.Time) time.Time {
 type dedupKey struct {
 	ID        storekit.DedupKey `bson:"_id"`
 	ExpiresAt time.Time         `bson:"expires_at"`
+	// First is the id of the record that took the key.
+	First uuid `bson:"first_id"`
 }
 
 // deduplicate inserts the dedup keys that are free. It reads before it writes, because an error
@@ -320,23 +322,24 @@ func (a *appending) deduplicate(ctx context.Context, now time.Time) error {
 	}
 	until := now.Add(ceil(a.s.config.DedupWindow))
 	seen := map[storekit.DedupKey]bool{}
-	var over bson.A
+	var over []driver.WriteModel
 	for _, k := range found {
 		seen[k.ID] = true
 		if k.ExpiresAt.After(now) {
 			a.Duplicate[a.First[k.ID]] = true
 			continue
 		}
-		over = append(over, k.ID)
+		over = append(over, driver.NewUpdateOneModel().SetFilter(where("_id", k.ID)).
+			SetUpdate(set(bson.D{{Key: "expires_at", Value: until}, {Key: "first_id", Value: uuid(a.IDs[a.First[k.ID]])}})))
 	}
 	var fresh []any
-	for key := range a.First {
+	for key, i := range a.First {
 		if !seen[key] {
-			fresh = append(fresh, dedupKey{key, until})
+			fresh = append(fresh, dedupKey{key, until, uuid(a.IDs[i])})
 		}
 	}
 	if len(over) > 0 {
-		_, err = a.s.dedup.UpdateMany(ctx, in("_id", over), set(bson.D{{Key: "expires_at", Value: until}}))
+		_, err = a.s.dedup.BulkWrite(ctx, over)
 	}
 	if err == nil && len(fresh) > 0 {
 		_, err = a.s.dedup.InsertMany(ctx, fresh)

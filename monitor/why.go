@@ -84,7 +84,8 @@ type WhyConfig struct {
 //
 // Why reports facts of the store, and does not guess. A breaker that is open and a topic on hold
 // are in the answer, because forwarders report them to the store. Other facts that only another process
-// knows, such as the order of a group's claims, are not. Nor is the first record of a duplicate: the store keeps none for the second one. A message
+// knows, such as the order of a group's claims, are not. A skipped
+// duplicate has no record: see [WhyDuplicate]. A message
 // that is not in the store is not an error. The errors are those of the store, and
 // ErrInvalidConfig for an empty id.
 func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConfig) (Answer, error) {

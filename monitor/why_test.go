@@ -366,6 +366,39 @@ func TestWhy(t *testing.T) {
 		})
 	})
 
+	t.Run("a message that was skipped is explained by the record that took its dedup key", func(t *testing.T) {
+		t.Parallel()
+		onEngines(t, func() time.Duration { return 0 }, func(m mystery) {
+			m.register("billing")
+			first := &outmill.Record{MessageID: "first", DedupKey: "paid"}
+			m.append(first, &outmill.Record{MessageID: "second", DedupKey: "paid"})
+			answer, err := monitor.WhyDuplicate(m.Context(), m.Store, "orders", "paid", monitor.WhyConfig{})
+			require.NoError(m, err)
+			require.Equal(m, "paid", answer.ID)
+			require.Regexp(m, `^Record `+first.ID.String()+` took the dedup key\. Until \S+Z \(in \S+\) the store skips messages of topic "orders"`, answer.Text)
+			require.Len(m, answer.Explanations, 1)
+			require.Equal(m, "first", answer.Explanations[0].MessageID)
+
+			_, err = m.Delete(m.Context(), first.ID)
+			require.NoError(m, err)
+			answer, err = monitor.WhyDuplicate(m.Context(), m.Store, "orders", "paid", monitor.WhyConfig{})
+			require.NoError(m, err)
+			require.Contains(m, answer.Text, "took the dedup key")
+			require.Contains(m, answer.Text, "The store has no record or message with this id")
+			require.Empty(m, answer.Explanations)
+
+			answer, err = monitor.WhyDuplicate(m.Context(), m.Store, "orders", "free", monitor.WhyConfig{})
+			require.NoError(m, err)
+			require.Contains(m, answer.Text, "does not remember the dedup key")
+			_, err = monitor.WhyDuplicate(m.Context(), m.Store, "", "paid", monitor.WhyConfig{})
+			require.ErrorIs(m, err, outmill.ErrInvalidRecord)
+			_, err = monitor.WhyDuplicate(m.Context(), nil, "orders", "paid", monitor.WhyConfig{})
+			require.ErrorIs(m, err, outmill.ErrInvalidConfig)
+			_, err = monitor.WhyDuplicate(m.Context(), struct{ outmill.Inspector }{m.Store}, "orders", "paid", monitor.WhyConfig{})
+			require.ErrorContains(m, err, "keeps no dedup keys")
+		})
+	})
+
 	t.Run("a paused record names the pause, by whom and why", func(t *testing.T) {
 		t.Parallel()
 		m := mystery{t, open(t, sqlite.Config{EnsureSchema: true})}

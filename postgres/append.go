@@ -26,7 +26,7 @@ var (
 
 	// sqlInsertNew takes the dedup keys that are free, and skips the rows whose key is taken.
 	sqlInsertNew      = insertNew(insertAll, "", "")
-	sqlInsertNewSteps = insertNew(insertAll, returningID, attached(24))
+	sqlInsertNewSteps = insertNew(insertAll, returningID, attached(25))
 )
 
 const (
@@ -97,12 +97,12 @@ func attached(from int) string {
 // (more) of the statement.
 func insertNew(insert, returning, more string) string {
 	return `WITH free AS (
-	INSERT INTO {p:dedup} AS d (topic, dedup_key, expires_at)
-	SELECT k.topic, k.dedup_key, statement_timestamp() + $21::bigint::float8 * interval '1 microsecond'
-	FROM unnest($22::text[], $23::text[]) AS k (topic, dedup_key)
+	INSERT INTO {p:dedup} AS d (topic, dedup_key, expires_at, first_id)
+	SELECT k.topic, k.dedup_key, statement_timestamp() + $21::bigint::float8 * interval '1 microsecond', k.first_id::uuid
+	FROM unnest($22::text[], $23::text[], $24::text[]) AS k (topic, dedup_key, first_id)
 	WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)
 	ORDER BY 1, 2
-	ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at WHERE d.expires_at <= statement_timestamp()
+	ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at, first_id = excluded.first_id WHERE d.expires_at <= statement_timestamp()
 	RETURNING topic, dedup_key),
 inserted AS (` + insert + `
 	AND (r.dedup_key = '' OR (r.topic, r.dedup_key) IN (SELECT topic, dedup_key FROM free))` + returning + `)` + more + `
@@ -363,12 +363,12 @@ func (a *appending) insert(ctx context.Context, rows rows, logged bool, joining 
 }
 
 func (a *appending) insertNew(rows rows, logged bool, joining joinSteps, fits *bool) step {
-	var topics, keys []string
+	var topics, keys, ids []string
 	for key, i := range a.First {
 		a.Duplicate[i] = true
-		topics, keys = append(topics, key.Topic), append(keys, key.Key)
+		topics, keys, ids = append(topics, key.Topic), append(keys, key.Key), append(ids, a.IDs[i].String())
 	}
-	template, args := sqlInsertNew, append(rows.columns(), a.s.config.DedupWindow.Microseconds(), topics, keys)
+	template, args := sqlInsertNew, append(rows.columns(), a.s.config.DedupWindow.Microseconds(), topics, keys, ids)
 	withSteps := sqlInsertNewSteps
 	if logged {
 		template, withSteps, args = sqlLogInsertNew, sqlLogInsertNewSteps, append(args, rows.lines())

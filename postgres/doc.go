@@ -143,8 +143,8 @@
 //	GRANT USAGE ON SEQUENCE outmill.records_seq_seq TO app;                 -- log
 //	-- who handles sagas, besides publishing and subscribing
 //	GRANT INSERT, UPDATE ON outmill.sagas TO app;
-//	-- who looks on (Stats, List, Get, Groups, GetJoin, ListJoins, ListSteps)
-//	GRANT SELECT ON outmill.meta, outmill.groups, outmill.workers, outmill.endings, outmill.records, outmill.lanes TO app;
+//	-- who looks on (Stats, List, Get, Groups, GetJoin, ListJoins, ListSteps, DedupKey)
+//	GRANT SELECT ON outmill.meta, outmill.groups, outmill.workers, outmill.endings, outmill.records, outmill.lanes, outmill.dedup TO app;
 //	GRANT SELECT ON outmill.joins, outmill.join_members TO app;
 //	GRANT SELECT ON outmill.log, outmill.batches, outmill.ended, outmill.late TO app; -- log
 //	-- who looks at the view for people, and nothing else

@@ -35,9 +35,9 @@ var (
 	sqlLogInsertOne   = single(logNames, logInsertFrom(`{p:meta}`, `segment`, sqlFitsLog)+returningTime)
 	sqlLogInsertSteps = insertSteps(logInsertAll(`$21::bigint[]`), 22)
 
-	sqlLogNew            = logInsertAll(`$24::bigint[]`)
+	sqlLogNew            = logInsertAll(`$25::bigint[]`)
 	sqlLogInsertNew      = insertNew(sqlLogNew, "", "")
-	sqlLogInsertNewSteps = insertNew(sqlLogNew, returningID, attached(25))
+	sqlLogInsertNewSteps = insertNew(sqlLogNew, returningID, attached(26))
 )
 
 func logInsertAll(lines string) string {

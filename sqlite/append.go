@@ -28,9 +28,9 @@ var (
 
 const (
 	// sqlDedup takes dedup keys and returns those that were free.
-	sqlDedup = `INSERT INTO {p:dedup} (topic, dedup_key, expires_at)
-SELECT value ->> 0, value ->> 1, ?2 FROM json_each(?1) WHERE true
-ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at WHERE expires_at <= ?3
+	sqlDedup = `INSERT INTO {p:dedup} (topic, dedup_key, expires_at, first_id)
+SELECT value ->> 0, value ->> 1, ?2, value ->> 2 FROM json_each(?1) WHERE true
+ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at, first_id = excluded.first_id WHERE expires_at <= ?3
 RETURNING topic, dedup_key`
 
 	sqlLanesOfKeys = `SELECT l.grp, l.topic, l.key FROM json_each(?1) AS k
@@ -133,10 +133,10 @@ func (a *appending) attachments(routes *storekit.RoutingTable) []attachment {
 }
 
 func (a *appending) deduplicate(ctx context.Context, t *txn) error {
-	wanted := make([][2]string, 0, len(a.First))
+	wanted := make([][3]string, 0, len(a.First))
 	for key, i := range a.First {
 		a.Duplicate[i] = true
-		wanted = append(wanted, [2]string{key.Topic, key.Key})
+		wanted = append(wanted, [3]string{key.Topic, key.Key, a.IDs[i].String()})
 	}
 	if len(wanted) == 0 {
 		return nil

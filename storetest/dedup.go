@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func dedupSentences() []sentence {
@@ -31,6 +33,87 @@ func dedupSentences() []sentence {
 		{"a dedup key of a refused call is free", refusedKeyIsFree},
 		{"a dedup key seen by one process is known to another", keyKnownElsewhere},
 		{"of concurrent appends with one dedup key one is kept", concurrentDuplicates},
+		{"a dedup key names the first record until its window ends", keyNamesFirst},
+		{"a dedup key that is free again names the next record", keyNamesNext},
+		{"a dedup key that nobody has is not found, and one that a store cannot keep is refused", keyIsNotFound},
+	}
+}
+
+// dedupKeys skips the test if the store lacks the role.
+func (e *env) dedupKeys() storekit.DedupKeys {
+	e.T.Helper()
+	keys, ok := outmill.As[storekit.DedupKeys](e.Store)
+	if !ok {
+		e.T.Skip("skipped: the store lacks the role storekit.DedupKeys")
+	}
+	return keys
+}
+
+func (e *env) requireFirst(topic, key string, first *outmill.Record, expires time.Time) {
+	e.T.Helper()
+	found, err := e.dedupKeys().DedupKey(e.Ctx, topic, key)
+	require.NoError(e.T, err)
+	require.Equal(e.T, first.ID, found.Record)
+	require.Equal(e.T, []string{topic, key}, []string{found.Topic, found.Key})
+	e.RequireAbout(expires, found.ExpiresAt, "the window ends")
+}
+
+func keyNamesFirst(e *env) {
+	keys := e.dedupKeys()
+	for _, name := range []string{"b", "a", "c"} {
+		e.Register(name)
+	}
+	own := suite.Rec(orders, "own id", suite.WithDedup("own"))
+	own.ID = outmill.NewWorkItemID()
+	first := suite.Recs(orders, suite.WithDedup("k"), "first", "second")
+	other := suite.Rec("others", "other", suite.WithDedup("k"))
+	e.Append(append(first, other, own)...)
+	e.Elapse(suite.DedupWindow / 2)
+	ends := e.Now().Add(suite.DedupWindow / 2)
+	e.Append(suite.Rec(orders, "third", suite.WithDedup("k")))
+	e.requireFirst(orders, "k", first[0], ends)
+	e.requireFirst("others", "k", other, ends)
+	e.requireFirst(orders, "own", own, ends)
+
+	ctx, commit, rollback := e.Begin()
+	rolledBack := suite.Rec(orders, "never", suite.WithDedup("open"))
+	require.NoError(e.T, e.Store.Append(ctx, rolledBack))
+	rollback()
+	_, err := keys.DedupKey(e.Ctx, orders, "open")
+	require.ErrorIs(e.T, err, outmill.ErrNotFound, "it was rolled back")
+	ctx, commit, _ = e.Begin()
+	committed := suite.Rec(orders, "in a transaction", suite.WithDedup("open"))
+	require.NoError(e.T, e.Store.Append(ctx, committed))
+	commit()
+	e.requireFirst(orders, "open", committed, e.Now().Add(suite.DedupWindow))
+
+	_, err = e.Store.Delete(e.Ctx, first[0].ID)
+	require.NoError(e.T, err)
+	e.requireFirst(orders, "k", first[0], ends)
+}
+
+func keyNamesNext(e *env) {
+	e.dedupKeys()
+	e.Register(group)
+	e.Append(suite.Recs(orders, suite.WithDedup("k"), "first")...)
+	e.Elapse(suite.DedupWindow + time.Hour)
+	_, err := e.dedupKeys().DedupKey(e.Ctx, orders, "k")
+	require.ErrorIs(e.T, err, outmill.ErrNotFound, "its window has ended")
+	next := suite.Recs(orders, suite.WithDedup("k"), "next", "after the next")
+	e.Append(append(next, suite.Rec(orders, "fresh", suite.WithDedup("fresh")))...)
+	e.requireFirst(orders, "k", next[0], e.Now().Add(suite.DedupWindow))
+}
+
+func keyIsNotFound(e *env) {
+	keys := e.dedupKeys()
+	e.Append(suite.Rec(orders, "m1", suite.WithDedup("k")))
+	for _, of := range [][2]string{{"others", "k"}, {orders, "K"}, {orders, "other"}} {
+		_, err := keys.DedupKey(e.Ctx, of[0], of[1])
+		require.ErrorIs(e.T, err, outmill.ErrNotFound, "%q", of)
+	}
+	for _, of := range [][2]string{{"", "k"}, {orders, ""}, {orders, " k"}, {orders, "a\x00"}, {orders, strings.Repeat("x", 256)}} {
+		_, err := keys.DedupKey(e.Ctx, of[0], of[1])
+		require.ErrorIs(e.T, err, outmill.ErrInvalidRecord, "%q", of)
 	}
 }
 

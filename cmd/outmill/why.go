@@ -15,8 +15,9 @@ func whyCommand() *cobra.Command {
 	var on target
 	var out output
 	var limit int
+	var topic, dedupKey string
 	cmd := &cobra.Command{
-		Use:   "why [URL | --source NAME] ID",
+		Use:   "why [URL | --source NAME] {ID | --topic TOPIC --dedup-key KEY}",
 		Short: "Explain where a message is and what it waits for",
 		Long: `Explains where a message is and what it waits for: a claim, the end of a lease, a retry,
 an earlier record of its key, a requeue, a group, a join, or the end of a pause. ID is the
@@ -24,14 +25,27 @@ id of a record, as outmill list shows it, or the id of a message, which has a re
 each group. The command only reads, and shows no payload.
 
 No index finds a message id, so the search looks at --examine records at most and says
-where it ended. If nothing has the id, the command says so and its exit code is 1.`,
-		Example: "  outmill why sqlite:orders.db 01890a5d-ac96-774b-bcce-b302099a8057",
+where it ended. If nothing has the id, the command says so and its exit code is 1.
+
+A message whose dedup key was seen before leaves no record. Ask with its topic and its dedup
+key: the answer names the record that took the key, and explains that record.`,
+		Example: `  outmill why sqlite:orders.db 01890a5d-ac96-774b-bcce-b302099a8057
+  outmill why sqlite:orders.db --topic orders --dedup-key order-4711-paid`,
 	}
 	on.flags(cmd)
 	out.flags(cmd)
+	cmd.Flags().StringVar(&topic, "topic", "", "the topic of --dedup-key")
+	cmd.Flags().StringVar(&dedupKey, "dedup-key", "", "ask which record took this dedup key, instead of an ID")
 	cmd.Flags().IntVar(&limit, "examine", 100_000, "how many records a search for a message id looks at")
 	return does(cmd, func(ctx context.Context, args []string) error {
-		url, rest, err := on.take(args, 1)
+		want := 1
+		if dedupKey != "" {
+			want = 0
+		}
+		if (topic == "") != (dedupKey == "") {
+			return usagef("--topic and --dedup-key go together: want both, or an ID")
+		}
+		url, rest, err := on.take(args, want)
 		if err != nil {
 			return err
 		}
@@ -43,7 +57,7 @@ where it ended. If nothing has the id, the command says so and its exit code is 
 			return err
 		}
 		return on.with(ctx, url, func(store opened) error {
-			answer, err := monitor.Why(ctx, store.Store, rest[0], monitor.WhyConfig{MaxExamined: limit})
+			answer, err := explain(ctx, store, rest, topic, dedupKey, monitor.WhyConfig{MaxExamined: limit})
 			if err != nil {
 				return err
 			}
@@ -53,11 +67,19 @@ where it ended. If nothing has the id, the command says so and its exit code is 
 				err = printAnswer(cmd.OutOrStdout(), answer)
 			}
 			if err == nil && len(answer.Explanations) == 0 {
-				return fmt.Errorf("outmill: no record was found for %q", rest[0])
+				return fmt.Errorf("outmill: no record was found for %q", answer.ID)
 			}
 			return err
 		})
 	})
+}
+
+// explain asks about the id, or about the dedup key if there is one.
+func explain(ctx context.Context, store opened, ids []string, topic, dedupKey string, config monitor.WhyConfig) (monitor.Answer, error) {
+	if dedupKey != "" {
+		return monitor.WhyDuplicate(ctx, store.Store, topic, dedupKey, config)
+	}
+	return monitor.Why(ctx, store.Store, ids[0], config)
 }
 
 func printAnswer(w io.Writer, answer monitor.Answer) error {

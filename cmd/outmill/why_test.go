@@ -29,6 +29,19 @@ func TestWhy(t *testing.T) {
 		})
 	})
 
+	t.Run("why explains which record took a dedup key", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		first := &outmill.Record{Topic: "orders", MessageID: "one", DedupKey: "paid"}
+		w.append(t, first, &outmill.Record{Topic: "orders", MessageID: "two", DedupKey: "paid"})
+		text := ok(t, "why", w.url, "--topic", "orders", "--dedup-key", "paid")
+		require.Regexp(t, `^Record `+first.ID.String()+` took the dedup key\. Until \S+Z .*`, text)
+		require.Contains(t, text, "of message one")
+		got := tool(t, "why", w.url, "--topic", "orders", "--dedup-key", "free")
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stdout, "does not remember the dedup key")
+	})
+
 	t.Run("an id that the store does not have is a failure that does not guess", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
@@ -41,7 +54,8 @@ func TestWhy(t *testing.T) {
 	t.Run("wrong arguments are refused", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
-		for _, args := range [][]string{{w.url}, {w.url, "one", "two"}, {w.url, "one", "--examine", "0"}} {
+		for _, args := range [][]string{{w.url}, {w.url, "one", "two"}, {w.url, "one", "--examine", "0"},
+			{w.url, "--topic", "orders"}, {w.url, "--dedup-key", "paid"}, {w.url, "one", "--topic", "orders", "--dedup-key", "paid"}} {
 			got := tool(t, append([]string{"why"}, args...)...)
 			require.Equal(t, exitUsage, got.code, "%v: %s", args, got.stderr)
 		}

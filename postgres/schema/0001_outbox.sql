@@ -149,6 +149,7 @@ CREATE TABLE {p:dedup} (
     topic      text COLLATE "C" NOT NULL,
     dedup_key  text COLLATE "C" NOT NULL,
     expires_at timestamptz      NOT NULL,
+    first_id   uuid             NOT NULL,                    -- the record that took the key
     PRIMARY KEY (topic, dedup_key)
 );
 

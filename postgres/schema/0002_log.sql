@@ -498,10 +498,10 @@ BEGIN
         FROM unnest(ids, topics, keys, sizes, message_ids, correlation_ids, causation_ids, tenant_ids, traceparents, tracestates, dedup_keys, metadatas, payloads, dues, expiries)
             WITH ORDINALITY AS u (id, topic, key, size, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload, due, expires, nth)),
     free AS (
-        INSERT INTO {p:dedup} AS d (topic, dedup_key, expires_at)
-        SELECT g.topic, g.dedup_key, statement_timestamp() + dedup_window * interval '1 microsecond' FROM given AS g WHERE g.dedup_key <> '' AND g.same = 1
+        INSERT INTO {p:dedup} AS d (topic, dedup_key, expires_at, first_id)
+        SELECT g.topic, g.dedup_key, statement_timestamp() + dedup_window * interval '1 microsecond', g.id::uuid FROM given AS g WHERE g.dedup_key <> '' AND g.same = 1
         ORDER BY g.topic COLLATE "C", g.dedup_key COLLATE "C"
-        ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at WHERE d.expires_at <= statement_timestamp()
+        ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at, first_id = excluded.first_id WHERE d.expires_at <= statement_timestamp()
         RETURNING d.topic, d.dedup_key),
     kept AS MATERIALIZED (
         SELECT g.* FROM given AS g WHERE g.dedup_key = '' OR g.same = 1 AND (g.topic, g.dedup_key) IN (SELECT f.topic, f.dedup_key FROM free AS f)),

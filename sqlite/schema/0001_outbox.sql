@@ -162,6 +162,7 @@ CREATE TABLE {p:dedup} (
     topic      TEXT    NOT NULL,
     dedup_key  TEXT    NOT NULL,
     expires_at INTEGER NOT NULL,
+    first_id   TEXT    NOT NULL,                      -- the record that took the key
     PRIMARY KEY (topic, dedup_key)
 ) WITHOUT ROWID;
 

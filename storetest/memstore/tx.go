@@ -25,10 +25,11 @@ type Tx struct {
 }
 
 // noted is a remembered dedup key: until is when it is forgotten, and by is the open
-// transaction that holds it.
+// transaction that holds it. first is the record that took it.
 type noted struct {
 	until time.Time
 	by    *Tx
+	first outmill.WorkItemID
 }
 
 // Begin begins a transaction. End it with Commit or Rollback.
@@ -174,17 +175,17 @@ func (t *Tx) append(records []*outmill.Record, window time.Duration, now time.Ti
 	a.Report()
 	for i, r := range records {
 		if !a.Duplicate[i] {
-			t.note(r, reached[i], window, now)
+			t.note(r, a.IDs[i], reached[i], window, now)
 		}
 	}
 	return nil
 }
 
 // note keeps a record until the commit.
-func (t *Tx) note(r *outmill.Record, ids map[string]outmill.WorkItemID, window time.Duration, now time.Time) {
+func (t *Tx) note(r *outmill.Record, id outmill.WorkItemID, ids map[string]outmill.WorkItemID, window time.Duration, now time.Time) {
 	if r.DedupKey != "" {
 		key := storekit.DedupKey{Topic: r.Topic, Key: r.DedupKey}
-		t.db.keys[key] = noted{until: now.Add(window), by: t}
+		t.db.keys[key] = noted{until: now.Add(window), by: t, first: id}
 		t.keys = append(t.keys, key)
 	}
 	t.rows = append(t.rows, appended{newRecord(r, now), ids})

@@ -196,6 +196,7 @@ CREATE TABLE [dbo].[OutboxDedup] (
     Topic     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
     DedupKey  NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
     ExpiresAt DATETIME2(6) NOT NULL,
+    FirstId   NVARCHAR(36) NOT NULL, -- the record that took the key
     CONSTRAINT [PK_OutboxDedup] PRIMARY KEY NONCLUSTERED (Topic, DedupKey)
 );
 GO

@@ -42,7 +42,10 @@ BEGIN
             DELETE d FROM [dbo].[OutboxDedup] AS d WITH (FORCESEEK) JOIN @wanted AS w ON w.Topic = d.Topic AND w.DedupKey = d.DedupKey WHERE d.ExpiresAt <= @now;
             INSERT @free (Topic, DedupKey) SELECT w.Topic, w.DedupKey FROM @wanted AS w
                 WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxDedup] AS d WITH (FORCESEEK) WHERE d.Topic = w.Topic AND d.DedupKey = w.DedupKey);
-            INSERT [dbo].[OutboxDedup] (Topic, DedupKey, ExpiresAt) SELECT Topic, DedupKey, @ends FROM @free;
+            -- The first row of a key has the id that Append gave the record; the rows of further groups follow it.
+            INSERT [dbo].[OutboxDedup] (Topic, DedupKey, ExpiresAt, FirstId)
+                SELECT f.Topic, f.DedupKey, @ends, (SELECT TOP (1) n.Id FROM @New AS n WHERE n.Topic = f.Topic AND n.DedupKey = f.DedupKey ORDER BY n.Place)
+                FROM @free AS f;
         END
 
         INSERT [dbo].[Outbox] (Id, IdBytes, GroupName, Topic, [Key], Keyed, Stage, AvailableAt, DueTimeUtc, NextAttemptAt, CreatedAt, ExpiresAt,

@@ -1,0 +1,30 @@
+package tenants
+
+import (
+	"context"
+
+	"github.com/outmill/outmill/storekit"
+)
+
+var _ storekit.DedupKeys = (*Set)(nil)
+
+// DedupKey returns a dedup key of the member that ctx names: see [WithTenant]. Members have keys
+// of their own. See storekit.DedupKeys.
+func (s *Set) DedupKey(ctx context.Context, topic, key string) (storekit.DedupInfo, error) {
+	const call = "get dedup key"
+	if err := storekit.CheckDedupKey(topic, key); err != nil {
+		return storekit.DedupInfo{}, failed(call, err)
+	}
+	m, _, done, err := s.one(ctx, call)
+	if err != nil {
+		return storekit.DedupInfo{}, err
+	}
+	defer done()
+	keys, err := role[storekit.DedupKeys](m, "storekit.DedupKeys")
+	if err != nil {
+		return storekit.DedupInfo{}, err
+	}
+	found, err := keys.DedupKey(ctx, topic, key)
+	found.Store = m.name()
+	return found, m.failed(call, err)
+}
