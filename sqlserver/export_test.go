@@ -40,6 +40,7 @@ var Statements = map[string]string{
 	"sqlCount":               sqlCount,
 	"sqlCountAckedOf":        sqlCountAckedOf,
 	"sqlCountMembers":        sqlCountMembers,
+	"sqlDedupKey":            sqlDedupKey,
 	"sqlDeleteDedup":         sqlDeleteDedup,
 	"sqlDeleteFinishedSagas": sqlDeleteFinishedSagas,
 	"sqlDeleteJoins":         sqlDeleteJoins,
