@@ -312,7 +312,7 @@ func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 			func(scan func(...any) error) error { return registrations(table)(scan) },
 			func(scan func(...any) error) error {
 				var w storekit.StoredWorker
-				err := scan(&w.Group, &w.Name, &w.SeenAt, &w.Problems)
+				err := scan(&w.Group, &w.Name, &w.SeenAt, sqlkit.Text(&w.Problems))
 				w.SeenAt = w.SeenAt.UTC()
 				workers = append(workers, w)
 				return err

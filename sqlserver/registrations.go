@@ -25,7 +25,7 @@ IF @@ROWCOUNT = 0
     OR Name IN (SELECT Name FROM [dbo].[OutboxWorker] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = ` + groupName +
 		` ORDER BY SeenAt DESC, Name OFFSET @most ROWS))`
 
-	sqlWorkers = `SELECT GroupName, Name, SeenAt, COALESCE(Problems, N'') FROM [dbo].[OutboxWorker] WITH (READCOMMITTEDLOCK)`
+	sqlWorkers = `SELECT GroupName, Name, SeenAt, Problems FROM [dbo].[OutboxWorker] WITH (READCOMMITTEDLOCK)`
 	sqlEnded   = `SELECT GroupName, EndedAt FROM [dbo].[OutboxEnding] WITH (READCOMMITTEDLOCK) WHERE Empty = 0`
 
 	// sqlHasEnded lets the janitor leave the row of the generation alone as long as there is
