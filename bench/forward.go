@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/kafka"
 	"github.com/outmill/outmill/postgres"
@@ -93,22 +94,27 @@ type forwarding struct {
 }
 
 func (f *forwarding) prepare(keyed bool) func(ctx context.Context) error {
-	return func(ctx context.Context) (err error) {
-		if err := f.close(); err != nil {
-			return err
-		}
-		if f.store, err = outbox(ctx, f.pool, f.lane); err != nil {
-			return err
-		}
-		if f.topic, err = newTopic(ctx, f.broker); err != nil {
-			return err
-		}
-		if err := f.b.fill(ctx, f.store, forwarder.DefaultGroup, f.topic, f.b.n, keyed); err != nil {
-			return err
-		}
-		_, err = f.pool.Exec(ctx, "CHECKPOINT")
+	return func(ctx context.Context) error {
+		return f.prepareWith(ctx, keyed, func(store outmill.Store) outmill.Store { return store })
+	}
+}
+
+// prepareWith appends the messages through a decorator.
+func (f *forwarding) prepareWith(ctx context.Context, keyed bool, decorate func(outmill.Store) outmill.Store) (err error) {
+	if err := f.close(); err != nil {
 		return err
 	}
+	if f.store, err = outbox(ctx, f.pool, f.lane); err != nil {
+		return err
+	}
+	if f.topic, err = newTopic(ctx, f.broker); err != nil {
+		return err
+	}
+	if err := f.b.fill(ctx, decorate(f.store), forwarder.DefaultGroup, f.topic, f.b.n, keyed); err != nil {
+		return err
+	}
+	_, err = f.pool.Exec(ctx, "CHECKPOINT")
+	return err
 }
 
 // close ends the store of the previous round.
@@ -137,8 +143,13 @@ func newKafkaPublisher(broker string, config kafka.Config) (*kafka.Publisher, er
 // reads all deleted rows, and this would slow down the measured side. A forwarder that ends has
 // stored its acks.
 func (f *forwarding) drain(ctx context.Context, pub storekit.BatchPublisher) (time.Duration, error) {
+	return f.drainFrom(ctx, f.store, pub)
+}
+
+// drainFrom is the same as drain, and reads the store through a decorator.
+func (f *forwarding) drainFrom(ctx context.Context, queue outmill.Queue, pub storekit.BatchPublisher) (time.Duration, error) {
 	acked := newAckCount(f.b.n)
-	fwd, err := forwarder.New(f.store, watch(pub, acked.note), forwarder.Config{BatchSize: f.b.batch}, nil)
+	fwd, err := forwarder.New(queue, watch(pub, acked.note), forwarder.Config{BatchSize: f.b.batch}, nil)
 	if err != nil {
 		return 0, err
 	}

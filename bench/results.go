@@ -57,6 +57,18 @@ func (r *results) ratio(field, title, of, to string) {
 	r.add(field, title, r.median(of)/r.median(to))
 }
 
+// pairs adds the quotient of two fields for each round. Where other programs slow down some rounds,
+// the median of quotients shows more than the quotient of medians.
+func (r *results) pairs(field, title, of, to string) {
+	dividends, divisors := r.byName[of], r.byName[to]
+	if dividends == nil || divisors == nil {
+		return
+	}
+	for i := range min(len(dividends.rounds), len(divisors.rounds)) {
+		r.add(field, title, dividends.rounds[i]/divisors.rounds[i])
+	}
+}
+
 // report prints a table for people, and the object if -json is set.
 func (b *bench) report() error {
 	fmt.Fprintln(b.out)

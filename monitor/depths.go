@@ -28,6 +28,8 @@ type answerOfStore struct {
 	rows []outmill.TopicStats
 	err  error
 	at   time.Time
+	// keep is how long collections repeat the answer.
+	keep time.Duration
 }
 
 // ask outlives the collection that started the query, so that a scrape that hangs up does not
@@ -35,15 +37,17 @@ type answerOfStore struct {
 func (d *depths) ask(ctx context.Context) answerOfStore {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.last.at.IsZero() && time.Since(d.last.at) < d.config.CacheFor {
+	if !d.last.at.IsZero() && time.Since(d.last.at) < d.last.keep {
 		return d.last
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.config.Timeout)
 	defer cancel()
+	began := time.Now()
 	stats, err := d.store.Stats(ctx, d.config.CountLimit)
-	d.last = answerOfStore{err: err, at: time.Now()}
+	d.last = answerOfStore{err: err, at: time.Now(), keep: d.config.CacheFor}
 	if err == nil {
 		d.last.rows = d.bound(stats)
+		d.last.keep = d.config.keep(time.Since(began))
 	}
 	return d.last
 }

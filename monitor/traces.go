@@ -59,10 +59,11 @@ func (s step) attributes(topic string) []attribute.KeyValue {
 		attribute.String("messaging.operation.type", s.kind),
 		attribute.String("messaging.destination.name", topic),
 	}
-	for name, value := range map[string]string{"store": s.store, "messaging.consumer.group.name": s.group} {
-		if value != "" {
-			list = append(list, attribute.String(name, value))
-		}
+	if s.store != "" {
+		list = append(list, attribute.String("store", s.store))
+	}
+	if s.group != "" {
+		list = append(list, attribute.String("messaging.consumer.group.name", s.group))
 	}
 	return list
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // waitsForGroup stands for the group of records that no group reads yet.
@@ -30,15 +31,16 @@ first time or after a failure), leased, dead, and processed (where the store ret
 them), and for how long the oldest due record has waited. A due record may still wait for
 an earlier one of its key.
 
-A count ends at --limit, so that its cost does not grow with the backlog: 10000+ says
-that there are that many or more.`,
+A count ends at 10,000, or at fewer with more than ten groups and topics, so that its
+cost does not grow with the backlog: 10000+ says that there are that many or more.
+--limit sets another end.`,
 		Example: "  outmill status sqlite:orders.db\n  outmill status postgres://host/shop --watch",
 	}
 	on.flags(cmd)
 	out.flags(cmd)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again and again, until it is interrupted")
 	cmd.Flags().DurationVar(&every, "every", 2*time.Second, "the `TIME` between two looks of --watch")
-	cmd.Flags().IntVar(&limit, "limit", 10_000, "count to this `NUMBER` at most")
+	cmd.Flags().IntVar(&limit, "limit", 10_000, "count to this `NUMBER` at most; unless it is set, to fewer with more than ten groups and topics")
 	return does(cmd, func(ctx context.Context, args []string) error {
 		url, _, err := on.take(args, 0)
 		if err != nil {
@@ -56,7 +58,7 @@ that there are that many or more.`,
 		}
 		return on.with(ctx, url, func(store opened) error {
 			show := func() error {
-				stats, err := store.Stats(ctx, limit)
+				stats, limit, err := countTo(ctx, store, limit, cmd.Flags().Changed("limit"))
 				if err != nil {
 					return err
 				}
@@ -77,6 +79,15 @@ that there are that many or more.`,
 			})
 		})
 	})
+}
+
+// countTo counts to the limit that the user chose, or else to one that keeps the answer quick.
+func countTo(ctx context.Context, store outmill.Inspector, limit int, chosen bool) ([]outmill.TopicStats, int, error) {
+	if !chosen {
+		return storekit.QuickStats(ctx, store)
+	}
+	stats, err := store.Stats(ctx, limit)
+	return stats, limit, err
 }
 
 // repeat calls fn now and after each pause, until the context ends, which is not an error.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"fmt"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -58,6 +59,18 @@ func TestStatus(t *testing.T) {
 		w.append(t, orders(20)...)
 		require.Regexp(t, `orders +5\+ +0 `, ok(t, "status", w.url, "--limit", "5"))
 		require.Equal(t, exitUsage, tool(t, "status", w.url, "--limit", "0").code)
+	})
+
+	t.Run("with many topics a count ends earlier, unless the limit is set", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.append(t, orders(501)...)
+		for i := range 199 {
+			w.append(t, &outmill.Record{Topic: fmt.Sprintf("topic-%d", i)})
+		}
+		require.Regexp(t, `orders +500\+ +0 `, ok(t, "status", w.url))
+		require.Regexp(t, `orders +501 +0 `, ok(t, "status", w.url, "--limit", "10000"))
+		require.Equal(t, 500, okJSON[statusReport](t, "status", w.url).Limit)
 	})
 
 	t.Run("where delayed records fill the limit, the number of due ones is unknown", func(t *testing.T) {
