@@ -27,6 +27,8 @@ type traced struct {
 	context       trace.SpanContext
 	topic, id     string
 	correlationID string
+	// store is that of a record of several stores; "" is that of the step.
+	store string
 }
 
 // part is the messages of one origin.
@@ -83,7 +85,7 @@ func (s *spans) start(ctx context.Context, tracer trace.Tracer, step step, began
 			parent = trace.ContextWithSpanContext(ctx, p.first.context)
 		}
 		_, p.span = tracer.Start(parent, step.name+" "+p.first.topic, trace.WithTimestamp(began), trace.WithSpanKind(step.span),
-			trace.WithAttributes(append(step.attributes(p.first.topic), s.describe(p)...)...), trace.WithLinks(s.links(i)...))
+			trace.WithAttributes(append(step.at(p.first.store).attributes(p.first.topic), s.describe(p)...)...), trace.WithLinks(s.links(i)...))
 	}
 }
 

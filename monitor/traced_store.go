@@ -58,5 +58,5 @@ func (s tracedStore) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*ou
 }
 
 func tracedRecord(c trace.SpanContext, rec *outmill.Record) traced {
-	return traced{context: c, topic: rec.Topic, id: rec.MessageID, correlationID: rec.CorrelationID}
+	return traced{context: c, topic: rec.Topic, id: rec.MessageID, correlationID: rec.CorrelationID, store: rec.Store}
 }

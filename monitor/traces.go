@@ -1,6 +1,8 @@
 package monitor
 
 import (
+	"cmp"
+
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
@@ -50,6 +52,12 @@ type step struct {
 	span       trace.SpanKind
 	// store and group are "" where the step has none.
 	store, group string
+}
+
+// at names the store, unless that is "".
+func (s step) at(store string) step {
+	s.store = cmp.Or(store, s.store)
+	return s
 }
 
 func (s step) attributes(topic string) []attribute.KeyValue {

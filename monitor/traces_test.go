@@ -237,6 +237,18 @@ func TestTraces_Claim(t *testing.T) {
 		require.Zero(t, by.count())
 	})
 
+	t.Run("a record of a store that is made of several has the name of its own", func(t *testing.T) {
+		t.Parallel()
+		by := &recorder{}
+		rec := records("orders", 1)[0]
+		rec.TraceParent, rec.Store = sampledParent, "tenant-a"
+		store, err := traces(t, by, monitor.TracesConfig{}).Store(&still{found: []*outmill.Record{rec}})
+		require.NoError(t, err)
+		_, err = store.Claim(t.Context(), outmill.ClaimRequest{})
+		require.NoError(t, err)
+		require.Equal(t, "tenant-a", by.only(t, "claim orders").attribute(t, "store"))
+	})
+
 	t.Run("the other roles of the store stay", func(t *testing.T) {
 		t.Parallel()
 		_, found := outmill.As[storekit.TxAcker](traced(t, &recorder{}, monitor.TracesConfig{}))

@@ -125,7 +125,8 @@ func TestLogs_Path(t *testing.T) {
 			require.NoError(t, router.Close())
 			require.NoError(t, sub.Close())
 
-			on.requireLines(t, "INFO", "Records appended", map[string]any{"topic": topic, "correlation_id": "c1", "message_uuid": "m1", "count": 1.0})
+			on.requireLines(t, "INFO", "Records appended",
+				map[string]any{"topic": topic, "correlation_id": "c1", "message_uuid": "m1", "count": 1.0})
 			on.requireLines(t, "DEBUG", "Records claimed", map[string]any{"count": 1.0}, map[string]any{"count": 1.0})
 			delivered := map[string]any{"topic": topic, "message_uuid": "m1", "attempt": 1.0}
 			again := map[string]any{"topic": topic, "message_uuid": "m1", "attempt": 2.0}
