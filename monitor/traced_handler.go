@@ -13,7 +13,7 @@ import (
 // Middleware makes a span for each handling of a sampled message by a Watermill router. The span
 // is a child of the message's publish and is in the context of the message, so that what the
 // handler does and publishes with this context belongs to the trace. Messages that the handler
-// returns get the span as their context, unless they have one. Add the middleware first, so that
+// returns get the span as their context, unless they have one of their own. Add the middleware first, so that
 // it sees the errors that the router sees. It passes on messages that did not come from Outmill
 // without a span.
 func (t *Traces) Middleware(next message.HandlerFunc) message.HandlerFunc {
@@ -59,7 +59,7 @@ func (t *Traces) handle(
 	if err != nil && !isSnooze(err) {
 		fail(span, err)
 	}
-	inherit(produced, span.SpanContext())
+	inherit(produced, msg.Metadata.Get(outmill.MetadataTraceParent), span.SpanContext())
 	return produced, err
 }
 
@@ -72,14 +72,19 @@ func isSnooze(err error) (is bool) {
 	return is
 }
 
-// inherit gives messages the context of a handling. The router publishes them after it.
-func inherit(produced []*message.Message, c trace.SpanContext) {
+// inherit gives messages the context of a handling. The router publishes them after it. They
+// keep a context of their own, but not a copy of the handled message's, which middleware such as
+// inbox.Inherit makes.
+func inherit(produced []*message.Message, handled string, c trace.SpanContext) {
 	if len(produced) == 0 || !c.IsSampled() {
 		return
 	}
 	traceparent, tracestate := texts(c)
 	for _, msg := range produced {
-		if msg != nil && msg.Metadata.Get(outmill.MetadataTraceParent) == "" {
+		if msg == nil {
+			continue
+		}
+		if before := msg.Metadata.Get(outmill.MetadataTraceParent); before == "" || before == handled {
 			outmill.SetTrace(msg, traceparent, tracestate)
 		}
 	}

@@ -272,13 +272,15 @@ func TestTraces_Middleware(t *testing.T) {
 		by := &recorder{}
 		msg, out, own := delivered(sampledParent), message.NewMessage("out", nil), message.NewMessage("own", nil)
 		outmill.SetTrace(own, unsampledParent, "")
+		copied := message.NewMessage("copied", nil)
+		outmill.SetTrace(copied, sampledParent, "")
 		before := msg.Context()
 		var inside trace.SpanContext
 		_, err := traces(t, by, monitor.TracesConfig{}).Middleware(func(m *message.Message) ([]*message.Message, error) {
 			inside = trace.SpanContextFromContext(m.Context())
 			_, isDelivery := outmill.Delivery(m.Context())
 			require.True(t, isDelivery)
-			return []*message.Message{out, own, nil}, nil
+			return []*message.Message{out, own, copied, nil}, nil
 		})(msg)
 		require.NoError(t, err)
 		span := by.only(t, "process orders")
@@ -294,6 +296,7 @@ func TestTraces_Middleware(t *testing.T) {
 		require.Equal(t, "2", span.attribute(t, "outmill.attempt"))
 		require.Equal(t, "00-0af7651916cd43dd8448eb211c80319c-"+span.own.SpanID().String()+"-01", out.Metadata.Get("traceparent"))
 		require.Equal(t, unsampledParent, own.Metadata.Get("traceparent"))
+		require.Equal(t, out.Metadata.Get("traceparent"), copied.Metadata.Get("traceparent"), "as inbox.Inherit leaves it")
 	})
 
 	t.Run("an error fails the span, and a snooze does not", func(t *testing.T) {
