@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
@@ -164,6 +165,9 @@ func deployment(d *appsv1.Deployment, configs map[string]bool) error {
 			return fmt.Errorf("the selector %s=%s does not select its pods", name, value)
 		}
 	}
+	if err := scraped(d.Spec.Template); err != nil {
+		return err
+	}
 	pod := d.Spec.Template.Spec
 	for _, volume := range pod.Volumes {
 		if volume.ConfigMap != nil && !configs[volume.ConfigMap.Name] {
@@ -185,4 +189,20 @@ func deployment(d *appsv1.Deployment, configs map[string]bool) error {
 		}
 	}
 	return nil
+}
+
+// scraped checks that the annotations lead Prometheus to a port of the pod.
+func scraped(pod corev1.PodTemplateSpec) error {
+	port := pod.Annotations["prometheus.io/port"]
+	if pod.Annotations["prometheus.io/scrape"] != "true" || pod.Annotations["prometheus.io/path"] != "/metrics" {
+		return errors.New("the pods lack the annotations prometheus.io/scrape and prometheus.io/path")
+	}
+	for _, container := range pod.Spec.Containers {
+		for _, p := range container.Ports {
+			if strconv.Itoa(int(p.ContainerPort)) == port {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("the annotation prometheus.io/port is %q, which is no port of a container", port)
 }

@@ -27,6 +27,8 @@ func TestChecks(t *testing.T) {
 			"matchLabels:\n      app.kubernetes.io/name: forward", kubernetes},
 		{"a probe of no port", "kubernetes.yaml", "port: http\n            periodSeconds: 10\n            timeout",
 			"port: https\n            periodSeconds: 10\n            timeout", kubernetes},
+		{"a scrape of no port", "kubernetes.yaml", `prometheus.io/port: "8080"`, `prometheus.io/port: "9090"`, kubernetes},
+		{"pods that nobody scrapes", "kubernetes.yaml", `prometheus.io/scrape: "true"`, `prometheus.io/scrape: "yes"`, kubernetes},
 		{"a config map that is not there", "kubernetes.yaml", "configMap:\n            name: outmill-forward",
 			"configMap:\n            name: outmill", kubernetes},
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"time"
 
@@ -65,8 +66,9 @@ have commas between their entries) or in the file of --config, in this order. Th
 YAML with the names of the flags, and may have url, or tenants, a list of entries with key
 and url: then the records of all of them are forwarded.
 
-The listener of --listen answers /healthz, which fails only where a restart helps, and
-/readyz, which fails while the store or the broker cannot be reached.`,
+The listener of --listen answers /healthz, which fails only where a restart helps,
+/readyz, which fails while the store or the broker cannot be reached, and /metrics in
+the format of Prometheus.`,
 		Example: `  outmill forward sqlite:orders.db --to memory:
   outmill forward sqlite:orders.db --to kafka://localhost:9092 --topic 'orders.*'
   OUTMILL_SOURCES_SHOP_POSTGRES_CONNECTION_STRING=postgres://… outmill forward --source shop --to nats://localhost:4222
@@ -95,7 +97,7 @@ func (f *forwarding) flags(cmd *cobra.Command) {
 	flags.DurationVar(&f.config.CloseTimeout, "close-timeout", 0, "the `TIME` that a stop waits for the publish in progress (default 10s)")
 	flags.BoolVar(&f.ensure, "ensure", false, "create the schema or bring it up to date first")
 	flags.BoolVar(&f.once, "once", false, "forward the due records, and end")
-	flags.StringVar(&f.listen, "listen", "", "serve /healthz and /readyz at this `ADDRESS`, such as :8080 (default: nowhere)")
+	flags.StringVar(&f.listen, "listen", "", "serve /healthz, /readyz and /metrics at this `ADDRESS`, such as :8080 (default: nowhere)")
 	flags.Var(&f.memoryLimit, "memory-limit", "the soft memory limit, such as 256MiB (default nine tenths of the container's limit)")
 	flags.StringVar(&f.logLevel, "log-level", "info", "log from this `LEVEL` on: debug, info, warn or error")
 	flags.StringVar(&f.logFormat, "log-format", "text", "the `FORMAT` of log lines: text or json")
@@ -126,6 +128,13 @@ func (f *forwarding) run(ctx context.Context, cmd *cobra.Command, args []string)
 	if config.BatchSize == 0 {
 		config.BatchSize = defaultBatchSize
 	}
+	var measured *measurements
+	if f.listen != "" && !f.once {
+		if measured, err = measure(&store, &broker); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, measured.close()) }()
+	}
 	fwd, err := forwarder.New(store.Store, broker.Publisher, config, logger)
 	if err != nil {
 		return err
@@ -138,7 +147,7 @@ func (f *forwarding) run(ctx context.Context, cmd *cobra.Command, args []string)
 	if f.once {
 		return f.forwardOnce(ctx, fwd, logger)
 	}
-	return f.serve(ctx, fwd, store, broker, logger)
+	return f.serve(ctx, fwd, store, broker, measured, logger)
 }
 
 // prepare reads all settings and opens the store or the set of tenants.
@@ -215,18 +224,23 @@ func (f *forwarding) forwardOnce(ctx context.Context, fwd *forwarder.Forwarder, 
 	return errors.Join(err, fwd.Close())
 }
 
-// serve forwards until ctx ends, and answers the probes.
-func (f *forwarding) serve(
-	ctx context.Context, fwd *forwarder.Forwarder, store opened, broker destination, logger watermill.LoggerAdapter,
+// serve forwards until ctx ends, and answers the probes and the scrapes of metrics.
+func (f *forwarding) serve(ctx context.Context, fwd *forwarder.Forwarder, store opened, broker destination, measured *measurements,
+	logger watermill.LoggerAdapter,
 ) error {
 	ended := make(chan struct{})
 	if f.listen != "" {
-		at, stop, err := serve(ctx, f.listen, f.health(fwd, store, broker, ended).handler())
+		mux := http.NewServeMux()
+		f.health(fwd, store, broker, ended).register(mux)
+		if err := measured.register(mux, fwd); err != nil {
+			return err
+		}
+		at, stop, err := serve(ctx, f.listen, mux)
 		if err != nil {
 			return err
 		}
 		defer stop()
-		logger.Info("Serving /healthz and /readyz", watermill.LogFields{"address": at})
+		logger.Info("Serving /healthz, /readyz and /metrics", watermill.LogFields{"address": at})
 	}
 	began := time.Now()
 	err := fwd.Run(ctx)

@@ -192,7 +192,7 @@ func TestForward(t *testing.T) {
 		w := newWorld(t)
 		broker := kafkatest.Fake(t)
 		d := startDaemon(t, nil, w.url, "--to", "kafka://"+broker.Addrs[0], "--listen", "127.0.0.1:0")
-		base := "http://" + d.await(t, `msg="Serving /healthz and /readyz" address=(\S+)`)[1]
+		base := "http://" + d.await(t, `msg="Serving /healthz, /readyz and /metrics" address=(\S+)`)[1]
 		require.Eventually(t, func() bool { code, _ := get(t, base+"/readyz"); return code == http.StatusOK }, time.Minute, 10*time.Millisecond)
 		_, body := get(t, base+"/readyz")
 		require.Equal(t, map[string]string{"process": "ok", "forwarder": "ok", "store": "ok", "broker": "ok"}, body)

@@ -21,10 +21,9 @@ type health struct {
 	checks map[string]func(ctx context.Context) error
 }
 
-// handler serves /healthz, which fails only if a restart helps, and /readyz, which fails
+// register serves /healthz, which fails only if a restart helps, and /readyz, which fails
 // while the store or the broker cannot be reached.
-func (h health) handler() http.Handler {
-	mux := http.NewServeMux()
+func (h health) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		h.answer(w, map[string]error{"process": h.alive()})
 	})
@@ -37,7 +36,6 @@ func (h health) handler() http.Handler {
 		}
 		h.answer(w, results)
 	})
-	return mux
 }
 
 // answer writes each result as "ok" or "failed". The texts of errors are only in the log,
