@@ -18,8 +18,8 @@ type sender interface {
 }
 
 func newSender(m mode, publisher message.Publisher, cfg Config) sender {
-	if m.batching != nil {
-		return &batchSender{publisher: m.batching, policy: cfg.KeyPolicy}
+	if m.Publisher != nil {
+		return &batchSender{publisher: m.Publisher, policy: cfg.KeyPolicy}
 	}
 	return &laneSender{publisher: publisher, lanes: cfg.Lanes, policy: cfg.KeyPolicy}
 }

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/batching"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -77,25 +78,10 @@ func (m *Metrics) Publisher(operation string, publisher message.Publisher) (mess
 		return nil, storekit.InvalidConfig("Metrics.Publisher: the operation is empty: pass a name such as publish or forward")
 	}
 	metered := meteredPublisher{Publisher: publisher, metrics: m.publishing, operation: operation}
-	if batching, ok := batchingOf(publisher); ok {
-		return meteredBatches{metered, batching}, nil
+	if route := batching.RouteOf(publisher); route.Publisher != nil {
+		return meteredBatches{metered, route.Publisher}, nil
 	}
 	return metered, nil
-}
-
-// batchingOf looks behind decorators that let batches bypass them.
-func batchingOf(publisher message.Publisher) (storekit.BatchPublisher, bool) {
-	for range 100 {
-		if batching, ok := publisher.(storekit.BatchPublisher); ok {
-			return batching, true
-		}
-		wrapper, wraps := publisher.(interface{ Unwrap() message.Publisher })
-		if !wraps {
-			break
-		}
-		publisher = wrapper.Unwrap()
-	}
-	return nil, false
 }
 
 type meteredPublisher struct {

@@ -14,6 +14,14 @@ type deadCount struct {
 	since  time.Time
 }
 
+// schemaProblem names the error of a store whose schema the program cannot use.
+func schemaProblem(err error) (Problem, bool) {
+	if errors.Is(err, outmill.ErrSchemaMissing) || errors.Is(err, outmill.ErrSchemaOutdated) || errors.Is(err, outmill.ErrSchemaNewer) {
+		return problemOf(err), true
+	}
+	return Problem{}, false
+}
+
 // problemOf names the failure of a check. The driver's text stays out of the answer, because
 // it can hold an address or a credential.
 func problemOf(err error) Problem {

@@ -1,5 +1,7 @@
 package monitor
 
+import "time"
+
 // Severity says what a problem does to readiness.
 type Severity string
 
@@ -13,13 +15,19 @@ const (
 
 // Problem is one finding of a check. It holds no payload and no credential, except in Err.
 type Problem struct {
-	// Kind names the problem for programs: schema_missing, schema_outdated, schema_newer,
-	// store_closed, store_unreachable, oldest_due or dead_rising.
+	// Kind names the problem for programs, and does not change. docs/operations.md lists the
+	// kinds.
 	Kind     string   `json:"kind"`
 	Severity Severity `json:"severity"`
+	// Store names the store, if the checked one is made of several.
+	Store string `json:"store,omitempty"`
 	// Group and Topic say where it is, if it is in one place.
 	Group string `json:"group,omitempty"`
 	Topic string `json:"topic,omitempty"`
+	// Subject names the thing, if it is neither: a table, an index, a right, a session.
+	Subject string `json:"subject,omitempty"`
+	// Since is when it began; zero is unknown.
+	Since time.Time `json:"since,omitzero"`
 	// Text describes the problem.
 	Text string `json:"text"`
 	// Remedy says what to do.
@@ -34,6 +42,8 @@ type Report struct {
 	// Status is "ok", or the worst severity of the problems.
 	Status   string    `json:"status"`
 	Problems []Problem `json:"problems"`
+	// Unchecked has a sentence for each check of Doctor that could not be made.
+	Unchecked []string `json:"unchecked,omitempty"`
 }
 
 // Ready reports whether the process can use the store.

@@ -19,6 +19,7 @@ var (
 
 	_ storekit.Operator = (*Store)(nil)
 	_ storekit.Pauses   = (*Store)(nil)
+	_ storekit.Examiner = (*Store)(nil)
 )
 
 // Store is an outbox in one SQLite database. It also implements storekit.Joins, storekit.Sagas,

@@ -29,6 +29,21 @@ type failure struct{ error }
 
 func (f failure) Unwrap() error { return f.error }
 
+// exitError ends the tool with a code of its own. It prints err, if there is one.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e exitError) Unwrap() error { return e.err }
+
 // run runs the tool with the arguments, and returns the exit code.
 func run(ctx context.Context, args []string, term terminal) int {
 	root := newRoot(term)
@@ -42,9 +57,15 @@ func run(ctx context.Context, args []string, term terminal) int {
 	}
 	var usage usageError
 	var failed failure
+	var exit exitError
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &exit) && !errors.As(err, &usage):
+		if exit.err != nil {
+			fmt.Fprintln(term.err, strings.TrimSpace(err.Error()))
+		}
+		return exit.code
 	case errors.As(err, &usage) || !errors.As(err, &failed):
 		fmt.Fprintf(term.err, "%s: %v\n%s -h shows the usage\n", command.CommandPath(), err, command.CommandPath())
 		return exitUsage
@@ -87,7 +108,7 @@ Exit codes: 0 success, 1 failure, 2 wrong usage.`,
 	}
 	root.SetVersionTemplate("outmill {{.Version}}\n")
 	root.AddCommand(
-		schemaCommand(), statusCommand(term), listCommand(term), showCommand(), whyCommand(),
+		schemaCommand(), statusCommand(term), listCommand(term), showCommand(), whyCommand(), doctorCommand(),
 		requeueCommand(term), deleteCommand(term), groupsCommand(term), publishCommand(term), forwardCommand(term),
 		importCommand(term),
 		versionCommand(),

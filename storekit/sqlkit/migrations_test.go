@@ -73,3 +73,25 @@ func TestMigrations(t *testing.T) {
 		require.ErrorIs(t, storekit.CheckSchemaVersion(3, 2), outmill.ErrSchemaNewer)
 	})
 }
+
+func TestParts(t *testing.T) {
+	t.Parallel()
+
+	t.Run("what is created and not dropped again is a part of the schema", func(t *testing.T) {
+		t.Parallel()
+		parts, err := sqlkit.Parts(files(map[string]string{
+			"0001_first.sql": "-- CREATE TABLE {p:not_this} (x)\nCREATE TABLE {p:a} (x);\nCREATE UNIQUE INDEX {i:a_x} ON {p:a} (x);\n" +
+				"CREATE INDEX {i:old} ON {p:a} (x);\nCREATE VIEW {p:seen} AS SELECT 1;\n",
+			"0002_more.sql": "DROP INDEX {i:old};\nDROP VIEW {p:seen};\nCREATE VIEW {p:seen} AS SELECT 2;\nALTER TABLE {p:a} ADD y int;\n" +
+				"CREATE FUNCTION {p:f}(text) RETURNS int AS $outmill$\nBEGIN\n  CREATE TABLE {p:inner} (x);\nEND\n$outmill$;\n",
+		}), "schema")
+		require.NoError(t, err)
+		require.Equal(t, []sqlkit.Part{{"table", "a"}, {"index", "a_x"}, {"view", "seen"}, {"function", "f"}}, parts)
+	})
+
+	t.Run("files that leave the order open are refused", func(t *testing.T) {
+		t.Parallel()
+		_, err := sqlkit.Parts(files(map[string]string{"first.sql": "CREATE TABLE {p:a} (x);\n"}), "schema")
+		require.ErrorContains(t, err, "first.sql")
+	})
+}

@@ -1,0 +1,40 @@
+package sqlkit
+
+import (
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Part is a table, index, view or function that migrations create.
+type Part struct {
+	// Kind is in lower case: table, index, view or function.
+	Kind string
+	// Name is the name in the placeholder of the file: records for {p:records}.
+	Name string
+}
+
+var made = regexp.MustCompile(`(?m)^(CREATE|DROP)(?: UNIQUE)?(?: OR REPLACE)? ` +
+	`(TABLE|INDEX|VIEW|FUNCTION)(?: IF(?: NOT)? EXISTS)? \{[pi]:([a-z0-9_]+)\}`)
+
+// Parts returns what the migrations of the directory create and do not drop again, in the order
+// of the files. It finds the lines that begin with CREATE or DROP and name a part by a
+// placeholder, {p:…} or {i:…}.
+func Parts(fsys fs.FS, dir string) ([]Part, error) {
+	migrations, err := LoadMigrations(fsys, dir, func(statement string) string { return statement })
+	if err != nil {
+		return nil, err
+	}
+	var parts []Part
+	for _, statement := range Statements(migrations) {
+		for _, match := range made.FindAllStringSubmatch(statement, -1) {
+			part := Part{strings.ToLower(match[2]), match[3]}
+			parts = slices.DeleteFunc(parts, func(p Part) bool { return p == part })
+			if match[1] == "CREATE" {
+				parts = append(parts, part)
+			}
+		}
+	}
+	return parts, nil
+}
