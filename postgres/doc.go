@@ -147,6 +147,8 @@
 //	GRANT SELECT ON outmill.meta, outmill.groups, outmill.workers, outmill.endings, outmill.records, outmill.lanes, outmill.dedup TO app;
 //	GRANT SELECT ON outmill.joins, outmill.join_members TO app;
 //	GRANT SELECT ON outmill.log, outmill.batches, outmill.ended, outmill.late TO app; -- log
+//	-- who runs outmill doctor, to see the transactions of other users
+//	GRANT pg_read_all_stats TO app;
 //	-- who looks at the view for people, and nothing else
 //	GRANT SELECT ON outmill.readable TO app;
 //	-- who operates (Requeue, Delete, DropGroup, SealJoin, CancelJoin, ReportFailed, …), besides looking on

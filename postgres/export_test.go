@@ -130,3 +130,16 @@ func (s *Store) RoundsKnown() int {
 	defer s.rounds.mu.Unlock()
 	return len(s.rounds.known)
 }
+
+// RightsOf are the rights that Examine wants for a task.
+func RightsOf(task storekit.Task, logged bool) map[string][]string {
+	all := map[string][]string{}
+	rights := taskRights[task]
+	if logged {
+		rights = append(rights[:len(rights):len(rights)], logRights[task]...)
+	}
+	for _, r := range rights {
+		all[r.name] = append(all[r.name], r.privileges...)
+	}
+	return all
+}

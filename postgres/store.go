@@ -20,6 +20,7 @@ var (
 	_ storekit.Waker = (*Store)(nil)
 
 	_ storekit.Operator = (*Store)(nil)
+	_ storekit.Examiner = (*Store)(nil)
 )
 
 // Store is an outbox in one PostgreSQL database. It also implements storekit.Joins,
