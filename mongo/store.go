@@ -24,6 +24,7 @@ var (
 	_ storekit.Waker = (*Store)(nil)
 
 	_ storekit.Operator = (*Store)(nil)
+	_ storekit.Examiner = (*Store)(nil)
 )
 
 // Store is an outbox in one MongoDB database. All methods are safe for concurrent use. Store is
