@@ -36,6 +36,7 @@ var Statements = map[string]string{
 	"sqlAddGroup":            sqlAddGroup,
 	"sqlAddMember":           sqlAddMember,
 	"sqlAnyAcked":            sqlAnyAcked,
+	"sqlClock":               sqlClock,
 	"sqlCompatibility":       sqlCompatibility,
 	"sqlCount":               sqlCount,
 	"sqlCountAckedOf":        sqlCountAckedOf,
@@ -50,9 +51,9 @@ var Statements = map[string]string{
 	"sqlDeleteProcessed":     sqlDeleteProcessed,
 	"sqlDeleteSaga":          sqlDeleteSaga,
 	"sqlDropLanes":           sqlDropLanes,
-	"sqlEnded":               sqlEnded,
 	"sqlEndJoin":             sqlEndJoin,
 	"sqlEndRegistrations":    sqlEndRegistrations,
+	"sqlEnded":               sqlEnded,
 	"sqlFindSaga":            sqlFindSaga,
 	"sqlForgetGroup":         sqlForgetGroup,
 	"sqlGeneration":          sqlGeneration,
@@ -68,6 +69,7 @@ var Statements = map[string]string{
 	"sqlInsertSaga":          sqlInsertSaga,
 	"sqlJoinsOf":             sqlJoinsOf,
 	"sqlJoinsToFill":         sqlJoinsToFill,
+	"sqlLackingRights":       sqlLackingRights,
 	"sqlLinesOf":             sqlLinesOf,
 	"sqlListGroup":           sqlListGroup,
 	"sqlListJoins":           sqlListJoins,
@@ -75,10 +77,12 @@ var Statements = map[string]string{
 	"sqlLockJoins":           sqlLockJoins,
 	"sqlLockLine":            sqlLockLine,
 	"sqlLockSchema":          sqlLockSchema,
+	"sqlLockWaits":           sqlLockWaits,
 	"sqlLookAtStep":          sqlLookAtStep,
-	"sqlNoted":               sqlNoted,
 	"sqlNoteJoin":            sqlNoteJoin,
+	"sqlNoted":               sqlNoted,
 	"sqlOldJoins":            sqlOldJoins,
+	"sqlOldTransactions":     sqlOldTransactions,
 	"sqlOldWorkers":          sqlOldWorkers,
 	"sqlRecordToAttach":      sqlRecordToAttach,
 	"sqlReport":              sqlReport,
@@ -95,6 +99,7 @@ var Statements = map[string]string{
 	"sqlUndelivered":         sqlUndelivered,
 	"sqlUnrouted":            sqlUnrouted,
 	"sqlUpdateSaga":          sqlUpdateSaga,
+	"sqlUsableIndexes":       sqlUsableIndexes,
 	"sqlVersions":            sqlVersions,
 	"sqlWorkers":             sqlWorkers,
 }
@@ -113,3 +118,13 @@ func Texts() map[string]string {
 	}
 	return texts
 }
+
+// Permissions are the rights that Examine wants, and IndexNames the indexes.
+func (s *Store) Permissions() (names []string) {
+	for _, p := range s.permissions() {
+		names = append(names, p.Permission+" "+p.Class+" "+p.Name)
+	}
+	return names
+}
+
+func (s *Store) IndexNames() ([]string, error) { return s.indexNames() }

@@ -17,6 +17,7 @@ var (
 	_ storekit.Waker = (*Store)(nil)
 
 	_ storekit.Operator = (*Store)(nil)
+	_ storekit.Examiner = (*Store)(nil)
 )
 
 // Store is an outbox in one SQL Server database. All methods are safe for concurrent use. Store

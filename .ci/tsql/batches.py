@@ -14,7 +14,7 @@ PARAMETERS = {
     "BIT": "all any pending complete finished",
     "NVARCHAR(MAX)": """joins join step joinid bytes message metadata reason policy grouping group topic worker
         selection include exclude after at of name consumer key type correlation id state
-        ids tenant error since until inGroup inTopic problems""",
+        ids tenant error since until inGroup inTopic problems rights""",
 }
 OTHERWISE = {("sqlStartJoin", "after"): "BIGINT"}
 

@@ -27,9 +27,17 @@ SERVER = [Batch("the server", 1, text) for text in (
         @LockTimeout INT = NULL, @DbPrincipal SYSNAME = N'public' AS RETURN 0""",
     """CREATE PROCEDURE [sys].[sp_releaseapplock] @Resource NVARCHAR(255), @LockOwner VARCHAR(32) = 'Transaction', @DbPrincipal SYSNAME = N'public' AS RETURN 0""",
     "CREATE TABLE [sys].[databases] (name SYSNAME NOT NULL, compatibility_level TINYINT NOT NULL, is_read_committed_snapshot_on BIT NULL)",
+    "CREATE TABLE [sys].[objects] (name SYSNAME NOT NULL, object_id INT NOT NULL, schema_id INT NOT NULL)",
+    "CREATE TABLE [sys].[indexes] (object_id INT NOT NULL, name SYSNAME NULL, is_disabled BIT NULL)",
+    "CREATE TABLE [sys].[dm_tran_database_transactions] (transaction_id BIGINT NOT NULL, database_id INT NOT NULL, database_transaction_begin_time DATETIME NULL)",
+    "CREATE TABLE [sys].[dm_tran_session_transactions] (session_id INT NOT NULL, transaction_id BIGINT NOT NULL)",
+    "CREATE TABLE [sys].[dm_exec_sessions] (session_id SMALLINT NOT NULL, program_name NVARCHAR(128) NULL, status NVARCHAR(30) NOT NULL)",
+    """CREATE TABLE [sys].[dm_exec_requests] (session_id SMALLINT NOT NULL, database_id SMALLINT NOT NULL, wait_type NVARCHAR(60) NULL,
+    wait_time INT NOT NULL, blocking_session_id SMALLINT NULL)""",
 )]
 # DacFx knows them from a file that is not in the package, and reports each use.
-OF_SERVER = re.compile(r"sp_getapplock|sp_releaseapplock|databases\]|compatibility_level|is_read_committed_snapshot_on")
+OF_SERVER = re.compile(r"sp_getapplock|sp_releaseapplock|databases\]|compatibility_level|is_read_committed_snapshot_on|"
+                       r"\[sys\]\.\[(objects|indexes|dm_[a-z_]+)\]")
 
 
 @dataclass(frozen=True)
