@@ -75,6 +75,9 @@ type WhyConfig struct {
 	// MaxExamined is how many records a search for a message id looks at, because no index
 	// finds it; 0 is 100,000.
 	MaxExamined int
+	// HideErrors leaves the error texts of handlers out of the answer, because they are data of
+	// users. False quotes up to 500 characters of them.
+	HideErrors bool
 }
 
 // Why explains where a message is and what it waits for. The id is that of a record, or that
@@ -117,7 +120,7 @@ func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConf
 		}
 	}
 	answer.At = time.Now().UTC()
-	w := why{store: store, groups: groups, pauses: pauses, now: answer.At}
+	w := why{store: store, groups: groups, pauses: pauses, now: answer.At, hideErrors: config.HideErrors}
 	for _, r := range records {
 		explanation, err := w.explain(ctx, r)
 		if err != nil {

@@ -59,7 +59,7 @@ func (w why) due(ctx context.Context, r *outmill.Record) ([]Reason, error) {
 	reason := Reason{Kind: "due", At: r.NextAttemptAt, Before: n.before, AtLeast: !n.complete}
 	reason.Text = fmt.Sprintf("It has been due since %s and %s. %s", w.at(r.NextAttemptAt), claimed, n.text())
 	if r.LastError != "" {
-		reason.Text += " " + lastError(r)
+		reason.Text += " " + w.lastError(r)
 	}
 	reasons := []Reason{reason}
 	if r.Key == "" {
@@ -112,7 +112,7 @@ func (w why) blockers(ctx context.Context, r *outmill.Record, n neighbours) ([]R
 	if o := n.waiting; o != nil {
 		text := fmt.Sprintf("Record %s of its key waits until %s", o.ID, w.at(o.NextAttemptAt))
 		if o.Attempts > 0 {
-			text += fmt.Sprintf(" for a retry after %s. %s A", times(o.Attempts, "failed attempt"), lastError(o))
+			text += fmt.Sprintf(" for a retry after %s. %s A", times(o.Attempts, "failed attempt"), w.lastError(o))
 		} else {
 			text += ". A"
 		}
@@ -167,7 +167,7 @@ func (w why) parked(ctx context.Context, r *outmill.Record) ([]Reason, error) {
 			"%s. It is not among the first %d dead records of the group and topic.%s", begin, seen.examined, end)}}, nil
 	case heads > 1:
 		return []Reason{{Kind: "parked", Record: head.ID, Text: fmt.Sprintf(
-			"%s. %d records of the key are dead before it, the last of them is %s. %s%s", begin, heads, head.ID, lastError(head), end)}}, nil
+			"%s. %d records of the key are dead before it, the last of them is %s. %s%s", begin, heads, head.ID, w.lastError(head), end)}}, nil
 	}
-	return []Reason{{Kind: "parked", Record: head.ID, Text: fmt.Sprintf("%s: %s. %s%s", begin, head.ID, lastError(head), end)}}, nil
+	return []Reason{{Kind: "parked", Record: head.ID, Text: fmt.Sprintf("%s: %s. %s%s", begin, head.ID, w.lastError(head), end)}}, nil
 }

@@ -20,6 +20,8 @@ type why struct {
 	// pauses are those of the store; none if it lacks the role.
 	pauses []storekit.PauseInfo
 	now    time.Time
+	// hideErrors is WhyConfig.HideErrors.
+	hideErrors bool
 }
 
 func (w why) explain(ctx context.Context, r *outmill.Record) (Explanation, error) {
@@ -89,7 +91,7 @@ func (w why) dead(ctx context.Context, r *outmill.Record) ([]Reason, error) {
 			"It is dead, because it expired at %s. No claim returns it until it is requeued.", w.at(r.ExpiresAt))}}, nil
 	}
 	return []Reason{{Kind: "dead", Text: fmt.Sprintf(
-		"It is dead after %s. No claim returns it until it is requeued. %s", times(r.Claims, "claim"), lastError(r))}}, nil
+		"It is dead after %s. No claim returns it until it is requeued. %s", times(r.Claims, "claim"), w.lastError(r))}}, nil
 }
 
 func (w why) pending(ctx context.Context, r *outmill.Record) ([]Reason, error) {
@@ -131,7 +133,7 @@ func (w why) time(r *outmill.Record) []Reason {
 	switch {
 	case r.Attempts > 0:
 		reason.Kind = "retry"
-		reason.Text = fmt.Sprintf("It is tried again at %s, after %s. %s", w.at(next), times(r.Attempts, "failed attempt"), lastError(r))
+		reason.Text = fmt.Sprintf("It is tried again at %s, after %s. %s", w.at(next), times(r.Attempts, "failed attempt"), w.lastError(r))
 	case r.Claims > 0:
 		reason.Kind = "snoozed"
 		reason.Text = fmt.Sprintf("It was claimed and put off, without a failed attempt, until %s.", w.at(next))

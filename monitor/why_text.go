@@ -19,9 +19,12 @@ func quote(text string) string {
 	return strconv.Quote(text)
 }
 
-func lastError(r *outmill.Record) string {
+func (w why) lastError(r *outmill.Record) string {
 	if r.LastError == "" {
 		return "No error text was kept."
+	}
+	if w.hideErrors {
+		return "Its error text is hidden here."
 	}
 	return "Last error: " + quote(r.LastError) + "."
 }
