@@ -1,0 +1,149 @@
+package dashboard_test
+
+import (
+	"html"
+	"net/http"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/dashboard"
+	"github.com/outmill/outmill/storekit"
+)
+
+// submit submits the form of a confirmation, as a browser without scripts does.
+func (s *site) submit(page answer, pairs ...string) answer {
+	s.Helper()
+	action := regexp.MustCompile(`<form class="confirm" action="([^"]+)" method="post">`).FindStringSubmatch(page.body)
+	require.NotNil(s, action, page.body)
+	for _, field := range regexp.MustCompile(`<input type="hidden" name="([^"]+)" value="([^"]*)">`).FindAllStringSubmatch(page.body, -1) {
+		pairs = append([]string{field[1], html.UnescapeString(field[2])}, pairs...)
+	}
+	return s.post(action[1], pairs...)
+}
+
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	allowed := dashboard.Config{AllowChanges: true, ShowErrors: true}
+
+	t.Run("a dead record is requeued after a confirmation, which itself changes nothing", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, store outmill.Store) {
+			s := newSite(t, store, allowed)
+			s.register("billing", "orders")
+			s.append(orders(2)...)
+			dead := s.kill("billing", "orders", "refused")
+			id := dead[0].ID.String()
+			require.Contains(t, s.page("record?id="+id).body, `href="requeue?id=`+id+`"`)
+			ask := s.page("requeue?id=" + id)
+			require.Equal(t, outmill.StatusDead, s.status(dead[0].ID))
+			done := s.submit(ask)
+			require.Equal(t, http.StatusOK, done.StatusCode)
+			require.Contains(t, done.text(), "1 record was requeued.")
+			require.Equal(t, outmill.StatusPending, s.status(dead[0].ID))
+			require.Equal(t, outmill.StatusDead, s.status(dead[1].ID))
+			require.Contains(t, s.submit(ask).text(), "Nothing was requeued")
+		})
+	})
+
+	t.Run("all records that match are requeued, and no others", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, store outmill.Store) {
+			s := newSite(t, store, allowed)
+			s.register("billing", "orders", "returns")
+			s.append(orders(3)...)
+			timeouts := s.kill("billing", "orders", "timeout of the bank")
+			s.append(orders(2)...)
+			others := s.kill("billing", "orders", "refused")
+			ask := s.page("requeue?status=dead&topic=orders&error=timeout")
+			require.Contains(t, ask.text(), "Error text contains")
+			require.Contains(t, s.submit(ask).text(), "3 records were requeued.")
+			for _, r := range timeouts {
+				require.Equal(t, outmill.StatusPending, s.status(r.ID))
+			}
+			for _, r := range others {
+				require.Equal(t, outmill.StatusDead, s.status(r.ID))
+			}
+			require.Contains(t, s.page("requeue?status=dead&topic=orders").text(), "Records2")
+		})
+	})
+
+	t.Run("records are deleted by id and by a search that has a status", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, store outmill.Store) {
+			s := newSite(t, store, allowed)
+			s.register("billing", "orders")
+			s.append(orders(3)...)
+			dead := s.kill("billing", "orders", "refused")
+			waiting := s.append(orders(1)...)[0]
+			require.Contains(t, s.submit(s.page("delete?id="+dead[0].ID.String())).text(), "1 record was deleted.")
+			_, err := store.Get(t.Context(), dead[0].ID)
+			require.ErrorIs(t, err, outmill.ErrNotFound)
+			require.Equal(t, http.StatusBadRequest, s.get("delete?topic=orders").StatusCode)
+			require.Equal(t, http.StatusBadRequest, s.post("delete", "topic", "orders").StatusCode)
+			require.Equal(t, http.StatusBadRequest, s.post("delete").StatusCode)
+			require.Equal(t, http.StatusBadRequest, s.post("requeue", "status", "pending").StatusCode)
+			require.Contains(t, s.submit(s.page("delete?status=dead")).text(), "2 records were deleted.")
+			require.Equal(t, outmill.StatusPending, s.status(waiting.ID))
+		})
+	})
+
+	t.Run("deliveries are paused and resumed, with the name of the user", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, store outmill.Store) {
+			s := newSite(t, store, allowed)
+			pauses, _ := outmill.As[storekit.Pauses](store)
+			ask := s.page("pause?topic=orders")
+			require.Contains(t, ask.body, `name="topic" value="orders"`)
+			require.Contains(t, s.submit(ask, "topic", "orders", "reason", "the bank is down").text(), "Deliveries are paused.")
+			paused, err := pauses.Paused(t.Context())
+			require.NoError(t, err)
+			require.Len(t, paused, 1)
+			require.Equal(t, storekit.PauseScope{Topic: "orders"}, paused[0].PauseScope)
+			require.Equal(t, "ann", paused[0].By)
+			require.Equal(t, "the bank is down", paused[0].Reason)
+			require.Contains(t, s.page("pauses").body, `href="resume?topic=orders"`)
+			resume := s.page("resume?topic=orders")
+			require.Contains(t, s.submit(resume).text(), "Deliveries are resumed.")
+			require.Contains(t, s.submit(resume).text(), "There was no such pause.")
+			require.Equal(t, http.StatusBadRequest, s.post("pause", "reason", "nothing named").StatusCode)
+			require.Equal(t, http.StatusBadRequest, s.post("pause", "key", "k").StatusCode)
+		})
+	})
+
+	t.Run("a group is dropped", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, store outmill.Store) {
+			s := newSite(t, store, allowed)
+			s.register("billing", "orders")
+			s.append(orders(2)...)
+			require.Contains(t, s.page("groups").body, `href="drop-group?group=billing"`)
+			require.Contains(t, s.submit(s.page("drop-group?group=billing")).text(), "The group was dropped, with 2 records.")
+			require.Equal(t, http.StatusBadRequest, s.get("drop-group").StatusCode)
+			require.Equal(t, http.StatusBadRequest, s.post("drop-group").StatusCode)
+		})
+	})
+
+	t.Run("a join is cancelled once", func(t *testing.T) {
+		t.Parallel()
+		store := newSQLite(t)
+		s := newSite(t, store, allowed)
+		join := &storekit.Join{ExpectedSteps: 2}
+		require.NoError(t, store.StartJoin(t.Context(), join))
+		id := join.ID.String()
+		require.Contains(t, s.page("join?id="+id).body, `href="cancel-join?id=`+id+`"`)
+		ask := s.page("cancel-join?id=" + id)
+		require.Contains(t, s.submit(ask, "reason", "the order was withdrawn").text(), "The join is cancelled.")
+		page := s.page("join?id=" + id)
+		require.Contains(t, page.text(), "the order was withdrawn")
+		require.NotContains(t, page.body, "cancel-join")
+	})
+
+	t.Run("a form that is too large is refused", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t, newSQLite(t), allowed)
+		require.Equal(t, http.StatusBadRequest, s.post("pause", "topic", string(make([]byte, 5<<20))).StatusCode)
+	})
+}
