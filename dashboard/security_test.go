@@ -306,7 +306,7 @@ func TestLogin(t *testing.T) {
 		parts := strings.Split(own.Value, ".")
 		for name, value := range map[string]string{
 			"another token": foreign.Value, "another name": "Qm9i." + parts[1] + "." + parts[2],
-			"a later end": parts[0] + ".99999999999." + parts[2],
+			"a later end":  parts[0] + ".99999999999." + parts[2],
 			"no signature": parts[0] + "." + parts[1] + ".", "nothing": "", "no parts": "x",
 		} {
 			got := s.do(http.MethodGet, "", nil, func(r *http.Request) { r.AddCookie(&http.Cookie{Name: own.Name, Value: value}) })
