@@ -1,5 +1,7 @@
 package dashboard
 
+import "time"
+
 // ChangeRoutes are the paths of the routes that change the store.
 func ChangeRoutes() (paths []string) {
 	for path, route := range routes() {
@@ -28,4 +30,11 @@ func ClosedRoutes() (paths []string) {
 		}
 	}
 	return paths
+}
+
+// SetClock sets the clock of the counts.
+func (d *Dashboard) SetClock(now func() time.Time) {
+	d.counts.mu.Lock()
+	defer d.counts.mu.Unlock()
+	d.counts.now = now
 }

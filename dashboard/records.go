@@ -161,6 +161,8 @@ type recordsView struct {
 	// Actions are the changes that fit the search.
 	Requeue, Delete string
 	Statuses        []outmill.Status
+	// MoreSet says that one of the filters that are folded away is set.
+	MoreSet bool
 }
 
 func recordsPage(c *call) error {
@@ -178,6 +180,7 @@ func recordsPage(c *call) error {
 		Search: s, Dead: query.Status == outmill.StatusDead, Examined: page.Examined, Many: c.isMany() && c.tenant == "", Partly: partly,
 		Statuses: []outmill.Status{outmill.StatusPending, outmill.StatusLeased, outmill.StatusProcessed, outmill.StatusDead},
 	}
+	v.MoreSet = s.Key+s.Message+s.Correlation+s.Tenant+s.Older+s.Newer != ""
 	for _, r := range page.Records {
 		v.Records = append(v.Records, c.recordLine(r))
 	}

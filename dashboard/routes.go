@@ -40,6 +40,7 @@ func routes() map[string]route {
 		"login":     {get: loginPage, post: logIn, open: true},
 		"logout":    {post: logOut},
 		"style.css": {get: static("style.css", "text/css; charset=utf-8"), open: true},
+		"icon.svg":  {get: static("icon.svg", "image/svg+xml"), open: true},
 		"live.js":   {get: static("live.js", "text/javascript; charset=utf-8"), open: true},
 
 		"requeue":     {get: confirmRequeue, post: requeue, change: true},
