@@ -52,10 +52,12 @@ type (
 		Until     sql.NullString
 		Barrier   int64
 		Head      int64
+		PausedBy  sql.NullInt64
 	}
 	decisionRow struct {
 		Seq      int64
 		Decision string
+		PausedBy sql.NullInt64
 	}
 	memberRow struct {
 		Join      []byte

@@ -32,6 +32,9 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 		c := &claim{s: s, req: req}
 		err := c.serveAll(ctx, topics)
 		records = c.records
+		if learned := s.learnPauses(ctx, operation, c.pauses); err == nil {
+			err = learned
+		}
 		return len(records), c.again, err
 	})
 	s.logger.Claimed(req, len(records))
@@ -56,6 +59,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 		names, listed = nil, false
 	}
 	match := req.Topics.Matcher()
+	var pauses int64
 	err = s.run(ctx, "claim", call{
 		template: "[dbo].[Outbox_Due]",
 		args: []any{
@@ -66,7 +70,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 			named("HeldToo", req.Order != outmill.OrderKey),
 		},
 		reset: func() { due, unrouted = nil, nil },
-		sets: []reader{func(scan func(...any) error) error {
+		sets: []reader{numbers(&pauses), func(scan func(...any) error) error {
 			var topic string
 			var isDue, isUnrouted bool
 			if err := scan(&topic, &isDue, &isUnrouted); err != nil || !match(topic) {
@@ -81,6 +85,9 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 			return nil
 		}},
 	})
+	if err == nil {
+		err = s.learnPauses(ctx, "claim", pauses)
+	}
 	return due, unrouted, err
 }
 
@@ -96,6 +103,8 @@ type claim struct {
 	over bool
 	// again means that the claim skipped so many records that there may be more to claim.
 	again bool
+	// pauses is the counter of the pauses that the claim has met.
+	pauses int64
 }
 
 // room returns how many records the claim may still take.
@@ -124,28 +133,36 @@ func (c *claim) serveAll(ctx context.Context, topics []string) error {
 
 // takeAny takes records without an order, the earliest due first. Each topic has an equal share;
 // topics with more records then use what the other topics left.
+//
+// If it meets only records that have expired or are paused, it reads twice as many the next time.
+// Otherwise each of many paused records would cost a small part of a round trip.
 func (c *claim) takeAny(ctx context.Context, topics []string) error {
 	limit := min(c.req.Limit, maxAtOnce)
-	share := (limit + len(topics) - 1) / len(topics)
+	share, least := (limit+len(topics)-1)/len(topics), 0
 	for c.room() > 0 && len(topics) > 0 {
-		want := min(share, c.room())
+		want := max(min(share, c.room()), least)
 		taken, err := c.takeShare(ctx, topics, want)
 		if err != nil {
 			return err
 		}
-		c.again = c.again || taken.expired > 0
-		if taken.records == 0 {
+		c.again = c.again || taken.passed > 0
+		if taken.records+taken.passed == 0 {
 			return nil
 		}
 		topics = slices.DeleteFunc(topics, func(topic string) bool { return taken.of[topic] < want })
 		share = max(1, maxAtOnce/max(1, len(topics)))
+		if least = 0; taken.records == 0 {
+			least = min(2*want, share)
+		}
 	}
 	return nil
 }
 
+// takings are the records of a round: those that were leased, and those that were passed over
+// because they have expired or are paused.
 type takings struct {
-	records, expired int
-	of               map[string]int
+	records, passed int
+	of              map[string]int
 }
 
 func (c *claim) takeShare(ctx context.Context, topics []string, share int) (taken takings, err error) {
@@ -164,19 +181,23 @@ func (c *claim) takeShare(ctx context.Context, topics []string, share int) (take
 			named("Room", min(c.room(), maxAtOnce)), named("Bytes", int64(bytes)), named("First", len(c.records) == 0),
 			named("Lease", sqlkit.CeilMicros(c.req.Lease)),
 		},
-		reset: func() { found = nil },
-		sets:  []reader{collect(&found)},
+		reset: func() { found, taken = nil, takings{of: map[string]int{}} },
+		sets: []reader{numbers(&c.pauses), func(scan func(...any) error) error {
+			var topic string
+			var passed int
+			err := scan(&topic, &passed)
+			taken.of[topic] += passed
+			taken.passed += passed
+			return err
+		}, collect(&found)},
 	})
 	if err != nil {
 		return taken, err
 	}
-	taken.of = map[string]int{}
 	for _, p := range found {
 		taken.of[p.record.Topic]++
 	}
-	all := len(found)
-	found = slices.DeleteFunc(found, func(p placed) bool { return p.stage == storekit.StageExpired })
-	taken.records, taken.expired = len(found), all-len(found)
+	taken.records = len(found)
 	c.add(found, topics)
 	return taken, nil
 }

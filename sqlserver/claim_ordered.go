@@ -37,6 +37,9 @@ type line struct {
 	dropped int
 	// before bounds the records that the claim sees: see Outbox_LineOpen.
 	before sql.NullTime
+	// served means that the topic is not paused as a whole, and that no record must come back
+	// first that a claim without an order has set aside.
+	served bool
 	// leased are the records that were leased so far, and counted the joins that were counted.
 	leased  []placed
 	counted []outmill.JoinID
@@ -46,7 +49,7 @@ func (c *claim) newLine(tx *sql.Tx, topic string, want int, byTopic bool) *line 
 	return &line{
 		c: c, tx: tx, topic: topic, byTopic: byTopic, looks: max(minLooks, 10*want),
 		OrderedScan: storekit.OrderedScan{Policy: c.req.KeyPolicy, Want: want, MaxBytes: c.req.MaxBytes, Bytes: c.bytes,
-			First: len(c.records) == 0},
+			First: len(c.records) == 0, Group: c.req.Group, Topic: topic, WholeTopic: byTopic},
 	}
 }
 
@@ -108,7 +111,7 @@ func (c *claim) inOrder(ctx context.Context, topic string, want int, byTopic boo
 	err := c.inTurn(ctx, topic, func() error {
 		return c.s.write(ctx, "claim", func(ctx context.Context, tx *sql.Tx) error {
 			done = c.newLine(tx, topic, want, byTopic)
-			if err := done.open(ctx); err != nil {
+			if err := done.open(ctx); err != nil || !done.served {
 				return err
 			}
 			return fn(ctx, done)
@@ -150,12 +153,17 @@ func (l *line) readArgs(more ...any) []any {
 
 // open locks the line, makes due records ready, and reads the line.
 func (l *line) open(ctx context.Context) error {
+	var again bool
 	err := l.c.s.do(ctx, l.tx, call{
 		template: "[dbo].[Outbox_LineOpen]", args: l.readArgs(named("ByTopic", l.byTopic)),
-		reset: l.forget, sets: []reader{numbers(&l.before), numbers(&l.dropped), l.row},
+		reset: l.forget, sets: []reader{numbers(&l.c.pauses, &l.served, &again, &l.before), numbers(&l.dropped), l.row},
 	})
-	// More records are due than one claim makes ready. The next claim continues.
-	l.c.again = l.c.again || l.before.Valid
+	if err != nil {
+		return err
+	}
+	// More records are due, or come back, than one claim makes ready. The next claim continues.
+	l.c.again = l.c.again || again || l.before.Valid
+	l.Pauses, err = l.c.s.pausesIn(ctx, l.tx, l.c.pauses)
 	return err
 }
 
@@ -181,15 +189,17 @@ func (l *line) row(scan func(...any) error) error {
 	var kind, nth int64
 	var r storekit.Candidate
 	var other sql.NullString
-	var otherEnd, waitingEnd sql.NullTime
+	var otherEnd, waitingEnd, expires sql.NullTime
 	var waiting, held sql.NullInt64
 	err := scan(&kind, &r.Seq, &r.Key, &r.Expired, &r.Expiries, &r.Size, &nth, &other, &otherEnd, &waiting, &waitingEnd, &held,
-		&r.State.Parked)
+		&r.State.Parked, sqlkit.Text(&r.TenantID), &expires)
+	r.Expires = timeOrNil(expires)
 	r.First = nth == 1 && !l.byTopic
 	r.State.Other = other.String
 	r.State.OtherEnd, r.State.WaitingEnd = timeOrNil(otherEnd), timeOrNil(waitingEnd)
 	r.State.Waiting, r.State.Held = placeOf(waiting), placeOf(held)
 	if kind == 0 {
+		r.State.HeldTenant, r.State.HeldExpiry = r.TenantID, r.Expires
 		l.lanes = append(l.lanes, r)
 	} else {
 		l.page = append(l.page, r)
@@ -226,8 +236,9 @@ func (l *line) lookAtLanes(ctx context.Context) error {
 		looked, back := len(l.lanes), 0
 		notes := make([]noteRow, looked)
 		for i, r := range l.lanes {
-			b, barrier := r.State.Blocker(l.c.req.KeyPolicy)
-			notes[i] = noteRow{Place: int64(i), Key: l.c.s.text(r.Key), BlockedBy: b.By, Until: untilText(b), Barrier: barrier}
+			b, barrier := l.blocker(r)
+			notes[i] = noteRow{Place: int64(i), Key: l.c.s.text(r.Key), BlockedBy: b.By, Until: untilText(b), Barrier: barrier,
+				PausedBy: pauseOrNull(b.Pause)}
 		}
 		err := l.c.s.do(ctx, l.tx, call{
 			template: "[dbo].[Outbox_LineLook]", args: l.readArgs(l.beforeArg(), set(l.c.s, "Notes", "Note", notes), named("Want", l.Want)),
@@ -249,12 +260,25 @@ func (l *line) lookAtLanes(ctx context.Context) error {
 	return nil
 }
 
+// blocker returns what blocks the lane, and the place up to which its records become ready: none
+// if its key, or the tenant of its first record, is paused.
+func (l *line) blocker(lane storekit.Candidate) (storekit.Blocker, int64) {
+	if number := l.Pauses.Of(l.Group, l.Topic, lane.Key, lane.State.HeldTenant); number != 0 {
+		return storekit.Blocker{By: storekit.BlockedByPause, Pause: number, Until: lane.State.HeldExpiry}, 0
+	}
+	return lane.State.Blocker(l.c.req.KeyPolicy)
+}
+
+func pauseOrNull(number int64) sql.NullInt64 { return sql.NullInt64{Int64: number, Valid: number != 0} }
+
 // settle carries out the decisions on the page.
 func (l *line) settle(ctx context.Context) error {
 	var decisions []decisionRow
-	for letter, records := range map[string][]storekit.Candidate{"l": l.Leasing, "x": l.Expired, "p": l.Parked, "h": l.Holding} {
+	for letter, records := range map[string][]storekit.Candidate{
+		"l": l.Leasing, "x": l.Expired, "p": l.Parked, "h": l.Holding, "a": l.Aside,
+	} {
 		for _, r := range records {
-			decisions = append(decisions, decisionRow{r.Seq, letter})
+			decisions = append(decisions, decisionRow{r.Seq, letter, pauseOrNull(r.Pause)})
 		}
 	}
 	if len(decisions)+len(l.Reopen) == 0 {
@@ -263,7 +287,7 @@ func (l *line) settle(ctx context.Context) error {
 	var notes []noteRow
 	for key, held := range l.HeldKeys {
 		notes = append(notes, noteRow{Place: int64(len(notes)), Key: l.c.s.text(key), BlockedBy: held.By, Until: untilText(held.Blocker),
-			Head: held.Head})
+			Head: held.Head, PausedBy: pauseOrNull(held.Pause)})
 	}
 	err := l.c.s.do(ctx, l.tx, call{
 		template: "[dbo].[Outbox_LineSettle]",

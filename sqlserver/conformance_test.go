@@ -144,9 +144,10 @@ func newConforming(t *testing.T, db *sql.DB, options storetest.Options) conformi
 	return conforming{store, config}
 }
 
-// wipe empties the tables. The generation of the groups and the places continue.
-const wipe = `DELETE FROM {}Acked; DELETE FROM {}Inbox; DELETE FROM {}Saga; DELETE FROM {}JoinMember; DELETE FROM {}Join; DELETE
-	FROM {}Dedup; DELETE FROM {}Group; DELETE FROM {}Worker; DELETE FROM {}Ending; DELETE FROM {}Lane; DELETE FROM {};`
+// wipe empties the tables. The generation of the groups, the counter of the pauses and the places
+// continue.
+const wipe = `DELETE FROM {}Pause; DELETE FROM {}Acked; DELETE FROM {}Inbox; DELETE FROM {}Saga; DELETE FROM {}JoinMember;
+	DELETE FROM {}Join; DELETE FROM {}Dedup; DELETE FROM {}Group; DELETE FROM {}Worker; DELETE FROM {}Ending; DELETE FROM {}Lane; DELETE FROM {};`
 
 // fromShelf is newConforming with used tables, if there are any.
 func fromShelf(t *testing.T, tables *testenv.Shelf, db *sql.DB, options storetest.Options) conforming {
@@ -193,6 +194,7 @@ func passTime(t *testing.T, db *sql.DB, table string, d time.Duration) {
 	for name, columns := range map[string][]string{
 		"":       {"CreatedAt", "DueTimeUtc", "NextAttemptAt", "AvailableAt", "ExpiresAt", "ProcessedAt"},
 		"Lane":   {"Until"},
+		"Pause":  {"PausedAt"},
 		"Group":  {"SeenAt", "ExpiresAt"},
 		"Worker": {"SeenAt"},
 		"Ending": {"EndedAt", "LookAt"},

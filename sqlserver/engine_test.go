@@ -109,6 +109,29 @@ func TestStore_Engine(t *testing.T) {
 		require.Equal(t, "second", found[0].MessageID)
 	})
 
+	t.Run("a claim after Resume passes over a record that another transaction has locked", func(t *testing.T) {
+		t.Parallel()
+		store, table := onEngine(t, sqlserver.Config{})
+		first, second := one("first"), one("second")
+		first.TenantID, second.TenantID = "acme", "acme"
+		require.NoError(t, store.Append(t.Context(), first, second))
+		scope := storekit.PauseScope{TenantID: "acme"}
+		require.NoError(t, store.Pause(t.Context(), scope, "ann", ""))
+		request := claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone)
+		found, err := store.Claim(t.Context(), request)
+		require.NoError(t, err)
+		require.Empty(t, found)
+		require.Equal(t, 2, valueOf[int](t, store.DB(), "SELECT COUNT(*) FROM "+table+" WHERE Stage = -1 AND PausedBy = 1"))
+		holding(t, store.DB(), "UPDATE "+table+" SET LastError = N'locked' WHERE MessageId = N'first'")
+		ended, err := store.Resume(patient(t), scope)
+		require.NoError(t, err)
+		require.True(t, ended)
+		found, err = store.Claim(patient(t), request)
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		require.Equal(t, "second", found[0].MessageID)
+	})
+
 	t.Run("the janitor passes over a record that another transaction has locked", func(t *testing.T) {
 		t.Parallel()
 		store, table := onEngine(t, sqlserver.Config{Retain: time.Hour})
@@ -333,10 +356,11 @@ EXEC [dbo].[%[1]s_Claim] @Owner = @owner, @Group = N'%[2]s', @Topics = @topics, 
 				@Passed = N'-', @HeldToo = 1`,
 			"AckWithin":  `@Leases = @leases, @Keep = 0, @By = NULL`,
 			"CountAcked": `@Limit = 100`,
+			"BringBack":  `@Group = N'readers', @Topics = @names, @Keyed = 1, @All = 0`,
 		} {
 			batch := store.Expand("DECLARE @notes [dbo].[OutboxNote], @leases [dbo].[OutboxLease], @names [dbo].[OutboxName]; EXEC [dbo].[Outbox_" +
 				procedure + "] " + arguments)
-			byKey := 0
+			byKey, aside := 0, map[string]int{}
 			for _, a := range accesses(t, store.DB(), batch) {
 				if a.table != "["+table+"]" && a.table != "["+table+"Lane]" {
 					continue
@@ -345,11 +369,18 @@ EXEC [dbo].[%[1]s_Claim] @Owner = @owner, @Group = N'%[2]s', @Topics = @topics, 
 				if a.index == "[IX_"+table+"_Key]" && strings.Contains(a.operator, "Seek") {
 					byKey++
 				}
+				if strings.Contains(a.operator, "Seek") {
+					aside[a.index]++
+				}
 			}
 			// LineOpen reads another lease, waiting records and held records. LineLook reads held
 			// records three times, and then makes these three reads again. Fail reads the later
 			// records.
 			require.GreaterOrEqual(t, byKey, map[string]int{"LineOpen": 3, "LineLook": 6, "Fail": 1}[procedure], procedure)
+			// What is set aside is found by the numbers of the pauses.
+			require.GreaterOrEqual(t, aside["[IX_"+table+"_Aside]"], map[string]int{"BringBack": 4, "Due": 1, "Claim": 1}[procedure], procedure)
+			require.GreaterOrEqual(t, aside["[IX_"+table+"_AsideKeyed]"], map[string]int{"BringBack": 1}[procedure], procedure)
+			require.GreaterOrEqual(t, aside["[IX_"+table+"Lane_Paused]"], map[string]int{"Due": 1, "LineOpen": 2}[procedure], procedure)
 		}
 	})
 }

@@ -2,6 +2,7 @@
 -- schema: it reads and changes the tables, calls the procedures, and passes sets to them. The names
 -- are the defaults, and the role is [outmill]: see Store.Grants.
 GRANT SELECT, INSERT, UPDATE, DELETE ON [dbo].[OutboxMeta] TO [outmill];
+GRANT SELECT, INSERT, UPDATE, DELETE ON [dbo].[OutboxPause] TO [outmill];
 GRANT SELECT, INSERT, UPDATE, DELETE ON [dbo].[Outbox] TO [outmill];
 GRANT SELECT, INSERT, UPDATE, DELETE ON [dbo].[OutboxLane] TO [outmill];
 GRANT SELECT, INSERT, UPDATE, DELETE ON [dbo].[OutboxGroup] TO [outmill];
@@ -29,6 +30,9 @@ GRANT EXECUTE ON [dbo].[Outbox_ShareLines] TO [outmill];
 GRANT EXECUTE ON [dbo].[Outbox_Hold] TO [outmill];
 GRANT EXECUTE ON [dbo].[Outbox_CountSteps] TO [outmill];
 GRANT EXECUTE ON [dbo].[Outbox_Append] TO [outmill];
+GRANT EXECUTE ON [dbo].[Outbox_Pause] TO [outmill];
+GRANT EXECUTE ON [dbo].[Outbox_Resume] TO [outmill];
+GRANT EXECUTE ON [dbo].[Outbox_BringBack] TO [outmill];
 GRANT EXECUTE ON [dbo].[Outbox_Due] TO [outmill];
 GRANT EXECUTE ON [dbo].[Outbox_Claim] TO [outmill];
 GRANT EXECUTE ON [dbo].[Outbox_Ack] TO [outmill];

@@ -305,10 +305,14 @@ func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 	var table *storekit.RoutingTable
 	var workers []storekit.StoredWorker
 	var ended []storekit.EndedGroup
+	var pauses pausesRead
 	err := s.run(ctx, "list groups", call{
-		template: sqlGroups + ";\n" + sqlWorkers + ";\n" + sqlEnded,
-		reset:    func() { table, workers, ended = &storekit.RoutingTable{}, nil, nil },
-		sets: []reader{
+		template: sqlGroups + ";\n" + sqlWorkers + ";\n" + sqlEnded + ";\n" + sqlPauses,
+		reset: func() {
+			table, workers, ended = &storekit.RoutingTable{}, nil, nil
+			pauses.reset()
+		},
+		sets: append([]reader{
 			func(scan func(...any) error) error { return registrations(table)(scan) },
 			func(scan func(...any) error) error {
 				var w storekit.StoredWorker
@@ -324,10 +328,12 @@ func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 				ended = append(ended, e)
 				return err
 			},
-		},
+		}, pauses.sets()...),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return table.Infos(workers, ended), nil
+	infos := table.Infos(workers, ended)
+	storekit.NamePauses(infos, pauses.keep(s).All())
+	return infos, nil
 }

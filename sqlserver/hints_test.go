@@ -73,7 +73,7 @@ func TestStore_Hints(t *testing.T) {
 		require.Equal(t, 5, strings.Count(claim, "FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)"),
 			"in line, held, waiting, delayed, leased")
 		require.NotContains(t, claim, "FROM [dbo].[Outbox] WHERE")
-		require.Regexp(t, `(?s)BEGIN TRANSACTION;\s+INSERT @found.*UPDATE o SET Stage.*COMMIT;\s+SELECT o\.Seq`, claim,
+		require.Regexp(t, `(?s)BEGIN TRANSACTION;.*INSERT @found.*UPDATE o SET Stage.*COMMIT;\s+SELECT @pauses.*SELECT o\.Seq`, claim,
 			"chosen and leased in one transaction, and sent after it, so that no lock waits for the reader")
 	})
 
@@ -118,6 +118,61 @@ func TestStore_Hints(t *testing.T) {
 			n += strings.Count(text, "o.Keyed = 1 AND o.Stage")
 		}
 		require.Equal(t, 8, n)
+	})
+
+	t.Run("a claim reads the counter of the pauses before the pauses", func(t *testing.T) {
+		t.Parallel()
+		// A list of pauses is kept under a number. If it were older than its number, it would be
+		// kept for ever.
+		texts := all(t)
+		for _, name := range []string{"Outbox_Due", "Outbox_Claim", "Outbox_LineOpen", "Outbox_Extend", "sqlPauses"} {
+			text := texts[name]
+			counter := strings.Index(text, "SELECT Pauses FROM [dbo].[OutboxMeta]")
+			require.Positive(t, counter, name)
+			require.Less(t, counter, strings.Index(text+"[dbo].[OutboxPause]", "[dbo].[OutboxPause]"), name)
+			require.Less(t, counter, strings.Index(text+"[dbo].[Outbox]", "[dbo].[Outbox]"), name)
+		}
+	})
+
+	t.Run("queries for what is set aside contain the filter of their index", func(t *testing.T) {
+		t.Parallel()
+		n := 0
+		for name, text := range all(t) {
+			for _, found := range regexp.MustCompile(`\b([orlp])\.PausedBy [>=] g\.\w+`).FindAllStringSubmatchIndex(text, -1) {
+				n++
+				alias := text[found[2]:found[3]]
+				require.Contains(t, text[max(0, found[0]-200):min(len(text), found[1]+200)], alias+".PausedBy IS NOT NULL", name)
+			}
+			// The conditions name no negative number, because no test has shown that the optimizer
+			// matches the filter of an index that has one.
+			require.NotRegexp(t, `Stage = -1 AND|WHERE Stage = -1`, text, name)
+		}
+		require.Equal(t, 6, n)
+	})
+
+	t.Run("a number of a pause ends with the stage or the block that it explains", func(t *testing.T) {
+		t.Parallel()
+		lanes, dead := 0, 0
+		for name, text := range procedures(t) {
+			for _, found := range regexp.MustCompile(`UPDATE l SET [^;]*? FROM`).FindAllString(text, -1) {
+				lanes++
+				require.Contains(t, found, "PausedBy = ", name)
+			}
+			// A lease has ended the stage already, and so has an ordered claim that parks.
+			if name == "Outbox_Expire" || name == "Outbox_Fail" {
+				for _, found := range regexp.MustCompile(`UPDATE o SET Stage = 7[^;]*;`).FindAllString(text, -1) {
+					if strings.Contains(found, "@gone AS g ON g.Seq = o.Seq;") && name == "Outbox_Fail" {
+						continue
+					}
+					dead++
+					require.Contains(t, found, "PausedBy = NULL", name)
+				}
+			}
+			// A stage may be negative.
+			require.NotContains(t, text, "Stage TINYINT", name)
+		}
+		require.Equal(t, 16, lanes)
+		require.Equal(t, 2, dead)
 	})
 
 	t.Run("a deadlock ends the janitor's statement", func(t *testing.T) {
@@ -400,7 +455,7 @@ func TestStore_Hints(t *testing.T) {
 
 // onlyWithin are called by other procedures, in their transaction, or only read.
 var onlyWithin = []string{"Outbox_LockLine", "Outbox_UnlockLine", "Outbox_LockName", "Outbox_LockDedupKey", "Outbox_ShareLines",
-	"Outbox_Hold", "Outbox_CountSteps", "Outbox_LineRead"}
+	"Outbox_Hold", "Outbox_CountSteps", "Outbox_LineRead", "Outbox_BringBack"}
 
 // unbounded are the statements that change an unlimited number of records. For them the tables
 // are made with LOCK_ESCALATION = DISABLE.

@@ -58,7 +58,7 @@ WHERE o.IdBytes > CONVERT(BINARY(16), @after, 1)` + where + ` ORDER BY o.IdBytes
 
 // matching also compares lengths, because SQL Server ignores trailing blanks of a text.
 var matching = func() string {
-	conditions := []string{`(@pending = 0 OR o.Stage IN (0, 1, 2, 3, 5))`}
+	conditions := []string{`(@pending = 0 OR o.Stage IN (-1, 0, 1, 2, 3, 5))`}
 	for _, of := range [][2]string{
 		{"o.GroupName", "@group"}, {"o.Topic", "@topic"}, {"o.[Key]", "@key"}, {"o.MessageId", "@message"},
 		{"o.CorrelationId", "@correlation"}, {"o.TenantId", "@tenant"},

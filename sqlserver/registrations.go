@@ -59,7 +59,7 @@ SELECT Generation FROM [dbo].[OutboxMeta] WITH (UPDLOCK, ROWLOCK) WHERE OnlyRow 
 // processed.
 var sqlUndelivered = func() string {
 	var kinds []string
-	for i, kind := range []string{"Stage = 0", "Stage = 1", "Stage IN (2, 3)", "Stage = 4", "Stage = 5"} {
+	for i, kind := range []string{"Stage = 0", "Stage = 1", "Stage IN (2, 3)", "Stage = 4", "Stage = 5", "PausedBy IS NOT NULL"} {
 		kinds = append(kinds, "SELECT * FROM (SELECT TOP (1) Topic FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = "+
 			groupName+" AND Topic > @next AND "+kind+" ORDER BY Topic) AS "+string(rune('a'+i)))
 	}

@@ -37,7 +37,7 @@ const (
 	sqlSetVersion = `IF EXISTS (SELECT 1 FROM [dbo].[OutboxMeta])
     UPDATE [dbo].[OutboxMeta] SET Version = %[1]d, Compatible = %[2]d;
 ELSE
-    INSERT [dbo].[OutboxMeta] (OnlyRow, Version, Compatible, Generation) VALUES (1, %[1]d, %[2]d, 0);`
+    INSERT [dbo].[OutboxMeta] (OnlyRow, Version, Compatible, Generation, Pauses) VALUES (1, %[1]d, %[2]d, 0, 0);`
 
 	sqlLockSchema = `DECLARE @rc INT; EXEC @rc = sp_getapplock @Resource = @name, @LockMode = N'Exclusive', @LockOwner = N'Transaction',
 		@LockTimeout = 60000;

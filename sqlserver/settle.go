@@ -59,11 +59,12 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 		return nil, s.explain(ctx, operation, err)
 	}
 	var extended []outmill.Lease
+	var pauses int64
 	var calls []call
 	for some := range slices.Chunk(s.leaseRows(storekit.Bare(leases)), maxAtOnce) {
 		calls = append(calls, call{
 			template: "[dbo].[Outbox_Extend]", args: []any{set(s, "Leases", "Lease", some), named("Micros", sqlkit.CeilMicros(lease))},
-			sets: []reader{func(scan func(...any) error) error {
+			sets: []reader{numbers(&pauses), func(scan func(...any) error) error {
 				var id []byte
 				var owner string
 				var l outmill.Lease
@@ -82,7 +83,11 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 	if len(calls) > 0 {
 		calls[0].reset = func() { extended = nil }
 	}
-	if err := s.runAll(ctx, operation, calls); err != nil {
+	err := s.runAll(ctx, operation, calls)
+	if err == nil && len(calls) > 0 {
+		err = s.learnPauses(ctx, operation, pauses)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return extended, nil

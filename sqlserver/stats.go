@@ -6,9 +6,11 @@ import (
 	"database/sql"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // sqlStats goes from topic to topic, and counts the records of each stage up to @limit. Ready
@@ -33,16 +35,18 @@ var sqlStats = func() string {
 				" ORDER BY AvailableAt) AS d",
 			"SELECT * FROM (SELECT TOP (1) AvailableAt AS Due" + of("Stage = 4 AND AvailableAt <= @now") + " ORDER BY AvailableAt) AS e",
 		}
-		return count("Stage = 0") + " + " + count("Stage = 1") + " + " + count("Stage = 5") + " + " + count("Stage IN (2, 3)") + ",\n    " +
+		return count("Stage = 0") + " + " + count("Stage = 1") + " + " + count("Stage = 5") + " + " + count("Stage IN (2, 3)") + " + " +
+			count("PausedBy IS NOT NULL") + ",\n    " +
 			count("Stage = 4") + ", " + count("Stage = 6 AND Stage >= 6") + ", " + count("Stage = 7 AND Stage >= 6") + ",\n    " +
 			count("Stage = 2 AND Stage IN (2, 3) AND AvailableAt > @now") + " + " +
 			count("Stage = 3 AND Stage IN (2, 3) AND AvailableAt > @now") +
-			",\n    (SELECT MIN(Due) FROM (" + strings.Join(dues, "\n        UNION ALL ") + ") AS u)"
+			",\n    (SELECT MIN(Due) FROM (" + strings.Join(dues, "\n        UNION ALL ") + ") AS u)" +
+			",\n    CASE WHEN EXISTS (SELECT 1" + of("PausedBy IS NOT NULL") + ") THEN 1 ELSE 0 END"
 	}
 	routed := counts()
 	unrouted := strings.ReplaceAll(routed, "GroupName = t.GroupName", "GroupName IS NULL")
 	return `DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
-` + leapLines("Stage = 0", "Stage = 1", "Stage IN (2, 3)", "Stage = 4", "Stage = 5", "Stage >= 6") + `
+` + leapLines("Stage = 0", "Stage = 1", "Stage IN (2, 3)", "Stage = 4", "Stage = 5", "Stage >= 6", "PausedBy IS NOT NULL") + `
 SELECT t.GroupName, t.Topic, ` + routed + ` FROM @line AS t WHERE t.GroupName IS NOT NULL
 UNION ALL SELECT t.GroupName, t.Topic, ` + unrouted + ` FROM @line AS t WHERE t.GroupName IS NULL`
 }()
@@ -89,25 +93,42 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 	if err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
+	pauses, err := s.readPauses(ctx, operation)
+	if err != nil {
+		return nil, err
+	}
 	var found []outmill.TopicStats
+	var parts []int
 	err = s.run(ctx, operation, call{
-		template: sqlStats, args: []any{named("limit", limit)}, looks: true, reset: func() { found = nil },
+		template: sqlStats, args: []any{named("limit", limit)}, looks: true, reset: func() { found, parts = nil, nil },
 		sets: []reader{func(scan func(...any) error) error {
 			var stats outmill.TopicStats
 			var group sql.NullString
 			var oldest sql.NullTime
+			var aside bool
 			if err := scan(&group, &stats.Topic, &stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead,
-				&stats.Delayed, &oldest); err != nil {
+				&stats.Delayed, &oldest, &aside); err != nil {
 				return err
 			}
 			stats.Group = group.String
 			// Pending and Delayed are sums of several stages.
 			stats.Pending, stats.Delayed = min(stats.Pending, limit), min(stats.Delayed, limit)
-			stats.OldestDue = utc(oldest)
+			switch {
+			case pauses.Topic(stats.Group, stats.Topic):
+			case aside || pauses.HasParts():
+				parts = append(parts, len(found))
+			default:
+				stats.OldestDue = utc(oldest)
+			}
 			found = append(found, stats)
 			return nil
 		}},
 	})
+	for _, i := range parts {
+		if err == nil {
+			found[i].OldestDue, err = s.oldestUnpaused(ctx, operation, found[i], pauses)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -115,4 +136,58 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Topic, b.Topic))
 	})
 	return found, nil
+}
+
+// dueAtOnce is the number of records of each kind that are compared with the pauses.
+const dueAtOnce = 1000
+
+// sqlDueParts reads the first records of each kind that are due, in a topic of which a part may be
+// paused. Records that claims have set aside are due unless they are paused.
+var (
+	sqlDueParts    = dueParts("GroupName = CAST(@inGroup AS NVARCHAR(255)) AND Topic = CAST(@inTopic AS NVARCHAR(255)) AND ")
+	sqlDueUnrouted = dueParts("GroupName IS NULL AND Topic = CAST(@inTopic AS NVARCHAR(255)) AND ")
+)
+
+func dueParts(where string) string {
+	const sinceAppend = "CASE WHEN NextAttemptAt > CreatedAt THEN NextAttemptAt ELSE CreatedAt END"
+	var parts []string
+	for _, kind := range []struct{ due, where, order string }{
+		{sinceAppend, "Stage = 0", "Seq"},
+		{sinceAppend, "Stage = 1", "Seq"},
+		{"AvailableAt", "Stage = 2 AND Stage IN (2, 3) AND AvailableAt <= @now", "AvailableAt"},
+		{"AvailableAt", "Stage = 3 AND Stage IN (2, 3) AND AvailableAt <= @now", "AvailableAt"},
+		{"AvailableAt", "Stage = 4 AND AvailableAt <= @now", "AvailableAt"},
+		{sinceAppend, "PausedBy IS NOT NULL", "PausedBy, Seq"},
+	} {
+		parts = append(parts, "SELECT * FROM (SELECT TOP (@limit) "+kind.due+" AS Due, [Key], TenantId FROM [dbo].[Outbox]"+notLocked+
+			" WHERE "+where+kind.where+" ORDER BY "+kind.order+") AS k"+string(rune('a'+len(parts))))
+	}
+	return "DECLARE @now DATETIME2(6) = SYSUTCDATETIME();\n" + strings.Join(parts, "\nUNION ALL ")
+}
+
+// oldestUnpaused returns the due time of the record of the topic that has been due longest and is
+// not paused; zero if there is none.
+func (s *Store) oldestUnpaused(
+	ctx context.Context, operation string, of outmill.TopicStats, pauses *storekit.PauseList,
+) (time.Time, error) {
+	template, args := sqlDueUnrouted, []any{named("limit", dueAtOnce), named("inTopic", of.Topic)}
+	if of.Group != "" {
+		template, args = sqlDueParts, append(args, named("inGroup", of.Group))
+	}
+	var oldest time.Time
+	err := s.run(ctx, operation, call{
+		template: template, args: args, looks: true, reset: func() { oldest = time.Time{} },
+		sets: []reader{func(scan func(...any) error) error {
+			var due time.Time
+			var key, tenant string
+			if err := scan(&due, &key, sqlkit.Text(&tenant)); err != nil {
+				return err
+			}
+			if pauses.Of(of.Group, of.Topic, key, tenant) == 0 && (oldest.IsZero() || due.Before(oldest)) {
+				oldest = due
+			}
+			return nil
+		}},
+	})
+	return oldest.UTC(), err
 }

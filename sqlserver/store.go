@@ -18,11 +18,12 @@ var (
 
 	_ storekit.Operator = (*Store)(nil)
 	_ storekit.Examiner = (*Store)(nil)
+	_ storekit.Pauses   = (*Store)(nil)
 )
 
 // Store is an outbox in one SQL Server database. All methods are safe for concurrent use. Store
-// is also a storekit.Joins, a storekit.Sagas and a storekit.Operator, and has their methods, and
-// List.
+// is also a storekit.Joins, a storekit.Sagas, a storekit.Operator and a storekit.Pauses, and has
+// their methods, and List.
 type Store struct {
 	joinEngine
 	sagaEngine
@@ -40,6 +41,7 @@ type Store struct {
 	// claiming locks the topics of groups from which this process claims in order.
 	claiming storekit.TxLocks
 	routes   storekit.KnownRoutes
+	pauses   storekit.KnownPauses
 	// babelfish means that the server is Babelfish for PostgreSQL.
 	babelfish atomic.Bool
 	// versioned means that a reader of rows that other transactions have changed sees the last

@@ -7,14 +7,37 @@ SET ANSI_NULLS ON;
 SET QUOTED_IDENTIFIER ON;
 GO
 
--- The version of the schema, the oldest program that may use it, and a counter that changes whenever
--- the registered groups change, so that an append need not read the groups each time.
+-- The version of the schema, the oldest program that may use it, and two counters. Generation changes
+-- whenever the registered groups change, so that an append need not read the groups each time. Pauses
+-- grows whenever the pauses change, so that a claim need not read the pauses each time.
 CREATE TABLE [dbo].[OutboxMeta] (
     OnlyRow    TINYINT NOT NULL CONSTRAINT [PK_OutboxMeta] PRIMARY KEY,
     Version    INT     NOT NULL,
     Compatible INT     NOT NULL,
-    Generation BIGINT  NOT NULL
+    Generation BIGINT  NOT NULL,
+    Pauses     BIGINT  NOT NULL
 );
+GO
+
+-- The pauses, 1,000 at most. An empty text stands for any. Number is the value of OutboxMeta.Pauses
+-- that the pause has made, so it is never used again. Only the transaction that has locked the row of
+-- OutboxMeta changes this table.
+CREATE TABLE [dbo].[OutboxPause] (
+    Number    BIGINT         NOT NULL CONSTRAINT [PK_OutboxPause] PRIMARY KEY CLUSTERED,
+    GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    Topic     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    [Key]     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    TenantId  NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    PausedAt  DATETIME2(6)   NOT NULL,
+    PausedBy  NVARCHAR(255)  NOT NULL,                                                                   -- the person or the program
+    Reason    NVARCHAR(1000) NOT NULL
+);
+GO
+
+CREATE INDEX [IX_OutboxPause_Key] ON [dbo].[OutboxPause] (Topic, [Key], GroupName);
+GO
+
+CREATE INDEX [IX_OutboxPause_Tenant] ON [dbo].[OutboxPause] (TenantId, Topic, GroupName);
 GO
 
 -- One row for each message and group. Texts that are compared use code points, whatever the
@@ -28,7 +51,8 @@ CREATE TABLE [dbo].[Outbox] (
     Topic         NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
     [Key]         NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
     Keyed         BIT              NOT NULL,                                                             -- Key is not empty
-    Stage         TINYINT          NOT NULL,                                                             -- 0 in line, 1 held, 2 waiting, 3 delayed, 4 leased, 5 expired, 6 processed, 7 dead
+    Stage         SMALLINT         NOT NULL,                                                             -- -1 aside, 0 in line, 1 held, 2 waiting, 3 delayed, 4 leased, 5 expired, 6 processed, 7 dead
+    PausedBy      BIGINT           NULL,                                                                 -- stage -1: the number of the pause for which a claim has set the record aside
     AvailableAt   DATETIME2(6)     NULL,                                                                 -- stages 2 to 4: the end of the wait, the delay or the lease
     DueTimeUtc    DATETIME2(6)     NOT NULL,                                                             -- first due
     NextAttemptAt DATETIME2(6)     NOT NULL,                                                             -- due, or due again
@@ -45,7 +69,7 @@ CREATE TABLE [dbo].[Outbox] (
     MessageId     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
     CorrelationId NVARCHAR(255)    NULL,                                                                 -- NULL: none, here and below
     CausationId   NVARCHAR(255)    NULL,
-    TenantId      NVARCHAR(255)    NULL,
+    TenantId      NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
     TraceParent   NVARCHAR(255)    NULL,
     TraceState    NVARCHAR(1020)   NULL,
     DedupKey      NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NULL,
@@ -96,6 +120,14 @@ GO
 CREATE INDEX [IX_Outbox_Waiting] ON [dbo].[Outbox] (GroupName, Topic, Seq) INCLUDE (AvailableAt, ExpiresAt) WHERE Stage = 2;
 GO
 
+-- Records that claims have set aside because they are paused: PausedBy is set in stage -1 and in no
+-- other. Claims find by these indexes what comes back.
+CREATE INDEX [IX_Outbox_Aside] ON [dbo].[Outbox] (GroupName, Topic, PausedBy, Seq) INCLUDE (Stage, Keyed) WHERE PausedBy IS NOT NULL;
+GO
+
+CREATE INDEX [IX_Outbox_AsideKeyed] ON [dbo].[Outbox] (GroupName, Topic, Seq) INCLUDE (PausedBy, Stage, Keyed) WHERE PausedBy IS NOT NULL AND Keyed = 1;
+GO
+
 CREATE INDEX [IX_Outbox_Parked] ON [dbo].[Outbox] (GroupName, Topic, [Key]) WHERE Parked = 1;
 GO
 
@@ -122,10 +154,12 @@ GO
 
 -- One row for each key that has held records. BlockedBy is the owner whose lease blocked the key; or
 -- waiting, for a record that waits for its retry; or acking, for a record that a caller's open
--- transaction has acked; or empty, if something has changed since, so that the next claim must check
--- the key. A claim also checks it at Until. Until is before the end of the lease or the wait, soon at
--- first and then later and later (Looks), because the lease or the wait may end while a claim notes
--- it. Head is the first of the held records.
+-- transaction has acked; or paused, for the pause whose number is PausedBy; or empty, if something has
+-- changed since, so that the next claim must check the key. A claim also checks it at Until. Until is
+-- before the end of the lease or the wait, soon at first and then later and later (Looks), because the
+-- lease or the wait may end while a claim notes it. For a pause, Until is the time at which the first
+-- held record expires. A claim also checks a key whose pause is gone. Head is the first of the held
+-- records.
 CREATE TABLE [dbo].[OutboxLane] (
     Lane      BIGINT NOT NULL IDENTITY(1, 1) CONSTRAINT [PK_OutboxLane] PRIMARY KEY CLUSTERED, -- a heap keeps the pages of what was deleted
     GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
@@ -134,7 +168,8 @@ CREATE TABLE [dbo].[OutboxLane] (
     BlockedBy NVARCHAR(36) COLLATE Latin1_General_100_BIN2 NOT NULL,
     Until     DATETIME2(6) NULL,
     Looks     INT          NOT NULL,
-    Head      BIGINT       NOT NULL
+    Head      BIGINT       NOT NULL,
+    PausedBy  BIGINT       NULL
 );
 GO
 
@@ -145,6 +180,9 @@ CREATE INDEX [IX_OutboxLane_Blocked] ON [dbo].[OutboxLane] (GroupName, Topic, Bl
 GO
 
 CREATE INDEX [IX_OutboxLane_Until] ON [dbo].[OutboxLane] (GroupName, Topic, Until) WHERE Until IS NOT NULL;
+GO
+
+CREATE INDEX [IX_OutboxLane_Paused] ON [dbo].[OutboxLane] (GroupName, Topic, PausedBy) WHERE PausedBy IS NOT NULL;
 GO
 
 -- The registrations: which group reads which topics, in the order of the registrations. Selection is
@@ -316,7 +354,7 @@ GO
 CREATE VIEW [dbo].[OutboxReadable] AS
 SELECT Seq, Id, GroupName, Topic, [Key], MessageId,
     CASE Stage WHEN 4 THEN N'leased' WHEN 6 THEN N'processed' WHEN 7 THEN N'dead' ELSE N'pending' END AS StatusText,
-    CASE Stage WHEN 0 THEN N'in line' WHEN 1 THEN N'held' WHEN 2 THEN N'waiting' WHEN 3 THEN N'delayed' WHEN 4 THEN N'leased' WHEN 5 THEN N'expired' ELSE N'settled' END AS StageText,
+    CASE Stage WHEN -1 THEN N'aside' WHEN 0 THEN N'in line' WHEN 1 THEN N'held' WHEN 2 THEN N'waiting' WHEN 3 THEN N'delayed' WHEN 4 THEN N'leased' WHEN 5 THEN N'expired' ELSE N'settled' END AS StageText,
     Status, IsProcessed, LockedUntil,
     CreatedAt, DueTimeUtc, NextAttemptAt, AvailableAt, ExpiresAt, ProcessedAt, ProcessedBy, OwnerToken,
     RetryCount, Claims, Expiries, Parked, LastError, CorrelationId, CausationId, TenantId, TraceParent, TraceState, DedupKey, Joins,

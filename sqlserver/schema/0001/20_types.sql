@@ -54,21 +54,25 @@ CREATE TYPE [dbo].[OutboxName] AS TABLE (
 GO
 
 -- Lanes, in the order in which they are checked: what blocks each, and until when; the place up to
--- which its records become ready again; its first record.
+-- which its records become ready again; its first record; the number of the pause that blocks it, if
+-- one does.
 CREATE TYPE [dbo].[OutboxNote] AS TABLE (
     Place     INT           NOT NULL PRIMARY KEY,
     [Key]     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
     BlockedBy NVARCHAR(36)  NOT NULL,
     Until     NVARCHAR(30)  NULL,
     Barrier   BIGINT        NOT NULL,
-    Head      BIGINT        NOT NULL
+    Head      BIGINT        NOT NULL,
+    PausedBy  BIGINT        NULL
 );
 GO
 
--- Decisions of a claim about records: l leases it, x marks it as expired, p parks it, h holds it.
+-- Decisions of a claim about records: l leases it, x marks it as expired, p parks it, h holds it, a
+-- sets it aside for the pause of that number.
 CREATE TYPE [dbo].[OutboxDecision] AS TABLE (
-    Seq      BIGINT   NOT NULL PRIMARY KEY,
-    Decision NVARCHAR(1) NOT NULL
+    Seq      BIGINT      NOT NULL PRIMARY KEY,
+    Decision NVARCHAR(1) NOT NULL,
+    PausedBy BIGINT      NULL
 );
 GO
 

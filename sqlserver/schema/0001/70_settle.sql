@@ -38,7 +38,7 @@ BEGIN
         DELETE o OUTPUT deleted.Seq, deleted.GroupName, deleted.Topic, deleted.[Key], deleted.Step INTO @gone (Seq, GroupName, Topic, [Key], Step)
             FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @lease AS l ON l.IdBytes = o.IdBytes WHERE o.Stage = 4 AND o.OwnerToken = l.OwnerToken AND o.Claims = l.Claims;
     IF EXISTS (SELECT 1 FROM @gone WHERE [Key] <> N'')
-        UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
+        UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0, PausedBy = NULL
             FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
             ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key]
             WHERE l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0;
@@ -78,7 +78,7 @@ BEGIN
         FROM [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) JOIN @lease AS l ON l.IdBytes = o.IdBytes WHERE o.Stage = 4 AND o.OwnerToken = l.OwnerToken AND o.Claims = l.Claims;
     UPDATE o SET Stage = 2, AvailableAt = g.Due, NextAttemptAt = g.Due, OwnerToken = NULL, Expiries = 0, RetryCount = o.RetryCount + 1, LastError = CASE WHEN DATALENGTH(g.Error) > 0 THEN g.Error END
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
-    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
+    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0, PausedBy = NULL
         FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
         ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key]
         WHERE l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0;
@@ -112,7 +112,7 @@ BEGIN
         FROM [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) JOIN @lease AS l ON l.IdBytes = o.IdBytes WHERE o.Stage = 4 AND o.OwnerToken = l.OwnerToken AND o.Claims = l.Claims;
     UPDATE o SET Stage = 2, AvailableAt = g.Due, NextAttemptAt = g.Due, OwnerToken = NULL, Expiries = 0
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
-    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
+    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0, PausedBy = NULL
         FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
         ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key]
         WHERE l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0;
@@ -149,7 +149,7 @@ BEGIN
     UPDATE o SET Stage = CASE WHEN o.NextAttemptAt > o.CreatedAt THEN 2 ELSE 0 END,
             AvailableAt = CASE WHEN o.NextAttemptAt > o.CreatedAt THEN o.NextAttemptAt END, OwnerToken = NULL
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
-    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
+    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0, PausedBy = NULL
         FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
         ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key]
         WHERE l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0;
@@ -193,10 +193,10 @@ BEGIN
             JOIN (SELECT GroupName, Topic, [Key], MIN(Seq) AS Seq FROM @gone WHERE Park = 1 GROUP BY GroupName, Topic, [Key]) AS g
             ON o.GroupName = g.GroupName AND o.Topic = g.Topic AND o.[Key] = g.[Key]
             WHERE o.Keyed = 1 AND o.Stage < 6 AND o.Stage <> 4 AND o.Seq > g.Seq;
-        UPDATE o SET Stage = 7, AvailableAt = NULL, Parked = 1, LastError = @Parked FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @behind AS b ON b.Seq = o.Seq
+        UPDATE o SET Stage = 7, AvailableAt = NULL, PausedBy = NULL, Parked = 1, LastError = @Parked FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @behind AS b ON b.Seq = o.Seq
             WHERE o.Stage < 6 AND o.Stage <> 4;
     END
-    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
+    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0, PausedBy = NULL
         FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
         ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key]
         WHERE l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0;
@@ -211,7 +211,8 @@ BEGIN
 END
 GO
 
--- Extend: the leases end in @Micros microseconds. Returns those that are still valid.
+-- Extend: the leases end in @Micros microseconds. Returns the counter of the pauses, and then the
+-- leases that are still valid.
 CREATE PROCEDURE [dbo].[Outbox_Extend]
     @Leases [dbo].[OutboxLease] READONLY, @Micros BIGINT
 AS
@@ -219,7 +220,7 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    DECLARE @own BIT = CASE @@TRANCOUNT WHEN 0 THEN 1 ELSE 0 END;
+    DECLARE @own BIT = CASE @@TRANCOUNT WHEN 0 THEN 1 ELSE 0 END, @pauses BIGINT = (SELECT Pauses FROM [dbo].[OutboxMeta] WHERE OnlyRow = 1);
     IF @own = 1
         BEGIN TRANSACTION;
     DECLARE @id [dbo].[OutboxId];
@@ -236,6 +237,7 @@ BEGIN
     DECLARE @held TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     INSERT @held (Seq) SELECT o.Seq FROM [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) JOIN @lease AS l ON l.IdBytes = o.IdBytes WHERE o.Stage = 4 AND o.OwnerToken = l.OwnerToken AND o.Claims = l.Claims;
     UPDATE o SET AvailableAt = @until FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @held AS h ON h.Seq = o.Seq;
+    SELECT @pauses AS Pauses;
     SELECT o.IdBytes, CONVERT(NVARCHAR(36), o.OwnerToken) AS OwnerToken, o.Claims FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @held AS h ON h.Seq = o.Seq;
     IF @own = 1
         COMMIT;

@@ -98,7 +98,7 @@ BEGIN
         FROM [dbo].[OutboxAcked] AS a WITH (FORCESEEK) JOIN @taken AS t ON t.Place = a.Place;
     SELECT COUNT(*) AS Done FROM @gone;
     IF EXISTS (SELECT 1 FROM @gone WHERE [Key] <> N'')
-        UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
+        UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0, PausedBy = NULL
             FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
             ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key]
             WHERE l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0;

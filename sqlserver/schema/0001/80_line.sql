@@ -24,6 +24,11 @@ GO
 -- there is none. Records that were appended at that time or after it are left out, and all records
 -- behind them: see Outbox_LineOpen.
 --
+-- If a tenant is paused, each record comes with its tenant and its expiry, and each lane with those of
+-- its first held record, unless this record has expired. They are read from the records themselves,
+-- which no other claim in order changes at the same time. The indexes do not have the tenant, because
+-- they would grow by it in a database in which nobody ever pauses one.
+--
 -- Returns how many records were left out, and then the lanes and the records.
 CREATE PROCEDURE [dbo].[Outbox_LineRead]
     @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topic NVARCHAR(255), @Passed NVARCHAR(36), @Page INT, @ByTopic BIT, @Before DATETIME2(6)
@@ -36,6 +41,7 @@ BEGIN
     DECLARE @first TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @row TABLE (Seq BIGINT NOT NULL PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Expired BIT NOT NULL, Expiries INT NOT NULL, Size INT NOT NULL, Seen BIT NOT NULL, CreatedAt DATETIME2(6) NOT NULL, Acking BIT NOT NULL);
     DECLARE @last BIGINT, @waits BIGINT = 9223372036854775807, @cut BIGINT, @dropped INT = 0, @blocked BIT = 0, @again DATETIME2(6) = DATEADD(MILLISECOND, 100, @now);
+    DECLARE @tenants BIT = CASE WHEN EXISTS (SELECT 1 FROM [dbo].[OutboxPause] WHERE TenantId <> N'') THEN 1 ELSE 0 END;
 
     INSERT @acking ([Key]) SELECT DISTINCT a.[Key] FROM [dbo].[OutboxAcked] AS a WITH (NOLOCK, FORCESEEK) WHERE a.GroupName = @Group AND a.Topic = @Topic AND (@ByTopic = 1 OR a.[Key] <> N'')
         AND NOT EXISTS (SELECT 1 FROM [dbo].[OutboxAcked] AS c WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE c.Place = a.Place);
@@ -94,9 +100,10 @@ BEGIN
 
     -- Lanes: 0, the key, the head, and the state. Then the records. The state of a key that is being
     -- acked is not read, because the caller's transaction has locked its lease.
-    SELECT r.Kind, r.Seq, r.[Key], r.Expired, r.Expiries, r.Size, r.Nth, r.Other, r.OtherEnd, r.Waiting, r.WaitingEnd, r.Held, r.Parked FROM (
+    SELECT r.Kind, r.Seq, r.[Key], r.Expired, r.Expiries, r.Size, r.Nth, r.Other, r.OtherEnd, r.Waiting, r.WaitingEnd, r.Held, r.Parked, r.TenantId, r.ExpiresAt FROM (
         SELECT k.Kind, k.Seq, k.[Key], k.Expired, k.Expiries, k.Size, k.Nth, CONVERT(NVARCHAR(36), other.OwnerToken) AS Other, other.AvailableAt AS OtherEnd,
-            waiting.Seq AS Waiting, waiting.Until AS WaitingEnd, held.Seq AS Held, CASE WHEN park.Seq IS NULL THEN 0 ELSE 1 END AS Parked
+            waiting.Seq AS Waiting, waiting.Until AS WaitingEnd, held.Seq AS Held, CASE WHEN park.Seq IS NULL THEN 0 ELSE 1 END AS Parked,
+            own.TenantId, own.ExpiresAt
         FROM (SELECT 0 AS Kind, Head AS Seq, [Key], 0 AS Expired, 0 AS Expiries, 0 AS Size, CAST(1 AS BIGINT) AS Nth FROM @lane WHERE Acking = 0
             UNION ALL SELECT 1, Seq, [Key], Expired, Expiries, Size, ROW_NUMBER() OVER (PARTITION BY [Key] ORDER BY Seq) FROM @row WHERE Acking = 0) AS k
         OUTER APPLY (SELECT TOP (1) OwnerToken, AvailableAt FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
@@ -109,8 +116,10 @@ BEGIN
             AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Keyed = 1 AND o.Stage = 1 AND o.Stage < 6 ORDER BY o.Seq) AS held
         OUTER APPLY (SELECT TOP (1) o.Seq FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
             AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Parked = 1) AS park
-        UNION ALL SELECT 0, Head, [Key], 0, 0, 0, 1, N'acking', @again, NULL, NULL, NULL, 0 FROM @lane WHERE Acking = 1
-        UNION ALL SELECT 1, Seq, [Key], Expired, Expiries, Size, ROW_NUMBER() OVER (PARTITION BY [Key] ORDER BY Seq), N'acking', @again, NULL, NULL, NULL, 0 FROM @row WHERE Acking = 1
+        OUTER APPLY (SELECT TOP (1) o.TenantId, o.ExpiresAt FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @tenants = 1 AND o.Seq = CASE k.Kind WHEN 0 THEN held.Seq ELSE k.Seq END
+            AND (k.Kind = 1 OR o.ExpiresAt IS NULL OR o.ExpiresAt > @now)) AS own
+        UNION ALL SELECT 0, Head, [Key], 0, 0, 0, 1, N'acking', @again, NULL, NULL, NULL, 0, NULL, NULL FROM @lane WHERE Acking = 1
+        UNION ALL SELECT 1, Seq, [Key], Expired, Expiries, Size, ROW_NUMBER() OVER (PARTITION BY [Key] ORDER BY Seq), N'acking', @again, NULL, NULL, NULL, 0, NULL, NULL FROM @row WHERE Acking = 1
     ) AS r ORDER BY r.Kind, r.Seq;
 END
 GO
@@ -131,7 +140,12 @@ GO
 -- A claim is one transaction, so a crash leaves the line as it was before the claim, and the work of
 -- earlier claims stays. No record is ever between two stages.
 --
--- Returns the bound, and then the results of Outbox_LineRead.
+-- If claims without an order have set records aside, these come back first: all that have a place in
+-- the order, whatever their pause. As long as some are left, the claim returns no record. A lane whose
+-- pause is gone is opened, 900 in a claim.
+--
+-- Returns the counter of the pauses, whether the claim may return records, whether more comes back, and
+-- the bound; and then, if the claim may return records, the results of Outbox_LineRead.
 CREATE PROCEDURE [dbo].[Outbox_LineOpen]
     @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topic NVARCHAR(255), @Passed NVARCHAR(36), @Page INT, @ByTopic BIT
 AS
@@ -140,8 +154,41 @@ BEGIN
     SET XACT_ABORT ON;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     EXEC [dbo].[Outbox_LockLine] @Group = @Group, @Topic = @Topic, @Mode = N'Exclusive';
+    DECLARE @pauses BIGINT = (SELECT Pauses FROM [dbo].[OutboxMeta] WHERE OnlyRow = 1), @more INT = 0, @opened INT = 0;
     DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @before DATETIME2(6), @step INT = CASE WHEN @Page < 225 THEN 4 * @Page ELSE 900 END;
-    DECLARE @due TABLE (Seq BIGINT NOT NULL PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Stage TINYINT NOT NULL);
+    DECLARE @due TABLE (Seq BIGINT NOT NULL PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Stage SMALLINT NOT NULL);
+    DECLARE @gap TABLE (Low BIGINT NOT NULL PRIMARY KEY, High BIGINT NOT NULL);
+    DECLARE @gone TABLE (Number BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @of [dbo].[OutboxName];
+    IF EXISTS (SELECT 1 FROM [dbo].[OutboxPause] WHERE [Key] = N'' AND TenantId = N'' AND GroupName IN (N'', @Group) AND Topic IN (N'', @Topic))
+    BEGIN
+        SELECT @pauses AS Pauses, 0 AS Served, 0 AS Again, @before AS Before;
+        RETURN;
+    END
+    IF EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND PausedBy IS NOT NULL)
+    BEGIN
+        INSERT @of (Place, Name) VALUES (0, @Topic);
+        EXEC @more = [dbo].[Outbox_BringBack] @Group = @Group, @Topics = @of, @Keyed = 1, @All = @ByTopic;
+        IF @more > 0
+        BEGIN
+            SELECT @pauses AS Pauses, 0 AS Served, 1 AS Again, @before AS Before;
+            RETURN;
+        END
+    END
+    -- Skips locked lanes, because the transactions that have locked them open them.
+    IF EXISTS (SELECT 1 FROM [dbo].[OutboxLane] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND PausedBy IS NOT NULL)
+    BEGIN
+        INSERT @gap (Low, High) SELECT p.Number, LEAD(p.Number, 1, CAST(9223372036854775807 AS BIGINT)) OVER (ORDER BY p.Number)
+            FROM (SELECT Number FROM [dbo].[OutboxPause] UNION ALL SELECT CAST(0 AS BIGINT)) AS p;
+        INSERT @gone (Number) SELECT n.Number FROM @gap AS g
+            CROSS APPLY (SELECT MIN(l.PausedBy) AS Number FROM [dbo].[OutboxLane] AS l WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+                WHERE l.GroupName = @Group AND l.Topic = @Topic AND l.PausedBy IS NOT NULL AND l.PausedBy > g.Low AND l.PausedBy < g.High) AS n
+            WHERE n.Number IS NOT NULL;
+        UPDATE l SET BlockedBy = N'', Until = NULL, PausedBy = NULL FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN (
+                SELECT TOP (900) p.Lane FROM @gone AS g JOIN [dbo].[OutboxLane] AS p WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+                ON p.GroupName = @Group AND p.Topic = @Topic AND p.PausedBy = g.Number WHERE p.PausedBy IS NOT NULL AND p.Looks >= 0) AS u ON u.Lane = l.Lane;
+        SET @opened = @@ROWCOUNT;
+    END
     INSERT @due (Seq, [Key], Stage) SELECT TOP (@step) d.Seq, d.[Key], d.Stage FROM (
         SELECT * FROM (SELECT TOP (@step) Seq, [Key], Stage, AvailableAt FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
             WHERE GroupName = @Group AND Topic = @Topic AND Stage = 2 AND Stage IN (2, 3) AND AvailableAt <= @now ORDER BY AvailableAt, Seq) AS waiting
@@ -168,21 +215,22 @@ BEGIN
             SELECT * FROM (SELECT TOP (1) AvailableAt FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
                 WHERE GroupName = @Group AND Topic = @Topic AND Stage = 4 AND AvailableAt <= @now AND (ExpiresAt IS NULL OR ExpiresAt > @now) ORDER BY AvailableAt) AS leased
         ) AS d);
-    UPDATE l SET BlockedBy = N'', Until = NULL FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN (SELECT DISTINCT [Key] FROM @due WHERE [Key] <> N'') AS a ON a.[Key] = l.[Key]
+    UPDATE l SET BlockedBy = N'', Until = NULL, PausedBy = NULL FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN (SELECT DISTINCT [Key] FROM @due WHERE [Key] <> N'') AS a ON a.[Key] = l.[Key]
         WHERE l.GroupName = @Group AND l.Topic = @Topic;
     -- Skips locked lanes, because the transactions that have locked them open them.
-    UPDATE l SET BlockedBy = N'', Until = NULL FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN (
+    UPDATE l SET BlockedBy = N'', Until = NULL, PausedBy = NULL FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN (
             SELECT TOP (900) Lane FROM [dbo].[OutboxLane] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
             WHERE GroupName = @Group AND Topic = @Topic AND Until IS NOT NULL AND Until <= @now AND Looks >= 0 ORDER BY Until) AS u ON u.Lane = l.Lane;
-    SELECT @before AS Before;
+    SELECT @pauses AS Pauses, 1 AS Served, CASE WHEN @opened >= 900 THEN 1 ELSE 0 END AS Again, @before AS Before;
     EXEC [dbo].[Outbox_LineRead] @Owner = @Owner, @Group = @Group, @Topic = @Topic, @Passed = @Passed, @Page = @Page, @ByTopic = @ByTopic, @Before = @before;
 END
 GO
 
 -- Makes held records ready again, @Want of all lanes, of each lane up to its barrier, and notes what
 -- blocks the other lanes. A claim checks these again when the block ends, but within 100 ms at first,
--- and after twice the time on each check, up to 6.4 s. Returns how many records became ready, and
--- then the results of Outbox_LineRead.
+-- and after twice the time on each check, up to 6.4 s. A pause has no such check: a claim opens the
+-- lane when the pause is gone (Outbox_LineOpen). Returns how many records became ready, and then the
+-- results of Outbox_LineRead.
 CREATE PROCEDURE [dbo].[Outbox_LineLook]
     @Owner UNIQUEIDENTIFIER, @Group NVARCHAR(255), @Topic NVARCHAR(255), @Passed NVARCHAR(36), @Page INT, @Before DATETIME2(6), @Notes [dbo].[OutboxNote] READONLY, @Want INT
 AS
@@ -191,9 +239,9 @@ BEGIN
     SET XACT_ABORT ON;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     DECLARE @now DATETIME2(6) = SYSUTCDATETIME(), @back INT;
-    DECLARE @lane TABLE (Place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, BlockedBy NVARCHAR(36) NOT NULL, Until DATETIME2(6) NULL, Barrier BIGINT NOT NULL);
+    DECLARE @lane TABLE (Place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, BlockedBy NVARCHAR(36) NOT NULL, Until DATETIME2(6) NULL, Barrier BIGINT NOT NULL, PausedBy BIGINT NULL);
     DECLARE @record TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
-    INSERT @lane ([Key], BlockedBy, Until, Barrier) SELECT [Key], BlockedBy, CONVERT(DATETIME2(6), Until, 126), Barrier FROM @Notes ORDER BY Place;
+    INSERT @lane ([Key], BlockedBy, Until, Barrier, PausedBy) SELECT [Key], BlockedBy, CONVERT(DATETIME2(6), Until, 126), Barrier, PausedBy FROM @Notes ORDER BY Place;
     INSERT @record (Seq) SELECT TOP (@Want) r.Seq FROM @lane AS l CROSS APPLY (
             SELECT TOP (@Want) o.Seq FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = l.[Key] AND o.Keyed = 1 AND o.Stage = 1 AND o.Stage < 6
             AND o.Seq < l.Barrier ORDER BY o.Seq) AS r ORDER BY l.Place, r.Seq;
@@ -203,7 +251,8 @@ BEGIN
         AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = l.[Key] AND o.Keyed = 1 AND o.Stage = 1 AND o.Stage < 6);
     UPDATE l SET Looks = CASE WHEN l.Looks < 100 THEN l.Looks + 1 ELSE l.Looks END, Head = h.Seq,
             BlockedBy = CASE WHEN h.Seq < k.Barrier THEN N'' ELSE k.BlockedBy END,
-            Until = CASE WHEN h.Seq < k.Barrier THEN NULL WHEN k.Until < t.Again THEN k.Until ELSE t.Again END
+            PausedBy = CASE WHEN h.Seq < k.Barrier THEN NULL ELSE k.PausedBy END,
+            Until = CASE WHEN h.Seq < k.Barrier THEN NULL WHEN k.PausedBy IS NOT NULL OR k.Until < t.Again THEN k.Until ELSE t.Again END
         FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN @lane AS k ON k.[Key] = l.[Key]
         CROSS APPLY (SELECT ISNULL((SELECT MIN(o.Seq) FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = l.[Key] AND o.Keyed = 1 AND o.Stage = 1 AND o.Stage < 6), l.Head) AS Seq) AS h
         CROSS APPLY (SELECT DATEADD(MILLISECOND, 100 * POWER(2, CASE WHEN l.Looks < 6 THEN l.Looks ELSE 6 END), @now) AS Again) AS t
@@ -226,15 +275,17 @@ BEGIN
     DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
     DECLARE @until DATETIME2(6) = DATEADD(MICROSECOND, CAST(@Lease % 1000000 AS INT), DATEADD(SECOND, CAST(@Lease / 1000000 % 86400 AS INT), DATEADD(DAY, CAST(@Lease / CAST(86400000000 AS BIGINT) AS INT), @now)));
     DECLARE @soon DATETIME2(6) = DATEADD(MILLISECOND, 100, @now);
-    DECLARE @lane TABLE ([Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY, BlockedBy NVARCHAR(36) NOT NULL, Until DATETIME2(6) NULL, Head BIGINT NOT NULL);
+    DECLARE @lane TABLE ([Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY, BlockedBy NVARCHAR(36) NOT NULL, Until DATETIME2(6) NULL, Head BIGINT NOT NULL, PausedBy BIGINT NULL);
     DECLARE @dead TABLE (Step BINARY(16));
-    DECLARE @record TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Decision NVARCHAR(1) NOT NULL);
+    DECLARE @record TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Decision NVARCHAR(1) NOT NULL, PausedBy BIGINT NULL);
     DECLARE @open TABLE ([Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY);
-    INSERT @record (Seq, Decision) SELECT Seq, Decision FROM @Records;
+    INSERT @record (Seq, Decision, PausedBy) SELECT Seq, Decision, PausedBy FROM @Records;
     INSERT @open ([Key]) SELECT DISTINCT Name FROM @Reopen;
-    INSERT @lane ([Key], BlockedBy, Until, Head) SELECT [Key], BlockedBy, CONVERT(DATETIME2(6), Until, 126), Head FROM @Notes;
+    INSERT @lane ([Key], BlockedBy, Until, Head, PausedBy) SELECT [Key], BlockedBy, CONVERT(DATETIME2(6), Until, 126), Head, PausedBy FROM @Notes;
     IF EXISTS (SELECT 1 FROM @record WHERE Decision = N'x')
         UPDATE o SET Stage = 5 FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @record AS r ON r.Seq = o.Seq WHERE r.Decision = N'x' AND o.Stage IN (0, 1);
+    IF EXISTS (SELECT 1 FROM @record WHERE Decision = N'a')
+        UPDATE o SET Stage = -1, PausedBy = r.PausedBy FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @record AS r ON r.Seq = o.Seq WHERE r.Decision = N'a' AND o.Stage = 0;
     IF EXISTS (SELECT 1 FROM @record WHERE Decision = N'p')
     BEGIN
         UPDATE o SET Stage = 7, Parked = 1, LastError = @Parked FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @record AS r ON r.Seq = o.Seq WHERE r.Decision = N'p' AND o.Stage = 0;
@@ -247,16 +298,16 @@ BEGIN
             Claims = o.Claims + CASE WHEN o.ExpiresAt <= @now THEN 0 ELSE 1 END
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @record AS r ON r.Seq = o.Seq WHERE r.Decision = N'l' AND o.Stage IN (0, 1);
     IF EXISTS (SELECT 1 FROM @open)
-        UPDATE l SET BlockedBy = N'', Until = NULL FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN @open AS k ON k.[Key] = l.[Key]
+        UPDATE l SET BlockedBy = N'', Until = NULL, PausedBy = NULL FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN @open AS k ON k.[Key] = l.[Key]
             WHERE l.GroupName = @Group AND l.Topic = @Topic;
     IF EXISTS (SELECT 1 FROM @lane)
     BEGIN
-        UPDATE @lane SET Until = CASE WHEN BlockedBy = N'' THEN NULL WHEN Until < @soon THEN Until ELSE @soon END;
+        UPDATE @lane SET Until = CASE WHEN BlockedBy = N'' THEN NULL WHEN PausedBy IS NOT NULL OR Until < @soon THEN Until ELSE @soon END;
         UPDATE o SET Stage = 1 FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @record AS r ON r.Seq = o.Seq WHERE r.Decision = N'h' AND o.Stage = 0;
-        UPDATE l SET BlockedBy = k.BlockedBy, Until = k.Until, Head = CASE WHEN l.Head < k.Head THEN l.Head ELSE k.Head END
+        UPDATE l SET BlockedBy = k.BlockedBy, Until = k.Until, PausedBy = k.PausedBy, Head = CASE WHEN l.Head < k.Head THEN l.Head ELSE k.Head END
             FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN @lane AS k ON k.[Key] = l.[Key] WHERE l.GroupName = @Group AND l.Topic = @Topic;
-        INSERT [dbo].[OutboxLane] (GroupName, Topic, [Key], BlockedBy, Until, Looks, Head)
-            SELECT @Group, @Topic, k.[Key], k.BlockedBy, k.Until, 0, k.Head FROM @lane AS k
+        INSERT [dbo].[OutboxLane] (GroupName, Topic, [Key], BlockedBy, Until, Looks, Head, PausedBy)
+            SELECT @Group, @Topic, k.[Key], k.BlockedBy, k.Until, 0, k.Head, k.PausedBy FROM @lane AS k
             WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxLane] AS l WHERE l.GroupName = @Group AND l.Topic = @Topic AND l.[Key] = k.[Key]);
     END
     SELECT o.Seq, o.IdBytes, o.GroupName, o.Topic, o.[Key], o.Stage, o.AvailableAt, o.DueTimeUtc, o.NextAttemptAt, o.CreatedAt, o.ExpiresAt, o.RetryCount, o.Claims, o.Expiries,

@@ -32,7 +32,7 @@ BEGIN
                         RetryCount = o.RetryCount + CASE WHEN o.Expiries >= 2 THEN 1 ELSE 0 END, Expiries = o.Expiries + 1
                     FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq WHERE o.Stage = 4 AND o.AvailableAt <= @now;
                 SET @done = @done + @@ROWCOUNT;
-                UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
+                UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0, PausedBy = NULL
                     FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT [Key] FROM @gone WHERE [Key] <> N'') AS g ON g.[Key] = l.[Key]
                     WHERE l.GroupName = @group AND l.Topic = @topic AND (l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0);
                 COMMIT;
@@ -65,9 +65,9 @@ BEGIN
         UPDATE o SET Size = o.Size FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
         DELETE g FROM @gone AS g WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WHERE o.Seq = g.Seq AND o.ExpiresAt <= @now AND o.Stage < 6 AND (o.Stage <> 4 OR o.AvailableAt <= @now));
     END
-    UPDATE o SET Stage = 7, AvailableAt = NULL, OwnerToken = NULL, LastError = N'expired' FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
+    UPDATE o SET Stage = 7, AvailableAt = NULL, OwnerToken = NULL, PausedBy = NULL, LastError = N'expired' FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @gone AS g ON g.Seq = o.Seq;
     SELECT COUNT(*) AS Done FROM @gone;
-    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
+    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0, PausedBy = NULL
         FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
         ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key]
         WHERE l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0;
@@ -98,12 +98,12 @@ BEGIN
     -- If this transaction rolls back, the records are there again. So a claim in order waits for its
     -- end.
     EXEC [dbo].[Outbox_ShareLines] @Ids = @Ids;
-    DECLARE @gone TABLE (GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Stage TINYINT, Step BINARY(16));
+    DECLARE @gone TABLE (GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2, Stage SMALLINT, Step BINARY(16));
     DELETE o OUTPUT deleted.GroupName, deleted.Topic, deleted.[Key], deleted.Stage, deleted.Step INTO @gone (GroupName, Topic, [Key], Stage, Step)
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @id AS i ON i.IdBytes = o.IdBytes
         WHERE @Status = N'' OR @Status = CASE o.Stage WHEN 4 THEN N'leased' WHEN 6 THEN N'processed' WHEN 7 THEN N'dead' ELSE N'pending' END;
     SELECT COUNT(*) AS Done FROM @gone;
-    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
+    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0, PausedBy = NULL
         FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT GroupName, Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g
         ON g.GroupName = l.GroupName AND g.Topic = l.Topic AND g.[Key] = l.[Key]
         WHERE l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0;
@@ -216,7 +216,7 @@ BEGIN
     SET DEADLOCK_PRIORITY LOW;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     DECLARE @seq TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
-    DECLARE @gone TABLE (Stage TINYINT, Step BINARY(16));
+    DECLARE @gone TABLE (Stage SMALLINT, Step BINARY(16));
     BEGIN TRANSACTION;
     INSERT @seq (Seq) SELECT TOP (@Limit) Seq FROM (
         SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 0 AND CreatedAt <= @Before) AS a
@@ -224,7 +224,8 @@ BEGIN
         UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage IN (2, 3) AND CreatedAt <= @Before) AS c
         UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Stage = 4 AND CreatedAt <= @Before) AS d
         UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Stage = 5 AND CreatedAt <= @Before) AS e
-        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Stage >= 6 AND CreatedAt <= @Before) AS f) AS r;
+        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Stage >= 6 AND CreatedAt <= @Before) AS f
+        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND PausedBy IS NOT NULL AND CreatedAt <= @Before) AS g) AS r;
     DELETE o OUTPUT deleted.Stage, deleted.Step INTO @gone (Stage, Step) FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @seq AS s ON s.Seq = o.Seq WHERE o.GroupName = @Group;
     SELECT (SELECT COUNT(*) FROM @seq) AS Found, (SELECT COUNT(*) FROM @gone) AS Done;
     IF EXISTS (SELECT 1 FROM @gone WHERE Step IS NOT NULL AND Stage < 6)
@@ -273,7 +274,8 @@ BEGIN
                 UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage = 1 AND RetryCount >= 0) AS b
                 UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage IN (2, 3) AND RetryCount >= 0) AS c
                 UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage = 4 AND AvailableAt <= @now AND RetryCount >= 0) AS d
-                UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage = 5 AND RetryCount >= 0) AS e) AS r;
+                UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND Stage = 5 AND RetryCount >= 0) AS e
+                UNION ALL SELECT * FROM (SELECT TOP (@left) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @topic AND PausedBy IS NOT NULL AND RetryCount >= 0) AS f) AS r;
             DELETE o OUTPUT deleted.Topic, deleted.[Key], deleted.Step INTO @gone (Topic, [Key], Step) FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @seq AS s ON s.Seq = o.Seq
                 WHERE o.Stage < 6 AND (o.Stage <> 4 OR o.AvailableAt <= @now);
             SET @done = @done + @@ROWCOUNT;
@@ -283,10 +285,11 @@ BEGIN
             OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Topic = @topic AND Stage IN (2, 3))
             OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Topic = @topic AND Stage = 4)
             OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Topic = @topic AND Stage = 5)
+            OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Topic = @topic AND PausedBy IS NOT NULL)
             SET @some = 1;
         SET @place = @place + 1;
     END
-    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0
+    UPDATE l SET BlockedBy = N'', Until = NULL, Looks = 0, PausedBy = NULL
         FROM [dbo].[OutboxLane] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK, INDEX([IX_OutboxLane_Key])) JOIN (SELECT DISTINCT Topic, [Key] FROM @gone WHERE [Key] <> N'') AS g ON g.Topic = l.Topic AND g.[Key] = l.[Key]
         WHERE l.GroupName = @Group AND (l.BlockedBy <> N'' OR l.Until IS NOT NULL OR l.Looks <> 0);
     IF EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 0)
@@ -295,6 +298,7 @@ BEGIN
         OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 4)
         OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 5)
         OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage >= 6)
+        OR EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND PausedBy IS NOT NULL)
         SET @filled = 1;
     UPDATE [dbo].[OutboxEnding] SET Empty = CASE WHEN @filled = 1 THEN 0 ELSE 1 END, LookAt = CASE WHEN @some = 1 THEN @now ELSE DATEADD(SECOND, @Again, @now) END WHERE GroupName = @Group;
     -- The note of a group without a registration stays as long as the group has records.
