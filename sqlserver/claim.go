@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
@@ -19,6 +20,9 @@ const maxAtOnce = 900
 // Claim leases up to req.Limit records. One statement leases at most 900; claims without an order
 // use several. If Claim fails after it has leased some records, it returns these with the error.
 // See outmill.Queue.
+//
+// A claim that passes over many records that have expired or are paused does so 900 at a time. If it
+// finds nothing in half of the time that ctx leaves, it returns nothing, and wakes the readers.
 func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	const operation = "claim"
 	if err := storekit.CheckClaim(req); err != nil {
@@ -26,10 +30,17 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	}
 	req.Group = storekit.GroupOf(req.Group)
 	var records []*outmill.Record
-	err := storekit.ServeDue(&s.turns, &s.busy, req, func() ([]string, error) {
+	var c *claim
+	half := storekit.HalfTime(ctx)
+	due := func() ([]string, error) {
+		if c != nil && c.again && c.late() {
+			s.notifier.Notify()
+			return nil, nil
+		}
 		return s.dueTopics(ctx, req)
-	}, func(topics []string) (int, bool, error) {
-		c := &claim{s: s, req: req}
+	}
+	err := storekit.ServeDue(&s.turns, &s.busy, req, due, func(topics []string) (int, bool, error) {
+		c = &claim{s: s, req: req, half: half}
 		err := c.serveAll(ctx, topics)
 		records = c.records
 		if learned := s.learnPauses(ctx, operation, c.pauses); err == nil {
@@ -105,7 +116,12 @@ type claim struct {
 	again bool
 	// pauses is the counter of the pauses that the claim has met.
 	pauses int64
+	// half is when half of the time of the claim has passed; zero if its time has no end.
+	half time.Time
 }
+
+// late reports whether a claim that has found nothing should end.
+func (c *claim) late() bool { return !c.half.IsZero() && time.Now().After(c.half) }
 
 // room returns how many records the claim may still take.
 func (c *claim) room() int {
@@ -146,7 +162,7 @@ func (c *claim) takeAny(ctx context.Context, topics []string) error {
 			return err
 		}
 		c.again = c.again || taken.passed > 0
-		if taken.records+taken.passed == 0 {
+		if taken.records+taken.passed == 0 || len(c.records) == 0 && c.late() {
 			return nil
 		}
 		topics = slices.DeleteFunc(topics, func(topic string) bool { return taken.of[topic] < want })

@@ -209,6 +209,7 @@ func everything(t *testing.T, store *sqlserver.Store) {
 		settleEach(t, store, found)
 	}
 	operating(t, store)
+	pausing(t, store)
 	handling(t, store)
 	tidying(t, store)
 	require.NoError(t, store.Ack(ctx, "", leasesOf(claimed(t, store, claimOf(owner, 1000, outmill.OrderNone)))))
@@ -269,6 +270,27 @@ func operating(t *testing.T, store *sqlserver.Store) {
 	deleted, err := store.Delete(ctx, dead[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, 1, deleted)
+}
+
+// pausing makes claims set records aside, and bring them back.
+func pausing(t *testing.T, store *sqlserver.Store) {
+	t.Helper()
+	ctx := t.Context()
+	require.NoError(t, store.Append(ctx, &outmill.Record{Topic: "paused", Key: "k", TenantID: "acme"}))
+	scope := storekit.PauseScope{TenantID: "acme"}
+	require.NoError(t, store.Pause(ctx, scope, "ann", "maintenance"))
+	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
+		require.Empty(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 7, order, "paused")))
+	}
+	paused, err := store.Paused(ctx)
+	require.NoError(t, err)
+	require.Len(t, paused, 1)
+	ended, err := store.Resume(ctx, scope)
+	require.NoError(t, err)
+	require.True(t, ended)
+	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 7, outmill.OrderNone, "paused"))
+	require.Len(t, found, 1)
+	require.NoError(t, store.Ack(ctx, "", leasesOf(found)))
 }
 
 func tidying(t *testing.T, store *sqlserver.Store) {

@@ -122,10 +122,10 @@ GO
 
 -- Records that claims have set aside because they are paused: PausedBy is set in stage -1 and in no
 -- other. Claims find by these indexes what comes back.
-CREATE INDEX [IX_Outbox_Aside] ON [dbo].[Outbox] (GroupName, Topic, PausedBy, Seq) INCLUDE (Stage, Keyed) WHERE PausedBy IS NOT NULL;
+CREATE INDEX [IX_Outbox_Aside] ON [dbo].[Outbox] (GroupName, Topic, PausedBy, Seq) WHERE PausedBy IS NOT NULL;
 GO
 
-CREATE INDEX [IX_Outbox_AsideKeyed] ON [dbo].[Outbox] (GroupName, Topic, Seq) INCLUDE (PausedBy, Stage, Keyed) WHERE PausedBy IS NOT NULL AND Keyed = 1;
+CREATE INDEX [IX_Outbox_AsideKeyed] ON [dbo].[Outbox] (GroupName, Topic, Seq) WHERE PausedBy IS NOT NULL AND Keyed = 1;
 GO
 
 CREATE INDEX [IX_Outbox_Parked] ON [dbo].[Outbox] (GroupName, Topic, [Key]) WHERE Parked = 1;

@@ -142,16 +142,22 @@ BEGIN
             SUM(CASE WHEN Passed = 0 AND Expiries >= 2 THEN 1 ELSE 0 END) OVER (ORDER BY Turn, Due, Seq ROWS UNBOUNDED PRECEDING) AS Suspects
             FROM @found) AS n
         WHERE n.Passed = 1 OR n.Nth = 1 AND @First = 1 OR n.Nth <= @Room AND n.Suspects = 0 AND (@Bytes = 0 OR n.Bytes <= @Bytes);
-    -- Checks the stage again, because Babelfish does not take the locks of the statement above.
-    UPDATE o SET Stage = CASE WHEN c.PausedBy IS NOT NULL THEN -1 WHEN c.Passed = 1 THEN 5 ELSE 4 END,
-            PausedBy = c.PausedBy,
+    -- These check the stage again, because Babelfish does not take the locks of the statement above. A
+    -- statement of its own sets PausedBy, so that the other one need not maintain the indexes of it.
+    IF EXISTS (SELECT 1 FROM @chosen WHERE PausedBy IS NOT NULL)
+        UPDATE o SET Stage = -1, PausedBy = c.PausedBy, AvailableAt = NULL, OwnerToken = NULL,
+                RetryCount = o.RetryCount + CASE WHEN o.Stage = 4 AND o.Expiries >= 2 THEN 1 ELSE 0 END,
+                Expiries = o.Expiries + CASE o.Stage WHEN 4 THEN 1 ELSE 0 END
+            FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @chosen AS c ON c.Seq = o.Seq
+            WHERE c.PausedBy IS NOT NULL AND o.Stage = c.Stage AND o.Claims = c.Claims AND o.GroupName = @Group AND (o.Stage <> 4 OR o.AvailableAt <= @now);
+    UPDATE o SET Stage = CASE c.Passed WHEN 1 THEN 5 ELSE 4 END,
             AvailableAt = CASE c.Passed WHEN 1 THEN NULL ELSE @until END,
             OwnerToken = CASE c.Passed WHEN 1 THEN NULL ELSE @Owner END,
             Claims = o.Claims + 1 - c.Passed,
             RetryCount = o.RetryCount + CASE WHEN o.Stage = 4 AND o.Expiries >= 2 THEN 1 ELSE 0 END,
             Expiries = o.Expiries + CASE o.Stage WHEN 4 THEN 1 ELSE 0 END
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @chosen AS c ON c.Seq = o.Seq
-        WHERE o.Stage = c.Stage AND o.Claims = c.Claims AND o.GroupName = @Group AND (o.Stage <> 4 OR o.AvailableAt <= @now);
+        WHERE c.PausedBy IS NULL AND o.Stage = c.Stage AND o.Claims = c.Claims AND o.GroupName = @Group AND (o.Stage <> 4 OR o.AvailableAt <= @now);
     -- Commit before the rows are sent, because otherwise a slow reader would keep the locks.
     COMMIT;
     SELECT @pauses AS Pauses;

@@ -304,8 +304,15 @@ BEGIN
     BEGIN
         UPDATE @lane SET Until = CASE WHEN BlockedBy = N'' THEN NULL WHEN PausedBy IS NOT NULL OR Until < @soon THEN Until ELSE @soon END;
         UPDATE o SET Stage = 1 FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @record AS r ON r.Seq = o.Seq WHERE r.Decision = N'h' AND o.Stage = 0;
-        UPDATE l SET BlockedBy = k.BlockedBy, Until = k.Until, PausedBy = k.PausedBy, Head = CASE WHEN l.Head < k.Head THEN l.Head ELSE k.Head END
-            FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN @lane AS k ON k.[Key] = l.[Key] WHERE l.GroupName = @Group AND l.Topic = @Topic;
+        -- A paused record may be behind held ones that are not paused. Such a lane must not wait for
+        -- the end of the pause, so the next claim checks it (2), unless the same pause blocks it (1).
+        UPDATE l SET BlockedBy = CASE n.Behind WHEN 2 THEN N'' WHEN 1 THEN l.BlockedBy ELSE k.BlockedBy END,
+                Until = CASE n.Behind WHEN 2 THEN NULL WHEN 1 THEN l.Until ELSE k.Until END,
+                PausedBy = CASE n.Behind WHEN 2 THEN NULL WHEN 1 THEN l.PausedBy ELSE k.PausedBy END,
+                Head = CASE WHEN l.Head < k.Head THEN l.Head ELSE k.Head END
+            FROM [dbo].[OutboxLane] AS l WITH (FORCESEEK) JOIN @lane AS k ON k.[Key] = l.[Key]
+            CROSS APPLY (SELECT CASE WHEN k.PausedBy IS NULL OR k.Head <= l.Head THEN 0 WHEN l.PausedBy = k.PausedBy THEN 1 ELSE 2 END AS Behind) AS n
+            WHERE l.GroupName = @Group AND l.Topic = @Topic;
         INSERT [dbo].[OutboxLane] (GroupName, Topic, [Key], BlockedBy, Until, Looks, Head, PausedBy)
             SELECT @Group, @Topic, k.[Key], k.BlockedBy, k.Until, 0, k.Head, k.PausedBy FROM @lane AS k
             WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxLane] AS l WHERE l.GroupName = @Group AND l.Topic = @Topic AND l.[Key] = k.[Key]);
