@@ -59,8 +59,8 @@ func TestStore_Pause(t *testing.T) {
 		store, table := registered(t)
 		require.NoError(t, store.Append(t.Context(), keyed("k", "first"), keyed("k", "second")))
 		execute(t, store.DB(), "UPDATE "+table+" SET Stage = 1")
-		execute(t, store.DB(), "INSERT INTO "+table+"Lane (GroupName, Topic, [Key], BlockedBy, Looks, Head, PausedBy) SELECT GroupName, Topic, [Key], "+
-			"'paused', 0, MIN(Seq), 7 FROM "+table+" GROUP BY GroupName, Topic, [Key]")
+		execute(t, store.DB(), "INSERT INTO "+table+"Lane (GroupName, Topic, [Key], BlockedBy, Looks, Head, PausedBy) "+
+			"SELECT GroupName, Topic, [Key], 'paused', 0, MIN(Seq), 7 FROM "+table+" GROUP BY GroupName, Topic, [Key]")
 		require.Equal(t, []string{"first", "second"}, namesOf(claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey))))
 	})
 
