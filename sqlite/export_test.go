@@ -40,3 +40,6 @@ func SagaStatements() []string {
 		sqlFindSaga, sqlSagaState, sqlInsertSaga, sqlUpdateSaga, sqlDeleteSaga, sqlDeleteFinishedSagas, sqlRetainSaga, sqlDeleteOldSagas,
 	}
 }
+
+// NextIn returns the statement that finds the next group and topic among rows.
+func NextIn(rows string) string { return nextIn(rows) }

@@ -7,11 +7,6 @@ import (
 )
 
 const (
-	// sqlNextLater finds the next group and topic that have records which become claimable at a
-	// time.
-	sqlNextLater = `SELECT grp, topic FROM {p:records} INDEXED BY {p:later}
-WHERE available_at IS NOT NULL AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
-
 	sqlEndedLeases = `SELECT seq FROM {p:records} INDEXED BY {p:later}
 WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4`
 

@@ -13,17 +13,6 @@ import (
 )
 
 const (
-	sqlNextLine = `SELECT grp, topic FROM {p:records} INDEXED BY {p:line}
-WHERE stage = 0 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
-	sqlNextHeld = `SELECT grp, topic FROM {p:records} INDEXED BY {p:held}
-WHERE stage = 1 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
-	sqlNextExpired = `SELECT grp, topic FROM {p:records} INDEXED BY {p:expired}
-WHERE stage = 5 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
-	sqlNextAsides = `SELECT grp, topic FROM {p:records} INDEXED BY {p:aside}
-WHERE stage = -1 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
-	sqlNextSettled = `SELECT grp, topic FROM {p:records} INDEXED BY {p:settled}
-WHERE stage = 6 AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`
-
 	// sqlTopicStats counts each kind up to ?3.
 	sqlTopicStats = `SELECT
 	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0 LIMIT ?3))
@@ -80,6 +69,26 @@ UNION ALL
 SELECT * FROM (SELECT next_at, key, tenant_id FROM {p:records} INDEXED BY {p:aside}
 	WHERE grp IS ?1 AND topic = ?2 AND stage = -1 ORDER BY paused_by, seq LIMIT ?4)`
 )
+
+// These find the next group and topic, behind ?1 and ?2, that have records of a kind.
+var (
+	sqlNextLine    = nextIn(`{p:records} INDEXED BY {p:line} WHERE stage = 0`)
+	sqlNextHeld    = nextIn(`{p:records} INDEXED BY {p:held} WHERE stage = 1`)
+	sqlNextLater   = nextIn(`{p:records} INDEXED BY {p:later} WHERE available_at IS NOT NULL`)
+	sqlNextExpired = nextIn(`{p:records} INDEXED BY {p:expired} WHERE stage = 5`)
+	sqlNextAsides  = nextIn(`{p:records} INDEXED BY {p:aside} WHERE stage = -1`)
+	sqlNextSettled = nextIn(`{p:records} INDEXED BY {p:settled} WHERE stage = 6`)
+)
+
+// nextIn searches for the next topic of the group, and then, if there is none, for the next group.
+// A comparison of (grp, topic) would read all records that are equal to the last ones.
+func nextIn(rows string) string {
+	return `SELECT grp, topic FROM (
+	SELECT ?1 AS grp, (SELECT min(topic) FROM ` + rows + ` AND grp = ?1 AND topic > ?2) AS topic
+	UNION ALL
+	SELECT g.grp, (SELECT min(topic) FROM ` + rows + ` AND grp = g.grp) FROM (SELECT min(grp) AS grp FROM ` + rows + ` AND grp > ?1) AS g)
+WHERE topic IS NOT NULL LIMIT 1`
+}
 
 // Stats counts the records of each group and topic. See outmill.Inspector.
 func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
