@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/batching"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -29,8 +30,8 @@ func (t *Traces) Publisher(operation string, publisher message.Publisher) (messa
 	// The broker's consumers have the context of the publish, so this span is that of a client.
 	step := step{name: operation, kind: "send", span: trace.SpanKindClient}
 	one := tracedPublisher{publisher, t, step}
-	if batching, ok := batchingOf(publisher); ok {
-		return tracedBatches{one, batching}, nil
+	if route := batching.RouteOf(publisher); route.Publisher != nil {
+		return tracedBatches{one, route.Publisher}, nil
 	}
 	return one, nil
 }
