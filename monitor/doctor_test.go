@@ -248,10 +248,10 @@ func TestDoctor(t *testing.T) {
 	})
 }
 
-// batches is a publisher of batches.
-type batches struct{ message.Publisher }
+// batchTaker is a publisher of batchTaker.
+type batchTaker struct{ message.Publisher }
 
-func (batches) PublishBatch(context.Context, []storekit.Outgoing) error { return nil }
+func (batchTaker) PublishBatch(context.Context, []storekit.Outgoing) error { return nil }
 
 // hiding decorates a publisher in an unexported field.
 type hiding struct{ inner message.Publisher }
@@ -261,7 +261,7 @@ func (h hiding) Publish(topic string, messages ...*message.Message) error {
 }
 func (h hiding) Close() error { return h.inner.Close() }
 
-// showing decorates a publisher and lets batches bypass it.
+// showing decorates a publisher and lets batchTaker bypass it.
 type showing struct{ hiding }
 
 func (s showing) Unwrap() message.Publisher { return s.inner }
@@ -269,21 +269,21 @@ func (s showing) Unwrap() message.Publisher { return s.inner }
 func TestCheckPublisher(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a decorator that hides batches is named", func(t *testing.T) {
+	t.Run("a decorator that hides batchTaker is named", func(t *testing.T) {
 		t.Parallel()
-		problems := monitor.CheckPublisher(hiding{hiding{batches{}}})
+		problems := monitor.CheckPublisher(hiding{hiding{batchTaker{}}})
 		require.Len(t, problems, 1)
 		require.Equal(t, "batching_hidden", problems[0].Kind)
 		require.Equal(t, "monitor_test.hiding", problems[0].Subject)
-		require.Contains(t, problems[0].Text, "monitor_test.batches")
+		require.Contains(t, problems[0].Text, "monitor_test.batchTaker")
 		store := open(t, sqlite.Config{EnsureSchema: true})
-		report := examine(t, store, monitor.DoctorConfig{Publishers: []message.Publisher{hiding{batches{}}, batches{}}})
+		report := examine(t, store, monitor.DoctorConfig{Publishers: []message.Publisher{hiding{batchTaker{}}, batchTaker{}}})
 		require.Equal(t, []string{"batching_hidden"}, kindsOf(report))
 	})
 
-	t.Run("a publisher of batches, a decorator that shows it, and one without batches are fine", func(t *testing.T) {
+	t.Run("a publisher of batchTaker, a decorator that shows it, and one without batchTaker are fine", func(t *testing.T) {
 		t.Parallel()
-		for _, publisher := range []message.Publisher{batches{}, showing{hiding{batches{}}}, hiding{hiding{nil}}, nil} {
+		for _, publisher := range []message.Publisher{batchTaker{}, showing{hiding{batchTaker{}}}, hiding{hiding{nil}}, nil} {
 			require.Empty(t, monitor.CheckPublisher(publisher))
 		}
 	})
