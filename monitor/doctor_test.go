@@ -248,7 +248,7 @@ func TestDoctor(t *testing.T) {
 	})
 }
 
-// batchTaker is a publisher of batchTaker.
+// batchTaker is a publisher of batches.
 type batchTaker struct{ message.Publisher }
 
 func (batchTaker) PublishBatch(context.Context, []storekit.Outgoing) error { return nil }
@@ -261,7 +261,7 @@ func (h hiding) Publish(topic string, messages ...*message.Message) error {
 }
 func (h hiding) Close() error { return h.inner.Close() }
 
-// showing decorates a publisher and lets batchTaker bypass it.
+// showing decorates a publisher and lets batches bypass it.
 type showing struct{ hiding }
 
 func (s showing) Unwrap() message.Publisher { return s.inner }
@@ -269,7 +269,7 @@ func (s showing) Unwrap() message.Publisher { return s.inner }
 func TestCheckPublisher(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a decorator that hides batchTaker is named", func(t *testing.T) {
+	t.Run("a decorator that hides batches is named", func(t *testing.T) {
 		t.Parallel()
 		problems := monitor.CheckPublisher(hiding{hiding{batchTaker{}}})
 		require.Len(t, problems, 1)
@@ -281,7 +281,7 @@ func TestCheckPublisher(t *testing.T) {
 		require.Equal(t, []string{"batching_hidden"}, kindsOf(report))
 	})
 
-	t.Run("a publisher of batchTaker, a decorator that shows it, and one without batchTaker are fine", func(t *testing.T) {
+	t.Run("a publisher of batches, a decorator that shows it, and one without batches are fine", func(t *testing.T) {
 		t.Parallel()
 		for _, publisher := range []message.Publisher{batchTaker{}, showing{hiding{batchTaker{}}}, hiding{hiding{nil}}, nil} {
 			require.Empty(t, monitor.CheckPublisher(publisher))
