@@ -95,7 +95,9 @@ func (d *doctor) database(ctx context.Context) error {
 	}
 	countErr := d.records(ctx)
 	if problem, is := schemaProblem(countErr); is {
-		d.add(problem)
+		if !slices.ContainsFunc(d.report.Problems, func(p Problem) bool { return p.Kind == problem.Kind }) {
+			d.add(problem)
+		}
 		return nil
 	}
 	switch {
@@ -119,13 +121,7 @@ func (d *doctor) examine(ctx context.Context) (bool, error) {
 	}
 	found, err := examiner.Examine(ctx, d.config.request())
 	for _, f := range found.Findings {
-		severity := Warning
-		if f.Failure {
-			severity = Failure
-		}
-		d.add(Problem{
-			Kind: f.Code, Severity: severity, Store: f.Store, Subject: f.Subject, Since: f.Since.UTC(), Text: f.Text, Remedy: f.Remedy,
-		})
+		d.add(problemFrom(f))
 	}
 	d.report.Unchecked = append(d.report.Unchecked, found.Unchecked...)
 	return err == nil, err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // deadCount is the number of dead records at the beginning of a window.
@@ -22,28 +23,23 @@ func schemaProblem(err error) (Problem, bool) {
 	return Problem{}, false
 }
 
-// problemOf names the failure of a check. The driver's text stays out of the answer, because
-// it can hold an address or a credential.
+// problemOf names the failure of a check. The driver's text stays out of the answer, because it
+// can hold an address or a credential.
 func problemOf(err error) Problem {
-	p := Problem{Severity: Failure, Err: err}
-	switch {
-	case errors.Is(err, outmill.ErrSchemaMissing):
-		p.Kind, p.Text = "schema_missing", "The store has no tables."
-		p.Remedy = "Call Ensure, or run the statements of Statements with your migration tool."
-	case errors.Is(err, outmill.ErrSchemaOutdated):
-		p.Kind, p.Text = "schema_outdated", "The schema is older than this program."
-		p.Remedy = "Call Ensure, or run the statements of StatementsFrom with your migration tool."
-	case errors.Is(err, outmill.ErrSchemaNewer):
-		p.Kind, p.Text = "schema_newer", "The schema is newer than this program."
-		p.Remedy = "Deploy the version of Outmill that made the schema, or a newer one."
-	case errors.Is(err, outmill.ErrClosed):
-		p.Kind, p.Text = "store_closed", "The program has closed the store."
-		p.Remedy = "Restart the program, if it does not end by itself."
-	default:
-		p.Kind, p.Text = "store_unreachable", "The store does not answer a count of its records."
-		p.Remedy = "Check that the database runs, that the network reaches it and that the user may read the tables."
-	}
+	p := problemFrom(storekit.StoreFinding(err))
+	p.Err = err
 	return p
+}
+
+// problemFrom is the finding of a store as a problem.
+func problemFrom(f storekit.Finding) Problem {
+	severity := Warning
+	if f.Failure {
+		severity = Failure
+	}
+	return Problem{
+		Kind: f.Code, Severity: severity, Store: f.Store, Subject: f.Subject, Since: f.Since.UTC(), Text: f.Text, Remedy: f.Remedy,
+	}
 }
 
 // late warns of the record that has been due longest, one for the whole store: the answer does

@@ -2,8 +2,11 @@ package storekit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/outmill/outmill"
 )
 
 // Examiner is a role of a store that looks for faults of its database: a part of the schema or
@@ -97,6 +100,30 @@ func (e *Examination) AddClock(request ExamineRequest, asked, now, answered time
 		Remedy: "Synchronise both clocks (NTP). Outmill uses the clock of the database, so delays that this machine " +
 			"computes as a time, and ages in metrics, are wrong by the difference.",
 	})
+}
+
+// StoreFinding is the finding for the error of a store that could not be examined. The text of
+// the error is not part of it, because it can hold an address or a credential.
+func StoreFinding(err error) Finding {
+	f := Finding{Failure: true}
+	switch {
+	case errors.Is(err, outmill.ErrSchemaMissing):
+		f.Code, f.Text = "schema_missing", "The store has no tables."
+		f.Remedy = "Call Ensure, or run the statements of Statements with your migration tool."
+	case errors.Is(err, outmill.ErrSchemaOutdated):
+		f.Code, f.Text = "schema_outdated", "The schema is older than this program."
+		f.Remedy = "Call Ensure, or run the statements of StatementsFrom with your migration tool."
+	case errors.Is(err, outmill.ErrSchemaNewer):
+		f.Code, f.Text = "schema_newer", "The schema is newer than this program."
+		f.Remedy = "Deploy the version of Outmill that made the schema, or a newer one."
+	case errors.Is(err, outmill.ErrClosed):
+		f.Code, f.Text = "store_closed", "The program has closed the store."
+		f.Remedy = "Restart the program, if it does not end by itself."
+	default:
+		f.Code, f.Text = "store_unreachable", "The store does not answer."
+		f.Remedy = "Check that the database runs, that the network reaches it and that the user may read the tables."
+	}
+	return f
 }
 
 // MissingPart is the finding for a part of the schema that is missing. kind is table, index,

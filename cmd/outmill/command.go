@@ -113,6 +113,7 @@ Exit codes: 0 success, 1 failure, 2 wrong usage.`,
 		importCommand(term),
 		versionCommand(),
 	)
+	tenantFlags(root)
 	return root
 }
 

@@ -11,11 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/spf13/cobra"
 
 	"github.com/outmill/outmill/dashboard"
-	"github.com/outmill/outmill/tenants"
 )
 
 // tokenVariable is the variable with the token of the dashboard.
@@ -24,11 +22,10 @@ const tokenVariable = environment + "_DASHBOARD_TOKEN"
 // board has the flags of dashboard.
 type board struct {
 	target
-	term       terminal
-	configFile string
-	listen     string
-	tokenFile  string
-	config     dashboard.Config
+	term      terminal
+	listen    string
+	tokenFile string
+	config    dashboard.Config
 }
 
 func dashboardCommand(term terminal) *cobra.Command {
@@ -55,7 +52,6 @@ it in front before others use the dashboard, and name the proxy's host with --ho
 	flags.StringVar(&b.listen, "listen", "127.0.0.1:8026", "serve at this `ADDRESS`")
 	flags.StringArrayVar(&b.config.Hosts, "host", nil, "accept this host `NAME` besides localhost and IP addresses; may be repeated")
 	flags.StringVar(&b.tokenFile, "token-file", "", "read the token from the first line of this `FILE`")
-	flags.StringVar(&b.configFile, "config", "", "take url or tenants from this `FILE`, which may be that of forward")
 	flags.BoolVar(&b.config.AllowChanges, "allow-changes", false, "let users requeue and delete records, pause and resume")
 	flags.BoolVar(&b.config.ShowPayloads, "payload", false, "show payloads, metadata and the states of sagas")
 	flags.BoolVar(&b.config.ShowErrors, "errors", false, "show the error texts of handlers")
@@ -77,7 +73,7 @@ func (b *board) run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	store, err := b.store(ctx, url, logger)
+	store, err := b.open(ctx, url, logger)
 	if err != nil {
 		return err
 	}
@@ -108,23 +104,6 @@ func (b *board) takeToken() (made bool, err error) {
 		b.config.Token, made = rand.Text(), true
 	}
 	return made, nil
-}
-
-// store opens the store of the URL, or what the configuration file names.
-func (b *board) store(ctx context.Context, url string, logger watermill.LoggerAdapter) (store opened, err error) {
-	file, err := readSettings(b.configFile)
-	if err != nil {
-		return store, err
-	}
-	if url == "" && b.source == "" {
-		url = file.URL
-	}
-	if url == "" && b.source == "" && len(file.Tenants) > 0 {
-		store.shown = count(len(file.Tenants), "tenant")
-		store.Store, err = tenants.New(ctx, tenants.Config{Discovery: file.discovery()}, logger)
-		return store, err
-	}
-	return b.open(ctx, url, logger)
 }
 
 // serve serves until ctx ends, and then lets the requests end.

@@ -79,7 +79,7 @@ the format of Prometheus.`,
 }
 
 func (f *forwarding) flags(cmd *cobra.Command) {
-	f.target.flags(cmd)
+	f.sourceFlag(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.configFile, "config", "", "read settings from this `FILE`")
 	flags.StringVar(&f.to, "to", "", "the `BROKER` to publish to (required)")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -130,6 +131,7 @@ func printList(w io.Writer, term terminal, found finding, payload bool) error {
 	if payload {
 		t.header = append(t.header, "PAYLOAD")
 	}
+	t.withStores(slices.ContainsFunc(found.records, func(r *outmill.Record) bool { return r.Store != "" }))
 	for _, r := range found.records {
 		cells := []string{
 			r.ID.String(), orDash(oneLine(r.Group, 40)), oneLine(r.Topic, 40), orDash(oneLine(r.Key, 40)), string(r.Status),
@@ -138,7 +140,7 @@ func printList(w io.Writer, term terminal, found finding, payload bool) error {
 		if payload {
 			cells = append(cells, orDash(oneLine(string(r.Payload), 200)))
 		}
-		t.add(cells...)
+		t.addOf(r.Store, cells...)
 	}
 	if err := t.print(w); err != nil {
 		return err

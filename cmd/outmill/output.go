@@ -47,6 +47,21 @@ type table struct {
 	bold bool
 }
 
+// withStores puts a column STORE in front, if the rows are of several stores.
+func (t *table) withStores(several bool) {
+	if several {
+		t.header = append([]string{"STORE"}, t.header...)
+	}
+}
+
+// addOf adds a row, with the name of its store if the table has that column.
+func (t *table) addOf(store string, cells ...string) {
+	if t.header[0] == "STORE" {
+		cells = append([]string{orDash(oneLine(store, 40))}, cells...)
+	}
+	t.add(cells...)
+}
+
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
 func (t *table) print(w io.Writer) error {

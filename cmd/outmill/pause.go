@@ -54,6 +54,7 @@ it replaces the name and the reason. outmill groups list shows the pauses.`,
   outmill groups pause sqlite:orders.db --topic orders --key 'customer 7'`,
 	}
 	on.flags(cmd)
+	on.tenantIsScope = true
 	what.flags(cmd)
 	cmd.Flags().StringVar(&by, "by", operator(), "who pauses")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who find the pause")
@@ -91,6 +92,7 @@ lists the pauses.`,
 		Example: "  outmill groups resume sqlite:orders.db --group billing",
 	}
 	on.flags(cmd)
+	on.tenantIsScope = true
 	what.flags(cmd)
 	return does(cmd, func(ctx context.Context, args []string) error {
 		url, _, err := on.take(args, 0)

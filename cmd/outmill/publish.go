@@ -33,6 +33,7 @@ type publishing struct {
 
 func publishCommand(term terminal) *cobra.Command {
 	p := &publishing{in: term.in}
+	p.tenantIsValue = true
 	cmd := &cobra.Command{
 		Use:   "publish [URL | --source NAME] --topic TOPIC",
 		Short: "Append messages to a store",

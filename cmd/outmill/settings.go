@@ -67,6 +67,12 @@ func lineOf(err error) string {
 	return fmt.Sprintf(" (see line %d)", n)
 }
 
+// source is the setting source.
+func (s settings) source() string {
+	source, _ := s.Flags["source"].(string)
+	return source
+}
+
 func (s settings) discovery() tenants.Static {
 	static := make(tenants.Static, len(s.Tenants))
 	for i, t := range s.Tenants {

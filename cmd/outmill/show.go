@@ -55,6 +55,9 @@ func showCommand() *cobra.Command {
 // takeIDs returns the URL and the ids of records. The first argument is the URL unless it is
 // an id.
 func (t *target) takeIDs(args []string) (url string, ids []outmill.WorkItemID, err error) {
+	if err := t.read(); err != nil {
+		return "", nil, err
+	}
 	if len(args) > 0 {
 		if _, err := outmill.ParseWorkItemID(args[0]); err != nil {
 			if t.source != "" {

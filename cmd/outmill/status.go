@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -119,6 +120,7 @@ func printStatus(w io.Writer, term terminal, shown string, stats []outmill.Topic
 		right:  map[string]bool{"DUE": true, "DELAYED": true, "LEASED": true, "DEAD": true, "PROCESSED": true, "OLDEST DUE": true},
 		bold:   term.colours(),
 	}
+	t.withStores(slices.ContainsFunc(stats, func(s outmill.TopicStats) bool { return s.Store != "" }))
 	for _, s := range stats {
 		oldest := "-"
 		if !s.OldestDue.IsZero() {
@@ -128,7 +130,7 @@ func printStatus(w io.Writer, term terminal, shown string, stats []outmill.Topic
 		if group == "" {
 			group = waitsForGroup
 		}
-		t.add(oneLine(group, 60), oneLine(s.Topic, 60), due(s, limit), upTo(s.Delayed, limit), upTo(s.Leased, limit),
+		t.addOf(s.Store, oneLine(group, 60), oneLine(s.Topic, 60), due(s, limit), upTo(s.Delayed, limit), upTo(s.Leased, limit),
 			upTo(s.Dead, limit), upTo(s.Processed, limit), oldest)
 	}
 	return t.print(w)

@@ -24,10 +24,18 @@ import (
 // environment is the prefix of the tool's environment variables.
 const environment = "OUTMILL"
 
-// target is the store that a command works on.
-type target struct{ source string }
+// target is the store, or the set of tenants, that a command works on.
+type target struct {
+	source string
+	configured
+}
 
 func (t *target) flags(cmd *cobra.Command) {
+	t.sourceFlag(cmd)
+	t.configured.flags(cmd)
+}
+
+func (t *target) sourceFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.source, "source", "",
 		"take the URL from OUTMILL_SOURCES_<`NAME`>_<PROVIDER>_CONNECTION_STRING (without a URL: the source named default)")
 }
@@ -35,6 +43,9 @@ func (t *target) flags(cmd *cobra.Command) {
 // take returns the URL in front of the arguments, and the other arguments. The URL is there
 // if there are more arguments than the command needs without it.
 func (t *target) take(args []string, without int) (url string, rest []string, err error) {
+	if err := t.read(); err != nil {
+		return "", nil, err
+	}
 	switch {
 	case len(args) == without:
 		return "", args, nil
@@ -56,8 +67,15 @@ type opened struct {
 	defaults outmill.WorkerDefaults
 }
 
-// open opens the store of the URL, or without one the store of the source in the environment.
+// open opens the store of the URL, else that of --source, else what the file of --config names,
+// else the source named default.
 func (t *target) open(ctx context.Context, url string, logger watermill.LoggerAdapter) (opened, error) {
+	if url == "" && t.source == "" {
+		if t.isSet() {
+			return t.openSet(ctx, logger)
+		}
+		url, t.source = t.settings.URL, t.settings.source()
+	}
 	conn := connect.Connection{URL: url, Source: t.source, Lookup: connect.LookupEnv(environment)}
 	store, choice, err := connect.Open(ctx, conn, logger)
 	var unknown *outmill.InvalidURLError
@@ -83,7 +101,7 @@ func (t *target) with(ctx context.Context, url string, fn func(store opened) err
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	return fn(store)
+	return errors.Join(fn(store), leftOut(store.Store))
 }
 
 // operator returns the role that finds and changes records by a filter.

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+)
+
+// tenantsFile names two stores, and further lines.
+func tenantsFile(t *testing.T, acme, globex string, more ...string) string {
+	t.Helper()
+	return writeFile(t, "to: kafka://nowhere:9092\ntenants:\n  - {key: acme, url: '"+acme+"'}\n  - {key: globex, url: '"+globex+"'}\n"+
+		strings.Join(more, "\n"))
+}
+
+func TestTenants(t *testing.T) {
+	t.Parallel()
+	// fill makes a pending record in acme, and two dead ones in globex.
+	fill := func(t *testing.T) (acme, globex world, config string) {
+		t.Helper()
+		acme, globex = newWorld(t), newWorld(t)
+		acme.register(t, "billing", "orders")
+		acme.append(t, orders(1)...)
+		globex.register(t, "billing", "orders")
+		globex.append(t, orders(2)...)
+		require.Equal(t, 2, globex.kill(t, "billing", "orders", "no route"))
+		return acme, globex, tenantsFile(t, acme.url, globex.url)
+	}
+
+	t.Run("status, list and show name the store of each record", func(t *testing.T) {
+		t.Parallel()
+		_, _, config := fill(t)
+		table := ok(t, "status", "--config", config)
+		require.Regexp(t, `(?m)^STORE +GROUP`, table)
+		require.Regexp(t, `(?m)^acme +billing +orders +1 `, table)
+		require.Regexp(t, `(?m)^globex +billing +orders +0 `, table)
+		report := okJSON[statusReport](t, "status", "--config", config)
+		require.Len(t, report.Topics, 2)
+		require.Equal(t, []string{"acme", "globex"}, []string{report.Topics[0].Store, report.Topics[1].Store})
+		require.Regexp(t, `(?m)^STORE +ID`, ok(t, "list", "--config", config))
+		listed := okJSON[listReport](t, "list", "--config", config, "--status", "dead")
+		require.Len(t, listed.Records, 2)
+		require.Equal(t, "globex", listed.Records[0].Store)
+		require.Contains(t, ok(t, "show", "--config", config, listed.Records[0].ID), "globex")
+		require.Contains(t, ok(t, "why", "--config", config, listed.Records[0].ID), "store globex")
+		require.Contains(t, ok(t, "groups", "list", "--config", config), "billing")
+	})
+
+	t.Run("requeue and delete work in all stores", func(t *testing.T) {
+		t.Parallel()
+		acme, globex, config := fill(t)
+		require.Contains(t, ok(t, "requeue", "--config", config), "2 records requeued")
+		require.Equal(t, 2, globex.statusOf(t, "billing", "orders").Pending)
+		require.Contains(t, ok(t, "delete", "--config", config, "--topic", "orders"), "3 records deleted")
+		require.Zero(t, acme.statusOf(t, "billing", "orders").Pending)
+	})
+
+	t.Run("tenant picks the store of one of them", func(t *testing.T) {
+		t.Parallel()
+		acme, globex, config := fill(t)
+		report := okJSON[statusReport](t, "status", "--config", config, "--tenant", "acme")
+		require.Len(t, report.Topics, 1)
+		require.Equal(t, 1, report.Topics[0].Pending)
+		require.Empty(t, okJSON[listReport](t, "list", "--config", config, "--tenant", "acme", "--status", "dead").Records)
+		require.Contains(t, ok(t, "requeue", "--config", config, "--tenant", "acme"), "0 records requeued")
+		require.Contains(t, ok(t, "requeue", "--config", config, "--tenant", "globex"), "2 records requeued")
+		require.Equal(t, 2, globex.statusOf(t, "billing", "orders").Pending)
+		ok(t, "groups", "drop", "--config", config, "--tenant", "globex", "billing", "--yes")
+		require.Equal(t, 1, acme.statusOf(t, "billing", "orders").Pending)
+		ok(t, "publish", "--config", config, "--tenant", "globex", "--topic", "returns", "--payload", "x")
+		require.Equal(t, 1, globex.statusOf(t, "", "returns").Pending)
+	})
+
+	t.Run("a pause is for all stores", func(t *testing.T) {
+		t.Parallel()
+		_, _, config := fill(t)
+		ok(t, "groups", "pause", "--config", config, "--topic", "orders", "--reason", "repair")
+		require.Contains(t, ok(t, "groups", "list", "--config", config, "--tenant", "acme"), "repair")
+		require.Contains(t, ok(t, "groups", "list", "--config", config, "--tenant", "globex"), "repair")
+		ok(t, "groups", "resume", "--config", config, "--topic", "orders")
+	})
+
+	t.Run("doctor names the store, and one that cannot be opened", func(t *testing.T) {
+		t.Parallel()
+		acme, _, _ := fill(t)
+		report := diagnose(t, exitFailed, "--config", tenantsFile(t, acme.url, "postgres://me:S3CRET@127.0.0.1:1/shop"))
+		require.Len(t, report.Problems, 1)
+		require.Equal(t, []string{"store_unreachable", "globex"}, []string{report.Problems[0].Kind, report.Problems[0].Store})
+		_, _, config := fill(t)
+		report = diagnose(t, exitFailed, "--config", config)
+		require.Equal(t, []string{"dead_records", "globex"}, []string{report.Problems[0].Kind, report.Problems[0].Store})
+		require.Len(t, report.Problems, 1)
+		diagnose(t, exitOK, "--config", config, "--tenant", "acme")
+	})
+
+	t.Run("a result without a store that cannot be opened is a failure, and is shown", func(t *testing.T) {
+		t.Parallel()
+		acme, _, _ := fill(t)
+		got := tool(t, "status", "--config", tenantsFile(t, acme.url, "postgres://me:S3CRET@127.0.0.1:1/shop"))
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stdout, "acme")
+		require.Contains(t, got.stderr, "the result is without 1 tenant")
+		require.Contains(t, got.stderr, "globex: ")
+		require.NotContains(t, got.stderr, "S3CRET")
+	})
+
+	t.Run("a file with one store needs no URL, and a URL wins over it", func(t *testing.T) {
+		t.Parallel()
+		w, other := newWorld(t), newWorld(t)
+		w.append(t, &outmill.Record{Topic: "mine"})
+		config := writeFile(t, "to: kafka://nowhere:9092\nurl: '"+w.url+"'\n")
+		require.Contains(t, ok(t, "status", "--config", config), "mine")
+		require.NotContains(t, ok(t, "status", other.url, "--config", config), "mine")
+	})
+
+	t.Run("wrong usage is refused", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		config := tenantsFile(t, w.url, w.url+"2")
+		for want, args := range map[string][]string{
+			"has acme, globex":      {"status", "--config", config, "--tenant", "initech"},
+			"there are none":        {"status", w.url, "--tenant", "acme"},
+			"no configuration file": {"status", "--config", writeFile(t, "to: [S3CRET\n")},
+		} {
+			got := tool(t, args...)
+			require.Equal(t, exitUsage, got.code, "%v: %s", args, got.stderr)
+			require.Contains(t, got.stderr, want)
+		}
+	})
+}

@@ -1,0 +1,57 @@
+package tenants
+
+import (
+	"context"
+	"sync"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+var _ storekit.Examiner = (*Set)(nil)
+
+// Examine examines all members, or the one that [WithTenant] names; Finding.Store names the
+// member. A member that cannot be opened or examined is a finding, and the others are examined
+// all the same. See storekit.Examiner.
+func (s *Set) Examine(ctx context.Context, request storekit.ExamineRequest) (storekit.Examination, error) {
+	members, err := s.operated(ctx, "examine")
+	if err != nil {
+		return storekit.Examination{}, err
+	}
+	var mu sync.Mutex
+	var all storekit.Examination
+	add := func(name string, found storekit.Examination) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, f := range found.Findings {
+			f.Store = name
+			all.Add(f)
+		}
+		for _, text := range found.Unchecked {
+			all.Skip("%s: %s", name, text)
+		}
+	}
+	_, one := TenantOf(ctx)
+	for _, m := range s.Status().Members {
+		if !one && m.State == StateOpening && m.Err != nil {
+			add(m.Name, storekit.Examination{Findings: []storekit.Finding{storekit.StoreFinding(m.Err)}})
+		}
+	}
+	_ = s.each(ctx, members, func(ctx context.Context, m *member) error {
+		add(m.name(), examined(ctx, m, request))
+		return nil
+	})
+	return all, ctx.Err()
+}
+
+func examined(ctx context.Context, m *member, request storekit.ExamineRequest) storekit.Examination {
+	examiner, ok := outmill.As[storekit.Examiner](m.store)
+	if !ok {
+		return storekit.Examination{Unchecked: []string{"the store lacks the role storekit.Examiner"}}
+	}
+	found, err := examiner.Examine(ctx, request)
+	if err != nil {
+		found.Add(storekit.StoreFinding(err))
+	}
+	return found
+}
