@@ -3,6 +3,7 @@ package forwarder
 import (
 	"maps"
 	"slices"
+	"time"
 )
 
 // BreakerOpen reports whether Run holds back records because the broker accepts none; it then
@@ -28,6 +29,18 @@ func (f *Forwarder) HeldTopics() []string {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return slices.Sorted(maps.Keys(fl.held))
+}
+
+// ClaimedAt is when Run last claimed from the store without an error, whether or not records were
+// due, or when it began; zero while Run does not forward. Run claims at least once in a few
+// seconds, unless it is full of records that it publishes.
+func (f *Forwarder) ClaimedAt() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.current == nil || f.current.ctx.Err() != nil {
+		return time.Time{}
+	}
+	return f.current.worker.ClaimedAt()
 }
 
 // currentFlow is nil unless Run is forwarding.

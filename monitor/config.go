@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -20,6 +21,11 @@ type HealthConfig struct {
 	// DeadWindow is the time after which Health counts new dead records from zero again; 0 is
 	// 10 minutes.
 	DeadWindow time.Duration
+	// Forwarders are those of this process, by name: Health warns of a breaker that is open, of
+	// topics that are held, and of one that has not claimed for MaxUnclaimed.
+	Forwarders map[string]HealthForwarder
+	// MaxUnclaimed is how long a forwarder may be without a claim that succeeds; 0 is 5 minutes.
+	MaxUnclaimed time.Duration
 	// Timeout ends a check of a store that does not answer; 0 is 3 seconds.
 	Timeout time.Duration
 	// CacheFor is how long the handler repeats an answer, so that many probes cost the
@@ -31,6 +37,7 @@ func (c HealthConfig) withDefaults() HealthConfig {
 	c.Name = cmp.Or(c.Name, "outbox")
 	c.MaxAge = cmp.Or(c.MaxAge, 5*time.Minute)
 	c.DeadWindow = cmp.Or(c.DeadWindow, 10*time.Minute)
+	c.MaxUnclaimed = cmp.Or(c.MaxUnclaimed, 5*time.Minute)
 	c.Timeout = cmp.Or(c.Timeout, 3*time.Second)
 	c.CacheFor = cmp.Or(c.CacheFor, 5*time.Second)
 	return c
@@ -39,9 +46,15 @@ func (c HealthConfig) withDefaults() HealthConfig {
 func (c HealthConfig) check() error {
 	for name, d := range map[string]time.Duration{
 		"MaxAge": c.MaxAge, "DeadWindow": c.DeadWindow, "Timeout": c.Timeout, "CacheFor": c.CacheFor,
+		"MaxUnclaimed": c.MaxUnclaimed,
 	} {
 		if d < 0 {
 			return storekit.InvalidConfig("HealthConfig.%s is %v: want 0 (the default) or more", name, d)
+		}
+	}
+	for name, forwarder := range c.Forwarders {
+		if outmill.IsNil(forwarder) {
+			return storekit.InvalidConfig("HealthConfig.Forwarders has nil for %q: pass one of package forwarder", name)
 		}
 	}
 	if c.MaxNewDead < 0 {

@@ -58,6 +58,7 @@ func (h *Health) check(ctx context.Context) (Report, error) {
 		report.Problems = append(report.Problems, h.late(now, stats)...)
 		report.Problems = append(report.Problems, h.dying(now, stats)...)
 	}
+	report.Problems = append(report.Problems, h.stuck(time.Now())...)
 	report.Status = statusOf(report.Problems)
 	return report, nil
 }

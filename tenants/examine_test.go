@@ -60,7 +60,8 @@ func TestSet_Examine(t *testing.T) {
 
 	t.Run("a closed set says so", func(t *testing.T) {
 		t.Parallel()
-		closed, err := tenants.New(t.Context(), tenants.Config{Discovery: tenants.Static{{Key: "away", URL: "away"}}, Open: open, Refresh: -1}, nil)
+		away := tenants.Static{{Key: "away", URL: "away"}}
+		closed, err := tenants.New(t.Context(), tenants.Config{Discovery: away, Open: open, Refresh: -1}, nil)
 		require.NoError(t, err)
 		require.NoError(t, closed.Close())
 		_, err = closed.Examine(t.Context(), storekit.ExamineRequest{})

@@ -247,6 +247,9 @@ func (w *Worker) endRound(o order, got catch, err error) {
 		w.owner = outmill.NewOwnerToken()
 	}
 	w.claiming--
+	if err == nil {
+		w.claimedAt = time.Now()
+	}
 	w.scheduleNext(o, got, err)
 	w.rounds++
 	w.lastEmpty, w.lastErr = got.items == 0 && err == nil && o.whole && o.number == w.claims, err

@@ -69,6 +69,8 @@ type Worker struct {
 	rounds    int
 	lastEmpty bool
 	lastErr   error
+	// claimedAt is the end of the last claim that succeeded, or the start.
+	claimedAt time.Time
 	roundDone chan struct{}
 	settledN  int
 	// paused are the pauses that the worker has heeded.
@@ -123,6 +125,7 @@ func (w *Worker) Start(ctx context.Context) {
 	claimCtx, stopClaiming := context.WithCancel(ctx)
 	restCtx, stopRest := context.WithCancel(context.WithoutCancel(ctx))
 	w.stopClaiming, w.stopRest = stopClaiming, stopRest
+	w.claimedAt = time.Now()
 	w.claimers.Go(func() { w.claimLoop(claimCtx) })
 	if !w.ordered() {
 		w.claimers.Go(func() { w.assistLoop(claimCtx) })
@@ -184,6 +187,14 @@ func (w *Worker) Settled() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.settledN
+}
+
+// ClaimedAt is the end of the last claim that succeeded, or the start of the worker; zero before
+// the start.
+func (w *Worker) ClaimedAt() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.claimedAt
 }
 
 // Poke makes the worker claim at once.

@@ -1,0 +1,117 @@
+package monitor_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/monitor"
+	"github.com/outmill/outmill/sqlite"
+)
+
+// refusing is a broker that answers each message with its error, if it has one.
+type refusing struct{ err atomic.Pointer[error] }
+
+func (r *refusing) Publish(string, ...*message.Message) error {
+	if err := r.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+func (r *refusing) Close() error { return nil }
+
+// failing is a store whose claims fail once told so.
+type failing struct {
+	*sqlite.Store
+	broken atomic.Bool
+}
+
+func (f *failing) Claim(ctx context.Context, request outmill.ClaimRequest) ([]*outmill.Record, error) {
+	if f.broken.Load() {
+		return nil, errors.New("broken")
+	}
+	return f.Store.Claim(ctx, request)
+}
+
+func TestHealth_Forwarder(t *testing.T) {
+	t.Parallel()
+
+	// start runs a forwarder, and returns its health.
+	start := func(t *testing.T, store outmill.Store, to message.Publisher) *monitor.Health {
+		t.Helper()
+		f, err := forwarder.New(store, to, forwarder.Config{PollInterval: 10 * time.Millisecond, MaxErrorBackoff: 50 * time.Millisecond}, nil)
+		require.NoError(t, err)
+		require.Zero(t, f.ClaimedAt(), "it does not run yet")
+		ran := make(chan error, 1)
+		go func() { ran <- f.Run(t.Context()) }()
+		t.Cleanup(func() {
+			require.NoError(t, f.Close())
+			require.NoError(t, <-ran)
+			require.Zero(t, f.ClaimedAt(), "it does not run any more")
+		})
+		<-f.Running()
+		return health(t, store, monitor.HealthConfig{
+			Forwarders: map[string]monitor.HealthForwarder{"kafka": f}, MaxUnclaimed: 2 * time.Second,
+		})
+	}
+	// eventually waits until the report has exactly these kinds.
+	eventually := func(t *testing.T, h *monitor.Health, kinds ...string) monitor.Report {
+		t.Helper()
+		var report monitor.Report
+		require.Eventually(t, func() bool {
+			report = check(t, h)
+			return len(report.Problems) == len(kinds) && (len(kinds) == 0 || report.Problems[0].Kind == kinds[0])
+		}, time.Minute, 10*time.Millisecond)
+		require.True(t, report.Ready(), "a restart does not help")
+		return report
+	}
+
+	t.Run("a breaker that is open, and closes again", func(t *testing.T) {
+		t.Parallel()
+		store, to := open(t, sqlite.Config{EnsureSchema: true}), &refusing{}
+		h := start(t, store, to)
+		eventually(t, h)
+		away := outmill.ErrBrokerUnavailable
+		to.err.Store(&away)
+		appendOne(t, store)
+		require.Equal(t, "kafka", eventually(t, h, "breaker_open").Problems[0].Subject)
+		to.err.Store(nil)
+		eventually(t, h)
+	})
+
+	t.Run("a topic that the broker refuses", func(t *testing.T) {
+		t.Parallel()
+		store, to := open(t, sqlite.Config{EnsureSchema: true}), &refusing{}
+		h := start(t, store, to)
+		refused := outmill.ErrTopicUnavailable
+		to.err.Store(&refused)
+		appendOne(t, store)
+		require.Contains(t, eventually(t, h, "topics_held").Problems[0].Text, "orders")
+	})
+
+	t.Run("claims that fail for too long", func(t *testing.T) {
+		t.Parallel()
+		store := &failing{Store: open(t, sqlite.Config{EnsureSchema: true})}
+		h := start(t, store, &refusing{})
+		eventually(t, h)
+		store.broken.Store(true)
+		p := eventually(t, h, "not_claiming").Problems[0]
+		require.False(t, p.Since.IsZero())
+		store.broken.Store(false)
+		eventually(t, h)
+	})
+
+	t.Run("a forwarder that is nil is refused", func(t *testing.T) {
+		t.Parallel()
+		_, err := monitor.NewHealth(open(t, sqlite.Config{}), monitor.HealthConfig{Forwarders: map[string]monitor.HealthForwarder{"kafka": nil}})
+		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+		require.ErrorContains(t, err, "Forwarders")
+	})
+}
