@@ -41,7 +41,7 @@ cost does not grow with the backlog: 10000+ says that there are that many or mor
 	out.flags(cmd)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again and again, until it is interrupted")
 	cmd.Flags().DurationVar(&every, "every", 2*time.Second, "the `TIME` between two looks of --watch")
-	cmd.Flags().IntVar(&limit, "limit", 10_000, "count to this `NUMBER` at most; unless it is set, to fewer with more than ten groups and topics")
+	cmd.Flags().IntVar(&limit, "limit", 10_000, "count to this `NUMBER` at most; if not set, to fewer with more than ten groups and topics")
 	return does(cmd, func(ctx context.Context, args []string) error {
 		url, _, err := on.take(args, 0)
 		if err != nil {
