@@ -354,7 +354,8 @@ func TestWhy(t *testing.T) {
 			require.NoError(m, m.Append(m.Context(), &outmill.Record{Topic: "payments", MessageID: "held"}))
 			kinds, text, _ := m.reasons("one")
 			require.Equal(m, []string{"due", "breaker"}, kinds, text)
-			require.Regexp(m, `Worker "new" reported at \S+Z \(.* ago\): "no route to \\"kafka\\"". Of 3 workers of the group, 2 report such a problem\.`, text)
+			require.Regexp(m, `Worker "new" reported at \S+Z \(.* ago\): "no route to \\"kafka\\""\. `+
+				`Of 3 workers of the group, 2 report such a problem\.`, text)
 			kinds, text, _ = m.reasons("held")
 			require.Equal(m, []string{"due", "breaker", "on_hold"}, kinds, text)
 			require.Regexp(m, `Worker "old" reported at .* "unknown"\. Of 3 workers of the group, 1 report such a problem\.`, text)
@@ -375,7 +376,8 @@ func TestWhy(t *testing.T) {
 			answer, err := monitor.WhyDuplicate(m.Context(), m.Store, "orders", "paid", monitor.WhyConfig{})
 			require.NoError(m, err)
 			require.Equal(m, "paid", answer.ID)
-			require.Regexp(m, `^Record `+first.ID.String()+` took the dedup key\. Until \S+Z \(in \S+\) the store skips messages of topic "orders"`, answer.Text)
+			require.Regexp(m, `^Record `+first.ID.String()+` took the dedup key\. Until \S+Z \(in \S+\) `+
+				`the store skips messages of topic "orders"`, answer.Text)
 			require.Len(m, answer.Explanations, 1)
 			require.Equal(m, "first", answer.Explanations[0].MessageID)
 

@@ -102,7 +102,8 @@ func insertNew(insert, returning, more string) string {
 	FROM unnest($22::text[], $23::text[], $24::text[]) AS k (topic, dedup_key, first_id)
 	WHERE EXISTS (SELECT 1 FROM {p:meta} WHERE ` + sqlFits + `)
 	ORDER BY 1, 2
-	ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at, first_id = excluded.first_id WHERE d.expires_at <= statement_timestamp()
+	ON CONFLICT (topic, dedup_key) DO UPDATE SET expires_at = excluded.expires_at, first_id = excluded.first_id
+		WHERE d.expires_at <= statement_timestamp()
 	RETURNING topic, dedup_key),
 inserted AS (` + insert + `
 	AND (r.dedup_key = '' OR (r.topic, r.dedup_key) IN (SELECT topic, dedup_key FROM free))` + returning + `)` + more + `

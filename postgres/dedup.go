@@ -7,7 +7,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-const sqlDedupKey = `SELECT first_id, expires_at FROM {p:dedup} WHERE topic = $1::text AND dedup_key = $2::text AND expires_at > statement_timestamp()`
+const sqlDedupKey = `SELECT first_id, expires_at FROM {p:dedup}
+WHERE topic = $1::text AND dedup_key = $2::text AND expires_at > statement_timestamp()`
 
 var _ storekit.DedupKeys = (*Store)(nil)
 

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	sqlSeeWorker = `INSERT INTO {p:workers} (grp, name, seen_at, problems) VALUES ($1::text, $2::text, statement_timestamp(), nullif($3::text, ''))
+	sqlSeeWorker = `INSERT INTO {p:workers} (grp, name, seen_at, problems)
+VALUES ($1::text, $2::text, statement_timestamp(), nullif($3::text, ''))
 ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at, problems = excluded.problems`
 
 	// sqlOldWorkers skips workers whose row another transaction has locked.

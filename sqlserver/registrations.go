@@ -16,7 +16,8 @@ const (
 		`UPDATE [dbo].[OutboxWorker] SET SeenAt = SYSUTCDATETIME(), Problems = NULLIF(CAST(@problems AS NVARCHAR(MAX)), N'')
     WHERE GroupName = ` + groupName + ` AND Name = CAST(@worker AS NVARCHAR(255));
 IF @@ROWCOUNT = 0
-    INSERT [dbo].[OutboxWorker] (GroupName, Name, SeenAt, Problems) SELECT @group, @worker, SYSUTCDATETIME(), NULLIF(CAST(@problems AS NVARCHAR(MAX)), N'')
+    INSERT [dbo].[OutboxWorker] (GroupName, Name, SeenAt, Problems)
+        SELECT @group, @worker, SYSUTCDATETIME(), NULLIF(CAST(@problems AS NVARCHAR(MAX)), N'')
         WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxWorker] WHERE GroupName = ` + groupName + ` AND Name = CAST(@worker AS NVARCHAR(255)))`
 
 	// sqlOldWorkers skips workers that another process is noting.
@@ -80,7 +81,9 @@ SELECT Topic FROM @topic`
 func (s *Store) seeWorker(ctx context.Context, operation string, reg outmill.Registration) error {
 	group := named("group", reg.Group)
 	if reg.Worker != "" {
-		err := s.run(ctx, operation, call{template: sqlSeeWorker, args: []any{group, named("worker", reg.Worker), named("problems", storekit.EncodeProblems(reg.Problems))}})
+		err := s.run(ctx, operation, call{template: sqlSeeWorker, args: []any{
+			group, named("worker", reg.Worker), named("problems", storekit.EncodeProblems(reg.Problems)),
+		}})
 		if err != nil && number(err) != errDuplicate {
 			return err
 		}

@@ -41,7 +41,8 @@ func decodeProblems(text string) map[string]string {
 func checkProblems(problems map[string]string) error {
 	var errs []error
 	if len(problems) > MaxProblems {
-		errs = append(errs, fmt.Errorf("%w: Registration.Problems has %d topics: want at most %d", outmill.ErrInvalidConfig, len(problems), MaxProblems))
+		errs = append(errs, fmt.Errorf("%w: Registration.Problems has %d topics: want at most %d",
+			outmill.ErrInvalidConfig, len(problems), MaxProblems))
 	}
 	for topic, text := range problems {
 		if topic != "" {

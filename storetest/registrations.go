@@ -146,7 +146,8 @@ func refuseProblems(e *env) {
 		many, {"": ""}, {"": strings.Repeat("x", storekit.MaxProblemText+1)}, {orders: "a\x00b"}, {orders: "\xff"}, {" t": "held"},
 	} {
 		err := e.Store.RegisterGroup(e.Ctx, withProblems("one", problems))
-		require.Truef(e.T, errors.Is(err, outmill.ErrInvalidConfig) || errors.Is(err, outmill.ErrInvalidRecord), "%.80q: %v", fmt.Sprint(problems), err)
+		refused := errors.Is(err, outmill.ErrInvalidConfig) || errors.Is(err, outmill.ErrInvalidRecord)
+		require.Truef(e.T, refused, "%.80q: %v", fmt.Sprint(problems), err)
 	}
 	require.Empty(e.T, e.groups(), "a refused registration writes nothing")
 }
