@@ -75,6 +75,9 @@ type WhyConfig struct {
 	// MaxExamined is how many records a search for a message id looks at, because no index
 	// finds it; 0 is 100,000.
 	MaxExamined int
+	// MaxNeighbours is with how many records of its group and topic a record is compared; 0 is
+	// 10,000. Each of them is read.
+	MaxNeighbours int
 	// HideErrors leaves the error texts of handlers out of the answer, because they are data of
 	// users. False quotes up to 500 characters of them.
 	HideErrors bool
@@ -101,6 +104,12 @@ func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConf
 	if config.MaxExamined < 0 {
 		return Answer{}, storekit.InvalidConfig("WhyConfig.MaxExamined is %d: want 0 (the default) or more", config.MaxExamined)
 	}
+	if config.MaxNeighbours < 0 {
+		return Answer{}, storekit.InvalidConfig("WhyConfig.MaxNeighbours is %d: want 0 (the default) or more", config.MaxNeighbours)
+	}
+	if config.MaxNeighbours == 0 {
+		config.MaxNeighbours = storekit.MaxExamined
+	}
 	if config.MaxExamined == 0 {
 		config.MaxExamined = 100_000
 	}
@@ -120,7 +129,8 @@ func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConf
 		}
 	}
 	answer.At = time.Now().UTC()
-	w := why{store: store, groups: groups, pauses: pauses, now: answer.At, hideErrors: config.HideErrors}
+	w := why{store: store, groups: groups, pauses: pauses, now: answer.At, hideErrors: config.HideErrors,
+		maxNeighbours: config.MaxNeighbours}
 	for _, r := range records {
 		explanation, err := w.explain(ctx, r)
 		if err != nil {

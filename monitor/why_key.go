@@ -21,7 +21,7 @@ type neighbours struct {
 func (w why) neighbours(ctx context.Context, r *outmill.Record) (neighbours, error) {
 	var n neighbours
 	query := outmill.ListQuery{Group: r.Group, Topic: r.Topic, Status: outmill.StatusPending}
-	seen, err := walk(ctx, w.store, query, storekit.MaxExamined, func(other *outmill.Record) bool {
+	seen, err := walk(ctx, w.store, query, w.maxNeighbours, func(other *outmill.Record) bool {
 		if other.ID == r.ID {
 			return true
 		}
@@ -134,7 +134,7 @@ func (w why) firstOfKey(
 	ctx context.Context, r *outmill.Record, status outmill.Status, wanted func(*outmill.Record) bool,
 ) (first *outmill.Record, err error) {
 	query := outmill.ListQuery{Group: r.Group, Topic: r.Topic, Key: r.Key, Status: status}
-	_, err = walk(ctx, w.store, query, storekit.MaxExamined, func(other *outmill.Record) bool {
+	_, err = walk(ctx, w.store, query, w.maxNeighbours, func(other *outmill.Record) bool {
 		if other.ID != r.ID && wanted(other) {
 			first = other
 		}
@@ -148,7 +148,7 @@ func (w why) parked(ctx context.Context, r *outmill.Record) ([]Reason, error) {
 	var heads int
 	var head *outmill.Record
 	query := outmill.ListQuery{Group: r.Group, Topic: r.Topic, Key: r.Key, Status: outmill.StatusDead}
-	seen, err := walk(ctx, w.store, query, storekit.MaxExamined, func(other *outmill.Record) bool {
+	seen, err := walk(ctx, w.store, query, w.maxNeighbours, func(other *outmill.Record) bool {
 		if other.LastError != storekit.ParkedError && other.ID != r.ID && earlier(other, r) {
 			heads, head = heads+1, other
 		}

@@ -20,8 +20,9 @@ type why struct {
 	// pauses are those of the store; none if it lacks the role.
 	pauses []storekit.PauseInfo
 	now    time.Time
-	// hideErrors is WhyConfig.HideErrors.
-	hideErrors bool
+	// hideErrors and maxNeighbours are those of WhyConfig.
+	hideErrors    bool
+	maxNeighbours int
 }
 
 func (w why) explain(ctx context.Context, r *outmill.Record) (Explanation, error) {

@@ -2,6 +2,7 @@ package monitor_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -112,6 +113,14 @@ func (s otherGroups) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 		s.change(&groups[i])
 	}
 	return groups, err
+}
+
+func make200() []*outmill.Record {
+	records := make([]*outmill.Record, 200)
+	for i := range records {
+		records[i] = &outmill.Record{}
+	}
+	return records
 }
 
 func TestWhy(t *testing.T) {
@@ -440,6 +449,44 @@ func TestWhy(t *testing.T) {
 		_, text, all := m.reasons("last")
 		require.True(t, all[0].AtLeast, text)
 		require.Contains(t, text, "At least")
+	})
+
+	t.Run("the error texts of handlers are left out where they are to be hidden", func(t *testing.T) {
+		t.Parallel()
+		onEngines(t, deleted, func(m mystery) {
+			m.append(&outmill.Record{MessageID: "dead"}, &outmill.Record{MessageID: "retried"})
+			for i, r := range m.claim(2, outmill.OrderNone) {
+				outcome := []outmill.Settlement{{Lease: r.Lease(), Err: "card 4711 was refused", Delay: time.Hour}}
+				if i == 0 {
+					require.NoError(m, m.Fail(m.Context(), outcome))
+				} else {
+					require.NoError(m, m.Abandon(m.Context(), outcome))
+				}
+			}
+			for _, id := range []string{"dead", "retried"} {
+				answer, err := monitor.Why(m.Context(), m.Store, id, monitor.WhyConfig{HideErrors: true})
+				require.NoError(m, err)
+				text := fmt.Sprint(answer.Explanations)
+				require.NotContains(m, text, "4711")
+				require.Contains(m, text, "Its error text is hidden here.")
+			}
+		})
+	})
+
+	t.Run("a record is compared with no more others than it may be", func(t *testing.T) {
+		t.Parallel()
+		onEngines(t, deleted, func(m mystery) {
+			for range 3 {
+				m.append(make200()...)
+			}
+			m.append(&outmill.Record{MessageID: "last"})
+			answer, err := monitor.Why(m.Context(), m.Store, "last", monitor.WhyConfig{MaxNeighbours: 300})
+			require.NoError(m, err)
+			due := answer.Explanations[0].Reasons[0]
+			require.Equal(m, "due", due.Kind)
+			require.True(m, due.AtLeast)
+			require.Less(m, due.Before, 600)
+		})
 	})
 
 	t.Run("a question that makes no sense is refused", func(t *testing.T) {
