@@ -99,7 +99,8 @@ func (c *call) id(text string) (outmill.WorkItemID, error) {
 
 func (c *call) why(id string) (monitor.Answer, error) {
 	// One page of a search: the first answer is quick, also where no index finds a message.
-	return monitor.Why(c.ctx, c.store, id, monitor.WhyConfig{MaxExamined: 10_000, HideErrors: !c.config.ShowErrors})
+	return monitor.Why(c.ctx, c.store, id, monitor.WhyConfig{
+		MaxExamined: 10_000, MaxNeighbours: 1_000, HideErrors: !c.config.ShowErrors})
 }
 
 func reasons(e monitor.Explanation) []reason {
