@@ -58,7 +58,8 @@ func TestCost(t *testing.T) {
 		for name, path := range map[string]string{
 			"overview": "/", "topic": "/topic?topic=topic+1&group=billing", "dead letters": "/records?status=dead", "search": "/records",
 			"search of a topic": "/records?topic=topic+1&group=billing&status=pending", "record": "/record?id=" + dead.ID.String(),
-			"last record": "/record?id=" + last.ID.String(), "find": "/find", "groups": "/groups", "pauses": "/pauses", "joins": "/joins", "sagas": "/sagas",
+			"last record": "/record?id=" + last.ID.String(), "find": "/find", "groups": "/groups",
+			"pauses": "/pauses", "joins": "/joins", "sagas": "/sagas",
 			"stores": "/stores", "search that finds nothing": "/records?message=nobody", "find a message": "/find?id=m-7",
 		} {
 			best, body := time.Hour, 0

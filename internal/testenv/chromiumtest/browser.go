@@ -63,8 +63,8 @@ func find(tb testing.TB) string {
 func start(tb testing.TB) *browser {
 	tb.Helper()
 	path := find(tb)
-	// Not tb.TempDir: the browser may still write while it ends.
-	profile, err := os.MkdirTemp("", "outmill-chromium-")
+	// Its processes may still write while it ends, which would make the cleanup of tb.TempDir fail.
+	profile, err := os.MkdirTemp("", "outmill-chromium-") //nolint:usetesting // see above
 	require.NoError(tb, err)
 	commands, write, err := os.Pipe()
 	require.NoError(tb, err)

@@ -101,7 +101,8 @@ func (p *Page) Loading(do func()) {
 	select {
 	case <-p.loads:
 	case <-ctx.Done():
-		require.NoError(p, ctx.Err(), "no page was loaded; this one is %s", Eval[string](p, "location.href + ' ' + document.activeElement.outerHTML"))
+		require.NoError(p, ctx.Err(), "no page was loaded; this one is %s",
+			Eval[string](p, "location.href + ' ' + document.activeElement.outerHTML"))
 	case <-p.browser.ended:
 		require.Fail(p, "the browser has ended")
 	}
@@ -198,7 +199,8 @@ func (p *Page) Dark(dark bool) {
 	if dark {
 		value = "dark"
 	}
-	p.send("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": value}}}, nil)
+	feature := map[string]string{"name": "prefers-color-scheme", "value": value}
+	p.send("Emulation.setEmulatedMedia", map[string]any{"features": []any{feature}}, nil)
 }
 
 // Scripts turns the scripts of pages on or off.
