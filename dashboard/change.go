@@ -114,9 +114,10 @@ func (c *call) estimate(s search) (string, bool) {
 		return "", false
 	}
 	var dead total
-	for _, row := range c.chosen(c.counts.look(c.ctx).rows) {
+	n := c.counts.look(c.ctx)
+	for _, row := range c.chosen(n.rows) {
 		if (s.Group == "" || s.Group == row.Group) && (s.Topic == "" || s.Topic == row.Topic) {
-			dead.add(row.Dead, row.Dead >= c.config.CountLimit)
+			dead.add(row.Dead, row.Dead >= n.limit)
 		}
 	}
 	return dead.String(), true

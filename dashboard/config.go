@@ -34,7 +34,8 @@ type Config struct {
 	ShowPayloads bool
 	// ShowErrors shows the error texts of handlers.
 	ShowErrors bool
-	// CountLimit is where counts end: a larger number is shown as "10,000+". 0 is 10,000.
+	// CountLimit is where counts end: a larger number is shown as "10,000+". 0 is 10,000, and less
+	// where there are more than ten topics, at least 100, so that many topics cost the same.
 	CountLimit int
 	// Every is the time between two counts while people look; 0 is 2 seconds.
 	Every time.Duration
@@ -47,7 +48,6 @@ const minToken = 16
 
 func (c Config) withDefaults(name string) Config {
 	c.Name = cmp.Or(c.Name, name)
-	c.CountLimit = cmp.Or(c.CountLimit, 10_000)
 	c.Every = cmp.Or(c.Every, 2*time.Second)
 	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
 	return c
@@ -63,7 +63,7 @@ func (c Config) check() error {
 	case c.Token != "" && len(c.Token) < minToken:
 		return storekit.InvalidConfig("Config.Token has %d characters: want %d or more", len(c.Token), minToken)
 	case c.CountLimit < 0:
-		return storekit.InvalidConfig("Config.CountLimit is %d: want 0 (10,000) or more", c.CountLimit)
+		return storekit.InvalidConfig("Config.CountLimit is %d: want 0 (chosen by the number of topics) or more", c.CountLimit)
 	case c.Every < 0:
 		return storekit.InvalidConfig("Config.Every is %v: want 0 (2 seconds) or more", c.Every)
 	case c.Timeout < 0:

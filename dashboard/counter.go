@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -25,6 +26,8 @@ type counter struct {
 type counts struct {
 	rows   []outmill.TopicStats
 	pauses []storekit.PauseInfo
+	// limit is where the counts ended.
+	limit int
 	// at is when the rows were counted; zero if that has never worked.
 	at time.Time
 	// err is why the last look has failed, in whole or in part; tried is when that was.
@@ -41,7 +44,9 @@ func seriesOf(s outmill.TopicStats) series { return series{s.Store, s.Group, s.T
 const maxTrails = 1_000
 
 func newCounter(store outmill.Store, config Config) *counter {
-	return &counter{store: store, config: config, now: time.Now, trails: map[series]*trail{}}
+	c := &counter{store: store, config: config, now: time.Now, trails: map[series]*trail{}}
+	c.last.limit = cmp.Or(config.CountLimit, 10_000)
+	return c
 }
 
 // look returns counts that are as old as Config.Every at most. While one caller asks the store,
@@ -55,7 +60,7 @@ func (c *counter) look(ctx context.Context) counts {
 	// The answer is for all, so it outlives the request that asked.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.Timeout)
 	defer cancel()
-	rows, err := c.store.Stats(ctx, c.config.CountLimit)
+	rows, limit, err := c.count(ctx)
 	var pauses []storekit.PauseInfo
 	if role, ok := outmill.As[storekit.Pauses](c.store); ok && err == nil {
 		if pauses, err = role.Paused(ctx); isLack(err) {
@@ -64,10 +69,18 @@ func (c *counter) look(ctx context.Context) counts {
 	}
 	c.last.err, c.last.tried = err, c.now()
 	if err == nil || len(rows) > 0 {
-		c.last.rows, c.last.pauses, c.last.at = rows, pauses, c.last.tried
+		c.last.rows, c.last.pauses, c.last.limit, c.last.at = rows, pauses, limit, c.last.tried
 		c.note()
 	}
 	return c.last
+}
+
+func (c *counter) count(ctx context.Context) (rows []outmill.TopicStats, limit int, err error) {
+	if limit = c.config.CountLimit; limit == 0 {
+		return storekit.QuickStats(ctx, c.store)
+	}
+	rows, err = c.store.Stats(ctx, limit)
+	return rows, limit, err
 }
 
 // note adds the counts to the trends, and forgets those of topics that are gone.
@@ -82,7 +95,7 @@ func (c *counter) note() {
 		if c.trails[of] == nil {
 			c.trails[of] = &trail{}
 		}
-		c.trails[of].add(pointOf(row, c.last.at))
+		c.trails[of].add(pointOf(row, c.last.at, c.last.limit))
 	}
 	for of, t := range c.trails {
 		if !there[of] {

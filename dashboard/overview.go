@@ -74,8 +74,8 @@ func overviewPage(c *call) error {
 func (c *call) overview(ctx context.Context, filter string) overview {
 	n := c.counts.look(ctx)
 	rows := c.chosen(n.rows)
-	o := overview{Filter: filter, Limit: c.config.CountLimit, Many: c.isMany() && c.tenant == "", Fresh: c.freshness(n)}
-	o.sum(rows, n.at, c.config.CountLimit)
+	o := overview{Filter: filter, Limit: n.limit, Many: c.isMany() && c.tenant == "", Fresh: c.freshness(n)}
+	o.sum(rows, n.at, n.limit)
 	for _, row := range rows {
 		if !strings.Contains(row.Topic, filter) && !strings.Contains(row.Group, filter) && !strings.Contains(row.Store, filter) {
 			continue
@@ -135,7 +135,7 @@ func (t *total) String() string {
 }
 
 func (c *call) line(s outmill.TopicStats, n counts) line {
-	limit := c.config.CountLimit
+	limit := n.limit
 	l := line{
 		Store: s.Store, Group: s.Group, ShownGroup: cmp.Or(s.Group, noGroup), Topic: s.Topic,
 		Due: due(s, limit), Delayed: upTo(s.Delayed, limit), Leased: upTo(s.Leased, limit), Dead: upTo(s.Dead, limit),
@@ -146,7 +146,7 @@ func (c *call) line(s outmill.TopicStats, n counts) line {
 	}
 	l.Paused = slices.ContainsFunc(n.pauses, func(p storekit.PauseInfo) bool { return pausesAll(p, s) })
 	points := c.counts.trendOf(seriesOf(s))
-	if perMinute, known := changePerMinute(points, limit); known {
+	if perMinute, known := changePerMinute(points); known {
 		l.Change = signed(perMinute)
 	}
 	l.Trend = trend(points, limit)
@@ -155,7 +155,7 @@ func (c *call) line(s outmill.TopicStats, n counts) line {
 
 // trend draws the number of waiting records, or the lag where counts have ended at the limit.
 func trend(points []point, limit int) chart {
-	if slices.ContainsFunc(points, func(p point) bool { return p.waiting >= limit }) {
+	if slices.ContainsFunc(points, func(p point) bool { return p.full }) {
 		return lag().small(points)
 	}
 	return waiting(limit).small(points)

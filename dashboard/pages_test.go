@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -60,6 +61,17 @@ func TestPages(t *testing.T) {
 			require.Contains(t, page.body, `<dt>Due</dt><dd>5&#43;</dd>`)
 			require.Contains(t, page.text(), "Counts end at 5")
 		})
+	})
+
+	t.Run("with many topics each count ends earlier, and the page says where", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t, newSQLite(t), dashboard.Config{})
+		for i := range 20 {
+			s.append(&outmill.Record{Topic: fmt.Sprintf("topic %d", i)})
+		}
+		require.Contains(t, s.page("topic?topic=topic+1").text(), "Counts end at 5,000.")
+		set := newSite(t, s.Store, dashboard.Config{CountLimit: 7})
+		require.Contains(t, set.page("topic?topic=topic+1").text(), "Counts end at 7.")
 	})
 
 	t.Run("dead letters have their error and attempts, and lead to the record with its history", func(t *testing.T) {
@@ -201,7 +213,7 @@ func TestPages(t *testing.T) {
 	t.Run("the counts of pages that are opened together come from one look", func(t *testing.T) {
 		t.Parallel()
 		store := &counting{Store: newSQLite(t)}
-		s := newSite(t, store, dashboard.Config{Every: time.Hour})
+		s := newSite(t, store, dashboard.Config{Every: time.Hour, CountLimit: 10_000})
 		for _, path := range []string{"", "?q=x", "stores", "topic?topic=orders"} {
 			s.page(path)
 		}

@@ -93,7 +93,7 @@ func (d drawing) draw(points []point) chart {
 
 // changePerMinute is how the number of waiting records changed within about the last minute. It is
 // unknown if a count reached the limit, or if the first count is younger than 10 seconds.
-func changePerMinute(points []point, limit int) (perMinute int, known bool) {
+func changePerMinute(points []point) (perMinute int, known bool) {
 	if len(points) < 2 {
 		return 0, false
 	}
@@ -103,7 +103,7 @@ func changePerMinute(points []point, limit int) (perMinute int, known bool) {
 		first = points[i]
 	}
 	passed := last.at.Sub(first.at)
-	if passed < 10*time.Second || last.waiting >= limit || first.waiting >= limit {
+	if passed < 10*time.Second || last.full || first.full {
 		return 0, false
 	}
 	return int(float64(last.waiting-first.waiting) * float64(time.Minute) / float64(passed)), true

@@ -72,7 +72,7 @@ func storesPage(c *call) error {
 
 func (c *call) stores(ctx context.Context, filter string) storesView {
 	n := c.counts.look(ctx)
-	v := storesView{Many: c.isMany(), Filter: filter, Limit: c.config.CountLimit, Fresh: c.freshness(n)}
+	v := storesView{Many: c.isMany(), Filter: filter, Limit: n.limit, Fresh: c.freshness(n)}
 	if !v.Many {
 		v.Members = []member{c.counted(member{Name: c.store.Name()}, n.rows, n)}
 		return v
@@ -104,7 +104,7 @@ func (c *call) stores(ctx context.Context, filter string) storesView {
 
 func (c *call) counted(m member, rows []outmill.TopicStats, n counts) member {
 	var o overview
-	o.sum(rows, n.at, c.config.CountLimit)
+	o.sum(rows, n.at, n.limit)
 	m.Due, m.Delayed, m.Leased, m.Dead, m.Lag, m.HasDead, m.Late = o.Due, o.Delayed, o.Leased, o.Dead, o.Lag, o.HasDead, o.Late
 	m.Topics = len(rows)
 	return m

@@ -31,7 +31,7 @@ func topicPage(c *call) error {
 
 func (c *call) topic(ctx context.Context, group, topic string) topicView {
 	n := c.counts.look(ctx)
-	v := topicView{Store: c.tenant, Limit: c.config.CountLimit, Fresh: c.freshness(n)}
+	v := topicView{Store: c.tenant, Limit: n.limit, Fresh: c.freshness(n)}
 	_, v.CanPause = outmill.As[storekit.Pauses](c.store)
 	row := outmill.TopicStats{Store: c.tenant, Group: group, Topic: topic}
 	if i := slices.IndexFunc(n.rows, func(s outmill.TopicStats) bool { return seriesOf(s) == seriesOf(row) }); i >= 0 {
@@ -39,7 +39,7 @@ func (c *call) topic(ctx context.Context, group, topic string) topicView {
 	}
 	v.Line = c.line(row, n)
 	points := c.counts.trendOf(seriesOf(row))
-	v.Waiting, v.Lag = waiting(c.config.CountLimit).large(points), lag().large(points)
+	v.Waiting, v.Lag = waiting(n.limit).large(points), lag().large(points)
 	for _, p := range n.pauses {
 		if (p.Group == "" || p.Group == group) && (p.Topic == "" || p.Topic == topic) && (p.Store == "" || p.Store == c.tenant) {
 			v.Pauses = append(v.Pauses, p)

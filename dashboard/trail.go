@@ -15,13 +15,14 @@ const (
 // point is one look at a topic of a group.
 type point struct {
 	at time.Time
-	// waiting are the pending records; at the limit of the counts there may be more.
+	// waiting are the pending records; full says that the count ended at its limit.
 	waiting, dead int
+	full          bool
 	lag           time.Duration
 }
 
-func pointOf(s outmill.TopicStats, now time.Time) point {
-	return point{at: now, waiting: s.Pending, dead: s.Dead, lag: lagOf(s, now)}
+func pointOf(s outmill.TopicStats, now time.Time, limit int) point {
+	return point{at: now, waiting: s.Pending, dead: s.Dead, full: s.Pending >= limit, lag: lagOf(s, now)}
 }
 
 // lagOf is how long the oldest due record has been due.
