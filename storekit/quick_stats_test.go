@@ -45,4 +45,13 @@ func TestQuickStats(t *testing.T) {
 		_, _, err := storekit.QuickStats(t.Context(), &statsOf{err: broken})
 		require.ErrorIs(t, err, broken)
 	})
+
+	t.Run("returns what a store of many has, with the error of the others", func(t *testing.T) {
+		t.Parallel()
+		broken := errors.New("broken")
+		stats, limit, err := storekit.QuickStats(t.Context(), &statsOf{pairs: 20, err: broken})
+		require.ErrorIs(t, err, broken)
+		require.Len(t, stats, 20)
+		require.Equal(t, 5_000, limit)
+	})
 }
