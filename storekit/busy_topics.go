@@ -37,6 +37,13 @@ func (b *BusyTopics) Note(group string, selection outmill.Topics, topics []strin
 	b.found[keyOf(group, selection)] = foundTopics{topics, selection.Exclude, time.Now()}
 }
 
+// Forget drops all notes.
+func (b *BusyTopics) Forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	clear(b.found)
+}
+
 // Topics returns the noted topics that are selected. It returns nil if there are none, if
 // the note is too old, or if the search excluded a topic that is selected now, because that
 // topic would have to wait until no other topic has records.

@@ -58,6 +58,9 @@ type OrderedScan struct {
 	Pauses       *PauseList
 	Group, Topic string
 	WholeTopic   bool
+	// Unordered says that the claim has no order, so a paused record goes aside also if it has a
+	// key, and holds no other.
+	Unordered bool
 
 	// Taken counts the records to lease.
 	Taken int
@@ -65,7 +68,7 @@ type OrderedScan struct {
 	// other topics either.
 	Full, Over bool
 	// Leasing, Expired, Parked, Holding and Aside are the decisions to execute. Settled clears
-	// them. Aside has paused records without a key, to move to StageAside.
+	// them. Aside has paused records without a key or an order, to move to StageAside.
 	Leasing, Expired, Parked, Holding, Aside []Candidate
 	// HeldKeys are the keys of Holding. Reopen are keys with held records that the decided
 	// record no longer blocks.
@@ -106,7 +109,7 @@ func (w *OrderedScan) Page(page []Candidate) {
 		case r.Pause != 0 && w.WholeTopic:
 			w.Full = true
 			return
-		case r.Pause != 0 && r.Key == "":
+		case r.Pause != 0 && (r.Key == "" || w.Unordered):
 			w.Aside = append(w.Aside, r)
 		case r.Pause != 0:
 			w.hold(r, Blocker{By: BlockedByPause, Pause: r.Pause, Until: r.Expires})
@@ -134,7 +137,7 @@ func (w *OrderedScan) pauseOf(r Candidate) int64 {
 		return number
 	}
 	number := w.Pauses.Of(w.Group, w.Topic, r.Key, r.TenantID)
-	if number != 0 {
+	if number != 0 && !w.Unordered {
 		if w.pausedKeys == nil {
 			w.pausedKeys = map[string]int64{}
 		}

@@ -151,3 +151,12 @@ func (k *KnownPauses) Keep(list *PauseList) {
 		}
 	}
 }
+
+// Renew keeps the list that a call has read, which knew the list known when it began. It keeps a
+// list with a smaller generation too, unless another call has kept one since: then the database
+// is older than before, because it was restored.
+func (k *KnownPauses) Renew(known, list *PauseList) {
+	if list != known && !k.list.CompareAndSwap(known, list) {
+		k.Keep(list)
+	}
+}
