@@ -33,13 +33,16 @@ const (
 	notExpired = `(expires_at IS NULL OR expires_at > statement_timestamp())`
 
 	candidate = `ctid AS tid, id, key, seq, coalesce(expires_at <= statement_timestamp(), false) AS expired, size`
+
+	// pausedCandidate has the columns that a comparison with the pauses needs, too.
+	pausedCandidate = candidate + `, tenant_id, expires_at`
 )
 
 // dueOf selects and locks the records of a topic that have been due longest. It skips records
 // that another claim has locked. An ended lease counts as an expiry.
-func dueOf(group, topic, limit string) string {
+func dueOf(columns, group, topic, limit string) string {
 	stage := func(name, due, expiries, where, order string) string {
-		return `SELECT * FROM (SELECT ` + candidate + `, ` + due + ` AS due, ` + expiries + ` AS expiries FROM {p:records}
+		return `SELECT * FROM (SELECT ` + columns + `, ` + due + ` AS due, ` + expiries + ` AS expiries FROM {p:records}
 			WHERE grp = ` + group + ` AND topic = ` + topic + ` AND ` + where + `
 			ORDER BY ` + order + ` LIMIT ` + limit + ` FOR UPDATE SKIP LOCKED) AS ` + name
 	}
@@ -56,12 +59,14 @@ func dueOf(group, topic, limit string) string {
 var (
 	// sqlClaimAny leases the records of each topic that have been due longest: $3 is the group,
 	// $4 the topics in the order of their turn, $5 the limit of each topic, $6 the limit of
-	// all, $7 the limit in bytes, $8 whether the claim has no record yet.
+	// all, $7 the limit in bytes, $8 whether the claim has no record yet. It leases nothing
+	// unless $9 is the counter of the pauses.
 	//
 	// The last condition applies the limit in bytes, and leases a suspect alone.
 	sqlClaimAny = `WITH found AS MATERIALIZED (
 	SELECT t.turn, c.* FROM unnest($4::text[]) WITH ORDINALITY AS t (topic, turn)
-	CROSS JOIN LATERAL (` + dueOf(`$3::text`, `t.topic`, `$5::bigint`) + `) AS c),
+	CROSS JOIN LATERAL (` + dueOf(candidate, `$3::text`, `t.topic`, `$5::bigint`) + `) AS c
+	WHERE (SELECT pauses FROM {p:meta} WHERE only_row) = $9::bigint),
 counted AS (
 	SELECT tid, expired,
 		count(*) FILTER (WHERE NOT expired) OVER upto AS nth,
@@ -74,16 +79,15 @@ WHERE r.ctid = ANY (ARRAY(SELECT tid FROM counted WHERE expired
 RETURNING ` + recordColumns + `, false`
 
 	// sqlDueOf reads the candidates of a claim that leases them with sqlLeaseDue.
-	sqlDueOf = `SELECT id::text, seq, key, expired, expiries, size, due FROM (` + dueOf(`$1::text`, `$2::text`, `$3::bigint`) +
-		`) AS c ORDER BY due, seq`
+	sqlDueOf = `SELECT id::text, seq, key, expired, expiries, size, due, tenant_id, expires_at FROM (` +
+		dueOf(pausedCandidate, `$1::text`, `$2::text`, `$3::bigint`) + `) AS c ORDER BY due, seq`
 
 	sqlLeaseDue = `UPDATE {p:records} AS r SET ` + leaseSet + `
-WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage + 0 < 5 RETURNING ` + recordColumns + `, false`
+WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage + 0 BETWEEN 0 AND 4 RETURNING ` + recordColumns + `, false`
 )
 
 // sqlDue calls a function of the schema: see 0001_outbox.sql.
-const sqlDue = `SELECT topic, due, unrouted FROM {p:due}($1::text, $2::text[], $3::text, $4::text, $5::boolean)
-UNION ALL SELECT NULL, logged, false FROM {p:meta} WHERE only_row`
+const sqlDue = `SELECT topic, due, unrouted, pauses FROM {p:due}($1::text, $2::text[], $3::text, $4::text, $5::boolean)`
 
 const sqlLogDue = `SELECT {p:log_due}($1::text, $2::text[], $3::bigint[])`
 
@@ -105,18 +109,23 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 		return nil, err
 	}
 	var c *claim
+	paused := pauseView{list: s.pauses.Load()}
 	half := storekit.HalfTime(ctx)
 	due := func() ([]string, error) {
 		if c != nil && c.again && !half.IsZero() && time.Now().After(half) {
 			s.notifier.Notify()
 			return nil, nil
 		}
-		return s.dueTopics(ctx, req)
+		return s.dueTopics(ctx, req, &paused)
 	}
 	var records []*outmill.Record
 	err := storekit.ServeDue(&s.turns, &s.busy, req, due, func(topics []string) (int, bool, error) {
-		c = &claim{s: s, req: req, lookedAgain: c != nil && c.lookedAgain}
-		err := c.serveAll(ctx, topics)
+		next := &claim{s: s, req: req, paused: paused}
+		if c != nil {
+			next.lookedAgain, next.ask = c.lookedAgain, c.ask
+		}
+		c = next
+		err := c.serveAll(ctx, paused.served(req.Group, topics))
 		records = c.records
 		return len(records), c.again, err
 	})
@@ -124,15 +133,15 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	return records, err
 }
 
-// dueTopics returns the selected topics that may have something to claim. Records of these
-// topics that wait for a group are given to one.
-func (s *Store) dueTopics(ctx context.Context, req outmill.ClaimRequest) ([]string, error) {
+// dueTopics returns the selected topics that may have something to claim, and the pauses. Records
+// of these topics that wait for a group are given to one.
+func (s *Store) dueTopics(ctx context.Context, req outmill.ClaimRequest, paused *pauseView) ([]string, error) {
 	return storekit.DueTopics(
-		func() (due, unrouted []string, err error) { return s.lookForTopics(ctx, req) },
+		func() (due, unrouted []string, err error) { return s.lookForTopics(ctx, req, paused) },
 		func(topics outmill.Topics) (int, error) { return s.adoptAll(ctx, "claim", topics) })
 }
 
-func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (due, unrouted []string, err error) {
+func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest, paused *pauseView) (due, unrouted []string, err error) {
 	// Held records matter only to claims without an order and to claims of whole topics. Claims
 	// by key read the lanes instead.
 	heldToo := req.Order != outmill.OrderKey
@@ -144,16 +153,19 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	many := s.lookAtRest(req)
 	// turned: the log was turned on after the store's last check.
 	turned := false
+	var pauses int64
+	var aside bool
 	known := map[string]bool{}
 	look := step{template: sqlDue, args: []any{req.Group, named, req.Owner.String(), storekit.IgnoredBlocker(req.KeyPolicy), heldToo}}
 	look.row = func(scan func(...any) error) error {
 		var name *string
 		var isDue, isUnrouted bool
-		if err := scan(&name, &isDue, &isUnrouted); err != nil {
+		var counter *int64
+		if err := scan(&name, &isDue, &isUnrouted, &counter); err != nil {
 			return err
 		}
 		if name == nil {
-			turned = isDue != s.readsLog()
+			turned, aside, pauses = isDue != s.readsLog(), isUnrouted, *counter
 			return nil
 		}
 		topic := *name
@@ -183,9 +195,12 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 		}
 		return s.query(ctx, append(looks, look))
 	})
+	if err == nil {
+		due, err = s.heedPauses(ctx, req, paused, pauses, aside, due)
+	}
 	if err == nil && s.readsLog() && named == nil {
 		if many.moved() {
-			return s.lookForTopics(ctx, req)
+			return s.lookForTopics(ctx, req, paused)
 		}
 		if many.note() && len(due) == 0 {
 			s.notifier.Notify() // the next claim continues behind these lines
@@ -193,7 +208,7 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (du
 	}
 	if err == nil && turned {
 		s.life.CheckAgain()
-		return s.lookForTopics(ctx, req)
+		return s.lookForTopics(ctx, req, paused)
 	}
 	return due, unrouted, err
 }
@@ -245,6 +260,9 @@ type claim struct {
 	again bool
 	// lookedAgain: the claim was repeated because of records that had only just been committed.
 	lookedAgain bool
+	paused      pauseView
+	// ask is the least size of the next page. It grows while claims meet only paused records.
+	ask int
 }
 
 // room is the number of records that the claim may still take.
@@ -258,10 +276,15 @@ func (c *claim) room() int {
 func (c *claim) taken() int { return len(c.records) }
 
 func (c *claim) serveAll(ctx context.Context, topics []string) error {
+	if len(topics) == 0 {
+		return nil
+	}
 	take := c.takeByKey
 	switch {
 	case c.s.readsLog():
 		take = c.takeBoth
+	case c.req.Order == outmill.OrderNone && c.paused.parts():
+		take = c.takeUnpaused
 	case c.req.Order == outmill.OrderNone:
 		return c.takeAny(ctx, topics)
 	case c.req.Order == outmill.OrderTopic:
@@ -308,6 +331,7 @@ func (c *claim) takeShare(ctx context.Context, topics []string, share int) (take
 		template: sqlClaimAny,
 		args: []any{
 			c.req.Owner.String(), sqlkit.CeilMicros(c.req.Lease), c.req.Group, topics, share, c.room(), bytes, len(c.records) == 0,
+			counterOf(c.paused.list),
 		},
 		row: collect(&found),
 	})

@@ -1,9 +1,9 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
@@ -20,7 +20,8 @@ var (
 	// sqlAdmit makes due records ready, $3 of those that have been due longest. From then on
 	// the place of their append decides their order, and stage 4 is only for leases that have
 	// not ended. It returns how many there were, and the last one. It also opens $4 of the
-	// lanes that have waited long enough. $1 is the group, $2 the topic.
+	// lanes that have waited long enough. $1 is the group, $2 the topic. It also returns the
+	// counter of the pauses, and asideInOrder.
 	sqlAdmit = `WITH due AS MATERIALIZED (SELECT * FROM (
 		SELECT * FROM (SELECT ctid AS tid, available_at, seq FROM {p:records}
 			WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND available_at <= statement_timestamp()
@@ -39,15 +40,19 @@ admitted AS (
 		attempts = r.attempts + CASE WHEN r.stage = 4 AND r.expiries >= 2 THEN 1 ELSE 0 END,
 		expiries = r.expiries + CASE WHEN r.stage = 4 THEN 1 ELSE 0 END
 	WHERE r.ctid = ANY (ARRAY(SELECT tid FROM due)) RETURNING r.key),
-opened AS (UPDATE {p:lanes} SET blocked_by = '', until = NULL, looks = CASE WHEN until <= statement_timestamp() THEN looks ELSE 0 END
+opened AS (UPDATE {p:lanes} SET blocked_by = '', until = NULL, paused_by = NULL,
+	looks = CASE WHEN until <= statement_timestamp() THEN looks ELSE 0 END
 WHERE ctid = ANY (ARRAY(
 	SELECT l.ctid FROM (SELECT DISTINCT key FROM admitted WHERE key <> '') AS k
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND key = k.key LIMIT 1) AS l
 	UNION ALL SELECT * FROM (SELECT ctid FROM {p:lanes} WHERE ` + overdue + ` ORDER BY until LIMIT $4::bigint) AS over)))
-SELECT count(*) OVER (), available_at, seq FROM due ORDER BY available_at DESC, seq DESC LIMIT 1`
+SELECT m.pauses, ` + asideInOrder(`$5::integer`) + `, coalesce(d.n, 0), d.available_at, coalesce(d.seq, 0) FROM {p:meta} AS m
+LEFT JOIN (SELECT count(*) OVER () AS n, available_at, seq FROM due ORDER BY available_at DESC, seq DESC LIMIT 1) AS d ON true
+WHERE m.only_row`
 
 	// stateOfKey returns, for the key k.key: the lease of another owner ($3) and its end, the
-	// first waiting record and how long it blocks the key, the first held record, and whether
+	// first waiting record and how long it blocks the key, the first held record (with its
+	// tenant, unless it has expired), and whether
 	// any record is parked. It does not search key by key if the topic has no waiting or held
 	// record and the store has no parked one. It skips the owner's own leases one by one: there
 	// are no more of them than the owner has in flight.
@@ -58,12 +63,13 @@ SELECT count(*) OVER (), available_at, seq FROM due ORDER BY available_at DESC, 
 	LEFT JOIN LATERAL (SELECT seq, least(available_at, expires_at) AS until FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND key <> ''
 		AND stage - 3 = -1 AND ` + notExpired + ` AND k.nth = 1 AND ` +
 		anyOf(`{p:records} WHERE `+waitingOfTopic) + ` ORDER BY seq LIMIT 1) AS waiting ON true
-	LEFT JOIN LATERAL (SELECT seq FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND stage - 1 = 0 AND k.nth = 1
+	LEFT JOIN LATERAL (SELECT seq, tenant_id, expires_at FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND stage - 1 = 0 AND k.nth = 1
 		AND ` + anyOf(`{p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 1`) + ` ORDER BY seq LIMIT 1) AS held ON true
 	LEFT JOIN LATERAL (SELECT true AS yes FROM {p:records} WHERE ` + ofKey(`k.key`) + ` AND parked AND k.nth = 1
 		AND ` + anyOf(`{p:records} WHERE parked`) + ` LIMIT 1) AS park ON true`
 
-	stateColumns = `other.owner::text, other.available_at, waiting.seq, waiting.until, held.seq, coalesce(park.yes, false)`
+	stateColumns = `other.owner::text, other.available_at, waiting.seq, waiting.until, held.seq,
+		CASE WHEN held.expires_at <= statement_timestamp() THEN NULL ELSE held.tenant_id END, held.expires_at, coalesce(park.yes, false)`
 
 	// allRouted: no due record of the topic $2 waits for a group.
 	allRouted = noneOf(`{p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0`) + `
@@ -79,13 +85,15 @@ AND ` + noneOf(`{p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 3
 	SELECT ` + lineColumns + ` FROM {p:records}
 	WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $4::bigint),
 k AS MATERIALIZED (SELECT *, row_number() OVER (PARTITION BY key ORDER BY seq) AS nth FROM page)
-SELECT k.id::text, k.seq, k.key, k.expired, k.expiries, k.size, k.due, k.nth = 1, ` + stateColumns + ` FROM k` + stateOfKey + `
+SELECT k.id::text, k.seq, k.key, k.expired, k.expiries, k.size, k.due, k.tenant_id, k.expires_at, k.nth = 1, ` +
+		stateColumns + ` FROM k` + stateOfKey + `
 WHERE ` + allRouted + ` AND ` + recordsOnly + `
 ORDER BY k.seq`
 
 	// sqlTopicLine reads the ready records and those that claims by key have held, up to the
 	// first waiting record unless $5. It reads nothing while another owner has a lease.
-	sqlTopicLine = `SELECT id::text, seq, key, expired, expiries, size, due, false, NULL, NULL, NULL, NULL, NULL, false FROM (
+	sqlTopicLine = `SELECT id::text, seq, key, expired, expiries, size, due, tenant_id, expires_at,
+	false, NULL, NULL, NULL, NULL, NULL, NULL, NULL, false FROM (
 	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
 		WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $4::bigint) AS line
 	UNION ALL
@@ -99,7 +107,7 @@ AND ` + allRouted + ` AND ` + recordsOnly + `
 ORDER BY seq LIMIT $4::bigint`
 
 	lineColumns = `id, seq, key, coalesce(expires_at <= statement_timestamp(), false) AS expired, expiries, size, greatest(next_at,
-		created_at) AS due`
+		created_at) AS due, tenant_id, expires_at`
 
 	sqlLease = `UPDATE {p:records} AS r SET ` + leaseSet + `
 WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage + 0 IN (0, 1) RETURNING ` + recordColumns + `, false`
@@ -115,22 +123,34 @@ WHERE id = ANY ($1::text[]::uuid[]) AND seq = ANY ($3::bigint[]) AND stage + 0 =
 
 // scanState reads stateColumns.
 type scanState struct {
-	other         *string
+	other, tenant *string
 	waiting, held *int64
+}
+
+// columns are where the columns of the state are scanned to.
+func (s *scanState) columns(of *storekit.KeyState) []any {
+	return []any{&s.other, &of.OtherEnd, &s.waiting, &of.WaitingEnd, &s.held, &s.tenant, &of.HeldExpiry, &of.Parked}
 }
 
 func scanRecord(r *storekit.Candidate, scan func(...any) error) error {
 	var s scanState
-	err := scan(&r.ID, &r.Seq, &r.Key, &r.Expired, &r.Expiries, &r.Size, &r.Due, &r.First,
-		&s.other, &r.State.OtherEnd, &s.waiting, &r.State.WaitingEnd, &s.held, &r.State.Parked)
+	var tenant *string
+	err := scan(append([]any{&r.ID, &r.Seq, &r.Key, &r.Expired, &r.Expiries, &r.Size, &r.Due, &tenant, &r.Expires, &r.First},
+		s.columns(&r.State)...)...)
+	r.TenantID = textOf(tenant)
 	s.into(&r.State)
 	return err
 }
 
-func (s scanState) into(state *storekit.KeyState) {
-	if s.other != nil {
-		state.Other = *s.other
+func textOf(text *string) string {
+	if text == nil {
+		return ""
 	}
+	return *text
+}
+
+func (s scanState) into(state *storekit.KeyState) {
+	state.Other, state.HeldTenant = textOf(s.other), textOf(s.tenant)
 	state.Waiting, state.Held = placeOf(s.waiting), placeOf(s.held)
 }
 
@@ -160,13 +180,20 @@ type line struct {
 	leased []placed
 	// hasParked: records may be steps of joins.
 	hasParked bool
+	// counter is the counter of the pauses, and asideInOrder whether records that have an order
+	// are aside: see aside.go.
+	counter      int64
+	asideInOrder bool
+	// ask is the least size of the next page.
+	ask int
 }
 
 func (c *claim) newLine(t *txn, topic string, want int) *line {
 	return &line{
-		c: c, t: t, topic: topic, looks: max(minLooks, 10*want),
+		c: c, t: t, topic: topic, looks: max(minLooks, 10*want), ask: c.ask,
 		OrderedScan: storekit.OrderedScan{Policy: c.req.KeyPolicy, Want: want, MaxBytes: c.req.MaxBytes, Bytes: c.bytes,
-			First: len(c.records) == 0},
+			First: len(c.records) == 0, Pauses: c.paused.list, Group: c.req.Group, Topic: topic,
+			WholeTopic: c.req.Order == outmill.OrderTopic, Unordered: c.req.Order == outmill.OrderNone},
 	}
 }
 
@@ -184,6 +211,8 @@ func (c *claim) takeByKey(ctx context.Context, topic string, want int) error {
 			if l.Full || l.Taken == want || size < l.pageSize() || !l.look(size) {
 				break
 			}
+			l.askMore(l.pageSize())
+			l.ask = c.ask
 			page, err = l.nextPage(ctx)
 		}
 		return l, err
@@ -203,6 +232,10 @@ func (c *claim) takeByTopic(ctx context.Context, topic string, want int) error {
 		})
 		if err != nil {
 			return nil, err
+		}
+		served, err := l.heedPauses(ctx)
+		if err != nil || !served {
+			return l, err
 		}
 		l.Page(page)
 		// There may be more records behind the expired ones.
@@ -244,7 +277,10 @@ func (c *claim) inOrder(ctx context.Context, topic string, fn func(ctx context.C
 	}
 	c.s.hurry(ctx, counted)
 	c.over = c.over || done.Over
-	slices.SortFunc(done.leased, func(a, b placed) int { return cmp.Compare(a.seq, b.seq) })
+	if done.Taken > 0 {
+		c.ask = 0
+	}
+	slices.SortFunc(done.leased, done.compare)
 	for _, p := range done.leased {
 		if p.stage == storekit.StageLeased {
 			c.records = append(c.records, p.record)
@@ -263,25 +299,31 @@ func (l *line) lock() step {
 func (l *line) admit() step {
 	most := l.c.s.atOnce.Admit(l.Want)
 	return step{
-		template: sqlAdmit, args: []any{l.c.req.Group, l.topic, most, l.pageSize()},
+		template: sqlAdmit, args: []any{l.c.req.Group, l.topic, most, l.pageSize(), int(l.c.req.Order)},
 		row: func(scan func(...any) error) error {
 			var admitted int
-			var last storekit.Moment
-			if err := scan(&admitted, &last.Due, &last.Seq); err != nil || admitted < most {
+			var due *time.Time
+			var seq int64
+			if err := scan(&l.counter, &l.asideInOrder, &admitted, &due, &seq); err != nil || admitted < most {
 				return err
 			}
-			l.Until, l.c.again = last, true
+			l.Until, l.c.again = storekit.Moment{Due: *due, Seq: seq}, true
 			return nil
 		},
 	}
 }
 
-// start locks the topic, makes due records ready, and then sends the steps.
+// start locks the topic, brings back what has been resumed, makes due records ready, and then
+// sends the steps.
 func (l *line) start(ctx context.Context, steps ...step) error {
-	return l.t.run(ctx, append([]step{l.lock(), l.admit()}, steps...)...)
+	back := l.bringBack()
+	begin := append(append([]step{l.lock()}, back.steps...), l.admit())
+	err := l.t.run(ctx, append(begin, steps...)...)
+	l.c.again = l.c.again || back.full()
+	return err
 }
 
-func (l *line) pageSize() int { return max(l.Want, minPage) }
+func (l *line) pageSize() int { return max(l.Want, l.ask, minPage) }
 
 func (l *line) pageStep(into *[]storekit.Candidate) step {
 	return step{
@@ -314,6 +356,9 @@ func (l *line) nextPage(ctx context.Context) (page []storekit.Candidate, err err
 func (l *line) begin(ctx context.Context) (page []storekit.Candidate, err error) {
 	var lanes []lane
 	if err := l.start(ctx, l.lanesStep(&lanes), l.pageStep(&page)); err != nil {
+		return nil, err
+	}
+	if served, err := l.heedPauses(ctx); err != nil || !served {
 		return nil, err
 	}
 	for len(lanes) > 0 {
@@ -349,6 +394,9 @@ func (l *line) look(n int) bool {
 
 // settle carries out the decisions about the page.
 func (l *line) settle() []step {
+	if l.Unordered {
+		return l.leaseDue()
+	}
 	var steps []step
 	if len(l.Expired) > 0 {
 		steps = append(steps, step{template: sqlPassExpired, args: []any{idsOf(l.Expired)}})
@@ -364,6 +412,7 @@ func (l *line) settle() []step {
 			row:      add(&l.leased),
 		})
 	}
+	steps = append(steps, l.setAside()...)
 	if len(l.Reopen) > 0 {
 		steps = append(steps, step{template: sqlOpenLanes, args: []any{l.c.req.Group, l.topic, l.Reopen}})
 	}

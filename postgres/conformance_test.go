@@ -175,7 +175,7 @@ func readable(t *testing.T, db *pgxpool.Pool, schema string) []storetest.Shown {
 // continues.
 const sqlWipe = `DELETE FROM {}.sagas; DELETE FROM {}.join_members; DELETE FROM {}.joins; DELETE FROM {}.dedup; DELETE
 	FROM {}.inbox; DELETE FROM {}.acked_steps; DELETE FROM {}.groups; DELETE FROM {}.workers; DELETE FROM {}.endings; DELETE FROM {}.lanes;
-DELETE FROM {}.records; DELETE FROM {}.late; DELETE FROM {}.batches; DELETE FROM {}.ended; DELETE FROM {}.log`
+DELETE FROM {}.pauses; DELETE FROM {}.records; DELETE FROM {}.late; DELETE FROM {}.batches; DELETE FROM {}.ended; DELETE FROM {}.log`
 
 func wipe(t *testing.T, db *pgxpool.Pool, schema string) {
 	t.Helper()

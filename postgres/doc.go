@@ -92,7 +92,8 @@
 // the states of its outbox:
 //
 //	status     stages                                    LiteBus
-//	pending    in line, held, waiting, delayed, expired  Pending; waiting for a retry: Failed
+//	pending    in line, held, aside (paused), waiting,   Pending; waiting for a retry: Failed
+//	           delayed, expired
 //	leased     leased                                    Publishing
 //	processed  processed                                 Published
 //	dead       dead                                      DeadLettered
@@ -125,6 +126,7 @@
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.inbox, outmill.acked_steps TO app;
 //	GRANT SELECT, DELETE ON outmill.sagas TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.lanes TO app;
+//	GRANT SELECT ON outmill.pauses TO app;
 //	GRANT SELECT, UPDATE, DELETE ON outmill.joins, outmill.join_members TO app;
 //	GRANT INSERT ON outmill.records TO app;                                 -- log
 //	GRANT SELECT, DELETE ON outmill.log TO app;                             -- log
@@ -144,17 +146,18 @@
 //	-- who handles sagas, besides publishing and subscribing
 //	GRANT INSERT, UPDATE ON outmill.sagas TO app;
 //	-- who looks on (Stats, List, Get, Groups, GetJoin, ListJoins, ListSteps, DedupKey)
-//	GRANT SELECT ON outmill.meta, outmill.groups, outmill.workers, outmill.endings, outmill.records, outmill.lanes, outmill.dedup TO app;
+//	GRANT SELECT ON outmill.meta, outmill.groups, outmill.workers, outmill.endings, outmill.records, outmill.lanes, outmill.pauses, outmill.dedup TO app;
 //	GRANT SELECT ON outmill.joins, outmill.join_members TO app;
 //	GRANT SELECT ON outmill.log, outmill.batches, outmill.ended, outmill.late TO app; -- log
 //	-- who runs outmill doctor, to see the transactions of other users
 //	GRANT pg_read_all_stats TO app;
 //	-- who looks at the view for people, and nothing else
 //	GRANT SELECT ON outmill.readable TO app;
-//	-- who operates (Requeue, Delete, DropGroup, SealJoin, CancelJoin, ReportFailed, …), besides looking on
+//	-- who operates (Requeue, Delete, DropGroup, Pause, Resume, SealJoin, CancelJoin, ReportFailed, …), besides looking on
 //	GRANT UPDATE ON outmill.meta TO app;
 //	GRANT DELETE ON outmill.groups, outmill.workers, outmill.endings TO app;
 //	GRANT UPDATE, DELETE ON outmill.records, outmill.lanes TO app;
+//	GRANT INSERT, UPDATE, DELETE ON outmill.pauses TO app;
 //	GRANT UPDATE ON outmill.joins, outmill.join_members TO app;
 //	GRANT INSERT ON outmill.records TO app;                                 -- log
 //	GRANT DELETE ON outmill.log, outmill.late TO app;                       -- log
@@ -162,7 +165,7 @@
 //	GRANT INSERT ON outmill.ended TO app;                                   -- log
 //	GRANT SELECT ON SEQUENCE outmill.records_seq_seq TO app;                -- log
 //	-- everybody's, unless it was revoked
-//	GRANT EXECUTE ON FUNCTION outmill.due, outmill.count_steps, outmill.any_acked, outmill.ack_in_tx, outmill.put_note,
+//	GRANT EXECUTE ON FUNCTION outmill.due, outmill.resumed, outmill.count_steps, outmill.any_acked, outmill.ack_in_tx, outmill.put_note,
 //	    outmill.demand TO app;
 //	GRANT EXECUTE ON FUNCTION outmill.log_due, outmill.log_due_from, outmill.log_ready_at, outmill.log_late, outmill.log_unfinished,
 //	    outmill.log_passed, outmill.log_moved, outmill.log_stale, outmill.log_newest, outmill.log_in_work,

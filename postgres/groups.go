@@ -57,7 +57,8 @@ UPDATE {p:meta} SET generation = ` + nextGeneration + ` WHERE only_row AND EXIST
 	// statement. It returns how many it found, and how many it deleted.
 	sqlDropRecords = `WITH doomed AS MATERIALIZED (
 	SELECT id FROM (
-		(SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 0 AND created_at <= $3::timestamptz LIMIT $2::bigint)
+		(SELECT id FROM {p:records} WHERE grp = $1::text AND stage = -1 AND created_at <= $3::timestamptz LIMIT $2::bigint)
+		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 0 AND created_at <= $3::timestamptz LIMIT $2::bigint)
 		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 1 AND created_at <= $3::timestamptz LIMIT $2::bigint)
 		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage IN (2, 3) AND created_at <= $3::timestamptz LIMIT $2::bigint)
 		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 4 AND created_at <= $3::timestamptz LIMIT $2::bigint)
@@ -407,11 +408,12 @@ func (s *Store) dropRecords(ctx context.Context, operation, group string, before
 // Groups lists the groups. See outmill.Inspector.
 func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 	var infos []outmill.GroupInfo
+	pauses := s.lookAtPauses()
 	err := s.write(ctx, "list groups", func(ctx context.Context, t *txn) error {
 		var table storekit.RoutingTable
 		var workers []storekit.StoredWorker
 		var ended []storekit.EndedGroup
-		err := t.finish(ctx, groupsStep(&table),
+		err := t.finish(ctx, groupsStep(&table), pauses.step(),
 			step{template: sqlWorkers, row: func(scan func(...any) error) error {
 				var w storekit.StoredWorker
 				err := scan(&w.Group, &w.Name, &w.SeenAt, &w.Problems)
@@ -432,5 +434,6 @@ func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+	storekit.NamePauses(infos, pauses.list().All())
 	return infos, nil
 }

@@ -24,7 +24,7 @@ gone AS (UPDATE {p:records} SET ` + dueAsBefore + `,
 opened AS (` + openLanesOf + `)
 SELECT count(*) FROM gone`
 
-	sqlExpire = `WITH gone AS (UPDATE {p:records} SET stage = 7, available_at = NULL, owner = NULL, last_error = 'expired'
+	sqlExpire = `WITH gone AS (UPDATE {p:records} SET stage = 7, available_at = NULL, owner = NULL, paused_by = NULL, last_error = 'expired'
 	WHERE ctid = ANY (ARRAY(SELECT ctid FROM {p:records}
 		WHERE expires_at <= statement_timestamp() AND stage < 6 AND (stage <> 4 OR available_at <= statement_timestamp())
 		ORDER BY expires_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED))

@@ -46,15 +46,19 @@ noted AS MATERIALIZED (` + noteDead + `)
 SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 
 	// sqlMoveLanes notes the blockers of the keys $3: $4 is an object of key to [blocker, its
-	// end, the barrier]. The lanes are checked again at that end at the latest, but within 100
-	// ms at first, and then after twice the time at each check, up to 6.4 s.
-	sqlMoveLanes = `UPDATE {p:lanes} AS l SET looks = least(l.looks + 1, 100)::smallint, (head, blocked_by, until) = (
+	// end, the barrier, the number of a pause]. The lanes are checked again at that end at the
+	// latest, but within 100 ms at first, and then after twice the time at each check, up to 6.4
+	// s. A paused lane is no longer checked after the sixth time, because only its end or
+	// Resume opens it.
+	sqlMoveLanes = `UPDATE {p:lanes} AS l SET looks = least(l.looks + 1, 100)::smallint, (head, blocked_by, until, paused_by) = (
 	SELECT h.seq, CASE WHEN h.seq < b.barrier THEN '' ELSE b.blocked_by END,
-		CASE WHEN h.seq >= b.barrier THEN least(b.until, statement_timestamp() + interval '100 milliseconds' * power(2, least(l.looks, 6))) END
+		CASE WHEN h.seq >= b.barrier THEN least(b.until, CASE WHEN b.paused_by IS NULL OR l.looks < 6
+			THEN statement_timestamp() + interval '100 milliseconds' * power(2, least(l.looks, 6)) END) END,
+		CASE WHEN h.seq >= b.barrier THEN b.paused_by END
 	FROM (SELECT coalesce((SELECT seq FROM {p:records} WHERE ` + ofKey(`l.key`) + ` AND stage - 1 = 0 ORDER BY seq LIMIT 1),
 		l.head) AS seq) AS h,
 	(SELECT $4::jsonb -> l.key ->> 0 AS blocked_by, nullif($4::jsonb -> l.key ->> 1, '')::timestamptz AS until,
-		($4::jsonb -> l.key ->> 2)::bigint AS barrier) AS b)
+		($4::jsonb -> l.key ->> 2)::bigint AS barrier, nullif($4::jsonb -> l.key ->> 3, '0')::bigint AS paused_by) AS b)
 WHERE l.ctid = ANY (ARRAY(SELECT c.ctid FROM unnest($3::text[]) AS k (key)
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND key = k.key LIMIT 1) AS c))`
 
@@ -68,14 +72,15 @@ WHERE l.ctid = ANY (ARRAY(SELECT c.ctid FROM unnest($3::text[]) AS k (key)
 	// another id.
 	sqlHold = `UPDATE {p:records} SET stage = 1 WHERE id = ANY ($1::text[]::uuid[]) AND seq = ANY ($2::bigint[]) AND stage + 0 = 0`
 
-	sqlBlockLanes = `INSERT INTO {p:lanes} AS l (grp, topic, key, blocked_by, until, head)
+	sqlBlockLanes = `INSERT INTO {p:lanes} AS l (grp, topic, key, blocked_by, until, head, paused_by)
 SELECT $1::text, $2::text, k.key, k.blocked_by,
-	CASE WHEN k.blocked_by <> '' THEN least(nullif(k.until, '')::timestamptz, statement_timestamp() + interval '100 milliseconds') END, k.head
-FROM unnest($3::text[], $4::text[], $5::text[], $6::bigint[]) AS k (key, blocked_by, until, head) ORDER BY k.key
+	CASE WHEN k.blocked_by <> '' THEN least(nullif(k.until, '')::timestamptz, statement_timestamp() + interval '100 milliseconds') END, k.head,
+	nullif(k.paused_by, 0)
+FROM unnest($3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[]) AS k (key, blocked_by, until, head, paused_by) ORDER BY k.key
 ON CONFLICT (grp, topic, key) DO UPDATE
-SET blocked_by = excluded.blocked_by, until = excluded.until, head = least(l.head, excluded.head)`
+SET blocked_by = excluded.blocked_by, until = excluded.until, head = least(l.head, excluded.head), paused_by = excluded.paused_by`
 
-	sqlOpenLanes = `UPDATE {p:lanes} SET blocked_by = '', until = NULL WHERE ctid = ANY (ARRAY(
+	sqlOpenLanes = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, paused_by = NULL WHERE ctid = ANY (ARRAY(
 	SELECT l.ctid FROM (SELECT DISTINCT key FROM unnest($3::text[]) AS u (key)) AS k
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $1::text AND topic = $2::text AND key = k.key LIMIT 1) AS l))`
 )
@@ -83,7 +88,7 @@ SET blocked_by = excluded.blocked_by, until = excluded.until, head = least(l.hea
 // openLanesOf opens the lanes of the records of a WITH query named gone. It skips lanes that
 // another transaction has locked: that transaction opens the lane itself, or its note is
 // checked again soon.
-const openLanesOf = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, looks = 0 WHERE ctid = ANY (ARRAY(
+const openLanesOf = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, paused_by = NULL, looks = 0 WHERE ctid = ANY (ARRAY(
 	SELECT l.ctid FROM (SELECT DISTINCT grp, topic, key FROM gone WHERE key <> '') AS k
 	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = k.grp AND topic = k.topic AND key = k.key FOR UPDATE SKIP LOCKED) AS l))`
 
@@ -109,7 +114,7 @@ func (l *line) lanesStep(into *[]lane) step {
 		row: func(scan func(...any) error) error {
 			var found lane
 			var s scanState
-			err := scan(&found.key, &found.head, &s.other, &found.state.OtherEnd, &s.waiting, &found.state.WaitingEnd, &s.held, &found.state.Parked)
+			err := scan(append([]any{&found.key, &found.head}, s.columns(&found.state)...)...)
 			s.into(&found.state)
 			*into = append(*into, found)
 			return err
@@ -127,14 +132,14 @@ type laneLook struct{ back, parked int }
 func (l *line) lookAt(lanes []lane, done *laneLook) ([]step, error) {
 	var keys, parking []string
 	var barriers []int64
-	blocks := map[string][3]any{}
+	blocks := map[string][4]any{}
 	for _, lane := range lanes {
-		b, barrier := lane.state.Blocker(l.c.req.KeyPolicy)
-		if lane.state.Parks(l.c.req.KeyPolicy) {
+		b, barrier := l.blockerOf(lane)
+		if b.Pause == 0 && lane.state.Parks(l.c.req.KeyPolicy) {
 			parking = append(parking, lane.key)
 		}
 		keys, barriers = append(keys, lane.key), append(barriers, barrier)
-		blocks[lane.key] = [3]any{b.By, untilText(b), barrier}
+		blocks[lane.key] = [4]any{b.By, untilText(b), barrier, b.Pause}
 	}
 	notes, err := json.Marshal(blocks)
 	group := l.c.req.Group
@@ -153,18 +158,32 @@ func (l *line) lookAt(lanes []lane, done *laneLook) ([]step, error) {
 	}...), err
 }
 
+// blockerOf returns the reason why the lane is blocked, and the first place that it blocks. A
+// pause of the key, or of the tenant of its first held record, blocks all of it.
+func (l *line) blockerOf(lane lane) (storekit.Blocker, int64) {
+	pause := storekit.Blocker{By: storekit.BlockedByPause, Pause: l.Pauses.Key(l.c.req.Group, l.topic, lane.key)}
+	if pause.Pause == 0 {
+		pause.Pause, pause.Until = l.Pauses.Tenant(l.c.req.Group, l.topic, lane.state.HeldTenant), lane.state.HeldExpiry
+	}
+	if pause.Pause != 0 {
+		return pause, 0
+	}
+	return lane.state.Blocker(l.c.req.KeyPolicy)
+}
+
 // hold moves records from the ready ones to the held ones.
 func (l *line) hold() []step {
 	if len(l.Holding) == 0 {
 		return nil
 	}
 	var keys, by, until []string
-	var heads []int64
+	var heads, pauses []int64
 	for key, lane := range l.HeldKeys {
-		keys, by, until, heads = append(keys, key), append(by, lane.By), append(until, untilText(lane.Blocker)), append(heads, lane.Head)
+		keys, by, until = append(keys, key), append(by, lane.By), append(until, untilText(lane.Blocker))
+		heads, pauses = append(heads, lane.Head), append(pauses, lane.Pause)
 	}
 	return []step{
 		{template: sqlHold, args: []any{idsOf(l.Holding), placesOf(l.Holding)}},
-		{template: sqlBlockLanes, args: []any{l.c.req.Group, l.topic, keys, by, until, heads}},
+		{template: sqlBlockLanes, args: []any{l.c.req.Group, l.topic, keys, by, until, heads, pauses}},
 	}
 }

@@ -155,7 +155,7 @@ ON CONFLICT (line, xid, to_pos) DO UPDATE SET from_pos = excluded.from_pos`
 
 var (
 	// sqlInLine reads the ready records and, if $4, those that claims by key have held.
-	sqlInLine = `SELECT id::text, seq, key, expired, expiries, size, due FROM (
+	sqlInLine = `SELECT id::text, seq, key, expired, expiries, size, due, tenant_id, expires_at FROM (
 	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
 		WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $3::bigint) AS line
 	UNION ALL
@@ -167,8 +167,8 @@ ORDER BY seq LIMIT $3::bigint`
 	// server, and whether transactions that were passed must be noted. For the topic: whether
 	// all its records have their group, whether any record may block a key, whether another
 	// owner has a lease, the first waiting record, and the last place of the log or of the
-	// ready records. It also returns the place of the sequence, read last so that it is not
-	// before that one.
+	// ready records. It also returns the counter of the pauses, asideInOrder, and the place of
+	// the sequence, read last so that it is not before that one.
 	sqlTopicState = `SELECT coalesce((SELECT pos FROM {p:batches} WHERE line = $4::bigint ORDER BY n DESC LIMIT 1), -1),
 	coalesce((SELECT horizon FROM {p:batches} WHERE line = $4::bigint ORDER BY n DESC LIMIT 1) < ` + markedHorizon + `, true),
 	(SELECT 1 FROM {p:late} WHERE line = $4::bigint LIMIT 1) IS NOT NULL OR coalesce((SELECT {p:log_stale}(b) FROM {p:batches} AS b
@@ -180,8 +180,8 @@ ORDER BY seq LIMIT $3::bigint`
 		AND (available_at > statement_timestamp() OR ` + notExpired + `) LIMIT 1) IS NOT NULL,
 	(SELECT seq FROM {p:records} WHERE ` + waitingOfTopic + ` AND ` + notExpired + ` ORDER BY seq LIMIT 1),
 	coalesce(greatest((SELECT pos FROM {p:log} WHERE line = $4::bigint ORDER BY pos DESC LIMIT 1),
-		(SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq DESC LIMIT 1)), -1), (SELECT place
-		FROM ` + sequenceNow + ` AS s)`
+		(SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq DESC LIMIT 1)), -1),
+	(SELECT pauses FROM {p:meta} WHERE only_row), ` + asideInOrder(`$5::integer`) + `, (SELECT place FROM ` + sequenceNow + ` AS s)`
 
 	// sqlStates returns the blockers of the keys $4.
 	sqlStates = `SELECT k.key, ` + stateColumns + ` FROM (SELECT u.key, 1 AS nth FROM unnest($4::text[]) AS u (key)) AS k` + stateOfKey
@@ -210,6 +210,7 @@ type logLine struct {
 	log                   []storekit.Candidate
 	rows                  []logItem // of log
 	lanes                 []lane
+	served                bool
 	others                map[int64]storekit.KeyState
 	otherBatches          bool
 	late                  int // number of records of log that are late
@@ -271,7 +272,9 @@ func (l *logLine) ofTopic(more ...any) []any { return append([]any{l.c.req.Group
 // ready: candidates are the records of any stage that have been due longest.
 func (l *logLine) read(ctx context.Context) error {
 	var moved int
-	begin := []step{l.lock(), l.mark(), {template: sqlLogBack, args: []any{l.number, min(backAtOnce, l.c.s.atOnce.Park())}, count: &moved}}
+	back := l.bringBack()
+	begin := append([]step{l.lock(), l.mark(),
+		{template: sqlLogBack, args: []any{l.number, min(backAtOnce, l.c.s.atOnce.Park())}, count: &moved}}, back.steps...)
 	if l.order != outmill.OrderNone {
 		begin = append(begin, l.admit())
 	}
@@ -279,9 +282,10 @@ func (l *logLine) read(ctx context.Context) error {
 		return err
 	}
 	// There may be more such batches.
-	l.c.again = l.c.again || moved > 0
-	if l.order == outmill.OrderNone {
-		return nil
+	l.c.again = l.c.again || moved > 0 || back.full()
+	var err error
+	if l.served, err = l.heedPauses(ctx); err != nil || !l.served || l.order == outmill.OrderNone {
+		return err
 	}
 	return l.lookAtLanes(ctx)
 }
@@ -324,9 +328,9 @@ func (l *logLine) mark() step {
 func (l *logLine) reads() []step {
 	owner := l.c.req.Owner.String()
 	l.items, l.log, l.rows, l.late, l.others, l.otherBatches, l.unseen = nil, nil, nil, 0, nil, false, nil
-	state := step{template: sqlTopicState, args: l.ofTopic(owner, l.number), row: l.state}
+	state := step{template: sqlTopicState, args: l.ofTopic(owner, l.number, int(l.order)), row: l.state}
 	if l.order == outmill.OrderNone {
-		return []step{state, {template: sqlDueOf, args: l.ofTopic(l.Want), row: l.item}, l.logPage()}
+		return []step{state, {template: sqlDueOf, args: l.ofTopic(l.rowsAtOnce()), row: l.item}, l.logPage()}
 	}
 	// Read the log's unfinished batches before the records. Then a record that moves from the
 	// log to the records between the two reads is seen at least once.
@@ -346,7 +350,8 @@ func (l *logLine) reads() []step {
 func (l *logLine) state(scan func(...any) error) error {
 	var here bool
 	var last, place int64
-	err := scan(&l.pos, &here, &l.leftovers, &l.routed, &l.busy, &l.leasedElsewhere, &l.waiting, &last, &place)
+	err := scan(&l.pos, &here, &l.leftovers, &l.routed, &l.busy, &l.leasedElsewhere, &l.waiting, &last, &l.counter, &l.asideInOrder,
+		&place)
 	switch {
 	case err != nil:
 		return err
@@ -364,10 +369,13 @@ func (l *logLine) inLine() step {
 
 func (l *logLine) item(scan func(...any) error) error {
 	var c storekit.Candidate
-	err := scan(&c.ID, &c.Seq, &c.Key, &c.Expired, &c.Expiries, &c.Size, &c.Due)
+	err := scanCandidate(&c, scan)
 	l.items = append(l.items, c)
 	return err
 }
+
+// rowsAtOnce is the number of rows of the log that are read at a time.
+func (l *logLine) rowsAtOnce() int { return max(l.Want, l.ask) }
 
 // roomInBytes is the byte budget, 0 if there is no limit.
 func (l *logLine) roomInBytes() int64 {
@@ -381,11 +389,11 @@ func (l *logLine) logPage() step {
 	l.room, l.large, l.unread, l.unreadSize = l.roomInBytes(), false, 0, 0
 	share := int64(math.MaxInt64)
 	if l.room > 0 {
-		share = l.room / int64(l.Want)
+		share = l.room / int64(l.rowsAtOnce())
 	}
-	s := step{template: sqlLogPage, args: []any{l.number, l.Want, l.c.req.Group, l.topic, share}}
+	s := step{template: sqlLogPage, args: []any{l.number, l.rowsAtOnce(), l.c.req.Group, l.topic, share}}
 	if l.within && l.room > 0 {
-		s = step{template: sqlLogPageWithin, args: []any{l.number, l.Want, l.c.req.Group, l.topic, int64(math.MaxInt64), l.room}}
+		s = step{template: sqlLogPageWithin, args: []any{l.number, l.rowsAtOnce(), l.c.req.Group, l.topic, int64(math.MaxInt64), l.room}}
 	}
 	reader := newLogReader(l.c.req.Group, l.topic, l.c.req.Owner)
 	s.row = func(scan func(...any) error) error {
@@ -413,11 +421,11 @@ func (l *logLine) logPage() step {
 		l.large = l.large || int64(reader.size) > share
 		if len(l.log) == cap(l.log) {
 			// Grow by a few rows at first, up to the wanted number.
-			more := max(1, min(l.Want-len(l.log), max(32, 31*len(l.log))))
+			more := max(1, min(l.rowsAtOnce()-len(l.log), max(32, 31*len(l.log))))
 			l.log, l.rows = slices.Grow(l.log, more), slices.Grow(l.rows, more)
 		}
-		l.log = append(l.log, storekit.Candidate{Seq: reader.place, Key: reader.row.record.Key, Size: reader.size,
-			Due: reader.row.record.CreatedAt})
+		l.log = append(l.log, storekit.Candidate{Seq: reader.place, Key: reader.row.record.Key, TenantID: reader.row.record.TenantID,
+			Size: reader.size, Due: reader.row.record.CreatedAt})
 		l.rows = append(l.rows, reader.row)
 		return nil
 	}
@@ -476,7 +484,7 @@ func (l *logLine) lookAtLanes(ctx context.Context) error {
 
 // decide merges both lanes into one page, and decides about it.
 func (l *logLine) decide(ctx context.Context) error {
-	if l.order != outmill.OrderNone && (!l.routed || l.order == outmill.OrderTopic && (l.leasedElsewhere || l.otherBatches)) {
+	if !l.served || l.order != outmill.OrderNone && (!l.routed || l.order == outmill.OrderTopic && (l.leasedElsewhere || l.otherBatches)) {
 		l.items, l.log = nil, nil
 		l.leftovers, l.lastValue = false, -1
 		return nil
@@ -489,8 +497,11 @@ func (l *logLine) decide(ctx context.Context) error {
 		}
 	}
 	l.Page(page)
-	// There may be more records behind those that have expired or that were held.
-	l.c.again = l.c.again || (len(l.Expired)+len(l.Holding)+len(l.Parked) > 0 || l.hidden(len(page))) && !l.Full
+	// There may be more records behind those that have expired, or that were held or set aside.
+	l.c.again = l.c.again || (len(l.Expired)+len(l.Holding)+len(l.Parked)+len(l.Aside) > 0 || l.hidden(len(page))) && !l.Full
+	if len(page) > 0 {
+		l.askMore(l.rowsAtOnce()) // this page keeps its size
+	}
 	return nil
 }
 
@@ -563,7 +574,7 @@ func (l *logLine) find(place int64) (int, bool) {
 
 // exhausted reports whether the log had no more rows than were read.
 func (l *logLine) exhausted() bool {
-	if len(l.log)+l.unread >= l.Want {
+	if len(l.log)+l.unread >= l.rowsAtOnce() {
 		return false
 	}
 	read := int64(l.unreadSize)
@@ -600,7 +611,7 @@ func (l *logLine) readStates(ctx context.Context, page []storekit.Candidate) ([]
 			var key string
 			var s scanState
 			var state storekit.KeyState
-			err := scan(&key, &s.other, &state.OtherEnd, &s.waiting, &state.WaitingEnd, &s.held, &state.Parked)
+			err := scan(append([]any{&key}, s.columns(&state)...)...)
 			s.into(&state)
 			if c := first[key]; c != nil {
 				c.State = l.inTheWay(key, state)
@@ -639,17 +650,17 @@ func (l *logLine) cameBack(read []storekit.Candidate, first map[string]*storekit
 func (l *logLine) carryOut() []step {
 	// Records to hold or park move to the records first, and are then treated like the others.
 	moving := append(l.moving(l.Holding), l.moving(l.Parked)...)
+	asides, numbers := l.movingAside()
 	positions, keys := l.lease()
-	l.handled = len(moving) + len(positions)
+	l.handled = len(moving) + len(asides) + len(positions)
 	var steps []step
 	if len(moving) > 0 {
 		steps = append(steps, step{template: sqlMoveHeld, args: []any{l.number, moving}})
 	}
-	if l.order == outmill.OrderNone {
-		steps = append(steps, l.leaseDue()...)
-	} else {
-		steps = append(steps, l.settle()...)
+	if len(asides) > 0 {
+		steps = append(steps, step{template: sqlMoveAside, args: []any{l.number, asides, numbers}})
 	}
+	steps = append(steps, l.settle()...)
 	return append(steps, l.goOn(positions, keys)...)
 }
 
@@ -664,6 +675,19 @@ func (l *logLine) moving(records []storekit.Candidate) []int64 {
 		}
 	}
 	return places
+}
+
+// movingAside removes the log's records from Aside, and returns their places, and the numbers of
+// their pauses.
+func (l *logLine) movingAside() (places, pauses []int64) {
+	l.Aside = slices.DeleteFunc(l.Aside, func(r storekit.Candidate) bool {
+		_, is := l.find(r.Seq)
+		if is {
+			places, pauses = append(places, r.Seq), append(pauses, r.Pause)
+		}
+		return is
+	})
+	return places, pauses
 }
 
 // lease removes the log's records from Leasing. It returns their places, and their keys if any
@@ -693,19 +717,6 @@ func (l *logLine) lease() (places, keys []int64) {
 		keys = nil
 	}
 	return places, keys
-}
-
-// leaseDue leases the chosen candidates. Expired ones need no lease, because nobody may handle
-// them.
-func (l *logLine) leaseDue() []step {
-	chosen := idsOf(slices.Concat(l.Leasing, l.Expired))
-	l.Settled()
-	if len(chosen) == 0 {
-		return nil
-	}
-	return []step{{
-		template: sqlLeaseDue, args: []any{l.c.req.Owner.String(), sqlkit.CeilMicros(l.c.req.Lease), chosen}, row: add(&l.leased),
-	}}
 }
 
 // farJump is the least number of places by which a claim that finds nothing moves the line's
@@ -745,6 +756,9 @@ func (l *logLine) goOn(positions, keys []int64) []step {
 func (l *logLine) handOver() {
 	c := l.c
 	c.over, c.bytes = c.over || l.Over, l.Bytes
+	if l.Taken > 0 {
+		c.ask = 0
+	}
 	leased := slices.DeleteFunc(l.leased, func(p placed) bool { return p.stage != storekit.StageLeased })
 	if len(l.logged) > 0 {
 		leased = l.withLogged(leased)

@@ -181,7 +181,7 @@ func (t *txn) moveLine(ctx context.Context, group, topic string, want int) (move
 			moved.left = batches > 0
 			return err
 		}},
-		step{template: sqlTopicState, args: l.ofTopic(outmill.OwnerToken{}.String(), l.number), row: l.state},
+		step{template: sqlTopicState, args: l.ofTopic(outmill.OwnerToken{}.String(), l.number, int(outmill.OrderNone)), row: l.state},
 		step{template: sqlPlaces, args: []any{l.number, want, moveBytes}, row: l.place})
 	if err != nil {
 		return lineMove{}, err

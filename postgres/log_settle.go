@@ -44,6 +44,12 @@ SELECT l.pos, ` + movedID + `, l.grp, l.topic, l.key, 4, f.lease_until, l.create
 	// sqlMoveHeld moves rows at the places $2 that are not leased.
 	sqlMoveHeld = moveInLine + ` FROM (SELECT $1::bigint AS line, p AS pos FROM unnest($2::bigint[]) AS p) AS f ` + ofLog
 
+	// sqlMoveAside moves rows at the places $2 aside, for the pauses $3.
+	sqlMoveAside = `INSERT INTO {p:records} (` + movedColumns + `, paused_by) OVERRIDING SYSTEM VALUE
+SELECT l.pos, ` + movedID + `, l.grp, l.topic, l.key, -1, NULL, l.created_at, l.created_at, l.created_at, NULL, l.size, 0,
+	` + movedValues + `, f.pause
+FROM (SELECT $1::bigint AS line, p AS pos, pause FROM unnest($2::bigint[], $3::bigint[]) AS u (p, pause)) AS f ` + ofLog
+
 	// sqlLockBatch locks the batch $1, $2 of the token $3 before a statement settles its
 	// records. The end of a batch locks its row without changing it, so a statement that waited
 	// for the lock keeps its old snapshot. Only a statement that begins afterwards sees the
@@ -100,7 +106,7 @@ set AS (` + settleMask + ` AND NOT o.whole)`
 	// sqlOpenLanesOf makes the next claim check the keys of the records at the ordinals $6 of
 	// the batch $1, $2, if the owner $5 blocks any key of the group $3 and the topic $4. It
 	// runs before the records are done.
-	sqlOpenLanesOf = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, looks = 0 WHERE ctid = ANY (ARRAY(
+	sqlOpenLanesOf = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, paused_by = NULL, looks = 0 WHERE ctid = ANY (ARRAY(
 	SELECT l.ctid FROM (SELECT DISTINCT g.key FROM (SELECT b.line, b.positions[u.nth + 1] AS pos FROM {p:batches} AS b
 	CROSS JOIN unnest($6::integer[]) AS u (nth)
 			WHERE b.line = $1::bigint AND b.n = $2::bigint AND (SELECT 1 FROM {p:lanes}
@@ -242,6 +248,7 @@ func (s *Store) extendLog(ctx context.Context, lease time.Duration, leases []out
 	}
 	batches, _ := grouped(leases, places)
 	var extended []outmill.Lease
+	pauses := s.lookAtPauses()
 	standing := map[*batchRef]string{}
 	err = s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		extended = nil
@@ -278,11 +285,12 @@ func (s *Store) extendLog(ctx context.Context, lease time.Duration, leases []out
 			}
 		}
 		parts, _ := grouped(rest, places)
-		return t.finish(ctx, append(moveSteps(parts), extendSteps(lease, rest, &extended)...)...)
+		return t.finish(ctx, append(append(moveSteps(parts), extendSteps(lease, rest, &extended)...), pauses.step())...)
 	})
 	if err != nil {
 		return nil, err
 	}
+	pauses.list()
 	for b := range standing {
 		s.refs.keep(b, lease)
 	}

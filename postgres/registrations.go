@@ -44,7 +44,7 @@ SELECT count(*) FROM gone`
 
 // undelivered are the stages, by their indexes, of records that are neither dead nor
 // processed.
-var undelivered = []string{"stage = 0", "stage = 1", "stage IN (2, 3)", "stage = 4", "stage = 5"}
+var undelivered = []string{"stage = -1", "stage = 0", "stage = 1", "stage IN (2, 3)", "stage = 4", "stage = 5"}
 
 var (
 	sqlUndeliveredTopics = leaps("grp = $1::text", undelivered...)
@@ -53,8 +53,8 @@ var (
 	// another transaction has locked, and those whose lease has not ended.
 	sqlDropUndelivered = `WITH gone AS (DELETE FROM {p:records} WHERE id = ANY (ARRAY(SELECT id FROM {p:records}
 	WHERE id = ANY (ARRAY(` +
-		ofTopics("id", "$3::bigint", "stage = 0", "stage = 1", "stage IN (2, 3)", "stage = 4 AND available_at <= statement_timestamp()",
-			"stage = 5") + `))
+		ofTopics("id", "$3::bigint", "stage = -1", "stage = 0", "stage = 1", "stage IN (2, 3)",
+			"stage = 4 AND available_at <= statement_timestamp()", "stage = 5") + `))
 		AND stage + 0 < 6 AND (stage + 0 <> 4 OR available_at <= statement_timestamp()) FOR UPDATE SKIP LOCKED))
 	RETURNING grp, topic, key, step),
 opened AS (` + openLanesOf + `),

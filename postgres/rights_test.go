@@ -40,6 +40,7 @@ var (
 		"endings":      {"SELECT", "INSERT", "UPDATE", "DELETE"},
 		"records":      {"SELECT", "UPDATE", "DELETE"},
 		"lanes":        {"SELECT", "INSERT", "UPDATE", "DELETE"},
+		"pauses":       {"SELECT"},
 		"dedup":        {"SELECT", "UPDATE", "DELETE"},
 		"joins":        {"SELECT", "UPDATE", "DELETE"},
 		"join_members": {"SELECT", "UPDATE", "DELETE"},
@@ -61,6 +62,7 @@ var (
 		"endings":      {"SELECT"},
 		"records":      {"SELECT"},
 		"lanes":        {"SELECT"},
+		"pauses":       {"SELECT"},
 		"joins":        {"SELECT"},
 		"join_members": {"SELECT"},
 	}
@@ -71,6 +73,7 @@ var (
 		"endings":      {"DELETE"},
 		"records":      {"UPDATE", "DELETE"},
 		"lanes":        {"UPDATE", "DELETE"},
+		"pauses":       {"INSERT", "UPDATE", "DELETE"},
 		"joins":        {"UPDATE"},
 		"join_members": {"UPDATE"},
 	})
@@ -491,6 +494,8 @@ func usedByOperator(t *testing.T, store, super *postgres.Store) error {
 		func() error { _, err := store.Requeue(ctx, record.ID); return err },
 		func() error { _, err := store.Delete(ctx, record.ID, steps[0].ID); return err },
 		func() error { _, err := store.DropGroup(ctx, readers); return err },
+		func() error { return store.Pause(ctx, storekit.PauseScope{Topic: "orders"}, "ann", "") },
+		func() error { _, err := store.Resume(ctx, storekit.PauseScope{Topic: "orders"}); return err },
 		func() error { return store.ReportCompleted(ctx, join, steps[1].ID) },
 		func() error { return store.SealJoin(ctx, open.ID, 0) },
 		func() error { return store.CancelJoin(ctx, join, "enough") },

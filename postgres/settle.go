@@ -61,7 +61,7 @@ SELECT waits_for::text FROM gone WHERE waits_for IS NOT NULL`
 	sqlFail = `WITH gone AS (UPDATE {p:records} AS r SET stage = 7, available_at = NULL, owner = NULL,
 		last_error = nullif($4::jsonb -> r.id::text ->> 1, ''), parked = $4::jsonb -> r.id::text ->> 0 = '1' AND r.key <> ''
 	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key, r.seq, r.parked, r.step),
-behind AS (UPDATE {p:records} SET stage = 7, available_at = NULL, parked = true, last_error = $5::text
+behind AS (UPDATE {p:records} SET stage = 7, available_at = NULL, paused_by = NULL, parked = true, last_error = $5::text
 	WHERE id = ANY (ARRAY(SELECT b.id FROM gone CROSS JOIN LATERAL (SELECT id FROM {p:records}
 		WHERE hashtextextended(key, hashtextextended(topic, 0)) = hashtextextended(gone.key, hashtextextended(gone.topic, 0))
 		AND grp IS NOT DISTINCT FROM gone.grp AND topic IS NOT DISTINCT FROM gone.topic AND key IS NOT DISTINCT FROM gone.key
@@ -205,13 +205,15 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 		return s.extendLog(ctx, lease, leases)
 	}
 	var extended []outmill.Lease
+	pauses := s.lookAtPauses()
 	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		extended = nil
-		return t.finish(ctx, extendSteps(lease, leases, &extended)...)
+		return t.finish(ctx, append(extendSteps(lease, leases, &extended), pauses.step())...)
 	})
 	if err != nil {
 		return nil, err
 	}
+	pauses.list()
 	return extended, nil
 }
 

@@ -11,11 +11,11 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-var statsKinds = []string{"stage = 0", "stage = 1", "stage IN (2, 3)", "stage = 4", "stage = 5", "stage >= 6"}
+var statsKinds = []string{"stage = -1", "stage = 0", "stage = 1", "stage IN (2, 3)", "stage = 4", "stage = 5", "stage >= 6"}
 
 // sqlStats counts each kind of each topic up to $1.
 var sqlStats = func() string {
-	names := []string{"line", "held", "later", "leased", "expired", "settled"}
+	names := []string{"aside", "line", "held", "later", "leased", "expired", "settled"}
 	text, union := "WITH RECURSIVE ", ""
 	for i, name := range names {
 		if i > 0 {
@@ -36,8 +36,8 @@ func topicCounts(group string) string {
 	count := func(kind string) string {
 		return `(SELECT count(*) FROM (SELECT 1 ` + of + kind + ` LIMIT $1::bigint) AS n)`
 	}
-	return count(`stage = 0`) + ` + ` + count(`stage = 1`) + ` + ` + count(`stage = 5`) + ` + ` + count(`stage = 2`) + ` + ` +
-		count(`stage = 3`) + `,
+	return count(`stage = -1`) + ` + ` + count(`stage = 0`) + ` + ` + count(`stage = 1`) + ` + ` + count(`stage = 5`) + ` + ` +
+		count(`stage = 2`) + ` + ` + count(`stage = 3`) + `,
 	` + count(`stage = 4`) + `, ` + count(`stage = 6`) + `, ` + count(`stage = 7`) + `,
 	` + count(`stage = 2 AND available_at > statement_timestamp()`) + ` + ` +
 		count(`stage = 3 AND available_at > statement_timestamp()`) + `,
@@ -49,7 +49,9 @@ func topicCounts(group string) string {
 		UNION ALL SELECT * FROM (SELECT available_at ` + of + `stage = 3 AND available_at <= statement_timestamp()
 			ORDER BY grp, topic, stage, available_at LIMIT 1) AS delayed
 		UNION ALL SELECT * FROM (SELECT available_at ` + of + `stage = 4 AND available_at <= statement_timestamp()
-			ORDER BY grp, topic, available_at LIMIT 1) AS leased) AS dues)`
+			ORDER BY grp, topic, available_at LIMIT 1) AS leased
+		UNION ALL SELECT * FROM (SELECT greatest(next_at, created_at) ` + of + `stage = -1 ORDER BY grp, topic, paused_by, seq LIMIT 100)
+			AS aside) AS dues)`
 }
 
 // Stats counts the records of each group and topic. See outmill.Inspector.
@@ -64,6 +66,7 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 		return nil, err
 	}
 	var found []outmill.TopicStats
+	pauses := s.lookAtPauses()
 	err = s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		found = nil
 		steps := []step{{template: sqlStats, args: []any{limit}, row: func(scan func(...any) error) error {
@@ -86,7 +89,15 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 		if logged {
 			steps = append([]step{s.logStats(&found, limit)}, steps...)
 		}
-		return t.finish(ctx, steps...)
+		if err := t.run(ctx, append([]step{pauses.step()}, steps...)...); err != nil {
+			return err
+		}
+		if list := pauses.list(); !list.Empty() {
+			if err := t.leaveOutPaused(ctx, list, found, logged); err != nil {
+				return err
+			}
+		}
+		return t.finish(ctx)
 	})
 	if err != nil {
 		return nil, err

@@ -21,10 +21,11 @@ var (
 
 	_ storekit.Operator = (*Store)(nil)
 	_ storekit.Examiner = (*Store)(nil)
+	_ storekit.Pauses   = (*Store)(nil)
 )
 
 // Store is an outbox in one PostgreSQL database. It also implements storekit.Joins,
-// storekit.Sagas and storekit.Operator. All methods are safe for concurrent use.
+// storekit.Sagas, storekit.Operator and storekit.Pauses. All methods are safe for concurrent use.
 type Store struct {
 	joinEngine
 	sagaEngine
@@ -45,6 +46,7 @@ type Store struct {
 	// claiming are the topics of groups on which a claim holds the topic's lock.
 	claiming storekit.TxLocks
 	routes   storekit.KnownRoutes
+	pauses   storekit.KnownPauses
 	// lanesNow are the schema's settings of its lanes, as last read.
 	lanesNow atomic.Pointer[lanes]
 	// serverSince is the start time of the server that was checked last, in microseconds; 0:

@@ -68,29 +68,7 @@ func TestGroups(t *testing.T) {
 
 	t.Run("pause stops a topic, list names the pause, and resume continues it", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
-		w.register(t, "audit", "orders")
-		w.append(t, orders(3)...)
-		require.Equal(t, "Paused: topic \"orders\".\n",
-			ok(t, "groups", "pause", w.url, "--topic", "orders", "--by", "ann", "--reason", "the warehouse is down"))
-		require.Regexp(t, `(?m)^Paused for audit: topic "orders" by ann since \S+: the warehouse is down$`, ok(t, "groups", "list", w.url))
-		groups := okJSON[[]groupView](t, "groups", "list", w.url)
-		require.Len(t, groups[0].Pauses, 1)
-		claim := func() int {
-			found, err := w.Claim(t.Context(), outmill.ClaimRequest{
-				Owner: outmill.NewOwnerToken(), Group: "audit", Topics: outmill.Topics{Include: []string{"orders"}}, Limit: 10, Lease: time.Minute,
-			})
-			require.NoError(t, err)
-			return len(found)
-		}
-		require.Zero(t, claim())
-		got := tool(t, "groups", "resume", w.url, "--group", "audit")
-		require.Equal(t, exitFailed, got.code)
-		require.Contains(t, got.stderr, `there is no pause of group "audit"; the pauses are:`)
-		require.Contains(t, got.stderr, `topic "orders" by ann`)
-		require.Equal(t, "Resumed: topic \"orders\".\n", ok(t, "groups", "resume", w.url, "--topic", "orders"))
-		require.NotContains(t, ok(t, "groups", "list", w.url), "Paused")
-		require.Equal(t, 3, claim())
+		onStores(t, pauseAndResume)
 	})
 
 	t.Run("pause and resume without a scope are refused", func(t *testing.T) {
@@ -102,4 +80,30 @@ func TestGroups(t *testing.T) {
 			require.Contains(t, got.stderr, "--topic")
 		}
 	})
+}
+
+func pauseAndResume(t *testing.T, w world) {
+	t.Helper()
+	w.register(t, "audit", "orders")
+	w.append(t, orders(3)...)
+	require.Equal(t, "Paused: topic \"orders\".\n",
+		ok(t, "groups", "pause", w.url, "--topic", "orders", "--by", "ann", "--reason", "the warehouse is down"))
+	require.Regexp(t, `(?m)^Paused for audit: topic "orders" by ann since \S+: the warehouse is down$`, ok(t, "groups", "list", w.url))
+	groups := okJSON[[]groupView](t, "groups", "list", w.url)
+	require.Len(t, groups[0].Pauses, 1)
+	claim := func() int {
+		found, err := w.Claim(t.Context(), outmill.ClaimRequest{
+			Owner: outmill.NewOwnerToken(), Group: "audit", Topics: outmill.Topics{Include: []string{"orders"}}, Limit: 10, Lease: time.Minute,
+		})
+		require.NoError(t, err)
+		return len(found)
+	}
+	require.Zero(t, claim())
+	got := tool(t, "groups", "resume", w.url, "--group", "audit")
+	require.Equal(t, exitFailed, got.code)
+	require.Contains(t, got.stderr, `there is no pause of group "audit"; the pauses are:`)
+	require.Contains(t, got.stderr, `topic "orders" by ann`)
+	require.Equal(t, "Resumed: topic \"orders\".\n", ok(t, "groups", "resume", w.url, "--topic", "orders"))
+	require.NotContains(t, ok(t, "groups", "list", w.url), "Paused")
+	require.Equal(t, 3, claim())
 }

@@ -1,10 +1,12 @@
--- The schema's version, the oldest program version that supports it, and a counter that changes
--- with the registered groups, so that an append need not read them each time.
+-- The schema's version, the oldest program version that supports it, a counter that changes
+-- with the registered groups, so that an append need not read them each time, and one that
+-- changes with the pauses.
 CREATE TABLE {p:meta} (
     only_row   boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     version    integer NOT NULL,
     compatible integer NOT NULL,
-    generation bigint  NOT NULL DEFAULT 0
+    generation bigint  NOT NULL DEFAULT 0,
+    pauses     bigint  NOT NULL DEFAULT 0
 );
 
 -- One row for each message and group. Text is compared byte by byte, whatever
@@ -23,7 +25,8 @@ CREATE TABLE {p:records} (
     attempts       integer     NOT NULL DEFAULT 0,
     claims         integer     NOT NULL DEFAULT 0,
     expiries       integer     NOT NULL DEFAULT 0,
-    stage          smallint    NOT NULL,                     -- 0 in line, 1 held, 2 waiting, 3 delayed, 4 leased, 5 expired, 6 processed, 7 dead
+    stage          smallint    NOT NULL,                     -- -1 aside, 0 in line, 1 held, 2 waiting, 3 delayed, 4 leased, 5 expired, 6 processed, 7 dead
+    paused_by      bigint,                                   -- stage -1: the number of the pause
     parked         boolean     NOT NULL DEFAULT false,       -- went dead with Park
     grp            text COLLATE "C",                         -- NULL: no group has registered for the topic yet
     topic          text COLLATE "C" NOT NULL,
@@ -55,6 +58,12 @@ CREATE INDEX {i:held} ON {p:records} (grp, topic, seq) WHERE stage = 1;
 -- index spells its condition in its own way (stage - 1 = 0, …), and only the queries for which
 -- the index is made repeat it. A hash of topic and key keeps the indexes small.
 CREATE INDEX {i:held_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0)), seq) WHERE stage - 1 = 0;
+
+-- Paused records that a claim has set aside. The second index has those that an ordered claim
+-- by key brings back.
+CREATE INDEX {i:aside} ON {p:records} (grp, topic, paused_by, seq) WHERE stage = -1;
+
+CREATE INDEX {i:aside_keyed} ON {p:records} (grp, topic, seq) WHERE stage + 1 = 0 AND key <> '';
 
 -- Records that become due at a time.
 CREATE INDEX {i:later} ON {p:records} (grp, topic, stage, available_at, seq) WHERE stage IN (2, 3);
@@ -91,10 +100,11 @@ CREATE INDEX {i:step} ON {p:records} (step) WHERE step IS NOT NULL;
 CREATE INDEX {i:waits_for} ON {p:records} (waits_for) WHERE waits_for IS NOT NULL;
 
 -- One row for each key that has held records. blocked_by is the owner whose lease blocked the
--- key, 'waiting' for a record that waits for its retry, or empty if something has changed
--- since. If it is empty, or the time until has come, a claim checks the key again. until is
--- before the end of the lease or the wait, at first soon and then later and later (looks),
--- because the block may end while a claim notes it. head is the first of the held records.
+-- key, 'waiting' for a record that waits for its retry, 'paused' for a pause (paused_by is its
+-- number), or empty if something has changed since. If it is empty, or the time until has come,
+-- or the pause is gone, a claim checks the key again. until is before the end of the lease or
+-- the wait, at first soon and then later and later (looks), because the block may end while a
+-- claim notes it. head is the first of the held records.
 CREATE TABLE {p:lanes} (
     grp        text COLLATE "C" NOT NULL,
     topic      text COLLATE "C" NOT NULL,
@@ -103,12 +113,29 @@ CREATE TABLE {p:lanes} (
     until      timestamptz,
     looks      smallint NOT NULL DEFAULT 0,
     head       bigint   NOT NULL,
+    paused_by  bigint,
     PRIMARY KEY (grp, topic, key)
 );
 
 CREATE INDEX {i:lanes_blocked} ON {p:lanes} (hashtextextended(topic, hashtextextended(grp, 0)), blocked_by, head);
 
 CREATE INDEX {i:lanes_until} ON {p:lanes} (hashtextextended(grp, hashtextextended(topic, 0)), until) WHERE until IS NOT NULL;
+
+CREATE INDEX {i:lanes_paused} ON {p:lanes} (hashtextextended(grp, 1), topic, paused_by) WHERE paused_by IS NOT NULL;
+
+-- What is paused: the records that match all fields that are not empty. number is meta.pauses
+-- at the insert, and is never used again.
+CREATE TABLE {p:pauses} (
+    grp       text COLLATE "C" NOT NULL,
+    topic     text COLLATE "C" NOT NULL,
+    key       text COLLATE "C" NOT NULL,
+    tenant_id text COLLATE "C" NOT NULL,
+    number    bigint           NOT NULL,
+    paused_at timestamptz      NOT NULL,
+    paused_by text COLLATE "C" NOT NULL,                     -- who made the pause
+    reason    text COLLATE "C" NOT NULL,
+    PRIMARY KEY (grp, topic, key, tenant_id)
+);
 
 -- The topics of each group, in the order of the registrations. selection is a digest of include
 -- and exclude, because these may be longer than an index takes.
@@ -343,8 +370,10 @@ $outmill$;
 -- are due or will be. $1 is the group; $2 lists topics, NULL is all that have records; $3 is
 -- the claimer, $4 is 'waiting' if waiting records are skipped, $5 whether held records count.
 -- It is a function so that a poll is one statement whose plan uses the indexes whatever the
--- statistics are: each condition fits one index.
-CREATE FUNCTION {p:due}(text, text[], text, text, boolean) RETURNS TABLE (topic text, due boolean, unrouted boolean)
+-- statistics are: each condition fits one index. The last row has no topic, but whether the log
+-- was turned on (due), whether records of the group are aside or lanes are paused (unrouted),
+-- and the counter of the pauses.
+CREATE FUNCTION {p:due}(text, text[], text, text, boolean) RETURNS TABLE (topic text, due boolean, unrouted boolean, pauses bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
 #variable_conflict use_column
 BEGIN
@@ -362,7 +391,7 @@ BEGIN
             AND l.grp IS NOT DISTINCT FROM $1 AND l.topic IS NOT DISTINCT FROM t.topic AND l.until <= statement_timestamp() LIMIT 1) IS NOT NULL
         OR $5 AND (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 1 LIMIT 1) IS NOT NULL),
         ((SELECT 1 FROM {p:records} AS r WHERE r.grp IS NULL AND r.topic = t.topic AND r.stage = 0 LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:records} AS r WHERE r.grp IS NULL AND r.topic = t.topic AND r.stage IN (2, 3) LIMIT 1) IS NOT NULL)
+        OR (SELECT 1 FROM {p:records} AS r WHERE r.grp IS NULL AND r.topic = t.topic AND r.stage IN (2, 3) LIMIT 1) IS NOT NULL), NULL::bigint
     FROM (SELECT * FROM unnest($2) AS u (topic) WHERE $2 IS NOT NULL
         UNION ALL SELECT * FROM (
         (WITH RECURSIVE n AS (
@@ -394,5 +423,43 @@ BEGIN
             (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage IN (2, 3) ORDER BY r.grp, r.topic LIMIT 1)
             UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage IN (2, 3) AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
             FROM n WHERE n.topic IS NOT NULL)
-        SELECT n.topic FROM n WHERE n.topic IS NOT NULL)) AS all_of WHERE $2 IS NULL) AS t; END
+        SELECT n.topic FROM n WHERE n.topic IS NOT NULL)) AS all_of WHERE $2 IS NULL) AS t;
+    RETURN QUERY SELECT NULL::text, m.logged, (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = -1 LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:lanes} AS l WHERE hashtextextended(l.grp, 1) = hashtextextended($1, 1) AND l.grp IS NOT DISTINCT FROM $1 AND l.paused_by IS NOT NULL LIMIT 1) IS NOT NULL,
+        m.pauses FROM {p:meta} AS m WHERE m.only_row;
+END
+$outmill$;
+
+-- The topics of the group $1 with records that are aside, or with paused lanes, for pauses that
+-- are gone, and the numbers of these pauses: 1,000 pairs at most. It finds the pairs by two
+-- index searches for each. A comparison of (topic, paused_by) would read all entries that are
+-- equal to the last ones.
+CREATE FUNCTION {p:resumed}(text) RETURNS TABLE (topic text, number bigint)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY WITH RECURSIVE t (topic) AS (
+            (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = -1 ORDER BY r.grp, r.topic LIMIT 1)
+            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = -1 AND r.topic > t.topic ORDER BY r.grp, r.topic LIMIT 1)
+            FROM t WHERE t.topic IS NOT NULL),
+        p (topic, number) AS (
+            SELECT t.topic, (SELECT r.paused_by FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = -1 ORDER BY r.paused_by LIMIT 1)
+            FROM t WHERE t.topic IS NOT NULL
+            UNION ALL SELECT p.topic, (SELECT r.paused_by FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = p.topic AND r.stage = -1 AND r.paused_by > p.number
+                ORDER BY r.paused_by LIMIT 1) FROM p WHERE p.number IS NOT NULL)
+        SELECT p.topic, p.number FROM p WHERE p.number IS NOT NULL AND p.number NOT IN (SELECT q.number FROM {p:pauses} AS q) LIMIT 1000;
+    RETURN QUERY WITH RECURSIVE t (topic) AS (
+            (SELECT l.topic FROM {p:lanes} AS l WHERE hashtextextended(l.grp, 1) = hashtextextended($1, 1) AND l.grp IS NOT DISTINCT FROM $1
+                AND l.paused_by IS NOT NULL ORDER BY hashtextextended(l.grp, 1), l.topic LIMIT 1)
+            UNION ALL SELECT (SELECT l.topic FROM {p:lanes} AS l WHERE hashtextextended(l.grp, 1) = hashtextextended($1, 1) AND l.grp IS NOT DISTINCT FROM $1
+                AND l.paused_by IS NOT NULL AND l.topic > t.topic ORDER BY hashtextextended(l.grp, 1), l.topic LIMIT 1)
+            FROM t WHERE t.topic IS NOT NULL),
+        p (topic, number) AS (
+            SELECT t.topic, (SELECT l.paused_by FROM {p:lanes} AS l WHERE hashtextextended(l.grp, 1) = hashtextextended($1, 1) AND l.grp IS NOT DISTINCT FROM $1
+                AND l.topic = t.topic AND l.paused_by IS NOT NULL ORDER BY l.paused_by LIMIT 1)
+            FROM t WHERE t.topic IS NOT NULL
+            UNION ALL SELECT p.topic, (SELECT l.paused_by FROM {p:lanes} AS l WHERE hashtextextended(l.grp, 1) = hashtextextended($1, 1) AND l.grp IS NOT DISTINCT FROM $1
+                AND l.topic = p.topic AND l.paused_by IS NOT NULL AND l.paused_by > p.number ORDER BY l.paused_by LIMIT 1) FROM p WHERE p.number IS NOT NULL)
+        SELECT p.topic, p.number FROM p WHERE p.number IS NOT NULL AND p.number NOT IN (SELECT q.number FROM {p:pauses} AS q) LIMIT 1000;
+END
 $outmill$;

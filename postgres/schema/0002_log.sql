@@ -434,7 +434,7 @@ leased AS (
         AND NOT EXISTS (SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token))
 SELECT seq, id, grp, topic, key, message_id,
        CASE stage WHEN 4 THEN 'leased' WHEN 6 THEN 'processed' WHEN 7 THEN 'dead' ELSE 'pending' END AS status,
-       CASE stage WHEN 0 THEN 'in line' WHEN 1 THEN 'held' WHEN 2 THEN 'waiting' WHEN 3 THEN 'delayed' WHEN 4 THEN 'leased' WHEN 5 THEN 'expired' ELSE 'settled' END AS stage,
+       CASE stage WHEN -1 THEN 'aside' WHEN 0 THEN 'in line' WHEN 1 THEN 'held' WHEN 2 THEN 'waiting' WHEN 3 THEN 'delayed' WHEN 4 THEN 'leased' WHEN 5 THEN 'expired' ELSE 'settled' END AS stage,
        created_at, due_at, next_at, available_at, expires_at, processed_at,
        attempts, claims, expiries, parked, owner, processed_by, last_error,
        correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, joins, waits_for,

@@ -1,0 +1,151 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storekit"
+)
+
+func TestStore_PausesTable(t *testing.T) {
+	t.Parallel()
+	orders := storekit.PauseScope{Topic: "orders"}
+
+	t.Run("a second pause keeps the number and the time, and replaces by and reason", func(t *testing.T) {
+		t.Parallel()
+		store := pausing(t)
+		require.NoError(t, store.Pause(t.Context(), orders, "ann", "the warehouse is down"))
+		before := pausesOf(t, store)
+		require.NoError(t, store.Pause(t.Context(), orders, "bob", ""))
+		after := pausesOf(t, store)
+		require.Len(t, after, 1)
+		want := before[0]
+		require.Equal(t, "ann", want.By)
+		want.By, want.Reason = "bob", ""
+		require.Equal(t, want, after[0])
+	})
+
+	t.Run("a pause that is refused and a resume of nothing leave LastPauses as it is", func(t *testing.T) {
+		t.Parallel()
+		store := pausing(t)
+		execute(t, store.Pool(), sqlManyPauses, storekit.MaxPauses)
+		require.Len(t, pausesOf(t, store), storekit.MaxPauses)
+		before := store.LastPauses()
+		require.ErrorIs(t, store.Pause(t.Context(), orders, "ann", ""), storekit.ErrTooManyPauses)
+		ended, err := store.Resume(t.Context(), orders)
+		require.NoError(t, err)
+		require.False(t, ended)
+		pausesOf(t, store)
+		require.Same(t, before, store.LastPauses())
+	})
+
+	t.Run("a store knows the pauses of a database that was restored to an earlier time", func(t *testing.T) {
+		t.Parallel()
+		store := pausing(t)
+		require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders", MessageID: "m"}))
+		before := valueOf[int64](t, store.Pool(), "SELECT pauses FROM outmill.meta")
+		require.NoError(t, store.Pause(t.Context(), orders, "ann", ""))
+		req := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders")
+		require.Empty(t, claimed(t, store, req))
+		require.True(t, store.LastPauses().Topic(readers, "orders"))
+		execute(t, store.Pool(), "DELETE FROM outmill.pauses")
+		execute(t, store.Pool(), "UPDATE outmill.meta SET pauses = $1", before)
+		require.Len(t, claimed(t, store, req), 1)
+		require.True(t, store.LastPauses().Empty())
+		require.NoError(t, store.Pause(t.Context(), orders, "ann", ""))
+		require.Empty(t, claimed(t, store, req))
+		require.True(t, store.LastPauses().Topic(readers, "orders"))
+	})
+
+	t.Run("the number of an ended pause is not used again", func(t *testing.T) {
+		t.Parallel()
+		store := pausing(t)
+		require.NoError(t, store.Pause(t.Context(), orders, "ann", ""))
+		first := pausesOf(t, store)[0].Number
+		for _, want := range []bool{true, false} {
+			ended, err := store.Resume(t.Context(), orders)
+			require.NoError(t, err)
+			require.Equal(t, want, ended)
+		}
+		require.Empty(t, pausesOf(t, store))
+		require.NoError(t, store.Pause(t.Context(), orders, "ann", ""))
+		require.Greater(t, pausesOf(t, store)[0].Number, first)
+	})
+
+	t.Run("a scope without a field is refused", func(t *testing.T) {
+		t.Parallel()
+		store := pausing(t)
+		require.ErrorIs(t, store.Pause(t.Context(), storekit.PauseScope{}, "ann", ""), outmill.ErrInvalidConfig)
+		require.Empty(t, pausesOf(t, store))
+	})
+
+	t.Run("of eight concurrent pauses, the last free place takes one", func(t *testing.T) {
+		t.Parallel()
+		store := pausing(t)
+		execute(t, store.Pool(), sqlManyPauses, storekit.MaxPauses-1)
+		errs := pauseAtOnce(t.Context(), store, 8)
+		refused := 0
+		for _, err := range errs {
+			if errors.Is(err, storekit.ErrTooManyPauses) {
+				refused++
+				continue
+			}
+			require.NoError(t, err)
+		}
+		require.Equal(t, 7, refused)
+		require.Len(t, pausesOf(t, store), storekit.MaxPauses)
+		require.NoError(t, store.Pause(t.Context(), storekit.PauseScope{Topic: "t1"}, "bob", ""), "a pause that exists")
+	})
+
+	t.Run("concurrent pauses get different numbers", func(t *testing.T) {
+		t.Parallel()
+		store := pausing(t)
+		for _, err := range pauseAtOnce(t.Context(), store, 8) {
+			require.NoError(t, err)
+		}
+		numbers := map[int64]bool{}
+		for _, p := range pausesOf(t, store) {
+			numbers[p.Number] = true
+		}
+		require.Len(t, numbers, 8)
+	})
+}
+
+// sqlManyPauses makes $1 pauses.
+const sqlManyPauses = `INSERT INTO outmill.pauses (grp, topic, key, tenant_id, number, paused_at, paused_by, reason)
+SELECT '', 't' || i, '', '', i, now(), 'ann', '' FROM generate_series(1, $1::integer) AS i`
+
+func pauseAtOnce(ctx context.Context, store *postgres.Store, n int) []error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() {
+			errs[i] = store.Pause(ctx, storekit.PauseScope{Group: fmt.Sprintf("g%d", i)}, "ann", "")
+		})
+	}
+	all.Wait()
+	return errs
+}
+
+func pausesOf(t *testing.T, store *postgres.Store) []storekit.PauseInfo {
+	t.Helper()
+	list, err := store.Paused(t.Context())
+	require.NoError(t, err)
+	return list
+}
+
+func pausing(t *testing.T) *postgres.Store {
+	t.Helper()
+	store := newStore(t, connect(t, postgrestest.Database(t)), postgres.Config{})
+	require.NoError(t, store.Ensure(t.Context()))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+	return store
+}
