@@ -62,11 +62,12 @@ const (
 	ORDER BY grp, topic, paused_by, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED))`
 
 	// sqlSetAside moves the records $1 aside; $2 is an object of id to the number of the pause.
-	// An ended lease counts as an expiry.
+	// An ended lease counts as an expiry. A reader with another order may have leased a record
+	// since an ordered claim has read it.
 	sqlSetAside = `UPDATE {p:records} AS r SET stage = -1, paused_by = ($2::jsonb ->> r.id::text)::bigint, available_at = NULL, owner = NULL,
 	attempts = r.attempts + CASE WHEN r.stage = 4 AND r.expiries >= 2 THEN 1 ELSE 0 END,
 	expiries = r.expiries + CASE WHEN r.stage = 4 THEN 1 ELSE 0 END
-WHERE r.id = ANY ($1::text[]::uuid[]) AND r.stage + 0 BETWEEN 0 AND 4`
+WHERE r.id = ANY ($1::text[]::uuid[]) AND r.stage + 0 BETWEEN 0 AND 4 AND (r.stage <> 4 OR r.available_at <= statement_timestamp())`
 )
 
 // asideInOrder reports whether records of the group $1 and the topic $2 are aside that have a

@@ -48,12 +48,11 @@ SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 	// sqlMoveLanes notes the blockers of the keys $3: $4 is an object of key to [blocker, its
 	// end, the barrier, the number of a pause]. The lanes are checked again at that end at the
 	// latest, but within 100 ms at first, and then after twice the time at each check, up to 6.4
-	// s. A paused lane is no longer checked after the sixth time, because only its end or
-	// Resume opens it.
+	// s, and 5 minutes for a paused lane, because there may be many of them for long.
 	sqlMoveLanes = `UPDATE {p:lanes} AS l SET looks = least(l.looks + 1, 100)::smallint, (head, blocked_by, until, paused_by) = (
 	SELECT h.seq, CASE WHEN h.seq < b.barrier THEN '' ELSE b.blocked_by END,
-		CASE WHEN h.seq >= b.barrier THEN least(b.until, CASE WHEN b.paused_by IS NULL OR l.looks < 6
-			THEN statement_timestamp() + interval '100 milliseconds' * power(2, least(l.looks, 6)) END) END,
+		CASE WHEN h.seq >= b.barrier THEN least(b.until, statement_timestamp() + CASE WHEN b.paused_by IS NOT NULL AND l.looks > 6
+			THEN interval '5 minutes' ELSE interval '100 milliseconds' * power(2, least(l.looks, 6)) END) END,
 		CASE WHEN h.seq >= b.barrier THEN b.paused_by END
 	FROM (SELECT coalesce((SELECT seq FROM {p:records} WHERE ` + ofKey(`l.key`) + ` AND stage - 1 = 0 ORDER BY seq LIMIT 1),
 		l.head) AS seq) AS h,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -148,4 +149,107 @@ func pausing(t *testing.T) *postgres.Store {
 	require.NoError(t, store.Ensure(t.Context()))
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	return store
+}
+
+func TestStore_PausedRecords(t *testing.T) {
+	t.Parallel()
+	acme := storekit.PauseScope{TenantID: "acme"}
+	onBoth := func(t *testing.T, test func(t *testing.T, store *postgres.Store)) {
+		t.Helper()
+		for _, lane := range bothLanes {
+			t.Run(string(lane), func(t *testing.T) {
+				t.Parallel()
+				store := newStore(t, connect(t, postgrestest.Database(t)), postgres.Config{Lane: lane})
+				require.NoError(t, store.Ensure(t.Context()))
+				test(t, store)
+			})
+		}
+	}
+
+	t.Run("a key is free after its paused head is deleted, even if a claim was about to note the pause", func(t *testing.T) {
+		t.Parallel()
+		onBoth(t, func(t *testing.T, store *postgres.Store) {
+			ctx := t.Context()
+			require.NoError(t, store.RegisterGroup(ctx, outmill.Registration{Group: readers}))
+			head := &outmill.Record{Topic: "orders", Key: "k", TenantID: "acme", MessageID: "head"}
+			require.NoError(t, store.Append(ctx, head, &outmill.Record{Topic: "orders", Key: "k", MessageID: "next"}))
+			require.NoError(t, store.Pause(ctx, acme, "ann", ""))
+			req := claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")
+			require.Empty(t, claimed(t, store, req))
+			// The lane has been checked often, and now a claim has locked it.
+			execute(t, store.Pool(), "UPDATE outmill.lanes SET looks = 20")
+			passTime(t, store.Pool(), "outmill", time.Minute)
+			require.Empty(t, claimed(t, store, req))
+			claiming, err := store.Pool().Begin(ctx)
+			require.NoError(t, err)
+			_, err = claiming.Exec(ctx, "SELECT 1 FROM outmill.lanes FOR UPDATE")
+			require.NoError(t, err)
+			found, err := store.List(ctx, outmill.ListQuery{MessageID: "head"})
+			require.NoError(t, err)
+			require.Len(t, found, 1)
+			_, err = store.Delete(ctx, found[0].ID)
+			require.NoError(t, err)
+			require.NoError(t, claiming.Rollback(ctx))
+			passTime(t, store.Pool(), "outmill", 6*time.Minute)
+			require.Equal(t, []string{"next"}, namesOf(claimed(t, store, req)))
+		})
+	})
+
+	t.Run("records that are aside are deleted after their registration has ended", func(t *testing.T) {
+		t.Parallel()
+		onBoth(t, func(t *testing.T, store *postgres.Store) {
+			ctx := t.Context()
+			require.NoError(t, store.RegisterGroup(ctx, outmill.Registration{Group: readers, TTL: time.Minute}))
+			require.NoError(t, store.Append(ctx, &outmill.Record{Topic: "orders", TenantID: "acme"}))
+			require.NoError(t, store.Pause(ctx, acme, "ann", ""))
+			require.Empty(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone, "orders")))
+			require.Equal(t, 1, valueOf[int](t, store.Pool(), "SELECT count(*) FROM outmill.records WHERE stage = -1"))
+			passTime(t, store.Pool(), "outmill", time.Hour)
+			registrations, records, err := store.ExpireRegistrations(ctx, 10)
+			require.NoError(t, err)
+			require.Equal(t, []int{1, 1}, []int{registrations, records})
+			require.Zero(t, valueOf[int](t, store.Pool(), "SELECT count(*) FROM outmill.records"))
+		})
+	})
+
+	t.Run("Park reaches the records of its key that are aside, and Requeue brings them back", func(t *testing.T) {
+		t.Parallel()
+		onBoth(t, func(t *testing.T, store *postgres.Store) {
+			ctx := t.Context()
+			require.NoError(t, store.RegisterGroup(ctx, outmill.Registration{Group: readers}))
+			require.NoError(t, store.Append(ctx, &outmill.Record{Topic: "orders", Key: "k", MessageID: "head"},
+				&outmill.Record{Topic: "orders", Key: "k", TenantID: "acme", MessageID: "aside"}))
+			require.NoError(t, store.Pause(ctx, acme, "ann", ""))
+			found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone, "orders"))
+			require.Equal(t, []string{"head"}, namesOf(found))
+			require.Equal(t, 1, valueOf[int](t, store.Pool(), "SELECT count(*) FROM outmill.records WHERE stage = -1"))
+			require.NoError(t, store.Fail(ctx, []outmill.Settlement{{Lease: found[0].Lease(), Err: "no", Park: true}}))
+			require.Equal(t, 2, valueOf[int](t, store.Pool(), "SELECT count(*) FROM outmill.records WHERE stage = 7 AND paused_by IS NULL"))
+			_, err := store.Resume(ctx, acme)
+			require.NoError(t, err)
+			_, err = store.Requeue(ctx, found[0].ID)
+			require.NoError(t, err)
+			require.Equal(t, []string{"head", "aside"}, namesOf(claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders"))))
+		})
+	})
+
+	t.Run("a whole topic that is paused stays in the log, and its old segment does not hold its records back", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t, connect(t, postgrestest.Database(t)), postgres.Config{Lane: postgres.LaneLog})
+		ctx := t.Context()
+		require.NoError(t, store.Ensure(ctx))
+		require.NoError(t, store.RegisterGroup(ctx, outmill.Registration{Group: readers}))
+		require.NoError(t, store.Append(ctx, made("orders", "m", 5)...))
+		require.NoError(t, store.Pause(ctx, storekit.PauseScope{Topic: "orders"}, "ann", ""))
+		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
+			require.Empty(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, order, "orders")))
+		}
+		require.Equal(t, 5, valueOf[int](t, store.Pool(), "SELECT count(*) FROM outmill.log"))
+		require.NoError(t, store.Evacuate(ctx, 0))
+		require.Equal(t, 5, valueOf[int](t, store.Pool(), "SELECT count(*) FROM outmill.records WHERE stage = 0"))
+		require.Empty(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")))
+		_, err := store.Resume(ctx, storekit.PauseScope{Topic: "orders"})
+		require.NoError(t, err)
+		require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")), 5)
+	})
 }
