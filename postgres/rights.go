@@ -31,6 +31,7 @@ var taskRights = map[storekit.Task][]right{
 		{"records", []string{"SELECT", "UPDATE", "DELETE"}}, {"dedup", []string{"SELECT", "UPDATE", "DELETE"}},
 		{"inbox", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}}, {"acked_steps", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 		{"sagas", []string{"SELECT", "DELETE"}}, {"lanes", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
+		{"pauses", []string{"SELECT"}},
 		{"joins", []string{"SELECT", "UPDATE", "DELETE"}}, {"join_members", []string{"SELECT", "UPDATE", "DELETE"}},
 	},
 }
