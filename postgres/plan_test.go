@@ -53,8 +53,8 @@ const sqlLanes = `INSERT INTO outmill.lanes (grp, topic, key, blocked_by, until,
 SELECT grp, topic, key, '00000000-0000-7000-8000-000000000001', now() + interval '1 hour', min(seq)
 FROM outmill.records WHERE stage = 1 GROUP BY grp, topic, key`
 
-const sqlDedup = `INSERT INTO outmill.dedup (topic, dedup_key, expires_at)
-SELECT 't' || i % 50, 'd' || i, now() + CASE WHEN i % 2 = 0 THEN -interval '1 hour' ELSE interval '1 hour' END
+const sqlDedup = `INSERT INTO outmill.dedup (topic, dedup_key, first_id, expires_at)
+SELECT 't' || i % 50, 'd' || i, gen_random_uuid(), now() + CASE WHEN i % 2 = 0 THEN -interval '1 hour' ELSE interval '1 hour' END
 FROM generate_series(1, $1::integer / 5) AS i ON CONFLICT DO NOTHING`
 
 // warm is how often a statement runs until the server considers a generic plan, and once more.
