@@ -146,7 +146,8 @@
 //	-- who handles sagas, besides publishing and subscribing
 //	GRANT INSERT, UPDATE ON outmill.sagas TO app;
 //	-- who looks on (Stats, List, Get, Groups, GetJoin, ListJoins, ListSteps, DedupKey)
-//	GRANT SELECT ON outmill.meta, outmill.groups, outmill.workers, outmill.endings, outmill.records, outmill.lanes, outmill.pauses, outmill.dedup TO app;
+//	GRANT SELECT ON outmill.meta, outmill.groups, outmill.workers, outmill.endings, outmill.records, outmill.lanes, outmill.pauses,
+//	    outmill.dedup TO app;
 //	GRANT SELECT ON outmill.joins, outmill.join_members TO app;
 //	GRANT SELECT ON outmill.log, outmill.batches, outmill.ended, outmill.late TO app; -- log
 //	-- who runs outmill doctor, to see the transactions of other users
