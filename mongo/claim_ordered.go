@@ -153,7 +153,7 @@ func (s *Store) admitAll(ctx context.Context, ids bson.A) (int, error) {
 
 func (s *Store) toAdmit(ctx context.Context, of line, now time.Time) (delayed, others bson.A, keys map[lineKey]bool, full bool, err error) {
 	var each []driver.Pipeline
-	for _, filter := range dueAside(of, now) {
+	for _, filter := range dueNotReady(of, now) {
 		each = append(each, some(filter, admitAtOnce, ascending("available_at"), "key", "stage"))
 	}
 	found, err := aggregateAll[candidate](ctx, s.records, union(s.records, each...))

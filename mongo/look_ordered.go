@@ -86,18 +86,18 @@ const leastBytes = 1 << 20
 // claim may decide. It returns none if records of the topic wait for a group: a claim hands out
 // none before all of them are adopted.
 func (o *ordered) look(ctx context.Context, turn *turn) ([]candidate, error) {
-	aside := o.trail.asideToo(time.Now(), o.s.trails.stirred())
+	searchDue := o.trail.searchesDue(time.Now(), o.s.trails.stirred())
 	for admissions := 0; ; {
 		if err := o.readLanes(ctx); err != nil {
 			return nil, err
 		}
-		page, seen, err := o.readPage(ctx, aside)
+		page, seen, err := o.readPage(ctx, searchDue)
 		if err != nil {
 			return nil, err
 		}
 		switch {
-		case !aside && admissions == 0 && (!o.goesOn || slices.ContainsFunc(page, o.trail.isNew)):
-			aside = true
+		case !searchDue && admissions == 0 && (!o.goesOn || slices.ContainsFunc(page, o.trail.isNew)):
+			searchDue = true
 			continue
 		case seen[foundNoOne]:
 			o.trail.routed(time.Time{})
@@ -114,7 +114,7 @@ func (o *ordered) look(ctx context.Context, turn *turn) ([]candidate, error) {
 			}
 		}
 		if due && admissions < maxAdmissions {
-			admissions, aside = admissions+1, false
+			admissions, searchDue = admissions+1, false
 			if err := o.s.admit(ctx, o.line, turn); err != nil {
 				return nil, err
 			}
@@ -131,7 +131,7 @@ func (o *ordered) look(ctx context.Context, turn *turn) ([]candidate, error) {
 }
 
 // readPage reads the ready and the held records, and returns which marks it has seen.
-func (o *ordered) readPage(ctx context.Context, aside bool) (page []candidate, seen map[string]bool, err error) {
+func (o *ordered) readPage(ctx context.Context, searchDue bool) (page []candidate, seen map[string]bool, err error) {
 	if o.now, err = o.s.now(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -141,11 +141,11 @@ func (o *ordered) readPage(ctx context.Context, aside bool) (page []candidate, s
 		state.lane, state.looked = &o.lanes[i], true
 	}
 	began, stirs := time.Now(), o.s.trails.stirred()
-	page, held, seen, goesOn, err := o.readParts(ctx, o.parts(aside))
+	page, held, seen, goesOn, err := o.readParts(ctx, o.parts(searchDue))
 	if err != nil {
 		return nil, nil, err
 	}
-	if aside {
+	if searchDue {
 		o.trail.looked(began, stirs, time.Since(began))
 		o.trail.sawTo(o.now)
 	}
@@ -265,16 +265,16 @@ func (o *ordered) blockKey(state *keyState, r candidate) {
 	}
 }
 
-// parts returns the aggregations of a look, the ready records last. aside adds the search for due
+// parts returns the aggregations of a look, the ready records last. searchDue adds the search for due
 // records that are not ready yet.
-func (o *ordered) parts(aside bool) []part {
+func (o *ordered) parts(searchDue bool) []part {
 	parts := []part{}
 	unrouted := line{Topic: o.line.Topic}
 	for _, filter := range []bson.D{unrouted.in(storekit.StageReady), unrouted.in(storekit.StageDelayed, until(o.now))} {
 		parts = append(parts, o.s.marked(foundNoOne, firstOf(filter)))
 	}
-	if aside {
-		for _, filter := range dueAside(o.line, o.now) {
+	if searchDue {
+		for _, filter := range dueNotReady(o.line, o.now) {
 			parts = append(parts, o.s.marked(foundDue, firstOf(filter)))
 		}
 	}
@@ -325,8 +325,8 @@ func firstOf(filter bson.D) driver.Pipeline {
 		{{Key: "$project", Value: bson.D{{Key: "_id", Value: 1}}}}}
 }
 
-// dueAside selects due records that are not ready yet, by stage.
-func dueAside(of line, now time.Time) []bson.D {
+// dueNotReady selects due records that are not ready yet, by stage.
+func dueNotReady(of line, now time.Time) []bson.D {
 	return []bson.D{
 		of.in(storekit.StageWaiting, until(now)), of.in(storekit.StageDelayed, until(now)),
 		// An expired record keeps its lease until the lease is reaped. Other expired records

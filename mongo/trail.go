@@ -177,8 +177,8 @@ func (t *trail) flow(on bool) {
 	t.flowing = on
 }
 
-// asideToo tells a claim in order to search also for due records that are not ready yet.
-func (t *trail) asideToo(now time.Time, stirs int64) bool {
+// searchesDue tells a claim in order to search also for due records that are not ready yet.
+func (t *trail) searchesDue(now time.Time, stirs int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.flowing || t.stirs != stirs || now.Sub(t.lookedAt) > t.lookAfter
