@@ -111,7 +111,17 @@ func some(filter bson.D, n int, order bson.D, fields ...string) driver.Pipeline 
 func union(of *driver.Collection, each ...driver.Pipeline) driver.Pipeline {
 	all := slices.Clone(each[0])
 	for _, more := range each[1:] {
-		all = append(all, bson.D{{Key: "$unionWith", Value: bson.D{{Key: "coll", Value: of.Name()}, {Key: "pipeline", Value: more}}}})
+		all = append(all, unionWith(part{of, more}))
 	}
 	return all
+}
+
+// part is one of several aggregations in one command.
+type part struct {
+	from   *driver.Collection
+	stages driver.Pipeline
+}
+
+func unionWith(p part) bson.D {
+	return bson.D{{Key: "$unionWith", Value: bson.D{{Key: "coll", Value: p.from.Name()}, {Key: "pipeline", Value: p.stages}}}}
 }

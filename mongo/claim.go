@@ -54,6 +54,9 @@ type claim struct {
 	over bool
 	// again means that the claim skipped so many records that there may be more to claim.
 	again bool
+	// ask is how many records a search reads, if that is more than the claim wants, because the
+	// claim has met many paused ones.
+	ask int
 }
 
 func (c *claim) run(ctx context.Context) error {
@@ -62,6 +65,7 @@ func (c *claim) run(ctx context.Context) error {
 		c.s.trails.of(line{reader(c.req.Group), names[0]}).flows(time.Now(), c.req.Order) {
 		busy = names
 	}
+	half := storekit.HalfTime(ctx)
 	for {
 		c.again = false
 		topics, asked := busy, time.Now()
@@ -79,6 +83,11 @@ func (c *claim) run(ctx context.Context) error {
 		}
 		if err != nil || len(c.records) > 0 || busy == nil && !c.again {
 			return err
+		}
+		if !half.IsZero() && time.Now().After(half) {
+			// What this claim has done stays done, and the next one continues.
+			c.s.notifier.Notify()
+			return nil
 		}
 		busy = nil
 	}
@@ -112,27 +121,12 @@ func (c *claim) serveAll(ctx context.Context, topics []string) error {
 // dueStages are the stages from which a claim without an order takes records.
 var dueStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased}
 
-// dueTopics returns the selected topics that may have records to claim. Before it returns, it
-// gives records of these topics that wait for a group to one.
+// dueTopics returns the selected topics that may have records to claim, and that are not paused.
+// Before it returns, it gives records of these topics that wait for a group to one.
 func (c *claim) dueTopics(ctx context.Context) ([]string, error) {
-	each := c.s.leaps(reader(c.req.Group), dueStages...)
-	for _, leap := range c.s.leaps(reader(""), storekit.StageReady, storekit.StageDelayed) {
-		each = append(each, append(leap, bson.D{{Key: "$set", Value: bson.D{{Key: "unrouted", Value: true}}}}))
-	}
-	found, err := aggregateAll[struct {
-		Topic    string `bson:"_id"`
-		Unrouted bool   `bson:"unrouted"`
-	}](ctx, c.s.records, union(c.s.records, each...))
+	due, unrouted, pauses, err := c.searchTopics(ctx)
 	if err != nil {
 		return nil, err
-	}
-	var due, unrouted []string
-	for _, f := range found {
-		if f.Unrouted {
-			unrouted = append(unrouted, f.Topic)
-		} else {
-			due = append(due, f.Topic)
-		}
 	}
 	match := c.req.Topics.Matcher()
 	if unrouted = slices.DeleteFunc(unrouted, func(topic string) bool { return !match(topic) }); len(unrouted) > 0 {
@@ -146,9 +140,43 @@ func (c *claim) dueTopics(ctx context.Context) ([]string, error) {
 			due = append(due, unrouted...)
 		}
 	}
-	due = slices.DeleteFunc(due, func(topic string) bool { return !match(topic) })
+	due = slices.DeleteFunc(due, func(topic string) bool { return !match(topic) || pauses.Topic(c.req.Group, topic) })
 	slices.Sort(due)
 	return slices.Compact(due), nil
+}
+
+// searchTopics returns the topics that have records to claim or to bring back, the topics that
+// have records without a group, and the pauses.
+func (c *claim) searchTopics(ctx context.Context) (due, unrouted []string, pauses *storekit.PauseList, err error) {
+	known := c.s.pauses.Load()
+	each := append(c.s.leaps(reader(c.req.Group), dueStages...), topicsWhere(reader(c.req.Group).in(storekit.StageAside, gone(known))))
+	for _, leap := range c.s.leaps(reader(""), storekit.StageReady, storekit.StageDelayed) {
+		each = append(each, append(leap, bson.D{{Key: "$set", Value: bson.D{{Key: "unrouted", Value: true}}}}))
+	}
+	found, err := aggregateAll[struct {
+		Topic    string `bson:"_id"`
+		Unrouted bool   `bson:"unrouted"`
+		Pauses   int64  `bson:"pauses"`
+	}](ctx, c.s.records, append(union(c.s.records, each...), unionWith(c.s.lastChange())))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	var generation int64
+	for _, f := range found {
+		switch generation = max(generation, f.Pauses); {
+		case f.Pauses > 0:
+		case f.Unrouted:
+			unrouted = append(unrouted, f.Topic)
+		default:
+			due = append(due, f.Topic)
+		}
+	}
+	pauses, err = c.s.pausesOf(ctx, generation)
+	if err != nil || pauses.Generation() == known.Generation() {
+		return due, unrouted, pauses, err
+	}
+	// The search left out topics of pauses that have just ended.
+	return c.searchTopics(ctx)
 }
 
 // topicsOf returns the topics of the group's records in these stages.
@@ -169,12 +197,13 @@ func (s *Store) topicsOf(ctx context.Context, of reader, stages ...int) ([]strin
 func (s *Store) leaps(of reader, stages ...int) []driver.Pipeline {
 	each := make([]driver.Pipeline, len(stages))
 	for i, stage := range stages {
-		each[i] = driver.Pipeline{
-			{{Key: "$match", Value: of.in(stage)}},
-			{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$topic"}}}},
-		}
+		each[i] = topicsWhere(of.in(stage))
 	}
 	return each
+}
+
+func topicsWhere(filter bson.D) driver.Pipeline {
+	return driver.Pipeline{{{Key: "$match", Value: filter}}, {{Key: "$group", Value: bson.D{{Key: "_id", Value: "$topic"}}}}}
 }
 
 // candidate has the fields of a record by which a claim decides.
@@ -182,6 +211,7 @@ type candidate struct {
 	ID          uuid           `bson:"_id"`
 	Seq         bson.Timestamp `bson:"seq"`
 	Key         string         `bson:"key"`
+	TenantID    string         `bson:"tenant_id"`
 	Owner       uuid           `bson:"owner"`
 	Stage       int            `bson:"stage"`
 	AvailableAt time.Time      `bson:"available_at"`
@@ -199,13 +229,14 @@ type candidate struct {
 
 func (d *document) candidate() candidate {
 	return candidate{
-		ID: d.ID, Seq: d.Seq, Key: d.Key, Owner: d.Owner, Stage: d.Stage, AvailableAt: d.AvailableAt, NextAt: d.NextAt, CreatedAt: d.CreatedAt,
-		ExpiresAt: d.ExpiresAt, Attempts: d.Attempts, Claims: d.Claims, Expiries: d.Expiries, Size: d.Size, whole: d,
+		ID: d.ID, Seq: d.Seq, Key: d.Key, TenantID: d.TenantID, Owner: d.Owner, Stage: d.Stage, AvailableAt: d.AvailableAt,
+		NextAt: d.NextAt, CreatedAt: d.CreatedAt, ExpiresAt: d.ExpiresAt, Attempts: d.Attempts, Claims: d.Claims, Expiries: d.Expiries,
+		Size: d.Size, whole: d,
 	}
 }
 
-var candidateFields = []string{"seq", "key", "stage", "available_at", "next_at", "created_at", "expires_at", "attempts", "claims",
-	"expiries", "size"}
+var candidateFields = []string{"seq", "key", "tenant_id", "stage", "available_at", "next_at", "created_at", "expires_at", "attempts",
+	"claims", "expiries", "size"}
 
 func (r candidate) expired(now time.Time) bool {
 	return !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(now)
@@ -371,6 +402,9 @@ func (c *claim) withoutSuspects(ctx context.Context, records []*outmill.Record) 
 	return rest, errors.Join(c.s.settleAll(ctx, suspects, func(leaseGroup) any { return released() }))
 }
 
+// passableStages are the stages of records that a claim may pass over when they have expired.
+var passableStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed}
+
 // passExpired moves expired records to a stage that later claims do not read, and returns how
 // many it moved. They stay pending until the janitor makes them dead.
 func (s *Store) passExpired(ctx context.Context, ids bson.A) (int, error) {
@@ -378,7 +412,7 @@ func (s *Store) passExpired(ctx context.Context, ids bson.A) (int, error) {
 		return 0, nil
 	}
 	result, err := s.records.UpdateMany(ctx,
-		append(in("_id", ids), bson.E{Key: "stage", Value: bson.D{{Key: "$lt", Value: storekit.StageLeased}}}, expr(hasPassed("expires_at"))),
+		append(in("_id", ids), append(in("stage", passableStages), expr(hasPassed("expires_at")))...),
 		bson.D{{Key: "$set", Value: bson.D{{Key: "stage", Value: storekit.StageExpired}}},
 			{Key: "$unset", Value: bson.D{{Key: "available_at", Value: ""}}}})
 	if err != nil {

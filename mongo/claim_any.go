@@ -20,17 +20,27 @@ const maxTries = 4
 // takeAny takes records of one topic without an order, the earliest due first.
 func (c *claim) takeAny(ctx context.Context, topic string, want int) error {
 	of := line{reader(c.req.Group), topic}
+	broughtBack := false
 	for tries := 1; want > 0 && !c.over; tries++ {
-		chosen, expired, err := c.look(ctx, of, want)
+		seen, err := c.look(ctx, of, want)
 		if err != nil {
 			return err
 		}
-		passed, err := c.s.passExpired(ctx, expired)
+		if len(seen.returned) > 0 && !broughtBack {
+			// They may have been due longer than the chosen ones.
+			broughtBack, c.over = true, false
+			if _, err := c.s.bringBack(ctx, seen.returned); err != nil {
+				return err
+			}
+			continue
+		}
+		moved, err := c.makeWay(ctx, of, seen)
 		if err != nil {
 			return err
 		}
+		chosen := seen.chosen
 		if len(chosen.list) == 0 {
-			c.again = c.again || passed > 0 && !chosen.full
+			c.again = c.again || moved > 0 && !chosen.full
 			return nil
 		}
 		taken, err := c.lease(ctx, chosen)
@@ -51,51 +61,79 @@ func (c *claim) takeAny(ctx context.Context, topic string, want int) error {
 // reading is the lock of a topic from which a claim without an order chooses.
 type reading struct{ line }
 
-// look chooses records of a topic, and also returns the expired records that it met. Claims of
-// this process choose one after another, so that they choose different records.
-func (c *claim) look(ctx context.Context, of line, want int) (chosen choice, expired bson.A, err error) {
+// sight is the result of a look: the chosen records, and records to move out of the way, or to
+// bring back.
+type sight struct {
+	chosen            choice
+	expired, returned bson.A
+	paused            []pausedRecord
+}
+
+// makeWay moves records out of the way of the next claims. It returns their number, and that of
+// the records that the next claim has to bring back.
+func (c *claim) makeWay(ctx context.Context, of line, seen sight) (int, error) {
+	passed, err := c.s.passExpired(ctx, seen.expired)
+	if err != nil {
+		return 0, err
+	}
+	aside, err := c.s.setAside(ctx, of, seen.paused)
+	if err != nil {
+		return 0, err
+	}
+	if aside > 0 {
+		c.ask = min(max(2*c.ask, 2*c.req.Limit), asideAtOnce)
+	}
+	return passed + aside + len(seen.returned), nil
+}
+
+// look chooses records of a topic. Claims of this process choose one after another, so that they
+// choose different records.
+func (c *claim) look(ctx context.Context, of line, want int) (sight, error) {
 	unlock, err := c.s.inUse.Lock(ctx, reading{of})
 	if err != nil {
-		return choice{}, nil, err
+		return sight{}, err
 	}
 	defer unlock()
 	now, err := c.s.now(ctx)
 	if err != nil {
-		return choice{}, nil, err
+		return sight{}, err
 	}
 	trail, stirs := c.s.trails.of(of), c.s.trails.stirred()
 	if from, skip, ok := trail.next(time.Now(), stirs, want); ok {
-		list, err := c.ahead(ctx, of, from, skip, want)
-		if err != nil {
-			return choice{}, nil, err
+		list, pauses, err := c.ahead(ctx, of, from, skip, want)
+		if err != nil || pauses.Topic(c.req.Group, of.Topic) {
+			return sight{}, err
 		}
 		before := c.over
-		if chosen, expired = c.chooseFrom(list, now, want); chosen.full || len(chosen.list) == want {
+		if seen := c.chooseFrom(of, list, pauses, now, want); seen.chosen.full || len(seen.chosen.list) == want {
 			trail.chose(list[len(list)-1].Seq, true)
-			return chosen, expired, nil
+			return seen, nil
 		}
 		c.over = before
 	}
 	began := time.Now()
-	list, now, err := c.s.candidates(ctx, of, want)
-	if err != nil {
-		return choice{}, nil, err
+	list, pauses, returned, now, err := c.s.candidates(ctx, of, max(want, c.ask))
+	if err != nil || pauses.Topic(c.req.Group, of.Topic) {
+		return sight{}, err
 	}
 	trail.looked(began, stirs, time.Since(began))
-	chosen, expired = c.chooseFrom(list, now, want)
-	trail.chose(lastInLine(chosen.list), chosen.full || len(chosen.list) == want)
-	return chosen, expired, nil
+	seen := c.chooseFrom(of, list, pauses, now, want)
+	seen.returned = returned
+	trail.chose(lastInLine(seen.chosen.list), seen.chosen.full || len(seen.chosen.list) == want)
+	return seen, nil
 }
 
-func (c *claim) chooseFrom(list []candidate, now time.Time, want int) (chosen choice, expired bson.A) {
+func (c *claim) chooseFrom(of line, list []candidate, pauses *storekit.PauseList, now time.Time, want int) (seen sight) {
 	for _, r := range list {
 		if r.expired(now) {
-			expired = append(expired, r.ID)
-		} else if !c.choose(&chosen, r, want) {
+			seen.expired = append(seen.expired, r.ID)
+		} else if number := pauses.Of(c.req.Group, of.Topic, r.Key, r.TenantID); number != 0 {
+			seen.paused = append(seen.paused, pausedRecord{r, number})
+		} else if !c.choose(&seen.chosen, r, want) {
 			break
 		}
 	}
-	return chosen, expired
+	return seen
 }
 
 // lastInLine returns the last seq of the ready records.
@@ -108,70 +146,98 @@ func lastInLine(list []candidate) (last bson.Timestamp) {
 	return last
 }
 
-// ahead reads up to want ready records whose seq is after from. It reads whole documents, and
-// stops at the claim's MaxBytes.
-func (c *claim) ahead(ctx context.Context, of line, from bson.Timestamp, skip, want int) ([]candidate, error) {
-	stages := driver.Pipeline{
+// ahead reads up to want ready records whose seq is after from, and the pauses. It reads whole
+// documents, and stops at the claim's MaxBytes. So the change of the pauses comes first.
+func (c *claim) ahead(
+	ctx context.Context, of line, from bson.Timestamp, skip, want int,
+) (list []candidate, pauses *storekit.PauseList, err error) {
+	ready := driver.Pipeline{
 		{{Key: "$match", Value: of.in(storekit.StageReady, bson.E{Key: "seq", Value: bson.D{{Key: "$gt", Value: from}}})}},
 		{{Key: "$sort", Value: ascending("seq")}},
 	}
 	if skip > 0 {
-		stages = append(stages, bson.D{{Key: "$skip", Value: skip}})
+		ready = append(ready, bson.D{{Key: "$skip", Value: skip}})
 	}
-	stages = append(stages, bson.D{{Key: "$limit", Value: want}}, c.s.anyLane())
+	ready = append(ready, bson.D{{Key: "$limit", Value: want}})
+	first := c.s.lastChange()
+	stages := slices.Concat(first.stages, driver.Pipeline{unionWith(part{c.s.records, ready}), c.s.anyLane()})
 	asked := time.Now()
-	cursor, err := c.s.records.Aggregate(ctx, stages, options.Aggregate().SetBatchSize(oneBatch))
+	cursor, err := first.from.Aggregate(ctx, stages, options.Aggregate().SetBatchSize(oneBatch))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
-	var list []candidate
-	bytes := c.bytes
+	bytes, generation, lanes := c.bytes, int64(0), false
 	for cursor.Next(ctx) {
+		if n, is := cursor.Current.Lookup(pausesField).AsInt64OK(); is && len(list) == 0 {
+			generation = n
+			continue
+		}
 		if _, err := cursor.Current.LookupErr(laneMark); err == nil {
-			c.s.laneSeen.note(true, asked)
-			return list, nil
+			lanes = true
+			break
 		}
 		d := &document{}
 		if err := cursor.Decode(d); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		list = append(list, d.candidate())
 		if bytes += d.Size; c.req.MaxBytes > 0 && bytes > c.req.MaxBytes {
-			return list, nil
+			pauses, err = c.s.pausesOf(ctx, generation)
+			return list, pauses, err
 		}
 	}
 	if err := cursor.Err(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	c.s.laneSeen.note(false, asked)
-	return list, nil
+	c.s.laneSeen.note(lanes, asked)
+	pauses, err = c.s.pausesOf(ctx, generation)
+	return list, pauses, err
 }
 
 // candidates reads the first records of each stage that may be due, by the estimate of the
-// server's time, and sorts them by the time from which they are due.
-func (s *Store) candidates(ctx context.Context, of line, want int) ([]candidate, time.Time, error) {
-	now, err := s.now(ctx)
+// server's time, and sorts them by the time from which they are due. It also reads the pauses, and
+// the first records that are aside for pauses that are gone.
+func (s *Store) candidates(
+	ctx context.Context, of line, want int,
+) (due []candidate, pauses *storekit.PauseList, returned bson.A, now time.Time, err error) {
+	now, err = s.now(ctx)
 	if err != nil {
-		return nil, now, err
+		return nil, nil, nil, now, err
 	}
+	known := s.pauses.Load()
 	// Each stage has its own query, because a query for several stages would sort all its
 	// results.
 	each := make([]driver.Pipeline, len(dueStages))
 	for i, stage := range dueStages {
-		filter, order := of.in(stage), ascending("seq")
-		if stage > storekit.StageHeld {
-			filter, order = append(filter, until(now)), ascending("available_at")
-		}
-		if stage == storekit.StageLeased {
-			// An expired record keeps its lease until the lease is reaped.
-			filter = append(filter, unexpired(now))
-		}
+		filter, order := of.due(stage, now)
 		each[i] = some(filter, want, order, candidateFields...)
 	}
-	all, err := aggregateAll[candidate](ctx, s.records, union(s.records, each...))
-	slices.SortFunc(all, func(a, b candidate) int {
+	each = append(each, driver.Pipeline{{{Key: "$match", Value: of.resumed(known)}}, {{Key: "$limit", Value: asideAtOnce}}, project("stage")})
+	all, err := aggregateAll[struct {
+		Record candidate `bson:",inline"`
+		Pauses int64     `bson:"pauses"`
+	}](ctx, s.records, append(union(s.records, each...), unionWith(s.lastChange())))
+	if err != nil {
+		return nil, nil, nil, now, err
+	}
+	var generation int64
+	for _, f := range all {
+		switch generation = max(generation, f.Pauses); {
+		case f.Pauses > 0:
+		case f.Record.Stage == storekit.StageAside:
+			returned = append(returned, f.Record.ID)
+		default:
+			due = append(due, f.Record)
+		}
+	}
+	pauses, err = s.pausesOf(ctx, generation)
+	if err == nil && pauses.Generation() != known.Generation() {
+		// The search for records that come back went by the pauses before the change.
+		return s.candidates(ctx, of, want)
+	}
+	slices.SortFunc(due, func(a, b candidate) int {
 		return cmp.Or(a.due().Compare(b.due()), cmp.Compare(place(a.Seq), place(b.Seq)))
 	})
-	return all, now, err
+	return due, pauses, returned, now, err
 }

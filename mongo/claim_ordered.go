@@ -99,6 +99,9 @@ func (c *claim) takeInOrder(ctx context.Context, topic string, want int) error {
 	}
 	c.s.hurry(ctx, done.counted)
 	c.again = c.again || done.lookAgain
+	if done.metPaused {
+		c.ask = min(max(2*c.ask, 2*done.pageSize()), asideAtOnce)
+	}
 	c.add(done.records)
 	return nil
 }
@@ -196,12 +199,22 @@ type ordered struct {
 	// means that another owner has a lease.
 	barrierOf uint64
 	otherHas  bool
+	// generation is that of the pauses, as the page was read, and pauses are these pauses.
+	generation int64
+	pauses     *storekit.PauseList
+	// broughtBack means that the claim has brought back records that were aside, and moved is their
+	// number.
+	broughtBack bool
+	moved       int
 
 	// The decisions.
 	chosen                  choice
 	expired, parking, holds bson.A
+	aside                   []pausedRecord
 	decided                 map[uuid]bool
 	lookAgain               bool
+	// metPaused means that the page had paused records.
+	metPaused bool
 
 	// leased means that the chosen records may have been leased, and are not handed out yet.
 	leased  bool
@@ -218,6 +231,11 @@ type keyState struct {
 	waiting    uint64
 	waitingEnd time.Time
 	parked     bool
+	// pause is the number of the pause of the first paused record that was met, pausedFrom the
+	// record's seq, and pauseEnds the time at which it expires.
+	pause      int64
+	pausedFrom uint64
+	pauseEnds  time.Time
 
 	// lane is the lane of the key, or nil. looked means that this claim checks the lane. held are
 	// the first held records; there may be more from heldFrom on.
@@ -268,21 +286,29 @@ func (o *ordered) undo(ctx context.Context) error {
 	return err
 }
 
-func (o *ordered) pageSize() int { return max(o.want, minPage) }
+func (o *ordered) pageSize() int { return max(o.want, minPage, o.ask) }
 
 // walk decides about each record, in order.
 func (o *ordered) walk(page []candidate) {
 	o.decided = map[uuid]bool{}
 	for _, r := range page {
 		state := o.states[r.Key]
-		block, blocked := o.blocks(state, r)
+		pause := o.pauseOf(state, r)
+		blocking, blocked := o.blocks(state, r)
 		switch {
 		case r.expired(o.now):
 			o.expired = append(o.expired, r.ID)
+		case pause != 0 && o.req.Order == outmill.OrderTopic:
+			return
+		case pause != 0 && state == nil:
+			o.aside = append(o.aside, pausedRecord{r, pause})
+		case pause != 0:
+			o.hold(state, r, block{storekit.BlockedByPause, state.pauseEnds, pause})
+			continue
 		case state != nil && state.parked && o.req.KeyPolicy == outmill.KeyPark:
 			o.parking = append(o.parking, r.ID)
 		case blocked:
-			o.hold(state, r, block)
+			o.hold(state, r, blocking)
 			continue
 		case !o.choose(&o.chosen, r, o.want):
 			return
@@ -290,7 +316,24 @@ func (o *ordered) walk(page []candidate) {
 		o.decided[r.ID] = true
 	}
 	// If records were skipped, there may be more to claim behind them.
-	o.lookAgain = len(page) >= o.pageSize() || len(o.expired)+len(o.parking) > 0 || o.goesOn && len(o.holds) > 0
+	o.lookAgain = len(page) >= o.pageSize() || len(o.expired)+len(o.parking)+len(o.aside)+o.moved > 0 || o.goesOn && len(o.holds) > 0
+}
+
+// pauseOf returns the number of the pause of the record, or of an earlier record of its key that
+// the claim has met; zero if there is none. A record that has expired pauses nothing.
+func (o *ordered) pauseOf(state *keyState, r candidate) int64 {
+	if !o.pauses.HasParts() || r.expired(o.now) {
+		return 0
+	}
+	if state != nil && state.pause != 0 {
+		return state.pause
+	}
+	number := o.pauses.Of(o.req.Group, o.line.Topic, r.Key, r.TenantID)
+	o.metPaused = o.metPaused || number != 0
+	if state != nil && number != 0 {
+		state.pause, state.pausedFrom, state.pauseEnds = number, place(r.Seq), r.ExpiresAt
+	}
+	return number
 }
 
 // blocks reports whether the record's key is blocked, and the block to note in its lane.
@@ -300,11 +343,11 @@ func (o *ordered) blocks(state *keyState, r candidate) (block, bool) {
 	}
 	switch at, barrier := place(r.Seq), state.waiting; {
 	case state.other != "":
-		return block{state.other, state.otherEnd}, true
+		return block{by: state.other, until: state.otherEnd}, true
 	case at > state.heldFrom && state.heldFrom < barrier:
 		return block{by: storekit.BlockedByNothing}, true
 	case at > barrier:
-		return block{storekit.BlockedByWaiting, state.waitingEnd}, true
+		return block{by: storekit.BlockedByWaiting, until: state.waitingEnd}, true
 	}
 	return block{}, false
 }
@@ -321,6 +364,10 @@ func (o *ordered) hold(state *keyState, r candidate, b block) {
 	state.newHead = &r
 	if state.lane == nil {
 		state.lane = &lane{ID: lineKey{o.line.Group, o.line.Topic, r.Key}, Group: o.line.Group, Topic: o.line.Topic, Head: r.Seq}
+	}
+	if place(r.Seq) > place(state.lane.Head) && (b.pause != 0 || o.pauses.Has(state.lane.PausedBy)) {
+		// The lane's first record decides what blocks it.
+		return
 	}
 	if place(r.Seq) < place(state.lane.Head) {
 		state.lane.Head = r.Seq
@@ -348,6 +395,11 @@ func (o *ordered) write(ctx context.Context, turn *turn) error {
 	if err != nil {
 		return err
 	}
+	aside, err := o.s.setAside(ctx, o.line, o.aside)
+	if err != nil {
+		return err
+	}
+	moved := o.moved + passed + aside
 	var lanes []driver.WriteModel
 	for _, state := range o.states {
 		if model := o.writeLane(state); model != nil {
@@ -356,7 +408,7 @@ func (o *ordered) write(ctx context.Context, turn *turn) error {
 	}
 	notes := len(o.holds) + len(lanes) + len(o.openings) + len(o.parking)
 	// If the claim changed nothing, it would read the same again.
-	o.lookAgain = o.lookAgain && passed+len(o.chosen.list)+len(o.holds)+len(lanes)+len(o.parking) > 0
+	o.lookAgain = o.lookAgain && moved+len(o.chosen.list)+len(o.holds)+len(lanes)+len(o.parking) > 0
 	if len(o.chosen.list)+notes == 0 {
 		return nil
 	}
@@ -489,10 +541,12 @@ func (o *ordered) writeLane(state *keyState) driver.WriteModel {
 // blockOf returns the block of the lane's first record.
 func (o *ordered) blockOf(state *keyState) block {
 	switch {
+	case state.pause != 0 && place(state.lane.Head) >= state.pausedFrom:
+		return block{storekit.BlockedByPause, state.pauseEnds, state.pause}
 	case state.other != "":
-		return block{state.other, state.otherEnd}
+		return block{by: state.other, until: state.otherEnd}
 	case place(state.lane.Head) > state.waiting:
-		return block{storekit.BlockedByWaiting, state.waitingEnd}
+		return block{by: storekit.BlockedByWaiting, until: state.waitingEnd}
 	}
 	return block{by: storekit.BlockedByNothing}
 }

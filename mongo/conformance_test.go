@@ -136,11 +136,17 @@ func wipe(t *testing.T, db *driver.Database, prefix string) {
 		_, err := db.Collection(name).DeleteMany(ctx, bson.D{})
 		require.NoError(t, err)
 	}
-	_, err := db.Collection(prefix+"meta").UpdateOne(ctx, bson.D{}, bson.D{
+	meta := db.Collection(prefix + "meta")
+	_, err := meta.DeleteOne(ctx, bson.D{{Key: "_id", Value: "pauses"}})
+	require.NoError(t, err)
+	_, err = meta.UpdateOne(ctx, state, bson.D{
 		{Key: "$set", Value: bson.D{{Key: "groups", Value: bson.A{}}}}, {Key: "$inc", Value: bson.D{{Key: "generation", Value: 1}}},
 	})
 	require.NoError(t, err)
 }
+
+// state selects the document of the version and the groups in meta.
+var state = bson.D{{Key: "_id", Value: "outmill"}}
 
 func collectionsOf(t *testing.T, db *driver.Database, prefix string) []string {
 	t.Helper()
@@ -214,7 +220,7 @@ func (h harness) Elapse(store outmill.Store, d time.Duration) {
 	}
 	for name, fields := range map[string][]string{
 		"records": {"created_at", "due_at", "next_at", "available_at", "expires_at", "processed_at", "delete_at"},
-		"lanes":   {"until"},
+		"lanes":   {"until", "expires"},
 		"dedup":   {"expires_at"},
 		"inbox":   {"delete_at"},
 		"workers": {"seen_at"},
@@ -233,7 +239,7 @@ func (h harness) Elapse(store outmill.Store, d time.Duration) {
 	var meta struct {
 		Groups []bson.M `bson:"groups"`
 	}
-	err := c.collection("meta").FindOne(ctx, bson.D{}).Decode(&meta)
+	err := c.collection("meta").FindOne(ctx, state).Decode(&meta)
 	require.NoError(t, err)
 	for _, g := range meta.Groups {
 		for _, field := range []string{"seen_at", "expires_at"} {
@@ -242,7 +248,7 @@ func (h harness) Elapse(store outmill.Store, d time.Duration) {
 			}
 		}
 	}
-	_, err = c.collection("meta").UpdateOne(ctx, bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "groups", Value: meta.Groups}}}})
+	_, err = c.collection("meta").UpdateOne(ctx, state, bson.D{{Key: "$set", Value: bson.D{{Key: "groups", Value: meta.Groups}}}})
 	require.NoError(t, err)
 	c.LookAgain()
 }
@@ -276,7 +282,7 @@ func (h harness) Apply(statements []string) {
 
 func (h harness) MakeNewer() {
 	h.prefixes.Changed(h.store.config.CollectionPrefix)
-	_, err := h.store.collection("meta").UpdateOne(h.t.Context(), bson.D{},
+	_, err := h.store.collection("meta").UpdateOne(h.t.Context(), state,
 		bson.D{{Key: "$inc", Value: bson.D{{Key: "version", Value: 1}, {Key: "compatible", Value: 1}}}})
 	require.NoError(h.t, err)
 }

@@ -250,7 +250,7 @@ func (s *Store) unregister(ctx context.Context, name string) (int64, error) {
 }
 
 var allStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased,
-	storekit.StageExpired, storekit.StageProcessed, storekit.StageDead}
+	storekit.StageExpired, storekit.StageAside, storekit.StageProcessed, storekit.StageDead}
 
 func (s *Store) dropRecords(ctx context.Context, of reader, generation int64) (dropped int, err error) {
 	for _, stage := range allStages {
@@ -319,7 +319,12 @@ func (s *Store) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 			workers[i] = storekit.StoredWorker{Group: w.ID.Group, Name: w.ID.Name, SeenAt: w.SeenAt.UTC(), Problems: w.Problems}
 		}
 		ended, err := s.ended(ctx)
+		if err != nil {
+			return err
+		}
+		pauses, err := s.findPauses(ctx)
 		infos = found.table().Infos(workers, ended)
+		storekit.NamePauses(infos, pauses.pauses().All())
 		return err
 	})
 	return infos, err

@@ -38,18 +38,29 @@ type lane struct {
 	Until     time.Time      `bson:"until,omitempty"`
 	Head      bson.Timestamp `bson:"head"`
 	Looks     int            `bson:"looks"`
+	// PausedBy is the number of the pause that blocks the key. Such a lane has no time of its next
+	// check: it is checked when there is no pause with this number, or when its first record
+	// expires.
+	PausedBy int64     `bson:"paused_by,omitempty"`
+	Expires  time.Time `bson:"expires,omitempty"`
 }
 
-// block says what blocks a key, and when that ends.
+// block says what blocks a key, and when that ends. pause is the number of a pause, or zero.
 type block struct {
 	by    string
 	until time.Time
+	pause int64
 }
 
 // note notes what blocks the lane, and the time of the next check.
 func (l *lane) note(b block, now time.Time) {
-	if b.by == storekit.BlockedByNothing {
+	l.PausedBy, l.Expires = b.pause, time.Time{}
+	switch b.by {
+	case storekit.BlockedByNothing:
 		l.BlockedBy, l.Until, l.Looks = b.by, time.Time{}, 0
+		return
+	case storekit.BlockedByPause:
+		l.BlockedBy, l.Until, l.Looks, l.Expires = b.by, time.Time{}, 0, b.until
 		return
 	}
 	l.BlockedBy, l.Until = b.by, now.Add(min(firstLook<<min(l.Looks, 10), lastLook))

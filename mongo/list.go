@@ -13,7 +13,8 @@ import (
 func stagesOf(status outmill.Status) []int {
 	switch status {
 	case outmill.StatusPending:
-		return []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageExpired}
+		return []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageExpired,
+			storekit.StageAside}
 	case outmill.StatusLeased:
 		return []int{storekit.StageLeased}
 	case outmill.StatusProcessed:

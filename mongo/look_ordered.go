@@ -22,6 +22,7 @@ import (
 //	2. the ready records, and the held records of the lanes
 //	3. leases of other owners on the keys that were met
 //	4. records of these keys that wait
+//	5. records of these keys that are aside
 //
 // A record that blocks a later one of its key is in 2, 3 or 4, and during these reads it moves
 // only forwards: from ready or held to leased (by a process that was late, see claims in order),
@@ -39,6 +40,9 @@ const (
 	foundLane    = "lane"     // a lane of this topic and group
 	foundAnyLane = "any lane" // a lane of any topic
 	foundParked  = "parked"   // a key with parked records
+	foundPauses  = "pauses"   // the generation of the pauses
+	foundAside   = "aside"    // a record that is aside, and that the claim has to bring back first; or its key
+	foundResumed = "resumed"  // another record that is aside for a pause that is gone
 )
 
 // found is a document of that aggregation with a mark.
@@ -47,12 +51,8 @@ type found struct {
 	// Lane and Held are set if the mark is foundHeld.
 	Lane lineKey     `bson:"of"`
 	Held []candidate `bson:"records"`
-}
-
-// part is one of the aggregations of a look.
-type part struct {
-	from   *driver.Collection
-	stages driver.Pipeline
+	// Pauses is set if the mark is foundPauses.
+	Pauses int64 `bson:"pauses"`
 }
 
 func (s *Store) marked(mark string, stages driver.Pipeline) part {
@@ -68,8 +68,7 @@ func markedAs(mark string) bson.D {
 func unionOf(parts []part) driver.Pipeline {
 	stages := slices.Clone(parts[0].stages)
 	for _, more := range parts[1:] {
-		stages = append(stages, bson.D{{Key: "$unionWith",
-			Value: bson.D{{Key: "coll", Value: more.from.Name()}, {Key: "pipeline", Value: more.stages}}}})
+		stages = append(stages, unionWith(more))
 	}
 	return stages
 }
@@ -88,6 +87,7 @@ const leastBytes = 1 << 20
 func (o *ordered) look(ctx context.Context, turn *turn) ([]candidate, error) {
 	searchDue := o.trail.searchesDue(time.Now(), o.s.trails.stirred())
 	for admissions := 0; ; {
+		o.pauses = o.s.pauses.Load()
 		if err := o.readLanes(ctx); err != nil {
 			return nil, err
 		}
@@ -95,7 +95,14 @@ func (o *ordered) look(ctx context.Context, turn *turn) ([]candidate, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch {
+		switch pauses, err := o.s.pausesOf(ctx, o.generation); {
+		case err != nil:
+			return nil, err
+		case pauses.Generation() != o.pauses.Generation():
+			continue
+		case pauses.Topic(o.req.Group, o.line.Topic):
+			o.states, o.openings = nil, nil
+			return nil, nil
 		case !searchDue && admissions == 0 && (!o.goesOn || slices.ContainsFunc(page, o.trail.isNew)):
 			searchDue = true
 			continue
@@ -105,10 +112,16 @@ func (o *ordered) look(ctx context.Context, turn *turn) ([]candidate, error) {
 		case seen[foundLane] && !o.lanesRead:
 			o.trail.mayHaveLanes(true)
 			continue
+		case (seen[foundAside] || seen[foundResumed]) && !o.broughtBack:
+			if err := o.bringBackAll(ctx, seen); err != nil {
+				return nil, err
+			}
+			searchDue = true
+			continue
 		}
 		o.trail.mayHaveLanes(seen[foundLane])
 		due := seen[foundDue]
-		if !due {
+		if !due || admissions == maxAdmissions {
 			if due, err = o.readBlocks(ctx); err != nil {
 				return nil, err
 			}
@@ -162,7 +175,7 @@ func (o *ordered) readParts(ctx context.Context, parts []part) (page, held []can
 		return nil, nil, nil, false, err
 	}
 	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
-	seen = map[string]bool{}
+	seen, o.generation = map[string]bool{}, 0
 	bytes := o.bytes
 	for cursor.Next(ctx) {
 		if mark, is := cursor.Current.Lookup(lookMark).StringValueOK(); is {
@@ -171,8 +184,11 @@ func (o *ordered) readParts(ctx context.Context, parts []part) (page, held []can
 				return nil, nil, nil, false, err
 			}
 			seen[mark] = true
-			if mark == foundHeld {
+			switch mark {
+			case foundHeld:
 				held = append(held, o.held(f)...)
+			case foundPauses:
+				o.generation = f.Pauses
 			}
 			continue
 		}
@@ -182,7 +198,9 @@ func (o *ordered) readParts(ctx context.Context, parts []part) (page, held []can
 		}
 		page = append(page, d.candidate())
 		o.know(d.Key)
-		if bytes += d.Size; o.req.MaxBytes > 0 && bytes > max(o.req.MaxBytes, leastBytes) {
+		bytes += d.Size
+		tooBig := o.req.MaxBytes > 0 && bytes > max(o.req.MaxBytes, leastBytes)
+		if tooBig || bytes > leastBytes && len(page) > max(o.want, minPage) {
 			return page, held, seen, true, nil
 		}
 	}
@@ -234,6 +252,9 @@ func (o *ordered) readBlocks(ctx context.Context) (due bool, err error) {
 		switch {
 		case f.Look == foundParked:
 			o.know(r.Key).parked = true
+		case f.Look == foundAside:
+			// It may be before all other records of its key.
+			o.know(r.Key).waiting = 0
 		case o.req.Order == outmill.OrderTopic:
 			o.blockTopic(r)
 		default:
@@ -278,6 +299,9 @@ func (o *ordered) parts(searchDue bool) []part {
 			parts = append(parts, o.s.marked(foundDue, firstOf(filter)))
 		}
 	}
+	change := o.s.lastChange()
+	parts = append(parts, part{change.from, append(change.stages, markedAs(foundPauses))},
+		o.s.marked(foundAside, firstOf(o.asideInOrder())), o.s.marked(foundResumed, firstOf(o.line.resumed(o.pauses))))
 	if o.req.Order == outmill.OrderTopic {
 		parts = append(parts, o.s.marked(foundHeld, some(o.line.in(storekit.StageHeld), o.pageSize(), ascending("seq"), candidateFields...)))
 	} else {
@@ -320,6 +344,35 @@ func (o *ordered) laneParts() []part {
 	}})
 }
 
+// asideInOrder selects records that are aside, and that have a place in the order of the claim.
+func (o *ordered) asideInOrder() bson.D {
+	if o.req.Order == outmill.OrderTopic {
+		return o.line.in(storekit.StageAside)
+	}
+	return o.line.in(storekit.StageAside, bson.E{Key: "keyed", Value: true})
+}
+
+// bringBackAll brings back records that are aside, once in a claim. If it leaves some, the claim
+// treats their keys as blocked, and the next claim continues.
+func (o *ordered) bringBackAll(ctx context.Context, seen map[string]bool) error {
+	o.broughtBack = true
+	for mark, filter := range map[string]bson.D{foundAside: o.asideInOrder(), foundResumed: o.line.resumed(o.pauses)} {
+		if !seen[mark] {
+			continue
+		}
+		found, err := findAll[candidate](ctx, o.s.records, filter, first(asideAtOnce, nil, "_id"))
+		if err != nil {
+			return err
+		}
+		moved, err := o.s.bringBack(ctx, recordIDs(found))
+		if err != nil {
+			return err
+		}
+		o.moved += moved
+	}
+	return nil
+}
+
 func firstOf(filter bson.D) driver.Pipeline {
 	return driver.Pipeline{{{Key: "$match", Value: filter}}, {{Key: "$limit", Value: 1}},
 		{{Key: "$project", Value: bson.D{{Key: "_id", Value: 1}}}}}
@@ -351,6 +404,7 @@ func (o *ordered) blocksOfTopic() []part {
 	return []part{
 		{o.s.records, append(firstOf(o.line.in(storekit.StageLeased, o.notMine(), inTheWay(o.now)))[:2], project(blockFields...))},
 		{o.s.records, some(waiting, 1, ascending("seq"), blockFields...)},
+		{o.s.records, some(o.line.in(storekit.StageAside), 1, ascending("seq"), blockFields...)},
 	}
 }
 
@@ -374,6 +428,7 @@ func (o *ordered) blocksOfKeys() []part {
 	parts := []part{
 		{o.s.records, driver.Pipeline{{{Key: "$match", Value: o.line.keyed(storekit.StageLeased, these, o.notMine())}}, project(blockFields...)}},
 		{o.s.records, driver.Pipeline{{{Key: "$match", Value: waiting}}, project(blockFields...)}},
+		o.s.marked(foundAside, eachKey(o.line.keyed(storekit.StageAside, these))),
 	}
 	if o.req.KeyPolicy == outmill.KeyPark {
 		parts = append(parts, o.s.marked(foundParked, eachKey(o.line.keyed(storekit.StageDead, these))))
@@ -410,7 +465,7 @@ func (o *ordered) merged(page, held []candidate) []candidate {
 }
 
 // readLanes reads the lanes to check, if there may be any: opened lanes, lanes that this owner
-// blocks itself, and lanes whose next check is due.
+// blocks itself, lanes of pauses that are gone, and lanes whose next check is due.
 func (o *ordered) readLanes(ctx context.Context) error {
 	if o.req.Order == outmill.OrderTopic || !o.lanesRead && !o.trail.hasLanes() {
 		return nil
@@ -435,6 +490,8 @@ func (o *ordered) readLanes(ctx context.Context) error {
 		in("_id", ids),
 		append(slices.Clone(of), in("blocked_by",
 			bson.A{storekit.BlockedByNothing, o.req.Owner.String(), storekit.IgnoredBlocker(o.req.KeyPolicy)})...),
+		append(slices.Clone(of), gone(o.pauses)),
+		append(slices.Clone(of), bson.E{Key: "expires", Value: bson.D{{Key: "$lte", Value: now}}}),
 		append(slices.Clone(of), bson.E{Key: "until", Value: bson.D{{Key: "$lte", Value: now}}}),
 		append(slices.Clone(of), bson.E{Key: "until", Value: bson.D{{Key: "$gt", Value: now.Add(2 * lastLook)}}}),
 	} {

@@ -308,6 +308,7 @@ func (s stand) everything(t *testing.T, store *mongo.Store, doing func(name stri
 		})
 	}
 	s.heldKeys(t, store, doing)
+	s.pauses(t, store, doing)
 	s.joinsOfAllKinds(t, store, doing)
 	s.transactionsOfAllKinds(t, store, doing)
 }
@@ -412,6 +413,42 @@ func (s stand) heldKeys(t *testing.T, store *mongo.Store, doing func(name string
 	})
 }
 
+// pauses makes the calls that stop and continue deliveries, and those under a pause.
+func (s stand) pauses(t *testing.T, store *mongo.Store, doing func(name string, do func())) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) { t.Helper(); require.NoError(t, err) }
+	tenant := storekit.PauseScope{TenantID: "acme"}
+	var records []*outmill.Record
+	for i := range 200 {
+		r := &outmill.Record{Topic: "paused", Key: fmt.Sprint("key", i%50), TenantID: tenant.TenantID}
+		if i%2 == 0 {
+			r.Key, r.Topic = "", []string{"paused", "paused too"}[i/2%2]
+		}
+		records = append(records, r)
+	}
+	must(s.Append(ctx, records...))
+	doing("pause", func() { must(store.Pause(ctx, tenant, "ann", "")) })
+	must(store.Pause(ctx, storekit.PauseScope{Topic: "paused", Key: "another"}, "ann", ""))
+	claims := func(when string) {
+		for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderNone, outmill.OrderTopic} {
+			doing(fmt.Sprintf("claim %s a pause in order %s", when, order), func() {
+				for _, topic := range []string{"paused", "paused too"} {
+					_, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 20, order, topic))
+					must(err)
+				}
+				_, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 20, order, "nothing"))
+				must(err)
+			})
+		}
+	}
+	claims("under")
+	doing("stats under a pause", func() { _, err := store.Stats(ctx, 100); must(err) })
+	doing("list the pauses", func() { _, err := store.Paused(ctx); must(err) })
+	doing("resume", func() { _, err := store.Resume(ctx, tenant); must(err) })
+	claims("after")
+}
+
 func (s stand) joinsOfAllKinds(t *testing.T, store *mongo.Store, doing func(name string, do func())) {
 	t.Helper()
 	ctx := t.Context()
@@ -471,10 +508,10 @@ func TestStore_Plan(t *testing.T) {
 				assert.LessOrEqual(t, max(p.keys, p.docs), int64(n/5), said)
 			}
 		}
-		require.Len(t, calls, 55)
+		require.Len(t, calls, 65)
 		for _, name := range []string{"queue", "keyed", "later", "leases", "expiring", "settled", "delete_at", "joined", "step", "join",
-			"grouping", "status", "finished", "blocked", "until", "topic", "expires", "seen", "look", "empty", "outmill_correlation",
-			"outmill_finished"} {
+			"grouping", "status", "finished", "blocked", "until", "topic", "expires", "seen", "look", "empty", "aside", "paused",
+			"outmill_correlation", "outmill_finished"} {
 			require.Contains(t, used, name, "no query uses the index")
 		}
 	})

@@ -143,6 +143,19 @@ func (l line) in(stage any, more ...bson.E) bson.D {
 	return append(l.Group.in(stage, bson.E{Key: "topic", Value: l.Topic}), more...)
 }
 
+// due is a filter for the records of a stage that are due, and the order in which they became due,
+// as an index has it.
+func (l line) due(stage int, now time.Time) (filter, order bson.D) {
+	switch {
+	case stage <= storekit.StageHeld:
+		return l.in(stage), ascending("seq")
+	case stage == storekit.StageLeased:
+		// An expired record keeps its lease until the lease is reaped.
+		return l.in(stage, until(now), unexpired(now)), ascending("available_at")
+	}
+	return l.in(stage, until(now)), ascending("available_at")
+}
+
 // keyed is a filter for the records of the topic and group that have a key, in an open stage or
 // parked.
 func (l line) keyed(stage, key any, more ...bson.E) bson.D {

@@ -308,24 +308,36 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 	return standing, nil
 }
 
-// standing returns the valid ones of the leases.
+// standing returns the valid ones of the leases. It also learns whether the pauses have changed.
 func (s *Store) standing(ctx context.Context, leases []outmill.Lease) ([]outmill.Lease, error) {
 	ids := make(bson.A, len(leases))
 	asked := make(map[outmill.Lease]bool, len(leases))
 	for i, l := range leases {
 		ids[i], asked[l] = uuid(l.ID), true
 	}
-	found, err := findAll[struct {
-		ID     uuid `bson:"_id"`
-		Owner  uuid `bson:"owner"`
-		Claims int  `bson:"claims"`
-	}](ctx, s.records, append(in("_id", ids), bson.E{Key: "stage", Value: storekit.StageLeased}), first(len(ids), nil, "owner", "claims"))
+	found, err := aggregateAll[struct {
+		ID     uuid  `bson:"_id"`
+		Owner  uuid  `bson:"owner"`
+		Claims int   `bson:"claims"`
+		Pauses int64 `bson:"pauses"`
+	}](ctx, s.records, unionOf([]part{
+		{s.records, driver.Pipeline{
+			{{Key: "$match", Value: append(in("_id", ids), bson.E{Key: "stage", Value: storekit.StageLeased})}}, project("owner", "claims"),
+		}},
+		s.lastChange(),
+	}))
+	if err != nil {
+		return nil, err
+	}
 	var list []outmill.Lease
+	var generation int64
 	for _, f := range found {
+		generation = max(generation, f.Pauses)
 		if l := (outmill.Lease{ID: outmill.WorkItemID(f.ID), Owner: outmill.OwnerToken(f.Owner), Claim: f.Claims}); asked[l] {
 			list = append(list, l)
 		}
 	}
+	_, err = s.pausesOf(ctx, generation)
 	return list, err
 }
 
@@ -337,7 +349,7 @@ func deadByKey(reason any, more ...bson.E) driver.Pipeline {
 	return pipeline(append(bson.D{
 		{Key: "stage", Value: storekit.StageDead}, {Key: "settled", Value: true}, {Key: "status", Value: outmill.StatusDead},
 		{Key: "last_error", Value: reason},
-	}, more...), "owner", "available_at", "open")
+	}, more...), "owner", "available_at", "open", "paused_by")
 }
 
 var hasKey = bson.D{{Key: "$ne", Value: bson.A{bson.D{{Key: "$type", Value: "$key"}}, "missing"}}}
@@ -445,7 +457,8 @@ func (of *settlement) heads(ctx context.Context) ([]head, error) {
 }
 
 // pendingStages are the stages of pending records.
-var pendingStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageExpired}
+var pendingStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageExpired,
+	storekit.StageAside}
 
 // parkBehind parks pending records behind the heads. It skips leased records: if one is given
 // back, a claim parks it.

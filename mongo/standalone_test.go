@@ -12,6 +12,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/storekit"
 )
 
 func newStandalone(t *testing.T, config mongo.Config) stand {
@@ -69,6 +70,27 @@ func TestStore_Standalone(t *testing.T) {
 			require.NoError(t, err)
 			require.Zero(t, n)
 		}
+	})
+
+	t.Run("a standalone server pauses and resumes", func(t *testing.T) {
+		t.Parallel()
+		s := newStandalone(t, mongo.Config{})
+		require.NoError(t, s.Append(t.Context(), ofTenant("key", "m1")))
+		require.NoError(t, s.Append(t.Context(), ofTenant("", "m2")))
+		require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "orders", Key: "paused", MessageID: "m3"}))
+		require.NoError(t, s.Append(t.Context(), one("m4")))
+		scopes := []storekit.PauseScope{acme, {Topic: "orders", Key: "paused"}, {Group: readers, Topic: "others"}}
+		for _, scope := range scopes {
+			paused(t, s.Store, scope)
+		}
+		req := claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone)
+		require.Equal(t, []string{"m4"}, namesOf(claimed(t, s, req)))
+		require.Empty(t, claimed(t, s, req))
+		require.Equal(t, 3, s.inStage(t, storekit.StageAside))
+		for _, scope := range scopes {
+			resumed(t, s.Store, scope)
+		}
+		require.ElementsMatch(t, []string{"m1", "m2", "m3"}, namesOf(claimed(t, s, req)))
 	})
 
 	t.Run("a registration with a TTL ends on a standalone server", func(t *testing.T) {

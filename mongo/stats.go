@@ -30,6 +30,8 @@ type statsRow struct {
 	N       int       `bson:"n"`
 	Delayed int       `bson:"delayed"`
 	Oldest  time.Time `bson:"oldest"`
+	// Pauses is the generation of the pauses, in a row without a topic.
+	Pauses int64 `bson:"pauses"`
 }
 
 // Stats counts the records of each group and topic. It makes one round trip for each hundred
@@ -73,7 +75,20 @@ func (s *Store) statsOf(ctx context.Context, readers []reader, limit int, now ti
 			each = append(each, s.statsIn(r, stage, limit, now))
 		}
 	}
-	rows, err := aggregateAll[statsRow](ctx, s.records, union(s.records, each...))
+	rows, err := aggregateAll[statsRow](ctx, s.records, append(union(s.records, each...), unionWith(s.lastChange())))
+	if err != nil {
+		return nil, err
+	}
+	var generation int64
+	aside := map[line]bool{}
+	rows = slices.DeleteFunc(rows, func(r statsRow) bool {
+		generation = max(generation, r.Pauses)
+		if r.Stage == storekit.StageAside {
+			aside[line{r.Group, r.Topic}] = true
+		}
+		return r.Topic == ""
+	})
+	pauses, err := s.pausesOf(ctx, generation)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +102,70 @@ func (s *Store) statsOf(ctx context.Context, readers []reader, limit int, now ti
 		}
 		row.addTo(&all[len(all)-1], limit)
 	}
-	return all, nil
+	return all, s.leaveOutPaused(ctx, all, pauses, aside, now)
+}
+
+const (
+	// comparedWithPauses is how many records of each stage are compared with the pauses, to find
+	// the one that has been due longest and is not paused.
+	comparedWithPauses = 1000
+	// linesAtOnce is how many topics of groups one aggregation compares.
+	linesAtOnce = 20
+)
+
+// leaveOutPaused corrects OldestDue where something is paused. aside are the topics of groups with
+// records that are aside.
+func (s *Store) leaveOutPaused(
+	ctx context.Context, all []outmill.TopicStats, pauses *storekit.PauseList, aside map[line]bool, now time.Time,
+) error {
+	mixed := map[line]*outmill.TopicStats{}
+	var lines []line
+	for i := range all {
+		of := line{reader(all[i].Group), all[i].Topic}
+		if pauses.Topic(all[i].Group, all[i].Topic) {
+			all[i].OldestDue = time.Time{}
+		} else if aside[of] || pauses.HasParts() && !all[i].OldestDue.IsZero() {
+			mixed[of] = &all[i]
+			lines = append(lines, of)
+		}
+	}
+	for some := range slices.Chunk(lines, linesAtOnce) {
+		found, err := s.dueIn(ctx, some, now)
+		if err != nil {
+			return err
+		}
+		for _, of := range some {
+			mixed[of].OldestDue = time.Time{}
+		}
+		for _, f := range found {
+			due, stats := f.Record.due().UTC(), mixed[line{f.Group, f.Topic}]
+			isPaused := pauses.Of(stats.Group, stats.Topic, f.Record.Key, f.Record.TenantID) != 0
+			if !isPaused && (stats.OldestDue.IsZero() || due.Before(stats.OldestDue)) {
+				stats.OldestDue = due
+			}
+		}
+	}
+	return nil
+}
+
+// dueRecord is a record that is due, with its topic and group.
+type dueRecord struct {
+	Record candidate `bson:",inline"`
+	Group  reader    `bson:"grp"`
+	Topic  string    `bson:"topic"`
+}
+
+// dueIn reads the first records of each stage that are due.
+func (s *Store) dueIn(ctx context.Context, lines []line, now time.Time) ([]dueRecord, error) {
+	var each []driver.Pipeline
+	for _, of := range lines {
+		for _, stage := range append([]int{storekit.StageAside}, dueStages...) {
+			filter, order := of.due(stage, now)
+			each = append(each, some(filter, comparedWithPauses, order, "grp", "topic", "key", "tenant_id", "stage", "available_at", "next_at",
+				"created_at"))
+		}
+	}
+	return aggregateAll[dueRecord](ctx, s.records, union(s.records, each...))
 }
 
 func (r statsRow) addTo(stats *outmill.TopicStats, limit int) {

@@ -25,11 +25,12 @@ var (
 
 	_ storekit.Operator = (*Store)(nil)
 	_ storekit.Examiner = (*Store)(nil)
+	_ storekit.Pauses   = (*Store)(nil)
 )
 
 // Store is an outbox in one MongoDB database. All methods are safe for concurrent use. Store is
-// also a storekit.Joins, a storekit.Sagas and a storekit.Operator, and has their methods, and
-// List.
+// also a storekit.Joins, a storekit.Sagas, a storekit.Operator and a storekit.Pauses, and has their
+// methods, and List.
 type Store struct {
 	joinEngine
 	finder
@@ -45,6 +46,8 @@ type Store struct {
 	busy     storekit.BusyTopics
 	trails   trails
 	laneSeen laneSeen
+	// pauses are the pauses that the store read last.
+	pauses atomic.Pointer[storekit.PauseList]
 	// turnFor is the initial length of a turn at a topic of a group.
 	turnFor time.Duration
 	// busyFor is how long all claims must be full before the store closes the change stream.

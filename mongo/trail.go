@@ -94,6 +94,13 @@ func (t *trails) stir() {
 	t.stirs++
 }
 
+// forget makes the next claims also search for topics, and for lanes.
+func (t *trails) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known = nil
+}
+
 func (t *trails) stirred() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -65,7 +65,7 @@ func TestStore_Trail(t *testing.T) {
 			if at, _ := e.Command.Lookup("update").StringValueOK(); at == "outmill_records" {
 				once.Do(func() { require.Len(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 20, outmill.OrderNone)), 20) })
 			}
-			if skip, err := e.Command.LookupErr("pipeline", "2", "$skip"); err == nil {
+			if skip, err := e.Command.LookupErr("pipeline", "2", "$unionWith", "pipeline", "2", "$skip"); err == nil {
 				skips = append(skips, skip.AsInt64())
 			}
 		})

@@ -52,6 +52,20 @@ func TestMongo(t *testing.T) {
 		})
 	})
 
+	t.Run("groups pause and resume stop and continue a tenant in mongodb", func(t *testing.T) {
+		t.Parallel()
+		at := urlOf(t, mongotest.Database(t))
+		ok(t, "schema", "ensure", at)
+		requireWorks(t, at)
+		require.Equal(t, "Paused: tenant \"acme\".\n", ok(t, "groups", "pause", at, "--tenant", "acme", "--by", "ann", "--reason", "unpaid"))
+		require.Regexp(t, `tenant "acme" by ann since \S+: unpaid`, ok(t, "groups", "list", at))
+		got := tool(t, "groups", "resume", at, "--topic", "orders")
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stderr, `tenant "acme" by ann`)
+		require.Equal(t, "Resumed: tenant \"acme\".\n", ok(t, "groups", "resume", at, "--tenant", "acme"))
+		require.NotContains(t, ok(t, "groups", "list", at), "Paused")
+	})
+
 	t.Run("a mongodb that cannot be reached is a failure that tells no password", func(t *testing.T) {
 		t.Parallel()
 		got := outmillTool(t.Context(), "schema", "print", "mongodb://me:S3CRET@127.0.0.1:1/orders?serverSelectionTimeoutMS=100")

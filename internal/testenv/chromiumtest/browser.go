@@ -64,7 +64,7 @@ func start(tb testing.TB) *browser {
 	tb.Helper()
 	path := find(tb)
 	// Its processes may still write while it ends, which would make the cleanup of tb.TempDir fail.
-	profile, err := os.MkdirTemp("", "outmill-chromium-") //nolint:usetesting // See above. //nolint:usetesting // see above
+	profile, err := os.MkdirTemp("", "outmill-chromium-") //nolint:usetesting // see above
 	require.NoError(tb, err)
 	commands, write, err := os.Pipe()
 	require.NoError(tb, err)
