@@ -145,11 +145,28 @@ func (c *claim) dueTopics(ctx context.Context) ([]string, error) {
 	return slices.Compact(due), nil
 }
 
+// searchTries bounds how often a claim searches by pauses that change during the search. Its
+// decisions need no second search, because they go by the pauses after the change. But a search by
+// the pauses before it does not find what comes back.
+const searchTries = 2
+
 // searchTopics returns the topics that have records to claim or to bring back, the topics that
 // have records without a group, and the pauses.
 func (c *claim) searchTopics(ctx context.Context) (due, unrouted []string, pauses *storekit.PauseList, err error) {
-	known := c.s.pauses.Load()
-	each := append(c.s.leaps(reader(c.req.Group), dueStages...), topicsWhere(reader(c.req.Group).in(storekit.StageAside, gone(known))))
+	for range searchTries {
+		known := c.s.pauses.Load()
+		if due, unrouted, pauses, err = c.searchTopicsBy(ctx, known); err != nil || pauses.Generation() == known.Generation() {
+			break
+		}
+	}
+	return due, unrouted, pauses, err
+}
+
+func (c *claim) searchTopicsBy(
+	ctx context.Context, known *storekit.PauseList,
+) (due, unrouted []string, pauses *storekit.PauseList, err error) {
+	group := reader(c.req.Group)
+	each := append(c.s.leaps(group, dueStages...), topicsWhere(group.in(storekit.StageAside, gone(known))))
 	for _, leap := range c.s.leaps(reader(""), storekit.StageReady, storekit.StageDelayed) {
 		each = append(each, append(leap, bson.D{{Key: "$set", Value: bson.D{{Key: "unrouted", Value: true}}}}))
 	}
@@ -172,11 +189,7 @@ func (c *claim) searchTopics(ctx context.Context) (due, unrouted []string, pause
 		}
 	}
 	pauses, err = c.s.pausesOf(ctx, generation)
-	if err != nil || pauses.Generation() == known.Generation() {
-		return due, unrouted, pauses, err
-	}
-	// The search left out topics of pauses that have just ended.
-	return c.searchTopics(ctx)
+	return due, unrouted, pauses, err
 }
 
 // topicsOf returns the topics of the group's records in these stages.

@@ -112,13 +112,13 @@ func (c *claim) look(ctx context.Context, of line, want int) (sight, error) {
 		c.over = before
 	}
 	began := time.Now()
-	list, pauses, returned, now, err := c.s.candidates(ctx, of, max(want, c.ask))
-	if err != nil || pauses.Topic(c.req.Group, of.Topic) {
+	found, err := c.s.candidates(ctx, of, max(want, c.ask))
+	if err != nil || found.pauses.Topic(c.req.Group, of.Topic) {
 		return sight{}, err
 	}
 	trail.looked(began, stirs, time.Since(began))
-	seen := c.chooseFrom(of, list, pauses, now, want)
-	seen.returned = returned
+	seen := c.chooseFrom(of, found.due, found.pauses, found.now, want)
+	seen.returned = found.returned
 	trail.chose(lastInLine(seen.chosen.list), seen.chosen.full || len(seen.chosen.list) == want)
 	return seen, nil
 }
@@ -195,22 +195,39 @@ func (c *claim) ahead(
 	return list, pauses, err
 }
 
-// candidates reads the first records of each stage that may be due, by the estimate of the
-// server's time, and sorts them by the time from which they are due. It also reads the pauses, and
-// the first records that are aside for pauses that are gone.
-func (s *Store) candidates(
-	ctx context.Context, of line, want int,
-) (due []candidate, pauses *storekit.PauseList, returned bson.A, now time.Time, err error) {
-	now, err = s.now(ctx)
-	if err != nil {
-		return nil, nil, nil, now, err
+// candidates are the records from which a claim without an order chooses.
+type candidates struct {
+	// due are the first records of each stage that may be due, by the estimate of the server's time,
+	// sorted by the time from which they are due.
+	due []candidate
+	// returned are the first records that are aside for pauses that are gone.
+	returned bson.A
+	pauses   *storekit.PauseList
+	now      time.Time
+}
+
+func (s *Store) candidates(ctx context.Context, of line, want int) (found candidates, err error) {
+	for range searchTries {
+		known := s.pauses.Load()
+		if found, err = s.candidatesBy(ctx, of, want, known); err != nil || found.pauses.Generation() == known.Generation() {
+			break
+		}
 	}
-	known := s.pauses.Load()
+	slices.SortFunc(found.due, func(a, b candidate) int {
+		return cmp.Or(a.due().Compare(b.due()), cmp.Compare(place(a.Seq), place(b.Seq)))
+	})
+	return found, err
+}
+
+func (s *Store) candidatesBy(ctx context.Context, of line, want int, known *storekit.PauseList) (found candidates, err error) {
+	if found.now, err = s.now(ctx); err != nil {
+		return found, err
+	}
 	// Each stage has its own query, because a query for several stages would sort all its
 	// results.
 	each := make([]driver.Pipeline, len(dueStages))
 	for i, stage := range dueStages {
-		filter, order := of.due(stage, now)
+		filter, order := of.due(stage, found.now)
 		each[i] = some(filter, want, order, candidateFields...)
 	}
 	each = append(each, driver.Pipeline{{{Key: "$match", Value: of.resumed(known)}}, {{Key: "$limit", Value: asideAtOnce}}, project("stage")})
@@ -219,25 +236,18 @@ func (s *Store) candidates(
 		Pauses int64     `bson:"pauses"`
 	}](ctx, s.records, append(union(s.records, each...), unionWith(s.lastChange())))
 	if err != nil {
-		return nil, nil, nil, now, err
+		return found, err
 	}
 	var generation int64
 	for _, f := range all {
 		switch generation = max(generation, f.Pauses); {
 		case f.Pauses > 0:
 		case f.Record.Stage == storekit.StageAside:
-			returned = append(returned, f.Record.ID)
+			found.returned = append(found.returned, f.Record.ID)
 		default:
-			due = append(due, f.Record)
+			found.due = append(found.due, f.Record)
 		}
 	}
-	pauses, err = s.pausesOf(ctx, generation)
-	if err == nil && pauses.Generation() != known.Generation() {
-		// The search for records that come back went by the pauses before the change.
-		return s.candidates(ctx, of, want)
-	}
-	slices.SortFunc(due, func(a, b candidate) int {
-		return cmp.Or(a.due().Compare(b.due()), cmp.Compare(place(a.Seq), place(b.Seq)))
-	})
-	return due, pauses, returned, now, err
+	found.pauses, err = s.pausesOf(ctx, generation)
+	return found, err
 }

@@ -86,8 +86,10 @@ const leastBytes = 1 << 20
 // none before all of them are adopted.
 func (o *ordered) look(ctx context.Context, turn *turn) ([]candidate, error) {
 	searchDue := o.trail.searchesDue(time.Now(), o.s.trails.stirred())
+	searches := 1
 	for admissions := 0; ; {
-		o.pauses = o.s.pauses.Load()
+		known := o.s.pauses.Load()
+		o.pauses = known
 		if err := o.readLanes(ctx); err != nil {
 			return nil, err
 		}
@@ -95,12 +97,14 @@ func (o *ordered) look(ctx context.Context, turn *turn) ([]candidate, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch pauses, err := o.s.pausesOf(ctx, o.generation); {
-		case err != nil:
+		if o.pauses, err = o.s.pausesOf(ctx, o.generation); err != nil {
 			return nil, err
-		case pauses.Generation() != o.pauses.Generation():
+		}
+		switch {
+		case o.pauses.Generation() != known.Generation() && searches < searchTries:
+			searches++
 			continue
-		case pauses.Topic(o.req.Group, o.line.Topic):
+		case o.pauses.Topic(o.req.Group, o.line.Topic):
 			o.states, o.openings = nil, nil
 			return nil, nil
 		case !searchDue && admissions == 0 && (!o.goesOn || slices.ContainsFunc(page, o.trail.isNew)):

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -40,10 +39,6 @@ func (e pauseEntry) scope() storekit.PauseScope {
 	return storekit.PauseScope{Group: e.Group, Topic: e.Topic, Key: e.Key, TenantID: e.TenantID}
 }
 
-func (d *pausesDocument) indexOf(scope storekit.PauseScope) int {
-	return slices.IndexFunc(d.List, func(e pauseEntry) bool { return e.scope() == scope })
-}
-
 func (d *pausesDocument) pauses() *storekit.PauseList {
 	infos := make([]storekit.PauseInfo, len(d.List))
 	for i, e := range d.List {
@@ -61,12 +56,52 @@ func (s *Store) findPauses(ctx context.Context) (*pausesDocument, error) {
 	return found, err
 }
 
+// atScope is what a change of the pauses needs to know of them.
+type atScope struct {
+	Generation int64 `bson:"generation"`
+	Count      int   `bson:"count"`
+	// Entry has the pause of the scope, if there is one.
+	Entry []pauseEntry `bson:"list"`
+}
+
+// findScope reads no more of the list, which may be long.
+func (s *Store) findScope(ctx context.Context, scope storekit.PauseScope) (*atScope, error) {
+	found := &atScope{}
+	err := s.meta.FindOne(ctx, where("_id", pausesID), options.FindOne().SetProjection(bson.D{
+		{Key: "generation", Value: 1},
+		{Key: "count", Value: bson.D{{Key: "$size", Value: "$list"}}},
+		{Key: "list", Value: bson.D{{Key: "$elemMatch", Value: bson.D{
+			{Key: "grp", Value: scope.Group}, {Key: "topic", Value: scope.Topic}, {Key: "key", Value: scope.Key},
+			{Key: "tenant_id", Value: scope.TenantID},
+		}}}},
+	})).Decode(found)
+	if errors.Is(err, driver.ErrNoDocuments) {
+		err = nil
+	}
+	return found, err
+}
+
 // nextGeneration returns the generation after a change. A failover may undo a change that was not
 // confirmed yet, after other processes have read it. So the next generation contains the time:
 // otherwise it could be the same, and these processes would not read the pauses again.
-func (d *pausesDocument) nextGeneration(now time.Time) int64 {
+func (p *atScope) nextGeneration(now time.Time) int64 {
 	const perMilli = 1000
-	return max(d.Generation+1, now.UnixMilli()*perMilli+rand.Int64N(perMilli))
+	return max(p.Generation+1, now.UnixMilli()*perMilli+rand.Int64N(perMilli))
+}
+
+// change changes the pauses, unless another process has changed them since they were read.
+func (p *atScope) change(ctx context.Context, s *Store, generation int64, update bson.D, arrays ...any) error {
+	update = append(update, bson.E{Key: "$max", Value: bson.D{{Key: "generation", Value: generation}}})
+	opts := options.UpdateOne().SetUpsert(true)
+	if len(arrays) > 0 {
+		opts.SetArrayFilters(arrays)
+	}
+	_, err := s.meta.UpdateOne(ctx, append(where("_id", pausesID), where("generation", p.Generation)...), update, opts)
+	if driver.IsDuplicateKeyError(err) {
+		// The document has another generation, so it was not matched and cannot be inserted.
+		return errContended
+	}
+	return err
 }
 
 // Pause stops the deliveries of the scope. See storekit.Pauses.
@@ -80,31 +115,23 @@ func (s *Store) Pause(ctx context.Context, scope storekit.PauseScope, by, reason
 		if err != nil {
 			return err
 		}
-		found, err := s.findPauses(ctx)
+		found, err := s.findScope(ctx, scope)
 		if err != nil {
 			return err
 		}
 		generation := found.nextGeneration(now)
-		if i := found.indexOf(scope); i >= 0 {
-			found.List[i].By, found.List[i].Reason = by, reason
-		} else if len(found.List) >= storekit.MaxPauses {
-			return storekit.ErrTooManyPauses
-		} else {
-			found.List = append(found.List, pauseEntry{generation, scope.Group, scope.Topic, scope.Key, scope.TenantID, now, by, reason})
+		if len(found.Entry) > 0 {
+			return found.change(ctx, s, generation,
+				set(bson.D{{Key: "list.$[same].by", Value: by}, {Key: "list.$[same].reason", Value: reason}}),
+				where("same.number", found.Entry[0].Number))
 		}
-		return s.changePauses(ctx, found, generation)
+		if found.Count >= storekit.MaxPauses {
+			return storekit.ErrTooManyPauses
+		}
+		return found.change(ctx, s, generation, bson.D{{Key: "$push", Value: bson.D{{Key: "list", Value: pauseEntry{
+			generation, scope.Group, scope.Topic, scope.Key, scope.TenantID, now, by, reason,
+		}}}}})
 	})
-}
-
-// changePauses writes the list, unless another process has changed it since it was read.
-func (s *Store) changePauses(ctx context.Context, read *pausesDocument, generation int64) error {
-	_, err := s.meta.UpdateOne(ctx, append(where("_id", pausesID), where("generation", read.Generation)...),
-		set(bson.D{{Key: "generation", Value: generation}, {Key: "list", Value: read.List}}), options.UpdateOne().SetUpsert(true))
-	if driver.IsDuplicateKeyError(err) {
-		// The document has another generation, so it was not matched and cannot be inserted.
-		return errContended
-	}
-	return err
 }
 
 // Resume ends the pause of the scope, and wakes the readers of this process. See storekit.Pauses.
@@ -119,16 +146,12 @@ func (s *Store) Resume(ctx context.Context, scope storekit.PauseScope) (bool, er
 		if err != nil {
 			return err
 		}
-		found, err := s.findPauses(ctx)
-		if err != nil {
+		found, err := s.findScope(ctx, scope)
+		if err != nil || len(found.Entry) == 0 {
 			return err
 		}
-		i := found.indexOf(scope)
-		if i < 0 {
-			return nil
-		}
-		found.List = slices.Delete(found.List, i, i+1)
-		err = s.changePauses(ctx, found, found.nextGeneration(now))
+		err = found.change(ctx, s, found.nextGeneration(now),
+			bson.D{{Key: "$pull", Value: bson.D{{Key: "list", Value: where("number", found.Entry[0].Number)}}}})
 		// If the answer was lost, this attempt may have ended the pause, and the next one finds none.
 		ended = !errors.Is(err, errContended)
 		return err
@@ -137,6 +160,7 @@ func (s *Store) Resume(ctx context.Context, scope storekit.PauseScope) (bool, er
 		return false, err
 	}
 	if ended {
+		s.busy.Forget()
 		s.notifier.Notify()
 	}
 	return ended, nil
@@ -190,6 +214,7 @@ func (s *Store) pausesOf(ctx context.Context, generation int64) (*storekit.Pause
 	// later generation, which a failover has undone.
 	if s.pauses.CompareAndSwap(known, list) {
 		s.trails.forget()
+		s.busy.Forget()
 	}
 	return list, nil
 }
