@@ -37,8 +37,7 @@ import (
 // records, and once more after the waiting records, because claims without an order move records
 // in both directions at any time.
 
-// asideAtOnce bounds how many records a claim brings back, and how many it reads at once behind
-// paused ones.
+// asideAtOnce is the default of Store.asideAtOnce.
 const asideAtOnce = 1000
 
 // pausedRecord is a record to set aside, and the number of its pause.

@@ -81,7 +81,7 @@ func (c *claim) makeWay(ctx context.Context, of line, seen sight) (int, error) {
 		return 0, err
 	}
 	if aside > 0 {
-		c.ask = min(max(2*c.ask, 2*c.req.Limit), asideAtOnce)
+		c.ask = min(max(2*c.ask, 2*c.req.Limit), c.s.asideAtOnce)
 	}
 	return passed + aside + len(seen.returned), nil
 }
@@ -230,7 +230,7 @@ func (s *Store) candidatesBy(ctx context.Context, of line, want int, known *stor
 		filter, order := of.due(stage, found.now)
 		each[i] = some(filter, want, order, candidateFields...)
 	}
-	each = append(each, driver.Pipeline{{{Key: "$match", Value: of.resumed(known)}}, {{Key: "$limit", Value: asideAtOnce}}, project("stage")})
+	each = append(each, driver.Pipeline{{{Key: "$match", Value: of.resumed(known)}}, {{Key: "$limit", Value: s.asideAtOnce}}, project("stage")})
 	all, err := aggregateAll[struct {
 		Record candidate `bson:",inline"`
 		Pauses int64     `bson:"pauses"`

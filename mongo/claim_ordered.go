@@ -100,7 +100,7 @@ func (c *claim) takeInOrder(ctx context.Context, topic string, want int) error {
 	c.s.hurry(ctx, done.counted)
 	c.again = c.again || done.lookAgain
 	if done.metPaused {
-		c.ask = min(max(2*c.ask, 2*done.pageSize()), asideAtOnce)
+		c.ask = min(max(2*c.ask, 2*done.pageSize()), c.s.asideAtOnce)
 	}
 	c.add(done.records)
 	return nil

@@ -61,6 +61,33 @@ func engine(db *driver.Database) storetest.Engine {
 	}
 }
 
+func TestStore_InSteps(t *testing.T) {
+	t.Parallel()
+	t.Run("a store whose claims bring few paused records back keeps the order of each key", func(t *testing.T) {
+		t.Parallel()
+		testenv.Long(t, "random walks and pauses in small steps on MongoDB")
+		server := engine(mongotest.Database(t))
+		storetest.WalkInSteps(t, storetest.Engine{
+			New: func(t *testing.T, options storetest.Options) storetest.Harness {
+				h := inSteps{server.New(t, options).(harness)}
+				mongo.SetAsideAtOnce(h.store.Store, asideInSteps)
+				return h
+			},
+		})
+	})
+}
+
+const asideInSteps = 3
+
+// inSteps makes stores whose claims bring few paused records back.
+type inSteps struct{ harness }
+
+func (h inSteps) Reopen() outmill.Store {
+	c := h.harness.Reopen().(conforming)
+	mongo.SetAsideAtOnce(c.Store, asideInSteps)
+	return c
+}
+
 // harness is a store for one test, and the prefixes that other tests reuse after the test.
 type harness struct {
 	t        *testing.T

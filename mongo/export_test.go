@@ -18,6 +18,9 @@ const ClockGood = clockGood
 // SetTurn sets the initial length of a turn at a topic of a group.
 func SetTurn(s *Store, lasts time.Duration) { s.turnFor = lasts }
 
+// SetAsideAtOnce sets how many records a claim brings back after a pause.
+func SetAsideAtOnce(s *Store, n int) { s.asideAtOnce = n }
+
 // SetBusyFor sets how long all claims must be full before the store closes the change stream.
 func SetBusyFor(s *Store, d time.Duration) { s.busyFor = d }
 

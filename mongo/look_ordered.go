@@ -364,7 +364,7 @@ func (o *ordered) bringBackAll(ctx context.Context, seen map[string]bool) error 
 		if !seen[mark] {
 			continue
 		}
-		found, err := findAll[candidate](ctx, o.s.records, filter, first(asideAtOnce, nil, "_id"))
+		found, err := findAll[candidate](ctx, o.s.records, filter, first(o.s.asideAtOnce, nil, "_id"))
 		if err != nil {
 			return err
 		}

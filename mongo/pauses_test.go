@@ -315,6 +315,39 @@ func TestStore_PausesOfKeys(t *testing.T) {
 		}
 	})
 
+	// A claim brings back only some records, and must not hand out what is behind the others.
+	t.Run("a key keeps its order while claims bring its records back", func(t *testing.T) {
+		t.Parallel()
+		for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
+			s := newStand(t, mongo.Config{})
+			mongo.SetAsideAtOnce(s.Store, 2)
+			var want []*outmill.Record
+			for i := range 9 {
+				want = append(want, ofTenant("key", fmt.Sprint("k", i)))
+			}
+			require.NoError(t, s.Append(t.Context(), want...))
+			paused(t, s.Store, acme)
+			for range 3 {
+				require.Empty(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone)))
+			}
+			require.Equal(t, 9, s.inStage(t, storekit.StageAside))
+			late := keyed("key", "late")
+			require.NoError(t, s.Append(t.Context(), late...))
+			resumed(t, s.Store, acme)
+			var got []string
+			for range 50 {
+				found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 2, order))
+				require.NoError(t, s.Ack(t.Context(), "", leasesOf(found)))
+				got = append(got, namesOf(found)...)
+				if len(got) > 9 {
+					break
+				}
+			}
+			require.Equal(t, append(namesOf(want), "late"), got, "order %s", order)
+			require.Zero(t, s.inStage(t, storekit.StageAside)+s.lanes(t))
+		}
+	})
+
 	t.Run("readers with and without an order lose no record under pauses", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})

@@ -48,6 +48,9 @@ type Store struct {
 	laneSeen laneSeen
 	// pauses are the pauses that the store read last.
 	pauses atomic.Pointer[storekit.PauseList]
+	// asideAtOnce bounds how many records a claim brings back, and how many it reads at once behind
+	// paused ones.
+	asideAtOnce int
 	// turnFor is the initial length of a turn at a topic of a group.
 	turnFor time.Duration
 	// busyFor is how long all claims must be full before the store closes the change stream.
@@ -89,7 +92,7 @@ func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (
 	config.setDefaults()
 	db := client.Database(config.Database, databaseOptions())
 	s := &Store{
-		client: client, ownsClient: owns, db: db, config: config, turnFor: firstTurn,
+		client: client, ownsClient: owns, db: db, config: config, turnFor: firstTurn, asideAtOnce: asideAtOnce,
 		logger: storekit.NewLog(logger, config.Name, config.AppendLogLevel),
 	}
 	s.records, s.meta, s.dedup = s.collection("records"), s.collection("meta"), s.collection("dedup")
