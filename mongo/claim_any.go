@@ -230,7 +230,8 @@ func (s *Store) candidatesBy(ctx context.Context, of line, want int, known *stor
 		filter, order := of.due(stage, found.now)
 		each[i] = some(filter, want, order, candidateFields...)
 	}
-	each = append(each, driver.Pipeline{{{Key: "$match", Value: of.resumed(known)}}, {{Key: "$limit", Value: s.asideAtOnce}}, project("stage")})
+	back := of.resumed(known)
+	each = append(each, driver.Pipeline{{{Key: "$match", Value: back}}, {{Key: "$limit", Value: s.asideAtOnce}}, project("stage")})
 	all, err := aggregateAll[struct {
 		Record candidate `bson:",inline"`
 		Pauses int64     `bson:"pauses"`
