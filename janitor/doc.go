@@ -4,7 +4,7 @@
 //   - makes records dead that have expired,
 //   - ends registrations that nobody renews, and deletes their undelivered records,
 //   - deletes what is past its retention: processed records, joins that have ended, notes of
-//     an inbox, finished sagas, dedup keys,
+//     an inbox, finished sagas, entries of the audit, dedup keys,
 //   - calls the store's own maintenance ([outmill.Janitor].Maintain).
 //
 // Every subscriber and forwarder runs a janitor of its store, unless its UpkeepInterval is

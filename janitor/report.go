@@ -20,13 +20,15 @@ type Report struct {
 	Notes int
 	// Sagas counts deleted finished sagas.
 	Sagas int
+	// Audit counts deleted entries of the audit.
+	Audit int
 	// DedupKeys counts deleted dedup keys.
 	DedupKeys int
 }
 
 // Total returns the sum of all counts.
 func (r Report) Total() int {
-	return r.Reaped + r.Expired + r.Registrations + r.Unread + r.Processed + r.Joins + r.Notes + r.Sagas + r.DedupKeys
+	return r.Reaped + r.Expired + r.Registrations + r.Unread + r.Processed + r.Joins + r.Notes + r.Sagas + r.Audit + r.DedupKeys
 }
 
 // fields names the counts that are not 0.
@@ -34,7 +36,7 @@ func (r Report) fields(store string) watermill.LogFields {
 	fields := watermill.LogFields{"store": store}
 	for name, n := range map[string]int{
 		"reaped": r.Reaped, "expired": r.Expired, "registrations": r.Registrations, "unread": r.Unread, "processed": r.Processed,
-		"joins": r.Joins, "notes": r.Notes, "sagas": r.Sagas, "dedup_keys": r.DedupKeys,
+		"joins": r.Joins, "notes": r.Notes, "sagas": r.Sagas, "audit": r.Audit, "dedup_keys": r.DedupKeys,
 	} {
 		if n > 0 {
 			fields[name] = n

@@ -78,6 +78,9 @@ func (j *Janitor) chores(r *Report) []chore {
 	if sagas, ok := outmill.As[storekit.SagaRetention](j.store); ok {
 		list = append(list, counted("delete sagas", &r.Sagas, sagas.DeleteOldSagas))
 	}
+	if audit, ok := outmill.As[storekit.Audit](j.store); ok {
+		list = append(list, counted("delete old audit entries", &r.Audit, audit.DeleteOldAudit))
+	}
 	if isJanitor {
 		list = append(list, counted("delete dedup keys", &r.DedupKeys, janitor.DeleteDedupKeys))
 	}

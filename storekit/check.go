@@ -75,14 +75,25 @@ func violations(r *outmill.Record, maxPayload int) []*outmill.InvalidRecordError
 	if r.TimeToLive < 0 {
 		add("time to live", fmt.Sprintf("is %s: want 0 or more", r.TimeToLive))
 	}
-	if maxPayload > 0 && len(r.Payload) > maxPayload {
-		add("payload", fmt.Sprintf("has %d bytes: the store takes at most %d; store the data elsewhere and publish a reference", len(r.Payload),
+	add("joins", joinsReason(r))
+	found = append(found, contentViolations(r.Payload, r.Metadata, maxPayload)...)
+	slices.SortFunc(found, func(a, b *outmill.InvalidRecordError) int { return cmp.Compare(a.Field, b.Field) })
+	return found
+}
+
+// contentViolations are those of the payload and the metadata.
+func contentViolations(payload []byte, metadata map[string]string, maxPayload int) []*outmill.InvalidRecordError {
+	var found []*outmill.InvalidRecordError
+	add := func(field, reason string) {
+		found = append(found, &outmill.InvalidRecordError{Field: field, Reason: reason})
+	}
+	if maxPayload > 0 && len(payload) > maxPayload {
+		add("payload", fmt.Sprintf("has %d bytes: the store takes at most %d; store the data elsewhere and publish a reference", len(payload),
 			maxPayload))
 	}
-	add("joins", joinsReason(r))
-	metadata := 0
-	for k, v := range r.Metadata {
-		metadata += len(k) + len(v)
+	size := 0
+	for k, v := range metadata {
+		size += len(k) + len(v)
 		// The name is formatted only for an entry that is refused.
 		if reason := checkText(k, 0); reason != "" {
 			add(fmt.Sprintf("metadata name %q", clip(k)), reason)
@@ -91,10 +102,9 @@ func violations(r *outmill.Record, maxPayload int) []*outmill.InvalidRecordError
 			add(fmt.Sprintf("metadata %q", clip(k)), reason)
 		}
 	}
-	if metadata > outmill.MaxMetadataBytes {
-		add("metadata", fmt.Sprintf("has %d bytes: want at most %d; put large data in the payload", metadata, outmill.MaxMetadataBytes))
+	if size > outmill.MaxMetadataBytes {
+		add("metadata", fmt.Sprintf("has %d bytes: want at most %d; put large data in the payload", size, outmill.MaxMetadataBytes))
 	}
-	slices.SortFunc(found, func(a, b *outmill.InvalidRecordError) int { return cmp.Compare(a.Field, b.Field) })
 	return found
 }
 
@@ -171,11 +181,15 @@ func clip(s string) string {
 	if len(s) <= limit {
 		return s
 	}
-	end := limit
+	return clipTo(s, limit) + "…"
+}
+
+// clipTo returns the whole characters of the first bytes of the text.
+func clipTo(s string, end int) string {
 	for end > 0 && !utf8.RuneStart(s[end]) {
 		end--
 	}
-	return s[:end] + "…"
+	return s[:end]
 }
 
 func utf16Length(s string) int {

@@ -149,7 +149,9 @@ func (f Finder) RequeueWhere(ctx context.Context, query outmill.ListQuery) (Page
 	if err != nil {
 		return Page{}, f.store.Explain(ctx, operation, err)
 	}
-	return f.change(ctx, operation, query, func(ids []outmill.WorkItemID) (int, error) { return f.store.Requeue(ctx, ids...) })
+	return f.change(ctx, operation, query, func(ctx context.Context, ids []outmill.WorkItemID) (int, error) {
+		return f.store.Requeue(ctx, ids...)
+	})
 }
 
 // DeleteWhere deletes records that match. See Operator.
@@ -159,7 +161,9 @@ func (f Finder) DeleteWhere(ctx context.Context, query outmill.ListQuery) (Page,
 	if err != nil {
 		return Page{}, f.store.Explain(ctx, operation, err)
 	}
-	return f.change(ctx, operation, query, func(ids []outmill.WorkItemID) (int, error) { return f.store.Delete(ctx, query.Status, ids) })
+	return f.change(ctx, operation, query, func(ctx context.Context, ids []outmill.WorkItemID) (int, error) {
+		return f.store.Delete(ctx, query.Status, ids)
+	})
 }
 
 // CheckRequeueWhere returns the query of an Operator's RequeueWhere with its defaults, and
@@ -191,15 +195,17 @@ func checkChange(query outmill.ListQuery) (outmill.ListQuery, error) {
 }
 
 func (f Finder) change(
-	ctx context.Context, operation string, query outmill.ListQuery, change func([]outmill.WorkItemID) (int, error),
+	ctx context.Context, operation string, query outmill.ListQuery,
+	change func(ctx context.Context, ids []outmill.WorkItemID) (int, error),
 ) (Page, error) {
 	found, err := f.store.Search(ctx, operation, query)
 	if err != nil {
 		return Page{Next: query.After}, err
 	}
 	page := found.page()
+	audited := withFilter(ctx, query)
 	for ids := range slices.Chunk(found.IDs, changeAtOnce) {
-		n, err := change(ids)
+		n, err := change(audited, ids)
 		if page.Changed += n; err != nil {
 			return Page{Changed: page.Changed, Next: query.After}, err
 		}

@@ -37,7 +37,8 @@ func (e Engine) open(t *testing.T, options suite.Options) suite.Harness {
 // has, so engine must return stores with small steps. WalkInSteps checks that a claim between
 // two steps returns the records that an earlier claim would have returned, and that Requeue
 // brings back all records of a parked key while claims park others. If the store has the role
-// storekit.Pauses, it also checks that claims bring back in order what they had set aside.
+// storekit.Pauses, it also checks that claims bring back in order what they had set aside; if it
+// has the role storekit.Workbench, that Skip releases a key in order while claims park records.
 func WalkInSteps(t *testing.T, engine Engine) {
 	t.Helper()
 	for _, mode := range suite.Modes() {
@@ -45,6 +46,9 @@ func WalkInSteps(t *testing.T, engine Engine) {
 			t.Parallel()
 			suite.RandomWalks(suite.NewEnv(t, engine.open, mode.Options), true)
 			requeueBesideClaims(&env{suite.NewEnv(t, engine.open, mode.Options)})
+			if e := (&env{suite.NewEnv(t, engine.open, mode.Options)}); e.hasWorkbench() {
+				skipBesideClaims(e)
+			}
 			for _, check := range []func(*env){resumeKeepsOrder, resumeAgain, resumeMany, pausedBacklog, pausesAndClaims} {
 				e := &env{suite.NewEnv(t, engine.open, mode.Options)}
 				if _, ok := outmill.As[storekit.Pauses](e.Store); ok {
@@ -96,6 +100,10 @@ func sections() []suite.Section {
 		{Name: "pause", Sentences: bind(pauseSentences())},
 		{Name: "inspect", Sentences: bind(inspectSentences()), BothModes: true},
 		{Name: "find", Sentences: bind(findSentences()), BothModes: true},
+		{Name: "edit", Sentences: bind(editSentences()), AnyMode: true},
+		{Name: "skip", Sentences: bind(skipSentences()), BothModes: true},
+		{Name: "dead letters", Sentences: bind(letterSentences()), BothModes: true},
+		{Name: "audit", Sentences: bind(auditSentences()), BothModes: true},
 		{Name: "janitor", Sentences: bind(janitorSentences()), BothModes: true},
 		{Name: "wake", Sentences: bind(wakeSentences()), AnyMode: true},
 		{Name: "schema", Sentences: bind(schemaSentences()), AnyMode: true},

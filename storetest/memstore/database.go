@@ -37,6 +37,10 @@ type Database struct {
 	// pauses is replaced with each change.
 	pauses *storekit.PauseList
 
+	// audited has the entries of the audit, the oldest first, and audits is the last number.
+	audited []storekit.AuditEntry
+	audits  int64
+
 	notifier storekit.Notifier
 }
 

@@ -55,13 +55,14 @@ func (f finding) Explain(_ context.Context, operation string, err error) error {
 }
 
 func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (deleted int, err error) {
-	err = s.do(ctx, "delete", func(d *Database, _ time.Time) error {
+	err = s.do(ctx, "delete", func(d *Database, now time.Time) error {
 		for _, id := range ids {
 			if r := d.byID[id]; r != nil && (status == "" || r.Status == status) {
 				d.remove(r)
 				deleted++
 			}
 		}
+		d.audit(storekit.NewAuditEntry(ctx, storekit.AuditDelete, ids...), deleted, now)
 		return nil
 	})
 	return deleted, err

@@ -83,6 +83,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeue
 				requeued += d.requeue(r, now)
 			}
 		}
+		d.audit(storekit.NewAuditEntry(ctx, storekit.AuditRequeue, ids...), requeued, now)
 		return nil
 	})
 	if requeued > 0 {
@@ -96,11 +97,16 @@ func (d *Database) requeue(head *row, now time.Time) (n int) {
 	together := head.parked
 	d.each(func(r *row) {
 		if r == head || together && r.parked && r.sameKey(head) {
-			r.open(outmill.StatusPending)
-			r.parked, r.behind, r.ExpiresAt = false, false, time.Time{}
-			r.next, r.Attempts, r.Expiries = now, 0, 0
+			r.again(now)
 			n++
 		}
 	})
 	return n
+}
+
+// again makes a dead row pending and due.
+func (r *row) again(now time.Time) {
+	r.open(outmill.StatusPending)
+	r.parked, r.behind, r.ExpiresAt = false, false, time.Time{}
+	r.next, r.Attempts, r.Expiries = now, 0, 0
 }

@@ -4,10 +4,10 @@
 //	store := memstore.New(db, memstore.Options{})
 //
 // It keeps the contract of a queue, which package storetest tests, and the contract of
-// transactions, inbox and sagas, which package txtest tests. It pauses and resumes. It has no joins. Begin
-// transactions of your own with [Database.Begin], and move the clock with [Database.Elapse].
-// It is not for production: all records are lost when the program ends, and each claim reads
-// all records.
+// transactions, inbox and sagas, which package txtest tests. It pauses and resumes, and repairs
+// dead records. It has no joins. Begin transactions of your own with [Database.Begin], and move
+// the clock with [Database.Elapse]. It is not for production: all records are lost when the
+// program ends, and each claim reads all records.
 package memstore
 
 import (
@@ -31,12 +31,16 @@ type Options struct {
 	Retain time.Duration
 	// DedupWindow is how long a dedup key is remembered. Default DefaultDedupWindow.
 	DedupWindow time.Duration
+	// RetainAudit is how long the notes of what operators changed are kept. Default
+	// storekit.AuditRetention.
+	RetainAudit time.Duration
 }
 
 // Store is a store on a Database, as one process would have it. It is safe for concurrent
 // use.
 type Store struct {
 	storekit.Finder
+	workbench
 	db      *Database
 	options Options
 	life    storekit.Lifecycle
@@ -55,6 +59,8 @@ var (
 	_ storekit.Sagas      = (*Store)(nil)
 	_ storekit.Operator   = (*Store)(nil)
 	_ storekit.Pauses     = (*Store)(nil)
+	_ storekit.Workbench  = (*Store)(nil)
+	_ storekit.Audit      = (*Store)(nil)
 )
 
 // New returns a store on the database. Call Ensure first, as for every store. Several stores
@@ -66,9 +72,13 @@ func New(db *Database, options Options) *Store {
 	if options.DedupWindow <= 0 {
 		options.DedupWindow = DefaultDedupWindow
 	}
+	if options.RetainAudit <= 0 {
+		options.RetainAudit = storekit.AuditRetention
+	}
 	ctx, end := context.WithCancel(context.Background())
 	s := &Store{db: db, options: options, ctx: ctx, end: end}
 	s.Finder = storekit.NewFinder(finding{s})
+	s.workbench = storekit.NewWorkbenchEngine(bench{finding{s}}, 0)
 	return s
 }
 
