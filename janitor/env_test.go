@@ -42,7 +42,7 @@ func newRig(t *testing.T) *rig {
 // open opens the rig's database once more, as another process would.
 func (r *rig) open() *sqlite.Store {
 	r.Helper()
-	config := sqlite.Config{BusyTimeout: soon, Retain: kept, RetainJoins: kept, DedupWindow: kept}
+	config := sqlite.Config{BusyTimeout: soon, Retain: kept, RetainJoins: kept, RetainAudit: kept, DedupWindow: kept}
 	store, err := sqlite.Open(r.Context(), r.file, config, nil)
 	require.NoError(r, err)
 	r.Cleanup(func() { require.NoError(r, store.Close()) })
@@ -90,6 +90,10 @@ func (r *rig) leftovers() {
 	ctx := r.Context()
 	r.append(&outmill.Record{Topic: topic, MessageID: "processed"})
 	r.ack(r.claim()...)
+	deleted := &outmill.Record{Topic: topic, MessageID: "deleted"}
+	r.append(deleted)
+	_, err := r.store.Delete(ctx, deleted.ID)
+	require.NoError(r, err)
 	r.append(&outmill.Record{Topic: topic, MessageID: "leased"})
 	r.claim()
 	r.append(&outmill.Record{Topic: topic, MessageID: "expires", DedupKey: "once", ExpiresAt: time.Now().Add(kept)})
@@ -102,7 +106,7 @@ func (r *rig) leftovers() {
 	require.NoError(r, r.store.StartJoin(ctx, &join))
 	require.NoError(r, r.store.CancelJoin(ctx, join.ID, "not needed"))
 
-	_, err := r.store.PutNote(ctx, storekit.Note{Consumer: "c", Key: "k", Retention: kept}, 0)
+	_, err = r.store.PutNote(ctx, storekit.Note{Consumer: "c", Key: "k", Retention: kept}, 0)
 	require.NoError(r, err)
 
 	saga := storekit.Saga{Type: "order", Correlation: "1"}
@@ -117,7 +121,7 @@ func (r *rig) elapse(d time.Duration) {
 	r.Helper()
 	for table, columns := range map[string][]string{
 		"records": {"processed_at", "available_at", "expires_at"}, "dedup": {"expires_at"}, "groups": {"expires_at"},
-		"joins": {"finished_at"}, "inbox": {"delete_at"}, "sagas": {"delete_at"},
+		"joins": {"finished_at"}, "inbox": {"delete_at"}, "sagas": {"delete_at"}, "audit": {"changed_at"},
 	} {
 		for _, column := range columns {
 			r.exec(`UPDATE outmill_`+table+` SET `+column+` = `+column+` - ? WHERE `+column+` IS NOT NULL`, d.Microseconds())

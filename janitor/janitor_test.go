@@ -21,7 +21,9 @@ import (
 var errBroken = errors.New("broken")
 
 // all is what a round does with the rig's leftovers after their time.
-var all = janitor.Report{Reaped: 1, Expired: 1, Registrations: 1, Unread: 1, Processed: 1, Joins: 1, Notes: 1, Sagas: 1, DedupKeys: 1}
+var all = janitor.Report{
+	Reaped: 1, Expired: 1, Registrations: 1, Unread: 1, Processed: 1, Joins: 1, Notes: 1, Sagas: 1, Audit: 1, DedupKeys: 1,
+}
 
 // broken is a store whose janitor's calls fail if they are named in it. The other calls are noted.
 type broken struct {
@@ -83,6 +85,10 @@ func (b *broken) DeleteOldSagas(ctx context.Context, limit int) (int, error) {
 	return b.do(ctx, "sagas", limit, b.Store.DeleteOldSagas)
 }
 
+func (b *broken) DeleteOldAudit(ctx context.Context, limit int) (int, error) {
+	return b.do(ctx, "audit", limit, b.Store.DeleteOldAudit)
+}
+
 func (b *broken) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
 	return b.do(ctx, "dedup keys", limit, b.Store.DeleteDedupKeys)
 }
@@ -136,7 +142,7 @@ func TestJanitor_RunOnce(t *testing.T) {
 		store := &broken{Store: newRig(t).store}
 		_, err := newJanitor(t, store, janitor.Config{}).RunOnce(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, []string{"reap", "expire", "registrations", "processed", "joins", "notes", "sagas", "dedup keys"}, store.calls)
+		require.Equal(t, []string{"reap", "expire", "registrations", "processed", "joins", "notes", "sagas", "audit", "dedup keys"}, store.calls)
 	})
 
 	t.Run("a long kind of work holds up none of the others", func(t *testing.T) {
@@ -149,8 +155,8 @@ func TestJanitor_RunOnce(t *testing.T) {
 		report, err := newJanitor(t, store, janitor.Config{BatchSize: 10, Share: 1}).RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 26, report.Notes)
-		require.Equal(t, []string{"reap", "expire", "registrations", "processed", "joins", "notes", "sagas", "dedup keys", "notes", "notes"},
-			store.calls)
+		calls := []string{"reap", "expire", "registrations", "processed", "joins", "notes", "sagas", "audit", "dedup keys", "notes", "notes"}
+		require.Equal(t, calls, store.calls)
 	})
 
 	t.Run("the other kinds of work are done if one fails, and the error names that one", func(t *testing.T) {

@@ -28,7 +28,7 @@ func TestJanitor_Tenants(t *testing.T) {
 		report, err := newJanitor(t, set, janitor.Config{Share: 1}).RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, janitor.Report{
-			Reaped: 2, Expired: 2, Registrations: 2, Unread: 2, Processed: 2, Joins: 2, Notes: 6002, Sagas: 2, DedupKeys: 2,
+			Reaped: 2, Expired: 2, Registrations: 2, Unread: 2, Processed: 2, Joins: 2, Notes: 6002, Sagas: 2, Audit: 2, DedupKeys: 2,
 		}, report)
 	})
 }

@@ -17,6 +17,8 @@ const (
 	DefaultBusyTimeout = 5 * time.Second
 	// DefaultRetainJoins is how long a join is kept after its end.
 	DefaultRetainJoins = 24 * time.Hour
+	// DefaultRetainAudit is how long the audit keeps an entry.
+	DefaultRetainAudit = storekit.AuditRetention
 	// DefaultMaxPayload leaves space for the other columns: SQLite, as the driver is built,
 	// holds rows of up to 1e9 bytes.
 	DefaultMaxPayload = 900_000_000
@@ -39,6 +41,8 @@ type Config struct {
 	Retain time.Duration
 	// RetainJoins is how long a join is kept after its end. Default 24 h.
 	RetainJoins time.Duration
+	// RetainAudit is how long the audit keeps what an operator did. Default 90 days.
+	RetainAudit time.Duration
 	// DedupWindow is how long a dedup key is remembered. Default 24 h.
 	DedupWindow time.Duration
 	// BusyTimeout is how long an operation waits for another write transaction before it fails.
@@ -74,6 +78,9 @@ func (c *Config) setDefaults() {
 	if c.RetainJoins == 0 {
 		c.RetainJoins = DefaultRetainJoins
 	}
+	if c.RetainAudit == 0 {
+		c.RetainAudit = DefaultRetainAudit
+	}
 	if c.DedupWindow == 0 {
 		c.DedupWindow = DefaultDedupWindow
 	}
@@ -94,6 +101,7 @@ func (c Config) Validate() error {
 	check.AppendLogLevel(c.AppendLogLevel)
 	check.Duration("Retain", c.Retain, "")
 	check.Duration("RetainJoins", c.RetainJoins, "24 h")
+	check.Duration("RetainAudit", c.RetainAudit, "90 days")
 	check.Duration("DedupWindow", c.DedupWindow, "24 h")
 	check.Duration("BusyTimeout", c.BusyTimeout, "5 s")
 	check.MaxPayload(c.MaxPayload, DefaultMaxPayload, "900,000,000")

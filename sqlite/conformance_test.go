@@ -134,6 +134,7 @@ func passTime(t *testing.T, db *sql.DB, d time.Duration) {
 		"dedup":   {"expires_at"},
 		"inbox":   {"delete_at"},
 		"sagas":   {"created_at", "updated_at", "delete_at"},
+		"audit":   {"changed_at"},
 		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
 	} {
 		for _, column := range columns {

@@ -12,6 +12,7 @@ func AllStatements() []string {
 		sqlNextLater, sqlEndedLeases, sqlReap, sqlExpired, sqlExpire, sqlDeleteProcessed, sqlDeleteDedup,
 		sqlGet, sqlSearch, sqlSearchSettled, sqlSearchLeased, sqlRecordsOf, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlParkedKeys, sqlParkedOf,
 		sqlRequeue, sqlBehind, sqlHeldOf,
+		sqlLetters, sqlEdit, sqlHead, sqlParkedBehind, sqlBeginSkip, sqlNote, sqlAudited, sqlDeleteOldAudit,
 		sqlNextLine, sqlNextHeld, sqlNextExpired, sqlNextAsides, sqlNextSettled, sqlTopicStats, sqlOldestDue, sqlDueParts,
 		sqlPauses, sqlRenewPause, sqlCountPause, sqlAddPause, sqlEndPause, sqlPausesChanged,
 		sqlStartJoin, sqlListJoins, sqlListGroup, sqlMemberStatus, sqlListSteps,

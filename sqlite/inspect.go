@@ -5,6 +5,7 @@ import (
 	"database/sql"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -57,25 +58,33 @@ func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill
 	if len(ids) == 0 {
 		return 0, s.explain(ctx, "delete", s.usable(ctx))
 	}
+	entry := storekit.NewAuditEntry(ctx, storekit.AuditDelete, ids...)
 	var deleted int
 	err := s.writeSteps(ctx, "delete", func(ctx context.Context, t *txn) error {
 		seqs, err := t.seqs(ctx, sqlSeqsOf, idList(ids), string(status))
 		if err != nil {
 			return err
 		}
-		if err := t.openLanes(ctx, seqs); err != nil {
+		if deleted, err = t.remove(ctx, seqs); err != nil {
 			return err
 		}
-		if err := t.moveSteps(ctx, isDead, sqlOpenStepsOf, seqList(seqs)); err != nil {
-			return err
-		}
-		deleted, err = t.exec(ctx, sqlDelete, seqList(seqs))
-		return err
+		return t.audit(ctx, entry, deleted)
 	})
 	if err != nil {
 		return 0, err
 	}
 	return deleted, nil
+}
+
+// remove deletes the records.
+func (t *txn) remove(ctx context.Context, seqs []int64) (int, error) {
+	if err := t.openLanes(ctx, seqs); err != nil {
+		return 0, err
+	}
+	if err := t.moveSteps(ctx, isDead, sqlOpenStepsOf, seqList(seqs)); err != nil {
+		return 0, err
+	}
+	return t.exec(ctx, sqlDelete, seqList(seqs))
 }
 
 // Requeue makes dead records pending again. See outmill.Inspector. It requeues a parked key in
@@ -93,13 +102,14 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeue
 			s.waker.notifier.Notify()
 		}
 	}()
+	entry := storekit.NewAuditEntry(ctx, storekit.AuditRequeue, ids...)
 	for _, k := range keys {
-		n, err := s.requeueParked(ctx, k, due)
+		n, err := s.requeueParked(ctx, entry, k, due)
 		if requeued += n; err != nil {
 			return requeued, err
 		}
 	}
-	n, err := s.requeue(ctx, due, sqlDeadOf, idList(ids))
+	n, err := s.requeue(ctx, entry, due, sqlDeadOf, idList(ids))
 	return requeued + n, err
 }
 
@@ -122,9 +132,9 @@ func (s *Store) parkedKeys(ctx context.Context, ids []outmill.WorkItemID) (keys 
 // transactions, the next transaction requeues them too. The last one leaves nothing parked. All
 // of them become due at one time, so that they become ready in the order of their places,
 // whichever transaction requeued them.
-func (s *Store) requeueParked(ctx context.Context, k parkedKey, due int64) (requeued int, err error) {
+func (s *Store) requeueParked(ctx context.Context, entry storekit.AuditEntry, k parkedKey, due int64) (requeued int, err error) {
 	for nth := 0; ; nth++ {
-		n, err := s.requeue(ctx, due, sqlParkedOf, k.group, k.topic, k.key, s.atOnce.Requeue(nth))
+		n, err := s.requeue(ctx, entry, due, sqlParkedOf, k.group, k.topic, k.key, s.atOnce.Requeue(nth))
 		if requeued += n; err != nil || n == 0 {
 			return requeued, err
 		}
@@ -132,22 +142,32 @@ func (s *Store) requeueParked(ctx context.Context, k parkedKey, due int64) (requ
 }
 
 // requeue requeues the records that the query finds, in one transaction.
-func (s *Store) requeue(ctx context.Context, due int64, query string, args ...any) (requeued int, err error) {
+func (s *Store) requeue(ctx context.Context, entry storekit.AuditEntry, due int64, query string, args ...any) (requeued int, err error) {
 	err = s.write(ctx, "requeue", func(ctx context.Context, t *txn) error {
 		seqs, err := t.seqs(ctx, query, args...)
-		if err != nil || len(seqs) == 0 {
+		if err != nil {
 			return err
 		}
-		if err := t.moveSteps(ctx, isRequeued, sqlStepsOf, seqList(seqs)); err != nil {
+		if requeued, err = t.requeue(ctx, seqs, due); err != nil {
 			return err
 		}
-		requeued, err = t.exec(ctx, sqlRequeue, seqList(seqs), due)
-		return err
+		return t.audit(ctx, entry, requeued)
 	})
 	if err != nil {
 		return 0, err
 	}
 	return requeued, nil
+}
+
+// requeue makes dead records pending and due at the time.
+func (t *txn) requeue(ctx context.Context, seqs []int64, due int64) (int, error) {
+	if len(seqs) == 0 {
+		return 0, nil
+	}
+	if err := t.moveSteps(ctx, isRequeued, sqlStepsOf, seqList(seqs)); err != nil {
+		return 0, err
+	}
+	return t.exec(ctx, sqlRequeue, seqList(seqs), due)
 }
 
 func idList(ids []outmill.WorkItemID) string {

@@ -49,6 +49,8 @@ func configOf(database string) (string, Config, error) {
 			config.Retain, err = duration(name, value)
 		case "retain_joins":
 			config.RetainJoins, err = duration(name, value)
+		case "retain_audit":
+			config.RetainAudit, err = duration(name, value)
 		case "dedup_window":
 			config.DedupWindow, err = duration(name, value)
 		case "busy_timeout":

@@ -20,14 +20,19 @@ var (
 	_ storekit.Operator = (*Store)(nil)
 	_ storekit.Pauses   = (*Store)(nil)
 	_ storekit.Examiner = (*Store)(nil)
+
+	_ storekit.Workbench = (*Store)(nil)
+	_ storekit.Audit     = (*Store)(nil)
 )
 
 // Store is an outbox in one SQLite database. It also implements storekit.Joins, storekit.Sagas,
-// storekit.Operator and storekit.Pauses. All methods are safe for concurrent use.
+// storekit.Operator, storekit.Pauses, storekit.Workbench and storekit.Audit. All methods are safe
+// for concurrent use.
 type Store struct {
 	joinEngine
 	sagaEngine
 	finder
+	workbench
 	db     *sql.DB
 	ownsDB bool
 	config Config
@@ -75,6 +80,7 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
 	s.sagaEngine = sqlkit.NewSagaEngine(sagaKeeping{s}, config.MaxPayload)
 	s.finder = storekit.NewFinder(finding{s})
+	s.workbench = storekit.NewWorkbenchEngine(bench{finding{s}}, config.MaxPayload)
 	return s, nil
 }
 

@@ -213,7 +213,10 @@ func CheckAudited(query AuditQuery) (before int64, limit int, err error) {
 func AuditPageOf(query AuditQuery, limit int, entries []AuditEntry) AuditPage {
 	page := AuditPage{Entries: entries, Next: query.After, Done: len(entries) < limit}
 	if len(entries) > 0 {
-		page.Next = strconv.FormatInt(entries[len(entries)-1].Number, 10)
+		page.Next = AuditPlace(entries[len(entries)-1])
 	}
 	return page
 }
+
+// AuditPlace returns the AuditQuery.After that continues behind an entry of its store.
+func AuditPlace(entry AuditEntry) string { return strconv.FormatInt(entry.Number, 10) }

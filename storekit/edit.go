@@ -82,6 +82,9 @@ func (e Edit) apply(before *outmill.Record) (after *outmill.Record, same bool, e
 	if e.Metadata != nil {
 		edited.Metadata = e.Metadata
 	}
+	if len(edited.Metadata) == 0 {
+		edited.Metadata = nil
+	}
 	if bytes.Equal(edited.Payload, before.Payload) && maps.Equal(edited.Metadata, before.Metadata) && e.mayHaveMade(before) {
 		return before, true, nil
 	}

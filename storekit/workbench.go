@@ -120,12 +120,13 @@ type WorkbenchStore interface {
 
 	// SkipDead reads the record and locks it, or returns outmill.ErrNotFound, and calls check.
 	// If the record is marked as parked or has SkippedError, and no earlier record of its key
-	// is marked, it requeues the first marked records behind it, and may do so in bounded
-	// steps. If none is left, it deletes the record; otherwise it removes the record's mark
+	// is marked, it requeues the first marked records behind it: as many as BatchSize.Requeue
+	// allows for the nth step of the call, from 0 on. All of them become due at one time, that of
+	// the first step, which the store keeps with the record. If none is left, it deletes the record; otherwise it removes the record's mark
 	// and sets its LastError to SkippedError. A record to which the condition does not apply
 	// is deleted. It writes the entry with the count of all that changed, and with
 	// AuditDeleted as the status after it if the record is deleted.
-	SkipDead(ctx context.Context, operation string, id outmill.WorkItemID,
+	SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
 		check func(*outmill.Record) (AuditEntry, error)) (Skipped, error)
 
 	// AuditEntries returns up to limit entries with a smaller number, the largest first.
@@ -219,8 +220,8 @@ func editEntry(ctx context.Context, before, after *outmill.Record) AuditEntry {
 func (w WorkbenchEngine) Skip(ctx context.Context, id outmill.WorkItemID) (Skipped, error) {
 	const operation = "skip"
 	var total Skipped
-	for !total.Done && total.Released < MaxReleased {
-		step, err := w.store.SkipDead(ctx, operation, id, func(r *outmill.Record) (AuditEntry, error) {
+	for nth := 0; !total.Done && total.Released < MaxReleased; nth++ {
+		step, err := w.store.SkipDead(ctx, operation, id, nth, func(r *outmill.Record) (AuditEntry, error) {
 			if r.Status != outmill.StatusDead {
 				return AuditEntry{}, fmt.Errorf("%w; it is %s", ErrNotDead, r.Status)
 			}

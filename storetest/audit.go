@@ -138,7 +138,7 @@ func auditFilters(e *env) {
 func auditNothing(e *env) {
 	operator := e.operator()
 	bench := e.workbench()
-	r := e.dead("m1")
+	r := e.dead()
 	pending := suite.Rec(orders, "m2")
 	e.Append(pending)
 	before := e.audited()
@@ -169,8 +169,9 @@ func auditWorkers(e *env) {
 func auditEdit(e *env) {
 	e.workbench()
 	e.audit()
-	before := e.dead("m1")
-	after := e.edited(before, []byte("secret of the payload"), map[string]string{"version": "secret of the value", "kind": "order", "new": "x"})
+	before := e.dead()
+	metadata := map[string]string{"version": "secret of the value", "kind": "order", "new": "x"}
+	after := e.edited(before, []byte("secret of the payload"), metadata)
 	entries := e.audited()
 	require.Len(e.T, entries, 1)
 	require.Equal(e.T, storekit.AuditState{Status: "dead", Fingerprint: storekit.FingerprintOf(before), Size: len(before.Payload)},
@@ -185,7 +186,7 @@ func auditEdit(e *env) {
 
 func auditNobody(e *env) {
 	e.audit()
-	e.Requeue(e.dead("m1"))
+	e.Requeue(e.dead())
 	entries := e.audited()
 	require.Len(e.T, entries, 1)
 	require.Empty(e.T, entries[0].Actor)
@@ -193,7 +194,9 @@ func auditNobody(e *env) {
 
 func auditHostile(e *env) {
 	e.audit()
-	for i, name := range []string{"O'Brien; --", `"quoted"\`, "$$NOW", "line\nbreak", "😀", "blank ", strings.Repeat("x", storekit.MaxActorLength)} {
+	for i, name := range []string{
+		"O'Brien; --", `"quoted"\`, "$$NOW", "line\nbreak", "😀", "blank ", strings.Repeat("x", storekit.MaxActorLength),
+	} {
 		e.Filled(suite.Rec(orders, fmt.Sprint(i)))
 		e.as(name).Delete(e.ClaimOne(outmill.NewOwnerToken(), fmt.Sprint(i)))
 		require.Equal(e.T, name, e.audited()[0].Actor)
@@ -236,7 +239,7 @@ func auditRefused(e *env) {
 
 func auditReopened(e *env) {
 	e.audit()
-	e.as(ann).Requeue(e.dead("m1"))
+	e.as(ann).Requeue(e.dead())
 	require.Equal(e.T, e.audited(), (&env{e.On(e.Reopen())}).audited())
 }
 
@@ -269,7 +272,7 @@ func auditRetention(e *env) {
 
 func auditEnded(e *env) {
 	audit := e.audit()
-	e.Requeue(e.dead("m1"))
+	e.Requeue(e.dead())
 	e.Elapse(2 * storekit.AuditRetention)
 	cancelled, cancel := context.WithCancel(e.Ctx)
 	cancel()

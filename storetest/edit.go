@@ -45,15 +45,13 @@ func (e *env) hasWorkbench() bool {
 	return ok
 }
 
-// dead makes a dead record with metadata.
-func (e *env) dead(name string, changes ...func(*outmill.Record)) *outmill.Record {
+// dead makes m1, a dead record with metadata.
+func (e *env) dead(changes ...func(*outmill.Record)) *outmill.Record {
 	e.T.Helper()
-	r := suite.Rec(orders, name, changes...)
-	if r.Metadata == nil {
-		r.Metadata = map[string]string{"kind": "order", "version": "1"}
-	}
+	r := suite.Rec(orders, "m1", changes...)
+	r.Metadata = map[string]string{"kind": "order", "version": "1"}
 	e.Filled(r)
-	e.Fail(e.ClaimOne(outmill.NewOwnerToken(), name))
+	e.Fail(e.ClaimOne(outmill.NewOwnerToken(), "m1"))
 	return e.Get(r)
 }
 
@@ -67,7 +65,7 @@ func (e *env) edited(r *outmill.Record, payload []byte, metadata map[string]stri
 
 func editReplaces(e *env) {
 	e.workbench()
-	before := e.dead("m1", suite.WithKey("k"), suite.WithDedup("d"), func(r *outmill.Record) {
+	before := e.dead(suite.WithKey("k"), suite.WithDedup("d"), func(r *outmill.Record) {
 		r.CorrelationID, r.CausationID, r.TenantID = "c", "cause", "t"
 		r.TraceParent, r.TraceState = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=b"
 	})
@@ -90,13 +88,13 @@ func editReplaces(e *env) {
 
 func editReturns(e *env) {
 	e.workbench()
-	before := e.dead("m1")
+	before := e.dead()
 	require.Equal(e.T, e.edited(before, []byte("new"), map[string]string{"a": "b"}), e.Get(before))
 }
 
 func editedIsDelivered(e *env) {
 	e.workbench()
-	before := e.dead("m1", suite.WithKey("k"))
+	before := e.dead(suite.WithKey("k"))
 	e.edited(before, []byte("new"), map[string]string{"version": "2"})
 	require.Equal(e.T, 1, e.Requeue(before))
 	found := e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.InOrder(outmill.OrderKey, outmill.KeyBlock))
@@ -107,7 +105,7 @@ func editedIsDelivered(e *env) {
 
 func editedCounts(e *env) {
 	e.workbench()
-	before := e.dead("m1")
+	before := e.dead()
 	e.edited(before, []byte(strings.Repeat("x", 10_000)), nil)
 	e.Requeue(before)
 	e.Append(suite.Rec(orders, "m2"))
@@ -133,7 +131,7 @@ func editParked(e *env) {
 
 func editChanged(e *env) {
 	bench := e.workbench()
-	seen := e.dead("m1")
+	seen := e.dead()
 	e.edited(seen, []byte("by another"), nil)
 	_, err := bench.Edit(e.Ctx, seen.ID, storekit.Edit{Seen: storekit.FingerprintOf(seen), Payload: []byte("mine")})
 	require.ErrorIs(e.T, err, storekit.ErrRecordChanged)
@@ -146,7 +144,7 @@ func editChanged(e *env) {
 
 func editsRace(e *env) {
 	e.workbench()
-	seen := e.dead("m1")
+	seen := e.dead()
 	const editors = 4
 	errs := make([]error, editors)
 	stores := make([]storekit.Workbench, editors)
@@ -175,7 +173,7 @@ func editsRace(e *env) {
 
 func editAgain(e *env) {
 	bench := e.workbench()
-	seen := e.dead("m1")
+	seen := e.dead()
 	edit := storekit.Edit{Seen: storekit.FingerprintOf(seen), Payload: []byte("new")}
 	for range 2 {
 		after, err := bench.Edit(e.Ctx, seen.ID, edit)
@@ -204,7 +202,7 @@ func editAlive(e *env) {
 
 func editFields(e *env) {
 	bench := e.workbench()
-	before := e.dead("m1")
+	before := e.dead()
 	for _, name := range []string{
 		outmill.MetadataKey, outmill.MetadataCorrelationID, outmill.MetadataCausationID, outmill.MetadataTenantID,
 		outmill.MetadataTraceParent, outmill.MetadataTraceState, outmill.MetadataDueAt, outmill.MetadataDelay, outmill.MetadataExpiresAt,
@@ -219,7 +217,7 @@ func editFields(e *env) {
 
 func editInvalid(e *env) {
 	bench := e.workbench()
-	before := e.dead("m1")
+	before := e.dead()
 	seen := storekit.FingerprintOf(before)
 	for what, edit := range map[string]storekit.Edit{
 		"nothing":        {Seen: seen},
@@ -237,7 +235,7 @@ func editInvalid(e *env) {
 
 func editHostile(e *env) {
 	e.workbench()
-	before := e.dead("m1")
+	before := e.dead()
 	metadata := map[string]string{"$set": "$$NOW", "a.b": "c", "quote'\"": `\`, "tag</x>": "&<>", "😀": "line\nbreak", "empty": ""}
 	payload := []byte("\x00\xff'; --")
 	e.edited(before, payload, metadata)
@@ -248,7 +246,7 @@ func editHostile(e *env) {
 
 func editEnded(e *env) {
 	bench := e.workbench()
-	before := e.dead("m1")
+	before := e.dead()
 	cancelled, cancel := context.WithCancel(e.Ctx)
 	cancel()
 	other := e.Reopen()

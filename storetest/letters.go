@@ -169,7 +169,9 @@ func lettersBounded(e *env) {
 
 func lettersRefused(e *env) {
 	bench := e.workbench()
-	for _, query := range []outmill.ListQuery{{Limit: -1}, {Status: outmill.StatusPending}, {Status: "done"}, {Key: "a\x00b"}, {ErrorText: "\xff"}} {
+	for _, query := range []outmill.ListQuery{
+		{Limit: -1}, {Status: outmill.StatusPending}, {Status: "done"}, {Key: "a\x00b"}, {ErrorText: "\xff"},
+	} {
 		_, err := bench.DeadLetters(e.Ctx, query)
 		e.RequireRefusal(err, query)
 	}

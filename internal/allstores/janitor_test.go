@@ -29,7 +29,9 @@ const instant = time.Millisecond
 var forgetful = map[string]func(t *testing.T) outmill.Store{
 	"SQLite": func(t *testing.T) outmill.Store {
 		file := "file:" + filepath.Join(t.TempDir(), "outbox.db") + "?_pragma=synchronous(OFF)"
-		config := sqlite.Config{BusyTimeout: time.Minute, Retain: instant, RetainJoins: instant, DedupWindow: instant}
+		config := sqlite.Config{
+			BusyTimeout: time.Minute, Retain: instant, RetainJoins: instant, DedupWindow: instant, RetainAudit: instant,
+		}
 		store, err := sqlite.Open(t.Context(), file, config, nil)
 		require.NoError(t, err)
 		return store
@@ -80,6 +82,10 @@ func leftovers(t *testing.T, store outmill.Store) {
 		require.Len(t, found, 1)
 		return found
 	}
+	deleted := &outmill.Record{Topic: "orders", MessageID: "deleted"}
+	require.NoError(t, store.Append(ctx, deleted))
+	_, err := store.Delete(ctx, deleted.ID)
+	require.NoError(t, err)
 	register("orders", "", 0)
 	require.NoError(t, store.Append(ctx, &outmill.Record{Topic: "orders", MessageID: "processed", DedupKey: "once"}))
 	require.NoError(t, store.Ack(ctx, "", []outmill.Lease{claim(time.Hour)[0].Lease()}))
@@ -116,11 +122,19 @@ func leftovers(t *testing.T, store outmill.Store) {
 	}
 }
 
+// audits is how many entries the leftovers have in the audit of the store.
+func audits(store outmill.Store) int {
+	if _, ok := outmill.As[storekit.Audit](store); ok {
+		return 1
+	}
+	return 0
+}
+
 func sum(a, b janitor.Report) janitor.Report {
 	return janitor.Report{
 		Reaped: a.Reaped + b.Reaped, Expired: a.Expired + b.Expired, Registrations: a.Registrations + b.Registrations,
 		Unread: a.Unread + b.Unread, Processed: a.Processed + b.Processed, Joins: a.Joins + b.Joins, Notes: a.Notes + b.Notes,
-		Sagas: a.Sagas + b.Sagas, DedupKeys: a.DedupKeys + b.DedupKeys,
+		Sagas: a.Sagas + b.Sagas, Audit: a.Audit + b.Audit, DedupKeys: a.DedupKeys + b.DedupKeys,
 	}
 }
 
@@ -143,10 +157,11 @@ func TestJanitor(t *testing.T) {
 					report, err := j.RunOnce(t.Context())
 					require.NoError(t, err)
 					done = sum(done, report)
-					return done.Total() == 9
+					return done.Total() == 9+audits(store)
 				}, patience, time.Millisecond)
 				require.Equal(t, janitor.Report{
 					Reaped: 1, Expired: 1, Registrations: 1, Unread: 1, Processed: 1, Joins: 1, Notes: 1, Sagas: 1, DedupKeys: 1,
+					Audit: audits(store),
 				}, done)
 				left, err := store.List(t.Context(), outmill.ListQuery{})
 				require.NoError(t, err)

@@ -126,6 +126,17 @@ CREATE TABLE {p:pauses} (
     PRIMARY KEY (grp, topic, key, tenant_id)
 ) WITHOUT ROWID;
 
+-- What operators changed, one row for each transaction. details is a JSON object: the filter, ids,
+-- and the records before and after.
+CREATE TABLE {p:audit} (
+    number     INTEGER PRIMARY KEY AUTOINCREMENT,
+    changed_at INTEGER NOT NULL,
+    actor      TEXT    NOT NULL, -- who made the call; empty: nobody named
+    action     TEXT    NOT NULL, -- requeue, delete, edit, skip
+    count      INTEGER NOT NULL, -- how many records changed
+    details    TEXT    NOT NULL
+);
+
 -- The topics of each group: JSON lists of patterns.
 CREATE TABLE {p:groups} (
     grp        TEXT    NOT NULL,

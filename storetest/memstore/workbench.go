@@ -76,7 +76,7 @@ func (w bench) EditDead(ctx context.Context, operation string, id outmill.WorkIt
 }
 
 // SkipDead removes a dead record and requeues what is parked behind it, all in one step.
-func (w bench) SkipDead(ctx context.Context, operation string, id outmill.WorkItemID,
+func (w bench) SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, _ int,
 	check func(*outmill.Record) (storekit.AuditEntry, error)) (skipped storekit.Skipped, err error) {
 	err = w.do(ctx, operation, func(d *Database, now time.Time) error {
 		r := d.byID[id]

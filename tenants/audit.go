@@ -1,0 +1,121 @@
+package tenants
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+var _ storekit.Audit = (*Set)(nil)
+
+// Audited returns a page of the entries of all members, or of the one that [WithTenant] names;
+// AuditEntry.Store names the member. Those of one member are in the order of their numbers, and
+// those of several in the order of their times. Members without the role have no entries. See
+// storekit.Audit.
+//
+// Where members fail, the error is a *storekit.PartialError with a *[MemberError] for each. The
+// page is then that of the other members, and a call that goes on from AuditPage.Next asks the
+// failed ones again from where they were.
+func (s *Set) Audited(ctx context.Context, query storekit.AuditQuery) (storekit.AuditPage, error) {
+	const call = "read the audit"
+	places, limit, err := placesOf(query)
+	if err != nil {
+		return storekit.AuditPage{}, failed(call, err)
+	}
+	members, err := s.operated(ctx, call)
+	if err != nil {
+		return storekit.AuditPage{Next: query.After}, err
+	}
+	var mu sync.Mutex
+	pages := map[string]storekit.AuditPage{}
+	errs := s.each(ctx, members, func(ctx context.Context, m *member) error {
+		audit, ok := outmill.As[storekit.Audit](m.store)
+		if !ok {
+			return nil
+		}
+		page, err := audit.Audited(ctx, storekit.AuditQuery{After: places[m.name()], Limit: limit})
+		if err != nil {
+			return m.failed(call, err)
+		}
+		for i := range page.Entries {
+			page.Entries[i].Store = m.name()
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		pages[m.name()] = page
+		return nil
+	})
+	page := mergeAudit(places, pages, limit)
+	page.Done = page.Done && len(errs) == 0
+	return page, partly(ctx, call, errs)
+}
+
+// placesOf returns the places in the members that AuditQuery.After has, and the limit.
+func placesOf(query storekit.AuditQuery) (places map[string]string, limit int, err error) {
+	_, limit, err = storekit.CheckAudited(storekit.AuditQuery{Limit: query.Limit})
+	if err != nil {
+		return nil, 0, err
+	}
+	places = map[string]string{}
+	if query.After == "" {
+		return places, limit, nil
+	}
+	if json.Unmarshal([]byte(query.After), &places) != nil {
+		return nil, 0, storekit.InvalidConfig("AuditQuery.After is not the AuditPage.Next of a page of this set")
+	}
+	return places, limit, nil
+}
+
+// mergeAudit takes the newest of the members' next entries, up to the limit, and moves the places
+// behind them.
+func mergeAudit(places map[string]string, pages map[string]storekit.AuditPage, limit int) storekit.AuditPage {
+	result := storekit.AuditPage{Done: true}
+	for len(result.Entries) < limit {
+		newest := ""
+		for name, page := range pages {
+			if len(page.Entries) == 0 {
+				continue
+			}
+			if newest == "" || newer(page.Entries[0], pages[newest].Entries[0]) {
+				newest = name
+			}
+		}
+		if newest == "" {
+			break
+		}
+		page := pages[newest]
+		result.Entries = append(result.Entries, page.Entries[0])
+		places[newest] = storekit.AuditPlace(page.Entries[0])
+		page.Entries = page.Entries[1:]
+		pages[newest] = page
+	}
+	for _, page := range pages {
+		result.Done = result.Done && page.Done && len(page.Entries) == 0
+	}
+	// A map of texts can always be encoded.
+	next, _ := json.Marshal(places)
+	result.Next = string(next)
+	return result
+}
+
+// newer reports whether a comes before b.
+func newer(a, b storekit.AuditEntry) bool {
+	if a.At.Equal(b.At) {
+		return a.Store < b.Store
+	}
+	return a.At.After(b.At)
+}
+
+// DeleteOldAudit deletes entries of all members that have an audit. See storekit.Audit.
+func (s *Set) DeleteOldAudit(ctx context.Context, limit int) (int, error) {
+	return s.tidy(ctx, "delete old audit entries", limit, func(ctx context.Context, m *member, limit int) (int, error) {
+		audit, ok := outmill.As[storekit.Audit](m.store)
+		if !ok {
+			return 0, nil
+		}
+		return audit.DeleteOldAudit(ctx, limit)
+	})
+}

@@ -1,0 +1,166 @@
+package tenants_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/tenants"
+)
+
+// mute is a store whose audit fails.
+type mute struct{ *spy }
+
+func (m mute) Audited(context.Context, storekit.AuditQuery) (storekit.AuditPage, error) {
+	return storekit.AuditPage{}, errAway
+}
+
+// letters returns the dead letters of the set, in pages.
+func (r *rig) letters(limit int) (all []storekit.DeadLetter) {
+	r.Helper()
+	query := outmill.ListQuery{Limit: limit}
+	for range 200 {
+		page, err := r.set.DeadLetters(r.Context(), query)
+		require.NoError(r, err)
+		require.LessOrEqual(r, len(page.Letters), limit)
+		if all = append(all, page.Letters...); page.Done {
+			return all
+		}
+		query.After = page.Next
+	}
+	require.Fail(r, "the pages do not end")
+	return nil
+}
+
+// audited returns the entries of the set, in pages.
+func (r *rig) audited(ctx context.Context, limit int) (all []storekit.AuditEntry) {
+	r.Helper()
+	query := storekit.AuditQuery{Limit: limit}
+	for range 200 {
+		page, err := r.set.Audited(ctx, query)
+		require.NoError(r, err)
+		require.LessOrEqual(r, len(page.Entries), limit)
+		if all = append(all, page.Entries...); page.Done {
+			return all
+		}
+		query.After = page.Next
+	}
+	require.Fail(r, "the pages do not end")
+	return nil
+}
+
+func TestSet_Workbench(t *testing.T) {
+	t.Parallel()
+	names := []string{"a", "b", "c"}
+
+	t.Run("DeadLetters pages through all members in the order of ids, each with its store", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, names, nil)
+		for i, name := range names {
+			r.append(name, 2+i)
+		}
+		r.die(9)
+		want := r.letters(1000)
+		require.Len(t, want, 9)
+		require.True(t, slices.IsSortedFunc(want, func(a, b storekit.DeadLetter) int { return slices.Compare(a.Record.ID[:], b.Record.ID[:]) }))
+		for _, letter := range want {
+			require.Equal(t, letter.Record.TenantID, letter.Record.Store)
+		}
+		for _, limit := range []int{1, 2, 4} {
+			require.Equal(t, want, r.letters(limit))
+		}
+	})
+
+	t.Run("Edit and Skip find the member of the record", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, names, nil)
+		for _, name := range names {
+			r.append(name, 1)
+		}
+		r.die(3)
+		for _, letter := range r.letters(10) {
+			edit := storekit.Edit{Seen: storekit.FingerprintOf(letter.Record), Payload: []byte("new")}
+			after, err := r.set.Edit(t.Context(), letter.Record.ID, edit)
+			require.NoError(t, err)
+			require.Equal(t, letter.Record.Store, after.Store)
+			require.Equal(t, "new", string(after.Payload))
+			skipped, err := r.set.Skip(t.Context(), letter.Record.ID)
+			require.NoError(t, err)
+			require.True(t, skipped.Done)
+		}
+		require.Empty(t, r.letters(10))
+		_, err := r.set.Skip(t.Context(), outmill.NewWorkItemID())
+		require.ErrorIs(t, err, outmill.ErrNotFound)
+	})
+
+	t.Run("WithTenant names the member of Edit and Skip", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, names, nil)
+		r.append("a", 1)
+		r.die(1)
+		letter := r.letters(10)[0]
+		elsewhere := tenants.WithTenant(t.Context(), "b")
+		_, err := r.set.Skip(elsewhere, letter.Record.ID)
+		require.ErrorIs(t, err, outmill.ErrNotFound)
+		_, err = r.set.Edit(elsewhere, letter.Record.ID, storekit.Edit{Seen: storekit.FingerprintOf(letter.Record), Payload: []byte("new")})
+		require.ErrorIs(t, err, outmill.ErrNotFound)
+		require.Len(t, r.letters(10), 1)
+	})
+}
+
+func TestSet_Audit(t *testing.T) {
+	t.Parallel()
+	names := []string{"a", "b", "c"}
+
+	t.Run("Audited pages through the entries of all members, the newest first, each once and with its store", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, names, nil)
+		var order []string
+		for i := range 9 {
+			name := names[i*2%3]
+			rec := r.append(name, 1)[0]
+			_, err := r.set.Delete(storekit.WithActor(t.Context(), "ann"), rec.ID)
+			require.NoError(t, err)
+			order = append([]string{name}, order...)
+		}
+		want := r.audited(t.Context(), 100)
+		require.Len(t, want, 9)
+		for i, entry := range want {
+			require.Equal(t, order[i], entry.Store)
+			require.Equal(t, "ann", entry.Actor)
+		}
+		for _, limit := range []int{1, 2, 5, 9} {
+			require.Equal(t, want, r.audited(t.Context(), limit), limit)
+		}
+		require.Len(t, r.audited(tenants.WithTenant(t.Context(), "b"), 2), 3)
+	})
+
+	t.Run("Audited returns the entries of the others when a member fails, and asks it again later", func(t *testing.T) {
+		t.Parallel()
+		ill := newSpy(t, "b")
+		r := newRig(t, nil, func(c *tenants.Config) {
+			c.Discovery = tenants.Static{{Key: "a", Store: newSpy(t, "a")}, {Key: "b", Store: &mute{ill}}, {Key: "c", Store: newSpy(t, "c")}}
+		})
+		for _, name := range names {
+			_, err := r.set.Delete(t.Context(), r.append(name, 1)[0].ID)
+			require.NoError(t, err)
+		}
+		page, err := r.set.Audited(t.Context(), storekit.AuditQuery{})
+		var partial *storekit.PartialError
+		require.ErrorAs(t, err, &partial)
+		require.ErrorIs(t, err, errAway)
+		require.Len(t, page.Entries, 2)
+		require.False(t, page.Done)
+	})
+
+	t.Run("a place that is not of a set is refused", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, names, nil)
+		_, err := r.set.Audited(t.Context(), storekit.AuditQuery{After: "12"})
+		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+	})
+}
