@@ -11,12 +11,10 @@ import (
 
 const (
 	// sqlLetters returns those of the dead records that no other record has parked, each with
-	// what waits behind it. It looks at twice as many of the later records of the key as it
-	// counts, since some of them may be processed or leased.
+	// the number of records that are parked behind it.
 	sqlLetters = `SELECT r.id, CASE WHEN r.parked > 0 OR r.key <> '' AND r.last_error = ?2 THEN
-	(SELECT count(*) FROM (SELECT w.parked, w.status FROM {p:records} AS w INDEXED BY {p:by_key}
-		WHERE w.grp = r.grp AND w.topic = r.topic AND w.key = r.key AND w.key <> '' AND w.seq > r.seq ORDER BY w.seq LIMIT 2 * ?3)
-	WHERE parked > 0 OR status = 'pending') ELSE 0 END
+	(SELECT count(*) FROM (SELECT 1 FROM {p:records} AS w INDEXED BY {p:parked}
+		WHERE w.grp = r.grp AND w.topic = r.topic AND w.key = r.key AND w.parked > 0 AND w.seq > r.seq LIMIT ?3)) ELSE 0 END
 FROM json_each(?1) AS j CROSS JOIN {p:records} AS r ON r.id = j.value
 WHERE r.status = 'dead' AND (r.parked = 0 OR r.seq = (SELECT min(above.seq) FROM {p:records} AS above INDEXED BY {p:parked}
 	WHERE above.grp = r.grp AND above.topic = r.topic AND above.key = r.key AND above.parked > 0))`
@@ -71,7 +69,7 @@ func (t *txn) letters(ctx context.Context, ids []outmill.WorkItemID) ([]storekit
 	}
 	letters := make([]storekit.DeadLetter, len(records))
 	for i, r := range records {
-		letters[i] = storekit.DeadLetter{Record: r, Waiting: min(heads[i].waiting, storekit.MaxWaiting)}
+		letters[i] = storekit.DeadLetter{Record: r, Waiting: heads[i].waiting}
 	}
 	return letters, nil
 }

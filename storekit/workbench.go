@@ -69,9 +69,8 @@ type Skipped struct {
 // DeadLetter is a dead record that no other record has parked.
 type DeadLetter struct {
 	Record *outmill.Record
-	// Waiting is how many records of its key wait behind it: those that it has parked, and
-	// later ones that are pending. MaxWaiting means that many or more. It is 0 for a record
-	// that has parked its key never, or no longer.
+	// Waiting is how many records are parked behind it; MaxWaiting means that many or more. A
+	// record that is appended later counts once a claim has met it.
 	Waiting int
 }
 
@@ -108,8 +107,8 @@ type WorkbenchStore interface {
 
 	// Letters returns those of the dead records that no other record has parked, in the order
 	// of the ids: each that is not marked as parked, and the first marked one of each key.
-	// It counts what waits behind a marked record, or behind one with SkippedError, up to
-	// MaxWaiting, and reads a bounded number of records for it.
+	// It counts the marked records behind a marked record, or behind one with SkippedError, up
+	// to MaxWaiting, and reads no more of them.
 	Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]DeadLetter, error)
 
 	// EditDead reads the record and locks it, or returns outmill.ErrNotFound, and calls change.

@@ -127,7 +127,7 @@ func TestRun_BrokenWorkbenches(t *testing.T) {
 			letters(func(_ outmill.ListQuery, p *storekit.DeadPage) {
 				p.Letters = slices.DeleteFunc(p.Letters, func(l storekit.DeadLetter) bool { return l.Record.LastError == storekit.ParkedError })
 			})},
-		{"counts what is parked only", "dead letters", "records that are appended to a parked key wait behind its head",
+		{"counts up to one", "dead letters", "records that are appended to a parked key wait behind its head once a claim has met them",
 			letters(func(_ outmill.ListQuery, p *storekit.DeadPage) {
 				for i := range p.Letters {
 					p.Letters[i].Waiting = min(p.Letters[i].Waiting, 1)

@@ -49,7 +49,7 @@ func (d *Database) firstParked(of *row) (first *row) {
 // waiting counts what waits behind a row.
 func (d *Database) waiting(head *row) (n int) {
 	d.each(func(r *row) {
-		if r.seq > head.seq && r.sameKey(head) && (r.parked || r.Status == outmill.StatusPending) {
+		if r.parked && r.seq > head.seq && r.sameKey(head) {
 			n = min(n+1, storekit.MaxWaiting)
 		}
 	})
