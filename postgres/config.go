@@ -17,7 +17,9 @@ const (
 	DefaultSchema      = "outmill"
 	DefaultDedupWindow = 24 * time.Hour
 	// DefaultRetainJoins is how long a join is kept after its end.
-	DefaultRetainJoins    = 24 * time.Hour
+	DefaultRetainJoins = 24 * time.Hour
+	// DefaultRetainAudit is how long the audit keeps an entry.
+	DefaultRetainAudit    = storekit.AuditRetention
 	DefaultNotifyInterval = 20 * time.Millisecond
 	// DefaultMaxPayload is the largest payload that every setting of pool and driver can send:
 	// PostgreSQL reads a literal of at most 512 MiB, and a payload has twice its size there.
@@ -49,6 +51,8 @@ type Config struct {
 	Retain time.Duration
 	// RetainJoins is how long a join is kept after its end. Default 24 h.
 	RetainJoins time.Duration
+	// RetainAudit is how long the audit keeps what an operator did. Default 90 days.
+	RetainAudit time.Duration
 	// DedupWindow is how long a dedup key is remembered. Default 24 h.
 	DedupWindow time.Duration
 	// MaxPayload is the largest size of a payload in bytes, at most MostMaxPayload (511 MiB). A
@@ -114,6 +118,7 @@ func (c *Config) setDefaults() {
 	c.Name = cmp.Or(c.Name, "postgres")
 	c.Schema = cmp.Or(c.Schema, DefaultSchema)
 	c.RetainJoins = cmp.Or(c.RetainJoins, DefaultRetainJoins)
+	c.RetainAudit = cmp.Or(c.RetainAudit, DefaultRetainAudit)
 	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
 	c.MaxPayload = cmp.Or(c.MaxPayload, DefaultMaxPayload)
 	c.NotifyInterval = cmp.Or(c.NotifyInterval, DefaultNotifyInterval)
@@ -130,6 +135,7 @@ func (c Config) Validate() error {
 	check.AppendLogLevel(c.AppendLogLevel)
 	check.Duration("Retain", c.Retain, "")
 	check.Duration("RetainJoins", c.RetainJoins, "24 h")
+	check.Duration("RetainAudit", c.RetainAudit, "90 days")
 	check.Duration("DedupWindow", c.DedupWindow, "24 h")
 	check.MaxPayload(c.MaxPayload, MostMaxPayload, "255 MiB")
 	return check.Err()

@@ -174,7 +174,8 @@ func readable(t *testing.T, db *pgxpool.Pool, schema string) []storetest.Shown {
 // sqlWipe empties the tables of a schema, except the settings in meta; the sequence of places
 // continues.
 const sqlWipe = `DELETE FROM {}.sagas; DELETE FROM {}.join_members; DELETE FROM {}.joins; DELETE FROM {}.dedup; DELETE
-	FROM {}.inbox; DELETE FROM {}.acked_steps; DELETE FROM {}.groups; DELETE FROM {}.workers; DELETE FROM {}.endings; DELETE FROM {}.lanes;
+	FROM {}.inbox; DELETE FROM {}.acked_steps; DELETE FROM {}.audit; DELETE FROM {}.groups; DELETE FROM {}.workers;
+DELETE FROM {}.endings; DELETE FROM {}.lanes;
 DELETE FROM {}.pauses; DELETE FROM {}.records; DELETE FROM {}.late; DELETE FROM {}.batches; DELETE FROM {}.ended; DELETE FROM {}.log`
 
 func wipe(t *testing.T, db *pgxpool.Pool, schema string) {
@@ -259,6 +260,7 @@ func passTime(t *testing.T, db *pgxpool.Pool, schema string, d time.Duration) {
 		"endings": {"ended_at", "look_at"},
 		"dedup":   {"expires_at"},
 		"inbox":   {"delete_at"},
+		"audit":   {"changed_at"},
 		"sagas":   {"created_at", "updated_at", "delete_at"},
 		"log":     {"created_at"},
 		"batches": {"lease_until"},

@@ -124,7 +124,7 @@
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.groups, outmill.workers, outmill.endings TO app;
 //	GRANT SELECT, UPDATE, DELETE ON outmill.records, outmill.dedup TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.inbox, outmill.acked_steps TO app;
-//	GRANT SELECT, DELETE ON outmill.sagas TO app;
+//	GRANT SELECT, DELETE ON outmill.sagas, outmill.audit TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.lanes TO app;
 //	GRANT SELECT ON outmill.pauses TO app;
 //	GRANT SELECT, UPDATE, DELETE ON outmill.joins, outmill.join_members TO app;
@@ -145,21 +145,22 @@
 //	GRANT USAGE ON SEQUENCE outmill.records_seq_seq TO app;                 -- log
 //	-- who handles sagas, besides publishing and subscribing
 //	GRANT INSERT, UPDATE ON outmill.sagas TO app;
-//	-- who looks on (Stats, List, Get, Groups, GetJoin, ListJoins, ListSteps, DedupKey)
+//	-- who looks on (Stats, List, Get, Groups, GetJoin, ListJoins, ListSteps, DedupKey, DeadLetters, Audited)
 //	GRANT SELECT ON outmill.meta, outmill.groups, outmill.workers, outmill.endings, outmill.records, outmill.lanes, outmill.pauses,
 //	    outmill.dedup TO app;
-//	GRANT SELECT ON outmill.joins, outmill.join_members TO app;
+//	GRANT SELECT ON outmill.joins, outmill.join_members, outmill.audit TO app;
 //	GRANT SELECT ON outmill.log, outmill.batches, outmill.ended, outmill.late TO app; -- log
 //	-- who runs outmill doctor, to see the transactions of other users
 //	GRANT pg_read_all_stats TO app;
 //	-- who looks at the view for people, and nothing else
 //	GRANT SELECT ON outmill.readable TO app;
-//	-- who operates (Requeue, Delete, DropGroup, Pause, Resume, SealJoin, CancelJoin, ReportFailed, …), besides looking on
+//	-- who operates (Requeue, Delete, Edit, Skip, DropGroup, Pause, Resume, SealJoin, CancelJoin, ReportFailed, …), besides looking on
 //	GRANT UPDATE ON outmill.meta TO app;
 //	GRANT DELETE ON outmill.groups, outmill.workers, outmill.endings TO app;
 //	GRANT UPDATE, DELETE ON outmill.records, outmill.lanes TO app;
 //	GRANT INSERT, UPDATE, DELETE ON outmill.pauses TO app;
 //	GRANT UPDATE ON outmill.joins, outmill.join_members TO app;
+//	GRANT INSERT ON outmill.audit TO app;
 //	GRANT INSERT ON outmill.records TO app;                                 -- log
 //	GRANT DELETE ON outmill.log, outmill.late TO app;                       -- log
 //	GRANT INSERT, UPDATE ON outmill.batches TO app;                         -- log

@@ -5,17 +5,11 @@ import (
 	"slices"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
 	sqlGet = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM {p:records} AS r WHERE r.id = $1::text::uuid`
-
-	sqlDelete = `WITH gone AS (DELETE FROM {p:records} WHERE id = ANY ($1::text[]::uuid[])
-	AND ($2::text = '' OR $2::text = ` + statusOf + `) RETURNING grp, topic, key, step, stage),
-opened AS (` + openLanesOf + `),
-noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'd' AS how, step FROM gone WHERE stage < 6) AS n
-	WHERE step IS NOT NULL HAVING count(*) > 0)
-SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 
 	sqlParkedKeys = `SELECT DISTINCT grp, topic, key, statement_timestamp()::text FROM {p:records} WHERE id = ANY ($1::text[]::uuid[])
 		AND stage + 0 = 7 AND parked AND grp IS NOT NULL
@@ -23,24 +17,41 @@ ORDER BY grp, topic, key`
 )
 
 var (
+	// sqlDelete also writes the entry of the audit.
+	sqlDelete = `WITH gone AS (DELETE FROM {p:records} WHERE id = ANY ($1::text[]::uuid[])
+	AND ($2::text = '' OR $2::text = ` + statusOf + `) RETURNING grp, topic, key, step, stage),
+opened AS (` + openLanesOf + `),
+audited AS (` + noted(3, `(SELECT count(*) AS n FROM gone) AS changed`) + `),
+noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'd' AS how, step FROM gone WHERE stage < 6) AS n
+	WHERE step IS NOT NULL HAVING count(*) > 0)
+SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
+
 	// sqlRequeue makes the records due by time (stage 3), so that without an order those that
 	// have been due longest go first. It finds them by id, so that it also finds those that
 	// change during the statement.
-	sqlRequeue = `WITH ` + requeued(`$1::text[]::uuid[]`, `statement_timestamp()`)
+	sqlRequeue = `WITH ` + requeued(`$1::text[]::uuid[]`, `statement_timestamp()`, auditRequeued(2))
 
 	// sqlRequeueParked requeues the first $4 records that are parked with a key. All of them
 	// become due at one time, so that they become ready in the order of their places, whichever
 	// transaction requeued them.
 	sqlRequeueParked = `WITH ` + requeued(`ARRAY(SELECT id FROM {p:records} WHERE `+ofKey(`$3::text`)+` AND parked
-	ORDER BY hashtextextended(key, hashtextextended(topic, 0)), seq LIMIT $4::bigint)`, `$5::text::timestamptz`)
+	ORDER BY hashtextextended(key, hashtextextended(topic, 0)), seq LIMIT $4::bigint)`, `$5::text::timestamptz`, auditRequeued(6))
 )
 
-func requeued(ids, due string) string {
+// requeued requeues dead records. audit is a further part of the statement that writes the entry
+// of the audit, or "".
+func requeued(ids, due, audit string) string {
 	return `back AS (UPDATE {p:records} SET stage = 3, available_at = ` + due + `, next_at = ` + due + `,
 	attempts = 0, expiries = 0, expires_at = NULL, parked = false
-WHERE id = ANY (` + ids + `) AND stage + 0 = 7 RETURNING step),
+WHERE id = ANY (` + ids + `) AND stage + 0 = 7 RETURNING step),` + audit + `
 noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'r' AS how, step FROM back) AS n WHERE step IS NOT NULL HAVING count(*) > 0)
 SELECT count(*) FROM back, (SELECT count(*) FROM noted) AS n`
+}
+
+// auditRequeued writes the entry of the audit, whose arguments begin with first.
+func auditRequeued(first int) string {
+	return `
+audited AS (` + noted(first, `(SELECT count(*) AS n FROM back) AS changed`) + `),`
 }
 
 // Get returns one record. See outmill.Inspector.
@@ -69,6 +80,7 @@ func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill
 	if _, err := s.seesLog(ctx, "delete"); err != nil {
 		return 0, err
 	}
+	entry := storekit.NewAuditEntry(ctx, storekit.AuditDelete, ids...)
 	var deleted int
 	var counted []outmill.JoinID
 	err := s.durably(ctx, "delete", func(ctx context.Context, t *txn) error {
@@ -76,7 +88,7 @@ func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill
 			return err
 		}
 		return t.finish(ctx, step{
-			template: sqlDelete, args: []any{idTexts(ids), string(status)},
+			template: sqlDelete, args: entryArgs(entry, idTexts(ids), string(status)),
 			row: func(scan func(...any) error) error { return scan(&deleted) },
 		}, countSteps(&counted))
 	})
@@ -103,13 +115,14 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeue
 			s.wake()
 		}
 	}()
+	entry := storekit.NewAuditEntry(ctx, storekit.AuditRequeue, ids...)
 	for _, key := range keys {
-		n, err := s.requeueParked(ctx, operation, key)
+		n, err := s.requeueParked(ctx, operation, entry, key)
 		if requeued += n; err != nil {
 			return requeued, err
 		}
 	}
-	n, err := s.requeue(ctx, operation, step{template: sqlRequeue, args: []any{idTexts(ids)}})
+	n, err := s.requeue(ctx, operation, step{template: sqlRequeue, args: entryArgs(entry, idTexts(ids))})
 	return requeued + n, err
 }
 
@@ -134,10 +147,10 @@ func (s *Store) parkedKeys(ctx context.Context, operation string, ids []outmill.
 // requeueParked waits for a running claim, which would otherwise park the records that it meets
 // next. If claims park records again between two transactions, the next transaction requeues
 // them too. The last one leaves nothing parked.
-func (s *Store) requeueParked(ctx context.Context, operation string, k parkedKey) (requeued int, err error) {
+func (s *Store) requeueParked(ctx context.Context, operation string, entry storekit.AuditEntry, k parkedKey) (requeued int, err error) {
 	for nth := 0; ; nth++ {
 		n, err := s.requeue(ctx, operation, append(lockTopics([]int64{s.lockOfTopic(k.group, k.topic)}),
-			step{template: sqlRequeueParked, args: []any{k.group, k.topic, k.key, s.atOnce.Requeue(nth), k.due}})...)
+			step{template: sqlRequeueParked, args: entryArgs(entry, k.group, k.topic, k.key, s.atOnce.Requeue(nth), k.due)})...)
 		if requeued += n; err != nil || n == 0 {
 			return requeued, err
 		}

@@ -35,6 +35,7 @@ func configOf(text string) (string, Config, error) {
 	parameters.Text("lane", (*string)(&config.Lane))
 	parameters.Duration("retain", &config.Retain)
 	parameters.Duration("retain_joins", &config.RetainJoins)
+	parameters.Duration("retain_audit", &config.RetainAudit)
 	parameters.Duration("dedup_window", &config.DedupWindow)
 	parameters.Duration("notify_interval", &config.NotifyInterval)
 	parameters.Bool("durable_settle", &config.DurableSettle)

@@ -47,6 +47,7 @@ var (
 		"inbox":        {"SELECT", "INSERT", "UPDATE", "DELETE"},
 		"acked_steps":  {"SELECT", "INSERT", "UPDATE", "DELETE"},
 		"sagas":        {"SELECT", "DELETE"},
+		"audit":        {"SELECT", "DELETE"},
 	}
 	finisherRights = workerRights.and(rights{
 		"records":      {"INSERT"},
@@ -65,6 +66,7 @@ var (
 		"pauses":       {"SELECT"},
 		"joins":        {"SELECT"},
 		"join_members": {"SELECT"},
+		"audit":        {"SELECT"},
 	}
 	operatorRights = readerRights.and(rights{
 		"meta":         {"UPDATE"},
@@ -76,6 +78,7 @@ var (
 		"pauses":       {"INSERT", "UPDATE", "DELETE"},
 		"joins":        {"UPDATE"},
 		"join_members": {"UPDATE"},
+		"audit":        {"INSERT"},
 	})
 )
 
@@ -317,7 +320,7 @@ func usedByWorker(t *testing.T, store, super *postgres.Store) error {
 	}
 	steps = append(steps, func() error { return workOnSteps(t, store, super) }, func() error { return workInTx(t, store, super) })
 	for _, tidy := range []func(context.Context, int) (int, error){store.ReapExpired, store.ExpireDue, store.DeleteProcessed,
-		store.DeleteDedupKeys, store.DeleteJoins, store.DeleteNotes, store.DeleteOldSagas} {
+		store.DeleteDedupKeys, store.DeleteJoins, store.DeleteNotes, store.DeleteOldSagas, store.DeleteOldAudit} {
 		steps = append(steps, func() error { _, err := tidy(ctx, 10); return err })
 	}
 	return firstOf(append(steps,
@@ -472,6 +475,8 @@ func usedByReader(t *testing.T, store, super *postgres.Store) error {
 		func() error { _, err := store.GetJoin(ctx, join); return err },
 		func() error { _, err := store.ListJoins(ctx, storekit.JoinQuery{}); return err },
 		func() error { _, err := store.ListSteps(ctx, join, outmill.WorkItemID{}, 0); return err },
+		func() error { _, err := store.DeadLetters(ctx, outmill.ListQuery{}); return err },
+		func() error { _, err := store.Audited(ctx, storekit.AuditQuery{}); return err },
 	}
 	for _, status := range []outmill.Status{"", outmill.StatusPending, outmill.StatusLeased, outmill.StatusProcessed, outmill.StatusDead} {
 		steps = append(steps, func() error { _, err := store.List(ctx, outmill.ListQuery{Status: status}); return err })
@@ -490,7 +495,13 @@ func usedByOperator(t *testing.T, store, super *postgres.Store) error {
 	join, steps := startedBy(t, super, 2)
 	open := &storekit.Join{Unsealed: true}
 	require.NoError(t, super.StartJoin(ctx, open))
+	dead := parkedOne(t, super)
 	return firstOf(
+		func() error {
+			_, err := store.Edit(ctx, dead.ID, storekit.Edit{Seen: storekit.FingerprintOf(dead), Payload: []byte("new")})
+			return err
+		},
+		func() error { _, err := store.Skip(ctx, dead.ID); return err },
 		func() error { _, err := store.Requeue(ctx, record.ID); return err },
 		func() error { _, err := store.Delete(ctx, record.ID, steps[0].ID); return err },
 		func() error { _, err := store.DropGroup(ctx, readers); return err },
@@ -500,6 +511,21 @@ func usedByOperator(t *testing.T, store, super *postgres.Store) error {
 		func() error { return store.SealJoin(ctx, open.ID, 0) },
 		func() error { return store.CancelJoin(ctx, join, "enough") },
 	)
+}
+
+// parkedOne parks a key of two records, and returns the first.
+func parkedOne(t *testing.T, super *postgres.Store) *outmill.Record {
+	t.Helper()
+	require.NoError(t, super.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+	topic := outmill.NewWorkItemID().String()
+	for range 2 {
+		require.NoError(t, super.Append(t.Context(), &outmill.Record{Topic: topic, Key: "k"}))
+	}
+	found := claimed(t, super, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, topic))
+	require.NoError(t, super.Fail(t.Context(), []outmill.Settlement{{Lease: found[0].Lease(), Park: true}}))
+	head, err := super.Get(t.Context(), found[0].ID)
+	require.NoError(t, err)
+	return head
 }
 
 // holdOne leaves a record held behind another one of its key.

@@ -22,14 +22,19 @@ var (
 	_ storekit.Operator = (*Store)(nil)
 	_ storekit.Examiner = (*Store)(nil)
 	_ storekit.Pauses   = (*Store)(nil)
+
+	_ storekit.Workbench = (*Store)(nil)
+	_ storekit.Audit     = (*Store)(nil)
 )
 
 // Store is an outbox in one PostgreSQL database. It also implements storekit.Joins,
-// storekit.Sagas, storekit.Operator and storekit.Pauses. All methods are safe for concurrent use.
+// storekit.Sagas, storekit.Operator, storekit.Pauses, storekit.Workbench and storekit.Audit. All
+// methods are safe for concurrent use.
 type Store struct {
 	joinEngine
 	sagaEngine
 	finder
+	workbench
 	pool     *pgxpool.Pool
 	ownsPool bool
 	config   Config
@@ -125,6 +130,7 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
 	s.sagaEngine = sqlkit.NewSagaEngine(sagaKeeping{s}, config.MaxPayload)
 	s.finder = storekit.NewFinder(finding{s})
+	s.workbench = storekit.NewWorkbenchEngine(bench{finding{s}}, config.MaxPayload)
 	s.notices = newNotices(s, listen)
 	return s, nil
 }

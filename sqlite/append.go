@@ -196,7 +196,7 @@ func (a *appending) rows(now int64, routes *storekit.RoutingTable, blocked map[l
 		if a.Duplicate[i] {
 			continue
 		}
-		metadata, err := metadataText(r.Metadata)
+		metadata, err := storekit.MetadataText(r.Metadata)
 		if err != nil {
 			return nil, fmt.Errorf("record %d: metadata: %w", i, err)
 		}
@@ -280,14 +280,6 @@ func expiryOf(r *outmill.Record, now int64) any {
 
 // after returns the time d from now; now if d is not positive.
 func (t *txn) after(d time.Duration) int64 { return t.now + sqlkit.CeilMicros(max(d, 0)) }
-
-func metadataText(metadata map[string]string) (string, error) {
-	if len(metadata) == 0 {
-		return "", nil
-	}
-	text, err := json.Marshal(metadata)
-	return string(text), err
-}
 
 // insert writes the rows with as few statements as the prepared sizes allow,
 // and returns the place in the order of the last one.

@@ -79,7 +79,7 @@ func (j joining) StartJoin(ctx context.Context, operation string, join *storekit
 }
 
 func (t *txn) startJoin(ctx context.Context, join *storekit.Join) error {
-	metadata, err := metadataText(join.Metadata)
+	metadata, err := storekit.MetadataText(join.Metadata)
 	if err != nil {
 		return fmt.Errorf("metadata: %w", err)
 	}

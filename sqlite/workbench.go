@@ -106,7 +106,7 @@ func (b bench) EditDead(ctx context.Context, operation string, id outmill.WorkIt
 }
 
 func (t *txn) edit(ctx context.Context, r *outmill.Record) error {
-	metadata, err := metadataText(r.Metadata)
+	metadata, err := storekit.MetadataText(r.Metadata)
 	if err != nil {
 		return err
 	}

@@ -95,18 +95,24 @@ func (a *Appending) Deliver(i, n int, group string) outmill.WorkItemID {
 func (a *Appending) Metadata(check func(i int, r *outmill.Record, metadata string) error) ([]string, error) {
 	texts := make([]string, len(a.Records))
 	for i, r := range a.Records {
-		if len(r.Metadata) > 0 {
-			text, err := json.Marshal(r.Metadata)
-			if err != nil {
-				return nil, fmt.Errorf("record %d: metadata: %w", i, err)
-			}
-			texts[i] = string(text)
+		var err error
+		if texts[i], err = MetadataText(r.Metadata); err != nil {
+			return nil, fmt.Errorf("record %d: metadata: %w", i, err)
 		}
 		if err := check(i, r, texts[i]); err != nil {
 			return nil, err
 		}
 	}
 	return texts, nil
+}
+
+// MetadataText returns metadata as a JSON text; "" is no metadata.
+func MetadataText(metadata map[string]string) (string, error) {
+	if len(metadata) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(metadata)
+	return string(text), err
 }
 
 // Report sets the fields of the records that Append sets. The store calls it once, after

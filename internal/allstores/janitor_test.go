@@ -50,7 +50,7 @@ var forgetful = map[string]func(t *testing.T) outmill.Store{
 func forgetfulPostgreSQL(lane postgres.Lane) func(t *testing.T) outmill.Store {
 	return func(t *testing.T) outmill.Store {
 		pool := postgresPool(t, postgrestest.Database(t))
-		config := postgres.Config{Lane: lane, Retain: instant, RetainJoins: instant, DedupWindow: instant}
+		config := postgres.Config{Lane: lane, Retain: instant, RetainJoins: instant, DedupWindow: instant, RetainAudit: instant}
 		store, err := postgres.New(pool, config, nil)
 		require.NoError(t, err)
 		return store

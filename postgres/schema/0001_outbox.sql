@@ -172,6 +172,17 @@ CREATE TABLE {p:endings} (
 
 CREATE INDEX {i:endings_look} ON {p:endings} (look_at);
 
+-- What operators changed, one row for each transaction. details is a JSON object: the filter, ids,
+-- and the records before and after.
+CREATE TABLE {p:audit} (
+    number     bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    changed_at timestamptz NOT NULL,
+    actor      text        NOT NULL, -- who made the call; empty: nobody named
+    action     text        NOT NULL, -- requeue, delete, edit, skip
+    count      bigint      NOT NULL, -- how many records changed
+    details    text        NOT NULL
+);
+
 CREATE TABLE {p:dedup} (
     topic      text COLLATE "C" NOT NULL,
     dedup_key  text COLLATE "C" NOT NULL,
