@@ -20,6 +20,7 @@ type change struct {
 	target
 	output
 	filter
+	actor
 	term   terminal
 	verb   string // requeue
 	done   string // requeued
@@ -85,6 +86,7 @@ then continues with the records that still match.`, askAbove)
 	c.target.flags(cmd)
 	c.output.flags(cmd)
 	c.filter.flags(cmd, withStatus)
+	c.actor.flags(cmd)
 	flags := cmd.Flags()
 	flags.IntVar(&c.limit, "limit", 0, c.verb+" this `NUMBER` of records at most; 0 is all that match")
 	flags.IntVar(&c.rate, "rate", 0, c.verb+" this `NUMBER` of records per second at most; 0 is as fast as possible")
@@ -121,6 +123,7 @@ func (c *change) run(ctx context.Context, cmd *cobra.Command, args []string) err
 		return err
 	}
 	return c.with(ctx, url, func(store opened) error {
+		ctx := c.named(ctx)
 		result := changed{Action: c.verb, DryRun: c.dryRun, Done: true}
 		var err error
 		switch {

@@ -109,7 +109,8 @@ Exit codes: 0 success, 1 failure, 2 wrong usage.`,
 	root.SetVersionTemplate("outmill {{.Version}}\n")
 	root.AddCommand(
 		schemaCommand(), statusCommand(term), listCommand(term), showCommand(), whyCommand(), doctorCommand(),
-		requeueCommand(term), deleteCommand(term), groupsCommand(term), publishCommand(term), forwardCommand(term), dashboardCommand(term),
+		deadCommand(term), requeueCommand(term), editCommand(term), skipCommand(term), deleteCommand(term), auditCommand(term),
+		groupsCommand(term), publishCommand(term), forwardCommand(term), dashboardCommand(term),
 		importCommand(term),
 		versionCommand(),
 	)

@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // recordView is a record as JSON. The payload is there only where the user asked for it.
@@ -35,6 +36,8 @@ type recordView struct {
 	DedupKey      string            `json:"dedup_key,omitempty"`
 	Metadata      map[string]string `json:"metadata,omitempty"`
 	PayloadBytes  int               `json:"payload_bytes"`
+	// Fingerprint is that of storekit.FingerprintOf, where a command shows one record.
+	Fingerprint string `json:"fingerprint,omitempty"`
 	// Payload has a payload that is text, PayloadBase64 any other.
 	Payload       *string `json:"payload,omitempty"`
 	PayloadBase64 []byte  `json:"payload_base64,omitempty"`
@@ -60,5 +63,12 @@ func viewOf(r *outmill.Record, withPayload bool) recordView {
 			view.PayloadBase64 = r.Payload
 		}
 	}
+	return view
+}
+
+// viewOfOne is the view of a record that a command shows alone.
+func viewOfOne(r *outmill.Record, withPayload bool) recordView {
+	view := viewOf(r, withPayload)
+	view.Fingerprint = storekit.FingerprintOf(r)
 	return view
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func showCommand() *cobra.Command {
@@ -45,7 +46,7 @@ func showCommand() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), viewOf(record, payload))
+				return printJSON(cmd.OutOrStdout(), viewOfOne(record, payload))
 			}
 			return printRecord(cmd.OutOrStdout(), record, payload)
 		})
@@ -120,6 +121,7 @@ func printRecord(w io.Writer, r *outmill.Record, payload bool) error {
 		line("metadata", name+"="+r.Metadata[name])
 	}
 	line("payload", count(len(r.Payload), "byte"))
+	line("fingerprint", storekit.FingerprintOf(r))
 	if payload {
 		b.WriteString("\n" + printable(r.Payload) + "\n")
 	}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+func deadCommand(term terminal) *cobra.Command {
+	var on target
+	var out output
+	var only filter
+	var limit int
+	var payload bool
+	cmd := &cobra.Command{
+		Use:   "dead [URL | --source NAME]",
+		Short: "List dead records by key, and what waits behind them",
+		Long: `Lists the dead records that need a decision: the first one of each parked key, with the
+number of records that wait behind it, and dead records that nobody waits for. For each
+of them, outmill requeue makes it due again, as it is or after outmill edit, and outmill
+skip deletes it; both bring back the records behind it, in order.
+
+1000+ means that many records or more. --after continues a list behind its last record.`,
+		Example: `  outmill dead sqlite:orders.db --topic orders
+  outmill dead postgres://host/shop --error timeout -o json`,
+	}
+	on.flags(cmd)
+	out.flags(cmd)
+	only.flags(cmd, false)
+	cmd.Flags().IntVar(&limit, "limit", 100, "list this `NUMBER` of records at most")
+	cmd.Flags().BoolVar(&payload, "payload", false, "show the payloads")
+	return does(cmd, func(ctx context.Context, args []string) error {
+		url, _, err := on.take(args, 0)
+		if err != nil {
+			return err
+		}
+		asJSON, err := out.json()
+		if err != nil {
+			return err
+		}
+		query, err := only.resolve()
+		if err != nil {
+			return err
+		}
+		if limit < 1 {
+			return usagef("--limit is %d: want 1 or more", limit)
+		}
+		return on.with(ctx, url, func(store opened) error {
+			bench, err := store.workbench()
+			if err != nil {
+				return err
+			}
+			found, err := lettersUpTo(ctx, bench, query, limit, newProgress(term.err, "looked at", 0))
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), deadJSON(found, payload))
+			}
+			return printDead(cmd.OutOrStdout(), term, found, payload)
+		})
+	})
+}
+
+// workbench returns the role that repairs dead records.
+func (o opened) workbench() (storekit.Workbench, error) {
+	bench, ok := outmill.As[storekit.Workbench](o.Store)
+	if !ok {
+		return nil, fmt.Errorf("outmill: the store %s cannot edit or skip dead records: it lacks the role storekit.Workbench", o.shown)
+	}
+	return bench, nil
+}
+
+// lettersUpTo turns pages until it has limit dead letters, or nothing is left.
+func lettersUpTo(
+	ctx context.Context, bench storekit.Workbench, query outmill.ListQuery, limit int, progress *progress,
+) (found storekit.DeadPage, err error) {
+	defer progress.end()
+	found.Next = query.After
+	for !found.Done && len(found.Letters) < limit {
+		query.After, query.Limit = found.Next, min(limit-len(found.Letters), 1000)
+		page, err := bench.DeadLetters(ctx, query)
+		if err != nil {
+			return found, err
+		}
+		found.Letters = append(found.Letters, page.Letters...)
+		found.Next, found.Done = page.Next, page.Done
+		found.Examined += page.Examined
+		progress.show(found.Examined)
+	}
+	return found, nil
+}
+
+type deadReport struct {
+	Letters []letterView `json:"dead"`
+	// Next is for --after; Done says that nothing is left.
+	Next string `json:"next,omitempty"`
+	Done bool   `json:"done"`
+}
+
+// letterView is a dead letter as JSON.
+type letterView struct {
+	recordView
+	// Waiting is how many records wait behind it; storekit.MaxWaiting means that many or more.
+	Waiting int `json:"waiting"`
+}
+
+func deadJSON(found storekit.DeadPage, payload bool) deadReport {
+	report := deadReport{Letters: []letterView{}, Done: found.Done}
+	for _, l := range found.Letters {
+		report.Letters = append(report.Letters, letterView{viewOf(l.Record, payload), l.Waiting})
+	}
+	if !found.Done {
+		report.Next = found.Next.String()
+	}
+	return report
+}
+
+func printDead(w io.Writer, term terminal, found storekit.DeadPage, payload bool) error {
+	if len(found.Letters) == 0 {
+		_, err := fmt.Fprintln(w, "No dead record matches.")
+		return err
+	}
+	t := table{
+		header: []string{"ID", "GROUP", "TOPIC", "KEY", "AGE", "ATTEMPTS", "WAITING", "ERROR"},
+		right:  map[string]bool{"AGE": true, "ATTEMPTS": true, "WAITING": true},
+		bold:   term.colours(),
+	}
+	if payload {
+		t.header = append(t.header, "PAYLOAD")
+	}
+	for _, l := range found.Letters {
+		r := l.Record
+		cells := []string{
+			r.ID.String(), orDash(oneLine(r.Group, 40)), oneLine(r.Topic, 40), orDash(oneLine(r.Key, 40)),
+			age(time.Since(r.CreatedAt)), strconv.Itoa(r.Attempts), waitingText(l.Waiting), orDash(oneLine(r.LastError, 60)),
+		}
+		if payload {
+			cells = append(cells, orDash(oneLine(string(r.Payload), 200)))
+		}
+		t.add(cells...)
+	}
+	if err := t.print(w); err != nil {
+		return err
+	}
+	if !found.Done {
+		fmt.Fprintf(term.err, "There may be more: --after %s continues the list.\n", found.Next)
+	}
+	return nil
+}
+
+func waitingText(n int) string {
+	if n >= storekit.MaxWaiting {
+		return strconv.Itoa(n) + "+"
+	}
+	return strconv.Itoa(n)
+}
