@@ -40,6 +40,7 @@ func settleSentences() []sentence {
 		{"a dead record that is deleted leaves its step failed, and counts once", deletedDead},
 		{"ExpireDue with a limit counts what it did", expireSome},
 		{"a parked key brings all its steps back", requeueParkedSteps},
+		{"Skip of a parked step leaves it failed, and brings the steps behind it back", skipParkedStep},
 		{"a step that fails and is requeued many times counts once", failsManyTimes},
 		{"a requeue of records that are not dead changes no step", requeueOfOthers},
 		{"a step that ends sets the join's time of update", stepsUpdate},
@@ -271,6 +272,24 @@ func requeueParkedSteps(e *env) {
 	e.requireCounts(id, 0, 0)
 	e.RequireNames([]string{"m1", "m2", "m3", "m4"}, e.ClaimAcked(4))
 	e.requireCounts(id, 4, 0)
+}
+
+func skipParkedStep(e *env) {
+	bench, ok := outmill.As[storekit.Workbench](e.Store)
+	if !ok {
+		e.T.Skip("the store is no storekit.Workbench")
+	}
+	id := e.startJoin(3)
+	records := suite.Recs(orders, func(r *outmill.Record) { r.Joins, r.Key = []outmill.JoinID{id}, "k" }, "m1", "m2", "m3")
+	e.Filled(records...)
+	e.Park(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ParkOrder))
+	e.requireCounts(id, 0, 3)
+	skipped, err := bench.Skip(e.Ctx, records[0].ID)
+	require.NoError(e.T, err)
+	require.Equal(e.T, storekit.Skipped{Released: 2, Done: true}, skipped)
+	e.requireCounts(id, 0, 1)
+	e.RequireNames([]string{"m2", "m3"}, e.ClaimAcked(2))
+	e.requireCounts(id, 2, 1)
 }
 
 func failsManyTimes(e *env) {
