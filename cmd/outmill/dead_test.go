@@ -97,7 +97,8 @@ func TestEdit(t *testing.T) {
 		onStores(t, func(t *testing.T, w world) {
 			w.register(t, "", "orders")
 			head := w.parked(t, "k", 3)
-			got := toolWith(t, "fixed", "edit", w.url, head.ID.String(), "--payload-file", "-", "--set", "by=ann", "--remove", "version", "--requeue")
+			got := toolWith(t, "fixed", "edit", w.url, head.ID.String(), "--payload-file", "-",
+				"--set", "by=ann", "--remove", "version", "--requeue")
 			require.Equal(t, exitOK, got.code, got.stderr)
 			require.Contains(t, got.stdout, "3 records requeued.")
 			require.NotContains(t, got.stdout, "fixed")

@@ -106,10 +106,11 @@ func (e *edit) run(ctx context.Context, cmd *cobra.Command, args []string) error
 			return err
 		}
 		result := edited{Action: "edit", DryRun: e.dryRun}
-		after := before
-		if e.dryRun {
-			after = preview(before, change)
-		} else if after, err = bench.Edit(ctx, ids[0], change); err != nil {
+		after := preview(before, change)
+		if !e.dryRun {
+			after, err = bench.Edit(ctx, ids[0], change)
+		}
+		if err != nil {
 			return err
 		}
 		if e.requeue && !e.dryRun {
