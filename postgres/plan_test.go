@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -378,6 +379,20 @@ func (e *exercising) inspect(limit int) {
 		return
 	}
 	e.call("get", limit, func() error { _, err := e.store.Get(ctx, dead[0]); return err })
+	e.call("list dead letters", storekit.MaxExamined+topics*limit, func() error {
+		_, err := e.store.DeadLetters(ctx, outmill.ListQuery{Limit: limit})
+		return err
+	})
+	e.call("edit", limit, func() error {
+		_, err := e.store.Edit(ctx, dead[0], storekit.Edit{Seen: storekit.FingerprintOf(&outmill.Record{}), Payload: []byte("new")})
+		if errors.Is(err, storekit.ErrRecordChanged) {
+			return nil
+		}
+		return err
+	})
+	e.call("skip", limit, func() error { _, err := e.store.Skip(ctx, dead[0]); return err })
+	e.call("read the audit", limit, func() error { _, err := e.store.Audited(ctx, storekit.AuditQuery{Limit: limit}); return err })
+	e.call("delete old audit entries", limit, func() error { _, err := e.store.DeleteOldAudit(ctx, limit); return err })
 	e.call("requeue", limit, func() error { _, err := e.store.Requeue(ctx, dead...); return err })
 	e.call("delete", limit, func() error { _, err := e.store.Delete(ctx, dead...); return err })
 }
