@@ -105,6 +105,7 @@ func sections() []suite.Section {
 		{Name: "dead letters", Sentences: bind(letterSentences()), BothModes: true},
 		{Name: "audit", Sentences: bind(auditSentences()), BothModes: true},
 		{Name: "janitor", Sentences: bind(janitorSentences()), BothModes: true},
+		{Name: "rest", Sentences: bind(restSentences()), BothModes: true},
 		{Name: "wake", Sentences: bind(wakeSentences()), AnyMode: true},
 		{Name: "schema", Sentences: bind(schemaSentences()), AnyMode: true},
 		{Name: "calls", Sentences: bind(callSentences()), AnyMode: true},

@@ -108,10 +108,11 @@ func (c *catch) alone() {
 
 // inTurn asks the members that the strategy chooses until one has something.
 func (c *catch) inTurn() {
-	members := c.set.snapshot()
-	names := make([]string, len(members))
-	for i, m := range members {
-		names[i] = m.name()
+	var names []string
+	for _, m := range c.set.snapshot() {
+		if !m.atRest() {
+			names = append(names, m.name())
+		}
 	}
 	for range min(len(names), maxAsked) {
 		l, err := c.choose(names)
@@ -157,7 +158,7 @@ func (c *catch) choose(names []string) (*look, error) {
 // have no more.
 func (c *catch) shared() {
 	set := c.set
-	small := len(set.snapshot()) <= set.cfg.Parallel
+	small := set.isSmall()
 	var more []*look
 	for c.left() > 0 && c.calls < maxAsked && c.ctx.Err() == nil {
 		most := c.mostAtOnce()
@@ -166,7 +167,8 @@ func (c *catch) shared() {
 			c.reader.again(l)
 		}
 		if len(wave) < most {
-			wave = append(wave, c.reader.next(time.Now(), most-len(wave), small, len(c.taken) > 0 && !small, c.asked)...)
+			wave = append(wave, c.reader.next(time.Now(), most-len(wave), small, len(c.taken) > 0 && !small, c.asked,
+				set.cfg.MaxIdle)...)
 		}
 		if len(wave) == 0 {
 			return

@@ -34,6 +34,11 @@
 //   - gone: no lease is in flight, no call is under way, and Config.Linger has passed, in which
 //     transactions of the user's end. The store is closed if the set opened it.
 //
+// A ready member may be at rest: it has nothing to deliver and nothing to tidy (see
+// storekit.Rester). The set asks every Config.MaxIdle, if it has more than Config.Parallel members.
+// Readers and the upkeep leave a member at rest alone, until the next answer, a wake-up or a call of
+// this set ends its rest.
+//
 // Only the refresh of the set (one at a time, every Config.Refresh and by [Set.Refresh]) moves a
 // member to opening, ready and draining. Only the outcome of calls moves it between ready and
 // failing, and only the member's own goroutine from draining to gone. [Set.Close] ends all.

@@ -17,9 +17,13 @@ import (
 // Stats counts the records of each member, which TopicStats.Store names. See outmill.Inspector.
 // Where some members fail, it returns what the others have with the error.
 func (s *Set) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
+	return s.stats(ctx, s.snapshot(), limit)
+}
+
+func (s *Set) stats(ctx context.Context, members []*member, limit int) ([]outmill.TopicStats, error) {
 	var mu sync.Mutex
 	var all []outmill.TopicStats
-	err := s.inspect(ctx, "stats", func(ctx context.Context, m *member) error {
+	err := s.inspectSome(ctx, "stats", members, func(ctx context.Context, m *member) error {
 		found, err := m.store.Stats(ctx, limit)
 		for i := range found {
 			found[i].Store = m.name()
@@ -35,10 +39,15 @@ func (s *Set) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error
 
 // inspect calls fn for all members.
 func (s *Set) inspect(ctx context.Context, call string, fn func(ctx context.Context, m *member) error) error {
+	return s.inspectSome(ctx, call, s.snapshot(), fn)
+}
+
+func (s *Set) inspectSome(ctx context.Context, call string, members []*member,
+	fn func(ctx context.Context, m *member) error) error {
 	if err := s.life.Usable(ctx); err != nil {
 		return failed(call, err)
 	}
-	return joined(s.each(ctx, s.snapshot(), func(ctx context.Context, m *member) error { return m.failed(call, fn(ctx, m)) }))
+	return joined(s.each(ctx, members, func(ctx context.Context, m *member) error { return m.failed(call, fn(ctx, m)) }))
 }
 
 // sum adds up what fn returns for all members.
@@ -162,7 +171,7 @@ func (s *Set) byID(ctx context.Context, call string, ids []outmill.WorkItemID,
 		defer mu.Unlock()
 		total += n
 		if n > 0 {
-			s.woken(m.name(), "")
+			s.woken(m, "")
 		}
 		return m.failed(call, err)
 	})

@@ -19,7 +19,7 @@ func (s *Set) tidy(ctx context.Context, call string, limit int,
 	if err := s.life.Usable(ctx); err != nil {
 		return 0, failed(call, err)
 	}
-	queue := s.working()
+	queue := s.awake(call)
 	asked := len(queue)
 	errs := map[string]error{}
 	for len(queue) > 0 && total < limit && ctx.Err() == nil {
@@ -120,7 +120,7 @@ func (s *Set) Maintain(ctx context.Context) (more bool, err error) {
 	}
 	defer s.maintaining.Unlock()
 	if len(s.maintained) == 0 {
-		s.maintained = s.working()
+		s.maintained = s.awake("maintain")
 	}
 	n := min(len(s.maintained), s.cfg.Parallel)
 	turn := s.maintained[:n]

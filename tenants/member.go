@@ -27,6 +27,9 @@ type member struct {
 	pauses     storekit.Pauses
 	lastPauses atomic.Pointer[storekit.PauseList]
 
+	// rester is the role of the store, or nil.
+	rester storekit.Rester
+
 	// registering serialises the registrations of the member.
 	registering sync.Mutex
 	// owes: the registrations that the set knows are not all made.
@@ -56,14 +59,18 @@ type member struct {
 	// hung: a call took too long. Until the set has found out that this is over, the member is left
 	// out.
 	hung bool
+	rest restState
 }
 
 func (s *Set) newMember(tenant Tenant, store outmill.Store, owned bool) *member {
 	ctx, end := context.WithCancel(context.Background())
 	pauses, _ := outmill.As[storekit.Pauses](store)
-	return &member{pauses: pauses, tenant: tenant, store: store, owned: owned, ctx: ctx, end: end, leases: map[outmill.Lease]time.Time{},
-		most: s.cfg.MaxInFlightPerTenant, roomy: func() { s.woken(tenant.Key, "") },
+	rester, _ := outmill.As[storekit.Rester](store)
+	m := &member{pauses: pauses, rester: rester, tenant: tenant, store: store, owned: owned, ctx: ctx, end: end,
+		leases: map[outmill.Lease]time.Time{}, most: s.cfg.MaxInFlightPerTenant,
 		changed: make(chan struct{}, 1), waits: storekit.NewWaits(firstTrouble, maxTrouble)}
+	m.roomy = func() { s.woken(m, "") }
+	return m
 }
 
 func (m *member) name() string { return m.tenant.Key }
@@ -111,6 +118,7 @@ func (m *member) fault(err error) (hangs bool) {
 		m.failedAt = now
 	}
 	m.notBefore, m.lastErr = now.Add(m.waits.Next()), err
+	m.rest = restState{stirs: m.rest.stirs + 1}
 	hangs = !m.hung && errors.Is(err, context.DeadlineExceeded)
 	m.hung = m.hung || hangs
 	return hangs
@@ -160,8 +168,13 @@ func (m *member) holdsRecord(id outmill.WorkItemID, claim int) bool {
 
 // hold notes that leases stand at least until then. Their records name no store.
 func (m *member) hold(leases []outmill.Lease, until time.Time) {
+	if len(leases) == 0 {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.rest.resting = false
+	m.rest.stirs++
 	for _, l := range leases {
 		if m.leases[l].Before(until) {
 			m.leases[l] = until
@@ -172,6 +185,7 @@ func (m *member) hold(leases []outmill.Lease, until time.Time) {
 // drop notes that leases were settled.
 func (m *member) drop(leases []outmill.Lease) {
 	m.mu.Lock()
+	m.rest.stirs++
 	for _, l := range leases {
 		delete(m.leases, l)
 	}

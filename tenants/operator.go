@@ -197,7 +197,7 @@ func (s *Set) change(ctx context.Context, call string, query outmill.ListQuery,
 			total.Changed += page.Changed
 			total.Examined += page.Examined
 			if page.Changed > 0 {
-				s.woken(m.name(), "")
+				s.woken(m, "")
 			}
 			if err != nil {
 				delete(last, m)

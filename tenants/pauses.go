@@ -43,7 +43,7 @@ func (s *Set) Resume(ctx context.Context, scope storekit.PauseScope) (bool, erro
 		ended, err := pauses.Resume(ctx, scope)
 		if ended {
 			some.Store(true)
-			s.woken(m.name(), "")
+			s.woken(m, "")
 		}
 		return err
 	})

@@ -29,7 +29,7 @@ func (s *Set) probe(m *member) {
 		err := s.ask(ctx, m)
 		if err == nil {
 			m.well()
-			s.woken(m.name(), "")
+			s.woken(m, "")
 			return
 		}
 		m.fault(m.failed("probe", err))

@@ -325,6 +325,6 @@ func (s *Set) refreshAgain(due bool) {
 // listen merges the wake-ups of a member. The caller holds the lock.
 func (s *Set) listen(m *member) {
 	if waker, ok := outmill.As[storekit.Waker](m.store); ok {
-		waker.Wake(m.ctx, func(topic string) { s.woken(m.name(), topic) })
+		waker.Wake(m.ctx, func(topic string) { s.woken(m, topic) })
 	}
 }

@@ -85,7 +85,12 @@ func (s *Set) RegisterGroup(ctx context.Context, regs ...outmill.Registration) e
 	s.known.remember(regs, time.Now())
 	members, _ := s.list()
 	s.mu.Unlock()
-	errs := s.each(ctx, members, func(ctx context.Context, m *member) error { return s.register(ctx, m, regs) })
+	errs := s.each(ctx, members, func(ctx context.Context, m *member) error {
+		if due := m.toRegister(regs, time.Now()); len(due) > 0 || m.owes.Load() {
+			return s.register(ctx, m, due)
+		}
+		return nil
+	})
 	return s.bestEffort(ctx, len(members), errs)
 }
 
@@ -102,6 +107,9 @@ func (s *Set) register(ctx context.Context, m *member, regs []outmill.Registrati
 	}
 	err := m.store.RegisterGroup(ctx, regs...)
 	m.owes.Store(err != nil)
+	if err == nil {
+		m.noteRegistered(regs, time.Now())
+	}
 	return m.failed("register a group", err)
 }
 
@@ -128,5 +136,8 @@ func (s *Set) DropGroup(ctx context.Context, group string) (int, error) {
 	s.mu.Lock()
 	s.known.forget(storekit.GroupOf(group))
 	s.mu.Unlock()
-	return s.sum(ctx, "drop a group", func(ctx context.Context, m *member) (int, error) { return m.store.DropGroup(ctx, group) })
+	return s.sum(ctx, "drop a group", func(ctx context.Context, m *member) (int, error) {
+		m.forgetRegistered()
+		return m.store.DropGroup(ctx, group)
+	})
 }

@@ -27,7 +27,7 @@ func (s *Set) Transact(ctx context.Context, fn func(ctx context.Context) error) 
 	// The error is fn's, as it is.
 	err = transactor.Transact(ctx, func(ctx context.Context) error { return fn(WithTenant(ctx, m.name())) })
 	if err == nil && !inTx {
-		s.woken(m.name(), "")
+		s.woken(m, "")
 	}
 	return err
 }

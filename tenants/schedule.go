@@ -216,8 +216,8 @@ func (r *reader) askAlone(member string) {
 
 // next takes up to most members to ask now: in a small set each, and in a larger one those that
 // may have something, and then, unless only those are wanted, those that are idle whose time has
-// come. asked are those that this claim has asked already.
-func (r *reader) next(now time.Time, most int, small, onlyReady bool, asked map[*look]bool) []*look {
+// come and that are not at rest. asked are those that this claim has asked already.
+func (r *reader) next(now time.Time, most int, small, onlyReady bool, asked map[*look]bool, longest time.Duration) []*look {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if small {
@@ -247,6 +247,9 @@ func (r *reader) next(now time.Time, most int, small, onlyReady bool, asked map[
 			put = append(put, l)
 		case l.member.trouble(now) != nil:
 			r.leaveOut(l, now)
+		case l.member.atRest():
+			l.at = now.Add(longest)
+			r.place(l, true)
 		default:
 			wave = append(wave, l)
 		}

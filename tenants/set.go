@@ -70,6 +70,7 @@ var (
 	_ storekit.Inbox      = (*Set)(nil)
 	_ storekit.Joins      = (*Set)(nil)
 	_ storekit.Sagas      = (*Set)(nil)
+	_ storekit.BusyStats  = (*Set)(nil)
 
 	_ storekit.SagaRetention = (*Set)(nil)
 )
@@ -105,6 +106,7 @@ func New(ctx context.Context, cfg Config, logger watermill.LoggerAdapter) (*Set,
 	// What cannot be opened is reported, and tried again.
 	_ = s.apply(ctx)
 	s.background.Go(s.refreshLoop)
+	s.background.Go(s.restLoop)
 	return s, nil
 }
 

@@ -37,6 +37,9 @@ type MemberStatus struct {
 	FailingSince time.Time
 	// InFlight counts the leases that this set holds in the member.
 	InFlight int
+	// Resting: the member had nothing to deliver and nothing to tidy when it was last asked.
+	// Readers and the upkeep leave it alone until that changes: see storekit.Rester.
+	Resting bool
 }
 
 // DiscoveryStatus describes the last question to the discovery.
@@ -80,7 +83,8 @@ func (m *member) status(now time.Time) MemberStatus {
 	inFlight, _ := m.inFlight(now)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	status := MemberStatus{Name: m.name(), State: StateReady, Err: m.lastErr, FailingSince: m.failedAt, InFlight: inFlight}
+	status := MemberStatus{Name: m.name(), State: StateReady, Err: m.lastErr, FailingSince: m.failedAt, InFlight: inFlight,
+		Resting: m.rest.resting}
 	switch {
 	case m.draining:
 		status.State = StateDraining

@@ -23,9 +23,10 @@ func (s *Set) Wake(ctx context.Context, woken func(topic string)) {
 }
 
 // woken has the readers of the topic look at the member with their next claim.
-func (s *Set) woken(member, topic string) {
+func (s *Set) woken(m *member, topic string) {
+	m.stir()
 	for _, r := range s.everyReader() {
-		r.wake(member, topic)
+		r.wake(m.name(), topic)
 	}
 	s.notifier.Notify(topic)
 }
@@ -37,6 +38,6 @@ func (s *Set) appended(m *member, records []*outmill.Record) {
 		topics = []string{""}
 	}
 	for _, topic := range topics {
-		s.woken(m.name(), topic)
+		s.woken(m, topic)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // WarnUnread warns of topics whose due records no worker seems to read: topics that no
@@ -21,8 +22,12 @@ func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAd
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
+	statsOf := inspector.Stats
+	if some, ok := outmill.As[storekit.BusyStats](queue); ok {
+		statsOf = some.StatsOfBusy
+	}
 	// A limit of 1 is the cheapest, and only OldestDue matters here.
-	stats, err := inspector.Stats(ctx, 1)
+	stats, err := statsOf(ctx, 1)
 	if err != nil {
 		return err
 	}

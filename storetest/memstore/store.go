@@ -61,6 +61,7 @@ var (
 	_ storekit.Pauses     = (*Store)(nil)
 	_ storekit.Workbench  = (*Store)(nil)
 	_ storekit.Audit      = (*Store)(nil)
+	_ storekit.Rester     = (*Store)(nil)
 )
 
 // New returns a store on the database. Call Ensure first, as for every store. Several stores

@@ -1,0 +1,165 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storetest/internal/suite"
+)
+
+func restSentences() []sentence {
+	return []sentence{
+		{"a store without records is at rest, with a group and without", restsWhenEmpty},
+		{"a store with a pending record is not at rest, due or delayed, of a group or of none", restEndsWithRecords},
+		{"a store with a leased record is not at rest, and neither when the lease has ended", restEndsWithLeases},
+		{"a store whose records are processed or dead is at rest", restsWhenDone},
+		{"a record that is requeued ends the rest", restEndsWithRequeue},
+		{"a store is at rest until something is past its retention, and again when the janitor has deleted it", restEndsForJanitor},
+		{"a store is not at rest while a registration has ended and the janitor has not removed it", restEndsForRegistrations},
+		{"a store that is closed is not at rest, and another one that is asked with it is", closedDoesNotRest},
+		{"Resting answers in the order of the stores, and nothing for none", restInOrder},
+	}
+}
+
+// rests reports whether the store is at rest.
+func (e *env) rests() bool {
+	e.T.Helper()
+	return e.restOf(e.Store)[0]
+}
+
+func (e *env) restOf(stores ...outmill.Store) []bool {
+	e.T.Helper()
+	asker, ok := outmill.As[storekit.Rester](e.Store)
+	if !ok {
+		e.T.Skip("the store is no storekit.Rester: it is always claimed from")
+	}
+	list := make([]any, len(stores))
+	for i, store := range stores {
+		_, list[i] = e.restsWith(store)
+	}
+	resting, err := asker.Resting(e.Ctx, list)
+	require.NoError(e.T, err)
+	require.Len(e.T, resting, len(stores))
+	return resting
+}
+
+func restsWhenEmpty(e *env) {
+	require.True(e.T, e.rests())
+	e.Register(group)
+	require.True(e.T, e.rests())
+}
+
+func restEndsWithRecords(e *env) {
+	e.rests()
+	for name, r := range map[string]*outmill.Record{
+		"due":              suite.Rec(orders, "m1"),
+		"delayed":          suite.Rec(orders, "m2", suite.WithDelay(24*time.Hour)),
+		"that has expired": suite.Rec(orders, "m3", withExpiry(time.Now().Add(-time.Hour))),
+		"of no group":      suite.Rec("nobody's", "m4"),
+		"without a group and delayed": suite.Rec("nobody's", "m5",
+			suite.WithDelay(24*time.Hour)),
+	} {
+		e.Register(group, orders)
+		e.Append(r)
+		require.False(e.T, e.rests(), "a record %s", name)
+		_, err := e.Store.Delete(e.Ctx, r.ID)
+		require.NoError(e.T, err)
+		require.True(e.T, e.rests(), "the record %s is deleted", name)
+	}
+}
+
+func restEndsWithLeases(e *env) {
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1", leased(time.Hour))
+	require.False(e.T, e.rests())
+	e.Elapse(2 * time.Hour)
+	require.False(e.T, e.rests())
+	e.Abandon(0, e.ClaimOne(outmill.NewOwnerToken(), "m1"))
+	require.False(e.T, e.rests())
+	require.Equal(e.T, r.ID, e.ClaimAll()[0].ID)
+}
+
+func restsWhenDone(e *env) {
+	e.Filled(suite.Recs(orders, suite.Plain, "acked", "dead")...)
+	found := e.ClaimNamed(outmill.NewOwnerToken())
+	require.False(e.T, e.rests())
+	e.Ack(found["acked"])
+	require.False(e.T, e.rests())
+	e.Fail(found["dead"])
+	require.True(e.T, e.rests())
+}
+
+func restEndsWithRequeue(e *env) {
+	e.Filled(suite.Rec(orders, "m1"))
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	e.Fail(r)
+	require.True(e.T, e.rests())
+	n, err := e.Store.Requeue(e.Ctx, r.ID)
+	require.NoError(e.T, err)
+	require.Equal(e.T, 1, n)
+	require.False(e.T, e.rests())
+}
+
+func restEndsForJanitor(e *env) {
+	e.Filled(suite.Rec(orders, "m1", suite.WithDedup("once")))
+	e.Ack(e.ClaimAll()...)
+	require.True(e.T, e.rests(), "the dedup key is in its window")
+	e.Elapse(suite.DedupWindow + time.Minute)
+	require.False(e.T, e.rests())
+	require.Equal(e.T, 1, e.Did(e.Store.DeleteDedupKeys, 10))
+	if e.Options.Retain > 0 {
+		e.Elapse(e.Options.Retain)
+		require.False(e.T, e.rests())
+		require.Equal(e.T, 1, e.Did(e.Store.DeleteProcessed, 10))
+	}
+	require.True(e.T, e.rests())
+}
+
+func restEndsForRegistrations(e *env) {
+	require.NoError(e.T, e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group, TTL: time.Hour}))
+	require.True(e.T, e.rests())
+	e.Elapse(2 * time.Hour)
+	require.False(e.T, e.rests())
+	ended, _, err := e.Store.ExpireRegistrations(e.Ctx, 10)
+	require.NoError(e.T, err)
+	require.Equal(e.T, 1, ended)
+}
+
+func (e *env) restsWith(store outmill.Store) (with, self any) {
+	e.T.Helper()
+	rester, ok := outmill.As[storekit.Rester](store)
+	require.True(e.T, ok, "another store on the database is a storekit.Rester too")
+	return rester.RestsWith()
+}
+
+// neighbour returns another store on the database that is asked together with the first one.
+func (e *env) neighbour() outmill.Store {
+	e.T.Helper()
+	e.rests()
+	other := e.Reopen()
+	one, _ := e.restsWith(e.Store)
+	two, _ := e.restsWith(other)
+	if one != two {
+		e.T.Skip("the stores of two processes are not asked together")
+	}
+	return other
+}
+
+func closedDoesNotRest(e *env) {
+	other := e.neighbour()
+	require.Equal(e.T, []bool{true, true}, e.restOf(other, e.Store))
+	require.NoError(e.T, other.Close())
+	require.Equal(e.T, []bool{false, true}, e.restOf(other, e.Store))
+}
+
+func restInOrder(e *env) {
+	require.Empty(e.T, e.restOf())
+	other := e.neighbour()
+	e.Filled(suite.Rec(orders, "m1"))
+	require.Equal(e.T, []bool{false, false}, e.restOf(e.Store, other))
+	e.Ack(e.ClaimAll()...)
+	require.Equal(e.T, []bool{true, true}, e.restOf(e.Store, other))
+}

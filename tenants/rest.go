@@ -1,0 +1,240 @@
+package tenants
+
+import (
+	"context"
+	"hash/maphash"
+	"math/rand/v2"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// A member at rest has nothing to deliver and nothing to tidy (storekit.Rester). In a set of more
+// than Config.Parallel members, the set asks all of them every Config.MaxIdle, those of one
+// database together. Until the next answer no reader asks a member at rest, and the upkeep leaves
+// it out.
+//
+// The answer is exact, and each round asks again, so a commit without a notification is found as
+// soon as without rests. Whatever this set does with a member ends its rest at once.
+
+const (
+	// firstLook is when the set first asks which members are at rest.
+	firstLook = time.Second
+	// restUpkeep is the time between two calls of each kind of upkeep in a member at rest, and
+	// between two registrations of a group: half of it at least. It is a precaution, and keeps the
+	// names of workers, which end after storekit.KeepWorkersFor.
+	restUpkeep = 12 * time.Hour
+	// renewals is how many times a registration with a TTL is renewed in that time.
+	renewals = 8
+)
+
+// restState is what a member knows of its rest. The member's lock guards it.
+type restState struct {
+	resting bool
+	// stirs counts what has ended the rest, or would have.
+	stirs uint64
+	// upkeep is when a kind of upkeep is next due, and registered when a registration is.
+	upkeep     map[string]time.Time
+	registered map[uint64]time.Time
+}
+
+// stir ends the rest of the member.
+func (m *member) stir() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rest.resting = false
+	m.rest.stirs++
+}
+
+func (m *member) atRest() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rest.resting
+}
+
+func (m *member) stirred() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rest.stirs
+}
+
+// settleDown notes an answer, and reports whether the member's rest has ended. An answer from
+// before the member was stirred is no news.
+func (m *member) settleDown(resting bool, stirs uint64) (ended bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ended = m.rest.resting && !resting
+	m.rest.resting = resting && m.rest.stirs == stirs && m.lastErr == nil
+	return ended
+}
+
+// upkeepDue reports whether that kind of upkeep is due in the member, and then counts it as done:
+// always in one that is not at rest, and now and then in one that is.
+func (m *member) upkeepDue(call string, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.rest.resting {
+		return true
+	}
+	next, known := m.rest.upkeep[call]
+	if known && next.After(now) {
+		return false
+	}
+	if m.rest.upkeep == nil {
+		m.rest.upkeep = map[string]time.Time{}
+	}
+	m.rest.upkeep[call] = now.Add(restUpkeep/2 + rand.N(restUpkeep/2))
+	if !known {
+		// All members were tidied at the same time before they rested.
+		m.rest.upkeep[call] = now.Add(rand.N(restUpkeep))
+	}
+	return known
+}
+
+var registrationSeed = maphash.MakeSeed()
+
+func registrationKey(reg outmill.Registration) uint64 {
+	return maphash.String(registrationSeed, selectionKey(reg.Group, reg.Topics)+"\x00"+reg.Worker+"\x00"+reg.TTL.String())
+}
+
+// noteRegistered notes registrations that the member's store has.
+func (m *member) noteRegistered(regs []outmill.Registration, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.rest.registered == nil || len(m.rest.registered) > storekit.MaxWorkers {
+		m.rest.registered = map[uint64]time.Time{}
+	}
+	for _, reg := range regs {
+		lasts := restUpkeep/2 + rand.N(restUpkeep/2)
+		if reg.TTL > 0 {
+			lasts = min(lasts, reg.TTL/renewals)
+		}
+		m.rest.registered[registrationKey(reg)] = now.Add(lasts)
+	}
+}
+
+func (m *member) forgetRegistered() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rest.registered = nil
+}
+
+// toRegister returns those of the registrations that the member's store is to make.
+func (m *member) toRegister(regs []outmill.Registration, now time.Time) []outmill.Registration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.rest.resting {
+		return regs
+	}
+	var list []outmill.Registration
+	for _, reg := range regs {
+		if !m.rest.registered[registrationKey(reg)].After(now) {
+			list = append(list, reg)
+		}
+	}
+	return list
+}
+
+// restLoop asks which members are at rest until the set is closed.
+func (s *Set) restLoop() {
+	pause := min(firstLook, s.cfg.MaxIdle)
+	for storekit.Pause(s.ctx, pause) == nil {
+		s.lookForRest(s.ctx)
+		pause = s.cfg.MaxIdle
+	}
+}
+
+// resters are members that one call asks together.
+type resters []*member
+
+// lookForRest asks all members once.
+func (s *Set) lookForRest(ctx context.Context) {
+	members := s.working()
+	if s.isSmall() {
+		for _, m := range members {
+			m.stir()
+		}
+		return
+	}
+	together := togetherAtRest(members)
+	inParallel(len(together), s.cfg.Parallel, func(i int) { s.askForRest(ctx, together[i]) })
+}
+
+// isSmall reports whether each claim asks all members.
+func (s *Set) isSmall() bool { return len(s.snapshot()) <= s.cfg.Parallel }
+
+// togetherAtRest groups the members that have the role by what one call can ask.
+func togetherAtRest(members []*member) []resters {
+	var all []resters
+	last := map[any]int{}
+	for _, m := range members {
+		if m.rester == nil {
+			continue
+		}
+		with, _ := m.rester.RestsWith()
+		i, known := last[with]
+		if !known || len(all[i]) == storekit.RestersAtOnce {
+			i = len(all)
+			all = append(all, nil)
+			last[with] = i
+		}
+		all[i] = append(all[i], m)
+	}
+	return all
+}
+
+// askForRest asks some members together. If that fails none of them is at rest.
+func (s *Set) askForRest(ctx context.Context, members resters) {
+	var asked resters
+	var selves []any
+	var stirs []uint64
+	for _, m := range members {
+		if !s.reuseReady(m) {
+			continue
+		}
+		defer m.done()
+		_, self := m.rester.RestsWith()
+		asked, selves, stirs = append(asked, m), append(selves, self), append(stirs, m.stirred())
+	}
+	if len(asked) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.CallTimeout)
+	defer cancel()
+	resting, err := asked[0].rester.Resting(ctx, selves)
+	if err != nil || len(resting) != len(asked) {
+		resting = make([]bool, len(asked))
+	}
+	if err != nil {
+		s.report("Could not ask which tenants are at rest; all of them are asked by each reader", asked[0].name(), err)
+	}
+	for i, m := range asked {
+		if m.settleDown(resting[i], stirs[i]) {
+			s.woken(m, "")
+		}
+	}
+}
+
+// awake are the members in which a kind of upkeep is due.
+func (s *Set) awake(call string) []*member {
+	now := time.Now()
+	var list []*member
+	for _, m := range s.working() {
+		if m.upkeepDue(call, now) {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// StatsOfBusy is [Set.Stats] without the members at rest. See storekit.BusyStats.
+func (s *Set) StatsOfBusy(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
+	var busy []*member
+	for _, m := range s.snapshot() {
+		if !m.atRest() {
+			busy = append(busy, m)
+		}
+	}
+	return s.stats(ctx, busy, limit)
+}
