@@ -23,6 +23,7 @@ const (
 	codeStalePlan     = "0A000"
 	codeNoTable       = "42P01"
 	codeNoSchema      = "3F000"
+	codeNoFunction    = "42883"
 	codeNoRight       = "42501"
 	codeProgramLimit  = "54000"
 	codeInternal      = "XX000" // also an allocation that is larger than one value may be

@@ -16,8 +16,8 @@ import (
 )
 
 // Schemas is a discovery for package tenants: each schema of one database whose name matches is a
-// tenant. The stores share the pool. Each has a connection of its own, beside the pool, while it is
-// listened to: tenants.Config.WithoutWake or a negative Config.NotifyInterval saves it.
+// tenant. The stores share the pool, and one connection beside it that listens for all of them. A
+// tenants.Set asks 64 of them with one statement whether they are at rest: see storekit.Rester.
 //
 //	tenants.Config{Discovery: postgres.Schemas{Pool: pool, Pattern: "tenant_*"}, Ensure: true}
 //
@@ -25,7 +25,7 @@ import (
 // schemas needs no rights; each store needs its own in its schema.
 type Schemas struct {
 	// Pool is the user's, and is not closed. Its size bounds the connections of all tenants
-	// together, apart from those that listen.
+	// together, apart from the one that listens.
 	Pool *pgxpool.Pool
 	// Pattern is compared with the names of schemas: * stands for any characters, \* for *. All other
 	// characters stand for themselves; upper and lower case differ. The schemas of PostgreSQL (pg_…

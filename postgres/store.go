@@ -25,6 +25,7 @@ var (
 
 	_ storekit.Workbench = (*Store)(nil)
 	_ storekit.Audit     = (*Store)(nil)
+	_ storekit.Rester    = (*Store)(nil)
 )
 
 // Store is an outbox in one PostgreSQL database. It also implements storekit.Joins,

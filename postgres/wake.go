@@ -28,8 +28,9 @@ const (
 
 // Wake calls woken when records of a topic may have become claimable: see storekit.Waker. It is
 // called at once for this Store's own transactions. Commits of callers' transactions and of
-// other processes arrive as notifications. The first Wake opens a connection for them, and
-// Close closes it. If the connection breaks, the store opens it again.
+// other processes arrive as notifications. Stores that share a pool, and have the same ListenURL,
+// share one connection for them. The first Wake opens it, and the last Close of these stores
+// closes it. If the connection breaks, it is opened again.
 func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
 	s.notifier.Listen(ctx, func(topic string) {
 		s.rounds.hear(topic)
@@ -66,7 +67,7 @@ func topicsOf(payload string) []string {
 	return topics
 }
 
-// notices sends and receives notifications. Not every append sends one. If one follows within
+// notices sends notifications, and receives them by a listener. Not every append sends one. If one follows within
 // the interval, a single notification at the interval's end covers it.
 type notices struct {
 	s        *Store
@@ -186,7 +187,7 @@ func (n *notices) waitTurn(after time.Duration) {
 	}
 }
 
-// listen starts the listener, once.
+// listen joins the listener, once.
 func (n *notices) listen() {
 	if n.off() {
 		return
@@ -197,55 +198,16 @@ func (n *notices) listen() {
 		return
 	}
 	n.listening = true
-	n.work.Go(n.keepListening)
-}
-
-func (n *notices) keepListening() {
-	waits := storekit.NewWaits(firstReconnect, lastReconnect)
-	for n.ctx.Err() == nil {
-		began := time.Now()
-		err := n.hear()
-		if n.ctx.Err() != nil {
-			return
-		}
-		n.s.logger.Error("Not listening for notifications; readers poll until it works again", err, nil)
-		if time.Since(began) > lastReconnect {
-			waits.Reset()
-		}
-		_ = waits.Wait(n.ctx)
-	}
-}
-
-// hear listens until the connection breaks.
-func (n *notices) hear() error {
-	config := n.config.Copy()
-	if prepare := n.beforeConnect; prepare != nil {
-		if err := prepare(n.ctx, config); err != nil {
-			return err
-		}
-	}
-	conn, err := pgx.ConnectConfig(n.ctx, config)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(n.ctx)) }()
-	if _, err := conn.Exec(n.ctx, "LISTEN "+pgx.Identifier{n.channel}.Sanitize()); err != nil {
-		return err
-	}
-	// Records may have been committed before the connection listened.
-	n.s.notifier.Notify()
-	for {
-		notification, err := conn.WaitForNotification(n.ctx)
-		if err != nil {
-			return err
-		}
-		n.s.notifier.Notify(topicsOf(notification.Payload)...)
-	}
+	listeners.join(n)
 }
 
 func (n *notices) close() {
 	n.mu.Lock()
 	n.end()
+	listening := n.listening
 	n.mu.Unlock()
+	if listening {
+		listeners.leave(n)
+	}
 	n.work.Wait()
 }

@@ -29,4 +29,6 @@ func (restsAlways) Resting(_ context.Context, stores []any) ([]bool, error) {
 
 type restsNever struct{ restsAlways }
 
-func (restsNever) Resting(_ context.Context, stores []any) ([]bool, error) { return make([]bool, len(stores)), nil }
+func (restsNever) Resting(_ context.Context, stores []any) ([]bool, error) {
+	return make([]bool, len(stores)), nil
+}

@@ -19,7 +19,7 @@ import (
 // soon as without rests. Whatever this set does with a member ends its rest at once.
 
 const (
-	// firstLook is when the set first asks which members are at rest.
+	// firstLook is when the set first asks which members are at rest; the pause then doubles.
 	firstLook = time.Second
 	// restUpkeep is the time between two calls of each kind of upkeep in a member at rest, and
 	// between two registrations of a group: half of it at least. It is a precaution, and keeps the
@@ -136,12 +136,21 @@ func (m *member) toRegister(regs []outmill.Registration, now time.Time) []outmil
 	return list
 }
 
-// restLoop asks which members are at rest until the set is closed.
+// restLoop asks which members are at rest until the set is closed: soon after members have come,
+// because they have much to do at first, and then every MaxIdle.
 func (s *Set) restLoop() {
-	pause := min(firstLook, s.cfg.MaxIdle)
-	for storekit.Pause(s.ctx, pause) == nil {
+	pause, last := firstLook, -1
+	for {
+		_, version := s.current()
+		if version != last {
+			pause, last = firstLook, version
+		}
+		pause = min(pause, s.cfg.MaxIdle)
+		if storekit.Pause(s.ctx, pause) != nil {
+			return
+		}
 		s.lookForRest(s.ctx)
-		pause = s.cfg.MaxIdle
+		pause *= 2
 	}
 }
 

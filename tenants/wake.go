@@ -8,7 +8,7 @@ import (
 )
 
 // Wake merges the wake-ups of all members, also of those that join later. The first call has
-// every member listen, which may take a connection each: see Config.WithoutWake. See storekit.Waker.
+// every member listen, which may take connections: see Config.WithoutWake. See storekit.Waker.
 func (s *Set) Wake(ctx context.Context, woken func(topic string)) {
 	s.notifier.Listen(ctx, woken)
 	s.mu.Lock()

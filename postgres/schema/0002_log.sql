@@ -542,3 +542,60 @@ END
 $outmill$;
 
 REVOKE EXECUTE ON FUNCTION {p:append} FROM PUBLIC;
+
+-- Whether nothing is pending or leased, and a round of the janitor would find no work. $1 and $2
+-- are for how many microseconds processed records and ended joins are kept. Each condition fits
+-- one index, as in {p:due}. In the log every line must be read and settled, and no segment be due
+-- to be left or truncated: 4194304 is smallSegment.
+CREATE FUNCTION {p:resting}(bigint, bigint) RETURNS boolean LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
+DECLARE
+    this record;
+BEGIN
+    IF (SELECT 1 FROM {p:records} WHERE stage = 0 ORDER BY grp, topic, seq LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:records} WHERE stage = 1 ORDER BY grp, topic, seq LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:records} WHERE stage IN (2, 3) ORDER BY grp, topic LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:records} WHERE stage = 4 ORDER BY grp, topic LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:records} WHERE stage = 5 ORDER BY grp, topic, seq LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:records} WHERE processed_at <= statement_timestamp() - $1 * interval '1 microsecond' ORDER BY processed_at LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:dedup} WHERE expires_at <= statement_timestamp() ORDER BY expires_at LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:groups} WHERE expires_at <= statement_timestamp() ORDER BY expires_at LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:endings} WHERE look_at <= statement_timestamp() ORDER BY look_at LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:inbox} WHERE delete_at <= statement_timestamp() ORDER BY delete_at LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:sagas} WHERE delete_at <= statement_timestamp() ORDER BY delete_at LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:joins} WHERE finished_at <= statement_timestamp() - $2 * interval '1 microsecond' ORDER BY finished_at LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:acked_steps} ORDER BY id LIMIT 1) IS NOT NULL THEN
+        RETURN false;
+    END IF;
+    FOR this IN SELECT s.nth, s.nth = m.segment AS current,
+            (SELECT pg_relation_size(c.oid) + coalesce(pg_relation_size(c.reltoastrelid), 0) FROM pg_class AS c WHERE c.oid = s.oid) AS size
+        FROM {p:meta} AS m CROSS JOIN (VALUES (0::smallint, {q:log_0}::regclass), (1::smallint, {q:log_1}::regclass), (2::smallint, {q:log_2}::regclass)) AS s (nth, oid)
+        WHERE m.only_row AND m.logged LOOP
+        IF this.current AND this.size >= 4194304 OR NOT this.current AND this.size > 0
+            OR (SELECT n.line FROM {p:log_needed}(this.nth, '-9223372036854775808'::bigint, 1000) AS n) IS NOT NULL THEN
+            RETURN false;
+        END IF;
+    END LOOP;
+    RETURN true;
+END
+$outmill$;
+
+-- What the functions $1 return for the elements of $2 and $3: {p:resting} of several schemas. It
+-- is NULL for one that fails, for example because its schema was dropped, or that waits for a lock.
+CREATE FUNCTION {p:resting_of}(text[], bigint[], bigint[]) RETURNS boolean[] LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $outmill$
+DECLARE
+    answers boolean[] := '{}';
+    answer boolean;
+BEGIN
+    FOR i IN 1..cardinality($1) LOOP
+        BEGIN
+            EXECUTE 'SELECT ' || $1[i] || '($1, $2)' INTO answer USING $2[i], $3[i];
+        EXCEPTION WHEN OTHERS THEN
+            answer := NULL;
+        END;
+        answers := array_append(answers, answer);
+    END LOOP;
+    RETURN answers;
+END
+$outmill$;

@@ -1,0 +1,245 @@
+package postgres
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outmill/outmill/storekit"
+)
+
+// Stores that share a pool listen on one connection, so that a thousand schemas of one database
+// take no more connections than one. The first Wake opens it, and the Close of the last of these
+// stores closes it.
+
+// listeners are the listening connections of this process.
+var listeners listenerRegistry
+
+type listenerRegistry struct {
+	mu    sync.Mutex
+	known map[listenerOf]*listener
+}
+
+// listenerOf says which stores share a connection: those of a pool, with the same ListenURL.
+type listenerOf struct {
+	pool *pgxpool.Pool
+	url  string
+}
+
+func (s *Store) listenerOf() listenerOf { return listenerOf{s.pool, s.config.ListenURL} }
+
+// join has the connection listen for the store.
+func (r *listenerRegistry) join(n *notices) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.known[n.s.listenerOf()]
+	if l == nil {
+		l = newListener(n)
+		if r.known == nil {
+			r.known = map[listenerOf]*listener{}
+		}
+		r.known[n.s.listenerOf()] = l
+		l.work.Go(l.keepListening)
+	}
+	l.add(n)
+}
+
+// leave ends the connection after its last store has left, and waits for its end.
+func (r *listenerRegistry) leave(n *notices) {
+	if l := r.remove(n); l != nil {
+		l.end()
+		l.work.Wait()
+	}
+}
+
+// remove returns the store's connection if the store was its last user.
+func (r *listenerRegistry) remove(n *notices) *listener {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.known[n.s.listenerOf()]
+	if l == nil || !l.remove(n) {
+		return nil
+	}
+	delete(r.known, n.s.listenerOf())
+	return l
+}
+
+// channelsAtOnce is how many channels one round trip adds.
+const channelsAtOnce = 100
+
+// listener is a connection that listens on the channels of stores.
+type listener struct {
+	config *pgx.ConnConfig
+	// beforeConnect is the pool's hook, for passwords that change; nil if ListenURL is set.
+	beforeConnect func(context.Context, *pgx.ConnConfig) error
+	logger        *storekit.Log
+
+	ctx  context.Context
+	end  context.CancelFunc
+	work sync.WaitGroup
+
+	mu sync.Mutex
+	// users are the stores by their channel. changed are the channels for which the connection
+	// is to begin or to end listening. interrupt ends its wait for notifications.
+	users     map[string]map[*notices]bool
+	changed   map[string]bool
+	interrupt context.CancelFunc
+}
+
+func newListener(n *notices) *listener {
+	l := &listener{
+		config: n.config, beforeConnect: n.beforeConnect, logger: n.s.logger,
+		users: map[string]map[*notices]bool{}, changed: map[string]bool{}, interrupt: func() {},
+	}
+	l.ctx, l.end = context.WithCancel(context.Background())
+	return l
+}
+
+func (l *listener) add(n *notices) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users[n.channel] == nil {
+		l.users[n.channel] = map[*notices]bool{}
+	}
+	l.users[n.channel][n] = true
+	l.change(n.channel)
+}
+
+// remove reports whether no user is left.
+func (l *listener) remove(n *notices) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.users[n.channel], n)
+	if len(l.users[n.channel]) == 0 {
+		delete(l.users, n.channel)
+		l.change(n.channel)
+	}
+	return len(l.users) == 0
+}
+
+// change has the connection look at the channel. The caller holds the lock.
+func (l *listener) change(channel string) {
+	l.changed[channel] = true
+	l.interrupt()
+}
+
+// changes returns the channels to look at, and a context for the wait after that.
+func (l *listener) changes() (changed []string, wait context.Context, stop context.CancelFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	changed = slices.Sorted(maps.Keys(l.changed))
+	clear(l.changed)
+	wait, stop = context.WithCancel(l.ctx)
+	l.interrupt = stop
+	return changed, wait, stop
+}
+
+// everything has a new connection look at all channels.
+func (l *listener) everything() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.changed)
+	for channel := range l.users {
+		l.changed[channel] = true
+	}
+}
+
+// usersOf returns the stores of a channel.
+func (l *listener) usersOf(channel string) []*notices {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.users[channel]))
+}
+
+func (l *listener) notify(channel string, topics ...string) {
+	for _, n := range l.usersOf(channel) {
+		n.s.notifier.Notify(topics...)
+	}
+}
+
+func (l *listener) keepListening() {
+	waits := storekit.NewWaits(firstReconnect, lastReconnect)
+	for l.ctx.Err() == nil {
+		began := time.Now()
+		err := l.hear()
+		if l.ctx.Err() != nil {
+			return
+		}
+		l.logger.Error("Not listening for notifications; readers poll until it works again", err, nil)
+		if time.Since(began) > lastReconnect {
+			waits.Reset()
+		}
+		_ = waits.Wait(l.ctx)
+	}
+}
+
+// hear listens until the connection breaks.
+func (l *listener) hear() error {
+	config := l.config.Copy()
+	if prepare := l.beforeConnect; prepare != nil {
+		if err := prepare(l.ctx, config); err != nil {
+			return err
+		}
+	}
+	conn, err := pgx.ConnectConfig(l.ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(l.ctx)) }()
+	l.everything()
+	for l.ctx.Err() == nil {
+		changed, wait, stop := l.changes()
+		err := l.listenTo(conn, changed)
+		if err == nil {
+			err = l.hearUntil(wait, conn)
+		}
+		stop()
+		if err != nil {
+			return err
+		}
+	}
+	return l.ctx.Err()
+}
+
+// listenTo has the connection listen on the channels that have users, and on no others.
+func (l *listener) listenTo(conn *pgx.Conn, channels []string) error {
+	for some := range slices.Chunk(channels, channelsAtOnce) {
+		statements := make([]string, len(some))
+		for i, channel := range some {
+			verb := "LISTEN "
+			if len(l.usersOf(channel)) == 0 {
+				verb = "UNLISTEN "
+			}
+			statements[i] = verb + pgx.Identifier{channel}.Sanitize()
+		}
+		if _, err := conn.PgConn().Exec(l.ctx, strings.Join(statements, "; ")).ReadAll(); err != nil {
+			return err
+		}
+		for _, channel := range some {
+			// Records may have been committed before the connection listened.
+			l.notify(channel)
+		}
+	}
+	return nil
+}
+
+// hearUntil passes notifications on until wait ends.
+func (l *listener) hearUntil(wait context.Context, conn *pgx.Conn) error {
+	for {
+		notification, err := conn.WaitForNotification(wait)
+		switch {
+		case err == nil:
+			l.notify(notification.Channel, topicsOf(notification.Payload)...)
+		case wait.Err() != nil && !conn.IsClosed():
+			return nil
+		default:
+			return err
+		}
+	}
+}
