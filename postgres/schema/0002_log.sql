@@ -545,7 +545,7 @@ REVOKE EXECUTE ON FUNCTION {p:append} FROM PUBLIC;
 
 -- Whether nothing is pending or leased, and a round of the janitor would find no work. $1 and $2
 -- are for how many microseconds processed records and ended joins are kept. Each condition fits
--- one index, as in {p:due}. In the log every line must be read and settled, and no segment be due
+-- one index, as in the function due. In the log every line must be read and settled, and no segment be due
 -- to be left or truncated: 4194304 is smallSegment.
 CREATE FUNCTION {p:resting}(bigint, bigint) RETURNS boolean LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
@@ -580,7 +580,7 @@ BEGIN
 END
 $outmill$;
 
--- What the functions $1 return for the elements of $2 and $3: {p:resting} of several schemas. It
+-- What the functions $1 return for the elements of $2 and $3: resting of several schemas. It
 -- is NULL for one that fails, for example because its schema was dropped, or that waits for a lock.
 CREATE FUNCTION {p:resting_of}(text[], bigint[], bigint[]) RETURNS boolean[] LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $outmill$
