@@ -16,8 +16,9 @@ import (
 )
 
 // Databases is a discovery for package tenants: each database of one cluster whose name matches is
-// a tenant. The stores share the client. Each has a change stream of its own while it is listened
-// to: tenants.Config.WithoutWake saves it.
+// a tenant. The stores share the client and, while they are listened to, one change stream of the
+// whole cluster. For that a role needs the actions changeStream and find on all databases; without
+// them each store has a stream of its own.
 //
 //	tenants.Config{Discovery: mongo.Databases{Client: client, Pattern: "tenant_*"}, Ensure: true}
 //
@@ -100,5 +101,10 @@ func (d Databases) Open(_ context.Context, tenant storekit.Tenant) (outmill.Stor
 		config.Name = "mongo"
 	}
 	config.Name += ":" + name
-	return New(d.Client, config, d.Logger)
+	store, err := New(d.Client, config, d.Logger)
+	if err != nil {
+		return nil, err
+	}
+	store.ofCluster.Store(true)
+	return store, nil
 }

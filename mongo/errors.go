@@ -27,6 +27,7 @@ const (
 	codeNamespaceExists   = 48
 	codeIllegalOperation  = 20
 	codeUnauthorized      = 13
+	codeInvalidOptions    = 72
 	codeMaxTimeExpired    = 50
 	// codeNoChangeStreams is the error of a server that is not a member of a replica set.
 	codeNoChangeStreams = 40573

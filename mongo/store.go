@@ -58,8 +58,10 @@ type Store struct {
 	notifier storekit.Notifier
 	// changes is the change stream that the store has opened, or nil.
 	changes atomic.Pointer[changes]
-	undoing *undoing
-	clock   clock
+	// ofCluster: the store shares the change stream of the whole cluster.
+	ofCluster atomic.Bool
+	undoing   *undoing
+	clock     clock
 	// prepared holds the types of sagas whose collections exist.
 	prepared sync.Map
 	// inUse locks the callers' transactions to which an append writes, and the topics from which

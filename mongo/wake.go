@@ -26,14 +26,18 @@ const (
 	// listenFor is how long a stream runs before it is opened again. It replaces the timeout of
 	// the client's operations, which would end the stream.
 	listenFor = 24 * time.Hour
+	// awaitEvents is how long the server waits for an event before it answers with none. The
+	// stream of a cluster, which is never closed for busy readers, asks less often.
+	awaitEvents, awaitInCluster = time.Second, 10 * time.Second
 )
 
 // Wake calls woken when records of a topic may have become claimable: see storekit.Waker. The
 // Store reports its own transactions at once. A change stream reports the appends of callers'
 // transactions and of other processes. Polling finds records that other processes give back.
 //
-// All Stores of a client and a collection share one change stream. The first Wake opens it, and
-// the last Close ends it. It is closed while all claims of these Stores return as many records as
+// All Stores of a client and a collection share one change stream, and so do those that Databases
+// opens: theirs is of the whole cluster, if the user has the right for that. The first Wake opens
+// it, and the last Close ends it. The stream of a collection is closed while all claims of these Stores return as many records as
 // they ask for, because the server reads its whole oplog for each stream; it is opened again when
 // a claim returns fewer. A standalone server has no change stream, and a broken stream cannot
 // resume once the server's oplog no longer has its position. In both cases readers poll.
@@ -53,13 +57,18 @@ type registry struct {
 	known map[streamOf]*changes
 }
 
+// streamOf says which stores share a stream. No database stands for all of them.
 type streamOf struct {
 	client               *driver.Client
 	database, collection string
 }
 
 func (s *Store) streamOf() streamOf {
-	return streamOf{s.client, s.db.Name(), s.records.Name()}
+	of := streamOf{s.client, s.db.Name(), s.records.Name()}
+	if s.ofCluster.Load() {
+		of.database = ""
+	}
+	return of
 }
 
 // join makes the stream notify the store's listeners. The first store starts the stream.
@@ -70,6 +79,10 @@ func (r *registry) join(s *Store) {
 		return
 	}
 	c := r.known[s.streamOf()]
+	if c != nil && c.divided {
+		s.ofCluster.Store(false)
+		c = r.known[s.streamOf()]
+	}
 	if c == nil {
 		c = newChanges(s)
 		if r.known == nil {
@@ -111,16 +124,48 @@ func (r *registry) remove(s *Store) *changes {
 	if len(c.users) > 0 {
 		return nil
 	}
-	delete(r.known, s.streamOf())
+	delete(r.known, c.of)
+	r.forgetDivided(c.of)
 	return c
+}
+
+// forgetDivided forgets that a client has no stream of its cluster, when it has no others either.
+func (r *registry) forgetDivided(of streamOf) {
+	for other, c := range r.known {
+		if other.client == of.client && !c.divided {
+			return
+		}
+	}
+	maps.DeleteFunc(r.known, func(other streamOf, _ *changes) bool { return other.client == of.client })
+}
+
+// divide gives each database of a cluster's stream a stream of its own, also those that come later.
+func (r *registry) divide(c *changes) {
+	r.mu.Lock()
+	c.mu.Lock()
+	users := slices.Collect(maps.Keys(c.users))
+	clear(c.users)
+	c.mu.Unlock()
+	c.divided = true
+	for _, s := range users {
+		s.ofCluster.Store(false)
+		s.changes.Store(nil)
+	}
+	r.mu.Unlock()
+	for _, s := range users {
+		r.join(s)
+	}
 }
 
 // changes follows a change stream.
 type changes struct {
-	s    *Store // the first of the users
-	ctx  context.Context
-	end  context.CancelFunc
-	work sync.WaitGroup
+	s  *Store // the first of the users
+	of streamOf
+	// divided: the server refuses this stream of a cluster. The registry's lock guards it.
+	divided bool
+	ctx     context.Context
+	end     context.CancelFunc
+	work    sync.WaitGroup
 
 	mu    sync.Mutex
 	users map[*Store]bool
@@ -158,24 +203,32 @@ const (
 var errStreamEnded = errors.New("the server has ended the change stream: the collection was dropped or renamed")
 
 func newChanges(s *Store) *changes {
-	c := &changes{s: s, users: map[*Store]bool{}, claims: map[claimer]claimOutcome{}, idle: make(chan struct{}), pause: func() {}}
+	c := &changes{s: s, of: s.streamOf(), users: map[*Store]bool{}, claims: map[claimer]claimOutcome{}, idle: make(chan struct{}), pause: func() {}}
 	close(c.idle)
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c
 }
 
-// notify wakes the listeners of all stores of the stream.
-func (c *changes) notify(topics ...string) {
+// notify wakes the listeners of the stream's stores in the database; "" is any.
+func (c *changes) notify(database string, topics ...string) {
 	c.mu.Lock()
 	users := slices.Collect(maps.Keys(c.users))
 	c.mu.Unlock()
 	for _, s := range users {
-		s.notifier.Notify(topics...)
+		if database == "" || s.db.Name() == database {
+			s.notifier.Notify(topics...)
+		}
 	}
 }
 
-// claimed notes the result of a claim.
+func (c *changes) ofCluster() bool { return c.of.database == "" }
+
+// claimed notes the result of a claim. The stream of a cluster stays open, because its other
+// databases may have no claims.
 func (c *changes) claimed(s *Store, req outmill.ClaimRequest, full bool) {
+	if c.ofCluster() {
+		return
+	}
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,6 +305,11 @@ func (c *changes) keepListening() {
 		if err == nil {
 			continue
 		}
+		if c.ofCluster() && (hasCode(err, codeUnauthorized) || hasCode(err, codeInvalidOptions)) {
+			c.s.logger.Error("No change stream of the whole cluster; each database gets one of its own", err, nil)
+			streams.divide(c)
+			return
+		}
 		if hasCode(err, codeUnauthorized) || hasCode(err, codeNoChangeStreams) {
 			c.s.logger.Error("The server does not allow a change stream, so readers poll; Config.WithoutChangeStream avoids the attempt", err,
 				nil)
@@ -277,33 +335,50 @@ func (c *changes) report(err error, told bool) {
 	c.s.logger.Error(text, err, nil)
 }
 
-// topicsOf returns the topics of an append; no topics stand for any topic.
-func topicsOf(event bson.Raw) []string {
+// topicsOf returns the database and the topics of an append; no topics stand for any topic.
+func topicsOf(event bson.Raw) (database string, topics []string) {
 	var inserted struct {
+		Namespace struct {
+			Database string `bson:"db"`
+		} `bson:"ns"`
 		Document struct {
 			Topic string   `bson:"topic"`
 			Wakes []string `bson:"wakes"`
 		} `bson:"fullDocument"`
 	}
 	if err := bson.Unmarshal(event, &inserted); err != nil || inserted.Document.Topic == "" {
-		return nil
+		return inserted.Namespace.Database, nil
 	}
 	if len(inserted.Document.Wakes) > 0 {
-		return inserted.Document.Wakes
+		return inserted.Namespace.Database, inserted.Document.Wakes
 	}
-	return []string{inserted.Document.Topic}
+	return inserted.Namespace.Database, []string{inserted.Document.Topic}
+}
+
+// watch opens the stream.
+func (c *changes) watch() (*driver.ChangeStream, error) {
+	inserted := bson.D{{Key: "operationType", Value: "insert"}, {Key: "fullDocument.last", Value: true}}
+	if c.ofCluster() {
+		inserted = append(inserted, bson.E{Key: "ns.coll", Value: c.of.collection})
+	}
+	pipeline := driver.Pipeline{
+		{{Key: "$match", Value: inserted}},
+		{{Key: "$project", Value: bson.D{{Key: "_id", Value: 1}, {Key: "ns.db", Value: 1}, {Key: "fullDocument.topic", Value: 1},
+			{Key: "fullDocument.wakes", Value: 1}}}},
+	}
+	if c.ofCluster() {
+		return c.s.client.Watch(c.ctx, pipeline, options.ChangeStream().SetMaxAwaitTime(awaitInCluster))
+	}
+	// Change streams report only documents that a majority has.
+	records := c.s.records.Clone(options.Collection().SetReadConcern(readconcern.Majority()))
+	return records.Watch(c.ctx, pipeline, options.ChangeStream().SetMaxAwaitTime(awaitEvents))
 }
 
 // hear reads the stream until it breaks for good; the driver resumes it if it can. The stream has
 // only the last document of each append, and only its topics, because an event may not be larger
 // than a document.
 func (c *changes) hear(ctx context.Context) error {
-	// Change streams report only documents that a majority has.
-	records := c.s.records.Clone(options.Collection().SetReadConcern(readconcern.Majority()))
-	stream, err := records.Watch(c.ctx, driver.Pipeline{
-		{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "insert"}, {Key: "fullDocument.last", Value: true}}}},
-		{{Key: "$project", Value: bson.D{{Key: "_id", Value: 1}, {Key: "fullDocument.topic", Value: 1}, {Key: "fullDocument.wakes", Value: 1}}}},
-	}, options.ChangeStream().SetMaxAwaitTime(time.Second))
+	stream, err := c.watch()
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -318,9 +393,10 @@ func (c *changes) hear(ctx context.Context) error {
 	c.standing(true)
 	defer c.standing(false)
 	// Records may have been committed before the stream began.
-	c.notify()
+	c.notify("")
 	for stream.Next(ctx) {
-		c.notify(topicsOf(stream.Current)...)
+		database, topics := topicsOf(stream.Current)
+		c.notify(database, topics...)
 	}
 	if ctx.Err() != nil {
 		return nil
