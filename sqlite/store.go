@@ -18,6 +18,7 @@ var (
 	_ storekit.Waker = (*Store)(nil)
 
 	_ storekit.Operator = (*Store)(nil)
+	_ storekit.Rester   = (*Store)(nil)
 	_ storekit.Pauses   = (*Store)(nil)
 	_ storekit.Examiner = (*Store)(nil)
 

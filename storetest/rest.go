@@ -15,6 +15,7 @@ func restSentences() []sentence {
 		{"a store without records is at rest, with a group and without", restsWhenEmpty},
 		{"a store with a pending record is not at rest, due or delayed, of a group or of none", restEndsWithRecords},
 		{"a store with a leased record is not at rest, and neither when the lease has ended", restEndsWithLeases},
+		{"a store with a paused record is not at rest, before a claim has met it and after", restEndsWithPaused},
 		{"a store whose records are processed or dead is at rest", restsWhenDone},
 		{"a record that is requeued ends the rest", restEndsWithRequeue},
 		{"a store is at rest until something is past its retention, and again when the janitor has deleted it", restEndsForJanitor},
@@ -80,6 +81,21 @@ func restEndsWithLeases(e *env) {
 	e.Abandon(0, e.ClaimOne(outmill.NewOwnerToken(), "m1"))
 	require.False(e.T, e.rests())
 	require.Equal(e.T, r.ID, e.ClaimAll()[0].ID)
+}
+
+func restEndsWithPaused(e *env) {
+	e.rests()
+	scope := storekit.PauseScope{Topic: orders, Key: "k"}
+	require.NoError(e.T, e.pauses().Pause(e.Ctx, scope, "ada", "repair"))
+	e.Filled(suite.Rec(orders, "m1", suite.WithKey("k")))
+	require.False(e.T, e.rests())
+	require.Empty(e.T, e.ClaimAll())
+	require.False(e.T, e.rests())
+	_, err := e.pauses().Resume(e.Ctx, scope)
+	require.NoError(e.T, err)
+	require.False(e.T, e.rests())
+	e.Ack(e.ClaimAll()...)
+	require.True(e.T, e.rests())
 }
 
 func restsWhenDone(e *env) {

@@ -45,7 +45,7 @@ type Config struct {
 	// often the set asks which members are at rest (storekit.Rester). Default 30 s.
 	MaxIdle time.Duration
 	// WithoutWake has no member listen for wake-ups, which takes a connection for each pool on
-	// PostgreSQL, and for each database on MongoDB. Appends of this process still wake its readers. Default false.
+	// PostgreSQL, and for each client on MongoDB. Appends of this process still wake its readers. Default false.
 	WithoutWake bool
 	// CallTimeout bounds a claim, and a call that settles, in one member, so that one that hangs
 	// holds up the others for no longer. Such a member is then asked in the background, and until it
