@@ -14,7 +14,6 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
-	"github.com/outmill/outmill/storekit"
 )
 
 // openAll opens the stores of a discovery's tenants, which are to be n, and has each listen. The
@@ -25,7 +24,7 @@ func openAll(t *testing.T, d mongo.Databases, n int) (stores []*mongo.Store, hin
 	require.NoError(t, err)
 	require.Len(t, found, n)
 	for _, tenant := range found {
-		store, err := d.Open(t.Context(), storekit.Tenant(tenant))
+		store, err := d.Open(t.Context(), tenant)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		stores = append(stores, store.(*mongo.Store))

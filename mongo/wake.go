@@ -203,7 +203,9 @@ const (
 var errStreamEnded = errors.New("the server has ended the change stream: the collection was dropped or renamed")
 
 func newChanges(s *Store) *changes {
-	c := &changes{s: s, of: s.streamOf(), users: map[*Store]bool{}, claims: map[claimer]claimOutcome{}, idle: make(chan struct{}), pause: func() {}}
+	c := &changes{
+		s: s, of: s.streamOf(), users: map[*Store]bool{}, claims: map[claimer]claimOutcome{}, idle: make(chan struct{}), pause: func() {},
+	}
 	close(c.idle)
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c
