@@ -76,7 +76,7 @@ func (s *Set) Skip(ctx context.Context, id outmill.WorkItemID) (skipped storekit
 	err = s.inMember(ctx, "skip", id, func(ctx context.Context, m *member, bench storekit.Workbench) (err error) {
 		skipped, err = bench.Skip(ctx, id)
 		if skipped.Released > 0 {
-			s.woken(m.name(), "")
+			s.woken(m, "")
 		}
 		return err
 	})

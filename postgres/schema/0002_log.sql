@@ -553,6 +553,7 @@ DECLARE
     this record;
 BEGIN
     IF (SELECT 1 FROM {p:records} WHERE stage = 0 ORDER BY grp, topic, seq LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM {p:records} WHERE stage = -1 ORDER BY grp, topic, paused_by, seq LIMIT 1) IS NOT NULL
         OR (SELECT 1 FROM {p:records} WHERE stage = 1 ORDER BY grp, topic, seq LIMIT 1) IS NOT NULL
         OR (SELECT 1 FROM {p:records} WHERE stage IN (2, 3) ORDER BY grp, topic LIMIT 1) IS NOT NULL
         OR (SELECT 1 FROM {p:records} WHERE stage = 4 ORDER BY grp, topic LIMIT 1) IS NOT NULL
