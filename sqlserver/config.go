@@ -18,6 +18,8 @@ const (
 	DefaultDedupWindow = 24 * time.Hour
 	// DefaultRetainJoins is how long a join is kept after it has ended.
 	DefaultRetainJoins = 24 * time.Hour
+	// DefaultRetainAudit is how long the audit keeps an entry.
+	DefaultRetainAudit = storekit.AuditRetention
 	// DefaultMaxPayload is far below MostMaxPayload, because the driver holds a whole
 	// append in memory more than once.
 	DefaultMaxPayload = 256 << 20
@@ -47,6 +49,8 @@ type Config struct {
 	Retain time.Duration
 	// RetainJoins is how long a join is kept after it has ended. Default 24 h.
 	RetainJoins time.Duration
+	// RetainAudit is how long the audit keeps what an operator did. Default 90 days.
+	RetainAudit time.Duration
 	// DedupWindow is how long a dedup key is remembered. Default 24 h.
 	DedupWindow time.Duration
 	// MaxPayload is the size in bytes of the largest accepted payload, at most MostMaxPayload.
@@ -76,6 +80,7 @@ func (c *Config) setDefaults() {
 	c.Schema = cmp.Or(c.Schema, DefaultSchema)
 	c.Table = cmp.Or(c.Table, DefaultTable)
 	c.RetainJoins = cmp.Or(c.RetainJoins, DefaultRetainJoins)
+	c.RetainAudit = cmp.Or(c.RetainAudit, DefaultRetainAudit)
 	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
 	c.MaxPayload = cmp.Or(c.MaxPayload, DefaultMaxPayload)
 }
@@ -89,6 +94,7 @@ func (c Config) Validate() error {
 	check.AppendLogLevel(c.AppendLogLevel)
 	check.Duration("Retain", c.Retain, "")
 	check.Duration("RetainJoins", c.RetainJoins, "24 h")
+	check.Duration("RetainAudit", c.RetainAudit, "90 days")
 	check.Duration("DedupWindow", c.DedupWindow, "24 h")
 	check.MaxPayload(c.MaxPayload, MostMaxPayload, "256 MiB")
 	return check.Err()

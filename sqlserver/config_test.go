@@ -38,6 +38,7 @@ func TestStore_Config(t *testing.T) {
 			"Config.AppendLogLevel is WARN":   {AppendLogLevel: slog.LevelWarn},
 			"Config.Retain is -1ns":           {Retain: -1},
 			"Config.RetainJoins is -1s":       {RetainJoins: -time.Second},
+			"Config.RetainAudit is -1s":       {RetainAudit: -time.Second},
 			"Config.DedupWindow is -1m0s":     {DedupWindow: -time.Minute},
 			"Config.MaxPayload is -1":         {MaxPayload: -1},
 			"Config.MaxPayload is 2146435073": {MaxPayload: sqlserver.MostMaxPayload + 1},

@@ -146,7 +146,7 @@ func newConforming(t *testing.T, db *sql.DB, options storetest.Options) conformi
 
 // wipe empties the tables. The generation of the groups, the counter of the pauses and the places
 // continue.
-const wipe = `DELETE FROM {}Pause; DELETE FROM {}Acked; DELETE FROM {}Inbox; DELETE FROM {}Saga; DELETE FROM {}JoinMember;
+const wipe = `DELETE FROM {}Audit; DELETE FROM {}Pause; DELETE FROM {}Acked; DELETE FROM {}Inbox; DELETE FROM {}Saga; DELETE FROM {}JoinMember;
 	DELETE FROM {}Join; DELETE FROM {}Dedup; DELETE FROM {}Group; DELETE FROM {}Worker; DELETE FROM {}Ending; DELETE FROM {}Lane;
 	DELETE FROM {};`
 
@@ -196,6 +196,7 @@ func passTime(t *testing.T, db *sql.DB, table string, d time.Duration) {
 		"":       {"CreatedAt", "DueTimeUtc", "NextAttemptAt", "AvailableAt", "ExpiresAt", "ProcessedAt"},
 		"Lane":   {"Until"},
 		"Pause":  {"PausedAt"},
+		"Audit":  {"ChangedAt"},
 		"Group":  {"SeenAt", "ExpiresAt"},
 		"Worker": {"SeenAt"},
 		"Ending": {"EndedAt", "LookAt"},

@@ -122,7 +122,7 @@ func ensured(t *testing.T, config sqlserver.Config) (store *sqlserver.Store, tab
 func giveBack(t *testing.T, db *sql.DB, table string) {
 	t.Helper()
 	statements := []string{"UPDATE " + table + "Meta SET Version = 1, Compatible = 1, Generation = Generation + 1"}
-	for _, name := range []string{"", "Lane", "Pause", "Group", "Worker", "Ending", "Dedup", "Join", "JoinMember", "Acked", "Inbox", "Saga"} {
+	for _, name := range []string{"", "Lane", "Pause", "Audit", "Group", "Worker", "Ending", "Dedup", "Join", "JoinMember", "Acked", "Inbox", "Saga"} {
 		statements = append(statements, "DELETE FROM "+table+name)
 	}
 	for _, statement := range statements {
@@ -264,9 +264,25 @@ func operating(t *testing.T, store *sqlserver.Store) {
 	require.NotEmpty(t, dead)
 	_, err = store.Get(ctx, dead[0].ID)
 	require.NoError(t, err)
+	page, err := store.DeadLetters(ctx, outmill.ListQuery{})
+	require.NoError(t, err)
+	require.NotEmpty(t, page.Letters)
+	_, err = store.Edit(ctx, dead[0].ID, storekit.Edit{Seen: storekit.FingerprintOf(dead[0]), Payload: []byte("edited")})
+	require.NoError(t, err)
 	requeued, err := store.Requeue(ctx, dead[0].ID)
 	require.NoError(t, err)
 	require.NotZero(t, requeued)
+	if len(dead) > 1 {
+		skipped, err := store.Skip(ctx, dead[1].ID)
+		if err != nil { // requeued with the key of the first
+			require.ErrorIs(t, err, storekit.ErrNotDead)
+		} else {
+			require.True(t, skipped.Done)
+		}
+	}
+	audited, err := store.Audited(ctx, storekit.AuditQuery{})
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(audited.Entries), 2)
 	deleted, err := store.Delete(ctx, dead[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, 1, deleted)
@@ -298,7 +314,7 @@ func tidying(t *testing.T, store *sqlserver.Store) {
 	for name, call := range map[string]func(context.Context, int) (int, error){
 		"reap": store.ReapExpired, "expire": store.ExpireDue, "processed": store.DeleteProcessed, "dedup": store.DeleteDedupKeys,
 		"joins": store.DeleteJoins,
-		"notes": store.DeleteNotes,
+		"notes": store.DeleteNotes, "audit": store.DeleteOldAudit,
 	} {
 		_, err := call(t.Context(), 100)
 		require.NoError(t, err, name)

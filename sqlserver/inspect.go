@@ -2,9 +2,11 @@ package sqlserver
 
 import (
 	"context"
+	"database/sql"
 	"slices"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -50,22 +52,28 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 
 // delete deletes the records that have the status; "" is any.
 func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
-	return s.each(ctx, "delete", "[dbo].[Outbox_Delete]", ids, named("Status", string(status)))
+	return s.each(ctx, "delete", "[dbo].[Outbox_Delete]", storekit.NewAuditEntry(ctx, storekit.AuditDelete, ids...), ids,
+		named("Status", string(status)))
 }
 
 // Requeue makes dead records pending again. See outmill.Inspector. For a parked key, it waits for
 // a claim that runs on the topic, because that claim would park the records again.
 func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
-	requeued, err := s.each(ctx, "requeue", "[dbo].[Outbox_Requeue]", ids)
+	requeued, err := s.each(ctx, "requeue", "[dbo].[Outbox_Requeue]", storekit.NewAuditEntry(ctx, storekit.AuditRequeue, ids...), ids)
 	if requeued > 0 {
 		s.notifier.Notify()
 	}
 	return requeued, err
 }
 
-// each calls a procedure on the records, in one transaction, and returns how many records it
-// changed.
-func (s *Store) each(ctx context.Context, operation, procedure string, ids []outmill.WorkItemID, more ...any) (int, error) {
+// each calls a procedure on the records, in one transaction, notes the entry in the audit, and
+// returns how many records it changed.
+func (s *Store) each(
+	ctx context.Context, operation, procedure string, entry storekit.AuditEntry, ids []outmill.WorkItemID, more ...any,
+) (int, error) {
+	if len(ids) == 0 {
+		return 0, s.runAll(ctx, operation, nil)
+	}
 	var all int
 	var counted []outmill.JoinID
 	var calls []call
@@ -84,10 +92,19 @@ func (s *Store) each(ctx context.Context, operation, procedure string, ids []out
 			}, joinIDs(&counted)},
 		})
 	}
-	if len(calls) > 0 {
-		calls[0].reset = func() { all, counted = 0, nil }
-	}
-	if err := s.runAll(ctx, operation, calls); err != nil {
+	calls[0].reset = func() { all, counted = 0, nil }
+	err := s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
+		for _, c := range calls {
+			if err := s.do(ctx, tx, c); err != nil {
+				return err
+			}
+		}
+		if all == 0 {
+			return nil
+		}
+		return s.do(ctx, tx, note(entry, all))
+	})
+	if err != nil {
 		return 0, err
 	}
 	s.hurry(ctx, counted)

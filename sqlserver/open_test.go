@@ -18,8 +18,8 @@ func TestStore_Open(t *testing.T) {
 	t.Run("a store is opened by its URL", func(t *testing.T) {
 		t.Parallel()
 		table := unique("T")
-		at := withParameters(t, sharedURL(t), "name=shop", "table="+table, "retain=1h", "retain_joins=2h", "dedup_window=2h",
-			"ensure_schema=true", "app name=a test")
+		at := withParameters(t, sharedURL(t), "name=shop", "table="+table, "retain=1h", "retain_joins=2h", "retain_audit=2h",
+			"dedup_window=2h", "ensure_schema=true", "app name=a test")
 		opened, err := outmill.Open(t.Context(), at, nil)
 		require.NoError(t, err)
 		store := opened.(*sqlserver.Store)
@@ -77,6 +77,7 @@ func TestStore_Open(t *testing.T) {
 			"retain=often":             "retain",
 			"retain=-1s":               "Config.Retain",
 			"retain_joins=x":           "retain_joins",
+			"retain_audit=x":           "retain_audit",
 			"dedup_window=1":           "dedup_window",
 			"ensure_schema=":           "ensure_schema",
 			"ensure_schema=perhaps":    "ensure_schema",

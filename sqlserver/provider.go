@@ -7,8 +7,8 @@ import (
 
 // Importing this package makes outmill.Open accept URLs such as
 // sqlserver://user:password@host:1433?database=orders. The parameters name, append_log_level,
-// schema, table, retain, retain_joins, dedup_window and ensure_schema set the fields of Config,
-// as in sqlserver://host?database=orders&schema=shop&retain=24h. All other parameters are the
+// schema, table, retain, retain_joins, retain_audit, dedup_window and ensure_schema set the fields
+// of Config, as in sqlserver://host?database=orders&schema=shop&retain=24h. All other parameters are the
 // driver's (encrypt, TrustServerCertificate, …).
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
@@ -32,6 +32,7 @@ func configOf(text string) (string, Config, error) {
 	parameters.Text("table", &config.Table)
 	parameters.Duration("retain", &config.Retain)
 	parameters.Duration("retain_joins", &config.RetainJoins)
+	parameters.Duration("retain_audit", &config.RetainAudit)
 	parameters.Duration("dedup_window", &config.DedupWindow)
 	parameters.Bool("ensure_schema", &config.EnsureSchema)
 	return parameters.URL().String(), config, parameters.Err()

@@ -19,15 +19,19 @@ var (
 	_ storekit.Operator = (*Store)(nil)
 	_ storekit.Examiner = (*Store)(nil)
 	_ storekit.Pauses   = (*Store)(nil)
+
+	_ storekit.Workbench = (*Store)(nil)
+	_ storekit.Audit     = (*Store)(nil)
 )
 
 // Store is an outbox in one SQL Server database. All methods are safe for concurrent use. Store
-// is also a storekit.Joins, a storekit.Sagas, a storekit.Operator and a storekit.Pauses, and has
-// their methods, and List.
+// is also a storekit.Joins, a storekit.Sagas, a storekit.Operator, a storekit.Pauses, a
+// storekit.Workbench and a storekit.Audit, and has their methods, and List.
 type Store struct {
 	joinEngine
 	sagaEngine
 	finder
+	workbench
 	db       *sql.DB
 	ownsDB   bool
 	config   Config
@@ -70,6 +74,7 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
 	s.sagaEngine = sqlkit.NewSagaEngine(sagaKeeping{s}, min(config.MaxPayload, maxState))
 	s.finder = storekit.NewFinder(finding{s})
+	s.workbench = storekit.NewWorkbenchEngine(bench{finding{s}}, config.MaxPayload)
 	return s, nil
 }
 

@@ -10,11 +10,11 @@ from pathlib import Path
 # The types that the driver declares for the parameters of the program's statements.
 # A parameter that is not here is reported.
 PARAMETERS = {
-    "BIGINT": "limit each micros seconds most ttl status quorum expected open acked dead completed failed version",
+    "BIGINT": "before changed limit each micros seconds most ttl status quorum expected open acked dead completed failed version",
     "BIT": "all any pending complete finished",
     "NVARCHAR(MAX)": """joins join step joinid bytes message metadata reason policy grouping group topic worker
         selection include exclude after at of name consumer key type correlation id state
-        ids tenant error since until inGroup inTopic problems rights""",
+        ids tenant error since until inGroup inTopic actor action details skipped problems rights""",
 }
 OTHERWISE = {("sqlStartJoin", "after"): "BIGINT"}
 

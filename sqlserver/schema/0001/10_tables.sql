@@ -128,7 +128,7 @@ GO
 CREATE INDEX [IX_Outbox_AsideKeyed] ON [dbo].[Outbox] (GroupName, Topic, Seq) WHERE PausedBy IS NOT NULL AND Keyed = 1;
 GO
 
-CREATE INDEX [IX_Outbox_Parked] ON [dbo].[Outbox] (GroupName, Topic, [Key]) WHERE Parked = 1;
+CREATE INDEX [IX_Outbox_Parked] ON [dbo].[Outbox] (GroupName, Topic, [Key], Seq) WHERE Parked = 1;
 GO
 
 CREATE INDEX [IX_Outbox_Expiring] ON [dbo].[Outbox] (ExpiresAt) WHERE ExpiresAt IS NOT NULL AND Stage < 6;
@@ -347,6 +347,18 @@ CREATE INDEX [IX_OutboxSaga_Finished] ON [dbo].[OutboxSaga] (Type, UpdatedAt) WH
 GO
 
 CREATE INDEX [IX_OutboxSaga_Delete] ON [dbo].[OutboxSaga] (DeleteAt) WHERE DeleteAt IS NOT NULL;
+GO
+
+-- What operators changed, one row for each transaction. Details is a JSON object: the filter, ids, and
+-- the records before and after.
+CREATE TABLE [dbo].[OutboxAudit] (
+    Number    BIGINT        NOT NULL IDENTITY(1, 1) CONSTRAINT [PK_OutboxAudit] PRIMARY KEY CLUSTERED,
+    ChangedAt DATETIME2(6)  NOT NULL,
+    Actor     NVARCHAR(255) NOT NULL, -- who made the call; empty: nobody named
+    Action    NVARCHAR(16)  NOT NULL, -- requeue, delete, edit, skip
+    Changed   INT           NOT NULL, -- how many records changed
+    Details   NVARCHAR(MAX) NOT NULL
+);
 GO
 
 -- For people: the records with statuses in words, and payloads as text. Characters outside ASCII are
