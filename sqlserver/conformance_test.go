@@ -146,9 +146,9 @@ func newConforming(t *testing.T, db *sql.DB, options storetest.Options) conformi
 
 // wipe empties the tables. The generation of the groups, the counter of the pauses and the places
 // continue.
-const wipe = `DELETE FROM {}Audit; DELETE FROM {}Pause; DELETE FROM {}Acked; DELETE FROM {}Inbox; DELETE FROM {}Saga; DELETE FROM {}JoinMember;
-	DELETE FROM {}Join; DELETE FROM {}Dedup; DELETE FROM {}Group; DELETE FROM {}Worker; DELETE FROM {}Ending; DELETE FROM {}Lane;
-	DELETE FROM {};`
+const wipe = `DELETE FROM {}Audit; DELETE FROM {}Pause; DELETE FROM {}Acked; DELETE FROM {}Inbox; DELETE FROM {}Saga;
+	DELETE FROM {}JoinMember; DELETE FROM {}Join; DELETE FROM {}Dedup; DELETE FROM {}Group; DELETE FROM {}Worker;
+	DELETE FROM {}Ending; DELETE FROM {}Lane; DELETE FROM {};`
 
 // fromShelf is newConforming with used tables, if there are any.
 func fromShelf(t *testing.T, tables *testenv.Shelf, db *sql.DB, options storetest.Options) conforming {

@@ -122,7 +122,9 @@ func ensured(t *testing.T, config sqlserver.Config) (store *sqlserver.Store, tab
 func giveBack(t *testing.T, db *sql.DB, table string) {
 	t.Helper()
 	statements := []string{"UPDATE " + table + "Meta SET Version = 1, Compatible = 1, Generation = Generation + 1"}
-	for _, name := range []string{"", "Lane", "Pause", "Audit", "Group", "Worker", "Ending", "Dedup", "Join", "JoinMember", "Acked", "Inbox", "Saga"} {
+	for _, name := range []string{
+		"", "Lane", "Pause", "Audit", "Group", "Worker", "Ending", "Dedup", "Join", "JoinMember", "Acked", "Inbox", "Saga",
+	} {
 		statements = append(statements, "DELETE FROM "+table+name)
 	}
 	for _, statement := range statements {

@@ -10,9 +10,11 @@ import (
 
 // sqlLetters returns those of the dead records that no other record has parked, each with the
 // number of records that are parked behind it.
-const sqlLetters = `SELECT o.IdBytes, CASE WHEN o.Parked = 1 OR o.Keyed = 1 AND o.LastError COLLATE Latin1_General_100_BIN2 = CAST(@skipped AS NVARCHAR(255))
+const sqlLetters = `SELECT o.IdBytes, CASE WHEN o.Parked = 1
+    OR o.Keyed = 1 AND o.LastError COLLATE Latin1_General_100_BIN2 = CAST(@skipped AS NVARCHAR(255))
     THEN (SELECT COUNT(*) FROM (SELECT TOP (@most) 1 AS one FROM [dbo].[Outbox] AS w` + notLocked + `
-        WHERE w.GroupName = o.GroupName AND w.Topic = o.Topic AND w.[Key] = o.[Key] AND w.Parked = 1 AND w.Seq > o.Seq) AS n) ELSE 0 END AS Waiting
+        WHERE w.GroupName = o.GroupName AND w.Topic = o.Topic AND w.[Key] = o.[Key] AND w.Parked = 1 AND w.Seq > o.Seq) AS n)
+    ELSE 0 END AS Waiting
 FROM (SELECT CONVERT(BINARY(16), [value], 1) AS IdBytes FROM OPENJSON(@ids)) AS i
 JOIN [dbo].[Outbox] AS o` + notLocked + ` ON o.IdBytes = i.IdBytes
 WHERE o.Stage = 7 AND (o.Parked = 0 OR o.Seq = (SELECT MIN(a.Seq) FROM [dbo].[Outbox] AS a` + notLocked + `
