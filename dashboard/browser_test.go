@@ -104,7 +104,8 @@ func TestBrowser(t *testing.T) {
 		s := shop(t)
 		for _, path := range s.pages() {
 			page.Go(s.url + "/" + path)
-			require.Empty(t, chromiumtest.Eval[[]string](page, `[...document.querySelectorAll("a, button, input:not([type=hidden]), select")]
+			require.Empty(t, chromiumtest.Eval[[]string](page, `[
+				...document.querySelectorAll("a, button, input:not([type=hidden]), select, textarea")]
 				.filter((e) => !(e.labels?.length || e.innerText.trim() || e.getAttribute("aria-label"))).map((e) => e.outerHTML)`), path)
 			require.Equal(t, []int{1, 1}, chromiumtest.Eval[[]int](page, `["h1", "main"].map((e) => document.querySelectorAll(e).length)`), path)
 		}

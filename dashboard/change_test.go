@@ -4,7 +4,9 @@ import (
 	"html"
 	"net/http"
 	"regexp"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -111,6 +113,67 @@ func TestChanges(t *testing.T) {
 			require.Equal(t, http.StatusBadRequest, s.post("pause", "reason", "nothing named").StatusCode)
 			require.Equal(t, http.StatusBadRequest, s.post("pause", "key", "k").StatusCode)
 		})
+	})
+
+	t.Run("the head of a parked key is edited or skipped, and the audit names the user", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, store outmill.Store) {
+			s := newSite(t, store, dashboard.Config{AllowChanges: true, ShowErrors: true, ShowPayloads: true})
+			s.register("billing", "orders")
+			s.append(&outmill.Record{Topic: "orders", Key: "k", Payload: []byte("{\"amount\": 1,\n\"to\": \"x\"}"),
+				Metadata: map[string]string{"a": "b"}})
+			claimed, err := store.Claim(t.Context(), outmill.ClaimRequest{
+				Owner: outmill.NewOwnerToken(), Group: "billing", Topics: outmill.Topics{Include: []string{"orders"}},
+				Limit: 1, Lease: time.Minute, Order: outmill.OrderKey,
+			})
+			require.NoError(t, err)
+			s.append(&outmill.Record{Topic: "orders", Key: "k"}, &outmill.Record{Topic: "orders", Key: "k"})
+			require.NoError(t, store.Fail(t.Context(), []outmill.Settlement{{Lease: claimed[0].Lease(), Err: "refused", Park: true}}))
+			id := claimed[0].ID.String()
+			dead := s.page("dead")
+			require.Equal(t, 1, strings.Count(dead.body, `class="id" href="record?id=`), "those behind the head are not listed")
+			require.Contains(t, dead.body, `<td data-label="Waiting behind" class="n">2</td>`)
+
+			form := s.page("edit?id=" + id)
+			require.Contains(t, form.text(), "\n{\"amount\": 1,\n\"to\": \"x\"}")
+			seen := regexp.MustCompile(`name="seen" value="([^"]+)"`).FindStringSubmatch(form.body)[1]
+			same := s.post("edit", "id", id, "seen", seen, "payload", "{\"amount\": 1,\r\n\"to\": \"x\"}", "metadata", `{"a":"b"}`)
+			require.Contains(t, same.text(), "Nothing was changed", "browsers end lines with CR and LF")
+			require.Equal(t, http.StatusBadRequest, s.post("edit", "id", id, "seen", seen, "metadata", `["a"]`).StatusCode)
+			changed := s.post("edit", "id", id, "seen", seen, "payload", "{\r\n}", "metadata", `{"a":"c"}`)
+			require.Contains(t, changed.text(), "The record is changed.")
+			edited, err := store.Get(t.Context(), claimed[0].ID)
+			require.NoError(t, err)
+			require.Equal(t, "{\n}", string(edited.Payload))
+			require.Equal(t, map[string]string{"a": "c"}, edited.Metadata)
+			require.Equal(t, http.StatusConflict, s.post("edit", "id", id, "seen", seen, "payload", "other").StatusCode)
+
+			require.Contains(t, s.submit(s.page("skip?id="+id)).text(), "The record was skipped. 2 records became due behind the record.")
+			require.Equal(t, http.StatusNotFound, s.get("skip?id="+id).StatusCode)
+			audit := s.page("audit")
+			require.Contains(t, audit.text(), "ann")
+			require.Contains(t, audit.text(), "skip")
+			require.Contains(t, audit.text(), "24 to 3 bytes")
+			require.Contains(t, s.page("dead").text(), "No record matches.")
+		})
+	})
+
+	t.Run("payloads that are hidden are not edited, and records that are not dead neither", func(t *testing.T) {
+		t.Parallel()
+		store := newSQLite(t)
+		hidden, shown := newSite(t, store, allowed), newSite(t, store, dashboard.Config{AllowChanges: true, ShowPayloads: true})
+		hidden.register("billing", "orders")
+		hidden.append(&outmill.Record{Topic: "orders", Payload: []byte("\x00\xff S3CRET")})
+		dead := hidden.kill("billing", "orders", "refused")[0].ID.String()
+		waiting := hidden.append(orders(1)...)[0].ID.String()
+		require.Equal(t, http.StatusForbidden, hidden.get("edit?id="+dead).StatusCode)
+		require.Equal(t, http.StatusForbidden, hidden.post("edit", "id", dead, "payload", "x").StatusCode)
+		require.NotContains(t, hidden.page("record?id="+dead).body, `"edit?`)
+		require.Equal(t, http.StatusConflict, shown.get("edit?id="+waiting).StatusCode)
+		require.Equal(t, http.StatusConflict, shown.post("skip", "id", waiting).StatusCode)
+		form := shown.page("edit?id=" + dead)
+		require.Contains(t, form.text(), "The payload is no text")
+		require.NotContains(t, form.body, "S3CRET")
 	})
 
 	t.Run("a group is dropped", func(t *testing.T) {

@@ -28,7 +28,7 @@ type Config struct {
 	// SecureCookie sets the cookie's attribute Secure although the request came without TLS:
 	// set it where a proxy in front ends TLS.
 	SecureCookie bool
-	// AllowChanges lets users requeue, delete and edit records, pause and resume. False only reads.
+	// AllowChanges lets users requeue, edit, skip and delete records, pause and resume. False only reads.
 	AllowChanges bool
 	// ShowPayloads shows payloads, metadata and the states of sagas.
 	ShowPayloads bool

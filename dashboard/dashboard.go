@@ -127,6 +127,11 @@ func (c *call) asProblem(err error) *problem {
 			"or it belongs to another store."}
 	case errors.Is(err, storekit.ErrUnknownJoin):
 		return &problem{http.StatusNotFound, "The store has no join with this id."}
+	case errors.Is(err, storekit.ErrNotDead):
+		return &problem{http.StatusConflict, "The record is not dead, so it was neither edited nor skipped."}
+	case errors.Is(err, storekit.ErrRecordChanged):
+		return &problem{http.StatusConflict, "The record has changed since the page was made: go back, and look at it again. " +
+			"Nothing was changed."}
 	case errors.Is(err, storekit.ErrJoinFinished):
 		return &problem{http.StatusConflict, "The join has ended already."}
 	case errors.Is(err, outmill.ErrInvalidConfig), errors.As(err, &input), errors.Is(err, storekit.ErrTooManyPauses):

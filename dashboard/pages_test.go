@@ -43,6 +43,8 @@ func TestPages(t *testing.T) {
 			require.Contains(t, s.page("").text(), "The store has no records.")
 			require.Contains(t, s.page("groups").text(), "No group has ever registered.")
 			require.Contains(t, s.page("records?status=dead").text(), "No record matches.")
+			require.Contains(t, s.page("dead").text(), "No record matches.")
+			require.Contains(t, s.page("audit").text(), "No operator has changed a record.")
 			require.Contains(t, s.page("pauses").text(), "Nothing is paused.")
 			require.Contains(t, s.page("stores").text(), store.Name())
 			require.Contains(t, s.page("find").text(), "Enter the id of a record")
@@ -190,7 +192,9 @@ func TestPages(t *testing.T) {
 		store := bare{newSQLite(t)}
 		s := newSite(t, store, dashboard.Config{AllowChanges: true})
 		s.page("")
-		for _, page := range []string{"records", "pauses", "pause", "joins", "join?id=" + outmill.NewJoinID().String(), "sagas"} {
+		for _, page := range []string{
+			"records", "pauses", "pause", "joins", "join?id=" + outmill.NewJoinID().String(), "sagas", "audit", "edit", "skip",
+		} {
 			require.Contains(t, s.page(page).text(), "This store ", page)
 		}
 	})

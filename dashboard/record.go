@@ -14,6 +14,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/monitor"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -49,6 +50,8 @@ type recordView struct {
 	Joins        []string
 	Steps        string
 	Error        string
+	// Bench says that the store edits and skips records.
+	Bench bool
 }
 
 // reason is a sentence, with the record or join that it names.
@@ -73,6 +76,7 @@ func recordPage(c *call) error {
 		return err
 	}
 	v := recordView{Record: c.recordLine(r), Facts: facts(r), History: history(r), Error: c.fullError(r)}
+	_, v.Bench = outmill.As[storekit.Workbench](c.store)
 	for _, e := range answer.Explanations {
 		if e.Record == r.ID {
 			v.Reasons = reasons(e)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/tenants"
 )
 
@@ -28,6 +29,8 @@ func routes() map[string]route {
 		"":          {get: overviewPage},
 		"topic":     {get: topicPage},
 		"groups":    {get: groupsPage},
+		"dead":      {get: deadPage},
+		"audit":     {get: auditPage},
 		"records":   {get: recordsPage},
 		"record":    {get: recordPage},
 		"find":      {get: findPage},
@@ -45,6 +48,8 @@ func routes() map[string]route {
 
 		"requeue":     {get: confirmRequeue, post: requeue, change: true},
 		"delete":      {get: confirmDelete, post: deleteRecords, change: true},
+		"edit":        {get: editPage, post: edit, change: true},
+		"skip":        {get: confirmSkip, post: skip, change: true},
 		"pause":       {get: confirmPause, post: pause, change: true},
 		"resume":      {get: confirmResume, post: resume, change: true},
 		"drop-group":  {get: confirmDropGroup, post: dropGroup, change: true},
@@ -108,6 +113,7 @@ func (c *call) serve(route route) error {
 		}
 		c.ctx = tenants.WithTenant(c.ctx, c.tenant)
 	}
+	c.ctx = storekit.WithActor(c.ctx, c.user)
 	return do(c)
 }
 

@@ -71,7 +71,9 @@ func TestSafety(t *testing.T) {
 		s.register("billing", "orders")
 		s.append(orders(1)...)
 		id := s.kill("billing", "orders", "refused")[0].ID.String()
-		for _, page := range []string{"", "groups", "records?status=dead", "record?id=" + id, "pauses", "topic?topic=orders&group=billing"} {
+		for _, page := range []string{
+			"", "groups", "dead", "audit", "records?status=dead", "record?id=" + id, "pauses", "topic?topic=orders&group=billing",
+		} {
 			body := s.page(page).body
 			require.NotContains(t, body, `method="post"`, page)
 			for _, path := range dashboard.ChangeRoutes() {
@@ -124,7 +126,8 @@ func TestSafety(t *testing.T) {
 		s.append(orders(1)...)
 		id := s.kill("billing", "orders", "refused")[0].ID.String()
 		for _, page := range []string{
-			"", "groups", "records", "record?id=" + id, "pauses", "pause", "joins", "sagas", "stores", "requeue?id=" + id,
+			"", "groups", "dead", "audit", "edit?id=" + id, "skip?id=" + id, "records", "record?id=" + id,
+			"pauses", "pause", "joins", "sagas", "stores", "requeue?id=" + id,
 		} {
 			body := s.page(page).body
 			require.NotContains(t, body, "<style", page)
@@ -150,7 +153,8 @@ func TestSafety(t *testing.T) {
 		q := url.QueryEscape(text)
 		for _, page := range []string{
 			"", "?q=" + q, "topic?topic=" + q + "&group=" + q, "groups", "records", "records?status=dead&topic=" + q + "&error=" + q,
-			"record?id=" + id, "find?id=" + q, "pauses", "requeue?id=" + id, "requeue?status=dead&topic=" + q, "pause?topic=" + q,
+			"record?id=" + id, "dead?topic=" + q, "edit?id=" + id, "skip?id=" + id, "audit", "find?id=" + q,
+			"pauses", "requeue?id=" + id, "requeue?status=dead&topic=" + q, "pause?topic=" + q,
 			"resume?topic=" + q, "drop-group?group=" + q, "stores?q=" + q, "sagas?kind=" + q + "&correlation=" + q, "joins?grouping=" + q,
 		} {
 			body := s.get(page).body
@@ -170,7 +174,9 @@ func TestSafety(t *testing.T) {
 			plain.append(&outmill.Record{Topic: "orders", MessageID: "m", Payload: []byte("PAY-S3CRET"),
 				Metadata: map[string]string{"META-NAME": "META-S3CRET"}})
 			id := plain.kill("billing", "orders", "ERR-S3CRET")[0].ID.String()
-			pages := []string{"record?id=" + id, "records?status=dead", "find?id=m", "groups", "", "topic?topic=orders&group=billing"}
+			pages := []string{
+				"record?id=" + id, "records?status=dead", "find?id=m", "groups", "dead", "audit", "", "topic?topic=orders&group=billing",
+			}
 			for _, page := range pages {
 				body := plain.page(page).body
 				require.NotContains(t, body, "S3CRET", page)

@@ -51,7 +51,8 @@ func fill(s *site, store *sqlite.Store) shopSite {
 func (s shopSite) pages() []string {
 	return []string{
 		"", "topic?topic=orders.placed&group=billing", "records?status=dead", "record?id=" + s.dead.String(), "find?id=order-4701",
-		"find", "groups", "pauses", "joins", "join?id=" + s.join.String(), "sagas?kind=order&correlation=4711", "stores",
+		"find", "dead", "audit", "edit?id=" + s.dead.String(), "skip?id=" + s.dead.String(),
+		"groups", "pauses", "joins", "join?id=" + s.join.String(), "sagas?kind=order&correlation=4711", "stores",
 		"requeue?id=" + s.dead.String(), "delete?status=dead", "pause?topic=orders.placed", "resume?topic=shipments.requested",
 		"drop-group?group=billing", "cancel-join?id=" + s.join.String(), "nothing",
 	}

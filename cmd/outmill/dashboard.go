@@ -52,7 +52,7 @@ it in front before others use the dashboard, and name the proxy's host with --ho
 	flags.StringVar(&b.listen, "listen", "127.0.0.1:8026", "serve at this `ADDRESS`")
 	flags.StringArrayVar(&b.config.Hosts, "host", nil, "accept this host `NAME` besides localhost and IP addresses; may be repeated")
 	flags.StringVar(&b.tokenFile, "token-file", "", "read the token from the first line of this `FILE`")
-	flags.BoolVar(&b.config.AllowChanges, "allow-changes", false, "let users requeue and delete records, pause and resume")
+	flags.BoolVar(&b.config.AllowChanges, "allow-changes", false, "let users requeue, edit, skip and delete records, pause and resume")
 	flags.BoolVar(&b.config.ShowPayloads, "payload", false, "show payloads, metadata and the states of sagas")
 	flags.BoolVar(&b.config.ShowErrors, "errors", false, "show the error texts of handlers")
 	flags.BoolVar(&b.config.SecureCookie, "secure-cookie", false, "send the cookie with TLS only: for a proxy that has TLS")
