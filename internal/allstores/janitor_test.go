@@ -187,8 +187,9 @@ func TestJanitor(t *testing.T) {
 		require.NoError(t, first.Ensure(t.Context()))
 		const notes, keys, sagas, batch, fleet = 80_000, 80_000, 40_000, 1000, 10
 		for query, n := range map[string]int{
-			`INSERT INTO outmill.inbox SELECT 'c', i, now() - interval '1 hour' FROM generate_series(1, $1::int) AS i`:      notes,
-			`INSERT INTO outmill.dedup SELECT 'orders', i, now() - interval '1 hour' FROM generate_series(1, $1::int) AS i`: keys,
+			`INSERT INTO outmill.inbox SELECT 'c', i, now() - interval '1 hour' FROM generate_series(1, $1::int) AS i`: notes,
+			`INSERT INTO outmill.dedup SELECT 'orders', i, now() - interval '1 hour', gen_random_uuid()
+				FROM generate_series(1, $1::int) AS i`: keys,
 			`INSERT INTO outmill.sagas SELECT gen_random_uuid(), 'order', i, 1, '{}', true, now(), now(), now() - interval '1 hour'
 				FROM generate_series(1, $1::int) AS i`: sagas,
 		} {
