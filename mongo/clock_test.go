@@ -25,6 +25,10 @@ var measuring = []string{
 	"run", "takeTurn", "writeNotes",
 }
 
+// comparing are the functions of Examine that read this machine's clock to compare it with the
+// server's, and to give a finding its time. They change no record.
+var comparing = []string{"examineOperations", "examineServer"}
+
 func TestStore_Clock(t *testing.T) {
 	t.Parallel()
 
@@ -49,7 +53,7 @@ func TestStore_Clock(t *testing.T) {
 			}
 		}
 		slices.Sort(readers)
-		require.Equal(t, measuring, slices.Compact(readers))
+		require.Equal(t, slices.Sorted(slices.Values(slices.Concat(measuring, comparing))), slices.Compact(readers))
 	})
 
 	t.Run("the server's time is its last answer plus the time since the request", func(t *testing.T) {

@@ -122,7 +122,11 @@ func TestWorker_Several(t *testing.T) {
 		s := newSeveral(r.store)
 		records := r.append("a/1", "b/1", "a/2")
 		s.setAway("b")
-		w := r.start(func(c *worker.Config) { c.Queue, c.FlushInterval = s, 20*time.Millisecond })
+		// The worker drops an outcome that has failed ten times alone. With the rig's short waits a
+		// busy machine would come that far before the member is back.
+		w := r.start(func(c *worker.Config) {
+			c.Queue, c.FlushInterval, c.MaxErrorBackoff = s, 20*time.Millisecond, 2*time.Second
+		})
 		for _, it := range r.takeN(w, 3) {
 			it.Ack()
 		}
