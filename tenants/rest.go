@@ -36,7 +36,14 @@ type restState struct {
 	stirs uint64
 	// upkeep is when a kind of upkeep is next due, and registered when a registration is.
 	upkeep     map[string]time.Time
-	registered map[uint64]time.Time
+	registered map[uint64]registeredAs
+}
+
+// registeredAs is how the member's store has a registration: with which problems, and until when
+// it need not be renewed.
+type registeredAs struct {
+	problems uint64
+	until    time.Time
 }
 
 // stir ends the rest of the member.
@@ -98,19 +105,24 @@ func registrationKey(reg outmill.Registration) uint64 {
 	return maphash.String(registrationSeed, selectionKey(reg.Group, reg.Topics)+"\x00"+reg.Worker+"\x00"+reg.TTL.String())
 }
 
+// problemsKey stands for the problems that the registration reports.
+func problemsKey(reg outmill.Registration) uint64 {
+	return maphash.String(registrationSeed, storekit.EncodeProblems(reg.Problems))
+}
+
 // noteRegistered notes registrations that the member's store has.
 func (m *member) noteRegistered(regs []outmill.Registration, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.rest.registered == nil || len(m.rest.registered) > storekit.MaxWorkers {
-		m.rest.registered = map[uint64]time.Time{}
+		m.rest.registered = map[uint64]registeredAs{}
 	}
 	for _, reg := range regs {
 		lasts := restUpkeep/2 + rand.N(restUpkeep/2)
 		if reg.TTL > 0 {
 			lasts = min(lasts, reg.TTL/renewals)
 		}
-		m.rest.registered[registrationKey(reg)] = now.Add(lasts)
+		m.rest.registered[registrationKey(reg)] = registeredAs{problemsKey(reg), now.Add(lasts)}
 	}
 }
 
@@ -120,7 +132,8 @@ func (m *member) forgetRegistered() {
 	m.rest.registered = nil
 }
 
-// toRegister returns those of the registrations that the member's store is to make.
+// toRegister returns those of the registrations that the member's store is to make. Those whose
+// problems have changed are among them, so that operators do not see outdated problems.
 func (m *member) toRegister(regs []outmill.Registration, now time.Time) []outmill.Registration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,7 +142,7 @@ func (m *member) toRegister(regs []outmill.Registration, now time.Time) []outmil
 	}
 	var list []outmill.Registration
 	for _, reg := range regs {
-		if !m.rest.registered[registrationKey(reg)].After(now) {
+		if last := m.rest.registered[registrationKey(reg)]; last.problems != problemsKey(reg) || !last.until.After(now) {
 			list = append(list, reg)
 		}
 	}

@@ -159,6 +159,25 @@ func TestSet_Rest(t *testing.T) {
 		require.Equal(t, int64(8), q.asks.Load())
 	})
 
+	t.Run("a tenant at rest gets a registration whose problems have changed", func(t *testing.T) {
+		t.Parallel()
+		q := newQuiet(t, 50, tenants.Config{MaxIdle: time.Hour})
+		q.claimAll()
+		q.awaitRest(50)
+		for _, problems := range []map[string]string{{"": "the broker is away"}, nil, {"": "the broker is away"}} {
+			reg := outmill.Registration{Worker: "a worker", Problems: problems}
+			require.NoError(t, q.set.RegisterGroup(t.Context(), reg))
+			groups, err := q.stores[3].Groups(t.Context())
+			require.NoError(t, err)
+			require.Len(t, groups, 1)
+			require.Len(t, groups[0].Workers, 1)
+			require.Equal(t, problems, groups[0].Workers[0].Problems)
+			calls := q.calls.Load()
+			require.NoError(t, q.set.RegisterGroup(t.Context(), reg))
+			require.Equal(t, calls, q.calls.Load(), "the same problems need no call")
+		}
+	})
+
 	t.Run("a record that nobody announces is found with the next question", func(t *testing.T) {
 		t.Parallel()
 		q := newQuiet(t, 50, tenants.Config{MaxIdle: 50 * time.Millisecond})
