@@ -27,6 +27,8 @@ const (
 	// lastLook is the longest interval between two checks of a lane. A check that is further in
 	// the future is wrong, because the server's clock was set back.
 	lastLook = 6400 * time.Millisecond
+	// pausedLook is the interval between two checks of a lane that has been paused for long.
+	pausedLook = 5 * time.Minute
 )
 
 // lane is a document of the lanes.
@@ -38,9 +40,10 @@ type lane struct {
 	Until     time.Time      `bson:"until,omitempty"`
 	Head      bson.Timestamp `bson:"head"`
 	Looks     int            `bson:"looks"`
-	// PausedBy is the number of the pause that blocks the key. Such a lane has no time of its next
-	// check: it is checked when there is no pause with this number, or when its first record
-	// expires.
+	// PausedBy is the number of the pause that blocks the key. Such a lane is checked when there
+	// is no pause with this number, and at Expires: when its first record expires, or earlier,
+	// because the note that this record was deleted may be missing. There may be many such lanes
+	// for long, so the checks become rare.
 	PausedBy int64     `bson:"paused_by,omitempty"`
 	Expires  time.Time `bson:"expires,omitempty"`
 }
@@ -54,20 +57,33 @@ type block struct {
 
 // note notes what blocks the lane, and the time of the next check.
 func (l *lane) note(b block, now time.Time) {
+	if l.PausedBy != b.pause {
+		l.Looks = 0
+	}
 	l.PausedBy, l.Expires = b.pause, time.Time{}
 	switch b.by {
 	case storekit.BlockedByNothing:
 		l.BlockedBy, l.Until, l.Looks = b.by, time.Time{}, 0
 		return
 	case storekit.BlockedByPause:
-		l.BlockedBy, l.Until, l.Looks, l.Expires = b.by, time.Time{}, 0, b.until
-		return
-	}
-	l.BlockedBy, l.Until = b.by, now.Add(min(firstLook<<min(l.Looks, 10), lastLook))
-	if !b.until.IsZero() && b.until.Before(l.Until) {
-		l.Until = b.until
+		next := firstLook << min(l.Looks, 10)
+		if next > lastLook {
+			next = pausedLook
+		}
+		l.BlockedBy, l.Until, l.Expires = b.by, time.Time{}, b.nextCheck(now, next)
+	default:
+		l.BlockedBy, l.Until = b.by, b.nextCheck(now, min(firstLook<<min(l.Looks, 10), lastLook))
 	}
 	l.Looks++
+}
+
+// nextCheck is at the end of the block, and after that time at the latest.
+func (b block) nextCheck(now time.Time, within time.Duration) time.Time {
+	next := now.Add(within)
+	if !b.until.IsZero() && b.until.Before(next) {
+		return b.until
+	}
+	return next
 }
 
 // line is a topic of a group, from which claims in order take one at a time.
