@@ -47,6 +47,10 @@ type Config struct {
 	// WithoutWake has no member listen for wake-ups, which takes a connection for each pool on
 	// PostgreSQL, and for each client on MongoDB. Appends of this process still wake its readers. Default false.
 	WithoutWake bool
+	// WithoutRest has the set not ask which members are at rest. Then each round of upkeep and each
+	// registration goes to every member, so that GroupInfo.SeenAt is always right. Idle members cost
+	// more: see docs/tenants.md. Default false.
+	WithoutRest bool
 	// CallTimeout bounds a claim, and a call that settles, in one member, so that one that hangs
 	// holds up the others for no longer. Such a member is then asked in the background, and until it
 	// answers it is not claimed from, and calls that settle fail in it at once. Default 10 s.

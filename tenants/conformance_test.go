@@ -122,8 +122,9 @@ func openSet(t *testing.T, databases map[string]*memstore.Database, options mems
 	set, err := tenants.New(t.Context(), tenants.Config{
 		Discovery: list, DefaultTenant: last, KeyOf: func(string) string { return last },
 		// The suite moves the clocks of databases, which nobody tells the set, and expects a claim
-		// to find at once what another process has appended.
-		MaxIdle: 1,
+		// to find at once what another process has appended. It also expects every registration and
+		// each call of upkeep to reach the store.
+		MaxIdle: 1, WithoutRest: true,
 	}, watermill.NopLogger{})
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -137,12 +137,17 @@ func TestSet_RestOfSchemas(t *testing.T) {
 	t.Run("schemas at rest cost no claim and no upkeep, and share one listening connection", func(t *testing.T) {
 		require.Equal(t, 1, w.listening(t))
 		w.sent.reset()
-		for range 3 {
-			require.Empty(t, q.claim())
-			q.round()
-		}
-		_, others := w.sent.sent()
-		require.Empty(t, others)
+		// A store that begins to listen is looked at once more, so wait until all of them listen.
+		require.Eventually(t, func() bool {
+			w.sent.reset()
+			for range 3 {
+				require.Empty(t, q.claim())
+				q.round()
+			}
+			_, others := w.sent.sent()
+			return len(others) == 0
+		}, 5*time.Minute, 10*time.Millisecond, "claims and upkeep go on")
+		require.Equal(t, n, q.resting())
 	})
 
 	t.Run("a message that another process commits in one of them wakes this one", func(t *testing.T) {

@@ -106,7 +106,9 @@ func New(ctx context.Context, cfg Config, logger watermill.LoggerAdapter) (*Set,
 	// What cannot be opened is reported, and tried again.
 	_ = s.apply(ctx)
 	s.background.Go(s.refreshLoop)
-	s.background.Go(s.restLoop)
+	if !cfg.WithoutRest {
+		s.background.Go(s.restLoop)
+	}
 	return s, nil
 }
 
