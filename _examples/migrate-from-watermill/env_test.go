@@ -62,6 +62,20 @@ func (w *world) exec(t *testing.T, statement string, args ...any) {
 	require.NoError(t, err)
 }
 
+// awaitReadable waits until a subscriber may read all committed messages of the table.
+// watermill-sql leaves out rows that are not older than every open transaction of the server,
+// which other tests use too. So a batch may be smaller than the test wants.
+func (w *world) awaitReadable(t *testing.T, table string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var waiting int
+		err := w.db.QueryRowContext(t.Context(),
+			`SELECT count(*) FROM "`+table+`" WHERE transaction_id >= pg_snapshot_xmin(pg_current_snapshot())`).Scan(&waiting)
+		require.NoError(t, err)
+		return waiting == 0
+	}, patience, tick, "an older transaction stays open")
+}
+
 // createLog creates the tables of a topic as watermill-sql's subscriber does,
 // with the offset of a consumer group that has read nothing yet.
 func (w *world) createLog(t *testing.T, topic, group string) {

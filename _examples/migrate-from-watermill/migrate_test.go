@@ -167,6 +167,7 @@ func TestMigrate(t *testing.T) {
 					return true
 				})
 				w.writeEnveloped(t, "fwd", "orders", "a/0002")
+				w.awaitReadable(t, "watermill_fwd")
 
 				args := w.sourceArgs("-topic", "fwd", "-enveloped", "-batch", "2")
 				output, err := runOnce(t, args)
