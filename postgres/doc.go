@@ -137,7 +137,7 @@
 //	-- one of those at least, which then gives the log's space back
 //	GRANT SELECT, TRUNCATE ON outmill.log_0, outmill.log_1, outmill.log_2 TO app; -- log
 //	GRANT DELETE, TRUNCATE ON outmill.batches, outmill.ended TO app;        -- log
-//	GRANT SELECT, UPDATE ON outmill.upkeep TO app;                          -- log: to no other, or the work is left to one who may not do it
+//	GRANT SELECT, UPDATE ON outmill.upkeep TO app;                          -- log: only to roles that may also TRUNCATE as above
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.retired TO app;         -- log
 //	-- who ends joins (joins.AddHandlers) or attaches steps, besides subscribing
 //	GRANT INSERT ON outmill.records, outmill.dedup, outmill.join_members TO app;
