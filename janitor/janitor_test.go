@@ -314,6 +314,17 @@ func TestJanitor_Run(t *testing.T) {
 		}
 	})
 
+	t.Run("a round whose time is over before it begins does one batch of each kind of work", func(t *testing.T) {
+		t.Parallel()
+		store := &broken{Store: newRig(t).store, broken: map[string]bool{"reap": true}}
+		rounds := make(chan error, 1)
+		stop := runs(t, newJanitor(t, store, janitor.Config{
+			Interval: time.Nanosecond, OnRound: func(_ janitor.Report, err error) { offer(rounds, err) },
+		}))
+		require.ErrorIs(t, <-rounds, errBroken)
+		stop()
+	})
+
 	t.Run("Close ends Run, and a closed janitor does nothing more", func(t *testing.T) {
 		t.Parallel()
 		rounds := make(chan error, 1)

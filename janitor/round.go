@@ -20,12 +20,16 @@ type chore struct {
 	batch func(ctx context.Context, limit int) (full bool, err error)
 }
 
-// round does each chore until no work is left, but at most until end, if that is not zero. The
+// round does each chore until no work is left. If end is not zero, no turn begins after it but
+// the first, because a round that comes late on a busy machine must also do some work. The
 // chores take turns, so that a long one holds up no other. left says that some work is left.
 func (j *Janitor) round(ctx context.Context, end time.Time) (report Report, left bool, err error) {
 	todo := j.chores(&report)
 	var errs []error
-	for len(todo) > 0 && ctx.Err() == nil && (end.IsZero() || time.Now().Before(end)) {
+	for first := true; len(todo) > 0 && ctx.Err() == nil; first = false {
+		if !first && !end.IsZero() && !time.Now().Before(end) {
+			break
+		}
 		var again []chore
 		for _, c := range todo {
 			full, err := j.batch(ctx, c)
