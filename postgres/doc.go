@@ -113,7 +113,7 @@
 //	GRANT USAGE ON SEQUENCE outmill.records_seq_seq TO app;                 -- log
 //	-- who publishes records with ids of its own that it made more than a minute ago
 //	GRANT SELECT ON outmill.log, outmill.batches, outmill.ended, outmill.late TO app; -- log
-//	-- who publishes by an Appender's statements, and needs nothing else; it is not everybody's
+//	-- who publishes only by the statements of a postgres.Appender, which append without a store; Ensure takes this right from PUBLIC
 //	GRANT EXECUTE ON FUNCTION outmill.append TO app;
 //	-- who starts joins or publishes their steps, besides publishing
 //	GRANT SELECT (id) ON outmill.records TO app;
