@@ -4,12 +4,10 @@ import (
 	"context"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -17,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/outmill/outmill/internal/testenv/enginetest"
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 )
@@ -154,36 +153,7 @@ func TestPostgrestest(t *testing.T) {
 		if testing.Short() {
 			t.Skip("skipped: no PostgreSQL is started under -short")
 		}
-		file := filepath.Join(t.TempDir(), "server")
-		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild_KilledWithPostgreSQL$")
-		child.Env = append(os.Environ(), inChild+"="+file)
-		require.NoError(t, child.Start())
-		ended := make(chan struct{})
-		go func() { _ = child.Wait(); close(ended) }()
-		t.Cleanup(func() { _ = child.Process.Kill(); <-ended })
-		var told []byte
-		require.Eventually(t, func() bool {
-			select {
-			case <-ended:
-				return true
-			default:
-			}
-			var err error
-			told, err = os.ReadFile(file)
-			return err == nil
-		}, time.Minute, 10*time.Millisecond)
-		if told == nil {
-			t.Skip("skipped: no PostgreSQL can be started")
-		}
-		address, dir, _ := strings.Cut(string(told), " ")
-		require.NoError(t, postgresengine.Check(t.Context(), address))
-		require.NoError(t, child.Process.Kill())
-		<-ended
-		require.Eventually(t, func() bool {
-			_, err := os.Stat(dir)
-			return os.IsNotExist(err)
-		}, time.Minute, 10*time.Millisecond)
-		require.Error(t, postgresengine.Check(t.Context(), address))
+		enginetest.EndsWithItsBinary(t, "TestChild_KilledWithPostgreSQL", postgresengine.Check)
 	})
 
 	t.Run("the error for an invalid setting has the server's message", func(t *testing.T) {
@@ -240,19 +210,10 @@ func TestPostgrestest(t *testing.T) {
 	})
 }
 
-// inChild names the environment variable with the file into which a child process writes
-// the URL of its server.
-const inChild = "OUTMILL_TEST_CHILD_SERVER"
-
 func TestChild_KilledWithPostgreSQL(t *testing.T) {
-	file := os.Getenv(inChild)
-	if file == "" {
-		t.Skip("skipped: this one is run by the next, in a process of its own")
-	}
+	enginetest.IsChild(t)
 	server := postgrestest.Own(t)
-	require.NoError(t, os.WriteFile(file+".new", []byte(server.URL+" "+server.Dir), 0o600))
-	require.NoError(t, os.Rename(file+".new", file))
-	<-t.Context().Done()
+	enginetest.Tell(t, server.URL, server.Dir)
 }
 
 func TestPostgrestest_Serial(t *testing.T) {
