@@ -14,11 +14,7 @@ import (
 )
 
 func deadCommand(term terminal) *cobra.Command {
-	var on target
-	var out output
-	var only filter
-	var limit int
-	var payload bool
+	var by search
 	cmd := &cobra.Command{
 		Use:   "dead [URL | --source NAME]",
 		Short: "List dead records by key, and what waits behind them",
@@ -31,41 +27,20 @@ skip deletes it; both bring back the records behind it, in order.
 		Example: `  outmill dead sqlite:orders.db --topic orders
   outmill dead postgres://host/shop --error timeout -o json`,
 	}
-	on.flags(cmd)
-	out.flags(cmd)
-	only.flags(cmd, false)
-	cmd.Flags().IntVar(&limit, "limit", 100, "list this `NUMBER` of records at most")
-	cmd.Flags().BoolVar(&payload, "payload", false, "show the payloads")
-	return does(cmd, func(ctx context.Context, args []string) error {
-		url, _, err := on.take(args, 0)
+	by.flags(cmd, false)
+	return by.does(cmd, func(ctx context.Context, store opened, query outmill.ListQuery, asJSON bool) error {
+		bench, err := store.workbench()
 		if err != nil {
 			return err
 		}
-		asJSON, err := out.json()
+		found, err := lettersUpTo(ctx, bench, query, by.limit, newProgress(term.err, "looked at", 0))
 		if err != nil {
 			return err
 		}
-		query, err := only.resolve()
-		if err != nil {
-			return err
+		if asJSON {
+			return printJSON(cmd.OutOrStdout(), deadJSON(found, by.payload))
 		}
-		if limit < 1 {
-			return usagef("--limit is %d: want 1 or more", limit)
-		}
-		return on.with(ctx, url, func(store opened) error {
-			bench, err := store.workbench()
-			if err != nil {
-				return err
-			}
-			found, err := lettersUpTo(ctx, bench, query, limit, newProgress(term.err, "looked at", 0))
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), deadJSON(found, payload))
-			}
-			return printDead(cmd.OutOrStdout(), term, found, payload)
-		})
+		return printDead(cmd.OutOrStdout(), term, found, by.payload)
 	})
 }
 

@@ -15,11 +15,7 @@ import (
 )
 
 func listCommand(term terminal) *cobra.Command {
-	var on target
-	var out output
-	var only filter
-	var limit int
-	var payload bool
+	var by search
 	cmd := &cobra.Command{
 		Use:   "list [URL | --source NAME]",
 		Short: "List records that match a filter",
@@ -33,41 +29,20 @@ a terminal how far it came. --after continues a list behind its last record.`,
   outmill list postgres://host/shop --error 'connection refused' --newer-than 1h
   outmill list postgres://host/shop --correlation-id 7f0c2 -o json --payload`,
 	}
-	on.flags(cmd)
-	out.flags(cmd)
-	only.flags(cmd, true)
-	cmd.Flags().IntVar(&limit, "limit", 100, "list this `NUMBER` of records at most")
-	cmd.Flags().BoolVar(&payload, "payload", false, "show the payloads")
-	return does(cmd, func(ctx context.Context, args []string) error {
-		url, _, err := on.take(args, 0)
+	by.flags(cmd, true)
+	return by.does(cmd, func(ctx context.Context, store opened, query outmill.ListQuery, asJSON bool) error {
+		operator, err := store.operator()
 		if err != nil {
 			return err
 		}
-		asJSON, err := out.json()
+		found, err := findUpTo(ctx, operator, query, by.limit, newProgress(term.err, "looked at", 0))
 		if err != nil {
 			return err
 		}
-		query, err := only.resolve()
-		if err != nil {
-			return err
+		if asJSON {
+			return printJSON(cmd.OutOrStdout(), listJSON(found, by.payload))
 		}
-		if limit < 1 {
-			return usagef("--limit is %d: want 1 or more", limit)
-		}
-		return on.with(ctx, url, func(store opened) error {
-			operator, err := store.operator()
-			if err != nil {
-				return err
-			}
-			found, err := findUpTo(ctx, operator, query, limit, newProgress(term.err, "looked at", 0))
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), listJSON(found, payload))
-			}
-			return printList(cmd.OutOrStdout(), term, found, payload)
-		})
+		return printList(cmd.OutOrStdout(), term, found, by.payload)
 	})
 }
 
