@@ -24,7 +24,7 @@ const (
 	maxDuration = 24 * time.Hour
 )
 
-// Config has the settings of a Forwarder. The zero value forwards all topics except that of
+// Config has the settings of a Forwarder. The zero value forwards all topics except those of
 // joins: see Topics.
 type Config struct {
 	// Group is the forwarder's consumer group. Default "forwarder". Forwarders
@@ -36,8 +36,8 @@ type Config struct {
 	Worker string
 
 	// Topics selects the topics to forward, by name or pattern. Default: all, except
-	// storekit.JoinWaitTopic, whose messages are for the handler of package joins. No pattern
-	// selects that topic; only its name does.
+	// storekit.JoinTopics, whose messages are for the handlers of package joins. No pattern
+	// selects these topics; only their names do.
 	Topics outmill.Topics
 
 	// Unordered gives up the order of keys. Claims are then cheaper, and forwarders of several
@@ -137,7 +137,7 @@ func (c Config) WithDefaults(defaults outmill.WorkerDefaults) Config {
 }
 
 func (c *Config) setDefaults() {
-	c.Topics = withoutJoinWait(c.Topics)
+	c.Topics = withoutJoins(c.Topics)
 	defaultTo(&c.Group, DefaultGroup)
 	c.Worker = worker.Name(c.Worker)
 	defaultTo(&c.BatchSize, 100)
@@ -152,12 +152,14 @@ func (c *Config) setDefaults() {
 	defaultTo(&c.UpkeepInterval, defaultUpkeepInterval)
 }
 
-// withoutJoinWait excludes the topic of joins, unless it is selected by name. It does not
+// withoutJoins excludes the topics of joins, unless they are selected by name. It does not
 // change the caller's lists.
-func withoutJoinWait(topics outmill.Topics) outmill.Topics {
-	name := outmill.Exact(storekit.JoinWaitTopic)
-	if topics.Match(storekit.JoinWaitTopic) && !slices.Contains(topics.Include, name) {
-		topics.Exclude = append(slices.Clone(topics.Exclude), name)
+func withoutJoins(topics outmill.Topics) outmill.Topics {
+	for _, topic := range storekit.JoinTopics() {
+		name := outmill.Exact(topic)
+		if topics.Match(topic) && !slices.Contains(topics.Include, name) {
+			topics.Exclude = append(slices.Clone(topics.Exclude), name)
+		}
 	}
 	return topics
 }

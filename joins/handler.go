@@ -65,25 +65,22 @@ func (c Config) Validate() error {
 // AddHandlers returns the handler, so that the caller can add middlewares or stop it. It
 // returns outmill.ErrInvalidConfig for a nil router or subscriber, a name that is taken, or
 // an invalid Config. If the router is running already, call its RunHandlers afterwards.
-func AddHandlers(router *message.Router, sub message.Subscriber, cfg Config) (added *message.Handler, err error) {
+func AddHandlers(router *message.Router, sub message.Subscriber, cfg Config) (*message.Handler, error) {
 	if router == nil || outmill.IsNil(sub) {
 		return nil, fmt.Errorf("%w: joins.AddHandlers: the router or the subscriber is nil", outmill.ErrInvalidConfig)
 	}
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	// The router panics if the name is taken.
-	defer func() {
-		if r := recover(); r != nil {
-			added, err = nil, fmt.Errorf("%w: joins.AddHandlers: %v", outmill.ErrInvalidConfig, r)
-		}
-	}()
 	h := &handler{
 		store:  cfg.Store,
 		snooze: cmp.Or(cfg.Snooze, DefaultSnooze),
 		log:    router.Logger(),
 	}
-	added = router.AddConsumerHandler(cmp.Or(cfg.HandlerName, DefaultHandlerName), Topic, sub, h.handle)
+	added, err := addHandler(router, cmp.Or(cfg.HandlerName, DefaultHandlerName), Topic, sub, h.handle)
+	if err != nil {
+		return nil, fmt.Errorf("%w: joins.AddHandlers: %w", outmill.ErrInvalidConfig, err)
+	}
 	added.AddMiddleware(subscriber.KeepError)
 	return added, nil
 }

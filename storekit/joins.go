@@ -163,6 +163,17 @@ const MaxJoinSteps = 1_000_000
 // publishes and handles. A forwarder does not forward it, unless its Topics name it.
 const JoinWaitTopic = "join.wait"
 
+// JoinRemoteTopic and JoinOutcomeTopic are the topics of steps in other stores and of their
+// outcomes, which package joins publishes and handles. A forwarder treats them as it treats
+// JoinWaitTopic.
+const (
+	JoinRemoteTopic  = "join.remote"
+	JoinOutcomeTopic = "join.outcome"
+)
+
+// JoinTopics returns the topics of package joins.
+func JoinTopics() []string { return []string{JoinWaitTopic, JoinRemoteTopic, JoinOutcomeTopic} }
+
 // StepStatus is the state of a step.
 type StepStatus string
 
