@@ -1,0 +1,470 @@
+package allstores
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/joins"
+	"github.com/outmill/outmill/storekit"
+)
+
+// The stores of a fleet: joins are at home in the first, and their steps are in all.
+const (
+	home  = "home"
+	east  = "east"
+	west  = "west"
+	group = outmill.DefaultGroup
+
+	work  = "work"
+	ended = "ended"
+	broke = "broke"
+
+	tickOfJoins = time.Millisecond
+)
+
+var (
+	errStoreAway = errors.New("the database is away")
+	everywhere   = []string{home, east, west}
+)
+
+// remotePairs are the providers of home, east and west.
+var remotePairs = map[string][3]string{
+	"SQLite with SQLite":                 {"SQLite", "SQLite", "SQLite"},
+	"SQLite with PostgreSQL":             {"SQLite", "PostgreSQL with rows", "PostgreSQL with a log"},
+	"PostgreSQL with SQLite":             {"PostgreSQL with a log", "SQLite", "PostgreSQL with rows"},
+	"PostgreSQL with MongoDB":            {"PostgreSQL with rows", "MongoDB", "PostgreSQL with a log"},
+	"MongoDB with PostgreSQL and SQLite": {"MongoDB", "PostgreSQL with a log", "SQLite"},
+}
+
+// fleet has the handlers of joins in a router, and hands them the records one by one, so that
+// a test decides which of them comes next, and which is lost.
+type fleet struct {
+	t      *testing.T
+	stores map[string]outmill.Store
+	topics map[string]chan *message.Message
+	logged *logbook
+
+	// allow is RemoteConfig.Allow; nil allows all.
+	allow func(home, to string) bool
+
+	held []heldRecord
+
+	mu   sync.Mutex
+	away map[string]bool
+}
+
+func newRemoteFleet(t *testing.T, providers [3]string) *fleet {
+	t.Helper()
+	f := &fleet{
+		t: t, stores: map[string]outmill.Store{}, topics: map[string]chan *message.Message{}, logged: &logbook{},
+		away: map[string]bool{},
+	}
+	for i, name := range everywhere {
+		store := stores[providers[i]](t)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		require.NoError(t, store.Ensure(t.Context()))
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: group}))
+		f.stores[name] = store
+	}
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, f.logged)
+	require.NoError(t, err)
+	waits, err := joins.AddHandlers(router, f, joins.Config{Store: f.joins(home)})
+	require.NoError(t, err)
+	handlers, err := joins.AddRemoteHandlers(router, f, joins.RemoteConfig{
+		Stores: f.open, Snooze: 1,
+		Allow: func(from, to string) bool { return f.allow == nil || f.allow(from, to) },
+	})
+	require.NoError(t, err)
+	for _, handler := range append(handlers, waits) {
+		handler.AddMiddleware(keepResult)
+	}
+	run(t, router)
+	return f
+}
+
+// open is RemoteConfig.Stores.
+func (f *fleet) open(name string) (outmill.Store, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.away[name] {
+		return nil, errStoreAway
+	}
+	if f.stores[name] == nil {
+		return nil, &joins.UnknownStoreError{Store: name}
+	}
+	return f.stores[name], nil
+}
+
+// leave takes a store away, or brings it back.
+func (f *fleet) leave(name string, away bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.away[name] = away
+}
+
+func (f *fleet) joins(name string) storekit.Joins { return f.stores[name].(storekit.Joins) }
+
+// Subscribe implements message.Subscriber for the router.
+func (f *fleet) Subscribe(_ context.Context, topic string) (<-chan *message.Message, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.topics[topic] = make(chan *message.Message)
+	return f.topics[topic], nil
+}
+
+// Close implements message.Subscriber.
+func (f *fleet) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, topic := range f.topics {
+		close(topic)
+	}
+	clear(f.topics)
+	return nil
+}
+
+// claim leases the record of a topic that is due first; nil if none is.
+func (f *fleet) claim(store, topic string) *outmill.Record {
+	f.t.Helper()
+	found, err := f.stores[store].Claim(f.t.Context(), outmill.ClaimRequest{
+		Owner: outmill.NewOwnerToken(), Group: group, Topics: outmill.Topics{Include: []string{topic}}, Limit: 1, Lease: patience,
+	})
+	require.NoError(f.t, err)
+	if len(found) == 0 {
+		return nil
+	}
+	return found[0]
+}
+
+// handle has the handler of the record's topic handle it, and returns its error.
+func (f *fleet) handle(store string, rec *outmill.Record) error {
+	f.t.Helper()
+	copied := *rec
+	copied.Metadata = maps.Clone(rec.Metadata)
+	msg := storekit.MessageOf(&copied)
+	result := &handled{}
+	ctx := context.WithValue(f.t.Context(), handledKey{}, result)
+	msg.SetContext(storekit.NewHandling(store, &copied, nil).Context(ctx))
+	f.topics[rec.Topic] <- msg
+	select {
+	case <-msg.Acked():
+		require.NoError(f.t, result.err, "a message whose handler failed is not acked")
+	case <-msg.Nacked():
+		require.Error(f.t, result.err)
+	}
+	return result.err
+}
+
+type handledKey struct{}
+
+type handled struct{ err error }
+
+// keepResult is middleware that keeps the error of the handler.
+func keepResult(h message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		produced, err := h(msg)
+		msg.Context().Value(handledKey{}).(*handled).err = err
+		return produced, err
+	}
+}
+
+// settle does with the record what a subscriber does for the error of its handler. The handlers
+// of joins never use up an attempt.
+func (f *fleet) settle(store string, rec *outmill.Record, err error) {
+	f.t.Helper()
+	queue, ctx := f.stores[store], f.t.Context()
+	_, snoozed := outmill.SnoozeDelay(err)
+	switch {
+	case err == nil:
+		require.NoError(f.t, queue.Ack(ctx, "", []outmill.Lease{rec.Lease()}))
+	case snoozed:
+		require.NoError(f.t, queue.Snooze(ctx, []outmill.Settlement{{Lease: rec.Lease()}}))
+	case outmill.IsPermanent(err):
+		require.NoError(f.t, queue.Fail(ctx, []outmill.Settlement{{Lease: rec.Lease(), Err: err.Error()}}))
+	default:
+		require.NoError(f.t, err, "an attempt was used up")
+	}
+}
+
+// next handles the next record of the topic, and returns its error.
+func (f *fleet) next(store, topic string) error {
+	f.t.Helper()
+	rec := f.mustClaim(store, topic)
+	err := f.handle(store, rec)
+	f.settle(store, rec, err)
+	return err
+}
+
+func (f *fleet) mustClaim(store, topic string) (rec *outmill.Record) {
+	f.t.Helper()
+	require.Eventually(f.t, func() bool {
+		rec = f.claim(store, topic)
+		return rec != nil
+	}, patience, tickOfJoins, "no message on %s in %s", topic, store)
+	return rec
+}
+
+// do is the work of a step.
+func (f *fleet) do(store string, ok bool) {
+	f.t.Helper()
+	rec := f.mustClaim(store, work)
+	if ok {
+		f.settle(store, rec, nil)
+		return
+	}
+	f.settle(store, rec, outmill.Permanent(errors.New("the source is broken")))
+}
+
+func (f *fleet) records(store, topic string, status outmill.Status) []*outmill.Record {
+	f.t.Helper()
+	found, err := f.stores[store].List(f.t.Context(), outmill.ListQuery{Topic: topic, Status: status, Limit: 1000})
+	require.NoError(f.t, err)
+	return found
+}
+
+// start begins a join in the home, with a step in each of the stores, and waits for it.
+func (f *fleet) start(join joins.Join, to ...string) outmill.JoinID {
+	f.t.Helper()
+	id, err := joins.Start(f.t.Context(), f.joins(home), join)
+	require.NoError(f.t, err)
+	require.NoError(f.t, joins.SendSteps(f.t.Context(), f.stores[home], id, remoteSteps(to...)...))
+	f.wait(id)
+	return id
+}
+
+func remoteSteps(to ...string) []joins.RemoteStep {
+	steps := make([]joins.RemoteStep, len(to))
+	for i, store := range to {
+		steps[i] = joins.RemoteStep{Store: store, Topic: work, Message: message.NewMessage(watermill.NewUUID(), []byte("for "+store))}
+	}
+	return steps
+}
+
+func (f *fleet) wait(id outmill.JoinID) {
+	f.t.Helper()
+	require.NoError(f.t, joins.Wait(f.t.Context(), appender{f.stores[home]}, joins.WaitRequest{
+		Join: id, FailIfAnyStepFailed: true, OnComplete: joins.Next{Topic: ended}, OnFail: joins.Next{Topic: broke},
+	}))
+}
+
+// appender is a publisher without batches.
+type appender struct{ store outmill.Store }
+
+func (a appender) Publish(topic string, messages ...*message.Message) error {
+	for _, msg := range messages {
+		rec, err := storekit.RecordOf(topic, msg)
+		if err != nil {
+			return err
+		}
+		if err := a.store.Append(msg.Context(), rec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (appender) Close() error { return nil }
+
+func (f *fleet) join(id outmill.JoinID) *storekit.Join {
+	f.t.Helper()
+	join, err := f.joins(home).GetJoin(f.t.Context(), id)
+	require.NoError(f.t, err)
+	return join
+}
+
+func (f *fleet) requireCounts(id outmill.JoinID, completed, failed int) {
+	f.t.Helper()
+	join := f.join(id)
+	require.Equal(f.t, []int{completed, failed}, []int{join.CompletedSteps, join.FailedSteps}, "completed and failed steps")
+}
+
+// finish handles what is left until nothing is, and requires that the join has ended once, with
+// that status.
+func (f *fleet) finish(id outmill.JoinID, status storekit.JoinStatus, completed, failed int) {
+	f.t.Helper()
+	f.drain()
+	f.requireCounts(id, completed, failed)
+	require.Equal(f.t, status, f.join(id).Status)
+	topics := map[storekit.JoinStatus]string{storekit.JoinCompleted: ended, storekit.JoinFailed: broke}
+	for at, topic := range topics {
+		want := 0
+		if at == status {
+			want = 1
+		}
+		follows := 0
+		for _, rec := range f.records(home, topic, "") {
+			if rec.Metadata[joins.MetadataJoinID] == id.String() {
+				follows++
+			}
+		}
+		require.Equal(f.t, want, follows, topic)
+	}
+}
+
+// drain handles the messages of joins until none is left that is not dead.
+func (f *fleet) drain() {
+	f.t.Helper()
+	require.Eventually(f.t, func() bool {
+		left := 0
+		for _, store := range everywhere {
+			for _, topic := range storekit.JoinTopics() {
+				for {
+					rec := f.claim(store, topic)
+					if rec == nil {
+						break
+					}
+					err := f.handle(store, rec)
+					f.settle(store, rec, err)
+					if _, snoozed := outmill.SnoozeDelay(err); snoozed {
+						break
+					}
+				}
+				left += len(f.records(store, topic, outmill.StatusPending))
+			}
+		}
+		return left == 0
+	}, patience, tickOfJoins, "messages of joins are left: %v", &remains{f})
+}
+
+// purge deletes all records, and brings all stores back.
+func (f *fleet) purge() {
+	f.t.Helper()
+	f.giveBack()
+	for _, store := range everywhere {
+		f.leave(store, false)
+		for _, rec := range f.records(store, "", "") {
+			if rec.Status == outmill.StatusLeased {
+				require.NoError(f.t, f.stores[store].Release(f.t.Context(), []outmill.Lease{rec.Lease()}))
+			}
+			_, err := f.stores[store].Delete(f.t.Context(), rec.ID)
+			require.NoError(f.t, err)
+		}
+	}
+	f.allow = nil
+}
+
+// remains describes, in a failed test, what is left.
+type remains struct{ f *fleet }
+
+func (l *remains) String() (text string) {
+	for _, store := range everywhere {
+		for _, topic := range slices.Concat(storekit.JoinTopics(), []string{work}) {
+			for _, rec := range l.f.records(store, topic, "") {
+				text += store + ": " + topic + ", " + string(rec.Status) + ", " + rec.LastError + "; "
+			}
+		}
+	}
+	return text
+}
+
+// logbook keeps what is logged.
+type logbook struct {
+	watermill.NopLogger
+	mu   sync.Mutex
+	said []string
+}
+
+func (l *logbook) Error(msg string, err error, _ watermill.LogFields) {
+	l.say(msg + ": " + err.Error())
+}
+
+func (l *logbook) Info(msg string, _ watermill.LogFields) { l.say(msg) }
+
+func (l *logbook) say(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.said = append(l.said, text)
+}
+
+func (l *logbook) lines() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.said)
+}
+
+func (l *logbook) With(watermill.LogFields) watermill.LoggerAdapter { return l }
+
+// send handles n records of steps, which snooze afterwards.
+func (f *fleet) send(n int) {
+	f.t.Helper()
+	var held []*outmill.Record
+	for range n {
+		held = append(held, f.mustClaim(home, joins.RemoteTopic))
+	}
+	for _, rec := range held {
+		err := f.handle(home, rec)
+		_, snoozed := outmill.SnoozeDelay(err)
+		require.True(f.t, snoozed, "%v", err)
+		f.settle(home, rec, err)
+	}
+}
+
+// bring handles an outcome.
+func (f *fleet) bring(store string) {
+	f.t.Helper()
+	_ = f.next(store, joins.OutcomeTopic)
+}
+
+// lose handles a message and loses the ack, as a process does that dies.
+func (f *fleet) lose(store, topic string) {
+	f.t.Helper()
+	rec := f.mustClaim(store, topic)
+	_ = f.handle(store, rec)
+	require.NoError(f.t, f.stores[store].Release(f.t.Context(), []outmill.Lease{rec.Lease()}))
+}
+
+// hold keeps the records of a topic from being handled until giveBack.
+func (f *fleet) hold(store, topic string) {
+	f.t.Helper()
+	f.held = append(f.held, heldRecord{store, f.mustClaim(store, topic)})
+}
+
+func (f *fleet) giveBack() {
+	f.t.Helper()
+	for _, held := range f.held {
+		require.NoError(f.t, f.stores[held.store].Release(f.t.Context(), []outmill.Lease{held.record.Lease()}))
+	}
+	f.held = nil
+}
+
+type heldRecord struct {
+	store  string
+	record *outmill.Record
+}
+
+func (f *fleet) forge(store, topic string, payload []byte) {
+	f.t.Helper()
+	require.NoError(f.t, f.stores[store].Append(f.t.Context(), &outmill.Record{Topic: topic, Payload: payload}))
+}
+
+// forgeLocal starts, in a store, the join that belongs to the outcome of another one, with its
+// step completed.
+func (f *fleet) forgeLocal(store string, outcome *outmill.Record) {
+	f.t.Helper()
+	p := fields(f.t, outcome.Payload)
+	forged := joins.Join{
+		ID: outcome.WaitsFor, ExpectedSteps: 1, GroupingKey: p["join"].(string), Metadata: map[string]string{"outmill_join_home": home},
+	}
+	require.NoError(f.t, f.joins(store).StartJoin(f.t.Context(), &forged))
+	require.NoError(f.t, f.stores[store].Append(f.t.Context(), &outmill.Record{Topic: work, Joins: []outmill.JoinID{forged.ID}}))
+	f.do(store, true)
+}
+
+// localJoins returns the joins of a store that wait for single steps of a join.
+func (f *fleet) localJoins(store string, id outmill.JoinID) []*storekit.Join {
+	f.t.Helper()
+	found, err := f.joins(store).ListJoins(f.t.Context(), storekit.JoinQuery{GroupingKey: id.String()})
+	require.NoError(f.t, err)
+	require.NotEmpty(f.t, found)
+	return found
+}
