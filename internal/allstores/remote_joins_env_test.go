@@ -49,7 +49,7 @@ var remotePairs = map[string][3]string{
 // fleet has the handlers of joins in a router, and hands them the records one by one, so that
 // a test decides which of them comes next, and which is lost.
 type fleet struct {
-	t      *testing.T
+	t      tb
 	stores map[string]outmill.Store
 	topics map[string]chan *message.Message
 	logged *logbook
@@ -149,6 +149,12 @@ func (f *fleet) claim(store, topic string) *outmill.Record {
 // handle has the handler of the record's topic handle it, and returns its error.
 func (f *fleet) handle(store string, rec *outmill.Record) error {
 	f.t.Helper()
+	err, acked := f.tryHandle(store, rec)
+	require.Equal(f.t, err == nil, acked, "a message is acked if its handler succeeds, and only then: %v", err)
+	return err
+}
+
+func (f *fleet) tryHandle(store string, rec *outmill.Record) (err error, acked bool) {
 	copied := *rec
 	copied.Metadata = maps.Clone(rec.Metadata)
 	msg := storekit.MessageOf(&copied)
@@ -158,11 +164,17 @@ func (f *fleet) handle(store string, rec *outmill.Record) error {
 	f.topics[rec.Topic] <- msg
 	select {
 	case <-msg.Acked():
-		require.NoError(f.t, result.err, "a message whose handler failed is not acked")
+		return result.err, true
 	case <-msg.Nacked():
-		require.Error(f.t, result.err)
+		return result.err, false
 	}
-	return result.err
+}
+
+// tb is a test, or a step of a property.
+type tb interface {
+	require.TestingT
+	Helper()
+	Context() context.Context
 }
 
 type handledKey struct{}
@@ -301,39 +313,55 @@ func (f *fleet) finish(id outmill.JoinID, status storekit.JoinStatus, completed,
 		if at == status {
 			want = 1
 		}
-		follows := 0
-		for _, rec := range f.records(home, topic, "") {
-			if rec.Metadata[joins.MetadataJoinID] == id.String() {
-				follows++
-			}
-		}
-		require.Equal(f.t, want, follows, topic)
+		require.Equal(f.t, want, f.follows(id, topic), topic)
 	}
+}
+
+// follows counts the messages that follow the join on a topic.
+func (f *fleet) follows(id outmill.JoinID, topic string) (n int) {
+	f.t.Helper()
+	for _, rec := range f.records(home, topic, "") {
+		if rec.Metadata[joins.MetadataJoinID] == id.String() {
+			n++
+		}
+	}
+	return n
 }
 
 // drain handles the messages of joins until none is left that is not dead.
 func (f *fleet) drain() {
 	f.t.Helper()
-	require.Eventually(f.t, func() bool {
-		left := 0
-		for _, store := range everywhere {
-			for _, topic := range storekit.JoinTopics() {
-				for {
-					rec := f.claim(store, topic)
-					if rec == nil {
-						break
-					}
-					err := f.handle(store, rec)
-					f.settle(store, rec, err)
-					if _, snoozed := outmill.SnoozeDelay(err); snoozed {
-						break
-					}
+	require.Eventually(f.t, func() bool { return f.drainOnce() == 0 }, patience, tickOfJoins, "messages of joins are left: %v", &remains{f})
+}
+
+// drainOnce handles each message of joins that is due, and counts those that are left.
+func (f *fleet) drainOnce() int {
+	f.t.Helper()
+	for _, store := range everywhere {
+		for _, topic := range storekit.JoinTopics() {
+			seen := map[outmill.WorkItemID]bool{}
+			for rec := f.claim(store, topic); rec != nil; rec = f.claim(store, topic) {
+				if seen[rec.ID] {
+					require.NoError(f.t, f.stores[store].Release(f.t.Context(), []outmill.Lease{rec.Lease()}))
+					break
 				}
-				left += len(f.records(store, topic, outmill.StatusPending))
+				seen[rec.ID] = true
+				f.settle(store, rec, f.handle(store, rec))
 			}
 		}
-		return left == 0
-	}, patience, tickOfJoins, "messages of joins are left: %v", &remains{f})
+	}
+	return f.pending(storekit.JoinTopics()...)
+}
+
+// pending counts the records of the topics that are pending.
+func (f *fleet) pending(topics ...string) (n int) {
+	f.t.Helper()
+	for _, store := range everywhere {
+		for _, topic := range topics {
+			n += len(f.records(store, topic, outmill.StatusPending))
+		}
+	}
+	return n
 }
 
 // purge deletes all records, and brings all stores back.

@@ -423,7 +423,7 @@ var remoteAttacks = []sentence{
 }
 
 // garbled returns payloads that lack a field, or have a wrong one.
-func garbled(t *testing.T, payload map[string]any, names ...string) (list [][]byte) {
+func garbled(t tb, payload map[string]any, names ...string) (list [][]byte) {
 	list = append(list, nil, []byte("{}"), []byte("no JSON"), []byte(`{"version":1}`))
 	for _, name := range names {
 		for _, value := range []any{nil, 7, "", strings.Repeat("x", 10_000), "a\x00b", " blank "} {
@@ -438,13 +438,13 @@ func garbled(t *testing.T, payload map[string]any, names ...string) (list [][]by
 	return list
 }
 
-func fields(t *testing.T, payload []byte) (all map[string]any) {
+func fields(t tb, payload []byte) (all map[string]any) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal(payload, &all))
 	return all
 }
 
-func encoded(t *testing.T, payload map[string]any) []byte {
+func encoded(t tb, payload map[string]any) []byte {
 	t.Helper()
 	bytes, err := json.Marshal(payload)
 	require.NoError(t, err)
