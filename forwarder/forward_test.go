@@ -129,17 +129,18 @@ func TestForwarder_Forward(t *testing.T) {
 
 	t.Run("topics are chosen by name and pattern", func(t *testing.T) {
 		t.Parallel()
-		all := []string{"orders.eu", "orders.us", "invoices", "audit*", storekit.JoinWaitTopic}
-		business := all[:4]
+		business := []string{"orders.eu", "orders.us", "invoices", "audit*"}
+		all := slices.Concat(business, storekit.JoinTopics())
 		for name, choice := range map[string]struct {
 			topics outmill.Topics
 			want   []string
 		}{
-			"all, unless said otherwise":     {outmill.Topics{}, business},
-			"a pattern of all":               {outmill.Topics{Include: []string{"*"}}, business},
-			"that of joins, by a pattern":    {outmill.Topics{Include: []string{"join.*"}}, []string{}},
-			"that of joins, by name":         {outmill.Topics{Include: []string{storekit.JoinWaitTopic}}, all[4:]},
-			"all, and that of joins by name": {outmill.Topics{Include: []string{"*", storekit.JoinWaitTopic}}, all},
+			"all, unless said otherwise":      {outmill.Topics{}, business},
+			"a pattern of all":                {outmill.Topics{Include: []string{"*"}}, business},
+			"those of joins, by a pattern":    {outmill.Topics{Include: []string{"join.*"}}, []string{}},
+			"those of joins, by name":         {outmill.Topics{Include: storekit.JoinTopics()}, storekit.JoinTopics()},
+			"one of joins, by name":           {outmill.Topics{Include: []string{storekit.JoinRemoteTopic}}, []string{storekit.JoinRemoteTopic}},
+			"all, and those of joins by name": {outmill.Topics{Include: append([]string{"*"}, storekit.JoinTopics()...)}, all},
 			"that of joins, left out by name": {outmill.Topics{Include: []string{"*", storekit.JoinWaitTopic},
 				Exclude: []string{storekit.JoinWaitTopic}}, business},
 			"one by name":  {outmill.Topics{Include: []string{"invoices"}}, []string{"invoices"}},

@@ -39,4 +39,32 @@
 // message is published nevertheless:
 //
 //	joins.AddStep(transform, outer)
+//
+// # Steps in other stores
+//
+// [SendSteps] makes messages for other stores steps of a join, and [AddRemoteHandlers] adds the
+// handlers that they need. The store of the join is the home of such a step. The protocol:
+//
+//  1. SendSteps appends a record on [RemoteTopic] in the home. It is the step.
+//  2. Its handler writes three things in one transaction of the other store: the message, a
+//     local join that waits for the message alone, and a record on [OutcomeTopic] that waits for
+//     the local join. The id of the local join is that of the step, so they exist once. The
+//     handler then snoozes its record until the step is settled.
+//  3. The ack or the death of the message decides the local join, which makes the record on
+//     OutcomeTopic due. Its handler reports the step in the home (Joins.ReportCompleted or
+//     ReportFailed), which counts once, and only then ends the local join.
+//
+// Each arrow between the two stores is a record that stays until the other side has committed. So
+// a crash repeats a step of the protocol, and repeating one has no effect. A store keeps a join until it
+// has ended, so the local join is there until the home has counted its step. If it is not
+// there and the step is not settled, the message was not sent (or its store was restored from
+// an older backup), and the handler sends it.
+//
+// The home trusts no outcome: the handler of OutcomeTopic compares the store that the outcome
+// came from with the record on RemoteTopic, and the local join with its home. The handler of
+// RemoteTopic also asks the other store itself, so a step is counted even if the record on
+// OutcomeTopic was deleted.
+//
+// Both stores need a subscriber with these handlers, which must not use outmill.OrderTopic, and
+// the home that of AddHandlers.
 package joins

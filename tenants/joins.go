@@ -7,7 +7,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// A join and its steps are in one member, which the context of each call names: see [WithTenant].
+// A join is in one member, which the context of each call names: see [WithTenant]. Its steps are
+// in that member too, unless joins.SendSteps has sent them to others.
 
 func (s *Set) inJoins(ctx context.Context, call string, fn func(storekit.Joins) error) error {
 	return in(ctx, s, call, joinsRole, fn)

@@ -57,7 +57,9 @@ type fleet struct {
 	// allow is RemoteConfig.Allow; nil allows all.
 	allow func(home, to string) bool
 
-	held []heldRecord
+	// onOpen is called before a handler gets a store.
+	onOpen func()
+	held   []heldRecord
 
 	mu   sync.Mutex
 	away map[string]bool
@@ -65,12 +67,17 @@ type fleet struct {
 
 func newRemoteFleet(t *testing.T, providers [3]string) *fleet {
 	t.Helper()
+	return newFleetOf(t, stores[providers[0]], stores[providers[1]], stores[providers[2]])
+}
+
+func newFleetOf(t *testing.T, openers ...func(t *testing.T) outmill.Store) *fleet {
+	t.Helper()
 	f := &fleet{
 		t: t, stores: map[string]outmill.Store{}, topics: map[string]chan *message.Message{}, logged: &logbook{},
 		away: map[string]bool{},
 	}
 	for i, name := range everywhere {
-		store := stores[providers[i]](t)
+		store := openers[i](t)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		require.NoError(t, store.Ensure(t.Context()))
 		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: group}))
@@ -94,6 +101,9 @@ func newRemoteFleet(t *testing.T, providers [3]string) *fleet {
 
 // open is RemoteConfig.Stores.
 func (f *fleet) open(name string) (outmill.Store, error) {
+	if f.onOpen != nil {
+		f.onOpen()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.away[name] {
