@@ -49,9 +49,9 @@ type RemoteConfig struct {
 	// handlers try again, until the join has ended; after outmill.Permanent a step fails.
 	Stores func(name string) (outmill.Store, error)
 
-	// Allow, if set, says whether steps of joins in the store home may go to the store to. A
-	// step that is refused fails. Set it if not everybody who can publish in one store may
-	// publish in all others, because each step is a publish there.
+	// Allow, if set, says whether steps of joins in the store home may go to the store to, which
+	// may be home too. A step that is refused fails. Set it if not everybody who can publish in
+	// one store may publish in all others, because each step is a publish there.
 	Allow func(home, to string) bool
 
 	// Snooze is the longest time between two checks of a step that is not settled, and between

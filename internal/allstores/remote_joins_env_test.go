@@ -34,6 +34,7 @@ const (
 
 var (
 	errStoreAway = errors.New("the database is away")
+	errNoAnswer  = errors.New("the handler has not answered")
 	everywhere   = []string{home, east, west}
 )
 
@@ -177,6 +178,9 @@ func (f *fleet) tryHandle(store string, rec *outmill.Record) (err error, acked b
 		return result.err, true
 	case <-msg.Nacked():
 		return result.err, false
+	case <-time.After(patience):
+		// A hook has ended the test, and with it the goroutine of the handler.
+		return errNoAnswer, false
 	}
 }
 

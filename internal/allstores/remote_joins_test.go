@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -182,7 +183,9 @@ var remoteOutcomes = []sentence{
 		// steps.
 		require.NoError(f.t, f.stores[home].RegisterGroup(ctx, outmill.Registration{Group: "audit"}))
 		id := f.start(joins.Join{ExpectedSteps: 2}, east, west)
-		audited, err := f.stores[home].Claim(ctx, outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Group: "audit", Limit: 100, Lease: patience})
+		audited, err := f.stores[home].Claim(ctx, outmill.ClaimRequest{
+			Owner: outmill.NewOwnerToken(), Group: "audit", Limit: 100, Lease: patience,
+		})
 		require.NoError(f.t, err)
 		require.Len(f.t, audited, 3)
 		for _, rec := range audited {
@@ -319,9 +322,9 @@ var remoteAttacks = []sentence{
 	{"a store cannot settle the step of another one", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 1}, east)
 		f.send(1)
-		real := f.records(east, joins.OutcomeTopic, "")[0]
-		f.forgeLocal(west, real)
-		f.forge(west, joins.OutcomeTopic, real.Payload)
+		outcome := f.records(east, joins.OutcomeTopic, "")[0]
+		f.forgeLocal(west, outcome)
+		f.forge(west, joins.OutcomeTopic, outcome.Payload)
 		require.ErrorIs(f.t, f.next(west, joins.OutcomeTopic), joins.ErrForeignOutcome)
 		f.requireCounts(id, 0, 0)
 		f.do(east, true)
@@ -369,6 +372,34 @@ var remoteAttacks = []sentence{
 		require.NoError(f.t, err)
 		require.Equal(f.t, storekit.JoinPending, got.Status)
 	}},
+	{"a step that names a topic or a join of package joins is not published", func(f *fleet) {
+		id := f.start(joins.Join{ExpectedSteps: 4}, east)
+		step := fields(f.t, f.records(home, joins.RemoteTopic, "")[0].Payload)
+		f.send(1)
+		for name, value := range map[string]any{
+			"topic":    joins.OutcomeTopic,
+			"metadata": map[string]string{outmill.MetadataJoins: id.String()},
+			"payload":  nil,
+		} {
+			record := outmill.NewWorkItemID()
+			forged := maps.Clone(step)
+			forged["step"], forged[name] = record.String(), value
+			require.NoError(f.t, f.stores[home].Append(f.t.Context(), &outmill.Record{
+				ID: record, Topic: joins.RemoteTopic, Payload: encoded(f.t, forged), Joins: []outmill.JoinID{id},
+			}))
+		}
+		refused := 0
+		for range 4 {
+			if err := f.next(home, joins.RemoteTopic); outmill.IsPermanent(err) {
+				require.ErrorIs(f.t, err, outmill.ErrInvalidRecord)
+				refused++
+			}
+		}
+		require.Equal(f.t, 2, refused)
+		f.do(east, true)
+		f.do(east, true)
+		f.finish(id, storekit.JoinFailed, 2, 2)
+	}},
 	{"a step that Allow refuses has failed, and is not sent", func(f *fleet) {
 		f.allow = func(from, to string) bool { return from == to }
 		id := f.start(joins.Join{ExpectedSteps: 1}, east)
@@ -391,7 +422,8 @@ var remoteAttacks = []sentence{
 	{"messages that package joins has not written go dead and change nothing", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 1}, east)
 		f.send(1)
-		outcome, step := fields(f.t, f.records(east, joins.OutcomeTopic, "")[0].Payload), fields(f.t, f.records(home, joins.RemoteTopic, "")[0].Payload)
+		outcome := fields(f.t, f.records(east, joins.OutcomeTopic, "")[0].Payload)
+		step := fields(f.t, f.records(home, joins.RemoteTopic, "")[0].Payload)
 		remoteBefore := len(f.records(home, joins.RemoteTopic, outmill.StatusDead))
 		f.hold(home, joins.RemoteTopic)
 		f.hold(east, joins.OutcomeTopic)
@@ -427,10 +459,7 @@ func garbled(t tb, payload map[string]any, names ...string) (list [][]byte) {
 	list = append(list, nil, []byte("{}"), []byte("no JSON"), []byte(`{"version":1}`))
 	for _, name := range names {
 		for _, value := range []any{nil, 7, "", strings.Repeat("x", 10_000), "a\x00b", " blank "} {
-			bad := map[string]any{}
-			for k, v := range payload {
-				bad[k] = v
-			}
+			bad := maps.Clone(payload)
 			bad[name] = value
 			list = append(list, encoded(t, bad))
 		}
