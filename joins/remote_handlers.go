@@ -25,11 +25,10 @@ const (
 const (
 	// DefaultRemoteSnooze is the default of RemoteConfig.Snooze.
 	DefaultRemoteSnooze = time.Minute
+	// DefaultCallTimeout is the default of RemoteConfig.CallTimeout.
+	DefaultCallTimeout = 10 * time.Second
 	// firstPause is the pause after the first check. It doubles with each claim.
 	firstPause = time.Second
-	// callTimeout limits the calls of one store, so that a store that hangs does not occupy
-	// the handlers of others.
-	callTimeout = 10 * time.Second
 )
 
 // Errors of steps in other stores, for errors.Is. Records that are dead because of them have
@@ -59,6 +58,10 @@ type RemoteConfig struct {
 	// outcome while both stores are there.
 	Snooze time.Duration
 
+	// CallTimeout limits a call of a store, so that one that hangs does not occupy the handlers
+	// for steps of other stores. Default 10 s.
+	CallTimeout time.Duration
+
 	// Prefix comes before the names of the handlers in the router, "join.remote" and
 	// "join.outcome". A router that has the handlers of several subscribers needs one for each.
 	Prefix string
@@ -72,8 +75,10 @@ func (c RemoteConfig) Validate() error {
 		errs = append(errs, fmt.Errorf("%w: joins.RemoteConfig.Stores is nil: want the Outbox of a tenants.Set, or joins.Among",
 			outmill.ErrInvalidConfig))
 	}
-	if c.Snooze < 0 {
-		errs = append(errs, fmt.Errorf("%w: joins.RemoteConfig.Snooze is %s: want a duration above 0", outmill.ErrInvalidConfig, c.Snooze))
+	for name, value := range map[string]time.Duration{"Snooze": c.Snooze, "CallTimeout": c.CallTimeout} {
+		if value < 0 {
+			errs = append(errs, fmt.Errorf("%w: joins.RemoteConfig.%s is %s: want a duration above 0", outmill.ErrInvalidConfig, name, value))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -101,6 +106,7 @@ func AddRemoteHandlers(router *message.Router, sub message.Subscriber, cfg Remot
 	}
 	r := &remote{cfg: cfg, log: router.Logger()}
 	r.cfg.Snooze = cmp.Or(cfg.Snooze, DefaultRemoteSnooze)
+	r.cfg.CallTimeout = cmp.Or(cfg.CallTimeout, DefaultCallTimeout)
 	var all []*message.Handler
 	for _, h := range []struct {
 		topic  string
@@ -153,7 +159,7 @@ type place struct {
 
 // on calls fn with the store of that name, and a context that limits calls to it.
 func (r *remote) on(ctx context.Context, name string, fn func(ctx context.Context, store place) error) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.CallTimeout)
 	defer cancel()
 	store, err := r.cfg.Stores(name)
 	if err != nil {

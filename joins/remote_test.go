@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,6 +114,22 @@ func (p *plant) runRemote(t *testing.T, router *message.Router, stores func(stri
 // bare is a store without any role of package storekit.
 type bare struct{ outmill.Store }
 
+// hanging is a store whose GetJoin hangs until its context ends.
+type hanging struct {
+	*sqlite.Store
+	hangs atomic.Bool
+	asked chan struct{}
+}
+
+func (h *hanging) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Join, error) {
+	if h.hangs.Load() {
+		h.asked <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return h.Store.GetJoin(ctx, id)
+}
+
 // joinsOnly has joins, but no transactions.
 type joinsOnly struct {
 	outmill.Store
@@ -131,6 +148,7 @@ func TestAddRemoteHandlers(t *testing.T) {
 			second(joins.AddRemoteHandlers(p.router, nil, good)),
 			second(joins.AddRemoteHandlers(p.router, p.sub, joins.RemoteConfig{})),
 			second(joins.AddRemoteHandlers(p.router, p.sub, joins.RemoteConfig{Stores: good.Stores, Snooze: -1})),
+			second(joins.AddRemoteHandlers(p.router, p.sub, joins.RemoteConfig{Stores: good.Stores, CallTimeout: -1})),
 		} {
 			require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 		}
@@ -195,6 +213,30 @@ func TestAddRemoteHandlers(t *testing.T) {
 			receive(t, poisoned)
 		})
 	}
+
+	t.Run("a store that hangs is left after a while, and asked again", func(t *testing.T) {
+		t.Parallel()
+		p := newPlant(t)
+		other := &hanging{Store: openNamed(t, "other", sqlite.Config{}), asked: make(chan struct{}, 1000)}
+		other.hangs.Store(true)
+		completed := p.listen(transform)
+		_, err := joins.AddRemoteHandlers(p.router, p.sub, joins.RemoteConfig{
+			Stores: joins.Among(p.Store, other), Snooze: time.Millisecond, CallTimeout: 100 * time.Millisecond,
+		})
+		require.NoError(t, err)
+		p.run(t)
+		id := p.sendTo(t, "other", nil)
+		for range 3 {
+			receive(t, other.asked)
+		}
+		other.hangs.Store(false)
+		q := plantOn(t, other.Store, other.Store, quick())
+		q.extract()
+		_, err = joins.AddRemoteHandlers(q.router, q.sub, joins.RemoteConfig{Stores: joins.Among(p.Store, other), Snooze: time.Millisecond})
+		require.NoError(t, err)
+		q.start(t)
+		requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
+	})
 
 	t.Run("messages of another subscriber are refused", func(t *testing.T) {
 		t.Parallel()

@@ -233,10 +233,10 @@ func (f *fleet) next(store, topic string) error {
 
 func (f *fleet) mustClaim(store, topic string) (rec *outmill.Record) {
 	f.t.Helper()
-	require.Eventually(f.t, func() bool {
+	f.until(func() bool {
 		rec = f.claim(store, topic)
 		return rec != nil
-	}, patience, tickOfJoins, "no message on %s in %s", topic, store)
+	}, "no message on %s in %s", topic, store)
 	return rec
 }
 
@@ -345,7 +345,16 @@ func (f *fleet) follows(id outmill.JoinID, topic string) (n int) {
 // drain handles the messages of joins until none is left that is not dead.
 func (f *fleet) drain() {
 	f.t.Helper()
-	require.Eventually(f.t, func() bool { return f.drainOnce() == 0 }, patience, tickOfJoins, "messages of joins are left: %v", &remains{f})
+	f.until(func() bool { return f.drainOnce() == 0 }, "messages of joins are left: %v", &remains{f})
+}
+
+// until asks until the answer is yes. It asks in the goroutine of the test, because the
+// question may end the test.
+func (f *fleet) until(is func() bool, message string, args ...any) {
+	f.t.Helper()
+	for begun := time.Now(); !is(); <-time.After(tickOfJoins) {
+		require.Less(f.t, time.Since(begun), patience, append([]any{message}, args...)...)
+	}
 }
 
 // drainOnce handles each message of joins that is due, and counts those that are left.

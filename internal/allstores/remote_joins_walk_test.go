@@ -70,14 +70,14 @@ func (w *remoteWalk) run() {
 	for _, store := range everywhere {
 		w.leave(store, false)
 	}
-	require.Eventually(w.rt, func() bool {
+	w.until(func() bool {
 		for _, store := range everywhere {
 			for rec := w.claim(store, work); rec != nil; rec = w.claim(store, work) {
 				w.end(store, rec, true)
 			}
 		}
 		return w.drainOnce() == 0 && w.pending(work) == 0
-	}, patience, tickOfJoins, "messages are left: %v", &remains{w.fleet})
+	}, "messages are left: %v", &remains{w.fleet})
 	w.check()
 }
 
