@@ -350,10 +350,10 @@ func (f *fleet) drain() {
 
 // until asks until the answer is yes. It asks in the goroutine of the test, because the
 // question may end the test.
-func (f *fleet) until(is func() bool, message string, args ...any) {
+func (f *fleet) until(is func() bool, otherwise string, args ...any) {
 	f.t.Helper()
 	for begun := time.Now(); !is(); <-time.After(tickOfJoins) {
-		require.Less(f.t, time.Since(begun), patience, append([]any{message}, args...)...)
+		require.Less(f.t, time.Since(begun), patience, append([]any{otherwise}, args...)...)
 	}
 }
 
