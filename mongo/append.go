@@ -168,16 +168,11 @@ func (a *appending) documents(table *storekit.RoutingTable, now time.Time) ([]an
 	var last *document
 	groups := map[string][]string{}
 	add := func(i int, d document) error {
-		raw, err := bson.Marshal(d)
+		raw, err := d.encode(i)
 		if err != nil {
-			return fmt.Errorf("record %d: %w", i, err)
+			return err
 		}
-		if len(raw) > maxDocument-documentSlack {
-			return &outmill.InvalidRecordError{Index: i, Field: "size",
-				Reason: fmt.Sprintf("is %d bytes as a document: MongoDB takes at most %d, of which %d are for fields that are set later",
-					len(raw), maxDocument, documentSlack)}
-		}
-		list = append(list, bson.Raw(raw))
+		list = append(list, raw)
 		last = &d
 		return nil
 	}
@@ -189,9 +184,7 @@ func (a *appending) documents(table *storekit.RoutingTable, now time.Time) ([]an
 			groups[r.Topic] = table.Of(r.Topic)
 		}
 		d := documentOf(r, a.IDs[i], now)
-		if a.s.config.EmbedJSON {
-			d.embed(d.Payload.bytes, a.s.config.MaxPayload)
-		}
+		d.setPayload(r.Payload, a.s.config)
 		d.Generation = table.Generation
 		for n, name := range groups[r.Topic] {
 			d.Group, d.ID = reader(name), uuid(a.Deliver(i, n, name))
@@ -237,6 +230,20 @@ func wakes(topics []string) []string {
 	return topics
 }
 
+// encode refuses a document that is too large. index is that of the record in its call, or -1.
+func (d document) encode(index int) (bson.Raw, error) {
+	raw, err := bson.Marshal(d)
+	if err != nil {
+		return nil, fmt.Errorf("record %d: %w", index, err)
+	}
+	if len(raw) > maxDocument-documentSlack {
+		return nil, &outmill.InvalidRecordError{Index: index, Field: "size",
+			Reason: fmt.Sprintf("is %d bytes as a document: MongoDB takes at most %d, of which %d are for fields that are set later",
+				len(raw), maxDocument, documentSlack)}
+	}
+	return raw, nil
+}
+
 // documentSlack leaves room for fields that are set later, such as the last error and the owner.
 const documentSlack = 64 << 10
 
@@ -245,7 +252,7 @@ func documentOf(r *outmill.Record, id outmill.WorkItemID, now time.Time) documen
 		ID: uuid(id), Topic: r.Topic, Key: r.Key, Stage: storekit.StageReady, Status: outmill.StatusPending, Open: true, Keyed: r.Key != "",
 		CreatedAt: now, Size: r.Size(),
 		MessageID: r.MessageID, CorrelationID: r.CorrelationID, CausationID: r.CausationID, TenantID: r.TenantID,
-		TraceParent: r.TraceParent, TraceState: r.TraceState, DedupKey: r.DedupKey, Metadata: r.Metadata, Payload: payload{bytes: r.Payload},
+		TraceParent: r.TraceParent, TraceState: r.TraceState, DedupKey: r.DedupKey, Metadata: r.Metadata,
 	}
 	if d.MessageID == "" {
 		d.MessageID = id.String()
@@ -259,9 +266,6 @@ func documentOf(r *outmill.Record, id outmill.WorkItemID, now time.Time) documen
 	}
 	if d.WaitsFor = uuid(r.WaitsFor); !d.WaitsFor.IsZero() {
 		d.Joined = d.WaitsFor
-	}
-	if d.Payload.bytes == nil {
-		d.Payload.bytes = []byte{}
 	}
 	d.DueAt = dueOf(r, now)
 	d.NextAt = d.DueAt

@@ -18,6 +18,8 @@ const (
 	DefaultDedupWindow = 24 * time.Hour
 	// DefaultRetainJoins is how long a join is kept after it has ended.
 	DefaultRetainJoins = 24 * time.Hour
+	// DefaultRetainAudit is how long the audit keeps an entry.
+	DefaultRetainAudit = storekit.AuditRetention
 	// DefaultMaxPayload leaves room for the other fields of a document.
 	DefaultMaxPayload = 16<<20 - 256<<10
 )
@@ -51,6 +53,8 @@ type Config struct {
 	Retain time.Duration
 	// RetainJoins is how long a join is kept after it has ended. Default 24 h.
 	RetainJoins time.Duration
+	// RetainAudit is how long the audit keeps what an operator did. Default 90 days.
+	RetainAudit time.Duration
 	// DedupWindow is how long a dedup key is remembered. Default 24 h.
 	DedupWindow time.Duration
 	// MaxPayload is the size in bytes of the largest accepted payload, at most the default of 16
@@ -92,6 +96,9 @@ func (c *Config) setDefaults() {
 	if c.RetainJoins == 0 {
 		c.RetainJoins = DefaultRetainJoins
 	}
+	if c.RetainAudit == 0 {
+		c.RetainAudit = DefaultRetainAudit
+	}
 	if c.DedupWindow == 0 {
 		c.DedupWindow = DefaultDedupWindow
 	}
@@ -112,6 +119,7 @@ func (c Config) Validate() error {
 	check.AppendLogLevel(c.AppendLogLevel)
 	check.Duration("Retain", c.Retain, "")
 	check.Duration("RetainJoins", c.RetainJoins, "24 h")
+	check.Duration("RetainAudit", c.RetainAudit, "90 days")
 	check.Duration("DedupWindow", c.DedupWindow, "24 h")
 	check.MaxPayload(c.MaxPayload, DefaultMaxPayload, strconv.Itoa(DefaultMaxPayload))
 	return errors.Join(check.Err(), c.checkNames())

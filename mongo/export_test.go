@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/outmill/outmill/storekit"
 )
 
 // Believe makes the store take server as the server's time at asked.
@@ -20,6 +22,9 @@ func SetTurn(s *Store, lasts time.Duration) { s.turnFor = lasts }
 
 // SetAsideAtOnce sets how many records a claim brings back after a pause.
 func SetAsideAtOnce(s *Store, n int) { s.asideAtOnce = n }
+
+// SetAtOnce limits the steps of work that one transaction does not finish.
+func SetAtOnce(s *Store, records int) { s.atOnce = storekit.BatchSize(records) }
 
 // SetBusyFor sets how long all claims must be full before the store closes the change stream.
 func SetBusyFor(s *Store, d time.Duration) { s.busyFor = d }

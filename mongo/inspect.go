@@ -94,28 +94,105 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 	return s.delete(ctx, "", ids)
 }
 
-// delete deletes the records that have the status; "" is any.
-func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
+// changeAtOnce is how many records of a call of Delete or Requeue one transaction changes.
+const changeAtOnce = 1000
+
+// delete deletes the records that have the status; "" is any. It returns how many it deleted, also
+// with an error.
+func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (deleted int, err error) {
+	const operation = "delete"
 	if len(ids) == 0 {
-		return 0, s.explain(ctx, "delete", s.ready(alone(ctx)))
+		return 0, s.explain(ctx, operation, s.ready(alone(ctx)))
 	}
-	filter := in("_id", uuids(ids))
-	if status != "" {
-		filter = append(filter, bson.E{Key: "status", Value: status})
+	for some := range slices.Chunk(ids, changeAtOnce) {
+		a := alteration{ids: uuids(some), how: isDead}
+		if status != "" {
+			a.conditions = where("status", status)
+		}
+		n, err := s.alter(ctx, operation, a, storekit.NewAuditEntry(ctx, storekit.AuditDelete, some...))
+		if deleted += n; err != nil {
+			return deleted, err
+		}
 	}
-	deleted := 0
-	err := s.do(ctx, "delete", func(ctx context.Context) error {
-		keys, err := s.keysOf(ctx, uuids(ids))
+	return deleted, nil
+}
+
+// alteration is what an operator does to records: an update, or a delete if update is nil.
+type alteration struct {
+	ids        bson.A
+	conditions bson.D
+	update     any
+	// how is the change of a step in its joins.
+	how change
+}
+
+func (a alteration) filter(more ...bson.E) bson.D {
+	return slices.Concat(in("_id", a.ids), a.conditions, more)
+}
+
+// alter changes records and writes the entry of the audit, in one transaction. A store without
+// transactions writes the entry last.
+func (s *Store) alter(ctx context.Context, operation string, a alteration, entry storekit.AuditEntry) (altered int, err error) {
+	err = s.do(ctx, operation, func(ctx context.Context) error {
+		if s.config.WithoutTransactions {
+			// What a failed attempt has changed stays changed.
+			n, err := s.alterIn(ctx, a, touched{})
+			if altered += n; err != nil {
+				return err
+			}
+			return s.note(ctx, entry, altered)
+		}
+		steps, err := findAll[stepRecord](ctx, s.records, a.filter(exists("step")...), first(len(a.ids), nil, "step"))
 		if err != nil {
 			return err
 		}
-		n, err := s.remove(ctx, filter, isDead)
-		if deleted += n; err != nil {
-			return err
+		counted, n := touched{}, 0
+		err = s.onJoins(ctx, steps, func(ctx context.Context) (err error) {
+			clear(counted)
+			if n, err = s.alterIn(ctx, a, counted); err != nil {
+				return err
+			}
+			return s.note(ctx, entry, n)
+		})
+		if err == nil {
+			altered = n
+			s.hurry(ctx, counted)
 		}
-		return s.openLanes(ctx, keys)
+		return err
 	})
-	return deleted, err
+	return altered, err
+}
+
+// alterIn is alter within a transaction, without the entry. After a delete, the next claims check
+// the lanes of the records' keys.
+func (s *Store) alterIn(ctx context.Context, a alteration, counted touched) (int, error) {
+	if len(a.ids) == 0 {
+		return 0, nil
+	}
+	var keys map[lineKey]bool
+	if a.update == nil {
+		var err error
+		if keys, err = s.keysOf(ctx, a.ids); err != nil {
+			return 0, err
+		}
+	}
+	n, err := s.stepsIn(ctx, a.filter(), a.update, a.how, counted)
+	if err != nil {
+		return 0, err
+	}
+	if a.update != nil {
+		result, err := s.records.UpdateMany(ctx, a.filter(noStep()), a.update)
+		if err == nil {
+			n += int(result.ModifiedCount)
+		}
+		return n, err
+	}
+	result, err := s.records.DeleteMany(ctx, a.filter(noStep()))
+	if err == nil {
+		n += int(result.DeletedCount)
+		err = s.openLanes(ctx, keys)
+	}
+	return n, err
 }
 
 // remove deletes records. For records of steps that were not settled, it counts the change in
@@ -150,18 +227,47 @@ func (s *Store) keysOf(ctx context.Context, ids bson.A) (map[lineKey]bool, error
 	return keys, err
 }
 
-// requeueAtOnce is how many parked records one transaction requeues.
-const requeueAtOnce = 1000
+// mostRequeued is how many parked records one transaction requeues.
+const mostRequeued = 1000
+
+// requeueAtOnce returns how many parked records of a key the nth transaction of a call requeues.
+func (s *Store) requeueAtOnce(nth int) int { return min(s.atOnce.Requeue(nth), mostRequeued) }
 
 // Requeue makes dead records pending again. See outmill.Inspector. It requeues the records of a
 // parked key in batches, the earliest first.
-func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
+func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeued int, err error) {
 	const operation = "requeue"
 	if len(ids) == 0 {
 		return 0, s.explain(ctx, operation, s.ready(alone(ctx)))
 	}
-	var keys []lineKey
-	err := s.do(ctx, operation, func(ctx context.Context) error {
+	defer func() {
+		if requeued > 0 {
+			s.cameBack()
+		}
+	}()
+	for some := range slices.Chunk(ids, changeAtOnce) {
+		entry := storekit.NewAuditEntry(ctx, storekit.AuditRequeue, some...)
+		keys, err := s.parkedKeys(ctx, operation, some)
+		if err != nil {
+			return requeued, err
+		}
+		for _, key := range keys {
+			n, err := s.requeueParked(ctx, operation, entry, key)
+			if requeued += n; err != nil {
+				return requeued, err
+			}
+		}
+		n, err := s.alter(ctx, operation, requeueing(uuids(some), "$$NOW"), entry)
+		if requeued += n; err != nil {
+			return requeued, err
+		}
+	}
+	return requeued, nil
+}
+
+// parkedKeys returns the keys with which the records were parked.
+func (s *Store) parkedKeys(ctx context.Context, operation string, ids []outmill.WorkItemID) (keys []lineKey, err error) {
+	err = s.do(ctx, operation, func(ctx context.Context) error {
 		found, err := findAll[lineKey](ctx, s.records, append(in("_id", uuids(ids)), bson.E{Key: "parked", Value: true}),
 			first(len(ids), nil, "grp", "topic", "key"))
 		slices.SortFunc(found, func(a, b lineKey) int {
@@ -170,75 +276,47 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 		keys = slices.Compact(found)
 		return err
 	})
-	if err != nil {
-		return 0, err
-	}
-	requeued := 0
-	for _, key := range keys {
-		n, err := s.requeueParked(ctx, operation, key)
-		if requeued += n; err != nil {
-			return requeued, err
-		}
-	}
-	err = s.do(ctx, operation, func(ctx context.Context) error {
-		filter := append(in("_id", uuids(ids)), bson.E{Key: "stage", Value: storekit.StageDead})
-		result, err := s.records.UpdateMany(ctx, append(slices.Clone(filter), noStep()), requeue())
-		if err != nil {
-			return err
-		}
-		n, err := s.withSteps(ctx, filter, requeue(), isRequeued)
-		requeued += n + int(result.ModifiedCount)
-		return err
-	})
-	if requeued > 0 {
-		s.cameBack()
-	}
-	return requeued, err
+	return keys, err
 }
 
-// requeue makes a record due now, by time, so that claims without an order take records that have
-// been due for longer first.
-func requeue() any {
+// requeueing requeues those of the records that are dead.
+func requeueing(ids bson.A, due any) alteration {
+	return alteration{ids: ids, conditions: where("stage", storekit.StageDead), update: requeue(due), how: isRequeued}
+}
+
+// requeue makes a record due at the time, which has come, so that claims without an order take
+// records that have been due for longer first.
+func requeue(due any) any {
 	return pipeline(bson.D{
 		{Key: "stage", Value: storekit.StageDelayed}, {Key: "open", Value: true}, {Key: "keyed", Value: given(hasKey, true, "$$REMOVE")},
-		{Key: "status", Value: outmill.StatusPending}, {Key: "available_at", Value: "$$NOW"}, {Key: "next_at", Value: "$$NOW"},
+		{Key: "status", Value: outmill.StatusPending}, {Key: "available_at", Value: due}, {Key: "next_at", Value: due},
 		{Key: "attempts", Value: 0}, {Key: "expiries", Value: 0},
 	}, "expires_at", "parked", "settled")
 }
 
 // requeueParked requeues the parked records of a key. It conflicts with claims of the topic,
 // which would otherwise park records behind the ones that are being requeued.
-func (s *Store) requeueParked(ctx context.Context, operation string, key lineKey) (requeued int, err error) {
-	for {
-		n := 0
+func (s *Store) requeueParked(ctx context.Context, operation string, entry storekit.AuditEntry, key lineKey) (requeued int, err error) {
+	for nth := 0; ; nth++ {
+		limit, n := s.requeueAtOnce(nth), 0
 		err := s.transact(ctx, operation, func(ctx context.Context) error {
-			n = 0
 			if err := s.touch(ctx, []line{{key.Group, key.Topic}}); err != nil {
 				return err
 			}
-			found, err := findAll[candidate](ctx, s.records,
-				line{key.Group, key.Topic}.keyed(storekit.StageDead, key.Key, bson.E{Key: "parked", Value: true}),
-				first(requeueAtOnce, ascending("seq"), "_id"))
-			if err != nil || len(found) == 0 {
-				return err
-			}
-			ids := make(bson.A, len(found))
-			for i, r := range found {
-				ids[i] = r.ID
-			}
-			filter := append(in("_id", ids), bson.E{Key: "stage", Value: storekit.StageDead})
-			steps, err := s.stepsIn(ctx, filter, requeue(), isRequeued, touched{})
+			ids, err := s.parkedWith(ctx, key, limit)
 			if err != nil {
 				return err
 			}
-			result, err := s.records.UpdateMany(ctx, append(filter, noStep()), requeue())
-			if err == nil {
-				n = steps + int(result.ModifiedCount)
+			if n, err = s.alterIn(ctx, requeueing(ids, "$$NOW"), touched{}); err != nil {
+				return err
 			}
-			return err
+			return s.note(ctx, entry, n)
 		})
-		if requeued += n; err != nil || n < requeueAtOnce {
+		if err != nil {
 			return requeued, err
+		}
+		if requeued += n; n < limit {
+			return requeued, nil
 		}
 	}
 }

@@ -42,6 +42,17 @@ func (p *payload) UnmarshalBSONValue(kind byte, data []byte) error {
 	return bson.UnmarshalValue(bson.Type(kind), data, &p.bytes)
 }
 
+// setPayload sets the payload as the configuration says.
+func (d *document) setPayload(text []byte, config Config) {
+	if text == nil {
+		text = []byte{}
+	}
+	d.Payload, d.Escaped = payload{bytes: text}, false
+	if config.EmbedJSON {
+		d.embed(text, config.MaxPayload)
+	}
+}
+
 // embed sets the payload. It becomes a document if it is a JSON object that can be written back
 // byte for byte, because others may have signed it, or may compare it. That holds for the output
 // of encoding/json and of JavaScript's JSON.stringify. All other payloads stay binary.

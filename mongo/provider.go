@@ -15,7 +15,7 @@ import (
 // Importing this package makes outmill.Open accept URLs such as
 // mongodb://user:password@host:27017/orders?replicaSet=rs0 and mongodb+srv://…. The path names
 // the database. The parameters name, append_log_level, collection_prefix, retain, retain_joins,
-// dedup_window, embed_json, transactions, change_stream and ensure_schema set the fields of
+// retain_audit, dedup_window, embed_json, transactions, change_stream and ensure_schema set the fields of
 // Config, as in mongodb://host/orders?replicaSet=rs0&retain=24h. transactions and change_stream
 // are true by default. All other parameters are the driver's.
 func init() {
@@ -40,6 +40,7 @@ func configOf(text string) (string, Config, error) {
 	parameters.Text("collection_prefix", &config.CollectionPrefix)
 	parameters.Duration("retain", &config.Retain)
 	parameters.Duration("retain_joins", &config.RetainJoins)
+	parameters.Duration("retain_audit", &config.RetainAudit)
 	parameters.Duration("dedup_window", &config.DedupWindow)
 	parameters.Bool("embed_json", &config.EmbedJSON)
 	parameters.Off("transactions", &config.WithoutTransactions)

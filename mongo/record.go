@@ -61,6 +61,8 @@ type document struct {
 	Payload  payload           `bson:"payload"`
 	// Escaped means that the JSON of a payload that is a document was escaped for HTML.
 	Escaped bool `bson:"payload_escaped,omitempty"`
+	// Edits is how often operators have edited the record.
+	Edits int `bson:"edits,omitempty"`
 }
 
 // reader is a group. It is empty if no group has registered for the topic yet.

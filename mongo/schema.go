@@ -23,7 +23,7 @@ const (
 )
 
 var collectionNames = []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members", "join_counts", "workers",
-	"endings", "inbox", "acked_steps"}
+	"endings", "inbox", "acked_steps", "audit"}
 
 // index is an index of a collection. A partial index contains only the documents that its filter
 // selects; a query uses it only if the query contains the same condition.

@@ -23,24 +23,27 @@ var (
 	_ outmill.Store  = (*Store)(nil)
 	_ storekit.Waker = (*Store)(nil)
 
-	_ storekit.Operator = (*Store)(nil)
-	_ storekit.Examiner = (*Store)(nil)
-	_ storekit.Pauses   = (*Store)(nil)
+	_ storekit.Operator  = (*Store)(nil)
+	_ storekit.Examiner  = (*Store)(nil)
+	_ storekit.Pauses    = (*Store)(nil)
+	_ storekit.Workbench = (*Store)(nil)
+	_ storekit.Audit     = (*Store)(nil)
 )
 
 // Store is an outbox in one MongoDB database. All methods are safe for concurrent use. Store is
-// also a storekit.Joins, a storekit.Sagas, a storekit.Operator and a storekit.Pauses, and has their
-// methods, and List.
+// also a storekit.Joins, a storekit.Sagas, a storekit.Operator, a storekit.Pauses, a storekit.Workbench
+// and a storekit.Audit, and has their methods, and List.
 type Store struct {
 	joinEngine
 	finder
+	workbench
 	client     *driver.Client
 	ownsClient bool
 	db         *driver.Database
 	config     Config
 	logger     *storekit.Log
 
-	records, meta, dedup, lanes, openings, locks, joins, members, counts, workers, endings, inbox, ackedSteps *driver.Collection
+	records, meta, dedup, lanes, openings, locks, joins, members, counts, workers, endings, inbox, ackedSteps, audit *driver.Collection
 
 	turns    storekit.TopicRotation
 	busy     storekit.BusyTopics
@@ -51,6 +54,8 @@ type Store struct {
 	// asideAtOnce bounds how many records a claim brings back, and how many it reads at once behind
 	// paused ones.
 	asideAtOnce int
+	// atOnce limits the steps of work that one transaction does not finish.
+	atOnce storekit.BatchSize
 	// turnFor is the initial length of a turn at a topic of a group.
 	turnFor time.Duration
 	// busyFor is how long all claims must be full before the store closes the change stream.
@@ -102,8 +107,10 @@ func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (
 	s.joins, s.members, s.counts = s.collection("joins"), s.collection("join_members"), s.collection("join_counts")
 	s.workers, s.endings = s.collection("workers"), s.collection("endings")
 	s.inbox, s.ackedSteps = s.collection("inbox"), s.collection("acked_steps")
+	s.audit = s.collection("audit")
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
 	s.finder = storekit.NewFinder(finding{s})
+	s.workbench = storekit.NewWorkbenchEngine(bench{finding{s}}, config.MaxPayload)
 	s.undoing, s.busyFor = newUndoing(), busyFor
 	return s, nil
 }

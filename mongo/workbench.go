@@ -1,0 +1,245 @@
+package mongo
+
+import (
+	"context"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// workbench provides the calls of storekit.Workbench, and Audited.
+type workbench = storekit.WorkbenchEngine
+
+// bench is the store as seen by the workbench.
+type bench struct{ finding }
+
+// begun says that a skip of a record has begun.
+var begun = bson.D{{Key: "$eq", Value: bson.A{"$last_error", literal(storekit.SkippedError)}}}
+
+// Letters returns the dead records that no other record has parked.
+func (b bench) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) (letters []storekit.DeadLetter, err error) {
+	err = b.do(ctx, operation, func(ctx context.Context) error {
+		heads, err := aggregateAll[struct {
+			ID      uuid `bson:"_id"`
+			Waiting int  `bson:"waiting"`
+		}](ctx, b.records, b.headsOf(ids))
+		if err != nil || len(heads) == 0 {
+			return err
+		}
+		list, waiting := make(bson.A, len(heads)), map[outmill.WorkItemID]int{}
+		for i, h := range heads {
+			list[i], waiting[outmill.WorkItemID(h.ID)] = h.ID, h.Waiting
+		}
+		records, err := b.find(ctx, append(in("_id", list), bson.E{Key: "stage", Value: storekit.StageDead}), len(list))
+		letters = make([]storekit.DeadLetter, len(records))
+		for i, r := range records {
+			letters[i] = storekit.DeadLetter{Record: r, Waiting: waiting[r.ID]}
+		}
+		return err
+	})
+	return letters, err
+}
+
+// headsOf finds those of the dead records that no other record has parked, each with the number of
+// records that are parked behind it.
+func (s *Store) headsOf(ids []outmill.WorkItemID) driver.Pipeline {
+	parks := bson.D{{Key: "$or", Value: bson.A{bson.D{{Key: "$eq", Value: bson.A{"$parked", true}}}, begun}}}
+	return driver.Pipeline{
+		{{Key: "$match", Value: append(in("_id", uuids(ids)), bson.E{Key: "stage", Value: storekit.StageDead})}},
+		s.parkedOfKey("above", given("$parked", "$key", ""), "$lt", 1),
+		{{Key: "$match", Value: where("above", bson.A{})}},
+		// Behind a record that has parked nothing, there may be any number.
+		s.parkedOfKey("behind", given(parks, "$key", ""), "$gt", storekit.MaxWaiting),
+		{{Key: "$project", Value: bson.D{{Key: "waiting", Value: bson.D{{Key: "$size", Value: "$behind"}}}}}},
+	}
+}
+
+// parkedOfKey finds the first records that are parked with a key, before the place of the record
+// (by $lt) or behind it (by $gt). The server looks the records up in the index keyed.
+func (s *Store) parkedOfKey(as string, key any, where string, limit int) bson.D {
+	same := func(field, name string) bson.D { return bson.D{{Key: "$eq", Value: bson.A{"$" + field, "$$" + name}}} }
+	return bson.D{{Key: "$lookup", Value: bson.D{
+		{Key: "from", Value: s.records.Name()},
+		{Key: "let", Value: bson.D{
+			{Key: "g", Value: "$grp"}, {Key: "t", Value: "$topic"}, {Key: "k", Value: bson.D{{Key: "$ifNull", Value: bson.A{key, ""}}}},
+			{Key: "s", Value: "$seq"},
+		}},
+		{Key: "pipeline", Value: some(bson.D{
+			{Key: "stage", Value: storekit.StageDead}, {Key: "keyed", Value: true},
+			expr(bson.D{{Key: "$and", Value: bson.A{
+				same("grp", "g"), same("topic", "t"), same("key", "k"), bson.D{{Key: where, Value: bson.A{"$seq", "$$s"}}},
+			}}}),
+		}, limit, ascending("seq"), "_id")},
+		{Key: "as", Value: as},
+	}}}
+}
+
+// deadDocument is a record as an operator changes it, and the server's time.
+type deadDocument struct {
+	Record document  `bson:",inline"`
+	Now    time.Time `bson:"now"`
+}
+
+// deadOf reads a record, whatever its status, or returns outmill.ErrNotFound.
+func (s *Store) deadOf(ctx context.Context, id outmill.WorkItemID) (*deadDocument, error) {
+	found, err := aggregateAll[deadDocument](ctx, s.records, driver.Pipeline{
+		{{Key: "$match", Value: where("_id", uuid(id))}}, {{Key: "$set", Value: bson.D{{Key: "now", Value: "$$NOW"}}}},
+	})
+	if err == nil && len(found) == 0 {
+		err = outmill.ErrNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+// whileDead selects the record while it is dead.
+func (d *document) whileDead() bson.D {
+	return append(where("_id", d.ID), bson.E{Key: "stage", Value: storekit.StageDead})
+}
+
+// EditDead changes a dead record.
+func (b bench) EditDead(ctx context.Context, operation string, id outmill.WorkItemID,
+	change func(before *outmill.Record) (*outmill.Record, storekit.AuditEntry, error)) error {
+	return b.transact(ctx, operation, func(ctx context.Context) error {
+		before, err := b.deadOf(ctx, id)
+		if err != nil {
+			return err
+		}
+		after, entry, err := change(before.Record.record())
+		if err != nil || after == nil {
+			return err
+		}
+		if err := b.edit(ctx, before.Record, after); err != nil {
+			return err
+		}
+		return b.note(ctx, entry, 1)
+	})
+}
+
+// edit writes the payload and the metadata. The document counts its edits, so that of two edits
+// of one state only one is written, also without transactions.
+func (s *Store) edit(ctx context.Context, d document, r *outmill.Record) error {
+	var edits any // null selects a document without the field
+	if d.Edits > 0 {
+		edits = d.Edits
+	}
+	unchanged := append(d.whileDead(), bson.E{Key: "edits", Value: edits})
+	d.setPayload(r.Payload, s.config)
+	d.Metadata, d.Size, d.Edits = r.Metadata, r.Size(), d.Edits+1
+	if _, err := d.encode(-1); err != nil {
+		return err
+	}
+	fields := bson.D{{Key: "payload", Value: d.Payload}, {Key: "size", Value: d.Size}, {Key: "edits", Value: d.Edits}}
+	gone := bson.D{}
+	if len(d.Metadata) > 0 {
+		fields = append(fields, bson.E{Key: "metadata", Value: d.Metadata})
+	} else {
+		gone = append(gone, bson.E{Key: "metadata", Value: ""})
+	}
+	if d.Escaped {
+		fields = append(fields, bson.E{Key: "payload_escaped", Value: true})
+	} else {
+		gone = append(gone, bson.E{Key: "payload_escaped", Value: ""})
+	}
+	update := set(fields)
+	if len(gone) > 0 {
+		update = append(update, bson.E{Key: "$unset", Value: gone})
+	}
+	result, err := s.records.UpdateOne(ctx, unchanged, update)
+	if err == nil && result.MatchedCount == 0 {
+		err = errContended
+	}
+	return err
+}
+
+// SkipDead removes a dead record, or does a step of the release of what it has parked.
+func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
+	check func(*outmill.Record) (storekit.AuditEntry, error)) (skipped storekit.Skipped, err error) {
+	err = b.transact(ctx, operation, func(ctx context.Context) error {
+		head, err := b.deadOf(ctx, id)
+		if err != nil {
+			return err
+		}
+		entry, err := check(head.Record.record())
+		if err != nil {
+			return err
+		}
+		if skipped, err = b.skip(ctx, head, b.requeueAtOnce(nth)); err != nil {
+			return err
+		}
+		changed := skipped.Released
+		if skipped.Done {
+			entry.After.Status = storekit.AuditDeleted
+			changed++
+		}
+		return b.note(ctx, entry, changed)
+	})
+	if err != nil {
+		return storekit.Skipped{}, err
+	}
+	if skipped.Released > 0 {
+		b.cameBack()
+	}
+	return skipped, nil
+}
+
+// skip requeues up to limit records that are parked behind the record. If these were the last, it
+// deletes the record. All of them become due at one time, which the record keeps, so that they
+// become ready in the order of their places: claims between two steps may park the first ones
+// again. Without transactions, each write leaves what a later call of Skip finishes.
+func (s *Store) skip(ctx context.Context, head *deadDocument, limit int) (skipped storekit.Skipped, err error) {
+	d, due := &head.Record, head.Now
+	isBegun := d.Key != "" && d.LastError == storekit.SkippedError
+	if isBegun {
+		due = d.NextAt
+	}
+	key := lineKey{d.Group, d.Topic, d.Key}
+	var behind bson.A
+	if d.Parked || isBegun {
+		if behind, err = s.parkedBehind(ctx, key, d.Seq, limit); err != nil {
+			return skipped, err
+		}
+	}
+	skipped.Done = len(behind) < limit
+	if !skipped.Done {
+		if _, err = s.records.UpdateOne(ctx, d.whileDead(), pipeline(bson.D{
+			{Key: "last_error", Value: storekit.SkippedError}, {Key: "next_at", Value: due},
+		}, "parked", "keyed")); err != nil {
+			return skipped, err
+		}
+	}
+	if skipped.Released, err = s.alterIn(ctx, requeueing(behind, due), touched{}); err != nil || !skipped.Done {
+		return skipped, err
+	}
+	if _, err = s.records.DeleteOne(ctx, d.whileDead()); err != nil || d.Key == "" {
+		return skipped, err
+	}
+	return skipped, s.openLanes(ctx, map[lineKey]bool{key: true})
+}
+
+// parkedBehind returns the first records that are parked with the key behind a place, or none if
+// a record before the place is parked. It makes the transaction conflict with claims of the topic,
+// which would otherwise park records behind the ones that are being requeued.
+func (s *Store) parkedBehind(ctx context.Context, key lineKey, seq bson.Timestamp, limit int) (bson.A, error) {
+	if err := s.touch(ctx, []line{{key.Group, key.Topic}}); err != nil {
+		return nil, err
+	}
+	above, err := s.parkedWith(ctx, key, 1, bson.E{Key: "seq", Value: bson.D{{Key: "$lt", Value: seq}}})
+	if err != nil || len(above) > 0 {
+		return nil, err
+	}
+	return s.parkedWith(ctx, key, limit, bson.E{Key: "seq", Value: bson.D{{Key: "$gt", Value: seq}}})
+}
+
+// parkedWith returns the first records that are parked with the key.
+func (s *Store) parkedWith(ctx context.Context, key lineKey, limit int, more ...bson.E) (bson.A, error) {
+	filter := line{key.Group, key.Topic}.keyed(storekit.StageDead, key.Key, append(more, bson.E{Key: "parked", Value: true})...)
+	found, err := findAll[candidate](ctx, s.records, filter, first(limit, ascending("seq"), "_id"))
+	return recordIDs(found), err
+}
