@@ -17,66 +17,109 @@ type workbench = storekit.WorkbenchEngine
 // bench is the store as seen by the workbench.
 type bench struct{ finding }
 
-// begun says that a skip of a record has begun.
-var begun = bson.D{{Key: "$eq", Value: bson.A{"$last_error", literal(storekit.SkippedError)}}}
-
 // Letters returns the dead records that no other record has parked.
 func (b bench) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) (letters []storekit.DeadLetter, err error) {
 	err = b.do(ctx, operation, func(ctx context.Context) error {
-		heads, err := aggregateAll[struct {
-			ID      uuid `bson:"_id"`
-			Waiting int  `bson:"waiting"`
-		}](ctx, b.records, b.headsOf(ids))
-		if err != nil || len(heads) == 0 {
+		waiting, err := b.headsOf(ctx, uuids(ids))
+		if err != nil || len(waiting) == 0 {
 			return err
 		}
-		list, waiting := make(bson.A, len(heads)), map[outmill.WorkItemID]int{}
-		for i, h := range heads {
-			list[i], waiting[outmill.WorkItemID(h.ID)] = h.ID, h.Waiting
+		heads := bson.A{}
+		for id := range waiting {
+			heads = append(heads, id)
 		}
-		records, err := b.find(ctx, append(in("_id", list), bson.E{Key: "stage", Value: storekit.StageDead}), len(list))
+		records, err := b.find(ctx, append(in("_id", heads), bson.E{Key: "stage", Value: storekit.StageDead}), len(heads))
 		letters = make([]storekit.DeadLetter, len(records))
 		for i, r := range records {
-			letters[i] = storekit.DeadLetter{Record: r, Waiting: waiting[r.ID]}
+			letters[i] = storekit.DeadLetter{Record: r, Waiting: waiting[uuid(r.ID)]}
 		}
 		return err
 	})
 	return letters, err
 }
 
-// headsOf finds those of the dead records that no other record has parked, each with the number of
-// records that are parked behind it.
-func (s *Store) headsOf(ids []outmill.WorkItemID) driver.Pipeline {
-	parks := bson.D{{Key: "$or", Value: bson.A{bson.D{{Key: "$eq", Value: bson.A{"$parked", true}}}, begun}}}
+// headsOf returns those of the dead records that no other record has parked, each with the number
+// of records that are parked behind it.
+func (s *Store) headsOf(ctx context.Context, ids bson.A) (waiting map[uuid]int, err error) {
+	found, err := findAll[struct {
+		Key    lineKey        `bson:",inline"`
+		ID     uuid           `bson:"_id"`
+		Seq    bson.Timestamp `bson:"seq"`
+		Parked bool           `bson:"parked"`
+		Begun  bool           `bson:"begun"`
+	}](ctx, s.records, append(in("_id", ids), bson.E{Key: "stage", Value: storekit.StageDead}),
+		first(len(ids), nil).SetProjection(append(ascending("grp", "topic", "key", "seq", "parked"), bson.E{Key: "begun", Value: isSkipped})))
+	if err != nil {
+		return nil, err
+	}
+	waiting = map[uuid]int{}
+	// Only the first of these records of a key can be its head. The server looks for a parked
+	// record before it, and for those behind it.
+	firsts := map[lineKey]bson.Timestamp{}
+	for _, f := range found {
+		if at, is := firsts[f.Key]; f.Parked && (!is || place(f.Seq) < place(at)) {
+			firsts[f.Key] = f.Seq
+		}
+	}
+	var parking bson.A
+	for _, f := range found {
+		switch {
+		case f.Key.Key != "" && f.Begun, f.Parked && firsts[f.Key] == f.Seq:
+			parking = append(parking, f.ID)
+		case !f.Parked:
+			waiting[f.ID] = 0
+		}
+	}
+	if len(parking) == 0 {
+		return waiting, nil
+	}
+	heads, err := aggregateAll[struct {
+		ID      uuid `bson:"_id"`
+		Waiting int  `bson:"waiting"`
+	}](ctx, s.records, s.parkingHeads(parking))
+	for _, h := range heads {
+		waiting[h.ID] = h.Waiting
+	}
+	return waiting, err
+}
+
+// isSkipped says that a skip of a record has begun.
+var isSkipped = bson.D{{Key: "$eq", Value: bson.A{"$last_error", literal(storekit.SkippedError)}}}
+
+// parkingHeads counts what is parked behind each of the records. It leaves out a parked record
+// behind another one.
+func (s *Store) parkingHeads(ids bson.A) driver.Pipeline {
 	return driver.Pipeline{
-		{{Key: "$match", Value: append(in("_id", uuids(ids)), bson.E{Key: "stage", Value: storekit.StageDead})}},
-		s.parkedOfKey("above", given("$parked", "$key", ""), "$lt", 1),
-		{{Key: "$match", Value: where("above", bson.A{})}},
-		// Behind a record that has parked nothing, there may be any number.
-		s.parkedOfKey("behind", given(parks, "$key", ""), "$gt", storekit.MaxWaiting),
+		{{Key: "$match", Value: append(in("_id", ids), bson.E{Key: "stage", Value: storekit.StageDead})}},
+		s.parkedOfKey("above", "$lt", 1),
+		{{Key: "$match", Value: either(where("above", bson.A{}), where("parked", bson.D{{Key: "$exists", Value: false}}))}},
+		s.parkedOfKey("behind", "$gt", storekit.MaxWaiting),
 		{{Key: "$project", Value: bson.D{{Key: "waiting", Value: bson.D{{Key: "$size", Value: "$behind"}}}}}},
 	}
 }
 
-// parkedOfKey finds the first records that are parked with a key, before the place of the record
-// (by $lt) or behind it (by $gt). The server looks the records up in the index keyed.
-func (s *Store) parkedOfKey(as string, key any, where string, limit int) bson.D {
-	same := func(field, name string) bson.D { return bson.D{{Key: "$eq", Value: bson.A{"$" + field, "$$" + name}}} }
+// parkedOfKey finds the first records that are parked with the key of a record, before its place
+// (by $lt) or behind it (by $gt).
+func (s *Store) parkedOfKey(as, where string, limit int) bson.D {
+	compare := func(operator, field, name string) bson.D {
+		return bson.D{{Key: operator, Value: bson.A{"$" + field, "$$" + name}}}
+	}
 	return bson.D{{Key: "$lookup", Value: bson.D{
 		{Key: "from", Value: s.records.Name()},
-		{Key: "let", Value: bson.D{
-			{Key: "g", Value: "$grp"}, {Key: "t", Value: "$topic"}, {Key: "k", Value: bson.D{{Key: "$ifNull", Value: bson.A{key, ""}}}},
-			{Key: "s", Value: "$seq"},
-		}},
+		{Key: "let", Value: bson.D{{Key: "g", Value: "$grp"}, {Key: "t", Value: "$topic"}, {Key: "k", Value: "$key"}, {Key: "s", Value: "$seq"}}},
 		{Key: "pipeline", Value: some(bson.D{
 			{Key: "stage", Value: storekit.StageDead}, {Key: "keyed", Value: true},
 			expr(bson.D{{Key: "$and", Value: bson.A{
-				same("grp", "g"), same("topic", "t"), same("key", "k"), bson.D{{Key: where, Value: bson.A{"$seq", "$$s"}}},
+				compare("$eq", "grp", "g"), compare("$eq", "topic", "t"), compare("$eq", "key", "k"), compare(where, "seq", "s"),
 			}}}),
-		}, limit, ascending("seq"), "_id")},
+		}, limit, keyOrder, "_id")},
 		{Key: "as", Value: as},
 	}}}
 }
+
+// keyOrder is the order of the records of one key. It names the key, because otherwise the server
+// may take the index queue, which has the same order, and read all keys.
+var keyOrder = ascending("key", "seq")
 
 // deadDocument is a record as an operator changes it, and the server's time.
 type deadDocument struct {
@@ -240,6 +283,6 @@ func (s *Store) parkedBehind(ctx context.Context, key lineKey, seq bson.Timestam
 // parkedWith returns the first records that are parked with the key.
 func (s *Store) parkedWith(ctx context.Context, key lineKey, limit int, more ...bson.E) (bson.A, error) {
 	filter := line{key.Group, key.Topic}.keyed(storekit.StageDead, key.Key, append(more, bson.E{Key: "parked", Value: true})...)
-	found, err := findAll[candidate](ctx, s.records, filter, first(limit, ascending("seq"), "_id"))
+	found, err := findAll[candidate](ctx, s.records, filter, first(limit, keyOrder, "_id"))
 	return recordIDs(found), err
 }

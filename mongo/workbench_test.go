@@ -1,0 +1,324 @@
+package mongo_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/storekit"
+)
+
+// parkedKey parks n records of a key, and returns them.
+func (s stand) parkedKey(t *testing.T, key string, n int) []*outmill.Record {
+	t.Helper()
+	records := keyed(key, numbered(key, n)...)
+	require.NoError(t, s.Append(t.Context(), records...))
+	for _, r := range claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)) {
+		require.NoError(t, s.Fail(t.Context(), []outmill.Settlement{{Lease: r.Lease(), Err: "poison", Park: true}}))
+	}
+	require.Equal(t, n, s.inStage(t, storekit.StageDead))
+	return records
+}
+
+func (s stand) audited(t *testing.T) []storekit.AuditEntry {
+	t.Helper()
+	page, err := s.Audited(t.Context(), storekit.AuditQuery{Limit: 1000})
+	require.NoError(t, err)
+	require.True(t, page.Done)
+	return page.Entries
+}
+
+func (s stand) raw(t *testing.T, id outmill.WorkItemID) (document bson.Raw) {
+	t.Helper()
+	document, err := s.records().FindOne(t.Context(), bson.D{{Key: "_id", Value: bson.Binary{Subtype: 4, Data: id[:]}}}).Raw()
+	require.NoError(t, err)
+	return document
+}
+
+// edited edits what the store has.
+func (s stand) edited(t *testing.T, id outmill.WorkItemID, edit storekit.Edit) (*outmill.Record, error) {
+	t.Helper()
+	before, err := s.Get(t.Context(), id)
+	require.NoError(t, err)
+	edit.Seen = storekit.FingerprintOf(before)
+	return s.Edit(t.Context(), id, edit)
+}
+
+// operations are the calls that the audit notes, each of which changes the head of a parked key.
+var operations = map[storekit.AuditAction]func(ctx context.Context, s stand, head *outmill.Record) error{
+	storekit.AuditRequeue: func(ctx context.Context, s stand, head *outmill.Record) error {
+		_, err := s.Requeue(ctx, head.ID)
+		return err
+	},
+	storekit.AuditDelete: func(ctx context.Context, s stand, head *outmill.Record) error {
+		_, err := s.Delete(ctx, head.ID)
+		return err
+	},
+	storekit.AuditEdit: func(ctx context.Context, s stand, head *outmill.Record) error {
+		_, err := s.Edit(ctx, head.ID, storekit.Edit{Seen: storekit.FingerprintOf(head), Payload: []byte("new")})
+		return err
+	},
+	storekit.AuditSkip: func(ctx context.Context, s stand, head *outmill.Record) error {
+		_, err := s.Skip(ctx, head.ID)
+		return err
+	},
+}
+
+func TestStore_Workbench(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a skip that was cut off between two steps leaves the head dead, and another process goes on with it", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		const n = 20
+		records := s.parkedKey(t, "key", n)
+		ctx, cut := context.WithCancel(t.Context())
+		var commits int
+		client := clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{
+			Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
+				if e.CommandName != "commitTransaction" {
+					return
+				}
+				if commits++; commits == 2 {
+					cut()
+				}
+			},
+		}))
+		dying := newStore(t, client, mongo.Config{Database: s.db.Name()})
+		mongo.SetAtOnce(dying, 1)
+		skipped, err := dying.Skip(ctx, records[0].ID)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, storekit.Skipped{Released: 3}, skipped, "a step of one, and a step of two")
+
+		head, err := s.Get(t.Context(), records[0].ID)
+		require.NoError(t, err)
+		require.Equal(t, outmill.StatusDead, head.Status)
+		require.Equal(t, storekit.SkippedError, head.LastError)
+		letters, err := s.DeadLetters(t.Context(), outmill.ListQuery{})
+		require.NoError(t, err)
+		waiting := map[string]int{}
+		for _, l := range letters.Letters {
+			waiting[l.Record.MessageID] = l.Waiting
+		}
+		require.Equal(t, map[string]int{records[0].MessageID: n - 4, records[4].MessageID: n - 5}, waiting,
+			"the skipped record, and the first of those that still park the key")
+
+		// A claim may park the released records again, before the others come back.
+		park := claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey)
+		park.KeyPolicy = outmill.KeyPark
+		require.Empty(t, claimed(t, s, park))
+		require.Equal(t, n, s.inStage(t, storekit.StageDead))
+
+		skipped, err = s.Skip(t.Context(), records[0].ID)
+		require.NoError(t, err)
+		require.Equal(t, storekit.Skipped{Released: n - 1, Done: true}, skipped)
+		_, err = s.Get(t.Context(), records[0].ID)
+		require.ErrorIs(t, err, outmill.ErrNotFound)
+		park.Limit = n
+		require.Equal(t, numbered("key", n)[1:], namesOf(claimed(t, s, park)))
+		counts := 0
+		for _, e := range s.audited(t) {
+			require.Equal(t, storekit.AuditSkip, e.Action)
+			counts += e.Count
+		}
+		require.Equal(t, 3+n, counts)
+	})
+
+	t.Run("all records that a skip releases become due at one time", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		records := s.parkedKey(t, "key", 10)
+		mongo.SetAtOnce(s.Store, 1)
+		skipped, err := s.Skip(t.Context(), records[0].ID)
+		require.NoError(t, err)
+		require.Equal(t, storekit.Skipped{Released: 9, Done: true}, skipped)
+		require.Len(t, s.audited(t), 4, "steps of 1, 2, 4, and the rest")
+		due := map[time.Time]bool{}
+		for _, r := range records[1:] {
+			found, err := s.Get(t.Context(), r.ID)
+			require.NoError(t, err)
+			due[found.NextAttemptAt] = true
+		}
+		require.Len(t, due, 1)
+	})
+
+	t.Run("an edit writes a payload as Config.EmbedJSON says", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{EmbedJSON: true})
+		id := s.parkedKey(t, "key", 1)[0].ID
+		for payload, kind := range map[string]bson.Type{
+			`{"a":"<b>","n":1.5}`: bson.TypeEmbeddedDocument, `{"a":"\u003cb\u003e"}`: bson.TypeEmbeddedDocument,
+			`{ "a": 1 }`: bson.TypeBinary, "": bson.TypeBinary, "text": bson.TypeBinary,
+		} {
+			after, err := s.edited(t, id, storekit.Edit{Payload: []byte(payload)})
+			require.NoError(t, err)
+			require.Equal(t, payload, string(after.Payload))
+			require.Equal(t, kind, s.raw(t, id).Lookup("payload").Type, payload)
+			found, err := s.Get(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, payload, string(found.Payload))
+		}
+	})
+
+	t.Run("an edit takes the largest payload, and refuses a larger one and a document over the limit", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		id := s.parkedKey(t, "key", 1)[0].ID
+		large := make([]byte, mongo.DefaultMaxPayload)
+		_, err := s.edited(t, id, storekit.Edit{Payload: large})
+		require.NoError(t, err)
+		for what, edit := range map[string]storekit.Edit{
+			"payload": {Payload: append(large, 0)},
+			"size":    {Metadata: map[string]string{"rest": strings.Repeat("x", limit-mongo.DefaultMaxPayload)}},
+		} {
+			_, err := s.edited(t, id, edit)
+			var refused *outmill.InvalidRecordError
+			require.ErrorAs(t, err, &refused)
+			require.Equal(t, what, refused.Field)
+			require.Equal(t, -1, refused.Index)
+		}
+		require.Len(t, s.audited(t), 1)
+		_, err = s.Requeue(t.Context(), id)
+		require.NoError(t, err)
+		require.Len(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey)), 1)
+	})
+
+	t.Run("a delete of many records leaves an entry for each of its transactions", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		const n = 1500
+		records := made("orders", "r", n)
+		require.NoError(t, s.Append(t.Context(), records...))
+		ids := make([]outmill.WorkItemID, n)
+		for i, r := range records {
+			ids[i] = r.ID
+		}
+		deleted, err := s.Delete(t.Context(), ids...)
+		require.NoError(t, err)
+		require.Equal(t, n, deleted)
+		entries := s.audited(t)
+		require.Len(t, entries, 2)
+		require.Equal(t, n, entries[0].Count+entries[1].Count)
+		require.Empty(t, listed(t, s))
+	})
+}
+
+func TestStore_Audit(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a change whose entry cannot be written is not made", func(t *testing.T) {
+		t.Parallel()
+		const app = "failing"
+		server := mongotest.Own(t)
+		admin := clientOf(t, options.Client().ApplyURI(server.URL))
+		for action, call := range operations {
+			db := victimOf(t, server.URL, app).Database("test" + string(action))
+			s := newStandIn(t, db, mongo.Config{})
+			records := s.parkedKey(t, "key", 3)
+			before := s.raws(t)
+			head, err := s.Get(t.Context(), records[0].ID)
+			require.NoError(t, err)
+			failing(t, admin, app, 1, bson.D{
+				{Key: "failCommands", Value: bson.A{"insert"}}, {Key: "namespace", Value: db.Name() + ".outmill_audit"}, {Key: "errorCode", Value: 8000},
+			})
+			require.Error(t, call(t.Context(), s, head), action)
+			require.Equal(t, before, s.raws(t), action)
+			require.Empty(t, s.audited(t), action)
+			require.NoError(t, call(t.Context(), s, head), action)
+			require.Len(t, s.audited(t), 1, action)
+			require.NotEqual(t, before, s.raws(t), action)
+		}
+	})
+
+	t.Run("operators at the same time get a number each, and do not wait for each other", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		const operators, each = 4, 10
+		var records [operators][]*outmill.Record
+		for i := range records {
+			records[i] = made("orders", fmt.Sprint(i), each)
+			require.NoError(t, s.Append(t.Context(), records[i]...))
+		}
+		var all sync.WaitGroup
+		errs := make(chan error, operators*each)
+		for _, own := range records {
+			store := s.second(t, mongotest.Server(t), mongo.Config{})
+			all.Go(func() {
+				for _, r := range own {
+					_, err := store.Delete(t.Context(), r.ID)
+					errs <- err
+				}
+			})
+		}
+		all.Wait()
+		close(errs)
+		for err := range errs {
+			require.NoError(t, err)
+		}
+		numbers := map[int64]bool{}
+		for _, e := range s.audited(t) {
+			numbers[e.Number] = true
+		}
+		require.Len(t, numbers, operators*each)
+	})
+
+	t.Run("an open transaction with a deleted record does not keep another operator waiting", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		records := made("orders", "r", 2)
+		require.NoError(t, s.Append(t.Context(), records...))
+		slow, reached, goOn := s.stuckBeforeCommit(t)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := slow.Delete(context.WithoutCancel(t.Context()), records[0].ID)
+			ended <- err
+		}()
+		<-reached
+		n, err := s.Delete(t.Context(), records[1].ID)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Len(t, s.audited(t), 1)
+		goOn()
+		require.NoError(t, <-ended)
+		require.Len(t, s.audited(t), 2)
+	})
+
+	t.Run("Config.RetainAudit says how long an entry is kept", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{RetainAudit: time.Millisecond})
+		require.NoError(t, s.Append(t.Context(), one("deleted")))
+		keeping := newStore(t, s.Client(), mongo.Config{Database: s.db.Name()})
+		_, err := s.DeleteWhere(t.Context(), outmill.ListQuery{MessageID: "deleted"})
+		require.NoError(t, err)
+		n, err := keeping.DeleteOldAudit(t.Context(), 10)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		require.True(t, eventually(t.Context(), patience, func() bool {
+			n, err = s.DeleteOldAudit(t.Context(), 10)
+			return err != nil || n > 0
+		}))
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Empty(t, s.audited(t))
+	})
+}
+
+// raws returns all documents of the records.
+func (s stand) raws(t *testing.T) (all []bson.Raw) {
+	t.Helper()
+	cursor, err := s.records().Find(t.Context(), bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	require.NoError(t, err)
+	require.NoError(t, cursor.All(t.Context(), &all))
+	return all
+}
