@@ -32,6 +32,7 @@ func TestStore_Config(t *testing.T) {
 			"Config.AppendLogLevel is WARN":              {AppendLogLevel: slog.LevelWarn},
 			"Config.Retain is -1ns":                      {Retain: -1},
 			"Config.DedupWindow is -1s":                  {DedupWindow: -time.Second},
+			"Config.RetainAudit is -1s":                  {RetainAudit: -time.Second},
 			"Config.MaxPayload is -1":                    {MaxPayload: -1},
 			"Config.MaxPayload is 16777216":              {MaxPayload: 16 << 20},
 			"Config.CollectionName gives \"\" for":       named(""),

@@ -22,6 +22,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/internal/testenv/proxy"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/storekit"
 )
 
 // saboteur makes the nth command of a client fail.
@@ -257,6 +258,7 @@ var trials = map[string]func(r trial) func(){
 			r.each(4, func(found *outmill.Record) bool { return found.Status == outmill.StatusDead })
 			r.repeated(func() error { _, err := r.Requeue(r.t.Context(), found[0].ID); return err })
 			r.claimable(4, outmill.OrderKey)
+			r.audited(found[0], storekit.AuditRequeue, 4)
 		}
 	},
 	"reap": func(r trial) func() {
@@ -289,8 +291,58 @@ var trials = map[string]func(r trial) func(){
 		return func() {
 			r.repeated(func() error { _, err := r.Delete(r.t.Context(), records[0].ID); return err })
 			r.claimable(1, outmill.OrderTopic)
+			r.audited(records[0], storekit.AuditDelete, 1)
 		}
 	},
+	"edit": func(r trial) func() {
+		head := r.parked(1)
+		return func() {
+			r.repeated(func() error {
+				_, err := r.Edit(r.t.Context(), head.ID, storekit.Edit{Seen: storekit.FingerprintOf(head), Payload: []byte("new")})
+				return err
+			})
+			r.each(1, func(found *outmill.Record) bool { return string(found.Payload) == "new" })
+			r.audited(head, storekit.AuditEdit, 1)
+		}
+	},
+	"skip": func(r trial) func() {
+		head := r.parked(4)
+		return func() {
+			r.repeated(func() error {
+				_, err := r.Skip(r.t.Context(), head.ID)
+				if errors.Is(err, outmill.ErrNotFound) {
+					// An earlier call has done it, and its answer was lost.
+					return nil
+				}
+				return err
+			})
+			r.claimable(3, outmill.OrderKey)
+			r.audited(head, storekit.AuditSkip, 4)
+		}
+	},
+}
+
+// parked parks n records, and returns their head.
+func (r trial) parked(n int) *outmill.Record {
+	r.t.Helper()
+	r.filled(n)
+	found := claimed(r.t, r.calm, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, r.topic))
+	r.must(r.calm.Fail(r.t.Context(), []outmill.Settlement{{Lease: found[0].Lease(), Err: "no", Park: true}}))
+	head, err := r.calm.Get(r.t.Context(), found[0].ID)
+	r.must(err)
+	return head
+}
+
+// audited requires that the entries of the record count each change once.
+func (r trial) audited(record *outmill.Record, action storekit.AuditAction, want int) {
+	r.t.Helper()
+	count := 0
+	for _, e := range r.calm.audited(r.t) {
+		if e.Action == action && slices.Contains(e.IDs, record.ID) {
+			count += e.Count
+		}
+	}
+	require.Equal(r.t, want, count)
 }
 
 // atMost bounds the number of commands of a call that one run of a test makes fail, because the

@@ -79,7 +79,7 @@ func TestStore_Rights(t *testing.T) {
 		bson.D{{Key: "createUser", Value: "app"}, {Key: "pwd", Value: "secret"}, {Key: "roles", Value: bson.A{"app"}}}).Err())
 	// A new store has nothing in memory yet.
 	use := func() error {
-		return usedByApp(t, newStore(t, clientOf(t, g.as(t, "app")), mongo.Config{Database: "test", WithoutChangeStream: true}))
+		return usedByApp(t, newStore(t, clientOf(t, g.as(t, "app")), mongo.Config{Database: "test", WithoutChangeStream: true, RetainAudit: time.Millisecond}))
 	}
 	require.NoError(t, use(), "with find, insert, update and remove on each collection")
 	require.NoError(t, use(), "once more")
@@ -87,6 +87,7 @@ func TestStore_Rights(t *testing.T) {
 	for collection, needed := range map[string][]string{
 		"outmill_inbox":       running,
 		"outmill_acked_steps": {"insert"},
+		"outmill_audit":       {"find", "insert", "remove"},
 		"ordersaga":           sagaActions,
 	} {
 		for _, action := range needed {
@@ -100,7 +101,7 @@ func TestStore_Rights(t *testing.T) {
 	}
 }
 
-// usedByApp publishes, claims, settles, notes, keeps sagas, and runs the janitor's calls.
+// usedByApp publishes, claims, settles, notes, keeps sagas, operates, and runs the janitor's calls.
 func usedByApp(t *testing.T, store *mongo.Store) error {
 	t.Helper()
 	ctx := t.Context()
@@ -129,7 +130,8 @@ func usedByApp(t *testing.T, store *mongo.Store) error {
 		store.DeleteDedupKeys, store.DeleteJoins} {
 		steps = append(steps, func() error { _, err := tidy(ctx, 10); return err })
 	}
-	for _, step := range append(steps, func() error { return deletesANote(ctx, store) }) {
+	for _, step := range append(steps, func() error { return deletesANote(ctx, store) },
+		func() error { return operatedByApp(ctx, store, topic) }) {
 		if err := step(); err != nil {
 			return err
 		}
@@ -180,6 +182,40 @@ func deletesANote(ctx context.Context, store *mongo.Store) error {
 			return err
 		}
 		if n, err := store.DeleteNotes(ctx, 10); err != nil || n > 0 {
+			return err
+		}
+	}
+}
+
+// operatedByApp makes the calls of an operator, and deletes their entries in the audit.
+func operatedByApp(ctx context.Context, store *mongo.Store, topic string) error {
+	record := &outmill.Record{Topic: topic}
+	if err := store.Append(ctx, record); err != nil {
+		return err
+	}
+	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, topic))
+	if err != nil {
+		return err
+	}
+	if err := store.Fail(ctx, []outmill.Settlement{{Lease: found[0].Lease()}}); err != nil {
+		return err
+	}
+	page, err := store.DeadLetters(ctx, outmill.ListQuery{Topic: topic})
+	if err != nil {
+		return err
+	}
+	seen := storekit.FingerprintOf(page.Letters[0].Record)
+	if _, err := store.Edit(ctx, record.ID, storekit.Edit{Seen: seen, Payload: []byte("new")}); err != nil {
+		return err
+	}
+	if _, err := store.Skip(ctx, record.ID); err != nil {
+		return err
+	}
+	if _, err := store.Audited(ctx, storekit.AuditQuery{}); err != nil {
+		return err
+	}
+	for { // until their millisecond is over
+		if n, err := store.DeleteOldAudit(ctx, 10); err != nil || n > 0 {
 			return err
 		}
 	}

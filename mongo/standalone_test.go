@@ -2,12 +2,15 @@ package mongo_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
@@ -91,6 +94,84 @@ func TestStore_Standalone(t *testing.T) {
 			resumed(t, s.Store, scope)
 		}
 		require.ElementsMatch(t, []string{"m1", "m2", "m3"}, namesOf(claimed(t, s, req)))
+	})
+
+	t.Run("a standalone server lists, edits and skips dead records, and audits", func(t *testing.T) {
+		t.Parallel()
+		s := newStandalone(t, mongo.Config{})
+		const n = 20
+		records := s.parkedKey(t, "key", n)
+		page, err := s.DeadLetters(t.Context(), outmill.ListQuery{})
+		require.NoError(t, err)
+		require.Len(t, page.Letters, 1)
+		require.Equal(t, n-1, page.Letters[0].Waiting)
+
+		seen := storekit.FingerprintOf(page.Letters[0].Record)
+		errs := make(chan error, 4)
+		var editing sync.WaitGroup
+		for i := range cap(errs) {
+			editing.Go(func() {
+				_, err := s.Edit(t.Context(), records[0].ID, storekit.Edit{Seen: seen, Payload: []byte{byte('a' + i)}})
+				errs <- err
+			})
+		}
+		editing.Wait()
+		close(errs)
+		made := 0
+		for err := range errs {
+			if err == nil {
+				made++
+				continue
+			}
+			require.ErrorIs(t, err, storekit.ErrRecordChanged)
+		}
+		require.Equal(t, 1, made, "of edits of one state, one is made")
+
+		mongo.SetAtOnce(s.Store, 1)
+		skipped, err := s.Skip(t.Context(), records[0].ID)
+		require.NoError(t, err)
+		require.Equal(t, storekit.Skipped{Released: n - 1, Done: true}, skipped)
+		require.Equal(t, numbered("key", n)[1:], listed(t, s))
+		deleted, err := s.Delete(t.Context(), records[1].ID, records[2].ID)
+		require.NoError(t, err)
+		require.Equal(t, 2, deleted)
+		found := map[storekit.AuditAction]int{}
+		for _, e := range s.audited(t) {
+			found[e.Action] += e.Count
+		}
+		require.Equal(t, map[storekit.AuditAction]int{storekit.AuditEdit: 1, storekit.AuditSkip: n, storekit.AuditDelete: 2}, found)
+	})
+
+	t.Run("a skip that a standalone server did not finish goes on", func(t *testing.T) {
+		t.Parallel()
+		s, server := ownStand(t, mongo.Config{WithoutTransactions: true}, mongoengine.Standalone)
+		const n = 10
+		records := s.parkedKey(t, "key", n)
+		mongo.SetAtOnce(s.Store, 1)
+		ctx, cut := context.WithCancel(t.Context())
+		var inserts int
+		dying := newStore(t, clientOf(t, options.Client().ApplyURI(server.URL).SetMonitor(&event.CommandMonitor{
+			Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
+				if e.CommandName != "insert" {
+					return
+				}
+				if inserts++; inserts == 2 {
+					cut()
+				}
+			},
+		})), mongo.Config{Database: s.db.Name(), WithoutTransactions: true})
+		mongo.SetAtOnce(dying, 1)
+		skipped, err := dying.Skip(ctx, records[0].ID)
+		require.ErrorIs(t, err, context.Canceled)
+		require.False(t, skipped.Done)
+		head, err := s.Get(t.Context(), records[0].ID)
+		require.NoError(t, err)
+		require.Equal(t, storekit.SkippedError, head.LastError)
+		skipped, err = s.Skip(t.Context(), records[0].ID)
+		require.NoError(t, err)
+		require.Equal(t, storekit.Skipped{Released: n - 4, Done: true}, skipped)
+		require.Equal(t, numbered("key", n)[1:], listed(t, s))
+		require.Zero(t, s.inStage(t, storekit.StageDead))
 	})
 
 	t.Run("a registration with a TTL ends on a standalone server", func(t *testing.T) {

@@ -40,7 +40,9 @@ var forgetful = map[string]func(t *testing.T) outmill.Store{
 	"PostgreSQL with rows":  forgetfulPostgreSQL(postgres.LaneRows),
 	"MongoDB": func(t *testing.T) outmill.Store {
 		db := mongotest.Database(t)
-		config := outmillmongo.Config{Database: db.Name(), Retain: instant, RetainJoins: instant, DedupWindow: instant}
+		config := outmillmongo.Config{
+			Database: db.Name(), Retain: instant, RetainJoins: instant, DedupWindow: instant, RetainAudit: instant,
+		}
 		store, err := outmillmongo.New(db.Client(), config, nil)
 		require.NoError(t, err)
 		return store
