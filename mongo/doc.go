@@ -74,7 +74,9 @@
 // Config.WithoutTransactions is for a standalone server. An Append of several documents is then
 // not atomic: after an error, it tries to delete the documents that it has written. A record that
 // is appended while a group registers for the first time may not reach the group. Dedup keys,
-// joins and ordered claims are refused. There is no change stream, so readers poll.
+// joins and ordered claims are refused. There is no change stream, so readers poll. What an operator
+// changes and its entry in the audit are two writes: a process that dies between them leaves no
+// entry.
 //
 // # Tested on
 //

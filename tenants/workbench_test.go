@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/tenants"
 )
@@ -109,6 +111,56 @@ func TestSet_Workbench(t *testing.T) {
 		_, err = r.set.Edit(elsewhere, letter.Record.ID, storekit.Edit{Seen: storekit.FingerprintOf(letter.Record), Payload: []byte("new")})
 		require.ErrorIs(t, err, outmill.ErrNotFound)
 		require.Len(t, r.letters(10), 1)
+	})
+}
+
+func TestSet_WorkbenchOnMongoDB(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a set with a member on MongoDB lists, edits, skips, requeues and audits its dead records", func(t *testing.T) {
+		t.Parallel()
+		db := mongotest.Database(t)
+		store, err := mongo.New(db.Client(), mongo.Config{Database: db.Name(), Name: "m"}, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		require.NoError(t, store.Ensure(t.Context()))
+		r := newRig(t, nil, func(c *tenants.Config) {
+			c.Discovery = tenants.Static{{Key: "s", Store: newSpy(t, "s")}, {Key: "m", Store: store}}
+		})
+		for _, name := range []string{"s", "m"} {
+			r.append(name, 2)
+		}
+		r.die(4)
+		letters := r.letters(10)
+		require.Len(t, letters, 4)
+		members := map[string]int{}
+		for _, letter := range letters {
+			id := letter.Record.ID
+			require.Equal(t, letter.Record.TenantID, letter.Record.Store)
+			edit := storekit.Edit{Seen: storekit.FingerprintOf(letter.Record), Payload: []byte("new")}
+			after, err := r.set.Edit(t.Context(), id, edit)
+			require.NoError(t, err)
+			require.Equal(t, "new", string(after.Payload))
+			if members[letter.Record.Store]++; members[letter.Record.Store] == 1 {
+				skipped, err := r.set.Skip(t.Context(), id)
+				require.NoError(t, err)
+				require.True(t, skipped.Done)
+				continue
+			}
+			n, err := r.set.Requeue(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+		}
+		require.Equal(t, map[string]int{"s": 2, "m": 2}, members)
+		require.Empty(t, r.letters(10))
+		noted := map[string]int{}
+		for _, limit := range []int{3, 100} {
+			clear(noted)
+			for _, entry := range r.audited(t.Context(), limit) {
+				noted[entry.Store+" "+string(entry.Action)]++
+			}
+			require.Equal(t, map[string]int{"s edit": 2, "s skip": 1, "s requeue": 1, "m edit": 2, "m skip": 1, "m requeue": 1}, noted)
+		}
 	})
 }
 

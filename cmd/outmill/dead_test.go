@@ -53,7 +53,7 @@ func TestDead(t *testing.T) {
 
 	t.Run("dead lists the head of each key with its error and what waits behind it", func(t *testing.T) {
 		t.Parallel()
-		onStores(t, func(t *testing.T, w world) {
+		onThreeStores(t, func(t *testing.T, w world) {
 			w.register(t, "", "orders")
 			head := w.parked(t, "k", 3)
 			other := w.parked(t, "other", 1)
@@ -94,7 +94,7 @@ func TestEdit(t *testing.T) {
 
 	t.Run("edit replaces the payload and the metadata, and requeues the key", func(t *testing.T) {
 		t.Parallel()
-		onStores(t, func(t *testing.T, w world) {
+		onThreeStores(t, func(t *testing.T, w world) {
 			w.register(t, "", "orders")
 			head := w.parked(t, "k", 3)
 			got := toolWith(t, "fixed", "edit", w.url, head.ID.String(), "--payload-file", "-",
@@ -159,7 +159,7 @@ func TestSkip(t *testing.T) {
 
 	t.Run("skip deletes the head and releases the others in order", func(t *testing.T) {
 		t.Parallel()
-		onStores(t, func(t *testing.T, w world) {
+		onThreeStores(t, func(t *testing.T, w world) {
 			w.register(t, "", "orders")
 			head := w.parked(t, "k", 3)
 			id := head.ID.String()
@@ -201,7 +201,7 @@ func TestAudit(t *testing.T) {
 
 	t.Run("audit shows who changed what, the newest first", func(t *testing.T) {
 		t.Parallel()
-		onStores(t, func(t *testing.T, w world) {
+		onThreeStores(t, func(t *testing.T, w world) {
 			require.Equal(t, "No operator has changed records.\n", ok(t, "audit", w.url))
 			w.register(t, "", "orders")
 			head := w.parked(t, "k", 3)

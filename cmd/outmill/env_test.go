@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 )
 
@@ -122,6 +123,16 @@ func onStores(t *testing.T, test func(t *testing.T, w world)) {
 	t.Run("on PostgreSQL", func(t *testing.T) {
 		t.Parallel()
 		test(t, openWorld(t, postgrestest.Database(t)))
+	})
+}
+
+// onThreeStores is onStores, and also runs the test on MongoDB.
+func onThreeStores(t *testing.T, test func(t *testing.T, w world)) {
+	t.Helper()
+	onStores(t, test)
+	t.Run("on MongoDB", func(t *testing.T) {
+		t.Parallel()
+		test(t, openWorld(t, urlOf(t, mongotest.Database(t))))
 	})
 }
 
