@@ -201,10 +201,19 @@ func (s *Store) edit(ctx context.Context, d document, r *outmill.Record) error {
 	return err
 }
 
-// SkipDead removes a dead record, or does a step of the release of what it has parked.
+// SkipDead removes a dead record, or does a step of the release of what it has parked. First of all
+// the transaction conflicts with claims of the topic, which would otherwise park records behind the
+// ones that come back. Between a read and this write, a claim could make the transaction fail.
 func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
 	check func(*outmill.Record) (storekit.AuditEntry, error)) (skipped storekit.Skipped, err error) {
+	lines, err := b.lineOf(ctx, operation, id)
+	if err != nil {
+		return skipped, err
+	}
 	err = b.transact(ctx, operation, func(ctx context.Context) error {
+		if err := b.touch(ctx, lines); err != nil {
+			return err
+		}
 		head, err := b.deadOf(ctx, id)
 		if err != nil {
 			return err
@@ -230,6 +239,15 @@ func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkIt
 		b.cameBack()
 	}
 	return skipped, nil
+}
+
+// lineOf returns the line of the record, if it may have parked others.
+func (s *Store) lineOf(ctx context.Context, operation string, id outmill.WorkItemID) (lines []line, err error) {
+	err = s.do(ctx, operation, func(ctx context.Context) error {
+		lines, err = findAll[line](ctx, s.records, append(where("_id", uuid(id)), exists("key")...), first(1, nil, "grp", "topic"))
+		return err
+	})
+	return lines, err
 }
 
 // skip requeues up to limit records that are parked behind the record. If these were the last, it
@@ -267,12 +285,8 @@ func (s *Store) skip(ctx context.Context, head *deadDocument, limit int) (skippe
 }
 
 // parkedBehind returns the first records that are parked with the key behind a place, or none if
-// a record before the place is parked. It makes the transaction conflict with claims of the topic,
-// which would otherwise park records behind the ones that are being requeued.
+// a record before the place is parked.
 func (s *Store) parkedBehind(ctx context.Context, key lineKey, seq bson.Timestamp, limit int) (bson.A, error) {
-	if err := s.touch(ctx, []line{{key.Group, key.Topic}}); err != nil {
-		return nil, err
-	}
 	above, err := s.parkedWith(ctx, key, 1, bson.E{Key: "seq", Value: bson.D{{Key: "$lt", Value: seq}}})
 	if err != nil || len(above) > 0 {
 		return nil, err
