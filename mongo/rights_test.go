@@ -79,7 +79,8 @@ func TestStore_Rights(t *testing.T) {
 		bson.D{{Key: "createUser", Value: "app"}, {Key: "pwd", Value: "secret"}, {Key: "roles", Value: bson.A{"app"}}}).Err())
 	// A new store has nothing in memory yet.
 	use := func() error {
-		return usedByApp(t, newStore(t, clientOf(t, g.as(t, "app")), mongo.Config{Database: "test", WithoutChangeStream: true, RetainAudit: time.Millisecond}))
+		config := mongo.Config{Database: "test", WithoutChangeStream: true, RetainAudit: time.Millisecond}
+		return usedByApp(t, newStore(t, clientOf(t, g.as(t, "app")), config))
 	}
 	require.NoError(t, use(), "with find, insert, update and remove on each collection")
 	require.NoError(t, use(), "once more")

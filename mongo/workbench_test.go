@@ -230,7 +230,8 @@ func TestStore_Audit(t *testing.T) {
 			head, err := s.Get(t.Context(), records[0].ID)
 			require.NoError(t, err)
 			failing(t, admin, app, 1, bson.D{
-				{Key: "failCommands", Value: bson.A{"insert"}}, {Key: "namespace", Value: db.Name() + ".outmill_audit"}, {Key: "errorCode", Value: 8000},
+				{Key: "failCommands", Value: bson.A{"insert"}}, {Key: "namespace", Value: db.Name() + ".outmill_audit"},
+				{Key: "errorCode", Value: 8000},
 			})
 			require.Error(t, call(t.Context(), s, head), action)
 			require.Equal(t, before, s.raws(t), action)
