@@ -56,3 +56,17 @@ func CollectionNames() []string {
 
 // StillDue selects the records that a claim may lease, by the server's clock.
 func StillDue() bson.D { return bson.D{stillDue()} }
+
+// SetDeafAfter sets how long the change stream may give no answer.
+func SetDeafAfter(s *Store, d time.Duration) {
+	c := s.changes.Load()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deafAfter = d
+}
+
+// Hears reports whether the store's change stream is open and answers.
+func Hears(s *Store) bool {
+	c := s.changes.Load()
+	return c != nil && c.hears()
+}

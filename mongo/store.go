@@ -28,6 +28,7 @@ var (
 	_ storekit.Pauses    = (*Store)(nil)
 	_ storekit.Workbench = (*Store)(nil)
 	_ storekit.Audit     = (*Store)(nil)
+	_ storekit.Rester    = (*Store)(nil)
 )
 
 // Store is an outbox in one MongoDB database. All methods are safe for concurrent use. Store is
@@ -65,8 +66,10 @@ type Store struct {
 	changes atomic.Pointer[changes]
 	// ofCluster: the store shares the change stream of the whole cluster.
 	ofCluster atomic.Bool
-	undoing   *undoing
-	clock     clock
+	// rest is what the store knows of its rest.
+	rest    standing
+	undoing *undoing
+	clock   clock
 	// prepared holds the types of sagas whose collections exist.
 	prepared sync.Map
 	// inUse locks the callers' transactions to which an append writes, and the topics from which

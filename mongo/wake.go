@@ -173,6 +173,10 @@ type changes struct {
 	stands bool
 	pause  context.CancelFunc
 	idle   chan struct{}
+	// heardAt is when the stream last had nothing more to report.
+	heardAt time.Time
+	// deafAfter is how long the stream may give no answer.
+	deafAfter time.Duration
 	// claims has the last claim of each reader. busySince is the time since which all of them
 	// were full.
 	claims    map[claimer]claimOutcome
@@ -205,19 +209,22 @@ var errStreamEnded = errors.New("the server has ended the change stream: the col
 func newChanges(s *Store) *changes {
 	c := &changes{
 		s: s, of: s.streamOf(), users: map[*Store]bool{}, claims: map[claimer]claimOutcome{}, idle: make(chan struct{}), pause: func() {},
+		deafAfter: deafAfter,
 	}
 	close(c.idle)
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c
 }
 
-// notify wakes the listeners of the stream's stores in the database; "" is any.
+// notify ends the rest of the stream's stores in the database, and wakes their listeners; "" is
+// any.
 func (c *changes) notify(database string, topics ...string) {
 	c.mu.Lock()
 	users := slices.Collect(maps.Keys(c.users))
 	c.mu.Unlock()
 	for _, s := range users {
 		if database == "" || s.db.Name() == database {
+			s.rest.end()
 			s.notifier.Notify(topics...)
 		}
 	}
@@ -288,10 +295,33 @@ func (c *changes) session() (context.Context, context.CancelFunc) {
 	}
 }
 
-func (c *changes) standing(stands bool) {
+// begin notes that the stream is open. What was known before the stream began has no value.
+func (c *changes) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stands = stands
+	for s := range c.users {
+		s.rest.end()
+	}
+	c.stands, c.heardAt = true, time.Now()
+}
+
+func (c *changes) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stands = false
+}
+
+func (c *changes) heard() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heardAt = time.Now()
+}
+
+// hears reports whether the stream is open and answers.
+func (c *changes) hears() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stands && time.Since(c.heardAt) < c.deafAfter
 }
 
 func (c *changes) keepListening() {
@@ -337,34 +367,49 @@ func (c *changes) report(err error, told bool) {
 	c.s.logger.Error(text, err, nil)
 }
 
-// topicsOf returns the database and the topics of an append; no topics stand for any topic.
-func topicsOf(event bson.Raw) (database string, topics []string) {
-	var inserted struct {
-		Namespace struct {
-			Database string `bson:"db"`
-		} `bson:"ns"`
-		Document struct {
-			Topic string   `bson:"topic"`
-			Wakes []string `bson:"wakes"`
-		} `bson:"fullDocument"`
+// event is what the stream reports.
+type event struct {
+	Namespace struct {
+		Database string `bson:"db"`
+	} `bson:"ns"`
+	Document struct {
+		Topic string   `bson:"topic"`
+		Wakes []string `bson:"wakes"`
+	} `bson:"fullDocument"`
+}
+
+// topicsOf returns the database of an event, and the topics if it is an append; no topics stand for
+// any topic.
+func topicsOf(raw bson.Raw) (database string, topics []string) {
+	var e event
+	if err := bson.Unmarshal(raw, &e); err != nil || e.Document.Topic == "" {
+		return e.Namespace.Database, nil
 	}
-	if err := bson.Unmarshal(event, &inserted); err != nil || inserted.Document.Topic == "" {
-		return inserted.Namespace.Database, nil
+	if len(e.Document.Wakes) > 0 {
+		return e.Namespace.Database, e.Document.Wakes
 	}
-	if len(inserted.Document.Wakes) > 0 {
-		return inserted.Namespace.Database, inserted.Document.Wakes
-	}
-	return inserted.Namespace.Database, []string{inserted.Document.Topic}
+	return e.Namespace.Database, []string{e.Document.Topic}
+}
+
+// reported selects what makes records claimable that were not there, or were settled: appends and
+// requeues. A drop or a restore may be the start of anything. Servers from 6.0 on compare all of it
+// with the oplog, and make no event of other updates.
+func reported() bson.E {
+	return bson.E{Key: "$or", Value: bson.A{
+		bson.D{{Key: "operationType", Value: "insert"}, {Key: "fullDocument.last", Value: true}},
+		bson.D{{Key: "operationType", Value: "update"}, {Key: "updateDescription.updatedFields.open", Value: true}},
+		in("operationType", bson.A{"drop", "rename"}),
+	}}
 }
 
 // watch opens the stream.
 func (c *changes) watch() (*driver.ChangeStream, error) {
-	inserted := bson.D{{Key: "operationType", Value: "insert"}, {Key: "fullDocument.last", Value: true}}
+	wanted := bson.D{reported()}
 	if c.ofCluster() {
-		inserted = append(inserted, bson.E{Key: "ns.coll", Value: c.of.collection})
+		wanted = append(wanted, bson.E{Key: "ns.coll", Value: c.of.collection})
 	}
 	pipeline := driver.Pipeline{
-		{{Key: "$match", Value: inserted}},
+		{{Key: "$match", Value: wanted}},
 		{{Key: "$project", Value: bson.D{{Key: "_id", Value: 1}, {Key: "ns.db", Value: 1}, {Key: "fullDocument.topic", Value: 1},
 			{Key: "fullDocument.wakes", Value: 1}}}},
 	}
@@ -392,16 +437,35 @@ func (c *changes) hear(ctx context.Context) error {
 		defer cancel()
 		_ = stream.Close(ctx)
 	}()
-	c.standing(true)
-	defer c.standing(false)
+	c.begin()
+	defer c.stop()
 	// Records may have been committed before the stream began.
 	c.notify("")
-	for stream.Next(ctx) {
-		database, topics := topicsOf(stream.Current)
-		c.notify(database, topics...)
+	for c.next(ctx, stream) {
 	}
 	if ctx.Err() != nil {
 		return nil
 	}
 	return cmp.Or(stream.Err(), errStreamEnded)
+}
+
+// next reports the next event, or notes that there is none, and returns false when the stream has
+// ended. A server that gives no answer at all ends the stream: its connection may be broken, which
+// this end would not notice for a quarter of an hour.
+func (c *changes) next(ctx context.Context, stream *driver.ChangeStream) bool {
+	c.mu.Lock()
+	within := c.deafAfter
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if stream.TryNext(ctx) {
+		database, topics := topicsOf(stream.Current)
+		c.notify(database, topics...)
+	} else if stream.Err() != nil || stream.ID() == 0 {
+		return false
+	}
+	if stream.RemainingBatchLength() == 0 {
+		c.heard()
+	}
+	return true
 }

@@ -28,7 +28,7 @@ func (s *Store) Resting(ctx context.Context, stores []any) ([]bool, error) {
 	}
 	var open []*Store
 	var places []int
-	if _, err := storekit.RestOf(ctx, stores, func(ctx context.Context, other *Store) (bool, error) {
+	if _, err := storekit.RestOf(ctx, stores, 1, func(ctx context.Context, other *Store) (bool, error) {
 		places = append(places, -1)
 		if other.usable(ctx) == nil {
 			places[len(places)-1] = len(open)

@@ -30,7 +30,7 @@ func (s *Store) Resting(ctx context.Context, stores []any) ([]bool, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, s.explain(ctx, operation, err)
 	}
-	return storekit.RestOf(ctx, stores, func(ctx context.Context, other *Store) (resting bool, err error) {
+	return storekit.RestOf(ctx, stores, 1, func(ctx context.Context, other *Store) (resting bool, err error) {
 		err = other.read(ctx, operation, func(ctx context.Context, t *txn) error {
 			_, err := t.one(ctx, []any{&resting}, sqlResting, t.now, t.now-other.config.Retain.Microseconds(),
 				t.now-other.config.RetainJoins.Microseconds())

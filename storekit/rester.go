@@ -2,6 +2,7 @@ package storekit
 
 import (
 	"context"
+	"sync"
 
 	"github.com/outmill/outmill"
 )
@@ -29,6 +30,10 @@ type Rester interface {
 	// is refused with outmill.ErrInvalidConfig. A store that cannot be asked, for example because its schema was
 	// dropped, is not at rest, and fails no call for the others. A transaction that is not
 	// committed yet is not seen, so ask again and again.
+	//
+	// A store that has all changes of its database reported to it (a change stream of MongoDB) may
+	// answer from what it has heard. So a change of the last moment may be missing in the answer.
+	// The functions of [Waker] are then called after the answer, so whoever keeps answers listens.
 	Resting(ctx context.Context, stores []any) ([]bool, error)
 }
 
@@ -39,21 +44,33 @@ type BusyStats interface {
 	StatsOfBusy(ctx context.Context, limit int) ([]outmill.TopicStats, error)
 }
 
-// RestOf implements Resting for a kind of store that asks one store at a time. It passes each of
-// the stores to ask, and returns an error of the caller's context or of a store of another kind.
-// A store for which ask fails is not at rest.
-func RestOf[S Rester](ctx context.Context, stores []any, ask func(ctx context.Context, store S) (bool, error)) ([]bool, error) {
-	resting := make([]bool, len(stores))
+// RestOf implements Resting for a kind of store that asks each store by itself, so many at the same
+// time. It passes each of the stores to ask, in their order if atOnce is 1, and returns an error of
+// the caller's context or of a store of another kind. A store for which ask fails is not at rest.
+func RestOf[S Rester](
+	ctx context.Context, stores []any, atOnce int, ask func(ctx context.Context, store S) (bool, error),
+) ([]bool, error) {
+	list := make([]S, len(stores))
 	for i, other := range stores {
 		store, ok := other.(S)
 		if !ok {
 			return nil, InvalidConfig("Resting got a %T: want what RestsWith of such stores returns", other)
 		}
-		rests, err := ask(ctx, store)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		resting[i] = rests && err == nil
+		list[i] = store
+	}
+	resting := make([]bool, len(stores))
+	var work sync.WaitGroup
+	for first := range min(atOnce, len(list)) {
+		work.Go(func() {
+			for i := first; i < len(list) && ctx.Err() == nil; i += atOnce {
+				rests, err := ask(ctx, list[i])
+				resting[i] = rests && err == nil
+			}
+		})
+	}
+	work.Wait()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
 	return resting, nil
 }

@@ -20,6 +20,7 @@ func restSentences() []sentence {
 		{"a record that is requeued ends the rest", restEndsWithRequeue},
 		{"a store is at rest until something is past its retention, and again when the janitor has deleted it", restEndsForJanitor},
 		{"a store is not at rest while a registration has ended and the janitor has not removed it", restEndsForRegistrations},
+		{"what another process appends or requeues ends the rest, also of a store that listens", restEndsWithOthers},
 		{"a store that is closed is not at rest, and another one that is asked with it is", closedDoesNotRest},
 		{"Resting answers in the order of the stores, and nothing for none", restInOrder},
 	}
@@ -142,6 +143,34 @@ func restEndsForRegistrations(e *env) {
 	ended, _, err := e.Store.ExpireRegistrations(e.Ctx, 10)
 	require.NoError(e.T, err)
 	require.Equal(e.T, 1, ended)
+}
+
+func restEndsWithOthers(e *env) {
+	e.Register(group)
+	e.rests()
+	if waker, ok := outmill.As[storekit.Waker](e.Store); ok {
+		waker.Wake(e.Ctx, func(string) {})
+	}
+	other := e.Reopen()
+	awaitRest := func(rests bool) {
+		e.T.Helper()
+		require.Eventually(e.T, func() bool { return e.rests() == rests }, hintWithin, 5*time.Millisecond, "at rest: %t", !rests)
+	}
+	delayed := suite.Rec(orders, "m1", suite.WithDelay(24*time.Hour))
+	awaitRest(true)
+	require.NoError(e.T, other.Append(e.Ctx, delayed))
+	awaitRest(false)
+	_, err := other.Delete(e.Ctx, delayed.ID)
+	require.NoError(e.T, err)
+	awaitRest(true)
+	require.NoError(e.T, other.Append(e.Ctx, suite.Rec(orders, "m2")))
+	awaitRest(false)
+	r := e.ClaimOne(outmill.NewOwnerToken(), "m2")
+	e.Fail(r)
+	awaitRest(true)
+	_, err = other.Requeue(e.Ctx, r.ID)
+	require.NoError(e.T, err)
+	awaitRest(false)
 }
 
 func (e *env) restsWith(store outmill.Store) (with, self any) {

@@ -13,7 +13,7 @@ func (s *Store) RestsWith() (with, self any) { return s.db, s }
 
 // Resting reports which of the stores are at rest. See storekit.Rester.
 func (s *Store) Resting(ctx context.Context, stores []any) ([]bool, error) {
-	return storekit.RestOf(ctx, stores, func(ctx context.Context, store *Store) (resting bool, err error) {
+	return storekit.RestOf(ctx, stores, 1, func(ctx context.Context, store *Store) (resting bool, err error) {
 		err = store.do(ctx, "look for rest", func(d *Database, now time.Time) error {
 			resting = d.atRest(now, store.options.Retain)
 			return nil
