@@ -316,6 +316,7 @@ func (s stand) everything(t *testing.T, store *mongo.Store, doing func(name stri
 		})
 	}
 	doing("stats", func() { _, err := store.Stats(ctx, batch); must(err) })
+	doing("look for rest", func() { require.Equal(t, []bool{false}, restOf(t, store)) })
 	doing("register and drop", func() {
 		must(store.RegisterGroup(ctx, outmill.Registration{Group: "late", Topics: outmill.Topics{Include: []string{"late"}}}))
 		_, err := store.DropGroup(ctx, "late")
@@ -576,11 +577,40 @@ func TestStore_Plan(t *testing.T) {
 				assert.LessOrEqual(t, max(p.keys, p.docs), int64(n/5), said)
 			}
 		}
-		require.Len(t, calls, 72)
+		require.Len(t, calls, 73)
 		for _, name := range []string{"queue", "keyed", "later", "leases", "expiring", "settled", "delete_at", "joined", "step", "join",
 			"grouping", "status", "finished", "blocked", "until", "topic", "expires", "seen", "look", "empty", "aside", "paused",
 			"outmill_correlation", "outmill_finished"} {
 			require.Contains(t, used, name, "no query uses the index")
+		}
+	})
+
+	t.Run("the question for rest reads one entry for each group of many settled records", func(t *testing.T) {
+		t.Parallel()
+		const groups, n = 4, 500
+		s := newStand(t, mongo.Config{Retain: 24 * time.Hour})
+		for i := range groups - 1 {
+			require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: fmt.Sprint("g", i)}))
+		}
+		require.NoError(t, s.Append(t.Context(), made("orders", "r", n)...))
+		for _, group := range []string{readers, "g0", "g1", "g2"} {
+			req := claimOf(outmill.NewOwnerToken(), n, outmill.OrderNone)
+			req.Group = group
+			found := claimed(t, s, req)
+			require.Len(t, found, n)
+			require.NoError(t, s.Ack(t.Context(), "", leasesOf(found[:n/2])))
+			var failures []outmill.Settlement
+			for _, r := range found[n/2:] {
+				failures = append(failures, outmill.Settlement{Lease: r.Lease()})
+			}
+			require.NoError(t, s.Fail(t.Context(), failures))
+		}
+		store, kept := s.recorded(t, mongo.Config{Retain: 24 * time.Hour})
+		require.Equal(t, 1, kept.while("look for rest", func() { require.Equal(t, []bool{true}, restOf(t, store)) }))
+		for _, query := range kept.commands[0].asked(t) {
+			p := explained(t, s.db, query)
+			require.NotContains(t, p.stages, "COLLSCAN", "%v", query)
+			require.LessOrEqual(t, max(p.keys, p.docs), int64(2*groups+2), "%v by %v", query, p.indexes)
 		}
 	})
 

@@ -40,6 +40,8 @@ type asks struct {
 	mu     sync.Mutex
 	ids    map[int64]bool
 	during func()
+	// level is the read concern of the last question.
+	level string
 }
 
 func (a *asks) monitor() *event.CommandMonitor {
@@ -51,6 +53,7 @@ func (a *asks) monitor() *event.CommandMonitor {
 				a.mu.Lock()
 				defer a.mu.Unlock()
 				a.ids[e.RequestID] = true
+				a.level, _ = e.Command.Lookup("readConcern", "level").StringValueOK()
 			}
 		},
 		Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
@@ -74,7 +77,7 @@ func (a *asks) whileAsked(do func()) {
 	a.during = do
 }
 
-// listener of rests is a store that listens, on a client of its own, whose questions are counted.
+// restful is a store that listens, on a client of its own, whose questions are counted.
 type restful struct {
 	*mongo.Store
 	hints <-chan struct{}
@@ -99,6 +102,48 @@ func (r restful) awaitRest(t *testing.T) {
 	}, patience, 5*time.Millisecond)
 }
 
+// missesNothing appends records one after the other. A reader claims only when it is told that the
+// store is not at rest.
+func (r restful) missesNothing(t *testing.T, s stand, n int, before func(i int)) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer stop()
+	seen := make(chan string, n)
+	reading.Go(func() {
+		req := claimOf(outmill.NewOwnerToken(), 100, outmill.OrderNone)
+		req.Lease = 5 * time.Second // a lost answer of a claim holds its records up
+		_, self := r.RestsWith()
+		for pause(ctx, time.Millisecond) == nil {
+			if resting, err := r.Resting(ctx, []any{self}); err == nil && resting[0] {
+				continue
+			}
+			found, err := r.Claim(ctx, req)
+			if err != nil || r.Ack(ctx, "", leasesOf(found)) != nil {
+				continue
+			}
+			for _, record := range found {
+				seen <- record.MessageID
+			}
+		}
+	})
+	for i := range n {
+		before(i)
+		// The append meets all states of the reader: asked, asking, at rest.
+		_ = pause(ctx, time.Duration(i%20)*time.Millisecond)
+		name := fmt.Sprint(i)
+		require.Eventually(t, func() bool { return s.Append(ctx, once(name, name)) == nil }, patience, 5*time.Millisecond)
+		for got := ""; got != name; {
+			select {
+			case got = <-seen:
+			case <-time.After(patience):
+				require.FailNow(t, "a record was missed", name)
+			}
+		}
+	}
+}
+
 func (r restful) awaitNoRest(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool { return !restOf(t, r.Store)[0] }, patience, 5*time.Millisecond)
@@ -118,6 +163,7 @@ func TestStore_Rest(t *testing.T) {
 			require.Equal(t, []bool{true}, restOf(t, r.Store))
 		}
 		require.Equal(t, before, r.asks.n.Load())
+		require.Equal(t, "linearizable", r.asks.level, "an answer that stands must survive a failover")
 	})
 
 	t.Run("a store without a change stream is asked each time", func(t *testing.T) {
@@ -206,6 +252,13 @@ func TestStore_Rest(t *testing.T) {
 			require.NoError(t, s.Ack(t.Context(), "", leasesOf(found)))
 			r.awaitRest(t)
 		}
+	})
+
+	t.Run("a reader that claims only when the store is not at rest misses nothing", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		r := listensForRest(t, shared(t), mongo.Config{Database: s.db.Name()})
+		r.missesNothing(t, s, testenv.Steps(30, 500), func(int) {})
 	})
 
 	t.Run("the rest ends when something is past its retention, and the store is asked again then", func(t *testing.T) {
@@ -364,6 +417,19 @@ func TestStore_RestIn(t *testing.T) {
 			require.NoError(t, s.Ack(t.Context(), "", leasesOf(found)))
 			r.awaitRest(t)
 		}
+	})
+
+	t.Run("a reader that claims only when the store is not at rest misses nothing over step-downs", func(t *testing.T) {
+		testenv.Long(t, "step-downs")
+		t.Parallel()
+		s, r := open(t, mongotest.Own(t))
+		admin := s.Client().Database("admin")
+		r.missesNothing(t, s, 100, func(i int) {
+			if i%10 == 5 {
+				_ = admin.RunCommand(t.Context(),
+					bson.D{{Key: "replSetStepDown", Value: 1}, {Key: "force", Value: true}, {Key: "secondaryCatchUpPeriodSecs", Value: 0}}).Err()
+			}
+		})
 	})
 
 	t.Run("a server that is killed and restarted loses no record", func(t *testing.T) {

@@ -80,6 +80,7 @@ func (s *Set) RegisterGroup(ctx context.Context, regs ...outmill.Registration) e
 	if err := s.life.Usable(ctx); err != nil {
 		return failed("register a group", err)
 	}
+	s.served.Store(true)
 	regs = storekit.WithGroups(regs)
 	s.mu.Lock()
 	s.known.remember(regs, time.Now())

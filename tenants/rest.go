@@ -16,7 +16,10 @@ import (
 // it out.
 //
 // The answer is exact, and each round asks again, so a commit without a notification is found as
-// soon as without rests. Whatever this set does with a member ends its rest at once.
+// soon as without rests. A store with a change stream of MongoDB answers from what it has heard, and
+// wakes the set if it was about to hear more. Whatever this set does with a member ends its rest at
+// once. A set that nobody claims from, tidies or registers groups in asks nothing, because rests
+// would save nothing.
 
 const (
 	// firstLook is when the set first asks which members are at rest; the pause then doubles.
@@ -172,6 +175,9 @@ type resters []*member
 
 // lookForRest asks all members once.
 func (s *Set) lookForRest(ctx context.Context) {
+	if !s.served.Load() {
+		return
+	}
 	members := s.working()
 	if s.isSmall() {
 		for _, m := range members {
@@ -240,6 +246,7 @@ func (s *Set) askForRest(ctx context.Context, members resters) {
 
 // awake are the members in which a kind of upkeep is due.
 func (s *Set) awake(call string) []*member {
+	s.served.Store(true)
 	now := time.Now()
 	var list []*member
 	for _, m := range s.working() {

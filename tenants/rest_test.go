@@ -81,6 +81,14 @@ func (m *meter) RestsWith() (with, self any) { return m.of, m.Store }
 // newQuiet returns a set of n members that looks for rests every pause.
 func newQuiet(t *testing.T, n int, config tenants.Config) *quiet {
 	t.Helper()
+	q := makeQuiet(t, n, config)
+	q.register()
+	return q
+}
+
+// makeQuiet is newQuiet without a registration.
+func makeQuiet(t *testing.T, n int, config tenants.Config) *quiet {
+	t.Helper()
 	q := &quiet{T: t}
 	list := make(tenants.Static, n)
 	for i := range list {
@@ -96,7 +104,6 @@ func newQuiet(t *testing.T, n int, config tenants.Config) *quiet {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, set.Close()) })
 	q.set = set
-	q.register()
 	return q
 }
 
@@ -157,6 +164,17 @@ func TestSet_Rest(t *testing.T) {
 		}
 		require.Equal(t, calls, q.calls.Load(), "calls of the members")
 		require.Equal(t, int64(8), q.asks.Load())
+	})
+
+	t.Run("a set that only publishes asks nothing", func(t *testing.T) {
+		t.Parallel()
+		q := makeQuiet(t, 50, tenants.Config{MaxIdle: 10 * time.Millisecond})
+		busy := newQuiet(t, 50, tenants.Config{MaxIdle: 10 * time.Millisecond})
+		require.NoError(t, q.set.Append(t.Context(), &outmill.Record{Topic: topic, TenantID: name(3)}))
+		require.Eventually(t, func() bool { return busy.asks.Load() > 5 }, soon, tick)
+		require.Zero(t, q.asks.Load())
+		require.Empty(t, q.claim(), "no group is registered")
+		require.Eventually(t, func() bool { return q.asks.Load() > 0 }, soon, tick)
 	})
 
 	t.Run("a tenant at rest gets a registration whose problems have changed", func(t *testing.T) {

@@ -60,6 +60,7 @@ type look struct {
 
 // readerOf returns the schedule of the request's reader.
 func (s *Set) readerOf(req outmill.ClaimRequest) *reader {
+	s.served.Store(true)
 	key := selectionKey(req.Group, req.Topics)
 	s.readersMu.Lock()
 	r := s.readers[key]

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -56,6 +57,9 @@ type Set struct {
 	txLimit time.Duration
 
 	pauses knownPauses
+
+	// served: somebody has claimed, tidied or registered a group.
+	served atomic.Bool
 
 	readersMu sync.Mutex
 	readers   map[string]*reader
