@@ -30,12 +30,7 @@ func SetAtOnce(s *Store, records int) { s.atOnce = storekit.BatchSize(records) }
 func SetBusyFor(s *Store, d time.Duration) { s.busyFor = d }
 
 // Listens reports whether the store's change stream is open.
-func Listens(s *Store) bool {
-	c := s.changes.Load()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stands
-}
+func Listens(s *Store) bool { return s.changes.Load().isOpen() }
 
 // LookAgain makes the store forget its trails. A trail uses this process's clock, which does not
 // move when a test moves the time in the database.
@@ -63,10 +58,4 @@ func SetDeafAfter(s *Store, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.deafAfter = d
-}
-
-// Hears reports whether the store's change stream is open and answers.
-func Hears(s *Store) bool {
-	c := s.changes.Load()
-	return c != nil && c.hears()
 }

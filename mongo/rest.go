@@ -22,7 +22,7 @@ import (
 //     later in the stream;
 //   - the server reads with read concern linearizable: it is the primary, so it has all changes that
 //     the stream has reported, and a failover takes nothing back that the answer has;
-//   - a stream that is opened again, or that has been silent for too long, makes no answer stand.
+//   - a stream that has ended, or to which the server gives no answer, makes no answer stand.
 //
 // What becomes due by time alone has a time in the database, and the answer stands until the first
 // of these times.
@@ -34,7 +34,7 @@ const (
 	shortestStand, longestStand = 20 * time.Minute, 40 * time.Minute
 	// asksAtOnce is how many databases one call of Resting asks at the same time.
 	asksAtOnce = 4
-	// deafAfter is how long a stream may give no answer, not even an empty one.
+	// deafAfter is how long the server may give a stream no answer, not even an empty one.
 	deafAfter = 3 * awaitInCluster
 )
 
@@ -98,7 +98,7 @@ func (s *Store) rests(ctx context.Context, operation string) (bool, error) {
 		return false, err
 	}
 	stream := s.changes.Load()
-	if stream != nil && !stream.hears() {
+	if stream != nil && !stream.isOpen() {
 		stream = nil
 	}
 	if s.rest.stands(stream) {

@@ -382,7 +382,7 @@ func TestStore_RestIn(t *testing.T) {
 			{Key: "data", Value: bson.D{{Key: "appName", Value: "resting"}, {Key: "errorCode", Value: 286},
 				{Key: "failCommands", Value: bson.A{"getMore"}}}},
 		}).Err())
-		require.Eventually(t, func() bool { return !mongo.Hears(r.Store) }, patience, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return !mongo.Listens(r.Store) }, patience, 5*time.Millisecond)
 		require.NoError(t, s.Append(t.Context(), one("one")))
 		require.Equal(t, []bool{false}, restOf(t, r.Store))
 		require.NoError(t, admin.RunCommand(t.Context(),
@@ -395,7 +395,7 @@ func TestStore_RestIn(t *testing.T) {
 		mongo.SetDeafAfter(r.Store, 3*time.Second)
 		failing(t, s.Client(), "resting", 1, bson.D{{Key: "failCommands", Value: bson.A{"getMore"}},
 			{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 10 * patience.Milliseconds()}})
-		require.Eventually(t, func() bool { return !mongo.Hears(r.Store) }, patience, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return !mongo.Listens(r.Store) }, patience, 5*time.Millisecond)
 		require.NoError(t, s.Append(t.Context(), one("one")))
 		require.Equal(t, []bool{false}, restOf(t, r.Store))
 		found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))

@@ -173,9 +173,7 @@ type changes struct {
 	stands bool
 	pause  context.CancelFunc
 	idle   chan struct{}
-	// heardAt is when the stream last had nothing more to report.
-	heardAt time.Time
-	// deafAfter is how long the stream may give no answer.
+	// deafAfter is how long the server may give no answer, not even an empty one.
 	deafAfter time.Duration
 	// claims has the last claim of each reader. busySince is the time since which all of them
 	// were full.
@@ -302,7 +300,7 @@ func (c *changes) begin() {
 	for s := range c.users {
 		s.rest.end()
 	}
-	c.stands, c.heardAt = true, time.Now()
+	c.stands = true
 }
 
 func (c *changes) stop() {
@@ -311,17 +309,11 @@ func (c *changes) stop() {
 	c.stands = false
 }
 
-func (c *changes) heard() {
+// isOpen reports whether the stream is open. Then the server has answered within deafAfter.
+func (c *changes) isOpen() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.heardAt = time.Now()
-}
-
-// hears reports whether the stream is open and answers.
-func (c *changes) hears() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stands && time.Since(c.heardAt) < c.deafAfter
+	return c.stands
 }
 
 func (c *changes) keepListening() {
@@ -449,9 +441,9 @@ func (c *changes) hear(ctx context.Context) error {
 	return cmp.Or(stream.Err(), errStreamEnded)
 }
 
-// next reports the next event, or notes that there is none, and returns false when the stream has
-// ended. A server that gives no answer at all ends the stream: its connection may be broken, which
-// this end would not notice for a quarter of an hour.
+// next reports the next event, if one comes soon, and returns false when the stream has ended. It
+// ends a stream to which the server gives no answer at all: the connection may be broken, which this
+// end would otherwise not notice for a quarter of an hour.
 func (c *changes) next(ctx context.Context, stream *driver.ChangeStream) bool {
 	c.mu.Lock()
 	within := c.deafAfter
@@ -461,11 +453,7 @@ func (c *changes) next(ctx context.Context, stream *driver.ChangeStream) bool {
 	if stream.TryNext(ctx) {
 		database, topics := topicsOf(stream.Current)
 		c.notify(database, topics...)
-	} else if stream.Err() != nil || stream.ID() == 0 {
-		return false
+		return true
 	}
-	if stream.RemainingBatchLength() == 0 {
-		c.heard()
-	}
-	return true
+	return stream.Err() == nil && stream.ID() != 0
 }
