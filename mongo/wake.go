@@ -33,7 +33,8 @@ const (
 
 // Wake calls woken when records of a topic may have become claimable: see storekit.Waker. The
 // Store reports its own transactions at once. A change stream reports the appends of callers'
-// transactions and of other processes. Polling finds records that other processes give back.
+// transactions and of other processes, and the requeues of other processes. Polling finds records
+// that other processes give back.
 //
 // All Stores of a client and a collection share one change stream, and so do those that Databases
 // opens: theirs is of the whole cluster, if the user has the right for that. The first Wake opens

@@ -33,7 +33,7 @@ type Rester interface {
 	//
 	// A store that has all changes of its database reported to it (a change stream of MongoDB) may
 	// answer from what it has heard. So a change of the last moment may be missing in the answer.
-	// The functions of [Waker] are then called after the answer, so whoever keeps answers listens.
+	// The functions of [Waker] are then called after the answer, so a caller that keeps answers listens.
 	Resting(ctx context.Context, stores []any) ([]bool, error)
 }
 
