@@ -169,7 +169,7 @@ func TestSet_RestOfDatabases(t *testing.T) {
 	t.Parallel()
 	n := 30
 	if testenv.All() {
-		n = 200
+		n = 60
 	}
 	w := newCounty(t, n)
 	admin := w.client(t, options.Client()).Database("admin")
