@@ -146,6 +146,15 @@ func (c *call) change(ch change) error {
 	return c.changeMany(ch)
 }
 
+// maxBefore bounds what a form says about earlier steps, which is only shown.
+const maxBefore = 1_000_000_000
+
+// before is how many records the earlier steps of a change have changed, by the form.
+func (c *call) before() int {
+	n, _ := strconv.Atoi(c.r.PostForm.Get("before"))
+	return min(max(0, n), maxBefore)
+}
+
 func wasOrWere(n int) string {
 	if n == 1 {
 		return "was"
@@ -168,7 +177,7 @@ func (c *call) changeMany(ch change) error {
 	if !ok {
 		return lacks("finds no records by a filter (storekit.Operator)")
 	}
-	before, _ := strconv.Atoi(c.r.PostForm.Get("before"))
+	before := c.before()
 	changed, done := 0, false
 	for end := time.Now().Add(min(changeTime, c.config.Timeout/2)); !done && time.Now().Before(end); {
 		page, err := ch.where(operator, c.ctx, query)
@@ -186,7 +195,7 @@ func (c *call) changeMany(ch change) error {
 		}
 	}
 	c.audit(ch.past+" records", pairs...)
-	total := max(0, before) + changed
+	total := before + changed
 	out := outcome{Text: records(total) + " " + wasOrWere(total) + " " + ch.past + ".", Back: c.page("records", search{
 		Group: s.Group, Topic: s.Topic, Status: s.Status}.pairs()...)}
 	if done {

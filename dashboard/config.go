@@ -62,6 +62,8 @@ func (c Config) check() error {
 		return storekit.InvalidConfig("Config.Token and Config.User are both set: want one of them")
 	case c.Token != "" && len(c.Token) < minToken:
 		return storekit.InvalidConfig("Config.Token has %d characters: want %d or more", len(c.Token), minToken)
+	case c.Token != strings.TrimSpace(c.Token):
+		return storekit.InvalidConfig("Config.Token has blanks at its ends, which the login ignores: remove them")
 	case c.CountLimit < 0:
 		return storekit.InvalidConfig("Config.CountLimit is %d: want 0 (chosen by the number of topics) or more", c.CountLimit)
 	case c.Every < 0:

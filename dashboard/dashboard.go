@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 
@@ -24,9 +25,10 @@ type Dashboard struct {
 	origin *http.CrossOriginProtection
 	routes map[string]route
 
-	streams  chan struct{} // One entry for each stream that is open.
-	closing  sync.Once
-	shutdown chan struct{}
+	streams      chan struct{} // One entry for each stream that is open.
+	writeTimeout time.Duration
+	closing      sync.Once
+	shutdown     chan struct{}
 }
 
 // maxStreams is the largest number of streams of live updates.
@@ -60,6 +62,8 @@ func New(store outmill.Store, config Config, logger watermill.LoggerAdapter) (*D
 		origin:   http.NewCrossOriginProtection(),
 		streams:  make(chan struct{}, maxStreams),
 		shutdown: make(chan struct{}),
+
+		writeTimeout: usualWriteTimeout,
 	}
 	d.routes = routes()
 	return d, nil
@@ -79,7 +83,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"Add the name to the Hosts of its configuration, or open it by its IP address."})
 		return
 	}
-	if err := d.origin.Check(r); err != nil {
+	if d.origin.Check(r) != nil || isEmbedded(r) {
 		c.fail(&problem{http.StatusForbidden, "This request comes from another site."})
 		return
 	}

@@ -20,11 +20,11 @@ import (
 // bare is a store without the roles of package storekit.
 type bare struct{ outmill.Store }
 
-// counting counts the looks at a store, which can fail.
+// counting counts the looks at a store, which can fail, and find more records with each look.
 type counting struct {
 	outmill.Store
-	looks  atomic.Int64
-	broken atomic.Bool
+	looks           atomic.Int64
+	broken, growing atomic.Bool
 }
 
 func (c *counting) Unwrap() outmill.Store { return c.Store }
@@ -34,7 +34,13 @@ func (c *counting) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, 
 	if c.broken.Load() {
 		return nil, errors.New("cannot connect to postgres://shop:S3CRET@db/shop")
 	}
-	return c.Store.Stats(ctx, limit)
+	rows, err := c.Store.Stats(ctx, limit)
+	for i := range rows {
+		if c.growing.Load() {
+			rows[i].Leased = int(c.looks.Load())
+		}
+	}
+	return rows, err
 }
 
 func serveLocal(t *testing.T, handler http.Handler, method, path string) *httptest.ResponseRecorder {

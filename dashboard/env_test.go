@@ -20,6 +20,7 @@ import (
 	"github.com/outmill/outmill/dashboard"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storetest/memstore"
+	"github.com/outmill/outmill/tenants"
 )
 
 const token = "a token of 16 characters or more"
@@ -79,6 +80,37 @@ func onStores(t *testing.T, test func(t *testing.T, store outmill.Store)) {
 		test(t, store)
 	})
 }
+
+// setOfStores is a set of tenants, each with a store on SQLite.
+type setOfStores struct {
+	*tenants.Set
+	stores []*sqlite.Store
+}
+
+func newSet(t *testing.T, keys ...string) setOfStores {
+	t.Helper()
+	var s setOfStores
+	var list tenants.Static
+	for _, key := range keys {
+		store := newSQLite(t)
+		s.stores = append(s.stores, store)
+		list = append(list, tenants.Tenant{Key: key, Store: store})
+	}
+	set, err := tenants.New(context.WithoutCancel(t.Context()), tenants.Config{Discovery: list, WithoutRest: true}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, set.Close()) })
+	s.Set = set
+	return s
+}
+
+// requireKnown checks that the stores are open.
+func (s setOfStores) requireKnown(t *testing.T, n int) {
+	t.Helper()
+	require.Len(t, s.Keys(), n)
+}
+
+// Unwrap leads outmill.As to the set.
+func (s setOfStores) Unwrap() outmill.Store { return s.Set }
 
 type answer struct {
 	*http.Response

@@ -11,8 +11,8 @@ const (
 	// heartbeat is the time after which a stream without news writes a comment, so that proxies
 	// keep it and a client that is gone is noticed.
 	heartbeat = 15 * time.Second
-	// writeTimeout ends a stream whose client reads nothing.
-	writeTimeout = 10 * time.Second
+	// usualWriteTimeout ends a stream whose client reads nothing.
+	usualWriteTimeout = 10 * time.Second
 )
 
 // liveData returns the data of a page that is live.
@@ -36,14 +36,17 @@ func events(c *call) error {
 	if _, found := c.liveData(name); !found {
 		return badRequest("This page has no live updates.")
 	}
+	c.w.Header().Set("Content-Type", "text/event-stream")
+	c.w.Header().Set("X-Accel-Buffering", "no")
+	if c.r.Method == http.MethodHead {
+		return nil
+	}
 	select {
 	case c.streams <- struct{}{}:
 		defer func() { <-c.streams }()
 	default:
 		return &problem{http.StatusServiceUnavailable, "Too many pages are open."}
 	}
-	c.w.Header().Set("Content-Type", "text/event-stream")
-	c.w.Header().Set("X-Accel-Buffering", "no")
 	c.w.WriteHeader(http.StatusOK)
 	ticker := time.NewTicker(c.config.Every)
 	defer ticker.Stop()
@@ -107,7 +110,7 @@ func event(text []byte) []byte {
 func (c *call) send(text []byte) error {
 	control := http.NewResponseController(c.w)
 	// A ResponseWriter without deadlines has no limit to move.
-	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_ = control.SetWriteDeadline(time.Now().Add(c.writeTimeout))
 	if _, err := c.w.Write(text); err != nil {
 		return err
 	}

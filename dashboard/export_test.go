@@ -38,3 +38,9 @@ func (d *Dashboard) SetClock(now func() time.Time) {
 	defer d.counts.mu.Unlock()
 	d.counts.now = now
 }
+
+// SetWriteTimeout sets how long a stream waits for a client that reads nothing.
+func (d *Dashboard) SetWriteTimeout(timeout time.Duration) { d.writeTimeout = timeout }
+
+// Streams is the number of streams that are open.
+func (d *Dashboard) Streams() int { return len(d.streams) }

@@ -70,9 +70,8 @@ type view struct {
 	// Token says that people log in and out.
 	Token   bool
 	Changes bool
-	// Tenant is the chosen one of Tenants; "" is all of them.
-	Tenant  string
-	Tenants []string
+	// Tenant is the chosen store of many; "" is all of them.
+	Tenant string
 	// Live is the address of the stream of this page; "" is a page without one.
 	Live string
 	Now  time.Time
@@ -93,10 +92,15 @@ func (v *view) In(store, page string, pairs ...string) string {
 }
 
 func (c *call) view(name, title string, data any) *view {
-	return &view{
+	v := &view{
 		c: c, Page: name, Title: title, Board: c.config.Name, User: c.user, Token: c.config.User == nil, Changes: c.config.AllowChanges,
-		Tenant: c.tenant, Tenants: c.tenants(), Now: time.Now(), Errors: c.config.ShowErrors, Payloads: c.config.ShowPayloads, Data: data,
+		Tenant: c.tenant, Now: time.Now(), Errors: c.config.ShowErrors, Payloads: c.config.ShowPayloads, Data: data,
 	}
+	if c.user == "" {
+		// The name may be that of the store.
+		v.Board = "Outmill"
+	}
+	return v
 }
 
 // render writes a page. It is complete before its first byte is written.
@@ -130,8 +134,7 @@ func (c *call) fail(err error) {
 	p := c.asProblem(err)
 	v := c.view("problem", http.StatusText(p.status), p.text)
 	if c.user == "" {
-		// People who are not logged in see no names of stores.
-		v.Tenants, v.Board, v.Token = nil, "Outmill", false
+		v.Token = false
 	}
 	if err := c.renderView(p.status, v); err != nil {
 		http.Error(c.w, p.text, p.status)

@@ -181,13 +181,39 @@ func payload(p []byte) (text string, cutOff bool) {
 	cutOff = len(begin) < len(p)
 	var indented bytes.Buffer
 	switch {
-	case !cutOff && json.Indent(&indented, p, "", "  ") == nil:
+	case !cutOff && depth(p) <= maxDepth && json.Indent(&indented, p, "", "  ") == nil:
 		return cut(indented.String(), 2*maxPayload), false
 	case utf8.Valid(p):
 		return clean(string(begin)), cutOff
 	}
 	const maxDump = 1_024
 	return hex.Dump(p[:min(len(p), maxDump)]), len(p) > maxDump
+}
+
+// maxDepth is the deepest nesting that is shown with indents. Their size grows with the square of
+// the depth: 16 kB of brackets would become 100 MB.
+const maxDepth = 32
+
+// depth is how deeply JSON nests.
+func depth(text []byte) (deepest int) {
+	now, quoted, escaped := 0, false, false
+	for _, b := range text {
+		switch {
+		case escaped:
+			escaped = false
+		case quoted && b == '\\':
+			escaped = true
+		case b == '"':
+			quoted = !quoted
+		case quoted:
+		case b == '[' || b == '{':
+			now++
+			deepest = max(deepest, now)
+		case b == ']' || b == '}':
+			now--
+		}
+	}
+	return deepest
 }
 
 type findView struct {

@@ -2,7 +2,7 @@ package dashboard
 
 import (
 	"cmp"
-	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -117,8 +117,8 @@ func parseAge(text string) (time.Duration, error) {
 		return 0, nil
 	}
 	if days, found := strings.CutSuffix(text, "d"); found {
-		var n int
-		if _, err := fmt.Sscanf(days, "%d", &n); err == nil && n > 0 && n < 100_000 {
+		// Only digits: half a day too much or too little would delete other records.
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil && n > 0 {
 			return time.Duration(n) * 24 * time.Hour, nil
 		}
 	}

@@ -94,18 +94,23 @@ func (c *call) serve(route route) error {
 	if route.change && !c.config.AllowChanges {
 		return &problem{http.StatusForbidden, "This dashboard only reads. Its configuration does not allow changes."}
 	}
-	c.ctx, c.tenant = c.r.Context(), c.r.URL.Query().Get("store")
+	c.ctx = c.r.Context()
 	if !route.stream {
 		ctx, cancel := context.WithTimeout(c.ctx, c.config.Timeout)
 		defer cancel()
 		c.ctx = ctx
 	}
+	c.tenant = c.r.URL.Query().Get("store")
 	if c.r.Method == http.MethodPost {
 		c.r.Body = http.MaxBytesReader(c.w, c.r.Body, maxForm)
 		if err := c.r.ParseForm(); err != nil {
 			return badRequest("The form cannot be read, or is too large.")
 		}
 		c.tenant = c.r.PostForm.Get("store")
+	}
+	if route.open {
+		// People who are not logged in learn no names of stores.
+		c.tenant = ""
 	}
 	if c.tenant != "" {
 		if !slices.Contains(c.tenants(), c.tenant) {

@@ -38,3 +38,14 @@ func (d *Dashboard) acceptsHost(host string) bool {
 	}
 	return slices.ContainsFunc(d.config.Hosts, func(name string) bool { return strings.EqualFold(name, host) })
 }
+
+// isEmbedded reports whether a page of another site asks for something to embed or to read, such
+// as a stream, with the login of its visitor. A link to the dashboard is none. Browsers send these
+// headers to loopback addresses and with TLS.
+func isEmbedded(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "same-origin", "none":
+		return false
+	}
+	return r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document"
+}

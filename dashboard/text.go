@@ -20,25 +20,25 @@ func clean(text string) string {
 
 // cut returns the first n characters, and "…" if there are more.
 func cut(text string, n int) string {
-	text = clean(text)
 	count := 0
 	for i := range text {
 		if count == n {
-			return text[:i] + "…"
+			// What is cut off is not looked at, however long it is.
+			return clean(text[:i]) + "…"
 		}
 		count++
 	}
-	return text
+	return clean(text)
 }
 
 // number writes 12345 as "12,345".
 func number(n int) string {
-	text := strconv.Itoa(n)
-	if n < 0 {
-		return "−" + number(-n)
-	}
+	text, minus := strings.CutPrefix(strconv.Itoa(n), "-")
 	for i := len(text) - 3; i > 0; i -= 3 {
 		text = text[:i] + "," + text[i:]
+	}
+	if minus {
+		return "−" + text
 	}
 	return text
 }

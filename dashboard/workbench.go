@@ -248,8 +248,7 @@ func skip(c *call) error {
 	if err != nil {
 		return err
 	}
-	before, _ := strconv.Atoi(c.r.PostForm.Get("before"))
-	released, done := max(0, before), false
+	released, done := c.before(), false
 	for end := time.Now().Add(min(changeTime, c.config.Timeout/2)); !done && time.Now().Before(end); {
 		result, err := role.Skip(c.ctx, id)
 		if released, done = released+result.Released, result.Done; err != nil {
