@@ -45,6 +45,12 @@ func isLack(err error) bool {
 	return true
 }
 
+// isPartly reports whether some of the stores that were asked have answered, and others failed.
+func (c *call) isPartly(err error) bool {
+	var partly *storekit.PartialError
+	return c.tenant == "" && errors.As(err, &partly) && len(partly.Failed) < len(c.tenants())
+}
+
 // member is a line of the page of stores.
 type member struct {
 	Name, State, Problem, Since     string

@@ -51,7 +51,7 @@ func deadPage(c *call) error {
 		c.redirect(c.page("records", s.pairs()...))
 		return nil
 	}
-	if err != nil && len(page.Letters) == 0 {
+	if err != nil && !c.isPartly(err) {
 		return err
 	}
 	v := deadView{Search: s, Examined: page.Examined, Many: c.isMany() && c.tenant == "", Partly: err != nil}
@@ -289,7 +289,7 @@ func auditPage(c *call) error {
 	if isLack(err) {
 		return lacks("keeps no audit (storekit.Audit)")
 	}
-	if err != nil && len(page.Entries) == 0 {
+	if err != nil && !c.isPartly(err) {
 		return err
 	}
 	v := auditView{Many: c.isMany() && c.tenant == "", Partly: err != nil}
