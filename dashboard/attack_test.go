@@ -253,9 +253,11 @@ func TestAttacks(t *testing.T) {
 		id := member.kill(name, outmill.Exact(name), text)[0].ID.String()
 		set.requireKnown(t, 2)
 		q, of := url.QueryEscape(name), "store="+url.QueryEscape(text)
+		require.Equal(t, http.StatusOK, s.submit(s.page("edit?id="+id+"&"+of), "payload", "new").StatusCode)
+		require.Equal(t, http.StatusOK, s.post("pause", "store", text, "key", "k", "topic", name, "reason", text).StatusCode)
 		for _, page := range []string{
 			"", "?" + of, "stores", "stores?q=" + q, "topic?topic=" + q + "&group=" + q + "&" + of, "records", "records?" + of, "dead", "dead?" + of,
-			"record?id=" + id + "&" + of, "find?id=" + q, "groups?" + of, "pauses?" + of, "audit?" + of, "joins?" + of, "sagas?" + of,
+			"record?id=" + id + "&" + of, "find?id=" + q, "groups?" + of, "pauses?" + of, "audit?" + of, "audit?record=" + id + "&" + of, "joins?" + of, "sagas?" + of,
 			"requeue?id=" + id + "&" + of, "edit?id=" + id + "&" + of, "skip?id=" + id + "&" + of, "pause?topic=" + q + "&" + of,
 			"drop-group?group=" + q + "&" + of, "delete?status=dead&" + of, "nothing?" + of,
 		} {

@@ -18,7 +18,7 @@ import (
 // submit submits the form of a confirmation, as a browser without scripts does.
 func (s *site) submit(page answer, pairs ...string) answer {
 	s.Helper()
-	action := regexp.MustCompile(`<form class="confirm" action="([^"]+)" method="post">`).FindStringSubmatch(page.body)
+	action := regexp.MustCompile(`<form class="confirm(?: edit)?" action="([^"]+)" method="post">`).FindStringSubmatch(page.body)
 	require.NotNil(s, action, page.body)
 	for _, field := range regexp.MustCompile(`<input type="hidden" name="([^"]+)" value="([^"]*)">`).FindAllStringSubmatch(page.body, -1) {
 		pairs = append([]string{field[1], html.UnescapeString(field[2])}, pairs...)

@@ -130,7 +130,10 @@ func joinFacts(j *storekit.Join) []fact {
 }
 
 func joinTimes(j *storekit.Join) []moment {
-	all := []moment{{"Started", j.CreatedAt}, {"Changed", j.UpdatedAt}, {"Ended", j.FinishedAt}, {"Deadline", j.Deadline}}
+	all := []moment{
+		{Name: "Started", At: j.CreatedAt}, {Name: "Changed", At: j.UpdatedAt}, {Name: "Ended", At: j.FinishedAt},
+		{Name: "Deadline", At: j.Deadline},
+	}
 	return slices.DeleteFunc(all, func(m moment) bool { return m.At.IsZero() })
 }
 

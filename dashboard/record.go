@@ -33,12 +33,18 @@ type fact struct{ Name, Value string }
 type moment struct {
 	Name string
 	At   time.Time
+	// By is the operator who did it, and Note what exactly; "" elsewhere.
+	By, Note string
 }
 
 type recordView struct {
 	Record  recordLine
 	Facts   []fact
 	History []moment
+	// Audited says that the store keeps an audit, and MoreAudit leads to the older entries that
+	// were not looked at.
+	Audited   bool
+	MoreAudit string
 	// Reasons say where the record is and what it waits for.
 	Reasons  []reason
 	Metadata []fact
@@ -76,6 +82,9 @@ func recordPage(c *call) error {
 		return err
 	}
 	v := recordView{Record: c.recordLine(r), Facts: facts(r), History: history(r), Error: c.fullError(r)}
+	if err := c.addChanges(&v, r); err != nil {
+		return err
+	}
 	_, v.Bench = outmill.As[storekit.Workbench](c.store)
 	for _, e := range answer.Explanations {
 		if e.Record == r.ID {
@@ -155,14 +164,18 @@ func facts(r *outmill.Record) []fact {
 // history are the times of the record that are known, in their order.
 func history(r *outmill.Record) []moment {
 	all := []moment{
-		{"Appended", r.CreatedAt},
-		{"First due", r.DueAt},
-		{"Due next", r.NextAttemptAt},
-		{"Lease ends", r.LeaseUntil},
-		{"Processed", r.ProcessedAt},
-		{"Expires", r.ExpiresAt},
+		{Name: "Appended", At: r.CreatedAt},
+		{Name: "First due", At: r.DueAt},
+		{Name: "Due next", At: r.NextAttemptAt},
+		{Name: "Lease ends", At: r.LeaseUntil},
+		{Name: "Processed", At: r.ProcessedAt},
+		{Name: "Expires", At: r.ExpiresAt},
 	}
 	all = slices.DeleteFunc(all, func(m moment) bool { return m.At.IsZero() })
+	return inOrder(all)
+}
+
+func inOrder(all []moment) []moment {
 	slices.SortStableFunc(all, func(a, b moment) int { return a.At.Compare(b.At) })
 	return all
 }

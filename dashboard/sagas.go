@@ -46,7 +46,7 @@ func sagasPage(c *call) error {
 		return ofOneStore(err, "sagas (storekit.Sagas)")
 	}
 	v.Saga = saga
-	v.Times = []moment{{"Started", saga.CreatedAt}, {"Changed", saga.UpdatedAt}}
+	v.Times = []moment{{Name: "Started", At: saga.CreatedAt}, {Name: "Changed", At: saga.UpdatedAt}}
 	if c.config.ShowPayloads {
 		text, err := json.Marshal(state.Fields)
 		if err != nil {
