@@ -27,7 +27,7 @@ type line struct {
 	ShownGroup                            string
 	Due, Delayed, Leased, Dead, Processed string
 	HasDead, Late, Paused                 bool
-	Lag, Change                           string
+	Lag, Change, Passed                   string
 	Trend                                 chart
 }
 
@@ -139,7 +139,7 @@ func (c *call) line(s outmill.TopicStats, n counts) line {
 	l := line{
 		Store: s.Store, Group: s.Group, ShownGroup: cmp.Or(s.Group, noGroup), Topic: s.Topic,
 		Due: due(s, limit), Delayed: upTo(s.Delayed, limit), Leased: upTo(s.Leased, limit), Dead: upTo(s.Dead, limit),
-		Processed: upTo(s.Processed, limit), HasDead: s.Dead > 0, Lag: "–", Change: "–",
+		Processed: upTo(s.Processed, limit), HasDead: s.Dead > 0, Lag: "–", Change: "–", Passed: "–",
 	}
 	if lag := lagOf(s, n.at); !s.OldestDue.IsZero() {
 		l.Lag, l.Late = age(lag), lag >= lateAfter
@@ -148,6 +148,9 @@ func (c *call) line(s outmill.TopicStats, n counts) line {
 	points := c.counts.trendOf(seriesOf(s))
 	if perMinute, known := changePerMinute(points); known {
 		l.Change = signed(perMinute)
+	}
+	if perMinute, known := processedPerMinute(points); known {
+		l.Passed = number(perMinute)
 	}
 	l.Trend = trend(points, limit)
 	return l

@@ -91,6 +91,30 @@ func (d drawing) draw(points []point) chart {
 	return c
 }
 
+// processedPerMinute is how many records became processed within about the last minute, by the
+// number that the store retains. It is a lower bound, because those whose retention ends in that time
+// are missing. It is unknown where the store retains none, or as many as the limit of the counts,
+// or if the first count is younger than 10 seconds.
+func processedPerMinute(points []point) (perMinute int, known bool) {
+	if len(points) < 2 {
+		return 0, false
+	}
+	last := points[len(points)-1]
+	first, more := last, 0
+	for i := len(points) - 1; i > 0 && last.at.Sub(points[i-1].at) <= time.Minute; i-- {
+		if points[i].manyProcessed || points[i-1].manyProcessed {
+			return 0, false
+		}
+		first = points[i-1]
+		more += max(0, points[i].processed-first.processed)
+	}
+	passed := last.at.Sub(first.at)
+	if passed < 10*time.Second || last.processed == 0 && first.processed == 0 {
+		return 0, false
+	}
+	return int(float64(more) * float64(time.Minute) / float64(passed)), true
+}
+
 // changePerMinute is how the number of waiting records changed within about the last minute. It is
 // unknown if a count reached the limit, or if the first count is younger than 10 seconds.
 func changePerMinute(points []point) (perMinute int, known bool) {

@@ -19,10 +19,16 @@ type point struct {
 	waiting, dead int
 	full          bool
 	lag           time.Duration
+	// processed are those that the store retains, and manyProcessed says that they reach the limit.
+	processed     int
+	manyProcessed bool
 }
 
 func pointOf(s outmill.TopicStats, now time.Time, limit int) point {
-	return point{at: now, waiting: s.Pending, dead: s.Dead, full: s.Pending >= limit, lag: lagOf(s, now)}
+	return point{
+		at: now, waiting: s.Pending, dead: s.Dead, full: s.Pending >= limit, lag: lagOf(s, now),
+		processed: s.Processed, manyProcessed: s.Processed >= limit,
+	}
 }
 
 // lagOf is how long the oldest due record has been due.
