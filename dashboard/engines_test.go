@@ -103,6 +103,8 @@ func tourOfJoinsAndSagas(t *testing.T, s *site) {
 	type state struct{ Step string }
 	require.NoError(t, sagas.InsertSaga(t.Context(), &storekit.Saga{Type: "order", Correlation: "7"}, &state{"paid"}, storekit.SagaOptions{}))
 	require.Contains(t, s.page("sagas?kind=order&correlation=7").text(), "paid")
+	require.Contains(t, s.page("sagas?kind=order").body, "correlation=7&amp;kind=order")
+	require.Regexp(t, "correlation=7&amp;kind=order|enter a type to list its sagas", s.page("sagas").body)
 }
 
 // tourOfWorkbench edits the first record and skips the second one.

@@ -48,7 +48,7 @@ func TestPages(t *testing.T) {
 			require.Contains(t, s.page("pauses").text(), "Nothing is paused.")
 			require.Contains(t, s.page("stores").text(), store.Name())
 			require.Contains(t, s.page("find").text(), "Enter the id of a record")
-			require.Contains(t, s.page("sagas").text(), "a saga is found by its type")
+			require.Contains(t, s.page("sagas").text(), "No saga matches.")
 			s.page("topic?topic=orders&group=billing")
 		})
 	})
@@ -184,6 +184,36 @@ func TestPages(t *testing.T) {
 			shown := newSite(t, store, dashboard.Config{ShowPayloads: true})
 			require.Contains(t, shown.page("sagas?kind=order&correlation=order+7").text(), "S3CRET")
 			require.Contains(t, shown.page("sagas?kind=order&correlation=8").text(), "No saga of this type")
+		})
+	})
+
+	t.Run("sagas are listed without their states, the newest first, and a page ends after 50", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, store outmill.Store) {
+			sagas, ok := outmill.As[storekit.Sagas](store)
+			require.True(t, ok)
+			type state struct{ Card string }
+			for i := range 60 {
+				require.NoError(t, sagas.InsertSaga(t.Context(), &storekit.Saga{Type: "order", Correlation: fmt.Sprintf("order-%d", i), Finished: i == 59},
+					&state{"S3CRET"}, storekit.SagaOptions{}))
+			}
+			require.NoError(t, sagas.InsertSaga(t.Context(), &storekit.Saga{Type: "return", Correlation: "r"}, &state{}, storekit.SagaOptions{}))
+			s := newSite(t, store, dashboard.Config{ShowPayloads: true})
+			page := s.page("sagas?kind=order")
+			require.NotContains(t, page.body, "S3CRET")
+			require.NotContains(t, page.body, "kind=return")
+			require.Contains(t, page.body, `href="sagas?correlation=order-59&amp;kind=order"`)
+			require.NotContains(t, page.body, "order-9&amp;")
+			require.Equal(t, 1, strings.Count(page.body, ">finished<"))
+			_, rest, found := strings.Cut(page.body, `<a href="sagas?after=`)
+			require.True(t, found)
+			after, _, _ := strings.Cut(rest, "&amp;")
+			second := s.page("sagas?kind=order&after=" + after)
+			require.Contains(t, second.body, "order-9&amp;")
+			require.NotContains(t, second.body, "order-10&amp;")
+			require.Contains(t, s.page("sagas").body, "correlation=r&amp;kind=return")
+			require.Equal(t, http.StatusBadRequest, s.get("sagas?after=x").StatusCode)
+			require.Equal(t, http.StatusBadRequest, s.get("sagas?kind=a+b").StatusCode)
 		})
 	})
 

@@ -10,11 +10,17 @@ import (
 
 type sagasView struct {
 	Kind, Correlation string
-	Saga              *storekit.Saga
-	Times             []moment
-	State             string
-	StateCut          bool
-	Asked             bool
+	// Sagas is the list, of one type or of all; Listed says that there is one.
+	Sagas    []*storekit.Saga
+	Listed   bool
+	Examined int
+	Next     string
+
+	Saga     *storekit.Saga
+	Times    []moment
+	State    string
+	StateCut bool
+	Asked    bool
 }
 
 // sagaState takes any state: SQL stores decode JSON into it, and MongoDB a document.
@@ -25,7 +31,7 @@ type sagaState struct {
 // UnmarshalJSON keeps all fields.
 func (s *sagaState) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, &s.Fields) }
 
-// sagasPage finds a saga by its type and correlation value. Stores keep no list of sagas.
+// sagasPage lists sagas, or finds one by its type and correlation value.
 func sagasPage(c *call) error {
 	role, ok := outmill.As[storekit.Sagas](c.store)
 	if !ok {
@@ -34,7 +40,7 @@ func sagasPage(c *call) error {
 	query := c.r.URL.Query()
 	v := sagasView{Kind: query.Get("kind"), Correlation: query.Get("correlation")}
 	if v.Kind == "" || v.Correlation == "" {
-		return c.render(200, "sagas", "Sagas", v)
+		return c.listSagas(role, v)
 	}
 	v.Asked = true
 	var state sagaState
@@ -53,6 +59,30 @@ func sagasPage(c *call) error {
 			return err
 		}
 		v.State, v.StateCut = payload(text)
+	}
+	return c.render(200, "sagas", "Sagas", v)
+}
+
+// listSagas lists the newest sagas. A store that keeps each type in a place of its own, such as
+// MongoDB, needs the type.
+func (c *call) listSagas(role storekit.Sagas, v sagasView) error {
+	query := storekit.SagaQuery{Type: v.Kind, Limit: recordsAtOnce}
+	if after := c.r.URL.Query().Get("after"); after != "" {
+		var err error
+		if query.After, err = outmill.ParseWorkItemID(after); err != nil {
+			return badRequest("The id after which the list goes on is no id.")
+		}
+	}
+	page, err := role.ListSagas(c.ctx, query, storekit.SagaOptions{})
+	if v.Kind == "" && errors.Is(err, outmill.ErrInvalidConfig) {
+		return c.render(200, "sagas", "Sagas", v)
+	}
+	if err != nil {
+		return ofOneStore(err, "sagas (storekit.Sagas)")
+	}
+	v.Listed, v.Sagas, v.Examined = true, page.Sagas, page.Examined
+	if !page.Done {
+		v.Next = c.page("sagas", "kind", v.Kind, "after", page.Next.String())
 	}
 	return c.render(200, "sagas", "Sagas", v)
 }

@@ -196,6 +196,8 @@ func TestTenants(t *testing.T) {
 		require.Contains(t, s.page("joins?store=zebra").text(), "No join matches.")
 		require.Contains(t, s.page("join?store=acme&id="+join.ID.String()).text(), "customer 7")
 		require.Equal(t, http.StatusNotFound, s.get("join?store=zebra&id="+join.ID.String()).StatusCode)
+		require.Contains(t, s.page("sagas?store=acme").body, `href="sagas?correlation=7&amp;kind=order&amp;store=acme"`)
+		require.Contains(t, s.page("sagas").text(), "choose one on the page Stores")
 		require.Contains(t, s.page("sagas?kind=order&correlation=7").text(), "choose one on the page Stores")
 		require.Contains(t, s.page("sagas?kind=order&correlation=7&store=acme").text(), "paid")
 		require.Contains(t, s.page("sagas?kind=order&correlation=7&store=zebra").text(), "No saga of this type")
@@ -260,7 +262,7 @@ func TestTenants(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, set.Close()) })
 		s := newSite(t, set, all)
-		for _, path := range []string{"joins?store=acme", "sagas?kind=order&correlation=7&store=acme"} {
+		for _, path := range []string{"joins?store=acme", "sagas?kind=order&correlation=7&store=acme", "sagas?store=acme"} {
 			require.Contains(t, s.page(path).text(), "This store ", path)
 		}
 		require.Contains(t, s.post("pause", "topic", "orders").text(), "This store has no pauses")

@@ -130,6 +130,50 @@ func (s *Store) FindSaga(ctx context.Context, kind, correlation string, state an
 	return saga, nil
 }
 
+// ListSagas lists sagas of one type. See storekit.Sagas.
+func (s *Store) ListSagas(ctx context.Context, query storekit.SagaQuery, opts storekit.SagaOptions) (storekit.SagaPage, error) {
+	const operation = "list sagas"
+	page := storekit.SagaPage{Next: query.After}
+	err := storekit.CheckListSagas(query)
+	if err == nil && query.Type == "" {
+		err = storekit.InvalidConfig("SagaQuery.Type is empty: want a type, because in MongoDB each type has a collection of its own")
+	}
+	if err != nil {
+		return page, s.explain(ctx, operation, err)
+	}
+	err = s.sagaWork(ctx, operation, &storekit.Saga{Type: query.Type, Correlation: query.Type}, opts, s.do,
+		func(ctx context.Context, w sagaWork) (err error) {
+			page, err = storekit.PageOfSagas(query, func(id outmill.WorkItemID, limit int) ([]*storekit.Saga, error) {
+				return w.before(ctx, id, limit)
+			})
+			return err
+		})
+	return page, err
+}
+
+// before returns sagas with smaller ids, the largest id first.
+func (w sagaWork) before(ctx context.Context, id outmill.WorkItemID, limit int) ([]*storekit.Saga, error) {
+	found, err := findAll[bson.Raw](ctx, w.in, where(fieldID, bson.D{{Key: "$lt", Value: uuid(id)}}),
+		first(limit, bson.D{{Key: fieldID, Value: -1}}, w.version, fieldCorrelation, fieldFinished, fieldCreated, fieldUpdated))
+	if err != nil {
+		return nil, err
+	}
+	sagas := make([]*storekit.Saga, len(found))
+	for i, raw := range found {
+		var head sagaHead
+		if err := bson.Unmarshal(raw, &head); err != nil {
+			return nil, err
+		}
+		correlation, _ := raw.Lookup(fieldCorrelation).StringValueOK()
+		version, _ := raw.Lookup(w.version).AsInt64OK()
+		sagas[i] = &storekit.Saga{
+			ID: outmill.WorkItemID(head.ID), Type: w.saga.Type, Correlation: correlation, Version: version, Finished: head.Finished,
+			CreatedAt: utc(head.CreatedAt), UpdatedAt: utc(head.UpdatedAt),
+		}
+	}
+	return sagas, nil
+}
+
 // InsertSaga stores a new saga. It reads before it writes, because an error of the server would
 // end the transaction. See storekit.Sagas.
 func (s *Store) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, opts storekit.SagaOptions) error {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -28,6 +29,9 @@ SELECT CASE {p:demand}(pg_catalog.count(*), 1) WHEN 1 THEN pg_catalog.max(update
 const (
 	sqlFindSaga = `SELECT id::text, version, state::text, finished, created_at, updated_at FROM {p:sagas} WHERE type = $1::text
 		AND correlation = $2::text`
+
+	sqlSagasBefore = `SELECT s.id::text, s.type, s.correlation, s.version, s.finished, s.created_at, s.updated_at FROM {p:sagas} AS s
+		WHERE s.id < $1::text::uuid ORDER BY s.id DESC LIMIT $2::bigint`
 
 	ofSaga = ` WHERE type = $1::text AND correlation = $2::text AND id = $3::text::uuid AND version = $4::bigint`
 
@@ -94,6 +98,22 @@ func (x sagaTx) Find(ctx context.Context, kind, correlation string) (saga *store
 	}
 	saga.CreatedAt, saga.UpdatedAt = utc(created), utc(updated)
 	return saga, state, found, err
+}
+
+// Before reads sagas with smaller ids.
+func (x sagaTx) Before(ctx context.Context, id outmill.WorkItemID, limit int) (sagas []*storekit.Saga, err error) {
+	err = x.r.run(ctx, step{template: sqlSagasBefore, args: []any{id.String(), int64(limit)}, row: func(scan func(...any) error) error {
+		saga := &storekit.Saga{}
+		var id string
+		var created, updated pgtype.Timestamptz
+		if err := scan(&id, &saga.Type, &saga.Correlation, &saga.Version, &saga.Finished, &created, &updated); err != nil {
+			return err
+		}
+		saga.CreatedAt, saga.UpdatedAt = utc(created), utc(updated)
+		sagas = append(sagas, saga)
+		return saga.ID.Scan(id)
+	}})
+	return sagas, err
 }
 
 // State reads the state of a saga.

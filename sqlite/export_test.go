@@ -19,7 +19,7 @@ func AllStatements() []string {
 		sqlStepOfRecord, sqlRecordToAttach, sqlSetStep, sqlRecordsOfStep, sqlSeal, sqlEndJoin, sqlOldJoins, sqlDeleteMembers, sqlDeleteJoin,
 		sqlStepsOf, sqlOpenStepsOf, sqlOpenStepsOfGroup,
 		sqlPutNote, sqlHasNote, sqlDeleteNotes,
-		sqlFindSaga, sqlSagaState, sqlInsertSaga, sqlUpdateSaga, sqlDeleteSaga, sqlDeleteFinishedSagas,
+		sqlFindSaga, sqlSagasBefore, sqlSagaState, sqlInsertSaga, sqlUpdateSaga, sqlDeleteSaga, sqlDeleteFinishedSagas,
 	}, hotStatements...)
 }
 

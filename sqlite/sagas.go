@@ -2,8 +2,10 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"time"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -12,6 +14,9 @@ var _ storekit.Sagas = (*Store)(nil)
 
 const (
 	sqlFindSaga = `SELECT id, version, state, finished, created_at, updated_at FROM {p:sagas} WHERE type = ?1 AND correlation = ?2`
+
+	sqlSagasBefore = `SELECT id, type, correlation, version, finished, created_at, updated_at FROM {p:sagas} WHERE id < ?1
+ORDER BY id DESC LIMIT ?2`
 
 	sqlSagaState = `SELECT state FROM {p:sagas} WHERE type = ?1 AND correlation = ?2 AND id = ?3 AND version = ?4`
 
@@ -68,6 +73,23 @@ func (x sagaTx) Find(ctx context.Context, kind, correlation string) (saga *store
 	}
 	saga.CreatedAt, saga.UpdatedAt = time.UnixMicro(created).UTC(), time.UnixMicro(updated).UTC()
 	return saga, state, found, err
+}
+
+// Before reads sagas with smaller ids.
+func (x sagaTx) Before(ctx context.Context, id outmill.WorkItemID, limit int) ([]*storekit.Saga, error) {
+	return list(ctx, x.t, scanSaga, sqlSagasBefore, id.String(), limit)
+}
+
+func scanSaga(rows *sql.Rows, saga **storekit.Saga) error {
+	var id string
+	var created, updated int64
+	s := &storekit.Saga{}
+	*saga = s
+	if err := rows.Scan(&id, &s.Type, &s.Correlation, &s.Version, &s.Finished, &created, &updated); err != nil {
+		return err
+	}
+	s.CreatedAt, s.UpdatedAt = timeOf(created), timeOf(updated)
+	return s.ID.Scan(id)
 }
 
 // State reads the state of a saga.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -22,6 +23,11 @@ const (
 	// update an older version.
 	sqlFindSaga = atReadCommitted + `SELECT IdBytes, Version, State, Finished, CreatedAt, UpdatedAt
 		FROM [dbo].[OutboxSaga] WITH (READCOMMITTEDLOCK)` + ofSaga
+
+	// sqlSagasBefore names its index, because a scan of all sagas may look cheaper than a lookup for each.
+	sqlSagasBefore = atReadCommitted + `SELECT TOP (@limit) IdBytes, Type, Correlation, Version, Finished, CreatedAt, UpdatedAt
+		FROM [dbo].[OutboxSaga] WITH (READCOMMITTEDLOCK, INDEX([IX_OutboxSaga_Id])) WHERE IdBytes < CONVERT(BINARY(16), @id, 1)
+		ORDER BY IdBytes DESC`
 
 	sqlSagaState = atReadCommitted + `SELECT State FROM [dbo].[OutboxSaga] WITH (READCOMMITTEDLOCK)` + ofVersion
 
@@ -96,6 +102,22 @@ func (x sagaTx) Find(ctx context.Context, kind, correlation string) (saga *store
 	}
 	saga.CreatedAt, saga.UpdatedAt = saga.CreatedAt.UTC(), saga.UpdatedAt.UTC()
 	return saga, state, found, err
+}
+
+// Before reads sagas with smaller ids.
+func (x sagaTx) Before(ctx context.Context, id outmill.WorkItemID, limit int) (sagas []*storekit.Saga, err error) {
+	err = x.s.do(ctx, x.on, call{template: sqlSagasBefore, args: []any{named("limit", limit), named("id", hex(id))},
+		sets: []reader{func(scan func(...any) error) error {
+			saga := &storekit.Saga{}
+			var id []byte
+			if err := scan(&id, &saga.Type, &saga.Correlation, &saga.Version, &saga.Finished, &saga.CreatedAt, &saga.UpdatedAt); err != nil {
+				return err
+			}
+			saga.CreatedAt, saga.UpdatedAt = saga.CreatedAt.UTC(), saga.UpdatedAt.UTC()
+			sagas = append(sagas, saga)
+			return uuidFrom(id, (*[16]byte)(&saga.ID))
+		}}})
+	return sagas, err
 }
 
 // State reads the state of a saga.

@@ -103,6 +103,10 @@ type Sagas interface {
 	// state, which is a pointer. It returns ErrSagaNotFound if there is none,
 	// and ErrSagaState if the state cannot be decoded.
 	FindSaga(ctx context.Context, kind, correlation string, state any, options SagaOptions) (*Saga, error)
+	// ListSagas returns a page of sagas without their states, the newest first. A call looks at
+	// MaxExamined sagas at most: call it again, with SagaQuery.After set to SagaPage.Next, until
+	// SagaPage.Done. Errors: outmill.ErrInvalidConfig, outmill.ErrInvalidRecord.
+	ListSagas(ctx context.Context, query SagaQuery, options SagaOptions) (SagaPage, error)
 	// InsertSaga stores a new saga, and fills ID, Version and times. Errors: ErrSagaExists,
 	// outmill.ErrInvalidRecord. On PostgreSQL and SQL Server the transaction stays usable
 	// after ErrSagaExists if the other saga is committed.

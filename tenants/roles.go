@@ -159,6 +159,16 @@ func (s *Set) FindSaga(ctx context.Context, kind, correlation string, state any,
 	return saga, err
 }
 
+// ListSagas lists sagas of the member that ctx names. See storekit.Sagas.
+func (s *Set) ListSagas(ctx context.Context, query storekit.SagaQuery, options storekit.SagaOptions) (page storekit.SagaPage, err error) {
+	page.Next = query.After
+	err = in(ctx, s, "list sagas", sagasRole, func(sagas storekit.Sagas) (err error) {
+		page, err = sagas.ListSagas(ctx, query, options)
+		return err
+	})
+	return page, err
+}
+
 // InsertSaga stores a new saga in the member that ctx names. See storekit.Sagas.
 func (s *Set) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
 	return in(ctx, s, "insert a saga", sagasRole, func(sagas storekit.Sagas) error { return sagas.InsertSaga(ctx, saga, state, options) })

@@ -23,6 +23,9 @@ type SagaStore interface {
 type SagaTx interface {
 	// Find reads a saga and its state, or reports that there is none.
 	Find(ctx context.Context, kind, correlation string) (saga *storekit.Saga, state string, found bool, err error)
+	// Before reads up to limit sagas of all types with smaller ids, the largest id first, without
+	// their states.
+	Before(ctx context.Context, id outmill.WorkItemID, limit int) ([]*storekit.Saga, error)
 	// State reads the state of a saga, or reports that its version is gone.
 	State(ctx context.Context, saga *storekit.Saga) (state string, found bool, err error)
 	// Insert writes a saga with version 1, or reports that its type and correlation value
@@ -78,6 +81,22 @@ func (e SagaEngine) FindSaga(ctx context.Context, kind, correlation string, stat
 		return nil, err
 	}
 	return saga, nil
+}
+
+// ListSagas lists sagas. See [storekit.Sagas].
+func (e SagaEngine) ListSagas(ctx context.Context, query storekit.SagaQuery, _ storekit.SagaOptions) (storekit.SagaPage, error) {
+	const operation = "list sagas"
+	if err := storekit.CheckListSagas(query); err != nil {
+		return storekit.SagaPage{Next: query.After}, e.sagas.Explain(ctx, operation, err)
+	}
+	page := storekit.SagaPage{Next: query.After}
+	err := e.sagas.InSagas(ctx, operation, true, func(ctx context.Context, tx SagaTx) (err error) {
+		page, err = storekit.PageOfSagas(query, func(id outmill.WorkItemID, limit int) ([]*storekit.Saga, error) {
+			return tx.Before(ctx, id, limit)
+		})
+		return err
+	})
+	return page, err
 }
 
 // InsertSaga stores a new saga. See [storekit.Sagas].

@@ -1,8 +1,10 @@
 package memstore
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -45,6 +47,41 @@ func (s *Store) FindSaga(ctx context.Context, kind, correlation string, state an
 		return nil, err
 	}
 	return saga, nil
+}
+
+// ListSagas lists sagas. See storekit.Sagas.
+func (s *Store) ListSagas(ctx context.Context, query storekit.SagaQuery, _ storekit.SagaOptions) (page storekit.SagaPage, err error) {
+	const operation = "list sagas"
+	page.Next = query.After
+	if err := storekit.CheckListSagas(query); err != nil {
+		return page, failed(operation, err)
+	}
+	err = s.inTx(ctx, operation, func(t *Tx, _ time.Time) (err error) {
+		page, err = storekit.PageOfSagas(query, func(id outmill.WorkItemID, limit int) ([]*storekit.Saga, error) {
+			sagas := t.sagas(func(saga *storekit.Saga) bool { return bytes.Compare(saga.ID[:], id[:]) < 0 })
+			slices.SortFunc(sagas, func(a, b *storekit.Saga) int { return bytes.Compare(b.ID[:], a.ID[:]) })
+			return sagas[:min(len(sagas), limit)], nil
+		})
+		return err
+	})
+	return page, err
+}
+
+// sagas returns those that match, as the transaction sees them.
+func (t *Tx) sagas(match func(*storekit.Saga) bool) (found []*storekit.Saga) {
+	keys := map[sagaKey]struct{}{}
+	for key := range t.db.sagas.rows {
+		keys[key] = struct{}{}
+	}
+	for key := range t.db.sagas.open {
+		keys[key] = struct{}{}
+	}
+	for key := range keys {
+		if saved := t.db.sagas.get(t, key); saved != nil && match(&saved.Saga) {
+			found = append(found, &saved.Saga)
+		}
+	}
+	return found
 }
 
 // InsertSaga stores a new saga. See storekit.Sagas.

@@ -3,6 +3,7 @@ package txtest
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,6 +53,19 @@ func brokenSagas() []mutant {
 			}), []string{
 				"sagas: the field of the version can be named",
 			}},
+		{"lists sagas of all types",
+			lists(func(query *storekit.SagaQuery) { query.Type = "" }, func(*storekit.SagaPage) {}), []string{
+				"sagas: sagas are listed without their states, the newest first, in pages",
+				"sagas: sagas beyond the limits are refused with typed errors",
+			}},
+		{"lists the oldest saga first",
+			lists(func(*storekit.SagaQuery) {}, func(page *storekit.SagaPage) { slices.Reverse(page.Sagas) }), []string{
+				"sagas: sagas are listed without their states, the newest first, in pages",
+			}},
+		{"lists the newest sagas again",
+			lists(func(query *storekit.SagaQuery) { query.After = outmill.WorkItemID{} }, func(*storekit.SagaPage) {}), []string{
+				"sagas: sagas are listed without their states, the newest first, in pages",
+			}},
 		{"deletes any version", func(m mutants.Memory) outmill.Store { return deletesAnyVersion{m} }, []string{
 			"sagas: an update and a deletion of a version that is gone are conflicts",
 		}},
@@ -87,6 +101,7 @@ func brokenSagas() []mutant {
 			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
 				return m.InsertSaga(context.Background(), saga, state, options)
 			}), []string{
+				"sagas: a list sees what its transaction did, and not what another one has not committed",
 				"sagas: a rolled back transaction leaves no saga, no change and no message",
 			}},
 		{"rolls back for a saga that exists",
@@ -185,6 +200,24 @@ type lowersCase struct{ mutants.Memory }
 func (m lowersCase) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
 	saga.Correlation = strings.ToLower(saga.Correlation)
 	return m.Memory.InsertSaga(ctx, saga, state, options)
+}
+
+// lists makes mutants that list sagas in a wrong way.
+func lists(ask func(*storekit.SagaQuery), answer func(*storekit.SagaPage)) func(mutants.Memory) outmill.Store {
+	return func(m mutants.Memory) outmill.Store { return listsOtherwise{m, ask, answer} }
+}
+
+type listsOtherwise struct {
+	mutants.Memory
+	ask    func(*storekit.SagaQuery)
+	answer func(*storekit.SagaPage)
+}
+
+func (m listsOtherwise) ListSagas(ctx context.Context, query storekit.SagaQuery, options storekit.SagaOptions) (storekit.SagaPage, error) {
+	m.ask(&query)
+	page, err := m.Memory.ListSagas(ctx, query, options)
+	m.answer(&page)
+	return page, err
 }
 
 type deletesAnyVersion struct{ mutants.Memory }

@@ -343,6 +343,9 @@ CREATE TABLE [dbo].[OutboxSaga] (
 );
 GO
 
+CREATE INDEX [IX_OutboxSaga_Id] ON [dbo].[OutboxSaga] (IdBytes);
+GO
+
 CREATE INDEX [IX_OutboxSaga_Finished] ON [dbo].[OutboxSaga] (Type, UpdatedAt) WHERE Finished = 1;
 GO
 
