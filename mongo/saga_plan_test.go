@@ -63,6 +63,11 @@ func TestSagas_Plans(t *testing.T) {
 		doing := func(name string, do func() error) { kept.while(name, func() { require.NoError(t, do(), name) }) }
 		doing("insert saga", func() error { return store.InsertSaga(ctx, saga, &state{}, options) })
 		doing("find saga", func() (err error) { saga, err = store.FindSaga(ctx, kind, "new", &state{}, options); return err })
+		doing("list sagas", func() error {
+			page, err := store.ListSagas(ctx, storekit.SagaQuery{Type: kind}, options)
+			require.Len(t, page.Sagas, 100)
+			return err
+		})
 		saga.Finished = true
 		doing("update saga", func() error { return store.UpdateSaga(ctx, saga, &state{}, options) })
 		doing("retain saga", func() error { return store.RetainSaga(ctx, saga, time.Hour, options) })
@@ -94,6 +99,6 @@ func TestSagas_Plans(t *testing.T) {
 				assert.LessOrEqual(t, max(p.keys, p.docs), int64(10*limit), said)
 			}
 		}
-		require.Len(t, calls, 8)
+		require.Len(t, calls, 9)
 	})
 }

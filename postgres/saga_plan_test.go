@@ -61,6 +61,11 @@ func (e *exercising) retainedSagas() {
 			saga, err = e.store.FindSaga(ctx, saga.Type, saga.Correlation, &state{}, options)
 			return err
 		})
+		e.call("list sagas", 100, func() error {
+			page, err := e.store.ListSagas(ctx, storekit.SagaQuery{}, options)
+			require.Len(e.t, page.Sagas, 100)
+			return err
+		})
 		e.call("update saga", 1, func() error { saga.Finished = true; return e.store.UpdateSaga(ctx, saga, &state{}, options) })
 		e.call("retain saga", 1, func() error { return e.store.RetainSaga(ctx, saga, time.Hour, options) })
 		e.call("delete saga", 1, func() error { return e.store.DeleteSaga(ctx, saga, options) })

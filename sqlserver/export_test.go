@@ -95,6 +95,7 @@ var Statements = map[string]string{
 	"sqlReport":              sqlReport,
 	"sqlRetainSaga":          sqlRetainSaga,
 	"sqlSagaState":           sqlSagaState,
+	"sqlSagasBefore":         sqlSagasBefore,
 	"sqlSeal":                sqlSeal,
 	"sqlSeeGroup":            sqlSeeGroup,
 	"sqlSeeWorker":           sqlSeeWorker,

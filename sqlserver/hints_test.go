@@ -297,7 +297,7 @@ func TestStore_Hints(t *testing.T) {
 				require.False(t, has("TABLOCK") || has("TABLOCKX") || has("PAGLOCK"), "%s: %s", name, found[0])
 				for hint := range strings.FieldsSeq(of) {
 					require.Contains(t, []string{"UPDLOCK", "READPAST", "ROWLOCK", "READCOMMITTEDLOCK", "FORCESEEK", "INDEX([IX_OutboxJoinMember_Join])",
-						"INDEX([IX_OutboxLane_Key])", "INDEX([PK_OutboxAcked])"}, hint, name)
+						"INDEX([IX_OutboxLane_Key])", "INDEX([PK_OutboxAcked])", "INDEX([IX_OutboxSaga_Id])"}, hint, name)
 				}
 			}
 		}

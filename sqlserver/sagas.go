@@ -24,9 +24,10 @@ const (
 	sqlFindSaga = atReadCommitted + `SELECT IdBytes, Version, State, Finished, CreatedAt, UpdatedAt
 		FROM [dbo].[OutboxSaga] WITH (READCOMMITTEDLOCK)` + ofSaga
 
-	// sqlSagasBefore names its index, because a scan of all sagas may look cheaper than a lookup for each.
+	// sqlSagasBefore names its index, because a scan of all sagas may look cheaper than a lookup for
+	// each. It leaves out those that an open transaction is changing, like other lists.
 	sqlSagasBefore = atReadCommitted + `SELECT TOP (@limit) IdBytes, Type, Correlation, Version, Finished, CreatedAt, UpdatedAt
-		FROM [dbo].[OutboxSaga] WITH (READCOMMITTEDLOCK, INDEX([IX_OutboxSaga_Id])) WHERE IdBytes < CONVERT(BINARY(16), @id, 1)
+		FROM [dbo].[OutboxSaga] WITH (READCOMMITTEDLOCK, READPAST, INDEX([IX_OutboxSaga_Id])) WHERE IdBytes < CONVERT(BINARY(16), @id, 1)
 		ORDER BY IdBytes DESC`
 
 	sqlSagaState = atReadCommitted + `SELECT State FROM [dbo].[OutboxSaga] WITH (READCOMMITTEDLOCK)` + ofVersion
