@@ -57,7 +57,8 @@ SELECT waits_for::text FROM gone WHERE waits_for IS NOT NULL`
 
 	// sqlFail also parks the records behind a record whose number is 1, at most $6 in all; $5
 	// is the reason. Claims park the others when they meet them, and records that are leased
-	// now when they are given back.
+	// now when they are given back. It skips records that a claim has locked, because the claim
+	// locks them in another order, and both would wait for each other.
 	sqlFail = `WITH gone AS (UPDATE {p:records} AS r SET stage = 7, available_at = NULL, owner = NULL,
 		last_error = nullif($4::jsonb -> r.id::text ->> 1, ''), parked = $4::jsonb -> r.id::text ->> 0 = '1' AND r.key <> ''
 	WHERE ` + standing + ` RETURNING r.grp, r.topic, r.key, r.seq, r.parked, r.step),
@@ -65,7 +66,7 @@ behind AS (UPDATE {p:records} SET stage = 7, available_at = NULL, paused_by = NU
 	WHERE id = ANY (ARRAY(SELECT b.id FROM gone CROSS JOIN LATERAL (SELECT id FROM {p:records}
 		WHERE hashtextextended(key, hashtextextended(topic, 0)) = hashtextextended(gone.key, hashtextextended(gone.topic, 0))
 		AND grp IS NOT DISTINCT FROM gone.grp AND topic IS NOT DISTINCT FROM gone.topic AND key IS NOT DISTINCT FROM gone.key
-		AND key <> '' AND stage - 6 < 0 AND stage - 4 <> 0 AND seq > gone.seq OFFSET 0) AS b
+		AND key <> '' AND stage - 6 < 0 AND stage - 4 <> 0 AND seq > gone.seq LIMIT $6::bigint FOR UPDATE SKIP LOCKED) AS b
 		WHERE gone.parked LIMIT $6::bigint)) AND stage + 0 NOT IN (4, 6, 7) RETURNING step),
 opened AS (` + openLanesOf + `)
 ` + noteSteps + `FROM (SELECT 'd' AS how, step FROM gone UNION ALL SELECT 'd', step FROM behind) AS n
