@@ -26,9 +26,10 @@ noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'd' AS how, step FROM gone 
 	WHERE step IS NOT NULL HAVING count(*) > 0)
 SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 
-	// sqlRequeue makes the records due by time (stage 3), so that without an order those that
-	// have been due longest go first. It finds them by id, so that it also finds those that
-	// change during the statement.
+	// sqlRequeue makes the records due by time, so that without an order those that have been due
+	// longest go first. They wait (stage 2), because a claim makes only some of them ready at a
+	// time and skips locked ones, and these must not let a later record of their key pass. It
+	// finds them by id, so that it also finds those that change during the statement.
 	sqlRequeue = `WITH ` + requeued(`$1::text[]::uuid[]`, `statement_timestamp()`, auditRequeued(2))
 
 	// sqlRequeueParked requeues the first $4 records that are parked with a key. All of them
@@ -41,7 +42,7 @@ SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 // requeued requeues dead records. audit is a further part of the statement that writes the entry
 // of the audit, or "".
 func requeued(ids, due, audit string) string {
-	return `back AS (UPDATE {p:records} SET stage = 3, available_at = ` + due + `, next_at = ` + due + `,
+	return `back AS (UPDATE {p:records} SET stage = CASE WHEN grp IS NULL THEN 3 ELSE 2 END, available_at = ` + due + `, next_at = ` + due + `,
 	attempts = 0, expiries = 0, expires_at = NULL, parked = false
 WHERE id = ANY (` + ids + `) AND stage + 0 = 7 RETURNING step),` + audit + `
 noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'r' AS how, step FROM back) AS n WHERE step IS NOT NULL HAVING count(*) > 0)

@@ -24,9 +24,10 @@ WHERE r.status = 'dead' AND r.parked > 0 AND r.grp IS NOT NULL`
 	sqlParkedOf = `SELECT seq FROM {p:records} INDEXED BY {p:parked} WHERE grp = ?1 AND topic = ?2 AND key = ?3 AND parked > 0
 		ORDER BY seq LIMIT ?4`
 
-	// sqlRequeue makes the records due by time (stage 3), so that without an order those that
-	// have been due longest go first.
-	sqlRequeue = `UPDATE {p:records} SET status = 'pending', stage = 3, available_at = ?2, next_at = ?2,
+	// sqlRequeue makes the records due by time, so that without an order those that have been due
+	// longest go first. They wait (stage 2), because a claim makes only some of them ready at a
+	// time, and the others must not let a later record of their key pass.
+	sqlRequeue = `UPDATE {p:records} SET status = 'pending', stage = iif(grp IS NULL, 3, 2), available_at = ?2, next_at = ?2,
 	attempts = 0, expiries = 0, expires_at = NULL, parked = 0
 WHERE seq IN (SELECT value FROM json_each(?1)) AND status = 'dead'`
 )

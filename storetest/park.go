@@ -200,6 +200,23 @@ func requeueBesideClaims(e *env) {
 	e.RequireNames(names, append(found, e.ClaimOn(owner, suite.ParkOrder)...))
 }
 
+// requeueBeforeUnmet needs a store that makes due records ready in steps. The last record of the key
+// was appended before the requeue, and no claim has met it and parked it.
+func requeueBeforeUnmet(e *env) {
+	for _, order := range []func(*outmill.ClaimRequest){suite.ParkOrder, suite.ByKey, suite.ByTopic} {
+		records := e.Parked("m1", "m2", "m3", "m4")
+		owner := outmill.NewOwnerToken()
+		for e.Get(records[len(records)-1]).Status != outmill.StatusDead {
+			require.Empty(e.T, e.ClaimOn(owner, suite.ParkOrder))
+		}
+		e.Append(suite.Keyed("k", "m5")...)
+		require.Equal(e.T, 4, e.Requeue(records[0]))
+		found := e.ClaimOn(owner, order)
+		e.RequireNames([]string{"m1", "m2", "m3", "m4", "m5"}, found)
+		e.Ack(found...)
+	}
+}
+
 func requeueFollower(e *env) {
 	e.Parked("m1", "m2", "m3")
 	appended := suite.Keyed("k", "m4")

@@ -151,7 +151,7 @@ BEGIN
     INSERT @back (Seq, Step) SELECT o.Seq, o.Step FROM @id AS i JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON o.IdBytes = i.IdBytes WHERE o.Stage = 7
         UNION SELECT b.Seq, b.Step FROM (SELECT DISTINCT o.GroupName, o.Topic, o.[Key] FROM @id AS i JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.IdBytes = i.IdBytes WHERE o.Stage = 7 AND o.Parked = 1) AS p
             JOIN [dbo].[Outbox] AS b WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON b.GroupName = p.GroupName AND b.Topic = p.Topic AND b.[Key] = p.[Key] WHERE b.Parked = 1 AND b.Stage = 7;
-    UPDATE o SET Stage = 3, AvailableAt = @now, NextAttemptAt = @now, RetryCount = 0, Expiries = 0, ExpiresAt = NULL, Parked = 0
+    UPDATE o SET Stage = CASE WHEN o.GroupName IS NULL THEN 3 ELSE 2 END, AvailableAt = @now, NextAttemptAt = @now, RetryCount = 0, Expiries = 0, ExpiresAt = NULL, Parked = 0
         FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @back AS b ON b.Seq = o.Seq WHERE o.Stage = 7;
     SELECT COUNT(*) AS Done FROM @back;
     IF EXISTS (SELECT 1 FROM @back WHERE Step IS NOT NULL)

@@ -72,7 +72,7 @@ BEGIN
     BEGIN
         INSERT @back (Seq, Step) SELECT TOP (@Limit) o.Seq, o.Step FROM [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK)
             WHERE o.GroupName = @group AND o.Topic = @topic AND o.[Key] = @key AND o.Parked = 1 AND o.Seq > @seq ORDER BY o.Seq;
-        UPDATE o SET Stage = 3, AvailableAt = @due, NextAttemptAt = @due, RetryCount = 0, Expiries = 0, ExpiresAt = NULL, Parked = 0
+        UPDATE o SET Stage = CASE WHEN o.GroupName IS NULL THEN 3 ELSE 2 END, AvailableAt = @due, NextAttemptAt = @due, RetryCount = 0, Expiries = 0, ExpiresAt = NULL, Parked = 0
             FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @back AS b ON b.Seq = o.Seq WHERE o.Stage = 7;
         SET @released = (SELECT COUNT(*) FROM @back);
         IF @released >= @Limit
