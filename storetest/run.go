@@ -36,9 +36,11 @@ func (e Engine) open(t *testing.T, options suite.Options) suite.Harness {
 // of a key. A real store works in steps only if there are many records, which a walk never
 // has, so engine must return stores with small steps. WalkInSteps checks that a claim between
 // two steps returns the records that an earlier claim would have returned, and that Requeue
-// brings back all records of a parked key while claims park others. If the store has the role
+// brings back all records of a parked key while claims park others, and before later records of the
+// key. If the store has the role
 // storekit.Pauses, it also checks that claims bring back in order what they had set aside; if it
-// has the role storekit.Workbench, that Skip releases a key in order while claims park records.
+// has the role storekit.Workbench, that Skip releases a key in order while claims park records, and
+// that repairs at once lose nothing.
 func WalkInSteps(t *testing.T, engine Engine) {
 	t.Helper()
 	for _, mode := range suite.Modes() {
@@ -46,8 +48,11 @@ func WalkInSteps(t *testing.T, engine Engine) {
 			t.Parallel()
 			suite.RandomWalks(suite.NewEnv(t, engine.open, mode.Options), true)
 			requeueBesideClaims(&env{suite.NewEnv(t, engine.open, mode.Options)})
-			if e := (&env{suite.NewEnv(t, engine.open, mode.Options)}); e.hasWorkbench() {
-				skipBesideClaims(e)
+			requeueBeforeUnmet(&env{suite.NewEnv(t, engine.open, mode.Options)})
+			for _, check := range []func(*env){skipBesideClaims, repairsInSteps} {
+				if e := (&env{suite.NewEnv(t, engine.open, mode.Options)}); e.hasWorkbench() {
+					check(e)
+				}
 			}
 			for _, check := range []func(*env){resumeKeepsOrder, resumeAgain, resumeMany, pausedBacklog, pausesAndClaims} {
 				e := &env{suite.NewEnv(t, engine.open, mode.Options)}

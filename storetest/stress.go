@@ -14,7 +14,10 @@ import (
 )
 
 func stressSentences() []sentence {
-	return []sentence{{"whatever is done at once, each message is handled once, and keys keep their order", underStress}}
+	return []sentence{
+		{"whatever is done at once, each message is handled once, and keys keep their order", underStress},
+		{"repairs of dead records and pauses at once lose no record and no edit, and keys keep their order", repairsAtOnce},
+	}
 }
 
 // stuckAfter is how long records may stay unsettled without any progress, even on a busy
