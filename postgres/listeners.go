@@ -15,8 +15,8 @@ import (
 )
 
 // Stores that share a pool listen on one connection, so that a thousand schemas of one database
-// take no more connections than one. The first Wake opens it, and the Close of the last of these
-// stores closes it.
+// take no more connections than one. The first Wake opens it, and it is closed when none of these
+// stores listens any more.
 
 // listeners are the listening connections of this process.
 var listeners listenerRegistry

@@ -136,6 +136,35 @@ func TestStore_RacesWake(t *testing.T) {
 		}
 	})
 
+	t.Run("the connection that listens ends with the last Wake and comes back with the next", func(t *testing.T) {
+		t.Parallel()
+		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		listening := func(want int) {
+			t.Helper()
+			require.Eventually(t, func() bool {
+				return want == valueOf[int](t, r.db,
+					`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`)
+			}, patience, 5*time.Millisecond)
+		}
+		store := newStore(t, r.db, r.store.config)
+		for range 2 {
+			first, endFirst := context.WithCancel(t.Context())
+			second, endSecond := context.WithCancel(t.Context())
+			<-testenv.Hints(first, store)
+			told := testenv.Hints(second, store)
+			endFirst()
+			r.append("key", "one")
+			select {
+			case <-told:
+			case <-time.After(patience):
+				require.FailNow(t, "the other one still listens")
+			}
+			listening(1)
+			endSecond()
+			listening(0)
+		}
+	})
+
 	t.Run("a pool of one connection is enough for a transaction its appends and notifications", func(t *testing.T) {
 		t.Parallel()
 		r := newRing(t, postgres.LaneRows, storetest.Options{})

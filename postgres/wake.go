@@ -29,15 +29,15 @@ const (
 // Wake calls woken when records of a topic may have become claimable: see storekit.Waker. It is
 // called at once for this Store's own transactions. Commits of callers' transactions and of
 // other processes arrive as notifications. Stores that share a pool, and have the same ListenURL,
-// share one connection for them. The first Wake opens it, and the last Close of these stores
-// closes it. If the connection breaks, it is opened again.
+// share one connection for them. The first Wake opens it, and it is closed when the contexts of all
+// their Wakes have ended, or the last of them is closed. If the connection breaks, it is opened again.
 func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
 	s.notifier.Listen(ctx, func(topic string) {
 		s.rounds.hear(topic)
 		woken(topic)
 	})
 	if s.notifier.HasListeners() {
-		s.notices.listen()
+		s.notices.listen(ctx)
 	}
 }
 
@@ -81,10 +81,11 @@ type notices struct {
 	end  context.CancelFunc
 	work sync.WaitGroup
 
-	mu        sync.Mutex
-	last      time.Time
-	owed      bool
-	listening bool
+	mu   sync.Mutex
+	last time.Time
+	owed bool
+	// wakes are the calls of Wake whose contexts have not ended.
+	wakes int
 	// topics are the topics of the next notification.
 	topics storekit.TopicSet
 }
@@ -187,24 +188,41 @@ func (n *notices) waitTurn(after time.Duration) {
 	}
 }
 
-// listen joins the listener, once.
-func (n *notices) listen() {
+// listen has the listener listen for the store until ctx ends.
+func (n *notices) listen(ctx context.Context) {
 	if n.off() {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.listening || n.ctx.Err() != nil {
+	if n.ctx.Err() != nil {
 		return
 	}
-	n.listening = true
-	listeners.join(n)
+	n.wakes++
+	if n.wakes == 1 {
+		listeners.join(n)
+	}
+	context.AfterFunc(ctx, n.unlisten)
+}
+
+// unlisten ends one call of listen. It does not wait for the end of the connection.
+func (n *notices) unlisten() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wakes--
+	if n.wakes > 0 || n.ctx.Err() != nil {
+		return
+	}
+	if last := listeners.remove(n); last != nil {
+		last.end()
+		n.work.Go(last.work.Wait)
+	}
 }
 
 func (n *notices) close() {
 	n.mu.Lock()
 	n.end()
-	listening := n.listening
+	listening := n.wakes > 0
 	n.mu.Unlock()
 	if listening {
 		listeners.leave(n)
