@@ -14,7 +14,9 @@ import (
 // create the schema, unless Config.EnsureSchema is set: see Ensure. A nil logger logs nothing.
 //
 // The database is a string that pgxpool.ParseConfig takes: a URL
-// (postgres://user:password@host:5432/database?pool_max_conns=10) or key=value pairs.
+// (postgres://user:password@host:5432/database?pool_max_conns=10) or key=value pairs. If the context has a
+// storekit.ConnectionBudget, as that of tenants.Config.Open can have, the pool and the connection that listens take
+// their connections from it, and the pool keeps no minimum of idle ones.
 func Open(ctx context.Context, database string, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -29,12 +31,16 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 			config.Name += "/" + config.Schema
 		}
 	}
+	budgeted := withinBudget(ctx, parsed)
 	pool, err := pgxpool.NewWithConfig(ctx, parsed)
 	if err != nil {
+		budgeted.leave()
 		return nil, fmt.Errorf("outmill/postgres: open: %w", err)
 	}
+	budgeted.serve(pool)
 	store, err := New(pool, config, logger)
 	if err == nil {
+		store.useBudget(budgeted)
 		err = pool.Ping(ctx)
 	}
 	if err == nil && config.EnsureSchema {
@@ -42,6 +48,7 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	}
 	if err != nil {
 		pool.Close()
+		budgeted.leave()
 		return nil, fmt.Errorf("outmill/postgres: open: %w", err)
 	}
 	store.ownsPool = true

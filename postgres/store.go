@@ -38,6 +38,8 @@ type Store struct {
 	workbench
 	pool     *pgxpool.Pool
 	ownsPool bool
+	// budgeted is nil if the connections are in no budget.
+	budgeted *budgeted
 	config   Config
 	logger   *storekit.Log
 	sql      *queries
@@ -153,6 +155,7 @@ func (s *Store) Close() error {
 	s.notifier.Close()
 	if s.ownsPool {
 		s.pool.Close()
+		s.budgeted.leave()
 	}
 	return nil
 }

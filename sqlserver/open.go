@@ -2,12 +2,10 @@ package sqlserver
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	mssql "github.com/microsoft/go-mssqldb"
 	"github.com/microsoft/go-mssqldb/msdsn"
 
 	"github.com/outmill/outmill/storekit"
@@ -20,7 +18,8 @@ import (
 // database is a URL such as sqlserver://user:password@host:1433?database=orders&encrypt=true, or
 // an ADO or ODBC connection string, as for the driver. Its settings for TLS (encrypt,
 // TrustServerCertificate, certificate, hostNameInCertificate, tlsmin) apply. For Microsoft Entra
-// ID, open the pool with the driver's package azuread, and pass it to New.
+// ID, open the pool with the driver's package azuread, and pass it to New. If the context has a
+// storekit.ConnectionBudget, as that of tenants.Config.Open can have, the pool takes its connections from it.
 func Open(ctx context.Context, database string, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -37,7 +36,7 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	}
 	// The times in the tables are UTC, whatever the driver's parameter timezone is.
 	parsed.Encoding.Timezone = time.UTC
-	db := sql.OpenDB(mssql.NewConnectorConfig(parsed))
+	db, leave := openWithin(ctx, parsed)
 	store, err := New(db, config, logger)
 	if err == nil {
 		err = db.PingContext(ctx)
@@ -47,8 +46,9 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	}
 	if err != nil {
 		_ = db.Close()
+		leave()
 		return nil, fmt.Errorf("outmill/sqlserver: open: %w", err)
 	}
-	store.ownsDB = true
+	store.ownsDB, store.leaveBudget = true, leave
 	return store, nil
 }

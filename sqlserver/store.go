@@ -32,14 +32,16 @@ type Store struct {
 	sagaEngine
 	finder
 	workbench
-	db       *sql.DB
-	ownsDB   bool
-	config   Config
-	logger   *storekit.Log
-	sql      *queries
-	turns    storekit.TopicRotation
-	busy     storekit.BusyTopics
-	notifier storekit.Notifier
+	db     *sql.DB
+	ownsDB bool
+	// leaveBudget is for a store that owns its pool.
+	leaveBudget func()
+	config      Config
+	logger      *storekit.Log
+	sql         *queries
+	turns       storekit.TopicRotation
+	busy        storekit.BusyTopics
+	notifier    storekit.Notifier
 	// inUse locks the callers' transactions to which an append writes.
 	inUse storekit.TxLocks
 	// claiming locks the topics of groups from which this process claims in order.
@@ -93,6 +95,7 @@ func (s *Store) Close() error {
 	}
 	s.notifier.Close()
 	if s.ownsDB {
+		defer s.leaveBudget()
 		return s.db.Close()
 	}
 	return nil

@@ -294,6 +294,9 @@ func (c *catch) ask(l *look, req outmill.ClaimRequest) answer {
 	switch {
 	case a.err == nil:
 		m.well()
+		if len(a.records) > 0 {
+			m.busy.found(time.Now())
+		}
 	case c.ctx.Err() == nil && !s.life.Closed():
 		a.err = m.failed("claim", a.err)
 		m.nextEpoch()

@@ -21,7 +21,8 @@ type Config struct {
 	// Refresh is how often the discovery is asked. Default 5 min; negative is only by Set.Refresh.
 	Refresh time.Duration
 	// Open opens the store of a tenant that the discovery has named without one. Default:
-	// that of the Discovery where it is an [Opener], or else outmill.Open with the tenant's URL. The set closes what Open returns.
+	// that of the Discovery where it is an [Opener], or else outmill.Open with the tenant's URL. The set closes what Open
+	// returns. Pass the context on to outmill.Open or the Open of a store, because it has the budget of MaxConnections.
 	Open func(ctx context.Context, tenant Tenant) (outmill.Store, error)
 	// Ensure has the set call Ensure of each store before its first use. Default false.
 	Ensure bool
@@ -47,6 +48,16 @@ type Config struct {
 	// WithoutWake has no member listen for wake-ups, which takes a connection for each pool on
 	// PostgreSQL, and for each client on MongoDB. Appends of this process still wake its readers. Default false.
 	WithoutWake bool
+	// MaxConnections is the most connections that the stores which the set opens by URL have together, to
+	// PostgreSQL and SQL Server, whatever their pools allow: those that listen, those that calls and
+	// transactions use, and idle ones. At most half of them listen for the wake-ups of PostgreSQL: those of
+	// the busiest members, as claims of this process find it. All other members are polled, after a pause
+	// that grows to MaxIdle. Where all are in use, a call waits for half of CallTimeout, and then fails with
+	// a *storekit.ConnectionBudgetError. A transaction that is open takes one, so it must be more than the
+	// transactions that are open at a time. Not counted are SQLite, which has no server, MongoDB, whose clients keep
+	// connections for themselves, and stores and pools that you have opened. Default 0: no limit, each pool has its
+	// own size, and each PostgreSQL database has one connection more, which listens.
+	MaxConnections int
 	// WithoutRest has the set not ask which members are at rest. Then each round of upkeep and each
 	// registration goes to every member, so that GroupInfo.SeenAt is always right. Idle members cost
 	// more: see docs/tenants.md. Default false.
@@ -121,6 +132,7 @@ func (c Config) Validate() error {
 	refuse(c.Discovery == nil, "tenants.Config.Discovery is nil: want tenants.Static, a tenants.Query or your own")
 	refuse(c.Parallel < 0, "tenants.Config.Parallel is %d: want 1 or more", c.Parallel)
 	refuse(c.MaxInFlightPerTenant < 0, "tenants.Config.MaxInFlightPerTenant is %d: want 0 for no limit, or more", c.MaxInFlightPerTenant)
+	refuse(c.MaxConnections < 0, "tenants.Config.MaxConnections is %d: want 0 for no limit, or more", c.MaxConnections)
 	refuse(c.MaxIdle < 0, "tenants.Config.MaxIdle is %s: want a duration above 0", c.MaxIdle)
 	refuse(c.CallTimeout < 0, "tenants.Config.CallTimeout is %s: want a duration above 0", c.CallTimeout)
 	return errors.Join(errs...)

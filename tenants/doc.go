@@ -39,6 +39,11 @@
 // Readers and the upkeep leave a member at rest alone, until the next answer, a wake-up or a call of
 // this set ends its rest.
 //
+// With Config.MaxConnections, a member listens for wake-ups, or is polled. At most half of the connections listen. A
+// member that becomes ready listens while there is a place; every Config.MaxIdle the busiest get the free places, and
+// those of much quieter members. The connections themselves are counted where the stores dial: see
+// storekit.ConnectionBudget.
+//
 // Only the refresh of the set (one at a time, every Config.Refresh and by [Set.Refresh]) moves a
 // member to opening, ready and draining. Only the outcome of calls moves it between ready and
 // failing, and only the member's own goroutine from draining to gone. [Set.Close] ends all.

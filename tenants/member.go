@@ -60,6 +60,8 @@ type member struct {
 	// out.
 	hung bool
 	rest restState
+
+	busy busyness
 }
 
 func (s *Set) newMember(tenant Tenant, store outmill.Store, owned bool) *member {

@@ -63,7 +63,12 @@ func (s *Set) apply(ctx context.Context) error {
 
 	toOpen := s.plan()
 	errs := make([]error, len(toOpen))
-	inParallel(len(toOpen), s.cfg.Parallel, func(i int) {
+	atOnce := s.cfg.Parallel
+	if s.budget != nil {
+		// Opening takes long where Ensure makes a schema, so none is to wait for the connections of others.
+		atOnce = min(atOnce, max(s.cfg.MaxConnections-s.listening.most, 1))
+	}
+	inParallel(len(toOpen), atOnce, func(i int) {
 		errs[i] = s.open(ctx, toOpen[i])
 	})
 	return errors.Join(errs...)
@@ -154,6 +159,9 @@ func (s *Set) openStore(ctx context.Context, tenant Tenant) (*member, error) {
 	if !outmill.IsNil(tenant.Store) {
 		return s.newMember(tenant, tenant.Store, false), nil
 	}
+	if s.budget != nil {
+		ctx = s.budget.Context(ctx)
+	}
 	store, err := s.cfg.Open(ctx, tenant)
 	if err != nil {
 		return nil, err
@@ -231,6 +239,7 @@ func (s *Set) drain(m *member) {
 	m.mu.Lock()
 	m.draining = true
 	m.mu.Unlock()
+	s.listening.end(m)
 	s.draining[m.name()] = append(s.draining[m.name()], m)
 	s.log.Info("A tenant is removed or changed, its store is closed when nothing is in flight", watermill.LogFields{"store": m.name()})
 	s.background.Go(func() {
@@ -320,11 +329,4 @@ func (s *Set) refreshAgain(due bool) {
 		}
 	}
 	_ = s.apply(s.ctx)
-}
-
-// listen merges the wake-ups of a member. The caller holds the lock.
-func (s *Set) listen(m *member) {
-	if waker, ok := outmill.As[storekit.Waker](m.store); ok {
-		waker.Wake(m.ctx, func(topic string) { s.woken(m, topic) })
-	}
 }

@@ -56,6 +56,10 @@ type Set struct {
 	waking  bool
 	txLimit time.Duration
 
+	// budget is nil if Config.MaxConnections sets none.
+	budget    *storekit.ConnectionBudget
+	listening listening
+
 	pauses knownPauses
 
 	// served: somebody has claimed, tidied or registered a group.
@@ -102,6 +106,10 @@ func New(ctx context.Context, cfg Config, logger watermill.LoggerAdapter) (*Set,
 		readers:   map[string]*reader{},
 	}
 	s.faults = worker.Faults{Log: s.log, Of: "tenants", OnError: cfg.OnError}
+	if cfg.MaxConnections > 0 {
+		s.budget = storekit.NewConnectionBudget(cfg.MaxConnections, cfg.CallTimeout/2, "tenants.Config.MaxConnections")
+		s.listening.most = cfg.MaxConnections / 2
+	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	if err := s.discover(ctx); err != nil {
 		s.stop()
@@ -112,6 +120,9 @@ func New(ctx context.Context, cfg Config, logger watermill.LoggerAdapter) (*Set,
 	s.background.Go(s.refreshLoop)
 	if !cfg.WithoutRest {
 		s.background.Go(s.restLoop)
+	}
+	if s.budget != nil {
+		s.background.Go(s.listenLoop)
 	}
 	return s, nil
 }

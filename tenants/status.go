@@ -25,6 +25,8 @@ type Status struct {
 	// Members are sorted by name. While a tenant is swapped, it has more than one line.
 	Members   []MemberStatus
 	Discovery DiscoveryStatus
+	// Connections are those of the stores that the set has opened by URL.
+	Connections ConnectionStatus
 }
 
 // MemberStatus describes one member.
@@ -40,6 +42,17 @@ type MemberStatus struct {
 	// Resting: the member had nothing to deliver and nothing to tidy when it was last asked.
 	// Readers and the upkeep leave it alone until that changes: see storekit.Rester.
 	Resting bool
+	// Listening: a connection of Config.MaxConnections listens for commits of other processes in the
+	// member. It is false where there is no such limit.
+	Listening bool
+}
+
+// ConnectionStatus is the use of Config.MaxConnections.
+type ConnectionStatus struct {
+	// Most is the setting, 0 is no limit and nothing is counted.
+	Most int
+	// Open connections are in use, idle or listening. Waiting counts calls that wait for one.
+	Open, Waiting int
 }
 
 // DiscoveryStatus describes the last question to the discovery.
@@ -56,7 +69,7 @@ type DiscoveryStatus struct {
 func (s *Set) Status() Status {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	status := Status{Discovery: s.discovery}
+	status := Status{Discovery: s.discovery, Connections: s.connections()}
 	now := time.Now()
 	names := map[string]struct{}{}
 	for name := range s.wanted {
@@ -70,11 +83,21 @@ func (s *Set) Status() Status {
 			status.Members = append(status.Members, MemberStatus{Name: name, State: StateOpening, Err: err})
 		}
 		if m := s.members[name]; m != nil {
-			status.Members = append(status.Members, m.status(now))
+			ready := m.status(now)
+			ready.Listening = s.listening.isOn(m)
+			status.Members = append(status.Members, ready)
 		}
 		for _, m := range s.draining[name] {
 			status.Members = append(status.Members, m.status(now))
 		}
+	}
+	return status
+}
+
+func (s *Set) connections() (status ConnectionStatus) {
+	if s.budget != nil {
+		status.Most = s.cfg.MaxConnections
+		status.Open, status.Waiting = s.budget.Use()
 	}
 	return status
 }

@@ -8,7 +8,8 @@ import (
 )
 
 // Wake merges the wake-ups of all members, also of those that join later. The first call has
-// every member listen, which may take connections: see Config.WithoutWake. See storekit.Waker.
+// every member listen, which may take connections: see Config.WithoutWake, and Config.MaxConnections, with which
+// only the busiest members listen. See storekit.Waker.
 func (s *Set) Wake(ctx context.Context, woken func(topic string)) {
 	s.notifier.Listen(ctx, woken)
 	s.mu.Lock()
