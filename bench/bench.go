@@ -45,6 +45,9 @@ func (b *bench) flags(flags *flag.FlagSet, s scenario) {
 	if s.name == "stores" {
 		flags.StringVar(&b.only, "only", "", "the one store to measure: sqlite, postgres, mongo or sqlserver")
 	}
+	if s.name == "tenants" {
+		flags.StringVar(&b.only, "only", "", "the one kind of tenants to measure: sqlite, schemas or databases")
+	}
 	if s.name == "consumers" {
 		flags.StringVar(&b.only, "only", "", "the one store to measure: mongo")
 		flags.StringVar(&b.before, "before", "", "another build of this program, to measure in the same run")

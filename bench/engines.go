@@ -115,6 +115,11 @@ var databaseNumber atomic.Int64
 
 // database makes an empty database, and a pool on it. Both are removed when the bench ends.
 func (b *bench) database(ctx context.Context, name string) (*pgxpool.Pool, error) {
+	return b.databaseWith(ctx, name, func(config *pgxpool.Config) { config.MaxConns = 32 })
+}
+
+// databaseWith is database with other settings of the pool.
+func (b *bench) databaseWith(ctx context.Context, name string, set func(config *pgxpool.Config)) (*pgxpool.Pool, error) {
 	server, err := b.engines.postgres(ctx)
 	if err != nil {
 		return nil, err
@@ -128,7 +133,7 @@ func (b *bench) database(ctx context.Context, name string) (*pgxpool.Pool, error
 		return nil, err
 	}
 	config.ConnConfig.Database = name
-	config.MaxConns = 32
+	set(config)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err

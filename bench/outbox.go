@@ -27,10 +27,15 @@ const (
 
 // outbox makes a store on a pool, with new tables, and with the lane if one is given.
 func outbox(ctx context.Context, pool *pgxpool.Pool, lane postgres.Lane) (*postgres.Store, error) {
-	if _, err := pool.Exec(ctx, "DROP SCHEMA IF EXISTS outmill CASCADE"); err != nil {
+	return outboxIn(ctx, pool, postgres.DefaultSchema, lane)
+}
+
+// outboxIn is outbox in a schema of that name, which needs no quotes.
+func outboxIn(ctx context.Context, pool *pgxpool.Pool, schema string, lane postgres.Lane) (*postgres.Store, error) {
+	if _, err := pool.Exec(ctx, "DROP SCHEMA IF EXISTS "+schema+" CASCADE"); err != nil {
 		return nil, err
 	}
-	store, err := postgres.New(pool, postgres.Config{Lane: lane}, nil)
+	store, err := postgres.New(pool, postgres.Config{Schema: schema, Lane: lane}, nil)
 	if err != nil {
 		return nil, err
 	}
