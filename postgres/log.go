@@ -26,8 +26,9 @@ const (
 )
 
 const (
-	sqlLane = `SELECT lane, logged, (SELECT seqcache FROM pg_sequence WHERE seqrelid = {q:records_seq_seq}::regclass) FROM {p:meta}
-		WHERE only_row`
+	laneColumns = `lane, logged, (SELECT seqcache FROM pg_sequence WHERE seqrelid = {q:records_seq_seq}::regclass)`
+
+	sqlLane = `SELECT ` + laneColumns + ` FROM {p:meta} WHERE only_row`
 
 	// sequenceNow is the last place that was given. A query of the sequence itself reads it
 	// without a lock. But while nextval writes its WAL, the sequence shows a value 32 places
@@ -61,6 +62,11 @@ func (s *Store) readLanes(ctx context.Context) error {
 	if err := s.safe().QueryRow(ctx, s.sql.text(sqlLane)).Scan(&found.write, &found.logged, &cache); err != nil {
 		return err
 	}
+	return s.useLanes(found, cache)
+}
+
+// useLanes keeps the settings that were read, unless the log cannot work with the sequence's cache.
+func (s *Store) useLanes(found lanes, cache int64) error {
 	if found.logged {
 		if err := s.checkCache(cache); err != nil {
 			return err
@@ -153,10 +159,12 @@ func (s *Store) hasLog(ctx context.Context, operation string) (bool, error) {
 // seesLog is hasLog with a fresh read. It is for calls without a claim or append, which would
 // not notice that the log was turned on.
 func (s *Store) seesLog(ctx context.Context, operation string) (bool, error) {
-	if logged, err := s.hasLog(ctx, operation); err != nil || logged {
+	before := s.lanesNow.Load()
+	logged, err := s.hasLog(ctx, operation)
+	if err != nil || logged || s.lanesNow.Load() != before {
 		return logged, err
 	}
-	err := s.read(ctx, operation, s.readLanes)
+	err = s.read(ctx, operation, s.readLanes)
 	return s.readsLog(), err
 }
 

@@ -30,6 +30,11 @@ const (
 	WHERE n.nspname = $1::text AND c.relname = $2::text), current_setting('server_encoding')`
 	sqlVersions = `SELECT version, compatible FROM {p:meta} WHERE only_row`
 
+	sqlVersionAndLane = `SELECT version, compatible, ` + laneColumns + `, current_setting('server_encoding') FROM {p:meta} WHERE only_row`
+
+	// encodingUTF8 is the encoding that a database must have.
+	encodingUTF8 = "UTF8"
+
 	// A program older than compatible must not use the schema. A migration that older programs
 	// need not know leaves compatible as it is.
 	sqlSetVersion = `INSERT INTO {p:meta} (only_row, version, compatible) VALUES (true, %d, %d)
@@ -255,6 +260,31 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	return found.Check(schemaVersion)
 }
 
+// checkAtOnce is checkSchema and readLanes in one statement, because each statement costs the
+// start of a program two round trips. If the statement fails, as it does without a schema, the
+// separate ones find the reason.
+func (s *Store) checkAtOnce(ctx context.Context) error {
+	var version storekit.SchemaVersion
+	var lanes lanes
+	var cache int64
+	var encoding string
+	err := s.safe().QueryRow(ctx, s.sql.text(sqlVersionAndLane)).
+		Scan(&version.Version, &version.Compatible, &lanes.write, &lanes.logged, &cache, &encoding)
+	switch {
+	case err == nil && encoding == encodingUTF8:
+		if err := version.Check(schemaVersion); err != nil {
+			return err
+		}
+		return s.useLanes(lanes, cache)
+	case err != nil && code(err) == "" && !errors.Is(err, pgx.ErrNoRows):
+		return err
+	}
+	if err := s.checkSchema(ctx); err != nil {
+		return err
+	}
+	return s.readLanes(ctx)
+}
+
 // querier is a pool, a connection or a transaction.
 type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
@@ -271,7 +301,7 @@ func (s *Store) stateIn(ctx context.Context, db querier) (storekit.SchemaVersion
 	if err := db.QueryRow(ctx, sqlHasMeta, s.config.Schema, s.config.TablePrefix+"meta").Scan(&exists, &encoding); err != nil {
 		return storekit.SchemaVersion{}, err
 	}
-	if encoding != "UTF8" {
+	if encoding != encodingUTF8 {
 		return storekit.SchemaVersion{},
 			storekit.InvalidConfig("the database has the encoding %s, which cannot hold every message: create it with ENCODING 'UTF8'", encoding)
 	}

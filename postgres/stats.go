@@ -69,36 +69,16 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 	pauses := s.lookAtPauses()
 	err = s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		found = nil
-		steps := []step{{template: sqlStats, args: []any{limit}, row: func(scan func(...any) error) error {
-			var stats outmill.TopicStats
-			var group *string
-			var oldest pgtype.Timestamptz
-			if err := scan(&group, &stats.Topic, &stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead,
-				&stats.Delayed, &oldest); err != nil {
-				return err
-			}
-			if group != nil {
-				stats.Group = *group
-			}
-			// Pending and Delayed are sums of several kinds.
-			stats.Pending, stats.Delayed = min(stats.Pending, limit), min(stats.Delayed, limit)
-			stats.OldestDue = utc(oldest)
-			addStats(&found, stats, limit)
-			return nil
-		}}}
+		steps := []step{pauses.step()}
 		if logged {
-			steps = append([]step{s.logStats(&found, limit)}, steps...)
+			// The log is read first, because records move from the log to the records.
+			steps = append(steps, s.logStats(&found, limit))
 		}
-		if err := t.run(ctx, append([]step{pauses.step()}, steps...)...); err != nil {
-			return err
-		}
-		if list := pauses.list(); !list.Empty() {
-			if err := t.leaveOutPaused(ctx, list, found, logged); err != nil {
-				return err
-			}
-		}
-		return t.finish(ctx)
+		return t.finish(ctx, append(steps, recordStats(&found, limit))...)
 	})
+	if err == nil {
+		err = s.leaveOutPaused(ctx, operation, pauses.list(), found, logged)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -106,4 +86,25 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Topic, b.Topic))
 	})
 	return found, nil
+}
+
+// recordStats counts the records, and adds them to the counts of the same topics.
+func recordStats(found *[]outmill.TopicStats, limit int) step {
+	return step{template: sqlStats, args: []any{limit}, row: func(scan func(...any) error) error {
+		var stats outmill.TopicStats
+		var group *string
+		var oldest pgtype.Timestamptz
+		if err := scan(&group, &stats.Topic, &stats.Pending, &stats.Leased, &stats.Processed, &stats.Dead,
+			&stats.Delayed, &oldest); err != nil {
+			return err
+		}
+		if group != nil {
+			stats.Group = *group
+		}
+		// Pending and Delayed are sums of several kinds.
+		stats.Pending, stats.Delayed = min(stats.Pending, limit), min(stats.Delayed, limit)
+		stats.OldestDue = utc(oldest)
+		addStats(found, stats, limit)
+		return nil
+	}}
 }

@@ -43,22 +43,32 @@ UNION ALL (SELECT available_at, key, tenant_id ` + of + `stage = 4 AND available
 	ORDER BY grp, topic, available_at LIMIT $2::bigint)`
 }
 
-// leaveOutPaused sets OldestDue of topics without the paused records.
-func (t *txn) leaveOutPaused(ctx context.Context, pauses *storekit.PauseList, found []outmill.TopicStats, logged bool) error {
-	var steps []step
+// leaveOutPaused sets OldestDue of topics without the paused records. It needs a second
+// transaction only where a part of a topic is paused.
+func (s *Store) leaveOutPaused(ctx context.Context, operation string, pauses *storekit.PauseList, found []outmill.TopicStats,
+	logged bool) error {
+	var inPart []*outmill.TopicStats
 	for i := range found {
 		of := &found[i]
-		if of.OldestDue.IsZero() {
-			continue
-		}
-		if pauses.Topic(of.Group, of.Topic) {
+		switch {
+		case of.OldestDue.IsZero():
+		case pauses.Topic(of.Group, of.Topic):
 			of.OldestDue = time.Time{}
-		} else if hasParts(pauses, of) {
+		case hasParts(pauses, of):
+			inPart = append(inPart, of)
+		}
+	}
+	if len(inPart) == 0 {
+		return nil
+	}
+	return s.write(ctx, operation, func(ctx context.Context, t *txn) error {
+		var steps []step
+		for _, of := range inPart {
 			of.OldestDue = time.Time{}
 			steps = append(steps, oldestUnpaused(pauses, of, logged)...)
 		}
-	}
-	return t.run(ctx, steps...)
+		return t.finish(ctx, steps...)
+	})
 }
 
 // hasParts reports whether a key or a tenant is paused that may concern the topic.

@@ -166,16 +166,12 @@ func (s *Store) usable(ctx context.Context) error { return s.life.Usable(ctx) }
 // was right once.
 func (s *Store) ready(ctx context.Context) error {
 	return s.life.Ready(ctx, func(ctx context.Context) error {
-		if err := s.checkOrEnsure(ctx); err != nil {
+		if !s.config.EnsureSchema {
+			return s.checkAtOnce(ctx)
+		}
+		if err := s.ensure(ctx, schemaFiles); err != nil {
 			return err
 		}
 		return s.readLanes(ctx)
 	})
-}
-
-func (s *Store) checkOrEnsure(ctx context.Context) error {
-	if s.config.EnsureSchema {
-		return s.ensure(ctx, schemaFiles)
-	}
-	return s.checkSchema(ctx)
 }

@@ -136,6 +136,15 @@ func (s *Store) ready(ctx context.Context) error {
 	return s.whileBusy(ctx, func() error { return s.prepare(ctx) })
 }
 
+// readyToRead is ready for a read transaction, which prepares what it needs. A program that reads
+// once, such as outmill status, need not wait until all statements are prepared.
+func (s *Store) readyToRead(ctx context.Context) error {
+	if s.config.EnsureSchema {
+		return s.ready(ctx)
+	}
+	return s.usable(ctx)
+}
+
 // prepare prepares the statements. It must not be called within a caller's transaction, because
 // it may need another connection.
 func (s *Store) prepare(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -39,6 +40,10 @@ type txn struct {
 	h sqlkit.Handle
 	// tx is set if prepared statements can be used.
 	tx *sql.Tx
+	// kept are the statements of a read transaction that are not prepared for the whole handle.
+	// A call such as Stats runs them once for each topic, and preparing one takes longer than
+	// running it. They end with the transaction; nil keeps none.
+	kept map[string]*sql.Stmt
 	// now is the database's clock in microseconds, the same for all statements.
 	now int64
 	// generation moves when the registered groups change.
@@ -90,7 +95,18 @@ func (t *txn) query(ctx context.Context, template string, args ...any) (*sql.Row
 	if statement := t.statement(ctx, template); statement != nil { //nolint:sqlclosecheck // ends with its transaction
 		return statement.QueryContext(ctx, args...)
 	}
-	return t.h.QueryContext(ctx, t.s.sql.text(template), args...)
+	if t.kept == nil {
+		return t.h.QueryContext(ctx, t.s.sql.text(template), args...)
+	}
+	statement := t.kept[template]
+	if statement == nil {
+		var err error
+		if statement, err = t.tx.PrepareContext(ctx, t.s.sql.text(template)); err != nil { //nolint:sqlclosecheck // ends with its transaction
+			return nil, err
+		}
+		t.kept[template] = statement
+	}
+	return statement.QueryContext(ctx, args...)
 }
 
 func (t *txn) run(ctx context.Context, template string, args ...any) (sql.Result, error) {
@@ -252,23 +268,30 @@ func (s *Store) read(ctx context.Context, operation string, fn func(ctx context.
 }
 
 func (s *Store) tryRead(ctx context.Context, fn func(ctx context.Context, t *txn) error) error {
-	if err := s.ready(ctx); err != nil {
+	if err := s.readyToRead(ctx); err != nil {
 		return err
 	}
-	return s.whileBusy(ctx, func() error {
-		conn, err := s.db.Conn(ctx)
-		if err != nil {
-			return err
-		}
-		own := &ownTx{conn: conn}
-		defer own.discard()
-		if own.tx, err = conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{ReadOnly: true}); err != nil {
-			return err
-		}
-		t := &txn{s: s, h: own.tx, tx: own.tx}
-		if err := t.begin(ctx); err != nil {
-			return err
-		}
-		return fn(ctx, t)
-	})
+	err := s.whileBusy(ctx, func() error { return s.readOnce(ctx, fn) })
+	if code(err) == sqlite3.SQLITE_ERROR {
+		// A table or column is missing where the schema is not this program's.
+		err = cmp.Or(s.checkSchema(ctx, s.db), err)
+	}
+	return err
+}
+
+func (s *Store) readOnce(ctx context.Context, fn func(ctx context.Context, t *txn) error) error {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	own := &ownTx{conn: conn}
+	defer own.discard()
+	if own.tx, err = conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{ReadOnly: true}); err != nil {
+		return err
+	}
+	t := &txn{s: s, h: own.tx, tx: own.tx, kept: map[string]*sql.Stmt{}}
+	if err := t.begin(ctx); err != nil {
+		return err
+	}
+	return fn(ctx, t)
 }

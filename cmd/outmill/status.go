@@ -32,7 +32,7 @@ first time or after a failure), leased, dead, and processed (where the store ret
 them), and for how long the oldest due record has waited. A due record may still wait for
 an earlier one of its key.
 
-A count ends at 10,000, or at fewer with more than ten groups and topics, so that its
+A count ends at 10,000, or at fewer with more than two groups and topics, so that its
 cost does not grow with the backlog: 10000+ says that there are that many or more.
 --limit sets another end.`,
 		Example: "  outmill status sqlite:orders.db\n  outmill status postgres://host/shop --watch",
@@ -41,7 +41,7 @@ cost does not grow with the backlog: 10000+ says that there are that many or mor
 	out.flags(cmd)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again and again, until it is interrupted")
 	cmd.Flags().DurationVar(&every, "every", 2*time.Second, "the `TIME` between two looks of --watch")
-	cmd.Flags().IntVar(&limit, "limit", 10_000, "count to this `NUMBER` at most; if not set, to fewer with more than ten groups and topics")
+	cmd.Flags().IntVar(&limit, "limit", 10_000, "count to this `NUMBER` at most; if not set, to fewer with more than two groups and topics")
 	return does(cmd, func(ctx context.Context, args []string) error {
 		url, _, err := on.take(args, 0)
 		if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"net/url"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -12,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/internal/testenv/proxy"
 )
 
 func TestStatus(t *testing.T) {
@@ -41,6 +44,24 @@ func TestStatus(t *testing.T) {
 		})
 	})
 
+	t.Run("status waits for PostgreSQL a few times only, whatever the number of topics", func(t *testing.T) {
+		t.Parallel()
+		database := postgrestest.Database(t)
+		w := openWorld(t, database)
+		w.register(t, "billing", "*")
+		for i := range 40 {
+			w.append(t, &outmill.Record{Topic: fmt.Sprintf("topic-%d", i)})
+		}
+		far, err := url.Parse(database)
+		require.NoError(t, err)
+		counting := proxy.New(t, far.Host)
+		far.Host = counting.Addr()
+		require.Contains(t, ok(t, "status", far.String()), "topic-39")
+		// The login with a password, the ping, the schema's version and the two counts, each count
+		// and the version with its preparation, and the end of the connection.
+		require.LessOrEqual(t, counting.RoundTrips(), 10)
+	})
+
 	t.Run("columns are aligned, and control characters of users do not reach the terminal", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
@@ -68,9 +89,9 @@ func TestStatus(t *testing.T) {
 		for i := range 199 {
 			w.append(t, &outmill.Record{Topic: fmt.Sprintf("topic-%d", i)})
 		}
-		require.Regexp(t, `orders +500\+ +0 `, ok(t, "status", w.url))
+		require.Regexp(t, `orders +100\+ +0 `, ok(t, "status", w.url))
 		require.Regexp(t, `orders +501 +0 `, ok(t, "status", w.url, "--limit", "10000"))
-		require.Equal(t, 500, okJSON[statusReport](t, "status", w.url).Limit)
+		require.Equal(t, 100, okJSON[statusReport](t, "status", w.url).Limit)
 	})
 
 	t.Run("where delayed records fill the limit, the number of due ones is unknown", func(t *testing.T) {

@@ -17,6 +17,7 @@ type Proxy struct {
 	listener net.Listener
 	target   string
 	work     sync.WaitGroup
+	turns    atomic.Int64
 
 	mu    sync.Mutex
 	links map[*link]struct{}
@@ -29,6 +30,9 @@ type link struct {
 	// deaf says that the proxy drops the server's data; loses, that it drops the server's next
 	// data and cuts the connection.
 	deaf, loses atomic.Bool
+	// answered says that the server has sent the last data.
+	answered atomic.Bool
+	proxy    *Proxy
 }
 
 // New starts a proxy on loopback to the target, host:port, and ends it with the
@@ -57,6 +61,11 @@ func (p *Proxy) Deafen() { p.each(func(l *link) { l.deaf.Store(true) }) }
 // executed the request, but the client gets no answer.
 func (p *Proxy) LoseAnswers() { p.each(func(l *link) { l.loses.Store(true) }) }
 
+// RoundTrips is how often clients have sent data since the server's last answer on their
+// connection: how long a client waits for a server that is far away. A client that ends a
+// connection with a message counts as one more.
+func (p *Proxy) RoundTrips() int { return int(p.turns.Load()) }
+
 func (p *Proxy) accept() {
 	for {
 		client, err := p.listener.Accept()
@@ -74,7 +83,8 @@ func (p *Proxy) serve(client net.Conn) {
 		return
 	}
 	defer func() { _ = server.Close() }()
-	l := &link{client: client, server: server}
+	l := &link{client: client, server: server, proxy: p}
+	l.answered.Store(true)
 	if !p.add(l) {
 		return
 	}
@@ -84,7 +94,7 @@ func (p *Proxy) serve(client net.Conn) {
 		_, _ = io.Copy(answers{l}, server)
 		l.cut()
 	})
-	_, _ = io.Copy(server, client)
+	_, _ = io.Copy(requests{l}, client)
 	l.cut()
 	back.Wait()
 }
@@ -127,6 +137,16 @@ func (l *link) cut() {
 	_ = l.server.Close()
 }
 
+// requests writes the client's data to the server.
+type requests struct{ *link }
+
+func (r requests) Write(b []byte) (int, error) {
+	if r.answered.Swap(false) {
+		r.proxy.turns.Add(1)
+	}
+	return r.server.Write(b)
+}
+
 // answers writes the server's data to the client, unless the link drops it.
 type answers struct{ *link }
 
@@ -138,5 +158,6 @@ func (a answers) Write(b []byte) (int, error) {
 	case a.deaf.Load():
 		return len(b), nil
 	}
+	a.answered.Store(true)
 	return a.client.Write(b)
 }

@@ -99,6 +99,26 @@ func TestProxy(t *testing.T) {
 		second.hear("two")
 	})
 
+	t.Run("a proxy counts how often a client waits for an answer, and not how often it writes", func(t *testing.T) {
+		t.Parallel()
+		addr, heard := echo(t)
+		p := proxy.New(t, addr)
+		for range 2 {
+			c := talkTo(t, p.Addr())
+			c.say("one")
+			require.Equal(t, "one", <-heard)
+			c.hear("one")
+		}
+		require.Equal(t, 2, p.RoundTrips())
+		c := talkTo(t, p.Addr())
+		c.say("two\nthree")
+		require.Equal(t, "two", <-heard)
+		c.hear("two")
+		require.Equal(t, "three", <-heard)
+		c.hear("three")
+		require.Equal(t, 3, p.RoundTrips())
+	})
+
 	t.Run("a proxy drops the answers to requests that the server got", func(t *testing.T) {
 		t.Parallel()
 		for name, spoil := range map[string]func(*proxy.Proxy){
