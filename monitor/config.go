@@ -24,8 +24,16 @@ type HealthConfig struct {
 	// Forwarders are those of this process, by name: Health warns of a breaker that is open, of
 	// topics that are held, and of one that has not claimed for MaxUnclaimed.
 	Forwarders map[string]HealthForwarder
-	// MaxUnclaimed is how long a forwarder may be without a claim that succeeds; 0 is 5 minutes.
+	// Subscribers are those of this process, by name: Health warns of one that has not claimed for
+	// MaxUnclaimed.
+	Subscribers map[string]HealthSubscriber
+	// MaxUnclaimed is how long a forwarder or subscriber may be without a claim that succeeds; 0 is
+	// 5 minutes. A subscriber does not claim while all its handlers are busy, so give it more than
+	// a handler takes.
 	MaxUnclaimed time.Duration
+	// Unseen is how long a group may be without a registration; 0 is 5 minutes. Workers register
+	// about once a minute.
+	Unseen time.Duration
 	// Timeout ends a check of a store that does not answer; 0 is 3 seconds.
 	Timeout time.Duration
 	// CacheFor is how long the handler repeats an answer, so that many probes cost the
@@ -38,6 +46,7 @@ func (c HealthConfig) withDefaults() HealthConfig {
 	c.MaxAge = cmp.Or(c.MaxAge, 5*time.Minute)
 	c.DeadWindow = cmp.Or(c.DeadWindow, 10*time.Minute)
 	c.MaxUnclaimed = cmp.Or(c.MaxUnclaimed, 5*time.Minute)
+	c.Unseen = cmp.Or(c.Unseen, unseen)
 	c.Timeout = cmp.Or(c.Timeout, 3*time.Second)
 	c.CacheFor = cmp.Or(c.CacheFor, 5*time.Second)
 	return c
@@ -46,7 +55,7 @@ func (c HealthConfig) withDefaults() HealthConfig {
 func (c HealthConfig) check() error {
 	for name, d := range map[string]time.Duration{
 		"MaxAge": c.MaxAge, "DeadWindow": c.DeadWindow, "Timeout": c.Timeout, "CacheFor": c.CacheFor,
-		"MaxUnclaimed": c.MaxUnclaimed,
+		"MaxUnclaimed": c.MaxUnclaimed, "Unseen": c.Unseen,
 	} {
 		if d < 0 {
 			return storekit.InvalidConfig("HealthConfig.%s is %v: want 0 (the default) or more", name, d)
@@ -55,6 +64,11 @@ func (c HealthConfig) check() error {
 	for name, forwarder := range c.Forwarders {
 		if outmill.IsNil(forwarder) {
 			return storekit.InvalidConfig("HealthConfig.Forwarders has nil for %q: pass one of package forwarder", name)
+		}
+	}
+	for name, subscriber := range c.Subscribers {
+		if outmill.IsNil(subscriber) {
+			return storekit.InvalidConfig("HealthConfig.Subscribers has nil for %q: pass one of package subscriber", name)
 		}
 	}
 	if c.MaxNewDead < 0 {

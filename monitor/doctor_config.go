@@ -30,6 +30,9 @@ type DoctorConfig struct {
 	ClockDifference time.Duration
 	// QueueUsage is how full PostgreSQL's queue of notifications may be; 0 is 0.1, a tenth.
 	QueueUsage float64
+	// RetainedWAL is how many bytes of PostgreSQL's write-ahead log a replication slot may keep; 0
+	// is 1 GiB.
+	RetainedWAL int64
 	// Watch is the time between two counts of dead records, to see whether they rise; 0 counts
 	// once.
 	Watch time.Duration
@@ -53,6 +56,7 @@ func (c DoctorConfig) withDefaults() DoctorConfig {
 	c.LockWait = cmp.Or(c.LockWait, 5*time.Second)
 	c.ClockDifference = cmp.Or(c.ClockDifference, time.Second)
 	c.QueueUsage = cmp.Or(c.QueueUsage, 0.1)
+	c.RetainedWAL = cmp.Or(c.RetainedWAL, 1<<30)
 	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
 	return c
 }
@@ -69,6 +73,9 @@ func (c DoctorConfig) check() error {
 	if c.QueueUsage < 0 || c.QueueUsage > 1 {
 		return storekit.InvalidConfig("DoctorConfig.QueueUsage is %v: want 0 (the default) to 1", c.QueueUsage)
 	}
+	if c.RetainedWAL < 0 {
+		return storekit.InvalidConfig("DoctorConfig.RetainedWAL is %d: want 0 (the default) or more", c.RetainedWAL)
+	}
 	for _, task := range c.Tasks {
 		if task != storekit.TaskPublish && task != storekit.TaskRead {
 			return storekit.InvalidConfig("DoctorConfig.Tasks has %q: want %q or %q", task, storekit.TaskPublish, storekit.TaskRead)
@@ -80,6 +87,6 @@ func (c DoctorConfig) check() error {
 func (c DoctorConfig) request() storekit.ExamineRequest {
 	return storekit.ExamineRequest{
 		Tasks: c.Tasks, OpenTransaction: c.OpenTransaction, LockWait: c.LockWait, ClockDifference: c.ClockDifference,
-		QueueUsage: c.QueueUsage,
+		QueueUsage: c.QueueUsage, RetainedWAL: c.RetainedWAL,
 	}
 }

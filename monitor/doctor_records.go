@@ -35,24 +35,25 @@ func (d *doctor) records(ctx context.Context) error {
 		d.skip("Some records were not counted: %v", err)
 	}
 	c := tally{stats, groups, time.Now()}
-	d.addSome(c.unread(), "topics")
-	d.addSome(c.unseen(d.config.Unseen), "groups")
-	d.addSome(c.late(d.config.MaxAge), "topics")
-	d.addSome(c.dead(), "topics")
+	d.add(some(c.unread(), "topics")...)
+	d.add(some(c.unseen(d.config.Unseen), "groups")...)
+	d.add(some(c.reported(d.config.Unseen, true), "groups")...)
+	d.add(some(c.reported(d.config.Unseen, false), "topics")...)
+	d.add(some(c.late(d.config.MaxAge), "topics")...)
+	d.add(some(c.dead(), "topics")...)
 	return d.watch(ctx, c)
 }
 
-// addSome adds the first problems, and says how many are left out.
-func (d *doctor) addSome(problems []Problem, of string) {
-	if len(problems) > mostOfAKind {
-		last := problems[mostOfAKind-1]
-		left := len(problems) - mostOfAKind
-		problems = slices.Clone(problems[:mostOfAKind])
-		problems = append(problems, Problem{
-			Kind: last.Kind, Severity: last.Severity, Text: fmt.Sprintf("The same holds for %d more %s.", left, of), Remedy: last.Remedy,
-		})
+// some returns the first problems, and one that says how many are left out.
+func some(problems []Problem, of string) []Problem {
+	if len(problems) <= mostOfAKind {
+		return problems
 	}
-	d.add(problems...)
+	last := problems[mostOfAKind-1]
+	left := len(problems) - mostOfAKind
+	return append(slices.Clone(problems[:mostOfAKind]), Problem{
+		Kind: last.Kind, Severity: last.Severity, Text: fmt.Sprintf("The same holds for %d more %s.", left, of), Remedy: last.Remedy,
+	})
 }
 
 // group returns the group of a row; zero if there is none.

@@ -61,6 +61,19 @@ func (l later) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 	return groups, err
 }
 
+// gone is later, and its workers were last seen an hour earlier too.
+type gone struct{ outmill.Inspector }
+
+func (g gone) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
+	groups, err := later(g).Groups(ctx)
+	for i := range groups {
+		for j := range groups[i].Workers {
+			groups[i].Workers[j].SeenAt = groups[i].Workers[j].SeenAt.Add(-time.Hour)
+		}
+	}
+	return groups, err
+}
+
 // dying is a store that has one dead record more at each count.
 type dying struct {
 	outmill.Inspector
@@ -101,6 +114,27 @@ func TestDoctor(t *testing.T) {
 		report := examine(t, open(t, sqlite.Config{}), monitor.DoctorConfig{})
 		require.Equal(t, []string{"schema_missing"}, kindsOf(report))
 		require.False(t, report.Ready())
+	})
+
+	t.Run("what workers report is one problem for a topic, with their number, until they are gone", func(t *testing.T) {
+		t.Parallel()
+		store := open(t, sqlite.Config{EnsureSchema: true})
+		for _, worker := range []string{"host:1", "host:2"} {
+			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{
+				Group: "forwarder", Topics: orders, Worker: worker, Problems: map[string]string{"": "the broker is away", "orders": "it refuses"},
+			}))
+		}
+		report := examine(t, store, monitor.DoctorConfig{})
+		require.Equal(t, []string{"breaker_open", "topics_held"}, kindsOf(report))
+		require.Contains(t, report.Problems[0].Text, "the broker is away")
+		require.Contains(t, report.Problems[0].Text, "2 workers report it")
+		require.Equal(t, "orders", report.Problems[1].Topic)
+
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: "forwarder", Topics: orders, Worker: "host:1"}))
+		report = examine(t, store, monitor.DoctorConfig{})
+		require.Equal(t, "host:2", one(t, report, "topics_held").Subject)
+		require.NotContains(t, one(t, report, "topics_held").Text, "workers report")
+		require.Equal(t, []string{"group_unseen"}, kindsOf(examine(t, gone{store}, monitor.DoctorConfig{})))
 	})
 
 	t.Run("a topic that no group reads", func(t *testing.T) {

@@ -33,8 +33,8 @@ func NewHealth(store outmill.Inspector, config HealthConfig) (*Health, error) {
 	return &Health{store: store, config: config.withDefaults()}, nil
 }
 
-// Check asks the store now, with one call of Stats, and returns what it finds. It ends after
-// HealthConfig.Timeout. If ctx ends first, it returns the error of ctx, because the store may
+// Check asks the store now, with one call of Stats and one of Groups, and returns what it finds. It
+// ends after HealthConfig.Timeout. If ctx ends first, it returns the error of ctx, because the store may
 // be well. dead_rising compares counts that end at 10,000 for each group and topic: more dead
 // records than that do not raise it.
 func (h *Health) Check(ctx context.Context) (Report, error) {
@@ -47,6 +47,10 @@ func (h *Health) check(ctx context.Context) (Report, error) {
 	limited, cancel := context.WithTimeout(ctx, h.config.Timeout)
 	defer cancel()
 	stats, err := h.store.Stats(limited, 0)
+	var groups []outmill.GroupInfo
+	if err == nil {
+		groups, err = h.store.Groups(limited)
+	}
 	if err != nil && ctx.Err() != nil {
 		return Report{}, fmt.Errorf("outmill: health: %w", ctx.Err())
 	}
@@ -57,6 +61,7 @@ func (h *Health) check(ctx context.Context) (Report, error) {
 		now := time.Now()
 		report.Problems = append(report.Problems, h.late(now, stats)...)
 		report.Problems = append(report.Problems, h.dying(now, stats)...)
+		report.Problems = append(report.Problems, some(tally{stats, groups, now}.unseen(h.config.Unseen), "groups")...)
 	}
 	report.Problems = append(report.Problems, h.stuck(time.Now())...)
 	report.Status = statusOf(report.Problems)

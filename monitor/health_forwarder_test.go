@@ -3,6 +3,7 @@ package monitor_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/monitor"
 	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/subscriber"
 )
 
 // refusing is a broker that answers each message with its error, if it has one.
@@ -38,6 +40,15 @@ func (f *failing) Claim(ctx context.Context, request outmill.ClaimRequest) ([]*o
 		return nil, errors.New("broken")
 	}
 	return f.Store.Claim(ctx, request)
+}
+
+// doctorFinds waits until the doctor reports the kind once, and returns the problem.
+func doctorFinds(t *testing.T, store outmill.Inspector, kind string) monitor.Problem {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return slices.Contains(kindsOf(examine(t, store, monitor.DoctorConfig{})), kind)
+	}, time.Minute, 10*time.Millisecond)
+	return one(t, examine(t, store, monitor.DoctorConfig{}), kind)
 }
 
 func TestHealth_Forwarder(t *testing.T) {
@@ -73,7 +84,7 @@ func TestHealth_Forwarder(t *testing.T) {
 		return report
 	}
 
-	t.Run("a breaker that is open, and closes again", func(t *testing.T) {
+	t.Run("a breaker that is open, and closes again; doctor has it from the store", func(t *testing.T) {
 		t.Parallel()
 		store, to := open(t, sqlite.Config{EnsureSchema: true}), &refusing{}
 		h := start(t, store, to)
@@ -82,6 +93,9 @@ func TestHealth_Forwarder(t *testing.T) {
 		to.err.Store(&away)
 		appendOne(t, store)
 		require.Equal(t, "kafka", eventually(t, h, "breaker_open").Problems[0].Subject)
+		reported := doctorFinds(t, store, "breaker_open")
+		require.Equal(t, "forwarder", reported.Group)
+		require.Contains(t, reported.Text, "has accepted no message since")
 		to.err.Store(nil)
 		eventually(t, h)
 	})
@@ -94,6 +108,9 @@ func TestHealth_Forwarder(t *testing.T) {
 		to.err.Store(&refused)
 		appendOne(t, store)
 		require.Contains(t, eventually(t, h, "topics_held").Problems[0].Text, "orders")
+		reported := doctorFinds(t, store, "topics_held")
+		require.Equal(t, "orders", reported.Topic)
+		require.Contains(t, reported.Text, "has refused the topic since")
 	})
 
 	t.Run("claims that fail for too long", func(t *testing.T) {
@@ -113,5 +130,53 @@ func TestHealth_Forwarder(t *testing.T) {
 		_, err := monitor.NewHealth(open(t, sqlite.Config{}), monitor.HealthConfig{Forwarders: map[string]monitor.HealthForwarder{"kafka": nil}})
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 		require.ErrorContains(t, err, "Forwarders")
+	})
+}
+
+func TestHealth_Subscriber(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a subscriber whose claims fail for too long, and one without a subscription", func(t *testing.T) {
+		t.Parallel()
+		store := &failing{Store: open(t, sqlite.Config{EnsureSchema: true})}
+		config := subscriber.Config{PollInterval: 10 * time.Millisecond, MaxErrorBackoff: 50 * time.Millisecond}
+		s, err := subscriber.New(store, config, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		h := health(t, store, monitor.HealthConfig{
+			Subscribers: map[string]monitor.HealthSubscriber{"billing": s}, MaxUnclaimed: 500 * time.Millisecond,
+		})
+		require.Zero(t, s.ClaimedAt(), "it does not read yet")
+
+		ctx, unsubscribe := context.WithCancel(t.Context())
+		messages, err := s.Subscribe(ctx, "orders")
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now(), s.ClaimedAt(), time.Minute)
+		store.broken.Store(true)
+		var report monitor.Report
+		require.Eventually(t, func() bool { report = check(t, h); return len(report.Problems) == 1 }, time.Minute, 10*time.Millisecond)
+		p := report.Problems[0]
+		require.Equal(t, []string{"not_claiming", "billing", "warning"}, []string{p.Kind, p.Subject, report.Status})
+		require.Contains(t, p.Text, "subscriber has not claimed")
+		require.WithinDuration(t, s.ClaimedAt(), p.Since, 0)
+
+		store.broken.Store(false)
+		require.Eventually(t, func() bool { return len(check(t, h).Problems) == 0 }, time.Minute, 10*time.Millisecond)
+
+		unsubscribe()
+		for range messages {
+		}
+		require.Eventually(t, func() bool { return s.ClaimedAt().IsZero() }, time.Minute, time.Millisecond, "it reads no more")
+		before := time.Now()
+		_, err = s.Subscribe(t.Context(), "orders")
+		require.NoError(t, err)
+		require.False(t, s.ClaimedAt().Before(before), "the time without a subscription does not count")
+	})
+
+	t.Run("a subscriber that is nil is refused", func(t *testing.T) {
+		t.Parallel()
+		_, err := monitor.NewHealth(open(t, sqlite.Config{}), monitor.HealthConfig{Subscribers: map[string]monitor.HealthSubscriber{"billing": nil}})
+		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+		require.ErrorContains(t, err, "Subscribers")
 	})
 }

@@ -182,6 +182,19 @@ func TestHealth(t *testing.T) {
 		require.Contains(t, report.Problems[0].Text, "by 1 to 2")
 	})
 
+	t.Run("a group whose workers are gone is a warning, and ready", func(t *testing.T) {
+		t.Parallel()
+		store := open(t, sqlite.Config{EnsureSchema: true})
+		orders := outmill.Topics{Include: []string{"orders"}}
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: "billing", Topics: orders, Worker: "host:1"}))
+		require.Empty(t, check(t, health(t, store, monitor.HealthConfig{})).Problems)
+		require.Empty(t, check(t, health(t, later{store}, monitor.HealthConfig{Unseen: 2 * time.Hour})).Problems)
+		report := check(t, health(t, later{store}, monitor.HealthConfig{}))
+		require.True(t, report.Ready())
+		require.Len(t, report.Problems, 1)
+		require.Equal(t, []string{"group_unseen", "billing"}, []string{report.Problems[0].Kind, report.Problems[0].Group})
+	})
+
 	t.Run("many probes cost one query", func(t *testing.T) {
 		t.Parallel()
 		calls := 0

@@ -28,7 +28,7 @@ WHERE n.nspname = $1::text AND p.proname = ANY ($2::text[])`
 type part struct{ kind, name string }
 
 // Examine looks for missing parts of the schema and rights, for transactions and lock waits that
-// last too long, for a full queue of notifications and for another time than this machine's. To
+// last too long, for replication slots that nobody reads, for a full queue of notifications and for another time than this machine's. To
 // see the sessions of other users it needs the role pg_read_all_stats. See storekit.Examiner.
 func (s *Store) Examine(ctx context.Context, request storekit.ExamineRequest) (storekit.Examination, error) {
 	var e storekit.Examination
@@ -56,6 +56,7 @@ func (s *Store) examine(ctx context.Context, request storekit.ExamineRequest, e 
 		func() error { return s.examineRights(ctx, request, parts, e) },
 		func() error { return s.examineTransactions(ctx, request, e) },
 		func() error { return s.examineLocks(ctx, request, e) },
+		func() error { return s.examineSlots(ctx, request, e) },
 	} {
 		if err := step(); err != nil {
 			return err

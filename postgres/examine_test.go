@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -21,7 +24,7 @@ import (
 func lenient() storekit.ExamineRequest {
 	return storekit.ExamineRequest{
 		Tasks:           []storekit.Task{storekit.TaskPublish, storekit.TaskRead},
-		OpenTransaction: time.Hour, LockWait: time.Hour, ClockDifference: time.Hour, QueueUsage: 1,
+		OpenTransaction: time.Hour, LockWait: time.Hour, ClockDifference: time.Hour, QueueUsage: 1, RetainedWAL: 1 << 40,
 	}
 }
 
@@ -67,6 +70,41 @@ func held(t *testing.T, url, name string, statements ...string) (pid uint32, end
 		require.NoError(t, err, statement)
 	}
 	return conn.PgConn().PID(), end
+}
+
+// pinRows reads the slot standby as a standby with hot_standby_feedback does that runs a query, and
+// goes away.
+func pinRows(t *testing.T, url string, db *pgxpool.Pool) {
+	t.Helper()
+	config, err := pgx.ParseConfig(url)
+	require.NoError(t, err)
+	config.RuntimeParams["replication"] = "true"
+	conn, err := pgconn.ConnectConfig(t.Context(), &config.Config)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	place := valueOf[string](t, db, "SELECT restart_lsn::text FROM pg_replication_slots")
+	conn.Frontend().SendQuery(&pgproto3.Query{String: "START_REPLICATION SLOT standby PHYSICAL " + place})
+	require.NoError(t, conn.Frontend().Flush())
+	for {
+		answer, err := conn.ReceiveMessage(t.Context())
+		require.NoError(t, err)
+		if _, is := answer.(*pgproto3.CopyBothResponse); is {
+			break
+		}
+	}
+	oldest := valueOf[int64](t, db, "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+	feedback := append([]byte{'h'}, make([]byte, 8)...)
+	feedback = binary.BigEndian.AppendUint32(feedback, uint32(oldest))
+	feedback = append(feedback, make([]byte, 12)...)
+	conn.Frontend().Send(&pgproto3.CopyData{Data: feedback})
+	require.NoError(t, conn.Frontend().Flush())
+	require.Eventually(t, func() bool {
+		return valueOf[bool](t, db, "SELECT xmin IS NOT NULL FROM pg_replication_slots")
+	}, time.Minute, 5*time.Millisecond)
+	require.NoError(t, conn.Conn().Close())
+	require.Eventually(t, func() bool {
+		return valueOf[bool](t, db, "SELECT NOT active FROM pg_replication_slots")
+	}, time.Minute, 5*time.Millisecond)
 }
 
 func TestStore_Examine(t *testing.T) {
@@ -270,6 +308,32 @@ func TestStore_Examine(t *testing.T) {
 		f := onlyFinding(t, store, request)
 		require.Equal(t, []string{"old_transaction", "prepared transaction 'it''s forgotten'"}, []string{f.Code, f.Subject})
 		execute(t, db, "ROLLBACK PREPARED 'it''s forgotten'")
+		require.Empty(t, examinedBy(t, store, request).Findings)
+	})
+
+	t.Run("a replication slot that nobody reads is named, with what it keeps", func(t *testing.T) {
+		t.Parallel()
+		// Slots are of the whole server, so that other tests would see it.
+		url := postgrestest.Own(t, "wal_level=replica", "max_replication_slots=4").URL
+		db := connect(t, url)
+		store := readyStore(t, db, postgres.Config{})
+		execute(t, db, "SELECT pg_create_physical_replication_slot('standby', true)")
+		request := lenient()
+		require.Empty(t, examinedBy(t, store, request).Findings, "it keeps no row, and little of the log")
+
+		execute(t, db, "SELECT pg_logical_emit_message(false, 'outmill', repeat('x', 4 << 20))")
+		request.RetainedWAL = 1 << 20
+		f := onlyFinding(t, store, request)
+		require.Equal(t, []any{"replication_slot", `replication slot "standby"`, false}, []any{f.Code, f.Subject, f.Failure})
+		require.Regexp(t, `Nobody reads .* It keeps \d+ MB of the write-ahead log`, f.Text)
+		require.NotContains(t, f.Text, "removes no row")
+
+		request.RetainedWAL = 1 << 40
+		pinRows(t, url, db)
+		f = onlyFinding(t, store, request)
+		require.Contains(t, f.Text, "removes no row")
+		require.Contains(t, f.Remedy, "SELECT pg_drop_replication_slot('standby');")
+		execute(t, db, "SELECT pg_drop_replication_slot('standby')")
 		require.Empty(t, examinedBy(t, store, request).Findings)
 	})
 

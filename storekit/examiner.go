@@ -42,6 +42,8 @@ type ExamineRequest struct {
 	ClockDifference time.Duration
 	// QueueUsage is how full PostgreSQL's queue of notifications may be, from 0 to 1.
 	QueueUsage float64
+	// RetainedWAL is how many bytes of PostgreSQL's write-ahead log a replication slot may keep.
+	RetainedWAL int64
 }
 
 // Examination is the answer of an Examiner.

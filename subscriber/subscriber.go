@@ -59,6 +59,8 @@ type Subscriber struct {
 
 	mu   sync.Mutex
 	subs map[*subscription]struct{}
+	// since is when the first of the current subscriptions began.
+	since time.Time
 }
 
 // New makes a subscriber for a store. A nil logger logs nothing. The subscriber reads
@@ -179,6 +181,9 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	sub := newSubscription(ctx, s, topic)
 	// From here on, Once waits for the due records of the topic.
 	sub.feed = s.worker.Open(topic, s.cfg.MaxInFlight)
+	if len(s.subs) == 0 {
+		s.since = time.Now()
+	}
 	s.subs[sub] = struct{}{}
 	s.delivering.Go(func() {
 		sub.run()
@@ -219,6 +224,21 @@ func (s *Subscriber) Once(ctx context.Context) (int, error) {
 	before := s.worker.Settled()
 	err := s.worker.Drain(ctx)
 	return s.worker.Settled() - before, err
+}
+
+// ClaimedAt is when the subscriber last claimed from the store without an error, whether or not
+// records were due, or when it began to; zero without a subscription and after Close. It claims at
+// least once in a few seconds, unless as many handlers run as Config.MaxInFlight allows.
+func (s *Subscriber) ClaimedAt() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.subs) == 0 || s.ctx.Err() != nil {
+		return time.Time{}
+	}
+	if at := s.worker.ClaimedAt(); at.After(s.since) {
+		return at
+	}
+	return s.since
 }
 
 // Close ends all subscriptions. It releases the records that no handler has started at
