@@ -246,6 +246,33 @@ func TestWhy(t *testing.T) {
 		})
 	})
 
+	t.Run("a record that was appended before its group registered, and committed after, is adopted later", func(t *testing.T) {
+		t.Parallel()
+		for name, lane := range map[string]postgres.Lane{"rows": postgres.LaneRows, "log": postgres.LaneLog} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				store, err := postgres.Open(t.Context(), postgrestest.Database(t), postgres.Config{EnsureSchema: true, Lane: lane}, nil)
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = store.Close() })
+				m := mystery{t, store}
+				tx, err := store.Pool().Begin(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, store.Append(store.WithTx(t.Context(), tx), &outmill.Record{MessageID: "early", Topic: "orders"}))
+				m.register("billing")
+				require.NoError(t, tx.Commit(t.Context()))
+
+				kinds, text, reasons := m.reasons("early")
+				require.Equal(t, []string{"adoption"}, kinds, text)
+				require.Contains(t, text, `Group "billing" reads its topic and gets it with its next registration`)
+				require.WithinDuration(t, time.Now(), reasons[0].At, time.Minute)
+				m.register("billing")
+				kinds, text, _ = m.reasons("early")
+				require.NotContains(t, kinds, "adoption", text)
+				require.Len(t, m.claim(10, outmill.OrderNone), 1)
+			})
+		}
+	})
+
 	t.Run("a message that is not in the store is no error, and the answer does not guess", func(t *testing.T) {
 		t.Parallel()
 		onEngines(t, deleted, func(m mystery) {
