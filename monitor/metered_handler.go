@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"context"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -13,32 +14,45 @@ import (
 type handling struct {
 	duration, age metric.Float64Histogram
 	attempts      metric.Int64Histogram
-	labels        *labels[series]
+	// labels are those of handlers, and forwards those of forwarders.
+	labels, forwards *labels[series]
 }
 
 func (series) rest() series { return series{other, other, other} }
 
 func newHandling(meter metric.Meter, maxSeries int) (h handling, err error) {
-	h.labels = newLabels(maxSeries, series.rest, func(key series) []attribute.KeyValue {
-		return []attribute.KeyValue{
-			attribute.String("messaging.system", "outmill"), attribute.String("messaging.operation.name", "process"),
-			attribute.String("messaging.destination.name", key.topic), attribute.String("messaging.consumer.group.name", key.group),
-			attribute.String("store", key.store),
-		}
-	})
+	h.labels, h.forwards = handleLabels("process", maxSeries), handleLabels(forwardOperation, maxSeries)
 	if h.duration, err = meter.Float64Histogram("messaging.process.duration", metric.WithUnit("s"),
 		metric.WithDescription("Duration of one call of a handler."), seconds()); err != nil {
 		return h, err
 	}
 	if h.age, err = meter.Float64Histogram("outmill.end_to_end.duration", metric.WithUnit("s"),
-		metric.WithDescription("Time from the append of a record to the end of its handling."),
+		metric.WithDescription("Time from the append of a record to the end of its handling or forwarding."),
 		metric.WithExplicitBucketBoundaries(.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 86400)); err != nil {
 		return h, err
 	}
 	h.attempts, err = meter.Int64Histogram("outmill.attempts", metric.WithUnit("{attempt}"),
-		metric.WithDescription("Number of the attempt with which a handling ended."),
+		metric.WithDescription("Number of the attempt with which a handling or forwarding ended."),
 		metric.WithExplicitBucketBoundaries(1, 2, 3, 5, 10, 20))
 	return h, err
+}
+
+func handleLabels(operation string, maxSeries int) *labels[series] {
+	return newLabels(maxSeries, series.rest, func(key series) []attribute.KeyValue {
+		return []attribute.KeyValue{
+			attribute.String("messaging.system", "outmill"), attribute.String("messaging.operation.name", operation),
+			attribute.String("messaging.destination.name", key.topic), attribute.String("messaging.consumer.group.name", key.group),
+			attribute.String("store", key.store),
+		}
+	})
+}
+
+// end adds the end of one attempt, and returns its labels.
+func (h handling) end(ctx context.Context, of *labels[series], info outmill.DeliveryInfo, at time.Time, err error) metric.MeasurementOption {
+	set := of.of(series{info.Store, info.Group, info.Topic}).of(err)
+	h.age.Record(ctx, max(0, at.Sub(info.CreatedAt).Seconds()), set)
+	h.attempts.Record(ctx, int64(info.Attempt), set)
+	return set
 }
 
 // Middleware measures the handlers of a Watermill router. Add it before Watermill's Recoverer:
@@ -49,11 +63,9 @@ func (m *Metrics) Middleware(next message.HandlerFunc) message.HandlerFunc {
 		began := time.Now()
 		produced, err := next(msg)
 		if info, ok := outmill.Delivery(msg.Context()); ok {
-			set := m.handling.labels.of(series{info.Store, info.Group, info.Topic}).of(err)
 			ended := time.Now()
+			set := m.handling.end(msg.Context(), m.handling.labels, info, ended, err)
 			m.handling.duration.Record(msg.Context(), ended.Sub(began).Seconds(), set)
-			m.handling.age.Record(msg.Context(), max(0, ended.Sub(info.CreatedAt).Seconds()), set)
-			m.handling.attempts.Record(msg.Context(), int64(info.Attempt), set)
 		}
 		return produced, err
 	}

@@ -67,8 +67,9 @@ func (p publishing) record(ctx context.Context, key published, began time.Time, 
 }
 
 // Publisher measures each call of a publisher. operation is the label that tells publishers
-// apart: "publish" for the outbox, "forward" for the broker of a forwarder. A call stays one
-// call, and if the publisher takes batches (storekit.BatchPublisher), so does the result. Close
+// apart: "publish" for the outbox, "forward" for the broker of a forwarder. With "forward" the
+// attempts and the time since the append of each record that a forwarder passes on are measured
+// too. A call stays one call, and if the publisher takes batches (storekit.BatchPublisher), so does the result. Close
 // closes the publisher. It returns ErrInvalidConfig for no publisher and for no operation.
 func (m *Metrics) Publisher(operation string, publisher message.Publisher) (message.Publisher, error) {
 	if outmill.IsNil(publisher) {
@@ -77,7 +78,7 @@ func (m *Metrics) Publisher(operation string, publisher message.Publisher) (mess
 	if operation == "" {
 		return nil, storekit.InvalidConfig("Metrics.Publisher: the operation is empty: pass a name such as publish or forward")
 	}
-	metered := meteredPublisher{Publisher: publisher, metrics: m.publishing, operation: operation}
+	metered := meteredPublisher{Publisher: publisher, metrics: m.publishing, handling: m.handling, operation: operation}
 	if route := batching.RouteOf(publisher); route.Publisher != nil {
 		return meteredBatches{metered, route.Publisher}, nil
 	}
@@ -87,13 +88,48 @@ func (m *Metrics) Publisher(operation string, publisher message.Publisher) (mess
 type meteredPublisher struct {
 	message.Publisher
 	metrics   publishing
+	handling  handling
 	operation string
+}
+
+// forwardOperation is the operation of a forwarder's publisher. The messages of other publishers
+// are not measured one by one: those that a handler publishes may have the context of the message
+// that it handles.
+const forwardOperation = "forward"
+
+// forwarded measures the attempt and the age of each message that a forwarder has passed on. A
+// call that failed as a whole has failed for all of them.
+func (p meteredPublisher) forwarded(n int, at func(i int) *message.Message, err error) {
+	if p.operation != forwardOperation {
+		return
+	}
+	failed := map[int]bool{}
+	partial, some := errors.AsType[*storekit.PublishError](err)
+	if some {
+		for _, f := range partial.Failed {
+			failed[f.Index] = true
+		}
+	}
+	ended := time.Now()
+	for i := range n {
+		ctx := at(i).Context()
+		info, ok := outmill.Delivery(ctx)
+		if !ok {
+			continue
+		}
+		result := err
+		if some && !failed[i] {
+			result = nil
+		}
+		p.handling.end(ctx, p.handling.forwards, info, ended, result)
+	}
 }
 
 func (p meteredPublisher) Publish(topic string, messages ...*message.Message) error {
 	began := time.Now()
 	err := p.Publisher.Publish(topic, messages...)
 	p.metrics.record(context.Background(), published{p.operation, topic}, began, len(messages), err)
+	p.forwarded(len(messages), func(i int) *message.Message { return messages[i] }, err)
 	return err
 }
 
@@ -106,5 +142,6 @@ func (p meteredBatches) PublishBatch(ctx context.Context, batch []storekit.Outgo
 	began := time.Now()
 	err := p.batching.PublishBatch(ctx, batch)
 	p.metrics.record(ctx, published{operation: p.operation}, began, len(batch), err)
+	p.forwarded(len(batch), func(i int) *message.Message { return batch[i].Message }, err)
 	return err
 }

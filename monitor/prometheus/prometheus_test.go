@@ -352,6 +352,29 @@ func (a *away) Publish(string, ...*message.Message) error {
 }
 func (a *away) Close() error { return nil }
 
+// stumbling refuses the first message that it gets, once.
+type stumbling struct{ fallen atomic.Bool }
+
+func (s *stumbling) Publish(string, ...*message.Message) error {
+	if s.fallen.Swap(true) {
+		return nil
+	}
+	return outmill.RetryAfter(errors.New("slow down"), 0)
+}
+func (s *stumbling) Close() error { return nil }
+
+// stumblingBatches is stumbling for batches.
+type stumblingBatches struct{ stumbling }
+
+func (s *stumblingBatches) PublishBatch(_ context.Context, batch []storekit.Outgoing) error {
+	err := s.Publish("")
+	if err == nil {
+		return nil
+	}
+	failed := storekit.FailedMessage{MessageID: batch[0].Message.UUID, Topic: batch[0].Topic, Err: err}
+	return &storekit.PublishError{Total: len(batch), Failed: []storekit.FailedMessage{failed}}
+}
+
 func TestForwarder(t *testing.T) {
 	t.Parallel()
 
@@ -373,6 +396,54 @@ func TestForwarder(t *testing.T) {
 		require.Eventually(t, func() bool { return breaker() == 0 }, 20*time.Second, 5*time.Millisecond)
 		require.NoError(t, f.Close())
 		<-ran
+	})
+
+	t.Run("each forwarded record counts with its attempts and its age, one by one and in batches", func(t *testing.T) {
+		t.Parallel()
+		for name, to := range map[string]message.Publisher{"one by one": &stumbling{}, "in batches": &stumblingBatches{}} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				store := open(t, "main")
+				registry, metrics := start(t, monitor.MetricsConfig{})
+				measured, err := metrics.Publisher("forward", to)
+				require.NoError(t, err)
+				f, err := forwarder.New(store, measured, forwarder.Config{Topics: outmill.Topics{Include: []string{"orders"}}}, nil)
+				require.NoError(t, err)
+				ran := make(chan error, 1)
+				go func() { ran <- f.Run(t.Context()) }()
+				publish(t, store, "orders", 3)
+				labels := []string{"messaging_operation_name", "forward", "messaging_destination_name", "orders",
+					"messaging_consumer_group_name", "forwarder", "store", "main"}
+				sum := func(metric string, labels ...string) (count uint64, sum float64) {
+					for _, sample := range samples(t, registry, metric, labels...) {
+						count, sum = count+sample.GetHistogram().GetSampleCount(), sum+sample.GetHistogram().GetSampleSum()
+					}
+					return count, sum
+				}
+				require.Eventually(t, func() bool { n, _ := sum("outmill_attempts", labels...); return n == 4 }, 20*time.Second, 5*time.Millisecond)
+				_, attempts := sum("outmill_attempts", labels...)
+				require.InDelta(t, 1+1+1+2, attempts, 0, "the first attempt of one failed, and its second succeeded")
+				failures, attempts := sum("outmill_attempts", append(labels, "error_type", "_OTHER")...)
+				require.Equal(t, uint64(1), failures)
+				require.InDelta(t, 1, attempts, 0)
+				count, age := sum("outmill_end_to_end_duration_seconds", labels...)
+				require.Equal(t, uint64(4), count)
+				require.Positive(t, age)
+				require.NoError(t, f.Close())
+				<-ran
+			})
+		}
+	})
+
+	t.Run("a message that a handler publishes does not count as forwarded", func(t *testing.T) {
+		t.Parallel()
+		registry, metrics := start(t, monitor.MetricsConfig{})
+		pub, err := metrics.Publisher("publish", &broker{})
+		require.NoError(t, err)
+		msg := messages(1)[0]
+		msg.SetContext(storekit.NewHandling("main", &outmill.Record{Topic: "orders"}, nil).Context(t.Context()))
+		require.NoError(t, pub.Publish("orders", msg))
+		require.Empty(t, samples(t, registry, "outmill_attempts"))
 	})
 
 	t.Run("a topic that the broker refuses counts as held", func(t *testing.T) {
