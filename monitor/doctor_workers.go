@@ -47,7 +47,8 @@ func (r report) problem(group, topic string) Problem {
 	if topic != "" {
 		p.Kind, p.Remedy = "topics_held", heldRemedy
 	}
-	p.Text = fmt.Sprintf("Worker %s of group %s reported at %s", quote(r.latest.Name), quote(group), r.latest.SeenAt.UTC().Format(time.RFC3339))
+	at := r.latest.SeenAt.UTC().Format(time.RFC3339)
+	p.Text = fmt.Sprintf("Worker %s of group %s reported at %s", quote(r.latest.Name), quote(group), at)
 	if topic != "" {
 		p.Text += " for topic " + quote(topic)
 	}

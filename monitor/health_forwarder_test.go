@@ -175,7 +175,8 @@ func TestHealth_Subscriber(t *testing.T) {
 
 	t.Run("a subscriber that is nil is refused", func(t *testing.T) {
 		t.Parallel()
-		_, err := monitor.NewHealth(open(t, sqlite.Config{}), monitor.HealthConfig{Subscribers: map[string]monitor.HealthSubscriber{"billing": nil}})
+		config := monitor.HealthConfig{Subscribers: map[string]monitor.HealthSubscriber{"billing": nil}}
+		_, err := monitor.NewHealth(open(t, sqlite.Config{}), config)
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 		require.ErrorContains(t, err, "Subscribers")
 	})

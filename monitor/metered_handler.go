@@ -48,7 +48,8 @@ func handleLabels(operation string, maxSeries int) *labels[series] {
 }
 
 // end adds the end of one attempt, and returns its labels.
-func (h handling) end(ctx context.Context, of *labels[series], info outmill.DeliveryInfo, at time.Time, err error) metric.MeasurementOption {
+func (h handling) end(ctx context.Context, of *labels[series], info outmill.DeliveryInfo, at time.Time,
+	err error) metric.MeasurementOption {
 	set := of.of(series{info.Store, info.Group, info.Topic}).of(err)
 	h.age.Record(ctx, max(0, at.Sub(info.CreatedAt).Seconds()), set)
 	h.attempts.Record(ctx, int64(info.Attempt), set)

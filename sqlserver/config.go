@@ -78,7 +78,9 @@ var namePattern = regexp.MustCompile(`^([\p{L}_][\p{L}\p{N}_]*)?$`)
 
 // isName is separate from the pattern, because a pattern of 100 characters takes milliseconds and
 // megabytes at the start of each program that links this package.
-func isName(name string) bool { return namePattern.MatchString(name) && utf8.RuneCountInString(name) <= 100 }
+func isName(name string) bool {
+	return namePattern.MatchString(name) && utf8.RuneCountInString(name) <= 100
+}
 
 func (c *Config) setDefaults() {
 	c.Name = cmp.Or(c.Name, "sqlserver")
