@@ -66,5 +66,5 @@ func (h *Health) unclaimed(now time.Time, of, name string, at time.Time, otherwi
 const (
 	brokerRemedy = "Check that the broker runs, that the network reaches it and that the login is right. The forwarder tries it again " +
 		"by itself."
-	heldRemedy   = "Create the topics at the broker, or grant access to them. The forwarder tries them again by itself."
+	heldRemedy = "Create the topics at the broker, or grant access to them. The forwarder tries them again by itself."
 )
