@@ -49,7 +49,8 @@ func TestAttacks(t *testing.T) {
 		id := s.append(&outmill.Record{Topic: "orders", Payload: []byte(strings.Repeat("[", depth) + strings.Repeat("]", depth))})[0].ID
 		require.Contains(t, s.page("record?id="+id.String()).text(), strings.Repeat("[", depth))
 		shallow := s.append(&outmill.Record{Topic: "orders", Payload: []byte(`{"a":[1,{"b":"[[[[[[[[[["}]}`)})[0].ID
-		require.Contains(t, s.page("record?id="+shallow.String()).text(), "{\n  \"a\": [\n    1,\n    {\n      \"b\": \"[[[[[[[[[[\"\n    }\n  ]\n}")
+		text := s.page("record?id=" + shallow.String()).text()
+		require.Contains(t, text, "{\n  \"a\": [\n    1,\n    {\n      \"b\": \"[[[[[[[[[[\"\n    }\n  ]\n}")
 	})
 
 	t.Run("people who are not logged in learn no names of stores", func(t *testing.T) {
@@ -177,7 +178,8 @@ func TestAttacks(t *testing.T) {
 		for _, handler := range []http.Handler{mux, http.StripPrefix("/outbox", board)} {
 			for _, path := range []string{
 				"static/style.css", "templates/layout.html", "..%2fdashboard.go", "static%2f..%2f..%2fdashboard.go", "%2e%2e%2fstyle.css",
-				"..%5cstyle.css", "style.css%00", "style.css/", "/style.css", "//evil.example/", "./style.css%2f..", "record%2f..%2f..%2f..%2fetc%2fpasswd",
+				"..%5cstyle.css", "style.css%00", "style.css/", "/style.css", "//evil.example/", "./style.css%2f..",
+				"record%2f..%2f..%2f..%2fetc%2fpasswd",
 				"groups/../../../etc/passwd", "%252e%252e/style.css", "STYLE.CSS",
 			} {
 				got := serveLocal(t, handler, http.MethodGet, "/outbox/"+path)
@@ -257,7 +259,8 @@ func TestAttacks(t *testing.T) {
 		require.Equal(t, http.StatusOK, s.post("pause", "store", text, "key", "k", "topic", name, "reason", text).StatusCode)
 		for _, page := range []string{
 			"", "?" + of, "stores", "stores?q=" + q, "topic?topic=" + q + "&group=" + q + "&" + of, "records", "records?" + of, "dead", "dead?" + of,
-			"record?id=" + id + "&" + of, "find?id=" + q, "groups?" + of, "pauses?" + of, "audit?" + of, "audit?record=" + id + "&" + of, "joins?" + of, "sagas?" + of,
+			"record?id=" + id + "&" + of, "find?id=" + q, "groups?" + of, "pauses?" + of, "audit?" + of, "audit?record=" + id + "&" + of, "joins?" + of,
+			"sagas?" + of,
 			"requeue?id=" + id + "&" + of, "edit?id=" + id + "&" + of, "skip?id=" + id + "&" + of, "pause?topic=" + q + "&" + of,
 			"drop-group?group=" + q + "&" + of, "delete?status=dead&" + of, "nothing?" + of,
 		} {

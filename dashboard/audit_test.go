@@ -21,7 +21,8 @@ func TestAudit(t *testing.T) {
 		onStores(t, func(t *testing.T, store outmill.Store) {
 			s := newSite(t, store, all)
 			s.register("billing", "orders")
-			s.append(&outmill.Record{Topic: "orders", Payload: []byte("12345"), Metadata: map[string]string{"a": "b"}}, &outmill.Record{Topic: "orders"})
+			s.append(&outmill.Record{Topic: "orders", Payload: []byte("12345"), Metadata: map[string]string{"a": "b"}},
+				&outmill.Record{Topic: "orders"})
 			dead := s.kill("billing", "orders", "refused")
 			id, other := dead[0].ID.String(), dead[1].ID.String()
 			require.NotContains(t, s.page("record?id="+id).text(), " by ann")

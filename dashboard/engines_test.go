@@ -82,7 +82,8 @@ func tour(t *testing.T, store outmill.Store) {
 
 func tourOfPauses(t *testing.T, s *site) {
 	t.Helper()
-	require.Contains(t, s.submit(s.page("pause?topic=orders"), "topic", "orders", "reason", "the bank is down").text(), "Deliveries are paused.")
+	paused := s.submit(s.page("pause?topic=orders"), "topic", "orders", "reason", "the bank is down")
+	require.Contains(t, paused.text(), "Deliveries are paused.")
 	require.Contains(t, s.page("pauses").text(), "the bank is down")
 	require.Contains(t, s.page("topic?topic=orders&group=mail").text(), "the bank is down")
 	require.Contains(t, s.submit(s.page("resume?topic=orders")).text(), "Deliveries are resumed.")

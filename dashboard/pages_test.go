@@ -194,8 +194,8 @@ func TestPages(t *testing.T) {
 			require.True(t, ok)
 			type state struct{ Card string }
 			for i := range 60 {
-				require.NoError(t, sagas.InsertSaga(t.Context(), &storekit.Saga{Type: "order", Correlation: fmt.Sprintf("order-%d", i), Finished: i == 59},
-					&state{"S3CRET"}, storekit.SagaOptions{}))
+				saga := &storekit.Saga{Type: "order", Correlation: fmt.Sprintf("order-%d", i), Finished: i == 59}
+				require.NoError(t, sagas.InsertSaga(t.Context(), saga, &state{"S3CRET"}, storekit.SagaOptions{}))
 			}
 			require.NoError(t, sagas.InsertSaga(t.Context(), &storekit.Saga{Type: "return", Correlation: "r"}, &state{}, storekit.SagaOptions{}))
 			s := newSite(t, store, dashboard.Config{ShowPayloads: true})

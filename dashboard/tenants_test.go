@@ -147,7 +147,8 @@ func TestTenants(t *testing.T) {
 		s := newTwoTenants(t, all)
 		id := s.dead["acme"][0].ID.String()
 		for _, path := range []string{
-			"requeue?id=" + id, "delete?id=" + id, "edit?id=" + id, "skip?id=" + id, "requeue?status=dead", "delete?status=dead", "pause?topic=orders",
+			"requeue?id=" + id, "delete?id=" + id, "edit?id=" + id, "skip?id=" + id, "requeue?status=dead", "delete?status=dead",
+			"pause?topic=orders",
 			"resume?topic=orders", "drop-group?group=billing",
 		} {
 			require.Contains(t, s.page(path+"&store=acme").body, `<input type="hidden" name="store" value="acme">`, path)

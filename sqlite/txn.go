@@ -92,7 +92,7 @@ func (t *txn) statement(ctx context.Context, template string) *sql.Stmt {
 }
 
 func (t *txn) query(ctx context.Context, template string, args ...any) (*sql.Rows, error) {
-	if statement := t.statement(ctx, template); statement != nil { //nolint:sqlclosecheck // ends with its transaction
+	if statement := t.statement(ctx, template); statement != nil {
 		return statement.QueryContext(ctx, args...)
 	}
 	if t.kept == nil {

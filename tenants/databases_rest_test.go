@@ -280,7 +280,7 @@ func TestSet_RestOfDatabases(t *testing.T) {
 	})
 
 	// 286 is ChangeStreamHistoryLost.
-	t.Run("when the change stream breaks for good, records of other processes are found, and rests come back with the stream", func(t *testing.T) {
+	t.Run("records of other processes are found after the change stream has broken, and rests come back with the stream", func(t *testing.T) {
 		idle()
 		fail := func(mode string) {
 			require.NoError(t, admin.RunCommand(t.Context(), bson.D{
