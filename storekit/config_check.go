@@ -54,3 +54,11 @@ func (c *ConfigCheck) MaxPayload(value, most int, zero string) {
 func (c *ConfigCheck) AppendLogLevel(level slog.Level) {
 	c.Refuse(level > slog.LevelInfo, "AppendLogLevel is %s: want slog.LevelInfo, slog.LevelDebug, or less for trace", level)
 }
+
+// FairTopics refuses a pattern that is empty or longer than two topics.
+func (c *ConfigCheck) FairTopics(patterns []string) {
+	for _, pattern := range patterns {
+		err := CheckTopics(outmill.Topics{Include: []string{pattern}})
+		c.Refuse(err != nil, "FairTopics has %q: want names or patterns of topics, as outmill.Topics.Include takes them: %v", pattern, err)
+	}
+}

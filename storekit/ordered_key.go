@@ -19,6 +19,9 @@ const (
 	// Blocker.Pause is the number of the pause, and Blocker.Until the time at which that record
 	// expires, because an expired record blocks nothing.
 	BlockedByPause = "paused"
+	// BlockedByTurn says that a ready record before the first held one has not been claimed,
+	// because it is another tenant's turn.
+	BlockedByTurn = "turn"
 	// BlockedByNobody is a value that no key has as its blocker.
 	BlockedByNobody = "-"
 )

@@ -25,6 +25,9 @@ type Candidate struct {
 	// First says that the record is the first of its key on its page, so that State is set.
 	First bool
 	State KeyState
+	// Behind is the Seq of the ready record before this one in its key, 0 if there is none. It is
+	// only for OrderedScan.Turns.
+	Behind int64
 	// Pause is set by the scan for the records of Aside: the number of the pause.
 	Pause int64
 }
@@ -61,6 +64,12 @@ type OrderedScan struct {
 	// Unordered says that the claim has no order, so a paused record goes aside also if it has a
 	// key, and holds no other.
 	Unordered bool
+	// Turns says that the pages have the records of several tenants in turn (see InTurns), so
+	// those of a key are not always in their order: a record is held if the one before it (its
+	// Behind) has not passed. Unturned is the Seq of the first ready record of the topic that has
+	// no turn yet, 0 if there is none: records with a key behind it must wait.
+	Turns    bool
+	Unturned int64
 
 	// Taken counts the records to lease.
 	Taken int
@@ -74,7 +83,11 @@ type OrderedScan struct {
 	// record no longer blocks.
 	HeldKeys map[string]HeldKey
 	Reopen   []string
+	// Place is where the turns of the next claim begin; "" if the page had no record.
+	Place string
 
+	// passed are the Seqs of the last records that passed, by their keys.
+	passed map[string]int64
 	// pausedKeys are the keys of which the scan met a paused record, and the pauses.
 	pausedKeys map[string]int64
 }
@@ -90,19 +103,30 @@ func (w *OrderedScan) Page(page []Candidate) {
 	states := map[string]KeyState{}
 	w.Leasing = slices.Grow(w.Leasing, max(0, min(len(page), w.Want-w.Taken)))
 	for _, r := range page {
-		if w.Until.Before(r.Due, r.Seq) {
-			w.Full = true
-			return
-		}
 		if r.First {
 			states[r.Key] = r.State
 		}
+	}
+	for _, r := range page {
+		if w.waits(r) {
+			if w.Turns {
+				continue
+			}
+			w.Full = true
+			return
+		}
+		w.turnTo(r, true)
 		state, known := states[r.Key]
 		if !known {
 			state = KeyState{Waiting: NoSeq, Held: NoSeq}
 		}
 		block, blocked := state.blocks(r, w.Policy)
+		behind := w.behind(r)
+		if behind && !blocked {
+			block, blocked = Blocker{By: BlockedByTurn}, true
+		}
 		r.Pause = w.pauseOf(r)
+		holding := len(w.Holding)
 		switch {
 		case r.Expired:
 			w.Expired = append(w.Expired, r)
@@ -119,11 +143,51 @@ func (w *OrderedScan) Page(page []Candidate) {
 			w.hold(r, block)
 		case !w.take(r):
 			w.Full = true
+			w.turnTo(r, false)
 			return
 		}
-		if state.Held != NoSeq && !blocked && r.Pause == 0 {
+		left := w.Turns && len(w.Holding) == holding
+		if left && !behind {
+			w.pass(r)
+		}
+		if state.Held != NoSeq && (!blocked || left) && r.Pause == 0 {
 			w.Reopen = append(w.Reopen, r.Key)
 		}
+	}
+}
+
+// waits reports whether this claim must not return the record, because others that it does not
+// see yet may have to come first.
+func (w *OrderedScan) waits(r Candidate) bool {
+	later := w.Until.Before(r.Due, r.Seq)
+	if !w.Turns {
+		return later
+	}
+	return !w.Unordered && r.Key != "" && (later || w.Unturned != 0 && r.Seq > w.Unturned)
+}
+
+// behind reports whether a ready record before this one in its key has not passed.
+func (w *OrderedScan) behind(r Candidate) bool {
+	return w.Turns && !w.Unordered && r.Key != "" && r.Behind != 0 && w.passed[r.Key] != r.Behind
+}
+
+// pass notes that the record is no longer among the ready ones.
+func (w *OrderedScan) pass(r Candidate) {
+	if w.passed == nil {
+		w.passed = map[string]int64{}
+	}
+	w.passed[r.Key] = r.Seq
+}
+
+// turnTo notes the place at which the next claim begins: behind the tenant of the record, or with
+// it if the record did not fit.
+func (w *OrderedScan) turnTo(r Candidate, served bool) {
+	switch turn := Turn(r.TenantID); {
+	case !w.Turns:
+	case served:
+		w.Place = afterTurn(turn)
+	default:
+		w.Place = turn
 	}
 }
 

@@ -102,6 +102,7 @@ func sections() []suite.Section {
 		{Name: "order", Sentences: bind(orderSentences())},
 		{Name: "park", Sentences: bind(parkSentences())},
 		{Name: "topic order", Sentences: bind(topicOrderSentences())},
+		{Name: "turns", Sentences: bind(turnSentences())},
 		{Name: "pause", Sentences: bind(pauseSentences())},
 		{Name: "inspect", Sentences: bind(inspectSentences()), BothModes: true},
 		{Name: "find", Sentences: bind(findSentences()), BothModes: true},

@@ -16,7 +16,7 @@ func (s *Store) Claim(ctx context.Context, req outmill.ClaimRequest) (records []
 	}
 	req.Group = storekit.GroupOf(req.Group)
 	err = s.do(ctx, "claim", func(d *Database, now time.Time) error {
-		c := claim{ClaimRequest: req, now: now, lines: d.lines(req), pauses: d.pauses}
+		c := claim{ClaimRequest: req, now: now, lines: d.lines(req), pauses: d.pauses, fair: s.fair, turns: &s.turns}
 		err := storekit.ServeTopics(d.inTurn(c.lines), req.Limit, c.room, func() int { return len(c.taken) }, c.take)
 		for _, r := range c.taken {
 			records = append(records, d.record(r, now))
@@ -63,6 +63,8 @@ type claim struct {
 	bytes int
 
 	pauses *storekit.PauseList
+	fair   storekit.FairTopics
+	turns  *storekit.TurnRotation
 	// over says that the claim may take no more rows.
 	over bool
 }
@@ -76,9 +78,9 @@ func (c *claim) room() int {
 
 func (c *claim) take(topic string, want int) error {
 	if c.Order == outmill.OrderNone {
-		c.takeOldest(c.lines[topic], want)
+		c.takeOldest(topic, want)
 	} else {
-		c.takeInOrder(c.lines[topic], want)
+		c.takeInOrder(topic, want)
 	}
 	return nil
 }
@@ -89,14 +91,18 @@ func (c *claim) ready(r *row) bool {
 	return (due || r.leaseEnded(c.now)) && !r.expired(c.now)
 }
 
-func (c *claim) takeOldest(line []*row, want int) {
+func (c *claim) takeOldest(topic string, want int) {
 	var ready []*row
-	for _, r := range line {
+	for _, r := range c.lines[topic] {
 		if c.ready(r) && !c.pauses.Covers(&r.Record) {
 			ready = append(ready, r)
 		}
 	}
 	slices.SortStableFunc(ready, func(a, b *row) int { return a.next.Compare(b.next) })
+	if c.servesTurns(topic) {
+		c.takeInTurns(topic, ready, nil, want)
+		return
+	}
 	for _, r := range ready[:min(want, len(ready))] {
 		if !c.fits(r) {
 			return
@@ -115,12 +121,13 @@ type lane struct {
 	parked *row
 }
 
-// laneOf returns the lane of the row, or nil if the row has no key.
+// laneOf returns the lane of the row, or nil if the row has no place in the order.
 func laneOf(lanes map[string]*lane, r *row, order outmill.Order) *lane {
 	key := r.Key
-	if order == outmill.OrderTopic {
+	switch {
+	case order == outmill.OrderTopic:
 		key = ""
-	} else if key == "" {
+	case order == outmill.OrderNone || key == "":
 		return nil
 	}
 	l := lanes[key]
@@ -149,8 +156,10 @@ func (c *claim) lanes(line []*row) map[string]*lane {
 
 // takeInOrder takes the rows of a topic in their order. After it has skipped a row, it takes
 // no later row of the same lane.
-func (c *claim) takeInOrder(line []*row, want int) {
+func (c *claim) takeInOrder(topic string, want int) {
+	line := c.lines[topic]
 	lanes := c.lanes(line)
+	var ready []*row
 	for _, r := range line {
 		l := laneOf(lanes, r, c.Order)
 		switch {
@@ -168,6 +177,8 @@ func (c *claim) takeInOrder(line []*row, want int) {
 			r.parked = true
 		case l != nil && (l.held || l.stopped):
 			r.behind = true
+		case c.servesTurns(topic):
+			ready = append(ready, r)
 		case want == 0 || !c.fits(r):
 			return
 		default:
@@ -175,6 +186,9 @@ func (c *claim) takeInOrder(line []*row, want int) {
 			c.begin(l)
 			c.lease(r)
 		}
+	}
+	if len(ready) > 0 {
+		c.takeInTurns(topic, ready, lanes, want)
 	}
 }
 

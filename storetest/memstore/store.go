@@ -34,6 +34,9 @@ type Options struct {
 	// RetainAudit is how long the notes of what operators changed are kept. Default
 	// storekit.AuditRetention.
 	RetainAudit time.Duration
+	// FairTopics are the topics, or patterns of topics such as "orders.*", whose claims serve the
+	// tenants in turn: see storekit.TenantTurns. Default none.
+	FairTopics []string
 }
 
 // Store is a store on a Database, as one process would have it. It is safe for concurrent
@@ -45,6 +48,8 @@ type Store struct {
 	options Options
 	life    storekit.Lifecycle
 	pauses  storekit.KnownPauses
+	fair    storekit.FairTopics
+	turns   storekit.TurnRotation
 	// ctx ends when the store is closed.
 	ctx context.Context
 	end context.CancelFunc
@@ -62,6 +67,8 @@ var (
 	_ storekit.Workbench  = (*Store)(nil)
 	_ storekit.Audit      = (*Store)(nil)
 	_ storekit.Rester     = (*Store)(nil)
+
+	_ storekit.TenantTurns = (*Store)(nil)
 )
 
 // New returns a store on the database. Call Ensure first, as for every store. Several stores
@@ -77,7 +84,7 @@ func New(db *Database, options Options) *Store {
 		options.RetainAudit = storekit.AuditRetention
 	}
 	ctx, end := context.WithCancel(context.Background())
-	s := &Store{db: db, options: options, ctx: ctx, end: end}
+	s := &Store{db: db, options: options, fair: storekit.NewFairTopics(options.FairTopics), ctx: ctx, end: end}
 	s.Finder = storekit.NewFinder(finding{s})
 	s.workbench = storekit.NewWorkbenchEngine(bench{finding{s}}, 0)
 	return s

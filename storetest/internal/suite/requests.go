@@ -66,3 +66,6 @@ func Failures(park bool, reason string, leases []outmill.Lease) []outmill.Settle
 func Ends(group string, ttl time.Duration, include ...string) outmill.Registration {
 	return outmill.Registration{Group: group, TTL: ttl, Topics: outmill.Topics{Include: include}}
 }
+
+// Plainly changes nothing, so that a claim has no order.
+func Plainly(*outmill.ClaimRequest) {}
