@@ -15,10 +15,10 @@ import (
 )
 
 const insertColumns = `INSERT INTO {p:records} (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, size,
-	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, step, joins, waits_for, payload)
+	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, step, joins, waits_for, turn, payload)
 	VALUES `
 
-const insertRow = `(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+const insertRow = `(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 var (
 	insertOne     = insertColumns + insertRow
@@ -112,7 +112,7 @@ func (a *appending) run(ctx context.Context, t *txn) error {
 		return err
 	}
 	a.CreatedAt = timeOf(t.now)
-	rows, err := a.rows(t.now, routes, blocked)
+	rows, err := a.rows(t, routes, blocked)
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (a *appending) blockedLanes(ctx context.Context, t *txn, routes *storekit.R
 
 // rows returns the arguments of the rows to insert: one for each group of each record, or one
 // without a group.
-func (a *appending) rows(now int64, routes *storekit.RoutingTable, blocked map[laneKey]bool) ([][]any, error) {
+func (a *appending) rows(t *txn, routes *storekit.RoutingTable, blocked map[laneKey]bool) ([][]any, error) {
 	rows := make([][]any, 0, len(a.Records))
 	readers := map[string][]string{}
 	for i, r := range a.Records {
@@ -209,7 +209,7 @@ func (a *appending) rows(now int64, routes *storekit.RoutingTable, blocked map[l
 			readers[r.Topic] = groups
 		}
 		if len(groups) == 0 {
-			rows = append(rows, insertion(r, a.IDs[i], a.Deliver(i, 0, ""), nil, storekit.StageReady, now, metadata))
+			rows = append(rows, insertion(r, a.IDs[i], a.Deliver(i, 0, ""), nil, storekit.StageReady, t, metadata))
 			continue
 		}
 		for n, group := range groups {
@@ -218,7 +218,7 @@ func (a *appending) rows(now int64, routes *storekit.RoutingTable, blocked map[l
 			if blocked[laneKey{group, r.Topic, r.Key}] {
 				stage = storekit.StageHeld
 			}
-			rows = append(rows, insertion(r, a.IDs[i], id, group, stage, now, metadata))
+			rows = append(rows, insertion(r, a.IDs[i], id, group, stage, t, metadata))
 		}
 	}
 	return rows, nil
@@ -226,7 +226,8 @@ func (a *appending) rows(now int64, routes *storekit.RoutingTable, blocked map[l
 
 // insertion returns a row's values. first is the id of the record's first row. It is also the
 // message id of a record without one.
-func insertion(r *outmill.Record, first, id outmill.WorkItemID, group any, stage int, now int64, metadata string) []any {
+func insertion(r *outmill.Record, first, id outmill.WorkItemID, group any, stage int, t *txn, metadata string) []any {
+	now := t.now
 	due := dueOf(r, now)
 	var available any
 	if due > now {
@@ -241,7 +242,10 @@ func insertion(r *outmill.Record, first, id outmill.WorkItemID, group any, stage
 	if payload == nil {
 		payload = []byte{}
 	}
-	var step, joins, waitsFor any
+	var step, joins, waitsFor, turn any
+	if t.s.ServesTurns(r.Topic) {
+		turn = storekit.Turn(r.TenantID)
+	}
 	if len(r.Joins) > 0 {
 		step, joins = first.String(), storekit.JoinsText(r.Joins)
 	}
@@ -252,7 +256,7 @@ func insertion(r *outmill.Record, first, id outmill.WorkItemID, group any, stage
 		id.String(), group, r.Topic, r.Key, stage, available, due, due, now, expiryOf(r, now), size,
 		messageID, sqlkit.OrNull(r.CorrelationID), sqlkit.OrNull(r.CausationID), sqlkit.OrNull(r.TenantID), sqlkit.OrNull(r.TraceParent),
 		sqlkit.OrNull(r.TraceState),
-		sqlkit.OrNull(r.DedupKey), sqlkit.OrNull(metadata), step, joins, waitsFor, payload,
+		sqlkit.OrNull(r.DedupKey), sqlkit.OrNull(metadata), step, joins, waitsFor, turn, payload,
 	}
 }
 

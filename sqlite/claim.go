@@ -19,7 +19,8 @@ const sqlNow = `CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000`
 // sqlClaimable is true for a topic that may have records to claim. ?2 is the claimer, ?3 is
 // 'waiting' if waiting records are skipped.
 const sqlClaimable = `(
-	EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND topic = t.topic AND stage = 0)
+	EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND topic = t.topic AND stage = 0 AND turn IS NULL)
+	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:turn_line} WHERE grp = ?1 AND topic = t.topic AND stage = 0 AND turn IS NOT NULL)
 	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = t.topic AND stage = 2 AND available_at <= ` + sqlNow +
 	`)
 	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = t.topic AND stage = 3 AND available_at <= ` + sqlNow +
@@ -35,10 +36,16 @@ const (
 	// and not with their records.
 	sqlDueTopics = `WITH RECURSIVE
 	line (topic) AS (
-		SELECT min(topic) FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0
+		SELECT min(topic) FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0 AND turn IS NULL
 		UNION ALL
-		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0 AND topic > line.topic)
+		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0 AND turn IS NULL AND topic > line.topic)
 		FROM line WHERE topic IS NOT NULL),
+	turns (topic) AS (
+		SELECT min(topic) FROM {p:records} INDEXED BY {p:turn_line} WHERE grp = ?1 AND stage = 0 AND turn IS NOT NULL
+		UNION ALL
+		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:turn_line}
+			WHERE grp = ?1 AND stage = 0 AND turn IS NOT NULL AND topic > turns.topic)
+		FROM turns WHERE topic IS NOT NULL),
 	later (topic) AS (
 		SELECT min(topic) FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND available_at IS NOT NULL
 		UNION ALL
@@ -51,6 +58,7 @@ const (
 		FROM held WHERE topic IS NOT NULL)
 SELECT topic FROM (
 	SELECT topic FROM line WHERE topic IS NOT NULL
+	UNION SELECT topic FROM turns WHERE topic IS NOT NULL
 	UNION SELECT topic FROM later WHERE topic IS NOT NULL
 	UNION SELECT topic FROM held WHERE topic IS NOT NULL) AS t
 WHERE ` + sqlClaimable
@@ -151,6 +159,8 @@ type claim struct {
 	returns int
 	// until is the moment up to which the claim sees due records of the current topic.
 	until storekit.Moment
+	// turns: the claim serves the tenants of the current topic in turn.
+	turns bool
 	// again: the looks, the admits or the returns were used up, so there may be more to claim.
 	again  bool
 	atOnce storekit.BatchSize
@@ -170,6 +180,8 @@ type candidate struct {
 	expiries int
 	size     int
 	tenant   string
+	// behind is the ready record before this one in its key, if the claim serves turns.
+	behind int64
 }
 
 const candidateColumns = `seq, key, stage, max(next_at, created_at), expires_at, expiries, size, tenant_id`
@@ -187,10 +199,13 @@ func (c *claim) run(ctx context.Context, t *txn) (err error) {
 		if served, err := c.bringBack(ctx, t, topic); err != nil || !served {
 			return err
 		}
-		switch c.req.Order {
-		case outmill.OrderKey:
+		c.turns = c.req.Order != outmill.OrderTopic && t.s.ServesTurns(topic)
+		switch {
+		case c.turns:
+			return c.takeInTurns(ctx, t, topic, want)
+		case c.req.Order == outmill.OrderKey:
 			return c.takeByKey(ctx, t, topic, want)
-		case outmill.OrderTopic:
+		case c.req.Order == outmill.OrderTopic:
 			return c.takeByTopic(ctx, t, topic, want)
 		default:
 			return c.takeAny(ctx, t, topic, want)
@@ -295,7 +310,10 @@ const notExpired = `(expires_at IS NULL OR expires_at > ?3)`
 // sqlCandidates reads the first records of each kind that may be due.
 const sqlCandidates = `
 SELECT * FROM (SELECT seq, key, stage, max(next_at, created_at), expires_at, expiries, size, tenant_id FROM {p:records} INDEXED BY {p:line}
-	WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT ?4)
+	WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND turn IS NULL ORDER BY seq LIMIT ?4)
+UNION ALL
+SELECT * FROM (SELECT seq, key, stage, max(next_at, created_at), expires_at, expiries, size, tenant_id FROM {p:records} INDEXED BY {p:turn_line}
+	WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND turn IS NOT NULL ORDER BY seq LIMIT ?4)
 UNION ALL
 SELECT * FROM (SELECT seq, key, stage, max(next_at, created_at), expires_at, expiries, size, tenant_id FROM {p:records} INDEXED BY {p:held}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT ?4)

@@ -13,13 +13,13 @@ import (
 const (
 	// sqlTimeCome reads records that are due and not ready, of each kind those that have been
 	// due longest.
-	sqlTimeCome = `SELECT seq, available_at FROM (SELECT seq, available_at FROM {p:records} INDEXED BY {p:later}
+	sqlTimeCome = `SELECT seq, available_at, stage FROM (SELECT seq, available_at, stage FROM {p:records} INDEXED BY {p:later}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)
 UNION ALL
-SELECT seq, available_at FROM (SELECT seq, available_at FROM {p:records} INDEXED BY {p:later}
+SELECT seq, available_at, stage FROM (SELECT seq, available_at, stage FROM {p:records} INDEXED BY {p:later}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)
 UNION ALL
-SELECT seq, available_at FROM (SELECT seq, available_at FROM {p:records} INDEXED BY {p:later}
+SELECT seq, available_at, stage FROM (SELECT seq, available_at, stage FROM {p:records} INDEXED BY {p:later}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 AND ` + notExpired + `
 	ORDER BY available_at, seq LIMIT ?4)`
 
@@ -29,13 +29,21 @@ SELECT seq, available_at FROM (SELECT seq, available_at FROM {p:records} INDEXED
 	attempts = attempts + (stage = 4 AND expiries >= 2), expiries = expiries + (stage = 4)
 WHERE seq IN (SELECT value FROM json_each(?1))`
 
-	sqlLine = `SELECT ` + candidateColumns + ` FROM {p:records} INDEXED BY {p:line}
-WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND seq > ?3 ORDER BY seq LIMIT ?4`
+	// sqlLine reads the first ready records without a turn, and the first with one.
+	sqlLine = `
+SELECT * FROM (SELECT ` + candidateColumns + ` FROM {p:records} INDEXED BY {p:line}
+	WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND turn IS NULL AND seq > ?3 ORDER BY seq LIMIT ?4)
+UNION ALL
+SELECT * FROM (SELECT ` + candidateColumns + ` FROM {p:records} INDEXED BY {p:turn_line}
+	WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND turn IS NOT NULL AND seq > ?3 ORDER BY seq LIMIT ?4)`
 
 	// sqlTopicLine reads the ready records and those that claims by key have held.
 	sqlTopicLine = `
 SELECT * FROM (SELECT ` + candidateColumns + ` FROM {p:records} INDEXED BY {p:line}
-	WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND seq < ?3 ORDER BY seq LIMIT ?4)
+	WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND turn IS NULL AND seq < ?3 ORDER BY seq LIMIT ?4)
+UNION ALL
+SELECT * FROM (SELECT ` + candidateColumns + ` FROM {p:records} INDEXED BY {p:turn_line}
+	WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND turn IS NOT NULL AND seq < ?3 ORDER BY seq LIMIT ?4)
 UNION ALL
 SELECT * FROM (SELECT ` + candidateColumns + ` FROM {p:records} INDEXED BY {p:held}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND seq < ?3 ORDER BY seq LIMIT ?4)`
@@ -88,14 +96,17 @@ func untilOf(end sql.NullInt64) *time.Time {
 }
 
 // timeCome is a due record, and the time since which it is due.
-type timeCome struct{ seq, due int64 }
+type timeCome struct {
+	seq, due int64
+	stage    int
+}
 
 // admit makes due records ready, over all topics as many as one transaction takes. If there are
 // more, the claim sees only those that were due before the last one taken. If none can be
 // taken, it leaves the topic to the next transaction.
 func (c *claim) admit(ctx context.Context, t *txn, topic string) (served bool, err error) {
 	c.until = storekit.Moment{}
-	due, err := list(ctx, t, func(rows *sql.Rows, d *timeCome) error { return rows.Scan(&d.seq, &d.due) },
+	due, err := list(ctx, t, func(rows *sql.Rows, d *timeCome) error { return rows.Scan(&d.seq, &d.due, &d.stage) },
 		sqlTimeCome, c.req.Group, topic, t.now, c.admits+1)
 	if err != nil || len(due) == 0 {
 		return true, err
@@ -103,11 +114,15 @@ func (c *claim) admit(ctx context.Context, t *txn, topic string) (served bool, e
 	slices.SortFunc(due, func(a, b timeCome) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) })
 	if len(due) > c.admits {
 		c.again = true
+		rest := due[c.admits:]
 		if due = due[:c.admits]; len(due) == 0 {
 			return false, nil
 		}
 		last := due[len(due)-1]
-		c.until = storekit.Moment{Due: time.UnixMicro(last.due), Seq: last.seq}
+		// Retries and ended leases block their keys until they are admitted.
+		if !c.turns || slices.ContainsFunc(rest, func(d timeCome) bool { return d.stage == storekit.StageDelayed }) {
+			c.until = storekit.Moment{Due: time.UnixMicro(last.due), Seq: last.seq}
+		}
 	}
 	c.admits -= len(due)
 	seqs := make([]int64, len(due))
@@ -159,6 +174,9 @@ func (c *claim) scanLine(ctx context.Context, t *txn, topic string, want int) (f
 		if err != nil || len(page) == 0 {
 			return false, err
 		}
+		slices.SortFunc(page, func(a, b candidate) int { return cmp.Compare(a.seq, b.seq) })
+		// Each of the two lists may have more records behind its page.
+		page = page[:min(len(page), size)]
 		if err := line.decide(ctx, page); err != nil || line.Full {
 			return line.Full, err
 		}
@@ -179,6 +197,8 @@ type keyLine struct {
 	t      *txn
 	topic  string
 	states map[string]storekit.KeyState
+	// turns is the order of the tenants, if the claim serves turns.
+	turns []string
 }
 
 // decide decides about the page, and carries the decisions out.
@@ -186,6 +206,9 @@ func (l *keyLine) decide(ctx context.Context, page []candidate) error {
 	list, err := l.learn(ctx, page)
 	if err != nil {
 		return err
+	}
+	if l.Turns {
+		list = storekit.InTurns(list, l.turns)
 	}
 	l.Page(list)
 	l.c.taken, l.c.bytes, l.c.over = seqsOf(l.Leasing), l.Bytes, l.c.over || l.Over
@@ -214,13 +237,17 @@ func seqsOf(list []storekit.Candidate) []int64 {
 
 // learn reads the states of the page's keys.
 func (l *keyLine) learn(ctx context.Context, page []candidate) ([]storekit.Candidate, error) {
+	if l.Turns {
+		// The page before may have held records that come before those of this one.
+		clear(l.states)
+	}
 	list, met := make([]storekit.Candidate, len(page)), make(map[string]bool, len(page))
 	var unknown []string
 	for i, r := range page {
 		list[i] = storekit.Candidate{
 			Seq: r.seq, Key: r.key, TenantID: r.tenant, Expired: r.expired(l.t.now), Expires: untilOf(r.expires),
 			Expiries: r.expiries, Size: r.size, Due: time.UnixMicro(r.due),
-			First: r.key != "" && !met[r.key],
+			First: r.key != "" && !met[r.key] && !l.Unordered, Behind: r.behind,
 		}
 		if !list[i].First {
 			continue
@@ -258,7 +285,7 @@ func (c *claim) takeByTopic(ctx context.Context, t *txn, topic string, want int)
 			return err
 		}
 		slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.seq, b.seq) })
-		// Each of the two lists may have more records behind its page.
+		// Each of the lists may have more records behind its page.
 		list = list[:min(len(list), want)]
 		before := len(c.records)
 		more, err := c.takeInOrder(ctx, t, topic, list, want)

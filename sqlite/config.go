@@ -56,6 +56,12 @@ type Config struct {
 	// a middleware puts there: Adopt(yours.TxFromContext). It must return a value that WithTx
 	// takes, of the database of this store. Default none.
 	TxFromContext func(ctx context.Context) (tx any, ok bool)
+	// FairTopics are the topics, or patterns of topics such as "orders.*", whose claims serve the
+	// tenants in turn, so that a tenant with a large backlog does not hold up the others. Records
+	// of these topics cost two or three more index entries. Set it in all programs on the
+	// database: claims move the records of a program without it to their turns, 1,000 or more at
+	// a time. Default none. See storekit.TenantTurns.
+	FairTopics []string
 	// MaxPayload is the largest size of a payload in bytes, at most the default of 900,000,000.
 	MaxPayload int
 }
@@ -104,6 +110,7 @@ func (c Config) Validate() error {
 	check.Duration("RetainAudit", c.RetainAudit, "90 days")
 	check.Duration("DedupWindow", c.DedupWindow, "24 h")
 	check.Duration("BusyTimeout", c.BusyTimeout, "5 s")
+	check.FairTopics(c.FairTopics)
 	check.MaxPayload(c.MaxPayload, DefaultMaxPayload, "900,000,000")
 	return check.Err()
 }

@@ -6,14 +6,14 @@ import "github.com/outmill/outmill/storekit"
 // writer or the janitor runs repeatedly.
 func AllStatements() []string {
 	return append([]string{
-		sqlUnroutedTopics, sqlAdoptLine, sqlAdoptLater, sqlAdoptSettled,
-		sqlDropLine, sqlDropHeld, sqlDropLater, sqlDropExpired, sqlDropAside, sqlDropSettled,
+		sqlUnroutedTopics, sqlAdoptLine, sqlAdoptTurns, sqlAdoptLater, sqlAdoptSettled,
+		sqlDropLine, sqlDropTurns, sqlDropHeld, sqlDropLater, sqlDropExpired, sqlDropAside, sqlDropSettled,
 		sqlEndRegistrations, sqlNoted, sqlUndeliveredTopics, sqlUndelivered, sqlDropUndelivered, sqlDropEmptyLanes, sqlHasRecords,
 		sqlNextLater, sqlEndedLeases, sqlReap, sqlExpired, sqlExpire, sqlDeleteProcessed, sqlDeleteDedup,
 		sqlGet, sqlSearch, sqlSearchSettled, sqlSearchLeased, sqlRecordsOf, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlParkedKeys, sqlParkedOf,
 		sqlRequeue, sqlBehind, sqlHeldOf,
 		sqlLetters, sqlEdit, sqlHead, sqlParkedBehind, sqlBeginSkip, sqlNote, sqlAudited, sqlDeleteOldAudit,
-		sqlNextLine, sqlNextHeld, sqlNextExpired, sqlNextAsides, sqlNextSettled, sqlTopicStats, sqlOldestDue, sqlDueParts,
+		sqlNextLine, sqlNextTurns, sqlNextHeld, sqlNextExpired, sqlNextAsides, sqlNextSettled, sqlTopicStats, sqlOldestDue, sqlDueParts,
 		sqlPauses, sqlRenewPause, sqlCountPause, sqlAddPause, sqlEndPause, sqlPausesChanged,
 		sqlStartJoin, sqlListJoins, sqlListGroup, sqlMemberStatus, sqlListSteps,
 		sqlStepOfRecord, sqlRecordToAttach, sqlSetStep, sqlRecordsOfStep, sqlSeal, sqlEndJoin, sqlOldJoins, sqlDeleteMembers, sqlDeleteJoin,
@@ -44,3 +44,8 @@ func SagaStatements() []string {
 
 // NextIn returns the statement that finds the next group and topic among rows.
 func NextIn(rows string) string { return nextIn(rows) }
+
+// TurnStatements are the templates of claims that serve turns.
+func TurnStatements() []string {
+	return []string{sqlGiveTurns, sqlUnturned, sqlTurnsFrom, sqlTurnPage, sqlTurnPageAny, sqlReadyBefore, sqlHeldLine, sqlReady}
+}

@@ -28,7 +28,8 @@ ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at, problems = exc
 
 	sqlGroupsChanged = `UPDATE {p:meta} SET generation = generation + 1 WHERE only_row = 1`
 
-	sqlAdoptLine    = `UPDATE {p:records} INDEXED BY {p:line} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND stage = 0`
+	sqlAdoptLine    = `UPDATE {p:records} INDEXED BY {p:line} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND stage = 0 AND turn IS NULL`
+	sqlAdoptTurns   = `UPDATE {p:records} INDEXED BY {p:turn_line} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND stage = 0 AND turn IS NOT NULL`
 	sqlAdoptLater   = `UPDATE {p:records} INDEXED BY {p:later} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND available_at IS NOT NULL`
 	sqlAdoptSettled = `UPDATE {p:records} INDEXED BY {p:settled} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND stage = 6`
 
@@ -36,7 +37,8 @@ ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at, problems = exc
 	sqlDropWorkers       = `DELETE FROM {p:workers} WHERE grp = ?1`
 	sqlDropEnding        = `DELETE FROM {p:endings} WHERE grp = ?1`
 	sqlDropLanes         = `DELETE FROM {p:lanes} WHERE grp = ?1`
-	sqlDropLine          = `DELETE FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0`
+	sqlDropLine          = `DELETE FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0 AND turn IS NULL`
+	sqlDropTurns         = `DELETE FROM {p:records} INDEXED BY {p:turn_line} WHERE grp = ?1 AND stage = 0 AND turn IS NOT NULL`
 	sqlDropHeld          = `DELETE FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND stage = 1`
 	sqlDropExpired       = `DELETE FROM {p:records} INDEXED BY {p:expired} WHERE grp = ?1 AND stage = 5`
 	sqlDropAside         = `DELETE FROM {p:records} INDEXED BY {p:aside} WHERE grp = ?1 AND stage = -1`
@@ -45,15 +47,16 @@ ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at, problems = exc
 )
 
 var (
-	inLine    = part{"line", "stage = 0"}
+	inLine    = part{"line", "stage = 0 AND turn IS NULL"}
+	inTurns   = part{"turn_line", "stage = 0 AND turn IS NOT NULL"}
 	isHeld    = part{"held", "stage = 1"}
 	later     = part{"later", "available_at IS NOT NULL"}
 	expired   = part{"expired", "stage = 5"}
 	isAside   = part{"aside", "stage = -1"}
 	isSettled = part{"settled", "stage = 6"}
 
-	sqlUnroutedTopics    = leaps("grp IS NULL", inLine, later, isSettled)
-	sqlUndeliveredTopics = leaps("grp = ?1", inLine, isHeld, later, expired, isAside)
+	sqlUnroutedTopics    = leaps("grp IS NULL", inLine, inTurns, later, isSettled)
+	sqlUndeliveredTopics = leaps("grp = ?1", inLine, inTurns, isHeld, later, expired, isAside)
 )
 
 // part is a part of the records that has an index.
@@ -151,7 +154,7 @@ func (t *txn) adopt(ctx context.Context, group string, topics outmill.Topics) (i
 		if !topics.Match(topic) {
 			continue
 		}
-		n, err := t.execAll(ctx, []string{sqlAdoptLine, sqlAdoptLater, sqlAdoptSettled}, group, topic)
+		n, err := t.execAll(ctx, []string{sqlAdoptLine, sqlAdoptTurns, sqlAdoptLater, sqlAdoptSettled}, group, topic)
 		if err != nil {
 			return 0, err
 		}
@@ -190,7 +193,7 @@ func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
 		if _, err := t.execAll(ctx, []string{sqlDropRegistrations, sqlDropWorkers, sqlDropEnding, sqlDropLanes}, group); err != nil {
 			return err
 		}
-		all := []string{sqlDropLine, sqlDropHeld, sqlDropExpired, sqlDropAside, sqlDropLater, sqlDropSettled}
+		all := []string{sqlDropLine, sqlDropTurns, sqlDropHeld, sqlDropExpired, sqlDropAside, sqlDropLater, sqlDropSettled}
 		if dropped, err = t.execAll(ctx, all, group); err != nil {
 			return err
 		}

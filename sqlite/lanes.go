@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -134,6 +135,9 @@ func (c *claim) lookAtLane(ctx context.Context, t *txn, topic, key string, state
 		if err := c.parkHeld(ctx, t, topic, key); err != nil {
 			return 0, err
 		}
+	}
+	if before, err := c.readyBefore(ctx, t, topic, key, state.Held); err != nil || before {
+		return 0, errors.Join(err, c.moveLane(ctx, t, topic, key, storekit.Blocker{By: storekit.BlockedByTurn}, state.Held))
 	}
 	barrier := state.Barrier(c.req.KeyPolicy)
 	n, err := t.exec(ctx, sqlUnhold, c.req.Group, topic, key, barrier, want)

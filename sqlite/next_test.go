@@ -33,7 +33,7 @@ func TestStore_NextTopic(t *testing.T) {
 			INSERT INTO outmill_records (id, grp, topic, key, stage, due_at, next_at, created_at, size, message_id, payload)
 			SELECT printf('00000000-0000-7000-8000-%012d', i), 'g' || (i % 2), 't' || (i % 3), '', 0, 0, 0, 0, 0, '', x'' FROM n`, each)
 		require.NoError(t, err)
-		next := store.SQL(sqlite.NextIn(`{p:records} INDEXED BY {p:line} WHERE stage = 0 AND row_read(seq)`))
+		next := store.SQL(sqlite.NextIn(`{p:records} INDEXED BY {p:line} WHERE stage = 0 AND turn IS NULL AND row_read(seq)`))
 		before := rowsRead.Load()
 		var found [][2]string
 		for group, topic := "", ""; ; {
@@ -49,7 +49,7 @@ func TestStore_NextTopic(t *testing.T) {
 		// A comparison of both columns reads what is equal to the last record.
 		before = rowsRead.Load()
 		require.NoError(t, store.DB().QueryRowContext(t.Context(), store.SQL(`SELECT grp, topic FROM {p:records} INDEXED BY {p:line}
-			WHERE stage = 0 AND row_read(seq) AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`), "g0", "t0").Scan(new(string), new(string)))
+			WHERE stage = 0 AND turn IS NULL AND row_read(seq) AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`), "g0", "t0").Scan(new(string), new(string)))
 		require.GreaterOrEqual(t, rowsRead.Load()-before, int64(each))
 	})
 }

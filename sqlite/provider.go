@@ -13,8 +13,8 @@ import (
 
 // Importing this package makes outmill.Open take URLs such as sqlite:orders.db,
 // sqlite:///var/lib/orders.db and sqlite::memory:. The parameters name, append_log_level,
-// table_prefix, retain, retain_joins, dedup_window, busy_timeout and ensure_schema set the
-// fields of Config, as in sqlite:orders.db?table_prefix=shop_&retain=24h. All other parameters
+// table_prefix, fair_topics, retain, retain_joins, dedup_window, busy_timeout and ensure_schema set
+// the fields of Config, as in sqlite:orders.db?table_prefix=shop_&retain=24h. All other parameters
 // go to the driver.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
@@ -45,6 +45,8 @@ func configOf(database string) (string, Config, error) {
 			err = storekit.ParseLevelParameter(name, value, &config.AppendLogLevel)
 		case "table_prefix":
 			config.TablePrefix = value
+		case "fair_topics":
+			config.FairTopics = storekit.ParseListParameter(value)
 		case "retain":
 			config.Retain, err = duration(name, value)
 		case "retain_joins":

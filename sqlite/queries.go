@@ -39,6 +39,7 @@ var hotStatements = []string{
 	insertOne, insertTen, insertHundred, sqlDedup, sqlLanesOfKeys,
 	sqlDueTopics, sqlDueNames,
 	sqlCandidates, sqlLine, sqlTopicLine, sqlTimeCome, sqlAdmit, sqlKeyStates, sqlTopicState,
+	sqlGiveTurns, sqlUnturned, sqlTurnsFrom, sqlTurnPage, sqlTurnPageAny, sqlReadyBefore, sqlHeldLine,
 	sqlAsides, sqlPausedLanes, sqlSetAside, sqlBringBack, sqlBringBackKeyed, sqlBringBackAll, sqlOpenResumed, sqlHeadTenants,
 	sqlLookAtLanes, sqlOpenOverdue, sqlLaneHead, sqlUnhold, sqlHold, sqlBlockLane, sqlMoveLane, sqlDropLane, sqlOpenLanes,
 	sqlLease, sqlPassExpired, sqlParkMet,

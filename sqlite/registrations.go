@@ -21,7 +21,9 @@ ON CONFLICT (grp) DO UPDATE SET ended_at = excluded.ended_at, look_at = excluded
 
 	// sqlUndelivered leaves out records whose lease has not ended.
 	sqlUndelivered = `
-SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND topic = ?2 AND stage = 0 LIMIT ?4)
+SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND turn IS NULL LIMIT ?4)
+UNION ALL SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:turn_line} WHERE grp = ?1 AND topic = ?2 AND stage = 0
+AND turn IS NOT NULL LIMIT ?4)
 UNION ALL SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND topic = ?2 AND stage = 1 LIMIT ?4)
 UNION ALL SELECT * FROM (SELECT seq FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND topic = ?2 AND stage IN (2, 3)
 AND available_at IS NOT NULL LIMIT ?4)
@@ -44,7 +46,7 @@ LIMIT ?4`
 
 var sqlHasRecords = func() string {
 	var exists []string
-	for _, p := range []part{inLine, isHeld, later, expired, isAside, isSettled} {
+	for _, p := range []part{inLine, inTurns, isHeld, later, expired, isAside, isSettled} {
 		exists = append(exists, `EXISTS (SELECT 1 `+p.of("grp = ?1")+`)`)
 	}
 	return `SELECT ` + strings.Join(exists, `

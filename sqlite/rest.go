@@ -8,7 +8,8 @@ import (
 
 // sqlResting returns 0 if anything is pending or leased, or a call of the janitor would find work
 // at ?1. Each search ends at the first entry of an index. ?2 and ?3 are the ends of the retentions of processed records and ended joins.
-const sqlResting = `SELECT NOT (EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE stage = 0)
+const sqlResting = `SELECT NOT (EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE stage = 0 AND turn IS NULL)
+	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:turn_line} WHERE stage = 0 AND turn IS NOT NULL)
 	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:held} WHERE stage = 1)
 	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE available_at IS NOT NULL)
 	OR EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:expired} WHERE stage = 5)

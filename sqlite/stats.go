@@ -15,7 +15,9 @@ import (
 const (
 	// sqlTopicStats counts each kind up to ?3.
 	sqlTopicStats = `SELECT
-	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0 LIMIT ?3))
+	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0 AND turn IS NULL LIMIT ?3))
+	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:turn_line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0
+	AND turn IS NOT NULL LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1 LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:expired} WHERE grp IS ?1 AND topic = ?2 AND stage = 5 LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:aside} WHERE grp IS ?1 AND topic = ?2 AND stage = -1 LIMIT ?3))
@@ -38,7 +40,10 @@ const (
 	// records are in the order of the appends, so that record is among the first.
 	sqlOldestDue = `SELECT min(due) FROM (
 	SELECT * FROM (SELECT max(next_at, created_at) AS due FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2
-	AND stage = 0 ORDER BY seq LIMIT 100)
+	AND stage = 0 AND turn IS NULL ORDER BY seq LIMIT 100)
+	UNION ALL
+	SELECT * FROM (SELECT max(next_at, created_at) AS due FROM {p:records} INDEXED BY {p:turn_line} WHERE grp IS ?1 AND topic = ?2
+	AND stage = 0 AND turn IS NOT NULL ORDER BY seq LIMIT 100)
 	UNION ALL
 	SELECT * FROM (SELECT max(next_at, created_at) FROM {p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1
 	ORDER BY seq LIMIT 100)
@@ -52,7 +57,10 @@ const (
 	// sqlDueParts reads the first records of each kind that are due, for a topic of which a part
 	// may be paused.
 	sqlDueParts = `SELECT * FROM (SELECT max(next_at, created_at), key, tenant_id FROM {p:records} INDEXED BY {p:line}
-	WHERE grp IS ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT ?4)
+	WHERE grp IS ?1 AND topic = ?2 AND stage = 0 AND turn IS NULL ORDER BY seq LIMIT ?4)
+UNION ALL
+SELECT * FROM (SELECT max(next_at, created_at), key, tenant_id FROM {p:records} INDEXED BY {p:turn_line}
+	WHERE grp IS ?1 AND topic = ?2 AND stage = 0 AND turn IS NOT NULL ORDER BY seq LIMIT ?4)
 UNION ALL
 SELECT * FROM (SELECT max(next_at, created_at), key, tenant_id FROM {p:records} INDEXED BY {p:held}
 	WHERE grp IS ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT ?4)
@@ -72,7 +80,8 @@ SELECT * FROM (SELECT next_at, key, tenant_id FROM {p:records} INDEXED BY {p:asi
 
 // These find the next group and topic, behind ?1 and ?2, that have records of a kind.
 var (
-	sqlNextLine    = nextIn(`{p:records} INDEXED BY {p:line} WHERE stage = 0`)
+	sqlNextLine    = nextIn(`{p:records} INDEXED BY {p:line} WHERE stage = 0 AND turn IS NULL`)
+	sqlNextTurns   = nextIn(`{p:records} INDEXED BY {p:turn_line} WHERE stage = 0 AND turn IS NOT NULL`)
 	sqlNextHeld    = nextIn(`{p:records} INDEXED BY {p:held} WHERE stage = 1`)
 	sqlNextLater   = nextIn(`{p:records} INDEXED BY {p:later} WHERE available_at IS NOT NULL`)
 	sqlNextExpired = nextIn(`{p:records} INDEXED BY {p:expired} WHERE stage = 5`)
@@ -99,7 +108,9 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 	}
 	var found []outmill.TopicStats
 	err = s.read(ctx, operation, func(ctx context.Context, t *txn) error {
-		keys, err := t.topicsWithRecords(ctx, []string{sqlNextLine, sqlNextHeld, sqlNextLater, sqlNextExpired, sqlNextAsides, sqlNextSettled})
+		keys, err := t.topicsWithRecords(ctx, []string{
+			sqlNextLine, sqlNextTurns, sqlNextHeld, sqlNextLater, sqlNextExpired, sqlNextAsides, sqlNextSettled,
+		})
 		if err != nil {
 			return err
 		}

@@ -24,11 +24,13 @@ var (
 
 	_ storekit.Workbench = (*Store)(nil)
 	_ storekit.Audit     = (*Store)(nil)
+
+	_ storekit.TenantTurns = (*Store)(nil)
 )
 
 // Store is an outbox in one SQLite database. It also implements storekit.Joins, storekit.Sagas,
-// storekit.Operator, storekit.Pauses, storekit.Workbench and storekit.Audit. All methods are safe
-// for concurrent use.
+// storekit.Operator, storekit.Pauses, storekit.Workbench, storekit.Audit and storekit.TenantTurns.
+// All methods are safe for concurrent use.
 type Store struct {
 	joinEngine
 	sagaEngine
@@ -42,6 +44,8 @@ type Store struct {
 	writer *turnstile
 	waker  *waker
 	topics storekit.TopicRotation
+	fair   storekit.FairTopics
+	turns  storekit.TurnRotation
 	// atOnce limits the steps of work that one transaction does not finish.
 	atOnce storekit.BatchSize
 	// inUse are the callers' transactions in which an append is running.
@@ -75,6 +79,7 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 		sql:    newQueries(config.TablePrefix),
 		writer: newTurnstile(),
 		waker:  newWaker(),
+		fair:   storekit.NewFairTopics(config.FairTopics),
 
 		preparing: make(chan struct{}, 1),
 	}

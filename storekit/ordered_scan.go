@@ -85,6 +85,9 @@ type OrderedScan struct {
 	Reopen   []string
 	// Place is where the turns of the next claim begin; "" if the page had no record.
 	Place string
+	// Again says that records of keys that the claim has held, now or before, may be claimable,
+	// because one before them went away without being claimed.
+	Again bool
 
 	// passed are the Seqs of the last records that passed, by their keys.
 	passed map[string]int64
@@ -126,10 +129,12 @@ func (w *OrderedScan) Page(page []Candidate) {
 			block, blocked = Blocker{By: BlockedByTurn}, true
 		}
 		r.Pause = w.pauseOf(r)
-		holding := len(w.Holding)
+		holding, taken := len(w.Holding), w.Taken
 		switch {
 		case r.Expired:
 			w.Expired = append(w.Expired, r)
+		case behind:
+			w.hold(r, block)
 		case r.Pause != 0 && w.WholeTopic:
 			w.Full = true
 			return
@@ -147,8 +152,9 @@ func (w *OrderedScan) Page(page []Candidate) {
 			return
 		}
 		left := w.Turns && len(w.Holding) == holding
-		if left && !behind {
-			w.pass(r)
+		if left {
+			w.Again = w.Again || w.Taken == taken && r.Key != "" && !w.Unordered
+			w.pass(r, behind)
 		}
 		if state.Held != NoSeq && (!blocked || left) && r.Pause == 0 {
 			w.Reopen = append(w.Reopen, r.Key)
@@ -171,8 +177,16 @@ func (w *OrderedScan) behind(r Candidate) bool {
 	return w.Turns && !w.Unordered && r.Key != "" && r.Behind != 0 && w.passed[r.Key] != r.Behind
 }
 
-// pass notes that the record is no longer among the ready ones.
-func (w *OrderedScan) pass(r Candidate) {
+// pass notes that the record is no longer among the ready ones. Records of its key that the scan
+// has held may have waited for it.
+func (w *OrderedScan) pass(r Candidate, behind bool) {
+	if held, any := w.HeldKeys[r.Key]; any && held.Head > r.Seq {
+		held.By = BlockedByNothing
+		w.HeldKeys[r.Key] = held
+	}
+	if behind {
+		return
+	}
 	if w.passed == nil {
 		w.passed = map[string]int64{}
 	}
@@ -185,7 +199,7 @@ func (w *OrderedScan) turnTo(r Candidate, served bool) {
 	switch turn := Turn(r.TenantID); {
 	case !w.Turns:
 	case served:
-		w.Place = afterTurn(turn)
+		w.Place = AfterTurn(turn)
 	default:
 		w.Place = turn
 	}
@@ -197,7 +211,7 @@ func (w *OrderedScan) pauseOf(r Candidate) int64 {
 	if r.Expired || !w.Pauses.HasParts() {
 		return 0
 	}
-	if number := w.pausedKeys[r.Key]; number != 0 && r.Key != "" {
+	if number := w.pausedKeys[r.Key]; number != 0 && r.Key != "" && !w.Turns {
 		return number
 	}
 	number := w.Pauses.Of(w.Group, w.Topic, r.Key, r.TenantID)
@@ -215,7 +229,7 @@ func (w *OrderedScan) hold(r Candidate, b Blocker) {
 	if w.HeldKeys == nil {
 		w.HeldKeys = map[string]HeldKey{}
 	}
-	if _, known := w.HeldKeys[r.Key]; !known {
+	if first, known := w.HeldKeys[r.Key]; !known || r.Seq < first.Head {
 		w.HeldKeys[r.Key] = HeldKey{b, r.Seq}
 	}
 }

@@ -74,8 +74,8 @@ func (r *TurnRotation) End(group, topic, place string) {
 	r.next[[2]string{group, topic}] = place
 }
 
-// afterTurn is a place behind the turn, and before the next one.
-func afterTurn(turn string) string { return turn + "\x01" }
+// AfterTurn returns a place behind the turn, and before the next one.
+func AfterTurn(turn string) string { return turn + "\x01" }
 
 // maxTurns is the most tenants that one page of a claim serves.
 const maxTurns = 1000

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -73,6 +74,14 @@ func (p *URLParameters) Duration(name string, into *time.Duration) {
 		return nil
 	})
 }
+
+// List takes texts with commas between them.
+func (p *URLParameters) List(name string, into *[]string) {
+	p.take(name, func(value string) error { *into = ParseListParameter(value); return nil })
+}
+
+// ParseListParameter reads the value of a parameter as [URLParameters.List] does.
+func ParseListParameter(value string) []string { return strings.Split(value, ",") }
 
 // Level takes a level such as debug, or debug-4 for trace.
 func (p *URLParameters) Level(name string, into *slog.Level) {

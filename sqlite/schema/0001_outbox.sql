@@ -35,6 +35,7 @@ CREATE TABLE {p:records} (
     correlation_id TEXT,                              -- NULL: none, here and below
     causation_id   TEXT,
     tenant_id      TEXT,
+    turn           TEXT,                              -- '.' and the tenant, if claims serve the tenants of the topic in turn
     traceparent    TEXT,
     tracestate     TEXT,
     dedup_key      TEXT,
@@ -47,7 +48,14 @@ CREATE TABLE {p:records} (
 );
 
 -- Due, and not known to be blocked: claims take these.
-CREATE INDEX {p:line} ON {p:records} (grp, topic, seq) WHERE stage = 0;
+CREATE INDEX {p:line} ON {p:records} (grp, topic, seq) WHERE stage = 0 AND turn IS NULL;
+
+-- The same for records that have a turn: in the order of the appends, by tenant and by key.
+CREATE INDEX {p:turn_line} ON {p:records} (grp, topic, seq) WHERE stage = 0 AND turn IS NOT NULL;
+
+CREATE INDEX {p:turns} ON {p:records} (grp, topic, turn, seq) WHERE stage = 0 AND turn IS NOT NULL;
+
+CREATE INDEX {p:turn_key} ON {p:records} (grp, topic, key, seq) WHERE stage = 0 AND turn IS NOT NULL AND key <> '';
 
 -- Due, but an earlier record of the key blocked them at the last ordered claim.
 CREATE INDEX {p:held} ON {p:records} (grp, topic, seq) WHERE stage = 1;
@@ -92,7 +100,8 @@ CREATE INDEX {p:steps} ON {p:records} (grp) WHERE step IS NOT NULL;
 CREATE INDEX {p:waits_for} ON {p:records} (waits_for) WHERE waits_for IS NOT NULL;
 
 -- One row for each key that has held records. blocked_by is the owner whose lease blocked the
--- key, 'waiting' for a record that waits for its retry, 'paused' for the pause with the number
+-- key, 'waiting' for a record that waits for its retry, 'turn' for a ready record that is not held,
+-- 'paused' for the pause with the number
 -- paused_by, or empty if something has changed since. If it is empty, or the time until has come (the end of the lease or the wait), a claim
 -- checks the key again. head is the first of the held records.
 CREATE TABLE {p:lanes} (

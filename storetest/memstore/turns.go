@@ -46,7 +46,7 @@ func (c *claim) takeInTurns(topic string, ready []*row, lanes map[string]*lane, 
 			}
 			want--
 			served = true
-			end = turn + "\x01"
+			end = storekit.AfterTurn(turn)
 			if l := laneOf(lanes, r, c.Order); l != nil {
 				queues[l] = queues[l][1:]
 				c.begin(l)

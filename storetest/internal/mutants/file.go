@@ -95,3 +95,10 @@ func (h *harnessOf) Elapse(store outmill.Store, d time.Duration) {
 		require.NoError(h.t, err)
 	}
 }
+
+// ReopenFair is Reopen with a store that serves turns.
+func (h *harnessOf) ReopenFair(topics ...string) outmill.Store {
+	config := h.file.config
+	config.FairTopics = topics
+	return h.change(open(h.t, h.file.path, config))
+}
