@@ -33,7 +33,7 @@ const (
 	sqlFits = `only_row AND generation = $1::bigint AND version >= $2::integer AND compatible <= $2::integer`
 
 	insertColumns = `id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, size,
-	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, joins, waits_for, metadata, payload`
+	message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, joins, waits_for, turn, metadata, payload`
 
 	insertNames = `id, topic, key, size, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate,
 	dedup_key, metadata, payload, due, expires, grp, step, waits_for`
@@ -47,7 +47,7 @@ const (
 	CASE WHEN d.due > now.at THEN 3 ELSE 0 END, CASE WHEN d.due > now.at THEN d.due END, d.due, d.due, now.at,
 	CASE WHEN r.expires LIKE '+%' THEN now.at + r.expires::interval ELSE nullif(r.expires, '')::timestamptz END, r.size,
 	r.message_id, ` + optionalTexts + `,
-	` + stepAndJoins + `, nullif(r.waits_for, '')::uuid, nullif(r.metadata, '')::jsonb, r.payload`
+	` + stepAndJoins + `, ` + waitsForAndTurn + `, nullif(r.metadata, '')::jsonb, r.payload`
 
 	// optionalTexts are the columns from correlation_id to dedup_key.
 	optionalTexts = `nullif(r.correlation_id, ''), nullif(r.causation_id, ''), nullif(r.tenant_id, ''),
@@ -56,6 +56,10 @@ const (
 	// stepAndJoins reads a text that has the joins after the step, so records without joins
 	// pass no list.
 	stepAndJoins = `nullif(left(r.step, 36), '')::uuid, nullif(substr(r.step, 37), '')::uuid[]`
+
+	// waitsForAndTurn reads a text that begins with a point if the record has a turn, so records
+	// without one pass nothing.
+	waitsForAndTurn = `nullif(ltrim(r.waits_for, '.'), '')::uuid, CASE WHEN r.waits_for LIKE '.%' THEN '.' || r.tenant_id END`
 
 	returningID = ` RETURNING id`
 

@@ -276,6 +276,9 @@ func (l *line) leaseDue() []step {
 
 // compare compares records in the order in which a claim returns them.
 func (l *line) compare(a, b placed) int {
+	if l.Turns {
+		return cmp.Compare(l.turns.taken[a.seq], l.turns.taken[b.seq])
+	}
 	if l.Unordered {
 		return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.seq, b.seq))
 	}

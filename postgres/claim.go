@@ -47,7 +47,8 @@ func dueOf(columns, group, topic, limit string) string {
 			ORDER BY ` + order + ` LIMIT ` + limit + ` FOR UPDATE SKIP LOCKED) AS ` + name
 	}
 	return `SELECT * FROM (
-		` + stage("line", `greatest(next_at, created_at)`, `expiries`, `stage = 0`, `seq`) + `
+		` + stage("line", `greatest(next_at, created_at)`, `expiries`, `stage = 0 AND num_nulls(turn) = 1`, `seq`) + `
+		UNION ALL ` + stage("turns", `greatest(next_at, created_at)`, `expiries`, `stage = 0 AND num_nulls(turn) = 0`, `seq`) + `
 		UNION ALL ` + stage("held", `greatest(next_at, created_at)`, `expiries`, `stage = 1`, `seq`) + `
 		UNION ALL ` + stage("waiting", `available_at`, `expiries`, `stage = 2 AND available_at <= statement_timestamp()`, `available_at, seq`) + `
 		UNION ALL ` + stage("delayed", `available_at`, `expiries`, `stage = 3 AND available_at <= statement_timestamp()`, `available_at, seq`) + `
@@ -281,6 +282,8 @@ func (c *claim) serveAll(ctx context.Context, topics []string) error {
 	}
 	take := c.takeByKey
 	switch {
+	case c.req.Order != outmill.OrderTopic && slices.ContainsFunc(topics, c.s.ServesTurns):
+		take = c.takeFair
 	case c.s.readsLog():
 		take = c.takeBoth
 	case c.req.Order == outmill.OrderNone && c.paused.parts():

@@ -82,8 +82,7 @@ AND ` + noneOf(`{p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 3
 	// sqlLine reads the first ready records, with the state of each key at its first record,
 	// all in one snapshot. It reads nothing while records of the topic wait for a group.
 	sqlLine = `WITH page AS MATERIALIZED (
-	SELECT ` + lineColumns + ` FROM {p:records}
-	WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $4::bigint),
+	` + readyLine(`$4::bigint`) + `),
 k AS MATERIALIZED (SELECT *, row_number() OVER (PARTITION BY key ORDER BY seq) AS nth FROM page)
 SELECT k.id::text, k.seq, k.key, k.expired, k.expiries, k.size, k.due, k.tenant_id, k.expires_at, k.nth = 1, ` +
 		stateColumns + ` FROM k` + stateOfKey + `
@@ -94,8 +93,7 @@ ORDER BY k.seq`
 	// first waiting record unless $5. It reads nothing while another owner has a lease.
 	sqlTopicLine = `SELECT id::text, seq, key, expired, expiries, size, due, tenant_id, expires_at,
 	false, NULL, NULL, NULL, NULL, NULL, NULL, NULL, false FROM (
-	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
-		WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $4::bigint) AS line
+	SELECT * FROM (` + readyLine(`$4::bigint`) + `) AS line
 	UNION ALL
 	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
 		WHERE grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $4::bigint) AS held) AS r
@@ -120,6 +118,17 @@ WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage + 0 IN (0, 1) RETURNING ` + re
 WHERE id = ANY ($1::text[]::uuid[]) AND seq = ANY ($3::bigint[]) AND stage + 0 = 0 RETURNING step)
 ` + noteDead
 )
+
+// readyLine selects the first ready records of the topic, with a turn and without.
+func readyLine(limit string) string {
+	return `SELECT * FROM (
+	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
+		WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND num_nulls(turn) = 1 ORDER BY seq LIMIT ` + limit + `) AS plain
+	UNION ALL
+	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
+		WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND num_nulls(turn) = 0 ORDER BY seq LIMIT ` + limit + `) AS turned
+	) AS ready ORDER BY seq LIMIT ` + limit
+}
 
 // scanState reads stateColumns.
 type scanState struct {
@@ -186,6 +195,8 @@ type line struct {
 	asideInOrder bool
 	// ask is the least size of the next page.
 	ask int
+	// turns are the tenants that the claim serves in turn.
+	turns turnsOf
 }
 
 func (c *claim) newLine(t *txn, topic string, want int) *line {
@@ -307,7 +318,10 @@ func (l *line) admit() step {
 			if err := scan(&l.counter, &l.asideInOrder, &admitted, &due, &seq); err != nil || admitted < most {
 				return err
 			}
-			l.Until, l.c.again = storekit.Moment{Due: *due, Seq: seq}, true
+			l.c.again = true
+			if !l.Turns {
+				l.Until = storekit.Moment{Due: *due, Seq: seq}
+			}
 			return nil
 		},
 	}

@@ -68,6 +68,14 @@ type Config struct {
 	// the schema's setting, which is LaneLog if Ensure created the schema. It is LaneRows if
 	// the schema existed before and nobody has turned the log on.
 	Lane Lane
+	// FairTopics are the topics, or patterns of topics such as "orders.*", whose claims serve the
+	// tenants in turn, so that a tenant with a large backlog does not hold up the others. Records
+	// of these topics cost one or two more index entries. Set it in all programs on the schema:
+	// claims move the records of a program without it to their turns, 1,000 or more at a time.
+	// The log cannot serve turns: Lane is then LaneRows, and with a schema whose log is on,
+	// Claim, Append and RegisterGroup return outmill.ErrInvalidConfig. Default none. See
+	// storekit.TenantTurns.
+	FairTopics []string
 	// EnsureSchema makes Open call Ensure. After New, the first call outside a caller's
 	// transaction does so. Default: the user calls Ensure.
 	EnsureSchema bool
@@ -122,6 +130,9 @@ func (c *Config) setDefaults() {
 	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
 	c.MaxPayload = cmp.Or(c.MaxPayload, DefaultMaxPayload)
 	c.NotifyInterval = cmp.Or(c.NotifyInterval, DefaultNotifyInterval)
+	if len(c.FairTopics) > 0 {
+		c.Lane = LaneRows
+	}
 }
 
 // Validate returns an outmill.ErrInvalidConfig for every invalid setting, joined. Unset fields
@@ -132,6 +143,9 @@ func (c Config) Validate() error {
 	check.Refuse(!prefixPattern.MatchString(c.TablePrefix), "TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40",
 		c.TablePrefix)
 	check.Refuse(c.Lane != "" && c.Lane != LaneRows && c.Lane != LaneLog, "Lane is %q: want %q, %q or nothing", c.Lane, LaneLog, LaneRows)
+	check.Refuse(len(c.FairTopics) > 0 && c.Lane == LaneLog, "FairTopics is set and Lane is %q: the log cannot serve turns, so want Lane %q or nothing",
+		LaneLog, LaneRows)
+	check.FairTopics(c.FairTopics)
 	check.AppendLogLevel(c.AppendLogLevel)
 	check.Duration("Retain", c.Retain, "")
 	check.Duration("RetainJoins", c.RetainJoins, "24 h")

@@ -25,7 +25,7 @@ type copier interface {
 var copyColumns = []string{
 	"id", "grp", "topic", "key", "stage", "available_at", "due_at", "next_at", "created_at", "expires_at", "size",
 	"message_id", "correlation_id", "causation_id", "tenant_id", "traceparent", "tracestate", "dedup_key", "step", "joins", "waits_for",
-	"metadata", "payload",
+	"turn", "metadata", "payload",
 }
 
 // copy writes the rows by COPY. It reports whether the groups and the schema that the
@@ -50,7 +50,7 @@ type copySource struct {
 	list   []row
 	now    time.Time
 	next   int
-	values [23]any
+	values [24]any
 }
 
 func (c *copySource) Next() bool {
@@ -63,7 +63,7 @@ func (c *copySource) Err() error { return nil }
 func (c *copySource) Values() ([]any, error) {
 	r := &c.list[c.next-1]
 	of := r.of
-	var group, metadata, available, expires, step, joins, waitsFor any
+	var group, metadata, available, expires, step, joins, waitsFor, turn any
 	if r.group != "" {
 		group = r.group
 	}
@@ -83,11 +83,14 @@ func (c *copySource) Values() ([]any, error) {
 	if !of.WaitsFor.IsZero() {
 		waitsFor = [16]byte(of.WaitsFor)
 	}
+	if r.turn {
+		turn = storekit.Turn(of.TenantID)
+	}
 	c.values = [...]any{
 		[16]byte(r.id), group, of.Topic, of.Key, stage, available, due, due, c.now, expires, r.size,
 		r.messageID, sqlkit.OrNull(of.CorrelationID), sqlkit.OrNull(of.CausationID), sqlkit.OrNull(of.TenantID), sqlkit.OrNull(of.TraceParent),
 		sqlkit.OrNull(of.TraceState),
-		sqlkit.OrNull(of.DedupKey), step, joins, waitsFor, metadata, r.payload(),
+		sqlkit.OrNull(of.DedupKey), step, joins, waitsFor, turn, metadata, r.payload(),
 	}
 	return c.values[:], nil
 }

@@ -77,7 +77,10 @@ SELECT (SELECT count(*) FROM doomed), (SELECT count(*) FROM gone) FROM (SELECT c
 	sqlAdopt = `WITH g AS MATERIALIZED (SELECT 1 FROM {p:groups} WHERE grp = $1::text AND selection = $4::text FOR SHARE)
 UPDATE {p:records} SET grp = $1::text WHERE id = ANY (ARRAY(
 	SELECT id FROM (
-		(SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0 ORDER BY grp, topic, seq LIMIT $3::bigint)
+		(SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0 AND num_nulls(turn) = 1
+			ORDER BY grp, topic, seq LIMIT $3::bigint)
+		UNION ALL (SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0 AND num_nulls(turn) = 0
+			ORDER BY grp, topic, seq LIMIT $3::bigint)
 		UNION ALL (SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage IN (2, 3) LIMIT $3::bigint)
 		UNION ALL (SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 5 LIMIT $3::bigint)
 		UNION ALL (SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage >= 6 LIMIT $3::bigint)) AS r LIMIT $3::bigint))

@@ -20,6 +20,8 @@ type row struct {
 	// step is empty if the record is not a step of a join.
 	step string
 	size int64
+	// turn: claims of the topic serve its tenants in turn.
+	turn bool
 }
 
 // rows are made for the groups of one generation.
@@ -43,6 +45,7 @@ func (a *appending) rows(table *storekit.RoutingTable) rows {
 			readers[r.Topic] = groups
 		}
 		each := newRow(r, a.IDs[i], a.metadata[i])
+		each.turn = a.s.ServesTurns(r.Topic)
 		for n, group := range groups {
 			each.group, each.id = group, a.Deliver(i, n, group)
 			list = append(list, each)
@@ -63,11 +66,15 @@ func newRow(of *outmill.Record, id outmill.WorkItemID, metadata string) row {
 	return r
 }
 
-func (r *row) waitsFor() string {
-	if r.of.WaitsFor.IsZero() {
-		return ""
+// waitsForAndTurn returns the text for the statements: see the constant waitsForAndTurn.
+func (r *row) waitsForAndTurn() (text string) {
+	if r.turn {
+		text = "."
 	}
-	return r.of.WaitsFor.String()
+	if !r.of.WaitsFor.IsZero() {
+		text += r.of.WaitsFor.String()
+	}
+	return text
 }
 
 // stepAndJoins returns the text for the statements: see the constant stepAndJoins.
@@ -116,7 +123,7 @@ func (r rows) columns() []any {
 		column(list, func(r *row) string { return timeText(r.of.TimeToLive, r.of.ExpiresAt) }),
 		column(list, func(r *row) string { return r.group }),
 		column(list, (*row).stepAndJoins),
-		column(list, (*row).waitsFor),
+		column(list, (*row).waitsForAndTurn),
 	}
 }
 
@@ -133,7 +140,7 @@ func (r rows) only() []any {
 	one := &r.list[0]
 	of := one.of
 	return append(r.head(),
-		timeText(of.Delay, of.DueAt), timeText(of.TimeToLive, of.ExpiresAt), one.group, one.stepAndJoins(), one.waitsFor())
+		timeText(of.Delay, of.DueAt), timeText(of.TimeToLive, of.ExpiresAt), one.group, one.stepAndJoins(), one.waitsForAndTurn())
 }
 
 // onlyLogged returns the values of a single row of the log.

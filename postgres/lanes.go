@@ -103,6 +103,8 @@ type lane struct {
 	key   string
 	head  int64
 	state storekit.KeyState
+	// behind: a ready record is before the held ones, and the claim serves turns.
+	behind bool
 }
 
 func (l *line) lanesStep(into *[]lane) step {
@@ -166,6 +168,9 @@ func (l *line) blockerOf(lane lane) (storekit.Blocker, int64) {
 	}
 	if pause.Pause != 0 {
 		return pause, 0
+	}
+	if lane.behind && lane.state.Other == "" {
+		return storekit.Blocker{By: storekit.BlockedByTurn}, 0
 	}
 	return lane.state.Blocker(l.c.req.KeyPolicy)
 }

@@ -68,6 +68,10 @@ func (s *Store) readLanes(ctx context.Context) error {
 // useLanes keeps the settings that were read, unless the log cannot work with the sequence's cache.
 func (s *Store) useLanes(found lanes, cache int64) error {
 	if found.logged {
+		if len(s.config.FairTopics) > 0 {
+			return fmt.Errorf("%w: postgres.Config.FairTopics is set, and the log of the schema %s is on: the log cannot serve turns, so use "+
+				"another schema for these topics", outmill.ErrInvalidConfig, s.config.Schema)
+		}
 		if err := s.checkCache(cache); err != nil {
 			return err
 		}

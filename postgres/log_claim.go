@@ -156,8 +156,7 @@ ON CONFLICT (line, xid, to_pos) DO UPDATE SET from_pos = excluded.from_pos`
 var (
 	// sqlInLine reads the ready records and, if $4, those that claims by key have held.
 	sqlInLine = `SELECT id::text, seq, key, expired, expiries, size, due, tenant_id, expires_at FROM (
-	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
-		WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $3::bigint) AS line
+	SELECT * FROM (` + readyLine(`$3::bigint`) + `) AS line
 	UNION ALL
 	SELECT * FROM (SELECT ` + lineColumns + ` FROM {p:records}
 		WHERE $4::boolean AND grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $3::bigint) AS held) AS r
@@ -180,7 +179,8 @@ ORDER BY seq LIMIT $3::bigint`
 		AND (available_at > statement_timestamp() OR ` + notExpired + `) LIMIT 1) IS NOT NULL,
 	(SELECT seq FROM {p:records} WHERE ` + waitingOfTopic + ` AND ` + notExpired + ` ORDER BY seq LIMIT 1),
 	coalesce(greatest((SELECT pos FROM {p:log} WHERE line = $4::bigint ORDER BY pos DESC LIMIT 1),
-		(SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq DESC LIMIT 1)), -1),
+		(SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND num_nulls(turn) = 1 ORDER BY seq DESC LIMIT 1),
+		(SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND num_nulls(turn) = 0 ORDER BY seq DESC LIMIT 1)), -1),
 	(SELECT pauses FROM {p:meta} WHERE only_row), ` + asideInOrder(`$5::integer`) + `, (SELECT place FROM ` + sequenceNow + ` AS s)`
 
 	// sqlStates returns the blockers of the keys $4.

@@ -7,7 +7,7 @@ import (
 
 // Importing this package makes outmill.Open take URLs such as
 // postgres://user:password@host:5432/orders. The parameters name, schema, append_log_level,
-// table_prefix, retain, retain_joins, dedup_window, notify_interval, listen_url, lane,
+// table_prefix, retain, retain_joins, dedup_window, notify_interval, listen_url, lane, fair_topics,
 // durable_settle and ensure_schema set the fields of Config, as in
 // postgres://host/orders?schema=shop&retain=24h. All other parameters belong to pgxpool and
 // PostgreSQL (pool_max_conns, sslmode, …).
@@ -33,6 +33,7 @@ func configOf(text string) (string, Config, error) {
 	parameters.Text("table_prefix", &config.TablePrefix)
 	parameters.Text("listen_url", &config.ListenURL)
 	parameters.Text("lane", (*string)(&config.Lane))
+	parameters.List("fair_topics", &config.FairTopics)
 	parameters.Duration("retain", &config.Retain)
 	parameters.Duration("retain_joins", &config.RetainJoins)
 	parameters.Duration("retain_audit", &config.RetainAudit)

@@ -26,11 +26,13 @@ var (
 	_ storekit.Workbench = (*Store)(nil)
 	_ storekit.Audit     = (*Store)(nil)
 	_ storekit.Rester    = (*Store)(nil)
+
+	_ storekit.TenantTurns = (*Store)(nil)
 )
 
 // Store is an outbox in one PostgreSQL database. It also implements storekit.Joins,
-// storekit.Sagas, storekit.Operator, storekit.Pauses, storekit.Workbench and storekit.Audit. All
-// methods are safe for concurrent use.
+// storekit.Sagas, storekit.Operator, storekit.Pauses, storekit.Workbench, storekit.Audit and
+// storekit.TenantTurns. All methods are safe for concurrent use.
 type Store struct {
 	joinEngine
 	sagaEngine
@@ -46,6 +48,8 @@ type Store struct {
 	// relaxed are the settings of transactions that do not wait for the disk.
 	relaxed  string
 	turns    storekit.TopicRotation
+	fair     storekit.FairTopics
+	tenants  storekit.TurnRotation
 	busy     storekit.BusyTopics
 	notifier storekit.Notifier
 	notices  *notices
@@ -118,6 +122,7 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 		pool:    pool,
 		config:  config,
 		logger:  storekit.NewLog(logger, config.Name, config.AppendLogLevel),
+		fair:    storekit.NewFairTopics(config.FairTopics),
 		sql:     &queries{schema: config.Schema, prefix: config.TablePrefix},
 		relaxed: sqlRelaxed, dumpWithin: dumpWithin, largeSegment: largeSegment,
 	}

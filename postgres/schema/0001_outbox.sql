@@ -35,6 +35,7 @@ CREATE TABLE {p:records} (
     correlation_id text COLLATE "C",                         -- NULL: none, here and below
     causation_id   text COLLATE "C",
     tenant_id      text COLLATE "C",
+    turn           text COLLATE "C",                         -- '.' and the tenant, if claims serve the tenants of the topic in turn
     traceparent    text COLLATE "C",
     tracestate     text COLLATE "C",
     dedup_key      text COLLATE "C",
@@ -48,8 +49,10 @@ CREATE TABLE {p:records} (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000,
         autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000);
 
--- Due, and not known to be blocked: claims take these.
-CREATE INDEX {i:line} ON {p:records} (grp, topic, seq) WHERE stage = 0;
+-- Due, and not known to be blocked: claims take these. num_nulls(turn) is 1 for a record without
+-- a turn and 0 for one with a turn; each kind is in the order of the appends. The number costs an index entry
+-- nothing, because seq begins at a multiple of 8 bytes.
+CREATE INDEX {i:line} ON {p:records} (grp, topic, num_nulls(turn), seq) WHERE stage = 0;
 
 -- Due, but an earlier record of the key blocked them at the last ordered claim.
 CREATE INDEX {i:held} ON {p:records} (grp, topic, seq) WHERE stage = 1;
@@ -58,6 +61,12 @@ CREATE INDEX {i:held} ON {p:records} (grp, topic, seq) WHERE stage = 1;
 -- index spells its condition in its own way (stage - 1 = 0, …), and only the queries for which
 -- the index is made repeat it. A hash of topic and key keeps the indexes small.
 CREATE INDEX {i:held_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, 0)), seq) WHERE stage - 1 = 0;
+
+-- Ready records that have a turn, by tenant and by key.
+CREATE INDEX {i:turns} ON {p:records} (grp, topic, turn, seq) WHERE stage * 2 = 0 AND turn IS NOT NULL;
+
+CREATE INDEX {i:turn_key} ON {p:records} (hashtextextended(key, hashtextextended(topic, hashtextextended(grp, 0))), seq)
+    WHERE stage * 3 = 0 AND turn IS NOT NULL AND key <> '';
 
 -- Paused records that a claim has set aside. The second index has those that an ordered claim
 -- by key brings back.
@@ -100,7 +109,8 @@ CREATE INDEX {i:step} ON {p:records} (step) WHERE step IS NOT NULL;
 CREATE INDEX {i:waits_for} ON {p:records} (waits_for) WHERE waits_for IS NOT NULL;
 
 -- One row for each key that has held records. blocked_by is the owner whose lease blocked the
--- key, 'waiting' for a record that waits for its retry, 'paused' for a pause (paused_by is its
+-- key, 'waiting' for a record that waits for its retry, 'turn' for a ready record that is not held,
+-- 'paused' for a pause (paused_by is its
 -- number), or empty if something has changed since. If it is empty, or the time until has come,
 -- or the pause is gone, a claim checks the key again. until is before the end of the lease or
 -- the wait, at first soon and then later and later (looks), because the block may end while a

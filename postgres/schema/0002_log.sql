@@ -552,7 +552,7 @@ SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmap
 DECLARE
     this record;
 BEGIN
-    IF (SELECT 1 FROM {p:records} WHERE stage = 0 ORDER BY grp, topic, seq LIMIT 1) IS NOT NULL
+    IF (SELECT 1 FROM {p:records} WHERE stage = 0 ORDER BY grp, topic LIMIT 1) IS NOT NULL
         OR (SELECT 1 FROM {p:records} WHERE stage = -1 ORDER BY grp, topic, paused_by, seq LIMIT 1) IS NOT NULL
         OR (SELECT 1 FROM {p:records} WHERE stage = 1 ORDER BY grp, topic, seq LIMIT 1) IS NOT NULL
         OR (SELECT 1 FROM {p:records} WHERE stage IN (2, 3) ORDER BY grp, topic LIMIT 1) IS NOT NULL

@@ -1,0 +1,75 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/storetest"
+)
+
+func (h harness) ReopenFair(topics ...string) outmill.Store {
+	c := h.store
+	if c.config.Lane == postgres.LaneLog {
+		return nil
+	}
+	c.config.FairTopics = topics
+	return reopen(h.t, c)
+}
+
+const byAppend = "the records of a tenant are served in the order of their appends"
+
+// fairEngine has stores that serve turns in all topics.
+func fairEngine(t *testing.T, atOnce int) storetest.Engine {
+	t.Helper()
+	whole := engine(t, pool(t), postgres.LaneRows)
+	return storetest.Engine{
+		New: func(t *testing.T, options storetest.Options) storetest.Harness {
+			h := whole.New(t, options).(harness)
+			h.store = h.ReopenFair("*").(conforming)
+			h.store.SetAtOnce(atOnce)
+			return h
+		},
+		Unsupported: map[string]string{
+			"claim: the oldest due of a topic is handed out first":                       byAppend,
+			"claim: the oldest due of a topic is handed out first, however many are due": byAppend,
+		},
+	}
+}
+
+func TestConformance_Turns(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, fairEngine(t, 0))
+}
+
+func TestStore_TurnsInSteps(t *testing.T) {
+	t.Parallel()
+	storetest.WalkInSteps(t, fairEngine(t, 1))
+}
+
+func TestStore_Turns(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a store that serves turns is refused on a schema whose log is on", func(t *testing.T) {
+		t.Parallel()
+		db := pool(t)
+		logged := newStore(t, db, postgres.Config{Lane: postgres.LaneLog})
+		require.NoError(t, logged.Ensure(t.Context()))
+		store := newStore(t, db, postgres.Config{FairTopics: []string{"orders"}})
+		require.ErrorIs(t, store.Append(t.Context(), &outmill.Record{Topic: "orders", MessageID: "m1"}), outmill.ErrInvalidConfig)
+		_, err := store.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
+		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+		require.ErrorContains(t, err, "FairTopics")
+		require.ErrorIs(t, store.RegisterGroup(t.Context(), outmill.Registration{}), outmill.ErrInvalidConfig)
+	})
+
+	t.Run("a store that serves turns makes a schema without a log", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t, pool(t), postgres.Config{FairTopics: []string{"orders"}, EnsureSchema: true})
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+		require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders", MessageID: "m1"}))
+		require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)), 1)
+	})
+}
