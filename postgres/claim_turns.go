@@ -36,7 +36,8 @@ const (
 
 	// sqlUnholdAny makes held records ready for a claim without an order.
 	sqlUnholdAny = `UPDATE {p:records} SET stage = 0 WHERE ctid = ANY (ARRAY(
-	SELECT ctid FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED))`
+	SELECT ctid FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 1
+	ORDER BY seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED))`
 
 	ofTurn = `grp = $1::text AND topic = $2::text AND stage * 2 = 0 AND turn IS NOT NULL`
 )
@@ -54,7 +55,8 @@ var (
 	sqlTurnPage = `WITH page AS MATERIALIZED (` + turnPage + `),
 k AS MATERIALIZED (SELECT *, row_number() OVER (PARTITION BY key ORDER BY seq) AS nth FROM page)
 SELECT k.id::text, k.seq, k.key, k.expired, k.expiries, k.size, k.due, k.tenant_id, k.expires_at, k.nth = 1, ` + stateColumns + `,
-	coalesce(CASE WHEN k.key <> '' THEN (SELECT seq FROM {p:records} WHERE ` + ofTurnKey(`k.key`) + ` AND seq < k.seq ORDER BY seq DESC LIMIT 1) END, 0),
+	coalesce(CASE WHEN k.key <> '' THEN (SELECT seq FROM {p:records} WHERE ` + ofTurnKey(`k.key`) + ` AND seq < k.seq
+		ORDER BY seq DESC LIMIT 1) END, 0),
 	coalesce((SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND num_nulls(turn) = 1
 		ORDER BY seq LIMIT 1), 0),
 	` + firstDelayed(`available_at`) + `, coalesce(` + firstDelayed(`seq`) + `, 0)
@@ -200,12 +202,13 @@ func (l *line) findBehind(ctx context.Context, lanes []lane) error {
 			keys, places = append(keys, lane.key), append(places, lane.state.Held)
 		}
 	}
-	return l.t.run(ctx, step{template: sqlBehindReady, args: []any{l.c.req.Group, l.topic, keys, places}, row: func(scan func(...any) error) error {
+	row := func(scan func(...any) error) error {
 		var key string
 		err := scan(&key)
 		lanes[at[key]].behind = err == nil
 		return err
-	}})
+	}
+	return l.t.run(ctx, step{template: sqlBehindReady, args: []any{l.c.req.Group, l.topic, keys, places}, row: row})
 }
 
 // turnsStep finds the next turns, for a claim that wants so many records.

@@ -143,8 +143,8 @@ func (c Config) Validate() error {
 	check.Refuse(!prefixPattern.MatchString(c.TablePrefix), "TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40",
 		c.TablePrefix)
 	check.Refuse(c.Lane != "" && c.Lane != LaneRows && c.Lane != LaneLog, "Lane is %q: want %q, %q or nothing", c.Lane, LaneLog, LaneRows)
-	check.Refuse(len(c.FairTopics) > 0 && c.Lane == LaneLog, "FairTopics is set and Lane is %q: the log cannot serve turns, so want Lane %q or nothing",
-		LaneLog, LaneRows)
+	check.Refuse(len(c.FairTopics) > 0 && c.Lane == LaneLog,
+		"FairTopics is set and Lane is %q: the log cannot serve turns, so want Lane %q or nothing", LaneLog, LaneRows)
 	check.FairTopics(c.FairTopics)
 	check.AppendLogLevel(c.AppendLogLevel)
 	check.Duration("Retain", c.Retain, "")

@@ -179,8 +179,10 @@ ORDER BY seq LIMIT $3::bigint`
 		AND (available_at > statement_timestamp() OR ` + notExpired + `) LIMIT 1) IS NOT NULL,
 	(SELECT seq FROM {p:records} WHERE ` + waitingOfTopic + ` AND ` + notExpired + ` ORDER BY seq LIMIT 1),
 	coalesce(greatest((SELECT pos FROM {p:log} WHERE line = $4::bigint ORDER BY pos DESC LIMIT 1),
-		(SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND num_nulls(turn) = 1 ORDER BY seq DESC LIMIT 1),
-		(SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND num_nulls(turn) = 0 ORDER BY seq DESC LIMIT 1)), -1),
+		(SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND num_nulls(turn) = 1
+			ORDER BY seq DESC LIMIT 1),
+		(SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND num_nulls(turn) = 0
+			ORDER BY seq DESC LIMIT 1)), -1),
 	(SELECT pauses FROM {p:meta} WHERE only_row), ` + asideInOrder(`$5::integer`) + `, (SELECT place FROM ` + sequenceNow + ` AS s)`
 
 	// sqlStates returns the blockers of the keys $4.

@@ -42,7 +42,8 @@ func topicCounts(group string) string {
 	` + count(`stage = 2 AND available_at > statement_timestamp()`) + ` + ` +
 		count(`stage = 3 AND available_at > statement_timestamp()`) + `,
 	(SELECT min(due) FROM (
-		SELECT * FROM (SELECT greatest(next_at, created_at) AS due ` + of + `stage = 0 AND num_nulls(turn) = 1 ORDER BY grp, topic, seq LIMIT 100) AS line
+		SELECT * FROM (SELECT greatest(next_at, created_at) AS due ` + of + `stage = 0 AND num_nulls(turn) = 1
+			ORDER BY grp, topic, seq LIMIT 100) AS line
 		UNION ALL SELECT * FROM (SELECT greatest(next_at, created_at) ` + of + `stage = 0 AND num_nulls(turn) = 0
 			ORDER BY grp, topic, seq LIMIT 100) AS turns
 		UNION ALL SELECT * FROM (SELECT greatest(next_at, created_at) ` + of + `stage = 1 ORDER BY grp, topic, seq LIMIT 100) AS held

@@ -32,7 +32,8 @@ UNION ALL (SELECT f.lease_until, l.key, l.tenant_id FROM (SELECT b.line, b.lease
 // dueParts reads the first $2 records of each kind that are due, of the topic $1.
 func dueParts(group string) string {
 	of := `FROM {p:records} WHERE ` + group + ` AND topic = $1::text AND `
-	return `(SELECT greatest(next_at, created_at), key, tenant_id ` + of + `stage = 0 AND num_nulls(turn) = 1 ORDER BY grp, topic, seq LIMIT $2::bigint)
+	return `(SELECT greatest(next_at, created_at), key, tenant_id ` + of + `stage = 0 AND num_nulls(turn) = 1
+	ORDER BY grp, topic, seq LIMIT $2::bigint)
 UNION ALL (SELECT greatest(next_at, created_at), key, tenant_id ` + of + `stage = 0 AND num_nulls(turn) = 0
 	ORDER BY grp, topic, seq LIMIT $2::bigint)
 UNION ALL (SELECT greatest(next_at, created_at), key, tenant_id ` + of + `stage = 1 ORDER BY grp, topic, seq LIMIT $2::bigint)

@@ -1,8 +1,11 @@
 package postgres_test
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -72,4 +75,47 @@ func TestStore_Turns(t *testing.T) {
 		require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders", MessageID: "m1"}))
 		require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)), 1)
 	})
+
+	t.Run("a claim finds tenants and records by indexes, in a new table and with a large backlog", func(t *testing.T) {
+		t.Parallel()
+		db := pool(t)
+		store := newStore(t, db, postgres.Config{FairTopics: []string{"orders"}, EnsureSchema: true})
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+		requireTurnPlans(t, db, store)
+		execute(t, db, `INSERT INTO outmill.records (id, grp, topic, key, stage, due_at, next_at, created_at, size, message_id, tenant_id,
+				turn, payload)
+			SELECT gen_random_uuid(), 'readers', 'orders', 'k' || i, 0, now(), now(), now(), 1, 'm' || i, 'big', '.big', ''
+			FROM generate_series(1, 50000) AS i`)
+		requireTurnPlans(t, db, store)
+		execute(t, db, `ANALYZE outmill.records`)
+		requireTurnPlans(t, db, store)
+	})
+}
+
+// requireTurnPlans checks that no statement of a claim in turn reads the table without an index.
+func requireTurnPlans(t *testing.T, db *pgxpool.Pool, store *postgres.Store) {
+	t.Helper()
+	conn, err := db.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	for text, arguments := range store.TurnStatements() {
+		tx, err := conn.Begin(t.Context())
+		require.NoError(t, err)
+		for _, statement := range []string{
+			`SET LOCAL plan_cache_mode = force_generic_plan`, `SET LOCAL enable_seqscan = off`, `SET LOCAL enable_bitmapscan = off`, `PREPARE turn AS ` + text,
+		} {
+			_, err = tx.Exec(t.Context(), statement)
+			require.NoError(t, err)
+		}
+		lines, err := tx.Query(t.Context(), `EXPLAIN EXECUTE turn(`+strings.TrimSuffix(strings.Repeat("NULL, ", arguments), ", ")+`)`)
+		require.NoError(t, err)
+		plan, err := pgx.CollectRows(lines, pgx.RowTo[string])
+		require.NoError(t, err)
+		all := strings.Join(plan, "\n")
+		require.NotContains(t, all, "Seq Scan on records", text)
+		require.Regexp(t, `records_turns|turns on records|turn_key|line on records`, all, text)
+		_, err = tx.Exec(t.Context(), `DEALLOCATE turn`)
+		require.NoError(t, err)
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
 }

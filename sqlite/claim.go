@@ -312,7 +312,8 @@ const sqlCandidates = `
 SELECT * FROM (SELECT seq, key, stage, max(next_at, created_at), expires_at, expiries, size, tenant_id FROM {p:records} INDEXED BY {p:line}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND turn IS NULL ORDER BY seq LIMIT ?4)
 UNION ALL
-SELECT * FROM (SELECT seq, key, stage, max(next_at, created_at), expires_at, expiries, size, tenant_id FROM {p:records} INDEXED BY {p:turn_line}
+SELECT * FROM (SELECT seq, key, stage, max(next_at, created_at), expires_at, expiries, size, tenant_id
+	FROM {p:records} INDEXED BY {p:turn_line}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND turn IS NOT NULL ORDER BY seq LIMIT ?4)
 UNION ALL
 SELECT * FROM (SELECT seq, key, stage, max(next_at, created_at), expires_at, expiries, size, tenant_id FROM {p:records} INDEXED BY {p:held}

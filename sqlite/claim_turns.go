@@ -29,7 +29,8 @@ const (
 	sqlGiveTurns = `UPDATE {p:records} SET turn = '.' || coalesce(tenant_id, '') WHERE seq IN (SELECT seq FROM {p:records} INDEXED BY {p:line}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND turn IS NULL ORDER BY seq LIMIT ?3)`
 
-	sqlUnturned = `SELECT coalesce(min(seq), 0) FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND turn IS NULL`
+	sqlUnturned = `SELECT coalesce(min(seq), 0) FROM {p:records} INDEXED BY {p:line}
+	WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND turn IS NULL`
 
 	// sqlTurnsFrom finds the first ?4 turns from ?3 on.
 	sqlTurnsFrom = `WITH RECURSIVE t (turn, nth) AS (
@@ -49,7 +50,8 @@ SELECT turn FROM t WHERE turn IS NOT NULL`
 	turnColumns = `r.seq, r.key, r.stage, max(r.next_at, r.created_at), r.expires_at, r.expiries, r.size, r.tenant_id`
 
 	sqlTurnPage = `SELECT ` + turnColumns + `, coalesce((SELECT max(b.seq) FROM {p:records} AS b INDEXED BY {p:turn_key}
-	WHERE b.grp = ?1 AND b.topic = ?2 AND b.key = r.key AND b.key <> '' AND b.stage = 0 AND b.turn IS NOT NULL AND b.seq < r.seq), 0)` + turnPage
+	WHERE b.grp = ?1 AND b.topic = ?2 AND b.key = r.key AND b.key <> '' AND b.stage = 0 AND b.turn IS NOT NULL AND b.seq < r.seq),
+	0)` + turnPage
 
 	sqlTurnPageAny = `SELECT ` + turnColumns + `, 0` + turnPage
 

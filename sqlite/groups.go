@@ -28,8 +28,9 @@ ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at, problems = exc
 
 	sqlGroupsChanged = `UPDATE {p:meta} SET generation = generation + 1 WHERE only_row = 1`
 
-	sqlAdoptLine    = `UPDATE {p:records} INDEXED BY {p:line} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND stage = 0 AND turn IS NULL`
-	sqlAdoptTurns   = `UPDATE {p:records} INDEXED BY {p:turn_line} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND stage = 0 AND turn IS NOT NULL`
+	sqlAdoptLine  = `UPDATE {p:records} INDEXED BY {p:line} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND stage = 0 AND turn IS NULL`
+	sqlAdoptTurns = `UPDATE {p:records} INDEXED BY {p:turn_line} SET grp = ?1
+	WHERE grp IS NULL AND topic = ?2 AND stage = 0 AND turn IS NOT NULL`
 	sqlAdoptLater   = `UPDATE {p:records} INDEXED BY {p:later} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND available_at IS NOT NULL`
 	sqlAdoptSettled = `UPDATE {p:records} INDEXED BY {p:settled} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND stage = 6`
 

@@ -49,7 +49,8 @@ func TestStore_NextTopic(t *testing.T) {
 		// A comparison of both columns reads what is equal to the last record.
 		before = rowsRead.Load()
 		require.NoError(t, store.DB().QueryRowContext(t.Context(), store.SQL(`SELECT grp, topic FROM {p:records} INDEXED BY {p:line}
-			WHERE stage = 0 AND turn IS NULL AND row_read(seq) AND (grp, topic) > (?1, ?2) ORDER BY grp, topic LIMIT 1`), "g0", "t0").Scan(new(string), new(string)))
+			WHERE stage = 0 AND turn IS NULL AND row_read(seq) AND (grp, topic) > (?1, ?2) ORDER BY grp, topic
+			LIMIT 1`), "g0", "t0").Scan(new(string), new(string)))
 		require.GreaterOrEqual(t, rowsRead.Load()-before, int64(each))
 	})
 }

@@ -15,7 +15,8 @@ import (
 const (
 	// sqlTopicStats counts each kind up to ?3.
 	sqlTopicStats = `SELECT
-	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0 AND turn IS NULL LIMIT ?3))
+	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0
+	AND turn IS NULL LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:turn_line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0
 	AND turn IS NOT NULL LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1 LIMIT ?3))

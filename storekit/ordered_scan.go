@@ -180,7 +180,7 @@ func (w *OrderedScan) behind(r Candidate) bool {
 // pass notes that the record is no longer among the ready ones. Records of its key that the scan
 // has held may have waited for it.
 func (w *OrderedScan) pass(r Candidate, behind bool) {
-	if held, any := w.HeldKeys[r.Key]; any && held.Head > r.Seq {
+	if held, known := w.HeldKeys[r.Key]; known && held.Head > r.Seq {
 		held.By = BlockedByNothing
 		w.HeldKeys[r.Key] = held
 	}
