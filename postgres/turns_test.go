@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
@@ -44,11 +45,13 @@ func fairEngine(t *testing.T, atOnce int) storetest.Engine {
 
 func TestConformance_Turns(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t, "the contract with turns in all topics")
 	storetest.Run(t, fairEngine(t, 0))
 }
 
 func TestStore_TurnsInSteps(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t, "walks in small steps with turns in all topics")
 	storetest.WalkInSteps(t, fairEngine(t, 1))
 }
 

@@ -2,8 +2,10 @@ package sqlite_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -21,6 +23,7 @@ func fairEngine(atOnce int) storetest.Engine {
 		New: func(t *testing.T, options storetest.Options) storetest.Harness {
 			t.Helper()
 			h := harness{t, newConforming(t, options)}
+			h.file.config.BusyTimeout = time.Minute
 			store := h.ReopenFair("*").(file)
 			store.SetAtOnce(atOnce)
 			return harness{t, store}
@@ -35,10 +38,12 @@ func fairEngine(atOnce int) storetest.Engine {
 
 func TestConformance_Turns(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t, "the contract with turns in all topics")
 	storetest.Run(t, fairEngine(0))
 }
 
 func TestStore_TurnsInSteps(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t, "walks in small steps with turns in all topics")
 	storetest.WalkInSteps(t, fairEngine(1))
 }
