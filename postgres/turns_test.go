@@ -105,7 +105,8 @@ func requireTurnPlans(t *testing.T, db *pgxpool.Pool, store *postgres.Store) {
 		tx, err := conn.Begin(t.Context())
 		require.NoError(t, err)
 		for _, statement := range []string{
-			`SET LOCAL plan_cache_mode = force_generic_plan`, `SET LOCAL enable_seqscan = off`, `SET LOCAL enable_bitmapscan = off`, `PREPARE turn AS ` + text,
+			`SET LOCAL plan_cache_mode = force_generic_plan`, `SET LOCAL enable_seqscan = off`, `SET LOCAL enable_bitmapscan = off`,
+			`PREPARE turn AS ` + text,
 		} {
 			_, err = tx.Exec(t.Context(), statement)
 			require.NoError(t, err)
