@@ -259,8 +259,8 @@ func TestAttacks(t *testing.T) {
 		require.Equal(t, http.StatusOK, s.post("pause", "store", text, "key", "k", "topic", name, "reason", text).StatusCode)
 		for _, page := range []string{
 			"", "?" + of, "stores", "stores?q=" + q, "topic?topic=" + q + "&group=" + q + "&" + of, "records", "records?" + of, "dead", "dead?" + of,
-			"record?id=" + id + "&" + of, "find?id=" + q, "groups?" + of, "pauses?" + of, "audit?" + of, "audit?record=" + id + "&" + of, "joins?" + of,
-			"sagas?" + of,
+			"record?id=" + id + "&" + of, "find?id=" + q, "groups?" + of, "pauses?" + of, "audit?" + of, "audit?record=" + id + "&" + of,
+			"joins?" + of, "sagas?" + of,
 			"requeue?id=" + id + "&" + of, "edit?id=" + id + "&" + of, "skip?id=" + id + "&" + of, "pause?topic=" + q + "&" + of,
 			"drop-group?group=" + q + "&" + of, "delete?status=dead&" + of, "nothing?" + of,
 		} {

@@ -92,7 +92,7 @@ func (t *txn) statement(ctx context.Context, template string) *sql.Stmt {
 }
 
 func (t *txn) query(ctx context.Context, template string, args ...any) (*sql.Rows, error) {
-	if statement := t.statement(ctx, template); statement != nil {
+	if statement := t.statement(ctx, template); statement != nil { //nolint:sqlclosecheck // ends with its transaction
 		return statement.QueryContext(ctx, args...)
 	}
 	if t.kept == nil {
@@ -101,7 +101,7 @@ func (t *txn) query(ctx context.Context, template string, args ...any) (*sql.Row
 	statement := t.kept[template]
 	if statement == nil {
 		var err error
-		if statement, err = t.tx.PrepareContext(ctx, t.s.sql.text(template)); err != nil { //nolint:sqlclosecheck // ends with its transaction
+		if statement, err = t.tx.PrepareContext(ctx, t.s.sql.text(template)); err != nil {
 			return nil, err
 		}
 		t.kept[template] = statement
