@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -145,5 +146,16 @@ func TestDashboard(t *testing.T) {
 		require.NotContains(t, got.stderr, "short\n")
 		require.Equal(t, exitFailed, tool(t, "dashboard", w.url, "--listen", "nowhere").code)
 		require.Equal(t, exitUsage, tool(t, "dashboard", w.url, "extra").code)
+	})
+	t.Run("without --listen it takes an address of this machine only", func(t *testing.T) {
+		t.Parallel()
+		// The address is taken, by this test or by another program, so the command names it and ends.
+		listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:8026")
+		if err == nil {
+			defer listener.Close()
+		}
+		got := tool(t, "dashboard", newWorld(t).url)
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stderr, "--listen: listen tcp 127.0.0.1:8026")
 	})
 }
