@@ -71,7 +71,7 @@ func TestPages(t *testing.T) {
 		for i := range 20 {
 			s.append(&outmill.Record{Topic: fmt.Sprintf("topic %d", i)})
 		}
-		require.Contains(t, s.page("topic?topic=topic+1").text(), "Counts end at 5,000.")
+		require.Contains(t, s.page("topic?topic=topic+1").text(), "Counts end at 1,000.")
 		set := newSite(t, s.Store, dashboard.Config{CountLimit: 7})
 		require.Contains(t, set.page("topic?topic=topic+1").text(), "Counts end at 7.")
 	})
