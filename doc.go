@@ -7,7 +7,7 @@
 // (package forwarder; package kafka is a publisher that batches).
 //
 // This package holds the vocabulary and the contract: [Record] and its ids, the store roles
-// ([Writer], [Queue], [Inspector], [Janitor], [Waker], [Schema]), the metadata setters
+// ([Writer], [Queue], [Inspector], [Janitor], [Schema]), the metadata setters
 // ([SetKey], [SetDelay], …), [RetryPolicy], the errors a handler may return ([Permanent],
 // [RetryAfter], [Snooze]) and [Open], which picks a store by the scheme of a URL. Packages
 // such as sqlite implement the contract; package storetest checks each sentence of the

@@ -60,7 +60,8 @@ type Record struct {
 	// the append. It overrides DueAt.
 	Delay time.Duration
 	// DueAt is the earliest time of the first delivery; zero or a past time is at once. A
-	// store fills it on delivery; retries do not move it, see NextAttemptAt.
+	// store fills it on delivery, for a record that was due at once with the time of its append;
+	// retries do not move it, see NextAttemptAt.
 	DueAt time.Time
 	// ExpiresAt is the time from which the record is never claimed, but goes dead. Zero is
 	// never.
@@ -97,8 +98,8 @@ type Record struct {
 	// CreatedAt is the database's time of the append.
 	CreatedAt time.Time
 	// NextAttemptAt is when a pending record becomes due, or due again after a retry or
-	// snooze. It is zero for other records, and for a record that waits for an earlier record
-	// of its key.
+	// snooze. It is zero for other records, and for a record that an ordered claim has found
+	// to wait for an earlier record of its key, until a record of that key is settled.
 	NextAttemptAt time.Time
 	// Attempts counts handlings that were abandoned, and expired leases of a
 	// suspect record.

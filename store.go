@@ -246,7 +246,7 @@ type TopicStats struct {
 	// a retry, or because they were snoozed.
 	Delayed int
 	// OldestDue is the due time of the record that has been due longest; zero if no record is
-	// due.
+	// due. Leased records do not count.
 	OldestDue time.Time
 }
 
@@ -387,7 +387,8 @@ type Schema interface {
 //     to 200 ms; if the server has no primary or the database is locked, it retries for about
 //     20 s. In the caller's transaction it returns the error of the driver, wrapped.
 //   - Methods other than Append and TxOf ignore a transaction in the context.
-//   - After Close, methods return ErrClosed.
+//   - After Close, methods with a context return ErrClosed. TxOf and the methods without a
+//     context may still answer.
 //   - No method does unbounded work in one transaction. DropGroup, Requeue, and
 //     RegisterGroup, which adopts waiting records, may use several.
 type Store interface {

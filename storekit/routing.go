@@ -54,7 +54,7 @@ func (t *RoutingTable) Of(topic string) []string {
 	return groups
 }
 
-// First returns the first registration that selects the topic.
+// First returns the first of Registrations that selects the topic.
 func (t *RoutingTable) First(topic string) (first StoredRegistration, found bool) {
 	for _, r := range t.Registrations {
 		if r.Topics.Match(topic) {

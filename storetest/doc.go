@@ -30,14 +30,15 @@
 //   - [Applier], [Ager]: Statements and a newer schema ("schema").
 //   - [Viewer]: the view for people ("inspect").
 //   - [Wired]: the values that a call sends ("clock"), and its round trips ("round trips").
+//   - [Fair]: a store that serves tenants in turn ("turns").
 //   - [Transactor], [Watcher]: how to repeat transactions, and state to disturb ("stress").
 //   - [Repeater], [Doubtful]: the failures after which Transact repeats (txtest, "transact").
 //
 // # Modes and settings
 //
 // The suite runs twice: for a store that deletes acked records, and for a store that retains
-// them. The second run has only the sections about settling, inspecting and deleting, unless
-// OUTMILL_TEST_ALL=1 is set. Names of tests are sentences of the contract; docs/spec.md
+// them. The second run has only the sections for which that makes a difference, such as
+// "inspect", "find" and "janitor", unless OUTMILL_TEST_ALL=1 is set. Names of tests are sentences of the contract; docs/spec.md
 // explains numbers such as OBX-012. The flag -storetest.list prints the names and runs no
 // test.
 //
