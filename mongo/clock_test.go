@@ -21,8 +21,8 @@ import (
 // passes, by its monotonic part, which no adjustment moves. So an error of a client's clock has
 // no effect, and no test has to set a clock.
 var measuring = []string{
-	"InTx", "againUntil", "againWhile", "ahead", "claimed", "estimate", "keepListening", "known", "loadState", "look", "noLanes", "readPage",
-	"run", "takeTurn", "writeNotes",
+	"InTx", "againUntil", "againWhile", "ahead", "claimed", "estimate", "keep", "keepListening", "known",
+	"loadState", "look", "noLanes", "readPage", "run", "stands", "takeTurn", "writeNotes",
 }
 
 // comparing are the functions of Examine that read this machine's clock to compare it with the

@@ -240,7 +240,8 @@ func pausedTenantHoldsKeys(e *env) {
 func pausedWithoutKey(e *env) {
 	e.pauses()
 	e.Filled(
-		suite.Rec(orders, "m1", withTenant("acme")), suite.Rec(orders, "m2", withTenant("others")), suite.Rec(orders, "m3", suite.WithKey("k")),
+		suite.Rec(orders, "m1", withTenant("acme")), suite.Rec(orders, "m2", withTenant("others")),
+		suite.Rec(orders, "m3", withKeyAndTenant("k", "others")),
 	)
 	e.pause(storekit.PauseScope{TenantID: "acme"})
 	e.takes([]string{"m2", "m3"}, suite.ByKey)
