@@ -53,8 +53,9 @@ type Config struct {
 	// transactions use, and idle ones. At most half of them listen for the wake-ups of PostgreSQL: those of
 	// the busiest members, as claims of this process find it. All other members are polled, after a pause
 	// that grows to MaxIdle. Where all are in use, a call waits for half of CallTimeout, and then fails with
-	// a *storekit.ConnectionBudgetError. A transaction that is open takes one, so it must be more than the
-	// transactions that are open at a time. Not counted are SQLite, which has no server, MongoDB, whose clients keep
+	// a *storekit.ConnectionBudgetError. A transaction that is open takes one, and connections that listen
+	// serve no call, so it must be more than twice the transactions that are open at a time, or more than
+	// these with WithoutWake. Not counted are SQLite, which has no server, MongoDB, whose clients keep
 	// connections for themselves, and stores and pools that you have opened. Default 0: no limit, each pool has its
 	// own size, and each PostgreSQL database has one connection more, which listens.
 	MaxConnections int

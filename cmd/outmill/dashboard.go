@@ -65,6 +65,9 @@ func (b *board) run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
+	if b.listen == "" {
+		return usagef("--listen is empty: want an address such as 127.0.0.1:8026")
+	}
 	made, err := b.takeToken()
 	if err != nil {
 		return err

@@ -145,6 +145,7 @@ func TestDashboard(t *testing.T) {
 		require.Contains(t, got.stderr, "want 16 or more")
 		require.NotContains(t, got.stderr, "short\n")
 		require.Equal(t, exitFailed, tool(t, "dashboard", w.url, "--listen", "nowhere").code)
+		require.Equal(t, exitUsage, tool(t, "dashboard", w.url, "--listen", "").code, "it would serve at all addresses")
 		require.Equal(t, exitUsage, tool(t, "dashboard", w.url, "extra").code)
 	})
 	t.Run("without --listen it takes an address of this machine only", func(t *testing.T) {
