@@ -116,7 +116,7 @@ var (
 		`outmill_inbox|outmill_sagas)\b|j( USING|$))`)
 	// found matches a line that reads by an index, by the place in the order, or by the join's
 	// id.
-	found = regexp.MustCompile(`^SEARCH \w+ USING (((COVERING )?INDEX|INTEGER PRIMARY KEY) ?\w* \(.+\)|PRIMARY KEY \(\w+=\?)`)
+	found = regexp.MustCompile(`^SEARCH \w+ USING (((COVERING )?INDEX|INTEGER PRIMARY KEY) ?\w* \(.+\)|PRIMARY KEY \(\w+[=<]\?)`)
 )
 
 // anyMember reads at most one member, although its plan is a scan.
