@@ -40,7 +40,8 @@ func (e Engine) open(t *testing.T, options suite.Options) suite.Harness {
 // key. If the store has the role
 // storekit.Pauses, it also checks that claims bring back in order what they had set aside; if it
 // has the role storekit.Workbench, that Skip releases a key in order while claims park records, and
-// that repairs at once lose nothing.
+// that repairs at once lose nothing; engine.Unsupported leaves these two out by the names of their
+// sections, "skip" and "stress".
 func WalkInSteps(t *testing.T, engine Engine) {
 	t.Helper()
 	for _, mode := range suite.Modes() {
@@ -49,7 +50,11 @@ func WalkInSteps(t *testing.T, engine Engine) {
 			suite.RandomWalks(suite.NewEnv(t, engine.open, mode.Options), true)
 			requeueBesideClaims(&env{suite.NewEnv(t, engine.open, mode.Options)})
 			requeueBeforeUnmet(&env{suite.NewEnv(t, engine.open, mode.Options)})
-			for _, check := range []func(*env){skipBesideClaims, repairsInSteps} {
+			for section, check := range map[string]func(*env){"skip": skipBesideClaims, "stress": repairsInSteps} {
+				if reason, unsupported := engine.Unsupported[section]; unsupported {
+					t.Logf("skipped: %s in small steps: %s", section, reason)
+					continue
+				}
 				if e := (&env{suite.NewEnv(t, engine.open, mode.Options)}); e.hasWorkbench() {
 					check(e)
 				}
