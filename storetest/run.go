@@ -50,13 +50,16 @@ func WalkInSteps(t *testing.T, engine Engine) {
 			suite.RandomWalks(suite.NewEnv(t, engine.open, mode.Options), true)
 			requeueBesideClaims(&env{suite.NewEnv(t, engine.open, mode.Options)})
 			requeueBeforeUnmet(&env{suite.NewEnv(t, engine.open, mode.Options)})
-			for section, check := range map[string]func(*env){"skip": skipBesideClaims, "stress": repairsInSteps} {
-				if reason, unsupported := engine.Unsupported[section]; unsupported {
-					t.Logf("skipped: %s in small steps: %s", section, reason)
+			for _, repair := range []struct {
+				section string
+				check   func(*env)
+			}{{"skip", skipBesideClaims}, {"stress", repairsInSteps}} {
+				if reason, unsupported := engine.Unsupported[repair.section]; unsupported {
+					t.Logf("skipped: %s in small steps: %s", repair.section, reason)
 					continue
 				}
 				if e := (&env{suite.NewEnv(t, engine.open, mode.Options)}); e.hasWorkbench() {
-					check(e)
+					repair.check(e)
 				}
 			}
 			for _, check := range []func(*env){resumeKeepsOrder, resumeAgain, resumeMany, pausedBacklog, pausesAndClaims} {
