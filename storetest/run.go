@@ -58,6 +58,10 @@ func WalkInSteps(t *testing.T, engine Engine) {
 					t.Logf("skipped: %s in small steps: %s", repair.section, reason)
 					continue
 				}
+				if repair.section == "stress" && !suite.All() {
+					t.Log("skipped: repairs in small steps take a minute; OUTMILL_TEST_ALL=1 has them run")
+					continue
+				}
 				if e := (&env{suite.NewEnv(t, engine.open, mode.Options)}); e.hasWorkbench() {
 					repair.check(e)
 				}
