@@ -12,6 +12,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/dashboard"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/chromiumtest"
 )
 
@@ -85,6 +86,7 @@ func TestBrowser(t *testing.T) {
 	})
 
 	t.Run("each page fits a phone", func(t *testing.T) {
+		testenv.Long(t, "all pages in a browser")
 		t.Parallel()
 		page := chromiumtest.Open(t)
 		s := shop(t)
@@ -99,6 +101,7 @@ func TestBrowser(t *testing.T) {
 	})
 
 	t.Run("each control of each page has a name, and each page one heading and one main part", func(t *testing.T) {
+		testenv.Long(t, "all pages in a browser")
 		t.Parallel()
 		page := chromiumtest.Open(t)
 		s := shop(t)

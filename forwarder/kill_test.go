@@ -20,6 +20,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/kafka"
 	"github.com/outmill/outmill/sqlite"
@@ -81,7 +82,8 @@ func TestForwarder_Kill(t *testing.T) {
 		store := openStore(t, file, sqlite.Config{})
 		register(t, store)
 
-		const kills, perKill = 5, 300
+		const perKill = 300
+		kills := testenv.Steps(2, 5)
 		keys := []string{"a", "b", "c", ""}
 		want := map[string][]string{}
 		for kill := range kills {

@@ -368,6 +368,7 @@ func TestStore_PausesOfKeys(t *testing.T) {
 	})
 
 	t.Run("readers with and without an order lose no record under pauses", func(t *testing.T) {
+		testenv.Long(t, "readers beside pauses that come and go")
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		var want []*outmill.Record

@@ -549,6 +549,7 @@ func TestStore_Plan(t *testing.T) {
 	// The cost of a command must not depend on the number of records. So the server explains the
 	// plan of each query that the store sends.
 	t.Run("every query is answered through an index and without a sort", func(t *testing.T) {
+		testenv.Long(t, "plans of MongoDB among thousands of records")
 		t.Parallel()
 		s := newStand(t, mongo.Config{Retain: 24 * time.Hour})
 		n := testenv.Steps(5_000, 20_000)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storekit"
 )
@@ -90,6 +91,7 @@ func TestStore_LogRights(t *testing.T) {
 	})
 
 	t.Run("functions of the log need a right where it was revoked from everybody", func(t *testing.T) {
+		testenv.Long(t, "the right to each function of the log")
 		t.Parallel()
 		database, admin, super := ruled(t, postgres.LaneLog)
 		role, roleURL := newRole(t, admin, database)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storekit"
 )
@@ -21,6 +22,7 @@ func TestStore_PausesAtOnce(t *testing.T) {
 	for _, lane := range bothLanes {
 		for name, order := range map[string]outmill.Order{"without an order": outmill.OrderNone, "by topic": outmill.OrderTopic} {
 			t.Run(fmt.Sprintf("claims %s on %s while pauses come and go hand out each record once", name, lane), func(t *testing.T) {
+				testenv.Long(t, "pauses that come and go, in two more orders")
 				t.Parallel()
 				db := pool(t)
 				claimUnderPauses(t, db, postgres.Config{Lane: lane}, order)

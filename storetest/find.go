@@ -213,6 +213,7 @@ func findByErrorText(e *env) {
 
 // findIsBounded appends the only matching record behind more than one page of other records.
 func findIsBounded(e *env) {
+	e.Long("pages among 10,000 records")
 	operator := e.operator()
 	const most = storekit.MaxExamined
 	e.Register(group)

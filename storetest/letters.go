@@ -145,6 +145,7 @@ func lettersPages(e *env) {
 
 // lettersBounded has a head behind more than one page of records that it does not match.
 func lettersBounded(e *env) {
+	e.Long("pages among 10,000 records")
 	bench := e.workbench()
 	const most = storekit.MaxExamined
 	e.Register(group)

@@ -170,6 +170,9 @@ func broken() []mutant {
 
 // TestRun_BrokenStoresUnderStress has the faults that show only under concurrent calls.
 func TestRun_BrokenStoresUnderStress(t *testing.T) {
+	if !suite.All() {
+		t.Skip("skipped: stores that break under concurrent calls; " + suite.EnvAll + "=1 has them run")
+	}
 	stuckAfter = 3 * time.Second // otherwise stores that keep records take minutes
 	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 3, []mutant{
 		{"forgets the order behind a retry", "stress", stressSentence, claims(func(r *outmill.ClaimRequest) {

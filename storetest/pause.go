@@ -726,6 +726,7 @@ func refusePauses(e *env) {
 }
 
 func mostPauses(e *env) {
+	e.Long("a thousand pauses")
 	p := e.pauses()
 	e.Filled(suite.Rec(orders, "m1", suite.WithKey("key 7")), suite.Rec(orders, "m2", suite.WithKey("free")))
 	for i := range storekit.MaxPauses {

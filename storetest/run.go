@@ -44,9 +44,12 @@ func (e Engine) open(t *testing.T, options suite.Options) suite.Harness {
 // sections, "skip" and "stress".
 func WalkInSteps(t *testing.T, engine Engine) {
 	t.Helper()
-	for _, mode := range suite.Modes() {
+	for i, mode := range suite.Modes() {
 		t.Run(mode.Name, func(t *testing.T) {
 			t.Parallel()
+			if i > 0 && !suite.All() {
+				t.Skip("skipped: small steps in the mode " + mode.Name + "; " + suite.EnvAll + "=1 has them run")
+			}
 			suite.RandomWalks(suite.NewEnv(t, engine.open, mode.Options), true)
 			requeueBesideClaims(&env{suite.NewEnv(t, engine.open, mode.Options)})
 			requeueBeforeUnmet(&env{suite.NewEnv(t, engine.open, mode.Options)})
@@ -66,7 +69,11 @@ func WalkInSteps(t *testing.T, engine Engine) {
 					repair.check(e)
 				}
 			}
-			for _, check := range []func(*env){resumeKeepsOrder, resumeAgain, resumeMany, pausedBacklog, pausesAndClaims} {
+			checks := []func(*env){resumeKeepsOrder, resumeAgain, resumeMany, pausedBacklog}
+			if suite.All() {
+				checks = append(checks, pausesAndClaims)
+			}
+			for _, check := range checks {
 				e := &env{suite.NewEnv(t, engine.open, mode.Options)}
 				if _, ok := outmill.As[storekit.Pauses](e.Store); ok {
 					check(e)

@@ -26,7 +26,7 @@ func TestRemoteJoins_Walk(t *testing.T) {
 			walks := 0
 			rapid.Check(t, func(rt *rapid.T) {
 				// A walk over servers is slow, so there are fewer of them than rapid makes.
-				if walks++; walks > testenv.Steps(25, 400) {
+				if walks++; walks > testenv.Steps(5, 400) {
 					return
 				}
 				f.t = rt

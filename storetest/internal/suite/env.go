@@ -50,6 +50,7 @@ type Env struct {
 	Options Options
 	Store   outmill.Store
 	open    func(t *testing.T, options Options) Harness
+	short   bool
 }
 
 // NewEnv opens a store for the test.
@@ -61,6 +62,14 @@ func NewEnv(t *testing.T, open func(t *testing.T, options Options) Harness, opti
 	store := harness.Store()
 	require.NotNil(t, store, "Harness.Store returned no store")
 	return &Env{T: t, Ctx: ctx, Harness: harness, Options: options, Store: store, open: open}
+}
+
+// Long skips a sentence of a suite that takes seconds, unless all tests are asked for. leftOut
+// describes the skipped work. Tests that check one sentence alone never skip it.
+func (e *Env) Long(leftOut string) {
+	if e.short {
+		e.T.Skipf("skipped: %s; %s=1 has them run", leftOut, EnvAll)
+	}
 }
 
 // Bare returns an Env with another empty store, without a schema.

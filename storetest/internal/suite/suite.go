@@ -56,6 +56,8 @@ type Suite struct {
 	Sections    []Section
 	New         func(t *testing.T, options Options) Harness
 	Unsupported map[string]string
+	// short says that long sentences are left out.
+	short bool
 }
 
 // Run checks every sentence, in parallel, each with a store of its own.
@@ -68,6 +70,7 @@ func (s Suite) Run(t *testing.T) {
 	if err := s.checkUnsupported(); err != nil {
 		t.Fatal(err)
 	}
+	s.short = !All()
 	for i, mode := range Modes() {
 		t.Run(mode.Name, func(t *testing.T) {
 			t.Parallel()
@@ -114,7 +117,9 @@ func (s Suite) Check(t *testing.T, section Section, mode Mode) {
 					t.Errorf("panic: %v\n%s", r, debug.Stack())
 				}
 			}()
-			sentence.Check(NewEnv(t, s.New, mode.Options))
+			e := NewEnv(t, s.New, mode.Options)
+			e.short = s.short
+			sentence.Check(e)
 		})
 	}
 }
