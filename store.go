@@ -125,6 +125,18 @@ type ClaimRequest struct {
 	Order Order
 	// KeyPolicy is for ordered claims.
 	KeyPolicy KeyPolicy
+	// TenantRoom returns how many records of a tenant the claim may return, of a topic whose
+	// tenants the claim serves in turn (storekit.TenantTurns): 0 or less is none, and the claim
+	// then passes over the tenant, whatever its backlog is. The store is the member that has the
+	// records, as in Record.Store, so a tenant of two members has room in each. In the order of
+	// keys, a due record whose tenant has no room holds back the later records of its key,
+	// whatever their tenants are.
+	//
+	// Elsewhere it has no effect: in topics that are not served in turn, in claims with
+	// OrderTopic, and in stores that serve no turns. nil is no limit. The store may call
+	// TenantRoom concurrently and more than once for a tenant, until Claim returns. It must
+	// return at once, with the same result for the same arguments, and must not call the store.
+	TenantRoom func(store, topic, tenantID string) int
 }
 
 // Settlement is the outcome of a leased record. Each field names the methods that read it;

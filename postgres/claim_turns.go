@@ -138,7 +138,8 @@ func (c *claim) takeInTurns(ctx context.Context, topic string, want int) error {
 	return c.inOrder(ctx, topic, func(ctx context.Context, t *txn) (*line, error) {
 		l := c.newLine(t, topic, want)
 		place := c.s.tenants.Begin(c.req.Group, topic)
-		l.Turns, l.turns = true, turnsOf{place: place, next: place, read: map[string]int64{}, taken: map[int64]int{}}
+		l.Turns, l.Rooms = true, storekit.RoomsOf(c.req, topic, c.records)
+		l.turns = turnsOf{place: place, next: place, read: map[string]int64{}, taken: map[int64]int{}}
 		served, err := l.beginTurns(ctx)
 		if err != nil || !served {
 			return l, err
@@ -214,7 +215,7 @@ func (l *line) findBehind(ctx context.Context, lanes []lane) error {
 // turnsStep finds the next turns, for a claim that wants so many records.
 func (l *line) turnsStep(want int) step {
 	w := &l.turns
-	n := storekit.TurnsAtOnce(want)
+	n := l.Rooms.TurnsAtOnce(want)
 	w.found = nil
 	to, rest := afterTurns, w.place
 	if w.wrapped {
@@ -267,7 +268,11 @@ func (l *line) serveTurns(ctx context.Context) error {
 // shareOut takes an equal share of the tenants. It returns those that may have more, and whether
 // the claim goes on.
 func (l *line) shareOut(ctx context.Context, turns []string) (open []string, goOn bool, err error) {
-	share := storekit.ShareOf(l.Want-l.Taken, len(turns))
+	turns, largest := l.Rooms.With(turns)
+	if len(turns) == 0 {
+		return nil, true, nil
+	}
+	share := min(storekit.ShareOf(l.Want-l.Taken, len(turns)), largest)
 	var page []storekit.Candidate
 	if err := l.t.run(ctx, append(l.settle(), l.turnPage(turns, share, &page))...); err != nil {
 		return nil, false, err

@@ -140,6 +140,7 @@ func (c *claim) scanTurns(ctx context.Context, t *txn, topic string, want int) (
 			OrderedScan: storekit.OrderedScan{
 				Policy: c.req.KeyPolicy, Want: want, MaxBytes: c.req.MaxBytes, Bytes: c.bytes, First: len(c.records) == 0, Until: c.until,
 				Pauses: t.pauses, Group: c.req.Group, Topic: topic, Unordered: c.req.Order == outmill.OrderNone, Turns: true, Unturned: unturned,
+				Rooms: storekit.RoomsOf(c.req, topic, c.records),
 			},
 			c: c, t: t, topic: topic, states: map[string]storekit.KeyState{},
 		},
@@ -167,7 +168,7 @@ type turnLine struct {
 func (l *turnLine) serve(ctx context.Context) error {
 	var open []string
 	for l.Taken < l.Want {
-		turns, err := l.more(ctx, storekit.TurnsAtOnce(l.Want-l.Taken))
+		turns, err := l.more(ctx, l.Rooms.TurnsAtOnce(l.Want-l.Taken))
 		if err != nil {
 			return err
 		}
@@ -223,7 +224,11 @@ func (l *turnLine) more(ctx context.Context, n int) ([]string, error) {
 // share takes an equal share of the tenants. It returns those that may have more, and whether the
 // claim goes on.
 func (l *turnLine) share(ctx context.Context, turns []string) (open []string, goOn bool, err error) {
-	share := storekit.ShareOf(l.Want-l.Taken, len(turns))
+	turns, largest := l.Rooms.With(turns)
+	if len(turns) == 0 {
+		return nil, true, nil
+	}
+	share := min(storekit.ShareOf(l.Want-l.Taken, len(turns)), largest)
 	page, err := l.page(ctx, turns, share)
 	if err != nil {
 		return nil, false, err

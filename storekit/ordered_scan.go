@@ -70,6 +70,9 @@ type OrderedScan struct {
 	// no turn yet, 0 if there is none: records with a key behind it must wait.
 	Turns    bool
 	Unturned int64
+	// Rooms limits the records of each tenant, if Turns is set; nil is no limit. The scan leaves
+	// a record without room as it is.
+	Rooms *TenantRooms
 
 	// Taken counts the records to lease.
 	Taken int
@@ -111,6 +114,9 @@ func (w *OrderedScan) Page(page []Candidate) {
 		}
 	}
 	for _, r := range page {
+		if w.Rooms.Of(r.TenantID) <= 0 {
+			continue
+		}
 		if w.waits(r) {
 			if w.Turns {
 				continue
@@ -249,6 +255,7 @@ func (w *OrderedScan) take(r Candidate) bool {
 		}
 	}
 	w.Taken++
+	w.Rooms.take(r.TenantID)
 	w.Leasing = append(w.Leasing, r)
 	w.Bytes += r.Size
 	return true

@@ -2,6 +2,7 @@ package storekit
 
 import (
 	"math/rand/v2"
+	"strings"
 	"sync"
 
 	"github.com/outmill/outmill"
@@ -15,6 +16,9 @@ import (
 // second one of each, and so on. The next claim begins with the tenant whose turn it is. The
 // order of a key holds whatever the tenants of its records are. outmill.OrderTopic is the order
 // of the whole topic, so such a claim serves no turns.
+//
+// A claim that serves turns returns no more records of a tenant than
+// outmill.ClaimRequest.TenantRoom allows.
 type TenantTurns interface {
 	// ServesTurns reports whether claims of the topic serve its tenants in turn. It is false if
 	// the setting does not name the topic.
@@ -39,7 +43,12 @@ func (f FairTopics) ServesTurns(topic string) bool { return f.match != nil && f.
 
 // Turn returns the text by which a store sorts the records of a tenant in a fair topic. It is
 // never empty, so that it also names the records without a tenant.
-func Turn(tenant string) string { return "." + tenant }
+func Turn(tenant string) string { return turnPrefix + tenant }
+
+const turnPrefix = "."
+
+// tenantOf returns the tenant of a turn.
+func tenantOf(turn string) string { return strings.TrimPrefix(turn, turnPrefix) }
 
 // TurnRotation remembers, for each group and topic, the place in the order of the turns at which
 // the next claim begins. The zero value is ready to use. TurnRotation is safe for concurrent use.

@@ -28,6 +28,7 @@ func claimSentences() []sentence {
 		{"OBX-025 a dead record is not claimed", deadIsNotClaimed},
 		{"OBX-019 a record whose lease has ended is claimed again before it is reaped", endedLeaseIsClaimed},
 		{"each claim of a record counts", claimsCount},
+		{"TenantRoom has no effect where the claim serves no turns", roomElsewhere},
 		{"MaxBytes bounds the sum of the records' sizes", maxBytesBounds},
 		{"MaxBytes lets one record through whatever its size", maxBytesLetsOne},
 		{"MaxBytes does not pass over a large record of a key to a later one", maxBytesKeepsOrder},

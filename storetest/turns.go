@@ -34,6 +34,8 @@ func turnSentences() []sentence {
 		{"a store without the setting hands out all that one with it has appended, each key in its order", turnsTurnedOff},
 		{"stores with the setting and without it hand out each record once and in the order of its key", turnsMixed},
 		{"records that a claim without an order left behind take turns in order, and the other way round", turnsInBothOrders},
+		{"a record without room holds back the later records of its key, whatever their tenants are, and no others", roomOfSharedKey},
+		{"a claim of a whole topic has no room of tenants", roomNotOfTopicOrder},
 	}
 	for _, order := range []struct {
 		name  string
@@ -42,10 +44,7 @@ func turnSentences() []sentence {
 		bind := func(check func(*env, func(*outmill.ClaimRequest))) func(*env) {
 			return func(e *env) { check(e.fair(), order.claim) }
 		}
-		for _, s := range []struct {
-			name  string
-			check func(*env, func(*outmill.ClaimRequest))
-		}{
+		for _, s := range slices.Concat([]orderedSentence{
 			{"a claim takes as much of each tenant", equalShares},
 			{"a tenant with thousands of records does not hold up 49 tenants with ten", bigTenant},
 			{"what the others leave of a claim goes to the tenants that have more", restOfShares},
@@ -58,7 +57,7 @@ func turnSentences() []sentence {
 			{"records that waited for a group take turns", turnsOfAdopted},
 			{"an expired record is not handed out, and holds up no other of its tenant", turnsOfExpired},
 			{"workers ack each record of many tenants once", turnsOfWorkers},
-		} {
+		}, roomSentences()) {
 			list = append(list, sentence{s.name + ", " + order.name, bind(s.check)})
 		}
 	}

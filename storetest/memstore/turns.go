@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"math"
 	"slices"
 
 	"github.com/outmill/outmill"
@@ -9,7 +10,7 @@ import (
 
 // takeInTurns takes up to want of the rows, which are ready and in their order, so that the
 // tenants take turns. A row waits until the rows before it in its lane have been taken, whatever
-// their tenants are.
+// their tenants are, and until its tenant has room.
 func (c *claim) takeInTurns(topic string, ready []*row, lanes map[string]*lane, want int) {
 	waiting := map[string][]*row{}
 	queues := map[*lane][]*row{}
@@ -21,8 +22,12 @@ func (c *claim) takeInTurns(topic string, ready []*row, lanes map[string]*lane, 
 		}
 	}
 	place := c.turns.Begin(c.Group, topic)
+	room := c.roomOf(topic)
 	next := func(turn string) *row {
 		for i, r := range waiting[turn] {
+			if room(r.TenantID) <= 0 {
+				return nil
+			}
 			l := laneOf(lanes, r, c.Order)
 			if l != nil && queues[l][0] != r {
 				continue
@@ -55,6 +60,22 @@ func (c *claim) takeInTurns(topic string, ready []*row, lanes map[string]*lane, 
 		}
 	}
 	c.turns.End(c.Group, topic, end)
+}
+
+// roomOf returns a function that tells how many more rows of a tenant the claim may take.
+func (c *claim) roomOf(topic string) func(tenant string) int {
+	return func(tenant string) int {
+		if c.TenantRoom == nil {
+			return math.MaxInt
+		}
+		room := c.TenantRoom("", topic, tenant)
+		for _, r := range c.taken {
+			if r.Topic == topic && r.TenantID == tenant {
+				room--
+			}
+		}
+		return room
+	}
 }
 
 // turnsFrom returns the turns of the rows, beginning with the first one that is not before place.
