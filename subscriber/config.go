@@ -56,6 +56,19 @@ type Config struct {
 	// promised order if several processes subscribe; see Order.
 	MaxInFlight int
 
+	// MaxInFlightPerTenant is the largest number of records of one tenant (outmill.SetTenantID)
+	// that the subscriber holds in a topic: those with handlers and those claimed ahead. A tenant
+	// whose handlers are slow then does not take all of MaxInFlight, so it should be less than
+	// MaxInFlight. A tenant that has as many waits for its own handlers, and others pass it.
+	// Records without a tenant are those of one more tenant. Each process counts for itself, and
+	// so does each subscriber. With OrderKey, a record that waits for its tenant holds back the
+	// later records of its key, whatever their tenants are.
+	//
+	// It needs a store that serves the tenants of the topic in turn (storekit.TenantTurns, the
+	// setting FairTopics of the stores), otherwise New or Subscribe returns an
+	// outmill.ErrInvalidConfig, and it is not for OrderTopic. Default 0: no limit.
+	MaxInFlightPerTenant int
+
 	// MaxInFlightBytes limits the payloads and metadata in memory for the subscriptions of one
 	// topic, including records that wait for a handler. One record may exceed it. Default 16
 	// MiB.
@@ -157,6 +170,9 @@ func (c Config) Validate() error {
 	invalid(c.Order == outmill.OrderTopic && c.KeyPolicy == outmill.KeyPark, "KeyPolicy", c.KeyPolicy, "KeyBlock or KeySkip with OrderTopic")
 	invalid(c.BatchSize < 1, "BatchSize", c.BatchSize, "1 or more")
 	invalid(c.MaxInFlight < 1, "MaxInFlight", c.MaxInFlight, "1 or more")
+	invalid(c.MaxInFlightPerTenant < 0, "MaxInFlightPerTenant", c.MaxInFlightPerTenant, "1 or more, or 0 for no limit")
+	invalid(c.MaxInFlightPerTenant > 0 && c.Order == outmill.OrderTopic, "MaxInFlightPerTenant", c.MaxInFlightPerTenant,
+		"0 with OrderTopic, which handles one message of the topic at a time")
 	invalid(c.MaxInFlightBytes < 1, "MaxInFlightBytes", c.MaxInFlightBytes, "1 or more")
 	invalid(c.RegistrationTTL < 0, "RegistrationTTL", c.RegistrationTTL, "a duration above 0, or 0 for registrations that never end")
 	positive(c.Lease, "Lease")

@@ -35,6 +35,8 @@ const (
 // for concurrent use. It does not close the store.
 type Subscriber struct {
 	queue outmill.Queue
+	// turns is nil without MaxInFlightPerTenant.
+	turns storekit.TenantTurns
 	cfg   Config
 	log   watermill.LoggerAdapter
 	// worker claims for all subscriptions.
@@ -73,12 +75,17 @@ func New(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapter) (*Subs
 		return nil, err
 	}
 	cfg.setDefaults()
+	turns, err := turnsFor(queue, cfg)
+	if err != nil {
+		return nil, err
+	}
 	if outmill.IsNil(logger) {
 		logger = watermill.NopLogger{}
 	}
 	_, quiet := logger.(watermill.NopLogger)
 	s := &Subscriber{
 		queue:  queue,
+		turns:  turns,
 		cfg:    cfg,
 		log:    logger,
 		worker: worker.New(workerConfig(queue, cfg, logger)),
@@ -89,7 +96,6 @@ func New(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapter) (*Subs
 	s.close = sync.OnceValue(s.closeNow)
 	if cfg.UpkeepInterval > 0 {
 		report := func(err error) { _ = s.told(err) }
-		var err error
 		if s.janitor, err = janitor.New(queue, janitor.Config{Interval: cfg.UpkeepInterval, OnError: report}, logger); err != nil {
 			return nil, err
 		}
@@ -108,6 +114,7 @@ func workerConfig(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapte
 		KeyPolicy:       cfg.KeyPolicy,
 		Retry:           cfg.Retry,
 		BatchSize:       cfg.BatchSize,
+		MaxPerTenant:    cfg.MaxInFlightPerTenant,
 		MaxBytes:        cfg.MaxInFlightBytes,
 		Lease:           cfg.Lease,
 		MaxProcessing:   cfg.MaxProcessing,
@@ -136,7 +143,7 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 func (s *Subscriber) register(ctx context.Context, topics ...string) error {
 	regs := make([]outmill.Registration, len(topics))
 	for i, topic := range topics {
-		if err := storekit.CheckTopic(topic); err != nil {
+		if err := errors.Join(storekit.CheckTopic(topic), s.checkTurns(topic)); err != nil {
 			return err
 		}
 		regs[i] = outmill.Registration{Group: s.cfg.Group, Topics: topicOnly(topic), Worker: s.cfg.Worker, TTL: s.cfg.RegistrationTTL}

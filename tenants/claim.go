@@ -29,6 +29,7 @@ func (s *Set) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.R
 	}
 	req.Group = storekit.GroupOf(req.Group)
 	c := &catch{set: s, ctx: ctx, req: req, reader: s.readerOf(req), asked: map[*look]bool{}, errs: map[string]error{}}
+	c.reader.roomAgain(req)
 	switch {
 	case s.cfg.Strategy != nil:
 		c.inTurn()
@@ -282,6 +283,10 @@ func (c *catch) ask(l *look, req outmill.ClaimRequest) answer {
 	}
 	defer m.unreserve(room)
 	req.Limit = room
+	rooms := c.roomsOf(m)
+	if req.TenantRoom = nil; rooms != nil {
+		req.TenantRoom = rooms.left
+	}
 	ctx, cancel := context.WithTimeout(c.ctx, s.cfg.CallTimeout)
 	defer cancel()
 	if a.err = s.settleDebts(ctx, m); a.err == nil {
@@ -303,6 +308,7 @@ func (c *catch) ask(l *look, req outmill.ClaimRequest) answer {
 		s.fault(m, a.err)
 		s.report("Claim failed in a member, the others go on", m.name(), a.err)
 	}
+	c.reader.noRoom(l, rooms)
 	c.reader.asked(l, len(a.records), a.err, ageOf(a.records, req.Lease), s.cfg.MaxIdle)
 	return a
 }

@@ -135,3 +135,10 @@ func openSet(t *testing.T, databases map[string]*memstore.Database, options mems
 	})
 	return &opened{set, databases, options}
 }
+
+// ReopenFair opens a set whose members serve turns.
+func (h harness) ReopenFair(topics ...string) outmill.Store {
+	options := h.set.options
+	options.FairTopics = topics
+	return openSet(h.t, h.set.databases, options)
+}

@@ -35,6 +35,8 @@ type reader struct {
 	idle    byTime
 	// clock is the pass of the member that was served last.
 	clock float64
+	// full are the members in which the last claim had no room for these tenants.
+	full map[*look]map[topicTenant]struct{}
 	// alone are members to be asked alone, because they have a suspect or a large record.
 	alone []string
 	// last and found are of the last member that a Strategy chose.
@@ -66,7 +68,7 @@ func (s *Set) readerOf(req outmill.ClaimRequest) *reader {
 	r := s.readers[key]
 	if r == nil {
 		s.forgetReader()
-		r = &reader{match: req.Topics.Matcher(), version: -1, looks: map[string]*look{}}
+		r = &reader{match: req.Topics.Matcher(), version: -1, looks: map[string]*look{}, full: map[*look]map[topicTenant]struct{}{}}
 		s.readers[key] = r
 	}
 	s.uses++
@@ -117,6 +119,7 @@ func (r *reader) sync(members []*member, version int) {
 		}
 		if l != nil {
 			r.remove(l)
+			delete(r.full, l)
 		}
 		l = &look{member: m, weight: 1, pass: r.clock, index: -1}
 		r.looks[m.name()] = l
@@ -125,6 +128,7 @@ func (r *reader) sync(members []*member, version int) {
 	for name, l := range r.looks {
 		if !there[name] {
 			r.remove(l)
+			delete(r.full, l)
 			delete(r.looks, name)
 		}
 	}

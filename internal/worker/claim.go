@@ -157,6 +157,7 @@ func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time, hel
 		it.feed.brought = o.number
 		it.feed.held.items++
 		it.feed.held.bytes += it.size
+		it.feed.tenantHeld(it)
 		if ended {
 			it.decided = true
 			w.settleLocked(it, how)
@@ -265,7 +266,7 @@ func (w *Worker) scheduleNext(o order, got catch, err error) {
 	cut := err != nil || got.suspect || got.items == o.request.Limit || got.bytes > o.request.MaxBytes/2
 	few := !cut && got.items > 0 && got.items < o.request.Limit/2
 	for _, f := range o.feeds {
-		if cut || f.brought == o.number {
+		if cut || f.brought == o.number || f.tenantWaits() {
 			f.look.soon(now)
 		} else {
 			f.look.foundNothing(now, w.cfg.PollInterval)

@@ -14,10 +14,10 @@ const (
 	crowdShare = 8
 )
 
-// relieve makes room for other keys if a feed is full of the records of few keys: these are
-// handled one by one, while handlers are free. It releases most of the waiting records and
-// changes the owner. A store returns no records of these keys to the new owner while the
-// old owner still has leases on them.
+// relieve makes room for other keys if a feed, or the share of a tenant, is full of the records
+// of few keys: these are handled one by one, while handlers are free. It releases most of the
+// waiting records and changes the owner. A store returns no records of these keys to the new
+// owner while the old owner still has leases on them.
 func (w *Worker) relieve(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -25,22 +25,41 @@ func (w *Worker) relieve(now time.Time) {
 		return
 	}
 	crowded := map[*Feed]bool{}
+	crowdedTenants := map[*Feed]map[tenantOf]bool{}
 	for _, f := range w.feeds {
+		if of := f.crowdedTenants(now); len(of) > 0 {
+			crowdedTenants[f] = of
+		}
 		if !f.fullSince.IsZero() && now.Sub(f.fullSince) >= crowdPatience && f.solo == nil && !f.anyReady() {
 			crowded[f] = true
 		}
 	}
-	if len(crowded) == 0 {
+	if len(crowded)+len(crowdedTenants) == 0 {
 		return
 	}
 	relieved := false
 	for _, sequence := range w.keys {
-		if len(sequence) > crowdShare && sequence[crowdShare].state == queued && crowded[sequence[crowdShare].feed] {
-			relieved = true
-			w.settleLocked(sequence[crowdShare], outcome{kind: released})
+		first := queuedAt(sequence, crowdShare)
+		if ofTenant := queuedAt(sequence, w.crowdShareOfTenant()); ofTenant != nil && crowdedTenants[ofTenant.feed][tenantOfItem(ofTenant)] {
+			first = ofTenant
+		} else if first == nil || !crowded[first.feed] {
+			continue
 		}
+		relieved = true
+		w.settleLocked(first, outcome{kind: released})
 	}
 	if relieved {
 		w.owner = outmill.NewOwnerToken()
 	}
 }
+
+// queuedAt returns the item at the place if it is queued.
+func queuedAt(sequence []*Item, place int) *Item {
+	if len(sequence) > place && sequence[place].state == queued {
+		return sequence[place]
+	}
+	return nil
+}
+
+// crowdShareOfTenant is the number of records of a key that a crowded tenant keeps.
+func (w *Worker) crowdShareOfTenant() int { return min(crowdShare, (w.cfg.MaxPerTenant+1)/2) }

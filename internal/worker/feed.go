@@ -28,6 +28,8 @@ type Feed struct {
 	// orphans counts the handlings that continue after their lease was lost, and whose record
 	// was not claimed again. Each keeps a hand busy.
 	orphans int
+	// tenants counts the items and the orphans of each tenant of the topic.
+	tenants *tenants
 	// running counts the items whose handling has begun.
 	running int
 	pace    pace
@@ -105,7 +107,8 @@ func (w *Worker) Open(topic string, hands int) *Feed {
 }
 
 func (w *Worker) newFeed(topic, name string) *Feed {
-	return &Feed{worker: w, topic: topic, name: name, readySignal: make(chan struct{}, 1), look: look{idle: firstPoll}}
+	return &Feed{worker: w, topic: topic, name: name, readySignal: make(chan struct{}, 1), look: look{idle: firstPoll},
+		tenants: w.tenantsOf(topic)}
 }
 
 // Close removes the hands of one Open. After the last Close, it releases the items that
@@ -120,6 +123,7 @@ func (f *Feed) Close(hands int) {
 		return
 	}
 	delete(w.feeds, f.topic)
+	w.forgetTenants(f.topic)
 	w.changes++
 	w.feedsChanged()
 	for _, it := range w.items {
@@ -220,6 +224,7 @@ func (f *Feed) abandoned(it *Item) {
 	if !it.startedAt.IsZero() && !it.decided {
 		it.orphan = true
 		f.orphans++
+		f.tenantHeld(it)
 	}
 }
 
@@ -228,6 +233,7 @@ func (f *Feed) freed(it *Item) {
 	if it.orphan {
 		it.orphan = false
 		f.orphans--
+		f.tenantFreed(it)
 		signal(f.worker.roomSignal)
 	}
 }

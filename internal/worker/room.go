@@ -99,7 +99,7 @@ func (w *Worker) wish(f *Feed, now time.Time) load {
 	}
 	free := most - f.held.items - f.asked.items - f.orphans
 	bytes := w.cfg.MaxBytes - f.held.bytes - f.asked.bytes
-	if !w.ordered() {
+	if !w.ordered() && w.cfg.MaxPerTenant == 0 {
 		// A second claim may be in progress, so each gets half.
 		bytes = min(bytes, (w.cfg.MaxBytes+1)/2)
 	}
@@ -138,10 +138,12 @@ func (w *Worker) orderFor(first *Feed, now time.Time) order {
 			Lease:     w.cfg.Lease,
 			Order:     w.cfg.Order,
 			KeyPolicy: w.cfg.KeyPolicy,
+
+			TenantRoom: w.tenantRoom(covered),
 		},
 		feeds:   covered,
 		changes: w.changes,
-		whole:   fresh && len(covered) == len(w.feeds),
+		whole:   fresh && len(covered) == len(w.feeds) && !w.anyTenantHeld(),
 		number:  w.claims,
 	}
 }

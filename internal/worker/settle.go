@@ -155,6 +155,7 @@ func (w *Worker) removeLocked(it *Item) {
 	f.held.items--
 	f.held.bytes -= it.size
 	f.abandoned(it)
+	f.tenantFreed(it)
 	if f.solo == it {
 		f.solo = nil
 	}

@@ -49,6 +49,8 @@ type Worker struct {
 	// "". include selects the topics of all feeds.
 	feeds   map[string]*Feed
 	include []string
+	// tenants are the records of each tenant, by topic, if their number is limited.
+	tenants map[string]*tenants
 	// claims counts all claims; claiming counts those in progress.
 	claims, claiming int
 	// keys has the unsettled items of each key, in order.
@@ -98,6 +100,7 @@ func New(cfg Config) *Worker {
 		inTx:          newInTx(cfg.Queue),
 		pauses:        pausesOf(cfg.Queue),
 		feeds:         map[string]*Feed{},
+		tenants:       map[string]*tenants{},
 		items:         map[outmill.WorkItemID]*Item{},
 		keys:          map[string][]*Item{},
 		tainted:       map[string]struct{}{},
@@ -127,7 +130,8 @@ func (w *Worker) Start(ctx context.Context) {
 	w.stopClaiming, w.stopRest = stopClaiming, stopRest
 	w.claimedAt = time.Now()
 	w.claimers.Go(func() { w.claimLoop(claimCtx) })
-	if !w.ordered() {
+	// Two claims at once would not know what the other one returns of a tenant.
+	if !w.ordered() && w.cfg.MaxPerTenant == 0 {
 		w.claimers.Go(func() { w.assistLoop(claimCtx) })
 	}
 	w.rest.Go(func() { w.keepLoop(restCtx) })
