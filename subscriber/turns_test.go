@@ -32,13 +32,20 @@ type meter struct {
 	of     map[string]int
 	most   map[string]int
 	claims int
+	// claiming counts the claims under way, and atOnce the most of them at a time.
+	claiming, atOnce int
 }
 
 func (m *meter) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	m.mu.Lock()
+	m.claims++
+	m.claiming++
+	m.atOnce = max(m.atOnce, m.claiming)
+	m.mu.Unlock()
 	found, err := m.Store.Claim(ctx, req)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.claims++
+	m.claiming--
 	for _, r := range found {
 		m.leased[r.Lease()] = r.TenantID
 		m.of[r.TenantID]++
@@ -147,16 +154,20 @@ func (s *fairShop) subscriber(t *testing.T, cfg subscriber.Config) *subscriber.S
 	return sub
 }
 
-// serve has each message handled in a goroutine of its own.
-func serve(ctx context.Context, t *testing.T, sub *subscriber.Subscriber, handle func(*message.Message)) {
+// serve has each message handled in a goroutine of its own. ended is closed when the subscription
+// has ended.
+func serve(ctx context.Context, t *testing.T, sub *subscriber.Subscriber, handle func(*message.Message)) (ended <-chan struct{}) {
 	t.Helper()
 	messages, err := sub.Subscribe(ctx, topic)
 	require.NoError(t, err)
+	closed := make(chan struct{})
 	go func() {
+		defer close(closed)
 		for msg := range messages {
 			go handle(msg)
 		}
 	}()
+	return closed
 }
 
 func tenantOf(msg *message.Message) string { return msg.Metadata.Get(outmill.MetadataTenantID) }
@@ -234,6 +245,7 @@ func TestSubscriber_MaxInFlightPerTenant(t *testing.T) {
 			require.Equal(t, 3, s.mostOf("slow"))
 			require.LessOrEqual(t, s.mostOf("quick0"), 3)
 			require.LessOrEqual(t, s.mostOf(""), 3)
+			require.Equal(t, 1, s.atOnce, "claims at a time, which do not know what the others return")
 		})
 	}
 
@@ -311,10 +323,11 @@ func TestSubscriber_MaxInFlightPerTenant(t *testing.T) {
 		sub := s.subscriber(t, cfg)
 		first, end := context.WithCancel(t.Context())
 		defer end()
-		serve(first, t, sub, handle)
+		ended := serve(first, t, sub, handle)
 		s.publish(t, "slow", 10)
 		receive(t, 2, slow.began)
 		end()
+		<-ended
 		serve(t.Context(), t, sub, handle)
 		s.publish(t, "quick", 20)
 		receive(t, 20, done)
@@ -356,6 +369,37 @@ func TestSubscriber_MaxInFlightPerTenant(t *testing.T) {
 		_, err := sub.Once(t.Context())
 		require.NoError(t, err)
 		require.Len(t, handled, 25)
+	})
+
+	t.Run("Once waits for a handler whose lease was lost while its tenant has more records", func(t *testing.T) {
+		t.Parallel()
+		s := openFairShop(t)
+		cfg := quick()
+		cfg.MaxInFlightPerTenant, cfg.MaxProcessing = 1, 50*time.Millisecond
+		stuck := newGate()
+		defer stuck.open()
+		var handled atomic.Int64
+		sub := s.subscriber(t, cfg)
+		serve(t.Context(), t, sub, func(msg *message.Message) {
+			if handled.Add(1) == 1 {
+				<-msg.Context().Done()
+				stuck.wait(msg)
+			}
+			msg.Ack()
+		})
+		s.publish(t, "a", 3)
+		receive(t, 1, stuck.began)
+		once := make(chan error, 1)
+		go func() {
+			_, err := sub.Once(t.Context())
+			once <- err
+		}()
+		before := s.claimed()
+		require.Eventually(t, func() bool { return s.claimed() > before+10 }, patience, time.Millisecond)
+		require.Empty(t, once, "Once has returned")
+		stuck.open()
+		require.NoError(t, receive(t, 1, once)[0])
+		require.GreaterOrEqual(t, handled.Load(), int64(3))
 	})
 
 	t.Run("a key whose records wait for each other does not hold up the other keys of its tenant", func(t *testing.T) {
