@@ -219,7 +219,9 @@ func TestSubscriber_MaxInFlightPerTenant(t *testing.T) {
 			slow := newGate()
 			defer slow.open()
 			quickDone, slowDone := make(chan string, 1000), make(chan string, 1000)
-			serve(t.Context(), t, s.subscriber(t, onlyWoken(order, 3)), func(msg *message.Message) {
+			cfg := onlyWoken(order, 3)
+			cfg.BatchSize = 2 // Without a limit of tenants, a full claim begins a second one at the same time.
+			serve(t.Context(), t, s.subscriber(t, cfg), func(msg *message.Message) {
 				if tenantOf(msg) != "slow" {
 					msg.Ack()
 					quickDone <- tenantOf(msg)
