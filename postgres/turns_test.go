@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
@@ -93,6 +94,48 @@ func TestStore_Turns(t *testing.T) {
 		execute(t, db, `ANALYZE outmill.records`)
 		requireTurnPlans(t, db, store)
 	})
+
+	t.Run("a claim passes over tenants without room at a cost that does not grow with their records", func(t *testing.T) {
+		t.Parallel()
+		testenv.Long(t, "what claims cost that pass over tenants")
+		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey} {
+			requireBoundedRooms(t, order)
+		}
+	})
+}
+
+// requireBoundedRooms claims while most tenants have no room. One of them has many records.
+func requireBoundedRooms(t *testing.T, order outmill.Order) {
+	t.Helper()
+	const full, most = 100, 150
+	url := postgrestest.Database(t)
+	admin := connect(t, url)
+	e := explainedAs(t, url, "auto", postgres.Config{NotifyInterval: -1, FairTopics: []string{"orders"}, EnsureSchema: true})
+	require.NoError(t, e.store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+	execute(t, admin, `INSERT INTO outmill.records (id, grp, topic, key, stage, due_at, next_at, created_at, size, message_id, tenant_id,
+			turn, payload)
+		SELECT gen_random_uuid(), 'readers', 'orders', 'k' || i, 0, now(), now(), now(), 1, 'm' || i, tenant, '.' || tenant, ''
+		FROM (SELECT i, CASE WHEN i <= 10000 THEN 'big' WHEN i % ($1 + 1) = 0 THEN 'room' ELSE 't' || i % ($1 + 1) END AS tenant
+			FROM generate_series(1, 10000 + 10 * ($1 + 1)) AS i) AS r`, full)
+	for _, want := range []int{1, 10} {
+		req := claimOf(outmill.NewOwnerToken(), want, order)
+		req.TenantRoom = func(_, _, tenant string) int {
+			if tenant == "room" {
+				return 4
+			}
+			return 0
+		}
+		for _, found := range []int{min(want, 4), 0} {
+			plans := e.told.of(t, func() { require.Len(t, claimed(t, e.store, req), found) })
+			require.Less(t, len(plans), 40, "statements of a claim of %d", want)
+			for _, p := range plans {
+				p.Plan.each(func(n node) {
+					require.LessOrEqual(t, n.read(), most, "a claim of %d in order %s: rows that %s reads in\n%s", want, order, n, p.Text)
+				})
+			}
+			req.TenantRoom = func(string, string, string) int { return 0 }
+		}
+	}
 }
 
 // requireTurnPlans checks that no statement of a claim in turn reads the table without an index.

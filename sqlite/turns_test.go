@@ -1,11 +1,15 @@
 package sqlite_test
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -46,4 +50,28 @@ func TestStore_TurnsInSteps(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t, "walks in small steps with turns in all topics")
 	storetest.WalkInSteps(t, fairEngine(1))
+}
+
+func TestStore_TenantRooms(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a claim that finds only tenants without room changes nothing", func(t *testing.T) {
+		t.Parallel()
+		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey} {
+			store := openFile(t, filepath.Join(t.TempDir(), "outbox.db"), sqlite.Config{FairTopics: []string{"*"}, EnsureSchema: true})
+			store.DB().SetMaxOpenConns(1)
+			_, err := store.DB().ExecContext(t.Context(), paused, 3000)
+			require.NoError(t, err)
+			req := claimRequest(outmill.NewOwnerToken(), 100, order)
+			req.TenantRoom = func(_, _, tenant string) int { return map[string]int{"others": 3}[tenant] }
+			for len(claim(t, store, req)) > 0 {
+				// The first claims give turns to all records, and what has room is taken.
+				req.TenantRoom = func(string, string, string) int { return 0 }
+			}
+			require.NoError(t, store.Append(t.Context(), rec("more", "more")))
+			for range 3 {
+				require.Zero(t, changes(t, store, func() { require.Empty(t, claim(t, store, req)) }), "rows changed, order %s", order)
+			}
+		}
+	})
 }
