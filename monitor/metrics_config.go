@@ -17,7 +17,7 @@ type MetricsConfig struct {
 	// outmill.TopicStats. 0 is 10,000.
 	CountLimit int
 	// CacheFor is how long collections repeat the answer of a store, so that many scrapes cost
-	// the database one query. 0 is 5 seconds, and for an answer that took more than 50 ms 100 times as
+	// the database one query. 0 is 5 seconds, and for an answer that took more than 25 ms 200 times as
 	// long as it took, at most a minute.
 	CacheFor time.Duration
 	// Timeout ends the query of a store that does not answer; 0 is 3 seconds.
@@ -50,9 +50,9 @@ func (c MetricsConfig) check() error {
 }
 
 // A count rests for restAfter times as long as it took, at most for maxRest, so that it costs the
-// database about 1 % of a core.
+// database about 0.5 % of a core, and less than 1 % if the counts are made with new connections.
 const (
-	restAfter = 100
+	restAfter = 200
 	maxRest   = time.Minute
 )
 
