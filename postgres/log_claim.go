@@ -166,8 +166,8 @@ ORDER BY seq LIMIT $3::bigint`
 	// server, and whether transactions that were passed must be noted. For the topic: whether
 	// all its records have their group, whether any record may block a key, whether another
 	// owner has a lease, the first waiting record, and the last place of the log or of the
-	// ready records. It also returns the counter of the pauses, asideInOrder, and the place of
-	// the sequence, read last so that it is not before that one.
+	// ready records. It also returns the counter of the pauses, asideInOrder, may_have_rows, and the
+	// place of the sequence, read last so that it is not before that one.
 	sqlTopicState = `SELECT coalesce((SELECT pos FROM {p:batches} WHERE line = $4::bigint ORDER BY n DESC LIMIT 1), -1),
 	coalesce((SELECT horizon FROM {p:batches} WHERE line = $4::bigint ORDER BY n DESC LIMIT 1) < ` + markedHorizon + `, true),
 	(SELECT 1 FROM {p:late} WHERE line = $4::bigint LIMIT 1) IS NOT NULL OR coalesce((SELECT {p:log_stale}(b) FROM {p:batches} AS b
@@ -183,7 +183,17 @@ ORDER BY seq LIMIT $3::bigint`
 			ORDER BY seq DESC LIMIT 1),
 		(SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND num_nulls(turn) = 0
 			ORDER BY seq DESC LIMIT 1)), -1),
-	(SELECT pauses FROM {p:meta} WHERE only_row), ` + asideInOrder(`$5::integer`) + `, (SELECT place FROM ` + sequenceNow + ` AS s)`
+	(SELECT pauses FROM {p:meta} WHERE only_row), ` + asideInOrder(`$5::integer`) + `, {p:may_have_rows}(),
+	(SELECT place FROM ` + sequenceNow + ` AS s)`
+
+	// sqlLogState is sqlTopicState for a topic that has no row outside the log, with the line $1. It
+	// reports whether that is so, and nothing is to be taken back (sqlLogBack).
+	sqlLogState = `SELECT coalesce((SELECT pos ` + newestBatch + `), -1), coalesce((SELECT horizon ` + newestBatch + `) < ` + markedHorizon + `, true),
+	(SELECT 1 FROM {p:late} WHERE line = $1::bigint LIMIT 1) IS NOT NULL OR coalesce((SELECT {p:log_stale}(b) FROM {p:batches} AS b
+	WHERE line = $1::bigint ORDER BY n DESC LIMIT 1), false),
+	NOT {p:may_have_rows}() AND NOT ` + anyOf(`{p:batches} AS b WHERE `+toTakeBack) + `,
+	coalesce((SELECT pos FROM {p:log} WHERE line = $1::bigint ORDER BY pos DESC LIMIT 1), -1),
+	(SELECT pauses FROM {p:meta} WHERE only_row), (SELECT place FROM ` + sequenceNow + ` AS s)`
 
 	// sqlStates returns the blockers of the keys $4.
 	sqlStates = `SELECT k.key, ` + stateColumns + ` FROM (SELECT u.key, 1 AS nth FROM unnest($4::text[]) AS u (key)) AS k` + stateOfKey
@@ -202,6 +212,8 @@ type logLine struct {
 	number int64
 	order  outmill.Order
 	token  int64
+	// plain: the claim reads the log alone, because there are no other rows.
+	plain bool
 	// The following fields were read from the database.
 	lastValue             int64
 	pos                   int64
@@ -273,18 +285,22 @@ func (l *logLine) ofTopic(more ...any) []any { return append([]any{l.c.req.Group
 // read reads both lanes, after due records became ready. Without an order nothing must become
 // ready: candidates are the records of any stage that have been due longest.
 func (l *logLine) read(ctx context.Context) error {
-	var moved int
+	begin := []step{l.lock(), l.mark()}
 	back := l.bringBack()
-	begin := append([]step{l.lock(), l.mark(),
-		{template: sqlLogBack, args: []any{l.number, min(backAtOnce, l.c.s.atOnce.Park())}, count: &moved}}, back.steps...)
-	if l.order != outmill.OrderNone {
-		begin = append(begin, l.admit())
+	// Usually all records are in the log. Then the statements that read the others are left out, because a session needs a
+	// long time to plan them at first. The same snapshot that finds that there are no others is that of the claim's
+	// decisions.
+	if l.plain = len(back.steps) == 0 && !l.c.s.hasRows.Load(); l.plain {
+		if err := l.readAfter(ctx, begin...); err != nil {
+			return err
+		}
+		begin = nil
 	}
-	if err := l.readAfter(ctx, begin...); err != nil {
-		return err
+	if !l.plain {
+		if err := l.readWithRows(ctx, begin, back); err != nil {
+			return err
+		}
 	}
-	// There may be more such batches.
-	l.c.again = l.c.again || moved > 0 || back.full()
 	var err error
 	if l.served, err = l.heedPauses(ctx); err != nil || !l.served || l.order == outmill.OrderNone {
 		return err
@@ -292,13 +308,30 @@ func (l *logLine) read(ctx context.Context) error {
 	return l.lookAtLanes(ctx)
 }
 
+func (l *logLine) readWithRows(ctx context.Context, begin []step, back *bringing) error {
+	var moved int
+	begin = append(append(begin, step{template: sqlLogBack, args: []any{l.number, min(backAtOnce, l.c.s.atOnce.Park())}, count: &moved}),
+		back.steps...)
+	if l.order != outmill.OrderNone {
+		begin = append(begin, l.admit())
+	}
+	err := l.readAfter(ctx, begin...)
+	// There may be more such batches.
+	l.c.again = l.c.again || moved > 0 || back.full()
+	return err
+}
+
 // readAfter reads both lanes after other steps, in their round trip. A running sum of bytes
 // would make each read slower. So the log is read without it, and read again with it if a row
 // was larger than its share of the byte budget.
 func (l *logLine) readAfter(ctx context.Context, steps ...step) error {
+	plain := l.plain
 	l.within = l.c.s.largeRows.Load()
 	if err := l.t.run(ctx, append(steps, l.reads()...)...); err != nil {
 		return err
+	}
+	if l.plain != plain {
+		return nil
 	}
 	l.c.s.largeRows.Store(l.large)
 	if !l.large || l.within {
@@ -330,6 +363,14 @@ func (l *logLine) mark() step {
 func (l *logLine) reads() []step {
 	owner := l.c.req.Owner.String()
 	l.items, l.log, l.rows, l.late, l.others, l.otherBatches, l.unseen = nil, nil, nil, 0, nil, false, nil
+	others := step{template: sqlOthers, args: []any{l.number, owner}, row: l.other}
+	if l.plain {
+		steps := []step{{template: sqlLogState, args: []any{l.number}, row: l.plainState}, l.logPage()}
+		if l.order != outmill.OrderNone {
+			steps = append([]step{others}, steps...)
+		}
+		return steps
+	}
 	state := step{template: sqlTopicState, args: l.ofTopic(owner, l.number, int(l.order)), row: l.state}
 	if l.order == outmill.OrderNone {
 		return []step{state, {template: sqlDueOf, args: l.ofTopic(l.rowsAtOnce()), row: l.item}, l.logPage()}
@@ -337,7 +378,7 @@ func (l *logLine) reads() []step {
 	// Read the log's unfinished batches before the records. Then a record that moves from the
 	// log to the records between the two reads is seen at least once.
 	steps := []step{
-		{template: sqlOthers, args: []any{l.number, owner}, row: l.other},
+		others,
 		state,
 		l.inLine(),
 		{template: sqlUnseen, args: []any{l.number, l.c.req.Group, l.topic}, row: func(scan func(...any) error) error { return scan(&l.unseen) }},
@@ -350,13 +391,32 @@ func (l *logLine) reads() []step {
 }
 
 func (l *logLine) state(scan func(...any) error) error {
-	var here bool
+	var here, rows bool
 	var last, place int64
 	err := scan(&l.pos, &here, &l.leftovers, &l.routed, &l.busy, &l.leasedElsewhere, &l.waiting, &last, &l.counter, &l.asideInOrder,
-		&place)
-	switch {
-	case err != nil:
+		&rows, &place)
+	l.c.s.hasRows.Store(rows)
+	if err != nil {
 		return err
+	}
+	return l.checkState(here, last, place)
+}
+
+// plainState reads the state of a topic all of whose records are in the log, or finds that there are
+// others.
+func (l *logLine) plainState(scan func(...any) error) error {
+	var here bool
+	var last, place int64
+	err := scan(&l.pos, &here, &l.leftovers, &l.plain, &last, &l.counter, &place)
+	if err != nil {
+		return err
+	}
+	l.routed, l.busy, l.leasedElsewhere, l.waiting, l.asideInOrder = true, false, false, nil, false
+	return l.checkState(here, last, place)
+}
+
+func (l *logLine) checkState(here bool, last, place int64) error {
+	switch {
 	case l.pos > l.lastValue || last > place:
 		return l.c.s.sequenceBehind(min(l.lastValue, place), max(l.pos, last))
 	case !here:

@@ -64,21 +64,18 @@ const (
 	UNION ALL SELECT n.* FROM t CROSS JOIN LATERAL (SELECT line, grp, topic FROM {p:log} WHERE line > t.line ORDER BY line, pos LIMIT 1) AS n)
 `
 
+	// sqlLogStats searches for rows that were passed before they were finished only in lines that may have some. It does
+	// so in a function, which a session plans only when it is called.
 	sqlLogStats = linesOfLog + `SELECT t.grp, t.topic,
 	(SELECT count(*) FROM (SELECT 1 FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) LIMIT $1::bigint) AS n)
-	+ CASE WHEN passed.late THEN (SELECT count(*) FROM (SELECT 1 FROM {p:log_unfinished}(t.line, pg_current_snapshot()) AS c
-		CROSS JOIN LATERAL (SELECT 1 FROM {p:log} WHERE line = t.line AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid
-		LIMIT $1::bigint) AS r LIMIT $1::bigint) AS n) ELSE 0 END,
-	(SELECT coalesce(sum(b.open), 0) FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0 AND NOT ` + hasEnded + `),
+	+ late.n, coalesce(work.open, 0),
 	least((SELECT created_at FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) ORDER BY pos LIMIT 1),
-		CASE WHEN passed.late THEN (SELECT min(r.created_at) FROM {p:log_unfinished}(t.line, pg_current_snapshot()) AS c
-			CROSS JOIN LATERAL (SELECT created_at FROM {p:log} WHERE line = t.line AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid
-			ORDER BY pos LIMIT 1) AS r) END,
-		(SELECT min(b.lease_until) FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0
-		AND b.lease_until <= statement_timestamp() AND NOT ` + hasEnded + `))
+		late.oldest, work.ended_at)
 FROM t LEFT JOIN LATERAL (SELECT pos, low, seen, horizon, since FROM {p:batches} WHERE line = t.line ORDER BY n DESC LIMIT 1) AS last
 ON true
-CROSS JOIN LATERAL (SELECT {p:log_maybe_late}(t.line, last.pos, last.seen, last.horizon, last.since) AS late OFFSET 0) AS passed`
+CROSS JOIN LATERAL {p:log_late_counts}(t.line, $1::bigint, last.pos, last.seen, last.horizon, last.since) AS late
+CROSS JOIN LATERAL (SELECT sum(b.open) AS open, min(b.lease_until) FILTER (WHERE b.lease_until <= statement_timestamp()) AS ended_at
+	FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0 AND NOT ` + hasEnded + ` OFFSET 0) AS work`
 )
 
 // bothLanes reads the log and then the records, in one round trip. A record that moves between
@@ -115,8 +112,9 @@ func (s *Store) bothLanes(ctx context.Context, operation string, log, records st
 	return found, nil
 }
 
-// logStats counts the log's records, and adds them to the counts of the same topics.
-func (s *Store) logStats(found *[]outmill.TopicStats, limit int) step {
+// logStats counts the log's records.
+func logStats(into *[]outmill.TopicStats, limit int) step {
+	*into = nil
 	return step{template: sqlLogStats, args: []any{limit}, row: func(scan func(...any) error) error {
 		stats := outmill.TopicStats{}
 		var oldest pgtype.Timestamptz
@@ -124,27 +122,7 @@ func (s *Store) logStats(found *[]outmill.TopicStats, limit int) step {
 			return err
 		}
 		stats.OldestDue = utc(oldest)
-		addStats(found, stats, limit)
+		*into = append(*into, stats)
 		return nil
 	}}
-}
-
-func addStats(found *[]outmill.TopicStats, more outmill.TopicStats, limit int) {
-	if more.Pending+more.Leased+more.Processed+more.Dead == 0 {
-		return
-	}
-	for i := range *found {
-		one := &(*found)[i]
-		if one.Group == more.Group && one.Topic == more.Topic {
-			one.Pending, one.Leased = min(limit, one.Pending+more.Pending), min(limit, one.Leased+more.Leased)
-			one.Processed, one.Dead = min(limit, one.Processed+more.Processed), min(limit, one.Dead+more.Dead)
-			one.Delayed = min(limit, one.Delayed+more.Delayed)
-			if one.OldestDue.IsZero() || !more.OldestDue.IsZero() && more.OldestDue.Before(one.OldestDue) {
-				one.OldestDue = more.OldestDue
-			}
-			return
-		}
-	}
-	more.Pending, more.Leased = min(limit, more.Pending), min(limit, more.Leased)
-	*found = append(*found, more)
 }

@@ -104,16 +104,8 @@ set AS (` + settleMask + ` AND NOT o.whole)`
 		THEN {p:log_moved}() END`
 
 	// sqlOpenLanesOf makes the next claim check the keys of the records at the ordinals $6 of
-	// the batch $1, $2, if the owner $5 blocks any key of the group $3 and the topic $4. It
-	// runs before the records are done.
-	sqlOpenLanesOf = `UPDATE {p:lanes} SET blocked_by = '', until = NULL, paused_by = NULL, looks = 0 WHERE ctid = ANY (ARRAY(
-	SELECT l.ctid FROM (SELECT DISTINCT g.key FROM (SELECT b.line, b.positions[u.nth + 1] AS pos FROM {p:batches} AS b
-	CROSS JOIN unnest($6::integer[]) AS u (nth)
-			WHERE b.line = $1::bigint AND b.n = $2::bigint AND (SELECT 1 FROM {p:lanes}
-			WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended($4::text, hashtextextended($3::text, 0))
-				AND grp IS NOT DISTINCT FROM $3::text AND topic IS NOT DISTINCT FROM $4::text AND blocked_by = $5::text LIMIT 1) IS NOT NULL) AS f
-		CROSS JOIN LATERAL (SELECT key FROM {p:log} WHERE line = f.line AND pos = f.pos OFFSET 0) AS g WHERE g.key <> '') AS k
-	CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $3::text AND topic = $4::text AND key = k.key FOR UPDATE SKIP LOCKED) AS l))`
+	// the batch $1, $2: see 0002_log.sql.
+	sqlOpenLanesOf = `SELECT {p:log_open_lanes}($1::bigint, $2::bigint, $3::text, $4::text, $5::text, $6::integer[])`
 
 	// sqlFindBatches finds the batches that have the records $1: those of the owner $2 or, if
 	// it is empty, of all owners.
@@ -132,8 +124,9 @@ ORDER BY n DESC LIMIT 1)
 // claim never reads more than these. It takes the $2 oldest: a fleet that dies may leave 256
 // batches of 5,000 records. The records of the others stay leased until the next claim takes
 // them, and block their keys for other owners.
-var sqlLogBack = moveOpenOf(inWorkOfLine+` AND (b.lease_until <= statement_timestamp() OR b.n < (SELECT n `+newestBatch+`) - 256)`,
-	`ORDER BY b.n LIMIT $2::bigint FOR UPDATE`)
+var sqlLogBack = moveOpenOf(toTakeBack, `ORDER BY b.n LIMIT $2::bigint FOR UPDATE`)
+
+const toTakeBack = inWorkOfLine + ` AND (b.lease_until <= statement_timestamp() OR b.n < (SELECT n ` + newestBatch + `) - 256)`
 
 // moveOpenOf moves the unsettled records of the batches b that satisfy the condition, with
 // their leases, and ends the batches. If a session waited for a batch that an ack has ended,
@@ -218,7 +211,13 @@ func (s *Store) ackLog(ctx context.Context, leases []outmill.Lease) error {
 	const operation = "ack"
 	batches, others := s.refs.take(leases)
 	if len(others) == 0 {
-		err := s.writeSteps(ctx, operation, ackSteps(batches, true)...)
+		write := s.writeAll
+		for b := range batches {
+			if b.steps {
+				write = s.writeSteps
+			}
+		}
+		err := write(ctx, operation, ackSteps(batches, true)...)
 		var moved *pgconn.PgError
 		if err == nil || !errors.As(err, &moved) || moved.Code != codeMoved {
 			return err

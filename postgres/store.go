@@ -91,6 +91,10 @@ type Store struct {
 	checkedUpTo atomic.Int64
 	// reaped is the line up to which ended leases were searched for.
 	reaped atomic.Int64
+	// hasRows: the last claim has met rows outside the log.
+	hasRows atomic.Bool
+	// kinds are the kinds of records that Stats has met: see recordKinds.
+	kinds atomic.Int32
 	// atOnce limits the steps of work that one transaction does not finish.
 	atOnce storekit.BatchSize
 	// refs are the batches of records that were claimed from the log.

@@ -387,6 +387,48 @@ BEGIN
 END
 $outmill$;
 
+-- Whether records or lanes may have a row, in the caller's snapshot. Where all records are in the
+-- log it is false, and then other statements leave out what they would read there: a session
+-- needs some milliseconds to plan that for the first time. An empty file costs no plan, and a small
+-- one few pages, whatever dead rows it has. A row is in the file before its transaction commits.
+CREATE FUNCTION {p:may_have_rows}() RETURNS boolean LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $outmill$
+DECLARE
+    of_records bigint := pg_relation_size({q:records}::regclass);
+    of_lanes   bigint := pg_relation_size({q:lanes}::regclass);
+BEGIN
+    IF of_records > 1048576 OR of_lanes > 1048576 THEN
+        RETURN true;
+    END IF;
+    IF of_records > 0 THEN
+        IF (SELECT 1 FROM {p:records} LIMIT 1) IS NOT NULL THEN
+            RETURN true;
+        END IF;
+    END IF;
+    IF of_lanes > 0 THEN
+        RETURN (SELECT 1 FROM {p:lanes} LIMIT 1) IS NOT NULL;
+    END IF;
+    RETURN false;
+END
+$outmill$;
+
+-- The kinds of records that there are, each of which has an index: a bit for each of the stages -1, 0, 1,
+-- 2 and 3 together, 4, 5, and 6 and 7 together.
+CREATE FUNCTION {p:kinds}() RETURNS integer LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
+BEGIN
+    IF NOT {p:may_have_rows}() THEN
+        RETURN 0;
+    END IF;
+    RETURN coalesce((SELECT 1 FROM {p:records} WHERE stage = -1 ORDER BY grp, topic, paused_by, seq LIMIT 1), 0)
+        + coalesce((SELECT 2 FROM {p:records} WHERE stage = 0 ORDER BY grp, topic LIMIT 1), 0)
+        + coalesce((SELECT 4 FROM {p:records} WHERE stage = 1 ORDER BY grp, topic, seq LIMIT 1), 0)
+        + coalesce((SELECT 8 FROM {p:records} WHERE stage IN (2, 3) ORDER BY grp, topic LIMIT 1), 0)
+        + coalesce((SELECT 16 FROM {p:records} WHERE stage = 4 ORDER BY grp, topic LIMIT 1), 0)
+        + coalesce((SELECT 32 FROM {p:records} WHERE stage = 5 ORDER BY grp, topic, seq LIMIT 1), 0)
+        + coalesce((SELECT 64 FROM {p:records} WHERE stage >= 6 ORDER BY grp, topic LIMIT 1), 0);
+END
+$outmill$;
+
 -- The topics that may have records to claim, and those with records that wait for a group and
 -- are due or will be. $1 is the group; $2 lists topics, NULL is all that have records; $3 is
 -- the claimer, $4 is 'waiting' if waiting records are skipped, $5 whether held records count.
@@ -397,57 +439,66 @@ $outmill$;
 CREATE FUNCTION {p:due}(text, text[], text, text, boolean) RETURNS TABLE (topic text, due boolean, unrouted boolean, pauses bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
 #variable_conflict use_column
+DECLARE
+    topics text[] := $2;
+    rows boolean := {p:may_have_rows}();
 BEGIN
-    RETURN QUERY SELECT t.topic::text, ((SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 0 LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 2 AND r.available_at <= statement_timestamp() LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 3 AND r.available_at <= statement_timestamp() LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 4 AND r.available_at <= statement_timestamp() LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:lanes} AS l WHERE hashtextextended(l.topic, hashtextextended(l.grp, 0)) = hashtextextended(t.topic, hashtextextended($1, 0))
-            AND l.grp IS NOT DISTINCT FROM $1 AND l.topic IS NOT DISTINCT FROM t.topic AND l.blocked_by = '' LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:lanes} AS l WHERE hashtextextended(l.topic, hashtextextended(l.grp, 0)) = hashtextextended(t.topic, hashtextextended($1, 0))
-            AND l.grp IS NOT DISTINCT FROM $1 AND l.topic IS NOT DISTINCT FROM t.topic AND l.blocked_by = $3 LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:lanes} AS l WHERE hashtextextended(l.topic, hashtextextended(l.grp, 0)) = hashtextextended(t.topic, hashtextextended($1, 0))
-            AND l.grp IS NOT DISTINCT FROM $1 AND l.topic IS NOT DISTINCT FROM t.topic AND l.blocked_by = $4 LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:lanes} AS l WHERE hashtextextended(l.grp, hashtextextended(l.topic, 0)) = hashtextextended($1, hashtextextended(t.topic, 0))
-            AND l.grp IS NOT DISTINCT FROM $1 AND l.topic IS NOT DISTINCT FROM t.topic AND l.until <= statement_timestamp() LIMIT 1) IS NOT NULL
-        OR $5 AND (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 1 LIMIT 1) IS NOT NULL),
-        ((SELECT 1 FROM {p:records} AS r WHERE r.grp IS NULL AND r.topic = t.topic AND r.stage = 0 LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:records} AS r WHERE r.grp IS NULL AND r.topic = t.topic AND r.stage IN (2, 3) LIMIT 1) IS NOT NULL), NULL::bigint
-    FROM (SELECT * FROM unnest($2) AS u (topic) WHERE $2 IS NOT NULL
-        UNION ALL SELECT * FROM (
-        (WITH RECURSIVE n AS (
-            (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 0 ORDER BY r.grp, r.topic LIMIT 1)
-            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 0 AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
-            FROM n WHERE n.topic IS NOT NULL)
-        SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
-        UNION (WITH RECURSIVE n AS (
-            (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage IN (2, 3) ORDER BY r.grp, r.topic LIMIT 1)
-            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage IN (2, 3) AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
-            FROM n WHERE n.topic IS NOT NULL)
-        SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
-        UNION (WITH RECURSIVE n AS (
-            (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 4 ORDER BY r.grp, r.topic LIMIT 1)
-            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 4 AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
-            FROM n WHERE n.topic IS NOT NULL)
-        SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
-        UNION (WITH RECURSIVE n AS (
-            (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 1 ORDER BY r.grp, r.topic LIMIT 1)
-            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 1 AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
-            FROM n WHERE n.topic IS NOT NULL)
-        SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
-        UNION (WITH RECURSIVE n AS (
-            (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage = 0 ORDER BY r.grp, r.topic LIMIT 1)
-            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage = 0 AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
-            FROM n WHERE n.topic IS NOT NULL)
-        SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
-        UNION (WITH RECURSIVE n AS (
-            (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage IN (2, 3) ORDER BY r.grp, r.topic LIMIT 1)
-            UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage IN (2, 3) AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
-            FROM n WHERE n.topic IS NOT NULL)
-        SELECT n.topic FROM n WHERE n.topic IS NOT NULL)) AS all_of WHERE $2 IS NULL) AS t;
-    RETURN QUERY SELECT NULL::text, m.logged, (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = -1 LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:lanes} AS l WHERE hashtextextended(l.grp, 1) = hashtextextended($1, 1) AND l.grp IS NOT DISTINCT FROM $1 AND l.paused_by IS NOT NULL LIMIT 1) IS NOT NULL,
-        m.pauses FROM {p:meta} AS m WHERE m.only_row;
+    IF rows AND topics IS NULL THEN
+        topics := ARRAY(SELECT all_of.topic FROM (
+            (WITH RECURSIVE n AS (
+                (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 0 ORDER BY r.grp, r.topic LIMIT 1)
+                UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 0 AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
+                FROM n WHERE n.topic IS NOT NULL)
+            SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
+            UNION (WITH RECURSIVE n AS (
+                (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage IN (2, 3) ORDER BY r.grp, r.topic LIMIT 1)
+                UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage IN (2, 3) AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
+                FROM n WHERE n.topic IS NOT NULL)
+            SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
+            UNION (WITH RECURSIVE n AS (
+                (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 4 ORDER BY r.grp, r.topic LIMIT 1)
+                UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 4 AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
+                FROM n WHERE n.topic IS NOT NULL)
+            SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
+            UNION (WITH RECURSIVE n AS (
+                (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 1 ORDER BY r.grp, r.topic LIMIT 1)
+                UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = 1 AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
+                FROM n WHERE n.topic IS NOT NULL)
+            SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
+            UNION (WITH RECURSIVE n AS (
+                (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage = 0 ORDER BY r.grp, r.topic LIMIT 1)
+                UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage = 0 AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
+                FROM n WHERE n.topic IS NOT NULL)
+            SELECT n.topic FROM n WHERE n.topic IS NOT NULL)
+            UNION (WITH RECURSIVE n AS (
+                (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage IN (2, 3) ORDER BY r.grp, r.topic LIMIT 1)
+                UNION ALL SELECT (SELECT r.topic FROM {p:records} AS r WHERE r.grp IS NULL AND r.stage IN (2, 3) AND r.topic > n.topic ORDER BY r.grp, r.topic LIMIT 1)
+                FROM n WHERE n.topic IS NOT NULL)
+            SELECT n.topic FROM n WHERE n.topic IS NOT NULL)) AS all_of);
+    END IF;
+    IF rows THEN
+        RETURN QUERY SELECT t.topic::text, ((SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 0 LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 2 AND r.available_at <= statement_timestamp() LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 3 AND r.available_at <= statement_timestamp() LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 4 AND r.available_at <= statement_timestamp() LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:lanes} AS l WHERE hashtextextended(l.topic, hashtextextended(l.grp, 0)) = hashtextextended(t.topic, hashtextextended($1, 0))
+                AND l.grp IS NOT DISTINCT FROM $1 AND l.topic IS NOT DISTINCT FROM t.topic AND l.blocked_by = '' LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:lanes} AS l WHERE hashtextextended(l.topic, hashtextextended(l.grp, 0)) = hashtextextended(t.topic, hashtextextended($1, 0))
+                AND l.grp IS NOT DISTINCT FROM $1 AND l.topic IS NOT DISTINCT FROM t.topic AND l.blocked_by = $3 LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:lanes} AS l WHERE hashtextextended(l.topic, hashtextextended(l.grp, 0)) = hashtextextended(t.topic, hashtextextended($1, 0))
+                AND l.grp IS NOT DISTINCT FROM $1 AND l.topic IS NOT DISTINCT FROM t.topic AND l.blocked_by = $4 LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:lanes} AS l WHERE hashtextextended(l.grp, hashtextextended(l.topic, 0)) = hashtextextended($1, hashtextextended(t.topic, 0))
+                AND l.grp IS NOT DISTINCT FROM $1 AND l.topic IS NOT DISTINCT FROM t.topic AND l.until <= statement_timestamp() LIMIT 1) IS NOT NULL
+            OR $5 AND (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.topic = t.topic AND r.stage = 1 LIMIT 1) IS NOT NULL),
+            ((SELECT 1 FROM {p:records} AS r WHERE r.grp IS NULL AND r.topic = t.topic AND r.stage = 0 LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:records} AS r WHERE r.grp IS NULL AND r.topic = t.topic AND r.stage IN (2, 3) LIMIT 1) IS NOT NULL), NULL::bigint
+        FROM unnest(topics) AS t (topic);
+        RETURN QUERY SELECT NULL::text, m.logged, (SELECT 1 FROM {p:records} AS r WHERE r.grp = $1 AND r.stage = -1 LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:lanes} AS l WHERE hashtextextended(l.grp, 1) = hashtextextended($1, 1) AND l.grp IS NOT DISTINCT FROM $1 AND l.paused_by IS NOT NULL LIMIT 1) IS NOT NULL,
+            m.pauses FROM {p:meta} AS m WHERE m.only_row;
+    ELSE
+        RETURN QUERY SELECT NULL::text, m.logged, false, m.pauses FROM {p:meta} AS m WHERE m.only_row;
+    END IF;
 END
 $outmill$;
 

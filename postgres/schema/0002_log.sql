@@ -199,13 +199,16 @@ CREATE FUNCTION {p:log_unfinished}(bigint, pg_snapshot) RETURNS TABLE (xid xid8,
 $outmill$;
 
 -- Whether a claim has passed rows of a line that are finished by now. It scans the passed rows
--- once, whatever the number of transactions.
-CREATE FUNCTION {p:log_late}(bigint) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
-    WITH c AS MATERIALIZED (SELECT u.xid, u.from_pos, u.to_pos FROM {p:log_unfinished}($1, pg_current_snapshot()) AS u)
-    SELECT (SELECT 1 FROM {p:log} AS l WHERE l.line = $1 AND l.pos > (SELECT min(c.from_pos) FROM c) AND l.pos <= (SELECT max(c.to_pos) FROM c)
-        AND l.xid >= (SELECT c.xid FROM c ORDER BY c.xid LIMIT 1) AND l.xid <= (SELECT c.xid FROM c ORDER BY c.xid DESC LIMIT 1)
-        AND coalesce(l.xid IN (SELECT c.xid FROM c), false)
-        AND (SELECT 1 FROM c WHERE c.xid = l.xid AND l.pos > c.from_pos AND l.pos <= c.to_pos LIMIT 1) IS NOT NULL LIMIT 1) IS NOT NULL
+-- once, whatever the number of transactions. It is in PL/pgSQL, as the functions below are, because a
+-- session plans a function in SQL again in each call.
+CREATE FUNCTION {p:log_late}(bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS $outmill$
+BEGIN
+    RETURN (WITH c AS MATERIALIZED (SELECT u.xid, u.from_pos, u.to_pos FROM {p:log_unfinished}($1, pg_current_snapshot()) AS u)
+        SELECT 1 FROM {p:log} AS l WHERE l.line = $1 AND l.pos > (SELECT min(c.from_pos) FROM c) AND l.pos <= (SELECT max(c.to_pos) FROM c)
+            AND l.xid >= (SELECT c.xid FROM c ORDER BY c.xid LIMIT 1) AND l.xid <= (SELECT c.xid FROM c ORDER BY c.xid DESC LIMIT 1)
+            AND coalesce(l.xid IN (SELECT c.xid FROM c), false)
+            AND (SELECT 1 FROM c WHERE c.xid = l.xid AND l.pos > c.from_pos AND l.pos <= c.to_pos LIMIT 1) IS NOT NULL LIMIT 1) IS NOT NULL;
+END
 $outmill$;
 
 -- Whether the line $1 may have a row that is visible now but was passed before it was finished:
@@ -224,8 +227,26 @@ BEGIN
     IF pg_snapshot_xmax($3) < $4 THEN
         after := least(after, $5[array_upper($5, 1)]);
     END IF;
-    RETURN after IS NOT NULL AND (SELECT 1 FROM {p:log} AS l WHERE l.line = $1 AND l.pos > after AND l.pos <= $2
+    IF after IS NULL THEN
+        RETURN false;
+    END IF;
+    RETURN (SELECT 1 FROM {p:log} AS l WHERE l.line = $1 AND l.pos > after AND l.pos <= $2
         AND l.xid >= pg_snapshot_xmin($3) AND NOT pg_visible_in_snapshot(l.xid, $3) LIMIT 1) IS NOT NULL;
+END
+$outmill$;
+
+-- The rows of the line $1 that a claim has passed and that are finished by now, up to $2, and when the
+-- first of them was appended. The other arguments are those of log_maybe_late.
+CREATE FUNCTION {p:log_late_counts}(bigint, bigint, bigint, pg_snapshot, xid8, bigint[], OUT n bigint, OUT oldest timestamptz) LANGUAGE plpgsql STABLE AS $outmill$
+BEGIN
+    n := 0;
+    IF $3 IS NULL OR NOT {p:log_maybe_late}($1, $3, $4, $5, $6) THEN
+        RETURN;
+    END IF;
+    n := (SELECT count(*) FROM (SELECT 1 FROM {p:log_unfinished}($1, pg_current_snapshot()) AS c
+        CROSS JOIN LATERAL (SELECT 1 FROM {p:log} WHERE line = $1 AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid LIMIT $2) AS r LIMIT $2) AS late);
+    oldest := (SELECT min(r.created_at) FROM {p:log_unfinished}($1, pg_current_snapshot()) AS c
+        CROSS JOIN LATERAL (SELECT created_at FROM {p:log} WHERE line = $1 AND pos > c.from_pos AND pos <= c.to_pos AND xid = c.xid ORDER BY pos LIMIT 1) AS r);
 END
 $outmill$;
 
@@ -272,11 +293,15 @@ BEGIN
             RETURN;
         END IF;
         furthest := greatest(furthest, last.pos);
-        needed := reach > last.pos OR last.horizon >= pg_snapshot_xmax(pg_current_snapshot())
-            OR {p:log_maybe_late}(last.line, last.pos, last.seen, last.horizon, last.since) AND (SELECT 1 FROM {p:log_unfinished}(this.line, pg_current_snapshot()) AS u CROSS JOIN LATERAL (SELECT 1 FROM {p:log} AS l
-                WHERE l.segment = $1 AND l.line = this.line AND l.pos > u.from_pos AND l.pos <= u.to_pos AND l.xid = u.xid LIMIT 1) AS r LIMIT 1) IS NOT NULL
-            OR (SELECT 1 FROM {p:batches} AS b WHERE b.line = this.line AND b.n >= last.low AND b.open > 0 AND b.positions[1] <= reach
+        needed := reach > last.pos OR last.horizon >= pg_snapshot_xmax(pg_current_snapshot());
+        IF NOT needed AND {p:log_maybe_late}(last.line, last.pos, last.seen, last.horizon, last.since) THEN
+            needed := (SELECT 1 FROM {p:log_unfinished}(this.line, pg_current_snapshot()) AS u CROSS JOIN LATERAL (SELECT 1 FROM {p:log} AS l
+                WHERE l.segment = $1 AND l.line = this.line AND l.pos > u.from_pos AND l.pos <= u.to_pos AND l.xid = u.xid LIMIT 1) AS r LIMIT 1) IS NOT NULL;
+        END IF;
+        IF NOT needed THEN
+            needed := (SELECT 1 FROM {p:batches} AS b WHERE b.line = this.line AND b.n >= last.low AND b.open > 0 AND b.positions[1] <= reach
                 AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token LIMIT 1) IS NULL LIMIT 1) IS NOT NULL;
+        END IF;
         IF needed OR line = 9223372036854775807 THEN
             RETURN;
         END IF;
@@ -318,9 +343,33 @@ $outmill$;
 -- Whether a transaction that was open for long has finished since the batch, the newest of a
 -- line. A claim then notes it, so that not every later search reads all rows that were written
 -- while it was open.
-CREATE FUNCTION {p:log_stale}({p:batches}) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
-    SELECT EXISTS (SELECT 1 FROM ROWS FROM (pg_snapshot_xip($1.seen), unnest($1.since)) AS p (xid, from_pos)
-        WHERE p.xid IS NOT NULL AND $1.pos - p.from_pos > 10000 AND pg_visible_in_snapshot(p.xid, (SELECT pg_current_snapshot())))
+CREATE FUNCTION {p:log_stale}({p:batches}) RETURNS boolean LANGUAGE plpgsql STABLE AS $outmill$
+BEGIN
+    IF pg_snapshot_xmin($1.seen) = pg_snapshot_xmax($1.seen) THEN
+        RETURN false;
+    END IF;
+    RETURN EXISTS (SELECT 1 FROM ROWS FROM (pg_snapshot_xip($1.seen), unnest($1.since)) AS p (xid, from_pos)
+        WHERE p.xid IS NOT NULL AND $1.pos - p.from_pos > 10000 AND pg_visible_in_snapshot(p.xid, (SELECT pg_current_snapshot())));
+END
+$outmill$;
+
+-- Makes the next claim check the keys of the records at the ordinals $6 of the batch $1, $2, if the
+-- owner $5 blocks any key of the group $3 and the topic $4. It runs before the records are done.
+-- Where no key was ever held, a session need not plan that.
+CREATE FUNCTION {p:log_open_lanes}(bigint, bigint, text, text, text, integer[]) RETURNS void LANGUAGE plpgsql AS $outmill$
+BEGIN
+    IF pg_relation_size({q:lanes}::regclass) = 0 THEN
+        RETURN;
+    END IF;
+    UPDATE {p:lanes} SET blocked_by = '', until = NULL, paused_by = NULL, looks = 0 WHERE ctid = ANY (ARRAY(
+        SELECT l.ctid FROM (SELECT DISTINCT g.key FROM (SELECT b.line, b.positions[u.nth + 1] AS pos FROM {p:batches} AS b
+            CROSS JOIN unnest($6) AS u (nth)
+            WHERE b.line = $1 AND b.n = $2 AND (SELECT 1 FROM {p:lanes}
+                WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended($4, hashtextextended($3, 0))
+                AND grp IS NOT DISTINCT FROM $3 AND topic IS NOT DISTINCT FROM $4 AND blocked_by = $5 LIMIT 1) IS NOT NULL) AS f
+            CROSS JOIN LATERAL (SELECT key FROM {p:log} WHERE line = f.line AND pos = f.pos OFFSET 0) AS g WHERE g.key <> '') AS k
+        CROSS JOIN LATERAL (SELECT ctid FROM {p:lanes} WHERE grp = $3 AND topic = $4 AND key = k.key FOR UPDATE SKIP LOCKED) AS l));
+END
 $outmill$;
 
 -- When a claim of the line would find records in the log: now (-infinity), when one of its
@@ -339,10 +388,13 @@ BEGIN
     IF (SELECT 1 FROM {p:log} WHERE line = $1 AND pos > last.pos LIMIT 1) IS NOT NULL OR last.horizon >= pg_snapshot_xmax(pg_current_snapshot()) THEN
         RETURN '-infinity';
     END IF;
-    IF (pg_snapshot_xmin(last.seen) < pg_snapshot_xmax(last.seen) OR pg_snapshot_xmax(last.seen) < last.horizon
-            OR (SELECT 1 FROM {p:late} WHERE line = $1 LIMIT 1) IS NOT NULL)
-        AND ({p:log_stale}(last) OR {p:log_late}($1)) THEN
+    IF {p:log_stale}(last) THEN
         RETURN '-infinity';
+    END IF;
+    IF {p:log_maybe_late}(last.line, last.pos, last.seen, last.horizon, last.since) THEN
+        IF {p:log_late}($1) THEN
+            RETURN '-infinity';
+        END IF;
     END IF;
     RETURN coalesce((SELECT min(b.lease_until) FROM {p:batches} AS b WHERE b.line = $1 AND b.n >= last.low AND b.open > 0
             AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token LIMIT 1) IS NULL), 'infinity');
@@ -552,29 +604,41 @@ SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmap
 DECLARE
     this record;
 BEGIN
-    IF (SELECT 1 FROM {p:records} WHERE stage = 0 ORDER BY grp, topic LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:records} WHERE stage = -1 ORDER BY grp, topic, paused_by, seq LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:records} WHERE stage = 1 ORDER BY grp, topic, seq LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:records} WHERE stage IN (2, 3) ORDER BY grp, topic LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:records} WHERE stage = 4 ORDER BY grp, topic LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:records} WHERE stage = 5 ORDER BY grp, topic, seq LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:records} WHERE processed_at <= statement_timestamp() - $1 * interval '1 microsecond' ORDER BY processed_at LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:dedup} WHERE expires_at <= statement_timestamp() ORDER BY expires_at LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:groups} WHERE expires_at <= statement_timestamp() ORDER BY expires_at LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:endings} WHERE look_at <= statement_timestamp() ORDER BY look_at LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:inbox} WHERE delete_at <= statement_timestamp() ORDER BY delete_at LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:sagas} WHERE delete_at <= statement_timestamp() ORDER BY delete_at LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:joins} WHERE finished_at <= statement_timestamp() - $2 * interval '1 microsecond' ORDER BY finished_at LIMIT 1) IS NOT NULL
-        OR (SELECT 1 FROM {p:acked_steps} ORDER BY id LIMIT 1) IS NOT NULL THEN
+    -- All but the settled ones.
+    IF {p:kinds}() & 63 > 0 THEN
         RETURN false;
+    END IF;
+    IF pg_relation_size({q:records}::regclass) > 0 THEN
+        IF (SELECT 1 FROM {p:records} WHERE processed_at <= statement_timestamp() - $1 * interval '1 microsecond' ORDER BY processed_at LIMIT 1) IS NOT NULL THEN
+            RETURN false;
+        END IF;
+    END IF;
+    IF (SELECT 1 FROM {p:groups} WHERE expires_at <= statement_timestamp() ORDER BY expires_at LIMIT 1) IS NOT NULL THEN
+        RETURN false;
+    END IF;
+    -- Most stores use none of these tables, and then a session need not plan what reads them.
+    IF pg_relation_size({q:dedup}::regclass) + pg_relation_size({q:endings}::regclass) + pg_relation_size({q:inbox}::regclass)
+        + pg_relation_size({q:sagas}::regclass) + pg_relation_size({q:joins}::regclass) + pg_relation_size({q:acked_steps}::regclass) > 0 THEN
+        IF (SELECT 1 FROM {p:dedup} WHERE expires_at <= statement_timestamp() ORDER BY expires_at LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:endings} WHERE look_at <= statement_timestamp() ORDER BY look_at LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:inbox} WHERE delete_at <= statement_timestamp() ORDER BY delete_at LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:sagas} WHERE delete_at <= statement_timestamp() ORDER BY delete_at LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:joins} WHERE finished_at <= statement_timestamp() - $2 * interval '1 microsecond' ORDER BY finished_at LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:acked_steps} ORDER BY id LIMIT 1) IS NOT NULL THEN
+            RETURN false;
+        END IF;
     END IF;
     FOR this IN SELECT s.nth, s.nth = m.segment AS current,
             (SELECT pg_relation_size(c.oid) + coalesce(pg_relation_size(c.reltoastrelid), 0) FROM pg_class AS c WHERE c.oid = s.oid) AS size
         FROM {p:meta} AS m CROSS JOIN (VALUES (0::smallint, {q:log_0}::regclass), (1::smallint, {q:log_1}::regclass), (2::smallint, {q:log_2}::regclass)) AS s (nth, oid)
         WHERE m.only_row AND m.logged LOOP
-        IF this.current AND this.size >= 4194304 OR NOT this.current AND this.size > 0
-            OR (SELECT n.line FROM {p:log_needed}(this.nth, '-9223372036854775808'::bigint, 1000) AS n) IS NOT NULL THEN
+        IF this.current AND this.size >= 4194304 OR NOT this.current AND this.size > 0 THEN
             RETURN false;
+        END IF;
+        IF this.size > 0 THEN
+            IF (SELECT n.line FROM {p:log_needed}(this.nth, '-9223372036854775808'::bigint, 1000) AS n) IS NOT NULL THEN
+                RETURN false;
+            END IF;
         END IF;
     END LOOP;
     RETURN true;
