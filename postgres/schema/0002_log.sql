@@ -181,21 +181,35 @@ CREATE TABLE {p:retired} (
 -- were not read. Of those that had a number but were not in the snapshot, only those count that
 -- have written rows; if $2 has all of them in progress, they are not searched for. Transactions
 -- of another server may have the same numbers, but their rows are not behind past. A line
--- without batches starts from the beginning. (SELECT $2) is evaluated once: a snapshot of a
--- thousand transactions takes 30 µs each time.
-CREATE FUNCTION {p:log_unfinished}(bigint, pg_snapshot) RETURNS TABLE (xid xid8, from_pos bigint, to_pos bigint) LANGUAGE sql STABLE AS $outmill$
-    SELECT l.xid, l.from_pos, l.to_pos FROM {p:late} AS l WHERE l.line = $1 AND (SELECT 1 FROM {p:batches} WHERE line = $1 LIMIT 1) IS NOT NULL
-    UNION ALL SELECT x.xid, greatest(x.from_pos, last.past), last.pos
-    FROM (SELECT pos, seen, pg_snapshot_xmax(seen), horizon, since, since[cardinality(since)], (SELECT m.past FROM {p:meta} AS m WHERE m.only_row) FROM {p:batches} WHERE line = $1 ORDER BY n DESC LIMIT 1) AS last (pos, seen, upto, horizon, since, rest, past)
-    CROSS JOIN LATERAL (
-        SELECT p.xid, p.from_pos FROM ROWS FROM (pg_snapshot_xip(last.seen), unnest(last.since)) AS p (xid, from_pos)
-        WHERE p.xid IS NOT NULL AND coalesce(pg_visible_in_snapshot(p.xid, (SELECT $2)), true)
-        UNION ALL SELECT DISTINCT g.xid, last.rest FROM {p:log} AS g
-        WHERE (SELECT count(*) FROM pg_snapshot_xip($2) AS c (xid) WHERE c.xid >= last.upto AND c.xid < last.horizon)
-                < last.horizon::text::bigint - last.upto::text::bigint
-            AND g.line = $1 AND g.pos > last.rest AND g.pos <= last.pos
-            AND g.xid >= last.upto AND g.xid < last.horizon AND coalesce(pg_visible_in_snapshot(g.xid, (SELECT $2)), true)) AS x
-    WHERE greatest(x.from_pos, last.past) < last.pos
+-- without batches starts from the beginning. It is in PL/pgSQL because most lines need its first two
+-- statements only, and a session would plan the others wherever it is used.
+CREATE FUNCTION {p:log_unfinished}(bigint, pg_snapshot) RETURNS TABLE (xid xid8, from_pos bigint, to_pos bigint) LANGUAGE plpgsql STABLE AS $outmill$
+#variable_conflict use_column
+DECLARE
+    last record;
+    rest bigint;
+    past bigint;
+BEGIN
+    SELECT b.pos, b.seen, b.horizon, b.since INTO last FROM {p:batches} AS b WHERE b.line = $1 ORDER BY b.n DESC LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT l.xid, l.from_pos, l.to_pos FROM {p:late} AS l WHERE l.line = $1;
+    IF pg_snapshot_xmin(last.seen) = pg_snapshot_xmax(last.seen) AND pg_snapshot_xmax(last.seen) = last.horizon THEN
+        RETURN;
+    END IF;
+    past := (SELECT m.past FROM {p:meta} AS m WHERE m.only_row);
+    RETURN QUERY SELECT p.xid, greatest(p.from_pos, past), last.pos FROM ROWS FROM (pg_snapshot_xip(last.seen), unnest(last.since)) AS p (xid, from_pos)
+        WHERE p.xid IS NOT NULL AND greatest(p.from_pos, past) < last.pos AND coalesce(pg_visible_in_snapshot(p.xid, $2), true);
+    rest := last.since[cardinality(last.since)];
+    IF greatest(rest, past) >= last.pos OR (SELECT count(*) FROM pg_snapshot_xip($2) AS c (xid) WHERE c.xid >= pg_snapshot_xmax(last.seen) AND c.xid < last.horizon)
+            >= last.horizon::text::bigint - pg_snapshot_xmax(last.seen)::text::bigint THEN
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT DISTINCT g.xid, greatest(rest, past), last.pos FROM {p:log} AS g
+        WHERE g.line = $1 AND g.pos > rest AND g.pos <= last.pos AND g.xid >= pg_snapshot_xmax(last.seen) AND g.xid < last.horizon
+            AND coalesce(pg_visible_in_snapshot(g.xid, $2), true);
+END
 $outmill$;
 
 -- Whether a claim has passed rows of a line that are finished by now. It scans the passed rows
