@@ -51,8 +51,13 @@ func (d DeliveryInfo) LeaseUntil() time.Time {
 // Delivery describes the record behind the message of this context. It reports false for a
 // message that did not come from an Outmill subscriber or forwarder.
 func Delivery(ctx context.Context) (DeliveryInfo, bool) {
-	info, ok := ctx.Value(deliveryKey{}).(DeliveryInfo)
-	return info, ok
+	c, ok := ctx.Value(deliveryKey{}).(*deliveryContext)
+	if !ok {
+		return DeliveryInfo{}, false
+	}
+	info := c.source.Delivery()
+	info.lease = c.source
+	return info, true
 }
 
 // WithDelivery returns a context from which [Delivery] reads the source. It is for
@@ -72,30 +77,21 @@ type deliverySource interface {
 	Delivery() DeliveryInfo
 }
 
-// deliveryContext makes the DeliveryInfo only when a handler calls Delivery, because most
-// handlers do not.
+// deliveryContext makes no DeliveryInfo before a handler calls Delivery, because most handlers
+// do not.
 type deliveryContext struct {
 	context.Context
 	source deliverySource
 }
 
-// Value implements context.Context.
+// Value implements context.Context. For the key of Delivery it returns the context itself, and
+// not a DeliveryInfo, which would be an allocation for each call of Delivery. The large struct
+// would also make each handler's stack grow for the lookup of any key.
 func (c *deliveryContext) Value(key any) any {
 	if key == (deliveryKey{}) {
-		return c.delivery()
+		return c
 	}
 	return c.Context.Value(key)
-}
-
-// delivery must not be inlined. Inlined, it would add the large struct to the stack frame
-// of Value, and each handler's goroutine would have to grow its stack for the lookup of any
-// key. That cost a sixth of the processor time of bench burndown.
-//
-//go:noinline
-func (c *deliveryContext) delivery() any {
-	info := c.source.Delivery()
-	info.lease = c.source
-	return info
 }
 
 type deliveryKey struct{}

@@ -19,9 +19,21 @@ type labels[Key comparable] struct {
 }
 
 // outcomes are the label sets of success and of failure.
-type outcomes struct{ ok, failed metric.MeasurementOption }
+type outcomes struct{ ok, failed *options }
 
-func (o outcomes) of(err error) metric.MeasurementOption {
+// options are one label set as the arguments of a measurement. A call that lists its options
+// allocates a slice for them; Record(…, set.record...) does not.
+type options struct {
+	record []metric.RecordOption
+	add    []metric.AddOption
+}
+
+func optionsOf(pairs []attribute.KeyValue) *options {
+	set := metric.WithAttributeSet(attribute.NewSet(pairs...))
+	return &options{record: []metric.RecordOption{set}, add: []metric.AddOption{set}}
+}
+
+func (o outcomes) of(err error) *options {
 	if err != nil {
 		return o.failed
 	}
@@ -53,9 +65,9 @@ func (l *labels[Key]) add(key Key) outcomes {
 	}
 	pairs := l.make(key)
 	set := outcomes{
-		ok: metric.WithAttributeSet(attribute.NewSet(pairs...)),
+		ok: optionsOf(pairs),
 		// _OTHER is the value of the conventions for an error without a class.
-		failed: metric.WithAttributeSet(attribute.NewSet(append(pairs, attribute.String("error.type", "_OTHER"))...)),
+		failed: optionsOf(append(pairs, attribute.String("error.type", "_OTHER"))),
 	}
 	l.sets[key] = set
 	return set

@@ -47,12 +47,30 @@ func handleLabels(operation string, maxSeries int) *labels[series] {
 	})
 }
 
-// end adds the end of one attempt, and returns its labels.
-func (h handling) end(ctx context.Context, of *labels[series], info outmill.DeliveryInfo, at time.Time,
-	err error) metric.MeasurementOption {
-	set := of.of(series{info.Store, info.Group, info.Topic}).of(err)
-	h.age.Record(ctx, max(0, at.Sub(info.CreatedAt).Seconds()), set)
-	h.attempts.Record(ctx, int64(info.Attempt), set)
+// ending measures attempts that end at the same time. It looks up the labels once for
+// neighbours that have the same.
+type ending struct {
+	handling handling
+	labels   *labels[series]
+	at       time.Time
+
+	key series
+	set outcomes
+}
+
+// message adds the end of the attempt of one message. It returns the labels, or nil for a
+// message that did not come from Outmill.
+func (e *ending) message(ctx context.Context, err error) *options {
+	info, ok := outmill.Delivery(ctx)
+	if !ok {
+		return nil
+	}
+	if key := (series{info.Store, info.Group, info.Topic}); e.set.ok == nil || key != e.key {
+		e.key, e.set = key, e.labels.of(key)
+	}
+	set := e.set.of(err)
+	e.handling.age.Record(ctx, max(0, e.at.Sub(info.CreatedAt).Seconds()), set.record...)
+	e.handling.attempts.Record(ctx, int64(info.Attempt), set.record...)
 	return set
 }
 
@@ -63,10 +81,9 @@ func (m *Metrics) Middleware(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		began := time.Now()
 		produced, err := next(msg)
-		if info, ok := outmill.Delivery(msg.Context()); ok {
-			ended := time.Now()
-			set := m.handling.end(msg.Context(), m.handling.labels, info, ended, err)
-			m.handling.duration.Record(msg.Context(), ended.Sub(began).Seconds(), set)
+		end := ending{handling: m.handling, labels: m.handling.labels, at: time.Now()}
+		if set := end.message(msg.Context(), err); set != nil {
+			m.handling.duration.Record(msg.Context(), end.at.Sub(began).Seconds(), set.record...)
 		}
 		return produced, err
 	}

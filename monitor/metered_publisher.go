@@ -51,7 +51,7 @@ func seconds() metric.HistogramOption {
 // record adds one call to the metrics.
 func (p publishing) record(ctx context.Context, key published, began time.Time, messages int, err error) {
 	set := p.labels.of(key)
-	p.duration.Record(ctx, time.Since(began).Seconds(), set.of(err))
+	p.duration.Record(ctx, time.Since(began).Seconds(), set.of(err).record...)
 	failed := messages
 	if err == nil {
 		failed = 0
@@ -59,10 +59,10 @@ func (p publishing) record(ctx context.Context, key published, began time.Time, 
 		failed = len(partial.Failed)
 	}
 	if failed > 0 {
-		p.sent.Add(ctx, int64(failed), set.failed)
+		p.sent.Add(ctx, int64(failed), set.failed.add...)
 	}
 	if messages > failed {
-		p.sent.Add(ctx, int64(messages-failed), set.ok)
+		p.sent.Add(ctx, int64(messages-failed), set.ok.add...)
 	}
 }
 
@@ -103,25 +103,20 @@ func (p meteredPublisher) forwarded(n int, at func(i int) *message.Message, err 
 	if p.operation != forwardOperation {
 		return
 	}
-	failed := map[int]bool{}
-	partial, some := errors.AsType[*storekit.PublishError](err)
-	if some {
+	var failed map[int]bool
+	if partial, some := errors.AsType[*storekit.PublishError](err); some {
+		failed = make(map[int]bool, len(partial.Failed))
 		for _, f := range partial.Failed {
 			failed[f.Index] = true
 		}
 	}
-	ended := time.Now()
+	end := ending{handling: p.handling, labels: p.handling.forwards, at: time.Now()}
 	for i := range n {
-		ctx := at(i).Context()
-		info, ok := outmill.Delivery(ctx)
-		if !ok {
-			continue
-		}
 		result := err
-		if some && !failed[i] {
+		if failed != nil && !failed[i] {
 			result = nil
 		}
-		p.handling.end(ctx, p.handling.forwards, info, ended, result)
+		end.message(at(i).Context(), result)
 	}
 }
 

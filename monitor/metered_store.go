@@ -37,7 +37,7 @@ func (s storing) record(ctx context.Context, key call, began time.Time, err erro
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
-	s.duration.Record(ctx, time.Since(began).Seconds(), s.labels.of(key).of(err))
+	s.duration.Record(ctx, time.Since(began).Seconds(), s.labels.of(key).of(err).record...)
 }
 
 // Store measures each call of Append, Claim and Ack, for many records as one. Pass the result to

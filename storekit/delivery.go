@@ -35,7 +35,9 @@ func (h *Handling) Context(ctx context.Context) context.Context { return outmill
 func (h *Handling) Start() { h.start() }
 
 func (h *Handling) start() time.Time {
-	h.started.CompareAndSwap(0, time.Now().UnixNano())
+	if h.started.Load() == 0 {
+		h.started.CompareAndSwap(0, time.Now().UnixNano())
+	}
 	return time.Unix(0, h.started.Load()).UTC()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -59,7 +60,8 @@ func BenchmarkForward(b *testing.B) {
 // its own.
 func sampledBatch(n, sampled int) (list []*outmill.Record, batch []storekit.Outgoing) {
 	for i, msg := range messages(n) {
-		rec := &outmill.Record{Topic: "orders", MessageID: msg.UUID}
+		rec := &outmill.Record{Topic: "orders", Group: "forwarder", MessageID: msg.UUID, CreatedAt: time.Now()}
+		msg.SetContext(storekit.NewHandling("standing", rec, nil).Context(context.Background()))
 		if i < sampled {
 			rec.TraceParent = fmt.Sprintf("00-%032x-b7ad6b7169203331-01", i+1)
 			outmill.SetTrace(msg, rec.TraceParent, "")
