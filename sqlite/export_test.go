@@ -1,6 +1,11 @@
 package sqlite
 
-import "github.com/outmill/outmill/storekit"
+import (
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
 
 // AllStatements are the templates whose plans the tests check: all statements that a reader, a
 // writer or the janitor runs repeatedly.
@@ -10,7 +15,7 @@ func AllStatements() []string {
 		sqlDropLine, sqlDropTurns, sqlDropHeld, sqlDropLater, sqlDropExpired, sqlDropAside, sqlDropSettled,
 		sqlEndRegistrations, sqlNoted, sqlUndeliveredTopics, sqlUndelivered, sqlDropUndelivered, sqlDropEmptyLanes, sqlHasRecords,
 		sqlNextLater, sqlEndedLeases, sqlReap, sqlExpired, sqlExpire, sqlDeleteProcessed, sqlDeleteDedup,
-		sqlGet, sqlSearch, sqlSearchSettled, sqlSearchLeased, sqlRecordsOf, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlParkedKeys, sqlParkedOf,
+		sqlGet, matchingAll(sqlSearch), matchingAll(sqlSearchSettled), matchingAll(sqlSearchLeased), sqlRecordsOf, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlParkedKeys, sqlParkedOf,
 		sqlRequeue, sqlBehind, sqlHeldOf,
 		sqlLetters, sqlEdit, sqlHead, sqlParkedBehind, sqlBeginSkip, sqlNote, sqlAudited, sqlDeleteOldAudit,
 		sqlNextLine, sqlNextTurns, sqlNextHeld, sqlNextExpired, sqlNextAsides, sqlNextSettled, sqlTopicStats, sqlOldestDue, sqlDueParts,
@@ -26,7 +31,16 @@ func AllStatements() []string {
 // Sorting are the statements that may sort: they sort topics, the ids of a call, or records in
 // work, which are few.
 func Sorting() []string {
-	return []string{sqlDueTopics, sqlUnroutedTopics, sqlUndeliveredTopics, sqlParkedKeys, sqlSearchLeased}
+	return []string{sqlDueTopics, sqlUnroutedTopics, sqlUndeliveredTopics, sqlParkedKeys, matchingAll(sqlSearchLeased)}
+}
+
+// matchingAll returns the template of a search with each condition that a query can have.
+func matchingAll(template string) string {
+	now := time.Now()
+	return matching(template, outmill.ListQuery{
+		Group: "g", Topic: "t", Status: outmill.StatusDead, Key: "k", MessageID: "m", CorrelationID: "c", TenantID: "t", ErrorText: "e",
+		CreatedAfter: now, CreatedBefore: now,
+	})
 }
 
 // SQL returns the text of a template.

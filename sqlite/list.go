@@ -3,31 +3,57 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"math"
+	"strings"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
 
 const (
-	// matching reports whether a query matches a row.
-	matching = `coalesce((?3 = '' OR grp = ?3) AND (?4 = '' OR topic = ?4) AND (?5 = '' OR status = ?5) AND (?6 = '' OR key = ?6)
-	AND (?7 = '' OR message_id = ?7) AND (?8 = '' OR correlation_id = ?8) AND (?9 = '' OR tenant_id = ?9)
-	AND (?10 = '' OR instr(last_error, ?10) > 0) AND created_at >= ?11 AND created_at < ?12, 0)`
-
 	// sqlSearch scans the records by id. That suits statuses that most records have.
-	sqlSearch = `SELECT id, ` + matching + ` FROM {p:records} WHERE id > ?1 ORDER BY id LIMIT ?2`
+	sqlSearch = `SELECT id, {matching} FROM {p:records} WHERE id > ?1 ORDER BY id LIMIT ?2`
 
 	// Statuses that few records have are searched topic by topic.
-	sqlSearchSettled = `SELECT id, ` + matching + ` FROM {p:records} INDEXED BY {p:settled}
+	sqlSearchSettled = `SELECT id, {matching} FROM {p:records} INDEXED BY {p:settled}
 WHERE grp IS ?13 AND topic = ?14 AND stage = 6 AND status = ?5 AND id > ?1 ORDER BY id LIMIT ?2`
 	// sqlSearchLeased sorts the leased records of a topic, because there are few of them.
-	sqlSearchLeased = `SELECT id, ` + matching + ` FROM {p:records} INDEXED BY {p:later}
+	sqlSearchLeased = `SELECT id, {matching} FROM {p:records} INDEXED BY {p:later}
 WHERE grp IS ?13 AND topic = ?14 AND stage = 4 AND available_at IS NOT NULL AND id > ?1 ORDER BY id LIMIT ?2`
 
 	sqlRecordsOf = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM (SELECT value AS wanted FROM json_each(?1)) AS j
 CROSS JOIN {p:records} AS r ON r.id = j.wanted`
 )
+
+// matching returns the template of a search with the conditions of the query. SQLite evaluates
+// each condition for each record that it examines, so those that the query does not have are
+// left out.
+func matching(template string, query outmill.ListQuery) string {
+	var conditions []string
+	for _, c := range []struct {
+		isSet     bool
+		condition string
+	}{
+		{query.Group != "", "grp = ?3"},
+		{query.Topic != "", "topic = ?4"},
+		{query.Status != "", "status = ?5"},
+		{query.Key != "", "key = ?6"},
+		{query.MessageID != "", "message_id = ?7"},
+		{query.CorrelationID != "", "correlation_id = ?8"},
+		{query.TenantID != "", "tenant_id = ?9"},
+		{query.ErrorText != "", "instr(last_error, ?10) > 0"},
+		{!query.CreatedAfter.IsZero(), "created_at >= ?11"},
+		{!query.CreatedBefore.IsZero(), "created_at < ?12"},
+	} {
+		if c.isSet {
+			conditions = append(conditions, c.condition)
+		}
+	}
+	matches := "1"
+	if len(conditions) > 0 {
+		matches = "coalesce(" + strings.Join(conditions, " AND ") + ", 0)"
+	}
+	return strings.Replace(template, "{matching}", matches, 1)
+}
 
 // finder provides List and the calls of storekit.Operator.
 type finder = storekit.Finder
@@ -53,6 +79,7 @@ func (t *txn) search(ctx context.Context, query outmill.ListQuery) (storekit.Sea
 		template, next = sqlSearchSettled, sqlNextSettled
 	case outmill.StatusPending:
 	}
+	template = matching(template, query)
 	if next == "" {
 		return storekit.Search(query, 1, func(ranges []storekit.SearchRange, each int) ([]storekit.Looked, error) {
 			return t.look(ctx, template, query, ranges[0], each)
@@ -85,19 +112,13 @@ func (t *txn) search(ctx context.Context, query outmill.ListQuery) (storekit.Sea
 func (t *txn) look(
 	ctx context.Context, template string, query outmill.ListQuery, in storekit.SearchRange, each int, more ...any,
 ) ([]storekit.Looked, error) {
-	after, since, until := "", int64(math.MinInt64), int64(math.MaxInt64)
+	after := ""
 	if !in.After.IsZero() {
 		after = in.After.String()
 	}
-	if !query.CreatedAfter.IsZero() {
-		since = micros(query.CreatedAfter)
-	}
-	if !query.CreatedBefore.IsZero() {
-		until = micros(query.CreatedBefore)
-	}
 	args := append([]any{
 		after, each, query.Group, query.Topic, string(query.Status), query.Key, query.MessageID, query.CorrelationID, query.TenantID,
-		query.ErrorText, since, until,
+		query.ErrorText, micros(query.CreatedAfter), micros(query.CreatedBefore),
 	}, more...)
 	return list(ctx, t, func(rows *sql.Rows, l *storekit.Looked) error {
 		l.Nth = in.Nth

@@ -42,15 +42,17 @@ type Looked struct {
 // Search looks at what the ranges have behind query.After, in the order of ids across all of
 // them, until it has query.Limit records that match, has looked at about MaxExamined, or all
 // is done. look returns, in any order, the first records of each of the ranges behind its
-// After: each of them, or fewer where no more are left. It gets small numbers first, so that
-// a search of which most records match reads few.
+// After: each of them, or fewer where no more are left. It gets small numbers first, and then
+// about as many as the share of the records that matched so far calls for, so that it reads few
+// records in vain.
 func Search(query outmill.ListQuery, ranges int, look func(ranges []SearchRange, each int) ([]Looked, error)) (Searched, error) {
 	open := make([]SearchRange, ranges)
 	for i := range open {
 		open[i] = SearchRange{i, query.After}
 	}
 	var seen []Looked
-	for budget, each := MaxExamined, query.Limit; len(open) > 0; each *= 8 {
+	budget, each := MaxExamined, query.Limit
+	for least := query.Limit; len(open) > 0; least *= 2 {
 		each = min(each, max(1, budget/len(open)))
 		found, err := look(open, each)
 		if err != nil {
@@ -58,11 +60,22 @@ func Search(query outmill.ListQuery, ranges int, look func(ranges []SearchRange,
 		}
 		seen, budget = append(seen, found...), budget-len(found)
 		open = stillOpen(open, found, each)
-		if result := searched(query, seen, open); len(result.IDs) == query.Limit || budget < len(open) || budget <= 0 {
+		result := searched(query, seen, open)
+		if len(result.IDs) == query.Limit || budget < len(open) || budget <= 0 {
 			return result, nil
 		}
+		each = max(2*least, min(8*each, result.lacking(query.Limit)/max(1, len(open))))
 	}
 	return searched(query, seen, nil), nil
+}
+
+// lacking estimates how many more records a search has to look at until limit of them match. The
+// estimate is a quarter too high, because one that is too low costs a further query.
+func (s Searched) lacking(limit int) int {
+	if len(s.IDs) == 0 {
+		return MaxExamined
+	}
+	return (limit - len(s.IDs)) * s.Examined / len(s.IDs) * 5 / 4
 }
 
 // stillOpen are the ranges that have more.

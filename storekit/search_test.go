@@ -101,6 +101,22 @@ func TestSearch(t *testing.T) {
 		require.Equal(t, 10, read)
 	})
 
+	t.Run("reads not many more than it needs where one in ten matches", func(t *testing.T) {
+		t.Parallel()
+		for seed := range uint64(20) {
+			all := shelves(rand.New(rand.NewPCG(seed, 1)), 20_000, 1, 10)[0]
+			read := 0
+			found, err := storekit.Search(outmill.ListQuery{Limit: 200}, 1, func(_ []storekit.SearchRange, each int) ([]storekit.Looked, error) {
+				from := read
+				read += each
+				return all[from:read], nil
+			})
+			require.NoError(t, err)
+			require.Len(t, found.IDs, 200)
+			require.Less(t, read, 2*found.Examined, "seed %d", seed)
+		}
+	})
+
 	t.Run("has a record once that is in two ranges, because it moves", func(t *testing.T) {
 		t.Parallel()
 		found, err := storekit.Search(outmill.ListQuery{Limit: 10}, 2, func([]storekit.SearchRange, int) ([]storekit.Looked, error) {
