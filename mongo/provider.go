@@ -1,10 +1,8 @@
 package mongo
 
 import (
-	"errors"
-	"maps"
 	"net/url"
-	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
@@ -17,7 +15,8 @@ import (
 // the database. The parameters name, append_log_level, collection_prefix, retain, retain_joins,
 // retain_audit, dedup_window, embed_json, transactions, change_stream and ensure_schema set the fields of
 // Config, as in mongodb://host/orders?replicaSet=rs0&retain=24h. transactions and change_stream
-// are true by default. All other parameters are the driver's.
+// are true by default. All other parameters are the driver's; one that the driver does not have
+// is a *storekit.UnknownParameterError.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
 		Name:     "mongo",
@@ -27,8 +26,7 @@ func init() {
 	})
 }
 
-// configOf removes Config's parameters from the URL. It refuses parameters that the driver does
-// not know either, because the driver would only log them.
+// configOf removes Config's parameters from the URL.
 func configOf(text string) (string, Config, error) {
 	parameters, err := storekit.ParseURL(text)
 	if err != nil {
@@ -47,23 +45,26 @@ func configOf(text string) (string, Config, error) {
 	parameters.Off("change_stream", &config.WithoutChangeStream)
 	parameters.Bool("ensure_schema", &config.EnsureSchema)
 	left := parameters.URL()
+	parameters.CheckRest(driversOf(left))
 	if len(left.Path) > 1 {
 		config.Database = left.Path[1:]
 	}
-	return left.String(), config, errors.Join(parameters.Err(), checkParameters(left))
+	return left.String(), config, parameters.Err()
 }
 
-// checkParameters checks no URL that the driver must resolve by DNS.
-func checkParameters(uri *url.URL) error {
-	if uri.Scheme != "mongodb" {
-		return nil
-	}
-	// If the rest of the URL is wrong, connecting returns the error.
-	if parsed, err := connstring.Parse(uri.String()); err == nil {
-		for _, name := range slices.Sorted(maps.Keys(parsed.UnknownOptions)) {
-			return storekit.InvalidConfig("parameter %s of the URL %s is neither the store's nor the driver's", name,
-				outmill.RedactURL(uri.String()))
+// driversOf says which parameters are the driver's. The driver would only log a name that it does not
+// have. The parameters behind mongodb+srv are checked by their style only, because the driver resolves
+// such a URL by DNS before it reads them.
+func driversOf(uri *url.URL) func(name string) bool {
+	var unknown map[string][]string
+	if uri.Scheme == "mongodb" {
+		// If the rest of the URL is wrong, connecting returns the error.
+		if parsed, err := connstring.Parse(uri.String()); err == nil {
+			unknown = parsed.UnknownOptions
 		}
 	}
-	return nil
+	return func(name string) bool {
+		_, is := unknown[strings.ToLower(name)]
+		return !is && storekit.WithoutUnderscore(name)
+	}
 }

@@ -7,10 +7,11 @@ import (
 
 // Importing this package makes outmill.Open take URLs such as
 // postgres://user:password@host:5432/orders. The parameters name, schema, append_log_level,
-// table_prefix, retain, retain_joins, dedup_window, notify_interval, listen_url, lane, fair_topics,
+// table_prefix, retain, retain_joins, retain_audit, dedup_window, notify_interval, listen_url, lane, fair_topics,
 // durable_settle and ensure_schema set the fields of Config, as in
 // postgres://host/orders?schema=shop&retain=24h. All other parameters belong to pgxpool and
-// PostgreSQL (pool_max_conns, sslmode, …).
+// PostgreSQL (pool_max_conns, sslmode, …). A parameter that is nearly one of the store is a
+// *storekit.UnknownParameterError.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
 		Name:     "postgres",
@@ -41,5 +42,7 @@ func configOf(text string) (string, Config, error) {
 	parameters.Duration("notify_interval", &config.NotifyInterval)
 	parameters.Bool("durable_settle", &config.DurableSettle)
 	parameters.Bool("ensure_schema", &config.EnsureSchema)
+	// The server refuses what it does not know, so only names that are nearly the store's are refused here.
+	parameters.CheckRest(func(string) bool { return true })
 	return parameters.URL().String(), config, parameters.Err()
 }

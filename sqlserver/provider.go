@@ -9,7 +9,8 @@ import (
 // sqlserver://user:password@host:1433?database=orders. The parameters name, append_log_level,
 // schema, table, retain, retain_joins, retain_audit, dedup_window and ensure_schema set the fields
 // of Config, as in sqlserver://host?database=orders&schema=shop&retain=24h. All other parameters are the
-// driver's (encrypt, TrustServerCertificate, …).
+// driver's (encrypt, TrustServerCertificate, …). The driver's have no underscore, so another name with
+// one is a *storekit.UnknownParameterError.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
 		Name:     "sqlserver",
@@ -35,5 +36,6 @@ func configOf(text string) (string, Config, error) {
 	parameters.Duration("retain_audit", &config.RetainAudit)
 	parameters.Duration("dedup_window", &config.DedupWindow)
 	parameters.Bool("ensure_schema", &config.EnsureSchema)
+	parameters.CheckRest(storekit.WithoutUnderscore)
 	return parameters.URL().String(), config, parameters.Err()
 }

@@ -43,7 +43,7 @@
 //
 // # Life of a store
 //
-//   - [OpenURL], [URLParameters]: the settings of a store in its URL.
+//   - [OpenURL], [URLParameters]: the settings of a store in its URL, and [UnknownParameterError] for a misspelt one.
 //   - [Lifecycle]: open, closed, schema checked.
 //   - [SchemaVersion], [CompatibleWith], [CheckSchemaVersion]: the version of the schema.
 //   - [Log]: the lines that all stores log.

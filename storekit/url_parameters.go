@@ -13,11 +13,13 @@ import (
 )
 
 // URLParameters are the parameters of one URL, for the provider of a store. Take the
-// settings of the store, then call Err, and then URL for the URL with the remaining
-// parameters, which are for the driver. Use it from one goroutine at a time.
+// settings of the store, then call CheckRest and Err, and then URL for the URL with the
+// remaining parameters, which are for the driver. Use it from one goroutine at a time.
 type URLParameters struct {
 	url   *url.URL
 	query url.Values
+	// taken are the names of the settings that were taken or looked for.
+	taken []string
 	errs  []error
 }
 
@@ -54,6 +56,7 @@ func (p *URLParameters) Err() error { return errors.Join(p.errs...) }
 func (p *URLParameters) Get(name string) string { return p.query.Get(name) }
 
 func (p *URLParameters) take(name string, set func(value string) error) {
+	p.taken = append(p.taken, name)
 	if p.query.Has(name) {
 		p.errs = append(p.errs, set(p.query.Get(name)))
 		p.query.Del(name)
