@@ -33,7 +33,7 @@ func (r *remote) settle(msg *message.Message) error {
 	})
 	switch {
 	case errors.Is(err, storekit.ErrUnknownJoin):
-		r.log.Info("Dropped the outcome of a step, because it was counted long ago", fields)
+		r.log.Debug("The outcome of a step came again: its join has counted it before, and nothing is left to do", fields)
 		return nil
 	case err != nil:
 		return r.again("Could not read the outcome of a step: it is tried again", err, delivery, fields)
@@ -57,8 +57,8 @@ func (r *remote) settle(msg *message.Message) error {
 	return nil
 }
 
-// bringHome counts the step in its home. It drops the outcome if the home does not wait for it
-// any more.
+// bringHome counts the step in its home. It ignores the outcome if the home does not wait for it any
+// more, as after the first success of a join that waits for any of its steps.
 func (r *remote) bringHome(ctx context.Context, delivery outmill.DeliveryInfo, p outcomePayload, status storekit.StepStatus,
 	fields watermill.LogFields) error {
 	err := r.checkSent(ctx, delivery, p)
@@ -67,7 +67,7 @@ func (r *remote) bringHome(ctx context.Context, delivery outmill.DeliveryInfo, p
 	}
 	for _, gone := range []error{outmill.ErrNotFound, storekit.ErrUnknownJoin, storekit.ErrUnknownStep} {
 		if errors.Is(err, gone) {
-			r.log.Info("Dropped the outcome of a step, because its join does not wait for it", fields.Add(watermill.LogFields{
+			r.log.Debug("The outcome of a step changes nothing: its join has counted it before, or has ended", fields.Add(watermill.LogFields{
 				"store": delivery.Store, "reason": err.Error(),
 			}))
 			return nil

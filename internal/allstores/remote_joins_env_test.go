@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -425,6 +426,8 @@ type logbook struct {
 	watermill.NopLogger
 	mu   sync.Mutex
 	said []string
+	// details are the messages of level debug.
+	details []string
 }
 
 func (l *logbook) Error(msg string, err error, _ watermill.LogFields) {
@@ -432,6 +435,12 @@ func (l *logbook) Error(msg string, err error, _ watermill.LogFields) {
 }
 
 func (l *logbook) Info(msg string, _ watermill.LogFields) { l.say(msg) }
+
+func (l *logbook) Debug(msg string, _ watermill.LogFields) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.details = append(l.details, msg)
+}
 
 func (l *logbook) say(text string) {
 	l.mu.Lock()
@@ -443,6 +452,12 @@ func (l *logbook) lines() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.said)
+}
+
+func (l *logbook) debugged() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.details, "\n")
 }
 
 func (l *logbook) With(watermill.LogFields) watermill.LoggerAdapter { return l }
