@@ -67,8 +67,8 @@ type ConnectionBudgetError struct {
 }
 
 func (e *ConnectionBudgetError) Error() string {
-	return fmt.Sprintf("outmill: all %d connections of %s were in use for %s: raise it, or hold fewer transactions at a time",
-		e.Most, e.Setting, e.Waited)
+	return fmt.Sprintf("outmill: all %d connections of %s were in use for %s, by calls, by open transactions and by listeners for wake-ups: "+
+		"raise it, hold fewer transactions at a time, or set WithoutWake, so that nothing listens", e.Most, e.Setting, e.Waited)
 }
 
 // BudgetedListener is a [Waker] whose wake-ups from other processes can take a connection of a budget.

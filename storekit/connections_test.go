@@ -219,7 +219,8 @@ func TestConnectionBudget(t *testing.T) {
 		var full *storekit.ConnectionBudgetError
 		require.ErrorAs(t, err, &full)
 		require.Equal(t, 1, full.Most)
-		require.ErrorContains(t, err, "the setting")
+		require.ErrorContains(t, err, "all 1 connections of the setting were in use")
+		require.ErrorContains(t, err, "by listeners for wake-ups: raise it")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err = h.pool().get(ctx)
