@@ -3,8 +3,11 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -20,8 +23,9 @@ const (
 )
 
 // Open opens the database file and returns a store on it. Close closes both. Open creates the
-// file if it does not exist. It does not create the schema, unless Config.EnsureSchema is set:
-// see Ensure. A nil logger logs nothing.
+// file if it does not exist; with the parameter mode=rw of SQLite (sqlite:orders.db?mode=rw) it
+// returns a *FileNotFoundError instead, and creates nothing. It does not create the schema, unless
+// Config.EnsureSchema is set: see Ensure. A nil logger logs nothing.
 //
 // The database is a path (orders.db), a URL (sqlite:orders.db, sqlite://orders.db,
 // sqlite:///var/lib/orders.db), a DSN of SQLite (file:orders.db?mode=rwc), or ":memory:".
@@ -67,6 +71,9 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	store.ownsDB = true
 	if err := store.ping(ctx); err != nil {
 		_ = db.Close()
+		if missing := source.missing(); missing != nil {
+			return nil, missing
+		}
 		return nil, fmt.Errorf("outmill/sqlite: open %s: check that its folder exists, that it may be written, and that it is a SQLite "+
 			"database: %w", source.path, err)
 	}
@@ -78,6 +85,20 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	}
 	return store, nil
 }
+
+// FileNotFoundError says that a database file does not exist, and that the parameter mode=rw or
+// mode=ro of its URL forbids to create it. errors.Is(err, fs.ErrNotExist) is true.
+type FileNotFoundError struct {
+	// Path is absolute, unless the working directory is unknown.
+	Path string
+}
+
+func (e *FileNotFoundError) Error() string {
+	return fmt.Sprintf("outmill/sqlite: the file %s does not exist: check the path, or leave the parameter mode out of the URL to create it", e.Path)
+}
+
+// Is makes errors.Is(err, fs.ErrNotExist) true.
+func (e *FileNotFoundError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // ping connects. The switch to WAL may make it wait for other processes that are opening the
 // same file.
@@ -128,6 +149,22 @@ func parseURL(database, rest string) (source, error) {
 
 func (s source) inMemory() bool {
 	return s.path == memory || strings.Contains("&"+s.query+"&", "&mode=memory&")
+}
+
+// missing returns an error if the file must exist and does not.
+func (s source) missing() error {
+	query, err := url.ParseQuery(s.query)
+	if mode := query.Get("mode"); err != nil || mode != "rw" && mode != "ro" || s.inMemory() {
+		return nil
+	}
+	if _, err := os.Stat(s.path); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	path, err := filepath.Abs(s.path)
+	if err != nil {
+		path = s.path
+	}
+	return &FileNotFoundError{Path: path}
 }
 
 func (s source) base() string { return filepath.Base(s.path) }

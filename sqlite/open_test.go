@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -175,6 +176,32 @@ func TestStore_Open(t *testing.T) {
 			require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 			require.ErrorContains(t, err, says)
 		}
+	})
+
+	t.Run("a URL with mode=rw or mode=ro does not create a file, and the error names it", func(t *testing.T) {
+		t.Parallel()
+		path := filepath.Join(t.TempDir(), "a shop.db")
+		for _, mode := range []string{"rw", "ro"} {
+			for _, url := range []string{"sqlite:" + path + "?mode=" + mode, "file:" + path + "?cache=private&mode=" + mode} {
+				_, err := outmill.Open(t.Context(), url, nil)
+				var missing *sqlite.FileNotFoundError
+				require.ErrorAs(t, err, &missing)
+				require.ErrorIs(t, err, fs.ErrNotExist)
+				require.Equal(t, path, missing.Path)
+				require.ErrorContains(t, err, path+" does not exist")
+				require.NoFileExists(t, path)
+			}
+		}
+		for _, mode := range []string{"rwc", "rw"} {
+			store, err := outmill.Open(t.Context(), "sqlite:"+path+"?mode="+mode, nil)
+			require.NoError(t, err, mode)
+			require.NoError(t, store.Ensure(t.Context()))
+			require.NoError(t, store.Append(t.Context(), rec(mode, "")))
+			require.NoError(t, store.Close())
+		}
+		_, err := outmill.Open(t.Context(), "sqlite:"+filepath.Dir(path)+"?mode=rw", nil)
+		require.Error(t, err, "a folder is no database")
+		require.NotErrorIs(t, err, fs.ErrNotExist)
 	})
 
 	t.Run("a store makes its schema where that is asked", func(t *testing.T) {
