@@ -93,6 +93,22 @@ func TestPages(t *testing.T) {
 		})
 	})
 
+	t.Run("the error of a record that was requeued is shown as one from before", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, store outmill.Store) {
+			s := newSite(t, store, dashboard.Config{ShowErrors: true})
+			s.register("billing", "orders")
+			s.append(orders(1)...)
+			id := s.kill("billing", "orders", "refused")[0].ID
+			const note = "Last error, from before a requeue or a skip brought the record back"
+			require.NotContains(t, s.page("record?id="+id.String()).text()+s.page("records").text(), note)
+			_, err := store.Requeue(t.Context(), id)
+			require.NoError(t, err)
+			require.Contains(t, s.page("record?id="+id.String()).text(), note)
+			require.Contains(t, s.page("records").text(), "(earlier) refused")
+		})
+	})
+
 	t.Run("a message is found by its id in all groups, and a record by its own", func(t *testing.T) {
 		t.Parallel()
 		onStores(t, func(t *testing.T, store outmill.Store) {

@@ -136,12 +136,15 @@ type recordLine struct {
 	Created                                 time.Time
 	Error                                   string
 	HasError                                bool
+	// Earlier says that the error is from before a requeue or a skip brought the record back.
+	Earlier bool
 }
 
 func (c *call) recordLine(r *outmill.Record) recordLine {
 	l := recordLine{
 		ID: r.ID.String(), Store: r.Store, Group: cmp.Or(r.Group, noGroup), Topic: r.Topic, Key: r.Key, MessageID: r.MessageID,
 		Status: r.Status, Attempts: r.Attempts, Created: r.CreatedAt, HasError: r.LastError != "",
+		Earlier: storekit.ErrorIsEarlier(r),
 	}
 	if c.config.ShowErrors {
 		l.Error = cut(r.LastError, 200)

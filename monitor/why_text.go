@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // errorLength is the number of characters of an error that an explanation shows.
@@ -25,6 +26,9 @@ func (w why) lastError(r *outmill.Record) string {
 	}
 	if w.hideErrors {
 		return "Its error text is hidden here."
+	}
+	if storekit.ErrorIsEarlier(r) {
+		return "Its last error is from before a requeue or a skip brought it back: " + quote(r.LastError) + "."
 	}
 	return "Last error: " + quote(r.LastError) + "."
 }
