@@ -111,10 +111,10 @@ func StoreFinding(err error) Finding {
 	switch {
 	case errors.Is(err, outmill.ErrSchemaMissing):
 		f.Code, f.Text = "schema_missing", "The store has no tables."
-		f.Remedy = "Call Ensure, or run the statements of Statements with your migration tool."
+		f.Remedy = "Call Ensure, run outmill schema ensure, or run the statements of Statements with your migration tool."
 	case errors.Is(err, outmill.ErrSchemaOutdated):
 		f.Code, f.Text = "schema_outdated", "The schema is older than this program."
-		f.Remedy = "Call Ensure, or run the statements of StatementsFrom with your migration tool."
+		f.Remedy = "Call Ensure, run outmill schema upgrade, or run the statements of StatementsFrom with your migration tool."
 	case errors.Is(err, outmill.ErrSchemaNewer):
 		f.Code, f.Text = "schema_newer", "The schema is newer than this program."
 		f.Remedy = "Deploy the version of Outmill that made the schema, or a newer one."

@@ -18,7 +18,7 @@ type SchemaVersion struct {
 // Check returns an error if a program whose newest migration is newest cannot use the
 // schema: outmill.ErrSchemaMissing, ErrSchemaOutdated or ErrSchemaNewer.
 func (v SchemaVersion) Check(newest int) error {
-	const remedy = "call store.Ensure(ctx), or run: go run github.com/outmill/outmill/cmd/outmill schema ensure <url>"
+	const remedy = "call store.Ensure(ctx), or run: outmill schema ensure <url>"
 	switch {
 	case v.Version == 0:
 		return fmt.Errorf("%w: %s", outmill.ErrSchemaMissing, remedy)

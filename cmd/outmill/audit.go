@@ -35,7 +35,7 @@ otherwise. Payloads are not in the audit: an edit shows fingerprints and sizes.`
 	cmd.Flags().IntVar(&query.Limit, "limit", 100, "show this `NUMBER` of entries at most")
 	cmd.Flags().StringVar(&query.After, "after", "", "continue behind this `PLACE`, which the command prints at the end of a page")
 	return does(cmd, func(ctx context.Context, args []string) error {
-		url, _, err := on.take(args, 0)
+		url, _, err := on.take(args)
 		if err != nil {
 			return err
 		}
@@ -101,8 +101,9 @@ func printAudit(w io.Writer, term terminal, page storekit.AuditPage) error {
 		header: []string{"AT", "WHO", "ACTION", "RECORDS", "WHAT", "BEFORE", "AFTER"},
 		right:  map[string]bool{"RECORDS": true}, bold: term.colours(),
 	}
+	t.withStores(slices.ContainsFunc(page.Entries, func(e storekit.AuditEntry) bool { return e.Store != "" }))
 	for _, e := range page.Entries {
-		t.add(stamp(e.At), orDash(oneLine(e.Actor, 40)), string(e.Action), strconv.Itoa(e.Count), orDash(oneLine(changedWhat(e), 120)),
+		t.addOf(e.Store, stamp(e.At), orDash(oneLine(e.Actor, 40)), string(e.Action), strconv.Itoa(e.Count), orDash(oneLine(changedWhat(e), 120)),
 			orDash(stateText(e.Before)), orDash(stateText(e.After)))
 	}
 	if err := t.print(w); err != nil {

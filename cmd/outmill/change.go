@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -104,6 +106,10 @@ type changed struct {
 	DryRun   bool `json:"dry_run"`
 	// Done says that no record is left that matches.
 	Done bool `json:"done"`
+	// NotFound and NotDead are those of the given ids that were not changed: the store has no such record, or
+	// a record that cannot be requeued.
+	NotFound []string `json:"not_found,omitempty"`
+	NotDead  []string `json:"not_dead,omitempty"`
 }
 
 func (c *change) run(ctx context.Context, cmd *cobra.Command, args []string) error {
@@ -126,12 +132,9 @@ func (c *change) run(ctx context.Context, cmd *cobra.Command, args []string) err
 		ctx := c.named(ctx)
 		result := changed{Action: c.verb, DryRun: c.dryRun, Done: true}
 		var err error
-		switch {
-		case len(ids) > 0 && c.dryRun:
-			result.Count, err = c.countIDs(ctx, store, ids)
-		case len(ids) > 0:
-			result.Count, err = c.byIDs(ctx, store.Store, ids...)
-		default:
+		if len(ids) > 0 {
+			err = c.each(ctx, store, ids, &result)
+		} else {
 			err = c.bulk(ctx, store, query, &result)
 		}
 		if err != nil && !c.dryRun && result.Count > 0 {
@@ -141,9 +144,11 @@ func (c *change) run(ctx context.Context, cmd *cobra.Command, args []string) err
 			return err
 		}
 		if asJSON {
-			return printJSON(cmd.OutOrStdout(), result)
+			err = printJSON(cmd.OutOrStdout(), result)
+		} else {
+			err = c.report(cmd, result)
 		}
-		return c.report(cmd, result)
+		return errors.Join(err, c.notFound(store, len(ids), result))
 	})
 }
 
@@ -172,19 +177,48 @@ func (c *change) report(cmd *cobra.Command, result changed) error {
 	return err
 }
 
-// countIDs counts those of the records that the command would change.
-func (c *change) countIDs(ctx context.Context, store opened, ids []outmill.WorkItemID) (n int, err error) {
-	for _, id := range ids {
+// each changes the records with the ids, or counts those that it would change.
+func (c *change) each(ctx context.Context, store opened, ids []outmill.WorkItemID, result *changed) error {
+	var found []outmill.WorkItemID
+	for i, id := range ids {
+		if slices.Contains(ids[:i], id) {
+			continue
+		}
 		r, err := store.Get(ctx, id)
 		switch {
 		case errors.Is(err, outmill.ErrNotFound):
+			result.NotFound = append(result.NotFound, id.String())
 		case err != nil:
-			return n, err
-		case c.verb == "delete" || r.Status == outmill.StatusDead:
-			n++
+			return err
+		case c.verb == "requeue" && r.Status != outmill.StatusDead:
+			result.NotDead = append(result.NotDead, id.String())
+			fmt.Fprintf(c.term.err, "Record %s is %s, not dead: there is nothing to requeue.\n", id, r.Status)
+		default:
+			found = append(found, id)
 		}
 	}
-	return n, nil
+	if result.Count = len(found); c.dryRun || len(found) == 0 {
+		return nil
+	}
+	var err error
+	result.Count, err = c.byIDs(ctx, store.Store, found...)
+	return err
+}
+
+// notFound is an error if the store lacks some of the records.
+func (c *change) notFound(store opened, ids int, result changed) error {
+	if len(result.NotFound) == 0 {
+		return nil
+	}
+	return fmt.Errorf("outmill: %d of %s %s not found in %s: %s: processed and deleted, or in another store: outmill list shows the ids",
+		len(result.NotFound), count(ids, "id"), wasOrWere(len(result.NotFound)), store.shown, strings.Join(result.NotFound, ", "))
+}
+
+func wasOrWere(n int) string {
+	if n == 1 {
+		return "was"
+	}
+	return "were"
 }
 
 func (c *change) bulk(ctx context.Context, store opened, query outmill.ListQuery, result *changed) error {
@@ -305,15 +339,22 @@ func newPace(rate int) pace { return pace{rate: rate, began: time.Now()} }
 // wait returns when n records may be done since the beginning.
 func (p pace) wait(ctx context.Context, n int) error {
 	if p.rate <= 0 {
-		return ctx.Err()
+		return interrupted(ctx)
 	}
 	due := p.began.Add(time.Duration(float64(n) / float64(p.rate) * float64(time.Second)))
 	timer := time.NewTimer(time.Until(due))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return interrupted(ctx)
 	case <-timer.C:
 		return nil
 	}
+}
+
+func interrupted(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("outmill: %w", ctx.Err())
 }

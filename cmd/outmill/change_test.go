@@ -41,11 +41,48 @@ func TestRequeue(t *testing.T) {
 		records := orders(3)
 		w.append(t, records...)
 		w.kill(t, "", "orders", "timeout")
-		ids := []string{records[0].ID.String(), outmill.NewWorkItemID().String()}
-		require.Equal(t, "1 record would be requeued.\n", ok(t, append([]string{"requeue", w.url, "--dry-run"}, ids...)...))
+		id := records[0].ID.String()
+		require.Equal(t, "1 record would be requeued.\n", ok(t, "requeue", w.url, "--dry-run", id, id))
 		require.Equal(t, 3, w.statusOf(t, "default", "orders").Dead)
-		require.Equal(t, "1 record requeued.\n", ok(t, append([]string{"requeue", w.url}, ids...)...))
+		require.Equal(t, "1 record requeued.\n", ok(t, "requeue", w.url, id))
 		require.Equal(t, 2, w.statusOf(t, "default", "orders").Dead)
+		again := tool(t, "requeue", w.url, id)
+		require.Equal(t, exitOK, again.code, "a record that came back with another one is no failure")
+		require.Contains(t, again.stderr, "Record "+id+" is pending, not dead")
+		require.Equal(t, []string{id}, okJSON[changed](t, "requeue", w.url, id).NotDead)
+	})
+
+	t.Run("ids that the store does not have are named, the others are done, and the exit code is 1", func(t *testing.T) {
+		t.Parallel()
+		onThreeStores(t, func(t *testing.T, w world) {
+			w.register(t, "", "orders")
+			records := orders(2)
+			w.append(t, records...)
+			w.kill(t, "", "orders", "timeout")
+			unknown := []string{outmill.NewWorkItemID().String(), outmill.NewWorkItemID().String()}
+			for i, verb := range []string{"requeue", "delete"} {
+				id := records[i].ID.String()
+				for _, more := range [][]string{{"--dry-run"}, nil} {
+					got := tool(t, append([]string{verb, w.url, unknown[0], id, unknown[1]}, more...)...)
+					require.Equal(t, exitFailed, got.code)
+					require.Regexp(t, "^1 record (would be )?"+verb+"d.\n$", got.stdout)
+					require.Contains(t, got.stderr, "2 of 3 ids were not found in ")
+					require.Contains(t, got.stderr, unknown[0]+", "+unknown[1])
+				}
+				got := tool(t, verb, w.url, unknown[0], "-o", "json")
+				require.Equal(t, exitFailed, got.code)
+				require.Contains(t, got.stdout, `"not_found": [`)
+			}
+			for _, args := range [][]string{{"show"}, {"skip"}, {"edit", "--set", "a=b"}} {
+				got := tool(t, append(args, w.url, unknown[0])...)
+				require.Equal(t, exitFailed, got.code, args)
+				require.Contains(t, got.stderr, "no record with the id "+unknown[0])
+				require.Empty(t, got.stdout)
+			}
+			got := tool(t, "groups", "drop", w.url, "nobody", "--yes")
+			require.Equal(t, exitFailed, got.code)
+			require.Contains(t, got.stderr, `no group "nobody"`)
+		})
 	})
 
 	t.Run("a dry run counts and changes nothing", func(t *testing.T) {
@@ -198,7 +235,7 @@ func TestRequeue_interrupted(t *testing.T) {
 		require.Eventually(t, func() bool { return w.statusOf(t, "default", "orders").Pending > 0 }, time.Minute, 5*time.Millisecond)
 		cancel()
 		require.Equal(t, exitFailed, <-code)
-		require.Regexp(t, `outmill: \d+ records were requeued before that; run the same command again to continue`, stderr.String())
+		require.Regexp(t, `: it was interrupted\noutmill: \d+ records were requeued before that; run the same command again to continue`, stderr.String())
 		require.Empty(t, stdout.String())
 	})
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 const (
@@ -70,9 +72,18 @@ func run(ctx context.Context, args []string, term terminal) int {
 		fmt.Fprintf(term.err, "%s: %v\n%s -h shows the usage\n", command.CommandPath(), err, command.CommandPath())
 		return exitUsage
 	default:
-		fmt.Fprintln(term.err, strings.TrimSpace(err.Error()))
+		fmt.Fprintln(term.err, failureText(ctx, err))
 		return exitFailed
 	}
+}
+
+// failureText is an error as the user of a terminal knows it: a signal ended the context.
+func failureText(ctx context.Context, err error) string {
+	text := strings.TrimSpace(err.Error())
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		text = strings.ReplaceAll(text, context.Canceled.Error(), "it was interrupted")
+	}
+	return text
 }
 
 // checkedWriter remembers the first error, because cobra ignores it when it prints help.
@@ -115,6 +126,12 @@ Exit codes: 0 success, 1 failure, 2 wrong usage.`,
 		versionCommand(),
 	)
 	tenantFlags(root)
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			wantMember(cmd, cmd.Commands())
+		}
+	}
 	return root
 }
 
@@ -124,6 +141,9 @@ type action func(ctx context.Context, args []string) error
 // does makes the command run the action, and marks the action's errors as failures.
 func does(cmd *cobra.Command, act action) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := refuseEmpty(cmd); err != nil {
+			return err
+		}
 		if err := act(cmd.Context(), args); err != nil {
 			return failure{err}
 		}
@@ -132,10 +152,30 @@ func does(cmd *cobra.Command, act action) *cobra.Command {
 	return cmd
 }
 
+// emptyFlags are the flags whose empty value has a meaning.
+var emptyFlags = []string{"after", "payload", "reason", "topic-prefix"}
+
+// refuseEmpty refuses a flag that has an empty value. An unset variable of a shell makes one, and an empty
+// filter would select everything, an empty name would hide who it was.
+func refuseEmpty(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if flag.Value.Type() == "string" && strings.TrimSpace(flag.Value.String()) == "" && !slices.Contains(emptyFlags, flag.Name) {
+			err = usagef("--%s is empty: want a value, or leave the flag out", flag.Name)
+		}
+	})
+	return err
+}
+
 // family is a command that only has commands under it.
 func family(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
+	cmd.AddCommand(members...)
+	return wantMember(cmd, members)
+}
+
+// wantMember makes a command without one of its members wrong usage.
+func wantMember(cmd *cobra.Command, members []*cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		var names []string
 		for _, member := range members {
 			names = append(names, member.Name())
@@ -145,6 +185,5 @@ func family(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
 		}
 		return usagef("want one of %s", strings.Join(names, ", "))
 	}
-	cmd.AddCommand(members...)
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/dashboard"
 )
 
@@ -61,7 +62,7 @@ it in front before others use the dashboard, and name the proxy's host with --ho
 }
 
 func (b *board) run(ctx context.Context, args []string) (err error) {
-	url, _, err := b.take(args, 0)
+	url, _, err := b.take(args)
 	if err != nil {
 		return err
 	}
@@ -81,12 +82,27 @@ func (b *board) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	if err := servable(ctx, store); err != nil {
+		return err
+	}
 	b.config.Name = store.shown
 	handler, err := dashboard.New(store.Store, b.config, logger)
 	if err != nil {
 		return err
 	}
 	return b.serve(ctx, handler, made)
+}
+
+// servable refuses a store whose schema does not fit, because every page would only show that error. In a set
+// the other stores can be served, and a page lists them all.
+func servable(ctx context.Context, store opened) error {
+	_, err := store.Stats(ctx, 1)
+	for _, unfit := range []error{outmill.ErrSchemaMissing, outmill.ErrSchemaOutdated, outmill.ErrSchemaNewer} {
+		if errors.Is(err, unfit) && !store.several {
+			return store.remedy(err)
+		}
+	}
+	return nil
 }
 
 // takeToken sets the token, and reports whether it is a new one.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -111,6 +112,7 @@ func printDead(w io.Writer, term terminal, found storekit.DeadPage, payload bool
 	if payload {
 		t.header = append(t.header, "PAYLOAD")
 	}
+	t.withStores(slices.ContainsFunc(found.Letters, func(l storekit.DeadLetter) bool { return l.Record.Store != "" }))
 	for _, l := range found.Letters {
 		r := l.Record
 		cells := []string{
@@ -120,7 +122,7 @@ func printDead(w io.Writer, term terminal, found storekit.DeadPage, payload bool
 		if payload {
 			cells = append(cells, orDash(oneLine(string(r.Payload), 200)))
 		}
-		t.add(cells...)
+		t.addOf(r.Store, cells...)
 	}
 	if err := t.print(w); err != nil {
 		return err

@@ -133,6 +133,9 @@ func TestEdit(t *testing.T) {
 		got := tool(t, "edit", w.url, id, "--seen", seen, "--set", "version=3")
 		require.Equal(t, exitFailed, got.code)
 		require.Contains(t, got.stderr, "read it again")
+		got = tool(t, "edit", w.url, id, "--seen", "wrong", "--set", "version=3")
+		require.Equal(t, exitUsage, got.code)
+		require.Contains(t, got.stderr, `--seen is "wrong": want the fingerprint of the record, as outmill show prints it`)
 	})
 
 	t.Run("an edit that makes no sense is refused by name", func(t *testing.T) {
@@ -193,6 +196,39 @@ func TestSkip(t *testing.T) {
 		require.Equal(t, exitFailed, got.code)
 		require.Contains(t, got.stderr, "pending")
 		require.Equal(t, outmill.StatusPending, w.get(t, records[0].ID).Status)
+	})
+}
+
+func TestEarlierError(t *testing.T) {
+	t.Parallel()
+
+	t.Run("the error of a record that a skip or a requeue brought back is shown as one from before", func(t *testing.T) {
+		t.Parallel()
+		onThreeStores(t, func(t *testing.T, w world) {
+			w.register(t, "", "orders")
+			const note = "from before a requeue or a skip brought"
+			skipped, requeued := w.parked(t, "skipped", 2), w.parked(t, "requeued", 2)
+			behind := func(key string) string {
+				for _, r := range okJSON[listReport](t, "list", w.url, "--key", key).Records {
+					if r.MessageID == key+"-1" {
+						return r.ID
+					}
+				}
+				return ""
+			}
+			for head, id := range map[*outmill.Record]string{skipped: behind("skipped"), requeued: behind("requeued")} {
+				require.NotContains(t, ok(t, "show", w.url, id)+ok(t, "why", w.url, id)+ok(t, "list", w.url), note, "it is parked now")
+				ok(t, map[bool]string{true: "skip", false: "requeue"}[head == skipped], w.url, head.ID.String())
+				require.Regexp(t, `(?m)^last error +parked: .* \(`+note+` the record back\)$`, ok(t, "show", w.url, id))
+				require.Regexp(t, `Its last error is `+note+` it back: "parked: .*"\.`, ok(t, "why", w.url, id))
+				require.Regexp(t, id+` .* \(earlier\) parked: `, ok(t, "list", w.url))
+				require.True(t, okJSON[recordView](t, "show", w.url, id).EarlierError)
+			}
+			w.kill(t, "", "orders", "timeout")
+			text := ok(t, "list", w.url) + ok(t, "why", w.url, behind("skipped"))
+			require.NotContains(t, text, "earlier")
+			require.NotContains(t, text, note)
+		})
 	})
 }
 

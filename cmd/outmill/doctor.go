@@ -56,14 +56,14 @@ usage.`,
 	flags.DurationVar(&e.config.Timeout, "timeout", 30*time.Second, "how long the checks may take")
 	_ = cmd.RegisterFlagCompletionFunc("task", cobra.FixedCompletions([]string{"publish", "read"}, cobra.ShellCompDirectiveNoFileComp))
 	return does(cmd, func(ctx context.Context, args []string) error {
-		report, asJSON, shown, err := e.examine(ctx, args)
+		report, asJSON, store, err := e.examine(ctx, args)
 		if err != nil {
 			return exitError{exitUsage, err}
 		}
 		if asJSON {
 			err = printJSON(cmd.OutOrStdout(), report)
 		} else {
-			err = printReport(cmd.OutOrStdout(), shown, report)
+			err = printReport(cmd.OutOrStdout(), store, report)
 		}
 		if err == nil && len(report.Problems) > 0 {
 			err = exitError{code: exitFailed}
@@ -72,17 +72,17 @@ usage.`,
 	})
 }
 
-func (e *examination) examine(ctx context.Context, args []string) (report monitor.Report, asJSON bool, shown string, err error) {
-	url, _, err := e.take(args, 0)
+func (e *examination) examine(ctx context.Context, args []string) (report monitor.Report, asJSON bool, store opened, err error) {
+	url, _, err := e.take(args)
 	if err != nil {
-		return report, false, "", err
+		return report, false, store, err
 	}
 	if asJSON, err = e.json(); err != nil {
-		return report, false, "", err
+		return report, false, store, err
 	}
 	for _, task := range e.tasks {
 		if task != string(storekit.TaskPublish) && task != string(storekit.TaskRead) {
-			return report, false, "", usagef("--task is %q: want publish or read", task)
+			return report, false, store, usagef("--task is %q: want publish or read", task)
 		}
 		e.config.Tasks = append(e.config.Tasks, storekit.Task(task))
 	}
@@ -91,13 +91,13 @@ func (e *examination) examine(ctx context.Context, args []string) (report monito
 	if e.to != "" {
 		broker, err := openDestination(e.to, nil)
 		if err != nil {
-			return report, false, "", err
+			return report, false, store, err
 		}
 		defer func() { _ = broker.close() }()
 		e.config.Broker = broker.ping
 	}
-	err = e.with(ctx, url, func(store opened) error {
-		shown = store.shown
+	err = e.with(ctx, url, func(examined opened) error {
+		store = examined
 		e.config.Name = store.Name()
 		report, err = monitor.Doctor(ctx, store.Store, e.config)
 		return err
@@ -106,10 +106,10 @@ func (e *examination) examine(ctx context.Context, args []string) (report monito
 	if left := new(leftOutError); errors.As(err, left) && report.Status != "" {
 		err = nil
 	}
-	return report, asJSON, shown, err
+	return report, asJSON, store, err
 }
 
-func printReport(w io.Writer, shown string, report monitor.Report) error {
+func printReport(w io.Writer, store opened, report monitor.Report) error {
 	var b strings.Builder
 	failures := 0
 	for _, p := range report.Problems {
@@ -119,9 +119,9 @@ func printReport(w io.Writer, shown string, report monitor.Report) error {
 	}
 	switch {
 	case len(report.Problems) == 0:
-		fmt.Fprintf(&b, "%s is fine.\n", shown)
+		fmt.Fprintf(&b, "%s %s fine.\n", store.shown, store.verb("is", "are"))
 	default:
-		fmt.Fprintf(&b, "%s has %s and %s.\n", shown, count(failures, "failure"), count(len(report.Problems)-failures, "warning"))
+		fmt.Fprintf(&b, "%s %s %s and %s.\n", store.shown, store.verb("has", "have"), count(failures, "failure"), count(len(report.Problems)-failures, "warning"))
 	}
 	for _, p := range report.Problems {
 		fmt.Fprintf(&b, "\n%s: %s", p.Severity, p.Kind)

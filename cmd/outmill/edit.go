@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,9 @@ import (
 
 // maxPayloadFile is the largest file that edit reads; the stores have limits of their own.
 const maxPayloadFile = 1 << 30
+
+// fingerprint is the form of storekit.FingerprintOf.
+var fingerprint = regexp.MustCompile(`^[0-9a-f]{32}-[0-9a-f]{32}$`)
 
 // edit is the command that changes a dead record.
 type edit struct {
@@ -83,9 +87,11 @@ func (e *edit) run(ctx context.Context, cmd *cobra.Command, args []string) error
 	}
 	switch {
 	case len(ids) != 1:
-		return usagef("want the id of one record; got %d ids", len(ids))
+		return usagef("want the id of one record, as outmill list shows it; got %s", count(len(ids), "id"))
 	case e.file == "" && len(e.set) == 0 && len(e.remove) == 0:
-		return usagef("want --payload-file, --set or --remove")
+		return usagef("nothing is to change: want --payload-file, --set or --remove")
+	case e.seen != "" && !fingerprint.MatchString(e.seen):
+		return usagef("--seen is %.80q: want the fingerprint of the record, as outmill show prints it", e.seen)
 	}
 	change := storekit.Edit{Seen: e.seen}
 	if change.Payload, err = e.readPayload(); err != nil {
@@ -97,9 +103,12 @@ func (e *edit) run(ctx context.Context, cmd *cobra.Command, args []string) error
 		if err != nil {
 			return err
 		}
-		before, err := store.Get(ctx, ids[0])
+		before, err := store.get(ctx, ids[0])
 		if err != nil {
 			return err
+		}
+		if before.Status != outmill.StatusDead {
+			return notDead(before)
 		}
 		change.Seen = cmp.Or(change.Seen, storekit.FingerprintOf(before))
 		if change.Metadata, err = e.metadata(before); err != nil {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
-	"github.com/outmill/outmill/tenants"
 )
 
 // defaultBatchSize is larger than that of the library, because the process does nothing else.
@@ -25,7 +24,6 @@ const defaultBatchSize = 500
 type forwarding struct {
 	target
 	term        terminal
-	configFile  string
 	to          string
 	topicPrefix string
 	keyPolicy   string
@@ -145,9 +143,9 @@ func (f *forwarding) run(ctx context.Context, cmd *cobra.Command, args []string)
 	}
 	logger.Info("Forwarding", fields)
 	if f.once {
-		return f.forwardOnce(ctx, fwd, logger)
+		return store.remedy(f.forwardOnce(ctx, fwd, logger))
 	}
-	return f.serve(ctx, fwd, store, broker, measured, logger)
+	return store.remedy(f.serve(ctx, fwd, store, broker, measured, logger))
 }
 
 // prepare reads all settings and opens the store or the set of tenants.
@@ -162,7 +160,10 @@ func (f *forwarding) prepare(ctx context.Context, cmd *cobra.Command, args []str
 	if err := fill(cmd.Flags(), file, f.configFile, os.LookupEnv); err != nil {
 		return opened{}, nil, err
 	}
-	url, _, err := f.take(args, 0)
+	if f.listens = true; f.ensure {
+		f.files = created
+	}
+	url, _, err := f.take(args)
 	if err != nil {
 		return opened{}, nil, err
 	}
@@ -173,16 +174,8 @@ func (f *forwarding) prepare(ctx context.Context, cmd *cobra.Command, args []str
 	if err != nil {
 		return opened{}, nil, err
 	}
-	if url == "" && f.source == "" {
-		url = file.URL
-	}
-	var store opened
-	if url == "" && f.source == "" && len(file.Tenants) > 0 {
-		store.shown = count(len(file.Tenants), "tenant")
-		store.Store, err = tenants.New(ctx, tenants.Config{Discovery: file.discovery()}, logger)
-	} else {
-		store, err = f.open(ctx, url, logger)
-	}
+	f.settings = file
+	store, err := f.open(ctx, url, logger)
 	return store, logger, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 func groupsCommand(term terminal) *cobra.Command {
@@ -36,7 +37,7 @@ group that was not seen for longer has no worker.`,
 	on.flags(cmd)
 	out.flags(cmd)
 	return does(cmd, func(ctx context.Context, args []string) error {
-		url, _, err := on.take(args, 0)
+		url, _, err := on.take(args)
 		if err != nil {
 			return err
 		}
@@ -52,7 +53,10 @@ group that was not seen for longer has no worker.`,
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), groupsJSON(groups))
 			}
-			return printGroups(cmd.OutOrStdout(), term, groups)
+			if err := printGroups(cmd.OutOrStdout(), term, groups); err != nil {
+				return err
+			}
+			return printOtherPauses(ctx, cmd.OutOrStdout(), store, groups)
 		})
 	})
 }
@@ -84,6 +88,28 @@ func printGroups(w io.Writer, term terminal, groups []outmill.GroupInfo) error {
 			}
 		}
 		if err := printProblems(w, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printOtherPauses prints the pauses that concern no group yet.
+func printOtherPauses(ctx context.Context, w io.Writer, store opened, groups []outmill.GroupInfo) error {
+	pauses, ok := outmill.As[storekit.Pauses](store.Store)
+	if !ok {
+		return nil
+	}
+	all, err := pauses.Paused(ctx)
+	if err != nil {
+		return err
+	}
+	for _, pause := range all {
+		text := pause.String()
+		if slices.ContainsFunc(groups, func(g outmill.GroupInfo) bool { return slices.Contains(g.Pauses, text) }) {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "\nPaused, for no group yet: %s\n", oneLine(text, 300)); err != nil {
 			return err
 		}
 	}
@@ -174,7 +200,7 @@ again, within a minute. You may interrupt the command and run it again.`,
 	on.flags(cmd)
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return does(cmd, func(ctx context.Context, args []string) error {
-		url, rest, err := on.take(args, 1)
+		url, rest, err := on.take(args, "the name of the GROUP")
 		if err != nil {
 			return err
 		}
@@ -186,9 +212,16 @@ again, within a minute. You may interrupt the command and run it again.`,
 			if err := term.confirm(fmt.Sprintf("This drops the group %q of %s with all its records.", group, store.shown), yes); err != nil {
 				return err
 			}
+			groups, err := store.Groups(ctx)
+			if err != nil {
+				return err
+			}
 			dropped, err := store.DropGroup(ctx, group)
 			if err != nil {
 				return err
+			}
+			if dropped == 0 && !slices.ContainsFunc(groups, func(g outmill.GroupInfo) bool { return g.Group == group }) {
+				return fmt.Errorf("outmill: %s %s no group %q: outmill groups list shows the groups", store.shown, store.verb("has", "have"), group)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "The group %q is dropped, with %s.\n", group, count(dropped, "record"))
 			return err

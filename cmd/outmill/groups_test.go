@@ -71,6 +71,19 @@ func TestGroups(t *testing.T) {
 		onStores(t, pauseAndResume)
 	})
 
+	t.Run("list shows a pause that concerns no group yet", func(t *testing.T) {
+		t.Parallel()
+		onThreeStores(t, func(t *testing.T, w world) {
+			ok(t, "groups", "pause", w.url, "--topic", "orders", "--by", "ann", "--reason", "not before noon")
+			text := ok(t, "groups", "list", w.url)
+			require.Regexp(t, `(?m)^Paused, for no group yet: topic "orders" by ann since \S+: not before noon$`, text)
+			w.register(t, "audit", "orders")
+			text = ok(t, "groups", "list", w.url)
+			require.Contains(t, text, "Paused for audit: ")
+			require.NotContains(t, text, "for no group")
+		})
+	})
+
 	t.Run("pause and resume without a scope are refused", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)

@@ -103,7 +103,7 @@ type imported struct {
 }
 
 func (i *importing) run(ctx context.Context, cmd *cobra.Command, args []string) (err error) {
-	url, _, err := i.take(args, 0)
+	url, _, err := i.take(args)
 	if err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func printList(w io.Writer, term terminal, found finding, payload bool) error {
 	for _, r := range found.records {
 		cells := []string{
 			r.ID.String(), orDash(oneLine(r.Group, 40)), oneLine(r.Topic, 40), orDash(oneLine(r.Key, 40)), string(r.Status),
-			age(time.Since(r.CreatedAt)), strconv.Itoa(r.Attempts), orDash(oneLine(r.LastError, 60)),
+			age(time.Since(r.CreatedAt)), strconv.Itoa(r.Attempts), orDash(listedError(r)),
 		}
 		if payload {
 			cells = append(cells, orDash(oneLine(string(r.Payload), 200)))
@@ -124,4 +124,13 @@ func printList(w io.Writer, term terminal, found finding, payload bool) error {
 		fmt.Fprintf(term.err, "There may be more: --after %s continues the list.\n", found.next)
 	}
 	return nil
+}
+
+// listedError is the error of a record in a table.
+func listedError(r *outmill.Record) string {
+	text := oneLine(r.LastError, 60)
+	if storekit.ErrorIsEarlier(r) {
+		return "(earlier) " + text
+	}
+	return text
 }

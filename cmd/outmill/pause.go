@@ -24,8 +24,16 @@ func (s *scope) flags(cmd *cobra.Command) {
 
 // check refuses flags that name nothing, before a store is opened.
 func (s *scope) check() error {
-	if err := storekit.CheckPauseScope(s.PauseScope); err != nil {
-		return usagef("name what to pause or resume with --group, --topic, --topic with --key, or --tenant: %v", err)
+	err := storekit.CheckPauseScope(s.PauseScope)
+	switch {
+	case s.PauseScope == storekit.PauseScope{}:
+		return usagef("no flag says what is meant: want --group, --topic, --topic with --key, or --tenant")
+	case s.Key != "" && s.Topic == "":
+		return usagef("--key is given without --topic: a key belongs to a topic, so want both")
+	case s.Key != "" && s.TenantID != "":
+		return usagef("--key and --tenant are both given: want one of them")
+	case err != nil:
+		return usagef("%v", err)
 	}
 	return nil
 }
@@ -59,7 +67,7 @@ it replaces the name and the reason. outmill groups list shows the pauses.`,
 	cmd.Flags().StringVar(&by, "by", operator(), "who pauses")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who find the pause")
 	return does(cmd, func(ctx context.Context, args []string) error {
-		url, _, err := on.take(args, 0)
+		url, _, err := on.take(args)
 		if err == nil {
 			err = what.check()
 		}
@@ -95,7 +103,7 @@ lists the pauses.`,
 	on.tenantIsScope = true
 	what.flags(cmd)
 	return does(cmd, func(ctx context.Context, args []string) error {
-		url, _, err := on.take(args, 0)
+		url, _, err := on.take(args)
 		if err == nil {
 			err = what.check()
 		}

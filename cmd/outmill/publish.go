@@ -63,7 +63,7 @@ transaction.`,
 }
 
 func (p *publishing) run(ctx context.Context, cmd *cobra.Command, args []string) error {
-	url, _, err := p.take(args, 0)
+	url, _, err := p.take(args)
 	if err != nil {
 		return err
 	}
@@ -74,6 +74,9 @@ func (p *publishing) run(ctx context.Context, cmd *cobra.Command, args []string)
 	metadata, err := p.check(cmd)
 	if err != nil {
 		return err
+	}
+	if url == "" && p.source == "" && p.isSet() {
+		return usagef("--tenant is missing: want the tenant whose store gets the messages: %s has %s", p.configFile, p.tenantNames())
 	}
 	input, err := p.input(cmd)
 	if err != nil {

@@ -10,23 +10,25 @@ import (
 
 // recordView is a record as JSON. The payload is there only where the user asked for it.
 type recordView struct {
-	ID            string            `json:"id"`
-	MessageID     string            `json:"message_id"`
-	Store         string            `json:"store,omitempty"`
-	Group         string            `json:"group"`
-	Topic         string            `json:"topic"`
-	Key           string            `json:"key,omitempty"`
-	Status        string            `json:"status"`
-	CreatedAt     *time.Time        `json:"created_at,omitempty"`
-	DueAt         *time.Time        `json:"due_at,omitempty"`
-	NextAttemptAt *time.Time        `json:"next_attempt_at,omitempty"`
-	ExpiresAt     *time.Time        `json:"expires_at,omitempty"`
-	LeaseUntil    *time.Time        `json:"lease_until,omitempty"`
-	Owner         string            `json:"owner,omitempty"`
-	Attempts      int               `json:"attempts"`
-	Claims        int               `json:"claims"`
-	Expiries      int               `json:"expiries"`
-	LastError     string            `json:"last_error,omitempty"`
+	ID            string     `json:"id"`
+	MessageID     string     `json:"message_id"`
+	Store         string     `json:"store,omitempty"`
+	Group         string     `json:"group"`
+	Topic         string     `json:"topic"`
+	Key           string     `json:"key,omitempty"`
+	Status        string     `json:"status"`
+	CreatedAt     *time.Time `json:"created_at,omitempty"`
+	DueAt         *time.Time `json:"due_at,omitempty"`
+	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
+	ExpiresAt     *time.Time `json:"expires_at,omitempty"`
+	LeaseUntil    *time.Time `json:"lease_until,omitempty"`
+	Owner         string     `json:"owner,omitempty"`
+	Attempts      int        `json:"attempts"`
+	Claims        int        `json:"claims"`
+	Expiries      int        `json:"expiries"`
+	LastError     string     `json:"last_error,omitempty"`
+	// EarlierError says that LastError is from before a requeue or a skip brought the record back.
+	EarlierError  bool              `json:"earlier_error,omitempty"`
 	ProcessedAt   *time.Time        `json:"processed_at,omitempty"`
 	ProcessedBy   string            `json:"processed_by,omitempty"`
 	CorrelationID string            `json:"correlation_id,omitempty"`
@@ -48,7 +50,7 @@ func viewOf(r *outmill.Record, withPayload bool) recordView {
 		ID: r.ID.String(), MessageID: r.MessageID, Store: r.Store, Group: r.Group, Topic: r.Topic, Key: r.Key,
 		Status: string(r.Status), CreatedAt: timeOrNil(r.CreatedAt), DueAt: timeOrNil(r.DueAt),
 		NextAttemptAt: timeOrNil(r.NextAttemptAt), ExpiresAt: timeOrNil(r.ExpiresAt), LeaseUntil: timeOrNil(r.LeaseUntil),
-		Attempts: r.Attempts, Claims: r.Claims, Expiries: r.Expiries, LastError: r.LastError,
+		Attempts: r.Attempts, Claims: r.Claims, Expiries: r.Expiries, LastError: r.LastError, EarlierError: storekit.ErrorIsEarlier(r),
 		ProcessedAt: timeOrNil(r.ProcessedAt), ProcessedBy: r.ProcessedBy, CorrelationID: r.CorrelationID,
 		CausationID: r.CausationID, TenantID: r.TenantID, TraceParent: r.TraceParent, DedupKey: r.DedupKey,
 		Metadata: r.Metadata, PayloadBytes: len(r.Payload),

@@ -30,7 +30,8 @@ func schemaUpgrade() *cobra.Command {
 wrong URL creates nothing.`,
 		func(ctx context.Context, store opened, stdout io.Writer) error {
 			if _, err := store.Stats(ctx, 1); errors.Is(err, outmill.ErrSchemaMissing) {
-				return fmt.Errorf("outmill: %s has no schema to upgrade: check the URL, or create the schema with outmill schema ensure", store.shown)
+				return fmt.Errorf("outmill: %s %s no schema to upgrade: check the URL, or create the schema with: outmill schema ensure %s",
+					store.shown, store.verb("has", "have"), store.arguments)
 			}
 			return ensureSchema(ctx, store, stdout)
 		})
@@ -40,7 +41,7 @@ func ensureSchema(ctx context.Context, store opened, stdout io.Writer) error {
 	if err := store.Ensure(ctx); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(stdout, "The schema in %s is up to date.\n", store.shown)
+	_, err := fmt.Fprintf(stdout, "The %s in %s %s up to date.\n", store.verb("schema", "schemas"), store.shown, store.verb("is", "are"))
 	return err
 }
 
@@ -51,17 +52,21 @@ func schemaStatus() *cobra.Command {
 			if _, err := store.Stats(ctx, 1); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(stdout, "The schema in %s fits this version of outmill.\n", store.shown)
+			_, err := fmt.Fprintf(stdout, "The %s in %s %s this version of outmill.\n", store.verb("schema", "schemas"), store.shown,
+				store.verb("fits", "fit"))
 			return err
 		})
 }
 
 func schemaAction(name, short, long string, act func(ctx context.Context, store opened, stdout io.Writer) error) *cobra.Command {
 	var on target
+	if name == "ensure" {
+		on.files = created
+	}
 	cmd := &cobra.Command{Use: name + " [URL | --source NAME]", Short: short, Long: long}
 	on.flags(cmd)
 	return does(cmd, func(ctx context.Context, args []string) error {
-		url, _, err := on.take(args, 0)
+		url, _, err := on.take(args)
 		if err != nil {
 			return err
 		}
@@ -70,20 +75,19 @@ func schemaAction(name, short, long string, act func(ctx context.Context, store 
 }
 
 func schemaPrint() *cobra.Command {
-	var on target
+	on := target{files: unopened}
 	var from int
 	cmd := &cobra.Command{
 		Use:   "print [URL | --source NAME]",
 		Short: "Print the schema as statements for the engine's own shell",
 		Long: `Prints the statements of the schema, for a migration tool or the engine's own
-shell. It does not run them, but it opens the database, and SQLite creates the
-file if it does not exist. sqlite::memory: prints the same without a file.
+shell. It does not run them, but it connects to the database; of SQLite it opens no file.
 
 With --from it prints the statements that upgrade a schema of that version to the
 newest version, and nothing if it is the newest. The version of a schema is in its
 table meta (for example SELECT version FROM outmill.meta on PostgreSQL); 0 is an
 empty database.`,
-		Example: `  outmill schema print sqlite::memory: | sqlite3 orders.db
+		Example: `  outmill schema print sqlite:orders.db | sqlite3 orders.db
   outmill schema print 'mongodb://host/shop?replicaSet=rs0' | mongosh shop
   outmill schema print 'sqlserver://user:password@host?database=shop' | sqlcmd -S host -d shop -b
   outmill schema print --from 1 postgres://host/shop | psql shop`,
@@ -91,7 +95,7 @@ empty database.`,
 	on.flags(cmd)
 	cmd.Flags().IntVar(&from, "from", 0, "print only the statements that upgrade a schema of this `VERSION` to the newest version")
 	return does(cmd, func(ctx context.Context, args []string) error {
-		url, _, err := on.take(args, 0)
+		url, _, err := on.take(args)
 		if err != nil {
 			return err
 		}

@@ -30,7 +30,7 @@ func (s *search) does(
 	cmd *cobra.Command, show func(ctx context.Context, store opened, query outmill.ListQuery, asJSON bool) error,
 ) *cobra.Command {
 	return does(cmd, func(ctx context.Context, args []string) error {
-		url, _, err := s.on.take(args, 0)
+		url, _, err := s.on.take(args)
 		if err != nil {
 			return err
 		}

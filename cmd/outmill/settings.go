@@ -73,10 +73,11 @@ func (s settings) source() string {
 	return source
 }
 
-func (s settings) discovery() tenants.Static {
+// discovery has the tenants of the file. files is what becomes of the URLs of SQLite files.
+func (s settings) discovery(files func(url string) string) tenants.Static {
 	static := make(tenants.Static, len(s.Tenants))
 	for i, t := range s.Tenants {
-		static[i] = tenants.Tenant{Key: t.Key, URL: t.URL}
+		static[i] = tenants.Tenant{Key: t.Key, URL: files(t.URL)}
 	}
 	return static
 }

@@ -34,14 +34,14 @@ func showCommand() *cobra.Command {
 			return err
 		}
 		if len(ids) != 1 {
-			return usagef("want the id of one record; got %d ids", len(ids))
+			return usagef("want the id of one record, as outmill list shows it; got %s", count(len(ids), "id"))
 		}
 		asJSON, err := out.json()
 		if err != nil {
 			return err
 		}
 		return on.with(ctx, url, func(store opened) error {
-			record, err := store.Get(ctx, ids[0])
+			record, err := store.get(ctx, ids[0])
 			if err != nil {
 				return err
 			}
@@ -104,7 +104,7 @@ func printRecord(w io.Writer, r *outmill.Record, payload bool) error {
 	line("attempts", strconv.Itoa(r.Attempts))
 	line("claims", strconv.Itoa(r.Claims))
 	line("expired leases", strconv.Itoa(r.Expiries))
-	line("last error", r.LastError)
+	line("last error", lastError(r))
 	at("processed", r.ProcessedAt)
 	line("processed by", r.ProcessedBy)
 	line("correlation id", r.CorrelationID)
@@ -127,6 +127,14 @@ func printRecord(w io.Writer, r *outmill.Record, payload bool) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// lastError marks an error that does not say why the record waits now.
+func lastError(r *outmill.Record) string {
+	if storekit.ErrorIsEarlier(r) {
+		return r.LastError + " (from before a requeue or a skip brought the record back)"
+	}
+	return r.LastError
 }
 
 // printable returns a payload for a terminal: other bytes than text are quoted, so that they

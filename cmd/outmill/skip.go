@@ -62,7 +62,7 @@ func (s *skip) run(ctx context.Context, cmd *cobra.Command, args []string) error
 		return err
 	}
 	if len(ids) != 1 {
-		return usagef("want the id of one record; got %d ids", len(ids))
+		return usagef("want the id of one record, as outmill list shows it; got %s", count(len(ids), "id"))
 	}
 	return s.with(ctx, url, func(store opened) error {
 		ctx := s.named(ctx)
@@ -94,12 +94,12 @@ func (s *skip) run(ctx context.Context, cmd *cobra.Command, args []string) error
 
 // waiting is how many records wait behind a dead record.
 func (s *skip) waiting(ctx context.Context, store opened, bench storekit.Workbench, id outmill.WorkItemID) (int, error) {
-	r, err := store.Get(ctx, id)
+	r, err := store.get(ctx, id)
 	if err != nil {
 		return 0, err
 	}
 	if r.Status != outmill.StatusDead {
-		return 0, fmt.Errorf("%w; it is %s", storekit.ErrNotDead, r.Status)
+		return 0, notDead(r)
 	}
 	// The dead letters of the key and message are few, and one of them may be the record.
 	query := outmill.ListQuery{Group: r.Group, Topic: r.Topic, Key: r.Key, MessageID: r.MessageID}
@@ -150,4 +150,9 @@ func waitingRecords(n int) string {
 		return fmt.Sprintf("%d records or more", n)
 	}
 	return count(n, "record")
+}
+
+// notDead refuses to repair a record that is not dead.
+func notDead(r *outmill.Record) error {
+	return fmt.Errorf("%w: the record %s is %s", storekit.ErrNotDead, r.ID, r.Status)
 }

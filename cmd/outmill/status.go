@@ -43,7 +43,7 @@ cost does not grow with the backlog: 10000+ says that there are that many or mor
 	cmd.Flags().DurationVar(&every, "every", 2*time.Second, "the `TIME` between two looks of --watch")
 	cmd.Flags().IntVar(&limit, "limit", 10_000, "count to this `NUMBER` at most; if not set, to fewer with more than two groups and topics")
 	return does(cmd, func(ctx context.Context, args []string) error {
-		url, _, err := on.take(args, 0)
+		url, _, err := on.take(args)
 		if err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ cost does not grow with the backlog: 10000+ says that there are that many or mor
 				if asJSON {
 					return printJSON(cmd.OutOrStdout(), statusJSON(stats, limit))
 				}
-				return printStatus(cmd.OutOrStdout(), term, store.shown, stats, limit)
+				return printStatus(cmd.OutOrStdout(), term, store, stats, limit)
 			}
 			if !watch {
 				return show()
@@ -110,9 +110,9 @@ func repeat(ctx context.Context, every time.Duration, fn func() error) error {
 	}
 }
 
-func printStatus(w io.Writer, term terminal, shown string, stats []outmill.TopicStats, limit int) error {
+func printStatus(w io.Writer, term terminal, store opened, stats []outmill.TopicStats, limit int) error {
 	if len(stats) == 0 {
-		_, err := fmt.Fprintf(w, "%s has no records.\n", shown)
+		_, err := fmt.Fprintf(w, "%s %s no records.\n", store.shown, store.verb("has", "have"))
 		return err
 	}
 	t := table{

@@ -147,6 +147,9 @@ func TestSchemaCommands(t *testing.T) {
 	t.Run("upgrade refuses a database without a schema and creates nothing", func(t *testing.T) {
 		t.Parallel()
 		file := newFile(t)
+		require.Contains(t, tool(t, "schema", "upgrade", "sqlite:"+file).stderr, "does not exist")
+		require.NoFileExists(t, file)
+		require.NoError(t, openDB(t, file).PingContext(t.Context()))
 		got := tool(t, "schema", "upgrade", "sqlite:"+file)
 		require.Equal(t, exitFailed, got.code)
 		require.Contains(t, got.stderr, "has no schema to upgrade")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -28,6 +29,10 @@ const environment = "OUTMILL"
 type target struct {
 	source string
 	configured
+	// files is what becomes of the URLs of SQLite files; nil is existing.
+	files func(url string) string
+	// listens says that the command waits for the stores' wake-ups.
+	listens bool
 }
 
 func (t *target) flags(cmd *cobra.Command) {
@@ -40,13 +45,16 @@ func (t *target) sourceFlag(cmd *cobra.Command) {
 		"take the URL from OUTMILL_SOURCES_<`NAME`>_<PROVIDER>_CONNECTION_STRING (without a URL: the source named default)")
 }
 
-// take returns the URL in front of the arguments, and the other arguments. The URL is there
-// if there are more arguments than the command needs without it.
-func (t *target) take(args []string, without int) (url string, rest []string, err error) {
+// take returns the URL in front of the arguments, and the other arguments, which have these names.
+// The URL is there if there are more arguments than names.
+func (t *target) take(args []string, names ...string) (url string, rest []string, err error) {
 	if err := t.read(); err != nil {
 		return "", nil, err
 	}
-	switch {
+	wanted := strings.Join(names, " and ")
+	switch without := len(names); {
+	case len(args) == without && without > 0 && isURL(args[0]):
+		return "", nil, usagef("%s is missing: want it behind the URL %s", wanted, outmill.RedactURL(args[0]))
 	case len(args) == without:
 		return "", args, nil
 	case len(args) == without+1 && t.source != "":
@@ -54,22 +62,43 @@ func (t *target) take(args []string, without int) (url string, rest []string, er
 	case len(args) == without+1:
 		return args[0], args[1:], nil
 	case without == 0:
-		return "", nil, usagef("want one URL, such as sqlite:orders.db; got %d arguments", len(args))
+		return "", nil, usagef("want one URL, such as sqlite:orders.db; got %s", count(len(args), "argument"))
+	case len(args) < without:
+		return "", nil, usagef("%s is missing: want a URL, such as sqlite:orders.db, and %s", wanted, wanted)
 	default:
-		return "", nil, usagef("want a URL, such as sqlite:orders.db, and %d more arguments; got %d", without, len(args))
+		return "", nil, usagef("want a URL, such as sqlite:orders.db, and %s; got %s", wanted, count(len(args), "argument"))
 	}
+}
+
+// isURL reports whether an argument is the URL of a store that the tool can open.
+func isURL(argument string) bool {
+	_, err := outmill.ProviderFor(argument)
+	return err == nil
 }
 
 // opened is an open store with the URL for messages, which has no password.
 type opened struct {
 	outmill.Store
-	shown    string
+	shown string
+	// arguments name the store on the command line.
+	arguments string
+	// several says that shown are several stores.
+	several  bool
 	defaults outmill.WorkerDefaults
+}
+
+// verb returns the form of a verb for shown.
+func (o opened) verb(one, several string) string {
+	if o.several {
+		return several
+	}
+	return one
 }
 
 // open opens the store of the URL, else that of --source, else what the file of --config names,
 // else the source named default.
 func (t *target) open(ctx context.Context, url string, logger watermill.LoggerAdapter) (opened, error) {
+	arguments := t.arguments(url)
 	if url == "" && t.source == "" {
 		if t.isSet() {
 			return t.openSet(ctx, logger)
@@ -77,21 +106,57 @@ func (t *target) open(ctx context.Context, url string, logger watermill.LoggerAd
 		url, t.source = t.settings.URL, t.settings.source()
 	}
 	conn := connect.Connection{URL: url, Source: t.source, Lookup: connect.LookupEnv(environment)}
-	store, choice, err := connect.Open(ctx, conn, logger)
+	choice, err := connect.Resolve(conn)
+	if err != nil {
+		return opened{}, t.unresolved(url, err)
+	}
+	shown := outmill.RedactURL(choice.URL)
+	store, choice, err := connect.Open(ctx, withFiles(conn, t.filesOf()), logger)
+	if err != nil {
+		// A parameter that the user did not write is not shown, nor is the name of a field of this program.
+		text := strings.ReplaceAll(err.Error(), outmill.RedactURL(t.filesOf()(url)), shown)
+		err = &remedied{strings.TrimPrefix(text, "Connection.URL: "), err}
+		return opened{}, remedy(err, shown, arguments)
+	}
+	return opened{Store: store, shown: shown, arguments: arguments, defaults: choice.Defaults}, nil
+}
+
+func (t *target) filesOf() func(url string) string {
+	if t.files != nil {
+		return t.files
+	}
+	return existing
+}
+
+// arguments are those that name the store, for a command that an error suggests.
+func (t *target) arguments(url string) string {
+	switch {
+	case url != "":
+		return quoted(outmill.RedactURL(url))
+	case t.source != "":
+		return "--source " + quoted(t.source)
+	case t.configFile != "":
+		return t.configured.arguments()
+	}
+	return "--source " + connect.DefaultSource
+}
+
+// unresolved explains why there is no URL that the tool can open.
+func (t *target) unresolved(url string, err error) error {
 	var unknown *outmill.InvalidURLError
 	if errors.As(err, &unknown) && len(unknown.Registered) > 0 {
-		return opened{}, fmt.Errorf("outmill: this tool cannot open %q: it opens URLs that begin with %s", unknown.URL,
+		return fmt.Errorf("outmill: this tool cannot open %q: it opens URLs that begin with %s", unknown.URL,
 			strings.Join(unknown.Registered, ", "))
+	}
+	if info, statErr := os.Stat(url); unknown != nil && statErr == nil && info.Mode().IsRegular() {
+		return fmt.Errorf("outmill: %s is a file, and has no scheme: want the URL sqlite:%s", url, url)
 	}
 	var missing *connect.ConnectionNotFoundError
 	if errors.As(err, &missing) {
-		return opened{}, usagef("want one URL, such as sqlite:orders.db, or the variable %s_SOURCES_%s_<PROVIDER>_CONNECTION_STRING",
-			environment, strings.ToUpper(cmp.Or(t.source, connect.DefaultSource)))
+		return usagef("no store is named: want a URL, such as sqlite:orders.db, --config FILE, or the variable "+
+			"%s_SOURCES_%s_<PROVIDER>_CONNECTION_STRING", environment, strings.ToUpper(cmp.Or(t.source, connect.DefaultSource)))
 	}
-	if err != nil {
-		return opened{}, err
-	}
-	return opened{Store: store, shown: outmill.RedactURL(choice.URL), defaults: choice.Defaults}, nil
+	return &remedied{strings.TrimPrefix(err.Error(), "Connection.URL: "), err}
 }
 
 // with opens the store of the URL, calls fn and closes the store.
@@ -101,7 +166,25 @@ func (t *target) with(ctx context.Context, url string, fn func(store opened) err
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	return errors.Join(fn(store), leftOut(store.Store))
+	return errors.Join(store.remedy(fn(store)), leftOut(store))
+}
+
+// remedy names the command that mends the store. The errors of several stores name their tenants instead.
+func (o opened) remedy(err error) error {
+	if err == nil || o.several {
+		return err
+	}
+	return remedy(err, o.shown, o.arguments)
+}
+
+// get returns a record, or an error that names the id and the store.
+func (o opened) get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, error) {
+	r, err := o.Get(ctx, id)
+	if errors.Is(err, outmill.ErrNotFound) {
+		return nil, fmt.Errorf("%w: %s %s no record with the id %s: it was processed and deleted, or it is in another store: "+
+			"outmill list shows the ids", outmill.ErrNotFound, o.shown, o.verb("has", "have"), id)
+	}
+	return r, err
 }
 
 // operator returns the role that finds and changes records by a filter.

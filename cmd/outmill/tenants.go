@@ -8,7 +8,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/spf13/cobra"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/tenants"
 )
 
@@ -18,6 +17,8 @@ type configured struct {
 	cmd        *cobra.Command
 	configFile string
 	settings   settings
+	// picked is the tenant of --tenant; "" if all are meant.
+	picked string
 	// tenantIsScope says that --tenant of this command names no store.
 	tenantIsScope bool
 	// tenantIsValue says that --tenant also is a value that the command needs.
@@ -64,29 +65,54 @@ func (c *configured) read() (err error) {
 		}
 		return nil
 	}
-	names := make([]string, len(c.settings.Tenants))
-	for i, t := range c.settings.Tenants {
-		if names[i] = t.Key; t.Key != name {
+	for _, t := range c.settings.Tenants {
+		if t.Key != name {
 			continue
 		}
-		c.settings.URL, c.settings.Tenants = t.URL, nil
+		c.settings.URL, c.settings.Tenants, c.picked = t.URL, nil, t.Key
 		if c.tenantIsValue {
 			return nil
 		}
 		return flag.Value.Set("")
 	}
-	return usagef("--tenant is %.60q: %s has %s", name, c.configFile, strings.Join(names, ", "))
+	return usagef("--tenant is %.60q: %s has %s", name, c.configFile, c.tenantNames())
+}
+
+// tenantNames are those of the file, and how many there are if they are many.
+func (c *configured) tenantNames() string {
+	const most = 20
+	var names []string
+	for _, t := range c.settings.Tenants[:min(len(c.settings.Tenants), most)] {
+		names = append(names, t.Key)
+	}
+	text := strings.Join(names, ", ")
+	if more := len(c.settings.Tenants) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// arguments are those that name the store or the set on the command line.
+func (c *configured) arguments() string {
+	text := "--config " + quoted(c.configFile)
+	if c.picked != "" {
+		text += " --tenant " + quoted(c.picked)
+	}
+	return text
 }
 
 func (c *configured) isSet() bool { return len(c.settings.Tenants) > 0 }
 
 // openSet opens the stores of all tenants.
-func (c *configured) openSet(ctx context.Context, logger watermill.LoggerAdapter) (opened, error) {
-	set, err := tenants.New(ctx, tenants.Config{Discovery: c.settings.discovery(), WithoutWake: true}, logger)
+func (t *target) openSet(ctx context.Context, logger watermill.LoggerAdapter) (opened, error) {
+	discovery := t.settings.discovery(t.filesOf())
+	set, err := tenants.New(ctx, tenants.Config{Discovery: discovery, WithoutWake: !t.listens}, logger)
 	if err != nil {
 		return opened{}, err
 	}
-	return opened{Store: set, shown: count(len(c.settings.Tenants), "tenant")}, nil
+	return opened{
+		Store: set, shown: count(len(discovery), "tenant"), arguments: t.configured.arguments(), several: len(discovery) > 1,
+	}, nil
 }
 
 // leftOutError says that the result of a command lacks some tenants.
@@ -97,15 +123,16 @@ func (e leftOutError) Error() string {
 }
 
 // leftOut returns an error if the stores of some tenants could not be opened.
-func leftOut(store outmill.Store) error {
-	set, is := store.(*tenants.Set)
+func leftOut(store opened) error {
+	set, is := store.Store.(*tenants.Set)
 	if !is {
 		return nil
 	}
 	var e leftOutError
 	for _, m := range set.Status().Members {
 		if m.State == tenants.StateOpening && m.Err != nil {
-			e.reasons = append(e.reasons, fmt.Sprintf("%s: %v", m.Name, m.Err))
+			err := remedy(m.Err, m.Name, store.arguments+" --tenant "+quoted(m.Name))
+			e.reasons = append(e.reasons, fmt.Sprintf("%s: %v", m.Name, err))
 		}
 	}
 	if len(e.reasons) == 0 {

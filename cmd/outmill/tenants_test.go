@@ -49,6 +49,36 @@ func TestTenants(t *testing.T) {
 		require.Contains(t, ok(t, "groups", "list", "--config", config), "billing")
 	})
 
+	t.Run("dead and audit name the store of each record", func(t *testing.T) {
+		t.Parallel()
+		_, _, config := fill(t)
+		table := ok(t, "dead", "--config", config)
+		require.Regexp(t, `(?m)^STORE +ID`, table)
+		require.Regexp(t, `(?m)^globex +\S+ +billing`, table)
+		require.Equal(t, "globex", okJSON[deadReport](t, "dead", "--config", config).Letters[0].Store)
+		ok(t, "requeue", "--config", config, "--by", "ann")
+		table = ok(t, "audit", "--config", config)
+		require.Regexp(t, `(?m)^STORE +AT`, table)
+		require.Regexp(t, `(?m)^globex +\S+ +ann +requeue`, table)
+		require.Equal(t, "globex", okJSON[auditReport](t, "audit", "--config", config).Entries[0].Store)
+		require.Regexp(t, `(?m)^ID`, ok(t, "list", "--config", config, "--tenant", "acme"), "one store needs no column")
+	})
+
+	t.Run("several tenants take the plural", func(t *testing.T) {
+		t.Parallel()
+		a, b := newWorld(t), newWorld(t)
+		config := tenantsFile(t, a.url, b.url)
+		require.Equal(t, "2 tenants have no records.\n", ok(t, "status", "--config", config))
+		require.Equal(t, "2 tenants are fine.\n", ok(t, "doctor", "--config", config))
+		require.Equal(t, "The schemas in 2 tenants are up to date.\n", ok(t, "schema", "ensure", "--config", config))
+		require.Equal(t, "The schemas in 2 tenants fit this version of outmill.\n", ok(t, "schema", "status", "--config", config))
+		require.Equal(t, a.url+" has no records.\n", ok(t, "status", "--config", config, "--tenant", "acme"))
+		a.register(t, "billing", "orders")
+		a.append(t, orders(1)...)
+		a.kill(t, "billing", "orders", "no route")
+		require.Contains(t, tool(t, "doctor", "--config", config).stdout, "2 tenants have 0 failures and 1 warning.")
+	})
+
 	t.Run("requeue and delete work in all stores", func(t *testing.T) {
 		t.Parallel()
 		acme, globex, config := fill(t)
@@ -121,8 +151,10 @@ func TestTenants(t *testing.T) {
 		w := newWorld(t)
 		config := tenantsFile(t, w.url, w.url+"2")
 		for want, args := range map[string][]string{
-			"has acme, globex":      {"status", "--config", config, "--tenant", "initech"},
-			"there are none":        {"status", w.url, "--tenant", "acme"},
+			"has acme, globex": {"status", "--config", config, "--tenant", "initech"},
+			"there are none":   {"status", w.url, "--tenant", "acme"},
+			"--tenant is missing: want the tenant whose store gets the messages: " + config + " has acme, globex": {"publish", "--config", config,
+				"--topic", "orders", "--payload", "x"},
 			"no configuration file": {"status", "--config", writeFile(t, "to: [S3CRET\n")},
 		} {
 			got := tool(t, args...)

@@ -38,14 +38,14 @@ key: the answer names the record that took the key, and explains that record.`,
 	cmd.Flags().StringVar(&dedupKey, "dedup-key", "", "ask which record took this dedup key, instead of an ID")
 	cmd.Flags().IntVar(&limit, "examine", 100_000, "how many records a search for a message id looks at")
 	return does(cmd, func(ctx context.Context, args []string) error {
-		want := 1
+		want := []string{"the ID of a record or a message"}
 		if dedupKey != "" {
-			want = 0
+			want = nil
 		}
 		if (topic == "") != (dedupKey == "") {
 			return usagef("--topic and --dedup-key go together: want both, or an ID")
 		}
-		url, rest, err := on.take(args, want)
+		url, rest, err := on.take(args, want...)
 		if err != nil {
 			return err
 		}
