@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -118,6 +119,9 @@ func StoreFinding(err error) Finding {
 	case errors.Is(err, outmill.ErrSchemaNewer):
 		f.Code, f.Text = "schema_newer", "The schema is newer than this program."
 		f.Remedy = "Deploy the version of Outmill that made the schema, or a newer one."
+	case errors.Is(err, fs.ErrNotExist):
+		f.Code, f.Text = "file_missing", "The file of the database does not exist."
+		f.Remedy = "Check its path, or create the store with outmill schema ensure."
 	case errors.Is(err, outmill.ErrClosed):
 		f.Code, f.Text = "store_closed", "The program has closed the store."
 		f.Remedy = "Restart the program, if it does not end by itself."

@@ -39,7 +39,11 @@ func (e *PartialError) OrNil() error {
 func (e *PartialError) Error() string {
 	const most = 3
 	var b strings.Builder
-	fmt.Fprintf(&b, "outmill: %d stores failed", len(e.Failed))
+	noun := "stores"
+	if len(e.Failed) == 1 {
+		noun = "store"
+	}
+	fmt.Fprintf(&b, "outmill: %d %s failed", len(e.Failed), noun)
 	for i, name := range slices.Sorted(maps.Keys(e.Failed)) {
 		if i == most {
 			b.WriteString("; …")

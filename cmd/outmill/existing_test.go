@@ -58,6 +58,11 @@ func TestMissingFile(t *testing.T) {
 		got = tool(t, "status", "--config", config)
 		require.Equal(t, exitFailed, got.code)
 		require.Contains(t, got.stderr, "globex: outmill: the file "+file+" does not exist")
+		got = tool(t, "forward", "--config", config, "--to", "memory:", "--once")
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stderr, "globex: outmill: the file "+file+" does not exist")
+		report := diagnose(t, exitFailed, "--config", config)
+		require.Equal(t, []string{"file_missing", "globex"}, []string{report.Problems[0].Kind, report.Problems[0].Store})
 		require.NoFileExists(t, file)
 		ok(t, "schema", "ensure", "--config", config, "--tenant", "globex")
 		ok(t, "status", "--config", config)
@@ -93,6 +98,20 @@ func TestMissingFile(t *testing.T) {
 				require.NotContains(t, got.stderr, "Serving the dashboard")
 			}
 		}
+	})
+
+	t.Run("a tenant without a schema is named, with the command for all", func(t *testing.T) {
+		t.Parallel()
+		acme, file := newWorld(t), newFile(t)
+		require.NoError(t, openDB(t, file).PingContext(t.Context()))
+		config := tenantsFile(t, acme.url, "sqlite:"+file)
+		got := tool(t, "list", "--config", config)
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stderr, "outmill: 1 store failed; ")
+		require.Contains(t, got.stderr, `member "globex"`)
+		require.Contains(t, got.stderr, "for the schemas of all tenants: outmill schema ensure --config "+config+"\n")
+		ok(t, "schema", "ensure", "--config", config)
+		ok(t, "list", "--config", config)
 	})
 
 	t.Run("an error of the URL shows it as the user wrote it", func(t *testing.T) {

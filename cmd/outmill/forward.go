@@ -143,7 +143,7 @@ func (f *forwarding) run(ctx context.Context, cmd *cobra.Command, args []string)
 	}
 	logger.Info("Forwarding", fields)
 	if f.once {
-		return store.remedy(f.forwardOnce(ctx, fwd, logger))
+		return errors.Join(store.remedy(f.forwardOnce(ctx, fwd, logger)), leftOut(store))
 	}
 	return store.remedy(f.serve(ctx, fwd, store, broker, measured, logger))
 }

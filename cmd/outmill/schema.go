@@ -99,6 +99,10 @@ empty database.`,
 		if err != nil {
 			return err
 		}
+		if url == "" && on.source == "" && on.isSet() {
+			return usagef("--tenant is missing: want the tenant whose schema is printed, because the stores may be of different kinds: %s has %s",
+				on.configFile, on.tenantNames())
+		}
 		return on.with(ctx, url, func(store opened) error {
 			statements, err := store.StatementsFrom(from)
 			if err != nil {

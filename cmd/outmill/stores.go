@@ -110,11 +110,11 @@ func (t *target) open(ctx context.Context, url string, logger watermill.LoggerAd
 	if err != nil {
 		return opened{}, t.unresolved(url, err)
 	}
-	shown := outmill.RedactURL(choice.URL)
+	shown, opening := outmill.RedactURL(choice.URL), outmill.RedactURL(t.filesOf()(choice.URL))
 	store, choice, err := connect.Open(ctx, withFiles(conn, t.filesOf()), logger)
 	if err != nil {
 		// A parameter that the user did not write is not shown, nor is the name of a field of this program.
-		text := strings.ReplaceAll(err.Error(), outmill.RedactURL(t.filesOf()(url)), shown)
+		text := strings.ReplaceAll(err.Error(), opening, shown)
 		err = &remedied{strings.TrimPrefix(text, "Connection.URL: "), err}
 		return opened{}, remedy(err, shown, arguments)
 	}
@@ -169,12 +169,17 @@ func (t *target) with(ctx context.Context, url string, fn func(store opened) err
 	return errors.Join(store.remedy(fn(store)), leftOut(store))
 }
 
-// remedy names the command that mends the store. The errors of several stores name their tenants instead.
+// remedy names the command that mends the store. The errors of several stores name their tenants.
 func (o opened) remedy(err error) error {
-	if err == nil || o.several {
-		return err
+	switch {
+	case err == nil:
+		return nil
+	case !o.several:
+		return remedy(err, o.shown, o.arguments)
+	case errors.Is(err, outmill.ErrSchemaMissing) || errors.Is(err, outmill.ErrSchemaOutdated):
+		return fmt.Errorf("%w\noutmill: for the schemas of all tenants: outmill schema ensure %s", err, o.arguments)
 	}
-	return remedy(err, o.shown, o.arguments)
+	return err
 }
 
 // get returns a record, or an error that names the id and the store.

@@ -153,6 +153,7 @@ func TestTenants(t *testing.T) {
 		for want, args := range map[string][]string{
 			"has acme, globex": {"status", "--config", config, "--tenant", "initech"},
 			"there are none":   {"status", w.url, "--tenant", "acme"},
+			"--tenant is missing: want the tenant whose schema is printed": {"schema", "print", "--config", config},
 			"--tenant is missing: want the tenant whose store gets the messages: " + config + " has acme, globex": {"publish", "--config", config,
 				"--topic", "orders", "--payload", "x"},
 			"no configuration file": {"status", "--config", writeFile(t, "to: [S3CRET\n")},
