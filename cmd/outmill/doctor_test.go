@@ -108,11 +108,11 @@ func TestDoctor(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		for want, args := range map[string][]string{
-			"--task is":       {w.url, "--task", "sing"},
-			"--output":        {w.url, "-o", "xml"},
-			"--to begins":     {w.url, "--to", "carrier-pigeon:"},
-			"want one URL":    {},
-			"max-transaction": {w.url, "--max-transaction", "long"},
+			"--task is":         {w.url, "--task", "sing"},
+			"--output":          {w.url, "-o", "xml"},
+			"--to begins":       {w.url, "--to", "carrier-pigeon:"},
+			"no store is named": {},
+			"max-transaction":   {w.url, "--max-transaction", "long"},
 		} {
 			got := tool(t, append([]string{"doctor"}, args...)...)
 			require.Equal(t, exitUsage, got.code, "%v: %s", args, got.stderr)

@@ -233,7 +233,7 @@ func TestForward(t *testing.T) {
 			"--log-level":             {w.url, "--to", "memory:", "--log-level", "loud"},
 			"--log-format":            {w.url, "--to", "memory:", "--log-format", "xml"},
 			"memory-limit":            {w.url, "--to", "memory:", "--memory-limit", "lots"},
-			"want one URL":            {"--to", "memory:"},
+			"no store is named":       {"--to", "memory:"},
 			"no configuration file":   {w.url, "--config", writeFile(t, "to: [S3CRET\n")},
 			"does not exist":          {w.url, "--config", writeFile(t, "batchsize: 7\n")},
 			"the setting batch-size ": {w.url, "--config", writeFile(t, "batch-size: many\n")},

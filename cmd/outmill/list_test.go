@@ -1,6 +1,8 @@
 package main
 
 import (
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -137,5 +139,37 @@ func TestList(t *testing.T) {
 		got := tool(t, "show", w.url, outmill.NewWorkItemID().String())
 		require.Equal(t, exitFailed, got.code)
 		require.Contains(t, got.stderr, outmill.ErrNotFound.Error())
+	})
+}
+
+func TestColumns(t *testing.T) {
+	t.Parallel()
+
+	t.Run("each column of a table is a field of the JSON, by the rule on the page of the tool", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		require.NoError(t, w.RegisterGroup(t.Context(), outmill.Registration{TTL: time.Hour, Worker: "test:1"}))
+		w.parked(t, "k", 2)
+		id := w.parked(t, "edited", 1).ID.String()
+		w.append(t, orders(1)...)
+		ok(t, "edit", w.url, id, "--set", "by=ann")
+		ok(t, "requeue", w.url, "--key", "nobody")
+		others := map[string]string{
+			"AGE": "created_at", "ERROR": "last_error", "DUE": "pending", "WHO": "actor", "RECORDS": "count", "WHAT": "ids", "SEEN": "seen_at",
+			"EXPIRES": "expires_at", "TOPICS": "topics",
+		}
+		for _, args := range [][]string{
+			{"list", w.url, "--payload"}, {"dead", w.url, "--payload"}, {"status", w.url}, {"audit", w.url}, {"groups", "list", w.url},
+		} {
+			header, _, _ := strings.Cut(ok(t, args...), "\n")
+			text := ok(t, append(args, "-o", "json")...)
+			for _, column := range regexp.MustCompile(` {2,}`).Split(header, -1) {
+				field, has := others[column]
+				if !has {
+					field = strings.ToLower(strings.ReplaceAll(column, " ", "_"))
+				}
+				require.Contains(t, text, `"`+field+`"`, args)
+			}
+		}
 	})
 }
