@@ -186,8 +186,14 @@ func (a *appending) documents(table *storekit.RoutingTable, now time.Time) ([]an
 		d := documentOf(r, a.IDs[i], now)
 		d.setPayload(r.Payload, a.s.config)
 		d.Generation = table.Generation
+		if a.s.ServesTurns(r.Topic) {
+			d.Turn = turnOf(r.TenantID)
+		}
 		for n, name := range groups[r.Topic] {
 			d.Group, d.ID = reader(name), uuid(a.Deliver(i, n, name))
+			if d.Turn != 0 && d.Stage == storekit.StageReady {
+				d.Stage = stageInTurn
+			}
 			if err := add(i, d); err != nil {
 				return nil, err
 			}

@@ -111,15 +111,24 @@ func (c *claim) room() int {
 func (c *claim) taken() int { return len(c.records) }
 
 func (c *claim) serveAll(ctx context.Context, topics []string) error {
-	take := c.takeInOrder
-	if c.req.Order == outmill.OrderNone {
-		take = c.takeAny
-	}
-	return storekit.ServeTopics(topics, c.req.Limit, c.room, c.taken, func(topic string, want int) error { return take(ctx, topic, want) })
+	return storekit.ServeTopics(topics, c.req.Limit, c.room, c.taken, func(topic string, want int) error {
+		switch {
+		case c.req.Order != outmill.OrderNone:
+			return c.takeInOrder(ctx, topic, want)
+		case c.s.ServesTurns(topic):
+			return c.takeAnyInTurns(ctx, topic, want)
+		default:
+			return c.takeAny(ctx, topic, want)
+		}
+	})
 }
 
-// dueStages are the stages from which a claim without an order takes records.
+// dueStages are the stages from which a claim without an order takes records. stageInTurn counts
+// as StageReady.
 var dueStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased}
+
+// leapStages are the same with stageInTurn: a leap reads one stage.
+var leapStages = append([]int{stageInTurn}, dueStages...)
 
 // dueTopics returns the selected topics that may have records to claim, and that are not paused.
 // Before it returns, it gives records of these topics that wait for a group to one.
@@ -166,7 +175,7 @@ func (c *claim) searchTopicsBy(
 	ctx context.Context, known *storekit.PauseList,
 ) (due, unrouted []string, pauses *storekit.PauseList, err error) {
 	group := reader(c.req.Group)
-	each := append(c.s.leaps(group, dueStages...), topicsWhere(group.in(storekit.StageAside, gone(known))))
+	each := append(c.s.leaps(group, leapStages...), topicsWhere(group.in(storekit.StageAside, gone(known))))
 	for _, leap := range c.s.leaps(reader(""), storekit.StageReady, storekit.StageDelayed) {
 		each = append(each, append(leap, bson.D{{Key: "$set", Value: bson.D{{Key: "unrouted", Value: true}}}}))
 	}
@@ -235,6 +244,7 @@ type candidate struct {
 	Claims      int            `bson:"claims"`
 	Expiries    int            `bson:"expiries"`
 	Size        int            `bson:"size"`
+	Turn        int64          `bson:"turn"`
 
 	// whole is the document, if all of it was read.
 	whole *document
@@ -317,7 +327,7 @@ func (c *claim) choose(into *choice, r candidate, want int) bool {
 func stillDue() bson.E {
 	return expr(bson.D{{Key: "$and", Value: bson.A{
 		bson.D{{Key: "$or", Value: bson.A{
-			inStages(storekit.StageReady, storekit.StageHeld),
+			inStages(storekit.StageReady, storekit.StageHeld, stageInTurn),
 			bson.D{{Key: "$and", Value: bson.A{
 				inStages(storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased), hasPassed("available_at"),
 			}}},
@@ -416,7 +426,7 @@ func (c *claim) withoutSuspects(ctx context.Context, records []*outmill.Record) 
 }
 
 // passableStages are the stages of records that a claim may pass over when they have expired.
-var passableStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed}
+var passableStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, stageInTurn}
 
 // passExpired moves expired records to a stage that later claims do not read, and returns how
 // many it moved. They stay pending until the janitor makes them dead.

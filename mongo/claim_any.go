@@ -139,7 +139,7 @@ func (c *claim) chooseFrom(of line, list []candidate, pauses *storekit.PauseList
 // lastInLine returns the last seq of the ready records.
 func lastInLine(list []candidate) (last bson.Timestamp) {
 	for _, r := range list {
-		if r.Stage == storekit.StageReady && place(r.Seq) > place(last) {
+		if isReady(r.Stage) && place(r.Seq) > place(last) {
 			last = r.Seq
 		}
 	}
@@ -152,7 +152,7 @@ func (c *claim) ahead(
 	ctx context.Context, of line, from bson.Timestamp, skip, want int,
 ) (list []candidate, pauses *storekit.PauseList, err error) {
 	ready := driver.Pipeline{
-		{{Key: "$match", Value: of.in(storekit.StageReady, bson.E{Key: "seq", Value: bson.D{{Key: "$gt", Value: from}}})}},
+		{{Key: "$match", Value: of.ready(bson.E{Key: "seq", Value: bson.D{{Key: "$gt", Value: from}}})}},
 		{{Key: "$sort", Value: ascending("seq")}},
 	}
 	if skip > 0 {
@@ -230,6 +230,13 @@ func (s *Store) candidatesBy(ctx context.Context, of line, want int, known *stor
 		filter, order := of.due(stage, found.now)
 		each[i] = some(filter, want, order, candidateFields...)
 	}
+	err = s.search(ctx, &found, of, each, known)
+	return found, err
+}
+
+// search carries out the queries for due records, together with that for those that come back
+// after a pause.
+func (s *Store) search(ctx context.Context, found *candidates, of line, each []driver.Pipeline, known *storekit.PauseList) error {
 	back := of.resumed(known)
 	each = append(each, driver.Pipeline{{{Key: "$match", Value: back}}, {{Key: "$limit", Value: s.asideAtOnce}}, project("stage")})
 	all, err := aggregateAll[struct {
@@ -237,7 +244,7 @@ func (s *Store) candidatesBy(ctx context.Context, of line, want int, known *stor
 		Pauses int64     `bson:"pauses"`
 	}](ctx, s.records, append(union(s.records, each...), unionWith(s.lastChange())))
 	if err != nil {
-		return found, err
+		return err
 	}
 	var generation int64
 	for _, f := range all {
@@ -250,5 +257,5 @@ func (s *Store) candidatesBy(ctx context.Context, of line, want int, known *stor
 		}
 	}
 	found.pauses, err = s.pausesOf(ctx, generation)
-	return found, err
+	return err
 }

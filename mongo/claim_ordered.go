@@ -91,6 +91,9 @@ func (c *claim) takeInOrder(ctx context.Context, topic string, want int) error {
 		// Forget a suspect that the failed attempt met.
 		c.over = over
 		done = &ordered{claim: c, line: of, want: want, token: uuid(outmill.NewOwnerToken()), counted: touched{}, trail: c.s.trails.of(of)}
+		if c.req.Order == outmill.OrderKey && c.s.ServesTurns(topic) {
+			done.turns = &turnsInOrder{}
+		}
 		return done.run(ctx)
 	})
 	if err != nil {
@@ -146,7 +149,7 @@ func (s *Store) admitAll(ctx context.Context, ids bson.A) (int, error) {
 	}
 	ended := bson.D{{Key: "$eq", Value: bson.A{"$stage", storekit.StageLeased}}}
 	result, err := s.records.UpdateMany(ctx, append(in("_id", ids), stillDue()),
-		pipeline(append(countEnded(ended), bson.E{Key: "stage", Value: storekit.StageReady}, bson.E{Key: "status", Value: outmill.StatusPending}),
+		pipeline(append(countEnded(ended), bson.E{Key: "stage", Value: readyAgain}, bson.E{Key: "status", Value: outmill.StatusPending}),
 			"owner", "available_at"))
 	if err != nil {
 		return 0, err
@@ -183,6 +186,8 @@ type ordered struct {
 	line  line
 	trail *trail
 	want  int
+	// turns is set if the claim serves the tenants in turn.
+	turns *turnsInOrder
 	// token identifies the turn and the leases.
 	token uuid
 	now   time.Time
@@ -245,6 +250,11 @@ type keyState struct {
 	heldFrom uint64
 	// newHead is the first of the records that this claim holds.
 	newHead *candidate
+
+	// behind is the seq of the first ready record of the key that the claim has not read, if it
+	// serves turns. left means that a record of the key is no longer ready.
+	behind uint64
+	left   bool
 }
 
 // run returns an error that can be retried if the claim lost its turn.
@@ -271,7 +281,11 @@ func (o *ordered) carryOut(ctx context.Context, turn *turn) error {
 	if err != nil {
 		return err
 	}
-	o.walk(page)
+	if o.turns != nil {
+		o.walkInTurns(page)
+	} else {
+		o.walk(page)
+	}
 	return o.write(ctx, turn)
 }
 
@@ -492,7 +506,7 @@ func (o *ordered) writeNotes(ctx context.Context, lanes []driver.WriteModel) err
 		}
 	}
 	if len(o.holds) > 0 {
-		if _, err := o.s.records.UpdateMany(ctx, append(in("_id", o.holds), bson.E{Key: "stage", Value: storekit.StageReady}),
+		if _, err := o.s.records.UpdateMany(ctx, append(in("_id", o.holds), bson.E{Key: "stage", Value: readyStages}),
 			set(bson.D{{Key: "stage", Value: storekit.StageHeld}})); err != nil {
 			return err
 		}
@@ -516,7 +530,11 @@ func (o *ordered) writeNotes(ctx context.Context, lanes []driver.WriteModel) err
 // there is nothing to write.
 func (o *ordered) writeLane(state *keyState) driver.WriteModel {
 	if !state.looked && state.newHead == nil {
-		return nil
+		if state.lane == nil || !state.left {
+			return nil
+		}
+		// Its records may have waited for the one that left.
+		state.lane.note(block{by: storekit.BlockedByNothing}, o.now)
 	}
 	if state.looked {
 		rest := slices.DeleteFunc(slices.Clone(state.held), func(r candidate) bool { return o.decided[r.ID] })
@@ -547,6 +565,8 @@ func (o *ordered) blockOf(state *keyState) block {
 		return block{by: state.other, until: state.otherEnd}
 	case place(state.lane.Head) > state.waiting:
 		return block{by: storekit.BlockedByWaiting, until: state.waitingEnd}
+	case place(state.lane.Head) > state.behind:
+		return block{by: storekit.BlockedByTurn}
 	}
 	return block{by: storekit.BlockedByNothing}
 }

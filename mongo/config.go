@@ -66,6 +66,12 @@ type Config struct {
 	// Readers accept both, whatever their setting. An append then also parses and writes the
 	// JSON.
 	EmbedJSON bool
+	// FairTopics are the topics, or patterns of topics such as "orders.*", whose claims serve the
+	// tenants in turn, so that a tenant with a large backlog does not hold up the others. Records
+	// of these topics cost one or two more index entries. Set it in all programs on the database:
+	// claims move the records of a program without it to their turns, 1,000 or more at a time.
+	// Default none. See storekit.TenantTurns.
+	FairTopics []string
 	// WithoutTransactions is for a standalone server, which has no transactions. The
 	// documentation of the package lists the features that the store then does not have.
 	WithoutTransactions bool
@@ -122,6 +128,7 @@ func (c Config) Validate() error {
 	check.Duration("RetainAudit", c.RetainAudit, "90 days")
 	check.Duration("DedupWindow", c.DedupWindow, "24 h")
 	check.MaxPayload(c.MaxPayload, DefaultMaxPayload, strconv.Itoa(DefaultMaxPayload))
+	check.FairTopics(c.FairTopics)
 	return errors.Join(check.Err(), c.checkNames())
 }
 

@@ -250,7 +250,7 @@ func (s *Store) unregister(ctx context.Context, name string) (int64, error) {
 }
 
 var allStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased,
-	storekit.StageExpired, storekit.StageAside, storekit.StageProcessed, storekit.StageDead}
+	storekit.StageExpired, storekit.StageAside, stageInTurn, storekit.StageProcessed, storekit.StageDead}
 
 func (s *Store) dropRecords(ctx context.Context, of reader, generation int64) (dropped int, err error) {
 	for _, stage := range allStages {

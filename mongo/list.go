@@ -14,7 +14,7 @@ func stagesOf(status outmill.Status) []int {
 	switch status {
 	case outmill.StatusPending:
 		return []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageExpired,
-			storekit.StageAside}
+			storekit.StageAside, stageInTurn}
 	case outmill.StatusLeased:
 		return []int{storekit.StageLeased}
 	case outmill.StatusProcessed:

@@ -33,16 +33,17 @@ import (
 // Each part of an aggregation marks its documents. Ready records have no mark, and come last, so
 // that the claim can stop when it has enough.
 const (
-	lookMark     = "look"
-	foundHeld    = "held"     // held records of a lane
-	foundDue     = "due"      // a due record that is not ready yet
-	foundNoOne   = "no one"   // a due record that waits for a group
-	foundLane    = "lane"     // a lane of this topic and group
-	foundAnyLane = "any lane" // a lane of any topic
-	foundParked  = "parked"   // a key with parked records
-	foundPauses  = "pauses"   // the generation of the pauses
-	foundAside   = "aside"    // a record that is aside, and that the claim has to bring back first; or its key
-	foundResumed = "resumed"  // another record that is aside for a pause that is gone
+	lookMark      = "look"
+	foundHeld     = "held"     // held records of a lane
+	foundDue      = "due"      // a due record that is not ready yet
+	foundNoOne    = "no one"   // a due record that waits for a group
+	foundLane     = "lane"     // a lane of this topic and group
+	foundAnyLane  = "any lane" // a lane of any topic
+	foundParked   = "parked"   // a key with parked records
+	foundPauses   = "pauses"   // the generation of the pauses
+	foundAside    = "aside"    // a record that is aside, and that the claim has to bring back first; or its key
+	foundUnturned = "unturned" // a ready record without a turn, of a fair topic
+	foundResumed  = "resumed"  // another record that is aside for a pause that is gone
 )
 
 // found is a document of that aggregation with a mark.
@@ -85,7 +86,7 @@ const leastBytes = 1 << 20
 // claim may decide. It returns none if records of the topic wait for a group: a claim hands out
 // none before all of them are adopted.
 func (o *ordered) look(ctx context.Context, turn *turn) ([]candidate, error) {
-	searchDue := o.trail.searchesDue(time.Now(), o.s.trails.stirred())
+	searchDue := o.turns != nil || o.trail.searchesDue(time.Now(), o.s.trails.stirred())
 	searches := 1
 	for admissions := 0; ; {
 		known := o.s.pauses.Load()
@@ -125,6 +126,15 @@ func (o *ordered) look(ctx context.Context, turn *turn) ([]candidate, error) {
 		}
 		o.trail.mayHaveLanes(seen[foundLane])
 		due := seen[foundDue]
+		if o.turns != nil && (!due || admissions == maxAdmissions) {
+			var given bool
+			if page, given, err = o.readTurns(ctx, turn); err != nil {
+				return nil, err
+			}
+			if given {
+				continue
+			}
+		}
 		if !due || admissions == maxAdmissions {
 			if due, err = o.readBlocks(ctx); err != nil {
 				return nil, err
@@ -169,6 +179,9 @@ func (o *ordered) readPage(ctx context.Context, searchDue bool) (page []candidat
 	o.s.laneSeen.note(seen[foundAnyLane], began)
 	o.trail.flow(goesOn)
 	o.goesOn = goesOn
+	if o.turns != nil {
+		o.turns.held = held
+	}
 	return o.merged(page, held), seen, nil
 }
 
@@ -180,6 +193,9 @@ func (o *ordered) readParts(ctx context.Context, parts []part) (page, held []can
 	}
 	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
 	seen, o.generation = map[string]bool{}, 0
+	if o.turns != nil {
+		o.turns.without, o.turns.unturned = nil, nowhere
+	}
 	bytes := o.bytes
 	for cursor.Next(ctx) {
 		if mark, is := cursor.Current.Lookup(lookMark).StringValueOK(); is {
@@ -191,6 +207,8 @@ func (o *ordered) readParts(ctx context.Context, parts []part) (page, held []can
 			switch mark {
 			case foundHeld:
 				held = append(held, o.held(f)...)
+			case foundUnturned:
+				o.turns.without = append(o.turns.without, f.Record)
 			case foundPauses:
 				o.generation = f.Pauses
 			}
@@ -231,7 +249,7 @@ func (o *ordered) know(key string) *keyState {
 	}
 	state := o.states[key]
 	if state == nil {
-		state = &keyState{waiting: nowhere, heldFrom: nowhere}
+		state = &keyState{waiting: nowhere, heldFrom: nowhere, behind: nowhere}
 		o.states[key] = state
 	}
 	return state
@@ -311,8 +329,11 @@ func (o *ordered) parts(searchDue bool) []part {
 	} else {
 		parts = append(parts, o.laneParts()...)
 	}
+	if o.turns != nil {
+		return append(parts, o.s.marked(foundUnturned, o.unturned(o.giveAtOnce())))
+	}
 	return append(parts, part{o.s.records, driver.Pipeline{
-		{{Key: "$match", Value: o.line.in(storekit.StageReady)}}, {{Key: "$sort", Value: ascending("seq")}},
+		{{Key: "$match", Value: o.line.ready()}}, {{Key: "$sort", Value: ascending("seq")}},
 		{{Key: "$limit", Value: o.pageSize()}},
 	}})
 }

@@ -31,6 +31,7 @@ type document struct {
 	Keyed         bool           `bson:"keyed,omitempty"` // has a key, and is open or parked
 	Parked        bool           `bson:"parked,omitempty"`
 	Size          int            `bson:"size"`
+	Turn          int64          `bson:"turn,omitempty"` // stands for the tenant, if the topic is fair
 	Owner         uuid           `bson:"owner,omitempty"`
 	ProcessedAt   time.Time      `bson:"processed_at,omitempty"`
 	ProcessedBy   string         `bson:"processed_by,omitempty"`
@@ -145,10 +146,16 @@ func (l line) in(stage any, more ...bson.E) bson.D {
 	return append(l.Group.in(stage, bson.E{Key: "topic", Value: l.Topic}), more...)
 }
 
+// ready is a filter for the ready records of the topic and group, with a turn and without, which
+// an index has in the order of seq.
+func (l line) ready(more ...bson.E) bson.D { return l.in(readyStages, more...) }
+
 // due is a filter for the records of a stage that are due, and the order in which they became due,
 // as an index has it.
 func (l line) due(stage int, now time.Time) (filter, order bson.D) {
 	switch {
+	case stage == storekit.StageReady:
+		return l.ready(), ascending("seq")
 	case stage <= storekit.StageHeld:
 		return l.in(stage), ascending("seq")
 	case stage == storekit.StageLeased:

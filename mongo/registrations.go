@@ -199,7 +199,7 @@ func (s *Store) noted(ctx context.Context, limit int) ([]string, error) {
 
 // undelivered are the stages of records that are neither processed nor dead.
 var undelivered = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased,
-	storekit.StageExpired, storekit.StageAside}
+	storekit.StageExpired, storekit.StageAside, stageInTurn}
 
 // sweep deletes undelivered records of topics that the group no longer reads. If it has found all
 // of them, it notes when to check again. A new registration of the group increments the

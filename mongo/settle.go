@@ -458,7 +458,7 @@ func (of *settlement) heads(ctx context.Context) ([]head, error) {
 
 // pendingStages are the stages of pending records.
 var pendingStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageExpired,
-	storekit.StageAside}
+	storekit.StageAside, stageInTurn}
 
 // parkBehind parks pending records behind the heads. It skips leased records: if one is given
 // back, a claim parks it.

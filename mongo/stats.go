@@ -204,7 +204,7 @@ func (s *Store) statsIn(of reader, stage, limit int, now time.Time) driver.Pipel
 		stages = append(stages, ofTopic("later", bson.D{{Key: "$match", Value: of.in(stage, later)}}, bson.D{{Key: "$limit", Value: limit}},
 			bson.D{{Key: "$count", Value: "n"}}))
 	}
-	if slices.Contains(dueStages, stage) {
+	if slices.Contains(leapStages, stage) {
 		stages = append(stages, ofTopic("due", oldestIn(of, stage, now)...))
 	}
 	return append(stages, bson.D{{Key: "$project", Value: bson.D{

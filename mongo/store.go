@@ -29,11 +29,13 @@ var (
 	_ storekit.Workbench = (*Store)(nil)
 	_ storekit.Audit     = (*Store)(nil)
 	_ storekit.Rester    = (*Store)(nil)
+
+	_ storekit.TenantTurns = (*Store)(nil)
 )
 
 // Store is an outbox in one MongoDB database. All methods are safe for concurrent use. Store is
-// also a storekit.Joins, a storekit.Sagas, a storekit.Operator, a storekit.Pauses, a storekit.Workbench
-// and a storekit.Audit, and has their methods, and List.
+// also a storekit.Joins, a storekit.Sagas, a storekit.Operator, a storekit.Pauses, a storekit.Workbench,
+// a storekit.Audit and a storekit.TenantTurns, and has their methods, and List.
 type Store struct {
 	joinEngine
 	finder
@@ -47,6 +49,8 @@ type Store struct {
 	records, meta, dedup, lanes, openings, locks, joins, members, counts, workers, endings, inbox, ackedSteps, audit *driver.Collection
 
 	turns    storekit.TopicRotation
+	fair     storekit.FairTopics
+	tenants  storekit.TurnRotation
 	busy     storekit.BusyTopics
 	trails   trails
 	laneSeen laneSeen
@@ -103,7 +107,7 @@ func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (
 	db := client.Database(config.Database, databaseOptions())
 	s := &Store{
 		client: client, ownsClient: owns, db: db, config: config, turnFor: firstTurn, asideAtOnce: asideAtOnce,
-		logger: storekit.NewLog(logger, config.Name, config.AppendLogLevel),
+		logger: storekit.NewLog(logger, config.Name, config.AppendLogLevel), fair: storekit.NewFairTopics(config.FairTopics),
 	}
 	s.records, s.meta, s.dedup = s.collection("records"), s.collection("meta"), s.collection("dedup")
 	s.lanes, s.openings, s.locks = s.collection("lanes"), s.collection("openings"), s.collection("locks")

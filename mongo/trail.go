@@ -49,6 +49,8 @@ type trail struct {
 	lanes bool
 	// turn is the length of a turn, if it is longer than the initial length.
 	turn time.Duration
+	// tenants is an estimate of how many tenants have ready records in a fair topic, or zero.
+	tenants float64
 }
 
 const (
@@ -235,4 +237,17 @@ func (t *trail) tookTurn(took, first time.Duration) {
 	case took < lasts/8:
 		t.turn = max(lasts/2, first)
 	}
+}
+
+// tenantsSeen is an estimate of how many tenants have ready records. It is zero if nothing is known.
+func (t *trail) tenantsSeen() float64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.tenants
+}
+
+func (t *trail) saw(tenants float64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tenants = tenants
 }

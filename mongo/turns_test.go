@@ -1,0 +1,59 @@
+package mongo_test
+
+import (
+	"testing"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/storetest"
+)
+
+func (h harness) ReopenFair(topics ...string) outmill.Store {
+	c := h.store
+	c.config.FairTopics = topics
+	store := conforming{newStore(h.t, c.Client(), c.config), c.db, c.config}
+	mongo.SetTurn(store.Store, patience)
+	return store
+}
+
+const byAppend = "the records of a tenant are served in the order of their appends"
+
+// fairEngine has stores that serve turns in all topics.
+func fairEngine(t *testing.T, small bool) storetest.Engine {
+	t.Helper()
+	whole := engine(mongotest.Database(t))
+	unsupported := map[string]string{
+		"clock: no call sends the time of its process":                               "a claim sends the time back that the server has told",
+		"claim: the oldest due of a topic is handed out first":                       byAppend,
+		"claim: the oldest due of a topic is handed out first, however many are due": byAppend,
+	}
+	if small {
+		unsupported["skip"], unsupported["stress"] = starves, starves
+	}
+	return storetest.Engine{
+		New: func(t *testing.T, options storetest.Options) storetest.Harness {
+			h := whole.New(t, options).(harness)
+			h.store = h.ReopenFair("*").(conforming)
+			if !small {
+				return h
+			}
+			setSteps(h.store)
+			return inSteps{h}
+		},
+		Unsupported: unsupported,
+	}
+}
+
+func TestConformance_Turns(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t, "the contract with turns in all topics")
+	storetest.Run(t, fairEngine(t, false))
+}
+
+func TestStore_TurnsInSteps(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t, "walks in small steps with turns in all topics")
+	storetest.WalkInSteps(t, fairEngine(t, true))
+}
