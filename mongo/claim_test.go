@@ -25,7 +25,7 @@ func TestStore_StillDue(t *testing.T) {
 			due         int64
 		}{
 			{storekit.StageAside, nil, 0}, {storekit.StageAside, past, 0},
-			{storekit.StageReady, nil, 1}, {storekit.StageHeld, nil, 1},
+			{storekit.StageReady, nil, 1}, {mongo.StageInTurn, nil, 1}, {storekit.StageHeld, nil, 1},
 			{storekit.StageWaiting, past, 1}, {storekit.StageWaiting, future, 0}, {storekit.StageWaiting, nil, 0},
 			{storekit.StageDelayed, past, 1}, {storekit.StageDelayed, future, 0},
 			{storekit.StageLeased, past, 1}, {storekit.StageLeased, future, 0},

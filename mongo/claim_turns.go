@@ -55,7 +55,8 @@ var (
 	readyStages = bson.D{{Key: "$in", Value: bson.A{stageInTurn, storekit.StageReady}}}
 
 	// readyAgain is the stage of a record that becomes ready.
-	readyAgain = given(bson.D{{Key: "$eq", Value: bson.A{bson.D{{Key: "$type", Value: "$turn"}}, "missing"}}}, storekit.StageReady, stageInTurn)
+	readyAgain = given(bson.D{{Key: "$eq", Value: bson.A{bson.D{{Key: "$type", Value: "$turn"}}, "missing"}}},
+		storekit.StageReady, stageInTurn)
 )
 
 func isReady(stage int) bool { return stage == storekit.StageReady || stage == stageInTurn }

@@ -35,6 +35,7 @@ func TestStore_Config(t *testing.T) {
 			"Config.RetainAudit is -1s":                  {RetainAudit: -time.Second},
 			"Config.MaxPayload is -1":                    {MaxPayload: -1},
 			"Config.MaxPayload is 16777216":              {MaxPayload: 16 << 20},
+			"Config.FairTopics has \"\"":                 {FairTopics: []string{""}},
 			"Config.CollectionName gives \"\" for":       named(""),
 			"Config.CollectionName gives \"a\" for both": named("a"),
 			"Config.CollectionName gives \"a$\" for":     named("a$"),

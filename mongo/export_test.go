@@ -14,6 +14,9 @@ func (s *Store) Believe(server, asked time.Time) { s.clock.set(server, asked) }
 // Believed returns the store's estimate of the server's time, and whether the store uses it.
 func (s *Store) Believed() (time.Time, bool) { return s.clock.estimate() }
 
+// StageInTurn is the stage of a ready record of a fair topic.
+const StageInTurn = stageInTurn
+
 // ClockGood is how long the store uses an answer of the server's clock.
 const ClockGood = clockGood
 

@@ -7,10 +7,23 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/storekit"
 )
 
 func TestStore_Provider(t *testing.T) {
 	t.Parallel()
+
+	t.Run("fair_topics names the topics whose tenants are served in turn", func(t *testing.T) {
+		t.Parallel()
+		store, err := outmill.Open(t.Context(), mongotest.Server(t)+"&fair_topics=orders,mail.*", nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		turns, ok := outmill.As[storekit.TenantTurns](store)
+		require.True(t, ok)
+		for topic, want := range map[string]bool{"orders": true, "mail.new": true, "order": false, "mail": false} {
+			require.Equal(t, want, turns.ServesTurns(topic), topic)
+		}
+	})
 
 	t.Run("an unknown parameter is refused", func(t *testing.T) {
 		t.Parallel()

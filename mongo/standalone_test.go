@@ -28,6 +28,18 @@ func newStandalone(t *testing.T, config mongo.Config) stand {
 func TestStore_Standalone(t *testing.T) {
 	t.Parallel()
 
+	t.Run("tenants take turns on a standalone server", func(t *testing.T) {
+		t.Parallel()
+		s := newStandalone(t, fair)
+		s.ofTenants(t, s.Store, 20, "big")
+		s.ofTenants(t, s.Store, 2, "a", "b")
+		of := map[string]int{}
+		for _, r := range claimed(t, s, claimOf(outmill.NewOwnerToken(), 6, outmill.OrderNone)) {
+			of[r.TenantID]++
+		}
+		require.Equal(t, map[string]int{"big": 2, "a": 2, "b": 2}, of)
+	})
+
 	t.Run("a standalone server is enough for all calls that need no transaction", func(t *testing.T) {
 		t.Parallel()
 		s := newStandalone(t, mongo.Config{Retain: time.Hour})

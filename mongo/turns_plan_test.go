@@ -1,13 +1,20 @@
 package mongo_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
@@ -20,8 +27,8 @@ func (s stand) ofTenants(t *testing.T, store *mongo.Store, n int, tenants ...str
 	t.Helper()
 	var records []*outmill.Record
 	for _, tenant := range tenants {
-		for i := range n {
-			records = append(records, &outmill.Record{Topic: "orders", Key: fmt.Sprint(tenant, i), TenantID: tenant})
+		for range n {
+			records = append(records, &outmill.Record{Topic: "orders", Key: outmill.NewWorkItemID().String(), TenantID: tenant})
 		}
 	}
 	for some := range slices.Chunk(records, 1000) {
@@ -50,60 +57,61 @@ var fair = mongo.Config{FairTopics: []string{"orders"}}
 func TestStore_Turns(t *testing.T) {
 	t.Parallel()
 
+	orders := []outmill.Order{outmill.OrderNone, outmill.OrderKey}
+
 	t.Run("a claim reads as much with a large backlog of one tenant as with a small one", func(t *testing.T) {
 		t.Parallel()
 		const limit = 20
-		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey} {
-			var costs []int64
-			for _, backlog := range []int{200, testenv.Steps(4_000, 100_000)} {
-				s := newStand(t, mongo.Config{})
-				store, kept := s.recorded(t, fair)
-				s.ofTenants(t, store, backlog, "big")
-				s.ofTenants(t, store, 10, "a", "b", "c", "d")
+		s := newStand(t, mongo.Config{})
+		store, kept := s.recorded(t, fair)
+		costs := map[outmill.Order][]int64{}
+		for _, backlog := range []int{200, testenv.Steps(2_000, 100_000)} {
+			s.ofTenants(t, store, backlog, "big")
+			s.ofTenants(t, store, 20, "a", "b", "c", "d")
+			for _, order := range orders {
+				// The first claim learns how many tenants there are.
 				claimed(t, store, claimOf(outmill.NewOwnerToken(), limit, order))
-				var found []*outmill.Record
-				kept.while("claim", func() { found = claimed(t, store, claimOf(outmill.NewOwnerToken(), limit, order)) })
-				require.Len(t, found, limit)
-				costs = append(costs, s.cost(t, kept.commands))
+				before := len(kept.commands)
+				kept.while("claim", func() { require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), limit, order)), limit) })
+				costs[order] = append(costs[order], s.cost(t, kept.commands[before:]))
 			}
-			require.Less(t, costs[1], costs[0]+limit, "order %s", order)
-			require.Less(t, costs[1], int64(20*limit), "order %s", order)
+		}
+		for _, order := range orders {
+			require.Less(t, costs[order][1], costs[order][0]+limit, "order %s", order)
+			require.Less(t, costs[order][1], int64(20*limit), "order %s", order)
 		}
 	})
 
 	t.Run("a claim reads as much of many tenants as of some", func(t *testing.T) {
 		t.Parallel()
 		const limit = 20
-		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey} {
-			s := newStand(t, mongo.Config{})
-			store, kept := s.recorded(t, fair)
-			n := testenv.Steps(1_000, 10_000)
-			tenants := make([]string, n)
-			for i := range tenants {
-				tenants[i] = fmt.Sprint("tenant-", i)
-			}
-			s.ofTenants(t, store, 1, tenants...)
+		s := newStand(t, mongo.Config{})
+		store, kept := s.recorded(t, fair)
+		tenants := make([]string, testenv.Steps(1_000, 10_000))
+		for i := range tenants {
+			tenants[i] = fmt.Sprint("tenant-", i)
+		}
+		s.ofTenants(t, store, 1, tenants...)
+		for _, order := range orders {
 			claimed(t, store, claimOf(outmill.NewOwnerToken(), limit, order))
-			kept.while("claim", func() {
-				require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), limit, order)), limit)
-			})
-			require.Less(t, s.cost(t, kept.commands), int64(20*limit), "order %s", order)
+			before := len(kept.commands)
+			kept.while("claim", func() { require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), limit, order)), limit) })
+			require.Less(t, s.cost(t, kept.commands[before:]), int64(20*limit), "order %s", order)
 		}
 	})
 
 	t.Run("each of many tenants with long ids is served once", func(t *testing.T) {
 		t.Parallel()
-		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey} {
-			s := newStand(t, mongo.Config{})
-			store := s.second(t, mongotest.Server(t), fair)
-			n := testenv.Steps(300, 10_000)
-			tenants := make([]string, n)
-			for i := range tenants {
-				tenants[i] = strings.Repeat("é", 200) + fmt.Sprintf("%05d", i)
-			}
+		s := newStand(t, mongo.Config{})
+		store := s.second(t, mongotest.Server(t), fair)
+		tenants := make([]string, testenv.Steps(300, 10_000))
+		for i := range tenants {
+			tenants[i] = strings.Repeat("é", 200) + fmt.Sprintf("%05d", i)
+		}
+		for _, order := range orders {
 			s.ofTenants(t, store, 1, tenants...)
 			var served []string
-			for len(served) < n {
+			for len(served) < len(tenants) {
 				found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 100, order))
 				require.NotEmpty(t, found)
 				for _, r := range found {
@@ -130,10 +138,11 @@ func TestStore_Turns(t *testing.T) {
 
 	t.Run("a claim under the setting gives turns to a backlog from before, and loses nothing when it is turned off", func(t *testing.T) {
 		t.Parallel()
-		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
+		testenv.Long(t, "a store whose setting changes again and again on MongoDB")
+		for _, order := range append(orders, outmill.OrderTopic) {
 			s := newStand(t, mongo.Config{})
 			store := s.second(t, mongotest.Server(t), fair)
-			n := testenv.Steps(100, 2_500)
+			n := 2_500
 			s.ofTenants(t, s.Store, n, "a", "b")
 			take := func(from *mongo.Store) (names []string) {
 				found := claimed(t, from, claimOf(outmill.NewOwnerToken(), n, order))
@@ -158,6 +167,71 @@ func TestStore_Turns(t *testing.T) {
 	})
 }
 
+func TestStore_TurnsInterrupted(t *testing.T) {
+	t.Parallel()
+
+	t.Run("claims with and without the setting that are interrupted anywhere lose no record and keep the order of each key", func(t *testing.T) {
+		t.Parallel()
+		testenv.Long(t, "interrupted claims that serve turns on MongoDB")
+		s := newStand(t, mongo.Config{})
+		stores := []*mongo.Store{
+			s.second(t, mongotest.Server(t), fair), s.second(t, mongotest.Server(t), fair), s.second(t, mongotest.Server(t), mongo.Config{}),
+		}
+		want := map[string][]string{}
+		n := 100
+		for i := range n {
+			r := &outmill.Record{Topic: "orders", Key: fmt.Sprint("k", i%4), TenantID: fmt.Sprint("t", rand.IntN(5)), MessageID: fmt.Sprintf("m%03d", i)}
+			want[r.Key] = append(want[r.Key], r.MessageID)
+			require.NoError(t, stores[i%len(stores)].Append(t.Context(), r))
+		}
+		var mu sync.Mutex
+		got, acked := map[string][]string{}, 0
+		var workers errgroup.Group
+		for _, store := range stores {
+			mongo.SetAtOnce(store, 3)
+			mongo.SetTurn(store, patience)
+			workers.Go(func() error {
+				owner := outmill.NewOwnerToken()
+				for done := false; !done; {
+					found, err := interrupted(t, store, claimOf(owner, 1+rand.IntN(9), outmill.OrderKey))
+					if err != nil {
+						return err
+					}
+					cut := rand.IntN(len(found) + 1)
+					mu.Lock()
+					for _, r := range found[:cut] {
+						got[r.Key] = append(got[r.Key], r.MessageID)
+					}
+					acked += cut
+					done = acked == n
+					mu.Unlock()
+					if err := errors.Join(store.Ack(t.Context(), "", leasesOf(found[:cut])), store.Release(t.Context(), leasesOf(found[cut:]))); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		require.NoError(t, workers.Wait())
+		require.Equal(t, want, got)
+	})
+}
+
+// interrupted claims, and often ends the context of the claim.
+func interrupted(t *testing.T, store *mongo.Store, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	t.Helper()
+	ctx, cancel := t.Context(), context.CancelFunc(func() {})
+	if rand.IntN(2) == 0 {
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(rand.IntN(60))*time.Millisecond)
+	}
+	defer cancel()
+	found, err := store.Claim(ctx, req)
+	if ctx.Err() != nil || driver.IsTimeout(err) {
+		err = nil
+	}
+	return found, err
+}
+
 // inIndex returns the topics of the records that the index has.
 func (s stand) inIndex(t *testing.T, name string) []string {
 	t.Helper()
@@ -169,8 +243,8 @@ func (s stand) inIndex(t *testing.T, name string) []string {
 		} `bson:"cursor"`
 	}
 	require.NoError(t, s.db.RunCommand(t.Context(), bson.D{
-		{Key: "find", Value: "outmill_records"}, {Key: "filter", Value: bson.D{{Key: "stage", Value: -2}, {Key: "key", Value: bson.D{{Key: "$exists", Value: true}}}}},
-		{Key: "hint", Value: name},
+		{Key: "find", Value: "outmill_records"}, {Key: "hint", Value: name},
+		{Key: "filter", Value: bson.D{{Key: "stage", Value: mongo.StageInTurn}, {Key: "key", Value: bson.D{{Key: "$exists", Value: true}}}}},
 	}).Decode(&answer))
 	var topics []string
 	for _, f := range answer.Batch.First {
