@@ -56,7 +56,8 @@ func (c *claim) lookInTurns(ctx context.Context, of line, want int, pauses *stor
 	if err != nil {
 		return sight{}, false, err
 	}
-	page, err := c.s.readInTurns(ctx, of, max(want, c.ask))
+	rooms := storekit.RoomsOf(c.req, of.Topic, c.records)
+	page, err := c.s.readInTurns(ctx, of, max(want, c.ask), rooms)
 	if err != nil {
 		return sight{}, false, err
 	}
@@ -69,6 +70,9 @@ func (c *claim) lookInTurns(ctx context.Context, of line, want int, pauses *stor
 		enqueue(queues, r)
 	}
 	end := inTurns(fromPlace(page.place, turns), queues, func(r candidate) verdict {
+		if rooms.Of(r.TenantID) <= 0 {
+			return passed
+		}
 		if r.expired(now) {
 			seen.expired = append(seen.expired, r.ID)
 			return passed
@@ -80,6 +84,7 @@ func (c *claim) lookInTurns(ctx context.Context, of line, want int, pauses *stor
 		if !c.choose(&seen.chosen, r, want) {
 			return full
 		}
+		rooms.Take(r.TenantID)
 		return took
 	})
 	c.s.endTurns(of, end)

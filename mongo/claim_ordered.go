@@ -92,7 +92,7 @@ func (c *claim) takeInOrder(ctx context.Context, topic string, want int) error {
 		c.over = over
 		done = &ordered{claim: c, line: of, want: want, token: uuid(outmill.NewOwnerToken()), counted: touched{}, trail: c.s.trails.of(of)}
 		if c.req.Order == outmill.OrderKey && c.s.ServesTurns(topic) {
-			done.turns = &turnsInOrder{}
+			done.turns = &turnsInOrder{rooms: storekit.RoomsOf(c.req, topic, c.records)}
 		}
 		return done.run(ctx)
 	})

@@ -113,15 +113,31 @@ type turnPage struct {
 	goesOn bool
 }
 
-// readInTurns reads about size records of the line, as many of each tenant.
-func (s *Store) readInTurns(ctx context.Context, of line, size int) (*turnPage, error) {
+// readInTurns reads about size records of the line, as many of each tenant, and none of a tenant
+// without room. Of the others it reads no more than they have room for.
+func (s *Store) readInTurns(ctx context.Context, of line, size int, rooms *storekit.TenantRooms) (*turnPage, error) {
 	page := &turnPage{place: s.beginTurns(of)}
-	firsts, goesOn, err := s.firstOfTurns(ctx, of, page.place, storekit.TurnsAtOnce(size))
+	firsts, goesOn, err := s.firstOfTurns(ctx, of, page.place, storekit.TurnsAtOnce(size), rooms)
 	if err != nil {
 		return nil, err
 	}
 	page.list = firsts
-	open := firsts
+	room := map[int64]int{}
+	var open []candidate
+	// furtherOf notes that so many records of a tenant are on the page, after which it may have more.
+	furtherOf := func(last candidate, n int) {
+		if _, known := room[last.Turn]; !known {
+			room[last.Turn] = rooms.Of(last.TenantID)
+		}
+		if room[last.Turn] -= n; room[last.Turn] > 0 {
+			open = append(open, last)
+		} else {
+			goesOn = true
+		}
+	}
+	for _, r := range firsts {
+		furtherOf(r, 1)
+	}
 	for len(page.list) < size && len(open) > 0 {
 		missing := size - len(page.list)
 		share := storekit.ShareOf(missing, len(open))
@@ -131,10 +147,11 @@ func (s *Store) readInTurns(ctx context.Context, of line, size int) (*turnPage, 
 			return nil, err
 		}
 		open = slices.Clone(open[len(asked):])
-		for _, found := range more {
+		for turn, found := range more {
+			found = found[:min(len(found), room[turn])]
 			page.list = append(page.list, found...)
-			if len(found) == share {
-				open = append(open, found[share-1])
+			if len(found) == share || len(found) == room[turn] {
+				furtherOf(found[len(found)-1], len(found))
 			}
 		}
 	}
@@ -151,10 +168,12 @@ const (
 )
 
 // firstOfTurns returns the first ready record of each of n tenants, in the order of their turns
-// from the place on, and whether there are more tenants.
-func (s *Store) firstOfTurns(ctx context.Context, of line, place int64, n int) (firsts []candidate, goesOn bool, err error) {
+// from the place on, and whether there are more tenants. It leaves out tenants without room.
+func (s *Store) firstOfTurns(ctx context.Context, of line, place int64, n int, rooms *storekit.TenantRooms) (
+	firsts []candidate, goesOn bool, err error,
+) {
 	trail := s.trails.of(of)
-	estimate := trail.tenantsSeen()
+	estimate, met := trail.tenantsSeen(), 0
 	for read := int64(0); read < turnSpace && len(firsts) <= n; {
 		width := firstShare
 		if estimate > 0 {
@@ -172,8 +191,10 @@ func (s *Store) firstOfTurns(ctx context.Context, of line, place int64, n int) (
 		slices.SortFunc(found, func(a, b candidate) int {
 			return cmp.Or(cmp.Compare(b2i(a.Turn < place), b2i(b.Turn < place)), cmp.Compare(a.Turn, b.Turn))
 		})
+		met += len(found)
+		found = slices.DeleteFunc(found, func(r candidate) bool { return rooms.Of(r.TenantID) <= 0 })
 		firsts, read = append(firsts, found...), end
-		estimate = max(0.5, float64(len(firsts))) / (float64(read) / turnSpace)
+		estimate = max(0.5, float64(met)) / (float64(read) / turnSpace)
 	}
 	trail.saw(estimate)
 	return firsts[:min(n, len(firsts))], len(firsts) > n, nil

@@ -24,6 +24,8 @@ type turnsInOrder struct {
 	// held are the held records of the lanes that are checked.
 	held []candidate
 	page *turnPage
+	// rooms limits the records of each tenant.
+	rooms *storekit.TenantRooms
 }
 
 func (o *ordered) giveAtOnce() int { return o.s.atOnce.Admit(o.want) }
@@ -48,7 +50,7 @@ func (o *ordered) readTurns(ctx context.Context, turn *turn) (list []candidate, 
 		})
 		return nil, true, err
 	}
-	if o.turns.page, err = o.s.readInTurns(ctx, o.line, o.pageSize()); err != nil {
+	if o.turns.page, err = o.s.readInTurns(ctx, o.line, o.pageSize(), o.turns.rooms); err != nil {
 		return nil, false, err
 	}
 	o.goesOn = o.turns.page.goesOn
@@ -189,6 +191,8 @@ func (o *ordered) decide(r candidate, ofKey []candidate) (is verdict, left bool)
 		return passed, false
 	}
 	switch {
+	case o.turns.rooms.Of(r.TenantID) <= 0:
+		return passed, false
 	case r.expired(o.now):
 		o.expired = append(o.expired, r.ID)
 		return passed, true
@@ -211,6 +215,7 @@ func (o *ordered) decide(r candidate, ofKey []candidate) (is verdict, left bool)
 	case !o.choose(&o.chosen, r, o.want):
 		return full, false
 	default:
+		o.turns.rooms.Take(r.TenantID)
 		return took, true
 	}
 	return passed, true

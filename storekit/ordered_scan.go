@@ -255,7 +255,7 @@ func (w *OrderedScan) take(r Candidate) bool {
 		}
 	}
 	w.Taken++
-	w.Rooms.take(r.TenantID)
+	w.Rooms.Take(r.TenantID)
 	w.Leasing = append(w.Leasing, r)
 	w.Bytes += r.Size
 	return true

@@ -24,7 +24,7 @@ func RoomsOf(req outmill.ClaimRequest, topic string, taken []*outmill.Record) *T
 	r := &TenantRooms{of: func(tenant string) int { return req.TenantRoom("", topic, tenant) }, taken: map[string]int{}}
 	for _, rec := range taken {
 		if rec.Topic == topic {
-			r.take(rec.TenantID)
+			r.Take(rec.TenantID)
 		}
 	}
 	return r
@@ -38,7 +38,8 @@ func (r *TenantRooms) Of(tenant string) int {
 	return max(r.of(tenant)-r.taken[tenant], 0)
 }
 
-func (r *TenantRooms) take(tenant string) {
+// Take notes that the claim takes one more record of the tenant.
+func (r *TenantRooms) Take(tenant string) {
 	if r != nil {
 		r.taken[tenant]++
 	}
