@@ -73,16 +73,11 @@ func TestStore_InSteps(t *testing.T) {
 				setSteps(h.store)
 				return h
 			},
-			// A step of Skip conflicts with claims. In steps of one record, and beside claims without
-			// a pause, it can lose for the 20 s for which it tries.
-			Unsupported: map[string]string{"skip": starves, "stress": starves},
 		})
 	})
 }
 
 const asideInSteps = 3
-
-const starves = "claims without a pause can win over the steps of Skip for longer than it tries"
 
 // setSteps makes the store bring few paused records back, and requeue few parked ones at once.
 func setSteps(c conforming) {

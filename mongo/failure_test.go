@@ -474,6 +474,41 @@ func TestStore_Failure(t *testing.T) {
 		}
 	})
 
+	// The server carries out the first statement of a transaction after the abort, which came by
+	// another connection.
+	t.Run("a call whose context ends leaves no transaction open, with its locks", func(t *testing.T) {
+		t.Parallel()
+		const app = "late"
+		server := mongotest.Own(t)
+		admin := clientOf(t, options.Client().ApplyURI(server.URL))
+		s := newStandIn(t, victimOf(t, server.URL, app).Database("test"), mongo.Config{WithoutChangeStream: true})
+		require.NoError(t, s.Append(t.Context(), keyed("key", "first")...))
+		first := claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
+		require.NoError(t, s.Fail(t.Context(), []outmill.Settlement{{Lease: first[0].Lease(), Park: true}}))
+		for _, call := range []struct {
+			statement string
+			begin     func(ctx context.Context) error
+		}{
+			{"update", func(ctx context.Context) error {
+				_, err := s.Skip(ctx, first[0].ID)
+				return err
+			}},
+			{"insert", func(ctx context.Context) error {
+				return s.InTx(ctx, func(ctx context.Context) error { return s.order(ctx, "late") })
+			}},
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			delayed := delaying(t, admin, app, call.statement)
+			ended := make(chan error, 1)
+			go func() { ended <- call.begin(ctx) }()
+			delayed.wait()
+			cancel()
+			require.ErrorIs(t, <-ended, context.Canceled)
+			require.True(t, eventually(t.Context(), patience, func() bool { return delayed.running() == 0 }), "the statement ends")
+			require.Zero(t, delayed.open(), call.statement)
+		}
+	})
+
 	// A busy server writes the turn, but has no time left to confirm the write.
 	t.Run("a claim in order survives a server that is slow to confirm its turn", func(t *testing.T) {
 		t.Parallel()

@@ -167,6 +167,65 @@ func failing(t *testing.T, admin *driver.Client, app string, times int, fields b
 	}).Err())
 }
 
+// delayed is a command that the server begins late.
+type delayed struct {
+	t     *testing.T
+	admin *driver.Database
+	app   string
+	// before is how often a command was delayed before.
+	before int
+}
+
+// delaying delays the next command of the client named app. See failing.
+func delaying(t *testing.T, admin *driver.Client, app, command string) delayed {
+	t.Helper()
+	var set struct {
+		Count int `bson:"count"`
+	}
+	db := admin.Database("admin")
+	require.NoError(t, db.RunCommand(t.Context(), bson.D{
+		{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: 1}}},
+		{Key: "data", Value: bson.D{
+			{Key: "appName", Value: app}, {Key: "failCommands", Value: bson.A{command}}, {Key: "blockConnection", Value: true},
+			{Key: "blockTimeMS", Value: 400},
+		}},
+	}).Decode(&set))
+	return delayed{t, db, app, set.Count}
+}
+
+// wait waits until the server has the command.
+func (d delayed) wait() {
+	d.t.Helper()
+	require.NoError(d.t, d.admin.RunCommand(d.t.Context(), bson.D{
+		{Key: "waitForFailPoint", Value: "failCommand"}, {Key: "timesEntered", Value: d.before + 1},
+		{Key: "maxTimeMS", Value: patience.Milliseconds()},
+	}).Err())
+}
+
+// running returns how many commands of the client the server works on.
+func (d delayed) running() int {
+	return d.operations(bson.D{
+		{Key: "appName", Value: d.app}, {Key: "active", Value: true}, {Key: "command.hello", Value: bson.D{{Key: "$exists", Value: false}}},
+	})
+}
+
+// open returns how many open transactions the server has that wait for their next statement.
+func (d delayed) open() int {
+	return d.operations(bson.D{{Key: "type", Value: "idleSession"}, {Key: "transaction", Value: bson.D{{Key: "$exists", Value: true}}}})
+}
+
+func (d delayed) operations(filter bson.D) int {
+	d.t.Helper()
+	cursor, err := d.admin.Aggregate(d.t.Context(), driver.Pipeline{
+		{{Key: "$currentOp", Value: bson.D{{Key: "allUsers", Value: true}, {Key: "idleSessions", Value: true}}}},
+		{{Key: "$match", Value: filter}},
+	})
+	require.NoError(d.t, err)
+	var found []bson.M
+	require.NoError(d.t, cursor.All(d.t.Context(), &found))
+	return len(found)
+}
+
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

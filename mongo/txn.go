@@ -105,7 +105,11 @@ func (s *Store) once(ctx context.Context, fn func(ctx context.Context) error) er
 		return err
 	}
 	if err := fn(driver.NewSessionContext(ctx, session)); err != nil {
-		abort(ctx, session)
+		if unanswered(ctx, err) {
+			s.supersede(ctx, session)
+		} else {
+			abort(ctx, session)
+		}
 		return err
 	}
 	if !session.TransactionRunning() {
@@ -126,6 +130,30 @@ func abort(ctx context.Context, session *driver.Session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortWithin)
 	defer cancel()
 	_ = session.AbortTransaction(ctx)
+}
+
+// unanswered reports that the caller may not have waited for the answer to the last statement.
+func unanswered(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || driver.IsNetworkError(err) || driver.IsTimeout(err) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// supersede aborts a transaction whose last statement has no answer yet. The abort uses another
+// connection, so the server may get it before the statement. If that is the first statement, the
+// server finds nothing to abort, begins the transaction afterwards, and keeps it, with its locks,
+// for a minute. So the session begins another transaction, which ends the earlier one and makes
+// the server refuse what is late of it.
+func (s *Store) supersede(ctx context.Context, session *driver.Session) {
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortWithin)
+	defer cancel()
+	if session.TransactionRunning() {
+		_ = session.AbortTransaction(own)
+	}
+	if session.StartTransaction(ownTransaction()) != nil {
+		return
+	}
+	_ = s.meta.FindOne(driver.NewSessionContext(own, session), where("_id", metaID), options.FindOne().SetProjection(ascending("_id"))).Err()
+	_ = session.AbortTransaction(own)
 }
 
 // commit repeats the request while the result of the commit is unknown. A commit that is cut off

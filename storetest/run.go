@@ -40,8 +40,7 @@ func (e Engine) open(t *testing.T, options suite.Options) suite.Harness {
 // key. If the store has the role
 // storekit.Pauses, it also checks that claims bring back in order what they had set aside; if it
 // has the role storekit.Workbench, that Skip releases a key in order while claims park records, and
-// that repairs at once lose nothing; engine.Unsupported leaves these two out by the names of their
-// sections, "skip" and "stress".
+// that repairs at once lose nothing. WalkInSteps ignores engine.Unsupported.
 func WalkInSteps(t *testing.T, engine Engine) {
 	t.Helper()
 	for i, mode := range suite.Modes() {
@@ -53,20 +52,15 @@ func WalkInSteps(t *testing.T, engine Engine) {
 			suite.RandomWalks(suite.NewEnv(t, engine.open, mode.Options), true)
 			requeueBesideClaims(&env{suite.NewEnv(t, engine.open, mode.Options)})
 			requeueBeforeUnmet(&env{suite.NewEnv(t, engine.open, mode.Options)})
-			for _, repair := range []struct {
-				section string
-				check   func(*env)
-			}{{"skip", skipBesideClaims}, {"stress", repairsInSteps}} {
-				if reason, unsupported := engine.Unsupported[repair.section]; unsupported {
-					t.Logf("skipped: %s in small steps: %s", repair.section, reason)
-					continue
-				}
-				if repair.section == "stress" && !suite.All() {
-					t.Log("skipped: repairs in small steps take a minute; OUTMILL_TEST_ALL=1 has them run")
-					continue
-				}
+			repairs := []func(*env){skipBesideClaims}
+			if suite.All() {
+				repairs = append(repairs, repairsInSteps)
+			} else {
+				t.Log("skipped: repairs in small steps take a minute; OUTMILL_TEST_ALL=1 has them run")
+			}
+			for _, check := range repairs {
 				if e := (&env{suite.NewEnv(t, engine.open, mode.Options)}); e.hasWorkbench() {
-					repair.check(e)
+					check(e)
 				}
 			}
 			checks := []func(*env){resumeKeepsOrder, resumeAgain, resumeMany, pausedBacklog}
