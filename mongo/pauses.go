@@ -10,6 +10,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/outmill/outmill/internal/crash"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -96,6 +97,8 @@ func (p *atScope) change(ctx context.Context, s *Store, generation int64, update
 	if len(arrays) > 0 {
 		opts.SetArrayFilters(arrays)
 	}
+	crash.At(crash.BeforeCommit)
+	defer crash.At(crash.AfterCommit)
 	_, err := s.meta.UpdateOne(ctx, append(where("_id", pausesID), where("generation", p.Generation)...), update, opts)
 	if driver.IsDuplicateKeyError(err) {
 		// The document has another generation, so it was not matched and cannot be inserted.

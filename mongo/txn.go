@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outmill/outmill/internal/crash"
 	"github.com/outmill/outmill/storekit"
 
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
@@ -168,6 +169,8 @@ func commit(ctx context.Context, session *driver.Session) error {
 	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryWithin)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(abortWithin, cancel) })()
+	crash.At(crash.BeforeCommit)
+	defer crash.At(crash.AfterCommit)
 	for {
 		err := session.CommitTransaction(own)
 		if err == nil || !hasLabel(err, labelUnknown) || own.Err() != nil {

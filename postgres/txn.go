@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outmill/outmill/internal/crash"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -134,13 +135,16 @@ func (t *txn) send(ctx context.Context, steps []step, last bool) error {
 		batch.Queue(t.s.sql.text(s.template), s.args...)
 	}
 	if last {
+		crash.At(crash.BeforeCommit)
 		batch.Queue(sqlCommit)
 	}
 	results := t.conn.SendBatch(ctx, batch)
 	if err := closed(results, read(results, before, steps, last)); err != nil {
 		return err
 	}
-	t.over = last
+	if t.over = last; last {
+		crash.At(crash.AfterCommit)
+	}
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/outmill/outmill/internal/crash"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -246,7 +247,10 @@ func (o *ownTx) commit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return o.tx.Commit()
+	crash.At(crash.BeforeCommit)
+	err := o.tx.Commit()
+	crash.At(crash.AfterCommit)
+	return err
 }
 
 // discard rolls back uncommitted changes and returns the connection to the pool. If the

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"time"
+
+	"github.com/outmill/outmill/internal/crash"
 )
 
 // Records that are delayed, wait for a retry, or have an ended lease become ready
@@ -46,6 +48,9 @@ func (b BatchSize) Admit(want int) int {
 func (b BatchSize) Park() int {
 	if b > 0 {
 		return int(b)
+	}
+	if n := crash.Batch(); n > 0 {
+		return n
 	}
 	return atOnce
 }

@@ -49,6 +49,9 @@ func TestMain(m *testing.M) {
 		if os.Getenv(envSagas) != "" {
 			work = handleSagas
 		}
+		if os.Getenv(envRepair) != "" {
+			work = repair
+		}
 		if err := work(address); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -127,9 +130,14 @@ func TestInbox(t *testing.T) {
 
 func inMongo(t *testing.T) string {
 	t.Helper()
-	address, err := url.Parse(mongotest.Server(t))
+	return mongoAddress(t, mongotest.Server(t), mongotest.Database(t).Name())
+}
+
+func mongoAddress(t *testing.T, server, database string) string {
+	t.Helper()
+	address, err := url.Parse(server)
 	require.NoError(t, err)
-	address.Path = "/" + mongotest.Database(t).Name()
+	address.Path = "/" + database
 	return address.String()
 }
 

@@ -6,3 +6,14 @@ package crash
 // EnvAt names the environment variable with the step at which the process is killed, and the
 // number of times that it passes the step before, such as "noted:2".
 const EnvAt = "OUTMILL_CRASH_AT"
+
+// EnvBatch names the environment variable with the number of records that the first transaction
+// of a Requeue or a Skip brings back, so that these take several transactions for a few records.
+const EnvBatch = "OUTMILL_CRASH_BATCH"
+
+// BeforeCommit and AfterCommit are steps of the transactions of the stores. A single statement
+// that is a transaction has them, too.
+const (
+	BeforeCommit = "before commit"
+	AfterCommit  = "after commit"
+)
