@@ -14,8 +14,8 @@ func turnsFor(queue outmill.Queue, cfg Config) (storekit.TenantTurns, error) {
 	}
 	turns, ok := outmill.As[storekit.TenantTurns](queue)
 	if !ok {
-		return nil, fmt.Errorf("%w: subscriber.Config.MaxInFlightPerTenant is %d, but store %q serves no tenants in turn (storekit.TenantTurns): "+
-			"set it to 0, or use a store that does", outmill.ErrInvalidConfig, cfg.MaxInFlightPerTenant, queue.Name())
+		return nil, fmt.Errorf("%w: subscriber.Config.MaxInFlightPerTenant is %d, but store %q serves no tenants in turn "+
+			"(storekit.TenantTurns): set it to 0, or use a store that does", outmill.ErrInvalidConfig, cfg.MaxInFlightPerTenant, queue.Name())
 	}
 	return turns, nil
 }
