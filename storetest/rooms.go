@@ -224,7 +224,7 @@ func roomWalk(e *env, order func(*outmill.ClaimRequest)) {
 	ordered := suite.Request(outmill.OwnerToken{}, order).Order == outmill.OrderKey
 	w := &roomWalker{env: e, order: order, ordered: ordered, most: 1 + rand.IntN(3), owner: outmill.NewOwnerToken(),
 		appended: map[string][]string{}, counts: suite.NewTally(), waiting: map[string]int{}}
-	steps := 60
+	steps := 40
 	if suite.All() {
 		steps = 100
 	}

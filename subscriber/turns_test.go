@@ -267,7 +267,7 @@ func TestSubscriber_MaxInFlightPerTenant(t *testing.T) {
 		s.publish(t, "slow", 50)
 		receive(t, 2, slow.began)
 		before := s.claimed()
-		const messages = 30
+		const messages = 15
 		for range messages {
 			s.publish(t, "quick", 1)
 			receive(t, 1, done)
@@ -279,7 +279,7 @@ func TestSubscriber_MaxInFlightPerTenant(t *testing.T) {
 		t.Parallel()
 		s := openFairShop(t)
 		cfg := quick()
-		cfg.MaxInFlight, cfg.MaxInFlightPerTenant, cfg.MaxProcessing = 10, 1, 50*time.Millisecond
+		cfg.MaxInFlight, cfg.MaxInFlightPerTenant, cfg.MaxProcessing, cfg.Lease = 10, 1, 50*time.Millisecond, 3*time.Second
 		stuck := newGate()
 		defer stuck.open()
 		done := make(chan string, 1000)
@@ -298,7 +298,7 @@ func TestSubscriber_MaxInFlightPerTenant(t *testing.T) {
 		})
 		s.publish(t, "a", 3)
 		receive(t, 1, stuck.began)
-		for range 20 {
+		for range 5 {
 			s.publish(t, "b", 1)
 			require.Equal(t, []string{"b"}, receive(t, 1, done))
 		}
@@ -377,7 +377,7 @@ func TestSubscriber_MaxInFlightPerTenant(t *testing.T) {
 		t.Parallel()
 		s := openFairShop(t)
 		cfg := quick()
-		cfg.MaxInFlightPerTenant, cfg.MaxProcessing = 1, 50*time.Millisecond
+		cfg.MaxInFlightPerTenant, cfg.MaxProcessing, cfg.Lease = 1, 50*time.Millisecond, 3*time.Second
 		stuck := newGate()
 		defer stuck.open()
 		var handled atomic.Int64
@@ -492,7 +492,7 @@ func TestSubscriber_TenantWalk(t *testing.T) {
 					msg.Ack()
 				}
 			}
-			rounds := 5
+			rounds := testenv.Steps(2, 5)
 			for round := range rounds {
 				for tenant := range 4 {
 					n := rand.IntN(25)
