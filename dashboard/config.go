@@ -35,7 +35,7 @@ type Config struct {
 	// ShowErrors shows the error texts of handlers.
 	ShowErrors bool
 	// CountLimit is where counts end: a larger number is shown as "10,000+". 0 is 10,000, and less
-	// where there are more than two topics, at least 100, so that many topics cost the same.
+	// where there are more than two topics, at least 200, so that many topics cost the same.
 	CountLimit int
 	// Every is the time between two counts while people look; 0 is 2 seconds.
 	Every time.Duration
