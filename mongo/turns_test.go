@@ -29,9 +29,6 @@ func fairEngine(t *testing.T, small bool) storetest.Engine {
 		"claim: the oldest due of a topic is handed out first":                       byAppend,
 		"claim: the oldest due of a topic is handed out first, however many are due": byAppend,
 	}
-	if small {
-		unsupported["skip"], unsupported["stress"] = starves, starves
-	}
 	return storetest.Engine{
 		New: func(t *testing.T, options storetest.Options) storetest.Harness {
 			h := whole.New(t, options).(harness)
