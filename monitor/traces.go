@@ -60,13 +60,14 @@ func (s step) at(store string) step {
 	return s
 }
 
+// attributes has room for those of a message, so that to append them allocates nothing.
 func (s step) attributes(topic string) []attribute.KeyValue {
-	list := []attribute.KeyValue{
+	list := append(make([]attribute.KeyValue, 0, 9),
 		attribute.String("messaging.system", "outmill"),
 		attribute.String("messaging.operation.name", s.name),
 		attribute.String("messaging.operation.type", s.kind),
 		attribute.String("messaging.destination.name", topic),
-	}
+	)
 	if s.store != "" {
 		list = append(list, attribute.String("store", s.store))
 	}
