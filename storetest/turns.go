@@ -28,6 +28,7 @@ func turnSentences() []sentence {
 		{"the order of a key holds when tenants share it", turnsKeepKeys},
 		{"a key that waits for a retry holds up its records of other tenants, and no other key", turnsPassKeys},
 		{"records that a leased record of another tenant holds up come when it is acked", turnsAfterLease},
+		{"a record behind an expired one of another tenant in its key is handed out", turnsPastExpired},
 		{"a claim of a whole topic is in the order of the appends", turnsNotOfTopic},
 		{"a topic that the setting does not name is served as without it", turnsElsewhere},
 		{"records that were appended before the setting take turns, each key in its order", turnsFromBefore},
@@ -393,6 +394,23 @@ func turnsAfterLease(e *env) {
 	require.Len(e.T, e.ClaimAll(suite.ByKey), 3)
 	e.Ack(a1)
 	e.RequireNames([]string{"b1", "a2", "b2"}, e.ClaimAll(suite.ByKey, suite.Limit(1)))
+}
+
+// turnsPastExpired has a claim hold z1 behind a1, because it is full before it comes to a1. The
+// next one finds only that a1 has expired.
+func turnsPastExpired(e *env) {
+	e = e.fair()
+	owner := outmill.NewOwnerToken()
+	e.Filled(ofTenant("m", 1)...)
+	e.Ack(e.ClaimOne(owner, "m.0000", suite.ByKey))
+	key := shared("a1", "z1")
+	suite.WithTTL(leaseOf)(key[0])
+	e.Append(slices.Concat(key, ofTenant("y", 1), ofTenant("zz", 1))...)
+	full := e.Claim(owner, suite.ByKey, suite.Limit(2))
+	require.ElementsMatch(e.T, []string{"y.0000", "zz.0000"}, suite.Names(full))
+	e.Ack(full...)
+	e.Elapse(2 * leaseOf)
+	e.RequireNames([]string{"z1"}, e.Claim(owner, suite.ByKey, suite.Limit(1)))
 }
 
 func turnsNotOfTopic(e *env) {
