@@ -94,7 +94,8 @@ type FileNotFoundError struct {
 }
 
 func (e *FileNotFoundError) Error() string {
-	return fmt.Sprintf("outmill/sqlite: the file %s does not exist: check the path, or leave the parameter mode out of the URL to create it", e.Path)
+	return fmt.Sprintf("outmill/sqlite: the file %s does not exist: check the path, or leave the parameter mode out of the URL to create it",
+		e.Path)
 }
 
 // Is makes errors.Is(err, fs.ErrNotExist) true.

@@ -182,8 +182,8 @@ func TestStore_Open(t *testing.T) {
 		t.Parallel()
 		path := filepath.Join(t.TempDir(), "a shop.db")
 		for _, mode := range []string{"rw", "ro"} {
-			for _, url := range []string{"sqlite:" + path + "?mode=" + mode, "file:" + path + "?cache=private&mode=" + mode} {
-				_, err := outmill.Open(t.Context(), url, nil)
+			for _, database := range []string{"sqlite:" + path + "?mode=" + mode, "file:" + path + "?cache=private&mode=" + mode} {
+				_, err := outmill.Open(t.Context(), database, nil)
 				var missing *sqlite.FileNotFoundError
 				require.ErrorAs(t, err, &missing)
 				require.ErrorIs(t, err, fs.ErrNotExist)

@@ -235,7 +235,8 @@ func TestRequeue_interrupted(t *testing.T) {
 		require.Eventually(t, func() bool { return w.statusOf(t, "default", "orders").Pending > 0 }, time.Minute, 5*time.Millisecond)
 		cancel()
 		require.Equal(t, exitFailed, <-code)
-		require.Regexp(t, `: it was interrupted\noutmill: \d+ records were requeued before that; run the same command again to continue`, stderr.String())
+		require.Regexp(t, `: it was interrupted\noutmill: \d+ records were requeued before that; run the same command again to continue`,
+			stderr.String())
 		require.Empty(t, stdout.String())
 	})
 }

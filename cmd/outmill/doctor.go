@@ -121,7 +121,8 @@ func printReport(w io.Writer, store opened, report monitor.Report) error {
 	case len(report.Problems) == 0:
 		fmt.Fprintf(&b, "%s %s fine.\n", store.shown, store.verb("is", "are"))
 	default:
-		fmt.Fprintf(&b, "%s %s %s and %s.\n", store.shown, store.verb("has", "have"), count(failures, "failure"), count(len(report.Problems)-failures, "warning"))
+		fmt.Fprintf(&b, "%s %s %s and %s.\n", store.shown, store.verb("has", "have"),
+			count(failures, "failure"), count(len(report.Problems)-failures, "warning"))
 	}
 	for _, p := range report.Problems {
 		fmt.Fprintf(&b, "\n%s: %s", p.Severity, p.Kind)

@@ -54,7 +54,7 @@ func fileOf(storeURL string) (path string, query url.Values, is bool) {
 }
 
 // withFiles changes the URLs of a connection, in whatever place they are.
-func withFiles(conn connect.Connection, change func(url string) string) connect.Connection {
+func withFiles(conn connect.Connection, change func(storeURL string) string) connect.Connection {
 	lookup := conn.Lookup
 	conn.URL = change(strings.TrimSpace(conn.URL))
 	conn.Lookup = func(key string) (string, bool) {
@@ -80,8 +80,8 @@ func remedy(err error, shown, arguments string) error {
 	var file *sqlite.FileNotFoundError
 	switch {
 	case errors.As(err, &file):
-		return &remedied{err: err, text: fmt.Sprintf("outmill: the file %s does not exist: check the path, or create the store with: outmill schema ensure %s",
-			file.Path, arguments)}
+		return &remedied{err: err, text: fmt.Sprintf("outmill: the file %s does not exist: check the path, or create the store with: "+
+			"outmill schema ensure %s", file.Path, arguments)}
 	case errors.Is(err, outmill.ErrSchemaMissing):
 		return &remedied{err: err, text: fmt.Sprintf("outmill: the store %s has no schema: check the URL, or create the schema with: "+
 			"outmill schema ensure %s", shown, arguments)}

@@ -53,7 +53,7 @@ func (t *target) take(args []string, names ...string) (url string, rest []string
 	}
 	wanted := strings.Join(names, " and ")
 	switch without := len(names); {
-	case len(args) == without && without > 0 && isURL(args[0]):
+	case len(args) == without && without > 0 && t.source == "" && t.configFile == "" && isURL(args[0]):
 		return "", nil, usagef("%s is missing: want it behind the URL %s", wanted, outmill.RedactURL(args[0]))
 	case len(args) == without:
 		return "", args, nil
