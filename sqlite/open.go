@@ -154,8 +154,9 @@ func (s source) inMemory() bool {
 
 // missing returns an error if the file must exist and does not.
 func (s source) missing() error {
-	query, err := url.ParseQuery(s.query)
-	if mode := query.Get("mode"); err != nil || mode != "rw" && mode != "ro" || s.inMemory() {
+	// parseURL has checked the query.
+	query, _ := url.ParseQuery(s.query)
+	if mode := query.Get("mode"); mode != "rw" && mode != "ro" || s.inMemory() {
 		return nil
 	}
 	if _, err := os.Stat(s.path); !errors.Is(err, fs.ErrNotExist) {
