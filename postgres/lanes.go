@@ -142,6 +142,11 @@ func (l *line) lookAt(lanes []lane, done *laneLook) ([]step, error) {
 		keys, barriers = append(keys, lane.key), append(barriers, barrier)
 		blocks[lane.key] = [4]any{b.By, untilText(b), barrier, b.Pause}
 	}
+	most := l.Want
+	if l.Rooms != nil {
+		// Those without room stay ready, so that a claim of few would be repeated too often.
+		most = max(most, minLooks)
+	}
 	notes, err := json.Marshal(blocks)
 	group := l.c.req.Group
 	var steps []step
@@ -153,7 +158,7 @@ func (l *line) lookAt(lanes []lane, done *laneLook) ([]step, error) {
 		})
 	}
 	return append(steps, []step{
-		{template: sqlUnhold, args: []any{group, l.topic, keys, barriers, l.Want}, count: &done.back},
+		{template: sqlUnhold, args: []any{group, l.topic, keys, barriers, most}, count: &done.back},
 		{template: sqlDropLanesOf, args: []any{group, l.topic, keys}},
 		{template: sqlMoveLanes, args: []any{group, l.topic, keys, string(notes)}},
 	}...), err

@@ -86,6 +86,10 @@ func (c *claim) takeInTurns(ctx context.Context, t *txn, topic string, want int)
 		}
 		before := len(c.records)
 		full, err := c.scanTurns(ctx, t, topic, want)
+		if c.req.TenantRoom != nil {
+			// Records without room stay ready, and no page counts them.
+			c.look(back)
+		}
 		// See takeByKey.
 		if err != nil || full || back < ask || c.looks <= 0 {
 			return err
