@@ -171,8 +171,8 @@
 //	    outmill.demand, outmill.may_have_rows, outmill.kinds TO app;
 //	GRANT EXECUTE ON FUNCTION outmill.log_due, outmill.log_due_from, outmill.log_ready_at, outmill.log_late, outmill.log_unfinished,
 //	    outmill.log_passed, outmill.log_moved, outmill.log_stale, outmill.log_newest, outmill.log_in_work,
-//	    outmill.log_first_line, outmill.log_tidy, outmill.log_needed, outmill.log_maybe_late, outmill.log_late_counts, outmill.log_open_lanes, outmill.log_stop_writing,
-//	    outmill.log_truncate TO app;                                         -- log
+//	    outmill.log_first_line, outmill.log_tidy, outmill.log_needed, outmill.log_maybe_late, outmill.log_late_counts,
+//	    outmill.log_open_lanes, outmill.log_stop_writing, outmill.log_truncate TO app;                                         -- log
 //
 // Ensure takes CREATE on the database, or on the schema where that exists.
 package postgres

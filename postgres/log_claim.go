@@ -188,7 +188,8 @@ ORDER BY seq LIMIT $3::bigint`
 
 	// sqlLogState is sqlTopicState for a topic that has no row outside the log, with the line $1. It
 	// reports whether that is so, and nothing is to be taken back (sqlLogBack).
-	sqlLogState = `SELECT coalesce((SELECT pos ` + newestBatch + `), -1), coalesce((SELECT horizon ` + newestBatch + `) < ` + markedHorizon + `, true),
+	sqlLogState = `SELECT coalesce((SELECT pos ` + newestBatch + `), -1),
+	coalesce((SELECT horizon ` + newestBatch + `) < ` + markedHorizon + `, true),
 	(SELECT 1 FROM {p:late} WHERE line = $1::bigint LIMIT 1) IS NOT NULL OR coalesce((SELECT {p:log_stale}(b) FROM {p:batches} AS b
 	WHERE line = $1::bigint ORDER BY n DESC LIMIT 1), false),
 	NOT {p:may_have_rows}() AND NOT ` + anyOf(`{p:batches} AS b WHERE `+toTakeBack) + `,
