@@ -89,9 +89,9 @@ func TestStatus(t *testing.T) {
 		for i := range 199 {
 			w.append(t, &outmill.Record{Topic: fmt.Sprintf("topic-%d", i)})
 		}
-		require.Regexp(t, `orders +100\+ +0 `, ok(t, "status", w.url))
+		require.Regexp(t, `orders +200\+ +0 `, ok(t, "status", w.url))
 		require.Regexp(t, `orders +501 +0 `, ok(t, "status", w.url, "--limit", "10000"))
-		require.Equal(t, 100, okJSON[statusReport](t, "status", w.url).Limit)
+		require.Equal(t, 200, okJSON[statusReport](t, "status", w.url).Limit)
 	})
 
 	t.Run("where delayed records fill the limit, the number of due ones is unknown", func(t *testing.T) {
