@@ -170,7 +170,7 @@ func TestStore_Turns(t *testing.T) {
 func TestStore_TurnsInterrupted(t *testing.T) {
 	t.Parallel()
 
-	t.Run("claims with and without the setting that are interrupted anywhere lose no record and keep the order of each key", func(t *testing.T) {
+	t.Run("interrupted claims with the setting and without it lose no record and keep the order of each key", func(t *testing.T) {
 		t.Parallel()
 		testenv.Long(t, "interrupted claims that serve turns on MongoDB")
 		s := newStand(t, mongo.Config{})
@@ -180,7 +180,9 @@ func TestStore_TurnsInterrupted(t *testing.T) {
 		want := map[string][]string{}
 		n := 100
 		for i := range n {
-			r := &outmill.Record{Topic: "orders", Key: fmt.Sprint("k", i%4), TenantID: fmt.Sprint("t", rand.IntN(5)), MessageID: fmt.Sprintf("m%03d", i)}
+			r := &outmill.Record{
+				Topic: "orders", Key: fmt.Sprint("k", i%4), TenantID: fmt.Sprint("t", rand.IntN(5)), MessageID: fmt.Sprintf("m%03d", i),
+			}
 			want[r.Key] = append(want[r.Key], r.MessageID)
 			require.NoError(t, stores[i%len(stores)].Append(t.Context(), r))
 		}
@@ -205,7 +207,8 @@ func TestStore_TurnsInterrupted(t *testing.T) {
 					acked += cut
 					done = acked == n
 					mu.Unlock()
-					if err := errors.Join(store.Ack(t.Context(), "", leasesOf(found[:cut])), store.Release(t.Context(), leasesOf(found[cut:]))); err != nil {
+					err = errors.Join(store.Ack(t.Context(), "", leasesOf(found[:cut])), store.Release(t.Context(), leasesOf(found[cut:])))
+					if err != nil {
 						return err
 					}
 				}
