@@ -92,8 +92,9 @@ func (c *claim) lookInTurns(ctx context.Context, of line, want int, pauses *stor
 }
 
 // makeDue gives a turn to records that are due and have none: ready and held ones, those whose
-// wait, delay or lease has ended, and those that are aside for a pause that is gone. Of each kind it takes
-// as many as one update may. It returns the pauses, and the number of records that it moved.
+// wait, delay or lease has ended, and those that are aside for a pause that is gone. Of each kind
+// it takes as many as one update may. It returns the pauses, and the number of records that it
+// moved.
 func (c *claim) makeDue(ctx context.Context, of line) (pauses *storekit.PauseList, moved int, err error) {
 	for n := 1; ; n++ {
 		known := c.s.pauses.Load()

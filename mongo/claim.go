@@ -55,7 +55,7 @@ type claim struct {
 	// again means that the claim skipped so many records that there may be more to claim.
 	again bool
 	// ask is how many records a search reads, if that is more than the claim wants, because the
-	// claim has met many paused ones.
+	// claim has met many paused ones, or, if it serves turns, many blocked ones.
 	ask int
 }
 

@@ -102,7 +102,7 @@ func (c *claim) takeInOrder(ctx context.Context, topic string, want int) error {
 	}
 	c.s.hurry(ctx, done.counted)
 	c.again = c.again || done.lookAgain
-	if done.metPaused {
+	if done.metPaused || done.turns != nil && len(done.records) == 0 {
 		c.ask = min(max(2*c.ask, 2*done.pageSize()), c.s.asideAtOnce)
 	}
 	c.add(done.records)

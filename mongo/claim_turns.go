@@ -207,8 +207,9 @@ func b2i(b bool) int {
 	return 0
 }
 
-// leapTurns finds the first ready record of each turn in a part of the range: from the place on,
-// and then from 1 on, without the first so many turns and up to the last. The server skips from turn to turn.
+// leapTurns finds the first ready record of each turn in a part of the range, which begins at the
+// place and goes on from 1: it leaves out the first turns (without), and ends with the turn upTo.
+// The server skips from turn to turn.
 func (s *Store) leapTurns(of line, place, without, upTo int64) []driver.Pipeline {
 	var each []driver.Pipeline
 	leap := func(from, to int64) {
