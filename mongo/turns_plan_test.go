@@ -178,7 +178,7 @@ func TestStore_TurnsInterrupted(t *testing.T) {
 			s.second(t, mongotest.Server(t), fair), s.second(t, mongotest.Server(t), fair), s.second(t, mongotest.Server(t), mongo.Config{}),
 		}
 		want := map[string][]string{}
-		n := 100
+		n := 40
 		for i := range n {
 			r := &outmill.Record{
 				Topic: "orders", Key: fmt.Sprint("k", i%4), TenantID: fmt.Sprint("t", rand.IntN(5)), MessageID: fmt.Sprintf("m%03d", i),
