@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"time"
-
-	"github.com/outmill/outmill/internal/crash"
 )
 
 // Records that are delayed, wait for a retry, or have an ended lease become ready
@@ -49,10 +47,7 @@ func (b BatchSize) Park() int {
 	if b > 0 {
 		return int(b)
 	}
-	if n := crash.Batch(); n > 0 {
-		return n
-	}
-	return atOnce
+	return firstBatch
 }
 
 // mostDoublings limits the growth of a requeue's batches, to 64 times the first.

@@ -9,6 +9,7 @@ const EnvAt = "OUTMILL_CRASH_AT"
 
 // EnvBatch names the environment variable with the number of records that the first transaction
 // of a Requeue or a Skip brings back, so that these take several transactions for a few records.
+// storekit reads it, because it imports nothing internal.
 const EnvBatch = "OUTMILL_CRASH_BATCH"
 
 // BeforeCommit and AfterCommit are steps of the transactions of the stores. A single statement

@@ -21,11 +21,6 @@ type countdown struct {
 	n    int
 }
 
-// Batch returns the number that EnvBatch has, or 0.
-func Batch() int { return batch }
-
-var batch, _ = strconv.Atoi(os.Getenv(EnvBatch))
-
 // At kills the process if EnvAt names the step.
 func At(step string) {
 	left.mu.Lock()
