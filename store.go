@@ -136,7 +136,7 @@ type ClaimRequest struct {
 	// OrderTopic, and in stores that serve no turns. nil is no limit. The store may call
 	// TenantRoom concurrently and more than once for a tenant, until Claim returns. It must
 	// return at once, with the same result for the same arguments, and must not call the store.
-	TenantRoom func(store, topic, tenantID string) int
+	TenantRoom func(store, topic, tenantID string) int `json:"-"`
 }
 
 // Settlement is the outcome of a leased record. Each field names the methods that read it;

@@ -21,13 +21,13 @@ func (h harness) ReopenFair(topics ...string) outmill.Store {
 const byAppend = "the records of a tenant are served in the order of their appends"
 
 // fairEngine has stores that serve turns in all topics.
-func fairEngine(t *testing.T, small bool) storetest.Engine {
+func fairEngine(t *testing.T) storetest.Engine {
 	t.Helper()
 	whole := engine(mongotest.Database(t))
 	unsupported := map[string]string{}
 	for _, section := range []string{
 		"append", "limits", "transactions", "groups", "worker names", "registrations", "dedup", "round trips", "inspect", "find",
-		"edit", "dead letters", "audit", "wake", "schema", "calls",
+		"edit", "dead letters", "audit", "wake", "schema", "calls", "stress",
 	} {
 		unsupported[section] = "it has little to do with claims, and stores without the setting are tested by it"
 	}
@@ -42,11 +42,7 @@ func fairEngine(t *testing.T, small bool) storetest.Engine {
 		New: func(t *testing.T, options storetest.Options) storetest.Harness {
 			h := whole.New(t, options).(harness)
 			h.store = h.ReopenFair("*").(conforming)
-			if !small {
-				return h
-			}
-			setSteps(h.store)
-			return inSteps{h}
+			return h
 		},
 		Unsupported: unsupported,
 	}
@@ -55,11 +51,5 @@ func fairEngine(t *testing.T, small bool) storetest.Engine {
 func TestConformance_Turns(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t, "the contract with turns in all topics")
-	storetest.Run(t, fairEngine(t, false))
-}
-
-func TestStore_TurnsInSteps(t *testing.T) {
-	t.Parallel()
-	testenv.Long(t, "walks in small steps with turns in all topics")
-	storetest.WalkInSteps(t, fairEngine(t, true))
+	storetest.Run(t, fairEngine(t))
 }

@@ -85,7 +85,7 @@ func TestStore_LogRights(t *testing.T) {
 			"finisher of joins": {logWorkerRights.and(rights{"dedup": {"INSERT"}, "join_members": {"INSERT"}, "log": {"INSERT"},
 				"SEQUENCE records_seq_seq": {"USAGE"}}), usedByLogFinisher},
 			"operator":            {logOperatorRights, usedByLogOperator},
-			"reader":              {logReaderRights, usedByReader},
+			"reader":              {logReaderRights, usedByLogReader},
 			"who does the upkeep": {upkeepRights, usedByUpkeep},
 		})
 	})
@@ -260,6 +260,22 @@ func usedByLogWorker(t *testing.T, store, super *postgres.Store) error {
 		func() error { return store.Ack(ctx, "", leasesOf(found)) },
 		func() error { return usedByWorker(t, store, super) },
 	)
+}
+
+// usedByLogReader also counts records that were committed late, of which a claim has taken some.
+func usedByLogReader(t *testing.T, store, super *postgres.Store) error {
+	ctx := t.Context()
+	topic := outmill.NewWorkItemID().String()
+	emptied(t, super)
+	late, err := super.Pool().Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = late.Rollback(context.WithoutCancel(ctx)) }()
+	require.NoError(t, super.Append(super.WithTx(ctx, late), made(topic, "late", 20)...))
+	require.NoError(t, super.Append(ctx, made(topic, "passed", 5)...))
+	require.Len(t, claimed(t, super, claimOf(outmill.NewOwnerToken(), 5, outmill.OrderNone, topic)), 5)
+	require.NoError(t, late.Commit(ctx))
+	require.Len(t, claimed(t, super, claimOf(outmill.NewOwnerToken(), 3, outmill.OrderNone, "another", topic)), 3)
+	return usedByReader(t, store, super)
 }
 
 // usedByLogOperator also deletes records of the log, claimed or not, and drops a group that has
