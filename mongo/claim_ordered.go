@@ -421,8 +421,13 @@ func (o *ordered) write(ctx context.Context, turn *turn) error {
 		}
 	}
 	notes := len(o.holds) + len(lanes) + len(o.openings) + len(o.parking)
-	// If the claim changed nothing, it would read the same again.
-	o.lookAgain = o.lookAgain && moved+len(o.chosen.list)+len(o.holds)+len(lanes)+len(o.parking) > 0
+	// If the claim changed nothing, it would read the same again. Each claim writes the lanes of
+	// tenants without room.
+	changed := moved + len(o.chosen.list) + len(o.holds) + len(o.parking)
+	if o.turns == nil || o.turns.rooms == nil {
+		changed += len(lanes)
+	}
+	o.lookAgain = o.lookAgain && changed > 0
 	if len(o.chosen.list)+notes == 0 {
 		return nil
 	}

@@ -192,6 +192,12 @@ func (o *ordered) decide(r candidate, ofKey []candidate) (is verdict, left bool)
 	}
 	switch {
 	case o.turns.rooms.Of(r.TenantID) <= 0:
+		// It stays as it is. The records behind it in its key make way for those of other keys.
+		if state != nil {
+			for _, each := range ofKey[1:] {
+				o.hold(state, each, block{by: storekit.BlockedByTurn})
+			}
+		}
 		return passed, false
 	case r.expired(o.now):
 		o.expired = append(o.expired, r.ID)
