@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"math"
 	"slices"
 
 	"github.com/outmill/outmill"
@@ -22,10 +21,10 @@ func (c *claim) takeInTurns(topic string, ready []*row, lanes map[string]*lane, 
 		}
 	}
 	place := c.turns.Begin(c.Group, topic)
-	room := c.roomOf(topic)
+	rooms := c.roomsOf(topic)
 	next := func(turn string) *row {
 		for i, r := range waiting[turn] {
-			if room(r.TenantID) <= 0 {
+			if rooms.Of(r.TenantID) <= 0 {
 				return nil
 			}
 			l := laneOf(lanes, r, c.Order)
@@ -57,25 +56,19 @@ func (c *claim) takeInTurns(topic string, ready []*row, lanes map[string]*lane, 
 				c.begin(l)
 			}
 			c.lease(r)
+			rooms.Take(r.TenantID)
 		}
 	}
 	c.turns.End(c.Group, topic, end)
 }
 
-// roomOf returns a function that tells how many more rows of a tenant the claim may take.
-func (c *claim) roomOf(topic string) func(tenant string) int {
-	return func(tenant string) int {
-		if c.TenantRoom == nil {
-			return math.MaxInt
-		}
-		room := c.TenantRoom("", topic, tenant)
-		for _, r := range c.taken {
-			if r.Topic == topic && r.TenantID == tenant {
-				room--
-			}
-		}
-		return room
+// roomsOf returns how many more rows of each tenant of the topic the claim may take.
+func (c *claim) roomsOf(topic string) *storekit.TenantRooms {
+	taken := make([]*outmill.Record, len(c.taken))
+	for i, r := range c.taken {
+		taken[i] = &r.Record
 	}
+	return storekit.RoomsOf(c.ClaimRequest, topic, taken)
 }
 
 // turnsFrom returns the turns of the rows, beginning with the first one that is not before place.
