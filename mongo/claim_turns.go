@@ -64,7 +64,7 @@ func isReady(stage int) bool { return stage == storekit.StageReady || stage == s
 // ServesTurns reports whether Config.FairTopics names the topic. See storekit.TenantTurns.
 func (s *Store) ServesTurns(topic string) bool { return s.fair.ServesTurns(topic) }
 
-// turnOf returns the turn of a tenant, from 1 to lastTurnOf. Programs share the turns, so the hash
+// turnOf returns the turn of a tenant, from 1 to turnSpace. Programs share the turns, so the hash
 // must never change.
 func turnOf(tenant string) int64 {
 	sum := sha256.Sum256([]byte(tenant))
@@ -132,6 +132,7 @@ func (s *Store) readInTurns(ctx context.Context, of line, size int, rooms *store
 		if room[last.Turn] -= n; room[last.Turn] > 0 {
 			open = append(open, last)
 		} else {
+			// If the claim moves these records out of the way, it may take others of the tenant.
 			goesOn = true
 		}
 	}
@@ -189,7 +190,8 @@ func (s *Store) firstOfTurns(ctx context.Context, of line, place int64, n int, r
 			return nil, false, err
 		}
 		slices.SortFunc(found, func(a, b candidate) int {
-			return cmp.Or(cmp.Compare(b2i(a.Turn < place), b2i(b.Turn < place)), cmp.Compare(a.Turn, b.Turn))
+			// The turns before the place become the greatest ones.
+			return cmp.Compare(uint64(a.Turn-place), uint64(b.Turn-place))
 		})
 		met += len(found)
 		found = slices.DeleteFunc(found, func(r candidate) bool { return rooms.Of(r.TenantID) <= 0 })
@@ -198,13 +200,6 @@ func (s *Store) firstOfTurns(ctx context.Context, of line, place int64, n int, r
 	}
 	trail.saw(estimate)
 	return firsts[:min(n, len(firsts))], len(firsts) > n, nil
-}
-
-func b2i(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // leapTurns finds the first ready record of each turn in a part of the range, which begins at the
