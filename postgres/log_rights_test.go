@@ -231,13 +231,8 @@ func usedByNamer(t *testing.T, store, super *postgres.Store) error {
 // committed late.
 func usedByLogWorker(t *testing.T, store, super *postgres.Store) error {
 	ctx := t.Context()
-	topic := outmill.NewWorkItemID().String()
-	emptied(t, super)
-	late, err := super.Pool().Begin(ctx)
-	require.NoError(t, err)
+	topic, late := withOpenAppend(t, super)
 	defer func() { _ = late.Rollback(context.WithoutCancel(ctx)) }()
-	require.NoError(t, super.Append(super.WithTx(ctx, late), made(topic, "late", 20)...))
-	require.NoError(t, super.Append(ctx, made(topic, "passed", 5)...))
 	var found []*outmill.Record
 	claim := func(limit int, lease time.Duration, more ...string) func() error {
 		return func() (err error) {
@@ -262,16 +257,24 @@ func usedByLogWorker(t *testing.T, store, super *postgres.Store) error {
 	)
 }
 
+// withOpenAppend returns a topic with 20 records of a transaction that is open, and 5 records that a
+// claim hands out although they were appended later.
+func withOpenAppend(t *testing.T, super *postgres.Store) (topic string, late pgx.Tx) {
+	t.Helper()
+	topic = outmill.NewWorkItemID().String()
+	emptied(t, super)
+	late, err := super.Pool().Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, super.Append(super.WithTx(t.Context(), late), made(topic, "late", 20)...))
+	require.NoError(t, super.Append(t.Context(), made(topic, "passed", 5)...))
+	return topic, late
+}
+
 // usedByLogReader also counts records that were committed late, of which a claim has taken some.
 func usedByLogReader(t *testing.T, store, super *postgres.Store) error {
 	ctx := t.Context()
-	topic := outmill.NewWorkItemID().String()
-	emptied(t, super)
-	late, err := super.Pool().Begin(ctx)
-	require.NoError(t, err)
+	topic, late := withOpenAppend(t, super)
 	defer func() { _ = late.Rollback(context.WithoutCancel(ctx)) }()
-	require.NoError(t, super.Append(super.WithTx(ctx, late), made(topic, "late", 20)...))
-	require.NoError(t, super.Append(ctx, made(topic, "passed", 5)...))
 	require.Len(t, claimed(t, super, claimOf(outmill.NewOwnerToken(), 5, outmill.OrderNone, topic)), 5)
 	require.NoError(t, late.Commit(ctx))
 	require.Len(t, claimed(t, super, claimOf(outmill.NewOwnerToken(), 3, outmill.OrderNone, "another", topic)), 3)
