@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 		if os.Getenv(envRepair) != "" {
 			work = repair
 		}
-		if err := work(address); err != nil {
+		if err := onStore(address, work); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -61,8 +61,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// consume handles orders until none is left, and publishes an invoice for each.
-func consume(address string) error {
+// onStore opens the store of a child process for its work.
+func onStore(address string, work func(ctx context.Context, store outmill.Store) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	store, err := outmill.Open(ctx, address, nil)
@@ -70,6 +70,11 @@ func consume(address string) error {
 		return err
 	}
 	defer func() { _ = store.Close() }()
+	return work(ctx, store)
+}
+
+// consume handles orders until none is left, and publishes an invoice for each.
+func consume(ctx context.Context, store outmill.Store) error {
 	pub, err := publisher.New(store, publisher.Config{}, nil)
 	if err != nil {
 		return err

@@ -50,14 +50,7 @@ var paused = storekit.PauseScope{Topic: "paused"}
 
 // repair makes the call that envRepair names, as an operator does who does not know what an earlier
 // process has done.
-func repair(address string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	store, err := outmill.Open(ctx, address, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = store.Close() }()
+func repair(ctx context.Context, store outmill.Store) error {
 	for _, r := range repairing {
 		if r.name == os.Getenv(envRepair) {
 			return r.call(storekit.WithActor(ctx, "ann"), store)

@@ -46,14 +46,7 @@ type bill struct {
 type billed struct{ Order string }
 
 // handleSagas handles the messages of sagas until none is left.
-func handleSagas(address string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	store, err := outmill.Open(ctx, address, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = store.Close() }()
+func handleSagas(ctx context.Context, store outmill.Store) error {
 	kept, err := sagas.Define(sagas.Config{
 		Store: store, Inbox: &inbox.Config{MaxProcessing: time.Second}, KeepFinished: true, ConflictDelay: time.Millisecond,
 	},
