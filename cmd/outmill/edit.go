@@ -87,7 +87,7 @@ func (e *edit) run(ctx context.Context, cmd *cobra.Command, args []string) error
 	}
 	switch {
 	case len(ids) != 1:
-		return usagef("want the id of one record, as outmill list shows it; got %s", count(len(ids), "id"))
+		return notOneID(ids)
 	case e.file == "" && len(e.set) == 0 && len(e.remove) == 0:
 		return usagef("nothing is to change: want --payload-file, --set or --remove")
 	case e.seen != "" && !fingerprint.MatchString(e.seen):

@@ -34,7 +34,7 @@ func showCommand() *cobra.Command {
 			return err
 		}
 		if len(ids) != 1 {
-			return usagef("want the id of one record, as outmill list shows it; got %s", count(len(ids), "id"))
+			return notOneID(ids)
 		}
 		asJSON, err := out.json()
 		if err != nil {
@@ -51,6 +51,11 @@ func showCommand() *cobra.Command {
 			return printRecord(cmd.OutOrStdout(), record, payload)
 		})
 	})
+}
+
+// notOneID refuses ids where a command takes the id of one record.
+func notOneID(ids []outmill.WorkItemID) error {
+	return usagef("want the id of one record, as outmill list shows it; got %s", count(len(ids), "id"))
 }
 
 // takeIDs returns the URL and the ids of records. The first argument is the URL unless it is

@@ -62,7 +62,7 @@ func (s *skip) run(ctx context.Context, cmd *cobra.Command, args []string) error
 		return err
 	}
 	if len(ids) != 1 {
-		return usagef("want the id of one record, as outmill list shows it; got %s", count(len(ids), "id"))
+		return notOneID(ids)
 	}
 	return s.with(ctx, url, func(store opened) error {
 		ctx := s.named(ctx)
