@@ -46,7 +46,7 @@ func TestStore_Schema(t *testing.T) {
 			t.Helper()
 			require.ErrorIs(t, err, outmill.ErrSchemaMissing)
 			require.ErrorContains(t, err, "store.Ensure(ctx)")
-			require.ErrorContains(t, err, "cmd/outmill schema ensure")
+			require.ErrorContains(t, err, "outmill schema ensure <url>")
 		}
 		requireMissing(store.Append(t.Context(), rec("m1", "")))
 		t.Run("in a caller's transaction, which goes on", func(t *testing.T) {
