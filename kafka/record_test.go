@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"testing"
@@ -36,7 +37,9 @@ func TestRecord(t *testing.T) {
 				return
 			}
 			for _, r := range []*kgo.Record{want, got} {
-				slices.SortFunc(r.Headers, func(a, b kgo.RecordHeader) int { return cmp.Compare(a.Key, b.Key) })
+				slices.SortFunc(r.Headers, func(a, b kgo.RecordHeader) int {
+					return cmp.Or(cmp.Compare(a.Key, b.Key), bytes.Compare(a.Value, b.Value))
+				})
 			}
 			require.Equal(t, want, got)
 		})
