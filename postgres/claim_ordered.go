@@ -185,6 +185,8 @@ type line struct {
 	topic string
 	// looks is the number of records that this transaction may still examine.
 	looks int
+	// notAdmitted says that more records may be due than this transaction makes ready.
+	notAdmitted bool
 	// leased has the records that are leased so far.
 	leased []placed
 	// hasParked: records may be steps of joins.
@@ -318,7 +320,7 @@ func (l *line) admit() step {
 			if err := scan(&l.counter, &l.asideInOrder, &admitted, &due, &seq); err != nil || admitted < most {
 				return err
 			}
-			l.c.again = true
+			l.c.again, l.notAdmitted = true, true
 			if !l.Turns {
 				l.Until = storekit.Moment{Due: *due, Seq: seq}
 			}

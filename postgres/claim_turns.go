@@ -19,8 +19,8 @@ import (
 // Records of one key may belong to several tenants, so a claim in the order of the keys meets
 // them out of order. It holds a record if a ready one is before it in its key and has not been
 // claimed (turn_key). It returns no record with a key that is behind one without a turn, or that
-// became due behind a delayed one that is due and not ready yet. All of that is read in one
-// snapshot, together with the records.
+// became due behind one that is due, not ready yet, and does not block its key (notAdmitted). All
+// of that is read in one snapshot, together with the records.
 //
 // A store without the setting reads the records with a turn and those without in the order of
 // the appends.
@@ -50,16 +50,16 @@ var (
 
 	// sqlTurnPage reads $6 records of each of the turns $4, behind the last one of each that was
 	// read ($5), with the state of each key at its first record, and the ready record before each
-	// one in its key. It also returns the first record without a turn, and the delayed record
-	// that has been due longest.
-	sqlTurnPage = `WITH page AS MATERIALIZED (` + turnPage + `),
+	// one in its key. It also returns the first record without a turn, and the first one of
+	// notAdmitted.
+	sqlTurnPage = `WITH page AS MATERIALIZED (` + turnPage + `), late AS MATERIALIZED (` + notAdmitted + `),
 k AS MATERIALIZED (SELECT *, row_number() OVER (PARTITION BY key ORDER BY seq) AS nth FROM page)
 SELECT k.id::text, k.seq, k.key, k.expired, k.expiries, k.size, k.due, k.tenant_id, k.expires_at, k.nth = 1, ` + stateColumns + `,
 	coalesce(CASE WHEN k.key <> '' THEN (SELECT seq FROM {p:records} WHERE ` + ofTurnKey(`k.key`) + ` AND seq < k.seq
 		ORDER BY seq DESC LIMIT 1) END, 0),
 	coalesce((SELECT seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND num_nulls(turn) = 1
 		ORDER BY seq LIMIT 1), 0),
-	` + firstDelayed(`available_at`) + `, coalesce(` + firstDelayed(`seq`) + `, 0)
+	(SELECT available_at FROM late), coalesce((SELECT seq FROM late), 0)
 FROM k` + stateOfKey + `
 WHERE ` + allRouted + ` AND ` + recordsOnly + `
 ORDER BY k.seq`
@@ -96,9 +96,16 @@ func ofTurnKey(key string) string {
 		AND stage * 3 = 0 AND turn IS NOT NULL AND key <> ''`
 }
 
-// firstDelayed selects a column of the delayed record that has been due longest.
-func firstDelayed(column string) string {
-	return `(SELECT ` + column + ` FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 3
+// notAdmitted selects the record that has been due longest of those that are not ready yet and do
+// not block their keys: delayed ones; if $7, ended leases, because those of the claim's own owner do
+// not; and if $8, retries. A claim that could make all of them ready ignores the last two kinds,
+// because another transaction may keep such a record locked for long.
+var notAdmitted = `SELECT available_at, seq FROM (
+	` + firstDue(`3`) + ` UNION ALL ` + firstDue(`4 AND `+notExpired+` AND $7::boolean`) + ` UNION ALL ` + firstDue(`2 AND $8::boolean`) + `
+	) AS first ORDER BY available_at, seq LIMIT 1`
+
+func firstDue(stage string) string {
+	return `(SELECT available_at, seq FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = ` + stage + `
 		AND available_at <= statement_timestamp() ORDER BY available_at, seq LIMIT 1)`
 }
 
@@ -306,19 +313,21 @@ func (l *line) turnPage(turns []string, share int, into *[]storekit.Candidate) s
 		var r storekit.Candidate
 		var s scanState
 		var tenant *string
-		var delayed *time.Time
-		var delayedSeq int64
+		var late *time.Time
+		var lateSeq int64
 		err := scan(slices.Concat([]any{&r.ID, &r.Seq, &r.Key, &r.Expired, &r.Expiries, &r.Size, &r.Due, &tenant, &r.Expires, &r.First},
-			s.columns(&r.State), []any{&r.Behind, &l.Unturned, &delayed, &delayedSeq})...)
+			s.columns(&r.State), []any{&r.Behind, &l.Unturned, &late, &lateSeq})...)
 		r.TenantID = textOf(tenant)
 		s.into(&r.State)
-		if delayed != nil {
-			l.Until = storekit.Moment{Due: *delayed, Seq: delayedSeq}
+		if late != nil {
+			l.Until = storekit.Moment{Due: *late, Seq: lateSeq}
 		}
 		*into = append(*into, r)
 		return err
 	}
-	if l.Unordered {
+	if !l.Unordered {
+		page.args = append(page.args, l.notAdmitted, l.notAdmitted && l.c.req.KeyPolicy == outmill.KeySkip)
+	} else {
 		page.template = sqlTurnPageAny
 		page.row = func(scan func(...any) error) error {
 			var r storekit.Candidate

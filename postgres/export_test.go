@@ -148,7 +148,7 @@ func RightsOf(task storekit.Task, logged bool) map[string][]string {
 // NULL for its arguments.
 func (s *Store) TurnStatements() map[string]int {
 	return map[string]int{
-		s.sql.text(sqlTurnsFrom): 6, s.sql.text(sqlTurnPage): 6, s.sql.text(sqlTurnPageAny): 6, s.sql.text(sqlGiveTurns): 3,
+		s.sql.text(sqlTurnsFrom): 6, s.sql.text(sqlTurnPage): 8, s.sql.text(sqlTurnPageAny): 6, s.sql.text(sqlGiveTurns): 3,
 		s.sql.text(sqlBehindReady): 4,
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -119,8 +120,10 @@ func (c *claim) admit(ctx context.Context, t *txn, topic string) (served bool, e
 			return false, nil
 		}
 		last := due[len(due)-1]
-		// Retries and ended leases block their keys until they are admitted.
-		if !c.turns || slices.ContainsFunc(rest, func(d timeCome) bool { return d.stage == storekit.StageDelayed }) {
+		if !c.turns || slices.ContainsFunc(rest, func(d timeCome) bool {
+			// A retry blocks its key until it is admitted. An ended lease of the same owner does not.
+			return d.stage != storekit.StageWaiting || c.req.KeyPolicy == outmill.KeySkip
+		}) {
 			c.until = storekit.Moment{Due: time.UnixMicro(last.due), Seq: last.seq}
 		}
 	}

@@ -52,6 +52,7 @@ func WalkInSteps(t *testing.T, engine Engine) {
 			suite.RandomWalks(suite.NewEnv(t, engine.open, mode.Options), true)
 			requeueBesideClaims(&env{suite.NewEnv(t, engine.open, mode.Options)})
 			requeueBeforeUnmet(&env{suite.NewEnv(t, engine.open, mode.Options)})
+			endedBeforeLater(&env{suite.NewEnv(t, engine.open, mode.Options)})
 			repairs := []func(*env){skipBesideClaims}
 			if suite.All() {
 				repairs = append(repairs, repairsInSteps)
