@@ -1,6 +1,7 @@
 package mongo
 
 import (
+	"context"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -61,4 +62,14 @@ func SetDeafAfter(s *Store, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.deafAfter = d
+}
+
+// TriesOfContended returns how often the store tries work that other processes interrupt each time,
+// and whose first try takes longer than all should.
+func TriesOfContended(ctx context.Context) (tries int, err error) {
+	err = againUntil(ctx, time.Now(), repeatable, func() error {
+		tries++
+		return errContended
+	})
+	return tries, err
 }

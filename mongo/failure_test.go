@@ -399,6 +399,13 @@ func registeredForAllButUnrouted(t *testing.T, db *driver.Database) stand {
 func TestStore_Failure(t *testing.T) {
 	t.Parallel()
 
+	t.Run("work that another process interrupts gets a second try, however long the first one takes", func(t *testing.T) {
+		t.Parallel()
+		tries, err := mongo.TriesOfContended(t.Context())
+		require.Error(t, err)
+		require.Equal(t, 2, tries)
+	})
+
 	t.Run("a connection that is cut in the middle of a call loses and doubles nothing", func(t *testing.T) {
 		testenv.Long(t, "connections that are cut in the middle of each call")
 		t.Parallel()

@@ -142,7 +142,10 @@ func TestStore_Turns(t *testing.T) {
 		for _, order := range append(orders, outmill.OrderTopic) {
 			s := newStand(t, mongo.Config{})
 			store := s.second(t, mongotest.Server(t), fair)
-			n := 2_500
+			for _, of := range []*mongo.Store{store, s.Store} {
+				mongo.SetAtOnce(of, 100)
+			}
+			n := 250
 			s.ofTenants(t, s.Store, n, "a", "b")
 			take := func(from *mongo.Store) (names []string) {
 				found := claimed(t, from, claimOf(outmill.NewOwnerToken(), n, order))

@@ -78,7 +78,10 @@ func againUntil(ctx context.Context, until time.Time, worthIt func(error) bool, 
 		if err == nil || !worthIt(err) {
 			return err
 		}
-		if time.Now().After(until) {
+		// On an overloaded server, one try may take longer than all tries should. Work that another
+		// process interrupted gets a second try even then.
+		last := attempt > 1 || !errors.Is(err, errContended)
+		if last && time.Now().After(until) {
 			return fmt.Errorf("tried %d times: %w", attempt, err)
 		}
 		if stop := waits.Wait(ctx); stop != nil {
