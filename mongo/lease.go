@@ -32,7 +32,7 @@ func (c *claim) lease(ctx context.Context, chosen choice) (int, error) {
 
 // leaseAs leases the chosen records that are still due, and returns them in their order. If whole
 // documents were read, it returns these without another read: the update checks that the claims,
-// attempts and expiries of each record are unchanged, so all that a handler sees is the same.
+// attempts, expiries and edits of each record are unchanged, so all that a handler sees is the same.
 func (c *claim) leaseAs(ctx context.Context, chosen choice, token uuid) (records []*outmill.Record, err error) {
 	now, err := c.s.now(ctx)
 	if err != nil {
@@ -60,6 +60,8 @@ func (c *claim) leaseAs(ctx context.Context, chosen choice, token uuid) (records
 type asRead struct {
 	claims, attempts, expiries int
 	leased                     bool
+	// edits is -1 if the payload was not read.
+	edits int
 }
 
 // leasing makes one update for all records that were read in the same state, which is nearly
@@ -69,7 +71,10 @@ func (c *claim) leasing(chosen choice, token uuid) (models []driver.WriteModel, 
 	ids := map[asRead]bson.A{}
 	var order []asRead
 	for _, r := range chosen.list {
-		state := asRead{r.Claims, r.Attempts, r.Expiries, r.Stage == storekit.StageLeased}
+		state := asRead{r.Claims, r.Attempts, r.Expiries, r.Stage == storekit.StageLeased, -1}
+		if r.whole != nil {
+			state.edits = r.whole.Edits
+		}
 		whole = whole && r.whole != nil && !state.leased
 		if ids[state] == nil {
 			order = append(order, state)
@@ -81,11 +86,13 @@ func (c *claim) leasing(chosen choice, token uuid) (models []driver.WriteModel, 
 		if state.leased {
 			stage = "$eq"
 		}
-		models = append(models, driver.NewUpdateManyModel().
-			SetFilter(append(in("_id", ids[state]), bson.E{Key: "claims", Value: state.claims}, bson.E{Key: "attempts", Value: state.attempts},
-				bson.E{Key: "expiries", Value: state.expiries}, bson.E{Key: "stage", Value: bson.D{{Key: stage, Value: storekit.StageLeased}}},
-				stillDue())).
-			SetUpdate(leased(c.req.Owner, token, c.req.Lease)))
+		unchanged := append(in("_id", ids[state]), bson.E{Key: "claims", Value: state.claims},
+			bson.E{Key: "attempts", Value: state.attempts}, bson.E{Key: "expiries", Value: state.expiries},
+			bson.E{Key: "stage", Value: bson.D{{Key: stage, Value: storekit.StageLeased}}}, stillDue())
+		if state.edits >= 0 {
+			unchanged = append(unchanged, editedTimes(state.edits))
+		}
+		models = append(models, driver.NewUpdateManyModel().SetFilter(unchanged).SetUpdate(leased(c.req.Owner, token, c.req.Lease)))
 	}
 	return models, whole
 }

@@ -168,11 +168,7 @@ func (b bench) EditDead(ctx context.Context, operation string, id outmill.WorkIt
 // edit writes the payload and the metadata. The document counts its edits, so that of two edits
 // of one state only one is written, also without transactions.
 func (s *Store) edit(ctx context.Context, d document, r *outmill.Record) error {
-	var edits any // null selects a document without the field
-	if d.Edits > 0 {
-		edits = d.Edits
-	}
-	unchanged := append(d.whileDead(), bson.E{Key: "edits", Value: edits})
+	unchanged := append(d.whileDead(), editedTimes(d.Edits))
 	d.setPayload(r.Payload, s.config)
 	d.Metadata, d.Size, d.Edits = r.Metadata, r.Size(), d.Edits+1
 	if _, err := d.encode(-1); err != nil {
@@ -199,6 +195,14 @@ func (s *Store) edit(ctx context.Context, d document, r *outmill.Record) error {
 		err = errContended
 	}
 	return err
+}
+
+// editedTimes selects documents with that number of edits.
+func editedTimes(edits int) bson.E {
+	if edits == 0 {
+		return bson.E{Key: "edits", Value: nil} // null selects a document without the field
+	}
+	return bson.E{Key: "edits", Value: edits}
 }
 
 // SkipDead removes a dead record, or does a step of the release of what it has parked. First of all

@@ -78,6 +78,52 @@ var operations = map[storekit.AuditAction]func(ctx context.Context, s stand, hea
 func TestStore_Workbench(t *testing.T) {
 	t.Parallel()
 
+	// The claim has read the record when it expires. An operator edits and requeues it, which resets all that a lease checks except
+	// the edits.
+	t.Run("a record that is edited between the choice and the lease of a claim is handed out as edited", func(t *testing.T) {
+		t.Parallel()
+		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey} {
+			t.Run(order.String(), func(t *testing.T) {
+				t.Parallel()
+				s := newStand(t, mongo.Config{})
+				var between func()
+				client := clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{
+					Started: func(_ context.Context, e *event.CommandStartedEvent) {
+						if do := between; do != nil && e.CommandName == "update" && e.Command.Lookup("update").StringValue() == s.records().Name() {
+							between = nil
+							do()
+						}
+					},
+				}))
+				store := newStore(t, client, mongo.Config{Database: s.db.Name(), WithoutChangeStream: true})
+				// After a full claim, the next one without an order reads whole documents.
+				require.NoError(t, s.Append(t.Context(), append(keyed("other", "first", "second"), keyed("key", "m")...)...))
+				require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 2, order)), 2)
+				ofM := bson.D{{Key: "message_id", Value: "m"}}
+				between = func() {
+					s.moved(t, "expires_at", ofM)
+					n, err := s.ExpireDue(t.Context(), 10)
+					require.NoError(t, err)
+					require.Equal(t, 1, n)
+					dead, err := s.List(t.Context(), outmill.ListQuery{Status: outmill.StatusDead})
+					require.NoError(t, err)
+					_, err = s.edited(t, dead[0].ID, storekit.Edit{Payload: []byte("edited")})
+					require.NoError(t, err)
+					_, err = s.Requeue(t.Context(), dead[0].ID)
+					require.NoError(t, err)
+				}
+				var got []*outmill.Record
+				require.True(t, eventually(t.Context(), patience, func() bool {
+					got = append(got, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, order))...)
+					return len(got) > 0
+				}))
+				require.Nil(t, between, "the record was edited during a claim")
+				require.Equal(t, []string{"m"}, namesOf(got))
+				require.Equal(t, "edited", string(got[0].Payload))
+			})
+		}
+	})
+
 	t.Run("a skip that was cut off between two steps leaves the head dead, and another process goes on with it", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
