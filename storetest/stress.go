@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -199,13 +200,40 @@ func (w *stress) drain(ctx context.Context) {
 }
 
 func (w *stress) unsettled(ctx context.Context) int {
-	stats, err := w.e.Store.Stats(ctx, 0)
-	w.failed("Stats", err)
-	n := 0
-	for _, s := range stats {
-		n += s.Pending + s.Leased
-	}
+	n, err := countOf(ctx, w.e.Store, outmill.StatusPending, outmill.StatusLeased)
+	w.failed("count unsettled records", err)
 	return n
+}
+
+// countOf counts the records that have one of the statuses. Zero means that none had when countOf
+// began, provided that all other statuses are final. The counts of one Stats need not be of one
+// moment, so a record that moves between two of them may be in neither. A record never changes its
+// id, so a list by id does not miss it.
+func countOf(ctx context.Context, store outmill.Store, statuses ...outmill.Status) (n int, err error) {
+	stats, err := store.Stats(ctx, 0)
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range stats {
+		for _, status := range statuses {
+			n += map[outmill.Status]int{outmill.StatusPending: s.Pending, outmill.StatusLeased: s.Leased, outmill.StatusDead: s.Dead}[status]
+		}
+	}
+	if n > 0 {
+		return n, nil
+	}
+	for query := (outmill.ListQuery{Limit: 1000}); ; {
+		page, err := store.List(ctx, query)
+		if err != nil || len(page) == 0 {
+			return n, err
+		}
+		for _, r := range page {
+			if slices.Contains(statuses, r.Status) {
+				n++
+			}
+		}
+		query.After = page[len(page)-1].ID
+	}
 }
 
 // stuck names some of the records that are not settled.

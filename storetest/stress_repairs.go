@@ -315,13 +315,9 @@ func (w *repairs) tidy(ctx context.Context, store outmill.Store) {
 func (w *repairs) drain(ctx context.Context) {
 	left, since := -1, time.Now()
 	for ctx.Err() == nil {
-		stats, err := w.e.Store.Stats(ctx, 0)
-		w.fault(ctx, "Stats", err)
-		now := 0
-		for _, s := range stats {
-			now += s.Pending + s.Leased + s.Dead
-		}
-		if now == 0 {
+		now, err := countOf(ctx, w.e.Store, outmill.StatusPending, outmill.StatusLeased, outmill.StatusDead)
+		w.fault(ctx, "count unsettled records", err)
+		if now == 0 && err == nil {
 			return
 		}
 		if left < 0 || now < left {
