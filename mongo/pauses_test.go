@@ -66,7 +66,7 @@ func drain(t *testing.T, store *mongo.Store, req outmill.ClaimRequest) (names []
 
 func TestStore_PausedBacklog(t *testing.T) {
 	t.Parallel()
-	n := testenv.Steps(4_000, 30_000)
+	n := testenv.Steps(4_000, 10_000)
 	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey} {
 		t.Run(fmt.Sprintf("paused records are set aside once, and then cost a claim in order %s nothing", order), func(t *testing.T) {
 			t.Parallel()

@@ -56,7 +56,7 @@ func TestSagas_Plans(t *testing.T) {
 		t.Cleanup(func() { _ = s.db.Collection(kind).Drop(t.Context()) })
 		store, kept := s.recorded(t, mongo.Config{})
 		require.NoError(t, store.PrepareSagas(t.Context(), kind))
-		s.manySagas(t, kind, testenv.Steps(20_000, 200_000))
+		s.manySagas(t, kind, testenv.Steps(20_000, 50_000))
 		ctx, options := t.Context(), storekit.SagaOptions{KeepUnknown: true}
 		type state struct{ Paid bool }
 		saga := &storekit.Saga{Type: kind, Correlation: "new"}

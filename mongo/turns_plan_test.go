@@ -65,7 +65,7 @@ func TestStore_Turns(t *testing.T) {
 		s := newStand(t, mongo.Config{})
 		store, kept := s.recorded(t, fair)
 		costs := map[outmill.Order][]int64{}
-		for _, backlog := range []int{200, testenv.Steps(2_000, 100_000)} {
+		for _, backlog := range []int{200, testenv.Steps(2_000, 20_000)} {
 			s.ofTenants(t, store, backlog, "big")
 			s.ofTenants(t, store, 20, "a", "b", "c", "d")
 			for _, order := range orders {
@@ -87,7 +87,7 @@ func TestStore_Turns(t *testing.T) {
 		const limit = 20
 		s := newStand(t, mongo.Config{})
 		store, kept := s.recorded(t, fair)
-		tenants := make([]string, testenv.Steps(1_000, 10_000))
+		tenants := make([]string, testenv.Steps(1_000, 5_000))
 		for i := range tenants {
 			tenants[i] = fmt.Sprint("tenant-", i)
 		}
@@ -104,7 +104,7 @@ func TestStore_Turns(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		store := s.second(t, mongotest.Server(t), fair)
-		tenants := make([]string, testenv.Steps(300, 10_000))
+		tenants := make([]string, testenv.Steps(300, 2_000))
 		for i := range tenants {
 			tenants[i] = strings.Repeat("é", 200) + fmt.Sprintf("%05d", i)
 		}

@@ -80,7 +80,7 @@ func TestStore_WorkbenchPlan(t *testing.T) {
 	t.Run("calls on dead records read no more when more records are dead, parked or pending, and more is audited", func(t *testing.T) {
 		t.Parallel()
 		var few map[string]int64
-		for _, n := range []int{1500, testenv.Steps(3000, 15_000)} {
+		for _, n := range []int{1500, testenv.Steps(3000, 6_000)} {
 			s := newStand(t, mongo.Config{})
 			var ids []outmill.WorkItemID
 			for i := range 3 {
