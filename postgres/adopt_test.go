@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/publisher"
 )
@@ -46,7 +45,7 @@ func TestStore_Adopt(t *testing.T) {
 		for _, step := range []string{onReceipt, afterAppend, afterAck} {
 			t.Run("after it was "+step, func(t *testing.T) {
 				t.Parallel()
-				url := postgrestest.Database(t)
+				url := readyDatabase(t, postgres.Config{})
 				store, err := postgres.Open(t.Context(), url, postgres.Config{}, nil)
 				require.NoError(t, err)
 				defer func() { require.NoError(t, store.Close()) }()

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -27,7 +26,7 @@ func TestStore_Cold(t *testing.T) {
 
 	t.Run("claims, acks and counts run no plan of the records while all are in the log", func(t *testing.T) {
 		t.Parallel()
-		url := postgrestest.Database(t)
+		url := readyDatabase(t, postgres.Config{Lane: postgres.LaneLog})
 		logged(t, url)
 		for _, order := range allOrders {
 			e := explainedAs(t, url, "auto", postgres.Config{NotifyInterval: -1})
@@ -49,7 +48,7 @@ func TestStore_Cold(t *testing.T) {
 	t.Run("a store that has met the log alone meets what another store has given back", func(t *testing.T) {
 		t.Parallel()
 		for _, order := range allOrders {
-			url := postgrestest.Database(t)
+			url := readyDatabase(t, postgres.Config{Lane: postgres.LaneLog})
 			store, other := logged(t, url), newStore(t, connect(t, url), postgres.Config{NotifyInterval: -1})
 			owner := outmill.NewOwnerToken()
 			require.NoError(t, store.Append(t.Context(), made("orders", "x", 4)...))
@@ -66,7 +65,7 @@ func TestStore_Cold(t *testing.T) {
 
 	t.Run("a store that has counted nothing counts each kind of records that comes", func(t *testing.T) {
 		t.Parallel()
-		url := postgrestest.Database(t)
+		url := readyDatabase(t, postgres.Config{Lane: postgres.LaneLog})
 		store := logged(t, url)
 		count := func() outmill.TopicStats {
 			stats, err := store.Stats(t.Context(), 0)
@@ -92,7 +91,7 @@ func TestStore_Cold(t *testing.T) {
 
 	t.Run("dead rows are no rows, and a large table is not searched", func(t *testing.T) {
 		t.Parallel()
-		url := postgrestest.Database(t)
+		url := readyDatabase(t, postgres.Config{Lane: postgres.LaneLog})
 		store, db := logged(t, url), connect(t, url)
 		rows := func() bool { return valueOf[bool](t, db, "SELECT outmill.may_have_rows()") }
 		require.False(t, rows())

@@ -122,7 +122,7 @@ func TestStore_Examine(t *testing.T) {
 
 	t.Run("it works behind a proxy that pools transactions", func(t *testing.T) {
 		t.Parallel()
-		url := postgrestest.Database(t)
+		url := readyDatabase(t, postgres.Config{})
 		readyStore(t, connect(t, url), postgres.Config{})
 		db := connectAs(t, postgrestest.PgBouncer(t, url), func(c *pgxpool.Config) {
 			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
@@ -139,7 +139,7 @@ func TestStore_Examine(t *testing.T) {
 
 	t.Run("an old schema is the error of the call", func(t *testing.T) {
 		t.Parallel()
-		db := pool(t)
+		db := readyPool(t, postgres.Config{})
 		store := readyStore(t, db, postgres.Config{})
 		execute(t, db, "UPDATE outmill.meta SET version = 1")
 		_, err := store.Examine(t.Context(), lenient())
@@ -155,7 +155,7 @@ func TestStore_Examine(t *testing.T) {
 			"DROP FUNCTION outmill.any_acked()": {Code: "function_missing", Subject: "outmill.any_acked", Failure: true},
 			"DROP VIEW outmill.readable":        {Code: "view_missing", Subject: "outmill.readable"},
 		} {
-			db := pool(t)
+			db := readyPool(t, postgres.Config{})
 			store := readyStore(t, db, postgres.Config{})
 			execute(t, db, statement)
 			f := onlyFinding(t, store, lenient())
@@ -165,7 +165,7 @@ func TestStore_Examine(t *testing.T) {
 
 	t.Run("an index that was not built to its end is named", func(t *testing.T) {
 		t.Parallel()
-		db := pool(t)
+		db := readyPool(t, postgres.Config{})
 		store := readyStore(t, db, postgres.Config{})
 		execute(t, db, "DROP INDEX outmill.endings_look")
 		execute(t, db, "INSERT INTO outmill.endings VALUES ('a', now(), now()), ('b', now(), now())")
@@ -268,7 +268,7 @@ func TestStore_Examine(t *testing.T) {
 
 	t.Run("a session that keeps deleted rows is named, with the time since when", func(t *testing.T) {
 		t.Parallel()
-		url := postgrestest.Database(t)
+		url := readyDatabase(t, postgres.Config{})
 		store := readyStore(t, connect(t, url), postgres.Config{})
 		request := lenient()
 		request.OpenTransaction = time.Microsecond
@@ -295,7 +295,7 @@ func TestStore_Examine(t *testing.T) {
 
 	t.Run("a prepared transaction that nobody ends is named", func(t *testing.T) {
 		t.Parallel()
-		url := postgrestest.Database(t)
+		url := readyDatabase(t, postgres.Config{})
 		db := connect(t, url)
 		store := readyStore(t, db, postgres.Config{})
 		if valueOf[int](t, db, `SELECT current_setting('max_prepared_transactions')::integer`) == 0 {
@@ -357,7 +357,7 @@ func TestStore_Examine(t *testing.T) {
 
 	t.Run("a session that waits for a lock is named, and the one that has it", func(t *testing.T) {
 		t.Parallel()
-		url := postgrestest.Database(t)
+		url := readyDatabase(t, postgres.Config{Lane: postgres.LaneRows})
 		db := connect(t, url)
 		store := readyStore(t, db, postgres.Config{Lane: postgres.LaneRows})
 		record := made("orders", "x", 1)
@@ -384,7 +384,7 @@ func TestStore_Examine(t *testing.T) {
 
 	t.Run("a wait for a lock that has nothing to do with the store is not its business", func(t *testing.T) {
 		t.Parallel()
-		url := postgrestest.Database(t)
+		url := readyDatabase(t, postgres.Config{})
 		db := connect(t, url)
 		store := readyStore(t, db, postgres.Config{})
 		execute(t, db, "CREATE TABLE mine (x int)")
@@ -407,7 +407,7 @@ func TestStore_Examine(t *testing.T) {
 
 	t.Run("a queue of notifications that fills is found", func(t *testing.T) {
 		t.Parallel()
-		url := postgrestest.Database(t)
+		url := readyDatabase(t, postgres.Config{})
 		db := connect(t, url)
 		store := readyStore(t, db, postgres.Config{})
 		request := lenient()
@@ -425,7 +425,7 @@ func TestStore_Examine(t *testing.T) {
 
 	t.Run("the clocks are compared", func(t *testing.T) {
 		t.Parallel()
-		store := readyStore(t, pool(t), postgres.Config{})
+		store := readyStore(t, readyPool(t, postgres.Config{}), postgres.Config{})
 		request := lenient()
 		request.ClockDifference = -1
 		require.Equal(t, "clock_differs", onlyFinding(t, store, request).Code)

@@ -59,7 +59,7 @@ func TestStore_Groups(t *testing.T) {
 		for name, appendTo := range appends {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				url := postgrestest.Database(t)
+				url := readyDatabase(t, postgres.Config{})
 				db := connect(t, url)
 				store := newStore(t, db, postgres.Config{NotifyInterval: -1})
 				require.NoError(t, store.Ensure(t.Context()))
@@ -94,7 +94,7 @@ func TestStore_Groups(t *testing.T) {
 
 	t.Run("no append fails while subscribers of many topics register", func(t *testing.T) {
 		t.Parallel()
-		db := pool(t)
+		db := readyPool(t, postgres.Config{})
 		store := newStore(t, db, postgres.Config{NotifyInterval: -1})
 		require.NoError(t, store.Ensure(t.Context()))
 		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: "forwarder"}))
@@ -135,7 +135,7 @@ func TestStore_Groups(t *testing.T) {
 
 	t.Run("a registration that is renewed reads no other ones", func(t *testing.T) {
 		t.Parallel()
-		told := explainedAs(t, postgrestest.Database(t), "auto", postgres.Config{NotifyInterval: -1})
+		told := explainedAs(t, readyDatabase(t, postgres.Config{}), "auto", postgres.Config{NotifyInterval: -1})
 		require.NoError(t, told.store.Ensure(t.Context()))
 		reg := outmill.Registration{Group: readers, Topics: outmill.Topics{Include: []string{"orders"}}}
 		require.NoError(t, told.store.RegisterGroup(t.Context(), reg))

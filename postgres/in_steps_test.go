@@ -130,7 +130,7 @@ FROM generate_series(1, $1::integer) AS g`, n)
 		testenv.Long(t, "what many claims, batches and rounds cost")
 		t.Parallel()
 		const batches = 20
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		var want []string
 		for i := range batches {
 			names := numbered(fmt.Sprint("batch", i, "-"), 2)
@@ -172,7 +172,7 @@ func onManyRecords(t *testing.T, test func(t *testing.T, db *pgxpool.Pool, store
 			if lane != postgres.LaneLog {
 				testenv.Long(t, "tests of either lane on rows")
 			}
-			db := pool(t)
+			db := readyPool(t, postgres.Config{Lane: lane})
 			store := newStore(t, db, postgres.Config{NotifyInterval: -1, Lane: lane})
 			require.NoError(t, store.Ensure(t.Context()))
 			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))

@@ -47,7 +47,8 @@ func TestStore_Large(t *testing.T) {
 		}
 		for _, lane := range bothLanes {
 			t.Run(string(lane), func(t *testing.T) {
-				url, config := postgrestest.Database(t), postgres.Config{Lane: lane, MaxPayload: postgres.MostMaxPayload}
+				config := postgres.Config{Lane: lane, MaxPayload: postgres.MostMaxPayload}
+				url := readyDatabase(t, config)
 				db := connect(t, url)
 				store := newStore(t, db, config)
 				require.NoError(t, store.Ensure(t.Context()))
@@ -81,7 +82,7 @@ func TestStore_Large(t *testing.T) {
 
 	t.Run("a payload of hundreds of MiB is published in a transaction of database sql", func(t *testing.T) {
 		payload := huge(t, 300<<20)
-		db := pool(t)
+		db := readyPool(t, postgres.Config{})
 		store := newStore(t, db, postgres.Config{MaxPayload: postgres.MostMaxPayload})
 		require.NoError(t, store.Ensure(t.Context()))
 		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
@@ -106,7 +107,8 @@ func TestStore_Large(t *testing.T) {
 	// A dump has the text form of a row, which is near PostgreSQL's limit.
 	t.Run("the largest payload is dumped and restored", func(t *testing.T) {
 		payload := huge(t, postgres.MostMaxPayload)
-		url, config := postgrestest.Database(t), postgres.Config{MaxPayload: postgres.MostMaxPayload}
+		config := postgres.Config{MaxPayload: postgres.MostMaxPayload}
+		url := readyDatabase(t, config)
 		store := newStore(t, connect(t, url), config)
 		require.NoError(t, store.Ensure(t.Context()))
 		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))

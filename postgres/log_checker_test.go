@@ -63,7 +63,7 @@ func TestStore_LogChecker(t *testing.T) {
 	// is handed out.
 	t.Run("in a log nothing is lost or given twice or out of order", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		execute(t, r.db, `CREATE TABLE counters (key text PRIMARY KEY, n integer NOT NULL)`)
 		execute(t, r.db, `INSERT INTO counters SELECT 'key' || k, 0 FROM generate_series(0, $1 - 1) AS k`, checkKeys)
 

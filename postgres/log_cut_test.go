@@ -83,7 +83,7 @@ func TestStore_LogCut(t *testing.T) {
 			for _, when := range []string{"before", "after"} {
 				t.Run(name+" "+when, func(t *testing.T) {
 					t.Parallel()
-					r := newTape(t, pool(t), storetest.Options{})
+					r := newTape(t, tapePool(t), storetest.Options{})
 					c := r.cuttable()
 					write := func() {
 						r.append("key", "a")
@@ -143,7 +143,7 @@ func TestStore_LogCut(t *testing.T) {
 		for _, when := range []string{"before", "after"} {
 			t.Run(when, func(t *testing.T) {
 				t.Parallel()
-				r := newTape(t, pool(t), storetest.Options{})
+				r := newTape(t, tapePool(t), storetest.Options{})
 				c := r.cuttable()
 				bothClaimed := func() []*outmill.Record {
 					// "records" is in the records now, and "log" in the log. Another store has
@@ -184,7 +184,7 @@ func TestStore_LogCut(t *testing.T) {
 		for _, when := range []string{"before", "after"} {
 			t.Run(when, func(t *testing.T) {
 				t.Parallel()
-				r := newTape(t, pool(t), storetest.Options{})
+				r := newTape(t, tapePool(t), storetest.Options{})
 				c := r.cuttable()
 				fill := func(segment int) {
 					require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(r.lease(r.store.Store, "a", "b"))))

@@ -94,7 +94,7 @@ func TestStore_LogDump(t *testing.T) {
 
 	t.Run("a segment is kept for a young snapshot and not for an old one", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		leased := r.lease(r.store.Store, "a", "b")
 		r.moveOn(1)
 		young := r.snapshot()
@@ -120,7 +120,7 @@ func TestStore_LogDump(t *testing.T) {
 
 	t.Run("a segment is kept for a while after a session was seen to wait for a lock", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		leased := r.lease(r.store.Store, "a")
 		r.moveOn(1)
 		execute(t, r.db, `CREATE TABLE one (id integer)`)
@@ -146,7 +146,7 @@ func TestStore_LogDump(t *testing.T) {
 
 	t.Run("a record written to a retired segment is in a dump that began before its ack", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		leased := r.lease(r.store.Store, "a")
 		r.moveOn(0)
 		// It will write to the segment that it has read from meta.

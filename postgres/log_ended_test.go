@@ -36,7 +36,7 @@ func TestStore_LogEnded(t *testing.T) {
 
 	t.Run("in a log batches that are over are dropped and others are not", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		ctx := t.Context()
 		r.lease(r.store.Store, "in work")
 		part := r.lease(r.store.Store, "acked", "open")
@@ -89,7 +89,7 @@ func TestStore_LogEnded(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				r := newTape(t, pool(t), storetest.Options{})
+				r := newTape(t, tapePool(t), storetest.Options{})
 				found := r.lease(r.store.Store, "a", "b")
 				r.elapse(time.Hour)
 				other := ends(r)
@@ -125,7 +125,7 @@ func TestStore_LogEnded(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				r := newTape(t, pool(t), storetest.Options{})
+				r := newTape(t, tapePool(t), storetest.Options{})
 				require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(r.lease(r.store.Store, "done"))))
 				found := r.lease(r.store.Store, "a", "b")
 				require.NoError(t, call(r, r.lease(r.store.Store, "c", "d"))) // makes the plans
@@ -146,7 +146,7 @@ func TestStore_LogEnded(t *testing.T) {
 	// Each line's position is deleted before it has many batches.
 	t.Run("in a log finished batches of forgotten lines are dropped too", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		execute(t, r.db, r.sql(`INSERT INTO {ended} SELECT g, 1, 1 FROM generate_series(1, 20000) AS g`))
 		require.NoError(t, r.store.TendSegments(t.Context()))
 		require.Zero(t, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {ended}`)))
@@ -172,7 +172,7 @@ func TestStore_LogEnded(t *testing.T) {
 
 	t.Run("in a log no call waits long while batches are dropped", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		found := r.lease(r.store.Store, "a")
 		dump := r.begin()
 		r.execIn(dump, `SELECT count(*) FROM {batches}`)

@@ -30,7 +30,7 @@ func TestStore_LogFaults(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				r := newTape(t, pool(t), storetest.Options{})
+				r := newTape(t, tapePool(t), storetest.Options{})
 				other := outmill.NewOwnerToken()
 				r.append("key", "first")
 				require.NoError(t, r.store.Release(t.Context(), leasesOf(r.claim(other, 1))))
@@ -55,7 +55,7 @@ func TestStore_LogFaults(t *testing.T) {
 	// to handle the records.
 	t.Run("in a log an ack of a claim that a crash took back acks nothing else", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		r.lease(r.store.Store, "before")
 		late := r.begin()
 		r.in(late, "", "late")
@@ -93,7 +93,7 @@ func TestStore_LogFaults(t *testing.T) {
 
 	t.Run("in a log a claim and an ack do not wait for each other", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		found := r.lease(r.store.Store, "a", "b")
 		// a moves with its lease, and the batch is done.
 		extended, err := r.store.Extend(t.Context(), time.Minute, leasesOf(found[:1]))
@@ -122,7 +122,7 @@ func TestStore_LogFaults(t *testing.T) {
 		for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderTopic} {
 			t.Run(order.String(), func(t *testing.T) {
 				t.Parallel()
-				r := newTape(t, pool(t), storetest.Options{})
+				r := newTape(t, tapePool(t), storetest.Options{})
 				r.lease(r.store.Store, "old")
 				r.elapse(2 * time.Minute)
 				writing := r.begin()
@@ -145,7 +145,7 @@ func TestStore_LogFaults(t *testing.T) {
 
 	t.Run("in a log a moved record is extended with the rest of its batch", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		leases := leasesOf(r.lease(r.store.Store, "a", "b"))
 		for _, given := range [][]outmill.Lease{leases[:1], leases, {leases[1], leases[0], leases[1]}} {
 			extended, err := r.store.Extend(t.Context(), time.Minute, given)
@@ -158,7 +158,7 @@ func TestStore_LogFaults(t *testing.T) {
 
 	t.Run("the log stays on whatever an old snapshot says", func(t *testing.T) {
 		t.Parallel()
-		db := pool(t)
+		db := readyPool(t, postgres.Config{Lane: postgres.LaneRows})
 		store := newStore(t, db, postgres.Config{Lane: postgres.LaneRows})
 		require.NoError(t, store.Ensure(t.Context()))
 		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))

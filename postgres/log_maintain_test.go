@@ -19,7 +19,6 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
-	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -29,7 +28,7 @@ const idle = "idle"
 // does not have the topic. Its records are in a segment that was left long ago.
 func neglected(t *testing.T, records, size int) (store *postgres.Store, url string) {
 	t.Helper()
-	url = postgrestest.Database(t)
+	url = readyDatabase(t, postgres.Config{Lane: postgres.LaneLog})
 	store = newStore(t, connect(t, url), postgres.Config{Lane: postgres.LaneLog, NotifyInterval: -1})
 	require.NoError(t, store.Ensure(t.Context()))
 	for group, topic := range map[string]string{idle: "big", readers: "small"} {

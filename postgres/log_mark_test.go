@@ -22,7 +22,7 @@ func TestStore_LogMark(t *testing.T) {
 	t.Run("a claim never sees the sequence ahead of the places that it has given", func(t *testing.T) {
 		t.Parallel()
 		looks, atOnce := testenv.Steps(10_000, 40_000), 200
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		ctx, stop := context.WithCancel(t.Context())
 		var appending sync.WaitGroup
 		for range 2 {

@@ -33,7 +33,7 @@ func (r *tape) atRest() bool { return r.store.AtRest(readers, hundreds()) }
 
 func newRestingTape(t *testing.T) *tape {
 	t.Helper()
-	r := newTape(t, connect(t, postgrestest.Database(t)), storetest.Options{})
+	r := newTape(t, tapePool(t), storetest.Options{})
 	require.Empty(t, r.look())
 	require.True(t, r.atRest())
 	return r

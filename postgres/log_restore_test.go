@@ -115,7 +115,7 @@ func TestStore_LogRestore(t *testing.T) {
 
 	t.Run("in a log on another server a record committed between a claims mark and its page comes once", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		r.lease(r.store.Store, "old")
 		r.elapse(2 * time.Minute)
 		execute(t, r.db, r.sql(`UPDATE {meta} SET cluster = 'another'`))

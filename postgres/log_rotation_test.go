@@ -163,7 +163,7 @@ func TestStore_LogRotation(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				r := newTape(t, pool(t), storetest.Options{})
+				r := newTape(t, tapePool(t), storetest.Options{})
 				resolve := needed(r)
 				r.moveOn(1)
 				for range 3 {
@@ -208,7 +208,7 @@ func TestStore_LogRotation(t *testing.T) {
 		testenv.Long(t, "segments with thousands of rows")
 		t.Parallel()
 		const n, keys = 12_000, 7
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: "idle"}))
 		require.NoError(t, r.store.Append(t.Context(), made("orders", "m", n)...))
 		idle := claimOf(r.owner, 20, outmill.OrderKey, "orders")

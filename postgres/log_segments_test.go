@@ -15,7 +15,8 @@ import (
 // logged returns a store that appends to the log, in its own database.
 func logged(t *testing.T) *postgres.Store {
 	t.Helper()
-	store := newStore(t, pool(t), postgres.Config{Lane: postgres.LaneLog})
+	config := postgres.Config{Lane: postgres.LaneLog}
+	store := newStore(t, readyPool(t, config), config)
 	// The store's own notifications have snapshots too.
 	store.HeedSnapshotsFor(0)
 	require.NoError(t, store.Ensure(t.Context()))

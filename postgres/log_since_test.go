@@ -146,7 +146,7 @@ func TestStore_LogSince(t *testing.T) {
 	// thousands.
 	t.Run("in a log only transactions of which something is to come are listed", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		huge := r.begin()
 		r.in(huge, "", numbered("huge", 30)...)
 		r.append("", "passed")

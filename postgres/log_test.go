@@ -22,6 +22,8 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
+const tapeSchema = "tape"
+
 // tape is a ring whose records go to the log.
 type tape struct {
 	*ring
@@ -32,7 +34,7 @@ type tape struct {
 // id, and a prepared transaction cannot notify.
 func newTape(t *testing.T, db *pgxpool.Pool, options storetest.Options) *tape {
 	t.Helper()
-	config := postgres.Config{Schema: "tape", Lane: postgres.LaneLog, Retain: options.Retain, NotifyInterval: -1}
+	config := postgres.Config{Schema: tapeSchema, Lane: postgres.LaneLog, Retain: options.Retain, NotifyInterval: -1}
 	r := &ring{t: t, db: db, store: conforming{newStore(t, db, config), config}, gates: &gates{}, schema: config.Schema}
 	require.NoError(t, r.store.Ensure(t.Context()))
 	r.gated = newStore(t, connectAs(t, db.Config().ConnString(), func(c *pgxpool.Config) { c.ConnConfig.Tracer = r.gates }), config)
@@ -148,7 +150,7 @@ func eachOrder(t *testing.T, test func(r *tape, order outmill.Order)) {
 			if order == outmill.OrderTopic {
 				testenv.Long(t, "tests of the log in the order of topics")
 			}
-			test(newTape(t, pool(t), storetest.Options{}), order)
+			test(newTape(t, tapePool(t), storetest.Options{}), order)
 		})
 	}
 }
@@ -255,7 +257,7 @@ func TestStore_Log(t *testing.T) {
 			for _, pages := range []int{1, 2, 3} {
 				t.Run(fmt.Sprintf("%s, %d pages", name, pages), func(t *testing.T) {
 					t.Parallel()
-					r := newTape(t, pool(t), storetest.Options{})
+					r := newTape(t, tapePool(t), storetest.Options{})
 					lower, upper := r.begin(), r.begin()
 					for i, tx := range []pgx.Tx{lower, upper} {
 						if ids[i] {
@@ -302,7 +304,7 @@ func TestStore_Log(t *testing.T) {
 
 	t.Run("in a log a late one holds its key against other owners", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		huge, other := r.begin(), outmill.NewOwnerToken()
 		r.in(huge, "", numbered("huge", 9)...)
 		r.in(huge, "key", "first")
@@ -348,7 +350,7 @@ func TestStore_Log(t *testing.T) {
 
 	t.Run("in a log a batch may be acked by half while it is reaped", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		found := r.lease(r.store.Store, "a", "b", "c", "d")
 		r.elapse(2 * time.Minute)
 		locked := r.lockBatches()
@@ -367,7 +369,7 @@ func TestStore_Log(t *testing.T) {
 
 	t.Run("in a log an ack that comes after the reaping does nothing", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		found := r.lease(r.gated, "a", "b", "c")
 		r.elapse(2 * time.Minute)
 		stopped := r.gates.before(t, setsBits, 1)
@@ -387,7 +389,7 @@ func TestStore_Log(t *testing.T) {
 
 	t.Run("in a log an ack finds a record that has just moved to the table", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		found := r.lease(r.gated, "a", "b", "c")
 		stopped := r.gates.before(t, setsBits, 1)
 		acked := async(func() (int, error) { return 0, r.gated.Ack(t.Context(), "", leasesOf(found)) })
@@ -403,7 +405,7 @@ func TestStore_Log(t *testing.T) {
 
 	t.Run("in a log acks that overlap ack each once", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		found := r.lease(r.store.Store, "a", "b", "c", "d", "e")
 		locked := r.lockBatches()
 		// One store knows the batch, the other must search for it.
@@ -425,7 +427,7 @@ func TestStore_Log(t *testing.T) {
 
 	t.Run("in a log an ack of a batch that is gone does nothing", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		found := r.lease(r.gated, "a", "b")
 		stopped := r.gates.before(t, setsBits, 1)
 		acked := async(func() (int, error) { return 0, r.gated.Ack(t.Context(), "", leasesOf(found)) })
@@ -446,7 +448,7 @@ func TestStore_Log(t *testing.T) {
 			"all but one that is about to be acked": {2, 3}, "one": {2}} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				r := newTape(t, pool(t), storetest.Options{})
+				r := newTape(t, tapePool(t), storetest.Options{})
 				found := r.lease(r.store.Store, "a", "b", "c", "d")
 				var leases, rest []outmill.Lease
 				for i, r := range found {
@@ -477,7 +479,7 @@ func TestStore_Log(t *testing.T) {
 		for name, part := range map[string]int{"whole": 3, "part": 1} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				r := newTape(t, pool(t), storetest.Options{})
+				r := newTape(t, tapePool(t), storetest.Options{})
 				found := r.lease(r.gated, "a", "b", "c")
 				r.elapse(2 * time.Minute)
 				stopped := r.gates.before(t, r.schema, 1) // any statement
@@ -510,7 +512,7 @@ func TestStore_Log(t *testing.T) {
 
 	t.Run("in a log a key whose holder acks while a claim holds it back is soon free", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		r.append("key", "first")
 		found := r.claim(outmill.NewOwnerToken(), 1)
 		require.Len(t, found, 1)
@@ -535,7 +537,7 @@ func TestStore_Log(t *testing.T) {
 
 	t.Run("in a log an ack opens the lanes of its own keys only", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		holder := outmill.NewOwnerToken()
 		for _, round := range []string{"first", "second"} {
 			for i := range 5 {
@@ -565,7 +567,7 @@ func TestStore_Log(t *testing.T) {
 		for _, beside := range []string{"a claim that has the topic", "a claim that waits for it", "no claim"} {
 			t.Run(beside, func(t *testing.T) {
 				t.Parallel()
-				r := newTape(t, pool(t), storetest.Options{})
+				r := newTape(t, tapePool(t), storetest.Options{})
 				r.append("key", "key1")
 				found := claimed(t, r.store, r.parking(outmill.NewOwnerToken()))
 				require.Len(t, found, 1)
@@ -619,7 +621,7 @@ func TestStore_Log(t *testing.T) {
 
 	t.Run("in a log a record is parked at once with one before it", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		late := r.begin()
 		r.in(late, "key", "late")
 		r.append("key", "failed")
@@ -683,7 +685,7 @@ func TestStore_Log(t *testing.T) {
 		for _, first := range []string{"claim", "attach"} {
 			t.Run(first+" first", func(t *testing.T) {
 				t.Parallel()
-				r := newTape(t, pool(t), storetest.Options{Retain: time.Hour})
+				r := newTape(t, tapePool(t), storetest.Options{Retain: time.Hour})
 				require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: "zebras"}))
 				join := r.startJoin(storekit.Join{ExpectedSteps: 1})
 				inner := r.startJoin(storekit.Join{ExpectedSteps: 1})
@@ -779,7 +781,7 @@ END LOOP; END $$`)
 
 	t.Run("in a log a prepared transaction comes when it is committed", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		if valueOf[int](t, r.db, `SELECT current_setting('max_prepared_transactions')::integer`) == 0 {
 			t.Skip("skipped: the server prepares no transactions (max_prepared_transactions is 0)")
 		}
@@ -802,7 +804,7 @@ END LOOP; END $$`)
 
 	t.Run("in a log an id is used once", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		ctx := t.Context()
 		id := outmill.NewWorkItemID()
 		twice := []*outmill.Record{{ID: id, Topic: "orders", MessageID: "x"}, {ID: id, Topic: "orders", MessageID: "y"}}
@@ -864,7 +866,7 @@ END LOOP; END $$`)
 			for _, order := range allOrders {
 				t.Run(name+", order "+order.String(), func(t *testing.T) {
 					t.Parallel()
-					r := newTape(t, pool(t), storetest.Options{})
+					r := newTape(t, tapePool(t), storetest.Options{})
 					id := outmill.NewWorkItemID()
 					require.NoError(t, r.named(t.Context(), id, "first", 0))
 					if err := again(r, id); err != nil {

@@ -48,7 +48,7 @@ func TestStore_LogWalk(t *testing.T) {
 
 	t.Run("in a log places that sessions keep are refused by the next claim", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		r.lease(r.store.Store, "a")
 		r.append("", "b")
 		execute(t, r.db, r.sql(`ALTER SEQUENCE {records_seq_seq} CACHE 20`))
@@ -63,7 +63,7 @@ func TestStore_LogWalk(t *testing.T) {
 
 	t.Run("a log whose sequence was set back is neither read nor truncated", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		execute(t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 1000)`))
 		r.lease(r.store.Store, "a")
 		last := valueOf[int64](t, r.db, r.sql(`SELECT max(pos) FROM {batches}`))
@@ -126,7 +126,7 @@ func TestStore_LogWalk(t *testing.T) {
 
 	t.Run("a sequence that was not copied is noticed before a log is taken for one of another server", func(t *testing.T) {
 		t.Parallel()
-		r := newTape(t, pool(t), storetest.Options{})
+		r := newTape(t, tapePool(t), storetest.Options{})
 		r.append("", numbered("old", 8)...)
 		since := valueOf[time.Time](t, r.db, `SELECT clock_timestamp()`)
 		execute(t, r.db, r.sql(`SELECT setval('{records_seq_seq}', 3)`))

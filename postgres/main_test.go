@@ -1,12 +1,14 @@
 package postgres_test
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 )
 
 // TestMain finds goroutines that a test has left running. A test that needs another process
@@ -16,5 +18,11 @@ func TestMain(m *testing.M) {
 		os.Exit(moveUntil(step))
 	}
 	testenv.ManyAtATime()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if err := postgrestest.DropTemplates(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+		os.Exit(code)
+	}))
 }

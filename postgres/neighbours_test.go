@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -68,7 +67,7 @@ func TestStore_Neighbours(t *testing.T) {
 
 	t.Run("a migration that waits for a dump leaves nearly all of the time to others", func(t *testing.T) {
 		t.Parallel()
-		database := postgrestest.Database(t)
+		database := readyDatabase(t, postgres.Config{})
 		db := connect(t, database)
 		store := newStore(t, db, postgres.Config{})
 		require.NoError(t, store.Ensure(t.Context()))
@@ -125,7 +124,7 @@ func TestStore_Neighbours(t *testing.T) {
 
 	t.Run("a poll of a group costs the same among many lines of others", func(t *testing.T) {
 		t.Parallel()
-		database := postgrestest.Database(t)
+		database := readyDatabase(t, postgres.Config{Lane: postgres.LaneLog})
 		db := connect(t, database)
 		store := newStore(t, db, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
 		require.NoError(t, store.Ensure(t.Context()))

@@ -19,7 +19,7 @@ func TestStore_Null(t *testing.T) {
 		for _, lane := range bothLanes {
 			t.Run(string(lane), func(t *testing.T) {
 				t.Parallel()
-				db := pool(t)
+				db := readyPool(t, postgres.Config{Lane: lane})
 				store := newStore(t, db, postgres.Config{Lane: lane, NotifyInterval: -1})
 				require.NoError(t, store.Ensure(t.Context()))
 				require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storekit"
 )
@@ -145,7 +144,7 @@ func pausesOf(t *testing.T, store *postgres.Store) []storekit.PauseInfo {
 
 func pausing(t *testing.T) *postgres.Store {
 	t.Helper()
-	store := newStore(t, connect(t, postgrestest.Database(t)), postgres.Config{})
+	store := newStore(t, readyPool(t, postgres.Config{}), postgres.Config{})
 	require.NoError(t, store.Ensure(t.Context()))
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	return store
@@ -159,7 +158,7 @@ func TestStore_PausedRecords(t *testing.T) {
 		for _, lane := range bothLanes {
 			t.Run(string(lane), func(t *testing.T) {
 				t.Parallel()
-				store := newStore(t, connect(t, postgrestest.Database(t)), postgres.Config{Lane: lane})
+				store := newStore(t, readyPool(t, postgres.Config{Lane: lane}), postgres.Config{Lane: lane})
 				require.NoError(t, store.Ensure(t.Context()))
 				test(t, store)
 			})
@@ -235,7 +234,7 @@ func TestStore_PausedRecords(t *testing.T) {
 
 	t.Run("a whole topic that is paused stays in the log, and its old segment does not hold its records back", func(t *testing.T) {
 		t.Parallel()
-		store := newStore(t, connect(t, postgrestest.Database(t)), postgres.Config{Lane: postgres.LaneLog})
+		store := newStore(t, readyPool(t, postgres.Config{Lane: postgres.LaneLog}), postgres.Config{Lane: postgres.LaneLog})
 		ctx := t.Context()
 		require.NoError(t, store.Ensure(ctx))
 		require.NoError(t, store.RegisterGroup(ctx, outmill.Registration{Group: readers}))

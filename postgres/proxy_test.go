@@ -152,7 +152,7 @@ func TestStore_Proxy(t *testing.T) {
 		} {
 			t.Run(strings.ReplaceAll(mode.String(), " ", "_"), func(t *testing.T) {
 				t.Parallel()
-				db := connectAs(t, postgrestest.Database(t), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+				db := connectAs(t, readyDatabase(t, postgres.Config{}), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 				store := newStore(t, db, postgres.Config{Retain: time.Hour})
 				require.NoError(t, store.Ensure(t.Context()))
 				everything(t, store)

@@ -96,13 +96,19 @@ type ring struct {
 
 func newRing(t *testing.T, lane postgres.Lane, options storetest.Options) *ring {
 	t.Helper()
-	return newRingIn(t, pool(t), lane, options)
+	config := conformingConfig("ring", lane, "", options)
+	return newRingWith(t, readyPool(t, config), config)
 }
 
 // newRingIn is newRing in a database that other tests use too.
 func newRingIn(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, options storetest.Options) *ring {
 	t.Helper()
-	r := &ring{t: t, db: db, store: newConforming(t, db, conformingConfig(ownSchema(t, db), lane, "", options)), gates: &gates{}}
+	return newRingWith(t, db, conformingConfig(ownSchema(t, db), lane, "", options))
+}
+
+func newRingWith(t *testing.T, db *pgxpool.Pool, conforming postgres.Config) *ring {
+	t.Helper()
+	r := &ring{t: t, db: db, store: newConforming(t, db, conforming), gates: &gates{}}
 	require.NoError(t, r.store.Ensure(t.Context()))
 	r.schema = r.store.config.Schema
 	config := db.Config()

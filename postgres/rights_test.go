@@ -128,7 +128,7 @@ func newRole(t *testing.T, admin *pgxpool.Pool, database string) (role, roleURL 
 // ruled returns a database whose schema was created by its superuser.
 func ruled(t *testing.T, lane postgres.Lane) (database string, admin *pgxpool.Pool, store *postgres.Store) {
 	t.Helper()
-	database = postgrestest.Database(t)
+	database = readyDatabase(t, postgres.Config{Lane: lane})
 	admin = connect(t, database)
 	store = newStore(t, admin, postgres.Config{Lane: lane, Retain: time.Hour})
 	require.NoError(t, store.Ensure(t.Context()))

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storekit"
 )
@@ -18,7 +17,7 @@ import (
 // transacting are stores whose transactions are pgx's, and database/sql's.
 func transacting(t *testing.T) map[string]*postgres.Store {
 	t.Helper()
-	database := postgrestest.Database(t)
+	database := readyDatabase(t, postgres.Config{})
 	db, err := sql.Open("pgx", database)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })

@@ -22,7 +22,7 @@ import (
 
 func ensured(t *testing.T, config postgres.Config) *postgres.Store {
 	t.Helper()
-	store := newStore(t, pool(t), config)
+	store := newStore(t, readyPool(t, config), config)
 	require.NoError(t, store.Ensure(t.Context()))
 	return store
 }

@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill/internal/testenv"
@@ -21,11 +20,16 @@ func Database(tb testing.TB) string {
 // DatabaseOn is Database for the server of a URL. It ignores the database in the URL.
 func DatabaseOn(tb testing.TB, serverURL string) string {
 	tb.Helper()
+	return copyOf(tb, serverURL, "template0")
+}
+
+func copyOf(tb testing.TB, serverURL, template string) string {
+	tb.Helper()
 	name := testenv.DatabaseName()
 	u := parse(tb, serverURL)
 	ctx, cancel := context.WithTimeout(tb.Context(), testenv.Patience)
 	defer cancel()
-	require.NoError(tb, execute(ctx, serverURL, "CREATE DATABASE "+name+" TEMPLATE template0"))
+	require.NoError(tb, execute(ctx, serverURL, "CREATE DATABASE "+name+" TEMPLATE "+template))
 	tb.Cleanup(func() { dropDatabase(tb, serverURL, name) })
 	u.Path = "/" + name
 	return u.String()
@@ -66,10 +70,12 @@ func parse(tb testing.TB, serverURL string) *url.URL {
 func dropDatabase(tb testing.TB, serverURL, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 	defer cancel()
-	if err := execute(ctx, serverURL, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+	if err := execute(ctx, serverURL, sqlDropDatabase(name)); err != nil {
 		tb.Logf("database %s was not dropped: %v", name, err)
 	}
 }
+
+func sqlDropDatabase(name string) string { return "DROP DATABASE IF EXISTS " + name + " WITH (FORCE)" }
 
 func dropSchema(tb testing.TB, serverURL, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
@@ -84,12 +90,14 @@ func dropSchema(tb testing.TB, serverURL, name string) {
 	}
 }
 
+// execute runs a statement in a session that later calls for the shared server use again,
+// because a new session costs the server a tenth of what a new schema costs it.
 func execute(ctx context.Context, address, statement string) error {
-	conn, err := pgx.Connect(ctx, address)
+	conn, err := admins.take(ctx, address)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close(ctx) }()
 	_, err = conn.Exec(ctx, statement)
+	admins.put(ctx, address, conn)
 	return err
 }

@@ -50,10 +50,14 @@ func skipWithoutPostgres(tb testing.TB, reason error) {
 var findOrStartPostgres = sync.OnceValues(func() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), testenv.StartWithin)
 	defer cancel()
-	if url, err := postgresengine.Find(ctx); err != nil || url != "" {
-		return url, err
+	url, err := postgresengine.Find(ctx)
+	if err == nil && url == "" {
+		url, err = startSharedPostgres(ctx, postgresengine.Binaries)
 	}
-	return startSharedPostgres(ctx, postgresengine.Binaries)
+	if err == nil {
+		admins.keepFor(url)
+	}
+	return url, err
 })
 
 // startedPostgres keeps the servers of the whole binary reachable. Otherwise the garbage

@@ -1,0 +1,53 @@
+package postgrestest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// admins keeps sessions on the server of Server. It keeps none on a server that a test has for
+// itself, where such a session would be a stranger to the test.
+var admins sessions
+
+type sessions struct {
+	mu     sync.Mutex
+	shared string
+	idle   []*pgx.Conn
+}
+
+func (s *sessions) keepFor(address string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shared = address
+}
+
+func (s *sessions) take(ctx context.Context, address string) (*pgx.Conn, error) {
+	if conn := s.pop(address); conn != nil && conn.Ping(ctx) == nil {
+		return conn, nil
+	}
+	return pgx.Connect(ctx, address)
+}
+
+func (s *sessions) pop(address string) *pgx.Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.idle) - 1
+	if last < 0 || address != s.shared {
+		return nil
+	}
+	conn := s.idle[last]
+	s.idle = s.idle[:last]
+	return conn
+}
+
+func (s *sessions) put(ctx context.Context, address string, conn *pgx.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if conn.IsClosed() || address != s.shared {
+		_ = conn.Close(ctx)
+		return
+	}
+	s.idle = append(s.idle, conn)
+}
