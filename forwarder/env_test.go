@@ -23,9 +23,11 @@ const (
 	tick     = 2 * time.Millisecond
 )
 
+// newStore returns a store that does not wait for the disk, because its file need not outlive
+// a crash of the machine.
 func newStore(tb testing.TB) *sqlite.Store {
 	tb.Helper()
-	return openStore(tb, filepath.Join(tb.TempDir(), "outbox.db"), sqlite.Config{})
+	return openStore(tb, "file:"+filepath.Join(tb.TempDir(), "outbox.db")+"?_pragma=synchronous(OFF)", sqlite.Config{})
 }
 
 func openStore(tb testing.TB, file string, config sqlite.Config) *sqlite.Store {

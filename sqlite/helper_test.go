@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"database/sql"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -21,8 +22,9 @@ func newStore(t *testing.T, configs ...sqlite.Config) file {
 	if len(configs) > 0 {
 		config = configs[0]
 	}
-	store := openFile(t, filepath.Join(t.TempDir(), "outbox.db"), config)
-	require.NoError(t, store.Ensure(t.Context()))
+	path := filepath.Join(t.TempDir(), "outbox.db")
+	require.NoError(t, os.WriteFile(path, template(), 0o600))
+	store := openFile(t, path, config)
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: group}))
 	return store
 }
