@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -48,10 +49,29 @@ func (e *env) restOf(stores ...outmill.Store) []bool {
 	return resting
 }
 
+// awaitRest waits until the store is at rest. A store may say that it is not while it cannot tell,
+// for example while another session has a table locked.
+func (e *env) awaitRest() {
+	e.T.Helper()
+	e.awaitRests([]bool{true}, e.Store)
+}
+
+func (e *env) awaitRests(want []bool, stores ...outmill.Store) {
+	e.T.Helper()
+	var got []bool
+	for deadline := time.Now().Add(hintWithin); time.Now().Before(deadline); {
+		if got = e.restOf(stores...); slices.Equal(want, got) {
+			return
+		}
+		require.NoError(e.T, storekit.Pause(e.Ctx, 5*time.Millisecond))
+	}
+	require.Equal(e.T, want, got, "at rest")
+}
+
 func restsWhenEmpty(e *env) {
-	require.True(e.T, e.rests())
+	e.awaitRest()
 	e.Register(group)
-	require.True(e.T, e.rests())
+	e.awaitRest()
 }
 
 func restEndsWithRecords(e *env) {
@@ -69,7 +89,7 @@ func restEndsWithRecords(e *env) {
 		require.False(e.T, e.rests(), "a record %s", name)
 		_, err := e.Store.Delete(e.Ctx, r.ID)
 		require.NoError(e.T, err)
-		require.True(e.T, e.rests(), "the record %s is deleted", name)
+		e.awaitRest()
 	}
 }
 
@@ -96,7 +116,7 @@ func restEndsWithPaused(e *env) {
 	require.NoError(e.T, err)
 	require.False(e.T, e.rests())
 	e.Ack(e.ClaimAll()...)
-	require.True(e.T, e.rests())
+	e.awaitRest()
 }
 
 func restsWhenDone(e *env) {
@@ -106,14 +126,14 @@ func restsWhenDone(e *env) {
 	e.Ack(found["acked"])
 	require.False(e.T, e.rests())
 	e.Fail(found["dead"])
-	require.True(e.T, e.rests())
+	e.awaitRest()
 }
 
 func restEndsWithRequeue(e *env) {
 	e.Filled(suite.Rec(orders, "m1"))
 	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
 	e.Fail(r)
-	require.True(e.T, e.rests())
+	e.awaitRest()
 	n, err := e.Store.Requeue(e.Ctx, r.ID)
 	require.NoError(e.T, err)
 	require.Equal(e.T, 1, n)
@@ -123,7 +143,7 @@ func restEndsWithRequeue(e *env) {
 func restEndsForJanitor(e *env) {
 	e.Filled(suite.Rec(orders, "m1", suite.WithDedup("once")))
 	e.Ack(e.ClaimAll()...)
-	require.True(e.T, e.rests(), "the dedup key is in its window")
+	e.awaitRest()
 	e.Elapse(suite.DedupWindow + time.Minute)
 	require.False(e.T, e.rests())
 	require.Equal(e.T, 1, e.Did(e.Store.DeleteDedupKeys, 10))
@@ -132,12 +152,12 @@ func restEndsForJanitor(e *env) {
 		require.False(e.T, e.rests())
 		require.Equal(e.T, 1, e.Did(e.Store.DeleteProcessed, 10))
 	}
-	require.True(e.T, e.rests())
+	e.awaitRest()
 }
 
 func restEndsForRegistrations(e *env) {
 	require.NoError(e.T, e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group, TTL: time.Hour}))
-	require.True(e.T, e.rests())
+	e.awaitRest()
 	e.Elapse(2 * time.Hour)
 	require.False(e.T, e.rests())
 	ended, _, err := e.Store.ExpireRegistrations(e.Ctx, 10)
@@ -152,25 +172,21 @@ func restEndsWithOthers(e *env) {
 		waker.Wake(e.Ctx, func(string) {})
 	}
 	other := e.Reopen()
-	awaitRest := func(rests bool) {
-		e.T.Helper()
-		require.Eventually(e.T, func() bool { return e.rests() == rests }, hintWithin, 5*time.Millisecond, "at rest: %t", !rests)
-	}
 	delayed := suite.Rec(orders, "m1", suite.WithDelay(24*time.Hour))
-	awaitRest(true)
+	e.awaitRest()
 	require.NoError(e.T, other.Append(e.Ctx, delayed))
-	awaitRest(false)
+	e.awaitRests([]bool{false}, e.Store)
 	_, err := other.Delete(e.Ctx, delayed.ID)
 	require.NoError(e.T, err)
-	awaitRest(true)
+	e.awaitRest()
 	require.NoError(e.T, other.Append(e.Ctx, suite.Rec(orders, "m2")))
-	awaitRest(false)
+	e.awaitRests([]bool{false}, e.Store)
 	r := e.ClaimOne(outmill.NewOwnerToken(), "m2")
 	e.Fail(r)
-	awaitRest(true)
+	e.awaitRest()
 	_, err = other.Requeue(e.Ctx, r.ID)
 	require.NoError(e.T, err)
-	awaitRest(false)
+	e.awaitRests([]bool{false}, e.Store)
 }
 
 func (e *env) restsWith(store outmill.Store) (with, self any) {
@@ -195,9 +211,9 @@ func (e *env) neighbour() outmill.Store {
 
 func closedDoesNotRest(e *env) {
 	other := e.neighbour()
-	require.Equal(e.T, []bool{true, true}, e.restOf(other, e.Store))
+	e.awaitRests([]bool{true, true}, other, e.Store)
 	require.NoError(e.T, other.Close())
-	require.Equal(e.T, []bool{false, true}, e.restOf(other, e.Store))
+	e.awaitRests([]bool{false, true}, other, e.Store)
 }
 
 func restInOrder(e *env) {
@@ -206,5 +222,5 @@ func restInOrder(e *env) {
 	e.Filled(suite.Rec(orders, "m1"))
 	require.Equal(e.T, []bool{false, false}, e.restOf(e.Store, other))
 	e.Ack(e.ClaimAll()...)
-	require.Equal(e.T, []bool{true, true}, e.restOf(e.Store, other))
+	e.awaitRests([]bool{true, true}, e.Store, other)
 }
