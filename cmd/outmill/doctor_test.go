@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -53,7 +54,9 @@ func TestDoctor(t *testing.T) {
 
 	t.Run("a database without a schema is a failure", func(t *testing.T) {
 		t.Parallel()
-		report := diagnose(t, exitFailed, "sqlite:"+newFile(t))
+		file := newFile(t)
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+		report := diagnose(t, exitFailed, "sqlite:"+file)
 		require.Equal(t, "schema_missing", report.Problems[0].Kind)
 		require.Equal(t, "failure", report.Status)
 	})
