@@ -76,7 +76,7 @@
 // # Schema
 //
 // Ensure creates the tables. Call it explicitly (in a deploy job, or by outmill schema
-// -ensure), or at the start with Config.EnsureSchema. Or let your own migration tool run the
+// ensure), or at the start with Config.EnsureSchema. Or let your own migration tool run the
 // statements from Statements, and those from StatementsFrom for an update. Each version of the
 // schema is one transaction. Programs of an older version work with a newer schema unless its
 // migration says otherwise (the column compatible of meta). So deploy the schema first, and
