@@ -215,25 +215,21 @@ func countOf(ctx context.Context, store outmill.Store, statuses ...outmill.Statu
 		return 0, err
 	}
 	for _, s := range stats {
+		counts := map[outmill.Status]int{outmill.StatusPending: s.Pending, outmill.StatusLeased: s.Leased, outmill.StatusDead: s.Dead}
 		for _, status := range statuses {
-			n += map[outmill.Status]int{outmill.StatusPending: s.Pending, outmill.StatusLeased: s.Leased, outmill.StatusDead: s.Dead}[status]
+			n += counts[status]
 		}
 	}
 	if n > 0 {
 		return n, nil
 	}
-	for query := (outmill.ListQuery{Limit: 1000}); ; {
-		page, err := store.List(ctx, query)
-		if err != nil || len(page) == 0 {
-			return n, err
+	all, err := suite.TryListAll(ctx, store, outmill.ListQuery{})
+	for _, r := range all {
+		if slices.Contains(statuses, r.Status) {
+			n++
 		}
-		for _, r := range page {
-			if slices.Contains(statuses, r.Status) {
-				n++
-			}
-		}
-		query.After = page[len(page)-1].ID
 	}
+	return n, err
 }
 
 // stuck names some of the records that are not settled.

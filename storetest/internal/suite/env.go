@@ -307,14 +307,23 @@ func (e *Env) List(query outmill.ListQuery) []*outmill.Record {
 
 // ListAll returns all records that the query selects, in several pages.
 func ListAll(ctx context.Context, t require.TestingT, store outmill.Store, query outmill.ListQuery) []*outmill.Record {
+	all, err := TryListAll(ctx, store, query)
+	require.NoError(t, err, "List")
+	return all
+}
+
+// TryListAll is ListAll for goroutines that must not end the test, and for stores that may fail.
+func TryListAll(ctx context.Context, store outmill.Store, query outmill.ListQuery) ([]*outmill.Record, error) {
 	query.Limit = 1000
 	var all []*outmill.Record
 	for {
 		page, err := store.List(ctx, query)
-		require.NoError(t, err, "List")
+		if err != nil {
+			return nil, err
+		}
 		all = append(all, page...)
 		if len(page) < query.Limit {
-			return all
+			return all, nil
 		}
 		query.After = page[len(page)-1].ID
 	}
