@@ -25,14 +25,24 @@ func DatabaseOn(tb testing.TB, serverURL string) string {
 
 func copyOf(tb testing.TB, serverURL, template string) string {
 	tb.Helper()
-	name := testenv.DatabaseName()
+	name, databaseURL, err := createDatabase(tb.Context(), tb, serverURL, template)
+	require.NoError(tb, err)
+	tb.Cleanup(func() {
+		if err := dropDatabase(serverURL, name); err != nil {
+			tb.Logf("database %s was not dropped: %v", name, err)
+		}
+	})
+	return databaseURL
+}
+
+func createDatabase(ctx context.Context, tb testing.TB, serverURL, template string) (name, databaseURL string, err error) {
+	tb.Helper()
+	name = testenv.DatabaseName()
 	u := parse(tb, serverURL)
-	ctx, cancel := context.WithTimeout(tb.Context(), testenv.Patience)
-	defer cancel()
-	require.NoError(tb, execute(ctx, serverURL, "CREATE DATABASE "+name+" TEMPLATE "+template))
-	tb.Cleanup(func() { dropDatabase(tb, serverURL, name) })
 	u.Path = "/" + name
-	return u.String()
+	ctx, cancel := context.WithTimeout(ctx, testenv.Patience)
+	defer cancel()
+	return name, u.String(), execute(ctx, serverURL, "CREATE DATABASE "+name+" TEMPLATE "+template)
 }
 
 // Schema returns the URL of a new, empty schema for the test, in a database that other
@@ -67,15 +77,11 @@ func parse(tb testing.TB, serverURL string) *url.URL {
 
 // dropDatabase drops the database. It only logs an error, because the test may have ended
 // the server.
-func dropDatabase(tb testing.TB, serverURL, name string) {
+func dropDatabase(serverURL, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 	defer cancel()
-	if err := execute(ctx, serverURL, sqlDropDatabase(name)); err != nil {
-		tb.Logf("database %s was not dropped: %v", name, err)
-	}
+	return execute(ctx, serverURL, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
 }
-
-func sqlDropDatabase(name string) string { return "DROP DATABASE IF EXISTS " + name + " WITH (FORCE)" }
 
 func dropSchema(tb testing.TB, serverURL, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)

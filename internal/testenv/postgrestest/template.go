@@ -39,20 +39,18 @@ func (p *Template) make(tb testing.TB, serverURL string) {
 	// The template outlives the test.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), testenv.Patience)
 	defer cancel()
-	p.name = testenv.DatabaseName()
-	u := parse(tb, serverURL)
-	u.Path = "/" + p.name
-	if p.err = execute(ctx, serverURL, "CREATE DATABASE "+p.name+" TEMPLATE template0"); p.err != nil {
+	var databaseURL string
+	if p.name, databaseURL, p.err = createDatabase(ctx, tb, serverURL, "template0"); p.err != nil {
 		return
 	}
+	dropLater(serverURL, p.name)
+	p.err = p.Fill(ctx, databaseURL)
+}
+
+func dropLater(serverURL, name string) {
 	templates.Lock()
 	defer templates.Unlock()
-	templates.drop = append(templates.drop, func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
-		defer cancel()
-		return execute(ctx, serverURL, sqlDropDatabase(p.name))
-	})
-	p.err = p.Fill(ctx, u.String())
+	templates.drop = append(templates.drop, func() error { return dropDatabase(serverURL, name) })
 }
 
 var templates struct {
