@@ -19,7 +19,7 @@ import (
 // Records of one key may belong to several tenants, so a claim in the order of the keys meets
 // them out of order. It holds a record if a ready one is before it in its key and has not been
 // claimed (turn_key). It returns no record with a key that is behind one without a turn, or that
-// became due behind one that is due, not ready yet, and does not block its key (notAdmitted). All
+// became due behind one that is due, not ready yet, and does not block its key (firstNotAdmitted). All
 // of that is read in one snapshot, together with the records.
 //
 // A store without the setting reads the records with a turn and those without in the order of
@@ -50,9 +50,8 @@ var (
 
 	// sqlTurnPage reads $6 records of each of the turns $4, behind the last one of each that was
 	// read ($5), with the state of each key at its first record, and the ready record before each
-	// one in its key. It also returns the first record without a turn, and the first one of
-	// notAdmitted.
-	sqlTurnPage = `WITH page AS MATERIALIZED (` + turnPage + `), late AS MATERIALIZED (` + notAdmitted + `),
+	// one in its key. It also returns the first record without a turn, and firstNotAdmitted.
+	sqlTurnPage = `WITH page AS MATERIALIZED (` + turnPage + `), late AS MATERIALIZED (` + firstNotAdmitted + `),
 k AS MATERIALIZED (SELECT *, row_number() OVER (PARTITION BY key ORDER BY seq) AS nth FROM page)
 SELECT k.id::text, k.seq, k.key, k.expired, k.expiries, k.size, k.due, k.tenant_id, k.expires_at, k.nth = 1, ` + stateColumns + `,
 	coalesce(CASE WHEN k.key <> '' THEN (SELECT seq FROM {p:records} WHERE ` + ofTurnKey(`k.key`) + ` AND seq < k.seq
@@ -96,11 +95,11 @@ func ofTurnKey(key string) string {
 		AND stage * 3 = 0 AND turn IS NOT NULL AND key <> ''`
 }
 
-// notAdmitted selects the record that has been due longest of those that are not ready yet and do
+// firstNotAdmitted selects the record that has been due longest of those that are not ready yet and do
 // not block their keys: delayed ones; if $7, ended leases, because those of the claim's own owner do
 // not; and if $8, retries. A claim that could make all of them ready ignores the last two kinds,
 // because another transaction may keep such a record locked for long.
-var notAdmitted = `SELECT available_at, seq FROM (
+var firstNotAdmitted = `SELECT available_at, seq FROM (
 	` + firstDue(`3`) + ` UNION ALL ` + firstDue(`4 AND `+notExpired+` AND $7::boolean`) + ` UNION ALL ` + firstDue(`2 AND $8::boolean`) + `
 	) AS first ORDER BY available_at, seq LIMIT 1`
 
