@@ -80,7 +80,7 @@ func play(role string) int {
 		// The database may be unavailable.
 		if err := withDatabase(ctx, logger, perform); err != nil {
 			logger.Error("Cannot begin, will try again", err, nil)
-			time.Sleep(again)
+			_ = storekit.Pause(ctx, again)
 		}
 	}
 	return 0
