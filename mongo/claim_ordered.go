@@ -42,7 +42,8 @@ import (
 //
 // If a process dies, or stops for longer than its turn, it leaves behind:
 //
-//	after 1 to 3: the turn, which ends by itself.
+//	after 1 to 3: the turn, which ends by itself. A process that lives, but gets no answer to 1,
+//	   gives back the turn that the server may have written.
 //	after 4: leases that nobody handles. They block their keys until they end, as leases of
 //	   any other owner do, and their expiry is counted. If the process continues, it cannot
 //	   confirm, and gives back the records that its token leased. If a claim of another

@@ -22,7 +22,7 @@ import (
 // no effect, and no test has to set a clock.
 var measuring = []string{
 	"InTx", "againUntil", "againWhile", "ahead", "claimed", "estimate", "keep", "keepListening", "known",
-	"loadState", "look", "noLanes", "readPage", "run", "stands", "takeTurn", "writeNotes",
+	"loadState", "look", "noLanes", "readPage", "run", "stands", "take", "writeNotes",
 }
 
 // comparing are the functions of Examine that read this machine's clock to compare it with the

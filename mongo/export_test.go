@@ -21,6 +21,9 @@ const StageInTurn = stageInTurn
 // ClockGood is how long the store uses an answer of the server's clock.
 const ClockGood = clockGood
 
+// TurnTries is how often a claim tries to take the turn.
+const TurnTries = turnTries
+
 // SetTurn sets the initial length of a turn at a topic of a group.
 func SetTurn(s *Store, lasts time.Duration) { s.turnFor = lasts }
 

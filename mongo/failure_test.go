@@ -529,4 +529,46 @@ func TestStore_Failure(t *testing.T) {
 		})
 		require.Len(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")), 1)
 	})
+
+	// The server takes the turn after the claim has tried to give it back.
+	t.Run("a claim in order that is canceled while it takes its turn leaves the topic to others", func(t *testing.T) {
+		t.Parallel()
+		const app = "canceled"
+		server := mongotest.Own(t)
+		s := newStandIn(t, victimOf(t, server.URL, app).Database("test"), mongo.Config{})
+		require.NoError(t, s.Append(t.Context(), one("order")))
+		mongo.SetTurn(s.Store, time.Hour)
+		admin := clientOf(t, options.Client().ApplyURI(server.URL))
+		delayed := delaying(t, admin, app, "findAndModify")
+		ctx, cancel := context.WithCancel(t.Context())
+		req := claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")
+		ended := make(chan error, 1)
+		go func() {
+			_, err := s.Claim(ctx, req)
+			ended <- err
+		}()
+		delayed.wait()
+		cancel()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		other := newStore(t, admin, mongo.Config{Database: "test"})
+		require.True(t, eventually(t.Context(), patience, func() bool { return delayed.running() == 0 }), "the server takes the turn")
+		require.True(t, eventually(t.Context(), patience, func() bool { return len(claimed(t, other, req)) == 1 }))
+	})
+
+	t.Run("a claim in order whose turn the server never confirms leaves the topic to others", func(t *testing.T) {
+		t.Parallel()
+		const app = "unconfirmed"
+		server := mongotest.Own(t)
+		s := newStandIn(t, victimOf(t, server.URL, app).Database("test"), mongo.Config{})
+		require.NoError(t, s.Append(t.Context(), one("order")))
+		mongo.SetTurn(s.Store, time.Hour)
+		admin := clientOf(t, options.Client().ApplyURI(server.URL))
+		failing(t, admin, app, mongo.TurnTries, bson.D{
+			{Key: "failCommands", Value: bson.A{"findAndModify"}},
+			{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 50}, {Key: "errmsg", Value: "operation exceeded time limit"}}},
+		})
+		req := claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")
+		require.Empty(t, claimed(t, s, req))
+		require.Len(t, claimed(t, newStore(t, admin, mongo.Config{Database: "test"}), req), 1)
+	})
 }

@@ -1,7 +1,6 @@
 package mongo_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -109,15 +108,11 @@ func TestStore_Trail(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		require.NoError(t, s.Append(t.Context(), keyed("key", "one")...))
-		ctx, leave := context.WithCancel(t.Context())
-		gone := s.watched(t, mongo.Config{}, func(e *event.CommandStartedEvent) {
-			if _, takes := e.Command.Lookup("findAndModify").StringValueOK(); takes {
-				leave()
-			}
-		})
-		mongo.SetTurn(gone, shortTurn)
-		_, err := gone.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))
-		require.ErrorIs(t, err, context.Canceled)
+		gone := bson.D{{Key: "_id", Value: bson.D{{Key: "grp", Value: readers}, {Key: "topic", Value: "orders"}}},
+			{Key: "token", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: make([]byte, 16)}}, {Key: "until", Value: time.Now().Add(shortTurn)}}
+		_, err := s.db.Collection("outmill_locks").InsertOne(t.Context(), gone)
+		require.NoError(t, err)
+		require.Empty(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey)))
 		require.True(t, eventually(t.Context(), patience, func() bool {
 			return len(claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))) == 1
 		}))

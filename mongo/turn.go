@@ -34,6 +34,9 @@ type turn struct {
 	// touches is how often the line had been touched when the turn began.
 	touches int64
 	over    bool
+	// doubtful means that the server did not answer a request that takes the turn. It may have
+	// taken it, or may still take it.
+	doubtful bool
 }
 
 // turnDocument is the line's document in the collection locks.
@@ -46,41 +49,50 @@ type turnDocument struct {
 // awaitTurn takes the turn. It waits for a moment if another process has it, and returns nil if
 // that process still has it then.
 func (s *Store) awaitTurn(ctx context.Context, of line, token uuid, lasts time.Duration) (*turn, error) {
+	t := &turn{s: s, line: of, token: token}
 	waits := storekit.NewWaits(turnPause, turnPause<<turnTries)
 	for try := 1; ; try++ {
-		t, err := s.takeTurn(ctx, of, token, lasts)
-		if err != nil || t != nil || try == turnTries {
-			return t, err
+		taken, err := t.take(ctx, lasts)
+		if taken {
+			return t, nil
 		}
-		if err := waits.Wait(ctx); err != nil {
+		if err == nil && try < turnTries {
+			err = waits.Wait(ctx)
+		}
+		if err != nil || try == turnTries {
+			if t.doubtful {
+				t.giveBack(ctx)
+			}
 			return nil, err
 		}
 	}
 }
 
-// takeTurn changes nothing if another process has the turn. takeTurn does not wait for an open
+// take changes nothing if another process has the turn. take does not wait for an open
 // transaction that has touched the line. If the process of that transaction has stopped, the line
 // stays blocked until the server aborts the transaction.
-func (s *Store) takeTurn(ctx context.Context, of line, token uuid, lasts time.Duration) (*turn, error) {
+func (t *turn) take(ctx context.Context, lasts time.Duration) (taken bool, err error) {
 	own, cancel := context.WithTimeout(ctx, firstTurn)
 	defer cancel()
 	asked := time.Now()
 	free := bson.D{{Key: "$not", Value: bson.A{bson.D{{Key: "$gt", Value: bson.A{"$until", "$$NOW"}}}}}}
 	var found turnDocument
-	err := s.locks.FindOneAndUpdate(own, where("_id", of), pipeline(bson.D{
-		{Key: "token", Value: given(free, token, "$token")}, {Key: "until", Value: given(free, inTime(lasts), "$until")},
+	err = t.s.locks.FindOneAndUpdate(own, where("_id", t.line), pipeline(bson.D{
+		{Key: "token", Value: given(free, t.token, "$token")}, {Key: "until", Value: given(free, inTime(lasts), "$until")},
 		{Key: "claims", Value: bson.D{{Key: "$ifNull", Value: bson.A{"$claims", int64(0)}}}},
 	}), options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&found)
+	t.doubtful = t.doubtful || err != nil && unanswered(own, err)
 	switch {
 	case driver.IsDuplicateKeyError(err), err != nil && ctx.Err() == nil && driver.IsTimeout(err):
 		// A busy server may write the turn after our time ran out. The next attempt, which has
 		// the same token, then finds the turn taken by that write.
-		return nil, nil
-	case err != nil || found.Token != token:
-		return nil, err
+		return false, nil
+	case err != nil || found.Token != t.token:
+		return false, err
 	}
-	s.clock.set(found.Until.Add(-lasts), asked)
-	return &turn{s: s, line: of, token: token, touches: found.Touches}, nil
+	t.s.clock.set(found.Until.Add(-lasts), asked)
+	t.touches = found.Touches
+	return true, nil
 }
 
 // confirm ends the turn if it is still valid: the line has its token, its end has not passed, and
@@ -110,11 +122,27 @@ func (t *turn) stands(ctx context.Context) error {
 	return err
 }
 
-// giveBack ends the turn if the line still has its token. If that fails, the turn ends by itself.
+// giveBack ends the turn if the line has its token. It tries again in the background if the server
+// does not answer. It does the same if no turn was found and a request that takes it may still be on
+// its way.
 func (t *turn) giveBack(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortWithin)
+	ctx, cancel := context.WithTimeout(alone(context.WithoutCancel(ctx)), abortWithin)
 	defer cancel()
-	_, _ = t.s.locks.UpdateOne(ctx, append(where("_id", t.line), bson.E{Key: "token", Value: t.token}), turnEnded())
+	found, err := t.end(ctx)
+	if found || err == nil && !t.doubtful {
+		return
+	}
+	t.s.undoing.start(func(ctx context.Context) {
+		if storekit.Pause(ctx, firstTurn) == nil {
+			_ = untilDone(ctx, func(ctx context.Context) error { _, err := t.end(ctx); return err })
+		}
+	})
+}
+
+// end reports whether the line had the turn's token.
+func (t *turn) end(ctx context.Context) (found bool, err error) {
+	result, err := t.s.locks.UpdateOne(ctx, append(where("_id", t.line), bson.E{Key: "token", Value: t.token}), turnEnded())
+	return err == nil && result.MatchedCount > 0, err
 }
 
 func turnEnded() bson.D {
