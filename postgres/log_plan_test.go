@@ -291,10 +291,17 @@ func requireLevelClaims(t *testing.T, stays bool) {
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	watcher, err := connect(t, url).BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	require.NoError(t, err)
+	// A pool waits for its connections when it closes.
+	defer func() { _ = watcher.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = watcher.Exec(t.Context(), "SELECT pg_current_xact_id()")
 	require.NoError(t, err)
-	const n = 600
-	require.NoError(t, store.Append(t.Context(), made("orders", "x", n+100)...))
+	const (
+		// enough claims later, the record of a lease that stays has left its batch, and claims also
+		// search among the records.
+		enough = 300
+		more   = 600
+	)
+	require.NoError(t, store.Append(t.Context(), made("orders", "x", enough+more+100)...))
 	owner := outmill.NewOwnerToken()
 	if stays {
 		req := claimOf(owner, 1, outmill.OrderNone, "orders")
@@ -308,23 +315,25 @@ func requireLevelClaims(t *testing.T, stays bool) {
 		require.Len(t, found, 1)
 		require.NoError(t, from.Ack(t.Context(), "", leasesOf(found)))
 	}
-	blocks := func() int {
+	// A store of its own remembers nothing, so each claim that is measured searches everywhere, on
+	// a slow machine and on a quick one.
+	blocks := func(others int) int {
+		for range others {
+			one(store)
+		}
 		for range warm {
 			one(e.store)
 		}
+		fresh := newStore(t, e.store.Pool(), postgres.Config{NotifyInterval: -1})
 		read := 0
-		for _, p := range e.told.of(t, func() { one(e.store) }) {
+		for _, p := range e.told.of(t, func() { one(fresh) }) {
 			read += p.Plan.Hit + p.Plan.Read
 		}
 		return read
 	}
-	first := blocks()
-	for range n {
-		one(store)
-	}
-	last := blocks()
-	t.Logf("a claim and an ack of one read %d blocks at first, and %d after %d others", first, last, n)
+	first := blocks(enough)
+	last := blocks(more)
+	t.Logf("a claim and an ack of one read %d blocks after %d others, and %d after %d more", first, enough, last, more)
 	// The indexes may get one more level.
-	require.Less(t, last, 2*first+20)
-	require.NoError(t, watcher.Rollback(t.Context()))
+	require.Less(t, last, first+first/4)
 }
