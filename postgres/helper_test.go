@@ -65,8 +65,24 @@ func connectAs(t *testing.T, url string, change func(*pgxpool.Config)) *pgxpool.
 	change(config)
 	db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
 	require.NoError(t, err)
-	t.Cleanup(db.Close)
+	t.Cleanup(func() { closeSoon(t, db) })
 	return db
+}
+
+// closeSoon closes the pool, which waits for connections that are in use. A test that failed within
+// a transaction would wait for ever, and nobody would see that it failed.
+func closeSoon(t *testing.T, db *pgxpool.Pool) {
+	t.Helper()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		db.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(patience):
+		t.Error("a connection of the test's pool is still in use")
+	}
 }
 
 func execute(t *testing.T, db *pgxpool.Pool, statement string, args ...any) {
