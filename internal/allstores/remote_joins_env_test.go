@@ -232,6 +232,22 @@ func (f *fleet) next(store, topic string) error {
 	return err
 }
 
+// nextFew handles the next n records of the topic, each once, because it claims all of them before
+// one of them is snoozed.
+func (f *fleet) nextFew(store, topic string, n int) []error {
+	f.t.Helper()
+	var held []*outmill.Record
+	for range n {
+		held = append(held, f.mustClaim(store, topic))
+	}
+	errs := make([]error, n)
+	for i, rec := range held {
+		errs[i] = f.handle(store, rec)
+		f.settle(store, rec, errs[i])
+	}
+	return errs
+}
+
 func (f *fleet) mustClaim(store, topic string) (rec *outmill.Record) {
 	f.t.Helper()
 	f.until(func() bool {
@@ -465,15 +481,9 @@ func (l *logbook) With(watermill.LogFields) watermill.LoggerAdapter { return l }
 // send handles n records of steps, which snooze afterwards.
 func (f *fleet) send(n int) {
 	f.t.Helper()
-	var held []*outmill.Record
-	for range n {
-		held = append(held, f.mustClaim(home, joins.RemoteTopic))
-	}
-	for _, rec := range held {
-		err := f.handle(home, rec)
+	for _, err := range f.nextFew(home, joins.RemoteTopic, n) {
 		_, snoozed := outmill.SnoozeDelay(err)
 		require.True(f.t, snoozed, "%v", err)
-		f.settle(home, rec, err)
 	}
 }
 

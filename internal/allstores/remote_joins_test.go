@@ -339,8 +339,7 @@ var remoteAttacks = []sentence{
 		forged := fields(f.t, f.records(east, joins.OutcomeTopic, "")[0].Payload)
 		forged["step"] = victim.ID.String()
 		f.forge(east, joins.OutcomeTopic, encoded(f.t, forged))
-		for range 2 {
-			err := f.next(east, joins.OutcomeTopic)
+		for _, err := range f.nextFew(east, joins.OutcomeTopic, 2) {
 			if _, snoozed := outmill.SnoozeDelay(err); !snoozed {
 				require.ErrorIs(f.t, err, joins.ErrForeignOutcome)
 			}
@@ -361,8 +360,8 @@ var remoteAttacks = []sentence{
 			ID: outmill.WorkItemID(victim.ID), Topic: joins.RemoteTopic, Payload: encoded(f.t, forged), Joins: []outmill.JoinID{id},
 		}))
 		refused := 0
-		for range 2 {
-			if err := f.next(home, joins.RemoteTopic); errors.Is(err, joins.ErrForeignOutcome) {
+		for _, err := range f.nextFew(home, joins.RemoteTopic, 2) {
+			if errors.Is(err, joins.ErrForeignOutcome) {
 				refused++
 			}
 		}
@@ -390,8 +389,8 @@ var remoteAttacks = []sentence{
 			}))
 		}
 		refused := 0
-		for range 4 {
-			if err := f.next(home, joins.RemoteTopic); outmill.IsPermanent(err) {
+		for _, err := range f.nextFew(home, joins.RemoteTopic, 4) {
+			if outmill.IsPermanent(err) {
 				require.ErrorIs(f.t, err, outmill.ErrInvalidRecord)
 				refused++
 			}
