@@ -60,6 +60,9 @@ func SagaStatements() []string {
 // NextIn returns the statement that finds the next group and topic among rows.
 func NextIn(rows string) string { return nextIn(rows) }
 
+// FirstDue returns the search for the row among the first ones that has been due longest.
+func FirstDue(rows string) string { return firstDue(rows) }
+
 // TurnStatements are the templates of claims that serve turns.
 func TurnStatements() []string {
 	return []string{sqlGiveTurns, sqlUnturned, sqlTurnsFrom, sqlTurnPage, sqlTurnPageAny, sqlReadyBefore, sqlHeldLine, sqlReady}

@@ -37,24 +37,6 @@ const (
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 3
 	AND available_at > ?4 LIMIT ?3))`
 
-	// sqlOldestDue returns the due time of the record that has been due longest. A topic's ready
-	// records are in the order of the appends, so that record is among the first.
-	sqlOldestDue = `SELECT min(due) FROM (
-	SELECT * FROM (SELECT max(next_at, created_at) AS due FROM {p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2
-	AND stage = 0 AND turn IS NULL ORDER BY seq LIMIT 100)
-	UNION ALL
-	SELECT * FROM (SELECT max(next_at, created_at) AS due FROM {p:records} INDEXED BY {p:turn_line} WHERE grp IS ?1 AND topic = ?2
-	AND stage = 0 AND turn IS NOT NULL ORDER BY seq LIMIT 100)
-	UNION ALL
-	SELECT * FROM (SELECT max(next_at, created_at) FROM {p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1
-	ORDER BY seq LIMIT 100)
-	UNION ALL
-	SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 2 AND available_at <= ?3
-	UNION ALL
-	SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 3 AND available_at <= ?3
-	UNION ALL
-	SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3)`
-
 	// sqlDueParts reads the first records of each kind that are due, for a topic of which a part
 	// may be paused.
 	sqlDueParts = `SELECT * FROM (SELECT max(next_at, created_at), key, tenant_id FROM {p:records} INDEXED BY {p:line}
@@ -78,6 +60,29 @@ UNION ALL
 SELECT * FROM (SELECT next_at, key, tenant_id FROM {p:records} INDEXED BY {p:aside}
 	WHERE grp IS ?1 AND topic = ?2 AND stage = -1 ORDER BY paused_by, seq LIMIT ?4)`
 )
+
+// sqlOldestDue returns the due time of the record that has been due longest.
+var sqlOldestDue = `SELECT min(due) FROM (
+	` + firstDue(`{p:records} INDEXED BY {p:line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0 AND turn IS NULL`) + `
+	UNION ALL
+	` + firstDue(`{p:records} INDEXED BY {p:turn_line} WHERE grp IS ?1 AND topic = ?2 AND stage = 0 AND turn IS NOT NULL`) + `
+	UNION ALL
+	` + firstDue(`{p:records} INDEXED BY {p:held} WHERE grp IS ?1 AND topic = ?2 AND stage = 1`) + `
+	UNION ALL
+	SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 2 AND available_at <= ?3
+	UNION ALL
+	SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 3 AND available_at <= ?3
+	UNION ALL
+	SELECT min(available_at) FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3)`
+
+// firstDue reads the rows in the order of the appends, up to the first one that was due when it was
+// appended, because later ones became due later. It reads at most 100. SQLite runs the inner query
+// only as far as it needs rows, so firstDue mostly reads one row twice.
+func firstDue(rows string) string {
+	const first = ` ORDER BY seq LIMIT 100)`
+	return `SELECT min(due) AS due FROM (SELECT max(next_at, created_at) AS due FROM ` + rows + ` AND seq <= coalesce((SELECT seq
+	FROM (SELECT seq, next_at, created_at FROM ` + rows + first + ` WHERE next_at <= created_at LIMIT 1), 9223372036854775807)` + first
+}
 
 // These find the next group and topic, behind ?1 and ?2, that have records of a kind.
 var (
