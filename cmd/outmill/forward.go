@@ -15,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/tenants"
 )
 
 // defaultBatchSize is larger than that of the library, because the process does nothing else.
@@ -143,7 +144,10 @@ func (f *forwarding) run(ctx context.Context, cmd *cobra.Command, args []string)
 	}
 	logger.Info("Forwarding", fields)
 	if f.once {
-		return errors.Join(store.remedy(f.forwardOnce(ctx, fwd, logger)), leftOut(store))
+		if err := f.forwardOnce(ctx, fwd, logger); err != nil {
+			return errors.Join(store.remedy(err), leftOut(store))
+		}
+		return leftOut(store, tenants.StateFailing)
 	}
 	return store.remedy(f.serve(ctx, fwd, store, broker, measured, logger))
 }

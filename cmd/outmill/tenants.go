@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -122,15 +123,16 @@ func (e leftOutError) Error() string {
 	return fmt.Sprintf("outmill: the result is without %s:\n%s", count(len(e.reasons), "tenant"), strings.Join(e.reasons, "\n"))
 }
 
-// leftOut returns an error if the stores of some tenants could not be opened.
-func leftOut(store opened) error {
+// leftOut returns an error if the stores of some tenants could not be opened, or are in one of the
+// other states.
+func leftOut(store opened, others ...tenants.State) error {
 	set, is := store.Store.(*tenants.Set)
 	if !is {
 		return nil
 	}
 	var e leftOutError
 	for _, m := range set.Status().Members {
-		if m.State == tenants.StateOpening && m.Err != nil {
+		if m.Err != nil && (m.State == tenants.StateOpening || slices.Contains(others, m.State)) {
 			err := remedy(m.Err, m.Name, store.arguments+" --tenant "+quoted(m.Name))
 			e.reasons = append(e.reasons, fmt.Sprintf("%s: %v", m.Name, err))
 		}
