@@ -13,6 +13,15 @@ import (
 type PartialError struct {
 	// Failed are the errors by the name of the store, as Lease.Store has it.
 	Failed map[string]error
+	// Asked is how many stores the call was for; 0 is unknown.
+	Asked int
+}
+
+// SomeAnswered reports whether err is that of a call for several stores, of which some failed and
+// at least one did not. The result of the call is then that of the others.
+func SomeAnswered(err error) bool {
+	var partial *PartialError
+	return errors.As(err, &partial) && len(partial.Failed) < partial.Asked
 }
 
 // Of returns the error of the store; nil where it did what it was told.

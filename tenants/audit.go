@@ -50,7 +50,7 @@ func (s *Set) Audited(ctx context.Context, query storekit.AuditQuery) (storekit.
 	})
 	page := mergeAudit(places, pages, limit)
 	page.Done = page.Done && len(errs) == 0
-	return page, partly(ctx, call, errs)
+	return page, partly(ctx, call, len(members), errs)
 }
 
 // placesOf returns the places in the members that AuditQuery.After has, and the limit.

@@ -74,9 +74,9 @@
 //
 // A claim, the janitor's calls and RegisterGroup do what they can: a member that fails is
 // reported to the log, Config.OnError and [Set.Status], and the call fails only where each member
-// does. Other calls for all members return what they have with the error; that of Find,
-// RequeueWhere and DeleteWhere is a *storekit.PartialError, which names each member that failed
-// or lacks the role.
+// does. Other calls for all members return what they have with the error; that of Stats, List,
+// Groups, DropGroup, Find, RequeueWhere and DeleteWhere is a *storekit.PartialError, which names
+// each member that failed or lacks the role.
 //
 // Find, RequeueWhere and DeleteWhere go on from the id in Page.Next, which is a place in all
 // members, because ids are unique across stores: a page ends at the least id up to which each

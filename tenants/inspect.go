@@ -2,6 +2,7 @@ package tenants
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -15,7 +16,8 @@ import (
 )
 
 // Stats counts the records of each member, which TopicStats.Store names. See outmill.Inspector.
-// Where some members fail, it returns what the others have with the error.
+// Where members fail, it returns what the others have with a *storekit.PartialError. It does not ask a
+// member that is known to hang.
 func (s *Set) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
 	return s.stats(ctx, s.snapshot(), limit)
 }
@@ -47,7 +49,12 @@ func (s *Set) inspectSome(ctx context.Context, call string, members []*member,
 	if err := s.life.Usable(ctx); err != nil {
 		return failed(call, err)
 	}
-	return joined(s.each(ctx, members, func(ctx context.Context, m *member) error { return m.failed(call, fn(ctx, m)) }))
+	return partial(len(members), s.each(ctx, members, func(ctx context.Context, m *member) error {
+		if err := m.hangs(); err != nil {
+			return err
+		}
+		return m.failed(call, fn(ctx, m))
+	}))
 }
 
 // sum adds up what fn returns for all members.
@@ -64,7 +71,7 @@ func (s *Set) sum(ctx context.Context, call string, fn func(ctx context.Context,
 }
 
 // List returns records of all members in the order of their ids; Record.Store names the member.
-// See outmill.Inspector. Where some members fail, it returns what the others have with the error.
+// See outmill.Inspector, and [Set.Stats] for errors.
 func (s *Set) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
 	query, err := storekit.CheckList(query)
 	if err != nil {
@@ -87,7 +94,8 @@ func (s *Set) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Rec
 }
 
 // Get returns a record of the member that [WithTenant] names, and without that asks all members,
-// Config.Parallel at a time, until one has it. See outmill.Inspector.
+// Config.Parallel at a time, until one has it. If none has it and some fail, the error is a
+// *storekit.PartialError. See outmill.Inspector.
 func (s *Set) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, error) {
 	if err := s.life.Usable(ctx); err != nil {
 		return nil, failed("get", err)
@@ -124,7 +132,7 @@ func (s *Set) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, 
 	case ctx.Err() != nil:
 		return nil, failed("get", ctx.Err())
 	case len(errs) > 0:
-		return nil, joined(errs)
+		return nil, partial(len(members), errs)
 	}
 	return nil, failed("get", outmill.ErrNotFound)
 }
@@ -175,11 +183,11 @@ func (s *Set) byID(ctx context.Context, call string, ids []outmill.WorkItemID,
 		}
 		return m.failed(call, err)
 	})
-	return total, joined(errs)
+	return total, partial(len(members), errs)
 }
 
-// Groups lists the groups of all members, each once. See outmill.Inspector. Where some members
-// fail, it returns what the others have with the error.
+// Groups lists the groups of all members, each once. See outmill.Inspector, and [Set.Stats] for
+// errors.
 func (s *Set) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 	var mu sync.Mutex
 	groups := map[string]outmill.GroupInfo{}
@@ -201,7 +209,7 @@ func (s *Set) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 		infos[i].Pauses = nil
 	}
 	storekit.NamePauses(infos, pauses)
-	return infos, errors.Join(err, pausesErr)
+	return infos, cmp.Or(err, pausesErr)
 }
 
 // mergeGroups is what two members know of a group.

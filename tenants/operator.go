@@ -54,7 +54,7 @@ func (s *Set) Find(ctx context.Context, query outmill.ListQuery) (storekit.Page,
 		found.add(page)
 		return nil
 	})
-	return found.page(), partly(ctx, call, errs)
+	return found.page(), partly(ctx, call, len(members), errs)
 }
 
 // RequeueWhere requeues dead records of all members, or of the one that [WithTenant] names, which
@@ -89,11 +89,16 @@ func (s *Set) operated(ctx context.Context, call string) ([]*member, error) {
 }
 
 // partly is the error of a call that some members have failed.
-func partly(ctx context.Context, call string, errs map[string]error) error {
+func partly(ctx context.Context, call string, asked int, errs map[string]error) error {
 	if err := ctx.Err(); err != nil && len(errs) > 0 {
 		return failed(call, err)
 	}
-	return (&storekit.PartialError{Failed: errs}).OrNil()
+	return partial(asked, errs)
+}
+
+// partial is partly for a call that also has a result once its context has ended.
+func partial(asked int, errs map[string]error) error {
+	return (&storekit.PartialError{Failed: errs, Asked: asked}).OrNil()
 }
 
 // merged is the page of Find, made of those of members.
@@ -221,5 +226,5 @@ func (s *Set) change(ctx context.Context, call string, query outmill.ListQuery,
 	if err := ctx.Err(); err != nil && len(errs) == 0 {
 		return total, failed(call, err)
 	}
-	return total, partly(ctx, call, errs)
+	return total, partly(ctx, call, len(members), errs)
 }

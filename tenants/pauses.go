@@ -76,7 +76,7 @@ func (s *Set) Paused(ctx context.Context) ([]storekit.PauseInfo, error) {
 		return m.failed("list pauses", err)
 	})
 	// A list of pauses sorts them.
-	return storekit.NewPauseList(0, mergePauses(all, len(members))).All(), partly(ctx, "list pauses", errs)
+	return storekit.NewPauseList(0, mergePauses(all, len(members))).All(), partly(ctx, "list pauses", len(members), errs)
 }
 
 // mergePauses makes one entry of a pause that each of the members has.
@@ -113,7 +113,7 @@ func (s *Set) pausing(ctx context.Context, call string, fn func(ctx context.Cont
 	if err != nil {
 		return err
 	}
-	return partly(ctx, call, s.each(ctx, members, func(ctx context.Context, m *member) error {
+	return partly(ctx, call, len(members), s.each(ctx, members, func(ctx context.Context, m *member) error {
 		pauses, err := role[storekit.Pauses](m, pausesRole)
 		if err != nil {
 			return err

@@ -60,7 +60,7 @@ func inParts[T any](ctx context.Context, s *Set, call string, list []T, leaseOf 
 	}
 	parts := split(s, list, leaseOf)
 	var mu sync.Mutex
-	partial := storekit.PartialError{Failed: map[string]error{}}
+	partial := storekit.PartialError{Failed: map[string]error{}, Asked: len(parts)}
 	inParallel(len(parts), s.cfg.Parallel, func(i int) {
 		m := parts[i].member
 		defer m.done()

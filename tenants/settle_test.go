@@ -185,11 +185,16 @@ func TestSet_Inspect(t *testing.T) {
 		r.members["a"].fail("Get", errAway)
 		stats, err := r.set.Stats(t.Context(), 0)
 		require.ErrorIs(t, err, errAway)
+		require.True(t, storekit.SomeAnswered(err))
 		require.Len(t, stats, 1)
 		_, err = r.set.Get(t.Context(), rec.ID)
 		require.NoError(t, err)
 		_, err = r.set.Get(t.Context(), outmill.NewWorkItemID())
 		require.ErrorIs(t, err, errAway, "the record may be in the member that failed")
+		r.members["b"].fail("Stats", errAway)
+		_, err = r.set.Stats(t.Context(), 0)
+		require.ErrorIs(t, err, errAway)
+		require.False(t, storekit.SomeAnswered(err), "both have failed")
 	})
 
 	t.Run("lists a group once, with the workers of all members", func(t *testing.T) {

@@ -29,6 +29,11 @@ func WithTenant(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, tenantKey{}, key)
 }
 
+// InMember is [WithTenant] for tools that do not know this package. See storekit.MemberChooser.
+func (s *Set) InMember(ctx context.Context, name string) context.Context {
+	return WithTenant(ctx, name)
+}
+
 // TenantOf returns the key of WithTenant, and whether ctx has one.
 func TenantOf(ctx context.Context) (key string, ok bool) {
 	key, ok = ctx.Value(tenantKey{}).(string)

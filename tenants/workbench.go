@@ -53,7 +53,7 @@ func (s *Set) DeadLetters(ctx context.Context, query outmill.ListQuery) (storeki
 	for _, r := range page.Records {
 		result.Letters = append(result.Letters, storekit.DeadLetter{Record: r, Waiting: waiting[r.ID]})
 	}
-	return result, partly(ctx, call, errs)
+	return result, partly(ctx, call, len(members), errs)
 }
 
 // Edit edits a dead record of the member that [WithTenant] names, and without that asks all
