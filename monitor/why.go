@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +29,8 @@ type Answer struct {
 	// necessary. Complete is false if the store has more records.
 	Examined int  `json:"examined"`
 	Complete bool `json:"complete"`
+	// Unanswered are those of several stores that failed.
+	Unanswered []string `json:"unanswered,omitempty"`
 }
 
 // Explanation says why one record is where it is. It holds no payload.
@@ -93,7 +97,8 @@ type WhyConfig struct {
 // knows, such as the order of a group's claims, are not. A skipped
 // duplicate has no record: see [WhyDuplicate]. A message
 // that is not in the store is not an error. The errors are those of the store, and
-// ErrInvalidConfig for an empty id.
+// ErrInvalidConfig for an empty id. If some of several stores fail, such as tenants of a tenants.Set, the
+// answer is that of the others, with a *storekit.PartialError.
 func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConfig) (Answer, error) {
 	if outmill.IsNil(store) {
 		return Answer{}, storekit.InvalidConfig("Why: the store is nil: pass an open store")
@@ -114,17 +119,17 @@ func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConf
 		config.MaxExamined = 100_000
 	}
 	answer := Answer{ID: id, Explanations: []Explanation{}, Complete: true}
-	records, err := find(ctx, store, id, config.MaxExamined, &answer)
-	if err != nil {
-		return Answer{}, err
+	records, failed := find(ctx, store, id, config.MaxExamined, &answer)
+	if failed != nil && !storekit.SomeAnswered(failed) {
+		return Answer{}, failed
 	}
 	groups, err := store.Groups(ctx)
-	if err != nil {
+	if err != nil && !storekit.SomeAnswered(err) {
 		return Answer{}, err
 	}
 	var pauses []storekit.PauseInfo
 	if role, ok := outmill.As[storekit.Pauses](store); ok {
-		if pauses, err = role.Paused(ctx); err != nil {
+		if pauses, err = role.Paused(ctx); err != nil && !storekit.SomeAnswered(err) {
 			return Answer{}, err
 		}
 	}
@@ -139,7 +144,7 @@ func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConf
 		answer.Explanations = append(answer.Explanations, explanation)
 	}
 	answer.Text = answer.summary()
-	return answer, nil
+	return answer, failed
 }
 
 // find returns the records with this id, and those of the message with this id.
@@ -155,20 +160,26 @@ func find(ctx context.Context, store outmill.Inspector, id string, limit int, an
 			// The other groups' records of the message got their ids after this one.
 			records, limit = append(records, r), storekit.MaxExamined
 			query.After = r.ID
-		case !errors.Is(err, outmill.ErrNotFound):
+		case !errors.Is(err, outmill.ErrNotFound) && !storekit.SomeAnswered(err):
 			return nil, err
 		}
 	}
 	found, seen, err := scan(ctx, store, query, limit)
-	if err != nil {
-		return nil, err
+	answer.Examined, answer.Complete = seen.examined, seen.complete && err == nil
+	var partial *storekit.PartialError
+	if errors.As(err, &partial) {
+		answer.Unanswered = slices.Sorted(maps.Keys(partial.Failed))
 	}
-	answer.Examined, answer.Complete = seen.examined, seen.complete
-	return append(records, found...), nil
+	return append(records, found...), err
 }
 
 func (a Answer) summary() string {
 	switch n := len(a.Explanations); {
+	case n == 0 && len(a.Unanswered) > 0:
+		return fmt.Sprintf("The stores that answered have no record or message with this id; %s did not answer, so ask again.",
+			strings.Join(a.Unanswered, ", "))
+	case len(a.Unanswered) > 0:
+		return fmt.Sprintf("Found %d of the message's records; %s did not answer.", n, strings.Join(a.Unanswered, ", "))
 	case n == 0 && a.Complete:
 		return "The store has no record or message with this id. It was processed and deleted, its transaction was rolled back, " +
 			"or it belongs to another store: this store cannot tell which."

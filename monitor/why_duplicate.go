@@ -34,7 +34,7 @@ func WhyDuplicate(ctx context.Context, store outmill.Inspector, topic, dedupKey 
 		return Answer{}, err
 	}
 	answer, err := Why(ctx, store, found.Record.String(), config)
-	if err != nil {
+	if err != nil && !storekit.SomeAnswered(err) {
 		return Answer{}, err
 	}
 	of := ""
@@ -44,5 +44,5 @@ func WhyDuplicate(ctx context.Context, store outmill.Inspector, topic, dedupKey 
 	answer.ID = dedupKey
 	answer.Text = fmt.Sprintf("Record %s%s took the dedup key. Until %s the store skips messages of topic %s that have the key. %s",
 		found.Record, of, why{now: answer.At}.at(found.ExpiresAt), quote(topic), answer.Text)
-	return answer, nil
+	return answer, err
 }

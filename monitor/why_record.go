@@ -30,6 +30,7 @@ func (w why) explain(ctx context.Context, r *outmill.Record) (Explanation, error
 		Record: r.ID, MessageID: r.MessageID, Store: r.Store, Group: r.Group, Topic: r.Topic, Key: r.Key, Status: r.Status,
 		Reasons: []Reason{},
 	}
+	ctx = storekit.InStoreOf(ctx, w.store, r)
 	var reasons []Reason
 	var err error
 	switch r.Status {

@@ -17,7 +17,8 @@ type scanned struct {
 const pageSize = 200
 
 // walk gives each record that matches to visit, until visit returns false, or it has looked at
-// limit records or all.
+// limit records or all. If some of several stores fail, it visits the records of the others and returns
+// the last error.
 func walk(
 	ctx context.Context, store outmill.Inspector, query outmill.ListQuery, limit int, visit func(*outmill.Record) bool,
 ) (scanned, error) {
@@ -27,24 +28,28 @@ func walk(
 	}
 	query.Limit = pageSize
 	var seen scanned
+	var failed error
 	for seen.examined < limit {
 		page, err := operator.Find(ctx, query)
-		if err != nil {
+		if err != nil && !storekit.SomeAnswered(err) {
 			return seen, err
+		}
+		if err != nil {
+			failed = err
 		}
 		for _, r := range page.Records {
 			if !visit(r) {
-				return seen, nil
+				return seen, failed
 			}
 		}
 		seen.examined += page.Examined
 		if page.Done {
 			seen.complete = true
-			return seen, nil
+			return seen, failed
 		}
 		query.After = page.Next
 	}
-	return seen, nil
+	return seen, failed
 }
 
 // scan collects what walk visits, without payloads.
