@@ -255,16 +255,19 @@ func findPage(c *call) error {
 			c.redirect(address("record", cmp.Or(r.Store, c.tenant), "id", id))
 			return nil
 		}
-		if err != nil && !errors.Is(err, outmill.ErrNotFound) {
+		if err != nil && !errors.Is(err, outmill.ErrNotFound) && !c.isPartly(err) {
 			return err
 		}
 	}
 	answer, err := c.why(id)
-	if err != nil {
+	if err != nil && !c.isPartly(err) {
 		return err
 	}
+	if err != nil {
+		c.log.Error("The dashboard could not search some stores", err, nil)
+	}
 	v := findView{ID: id, Text: answer.Text}
-	if !answer.Complete {
+	if !answer.Complete && err == nil {
 		v.Search = c.page("records", "message", id)
 	}
 	for _, e := range answer.Explanations {

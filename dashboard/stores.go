@@ -46,10 +46,7 @@ func isLack(err error) bool {
 }
 
 // isPartly reports whether some of the stores that were asked have answered, and others failed.
-func (c *call) isPartly(err error) bool {
-	var partly *storekit.PartialError
-	return c.tenant == "" && errors.As(err, &partly) && len(partly.Failed) < len(c.tenants())
-}
+func (c *call) isPartly(err error) bool { return storekit.SomeAnswered(err) }
 
 // member is a line of the page of stores.
 type member struct {

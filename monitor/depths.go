@@ -3,10 +3,14 @@ package monitor
 import (
 	"cmp"
 	"context"
+	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // other is the group and topic of the series that sums those without labels of their own.
@@ -26,8 +30,10 @@ type series struct{ store, group, topic string }
 
 type answerOfStore struct {
 	rows []outmill.TopicStats
-	err  error
-	at   time.Time
+	// up says of each store whether it answered: of the counted one, and if that is made of several, of
+	// those that failed or have rows.
+	up map[string]bool
+	at time.Time
 	// keep is how long collections repeat the answer.
 	keep time.Duration
 }
@@ -44,12 +50,34 @@ func (d *depths) ask(ctx context.Context) answerOfStore {
 	defer cancel()
 	began := time.Now()
 	stats, err := d.store.Stats(ctx, d.config.CountLimit)
-	d.last = answerOfStore{err: err, at: time.Now(), keep: d.config.CacheFor}
+	answered := err == nil || storekit.SomeAnswered(err)
+	d.last = answerOfStore{up: map[string]bool{}, at: time.Now(), keep: d.config.CacheFor}
 	if err == nil {
-		d.last.rows = d.bound(stats)
 		d.last.keep = d.config.keep(time.Since(began))
 	}
+	if answered {
+		d.last.rows = d.bound(stats)
+	}
+	for _, row := range d.last.rows {
+		d.last.up[row.Store] = true
+	}
+	d.last.up[d.store.Name()] = answered
+	d.noteDown(err)
 	return d.last
+}
+
+// noteDown notes which of several stores failed, up to MaxSeries.
+func (d *depths) noteDown(err error) {
+	var partial *storekit.PartialError
+	if !errors.As(err, &partial) {
+		return
+	}
+	for i, name := range slices.Sorted(maps.Keys(partial.Failed)) {
+		if i == d.config.MaxSeries {
+			return
+		}
+		d.last.up[name] = false
+	}
 }
 
 // bound gives the first MaxSeries series labels of their own, and sums the rest.

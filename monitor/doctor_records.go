@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // mostOfAKind bounds the problems of one kind, so that a store of a thousand topics gives a
@@ -24,11 +25,11 @@ type tally struct {
 func (d *doctor) records(ctx context.Context) error {
 	// A store that is made of several returns what it has with the error of the others.
 	stats, err := d.store.Stats(ctx, 0)
-	if err != nil && len(stats) == 0 {
+	if err != nil && !storekit.SomeAnswered(err) {
 		return err
 	}
 	groups, groupsErr := d.store.Groups(ctx)
-	if groupsErr != nil && len(groups) == 0 {
+	if groupsErr != nil && !storekit.SomeAnswered(groupsErr) {
 		return groupsErr
 	}
 	if err = cmp.Or(err, groupsErr); err != nil {
@@ -171,7 +172,7 @@ func (d *doctor) watch(ctx context.Context, first tally) error {
 	case <-time.After(d.config.Watch):
 	}
 	stats, err := d.store.Stats(ctx, 0)
-	if err != nil && len(stats) == 0 {
+	if err != nil && !storekit.SomeAnswered(err) {
 		return err
 	}
 	if risen := deadOf(stats) - deadOf(first.stats); risen > 0 {

@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -34,7 +35,8 @@ func NewHealth(store outmill.Inspector, config HealthConfig) (*Health, error) {
 }
 
 // Check asks the store now, with one call of Stats and one of Groups, and returns what it finds. It
-// ends after HealthConfig.Timeout. If ctx ends first, it returns the error of ctx, because the store may
+// ends after HealthConfig.Timeout. If some of several stores fail, such as tenants of a tenants.Set, each is a
+// warning, and the rest of the report is about the others. If ctx ends first, it returns the error of ctx, because the store may
 // be well. dead_rising compares counts that end at 10,000 for each group and topic: more dead
 // records than that do not raise it.
 func (h *Health) Check(ctx context.Context) (Report, error) {
@@ -44,28 +46,38 @@ func (h *Health) Check(ctx context.Context) (Report, error) {
 }
 
 func (h *Health) check(ctx context.Context) (Report, error) {
-	limited, cancel := context.WithTimeout(ctx, h.config.Timeout)
-	defer cancel()
-	stats, err := h.store.Stats(limited, 0)
-	var groups []outmill.GroupInfo
-	if err == nil {
-		groups, err = h.store.Groups(limited)
-	}
+	stats, groups, err := h.count(ctx)
 	if err != nil && ctx.Err() != nil {
 		return Report{}, fmt.Errorf("outmill: health: %w", ctx.Err())
 	}
 	report := Report{Store: h.config.Name, Problems: []Problem{}}
+	now := time.Now()
 	if err != nil {
-		report.Problems = append(report.Problems, problemOf(err))
+		report.Problems = append(report.Problems, some(problemsOf(err), "stores")...)
 	} else {
-		now := time.Now()
-		report.Problems = append(report.Problems, h.late(now, stats)...)
+		// The dead records of a store that answers again would seem to be new.
 		report.Problems = append(report.Problems, h.dying(now, stats)...)
+	}
+	if err == nil || storekit.SomeAnswered(err) {
+		report.Problems = append(report.Problems, h.late(now, stats)...)
 		report.Problems = append(report.Problems, some(tally{stats, groups, now}.unseen(h.config.Unseen), "groups")...)
 	}
 	report.Problems = append(report.Problems, h.stuck(time.Now())...)
 	report.Status = statusOf(report.Problems)
 	return report, nil
+}
+
+// count returns what the store has, and with an error of some of several stores what the others have.
+// If one of them has used up the time, there are no groups.
+func (h *Health) count(ctx context.Context) (stats []outmill.TopicStats, groups []outmill.GroupInfo, err error) {
+	ctx, cancel := context.WithTimeout(ctx, h.config.Timeout)
+	defer cancel()
+	stats, err = h.store.Stats(ctx, 0)
+	if err != nil && (ctx.Err() != nil || !storekit.SomeAnswered(err)) {
+		return stats, nil, err
+	}
+	groups, groupsErr := h.store.Groups(ctx)
+	return stats, groups, cmp.Or(err, groupsErr)
 }
 
 // cached repeats the last report while it is fresh. The check outlives the request that

@@ -99,12 +99,14 @@ func (m *Metrics) observe(ctx context.Context, o metric.Observer, g gauges) {
 		asking.Go(func() { answers[i] = d.ask(ctx) })
 	}
 	asking.Wait()
-	for i, d := range m.depths {
-		up := int64(0)
-		if answers[i].err == nil {
-			up = 1
+	for i := range m.depths {
+		for store, answered := range answers[i].up {
+			up := int64(0)
+			if answered {
+				up = 1
+			}
+			o.ObserveInt64(g.up, up, metric.WithAttributes(attribute.String("store", store)))
 		}
-		o.ObserveInt64(g.up, up, metric.WithAttributes(attribute.String("store", d.store.Name())))
 		for _, row := range answers[i].rows {
 			g.observe(o, row, answers[i].at)
 		}

@@ -3,6 +3,8 @@ package monitor
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -29,6 +31,21 @@ func problemOf(err error) Problem {
 	p := problemFrom(storekit.StoreFinding(err))
 	p.Err = err
 	return p
+}
+
+// problemsOf is problemOf for each of several stores that failed: warnings if others answered.
+func problemsOf(err error) []Problem {
+	var partial *storekit.PartialError
+	if !storekit.SomeAnswered(err) || !errors.As(err, &partial) {
+		return []Problem{problemOf(err)}
+	}
+	problems := make([]Problem, 0, len(partial.Failed))
+	for _, store := range slices.Sorted(maps.Keys(partial.Failed)) {
+		p := problemOf(partial.Failed[store])
+		p.Store, p.Severity = store, Warning
+		problems = append(problems, p)
+	}
+	return problems
 }
 
 // problemFrom is the finding of a store as a problem.
@@ -59,7 +76,7 @@ func (h *Health) late(now time.Time, stats []outmill.TopicStats) []Problem {
 		remedy = "Start a subscriber or forwarder for the topic: no group is registered for it."
 	}
 	return []Problem{{
-		Kind: "oldest_due", Severity: Warning, Group: oldest.Group, Topic: oldest.Topic, Remedy: remedy,
+		Kind: "oldest_due", Severity: Warning, Store: oldest.Store, Group: oldest.Group, Topic: oldest.Topic, Remedy: remedy,
 		Text: fmt.Sprintf("A record has been due for %v.", now.Sub(oldest.OldestDue).Round(time.Second)),
 	}}
 }

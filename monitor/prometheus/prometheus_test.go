@@ -29,6 +29,7 @@ import (
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
+	"github.com/outmill/outmill/tenants"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -185,6 +186,23 @@ func TestGauges(t *testing.T) {
 		registry, _ := start(t, monitor.MetricsConfig{Timeout: time.Second, CacheFor: time.Hour}, mute{open(t, "ill")}, well)
 		require.EqualValues(t, 0, gauge(t, registry, "outmill_store_up", "store", "ill"))
 		require.EqualValues(t, 1, gauge(t, registry, "outmill_store_up", "store", "well"))
+		require.EqualValues(t, 1, gauge(t, registry, "outmill_records_pending", "store", "well"))
+		require.Empty(t, samples(t, registry, "outmill_records_pending", "store", "ill"))
+	})
+
+	t.Run("report a tenant that does not answer as down, and the others as before", func(t *testing.T) {
+		t.Parallel()
+		well := open(t, "")
+		publish(t, well, "orders", 1)
+		set, err := tenants.New(t.Context(), tenants.Config{WithoutWake: true, Discovery: tenants.Static{
+			{Key: "ill", Store: mute{open(t, "")}}, {Key: "well", Store: well},
+		}}, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, set.Close()) })
+		registry, _ := start(t, monitor.MetricsConfig{Timeout: time.Second, CacheFor: time.Hour}, set)
+		require.EqualValues(t, 0, gauge(t, registry, "outmill_store_up", "store", "ill"))
+		require.EqualValues(t, 1, gauge(t, registry, "outmill_store_up", "store", "well"))
+		require.EqualValues(t, 1, gauge(t, registry, "outmill_store_up", "store", set.Name()))
 		require.EqualValues(t, 1, gauge(t, registry, "outmill_records_pending", "store", "well"))
 		require.Empty(t, samples(t, registry, "outmill_records_pending", "store", "ill"))
 	})
