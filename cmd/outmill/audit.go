@@ -52,13 +52,12 @@ otherwise. Payloads are not in the audit: an edit shows fingerprints and sizes.`
 				return fmt.Errorf("outmill: the store %s has no audit: it lacks the role storekit.Audit", store.shown)
 			}
 			page, err := audit.Audited(ctx, query)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), auditJSON(page))
-			}
-			return printAudit(cmd.OutOrStdout(), term, page)
+			return showing(err, func() error {
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), auditJSON(page))
+				}
+				return printAudit(cmd.OutOrStdout(), term, page)
+			})
 		})
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,18 +138,16 @@ func (c *change) run(ctx context.Context, cmd *cobra.Command, args []string) err
 		} else {
 			err = c.bulk(ctx, store, query, &result)
 		}
-		if err != nil && !c.dryRun && result.Count > 0 {
+		if err != nil && !storekit.SomeAnswered(err) && !c.dryRun && result.Count > 0 {
 			err = fmt.Errorf("%w\noutmill: %d records were %s before that; run the same command again to continue", err, result.Count, c.done)
 		}
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			err = printJSON(cmd.OutOrStdout(), result)
-		} else {
-			err = c.report(cmd, result)
-		}
-		return errors.Join(err, c.notFound(store, len(ids), result))
+		return showing(err, func() error {
+			show := c.report
+			if asJSON {
+				show = func(cmd *cobra.Command, result changed) error { return printJSON(cmd.OutOrStdout(), result) }
+			}
+			return errors.Join(show(cmd, result), c.notFound(store, len(ids), result))
+		})
 	})
 }
 
@@ -242,12 +241,13 @@ func (c *change) bulk(ctx context.Context, store opened, query outmill.ListQuery
 func (c *change) count(ctx context.Context, operator storekit.Operator, query outmill.ListQuery, result *changed) error {
 	progress := newProgress(c.term.err, "looked at", 0)
 	defer progress.end()
+	var failed error
 	for result.Done = false; !result.Done; {
 		if query.Limit = c.step(result.Count); query.Limit == 0 {
-			return nil
+			return failed
 		}
 		page, err := operator.Find(ctx, query)
-		if err != nil {
+		if failed = cmp.Or(err, failed); err != nil && !storekit.SomeAnswered(err) {
 			return err
 		}
 		result.Count += len(page.Records)
@@ -255,7 +255,7 @@ func (c *change) count(ctx context.Context, operator storekit.Operator, query ou
 		result.Done, query.After = page.Done, page.Next
 		progress.show(result.Examined)
 	}
-	return nil
+	return failed
 }
 
 // askFirst asks where more than askAbove records match.
@@ -264,8 +264,11 @@ func (c *change) askFirst(ctx context.Context, store opened, operator storekit.O
 		return nil
 	}
 	found, err := findUpTo(ctx, operator, query, askAbove+1, newProgress(c.term.err, "looked at", 0))
-	if err != nil || len(found.records) <= askAbove {
+	if err != nil && !storekit.SomeAnswered(err) {
 		return err
+	}
+	if len(found.records) <= askAbove {
+		return nil
 	}
 	return c.term.confirm(fmt.Sprintf("This would %s more than %d %s of %s.", c.verb, askAbove, describe(query), store.shown), c.yes)
 }
@@ -293,14 +296,16 @@ func (c *change) change(
 ) error {
 	defer progress.end()
 	pace := newPace(c.rate)
+	// failed is of some of several stores. The work goes on in the others.
+	var failed error
 	for result.Done = false; !result.Done; {
 		if query.Limit = c.step(result.Count); query.Limit == 0 {
-			return nil
+			return failed
 		}
 		page, err := c.byFilter(ctx, operator, query)
 		result.Count += page.Changed
 		result.Examined += page.Examined
-		if err != nil {
+		if failed = cmp.Or(err, failed); err != nil && !storekit.SomeAnswered(err) {
 			return err
 		}
 		result.Done, query.After = page.Done, page.Next
@@ -311,7 +316,7 @@ func (c *change) change(
 			}
 		}
 	}
-	return nil
+	return failed
 }
 
 // step is how many records the next call may change.

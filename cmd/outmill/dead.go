@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -35,13 +36,12 @@ skip deletes it; both bring back the records behind it, in order.
 			return err
 		}
 		found, err := lettersUpTo(ctx, bench, query, by.limit, newProgress(term.err, "looked at", 0))
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			return printJSON(cmd.OutOrStdout(), deadJSON(found, by.payload))
-		}
-		return printDead(cmd.OutOrStdout(), term, found, by.payload)
+		return showing(err, func() error {
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), deadJSON(found, by.payload))
+			}
+			return printDead(cmd.OutOrStdout(), term, found, by.payload)
+		})
 	})
 }
 
@@ -54,7 +54,8 @@ func (o opened) workbench() (storekit.Workbench, error) {
 	return bench, nil
 }
 
-// lettersUpTo turns pages until it has limit dead letters, or nothing is left.
+// lettersUpTo turns pages until it has limit dead letters, or nothing is left. If some of several stores fail,
+// it returns the letters of the others and the last error.
 func lettersUpTo(
 	ctx context.Context, bench storekit.Workbench, query outmill.ListQuery, limit int, progress *progress,
 ) (found storekit.DeadPage, err error) {
@@ -62,8 +63,8 @@ func lettersUpTo(
 	found.Next = query.After
 	for !found.Done && len(found.Letters) < limit {
 		query.After, query.Limit = found.Next, min(limit-len(found.Letters), 1000)
-		page, err := bench.DeadLetters(ctx, query)
-		if err != nil {
+		page, pageErr := bench.DeadLetters(ctx, query)
+		if err = cmp.Or(pageErr, err); pageErr != nil && !storekit.SomeAnswered(pageErr) {
 			return found, err
 		}
 		found.Letters = append(found.Letters, page.Letters...)
@@ -71,7 +72,7 @@ func lettersUpTo(
 		found.Examined += page.Examined
 		progress.show(found.Examined)
 	}
-	return found, nil
+	return found, err
 }
 
 type deadReport struct {

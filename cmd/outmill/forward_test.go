@@ -187,6 +187,22 @@ func TestForward(t *testing.T) {
 		require.Equal(t, 1, w.statusOf(t, "", "private").Pending)
 	})
 
+	t.Run("a tenant that fails does not make the daemon unready, and is named as down", func(t *testing.T) {
+		t.Parallel()
+		well, file := newWorld(t), newFile(t)
+		require.NoError(t, openDB(t, file).PingContext(t.Context()))
+		broker := kafkatest.Fake(t)
+		well.append(t, &outmill.Record{Topic: "orders", Payload: []byte("of globex")})
+		d := startDaemon(t, nil, "--config", tenantsFile(t, "sqlite:"+file, well.url), "--to", "kafka://"+broker.Addrs[0],
+			"--listen", "127.0.0.1:0")
+		base := "http://" + d.await(t, `msg="Serving /healthz, /readyz and /metrics" address=(\S+)`)[1]
+		require.Equal(t, []string{"of globex"}, read(t, broker.Addrs, "orders", 1))
+		code, body := get(t, base+"/readyz")
+		require.Equal(t, http.StatusOK, code, body)
+		require.Contains(t, string(scrapeOf(t, base)), `outmill_store_up{store="acme"} 0`)
+		require.Equal(t, exitOK, d.stop(t), d.all.String())
+	})
+
 	t.Run("the probes say whether it works, and nothing else", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)

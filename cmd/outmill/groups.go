@@ -47,16 +47,15 @@ group that was not seen for longer has no worker.`,
 		}
 		return on.with(ctx, url, func(store opened) error {
 			groups, err := store.Groups(ctx)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), groupsJSON(groups))
-			}
-			if err := printGroups(cmd.OutOrStdout(), term, groups); err != nil {
-				return err
-			}
-			return printOtherPauses(ctx, cmd.OutOrStdout(), store, groups)
+			return showing(err, func() error {
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), groupsJSON(groups))
+				}
+				if err := printGroups(cmd.OutOrStdout(), term, groups); err != nil {
+					return err
+				}
+				return printOtherPauses(ctx, cmd.OutOrStdout(), store, groups)
+			})
 		})
 	})
 }
@@ -101,7 +100,7 @@ func printOtherPauses(ctx context.Context, w io.Writer, store opened, groups []o
 		return nil
 	}
 	all, err := pauses.Paused(ctx)
-	if err != nil {
+	if err != nil && !storekit.SomeAnswered(err) {
 		return err
 	}
 	for _, pause := range all {

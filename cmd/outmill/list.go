@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -36,13 +38,12 @@ a terminal how far it came. --after continues a list behind its last record.`,
 			return err
 		}
 		found, err := findUpTo(ctx, operator, query, by.limit, newProgress(term.err, "looked at", 0))
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			return printJSON(cmd.OutOrStdout(), listJSON(found, by.payload))
-		}
-		return printList(cmd.OutOrStdout(), term, found, by.payload)
+		return showing(err, func() error {
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), listJSON(found, by.payload))
+			}
+			return printList(cmd.OutOrStdout(), term, found, by.payload)
+		})
 	})
 }
 
@@ -54,7 +55,8 @@ type finding struct {
 	done bool
 }
 
-// findUpTo turns pages until it has limit records, or nothing is left.
+// findUpTo turns pages until it has limit records, or nothing is left. If some of several stores fail, it
+// returns the records of the others and the last error.
 func findUpTo(
 	ctx context.Context, operator storekit.Operator, query outmill.ListQuery, limit int, progress *progress,
 ) (found finding, err error) {
@@ -63,8 +65,8 @@ func findUpTo(
 	examined := 0
 	for !found.done && len(found.records) < limit {
 		query.After, query.Limit = found.next, min(limit-len(found.records), 1000)
-		page, err := operator.Find(ctx, query)
-		if err != nil {
+		page, pageErr := operator.Find(ctx, query)
+		if err = cmp.Or(pageErr, err); pageErr != nil && !storekit.SomeAnswered(pageErr) {
 			return found, err
 		}
 		found.records = append(found.records, page.Records...)
@@ -72,7 +74,15 @@ func findUpTo(
 		examined += page.Examined
 		progress.show(examined)
 	}
-	return found, nil
+	return found, err
+}
+
+// showing shows a result, also one that lacks some of several stores, and returns the error.
+func showing(err error, show func() error) error {
+	if err != nil && !storekit.SomeAnswered(err) {
+		return err
+	}
+	return errors.Join(show(), err)
 }
 
 type listReport struct {

@@ -60,23 +60,28 @@ cost does not grow with the backlog: 10000+ says that there are that many or mor
 		return on.with(ctx, url, func(store opened) error {
 			show := func() error {
 				stats, limit, err := countTo(ctx, store, limit, cmd.Flags().Changed("limit"))
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					return printJSON(cmd.OutOrStdout(), statusJSON(stats, limit))
-				}
-				return printStatus(cmd.OutOrStdout(), term, store, stats, limit)
+				return showing(err, func() error {
+					if asJSON {
+						return printJSON(cmd.OutOrStdout(), statusJSON(stats, limit))
+					}
+					return printStatus(cmd.OutOrStdout(), term, store, stats, limit)
+				})
 			}
 			if !watch {
 				return show()
 			}
-			return repeat(ctx, every, func() error {
+			return repeat(ctx, every, func(first bool) error {
 				if isTerminal(term.out) {
 					// The cursor goes home, and then the old text is cleared, so that the screen does not flicker.
 					fmt.Fprint(term.out, "\x1b[H\x1b[J")
 				}
-				return show()
+				err := show()
+				if err == nil || ctx.Err() != nil || first && !storekit.SomeAnswered(err) {
+					return err
+				}
+				// A database that is away for a while does not end the watch.
+				fmt.Fprintln(term.err, failureText(ctx, store.remedy(err)))
+				return nil
 			})
 		})
 	})
@@ -91,12 +96,12 @@ func countTo(ctx context.Context, store outmill.Inspector, limit int, chosen boo
 	return stats, limit, err
 }
 
-// repeat calls fn now and after each pause, until the context ends, which is not an error.
-func repeat(ctx context.Context, every time.Duration, fn func() error) error {
+// repeat calls fn now and after each pause, until fn fails, or the context ends, which is not an error.
+func repeat(ctx context.Context, every time.Duration, fn func(first bool) error) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	for {
-		if err := fn(); err != nil {
+	for first := true; ; first = false {
+		if err := fn(first); err != nil {
 			if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 				return nil
 			}

@@ -141,6 +141,42 @@ func TestStatus(t *testing.T) {
 	})
 }
 
+func TestStatus_Watch(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a database that fails for a while does not end the watch", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.append(t, orders(1)...)
+		db := openDB(t, strings.TrimPrefix(w.url, "sqlite:"))
+		rename := func(from, to string) {
+			_, err := db.ExecContext(t.Context(), "ALTER TABLE "+from+" RENAME TO "+to)
+			require.NoError(t, err)
+		}
+		cmd := exec.CommandContext(t.Context(), binary, "status", w.url, "--watch", "--every", "100ms")
+		stdout, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		stderr, err := cmd.StderrPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		shown, failed := bufio.NewScanner(stdout), bufio.NewScanner(stderr)
+		require.True(t, shown.Scan(), "it shows the table")
+		rename("outmill_records", "elsewhere")
+		require.True(t, failed.Scan(), "it says what failed")
+		require.Contains(t, failed.Text(), "outmill")
+		rename("elsewhere", "outmill_records")
+		for range 10 {
+			require.True(t, shown.Scan(), "it shows the table again")
+		}
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		for shown.Scan() {
+		}
+		for failed.Scan() {
+		}
+		require.NoError(t, cmd.Wait())
+	})
+}
+
 func TestSchemaCommands(t *testing.T) {
 	t.Parallel()
 

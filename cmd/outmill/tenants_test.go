@@ -137,6 +137,28 @@ func TestTenants(t *testing.T) {
 		require.NotContains(t, got.stderr, "S3CRET")
 	})
 
+	t.Run("a tenant that fails does not hide the others, and no command succeeds then", func(t *testing.T) {
+		t.Parallel()
+		_, globex, _ := fill(t)
+		file := newFile(t)
+		require.NoError(t, openDB(t, file).PingContext(t.Context()))
+		config := tenantsFile(t, "sqlite:"+file, globex.url)
+		id := okJSON[listReport](t, "list", globex.url, "--status", "dead").Records[0].ID
+		for _, args := range [][]string{
+			{"status"}, {"list"}, {"dead"}, {"groups", "list"}, {"why", id}, {"requeue", "--dry-run"}, {"requeue", "--by", "ann"}, {"audit"},
+		} {
+			got := tool(t, append(args, "--config", config)...)
+			require.Equal(t, exitFailed, got.code, args)
+			require.Regexp(t, `globex|billing|record|ann`, got.stdout, "%v shows what the other has", args)
+			require.Contains(t, got.stderr, `in member "acme"`, args)
+			require.Contains(t, got.stderr, "outmill schema ensure --config "+config, args)
+		}
+		require.Equal(t, 2, globex.statusOf(t, "billing", "orders").Pending)
+		got := tool(t, "why", "--config", config, "no-such-message")
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stdout, "acme did not answer, so ask again")
+	})
+
 	t.Run("a file with one store needs no URL, and a URL wins over it", func(t *testing.T) {
 		t.Parallel()
 		w, other := newWorld(t), newWorld(t)

@@ -58,18 +58,19 @@ key: the answer names the record that took the key, and explains that record.`,
 		}
 		return on.with(ctx, url, func(store opened) error {
 			answer, err := explain(ctx, store, rest, topic, dedupKey, monitor.WhyConfig{MaxExamined: limit})
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				err = printJSON(cmd.OutOrStdout(), answer)
-			} else {
-				err = printAnswer(cmd.OutOrStdout(), answer)
-			}
-			if err == nil && len(answer.Explanations) == 0 {
-				return fmt.Errorf("outmill: no record was found for %q", answer.ID)
-			}
-			return err
+			return showing(err, func() error {
+				print := printAnswer
+				if asJSON {
+					print = func(w io.Writer, answer monitor.Answer) error { return printJSON(w, answer) }
+				}
+				if err := print(cmd.OutOrStdout(), answer); err != nil {
+					return err
+				}
+				if len(answer.Explanations) == 0 {
+					return fmt.Errorf("outmill: no record was found for %q", answer.ID)
+				}
+				return nil
+			})
 		})
 	})
 }
