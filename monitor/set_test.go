@@ -49,7 +49,9 @@ func TestHealth_Set(t *testing.T) {
 
 	t.Run("a tenant that fails is a warning that names it, and the others are checked", func(t *testing.T) {
 		t.Parallel()
-		set := setOf(t, map[string]outmill.Store{"ill": open(t, sqlite.Config{}), "well": hasOne(t), "idle": open(t, sqlite.Config{EnsureSchema: true})})
+		set := setOf(t, map[string]outmill.Store{
+			"ill": open(t, sqlite.Config{}), "well": hasOne(t), "idle": open(t, sqlite.Config{EnsureSchema: true}),
+		})
 		h := health(t, set, monitor.HealthConfig{MaxAge: time.Nanosecond})
 		code, report, _ := get(t, h.Ready())
 		require.Equal(t, http.StatusOK, code)

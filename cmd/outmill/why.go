@@ -59,11 +59,11 @@ key: the answer names the record that took the key, and explains that record.`,
 		return on.with(ctx, url, func(store opened) error {
 			answer, err := explain(ctx, store, rest, topic, dedupKey, monitor.WhyConfig{MaxExamined: limit})
 			return showing(err, func() error {
-				print := printAnswer
+				show := printAnswer
 				if asJSON {
-					print = func(w io.Writer, answer monitor.Answer) error { return printJSON(w, answer) }
+					show = func(w io.Writer, answer monitor.Answer) error { return printJSON(w, answer) }
 				}
-				if err := print(cmd.OutOrStdout(), answer); err != nil {
+				if err := show(cmd.OutOrStdout(), answer); err != nil {
 					return err
 				}
 				if len(answer.Explanations) == 0 {
