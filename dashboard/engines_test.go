@@ -25,23 +25,32 @@ func TestEngines(t *testing.T) {
 
 	t.Run("each page and change works on PostgreSQL", func(t *testing.T) {
 		t.Parallel()
-		address := postgrestest.Database(t)
-		store, err := postgres.Open(t.Context(), address, postgres.Config{EnsureSchema: true, Retain: time.Hour}, nil)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, store.Close()) })
-		tour(t, store)
+		tour(t, newPostgres(t))
 	})
 
 	t.Run("each page and change works on MongoDB", func(t *testing.T) {
 		t.Parallel()
-		address, err := url.Parse(mongotest.Server(t))
-		require.NoError(t, err)
-		address.Path = "/" + mongotest.Database(t).Name()
-		store, err := mongo.Open(t.Context(), address.String(), mongo.Config{EnsureSchema: true, Retain: time.Hour}, nil)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, store.Close()) })
-		tour(t, store)
+		tour(t, newMongo(t))
 	})
+}
+
+func newPostgres(t *testing.T) *postgres.Store {
+	t.Helper()
+	store, err := postgres.Open(t.Context(), postgrestest.Database(t), postgres.Config{EnsureSchema: true, Retain: time.Hour}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return store
+}
+
+func newMongo(t *testing.T) *mongo.Store {
+	t.Helper()
+	address, err := url.Parse(mongotest.Server(t))
+	require.NoError(t, err)
+	address.Path = "/" + mongotest.Database(t).Name()
+	store, err := mongo.Open(t.Context(), address.String(), mongo.Config{EnsureSchema: true, Retain: time.Hour}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return store
 }
 
 // tour opens each page and makes each change. A role that the store lacks is named on its page.
