@@ -10,6 +10,38 @@ import (
 	"github.com/outmill/outmill"
 )
 
+// LogWith returns a logger that writes these fields on each line. LogWith and the logger's With
+// replace a field that it has from them already; Watermill's adapter of slog would write both. Fields
+// that are given with a single line replace nothing: use With for those that the logger may have. A
+// nil logger logs nothing. The logger is safe for concurrent use if the given one is.
+func LogWith(logger watermill.LoggerAdapter, fields watermill.LogFields) watermill.LoggerAdapter {
+	if outmill.IsNil(logger) {
+		return watermill.NopLogger{}
+	}
+	if l, ok := logger.(fieldLogger); ok {
+		return l.With(fields)
+	}
+	return fieldLogger{base: logger}.With(fields)
+}
+
+// fieldLogger embeds the logger with the fields, because a logger that names the source of a line
+// would otherwise name this file.
+type fieldLogger struct {
+	watermill.LoggerAdapter
+	// base has none of the fields.
+	base   watermill.LoggerAdapter
+	fields watermill.LogFields
+}
+
+func (l fieldLogger) With(fields watermill.LogFields) watermill.LoggerAdapter {
+	all := l.fields.Add(fields)
+	logger := l.base.With(all)
+	if _, off := logger.(watermill.NopLogger); off {
+		return logger
+	}
+	return fieldLogger{logger, l.base, all}
+}
+
 // Log is the logger of a store. All stores write the same lines with it, each with the
 // store's name: one line for each call that appends, claims or reaps. It is safe for
 // concurrent use.
@@ -23,10 +55,7 @@ type Log struct {
 // NewLog makes the log of a store. appends is the level of the lines about appends. A nil
 // logger logs nothing.
 func NewLog(logger watermill.LoggerAdapter, store string, appends slog.Level) *Log {
-	if outmill.IsNil(logger) {
-		logger = watermill.NopLogger{}
-	}
-	logger = logger.With(watermill.LogFields{"store": store})
+	logger = LogWith(logger, watermill.LogFields{"store": store})
 	_, off := logger.(watermill.NopLogger)
 	return &Log{LoggerAdapter: logger, off: off, appends: appends}
 }

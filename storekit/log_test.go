@@ -1,6 +1,7 @@
 package storekit_test
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -99,6 +100,42 @@ func TestLog(t *testing.T) {
 		log.Reaped(2)
 		require.Equal(t, watermill.LogFields{"store": "shop", "count": 2},
 			fieldsOf(t, capture, watermill.InfoLogLevel, "Expired leases were reaped"))
+	})
+}
+
+func TestLogWith(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a line has the last value of each field, once", func(t *testing.T) {
+		t.Parallel()
+		var text bytes.Buffer
+		slogger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(&text, nil)))
+		outer := storekit.LogWith(slogger, watermill.LogFields{"store": "set"})
+		for _, inner := range []watermill.LoggerAdapter{
+			outer.With(watermill.LogFields{"store": "ada"}), storekit.LogWith(outer, watermill.LogFields{"store": "ada"}),
+		} {
+			text.Reset()
+			inner.Info("told", nil)
+			require.Regexp(t, `^time=\S+ level=INFO msg=told store=ada\n$`, text.String())
+		}
+		text.Reset()
+		outer.Info("told", nil)
+		require.Regexp(t, `^time=\S+ level=INFO msg=told store=set\n$`, text.String())
+	})
+
+	t.Run("a line names the file that wrote it", func(t *testing.T) {
+		t.Parallel()
+		var text bytes.Buffer
+		log := storekit.LogWith(watermill.NewStdLoggerWithOut(&text, false, false), watermill.LogFields{"store": "shop"})
+		log.With(watermill.LogFields{"store": "ada"}).Info("told", nil)
+		require.Contains(t, text.String(), " log_test.go:")
+	})
+
+	t.Run("a logger that logs nothing stays one", func(t *testing.T) {
+		t.Parallel()
+		for _, logger := range []watermill.LoggerAdapter{nil, watermill.NopLogger{}, (*watermill.StdLoggerAdapter)(nil)} {
+			require.Equal(t, watermill.NopLogger{}, storekit.LogWith(logger, watermill.LogFields{"store": "shop"}))
+		}
 	})
 }
 
