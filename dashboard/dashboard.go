@@ -44,9 +44,6 @@ func New(store outmill.Store, config Config, logger watermill.LoggerAdapter) (*D
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	if outmill.IsNil(logger) {
-		logger = watermill.NopLogger{}
-	}
 	config = config.withDefaults(store.Name())
 	views, err := parsePages()
 	if err != nil {
@@ -55,7 +52,7 @@ func New(store outmill.Store, config Config, logger watermill.LoggerAdapter) (*D
 	d := &Dashboard{
 		store:    store,
 		config:   config,
-		log:      logger.With(watermill.LogFields{"store": store.Name()}),
+		log:      storekit.LogWith(logger, watermill.LogFields{"store": store.Name()}),
 		pages:    views,
 		counts:   newCounter(store, config),
 		login:    login{token: config.Token, secure: config.SecureCookie},

@@ -137,14 +137,14 @@ func (fl *flow) logFailure(p *parcel, outcome storekit.Verdict) {
 		return
 	}
 	rec := p.item.Record
-	fl.log.Error("Message could not be forwarded", p.err, worker.NameStore(watermill.LogFields{
+	worker.InStore(fl.log, rec.Store).Error("Message could not be forwarded", p.err, watermill.LogFields{
 		"message_uuid":   rec.MessageID,
 		"work_item_id":   rec.ID.String(),
 		"correlation_id": rec.CorrelationID,
 		"topic":          rec.Topic,
 		"attempt":        rec.Attempts + 1,
 		"dead":           outcome.Dead,
-	}, rec))
+	})
 	fl.fails.Tell(fmt.Errorf("message %s of topic %q: %w", rec.MessageID, rec.Topic, p.err))
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
 	"github.com/outmill/outmill/janitor"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Forwarder moves records from a store to a publisher. It closes neither. Its
@@ -54,22 +55,19 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 		return nil, err
 	}
 	cfg.setDefaults()
-	if outmill.IsNil(logger) {
-		logger = watermill.NopLogger{}
-	}
 	mode := modeOf(publisher)
 	f := &Forwarder{
 		queue:   queue,
 		send:    newSender(mode, publisher, cfg),
 		cfg:     cfg,
-		log:     logger.With(watermill.LogFields{"store": queue.Name(), "group": cfg.Group}),
+		log:     storekit.LogWith(logger, watermill.LogFields{"store": queue.Name(), "group": cfg.Group}),
 		running: make(chan struct{}),
 	}
 	f.fails = worker.Faults{Log: f.log, Of: "forwarder", OnError: cfg.OnError}
 	f.announce = sync.OnceFunc(func() { mode.log(f.log, publisher, cfg.Lanes) })
 	if cfg.UpkeepInterval > 0 {
 		var err error
-		if f.janitor, err = janitor.New(queue, janitor.Config{Interval: cfg.UpkeepInterval, OnError: f.fails.Tell}, f.log); err != nil {
+		if f.janitor, err = janitor.New(queue, janitor.Config{Interval: cfg.UpkeepInterval, OnError: f.fails.Tell}, logger); err != nil {
 			return nil, err
 		}
 	}
@@ -224,7 +222,7 @@ func (f *Forwarder) keepUp(ctx context.Context, fl *flow) {
 		tidied.Go(func() { _ = f.janitor.Run(ctx) }) // It returns an error only after its Close.
 		defer tidied.Wait()
 	}
-	worker.Rounds(ctx, f.queue, f.renewInterval(), f.log, func(ctx context.Context) error { return f.round(ctx, fl) })
+	worker.Rounds(ctx, f.renewInterval(), f.log, func(ctx context.Context) error { return f.round(ctx, fl) })
 }
 
 // round renews the registration, and warns of topics with records that no group reads. Its

@@ -8,8 +8,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/ThreeDotsLabs/watermill"
-
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -66,8 +64,7 @@ func (f *Forwarder) reportProblems(ctx context.Context, fl *flow) {
 		case <-fl.changed:
 		}
 		if err := f.register(ctx, fl); err != nil && ctx.Err() == nil {
-			f.log.Error("The forwarder could not report its problems to the store, will try again with the next registration", err,
-				watermill.LogFields{"store": f.queue.Name()})
+			f.log.Error("The forwarder could not report its problems to the store, will try again with the next registration", err, nil)
 		}
 		timer := time.NewTimer(reportEvery)
 		select {

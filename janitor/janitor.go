@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Janitor tidies a store. It does not close the store. Its methods may be called concurrently.
@@ -40,11 +41,8 @@ func New(store outmill.Queue, cfg Config, logger watermill.LoggerAdapter) (*Jani
 		return nil, err
 	}
 	cfg.setDefaults()
-	if outmill.IsNil(logger) {
-		logger = watermill.NopLogger{}
-	}
-	j := &Janitor{store: store, cfg: cfg, log: logger}
-	j.fails = worker.Faults{Log: logger, Of: "janitor of the store " + store.Name(), OnError: cfg.OnError}
+	j := &Janitor{store: store, cfg: cfg, log: storekit.LogWith(logger, watermill.LogFields{"store": store.Name()})}
+	j.fails = worker.Faults{Log: j.log, Of: "janitor of the store " + store.Name(), OnError: cfg.OnError}
 	j.life, j.end = context.WithCancel(context.Background())
 	return j, nil
 }
@@ -66,7 +64,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 		began := time.Now()
 		_, left, err := j.round(ctx, began.Add(j.cfg.Interval))
 		if err != nil && ctx.Err() == nil {
-			j.fails.Fault("Upkeep of the store failed, will try again", err, j.named())
+			j.fails.Fault("Upkeep of the store failed, will try again", err, nil)
 		}
 		if left {
 			return 0
@@ -124,5 +122,3 @@ func (j *Janitor) enter(ctx context.Context) (run context.Context, leave func(),
 		j.runs.Done()
 	}, nil
 }
-
-func (j *Janitor) named() watermill.LogFields { return watermill.LogFields{"store": j.store.Name()} }

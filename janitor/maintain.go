@@ -30,7 +30,7 @@ func (j *Janitor) keepMaintained(ctx context.Context) {
 		more, err := janitor.Maintain(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			j.fails.Fault("Maintenance of the store failed, will try again", err, j.named())
+			j.fails.Fault("Maintenance of the store failed, will try again", err, nil)
 			return longestPause
 		case more:
 			return j.pauseAfter(time.Since(began))

@@ -32,8 +32,8 @@ func (r Report) Total() int {
 }
 
 // fields names the counts that are not 0.
-func (r Report) fields(store string) watermill.LogFields {
-	fields := watermill.LogFields{"store": store}
+func (r Report) fields() watermill.LogFields {
+	fields := watermill.LogFields{}
 	for name, n := range map[string]int{
 		"reaped": r.Reaped, "expired": r.Expired, "registrations": r.Registrations, "unread": r.Unread, "processed": r.Processed,
 		"joins": r.Joins, "notes": r.Notes, "sagas": r.Sagas, "audit": r.Audit, "dedup_keys": r.DedupKeys,

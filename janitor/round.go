@@ -102,23 +102,22 @@ func counted(name string, count *int, work func(context.Context, int) (int, erro
 // tell logs what a round did and reports it to OnRound. What made records dead or deleted
 // unread ones is for the operator; the rest is for debugging.
 func (j *Janitor) tell(r Report, err error) {
-	store := j.store.Name()
 	if r.Expired > 0 {
-		j.log.Info("Records expired and are dead", watermill.LogFields{"count": r.Expired, "store": store})
+		j.log.Info("Records expired and are dead", watermill.LogFields{"count": r.Expired})
 	}
 	if r.Registrations+r.Unread > 0 {
 		j.log.Info("Registrations ended, and the undelivered records of topics that their groups no longer read were deleted",
-			watermill.LogFields{"registrations": r.Registrations, "records": r.Unread, "store": store})
+			watermill.LogFields{"registrations": r.Registrations, "records": r.Unread})
 	}
 	if r.Total() > 0 {
-		j.log.Debug("The janitor's round has ended", r.fields(store))
+		j.log.Debug("The janitor's round has ended", r.fields())
 	}
 	if j.cfg.OnRound == nil {
 		return
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			j.log.Error("OnRound panicked", fmt.Errorf("%v", p), j.named())
+			j.log.Error("OnRound panicked", fmt.Errorf("%v", p), nil)
 		}
 	}()
 	j.cfg.OnRound(r, err)

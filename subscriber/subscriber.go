@@ -79,16 +79,14 @@ func New(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapter) (*Subs
 	if err != nil {
 		return nil, err
 	}
-	if outmill.IsNil(logger) {
-		logger = watermill.NopLogger{}
-	}
-	_, quiet := logger.(watermill.NopLogger)
+	log := storekit.LogWith(logger, watermill.LogFields{"store": queue.Name(), "group": cfg.Group})
+	_, quiet := log.(watermill.NopLogger)
 	s := &Subscriber{
 		queue:  queue,
 		turns:  turns,
 		cfg:    cfg,
-		log:    logger,
-		worker: worker.New(workerConfig(queue, cfg, logger)),
+		log:    log,
+		worker: worker.New(workerConfig(queue, cfg, log)),
 		quiet:  quiet,
 		subs:   map[*subscription]struct{}{},
 		ended:  make(chan struct{}),
@@ -104,10 +102,10 @@ func New(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapter) (*Subs
 	return s, nil
 }
 
-func workerConfig(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapter) worker.Config {
+func workerConfig(queue outmill.Queue, cfg Config, log watermill.LoggerAdapter) worker.Config {
 	return worker.Config{
 		Queue:           queue,
-		Logger:          logger,
+		Logger:          log,
 		Group:           cfg.Group,
 		ByTopic:         true,
 		Order:           cfg.Order,
@@ -301,21 +299,20 @@ func (s *Subscriber) end() error {
 func (s *Subscriber) linger() {
 	s.worker.WaitEmpty(context.Background())
 	if err := s.end(); err != nil {
-		s.log.Error("Could not store the outcomes of handlers that ended after Close", err,
-			watermill.LogFields{"store": s.queue.Name(), "group": s.cfg.Group})
+		s.log.Error("Could not store the outcomes of handlers that ended after Close", err, nil)
 	}
 }
 
 // startUpkeep always renews the registrations, even if UpkeepInterval leaves the
 // maintenance of the store to other processes.
 func (s *Subscriber) startUpkeep() {
-	s.delivering.Go(func() { worker.Rounds(s.ctx, s.queue, s.renewInterval(), s.log, s.round) })
+	s.delivering.Go(func() { worker.Rounds(s.ctx, s.renewInterval(), s.log, s.round) })
 	if s.janitor != nil {
 		s.delivering.Go(func() { _ = s.janitor.Run(s.ctx) }) // It returns an error only after its Close.
 	}
 	if s.cfg.RegistrationTTL > 0 {
 		// With a third of the TTL, two renewals may fail before a registration ends.
-		s.delivering.Go(func() { worker.Rounds(s.ctx, s.queue, max(s.cfg.RegistrationTTL/3, time.Millisecond), s.log, s.renew) })
+		s.delivering.Go(func() { worker.Rounds(s.ctx, max(s.cfg.RegistrationTTL/3, time.Millisecond), s.log, s.renew) })
 	}
 }
 

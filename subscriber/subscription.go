@@ -48,7 +48,7 @@ func newSubscription(ctx context.Context, s *Subscriber, topic string) *subscrip
 	sub := &subscription{
 		subscriber: s,
 		topic:      topic,
-		log:        s.log.With(watermill.LogFields{"store": s.queue.Name(), "topic": topic, "group": s.cfg.Group}),
+		log:        s.log.With(watermill.LogFields{"topic": topic}),
 		out:        make(chan *message.Message),
 		slots:      make(chan struct{}, s.cfg.MaxInFlight),
 		delivery:   ctx,
@@ -159,7 +159,7 @@ func (sub *subscription) deliver(ctx context.Context, it *worker.Item) {
 	handling.Start()
 	it.Started()
 	if !sub.subscriber.quiet {
-		sub.log.Debug("Message delivered", fieldsOf(it.Record))
+		worker.InStore(sub.log, it.Record.Store).Debug("Message delivered", fieldsOf(it.Record))
 	}
 	sub.handling.Add(1)
 	sub.subscriber.handling.Add(1)
@@ -232,7 +232,7 @@ func (sub *subscription) nacked(ctx *keptContext, it *worker.Item) {
 	if verdict := it.Judge(err); !verdict.Snooze {
 		fields := fieldsOf(it.Record)
 		fields["dead"] = verdict.Dead
-		sub.log.Error("Handling failed", handlerError{err}, fields)
+		worker.InStore(sub.log, it.Record.Store).Error("Handling failed", handlerError{err}, fields)
 	}
 }
 
@@ -244,10 +244,10 @@ func (e handlerError) Error() string { return fmt.Sprint(e.err) }
 func (e handlerError) Unwrap() error { return e.err }
 
 func fieldsOf(rec *outmill.Record) watermill.LogFields {
-	return worker.NameStore(watermill.LogFields{
+	return watermill.LogFields{
 		"message_uuid":   rec.MessageID,
 		"work_item_id":   rec.ID.String(),
 		"correlation_id": rec.CorrelationID,
 		"attempt":        rec.Attempts + 1,
-	}, rec)
+	}
 }

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
-
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/worker"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -144,7 +143,7 @@ func (s *Set) open(ctx context.Context, tenant Tenant) error {
 		}
 	}
 	if err == nil {
-		s.log.Info("A tenant is ready", watermill.LogFields{"store": tenant.Key})
+		worker.InStore(s.log, tenant.Key).Info("A tenant is ready", nil)
 		return nil
 	}
 	err = &MemberError{Member: tenant.Key, Call: "open", Err: err}
@@ -241,7 +240,7 @@ func (s *Set) drain(m *member) {
 	m.mu.Unlock()
 	s.listening.end(m)
 	s.draining[m.name()] = append(s.draining[m.name()], m)
-	s.log.Info("A tenant is removed or changed, its store is closed when nothing is in flight", watermill.LogFields{"store": m.name()})
+	worker.InStore(s.log, m.name()).Info("A tenant is removed or changed, its store is closed when nothing is in flight", nil)
 	s.background.Go(func() {
 		_ = storekit.Pause(s.ctx, max(s.cfg.Linger, 0))
 		for {

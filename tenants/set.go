@@ -96,7 +96,7 @@ func New(ctx context.Context, cfg Config, logger watermill.LoggerAdapter) (*Set,
 	cfg.setDefaults(logger)
 	s := &Set{
 		cfg:       cfg,
-		log:       logger.With(watermill.LogFields{"store": cfg.Name}),
+		log:       storekit.LogWith(logger, watermill.LogFields{"store": cfg.Name}),
 		refreshed: make(chan struct{}, 1),
 		members:   map[string]*member{},
 		draining:  map[string][]*member{},
@@ -289,5 +289,5 @@ func (s *Set) report(text, member string, err error) {
 	if s.life.Closed() {
 		return
 	}
-	s.faults.Fault(text, err, watermill.LogFields{"store": member})
+	s.faults.InStore(member).Fault(text, err, nil)
 }

@@ -23,12 +23,28 @@ import (
 type paper struct {
 	mu   sync.Mutex
 	text bytes.Buffer
+	// wrote is closed by the next line.
+	wrote chan struct{}
 }
+
+func newPaper() *paper { return &paper{wrote: make(chan struct{})} }
 
 func (p *paper) Write(line []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	close(p.wrote)
+	p.wrote = make(chan struct{})
 	return p.text.Write(line)
+}
+
+func (p *paper) nextLine() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.wrote
+}
+
+func (p *paper) logger() watermill.LoggerAdapter {
+	return watermill.NewSlogLogger(slog.New(slog.NewJSONHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug})))
 }
 
 // lines returns the lines of a message, or all for "".
@@ -37,13 +53,30 @@ func (p *paper) lines(t *testing.T, msg string) (found []map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for text := range bytes.Lines(p.text.Bytes()) {
-		var line map[string]any
-		require.NoError(t, json.Unmarshal(text, &line))
+		line := decodeLine(t, text)
 		if msg == "" || line["msg"] == msg {
 			found = append(found, line)
 		}
 	}
 	return found
+}
+
+// decodeLine requires that the line has no field twice, of which json.Unmarshal would keep the last.
+func decodeLine(t *testing.T, text []byte) map[string]any {
+	t.Helper()
+	line := map[string]any{}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	_, err := decoder.Token()
+	require.NoError(t, err)
+	for decoder.More() {
+		name, err := decoder.Token()
+		require.NoError(t, err)
+		require.NotContains(t, line, name, "twice in %s", text)
+		var value any
+		require.NoError(t, decoder.Decode(&value))
+		line[name.(string)] = value
+	}
+	return line
 }
 
 // requireLines requires that these are all lines of the message, each with the store's name,
@@ -78,8 +111,8 @@ func eachStoreOnPaper(t *testing.T, test func(t *testing.T, s stand, log watermi
 	for name, open := range stands {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			on := &paper{}
-			log := watermill.NewSlogLogger(slog.New(slog.NewJSONHandler(on, &slog.HandlerOptions{Level: slog.LevelDebug})))
+			on := newPaper()
+			log := on.logger()
 			s := open(t, 0, log)
 			t.Cleanup(func() { require.NoError(t, s.Close()) })
 			require.NoError(t, s.Ensure(t.Context()))

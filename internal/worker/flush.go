@@ -209,7 +209,8 @@ func (w *Worker) tellDead(batch []outcome) {
 func (w *Worker) tellOneDead(o outcome) {
 	defer func() {
 		if p := recover(); p != nil {
-			w.log.Error("OnDead panicked", fmt.Errorf("%v", p), watermill.LogFields{"work_item_id": o.item.lease.ID.String()})
+			InStore(w.log, o.item.Record.Store).Error("OnDead panicked", fmt.Errorf("%v", p),
+				watermill.LogFields{"work_item_id": o.item.lease.ID.String()})
 		}
 	}()
 	w.cfg.OnDead(o.item.Record, o.reason)

@@ -141,7 +141,7 @@ func (w *Worker) loseLocked(it *Item, why string) {
 	if it.state == taken {
 		fields := fieldsOf(it)
 		fields["reason"] = why
-		w.log.Error("Lease lost; the record may be delivered to another worker", nil, fields)
+		InStore(w.log, it.Record.Store).Error("Lease lost; the record may be delivered to another worker", nil, fields)
 	}
 	if it.state != settled {
 		w.giveBackKey(it)
@@ -154,18 +154,9 @@ func (w *Worker) loseLocked(it *Item, why string) {
 }
 
 func fieldsOf(it *Item) watermill.LogFields {
-	return NameStore(watermill.LogFields{
+	return watermill.LogFields{
 		"work_item_id": it.lease.ID.String(),
 		"message_uuid": it.Record.MessageID,
 		"topic":        it.Record.Topic,
-	}, it.Record)
-}
-
-// NameStore adds the record's store to the fields of a log line, where the reader's store is made
-// of several.
-func NameStore(fields watermill.LogFields, rec *outmill.Record) watermill.LogFields {
-	if rec.Store != "" {
-		fields["store"] = rec.Store
 	}
-	return fields
 }

@@ -6,17 +6,14 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-
-	"github.com/outmill/outmill"
 )
 
 // Rounds calls round at each interval until ctx ends: see Paced. Errors are logged; the next
 // round tries again.
-func Rounds(ctx context.Context, queue outmill.Queue, interval time.Duration, log watermill.LoggerAdapter,
-	round func(context.Context) error) {
+func Rounds(ctx context.Context, interval time.Duration, log watermill.LoggerAdapter, round func(context.Context) error) {
 	Paced(ctx, interval, func() time.Duration {
 		if err := round(ctx); err != nil && ctx.Err() == nil {
-			log.Error("Upkeep of the registrations failed, will try again", err, watermill.LogFields{"store": queue.Name()})
+			log.Error("Upkeep of the registrations failed, will try again", err, nil)
 		}
 		return interval
 	})

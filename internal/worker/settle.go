@@ -113,7 +113,7 @@ func (w *Worker) overdue(it *Item, now time.Time) bool {
 
 func (w *Worker) failLate(it *Item) {
 	late := fmt.Errorf("outmill: the handling did not end within %s (MaxProcessing)", w.cfg.MaxProcessing)
-	w.log.Error("Handling takes too long; the record is delivered again", late, fieldsOf(it))
+	InStore(w.log, it.Record.Store).Error("Handling takes too long; the record is delivered again", late, fieldsOf(it))
 	o := outcome{kind: abandoned, reason: late.Error()}
 	verdict, _ := w.judge(it.Record.Attempts, late)
 	if o.delay = verdict.Delay; verdict.Dead {

@@ -168,7 +168,8 @@ func (s *stuck) failed(n int) {
 	}
 	fields := fieldsOf(o.item)
 	fields["tries"] = o.strikes
-	s.worker.faults.Fault("The store refuses an outcome; its record is due again when its lease ends", s.err, fields)
+	s.worker.faults.InStore(o.item.Record.Store).Fault("The store refuses an outcome; its record is due again when its lease ends", s.err,
+		fields)
 	s.worker.abandonOutcome(o.outcome)
 }
 

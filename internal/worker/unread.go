@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 
 // WarnUnread warns of topics whose due records no worker seems to read: topics that no
 // group has registered for, and topics of this group for which reads returns false and
-// whose records have been due for longer than patience.
+// whose records have been due for longer than patience. The log has the fields store and group.
 func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAdapter, group string, reads func(topic string) bool,
 	patience time.Duration) error {
 	inspector, ok := outmill.As[outmill.Inspector](queue)
@@ -32,16 +31,16 @@ func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAd
 		return err
 	}
 	for _, t := range stats {
-		fields := watermill.LogFields{"topic": t.Topic, "group": t.Group, "store": cmp.Or(t.Store, queue.Name()),
-			"oldest_due": t.OldestDue.UTC().Format(time.RFC3339)}
+		warn := func(text string) {
+			InStore(log, t.Store).With(watermill.LogFields{"group": t.Group}).Error(text, nil,
+				watermill.LogFields{"topic": t.Topic, "oldest_due": t.OldestDue.UTC().Format(time.RFC3339)})
+		}
 		switch {
 		case t.OldestDue.IsZero():
 		case t.Group == "":
-			log.Error("Warning: records are due that no group has registered for; subscribe to the topic, forward it, or stop publishing to it", nil,
-				fields)
+			warn("Warning: records are due that no group has registered for; subscribe to the topic, forward it, or stop publishing to it")
 		case t.Group == group && !reads(t.Topic) && time.Since(t.OldestDue) > patience:
-			log.Error("Warning: records of this group are due and this process does not read their topic; make sure that another one does", nil,
-				fields)
+			warn("Warning: records of this group are due and this process does not read their topic; make sure that another one does")
 		}
 	}
 	return nil

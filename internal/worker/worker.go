@@ -89,7 +89,7 @@ func New(cfg Config) *Worker {
 	w := &Worker{
 		cfg:           cfg,
 		owner:         outmill.NewOwnerToken(),
-		log:           cfg.Logger.With(watermill.LogFields{"store": cfg.Queue.Name(), "group": cfg.Group}),
+		log:           storekit.LogWith(cfg.Logger, watermill.LogFields{"store": cfg.Queue.Name(), "group": cfg.Group}),
 		roomSignal:    make(chan struct{}, 1),
 		busySignal:    make(chan struct{}, 1),
 		settleSignal:  make(chan struct{}, 1),
