@@ -189,7 +189,7 @@ func (r *remote) again(text string, err error, delivery outmill.DeliveryInfo, fi
 		return err
 	}
 	pause := r.pause(delivery)
-	r.log.Error(text, err, fields.Add(watermill.LogFields{"store": delivery.Store, "again_in": pause.String()}))
+	r.log.Error(text, err, fields.Add(watermill.LogFields{"again_in": pause.String()}))
 	return outmill.Snooze(pause)
 }
 

@@ -24,7 +24,7 @@ func (r *remote) send(msg *message.Message) error {
 		return err
 	}
 	p, err := decodeRemote(msg.Payload)
-	fields := watermill.LogFields{"join_id": p.Join.String(), "step": p.Step.String(), "to": p.Store}
+	fields := watermill.LogFields{"store": delivery.Store, "join_id": p.Join.String(), "step": p.Step.String(), "to": p.Store}
 	if err != nil {
 		return r.again("Could not read a step for another store: it is tried again", err, delivery, fields)
 	}

@@ -21,7 +21,7 @@ func (r *remote) settle(msg *message.Message) error {
 		return err
 	}
 	p, err := decodeOutcome(msg.Payload)
-	fields := watermill.LogFields{"join_id": p.Join.String(), "step": p.Step.String(), "home": p.Home}
+	fields := watermill.LogFields{"store": delivery.Store, "join_id": p.Join.String(), "step": p.Step.String(), "home": p.Home}
 	if err != nil {
 		return r.again("Could not read the outcome of a step: it is tried again", err, delivery, fields)
 	}
@@ -67,9 +67,8 @@ func (r *remote) bringHome(ctx context.Context, delivery outmill.DeliveryInfo, p
 	}
 	for _, gone := range []error{outmill.ErrNotFound, storekit.ErrUnknownJoin, storekit.ErrUnknownStep} {
 		if errors.Is(err, gone) {
-			r.log.Debug("The outcome of a step changes nothing: its join has counted it before, or has ended", fields.Add(watermill.LogFields{
-				"store": delivery.Store, "reason": err.Error(),
-			}))
+			r.log.Debug("The outcome of a step changes nothing: its join has counted it before, or has ended",
+				fields.Add(watermill.LogFields{"reason": err.Error()}))
 			return nil
 		}
 	}

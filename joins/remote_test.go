@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/stretchr/testify/require"
@@ -100,6 +101,32 @@ func TestSendSteps(t *testing.T) {
 		arrived := p.listen(extracts[0])
 		p.runRemote(t, p.router, joins.Among(p.Store))
 		require.Equal(t, "before", string(receive(t, arrived).Payload))
+	})
+}
+
+func TestRemote_Logs(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a step that is settled already is logged with the name of the store", func(t *testing.T) {
+		t.Parallel()
+		p := newPlant(t)
+		logs := watermill.NewCaptureLogger()
+		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, logs)
+		require.NoError(t, err)
+		p.router = router
+		id := start(t, t.Context(), p.Store, of(1))
+		require.NoError(t, joins.SendSteps(t.Context(), p.Store, id, joins.RemoteStep{Store: "other", Topic: "extract"}))
+		require.NoError(t, p.CancelJoin(t.Context(), id, "not needed"))
+		p.runRemote(t, p.router, joins.Among(p.Store))
+		p.requireSettled(t)
+		require.NoError(t, p.router.Close())
+		stores := []any{}
+		for _, line := range logs.Captured()[watermill.DebugLogLevel] {
+			if line.Msg == "A step for another store is settled" {
+				stores = append(stores, line.Fields["store"])
+			}
+		}
+		require.Equal(t, []any{p.Name()}, stores)
 	})
 }
 

@@ -127,7 +127,7 @@ func (s *Saga[State]) unknown(topic string, msg *message.Message) error {
 		return s.refuse(topic, msg, fmt.Errorf("%w: %.300q", ErrUnknownMessage, s.cfg.Marshaler.NameFromMessage(msg)))
 	}
 	s.cfg.Logger.Debug("Acked a message for which the sagas have no reaction", watermill.LogFields{
-		"saga": s.kind, "topic": topic, "message_uuid": msg.UUID,
+		"store": s.cfg.Store.Name(), "saga": s.kind, "topic": topic, "message_uuid": msg.UUID,
 	})
 	return nil
 }
@@ -140,7 +140,7 @@ func (s *Saga[State]) notFound(c *Context[State], r Reaction[State]) error {
 		return s.cfg.NotFound(c.Message, c.Correlation)
 	}
 	s.cfg.Logger.Info("Acked a message whose saga does not exist or is finished", watermill.LogFields{
-		"saga": s.kind, "topic": r.topic, "message_uuid": c.Message.UUID, "correlation": c.Correlation,
+		"store": s.cfg.Store.Name(), "saga": s.kind, "topic": r.topic, "message_uuid": c.Message.UUID, "correlation": c.Correlation,
 	})
 	return nil
 }

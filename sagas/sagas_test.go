@@ -202,6 +202,19 @@ func TestSaga_Conflicts(t *testing.T) {
 
 func TestSaga_NotFound(t *testing.T) {
 	t.Parallel()
+	t.Run("is logged with the name of the store", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t)
+		logs := watermill.NewCaptureLogger()
+		s.run(t, sagas.Config{Logger: logs}, sagas.On("paid", ofOrder, placed))
+		s.publish(t, "paid", "o1")
+		id := s.settled(t, outmill.StatusProcessed, 1)[0].MessageID
+		lines := logs.Captured()[watermill.InfoLogLevel]
+		require.Len(t, lines, 1)
+		require.Equal(t, watermill.LogFields{
+			"store": s.Name(), "saga": "order", "topic": "paid", "message_uuid": id, "correlation": "o1",
+		}, lines[0].Fields)
+	})
 	t.Run("calls the hook, and invalid messages go dead", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
