@@ -1,9 +1,11 @@
-// Package proxy forwards connections to a server for tests that cut them.
+// Package proxy forwards connections to a server for tests that cut them, or that delay requests.
 package proxy
 
 import (
+	"bytes"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Proxy forwards TCP connections to a server, and can cut them. All methods may be called
-// concurrently.
+// Proxy forwards TCP connections to a server, and can cut them or hold requests back. All methods
+// may be called concurrently.
 type Proxy struct {
 	listener net.Listener
 	target   string
@@ -21,7 +23,16 @@ type Proxy struct {
 
 	mu    sync.Mutex
 	links map[*link]struct{}
-	ended bool
+	holds []*Held
+	ended chan struct{}
+}
+
+// Held is a request that the proxy holds back.
+type Held struct {
+	text []byte
+	// came says that the proxy has the request, released that it may send it, and answered that
+	// the server has answered it or has ended the connection.
+	came, released, answered chan struct{}
 }
 
 // link is one connection through the proxy.
@@ -32,7 +43,9 @@ type link struct {
 	deaf, loses atomic.Bool
 	// answered says that the server has sent the last data.
 	answered atomic.Bool
-	proxy    *Proxy
+	// held is the request that the server has to answer, if the proxy has held it back.
+	held  atomic.Pointer[Held]
+	proxy *Proxy
 }
 
 // New starts a proxy on loopback to the target, host:port, and ends it with the
@@ -41,7 +54,7 @@ func New(tb testing.TB, target string) *Proxy {
 	tb.Helper()
 	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(tb, err, "start a proxy")
-	p := &Proxy{listener: listener, target: target, links: map[*link]struct{}{}}
+	p := &Proxy{listener: listener, target: target, links: map[*link]struct{}{}, ended: make(chan struct{})}
 	p.work.Go(p.accept)
 	tb.Cleanup(p.end)
 	return p
@@ -60,6 +73,26 @@ func (p *Proxy) Deafen() { p.each(func(l *link) { l.deaf.Store(true) }) }
 // LoseAnswers cuts each existing connection at the server's next answer: the server has
 // executed the request, but the client gets no answer.
 func (p *Proxy) LoseAnswers() { p.each(func(l *link) { l.loses.Store(true) }) }
+
+// Hold holds back the next request that contains the text, also if its client ends the connection,
+// until Deliver. Several calls hold back several requests, in their order.
+func (p *Proxy) Hold(text string) *Held {
+	h := &Held{[]byte(text), make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holds = append(p.holds, h)
+	return h
+}
+
+// Came is closed when the proxy has the request.
+func (h *Held) Came() <-chan struct{} { return h.came }
+
+// Deliver sends the request to the server, and waits until the server has answered it. Call it
+// once, after Came.
+func (h *Held) Deliver() {
+	close(h.released)
+	<-h.answered
+}
 
 // RoundTrips is how often clients have sent data since the server's last answer on their
 // connection: how long a client waits for a server that is far away. A client that ends a
@@ -93,6 +126,7 @@ func (p *Proxy) serve(client net.Conn) {
 	back.Go(func() {
 		_, _ = io.Copy(answers{l}, server)
 		l.cut()
+		l.endHeld()
 	})
 	_, _ = io.Copy(requests{l}, client)
 	l.cut()
@@ -102,8 +136,10 @@ func (p *Proxy) serve(client net.Conn) {
 func (p *Proxy) add(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ended {
+	select {
+	case <-p.ended:
 		return false
+	default:
 	}
 	p.links[l] = struct{}{}
 	return true
@@ -125,7 +161,7 @@ func (p *Proxy) each(do func(l *link)) {
 
 func (p *Proxy) end() {
 	p.mu.Lock()
-	p.ended = true
+	close(p.ended)
 	p.mu.Unlock()
 	_ = p.listener.Close()
 	p.CutAll()
@@ -144,13 +180,51 @@ func (r requests) Write(b []byte) (int, error) {
 	if r.answered.Swap(false) {
 		r.proxy.turns.Add(1)
 	}
-	return r.server.Write(b)
+	h := r.proxy.toHold(b)
+	if h == nil {
+		return r.server.Write(b)
+	}
+	close(h.came)
+	select {
+	case <-h.released:
+	case <-r.proxy.ended:
+		return 0, net.ErrClosed
+	}
+	r.held.Store(h)
+	n, err := r.server.Write(b)
+	if err != nil {
+		r.endHeld()
+		return n, err
+	}
+	// A client that has gone ends the connection only after the answer.
+	<-h.answered
+	return n, nil
+}
+
+func (p *Proxy) toHold(b []byte) *Held {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.IndexFunc(p.holds, func(h *Held) bool { return bytes.Contains(b, h.text) })
+	if i < 0 {
+		return nil
+	}
+	h := p.holds[i]
+	p.holds = slices.Delete(p.holds, i, i+1)
+	return h
+}
+
+// endHeld notes that the held request has its answer, or gets none.
+func (l *link) endHeld() {
+	if h := l.held.Swap(nil); h != nil {
+		close(h.answered)
+	}
 }
 
 // answers writes the server's data to the client, unless the link drops it.
 type answers struct{ *link }
 
 func (a answers) Write(b []byte) (int, error) {
+	a.endHeld()
 	switch {
 	case a.loses.Load():
 		a.cut()

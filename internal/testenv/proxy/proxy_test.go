@@ -148,6 +148,35 @@ func TestProxy(t *testing.T) {
 		}
 	})
 
+	t.Run("a proxy holds a request back and delivers it although its client has gone", func(t *testing.T) {
+		t.Parallel()
+		addr, heard := echo(t)
+		p := proxy.New(t, addr)
+		held := p.Hold("late")
+		late := talkTo(t, p.Addr())
+		late.say("late")
+		<-held.Came()
+		require.NoError(t, late.Close())
+		other := talkTo(t, p.Addr())
+		other.say("soon")
+		other.hear("soon")
+		require.Equal(t, "soon", <-heard)
+		held.Deliver()
+		require.Equal(t, "late", <-heard)
+		other.say("late")
+		other.hear("late")
+	})
+
+	t.Run("a proxy forgets a request that no one delivers", func(t *testing.T) {
+		t.Parallel()
+		addr, _ := echo(t)
+		p := proxy.New(t, addr)
+		held := p.Hold("late")
+		late := talkTo(t, p.Addr())
+		late.say("late")
+		<-held.Came()
+	})
+
 	t.Run("a proxy to an unavailable server closes connections at once", func(t *testing.T) {
 		t.Parallel()
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
