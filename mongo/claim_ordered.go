@@ -25,6 +25,12 @@ import (
 //	taken by T -- T gives the turn back: same token ----------> free; T hands out nothing
 //	taken by T -- its end passes -----------------------------> free to any claim
 //	any        -- touch: park, requeue, drop a lane ----------> as before, and T's confirming fails
+//	any        -- T ends its turn, which is doubtful ---------> one doubt more; not taken by T
+//
+// A turn is doubtful if the claim does not know the effect of one of its takes. The server may get
+// such a take long after the claim has ended. So the document counts the doubtful turns that have
+// ended, and each take has the count that its process knows. A take with a lower count than the
+// document's changes nothing, and its claim, if it still waits, tries again with the new count.
 //
 // A claim has these steps:
 //
@@ -42,8 +48,8 @@ import (
 //
 // If a process dies, or stops for longer than its turn, it leaves behind:
 //
-//	after 1 to 3: the turn, which ends by itself. A process that lives, but gets no answer to 1,
-//	   gives back the turn that the server may have written.
+//	after 1 to 3: the turn, which ends by itself. A process that lives gives its turn back, also
+//	   if it got no answer to 1. It tries to for 20 seconds, or until its store is closed.
 //	after 4: leases that nobody handles. They block their keys until they end, as leases of
 //	   any other owner do, and their expiry is counted. If the process continues, it cannot
 //	   confirm, and gives back the records that its token leased. If a claim of another
@@ -260,7 +266,7 @@ type keyState struct {
 
 // run returns an error that can be retried if the claim lost its turn.
 func (o *ordered) run(ctx context.Context) error {
-	turn, err := o.s.awaitTurn(ctx, o.line, o.token, o.trail.turnFor(o.s.turnFor))
+	turn, err := o.s.awaitTurn(ctx, o.line, o.token, o.trail)
 	if err != nil || turn == nil {
 		return err
 	}

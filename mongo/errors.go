@@ -29,6 +29,7 @@ const (
 	codeUnauthorized      = 13
 	codeInvalidOptions    = 72
 	codeMaxTimeExpired    = 50
+	codeInterrupted       = 11601
 	// codeNoChangeStreams is the error of a server that is not a member of a replica set.
 	codeNoChangeStreams = 40573
 )
@@ -76,6 +77,14 @@ func interrupted(err error) bool {
 		return false
 	}
 	return driver.IsNetworkError(err) || slices.ContainsFunc(interruptions, func(code int) bool { return hasCode(err, code) })
+}
+
+// mayHaveWritten reports that the server may have carried out the command, or may still carry it
+// out. It is false if the server refused the command.
+func mayHaveWritten(ctx context.Context, err error) bool {
+	var write driver.WriteException
+	unconfirmed := errors.As(err, &write) && write.WriteConcernError != nil
+	return unconfirmed || unanswered(ctx, err) || interrupted(err) || hasCode(err, codeInterrupted)
 }
 
 // repeatable reports whether work that may run twice is to be repeated.

@@ -49,6 +49,8 @@ type trail struct {
 	lanes bool
 	// turn is the length of a turn, if it is longer than the initial length.
 	turn time.Duration
+	// doubts is how many doubtful turns of the line have ended, as far as this process knows.
+	doubts int64
 	// tenants is an estimate of how many tenants have ready records in a fair topic, or zero.
 	tenants float64
 }
@@ -237,6 +239,18 @@ func (t *trail) tookTurn(took, first time.Duration) {
 	case took < lasts/8:
 		t.turn = max(lasts/2, first)
 	}
+}
+
+func (t *trail) doubtsSeen() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.doubts
+}
+
+func (t *trail) sawDoubts(n int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.doubts = max(t.doubts, n)
 }
 
 // tenantsSeen is an estimate of how many tenants have ready records. It is zero if nothing is known.

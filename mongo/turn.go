@@ -4,11 +4,11 @@ import (
 	"context"
 	"time"
 
-	"github.com/outmill/outmill/storekit"
-
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/outmill/outmill/storekit"
 )
 
 // The comment on claims in order explains turns.
@@ -30,13 +30,16 @@ const (
 type turn struct {
 	s     *Store
 	line  line
+	trail *trail
 	token uuid
 	// touches is how often the line had been touched when the turn began.
 	touches int64
 	over    bool
-	// doubtful means that the server did not answer a request that takes the turn. It may have
-	// taken it, or may still take it.
+	// doubtful means that the claim does not know the effect of one of its takes: the server may
+	// have taken the turn, or may still take it.
 	doubtful bool
+	// doubts is how many doubtful turns of the line have ended, as far as this process knows.
+	doubts int64
 }
 
 // turnDocument is the line's document in the collection locks.
@@ -44,19 +47,21 @@ type turnDocument struct {
 	Token   uuid      `bson:"token"`
 	Until   time.Time `bson:"until"`
 	Touches int64     `bson:"claims"`
+	Doubts  int64     `bson:"doubts"`
 }
 
 // awaitTurn takes the turn. It waits for a moment if another process has it, and returns nil if
 // that process still has it then.
-func (s *Store) awaitTurn(ctx context.Context, of line, token uuid, lasts time.Duration) (*turn, error) {
-	t := &turn{s: s, line: of, token: token}
+func (s *Store) awaitTurn(ctx context.Context, of line, token uuid, trail *trail) (*turn, error) {
+	t := &turn{s: s, line: of, trail: trail, token: token, doubts: trail.doubtsSeen()}
 	waits := storekit.NewWaits(turnPause, turnPause<<turnTries)
 	for try := 1; ; try++ {
-		taken, err := t.take(ctx, lasts)
+		known := t.doubts
+		taken, err := t.take(ctx, trail.turnFor(s.turnFor))
 		if taken {
 			return t, nil
 		}
-		if err == nil && try < turnTries {
+		if err == nil && try < turnTries && t.doubts == known {
 			err = waits.Wait(ctx)
 		}
 		if err != nil || try == turnTries {
@@ -68,29 +73,44 @@ func (s *Store) awaitTurn(ctx context.Context, of line, token uuid, lasts time.D
 	}
 }
 
-// take changes nothing if another process has the turn. take does not wait for an open
-// transaction that has touched the line. If the process of that transaction has stopped, the line
-// stays blocked until the server aborts the transaction.
+// take changes nothing if another process has the turn, or if more doubtful turns have ended than
+// this process knows of. take does not wait for an open transaction that has touched the line. If
+// the process of that transaction has stopped, the line stays blocked until the server aborts the
+// transaction.
 func (t *turn) take(ctx context.Context, lasts time.Duration) (taken bool, err error) {
 	own, cancel := context.WithTimeout(ctx, firstTurn)
 	defer cancel()
-	asked := time.Now()
-	free := bson.D{{Key: "$not", Value: bson.A{bson.D{{Key: "$gt", Value: bson.A{"$until", "$$NOW"}}}}}}
+	asked, known := time.Now(), t.doubts
+	free := bson.D{{Key: "$not", Value: bson.A{bson.D{{Key: "$or", Value: bson.A{
+		bson.D{{Key: "$gt", Value: bson.A{"$until", "$$NOW"}}}, bson.D{{Key: "$gt", Value: bson.A{"$doubts", known}}},
+	}}}}}}
 	var found turnDocument
 	err = t.s.locks.FindOneAndUpdate(own, where("_id", t.line), pipeline(bson.D{
 		{Key: "token", Value: given(free, t.token, "$token")}, {Key: "until", Value: given(free, inTime(lasts), "$until")},
 		{Key: "claims", Value: bson.D{{Key: "$ifNull", Value: bson.A{"$claims", int64(0)}}}},
 	}), options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&found)
-	t.doubtful = t.doubtful || err != nil && unanswered(own, err)
 	switch {
-	case driver.IsDuplicateKeyError(err), err != nil && ctx.Err() == nil && driver.IsTimeout(err):
-		// A busy server may write the turn after our time ran out. The next attempt, which has
-		// the same token, then finds the turn taken by that write.
+	case driver.IsDuplicateKeyError(err):
 		return false, nil
-	case err != nil || found.Token != t.token:
+	case err != nil:
+		t.doubtful = t.doubtful || mayHaveWritten(own, err)
+		if ctx.Err() == nil && driver.IsTimeout(err) {
+			// A busy server may write the turn after our time ran out. The next attempt, which has
+			// the same token, then finds the turn taken by that write.
+			err = nil
+		}
 		return false, err
+	case found.Doubts > known:
+		t.doubts = found.Doubts
+		t.trail.sawDoubts(found.Doubts)
+		return false, nil
+	case found.Token != t.token:
+		return false, nil
 	}
-	t.s.clock.set(found.Until.Add(-lasts), asked)
+	if !t.doubtful {
+		// Otherwise an earlier take may have written the turn's end.
+		t.s.clock.set(found.Until.Add(-lasts), asked)
+	}
 	t.touches = found.Touches
 	return true, nil
 }
@@ -100,7 +120,7 @@ func (t *turn) take(ctx context.Context, lasts time.Duration) (taken bool, err e
 func (t *turn) confirm(ctx context.Context) error {
 	result, err := t.s.locks.UpdateOne(ctx,
 		append(where("_id", t.line), bson.E{Key: "token", Value: t.token}, bson.E{Key: "claims", Value: t.touches},
-			expr(bson.D{{Key: "$gt", Value: bson.A{"$until", "$$NOW"}}})), turnEnded())
+			expr(bson.D{{Key: "$gt", Value: bson.A{"$until", "$$NOW"}}})), t.ended())
 	if err != nil {
 		return err
 	}
@@ -122,29 +142,39 @@ func (t *turn) stands(ctx context.Context) error {
 	return err
 }
 
-// giveBack ends the turn if the line has its token. It tries again in the background if the server
-// does not answer. It does the same if no turn was found and a request that takes it may still be on
-// its way.
+// giveBack ends the turn if the line has its token. If the server does not confirm that soon, it
+// tries again in the background.
 func (t *turn) giveBack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(alone(context.WithoutCancel(ctx)), abortWithin)
 	defer cancel()
-	found, err := t.end(ctx)
-	if found || err == nil && !t.doubtful {
+	if t.end(ctx) == nil {
 		return
 	}
-	t.s.undoing.start(func(ctx context.Context) {
-		if storekit.Pause(ctx, firstTurn) == nil {
-			_ = untilDone(ctx, func(ctx context.Context) error { _, err := t.end(ctx); return err })
-		}
-	})
+	t.s.undoing.start(func(ctx context.Context) { _ = untilDone(ctx, t.end) })
 }
 
-// end reports whether the line had the turn's token.
-func (t *turn) end(ctx context.Context) (found bool, err error) {
-	result, err := t.s.locks.UpdateOne(ctx, append(where("_id", t.line), bson.E{Key: "token", Value: t.token}), turnEnded())
-	return err == nil && result.MatchedCount > 0, err
+// end ends the turn if the line has its token. Afterwards none of the turn's takes has an effect,
+// even if the server gets it later.
+func (t *turn) end(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, firstTurn)
+	defer cancel()
+	if !t.doubtful {
+		_, err := t.s.locks.UpdateOne(ctx, append(where("_id", t.line), bson.E{Key: "token", Value: t.token}), t.ended())
+		return err
+	}
+	own := bson.D{{Key: "$eq", Value: bson.A{"$token", t.token}}}
+	_, err := t.s.locks.UpdateOne(ctx, where("_id", t.line), pipeline(bson.D{
+		{Key: "token", Value: given(own, "$$REMOVE", "$token")}, {Key: "until", Value: given(own, "$$REMOVE", "$until")},
+		{Key: "doubts", Value: bson.D{{Key: "$max", Value: bson.A{"$doubts", t.doubts + 1}}}},
+	}), options.UpdateOne().SetUpsert(true))
+	return err
 }
 
-func turnEnded() bson.D {
-	return bson.D{{Key: "$unset", Value: bson.D{{Key: "token", Value: ""}, {Key: "until", Value: ""}}}}
+// ended is the update that ends the turn of a line that has its token.
+func (t *turn) ended() bson.D {
+	change := bson.D{{Key: "$unset", Value: bson.D{{Key: "token", Value: ""}, {Key: "until", Value: ""}}}}
+	if t.doubtful {
+		change = append(change, bson.E{Key: "$max", Value: bson.D{{Key: "doubts", Value: t.doubts + 1}}})
+	}
+	return change
 }
