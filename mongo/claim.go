@@ -399,11 +399,9 @@ func (c *claim) giveBack(ctx context.Context, ids bson.A, token uuid) error {
 	err := again(soon, func() error { return undo(soon) })
 	c.s.trails.stir()
 	if err != nil {
-		c.s.undoing.start(func(ctx context.Context) {
-			if err := untilDone(ctx, undo); err != nil {
-				c.s.logger.Error("Records that a claim could not return were not released; they can be claimed when their lease has ended", err,
-					watermill.LogFields{"count": len(ids)})
-			}
+		c.s.undoing.start(undo, func(err error) {
+			c.s.logger.Error("Records that a claim could not return were not released; they can be claimed when their lease has ended", err,
+				watermill.LogFields{"count": len(ids)})
 		})
 	}
 	return err

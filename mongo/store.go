@@ -145,8 +145,9 @@ func (s *Store) Database() *driver.Database { return s.db }
 // Name identifies the store in logs, metrics and deliveries.
 func (s *Store) Name() string { return s.config.Name }
 
-// Close stops the store's background work, and disconnects the client if the store made it. Close
-// may be called more than once. Afterwards all other methods return outmill.ErrClosed.
+// Close stops the store's background work, and disconnects the client if the store made it. If the
+// store is still giving back what claims could not hand out, Close tries that once more, for at most
+// 1 second. Close may be called more than once. Afterwards all other methods return outmill.ErrClosed.
 func (s *Store) Close() error {
 	if !s.life.End() {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -150,7 +151,10 @@ func (t *turn) giveBack(ctx context.Context) {
 	if t.end(ctx) == nil {
 		return
 	}
-	t.s.undoing.start(func(ctx context.Context) { _ = untilDone(ctx, t.end) })
+	t.s.undoing.start(t.end, func(err error) {
+		t.s.logger.Error("A claim could not give back its turn; other claims may get nothing from the topic until the turn ends", err,
+			watermill.LogFields{"group": string(t.line.Group), "topic": t.line.Topic})
+	})
 }
 
 // end ends the turn if the line has its token. Afterwards none of the turn's takes has an effect,

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -16,14 +17,18 @@ import (
 	"github.com/outmill/outmill/mongo"
 )
 
-// takes is in the request that takes a turn.
-const takes = "findAndModify"
+const (
+	// takes is in the request that takes a turn, and ofTurns in each request about turns.
+	takes   = "findAndModify"
+	ofTurns = "outmill_locks"
+)
 
 // relayed is a store behind a proxy, whose turns do not end by themselves.
 type relayed struct {
 	*mongo.Store
 	*proxy.Proxy
 	other stand
+	logs  *watermill.CaptureLoggerAdapter
 	t     *testing.T
 }
 
@@ -32,11 +37,13 @@ func newRelayed(t *testing.T) relayed {
 	other := newStand(t, mongo.Config{})
 	at, err := url.Parse(mongotest.Server(t))
 	require.NoError(t, err)
-	p := proxy.New(t, at.Host)
+	p, logs := proxy.New(t, at.Host), watermill.NewCaptureLogger()
 	client := clientOf(t, options.Client().SetHosts([]string{p.Addr()}).SetDirect(true))
-	store := newStore(t, client, mongo.Config{Database: other.db.Name()})
+	store, err := mongo.New(client, mongo.Config{Database: other.db.Name()}, logs)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	mongo.SetTurn(store, time.Hour)
-	return relayed{store, p, other, t}
+	return relayed{store, p, other, logs, t}
 }
 
 // canceled is a claim that is canceled when its take of the turn is held back. ended is closed when
@@ -136,5 +143,38 @@ func TestStore_Turn(t *testing.T) {
 				require.Len(t, append(found, claimed(t, other, req)...), 1)
 			})
 		}
+	})
+
+	t.Run("a store that is closed gives back a turn for the last time", func(t *testing.T) {
+		t.Parallel()
+		r := newRelayed(t)
+		require.NoError(t, r.Append(t.Context(), one("order")))
+		req := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders")
+		held := r.Hold(takes)
+		unanswered, lasting := r.Hold(ofTurns), r.Hold(ofTurns)
+		<-r.canceled(req, held)
+		<-unanswered.Came()
+		<-lasting.Came()
+		require.NoError(t, r.Close())
+		held.Deliver()
+		require.Len(t, claimed(t, r.other, req), 1)
+		require.Empty(t, r.logs.Captured()[watermill.ErrorLogLevel])
+	})
+
+	t.Run("a store that cannot give a turn back logs it once", func(t *testing.T) {
+		t.Parallel()
+		r := newRelayed(t)
+		require.NoError(t, r.Append(t.Context(), one("order")))
+		held := r.Hold(takes)
+		r.Hold(ofTurns)
+		background := r.Hold(ofTurns)
+		r.Hold(ofTurns)
+		<-r.canceled(claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"), held)
+		<-background.Came()
+		require.NoError(t, r.Close())
+		logged := r.logs.Captured()[watermill.ErrorLogLevel]
+		require.Len(t, logged, 1)
+		require.Equal(t, "orders", logged[0].Fields["topic"])
+		require.Equal(t, readers, logged[0].Fields["group"])
 	})
 }

@@ -3,12 +3,13 @@ package mongo
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/outmill/outmill/storekit"
 )
 
 // undoing runs work that continues after the calls that began it: it gives back records that
-// could not be handed out.
+// could not be handed out, and turns.
 type undoing struct {
 	ctx  context.Context
 	end  context.CancelFunc
@@ -16,15 +17,18 @@ type undoing struct {
 	work sync.WaitGroup
 }
 
+// lastTry bounds the last attempt of work when the Store is closed.
+const lastTry = time.Second
+
 func newUndoing() *undoing {
 	u := &undoing{}
 	u.ctx, u.end = context.WithCancel(context.Background())
 	return u
 }
 
-// start runs work in the background, with a context that ends after tryWithin, or when the Store
-// is closed. After close it starts nothing.
-func (u *undoing) start(work func(ctx context.Context)) {
+// start repeats fn in the background until it succeeds, for at most tryWithin. It calls failed with
+// the last error if fn does not succeed. After close it starts nothing.
+func (u *undoing) start(fn func(ctx context.Context) error, failed func(err error)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.ctx.Err() != nil {
@@ -33,11 +37,20 @@ func (u *undoing) start(work func(ctx context.Context)) {
 	u.work.Go(func() {
 		ctx, cancel := context.WithTimeout(u.ctx, tryWithin)
 		defer cancel()
-		work(ctx)
+		err := untilDone(ctx, fn)
+		if err != nil && u.ctx.Err() != nil {
+			// A process that stops cancels its calls, which begin this work, and closes the Store.
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTry)
+			defer cancel()
+			err = fn(last)
+		}
+		if err != nil {
+			failed(err)
+		}
 	})
 }
 
-// close cancels running work, and waits for its end.
+// close interrupts running work, lets it try for the last time, and waits for its end.
 func (u *undoing) close() {
 	u.mu.Lock()
 	u.end()
