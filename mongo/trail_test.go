@@ -109,7 +109,8 @@ func TestStore_Trail(t *testing.T) {
 		s := newStand(t, mongo.Config{})
 		require.NoError(t, s.Append(t.Context(), keyed("key", "one")...))
 		gone := bson.D{{Key: "_id", Value: bson.D{{Key: "grp", Value: readers}, {Key: "topic", Value: "orders"}}},
-			{Key: "token", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: make([]byte, 16)}}, {Key: "until", Value: time.Now().Add(shortTurn)}}
+			{Key: "token", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: make([]byte, 16)}},
+			{Key: "until", Value: time.Now().Add(shortTurn)}}
 		_, err := s.db.Collection("outmill_locks").InsertOne(t.Context(), gone)
 		require.NoError(t, err)
 		require.Empty(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey)))
