@@ -16,6 +16,7 @@ import (
 const (
 	labelTransient = "TransientTransactionError"
 	labelUnknown   = "UnknownTransactionCommitResult"
+	labelRetryable = "RetryableWriteError"
 )
 
 // Codes of MongoDB's errors, from its error_codes.yml.
@@ -84,7 +85,7 @@ func interrupted(err error) bool {
 func mayHaveWritten(ctx context.Context, err error) bool {
 	var write driver.WriteException
 	unconfirmed := errors.As(err, &write) && write.WriteConcernError != nil
-	return unconfirmed || unanswered(ctx, err) || interrupted(err) || hasCode(err, codeInterrupted)
+	return unconfirmed || unanswered(ctx, err) || interrupted(err) || hasCode(err, codeInterrupted) || hasLabel(err, labelRetryable)
 }
 
 // repeatable reports whether work that may run twice is to be repeated.

@@ -6,6 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -26,6 +27,28 @@ const TurnTries = turnTries
 
 // SetTurn sets the initial length of a turn at a topic of a group.
 func SetTurn(s *Store, lasts time.Duration) { s.turnFor = lasts }
+
+// Turn is a turn at a topic.
+type Turn struct{ t *turn }
+
+// NewTurn returns a turn that is not taken yet.
+func NewTurn(s *Store, group, topic string) Turn {
+	of := line{reader(group), topic}
+	return Turn{&turn{s: s, line: of, trail: s.trails.of(of), token: uuid(outmill.NewOwnerToken())}}
+}
+
+// Again is a further take of the same turn, of which the claim does not know.
+func (t Turn) Again() Turn {
+	return Turn{&turn{s: t.t.s, line: t.t.line, trail: t.t.trail, token: t.t.token}}
+}
+
+// Take takes the turn for so long.
+func (t Turn) Take(ctx context.Context, lasts time.Duration) (bool, error) {
+	return t.t.take(ctx, lasts)
+}
+
+// Confirm ends the turn if it is valid.
+func (t Turn) Confirm(ctx context.Context) error { return t.t.confirm(ctx) }
 
 // SetAsideAtOnce sets how many records a claim brings back after a pause.
 func SetAsideAtOnce(s *Store, n int) { s.asideAtOnce = n }

@@ -33,6 +33,9 @@ type turn struct {
 	line  line
 	trail *trail
 	token uuid
+	// until is when the turn ends. The line may have the token again later, if the server gets an
+	// earlier take after other claims; until differs then.
+	until time.Time
 	// touches is how often the line had been touched when the turn began.
 	touches int64
 	over    bool
@@ -112,16 +115,14 @@ func (t *turn) take(ctx context.Context, lasts time.Duration) (taken bool, err e
 		// Otherwise an earlier take may have written the turn's end.
 		t.s.clock.set(found.Until.Add(-lasts), asked)
 	}
-	t.touches = found.Touches
+	t.until, t.touches = found.Until, found.Touches
 	return true, nil
 }
 
 // confirm ends the turn if it is still valid: the line has its token, its end has not passed, and
 // nobody has touched the line. Otherwise it returns errContended.
 func (t *turn) confirm(ctx context.Context) error {
-	result, err := t.s.locks.UpdateOne(ctx,
-		append(where("_id", t.line), bson.E{Key: "token", Value: t.token}, bson.E{Key: "claims", Value: t.touches},
-			expr(bson.D{{Key: "$gt", Value: bson.A{"$until", "$$NOW"}}})), t.ended())
+	result, err := t.s.locks.UpdateOne(ctx, append(t.valid(), bson.E{Key: "claims", Value: t.touches}), t.ended())
 	if err != nil {
 		return err
 	}
@@ -134,13 +135,18 @@ func (t *turn) confirm(ctx context.Context) error {
 // stands makes the transaction conflict with the claim that takes the turn next, and fails if one
 // has taken it.
 func (t *turn) stands(ctx context.Context) error {
-	result, err := t.s.locks.UpdateOne(ctx,
-		append(where("_id", t.line), bson.E{Key: "token", Value: t.token}, expr(bson.D{{Key: "$gt", Value: bson.A{"$until", "$$NOW"}}})),
+	result, err := t.s.locks.UpdateOne(ctx, t.valid(),
 		bson.D{{Key: "$inc", Value: bson.D{{Key: "admissions", Value: int64(1)}}}})
 	if err == nil && result.MatchedCount == 0 {
 		err = errContended
 	}
 	return err
+}
+
+// valid matches the line while the turn that was taken has not ended.
+func (t *turn) valid() bson.D {
+	return append(where("_id", t.line), bson.E{Key: "token", Value: t.token}, bson.E{Key: "until", Value: t.until},
+		expr(bson.D{{Key: "$gt", Value: bson.A{"$until", "$$NOW"}}}))
 }
 
 // giveBack ends the turn if the line has its token. If the server does not confirm that soon, it

@@ -105,6 +105,24 @@ func TestStore_Turn(t *testing.T) {
 		require.Len(t, claimed(t, r.other, req), 1)
 	})
 
+	t.Run("a turn that has ended is not valid again when an earlier take of it arrives", func(t *testing.T) {
+		t.Parallel()
+		s := newStand(t, mongo.Config{})
+		mine, other := mongo.NewTurn(s.Store, readers, "orders"), mongo.NewTurn(s.Store, readers, "orders")
+		taken, err := mine.Take(t.Context(), time.Millisecond)
+		require.NoError(t, err)
+		require.True(t, taken)
+		require.Eventually(t, func() bool {
+			taken, err := other.Take(t.Context(), time.Hour)
+			return err == nil && taken
+		}, time.Minute, time.Millisecond, "the turn ends")
+		require.NoError(t, other.Confirm(t.Context()))
+		taken, err = mine.Again().Take(t.Context(), time.Hour)
+		require.NoError(t, err)
+		require.True(t, taken, "nothing tells the server that the take is an earlier one")
+		require.Error(t, mine.Confirm(t.Context()), "another claim has been there")
+	})
+
 	t.Run("a doubtful turn that is given back keeps no other claim from the topic", func(t *testing.T) {
 		t.Parallel()
 		r := newRelayed(t)
