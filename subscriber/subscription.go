@@ -29,7 +29,9 @@ type subscription struct {
 	topic      string
 	feed       *worker.Feed
 	log        watermill.LoggerAdapter
-	out        chan *message.Message
+	// logs has the loggers of the members of a set of stores.
+	logs sync.Map
+	out  chan *message.Message
 
 	// delivery ends when the subscription stops delivering.
 	delivery context.Context
@@ -159,11 +161,20 @@ func (sub *subscription) deliver(ctx context.Context, it *worker.Item) {
 	handling.Start()
 	it.Started()
 	if !sub.subscriber.quiet {
-		worker.InStore(sub.log, it.Record.Store).Debug("Message delivered", fieldsOf(it.Record))
+		sub.logOf(it.Record.Store).Debug("Message delivered", fieldsOf(it.Record))
 	}
 	sub.handling.Add(1)
 	sub.subscriber.handling.Add(1)
 	go sub.attend(kept, cancel, it, msg)
+}
+
+// logOf is worker.InStore, which costs too much for each message.
+func (sub *subscription) logOf(store string) watermill.LoggerAdapter {
+	log, known := sub.logs.Load(store)
+	if !known {
+		log, _ = sub.logs.LoadOrStore(store, worker.InStore(sub.log, store))
+	}
+	return log.(watermill.LoggerAdapter)
 }
 
 // offer waits until the channel takes the message, at most until the lease ends.
