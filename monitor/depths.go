@@ -52,11 +52,9 @@ func (d *depths) ask(ctx context.Context) answerOfStore {
 	stats, err := d.store.Stats(ctx, d.config.CountLimit)
 	answered := err == nil || storekit.SomeAnswered(err)
 	d.last = answerOfStore{up: map[string]bool{}, at: time.Now(), keep: d.config.CacheFor}
-	if err == nil {
-		d.last.keep = d.config.keep(time.Since(began))
-	}
 	if answered {
 		d.last.rows = d.bound(stats)
+		d.last.keep = d.config.keep(time.Since(began))
 	}
 	for _, row := range d.last.rows {
 		d.last.up[row.Store] = true

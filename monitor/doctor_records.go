@@ -42,6 +42,9 @@ func (d *doctor) records(ctx context.Context) error {
 	d.add(some(c.reported(d.config.Unseen, false), "topics")...)
 	d.add(some(c.late(d.config.MaxAge), "topics")...)
 	d.add(some(c.dead(), "topics")...)
+	if err != nil {
+		return nil
+	}
 	return d.watch(ctx, c)
 }
 

@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,24 +120,31 @@ func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConf
 		config.MaxExamined = 100_000
 	}
 	answer := Answer{ID: id, Explanations: []Explanation{}, Complete: true}
-	records, failed := find(ctx, store, id, config.MaxExamined, &answer)
-	if failed != nil && !storekit.SomeAnswered(failed) {
-		return Answer{}, failed
+	var failed partly
+	records, err := find(ctx, store, id, config.MaxExamined, &answer)
+	if failed.add(err) != nil {
+		return Answer{}, err
 	}
 	groups, err := store.Groups(ctx)
-	if err != nil && !storekit.SomeAnswered(err) {
+	if failed.add(err) != nil {
 		return Answer{}, err
 	}
 	var pauses []storekit.PauseInfo
 	if role, ok := outmill.As[storekit.Pauses](store); ok {
-		if pauses, err = role.Paused(ctx); err != nil && !storekit.SomeAnswered(err) {
+		if pauses, err = role.Paused(ctx); failed.add(err) != nil {
 			return Answer{}, err
 		}
 	}
+	answer.Unanswered = failed.stores()
+	answer.Complete = answer.Complete && len(answer.Unanswered) == 0
 	answer.At = time.Now().UTC()
 	w := why{store: store, groups: groups, pauses: pauses, now: answer.At, hideErrors: config.HideErrors,
 		maxNeighbours: config.MaxNeighbours}
 	for _, r := range records {
+		if slices.Contains(answer.Unanswered, r.Store) {
+			// What is known of its readers may be wrong.
+			continue
+		}
 		explanation, err := w.explain(ctx, r)
 		if err != nil {
 			return Answer{}, err
@@ -144,13 +152,36 @@ func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConf
 		answer.Explanations = append(answer.Explanations, explanation)
 	}
 	answer.Text = answer.summary()
-	return answer, failed
+	return answer, failed.err
 }
+
+// partly collects the errors of some of several stores.
+type partly struct {
+	err    error
+	failed map[string]error
+}
+
+// add returns any other error.
+func (p *partly) add(err error) error {
+	var partial *storekit.PartialError
+	if !storekit.SomeAnswered(err) || !errors.As(err, &partial) {
+		return err
+	}
+	if p.failed == nil {
+		p.failed = map[string]error{}
+	}
+	p.err = cmp.Or(p.err, err)
+	maps.Copy(p.failed, partial.Failed)
+	return nil
+}
+
+func (p *partly) stores() []string { return slices.Sorted(maps.Keys(p.failed)) }
 
 // find returns the records with this id, and those of the message with this id.
 func find(ctx context.Context, store outmill.Inspector, id string, limit int, answer *Answer) ([]*outmill.Record, error) {
 	query := outmill.ListQuery{MessageID: id}
 	var records []*outmill.Record
+	var failed error
 	if item, err := outmill.ParseWorkItemID(id); err == nil {
 		r, err := store.Get(ctx, item)
 		switch {
@@ -160,17 +191,15 @@ func find(ctx context.Context, store outmill.Inspector, id string, limit int, an
 			// The other groups' records of the message got their ids after this one.
 			records, limit = append(records, r), storekit.MaxExamined
 			query.After = r.ID
-		case !errors.Is(err, outmill.ErrNotFound) && !storekit.SomeAnswered(err):
+		case storekit.SomeAnswered(err):
+			failed = err
+		case !errors.Is(err, outmill.ErrNotFound):
 			return nil, err
 		}
 	}
 	found, seen, err := scan(ctx, store, query, limit)
-	answer.Examined, answer.Complete = seen.examined, seen.complete && err == nil
-	var partial *storekit.PartialError
-	if errors.As(err, &partial) {
-		answer.Unanswered = slices.Sorted(maps.Keys(partial.Failed))
-	}
-	return append(records, found...), err
+	answer.Examined, answer.Complete = seen.examined, seen.complete
+	return append(records, found...), cmp.Or(err, failed)
 }
 
 func (a Answer) summary() string {

@@ -44,6 +44,9 @@ func (s *Set) Find(ctx context.Context, query outmill.ListQuery) (storekit.Page,
 		if err != nil {
 			return err
 		}
+		if err := m.hangs(); err != nil {
+			return err
+		}
 		page, err := operator.Find(ctx, query)
 		if err != nil {
 			return m.failed(call, err)

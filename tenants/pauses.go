@@ -66,6 +66,9 @@ func (s *Set) Paused(ctx context.Context) ([]storekit.PauseInfo, error) {
 		if !ok {
 			return nil
 		}
+		if err := m.hangs(); err != nil {
+			return err
+		}
 		found, err := pauses.Paused(ctx)
 		for i := range found {
 			found[i].Store = m.name()
