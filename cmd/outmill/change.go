@@ -141,6 +141,7 @@ func (c *change) run(ctx context.Context, cmd *cobra.Command, args []string) err
 		if err != nil && !storekit.SomeAnswered(err) && !c.dryRun && result.Count > 0 {
 			err = fmt.Errorf("%w\noutmill: %d records were %s before that; run the same command again to continue", err, result.Count, c.done)
 		}
+		result.Done = result.Done && err == nil
 		return showing(err, func() error {
 			show := c.report
 			if asJSON {
@@ -179,6 +180,8 @@ func (c *change) report(cmd *cobra.Command, result changed) error {
 // each changes the records with the ids, or counts those that it would change.
 func (c *change) each(ctx context.Context, store opened, ids []outmill.WorkItemID, result *changed) error {
 	var found []outmill.WorkItemID
+	// failed is of some of several stores, which may have the record.
+	var failed error
 	for i, id := range ids {
 		if slices.Contains(ids[:i], id) {
 			continue
@@ -187,6 +190,9 @@ func (c *change) each(ctx context.Context, store opened, ids []outmill.WorkItemI
 		switch {
 		case errors.Is(err, outmill.ErrNotFound):
 			result.NotFound = append(result.NotFound, id.String())
+		case storekit.SomeAnswered(err):
+			failed = err
+			fmt.Fprintf(c.term.err, "Record %s is in none of the stores that answered.\n", id)
 		case err != nil:
 			return err
 		case c.verb == "requeue" && r.Status != outmill.StatusDead:
@@ -197,11 +203,11 @@ func (c *change) each(ctx context.Context, store opened, ids []outmill.WorkItemI
 		}
 	}
 	if result.Count = len(found); c.dryRun || len(found) == 0 {
-		return nil
+		return failed
 	}
 	var err error
 	result.Count, err = c.byIDs(ctx, store.Store, found...)
-	return err
+	return cmp.Or(err, failed)
 }
 
 // notFound is an error if the store lacks some of the records.
@@ -246,8 +252,9 @@ func (c *change) count(ctx context.Context, operator storekit.Operator, query ou
 		if query.Limit = c.step(result.Count); query.Limit == 0 {
 			return failed
 		}
+		began := time.Now()
 		page, err := operator.Find(ctx, query)
-		if failed = cmp.Or(err, failed); err != nil && !storekit.SomeAnswered(err) {
+		if failed = cmp.Or(err, failed); endsWork(err, began) {
 			return err
 		}
 		result.Count += len(page.Records)
@@ -264,10 +271,14 @@ func (c *change) askFirst(ctx context.Context, store opened, operator storekit.O
 		return nil
 	}
 	found, err := findUpTo(ctx, operator, query, askAbove+1, newProgress(c.term.err, "looked at", 0))
-	if err != nil && !storekit.SomeAnswered(err) {
+	switch {
+	case storekit.SomeAnswered(err):
+		// The others may answer when the records are changed.
+		return c.term.confirm(fmt.Sprintf("This would %s %s of %s. Some stores did not answer, so nobody knows how many records that is.",
+			c.verb, describe(query), store.shown), c.yes)
+	case err != nil:
 		return err
-	}
-	if len(found.records) <= askAbove {
+	case len(found.records) <= askAbove:
 		return nil
 	}
 	return c.term.confirm(fmt.Sprintf("This would %s more than %d %s of %s.", c.verb, askAbove, describe(query), store.shown), c.yes)
@@ -302,10 +313,12 @@ func (c *change) change(
 		if query.Limit = c.step(result.Count); query.Limit == 0 {
 			return failed
 		}
+		began := time.Now()
 		page, err := c.byFilter(ctx, operator, query)
 		result.Count += page.Changed
 		result.Examined += page.Examined
-		if failed = cmp.Or(err, failed); err != nil && !storekit.SomeAnswered(err) {
+		if failed = cmp.Or(err, failed); endsWork(err, began) {
+			result.Done = false
 			return err
 		}
 		result.Done, query.After = page.Done, page.Next

@@ -38,7 +38,9 @@ skip deletes it; both bring back the records behind it, in order.
 		found, err := lettersUpTo(ctx, bench, query, by.limit, newProgress(term.err, "looked at", 0))
 		return showing(err, func() error {
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), deadJSON(found, by.payload))
+				report := deadJSON(found, by.payload)
+				report.Done = report.Done && err == nil
+				return printJSON(cmd.OutOrStdout(), report)
 			}
 			return printDead(cmd.OutOrStdout(), term, found, by.payload)
 		})
@@ -63,11 +65,13 @@ func lettersUpTo(
 	found.Next = query.After
 	for !found.Done && len(found.Letters) < limit {
 		query.After, query.Limit = found.Next, min(limit-len(found.Letters), 1000)
+		began := time.Now()
 		page, pageErr := bench.DeadLetters(ctx, query)
-		if err = cmp.Or(pageErr, err); pageErr != nil && !storekit.SomeAnswered(pageErr) {
+		err = cmp.Or(pageErr, err)
+		found.Letters = append(found.Letters, page.Letters...)
+		if endsWork(pageErr, began) {
 			return found, err
 		}
-		found.Letters = append(found.Letters, page.Letters...)
 		found.Next, found.Done = page.Next, page.Done
 		found.Examined += page.Examined
 		progress.show(found.Examined)

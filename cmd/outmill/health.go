@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -31,9 +32,17 @@ func (h health) register(mux *http.ServeMux) {
 		ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 		defer cancel()
 		results := map[string]error{"process": h.alive()}
+		var mu sync.Mutex
+		var checking sync.WaitGroup
 		for name, check := range h.checks {
-			results[name] = check(ctx)
+			checking.Go(func() {
+				err := check(ctx)
+				mu.Lock()
+				defer mu.Unlock()
+				results[name] = err
+			})
 		}
+		checking.Wait()
 		h.answer(w, results)
 	})
 }

@@ -40,7 +40,9 @@ a terminal how far it came. --after continues a list behind its last record.`,
 		found, err := findUpTo(ctx, operator, query, by.limit, newProgress(term.err, "looked at", 0))
 		return showing(err, func() error {
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), listJSON(found, by.payload))
+				report := listJSON(found, by.payload)
+				report.Done = report.Done && err == nil
+				return printJSON(cmd.OutOrStdout(), report)
 			}
 			return printList(cmd.OutOrStdout(), term, found, by.payload)
 		})
@@ -65,16 +67,27 @@ func findUpTo(
 	examined := 0
 	for !found.done && len(found.records) < limit {
 		query.After, query.Limit = found.next, min(limit-len(found.records), 1000)
+		began := time.Now()
 		page, pageErr := operator.Find(ctx, query)
-		if err = cmp.Or(pageErr, err); pageErr != nil && !storekit.SomeAnswered(pageErr) {
+		err = cmp.Or(pageErr, err)
+		found.records = append(found.records, page.Records...)
+		if endsWork(pageErr, began) {
 			return found, err
 		}
-		found.records = append(found.records, page.Records...)
 		found.next, found.done = page.Next, page.Done
 		examined += page.Examined
 		progress.show(examined)
 	}
 	return found, err
+}
+
+// slowFailure is how long a call takes that some of several stores have failed by not answering.
+const slowFailure = 3 * time.Second
+
+// endsWork reports whether a call that began then ends work in several calls: it failed in each of the
+// stores, or took so long to fail in some that each further call would take as long.
+func endsWork(err error, began time.Time) bool {
+	return err != nil && (!storekit.SomeAnswered(err) || time.Since(began) > slowFailure)
 }
 
 // showing shows a result, also one that lacks some of several stores, and returns the error.

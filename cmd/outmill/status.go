@@ -64,6 +64,9 @@ cost does not grow with the backlog: 10000+ says that there are that many or mor
 					if asJSON {
 						return printJSON(cmd.OutOrStdout(), statusJSON(stats, limit))
 					}
+					if len(stats) == 0 && err != nil {
+						return nil
+					}
 					return printStatus(cmd.OutOrStdout(), term, store, stats, limit)
 				})
 			}

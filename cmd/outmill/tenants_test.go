@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -145,7 +146,8 @@ func TestTenants(t *testing.T) {
 		config := tenantsFile(t, "sqlite:"+file, globex.url)
 		id := okJSON[listReport](t, "list", globex.url, "--status", "dead").Records[0].ID
 		for _, args := range [][]string{
-			{"status"}, {"list"}, {"dead"}, {"groups", "list"}, {"why", id}, {"requeue", "--dry-run"}, {"requeue", "--by", "ann"}, {"audit"},
+			{"status"}, {"list"}, {"dead"}, {"groups", "list"}, {"why", id}, {"requeue", "--dry-run"}, {"requeue", "--by", "ann", "--yes"}, {"audit"},
+			{"requeue", id, outmill.NewWorkItemID().String()},
 		} {
 			got := tool(t, append(args, "--config", config)...)
 			require.Equal(t, exitFailed, got.code, args)
@@ -154,7 +156,15 @@ func TestTenants(t *testing.T) {
 			require.Contains(t, got.stderr, "outmill schema ensure --config "+config, args)
 		}
 		require.Equal(t, 2, globex.statusOf(t, "billing", "orders").Pending)
-		got := tool(t, "why", "--config", config, "no-such-message")
+		var report listReport
+		require.NoError(t, json.Unmarshal([]byte(tool(t, "list", "-o", "json", "--config", config).stdout), &report))
+		require.Len(t, report.Records, 2)
+		require.False(t, report.Done, "acme may have more")
+		got := tool(t, "delete", "--topic", "orders", "--config", config)
+		require.Equal(t, exitUsage, got.code)
+		require.Contains(t, got.stderr, "--yes", "it asks, because nobody knows how many records acme has")
+		require.Equal(t, 2, globex.statusOf(t, "billing", "orders").Pending)
+		got = tool(t, "why", "--config", config, "no-such-message")
 		require.Equal(t, exitFailed, got.code)
 		require.Contains(t, got.stdout, "acme did not answer, so ask again")
 	})
