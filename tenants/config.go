@@ -26,8 +26,9 @@ type Config struct {
 	Open func(ctx context.Context, tenant Tenant) (outmill.Store, error)
 	// Ensure has the set call Ensure of each store before its first use. Default false.
 	Ensure bool
-	// Linger is how long a member that is to be closed stays open for transactions of the user's.
-	// Default 1 min; negative is not at all.
+	// Linger is how long a member that is to be closed stays open for transactions of the user's, at
+	// least: set it to more than the longest of them. A publish in one that outlasts it writes nothing
+	// and fails. Those of Set.Transact need no Linger. Default 1 min; negative is not at all.
 	Linger time.Duration
 
 	// Strategy chooses the member of a claim. Default nil: a claim asks several members in

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
@@ -332,4 +333,150 @@ func TestSet_Draining(t *testing.T) {
 			require.NoError(t, store.Close())
 		}
 	})
+
+	for name, after := range map[string]func(a, b string) []tenants.Tenant{
+		"swap": func(a, b string) []tenants.Tenant {
+			return []tenants.Tenant{{Key: "a", URL: a + "&_pragma=cache_size(-1000)"}, {Key: "b", URL: b + "&_pragma=cache_size(-1000)"}}
+		},
+		"removal": func(string, string) []tenants.Tenant { return nil },
+	} {
+		t.Run("a Transact that is open goes on in the old store until it ends, after a "+name, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, -1)
+			err := p.set.Transact(tenants.WithTenant(t.Context(), "a"), func(ctx context.Context) error {
+				tx, _ := p.a.Tx(ctx)
+				require.NotNil(t, tx)
+				p.change(after)
+				// Nothing is in flight in b, so its store says when the old stores are closed.
+				p.requireClosed(p.b)
+				found, err := p.set.TxOf(ctx)
+				require.NoError(t, err)
+				require.Same(t, tx, found)
+				p.publish(ctx, "in the transaction")
+				// A nested call takes part, and so does what the set keeps for handlers.
+				return p.set.Transact(ctx, func(ctx context.Context) error {
+					again, _ := p.a.Tx(ctx)
+					require.Same(t, tx, again)
+					_, err := p.set.PutNote(ctx, storekit.Note{Consumer: "billing", Key: "m", Retention: time.Hour}, soon)
+					return err
+				})
+			})
+			require.NoError(t, err)
+			p.requireClosed(p.a)
+			p.requireLeft("in the transaction")
+		})
+
+		t.Run("a transaction of the user's goes on in the old store while Linger lasts, after a "+name, func(t *testing.T) {
+			t.Parallel()
+			for _, commit := range []bool{true, false} {
+				p := newPair(t, time.Hour)
+				tx, err := p.a.DB().BeginTx(t.Context(), nil)
+				require.NoError(t, err)
+				ctx := p.a.WithTx(t.Context(), tx)
+				p.publish(ctx, "before")
+				p.change(after)
+				// A set whose Linger is over by now says when the old store would be closed without one.
+				without := newPair(t, -1)
+				without.change(after)
+				without.requireClosed(without.a)
+				p.publish(ctx, "after")
+				if commit {
+					require.NoError(t, tx.Commit())
+					p.requireLeft("before", "after")
+				} else {
+					require.NoError(t, tx.Rollback())
+					p.requireLeft()
+				}
+			}
+		})
+
+		t.Run("a transaction of the user's that outlasts Linger publishes no more, and still commits, after a "+name, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, -1)
+			tx, err := p.a.DB().BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			ctx := p.a.WithTx(t.Context(), tx)
+			p.publish(ctx, "in time")
+			p.change(after)
+			p.requireClosed(p.a)
+			msg := message.NewMessage("too late", nil)
+			outmill.SetTenantID(msg, "a")
+			err = p.pub.WithContext(ctx).Publish(topic, msg)
+			if name == "swap" {
+				require.ErrorIs(t, err, outmill.ErrForeignTx)
+			} else {
+				var unknown *tenants.UnknownTenantError
+				require.ErrorAs(t, err, &unknown)
+			}
+			require.NoError(t, tx.Commit())
+			p.requireLeft("in time")
+		})
+	}
+}
+
+// pair is a set of two tenants, whose stores it opens by URL, and the stores that it opened first.
+type pair struct {
+	*testing.T
+	set  *tenants.Set
+	pub  *publisher.Publisher
+	urls [2]string
+	list []tenants.Tenant
+	a, b *sqlite.Store
+}
+
+func newPair(t *testing.T, linger time.Duration) *pair {
+	p := &pair{T: t}
+	for i, key := range []string{"a", "b"} {
+		p.urls[i] = "sqlite:" + filepath.Join(t.TempDir(), key+".db") + "?_pragma=synchronous(OFF)"
+		p.list = append(p.list, tenants.Tenant{Key: key, URL: p.urls[i]})
+	}
+	discovery := tenants.Func(func(context.Context) ([]tenants.Tenant, error) { return p.list, nil })
+	var err error
+	p.set, err = tenants.New(t.Context(), tenants.Config{Discovery: discovery, Ensure: true, Refresh: -1, Linger: linger}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.set.Close()) })
+	p.pub, err = publisher.New(p.set, publisher.Config{}, nil)
+	require.NoError(t, err)
+	p.a, p.b = p.store("a"), p.store("b")
+	return p
+}
+
+func (p *pair) store(key string) *sqlite.Store {
+	p.Helper()
+	store, err := p.set.Outbox(key)
+	require.NoError(p, err)
+	return store.(*sqlite.Store)
+}
+
+func (p *pair) change(after func(a, b string) []tenants.Tenant) {
+	p.Helper()
+	p.list = after(p.urls[0], p.urls[1])
+	require.NoError(p, p.set.Refresh(p.Context()))
+}
+
+// publish publishes a message of tenant a.
+func (p *pair) publish(ctx context.Context, id string) {
+	p.Helper()
+	msg := message.NewMessage(id, nil)
+	outmill.SetTenantID(msg, "a")
+	require.NoError(p, p.pub.WithContext(ctx).Publish(topic, msg))
+}
+
+func (p *pair) requireClosed(store *sqlite.Store) {
+	p.Helper()
+	require.Eventually(p, func() bool {
+		_, err := store.Stats(p.Context(), 1)
+		return errors.Is(err, outmill.ErrClosed)
+	}, soon, tick)
+}
+
+// requireLeft requires that the database of tenant a has these messages.
+func (p *pair) requireLeft(want ...string) {
+	p.Helper()
+	store, err := outmill.Open(p.Context(), p.urls[0], nil)
+	require.NoError(p, err)
+	left, err := store.List(p.Context(), outmill.ListQuery{})
+	require.NoError(p, err)
+	require.ElementsMatch(p, want, ids(left))
+	require.NoError(p, store.Close())
 }
