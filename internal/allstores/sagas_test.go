@@ -15,9 +15,11 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/inbox"
 	outmillmongo "github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/sagas"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
+	"github.com/outmill/outmill/tenants"
 )
 
 // parcel is the state of a saga: an order that waits for its payment.
@@ -233,6 +235,86 @@ func TestSagas_Story(t *testing.T) {
 			}
 		})
 	})
+}
+
+func TestSagas_Tenants(t *testing.T) {
+	t.Parallel()
+	t.Run("a saga stays in its tenant, though another tenant has the same correlation value and message ids", func(t *testing.T) {
+		t.Parallel()
+		for provider := range stores {
+			t.Run("on "+provider, func(t *testing.T) {
+				t.Parallel()
+				requireSagasApart(t, openTenants(t, provider, 2))
+			})
+		}
+	})
+}
+
+func requireSagasApart(t *testing.T, list []tenants.Tenant) {
+	t.Helper()
+	if _, ok := outmill.As[storekit.Sagas](list[0].Store); !ok {
+		t.Skipf("a %T keeps no sagas", list[0].Store)
+	}
+	set, err := tenants.New(t.Context(), tenants.Config{Discovery: tenants.Static(list), Ensure: true}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, set.Close()) })
+	pub, err := publisher.New(set, publisher.Config{}, nil)
+	require.NoError(t, err)
+	k := keeper{site{set, pub}, set}
+	k.start(t, sagas.Config{Inbox: &inbox.Config{}, KeepFinished: true}, k.subscriber(t, ""),
+		sagas.StartedBy("placed", ofParcel, func(c *sagas.Context[parcel], m parcelEvent) error {
+			c.State.Steps++
+			wait := time.Hour
+			if c.Message.Metadata.Get(outmill.MetadataTenantID) == list[1].Key {
+				wait = time.Millisecond
+			}
+			return c.Timeout("overdue", wait, m)
+		}),
+		sagas.On("paid", ofParcel, func(c *sagas.Context[parcel], m parcelEvent) error {
+			c.State.Steps++
+			c.State.Paid = true
+			c.Complete()
+			return c.PublishValue("ship", m)
+		}),
+		sagas.Timeout("overdue", func(c *sagas.Context[parcel], m parcelEvent) error {
+			c.State.Steps++
+			c.Complete()
+			return c.PublishValue("cancel", m)
+		}))
+	publish := func(topic string, to ...tenants.Tenant) {
+		for _, tenant := range to {
+			msg := message.NewMessage(topic+" o1", []byte(`{"Order":"o1"}`))
+			outmill.SetTenantID(msg, tenant.Key)
+			outmill.SetKey(msg, "o1")
+			require.NoError(t, pub.Publish(topic, msg))
+		}
+	}
+	publish("placed", list...)
+	k.requireDone(t, "placed", "ship", 0)
+	publish("paid", list[0])
+	k.requireDone(t, "paid", "ship", 1)
+	require.Eventually(t, func() bool {
+		found, err := set.List(t.Context(), outmill.ListQuery{Topic: "cancel"})
+		require.NoError(t, err)
+		return len(found) == 1
+	}, patience, 10*time.Millisecond)
+	for i, want := range []struct {
+		topics []string
+		state  parcel
+	}{{[]string{"overdue", "ship"}, parcel{2, true}}, {[]string{"cancel"}, parcel{2, false}}} {
+		store := list[i].Store
+		own, _ := outmill.As[storekit.Sagas](store)
+		_, state, err := keeper{site{store: store}, own}.find(t, "o1")
+		require.NoError(t, err)
+		require.Equal(t, want.state, state, list[i].Key)
+		left, err := store.List(t.Context(), outmill.ListQuery{})
+		require.NoError(t, err)
+		var topics []string
+		for _, rec := range left {
+			topics = append(topics, rec.Topic)
+		}
+		require.ElementsMatch(t, want.topics, topics, list[i].Key)
+	}
 }
 
 func TestSagas_Retention(t *testing.T) {
