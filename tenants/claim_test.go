@@ -271,6 +271,23 @@ func TestStrategy(t *testing.T) {
 		}
 	})
 
+	t.Run("asks no member for statistics", func(t *testing.T) {
+		t.Parallel()
+		for _, strategy := range []tenants.Strategy{nil, tenants.RoundRobin{}, tenants.DrainFirst{}} {
+			r := newRig(t, names, func(c *tenants.Config) { c.Strategy = strategy })
+			for _, name := range names {
+				r.append(name, 10)
+			}
+			for range 100 {
+				r.ack(r.claim(1)...)
+			}
+			for _, name := range names {
+				require.Empty(t, r.stored(name))
+				require.Zero(t, r.members[name].called("Stats"))
+			}
+		}
+	})
+
 	t.Run("that chooses a name which is not there is refused", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, names, func(c *tenants.Config) { c.Strategy = lost{} })

@@ -15,10 +15,11 @@ import (
 	"github.com/outmill/outmill/tenants"
 )
 
-// crowd is a set of many members in memory that counts their claims.
+// crowd is a set of many members in memory that counts their claims and requests for statistics.
 type crowd struct {
 	set    *tenants.Set
 	claims atomic.Int64
+	stats  atomic.Int64
 	woken  atomic.Int64
 	stores []outmill.Store
 	// perTenant is the memory that the set takes for each, in bytes.
@@ -27,7 +28,12 @@ type crowd struct {
 
 type counted struct {
 	*memstore.Store
-	claims *atomic.Int64
+	claims, stats *atomic.Int64
+}
+
+func (c *counted) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
+	c.stats.Add(1)
+	return c.Store.Stats(ctx, limit)
 }
 
 func (c *counted) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
@@ -44,7 +50,7 @@ func newCrowd(t *testing.T, n int) *crowd {
 		require.NoError(t, store.Ensure(t.Context()))
 		// What a store keeps of its groups is not the set's.
 		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{}))
-		counted := &counted{store, &c.claims}
+		counted := &counted{store, &c.claims, &c.stats}
 		c.stores = append(c.stores, counted)
 		list[i] = tenants.Tenant{Key: name(i), Store: counted}
 	}
@@ -158,6 +164,19 @@ func TestSet_Many(t *testing.T) {
 			}
 			t.Logf("490 records of 49 members came with %d claims of 100, beside a member of 2,000", rounds)
 			require.LessOrEqual(t, rounds, 12)
+		}
+	})
+
+	t.Run("claims, appends and acks ask no member for statistics", func(t *testing.T) {
+		for _, c := range []*crowd{few, many} {
+			// All the claims above count too, and so do some that find nothing.
+			for range 100 {
+				c.claim(t, 100)
+			}
+			require.Zero(t, c.stats.Load())
+			_, err := c.set.Stats(t.Context(), 1)
+			require.NoError(t, err)
+			require.EqualValues(t, len(c.stores), c.stats.Load(), "the test counts")
 		}
 	})
 }
