@@ -211,6 +211,28 @@ func TestSet_Inspect(t *testing.T) {
 	})
 }
 
+func TestSet_Statements(t *testing.T) {
+	t.Parallel()
+
+	t.Run("are a member's: the set returns none, StatementsFrom says whom to ask, and the store of Outbox answers", func(t *testing.T) {
+		t.Parallel()
+		f := newFleet(t, 2)
+		require.Empty(t, f.set.Statements())
+		for version := range 2 {
+			statements, err := f.set.StatementsFrom(version)
+			require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+			require.ErrorContains(t, err, "Set.Outbox")
+			require.Empty(t, statements)
+		}
+		store, err := f.set.Outbox("tenant00")
+		require.NoError(t, err)
+		statements, err := store.StatementsFrom(0)
+		require.NoError(t, err)
+		require.NotEmpty(t, statements)
+		require.Equal(t, statements, store.Statements())
+	})
+}
+
 func TestSet_Janitor(t *testing.T) {
 	t.Parallel()
 

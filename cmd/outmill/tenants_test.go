@@ -185,7 +185,8 @@ func TestTenants(t *testing.T) {
 		for want, args := range map[string][]string{
 			"has acme, globex": {"status", "--config", config, "--tenant", "initech"},
 			"there are none":   {"status", w.url, "--tenant", "acme"},
-			"--tenant is missing: want the tenant whose schema is printed": {"schema", "print", "--config", config},
+			"--tenant is missing: want the tenant whose schema is printed, because the stores may be of different kinds: " + config +
+				" has acme, globex": {"schema", "print", "--config", config},
 			"--tenant is missing: want the tenant whose store gets the messages: " + config + " has acme, globex": {"publish", "--config", config,
 				"--topic", "orders", "--payload", "x"},
 			"no configuration file": {"status", "--config", writeFile(t, "to: [S3CRET\n")},
@@ -193,6 +194,14 @@ func TestTenants(t *testing.T) {
 			got := tool(t, args...)
 			require.Equal(t, exitUsage, got.code, "%v: %s", args, got.stderr)
 			require.Contains(t, got.stderr, want)
+			require.Empty(t, got.stdout)
 		}
+	})
+
+	t.Run("schema print prints the schema of the store that tenant picks", func(t *testing.T) {
+		t.Parallel()
+		acme := newWorld(t)
+		config := tenantsFile(t, acme.url, "postgres://me:S3CRET@127.0.0.1:1/shop")
+		require.Equal(t, ok(t, "schema", "print", acme.url), ok(t, "schema", "print", "--config", config, "--tenant", "acme"))
 	})
 }
