@@ -113,6 +113,9 @@ var (
 	secretPattern = regexp.MustCompile(`(?is)([^?&;=]*(?:pass|pwd|secret|token|credential|key|mechanismprop)[^?&;=]*=).*`)
 )
 
+// fileSchemes are those before a path, which may have an @.
+var fileSchemes = []string{"sqlite:", "file:"}
+
 // RedactURL returns the URL for logs and errors: without its password, and without all text
 // after the first parameter whose name suggests a secret. If it cannot tell where a
 // password ends, it hides too much rather than too little. Of text that is not a URL it
@@ -125,6 +128,9 @@ func RedactURL(url string) string {
 	rest := url[len(scheme):]
 	if after, ok := strings.CutPrefix(rest, "//"); ok {
 		rest = "//" + redactPassword(after)
+	} else if strings.Contains(rest, "@") && !slices.Contains(fileSchemes, strings.ToLower(scheme)) {
+		// The scheme may be missing, and what looks like one is the user.
+		return scheme + redacted
 	}
 	return scheme + secretPattern.ReplaceAllString(rest, "${1}"+redacted)
 }

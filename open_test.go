@@ -176,7 +176,9 @@ func TestOpen(t *testing.T) {
 			{"a parameter in another dialect", "sqlserver:server=db;user id=sa;password={a;b}", "sqlserver:server=db;user id=sa;password=xxxxx"},
 			{"a file", "sqlite:orders.db?_pragma=foreign_keys(1)&_txlock=immediate", "sqlite:orders.db?_pragma=foreign_keys(1)&_txlock=immediate"},
 			{"a path with an @", "sqlite:///srv/me@work:1/orders.db", "sqlite:///srv/me@work:1/orders.db"},
+			{"a relative path with an @", "sqlite:me@work/orders.db", "sqlite:me@work/orders.db"},
 			{"in memory", "sqlite::memory:", "sqlite::memory:"},
+			{"a forgotten scheme", "me:pw@db:5432/orders", "me:xxxxx"},
 			{"no URL", "host=db password=pw", "xxxxx"},
 			{"nothing", "", "xxxxx"},
 		} {
@@ -199,6 +201,7 @@ func TestOpen(t *testing.T) {
 				"postgres://me@db/orders?a=b&sslPassword=" + password + "&c=d",
 				"sqlserver:server=db;pwd=" + password + ";x=y",
 				"mongodb://h/?authMechanismProperties=AWS_SESSION_TOKEN:" + password,
+				"me:" + password + "@db:5432/orders",
 			}).Draw(t, "url")
 			shown := outmill.RedactURL(url)
 			for _, secret := range []string{"S3", "CR3T", "X9"} {
