@@ -24,7 +24,8 @@ type URLParameters struct {
 }
 
 // ParseURL returns the parameters of a URL; an error is an outmill.ErrInvalidConfig and
-// contains no password.
+// contains no password. An @ behind the host, other than in the value of a parameter, is refused,
+// because it is probably the end of a password that was not escaped.
 func ParseURL(text string) (*URLParameters, error) {
 	parsed, err := url.Parse(text)
 	if err != nil {
@@ -32,13 +33,38 @@ func ParseURL(text string) (*URLParameters, error) {
 		if errors.As(err, &e) {
 			err = e.Err
 		}
-		return nil, fmt.Errorf("%w: the URL %s: %w", outmill.ErrInvalidConfig, outmill.RedactURL(text), err)
+		return nil, wrongURL("the URL", text, err)
 	}
 	query, err := url.ParseQuery(parsed.RawQuery)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the parameters of the URL %s: %w", outmill.ErrInvalidConfig, outmill.RedactURL(text), err)
+		return nil, wrongURL("the parameters of the URL", text, err)
+	}
+	if parsed.Host != "" && cutsPassword(parsed, query) {
+		return nil, wrongURL("the URL", text, errors.New("an @ is behind the host"))
 	}
 	return &URLParameters{url: parsed, query: query}, nil
+}
+
+// cutsPassword tells whether a part of a password seems to be the path, the fragment or the name of
+// a parameter.
+func cutsPassword(u *url.URL, query url.Values) bool {
+	for name := range query {
+		if strings.Contains(name, "@") {
+			return true
+		}
+	}
+	return strings.Contains(u.EscapedPath()+u.EscapedFragment(), "@")
+}
+
+// wrongURL says why a URL cannot be read. If it has a password the reason is left out, because it may
+// quote a part of it.
+func wrongURL(what, text string, reason error) error {
+	shown := outmill.RedactURL(text)
+	if shown != text {
+		reason = errors.New("it cannot be read: in the user, the password and the values of parameters, " +
+			"write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23, & as %26 and % as %25")
+	}
+	return fmt.Errorf("%w: %s %s: %w", outmill.ErrInvalidConfig, what, shown, reason)
 }
 
 // URL returns the URL without the parameters that were taken.
