@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
 )
 
 func TestCommand(t *testing.T) {
@@ -111,18 +114,69 @@ func TestCommand(t *testing.T) {
 
 	t.Run("no password of a URL is printed by any command", func(t *testing.T) {
 		t.Parallel()
-		const url = "postgres://me:S3CRET@127.0.0.1:1/orders"
-		for _, args := range [][]string{
-			{"status", url}, {"list", url}, {"show", url, "01890a5d-ac96-774b-bcce-b302099a8057"}, {"requeue", url, "--yes"},
-			{"delete", url, "--status", "dead", "--yes"}, {"groups", "list", url}, {"groups", "drop", url, "audit", "--yes"},
-			{"publish", url, "--topic", "orders"}, {"schema", "ensure", url}, {"schema", "status", url}, {"schema", "upgrade", url},
+		for _, url := range []string{
+			"postgres://me:S3CRET@127.0.0.1:1/orders",
+			"mongodb://me:S3CRET@127.0.0.1:1/orders?serverSelectionTimeoutMS=100",
+			// A password that was not escaped, and a scheme that was forgotten.
+			"postgres://me:7/S3CRET@127.0.0.1:1/orders", "me:S3CRET@127.0.0.1/orders",
 		} {
-			got := tool(t, args...)
-			require.Equal(t, exitFailed, got.code, "%v: %s", args, got.stderr)
-			require.Contains(t, got.stderr, "127.0.0.1", args)
-			require.NotContains(t, got.stdout+got.stderr, "S3CRET", args)
+			t.Run(outmill.RedactURL(url), func(t *testing.T) {
+				t.Parallel()
+				commands := append(storeCommands(url), []string{"schema", "ensure", url}, []string{"schema", "print", url},
+					[]string{"import", "watermill-sql", url, "--from", url, "--topic", "orders"})
+				requireAllStoreCommands(t, commands)
+				for _, args := range commands {
+					got := tool(t, args...)
+					require.NotEqual(t, exitOK, got.code, "%v: %s", args, got.stderr)
+					require.NotEmpty(t, got.stderr, args)
+					require.NotContains(t, got.stdout+got.stderr, "S3CRET", args)
+				}
+			})
 		}
 	})
+
+	t.Run("no password of a URL in a wrong place is printed", func(t *testing.T) {
+		t.Parallel()
+		url, id := "postgres://me:S3CRET@127.0.0.1:1/orders?application_name=a-name-that-makes-it-long", "01890a5d-ac96-774b-bcce-b302099a8057"
+		w := newWorld(t)
+		config := tenantsFile(t, w.url, w.url+"2")
+		for _, args := range [][]string{
+			{url}, {"schema", url}, {"groups", url}, {"show", url}, {"show", id, url}, {"why", url}, {"edit", id, url, "--set", "a=b"},
+			{"skip", id, url}, {"requeue", id, url}, {"delete", id, url}, {"requeue", url, url}, {"status", url, url},
+			{"status", "--source", url}, {"status", "--source=" + url}, {"status", "--config", url}, {"status", "--config", config, "--tenant", url},
+			{"status", w.url, "--output", url}, {"list", w.url, "--status", url}, {"list", w.url, "--limit=" + url}, {"edit", w.url, id, "--seen", url},
+			{"forward", w.url, "--to", url}, {"forward", w.url, "--to", "kafka://me:7?S3CRET@127.0.0.1:1"},
+			{"forward", w.url, "--to", "nats://me:S3/CRET@127.0.0.1:1"}, {"forward", w.url, "--to", "me:S3CRET@127.0.0.1:1"},
+			{"status", `postgre://me:"S3CRET@127.0.0.1`}, {"show", w.url, `postgres://me:"S3CRET@127.0.0.1`},
+		} {
+			got := tool(t, args...)
+			require.NotEqual(t, exitOK, got.code, args)
+			require.NotEmpty(t, got.stderr, args)
+			require.NotContains(t, got.stdout+got.stderr, "S3", args)
+		}
+	})
+}
+
+// requireAllStoreCommands requires that each command with a store is among these.
+func requireAllStoreCommands(t *testing.T, commands [][]string) {
+	t.Helper()
+	root := newRoot(terminal{})
+	called := map[string]bool{}
+	for _, args := range commands {
+		found, _, err := root.Find(args)
+		require.NoError(t, err)
+		called[found.CommandPath()] = true
+	}
+	var look func(c *cobra.Command)
+	look = func(c *cobra.Command) {
+		if c.Flags().Lookup("source") != nil {
+			require.True(t, called[c.CommandPath()], c.CommandPath())
+		}
+		for _, member := range c.Commands() {
+			look(member)
+		}
+	}
+	look(root)
 }
 
 type brokenWriter struct{}

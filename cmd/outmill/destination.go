@@ -108,6 +108,11 @@ func kafkaParameters(query string, config *kafka.Config) error {
 	if err != nil {
 		return usagef("--to has parameters that are no URL's: want NAME=VALUE&NAME=VALUE behind the ?")
 	}
+	for name := range parameters {
+		if strings.Contains(name, "@") {
+			return usagef("--to has an @ behind the ?: if both are in a password, write %%3F for ? and %%40 for @")
+		}
+	}
 	for name, values := range parameters {
 		value := values[len(values)-1]
 		switch name {

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -51,6 +52,11 @@ func Connect(urls string, options ...nats.Option) (*Publisher, error) {
 		nats.ReconnectBufSize(-1),
 	}, options...)
 	conn, err := nats.Connect(urls, options...)
+	var unread *url.Error
+	if errors.As(err, &unread) {
+		// Its text may quote a part of the password.
+		err = errors.New("the URL cannot be read: in the user and the password, write / as %2F, ? as %3F, # as %23 and % as %25")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("jetstream: connect to %s: %w", Redact(urls), err)
 	}
@@ -65,10 +71,10 @@ func Connect(urls string, options ...nats.Option) (*Publisher, error) {
 // Redact returns the URLs without passwords and tokens.
 func Redact(urls string) string {
 	list := strings.Split(urls, ",")
-	for i, url := range list {
-		scheme, rest, found := strings.Cut(url, "://")
+	for i, address := range list {
+		scheme, rest, found := strings.Cut(address, "://")
 		if !found {
-			scheme, rest = "nats", url
+			scheme, rest = "nats", address
 		}
 		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 			rest = "xxxxx" + rest[at:]
