@@ -23,18 +23,23 @@ func tuneMemory(limit int64) int64 {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return 0
 	}
-	if limit == 0 {
-		limit = containerLimit() / 10 * 9
-	}
+	limit = softLimit(limit, containerFile)
 	if limit > 0 {
 		debug.SetMemoryLimit(limit)
 	}
 	return limit
 }
 
-// containerLimit is the memory limit of the container (cgroup v2); 0 is none.
-func containerLimit() int64 {
-	text, err := os.ReadFile("/sys/fs/cgroup/memory.max")
+// containerFile has the memory limit of the container (cgroup v2).
+const containerFile = "/sys/fs/cgroup/memory.max"
+
+// softLimit is the limit that was asked for, or else nine tenths of the container's, which the file
+// has; 0 is none.
+func softLimit(asked int64, file string) int64 {
+	if asked > 0 {
+		return asked
+	}
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return 0
 	}
@@ -43,7 +48,7 @@ func containerLimit() int64 {
 		// "max" is no limit.
 		return 0
 	}
-	return limit
+	return limit / 10 * 9
 }
 
 // bytesValue is a flag with a number of bytes, such as 256MiB.
