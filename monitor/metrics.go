@@ -50,7 +50,7 @@ func NewMetrics(provider metric.MeterProvider, config MetricsConfig, stores ...M
 			return nil, storekit.InvalidConfig("NewMetrics: a store is nil: pass open stores")
 		}
 		if names[store.Name()] {
-			return nil, storekit.InvalidConfig("NewMetrics: two stores have the name %q: give each its own", store.Name())
+			return nil, storekit.InvalidConfig("NewMetrics: two stores have the name %q: set Config.Name of one of them", store.Name())
 		}
 		names[store.Name()] = true
 		m.depths = append(m.depths, &depths{store: store, config: config})
