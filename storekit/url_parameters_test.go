@@ -39,7 +39,8 @@ func TestParseURL(t *testing.T) {
 		t.Parallel()
 		for _, url := range []string{
 			// It would be the name of the database, the fragment, and the name of a parameter.
-			"postgres://me:7/S3CRET@db/orders", "postgres://me:a@b/S3CRET@db/orders", "postgres://me:#S3CRET@db/orders", "postgres://me:7?S3CRET@db/orders",
+			"postgres://me:7/S3CRET@db/orders", "postgres://me:a@b/S3CRET@db/orders",
+			"postgres://me:#S3CRET@db/orders", "postgres://me:7?S3CRET@db/orders",
 		} {
 			_, err := storekit.ParseURL(url)
 			require.ErrorIs(t, err, outmill.ErrInvalidConfig, url)
