@@ -2,6 +2,7 @@ package allstores
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -225,6 +226,93 @@ func TestJanitor(t *testing.T) {
 		t.Logf("%d calls for %d batches, in %s", calls.Load(), (notes+keys+sagas)/batch, time.Since(began))
 		require.LessOrEqual(t, calls.Load(), int64(most), "each janitor finds each kind of work done once")
 	})
+}
+
+// longestWait is what a writer may wait for a batch of a janitor, even on a busy machine. It may wait
+// longer where everything is slower: a writer that waits for the whole backlog waits for all of the time.
+const longestWait = 2 * time.Second
+
+func TestJanitor_Writers(t *testing.T) {
+	t.Parallel()
+
+	t.Run("writers and workers go on while a janitor deletes a backlog", func(t *testing.T) {
+		t.Parallel()
+		const records, batch = 3000, 100
+		for name, open := range forgetful {
+			t.Run("on "+name, func(t *testing.T) {
+				t.Parallel()
+				store := open(t)
+				t.Cleanup(func() { require.NoError(t, store.Close()) })
+				require.NoError(t, store.Ensure(t.Context()))
+				processedBacklog(t, store, records)
+				j, err := janitor.New(store, janitor.Config{BatchSize: batch}, nil)
+				require.NoError(t, err)
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan janitor.Report, 1)
+				began := time.Now()
+				go func() {
+					defer stop()
+					report, err := j.RunOnce(t.Context())
+					if err != nil {
+						t.Error(err)
+					}
+					ended <- report
+				}()
+				written, slowest := 0, time.Duration(0)
+				inTime := func(call func() error) {
+					began := time.Now()
+					require.NoError(t, call())
+					slowest = max(slowest, time.Since(began))
+				}
+				for ctx.Err() == nil {
+					rec := &outmill.Record{Topic: "orders", DedupKey: fmt.Sprint("new ", written)}
+					inTime(func() error { return store.Append(t.Context(), rec) })
+					var found []*outmill.Record
+					inTime(func() (err error) {
+						found, err = store.Claim(t.Context(), outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Limit: 1, Lease: time.Hour})
+						return err
+					})
+					require.Len(t, found, 1)
+					inTime(func() error { return store.Ack(t.Context(), "", []outmill.Lease{found[0].Lease()}) })
+					written++
+				}
+				report, took := <-ended, time.Since(began)
+				t.Logf("%d records and %d dedup keys deleted in %s; %d records written and handled in this time, the slowest call took %s",
+					report.Processed, report.DedupKeys, took.Round(time.Millisecond), written, slowest.Round(time.Microsecond))
+				if name == "MongoDB" {
+					// The server deletes by itself, too.
+					require.Positive(t, report.Processed+report.DedupKeys)
+				} else {
+					require.GreaterOrEqual(t, report.Processed, records)
+					require.GreaterOrEqual(t, report.DedupKeys, records)
+				}
+				require.Less(t, slowest, max(longestWait, took/2))
+				require.Greater(t, written, 5)
+			})
+		}
+	})
+}
+
+// processedBacklog puts processed records with dedup keys in a store that keeps both for an instant.
+func processedBacklog(t *testing.T, store outmill.Store, n int) {
+	t.Helper()
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{}))
+	records := make([]*outmill.Record, n)
+	for i := range records {
+		records[i] = &outmill.Record{Topic: "orders", DedupKey: fmt.Sprint("old ", i)}
+	}
+	require.NoError(t, store.Append(t.Context(), records...))
+	for left := n; left > 0; {
+		found, err := store.Claim(t.Context(), outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Limit: 1000, Lease: time.Hour})
+		require.NoError(t, err)
+		require.NotEmpty(t, found)
+		leases := make([]outmill.Lease, len(found))
+		for i, rec := range found {
+			leases[i] = rec.Lease()
+		}
+		require.NoError(t, store.Ack(t.Context(), "", leases))
+		left -= len(found)
+	}
 }
 
 func TestJanitor_MongoDB(t *testing.T) {
