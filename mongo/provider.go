@@ -22,12 +22,14 @@ func init() {
 		Name:     "mongo",
 		Schemes:  []string{"mongodb", "mongodb+srv"},
 		Priority: 20,
-		Open:     storekit.OpenURL(configOf, Open),
+		Open:     storekit.OpenURL(ConfigOf, Open),
 	})
 }
 
-// configOf removes Config's parameters from the URL.
-func configOf(text string) (string, Config, error) {
+// ConfigOf takes the parameters that set the fields of Config out of a URL, as outmill.Open does, and
+// returns the rest of the URL, for the driver, and the Config. Config.Database is the path of the URL,
+// so clear it for Databases. Errors: outmill.ErrInvalidConfig, which contains no password.
+func ConfigOf(text string) (string, Config, error) {
 	parameters, err := storekit.ParseURL(text)
 	if err != nil {
 		return "", Config{}, err

@@ -2,11 +2,13 @@ package mongo_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -30,5 +32,12 @@ func TestStore_Provider(t *testing.T) {
 		_, err := outmill.Open(t.Context(), mongotest.Server(t)+"&retian=24h", nil)
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 		require.ErrorContains(t, err, "retian")
+	})
+	t.Run("ConfigOf takes the parameters of the store and the database out of a URL", func(t *testing.T) {
+		t.Parallel()
+		rest, config, err := mongo.ConfigOf("mongodb://me:S3CRET@host/shop?replicaSet=rs0&retain=24h")
+		require.NoError(t, err)
+		require.Equal(t, "mongodb://me:S3CRET@host/shop?replicaSet=rs0", rest)
+		require.Equal(t, mongo.Config{Database: "shop", Retain: 24 * time.Hour}, config)
 	})
 }

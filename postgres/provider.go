@@ -17,12 +17,14 @@ func init() {
 		Name:     "postgres",
 		Schemes:  []string{"postgres", "postgresql"},
 		Priority: 10,
-		Open:     storekit.OpenURL(configOf, Open),
+		Open:     storekit.OpenURL(ConfigOf, Open),
 	})
 }
 
-// configOf removes the parameters of Config from the URL, and returns them.
-func configOf(text string) (string, Config, error) {
+// ConfigOf takes the parameters that set the fields of Config out of a URL, as outmill.Open does, and
+// returns the rest of the URL, for pgxpool.New, and the Config, for example that of Schemas. Errors:
+// outmill.ErrInvalidConfig, which contains no password.
+func ConfigOf(text string) (string, Config, error) {
 	parameters, err := storekit.ParseURL(text)
 	if err != nil {
 		return "", Config{}, err
