@@ -29,4 +29,16 @@ func TestDeploy(t *testing.T) {
 			require.NoError(t, err)
 		}
 	})
+	t.Run("the discovery in a comment of the example takes the place of the source", func(t *testing.T) {
+		t.Parallel()
+		text, err := os.ReadFile(filepath.Join("deploy", "forward.yaml"))
+		require.NoError(t, err)
+		before, comment, found := strings.Cut(string(text), "# discover:")
+		require.True(t, found)
+		before = strings.Replace(before, "source: shop\n", "", 1)
+		s, err := readSettings(writeFile(t, before+"discover:"+strings.ReplaceAll(comment, "\n# ", "\n")))
+		require.NoError(t, err)
+		require.Equal(t, discover{kind: discoverQuery, source: "shop", sql: "SELECT key, url FROM tenants"}, *s.Discover)
+		require.Equal(t, limits{maxConnections: 100}, s.Limits)
+	})
 }

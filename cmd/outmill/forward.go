@@ -63,8 +63,17 @@ order.
 
 Each flag may also be set by a variable (--batch-size by OUTMILL_FORWARD_BATCH_SIZE; lists
 have commas between their entries) or in the file of --config, in this order. The file is
-YAML with the names of the flags, and may have url, or tenants, a list of entries with key
-and url: then the records of all of them are forwarded.
+YAML with the names of the flags, and may have url, or a set of tenants: then the records
+of all of them are forwarded. tenants is a list of entries with key and url. discover asks
+for them, now and then (every, by default 5m) and on SIGHUP, so that a tenant that comes or
+goes needs no restart. It has one of these:
+
+  query      a SQL statement (sql) that returns the key and the URL of each tenant
+  schemas    the schemas of a PostgreSQL database whose names match a pattern
+  databases  the databases of a MongoDB whose names match a pattern
+
+each with the url to ask, or source, the name of a URL in the environment. max-connections,
+parallel and max-idle are limits of the set. docs/cli.md has examples.
 
 The listener of --listen answers /healthz, which fails only where a restart helps,
 /readyz, which fails while the store or the broker cannot be reached, and /metrics in
@@ -81,7 +90,7 @@ the format of Prometheus.`,
 func (f *forwarding) flags(cmd *cobra.Command) {
 	f.sourceFlag(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.configFile, "config", "", "read settings from this `FILE`")
+	flags.StringVar(&f.configFile, "config", "", "read settings, and the store or the tenants, from this `FILE`")
 	flags.StringVar(&f.to, "to", "", "the `BROKER` to publish to (required)")
 	flags.StringVar(&f.config.Group, "group", forwarder.DefaultGroup, "the forwarder's `GROUP`; forwarders of one group share the records")
 	flags.StringArrayVar(&f.config.Topics.Include, "topic", nil, "forward this `TOPIC`; * stands for any text; may be repeated (default all)")
@@ -114,6 +123,7 @@ func (f *forwarding) run(ctx context.Context, cmd *cobra.Command, args []string)
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	defer refreshOnHangup(ctx, store.discovered, logger)()
 	if f.ensure {
 		if err := store.Ensure(ctx); err != nil {
 			return err
@@ -166,7 +176,7 @@ func (f *forwarding) prepare(ctx context.Context, cmd *cobra.Command, args []str
 		return opened{}, nil, err
 	}
 	if f.listens = true; f.ensure {
-		f.files = created
+		f.files, f.ensures = created, true
 	}
 	url, _, err := f.take(args)
 	if err != nil {

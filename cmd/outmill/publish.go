@@ -76,7 +76,7 @@ func (p *publishing) run(ctx context.Context, cmd *cobra.Command, args []string)
 		return err
 	}
 	if url == "" && p.source == "" && p.isSet() {
-		return usagef("--tenant is missing: want the tenant whose store gets the messages: %s has %s", p.configFile, p.tenantNames())
+		return p.tenantMissing(ctx, "whose store gets the messages")
 	}
 	input, err := p.input(cmd)
 	if err != nil {

@@ -100,8 +100,7 @@ empty database.`,
 			return err
 		}
 		if url == "" && on.source == "" && on.isSet() {
-			return usagef("--tenant is missing: want the tenant whose schema is printed, because the stores may be of different kinds: %s has %s",
-				on.configFile, on.tenantNames())
+			return on.tenantMissing(ctx, "whose schema is printed, because the stores may be of different kinds")
 		}
 		return on.with(ctx, url, func(store opened) error {
 			statements, err := store.StatementsFrom(from)

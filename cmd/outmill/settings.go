@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -20,6 +21,10 @@ type settings struct {
 	URL string `yaml:"url"`
 	// Tenants are the stores of a set, in place of URL.
 	Tenants []tenant `yaml:"tenants"`
+	// Discover finds the stores of a set, in place of Tenants; nil if it is not there.
+	Discover *discover `yaml:"-"`
+	// Limits are those of a set.
+	Limits limits `yaml:"-"`
 	// Flags are all others.
 	Flags map[string]any `yaml:",inline"`
 }
@@ -47,25 +52,56 @@ func readSettings(file string) (settings, error) {
 		return s, usagef("--config %s is no configuration file: want YAML with one setting per line, such as \"to: kafka://host:9092\"%s",
 			file, lineOf(err))
 	}
-	if s.URL != "" && len(s.Tenants) > 0 {
-		return s, usagef("--config %s has url and tenants: want one of them", file)
-	}
-	for i, t := range s.Tenants {
-		if t.Key == "" || t.URL == "" {
-			return s, usagef("--config %s: the tenant number %d lacks its key or its url", file, i+1)
-		}
+	if err := s.complete(); err != nil {
+		return s, usagef("--config %s: %v", file, err)
 	}
 	return s, nil
 }
 
-// lineOf returns the line number in an error of the YAML parser, which begins "yaml: line 3: ".
-func lineOf(err error) string {
-	var n int
-	if _, scanErr := fmt.Sscanf(err.Error(), "yaml: line %d:", &n); scanErr != nil {
-		return ""
+// complete reads what no flag can say, and checks that it fits together.
+func (s *settings) complete() (err error) {
+	value, discovers := s.Flags["discover"]
+	if discovers {
+		if s.Discover, err = readDiscover(value); err != nil {
+			return err
+		}
 	}
-	return fmt.Sprintf(" (see line %d)", n)
+	if s.Limits, err = readLimits(s.Flags); err != nil {
+		return err
+	}
+	limited := slices.DeleteFunc(slices.Clone(limitNames), func(name string) bool { return s.Flags[name] == nil })
+	for _, name := range append([]string{"discover"}, limitNames...) {
+		delete(s.Flags, name)
+	}
+	set := map[string]bool{"url": s.URL != "", "source": s.source() != "", "tenants": len(s.Tenants) > 0, "discover": discovers}
+	stores := slices.DeleteFunc(slices.Clone(storeSettings), func(name string) bool { return !set[name] })
+	switch {
+	case len(stores) > 1:
+		return usagef("%s are set: want one of %s", strings.Join(stores, " and "), either(storeSettings))
+	case len(limited) > 0 && len(s.Tenants) == 0 && !discovers:
+		return usagef("%s is a limit of a set: want it with tenants or discover", limited[0])
+	case discovers && s.Discover.kind != discoverQuery && s.Limits.maxConnections > 0:
+		return usagef("max-connections is for stores with a URL each, and those of %s share the connections of one: want %s in that URL",
+			s.Discover.name(), map[string]string{discoverSchemas: "pool_max_conns", discoverDatabases: "maxPoolSize"}[s.Discover.kind])
+	}
+	for i, t := range s.Tenants {
+		if t.Key == "" || t.URL == "" {
+			return usagef("the tenant number %d lacks its key or its url", i+1)
+		}
+	}
+	return nil
 }
+
+// lineOf returns the line number in an error of the YAML parser, which begins "yaml: line 3: " or
+// "yaml: unmarshal errors:\n  line 3: ".
+func lineOf(err error) string {
+	if found := yamlLine.FindStringSubmatch(err.Error()); found != nil {
+		return " (see line " + found[1] + ")"
+	}
+	return ""
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: (?:unmarshal errors:\s*)?line (\d+):`)
 
 // source is the setting source.
 func (s settings) source() string {
@@ -82,6 +118,9 @@ func (s settings) discovery(files func(url string) string) tenants.Static {
 	return static
 }
 
+// storeSettings are the settings that name a store or a set.
+var storeSettings = []string{"url", "source", "tenants", "discover"}
+
 // forwardEnvironment is the prefix of the variables of forward.
 const forwardEnvironment = environment + "_FORWARD_"
 
@@ -91,7 +130,8 @@ func fill(flags *pflag.FlagSet, s settings, file string, lookup func(name string
 	notInFile := []string{"config", "help"}
 	for name := range s.Flags {
 		if flags.Lookup(name) == nil || slices.Contains(notInFile, name) {
-			return usagef("--config %s has the setting %.40q, which does not exist: want url, tenants, or the name of a flag", file, name)
+			return usagef("--config %s has the setting %.40q, which does not exist: want url, tenants, discover, "+
+				"a limit of a set (%s), or the name of a flag", file, name, strings.Join(limitNames, ", "))
 		}
 	}
 	var errs []error

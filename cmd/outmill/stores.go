@@ -20,6 +20,7 @@ import (
 	_ "github.com/outmill/outmill/postgres"
 	_ "github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/sqlserver"
+	"github.com/outmill/outmill/tenants"
 )
 
 // environment is the prefix of the tool's environment variables.
@@ -33,6 +34,8 @@ type target struct {
 	files func(url string) string
 	// listens says that the command waits for the stores' wake-ups.
 	listens bool
+	// ensures says that the schema of a tenant that comes later is made, too.
+	ensures bool
 }
 
 func (t *target) flags(cmd *cobra.Command) {
@@ -85,6 +88,19 @@ type opened struct {
 	// several says that shown are several stores.
 	several  bool
 	defaults outmill.WorkerDefaults
+	// discovered is a set whose tenants come from a discovery; nil if there is none.
+	discovered *tenants.Set
+	// release closes what the store shares with others; nil if there is nothing.
+	release func() error
+}
+
+// Close closes the store, and then what it shares with others.
+func (o opened) Close() error {
+	err := o.Store.Close()
+	if o.release != nil {
+		err = errors.Join(err, o.release())
+	}
+	return err
 }
 
 // verb returns the form of a verb for shown.
@@ -100,11 +116,19 @@ func (o opened) verb(one, several string) string {
 func (t *target) open(ctx context.Context, url string, logger watermill.LoggerAdapter) (opened, error) {
 	arguments := t.arguments(url)
 	if url == "" && t.source == "" {
-		if t.isSet() {
+		switch {
+		case t.isSet():
 			return t.openSet(ctx, logger)
+		case t.settings.Discover != nil:
+			return t.openPicked(ctx, logger)
 		}
 		url, t.source = t.settings.URL, t.settings.source()
 	}
+	return t.openURL(ctx, url, arguments, logger)
+}
+
+// openURL opens the store of the URL, else that of --source. arguments are those that name it.
+func (t *target) openURL(ctx context.Context, url, arguments string, logger watermill.LoggerAdapter) (opened, error) {
 	conn := connect.Connection{URL: url, Source: t.source, Lookup: connect.LookupEnv(environment)}
 	choice, err := connect.Resolve(conn)
 	if err != nil {
