@@ -38,9 +38,9 @@ func (c catalogue) run(t *testing.T, statement string, args ...any) {
 	require.NoError(t, err)
 }
 
-func (c catalogue) add(t *testing.T, key, url string) {
+func (c catalogue) add(t *testing.T, key, storeURL string) {
 	t.Helper()
-	c.run(t, "INSERT INTO tenants VALUES (?, ?)", key, url)
+	c.run(t, "INSERT INTO tenants VALUES (?, ?)", key, storeURL)
 }
 
 // config writes a configuration file that asks the catalogue.
@@ -65,7 +65,8 @@ func TestDiscover_Forward(t *testing.T) {
 		acme.append(t, order("acme"))
 		globex.append(t, order("globex"))
 		c.add(t, "acme", acme.url)
-		d := startDaemon(t, nil, "--config", c.config(t, "parallel: 4", "max-idle: 1s", "max-connections: 10"), "--to", "kafka://"+broker.Addrs[0])
+		config := c.config(t, "parallel: 4", "max-idle: 1s", "max-connections: 10")
+		d := startDaemon(t, nil, "--config", config, "--to", "kafka://"+broker.Addrs[0])
 		require.Equal(t, []string{"of acme"}, read(t, broker.Addrs, "orders", 1))
 		c.add(t, "globex", globex.url)
 		require.ElementsMatch(t, []string{"of acme", "of globex"}, read(t, broker.Addrs, "orders", 2))
@@ -77,10 +78,10 @@ func TestDiscover_Forward(t *testing.T) {
 		c, broker := newCatalogue(t), kafkatest.Fake(t)
 		d := startDaemon(t, nil, "--config", c.config(t), "--ensure", "--to", "kafka://"+broker.Addrs[0])
 		d.await(t, `msg=Forwarding .*store="0 tenants"`)
-		url := "sqlite:" + newFile(t)
-		c.add(t, "acme", url)
+		acme := "sqlite:" + newFile(t)
+		c.add(t, "acme", acme)
 		d.await(t, `msg="A tenant is ready".*store=acme`)
-		ok(t, "publish", url, "--topic", "orders", "--payload", "of acme")
+		ok(t, "publish", acme, "--topic", "orders", "--payload", "of acme")
 		require.Equal(t, []string{"of acme"}, read(t, broker.Addrs, "orders", 1))
 		require.Equal(t, exitOK, d.stop(t), d.all.String())
 	})
@@ -220,7 +221,8 @@ func TestDiscover_Commands(t *testing.T) {
 
 	t.Run("schemas of PostgreSQL are tenants, with the settings of the URL", func(t *testing.T) {
 		t.Parallel()
-		base := withParameters(t, postgrestest.Database(t), map[string]string{"table_prefix": "web_"})
+		database := postgrestest.Database(t)
+		base := withParameters(t, database, map[string]string{"table_prefix": "web_"})
 		acme := openWorld(t, withParameters(t, base, map[string]string{"schema": "tenant_acme"}))
 		openWorld(t, withParameters(t, base, map[string]string{"schema": "tenant_globex"}))
 		config := discoverFile(t, "schemas: {url: '"+base+"', pattern: 'tenant_*'}")
@@ -230,7 +232,7 @@ func TestDiscover_Commands(t *testing.T) {
 		require.Contains(t, ok(t, "status", "--config", config, "--tenant", "tenant_acme"), "orders")
 		require.Equal(t, "tenant_globex of "+outmill.RedactURL(base)+" has no records.\n",
 			ok(t, "status", "--config", config, "--tenant", "tenant_globex"))
-		conn, err := pgx.Connect(t.Context(), acme.url[:strings.Index(acme.url, "?")])
+		conn, err := pgx.Connect(t.Context(), database)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
 		_, err = conn.Exec(t.Context(), "CREATE SCHEMA tenant_new")
@@ -303,51 +305,73 @@ func TestDiscover_Commands(t *testing.T) {
 		c.add(t, "acme", newWorld(t).url)
 		config := c.config(t)
 		for want, args := range map[string][]string{
-			`--tenant is "initech": ` + config + " has acme":                                                {"status", "--config", config, "--tenant", "initech"},
-			"--tenant is missing: want the tenant whose store gets the messages: " + config + " has acme\n": {"publish", "--config", config, "--topic", "a", "--payload", "x"},
-			"--tenant is missing: want the tenant whose schema is printed":                                  {"schema", "print", "--config", config},
+			`--tenant is "initech": ` + config + " has acme": {"status", "--tenant", "initech"},
+			"--tenant is missing: want the tenant whose store gets the messages: " + config + " has acme\n": {"publish", "--topic", "a",
+				"--payload", "x"},
+			"--tenant is missing: want the tenant whose schema is printed": {"schema", "print"},
 		} {
-			got := tool(t, args...)
+			got := tool(t, append(args, "--config", config)...)
 			require.Equal(t, exitUsage, got.code, "%v: %s", args, got.stderr)
 			require.Contains(t, got.stderr, want)
 		}
 		const from = "url: 'postgres://me:S3CRET@h/shop'"
-		for text, want := range map[string]string{
-			"url: sqlite:a.db\ndiscover: {query: {" + from + ", sql: x}}": "url and discover are set: want one of url, source, tenants or discover",
-			"source: shop\ntenants: [{key: a, url: b}]":                   "source and tenants are set",
-			"url: sqlite:a.db\nparallel: 4":                               "parallel is a limit of a set: want it with tenants or discover",
-			"tenants: [{key: a, url: b}]\nparallel: 0":                    "parallel is 0: want a whole number of 1 or more",
-			"tenants: [{key: a, url: b}]\nmax-connections: many":          `max-connections is "many": want a whole number of 1 or more`,
-			"tenants: [{key: a, url: b}]\nmax-idle: 5":                    "max-idle is 5: want a time such as 30s, of 1ms or more",
-			"tenants: [{key: a, url: b, uri: S3CRET}]":                    "is no configuration file",
-			"max-connections: 9\ndiscover: {schemas: {" + from + ", pattern: x}}": "those of discover.schemas share the connections of one: " +
-				"want pool_max_conns in that URL",
-			"discover: postgres://me:S3CRET@h/shop":                                "discover is no section",
-			"discover: {every: 1m}":                                                "discover says nothing to ask: want query, schemas or databases",
-			"discover: {every: 1ms, query: {" + from + ", sql: x}}":                `discover.every is "1ms": want a time such as 30s, of 100ms or more`,
-			"discover: {evry: 1m, query: {" + from + ", sql: x}}":                  `discover has the field "evry", which does not exist: want every, query,`,
-			"discover: {query: {" + from + ", sql: x}, schemas: {}}":               "discover has query and schemas: want one of them",
-			"discover: {query: {" + from + "}}":                                    "discover.query.sql is missing",
-			"discover: {query: {" + from + ", sql: [S3CRET]}}":                     "discover.query.sql has no text",
-			"discover: {query: {" + from + ", source: shop, sql: x}}":              "discover.query has url and source: want one of them",
-			"discover: {query: {sql: x}}":                                          "discover.query.url is missing: want postgres://…, sqlite:… or sqlserver://…, or source",
-			"discover: {query: {" + from + ", pattern: x}}":                        `discover.query has the field "pattern"`,
-			"discover: {schemas: {" + from + "}}":                                  "discover.schemas.pattern is missing: want a name with *, such as tenant_*",
-			"discover: {schemas: {url: 'mongodb://me:S3CRET@h/shop', pattern: x}}": "discover.schemas.url is mongodb://me:xxxxx@h/shop: want postgres://…",
-			"discover: {schemas: {url: 'postgres://me:S3CRET@h/a?schema=b', pattern: x}}": "discover.schemas: the URL postgres://me:xxxxx@h/a?schema=b has the " +
-				"parameter schema: want none",
-			"discover: {query: {url: 'mongodb://me:S3CRET@h/shop', sql: x}}": "want postgres://…, sqlite:… or sqlserver://…",
-			"discover: {query: {url: 'S3CRET', sql: x}}":                     "discover.query.url: ",
-			"discover: {databases: {" + from + ", pattern: x}}":              "want mongodb://…",
-			"discover: {schemas: {source: nowhere, pattern: x}}": `discover.schemas.source is "nowhere": want the variable ` +
-				"OUTMILL_SOURCES_NOWHERE_<PROVIDER>_CONNECTION_STRING with postgres://…",
+		for _, tc := range []struct{ text, want string }{
+			{
+				"url: sqlite:a.db\ndiscover: {query: {" + from + ", sql: x}}",
+				"url and discover are set: want one of url, source, tenants or discover",
+			},
+			{"source: shop\ntenants: [{key: a, url: b}]", "source and tenants are set"},
+			{"url: sqlite:a.db\nparallel: 4", "parallel is a limit of a set: want it with tenants or discover"},
+			{"tenants: [{key: a, url: b}]\nparallel: 0", "parallel is 0: want a whole number of 1 or more"},
+			{"tenants: [{key: a, url: b}]\nmax-connections: many", `max-connections is "many": want a whole number of 1 or more`},
+			{"tenants: [{key: a, url: b}]\nmax-idle: 5", "max-idle is 5: want a time such as 30s, of 1ms or more"},
+			{"tenants: [{key: a, url: b, uri: S3CRET}]", "is no configuration file"},
+			{
+				"max-connections: 9\ndiscover: {schemas: {" + from + ", pattern: x}}",
+				"those of discover.schemas share the connections of one: want pool_max_conns in that URL",
+			},
+			{"discover: postgres://me:S3CRET@h/shop", "discover is no section"},
+			{"discover: {every: 1m}", "discover says nothing to ask: want query, schemas or databases"},
+			{
+				"discover: {every: 1ms, query: {" + from + ", sql: x}}",
+				`discover.every is "1ms": want a time such as 30s, of 100ms or more`,
+			},
+			{
+				"discover: {evry: 1m, query: {" + from + ", sql: x}}",
+				`discover has the field "evry", which does not exist: want every, query,`,
+			},
+			{"discover: {query: {" + from + ", sql: x}, schemas: {}}", "discover has query and schemas: want one of them"},
+			{"discover: {query: {" + from + "}}", "discover.query.sql is missing"},
+			{"discover: {query: {" + from + ", sql: [S3CRET]}}", "discover.query.sql has no text"},
+			{"discover: {query: {" + from + ", source: shop, sql: x}}", "discover.query has url and source: want one of them"},
+			{
+				"discover: {query: {sql: x}}",
+				"discover.query.url is missing: want postgres://…, sqlite:… or sqlserver://…, or source",
+			},
+			{"discover: {query: {" + from + ", pattern: x}}", `discover.query has the field "pattern"`},
+			{"discover: {schemas: {" + from + "}}", "discover.schemas.pattern is missing: want a name with *, such as tenant_*"},
+			{
+				"discover: {schemas: {url: 'mongodb://me:S3CRET@h/shop', pattern: x}}",
+				"discover.schemas.url is mongodb://me:xxxxx@h/shop: want postgres://…",
+			},
+			{
+				"discover: {schemas: {url: 'postgres://me:S3CRET@h/a?schema=b', pattern: x}}",
+				"discover.schemas: the URL postgres://me:xxxxx@h/a?schema=b has the parameter schema: want none",
+			},
+			{"discover: {query: {url: 'mongodb://me:S3CRET@h/shop', sql: x}}", "want postgres://…, sqlite:… or sqlserver://…"},
+			{"discover: {query: {url: 'S3CRET', sql: x}}", "discover.query.url: "},
+			{"discover: {databases: {" + from + ", pattern: x}}", "want mongodb://…"},
+			{
+				"discover: {schemas: {source: nowhere, pattern: x}}",
+				`discover.schemas.source is "nowhere": want the variable OUTMILL_SOURCES_NOWHERE_<PROVIDER>_CONNECTION_STRING with postgres://…`,
+			},
 		} {
 			for _, args := range [][]string{{"status"}, {"status", "--tenant", "acme"}, {"forward", "--to", "memory:"}} {
-				got := tool(t, append(args, "--config", writeFile(t, text))...)
-				require.Equal(t, exitUsage, got.code, "%s: %s", text, got.stderr)
+				got := tool(t, append(args, "--config", writeFile(t, tc.text))...)
+				require.Equal(t, exitUsage, got.code, "%s: %s", tc.text, got.stderr)
 				require.NotContains(t, got.stderr, "S3CRET")
 				if len(args) == 1 || args[0] == "forward" {
-					require.Contains(t, got.stderr, want)
+					require.Contains(t, got.stderr, tc.want)
 				}
 			}
 		}

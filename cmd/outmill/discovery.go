@@ -60,8 +60,8 @@ func (d *discover) open(files func(url string) string, logger watermill.LoggerAd
 	return found, err
 }
 
-func (found *discovery) ofSchemas(url, pattern string, logger watermill.LoggerAdapter) error {
-	rest, config, err := postgres.ConfigOf(url)
+func (found *discovery) ofSchemas(storeURL, pattern string, logger watermill.LoggerAdapter) error {
+	rest, config, err := postgres.ConfigOf(storeURL)
 	if err != nil {
 		return err
 	}
@@ -79,8 +79,8 @@ func (found *discovery) ofSchemas(url, pattern string, logger watermill.LoggerAd
 	return nil
 }
 
-func (found *discovery) ofDatabases(url, pattern string, logger watermill.LoggerAdapter) error {
-	rest, config, err := mongo.ConfigOf(url)
+func (found *discovery) ofDatabases(storeURL, pattern string, logger watermill.LoggerAdapter) error {
+	rest, config, err := mongo.ConfigOf(storeURL)
 	if err != nil {
 		return err
 	}
