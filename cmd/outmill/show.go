@@ -61,9 +61,6 @@ func notOneID(ids []outmill.WorkItemID) error {
 // takeIDs returns the URL and the ids of records. The first argument is the URL unless it is
 // an id.
 func (t *target) takeIDs(args []string) (url string, ids []outmill.WorkItemID, err error) {
-	if err := t.read(); err != nil {
-		return "", nil, err
-	}
 	if len(args) > 0 {
 		if _, err := outmill.ParseWorkItemID(args[0]); err != nil {
 			if t.source != "" {
@@ -72,6 +69,9 @@ func (t *target) takeIDs(args []string) (url string, ids []outmill.WorkItemID, e
 			}
 			url, args = args[0], args[1:]
 		}
+	}
+	if err := t.read(url != "" || t.source != ""); err != nil {
+		return "", nil, err
 	}
 	for _, arg := range args {
 		id, err := outmill.ParseWorkItemID(arg)

@@ -51,7 +51,7 @@ func (t *target) sourceFlag(cmd *cobra.Command) {
 // take returns the URL in front of the arguments, and the other arguments, which have these names.
 // The URL is there if there are more arguments than names.
 func (t *target) take(args []string, names ...string) (url string, rest []string, err error) {
-	if err := t.read(); err != nil {
+	if err := t.read(t.source != "" || len(args) > len(names)); err != nil {
 		return "", nil, err
 	}
 	wanted := strings.Join(names, " and ")

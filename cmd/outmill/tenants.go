@@ -47,9 +47,9 @@ func tenantFlags(cmd *cobra.Command) {
 	}
 }
 
-// read reads the file and picks the tenant. A filter by tenant id becomes the choice of a store,
-// because all records of that store are the tenant's.
-func (c *configured) read() (err error) {
+// read reads the file and picks the tenant, unless the command line names a store, which wins. A filter by
+// tenant id becomes the choice of a store, because all records of that store are the tenant's.
+func (c *configured) read(named bool) (err error) {
 	if c.cmd == nil {
 		return nil
 	}
@@ -61,10 +61,13 @@ func (c *configured) read() (err error) {
 		return nil
 	}
 	name := flag.Value.String()
-	if !c.isSet() {
-		if flag.Usage == pickUsage {
-			return usagef("--tenant picks one of the tenants in the file of --config, and there are none")
-		}
+	picks := flag.Usage == pickUsage
+	switch {
+	case picks && named && c.configFile != "":
+		return usagef("--tenant picks one of the tenants in the file of --config: want it without a URL and without --source")
+	case picks && !c.isSet():
+		return usagef("--tenant picks one of the tenants in the file of --config, and there are none")
+	case named || !c.isSet():
 		return nil
 	}
 	if c.settings.Discover == nil {

@@ -178,6 +178,23 @@ func TestTenants(t *testing.T) {
 		require.NotContains(t, ok(t, "status", other.url, "--config", config), "mine")
 	})
 
+	t.Run("tenant is a filter, and picks no store of the file, if a URL wins over the file", func(t *testing.T) {
+		t.Parallel()
+		acme, _, config := fill(t)
+		other := newWorld(t)
+		other.append(t, &outmill.Record{Topic: "orders", TenantID: "acme"}, &outmill.Record{Topic: "orders", TenantID: "globex"})
+		require.Len(t, okJSON[listReport](t, "list", other.url, "--config", config, "--tenant", "acme").Records, 1)
+		require.Contains(t, ok(t, "delete", other.url, "--config", config, "--tenant", "acme", "--yes"), "1 record deleted")
+		require.Equal(t, 1, other.statusOf(t, "", "orders").Pending, "the records of other tenants stay")
+		require.Equal(t, 1, acme.statusOf(t, "billing", "orders").Pending)
+		id := outmill.NewWorkItemID().String()
+		for _, args := range [][]string{{"status", other.url}, {"show", other.url, id}} {
+			got := tool(t, append(args, "--config", config, "--tenant", "acme")...)
+			require.Equal(t, exitUsage, got.code, got.stderr)
+			require.Contains(t, got.stderr, "--tenant picks one of the tenants in the file of --config: want it without a URL and without --source")
+		}
+	})
+
 	t.Run("wrong usage is refused", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
