@@ -85,7 +85,10 @@ func (b *board) run(ctx context.Context, args []string) (err error) {
 	if err := servable(ctx, store); err != nil {
 		return err
 	}
-	b.config.Name = store.shown
+	if b.config.Name = store.shown; store.discovered != nil {
+		// Their number changes while the dashboard serves.
+		b.config.Name = "tenants"
+	}
 	handler, err := dashboard.New(store.Store, b.config, logger)
 	if err != nil {
 		return err
