@@ -32,7 +32,9 @@ func (d *doctor) records(ctx context.Context) error {
 	if groupsErr != nil && !storekit.SomeAnswered(groupsErr) {
 		return groupsErr
 	}
-	if err = cmp.Or(err, groupsErr); err != nil {
+	err = cmp.Or(err, groupsErr)
+	isWhole := err == nil
+	if !isWhole {
 		d.skip("Some records were not counted: %v", err)
 	}
 	c := tally{stats, groups, time.Now()}
@@ -42,7 +44,8 @@ func (d *doctor) records(ctx context.Context) error {
 	d.add(some(c.reported(d.config.Unseen, false), "topics")...)
 	d.add(some(c.late(d.config.MaxAge), "topics")...)
 	d.add(some(c.dead(), "topics")...)
-	if err != nil {
+	if !isWhole {
+		// The dead records of a store that answers again would seem to be new.
 		return nil
 	}
 	return d.watch(ctx, c)

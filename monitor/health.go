@@ -34,11 +34,13 @@ func NewHealth(store outmill.Inspector, config HealthConfig) (*Health, error) {
 	return &Health{store: store, config: config.withDefaults()}, nil
 }
 
-// Check asks the store now, with one call of Stats and one of Groups, and returns what it finds. It
-// ends after HealthConfig.Timeout. If some of several stores fail, such as tenants of a tenants.Set, each is a
-// warning, and the rest of the report is about the others, without dead_rising. If ctx ends first, it returns the error of ctx, because the store may
-// be well. dead_rising compares counts that end at 10,000 for each group and topic: more dead
-// records than that do not raise it.
+// Check asks the store now, with one call of Stats and one of Groups, and returns what it finds. It ends
+// after HealthConfig.Timeout. If ctx ends first, it returns the error of ctx, because the store may be
+// well. If some of several stores fail, such as tenants of a tenants.Set, each is a warning, and the rest
+// of the report is about the others, without dead_rising.
+//
+// dead_rising compares counts that end at 10,000 for each group and topic: more dead records than that do
+// not raise it.
 func (h *Health) Check(ctx context.Context) (Report, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

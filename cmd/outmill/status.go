@@ -60,11 +60,12 @@ cost does not grow with the backlog: 10000+ says that there are that many or mor
 		return on.with(ctx, url, func(store opened) error {
 			show := func() error {
 				stats, limit, err := countTo(ctx, store, limit, cmd.Flags().Changed("limit"))
+				nothingKnown := len(stats) == 0 && err != nil
 				return showing(err, func() error {
-					if asJSON {
+					switch {
+					case asJSON:
 						return printJSON(cmd.OutOrStdout(), statusJSON(stats, limit))
-					}
-					if len(stats) == 0 && err != nil {
+					case nothingKnown:
 						return nil
 					}
 					return printStatus(cmd.OutOrStdout(), term, store, stats, limit)

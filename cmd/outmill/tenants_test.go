@@ -146,7 +146,8 @@ func TestTenants(t *testing.T) {
 		config := tenantsFile(t, "sqlite:"+file, globex.url)
 		id := okJSON[listReport](t, "list", globex.url, "--status", "dead").Records[0].ID
 		for _, args := range [][]string{
-			{"status"}, {"list"}, {"dead"}, {"groups", "list"}, {"why", id}, {"requeue", "--dry-run"}, {"requeue", "--by", "ann", "--yes"}, {"audit"},
+			{"status"}, {"list"}, {"dead"}, {"groups", "list"}, {"why", id}, {"requeue", "--dry-run"},
+			{"requeue", "--by", "ann", "--yes"}, {"audit"},
 			{"requeue", id, outmill.NewWorkItemID().String()},
 		} {
 			got := tool(t, append(args, "--config", config)...)
