@@ -114,6 +114,23 @@ func TestWhy_Set(t *testing.T) {
 		require.Zero(t, all[0].Before, text)
 	})
 
+	t.Run("a pause in one tenant stops no record of another", func(t *testing.T) {
+		t.Parallel()
+		mine, other := member(t, &outmill.Record{MessageID: "mine"}), member(t, &outmill.Record{MessageID: "theirs"})
+		pauses, ok := outmill.As[storekit.Pauses](other.Store)
+		require.True(t, ok)
+		require.NoError(t, pauses.Pause(t.Context(), storekit.PauseScope{Topic: "orders"}, "ann", ""))
+		set := setOf(t, map[string]outmill.Store{"other": other.Store, "mine": mine.Store})
+		m := mystery{t, set}
+		kinds, text, _ := m.reasons("mine")
+		require.Equal(t, []string{"due"}, kinds, text)
+		kinds, text, _ = m.reasons("theirs")
+		require.Contains(t, kinds, "paused", text)
+		require.NoError(t, set.Pause(t.Context(), storekit.PauseScope{Topic: "orders"}, "ann", ""))
+		kinds, text, _ = m.reasons("mine")
+		require.Contains(t, kinds, "paused", text)
+	})
+
 	t.Run("a step of a join in one of several tenants says how the join stands", func(t *testing.T) {
 		t.Parallel()
 		mine, other := member(t), member(t)

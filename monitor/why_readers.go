@@ -132,6 +132,10 @@ func (w why) joinState(ctx context.Context, id outmill.JoinID) (string, error) {
 func (w why) paused(r *outmill.Record) []Reason {
 	var reasons []Reason
 	for _, p := range w.pauses {
+		if p.Store != "" && p.Store != r.Store {
+			continue
+		}
+		// A pause without a store is one of all of them.
 		p.Store = r.Store
 		if storekit.NewPauseList(0, []storekit.PauseInfo{p}).Covers(r) {
 			reasons = append(reasons, Reason{Kind: "paused", At: p.At, Text: fmt.Sprintf("It is paused: %s.", oneLine(p))})
