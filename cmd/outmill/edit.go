@@ -110,6 +110,7 @@ func (e *edit) run(ctx context.Context, cmd *cobra.Command, args []string) error
 		if before.Status != outmill.StatusDead {
 			return notDead(before)
 		}
+		ctx = storekit.InStoreOf(ctx, store.Store, before)
 		change.Seen = cmp.Or(change.Seen, storekit.FingerprintOf(before))
 		if change.Metadata, err = e.metadata(before); err != nil {
 			return err

@@ -101,6 +101,7 @@ func (s *skip) waiting(ctx context.Context, store opened, bench storekit.Workben
 	if r.Status != outmill.StatusDead {
 		return 0, notDead(r)
 	}
+	ctx = storekit.InStoreOf(ctx, store.Store, r)
 	// The dead letters of the key and message are few, and one of them may be the record.
 	query := outmill.ListQuery{Group: r.Group, Topic: r.Topic, Key: r.Key, MessageID: r.MessageID}
 	for {

@@ -144,7 +144,10 @@ func TestTenants(t *testing.T) {
 		file := newFile(t)
 		require.NoError(t, openDB(t, file).PingContext(t.Context()))
 		config := tenantsFile(t, "sqlite:"+file, globex.url)
-		id := okJSON[listReport](t, "list", globex.url, "--status", "dead").Records[0].ID
+		dead := okJSON[listReport](t, "list", globex.url, "--status", "dead").Records
+		id := dead[0].ID
+		ok(t, "skip", "--config", config, dead[1].ID, "--dry-run")
+		ok(t, "edit", "--config", config, dead[1].ID, "--set", "version=2", "--requeue")
 		for _, args := range [][]string{
 			{"status"}, {"list"}, {"dead"}, {"groups", "list"}, {"why", id}, {"requeue", "--dry-run"},
 			{"requeue", "--by", "ann", "--yes"}, {"audit"},
