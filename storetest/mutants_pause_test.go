@@ -57,9 +57,9 @@ func TestRun_BrokenPauses(t *testing.T) {
 			func(f mutants.File) outmill.Store { return backwards{f} }},
 		{"loses what was paused", "pause", "Resume hands out thousands of records, each once and in the order of their keys",
 			func(f mutants.File) outmill.Store { return losesPaused{f} }},
-		{"hands out what is paused now and then", "pause",
+		{"hands out backwards beside pauses", "pause",
 			"claims while pauses come and go hand out each record once and in the order of its key",
-			func(f mutants.File) outmill.Store { return backwards{f} }},
+			func(f mutants.File) outmill.Store { return allBackwards{f} }},
 		{"drops pauses with a group", "pause", "DropGroup removes paused records and leaves the pause",
 			func(f mutants.File) outmill.Store { return dropsPauses{f} }},
 		{"keeps paused records from expiring", "pause", "a paused record that expires goes dead",
@@ -181,6 +181,17 @@ func (m backwards) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outm
 	if list, listErr := m.Paused(ctx); listErr == nil && len(list) == 0 {
 		slices.Reverse(found)
 	}
+	return found, err
+}
+
+// allBackwards hands out all records at once, in the wrong order. So a key has two of them whenever the
+// claim is.
+type allBackwards struct{ mutants.File }
+
+func (m allBackwards) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	req.Limit = 1000
+	found, err := m.File.Claim(ctx, req)
+	slices.Reverse(found)
 	return found, err
 }
 
