@@ -49,10 +49,7 @@ func (s *Set) inspectSome(ctx context.Context, call string, members []*member,
 	if err := s.life.Usable(ctx); err != nil {
 		return failed(call, err)
 	}
-	return partial(len(members), s.each(ctx, members, func(ctx context.Context, m *member) error {
-		if err := m.hangs(); err != nil {
-			return err
-		}
+	return partial(len(members), s.eachReachable(ctx, members, func(ctx context.Context, m *member) error {
 		return m.failed(call, fn(ctx, m))
 	}))
 }

@@ -39,12 +39,9 @@ func (s *Set) Find(ctx context.Context, query outmill.ListQuery) (storekit.Page,
 	}
 	var mu sync.Mutex
 	found := merged{query: query}
-	errs := s.each(ctx, members, func(ctx context.Context, m *member) error {
+	errs := s.eachReachable(ctx, members, func(ctx context.Context, m *member) error {
 		operator, err := role[storekit.Operator](m, operatorRole)
 		if err != nil {
-			return err
-		}
-		if err := m.hangs(); err != nil {
 			return err
 		}
 		page, err := operator.Find(ctx, query)

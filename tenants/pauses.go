@@ -61,13 +61,10 @@ func (s *Set) Paused(ctx context.Context) ([]storekit.PauseInfo, error) {
 	}
 	var mu sync.Mutex
 	var all []storekit.PauseInfo
-	errs := s.each(ctx, members, func(ctx context.Context, m *member) error {
+	errs := s.eachReachable(ctx, members, func(ctx context.Context, m *member) error {
 		pauses, ok := outmill.As[storekit.Pauses](m.store)
 		if !ok {
 			return nil
-		}
-		if err := m.hangs(); err != nil {
-			return err
 		}
 		found, err := pauses.Paused(ctx)
 		for i := range found {

@@ -213,6 +213,17 @@ func (s *Set) each(ctx context.Context, members []*member, fn func(ctx context.C
 	return errs
 }
 
+// eachReachable is each, but does not call fn for a member that is known to hang. The error of such a
+// member is that of the call that hung.
+func (s *Set) eachReachable(ctx context.Context, members []*member, fn func(ctx context.Context, m *member) error) map[string]error {
+	return s.each(ctx, members, func(ctx context.Context, m *member) error {
+		if err := m.hangs(); err != nil {
+			return err
+		}
+		return fn(ctx, m)
+	})
+}
+
 // reuse begins a call of a member that was found before, unless it is gone.
 func (s *Set) reuse(m *member) bool {
 	s.mu.RLock()
