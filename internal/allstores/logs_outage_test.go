@@ -141,6 +141,22 @@ func (p *plant) await(t *testing.T, store, msg string) {
 	}
 }
 
+// awaitMember waits for the lines about a member: of records that no group reads, and, in a set, of a
+// member that fails alone.
+func (p *plant) awaitMember(t *testing.T) {
+	t.Helper()
+	p.publish(t, "unread", "m0")
+	p.await(t, p.member,
+		"Warning: records are due that no group has registered for; subscribe to the topic, forward it, or stop publishing to it")
+	if !p.isSet() {
+		return
+	}
+	unlock := p.lock(t, p.member)
+	defer unlock()
+	p.await(t, p.member, "Claim failed in a member, the others go on")
+	p.await(t, p.member, "A call failed in a member, the others go on")
+}
+
 func (p *plant) publish(t *testing.T, topic, id string) {
 	t.Helper()
 	require.NoError(t, p.writer.Publish(topic, message.NewMessage(id, nil)))
@@ -149,10 +165,7 @@ func (p *plant) publish(t *testing.T, topic, id string) {
 // OBX-071, OBX-107.
 func TestLogs_Outage(t *testing.T) {
 	t.Parallel()
-	const (
-		again  = 20 * time.Millisecond
-		unread = "Warning: records are due that no group has registered for; subscribe to the topic, forward it, or stop publishing to it"
-	)
+	const again = 20 * time.Millisecond
 
 	t.Run("each line of a subscriber has the name of one store, also while the store fails", func(t *testing.T) {
 		t.Parallel()
@@ -162,14 +175,7 @@ func TestLogs_Outage(t *testing.T) {
 			sub, err := subscriber.New(p, cfg, p.log)
 			require.NoError(t, err)
 			messages := subscribe(t, sub)
-			p.publish(t, "unread", "m0")
-			p.await(t, p.member, unread)
-			if p.isSet() {
-				unlock := p.lock(t, p.member)
-				p.await(t, p.member, "Claim failed in a member, the others go on")
-				p.await(t, p.member, "A call failed in a member, the others go on")
-				unlock()
-			}
+			p.awaitMember(t)
 			p.publish(t, topic, "m1")
 			msg := next(t, messages)
 			p.await(t, p.member, "Message delivered")
@@ -216,14 +222,7 @@ func TestLogs_Outage(t *testing.T) {
 			go func() { ended <- fwd.Run(context.Background()) }()
 			<-fwd.Running()
 			p.await(t, p.Name(), "The forwarder publishes one message at a time in each of its lanes")
-			p.publish(t, "unread", "m0")
-			p.await(t, p.member, unread)
-			if p.isSet() {
-				unlock := p.lock(t, p.member)
-				p.await(t, p.member, "Claim failed in a member, the others go on")
-				p.await(t, p.member, "A call failed in a member, the others go on")
-				unlock()
-			}
+			p.awaitMember(t)
 			p.publish(t, topic, "m1")
 			<-arrived
 			unlock := p.lockAll(t)

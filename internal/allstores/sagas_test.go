@@ -32,6 +32,20 @@ type parcelEvent struct{ Order string }
 
 func ofParcel(m parcelEvent) string { return m.Order }
 
+// shipParcel ends the saga of a parcel that was paid, and cancelParcel that of one that was not.
+func shipParcel(c *sagas.Context[parcel], m parcelEvent) error {
+	c.State.Steps++
+	c.State.Paid = true
+	c.Complete()
+	return c.PublishValue("ship", m)
+}
+
+func cancelParcel(c *sagas.Context[parcel], m parcelEvent) error {
+	c.State.Steps++
+	c.Complete()
+	return c.PublishValue("cancel", m)
+}
+
 // onEachKeeper runs the test on every store that keeps sagas.
 func onEachKeeper(t *testing.T, test func(t *testing.T, s keeper)) {
 	t.Helper()
@@ -191,17 +205,7 @@ func TestSagas_Story(t *testing.T) {
 					}
 					return c.Timeout("overdue", wait, m)
 				}),
-				sagas.On("paid", ofParcel, func(c *sagas.Context[parcel], m parcelEvent) error {
-					c.State.Steps++
-					c.State.Paid = true
-					c.Complete()
-					return c.PublishValue("ship", m)
-				}),
-				sagas.Timeout("overdue", func(c *sagas.Context[parcel], m parcelEvent) error {
-					c.State.Steps++
-					c.Complete()
-					return c.PublishValue("cancel", m)
-				}))
+				sagas.On("paid", ofParcel, shipParcel), sagas.Timeout("overdue", cancelParcel))
 			for range 2 {
 				for _, order := range []string{"paid", "unpaid"} {
 					k.publish(t, "placed", "place "+order, order)
@@ -270,17 +274,7 @@ func requireSagasApart(t *testing.T, list []tenants.Tenant) {
 			}
 			return c.Timeout("overdue", wait, m)
 		}),
-		sagas.On("paid", ofParcel, func(c *sagas.Context[parcel], m parcelEvent) error {
-			c.State.Steps++
-			c.State.Paid = true
-			c.Complete()
-			return c.PublishValue("ship", m)
-		}),
-		sagas.Timeout("overdue", func(c *sagas.Context[parcel], m parcelEvent) error {
-			c.State.Steps++
-			c.Complete()
-			return c.PublishValue("cancel", m)
-		}))
+		sagas.On("paid", ofParcel, shipParcel), sagas.Timeout("overdue", cancelParcel))
 	publish := func(topic string, to ...tenants.Tenant) {
 		for _, tenant := range to {
 			msg := message.NewMessage(topic+" o1", []byte(`{"Order":"o1"}`))
