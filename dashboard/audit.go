@@ -50,7 +50,7 @@ func auditPage(c *call) error {
 	if isLack(err) {
 		return lacks("keeps no audit (storekit.Audit)")
 	}
-	if err != nil && !c.isPartly(err) {
+	if storekit.NoneAnswered(err) {
 		return err
 	}
 	v := auditView{Record: record, Examined: len(page.Entries), Many: c.isMany() && c.tenant == "", Partly: err != nil}

@@ -68,7 +68,7 @@ func (c *counter) look(ctx context.Context) counts {
 		}
 	}
 	c.last.err, c.last.tried = err, c.now()
-	if err == nil || len(rows) > 0 || storekit.SomeAnswered(err) {
+	if len(rows) > 0 || !storekit.NoneAnswered(err) {
 		c.last.rows, c.last.pauses, c.last.limit, c.last.at = rows, pauses, limit, c.last.tried
 		c.note()
 	}

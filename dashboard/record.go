@@ -255,12 +255,12 @@ func findPage(c *call) error {
 			c.redirect(address("record", cmp.Or(r.Store, c.tenant), "id", id))
 			return nil
 		}
-		if err != nil && !errors.Is(err, outmill.ErrNotFound) && !c.isPartly(err) {
+		if storekit.NoneAnswered(err) && !errors.Is(err, outmill.ErrNotFound) {
 			return err
 		}
 	}
 	answer, err := c.why(id)
-	if err != nil && !c.isPartly(err) {
+	if storekit.NoneAnswered(err) {
 		return err
 	}
 	if err != nil {

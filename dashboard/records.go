@@ -214,7 +214,7 @@ func (c *call) find(query outmill.ListQuery) (page storekit.Page, partly bool, e
 		return page, false, lacks("finds no records by a filter (storekit.Operator)")
 	}
 	page, err = operator.Find(c.ctx, query)
-	if c.isPartly(err) {
+	if storekit.SomeAnswered(err) {
 		c.log.Error("The dashboard could not search some stores", err, nil)
 		return page, true, nil
 	}

@@ -45,9 +45,6 @@ func isLack(err error) bool {
 	return true
 }
 
-// isPartly reports whether some of the stores that were asked have answered, and others failed.
-func (c *call) isPartly(err error) bool { return storekit.SomeAnswered(err) }
-
 // member is a line of the page of stores.
 type member struct {
 	Name, State, Problem, Since     string

@@ -51,7 +51,7 @@ func deadPage(c *call) error {
 		c.redirect(c.page("records", s.pairs()...))
 		return nil
 	}
-	if err != nil && !c.isPartly(err) {
+	if storekit.NoneAnswered(err) {
 		return err
 	}
 	v := deadView{Search: s, Examined: page.Examined, Many: c.isMany() && c.tenant == "", Partly: err != nil}

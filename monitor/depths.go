@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -50,7 +48,7 @@ func (d *depths) ask(ctx context.Context) answerOfStore {
 	defer cancel()
 	began := time.Now()
 	stats, err := d.store.Stats(ctx, d.config.CountLimit)
-	answered := err == nil || storekit.SomeAnswered(err)
+	answered := !storekit.NoneAnswered(err)
 	d.last = answerOfStore{up: map[string]bool{}, at: time.Now(), keep: d.config.CacheFor}
 	if answered {
 		d.last.rows = d.bound(stats)
@@ -70,7 +68,7 @@ func (d *depths) noteDown(err error) {
 	if !errors.As(err, &partial) {
 		return
 	}
-	for i, name := range slices.Sorted(maps.Keys(partial.Failed)) {
+	for i, name := range partial.Stores() {
 		if i == d.config.MaxSeries {
 			return
 		}

@@ -25,11 +25,11 @@ type tally struct {
 func (d *doctor) records(ctx context.Context) error {
 	// A store that is made of several returns what it has with the error of the others.
 	stats, err := d.store.Stats(ctx, 0)
-	if err != nil && !storekit.SomeAnswered(err) {
+	if storekit.NoneAnswered(err) {
 		return err
 	}
 	groups, groupsErr := d.store.Groups(ctx)
-	if groupsErr != nil && !storekit.SomeAnswered(groupsErr) {
+	if storekit.NoneAnswered(groupsErr) {
 		return groupsErr
 	}
 	err = cmp.Or(err, groupsErr)
@@ -178,7 +178,7 @@ func (d *doctor) watch(ctx context.Context, first tally) error {
 	case <-time.After(d.config.Watch):
 	}
 	stats, err := d.store.Stats(ctx, 0)
-	if err != nil && !storekit.SomeAnswered(err) {
+	if storekit.NoneAnswered(err) {
 		return err
 	}
 	if risen := deadOf(stats) - deadOf(first.stats); risen > 0 {

@@ -60,7 +60,7 @@ func (h *Health) check(ctx context.Context) (Report, error) {
 		// The dead records of a store that answers again would seem to be new.
 		report.Problems = append(report.Problems, h.dying(now, stats)...)
 	}
-	if err == nil || storekit.SomeAnswered(err) {
+	if !storekit.NoneAnswered(err) {
 		report.Problems = append(report.Problems, h.late(now, stats)...)
 		report.Problems = append(report.Problems, some(tally{stats, groups, now}.unseen(h.config.Unseen), "groups")...)
 	}
@@ -79,7 +79,7 @@ func (h *Health) count(ctx context.Context) (stats []outmill.TopicStats, groups 
 		return stats, nil, err
 	}
 	groups, groupsErr := h.store.Groups(ctx)
-	if groupsErr != nil && !storekit.SomeAnswered(groupsErr) && ctx.Err() == nil {
+	if storekit.NoneAnswered(groupsErr) && ctx.Err() == nil {
 		return stats, nil, groupsErr
 	}
 	return stats, groups, cmp.Or(err, groupsErr)

@@ -3,8 +3,6 @@ package monitor
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -40,7 +38,7 @@ func problemsOf(err error) []Problem {
 		return []Problem{problemOf(err)}
 	}
 	problems := make([]Problem, 0, len(partial.Failed))
-	for _, store := range slices.Sorted(maps.Keys(partial.Failed)) {
+	for _, store := range partial.Stores() {
 		p := problemOf(partial.Failed[store])
 		p.Store, p.Severity = store, Warning
 		problems = append(problems, p)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -120,29 +119,39 @@ func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConf
 		config.MaxExamined = 100_000
 	}
 	answer := Answer{ID: id, Explanations: []Explanation{}, Complete: true}
-	var failed partly
+	var partly error
+	failed := storekit.PartialError{Failed: map[string]error{}}
+	// none reports whether a call has no result. Otherwise it notes the stores that failed.
+	none := func(err error) bool {
+		if storekit.NoneAnswered(err) {
+			return true
+		}
+		partly = cmp.Or(partly, err)
+		_ = failed.Add(err)
+		return false
+	}
 	records, err := find(ctx, store, id, config.MaxExamined, &answer)
-	if failed.add(err) != nil {
+	if none(err) {
 		return Answer{}, err
 	}
 	groups, err := store.Groups(ctx)
-	if failed.add(err) != nil {
+	if none(err) {
 		return Answer{}, err
 	}
 	var pauses []storekit.PauseInfo
 	if role, ok := outmill.As[storekit.Pauses](store); ok {
-		if pauses, err = role.Paused(ctx); failed.add(err) != nil {
+		if pauses, err = role.Paused(ctx); none(err) {
 			return Answer{}, err
 		}
 	}
-	answer.Unanswered = failed.stores()
+	answer.Unanswered = failed.Stores()
 	answer.Complete = answer.Complete && len(answer.Unanswered) == 0
 	answer.At = time.Now().UTC()
 	w := why{store: store, groups: groups, pauses: pauses, now: answer.At, hideErrors: config.HideErrors,
 		maxNeighbours: config.MaxNeighbours}
 	for _, r := range records {
 		if slices.Contains(answer.Unanswered, r.Store) {
-			// What is known of its readers may be wrong.
+			// The list of groups, or that of pauses, may lack those of the record's store.
 			continue
 		}
 		explanation, err := w.explain(ctx, r)
@@ -152,30 +161,8 @@ func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConf
 		answer.Explanations = append(answer.Explanations, explanation)
 	}
 	answer.Text = answer.summary()
-	return answer, failed.err
+	return answer, partly
 }
-
-// partly collects the errors of some of several stores.
-type partly struct {
-	err    error
-	failed map[string]error
-}
-
-// add returns any other error.
-func (p *partly) add(err error) error {
-	var partial *storekit.PartialError
-	if !storekit.SomeAnswered(err) || !errors.As(err, &partial) {
-		return err
-	}
-	if p.failed == nil {
-		p.failed = map[string]error{}
-	}
-	p.err = cmp.Or(p.err, err)
-	maps.Copy(p.failed, partial.Failed)
-	return nil
-}
-
-func (p *partly) stores() []string { return slices.Sorted(maps.Keys(p.failed)) }
 
 // find returns the records with this id, and those of the message with this id.
 func find(ctx context.Context, store outmill.Inspector, id string, limit int, answer *Answer) ([]*outmill.Record, error) {

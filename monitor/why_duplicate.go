@@ -34,7 +34,7 @@ func WhyDuplicate(ctx context.Context, store outmill.Inspector, topic, dedupKey 
 		return Answer{}, err
 	}
 	answer, err := Why(ctx, store, found.Record.String(), config)
-	if err != nil && !storekit.SomeAnswered(err) {
+	if storekit.NoneAnswered(err) {
 		return Answer{}, err
 	}
 	of := ""

@@ -31,7 +31,7 @@ func walk(
 	var failed error
 	for seen.examined < limit {
 		page, err := operator.Find(ctx, query)
-		if err != nil && !storekit.SomeAnswered(err) {
+		if storekit.NoneAnswered(err) {
 			return seen, err
 		}
 		if err != nil {

@@ -17,12 +17,19 @@ type PartialError struct {
 	Asked int
 }
 
+// Stores are the names of those that failed, sorted.
+func (e *PartialError) Stores() []string { return slices.Sorted(maps.Keys(e.Failed)) }
+
 // SomeAnswered reports whether err is that of a call for several stores, of which some failed and
 // at least one did not. The result of the call is then that of the others.
 func SomeAnswered(err error) bool {
 	var partial *PartialError
 	return errors.As(err, &partial) && len(partial.Failed) < partial.Asked
 }
+
+// NoneAnswered reports whether err is that of a single store, or of all stores that were asked. The call
+// then has no result.
+func NoneAnswered(err error) bool { return err != nil && !SomeAnswered(err) }
 
 // Of returns the error of the store; nil where it did what it was told.
 func (e *PartialError) Of(store string) error { return e.Failed[store] }
@@ -53,7 +60,7 @@ func (e *PartialError) Error() string {
 		noun = "store"
 	}
 	fmt.Fprintf(&b, "outmill: %d %s failed", len(e.Failed), noun)
-	for i, name := range slices.Sorted(maps.Keys(e.Failed)) {
+	for i, name := range e.Stores() {
 		if i == most {
 			b.WriteString("; …")
 			break
@@ -66,7 +73,7 @@ func (e *PartialError) Error() string {
 // Unwrap gives errors.Is and errors.As the errors of all stores that failed.
 func (e *PartialError) Unwrap() []error {
 	errs := make([]error, 0, len(e.Failed))
-	for _, name := range slices.Sorted(maps.Keys(e.Failed)) {
+	for _, name := range e.Stores() {
 		errs = append(errs, e.Failed[name])
 	}
 	return errs

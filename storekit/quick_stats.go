@@ -21,7 +21,7 @@ const (
 // Stats returns what it has with an error, so does QuickStats.
 func QuickStats(ctx context.Context, from outmill.Inspector) (stats []outmill.TopicStats, limit int, err error) {
 	stats, err = from.Stats(ctx, quickLeast)
-	if err != nil && len(stats) == 0 && !SomeAnswered(err) {
+	if len(stats) == 0 && NoneAnswered(err) {
 		return nil, 0, err
 	}
 	limit = min(quickLimit, max(quickTotal/max(len(stats), 1), quickLeast))

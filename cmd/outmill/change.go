@@ -138,7 +138,7 @@ func (c *change) run(ctx context.Context, cmd *cobra.Command, args []string) err
 		} else {
 			err = c.bulk(ctx, store, query, &result)
 		}
-		if err != nil && !storekit.SomeAnswered(err) && !c.dryRun && result.Count > 0 {
+		if storekit.NoneAnswered(err) && !c.dryRun && result.Count > 0 {
 			err = fmt.Errorf("%w\noutmill: %d records were %s before that; run the same command again to continue", err, result.Count, c.done)
 		}
 		result.Done = result.Done && err == nil
@@ -318,7 +318,6 @@ func (c *change) change(
 		result.Count += page.Changed
 		result.Examined += page.Examined
 		if failed = cmp.Or(err, failed); endsWork(err, began) {
-			result.Done = false
 			return err
 		}
 		result.Done, query.After = page.Done, page.Next

@@ -30,7 +30,7 @@ const discoveryTimeout = 30 * time.Second
 // discovery is one that can be asked, until it is closed.
 type discovery struct {
 	tenants.Discovery
-	// shown is what is asked, without a password.
+	// shown is the URL that the discovery asks, without its password.
 	shown string
 	// ensure says that the URL wants the schemas of the stores made.
 	ensure   bool

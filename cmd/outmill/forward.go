@@ -278,7 +278,7 @@ func (f *forwarding) health(fwd *forwarder.Forwarder, store opened, broker desti
 			},
 			"store": func(ctx context.Context) error {
 				// Another process could do no more for a tenant whose store is away.
-				if _, err := store.Groups(ctx); !storekit.SomeAnswered(err) {
+				if _, err := store.Groups(ctx); storekit.NoneAnswered(err) {
 					return err
 				}
 				return nil

@@ -100,7 +100,7 @@ func printOtherPauses(ctx context.Context, w io.Writer, store opened, groups []o
 		return nil
 	}
 	all, err := pauses.Paused(ctx)
-	if err != nil && !storekit.SomeAnswered(err) {
+	if storekit.NoneAnswered(err) {
 		return err
 	}
 	for _, pause := range all {

@@ -87,12 +87,12 @@ const slowFailure = 3 * time.Second
 // endsWork reports whether a call that began then ends work in several calls: it failed in each of the
 // stores, or took so long to fail in some that each further call would take as long.
 func endsWork(err error, began time.Time) bool {
-	return err != nil && (!storekit.SomeAnswered(err) || time.Since(began) > slowFailure)
+	return storekit.NoneAnswered(err) || err != nil && time.Since(began) > slowFailure
 }
 
 // showing shows a result, also one that lacks some of several stores, and returns the error.
 func showing(err error, show func() error) error {
-	if err != nil && !storekit.SomeAnswered(err) {
+	if storekit.NoneAnswered(err) {
 		return err
 	}
 	return errors.Join(show(), err)

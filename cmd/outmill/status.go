@@ -80,7 +80,7 @@ cost does not grow with the backlog: 10000+ says that there are that many or mor
 					fmt.Fprint(term.out, "\x1b[H\x1b[J")
 				}
 				err := show()
-				if err == nil || ctx.Err() != nil || first && !storekit.SomeAnswered(err) {
+				if err == nil || ctx.Err() != nil || first && storekit.NoneAnswered(err) {
 					return err
 				}
 				// A database that is away for a while does not end the watch.

@@ -27,7 +27,7 @@ func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAd
 	}
 	// A limit of 1 is the cheapest, and only OldestDue matters here.
 	stats, err := statsOf(ctx, 1)
-	if err != nil && !storekit.SomeAnswered(err) {
+	if storekit.NoneAnswered(err) {
 		return err
 	}
 	for _, t := range stats {
