@@ -53,3 +53,16 @@ func TestConformance_Turns(t *testing.T) {
 	testenv.Long(t, "the contract with turns in all topics")
 	storetest.Run(t, fairEngine(t))
 }
+
+func TestStore_TurnsInSteps(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t, "walks in small steps with turns in all topics")
+	fair := fairEngine(t)
+	storetest.WalkInSteps(t, storetest.Engine{
+		New: func(t *testing.T, options storetest.Options) storetest.Harness {
+			h := inSteps{fair.New(t, options).(harness)}
+			setSteps(h.store)
+			return h
+		},
+	})
+}

@@ -94,6 +94,9 @@ type OrderedScan struct {
 
 	// passed are the Seqs of the last records that passed, by their keys.
 	passed map[string]int64
+	// gone are the expired records that left before an earlier one of their key, by their Seqs,
+	// and that earlier one.
+	gone map[int64]int64
 	// pausedKeys are the keys of which the scan met a paused record, and the pauses.
 	pausedKeys map[string]int64
 }
@@ -180,7 +183,14 @@ func (w *OrderedScan) waits(r Candidate) bool {
 
 // behind reports whether a ready record before this one in its key has not passed.
 func (w *OrderedScan) behind(r Candidate) bool {
-	return w.Turns && !w.Unordered && r.Key != "" && r.Behind != 0 && w.passed[r.Key] != r.Behind
+	if !w.Turns || w.Unordered || r.Key == "" {
+		return false
+	}
+	before := r.Behind
+	for w.gone[before] != 0 {
+		before = w.gone[before]
+	}
+	return before != 0 && w.passed[r.Key] != before
 }
 
 // pass notes that the record is no longer among the ready ones. Records of its key that the scan
@@ -191,6 +201,10 @@ func (w *OrderedScan) pass(r Candidate, behind bool) {
 		w.HeldKeys[r.Key] = held
 	}
 	if behind {
+		if w.gone == nil {
+			w.gone = map[int64]int64{}
+		}
+		w.gone[r.Seq] = r.Behind
 		return
 	}
 	if w.passed == nil {

@@ -29,6 +29,7 @@ func turnSentences() []sentence {
 		{"a key that waits for a retry holds up its records of other tenants, and no other key", turnsPassKeys},
 		{"records that a leased record of another tenant holds up come when it is acked", turnsAfterLease},
 		{"a record behind an expired one of another tenant in its key is handed out", turnsPastExpired},
+		{"a record behind expired ones of several tenants in its key is handed out, whichever tenant the claim begins with", turnsPastSeveralExpired},
 		{"a claim of a whole topic is in the order of the appends", turnsNotOfTopic},
 		{"a topic that the setting does not name is served as without it", turnsElsewhere},
 		{"records that were appended before the setting take turns, each key in its order", turnsFromBefore},
@@ -414,6 +415,25 @@ func turnsPastExpired(e *env) {
 	e.Ack(full...)
 	e.Elapse(2 * leaseOf)
 	e.RequireNames([]string{"z1"}, e.Claim(owner, suite.ByKey, suite.Limit(1)))
+}
+
+// turnsPastSeveralExpired has two keys, so that in one of them the claim comes to the second record
+// before the first.
+func turnsPastSeveralExpired(e *env) {
+	e = e.fair()
+	var records []*outmill.Record
+	for key, tenants := range map[string][]string{"k": {"a", "b", "a"}, "l": {"b", "a", "b"}} {
+		for i, tenant := range tenants {
+			r := suite.Rec(orders, fmt.Sprint(key, i), withKeyAndTenant(key, tenant))
+			if i < 2 {
+				suite.WithTTL(leaseOf)(r)
+			}
+			records = append(records, r)
+		}
+	}
+	e.Filled(records...)
+	e.Elapse(2 * leaseOf)
+	require.ElementsMatch(e.T, []string{"k2", "l2"}, suite.Names(e.ClaimAll(suite.ByKey)))
 }
 
 func turnsNotOfTopic(e *env) {
