@@ -29,7 +29,7 @@ func turnSentences() []sentence {
 		{"a key that waits for a retry holds up its records of other tenants, and no other key", turnsPassKeys},
 		{"records that a leased record of another tenant holds up come when it is acked", turnsAfterLease},
 		{"a record behind an expired one of another tenant in its key is handed out", turnsPastExpired},
-		{"a record behind expired ones of several tenants in its key is handed out, whichever tenant the claim begins with", turnsPastSeveralExpired},
+		{"a record behind expired ones of several tenants in its key is handed out, wherever the claim begins", turnsPastSeveralExpired},
 		{"a claim of a whole topic is in the order of the appends", turnsNotOfTopic},
 		{"a topic that the setting does not name is served as without it", turnsElsewhere},
 		{"records that were appended before the setting take turns, each key in its order", turnsFromBefore},
