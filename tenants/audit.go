@@ -31,7 +31,7 @@ func (s *Set) Audited(ctx context.Context, query storekit.AuditQuery) (storekit.
 	}
 	var mu sync.Mutex
 	pages := map[string]storekit.AuditPage{}
-	errs := s.each(ctx, members, func(ctx context.Context, m *member) error {
+	errs := s.eachReachable(ctx, members, func(ctx context.Context, m *member) error {
 		audit, ok := outmill.As[storekit.Audit](m.store)
 		if !ok {
 			return nil

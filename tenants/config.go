@@ -64,9 +64,10 @@ type Config struct {
 	// registration goes to every member, so that GroupInfo.SeenAt is always right. Idle members cost
 	// more: see docs/tenants.md. Default false.
 	WithoutRest bool
-	// CallTimeout bounds a claim, and a call that settles, in one member, so that one that hangs
-	// holds up the others for no longer. Such a member is then asked in the background, and until it
-	// answers it is not claimed from, and calls that settle fail in it at once. Default 10 s.
+	// CallTimeout bounds a claim, and a call that settles, in one member, and six times of it bound a
+	// registration, which may give a million waiting records to a group. So a member that hangs holds up
+	// the others for no longer. It is then asked in the background, and until it answers it is not claimed
+	// from, and calls that settle, register or operate fail in it at once. Default 10 s.
 	CallTimeout time.Duration
 
 	// KeyOf returns the key of the tenant that serves a message's tenant id, where several tenant
@@ -90,6 +91,8 @@ const (
 	// discoveryTimeout bounds a question to the discovery, openTimeout the opening of a store.
 	discoveryTimeout = 30 * time.Second
 	openTimeout      = time.Minute
+	// registerTimeouts is the number of Config.CallTimeout that bounds a registration.
+	registerTimeouts = 6
 	// maxAsked is the most members that one claim asks.
 	maxAsked = 64
 )

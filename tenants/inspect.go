@@ -105,7 +105,7 @@ func (s *Set) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, 
 	defer stop()
 	var mu sync.Mutex
 	var found *outmill.Record
-	errs := s.each(asking, members, func(ctx context.Context, m *member) error {
+	errs := s.eachReachable(asking, members, func(ctx context.Context, m *member) error {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -170,7 +170,7 @@ func (s *Set) byID(ctx context.Context, call string, ids []outmill.WorkItemID,
 		return 0, err
 	}
 	var mu sync.Mutex
-	errs := s.each(ctx, members, func(ctx context.Context, m *member) error {
+	errs := s.eachReachable(ctx, members, func(ctx context.Context, m *member) error {
 		n, err := fn(ctx, m)
 		mu.Lock()
 		defer mu.Unlock()

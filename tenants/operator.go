@@ -194,6 +194,9 @@ func (s *Set) change(ctx context.Context, call string, query outmill.ListQuery,
 			mu.Unlock()
 			var page storekit.Page
 			if err == nil {
+				err = m.hangs()
+			}
+			if err == nil {
 				page, err = do(operator, ctx, query)
 				err = m.failed(call, err)
 			}

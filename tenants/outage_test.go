@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 	"github.com/outmill/outmill/tenants"
 )
@@ -61,6 +62,13 @@ func (h *hanging) Ack(ctx context.Context, by string, leases []outmill.Lease) er
 		return err
 	}
 	return h.spy.Ack(ctx, by, leases)
+}
+
+func (h *hanging) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
+	if err := h.wait(ctx); err != nil {
+		return err
+	}
+	return h.spy.RegisterGroup(ctx, regs...)
 }
 
 func TestSet_Outage(t *testing.T) {
@@ -164,5 +172,79 @@ func TestSet_Outage(t *testing.T) {
 			slow.fail("ReapExpired", nil)
 			require.Eventually(t, func() bool { return len(r.claim(1)) == 1 }, soon, tick)
 		}
+	})
+	t.Run("a member that hangs holds up a registration for some time only, and is registered before it is claimed from", func(t *testing.T) {
+		t.Parallel()
+		slow := &hanging{spy: newSpy(t, "slow")}
+		r := newRig(t, nil, func(c *tenants.Config) {
+			c.CallTimeout, c.MaxIdle = 50*time.Millisecond, time.Second
+			c.Discovery = tenants.Static{{Key: "slow", Store: slow}, {Key: "quick", Store: newSpy(t, "quick")}}
+		})
+		slow.set(true)
+		// The probe fails too.
+		slow.fail("ReapExpired", errAway)
+		registration := outmill.Registration{Group: "audit"}
+		require.NoError(t, r.set.RegisterGroup(t.Context(), registration))
+		require.Equal(t, tenants.StateFailing, r.set.Status().Members[1].State)
+		hung := slow.waits()
+		require.NoError(t, r.set.RegisterGroup(t.Context(), outmill.Registration{Group: "billing"}))
+		require.Equal(t, hung, slow.waits(), "it is known to hang")
+		r.append("quick", 1)
+		req := request(1)
+		req.Group = registration.Group
+		require.Eventually(t, func() bool {
+			found, err := r.set.Claim(t.Context(), req)
+			require.NoError(t, err)
+			return len(found) == 1
+		}, soon, tick)
+		slow.set(false)
+		slow.fail("ReapExpired", nil)
+		require.Eventually(t, func() bool {
+			_, err := r.set.Claim(t.Context(), req)
+			require.NoError(t, err)
+			groups, err := slow.Groups(t.Context())
+			require.NoError(t, err)
+			return len(groups) == 3
+		}, soon, tick, "the group of the rig, audit and billing")
+	})
+
+	t.Run("operators need not wait for a member that is known to hang", func(t *testing.T) {
+		t.Parallel()
+		slow := &hanging{spy: newSpy(t, "slow")}
+		r := newRig(t, nil, func(c *tenants.Config) {
+			c.CallTimeout = 50 * time.Millisecond
+			c.Discovery = tenants.Static{{Key: "slow", Store: slow}, {Key: "quick", Store: newSpy(t, "quick")}}
+		})
+		there, away := r.append("quick", 1)[0].ID, r.append("slow", 1)[0].ID
+		slow.set(true)
+		slow.fail("ReapExpired", errAway)
+		require.Eventually(t, func() bool {
+			_, _ = r.set.Claim(t.Context(), request(1))
+			return r.set.Status().Members[1].State == tenants.StateFailing
+		}, soon, tick)
+		ctx, all := t.Context(), outmill.ListQuery{}
+		for name, call := range map[string]func() error{
+			"Get":          func() error { _, err := r.set.Get(ctx, away); return err },
+			"Requeue":      func() error { _, err := r.set.Requeue(ctx, away); return err },
+			"Delete":       func() error { _, err := r.set.Delete(ctx, away); return err },
+			"List":         func() error { _, err := r.set.List(ctx, all); return err },
+			"Find":         func() error { _, err := r.set.Find(ctx, all); return err },
+			"RequeueWhere": func() error { _, err := r.set.RequeueWhere(ctx, all); return err },
+			"DeleteWhere":  func() error { _, err := r.set.DeleteWhere(ctx, outmill.ListQuery{Topic: "none"}); return err },
+			"DeadLetters":  func() error { _, err := r.set.DeadLetters(ctx, all); return err },
+			"Audited":      func() error { _, err := r.set.Audited(ctx, storekit.AuditQuery{}); return err },
+			"Paused":       func() error { _, err := r.set.Paused(ctx); return err },
+			"Pause":        func() error { return r.set.Pause(ctx, storekit.PauseScope{Topic: "none"}, "me", "") },
+		} {
+			var partly *storekit.PartialError
+			require.ErrorAs(t, call(), &partly, name)
+			require.Contains(t, partly.Failed, "slow", name)
+		}
+		found, err := r.set.Get(ctx, there)
+		require.NoError(t, err)
+		require.Equal(t, "quick", found.Store)
+		left, err := slow.List(ctx, all)
+		require.NoError(t, err)
+		require.Len(t, left, 1, "nothing was deleted there")
 	})
 }

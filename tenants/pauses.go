@@ -113,7 +113,7 @@ func (s *Set) pausing(ctx context.Context, call string, fn func(ctx context.Cont
 	if err != nil {
 		return err
 	}
-	return partly(ctx, call, len(members), s.each(ctx, members, func(ctx context.Context, m *member) error {
+	return partly(ctx, call, len(members), s.eachReachable(ctx, members, func(ctx context.Context, m *member) error {
 		pauses, err := role[storekit.Pauses](m, pausesRole)
 		if err != nil {
 			return err

@@ -87,12 +87,23 @@ func (s *Set) RegisterGroup(ctx context.Context, regs ...outmill.Registration) e
 	members, _ := s.list()
 	s.mu.Unlock()
 	errs := s.each(ctx, members, func(ctx context.Context, m *member) error {
-		if due := m.toRegister(regs, time.Now()); len(due) > 0 || m.owes.Load() {
-			return s.register(ctx, m, due)
+		due := m.toRegister(regs, time.Now())
+		if len(due) == 0 && !m.owes.Load() {
+			return nil
 		}
-		return nil
+		return s.registerInTime(ctx, m, due)
 	})
 	return s.bestEffort(ctx, len(members), errs)
+}
+
+// registerInTime is register for a limited time: who registers has other members to serve. Registrations
+// that are not made then are owed.
+func (s *Set) registerInTime(ctx context.Context, m *member, regs []outmill.Registration) error {
+	err := s.within(ctx, m, registerTimeouts*s.cfg.CallTimeout, func(ctx context.Context) error { return s.register(ctx, m, regs) })
+	if err != nil {
+		m.owes.Store(true)
+	}
+	return err
 }
 
 // register makes registrations in one member, and those that it owes.

@@ -86,13 +86,18 @@ func (s *Set) settleLeases(ctx context.Context, call string, leases []outmill.Le
 	})
 }
 
-// inTime calls fn, for Config.CallTimeout at most, and not while the member is known to hang: what
-// is of other members would wait with it.
+// inTime is within for Config.CallTimeout.
 func (s *Set) inTime(ctx context.Context, m *member, fn func(ctx context.Context) error) error {
+	return s.within(ctx, m, s.cfg.CallTimeout, fn)
+}
+
+// within calls fn, for the time at most, and not while the member is known to hang: what is of
+// other members would wait with it.
+func (s *Set) within(ctx context.Context, m *member, most time.Duration, fn func(ctx context.Context) error) error {
 	if err := m.hangs(); err != nil {
 		return err
 	}
-	bounded, cancel := context.WithTimeout(ctx, s.cfg.CallTimeout)
+	bounded, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	err := fn(bounded)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {

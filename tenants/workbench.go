@@ -28,7 +28,7 @@ func (s *Set) DeadLetters(ctx context.Context, query outmill.ListQuery) (storeki
 	}
 	var mu sync.Mutex
 	found, waiting := merged{query: query}, map[outmill.WorkItemID]int{}
-	errs := s.each(ctx, members, func(ctx context.Context, m *member) error {
+	errs := s.eachReachable(ctx, members, func(ctx context.Context, m *member) error {
 		bench, err := role[storekit.Workbench](m, workbenchRole)
 		if err != nil {
 			return err
