@@ -71,6 +71,17 @@ func (h *hanging) RegisterGroup(ctx context.Context, regs ...outmill.Registratio
 	return h.spy.RegisterGroup(ctx, regs...)
 }
 
+// withHanging makes a set of the members slow, which can hang, and quick.
+func withHanging(t *testing.T, change func(*tenants.Config)) (*rig, *hanging) {
+	t.Helper()
+	slow := &hanging{spy: newSpy(t, "slow")}
+	return newRig(t, nil, func(c *tenants.Config) {
+		c.CallTimeout = 50 * time.Millisecond
+		c.Discovery = tenants.Static{{Key: "slow", Store: slow}, {Key: "quick", Store: newSpy(t, "quick")}}
+		change(c)
+	}), slow
+}
+
 func TestSet_Outage(t *testing.T) {
 	t.Parallel()
 
@@ -119,11 +130,7 @@ func TestSet_Outage(t *testing.T) {
 
 	t.Run("a member that hangs holds up others for the timeout, and not with each call", func(t *testing.T) {
 		t.Parallel()
-		slow := &hanging{spy: newSpy(t, "slow")}
-		r := newRig(t, nil, func(c *tenants.Config) {
-			c.CallTimeout = 50 * time.Millisecond
-			c.Discovery = tenants.Static{{Key: "slow", Store: slow}, {Key: "quick", Store: newSpy(t, "quick")}}
-		})
+		r, slow := withHanging(t, func(*tenants.Config) {})
 		r.append("slow", 1)
 		r.append("quick", 3)
 		found := r.claim(2)
@@ -149,11 +156,7 @@ func TestSet_Outage(t *testing.T) {
 	t.Run("a member that hangs is not claimed from until it answers, in a large set too", func(t *testing.T) {
 		t.Parallel()
 		for _, parallel := range []int{1, 8} {
-			slow := &hanging{spy: newSpy(t, "slow")}
-			r := newRig(t, nil, func(c *tenants.Config) {
-				c.CallTimeout, c.Parallel, c.MaxIdle = 50*time.Millisecond, parallel, 1
-				c.Discovery = tenants.Static{{Key: "slow", Store: slow}, {Key: "quick", Store: newSpy(t, "quick")}}
-			})
+			r, slow := withHanging(t, func(c *tenants.Config) { c.Parallel, c.MaxIdle = parallel, 1 })
 			r.append("slow", 1)
 			slow.set(true)
 			// The probe fails too.
@@ -175,11 +178,7 @@ func TestSet_Outage(t *testing.T) {
 	})
 	t.Run("a member that hangs holds up a registration for some time only, and is registered before it is claimed from", func(t *testing.T) {
 		t.Parallel()
-		slow := &hanging{spy: newSpy(t, "slow")}
-		r := newRig(t, nil, func(c *tenants.Config) {
-			c.CallTimeout, c.MaxIdle = 50*time.Millisecond, time.Second
-			c.Discovery = tenants.Static{{Key: "slow", Store: slow}, {Key: "quick", Store: newSpy(t, "quick")}}
-		})
+		r, slow := withHanging(t, func(c *tenants.Config) { c.MaxIdle = time.Second })
 		slow.set(true)
 		// The probe fails too.
 		slow.fail("ReapExpired", errAway)
@@ -210,11 +209,7 @@ func TestSet_Outage(t *testing.T) {
 
 	t.Run("operators need not wait for a member that is known to hang", func(t *testing.T) {
 		t.Parallel()
-		slow := &hanging{spy: newSpy(t, "slow")}
-		r := newRig(t, nil, func(c *tenants.Config) {
-			c.CallTimeout = 50 * time.Millisecond
-			c.Discovery = tenants.Static{{Key: "slow", Store: slow}, {Key: "quick", Store: newSpy(t, "quick")}}
-		})
+		r, slow := withHanging(t, func(*tenants.Config) {})
 		there, away := r.append("quick", 1)[0].ID, r.append("slow", 1)[0].ID
 		slow.set(true)
 		slow.fail("ReapExpired", errAway)
