@@ -92,10 +92,8 @@ type OrderedScan struct {
 	// because one before them went away without being claimed.
 	Again bool
 
-	// passed are the Seqs of the last records that passed, by their keys.
-	passed map[string]int64
-	// gone are the expired records that left before an earlier one of their key, by their Seqs,
-	// and that earlier one.
+	// gone has, by its Seq, each record with a key that passed, and the Seq of the ready record before
+	// it, which an expired one need not wait for; 0 if there is none.
 	gone map[int64]int64
 	// pausedKeys are the keys of which the scan met a paused record, and the pauses.
 	pausedKeys map[string]int64
@@ -186,31 +184,33 @@ func (w *OrderedScan) behind(r Candidate) bool {
 	if !w.Turns || w.Unordered || r.Key == "" {
 		return false
 	}
-	before := r.Behind
-	for w.gone[before] != 0 {
-		before = w.gone[before]
+	for before := r.Behind; before != 0; {
+		next, gone := w.gone[before]
+		if !gone {
+			return true
+		}
+		before = next
 	}
-	return before != 0 && w.passed[r.Key] != before
+	return false
 }
 
 // pass notes that the record is no longer among the ready ones. Records of its key that the scan
 // has held may have waited for it.
 func (w *OrderedScan) pass(r Candidate, behind bool) {
+	if r.Key == "" || w.Unordered {
+		return
+	}
 	if held, known := w.HeldKeys[r.Key]; known && held.Head > r.Seq {
 		held.By = BlockedByNothing
 		w.HeldKeys[r.Key] = held
 	}
+	if w.gone == nil {
+		w.gone = map[int64]int64{}
+	}
+	w.gone[r.Seq] = 0
 	if behind {
-		if w.gone == nil {
-			w.gone = map[int64]int64{}
-		}
 		w.gone[r.Seq] = r.Behind
-		return
 	}
-	if w.passed == nil {
-		w.passed = map[string]int64{}
-	}
-	w.passed[r.Key] = r.Seq
 }
 
 // turnTo notes the place at which the next claim begins: behind the tenant of the record, or with

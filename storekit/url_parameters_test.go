@@ -59,7 +59,7 @@ func TestParseURL(t *testing.T) {
 		}
 	})
 
-	t.Run("the error for a URL that has no password says what is wrong with it", func(t *testing.T) {
+	t.Run("the error for a URL without a password names the mistake in the URL", func(t *testing.T) {
 		t.Parallel()
 		_, err := storekit.ParseURL("postgres://db:x/orders")
 		require.ErrorContains(t, err, `invalid port ":x"`)

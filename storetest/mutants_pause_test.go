@@ -184,8 +184,8 @@ func (m backwards) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outm
 	return found, err
 }
 
-// allBackwards hands out all records at once, in the wrong order. So a key has two of them whenever the
-// claim is.
+// allBackwards hands out all records at once, in the wrong order, so that each claim has several records
+// of a key.
 type allBackwards struct{ mutants.File }
 
 func (m allBackwards) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
