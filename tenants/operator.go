@@ -186,16 +186,13 @@ func (s *Set) change(ctx context.Context, call string, query outmill.ListQuery,
 		share := (query.Limit - total.Changed) / n
 		var mu sync.Mutex
 		var again []*member
-		for name, err := range s.each(ctx, queue[:n], func(ctx context.Context, m *member) error {
+		for name, err := range s.eachReachable(ctx, queue[:n], func(ctx context.Context, m *member) error {
 			operator, err := role[storekit.Operator](m, operatorRole)
 			mu.Lock()
 			query := query
 			query.After, query.Limit = last[m].Next, share
 			mu.Unlock()
 			var page storekit.Page
-			if err == nil {
-				err = m.hangs()
-			}
 			if err == nil {
 				page, err = do(operator, ctx, query)
 				err = m.failed(call, err)
@@ -208,7 +205,6 @@ func (s *Set) change(ctx context.Context, call string, query outmill.ListQuery,
 				s.woken(m, "")
 			}
 			if err != nil {
-				delete(last, m)
 				return err
 			}
 			last[m] = page
@@ -222,8 +218,10 @@ func (s *Set) change(ctx context.Context, call string, query outmill.ListQuery,
 		queue = append(queue[n:len(queue):len(queue)], again...)
 	}
 	pages := make([]storekit.Page, 0, len(last))
-	for _, p := range last {
-		pages = append(pages, p)
+	for m, p := range last {
+		if errs[m.name()] == nil {
+			pages = append(pages, p)
+		}
 	}
 	total.Next, total.Done = commonEnd(query.After, pages)
 	if err := ctx.Err(); err != nil && len(errs) == 0 {
