@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
@@ -30,8 +32,8 @@ type member struct {
 	// rester is the role of the store, or nil.
 	rester storekit.Rester
 
-	// registering serialises the registrations of the member.
-	registering sync.Mutex
+	// registering serialises the registrations of the member. No call waits for it longer than its context.
+	registering *semaphore.Weighted
 	// owes: the registrations that the set knows are not all made.
 	owes atomic.Bool
 
@@ -70,7 +72,7 @@ func (s *Set) newMember(tenant Tenant, store outmill.Store, owned bool) *member 
 	rester, _ := outmill.As[storekit.Rester](store)
 	m := &member{pauses: pauses, rester: rester, tenant: tenant, store: store, owned: owned, ctx: ctx, end: end,
 		leases: map[outmill.Lease]time.Time{}, most: s.cfg.MaxInFlightPerTenant,
-		changed: make(chan struct{}, 1), waits: storekit.NewWaits(firstTrouble, maxTrouble)}
+		registering: semaphore.NewWeighted(1), changed: make(chan struct{}, 1), waits: storekit.NewWaits(firstTrouble, maxTrouble)}
 	m.roomy = func() { s.woken(m, "") }
 	return m
 }

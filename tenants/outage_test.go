@@ -176,6 +176,7 @@ func TestSet_Outage(t *testing.T) {
 			require.Eventually(t, func() bool { return len(r.claim(1)) == 1 }, soon, tick)
 		}
 	})
+
 	t.Run("a member that hangs holds up a registration for some time only, and is registered before it is claimed from", func(t *testing.T) {
 		t.Parallel()
 		r, slow := withHanging(t, func(c *tenants.Config) { c.MaxIdle = time.Second })
@@ -205,6 +206,33 @@ func TestSet_Outage(t *testing.T) {
 			require.NoError(t, err)
 			return len(groups) == 3
 		}, soon, tick, "the group of the rig, audit and billing")
+	})
+
+	t.Run("a registration ends in time while an append that hangs registers in the same member", func(t *testing.T) {
+		t.Parallel()
+		r, slow := withHanging(t, func(*tenants.Config) {})
+		slow.set(true)
+		slow.fail("ReapExpired", errAway)
+		require.NoError(t, r.set.RegisterGroup(t.Context(), outmill.Registration{Group: "audit"}))
+		hung := slow.waits()
+		ctx, giveUp := context.WithCancel(t.Context())
+		appended := make(chan error, 1)
+		go func() {
+			appended <- r.set.Append(ctx, &outmill.Record{MessageID: "m1", Topic: topic, TenantID: "slow"})
+		}()
+		require.Eventually(t, func() bool { return slow.waits() > hung }, soon, tick, "the append registers")
+		slow.fail("ReapExpired", nil)
+		require.Eventually(t, func() bool { return r.set.Status().Members[1].State == tenants.StateReady }, soon, tick)
+		registered := make(chan error, 1)
+		go func() { registered <- r.set.RegisterGroup(t.Context(), outmill.Registration{Group: "billing"}) }()
+		select {
+		case err := <-registered:
+			require.NoError(t, err)
+		case <-time.After(soon):
+			require.FailNow(t, "the registration waits for the append")
+		}
+		giveUp()
+		require.ErrorIs(t, <-appended, context.Canceled)
 	})
 
 	t.Run("operators need not wait for a member that is known to hang", func(t *testing.T) {

@@ -96,8 +96,8 @@ func (s *Set) RegisterGroup(ctx context.Context, regs ...outmill.Registration) e
 	return s.bestEffort(ctx, len(members), errs)
 }
 
-// registerInTime is register for a limited time: who registers has other members to serve. Registrations
-// that are not made then are owed.
+// registerInTime is register for a limited time, because the other members wait for it. The member owes
+// the registrations that are not made then.
 func (s *Set) registerInTime(ctx context.Context, m *member, regs []outmill.Registration) error {
 	err := s.within(ctx, m, registerTimeouts*s.cfg.CallTimeout, func(ctx context.Context) error { return s.register(ctx, m, regs) })
 	if err != nil {
@@ -108,8 +108,10 @@ func (s *Set) registerInTime(ctx context.Context, m *member, regs []outmill.Regi
 
 // register makes registrations in one member, and those that it owes.
 func (s *Set) register(ctx context.Context, m *member, regs []outmill.Registration) error {
-	m.registering.Lock()
-	defer m.registering.Unlock()
+	if err := m.registering.Acquire(ctx, 1); err != nil {
+		return m.failed("register a group", err)
+	}
+	defer m.registering.Release(1)
 	if m.owes.Load() {
 		regs = s.remembered()
 	}

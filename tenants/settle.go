@@ -91,8 +91,8 @@ func (s *Set) inTime(ctx context.Context, m *member, fn func(ctx context.Context
 	return s.within(ctx, m, s.cfg.CallTimeout, fn)
 }
 
-// within calls fn, for the time at most, and not while the member is known to hang: what is of
-// other members would wait with it.
+// within calls fn with a context that ends after the time. It does not call fn for a member that is
+// known to hang, because the calls of the other members wait for fn.
 func (s *Set) within(ctx context.Context, m *member, most time.Duration, fn func(ctx context.Context) error) error {
 	if err := m.hangs(); err != nil {
 		return err
