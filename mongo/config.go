@@ -45,9 +45,9 @@ type Config struct {
 	// it. Default is the type's name.
 	SagaCollection func(kind string) string
 	// AppendLogLevel is the level of the line that each append logs: the number of records, their
-	// topics and their correlation ids. Default Info; slog.LevelDebug is debug, and a lower level
-	// is trace.
-	AppendLogLevel slog.Level
+	// topics and their correlation ids. nil is slog.LevelDebug; slog.LevelInfo is Info, and levels
+	// below Debug are trace.
+	AppendLogLevel slog.Leveler
 	// Retain is how long a processed record is kept. 0 deletes it on ack. A changed setting
 	// applies to later acks, and needs no Ensure.
 	Retain time.Duration

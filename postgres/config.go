@@ -44,9 +44,9 @@ type Config struct {
 	// and _, at most 40 characters in all. Default empty.
 	TablePrefix string
 	// AppendLogLevel is the level of the line that each call logs if it appends records: how
-	// many, to which topics, with which correlation ids. Default Info; slog.LevelDebug is
-	// debug, and lower levels are trace.
-	AppendLogLevel slog.Level
+	// many, to which topics, with which correlation ids. nil is
+	// slog.LevelDebug; slog.LevelInfo is Info, and levels below Debug are trace.
+	AppendLogLevel slog.Leveler
 	// Retain is how long a processed record is kept. 0 deletes it on ack.
 	Retain time.Duration
 	// RetainJoins is how long a join is kept after its end. Default 24 h.

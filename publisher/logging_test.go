@@ -45,7 +45,7 @@ func withSecrets(name string) *message.Message {
 func TestPublisher_Logging(t *testing.T) {
 	t.Parallel()
 
-	t.Run("An append is logged at INFO", func(t *testing.T) {
+	t.Run("An append is logged at DEBUG, for it is as frequent as the requests of a service", func(t *testing.T) {
 		t.Parallel()
 
 		t.Run("with store, topic, message and correlation id", func(t *testing.T) {
@@ -54,11 +54,11 @@ func TestPublisher_Logging(t *testing.T) {
 				require.NoError(t, pub.Publish(orders, withSecrets("m1")))
 			})
 			require.Len(t, lines, 1)
-			require.Len(t, lines[watermill.InfoLogLevel], 1)
+			require.Len(t, lines[watermill.DebugLogLevel], 1)
 			require.Equal(t, watermill.LogFields{
 				"store": "shop", "topic": orders, "count": 1, "message_uuid": "m1", "correlation_id": "c-m1",
-			}, lines[watermill.InfoLogLevel][0].Fields)
-			require.Equal(t, "Records appended", lines[watermill.InfoLogLevel][0].Msg)
+			}, lines[watermill.DebugLogLevel][0].Fields)
+			require.Equal(t, "Records appended", lines[watermill.DebugLogLevel][0].Msg)
 		})
 
 		t.Run("once for a call, with the correlation ids that its messages have", func(t *testing.T) {
@@ -71,10 +71,10 @@ func TestPublisher_Logging(t *testing.T) {
 				}
 				require.NoError(t, pub.Publish(orders, many...))
 			})
-			require.Len(t, lines[watermill.InfoLogLevel], 2)
+			require.Len(t, lines[watermill.DebugLogLevel], 2)
 			require.Equal(t, watermill.LogFields{"store": "shop", "topic": orders, "count": 4, "correlation_id": "c-m1,c-m2"},
-				lines[watermill.InfoLogLevel][0].Fields)
-			require.Equal(t, "c-0,c-1,c-2,c-3,c-4,c-5,c-6,c-7,c-8,c-9,…", lines[watermill.InfoLogLevel][1].Fields["correlation_id"])
+				lines[watermill.DebugLogLevel][0].Fields)
+			require.Equal(t, "c-0,c-1,c-2,c-3,c-4,c-5,c-6,c-7,c-8,c-9,…", lines[watermill.DebugLogLevel][1].Fields["correlation_id"])
 		})
 
 		t.Run("with the number of duplicates", func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestPublisher_Logging(t *testing.T) {
 			lines := logged(t, publisher.Config{}, func(pub *publisher.Publisher) {
 				require.NoError(t, pub.Publish(orders, keyed("m1", "d"), keyed("m2", "d"), keyed("m3", "d")))
 			})
-			require.Equal(t, 2, lines[watermill.InfoLogLevel][0].Fields["duplicates"])
+			require.Equal(t, 2, lines[watermill.DebugLogLevel][0].Fields["duplicates"])
 		})
 
 		t.Run("and not where nothing was appended", func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestPublisher_Logging(t *testing.T) {
 				require.Error(t, pub.Publish("", withSecrets("m1")))
 				require.NoError(t, pub.Publish(orders))
 			})
-			require.Empty(t, lines[watermill.InfoLogLevel])
+			require.Empty(t, lines[watermill.DebugLogLevel])
 		})
 	})
 
@@ -120,7 +120,7 @@ func TestPublisher_Logging(t *testing.T) {
 				require.NotContains(t, fmt.Sprintf("%v %s %v %v", level, line.Msg, line.Fields, line.Err), secret)
 			}
 		}
-		require.NotEmpty(t, lines[watermill.InfoLogLevel])
+		require.NotEmpty(t, lines[watermill.DebugLogLevel])
 		for _, err := range errs {
 			require.Error(t, err)
 			require.NotContains(t, err.Error(), secret)

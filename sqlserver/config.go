@@ -43,9 +43,9 @@ type Config struct {
 	// share one schema. The limits are those of Schema. Default "Outbox".
 	Table string
 	// AppendLogLevel is the level of the line that each append logs: the number of records, their
-	// topics and their correlation ids. Default Info; slog.LevelDebug is debug, and a lower level
-	// is trace.
-	AppendLogLevel slog.Level
+	// topics and their correlation ids. nil is slog.LevelDebug; slog.LevelInfo is Info, and levels
+	// below Debug are trace.
+	AppendLogLevel slog.Leveler
 	// Retain is how long a processed record is kept. 0 deletes it on ack.
 	Retain time.Duration
 	// RetainJoins is how long a join is kept after it has ended. Default 24 h.

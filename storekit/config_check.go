@@ -50,9 +50,9 @@ func (c *ConfigCheck) MaxPayload(value, most int, zero string) {
 	c.Refuse(value < 0 || value > most, "MaxPayload is %d: want 0 (%s) to %d", value, zero, most)
 }
 
-// AppendLogLevel refuses an AppendLogLevel above slog.LevelInfo.
-func (c *ConfigCheck) AppendLogLevel(level slog.Level) {
-	c.Refuse(level > slog.LevelInfo, "AppendLogLevel is %s: want slog.LevelInfo, slog.LevelDebug, or less for trace", level)
+// AppendLogLevel refuses an AppendLogLevel above slog.LevelInfo; nil is the default.
+func (c *ConfigCheck) AppendLogLevel(level slog.Leveler) {
+	c.Refuse(level != nil && level.Level() > slog.LevelInfo, "AppendLogLevel is %s: want slog.LevelInfo, slog.LevelDebug, or less for trace", level)
 }
 
 // FairTopics refuses a pattern that is empty or longer than two topics.

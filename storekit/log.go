@@ -52,12 +52,16 @@ type Log struct {
 	appends slog.Level
 }
 
-// NewLog makes the log of a store. appends is the level of the lines about appends. A nil
-// logger logs nothing.
-func NewLog(logger watermill.LoggerAdapter, store string, appends slog.Level) *Log {
+// NewLog makes the log of a store. appends is the level of the lines about appends; nil is
+// slog.LevelDebug, because a service appends as often as it handles a request. A nil logger
+// logs nothing.
+func NewLog(logger watermill.LoggerAdapter, store string, appends slog.Leveler) *Log {
 	logger = LogWith(logger, watermill.LogFields{"store": store})
 	_, off := logger.(watermill.NopLogger)
-	return &Log{LoggerAdapter: logger, off: off, appends: appends}
+	if appends == nil {
+		appends = slog.LevelDebug
+	}
+	return &Log{LoggerAdapter: logger, off: off, appends: appends.Level()}
 }
 
 // Appended logs one call that appended records, or skipped them as duplicates.

@@ -65,9 +65,9 @@ func TestLog(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				capture := watermill.NewCaptureLogger()
-				storekit.NewLog(capture, "shop", 0).Appended(c.inTransaction, c.records...)
+				storekit.NewLog(capture, "shop", nil).Appended(c.inTransaction, c.records...)
 				c.want["store"] = "shop"
-				require.Equal(t, c.want, fieldsOf(t, capture, watermill.InfoLogLevel, "Records appended"))
+				require.Equal(t, c.want, fieldsOf(t, capture, watermill.DebugLogLevel, "Records appended"))
 			})
 		}
 	})
@@ -88,14 +88,14 @@ func TestLog(t *testing.T) {
 		t.Parallel()
 		owner := outmill.NewOwnerToken()
 		capture := watermill.NewCaptureLogger()
-		log := storekit.NewLog(capture, "shop", 0)
+		log := storekit.NewLog(capture, "shop", nil)
 		log.Claimed(outmill.ClaimRequest{Group: "g", Owner: owner}, 0)
 		log.Claimed(outmill.ClaimRequest{Group: "g", Owner: owner}, 3)
 		require.Equal(t, watermill.LogFields{"store": "shop", "count": 3, "group": "g", "owner": owner.String()},
 			fieldsOf(t, capture, watermill.DebugLogLevel, "Records claimed"))
 
 		capture = watermill.NewCaptureLogger()
-		log = storekit.NewLog(capture, "shop", 0)
+		log = storekit.NewLog(capture, "shop", nil)
 		log.Reaped(0)
 		log.Reaped(2)
 		require.Equal(t, watermill.LogFields{"store": "shop", "count": 2},
@@ -143,7 +143,7 @@ func TestLog_Serial(t *testing.T) {
 	t.Run("nothing is made for a logger that logs nothing", func(t *testing.T) { //nolint:paralleltest // AllocsPerRun counts those of all
 		records := []*outmill.Record{record("orders", "m1", "c1"), record("orders", "m2", "c2")}
 		for _, logger := range []watermill.LoggerAdapter{nil, watermill.NopLogger{}, (*watermill.StdLoggerAdapter)(nil)} {
-			log := storekit.NewLog(logger, "shop", 0)
+			log := storekit.NewLog(logger, "shop", nil)
 			require.Zero(t, testing.AllocsPerRun(10, func() {
 				log.Appended(true, records...)
 				log.Claimed(outmill.ClaimRequest{Group: "g"}, 1)

@@ -113,15 +113,17 @@ func (p *URLParameters) List(name string, into *[]string) {
 func ParseListParameter(value string) []string { return strings.Split(value, ",") }
 
 // Level takes a level such as debug, or debug-4 for trace.
-func (p *URLParameters) Level(name string, into *slog.Level) {
+func (p *URLParameters) Level(name string, into *slog.Leveler) {
 	p.take(name, func(value string) error { return ParseLevelParameter(name, value, into) })
 }
 
 // ParseLevelParameter reads the value of a parameter as [URLParameters.Level] does.
-func ParseLevelParameter(name, value string, into *slog.Level) error {
-	if err := into.UnmarshalText([]byte(value)); err != nil {
+func ParseLevelParameter(name, value string, into *slog.Leveler) error {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(value)); err != nil {
 		return fmt.Errorf("%w: parameter %s is %q: want info, debug or debug-4 (trace)", outmill.ErrInvalidConfig, name, value)
 	}
+	*into = level
 	return nil
 }
 

@@ -113,7 +113,7 @@ func eachStoreOnPaper(t *testing.T, test func(t *testing.T, s stand, log watermi
 			t.Parallel()
 			on := newPaper()
 			log := on.logger()
-			s := open(t, 0, log)
+			s := open(t, nil, log)
 			t.Cleanup(func() { require.NoError(t, s.Close()) })
 			require.NoError(t, s.Ensure(t.Context()))
 			test(t, s, log, on)
@@ -158,7 +158,7 @@ func TestLogs_Path(t *testing.T) {
 			require.NoError(t, router.Close())
 			require.NoError(t, sub.Close())
 
-			on.requireLines(t, "INFO", "Records appended",
+			on.requireLines(t, "DEBUG", "Records appended",
 				map[string]any{"topic": topic, "correlation_id": "c1", "message_uuid": "m1", "count": 1.0})
 			on.requireLines(t, "DEBUG", "Records claimed", map[string]any{"count": 1.0}, map[string]any{"count": 1.0})
 			delivered := map[string]any{"topic": topic, "message_uuid": "m1", "attempt": 1.0}

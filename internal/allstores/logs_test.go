@@ -90,8 +90,8 @@ type stand struct {
 }
 
 // stands open a store with its schema, each in a database of its own.
-var stands = map[string]func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand{
-	"SQLite": func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
+var stands = map[string]func(t *testing.T, appends slog.Leveler, log watermill.LoggerAdapter) stand{
+	"SQLite": func(t *testing.T, appends slog.Leveler, log watermill.LoggerAdapter) stand {
 		store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "outbox.db"), sqlite.Config{Name: "shop", AppendLogLevel: appends}, log)
 		require.NoError(t, err)
 		return stand{store, func(ctx context.Context, fn func(ctx context.Context) error) error {
@@ -100,13 +100,13 @@ var stands = map[string]func(t *testing.T, appends slog.Level, log watermill.Log
 	},
 	"PostgreSQL with rows":  standOnPostgreSQL(postgres.LaneRows),
 	"PostgreSQL with a log": standOnPostgreSQL(postgres.LaneLog),
-	"MongoDB": func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
+	"MongoDB": func(t *testing.T, appends slog.Leveler, log watermill.LoggerAdapter) stand {
 		db := mongotest.Database(t)
 		store, err := outmillmongo.New(db.Client(), outmillmongo.Config{Name: "shop", Database: db.Name(), AppendLogLevel: appends}, log)
 		require.NoError(t, err)
 		return stand{store, store.InTx}
 	},
-	"SQL Server": func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
+	"SQL Server": func(t *testing.T, appends slog.Leveler, log watermill.LoggerAdapter) stand {
 		db, err := sql.Open("sqlserver", sqlservertest.Database(t))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
@@ -118,8 +118,8 @@ var stands = map[string]func(t *testing.T, appends slog.Level, log watermill.Log
 	},
 }
 
-func standOnPostgreSQL(lane postgres.Lane) func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
-	return func(t *testing.T, appends slog.Level, log watermill.LoggerAdapter) stand {
+func standOnPostgreSQL(lane postgres.Lane) func(t *testing.T, appends slog.Leveler, log watermill.LoggerAdapter) stand {
+	return func(t *testing.T, appends slog.Leveler, log watermill.LoggerAdapter) stand {
 		t.Helper()
 		store, err := postgres.Open(t.Context(), postgrestest.Database(t), postgres.Config{Name: "shop", Lane: lane, AppendLogLevel: appends},
 			log)
@@ -130,7 +130,7 @@ func standOnPostgreSQL(lane postgres.Lane) func(t *testing.T, appends slog.Level
 	}
 }
 
-func eachStore(t *testing.T, appends slog.Level, test func(t *testing.T, s stand, log *journal)) {
+func eachStore(t *testing.T, appends slog.Leveler, test func(t *testing.T, s stand, log *journal)) {
 	t.Helper()
 	for name, open := range stands {
 		t.Run(name, func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestLogs(t *testing.T) {
 
 	t.Run("each event of a store is logged once with the store's name", func(t *testing.T) {
 		t.Parallel()
-		eachStore(t, 0, func(t *testing.T, s stand, log *journal) {
+		eachStore(t, nil, func(t *testing.T, s stand, log *journal) {
 			ctx := t.Context()
 			requireLine := func(level, msg string, fields watermill.LogFields) {
 				t.Helper()
@@ -164,11 +164,11 @@ func TestLogs(t *testing.T) {
 			require.Error(t, s.Append(ctx, record("", "m1", "c1")))
 			require.Empty(t, log.take(), "it was refused")
 			require.NoError(t, s.Append(ctx, record("orders", "m1", "c1")))
-			requireLine("info", "Records appended", watermill.LogFields{"count": 1, "topic": "orders", "correlation_id": "c1", "message_uuid": "m1"})
+			requireLine("debug", "Records appended", watermill.LogFields{"count": 1, "topic": "orders", "correlation_id": "c1", "message_uuid": "m1"})
 			once := []*outmill.Record{record("orders", "m2", ""), record("mails", "m3", "c3"), record("mails", "m4", "c1")}
 			once[1].DedupKey, once[2].DedupKey = "once", "once"
 			require.NoError(t, s.inTx(ctx, func(ctx context.Context) error { return s.Append(ctx, once...) }))
-			requireLine("info", "Records appended",
+			requireLine("debug", "Records appended",
 				watermill.LogFields{"count": 2, "topic": "orders,mails", "correlation_id": "c3,c1", "duplicates": 1, "in_transaction": true})
 
 			owner := outmill.NewOwnerToken()
@@ -210,18 +210,18 @@ func TestLogs(t *testing.T) {
 				}})
 				require.NoError(t, err)
 			}
-			requireLine("info", "Records appended",
+			requireLine("debug", "Records appended",
 				watermill.LogFields{"count": 1, "topic": "done", "correlation_id": "c1", "message_uuid": "follows"})
 		})
 	})
 
 	t.Run("the level of a stores appends can be set", func(t *testing.T) {
 		t.Parallel()
-		eachStore(t, slog.LevelDebug, func(t *testing.T, s stand, log *journal) {
+		eachStore(t, slog.LevelInfo, func(t *testing.T, s stand, log *journal) {
 			require.NoError(t, s.Append(t.Context(), record("orders", "m1", "c1")))
 			lines := log.take()
 			require.Len(t, lines, 1)
-			require.Equal(t, "debug", lines[0].level)
+			require.Equal(t, "info", lines[0].level)
 		})
 	})
 }
