@@ -39,8 +39,8 @@ func Example_readme() {
 		return nil
 	})
 
-	// Publish: any Watermill publisher, inside your transaction.
-	pub, err := publisher.New(store, publisher.Config{}, nil)
+	// Publish: any Watermill publisher, inside your transaction, and never without one.
+	pub, err := publisher.New(store, publisher.Config{RequireTx: true}, nil)
 	must(err)
 	tx, err := store.DB().BeginTx(ctx, nil)
 	must(err)

@@ -12,8 +12,14 @@ import (
 // Config has the settings of a Publisher. The zero value is ready to use.
 type Config struct {
 	// RequireTx refuses messages whose context carries no transaction, with
-	// outmill.ErrNoTx. Default false.
+	// outmill.ErrNoTx. Set it where each message belongs to a change of your data: a forgotten
+	// WithTx would otherwise publish a message that a rollback does not take back. Default false.
 	RequireTx bool
+
+	// AllowNoTx says that messages outside a transaction are intended, as those of a poison
+	// queue are. The publisher then does not warn of the first one. It cannot be set together
+	// with RequireTx. Default false.
+	AllowNoTx bool
 
 	// RequirePayload refuses messages with a nil payload, with outmill.ErrInvalidRecord. An
 	// empty payload is valid. Default false.
@@ -38,6 +44,9 @@ func (c *Config) setDefaults() {
 
 // Validate returns outmill.ErrInvalidConfig for an invalid setting. New calls it.
 func (c Config) Validate() error {
+	if c.RequireTx && c.AllowNoTx {
+		return fmt.Errorf("%w: publisher.Config has RequireTx and AllowNoTx, which contradict each other: set one of them", outmill.ErrInvalidConfig)
+	}
 	if c.PublishTimeout < 0 {
 		return fmt.Errorf("%w: publisher.Config.PublishTimeout is %s: want a duration above 0", outmill.ErrInvalidConfig, c.PublishTimeout)
 	}

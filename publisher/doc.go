@@ -3,7 +3,7 @@
 // Messages become part of the transaction that their context carries. They are delivered if
 // and only if that transaction commits:
 //
-//	pub, err := publisher.New(store, publisher.Config{}, logger)
+//	pub, err := publisher.New(store, publisher.Config{RequireTx: true}, logger)
 //	…
 //	tx, err := db.BeginTx(ctx, nil)
 //	// … the business data, on tx …

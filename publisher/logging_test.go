@@ -50,7 +50,7 @@ func TestPublisher_Logging(t *testing.T) {
 
 		t.Run("with store, topic, message and correlation id", func(t *testing.T) {
 			t.Parallel()
-			lines := logged(t, publisher.Config{}, func(pub *publisher.Publisher) {
+			lines := logged(t, publisher.Config{AllowNoTx: true}, func(pub *publisher.Publisher) {
 				require.NoError(t, pub.Publish(orders, withSecrets("m1")))
 			})
 			require.Len(t, lines, 1)
@@ -63,7 +63,7 @@ func TestPublisher_Logging(t *testing.T) {
 
 		t.Run("once for a call, with the correlation ids that its messages have", func(t *testing.T) {
 			t.Parallel()
-			lines := logged(t, publisher.Config{}, func(pub *publisher.Publisher) {
+			lines := logged(t, publisher.Config{AllowNoTx: true}, func(pub *publisher.Publisher) {
 				require.NoError(t, pub.Publish(orders, withSecrets("m1"), withSecrets("m1"), msg("bare"), withSecrets("m2")))
 				var many []*message.Message
 				for i := range 12 {
@@ -79,7 +79,7 @@ func TestPublisher_Logging(t *testing.T) {
 
 		t.Run("with the number of duplicates", func(t *testing.T) {
 			t.Parallel()
-			lines := logged(t, publisher.Config{}, func(pub *publisher.Publisher) {
+			lines := logged(t, publisher.Config{AllowNoTx: true}, func(pub *publisher.Publisher) {
 				require.NoError(t, pub.Publish(orders, keyed("m1", "d"), keyed("m2", "d"), keyed("m3", "d")))
 			})
 			require.Equal(t, 2, lines[watermill.DebugLogLevel][0].Fields["duplicates"])
@@ -99,7 +99,7 @@ func TestPublisher_Logging(t *testing.T) {
 	t.Run("No payload and no metadata is ever logged or part of an error", func(t *testing.T) {
 		t.Parallel()
 		var errs []error
-		lines := logged(t, publisher.Config{}, func(pub *publisher.Publisher) {
+		lines := logged(t, publisher.Config{AllowNoTx: true}, func(pub *publisher.Publisher) {
 			require.NoError(t, pub.Publish(orders, withSecrets("m1"), withSecrets("m2")))
 			duplicate := withSecrets("m3")
 			outmill.SetDedupKey(duplicate, secret)

@@ -20,16 +20,19 @@ type Publisher struct {
 	writer outmill.Writer
 	cfg    Config
 	maker  *storekit.RecordMaker
+	log    watermill.LoggerAdapter
+	// warned says that the warning of a publish outside a transaction was logged.
+	warned sync.Once
 
 	mu     sync.Mutex
 	closed bool
 	calls  sync.WaitGroup
 }
 
-// New makes a publisher for a store. The store logs each append with its own logger, so the
-// publisher logs nothing and ignores its logger, which may be nil. The parameter exists
-// because Watermill's constructors have one.
-func New(writer outmill.Writer, cfg Config, _ watermill.LoggerAdapter) (*Publisher, error) {
+// New makes a publisher for a store. The store logs each append with its own logger. The
+// publisher logs one line at most: a warning of the first message that is published outside a
+// transaction, unless Config.AllowNoTx is set. A nil logger logs nothing.
+func New(writer outmill.Writer, cfg Config, logger watermill.LoggerAdapter) (*Publisher, error) {
 	if outmill.IsNil(writer) {
 		return nil, fmt.Errorf("%w: publisher.New: the store is nil", outmill.ErrInvalidConfig)
 	}
@@ -45,6 +48,7 @@ func New(writer outmill.Writer, cfg Config, _ watermill.LoggerAdapter) (*Publish
 		writer: writer,
 		cfg:    cfg,
 		maker:  maker,
+		log:    storekit.LogWith(logger, watermill.LogFields{"store": writer.Name()}),
 	}, nil
 }
 

@@ -28,6 +28,9 @@ func (p *Publisher) transaction(base context.Context, messages []*message.Messag
 	if firstTx == nil && p.cfg.RequireTx {
 		return nil, outmill.ErrNoTx
 	}
+	if firstTx == nil {
+		p.warnWithoutTx()
+	}
 	return first, nil
 }
 

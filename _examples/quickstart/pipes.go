@@ -54,7 +54,8 @@ func (p *pipes) startRouter(ctx context.Context, names names, store outmill.Stor
 	if p.sub, err = subscriber.New(store, subscriber.Config{Group: names.handlers}, logger); err != nil {
 		return err
 	}
-	pub, err := publisher.New(store, publisher.Config{}, logger)
+	// What handlers and the poison queue publish belongs to no transaction of the shop.
+	pub, err := publisher.New(store, publisher.Config{AllowNoTx: true}, logger)
 	if err != nil {
 		return err
 	}
