@@ -28,12 +28,14 @@
 //
 // # Watermill's middlewares
 //
-// They work as with any subscriber, in any order with KeepError. Two of them need care.
+// They work as with any subscriber, in any order with KeepError. Three of them need care.
 // PoisonQueue treats every error as a failure, including RetryAfter, and including Snooze
 // if PoisonQueue is inside KeepError: use PoisonQueueWithFilter with outmill.IsPermanent.
 // Deduplicator treats the retry of a failed message as a duplicate, so the router acks the
 // message unhandled: let Retry run inside Deduplicator, or publish with
-// outmill.SetDedupKey.
+// outmill.SetDedupKey. DelayOnError goes inside KeepError: its delays then take the place of
+// Config.Retry's waits, and Config.Retry still ends the attempts. They grow as long as the same
+// process handles the message; another process begins with InitialInterval.
 //
 // # Groups
 //

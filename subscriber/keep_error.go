@@ -52,7 +52,11 @@ func KeepError(h message.HandlerFunc) message.HandlerFunc {
 		produced, err = h(msg)
 		returned = true
 		snoozed := isSnooze(err)
-		kept.set(err, snoozed)
+		if err != nil {
+			kept.set(kept.delayed.until(msg, err), snoozed)
+		} else {
+			kept.set(nil, false)
+		}
 		if snoozed {
 			msg.Nack()
 			return nil, nil
@@ -87,6 +91,8 @@ type keptContext struct {
 	snoozed bool
 	// item acks the message in a transaction.
 	item *worker.Item
+	// delayed is the delay that the message had when its handler began.
+	delayed delayed
 }
 
 func (k *keptContext) Value(key any) any {

@@ -59,6 +59,9 @@ type Subscriber struct {
 	begin                 sync.Once
 	close                 func() error
 
+	// delays are those that Watermill's DelayOnError has asked for.
+	delays delays
+
 	mu   sync.Mutex
 	subs map[*subscription]struct{}
 	// since is when the first of the current subscriptions began.

@@ -148,8 +148,8 @@ func (sub *subscription) free(n int) {
 // first.
 func (sub *subscription) deliver(ctx context.Context, it *worker.Item) {
 	msgCtx, cancel := context.WithCancel(sub.ctx)
-	kept := &keptContext{Context: msgCtx, item: it}
 	msg := storekit.MessageOf(it.Record)
+	kept := &keptContext{Context: msgCtx, item: it, delayed: sub.subscriber.delays.restore(it.Record, msg)}
 	handling := storekit.NewHandling(sub.subscriber.queue.Name(), it.Record, it.Clock)
 	msg.SetContext(handling.Context(kept))
 	if !sub.offer(ctx, it, msg) {
@@ -213,6 +213,7 @@ func (sub *subscription) await(ctx *keptContext, cancel context.CancelFunc, it *
 	select {
 	case <-msg.Acked():
 		it.Ack()
+		sub.subscriber.delays.forget(it.Record.ID)
 		return
 	case <-msg.Nacked():
 		sub.nacked(ctx, it)
@@ -240,6 +241,7 @@ func (sub *subscription) nacked(ctx *keptContext, it *worker.Item) {
 		it.Release()
 		return
 	}
+	sub.subscriber.delays.failed(it.Record.ID, err)
 	if verdict := it.Judge(err); !verdict.Snooze {
 		fields := fieldsOf(it.Record)
 		fields["dead"] = verdict.Dead
