@@ -50,7 +50,9 @@ type Config struct {
 	// does not wait. Default 1 s.
 	Wait time.Duration
 
-	// MaxProcessing is the longest time for a handler; then its context ends. Default 15 min.
+	// MaxProcessing is the longest time for a handler; then its context ends. Where the handler
+	// must wait for its transaction (the write lock of SQLite), it counts from the begin of the
+	// transaction, and the wait may take as long again. Default 15 min.
 	// On MongoDB the default and the maximum are 55 s, because the server ends transactions
 	// after 60 s.
 	MaxProcessing time.Duration

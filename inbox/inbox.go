@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,14 +67,17 @@ func (b *Inbox) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		if err := d.note.Validate(); err != nil {
 			return nil, outmill.Permanent(fmt.Errorf("outmill/inbox: the key of the message is invalid: %w", err))
 		}
-		return nil, b.explain(msg, d.handle())
+		err = d.handle()
+		return nil, b.explain(msg, d.begun, err)
 	}
 }
 
-// explain returns a Snooze if another transaction is handling the message, so that no
-// attempt counts. Other subscribers than Outmill's get the error itself.
-func (b *Inbox) explain(msg *message.Message, err error) error {
-	if _, ours := outmill.Delivery(msg.Context()); !ours || !errors.Is(err, storekit.ErrNoteBusy) {
+// explain returns a Snooze if another transaction is handling the message, or if the handler
+// could not begin because the database is busy, so that no attempt counts. Other subscribers than
+// Outmill's get the error itself.
+func (b *Inbox) explain(msg *message.Message, begun bool, err error) error {
+	busy := errors.Is(err, storekit.ErrNoteBusy) || !begun && errors.Is(err, storekit.ErrBusy)
+	if _, ours := outmill.Delivery(msg.Context()); !ours || !busy {
 		return err
 	}
 	return outmill.Snooze(rand.N(comesAgainWithin))
@@ -91,11 +95,13 @@ type delivery struct {
 	before   context.Context
 	payload  message.Payload
 	metadata message.Metadata
+	// begun says that the transaction has begun.
+	begun bool
 }
 
 func (d *delivery) handle() (err error) {
 	b := d.inbox
-	ctx, cancel := context.WithTimeout(d.before, b.cfg.MaxProcessing)
+	ctx, cancel := context.WithTimeout(d.before, b.longest())
 	defer cancel()
 	defer func() { d.msg.SetContext(d.before) }()
 	own, isOwn := b.ownHandling(d.before)
@@ -108,15 +114,17 @@ func (d *delivery) handle() (err error) {
 	}
 	crash.At("held")
 	duplicate := false
-	err = b.transactor.Transact(ctx, func(ctx context.Context) (err error) {
-		acked = false
+	err = storekit.TransactPatiently(ctx, b.transactor, func(ctx context.Context) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, b.cfg.MaxProcessing)
+		defer cancel()
+		acked, d.begun = false, true
 		crash.At("begun")
 		duplicate, err = b.notes.PutNote(ctx, d.note, b.cfg.Wait)
 		if err != nil || duplicate {
 			return err
 		}
 		crash.At("noted")
-		if err := d.run(ctx); err != nil || !isOwn {
+		if err := cmp.Or(d.run(ctx), ctx.Err()); err != nil || !isOwn {
 			return err
 		}
 		acked = true
@@ -136,6 +144,15 @@ func (d *delivery) handle() (err error) {
 		d.tellDuplicate()
 	}
 	return err
+}
+
+// longest returns the longest time for a delivery: MaxProcessing for the handler, and where
+// the store has no limit of transactions as long again for waiting until its transaction begins.
+func (b *Inbox) longest() time.Duration {
+	if b.transactor.TxLimit() > 0 {
+		return b.cfg.MaxProcessing
+	}
+	return 2 * b.cfg.MaxProcessing
 }
 
 // ownHandling returns the handling of the message, and true if the same store delivered it.
@@ -191,6 +208,8 @@ func nacked(msg *message.Message) bool {
 // withoutTransaction runs the handler, and then writes the note. See
 // Config.AllowWithoutTransactions.
 func (d *delivery) withoutTransaction(ctx context.Context) (duplicate bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.inbox.cfg.MaxProcessing)
+	defer cancel()
 	duplicate, err = d.inbox.notes.HasNote(ctx, d.note.Consumer, d.note.Key)
 	if err != nil || duplicate {
 		return duplicate, err

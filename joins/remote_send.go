@@ -110,7 +110,7 @@ func (r *remote) publish(ctx context.Context, delivery outmill.DeliveryInfo, p r
 			return outmill.Permanent(fmt.Errorf("%w: store %q has no transactions: a %T is no storekit.Transactor",
 				outmill.ErrInvalidConfig, p.Store, there.Store))
 		}
-		return transactor.Transact(ctx, func(ctx context.Context) error {
+		return storekit.TransactPatiently(ctx, transactor, func(ctx context.Context) error {
 			if err := (local{delivery.Store, p.Join, p.Step}).start(ctx, there); err != nil {
 				return err
 			}

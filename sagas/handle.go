@@ -32,7 +32,7 @@ func (s *Saga[State]) handle(topic string, msg *message.Message) error {
 	// last is the error of the last run. A store that repeats runs may return a timeout
 	// instead, which would hide a conflict.
 	var last error
-	err := s.transact.Transact(ctx, func(ctx context.Context) error {
+	err := storekit.TransactPatiently(ctx, s.transact, func(ctx context.Context) error {
 		// A run may change the message, so each run gets a copy of the original.
 		own := msg.Copy()
 		own.SetContext(ctx)

@@ -45,8 +45,9 @@ type Config struct {
 	RetainAudit time.Duration
 	// DedupWindow is how long a dedup key is remembered. Default 24 h.
 	DedupWindow time.Duration
-	// BusyTimeout is how long an operation waits for another write transaction before it fails.
-	// If its context ends earlier, the wait ends then. Open also sets it as the busy_timeout of
+	// BusyTimeout is how long an operation waits for another write transaction before it fails
+	// with storekit.ErrBusy. If its context ends earlier, the wait ends then. The transactions of
+	// handlers in an inbox and of sagas wait until their contexts end. Open also sets it as the busy_timeout of
 	// the connections that it opens. Default 5 s.
 	BusyTimeout time.Duration
 	// EnsureSchema makes Open call Ensure. After New, the first call outside a caller's

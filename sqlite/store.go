@@ -42,10 +42,13 @@ type Store struct {
 	logger *storekit.Log
 	sql    *queries
 	writer *turnstile
-	waker  *waker
-	topics storekit.TopicRotation
-	fair   storekit.FairTopics
-	turns  storekit.TurnRotation
+	// handlers lets one transaction of a handler at a time stand at writer's queue, so that an
+	// extension of leases, a claim or a publish waits for one handler and not for all.
+	handlers *turnstile
+	waker    *waker
+	topics   storekit.TopicRotation
+	fair     storekit.FairTopics
+	turns    storekit.TurnRotation
 	// atOnce limits the steps of work that one transaction does not finish.
 	atOnce storekit.BatchSize
 	// inUse are the callers' transactions in which an append is running.
@@ -78,8 +81,10 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 		logger: storekit.NewLog(logger, config.Name, config.AppendLogLevel),
 		sql:    newQueries(config.TablePrefix),
 		writer: newTurnstile(),
-		waker:  newWaker(),
-		fair:   storekit.NewFairTopics(config.FairTopics),
+
+		handlers: newTurnstile(),
+		waker:    newWaker(),
+		fair:     storekit.NewFairTopics(config.FairTopics),
 
 		preparing: make(chan struct{}, 1),
 	}

@@ -75,21 +75,41 @@ func (s *Store) inTx(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	return s.inTurn(ctx, func() error {
-		own, err := s.beginPatiently(ctx)
+	run := func() error {
+		own, err := s.beginWaiting(ctx)
 		if err != nil {
 			return err
 		}
 		defer own.discard()
 		defer s.waker.forget(own.tx)
+		s.writer.hasLock()
 		if err := fn(s.WithTx(ctx, own.tx), own.tx); err != nil {
 			return &callerError{err}
 		}
 		return own.commit(ctx)
-	})
+	}
+	if storekit.IsPatient(ctx) {
+		return s.inTurnOfHandlers(ctx, run)
+	}
+	return s.inTurn(ctx, run)
 }
 
-func (s *Store) beginPatiently(ctx context.Context) (own *ownTx, err error) {
+// inTurnOfHandlers is inTurn for the handler of a message, which waits until ctx ends. Between
+// its attempts at a lock that another process has, it lets other writers of this process pass.
+func (s *Store) inTurnOfHandlers(ctx context.Context, fn func() error) error {
+	if err := s.handlers.enter(ctx, forever); err != nil {
+		return err
+	}
+	defer s.handlers.leave()
+	for {
+		err := s.inTurn(ctx, fn)
+		if !errors.Is(err, storekit.ErrBusy) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func (s *Store) beginWaiting(ctx context.Context) (own *ownTx, err error) {
 	err = s.whileBusy(ctx, func() (err error) {
 		own, err = s.beginImmediate(ctx)
 		return err

@@ -30,6 +30,9 @@ const (
 	EXISTS (SELECT 1 FROM {p:lanes} INDEXED BY {p:lanes_paused} WHERE paused_by IS NOT NULL) FROM {p:meta} WHERE only_row = 1`
 )
 
+// forever is longer than any wait: the context ends it.
+const forever = 100 * 365 * 24 * time.Hour
+
 const (
 	firstPause = time.Millisecond
 	lastPause  = 50 * time.Millisecond
@@ -174,8 +177,8 @@ func (s *Store) whileBusy(ctx context.Context, fn func() error) error {
 }
 
 func (s *Store) busy(err error) error {
-	return fmt.Errorf("the database was locked by another write transaction for %s: look for one that stays open too long, in this process "+
-		"or another (%w)", s.config.BusyTimeout, err)
+	return fmt.Errorf("%w for %s: look for one that stays open too long, in this process or another (%w)", storekit.ErrBusy,
+		s.config.BusyTimeout, err)
 }
 
 func (s *Store) writeOnce(ctx context.Context, fn func(ctx context.Context, t *txn) error) error {

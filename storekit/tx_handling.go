@@ -17,6 +17,10 @@ type TxHandling interface {
 	// longer than ctx or the limit, and the subscriber does not extend it before Ended.
 	// Errors: ErrLeaseLost, those of the store.
 	Hold(ctx context.Context) error
+	// Waits tells the subscriber that the handler waits for its transaction, and Begins that it
+	// does not any more. See TransactPatiently, which calls both. Begins may be called more often.
+	Waits()
+	Begins()
 	// AckInTx acks the record in the transaction of ctx. Errors: those of TxAcker.
 	AckInTx(ctx context.Context) error
 	// Ended tells the subscriber that the transaction has ended, and whether it has acked the

@@ -83,6 +83,11 @@ func (it *Item) Hold(ctx context.Context) error {
 	}
 	lease, begin := w.inTx.lease(ctx, w.cfg.Lease), time.Now()
 	held, err := w.inTx.acker.HoldForTx(ctx, lease, leases)
+	for errors.Is(err, storekit.ErrOwnWriter) && ctx.Err() == nil {
+		it.Waits()
+		begin = time.Now()
+		held, err = w.inTx.acker.HoldForTx(ctx, lease, leases)
+	}
 	if isOfOthers(err, it.lease) {
 		err = nil
 	}

@@ -43,6 +43,10 @@ type Item struct {
 	// transaction is open which an extension of the lease would make fail; ackedInTx, that a
 	// transaction has acked the record.
 	held, txOpen, ackedInTx bool
+	// inQueue says that the handler waits for its transaction. begunAt is the time when that
+	// ended; MaxProcessing counts from there.
+	inQueue bool
+	begunAt time.Time
 
 	// Clock and handling point to the first two. The worker's keys use the third while the
 	// item is the only one of its key. This saves allocations.

@@ -42,7 +42,7 @@ func (w *Worker) extend(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Lease/3)
 	defer cancel()
 	begin := time.Now()
-	standing, err := w.cfg.Queue.Extend(ctx, w.cfg.Lease, leases)
+	standing, err := w.extendBehindOwn(ctx, leases)
 	var partial *storekit.PartialError
 	switch {
 	case errors.As(err, &partial):

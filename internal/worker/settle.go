@@ -86,6 +86,8 @@ func (w *Worker) giveUpLate() {
 		case it.waits() && now.Sub(it.claimedAt) > w.maxWaiting():
 			it.feed.unread = it.feed.unread || offered
 			w.settleLocked(it, outcome{kind: released})
+		case w.overdue(it, now) && it.inQueue:
+			w.releaseLate(it)
 		case w.overdue(it, now):
 			w.failLate(it)
 		default:
@@ -108,7 +110,11 @@ func (w *Worker) maxWaiting() time.Duration {
 // overdue reports whether a handling takes longer than MaxProcessing. It then counts as
 // stuck.
 func (w *Worker) overdue(it *Item, now time.Time) bool {
-	return it.state == taken && !it.startedAt.IsZero() && now.Sub(it.startedAt) > w.cfg.MaxProcessing
+	begin := it.startedAt
+	if it.begunAt.After(begin) {
+		begin = it.begunAt
+	}
+	return it.state == taken && !begin.IsZero() && now.Sub(begin) > w.cfg.MaxProcessing
 }
 
 func (w *Worker) failLate(it *Item) {
