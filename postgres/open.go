@@ -43,6 +43,9 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 		store.useBudget(budgeted)
 		err = pool.Ping(ctx)
 	}
+	if err == nil {
+		err = store.checkDates(ctx)
+	}
 	if err == nil && config.EnsureSchema {
 		err = store.Ensure(ctx)
 	}

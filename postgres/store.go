@@ -175,6 +175,9 @@ func (s *Store) usable(ctx context.Context) error { return s.life.Usable(ctx) }
 // was right once.
 func (s *Store) ready(ctx context.Context) error {
 	return s.life.Ready(ctx, func(ctx context.Context) error {
+		if err := s.checkDates(ctx); err != nil {
+			return err
+		}
 		if !s.config.EnsureSchema {
 			return s.checkAtOnce(ctx)
 		}
