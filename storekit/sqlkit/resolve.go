@@ -39,7 +39,7 @@ func ResolveTx(tx any, driver Driver) (any, error) {
 	if remedy := remedyFor(of); remedy != "" {
 		return nil, refused("a %s is not the transaction itself: %s", typeName(of), remedy)
 	}
-	s := search{driver: driver}
+	s := search{driver: driver, passed: of}
 	s.look(reflect.ValueOf(tx), maxDepth)
 	switch {
 	case len(s.found) > 1:
@@ -80,6 +80,8 @@ const maxDepth = 6
 // search looks for transactions in wrappers.
 type search struct {
 	driver Driver
+	// passed is the type of the value that the caller passed.
+	passed reflect.Type
 	// found are the transactions, each once.
 	found []any
 	// err is the reason why a value that looked like a transaction cannot be used.
@@ -106,7 +108,7 @@ func (s *search) look(v reflect.Value, depth int) bool {
 		return s.add(value)
 	}
 	if reason := s.noTx(value); reason != "" {
-		s.err = refused("%s", reason)
+		s.err = refused("%s%s", s.within(v), reason)
 		return false
 	}
 	within := s.lookWithin(v, depth)
@@ -114,6 +116,14 @@ func (s *search) look(v reflect.Value, depth int) bool {
 		return s.add(value)
 	}
 	return within
+}
+
+// within names the value that the caller passed, unless v is that value.
+func (s *search) within(v reflect.Value) string {
+	if v.Type() == s.passed {
+		return ""
+	}
+	return fmt.Sprintf("a %s is no transaction: in it, ", typeName(s.passed))
 }
 
 // lookWithin searches the fields of a struct, or of the struct that a pointer points to. It
