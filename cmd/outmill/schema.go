@@ -83,6 +83,10 @@ func schemaPrint() *cobra.Command {
 		Long: `Prints the statements of the schema, for a migration tool or the engine's own
 shell. It does not run them, but it connects to the database; of SQLite it opens no file.
 
+The output for PostgreSQL and SQLite is a migration of goose and of golang-migrate as it is:
+its comments tell goose where a statement ends. golang-migrate needs its default, which sends
+a file as a whole (no x-multi-statement).
+
 With --from it prints the statements that upgrade a schema of that version to the
 newest version, and nothing if it is the newest. The version of a schema is in its
 table meta (for example SELECT version FROM outmill.meta on PostgreSQL); 0 is an
@@ -90,7 +94,9 @@ empty database.`,
 		Example: `  outmill schema print sqlite:orders.db | sqlite3 orders.db
   outmill schema print 'mongodb://host/shop?replicaSet=rs0' | mongosh shop
   outmill schema print 'sqlserver://user:password@host?database=shop' | sqlcmd -S host -d shop -b
-  outmill schema print --from 1 postgres://host/shop | psql shop`,
+  outmill schema print --from 1 postgres://host/shop | psql shop
+  outmill schema print postgres://host/shop > migrations/00001_outmill.sql
+  outmill schema print postgres://host/shop > migrations/000001_outmill.up.sql`,
 	}
 	on.flags(cmd)
 	cmd.Flags().IntVar(&from, "from", 0, "print only the statements that upgrade a schema of this `VERSION` to the newest version")
@@ -107,22 +113,37 @@ empty database.`,
 			if err != nil {
 				return err
 			}
-			return printStatements(statements, endOf(store.Store), cmd.OutOrStdout())
+			return printStatements(statements, shellOf(store.Store), cmd.OutOrStdout())
 		})
 	})
 }
 
-func printStatements(statements []string, end func(string) string, stdout io.Writer) error {
-	for i, statement := range statements {
-		if i > 0 {
-			statement = "\n" + statement
-		}
-		if _, err := fmt.Fprintln(stdout, end(statement)); err != nil {
+func printStatements(statements []string, text sqlText, stdout io.Writer) error {
+	separator := text.begin
+	for _, statement := range statements {
+		if _, err := fmt.Fprintln(stdout, separator+text.end(statement)); err != nil {
 			return fmt.Errorf("outmill: print the schema: %w", err)
 		}
+		separator = "\n"
 	}
 	return nil
 }
+
+// sqlText is how the shell of an engine, or a migration tool, reads statements.
+type sqlText struct {
+	begin string
+	end   func(statement string) string
+}
+
+// goose is the text of SQL that also goose reads, which splits a file at semicolons unless comments
+// say where a statement begins and ends.
+var goose = sqlText{begin: "-- +goose Up\n", end: func(statement string) string {
+	text := terminated(statement)
+	if strings.Count(text, ";") == 1 {
+		return text
+	}
+	return "-- +goose StatementBegin\n" + text + "\n-- +goose StatementEnd"
+}}
 
 // terminated ends a statement with a semicolon, on a line of its own if the last line has a
 // comment.

@@ -17,8 +17,8 @@ import (
 
 	// The stores that the tool can open register themselves.
 	_ "github.com/outmill/outmill/mongo"
-	_ "github.com/outmill/outmill/postgres"
-	_ "github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/sqlserver"
 	"github.com/outmill/outmill/tenants"
 )
@@ -225,10 +225,13 @@ func (o opened) operator() (storekit.Operator, error) {
 	return operator, nil
 }
 
-// endOf returns the function that ends a statement for the store's own shell.
-func endOf(store outmill.Store) func(statement string) string {
-	if _, is := store.(*sqlserver.Store); is {
-		return asBatch
+// shellOf returns how statements are written for the store's own shell.
+func shellOf(store outmill.Store) sqlText {
+	switch store.(type) {
+	case *sqlserver.Store:
+		return sqlText{end: asBatch}
+	case *postgres.Store, *sqlite.Store:
+		return goose
 	}
-	return terminated
+	return sqlText{end: terminated}
 }
