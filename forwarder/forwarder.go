@@ -208,7 +208,7 @@ func (f *Forwarder) orClosed(err error) error {
 // register registers the group, and reports the problems of the pass.
 func (f *Forwarder) register(ctx context.Context, fl *flow) error {
 	reg := outmill.Registration{Group: f.cfg.Group, Topics: f.cfg.Topics, Worker: f.cfg.Worker, Problems: fl.problems()}
-	if err := f.queue.RegisterGroup(ctx, reg); err != nil {
+	if err := worker.Register(ctx, f.queue, reg); err != nil {
 		return fmt.Errorf("outmill: forwarder group %q: %w", f.cfg.Group, err)
 	}
 	return nil

@@ -27,7 +27,7 @@ func (j *Janitor) keepMaintained(ctx context.Context) {
 	}
 	worker.Paced(ctx, maintainEvery, func() time.Duration {
 		began := time.Now()
-		more, err := janitor.Maintain(ctx)
+		more, err := worker.Bounded(ctx, worker.UpkeepWithin, janitor.Maintain)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			j.fails.Fault("Maintenance of the store failed, will try again", err, nil)
@@ -47,7 +47,7 @@ func (j *Janitor) maintain(ctx context.Context) error {
 	}
 	for range maintainAtOnce {
 		began := time.Now()
-		more, err := janitor.Maintain(ctx)
+		more, err := worker.Bounded(ctx, worker.UpkeepWithin, janitor.Maintain)
 		if err != nil {
 			return fmt.Errorf("maintain: %w", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/worker"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -52,7 +53,7 @@ func (j *Janitor) round(ctx context.Context, end time.Time) (report Report, left
 // batch does one batch of a chore, and pauses after a full one.
 func (j *Janitor) batch(ctx context.Context, c chore) (full bool, err error) {
 	began := time.Now()
-	full, err = c.batch(ctx, j.cfg.BatchSize)
+	full, err = worker.Bounded(ctx, worker.UpkeepWithin, func(ctx context.Context) (bool, error) { return c.batch(ctx, j.cfg.BatchSize) })
 	if full && err == nil {
 		err = j.pause(ctx, time.Since(began))
 	}

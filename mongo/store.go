@@ -82,9 +82,6 @@ type Store struct {
 	life  storekit.Lifecycle
 }
 
-// closeWithin bounds how long Close waits for the operations of a client that the store opened.
-const closeWithin = 5 * time.Second
-
 // New makes a store on the user's client, which the user disconnects. If client is nil, the store
 // makes a client for DefaultURI, and Close disconnects it. New does not connect. A nil logger
 // logs nothing.
@@ -158,7 +155,7 @@ func (s *Store) Close() error {
 	if !s.ownsClient {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), storekit.CloseWithin)
 	defer cancel()
 	if err := s.client.Disconnect(ctx); err != nil {
 		return fmt.Errorf("outmill/mongo: close %s: %w", s.Name(), err)

@@ -63,6 +63,15 @@ func (s *Store) LastTurn() time.Time {
 // truncated.
 func (s *Store) HeedSnapshotsFor(d time.Duration) { s.dumpWithin = d }
 
+// Impatient sets how long Close waits for calls, and after which silence the listening connection
+// is asked whether it still works.
+func (s *Store) Impatient(closeWithin, heartbeat time.Duration) {
+	s.closeWithin, s.heartbeat = closeWithin, heartbeat
+}
+
+// CloseWithin is the default of Impatient.
+const CloseWithin = storekit.CloseWithin
+
 // TidyBatches drops the finished batches, however few there are.
 func (s *Store) TidyBatches(ctx context.Context) error {
 	s.batchesRefused.none()

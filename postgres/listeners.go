@@ -79,6 +79,8 @@ type listener struct {
 	// beforeConnect is the pool's hook, for passwords that change; nil if ListenURL is set.
 	beforeConnect func(context.Context, *pgx.ConnConfig) error
 	logger        *storekit.Log
+	// heartbeat is the time after which a silent connection is asked whether it still works.
+	heartbeat time.Duration
 
 	ctx  context.Context
 	end  context.CancelFunc
@@ -94,7 +96,7 @@ type listener struct {
 
 func newListener(n *notices) *listener {
 	l := &listener{
-		config: n.config, beforeConnect: n.beforeConnect, logger: n.s.logger,
+		config: n.config, beforeConnect: n.beforeConnect, logger: n.s.logger, heartbeat: n.s.heartbeat,
 		users: map[string]map[*notices]bool{}, changed: map[string]bool{}, interrupt: func() {},
 	}
 	l.ctx, l.end = context.WithCancel(context.Background())
@@ -181,17 +183,11 @@ func (l *listener) keepListening() {
 
 // hear listens until the connection breaks.
 func (l *listener) hear() error {
-	config := l.config.Copy()
-	if prepare := l.beforeConnect; prepare != nil {
-		if err := prepare(l.ctx, config); err != nil {
-			return err
-		}
-	}
-	conn, err := pgx.ConnectConfig(l.ctx, config)
+	conn, err := l.connect()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(l.ctx)) }()
+	defer hangUp(l.ctx, conn)
 	l.everything()
 	for l.ctx.Err() == nil {
 		changed, wait, stop := l.changes()
@@ -218,7 +214,7 @@ func (l *listener) listenTo(conn *pgx.Conn, channels []string) error {
 			}
 			statements[i] = verb + pgx.Identifier{channel}.Sanitize()
 		}
-		if _, err := conn.PgConn().Exec(l.ctx, strings.Join(statements, "; ")).ReadAll(); err != nil {
+		if err := l.ask(conn, strings.Join(statements, "; ")); err != nil {
 			return err
 		}
 		for _, channel := range some {
@@ -229,17 +225,22 @@ func (l *listener) listenTo(conn *pgx.Conn, channels []string) error {
 	return nil
 }
 
-// hearUntil passes notifications on until wait ends.
+// hearUntil passes notifications on until wait ends. It asks a connection that is silent for too
+// long whether it still works.
 func (l *listener) hearUntil(wait context.Context, conn *pgx.Conn) error {
 	for {
-		notification, err := conn.WaitForNotification(wait)
+		notification, err := l.next(wait, conn)
 		switch {
 		case err == nil:
 			l.notify(notification.Channel, topicsOf(notification.Payload)...)
-		case wait.Err() != nil && !conn.IsClosed():
+		case conn.IsClosed():
+			return err
+		case wait.Err() != nil:
 			return nil
 		default:
-			return err
+			if err := l.ask(conn, "SELECT"); err != nil {
+				return err
+			}
 		}
 	}
 }

@@ -31,6 +31,7 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 			config.Name += "/" + config.Schema
 		}
 	}
+	dialed := follow(parsed)
 	budgeted := withinBudget(ctx, parsed)
 	pool, err := pgxpool.NewWithConfig(ctx, parsed)
 	if err != nil {
@@ -54,6 +55,6 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 		budgeted.leave()
 		return nil, fmt.Errorf("outmill/postgres: open: %w", err)
 	}
-	store.ownsPool = true
+	store.ownsPool, store.dialed = true, dialed
 	return store, nil
 }

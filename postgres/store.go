@@ -40,6 +40,10 @@ type Store struct {
 	workbench
 	pool     *pgxpool.Pool
 	ownsPool bool
+	// dialed has the connections of a pool that Open made.
+	dialed *dialed
+	// closeWithin is storekit.CloseWithin, and heartbeat the constant heartbeat, except in tests.
+	closeWithin, heartbeat time.Duration
 	// budgeted is nil if the connections are in no budget.
 	budgeted *budgeted
 	config   Config
@@ -129,6 +133,7 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 		fair:    storekit.NewFairTopics(config.FairTopics),
 		sql:     &queries{schema: config.Schema, prefix: config.TablePrefix},
 		relaxed: sqlRelaxed, dumpWithin: dumpWithin, largeSegment: largeSegment,
+		closeWithin: storekit.CloseWithin, heartbeat: heartbeat,
 	}
 	if config.DurableSettle {
 		s.relaxed = sqlSettings
@@ -154,7 +159,9 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // Name identifies the store in logs, metrics and deliveries.
 func (s *Store) Name() string { return s.config.Name }
 
-// Close ends the store's background work, and closes the pool if the store opened it. It may be
+// Close ends the store's background work, and closes the pool if the store opened it. Calls that
+// still have a connection then get 5 s; after that Close closes their connections, which rolls their
+// transactions back, and returns an error if a caller does not return its connection. Close may be
 // called more than once. Afterwards other methods return outmill.ErrClosed.
 func (s *Store) Close() error {
 	if !s.life.End() {
@@ -163,8 +170,8 @@ func (s *Store) Close() error {
 	s.notices.close()
 	s.notifier.Close()
 	if s.ownsPool {
-		s.pool.Close()
-		s.budgeted.leave()
+		defer s.budgeted.leave()
+		return s.closePool()
 	}
 	return nil
 }

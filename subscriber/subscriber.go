@@ -149,7 +149,7 @@ func (s *Subscriber) register(ctx context.Context, topics ...string) error {
 		}
 		regs[i] = outmill.Registration{Group: s.cfg.Group, Topics: topicOnly(topic), Worker: s.cfg.Worker, TTL: s.cfg.RegistrationTTL}
 	}
-	if err := s.queue.RegisterGroup(ctx, regs...); err != nil {
+	if err := worker.Register(ctx, s.queue, regs...); err != nil {
 		return fmt.Errorf("outmill: register group %q for %s: %w", s.cfg.Group, namesOf(topics), err)
 	}
 	return nil

@@ -41,6 +41,9 @@ type link struct {
 	// deaf says that the proxy drops the server's data; loses, that it drops the server's next
 	// data and cuts the connection.
 	deaf, loses atomic.Bool
+	// halfOpen says that the proxy drops the data of both sides, and tells neither that the other
+	// has closed.
+	halfOpen atomic.Bool
 	// answered says that the server has sent the last data.
 	answered atomic.Bool
 	// held is the request that the server has to answer, if the proxy has held it back.
@@ -69,6 +72,10 @@ func (p *Proxy) CutAll() { p.each((*link).cut) }
 // Deafen drops all further data of the server on the existing connections, so that a later
 // cut loses the answers to executed requests.
 func (p *Proxy) Deafen() { p.each(func(l *link) { l.deaf.Store(true) }) }
+
+// HalfOpen drops all further data on the existing connections, in both directions, and leaves them
+// open, as a firewall does that has forgotten them. New connections work.
+func (p *Proxy) HalfOpen() { p.each(func(l *link) { l.halfOpen.Store(true) }) }
 
 // LoseAnswers cuts each existing connection at the server's next answer: the server has
 // executed the request, but the client gets no answer.
@@ -125,11 +132,11 @@ func (p *Proxy) serve(client net.Conn) {
 	var back sync.WaitGroup
 	back.Go(func() {
 		_, _ = io.Copy(answers{l}, server)
-		l.cut()
+		l.ended()
 		l.endHeld()
 	})
 	_, _ = io.Copy(requests{l}, client)
-	l.cut()
+	l.ended()
 	back.Wait()
 }
 
@@ -168,6 +175,14 @@ func (p *Proxy) end() {
 	p.work.Wait()
 }
 
+// ended cuts the connection after one of its sides has ended, unless the other must not notice.
+func (l *link) ended() {
+	if l.halfOpen.Load() {
+		<-l.proxy.ended
+	}
+	l.cut()
+}
+
 func (l *link) cut() {
 	_ = l.client.Close()
 	_ = l.server.Close()
@@ -177,6 +192,9 @@ func (l *link) cut() {
 type requests struct{ *link }
 
 func (r requests) Write(b []byte) (int, error) {
+	if r.halfOpen.Load() {
+		return len(b), nil
+	}
 	if r.answered.Swap(false) {
 		r.proxy.turns.Add(1)
 	}
@@ -229,7 +247,7 @@ func (a answers) Write(b []byte) (int, error) {
 	case a.loses.Load():
 		a.cut()
 		return 0, net.ErrClosed
-	case a.deaf.Load():
+	case a.deaf.Load(), a.halfOpen.Load():
 		return len(b), nil
 	}
 	a.answered.Store(true)

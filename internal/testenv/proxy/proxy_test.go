@@ -99,6 +99,25 @@ func TestProxy(t *testing.T) {
 		second.hear("two")
 	})
 
+	t.Run("a half-open connection carries nothing and does not end, and new ones work", func(t *testing.T) {
+		t.Parallel()
+		addr, heard := echo(t)
+		p := proxy.New(t, addr)
+		first := talkTo(t, p.Addr())
+		first.say("one")
+		require.Equal(t, "one", <-heard)
+		first.hear("one")
+		p.HalfOpen()
+		first.say("lost")
+		second := talkTo(t, p.Addr())
+		second.say("two")
+		require.Equal(t, "two", <-heard)
+		second.hear("two")
+		require.NoError(t, first.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+		_, err := first.answers.ReadByte()
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	})
+
 	t.Run("a proxy counts how often a client waits for an answer, and not how often it writes", func(t *testing.T) {
 		t.Parallel()
 		addr, heard := echo(t)

@@ -1,0 +1,101 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// lastSeconds is the time that a pool has to close after its connections were closed under it.
+const lastSeconds = 2 * time.Second
+
+// dialed has the network connections of a pool that Open made, so that Close can close those that
+// a caller still has: a call on a connection of which nothing is heard any more would keep
+// pgxpool's Close until the operating system gives up.
+type dialed struct {
+	mu    sync.Mutex
+	conns map[*dialedConn]struct{}
+	over  bool
+}
+
+type dialedConn struct {
+	net.Conn
+	of *dialed
+}
+
+// follow notes the connections that the configuration dials.
+func follow(config *pgxpool.Config) *dialed {
+	d := &dialed{conns: map[*dialedConn]struct{}{}}
+	config.ConnConfig.DialFunc = d.dialer(config.ConnConfig.DialFunc)
+	return d
+}
+
+func (d *dialed) dialer(dial pgconn.DialFunc) pgconn.DialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		noted := &dialedConn{conn, d}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.over {
+			_ = conn.Close()
+			return nil, net.ErrClosed
+		}
+		d.conns[noted] = struct{}{}
+		return noted, nil
+	}
+}
+
+func (c *dialedConn) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.conns, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// cut closes all connections.
+func (d *dialed) cut() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over = true
+	for c := range d.conns {
+		_ = c.Conn.Close()
+	}
+}
+
+// closePool closes the pool that Open made. Callers that have a connection get some time to return
+// it; then it is closed under them.
+func (s *Store) closePool() error {
+	done := make(chan struct{})
+	go func() {
+		s.pool.Close()
+		close(done)
+	}()
+	if within(done, s.closeWithin) {
+		return nil
+	}
+	s.dialed.cut()
+	if within(done, lastSeconds) {
+		return nil
+	}
+	return fmt.Errorf("outmill/postgres: close %s: a caller has not returned its connection within %s; the connection is closed, and "+
+		"the caller's transaction is rolled back: end transactions before Close", s.Name(), s.closeWithin)
+}
+
+func within(done <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}

@@ -1,0 +1,56 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+const (
+	// heartbeat is the time after which a listening connection that is silent is asked whether it
+	// still works: a firewall that has forgotten it, or a server that is gone, tells nobody.
+	heartbeat = 10 * time.Second
+	// answersWithin is the time that a listening connection has to answer, and to be opened.
+	answersWithin = 10 * time.Second
+	// hangUpWithin is the time for the end of a listening connection.
+	hangUpWithin = time.Second
+)
+
+// connect has a limit of time also where the user has set none. A wait for a place in a budget of
+// connections does not count.
+func (l *listener) connect() (*pgx.Conn, error) {
+	config := l.config.Copy()
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = answersWithin
+	}
+	if prepare := l.beforeConnect; prepare != nil {
+		if err := prepare(l.ctx, config); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(l.ctx, config)
+}
+
+// next returns the next notification, or an error after a heartbeat of silence.
+func (l *listener) next(wait context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
+	ctx, cancel := context.WithTimeout(wait, l.heartbeat)
+	defer cancel()
+	return conn.WaitForNotification(ctx)
+}
+
+// ask sends statements.
+func (l *listener) ask(conn *pgx.Conn, statements string) error {
+	ctx, cancel := context.WithTimeout(l.ctx, min(answersWithin, l.heartbeat))
+	defer cancel()
+	_, err := conn.PgConn().Exec(ctx, statements).ReadAll()
+	return err
+}
+
+// hangUp closes the connection.
+func hangUp(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hangUpWithin)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
