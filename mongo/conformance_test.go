@@ -298,6 +298,15 @@ func (h harness) Elapse(store outmill.Store, d time.Duration) {
 	c.LookAgain()
 }
 
+func (h harness) GuardSagas(store outmill.Store, kind, field string) {
+	c := store.(conforming)
+	h.prefixes.Changed(c.config.CollectionPrefix)
+	_, err := c.db.Collection(c.config.SagaCollection(kind)).Indexes().CreateOne(h.t.Context(), driver.IndexModel{
+		Keys: bson.D{{Key: field, Value: 1}}, Options: mongooptions.Index().SetUnique(true),
+	})
+	require.NoError(h.t, err)
+}
+
 func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error) {
 	c := store.(conforming)
 	own := context.WithoutCancel(h.t.Context())

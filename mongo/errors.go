@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
@@ -99,4 +101,29 @@ func isTransient(err error) bool { return hasLabel(err, labelTransient) }
 func passes(err error) bool {
 	return isTransient(err) || hasCode(err, codeWriteConflict) || hasCode(err, codeNoSuchTransaction) ||
 		errors.Is(err, errContended)
+}
+
+// violates reports whether err says that a document has the keys of another one in a unique index
+// that begins with the field. An index of the user's own is another one.
+func violates(err error, field string) bool {
+	if !driver.IsDuplicateKeyError(err) {
+		return false
+	}
+	var command driver.CommandError
+	if !errors.As(err, &command) {
+		return false
+	}
+	var violated struct {
+		Keys bson.D `bson:"keyPattern"`
+	}
+	if bson.Unmarshal(command.Raw, &violated) != nil || len(violated.Keys) == 0 {
+		return strings.Contains(err.Error(), " dup key: { "+field+": ")
+	}
+	return len(violated.Keys) == 1 && violated.Keys[0].Key == field
+}
+
+// lacksHint reports whether a command named an index that does not exist.
+func lacksHint(err error) bool {
+	var command driver.CommandError
+	return errors.As(err, &command) && strings.Contains(command.Message, "hint provided does not correspond to an existing index")
 }

@@ -98,6 +98,14 @@ func (h harness) Reopen() outmill.Store { return reopen(h.t, h.store) }
 
 func (h harness) Elapse(store outmill.Store, d time.Duration) { elapse(h.t, store.(conforming), d) }
 
+func (h harness) GuardSagas(store outmill.Store, kind, field string) {
+	c := store.(conforming)
+	h.schemas.Changed(c.config.Schema)
+	_, err := c.Pool().Exec(h.t.Context(), fmt.Sprintf(
+		"CREATE UNIQUE INDEX mine ON %s.sagas ((state ->> '%s')) WHERE type = '%s'", c.config.Schema, field, kind))
+	require.NoError(h.t, err)
+}
+
 func (h harness) MaxPayload() int { return maxPayload }
 
 func (h harness) Readable() []storetest.Shown {

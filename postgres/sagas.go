@@ -41,7 +41,7 @@ const (
 	// commits, it inserts nothing, because an error would end the caller's transaction.
 	sqlInsertSaga = `INSERT INTO {p:sagas} (id, type, correlation, version, state, finished, created_at, updated_at)
 VALUES ($1::text::uuid, $2::text, $3::text, 1, $4::text::json, $5::boolean, statement_timestamp(), statement_timestamp())
-ON CONFLICT DO NOTHING RETURNING updated_at`
+ON CONFLICT (type, correlation) DO NOTHING RETURNING updated_at`
 
 	sqlUpdateSaga = `UPDATE {p:sagas} SET version = version + 1, state = $5::text::json, finished = $6::boolean,
 		updated_at = statement_timestamp(), delete_at = NULL` + ofSaga + ` RETURNING updated_at`

@@ -73,6 +73,12 @@ func (h harness) Reopen() outmill.Store { return openFile(h.t, h.file.path, h.fi
 
 func (h harness) Elapse(store outmill.Store, d time.Duration) { passTime(h.t, store.(file).DB(), d) }
 
+func (h harness) GuardSagas(store outmill.Store, kind, field string) {
+	_, err := store.(file).DB().ExecContext(h.t.Context(), fmt.Sprintf(
+		"CREATE UNIQUE INDEX mine ON outmill_sagas (json_extract(state, '$.%s')) WHERE type = '%s'", field, kind))
+	require.NoError(h.t, err)
+}
+
 func (h harness) MaxPayload() int { return maxPayload }
 
 // file is a store that remembers how it was opened, for Reopen.

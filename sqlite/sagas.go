@@ -21,7 +21,7 @@ ORDER BY id DESC LIMIT ?2`
 	sqlSagaState = `SELECT state FROM {p:sagas} WHERE type = ?1 AND correlation = ?2 AND id = ?3 AND version = ?4`
 
 	sqlInsertSaga = `INSERT INTO {p:sagas} (id, type, correlation, version, state, finished, created_at, updated_at)
-VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6, ?6) ON CONFLICT DO NOTHING`
+VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6, ?6) ON CONFLICT (type, correlation) DO NOTHING`
 
 	sqlUpdateSaga = `UPDATE {p:sagas} SET version = version + 1, state = ?5, finished = ?6, updated_at = ?7, delete_at = NULL
 WHERE type = ?1 AND correlation = ?2 AND id = ?3 AND version = ?4`

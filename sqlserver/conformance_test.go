@@ -105,6 +105,18 @@ func (h harness) Elapse(_ outmill.Store, d time.Duration) {
 	passTime(h.t, h.store.DB(), h.store.config.Table, d)
 }
 
+func (h harness) GuardSagas(store outmill.Store, kind, field string) {
+	c := store.(conforming)
+	h.tables.Changed(c.config.Table)
+	for _, statement := range []string{
+		fmt.Sprintf("ALTER TABLE %sSaga ADD Mine AS CAST(JSON_VALUE(State, '$.%s') AS NVARCHAR(100))", c.config.Table, field),
+		fmt.Sprintf("CREATE UNIQUE INDEX Mine ON %sSaga (Mine, Type)", c.config.Table),
+	} {
+		_, err := c.DB().ExecContext(h.t.Context(), statement)
+		require.NoError(h.t, err, kind)
+	}
+}
+
 func (h harness) MaxPayload() int { return maxPayload }
 
 // pool returns a pool on a database that is dropped with the test.

@@ -22,6 +22,9 @@ var (
 	// ErrSagaState says that the stored state does not fit the type of the state, such as
 	// after a field has changed its type. The text has no values of it.
 	ErrSagaState = errors.New("outmill: the stored state of the saga does not fit its type")
+	// ErrSagaUnkeyed says that the place of a type's sagas has documents of another program,
+	// which have no correlation value, so that no message finds them. Only MongoDB has such places.
+	ErrSagaUnkeyed = fmt.Errorf("%w: documents in the place of the sagas have no correlation value", outmill.ErrInvalidConfig)
 )
 
 // Saga is the state of one long-running process.
@@ -118,9 +121,10 @@ type Sagas interface {
 	// ErrSagaConflict.
 	DeleteSaga(ctx context.Context, saga *Saga, options SagaOptions) error
 	// PrepareSagas creates the collections and indexes of the types on MongoDB, outside any
-	// transaction, once for each type and store. On other engines it has no effect. InsertSaga
-	// calls it too, but a MongoDB transaction whose snapshot is older than the collection
-	// fails with a transient error.
+	// transaction, once for each type and store, and again where InsertSaga finds that somebody
+	// has dropped them. On other engines it has no effect. InsertSaga calls it too, but a MongoDB
+	// transaction whose snapshot is older than the collection fails with a transient error.
+	// Errors: ErrSagaUnkeyed.
 	PrepareSagas(ctx context.Context, kinds ...string) error
 	// DeleteFinishedSagas deletes up to limit sagas of the type that finished longer ago than
 	// retention, and returns their number.

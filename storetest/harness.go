@@ -35,7 +35,7 @@ type Options struct {
 
 // Harness has a store under test, and methods for its database. If a method fails, it fails
 // the test that Engine.New got. A Harness may also implement Limited, Applier, Ager, Viewer,
-// Transactor, Repeater, Doubtful, Wired, Watcher or Fair.
+// Transactor, Repeater, Doubtful, Guarded, Wired, Watcher or Fair.
 type Harness interface {
 	// Store returns the store, the same with each call. Tests may close it.
 	Store() outmill.Store
@@ -110,6 +110,14 @@ type Doubtful interface {
 	// Doubtful returns a store on an empty database. Its next commit takes effect, but the
 	// answer does not arrive.
 	Doubtful() outmill.Store
+}
+
+// Guarded is a Harness of a storekit.Sagas. Without it, the sentences of txtest about unique
+// indexes of the user are skipped.
+type Guarded interface {
+	// GuardSagas makes a unique index, as a user of the store would, on this field of the states
+	// of the sagas of the type, until the test ends.
+	GuardSagas(store outmill.Store, kind, field string)
 }
 
 // Wired is a Harness that can record the values that a store sends to its database, for

@@ -27,6 +27,8 @@ type Database struct {
 
 	notes table[noteKey, time.Time]
 	sagas table[sagaKey, savedSaga]
+	// guards are the fields of states that are unique, by the type of the sagas.
+	guards map[string][]string
 
 	registrations []registration
 	workers       []worker
@@ -53,6 +55,7 @@ func NewDatabase() *Database {
 		notes: newTable[noteKey, time.Time](),
 		sagas: newTable[sagaKey, savedSaga](),
 
+		guards: map[string][]string{},
 		pauses: storekit.NewPauseList(1, nil),
 	}
 }

@@ -63,6 +63,8 @@ func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollba
 	return store.(*opened).WithTx(h.t.Context(), tx), tx.Commit, tx.Rollback
 }
 
+func (h harness) GuardSagas(_ outmill.Store, kind, field string) { h.store.db.GuardSagas(kind, field) }
+
 // Passing is what an append gets whose dedup key another open transaction has.
 func (h harness) Passing(ctx context.Context, store outmill.Store) error {
 	other := h.store.db.Begin()

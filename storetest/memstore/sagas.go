@@ -129,6 +129,9 @@ func (s *Store) save(ctx context.Context, operation string, saga *storekit.Saga,
 	}
 	return s.inTx(ctx, operation, func(t *Tx, now time.Time) error {
 		changed, err := change(t, now, text)
+		if err == nil {
+			err = t.guard(changed)
+		}
 		if err != nil {
 			return err
 		}

@@ -74,6 +74,7 @@ func brokenSagas() []mutant {
 				return ignore(storekit.ErrSagaExists, m.InsertSaga(ctx, saga, state, options))
 			}), []string{
 				"sagas: a finished saga is kept until its retention has passed",
+				"sagas: a start that another unique index refuses is an error, and no start of another",
 				"sagas: a start that is refused leaves the transaction usable",
 				"sagas: of two starts in open transactions one is refused",
 				"sagas: of two starts of one saga one exists",
@@ -90,6 +91,26 @@ func brokenSagas() []mutant {
 				return err
 			}), []string{
 				"sagas: of two starts in open transactions one is refused",
+			}},
+		{"takes every error of a start for another start",
+			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+				err := m.InsertSaga(ctx, saga, state, options)
+				if !isKnown(err) {
+					return storekit.ErrSagaExists
+				}
+				return err
+			}), []string{
+				"sagas: a start that another unique index refuses is an error, and no start of another",
+			}},
+		{"takes every error of an update for a conflict",
+			updates(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+				err := m.UpdateSaga(ctx, saga, state, options)
+				if !isKnown(err) {
+					return storekit.ErrSagaConflict
+				}
+				return err
+			}), []string{
+				"sagas: an update that another unique index refuses is an error, and no conflict",
 			}},
 		{"saves outside of the transaction",
 			updates(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
@@ -147,6 +168,12 @@ func brokenSagas() []mutant {
 				"sagas: sagas beyond the limits are refused with typed errors",
 			}},
 	}
+}
+
+// isKnown reports whether an error is one of the errors of sagas.
+func isKnown(err error) bool {
+	return err == nil || errors.Is(err, storekit.ErrSagaExists) || errors.Is(err, storekit.ErrSagaConflict) ||
+		errors.Is(err, outmill.ErrInvalidRecord)
 }
 
 type saveSaga func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error

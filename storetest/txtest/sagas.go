@@ -26,6 +26,8 @@ func sagaSentences() []sentence {
 		{"of two starts of one saga one exists", sagaStartedTwice},
 		{"of two starts in open transactions one is refused", sagaStartedConcurrently},
 		{"of two updates in open transactions one is refused", sagaUpdatedConcurrently},
+		{"a start that another unique index refuses is an error, and no start of another", sagaStartRefusedByOther},
+		{"an update that another unique index refuses is an error, and no conflict", sagaUpdateRefusedByOther},
 		{"a rolled back transaction leaves no saga, no change and no message", sagaRolledBack},
 		{"a start that is refused leaves the transaction usable", sagaExistsInTx},
 		{"a finished saga is kept until its retention has passed", sagaFinished},

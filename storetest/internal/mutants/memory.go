@@ -143,6 +143,11 @@ func (h *memoryHarness) Begin(store outmill.Store) (ctx context.Context, commit,
 	return m.WithTx(h.t.Context(), tx), func() error { return m.Commit(tx) }, tx.Rollback
 }
 
+// GuardSagas is that of storetest.Guarded.
+func (h *memoryHarness) GuardSagas(_ outmill.Store, kind, field string) {
+	h.memory.DB.GuardSagas(kind, field)
+}
+
 // Passing is that of storetest.Repeater.
 func (*memoryHarness) Passing(context.Context, outmill.Store) error { return ErrPasses }
 

@@ -1,0 +1,143 @@
+package mongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/outmill/outmill/storekit"
+)
+
+// indexCorrelation is the unique index of a type's sagas.
+const indexCorrelation = "outmill_correlation"
+
+// sampled is the number of documents at each end of a collection in which PrepareSagas looks for
+// documents without a correlation value.
+const sampled = 100
+
+func sagaIndexes(collection string) []index {
+	atOnce := time.Duration(0)
+	return []index{
+		{collection: collection, name: indexCorrelation, keys: ascending(fieldCorrelation), partial: exists(fieldCorrelation), unique: true},
+		{collection: collection, name: "outmill_finished", keys: ascending(fieldUpdated), partial: where(fieldFinished, true)},
+		{collection: collection, name: "outmill_delete_at", keys: ascending(fieldDelete), partial: exists(fieldDelete), ttl: &atOnce},
+	}
+}
+
+// PrepareSagas creates the collections of the types. See storekit.Sagas.
+func (s *Store) PrepareSagas(ctx context.Context, kinds ...string) error {
+	const operation = "prepare sagas"
+	for _, kind := range kinds {
+		if err := storekit.CheckSagaType(kind); err != nil {
+			return s.explain(ctx, operation, err)
+		}
+		if _, done := s.prepared.Load(kind); done {
+			continue
+		}
+		if err := s.do(ctx, operation, func(ctx context.Context) error { return s.prepareSagas(ctx, kind) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// preparing is the lock of a type whose collection is being created. Often many of the first
+// messages of a type come at the same time.
+type preparing string
+
+func (s *Store) prepareSagas(ctx context.Context, kind string) error {
+	unlock, err := s.inUse.Lock(ctx, preparing(kind))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, done := s.prepared.Load(kind); done {
+		return nil
+	}
+	in, err := s.sagasOf(kind)
+	if err != nil {
+		return err
+	}
+	err = s.db.CreateCollection(ctx, in.Name())
+	existed := hasCode(err, codeNamespaceExists)
+	if err != nil && !existed {
+		return err
+	}
+	if existed {
+		if err := s.checkSagaDocuments(ctx, in); err != nil {
+			return err
+		}
+	}
+	if err := s.ensureIndexes(ctx, in, sagaIndexes(in.Name()), existed); err != nil {
+		return err
+	}
+	s.prepared.Store(kind, true)
+	return nil
+}
+
+// sagasOf returns the collection of a type.
+func (s *Store) sagasOf(kind string) (*driver.Collection, error) {
+	name := s.config.SagaCollection(kind)
+	own := slices.ContainsFunc(collectionNames, func(of string) bool { return s.config.CollectionName(of) == name })
+	if own || !validCollection(name) {
+		return nil, storekit.InvalidConfig("mongo.Config.SagaCollection gives %q for %q: want a collection's name, at most 100 bytes, without "+
+			"$, that is none of the store's", name, kind)
+	}
+	return s.db.Collection(name), nil
+}
+
+// checkSagaDocuments returns storekit.ErrSagaUnkeyed if the collection has documents without a
+// correlation value, which no message would find. If the store's index is missing, which is built
+// from all documents, it looks at all of them too, and otherwise at some.
+func (s *Store) checkSagaDocuments(ctx context.Context, in *driver.Collection) error {
+	present, err := indexesOf(ctx, in)
+	if err != nil {
+		return err
+	}
+	if _, known := present[indexCorrelation]; !known {
+		err := in.FindOne(ctx, where(fieldCorrelation, bson.D{{Key: "$exists", Value: false}})).Err()
+		switch {
+		case errors.Is(err, driver.ErrNoDocuments):
+			return nil
+		case err == nil:
+			return unkeyedError(in)
+		}
+		return err
+	}
+	for _, order := range []int{1, -1} {
+		found, err := findAll[bson.Raw](ctx, in, bson.D{}, first(sampled, where("$natural", order), fieldCorrelation))
+		if err != nil {
+			return err
+		}
+		for _, document := range found {
+			if document.Lookup(fieldCorrelation).IsZero() {
+				return unkeyedError(in)
+			}
+		}
+	}
+	return nil
+}
+
+func unkeyedError(in *driver.Collection) error {
+	return fmt.Errorf("%w: collection %s has a document without %s: if its documents are sagas, such as those of NServiceBus, set the field "+
+		"from the property that correlates them: db.getCollection(%q).updateMany({%s: {$exists: false}}, [{$set: {%s: {$toString: \"$OrderId\"}}}]); "+
+		"otherwise choose another collection for the sagas: mongo.Config.SagaCollection",
+		storekit.ErrSagaUnkeyed, in.Name(), fieldCorrelation, in.Name(), fieldCorrelation, fieldCorrelation)
+}
+
+// unprepared says that the collection of a type lacks its unique index. The work is repeated,
+// which prepares the collection again.
+type unprepared struct{ err error }
+
+func (e unprepared) Error() string {
+	return fmt.Sprintf("the collection of the sagas has lost its unique index %s, and the store makes it again: %v", indexCorrelation, e.err)
+}
+
+func (e unprepared) Unwrap() error { return e.err }
+
+func (unprepared) HasErrorLabel(label string) bool { return label == labelTransient }
