@@ -25,6 +25,11 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 	})
 }
 
+var _ storekit.OptionalTransactor = (*Store)(nil)
+
+// HasTransactions is false with Config.WithoutTransactions. See storekit.OptionalTransactor.
+func (s *Store) HasTransactions() bool { return !s.config.WithoutTransactions }
+
 // TxLimit is 60 s: the server aborts transactions that take longer. See storekit.Transactor.
 func (s *Store) TxLimit() time.Duration { return txLimit }
 

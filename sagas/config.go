@@ -34,6 +34,10 @@ var (
 	// ErrState says that the stored state cannot be decoded into the Go type. The message is
 	// tried again, and goes dead when its attempts are used up.
 	ErrState = storekit.ErrSagaState
+	// ErrUnkeyed says that the kind's collection has documents of another program that have no
+	// correlation value. A message of the kind is tried again, and goes dead when its attempts are
+	// used up. docs/sagas.md says how to adopt such documents.
+	ErrUnkeyed = storekit.ErrSagaUnkeyed
 	// ErrNoCorrelation says that a message has no correlation value. It goes dead.
 	ErrNoCorrelation = errors.New("outmill: the message has no correlation value")
 	// ErrUnknownMessage says that a kind of sagas has no reaction to messages of this type.

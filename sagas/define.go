@@ -29,7 +29,8 @@ type Saga[State any] struct {
 }
 
 // Define makes a kind of sagas with the state State, which is a struct. It returns
-// outmill.ErrInvalidConfig for an invalid Config or State, and for reactions that are invalid
+// outmill.ErrInvalidConfig for an invalid Config or State, for a store that was made without
+// transactions, and for reactions that are invalid
 // or in conflict.
 func Define[State any](cfg Config, reactions ...Reaction[State]) (*Saga[State], error) {
 	if err := cfg.Validate(); err != nil {
@@ -43,6 +44,9 @@ func Define[State any](cfg Config, reactions ...Reaction[State]) (*Saga[State], 
 	if !keeps || !transacts {
 		return nil, fmt.Errorf("%w: sagas.Config.Store is a %T, which cannot keep sagas: want a storekit.Sagas and storekit.Transactor",
 			outmill.ErrInvalidConfig, cfg.Store)
+	}
+	if optional, is := outmill.As[storekit.OptionalTransactor](cfg.Store); is && !optional.HasTransactions() {
+		return nil, fmt.Errorf("%w: sagas.Config.Store: %w", outmill.ErrInvalidConfig, errNoTransactions)
 	}
 	if err := storekit.CheckSagaType(s.kind); err != nil {
 		return nil, fmt.Errorf("%w: sagas.Define: %w: set Config.TypeName", outmill.ErrInvalidConfig, err)
@@ -64,6 +68,21 @@ func Define[State any](cfg Config, reactions ...Reaction[State]) (*Saga[State], 
 	return s, err
 }
 
+// prepareWithin bounds the preparation of AddHandlers, so that a program starts while its database
+// is away.
+const prepareWithin = 5 * time.Second
+
+// Prepare makes what the kind needs in its store, as the first message of the kind does: on MongoDB
+// the collection and its indexes. It returns ErrUnkeyed if the collection has documents that no
+// message can find. It may be called more than once. Call it at the start if you use Handler
+// instead of AddHandlers.
+func (s *Saga[State]) Prepare(ctx context.Context) error {
+	if err := s.sagas.PrepareSagas(ctx, s.kind); err != nil {
+		return fmt.Errorf("saga %s: %w", s.kind, err)
+	}
+	return nil
+}
+
 // Topics returns the topics of the reactions.
 func (s *Saga[State]) Topics() []string { return append([]string(nil), s.topics...) }
 
@@ -71,7 +90,9 @@ func (s *Saga[State]) Topics() []string { return append([]string(nil), s.topics.
 // topic, such as "order:payment.received". sub is a subscriber.Subscriber for Config.Store,
 // or any other subscriber; see Handler. Two kinds that read one topic need subscribers of two
 // groups. AddHandlers returns outmill.ErrInvalidConfig if an argument is nil or the router
-// has a handler of one of the names; then it has added no handler.
+// has a handler of one of the names, and ErrUnkeyed as Prepare does; then it has added no handler.
+// If the database does not answer within 5 s, it adds them without this check, and the first
+// message makes it.
 func (s *Saga[State]) AddHandlers(router *message.Router, sub message.Subscriber) error {
 	if router == nil || outmill.IsNil(sub) {
 		return fmt.Errorf("%w: sagas: the router or the subscriber is nil", outmill.ErrInvalidConfig)
@@ -81,6 +102,11 @@ func (s *Saga[State]) AddHandlers(router *message.Router, sub message.Subscriber
 		if _, is := taken[s.handlerName(topic)]; is {
 			return fmt.Errorf("%w: sagas: the router has a handler %q", outmill.ErrInvalidConfig, s.handlerName(topic))
 		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), prepareWithin)
+	defer cancel()
+	if err := s.Prepare(ctx); errors.Is(err, ErrUnkeyed) {
+		return err
 	}
 	for _, topic := range s.topics {
 		router.AddConsumerHandler(s.handlerName(topic), topic, sub, s.Handler(topic))
@@ -122,4 +148,4 @@ func (s *Saga[State]) DeleteFinished(ctx context.Context, retention time.Duratio
 	return s.sagas.DeleteFinishedSagas(ctx, s.kind, retention, limit)
 }
 
-var errNoTransactions = errors.New("sagas need transactions: make the mongo.Store with them")
+var errNoTransactions = errors.New("sagas need transactions: make the mongo.Store without Config.WithoutTransactions")

@@ -44,6 +44,14 @@ type Transactor interface {
 	TxLimit() time.Duration
 }
 
+// OptionalTransactor is a Transactor that a setting can leave without transactions, as on MongoDB.
+type OptionalTransactor interface {
+	Transactor
+	// HasTransactions reports whether Transact does not return ErrNoTransactions. It makes no
+	// call to the database.
+	HasTransactions() bool
+}
+
 // InTransaction reports whether ctx carries a transaction of the store, in which its
 // Transact would take part. Transactions of other stores do not count. Stores call it.
 func InTransaction(ctx context.Context, store outmill.Writer) (bool, error) {
