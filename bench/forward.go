@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -136,7 +135,8 @@ func (f *forwarding) run(ctx context.Context) (time.Duration, error) {
 }
 
 func newKafkaPublisher(broker string, config kafka.Config) (*kafka.Publisher, error) {
-	return kafka.NewPublisher(wkafka.PublisherConfig{Brokers: []string{broker}, Marshaler: wkafka.DefaultMarshaler{}}, config, nil)
+	config.Brokers = []string{broker}
+	return kafka.NewPublisher(config, nil)
 }
 
 // drain counts the acks of the publisher and does not query the table. A query that finds no row

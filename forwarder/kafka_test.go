@@ -24,8 +24,7 @@ import (
 // ours is the publisher of package kafka, which takes batches.
 func ours(tb testing.TB, brokers []string) message.Publisher {
 	tb.Helper()
-	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers},
-		kafka.Config{DeliveryTimeout: 2 * time.Second, TopicTimeout: 50 * time.Millisecond}, nil)
+	pub, err := kafka.NewPublisher(kafka.Config{Brokers: brokers, DeliveryTimeout: 2 * time.Second, TopicTimeout: 50 * time.Millisecond}, nil)
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, pub.Close()) })
 	return pub

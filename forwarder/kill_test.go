@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -51,7 +50,7 @@ func forwardFrom(file string, brokers []string) error {
 	if err != nil {
 		return err
 	}
-	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers}, kafka.Config{}, nil)
+	pub, err := kafka.NewPublisher(kafka.Config{Brokers: brokers}, nil)
 	if err != nil {
 		return err
 	}

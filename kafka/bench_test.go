@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/IBM/sarama"
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -126,7 +125,8 @@ func BenchmarkCompression(b *testing.B) {
 
 func benchPublisher(b *testing.B, config kafka.Config, size, callers int) {
 	brokers, topic := benchTopic(b)
-	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers}, config, nil)
+	config.Brokers = brokers
+	pub, err := kafka.NewPublisher(config, nil)
 	require.NoError(b, err)
 	defer pub.Close()
 	payload := benchJSON()

@@ -31,12 +31,12 @@ type client struct {
 }
 
 // newClient makes a client for a lane. It does not connect.
-func newClient(brokers []string, config Config, logger watermill.LoggerAdapter) (*client, error) {
+func newClient(config Config, logger watermill.LoggerAdapter) (*client, error) {
 	c := &client{}
 	// An attempt ends early enough that there is time to try another connection.
 	attempt := min(max(config.DeliveryTimeout/3, minTimeout), longestAttempt)
 	opts := []kgo.Opt{
-		kgo.SeedBrokers(brokers...),
+		kgo.SeedBrokers(config.Brokers...),
 		kgo.ClientID(config.ClientID),
 		kgo.WithLogger(clientLogger{logger}),
 		kgo.WithHooks(hooks{&c.loading}),
@@ -76,8 +76,8 @@ func newClient(brokers []string, config Config, logger watermill.LoggerAdapter) 
 	}
 	var err error
 	if c.Client, err = kgo.NewClient(opts...); err != nil {
-		return nil, fmt.Errorf("%w: kafka: make a client for PublisherConfig.Brokers (%s) with kafka.Config: %w", outmill.ErrInvalidConfig,
-			strings.Join(brokers, ", "), err)
+		return nil, fmt.Errorf("%w: kafka: make a client for kafka.Config.Brokers (%s): %w", outmill.ErrInvalidConfig,
+			strings.Join(config.Brokers, ", "), err)
 	}
 	return c, nil
 }

@@ -4,12 +4,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
-
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 
 	"github.com/outmill/outmill"
 )
@@ -27,13 +24,17 @@ const (
 // minTimeout is the shortest timeout in which a broker can answer.
 const minTimeout = 100 * time.Millisecond
 
-// Config holds the settings for which watermill-kafka's PublisherConfig has no field. The
-// zero value is ready to use: plaintext, no authentication, no compression.
+// Config holds the settings of a publisher. Only Brokers has no default. By default connections are plaintext, without authentication,
+// and batches are not compressed.
 type Config struct {
+	// Brokers are the addresses (host:port) that the publisher asks for the brokers of the cluster. Required; more than one lets it start
+	// while one of them is down.
+	Brokers []string
+	// Marshaler makes the record of a message. nil is DefaultMarshaler.
+	Marshaler Marshaler
 	// ClientID is the name of the client in the brokers' logs and quotas. "" is "outmill".
 	ClientID string
-	// Compression of the batches. "" is none, as with watermill-kafka; every broker and
-	// consumer can read it. LZ4 and Snappy cost little CPU: try them if the network or the
+	// Compression of the batches. "" is none, which every broker and consumer can read. LZ4 and Snappy cost little CPU: try them if the network or the
 	// broker's disk is the bottleneck. Zstd compresses best and requires brokers and consumers
 	// of 2.1 or later.
 	Compression Compression
@@ -52,7 +53,7 @@ type Config struct {
 	// because not every broker knows a new topic at once. 0 is 3 s.
 	TopicTimeout time.Duration
 	// NoTopicCreation stops the publisher from asking brokers to create missing topics. By
-	// default, as with sarama, it asks, and the brokers' setting auto.create.topics.enable
+	// default it asks, as sarama does, and the brokers' setting auto.create.topics.enable
 	// decides.
 	NoTopicCreation bool
 	// MaxMessageBytes is the size of the largest batch, uncompressed, and so of the largest
@@ -74,6 +75,9 @@ const (
 )
 
 func (c *Config) setDefaults() {
+	if c.Marshaler == nil {
+		c.Marshaler = DefaultMarshaler{}
+	}
 	setDefault(&c.ClientID, DefaultClientID)
 	setDefault(&c.Compression, CompressionNone)
 	setDefault(&c.DeliveryTimeout, DefaultDeliveryTimeout)
@@ -90,12 +94,23 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Validate returns an error for every invalid setting, joined.
+// Validate returns an error for every invalid setting, joined. Each matches outmill.ErrInvalidConfig and names the field.
 func (c Config) Validate() error {
 	c.setDefaults()
 	var errs []error
 	refuse := func(field string, value any, want string) {
 		errs = append(errs, fmt.Errorf("%w: kafka.Config.%s is %v: want %s", outmill.ErrInvalidConfig, field, value, want))
+	}
+	if len(c.Brokers) == 0 {
+		refuse("Brokers", "empty", "at least one host:port")
+	}
+	for i, broker := range c.Brokers {
+		if strings.TrimSpace(broker) == "" {
+			refuse(fmt.Sprintf("Brokers[%d]", i), "empty", "host:port")
+		}
+	}
+	if c.Marshaler != nil && outmill.IsNil(c.Marshaler) {
+		refuse("Marshaler", "a nil pointer", "a marshaler, or nil for DefaultMarshaler")
 	}
 	if !slices.Contains(compressions, c.Compression) {
 		refuse("Compression", fmt.Sprintf("%q", c.Compression), "one of none, gzip, snappy, lz4, zstd")
@@ -116,46 +131,4 @@ func (c Config) Validate() error {
 		refuse("MaxBufferedBytes", c.MaxBufferedBytes, "1 or more")
 	}
 	return errors.Join(append(errs, c.SASL.validate())...)
-}
-
-// checkPublisherConfig refuses settings of watermill-kafka that this publisher cannot use,
-// instead of ignoring them silently.
-func checkPublisherConfig(c wkafka.PublisherConfig) error {
-	var errs []error
-	refuse := func(field, reason string) {
-		errs = append(errs, fmt.Errorf("%w: PublisherConfig.%s %s", outmill.ErrInvalidConfig, field, reason))
-	}
-	if len(c.Brokers) == 0 {
-		refuse("Brokers", "is empty: want at least one host:port")
-	}
-	if slices.ContainsFunc(c.Brokers, func(b string) bool { return strings.TrimSpace(b) == "" }) {
-		refuse("Brokers", "has an empty address: want host:port")
-	}
-	if c.Marshaler != nil && isNil(c.Marshaler) {
-		refuse("Marshaler", "holds a nil pointer: leave it out for kafka.DefaultMarshaler of watermill-kafka")
-	}
-	if c.OverwriteSaramaConfig != nil {
-		refuse("OverwriteSaramaConfig",
-			"is set, but this publisher does not use sarama: use kafka.Config (ClientID, Compression, TLS, SASL, DeliveryTimeout, "+
-				"MaxMessageBytes); acks and idempotence are always on")
-	}
-	if c.OTELEnabled {
-		refuse("OTELEnabled", "is set, but its tracer wraps sarama's producer, which this publisher does not use: leave it out and give "+
-			"messages their trace with outmill.SetTrace, which travels in the headers")
-	}
-	if c.Tracer != nil {
-		refuse("Tracer", "is set, but it wraps sarama's producer, which this publisher does not use: leave it out and give messages their "+
-			"trace with outmill.SetTrace, which travels in the headers")
-	}
-	return errors.Join(errs...)
-}
-
-// isNil reports whether an interface that is not nil holds nil.
-func isNil(v any) bool {
-	switch r := reflect.ValueOf(v); r.Kind() {
-	case reflect.Pointer, reflect.Map, reflect.Func, reflect.Slice, reflect.Chan, reflect.Interface:
-		return r.IsNil()
-	default:
-		return false
-	}
 }

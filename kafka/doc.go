@@ -1,13 +1,11 @@
 // Package kafka publishes to Kafka in batches. Its [Publisher] is a Watermill publisher and
 // a [storekit.BatchPublisher], to which a forwarder publishes whole batches.
 //
-// It takes watermill-kafka's PublisherConfig and writes the same records as
-// watermill-kafka's DefaultMarshaler: the message's UUID in the header
-// _watermill_message_uuid, metadata as headers, the payload as the value. So
+// It writes the same records as watermill-kafka's DefaultMarshaler: the message's UUID in the
+// header _watermill_message_uuid, metadata as headers, the payload as the value. So
 // watermill-kafka's Subscriber can read them, and either end can be replaced separately.
-// You can set your own marshaler. The publisher uses the topic, key, value, headers and
-// timestamp of the message that it makes, but not the partition (neither does sarama's
-// default partitioner).
+// You can set your own [Marshaler]. A program that has a configuration of watermill-kafka
+// passes it to package kafka/watermillkafka.
 //
 // # Keys
 //

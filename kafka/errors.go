@@ -62,8 +62,11 @@ func topicError(topic string, err error) error {
 		return outmill.Permanent(fmt.Errorf("kafka: topic %q: %w: %s", topic, err, topicNameRemedy))
 	}
 	remedy := "create it, or map the topic to one that exists"
-	if errors.Is(err, kerr.TopicAuthorizationFailed) {
+	switch {
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		remedy = "give the user WRITE and DESCRIBE on it"
+	case errors.Is(err, kerr.UnknownTopicID):
+		remedy = "it was deleted and created again; the publisher takes the new one within about a minute, without your help"
 	}
 	return fmt.Errorf("%w: kafka: topic %q: %w: %s", outmill.ErrTopicUnavailable, topic, err, remedy)
 }
@@ -73,12 +76,16 @@ func refusedError(r *kgo.Record, err error) error {
 		return outmill.Permanent(fmt.Errorf("kafka: message of %d bytes: %w: raise kafka.Config.MaxMessageBytes and the topic's "+
 			"max.message.bytes, or publish a reference to the data", recordSize(r), err))
 	}
+	if errors.Is(err, kerr.InvalidRecord) && r.Key == nil {
+		return outmill.Permanent(fmt.Errorf("kafka: message refused: %w: the message has no key, which a compacted topic "+
+			"(cleanup.policy=compact) requires: set one with outmill.SetKey", err))
+	}
 	return outmill.Permanent(fmt.Errorf("kafka: message refused: %w", err))
 }
 
 func unreachableError(brokers []string, err error) error {
-	return fmt.Errorf("kafka: brokers %s cannot be reached: %w: check PublisherConfig.Brokers, and that kafka.Config.TLS and SASL match the "+
-		"settings of the brokers", strings.Join(brokers, ", "), err)
+	return fmt.Errorf("kafka: brokers %s cannot be reached: %w: check the addresses (kafka.Config.Brokers), and that kafka.Config.TLS "+
+		"and SASL match the settings of the brokers", strings.Join(brokers, ", "), err)
 }
 
 // endedError is the error of messages whose context ended before their result was known.

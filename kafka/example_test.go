@@ -2,12 +2,12 @@ package kafka_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
 	"time"
 
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kfake"
 
@@ -29,11 +29,7 @@ func Example() {
 	broker := exampleBroker()
 	defer broker.Close()
 
-	pub, err := kafka.NewPublisher(
-		wkafka.PublisherConfig{Brokers: broker.ListenAddrs(), Marshaler: wkafka.DefaultMarshaler{}},
-		kafka.Config{},
-		nil,
-	)
+	pub, err := kafka.NewPublisher(kafka.Config{Brokers: broker.ListenAddrs()}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -49,7 +45,7 @@ func Example() {
 func ExamplePublisher_PublishBatch() {
 	broker := exampleBroker()
 	defer broker.Close()
-	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: broker.ListenAddrs()}, kafka.Config{TopicTimeout: time.Millisecond}, nil)
+	pub, err := kafka.NewPublisher(kafka.Config{Brokers: broker.ListenAddrs(), TopicTimeout: time.Millisecond}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -82,8 +78,9 @@ func ExamplePublisher_PublishBatch() {
 // The settings for a broker with passwords and TLS.
 func ExampleConfig() {
 	_, err := kafka.NewPublisher(
-		wkafka.PublisherConfig{Brokers: []string{"kafka-1.example.com:9093", "kafka-2.example.com:9093"}},
 		kafka.Config{
+			Brokers:     []string{"kafka-1.example.com:9093", "kafka-2.example.com:9093"},
+			TLS:         &tls.Config{MinVersion: tls.VersionTLS12},
 			Compression: kafka.CompressionZstd,
 			SASL: kafka.SASL{
 				Mechanism: kafka.SASLScramSHA512,

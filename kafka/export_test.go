@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -9,7 +8,7 @@ import (
 // PartitionOf lets a test compare the partitions with sarama's.
 var PartitionOf = partitionOf
 
-func RecordOf(marshaler wkafka.Marshaler, topic string, msg *message.Message) (*kgo.Record, error) {
+func RecordOf(marshaler Marshaler, topic string, msg *message.Message) (*kgo.Record, error) {
 	var rec kgo.Record
 	if err := newMarshalling(marshaler, 1).record(&rec, topic, msg); err != nil {
 		return nil, err

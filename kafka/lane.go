@@ -38,18 +38,18 @@ type lane struct {
 	idle *sync.Cond
 }
 
-func newLane(brokers []string, config Config, logger watermill.LoggerAdapter) (*lane, error) {
+func newLane(config Config, logger watermill.LoggerAdapter) (*lane, error) {
 	l := &lane{
-		newClient:  func() (*client, error) { return newClient(brokers, config, logger) },
+		newClient:  func() (*client, error) { return newClient(config, logger) },
 		logger:     logger,
-		brokers:    brokers,
+		brokers:    config.Brokers,
 		timeout:    config.DeliveryTimeout,
 		maxRecords: config.MaxBufferedRecords,
 		maxBytes:   config.MaxBufferedBytes,
 	}
 	l.topics = &topics{
 		client:   l.currentClient,
-		brokers:  brokers,
+		brokers:  config.Brokers,
 		create:   !config.NoTopicCreation,
 		patience: config.TopicTimeout,
 		timeout:  config.DeliveryTimeout,

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -36,12 +35,8 @@ const soon = time.Minute
 
 func newPublisher(t testing.TB, brokers []string, config kafka.Config) *kafka.Publisher {
 	t.Helper()
-	return newPublisherWith(t, wkafka.PublisherConfig{Brokers: brokers}, config)
-}
-
-func newPublisherWith(t testing.TB, publisherConfig wkafka.PublisherConfig, config kafka.Config) *kafka.Publisher {
-	t.Helper()
-	pub, err := kafka.NewPublisher(publisherConfig, config, nil)
+	config.Brokers = brokers
+	pub, err := kafka.NewPublisher(config, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pub.Close()) })
 	return pub

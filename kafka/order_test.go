@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -60,7 +59,8 @@ func TestOrder(t *testing.T) {
 			cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(2, "topic"))
 			require.NoError(rt, err)
 			defer cluster.Close()
-			pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: cluster.ListenAddrs()}, config, nil)
+			config.Brokers = cluster.ListenAddrs()
+			pub, err := kafka.NewPublisher(config, nil)
 			require.NoError(rt, err)
 			defer pub.Close()
 			inject(cluster, faults)

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -70,6 +69,7 @@ func TestOutage(t *testing.T) {
 		t.Parallel()
 		engine := kafkatest.Own(t)
 		t.Run("a publisher authenticates over TLS, with each mechanism", func(t *testing.T) { authenticates(t, engine) })
+		t.Run("the error of a missing topic says that the broker creates none", func(t *testing.T) { createsNoTopics(t, engine) })
 		t.Run("late messages of a hung broker come before messages that are sent later", func(t *testing.T) { hangs(t, engine) })
 		t.Run("a broker that is killed and comes back needs no new publisher", func(t *testing.T) {
 			outage(t, engine.Addr, restartableReal(engine))
@@ -143,7 +143,7 @@ func TestOutage(t *testing.T) {
 	t.Run("Close ends in limited time during an outage", func(t *testing.T) {
 		t.Parallel()
 		broker, gates := gatedKafka(t, 1, kfake.SeedTopics(1, "topic"))
-		pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: broker.Addrs}, kafka.Config{DeliveryTimeout: 500 * time.Millisecond}, nil)
+		pub, err := kafka.NewPublisher(kafka.Config{Brokers: broker.Addrs, DeliveryTimeout: 500 * time.Millisecond}, nil)
 		require.NoError(t, err)
 		require.NoError(t, pub.Publish("topic", newMessage("x")))
 		defer gates[0].shut()()
@@ -172,7 +172,7 @@ func outage(t *testing.T, addr string, broker restarter) {
 		failed := failedMessages(t, pub.Publish(topic, batch...))
 		require.Less(t, time.Since(began), soon)
 		require.Len(t, failed, len(batch))
-		require.ErrorContains(t, failed[0].Err, "PublisherConfig.Brokers")
+		require.ErrorContains(t, failed[0].Err, "kafka.Config.Brokers")
 	}
 	require.Error(t, pub.Ping(t.Context()))
 

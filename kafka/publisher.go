@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
@@ -22,10 +21,8 @@ import (
 // storekit.BatchPublisher and is safe for concurrent use; concurrent calls share requests.
 // Make one with NewPublisher and share it.
 type Publisher struct {
-	config    Config
-	brokers   []string
-	marshaler wkafka.Marshaler
-	lane      *lane
+	config Config
+	lane   *lane
 
 	mu     sync.Mutex
 	closed bool
@@ -35,35 +32,25 @@ type Publisher struct {
 
 var _ storekit.BatchPublisher = (*Publisher)(nil)
 
-// NewPublisher makes a publisher from watermill-kafka's configuration. It uses Brokers and
-// Marshaler (nil is watermill-kafka's DefaultMarshaler). It refuses OverwriteSaramaConfig,
-// OTELEnabled and Tracer, because this publisher does not use sarama; the error names the
-// replacement. A nil logger logs nothing.
+// NewPublisher makes a publisher. An error matches outmill.ErrInvalidConfig and names every field that is invalid. A nil logger logs
+// nothing.
 //
 // It does not connect, so brokers may be down until the first Publish. Ping reports whether
 // they can be reached. The caller must close the publisher.
-func NewPublisher(publisherConfig wkafka.PublisherConfig, config Config, logger watermill.LoggerAdapter) (*Publisher, error) {
-	if err := errors.Join(checkPublisherConfig(publisherConfig), config.Validate()); err != nil {
+func NewPublisher(config Config, logger watermill.LoggerAdapter) (*Publisher, error) {
+	if err := config.Validate(); err != nil {
 		return nil, err
 	}
 	config.setDefaults()
-	if logger == nil || isNil(logger) {
+	config.Brokers = slices.Clone(config.Brokers)
+	if outmill.IsNil(logger) {
 		logger = watermill.NopLogger{}
 	}
-	p := &Publisher{
-		config:    config,
-		brokers:   slices.Clone(publisherConfig.Brokers),
-		marshaler: publisherConfig.Marshaler,
-	}
-	if p.marshaler == nil {
-		p.marshaler = wkafka.DefaultMarshaler{}
-	}
-	l, err := newLane(p.brokers, config, logger)
+	l, err := newLane(config, logger)
 	if err != nil {
 		return nil, err
 	}
-	p.lane = l
-	return p, nil
+	return &Publisher{config: config, lane: l}, nil
 }
 
 // Publish publishes the messages to the topic. It returns when each message is acknowledged
@@ -125,7 +112,7 @@ func (p *Publisher) Ping(ctx context.Context) error {
 		ctx = context.Background()
 	}
 	if err := p.lane.currentClient().Ping(ctx); err != nil {
-		return unreachableError(p.brokers, err)
+		return unreachableError(p.config.Brokers, err)
 	}
 	return nil
 }
@@ -164,7 +151,7 @@ func (p *Publisher) enter() error {
 func (p *Publisher) prepare(batch []storekit.Outgoing) (deliveries []*delivery, failures []failure) {
 	deliveries = make([]*delivery, 0, len(batch))
 	space := make([]delivery, len(batch))
-	marshal := newMarshalling(p.marshaler, len(batch))
+	marshal := newMarshalling(p.config.Marshaler, len(batch))
 	for i, out := range batch {
 		d := &space[i]
 		d.index, d.topic = i, out.Topic

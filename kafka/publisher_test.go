@@ -14,7 +14,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/kafkatest"
@@ -65,37 +67,33 @@ func TestPublisher(t *testing.T) {
 			topic, other := kafkatest.CreateTopic(t, brokers, 1), kafkatest.CreateTopic(t, brokers, 1)
 			// Older than any delivery timeout.
 			when := time.Date(2020, 1, 2, 3, 4, 5, int(6*time.Millisecond), time.UTC)
+			withKey := func(key []byte) marshalerFunc {
+				return func(string, *message.Message) (*kgo.Record, error) { return &kgo.Record{Key: key}, nil }
+			}
 			for name, c := range map[string]struct {
-				marshal   marshalerFunc
+				marshaler kafka.Marshaler
 				topic     string
-				key, want *string
+				want      string
 			}{
-				"the outbox key, where the marshaler sets none": {
-					marshal: wkafka.DefaultMarshaler{}.Marshal, topic: topic, want: ptr("outbox"),
-				},
-				"the marshaler's key": {
-					marshal: wkafka.NewWithPartitioningMarshaler(func(string, *message.Message) (string, error) { return "theirs", nil }).Marshal,
-					topic:   topic, want: ptr("theirs"),
-				},
-				"an empty key": {
-					marshal: wkafka.NewWithPartitioningMarshaler(func(string, *message.Message) (string, error) { return "", nil }).Marshal,
-					topic:   topic, want: ptr(""),
-				},
+				"the default": {topic: topic, want: "outbox"},
+				"the outbox key, where the marshaler sets none": {marshaler: withKey(nil), topic: topic, want: "outbox"},
+				"the marshaler's key":                           {marshaler: withKey([]byte("theirs")), topic: topic, want: "theirs"},
+				"an empty key":                                  {marshaler: withKey([]byte{}), topic: topic, want: ""},
 				"the marshaler's topic, time, headers and key": {
-					marshal: func(string, *message.Message) (*sarama.ProducerMessage, error) {
-						return &sarama.ProducerMessage{
-							Topic: other, Timestamp: when, Key: sarama.ByteEncoder(nil),
-							Headers: []sarama.RecordHeader{{Key: []byte("h"), Value: []byte("1")}, {Key: []byte("h"), Value: nil}},
+					marshaler: marshalerFunc(func(string, *message.Message) (*kgo.Record, error) {
+						return &kgo.Record{
+							Topic: other, Timestamp: when, Key: []byte{}, Partition: 7,
+							Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("1")}, {Key: "h"}},
 						}, nil
-					},
-					topic: other, want: ptr(""),
+					}),
+					topic: other, want: "",
 				},
 			} {
-				pub := newPublisherWith(t, wkafka.PublisherConfig{Brokers: brokers, Marshaler: c.marshal}, kafka.Config{})
+				pub := newPublisher(t, brokers, kafka.Config{Marshaler: c.marshaler})
 				require.NoError(t, pub.Publish(topic, keyedMessage("outbox", "x")), name)
 				records := kafkatest.ReadAll(t, brokers, c.topic)
 				last := records[len(records)-1]
-				require.Equal(t, *c.want, string(last.Key), name)
+				require.Equal(t, c.want, string(last.Key), name)
 				require.NotNil(t, last.Key, name)
 				if c.topic == other {
 					require.Equal(t, when, last.Timestamp.UTC(), name)
@@ -135,37 +133,31 @@ func TestPublisher(t *testing.T) {
 	t.Run("a message that cannot be marshalled fails alone and for good", func(t *testing.T) {
 		t.Parallel()
 		reserved := newMessage("reserved")
-		reserved.Metadata.Set(wkafka.UUIDHeaderKey, "mine")
-		refuse := func(_ string, msg *message.Message) (*sarama.ProducerMessage, error) {
+		reserved.Metadata.Set(kafka.UUIDHeaderKey, "mine")
+		refuse := marshalerFunc(func(_ string, msg *message.Message) (*kgo.Record, error) {
 			switch string(msg.Payload) {
 			case "error":
 				return nil, errors.New("cannot")
 			case "nothing":
 				return nil, nil //nolint:nilnil // the case under test
-			case "key":
-				return &sarama.ProducerMessage{Key: badEncoder{}}, nil
-			case "value":
-				return &sarama.ProducerMessage{Value: badEncoder{}}, nil
 			}
-			return wkafka.DefaultMarshaler{}.Marshal("", msg)
-		}
+			return kafka.DefaultMarshaler{}.Marshal("", msg)
+		})
 		for name, c := range map[string]struct {
-			marshaler wkafka.Marshaler
+			marshaler kafka.Marshaler
 			bad       *message.Message
 			want      string
 		}{
 			"nil":               {bad: nil, want: "is nil"},
-			"reserved metadata": {bad: reserved, want: wkafka.UUIDHeaderKey},
-			"marshaler's error": {marshaler: marshalerFunc(refuse), bad: newMessage("error"), want: "cannot"},
-			"marshaler's nil":   {marshaler: marshalerFunc(refuse), bad: newMessage("nothing"), want: "neither"},
-			"key's encoder":     {marshaler: marshalerFunc(refuse), bad: newMessage("key"), want: "key"},
-			"value's encoder":   {marshaler: marshalerFunc(refuse), bad: newMessage("value"), want: "value"},
+			"reserved metadata": {bad: reserved, want: kafka.UUIDHeaderKey},
+			"marshaler's error": {marshaler: refuse, bad: newMessage("error"), want: "cannot"},
+			"marshaler's nil":   {marshaler: refuse, bad: newMessage("nothing"), want: "neither"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				brokers := kafkatest.Fake(t).Addrs
 				topic := kafkatest.Topic(t)
-				pub := newPublisherWith(t, wkafka.PublisherConfig{Brokers: brokers, Marshaler: c.marshaler}, kafka.Config{})
+				pub := newPublisher(t, brokers, kafka.Config{Marshaler: c.marshaler})
 				failed := failedAlone(t, pub.Publish(topic, newMessage("before"), c.bad, newMessage("after")))
 				require.Equal(t, 1, failed.Index)
 				require.Equal(t, topic, failed.Topic)
@@ -227,7 +219,21 @@ func TestPublisher(t *testing.T) {
 		require.Equal(t, 1, failed.Index)
 		require.True(t, outmill.IsPermanent(failed.Err))
 		require.ErrorIs(t, failed.Err, kerr.InvalidRecord)
+		require.ErrorContains(t, failed.Err,
+			"the message has no key, which a compacted topic (cleanup.policy=compact) requires: set one with outmill.SetKey")
 		require.Equal(t, []string{"1", "3"}, payloads(kafkatest.ReadAll(t, brokers, topic)))
+	})
+
+	t.Run("a refused message is only said to lack a key if it has none", func(t *testing.T) {
+		t.Parallel()
+		broker := kafkatest.FakeWithoutAutoTopics(t, kfake.SeedTopics(1, "topic"))
+		broker.Cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidRecord, Count: -1})
+		pub := newPublisher(t, broker.Addrs, kafka.Config{})
+		without := failedAlone(t, pub.Publish("topic", newMessage("x")))
+		require.ErrorContains(t, without.Err, "has no key")
+		with := failedAlone(t, pub.Publish("topic", keyedMessage("k", "x")))
+		require.ErrorIs(t, with.Err, kerr.InvalidRecord)
+		require.NotContains(t, with.Err.Error(), "has no key")
 	})
 
 	t.Run("batches above the limit of the topic are split", func(t *testing.T) {
@@ -244,7 +250,7 @@ func TestPublisher(t *testing.T) {
 		t.Parallel()
 		kafkatest.Each(t, func(t *testing.T, brokers []string) {
 			topic := kafkatest.CreateTopic(t, brokers, 2)
-			pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers}, kafka.Config{}, nil)
+			pub, err := kafka.NewPublisher(kafka.Config{Brokers: brokers}, nil)
 			require.NoError(t, err)
 			var mu sync.Mutex
 			var delivered []string
@@ -385,13 +391,11 @@ func subscribe(t *testing.T, brokers []string, topic string, n int) []*message.M
 	return messages
 }
 
-type marshalerFunc func(topic string, msg *message.Message) (*sarama.ProducerMessage, error)
+type marshalerFunc func(topic string, msg *message.Message) (*kgo.Record, error)
 
-func (f marshalerFunc) Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error) {
+func (f marshalerFunc) Marshal(topic string, msg *message.Message) (*kgo.Record, error) {
 	return f(topic, msg)
 }
-
-func ptr(s string) *string { return &s }
 
 func payloadsOf(messages []*message.Message) []string {
 	texts := make([]string, len(messages))
@@ -400,8 +404,3 @@ func payloadsOf(messages []*message.Message) []string {
 	}
 	return texts
 }
-
-type badEncoder struct{}
-
-func (badEncoder) Encode() ([]byte, error) { return nil, errors.New("cannot") }
-func (badEncoder) Length() int             { return 0 }

@@ -3,8 +3,6 @@ package kafka
 import (
 	"fmt"
 
-	"github.com/IBM/sarama"
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -15,7 +13,7 @@ import (
 // memory, because marshalling is most of the publisher's work for a message, and most of
 // that work was allocation.
 type marshalling struct {
-	marshaler wkafka.Marshaler
+	marshaler Marshaler
 	// usual says that the marshaler is DefaultMarshaler, so that usualRecord can replace it.
 	usual bool
 	// left is the number of messages that are not marshalled yet.
@@ -24,8 +22,8 @@ type marshalling struct {
 	text    []byte
 }
 
-func newMarshalling(marshaler wkafka.Marshaler, messages int) *marshalling {
-	return &marshalling{marshaler: marshaler, usual: marshaler == wkafka.DefaultMarshaler{}, left: messages}
+func newMarshalling(marshaler Marshaler, messages int) *marshalling {
+	return &marshalling{marshaler: marshaler, usual: marshaler == DefaultMarshaler{}, left: messages}
 }
 
 // record marshals a message for the topic. Its errors are permanent, because the message
@@ -35,20 +33,20 @@ func (m *marshalling) record(into *kgo.Record, topic string, msg *message.Messag
 	if msg == nil {
 		return &outmill.InvalidRecordError{Index: -1, Field: "message", Reason: "is nil"}
 	}
-	if m.usual && msg.Metadata.Get(wkafka.UUIDHeaderKey) == "" {
-		m.usualRecord(into, topic, msg)
+	if m.usual {
+		if err := m.usualRecord(into, topic, msg); err != nil {
+			return err
+		}
 		return checkTopicName(topic)
 	}
-	produced, err := m.marshaler.Marshal(topic, msg)
+	made, err := m.marshaler.Marshal(topic, msg)
 	if err != nil {
 		return fmt.Errorf("kafka: marshal message: %w", err)
 	}
-	if produced == nil {
-		return fmt.Errorf("kafka: marshal message: %T returned neither a message nor an error", m.marshaler)
+	if made == nil {
+		return fmt.Errorf("kafka: marshal message: %T returned neither a record nor an error", m.marshaler)
 	}
-	if err := convert(into, produced); err != nil {
-		return err
-	}
+	into.Topic, into.Key, into.Value, into.Headers, into.Timestamp = made.Topic, made.Key, made.Value, made.Headers, made.Timestamp
 	if into.Topic == "" {
 		into.Topic = topic
 	}
@@ -56,22 +54,6 @@ func (m *marshalling) record(into *kgo.Record, topic string, msg *message.Messag
 		into.Key = []byte(key)
 	}
 	return checkTopicName(into.Topic)
-}
-
-// usualRecord makes the same record of a message as DefaultMarshaler and convert.
-func (m *marshalling) usualRecord(into *kgo.Record, topic string, msg *message.Message) {
-	key := msg.Metadata.Get(outmill.MetadataKey)
-	into.Topic, into.Value = topic, msg.Payload
-	m.reserve(1 + len(msg.Metadata))
-	begin := len(m.headers)
-	if key != "" {
-		into.Key = m.bytes(key)
-	}
-	m.headers = append(m.headers, kgo.RecordHeader{Key: wkafka.UUIDHeaderKey, Value: m.bytes(msg.UUID)})
-	for name, value := range msg.Metadata {
-		m.headers = append(m.headers, kgo.RecordHeader{Key: name, Value: m.bytes(value)})
-	}
-	into.Headers = m.headers[begin:len(m.headers):len(m.headers)]
 }
 
 // The size of one allocation, in headers and in bytes. A record that stays in memory keeps
@@ -95,34 +77,6 @@ func (m *marshalling) bytes(s string) []byte {
 	begin := len(m.text)
 	m.text = append(m.text, s...)
 	return m.text[begin:len(m.text):len(m.text)]
-}
-
-// convert copies the fields of sarama's message that are sent. It ignores Partition, as
-// sarama's default partitioner does.
-func convert(rec *kgo.Record, m *sarama.ProducerMessage) (err error) {
-	rec.Topic, rec.Timestamp = m.Topic, m.Timestamp
-	if m.Key != nil {
-		if rec.Key, err = m.Key.Encode(); err != nil {
-			return fmt.Errorf("kafka: encode the message's key: %w", err)
-		}
-		if rec.Key == nil {
-			// sarama hashes an empty key to a fixed partition. Without a key, the record would go to
-			// any partition.
-			rec.Key = []byte{}
-		}
-	}
-	if m.Value != nil {
-		if rec.Value, err = m.Value.Encode(); err != nil {
-			return fmt.Errorf("kafka: encode the message's value: %w", err)
-		}
-	}
-	if len(m.Headers) > 0 {
-		rec.Headers = make([]kgo.RecordHeader, len(m.Headers))
-	}
-	for i, h := range m.Headers {
-		rec.Headers[i] = kgo.RecordHeader{Key: string(h.Key), Value: h.Value}
-	}
-	return nil
 }
 
 // recordSize is the number of bytes of a record that count against MaxBufferedBytes.

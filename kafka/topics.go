@@ -59,7 +59,7 @@ func (t *topics) check(ctx context.Context, names []string) map[string]error {
 	verdicts := make(map[string]error, len(names))
 	giveUp := time.Now().Add(t.patience)
 	for {
-		answers, err := t.ask(limited, names)
+		answers, broker, err := t.ask(limited, names)
 		if err != nil {
 			if ctx.Err() != nil {
 				err = endedError(ctx, false)
@@ -81,7 +81,7 @@ func (t *topics) check(ctx context.Context, names []string) map[string]error {
 			case kerr.IsRetriable(err) && time.Now().Before(giveUp):
 				again = append(again, name)
 			default:
-				verdicts[name] = topicError(name, err)
+				verdicts[name] = t.missingError(limited, broker, name, err)
 			}
 		}
 		if len(again) == 0 {
@@ -92,8 +92,8 @@ func (t *topics) check(ctx context.Context, names []string) map[string]error {
 	}
 }
 
-// ask returns the brokers' answer for each topic: an error, or nil if the topic exists.
-func (t *topics) ask(ctx context.Context, names []string) (map[string]error, error) {
+// ask returns the brokers' answer for each topic: an error, or nil if the topic exists. broker is the number of one of the brokers.
+func (t *topics) ask(ctx context.Context, names []string) (answers map[string]error, broker int32, err error) {
 	client := t.client()
 	resp, err := t.request(names).RequestWith(ctx, client.Client)
 	for err != nil && client != t.client() {
@@ -102,9 +102,9 @@ func (t *topics) ask(ctx context.Context, names []string) (map[string]error, err
 		resp, err = t.request(names).RequestWith(ctx, client.Client)
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	answers := make(map[string]error, len(names))
+	answers = make(map[string]error, len(names))
 	for _, name := range names {
 		answers[name] = kerr.UnknownTopicOrPartition
 	}
@@ -113,7 +113,10 @@ func (t *topics) ask(ctx context.Context, names []string) (map[string]error, err
 			answers[*topic.Topic] = kerr.ErrorForCode(topic.ErrorCode)
 		}
 	}
-	return answers, nil
+	if len(resp.Brokers) > 0 {
+		broker = resp.Brokers[0].NodeID
+	}
+	return answers, broker, nil
 }
 
 // request makes a new request each time, because a client may still use a request for a

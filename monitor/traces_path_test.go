@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/trace"
@@ -58,7 +57,7 @@ func TestTraces_Path(t *testing.T) {
 		t.Parallel()
 		by, broker := &recorder{roots: true}, kafkatest.Fake(t)
 		store := traced(t, by, monitor.TracesConfig{})
-		plain, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: broker.Addrs, Marshaler: wkafka.DefaultMarshaler{}}, kafka.Config{}, nil)
+		plain, err := kafka.NewPublisher(kafka.Config{Brokers: broker.Addrs}, nil)
 		require.NoError(t, err)
 		defer func() { _ = plain.Close() }()
 		to, err := traces(t, by, monitor.TracesConfig{}).Publisher("forward", plain)

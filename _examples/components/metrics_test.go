@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/components/metrics"
 	"github.com/ThreeDotsLabs/watermill/message"
 	_ "github.com/microsoft/go-mssqldb" // the driver "sqlserver"
@@ -119,7 +118,7 @@ func TestMetrics(t *testing.T) {
 					require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders", MessageID: fmt.Sprint(i)}))
 				}
 				brokers := kafkatest.Fake(t).Addrs
-				pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers}, kafka.Config{}, nil)
+				pub, err := kafka.NewPublisher(kafka.Config{Brokers: brokers}, nil)
 				require.NoError(t, err)
 				defer func() { require.NoError(t, pub.Close()) }()
 				registry := prometheus.NewRegistry()

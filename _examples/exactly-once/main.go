@@ -24,7 +24,6 @@ import (
 	"syscall"
 
 	"github.com/ThreeDotsLabs/watermill"
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kfake"
 
@@ -105,7 +104,7 @@ func run(ctx context.Context, opts options) (summary, error) {
 
 // send publishes every message, every third one twice.
 func send(broker string, messages int) error {
-	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: []string{broker}}, kafka.Config{}, watermill.NopLogger{})
+	pub, err := kafka.NewPublisher(kafka.Config{Brokers: []string{broker}}, watermill.NopLogger{})
 	if err != nil {
 		return err
 	}

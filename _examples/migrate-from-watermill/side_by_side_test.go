@@ -16,7 +16,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/internal/testenv/kafkatest"
-	"github.com/outmill/outmill/kafka"
+	"github.com/outmill/outmill/kafka/watermillkafka"
 	"github.com/outmill/outmill/publisher"
 )
 
@@ -132,7 +132,7 @@ func publishNew(t *testing.T, w *world, pub *publisher.Publisher, tx *sql.Tx, to
 // startForwarder runs Outmill's forwarder until the test ends.
 func startForwarder(t *testing.T, w *world, brokers []string) {
 	t.Helper()
-	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers, Marshaler: wkafka.DefaultMarshaler{}}, kafka.Config{}, nil)
+	pub, err := watermillkafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers, Marshaler: wkafka.DefaultMarshaler{}}, nil)
 	require.NoError(t, err)
 	fwd, err := forwarder.New(w.store, pub, forwarder.Config{}, nil)
 	require.NoError(t, err)

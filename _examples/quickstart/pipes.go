@@ -81,10 +81,7 @@ func (p *pipes) startRouter(ctx context.Context, names names, store outmill.Stor
 
 func (p *pipes) startForwarder(ctx context.Context, names names, store outmill.Store, broker *broker,
 	logger watermill.LoggerAdapter) (err error) {
-	p.kafkaPub, err = kafka.NewPublisher(wkafka.PublisherConfig{
-		Brokers:   broker.brokers,
-		Marshaler: wkafka.DefaultMarshaler{},
-	}, kafka.Config{}, logger)
+	p.kafkaPub, err = kafka.NewPublisher(kafka.Config{Brokers: broker.brokers}, logger)
 	if err != nil {
 		return err
 	}

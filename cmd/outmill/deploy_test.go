@@ -25,7 +25,7 @@ func TestDeploy(t *testing.T) {
 			cmd := forwardCommand(terminal{})
 			require.NoError(t, fill(cmd.Flags(), s, file, func(string) (string, bool) { return "", false }))
 			require.Equal(t, "shop", cmd.Flags().Lookup("source").Value.String())
-			_, _, err = parseKafka(cmd.Flags().Lookup("to").Value.String())
+			_, err = parseKafka(cmd.Flags().Lookup("to").Value.String())
 			require.NoError(t, err)
 		}
 	})

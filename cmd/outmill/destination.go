@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kfake"
 
@@ -59,22 +58,22 @@ func openJetStream(to string) (destination, error) {
 }
 
 func openKafka(to string, logger watermill.LoggerAdapter) (destination, error) {
-	brokers, config, err := parseKafka(to)
+	config, err := parseKafka(to)
 	if err != nil {
 		return destination{}, err
 	}
-	publisher, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers}, config, logger)
+	publisher, err := kafka.NewPublisher(config, logger)
 	if err != nil {
 		return destination{}, err
 	}
 	return destination{
-		Publisher: publisher, shown: "kafka://" + strings.Join(brokers, ","), ping: publisher.Ping, close: publisher.Close,
+		Publisher: publisher, shown: "kafka://" + strings.Join(config.Brokers, ","), ping: publisher.Ping, close: publisher.Close,
 	}, nil
 }
 
 // parseKafka parses kafka://user:password@host:9092,host:9092?tls=true&sasl=scram-sha-512.
 // net/url parses no list of hosts, so these are cut out first. No error shows a password.
-func parseKafka(to string) (brokers []string, config kafka.Config, err error) {
+func parseKafka(to string) (config kafka.Config, err error) {
 	scheme, rest, _ := strings.Cut(to, "://")
 	rest, query, _ := strings.Cut(rest, "?")
 	user, hosts, found := cutLast(rest, "@")
@@ -83,9 +82,9 @@ func parseKafka(to string) (brokers []string, config kafka.Config, err error) {
 	}
 	for host := range strings.SplitSeq(strings.TrimSuffix(hosts, "/"), ",") {
 		if _, _, err := net.SplitHostPort(host); err != nil {
-			return nil, config, usagef("--to has the broker %.80q: want HOST:PORT, such as localhost:9092", host)
+			return config, usagef("--to has the broker %.80q: want HOST:PORT, such as localhost:9092", host)
 		}
-		brokers = append(brokers, host)
+		config.Brokers = append(config.Brokers, host)
 	}
 	if scheme == "kafkas" {
 		config.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -97,10 +96,10 @@ func parseKafka(to string) (brokers []string, config kafka.Config, err error) {
 			config.SASL.Password, err = url.PathUnescape(password)
 		}
 		if err != nil {
-			return nil, config, usagef("--to has a user or a password that is not escaped as in a URL: write %%25 for %%, %%40 for @")
+			return config, usagef("--to has a user or a password that is not escaped as in a URL: write %%25 for %%, %%40 for @")
 		}
 	}
-	return brokers, config, kafkaParameters(query, &config)
+	return config, kafkaParameters(query, &config)
 }
 
 func kafkaParameters(query string, config *kafka.Config) error {
@@ -162,7 +161,7 @@ func openMemory(where string, logger watermill.LoggerAdapter) (destination, erro
 		return destination{}, fmt.Errorf("outmill: start the Kafka in this process: %w", err)
 	}
 	brokers := cluster.ListenAddrs()
-	publisher, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers}, kafka.Config{}, logger)
+	publisher, err := kafka.NewPublisher(kafka.Config{Brokers: brokers}, logger)
 	if err != nil {
 		cluster.Close()
 		return destination{}, err

@@ -299,10 +299,10 @@ func TestForwardSettings(t *testing.T) {
 
 	t.Run("the url of Kafka sets the login and the client", func(t *testing.T) {
 		t.Parallel()
-		brokers, config, err := parseKafka("kafkas://us%40er:p%2Fw@a:9092,b:9093?sasl=scram-sha-512&compression=zstd&create_topics=false")
+		config, err := parseKafka("kafkas://us%40er:p%2Fw@a:9092,b:9093?sasl=scram-sha-512&compression=zstd&create_topics=false")
 		require.NoError(t, err)
 		require.NoError(t, config.Validate())
-		require.Equal(t, []string{"a:9092", "b:9093"}, brokers)
+		require.Equal(t, []string{"a:9092", "b:9093"}, config.Brokers)
 		require.NotNil(t, config.TLS)
 		require.Equal(t, []any{"us@er", "p/w", "SCRAM-SHA-512", "zstd", true},
 			[]any{config.SASL.Username, config.SASL.Password, string(config.SASL.Mechanism), string(config.Compression), config.NoTopicCreation})

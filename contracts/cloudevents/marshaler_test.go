@@ -116,7 +116,7 @@ func newBus(t *testing.T, pub message.Publisher, marshaler *cloudevents.Marshale
 
 func newKafka(t *testing.T, brokers []string) *kafka.Publisher {
 	t.Helper()
-	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: brokers}, kafka.Config{}, nil)
+	pub, err := kafka.NewPublisher(kafka.Config{Brokers: brokers}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pub.Close()) })
 	return pub

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
@@ -97,7 +96,7 @@ func withDatabase(ctx context.Context, logger watermill.LoggerAdapter,
 }
 
 func forward(ctx context.Context, db database, logger watermill.LoggerAdapter) error {
-	pub, err := kafka.NewPublisher(wkafka.PublisherConfig{Brokers: []string{os.Getenv(envBroker)}}, kafka.Config{}, logger)
+	pub, err := kafka.NewPublisher(kafka.Config{Brokers: []string{os.Getenv(envBroker)}}, logger)
 	if err != nil {
 		return err
 	}

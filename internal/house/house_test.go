@@ -38,6 +38,21 @@ func TestHouse(t *testing.T) {
 		require.False(t, slices.ContainsFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, "modernc.org/") }))
 	})
 
+	// sarama comes with its own Kerberos, metrics and OpenTelemetry: 118 packages that a program with franz-go never calls.
+	t.Run("a service with PostgreSQL and kafka compiles no sarama", func(t *testing.T) {
+		t.Parallel()
+		unwanted := []string{
+			"github.com/IBM/sarama", "github.com/ThreeDotsLabs/watermill-kafka", "github.com/jcmturner/gokrb5", "github.com/dnwe/otelsarama",
+		}
+		deps := dependencies(t, module+"/postgres", module+"/publisher", module+"/subscriber", module+"/forwarder", module+"/kafka")
+		require.Contains(t, deps, "github.com/twmb/franz-go/pkg/kgo")
+		for _, dep := range deps {
+			for _, prefix := range unwanted {
+				require.False(t, strings.HasPrefix(dep, prefix), "%s is compiled into programs that use package kafka", dep)
+			}
+		}
+	})
+
 	t.Run("the store in memory needs nothing that is internal nor test code", func(t *testing.T) {
 		t.Parallel()
 		for _, dep := range dependencies(t, module+"/storetest/memstore") {
