@@ -44,6 +44,7 @@ type Database struct {
 	audits  int64
 
 	notifier storekit.Notifier
+	delay    delay
 }
 
 // NewDatabase returns an empty database.

@@ -5,8 +5,8 @@
 //
 // It keeps the contract of a queue, which package storetest tests, and the contract of
 // transactions, inbox and sagas, which package txtest tests. It pauses and resumes, and repairs
-// dead records. It has no joins. Begin transactions of your own with [Database.Begin], and move
-// the clock with [Database.Elapse]. It is not for production: all records are lost when the
+// dead records. It has no joins. Begin transactions of your own with [Database.Begin], move
+// the clock with [Database.Elapse], and have the database answer late with [Database.Delay]. It is not for production: all records are lost when the
 // program ends, and each claim reads all records.
 package memstore
 
@@ -102,7 +102,7 @@ func (s *Store) Close() error {
 
 // Ensure makes the database ready. See outmill.Schema.
 func (s *Store) Ensure(ctx context.Context) error {
-	if err := s.life.Usable(ctx); err != nil {
+	if err := s.usable(ctx); err != nil {
 		return failed("ensure", err)
 	}
 	s.db.mu.Lock()
@@ -121,7 +121,7 @@ func (*Store) StatementsFrom(version int) ([]string, error) {
 
 // do runs fn under the database's lock.
 func (s *Store) do(ctx context.Context, operation string, fn func(d *Database, now time.Time) error) error {
-	if err := s.life.Usable(ctx); err != nil {
+	if err := s.usable(ctx); err != nil {
 		return failed(operation, err)
 	}
 	s.db.mu.Lock()

@@ -20,7 +20,7 @@ type txAck struct {
 // storekit.TxAcker.
 func (s *Store) HoldForTx(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	if lease == 0 {
-		return leases, s.life.Usable(ctx)
+		return leases, s.usable(ctx)
 	}
 	return s.Extend(ctx, lease, leases)
 }
