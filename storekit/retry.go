@@ -1,6 +1,7 @@
 package storekit
 
 import (
+	"errors"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -17,12 +18,16 @@ type Verdict struct {
 }
 
 // Decide returns the verdict on a handling that ended with err. attempts is the number of
-// handlings that were abandoned before it (Record.Attempts).
+// handlings that were abandoned before it (Record.Attempts). An error with ErrStoreAway in its
+// chain counts no attempt.
 func Decide(p outmill.RetryPolicy, attempts int, err error) Verdict {
 	if delay, ok := outmill.SnoozeDelay(err); ok {
 		return Verdict{Snooze: true, Delay: delay}
 	}
 	failures := attempts + 1
+	if !outmill.IsPermanent(err) && errors.Is(err, ErrStoreAway) {
+		return Verdict{Snooze: true, Delay: pauseOfAway()}
+	}
 	if outmill.IsPermanent(err) || p.Exhausted(failures) {
 		return Verdict{Dead: true}
 	}
