@@ -31,14 +31,14 @@ func (s *Set) Audited(ctx context.Context, query storekit.AuditQuery) (storekit.
 	}
 	var mu sync.Mutex
 	pages := map[string]storekit.AuditPage{}
-	errs := s.eachReachable(ctx, members, func(ctx context.Context, m *member) error {
+	errs := s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
 		audit, ok := outmill.As[storekit.Audit](m.store)
 		if !ok {
 			return nil
 		}
 		page, err := audit.Audited(ctx, storekit.AuditQuery{After: places[m.name()], Limit: limit})
 		if err != nil {
-			return m.failed(call, err)
+			return err
 		}
 		for i := range page.Entries {
 			page.Entries[i].Store = m.name()

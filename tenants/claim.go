@@ -217,7 +217,7 @@ func (c *catch) withMore(answers []answer) []*look {
 func (c *catch) askAll(wave []*look) []answer {
 	shares := c.shares(wave)
 	answers := make([]answer, len(wave))
-	inParallel(len(wave), len(wave), func(i int) { answers[i] = c.ask(wave[i], shares[i]) })
+	c.set.inParallel(len(wave), func(i int) { answers[i] = c.ask(wave[i], shares[i]) })
 	c.calls += len(wave)
 	return answers
 }
@@ -287,12 +287,13 @@ func (c *catch) ask(l *look, req outmill.ClaimRequest) answer {
 	if req.TenantRoom = nil; rooms != nil {
 		req.TenantRoom = rooms.left
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, s.cfg.CallTimeout)
-	defer cancel()
-	if a.err = s.settleDebts(ctx, m); a.err == nil {
-		req.Owner = m.ownerFor(req.Owner)
-		a.records, a.err = m.store.Claim(ctx, req)
-	}
+	a.err = s.call(c.ctx, m, "claim", brief, func(ctx context.Context) (err error) {
+		if err = s.settleDebts(ctx, m); err == nil {
+			req.Owner = m.ownerFor(req.Owner)
+			a.records, err = m.store.Claim(ctx, req)
+		}
+		return err
+	})
 	s.pauses.note(m)
 	m.forgetEnded(time.Now())
 	m.hold(leasesOf(a.records), time.Now().Add(req.Lease))
@@ -303,7 +304,6 @@ func (c *catch) ask(l *look, req outmill.ClaimRequest) answer {
 			m.busy.found(time.Now())
 		}
 	case c.ctx.Err() == nil && !s.life.Closed():
-		a.err = m.failed("claim", a.err)
 		m.nextEpoch()
 		s.fault(m, a.err)
 		s.report("Claim failed in a member, the others go on", m.name(), a.err)
@@ -393,13 +393,13 @@ func (c *catch) giveBack(a answer) {
 		return
 	}
 	defer m.done()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.set.cfg.CallTimeout)
-	defer cancel()
 	leases := leasesOf(a.records)
-	if err := m.store.Release(ctx, leases); err != nil {
+	if err := c.set.call(context.WithoutCancel(c.ctx), m, "release", brief, func(ctx context.Context) error {
+		return m.store.Release(ctx, leases)
+	}); err != nil {
 		// This owner still holds their keys, and would get later records of them.
 		m.nextEpoch()
-		c.set.report("Records could not be given back, they come again when their leases end", m.name(), m.failed("release", err))
+		c.set.report("Records could not be given back, they come again when their leases end", m.name(), err)
 	}
 	m.drop(leases)
 }

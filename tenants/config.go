@@ -91,8 +91,6 @@ const (
 	// discoveryTimeout bounds a question to the discovery, openTimeout the opening of a store.
 	discoveryTimeout = 30 * time.Second
 	openTimeout      = time.Minute
-	// registerTimeouts is the number of Config.CallTimeout that bounds a registration.
-	registerTimeouts = 6
 	// maxAsked is the most members that one claim asks.
 	maxAsked = 64
 )

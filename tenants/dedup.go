@@ -15,16 +15,11 @@ func (s *Set) DedupKey(ctx context.Context, topic, key string) (storekit.DedupIn
 	if err := storekit.CheckDedupKey(topic, key); err != nil {
 		return storekit.DedupInfo{}, failed(call, err)
 	}
-	m, _, done, err := s.one(ctx, call)
-	if err != nil {
-		return storekit.DedupInfo{}, err
-	}
-	defer done()
-	keys, err := role[storekit.DedupKeys](m, "storekit.DedupKeys")
-	if err != nil {
-		return storekit.DedupInfo{}, err
-	}
-	found, err := keys.DedupKey(ctx, topic, key)
-	found.Store = m.name()
-	return found, m.failed(call, err)
+	var found storekit.DedupInfo
+	err := in(ctx, s, call, "storekit.DedupKeys", func(ctx context.Context, m *member, keys storekit.DedupKeys) (err error) {
+		found, err = keys.DedupKey(ctx, topic, key)
+		found.Store = m.name()
+		return err
+	})
+	return found, err
 }

@@ -37,10 +37,17 @@ func (s *Set) Examine(ctx context.Context, request storekit.ExamineRequest) (sto
 			add(m.Name, storekit.Examination{Findings: []storekit.Finding{storekit.StoreFinding(m.Err)}})
 		}
 	}
-	_ = s.each(ctx, members, func(ctx context.Context, m *member) error {
-		add(m.name(), examined(ctx, m, request))
-		return nil
-	})
+	for name, err := range s.each(ctx, "examine", long, members, func(ctx context.Context, m *member) error {
+		found := examined(ctx, m, request)
+		if ctx.Err() == nil {
+			add(m.name(), found)
+		}
+		return ctx.Err()
+	}) {
+		if ctx.Err() == nil {
+			add(name, storekit.Examination{Findings: []storekit.Finding{storekit.StoreFinding(err)}})
+		}
+	}
 	return all, ctx.Err()
 }
 

@@ -49,9 +49,7 @@ func (s *Set) inspectSome(ctx context.Context, call string, members []*member,
 	if err := s.life.Usable(ctx); err != nil {
 		return failed(call, err)
 	}
-	return partial(len(members), s.eachReachable(ctx, members, func(ctx context.Context, m *member) error {
-		return m.failed(call, fn(ctx, m))
-	}))
+	return partial(len(members), s.each(ctx, call, long, members, fn))
 }
 
 // sum adds up what fn returns for all members.
@@ -105,7 +103,7 @@ func (s *Set) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, 
 	defer stop()
 	var mu sync.Mutex
 	var found *outmill.Record
-	errs := s.eachReachable(asking, members, func(ctx context.Context, m *member) error {
+	errs := s.each(asking, "get", long, members, func(ctx context.Context, m *member) error {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -121,7 +119,7 @@ func (s *Set) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, 
 		case errors.Is(err, outmill.ErrNotFound) || found != nil:
 			return nil
 		}
-		return m.failed("get", err)
+		return err
 	})
 	switch {
 	case found != nil:
@@ -170,7 +168,7 @@ func (s *Set) byID(ctx context.Context, call string, ids []outmill.WorkItemID,
 		return 0, err
 	}
 	var mu sync.Mutex
-	errs := s.eachReachable(ctx, members, func(ctx context.Context, m *member) error {
+	errs := s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
 		n, err := fn(ctx, m)
 		mu.Lock()
 		defer mu.Unlock()
@@ -178,7 +176,7 @@ func (s *Set) byID(ctx context.Context, call string, ids []outmill.WorkItemID,
 		if n > 0 {
 			s.woken(m, "")
 		}
-		return m.failed(call, err)
+		return err
 	})
 	return total, partial(len(members), errs)
 }

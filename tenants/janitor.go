@@ -27,7 +27,7 @@ func (s *Set) tidy(ctx context.Context, call string, limit int,
 		share := (limit - total) / n
 		var mu sync.Mutex
 		var again []*member
-		for name, err := range s.each(ctx, queue[:n], func(ctx context.Context, m *member) error {
+		for name, err := range s.each(ctx, call, long, queue[:n], func(ctx context.Context, m *member) error {
 			did, err := work(ctx, m, share)
 			mu.Lock()
 			defer mu.Unlock()
@@ -112,29 +112,30 @@ func (s *Set) ExpireRegistrations(ctx context.Context, limit int) (registrations
 // Maintain does the housekeeping of Config.Parallel members, and returns true until each has had
 // its turn. See outmill.Janitor.
 func (s *Set) Maintain(ctx context.Context) (more bool, err error) {
+	const call = "maintain"
 	if err := s.life.Usable(ctx); err != nil {
-		return false, failed("maintain", err)
+		return false, failed(call, err)
 	}
 	if !s.maintaining.TryLock() {
 		return false, nil
 	}
 	defer s.maintaining.Unlock()
 	if len(s.maintained) == 0 {
-		s.maintained = s.awake("maintain")
+		s.maintained = s.awake(call)
 	}
 	n := min(len(s.maintained), s.cfg.Parallel)
 	turn := s.maintained[:n]
 	s.maintained = s.maintained[n:]
 	var mu sync.Mutex
 	var left []*member
-	errs := s.each(ctx, turn, func(ctx context.Context, m *member) error {
+	errs := s.each(ctx, call, long, turn, func(ctx context.Context, m *member) error {
 		more, err := m.store.Maintain(ctx)
 		if more && err == nil {
 			mu.Lock()
 			defer mu.Unlock()
 			left = append(left, m)
 		}
-		return s.worked(ctx, m, "maintain", err)
+		return s.worked(ctx, m, call, err)
 	})
 	s.maintained = append(s.maintained[:len(s.maintained):len(s.maintained)], left...)
 	return len(s.maintained) > 0, s.bestEffort(ctx, n, errs)
@@ -145,12 +146,12 @@ func (s *Set) Ensure(ctx context.Context) error {
 	if err := s.life.Usable(ctx); err != nil {
 		return failed("ensure", err)
 	}
-	return joined(s.each(ctx, s.snapshot(), func(ctx context.Context, m *member) error {
+	return joined(s.each(ctx, "ensure", endless, s.snapshot(), func(ctx context.Context, m *member) error {
 		err := m.store.Ensure(ctx)
 		if err == nil {
 			m.well()
 		}
-		return m.failed("ensure", err)
+		return err
 	}))
 }
 

@@ -61,7 +61,9 @@ type member struct {
 	// hung: a call took too long. Until the set has found out that this is over, the member is left
 	// out.
 	hung bool
-	rest restState
+	// askedAt is when a call that takes long has last asked whether the member answers.
+	askedAt time.Time
+	rest    restState
 
 	busy busyness
 }
@@ -78,14 +80,6 @@ func (s *Set) newMember(tenant Tenant, store outmill.Store, owned bool) *member 
 }
 
 func (m *member) name() string { return m.tenant.Key }
-
-// failed names the member in an error.
-func (m *member) failed(call string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &MemberError{Member: m.name(), Call: call, Err: err}
-}
 
 // begin notes that a call begins. The caller has the set's lock, so that the member is not
 // closed in between.

@@ -39,14 +39,14 @@ func (s *Set) Find(ctx context.Context, query outmill.ListQuery) (storekit.Page,
 	}
 	var mu sync.Mutex
 	found := merged{query: query}
-	errs := s.eachReachable(ctx, members, func(ctx context.Context, m *member) error {
+	errs := s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
 		operator, err := role[storekit.Operator](m, operatorRole)
 		if err != nil {
 			return err
 		}
 		page, err := operator.Find(ctx, query)
 		if err != nil {
-			return m.failed(call, err)
+			return err
 		}
 		m.own(page.Records...)
 		mu.Lock()
@@ -186,7 +186,7 @@ func (s *Set) change(ctx context.Context, call string, query outmill.ListQuery,
 		share := (query.Limit - total.Changed) / n
 		var mu sync.Mutex
 		var again []*member
-		for name, err := range s.eachReachable(ctx, queue[:n], func(ctx context.Context, m *member) error {
+		for name, err := range s.each(ctx, call, long, queue[:n], func(ctx context.Context, m *member) error {
 			operator, err := role[storekit.Operator](m, operatorRole)
 			mu.Lock()
 			query := query

@@ -61,7 +61,7 @@ func (s *Set) Paused(ctx context.Context) ([]storekit.PauseInfo, error) {
 	}
 	var mu sync.Mutex
 	var all []storekit.PauseInfo
-	errs := s.eachReachable(ctx, members, func(ctx context.Context, m *member) error {
+	errs := s.each(ctx, "list pauses", long, members, func(ctx context.Context, m *member) error {
 		pauses, ok := outmill.As[storekit.Pauses](m.store)
 		if !ok {
 			return nil
@@ -73,7 +73,7 @@ func (s *Set) Paused(ctx context.Context) ([]storekit.PauseInfo, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, found...)
-		return m.failed("list pauses", err)
+		return err
 	})
 	// A list of pauses sorts them.
 	return storekit.NewPauseList(0, mergePauses(all, len(members))).All(), partly(ctx, "list pauses", len(members), errs)
@@ -113,12 +113,12 @@ func (s *Set) pausing(ctx context.Context, call string, fn func(ctx context.Cont
 	if err != nil {
 		return err
 	}
-	return partly(ctx, call, len(members), s.eachReachable(ctx, members, func(ctx context.Context, m *member) error {
+	return partly(ctx, call, len(members), s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
 		pauses, err := role[storekit.Pauses](m, pausesRole)
 		if err != nil {
 			return err
 		}
-		return m.failed(call, fn(ctx, m, pauses))
+		return fn(ctx, m, pauses)
 	}))
 }
 

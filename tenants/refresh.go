@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
 	"github.com/outmill/outmill/storekit"
@@ -67,9 +69,15 @@ func (s *Set) apply(ctx context.Context) error {
 		// Opening takes long where Ensure makes a schema, so none is to wait for the connections of others.
 		atOnce = min(atOnce, max(s.cfg.MaxConnections-s.listening.most, 1))
 	}
-	inParallel(len(toOpen), atOnce, func(i int) {
-		errs[i] = s.open(ctx, toOpen[i])
-	})
+	var opening errgroup.Group
+	opening.SetLimit(atOnce)
+	for i := range toOpen {
+		opening.Go(func() error {
+			errs[i] = s.open(ctx, toOpen[i])
+			return nil
+		})
+	}
+	_ = opening.Wait()
 	return errors.Join(errs...)
 }
 

@@ -75,10 +75,10 @@ func (r *registrations) standing(now time.Time) []outmill.Registration {
 // outmill.Queue.
 func (s *Set) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	if err := storekit.CheckRegistrations(regs); err != nil {
-		return failed("register a group", err)
+		return failed(registerCall, err)
 	}
 	if err := s.life.Usable(ctx); err != nil {
-		return failed("register a group", err)
+		return failed(registerCall, err)
 	}
 	s.served.Store(true)
 	regs = storekit.WithGroups(regs)
@@ -86,30 +86,27 @@ func (s *Set) RegisterGroup(ctx context.Context, regs ...outmill.Registration) e
 	s.known.remember(regs, time.Now())
 	members, _ := s.list()
 	s.mu.Unlock()
-	errs := s.each(ctx, members, func(ctx context.Context, m *member) error {
+	errs := s.each(ctx, registerCall, long, members, func(ctx context.Context, m *member) error {
 		due := m.toRegister(regs, time.Now())
 		if len(due) == 0 && !m.owes.Load() {
 			return nil
 		}
-		return s.registerInTime(ctx, m, due)
+		return s.register(ctx, m, due)
 	})
+	for _, m := range members {
+		if errs[m.name()] != nil {
+			m.owes.Store(true)
+		}
+	}
 	return s.bestEffort(ctx, len(members), errs)
 }
 
-// registerInTime is register for a limited time, because the other members wait for it. The member owes
-// the registrations that are not made then.
-func (s *Set) registerInTime(ctx context.Context, m *member, regs []outmill.Registration) error {
-	err := s.within(ctx, m, registerTimeouts*s.cfg.CallTimeout, func(ctx context.Context) error { return s.register(ctx, m, regs) })
-	if err != nil {
-		m.owes.Store(true)
-	}
-	return err
-}
+const registerCall = "register a group"
 
 // register makes registrations in one member, and those that it owes.
 func (s *Set) register(ctx context.Context, m *member, regs []outmill.Registration) error {
 	if err := m.registering.Acquire(ctx, 1); err != nil {
-		return m.failed("register a group", err)
+		return m.failed(registerCall, err)
 	}
 	defer m.registering.Release(1)
 	if m.owes.Load() {
@@ -124,7 +121,7 @@ func (s *Set) register(ctx context.Context, m *member, regs []outmill.Registrati
 	if err == nil {
 		m.noteRegistered(regs, time.Now())
 	}
-	return m.failed("register a group", err)
+	return m.failed(registerCall, err)
 }
 
 func (s *Set) remembered() []outmill.Registration {

@@ -186,7 +186,7 @@ func (s *Set) lookForRest(ctx context.Context) {
 		return
 	}
 	together := togetherAtRest(members)
-	inParallel(len(together), s.cfg.Parallel, func(i int) { s.askForRest(ctx, together[i]) })
+	s.inParallel(len(together), func(i int) { s.askForRest(ctx, together[i]) })
 }
 
 // isSmall reports whether each claim asks all members.

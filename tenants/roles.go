@@ -1,7 +1,9 @@
 package tenants
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -12,7 +14,8 @@ import (
 // context that fn gets names it too, so what fn publishes goes there. A transaction of another
 // member in ctx is refused with outmill.ErrForeignTx. See storekit.Transactor.
 func (s *Set) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
-	m, inTx, done, err := s.one(ctx, "transact")
+	const call = "transact"
+	m, inTx, done, err := s.one(ctx, call)
 	if err != nil {
 		return err
 	}
@@ -24,10 +27,17 @@ func (s *Set) Transact(ctx context.Context, fn func(ctx context.Context) error) 
 	if fn == nil {
 		return transactor.Transact(ctx, nil)
 	}
-	// The error is fn's, as it is.
-	err = transactor.Transact(ctx, func(ctx context.Context) error { return fn(WithTenant(ctx, m.name())) })
-	if err == nil && !inTx {
+	var own error
+	err = s.call(ctx, m, call, endless, func(ctx context.Context) error {
+		own = transactor.Transact(ctx, func(ctx context.Context) error { return fn(WithTenant(ctx, m.name())) })
+		return own
+	})
+	switch {
+	case err == nil && !inTx:
 		s.woken(m, "")
+	case err != nil && !errors.Is(err, storekit.ErrStoreAway):
+		// The error is fn's, as it is.
+		return own
 	}
 	return err
 }
@@ -77,7 +87,9 @@ func (s *Set) AckInTx(ctx context.Context, by string, leases []outmill.Lease) er
 	if err != nil {
 		return err
 	}
-	return m.failed("ack in a transaction", acker.AckInTx(ctx, by, bare(leases)))
+	return s.call(ctx, m, "ack in a transaction", waits, func(ctx context.Context) error {
+		return acker.AckInTx(ctx, by, bare(leases))
+	})
 }
 
 // AckedInTx says that transactions that acked these records have committed. See storekit.TxAcker.
@@ -104,17 +116,33 @@ func (s *Set) AckedInTx(ctx context.Context, records []*outmill.Record) error {
 }
 
 // in calls fn with the role of the member that ctx names.
-func in[Role any](ctx context.Context, s *Set, call, name string, fn func(Role) error) error {
-	m, _, done, err := s.one(ctx, call)
+func in[Role any](ctx context.Context, s *Set, call, name string, fn func(ctx context.Context, m *member, role Role) error) error {
+	return s.inOne(ctx, call, func(m *member) (func(ctx context.Context) error, error) {
+		found, err := role[Role](m, name)
+		return func(ctx context.Context) error { return fn(ctx, m, found) }, err
+	})
+}
+
+// inOne calls what choose returns, for the member that ctx names.
+func (s *Set) inOne(ctx context.Context, call string, choose func(m *member) (func(ctx context.Context) error, error)) error {
+	m, inTx, done, err := s.one(ctx, call)
 	if err != nil {
 		return err
 	}
 	defer done()
-	found, err := role[Role](m, name)
+	fn, err := choose(m)
 	if err != nil {
 		return err
 	}
-	return m.failed(call, fn(found))
+	return s.call(ctx, m, call, boundOf(inTx), fn)
+}
+
+// boundOf is the bound of a call for one member, in a transaction or not.
+func boundOf(inTx bool) bound {
+	if inTx {
+		return waits
+	}
+	return long
 }
 
 const inboxRole, sagasRole, joinsRole = "storekit.Inbox", "storekit.Sagas", "storekit.Joins"
@@ -122,7 +150,7 @@ const inboxRole, sagasRole, joinsRole = "storekit.Inbox", "storekit.Sagas", "sto
 // PutNote notes that a consumer handles a message, in the member that ctx names: see
 // [WithTenant]. See storekit.Inbox.
 func (s *Set) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (duplicate bool, err error) {
-	err = in(ctx, s, "put a note", inboxRole, func(inbox storekit.Inbox) (err error) {
+	err = in(ctx, s, "put a note", inboxRole, func(ctx context.Context, _ *member, inbox storekit.Inbox) (err error) {
 		duplicate, err = inbox.PutNote(ctx, note, wait)
 		return err
 	})
@@ -131,7 +159,7 @@ func (s *Set) PutNote(ctx context.Context, note storekit.Note, wait time.Duratio
 
 // HasNote asks the member that ctx names. See storekit.Inbox.
 func (s *Set) HasNote(ctx context.Context, consumer, key string) (noted bool, err error) {
-	err = in(ctx, s, "look for a note", inboxRole, func(inbox storekit.Inbox) (err error) {
+	err = in(ctx, s, "look for a note", inboxRole, func(ctx context.Context, _ *member, inbox storekit.Inbox) (err error) {
 		noted, err = inbox.HasNote(ctx, consumer, key)
 		return err
 	})
@@ -152,7 +180,7 @@ func (s *Set) DeleteNotes(ctx context.Context, limit int) (int, error) {
 // FindSaga reads a saga of the member that ctx names. See storekit.Sagas.
 func (s *Set) FindSaga(ctx context.Context, kind, correlation string, state any, options storekit.SagaOptions) (saga *storekit.Saga,
 	err error) {
-	err = in(ctx, s, "find a saga", sagasRole, func(sagas storekit.Sagas) (err error) {
+	err = in(ctx, s, "find a saga", sagasRole, func(ctx context.Context, _ *member, sagas storekit.Sagas) (err error) {
 		saga, err = sagas.FindSaga(ctx, kind, correlation, state, options)
 		return err
 	})
@@ -162,7 +190,7 @@ func (s *Set) FindSaga(ctx context.Context, kind, correlation string, state any,
 // ListSagas lists sagas of the member that ctx names. See storekit.Sagas.
 func (s *Set) ListSagas(ctx context.Context, query storekit.SagaQuery, options storekit.SagaOptions) (page storekit.SagaPage, err error) {
 	page.Next = query.After
-	err = in(ctx, s, "list sagas", sagasRole, func(sagas storekit.Sagas) (err error) {
+	err = in(ctx, s, "list sagas", sagasRole, func(ctx context.Context, _ *member, sagas storekit.Sagas) (err error) {
 		page, err = sagas.ListSagas(ctx, query, options)
 		return err
 	})
@@ -171,24 +199,31 @@ func (s *Set) ListSagas(ctx context.Context, query storekit.SagaQuery, options s
 
 // InsertSaga stores a new saga in the member that ctx names. See storekit.Sagas.
 func (s *Set) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
-	return in(ctx, s, "insert a saga", sagasRole, func(sagas storekit.Sagas) error { return sagas.InsertSaga(ctx, saga, state, options) })
+	return in(ctx, s, "insert a saga", sagasRole, func(ctx context.Context, _ *member, sagas storekit.Sagas) error {
+		return sagas.InsertSaga(ctx, saga, state, options)
+	})
 }
 
 // UpdateSaga stores the state in the member that ctx names. See storekit.Sagas.
 func (s *Set) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
-	return in(ctx, s, "update a saga", sagasRole, func(sagas storekit.Sagas) error { return sagas.UpdateSaga(ctx, saga, state, options) })
+	return in(ctx, s, "update a saga", sagasRole, func(ctx context.Context, _ *member, sagas storekit.Sagas) error {
+		return sagas.UpdateSaga(ctx, saga, state, options)
+	})
 }
 
 // DeleteSaga deletes the saga from the member that ctx names. See storekit.Sagas.
 func (s *Set) DeleteSaga(ctx context.Context, saga *storekit.Saga, options storekit.SagaOptions) error {
-	return in(ctx, s, "delete a saga", sagasRole, func(sagas storekit.Sagas) error { return sagas.DeleteSaga(ctx, saga, options) })
+	return in(ctx, s, "delete a saga", sagasRole, func(ctx context.Context, _ *member, sagas storekit.Sagas) error {
+		return sagas.DeleteSaga(ctx, saga, options)
+	})
 }
 
-// PrepareSagas makes what the types need in all members that keep sagas, and in each that joins
-// later. See storekit.Sagas.
+// PrepareSagas makes what the types need in the member that ctx names, and in each that joins later. If ctx
+// names none, it does so in all members that keep sagas. See storekit.Sagas.
 func (s *Set) PrepareSagas(ctx context.Context, kinds ...string) error {
+	const call = "prepare sagas"
 	if err := s.life.Usable(ctx); err != nil {
-		return failed("prepare sagas", err)
+		return failed(call, err)
 	}
 	s.mu.Lock()
 	for _, kind := range kinds {
@@ -196,12 +231,17 @@ func (s *Set) PrepareSagas(ctx context.Context, kinds ...string) error {
 	}
 	members, _ := s.list()
 	s.mu.Unlock()
-	return joined(s.each(ctx, members, func(ctx context.Context, m *member) error {
+	if key, err := s.keyFor(ctx, nil); err == nil && cmp.Or(key, s.cfg.DefaultTenant) != "" {
+		return in(ctx, s, call, sagasRole, func(ctx context.Context, _ *member, sagas storekit.Sagas) error {
+			return sagas.PrepareSagas(ctx, kinds...)
+		})
+	}
+	return joined(s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
 		sagas, ok := outmill.As[storekit.Sagas](m.store)
 		if !ok {
 			return nil
 		}
-		return m.failed("prepare sagas", sagas.PrepareSagas(ctx, kinds...))
+		return sagas.PrepareSagas(ctx, kinds...)
 	}))
 }
 
@@ -220,17 +260,15 @@ func (s *Set) DeleteFinishedSagas(ctx context.Context, kind string, retention ti
 // store has no such role keeps it until DeleteFinishedSagas, as it does without a set. See
 // storekit.SagaRetention.
 func (s *Set) RetainSaga(ctx context.Context, saga *storekit.Saga, retention time.Duration, options storekit.SagaOptions) error {
-	const call = "retain a saga"
-	m, _, done, err := s.one(ctx, call)
-	if err != nil {
-		return err
-	}
-	defer done()
-	retaining, ok := outmill.As[storekit.SagaRetention](m.store)
-	if !ok {
-		return m.failed(call, storekit.CheckRetainSaga(saga, retention))
-	}
-	return m.failed(call, retaining.RetainSaga(ctx, saga, retention, options))
+	return s.inOne(ctx, "retain a saga", func(m *member) (func(ctx context.Context) error, error) {
+		return func(ctx context.Context) error {
+			retaining, ok := outmill.As[storekit.SagaRetention](m.store)
+			if !ok {
+				return storekit.CheckRetainSaga(saga, retention)
+			}
+			return retaining.RetainSaga(ctx, saga, retention, options)
+		}, nil
+	})
 }
 
 // DeleteOldSagas deletes sagas of all members that retain some, whose retention has passed. See

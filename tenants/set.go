@@ -145,10 +145,8 @@ func (s *Set) Close() error {
 	members, _ := s.list()
 	s.all, s.members = nil, map[string]*member{}
 	s.mu.Unlock()
-	errs := make([]error, 0, len(members))
-	for _, m := range members {
-		errs = append(errs, m.close())
-	}
+	errs := make([]error, len(members))
+	s.inParallel(len(members), func(i int) { errs[i] = members[i].close() })
 	return errors.Join(errs...)
 }
 
@@ -193,37 +191,6 @@ func (s *Set) use(name string) (*member, func(), error) {
 	return m, m.done, nil
 }
 
-// each calls fn for the members, Config.Parallel at a time, and returns the errors. It leaves
-// out a member that is gone.
-func (s *Set) each(ctx context.Context, members []*member, fn func(ctx context.Context, m *member) error) map[string]error {
-	var mu sync.Mutex
-	errs := map[string]error{}
-	inParallel(len(members), s.cfg.Parallel, func(i int) {
-		m := members[i]
-		if !s.reuse(m) {
-			return
-		}
-		defer m.done()
-		if err := fn(ctx, m); err != nil {
-			mu.Lock()
-			defer mu.Unlock()
-			errs[m.name()] = err
-		}
-	})
-	return errs
-}
-
-// eachReachable is each, but does not call fn for a member that is known to hang. The error of such a
-// member is that of the call that hung.
-func (s *Set) eachReachable(ctx context.Context, members []*member, fn func(ctx context.Context, m *member) error) map[string]error {
-	return s.each(ctx, members, func(ctx context.Context, m *member) error {
-		if err := m.hangs(); err != nil {
-			return err
-		}
-		return fn(ctx, m)
-	})
-}
-
 // reuse begins a call of a member that was found before, unless it is gone.
 func (s *Set) reuse(m *member) bool {
 	s.mu.RLock()
@@ -244,32 +211,6 @@ func (s *Set) reuseReady(m *member) bool {
 	}
 	m.begin()
 	return true
-}
-
-// inParallel calls fn for 0 to n-1, so many at a time.
-func inParallel(n, parallel int, fn func(i int)) {
-	if n == 1 {
-		fn(0)
-		return
-	}
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	next := 0
-	for range min(n, parallel) {
-		wg.Go(func() {
-			for {
-				mu.Lock()
-				i := next
-				next++
-				mu.Unlock()
-				if i >= n {
-					return
-				}
-				fn(i)
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // joined returns the errors of members as one.

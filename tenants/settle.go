@@ -61,13 +61,13 @@ func inParts[T any](ctx context.Context, s *Set, call string, list []T, leaseOf 
 	parts := split(s, list, leaseOf)
 	var mu sync.Mutex
 	partial := storekit.PartialError{Failed: map[string]error{}, Asked: len(parts)}
-	inParallel(len(parts), s.cfg.Parallel, func(i int) {
+	s.inParallel(len(parts), func(i int) {
 		m := parts[i].member
 		defer m.done()
-		if err := fn(ctx, m, parts[i].list); err != nil {
+		if err := s.call(ctx, m, call, brief, func(ctx context.Context) error { return fn(ctx, m, parts[i].list) }); err != nil {
 			mu.Lock()
 			defer mu.Unlock()
-			partial.Failed[m.name()] = m.failed(call, err)
+			partial.Failed[m.name()] = err
 		}
 	})
 	return partial.OrNil()
@@ -78,32 +78,12 @@ func (s *Set) settleLeases(ctx context.Context, call string, leases []outmill.Le
 	fn func(ctx context.Context, store outmill.Store, leases []outmill.Lease) error) error {
 	return inParts(ctx, s, call, leases, itself, func(ctx context.Context, m *member, leases []outmill.Lease) error {
 		leases = bare(leases)
-		err := s.inTime(ctx, m, func(ctx context.Context) error { return fn(ctx, m.store, leases) })
+		err := fn(ctx, m.store, leases)
 		if err == nil {
 			m.drop(leases)
 		}
 		return err
 	})
-}
-
-// inTime is within for Config.CallTimeout.
-func (s *Set) inTime(ctx context.Context, m *member, fn func(ctx context.Context) error) error {
-	return s.within(ctx, m, s.cfg.CallTimeout, fn)
-}
-
-// within calls fn with a context that ends after the time. It does not call fn for a member that is
-// known to hang, because the calls of the other members wait for fn.
-func (s *Set) within(ctx context.Context, m *member, most time.Duration, fn func(ctx context.Context) error) error {
-	if err := m.hangs(); err != nil {
-		return err
-	}
-	bounded, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	err := fn(bounded)
-	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		s.fault(m, err)
-	}
-	return err
 }
 
 func itself(l outmill.Lease) outmill.Lease { return l }
@@ -118,7 +98,7 @@ func (s *Set) settle(ctx context.Context, call string, list []outmill.Settlement
 			list[i].Lease.Store = ""
 			leases[i] = list[i].Lease
 		}
-		err := s.inTime(ctx, m, func(ctx context.Context) error { return fn(ctx, m.store, list) })
+		err := fn(ctx, m.store, list)
 		if err == nil {
 			m.drop(leases)
 		}

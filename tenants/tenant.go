@@ -233,6 +233,7 @@ func (s *Set) deliverer(ctx context.Context, key string) *member {
 // are of one tenant. See outmill.Writer. Errors: ErrNoTenant, ErrMixedTenants,
 // UnknownTenantError, ErrNotReady, those of the store.
 func (s *Set) Append(ctx context.Context, records ...*outmill.Record) error {
+	const call = "append"
 	if len(records) == 0 {
 		return s.life.Usable(ctx)
 	}
@@ -244,24 +245,26 @@ func (s *Set) Append(ctx context.Context, records ...*outmill.Record) error {
 			keys = append(keys, "")
 		}
 	}
-	m, inTx, done, err := s.one(ctx, "append", slices.Compact(keys)...)
+	m, inTx, done, err := s.one(ctx, call, slices.Compact(keys)...)
 	if err != nil {
 		// What is wrong with the records comes first: it may be the tenant id.
 		if invalid := storekit.CheckRecords(records, 0); invalid != nil {
-			return failed("append", invalid)
+			return failed(call, invalid)
 		}
 		return err
 	}
 	defer done()
 	if inTx && m.owes.Load() {
 		// To register now would need a second connection.
-		return m.failed("append", ErrNotReady)
+		return m.failed(call, ErrNotReady)
 	}
-	if err := s.settleDebts(ctx, m); err != nil {
-		return m.failed("append", fmt.Errorf("%w: %w", ErrNotReady, err))
-	}
-	if err := m.store.Append(ctx, records...); err != nil {
-		return m.failed("append", err)
+	if err := s.call(ctx, m, call, boundOf(inTx), func(ctx context.Context) error {
+		if err := s.settleDebts(ctx, m); err != nil {
+			return fmt.Errorf("%w: %w", ErrNotReady, err)
+		}
+		return m.store.Append(ctx, records...)
+	}); err != nil {
+		return err
 	}
 	if !inTx {
 		s.appended(m, records)

@@ -28,14 +28,14 @@ func (s *Set) DeadLetters(ctx context.Context, query outmill.ListQuery) (storeki
 	}
 	var mu sync.Mutex
 	found, waiting := merged{query: query}, map[outmill.WorkItemID]int{}
-	errs := s.eachReachable(ctx, members, func(ctx context.Context, m *member) error {
+	errs := s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
 		bench, err := role[storekit.Workbench](m, workbenchRole)
 		if err != nil {
 			return err
 		}
 		part, err := bench.DeadLetters(ctx, query)
 		if err != nil {
-			return m.failed(call, err)
+			return err
 		}
 		page := storekit.Page{Examined: part.Examined, Next: part.Next, Done: part.Done}
 		mu.Lock()
@@ -103,5 +103,5 @@ func (s *Set) inMember(ctx context.Context, call string, id outmill.WorkItemID,
 	if err != nil {
 		return err
 	}
-	return m.failed(call, fn(ctx, m, bench))
+	return s.call(ctx, m, call, long, func(ctx context.Context) error { return fn(ctx, m, bench) })
 }
