@@ -12,7 +12,7 @@ import (
 type actor struct{ by string }
 
 func (a *actor) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.by, "by", operator(), "who does it, for the audit")
+	cmd.Flags().StringVar(&a.by, "by", operator(), "the `NAME` of who does it, for the audit")
 }
 
 func (a *actor) named(ctx context.Context) context.Context { return storekit.WithActor(ctx, a.by) }

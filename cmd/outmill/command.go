@@ -158,15 +158,20 @@ func newRoot(term terminal) *cobra.Command {
 		Long: `outmill is the operator's tool for Outmill's outboxes.
 
 Most commands take the URL of a store, for example sqlite:orders.db or
-postgres://host/shop. Without a URL they take it from the environment, so that the
-list of processes shows no password: see --source.
+postgres://host/shop. Without a URL they take it from the variable OUTMILL_URL, or that
+of a source (see --source), so that the list of processes shows no password.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage.`,
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return usagef("want a command: outmill help lists them") },
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("there is no command %q%s: outmill help lists them", args[0], didYouMean(cmd, args[0]))
+			}
+			return cmd.Help()
+		},
 	}
 	root.SetVersionTemplate("outmill {{.Version}}\n")
 	root.AddCommand(
@@ -217,6 +222,15 @@ func refuseEmpty(cmd *cobra.Command) (err error) {
 	return err
 }
 
+// didYouMean names the commands that a mistyped one resembles.
+func didYouMean(cmd *cobra.Command, typed string) string {
+	cmd.SuggestionsMinimumDistance = 2
+	if names := cmd.SuggestionsFor(typed); len(names) > 0 {
+		return fmt.Sprintf(" (did you mean %s?)", strings.Join(names, " or "))
+	}
+	return ""
+}
+
 // family is a command that only has commands under it.
 func family(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(members...)
@@ -226,13 +240,13 @@ func family(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
 // wantMember makes a command without one of its members wrong usage.
 func wantMember(cmd *cobra.Command, members []*cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var names []string
 		for _, member := range members {
 			names = append(names, member.Name())
 		}
 		if len(args) > 0 {
-			return usagef("there is no command %q: want one of %s", args[0], strings.Join(names, ", "))
+			return usagef("there is no command %q%s: want one of %s", args[0], didYouMean(cmd, args[0]), strings.Join(names, ", "))
 		}
 		return usagef("want one of %s", strings.Join(names, ", "))
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -17,7 +19,7 @@ func TestCommand(t *testing.T) {
 
 	t.Run("help goes to standard output and succeeds", func(t *testing.T) {
 		t.Parallel()
-		for _, args := range [][]string{{"-h"}, {"--help"}, {"help"}} {
+		for _, args := range [][]string{{}, {"-h"}, {"--help"}, {"help"}} {
 			got := tool(t, args...)
 			require.Equal(t, exitOK, got.code, args)
 			require.Empty(t, got.stderr)
@@ -35,6 +37,22 @@ func TestCommand(t *testing.T) {
 		}
 	})
 
+	t.Run("the help names the value of each flag in capitals", func(t *testing.T) {
+		t.Parallel()
+		var visit func(cmd *cobra.Command)
+		visit = func(cmd *cobra.Command) {
+			cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) {
+				if name, _ := pflag.UnquoteUsage(flag); flag.Value.Type() != "bool" {
+					assert.Regexp(t, `^[A-Z][-A-Z:,=/. ]*$`, name, "%s --%s", cmd.CommandPath(), flag.Name)
+				}
+			})
+			for _, member := range cmd.Commands() {
+				visit(member)
+			}
+		}
+		visit(newRoot(terminal{}))
+	})
+
 	t.Run("the tool names wrong arguments on standard error", func(t *testing.T) {
 		t.Parallel()
 		for _, tc := range []struct {
@@ -42,9 +60,11 @@ func TestCommand(t *testing.T) {
 			args []string
 			want []string
 		}{
-			{"nothing", nil, []string{"want a command"}},
-			{"an unknown command", []string{"schemas"}, []string{`unknown command "schemas"`}},
+			{"an unknown command", []string{"schemas"}, []string{`no command "schemas"`, "outmill help lists them"}},
+			{"a mistyped command", []string{"stauts"}, []string{`no command "stauts" (did you mean status?)`}},
+			{"a mistyped command with a URL", []string{"requeu", "sqlite:x.db"}, []string{`no command "requeu" (did you mean requeue?)`}},
 			{"an unknown command of a family", []string{"schema", "drop"}, []string{`no command "drop"`, "ensure, print, status, upgrade"}},
+			{"a mistyped command of a family", []string{"schema", "pirnt"}, []string{`no command "pirnt" (did you mean print?)`}},
 			{"a family without a command", []string{"groups"}, []string{"want one of list, pause, resume, drop"}},
 			{"an unknown flag", []string{"schema", "print", "--force", "sqlite:x.db"}, []string{"--force", "outmill schema print -h"}},
 			{"a family of cobra with an unknown command", []string{"completion", "fishy"}, []string{`no command "fishy"`, "bash, fish"}},

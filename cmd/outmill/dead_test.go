@@ -101,6 +101,7 @@ func TestEdit(t *testing.T) {
 				"--set", "by=ann", "--remove", "version", "--requeue")
 			require.Equal(t, exitOK, got.code, got.stderr)
 			require.Contains(t, got.stdout, "3 records requeued.")
+			require.Regexp(t, `(?m)^status +pending$`, got.stdout, "the record is shown as it is after the requeue")
 			require.NotContains(t, got.stdout, "fixed")
 			after := w.get(t, head.ID)
 			require.Equal(t, "fixed", string(after.Payload))

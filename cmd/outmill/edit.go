@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -127,6 +128,9 @@ func (e *edit) run(ctx context.Context, cmd *cobra.Command, args []string) error
 			if result.Requeued, err = store.Requeue(ctx, ids[0]); err != nil {
 				return fmt.Errorf("the record is edited, and still dead: %w", err)
 			}
+			if after, err = requeued(ctx, store, after); err != nil {
+				return err
+			}
 		}
 		if asJSON {
 			result.Record = viewOfOne(after, e.payload)
@@ -134,6 +138,18 @@ func (e *edit) run(ctx context.Context, cmd *cobra.Command, args []string) error
 		}
 		return e.report(cmd.OutOrStdout(), before, after, result)
 	})
+}
+
+// requeued is the record as it is after its requeue. A worker may have handled it already; then it
+// is shown as it was when it became due.
+func requeued(ctx context.Context, store opened, edited *outmill.Record) (*outmill.Record, error) {
+	now, err := store.Get(ctx, edited.ID)
+	if errors.Is(err, outmill.ErrNotFound) {
+		due := *edited
+		due.Status, due.Attempts = outmill.StatusPending, 0
+		return &due, nil
+	}
+	return now, err
 }
 
 // readPayload returns the content of the file; nil if there is none.

@@ -97,7 +97,7 @@ func (f *forwarding) flags(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.config.Topics.Exclude, "exclude-topic", nil, "do not forward this `TOPIC`; may be repeated")
 	flags.StringVar(&f.topicPrefix, "topic-prefix", "", "put this `TEXT` in front of each topic at the broker")
 	flags.BoolVar(&f.config.Unordered, "unordered", false, "give up the order of keys: claims are cheaper")
-	flags.StringVar(&f.keyPolicy, "key-policy", "block", "what a failing record does to the later ones of its key: block, skip or park")
+	flags.StringVar(&f.keyPolicy, "key-policy", "block", "the `POLICY` for the records behind a failing one of their key: block, skip or park")
 	flags.IntVar(&f.config.BatchSize, "batch-size", 0, "the largest `NUMBER` of records of one claim (default 500, or that of the URL)")
 	flags.DurationVar(&f.config.Lease, "lease", 0, "the `TIME` for which a claim leases a record (default 30s, or that of the URL)")
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0,
@@ -107,7 +107,7 @@ func (f *forwarding) flags(cmd *cobra.Command) {
 	flags.BoolVar(&f.ensure, "ensure", false, "create the schema or bring it up to date first")
 	flags.BoolVar(&f.once, "once", false, "forward the due records, and end")
 	flags.StringVar(&f.listen, "listen", "", "serve /healthz, /readyz and /metrics at this `ADDRESS`, such as :8080 (default: nowhere)")
-	flags.Var(&f.memoryLimit, "memory-limit", "the soft memory limit, such as 256MiB (default nine tenths of the container's limit)")
+	flags.Var(&f.memoryLimit, "memory-limit", "the `BYTES` of the soft memory limit, such as 256MiB (default nine tenths of the container's limit)")
 	flags.StringVar(&f.logLevel, "log-level", "info", "log from this `LEVEL` on: debug, info, warn or error")
 	flags.StringVar(&f.logFormat, "log-format", "text", "the `FORMAT` of log lines: text or json")
 	for name, words := range map[string][]string{

@@ -213,10 +213,13 @@ func TestImportWatermillSQL(t *testing.T) {
 		t.Parallel()
 		w, o := newWorld(t), newOld(t, "orders", "billing")
 		o.fill(t, "orders", "m", 2)
+		_, err := o.db.ExecContext(t.Context(), `CREATE TABLE watermill_unread (LIKE watermill_orders INCLUDING ALL)`)
+		require.NoError(t, err)
 		base := []string{"import", "watermill-sql", "--wait", "100s", w.url, "--from", o.url}
 		for want, args := range map[string][]string{
-			`"biling" has read nothing`: {"--topic", "orders", "--consumer-group", "biling"},
-			"check --topic":             {"--topic", "order"},
+			`"biling" has read nothing`:          {"--topic", "orders", "--consumer-group", "biling"},
+			"check --topic":                      {"--topic", "order"},
+			`call SubscribeInitialize("unread")`: {"--topic", "unread", "--from-start"},
 		} {
 			got := tool(t, append(base, args...)...)
 			require.Equal(t, exitFailed, got.code, args)

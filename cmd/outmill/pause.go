@@ -16,10 +16,10 @@ import (
 type scope struct{ storekit.PauseScope }
 
 func (s *scope) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.Group, "group", "", "only this group; without it, every group")
-	cmd.Flags().StringVar(&s.Topic, "topic", "", "only this topic, by its exact name; without it, every topic")
-	cmd.Flags().StringVar(&s.Key, "key", "", "only this key of --topic")
-	cmd.Flags().StringVar(&s.TenantID, "tenant", "", "only this tenant id")
+	cmd.Flags().StringVar(&s.Group, "group", "", "only this `GROUP`; without it, every group")
+	cmd.Flags().StringVar(&s.Topic, "topic", "", "only this `TOPIC`, by its exact name; without it, every topic")
+	cmd.Flags().StringVar(&s.Key, "key", "", "only this `KEY` of --topic")
+	cmd.Flags().StringVar(&s.TenantID, "tenant", "", "only this tenant `ID`")
 }
 
 // check refuses flags that name nothing, before a store is opened.
@@ -64,8 +64,8 @@ it replaces the name and the reason. outmill groups list shows the pauses.`,
 	on.flags(cmd)
 	on.tenantIsScope = true
 	what.flags(cmd)
-	cmd.Flags().StringVar(&by, "by", operator(), "who pauses")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who find the pause")
+	cmd.Flags().StringVar(&by, "by", operator(), "the `NAME` of who pauses")
+	cmd.Flags().StringVar(&reason, "reason", "", "the `TEXT` for those who find the pause")
 	return does(cmd, func(ctx context.Context, args []string) error {
 		url, _, err := on.take(args)
 		if err == nil {

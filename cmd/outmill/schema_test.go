@@ -253,4 +253,19 @@ func TestSchema_Serial(t *testing.T) {
 		require.Equal(t, exitUsage, got.code)
 		require.Contains(t, got.stderr, "want it without a URL")
 	})
+
+	t.Run("without a URL and a source the store is that of OUTMILL_URL, and remedies name the variable", func(t *testing.T) {
+		file := newFile(t)
+		t.Setenv("OUTMILL_URL", "sqlite:"+file)
+		got := outmillTool(t.Context(), "status")
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stderr, `outmill schema ensure "$OUTMILL_URL"`)
+		got = outmillTool(t.Context(), "schema", "ensure")
+		require.Equal(t, exitOK, got.code, got.stderr)
+		requireWorks(t, "sqlite:"+file)
+		got = outmillTool(t.Context(), "schema", "ensure", "sqlite:"+newFile(t))
+		require.Equal(t, exitOK, got.code, "a URL wins")
+		got = outmillTool(t.Context(), "status", "--source", "elsewhere")
+		require.Equal(t, exitUsage, got.code, "a source wins")
+	})
 }

@@ -26,6 +26,9 @@ import (
 // environment is the prefix of the tool's environment variables.
 const environment = "OUTMILL"
 
+// urlVariable has the URL of the store for commands that name none.
+const urlVariable = environment + "_URL"
+
 // target is the store, or the set of tenants, that a command works on.
 type target struct {
 	source string
@@ -45,7 +48,7 @@ func (t *target) flags(cmd *cobra.Command) {
 
 func (t *target) sourceFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.source, "source", "",
-		"take the URL from OUTMILL_SOURCES_<`NAME`>_<PROVIDER>_CONNECTION_STRING (without a URL: the source named default)")
+		"take the URL from OUTMILL_SOURCES_<`NAME`>_<PROVIDER>_CONNECTION_STRING (without a URL: the variable OUTMILL_URL, else the source named default)")
 }
 
 // take returns the URL in front of the arguments, and the other arguments, which have these names.
@@ -123,6 +126,9 @@ func (t *target) open(ctx context.Context, url string, logger watermill.LoggerAd
 			return t.openPicked(ctx, logger)
 		}
 		url, t.source = t.settings.URL, t.settings.source()
+		if url == "" && t.source == "" {
+			url = os.Getenv(urlVariable)
+		}
 	}
 	return t.openURL(ctx, url, arguments, logger)
 }
@@ -162,6 +168,9 @@ func (t *target) arguments(url string) string {
 	case t.configFile != "":
 		return t.configured.arguments()
 	}
+	if os.Getenv(urlVariable) != "" {
+		return `"$` + urlVariable + `"`
+	}
 	return "--source " + connect.DefaultSource
 }
 
@@ -177,8 +186,8 @@ func (t *target) unresolved(url string, err error) error {
 	}
 	var missing *connect.ConnectionNotFoundError
 	if errors.As(err, &missing) {
-		return usagef("no store is named: want a URL, such as sqlite:orders.db, --config FILE, or the variable "+
-			"%s_SOURCES_%s_<PROVIDER>_CONNECTION_STRING", environment, strings.ToUpper(cmp.Or(t.source, connect.DefaultSource)))
+		return usagef("no store is named: want a URL, such as sqlite:orders.db, --config FILE, or the variable %s or "+
+			"%s_SOURCES_%s_<PROVIDER>_CONNECTION_STRING", urlVariable, environment, strings.ToUpper(cmp.Or(t.source, connect.DefaultSource)))
 	}
 	return &remedied{strings.TrimPrefix(err.Error(), "Connection.URL: "), err}
 }

@@ -34,9 +34,9 @@ key: the answer names the record that took the key, and explains that record.`,
 	}
 	on.flags(cmd)
 	out.flags(cmd)
-	cmd.Flags().StringVar(&topic, "topic", "", "the topic of --dedup-key")
-	cmd.Flags().StringVar(&dedupKey, "dedup-key", "", "ask which record took this dedup key, instead of an ID")
-	cmd.Flags().IntVar(&limit, "examine", 100_000, "how many records a search for a message id looks at")
+	cmd.Flags().StringVar(&topic, "topic", "", "the `TOPIC` of --dedup-key")
+	cmd.Flags().StringVar(&dedupKey, "dedup-key", "", "ask which record took this dedup `KEY`, instead of an ID")
+	cmd.Flags().IntVar(&limit, "examine", 100_000, "the `NUMBER` of records that a search for a message id looks at")
 	return does(cmd, func(ctx context.Context, args []string) error {
 		want := []string{"the ID of a record or a message"}
 		if dedupKey != "" {

@@ -73,6 +73,14 @@ func find(ctx context.Context, db *sql.DB, o Options) (table, error) {
 // checkGroup refuses a group that has read nothing, because a typing error would move all
 // that was read long ago.
 func (t table) checkGroup(ctx context.Context, db *sql.DB) error {
+	var exists bool
+	if err := db.QueryRowContext(ctx, `SELECT to_regclass($1) IS NOT NULL`, t.offsets).Scan(&exists); err != nil {
+		return err
+	}
+	if !exists {
+		return fmt.Errorf("there is no table %s, which has the positions of the groups, because no subscriber of watermill-sql has run on the "+
+			"topic: call SubscribeInitialize(%q) of its subscriber once, and then move all rows with --from-start", t.offsets, t.Topic)
+	}
 	if t.FromStart {
 		return nil
 	}
