@@ -22,6 +22,9 @@
 //		…
 //	})
 //
+// [Within] puts a transaction of another library around it, such as one of gorm, bun, sqlx, sqlc
+// or ent.
+//
 // # Order of middleware
 //
 // Add Watermill's Retry, Timeout, PoisonQueue and Recoverer, and subscriber.KeepError,

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -55,14 +54,18 @@ func New(store outmill.Writer, cfg Config) (*Inbox, error) {
 
 // Middleware is router middleware: it calls h once for each message, however often the
 // message is delivered. The package comment says in which order to add it and other
-// middleware. It is safe for concurrent use.
+// middleware. Inside another inbox of the same store it has no effect: the outer one has noted
+// the message. It is safe for concurrent use.
 func (b *Inbox) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
+		if msg.Context().Value(insideKey{}) == (inside{b.store, msg.UUID}) {
+			return h(msg)
+		}
 		key, err := b.cfg.Key(msg)
 		if err != nil {
 			return nil, outmill.Permanent(err)
 		}
-		d := delivery{inbox: b, msg: msg, handler: h, before: msg.Context(), payload: msg.Payload, metadata: maps.Clone(msg.Metadata)}
+		d := delivery{inbox: b, original: keep(msg), handler: h}
 		d.note = storekit.Note{Consumer: b.cfg.Consumer, Key: key, Retention: b.cfg.Retention}
 		if err := d.note.Validate(); err != nil {
 			return nil, outmill.Permanent(fmt.Errorf("outmill/inbox: the key of the message is invalid: %w", err))
@@ -85,26 +88,28 @@ func (b *Inbox) explain(msg *message.Message, begun bool, err error) error {
 
 // delivery is one delivery of a message.
 type delivery struct {
+	original
 	inbox   *Inbox
-	msg     *message.Message
 	handler message.HandlerFunc
 	note    storekit.Note
-
-	// before is the message's context without the transaction. payload and metadata are the
-	// original ones: each run of the handler begins with them.
-	before   context.Context
-	payload  message.Payload
-	metadata message.Metadata
 	// begun says that the transaction has begun.
 	begun bool
 }
 
+// inside says in a handler's context that an inbox of the store has noted the message.
+type inside struct {
+	store outmill.Writer
+	uuid  string
+}
+
+type insideKey struct{}
+
 func (d *delivery) handle() (err error) {
 	b := d.inbox
-	ctx, cancel := context.WithTimeout(d.before, b.longest())
+	ctx, cancel := context.WithTimeout(context.WithValue(d.ctx, insideKey{}, inside{b.store, d.msg.UUID}), b.longest())
 	defer cancel()
-	defer func() { d.msg.SetContext(d.before) }()
-	own, isOwn := b.ownHandling(d.before)
+	defer func() { d.msg.SetContext(d.ctx) }()
+	own, isOwn := handlingOf(d.ctx, b.acker)
 	acked := false
 	if isOwn {
 		if err := own.Hold(ctx); err != nil {
@@ -155,19 +160,9 @@ func (b *Inbox) longest() time.Duration {
 	return 2 * b.cfg.MaxProcessing
 }
 
-// ownHandling returns the handling of the message, and true if the same store delivered it.
-func (b *Inbox) ownHandling(ctx context.Context) (storekit.TxHandling, bool) {
-	handling, ok := storekit.TxHandlingOf(ctx)
-	if !ok || b.acker == nil || handling.Acker() != b.acker {
-		return nil, false
-	}
-	return handling, true
-}
-
 // run runs the handler and publishes what it returns.
 func (d *delivery) run(ctx context.Context) error {
-	d.msg.Payload, d.msg.Metadata = d.payload, maps.Clone(d.metadata)
-	d.msg.SetContext(ctx)
+	d.give(ctx)
 	produced, err := d.handler(d.msg)
 	crash.At("handled")
 	if err == nil && nacked(d.msg) {
@@ -178,7 +173,7 @@ func (d *delivery) run(ctx context.Context) error {
 	if err != nil || len(produced) == 0 {
 		return err
 	}
-	topic := message.PublishTopicFromCtx(d.before)
+	topic := message.PublishTopicFromCtx(d.ctx)
 	switch {
 	case d.inbox.cfg.Publisher == nil:
 		return outmill.Permanent(errors.New("outmill/inbox: the handler returned messages, but Config.Publisher is nil: set it"))

@@ -107,8 +107,9 @@ type Config struct {
 	TxFromContext func(ctx context.Context) (tx any, ok bool)
 
 	// DB is a pool of database/sql on the same database. Transact begins its transactions on
-	// it, for handlers that use gorm, ent, bun or another library that cannot use a pgx.Tx. The
-	// user owns it and closes it. Default nil: Transact uses the store's pgx pool.
+	// it, for handlers that use database/sql and cannot use a pgx.Tx. With gorm, ent, bun and
+	// other libraries that begin their own transactions, inbox.Within needs no DB. The user owns
+	// it and closes it. Default nil: Transact uses the store's pgx pool.
 	DB *sql.DB
 }
 

@@ -59,19 +59,27 @@ func (s *Store) inSQLTx(ctx context.Context, fn func(ctx context.Context) error)
 func (s *Store) TxLimit() time.Duration { return 0 }
 
 // Tx returns the transaction that ctx carries for this store, such as that of Transact. It
-// reports false if there is none, or if it is not a pgx.Tx.
+// reports false if there is none, or if it is not a pgx.Tx: then SQLTx or TxOf has it, such as
+// the *sql.Tx of gorm, bun, sqlx, sqlc or ent. The first such call logs a line.
 func (s *Store) Tx(ctx context.Context) (pgx.Tx, bool) {
 	found, err := s.TxOf(ctx)
 	if own, ok := found.(*openTx); ok {
 		own.begin()
 	}
 	tx, ok := found.(pgx.Tx)
+	if !ok {
+		s.logger.OtherTx("Tx", found)
+	}
 	return tx, ok && err == nil
 }
 
-// SQLTx is Tx for a transaction of database/sql, such as that of Transact if Config.DB is set.
+// SQLTx is Tx for a *sql.Tx, such as that of Transact if Config.DB is set, or that of a library
+// over database/sql.
 func (s *Store) SQLTx(ctx context.Context) (*sql.Tx, bool) {
 	found, err := s.TxOf(ctx)
 	tx, ok := found.(*sql.Tx)
+	if !ok {
+		s.logger.OtherTx("SQLTx", found)
+	}
 	return tx, ok && err == nil
 }

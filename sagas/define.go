@@ -120,22 +120,24 @@ func (s *Saga[State]) handlerName(topic string) string { return s.kind + ":" + t
 // another subscriber or another name than AddHandlers gives. It includes
 // subscriber.KeepError and the inbox of Config.Inbox, so do not add these as middleware.
 //
-// If the message's context carries a transaction of the store, as inside an
-// inbox.Middleware, the handler uses that transaction, and leaves errors and duplicates to
-// that middleware.
+// If the message's context carries a transaction of the store, as inside an inbox.Middleware
+// or inbox.Within, the handler uses that transaction, and leaves errors to that middleware: add
+// subscriber.KeepError before it. Inside an inbox.Middleware of the store the inbox of
+// Config.Inbox has no effect.
 //
 // A message of another subscriber, such as Kafka's, is acked after the commit. After a
 // conflict that subscriber gets an error, and redelivers the message by its own rules.
 func (s *Saga[State]) Handler(topic string) message.NoPublishHandlerFunc {
 	handle := func(msg *message.Message) ([]*message.Message, error) { return nil, s.handle(topic, msg) }
-	whole := message.HandlerFunc(handle)
+	once := message.HandlerFunc(handle)
 	if s.inbox != nil {
-		whole = s.inbox.Middleware(whole)
+		once = s.inbox.Middleware(once)
 	}
-	whole = subscriber.KeepError(whole)
+	whole := subscriber.KeepError(once)
 	return func(msg *message.Message) (err error) {
 		if joins, joinErr := storekit.InTransaction(msg.Context(), s.cfg.Store); joins && joinErr == nil {
-			return s.handle(topic, msg)
+			_, err = once(msg)
+			return err
 		}
 		_, err = whole(msg)
 		return err

@@ -25,6 +25,8 @@
 // Without an inbox the message is acked after the commit, and after a crash between the two
 // it is handled again.
 //
+// A handler may also write with gorm, bun, sqlx, sqlc or ent: add inbox.Within to the router.
+//
 // If the transaction fails for a temporary reason, such as a deadlock, the store repeats it
 // and the handler runs again. So a handler must have no effects outside of the transaction.
 //

@@ -33,10 +33,14 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 func (s *Store) TxLimit() time.Duration { return 0 }
 
 // Tx returns the transaction that ctx carries for this store, such as the one of Transact. It
-// reports false if there is none, or if it is not a *sql.Tx.
+// reports false if there is none, or if it is not a *sql.Tx: then TxOf has it, and the first such
+// call logs a line.
 func (s *Store) Tx(ctx context.Context) (*sql.Tx, bool) {
 	found, err := s.TxOf(ctx)
 	tx, ok := found.(*sql.Tx)
+	if !ok {
+		s.logger.OtherTx("Tx", found)
+	}
 	return tx, ok && err == nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/ThreeDotsLabs/watermill"
 
@@ -50,6 +51,7 @@ type Log struct {
 	// off says that the logger logs nothing, so that no line needs to be made.
 	off     bool
 	appends slog.Level
+	otherTx sync.Once
 }
 
 // NewLog makes the log of a store. appends is the level of the lines about appends; nil is

@@ -1,0 +1,20 @@
+package storekit
+
+import (
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill"
+)
+
+// OtherTx logs, once in the life of a store, that an accessor such as Tx has found a transaction
+// of another type than it returns. tx is nil if it has found none, which logs nothing. The caller
+// of the accessor gets only false, and would look for the mistake in WithTx.
+func (l *Log) OtherTx(accessor string, tx any) {
+	if l.off || tx == nil {
+		return
+	}
+	l.otherTx.Do(func() {
+		l.Info(accessor+" reports false, because the transaction of the context has another type: use TxOf, which returns any transaction, "+
+			"or the transaction of the library that began it", watermill.LogFields{"transaction": fmt.Sprintf("%T", tx)})
+	})
+}
