@@ -25,11 +25,21 @@ const (
 // Config has the settings of an Inbox. Consumer is required; the zero value of any other
 // field selects its default.
 type Config struct {
-	// Consumer names the consumer, which handles each message once. Two handlers that must
-	// both handle a message need two names. All instances of a handler share one name. Do not
-	// change it: the notes have this name, so under a new name a message is handled again. 1
-	// to 255 characters.
+	// Consumer names the program that handles the messages, or the part of it, such as
+	// "billing". All instances of it share one name. Two programs that keep their notes in one
+	// database need two names. 1 to 255 characters.
+	//
+	// A note belongs to the Consumer and to the delivery, so one inbox may serve all handlers of
+	// a router. From a subscriber on the inbox's own store the delivery is known by its group, its
+	// topic and the message's tenant id; from other subscribers by its topic, the name of the
+	// router's handler, the tenant id and, if it is a subscriber of Outmill, the group. Do not
+	// change these names: under new ones a message that comes again is handled again. See Shared.
 	Consumer string
+
+	// Shared makes a message be handled once by all that share the Consumer, whatever the group,
+	// topic, handler or tenant of the delivery is: a note then belongs to the Consumer alone.
+	// Default false.
+	Shared bool
 
 	// Key returns the identity of a message: two deliveries with the same key are the same
 	// message. Its errors are permanent (outmill.Permanent). Default: the message's UUID. See

@@ -5,8 +5,9 @@
 //
 //	note ─► handler and the messages that it publishes ─► messages that it returns ─► ack
 //
-// The note says that this consumer has handled this message. If the message comes again, the
-// inbox finds the note, and acks the message without calling the handler. If any part fails,
+// The note says that this consumer has handled this message, for this group, topic and tenant, so
+// one inbox may serve all handlers of a router: see Config.Consumer. If the message comes again,
+// the inbox finds the note, and acks the message without calling the handler. If any part fails,
 // the whole transaction is rolled back, and the message comes again. If the message comes
 // from an Outmill subscriber on the same store, the ack is part of the transaction, so a
 // crash cannot separate the work from the ack. For other subscribers, such as Kafka's, the

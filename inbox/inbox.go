@@ -66,7 +66,7 @@ func (b *Inbox) Middleware(h message.HandlerFunc) message.HandlerFunc {
 			return nil, outmill.Permanent(err)
 		}
 		d := delivery{inbox: b, original: keep(msg), handler: h}
-		d.note = storekit.Note{Consumer: b.cfg.Consumer, Key: key, Retention: b.cfg.Retention}
+		d.note = storekit.Note{Consumer: b.scopeOf(msg), Key: key, Retention: b.cfg.Retention}
 		if err := d.note.Validate(); err != nil {
 			return nil, outmill.Permanent(fmt.Errorf("outmill/inbox: the key of the message is invalid: %w", err))
 		}
