@@ -283,13 +283,15 @@ func TestRouter(t *testing.T) {
 		})
 		msg := order("m1")
 		outmill.SetCorrelationID(msg, "c1")
+		outmill.SetTenantID(msg, "acme")
 		outmill.SetTrace(msg, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "")
 		require.NoError(t, s.pub.Publish(orders, msg))
 		run(t, router)
 		<-handled
 		require.Eventually(t, func() bool { return len(s.appended(invoices)) == 1 }, patience, time.Millisecond)
 		invoice := s.appended(invoices)[0]
-		require.Equal(t, []string{"invoice", "c1", "m1"}, []string{invoice.MessageID, invoice.CorrelationID, invoice.CausationID})
+		require.Equal(t, []string{"invoice", "c1", "m1", "acme"},
+			[]string{invoice.MessageID, invoice.CorrelationID, invoice.CausationID, invoice.TenantID})
 		require.Equal(t, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", invoice.TraceParent)
 		require.Equal(t, []string{"m1"}, s.effects())
 		require.Eventually(t, func() bool { return len(s.appended(orders)) == 0 }, patience, time.Millisecond)

@@ -45,7 +45,7 @@ type Context[State any] struct {
 func (c *Context[State]) Complete() { c.completed = true }
 
 // Publish publishes messages in the transaction of the saga. A message without a correlation
-// id, trace or causation id gets these from Message, as with inbox.Inherit.
+// id, tenant id, trace or causation id gets these from Message, as with inbox.Inherit.
 func (c *Context[State]) Publish(topic string, messages ...*message.Message) error {
 	for _, msg := range messages {
 		msg.SetContext(c.Context)

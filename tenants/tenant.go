@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/google/uuid"
-
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
@@ -62,9 +60,6 @@ func (s *Set) Outbox(key string) (outmill.Store, error) {
 	}
 	return m.store, nil
 }
-
-// OutboxOf is Outbox for a key that is a UUID, in its canonical form.
-func (s *Set) OutboxOf(key uuid.UUID) (outmill.Store, error) { return s.Outbox(key.String()) }
 
 // TxOf returns the transaction of a member that ctx carries. See outmill.Writer.
 func (s *Set) TxOf(ctx context.Context) (any, error) {

@@ -39,6 +39,24 @@ func TestSet_Outbox(t *testing.T) {
 		}
 	})
 
+	t.Run("finds a UUID in the forms of other programs, the canonical one first (OBX-074)", func(t *testing.T) {
+		t.Parallel()
+		keys := []string{
+			"495AAD97-0F4E-4B0C-9D5A-3C3F7C1C0F5E", "{595aad97-0f4e-4b0c-9d5a-3c3f7c1c0f5e}", "{695AAD97-0F4E-4B0C-9D5A-3C3F7C1C0F5E}",
+			"795aad970f4e4b0c9d5a3c3f7c1c0f5e", "895AAD970F4E4B0C9D5A3C3F7C1C0F5E", "995aad97-0f4e-4b0c-9d5a-3c3f7c1c0f5e",
+		}
+		r := newRig(t, append(keys, "995AAD97-0F4E-4B0C-9D5A-3C3F7C1C0F5E"), nil)
+		for _, key := range keys {
+			store, err := r.set.OutboxOf(uuid.MustParse(key))
+			require.NoError(t, err, key)
+			require.Same(t, r.members[key], store, key)
+		}
+		_, err := r.set.OutboxOf(uuid.MustParse("095AAD97-0F4E-4B0C-9D5A-3C3F7C1C0F5E"))
+		var unknown *tenants.UnknownTenantError
+		require.ErrorAs(t, err, &unknown)
+		require.Equal(t, "095aad97-0f4e-4b0c-9d5a-3c3f7c1c0f5e", unknown.Key)
+	})
+
 	t.Run("names a key that is unknown (OBX-073)", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, []string{"a"}, nil)
