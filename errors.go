@@ -16,7 +16,8 @@ var (
 	ErrMixedTx = errors.New("outmill: the messages of one call carry different transactions: publish them in one call for each transaction")
 	// ErrNoTx says that a transaction is required and the context carries none.
 	ErrNoTx = errors.New("outmill: a transaction is required and the context carries none: pass the result of the store's WithTx, or on MongoDB the context of the session")
-	// ErrInvalidTx says that WithTx cannot use its argument as a transaction.
+	// ErrInvalidTx says that WithTx cannot use its argument as a transaction, or that the
+	// transaction has ended: nothing was written.
 	ErrInvalidTx = errors.New("outmill: not a usable transaction")
 	// ErrClosed says that the publisher, subscriber, forwarder or store is closed.
 	ErrClosed = errors.New("outmill: closed")

@@ -125,6 +125,36 @@ func noteTrip(ctx context.Context, _ *event.CommandStartedEvent) {
 	}
 }
 
+// EndTx has the ways in which the server aborts a transaction. A client cannot send a commit or an
+// abort as a command of the transaction without its session.
+func (h harness) EndTx(store outmill.Store) []storetest.TxEnd {
+	of := func(ctx context.Context) (context.Context, *driver.Session) {
+		carried, err := store.TxOf(ctx)
+		require.NoError(h.t, err)
+		session, ok := carried.(*driver.Session)
+		require.True(h.t, ok, "the context carries a %T", carried)
+		return driver.NewSessionContext(h.t.Context(), session), session
+	}
+	users := h.store.db.Collection(h.store.config.CollectionPrefix + "ended")
+	// It exists if another test has used the prefix.
+	_ = h.store.db.CreateCollection(h.t.Context(), users.Name())
+	return []storetest.TxEnd{
+		{Name: "a statement that was refused", End: func(ctx context.Context) {
+			within, _ := of(ctx)
+			_, err := users.InsertMany(within, []any{bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "_id", Value: 1}}})
+			require.Error(h.t, err)
+		}},
+		{Name: "a session that was killed", End: func(ctx context.Context) {
+			within, session := of(ctx)
+			// The transaction begins on the server with its first statement.
+			_, err := users.InsertOne(within, bson.D{{Key: "_id", Value: 2}})
+			require.NoError(h.t, err)
+			require.NoError(h.t, h.store.Client().Database("admin").RunCommand(h.t.Context(),
+				bson.D{{Key: "killSessions", Value: bson.A{session.ID()}}}).Err())
+		}},
+	}
+}
+
 func (h harness) Passing(context.Context, outmill.Store) error {
 	return driver.CommandError{Code: 112, Message: "write conflict", Labels: []string{"TransientTransactionError"}}
 }

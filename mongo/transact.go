@@ -17,7 +17,7 @@ const txLimit = time.Minute
 // storekit.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
-	return storekit.TransactOr(ctx, s, fn, explain, func() error {
+	return storekit.TransactOr(ctx, s, fn, explain, proven, func() error {
 		if s.config.WithoutTransactions {
 			return explain(storekit.ErrNoTransactions)
 		}
@@ -29,6 +29,10 @@ var _ storekit.OptionalTransactor = (*Store)(nil)
 
 // HasTransactions is false with Config.WithoutTransactions. See storekit.OptionalTransactor.
 func (s *Store) HasTransactions() bool { return !s.config.WithoutTransactions }
+
+// proven has nothing to do: TxOf refuses a session whose transaction was committed or aborted, and
+// the server refuses every statement of a transaction that it has aborted itself, the user's too.
+func proven(context.Context) error { return nil }
 
 // TxLimit is 60 s: the server aborts transactions that take longer. See storekit.Transactor.
 func (s *Store) TxLimit() time.Duration { return txLimit }

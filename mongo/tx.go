@@ -82,7 +82,7 @@ func (s *Store) running(session *driver.Session) bool {
 // two minutes if the transaction failed for a reason that passes, and repeats only the commit if
 // the result of the commit is unknown. It does neither after ctx has ended: a commit that is
 // running then gets 2 s more, after which its result is unknown. If fn itself ends the
-// transaction, InTx returns nil. The transaction reads a snapshot and commits with write concern
+// transaction, InTx returns outmill.ErrInvalidTx. The transaction reads a snapshot and commits with write concern
 // majority, whatever the client's settings are.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context) error) error {
 	if fn == nil {

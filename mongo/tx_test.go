@@ -491,18 +491,18 @@ func TestStore_Tx(t *testing.T) {
 		require.Empty(t, listed(t, s))
 	})
 
-	t.Run("a function may end its transaction itself", func(t *testing.T) {
+	t.Run("a function that ends its transaction itself makes InTx fail", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
-		require.NoError(t, s.InTx(t.Context(), func(ctx context.Context) error {
+		require.ErrorIs(t, s.InTx(t.Context(), func(ctx context.Context) error {
 			require.NoError(t, s.Append(ctx, one("never")))
 			return driver.SessionFromContext(ctx).AbortTransaction(ctx)
-		}))
+		}), outmill.ErrInvalidTx)
 		require.Empty(t, listed(t, s))
-		require.NoError(t, s.InTx(t.Context(), func(ctx context.Context) error {
+		require.ErrorIs(t, s.InTx(t.Context(), func(ctx context.Context) error {
 			require.NoError(t, s.Append(ctx, one("kept")))
 			return driver.SessionFromContext(ctx).CommitTransaction(ctx)
-		}))
+		}), outmill.ErrInvalidTx)
 		require.Equal(t, []string{"kept"}, listed(t, s))
 	})
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/crash"
 	"github.com/outmill/outmill/storekit"
 
@@ -117,8 +118,7 @@ func (s *Store) once(ctx context.Context, fn func(ctx context.Context) error) er
 		return err
 	}
 	if !session.TransactionRunning() {
-		// fn has ended the transaction itself.
-		return nil
+		return fmt.Errorf("%w: the function has committed or aborted it: leave that to the store", outmill.ErrInvalidTx)
 	}
 	return commit(ctx, session)
 }

@@ -112,6 +112,12 @@ func (h harness) Readable() []storetest.Shown {
 	return readable(h.t, h.store.Pool(), h.store.config.Schema)
 }
 
+func (h harness) EndTx(store outmill.Store) []storetest.TxEnd {
+	return endTx(h.t, h.store.Pool(), func(ctx context.Context, text string) error {
+		return execIn(ctx, store.(conforming).Store, text)
+	})
+}
+
 func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error) {
 	c := store.(conforming)
 	own := context.WithoutCancel(h.t.Context())

@@ -28,6 +28,13 @@ const (
 	codeProgramLimit  = "54000"
 	codeInternal      = "XX000" // also an allocation that is larger than one value may be
 	codeDemand        = "OM001" // raised by the schema's function demand
+
+	codeNoTransaction      = "25P01"
+	codeFailedTransaction  = "25P02"
+	codeIdleInTransaction  = "25P03"
+	codeTransactionTimeout = "25P04"
+	codeAdminShutdown      = "57P01"
+	codeCrashShutdown      = "57P02"
 )
 
 // explain names the operation, and converts the driver's errors to those of the contract.
@@ -50,10 +57,16 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 	return fmt.Errorf("outmill/postgres: %s %s: %w", s.config.Name, operation, ended(err))
 }
 
-// ended marks the error of a statement on a transaction that is already over.
+// ended marks the error of a statement in a transaction that has ended, or that can only be rolled
+// back.
 func ended(err error) error {
-	if errors.Is(err, pgx.ErrTxClosed) && !errors.Is(err, outmill.ErrInvalidTx) {
+	switch {
+	case errors.Is(err, outmill.ErrInvalidTx):
+		return err
+	case errors.Is(err, pgx.ErrTxClosed):
 		return fmt.Errorf("%w: it was committed or rolled back before: %w", outmill.ErrInvalidTx, err)
+	case code(err) == codeFailedTransaction:
+		return fmt.Errorf("%w: a statement in it has failed before: roll it back, at least to a savepoint (%w)", outmill.ErrInvalidTx, err)
 	}
 	return sqlkit.TxEnded(err)
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// openTx is a transaction of Transact. Its BEGIN is sent with the store's first statement, or
-// when the user asks for the transaction. Its COMMIT is sent with the last statement if the
+// openTx is a transaction of Transact, and a pgx.Tx. Its BEGIN is sent with the store's first
+// statement, or before the user's first one. Its COMMIT is sent with the last statement if the
 // caller marks that one (storekit.Last), and alone otherwise.
 type openTx struct {
-	// Tx is nil until the transaction has begun. After its end it refuses everything.
-	pgx.Tx
+	// tx is nil until the transaction has begun. After its end it refuses everything.
+	tx     pgx.Tx
 	s      *Store
 	pooled *pgxpool.Conn
 	conn   *pgx.Conn
@@ -54,17 +54,27 @@ func (s *Store) inOpenTx(ctx context.Context, fn func(ctx context.Context) error
 	return nil
 }
 
-// begin sends the BEGIN if no statement has done so. If it fails, the transaction refuses
-// everything.
-func (t *openTx) begin() {
+// begun returns the transaction, and sends the BEGIN if no statement has done so. If that fails,
+// the transaction refuses everything.
+func (t *openTx) begun() pgx.Tx {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.Tx != nil {
-		return
+	if t.tx == nil {
+		if t.tx, t.failed = t.conn.BeginTx(t.ctx, ofOpenTx); t.failed != nil {
+			t.tx = closedTx(t.failed)
+		}
 	}
-	if t.Tx, t.failed = t.conn.BeginTx(t.ctx, ofOpenTx); t.failed != nil {
-		t.Tx = closedTx(t.failed)
+	return t.tx
+}
+
+// proven returns an error if the transaction has ended.
+func (t *openTx) proven(ctx context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.tx == nil {
+		return nil
 	}
+	return provenPgx(ctx, t.tx)
 }
 
 // closedTx is a transaction that refuses everything.
@@ -77,8 +87,8 @@ func closedTx(why error) pgx.Tx {
 func (t *openTx) run(ctx context.Context, steps ...step) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.Tx != nil {
-		return pgxRunner{t.s, t.Tx}.run(ctx, steps...)
+	if t.tx != nil {
+		return pgxRunner{t.s, t.tx}.run(ctx, steps...)
 	}
 	return t.send(ctx, steps, false)
 }
@@ -93,7 +103,7 @@ func (t *openTx) finish(ctx context.Context, steps ...step) error {
 	if err := t.send(ctx, steps, true); err != nil {
 		return err
 	}
-	t.Tx, t.committed = closedTx(pgx.ErrTxClosed), true
+	t.tx, t.committed = closedTx(pgx.ErrTxClosed), true
 	return nil
 }
 
@@ -102,8 +112,8 @@ func (t *openTx) send(ctx context.Context, steps []step, last bool) error {
 	before := 0
 	sender := interface {
 		SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-	}(t.Tx)
-	if t.Tx == nil {
+	}(t.tx)
+	if t.tx == nil {
 		batch.BeginTx(ofOpenTx)
 		sender, before = t.conn, 1
 	}
@@ -115,7 +125,7 @@ func (t *openTx) send(ctx context.Context, steps []step, last bool) error {
 	}
 	results := sender.SendBatch(ctx, batch)
 	if begun := results.Tx(); begun != nil {
-		t.Tx = begun
+		t.tx = begun
 	}
 	return closed(results, read(results, before, steps, last))
 }
@@ -130,10 +140,14 @@ func (t *openTx) commit(ctx context.Context) error {
 		return t.failed
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case t.Tx == nil:
+	case t.tx == nil:
 		return nil
 	}
-	return t.Commit(ctx)
+	// PostgreSQL commits without an error if there is no transaction.
+	if err := provenPgx(ctx, t.tx); err != nil {
+		return err
+	}
+	return t.tx.Commit(ctx)
 }
 
 // end returns the connection to the pool, after a rollback if the transaction is still open.
@@ -141,12 +155,12 @@ func (t *openTx) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer t.pooled.Release()
-	if t.Tx != nil && t.conn.PgConn().TxStatus() != 'I' {
+	if t.tx != nil && t.conn.PgConn().TxStatus() != idle {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), rollbackWithin)
 		defer cancel()
-		_ = t.Rollback(ctx)
+		_ = t.tx.Rollback(ctx)
 	}
-	t.Tx = closedTx(pgx.ErrTxClosed)
+	t.tx = closedTx(pgx.ErrTxClosed)
 }
 
 // last returns the function that sends the last steps of a call, and whether it also commits.

@@ -13,11 +13,11 @@ import (
 
 // Transact runs fn in a READ COMMITTED transaction, and again if it fails for a temporary
 // reason. The transaction is a pgx.Tx of the pool or, if Config.DB is set, a *sql.Tx of it. The
-// BEGIN of a pgx.Tx is sent with the first statement of the store, such as an inbox's note. See
-// storekit.Transactor.
+// BEGIN of a pgx.Tx is sent with the first statement of the store, such as an inbox's note, or
+// before the first one of fn. See storekit.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
-	return storekit.TransactOr(ctx, s, fn, explain, func() error {
+	return storekit.TransactOr(ctx, s, fn, explain, s.proveTx, func() error {
 		fn := storekit.Forgetful(ctx, fn)
 		return storekit.Repeat(ctx, worthAnother, func() error {
 			if s.config.DB != nil {
@@ -38,7 +38,12 @@ func (s *Store) inSQLTx(ctx context.Context, fn func(ctx context.Context) error)
 	if err := s.ready(ctx); err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	tx, err := s.config.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	conn, err := s.config.DB.Conn(ctx)
+	if err != nil {
+		return s.explain(ctx, operation, err)
+	}
+	defer func() { _ = conn.Close() }()
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return s.explain(ctx, operation, err)
 	}
@@ -47,11 +52,18 @@ func (s *Store) inSQLTx(ctx context.Context, fn func(ctx context.Context) error)
 	if err := fn(storekit.GatherTopics(s.WithTx(ctx, tx), s, &topics)); err != nil {
 		return err
 	}
-	if err := tx.Commit(); err != nil {
+	if err := commitSQL(ctx, conn, tx); err != nil {
 		return s.explain(ctx, operation, err)
 	}
 	s.notifier.Notify(topics.List()...)
 	return nil
+}
+
+func commitSQL(ctx context.Context, conn *sql.Conn, tx *sql.Tx) error {
+	if err := provenOnPool(ctx, conn, tx); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // TxLimit is 0, because PostgreSQL has no limit unless transaction_timeout sets one. See
@@ -63,9 +75,6 @@ func (s *Store) TxLimit() time.Duration { return 0 }
 // the *sql.Tx of gorm, bun, sqlx, sqlc or ent. The first such call logs a line.
 func (s *Store) Tx(ctx context.Context) (pgx.Tx, bool) {
 	found, err := s.TxOf(ctx)
-	if own, ok := found.(*openTx); ok {
-		own.begin()
-	}
 	tx, ok := found.(pgx.Tx)
 	if !ok {
 		s.logger.OtherTx("Tx", found)

@@ -1,11 +1,14 @@
 package postgres_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
@@ -31,16 +34,20 @@ func transacting(t *testing.T) map[string]*postgres.Store {
 
 // raise fails the transaction as PostgreSQL does.
 func raise(ctx context.Context, store *postgres.Store, code string) error {
-	text := "DO $$ BEGIN RAISE EXCEPTION 'raised' USING ERRCODE = '" + code + "'; END $$"
-	if tx, ok := store.Tx(ctx); ok {
-		_, err := tx.Exec(ctx, text)
-		return err
+	return execIn(ctx, store, "DO $$ BEGIN RAISE EXCEPTION 'raised' USING ERRCODE = '"+code+"'; END $$")
+}
+
+// execIn sends a statement in the transaction that ctx carries.
+func execIn(ctx context.Context, store *postgres.Store, text string) error {
+	carried, err := store.TxOf(ctx)
+	switch tx := carried.(type) {
+	case pgx.Tx:
+		_, err = tx.Exec(ctx, text)
+	case *sql.Tx:
+		_, err = tx.ExecContext(ctx, text)
+	default:
+		err = fmt.Errorf("the context carries a %T: %w", carried, cmp.Or(err, outmill.ErrNoTx))
 	}
-	tx, ok := store.SQLTx(ctx)
-	if !ok {
-		return outmill.ErrNoTx
-	}
-	_, err := tx.ExecContext(ctx, text)
 	return err
 }
 

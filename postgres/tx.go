@@ -33,7 +33,10 @@ type Handle = sqlkit.Handle
 // sent BEGIN.
 //
 // As always in PostgreSQL, an error of a statement leaves the transaction unusable until it is
-// rolled back, at least to a savepoint. If Append refuses its input (ErrInvalidRecord, …), it
+// rolled back, at least to a savepoint: calls with the context return outmill.ErrInvalidTx. So they
+// do, and write nothing, if the session has ended, or if a COMMIT or ROLLBACK was sent as a
+// statement. To find that, a call in a transaction of database/sql takes one more round trip if the
+// driver is not pgx's. If Append refuses its input (ErrInvalidRecord, …), it
 // sends no statement.
 func (s *Store) WithTx(ctx context.Context, tx any) context.Context {
 	return storekit.ContextWithTx(ctx, s, resolve(tx))
@@ -96,9 +99,14 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx
 	}
 	var own error
 	var topics storekit.TopicSet
-	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		own = fn(storekit.GatherTopics(s.WithTx(ctx, tx), s, &topics), tx)
-		return own
+	err := s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		return pgx.BeginTxFunc(ctx, conn, ofOpenTx, func(tx pgx.Tx) error {
+			if own = fn(storekit.GatherTopics(s.WithTx(ctx, tx), s, &topics), tx); own != nil {
+				return own
+			}
+			// PostgreSQL commits without an error if there is no transaction.
+			return provenOn(conn.Conn())
+		})
 	})
 	if own != nil && errors.Is(err, own) {
 		return own
@@ -119,7 +127,11 @@ func (s *Store) within(ctx context.Context, operation string, tx any, fn func(ct
 		return s.explain(ctx, operation, err)
 	}
 	defer unlock()
-	return s.explain(ctx, operation, fn(ctx, s.callers(tx)))
+	r, err := s.callers(ctx, tx)
+	if err == nil {
+		err = fn(ctx, r)
+	}
+	return s.explain(ctx, operation, err)
 }
 
 // lockOwner returns the connection if it is known, since nested transactions share it.
@@ -135,14 +147,16 @@ func lockOwner(tx any) any {
 	return tx
 }
 
-func (s *Store) callers(tx any) runner {
-	if own, ok := tx.(*openTx); ok {
-		return own
+// callers returns what runs steps in a caller's transaction, and an error if that has ended.
+func (s *Store) callers(ctx context.Context, tx any) (runner, error) {
+	switch tx := tx.(type) {
+	case *openTx:
+		return tx, tx.proven(ctx)
+	case pgx.Tx:
+		return pgxRunner{s, tx}, provenPgx(ctx, tx)
 	}
-	if tx, ok := tx.(pgx.Tx); ok {
-		return pgxRunner{s, tx}
-	}
-	return sqlRunner{s, tx.(Handle)}
+	// Its first statement proves it.
+	return &sqlRunner{s: s, handle: tx.(Handle)}, nil
 }
 
 // pgxRunner runs steps in a caller's pgx.Tx.
@@ -152,6 +166,10 @@ type pgxRunner struct {
 }
 
 func (r pgxRunner) run(ctx context.Context, steps ...step) error {
+	return withSession(ctx, r.tx.Conn(), r.send(ctx, steps))
+}
+
+func (r pgxRunner) send(ctx context.Context, steps []step) error {
 	if len(steps) == 1 {
 		// pgx sends a batch in two packets, and a query in one.
 		rows, err := r.tx.Query(ctx, r.s.sql.text(steps[0].template), steps[0].args...)
@@ -175,24 +193,41 @@ func (r pgxRunner) copier() copier { return r.tx }
 type sqlRunner struct {
 	s      *Store
 	handle Handle
+	// proven says that the driver is not pgx, and that a round trip has proved the transaction.
+	proven bool
 }
 
-func (r sqlRunner) run(ctx context.Context, steps ...step) error {
+func (r *sqlRunner) run(ctx context.Context, steps ...step) error {
 	for _, s := range steps {
 		if err := r.runOne(ctx, s); err != nil {
-			return err
+			return withSession(ctx, nil, err)
 		}
 	}
 	return nil
 }
 
-func (r sqlRunner) copier() copier { return nil }
+func (r *sqlRunner) copier() copier { return nil }
 
-func (r sqlRunner) runOne(ctx context.Context, s step) (err error) {
-	args := make([]any, len(s.args))
-	for i, arg := range s.args {
-		args[i] = literal(arg)
+func (r *sqlRunner) runOne(ctx context.Context, s step) error {
+	args := make([]any, 1, 1+len(s.args))
+	args[0] = proof{}
+	for _, arg := range s.args {
+		args = append(args, literal(arg))
 	}
+	if !r.proven {
+		err := r.send(ctx, s, args)
+		if !errors.Is(err, errNotPgx) {
+			return err
+		}
+		if err := provenSQL(ctx, r.handle); err != nil {
+			return err
+		}
+		r.proven = true
+	}
+	return r.send(ctx, s, args[1:])
+}
+
+func (r *sqlRunner) send(ctx context.Context, s step, args []any) (err error) {
 	text := r.s.sql.text(s.template)
 	if s.row == nil {
 		result, err := r.handle.ExecContext(ctx, text, args...)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/sqlitetest"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/joinstest"
@@ -77,6 +78,10 @@ func (h harness) GuardSagas(store outmill.Store, kind, field string) {
 	_, err := store.(file).DB().ExecContext(h.t.Context(), fmt.Sprintf(
 		"CREATE UNIQUE INDEX mine ON outmill_sagas (json_extract(state, '$.%s')) WHERE type = '%s'", field, kind))
 	require.NoError(h.t, err)
+}
+
+func (h harness) EndTx(store outmill.Store) []storetest.TxEnd {
+	return sqlitetest.EndTx[storetest.TxEnd](h.t, store.(file))
 }
 
 func (h harness) MaxPayload() int { return maxPayload }

@@ -9,6 +9,7 @@ import (
 	driver "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
@@ -21,6 +22,9 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 		err = cause
 	}
 	err = s.life.Explain(err)
+	if isNoTransaction(err) {
+		err = storekit.TxGone(err)
+	}
 	if isMissingTable(err) {
 		err = fmt.Errorf("%w (%w)", versionError(0), err)
 	}
@@ -42,6 +46,12 @@ func isBusy(err error) bool {
 		return true
 	}
 	return false
+}
+
+// isNoTransaction reports whether SQLite refused a COMMIT because it has ended the transaction
+// before. SQLite has no code for it.
+func isNoTransaction(err error) bool {
+	return code(err) == sqlite3.SQLITE_ERROR && strings.Contains(err.Error(), "no transaction is active")
 }
 
 // isMissingTable reads the message, since SQLite has no code for it.

@@ -12,7 +12,7 @@ import (
 // storekit.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
-	return storekit.TransactOr(ctx, s, fn, explain, func() error {
+	return storekit.TransactOr(ctx, s, fn, explain, s.proveTx, func() error {
 		return s.InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return fn(ctx) })
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	sqlite3 "modernc.org/sqlite/lib"
+
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -26,6 +28,10 @@ type Handle = sqlkit.Handle
 //
 // Calls that use the context refuse a nil, a pool such as *sql.DB, and any other value with
 // outmill.ErrInvalidTx. A *sql.Conn counts as a connection on which the caller has sent BEGIN.
+//
+// SQLite ends a transaction by itself after some errors, such as an interrupted statement, ON
+// CONFLICT ROLLBACK or a full database. From then on calls with the context return
+// outmill.ErrInvalidTx and write nothing.
 //
 // An Append in the transaction checks its context at its start and is not interrupted
 // afterwards, because SQLite would roll back the caller's whole transaction.
@@ -128,13 +134,15 @@ func (s *Store) within(ctx context.Context, operation string, h Handle, fn func(
 	}
 	defer unlock()
 	uncancelled := context.WithoutCancel(ctx)
-	err = s.savepoint(uncancelled, h, func() error {
-		t, err := s.join(uncancelled, h)
-		if err != nil {
-			return err
-		}
-		return fn(uncancelled, t)
-	})
+	if err = proven(uncancelled, h); err == nil {
+		err = s.savepoint(uncancelled, h, func() error {
+			t, err := s.join(uncancelled, h)
+			if err != nil {
+				return err
+			}
+			return fn(uncancelled, t)
+		})
+	}
 	if isBusy(err) {
 		err = fmt.Errorf("another connection is writing, or has written since this transaction first read: begin it with BEGIN IMMEDIATE "+
 			"(store.InTx, or _txlock=immediate in the DSN), roll it back and try again (%w)", err)
@@ -142,14 +150,46 @@ func (s *Store) within(ctx context.Context, operation string, h Handle, fn func(
 	return s.explain(uncancelled, operation, err)
 }
 
+// sqlOutside fails at its BEGIN within a transaction, and changes nothing.
+const sqlOutside = "BEGIN; ROLLBACK"
+
+// proven returns an error if the caller's transaction has ended. SQLite ends a transaction by
+// itself, such as for an interrupted statement or a full database, and database/sql does not
+// notice that. Without this, the store's statements would take effect one by one.
+func proven(ctx context.Context, h Handle) error {
+	_, err := h.ExecContext(ctx, sqlOutside)
+	switch {
+	case err == nil:
+		return storekit.TxGone(nil)
+	case code(err) == sqlite3.SQLITE_ERROR:
+		return nil
+	}
+	return err
+}
+
+// proveTx is proven for the transaction that ctx carries.
+func (s *Store) proveTx(ctx context.Context) error {
+	h, err := s.txOf(ctx)
+	if err != nil {
+		return err
+	}
+	unlock, err := s.inUse.Lock(ctx, h)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return proven(context.WithoutCancel(ctx), h)
+}
+
 // join returns a txn on the caller's handle. Prepared statements work only in transactions of
-// the same *sql.DB. database/sql shows whether that is so only by refusing them.
+// the same *sql.DB. database/sql shows whether that is so only by refusing them. An error of
+// SQLite may have ended the transaction.
 func (s *Store) join(ctx context.Context, h Handle) (*txn, error) {
 	t := &txn{s: s, h: h}
 	if tx, ok := h.(*sql.Tx); ok && s.statements.Load() != nil {
 		prepared := &txn{s: s, h: h, tx: tx}
-		if err := prepared.begin(ctx); err == nil {
-			return prepared, nil
+		if err := prepared.begin(ctx); err == nil || code(err) != 0 {
+			return prepared, err
 		}
 	}
 	return t, t.begin(ctx)

@@ -236,6 +236,29 @@ func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollba
 	return c.WithTx(h.t.Context(), tx), tx.Commit, tx.Rollback
 }
 
+// EndTx has the ways in which SQL Server ends a transaction without a call of its methods.
+func (h harness) EndTx(store outmill.Store) []storetest.TxEnd {
+	way := func(name string, commits bool, statement string) storetest.TxEnd {
+		return storetest.TxEnd{Name: name, Commits: commits, End: func(ctx context.Context) {
+			carried, err := store.TxOf(ctx)
+			require.NoError(h.t, err)
+			tx, ok := carried.(*sql.Tx)
+			require.True(h.t, ok, "the context carries a %T", carried)
+			_, err = tx.ExecContext(h.t.Context(), statement)
+			if strings.Contains(statement, "THROW") {
+				require.Error(h.t, err, statement)
+			} else {
+				require.NoError(h.t, err, statement)
+			}
+		}}
+	}
+	return []storetest.TxEnd{
+		way("a ROLLBACK as a statement", false, "ROLLBACK TRANSACTION"),
+		way("a COMMIT as a statement", true, "COMMIT TRANSACTION"),
+		way("an error under XACT_ABORT", false, "SET XACT_ABORT ON; THROW 50001, N'refused', 1;"),
+	}
+}
+
 func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error {
 	return store.(conforming).InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return do(ctx) })
 }

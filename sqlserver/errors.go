@@ -24,6 +24,7 @@ const (
 	errLockTimeout = 1222
 	errSetOptions  = 1934
 	errDataMoved   = 601
+	errDoomed      = 3930
 )
 
 // transient are the errors after which the same call may succeed: no locks left, a deadlock, a
@@ -42,8 +43,8 @@ var transient = []int32{
 // key.
 const errNoLock = 50901
 
-// errNoTransaction is the error of Outbox_Append on a handle without an open transaction, on
-// which the append would commit by itself.
+// errNoTransaction is the error of a procedure, or of onlyWithin, on a handle without an open
+// transaction, on which the call would commit by itself.
 const errNoTransaction = 50902
 
 // explain adds the name of the operation, and turns errors of the driver into errors of the
@@ -63,6 +64,8 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 		}
 	case errNoTransaction:
 		err = fmt.Errorf("%w: it has not begun, or has ended: %w", outmill.ErrInvalidTx, err)
+	case errDoomed:
+		err = fmt.Errorf("%w: an error in it has left it open only to be rolled back: %w", outmill.ErrInvalidTx, err)
 	case errSetOptions:
 		err = fmt.Errorf("%w (the session needs ANSI_NULLS, ANSI_PADDING, ANSI_WARNINGS, ARITHABORT, CONCAT_NULL_YIELDS_NULL and "+
 			"QUOTED_IDENTIFIER ON, as the driver sets them)", err)

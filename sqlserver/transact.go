@@ -16,7 +16,7 @@ const sqlAbort = "SET XACT_ABORT ON"
 // if it fails for a reason that passes. See storekit.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
-	return storekit.TransactOr(ctx, s, fn, explain, func() error {
+	return storekit.TransactOr(ctx, s, fn, explain, s.proveTx, func() error {
 		fn := storekit.Forgetful(ctx, fn)
 		return storekit.Repeat(ctx, worthAnother, func() error {
 			return s.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {

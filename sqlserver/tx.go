@@ -83,5 +83,29 @@ func (s *Store) within(ctx context.Context, operation string, tx Handle, fn func
 		return s.explain(ctx, operation, err)
 	}
 	defer unlock()
-	return s.explain(ctx, operation, ended(fn(ctx, tx)))
+	return s.explain(ctx, operation, ended(fn(ctx, callers{tx})))
+}
+
+// callers is a transaction of the caller. Each call in it proves that it has not ended: the
+// procedures do by themselves, and statements begin with onlyWithin. The driver, too, refuses
+// statements of a *sql.Tx that the server has rolled back, but does not know the transaction of a
+// *sql.Conn.
+type callers struct{ Handle }
+
+const onlyWithin = "IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;\n"
+
+// proveTx returns an error if the transaction that ctx carries has ended. A *sql.Tx needs no proof:
+// the driver refuses every statement in it afterwards, the user's too.
+func (s *Store) proveTx(ctx context.Context) error {
+	tx, err := s.txOf(ctx)
+	if _, ok := tx.(*sql.Tx); ok || err != nil {
+		return err
+	}
+	unlock, err := s.inUse.Lock(ctx, tx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	_, err = tx.ExecContext(ctx, onlyWithin)
+	return err
 }

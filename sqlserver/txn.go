@@ -57,12 +57,14 @@ func (c call) text(s *Store) string {
 	return s.sql.text(template)
 }
 
+func (c call) isProcedure() bool { return strings.HasPrefix(c.template, "[dbo].[Outbox_") }
+
 // arguments returns the arguments for the driver. The driver declares a text by its length, and
 // the server keeps a plan for each declaration. So the texts of a statement are declared without
 // a length, and the statement casts those that it compares with a column. A procedure declares
 // the types of its parameters itself.
 func (c call) arguments() []any {
-	if strings.HasPrefix(c.template, "[dbo].[Outbox_") {
+	if c.isProcedure() {
 		return c.args
 	}
 	args := slices.Clone(c.args)
@@ -90,7 +92,11 @@ func (s *Store) do(ctx context.Context, on querier, c call) (err error) {
 	if c.reset != nil {
 		c.reset()
 	}
-	rows, err := on.QueryContext(ctx, c.text(s), c.arguments()...)
+	text := c.text(s)
+	if _, ok := on.(callers); ok && !c.isProcedure() {
+		text = onlyWithin + text
+	}
+	rows, err := on.QueryContext(ctx, text, c.arguments()...)
 	if err != nil {
 		return err
 	}
@@ -163,7 +169,7 @@ func (s *Store) in(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx)
 		return err
 	}
 	if err := tx.Commit(); err != nil {
-		return commitError{err}
+		return commitError{ended(err)}
 	}
 	return nil
 }

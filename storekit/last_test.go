@@ -15,6 +15,7 @@ func TestLast(t *testing.T) {
 	db := memstore.NewDatabase()
 	store, other := memstore.New(db, memstore.Options{}), memstore.New(db, memstore.Options{})
 	explain := func(err error) error { return err }
+	proven := func(context.Context) error { return nil }
 	// joined runs fn as Transact does in a transaction of the store.
 	joined := func(t *testing.T, fn func(ctx context.Context)) {
 		t.Helper()
@@ -22,7 +23,7 @@ func TestLast(t *testing.T) {
 		require.NoError(t, storekit.TransactOr(ctx, store, func(ctx context.Context) error {
 			fn(ctx)
 			return nil
-		}, explain, func() error { panic("the transaction is there") }))
+		}, explain, proven, func() error { panic("the transaction is there") }))
 	}
 	t.Run("is true of the context that says so, and of no other", func(t *testing.T) {
 		t.Parallel()

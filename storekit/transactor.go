@@ -3,6 +3,7 @@ package storekit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -23,7 +24,12 @@ type Transactor interface {
 	//
 	// If ctx already carries a transaction of this store, fn runs in it: Transact then neither
 	// commits nor rolls back nor repeats. It returns the error of fn, which the outermost
-	// Transact, or the caller that began the transaction, handles.
+	// Transact, or the caller that began the transaction, handles. If that transaction has
+	// ended, Transact returns outmill.ErrInvalidTx.
+	//
+	// If the transaction has ended before its commit, such as by a statement that failed, by an
+	// interruption, or because fn sent a COMMIT or ROLLBACK, the outermost Transact returns an
+	// error or runs fn again. It never returns nil for a transaction that it has not committed.
 	//
 	// After a transient error (a deadlock, a serialization failure, a write conflict) the
 	// outermost Transact runs fn again in a new transaction. So fn must have no effects
@@ -63,15 +69,18 @@ func InTransaction(ctx context.Context, store outmill.Writer) (bool, error) {
 }
 
 // TransactOr implements Transactor.Transact for stores. If ctx carries a transaction of the
-// store, fn runs in it. Otherwise own begins a transaction, runs fn in it, and repeats as
-// the store does. Errors of fn and of own are returned unchanged; explain adds the
-// operation to other errors.
+// store, fn runs in it, after prove has found that it has not ended. Otherwise own begins a
+// transaction, runs fn in it, and repeats as the store does. Errors of fn and of own are
+// returned unchanged; explain adds the operation to other errors.
 func TransactOr(ctx context.Context, store outmill.Writer, fn func(ctx context.Context) error, explain func(error) error,
-	own func() error) error {
+	prove func(ctx context.Context) error, own func() error) error {
 	if fn == nil {
 		return explain(InvalidConfig("Transact: fn is nil"))
 	}
 	joined, err := InTransaction(ctx, store)
+	if err == nil && joined {
+		err = prove(ctx)
+	}
 	switch {
 	case err != nil:
 		return explain(err)
@@ -79,4 +88,15 @@ func TransactOr(ctx context.Context, store outmill.Writer, fn func(ctx context.C
 		return fn(context.WithValue(ctx, joinedKey{store}, true))
 	}
 	return own()
+}
+
+// TxGone returns the outmill.ErrInvalidTx of a call in a transaction that has ended while the
+// program went on in it. cause may be nil.
+func TxGone(cause error) error {
+	const why = "the database has ended it, or a COMMIT or ROLLBACK was sent as a statement: " +
+		"roll back what began it, and run the whole transaction again"
+	if cause == nil {
+		return fmt.Errorf("%w: %s", outmill.ErrInvalidTx, why)
+	}
+	return fmt.Errorf("%w: %s (%w)", outmill.ErrInvalidTx, why, cause)
 }

@@ -35,7 +35,7 @@ type Options struct {
 
 // Harness has a store under test, and methods for its database. If a method fails, it fails
 // the test that Engine.New got. A Harness may also implement Limited, Applier, Ager, Viewer,
-// Transactor, Repeater, Doubtful, Guarded, Wired, Watcher or Fair.
+// Transactor, Repeater, Doubtful, TxEnder, Guarded, Wired, Watcher or Fair.
 type Harness interface {
 	// Store returns the store, the same with each call. Tests may close it.
 	Store() outmill.Store

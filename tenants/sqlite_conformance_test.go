@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/sqlitetest"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/joinstest"
@@ -66,6 +67,8 @@ type fileSet struct {
 	file *sqlite.Store
 }
 
+func (s *fileSet) DB() *sql.DB { return s.file.DB() }
+
 func (h fileHarness) open(ensure bool) *fileSet {
 	h.t.Helper()
 	file, err := sqlite.Open(h.t.Context(), "file:"+h.path+"?_pragma=synchronous(OFF)", h.config, nil)
@@ -89,6 +92,10 @@ func (h fileHarness) Begin(store outmill.Store) (ctx context.Context, commit, ro
 	require.NoError(h.t, err)
 	h.t.Cleanup(func() { _ = tx.Rollback() })
 	return file.WithTx(h.t.Context(), tx), tx.Commit, tx.Rollback
+}
+
+func (h fileHarness) EndTx(store outmill.Store) []storetest.TxEnd {
+	return sqlitetest.EndTx[storetest.TxEnd](h.t, store.(*fileSet))
 }
 
 // Elapse moves every time in the tables back by d.

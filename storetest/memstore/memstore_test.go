@@ -65,6 +65,25 @@ func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollba
 
 func (h harness) GuardSagas(_ outmill.Store, kind, field string) { h.store.db.GuardSagas(kind, field) }
 
+// EndTx has no way of an engine's own: memory ends no transaction by itself.
+func (h harness) EndTx(store outmill.Store) []storetest.TxEnd {
+	end := func(by func(*memstore.Tx) error) func(ctx context.Context) {
+		return func(ctx context.Context) {
+			tx, ok := store.(*opened).Tx(ctx)
+			if !ok {
+				h.t.Fatal("the context carries no transaction")
+			}
+			if err := by(tx); err != nil {
+				h.t.Fatal(err)
+			}
+		}
+	}
+	return []storetest.TxEnd{
+		{Name: "a rollback", End: end((*memstore.Tx).Rollback)},
+		{Name: "a commit", Commits: true, End: end((*memstore.Tx).Commit)},
+	}
+}
+
 // Passing is what an append gets whose dedup key another open transaction has.
 func (h harness) Passing(ctx context.Context, store outmill.Store) error {
 	other := h.store.db.Begin()

@@ -12,7 +12,6 @@ package memstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -154,4 +153,4 @@ func failed(operation string, err error) error {
 	return fmt.Errorf("memstore: %s: %w", operation, err)
 }
 
-var errTxEnded = errors.New("the transaction has been committed or rolled back")
+var errTxEnded = fmt.Errorf("%w: it has been committed or rolled back", outmill.ErrInvalidTx)

@@ -17,9 +17,14 @@ func passes(err error) bool { return errors.Is(err, errBusy) }
 // Transact runs fn in a transaction. See storekit.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return failed("transact", err) }
-	return storekit.TransactOr(ctx, s, fn, explain, func() error {
+	return storekit.TransactOr(ctx, s, fn, explain, s.prove, func() error {
 		return storekit.Repeat(ctx, passes, func() error { return s.transact(ctx, fn) })
 	})
+}
+
+// prove returns an error if the transaction that ctx carries has ended.
+func (s *Store) prove(ctx context.Context) error {
+	return s.inTx(ctx, "look at a transaction", func(*Tx, time.Time) error { return nil })
 }
 
 // transact runs fn once. It rolls back unless it has committed, after a panic too.

@@ -27,6 +27,8 @@ func brokenAcks() []mutant {
 			"acks: an ack in a transaction takes effect when it commits, together with its appends",
 			"acks: the later records of a key wait until the transaction with the ack has ended",
 			"acks: two transactions ack two records of one claim at the same time",
+			"ended: AckInTx in a transaction that has ended is ErrInvalidTx, and the lease stays",
+			"ended: Transact fails if its transaction has ended before the ack that also commits",
 		}},
 		{"acks lost leases", acks(func(m mutants.Memory, ctx context.Context, by string, leases []outmill.Lease) error {
 			return ignore(storekit.ErrLeaseLost, m.AckInTx(ctx, by, leases))
@@ -125,6 +127,8 @@ func brokenAcks() []mutant {
 			}), []string{
 				"acks: no claim or reaper waits for an ack in an open transaction, or hands its record out",
 				"acks: the later records of a key wait until the transaction with the ack has ended",
+				"ended: AckInTx in a transaction that has ended is ErrInvalidTx, and the lease stays",
+				"ended: Transact fails if its transaction has ended before the ack that also commits",
 			}},
 		{"lets claims in order wait for what is acked in a transaction", func(m mutants.Memory) outmill.Store {
 			return &keepsKeys{Memory: m}
@@ -276,6 +280,10 @@ func brokenSteps() []fileMutant {
 			"steps: a message that becomes a step after one of its groups has acked it in a transaction waits for its other groups",
 			"steps: a step of a join that was acked in a transaction counts after the commit, and not before",
 			"steps: an open transaction with the ack of a step stalls no ack of another step of the join",
+		}},
+		{"starts joins without a transaction if the transaction has ended", func(f mutants.File) outmill.Store { return startsAlone{f} }, []string{
+			"steps: an open transaction with the ack of a step stalls no ack of another step of the join",
+			"steps: calls about joins in a transaction that has ended are ErrInvalidTx, and nothing is written",
 		}},
 		{"counts a message that is attached as done", func(f mutants.File) outmill.Store { return attachesDone{f} }, []string{
 			"steps: a message that becomes a step after one of its groups has acked it in a transaction waits for its other groups",

@@ -41,6 +41,7 @@ func brokenInboxes() []mutant {
 				}
 				return m.PutNote(context.Background(), note, wait)
 			}), []string{
+				"ended: PutNote and HasNote in a transaction that has ended are ErrInvalidTx, and nothing is noted",
 				"inbox: a note is there when its transaction commits, and not before",
 				"inbox: a rollback forgets the note",
 				"inbox: a transaction waits for the note of another one for a bounded time",

@@ -100,6 +100,7 @@ func brokenSagas() []mutant {
 				}
 				return err
 			}), []string{
+				"ended: calls about sagas in a transaction that has ended are ErrInvalidTx, and no saga changes",
 				"sagas: a start that another unique index refuses is an error, and no start of another",
 			}},
 		{"takes every error of an update for a conflict",
@@ -110,18 +111,21 @@ func brokenSagas() []mutant {
 				}
 				return err
 			}), []string{
+				"ended: calls about sagas in a transaction that has ended are ErrInvalidTx, and no saga changes",
 				"sagas: an update that another unique index refuses is an error, and no conflict",
 			}},
 		{"saves outside of the transaction",
 			updates(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
 				return m.UpdateSaga(context.Background(), saga, state, options)
 			}), []string{
+				"ended: calls about sagas in a transaction that has ended are ErrInvalidTx, and no saga changes",
 				"sagas: a rolled back transaction leaves no saga, no change and no message",
 			}},
 		{"starts outside of the transaction",
 			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
 				return m.InsertSaga(context.Background(), saga, state, options)
 			}), []string{
+				"ended: calls about sagas in a transaction that has ended are ErrInvalidTx, and no saga changes",
 				"sagas: a list sees what its transaction did, and not what another one has not committed",
 				"sagas: a rolled back transaction leaves no saga, no change and no message",
 			}},

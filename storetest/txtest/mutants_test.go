@@ -33,7 +33,7 @@ func inMemory() []suite.Section {
 }
 
 func broken() []mutant {
-	return slices.Concat(brokenTransact(), brokenAcks(), brokenInboxes(), brokenSagas(), brokenRetentions())
+	return slices.Concat(brokenTransact(), brokenEnded(), brokenAcks(), brokenInboxes(), brokenSagas(), brokenRetentions())
 }
 
 func TestRun_BrokenStores(t *testing.T) {

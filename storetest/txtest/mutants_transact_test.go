@@ -13,6 +13,9 @@ func brokenTransact() []mutant {
 		{"runs functions without a transaction", transacts(func(m mutants.Memory, ctx context.Context, fn func(context.Context) error) error {
 			return fn(ctx)
 		}), []string{
+			"ended: Transact fails if its transaction has ended before the ack that also commits",
+			"ended: Transact fails if its transaction has ended, also after the last call in it",
+			"ended: Transact fails if its transaction has ended, or runs the function again",
 			"sagas: a rolled back transaction leaves no saga, no change and no message",
 			"transact: Transact begins a transaction where the context carries one of another store",
 			"transact: Transact commits what the function appended, when it returns nil",
@@ -31,6 +34,7 @@ func brokenTransact() []mutant {
 			}
 			return err
 		}), []string{
+			"ended: Transact fails if its transaction has ended, also after the last call in it",
 			"inbox: of two transactions with one note exactly one commits",
 			"sagas: of two starts in open transactions one is refused",
 			"sagas: of two updates in open transactions one is refused",
@@ -100,6 +104,7 @@ func brokenTransact() []mutant {
 			transacts(func(m mutants.Memory, ctx context.Context, fn func(context.Context) error) error {
 				return m.Once(ctx, fn)
 			}), []string{
+				"ended: Transact in a transaction that has ended is ErrInvalidTx, and nothing is written",
 				"transact: Transact in a transaction leaves repeats to the one who began it",
 				"transact: Transact runs the function again after an error that passes, in a new transaction",
 				"transact: Transact takes part in a transaction that the caller began",
@@ -108,6 +113,7 @@ func brokenTransact() []mutant {
 		{"takes no part in a transaction that the caller began", func(m mutants.Memory) outmill.Store {
 			return &joinsItsOwn{Memory: m}
 		}, []string{
+			"ended: Transact in a transaction that has ended is ErrInvalidTx, and nothing is written",
 			"transact: Transact in a transaction leaves repeats to the one who began it",
 			"transact: Transact takes part in a transaction that the caller began",
 		}},

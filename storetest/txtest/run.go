@@ -69,6 +69,7 @@ func Run(t *testing.T, engine storetest.Engine) {
 func sections() []suite.Section {
 	return []suite.Section{
 		{Name: "transact", Sentences: bind(transactSentences()), AnyMode: true},
+		{Name: "ended", Sentences: bind(endedSentences()), AnyMode: true},
 		{Name: "acks", Sentences: bind(txAckSentences()), BothModes: true},
 		{Name: "steps", Sentences: bind(stepSentences()), BothModes: true},
 		{Name: "inbox", Sentences: bind(inboxSentences()), AnyMode: true},

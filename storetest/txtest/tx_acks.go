@@ -42,6 +42,7 @@ func stepSentences() []sentence {
 		{"an open transaction with the ack of a step stalls no ack of another step of the join", txAckStallsNoStep},
 		{"a join counts a step that was acked in a transaction also where AckedInTx was never called", txAckCountsWithoutHint},
 		{"a message that becomes a step after one of its groups has acked it in a transaction waits for its other groups", txAttachAfterAck},
+		{"calls about joins in a transaction that has ended are ErrInvalidTx, and nothing is written", endedJoin},
 	}
 }
 

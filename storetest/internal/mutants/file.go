@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/sqlitetest"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -73,6 +74,11 @@ func (h *harnessOf) Begin(store outmill.Store) (ctx context.Context, commit, rol
 
 func (h *harnessOf) InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error {
 	return store.(file).opened().InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return do(ctx) })
+}
+
+// EndTx is that of storetest.TxEnder.
+func (h *harnessOf) EndTx(store outmill.Store) []suite.TxEnd {
+	return sqlitetest.EndTx[suite.TxEnd](h.t, store.(file).opened())
 }
 
 // Elapse moves every time in the tables back by d. Columns that hold times are those

@@ -148,6 +148,21 @@ func (h *memoryHarness) GuardSagas(_ outmill.Store, kind, field string) {
 	h.memory.DB.GuardSagas(kind, field)
 }
 
+// EndTx is that of storetest.TxEnder.
+func (h *memoryHarness) EndTx(outmill.Store) []suite.TxEnd {
+	end := func(by func(*memstore.Tx) error) func(ctx context.Context) {
+		return func(ctx context.Context) {
+			tx, ok := h.memory.Tx(ctx)
+			require.True(h.t, ok)
+			require.NoError(h.t, by(tx))
+		}
+	}
+	return []suite.TxEnd{
+		{Name: "a rollback", End: end((*memstore.Tx).Rollback)},
+		{Name: "a commit", Commits: true, End: end(h.memory.Commit)},
+	}
+}
+
 // Passing is that of storetest.Repeater.
 func (*memoryHarness) Passing(context.Context, outmill.Store) error { return ErrPasses }
 
