@@ -163,6 +163,11 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// Attach adds a worker that leaves before the store closes. See storekit.Attacher.
+func (s *Store) Attach(leave func(ctx context.Context)) (detach func(), err error) {
+	return s.life.Attach(leave)
+}
+
 func (s *Store) usable(ctx context.Context) error { return s.life.Usable(ctx) }
 
 // ready checks that the store is open, and checks the version of the schema until it was found

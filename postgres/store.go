@@ -176,6 +176,11 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// Attach adds a worker that leaves before the store closes. See storekit.Attacher.
+func (s *Store) Attach(leave func(ctx context.Context)) (detach func(), err error) {
+	return s.life.Attach(leave)
+}
+
 func (s *Store) usable(ctx context.Context) error { return s.life.Usable(ctx) }
 
 // ready does the checks before a transaction begins. It checks the schema's version until it

@@ -119,6 +119,11 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// Attach adds a worker that leaves before the store closes. See storekit.Attacher.
+func (s *Store) Attach(leave func(ctx context.Context)) (detach func(), err error) {
+	return s.life.Attach(leave)
+}
+
 func (s *Store) closeStatements() {
 	if prepared := s.statements.Swap(nil); prepared != nil {
 		closeAll(*prepared)

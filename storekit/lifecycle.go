@@ -9,14 +9,26 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// Lifecycle records whether a store is open and whether its schema was checked. The zero
-// value is open and not checked. It is safe for concurrent use.
-type Lifecycle struct{ closed, checked atomic.Bool }
+// Lifecycle records whether a store is open and whether its schema was checked, and has the
+// store's workers. The zero value is open and not checked, and has none. It is safe for
+// concurrent use.
+type Lifecycle struct {
+	closed, checked atomic.Bool
+	workers         workers
+}
 
-// End closes the store, and reports whether this call is the first.
-func (l *Lifecycle) End() bool { return !l.closed.Swap(true) }
+// Attach adds a worker that leaves before the store closes. See Attacher.
+func (l *Lifecycle) Attach(leave func(ctx context.Context)) (detach func(), err error) {
+	return l.workers.attach(leave)
+}
 
-// Closed reports whether End was called.
+// End has the workers leave, at most for about LeaveTimeout, and then closes the store. It
+// reports whether this call is the first; a further call returns when the store is closed.
+func (l *Lifecycle) End() bool {
+	return l.workers.end(func() { l.closed.Store(true) })
+}
+
+// Closed reports whether End has closed the store.
 func (l *Lifecycle) Closed() bool { return l.closed.Load() }
 
 // Usable returns outmill.ErrClosed after End, and the error of ctx if ctx has ended.

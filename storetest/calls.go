@@ -16,6 +16,7 @@ func callSentences() []sentence {
 		{"calls other than Append and TxOf take no notice of a transaction in the context", otherCallsTakeNoNotice},
 		{"every call on a closed store is ErrClosed", closedStore},
 		{"a store may be closed twice", closedTwice},
+		{"Close lets attached workers settle their leases first", closeWaitsForWorkers},
 		{"closing one store leaves another on the same database", closeLeavesOthers},
 		{"what a closed store had leased comes to another when the lease ends", closeKeepsLeases},
 		{"every call with a context that was cancelled is its error, and does nothing", cancelledCalls},

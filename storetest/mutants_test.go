@@ -150,6 +150,8 @@ func broken() []mutant {
 		{"gives no hints", "wake", "a hint comes after a release", func(f mutants.File) outmill.Store { return silent{f} }},
 		{"returns the whole schema for each version", "schema", "StatementsFrom returns the end of Statements, less for each later version",
 			func(f mutants.File) outmill.Store { return alwaysWhole{f} }},
+		{"closes before its workers have left", "calls", "Close lets attached workers settle their leases first",
+			func(f mutants.File) outmill.Store { return &closesFirst{File: f} }},
 		{"works when closed", "calls", "every call on a closed store is ErrClosed", func(f mutants.File) outmill.Store { return staysOpen{f} }},
 		{"ignores contexts", "calls", "every call with a context that was cancelled is its error, and does nothing",
 			func(f mutants.File) outmill.Store { return ignoresContexts{f} }},
@@ -580,6 +582,25 @@ func (m silent) Wake(context.Context, func(topic string)) {}
 type staysOpen struct{ mutants.File }
 
 func (m staysOpen) Close() error { return nil }
+
+// closesFirst has its workers leave when it is closed.
+type closesFirst struct {
+	mutants.File
+	leaves []func(context.Context)
+}
+
+func (m *closesFirst) Attach(leave func(context.Context)) (detach func(), err error) {
+	m.leaves = append(m.leaves, leave)
+	return func() {}, nil
+}
+
+func (m *closesFirst) Close() error {
+	err := m.File.Close()
+	for _, leave := range m.leaves {
+		leave(context.Background())
+	}
+	return err
+}
 
 type ignoresContexts struct{ mutants.File }
 

@@ -159,12 +159,16 @@ func TestSubscriber_Corners(t *testing.T) {
 		s.publishOrders(t, 1)
 		msg := next(t, messages)
 		cancel()
-		for range messages {
-			require.Fail(t, "nothing is delivered any more")
+		select {
+		case <-messages:
+			require.Fail(t, "nothing is delivered any more, and the channel stays open for the handler")
+		case <-time.After(100 * time.Millisecond):
 		}
 		require.NoError(t, msg.Context().Err())
 		msg.Ack()
 		<-msg.Context().Done()
+		_, open := <-messages
+		require.False(t, open)
 		s.only(t, topic, outmill.StatusProcessed)
 	})
 
@@ -182,8 +186,8 @@ func TestSubscriber_Corners(t *testing.T) {
 		}
 		sub := s.subscriber(t, cfg)
 		subscribe(t, sub)
-		require.NoError(t, s.Close())
-		require.ErrorIs(t, <-told, outmill.ErrClosed)
+		require.NoError(t, s.DB().Close())
+		require.ErrorContains(t, <-told, "database is closed")
 	})
 
 	t.Run("a skipped key continues while its failed record waits", func(t *testing.T) {
@@ -321,13 +325,22 @@ func TestSubscriber_Corners(t *testing.T) {
 		acked, nacked := next(t, messages), next(t, messages)
 		closed := make(chan error)
 		go func() { closed <- sub.Close() }()
-		_, open := <-messages
-		require.False(t, open)
+		require.Eventually(t, func() bool {
+			_, err := sub.Subscribe(t.Context(), topic)
+			return errors.Is(err, outmill.ErrClosed)
+		}, patience, time.Millisecond)
+		select {
+		case <-messages:
+			require.Fail(t, "the channel is closed while handlers run")
+		case <-time.After(100 * time.Millisecond):
+		}
 		require.NoError(t, acked.Context().Err(), "handlers may finish")
 		acked.Ack()
 		nacked.Nack()
+		_, open := <-messages
+		require.False(t, open)
+		require.Equal(t, 1, s.count(t, outmill.StatusProcessed), "the outcomes are stored before the channel is closed")
 		require.NoError(t, <-closed)
-		require.Equal(t, 1, s.count(t, outmill.StatusProcessed))
 		pending, err := s.List(t.Context(), outmill.ListQuery{Topic: topic, Status: outmill.StatusPending})
 		require.NoError(t, err)
 		require.Zero(t, pending[0].Attempts, "what fails while the subscriber stops may fail because of that")

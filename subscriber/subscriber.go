@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -24,12 +23,8 @@ var (
 	_ message.SubscribeInitializer = (*Subscriber)(nil)
 )
 
-const (
-	// registerTimeout limits a registration, for which Watermill passes no context.
-	registerTimeout = 30 * time.Second
-	// storeOutcomes is the time that Close spends on storing acks.
-	storeOutcomes = 10 * time.Second
-)
+// registerTimeout limits a registration, for which Watermill passes no context.
+const registerTimeout = 30 * time.Second
 
 // Subscriber delivers the records of a store as Watermill messages. It is safe
 // for concurrent use. It does not close the store.
@@ -39,33 +34,26 @@ type Subscriber struct {
 	turns storekit.TenantTurns
 	cfg   Config
 	log   watermill.LoggerAdapter
-	// worker claims for all subscriptions.
-	worker *worker.Worker
+	// running has the handlings of all sessions.
+	running *worker.Registry
 	// janitor is nil if UpkeepInterval leaves the maintenance of the store to others.
 	janitor *janitor.Janitor
 
 	// quiet says that the logger logs nothing, so that no fields need to be made.
 	quiet bool
 
-	// ctx ends when Close begins; ended is closed when the subscriber holds no record any
-	// more.
+	// ctx ends when Close begins.
 	ctx    context.Context
 	cancel context.CancelFunc
-	ended  chan struct{}
-	// delivering counts the goroutines that deliver and those of the upkeep, finishing those
-	// that wait for handlers, and handling the messages with handlers.
-	delivering, finishing sync.WaitGroup
-	handling              atomic.Int64
-	begin                 sync.Once
-	close                 func() error
+	close  func() error
 
 	// delays are those that Watermill's DelayOnError has asked for.
 	delays delays
 
-	mu   sync.Mutex
-	subs map[*subscription]struct{}
-	// since is when the first of the current subscriptions began.
-	since time.Time
+	mu sync.Mutex
+	// current is the session that a Subscribe joins, or nil; sessions are all that have not ended.
+	current  *session
+	sessions map[*session]struct{}
 }
 
 // New makes a subscriber for a store. A nil logger logs nothing. The subscriber reads
@@ -85,30 +73,30 @@ func New(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapter) (*Subs
 	log := storekit.LogWith(logger, watermill.LogFields{"store": queue.Name(), "group": cfg.Group})
 	_, quiet := log.(watermill.NopLogger)
 	s := &Subscriber{
-		queue:  queue,
-		turns:  turns,
-		cfg:    cfg,
-		log:    log,
-		worker: worker.New(workerConfig(queue, cfg, log)),
-		quiet:  quiet,
-		subs:   map[*subscription]struct{}{},
-		ended:  make(chan struct{}),
+		queue:    queue,
+		turns:    turns,
+		cfg:      cfg,
+		log:      log,
+		running:  worker.NewRegistry(),
+		quiet:    quiet,
+		sessions: map[*session]struct{}{},
 	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.close = sync.OnceValue(s.closeNow)
 	if cfg.UpkeepInterval > 0 {
-		report := func(err error) { _ = s.told(err) }
+		report := func(err error) { _ = s.told(s.ctx, err) }
 		if s.janitor, err = janitor.New(queue, janitor.Config{Interval: cfg.UpkeepInterval, OnError: report}, logger); err != nil {
 			return nil, err
 		}
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
 
-func workerConfig(queue outmill.Queue, cfg Config, log watermill.LoggerAdapter) worker.Config {
+func (s *Subscriber) workerConfig() worker.Config {
+	cfg := s.cfg
 	return worker.Config{
-		Queue:           queue,
-		Logger:          log,
+		Queue:           s.queue,
+		Logger:          s.log,
 		Group:           cfg.Group,
 		ByTopic:         true,
 		Order:           cfg.Order,
@@ -126,7 +114,7 @@ func workerConfig(queue outmill.Queue, cfg Config, log watermill.LoggerAdapter) 
 		OnDead:          cfg.OnDead,
 		OnError:         cfg.OnError,
 		Name:            cfg.Worker,
-		Running:         worker.NewRegistry(),
+		Running:         s.running,
 	}
 }
 
@@ -163,16 +151,21 @@ func namesOf(topics []string) string {
 	return fmt.Sprintf("%d topics", len(topics))
 }
 
-// Subscribe delivers the topic's messages on the returned channel until ctx ends or the
-// subscriber is closed; then it closes the channel. Each message must be acked or nacked.
-// Its context ends after the ack or nack, when its lease is lost, or Config.CloseTimeout
-// after ctx has ended or Close has begun, so that handlers can finish. A nack after ctx has
-// ended releases the record, and the attempt does not count, unless the handler's error is
-// outmill.Permanent or Snooze.
+// Subscribe delivers the topic's messages on the returned channel until ctx ends, or the
+// subscriber or the store is closed. Each message must be acked or nacked. Its context ends
+// after the ack or nack, when its lease is lost, or Config.CloseTimeout after ctx has ended or
+// Close has begun, so that handlers can finish. A nack after ctx has ended releases the record,
+// and the attempt does not count, unless the handler's error is outmill.Permanent or Snooze.
+//
+// When the delivery ends, the subscriber gives back at once the records that no handler has
+// started. It closes the channel when each message that it delivered is acked or nacked and
+// the outcomes are stored, at most Config.CloseTimeout and one second after the end. So a
+// router that has stopped has lost no ack.
 //
 // All subscriptions of a subscriber share one claim loop, and those of one topic share its
 // messages: each message reaches one of them. If two handlers must both get a message, give
-// each a subscriber with its own Group.
+// each a subscriber with its own Group. When the last subscription has ended, the subscriber
+// has no goroutine any more; Subscribe may be called again.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if err := s.open(topic); err != nil {
 		return nil, err
@@ -186,27 +179,30 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if err := s.open(topic); err != nil {
 		return nil, err
 	}
-	sub := newSubscription(ctx, s, topic)
-	// From here on, Once waits for the due records of the topic.
-	sub.feed = s.worker.Open(topic, s.cfg.MaxInFlight)
-	if len(s.subs) == 0 {
-		s.since = time.Now()
+	ses, err := s.session()
+	if err != nil {
+		return nil, fmt.Errorf("outmill: subscribe to %q: %w", topic, err)
 	}
-	s.subs[sub] = struct{}{}
-	s.delivering.Go(func() {
-		sub.run()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.subs, sub)
-	})
-	s.begin.Do(s.start)
+	sub := newSubscription(ctx, ses, topic)
+	// From here on, Once waits for the due records of the topic.
+	sub.feed = ses.worker.Open(topic, s.cfg.MaxInFlight)
+	ses.join(sub)
 	return sub.out, nil
 }
 
-// start begins to claim and to maintain the store.
-func (s *Subscriber) start() {
-	s.worker.Start(context.WithoutCancel(s.ctx))
-	s.startUpkeep()
+// session returns the session that has not ended, or begins one. The caller has the lock.
+func (s *Subscriber) session() (*session, error) {
+	if s.current != nil && s.current.working.Err() == nil {
+		return s.current, nil
+	}
+	ses, err := s.newSession()
+	if err != nil {
+		return nil, err
+	}
+	s.current = ses
+	s.sessions[ses] = struct{}{}
+	ses.start()
+	return ses, nil
 }
 
 func (s *Subscriber) open(topic string) error {
@@ -226,117 +222,85 @@ func (s *Subscriber) Once(ctx context.Context) (int, error) {
 	if s.ctx.Err() != nil {
 		return 0, fmt.Errorf("outmill: subscriber: %w", outmill.ErrClosed)
 	}
-	if len(s.topics()) == 0 {
+	ses, _ := s.reading()
+	if ses == nil {
 		return 0, nil
 	}
-	before := s.worker.Settled()
-	err := s.worker.Drain(ctx)
-	return s.worker.Settled() - before, err
+	before := ses.worker.Settled()
+	err := ses.worker.Drain(ctx)
+	return ses.worker.Settled() - before, err
+}
+
+// reading returns the session of the current subscriptions, and when the first of them began, or
+// nil if there are none.
+func (s *Subscriber) reading() (*session, time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ses := s.current
+	if ses == nil || len(ses.subs) == 0 || ses.working.Err() != nil {
+		return nil, time.Time{}
+	}
+	return ses, ses.since
 }
 
 // ClaimedAt is when the subscriber last claimed from the store without an error, whether or not
 // records were due, or when it began to; zero without a subscription and after Close. It claims at
 // least once in a few seconds, unless as many handlers run as Config.MaxInFlight allows.
 func (s *Subscriber) ClaimedAt() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.subs) == 0 || s.ctx.Err() != nil {
+	ses, since := s.reading()
+	if ses == nil {
 		return time.Time{}
 	}
-	if at := s.worker.ClaimedAt(); at.After(s.since) {
+	if at := ses.worker.ClaimedAt(); at.After(since) {
 		return at
 	}
-	return s.since
+	return since
 }
 
-// Close ends all subscriptions. It releases the records that no handler has started at
-// once, waits for the handlers, ends their messages' contexts after Config.CloseTimeout,
-// and stores every ack that it got.
+// Close ends all subscriptions, as the end of their contexts does, and waits until their
+// channels are closed: see Subscribe. A program that waits for its router's Run need not call
+// it.
 //
-// If handlers are still running a second later, Close returns an outmill.ErrHandlersRunning
-// with their number. It does not release their records, because another process would then
-// handle them at the same time. Instead the subscriber extends their leases in the
-// background until the handlers return, MaxProcessing ends, the process ends, or the store
-// is closed. Close may be called more than once; after the handlers have returned, it
-// returns nil.
+// If handlers are still running a second after Config.CloseTimeout, Close returns an
+// outmill.ErrHandlersRunning with their number. It does not release their records, because
+// another process would then handle them at the same time. Instead the subscriber extends
+// their leases in the background until the handlers return, MaxProcessing ends, the process
+// ends, or the store is closed. Close may be called more than once; after the handlers have
+// returned, it returns nil. An outcome that could not be stored is an error too.
 func (s *Subscriber) Close() error {
 	err := s.close()
 	if !errors.Is(err, outmill.ErrHandlersRunning) {
 		return err
 	}
-	select {
-	case <-s.ended:
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.sessions) == 0 {
 		return nil
-	default:
-		return err
 	}
+	return err
 }
 
 func (s *Subscriber) closeNow() error {
 	s.mu.Lock()
 	s.cancel()
+	sessions := slices.Collect(maps.Keys(s.sessions))
 	s.mu.Unlock()
-	s.worker.Stop()
-	s.delivering.Wait()
-	s.finishing.Wait()
-	running := s.handling.Load()
-	if running == 0 {
-		return s.end()
+	running := 0
+	var errs []error
+	for _, ses := range sessions {
+		ses.finishing.Wait()
+		if left := int(ses.handling.Load()); left > 0 {
+			running += left
+			continue
+		}
+		<-ses.over
+		errs = append(errs, ses.err)
 	}
-	go s.linger()
-	return fmt.Errorf("%w: %d did not return within %s (CloseTimeout) of the subscriber's Close; their records stay leased until they do, "+
-		"at most for %s (MaxProcessing)",
-		outmill.ErrHandlersRunning, running, s.cfg.CloseTimeout, s.cfg.MaxProcessing)
-}
-
-// end stores the remaining outcomes and ends the worker.
-func (s *Subscriber) end() error {
-	ctx, cancel := context.WithTimeout(context.Background(), storeOutcomes)
-	defer cancel()
-	err := s.worker.Close(ctx)
-	close(s.ended)
-	return err
-}
-
-// linger keeps the worker alive until each handling has ended or has lost its record.
-func (s *Subscriber) linger() {
-	s.worker.WaitEmpty(context.Background())
-	if err := s.end(); err != nil {
-		s.log.Error("Could not store the outcomes of handlers that ended after Close", err, nil)
+	if running > 0 {
+		errs = append(errs, fmt.Errorf("%w: %d did not return within %s (CloseTimeout) of the subscriber's Close; their records stay leased "+
+			"until they do, at most for %s (MaxProcessing)", outmill.ErrHandlersRunning, running, s.cfg.CloseTimeout, s.cfg.MaxProcessing))
 	}
-}
-
-// startUpkeep always renews the registrations, even if UpkeepInterval leaves the
-// maintenance of the store to other processes.
-func (s *Subscriber) startUpkeep() {
-	s.delivering.Go(func() { worker.Rounds(s.ctx, s.renewInterval(), s.log, s.round) })
-	if s.janitor != nil {
-		s.delivering.Go(func() { _ = s.janitor.Run(s.ctx) }) // It returns an error only after its Close.
-	}
-	if s.cfg.RegistrationTTL > 0 {
-		// With a third of the TTL, two renewals may fail before a registration ends.
-		s.delivering.Go(func() { worker.Rounds(s.ctx, max(s.cfg.RegistrationTTL/3, time.Millisecond), s.log, s.renew) })
-	}
-}
-
-// renew registers the group again for all its topics, so that the store knows that the
-// group still reads them.
-func (s *Subscriber) renew(ctx context.Context) error {
-	topics := s.topics()
-	if len(topics) == 0 {
-		return nil
-	}
-	return s.told(s.register(ctx, topics...))
-}
-
-// round renews the registrations, and warns of topics with records that no group reads.
-func (s *Subscriber) round(ctx context.Context) error {
-	read := map[string]bool{}
-	for _, topic := range s.topics() {
-		read[topic] = true
-	}
-	reads := func(topic string) bool { return read[topic] }
-	return errors.Join(s.renew(ctx), s.told(worker.WarnUnread(ctx, s.queue, s.log, s.cfg.Group, reads, s.renewInterval())))
+	return errors.Join(errs...)
 }
 
 // renewInterval is the time between two rounds.
@@ -347,23 +311,12 @@ func (s *Subscriber) renewInterval() time.Duration {
 	return s.cfg.UpkeepInterval
 }
 
-// told reports an error of the upkeep to OnError, and returns it.
-func (s *Subscriber) told(err error) error {
-	if s.ctx.Err() == nil {
+// told reports an error of the upkeep to OnError, unless ctx has ended, and returns it.
+func (s *Subscriber) told(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
 		worker.Faults{Log: s.log, Of: fmt.Sprintf("subscriber of group %q", s.cfg.Group), OnError: s.cfg.OnError}.Tell(err)
 	}
 	return err
-}
-
-// topics returns the subscribed topics, each once.
-func (s *Subscriber) topics() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	topics := map[string]struct{}{}
-	for sub := range s.subs {
-		topics[sub.topic] = struct{}{}
-	}
-	return slices.Sorted(maps.Keys(topics))
 }
 
 func topicOnly(topic string) outmill.Topics {

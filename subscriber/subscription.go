@@ -18,14 +18,28 @@ const (
 	// afterCancel is the time that handlers have to return after their message's context has
 	// ended.
 	afterCancel = time.Second
+	// toStore is the time for storing outcomes at the end, if less is left of CloseTimeout.
+	toStore = afterCancel / 2
 	// takeAtOnce limits the number of records that one Take moves from the worker.
 	takeAtOnce = 32
 )
 
-// subscription is one Subscribe: one output channel, fed by the subscriber's
-// worker.
+// subscription is one Subscribe: one output channel, fed by the session's worker. It ends in
+// these steps:
+//
+//	delivering ── its context ends, Close begins, or the store is about to close ──► finishing
+//	finishing  ── all handlers have returned, and all outcomes are stored ─────────► closed
+//	finishing  ── CloseTimeout has passed, and handlers run ────────────► messages' contexts end
+//	           ── CloseTimeout has passed, and the store takes no outcomes ────────► closed
+//	contexts end ── all handlers have returned, and all outcomes are stored ───────► closed
+//	             ── a second has passed ───────────────────────────────────────────► closed
+//
+// In finishing, nothing is claimed or delivered, and records that no handler has started are
+// given back. In closed, the channel is closed. Handlers that run on then keep their leases until
+// they return; see session.end.
 type subscription struct {
 	subscriber *Subscriber
+	session    *session
 	topic      string
 	feed       *worker.Feed
 	log        watermill.LoggerAdapter
@@ -46,9 +60,11 @@ type subscription struct {
 	patience *time.Timer
 }
 
-func newSubscription(ctx context.Context, s *Subscriber, topic string) *subscription {
+func newSubscription(ctx context.Context, ses *session, topic string) *subscription {
+	s := ses.subscriber
 	sub := &subscription{
 		subscriber: s,
+		session:    ses,
 		topic:      topic,
 		log:        s.log.With(watermill.LogFields{"topic": topic}),
 		out:        make(chan *message.Message),
@@ -60,40 +76,64 @@ func newSubscription(ctx context.Context, s *Subscriber, topic string) *subscrip
 	return sub
 }
 
-// run delivers until the subscription's context ends or the subscriber is closed, and then
-// closes the channel. Handlers continue; see finish.
+// run goes through the steps of the subscription.
 func (sub *subscription) run() {
 	s := sub.subscriber
+	defer close(sub.out)
 	defer sub.patience.Stop()
 	ctx, stop := context.WithCancel(sub.delivery)
 	defer stop()
-	defer context.AfterFunc(s.ctx, stop)()
+	defer context.AfterFunc(sub.session.working, stop)()
 	sub.delivery = ctx
 	leave := s.enter(sub)
 	sub.deliverAll(ctx)
+	stop()
 	sub.feed.Close(s.cfg.MaxInFlight)
 	leave()
-	close(sub.out)
-	s.finishing.Go(sub.finish)
+	sub.session.leaves(sub)
+	sub.finish()
 }
 
-// finish ends the contexts of the messages that are still with handlers after CloseTimeout.
-// These handlings and their leases continue.
+// finish waits for the handlers and for their outcomes. Handlers that do not return in time go on,
+// and so do their leases.
 func (sub *subscription) finish() {
 	defer sub.cancel()
-	done := make(chan struct{})
-	go func() {
-		sub.handling.Wait()
-		close(done)
-	}()
-	if !within(done, sub.subscriber.cfg.CloseTimeout) {
+	returned := ended(&sub.handling)
+	end := time.Now().Add(sub.subscriber.cfg.CloseTimeout)
+	last := end.Add(afterCancel)
+	if !before(end, returned) {
 		sub.cancel()
-		within(done, afterCancel)
+		before(last, returned)
 	}
+	if soon := time.Now().Add(toStore); soon.After(end) {
+		end = soon
+	}
+	if end.After(last) {
+		end = last
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), end)
+	defer cancel()
+	// The session's end reports what could not be stored.
+	_ = sub.session.worker.WaitStored(ctx)
+	before(end, sub.session.finished())
 }
 
-func within(done <-chan struct{}, d time.Duration) bool {
-	timer := time.NewTimer(d)
+// ended returns a channel that is closed when the group is done.
+func ended(group *sync.WaitGroup) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		group.Wait()
+	}()
+	return done
+}
+
+// before reports whether done is closed before the end. It waits for a nil channel no time.
+func before(end time.Time, done <-chan struct{}) bool {
+	if done == nil {
+		return true
+	}
+	timer := time.NewTimer(time.Until(end))
 	defer timer.Stop()
 	select {
 	case <-done:
@@ -152,6 +192,7 @@ func (sub *subscription) deliver(ctx context.Context, it *worker.Item) {
 	kept := &keptContext{Context: msgCtx, item: it, delayed: sub.subscriber.delays.restore(it.Record, msg)}
 	handling := storekit.NewHandling(sub.subscriber.queue.Name(), it.Record, it.Clock)
 	msg.SetContext(handling.Context(kept))
+	it.Answers(msg.Acked(), msg.Nacked())
 	if !sub.offer(ctx, it, msg) {
 		cancel()
 		it.Release()
@@ -164,7 +205,7 @@ func (sub *subscription) deliver(ctx context.Context, it *worker.Item) {
 		sub.logOf(it.Record.Store).Debug("Message delivered", fieldsOf(it.Record))
 	}
 	sub.handling.Add(1)
-	sub.subscriber.handling.Add(1)
+	sub.session.handling.Add(1)
 	go sub.attend(kept, cancel, it, msg)
 }
 
@@ -200,7 +241,7 @@ func (sub *subscription) offer(ctx context.Context, it *worker.Item, msg *messag
 
 func (sub *subscription) attend(ctx *keptContext, cancel context.CancelFunc, it *worker.Item, msg *message.Message) {
 	defer sub.handling.Done()
-	defer sub.subscriber.handling.Add(-1)
+	defer sub.session.returned()
 	defer sub.free(1)
 	defer cancel()
 	sub.await(ctx, cancel, it, msg)
@@ -226,7 +267,7 @@ func (sub *subscription) await(ctx *keptContext, cancel context.CancelFunc, it *
 		it.Ack()
 	case <-msg.Nacked():
 		it.Release()
-	case <-sub.subscriber.ended:
+	case <-sub.session.over:
 		it.Release()
 	}
 }

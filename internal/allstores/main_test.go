@@ -1,6 +1,7 @@
 package allstores
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -9,6 +10,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if task := os.Getenv(envStopped); task != "" {
+		os.Exit(playStopped(task))
+	}
 	testenv.ManyAtATime()
 	goleak.VerifyTestMain(m,
 		// Watermill's Deduplicator cleans its map for ever.

@@ -247,7 +247,7 @@ func (w *Worker) endRound(o order, got catch, err error) {
 	if err != nil && w.ordered() {
 		w.owner = outmill.NewOwnerToken()
 	}
-	w.claiming--
+	delete(w.claiming, o.number)
 	if err == nil {
 		w.claimedAt = time.Now()
 	}

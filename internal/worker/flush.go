@@ -175,7 +175,6 @@ func (w *Worker) forget(batch []outcome) []outcome {
 	}
 	w.flushing -= len(batch)
 	signal(w.roomSignal)
-	signal(w.flushedSignal)
 	w.lookForFreed(batch)
 	return latest
 }
@@ -214,23 +213,4 @@ func (w *Worker) tellOneDead(o outcome) {
 		}
 	}()
 	w.cfg.OnDead(o.item.Record, o.reason)
-}
-
-func (w *Worker) waitFlushed(ctx context.Context) error {
-	for {
-		w.mu.Lock()
-		left := len(w.outcomes) + w.flushing
-		w.mu.Unlock()
-		if left == 0 {
-			// Another goroutine may be waiting too.
-			signal(w.flushedSignal)
-			return nil
-		}
-		signal(w.settleSignal)
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("outmill: %d outcomes not stored; their records are due again when the leases end: %w", left, ctx.Err())
-		case <-w.flushedSignal:
-		}
-	}
 }

@@ -26,6 +26,8 @@ type Item struct {
 	lost      chan struct{}
 	state     itemState
 	claimedAt time.Time
+	// acked and nacked are the channels of Answers, or nil.
+	acked, nacked <-chan struct{}
 	// startedAt is zero until the handling begins.
 	startedAt time.Time
 	// until is the earliest end of the lease by this process's monotonic clock.
@@ -81,6 +83,26 @@ func (it *Item) Left() time.Duration {
 		return 0
 	}
 	return max(time.Until(it.until), 0)
+}
+
+// Answers names the channels of which the user closes one when the handling has ended, just
+// before one of the methods below settles the item. The worker does not end between the two.
+func (it *Item) Answers(acked, nacked <-chan struct{}) {
+	it.worker.mu.Lock()
+	defer it.worker.mu.Unlock()
+	it.acked, it.nacked = acked, nacked
+}
+
+// answered reports whether the handling has ended.
+func (it *Item) answered() bool {
+	select {
+	case <-it.acked:
+		return true
+	case <-it.nacked:
+		return true
+	default:
+		return false
+	}
 }
 
 // Started tells the worker that the handling has begun; MaxProcessing counts from here. It

@@ -110,7 +110,7 @@ func (w *Worker) wish(f *Feed, now time.Time) load {
 }
 
 func (w *Worker) orderFor(first *Feed, now time.Time) order {
-	fresh := len(w.items) == 0 && w.claiming == 0
+	fresh := len(w.items) == 0 && len(w.claiming) == 0
 	limit := first.want
 	covered := make([]*Feed, 0, len(w.feeds))
 	for _, f := range w.feeds {
@@ -122,7 +122,7 @@ func (w *Worker) orderFor(first *Feed, now time.Time) order {
 	}
 	clear(w.tainted)
 	w.claims++
-	w.claiming++
+	w.claiming[w.claims] = struct{}{}
 	for _, f := range covered {
 		f.turn = w.claims
 		f.asked.items += limit.items

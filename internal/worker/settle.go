@@ -153,6 +153,10 @@ func (it *Item) sayLost() {
 // lost.
 func (w *Worker) removeLocked(it *Item) {
 	it.state = gone
+	if w.removed != nil {
+		close(w.removed)
+		w.removed = nil
+	}
 	if w.items[it.lease.ID] != it {
 		return
 	}
@@ -168,7 +172,4 @@ func (w *Worker) removeLocked(it *Item) {
 	// A suspect waits until it is the only item of its feed.
 	signal(f.readySignal)
 	signal(w.roomSignal)
-	if len(w.items) == 0 {
-		signal(w.emptySignal)
-	}
 }

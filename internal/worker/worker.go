@@ -26,13 +26,14 @@ type Worker struct {
 	rest     sync.WaitGroup
 	stopped  chan struct{}
 
+	// restEnded is closed when no outcome is stored any more.
+	restEnded chan struct{}
+
 	// One goroutine waits on each of these channels; each holds at most one signal.
-	roomSignal    chan struct{}
-	busySignal    chan struct{}
-	settleSignal  chan struct{}
-	flushedSignal chan struct{}
-	emptySignal   chan struct{}
-	poke          chan struct{}
+	roomSignal   chan struct{}
+	busySignal   chan struct{}
+	settleSignal chan struct{}
+	poke         chan struct{}
 
 	woken *woken
 	inTx  *inTx
@@ -51,8 +52,9 @@ type Worker struct {
 	include []string
 	// tenants are the records of each tenant, by topic, if their number is limited.
 	tenants map[string]*tenants
-	// claims counts all claims; claiming counts those in progress.
-	claims, claiming int
+	// claims counts all claims; claiming has the numbers of those in progress.
+	claims   int
+	claiming map[int]struct{}
 	// keys has the unsettled items of each key, in order.
 	keys map[string][]*Item
 	// tainted are the keys of records that were released since the last claim began: if that
@@ -63,8 +65,10 @@ type Worker struct {
 	// ordered claim.
 	giveBacks int
 	flushing  int
-	topics    outmill.Topics
-	limit     int
+	// removed is closed when an item is removed; nil while nobody waits for that.
+	removed chan struct{}
+	topics  outmill.Topics
+	limit   int
 	// changes counts the changes of topics, feeds and limit.
 	changes int
 	// rounds counts the finished claims; roundDone is closed after each.
@@ -82,32 +86,34 @@ type Worker struct {
 	stopRest     context.CancelFunc
 	stopping     bool
 	closing      bool
+	// over says that restEnded is closed.
+	over bool
 }
 
 // New makes a worker. It makes no call to the store before Start.
 func New(cfg Config) *Worker {
 	w := &Worker{
-		cfg:           cfg,
-		owner:         outmill.NewOwnerToken(),
-		log:           storekit.LogWith(cfg.Logger, watermill.LogFields{"store": cfg.Queue.Name(), "group": cfg.Group}),
-		roomSignal:    make(chan struct{}, 1),
-		busySignal:    make(chan struct{}, 1),
-		settleSignal:  make(chan struct{}, 1),
-		flushedSignal: make(chan struct{}, 1),
-		emptySignal:   make(chan struct{}, 1),
-		poke:          make(chan struct{}, 1),
-		woken:         newWoken(),
-		inTx:          newInTx(cfg.Queue),
-		pauses:        pausesOf(cfg.Queue),
-		feeds:         map[string]*Feed{},
-		tenants:       map[string]*tenants{},
-		items:         map[outmill.WorkItemID]*Item{},
-		keys:          map[string][]*Item{},
-		tainted:       map[string]struct{}{},
-		roundDone:     make(chan struct{}),
-		stopped:       make(chan struct{}),
-		topics:        cfg.Topics,
-		limit:         cfg.BatchSize,
+		cfg:          cfg,
+		owner:        outmill.NewOwnerToken(),
+		log:          storekit.LogWith(cfg.Logger, watermill.LogFields{"store": cfg.Queue.Name(), "group": cfg.Group}),
+		restEnded:    make(chan struct{}),
+		roomSignal:   make(chan struct{}, 1),
+		busySignal:   make(chan struct{}, 1),
+		settleSignal: make(chan struct{}, 1),
+		poke:         make(chan struct{}, 1),
+		woken:        newWoken(),
+		inTx:         newInTx(cfg.Queue),
+		pauses:       pausesOf(cfg.Queue),
+		feeds:        map[string]*Feed{},
+		tenants:      map[string]*tenants{},
+		items:        map[outmill.WorkItemID]*Item{},
+		claiming:     map[int]struct{}{},
+		keys:         map[string][]*Item{},
+		tainted:      map[string]struct{}{},
+		roundDone:    make(chan struct{}),
+		stopped:      make(chan struct{}),
+		topics:       cfg.Topics,
+		limit:        cfg.BatchSize,
 	}
 	w.faults = Faults{Log: w.log, Of: fmt.Sprintf("group %q", cfg.Group), OnError: cfg.OnError}
 	if !cfg.ByTopic {
@@ -168,8 +174,9 @@ func (w *Worker) Stop() {
 }
 
 // Close calls Stop, waits until all outcomes are stored, at most until ctx ends, and then
-// ends the worker. Records of items that were taken and never settled stay leased until
-// their leases end.
+// ends the worker. It counts the answers of users too that are not settled yet: see
+// Item.Answers. Records of items that were taken and never settled stay leased until their
+// leases end.
 func (w *Worker) Close(ctx context.Context) error {
 	w.Stop()
 	w.mu.Lock()
@@ -180,9 +187,23 @@ func (w *Worker) Close(ctx context.Context) error {
 		return nil
 	}
 	w.releaseSuccessors()
-	err := w.waitFlushed(ctx)
+	err := w.waitStored(ctx, w.allStored)
 	stopRest()
 	w.rest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over {
+		w.over = true
+		close(w.restEnded)
+	}
+	return err
+}
+
+// Leave is Close for a store that is about to close. Then it gives up the items whose
+// handlers still run, because nothing can extend or settle their leases any more.
+func (w *Worker) Leave(ctx context.Context) error {
+	err := w.Close(ctx)
+	w.loseAll()
 	return err
 }
 
@@ -218,20 +239,22 @@ func (w *Worker) lookAtOnce() {
 	signal(w.poke)
 }
 
-// WaitEmpty returns when the worker holds no item any more: each outcome is stored, each
-// other lease is lost, or the store is closed.
+// WaitEmpty returns when the worker holds no item any more, because each outcome is stored,
+// each other lease is lost, or the store is closed, or when Close has ended the worker.
 func (w *Worker) WaitEmpty(ctx context.Context) {
 	ticker := time.NewTicker(min(w.watch(), time.Second))
 	defer ticker.Stop()
 	for {
 		w.mu.Lock()
-		held := len(w.items)
+		held, removed := len(w.items), w.nextRemoval()
 		w.mu.Unlock()
 		if held == 0 {
 			return
 		}
 		select {
-		case <-w.emptySignal:
+		case <-removed:
+		case <-w.restEnded:
+			return
 		case <-ctx.Done():
 			return
 		case <-ticker.C:

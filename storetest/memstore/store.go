@@ -99,6 +99,11 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// Attach adds a worker that leaves before the store closes. See storekit.Attacher.
+func (s *Store) Attach(leave func(ctx context.Context)) (detach func(), err error) {
+	return s.life.Attach(leave)
+}
+
 // Ensure makes the database ready. See outmill.Schema.
 func (s *Store) Ensure(ctx context.Context) error {
 	if err := s.usable(ctx); err != nil {
