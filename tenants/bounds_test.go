@@ -239,6 +239,7 @@ var boundedCalls = map[string]func(b *bounded) error{
 
 // asksNothing has each other method, and why it asks no member.
 var asksNothing = map[string]string{
+	"Attach":          "notes a worker in memory",
 	"ChooseListeners": "is the test's own",
 	"Close":           "closes the stores, which have bounds of their own",
 	"InMember":        "makes a context",

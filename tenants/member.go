@@ -49,6 +49,9 @@ type member struct {
 	roomy func()
 	// calls are under way.
 	calls int
+	// closing: the user closes the store. detach removes the set from the store's workers.
+	closing bool
+	detach  func()
 	// changed has a signal when leases or calls went down while the member drains.
 	changed  chan struct{}
 	draining bool
@@ -72,7 +75,7 @@ func (s *Set) newMember(tenant Tenant, store outmill.Store, owned bool) *member 
 	ctx, end := context.WithCancel(context.Background())
 	pauses, _ := outmill.As[storekit.Pauses](store)
 	rester, _ := outmill.As[storekit.Rester](store)
-	m := &member{pauses: pauses, rester: rester, tenant: tenant, store: store, owned: owned, ctx: ctx, end: end,
+	m := &member{detach: func() {}, pauses: pauses, rester: rester, tenant: tenant, store: store, owned: owned, ctx: ctx, end: end,
 		leases: map[outmill.Lease]time.Time{}, most: s.cfg.MaxInFlightPerTenant,
 		registering: semaphore.NewWeighted(1), changed: make(chan struct{}, 1), waits: storekit.NewWaits(firstTrouble, maxTrouble)}
 	m.roomy = func() { s.woken(m, "") }
@@ -292,9 +295,39 @@ func (m *member) awaitIdle(ctx context.Context) {
 	}
 }
 
+// attach has the store's Close wait until what the set has claimed from it is settled.
+func (m *member) attach() error {
+	detach, err := storekit.Attach(m.store, m.storeCloses)
+	if err != nil {
+		return err
+	}
+	m.detach = detach
+	return nil
+}
+
+// storeCloses waits until nothing of the member is in flight. The set claims no more from it.
+func (m *member) storeCloses(ctx context.Context) {
+	m.mu.Lock()
+	m.closing, m.draining = true, true
+	m.mu.Unlock()
+	m.awaitIdle(ctx)
+	// The member may be draining too, and waits for the same signal.
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.signal()
+}
+
+// claimable reports whether records may be claimed from the member.
+func (m *member) claimable() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.closing
+}
+
 // close ends the member.
 func (m *member) close() error {
 	m.end()
+	m.detach()
 	if !m.owned {
 		return nil
 	}

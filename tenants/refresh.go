@@ -164,7 +164,8 @@ func (s *Set) open(ctx context.Context, tenant Tenant) error {
 
 func (s *Set) openStore(ctx context.Context, tenant Tenant) (*member, error) {
 	if !outmill.IsNil(tenant.Store) {
-		return s.newMember(tenant, tenant.Store, false), nil
+		m := s.newMember(tenant, tenant.Store, false)
+		return m, m.attach()
 	}
 	if s.budget != nil {
 		ctx = s.budget.Context(ctx)
@@ -176,7 +177,8 @@ func (s *Set) openStore(ctx context.Context, tenant Tenant) (*member, error) {
 	if outmill.IsNil(store) {
 		return nil, errors.New("Config.Open returned no store and no error")
 	}
-	return s.newMember(tenant, store, true), nil
+	m := s.newMember(tenant, store, true)
+	return m, m.attach()
 }
 
 // admit prepares the member and puts it in its place.

@@ -81,6 +81,7 @@ var (
 	_ storekit.BusyStats  = (*Set)(nil)
 
 	_ storekit.SagaRetention = (*Set)(nil)
+	_ storekit.Attacher      = (*Set)(nil)
 )
 
 // New asks the discovery and opens the stores of its tenants. A store that cannot be opened is
@@ -130,15 +131,15 @@ func New(ctx context.Context, cfg Config, logger watermill.LoggerAdapter) (*Set,
 // Name identifies the set in logs. Records and deliveries have the names of the members.
 func (s *Set) Name() string { return s.cfg.Name }
 
-// Close ends the set, and closes the stores that it has opened.
+// Close has the workers of the set leave, ends the set, and closes the stores that it has opened.
 func (s *Set) Close() error {
-	s.mu.Lock()
-	first := s.life.End()
-	s.mu.Unlock()
-	if !first {
+	if !s.life.End() {
 		return nil
 	}
+	// Who has seen under the lock that the set was open has made its member by now.
+	s.mu.Lock()
 	s.stop()
+	s.mu.Unlock()
 	s.notifier.Close()
 	s.background.Wait()
 	s.mu.Lock()
@@ -148,6 +149,11 @@ func (s *Set) Close() error {
 	errs := make([]error, len(members))
 	s.inParallel(len(members), func(i int) { errs[i] = members[i].close() })
 	return errors.Join(errs...)
+}
+
+// Attach adds a worker that leaves before the set and its members close. See storekit.Attacher.
+func (s *Set) Attach(leave func(ctx context.Context)) (detach func(), err error) {
+	return s.life.Attach(leave)
 }
 
 // Keys returns the keys of the tenants whose stores are open, sorted.
@@ -206,7 +212,7 @@ func (s *Set) reuse(m *member) bool {
 func (s *Set) reuseReady(m *member) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.members[m.name()] != m {
+	if s.members[m.name()] != m || !m.claimable() {
 		return false
 	}
 	m.begin()
