@@ -1,16 +1,17 @@
 package outmill
 
 import (
+	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 )
 
-// Metadata names that become columns of the record. The first group identifies the message
-// and returns in its metadata on delivery. The second group instructs the append and does
-// not return: otherwise a poison queue that publishes the message again would find it
-// deduplicated, delayed or expired. [Delivery] returns these values.
+// Metadata names that identify the message. They become columns of the record, no matter
+// who has set them, and return in the metadata on delivery. What instructs the append is an [Instruction]
+// instead, and does not return: otherwise a poison queue that publishes the message again would
+// find it deduplicated, delayed or expired. [Delivery] returns these values.
 const (
 	MetadataKey           = "outmill_key"
 	MetadataCorrelationID = middleware.CorrelationIDMetadataKey
@@ -18,14 +19,6 @@ const (
 	MetadataTenantID      = "tenant_id"
 	MetadataTraceParent   = "traceparent"
 	MetadataTraceState    = "tracestate"
-
-	MetadataDueAt      = "outmill_due_at"
-	MetadataDelay      = "outmill_delay"
-	MetadataExpiresAt  = "outmill_expires_at"
-	MetadataTimeToLive = "outmill_time_to_live"
-	MetadataDedupKey   = "outmill_dedup_key"
-	MetadataJoins      = "outmill_joins"
-	MetadataWaitsFor   = "outmill_waits_for"
 )
 
 // MetadataOccurredAt names metadata that gets no column: the time at which the event that
@@ -38,32 +31,46 @@ func SetKey(msg *message.Message, key string) { set(msg, MetadataKey, key) }
 
 // SetDueAt postpones the first delivery until a point in time.
 func SetDueAt(msg *message.Message, due time.Time) {
-	set(msg, MetadataDueAt, due.UTC().Format(time.RFC3339Nano))
+	instruct(msg, InstructionDueAt, due.UTC().Format(time.RFC3339Nano))
 }
 
 // SetDelay postpones the first delivery by a time that the database counts from the append.
 // It overrides SetDueAt and Watermill's own delay.
-func SetDelay(msg *message.Message, d time.Duration) { set(msg, MetadataDelay, d.String()) }
+func SetDelay(msg *message.Message, d time.Duration) { instruct(msg, InstructionDelay, d.String()) }
 
 // SetExpiresAt sets the time from which the message is no longer delivered; it goes dead
 // instead.
 func SetExpiresAt(msg *message.Message, expires time.Time) {
-	set(msg, MetadataExpiresAt, expires.UTC().Format(time.RFC3339Nano))
+	instruct(msg, InstructionExpiresAt, expires.UTC().Format(time.RFC3339Nano))
 }
 
 // SetTimeToLive sets the same time as SetExpiresAt, counted by the database from the
 // append. It overrides SetExpiresAt.
 func SetTimeToLive(msg *message.Message, ttl time.Duration) {
-	set(msg, MetadataTimeToLive, ttl.String())
+	instruct(msg, InstructionTimeToLive, ttl.String())
 }
 
 // SetDedupKey makes the publish a no-op for this message if the same topic and
 // key were published within the store's dedup window (24 h by default).
-func SetDedupKey(msg *message.Message, key string) { set(msg, MetadataDedupKey, key) }
+func SetDedupKey(msg *message.Message, key string) { instruct(msg, InstructionDedupKey, key) }
 
 // SetWaitsFor makes the message due as soon as the join is decided. See
 // [Record].
-func SetWaitsFor(msg *message.Message, id JoinID) { set(msg, MetadataWaitsFor, id.String()) }
+func SetWaitsFor(msg *message.Message, id JoinID) { instruct(msg, InstructionWaitsFor, id.String()) }
+
+// SetJoins makes the message a step of these joins, and of no other; without ids it is a step of
+// none. joins.AddStep adds to them.
+func SetJoins(msg *message.Message, ids ...JoinID) {
+	if len(ids) == 0 {
+		delete(msg.Metadata, string(InstructionJoins))
+		return
+	}
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = id.String()
+	}
+	instruct(msg, InstructionJoins, strings.Join(names, ","))
+}
 
 // SetCorrelationID sets Watermill's correlation_id.
 func SetCorrelationID(msg *message.Message, id string) { set(msg, MetadataCorrelationID, id) }

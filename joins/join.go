@@ -37,20 +37,18 @@ func Start(ctx context.Context, store storekit.Joins, join storekit.Join) (outmi
 // [storekit.ErrUnknownJoin], ErrJoinFinished or ErrTooManySteps. A message may be a step of
 // up to 100 joins. Naming a join twice has no further effect.
 func AddStep(msg *message.Message, ids ...outmill.JoinID) {
-	var names []string
-	if has := msg.Metadata.Get(outmill.MetadataJoins); has != "" {
-		names = strings.Split(has, ",")
-	}
-	for _, id := range ids {
-		if name := id.String(); !slices.Contains(names, name) {
-			names = append(names, name)
+	// Ids that were set while the message had another UUID are signed again.
+	told, _ := outmill.InstructionsOf(msg)
+	var all []outmill.JoinID
+	for name := range strings.SplitSeq(told[outmill.InstructionJoins], ",") {
+		if id, err := outmill.ParseJoinID(name); err == nil {
+			all = append(all, id)
 		}
 	}
-	if len(names) == 0 {
-		return
+	for _, id := range ids {
+		if !slices.Contains(all, id) {
+			all = append(all, id)
+		}
 	}
-	if msg.Metadata == nil {
-		msg.Metadata = message.Metadata{}
-	}
-	msg.Metadata.Set(outmill.MetadataJoins, strings.Join(names, ","))
+	outmill.SetJoins(msg, all...)
 }

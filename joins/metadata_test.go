@@ -1,9 +1,12 @@
 package joins_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -14,17 +17,30 @@ import (
 func TestMetadata(t *testing.T) {
 	t.Parallel()
 
+	t.Run("what the setters told the message that follows is in the payload without a signature", func(t *testing.T) {
+		t.Parallel()
+		p := newPlant(t)
+		next := message.NewMessage("", nil)
+		outmill.SetDelay(next, time.Hour)
+		next.Metadata.Set("outmill_dedup_key", "from outside")
+		require.NoError(t, joins.Wait(t.Context(), p.pub, joins.WaitRequest{Join: outmill.NewJoinID(), OnComplete: joins.Next{Topic: "next", Message: next}}))
+		var payload struct {
+			OnComplete struct{ Metadata, Instructions map[string]string } `json:"on_complete"`
+		}
+		require.NoError(t, json.Unmarshal(p.records(t, joins.Topic, "")[0].Payload, &payload))
+		require.Equal(t, map[string]string{"outmill_delay": "1h0m0s"}, payload.OnComplete.Instructions)
+		require.Equal(t, map[string]string{"outmill_dedup_key": "from outside"}, payload.OnComplete.Metadata)
+	})
+
 	// The join's metadata goes to what follows, where names may mean something.
 	t.Run("metadata of a join that no message can have is refused before anybody waits", func(t *testing.T) {
 		t.Parallel()
-		outer := outmill.NewJoinID()
+		instructed := message.NewMessage("m", nil)
+		outmill.SetDedupKey(instructed, "k")
 		for name, metadata := range map[string]map[string]string{
 			"a correlation id that is too long": {outmill.MetadataCorrelationID: strings.Repeat("x", 256)},
 			"a key that begins with a blank":    {outmill.MetadataKey: " k"},
-			"a delay that is none":              {outmill.MetadataDelay: "soon"},
-			"ids of joins that are none":        {outmill.MetadataJoins: "etl"},
-			"a join to wait for that is none":   {outmill.MetadataWaitsFor: "etl"},
-			"a dedup key of a step":             {outmill.MetadataDedupKey: "k", outmill.MetadataJoins: outer.String()},
+			"what a setter told the publish":    instructed.Metadata,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

@@ -29,6 +29,8 @@ type next struct {
 	Topic    string            `json:"topic"`
 	Payload  []byte            `json:"payload,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
+	// Instructions are here because their signature would mean nothing to the process that reads them.
+	Instructions map[outmill.Instruction]string `json:"instructions,omitempty"`
 }
 
 func encode(wait WaitRequest) message.Payload {
@@ -52,7 +54,9 @@ func (n Next) encoded() *next {
 	case n.Message == nil:
 		return &next{Topic: n.Topic}
 	}
-	return &next{Topic: n.Topic, Payload: n.Message.Payload, Metadata: n.Message.Metadata}
+	// Wait has refused a message with an instruction that is unfit.
+	told, _ := outmill.InstructionsOf(n.Message)
+	return &next{Topic: n.Topic, Payload: n.Message.Payload, Metadata: storekit.DataOf(n.Message), Instructions: told}
 }
 
 // decode returns a permanent error, except for a payload of a newer version of this
@@ -91,5 +95,5 @@ func (p payload) record(join storekit.Join, wait *message.Message) (*outmill.Rec
 	maps.Copy(msg.Metadata, join.Metadata)
 	maps.Copy(msg.Metadata, follows.Metadata)
 	describe(msg.Metadata, join)
-	return storekit.RecordOf(follows.Topic, msg)
+	return storekit.RecordInstructed(follows.Topic, msg, follows.Instructions)
 }

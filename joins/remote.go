@@ -66,15 +66,16 @@ func (s RemoteStep) record(join outmill.JoinID) (*outmill.Record, error) {
 	if msg == nil {
 		msg = &message.Message{}
 	}
+	told, unfit := outmill.InstructionsOf(msg)
 	p := remotePayload{
 		Version: payloadVersion, Join: join, Step: home.ID, Store: s.Store, Topic: s.Topic,
-		MessageID: msg.UUID, Payload: msg.Payload, Metadata: msg.Metadata,
+		MessageID: msg.UUID, Payload: msg.Payload, Metadata: storekit.DataOf(msg), Instructions: told,
 	}
 	if p.MessageID == "" {
 		p.MessageID = p.Step.String()
 	}
 	there, err := p.record()
-	if err := errors.Join(checkStoreName(s.Store), err); err != nil {
+	if err := errors.Join(checkStoreName(s.Store), unfit, err); err != nil {
 		return nil, err
 	}
 	home.CorrelationID, home.TraceParent, home.TraceState = there.CorrelationID, there.TraceParent, there.TraceState
@@ -97,21 +98,8 @@ func invalid(index int, field, reason string) error {
 
 // indexed says in the errors of one step which it is.
 func indexed(err error, i int) error {
-	eachInvalid(err, func(invalid *outmill.InvalidRecordError) { invalid.Index = i })
+	storekit.EachInvalid(err, func(invalid *outmill.InvalidRecordError) { invalid.Index = i })
 	return err
-}
-
-func eachInvalid(err error, change func(*outmill.InvalidRecordError)) {
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, err := range several.Unwrap() {
-			eachInvalid(err, change)
-		}
-		return
-	}
-	var invalid *outmill.InvalidRecordError
-	if errors.As(err, &invalid) {
-		change(invalid)
-	}
 }
 
 // UnknownStoreError says that [Among] has no store of a name.

@@ -25,6 +25,8 @@ type remotePayload struct {
 	MessageID string            `json:"message_id"`
 	Payload   []byte            `json:"payload,omitempty"`
 	Metadata  map[string]string `json:"metadata,omitempty"`
+	// Instructions are here because their signature would mean nothing to the process that reads them.
+	Instructions map[outmill.Instruction]string `json:"instructions,omitempty"`
 }
 
 // outcomePayload is the payload of a message on OutcomeTopic, as JSON.
@@ -79,7 +81,7 @@ func judgePayload(topic string, version int, err error, incomplete bool) error {
 func (p remotePayload) record() (*outmill.Record, error) {
 	msg := message.NewMessage(p.MessageID, p.Payload)
 	msg.Metadata = p.Metadata
-	rec, err := storekit.RecordOf(p.Topic, msg)
+	rec, err := storekit.RecordInstructed(p.Topic, msg, p.Instructions)
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func TestSendSteps(t *testing.T) {
 			"joins are set on a message with a":   func(s *joins.RemoteStep) { outmill.SetDedupKey(s.Message, "k") },
 			"joins are set on a remote step":      func(s *joins.RemoteStep) { joins.AddStep(s.Message, outmill.NewJoinID()) },
 			"joins are set on a remote step: it":  func(s *joins.RemoteStep) { outmill.SetWaitsFor(s.Message, outmill.NewJoinID()) },
-			`metadata "outmill_delay" is "soon"`:  func(s *joins.RemoteStep) { s.Message.Metadata.Set(outmill.MetadataDelay, "soon") },
+			`metadata "outmill_due_at" is "10000`: func(s *joins.RemoteStep) { outmill.SetDueAt(s.Message, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)) },
 			"message id has 300 characters":       func(s *joins.RemoteStep) { s.Message.UUID = strings.Repeat("x", 300) },
 		} {
 			good := joins.RemoteStep{Store: "other", Topic: "extract"}

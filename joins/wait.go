@@ -137,15 +137,8 @@ func (n Next) record() (*outmill.Record, error) {
 
 // named adds the name of the message to its errors.
 func named(name string, err error) error {
-	errs := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		errs = joined.Unwrap()
-	}
-	for _, err := range errs {
-		var invalid *outmill.InvalidRecordError
-		if errors.As(err, &invalid) {
-			invalid.Index, invalid.Field = -1, name+" "+invalid.Field
-		}
-	}
+	storekit.EachInvalid(err, func(invalid *outmill.InvalidRecordError) {
+		invalid.Index, invalid.Field = -1, name+" "+invalid.Field
+	})
 	return err
 }

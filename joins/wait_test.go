@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
@@ -123,8 +124,8 @@ func TestWait(t *testing.T) {
 			"a topic with a blank":        {with(func(w *joins.WaitRequest) { w.OnFail.Topic = " x" }), "OnFail topic"},
 			"a topic alone, with a blank": {joins.WaitRequest{Join: id, OnFail: joins.Next{Topic: "x "}}, "OnFail topic"},
 			"a key that is too long":      {saying(func(m *message.Message) { outmill.SetKey(m, strings.Repeat("x", 256)) }), "OnFail key"},
-			"a delay that is none": {saying(func(m *message.Message) { m.Metadata.Set(outmill.MetadataDelay, "soon") }),
-				"OnFail metadata \"outmill_delay\""},
+			"a due time that is none": {saying(func(m *message.Message) { outmill.SetDueAt(m, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)) }),
+				"OnFail metadata \"outmill_due_at\""},
 			"metadata that is no text":  {saying(func(m *message.Message) { m.Metadata.Set("name", "\xff") }), "OnFail metadata \"name\""},
 			"a step of the join itself": {saying(func(m *message.Message) { joins.AddStep(m, id) }), "OnFail joins"},
 			"a step of the zero join":   {saying(func(m *message.Message) { joins.AddStep(m, outmill.JoinID{}) }), "OnFail joins"},

@@ -200,7 +200,7 @@ func TestStore_Tx(t *testing.T) {
 				require.NoError(t, s.Append(t.Context(), once("others", "key")))
 			}
 			msg := message.NewMessage("mine", nil)
-			msg.Metadata.Set(outmill.MetadataDedupKey, "key")
+			outmill.SetDedupKey(msg, "key")
 			return nil, pub.WithContext(ctx).Publish("orders", msg)
 		})
 		require.NoError(t, err)

@@ -30,6 +30,17 @@ type Config struct {
 	// able to publish a message whose handler has timed out.
 	PublishTimeout time.Duration
 
+	// DelaysInMetadata honours Watermill's delay in the metadata of a message, no matter who has
+	// put it there: delay.Message, the DefaultDelayGenerator of delay.NewPublisher, and the middleware
+	// DelayOnError (for a poison queue) write it, and cannot be told apart from a sender elsewhere. So set it only for a
+	// publisher that passes on no metadata from outside: a sender could postpone what you publish, for
+	// years. Without it such metadata is data: it is published and delivered as it is, and the first
+	// such message is a warning in the log. Default false.
+	//
+	// Needed for neither outmill.SetDelay nor delay.WithContext, in the context of a message or of
+	// Publisher.WithContext, with or without delay.NewPublisher: a message brings no context along.
+	DelaysInMetadata bool
+
 	// OnDuplicate is called for each message that the store skipped because its dedup key was
 	// seen before. Publish still succeeds. The publishing goroutine calls OnDuplicate, before
 	// a caller's transaction commits. OnDuplicate may use the publisher. Default nil.

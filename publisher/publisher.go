@@ -23,6 +23,8 @@ type Publisher struct {
 	log    watermill.LoggerAdapter
 	// warned says that the warning of a publish outside a transaction was logged.
 	warned sync.Once
+	// ignored logs the first delay that is data.
+	ignored sync.Once
 
 	mu     sync.Mutex
 	closed bool
@@ -30,8 +32,9 @@ type Publisher struct {
 }
 
 // New makes a publisher for a store. The store logs each append with its own logger. The
-// publisher logs one line at most: a warning of the first message that is published outside a
-// transaction, unless Config.AllowNoTx is set. A nil logger logs nothing.
+// publisher logs two lines at most: a warning of the first message that is published outside a
+// transaction, unless Config.AllowNoTx is set, and one of the first delay that it ignores, see
+// Config.DelaysInMetadata. A nil logger logs nothing.
 func New(writer outmill.Writer, cfg Config, logger watermill.LoggerAdapter) (*Publisher, error) {
 	if outmill.IsNil(writer) {
 		return nil, fmt.Errorf("%w: publisher.New: the store is nil", outmill.ErrInvalidConfig)
@@ -40,7 +43,7 @@ func New(writer outmill.Writer, cfg Config, logger watermill.LoggerAdapter) (*Pu
 		return nil, err
 	}
 	cfg.setDefaults()
-	maker, err := storekit.NewRecordMaker()
+	maker, err := storekit.NewRecordMaker(cfg.DelaysInMetadata)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 
@@ -83,6 +82,7 @@ func TestPublisher_Refusals(t *testing.T) {
 		t.Parallel()
 		store := outmilltest.NewStore(t)
 		pub := newPublisher(t, store)
+		tooEarly := time.Date(0, 12, 31, 0, 0, 0, 0, time.UTC)
 		long, invalid, nul := strings.Repeat("x", 256), "\xff", "a\x00b"
 		set := func(name, value string) func(*message.Message) {
 			return func(m *message.Message) { m.Metadata.Set(name, value) }
@@ -104,20 +104,15 @@ func TestPublisher_Refusals(t *testing.T) {
 			{"tenant id", set(outmill.MetadataTenantID, long)},
 			{"traceparent", set(outmill.MetadataTraceParent, long)},
 			{"tracestate", set(outmill.MetadataTraceState, strings.Repeat("x", 1021))},
-			{"dedup key", set(outmill.MetadataDedupKey, long)},
-			{"dedup key", set(outmill.MetadataDedupKey, " d")},
+			{"dedup key", func(m *message.Message) { outmill.SetDedupKey(m, long) }},
+			{"dedup key", func(m *message.Message) { outmill.SetDedupKey(m, " d") }},
 			{`metadata "region"`, set("region", invalid)},
 			{`metadata "region"`, set("region", nul)},
 			{`metadata name "a\x00b"`, set(nul, "value")},
-			{`metadata "outmill_delay"`, set(outmill.MetadataDelay, "soon")},
-			{`metadata "outmill_due_at"`, set(outmill.MetadataDueAt, "tomorrow")},
-			{`metadata "outmill_expires_at"`, set(outmill.MetadataExpiresAt, "never")},
-			{`metadata "outmill_time_to_live"`, set(outmill.MetadataTimeToLive, "long")},
-			{`metadata "_watermill_delayed_for"`, set(delay.DelayedForKey, "soon")},
-			{`metadata "_watermill_delayed_until"`, set(delay.DelayedUntilKey, "tomorrow")},
 			{`metadata "outmill_due_at"`, func(m *message.Message) { outmill.SetDueAt(m, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)) }},
-			{"due at", set(outmill.MetadataDueAt, "0000-12-31T00:00:00Z")},
-			{"expires at", set(outmill.MetadataExpiresAt, "0000-12-31T00:00:00Z")},
+			{"due at", func(m *message.Message) { outmill.SetDueAt(m, tooEarly) }},
+			{"expires at", func(m *message.Message) { outmill.SetExpiresAt(m, tooEarly) }},
+			{`metadata "outmill_delay"`, func(m *message.Message) { outmill.SetDelay(m, time.Hour); m.UUID = "another" }},
 			{"time to live", func(m *message.Message) { outmill.SetTimeToLive(m, -time.Second) }},
 		} {
 			err := pub.Publish(orders, msg("m0"), msg("bad", c.change), msg("m2"))
@@ -134,9 +129,9 @@ func TestPublisher_Refusals(t *testing.T) {
 		store := outmilltest.NewStore(t)
 		pub := newPublisher(t, store, func(c *publisher.Config) { c.RequirePayload = true })
 		late := msg("late")
-		late.Metadata.Set(outmill.MetadataDelay, "soon")
+		outmill.SetDueAt(late, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
 		err := pub.Publish(orders, nil, msg("m1"), late, message.NewMessage("bare", nil))
-		require.Equal(t, []string{"0 message", `2 metadata "outmill_delay"`, "3 payload"}, violations(err))
+		require.Equal(t, []string{"0 message", `2 metadata "outmill_due_at"`, "3 payload"}, violations(err))
 		requireEmpty(t, store)
 
 		long := msg("long")

@@ -114,9 +114,6 @@ func keptByEdit(name string) string {
 		outmill.MetadataTraceParent, outmill.MetadataTraceState:
 		return "is a field of the record, which an edit does not change: publish a new message, and skip this one"
 	}
-	if instructs(name) {
-		return "is an instruction of the publish, and the record has been published: publish a new message, and skip this one"
-	}
 	return ""
 }
 

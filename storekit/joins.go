@@ -88,7 +88,7 @@ type Join struct {
 	// Deadline.
 	Timeout time.Duration
 	// Metadata is the user's metadata. It is copied to the message that follows the join.
-	// Metadata that instruct an append (outmill_delay and so on) are refused.
+	// Metadata in which a setter has put an instruction (outmill.SetDelay and so on) is refused.
 	Metadata map[string]string
 
 	// Status is the state of the join.
@@ -141,15 +141,15 @@ func (j *Join) Validate() error {
 }
 
 // checkFollower refuses metadata that no message can have, because that error would appear
-// only at the end of the join. It also refuses metadata that instruct an append.
+// only at the end of the join. It also refuses what the setters have told the publish of a message.
 func (j *Join) checkFollower() error {
-	for name := range j.Metadata {
-		if instructs(name) {
-			return &outmill.InvalidRecordError{Index: -1, Field: fmt.Sprintf("metadata %q", name),
-				Reason: "instructs an append: set it on the message that follows the join"}
-		}
+	msg := &message.Message{Metadata: j.Metadata}
+	told, _ := outmill.InstructionsOf(msg)
+	for name := range told {
+		return &outmill.InvalidRecordError{Index: -1, Field: fmt.Sprintf("metadata %q", string(name)),
+			Reason: "instructs an append: set it on the message that follows the join"}
 	}
-	rec, err := RecordOf("join", &message.Message{Metadata: j.Metadata})
+	rec, err := RecordOf("join", msg)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,9 @@
 package storekit
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -11,26 +13,66 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// instructs reports whether metadata with this name instructs the append, rather than
-// identifies the message.
-func instructs(name string) bool {
-	switch name {
-	case outmill.MetadataDueAt, outmill.MetadataDelay, outmill.MetadataExpiresAt, outmill.MetadataTimeToLive, outmill.MetadataDedupKey,
-		outmill.MetadataJoins, outmill.MetadataWaitsFor,
-		delay.DelayedForKey, delay.DelayedUntilKey:
-		return true
-	}
-	return false
+// RecordOf makes a record of a message: it moves instructions, and metadata with a column, to
+// their fields, and copies the rest. It does not change the message. For a nil message, or an
+// instruction that was set for another message, it returns an InvalidRecordError with Index -1.
+// The payload is shared, not copied. See outmill.Instruction.
+func RecordOf(topic string, msg *message.Message) (*outmill.Record, error) {
+	return recordOf(topic, msg, watermillDelay{})
 }
 
-// RecordOf makes a record of a message: it moves metadata with a column to the field, and
-// copies the rest. It does not change the message. For a nil message, or metadata that
-// cannot be parsed, it returns an InvalidRecordError with Index -1. The payload is shared,
-// not copied.
-func RecordOf(topic string, msg *message.Message) (*outmill.Record, error) {
+func recordOf(topic string, msg *message.Message, delayed watermillDelay) (*outmill.Record, error) {
 	if msg == nil {
 		return nil, &outmill.InvalidRecordError{Index: -1, Field: "message", Reason: "is nil"}
 	}
+	told, unfit := outmill.InstructionsOf(msg)
+	rec := plainRecord(topic, msg, told, delayed.written)
+	return rec, errors.Join(unfit, instructRecord(rec, told, delayed))
+}
+
+// RecordInstructed makes a record of a message whose instructions were kept apart from it, such as
+// in the payload of another message: told is what outmill.InstructionsOf returned then. It leaves
+// out instructions that the message itself has.
+func RecordInstructed(topic string, msg *message.Message, told map[outmill.Instruction]string) (*outmill.Record, error) {
+	own, _ := outmill.InstructionsOf(msg)
+	rec := plainRecord(topic, msg, own, false)
+	return rec, instructRecord(rec, told, watermillDelay{})
+}
+
+// DataOf returns the metadata without the instructions of this process's setters: the message's
+// own map if it has none, else a copy. Destinations other than a store get it, because an
+// instruction means nothing to them, and its signature need not leave the process.
+func DataOf(msg *message.Message) message.Metadata {
+	// The map has all of them, also those that were set for another message.
+	told, _ := outmill.InstructionsOf(msg)
+	if len(told) == 0 {
+		return msg.Metadata
+	}
+	data := maps.Clone(msg.Metadata)
+	for name := range told {
+		delete(data, string(name))
+	}
+	return data
+}
+
+// WithoutInstructions returns the message with DataOf as its metadata: the message itself, or a copy
+// with its context. It returns nil for nil.
+func WithoutInstructions(msg *message.Message) *message.Message {
+	if msg == nil {
+		return nil
+	}
+	data := DataOf(msg)
+	if len(data) == len(msg.Metadata) {
+		return msg
+	}
+	without := msg.CopyWithContext()
+	without.Metadata = data
+	return without
+}
+
+// plainRecord makes a record without instructions. It leaves out the metadata that has these, and
+// Watermill's delay if that is one of them.
+func plainRecord(topic string, msg *message.Message, told map[outmill.Instruction]string, delayed bool) *outmill.Record {
 	rec := &outmill.Record{
 		ID:        outmill.NewWorkItemID(),
 		MessageID: msg.UUID,
@@ -41,10 +83,9 @@ func RecordOf(topic string, msg *message.Message) (*outmill.Record, error) {
 		rec.MessageID = rec.ID.String()
 	}
 	if len(msg.Metadata) == 0 {
-		return rec, nil
+		return rec
 	}
 	rec.Metadata = make(map[string]string, len(msg.Metadata))
-	var watermillFor, watermillUntil, dueAt, delayed, expires, ttl, joins, waitsFor string
 	for name, value := range msg.Metadata {
 		switch name {
 		case outmill.MetadataKey:
@@ -59,48 +100,43 @@ func RecordOf(topic string, msg *message.Message) (*outmill.Record, error) {
 			rec.TraceParent = value
 		case outmill.MetadataTraceState:
 			rec.TraceState = value
-		case outmill.MetadataDedupKey:
-			rec.DedupKey = value
-		case outmill.MetadataDueAt:
-			dueAt = value
-		case outmill.MetadataDelay:
-			delayed = value
-		case outmill.MetadataExpiresAt:
-			expires = value
-		case outmill.MetadataTimeToLive:
-			ttl = value
-		case outmill.MetadataJoins:
-			joins = value
-		case outmill.MetadataWaitsFor:
-			waitsFor = value
-		case delay.DelayedForKey:
-			watermillFor = value
-		case delay.DelayedUntilKey:
-			watermillUntil = value
+		case delay.DelayedForKey, delay.DelayedUntilKey:
+			if !delayed {
+				rec.Metadata[name] = value
+			}
 		default:
-			rec.Metadata[name] = value
+			if _, instructs := told[outmill.Instruction(name)]; !instructs {
+				rec.Metadata[name] = value
+			}
 		}
 	}
+	return rec
+}
+
+// instructRecord sets the fields that instruct the append. Outmill's own delay overrides its due
+// time, and both override Watermill's delay.
+func instructRecord(rec *outmill.Record, told map[outmill.Instruction]string, delayed watermillDelay) error {
 	p := parser{}
-	rec.Delay = max(p.duration(delay.DelayedForKey, watermillFor), 0)
-	if watermillFor == "" {
-		rec.DueAt = p.time(delay.DelayedUntilKey, watermillUntil)
+	rec.Delay = max(p.duration(delay.DelayedForKey, delayed.delayedFor), 0)
+	if delayed.delayedFor == "" {
+		rec.DueAt = p.time(delay.DelayedUntilKey, delayed.delayedUntil)
 	}
-	if dueAt != "" {
-		rec.DueAt, rec.Delay = p.time(outmill.MetadataDueAt, dueAt), 0
+	if dueAt := told[outmill.InstructionDueAt]; dueAt != "" {
+		rec.DueAt, rec.Delay = p.time(string(outmill.InstructionDueAt), dueAt), 0
 	}
-	if delayed != "" {
-		rec.DueAt, rec.Delay = time.Time{}, max(p.duration(outmill.MetadataDelay, delayed), 0)
+	if d := told[outmill.InstructionDelay]; d != "" {
+		rec.DueAt, rec.Delay = time.Time{}, max(p.duration(string(outmill.InstructionDelay), d), 0)
 	}
-	rec.ExpiresAt = p.time(outmill.MetadataExpiresAt, expires)
-	rec.TimeToLive = p.duration(outmill.MetadataTimeToLive, ttl)
-	if joins != "" {
-		for name := range strings.SplitSeq(joins, ",") {
-			rec.Joins = append(rec.Joins, p.join(outmill.MetadataJoins, name))
+	rec.ExpiresAt = p.time(string(outmill.InstructionExpiresAt), told[outmill.InstructionExpiresAt])
+	rec.TimeToLive = p.duration(string(outmill.InstructionTimeToLive), told[outmill.InstructionTimeToLive])
+	rec.DedupKey = told[outmill.InstructionDedupKey]
+	if ids := told[outmill.InstructionJoins]; ids != "" {
+		for id := range strings.SplitSeq(ids, ",") {
+			rec.Joins = append(rec.Joins, p.join(string(outmill.InstructionJoins), id))
 		}
 	}
-	rec.WaitsFor = p.join(outmill.MetadataWaitsFor, waitsFor)
-	return rec, p.err
+	rec.WaitsFor = p.join(string(outmill.InstructionWaitsFor), told[outmill.InstructionWaitsFor])
+	return p.err
 }
 
 // MessageOf makes the message to deliver from a record. It copies the fields that identify

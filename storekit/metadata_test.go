@@ -27,6 +27,15 @@ func recordOf(t require.TestingT, msg *message.Message) *outmill.Record {
 	return rec
 }
 
+// told are instructions that were kept apart from a message.
+func told(pairs ...string) map[outmill.Instruction]string {
+	all := map[outmill.Instruction]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		all[outmill.Instruction(pairs[i])] = pairs[i+1]
+	}
+	return all
+}
+
 func withMetadata(pairs ...string) *message.Message {
 	msg := message.NewMessage("m-1", nil)
 	for i := 0; i < len(pairs); i += 2 {
@@ -111,18 +120,19 @@ func TestMetadata(t *testing.T) {
 				}
 			}
 			want := maps.Clone(original.Metadata)
-			original.Metadata.Set(outmill.MetadataDueAt, due.Format(time.RFC3339))
-			original.Metadata.Set(outmill.MetadataDelay, "5s")
-			original.Metadata.Set(outmill.MetadataExpiresAt, expires.Format(time.RFC3339))
-			original.Metadata.Set(outmill.MetadataTimeToLive, "5s")
-			original.Metadata.Set(outmill.MetadataDedupKey, "d")
-			delay.Message(original, delay.For(time.Minute))
+			outmill.SetDueAt(original, due)
+			outmill.SetDelay(original, 5*time.Second)
+			outmill.SetExpiresAt(original, expires)
+			outmill.SetTimeToLive(original, 5*time.Second)
+			outmill.SetDedupKey(original, "d")
+			outmill.SetJoins(original, outmill.NewJoinID())
+			outmill.SetWaitsFor(original, outmill.NewJoinID())
 			before := original.Copy()
 
 			rec := recordOf(t, original)
 			require.True(t, before.Equals(original), "RecordOf does not change the message")
 			for _, name := range instructions {
-				require.NotContains(t, rec.Metadata, name)
+				require.NotContains(t, rec.Metadata, string(name))
 			}
 
 			back := storekit.MessageOf(rec)
@@ -163,67 +173,103 @@ func TestMetadata(t *testing.T) {
 	t.Run("delays", func(t *testing.T) {
 		t.Parallel()
 		dueAt := due.Format(time.RFC3339Nano)
+		const delayName, dueAtName = string(outmill.InstructionDelay), string(outmill.InstructionDueAt)
 		for _, tc := range []struct {
 			name  string
-			msg   *message.Message
+			told  map[outmill.Instruction]string
 			delay time.Duration
 			due   time.Time
 		}{
-			{name: "none at all", msg: withMetadata()},
-			{name: "a delay", msg: withMetadata(outmill.MetadataDelay, "1m30s"), delay: 90 * time.Second},
-			{name: "a delay below zero is none", msg: withMetadata(outmill.MetadataDelay, "-1s")},
-			{name: "a due time keeps its nanoseconds", msg: withMetadata(outmill.MetadataDueAt, dueAt), due: due},
-			{name: "a delay wins over a due time", msg: withMetadata(outmill.MetadataDelay, "1s", outmill.MetadataDueAt, dueAt), delay: time.Second},
-			{name: "a delay of zero wins too", msg: withMetadata(outmill.MetadataDelay, "0s", outmill.MetadataDueAt, dueAt)},
-			{name: "Watermill's for", msg: withMetadata(delay.DelayedForKey, "3s"), delay: 3 * time.Second},
-			{name: "Watermill's for below zero is none", msg: withMetadata(delay.DelayedForKey, "-3s")},
-			{name: "Watermill's until", msg: withMetadata(delay.DelayedUntilKey, dueAt), due: due},
-			{name: "Watermill's for wins over its until, which has whole seconds only",
-				msg: withMetadata(delay.DelayedForKey, "3s", delay.DelayedUntilKey, dueAt), delay: 3 * time.Second},
-			{name: "our due time wins over Watermill's for", msg: withMetadata(outmill.MetadataDueAt, dueAt, delay.DelayedForKey, "3s"), due: due},
-			{name: "our delay wins over Watermill's for", msg: withMetadata(outmill.MetadataDelay, "1s", delay.DelayedForKey, "3s"),
-				delay: time.Second},
-			{name: "our delay of zero wins over Watermill's until", msg: withMetadata(outmill.MetadataDelay, "0s", delay.DelayedUntilKey, dueAt)},
+			{name: "none at all"},
+			{name: "a delay", told: told(delayName, "1m30s"), delay: 90 * time.Second},
+			{name: "a delay below zero is none", told: told(delayName, "-1s")},
+			{name: "a due time keeps its nanoseconds", told: told(dueAtName, dueAt), due: due},
+			{name: "a delay wins over a due time", told: told(delayName, "1s", dueAtName, dueAt), delay: time.Second},
+			{name: "a delay of zero wins too", told: told(delayName, "0s", dueAtName, dueAt)},
 		} {
 			t.Run(tc.name, func(t *testing.T) {
 				t.Parallel()
-				rec := recordOf(t, tc.msg)
+				rec, err := storekit.RecordInstructed("orders", withMetadata(), tc.told)
+				require.NoError(t, err)
 				require.Equal(t, tc.delay, rec.Delay)
 				require.True(t, tc.due.Equal(rec.DueAt), "due at %s", rec.DueAt)
 			})
 		}
 	})
 
-	t.Run("the delay that Watermill itself writes is understood", func(t *testing.T) {
+	t.Run("Watermill's delays, where the metadata is trusted", func(t *testing.T) {
 		t.Parallel()
+		dueAt := due.Format(time.RFC3339Nano)
+		ours := func(set func(*message.Message), pairs ...string) *message.Message {
+			msg := withMetadata(pairs...)
+			set(msg)
+			return msg
+		}
+		for _, tc := range []struct {
+			name  string
+			msg   *message.Message
+			delay time.Duration
+			due   time.Time
+		}{
+			{name: "for", msg: withMetadata(delay.DelayedForKey, "3s"), delay: 3 * time.Second},
+			{name: "for below zero is none", msg: withMetadata(delay.DelayedForKey, "-3s")},
+			{name: "until", msg: withMetadata(delay.DelayedUntilKey, dueAt), due: due},
+			{name: "for wins over until, which has whole seconds only",
+				msg: withMetadata(delay.DelayedForKey, "3s", delay.DelayedUntilKey, dueAt), delay: 3 * time.Second},
+			{name: "our due time wins over for", due: due,
+				msg: ours(func(m *message.Message) { outmill.SetDueAt(m, due) }, delay.DelayedForKey, "3s")},
+			{name: "our delay wins over for", delay: time.Second,
+				msg: ours(func(m *message.Message) { outmill.SetDelay(m, time.Second) }, delay.DelayedForKey, "3s")},
+			{name: "our delay of zero wins over until",
+				msg: ours(func(m *message.Message) { outmill.SetDelay(m, 0) }, delay.DelayedUntilKey, dueAt)},
+		} {
+			t.Run(tc.name, func(t *testing.T) {
+				t.Parallel()
+				rec, err := trusting(t, tc.msg)
+				require.NoError(t, err)
+				require.Equal(t, tc.delay, rec.Delay)
+				require.True(t, tc.due.Equal(rec.DueAt), "due at %s", rec.DueAt)
+				require.Empty(t, rec.Metadata)
+			})
+		}
+
 		msg := withMetadata()
 		delay.Message(msg, delay.For(1500*time.Millisecond))
-		require.Equal(t, 1500*time.Millisecond, recordOf(t, msg).Delay)
+		rec, err := trusting(t, msg)
+		require.NoError(t, err)
+		require.Equal(t, 1500*time.Millisecond, rec.Delay, "as Watermill writes it")
 
 		past := withMetadata()
 		delay.Message(past, delay.Until(time.Now().Add(-time.Hour)))
-		rec := recordOf(t, past)
+		rec, err = trusting(t, past)
+		require.NoError(t, err)
 		require.Zero(t, rec.Delay)
 		require.True(t, rec.DueAt.IsZero())
+
+		for _, name := range []string{delay.DelayedForKey, delay.DelayedUntilKey} {
+			_, err := trusting(t, withMetadata(name, "tomorrow"))
+			require.ErrorContains(t, err, name)
+			require.ErrorIs(t, err, outmill.ErrInvalidRecord)
+		}
 	})
 
 	t.Run("garbage in an instruction is refused with its name and the valid form", func(t *testing.T) {
 		t.Parallel()
 		for _, name := range instructions {
-			if name == outmill.MetadataDedupKey {
+			if name == outmill.InstructionDedupKey {
 				continue // any text is one
 			}
-			t.Run(name, func(t *testing.T) {
+			t.Run(string(name), func(t *testing.T) {
 				t.Parallel()
-				_, err := storekit.RecordOf("orders", withMetadata(name, "tomorrow"))
+				_, err := storekit.RecordInstructed("orders", withMetadata(), told(string(name), "tomorrow"))
 				var invalid *outmill.InvalidRecordError
 				require.ErrorAs(t, err, &invalid)
 				require.Equal(t, -1, invalid.Index)
-				require.Contains(t, invalid.Field, name)
+				require.Contains(t, invalid.Field, string(name))
 				require.Contains(t, invalid.Reason, `"tomorrow"`)
-				require.Contains(t, invalid.Reason, "want a ")
+				require.Contains(t, invalid.Reason, "want ")
 
-				_, err = storekit.RecordOf("orders", withMetadata(name, strings.Repeat("9", 1<<20)))
+				_, err = storekit.RecordInstructed("orders", withMetadata(), told(string(name), strings.Repeat("9", 1<<20)))
 				require.Error(t, err)
 				require.Less(t, len(err.Error()), 1000)
 			})
@@ -239,19 +285,27 @@ func TestMetadata(t *testing.T) {
 	})
 }
 
-var instructions = []string{
-	outmill.MetadataDueAt, outmill.MetadataDelay, outmill.MetadataExpiresAt, outmill.MetadataTimeToLive, outmill.MetadataDedupKey,
-	delay.DelayedForKey, delay.DelayedUntilKey,
+var instructions = []outmill.Instruction{
+	outmill.InstructionDueAt, outmill.InstructionDelay, outmill.InstructionExpiresAt, outmill.InstructionTimeToLive,
+	outmill.InstructionDedupKey, outmill.InstructionJoins, outmill.InstructionWaitsFor,
 }
 
-func FuzzRecordOf(f *testing.F) {
+// trusting makes the record of a publisher that honours Watermill's delays in the metadata.
+func trusting(t *testing.T, msg *message.Message) (*outmill.Record, error) {
+	maker, err := storekit.NewRecordMaker(true)
+	require.NoError(t, err)
+	made, err := maker.Of(nil, "orders", []*message.Message{msg})
+	return made[0], err
+}
+
+func FuzzRecordInstructed(f *testing.F) {
 	f.Add("1s", "2031-01-01T00:00:00Z")
 	f.Add("-1h", "0000-00-00T00:00:00Z")
 	f.Add("9223372036s", "9999-12-31T23:59:59.999999999-14:00")
 	f.Fuzz(func(t *testing.T, duration, moment string) {
-		rec, err := storekit.RecordOf("orders", withMetadata(
-			outmill.MetadataDelay, duration, outmill.MetadataTimeToLive, duration,
-			outmill.MetadataExpiresAt, moment, delay.DelayedUntilKey, moment))
+		rec, err := storekit.RecordInstructed("orders", withMetadata(), told(
+			string(outmill.InstructionDelay), duration, string(outmill.InstructionTimeToLive), duration,
+			string(outmill.InstructionExpiresAt), moment))
 		if err != nil {
 			require.ErrorIs(t, err, outmill.ErrInvalidRecord)
 			return

@@ -7,47 +7,68 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// delays reads the delay that Watermill's components/delay keeps in a context. The context
-// key is private to that package. So its publisher decorator reads the delay, with a
-// temporary message, which leaves the user's message unchanged.
-type delays struct{ decorated message.Publisher }
-
-func newDelays() (*delays, error) {
-	decorated, err := delay.NewPublisher(discard{}, delay.PublisherConfig{AllowNoDelay: true})
-	return &delays{decorated}, err
+// delays finds the delay of Watermill's components/delay that the program has given to a message.
+//
+// A delay in a context is the program's own: no message brings a context along. A delay in the
+// metadata may have come with the message, so it counts only where trusted is set, or where it is
+// the one of the context, as delay.NewPublisher writes it.
+type delays struct {
+	// decorated reads the delay of a context, whose key is private to that package. It writes to a
+	// temporary message, which leaves the user's message unchanged.
+	decorated message.Publisher
+	trusted   bool
 }
 
-// apply returns the message, or a copy with a delay in its metadata: that of the message's
-// own context, or else otherwise. A delay that the metadata already has takes precedence.
-func (d *delays) apply(msg *message.Message, otherwise message.Metadata) *message.Message {
-	if msg.Metadata.Get(delay.DelayedForKey) != "" {
-		return msg
+// watermillDelay is Watermill's delay of a message, as that package writes it.
+type watermillDelay struct {
+	delayedFor, delayedUntil string
+	// written says that the metadata of the message has this delay.
+	written bool
+}
+
+func newDelays(trusted bool) (*delays, error) {
+	decorated, err := delay.NewPublisher(discard{}, delay.PublisherConfig{AllowNoDelay: true})
+	return &delays{decorated, trusted}, err
+}
+
+// forMessage returns the delay of the message: a trusted one of its metadata, else that of its
+// context, else otherwise.
+func (d *delays) forMessage(msg *message.Message, otherwise watermillDelay) watermillDelay {
+	in := delayIn(msg.Metadata)
+	in.written = in != watermillDelay{}
+	if d.trusted && in.delayedFor != "" {
+		return in
 	}
 	found := d.of(msg.Context())
-	if len(found) == 0 {
+	if found == (watermillDelay{}) {
 		found = otherwise
 	}
-	if len(found) == 0 {
-		return msg
+	switch {
+	case found == watermillDelay{}:
+		if d.trusted {
+			return in
+		}
+	case d.trusted, found.delayedFor == in.delayedFor && found.delayedUntil == in.delayedUntil:
+		found.written = true
 	}
-	delayed := msg.Copy()
-	for name, value := range found {
-		delayed.Metadata.Set(name, value)
-	}
-	return delayed
+	return found
 }
 
-// of returns the delay of ctx as metadata.
-func (d *delays) of(ctx context.Context) message.Metadata {
+// of returns the delay of ctx.
+func (d *delays) of(ctx context.Context) watermillDelay {
 	if ctx == nil || ctx == context.Background() {
-		return nil
+		return watermillDelay{}
 	}
 	probe := &message.Message{Metadata: message.Metadata{}}
 	probe.SetContext(ctx)
 	if err := d.decorated.Publish("", probe); err != nil {
-		return nil
+		return watermillDelay{}
 	}
-	return probe.Metadata
+	return delayIn(probe.Metadata)
+}
+
+func delayIn(metadata message.Metadata) watermillDelay {
+	return watermillDelay{delayedFor: metadata[delay.DelayedForKey], delayedUntil: metadata[delay.DelayedUntilKey]}
 }
 
 type discard struct{}

@@ -13,9 +13,10 @@ import (
 // use.
 type RecordMaker struct{ delays *delays }
 
-// NewRecordMaker returns a RecordMaker.
-func NewRecordMaker() (*RecordMaker, error) {
-	delays, err := newDelays()
+// NewRecordMaker returns a RecordMaker. delaysInMetadata says that Watermill's delay in the
+// metadata of a message counts, no matter who has put it there.
+func NewRecordMaker(delaysInMetadata bool) (*RecordMaker, error) {
+	delays, err := newDelays(delaysInMetadata)
 	return &RecordMaker{delays}, err
 }
 
@@ -27,15 +28,16 @@ func (m *RecordMaker) Of(base context.Context, topic string, messages []*message
 	var errs []error
 	ofBase := m.delays.of(base)
 	for i, msg := range messages {
-		if msg != nil {
-			msg = m.delays.apply(msg, ofBase)
-		}
-		record, err := RecordOf(topic, msg)
-		var invalid *outmill.InvalidRecordError
-		if errors.As(err, &invalid) {
-			invalid.Index = i
-		}
+		record, err := m.one(topic, msg, ofBase)
+		EachInvalid(err, func(invalid *outmill.InvalidRecordError) { invalid.Index = i })
 		list[i], errs = record, append(errs, err)
 	}
 	return list, errors.Join(errs...)
+}
+
+func (m *RecordMaker) one(topic string, msg *message.Message, ofBase watermillDelay) (*outmill.Record, error) {
+	if msg == nil {
+		return RecordOf(topic, nil)
+	}
+	return recordOf(topic, msg, m.delays.forMessage(msg, ofBase))
 }

@@ -31,6 +31,7 @@ func appendSentences() []sentence {
 		{"every column comes back as it was appended", columnsRoundTrip},
 		{"OBX-008 empty text fields are none", emptyTextIsNone},
 		{"metadata of any text comes back as it was", metadataRoundTrip},
+		{"metadata with the names of instructions are data: they instruct no append and come back", outsideInstructsNothing},
 		{"OBX-006 nil and empty payloads are stored alike", emptyPayloads},
 		{"OBX-011 a payload of any bytes comes back as it was", binaryPayload},
 		{"OBX-114 a payload of 8 MiB comes back as it was", bigPayload},

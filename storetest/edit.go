@@ -23,7 +23,7 @@ func editSentences() []sentence {
 		{"of two edits at the same time one is made, and the other is refused", editsRace},
 		{"an Edit that is repeated changes nothing and is no error", editAgain},
 		{"Edit refuses records that are not dead, and unknown ones", editAlive},
-		{"Edit refuses metadata that would change a field of the record or instruct the publish", editFields},
+		{"Edit refuses metadata that would change a field of the record", editFields},
 		{"Edit refuses what Append refuses, and changes nothing", editInvalid},
 		{"Edit keeps texts as they are", editHostile},
 		{"Edit on a closed store, or in a context that has ended, changes nothing", editEnded},
@@ -205,8 +205,7 @@ func editFields(e *env) {
 	before := e.dead()
 	for _, name := range []string{
 		outmill.MetadataKey, outmill.MetadataCorrelationID, outmill.MetadataCausationID, outmill.MetadataTenantID,
-		outmill.MetadataTraceParent, outmill.MetadataTraceState, outmill.MetadataDueAt, outmill.MetadataDelay, outmill.MetadataExpiresAt,
-		outmill.MetadataTimeToLive, outmill.MetadataDedupKey, outmill.MetadataJoins, outmill.MetadataWaitsFor,
+		outmill.MetadataTraceParent, outmill.MetadataTraceState,
 	} {
 		_, err := bench.Edit(e.Ctx, before.ID, storekit.Edit{Seen: storekit.FingerprintOf(before), Metadata: map[string]string{name: "x"}})
 		require.ErrorIs(e.T, err, outmill.ErrInvalidRecord, name)

@@ -65,9 +65,9 @@ func TestRun_BrokenWorkbenches(t *testing.T) {
 		{"edits what is alive", "edit", "Edit refuses records that are not dead, and unknown ones",
 			func(f mutants.File) outmill.Store { return editsAlive{f} }},
 		{"drops metadata that it should refuse", "edit",
-			"Edit refuses metadata that would change a field of the record or instruct the publish",
+			"Edit refuses metadata that would change a field of the record",
 			edits(func(_ context.Context, _ mutants.File, _ outmill.WorkItemID, e *storekit.Edit) {
-				for _, name := range []string{outmill.MetadataKey, outmill.MetadataTenantID, outmill.MetadataDedupKey} {
+				for _, name := range []string{outmill.MetadataKey, outmill.MetadataTenantID} {
 					delete(e.Metadata, name)
 				}
 			})},

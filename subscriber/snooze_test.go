@@ -107,7 +107,7 @@ func TestSubscriber_Snooze(t *testing.T) {
 		join := &storekit.Join{ExpectedSteps: 1}
 		require.NoError(t, s.StartJoin(t.Context(), join))
 		order := newOrder()
-		order.Metadata.Set(outmill.MetadataJoins, join.ID.String())
+		outmill.SetJoins(order, join.ID)
 		s.publish(t, order)
 		messages := subscribe(t, s.subscriber(t, quick()))
 		s.only(t, topic, outmill.StatusLeased)

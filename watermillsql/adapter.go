@@ -39,7 +39,7 @@ func New(config postgres.Config) (*SchemaAdapter, error) {
 	if err != nil {
 		return nil, err
 	}
-	maker, err := storekit.NewRecordMaker()
+	maker, err := storekit.NewRecordMaker(false)
 	return &SchemaAdapter{maker, appender}, err
 }
 

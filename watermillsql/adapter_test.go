@@ -223,14 +223,14 @@ func TestAdapter_Serial(t *testing.T) {
 	t.Run("messages that cannot be appended are refused before anything is sent", func(t *testing.T) {
 		each(t, func(b bench) {
 			step, waiting, tooLong, badly := named("step"), named("waiting"), named("long"), named("badly")
-			step.Metadata.Set(outmill.MetadataJoins, outmill.NewJoinID().String())
+			outmill.SetJoins(step, outmill.NewJoinID())
 			outmill.SetWaitsFor(waiting, outmill.NewJoinID())
 			outmill.SetKey(tooLong, strings.Repeat("k", 256))
-			badly.Metadata.Set(outmill.MetadataDelay, "soon")
+			outmill.SetDueAt(badly, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
 			tx, err := b.db.BeginTx(b.Context(), nil)
 			require.NoError(b, err)
 			pub := b.publisher(tx, nil)
-			for field, msg := range map[string]*message.Message{"joins": step, "joins ": waiting, "key": tooLong, `metadata "outmill_delay"`: badly,
+			for field, msg := range map[string]*message.Message{"joins": step, "joins ": waiting, "key": tooLong, `metadata "outmill_due_at"`: badly,
 				"message": nil} {
 				err := pub.Publish("orders", named("fine"), msg)
 				var invalid *outmill.InvalidRecordError

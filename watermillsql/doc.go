@@ -12,8 +12,9 @@
 //	err = tx.Commit()
 //
 // As with package publisher, messages are committed with the transaction and reach each
-// registered group once, and metadata have the same meaning: keys, delays (Watermill's
-// too), expiry, dedup keys, correlation, causation, tenant and trace. The differences:
+// registered group once, and metadata and the setters have the same meaning: key,
+// correlation, causation, tenant and trace; delays (that of Watermill's delay.WithContext too),
+// expiry and dedup key. The differences:
 //
 //   - A message that is a step of a join, or waits for a join, is refused. Publish it with
 //     package publisher.

@@ -54,8 +54,10 @@ func newMover(o options, topic string, db *sql.DB, store *postgres.Store, atomic
 	m := &mover{options: o, table: newTable(o, topic), db: db, atomic: atomic, out: out, logger: logger}
 	var err error
 	m.pub, err = publisher.New(store, publisher.Config{
-		RequireTx:   atomic,
-		OnDuplicate: func(string, *message.Message) { m.count(counts{moved: -1, repeated: 1}) },
+		RequireTx: atomic,
+		// The delays in the old table are those that your own services set.
+		DelaysInMetadata: true,
+		OnDuplicate:      func(string, *message.Message) { m.count(counts{moved: -1, repeated: 1}) },
 	}, logger)
 	return m, err
 }

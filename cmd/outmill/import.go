@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,6 +66,8 @@ store, and run it a last time when no program writes to the old table any more.`
 	flags.StringVar(&i.config.As, "as", "", "the `TOPIC` in the store (default: the same)")
 	flags.BoolVar(&i.config.Enveloped, "enveloped", false, "the messages are envelopes of Watermill's forwarder: unwrap them")
 	flags.StringVar(&i.config.KeyFrom, "key-from", "", "take the key from the metadata of this `NAME`")
+	flags.StringVar((*string)(&i.config.Delays), "delays", "",
+		"what Watermill's delay in the metadata of a row means, as `MODE`: keep or ignore (default: stop in front of a row that would wait)")
 	flags.IntVar(&i.config.Batch, "batch-size", 500, "move this `NUMBER` of messages per step")
 	flags.DurationVar(&i.config.Wait, "wait", 30*time.Second,
 		"wait this `TIME` for older transactions of the server, which hold committed messages up")
@@ -85,6 +88,8 @@ func (i *importing) check() error {
 		return usagef("--topic is missing: want a topic of watermill-sql")
 	case i.config.Enveloped && i.config.As != "":
 		return usagef("--enveloped messages have their own topic: leave out --as")
+	case !slices.Contains([]importsql.Delays{importsql.DelaysRefused, importsql.DelaysKept, importsql.DelaysIgnored}, i.config.Delays):
+		return usagef("--delays is %q: want keep or ignore", i.config.Delays)
 	case i.config.Wait < 0:
 		return usagef("--wait is %s: want a time of 0 or more", i.config.Wait)
 	case i.config.Batch < 1 || i.config.Batch > 10_000:

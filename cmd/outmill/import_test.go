@@ -11,6 +11,7 @@ import (
 	"time"
 
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
 	wforwarder "github.com/ThreeDotsLabs/watermill/components/forwarder"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
@@ -113,6 +114,37 @@ func TestImportWatermillSQL(t *testing.T) {
 			require.Equal(t, "3 messages moved.\n", ok(t, args...))
 			require.Equal(t, append(ids, more...), w.messagesOf(t, "orders"))
 		})
+	})
+
+	t.Run("Watermill's delays of the rows are for the operator to judge", func(t *testing.T) {
+		t.Parallel()
+		until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+		for _, mode := range []string{"", "keep", "ignore"} {
+			w, o := newWorld(t), newOld(t, "orders", "billing")
+			first, late := message.NewMessage("first", nil), message.NewMessage("late", nil)
+			delay.Message(first, delay.Until(time.Now().Add(-time.Hour)))
+			delay.Message(late, delay.Until(until))
+			require.NoError(t, o.publisher(t).Publish("orders", first, late))
+			args := []string{"import", "watermill-sql", "--wait", "100s", w.url, "--from", o.url, "--topic", "orders", "--consumer-group", "billing"}
+			if mode != "" {
+				args = append(args, "--delays", mode)
+			} else {
+				got := tool(t, args...)
+				require.Equal(t, exitFailed, got.code)
+				require.Contains(t, got.stderr, `the uuid "late"`)
+				require.Contains(t, got.stderr, "--delays keep")
+				require.Equal(t, []string{"first"}, w.messagesOf(t, "orders"))
+				continue
+			}
+			require.Equal(t, imported{Moved: 2}, okJSON[imported](t, args...))
+			records, err := w.List(t.Context(), outmill.ListQuery{Topic: "orders"})
+			require.NoError(t, err)
+			moved := records[1]
+			require.Equal(t, mode == "keep", moved.DueAt.Equal(until), "due at %s", moved.DueAt)
+			require.Equal(t, mode == "ignore", moved.Metadata[delay.DelayedUntilKey] != "")
+		}
+		require.Contains(t, tool(t, "import", "watermill-sql", "sqlite:x.db", "--from", "postgres://h/d", "--topic", "t", "--delays", "x").stderr,
+			`--delays is "x": want keep or ignore`)
 	})
 
 	t.Run("a kill between the append and the note in the source doubles nothing", func(t *testing.T) {

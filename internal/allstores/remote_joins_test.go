@@ -377,9 +377,9 @@ var remoteAttacks = []sentence{
 		step := fields(f.t, f.records(home, joins.RemoteTopic, "")[0].Payload)
 		f.send(1)
 		for name, value := range map[string]any{
-			"topic":    joins.OutcomeTopic,
-			"metadata": map[string]string{outmill.MetadataJoins: id.String()},
-			"payload":  nil,
+			"topic":        joins.OutcomeTopic,
+			"instructions": map[outmill.Instruction]string{outmill.InstructionJoins: id.String()},
+			"payload":      nil,
 		} {
 			record := outmill.NewWorkItemID()
 			forged := maps.Clone(step)

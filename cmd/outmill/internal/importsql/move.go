@@ -150,9 +150,8 @@ func (t table) record(r row) (*outmill.Record, error) {
 	if key := msg.Metadata[t.KeyFrom]; t.KeyFrom != "" && key != "" && msg.Metadata[outmill.MetadataKey] == "" {
 		outmill.SetKey(msg, key)
 	}
-	// The delay counts from the publish, not from the move.
-	if msg.Metadata[delay.DelayedUntilKey] != "" {
-		delete(msg.Metadata, delay.DelayedForKey)
+	if err := t.Delays.apply(msg); err != nil {
+		return nil, err
 	}
 	// The uuid alone would not do: a service may publish one message twice.
 	outmill.SetDedupKey(msg, fmt.Sprintf("watermill-sql/%s/%d/%s", t.Topic, r.offset, r.uuid))
@@ -161,6 +160,28 @@ func (t table) record(r row) (*outmill.Record, error) {
 		return nil, fmt.Errorf("makes no record: %w", err)
 	}
 	return record, nil
+}
+
+// apply gives the message the delay of its metadata, or refuses the message. The delay counts from
+// the publish, not from the move, so it is the time until which the message waits.
+func (d Delays) apply(msg *message.Message) error {
+	text := msg.Metadata[delay.DelayedUntilKey]
+	if text == "" || d == DelaysIgnored {
+		return nil
+	}
+	until, err := time.Parse(time.RFC3339, text)
+	switch {
+	case err != nil && d == DelaysKept:
+		return fmt.Errorf("has the delay %s=%.60q in its metadata: want a time such as 2006-01-02T15:04:05Z", delay.DelayedUntilKey, text)
+	case d == DelaysKept:
+		delete(msg.Metadata, delay.DelayedForKey)
+		delete(msg.Metadata, delay.DelayedUntilKey)
+		outmill.SetDueAt(msg, until)
+	case err == nil && until.After(time.Now()):
+		return fmt.Errorf("has Watermill's delay until %s in its metadata: pass --delays keep if only your own programs set delays, "+
+			"or --delays ignore to have it due at once, as for a subscriber of a table without delays", until.UTC().Format(time.RFC3339))
+	}
+	return nil
 }
 
 // envelope is what the publisher of Watermill's forwarder component puts around a message.

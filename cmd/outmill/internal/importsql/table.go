@@ -32,6 +32,8 @@ type Options struct {
 	Enveloped bool
 	// KeyFrom names metadata whose value becomes the key; "" is none.
 	KeyFrom string
+	// Delays says what Watermill's delay in the metadata of a row means.
+	Delays Delays
 	// Batch is the number of rows of one step.
 	Batch int
 	// Wait is how long the move waits for older transactions of the server, without any
@@ -39,6 +41,19 @@ type Options struct {
 	// it, because such a transaction may still commit a row in front of it.
 	Wait time.Duration
 }
+
+// Delays says what Watermill's delay in the metadata of a row means. Only the reader of a delayed
+// table heeds it, and the metadata may have come in with the message.
+type Delays string
+
+const (
+	// DelaysRefused stops the move in front of a row that would wait.
+	DelaysRefused Delays = ""
+	// DelaysKept postpones the message, and removes the two entries of the delay.
+	DelaysKept Delays = "keep"
+	// DelaysIgnored moves the entries as data.
+	DelaysIgnored Delays = "ignore"
+)
 
 // table is a topic as watermill-sql keeps it.
 type table struct {
