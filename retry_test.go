@@ -23,7 +23,7 @@ var errHandler = errors.New("handler failed")
 func TestRetry(t *testing.T) {
 	t.Parallel()
 
-	t.Run("the default waits are min 2 to the n and 60 seconds", func(t *testing.T) {
+	t.Run("the default waits are min 2 to the n and 60 seconds (OBX-062)", func(t *testing.T) {
 		t.Parallel()
 		var policy outmill.RetryPolicy
 		require.NoError(t, policy.Validate())
@@ -34,7 +34,7 @@ func TestRetry(t *testing.T) {
 		require.Equal(t, 2*time.Second, policy.Delay(0), "below 1 is the first")
 	})
 
-	t.Run("waits follow the settings", func(t *testing.T) {
+	t.Run("waits follow the settings (OBX-061, OBX-063)", func(t *testing.T) {
 		t.Parallel()
 		policy := outmill.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaxInterval: time.Second, Multiplier: 3}
 		for i, want := range []int{100, 300, 900, 1000, 1000} {
@@ -134,7 +134,7 @@ func TestRetry(t *testing.T) {
 		})
 	})
 
-	t.Run("the last attempt", func(t *testing.T) {
+	t.Run("the last attempt (OBX-064, OBX-065)", func(t *testing.T) {
 		t.Parallel()
 		for _, tc := range []struct {
 			name             string

@@ -9,7 +9,7 @@ import (
 
 func TestConfig(t *testing.T) {
 	t.Parallel()
-	t.Run("has the defaults that docs/configuration.md names", func(t *testing.T) {
+	t.Run("has the defaults that docs/configuration.md names (OBX-053)", func(t *testing.T) {
 		t.Parallel()
 		testenv.RequireDocumentedDefaults(t, "forwarder", false, forwarder.Defaults())
 	})

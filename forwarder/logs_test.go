@@ -69,7 +69,7 @@ func (l *logs) waitFor(tb testing.TB, words ...string) string {
 func TestForwarder_Logs(t *testing.T) {
 	t.Parallel()
 
-	t.Run("payloads are never logged", func(t *testing.T) {
+	t.Run("payloads are never logged (OBX-125)", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(t *testing.T, dest message.Publisher, d *destination) {
 			store := newStore(t)
@@ -96,7 +96,7 @@ func TestForwarder_Logs(t *testing.T) {
 		})
 	})
 
-	t.Run("a message that fails is logged with its ids", func(t *testing.T) {
+	t.Run("a message that fails is logged with its ids (OBX-105)", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)

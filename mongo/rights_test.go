@@ -63,6 +63,11 @@ func privilege(collection string, actions []string) bson.D {
 
 func TestStore_Rights(t *testing.T) {
 	t.Parallel()
+	t.Run("an application needs no more than the rights that the documentation names (OBX-123)", requireEnoughRights)
+}
+
+func requireEnoughRights(t *testing.T) {
+	t.Parallel()
 	g := guard(t)
 	admin := g.root.Database("admin")
 	super := newStore(t, g.root, mongo.Config{Database: "test"})

@@ -27,7 +27,7 @@ func writeFile(t *testing.T, name string, content []byte) string {
 func TestStore_TLS(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a store uses TLS with a server that it trusts and with no other", func(t *testing.T) {
+	t.Run("a store uses TLS with a server that it trusts and with no other (OBX-126)", func(t *testing.T) {
 		t.Parallel()
 		shown, err := certificate.New()
 		require.NoError(t, err)

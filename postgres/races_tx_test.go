@@ -206,7 +206,7 @@ func TestStore_RacesTx(t *testing.T) {
 		})
 	})
 
-	t.Run("a transaction of the store is repeated after a deadlock and one of a caller returns the error", func(t *testing.T) {
+	t.Run("a transaction of the store is repeated after a deadlock and one of a caller returns the error (OBX-099)", func(t *testing.T) {
 		t.Parallel()
 		for name, victim := range map[string]bool{"the caller's dies": true, "the store's dies": false} {
 			t.Run(name, func(t *testing.T) {

@@ -138,7 +138,7 @@ func ruled(t *testing.T, lane postgres.Lane) (database string, admin *pgxpool.Po
 func TestStore_Rights(t *testing.T) {
 	t.Parallel()
 
-	t.Run("roles need no more than the rights that the documentation names", func(t *testing.T) {
+	t.Run("roles need no more than the rights that the documentation names (OBX-123)", func(t *testing.T) {
 		t.Parallel()
 		requireRights(t, postgres.LaneRows, map[string]ruledRole{
 			"publisher":         {publisherRights, usedByPublisher},

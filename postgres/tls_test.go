@@ -27,7 +27,7 @@ func newCertificate(t *testing.T) (shown certificate.Certificate, file string) {
 func TestStore_TLS(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a store talks TLS to a server that it trusts and to no other", func(t *testing.T) {
+	t.Run("a store talks TLS to a server that it trusts and to no other (OBX-126)", func(t *testing.T) {
 		t.Parallel()
 		shown, trusted := newCertificate(t)
 		_, other := newCertificate(t)

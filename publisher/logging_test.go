@@ -45,7 +45,7 @@ func withSecrets(name string) *message.Message {
 func TestPublisher_Logging(t *testing.T) {
 	t.Parallel()
 
-	t.Run("An append is logged at DEBUG, for it is as frequent as the requests of a service", func(t *testing.T) {
+	t.Run("An append is logged at DEBUG, for it is as frequent as the requests of a service (OBX-102)", func(t *testing.T) {
 		t.Parallel()
 
 		t.Run("with store, topic, message and correlation id", func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestPublisher_Logging(t *testing.T) {
 		})
 	})
 
-	t.Run("No payload and no metadata is ever logged or part of an error", func(t *testing.T) {
+	t.Run("No payload and no metadata is ever logged or part of an error (OBX-125)", func(t *testing.T) {
 		t.Parallel()
 		var errs []error
 		lines := logged(t, publisher.Config{AllowNoTx: true}, func(pub *publisher.Publisher) {

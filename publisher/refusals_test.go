@@ -152,7 +152,7 @@ func TestPublisher_Refusals(t *testing.T) {
 			outmilltest.RequirePublished(t, store, orders, outmilltest.Payload(nil))
 		})
 
-		t.Run("is refused where a payload is required, an empty one is not", func(t *testing.T) {
+		t.Run("is refused where a payload is required, an empty one is not (OBX-005)", func(t *testing.T) {
 			t.Parallel()
 			store := outmilltest.NewStore(t)
 			pub := newPublisher(t, store, func(c *publisher.Config) { c.RequirePayload = true })

@@ -77,7 +77,7 @@ SELECT printf('00000000-0000-7000-a000-%012d', i), 'order', 'o' || i, 1, '{}', i
 func TestStore_Plan(t *testing.T) {
 	t.Parallel()
 
-	t.Run("no statement scans the records or sorts them in a database that is new", func(t *testing.T) {
+	t.Run("no statement scans the records or sorts them in a database that is new (OBX-119)", func(t *testing.T) {
 		t.Parallel()
 		requireGoodPlans(t, newStore(t))
 	})

@@ -20,7 +20,7 @@ import (
 func TestStore_Errors(t *testing.T) {
 	t.Parallel()
 
-	t.Run("the number of an error decides whether the call is repeated", func(t *testing.T) {
+	t.Run("the number of an error decides whether the call is repeated (OBX-099)", func(t *testing.T) {
 		t.Parallel()
 		for _, number := range []int32{
 			1205, 1222, 3960, 50901,

@@ -57,7 +57,7 @@ func grant(t *testing.T, admin *sql.DB, grants []string) {
 func TestStore_Rights(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a login needs no more than the rights that are granted", func(t *testing.T) {
+	t.Run("a login needs no more than the rights that are granted (OBX-123)", func(t *testing.T) {
 		t.Parallel()
 		user := newLogin(t)
 		// The test has a database of its own, with which the user is dropped.
@@ -91,7 +91,7 @@ func TestStore_Rights(t *testing.T) {
 		}
 	})
 
-	t.Run("the rights are for each table procedure and type of the schema", func(t *testing.T) {
+	t.Run("the rights are for each table procedure and type of the schema (OBX-124)", func(t *testing.T) {
 		t.Parallel()
 		kinds := map[string]string{
 			"TABLE": "GRANT SELECT, INSERT, UPDATE, DELETE ON ", "PROCEDURE": "GRANT EXECUTE ON ", "TYPE": "GRANT EXECUTE ON TYPE::",

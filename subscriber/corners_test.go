@@ -447,7 +447,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		}
 	})
 
-	t.Run("deliveries and failures are logged with the ids of the message", func(t *testing.T) {
+	t.Run("deliveries and failures are logged with the ids of the message (OBX-105)", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		logger := newJournal()

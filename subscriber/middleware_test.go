@@ -167,7 +167,7 @@ func eachStack(t *testing.T, test func(t *testing.T, m stack, outermost bool)) {
 func TestSubscriber_Middleware(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a message that is handled is acked once through each of Watermill's middlewares", func(t *testing.T) {
+	t.Run("a message that is handled is acked once through each of Watermill's middlewares (OBX-054)", func(t *testing.T) {
 		t.Parallel()
 		eachStack(t, func(t *testing.T, m stack, outermost bool) {
 			s := openShop(t)
@@ -180,7 +180,7 @@ func TestSubscriber_Middleware(t *testing.T) {
 		})
 	})
 
-	t.Run("a failing handler is tried again until the record is dead and keeps the error", func(t *testing.T) {
+	t.Run("a failing handler is tried again until the record is dead and keeps the error (OBX-056)", func(t *testing.T) {
 		t.Parallel()
 		eachStack(t, func(t *testing.T, m stack, outermost bool) {
 			s := openShop(t)

@@ -165,7 +165,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		require.False(t, open)
 	})
 
-	t.Run("the lease is extended while a handler runs", func(t *testing.T) {
+	t.Run("the lease is extended while a handler runs (OBX-059)", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
@@ -186,7 +186,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		require.Zero(t, s.only(t, topic, outmill.StatusProcessed).Expiries)
 	})
 
-	t.Run("OnDead is called after the last attempt", func(t *testing.T) {
+	t.Run("OnDead is called after the last attempt (OBX-064)", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
@@ -224,7 +224,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		require.Equal(t, 25, s.only(t, topic, outmill.StatusProcessed).Attempts)
 	})
 
-	t.Run("no more than MaxInFlight messages are with handlers at a time", func(t *testing.T) {
+	t.Run("no more than MaxInFlight messages are with handlers at a time (OBX-060)", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
@@ -466,7 +466,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		require.ErrorIs(t, err, outmill.ErrClosed)
 	})
 
-	t.Run("it warns of topics with due records that no group reads", func(t *testing.T) {
+	t.Run("it warns of topics with due records that no group reads (OBX-055)", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		logger := newJournal()
@@ -571,7 +571,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		got.Ack()
 	})
 
-	t.Run("payloads are never logged", func(t *testing.T) {
+	t.Run("payloads are never logged (OBX-125)", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		logger := newJournal()

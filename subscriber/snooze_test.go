@@ -101,7 +101,7 @@ func TestSubscriber_Snooze(t *testing.T) {
 		}
 	})
 
-	t.Run("a delivery has the last error and the start of the handling", func(t *testing.T) {
+	t.Run("a delivery has the last error and the start of the handling (OBX-057)", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		join := &storekit.Join{ExpectedSteps: 1}

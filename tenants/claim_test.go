@@ -14,7 +14,7 @@ import (
 func TestSet_Claim(t *testing.T) {
 	t.Parallel()
 
-	t.Run("shares its limit among the members, and names the store of each record and lease", func(t *testing.T) {
+	t.Run("shares its limit among the members, and names the store of each record and lease (OBX-067)", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, []string{"a", "b", "c"}, nil)
 		for _, name := range []string{"a", "b", "c"} {

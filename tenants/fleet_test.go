@@ -99,7 +99,7 @@ func (broker) Close() error { return nil }
 func TestSet_Fleet(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a subscriber and a forwarder serve 50 tenants on SQLite, each record where it belongs", func(t *testing.T) {
+	t.Run("a subscriber and a forwarder serve 50 tenants on SQLite, each record where it belongs (OBX-066)", func(t *testing.T) {
 		t.Parallel()
 		const tenantsN, perTenant = 50, 6
 		f := newFleet(t, tenantsN)

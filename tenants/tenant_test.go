@@ -25,7 +25,7 @@ func (r *rig) stored(member string) []string {
 func TestSet_Outbox(t *testing.T) {
 	t.Parallel()
 
-	t.Run("returns the tenant's store, the same each time, by string and by UUID (OBX-072, 074, 121)", func(t *testing.T) {
+	t.Run("returns the tenant's store, the same each time, by string and by UUID (OBX-072, OBX-074, OBX-121)", func(t *testing.T) {
 		t.Parallel()
 		id := uuid.New()
 		r := newRig(t, []string{"a", id.String()}, nil)

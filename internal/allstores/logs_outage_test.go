@@ -167,7 +167,7 @@ func TestLogs_Outage(t *testing.T) {
 	t.Parallel()
 	const again = 20 * time.Millisecond
 
-	t.Run("each line of a subscriber has the name of one store, also while the store fails", func(t *testing.T) {
+	t.Run("each line of a subscriber has the name of one store, also while the store fails (OBX-071, OBX-107)", func(t *testing.T) {
 		t.Parallel()
 		eachPlant(t, func(t *testing.T, p *plant) {
 			cfg := quick()

@@ -132,7 +132,7 @@ func secretMessage(id string) *message.Message {
 func TestLogs_Path(t *testing.T) {
 	t.Parallel()
 
-	t.Run("the way of a message to its handler is logged once for each step, with slog", func(t *testing.T) {
+	t.Run("the way of a message to its handler is logged once for each step, with slog (OBX-104, OBX-105)", func(t *testing.T) {
 		t.Parallel()
 		eachStoreOnPaper(t, func(t *testing.T, s stand, log watermill.LoggerAdapter, on *paper) {
 			cfg := quick()

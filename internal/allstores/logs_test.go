@@ -149,7 +149,7 @@ func eachStore(t *testing.T, appends slog.Leveler, test func(t *testing.T, s sta
 func TestLogs(t *testing.T) {
 	t.Parallel()
 
-	t.Run("each event of a store is logged once with the store's name", func(t *testing.T) {
+	t.Run("each event of a store is logged once with the store's name (OBX-102, OBX-103, OBX-106)", func(t *testing.T) {
 		t.Parallel()
 		eachStore(t, nil, func(t *testing.T, s stand, log *journal) {
 			ctx := t.Context()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -122,6 +123,47 @@ func TestDocs(t *testing.T) {
 		}
 		require.Equal(t, tested, claimed)
 	})
+
+	t.Run("name for each number of the specification packages with a test that bears it", func(t *testing.T) {
+		t.Parallel()
+		spec, err := os.ReadFile(filepath.Join(root, "docs", "spec.md"))
+		require.NoError(t, err)
+		for _, row := range regexp.MustCompile(`(?m)^\| (OBX-\d{3}) \| .+ \| (.*) \|$`).FindAllStringSubmatch(string(spec), -1) {
+			for _, found := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(row[2], -1) {
+				if found[1] != "bench" { // It measures; its numbers are in docs/benchmarks.md.
+					assert.True(t, hasTest(t, found[1], row[1]), "%s: no test of %s has the number in its name", row[1], found[1])
+				}
+			}
+		}
+	})
+}
+
+// hasTest reports whether a text of the package's tests, or of a suite that others run, bears the number.
+func hasTest(t *testing.T, pkg, number string) bool {
+	t.Helper()
+	pattern := filepath.Join(pkg, "*_test.go")
+	switch pkg {
+	case "outmill":
+		pattern = "*_test.go"
+	case "storetest":
+		pattern = filepath.Join("storetest", "*.go")
+	}
+	names, err := filepath.Glob(filepath.Join(root, pattern))
+	require.NoError(t, err)
+	if pkg == "storetest" {
+		suite, err := filepath.Glob(filepath.Join(root, "storetest", "joinstest", "*.go"))
+		require.NoError(t, err)
+		names = append(names, suite...)
+	}
+	bears := regexp.MustCompile(`"[^"\n]*` + number + `[^"\n]*"`)
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		if bears.Match(text) {
+			return true
+		}
+	}
+	return false
 }
 
 // cutLine removes the line with this beginning.

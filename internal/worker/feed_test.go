@@ -55,7 +55,7 @@ func (r *rig) requests() []outmill.ClaimRequest {
 func TestFeed(t *testing.T) {
 	t.Parallel()
 
-	t.Run("many idle topics cost no more than one", func(t *testing.T) {
+	t.Run("many idle topics cost no more than one (OBX-122)", func(t *testing.T) {
 		t.Parallel()
 		claims := func(topics int) int {
 			r := newRig(t)
@@ -75,7 +75,7 @@ func TestFeed(t *testing.T) {
 		require.LessOrEqual(t, many, 2*one+10)
 	})
 
-	t.Run("a wake up has its topic looked at alone", func(t *testing.T) {
+	t.Run("a wake up has its topic looked at alone (OBX-122)", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
 		w := r.start(func(c *worker.Config) { byTopic(c); c.PollInterval = never })
