@@ -53,7 +53,9 @@ func New(store outmill.Writer, cfg Config) (*Inbox, error) {
 }
 
 // Middleware is router middleware: it calls h once for each message, however often the
-// message is delivered. The package comment says in which order to add it and other
+// message is delivered. h gets a copy of the message, whose context carries the transaction. An
+// Ack of the copy has no effect, because the inbox acks with the transaction; after a Nack of it
+// the transaction is rolled back. The package comment says in which order to add it and other
 // middleware. Inside another inbox of the same store it has no effect: the outer one has noted
 // the message. It is safe for concurrent use.
 func (b *Inbox) Middleware(h message.HandlerFunc) message.HandlerFunc {
@@ -108,7 +110,6 @@ func (d *delivery) handle() (err error) {
 	b := d.inbox
 	ctx, cancel := context.WithTimeout(context.WithValue(d.ctx, insideKey{}, inside{b.store, d.msg.UUID}), b.longest())
 	defer cancel()
-	defer func() { d.msg.SetContext(d.ctx) }()
 	own, isOwn := handlingOf(d.ctx, b.acker)
 	acked := false
 	if isOwn {
@@ -162,14 +163,8 @@ func (b *Inbox) longest() time.Duration {
 
 // run runs the handler and publishes what it returns.
 func (d *delivery) run(ctx context.Context) error {
-	d.give(ctx)
-	produced, err := d.handler(d.msg)
+	produced, err := d.pass(ctx, d.handler)
 	crash.At("handled")
-	if err == nil && nacked(d.msg) {
-		// KeepError nacks a message for a Snooze and returns no error. It does so here if it was
-		// added after the inbox.
-		err = errNacked
-	}
 	if err != nil || len(produced) == 0 {
 		return err
 	}
@@ -186,18 +181,6 @@ func (d *delivery) run(ctx context.Context) error {
 	err = d.inbox.cfg.Publisher.Publish(topic, produced...)
 	crash.At("published")
 	return err
-}
-
-var errNacked = errors.New(
-	"outmill/inbox: the handler returned no error, but the message was nacked: add subscriber.KeepError before the inbox")
-
-func nacked(msg *message.Message) bool {
-	select {
-	case <-msg.Nacked():
-		return true
-	default:
-		return false
-	}
 }
 
 // withoutTransaction runs the handler, and then writes the note. See

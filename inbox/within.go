@@ -125,7 +125,6 @@ func (w *within) handle(msg *message.Message, h message.HandlerFunc) ([]*message
 	if joined {
 		return h(msg)
 	}
-	defer msg.SetContext(original.ctx)
 	run := &outerRun{original: original, store: w.store, handler: h}
 	ctx := context.WithValue(original.ctx, withinKey{}, run)
 	committed := false
@@ -156,11 +155,7 @@ func (r *outerRun) once(ctx context.Context) error {
 	if r.handling != nil {
 		r.handling.acked = false
 	}
-	r.give(ctx)
-	r.produced, r.err = r.handler(r.msg)
-	if r.err == nil && nacked(r.msg) {
-		r.err = errNacked
-	}
+	r.produced, r.err = r.pass(ctx, r.handler)
 	return r.err
 }
 
