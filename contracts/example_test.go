@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/cqrs"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -177,6 +178,21 @@ func ExampleIntegrationBus() {
 	check(integration.Publish(context.Background(), Invoice{Number: "I-1", Cents: 500}))
 	// integration.Publish(ctx, InvoiceV1{}) does not compile: missing method IntegrationEvent
 	// Output: public.billing.invoice {"number":"I-1","cents":500}
+}
+
+// Options change the message of one call.
+func ExampleNewIntegrationBusWithConfig() {
+	bus, err := contracts.NewIntegrationBusWithConfig(printing{}, cqrs.EventBusConfig{
+		GeneratePublishTopic: func(p cqrs.GenerateEventPublishTopicParams) (string, error) { return "public." + p.EventName, nil },
+		Marshaler:            invoices().Marshaler(contracts.MarshalerConfig{}),
+	})
+	check(err)
+	invoice := Invoice{Number: "I-1", Cents: 500}
+	check(bus.Publish(context.Background(), invoice, contracts.WithMessageID("invoice/I-1"), contracts.WithTopic("partners")))
+	check(bus.Publish(context.Background(), invoice, contracts.WithCorrelationID("order-7"), contracts.WithVisibleAfter(time.Minute)))
+	// Output:
+	// partners {"number":"I-1","cents":500}
+	// public.billing.invoice {"number":"I-1","cents":500}
 }
 
 // printing stands for any publisher.

@@ -21,19 +21,25 @@ type EventBus interface {
 // [IntegrationEvent], so a program that publishes an internal event by mistake does not
 // compile. Give internal events another bus and other topics. IntegrationBus is safe for
 // concurrent use if its EventBus is, as Watermill's is.
-type IntegrationBus struct{ bus EventBus }
+type IntegrationBus struct {
+	bus EventBus
+	// takesOptions says that the bus sets the options of a call.
+	takesOptions bool
+}
 
 // NewIntegrationBus makes an IntegrationBus that publishes through the bus, with its topics,
-// marshaler and publisher. It returns outmill.ErrInvalidConfig for a nil bus.
+// marshaler and publisher. Its Publish takes no options: see [NewIntegrationBusWithConfig]. It
+// returns outmill.ErrInvalidConfig for a nil bus.
 func NewIntegrationBus(bus EventBus) (*IntegrationBus, error) {
 	if outmill.IsNil(bus) {
 		return nil, fmt.Errorf("%w: contracts.NewIntegrationBus: the bus is nil", outmill.ErrInvalidConfig)
 	}
-	return &IntegrationBus{bus}, nil
+	return &IntegrationBus{bus: bus}, nil
 }
 
 // Publish publishes the event, in the transaction that ctx carries. It returns the errors of
-// the bus; Watermill's bus returns those of its marshaler and of its publisher.
-func (b *IntegrationBus) Publish(ctx context.Context, event IntegrationEvent) error {
-	return b.bus.Publish(ctx, event)
+// the bus; Watermill's bus returns those of its marshaler and of its publisher. With options and
+// a bus of NewIntegrationBus it publishes nothing and returns outmill.ErrInvalidConfig.
+func (b *IntegrationBus) Publish(ctx context.Context, event IntegrationEvent, options ...PublishOption) error {
+	return b.publish(ctx, event, options)
 }
