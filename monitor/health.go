@@ -78,6 +78,11 @@ func (h *Health) count(ctx context.Context) (stats []outmill.TopicStats, groups 
 	if err != nil && (ctx.Err() != nil || !storekit.SomeAnswered(err)) {
 		return stats, nil, err
 	}
+	if writer, ok := outmill.As[storekit.WriteChecker](h.store); ok && err == nil {
+		if err := writer.CheckWrites(ctx); err != nil {
+			return stats, nil, err
+		}
+	}
 	groups, groupsErr := h.store.Groups(ctx)
 	if storekit.NoneAnswered(groupsErr) && ctx.Err() == nil {
 		return stats, nil, groupsErr

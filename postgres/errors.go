@@ -22,6 +22,8 @@ const (
 	codeLockTimeout   = "55P03"
 	codeStalePlan     = "0A000"
 	codeNoTable       = "42P01"
+	codeReadOnly      = "25006"
+	codeNotNow        = "57P03"
 	codeNoSchema      = "3F000"
 	codeNoFunction    = "42883"
 	codeNoRight       = "42501"
@@ -51,6 +53,8 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 		if !errors.Is(err, outmill.ErrSchemaMissing) {
 			err = fmt.Errorf("%w (%w)", storekit.SchemaVersion{}.Check(schemaVersion), err)
 		}
+	case codeReadOnly:
+		err = readOnly(err)
 	case codeNoRight:
 		err = fmt.Errorf("%w (the rights that the store needs are in the documentation of package postgres)", err)
 	}

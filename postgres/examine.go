@@ -52,6 +52,7 @@ func (s *Store) examine(ctx context.Context, request storekit.ExamineRequest, e 
 		return err
 	}
 	for _, step := range []func() error{
+		func() error { return s.examineWrites(ctx, e) },
 		func() error { return s.examineParts(ctx, parts, e) },
 		func() error { return s.examineRights(ctx, request, parts, e) },
 		func() error { return s.examineTransactions(ctx, request, e) },

@@ -188,12 +188,16 @@ func (l *listener) hear() error {
 		return err
 	}
 	defer hangUp(l.ctx, conn)
+	var writes bool
+	if err := l.stillWrites(conn, &writes); err != nil {
+		return err
+	}
 	l.everything()
 	for l.ctx.Err() == nil {
 		changed, wait, stop := l.changes()
 		err := l.listenTo(conn, changed)
 		if err == nil {
-			err = l.hearUntil(wait, conn)
+			err = l.hearUntil(wait, conn, &writes)
 		}
 		stop()
 		if err != nil {
@@ -227,7 +231,7 @@ func (l *listener) listenTo(conn *pgx.Conn, channels []string) error {
 
 // hearUntil passes notifications on until wait ends. It asks a connection that is silent for too
 // long whether it still works.
-func (l *listener) hearUntil(wait context.Context, conn *pgx.Conn) error {
+func (l *listener) hearUntil(wait context.Context, conn *pgx.Conn, writes *bool) error {
 	for {
 		notification, err := l.next(wait, conn)
 		switch {
@@ -238,7 +242,7 @@ func (l *listener) hearUntil(wait context.Context, conn *pgx.Conn) error {
 		case wait.Err() != nil:
 			return nil
 		default:
-			if err := l.ask(conn, "SELECT"); err != nil {
+			if err := l.stillWrites(conn, writes); err != nil {
 				return err
 			}
 		}

@@ -31,10 +31,9 @@ type openTx struct {
 var ofOpenTx = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
 // inOpenTx runs fn in a transaction and commits it.
-func (s *Store) inOpenTx(ctx context.Context, fn func(ctx context.Context) error) error {
+func (s *Store) inOpenTx(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	const operation = "transaction"
-	err := s.ready(ctx)
-	if err != nil {
+	if err := s.ready(ctx); err != nil {
 		return s.explain(ctx, operation, err)
 	}
 	pooled, err := s.pool.Acquire(ctx)
@@ -42,12 +41,12 @@ func (s *Store) inOpenTx(ctx context.Context, fn func(ctx context.Context) error
 		return s.explain(ctx, operation, err)
 	}
 	t := &openTx{s: s, pooled: pooled, conn: pooled.Conn(), ctx: ctx}
-	defer t.end()
+	defer func() { t.end(err) }()
 	var topics storekit.TopicSet
-	if err := fn(storekit.GatherTopics(s.WithTx(ctx, t), s, &topics)); err != nil {
+	if err = fn(storekit.GatherTopics(s.WithTx(ctx, t), s, &topics)); err != nil {
 		return err
 	}
-	if err := t.commit(ctx); err != nil {
+	if err = t.commit(ctx); err != nil {
 		return s.explain(ctx, operation, err)
 	}
 	s.notifier.Notify(topics.List()...)
@@ -150,12 +149,13 @@ func (t *openTx) commit(ctx context.Context) error {
 	return t.tx.Commit(ctx)
 }
 
-// end returns the connection to the pool, after a rollback if the transaction is still open.
-func (t *openTx) end() {
+// end returns the connection to the pool, after a rollback if the transaction is still open. why is
+// the error of the transaction.
+func (t *openTx) end(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	defer t.pooled.Release()
-	if t.tx != nil && t.conn.PgConn().TxStatus() != idle {
+	defer t.s.giveBack(t.pooled, why)
+	if t.tx != nil && !isReadOnly(why) && t.conn.PgConn().TxStatus() != idle {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), rollbackWithin)
 		defer cancel()
 		_ = t.tx.Rollback(ctx)

@@ -149,7 +149,7 @@ func (s *Store) tellWhoIsInTheWay(ctx context.Context, version int) {
 // new schema has the log.
 func (s *Store) migrate(ctx context.Context, migrations []sqlkit.Migration) error {
 	last := migrations[len(migrations)-1].Version
-	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	return s.inPoolTx(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, sqlLockSchema, s.lockOf("schema")); err != nil {
 			return err
 		}

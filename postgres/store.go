@@ -106,6 +106,8 @@ type Store struct {
 	rests  rests
 	rounds rounds
 	life   storekit.Lifecycle
+	// refused: the server has refused a write, and was not seen to accept writes since.
+	refused atomic.Bool
 }
 
 // New returns a store on a pool that the user opened and closes. It does not connect. A nil

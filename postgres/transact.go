@@ -19,7 +19,7 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
 	return storekit.TransactOr(ctx, s, fn, explain, s.proveTx, func() error {
 		fn := storekit.Forgetful(ctx, fn)
-		return storekit.Repeat(ctx, worthAnother, func() error {
+		return s.repeat(ctx, worthAnother, func() error {
 			if s.config.DB != nil {
 				return s.inSQLTx(ctx, fn)
 			}
@@ -38,16 +38,11 @@ func (s *Store) inSQLTx(ctx context.Context, fn func(ctx context.Context) error)
 	if err := s.ready(ctx); err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	conn, err := s.config.DB.Conn(ctx)
+	conn, tx, end, err := s.beginSQL(ctx)
 	if err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	defer func() { _ = conn.Close() }()
-	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	if err != nil {
-		return s.explain(ctx, operation, err)
-	}
-	defer func() { _ = tx.Rollback() }()
+	defer func() { end(err) }()
 	var topics storekit.TopicSet
 	if err := fn(storekit.GatherTopics(s.WithTx(ctx, tx), s, &topics)); err != nil {
 		return err

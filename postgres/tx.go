@@ -99,14 +99,12 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx
 	}
 	var own error
 	var topics storekit.TopicSet
-	err := s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		return pgx.BeginTxFunc(ctx, conn, ofOpenTx, func(tx pgx.Tx) error {
-			if own = fn(storekit.GatherTopics(s.WithTx(ctx, tx), s, &topics), tx); own != nil {
-				return own
-			}
-			// PostgreSQL commits without an error if there is no transaction.
-			return provenOn(conn.Conn())
-		})
+	err := s.inPoolTx(ctx, func(tx pgx.Tx) error {
+		if own = fn(storekit.GatherTopics(s.WithTx(ctx, tx), s, &topics), tx); own != nil {
+			return own
+		}
+		// PostgreSQL commits without an error if there is no transaction.
+		return provenOn(tx.Conn())
 	})
 	if own != nil && errors.Is(err, own) {
 		return own

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill/internal/crash"
-	"github.com/outmill/outmill/storekit"
 )
 
 // step is one statement of a round trip.
@@ -201,10 +200,10 @@ func (s step) read(rows pgx.Rows) error {
 }
 
 // release returns the connection to the pool, after a rollback if the transaction is still
-// open.
-func (t *txn) release(ctx context.Context) {
-	defer t.conn.Release()
-	if t.over || !t.begun || t.conn.Conn().PgConn().TxStatus() == 'I' {
+// open. why is the error of the transaction.
+func (t *txn) release(ctx context.Context, why error) {
+	defer t.s.giveBack(t.conn, why)
+	if t.over || !t.begun || t.conn.Conn().PgConn().TxStatus() == 'I' || isReadOnly(why) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackWithin)
@@ -232,7 +231,7 @@ func (s *Store) writeAll(ctx context.Context, operation string, steps ...step) e
 }
 
 func (s *Store) try(ctx context.Context, settings string, fn func(ctx context.Context, t *txn) error) error {
-	return storekit.Repeat(ctx, passes, func() error { return s.once(ctx, settings, fn) })
+	return s.repeat(ctx, passes, func() error { return s.once(ctx, settings, fn) })
 }
 
 // read runs fn, a single statement without a transaction. It repeats fn if it fails for a
@@ -240,7 +239,7 @@ func (s *Store) try(ctx context.Context, settings string, fn func(ctx context.Co
 func (s *Store) read(ctx context.Context, operation string, fn func(ctx context.Context) error) error {
 	err := s.ready(ctx)
 	if err == nil {
-		err = storekit.Repeat(ctx, passes, func() error { return fn(ctx) })
+		err = s.repeat(ctx, passes, func() error { return fn(ctx) })
 	}
 	return s.explain(ctx, operation, err)
 }
@@ -253,12 +252,12 @@ func (s *Store) once(ctx context.Context, settings string, fn func(ctx context.C
 }
 
 // in runs fn in a transaction, without a check of the schema.
-func (s *Store) in(ctx context.Context, settings string, fn func(ctx context.Context, t *txn) error) error {
+func (s *Store) in(ctx context.Context, settings string, fn func(ctx context.Context, t *txn) error) (err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	t := &txn{s: s, conn: conn, settings: settings}
-	defer t.release(ctx)
+	defer func() { t.release(ctx, err) }()
 	return fn(ctx, t)
 }
