@@ -1,7 +1,10 @@
 package inbox_test
 
 import (
+	"context"
+	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -9,10 +12,16 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/inbox"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/subscriber"
@@ -21,9 +30,35 @@ import (
 // slow is a run of handlers that keep the write lock of SQLite for longer than others wait for it.
 type slow struct {
 	messages    int
-	each, busy  time.Duration
-	lease       time.Duration
+	each, lease time.Duration
 	maxAttempts int
+	store       func(t *testing.T) outmill.Store
+	// atMost is the longest time for all messages; 0 is no limit.
+	atMost time.Duration
+}
+
+// busyAfter opens a store on SQLite that waits for the write lock for so long; 0 is its default.
+func busyAfter(busy time.Duration) func(t *testing.T) outmill.Store {
+	return func(t *testing.T) outmill.Store {
+		t.Helper()
+		path := "file:" + filepath.Join(t.TempDir(), "shop.db") + "?_pragma=synchronous(OFF)"
+		store, err := sqlite.Open(t.Context(), path, sqlite.Config{BusyTimeout: busy, EnsureSchema: true}, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		return store
+	}
+}
+
+// poolOf opens a store on PostgreSQL with a pool of so many connections.
+func poolOf(conns int) func(t *testing.T) outmill.Store {
+	return func(t *testing.T) outmill.Store {
+		t.Helper()
+		u := fmt.Sprintf("%s&pool_max_conns=%d", postgrestest.Database(t), conns)
+		store, err := postgres.Open(t.Context(), u, postgres.Config{EnsureSchema: true}, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		return store
+	}
 }
 
 // TestMiddleware_SlowHandlers: SQLite runs one writing transaction at a time, so the handlers in
@@ -32,26 +67,61 @@ func TestMiddleware_SlowHandlers(t *testing.T) {
 	t.Parallel()
 	t.Run("a handler that waits for the write lock loses no attempt", func(t *testing.T) {
 		t.Parallel()
-		slow{messages: 12, each: 150 * time.Millisecond, busy: 20 * time.Millisecond, lease: 30 * time.Second, maxAttempts: 1}.run(t)
+		slow{messages: 12, each: 150 * time.Millisecond, maxAttempts: 1, store: busyAfter(20 * time.Millisecond)}.run(t)
 	})
 	t.Run("no lease is lost while a handler keeps the write lock for longer than a lease", func(t *testing.T) {
 		t.Parallel()
-		slow{messages: 3, each: 2 * time.Second, busy: 50 * time.Millisecond, lease: time.Second, maxAttempts: 1}.run(t)
+		slow{messages: 3, each: 2 * time.Second, lease: time.Second, maxAttempts: 1, store: busyAfter(50 * time.Millisecond)}.run(t)
 	})
 	t.Run("20 handlers of 6 s are handled with the default settings", func(t *testing.T) {
 		t.Parallel()
 		testenv.Long(t, "handlers in an inbox on SQLite that take longer than its BusyTimeout, for two minutes")
-		slow{messages: 20, each: 6 * time.Second}.run(t)
+		slow{messages: 20, each: 6 * time.Second, store: busyAfter(0)}.run(t)
 	})
+	t.Run("handlers that wait for a connection of a small pool lose no lease", func(t *testing.T) {
+		t.Parallel()
+		for conns, each := range map[int]time.Duration{1: 50 * time.Millisecond, 2: 60 * time.Millisecond, 4: 200 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%d connections", conns), func(t *testing.T) {
+				t.Parallel()
+				slow{messages: 50, each: each, lease: time.Second, maxAttempts: 1, store: poolOf(conns)}.run(t)
+			})
+		}
+	})
+	t.Run("a pool of 2 connections to MongoDB serves many handlers, because a transaction keeps none", func(t *testing.T) {
+		t.Parallel()
+		slow{messages: 30, each: time.Second, maxAttempts: 1, store: mongoPoolOf(t, 2), atMost: 14 * time.Second}.run(t)
+	})
+	t.Run("300 handlers of 2 s are handled with a pool of 4 and the default settings", func(t *testing.T) {
+		t.Parallel()
+		testenv.Long(t, "100 handlers in flight in an inbox on PostgreSQL with a pool of 4 connections, for four minutes")
+		slow{messages: 300, each: 2 * time.Second, store: poolOf(4), atMost: 220 * time.Second}.run(t)
+	})
+}
+
+// mongoPoolOf opens a store on MongoDB with a pool of so many connections.
+func mongoPoolOf(t *testing.T, conns uint64) func(t *testing.T) outmill.Store {
+	t.Helper()
+	server := mongotest.Server(t)
+	return func(t *testing.T) outmill.Store {
+		t.Helper()
+		client, err := driver.Connect(options.Client().ApplyURI(server).SetMaxPoolSize(conns))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, client.Disconnect(context.WithoutCancel(t.Context()))) })
+		name := "outmill_inbox_" + strings.ReplaceAll(watermill.NewShortUUID(), "-", "")
+		store, err := mongo.New(client, mongo.Config{Database: name, EnsureSchema: true}, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			require.NoError(t, store.Close())
+			require.NoError(t, client.Database(name).Drop(context.WithoutCancel(t.Context())))
+		})
+		require.NoError(t, store.Ensure(t.Context()))
+		return store
+	}
 }
 
 func (s slow) run(t *testing.T) {
 	t.Helper()
-	path := "file:" + filepath.Join(t.TempDir(), "shop.db") + "?_pragma=synchronous(OFF)"
-	store, err := sqlite.Open(t.Context(), path, sqlite.Config{BusyTimeout: s.busy}, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	require.NoError(t, store.Ensure(t.Context()))
+	store := s.store(t)
 	pub, err := publisher.New(store, publisher.Config{}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pub.Close()) })
@@ -73,12 +143,15 @@ func (s slow) run(t *testing.T) {
 	router.AddMiddleware(subscriber.KeepError, box.Middleware)
 	var mu sync.Mutex
 	runs := map[string]int{}
+	began := time.Now()
 	router.AddConsumerHandler("billing", orders, sub, func(msg *message.Message) error {
 		delivery, _ := outmill.Delivery(msg.Context())
 		mu.Lock()
-		defer mu.Unlock()
-		if runs[msg.UUID]++; runs[msg.UUID] > 1 || delivery.Attempt > 1 {
-			t.Errorf("run %d of a message, attempt %d", runs[msg.UUID], delivery.Attempt)
+		runs[msg.UUID]++
+		run := runs[msg.UUID]
+		mu.Unlock()
+		if run > 1 || delivery.Attempt > 1 || delivery.Claims > 1 {
+			t.Errorf("run %d of a message, attempt %d, claim %d", run, delivery.Attempt, delivery.Claims)
 		}
 		select {
 		case <-time.After(s.each):
@@ -92,6 +165,11 @@ func (s slow) run(t *testing.T) {
 		left, err := store.List(t.Context(), outmill.ListQuery{Topic: orders})
 		return err == nil && (len(left) == 0 || t.Failed())
 	}, time.Duration(s.messages)*s.each+patience, 10*time.Millisecond)
+	took := time.Since(began)
+	t.Logf("%d handlers of %s took %s", s.messages, s.each, took)
+	if s.atMost > 0 {
+		require.Less(t, took, s.atMost)
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	require.Len(t, runs, s.messages)

@@ -63,6 +63,7 @@ func (s *Store) examine(ctx context.Context, request storekit.ExamineRequest, e 
 			return err
 		}
 	}
+	s.admission.Examine(e, s.handlers, morePool)
 	return nil
 }
 

@@ -106,6 +106,9 @@ type Store struct {
 	rests  rests
 	rounds rounds
 	life   storekit.Lifecycle
+	// admission admits the transactions of handlers to the pool, handlers at a time.
+	admission *storekit.Admission
+	handlers  int
 	// refused: the server has refused a write, and was not seen to accept writes since.
 	refused atomic.Bool
 }
@@ -151,6 +154,7 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 	s.finder = storekit.NewFinder(finding{s})
 	s.workbench = storekit.NewWorkbenchEngine(bench{finding{s}}, config.MaxPayload)
 	s.notices = newNotices(s, listen)
+	s.admission, s.handlers = admissionOf(pool), storekit.HandlersOf(int(pool.Config().MaxConns))
 	return s, nil
 }
 

@@ -19,11 +19,12 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
 	return storekit.TransactOr(ctx, s, fn, explain, s.proveTx, func() error {
 		fn := storekit.Forgetful(ctx, fn)
-		return s.repeat(ctx, worthAnother, func() error {
-			if s.config.DB != nil {
-				return s.inSQLTx(ctx, fn)
-			}
-			return s.inOpenTx(ctx, fn)
+		if s.config.DB != nil {
+			// The handlers' connections are those of another pool.
+			return s.repeat(ctx, worthAnother, func() error { return s.inSQLTx(ctx, fn) })
+		}
+		return s.admission.Run(ctx, s.handlers, s.tellWaiting, func() error {
+			return s.repeat(ctx, worthAnother, func() error { return s.inOpenTx(ctx, fn) })
 		})
 	})
 }

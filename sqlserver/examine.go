@@ -74,6 +74,7 @@ func (s *Store) examine(ctx context.Context, request storekit.ExamineRequest, e 
 			return err
 		}
 	}
+	s.admission.Examine(e, s.handlers(), moreConns)
 	return nil
 }
 

@@ -34,6 +34,8 @@ type Store struct {
 	workbench
 	db     *sql.DB
 	ownsDB bool
+	// admission admits the transactions of handlers to the pool.
+	admission storekit.Admission
 	// leaveBudget is for a store that owns its pool.
 	leaveBudget func()
 	config      Config

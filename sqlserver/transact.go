@@ -18,12 +18,14 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
 	return storekit.TransactOr(ctx, s, fn, explain, s.proveTx, func() error {
 		fn := storekit.Forgetful(ctx, fn)
-		return storekit.Repeat(ctx, worthAnother, func() error {
-			return s.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-				if _, err := tx.ExecContext(ctx, sqlAbort); err != nil {
-					return err
-				}
-				return fn(ctx)
+		return s.admission.Run(ctx, s.handlers(), s.tellWaiting, func() error {
+			return storekit.Repeat(ctx, worthAnother, func() error {
+				return s.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+					if _, err := tx.ExecContext(ctx, sqlAbort); err != nil {
+						return err
+					}
+					return fn(ctx)
+				})
 			})
 		})
 	})
