@@ -101,6 +101,15 @@ type Config struct {
 	// It should then connect to the server directly. Default: the settings of the pool.
 	ListenURL string
 
+	// IdleInTransaction is after how long a silence of its client the server ends a transaction of
+	// Transact. It is for a process that was stopped (SIGSTOP, a paused virtual machine) in a
+	// handler's transaction: until then its message and key wait, and its locks last. Transact sets
+	// it as idle_in_transaction_session_timeout for its transaction only, and only where the
+	// session has no limit of its own. It must be longer than a handler works without a statement.
+	// Negative sets none. Default: the time until the end of the context, which has the
+	// MaxProcessing of an inbox, and 15 min without such an end.
+	IdleInTransaction time.Duration
+
 	// TxFromContext finds a transaction in a context that WithTx did not make, such as
 	// watermill-sql's: Adopt(sql.TxFromContext). It must return a value that WithTx takes, of
 	// the database of this store. Default none.

@@ -59,7 +59,7 @@ func (t *openTx) begun() pgx.Tx {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.tx == nil {
-		if t.tx, t.failed = t.conn.BeginTx(t.ctx, ofOpenTx); t.failed != nil {
+		if t.tx, t.failed = t.conn.BeginTx(t.ctx, t.s.beginAlone(t.ctx)); t.failed != nil {
 			t.tx = closedTx(t.failed)
 		}
 	}
@@ -115,6 +115,10 @@ func (t *openTx) send(ctx context.Context, steps []step, last bool) error {
 	if t.tx == nil {
 		batch.BeginTx(ofOpenTx)
 		sender, before = t.conn, 1
+		for _, s := range t.s.idleSteps(ctx) {
+			batch.Queue(s.template, s.args...)
+			before++
+		}
 	}
 	for _, s := range steps {
 		batch.Queue(t.s.sql.text(s.template), s.args...)

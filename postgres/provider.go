@@ -42,6 +42,7 @@ func ConfigOf(text string) (string, Config, error) {
 	parameters.Duration("retain_audit", &config.RetainAudit)
 	parameters.Duration("dedup_window", &config.DedupWindow)
 	parameters.Duration("notify_interval", &config.NotifyInterval)
+	parameters.Duration("idle_in_transaction", &config.IdleInTransaction)
 	parameters.Bool("durable_settle", &config.DurableSettle)
 	parameters.Bool("ensure_schema", &config.EnsureSchema)
 	// The server refuses what it does not know, so only names that are nearly the store's are refused here.

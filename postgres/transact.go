@@ -44,6 +44,9 @@ func (s *Store) inSQLTx(ctx context.Context, fn func(ctx context.Context) error)
 		return s.explain(ctx, operation, err)
 	}
 	defer func() { end(err) }()
+	if err := s.limitIdle(ctx, tx); err != nil {
+		return s.explain(ctx, operation, err)
+	}
 	var topics storekit.TopicSet
 	if err := fn(storekit.GatherTopics(s.WithTx(ctx, tx), s, &topics)); err != nil {
 		return err
