@@ -158,7 +158,7 @@ func (p *Publisher) prepare(batch []storekit.Outgoing) (deliveries []*delivery, 
 		if out.Message != nil {
 			d.messageID = out.Message.UUID
 		}
-		err := marshal.record(&d.record, out.Topic, storekit.WithoutInstructions(out.Message))
+		err := marshal.record(&d.record, out.Topic, storekit.ForBroker(out.Message, reserved))
 		if err == nil {
 			d.topic, d.size = d.record.Topic, recordSize(&d.record)
 			deliveries = append(deliveries, d)

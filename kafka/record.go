@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // marshalling makes the records of a call. Records of the default marshaler share their
@@ -25,6 +26,10 @@ type marshalling struct {
 func newMarshalling(marshaler Marshaler, messages int) *marshalling {
 	return &marshalling{marshaler: marshaler, usual: marshaler == DefaultMarshaler{}, left: messages}
 }
+
+// reserved reports whether a header of this name means something to a reader of Watermill. Brokers of
+// Kafka read no headers.
+func reserved(name string) bool { return name == storekit.HeaderUUID }
 
 // record marshals a message for the topic. Its errors are permanent, because the message
 // causes them.

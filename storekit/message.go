@@ -55,21 +55,6 @@ func DataOf(msg *message.Message) message.Metadata {
 	return data
 }
 
-// WithoutInstructions returns the message with DataOf as its metadata: the message itself, or a copy
-// with its context. It returns nil for nil.
-func WithoutInstructions(msg *message.Message) *message.Message {
-	if msg == nil {
-		return nil
-	}
-	data := DataOf(msg)
-	if len(data) == len(msg.Metadata) {
-		return msg
-	}
-	without := msg.CopyWithContext()
-	without.Metadata = data
-	return without
-}
-
 // plainRecord makes a record without instructions. It leaves out the metadata that has these, and
 // Watermill's delay if that is one of them.
 func plainRecord(topic string, msg *message.Message, told map[outmill.Instruction]string, delayed bool) *outmill.Record {

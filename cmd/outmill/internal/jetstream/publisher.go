@@ -2,7 +2,8 @@
 // publisher and a storekit.BatchPublisher, to which a forwarder publishes whole batches.
 //
 // A message goes to the subject of its topic, with the metadata as headers and the UUID in
-// the header _watermill_message_uuid, as watermill-nats's NATSMarshaler writes it. The header
+// the header _watermill_message_uuid, as watermill-nats's NATSMarshaler writes it. Names that mean
+// something to NATS get a prefix: see storekit.ForBroker. The header
 // Nats-Msg-Id has the id of the outbox's record, so that a stream stores a message once that
 // a forwarder sends again within the stream's duplicate window (two minutes by default).
 //
@@ -15,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,9 +28,6 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
-
-// HeaderUUID has the UUID of the message, as watermill-nats writes it.
-const HeaderUUID = "_watermill_message_uuid"
 
 // ackTimeout is how long the publisher waits for the acknowledgement of one message.
 const ackTimeout = 10 * time.Second
@@ -218,8 +217,8 @@ func marshal(o storekit.Outgoing) (*nats.Msg, error) {
 	}
 	msg := nats.NewMsg(o.Topic)
 	msg.Data = o.Message.Payload
-	msg.Header.Set(HeaderUUID, o.Message.UUID)
-	for name, value := range o.Message.Metadata {
+	msg.Header.Set(storekit.HeaderUUID, o.Message.UUID)
+	for name, value := range storekit.ForBroker(o.Message, reservedIn(o.Message)).Metadata {
 		if !httpguts.ValidHeaderFieldName(name) || strings.ContainsAny(value, "\r\n") {
 			return nil, outmill.Permanent(fmt.Errorf("jetstream: the metadata %.80q cannot be a header of NATS: "+
 				"want a name without blanks and colons, and a value of one line", name))
@@ -228,6 +227,16 @@ func marshal(o storekit.Outgoing) (*nats.Msg, error) {
 	}
 	msg.Header.Set(nats.MsgIdHdr, messageID(o))
 	return msg, nil
+}
+
+// reservedIn reports whether a header of this name means something to NATS or to a reader of
+// Watermill. The server obeys Nats-Rollup, Nats-Expected-Stream and others, and clients take a
+// message without a payload that has a Status for a message of the server.
+func reservedIn(msg *message.Message) func(name string) bool {
+	return func(name string) bool {
+		return name == storekit.HeaderUUID || len(name) >= 5 && strings.EqualFold(name[:5], "Nats-") ||
+			len(msg.Payload) == 0 && (name == "Status" || name == "Description")
+	}
 }
 
 // messageID is by what a stream knows a message that is sent again. The UUID would not do: a
@@ -251,6 +260,19 @@ func validSubject(subject string) bool {
 	return true
 }
 
+// Answers of a stream about one message; all others are about the stream.
+var (
+	tooLarge = []jetstream.ErrorCode{
+		10054, // maximum message size exceeded
+		10097, // header size exceeds maximum allowed of 64k
+	}
+	aboutTheMessage = []jetstream.ErrorCode{
+		10060, 10070, 10071, 10164, // expected stream, last message id, last sequence
+		10111,        // rollup failed
+		10165, 10166, // message TTL invalid, disabled
+	}
+)
+
 // explain names the cause of an error of the client.
 func explain(topic string, err error) error {
 	var answer *jetstream.APIError
@@ -259,6 +281,10 @@ func explain(topic string, err error) error {
 		return outmill.Permanent(fmt.Errorf("jetstream: %w", err))
 	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrNoStreamResponse):
 		return fmt.Errorf("jetstream: %w: no stream stores the subject %s: create a stream for it: %w", outmill.ErrTopicUnavailable, topic, err)
+	case errors.As(err, &answer) && slices.Contains(tooLarge, answer.ErrorCode):
+		return outmill.Permanent(fmt.Errorf("jetstream: the stream of %s takes no message of this size: %w", topic, err))
+	case errors.As(err, &answer) && slices.Contains(aboutTheMessage, answer.ErrorCode):
+		return fmt.Errorf("jetstream: the stream of %s refused the message: %w", topic, err)
 	case errors.As(err, &answer):
 		return fmt.Errorf("jetstream: %w: the stream of %s refused the message: %w", outmill.ErrTopicUnavailable, topic, err)
 	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, nats.ErrDisconnected),

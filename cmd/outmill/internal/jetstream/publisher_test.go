@@ -2,7 +2,9 @@ package jetstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -116,7 +118,7 @@ func TestPublisher(t *testing.T) {
 		require.Len(t, stored, 1)
 		require.Equal(t, "orders.placed", stored[0].Subject)
 		require.Equal(t, "payload of m1", string(stored[0].Data))
-		for name, want := range map[string]string{HeaderUUID: "m1", "name": "order.placed", outmill.MetadataKey: "k1"} {
+		for name, want := range map[string]string{storekit.HeaderUUID: "m1", "name": "order.placed", outmill.MetadataKey: "k1"} {
 			require.Equal(t, want, stored[0].Header.Get(name), name)
 		}
 	})
@@ -152,7 +154,7 @@ func TestPublisher(t *testing.T) {
 		got := map[string][]string{}
 		for _, msg := range r.stored(t, "orders") {
 			key := msg.Header.Get(outmill.MetadataKey)
-			got[key] = append(got[key], msg.Header.Get(HeaderUUID))
+			got[key] = append(got[key], msg.Header.Get(storekit.HeaderUUID))
 		}
 		require.Equal(t, want, got)
 	})
@@ -194,7 +196,7 @@ func TestPublisher(t *testing.T) {
 		}
 		stored := r.stored(t, "orders")
 		require.Len(t, stored, 1)
-		require.Equal(t, "good", stored[0].Header.Get(HeaderUUID))
+		require.Equal(t, "good", stored[0].Header.Get(storekit.HeaderUUID))
 	})
 
 	t.Run("a stream that is full makes its topic unavailable", func(t *testing.T) {
@@ -206,6 +208,65 @@ func TestPublisher(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, r.pub.Publish("full", out("", "m1", "").Message))
 		require.ErrorIs(t, r.pub.Publish("full", out("", "m2", "").Message), outmill.ErrTopicUnavailable)
+	})
+
+	t.Run("metadata that mean something to NATS are sent under an escaped name, and come back", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t)
+		_, err := r.js.UpdateStream(t.Context(), jetstream.StreamConfig{Name: "orders", Subjects: []string{"orders.>"}, AllowRollup: true})
+		require.NoError(t, err)
+		for i := range 5 {
+			require.NoError(t, r.pub.Publish("orders.history", out("", fmt.Sprint(i), "").Message))
+		}
+		evil := map[string]string{
+			"Nats-Rollup": "all", "nats-rollup": "all", "Nats-Expected-Stream": "other", "Nats-Msg-Id": "taken", "Nats-TTL": "x",
+			"Nats-Expected-Last-Msg-Id": "x", "Nats-Expected-Last-Sequence": "77", "Status": "503", "outmill-escaped-Nats-Rollup": "sub",
+			storekit.HeaderUUID: "spoofed", "Natural": "stays",
+		}
+		o := out("orders.history", "evil", "")
+		o.Message.Payload = nil
+		o.Message.Metadata = maps.Clone(evil)
+		outmill.SetDelay(o.Message, time.Hour)
+		require.NoError(t, r.pub.Publish(o.Topic, o.Message))
+		stored := r.stored(t, "orders")
+		require.Len(t, stored, 6)
+		got := message.NewMessage("", nil)
+		for name := range stored[5].Header {
+			got.Metadata[name] = stored[5].Header.Get(name)
+		}
+		require.Equal(t, "evil", got.Metadata[storekit.HeaderUUID])
+		require.Equal(t, "stays", got.Metadata["Natural"])
+		require.Equal(t, "all", got.Metadata["outmill-escaped-Nats-Rollup"])
+		require.NotContains(t, got.Metadata, "Nats-Rollup")
+		require.NotContains(t, got.Metadata, "outmill_delay")
+		// As a reader of Watermill takes them off.
+		delete(got.Metadata, storekit.HeaderUUID)
+		delete(got.Metadata, "Nats-Msg-Id")
+		storekit.RestoreHeaders(got)
+		require.Equal(t, message.Metadata(evil), got.Metadata)
+	})
+
+	t.Run("an answer about one message is that message's, and one about the stream is the topic's", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t)
+		_, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "small", Subjects: []string{"small"}, MaxMsgSize: 200})
+		require.NoError(t, err)
+		large := out("small", "large", "k")
+		large.Message.Payload = make([]byte, 300)
+		var failed *storekit.PublishError
+		require.ErrorAs(t, r.pub.PublishBatch(t.Context(), []storekit.Outgoing{large, out("small", "good", "k")}), &failed)
+		require.Len(t, failed.Failed, 1)
+		require.True(t, outmill.IsPermanent(failed.Failed[0].Err))
+		require.NotErrorIs(t, failed.Failed[0].Err, outmill.ErrTopicUnavailable)
+		require.Len(t, r.stored(t, "small"), 1)
+		for code, ofTopic := range map[jetstream.ErrorCode]bool{
+			10054: false, 10060: false, 10070: false, 10071: false, 10097: false, 10111: false, 10164: false, 10165: false,
+			10077: true, 10109: true, 10047: true,
+		} {
+			err := explain("orders", fmt.Errorf("publish: %w", &jetstream.APIError{Code: 400, ErrorCode: code}))
+			require.Equal(t, ofTopic, errors.Is(err, outmill.ErrTopicUnavailable), code)
+			require.NotErrorIs(t, err, outmill.ErrBrokerUnavailable)
+		}
 	})
 
 	t.Run("without a server nothing is lost and nothing goes dead, and the client comes back", func(t *testing.T) {
