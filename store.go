@@ -137,6 +137,10 @@ type ClaimRequest struct {
 	// TenantRoom concurrently and more than once for a tenant, until Claim returns. It must
 	// return at once, with the same result for the same arguments, and must not call the store.
 	TenantRoom func(store, topic, tenantID string) int `json:"-"`
+	// PassOver reports whether the claim leaves out a member of a store that is made of several, whose
+	// name is that of Record.Store. Other stores ignore it. nil leaves out none. It has the same rules
+	// as TenantRoom: it returns at once, and may be called concurrently until Claim returns.
+	PassOver func(store string) bool `json:"-"`
 }
 
 // Settlement is the outcome of a leased record. Each field names the methods that read it;

@@ -34,6 +34,8 @@ const (
 	longTimeouts = 6
 	// slotsOf is the part of Config.CallTimeout for which a call keeps its place among Config.Parallel.
 	slotsOf = 100
+	// graceOfCalls is the longest time that a brief call has to return after the end of its context.
+	graceOfCalls = 100 * time.Millisecond
 )
 
 // call is the only way to call the store of a member. The context of fn ends after the bound, because
@@ -54,7 +56,7 @@ func (s *Set) call(ctx context.Context, m *member, call string, b bound, fn func
 		bounded, stop = context.WithTimeoutCause(bounded, most, tooLate{most})
 		defer stop()
 	}
-	err := fn(bounded)
+	err := s.inTime(bounded, m, b, fn)
 	var late tooLate
 	switch cause := context.Cause(bounded); {
 	case err == nil || ctx.Err() != nil || cause == nil:
@@ -67,6 +69,37 @@ func (s *Set) call(ctx context.Context, m *member, call string, b bound, fn func
 		err = m.away(call, fmt.Errorf("%w: %w", cause, err))
 	}
 	return m.failed(call, err)
+}
+
+// inTime calls fn. It does not wait for a brief call whose time is over: some stores clean up for seconds
+// after the end of a context. So fn of a brief call must write to nothing that its caller reads after an
+// error.
+func (s *Set) inTime(ctx context.Context, m *member, b bound, fn func(ctx context.Context) error) error {
+	s.mu.RLock()
+	if b != brief || s.life.Closed() {
+		s.mu.RUnlock()
+		return fn(ctx)
+	}
+	ended := make(chan error, 1)
+	m.begin()
+	s.background.Go(func() {
+		defer m.done()
+		ended <- fn(ctx)
+	})
+	s.mu.RUnlock()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(min(s.cfg.CallTimeout/slotsOf, graceOfCalls))
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-timer.C:
+		return ctx.Err()
+	}
 }
 
 // most is the time of a bound; 0 is no limit.

@@ -19,7 +19,8 @@ const leastBytes = 64 << 10
 // then it is given back, and a later claim asks its member alone. See outmill.Queue.
 //
 // A member that fails is reported and left out for a while; the claim fails only where no member
-// could be asked.
+// could be asked. It does not wait for a member that was late the last time, but hands out what that has
+// answered to an earlier claim of the same owner: see storekit.ClaimBegins.
 func (s *Set) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	if err := storekit.CheckClaim(req); err != nil {
 		return nil, failed("claim", err)
@@ -30,16 +31,26 @@ func (s *Set) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.R
 	req.Group = storekit.GroupOf(req.Group)
 	c := &catch{set: s, ctx: ctx, req: req, reader: s.readerOf(req), asked: map[*look]bool{}, errs: map[string]error{}}
 	c.reader.roomAgain(req)
-	switch {
-	case s.cfg.Strategy != nil:
-		c.inTurn()
-	default:
-		c.alone()
-		if len(c.taken) == 0 && c.ctx.Err() == nil {
-			c.shared()
-		}
+	if !c.takeLate() {
+		c.askMembers()
 	}
 	return c.taken, c.err()
+}
+
+// askMembers adds what members have to what late ones have answered.
+func (c *catch) askMembers() {
+	late := len(c.taken)
+	switch {
+	case c.set.cfg.Strategy == nil:
+		if late == 0 {
+			c.alone()
+		}
+		if len(c.taken) == late && c.ctx.Err() == nil {
+			c.shared()
+		}
+	case late == 0:
+		c.inTurn()
+	}
 }
 
 // catch is the work of one claim. One goroutine uses it, save ask.
@@ -102,7 +113,7 @@ func (s *Set) allFailing() error {
 
 // alone asks a member that has a suspect or a large record.
 func (c *catch) alone() {
-	if l := c.reader.nextAlone(); l != nil {
+	if l := c.reader.nextAlone(); l != nil && !c.askLate(l, c.req) {
 		c.merge([]answer{c.ask(l, c.req)})
 	}
 }
@@ -128,6 +139,9 @@ func (c *catch) inTurn() {
 			continue
 		}
 		c.reader.again(l)
+		if c.askLate(l, c.req) {
+			continue
+		}
 		a := c.ask(l, c.req)
 		c.reader.turn.Lock()
 		if c.reader.last == l.member.name() {
@@ -217,7 +231,12 @@ func (c *catch) withMore(answers []answer) []*look {
 func (c *catch) askAll(wave []*look) []answer {
 	shares := c.shares(wave)
 	answers := make([]answer, len(wave))
-	c.set.inParallel(len(wave), func(i int) { answers[i] = c.ask(wave[i], shares[i]) })
+	c.set.inParallel(len(wave), func(i int) {
+		answers[i] = answer{look: wave[i], share: shares[i]}
+		if !c.askLate(wave[i], shares[i]) {
+			answers[i] = c.ask(wave[i], shares[i])
+		}
+	})
 	c.calls += len(wave)
 	return answers
 }
@@ -276,6 +295,10 @@ func (c *catch) ask(l *look, req outmill.ClaimRequest) answer {
 		return a
 	}
 	defer m.done()
+	if req.PassOver != nil && req.PassOver(m.name()) {
+		c.reader.passOver(l)
+		return a
+	}
 	room := m.reserve(req.Limit, time.Now())
 	if room == 0 {
 		c.full(l)
@@ -287,13 +310,23 @@ func (c *catch) ask(l *look, req outmill.ClaimRequest) answer {
 	if req.TenantRoom = nil; rooms != nil {
 		req.TenantRoom = rooms.left
 	}
-	a.err = s.call(c.ctx, m, "claim", brief, func(ctx context.Context) (err error) {
-		if err = s.settleDebts(ctx, m); err == nil {
-			req.Owner = m.ownerFor(req.Owner)
-			a.records, err = m.store.Claim(ctx, req)
+	began := time.Now()
+	got := make(chan []*outmill.Record, 1)
+	a.err = s.call(c.ctx, m, "claim", brief, func(ctx context.Context) error {
+		if err := s.settleDebts(ctx, m); err != nil {
+			return err
 		}
+		req := req
+		req.Owner = m.ownerFor(req.Owner)
+		records, err := m.store.Claim(ctx, req)
+		got <- records
 		return err
 	})
+	select {
+	case a.records = <-got:
+	default:
+	}
+	m.took(time.Since(began), s.cfg.CallTimeout/lateOf, a.err)
 	s.pauses.note(m)
 	m.forgetEnded(time.Now())
 	m.hold(leasesOf(a.records), time.Now().Add(req.Lease))

@@ -64,10 +64,12 @@ type Config struct {
 	// registration goes to every member, so that GroupInfo.SeenAt is always right. Idle members cost
 	// more: see docs/tenants.md. Default false.
 	WithoutRest bool
-	// CallTimeout bounds a claim, and a call that settles, in one member, and six times of it bound a
-	// registration, which may give a million waiting records to a group. So a member that hangs holds up
-	// the others for no longer. It is then asked in the background, and until it answers it is not claimed
-	// from, and calls that settle, register or operate fail in it at once. Default 10 s.
+	// CallTimeout bounds a claim, an extension of leases, and a call that settles, in one member, and six times
+	// of it bound other calls. Ensure and Transact have no bound, but the contexts of their functions end when
+	// the member is found to hang, which the set asks each CallTimeout. So a member that hangs holds up the
+	// others for no longer. It is then asked in the background, and until it answers all calls fail in it at
+	// once, with storekit.ErrStoreAway. Claims do not wait for a member whose last claim took longer than a
+	// tenth of CallTimeout: a later claim hands out what it has answered. Default 10 s.
 	CallTimeout time.Duration
 
 	// KeyOf returns the key of the tenant that serves a message's tenant id, where several tenant

@@ -27,7 +27,7 @@
 //   - ready: it is claimed from and written to.
 //   - failing: its last claim or upkeep failed. Claims and upkeep leave it out, for a pause that
 //     grows to 30 s; all other calls reach it. The first success makes it ready. Where a call took
-//     too long, claims and calls that settle leave it out until a call in the background succeeds.
+//     too long, no call reaches it until a call in the background succeeds.
 //   - draining: the tenant is gone from the discovery's answer, or its URL or store has changed.
 //     Nothing is claimed from it any more. Leases are settled and extended in it, and handlers of
 //     its messages and transactions that it has begun go on.
@@ -68,7 +68,7 @@
 //     sagas. See [WithTenant] for how a call names it.
 //   - To a few members, which the schedule of the reader chooses: Claim.
 //   - To all members, Config.Parallel at a time: RegisterGroup, Stats, List, Groups, DropGroup,
-//     Ensure, PrepareSagas; and the janitor's calls, which share the limit of the call.
+//     Ensure; and the janitor's calls, which share the limit of the call.
 //   - To the member of the context, or else to all: Get, Requeue, Delete, Find, RequeueWhere,
 //     DeleteWhere.
 //

@@ -64,6 +64,9 @@ type member struct {
 	// hung: a call took too long. Until the set has found out that this is over, the member is left
 	// out.
 	hung bool
+	// late: the last claim took long. backs counts the calls that gave records back. See late.go.
+	late  bool
+	backs uint64
 	// askedAt is when a call that takes long has last asked whether the member answers.
 	askedAt time.Time
 	rest    restState

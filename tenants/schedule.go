@@ -31,8 +31,10 @@ type reader struct {
 	mu      sync.Mutex
 	version int
 	looks   map[string]*look
-	ready   byPass
-	idle    byTime
+	// late are the claims of late members.
+	late  map[*look]*lateClaim
+	ready byPass
+	idle  byTime
 	// clock is the pass of the member that was served last.
 	clock float64
 	// full are the members in which the last claim had no room for these tenants.
@@ -68,7 +70,7 @@ func (s *Set) readerOf(req outmill.ClaimRequest) *reader {
 	r := s.readers[key]
 	if r == nil {
 		s.forgetReader()
-		r = &reader{match: req.Topics.Matcher(), version: -1, looks: map[string]*look{}, full: map[*look]map[topicTenant]struct{}{}}
+		r = &reader{match: req.Topics.Matcher(), version: -1, looks: map[string]*look{}, late: map[*look]*lateClaim{}, full: map[*look]map[topicTenant]struct{}{}}
 		s.readers[key] = r
 	}
 	s.uses++
@@ -202,7 +204,7 @@ func (r *reader) nextAlone() *look {
 	for len(r.alone) > 0 {
 		name := r.alone[0]
 		r.alone = r.alone[1:]
-		if l := r.looks[name]; l != nil && l.member.trouble(time.Now()) == nil {
+		if l := r.looks[name]; l != nil && r.late[l] == nil && l.member.trouble(time.Now()) == nil {
 			l.asking++
 			return l
 		}
@@ -231,14 +233,14 @@ func (r *reader) next(now time.Time, most int, small, onlyReady bool, asked map[
 	var wave, put []*look
 	for len(wave) < most && len(r.ready) > 0 {
 		l := heap.Pop(&r.ready).(*look)
-		if asked[l] || l.member.trouble(now) != nil {
+		if asked[l] || r.late[l] != nil || l.member.trouble(now) != nil {
 			put = append(put, l)
 			continue
 		}
 		wave = append(wave, l)
 	}
 	for _, l := range put {
-		if asked[l] {
+		if asked[l] || r.late[l] != nil {
 			heap.Push(&r.ready, l)
 			continue
 		}
@@ -248,7 +250,7 @@ func (r *reader) next(now time.Time, most int, small, onlyReady bool, asked map[
 	for !onlyReady && len(wave) < most && len(r.idle) > 0 && !r.idle[0].at.After(now) {
 		l := heap.Pop(&r.idle).(*look)
 		switch {
-		case asked[l]:
+		case asked[l], r.late[l] != nil:
 			put = append(put, l)
 		case l.member.trouble(now) != nil:
 			r.leaveOut(l, now)
@@ -279,7 +281,7 @@ func (r *reader) anyDue(now time.Time) bool {
 func (r *reader) nextOfAll(now time.Time, most int, asked map[*look]bool) []*look {
 	var wave []*look
 	for _, l := range r.looks {
-		if !asked[l] && l.member.trouble(now) == nil {
+		if !asked[l] && r.late[l] == nil && l.member.trouble(now) == nil {
 			wave = append(wave, l)
 		}
 	}
@@ -307,6 +309,16 @@ func (r *reader) again(l *look) {
 	defer r.mu.Unlock()
 	l.asking++
 	r.remove(l)
+}
+
+// passOver takes note of a member that the claim leaves out: a later one asks it.
+func (r *reader) passOver(l *look) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l.asking--
+	if r.looks[l.member.name()] == l {
+		r.place(l, false)
+	}
 }
 
 // asked takes note of what a member gave. age is how long its oldest record had waited.

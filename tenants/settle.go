@@ -78,6 +78,9 @@ func (s *Set) settleLeases(ctx context.Context, call string, leases []outmill.Le
 	fn func(ctx context.Context, store outmill.Store, leases []outmill.Lease) error) error {
 	return inParts(ctx, s, call, leases, itself, func(ctx context.Context, m *member, leases []outmill.Lease) error {
 		leases = bare(leases)
+		if call == releaseCall {
+			m.givesBack()
+		}
 		err := fn(ctx, m.store, leases)
 		if err == nil {
 			m.drop(leases)
@@ -85,6 +88,8 @@ func (s *Set) settleLeases(ctx context.Context, call string, leases []outmill.Le
 		return err
 	})
 }
+
+const releaseCall = "release"
 
 func itself(l outmill.Lease) outmill.Lease { return l }
 
@@ -98,6 +103,7 @@ func (s *Set) settle(ctx context.Context, call string, list []outmill.Settlement
 			list[i].Lease.Store = ""
 			leases[i] = list[i].Lease
 		}
+		m.givesBack()
 		err := fn(ctx, m.store, list)
 		if err == nil {
 			m.drop(leases)
@@ -131,6 +137,8 @@ func (s *Set) keep(ctx context.Context, call string, lease time.Duration, leases
 		standing = append(standing, m.named(kept)...)
 		return err
 	})
+	mu.Lock()
+	defer mu.Unlock()
 	return standing, err
 }
 
@@ -146,7 +154,7 @@ func (s *Set) Ack(ctx context.Context, by string, leases []outmill.Lease) error 
 
 // Release gives the records back, each in its member. See outmill.Queue.
 func (s *Set) Release(ctx context.Context, leases []outmill.Lease) error {
-	return s.settleLeases(ctx, "release", leases, func(ctx context.Context, store outmill.Store, leases []outmill.Lease) error {
+	return s.settleLeases(ctx, releaseCall, leases, func(ctx context.Context, store outmill.Store, leases []outmill.Lease) error {
 		return store.Release(ctx, leases)
 	})
 }

@@ -99,11 +99,12 @@ func (w *Worker) wait(ctx context.Context, timeout <-chan time.Time, one, other,
 }
 
 func (w *Worker) claim(ctx context.Context, o order) (int, error) {
-	ctx, cancel := outlast(ctx)
+	claim, cancel := outlast(ctx)
 	defer cancel()
 	begin := time.Now()
-	records, err := w.cfg.Queue.Claim(ctx, o.request)
-	got := w.accept(o, records, begin, w.holdAhead(ctx, records))
+	claim, begins := storekit.WithClaimBegins(claim)
+	records, err := w.cfg.Queue.Claim(claim, o.request)
+	got := w.accept(o, records, func(l outmill.Lease) time.Time { return begins.Of(l, begin) }, w.holdAhead(ctx, claim, records))
 	w.endRound(o, got, err)
 	return len(records), err
 }
@@ -116,7 +117,7 @@ type catch struct {
 
 // accept makes items of the claimed records. It holds the lock throughout, so that no
 // caller can take an item that must be released.
-func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time, held map[outmill.Lease]bool) catch {
+func (w *Worker) accept(o order, records []*outmill.Record, began func(outmill.Lease) time.Time, held map[outmill.Lease]bool) catch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.heedPausesLocked()
@@ -137,8 +138,8 @@ func (w *Worker) accept(o order, records []*outmill.Record, begin time.Time, hel
 			key:       w.keyOf(rec),
 			size:      rec.Size(),
 			expiries:  rec.Expiries,
-			claimedAt: begin,
-			until:     begin.Add(w.cfg.Lease),
+			claimedAt: began(rec.Lease()),
+			until:     began(rec.Lease()).Add(w.cfg.Lease),
 			held:      held[rec.Lease()],
 		}
 		it.Clock = &it.ownClock

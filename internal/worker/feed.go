@@ -25,6 +25,8 @@ type Feed struct {
 	// held is the load of the unsettled items; asked is the load that claims in progress may
 	// add.
 	held, asked load
+	// aside is the load of the items whose outcomes a sick member of a set has not stored yet.
+	aside load
 	// orphans counts the handlings that continue after their lease was lost, and whose record
 	// was not claimed again. Each keeps a hand busy.
 	orphans int

@@ -13,19 +13,16 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// settleLoop stores outcomes until ctx ends.
+// settleLoop has outcomes stored until ctx ends.
 func (w *Worker) settleLoop(ctx context.Context) {
-	late := w.newStuck()
-	defer late.leave()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.settleSignal:
 			w.gather(ctx)
-		case <-late.due():
 		}
-		w.flush(ctx, late)
+		w.dispatch(ctx)
 	}
 }
 
@@ -54,23 +51,16 @@ func (w *Worker) worthFlushing() bool {
 	return w.closing || len(w.outcomes) >= min(w.cfg.BatchSize, len(w.items)-w.flushing)
 }
 
-// flush stores all outcomes, those of one kind in one call. Then it retries earlier
-// outcomes that could not be stored and are due.
-func (w *Worker) flush(ctx context.Context, late *stuck) {
-	w.mu.Lock()
-	batch := w.outcomes
-	w.outcomes = make([]outcome, 0, len(batch))
-	w.flushing += len(batch)
-	w.mu.Unlock()
+// flush stores outcomes of a source, those of one kind in one call.
+func (w *Worker) flush(ctx context.Context, s *source, batch []outcome, late *stuck) {
 	slices.SortStableFunc(batch, func(a, b outcome) int { return int(a.kind) - int(b.kind) })
 	for len(batch) > 0 {
 		n := ofOneKind(batch)
-		if left, err := w.tryToStore(ctx, batch[:n]); err != nil {
+		if left, err := w.tryToStore(ctx, s, batch[:n]); err != nil {
 			late.add(left, err)
 		}
 		batch = batch[n:]
 	}
-	late.tryAgain(ctx)
 }
 
 // ofOneKind returns the number of outcomes at the beginning that have the same kind.
@@ -83,14 +73,14 @@ func ofOneKind(batch []outcome) int {
 
 // tryToStore stores outcomes of one kind, and removes their items. If some of several stores
 // failed, it returns the outcomes that are left to store in these.
-func (w *Worker) tryToStore(ctx context.Context, batch []outcome) (left []outcome, err error) {
-	err = w.store(ctx, batch)
+func (w *Worker) tryToStore(ctx context.Context, s *source, batch []outcome) (left []outcome, err error) {
+	err = w.timed(s, batch, func() error { return w.store(ctx, batch) })
 	done := batch
 	if err != nil {
 		done, left = split(batch, err)
 	}
 	if len(done) > 0 {
-		w.answers.Add(1)
+		s.answers.Add(1)
 		w.tellDead(w.forget(done))
 		w.heedPauses()
 	}
@@ -161,7 +151,7 @@ func (w *Worker) forget(batch []outcome) []outcome {
 	for _, o := range batch {
 		w.removeLocked(o.item)
 		if o.givesBack(w.cfg.KeyPolicy) {
-			w.giveBacks--
+			w.source(o.item.lease.Store).giveBacks--
 		}
 		if h := o.item.handling; h != nil && !w.cfg.Running.leave(h, o.item) {
 			continue

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -25,8 +24,6 @@ type inTx struct {
 	// wanted says that a handler has acked in its transaction, so that others probably will.
 	// The worker's mutex guards it.
 	wanted bool
-	// holding is one call that holds what many handlers want.
-	holding sync.Mutex
 }
 
 func newInTx(queue outmill.Queue) *inTx {
@@ -70,8 +67,9 @@ func (it *Item) Hold(ctx context.Context) error {
 	}
 	w := it.worker
 	if w.inTx.limit() == 0 {
-		w.inTx.holding.Lock()
-		defer w.inTx.holding.Unlock()
+		holding := &w.sourceOf(it.lease.Store).holding
+		holding.Lock()
+		defer holding.Unlock()
 	}
 	items := w.toHold(it)
 	if len(items) == 0 {
@@ -82,11 +80,17 @@ func (it *Item) Hold(ctx context.Context) error {
 		leases[i] = other.lease
 	}
 	lease, begin := w.inTx.lease(ctx, w.cfg.Lease), time.Now()
-	held, err := w.inTx.acker.HoldForTx(ctx, lease, leases)
+	var held []outmill.Lease
+	hold := func() (err error) {
+		held, err = w.inTx.acker.HoldForTx(ctx, lease, leases)
+		return err
+	}
+	src := w.sourceOf(it.lease.Store)
+	err = w.timed(src, nil, hold)
 	for errors.Is(err, storekit.ErrOwnWriter) && ctx.Err() == nil {
 		it.Waits()
 		begin = time.Now()
-		held, err = w.inTx.acker.HoldForTx(ctx, lease, leases)
+		err = w.timed(src, nil, hold)
 	}
 	if isOfOthers(err, it.lease) {
 		err = nil
@@ -134,7 +138,7 @@ func (w *Worker) toHold(it *Item) []*Item {
 	}
 	items := []*Item{it}
 	for _, other := range w.items {
-		if other != it && !other.held && !other.successor && (other.state == queued || other.state == taken) {
+		if other != it && other.lease.Store == it.lease.Store && !other.held && !other.successor && (other.state == queued || other.state == taken) {
 			items = append(items, other)
 		}
 	}
@@ -185,7 +189,7 @@ func (it *Item) Ended(acked bool) {
 // transactions. With a time limit of transactions, each record is held when its handler
 // begins, because the lease must outlast the transaction. Records that could not be held
 // here are held then, too.
-func (w *Worker) holdAhead(ctx context.Context, records []*outmill.Record) map[outmill.Lease]bool {
+func (w *Worker) holdAhead(claiming, claim context.Context, records []*outmill.Record) map[outmill.Lease]bool {
 	w.mu.Lock()
 	wanted := w.inTx.wanted && w.inTx.limit() == 0
 	w.mu.Unlock()
@@ -197,12 +201,7 @@ func (w *Worker) holdAhead(ctx context.Context, records []*outmill.Record) map[o
 		leases[i] = r.Lease()
 	}
 	// They have been claimed just now, so their ends may stay.
-	held, err := w.inTx.acker.HoldForTx(ctx, 0, leases)
-	var partial *storekit.PartialError
-	if err != nil && !errors.As(err, &partial) {
-		return nil
-	}
-	return setOf(held)
+	return setOf(w.holdInTime(claiming, claim, leases))
 }
 
 func setOf(leases []outmill.Lease) map[outmill.Lease]bool {

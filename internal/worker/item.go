@@ -33,6 +33,8 @@ type Item struct {
 	// until is the earliest end of the lease by this process's monotonic clock.
 	until    time.Time
 	lostSent bool
+	// aside says that the item counts in the feed's aside, and not in held.
+	aside bool
 	// handling is set from Take on: the item's own handling of the record, or the inherited
 	// one.
 	handling *handling

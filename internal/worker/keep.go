@@ -26,18 +26,14 @@ func (w *Worker) keepLoop(ctx context.Context) {
 		case <-ticker.C:
 		}
 		w.giveUpLate()
-		if err := w.extend(ctx); err != nil {
-			w.faults.Fault("Leases could not be extended, will try again", err, nil)
-		}
+		w.extendAll(ctx)
 		w.dropLost()
 	}
 }
 
-func (w *Worker) extend(ctx context.Context) error {
-	leases := w.leasesToExtend()
-	if len(leases) == 0 {
-		return nil
-	}
+// extend extends leases of one source.
+func (w *Worker) extend(ctx context.Context, leases []outmill.Lease) error {
+	s := w.sourceOf(leases[0].Store)
 	// With a third of the lease, there is time for another attempt after a call that hangs.
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Lease/3)
 	defer cancel()
@@ -54,7 +50,7 @@ func (w *Worker) extend(ctx context.Context) error {
 		return err
 	}
 	if len(leases) > 0 {
-		w.answers.Add(1)
+		s.answers.Add(1)
 		w.extended(leases, standing, begin)
 		w.heedPauses()
 	}
@@ -106,6 +102,10 @@ func (w *Worker) dropLost() {
 	defer w.mu.Unlock()
 	now := time.Now()
 	for _, it := range w.items {
+		if w.source(it.lease.Store).extending {
+			// The call that is under way may still save the lease.
+			continue
+		}
 		switch left := it.until.Sub(now); {
 		case it.state == queued && left < w.watch():
 			w.settleLocked(it, outcome{kind: released})

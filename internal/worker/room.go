@@ -29,12 +29,12 @@ type order struct {
 // A claim has one limit, and one of its feeds may get all records. So a claim covers feeds
 // with similar limits, beginning with the feed that was covered longest ago. Ordered claims
 // wait until all releases are stored: otherwise this owner would still have leases on the
-// keys, and the store would return their later records.
+// keys, and the store would return their later records. In a set they leave out the members of these.
 func (w *Worker) room(now time.Time) (o order, next time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.wakeFeeds(now)
-	if w.ordered() && w.giveBacks > 0 {
+	if w.source("").waits(w.ordered()) {
 		return order{}, time.Time{}
 	}
 	var first *Feed
@@ -140,6 +140,7 @@ func (w *Worker) orderFor(first *Feed, now time.Time) order {
 			KeyPolicy: w.cfg.KeyPolicy,
 
 			TenantRoom: w.tenantRoom(covered),
+			PassOver:   w.passOver(),
 		},
 		feeds:   covered,
 		changes: w.changes,

@@ -57,7 +57,7 @@ func (w *Worker) conclude(it *Item, o outcome) {
 	o.item = it
 	w.outcomes = append(w.outcomes, o)
 	if o.givesBack(w.cfg.KeyPolicy) {
-		w.giveBacks++
+		w.source(it.lease.Store).giveBacks++
 	}
 	signal(w.settleSignal)
 }
@@ -162,8 +162,11 @@ func (w *Worker) removeLocked(it *Item) {
 	}
 	delete(w.items, it.lease.ID)
 	f := it.feed
-	f.held.items--
-	f.held.bytes -= it.size
+	if it.aside {
+		f.aside.remove(it)
+	} else {
+		f.held.remove(it)
+	}
 	f.abandoned(it)
 	f.tenantFreed(it)
 	if f.solo == it {

@@ -27,9 +27,10 @@ const (
 // again when its lease ends.
 //
 // Until it is dropped, its lease is extended, so that other workers do not get the later
-// records of its key. Only the settling goroutine uses stuck.
+// records of its key. Each source has its own, which only its settling goroutine uses.
 type stuck struct {
 	worker *Worker
+	source *source
 	list   []stuckOutcome
 	// atOnce is the number of outcomes for the next call.
 	atOnce int
@@ -50,10 +51,10 @@ type stuckOutcome struct {
 	answers int64
 }
 
-func (w *Worker) newStuck() *stuck {
+func (w *Worker) newStuck(s *source) *stuck {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
-	return &stuck{worker: w, timer: timer, pauses: storekit.NewWaits(20*time.Millisecond, min(5*time.Second, w.cfg.MaxErrorBackoff))}
+	return &stuck{worker: w, source: s, timer: timer, pauses: storekit.NewWaits(20*time.Millisecond, min(5*time.Second, w.cfg.MaxErrorBackoff))}
 }
 
 // due returns a channel that receives when it is time to try outcomes again.
@@ -62,8 +63,9 @@ func (s *stuck) due() <-chan time.Time { return s.timer.C }
 // add adds the outcomes of a failed call.
 func (s *stuck) add(batch []outcome, err error) {
 	for _, o := range batch {
-		s.list = append(s.list, stuckOutcome{outcome: o, answers: s.worker.answers.Load()})
+		s.list = append(s.list, stuckOutcome{outcome: o, answers: s.source.answers.Load()})
 	}
+	s.worker.noteStuck(s.source, s.list)
 	s.atOnce = max(1, len(batch)/2)
 	s.err = err
 	if s.at.IsZero() {
@@ -82,7 +84,7 @@ func (s *stuck) wait() {
 }
 
 func (s *stuck) tell(pause time.Duration) {
-	s.worker.faults.Fault("Outcomes could not be stored, will try again", s.err,
+	s.worker.faults.InStore(s.source.name).Fault("Outcomes could not be stored, will try again", s.err,
 		watermill.LogFields{"count": len(s.list), "after": pause.String()})
 }
 
@@ -94,7 +96,7 @@ func (s *stuck) tryAgain(ctx context.Context) {
 	s.at = time.Time{}
 	for misses := 0; len(s.list) > 0 && misses < mostMisses; {
 		n := s.next()
-		left, err := s.worker.tryToStore(ctx, convert(s.list[:n], func(o stuckOutcome) outcome { return o.outcome }))
+		left, err := s.worker.tryToStore(ctx, s.source, convert(s.list[:n], func(o stuckOutcome) outcome { return o.outcome }))
 		if err != nil {
 			n = s.keep(n, left)
 		}
@@ -114,6 +116,7 @@ func (s *stuck) tryAgain(ctx context.Context) {
 			break
 		}
 	}
+	s.worker.noteStuck(s.source, s.list)
 	if len(s.list) > 0 {
 		s.wait()
 	}
@@ -158,7 +161,7 @@ func (s *stuck) failed(n int) {
 	}
 	o := s.list[0]
 	s.list = s.list[1:]
-	if answers := s.worker.answers.Load(); answers > o.answers {
+	if answers := s.source.answers.Load(); answers > o.answers {
 		o.strikes++
 		o.answers = answers
 	}
@@ -179,10 +182,11 @@ func (s *stuck) leave() {
 	if len(s.list) == 0 {
 		return
 	}
-	s.worker.faults.Fault("Outcomes could not be stored; the records are due again when their leases end", s.err,
+	s.worker.faults.InStore(s.source.name).Fault("Outcomes could not be stored; the records are due again when their leases end", s.err,
 		watermill.LogFields{"count": len(s.list)})
 	s.worker.forget(convert(s.list, func(o stuckOutcome) outcome { return o.outcome }))
 	s.list = nil
+	s.worker.noteStuck(s.source, nil)
 }
 
 // abandonOutcome drops an outcome that cannot be stored. It changes the owner, because the

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -39,8 +38,6 @@ type Worker struct {
 	inTx  *inTx
 	// pauses is nil if the store has no pauses.
 	pauses storekit.Pauses
-	// answers counts the successful calls that settled or extended leases.
-	answers atomic.Int64
 
 	mu sync.Mutex
 	// owner is the owner of the next claim; each item has the owner of its own lease.
@@ -61,10 +58,9 @@ type Worker struct {
 	// claim returns records of these keys, they are released too, to keep the order.
 	tainted  map[string]struct{}
 	outcomes []outcome
-	// giveBacks counts the outcomes that must reach the store before the next
-	// ordered claim.
-	giveBacks int
-	flushing  int
+	// sources are the stores that records have come from.
+	sources  map[string]*source
+	flushing int
 	// removed is closed when an item is removed; nil while nobody waits for that.
 	removed chan struct{}
 	topics  outmill.Topics
@@ -109,6 +105,7 @@ func New(cfg Config) *Worker {
 		items:        map[outmill.WorkItemID]*Item{},
 		claiming:     map[int]struct{}{},
 		keys:         map[string][]*Item{},
+		sources:      map[string]*source{},
 		tainted:      map[string]struct{}{},
 		roundDone:    make(chan struct{}),
 		stopped:      make(chan struct{}),

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -25,6 +26,9 @@ type Proxy struct {
 	links map[*link]struct{}
 	holds []*Held
 	ended chan struct{}
+	// delay is how long data waits, and changed is closed when that changes.
+	delay   time.Duration
+	changed chan struct{}
 }
 
 // Held is a request that the proxy holds back.
@@ -57,7 +61,7 @@ func New(tb testing.TB, target string) *Proxy {
 	tb.Helper()
 	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(tb, err, "start a proxy")
-	p := &Proxy{listener: listener, target: target, links: map[*link]struct{}{}, ended: make(chan struct{})}
+	p := &Proxy{listener: listener, target: target, links: map[*link]struct{}{}, ended: make(chan struct{}), changed: make(chan struct{})}
 	p.work.Go(p.accept)
 	tb.Cleanup(p.end)
 	return p
@@ -80,6 +84,38 @@ func (p *Proxy) HalfOpen() { p.each(func(l *link) { l.halfOpen.Store(true) }) }
 // LoseAnswers cuts each existing connection at the server's next answer: the server has
 // executed the request, but the client gets no answer.
 func (p *Proxy) LoseAnswers() { p.each(func(l *link) { l.loses.Store(true) }) }
+
+// Delay has all data wait so long in the proxy, in both directions and on all connections, also data that
+// is on its way. With an hour nothing passes until the next call of Delay. 0, as at first, is no delay.
+func (p *Proxy) Delay(by time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = by
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// wait returns when data that has just come may go on.
+func (p *Proxy) wait() {
+	came := time.Now()
+	for {
+		p.mu.Lock()
+		left, changed := p.delay-time.Since(came), p.changed
+		p.mu.Unlock()
+		if left <= 0 {
+			return
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-changed:
+		case <-p.ended:
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}
 
 // Hold holds back the next request that contains the text, also if its client ends the connection,
 // until Deliver. Several calls hold back several requests, in their order.
@@ -192,6 +228,7 @@ func (l *link) cut() {
 type requests struct{ *link }
 
 func (r requests) Write(b []byte) (int, error) {
+	r.proxy.wait()
 	if r.halfOpen.Load() {
 		return len(b), nil
 	}
@@ -242,6 +279,7 @@ func (l *link) endHeld() {
 type answers struct{ *link }
 
 func (a answers) Write(b []byte) (int, error) {
+	a.proxy.wait()
 	a.endHeld()
 	switch {
 	case a.loses.Load():

@@ -204,3 +204,33 @@ func TestProxy(t *testing.T) {
 		talkTo(t, proxy.New(t, listener.Addr().String()).Addr()).hearTheEnd()
 	})
 }
+
+func TestProxy_Delay(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a proxy delays data in both directions, and carries it when the delay ends", func(t *testing.T) {
+		t.Parallel()
+		addr, heard := echo(t)
+		p := proxy.New(t, addr)
+		first := talkTo(t, p.Addr())
+		first.say("quick")
+		require.Equal(t, "quick", <-heard)
+		first.hear("quick")
+		const late = 30 * time.Millisecond
+		p.Delay(late)
+		began := time.Now()
+		first.say("late")
+		require.Equal(t, "late", <-heard)
+		first.hear("late")
+		require.GreaterOrEqual(t, time.Since(began), 2*late)
+		p.Delay(time.Hour)
+		first.say("held")
+		second := talkTo(t, p.Addr())
+		second.say("held too")
+		require.Empty(t, heard)
+		p.Delay(0)
+		require.ElementsMatch(t, []string{"held", "held too"}, []string{<-heard, <-heard})
+		first.hear("held")
+		second.hear("held too")
+	})
+}

@@ -1,0 +1,278 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+const (
+	// lateAfter is the time after which a call makes its source late.
+	lateAfter = time.Second
+	// asideShare limits what a feed sets aside: so many times what it may hold.
+	asideShare = 4
+)
+
+// source is a store that records come from: the worker's only one, whose name is "", or a member of a
+// set (Record.Store). The calls of one source wait for no other source, so that a member that hangs, or
+// that answers late, delays nobody else.
+type source struct {
+	name string
+	// answers counts the successful calls that settled or extended leases.
+	answers atomic.Int64
+	// holding is one call that holds what many handlers want.
+	holding sync.Mutex
+	// more has a signal if there are outcomes for a settler that waits.
+	more chan struct{}
+
+	// The worker's mutex guards the following fields. outcomes wait for the settler, which runs if settling.
+	outcomes []outcome
+	settling bool
+	// extending says that a call extends leases.
+	extending bool
+	// giveBacks counts the outcomes that must reach the store before its next ordered claim.
+	giveBacks int
+	// late counts the calls that take long, and stuck the outcomes that could not be stored.
+	late, stuck int
+}
+
+// source returns the source of that name. The caller holds the lock.
+func (w *Worker) source(name string) *source {
+	s := w.sources[name]
+	if s == nil {
+		s = &source{name: name, more: make(chan struct{}, 1)}
+		w.sources[name] = s
+	}
+	return s
+}
+
+// sourceOf is source without the lock.
+func (w *Worker) sourceOf(name string) *source {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.source(name)
+}
+
+// waits reports whether claims leave out the source: until it knows what was given back, in the order of
+// keys, and while it is late, so that its records do not take the room of others.
+func (s *source) waits(ordered bool) bool {
+	return ordered && s.giveBacks > 0 || s.name != "" && s.late+s.stuck > 0
+}
+
+// passOver returns the members of a set that a claim leaves out as of now; nil is none.
+func (w *Worker) passOver() func(store string) bool {
+	var names map[string]bool
+	for name, s := range w.sources {
+		if name != "" && s.waits(w.ordered()) {
+			if names == nil {
+				names = map[string]bool{}
+			}
+			names[name] = true
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	return func(store string) bool { return names[store] }
+}
+
+// timed makes a call of a source. If that takes long, the source is late, and the outcomes that the call
+// stores are set aside.
+func (w *Worker) timed(s *source, batch []outcome, call func() error) error {
+	if s.name == "" {
+		return call()
+	}
+	late := false
+	timer := time.AfterFunc(lateAfter, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		late = true
+		s.late++
+		w.setAside(batch)
+	})
+	err := call()
+	timer.Stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// A timer that fires from now on has nothing to undo.
+	if late {
+		s.late--
+		w.lookAtOnce()
+	}
+	return err
+}
+
+// setAside has outcomes of a sick source take no room from the records of others.
+func (w *Worker) setAside(batch []outcome) {
+	for _, o := range batch {
+		it, f := o.item, o.item.feed
+		most := load{asideShare * max(w.cfg.MaxItems, f.hands), asideShare * w.cfg.MaxBytes}
+		if it.aside || w.items[it.lease.ID] != it || f.aside.items >= most.items || f.aside.bytes+it.size > most.bytes {
+			continue
+		}
+		it.aside = true
+		f.held.remove(it)
+		f.aside.add(it)
+	}
+	signal(w.roomSignal)
+}
+
+func (l *load) add(it *Item)    { l.items, l.bytes = l.items+1, l.bytes+it.size }
+func (l *load) remove(it *Item) { l.items, l.bytes = l.items-1, l.bytes-it.size }
+
+// dispatch gives each source its outcomes, and has a goroutine store them.
+func (w *Worker) dispatch(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	batch := w.outcomes
+	w.outcomes = make([]outcome, 0, len(batch))
+	w.flushing += len(batch)
+	for _, o := range batch {
+		s := w.source(o.item.lease.Store)
+		s.outcomes = append(s.outcomes, o)
+		if !s.settling {
+			s.settling = true
+			w.rest.Go(func() { w.settleSource(ctx, s) })
+			continue
+		}
+		signal(s.more)
+	}
+}
+
+// settleSource stores the outcomes of a source until there are none, or ctx ends.
+func (w *Worker) settleSource(ctx context.Context, s *source) {
+	late := w.newStuck(s)
+	defer late.leave()
+	for {
+		batch, more := w.takeOutcomes(s, late)
+		if !more {
+			return
+		}
+		if len(batch) > 0 {
+			w.flush(ctx, s, batch, late)
+		}
+		late.tryAgain(ctx)
+		if ctx.Err() != nil {
+			w.mu.Lock()
+			s.settling = false
+			w.mu.Unlock()
+			return
+		}
+		if len(late.list) == 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.more:
+		case <-late.due():
+		}
+	}
+}
+
+// takeOutcomes returns the outcomes that wait. It reports false if the settler has nothing left to do.
+func (w *Worker) takeOutcomes(s *source, late *stuck) (batch []outcome, more bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	batch, s.outcomes = s.outcomes, nil
+	s.settling = len(batch)+len(late.list) > 0
+	return batch, s.settling
+}
+
+// noteStuck notes how many outcomes of the source could not be stored.
+func (w *Worker) noteStuck(s *source, list []stuckOutcome) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s.stuck > 0 && len(list) == 0 && s.name != "" {
+		w.lookAtOnce()
+	}
+	if s.stuck = len(list); s.name != "" {
+		w.setAside(convert(list, func(o stuckOutcome) outcome { return o.outcome }))
+	}
+}
+
+// bySource groups leases by the store that they are of.
+func bySource(leases []outmill.Lease) map[string][]outmill.Lease {
+	of := map[string][]outmill.Lease{}
+	for _, l := range leases {
+		of[l.Store] = append(of[l.Store], l)
+	}
+	return of
+}
+
+// extendAll extends leases: those of a worker's only store in this goroutine, and those of the members of
+// a set at the same time, each in one call at a time.
+func (w *Worker) extendAll(ctx context.Context) {
+	for name, leases := range bySource(w.leasesToExtend()) {
+		if name == "" {
+			w.extendSource(ctx, leases)
+			continue
+		}
+		w.mu.Lock()
+		s := w.source(name)
+		busy := s.extending
+		s.extending = true
+		w.mu.Unlock()
+		if busy {
+			continue
+		}
+		w.rest.Go(func() {
+			_ = w.timed(s, nil, func() error {
+				w.extendSource(ctx, leases)
+				return nil
+			})
+			w.mu.Lock()
+			s.extending = false
+			w.mu.Unlock()
+			w.dropLost()
+		})
+	}
+}
+
+func (w *Worker) extendSource(ctx context.Context, leases []outmill.Lease) {
+	if err := w.extend(ctx, leases); err != nil {
+		w.faults.InStore(leases[0].Store).Fault("Leases could not be extended, will try again", err, nil)
+	}
+}
+
+// holdPatience is how long a claim waits until the records of a member are held.
+const holdPatience = 100 * time.Millisecond
+
+// holdInTime holds the leases of a claim, those of each member of a set in a call of its own, and returns
+// those that are held after a short time. A handler holds the others itself, so the end of claiming, the
+// context of all claims, may end the calls of members.
+func (w *Worker) holdInTime(claiming, claim context.Context, leases []outmill.Lease) []outmill.Lease {
+	of := bySource(leases)
+	if only, one := of[""]; one && len(of) == 1 {
+		held, _ := w.inTx.acker.HoldForTx(claim, 0, only)
+		return held
+	}
+	answers := make(chan []outmill.Lease, len(of))
+	for name, part := range of {
+		s := w.sourceOf(name)
+		w.claimers.Go(func() {
+			ctx, cancel := context.WithTimeout(claiming, storeTimeout)
+			defer cancel()
+			_ = w.timed(s, nil, func() error {
+				held, err := w.inTx.acker.HoldForTx(ctx, 0, part)
+				answers <- held
+				return err
+			})
+		})
+	}
+	timer := time.NewTimer(holdPatience)
+	defer timer.Stop()
+	var held []outmill.Lease
+	for range of {
+		select {
+		case part := <-answers:
+			held = slices.Concat(held, part)
+		case <-timer.C:
+			return held
+		}
+	}
+	return held
+}
