@@ -9,8 +9,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Labels by which a server says whether work can be retried: see "Transactions" in MongoDB's
@@ -46,8 +48,13 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
-	err = s.life.Explain(err)
+	err = storekit.MarkAway(ctx, s.life.Explain(err), isAway)
 	return fmt.Errorf("outmill/mongo: %s %s: %w", s.config.Name, operation, err)
+}
+
+// isAway reports whether there is no server that can do the work.
+func isAway(err error) bool {
+	return interrupted(err) || driver.IsTimeout(err) || errors.As(err, new(topology.ServerSelectionError))
 }
 
 // ended marks an error as outmill.ErrInvalidTx if the caller's transaction had ended before.

@@ -37,6 +37,8 @@ const (
 	codeTransactionTimeout = "25P04"
 	codeAdminShutdown      = "57P01"
 	codeCrashShutdown      = "57P02"
+	codeStarting           = "57P03"
+	codeTooManyConnections = "53300"
 )
 
 // explain names the operation, and converts the driver's errors to those of the contract.
@@ -58,7 +60,16 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 	case codeNoRight:
 		err = fmt.Errorf("%w (the rights that the store needs are in the documentation of package postgres)", err)
 	}
-	return fmt.Errorf("outmill/postgres: %s %s: %w", s.config.Name, operation, ended(err))
+	return fmt.Errorf("outmill/postgres: %s %s: %w", s.config.Name, operation, storekit.MarkAway(ctx, ended(err), isAway))
+}
+
+// isAway reports whether the server says that it takes no connection, or ends this one.
+func isAway(err error) bool {
+	switch code(err) {
+	case codeAdminShutdown, codeCrashShutdown, codeStarting, codeTooManyConnections:
+		return true
+	}
+	return false
 }
 
 // ended marks the error of a statement in a transaction that has ended, or that can only be rolled

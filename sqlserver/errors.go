@@ -47,6 +47,9 @@ const errNoLock = 50901
 // transaction, on which the call would commit by itself.
 const errNoTransaction = 50902
 
+// never: the driver returns the error of the connection where the server is not there.
+func never(error) bool { return false }
+
 // explain adds the name of the operation, and turns errors of the driver into errors of the
 // contract.
 func (s *Store) explain(ctx context.Context, operation string, err error) error {
@@ -72,7 +75,7 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 	case errNoRight:
 		err = fmt.Errorf("%w (the rights that the store needs are in the documentation of package sqlserver)", err)
 	}
-	return fmt.Errorf("outmill/sqlserver: %s %s: %w", s.config.Name, operation, sqlkit.TxEnded(err))
+	return fmt.Errorf("outmill/sqlserver: %s %s: %w", s.config.Name, operation, storekit.MarkAway(ctx, sqlkit.TxEnded(err), never))
 }
 
 // ended marks the error of a statement in a caller's transaction that the server has rolled back

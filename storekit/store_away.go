@@ -1,8 +1,12 @@
 package storekit
 
 import (
+	"context"
+	"database/sql/driver"
 	"errors"
+	"io"
 	"math/rand/v2"
+	"net"
 	"time"
 )
 
@@ -12,6 +16,30 @@ import (
 // It is no failure of the message that a handler has: Decide has the message come again after a pause, and
 // counts no attempt, if the handler's error has ErrStoreAway in its chain.
 var ErrStoreAway = errors.New("outmill: the store does not answer")
+
+// awayError marks an error as ErrStoreAway, and does not change its text.
+type awayError struct{ error }
+
+func (e awayError) Unwrap() error { return e.error }
+
+func (awayError) Is(target error) bool { return target == ErrStoreAway }
+
+// MarkAway marks the error of a call as ErrStoreAway if the connection could not be made or broke, or if the
+// engine's error says, as its store knows, that the server is not there. The error of a call whose context
+// has ended is not marked. Stores call it where they name the operation in the error.
+func MarkAway(ctx context.Context, err error, engine func(err error) bool) error {
+	if err == nil || ctx.Err() != nil || errors.Is(err, ErrStoreAway) || !broke(err) && !engine(err) {
+		return err
+	}
+	return awayError{err}
+}
+
+// broke reports whether a connection could not be made, or has ended.
+func broke(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, driver.ErrBadConn)
+}
 
 // awayPause is the longest pause after which a message comes again whose handler's store is away, half of it the
 // shortest.

@@ -69,11 +69,25 @@ func runSick(t *testing.T, w ward, way sickness, withInbox bool) {
 	set, err := tenants.New(t.Context(), tenants.Config{Discovery: w.members, Ensure: true, CallTimeout: callTimeout, Linger: -1}, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, set.Close()) }()
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: soon}, nil)
+	// Such a server also keeps the outcomes of the sick member from being stored.
+	stuck := w.keepsOpen && !testenv.All()
+	closeWithin := soon
+	if stuck {
+		closeWithin = time.Second
+	}
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: closeWithin}, nil)
 	require.NoError(t, err)
-	sub, err := subscriber.New(set, subscriber.Config{Order: outmill.OrderKey, Lease: 12 * time.Second}, nil)
+	sub, err := subscriber.New(set, subscriber.Config{
+		Order: outmill.OrderKey, Lease: 12 * time.Second, CloseTimeout: closeWithin,
+		// What a member that is away costs an attempt is dead, and is missing in the end.
+		Retry: outmill.RetryPolicy{MaxAttempts: 1},
+	}, nil)
 	require.NoError(t, err)
-	defer func() { require.NoError(t, sub.Close()) }()
+	defer func() {
+		if err := sub.Close(); !stuck {
+			require.NoError(t, err)
+		}
+	}()
 	router.AddMiddleware(subscriber.KeepError)
 	if withInbox {
 		box, err := inbox.New(set, inbox.Config{Consumer: "ward"})
@@ -96,7 +110,9 @@ func runSick(t *testing.T, w ward, way sickness, withInbox bool) {
 	go func() { ended <- router.Run(context.Background()) }()
 	<-router.Running()
 	defer func() {
-		require.NoError(t, router.Close())
+		if err := router.Close(); !stuck {
+			require.NoError(t, err)
+		}
 		require.NoError(t, <-ended)
 	}()
 
@@ -129,7 +145,7 @@ func runSick(t *testing.T, w ward, way sickness, withInbox bool) {
 	stop()
 	publishers.Wait()
 	for key, s := range seen {
-		if key == w.sick && w.keepsOpen && !testenv.All() {
+		if key == w.sick && stuck {
 			t.Log(testenv.Shorter("until the server has ended the transactions that nobody could end"))
 			continue
 		}
