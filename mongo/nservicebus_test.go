@@ -38,7 +38,8 @@ func guids() map[string]guid {
 // written is a document as NServiceBus writes it.
 func written(id any, order string) bson.D {
 	return bson.D{
-		{Key: "_id", Value: id}, {Key: "Originator", Value: "Sales@HOST"}, {Key: "OriginalMessageId", Value: "b3c1a2f0-0000-0000-0000-000000000001"},
+		{Key: "_id", Value: id}, {Key: "Originator", Value: "Sales@HOST"},
+		{Key: "OriginalMessageId", Value: "b3c1a2f0-0000-0000-0000-000000000001"},
 		{Key: "OrderId", Value: order}, {Key: "IsOrderPlaced", Value: true},
 		{Key: "Lines", Value: bson.A{bson.D{{Key: "Product", Value: "Tea"}, {Key: "Count", Value: int32(2)}}}},
 		{Key: "_version", Value: int32(3)},
@@ -57,7 +58,8 @@ func TestSagas_OfNServiceBus(t *testing.T) {
 	t.Parallel()
 	for name, id := range guids() {
 		for _, options := range []storekit.SagaOptions{{}, {KeepUnknown: true}} {
-			t.Run(fmt.Sprintf("a document whose id has %s is found and stored under the same id, KeepUnknown %v", name, options.KeepUnknown), func(t *testing.T) {
+			what := fmt.Sprintf("a document whose id has %s is found and stored under the same id, KeepUnknown %v", name, options.KeepUnknown)
+			t.Run(what, func(t *testing.T) {
 				t.Parallel()
 				s, in := newSagas(t)
 				_, err := in.InsertOne(t.Context(), written(id.stored, "42"))

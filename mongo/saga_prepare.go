@@ -125,7 +125,8 @@ func (s *Store) checkSagaDocuments(ctx context.Context, in *driver.Collection) e
 
 func unkeyedError(in *driver.Collection) error {
 	return fmt.Errorf("%w: collection %s has a document without %s: if its documents are sagas, such as those of NServiceBus, set the field "+
-		"from the property that correlates them: db.getCollection(%q).updateMany({%s: {$exists: false}}, [{$set: {%s: {$toString: \"$OrderId\"}}}]); "+
+		"from the property that correlates them: "+
+		"db.getCollection(%q).updateMany({%s: {$exists: false}}, [{$set: {%s: {$toString: \"$OrderId\"}}}]); "+
 		"otherwise choose another collection for the sagas: mongo.Config.SagaCollection",
 		storekit.ErrSagaUnkeyed, in.Name(), fieldCorrelation, in.Name(), fieldCorrelation, fieldCorrelation)
 }

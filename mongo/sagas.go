@@ -242,7 +242,8 @@ func (w sagaWork) filter() bson.D {
 // unmatched says why filter selects no document: ErrSagaConflict if another handler has changed or
 // deleted the saga. Otherwise it would do so for ever, so it is an error that counts.
 func (w sagaWork) unmatched(ctx context.Context) error {
-	raw, err := w.in.FindOne(ctx, where(fieldCorrelation, w.saga.Correlation), options.FindOne().SetProjection(ascending(fieldID, w.version))).Raw()
+	raw, err := w.in.FindOne(ctx, where(fieldCorrelation, w.saga.Correlation),
+		options.FindOne().SetProjection(ascending(fieldID, w.version))).Raw()
 	if errors.Is(err, driver.ErrNoDocuments) {
 		return storekit.ErrSagaConflict
 	}

@@ -33,7 +33,8 @@ func (e *env) requireRefused(err error) {
 func sagaStartRefusedByOther(e *env) {
 	sagas := e.guarded()
 	start := func(ctx context.Context, correlation string) error {
-		return sagas.InsertSaga(ctx, &storekit.Saga{Type: sagaKind, Correlation: correlation}, &sagaState{Customer: "Ada"}, storekit.SagaOptions{})
+		saga := &storekit.Saga{Type: sagaKind, Correlation: correlation}
+		return sagas.InsertSaga(ctx, saga, &sagaState{Customer: "Ada"}, storekit.SagaOptions{})
 	}
 	require.NoError(e.T, start(e.Ctx, "o1"))
 	e.requireRefused(start(e.Ctx, "o2"))
