@@ -68,7 +68,8 @@ func RetryAfter(err error, delay time.Duration) error {
 }
 
 // Snooze is returned by a handler that wants its message again after a delay. Nothing
-// failed, and the attempt does not count. Like Permanent, it needs subscriber.KeepError.
+// failed, and the attempt does not count, however often it comes. outmill why shows how often, and
+// outmill doctor names a message from the 100th time in a row on. Like Permanent, it needs subscriber.KeepError.
 // Watermill's PoisonQueue treats every error as a failure: inside KeepError use
 // PoisonQueueWithFilter and [IsPermanent]. A PoisonQueue outside KeepError never sees a
 // Snooze.

@@ -21,7 +21,8 @@ type Registration struct {
 	TTL time.Duration
 	// Problems says why the worker cannot pass on records now, by topic; the topic "" stands for
 	// all topics. A forwarder reports the broker that accepts nothing, and the topics that it
-	// holds. The store keeps the texts with the worker's name until that name registers the group
+	// holds. It and a subscriber also report records that come again and again without an attempt;
+	// such a text begins with storekit.RepeatedProblem. The store keeps the texts with the worker's name until that name registers the group
 	// again. Without Worker it keeps none. At most 20 topics, and 500 characters for each text.
 	Problems map[string]string
 }

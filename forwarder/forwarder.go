@@ -193,6 +193,9 @@ func (f *Forwarder) run(p *pass) {
 	var upkeep sync.WaitGroup
 	upkeep.Go(func() { f.keepUp(p.ctx, p.flow) })
 	upkeep.Go(func() { f.reportProblems(p.ctx, p.flow) })
+	upkeep.Go(func() {
+		p.flow.worker.Repeats().Report(p.ctx, func(ctx context.Context) error { return f.register(ctx, p.flow) })
+	})
 	p.forward()
 	upkeep.Wait()
 }

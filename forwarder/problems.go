@@ -4,9 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/outmill/outmill/storekit"
 )
@@ -15,8 +13,8 @@ import (
 // that a broker that comes and goes does not burden the database.
 const reportEvery = time.Second
 
-// problems describes the open breaker, under the topic "", and the topics on hold, for the
-// registration of the group. They are in the store, so that an operator can ask why a record is
+// problems describes the open breaker, under the topic "", the topics on hold, and records that come
+// again and again without an attempt, for the registration of the group. They are in the store, so that an operator can ask why a record is
 // not forwarded. If there are too many topics, the first by name are reported.
 func (fl *flow) problems() map[string]string {
 	fl.mu.Lock()
@@ -32,18 +30,20 @@ func (fl *flow) problems() map[string]string {
 		h := fl.held[topic]
 		problems[topic] = problemText("the broker has refused the topic since ", h.since, h.err)
 	}
+	if fl.state != closed {
+		return problems
+	}
+	// A record may be released for as long as the broker refuses it, which the problems above say.
+	for topic, text := range fl.worker.Repeats().Problems() {
+		if _, known := problems[topic]; !known && len(problems) < storekit.MaxProblems {
+			problems[topic] = text
+		}
+	}
 	return problems
 }
 
-// problemText leaves out of the error what a store cannot keep.
 func problemText(what string, since time.Time, err error) string {
-	text := what + since.UTC().Format(time.RFC3339) + ": " + strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
-	// A character of UTF-8 takes at most one unit of UTF-16 for each of its bytes.
-	for len(text) > storekit.MaxProblemText {
-		_, size := utf8.DecodeLastRuneInString(text)
-		text = text[:len(text)-size]
-	}
-	return text
+	return storekit.ProblemText(what + since.UTC().Format(time.RFC3339) + ": " + err.Error())
 }
 
 // problemsChanged makes reportProblems register again.

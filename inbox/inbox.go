@@ -77,7 +77,7 @@ func (b *Inbox) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// explain returns a Snooze if another transaction is handling the message, or if the handler
+// explain returns a Collision if another transaction is handling the message, or if the handler
 // could not begin because the database is busy, so that no attempt counts. Other subscribers than
 // Outmill's get the error itself.
 func (b *Inbox) explain(msg *message.Message, begun bool, err error) error {
@@ -85,7 +85,7 @@ func (b *Inbox) explain(msg *message.Message, begun bool, err error) error {
 	if _, ours := outmill.Delivery(msg.Context()); !ours || !busy {
 		return err
 	}
-	return outmill.Snooze(rand.N(comesAgainWithin))
+	return &storekit.Collision{Err: err, Delay: rand.N(comesAgainWithin)}
 }
 
 // delivery is one delivery of a message.

@@ -26,10 +26,10 @@ const (
 
 var (
 	// ErrConflict says that another handler has changed the saga in between. The message
-	// comes again, and no attempt counts.
+	// comes again, and no attempt counts before the tenth conflict in a row.
 	ErrConflict = storekit.ErrSagaConflict
 	// ErrStarted says that another handler has started the same saga in between. The message
-	// comes again, and no attempt counts.
+	// comes again, and no attempt counts before the tenth conflict in a row.
 	ErrStarted = storekit.ErrSagaExists
 	// ErrState says that the stored state cannot be decoded into the Go type. The message is
 	// tried again, and goes dead when its attempts are used up.

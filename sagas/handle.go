@@ -43,7 +43,7 @@ func (s *Saga[State]) handle(topic string, msg *message.Message) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, ErrConflict), errors.Is(err, ErrStarted), errors.Is(last, ErrConflict), errors.Is(last, ErrStarted):
-		return &conflict{errors.Join(err, last), outmill.Snooze(s.cfg.ConflictDelay/2 + rand.N(s.cfg.ConflictDelay+1))}
+		return &storekit.Collision{Err: errors.Join(err, last), Delay: s.cfg.ConflictDelay/2 + rand.N(s.cfg.ConflictDelay+1), Counts: true}
 	case errors.Is(err, storekit.ErrNoTransactions):
 		return fmt.Errorf("saga %s: %w: %w", s.kind, errNoTransactions, err)
 	case errors.Is(err, outmill.ErrInvalidRecord):
@@ -144,11 +144,3 @@ func (s *Saga[State]) notFound(c *Context[State], r Reaction[State]) error {
 	})
 	return nil
 }
-
-// conflict has the text and the identity of the store's error. As finds a Snooze in it, so
-// that the router does not log a conflict, which is normal, as an error.
-type conflict struct{ err, snooze error }
-
-func (e *conflict) Error() string        { return e.err.Error() }
-func (e *conflict) Is(target error) bool { return errors.Is(e.err, target) }
-func (e *conflict) As(target any) bool   { return errors.As(e.snooze, target) }

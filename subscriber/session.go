@@ -79,6 +79,7 @@ func (ses *session) start() {
 	s, ctx := ses.subscriber, ses.working
 	ses.worker.Start(context.WithoutCancel(ctx))
 	ses.upkeep.Go(func() { worker.Rounds(ctx, s.renewInterval(), s.log, ses.round) })
+	ses.upkeep.Go(func() { s.repeats.Report(ctx, ses.renew) })
 	if s.janitor != nil {
 		// Its error says that the store is closed.
 		ses.upkeep.Go(func() { _ = s.janitor.Run(ctx) })

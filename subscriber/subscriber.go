@@ -34,8 +34,10 @@ type Subscriber struct {
 	turns storekit.TenantTurns
 	cfg   Config
 	log   watermill.LoggerAdapter
-	// running has the handlings of all sessions.
+	// running has the handlings of all sessions, and repeats the records that come again and again
+	// without an attempt.
 	running *worker.Registry
+	repeats *worker.Repeats
 	// janitor is nil if UpkeepInterval leaves the maintenance of the store to others.
 	janitor *janitor.Janitor
 
@@ -78,6 +80,7 @@ func New(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapter) (*Subs
 		cfg:      cfg,
 		log:      log,
 		running:  worker.NewRegistry(),
+		repeats:  worker.NewRepeats(),
 		quiet:    quiet,
 		sessions: map[*session]struct{}{},
 	}
@@ -114,6 +117,7 @@ func (s *Subscriber) workerConfig() worker.Config {
 		OnDead:          cfg.OnDead,
 		OnError:         cfg.OnError,
 		Name:            cfg.Worker,
+		Repeats:         s.repeats,
 		Running:         s.running,
 	}
 }
@@ -131,11 +135,14 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 
 func (s *Subscriber) register(ctx context.Context, topics ...string) error {
 	regs := make([]outmill.Registration, len(topics))
+	problems := s.repeats.Problems()
 	for i, topic := range topics {
 		if err := errors.Join(storekit.CheckTopic(topic), s.checkTurns(topic)); err != nil {
 			return err
 		}
-		regs[i] = outmill.Registration{Group: s.cfg.Group, Topics: topicOnly(topic), Worker: s.cfg.Worker, TTL: s.cfg.RegistrationTTL}
+		regs[i] = outmill.Registration{
+			Group: s.cfg.Group, Topics: topicOnly(topic), Worker: s.cfg.Worker, TTL: s.cfg.RegistrationTTL, Problems: problems,
+		}
 	}
 	if err := worker.Register(ctx, s.queue, regs...); err != nil {
 		return fmt.Errorf("outmill: register group %q for %s: %w", s.cfg.Group, namesOf(topics), err)

@@ -165,17 +165,3 @@ func (it *Item) Snooze(delay time.Duration) {
 // GiveUp releases the record while its handling continues. This instance does not handle
 // the record again before one of the methods above ends the handling.
 func (it *Item) GiveUp() { it.worker.giveUp(it) }
-
-// Judge settles the item by the policy's verdict on err, and returns the verdict.
-func (it *Item) Judge(err error) storekit.Verdict {
-	verdict, reason := it.worker.judge(it.Record.Attempts, err)
-	switch {
-	case verdict.Snooze:
-		it.Snooze(verdict.Delay)
-	case verdict.Dead:
-		it.Fail(reason)
-	default:
-		it.Abandon(verdict.Delay, reason)
-	}
-	return verdict
-}

@@ -55,6 +55,13 @@ func (w *Worker) settleLocked(it *Item, o outcome) {
 func (w *Worker) conclude(it *Item, o outcome) {
 	it.state = settled
 	o.item = it
+	switch o.kind {
+	case released:
+		w.repeats.gaveBack(it.Record)
+	case acked, failed:
+		w.repeats.ended(it.Record.ID)
+	case abandoned, snoozed:
+	}
 	w.outcomes = append(w.outcomes, o)
 	if o.givesBack(w.cfg.KeyPolicy) {
 		w.source(it.lease.Store).giveBacks++

@@ -34,8 +34,9 @@ type Worker struct {
 	settleSignal chan struct{}
 	poke         chan struct{}
 
-	woken *woken
-	inTx  *inTx
+	woken   *woken
+	repeats *Repeats
+	inTx    *inTx
 	// pauses is nil if the store has no pauses.
 	pauses storekit.Pauses
 
@@ -98,6 +99,7 @@ func New(cfg Config) *Worker {
 		settleSignal: make(chan struct{}, 1),
 		poke:         make(chan struct{}, 1),
 		woken:        newWoken(),
+		repeats:      cfg.Repeats,
 		inTx:         newInTx(cfg.Queue),
 		pauses:       pausesOf(cfg.Queue),
 		feeds:        map[string]*Feed{},
@@ -111,6 +113,9 @@ func New(cfg Config) *Worker {
 		stopped:      make(chan struct{}),
 		topics:       cfg.Topics,
 		limit:        cfg.BatchSize,
+	}
+	if w.repeats == nil {
+		w.repeats = NewRepeats()
 	}
 	w.faults = Faults{Log: w.log, Of: fmt.Sprintf("group %q", cfg.Group), OnError: cfg.OnError}
 	if !cfg.ByTopic {
@@ -203,6 +208,9 @@ func (w *Worker) Leave(ctx context.Context) error {
 	w.loseAll()
 	return err
 }
+
+// Repeats are the records that come back without an attempt.
+func (w *Worker) Repeats() *Repeats { return w.repeats }
 
 // Settled returns the number of items settled so far, without those that were released.
 func (w *Worker) Settled() int {
