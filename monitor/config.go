@@ -25,7 +25,8 @@ type HealthConfig struct {
 	// topics that are held, and of one that has not claimed for MaxUnclaimed.
 	Forwarders map[string]HealthForwarder
 	// Subscribers are those of this process, by name: Health warns of one that has not claimed for
-	// MaxUnclaimed.
+	// MaxUnclaimed, and, of a MeteredSubscriber, of messages that come again and again without an
+	// attempt.
 	Subscribers map[string]HealthSubscriber
 	// MaxUnclaimed is how long a forwarder or subscriber may be without a claim that succeeds; 0 is
 	// 5 minutes. A subscriber does not claim while all its handlers are busy, so give it more than

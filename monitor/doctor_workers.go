@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // report is the problem of one topic that workers of a group have reported, "" for all topics.
@@ -47,6 +49,9 @@ func (r report) problem(group, topic string) Problem {
 	if topic != "" {
 		p.Kind, p.Remedy = "topics_held", heldRemedy
 	}
+	if isRepeat(r.latest.Problems[topic]) {
+		p.Kind, p.Remedy = "comes_again", repeatRemedy
+	}
 	at := r.latest.SeenAt.UTC().Format(time.RFC3339)
 	p.Text = fmt.Sprintf("Worker %s of group %s reported at %s", quote(r.latest.Name), quote(group), at)
 	if topic != "" {
@@ -58,3 +63,11 @@ func (r report) problem(group, topic string) Problem {
 	}
 	return p
 }
+
+// isRepeat reports whether a problem that a worker has reported is of a record that comes again and
+// again without an attempt.
+func isRepeat(problem string) bool { return strings.HasPrefix(problem, storekit.RepeatedProblem) }
+
+const repeatRemedy = "Read what is in the way in the text and in the worker's log, and remove it. Messages of one saga that " +
+	"conflict often need its correlation value as their key and a reader in the order of keys. A handler that snoozes for ever " +
+	"should return an error at some time."

@@ -46,6 +46,12 @@ func (h *Health) stuck(now time.Time) (problems []Problem) {
 	for _, name := range slices.Sorted(maps.Keys(h.config.Subscribers)) {
 		at := h.config.Subscribers[name].ClaimedAt()
 		problems = append(problems, h.unclaimed(now, "subscriber", name, at, "its handlers hang, or take longer than MaxUnclaimed")...)
+		if reader, is := h.config.Subscribers[name].(MeteredSubscriber); is && reader.Repeats() > 0 {
+			problems = append(problems, Problem{
+				Kind: "comes_again", Severity: Warning, Subject: name, Remedy: repeatRemedy,
+				Text: fmt.Sprintf("A record comes again and again without an attempt: %d times in a row.", reader.Repeats()),
+			})
+		}
 	}
 	return problems
 }

@@ -173,6 +173,20 @@ func TestHealth_Subscriber(t *testing.T) {
 		require.False(t, s.ClaimedAt().Before(before), "the time without a subscription does not count")
 	})
 
+	t.Run("a subscriber whose message comes again and again is a warning with the number", func(t *testing.T) {
+		t.Parallel()
+		reportOf := func(times int) monitor.Report {
+			subscribers := map[string]monitor.HealthSubscriber{"billing": repeating(times)}
+			return check(t, health(t, open(t, sqlite.Config{EnsureSchema: true}), monitor.HealthConfig{Subscribers: subscribers}))
+		}
+		report := reportOf(12)
+		require.Len(t, report.Problems, 1)
+		p := report.Problems[0]
+		require.Equal(t, []string{"comes_again", "billing", "warning"}, []string{p.Kind, p.Subject, report.Status})
+		require.Contains(t, p.Text, "12 times in a row")
+		require.Empty(t, reportOf(0).Problems)
+	})
+
 	t.Run("a subscriber that is nil is refused", func(t *testing.T) {
 		t.Parallel()
 		config := monitor.HealthConfig{Subscribers: map[string]monitor.HealthSubscriber{"billing": nil}}
@@ -181,3 +195,9 @@ func TestHealth_Subscriber(t *testing.T) {
 		require.ErrorContains(t, err, "Subscribers")
 	})
 }
+
+// repeating is a subscriber with a message that came again so often.
+type repeating int
+
+func (repeating) ClaimedAt() time.Time { return time.Now() }
+func (r repeating) Repeats() int       { return int(r) }

@@ -28,6 +28,7 @@ type Metrics struct {
 	handling     handling
 	storing      storing
 	forwarding   *forwarding
+	subscribing  *subscribing
 }
 
 // NewMetrics makes the instruments and counts the records of the stores whenever the provider
@@ -78,6 +79,9 @@ func (m *Metrics) instruments(meter metric.Meter, maxSeries int) (err error) {
 	if m.forwarding, err = newForwarding(meter); err != nil {
 		return err
 	}
+	if m.subscribing, err = newSubscribing(meter); err != nil {
+		return err
+	}
 	g, err := newGauges(meter)
 	if err != nil {
 		return err
@@ -85,8 +89,9 @@ func (m *Metrics) instruments(meter metric.Meter, maxSeries int) (err error) {
 	m.registration, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		m.observe(ctx, o, g)
 		m.forwarding.observe(o)
+		m.subscribing.observe(o)
 		return nil
-	}, append(g.all(), m.forwarding.open, m.forwarding.held)...)
+	}, append(g.all(), m.forwarding.open, m.forwarding.held, m.subscribing.repeats)...)
 	return err
 }
 

@@ -58,6 +58,8 @@ type Reason struct {
 	//   - no_group, adoption, group_ended, not_selected, not_seen: who reads it;
 	//   - breaker, on_hold: the broker takes nothing, or not its topic, as a forwarder has reported;
 	//   - suspect, expires: what the next claim will do with it;
+	//   - came_back, comes_again: it came back many times without an attempt, by its counts and by the
+	//     report of a worker;
 	//   - waits_for_join, step_of_join: it is part of a join.
 	Kind string `json:"kind"`
 	// Text is the fact in sentences. Error texts are cut to 500 characters and quoted.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -43,7 +45,7 @@ func (w why) readers(r *outmill.Record) []Reason {
 				"Group %s last registered at %s. A worker registers about once a minute while it runs.",
 				quote(g.Group), w.at(g.SeenAt))}}
 		}
-		return append(w.problem(g, "", "breaker"), w.problem(g, r.Topic, "on_hold")...)
+		return slices.Concat(w.problem(g, "", "breaker"), w.problem(g, r.Topic, "on_hold"), w.reportOf(g, r))
 	}
 	return []Reason{{Kind: "group_ended", Text: fmt.Sprintf("Group %s has no registration, so no worker reads it.", quote(r.Group))}}
 }
@@ -57,7 +59,7 @@ func (w why) problem(g outmill.GroupInfo, topic, kind string) []Reason {
 			continue
 		}
 		workers++
-		if worker.Problems[topic] == "" {
+		if worker.Problems[topic] == "" || isRepeat(worker.Problems[topic]) {
 			continue
 		}
 		if reports++; worker.SeenAt.After(latest.SeenAt) {
@@ -72,6 +74,29 @@ func (w why) problem(g outmill.GroupInfo, topic, kind string) []Reason {
 		text += fmt.Sprintf(" Of %d workers of the group, %d report such a problem.", workers, reports)
 	}
 	return []Reason{{Kind: kind, At: latest.SeenAt, Text: text}}
+}
+
+// reports gives what workers of its group have reported of the record itself.
+func (w why) reports(r *outmill.Record) []Reason {
+	for _, g := range w.groups {
+		if g.Group == r.Group {
+			return w.reportOf(g, r)
+		}
+	}
+	return nil
+}
+
+// reportOf gives what a worker has reported of the record itself.
+func (w why) reportOf(g outmill.GroupInfo, r *outmill.Record) []Reason {
+	for _, worker := range g.Workers {
+		text := worker.Problems[r.Topic]
+		if w.now.Sub(worker.SeenAt) > unseen || !isRepeat(text) || !strings.Contains(text, r.ID.String()) {
+			continue
+		}
+		return []Reason{{Kind: "comes_again", At: worker.SeenAt, Text: fmt.Sprintf(
+			"Worker %s reported at %s: %s.", quote(worker.Name), w.at(worker.SeenAt), quote(text))}}
+	}
+	return nil
 }
 
 func selects(g outmill.GroupInfo, topic string) bool {

@@ -13,6 +13,9 @@ import (
 // expiredError is the LastError of a record that went dead because it expired.
 const expiredError = "expired"
 
+// manyReturns is how often a record must have come back without an attempt for Why to mention it.
+const manyReturns = 5
+
 // why explains the records of one question.
 type why struct {
 	store  outmill.Inspector
@@ -71,17 +74,29 @@ func (w why) leased(r *outmill.Record) []Reason {
 	reasons := append([]Reason{reason}, failures(r)...)
 	if reason.Kind == "lease_ended" {
 		reasons = append(reasons, w.readers(r)...)
+	} else {
+		reasons = append(reasons, w.reports(r)...)
 	}
 	return append(reasons, w.expiry(r)...)
 }
 
 // failures says what happened to a record that was claimed before.
-func failures(r *outmill.Record) []Reason {
+func failures(r *outmill.Record) (reasons []Reason) {
 	if r.Suspect() {
-		return []Reason{{Kind: "suspect", Text: fmt.Sprintf(
-			"Its lease ended %d times without an outcome, so it may kill its worker: a claim returns it alone.", r.Expiries)}}
+		reasons = append(reasons, Reason{Kind: "suspect", Text: fmt.Sprintf(
+			"Its lease ended %d times without an outcome, so it may kill its worker: a claim returns it alone.", r.Expiries)})
 	}
-	return nil
+	ended := r.Claims
+	if r.Status == outmill.StatusLeased {
+		ended--
+	}
+	if back := ended - r.Attempts - r.Expiries; back >= manyReturns {
+		reasons = append(reasons, Reason{Kind: "came_back", Text: fmt.Sprintf(
+			"It was claimed %s and has %s, so it came back %s without an attempt: its handler put it off (Snooze), something was in the handler's "+
+				"way, such as a conflict of sagas, or a worker gave it back. A requeue sets the number of attempts to 0.",
+			times(ended, "time"), times(r.Attempts, "failed attempt"), times(back, "time"))})
+	}
+	return reasons
 }
 
 func (w why) dead(ctx context.Context, r *outmill.Record) ([]Reason, error) {

@@ -538,6 +538,7 @@ func useAll(t *testing.T, metrics *monitor.Metrics, store *sqlite.Store) {
 	outgoing, err := forwarder.New(store, &broker{}, forwarder.Config{Topics: outmill.Topics{Include: []string{"none"}}}, nil)
 	require.NoError(t, err)
 	require.NoError(t, metrics.Forwarder("", outgoing))
+	require.NoError(t, metrics.Subscriber("", sub))
 	msg := <-incoming
 	_, err = metrics.Middleware(func(*message.Message) ([]*message.Message, error) { return nil, nil })(msg)
 	require.NoError(t, err)
