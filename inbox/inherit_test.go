@@ -36,7 +36,8 @@ func TestInheritFrom(t *testing.T) {
 		outmill.SetCausationID(msg, "m0")
 		inbox.InheritFrom(handled, msg)
 		require.Equal(t, []string{"c2", "zenith", "m0"}, []string{
-			msg.Metadata.Get(outmill.MetadataCorrelationID), msg.Metadata.Get(outmill.MetadataTenantID), msg.Metadata.Get(outmill.MetadataCausationID),
+			msg.Metadata.Get(outmill.MetadataCorrelationID), msg.Metadata.Get(outmill.MetadataTenantID),
+			msg.Metadata.Get(outmill.MetadataCausationID),
 		})
 	})
 }
