@@ -95,7 +95,8 @@ type Config struct {
 	PublishTimeout time.Duration
 
 	// PollInterval is the longest wait between two claims while no records are due. Default
-	// 500 ms.
+	// 500 ms. With a store that hears of the commits of other processes, as PostgreSQL does, it is
+	// twice as long once nothing has come for 10 s.
 	PollInterval time.Duration
 
 	// MaxErrorBackoff is the longest wait between attempts while the database or the broker is

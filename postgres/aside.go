@@ -115,7 +115,7 @@ func (s *Store) heedPauses(ctx context.Context, req outmill.ClaimRequest, view *
 			if aside {
 				steps = append(steps, view.resumedStep(req))
 			}
-			return s.query(ctx, steps)
+			return s.query(ctx, steps...)
 		})
 		if err != nil {
 			return nil, err

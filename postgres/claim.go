@@ -87,10 +87,7 @@ RETURNING ` + recordColumns + `, false`
 WHERE r.id = ANY ($3::text[]::uuid[]) AND r.stage + 0 BETWEEN 0 AND 4 RETURNING ` + recordColumns + `, false`
 )
 
-// sqlDue calls a function of the schema: see 0001_outbox.sql.
-const sqlDue = `SELECT topic, due, unrouted, pauses FROM {p:due}($1::text, $2::text[], $3::text, $4::text, $5::boolean)`
-
-const sqlLogDue = `SELECT {p:log_due}($1::text, $2::text[], $3::bigint[])`
+const sqlLogDue = `SELECT {p:log_due}($1::pg_catalog.text, $2::pg_catalog.text[], $3::pg_catalog.int8[])`
 
 // Claim leases up to req.Limit records, and never more than 100,000. See outmill.Queue. If a
 // claim over several topics fails after it has leased some records, it returns these with the
@@ -143,9 +140,6 @@ func (s *Store) dueTopics(ctx context.Context, req outmill.ClaimRequest, paused 
 }
 
 func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest, paused *pauseView) (due, unrouted []string, err error) {
-	// Held records matter only to claims without an order and to claims of whole topics. Claims
-	// by key read the lanes instead.
-	heldToo := req.Order != outmill.OrderKey
 	var named []string
 	if names, listed := req.Topics.Names(); listed && len(names) <= manyTopics {
 		named = storekit.OrEmpty(names)
@@ -157,21 +151,14 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest, pau
 	var pauses int64
 	var aside bool
 	known := map[string]bool{}
-	look := step{template: sqlDue, args: []any{req.Group, named, req.Owner.String(), storekit.IgnoredBlocker(req.KeyPolicy), heldToo}}
-	look.row = func(scan func(...any) error) error {
-		var name *string
-		var isDue, isUnrouted bool
-		var counter *int64
-		if err := scan(&name, &isDue, &isUnrouted, &counter); err != nil {
-			return err
-		}
+	row := func(name *string, isDue, isUnrouted bool, counter *int64) {
 		if name == nil {
 			turned, aside, pauses = isDue != s.readsLog(), isUnrouted, *counter
-			return nil
+			return
 		}
 		topic := *name
 		if !match(topic) {
-			return nil
+			return
 		}
 		if isDue && !known[topic] {
 			due = append(due, topic)
@@ -179,22 +166,26 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest, pau
 		if isUnrouted {
 			unrouted = append(unrouted, topic)
 		}
-		return nil
+	}
+	found := func(topic string) bool {
+		if match(topic) && !known[topic] {
+			due, known[topic] = append(due, topic), true
+		}
+		return known[topic]
 	}
 	err = s.read(ctx, "claim", func(ctx context.Context) error {
 		due, unrouted = nil, nil
 		clear(known)
 		// The log is read first, because records move from the log to the records.
-		var looks []step
-		if s.readsLog() {
-			looks = s.logLooks(req.Group, named, many, match, func(topic string) bool {
-				if match(topic) && !known[topic] {
-					due, known[topic] = append(due, topic), true
-				}
-				return known[topic]
-			})
+		switch {
+		case !s.readsLog():
+			return s.query(ctx, s.look(req, named, row))
+		case named != nil:
+			return s.query(ctx, s.lookNamed(req, named, row, func(topic string) { found(topic) }))
+		case many.resting:
+			return s.query(ctx, s.lookWhileAtRest(req, row, many))
 		}
-		return s.query(ctx, append(looks, look))
+		return s.query(ctx, append(many.steps(match, found), s.look(req, named, row))...)
 	})
 	if err == nil {
 		due, err = s.heedPauses(ctx, req, paused, pauses, aside, due)
@@ -215,32 +206,23 @@ func (s *Store) lookForTopics(ctx context.Context, req outmill.ClaimRequest, pau
 }
 
 // query sends the steps in one round trip, without a transaction.
-func (s *Store) query(ctx context.Context, steps []step) error {
+func (s *Store) query(ctx context.Context, steps ...step) error {
 	batch := &pgx.Batch{}
-	batch.Queue(safePath)
+	before := 0
+	if slices.ContainsFunc(steps, func(one step) bool { return !one.bare }) {
+		batch.Queue(safePath)
+		before = 1
+	}
 	for _, one := range steps {
 		batch.Queue(s.sql.text(one.template), one.args...)
 	}
 	results := s.pool.SendBatch(ctx, batch)
-	return closed(results, read(results, 1, steps, false))
-}
-
-// logLooks checks the lines of the named topics in the log, or all lines of the group if no
-// topics are named.
-func (s *Store) logLooks(group string, named []string, many *logLook, match, found func(topic string) bool) []step {
-	if named == nil {
-		return many.steps(match, found)
-	}
-	return []step{logDue(group, named, func(topic string) { found(topic) })}
+	return closed(results, read(results, before, steps, false))
 }
 
 // logDue finds the topics that have something to claim in the log.
 func logDue(group string, topics []string, found func(topic string)) step {
-	var lines []int64
-	for _, topic := range topics {
-		lines = append(lines, lineOf(group, topic))
-	}
-	return step{template: sqlLogDue, args: []any{group, topics, lines}, row: func(scan func(...any) error) error {
+	return step{template: sqlLogDue, bare: true, args: []any{group, topics, linesOf(group, topics)}, row: func(scan func(...any) error) error {
 		var topic string
 		err := scan(&topic)
 		found(topic)

@@ -35,7 +35,8 @@ const (
 	// ahead: see nextval_internal in PostgreSQL's sequence.c. A function that locks the
 	// sequence returns NULL before the first place; then the value from the sequence itself is
 	// used.
-	sequenceNow = `(SELECT coalesce(pg_sequence_last_value({q:records_seq_seq}::regclass), last_value - 1) AS place
+	sequenceNow = `(SELECT coalesce(pg_catalog.pg_sequence_last_value({q:records_seq_seq}::pg_catalog.regclass),
+		last_value OPERATOR(pg_catalog.-) 1) AS place
 		FROM {p:records_seq_seq} OFFSET 0)`
 
 	sqlMayAskCluster = `SELECT has_function_privilege('pg_control_system()', 'EXECUTE')`

@@ -31,11 +31,13 @@ const (
 	// restFor is how long the result of a check is valid at most.
 	restFor = 5 * time.Second
 
-	sqlRestPlace = `SELECT place, pg_postmaster_start_time(), current_setting('transaction_isolation') = 'read committed' FROM ` +
-		sequenceNow + ` AS s`
+	sqlRestPlace = `SELECT place, pg_catalog.pg_postmaster_start_time(),
+	pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed' FROM ` + sequenceNow + ` AS s`
 
-	sqlLogWriters = `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock'
-	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation = {q:log}::regclass)`
+	sqlLogWriters = `SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'relation'
+	AND mode OPERATOR(pg_catalog.=) 'RowExclusiveLock' AND database OPERATOR(pg_catalog.=)
+		(SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+	AND relation OPERATOR(pg_catalog.=) {q:log}::pg_catalog.regclass)`
 )
 
 // rest notes that a selection had no records in the log up to a place.
@@ -114,20 +116,17 @@ func (s *Store) lookAtRest(req outmill.ClaimRequest) *logLook {
 	return l
 }
 
-// steps reads only the place while the log is at rest.
+// steps search the log.
 func (l *logLook) steps(match, found func(topic string) bool) []step {
 	l.place = rest{}
 	committed, writers := false, false
-	place := step{template: sqlRestPlace, row: func(scan func(...any) error) error {
+	place := step{template: sqlRestPlace, bare: true, row: func(scan func(...any) error) error {
 		return scan(&l.place.place, &l.place.since, &committed)
 	}}
-	if l.resting {
-		return []step{place}
-	}
 	l.looked = l.round
 	var steps []step
 	if l.round.after == nil {
-		steps = []step{place, {template: sqlLogWriters, row: func(scan func(...any) error) error {
+		steps = []step{place, {template: sqlLogWriters, bare: true, row: func(scan func(...any) error) error {
 			err := scan(&writers)
 			l.looked.begin(l.key, l.place, committed && !writers)
 			return err
@@ -142,7 +141,7 @@ func (l *logLook) steps(match, found func(topic string) bool) []step {
 			}
 		}))
 	}
-	return append(steps, step{template: sqlLogDueFrom, args: []any{l.group, l.round.after, linesOfLook},
+	return append(steps, step{template: sqlLogDueFrom, bare: true, args: []any{l.group, l.round.after, linesOfLook},
 		row: func(scan func(...any) error) error {
 			var topic *string
 			var left pgtype.Interval

@@ -21,7 +21,7 @@ const (
 	maxHeard    = 5000
 	heardAtOnce = 200
 
-	sqlLogDueFrom = `SELECT topic, line, lease_left FROM {p:log_due_from}($1::text, $2::bigint, $3::integer)`
+	sqlLogDueFrom = `SELECT topic, line, lease_left FROM {p:log_due_from}($1::pg_catalog.text, $2::pg_catalog.int8, $3::pg_catalog.int4)`
 )
 
 // round is the progress of a round.

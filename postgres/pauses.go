@@ -91,7 +91,7 @@ func (s *Store) LastPauses() *storekit.PauseList { return s.pauses.Load() }
 // readPauses reads the pauses if they have changed.
 func (s *Store) readPauses(ctx context.Context, operation string) (*storekit.PauseList, error) {
 	look := s.lookAtPauses()
-	err := s.read(ctx, operation, func(ctx context.Context) error { return s.query(ctx, []step{look.step()}) })
+	err := s.read(ctx, operation, func(ctx context.Context) error { return s.query(ctx, look.step()) })
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,8 @@ type step struct {
 	args     []any
 	// row is called for each row of the result; nil if the rows are not read.
 	row func(scan func(into ...any) error) error
+	// bare says that the statement needs no safePath.
+	bare bool
 	// count gets the number of rows that the statement changed or returned.
 	count *int
 }

@@ -41,6 +41,11 @@ func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
 	}
 }
 
+// HearsOthers is false if NotifyInterval turns notifications off. See storekit.FarWaker.
+func (s *Store) HearsOthers() bool { return !s.notices.off() }
+
+var _ storekit.FarWaker = (*Store)(nil)
+
 // wake wakes the readers of all topics, in this process and in others.
 func (s *Store) wake() {
 	s.notifier.Notify()

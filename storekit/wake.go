@@ -15,3 +15,10 @@ type Waker interface {
 	// finishes.
 	Wake(ctx context.Context, woken func(topic string))
 }
+
+// FarWaker is the role of a Waker that may also hear of the commits of other processes.
+type FarWaker interface {
+	Waker
+	// HearsOthers reports whether it does. Its readers then poll half as often while nothing comes.
+	HearsOthers() bool
+}

@@ -88,7 +88,9 @@ type Config struct {
 	MaxProcessing time.Duration
 
 	// PollInterval is the longest wait between two claims while no records are due. Default
-	// 500 ms. With a store that can wake its readers the usual wait is shorter.
+	// 500 ms. With a store that can wake its readers the usual wait is shorter. With one that also
+	// hears of the commits of other processes, as PostgreSQL does, the longest wait is twice as
+	// long once nothing has come for 10 s.
 	PollInterval time.Duration
 
 	// MaxErrorBackoff is the longest wait between calls while the database fails. Default 30

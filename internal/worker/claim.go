@@ -270,7 +270,7 @@ func (w *Worker) scheduleNext(o order, got catch, err error) {
 		if cut || f.brought == o.number || f.tenantWaits() {
 			f.look.soon(now)
 		} else {
-			f.look.foundNothing(now, w.cfg.PollInterval)
+			f.look.foundNothing(now, w.cfg.PollInterval, w.hearsOthers)
 		}
 		if f.look.notBefore = (time.Time{}); few {
 			f.look.notBefore = now.Add(gatherRecords)

@@ -61,10 +61,16 @@ type look struct {
 	idle time.Duration
 	// notBefore delays the claim so that more records become due.
 	notBefore time.Time
+	// stirred is when something came last.
+	stirred time.Time
 }
 
+// quiet is the time without a record or a wake-up after which looks are half as frequent, if the
+// store wakes for the commits of other processes, too.
+const quiet = 10 * time.Second
+
 // soon makes the next claim cover the feed.
-func (l *look) soon(now time.Time) { l.at, l.idle = now, firstPoll }
+func (l *look) soon(now time.Time) { l.at, l.idle, l.stirred = now, firstPoll, now }
 
 func (l *look) due(now time.Time) bool { return !l.at.After(now) && !l.notBefore.After(now) }
 
@@ -83,8 +89,12 @@ func (l *look) nearly(now time.Time, other *look) bool {
 	return !l.at.After(now.Add(min(l.idle, other.idle)/2)) && !l.notBefore.After(now)
 }
 
-// foundNothing doubles the wait, up to longest.
-func (l *look) foundNothing(now time.Time, longest time.Duration) {
+// foundNothing doubles the wait, up to longest. hearsOthers says that the store
+// wakes for the commits of other processes, too.
+func (l *look) foundNothing(now time.Time, longest time.Duration, hearsOthers bool) {
+	if hearsOthers && now.Sub(l.stirred) > quiet {
+		longest *= 2
+	}
 	l.idle = min(max(l.idle, firstPoll), longest)
 	l.at = now.Add(l.idle)
 	l.idle = min(2*l.idle, longest)

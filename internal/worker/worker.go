@@ -66,6 +66,8 @@ type Worker struct {
 	removed chan struct{}
 	topics  outmill.Topics
 	limit   int
+	// hearsOthers: the store wakes for the commits of other processes, too.
+	hearsOthers bool
 	// changes counts the changes of topics, feeds and limit.
 	changes int
 	// rounds counts the finished claims; roundDone is closed after each.
@@ -118,6 +120,9 @@ func New(cfg Config) *Worker {
 		w.repeats = NewRepeats()
 	}
 	w.faults = Faults{Log: w.log, Of: fmt.Sprintf("group %q", cfg.Group), OnError: cfg.OnError}
+	if far, ok := outmill.As[storekit.FarWaker](cfg.Queue); ok {
+		w.hearsOthers = far.HearsOthers()
+	}
 	if !cfg.ByTopic {
 		w.feeds[""] = w.newFeed("", "")
 		w.woken.reads(cfg.Topics.Matcher())
