@@ -28,6 +28,6 @@ const morePool = "Raise pool_max_conns in the URL, or MaxConns of your pgxpool.C
 
 // tellWaiting logs that handlers wait for connections.
 func (s *Store) tellWaiting() {
-	s.logger.Info("More handlers want a transaction than the pool has connections for, so they wait for each other; one connection is kept for "+
-		"claims and leases. "+morePool+", or lower subscriber.Config.MaxInFlight", watermill.LogFields{"connections": s.handlers + 1})
+	s.logger.Info("More handlers want a transaction than the pool has connections for, so they wait for each other; one connection "+
+		"is kept for claims and leases. "+morePool+", or lower subscriber.Config.MaxInFlight", watermill.LogFields{"connections": s.handlers + 1})
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// lastSeconds is the time that a pool has to close after its connections were closed under it.
-const lastSeconds = 2 * time.Second
+// afterCut is the time that a pool has to close after its connections were closed under it.
+const afterCut = 2 * time.Second
 
 // dialed has the network connections of a pool that Open made, so that Close can close those that
 // a caller still has: a call on a connection of which nothing is heard any more would keep
@@ -82,7 +82,7 @@ func (s *Store) closePool() error {
 		return nil
 	}
 	s.dialed.cut()
-	if within(done, lastSeconds) {
+	if within(done, afterCut) {
 		return nil
 	}
 	return fmt.Errorf("outmill/postgres: close %s: a caller has not returned its connection within %s; the connection is closed, and "+

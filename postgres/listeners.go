@@ -240,7 +240,7 @@ func (l *listener) hearUntil(wait context.Context, conn *pgx.Conn, writes *bool)
 		case conn.IsClosed():
 			return err
 		case wait.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the wait was interrupted
 		default:
 			if err := l.stillWrites(conn, writes); err != nil {
 				return err

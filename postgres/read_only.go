@@ -17,7 +17,8 @@ import (
 // each of its own on which a write was refused.
 
 // sqlWritable asks whether this session may write. A standby answers that it may not.
-const sqlWritable = `SELECT pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'off' AND NOT pg_catalog.pg_is_in_recovery()`
+const sqlWritable = `SELECT pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'off'
+	AND NOT pg_catalog.pg_is_in_recovery()`
 
 // isReadOnly reports whether the server accepts no writes in this session: 25006, also "cannot
 // execute … during recovery", and 57P03, which a proxy may answer for it.

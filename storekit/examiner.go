@@ -124,8 +124,8 @@ func StoreFinding(err error) Finding {
 		f.Remedy = "Check its path, or create the store with outmill schema ensure."
 	case errors.Is(err, ErrReadOnly):
 		f.Code, f.Text = "read_only", "The server accepts no writes, as a standby, or as the former primary after a failover."
-		f.Remedy = "Check that the URL leads to the primary. The store closes such connections of its own, and opens others; if yours stay open, " +
-			"close them: Reset of a pgxpool.Pool, SetConnMaxLifetime of a *sql.DB."
+		f.Remedy = "Check that the URL leads to the primary. The store closes such connections of its own, and opens others; if yours " +
+			"stay open, close them: Reset of a pgxpool.Pool, SetConnMaxLifetime of a *sql.DB."
 	case errors.Is(err, outmill.ErrClosed):
 		f.Code, f.Text = "store_closed", "The program has closed the store."
 		f.Remedy = "Restart the program, if it does not end by itself."

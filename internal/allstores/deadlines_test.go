@@ -136,7 +136,8 @@ func TestDeadlines(t *testing.T) {
 		go func() { _ = fwd.Run(ctx) }()
 
 		for range 8 {
-			require.NoError(t, store.Append(t.Context(), &outmill.Record{MessageID: "m", Topic: "orders"}, &outmill.Record{MessageID: "m", Topic: "news"}))
+			require.NoError(t, store.Append(t.Context(),
+				&outmill.Record{MessageID: "m", Topic: "orders"}, &outmill.Record{MessageID: "m", Topic: "news"}))
 		}
 		called := func() []string {
 			store.mu.Lock()

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -30,7 +31,7 @@ func Bounded[T any](ctx context.Context, limit time.Duration, call func(context.
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	result, err := call(ctx)
-	if err != nil && context.Cause(ctx) == error(late) {
+	if err != nil && errors.Is(context.Cause(ctx), late) {
 		err = fmt.Errorf("%w: %w", late, err)
 	}
 	return result, err
