@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/outmill/outmill"
 )
 
 const (
@@ -51,6 +49,7 @@ func (e exitError) Unwrap() error { return e.err }
 
 // run runs the tool with the arguments, and returns the exit code.
 func run(ctx context.Context, args []string, term terminal) int {
+	term.secrets = findSecrets(args, os.Environ())
 	root := newRoot(term)
 	root.SetArgs(args)
 	out := &checkedWriter{w: term.out}
@@ -68,15 +67,15 @@ func run(ctx context.Context, args []string, term terminal) int {
 		return exitOK
 	case errors.As(err, &exit) && !errors.As(err, &usage):
 		if exit.err != nil {
-			fmt.Fprintln(term.err, withoutPasswords(strings.TrimSpace(err.Error()), args))
+			fmt.Fprintln(term.err, term.hide(strings.TrimSpace(err.Error())))
 		}
 		return exit.code
 	case errors.As(err, &usage) || !errors.As(err, &failed):
-		text := withoutPasswords(err.Error(), args)
+		text := term.hide(err.Error())
 		fmt.Fprintf(term.err, "%s: %s\n%s -h shows the usage\n", command.CommandPath(), text, command.CommandPath())
 		return exitUsage
 	default:
-		fmt.Fprintln(term.err, withoutPasswords(failureText(ctx, err), args))
+		fmt.Fprintln(term.err, term.hide(failureText(ctx, err)))
 		return exitFailed
 	}
 }
@@ -88,53 +87,6 @@ func failureText(ctx context.Context, err error) string {
 		text = strings.ReplaceAll(text, context.Canceled.Error(), "it was interrupted")
 	}
 	return text
-}
-
-// withoutPasswords hides the passwords of arguments in an error, because a URL that is in a wrong
-// place is quoted as what was wanted there.
-func withoutPasswords(text string, args []string) string {
-	for _, arg := range args {
-		_, value, _ := strings.Cut(arg, "=")
-		for _, secret := range []string{arg, value} {
-			shown := outmill.RedactURL(secret)
-			if shown == secret || shown == outmill.RedactURL("") {
-				continue
-			}
-			text = withoutSecret(text, secret, shown)
-			text = withoutSecret(text, strings.Trim(strconv.Quote(secret), `"`), shown)
-			text = withoutSecret(text, strings.ToUpper(secret), strings.ToUpper(shown))
-		}
-	}
-	return text
-}
-
-// withoutSecret replaces the secret, and each part of it that was cut off behind the beginning of
-// the password.
-func withoutSecret(text, secret, shown string) string {
-	public := commonPrefix(secret, shown)
-	var b strings.Builder
-	for {
-		i := strings.Index(text, secret[:public])
-		if i < 0 {
-			return b.String() + text
-		}
-		n := commonPrefix(text[i:], secret)
-		b.WriteString(text[:i])
-		if n > public {
-			b.WriteString(shown)
-		} else {
-			b.WriteString(text[i : i+n])
-		}
-		text = text[i+n:]
-	}
-}
-
-func commonPrefix(a, b string) int {
-	n := 0
-	for n < min(len(a), len(b)) && a[n] == b[n] {
-		n++
-	}
-	return n
 }
 
 // checkedWriter remembers the first error, because cobra ignores it when it prints help.

@@ -2,9 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -175,6 +179,54 @@ func TestCommand(t *testing.T) {
 			require.NotEmpty(t, got.stderr, args)
 			require.NotContains(t, got.stdout+got.stderr, "S3", args)
 		}
+	})
+}
+
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+
+	t.Run("no password of an argument, a variable or a file is printed, wherever it is", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		const url = "postgres://me:S3CRETpw@h/db"
+		forward := []string{"forward", w.url, "--to", "memory:", "--once"}
+		file := func(text string) []string { return append(forward, "--config", writeFile(t, text)) }
+		for _, c := range []struct {
+			args      []string
+			variables []string
+		}{
+			{args: []string{"status", "--" + url}},
+			{args: []string{"status", "-" + url}},
+			{args: []string{"status", w.url, "--limit" + url}},
+			{args: []string{"forward", w.url, "--to", "kafka://u:S3CRETpw?S3CRETtail=x@h:9092"}},
+			{args: []string{"forward", w.url, "--to", "kafka://u:a?S3CRETtail=x@h:9092"}},
+			{args: []string{"forward", w.url, "--to", "kafka://u:a&S3CRETtail#S3CRETend@h"}},
+			{args: []string{"forward", w.url}, variables: []string{"OUTMILL_FORWARD_TO=kafka://u:S3CRETpw?S3CRETtail=x@h:9092"}},
+			{args: forward, variables: []string{"OUTMILL_FORWARD_BATCH_SIZE=" + url}},
+			{args: forward, variables: []string{"OUTMILL_FORWARD_LEASE=" + strings.ToUpper(url)}},
+			{args: []string{"status", "--source", "x"}, variables: []string{"OUTMILL_SOURCES_X_POSTGRES_CONNECTION_STRING=postgres://u:S3CRETpw?S3CRETtail=x@h/db"}},
+			{args: file("batch-size: " + url)},
+			{args: file("tenants: [{key: a, url: 'sqlite:a.db'}]\nmax-connections: \"" + url + "\"")},
+			{args: file("discover: {every: " + url + ", schemas: {url: x, pattern: y}}")},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			cmd := exec.CommandContext(ctx, binary, c.args...)
+			cmd.Env = append(os.Environ(), c.variables...)
+			output, err := cmd.CombinedOutput()
+			require.NoError(t, ctx.Err(), "%v: %s", c, output)
+			cancel()
+			require.Error(t, err, "%v: %s", c, output)
+			require.NotEmpty(t, output, c)
+			require.NotContains(t, strings.ToUpper(string(output)), "S3CRET", c)
+		}
+	})
+
+	t.Run("a password that is a word of the error hides no more than itself", func(t *testing.T) {
+		t.Parallel()
+		s := findSecrets([]string{"postgres://postgres:postgres@h/db", "kafka://u:abc?defgh@h:1"}, nil)()
+		require.Equal(t, "open postgres://postgres:xxxxx@h/db: no postgres", s.hide("open postgres://postgres:postgres@h/db: no postgres"))
+		require.NotContains(t, findSecrets([]string{"nats://S3CRETtoken@h:1"}, nil)().hide("bad S3CRETtoken"), "S3CRET")
+		require.Equal(t, `parameter "xxxxx" of abc`, s.hide(`parameter "defgh" of abc`))
 	})
 }
 

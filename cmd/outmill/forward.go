@@ -219,9 +219,9 @@ func newLogger(term terminal, level, format string) (watermill.LoggerAdapter, er
 	options := &slog.HandlerOptions{Level: from}
 	switch format {
 	case "text":
-		return watermill.NewSlogLogger(slog.New(slog.NewTextHandler(term.err, options))), nil
+		return watermill.NewSlogLogger(slog.New(slog.NewTextHandler(term.log(), options))), nil
 	case "json":
-		return watermill.NewSlogLogger(slog.New(slog.NewJSONHandler(term.err, options))), nil
+		return watermill.NewSlogLogger(slog.New(slog.NewJSONHandler(term.log(), options))), nil
 	}
 	return nil, usagef("--log-format is %q: want text or json", format)
 }

@@ -84,7 +84,7 @@ cost does not grow with the backlog: 10000+ says that there are that many or mor
 					return err
 				}
 				// A database that is away for a while does not end the watch.
-				fmt.Fprintln(term.err, failureText(ctx, store.remedy(err)))
+				fmt.Fprintln(term.err, term.hide(failureText(ctx, store.remedy(err))))
 				return nil
 			})
 		})

@@ -14,6 +14,24 @@ import (
 type terminal struct {
 	in       io.Reader
 	out, err io.Writer
+	// secrets are what no error may show; nil is none.
+	secrets func() *secrets
+}
+
+// hide returns the text of an error without passwords.
+func (t terminal) hide(text string) string {
+	if t.secrets == nil {
+		return text
+	}
+	return t.secrets().hide(text)
+}
+
+// log returns the writer of a log, which gets whole lines.
+func (t terminal) log() io.Writer {
+	if t.secrets == nil {
+		return t.err
+	}
+	return hiding{t.err, t.secrets}
 }
 
 // isTerminal reports whether a person sits at the other end.
