@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -321,9 +322,11 @@ func TestAttacks(t *testing.T) {
 
 	t.Run("more streams than there are places are refused, and pages are still served", func(t *testing.T) {
 		t.Parallel()
-		s := newSite(t, newSQLite(t), dashboard.Config{Every: time.Hour})
-		for range 100 {
-			_, err := s.stream(t.Context(), "events?view=overview").next()
+		s := newSite(t, newSQLite(t), dashboard.Config{
+			Every: time.Hour, User: func(r *http.Request) string { return "user " + r.URL.Query().Get("as") },
+		})
+		for i := range 100 {
+			_, err := s.stream(t.Context(), "events?view=overview&as="+strconv.Itoa(i/10)).next()
 			require.NoError(t, err)
 		}
 		got := s.get("events?view=overview")

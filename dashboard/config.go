@@ -15,7 +15,8 @@ type Config struct {
 	Name string
 	// Token is the secret of the login, of 16 characters or more. The browser sends it once, by
 	// POST, and gets a cookie for 12 hours that is not readable by scripts. Another token ends
-	// all logins. Replicas with one token accept each other's cookies.
+	// all logins. Replicas with the same token, path and rights (AllowChanges, ShowPayloads,
+	// ShowErrors) accept each other's cookies.
 	Token string
 	// User returns the name of the user whom your own middleware has let in, such as
 	// "ann@example.com"; "" refuses the request. With User there is no login, and Token must be

@@ -25,6 +25,10 @@ type Dashboard struct {
 	origin *http.CrossOriginProtection
 	routes map[string]route
 
+	tries      tries
+	loginLines loginLines
+	holders    holders
+
 	streams      chan struct{} // One entry for each stream that is open.
 	writeTimeout time.Duration
 	closing      sync.Once
@@ -55,7 +59,7 @@ func New(store outmill.Store, config Config, logger watermill.LoggerAdapter) (*D
 		log:      storekit.LogWith(logger, watermill.LogFields{"store": store.Name()}),
 		pages:    views,
 		counts:   newCounter(store, config),
-		login:    login{token: config.Token, secure: config.SecureCookie},
+		login:    login{token: config.Token, secure: config.SecureCookie, rights: rightsOf(config, store.Name())},
 		origin:   http.NewCrossOriginProtection(),
 		streams:  make(chan struct{}, maxStreams),
 		shutdown: make(chan struct{}),

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/http"
 	"time"
@@ -41,6 +42,11 @@ func events(c *call) error {
 	if c.r.Method == http.MethodHead {
 		return nil
 	}
+	login := cmp.Or(c.cookie, c.user)
+	if !c.holders.take(login) {
+		return &problem{http.StatusTooManyRequests, "This login has too many pages with live updates open."}
+	}
+	defer c.holders.give(login)
 	select {
 	case c.streams <- struct{}{}:
 		defer func() { <-c.streams }()

@@ -66,6 +66,8 @@ type call struct {
 	ctx    context.Context
 	tenant string
 	user   string
+	// cookie is the text of the login; "" where Config.User decides.
+	cookie string
 }
 
 // maxForm is the most bytes of a form.
@@ -138,7 +140,9 @@ func (c *call) who() string {
 	if c.config.User != nil {
 		return c.config.User(c.r)
 	}
-	return c.login.user(c.r, time.Now())
+	name, cookie := c.login.user(c.r, time.Now())
+	c.cookie = cookie
+	return name
 }
 
 // refuse leads people to the login.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -28,23 +29,53 @@ func (h health) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		h.answer(w, map[string]error{"process": h.alive()})
 	})
+	var last lastCheck
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
-		defer cancel()
-		results := map[string]error{"process": h.alive()}
-		var mu sync.Mutex
-		var checking sync.WaitGroup
-		for name, check := range h.checks {
-			checking.Go(func() {
-				err := check(ctx)
-				mu.Lock()
-				defer mu.Unlock()
-				results[name] = err
-			})
-		}
-		checking.Wait()
+		results := last.get(r.Context(), h.check)
+		results["process"] = h.alive()
 		h.answer(w, results)
 	})
+}
+
+// check makes all checks, at the same time.
+func (h health) check(ctx context.Context) map[string]error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	results := map[string]error{}
+	var mu sync.Mutex
+	var checking sync.WaitGroup
+	for name, check := range h.checks {
+		checking.Go(func() {
+			err := check(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			results[name] = err
+		})
+	}
+	checking.Wait()
+	return results
+}
+
+// checkLasts is how long the results of a check are the answer. Probes need no login, so that many of
+// them must not become as many statements.
+const checkLasts = time.Second
+
+// lastCheck has the results of the last check. Probes that come during a check wait for it.
+type lastCheck struct {
+	mu      sync.Mutex
+	at      time.Time
+	results map[string]error
+}
+
+// get returns a copy of the results. The probe that goes away does not end the check for the others.
+func (l *lastCheck) get(ctx context.Context, check func(ctx context.Context) map[string]error) map[string]error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at.IsZero() || time.Since(l.at) >= checkLasts {
+		l.results = check(context.WithoutCancel(ctx))
+		l.at = time.Now()
+	}
+	return maps.Clone(l.results)
 }
 
 // answer writes each result as "ok" or "failed". The texts of errors are only in the log,

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+
+	t.Run("many probes within a second are answered by one check, and the next second has its own", func(t *testing.T) {
+		t.Parallel()
+		var checks atomic.Int32
+		var dead atomic.Bool
+		h := health{
+			alive: func() error {
+				if dead.Load() {
+					return errors.New("dead")
+				}
+				return nil
+			},
+			checks: map[string]func(context.Context) error{"store": func(ctx context.Context) error {
+				checks.Add(1)
+				return ctx.Err()
+			}},
+		}
+		mux := http.NewServeMux()
+		h.register(mux)
+		probe := func() int {
+			w := httptest.NewRecorder()
+			mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
+			return w.Code
+		}
+		begin := time.Now()
+		var probing sync.WaitGroup
+		for range 1000 {
+			probing.Go(func() {
+				if probe() != http.StatusOK {
+					t.Error("not ready")
+				}
+			})
+		}
+		probing.Wait()
+		require.LessOrEqual(t, checks.Load(), int32(1+time.Since(begin)/checkLasts))
+		dead.Store(true)
+		require.Equal(t, http.StatusServiceUnavailable, probe(), "the process itself is asked each time")
+		before := checks.Load()
+		require.Eventually(t, func() bool { probe(); return checks.Load() > before }, 20*time.Second, 20*time.Millisecond)
+	})
+}
