@@ -5,13 +5,15 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/outmill/outmill/storekit"
 )
 
 // clean shows characters of users' texts that would change how the text around them looks, such
 // as those that reverse the direction of writing, as U+FFFD.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' || !unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs) {
+		if r == '\n' || r == '\t' || !storekit.Unseen(r) {
 			return r
 		}
 		return unicode.ReplacementChar

@@ -3,7 +3,9 @@ package dashboard
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,6 +93,8 @@ type editView struct {
 	ID, Seen string
 	Topic    string
 	Payload  string
+	// Unseen warns of characters in the payload; "" is none.
+	Unseen string
 	// NoPayload is why the payload cannot be edited here.
 	NoPayload string
 	Metadata  string
@@ -131,14 +135,36 @@ func editPage(c *call) error {
 	}
 	id := r.ID.String()
 	v := editView{
-		ID: id, Seen: storekit.FingerprintOf(r), Topic: r.Topic, Metadata: string(names),
+		ID: id, Seen: storekit.FingerprintOf(r), Topic: r.Topic, Metadata: storekit.VisibleJSON(string(names)),
 		Fields: c.fields("id", id), Back: c.page("record", "id", id),
 	}
 	if v.NoPayload = notEditable(r.Payload); v.NoPayload == "" {
 		v.Payload = string(r.Payload)
+		v.Unseen = unseenIn(v.Payload)
 	}
 	return c.render(http.StatusOK, "edit", "Edit a dead record", v)
 }
+
+// unseenIn names the characters of a text that its reader cannot see, or that change how the text
+// around them looks; "" if there are none.
+func unseenIn(text string) string {
+	var found []string
+	for _, r := range text {
+		name := fmt.Sprintf("U+%04X", r)
+		if r != '\n' && r != '\t' && storekit.Unseen(r) && !slices.Contains(found, name) {
+			if found = append(found, name); len(found) == maxUnseen {
+				break
+			}
+		}
+	}
+	if found == nil {
+		return ""
+	}
+	return "The payload has characters that cannot be seen, or that change how the text around them looks: " + strings.Join(found, ", ") + "."
+}
+
+// maxUnseen is the most characters that unseenIn names.
+const maxUnseen = 8
 
 // notEditable says why a text field would change more of the payload than its user does.
 func notEditable(payload []byte) string {

@@ -6,10 +6,11 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/outmill/outmill/storekit"
 )
 
 // output is how a command prints its result.
@@ -32,10 +33,16 @@ func (o *output) json() (bool, error) {
 }
 
 func printJSON(w io.Writer, value any) error {
-	encoder := json.NewEncoder(w)
+	var text strings.Builder
+	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(value)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	// A terminal obeys some characters that JSON need not escape.
+	_, err := io.WriteString(w, storekit.VisibleJSON(text.String()))
+	return err
 }
 
 // table prints rows with aligned columns. Columns whose names are in right are aligned to the right.
@@ -95,11 +102,12 @@ func (t *table) print(w io.Writer) error {
 	return err
 }
 
-// oneLine makes text of users safe for a terminal: control characters become spaces, and
+// oneLine makes text of users safe for a terminal: control characters, and those that reverse the
+// direction of writing, become spaces, and
 // longer text is cut to limit characters.
 func oneLine(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == utf8.RuneError {
+		if storekit.Unseen(r) || r == utf8.RuneError {
 			return ' '
 		}
 		return r
