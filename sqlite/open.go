@@ -23,7 +23,7 @@ const (
 )
 
 // Open opens the database file and returns a store on it. Close closes both. Open creates the
-// file if it does not exist; with the parameter mode=rw of SQLite (sqlite:orders.db?mode=rw) it
+// file if it does not exist, with the mode 0600, which SQLite gives to its files -wal and -shm too; with the parameter mode=rw of SQLite (sqlite:orders.db?mode=rw) it
 // returns a *FileNotFoundError instead, and creates nothing. It does not create the schema, unless
 // Config.EnsureSchema is set: see Ensure. A nil logger logs nothing.
 //
@@ -51,6 +51,7 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 		config.Name = "sqlite:" + source.base()
 	}
 	config.setDefaults()
+	source.create()
 	db, err := sql.Open("sqlite", source.dsn(config))
 	if err != nil {
 		return nil, fmt.Errorf("outmill/sqlite: open %s: %w", source.path, err)
@@ -168,6 +169,26 @@ func (s source) missing() error {
 	}
 	return &FileNotFoundError{Path: path}
 }
+
+// create makes a file that does not exist, readable by its owner only, because messages are in it.
+// SQLite itself would leave that to the umask, and gives the files -wal and -shm the mode of the
+// database. SQLite reports what this cannot do.
+func (s source) create() {
+	// parseURL has checked the query.
+	query, _ := url.ParseQuery(s.query)
+	if mode := query.Get("mode"); s.inMemory() || mode == "ro" || mode == "rw" || query.Has("immutable") {
+		return
+	}
+	if _, err := os.Stat(s.path); !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if file, err := os.OpenFile(filepath.Clean(s.path), os.O_CREATE|os.O_RDWR, ownerOnly); err == nil {
+		_ = file.Close()
+	}
+}
+
+// ownerOnly is the mode of a new database file.
+const ownerOnly = 0o600
 
 func (s source) base() string { return filepath.Base(s.path) }
 
