@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -144,7 +145,7 @@ func (f *Forwarder) start(ctx context.Context) (*pass, error) {
 		return nil, err
 	}
 	p := f.newPass(ctx)
-	if err := f.register(p.ctx, p.flow); err != nil {
+	if err := f.registerFirst(p.ctx, p.flow); err != nil {
 		defer f.passes.Done()
 		f.mu.Lock()
 		f.began = false
@@ -215,6 +216,29 @@ func (f *Forwarder) register(ctx context.Context, fl *flow) error {
 		return fmt.Errorf("outmill: forwarder group %q: %w", f.cfg.Group, err)
 	}
 	return nil
+}
+
+// registerFirst registers the group, and tries again like a claim while the store cannot: its disk may
+// be full, or its server may be restarting. It returns an error that no retry helps.
+func (f *Forwarder) registerFirst(ctx context.Context, fl *flow) error {
+	trouble := storekit.NewWaits(100*time.Millisecond, f.cfg.MaxErrorBackoff)
+	for {
+		err := f.register(ctx, fl)
+		if err == nil || ctx.Err() != nil || slices.ContainsFunc(noRetry, func(target error) bool { return errors.Is(err, target) }) {
+			return err
+		}
+		pause := trouble.Next()
+		f.fails.Fault("Registration failed, will try again", err, watermill.LogFields{"after": pause.String()})
+		if storekit.Pause(ctx, pause) != nil {
+			return err
+		}
+	}
+}
+
+// noRetry are the errors of a registration that the program or its operator must mend.
+var noRetry = []error{
+	outmill.ErrInvalidConfig, outmill.ErrInvalidRecord, outmill.ErrClosed,
+	outmill.ErrSchemaMissing, outmill.ErrSchemaOutdated, outmill.ErrSchemaNewer,
 }
 
 // keepUp does the upkeep until ctx ends. It renews the group's registration even if

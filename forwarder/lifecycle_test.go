@@ -383,6 +383,42 @@ func TestForwarder_Lifecycle(t *testing.T) {
 		})
 	})
 
+	t.Run("a first registration that fails is tried again, unless no retry helps", func(t *testing.T) {
+		t.Parallel()
+		inner := newStore(t)
+		synctest.Test(t, func(t *testing.T) {
+			calls := 0
+			store := &queueWith{Store: inner, register: func(ctx context.Context, reg outmill.Registration) error {
+				if calls++; calls <= 5 {
+					return errors.New("database or disk is full")
+				}
+				return inner.RegisterGroup(ctx, reg)
+			}}
+			l := newLogs()
+			d := &destination{real: gochannel.NewGoChannel(gochannel.Config{}, nil)}
+			fwd, err := forwarder.New(store, d, forwarder.Config{}, l)
+			require.NoError(t, err)
+			ended := make(chan error, 1)
+			go func() { ended <- fwd.Run(context.Background()) }()
+			<-fwd.Running()
+			require.NoError(t, fwd.Close())
+			require.NoError(t, <-ended)
+			require.Equal(t, 6, calls)
+
+			for _, last := range []error{outmill.ErrSchemaMissing, outmill.ErrClosed, outmill.ErrInvalidConfig} {
+				store.register = func(context.Context, outmill.Registration) error { return last }
+				fwd := newForwarder(t, store, d, forwarder.Config{})
+				require.ErrorIs(t, fwd.Run(context.Background()), last)
+			}
+
+			store.register = func(context.Context, outmill.Registration) error { return errors.New("for ever") }
+			stopped := newForwarder(t, store, d, forwarder.Config{})
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+			defer cancel()
+			require.NoError(t, stopped.Run(ctx))
+		})
+	})
+
 	t.Run("the registration is renewed and late records are adopted", func(t *testing.T) {
 		t.Parallel()
 		for name, interval := range map[string]time.Duration{"with upkeep": time.Minute, "without": -1} {
