@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"log/slog"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/outmill/outmill/storekit"
@@ -36,7 +37,8 @@ type Config struct {
 	// and the database's name, followed by "/" and the Schema if that is not the default. New's
 	// default is "postgres".
 	Name string
-	// Schema is the schema of the tables: any name that PostgreSQL takes, at most 63 bytes.
+	// Schema is the schema of the tables: any name that PostgreSQL takes, at most 63 bytes,
+	// without $outmill$.
 	// Default "outmill".
 	Schema string
 	// TablePrefix starts the name of every table, index and view. Two stores with different
@@ -132,6 +134,9 @@ var prefixPattern = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,39})?$`)
 
 const maxIdentifier = 63
 
+// functionQuote is around the bodies of the functions of the schema.
+const functionQuote = "$outmill$"
+
 func (c *Config) setDefaults() {
 	c.Name = cmp.Or(c.Name, "postgres")
 	c.Schema = cmp.Or(c.Schema, DefaultSchema)
@@ -150,6 +155,8 @@ func (c *Config) setDefaults() {
 func (c Config) Validate() error {
 	check := storekit.CheckConfig("postgres.Config")
 	check.Refuse(c.Schema != "" && !isIdentifier(c.Schema), "Schema is %q: want the name of a schema, 1 to 63 bytes without NUL", c.Schema)
+	check.Refuse(strings.Contains(c.Schema, functionQuote), "Schema is %q: want a name without %s, which quotes the bodies of functions",
+		c.Schema, functionQuote)
 	check.Refuse(!prefixPattern.MatchString(c.TablePrefix), "TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40",
 		c.TablePrefix)
 	check.Refuse(c.Lane != "" && c.Lane != LaneRows && c.Lane != LaneLog, "Lane is %q: want %q, %q or nothing", c.Lane, LaneLog, LaneRows)
