@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -36,13 +37,17 @@ const ackTimeout = 10 * time.Second
 type Publisher struct {
 	conn *nats.Conn
 	js   jetstream.JetStream
+	// cause is why the last try to connect failed.
+	cause *atomic.Pointer[error]
 }
 
 // Connect connects to one of the servers: URLs such as nats://host:4222, separated by commas.
 // The first connection may fail; the client tries again until Close. The caller must close
 // the publisher.
 func Connect(urls string, options ...nats.Option) (*Publisher, error) {
+	var cause atomic.Pointer[error]
 	options = append([]nats.Option{
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { cause.Store(&err) }),
 		nats.Name("outmill"),
 		nats.MaxReconnects(-1),
 		nats.RetryOnFailedConnect(true),
@@ -64,7 +69,7 @@ func Connect(urls string, options ...nats.Option) (*Publisher, error) {
 		conn.Close()
 		return nil, fmt.Errorf("jetstream: %w", err)
 	}
-	return &Publisher{conn: conn, js: js}, nil
+	return &Publisher{conn: conn, js: js, cause: &cause}, nil
 }
 
 // Redact returns the URLs without passwords and tokens.
@@ -86,12 +91,23 @@ func Redact(urls string) string {
 // Ping returns an error if no server can be reached, or if JetStream is not available there.
 func (p *Publisher) Ping(ctx context.Context) error {
 	if !p.conn.IsConnected() {
+		if err := p.lastError(); err != nil {
+			return fmt.Errorf("jetstream: %w: not connected to NATS (%s): %w", outmill.ErrBrokerUnavailable, p.conn.Status(), err)
+		}
 		return fmt.Errorf("jetstream: %w: not connected to NATS (%s)", outmill.ErrBrokerUnavailable, p.conn.Status())
 	}
 	if _, err := p.js.AccountInfo(ctx); err != nil {
 		return fmt.Errorf("jetstream: %w: %w", outmill.ErrBrokerUnavailable, err)
 	}
 	return nil
+}
+
+// lastError is why there is no connection; nil if that is not known.
+func (p *Publisher) lastError() error {
+	if cause := p.cause.Load(); cause != nil {
+		return *cause
+	}
+	return p.conn.LastError()
 }
 
 // Close closes the connection. It may be called more than once.
