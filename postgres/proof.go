@@ -135,5 +135,6 @@ func isConnection(err error) bool {
 	case codeAdminShutdown, codeCrashShutdown, codeIdleInTransaction, codeTransactionTimeout:
 		return true
 	}
-	return errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, new(*net.OpError))
+	return errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.As(err, new(*net.OpError))
 }

@@ -102,7 +102,7 @@ func TestInbox(t *testing.T) {
 				var runs atomic.Int32
 				router := newRouter(t)
 				router.AddMiddleware(subscriber.KeepError, s.box(t).Middleware)
-				router.AddNoPublisherHandler("billing", "orders", s.subscriber(t, "billing"), func(msg *message.Message) error {
+				router.AddConsumerHandler("billing", "orders", s.subscriber(t, "billing"), func(msg *message.Message) error {
 					_, err := s.failsOnce(&runs, first(s))(msg)
 					return err
 				})

@@ -281,7 +281,7 @@ func brokenSteps() []fileMutant {
 			"steps: a step of a join that was acked in a transaction counts after the commit, and not before",
 			"steps: an open transaction with the ack of a step stalls no ack of another step of the join",
 		}},
-		{"starts joins without a transaction if the transaction has ended", func(f mutants.File) outmill.Store { return startsAlone{f} }, []string{
+		{"starts joins alone if the transaction has ended", func(f mutants.File) outmill.Store { return startsAlone{f} }, []string{
 			"steps: an open transaction with the ack of a step stalls no ack of another step of the join",
 			"steps: calls about joins in a transaction that has ended are ErrInvalidTx, and nothing is written",
 		}},
