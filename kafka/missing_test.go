@@ -28,7 +28,8 @@ func TestMissingTopic(t *testing.T) {
 	t.Run("the error says whether the brokers create topics", func(t *testing.T) {
 		t.Parallel()
 		for setting, want := range map[string]string{
-			"true":      "the brokers create missing topics (auto.create.topics.enable=true), but not this one within kafka.Config.TopicTimeout (10ms)",
+			"true": "the brokers create missing topics (auto.create.topics.enable=true), " +
+				"but not this one within kafka.Config.TopicTimeout (10ms)",
 			"false":     "the brokers create no missing topics (auto.create.topics.enable=false)",
 			"forbidden": "the brokers have not created it, so auto.create.topics.enable is probably false",
 			"lost":      "the brokers have not created it, so auto.create.topics.enable is probably false",

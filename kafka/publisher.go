@@ -30,7 +30,10 @@ type Publisher struct {
 	finish sync.Once
 }
 
-var _ storekit.BatchPublisher = (*Publisher)(nil)
+var (
+	_ storekit.BatchPublisher = (*Publisher)(nil)
+	_ storekit.Pinger         = (*Publisher)(nil)
+)
 
 // NewPublisher makes a publisher. An error matches outmill.ErrInvalidConfig and names every field that is invalid. A nil logger logs
 // nothing.
