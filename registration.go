@@ -19,6 +19,14 @@ type Registration struct {
 	// registers for the selection again. 0, the default, means that it never ends. See
 	// [Janitor].ExpireRegistrations.
 	TTL time.Duration
+	// Hold registers the group for what is appended from now on, but leaves what waits for a first
+	// group where it is, until the group registers for the same selection without Hold. So a
+	// worker that does not know yet whether it can pass on anything takes nothing. Until then
+	// another group that registers for a topic gets what waits there. The database keeps that the
+	// registration holds, so neither a claim nor another call with Hold takes the records. Hold
+	// has no effect on a registration that exists without it. A worker that holds claims nothing of
+	// these topics, so that what waited goes out first.
+	Hold bool
 	// Problems says why the worker cannot pass on records now, by topic; the topic "" stands for
 	// all topics. A forwarder reports the broker that accepts nothing, and the topics that it
 	// holds. It and a subscriber also report records that come again and again without an attempt;
@@ -58,6 +66,9 @@ type RegistrationInfo struct {
 	SeenAt time.Time
 	// ExpiresAt is when the registration ends; zero: never.
 	ExpiresAt time.Time
+	// Holding says that the group has not taken what waits for a first group. See
+	// Registration.Hold.
+	Holding bool
 }
 
 // WorkerInfo is a process or instance that registered a group.

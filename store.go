@@ -182,9 +182,10 @@ type Queue interface {
 	// RegisterGroup makes each registration's group a reader of its topics: from then on each
 	// message that is appended to these topics reaches the group once. The first group that
 	// registers gets the records that waited for a reader, in their order; ordered claims
-	// return no record of the topic before the group has all of them. RegisterGroup is
+	// return no record of the topic before the group has all of them. A registration with Hold
+	// gets none of them (see Registration.Hold). RegisterGroup is
 	// idempotent. Each call updates the times at which the group and the worker were last
-	// seen, and adopts records that wait for its topics. If a transaction is open during the
+	// seen, and adopts records that wait for its topics, unless the registration holds. If a transaction is open during the
 	// first call, its messages may or may not reach the new group; they reach the earlier
 	// groups in either case. A call that fails may have made some of the registrations; repeat
 	// it.

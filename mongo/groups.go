@@ -84,19 +84,20 @@ func (s *Store) register(ctx context.Context, reg outmill.Registration) error {
 // registerIn reports whether the registration was still as in found.
 func (s *Store) registerIn(ctx context.Context, found *state, reg outmill.Registration) (bool, error) {
 	wanted := registration{Group: reg.Group, Include: storekit.OrEmpty(reg.Topics.Include), Exclude: storekit.OrEmpty(reg.Topics.Exclude),
-		SeenAt: found.Now}
+		SeenAt: found.Now, Holding: reg.Hold}
 	if reg.TTL > 0 {
 		wanted.ExpiresAt = found.Now.Add(ceil(reg.TTL))
 	}
-	i := slices.IndexFunc(found.Groups, func(r registration) bool {
-		return r.Group == wanted.Group && slices.Equal(r.Include, wanted.Include) && slices.Equal(r.Exclude, wanted.Exclude)
-	})
+	i := slices.IndexFunc(found.Groups, wanted.same)
 	if i < 0 {
 		// Another process may do the same. Only the first one adds the registration.
 		return s.setMeta(ctx, bson.D{{Key: "groups", Value: bson.D{{Key: "$not", Value: wanted.match()}}}}, bson.D{
 			{Key: "$push", Value: bson.D{{Key: "groups", Value: wanted}}},
 			{Key: "$inc", Value: bson.D{{Key: "generation", Value: int64(1)}}},
 		})
+	}
+	if found.Groups[i].Holding && !reg.Hold {
+		return s.endHolding(ctx, found.Groups[i], wanted)
 	}
 	update := bson.D{{Key: "$currentDate", Value: bson.D{{Key: "groups.$.seen_at", Value: true}}}}
 	switch permanent := found.Groups[i].ExpiresAt.IsZero(); {
@@ -108,8 +109,42 @@ func (s *Store) registerIn(ctx context.Context, found *state, reg outmill.Regist
 	default:
 		update = append(update, bson.E{Key: "$unset", Value: bson.D{{Key: "groups.$.expires_at", Value: ""}}})
 	}
-	known := wanted.match(bson.E{Key: "expires_at", Value: bson.D{{Key: "$exists", Value: !found.Groups[i].ExpiresAt.IsZero()}}})
+	known := wanted.match(hasEnd(found.Groups[i]))
 	return s.setMeta(ctx, bson.D{{Key: "groups", Value: known}}, update)
+}
+
+// endHolding moves the registration to the end of the list, where a new one would be: records without
+// a group that another group has not taken yet stay with that group. It reports whether the registration was
+// still as in old.
+func (s *Store) endHolding(ctx context.Context, old, wanted registration) (bool, error) {
+	if old.ExpiresAt.IsZero() {
+		wanted.ExpiresAt = old.ExpiresAt
+	}
+	is := func(field string, value any) bson.D {
+		return bson.D{{Key: "$eq", Value: bson.A{"$$r." + field, bson.D{{Key: "$literal", Value: value}}}}}
+	}
+	others := bson.D{{Key: "$filter", Value: bson.D{
+		{Key: "input", Value: "$groups"},
+		{Key: "as", Value: "r"},
+		{Key: "cond", Value: bson.D{{Key: "$not", Value: bson.A{bson.D{{Key: "$and", Value: bson.A{
+			is("group", old.Group), is("include", old.Include), is("exclude", old.Exclude)}}}}}}},
+	}}}
+	last := bson.D{{Key: "$literal", Value: bson.A{wanted}}}
+	known := old.match(bson.E{Key: "holding", Value: true}, hasEnd(old))
+	return s.setMeta(ctx, bson.D{{Key: "groups", Value: known}}, driver.Pipeline{{{Key: "$set", Value: bson.D{
+		{Key: "groups", Value: bson.D{{Key: "$concatArrays", Value: bson.A{others, last}}}},
+		{Key: "generation", Value: bson.D{{Key: "$add", Value: bson.A{"$generation", int64(1)}}}},
+	}}}})
+}
+
+// hasEnd selects the registration by whether it ends, like the one that was found.
+func hasEnd(found registration) bson.E {
+	return bson.E{Key: "expires_at", Value: bson.D{{Key: "$exists", Value: !found.ExpiresAt.IsZero()}}}
+}
+
+// same reports whether both are the registration of one group for one selection.
+func (r registration) same(as registration) bool {
+	return r.Group == as.Group && slices.Equal(r.Include, as.Include) && slices.Equal(r.Exclude, as.Exclude)
 }
 
 // match selects the registration in the list.

@@ -31,6 +31,8 @@ type registration struct {
 	SeenAt  time.Time `bson:"seen_at"`
 	// ExpiresAt is the end of the registration. It is absent if the registration never ends.
 	ExpiresAt time.Time `bson:"expires_at,omitempty"`
+	// Holding says that the registration does not take what waits for a first group.
+	Holding bool `bson:"holding,omitempty"`
 }
 
 func (r registration) topics() outmill.Topics {
@@ -72,7 +74,7 @@ func (s *state) table() *storekit.RoutingTable {
 	table := &storekit.RoutingTable{Generation: s.Generation}
 	for _, r := range s.Groups {
 		table.Registrations = append(table.Registrations, storekit.StoredRegistration{
-			Group: r.Group, SeenAt: r.SeenAt.UTC(), ExpiresAt: r.ExpiresAt.UTC(), Topics: r.topics(),
+			Group: r.Group, SeenAt: r.SeenAt.UTC(), ExpiresAt: r.ExpiresAt.UTC(), Topics: r.topics(), Holding: r.Holding,
 		})
 	}
 	return table

@@ -17,7 +17,7 @@ import (
 
 const (
 	sqlGeneration = `SELECT version, compatible, generation, lane, logged FROM {p:meta} WHERE only_row`
-	sqlGroups     = `SELECT grp, array_to_json(include)::text, array_to_json(exclude)::text, seen_at, expires_at FROM {p:groups}
+	sqlGroups     = `SELECT grp, array_to_json(include)::text, array_to_json(exclude)::text, seen_at, expires_at, holding FROM {p:groups}
 		ORDER BY place`
 
 	// sqlLockGroups lets one registration run at a time, so that the places of registrations
@@ -29,13 +29,20 @@ const (
 	sqlSeeGroup = `UPDATE {p:groups} SET seen_at = statement_timestamp(),
 		expires_at = CASE WHEN expires_at IS NOT NULL THEN ` + endsAfter + ` END
 WHERE grp = $1::text AND selection = $2::text`
+
+	// sqlEndHolding gives the registration the place that a new one would have: records without a
+	// group that another group has not taken yet stay with that group.
+	sqlEndHolding = `UPDATE {p:groups} SET holding = false, place = DEFAULT WHERE grp = $1::text AND selection = $2::text AND holding`
+
+	// sqlSeeGroups leaves out the registrations that are to hold no longer.
 	sqlSeeGroups = `UPDATE {p:groups} AS g SET seen_at = statement_timestamp(),
 	expires_at = CASE WHEN g.expires_at IS NOT NULL THEN statement_timestamp() + nullif(r.ttl, 0) * interval '1 microsecond' END
-FROM unnest($1::text[], $2::text[], $3::bigint[]) AS r (grp, selection, ttl) WHERE g.grp = r.grp AND g.selection = r.selection
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::boolean[]) AS r (grp, selection, ttl, hold)
+WHERE g.grp = r.grp AND g.selection = r.selection AND (r.hold OR NOT g.holding)
 RETURNING g.grp, g.selection`
 	sqlAddGroup = `WITH added AS (
-	INSERT INTO {p:groups} (grp, selection, include, exclude, seen_at, expires_at)
-	VALUES ($1::text, $2::text, $4::text[], $5::text[], statement_timestamp(), ` + endsAfter + `)
+	INSERT INTO {p:groups} (grp, selection, include, exclude, seen_at, expires_at, holding)
+	VALUES ($1::text, $2::text, $4::text[], $5::text[], statement_timestamp(), ` + endsAfter + `, $6::boolean)
 	ON CONFLICT DO NOTHING RETURNING 1)
 UPDATE {p:meta} SET generation = ` + nextGeneration + ` WHERE only_row AND EXISTS (SELECT 1 FROM added)`
 
@@ -74,7 +81,8 @@ SELECT (SELECT count(*) FROM doomed), (SELECT count(*) FROM gone) FROM (SELECT c
 	// change during the statement. Ordered claims return no record of a topic while any of its
 	// records waits for a group. sqlAdopt locks the registration's row: a transaction that
 	// removes the registration waits, and then finds the records that the group was given.
-	sqlAdopt = `WITH g AS MATERIALIZED (SELECT 1 FROM {p:groups} WHERE grp = $1::text AND selection = $4::text FOR SHARE)
+	sqlAdopt = `WITH g AS MATERIALIZED (SELECT 1 FROM {p:groups} WHERE grp = $1::text AND selection = $4::text AND NOT holding
+	FOR SHARE)
 UPDATE {p:records} SET grp = $1::text WHERE id = ANY (ARRAY(
 	SELECT id FROM (
 		(SELECT id FROM {p:records} WHERE grp IS NULL AND topic = $2::text AND stage = 0 AND num_nulls(turn) = 1
@@ -164,7 +172,7 @@ func scanGroup(table *storekit.RoutingTable, scan func(...any) error) error {
 	var found storekit.StoredRegistration
 	var include, exclude string
 	var expires *time.Time
-	if err := scan(&found.Group, &include, &exclude, &found.SeenAt, &expires); err != nil {
+	if err := scan(&found.Group, &include, &exclude, &found.SeenAt, &expires, &found.Holding); err != nil {
 		return err
 	}
 	found.SeenAt = found.SeenAt.UTC()
@@ -220,13 +228,15 @@ func nameOf(reg outmill.Registration) [2]string { return [2]string{reg.Group, di
 func seeGroups(regs []outmill.Registration, seen map[[2]string]bool) []step {
 	var groups, selections []string
 	var ttls []int64
+	var holds []bool
 	workers := map[[2]string]outmill.Registration{}
 	for _, reg := range regs {
 		name := nameOf(reg)
 		groups, selections, ttls = append(groups, name[0]), append(selections, name[1]), append(ttls, sqlkit.CeilMicros(reg.TTL))
+		holds = append(holds, reg.Hold)
 		workers[[2]string{reg.Group, reg.Worker}] = reg
 	}
-	steps := []step{{template: sqlSeeGroups, args: []any{groups, selections, ttls}, row: func(scan func(...any) error) error {
+	steps := []step{{template: sqlSeeGroups, args: []any{groups, selections, ttls, holds}, row: func(scan func(...any) error) error {
 		var name [2]string
 		err := scan(&name[0], &name[1])
 		seen[name] = true
@@ -239,14 +249,17 @@ func seeGroups(regs []outmill.Registration, seen map[[2]string]bool) []step {
 }
 
 // addGroup adds a registration, unless another process has just added it, as a permanent one or
-// not. It notes the worker in the same transaction, because a worker of a group without a
+// not, or ends its holding. It notes the worker in the same transaction, because a worker of a group without a
 // registration may be deleted.
 func addGroup(reg outmill.Registration) []step {
 	who := []any{reg.Group, digest(reg.Topics), sqlkit.CeilMicros(reg.TTL)}
-	return append([]step{
-		{template: sqlSeeGroup, args: who},
-		{template: sqlAddGroup, args: append(who, storekit.OrEmpty(reg.Topics.Include), storekit.OrEmpty(reg.Topics.Exclude))},
-	}, seeWorker(reg)...)
+	var steps []step
+	if !reg.Hold {
+		steps = []step{{template: sqlEndHolding, args: who[:2:2]}}
+	}
+	steps = append(steps, step{template: sqlSeeGroup, args: who},
+		step{template: sqlAddGroup, args: append(who, storekit.OrEmpty(reg.Topics.Include), storekit.OrEmpty(reg.Topics.Exclude), reg.Hold)})
+	return append(steps, seeWorker(reg)...)
 }
 
 // unionOf selects the topics of all registrations, and maybe others.
@@ -341,70 +354,6 @@ func addTexts(into *[]string) func(scan func(...any) error) error {
 		}
 		*into = append(*into, text)
 		return nil
-	}
-}
-
-// DropGroup removes the group's registration and its records, 5,000 in a
-// transaction. See outmill.Inspector. Records of transactions that are
-// still open remain; another call removes them.
-func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
-	const operation = "drop group"
-	group = storekit.GroupOf(group)
-	if err := storekit.CheckGroup(group); err != nil {
-		return 0, s.explain(ctx, operation, err)
-	}
-	// The group may be registered again during the call. Its new records must stay.
-	var now time.Time
-	err := s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
-		return t.finish(ctx, s.lockRoutes(), step{template: sqlLockGroups}, step{template: sqlForgetGroup, args: []any{group}},
-			step{template: sqlNow, row: func(scan func(...any) error) error { return scan(&now) }})
-	})
-	if err != nil {
-		return 0, err
-	}
-	if err := s.moveGroup(ctx, operation, group); err != nil {
-		return 0, err
-	}
-	dropped, err := s.dropRecords(ctx, operation, group, now)
-	if err != nil {
-		return dropped, err
-	}
-	// Lanes without records do no harm, but held records without a lane would wait for ever. So
-	// lanes are dropped last, and only empty ones.
-	var topics []string
-	if err := s.writeAll(ctx, operation, step{template: sqlTopicsOfLanes, args: []any{group}, row: texts(&topics)}); err != nil {
-		return dropped, err
-	}
-	return dropped, s.dropLanes(ctx, operation, group, topics)
-}
-
-// dropLanes drops the lanes of the topics that hold no record, while no claim of their topic is
-// running.
-func (s *Store) dropLanes(ctx context.Context, operation, group string, topics []string) error {
-	for _, topic := range topics {
-		err := s.writeAll(ctx, operation,
-			step{template: sqlLock, args: []any{s.lockOfTopic(group, topic)}},
-			step{template: sqlDropLanes, args: []any{group, topic}})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Store) dropRecords(ctx context.Context, operation, group string, before time.Time) (dropped int, err error) {
-	for {
-		var found, deleted int
-		err := s.writeSteps(ctx, operation, step{
-			template: sqlDropRecords, args: []any{group, adoptAtOnce, before},
-			row: func(scan func(...any) error) error { return scan(&found, &deleted) },
-		})
-		if err != nil {
-			return dropped, err
-		}
-		if dropped += deleted; found == 0 {
-			return dropped, nil
-		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/outmill/outmill"
@@ -13,12 +14,13 @@ import (
 )
 
 const (
-	sqlGroups = `SELECT grp, include, exclude, seen_at, expires_at FROM {p:groups} ORDER BY grp, include, exclude`
+	sqlGroups = `SELECT grp, include, exclude, seen_at, expires_at, holding FROM {p:groups} ORDER BY grp, include, exclude`
 
 	// sqlSeeGroup renews a registration. A permanent one stays permanent.
-	sqlSeeGroup = `UPDATE {p:groups} SET seen_at = ?4, expires_at = iif(expires_at IS NULL, NULL, ?5) WHERE grp = ?1 AND include = ?2
-		AND exclude = ?3`
-	sqlAddGroup = `INSERT INTO {p:groups} (grp, include, exclude, seen_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5)`
+	sqlSeeGroup = `UPDATE {p:groups} SET seen_at = ?4, expires_at = iif(expires_at IS NULL, NULL, ?5), holding = holding AND ?6
+		WHERE grp = ?1 AND include = ?2 AND exclude = ?3`
+	sqlAddGroup = `INSERT INTO {p:groups} (grp, include, exclude, seen_at, expires_at, holding) VALUES (?1, ?2, ?3, ?4, ?5, ?6)`
+	sqlHolds    = `SELECT holding FROM {p:groups} WHERE grp = ?1 AND include = ?2 AND exclude = ?3`
 
 	sqlSeeWorker = `INSERT INTO {p:workers} (grp, name, seen_at, problems) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at, problems = excluded.problems`
@@ -96,8 +98,12 @@ func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration)
 	err := s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		adopted = 0
 		for _, reg := range regs {
-			if err := t.register(ctx, reg); err != nil {
+			holds, err := t.register(ctx, reg)
+			if err != nil {
 				return err
+			}
+			if holds {
+				continue
 			}
 			n, err := t.adopt(ctx, reg.Group, reg.Topics)
 			if adopted += n; err != nil {
@@ -112,23 +118,31 @@ func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration)
 	return err
 }
 
-func (t *txn) register(ctx context.Context, reg outmill.Registration) error {
+// register reports whether the registration holds.
+func (t *txn) register(ctx context.Context, reg outmill.Registration) (holds bool, err error) {
 	if err := t.seeWorker(ctx, reg); err != nil {
-		return err
+		return false, err
 	}
-	args := []any{reg.Group, textList(reg.Topics.Include), textList(reg.Topics.Exclude), t.now, nil}
+	args := []any{reg.Group, textList(reg.Topics.Include), textList(reg.Topics.Exclude), t.now, nil, reg.Hold}
 	if reg.TTL > 0 {
 		args[4] = t.after(reg.TTL)
 	}
 	seen, err := t.exec(ctx, sqlSeeGroup, args...)
-	if err != nil || seen > 0 {
-		return err
+	if err != nil {
+		return false, err
+	}
+	if seen > 0 && !reg.Hold {
+		return false, nil
+	}
+	if seen > 0 {
+		found, err := list(ctx, t, func(rows *sql.Rows, holding *bool) error { return rows.Scan(holding) }, sqlHolds, args[:3]...)
+		return slices.Contains(found, true), err
 	}
 	if _, err := t.exec(ctx, sqlAddGroup, args...); err != nil {
-		return err
+		return false, err
 	}
 	_, err = t.exec(ctx, sqlGroupsChanged)
-	return err
+	return reg.Hold, err
 }
 
 // seeWorker notes the worker, if it has a name, and deletes workers that were not seen for
@@ -248,7 +262,7 @@ func (t *txn) registrations(ctx context.Context) ([]storekit.StoredRegistration,
 		var include, exclude string
 		var seen int64
 		var expires sql.NullInt64
-		if err := rows.Scan(&r.Group, &include, &exclude, &seen, &expires); err != nil {
+		if err := rows.Scan(&r.Group, &include, &exclude, &seen, &expires, &r.Holding); err != nil {
 			return err
 		}
 		r.SeenAt, r.ExpiresAt = timeOf(seen), nullTime(expires)

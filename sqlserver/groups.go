@@ -18,7 +18,8 @@ import (
 const (
 	sqlGeneration = `SELECT Version, Compatible, Generation, ISNULL(CAST(SERVERPROPERTY('Babelfish') AS INT), 0)
 		FROM [dbo].[OutboxMeta] WITH (READCOMMITTEDLOCK) WHERE OnlyRow = 1`
-	sqlGroups = `SELECT GroupName, Include, Exclude, SeenAt, ExpiresAt FROM [dbo].[OutboxGroup] WITH (READCOMMITTEDLOCK) ORDER BY Place`
+	sqlGroups = `SELECT GroupName, Include, Exclude, SeenAt, ExpiresAt, Holding FROM [dbo].[OutboxGroup]
+		WITH (READCOMMITTEDLOCK) ORDER BY Place`
 
 	// endsAfter is the time @ttl microseconds from now, or NULL if @ttl is 0.
 	endsAfter = `CASE WHEN @ttl > 0 THEN DATEADD(MICROSECOND, CAST(@ttl % 1000000 AS INT), DATEADD(SECOND,
@@ -27,18 +28,20 @@ const (
 	// seeGroup does not make a permanent registration temporary.
 	seeGroup = `UPDATE [dbo].[OutboxGroup] SET SeenAt = SYSUTCDATETIME(), ExpiresAt = CASE WHEN ExpiresAt IS NOT NULL THEN ` + endsAfter +
 		` END
-    WHERE GroupName = ` + groupName + ` AND Selection = CAST(@selection AS CHAR(64));`
+    WHERE GroupName = ` + groupName + ` AND Selection = CAST(@selection AS CHAR(64))`
 
-	sqlSeeGroup = atReadCommitted + seeGroup + `
+	// sqlSeeGroup leaves out a registration that is to hold no longer.
+	sqlSeeGroup = atReadCommitted + seeGroup + ` AND (Holding = 0 OR @hold = 1);
 SELECT @@ROWCOUNT`
 
 	// sqlAddGroup first updates the row of the generation. Only one registration at a time can do
 	// that, so the registrations are in the order of their commits.
 	sqlAddGroup = `UPDATE [dbo].[OutboxMeta] SET Generation = Generation + 1 WHERE OnlyRow = 1;
-` + seeGroup + `
+UPDATE [dbo].[OutboxGroup] SET Holding = 0 WHERE GroupName = ` + groupName + ` AND Selection = CAST(@selection AS CHAR(64)) AND @hold = 0;
+` + seeGroup + `;
 IF @@ROWCOUNT = 0
-    INSERT [dbo].[OutboxGroup] (GroupName, Selection, Include, Exclude, SeenAt, ExpiresAt)
-VALUES (@group, @selection, @include, @exclude, SYSUTCDATETIME(), ` + endsAfter + `)`
+    INSERT [dbo].[OutboxGroup] (GroupName, Selection, Include, Exclude, SeenAt, ExpiresAt, Holding)
+VALUES (@group, @selection, @include, @exclude, SYSUTCDATETIME(), ` + endsAfter + `, @hold)`
 
 	sqlForgetGroup = `UPDATE [dbo].[OutboxMeta] SET Generation = Generation + 1 WHERE OnlyRow = 1;
 DELETE FROM [dbo].[OutboxGroup] WHERE GroupName = ` + groupName + `;
@@ -103,7 +106,7 @@ func registrations(table *storekit.RoutingTable) func(scan func(...any) error) e
 		var found storekit.StoredRegistration
 		var include, exclude string
 		var expires sql.NullTime
-		if err := scan(&found.Group, &include, &exclude, &found.SeenAt, &expires); err != nil {
+		if err := scan(&found.Group, &include, &exclude, &found.SeenAt, &expires, &found.Holding); err != nil {
 			return err
 		}
 		found.SeenAt, found.ExpiresAt = found.SeenAt.UTC(), expires.Time.UTC()
@@ -138,7 +141,8 @@ func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration)
 
 func (s *Store) register(ctx context.Context, operation string, reg outmill.Registration) error {
 	include, exclude := lists(reg.Topics)
-	who := []any{named("group", reg.Group), named("selection", digest(reg.Topics)), named("ttl", sqlkit.CeilMicros(reg.TTL))}
+	who := []any{named("group", reg.Group), named("selection", digest(reg.Topics)), named("ttl", sqlkit.CeilMicros(reg.TTL)),
+		named("hold", reg.Hold)}
 	var seen int
 	err := s.run(ctx, operation, call{template: sqlSeeGroup, args: who, sets: []reader{numbers(&seen)}})
 	if err == nil && seen == 0 {

@@ -17,6 +17,8 @@ type StoredRegistration struct {
 	SeenAt time.Time
 	// ExpiresAt is the end of the registration; zero means that it never ends.
 	ExpiresAt time.Time
+	// Holding says that the registration does not take what waits for a first group.
+	Holding bool
 }
 
 // StoredWorker is the name of a worker that registered a group, as a store keeps it.
@@ -54,17 +56,18 @@ func (t *RoutingTable) Of(topic string) []string {
 	return groups
 }
 
-// First returns the first of Registrations that selects the topic.
+// First returns the first of Registrations that selects the topic and does not hold: the group
+// that gets what waits for a first group.
 func (t *RoutingTable) First(topic string) (first StoredRegistration, found bool) {
 	for _, r := range t.Registrations {
-		if r.Topics.Match(topic) {
+		if !r.Holding && r.Topics.Match(topic) {
 			return r, true
 		}
 	}
 	return StoredRegistration{}, false
 }
 
-// FirstOf returns First for each of the topics that a registration selects.
+// FirstOf returns First for each of the topics that has one.
 func (t *RoutingTable) FirstOf(topics []string) map[string]StoredRegistration {
 	first := make(map[string]StoredRegistration, len(topics))
 	for _, topic := range topics {
@@ -86,7 +89,8 @@ func (t *RoutingTable) Infos(workers []StoredWorker, ended []EndedGroup) []outmi
 	}
 	for _, r := range t.Registrations {
 		info := of(r.Group)
-		info.Registrations = append(info.Registrations, outmill.RegistrationInfo{Topics: r.Topics, SeenAt: r.SeenAt, ExpiresAt: r.ExpiresAt})
+		info.Registrations = append(info.Registrations, outmill.RegistrationInfo{Topics: r.Topics, SeenAt: r.SeenAt, ExpiresAt: r.ExpiresAt,
+			Holding: r.Holding})
 		if r.SeenAt.After(info.SeenAt) {
 			info.SeenAt = r.SeenAt
 		}

@@ -114,6 +114,12 @@ func broken() []mutant {
 			"a record of a transaction that was open during a registration comes before later ones of its key", func(f mutants.File) outmill.Store {
 				return &passesOver{File: f, kept: map[outmill.WorkItemID]int{}}
 			}},
+		{"takes what waits although it should hold", "holding", "a registration that holds leaves what waited waiting",
+			registers(func(r *outmill.Registration) { r.Hold = false })},
+		{"takes what waits when the registration is renewed", "holding", "neither a claim nor a renewed registration ends the holding",
+			func(f mutants.File) outmill.Store { return holdsOnce{f} }},
+		{"holds for ever", "holding", "a registration that holds no longer takes what waited, in front of what has come since",
+			func(f mutants.File) outmill.Store { return holdsForEver{f} }},
 		{"forgets workers", "worker names", "Groups shows the workers that registered a group, the one seen last first",
 			registers(func(r *outmill.Registration) { r.Worker = "" })},
 		{"ends what is permanent", "registrations", "a registration without a TTL never ends",
@@ -475,6 +481,34 @@ func (m *passesOver) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*ou
 // registers makes mutants that change each registration before they make it.
 func registers(change func(*outmill.Registration)) func(mutants.File) outmill.Store {
 	return func(f mutants.File) outmill.Store { return registersOtherwise{f, change} }
+}
+
+// holdsOnce ends the holding with the second registration.
+type holdsOnce struct{ mutants.File }
+
+func (m holdsOnce) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
+	known, err := m.Groups(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range regs {
+		regs[i].Hold = regs[i].Hold && len(known) == 0
+	}
+	return m.File.RegisterGroup(ctx, regs...)
+}
+
+// holdsForEver registers a group that holds with Hold again.
+type holdsForEver struct{ mutants.File }
+
+func (m holdsForEver) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
+	known, err := m.Groups(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range regs {
+		regs[i].Hold = regs[i].Hold || len(known) > 0
+	}
+	return m.File.RegisterGroup(ctx, regs...)
 }
 
 type registersOtherwise struct {

@@ -102,6 +102,7 @@ func sections() []suite.Section {
 		{Name: "limits", Sentences: bind(limitSentences()), AnyMode: true},
 		{Name: "transactions", Sentences: bind(transactionSentences()), AnyMode: true},
 		{Name: "groups", Sentences: bind(groupSentences())},
+		{Name: "holding", Sentences: bind(holdingSentences())},
 		{Name: "worker names", Sentences: bind(workerNameSentences()), AnyMode: true},
 		{Name: "registrations", Sentences: bind(registrationSentences())},
 		{Name: "topics", Sentences: bind(topicSentences()), AnyMode: true},

@@ -220,6 +220,7 @@ func mergeGroups(a, b outmill.GroupInfo) outmill.GroupInfo {
 		}
 		r := &merged.Registrations[i]
 		r.SeenAt = later(r.SeenAt, reg.SeenAt)
+		r.Holding = r.Holding || reg.Holding
 		if r.ExpiresAt.IsZero() || reg.ExpiresAt.IsZero() {
 			r.ExpiresAt = time.Time{}
 		} else {

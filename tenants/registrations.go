@@ -45,6 +45,7 @@ func (r *registrations) remember(regs []outmill.Registration, now time.Time) {
 			// As in a store: what was permanent stays so.
 			next.TTL, next.until = 0, time.Time{}
 		}
+		next.Hold = next.Hold && (!known || old.Hold)
 		r.list[key] = next
 	}
 }

@@ -2,6 +2,7 @@ package tenants
 
 import (
 	"context"
+	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
 	"time"
@@ -105,7 +106,8 @@ func (m *member) upkeepDue(call string, now time.Time) bool {
 var registrationSeed = maphash.MakeSeed()
 
 func registrationKey(reg outmill.Registration) uint64 {
-	return maphash.String(registrationSeed, selectionKey(reg.Group, reg.Topics)+"\x00"+reg.Worker+"\x00"+reg.TTL.String())
+	return maphash.String(registrationSeed, selectionKey(reg.Group, reg.Topics)+"\x00"+reg.Worker+"\x00"+reg.TTL.String()+
+		fmt.Sprint(reg.Hold))
 }
 
 // problemsKey stands for the problems that the registration reports.

@@ -157,6 +157,7 @@ CREATE TABLE {p:groups} (
     exclude    text[]      NOT NULL,
     seen_at    timestamptz NOT NULL,
     expires_at timestamptz,                                  -- NULL: never
+    holding    boolean     NOT NULL DEFAULT false,           -- it does not take what waits for a first group
     PRIMARY KEY (grp, selection)
 );
 

@@ -153,6 +153,7 @@ CREATE TABLE {p:groups} (
     exclude    TEXT    NOT NULL,
     seen_at    INTEGER NOT NULL,
     expires_at INTEGER,                               -- NULL: never
+    holding    INTEGER NOT NULL,                      -- 1: it does not take what waits for a first group
     PRIMARY KEY (grp, include, exclude)
 ) WITHOUT ROWID;
 

@@ -22,6 +22,7 @@ type registration struct {
 	group        string
 	topics       outmill.Topics
 	seen, expiry time.Time
+	holding      bool
 }
 
 type worker struct {
@@ -58,9 +59,11 @@ func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration)
 	}
 	err := s.do(ctx, "register", func(d *Database, now time.Time) error {
 		for _, reg := range storekit.WithGroups(regs) {
-			d.register(reg, now)
+			holds := d.register(reg, now)
 			d.noteWorker(reg, now)
-			d.adopt(reg)
+			if !holds {
+				d.adopt(reg)
+			}
 		}
 		return nil
 	})
@@ -70,12 +73,13 @@ func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration)
 	return err
 }
 
-func (d *Database) register(reg outmill.Registration, now time.Time) {
+// register reports whether the registration holds.
+func (d *Database) register(reg outmill.Registration, now time.Time) (holds bool) {
 	i := slices.IndexFunc(d.registrations, func(r registration) bool { return r.group == reg.Group && sameTopics(r.topics, reg.Topics) })
 	known := i >= 0
 	if !known {
 		topics := outmill.Topics{Include: slices.Clone(reg.Topics.Include), Exclude: slices.Clone(reg.Topics.Exclude)}
-		d.registrations = append(d.registrations, registration{group: reg.Group, topics: topics})
+		d.registrations = append(d.registrations, registration{group: reg.Group, topics: topics, holding: true})
 		i = len(d.registrations) - 1
 	}
 	r := &d.registrations[i]
@@ -84,6 +88,8 @@ func (d *Database) register(reg outmill.Registration, now time.Time) {
 	if reg.TTL > 0 && !permanent {
 		r.expiry = now.Add(reg.TTL)
 	}
+	r.holding = r.holding && reg.Hold
+	return r.holding
 }
 
 // noteWorker stores the name of a worker that registered the group, and deletes old names.
@@ -162,7 +168,8 @@ func (d *Database) group(name string) outmill.GroupInfo {
 	info := outmill.GroupInfo{Group: name, Workers: d.workersOf(name)}
 	for _, r := range d.registrations {
 		if r.group == name {
-			info.Registrations = append(info.Registrations, outmill.RegistrationInfo{Topics: r.topics, SeenAt: r.seen, ExpiresAt: r.expiry})
+			info.Registrations = append(info.Registrations, outmill.RegistrationInfo{Topics: r.topics, SeenAt: r.seen, ExpiresAt: r.expiry,
+				Holding: r.holding})
 			if r.seen.After(info.SeenAt) {
 				info.SeenAt = r.seen
 			}

@@ -194,7 +194,8 @@ CREATE TABLE [dbo].[OutboxGroup] (
     Include   NVARCHAR(MAX) NOT NULL,
     Exclude   NVARCHAR(MAX) NOT NULL,
     SeenAt    DATETIME2(6) NOT NULL,
-    ExpiresAt DATETIME2(6) NULL                                                                          -- NULL: never
+    ExpiresAt DATETIME2(6) NULL,                                                                         -- NULL: never
+    Holding   BIT          NOT NULL                                                                      -- it does not take what waits for a first group
 );
 GO
 

@@ -179,7 +179,7 @@ BEGIN
     BEGIN TRANSACTION;
     EXEC [dbo].[Outbox_LockLine] @Group = @Group, @Topic = @Topic, @Mode = N'Shared';
     -- A transaction that removes the registration waits here, and then finds the group's new records.
-    UPDATE [dbo].[OutboxGroup] SET SeenAt = SeenAt WHERE GroupName = @Group AND Selection = @Selection;
+    UPDATE [dbo].[OutboxGroup] SET SeenAt = SeenAt WHERE GroupName = @Group AND Selection = @Selection AND Holding = 0;
     IF @@ROWCOUNT > 0
     BEGIN
         UPDATE TOP (@Limit) o SET GroupName = @Group FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE o.GroupName IS NULL AND o.Topic = @Topic AND o.Stage = 0 AND o.RetryCount >= 0;
