@@ -50,6 +50,8 @@ type flow struct {
 	away    error
 	// awaySince is the time of the first of the failures in a row.
 	awaySince time.Time
+	// answered is false while the pass waits for the first answer of the destination.
+	answered bool
 	// stalled says that the publisher does not return.
 	stalled bool
 	// probed are the records that failed as the only message of a publish since the breaker

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/batching"
 	"github.com/outmill/outmill/internal/worker"
 	"github.com/outmill/outmill/janitor"
 	"github.com/outmill/outmill/storekit"
@@ -25,6 +27,10 @@ type Forwarder struct {
 	cfg   Config
 	log   watermill.LoggerAdapter
 	fails worker.Faults
+	// pinger is nil if the publisher cannot ask its destination. reached says that what waits for a first
+	// group may be taken: see destination.go.
+	pinger  storekit.Pinger
+	reached atomic.Bool
 	// janitor is nil if UpkeepInterval leaves the maintenance of the store to others.
 	janitor *janitor.Janitor
 	// announce logs the mode of publishing, once.
@@ -63,7 +69,9 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 		cfg:     cfg,
 		log:     storekit.LogWith(logger, watermill.LogFields{"store": queue.Name(), "group": cfg.Group}),
 		running: make(chan struct{}),
+		pinger:  batching.PingerOf(publisher),
 	}
+	f.reached.Store(f.pinger == nil)
 	f.fails = worker.Faults{Log: f.log, Of: "forwarder", OnError: cfg.OnError}
 	f.announce = sync.OnceFunc(func() { mode.log(f.log, publisher, cfg.Lanes) })
 	if cfg.UpkeepInterval > 0 {
@@ -128,6 +136,9 @@ func (f *Forwarder) onceAlone(ctx context.Context) (int, error) {
 	defer p.stop()
 	if err := f.register(p.ctx, p.flow); err != nil {
 		return 0, f.orClosed(err)
+	}
+	if err := f.reach(p.ctx, p.flow); err != nil {
+		return 0, f.orClosed(fmt.Errorf("outmill: forwarder group %q: %w", f.cfg.Group, err))
 	}
 	f.tidy(p.ctx)
 	var forwarding sync.WaitGroup
@@ -211,7 +222,8 @@ func (f *Forwarder) orClosed(err error) error {
 
 // register registers the group, and reports the problems of the pass.
 func (f *Forwarder) register(ctx context.Context, fl *flow) error {
-	reg := outmill.Registration{Group: f.cfg.Group, Topics: f.cfg.Topics, Worker: f.cfg.Worker, Problems: fl.problems()}
+	reg := outmill.Registration{Group: f.cfg.Group, Topics: f.cfg.Topics, Worker: f.cfg.Worker, Problems: fl.problems(),
+		Hold: !f.reached.Load()}
 	if err := worker.Register(ctx, f.queue, reg); err != nil {
 		return fmt.Errorf("outmill: forwarder group %q: %w", f.cfg.Group, err)
 	}
@@ -255,10 +267,11 @@ func (f *Forwarder) keepUp(ctx context.Context, fl *flow) {
 // round renews the registration, and warns of topics with records that no group reads. Its
 // caller logs its error.
 func (f *Forwarder) round(ctx context.Context, fl *flow) error {
-	err := errors.Join(
-		f.register(ctx, fl),
-		worker.WarnUnread(ctx, f.queue, f.log, f.cfg.Group, f.cfg.Topics.Match, f.renewInterval()),
-	)
+	err := f.register(ctx, fl)
+	if f.reached.Load() {
+		// Before, records wait for this group.
+		err = errors.Join(err, worker.WarnUnread(ctx, f.queue, f.log, f.cfg.Group, f.cfg.Topics.Match, f.renewInterval()))
+	}
 	if err != nil && ctx.Err() == nil {
 		f.fails.Tell(fmt.Errorf("upkeep of the registration: %w", err))
 	}

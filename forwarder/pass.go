@@ -77,6 +77,9 @@ func (f *Forwarder) workerConfig() worker.Config {
 // forward claims, publishes and settles until the pass must stop, and then stores the
 // remaining outcomes.
 func (p *pass) forward() {
+	if !p.awaitDestination() {
+		return
+	}
 	p.forwarder.announce()
 	endSends := p.prepareEnd()
 	defer endSends()

@@ -20,7 +20,10 @@ func (fl *flow) problems() map[string]string {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	problems := map[string]string{}
-	if fl.state != closed {
+	switch {
+	case fl.state != closed && !fl.answered:
+		problems[""] = problemText("the destination has not answered since ", fl.awaySince, fl.away)
+	case fl.state != closed:
 		problems[""] = problemText("the broker has accepted no message since ", fl.awaySince, fl.away)
 	}
 	for _, topic := range slices.Sorted(maps.Keys(fl.held)) {

@@ -120,6 +120,10 @@ func (p meteredPublisher) forwarded(n int, at func(i int) *message.Message, err 
 	}
 }
 
+// Unwrap lets a forwarder find the role storekit.Pinger. Batches do not bypass the decorator, because it takes
+// them where the publisher does.
+func (p meteredPublisher) Unwrap() message.Publisher { return p.Publisher }
+
 func (p meteredPublisher) Publish(topic string, messages ...*message.Message) error {
 	began := time.Now()
 	err := p.Publisher.Publish(topic, messages...)

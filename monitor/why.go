@@ -55,7 +55,7 @@ type Reason struct {
 	//   - due, delayed, snoozed, retry: when a claim may return it;
 	//   - held, key_leased, key_waits, key_parked: an earlier record of its key is in the way;
 	//   - paused: an operator has paused it;
-	//   - no_group, adoption, group_ended, not_selected, not_seen: who reads it;
+	//   - no_group, adoption, holding, group_ended, not_selected, not_seen: who reads it;
 	//   - breaker, on_hold: the broker takes nothing, or not its topic, as a forwarder has reported;
 	//   - suspect, expires: what the next claim will do with it;
 	//   - came_back, comes_again: it came back many times without an attempt, by its counts and by the

@@ -17,12 +17,23 @@ import (
 const unseen = 5 * time.Minute
 
 func (w why) noGroup(r *outmill.Record) []Reason {
+	var held []Reason
 	for _, g := range w.groups {
-		if selects(g, r.Topic) {
+		reads, holds := readsAndHolds(g, r.Topic)
+		if reads {
 			return []Reason{{Kind: "adoption", At: g.SeenAt, Text: fmt.Sprintf(
 				"No group has it yet. Group %s reads its topic and gets it with its next registration; it last registered at %s.",
 				quote(g.Group), w.at(g.SeenAt))}}
 		}
+		if holds && held == nil {
+			held = append([]Reason{{Kind: "holding", At: g.SeenAt, Text: fmt.Sprintf(
+				"No group has it yet. Group %s reads its topic and takes it once its destination has answered; another group that registers "+
+					"for the topic before gets it. Group %s last registered at %s.", quote(g.Group), quote(g.Group), w.at(g.SeenAt))}},
+				w.problem(g, "", "breaker")...)
+		}
+	}
+	if held != nil {
+		return held
 	}
 	return []Reason{{Kind: "no_group", Text: fmt.Sprintf(
 		"No group is registered for topic %s. The record waits for the first that registers.", quote(r.Topic))}}
@@ -97,6 +108,17 @@ func (w why) reportOf(g outmill.GroupInfo, r *outmill.Record) []Reason {
 			"Worker %s reported at %s: %s.", quote(worker.Name), w.at(worker.SeenAt), quote(text))}}
 	}
 	return nil
+}
+
+// readsAndHolds reports whether the group gets what waits for a first group in the topic, and whether a
+// registration for the topic holds.
+func readsAndHolds(g outmill.GroupInfo, topic string) (reads, holds bool) {
+	for _, registration := range g.Registrations {
+		if registration.Topics.Match(topic) {
+			reads, holds = reads || !registration.Holding, holds || registration.Holding
+		}
+	}
+	return reads, holds
 }
 
 func selects(g outmill.GroupInfo, topic string) bool {

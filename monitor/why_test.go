@@ -246,6 +246,22 @@ func TestWhy(t *testing.T) {
 		})
 	})
 
+	t.Run("a record that waits beside a group that holds is taken once the destination of the group has answered", func(t *testing.T) {
+		t.Parallel()
+		store := open(t, sqlite.Config{EnsureSchema: true})
+		m := mystery{t, store}
+		require.NoError(t, store.Append(t.Context(), &outmill.Record{MessageID: "early", Topic: "orders"}))
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: "forwarder", Worker: "one", Hold: true,
+			Problems: map[string]string{"": "the destination has not answered since noon"}}))
+		kinds, text, _ := m.reasons("early")
+		require.Equal(t, []string{"holding", "breaker"}, kinds, text)
+		require.Contains(t, text, `Group "forwarder" reads its topic and takes it once its destination has answered`)
+		require.Contains(t, text, "has not answered since noon")
+		m.register("billing")
+		kinds, text, _ = m.reasons("early")
+		require.NotContains(t, kinds, "holding", text)
+	})
+
 	t.Run("a record that was appended before its group registered, and committed after, is adopted later", func(t *testing.T) {
 		t.Parallel()
 		for name, lane := range map[string]postgres.Lane{"rows": postgres.LaneRows, "log": postgres.LaneLog} {

@@ -14,6 +14,14 @@ type Outgoing struct {
 	Message *message.Message
 }
 
+// Pinger is a role of publishers. A forwarder of a new group asks Ping before it takes what waits for a first
+// group, so that a forwarder with a wrong address takes nothing; a publisher without the role takes it at once.
+// A decorator keeps the role by its own Ping, or by Unwrap() message.Publisher.
+type Pinger interface {
+	// Ping returns nil if the destination answers and accepts this publisher. It ends with ctx.
+	Ping(ctx context.Context) error
+}
+
 // BatchPublisher is a publisher that sends messages of many topics in one call, so that its
 // speed does not depend on round trips. A forwarder uses it if the publisher implements it.
 // With any other publisher the forwarder runs several lanes (goroutines), each of which

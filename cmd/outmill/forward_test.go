@@ -187,6 +187,25 @@ func TestForward(t *testing.T) {
 		require.Equal(t, 1, w.statusOf(t, "", "private").Pending)
 	})
 
+	t.Run("a trial with a wrong broker takes nothing, and dropping its group loses nothing", func(t *testing.T) {
+		t.Parallel()
+		file := newFile(t)
+		url := "sqlite:" + file
+		ok(t, "schema", "ensure", url)
+		for i := range 3 {
+			ok(t, "publish", url, "--topic", "invoices", "--payload", fmt.Sprint("invoice ", i))
+		}
+		trial := tool(t, "forward", url, "--to", "kafka://127.0.0.1:1?delivery_timeout=300ms", "--once")
+		require.Equal(t, 1, trial.code, trial.stderr)
+		require.Contains(t, trial.stderr, "the destination has not answered")
+		require.Contains(t, ok(t, "groups", "list", url), "forwarder holds: it takes nothing that waits for a first group")
+		require.Contains(t, ok(t, "groups", "drop", url, "forwarder", "--yes"), "with 0 records")
+
+		broker := kafkatest.Fake(t)
+		ok(t, "forward", url, "--to", "kafka://"+broker.Addrs[0], "--once")
+		require.ElementsMatch(t, []string{"invoice 0", "invoice 1", "invoice 2"}, read(t, broker.Addrs, "invoices", 3))
+	})
+
 	t.Run("a tenant that fails does not make the daemon unready, and is named as down", func(t *testing.T) {
 		t.Parallel()
 		well, file := newWorld(t), newFile(t)

@@ -81,6 +81,15 @@ func printGroups(w io.Writer, term terminal, groups []outmill.GroupInfo) error {
 		return err
 	}
 	for _, g := range groups {
+		for _, r := range g.Registrations {
+			if !r.Holding {
+				continue
+			}
+			if _, err := fmt.Fprintf(w, "\n%s holds: it takes nothing that waits for a first group in %s until its destination has answered once.\n",
+				oneLine(g.Group, 60), oneLine(topicsText(r.Topics), 60)); err != nil {
+				return err
+			}
+		}
 		for _, pause := range g.Pauses {
 			if _, err := fmt.Fprintf(w, "\nPaused for %s: %s\n", oneLine(g.Group, 60), oneLine(pause, 300)); err != nil {
 				return err
@@ -157,6 +166,8 @@ type registrationView struct {
 	Topics    string     `json:"topics"`
 	SeenAt    *time.Time `json:"seen_at,omitempty"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	// Holding says that the group takes nothing yet that waits for a first group.
+	Holding bool `json:"holding,omitempty"`
 }
 
 type workerView struct {
@@ -175,7 +186,8 @@ func groupsJSON(groups []outmill.GroupInfo) []groupView {
 		}
 		for _, r := range g.Registrations {
 			view.Registrations = append(view.Registrations,
-				registrationView{Topics: topicsText(r.Topics), SeenAt: timeOrNil(r.SeenAt), ExpiresAt: timeOrNil(r.ExpiresAt)})
+				registrationView{Topics: topicsText(r.Topics), SeenAt: timeOrNil(r.SeenAt), ExpiresAt: timeOrNil(r.ExpiresAt),
+					Holding: r.Holding})
 		}
 		for _, worker := range g.Workers {
 			view.Workers = append(view.Workers, workerView{Name: worker.Name, SeenAt: timeOrNil(worker.SeenAt), Problems: worker.Problems})

@@ -44,6 +44,20 @@ func RouteOf(publisher message.Publisher) Route {
 	return Route{Hider: hider, Hidden: hidden}
 }
 
+// PingerOf searches for a publisher that can ask its destination, behind decorators with a method Unwrap()
+// message.Publisher. It returns nil if there is none.
+func PingerOf(publisher message.Publisher) storekit.Pinger {
+	for range maxWrappers {
+		if pinger, ok := publisher.(storekit.Pinger); ok {
+			return pinger
+		}
+		if publisher = unwrap(publisher); publisher == nil {
+			break
+		}
+	}
+	return nil
+}
+
 // unwrap returns nil if the publisher has no Unwrap, or if Unwrap returns nil or panics.
 func unwrap(publisher message.Publisher) (inner message.Publisher) {
 	wrapper, ok := publisher.(interface{ Unwrap() message.Publisher })
