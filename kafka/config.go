@@ -34,7 +34,8 @@ type Config struct {
 	Marshaler Marshaler
 	// ClientID is the name of the client in the brokers' logs and quotas. "" is "outmill".
 	ClientID string
-	// Compression of the batches. "" is none, which every broker and consumer can read. LZ4 and Snappy cost little CPU: try them if the network or the
+	// Compression of the batches. "" is none, which every broker and consumer can read.
+	// LZ4 and Snappy cost little CPU: try them if the network or the
 	// broker's disk is the bottleneck. Zstd compresses best and requires brokers and consumers
 	// of 2.1 or later.
 	Compression Compression

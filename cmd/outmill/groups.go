@@ -220,11 +220,15 @@ again, within a minute. You may interrupt the command and run it again.`,
 			return usagef("the name of the group is empty: want a name that outmill groups list shows")
 		}
 		return on.with(ctx, url, func(store opened) error {
-			if err := term.confirm(fmt.Sprintf("This drops the group %q of %s with all its records.", group, store.shown), yes); err != nil {
-				return err
-			}
 			groups, err := store.Groups(ctx)
 			if err != nil {
+				return err
+			}
+			stats, err := store.Stats(ctx, mostCounted)
+			if err != nil {
+				return err
+			}
+			if err := term.confirm(dropQuestion(group, store.shown, groups, stats), yes); err != nil {
 				return err
 			}
 			dropped, err := store.DropGroup(ctx, group)

@@ -50,6 +50,8 @@ func TestGroups(t *testing.T) {
 			got := tool(t, "groups", "drop", w.url, "audit")
 			require.Equal(t, exitUsage, got.code)
 			require.Contains(t, got.stderr, `drops the group "audit"`)
+			require.Contains(t, got.stderr, "with all its records: 3 are not delivered, 0 are dead, 0 are processed. "+
+				"Of those that are not delivered, 0 are of topics that no other group reads")
 			require.Equal(t, 3, w.statusOf(t, "audit", "orders").Pending)
 			require.Equal(t, "The group \"audit\" is dropped, with 3 records.\n", ok(t, "groups", "drop", w.url, "audit", "--yes"))
 			require.Zero(t, w.statusOf(t, "audit", "orders").Pending)
