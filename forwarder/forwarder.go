@@ -84,8 +84,10 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 	return f, nil
 }
 
-// Run forwards until ctx ends or Close is called, and then returns nil. It returns an error
-// if it cannot begin; then it may be called again. Otherwise a forwarder runs only once.
+// Run forwards until ctx ends, Close is called or the store closes, and then returns nil. The
+// store's Close waits until the publish in progress has ended and its acks are stored, at most for
+// storekit.LeaveTimeout. Run returns an error if it cannot begin; then it may be called again.
+// Otherwise a forwarder runs only once.
 func (f *Forwarder) Run(ctx context.Context) error {
 	p, err := f.start(ctx)
 	if p == nil {
@@ -133,7 +135,7 @@ func (f *Forwarder) onceAlone(ctx context.Context) (int, error) {
 	}
 	defer f.passes.Done()
 	p := f.newPass(ctx)
-	defer p.stop()
+	defer p.end()
 	if err := f.register(p.ctx, p.flow); err != nil {
 		return 0, f.orClosed(err)
 	}
@@ -164,7 +166,7 @@ func (f *Forwarder) start(ctx context.Context) (*pass, error) {
 		if p.ctx.Err() != nil {
 			err = nil
 		}
-		p.stop()
+		p.end()
 		return nil, err
 	}
 	f.mu.Lock()
@@ -201,7 +203,7 @@ func (f *Forwarder) enter() error {
 
 func (f *Forwarder) run(p *pass) {
 	defer f.passes.Done()
-	defer p.stop()
+	defer p.end()
 	var upkeep sync.WaitGroup
 	upkeep.Go(func() { f.keepUp(p.ctx, p.flow) })
 	upkeep.Go(func() { f.reportProblems(p.ctx, p.flow) })

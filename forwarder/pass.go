@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -18,6 +19,8 @@ const (
 	afterCancel = time.Second
 	// storeOutcomes is the time that a pass spends on storing acks when it ends.
 	storeOutcomes = 30 * time.Second
+	// leaveMargin is the part of the time for leaving a store that is kept for storing outcomes.
+	leaveMargin = time.Second
 )
 
 // pass is one period of forwarding: that of Run, or of a single Once.
@@ -26,22 +29,51 @@ type pass struct {
 	worker    *worker.Worker
 	flow      *flow
 
-	// ctx ends when the pass must stop; stop ends it.
-	ctx  context.Context
-	stop func()
+	// ctx ends when the pass must stop; stop ends it. detach removes the pass from the store's
+	// workers, and over is closed when it has ended.
+	ctx    context.Context
+	stop   func()
+	detach func()
+	over   chan struct{}
 	// sendCtx ends CloseTimeout after ctx, and giveUp ends afterCancel later.
 	sendCtx context.Context
 	giveUp  context.Context
 }
 
 func (f *Forwarder) newPass(ctx context.Context) *pass {
-	p := &pass{forwarder: f}
+	p := &pass{forwarder: f, detach: func() {}, over: make(chan struct{})}
 	passCtx, stop := context.WithCancel(ctx)
 	detach := context.AfterFunc(f.life, stop)
 	p.ctx, p.stop = passCtx, func() { stop(); detach() }
 	p.worker = worker.New(f.workerConfig())
 	p.flow = newFlow(f.cfg, p.worker, f.fails)
+	// The registration tells of a store that is closed.
+	if detach, err := storekit.Attach(f.queue, p.leave); err == nil {
+		p.detach = detach
+	}
 	return p
+}
+
+// end ends the pass, which has no goroutine any more.
+func (p *pass) end() {
+	p.stop()
+	p.detach()
+	close(p.over)
+}
+
+// leave stops the pass because the store is about to close, and waits for the publish in progress.
+func (p *pass) leave(ctx context.Context) {
+	p.stop()
+	deadline, _ := ctx.Deadline()
+	late := time.NewTimer(time.Until(deadline) - leaveMargin)
+	defer late.Stop()
+	select {
+	case <-p.over:
+	case <-late.C:
+		if err := p.worker.Leave(ctx); err != nil {
+			p.forwarder.log.Error("The store closes before the outcomes of all publishes are stored", err, nil)
+		}
+	}
 }
 
 func (f *Forwarder) workerConfig() worker.Config {

@@ -47,10 +47,10 @@ func New(store outmill.Queue, cfg Config, logger watermill.LoggerAdapter) (*Jani
 	return j, nil
 }
 
-// Run tidies the store until ctx ends or Close is called, and then returns nil. It logs errors
-// and tries again in the next round. The first round begins after a random part of
+// Run tidies the store until ctx ends, Close is called or the store closes, and then returns nil.
+// It logs errors and tries again in the next round. The first round begins after a random part of
 // Config.Interval, because the processes of a fleet often start at the same time. Run returns
-// outmill.ErrClosed after Close.
+// outmill.ErrClosed after Close, and of a store that is closed.
 func (j *Janitor) Run(ctx context.Context) error {
 	ctx, leave, err := j.enter(ctx)
 	if err != nil {
@@ -105,20 +105,34 @@ func (j *Janitor) Close() error {
 	return nil
 }
 
-// enter counts a run, unless the janitor is closed, and returns its context, which ends with
-// Close too.
+// enter counts a run, unless the janitor or the store is closed, and returns its context, which
+// ends with both too.
 func (j *Janitor) enter(ctx context.Context) (run context.Context, leave func(), err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.closed {
 		return nil, nil, fmt.Errorf("outmill: janitor: %w", outmill.ErrClosed)
 	}
-	j.runs.Add(1)
 	run, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	detach, err := storekit.Attach(j.store, func(ctx context.Context) {
+		cancel()
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		}
+	})
+	if err != nil {
+		cancel()
+		return nil, nil, fmt.Errorf("outmill: janitor of the store %s: %w", j.store.Name(), err)
+	}
+	j.runs.Add(1)
 	unlink := context.AfterFunc(j.life, cancel)
 	return run, func() {
 		unlink()
 		cancel()
+		detach()
+		close(ended)
 		j.runs.Done()
 	}, nil
 }
