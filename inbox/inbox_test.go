@@ -53,7 +53,7 @@ func newShop(t *testing.T) *shop {
 
 func (s *shop) box(change func(*inbox.Config)) *inbox.Inbox {
 	s.t.Helper()
-	cfg := inbox.Config{Consumer: "billing", Publisher: s.pub.Shared()}
+	cfg := inbox.Config{Consumer: "billing", Publisher: s.pub}
 	if change != nil {
 		change(&cfg)
 	}
@@ -271,7 +271,7 @@ func TestRouter(t *testing.T) {
 		router.AddMiddleware(subscriber.KeepError, s.box(nil).Middleware, inbox.Inherit)
 		attempts := 0
 		handled := make(chan struct{})
-		router.AddHandler("billing", orders, s.subscriber(), invoices, s.pub.Shared(), func(msg *message.Message) ([]*message.Message, error) {
+		router.AddHandler("billing", orders, s.subscriber(), invoices, s.pub, func(msg *message.Message) ([]*message.Message, error) {
 			if err := s.effect(msg); err != nil {
 				return nil, err
 			}

@@ -270,7 +270,7 @@ func TestWithin_Router(t *testing.T) {
 			afterCommit = s.uuids(orders)
 			return err
 		}), s.box(nil).Middleware)
-		router.AddHandler("billing", orders, s.subscriber(), invoices, s.pub.Shared(), func(msg *message.Message) ([]*message.Message, error) {
+		router.AddHandler("billing", orders, s.subscriber(), invoices, s.pub, func(msg *message.Message) ([]*message.Message, error) {
 			return []*message.Message{order("invoice")}, s.effect(msg)
 		})
 		require.NoError(t, s.pub.Publish(orders, order("m1")))

@@ -37,6 +37,8 @@ func (s *silent) wait(ctx context.Context, name string) error {
 	return ctx.Err()
 }
 
+func (s *silent) Attach(func(context.Context)) (detach func(), err error) { return func() {}, nil }
+
 func (s *silent) Name() string { return "silent" }
 
 func (s *silent) Maintain(ctx context.Context) (bool, error) { return false, s.wait(ctx, "maintain") }

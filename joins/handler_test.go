@@ -186,7 +186,7 @@ func TestHandler(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				p := newPlant(t)
-				poison, err := middleware.PoisonQueueWithFilter(p.pub.Shared(), "poison", outmill.IsPermanent)
+				poison, err := middleware.PoisonQueueWithFilter(p.pub, "poison", outmill.IsPermanent)
 				require.NoError(t, err)
 				if keepErrorToo {
 					p.router.AddMiddleware(subscriber.KeepError)

@@ -46,7 +46,7 @@ func TestQuiet(t *testing.T) {
 		require.NoError(t, err)
 		p.router = router
 		// A PoisonQueue outside the handler's KeepError hides every error.
-		poison, err := middleware.PoisonQueue(p.pub.Shared(), "poison")
+		poison, err := middleware.PoisonQueue(p.pub, "poison")
 		require.NoError(t, err)
 		p.router.AddMiddleware(poison)
 		p.extract()

@@ -229,7 +229,7 @@ func TestAddRemoteHandlers(t *testing.T) {
 			t.Parallel()
 			p := newPlant(t)
 			// A PoisonQueue outside the handler has the router ack what it has kept.
-			poison, err := middleware.PoisonQueue(p.pub.Shared(), "poison")
+			poison, err := middleware.PoisonQueue(p.pub, "poison")
 			require.NoError(t, err)
 			p.router.AddMiddleware(poison)
 			poisoned, failed := p.listen("poison"), p.listen(alert)

@@ -104,7 +104,7 @@ func TestTraces_Path(t *testing.T) {
 		require.NoError(t, err)
 		router.AddMiddleware(traces(t, by, monitor.TracesConfig{}).Middleware, subscriber.KeepError)
 		inside, mails := make(chan trace.SpanContext, 1), make(chan string, 2)
-		router.AddHandler("bill", "orders", sub, "mails", pub.Shared(), func(msg *message.Message) ([]*message.Message, error) {
+		router.AddHandler("bill", "orders", sub, "mails", pub, func(msg *message.Message) ([]*message.Message, error) {
 			inside <- trace.SpanContextFromContext(msg.Context())
 			direct := message.NewMessage("direct", nil)
 			direct.SetContext(msg.Context())

@@ -8,13 +8,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/outmilltest"
-	"github.com/outmill/outmill/sqlite"
 )
 
 func TestPublisher_Concurrency(t *testing.T) {
@@ -87,43 +84,4 @@ func TestPublisher_Concurrency(t *testing.T) {
 		require.NoError(t, tx.Commit())
 		outmilltest.RequireManyPublished(t, store, orders, slices.Repeat([]outmilltest.Matcher{outmilltest.Any()}, 16)...)
 	})
-
-	t.Run("Close races with publishing", func(t *testing.T) {
-		t.Parallel()
-		store := outmilltest.NewStore(t)
-		pub := newPublisher(t, store)
-		accepted := make([]int, 8)
-		var callers errgroup.Group
-		for g := range accepted {
-			callers.Go(func() error {
-				for {
-					err := pub.Publish(orders, msg(fmt.Sprintf("%d/%d", g, accepted[g])))
-					if errors.Is(err, outmill.ErrClosed) {
-						return nil
-					}
-					if err != nil {
-						return err
-					}
-					accepted[g]++
-				}
-			})
-		}
-		require.EventuallyWithT(t, func(c *assert.CollectT) { assert.Greater(c, countOf(store), 20) }, patience, tick)
-		require.NoError(t, pub.Close())
-		after := countOf(store)
-		require.NoError(t, callers.Wait())
-		total := 0
-		for _, n := range accepted {
-			total += n
-		}
-		require.Equal(t, after, total, "what was published when Close returned is all there is")
-		require.Equal(t, total, countOf(store))
-	})
-}
-
-// countOf returns -1 after an error.
-func countOf(store *sqlite.Store) int {
-	n := -1
-	_ = store.DB().QueryRow("SELECT count(*) FROM outmill_records").Scan(&n)
-	return n
 }

@@ -51,7 +51,7 @@ func TestPublisher_InstructionsFromOutside(t *testing.T) {
 			pub := newPublisher(t, store)
 			router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
 			require.NoError(t, err)
-			poison, err := middleware.PoisonQueue(pub.Shared(), orders)
+			poison, err := middleware.PoisonQueue(pub, orders)
 			require.NoError(t, err)
 			router.AddMiddleware(poison)
 			done := make(chan struct{}, 2)
@@ -61,7 +61,7 @@ func TestPublisher_InstructionsFromOutside(t *testing.T) {
 					return h(m)
 				}
 			})
-			router.AddHandler("pass", "in", broker, orders, pub.Shared(), pass)
+			router.AddHandler("pass", "in", broker, orders, pub, pass)
 			ran := make(chan error, 1)
 			go func() { ran <- router.Run(context.WithoutCancel(t.Context())) }()
 			<-router.Running()

@@ -14,8 +14,8 @@ import (
 
 var _ message.Publisher = (*Publisher)(nil)
 
-// Publisher appends messages to a store. It is safe for concurrent use. It
-// does not close the store.
+// Publisher appends messages to a store. It is safe for concurrent use, also by
+// several handlers of a router.
 type Publisher struct {
 	writer outmill.Writer
 	cfg    Config
@@ -25,10 +25,6 @@ type Publisher struct {
 	warned sync.Once
 	// ignored logs the first delay that is data.
 	ignored sync.Once
-
-	mu     sync.Mutex
-	closed bool
-	calls  sync.WaitGroup
 }
 
 // New makes a publisher for a store. The store logs each append with its own logger. The
@@ -72,34 +68,11 @@ func (p *Publisher) WithContext(ctx context.Context) message.Publisher {
 	return view{p, ctx}
 }
 
-// Shared returns a view of the publisher whose Close does nothing. The router closes a
-// handler's publisher when that handler stops. Pass it this view if other code still uses
-// the publisher.
-func (p *Publisher) Shared() message.Publisher { return view{publisher: p} }
+// Close does nothing: what Publish has returned for is stored. The publisher works until its
+// store is closed; after that Publish returns outmill.ErrClosed. The router closes the publisher of
+// a handler that stops, and other handlers with this publisher may still run and publish.
+func (*Publisher) Close() error { return nil }
 
-// Close waits for calls in progress; further calls return outmill.ErrClosed. It may be
-// called more than once.
-func (p *Publisher) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	p.calls.Wait()
-	return nil
-}
-
-// enter counts a call in progress. It returns false if the publisher is closed.
-func (p *Publisher) enter() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return false
-	}
-	p.calls.Add(1)
-	return true
-}
-
-// publish ends the call for Close before report calls OnDuplicate, so that OnDuplicate may
-// use the publisher.
 func (p *Publisher) publish(base context.Context, topic string, messages []*message.Message) error {
 	if err := storekit.CheckTopic(topic); err != nil {
 		return fmt.Errorf("outmill: publish: %w", err)
@@ -114,10 +87,6 @@ func (p *Publisher) publish(base context.Context, topic string, messages []*mess
 }
 
 func (p *Publisher) append(base context.Context, topic string, messages []*message.Message) ([]*outmill.Record, error) {
-	if !p.enter() {
-		return nil, outmill.ErrClosed
-	}
-	defer p.calls.Done()
 	if len(messages) == 0 {
 		return nil, nil
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/outmilltest"
+	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/subscriber"
 )
@@ -64,7 +65,7 @@ func TestPublisher_Router(t *testing.T) {
 			pub := newPublisher(t, store)
 			router := newRouter(t)
 			router.AddMiddleware(middleware.CorrelationID)
-			router.AddHandler("bill", orders, newSubscriber(t, store, ""), "invoices", pub.Shared(),
+			router.AddHandler("bill", orders, newSubscriber(t, store, ""), "invoices", pub,
 				func(m *message.Message) ([]*message.Message, error) {
 					return []*message.Message{msg("invoice of " + m.UUID), msg("copy for " + m.UUID)}, nil
 				})
@@ -86,7 +87,7 @@ func TestPublisher_Router(t *testing.T) {
 			store := outmilltest.NewStore(t)
 			pub := newPublisher(t, store)
 			router := newRouter(t)
-			router.AddHandler("pass", orders, newSubscriber(t, store, ""), "archive", pub.Shared(),
+			router.AddHandler("pass", orders, newSubscriber(t, store, ""), "archive", pub,
 				func(m *message.Message) ([]*message.Message, error) {
 					return []*message.Message{m}, nil
 				})
@@ -104,19 +105,39 @@ func TestPublisher_Router(t *testing.T) {
 			require.Empty(t, found.DedupKey)
 		})
 
-		t.Run("it is closed by the router, and its shared view is not", func(t *testing.T) {
+		t.Run("it publishes for a handler that still runs when the router has closed it for another one", func(t *testing.T) {
 			t.Parallel()
 			store := outmilltest.NewStore(t)
-			owned, shared := newPublisher(t, store), newPublisher(t, store)
-			nothing := func(*message.Message) ([]*message.Message, error) { return nil, nil }
+			pub := &closing{Publisher: newPublisher(t, store), closed: make(chan bool, 2)}
+			began, finish := make(chan bool), make(chan bool)
 			router := newRouter(t)
-			router.AddHandler("owned", "a", newSubscriber(t, store, ""), "b", owned, nothing)
-			router.AddHandler("shared", "c", newSubscriber(t, store, ""), "d", shared.Shared(), nothing)
-			start(t, router)
-			require.NoError(t, router.Close())
-			require.ErrorIs(t, owned.Publish(orders, msg("m1")), outmill.ErrClosed)
-			require.NoError(t, shared.Publish(orders, msg("m2")))
-			requirePublished(t, store, orders, "m2")
+			router.AddHandler("idle", "a", newSubscriber(t, store, ""), "b", pub,
+				func(*message.Message) ([]*message.Message, error) { return nil, nil })
+			router.AddHandler("slow", orders, newSubscriber(t, store, ""), "invoices", pub,
+				func(m *message.Message) ([]*message.Message, error) {
+					began <- true
+					<-finish
+					if err := pub.Publish("mails", msg("mail of "+m.UUID)); err != nil {
+						return nil, err
+					}
+					return []*message.Message{msg("invoice of " + m.UUID)}, nil
+				})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- router.Run(ctx) }()
+			<-router.Running()
+			require.NoError(t, pub.Publish(orders, msg("o1")))
+			receive(t, began)
+			cancel()
+			receive(t, pub.closed)
+			close(finish)
+			require.NoError(t, receive(t, ended))
+			requirePublished(t, store, "invoices", "invoice of o1")
+			requirePublished(t, store, "mails", "mail of o1")
+			left, err := store.List(t.Context(), outmill.ListQuery{Topic: orders, Status: outmill.StatusPending})
+			require.NoError(t, err)
+			require.Empty(t, left, "the handler's message comes again")
 		})
 	})
 
@@ -129,7 +150,7 @@ func TestPublisher_Router(t *testing.T) {
 			inside ...message.HandlerMiddleware) *message.Message {
 			t.Helper()
 			pub := newPublisher(t, store)
-			poison, err := middleware.PoisonQueue(pub.Shared(), "poison")
+			poison, err := middleware.PoisonQueue(pub, "poison")
 			require.NoError(t, err)
 			router := newRouter(t)
 			handle := router.AddConsumerHandler("handle", orders, newSubscriber(t, store, ""), handler)
@@ -163,4 +184,16 @@ func TestPublisher_Router(t *testing.T) {
 			require.Equal(t, context.DeadlineExceeded.Error(), got.Metadata.Get(middleware.ReasonForPoisonedKey))
 		})
 	})
+}
+
+// closing tells when the router has closed it.
+type closing struct {
+	*publisher.Publisher
+	closed chan bool
+}
+
+func (c *closing) Close() error {
+	err := c.Publisher.Close()
+	c.closed <- true
+	return err
 }

@@ -25,7 +25,7 @@ func TestPublisher_WithoutTransaction(t *testing.T) {
 		t.Parallel()
 		got := warnings(logged(t, publisher.Config{}, func(pub *publisher.Publisher) {
 			require.NoError(t, pub.Publish(orders, msg("m1"), msg("m2")))
-			require.NoError(t, pub.Shared().Publish(orders, msg("m3")))
+			require.NoError(t, pub.Publish(orders, msg("m3")))
 			require.NoError(t, pub.WithContext(t.Context()).Publish(orders, msg("m4")))
 		}))
 		require.Len(t, got, 1)

@@ -71,7 +71,7 @@ func handlerOf(t *testing.T, store *sqlserver.Store, effects string) message.Han
 	pub, err := publisher.New(store, publisher.Config{}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pub.Close()) })
-	box, err := inbox.New(store, inbox.Config{Consumer: "billing", Publisher: pub.Shared()})
+	box, err := inbox.New(store, inbox.Config{Consumer: "billing", Publisher: pub})
 	require.NoError(t, err)
 	return box.Middleware(func(msg *message.Message) ([]*message.Message, error) {
 		tx, is := store.Tx(msg.Context())

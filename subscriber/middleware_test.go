@@ -137,7 +137,7 @@ func watermillMiddlewares() []stack {
 		{name: "Recoverer", tries: 1, make: plain(middleware.Recoverer)},
 		{name: "PoisonQueue", tries: 1, poisons: true, make: func(t *testing.T, s *shop) message.HandlerMiddleware {
 			t.Helper()
-			queue, err := middleware.PoisonQueue(s.pub.Shared(), poison)
+			queue, err := middleware.PoisonQueue(s.pub, poison)
 			require.NoError(t, err)
 			return queue
 		}},
@@ -265,7 +265,7 @@ func TestSubscriber_Middleware(t *testing.T) {
 			t.Run(fmt.Sprintf("Retry outside of it %t", retryOutside), func(t *testing.T) {
 				t.Parallel()
 				s := openShop(t)
-				queue, err := middleware.PoisonQueueWithFilter(s.pub.Shared(), poison, outmill.IsPermanent)
+				queue, err := middleware.PoisonQueueWithFilter(s.pub, poison, outmill.IsPermanent)
 				require.NoError(t, err)
 				stacked := []message.HandlerMiddleware{
 					middleware.Retry{MaxRetries: 1, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond, Multiplier: 1}.Middleware,
@@ -299,7 +299,7 @@ func TestSubscriber_Middleware(t *testing.T) {
 			t.Run(fmt.Sprintf("Timeout outside of it %t", timeoutOutside), func(t *testing.T) {
 				t.Parallel()
 				s := openShop(t)
-				queue, err := middleware.PoisonQueue(s.pub.Shared(), poison)
+				queue, err := middleware.PoisonQueue(s.pub, poison)
 				require.NoError(t, err)
 				stacked := []message.HandlerMiddleware{middleware.Timeout(10 * time.Millisecond), queue}
 				if !timeoutOutside {
@@ -395,7 +395,7 @@ func TestSubscriber_Middleware(t *testing.T) {
 		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, nil)
 		require.NoError(t, err)
 		router.AddMiddleware(subscriber.KeepError, middleware.CorrelationID)
-		router.AddHandler("handler", topic, s.subscriber(t, quick()), "shipments", s.pub.Shared(),
+		router.AddHandler("handler", topic, s.subscriber(t, quick()), "shipments", s.pub,
 			func(*message.Message) ([]*message.Message, error) {
 				return []*message.Message{newOrder()}, nil
 			})

@@ -95,9 +95,9 @@ func (p pile) build(t *testing.T, s *shop, poisonTopic string) []message.Handler
 			built[i] = middleware.Retry{MaxRetries: maxRetries, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond,
 				Multiplier: 1}.Middleware
 		case poisonAll:
-			built[i], err = middleware.PoisonQueue(s.pub.Shared(), poisonTopic)
+			built[i], err = middleware.PoisonQueue(s.pub, poisonTopic)
 		case poisonSome:
-			built[i], err = middleware.PoisonQueueWithFilter(s.pub.Shared(), poisonTopic, outmill.IsPermanent)
+			built[i], err = middleware.PoisonQueueWithFilter(s.pub, poisonTopic, outmill.IsPermanent)
 		case timeout:
 			built[i] = middleware.Timeout(time.Minute)
 		case deduplicator:

@@ -15,8 +15,7 @@ func TestSubscriber_String(t *testing.T) {
 	t.Run("a router knows publisher and subscriber by the librarys name", func(t *testing.T) {
 		t.Parallel()
 		for name, view := range map[string]func(pub *publisher.Publisher) message.Publisher{
-			"the publisher":   func(pub *publisher.Publisher) message.Publisher { return pub },
-			"its shared view": func(pub *publisher.Publisher) message.Publisher { return pub.Shared() },
+			"the publisher": func(pub *publisher.Publisher) message.Publisher { return pub },
 			"a view of a context": func(pub *publisher.Publisher) message.Publisher {
 				return pub.WithContext(t.Context())
 			},

@@ -138,8 +138,5 @@ func (a *app) settle(ctx context.Context) error {
 // close ends the app; it may be called more than once.
 func (a *app) close() {
 	a.stop()
-	for _, sub := range a.subscribers {
-		_ = sub.Close()
-	}
 	a.running.Wait()
 }

@@ -135,11 +135,8 @@ func (e *etl) alert(msg *message.Message) error {
 	return nil
 }
 
-// close ends the router and the subscriber; it may be called more than once.
+// close ends the router; it may be called more than once.
 func (e *etl) close() {
 	e.stop()
-	if e.sub != nil {
-		_ = e.sub.Close()
-	}
 	e.running.Wait()
 }

@@ -133,10 +133,12 @@ func (m *mover) subscribe(ctx context.Context) error {
 	}
 	for msg := range messages {
 		if ctx.Err() != nil {
+			msg.Nack()
 			continue
 		}
 		if err := m.move(msg); err != nil {
 			fail(err)
+			msg.Nack()
 			continue
 		}
 		msg.Ack()

@@ -59,7 +59,7 @@ func (p *pipes) startRouter(ctx context.Context, names names, store outmill.Stor
 	if err != nil {
 		return err
 	}
-	poison, err := middleware.PoisonQueueWithFilter(pub.Shared(), names.poison, outmill.IsPermanent)
+	poison, err := middleware.PoisonQueueWithFilter(pub, names.poison, outmill.IsPermanent)
 	if err != nil {
 		return err
 	}
@@ -136,10 +136,6 @@ func (p *pipes) close() error {
 	var errs []error
 	if p.router != nil {
 		errs = append(errs, p.router.Close())
-	}
-	if p.sub != nil {
-		// The router does not close its subscribers after its context has ended.
-		errs = append(errs, p.sub.Close())
 	}
 	if p.forwarder != nil {
 		errs = append(errs, p.forwarder.Close())

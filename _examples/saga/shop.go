@@ -73,7 +73,7 @@ func startShop(ctx context.Context, store *sqlite.Store, opts options) (*shop, e
 		return nil, err
 	}
 	if s.router, err = message.NewRouter(message.RouterConfig{}, logger); err != nil {
-		return nil, errors.Join(err, s.sub.Close())
+		return nil, err
 	}
 	s.router.AddMiddleware(subscriber.KeepError)
 	sagas, err := orders(store, opts.payWithin, s.note, logger)
@@ -89,7 +89,7 @@ func startShop(ctx context.Context, store *sqlite.Store, opts options) (*shop, e
 }
 
 func (s *shop) close() error {
-	return errors.Join(s.router.Close(), <-s.ended, s.sub.Close(), s.pub.Close())
+	return errors.Join(s.router.Close(), <-s.ended)
 }
 
 // place places orders. Each is in a transaction with its message.

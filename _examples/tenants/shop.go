@@ -121,12 +121,6 @@ func (s *shop) close() error {
 		errs = append(errs, s.router.Close())
 		s.running.Wait()
 	}
-	if s.sub != nil {
-		errs = append(errs, s.sub.Close())
-	}
-	if s.pub != nil {
-		errs = append(errs, s.pub.Close())
-	}
 	if s.set != nil {
 		errs = append(errs, s.set.Close())
 	}

@@ -88,7 +88,6 @@ func handle(ctx context.Context, store outmill.Store, pub *publisher.Publisher, 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sub.Close()) }()
 	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
 	if err != nil {
 		return err

@@ -175,13 +175,13 @@ func TestComponents(t *testing.T) {
 	t.Run("Watermills requeuer brings poisoned messages back on every store", func(t *testing.T) {
 		t.Parallel()
 		onEachStore(t, func(t *testing.T, s site) {
-			poison, err := middleware.PoisonQueue(s.pub.Shared(), "poisoned")
+			poison, err := middleware.PoisonQueue(s.pub, "poisoned")
 			require.NoError(t, err)
 			again := newRouter(t)
 			_, err = requeuer.NewRequeuer(requeuer.Config{
 				Subscriber:           s.subscriber(t, "requeuer"),
 				SubscribeTopic:       "poisoned",
-				Publisher:            s.pub.Shared(),
+				Publisher:            s.pub,
 				GeneratePublishTopic: func(requeuer.GeneratePublishTopicParams) (string, error) { return topic, nil },
 				Router:               again,
 			}, watermill.NopLogger{})
@@ -219,7 +219,7 @@ func TestComponents(t *testing.T) {
 		t.Parallel()
 		onEachStore(t, func(t *testing.T, s site) {
 			sources := []string{"north", "east", "south"}
-			fan, err := fanin.NewFanIn(s.subscriber(t, "fan"), s.pub.Shared(),
+			fan, err := fanin.NewFanIn(s.subscriber(t, "fan"), s.pub,
 				fanin.Config{SourceTopics: sources, TargetTopic: topic, CloseTimeout: patience}, nil)
 			require.NoError(t, err)
 			ended := make(chan error, 1)

@@ -26,7 +26,7 @@ type scopeTest struct {
 
 func newScopeTest(t *testing.T, s site, shared bool) scopeTest {
 	t.Helper()
-	box, err := inbox.New(s.store, inbox.Config{Consumer: "shop", Publisher: s.pub.Shared(), Shared: shared})
+	box, err := inbox.New(s.store, inbox.Config{Consumer: "shop", Publisher: s.pub, Shared: shared})
 	require.NoError(t, err)
 	router := newRouter(t)
 	router.AddMiddleware(subscriber.KeepError, box.Middleware)
@@ -90,7 +90,7 @@ func TestInbox_Scope(t *testing.T) {
 		t.Parallel()
 		onEachStore(t, func(t *testing.T, site site) {
 			s := newScopeTest(t, site, false)
-			s.router.AddHandler("first", "orders", s.subscriber(t, ""), "checked", s.pub.Shared(),
+			s.router.AddHandler("first", "orders", s.subscriber(t, ""), "checked", s.pub,
 				func(msg *message.Message) ([]*message.Message, error) { return message.Messages{msg}, nil })
 			s.handle(t, "second", "checked", "")
 			run(t, s.router)

@@ -33,11 +33,11 @@ func TestWithin(t *testing.T) {
 		require.True(t, ok)
 		within, err := inbox.Within(s.store, transactor.Transact)
 		require.NoError(t, err)
-		box, err := inbox.New(s.store, inbox.Config{Consumer: "billing", Publisher: s.pub.Shared()})
+		box, err := inbox.New(s.store, inbox.Config{Consumer: "billing", Publisher: s.pub})
 		require.NoError(t, err)
 		router := newRouter(t)
 		router.AddMiddleware(subscriber.KeepError, within, box.Middleware)
-		router.AddHandler("billing", "orders", s.subscriber(t, ""), "invoices", s.pub.Shared(),
+		router.AddHandler("billing", "orders", s.subscriber(t, ""), "invoices", s.pub,
 			func(msg *message.Message) ([]*message.Message, error) {
 				if err := s.pub.WithContext(msg.Context()).Publish("effects", message.NewMessage(msg.UUID, nil)); err != nil {
 					return nil, err

@@ -79,7 +79,7 @@ func consume(ctx context.Context, store outmill.Store) error {
 	if err != nil {
 		return err
 	}
-	box, err := inbox.New(store, inbox.Config{Consumer: "billing", Publisher: pub.Shared(), MaxProcessing: 10 * time.Second})
+	box, err := inbox.New(store, inbox.Config{Consumer: "billing", Publisher: pub, MaxProcessing: 10 * time.Second})
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func consume(ctx context.Context, store outmill.Store) error {
 		return err
 	}
 	router.AddMiddleware(subscriber.KeepError, box.Middleware)
-	router.AddHandler("billing", orders, sub, invoices, pub.Shared(), func(msg *message.Message) ([]*message.Message, error) {
+	router.AddHandler("billing", orders, sub, invoices, pub, func(msg *message.Message) ([]*message.Message, error) {
 		return []*message.Message{message.NewMessage("invoice of "+msg.UUID, nil)}, nil
 	})
 	go func() {
