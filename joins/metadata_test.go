@@ -23,7 +23,8 @@ func TestMetadata(t *testing.T) {
 		next := message.NewMessage("", nil)
 		outmill.SetDelay(next, time.Hour)
 		next.Metadata.Set("outmill_dedup_key", "from outside")
-		require.NoError(t, joins.Wait(t.Context(), p.pub, joins.WaitRequest{Join: outmill.NewJoinID(), OnComplete: joins.Next{Topic: "next", Message: next}}))
+		wait := joins.WaitRequest{Join: outmill.NewJoinID(), OnComplete: joins.Next{Topic: "next", Message: next}}
+		require.NoError(t, joins.Wait(t.Context(), p.pub, wait))
 		var payload struct {
 			OnComplete struct{ Metadata, Instructions map[string]string } `json:"on_complete"`
 		}

@@ -53,6 +53,7 @@ func TestSendSteps(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
 		id := start(t, t.Context(), p.Store, of(3))
+		tooLate := time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 		for field, change := range map[string]func(*joins.RemoteStep){
 			"store is empty":                      func(s *joins.RemoteStep) { s.Store = "" },
 			"store has 256 characters":            func(s *joins.RemoteStep) { s.Store = strings.Repeat("x", 256) },
@@ -67,7 +68,7 @@ func TestSendSteps(t *testing.T) {
 			"joins are set on a message with a":   func(s *joins.RemoteStep) { outmill.SetDedupKey(s.Message, "k") },
 			"joins are set on a remote step":      func(s *joins.RemoteStep) { joins.AddStep(s.Message, outmill.NewJoinID()) },
 			"joins are set on a remote step: it":  func(s *joins.RemoteStep) { outmill.SetWaitsFor(s.Message, outmill.NewJoinID()) },
-			`metadata "outmill_due_at" is "10000`: func(s *joins.RemoteStep) { outmill.SetDueAt(s.Message, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)) },
+			`metadata "outmill_due_at" is "10000`: func(s *joins.RemoteStep) { outmill.SetDueAt(s.Message, tooLate) },
 			"message id has 300 characters":       func(s *joins.RemoteStep) { s.Message.UUID = strings.Repeat("x", 300) },
 		} {
 			good := joins.RemoteStep{Store: "other", Topic: "extract"}

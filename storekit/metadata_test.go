@@ -294,7 +294,7 @@ var instructions = []outmill.Instruction{
 func trusting(t *testing.T, msg *message.Message) (*outmill.Record, error) {
 	maker, err := storekit.NewRecordMaker(true)
 	require.NoError(t, err)
-	made, err := maker.Of(nil, "orders", []*message.Message{msg})
+	made, err := maker.Of(t.Context(), "orders", []*message.Message{msg})
 	return made[0], err
 }
 

@@ -22,7 +22,8 @@ func TestTLS(t *testing.T) {
 	config, err := shown.Server()
 	require.NoError(t, err)
 	secure, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true, TLSConfig: config, TLSTimeout: 30,
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
+		TLSConfig: config, TLSTimeout: 30,
 	})
 	require.NoError(t, err)
 	secure.Start()
