@@ -24,8 +24,9 @@ const (
 
 // Open opens the database file and returns a store on it. Close closes both. Open creates the
 // file if it does not exist, with the mode 0600, which SQLite gives to its files -wal and -shm too;
-// with the parameter mode=rw of SQLite (sqlite:orders.db?mode=rw) it returns a *FileNotFoundError instead, and creates nothing. It does not create the schema, unless
-// Config.EnsureSchema is set: see Ensure. A nil logger logs nothing.
+// with the parameter mode=rw of SQLite (sqlite:orders.db?mode=rw) it returns a *FileNotFoundError
+// instead, and creates nothing. It does not create the schema, unless Config.EnsureSchema is set:
+// see Ensure. A nil logger logs nothing.
 //
 // The database is a path (orders.db), a URL (sqlite:orders.db, sqlite://orders.db,
 // sqlite:///var/lib/orders.db), a DSN of SQLite (file:orders.db?mode=rwc), or ":memory:".
