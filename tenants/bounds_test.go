@@ -148,7 +148,8 @@ var boundedCalls = map[string]func(b *bounded) error{
 	"DeleteOldSagas":      func(b *bounded) error { _, err := b.set.DeleteOldSagas(b.ctx, 10); return err },
 	"DeleteProcessed":     func(b *bounded) error { _, err := b.set.DeleteProcessed(b.ctx, 10); return err },
 	"DeleteSaga": func(b *bounded) error {
-		return b.set.DeleteSaga(b.inTx, &storekit.Saga{ID: outmill.NewWorkItemID(), Type: "order", Correlation: "1", Version: 1}, storekit.SagaOptions{})
+		saga := &storekit.Saga{ID: outmill.NewWorkItemID(), Type: "order", Correlation: "1", Version: 1}
+		return b.set.DeleteSaga(b.inTx, saga, storekit.SagaOptions{})
 	},
 	"DeleteWhere": func(b *bounded) error {
 		_, err := b.set.DeleteWhere(b.ctx, outmill.ListQuery{Topic: topic})

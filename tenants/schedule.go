@@ -70,7 +70,10 @@ func (s *Set) readerOf(req outmill.ClaimRequest) *reader {
 	r := s.readers[key]
 	if r == nil {
 		s.forgetReader()
-		r = &reader{match: req.Topics.Matcher(), version: -1, looks: map[string]*look{}, late: map[*look]*lateClaim{}, full: map[*look]map[topicTenant]struct{}{}}
+		r = &reader{
+			match: req.Topics.Matcher(), version: -1, looks: map[string]*look{},
+			late: map[*look]*lateClaim{}, full: map[*look]map[topicTenant]struct{}{},
+		}
 		s.readers[key] = r
 	}
 	s.uses++

@@ -138,7 +138,8 @@ func (w *Worker) toHold(it *Item) []*Item {
 	}
 	items := []*Item{it}
 	for _, other := range w.items {
-		if other != it && other.lease.Store == it.lease.Store && !other.held && !other.successor && (other.state == queued || other.state == taken) {
+		wants := !other.held && !other.successor && (other.state == queued || other.state == taken)
+		if wants && other != it && other.lease.Store == it.lease.Store {
 			items = append(items, other)
 		}
 	}

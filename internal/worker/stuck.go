@@ -54,7 +54,8 @@ type stuckOutcome struct {
 func (w *Worker) newStuck(s *source) *stuck {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
-	return &stuck{worker: w, source: s, timer: timer, pauses: storekit.NewWaits(20*time.Millisecond, min(5*time.Second, w.cfg.MaxErrorBackoff))}
+	pauses := storekit.NewWaits(20*time.Millisecond, min(5*time.Second, w.cfg.MaxErrorBackoff))
+	return &stuck{worker: w, source: s, timer: timer, pauses: pauses}
 }
 
 // due returns a channel that receives when it is time to try outcomes again.
