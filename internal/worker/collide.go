@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
-
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
@@ -69,7 +67,7 @@ func (it *Item) judgeRepeat(err error, verdict storekit.Verdict, reason string) 
 	fields := fieldsOf(it)
 	fields["again_in"], fields["times"] = verdict.Delay.String(), times
 	w.faults.InStore(it.Record.Store).Fault("A message comes again and again, because something is in its handler's way; no attempt counts",
-		errors.New(reason), watermill.LogFields(fields))
+		errors.New(reason), fields)
 	it.Snooze(verdict.Delay)
 	return verdict
 }
