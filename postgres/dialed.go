@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -58,6 +59,15 @@ func (c *dialedConn) Close() error {
 	delete(c.of.conns, c)
 	c.of.mu.Unlock()
 	return c.Conn.Close()
+}
+
+// CloseWrite makes it possible to wait for the server's end of the connection, which a budget of
+// connections does.
+func (c *dialedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
 }
 
 // cut closes all connections.
