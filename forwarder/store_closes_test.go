@@ -26,7 +26,7 @@ func (*slow) Close() error { return nil }
 func TestForwarder_StoreCloses(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a store that is closed first has the ack of the publish in progress, and Run returns nil without an error line", func(t *testing.T) {
+	t.Run("a store that is closed first has the ack of the publish in progress, and Run returns without an error line", func(t *testing.T) {
 		t.Parallel()
 		database := memstore.NewDatabase()
 		store := memstore.New(database, memstore.Options{})

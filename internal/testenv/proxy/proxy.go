@@ -202,6 +202,12 @@ func (p *Proxy) each(do func(l *link)) {
 	}
 }
 
+// Refuse cuts the existing connections and takes no others, as a server that is away.
+func (p *Proxy) Refuse() {
+	_ = p.listener.Close()
+	p.CutAll()
+}
+
 func (p *Proxy) end() {
 	p.mu.Lock()
 	close(p.ended)
