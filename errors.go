@@ -11,11 +11,13 @@ import (
 
 var (
 	// ErrForeignTx says that the context carries a transaction, but of another store.
-	ErrForeignTx = errors.New("outmill: the context carries a transaction of another store: pass the result of this store's WithTx, or on MongoDB the context of its session")
+	ErrForeignTx = errors.New("outmill: the context carries a transaction of another store: pass the result of this store's WithTx, " +
+		"or on MongoDB the context of its session")
 	// ErrMixedTx says that messages of one Publish carry different transactions.
 	ErrMixedTx = errors.New("outmill: the messages of one call carry different transactions: publish them in one call for each transaction")
 	// ErrNoTx says that a transaction is required and the context carries none.
-	ErrNoTx = errors.New("outmill: a transaction is required and the context carries none: pass the result of the store's WithTx, or on MongoDB the context of the session")
+	ErrNoTx = errors.New("outmill: a transaction is required and the context carries none: pass the result of the store's WithTx, " +
+		"or on MongoDB the context of the session")
 	// ErrInvalidTx says that WithTx cannot use its argument as a transaction, or that the
 	// transaction has ended: nothing was written.
 	ErrInvalidTx = errors.New("outmill: not a usable transaction")

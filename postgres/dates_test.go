@@ -28,7 +28,8 @@ func TestStore_Dates(t *testing.T) {
 		t.Run("a DateStyle that the driver cannot read with "+name+" is one clear error", func(t *testing.T) {
 			t.Parallel()
 			database := postgrestest.Database(t)
-			execute(t, connect(t, database), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET datestyle = ''German''', current_database()); END $$`)
+			execute(t, connect(t, database),
+				`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET datestyle = ''German''', current_database()); END $$`)
 			db := connectAs(t, database, func(p *pgxpool.Config) { p.ConnConfig.DefaultQueryExecMode = c.mode })
 			store := newStore(t, db, postgres.Config{EnsureSchema: true, NotifyInterval: -1})
 			err := store.Append(t.Context(), made("orders", "x", 1)...)

@@ -19,7 +19,7 @@ func TestStore_Isolation(t *testing.T) {
 	t.Parallel()
 	const records, workers = 200, 6
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
-		t.Run("workers that claim at the same time never get one record twice where sessions are "+string(level)+" (OBX-098)", func(t *testing.T) {
+		t.Run("claims at the same time never return one record twice where sessions are "+string(level)+" (OBX-098)", func(t *testing.T) {
 			t.Parallel()
 			db := connectAs(t, postgrestest.Database(t), func(c *pgxpool.Config) {
 				c.ConnConfig.RuntimeParams["default_transaction_isolation"] = string(level)

@@ -56,7 +56,8 @@ func (c *Config) setDefaults() {
 // Validate returns outmill.ErrInvalidConfig for an invalid setting. New calls it.
 func (c Config) Validate() error {
 	if c.RequireTx && c.AllowNoTx {
-		return fmt.Errorf("%w: publisher.Config has RequireTx and AllowNoTx, which contradict each other: set one of them", outmill.ErrInvalidConfig)
+		return fmt.Errorf("%w: publisher.Config has RequireTx and AllowNoTx, which contradict each other: set one of them",
+			outmill.ErrInvalidConfig)
 	}
 	if c.PublishTimeout < 0 {
 		return fmt.Errorf("%w: publisher.Config.PublishTimeout is %s: want a duration above 0", outmill.ErrInvalidConfig, c.PublishTimeout)

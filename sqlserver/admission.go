@@ -15,5 +15,6 @@ func (s *Store) handlers() int { return storekit.HandlersOf(s.db.Stats().MaxOpen
 // tellWaiting logs that handlers wait for connections.
 func (s *Store) tellWaiting() {
 	s.logger.Info("More handlers want a transaction than the pool has connections for, so they wait for each other; one connection "+
-		"is kept for claims and leases. "+moreConns+", or lower subscriber.Config.MaxInFlight", watermill.LogFields{"connections": s.handlers() + 1})
+		"is kept for claims and leases. "+moreConns+", or lower subscriber.Config.MaxInFlight",
+		watermill.LogFields{"connections": s.handlers() + 1})
 }

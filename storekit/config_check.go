@@ -52,7 +52,8 @@ func (c *ConfigCheck) MaxPayload(value, most int, zero string) {
 
 // AppendLogLevel refuses an AppendLogLevel above slog.LevelInfo; nil is the default.
 func (c *ConfigCheck) AppendLogLevel(level slog.Leveler) {
-	c.Refuse(level != nil && level.Level() > slog.LevelInfo, "AppendLogLevel is %s: want slog.LevelInfo, slog.LevelDebug, or less for trace", level)
+	c.Refuse(level != nil && level.Level() > slog.LevelInfo,
+		"AppendLogLevel is %s: want slog.LevelInfo, slog.LevelDebug, or less for trace", level)
 }
 
 // FairTopics refuses a pattern that is empty or longer than two topics.

@@ -1,6 +1,7 @@
 package subscriber
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,11 +72,21 @@ type delayedError struct {
 
 func (e delayedError) Unwrap() error { return e.error }
 
+// asDelayed finds the delay in an error. The methods of a handler's error may panic.
+func asDelayed(err error) (later delayedError, found bool) {
+	defer func() { _ = recover() }()
+	found = errors.As(err, &later)
+	return later, found
+}
+
 // decides reports whether the handler's error decides about the next delivery. It returns true for
 // an error whose methods panic, such as a typed nil.
 func decides(err error) (does bool) {
-	does = true
-	defer func() { _ = recover() }()
+	defer func() {
+		if recover() != nil {
+			does = true
+		}
+	}()
 	_, snoozed := outmill.SnoozeDelay(err)
 	_, later := outmill.RetryAfterDelay(err)
 	return snoozed || later || outmill.IsPermanent(err)
@@ -83,7 +94,7 @@ func decides(err error) (does bool) {
 
 // failed remembers the delay of a record that failed, or forgets the record.
 func (d *delays) failed(id outmill.WorkItemID, err error) {
-	later, ok := err.(delayedError)
+	later, ok := asDelayed(err)
 	if !ok {
 		d.forget(id)
 		return

@@ -68,7 +68,8 @@ func TestSubscriber_DelayOnError(t *testing.T) {
 			err         error
 			middlewares []message.HandlerMiddleware
 		}{
-			"RetryAfter":           {outmill.RetryAfter(errBroken, time.Hour), []message.HandlerMiddleware{subscriber.KeepError, doubling.Middleware}},
+			"RetryAfter": {outmill.RetryAfter(errBroken, time.Hour),
+				[]message.HandlerMiddleware{subscriber.KeepError, doubling.Middleware}},
 			"without DelayOnError": {errBroken, []message.HandlerMiddleware{subscriber.KeepError}},
 		} {
 			t.Run(name, func(t *testing.T) {

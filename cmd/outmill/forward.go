@@ -107,7 +107,8 @@ func (f *forwarding) flags(cmd *cobra.Command) {
 	flags.BoolVar(&f.ensure, "ensure", false, "create the schema or bring it up to date first")
 	flags.BoolVar(&f.once, "once", false, "forward the due records, and end")
 	flags.StringVar(&f.listen, "listen", "", "serve /healthz, /readyz and /metrics at this `ADDRESS`, such as :8080 (default: nowhere)")
-	flags.Var(&f.memoryLimit, "memory-limit", "the `BYTES` of the soft memory limit, such as 256MiB (default nine tenths of the container's limit)")
+	flags.Var(&f.memoryLimit, "memory-limit",
+		"the `BYTES` of the soft memory limit, such as 256MiB (default nine tenths of the container's limit)")
 	flags.StringVar(&f.logLevel, "log-level", "info", "log from this `LEVEL` on: debug, info, warn or error")
 	flags.StringVar(&f.logFormat, "log-format", "text", "the `FORMAT` of log lines: text or json")
 	for name, words := range map[string][]string{

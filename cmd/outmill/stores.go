@@ -48,7 +48,8 @@ func (t *target) flags(cmd *cobra.Command) {
 
 func (t *target) sourceFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.source, "source", "",
-		"take the URL from OUTMILL_SOURCES_<`NAME`>_<PROVIDER>_CONNECTION_STRING (without a URL: the variable OUTMILL_URL, else the source named default)")
+		"take the URL from OUTMILL_SOURCES_<`NAME`>_<PROVIDER>_CONNECTION_STRING "+
+			"(without a URL: the variable OUTMILL_URL, else the source named default)")
 }
 
 // take returns the URL in front of the arguments, and the other arguments, which have these names.

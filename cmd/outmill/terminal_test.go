@@ -68,7 +68,8 @@ func TestTerminal(t *testing.T) {
 
 		code, shown = typed(t, nil, "y\n", "groups", "drop", w.url, "default")
 		require.Equal(t, exitOK, code, shown)
-		require.Contains(t, shown, "Of those that are not delivered, 150 are of topics that no other group reads, so nobody gets them. Continue? [y/N]")
+		require.Contains(t, shown,
+			"Of those that are not delivered, 150 are of topics that no other group reads, so nobody gets them. Continue? [y/N]")
 		require.Contains(t, shown, "with 150 records")
 	})
 

@@ -164,7 +164,8 @@ func TestLogs(t *testing.T) {
 			require.Error(t, s.Append(ctx, record("", "m1", "c1")))
 			require.Empty(t, log.take(), "it was refused")
 			require.NoError(t, s.Append(ctx, record("orders", "m1", "c1")))
-			requireLine("debug", "Records appended", watermill.LogFields{"count": 1, "topic": "orders", "correlation_id": "c1", "message_uuid": "m1"})
+			requireLine("debug", "Records appended",
+				watermill.LogFields{"count": 1, "topic": "orders", "correlation_id": "c1", "message_uuid": "m1"})
 			once := []*outmill.Record{record("orders", "m2", ""), record("mails", "m3", "c3"), record("mails", "m4", "c1")}
 			once[1].DedupKey, once[2].DedupKey = "once", "once"
 			require.NoError(t, s.inTx(ctx, func(ctx context.Context) error { return s.Append(ctx, once...) }))

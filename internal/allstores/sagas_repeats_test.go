@@ -55,8 +55,8 @@ func (k keeper) records(t *testing.T) []*outmill.Record {
 
 func TestSagas_EndlessConflict(t *testing.T) {
 	t.Parallel()
-	for name, box := range map[string]*inbox.Config{"": nil, " in an inbox": {}} {
-		t.Run("a message that always conflicts"+name+" goes dead with the number of conflicts", func(t *testing.T) {
+	for name, box := range map[string]*inbox.Config{"without an inbox": nil, "in an inbox": {}} {
+		t.Run("a message that always conflicts "+name+" goes dead with the number of conflicts", func(t *testing.T) {
 			t.Parallel()
 			onEachKeeper(t, func(t *testing.T, k keeper) {
 				k.startSpoiling(t, sagas.Config{Inbox: box}, k.eager(t, 3))

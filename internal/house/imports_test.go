@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,7 +32,8 @@ func TestDocs_Imports(t *testing.T) {
 					continue
 				}
 				checked++
-				assert.Regexp(t, regexp.QuoteMeta(path)+`(?:[^\w/]|$)`, code[1], "%s: a block of code uses %s and does not name %s", page, used[1], path)
+				assert.Regexp(t, regexp.QuoteMeta(path)+`(?:[^\w/]|$)`, code[1],
+					"%s: a block of code uses %s and does not name its path", page, used[1])
 			}
 		}
 	}
@@ -48,8 +50,8 @@ func importPaths(t *testing.T) map[string]string {
 			return err
 		}
 		name := entry.Name()
-		if path != root && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "internal" || name == "bench" ||
-			name == "cmd" || name == "testdata") {
+		private := slices.Contains([]string{"internal", "bench", "cmd", "testdata"}, name)
+		if path != root && (private || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")) {
 			return filepath.SkipDir
 		}
 		files, err := filepath.Glob(filepath.Join(path, "*.go"))

@@ -6,8 +6,9 @@
 // It keeps the contract of a queue, which package storetest tests, and the contract of
 // transactions, inbox and sagas, which package txtest tests. It pauses and resumes, and repairs
 // dead records. It has no joins. Begin transactions of your own with [Database.Begin], move
-// the clock with [Database.Elapse], and have the database answer late with [Database.Delay]. It is not for production: all records are lost when the
-// program ends, and each claim reads all records.
+// the clock with [Database.Elapse], and have the database answer late with [Database.Delay].
+// It is not for production: all records are lost when the program ends, and each claim reads
+// all records.
 package memstore
 
 import (
