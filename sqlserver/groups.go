@@ -18,8 +18,8 @@ import (
 const (
 	sqlGeneration = `SELECT Version, Compatible, Generation, ISNULL(CAST(SERVERPROPERTY('Babelfish') AS INT), 0)
 		FROM [dbo].[OutboxMeta] WITH (READCOMMITTEDLOCK) WHERE OnlyRow = 1`
-	sqlGroups = `SELECT GroupName, Include, Exclude, SeenAt, ExpiresAt, Holding FROM [dbo].[OutboxGroup]
-		WITH (READCOMMITTEDLOCK) ORDER BY Place`
+	sqlGroups = `SELECT GroupName, Include, Exclude, SeenAt, ExpiresAt, Holding FROM [dbo].[OutboxGroup] WITH (READCOMMITTEDLOCK)
+		ORDER BY Place`
 
 	// endsAfter is the time @ttl microseconds from now, or NULL if @ttl is 0.
 	endsAfter = `CASE WHEN @ttl > 0 THEN DATEADD(MICROSECOND, CAST(@ttl % 1000000 AS INT), DATEADD(SECOND,

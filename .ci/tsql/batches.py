@@ -11,7 +11,7 @@ from pathlib import Path
 # A parameter that is not here is reported.
 PARAMETERS = {
     "BIGINT": "before changed limit each micros seconds most ttl status quorum expected open acked dead completed failed version",
-    "BIT": "all any pending complete finished",
+    "BIT": "all any pending complete finished hold",
     "NVARCHAR(MAX)": """joins join step joinid bytes message metadata reason policy grouping group topic worker
         selection include exclude after at of name consumer key type correlation id state
         ids tenant error since until inGroup inTopic actor action details skipped problems rights""",
