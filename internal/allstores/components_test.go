@@ -253,22 +253,48 @@ func TestComponents(t *testing.T) {
 		t.Parallel()
 		onEachStore(t, func(t *testing.T, s site) {
 			const wait = 300 * time.Millisecond
-			delaying, err := delay.NewPublisher(s.pub, delay.PublisherConfig{
-				DefaultDelayGenerator: func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) { return delay.For(wait), nil },
-			})
+			trusting, err := publisher.New(s.store, publisher.Config{DelaysInMetadata: true}, nil)
 			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, trusting.Close()) })
 			messages := subscribe(t, s.subscriber(t, ""))
-			late := message.NewMessage(watermill.NewUUID(), []byte("order"))
-			appended := time.Now()
-			require.NoError(t, delaying.Publish(topic, late))
-			got := next(t, messages)
-			// SQLite's clock has milliseconds.
-			require.GreaterOrEqual(t, time.Since(appended), wait-5*time.Millisecond)
-			require.Equal(t, late.UUID, got.UUID)
-			got.Ack()
+			for _, c := range []struct {
+				of         string
+				pub        message.Publisher
+				ofContext  bool
+				ofDefaults bool
+			}{
+				{of: "a context", pub: s.pub, ofContext: true},
+				{of: "a context, through Watermill's publisher", pub: s.pub, ofContext: true, ofDefaults: true},
+				{of: "the defaults of Watermill's publisher", pub: trusting, ofDefaults: true},
+			} {
+				late := message.NewMessage(watermill.NewUUID(), []byte("order"))
+				if c.ofContext {
+					late.SetContext(delay.WithContext(t.Context(), delay.For(wait)))
+				}
+				if c.ofDefaults {
+					c.pub = delaying(t, c.pub, wait)
+				}
+				appended := time.Now()
+				require.NoError(t, c.pub.Publish(topic, late), c.of)
+				got := next(t, messages)
+				// SQLite's clock has milliseconds.
+				require.GreaterOrEqual(t, time.Since(appended), wait-5*time.Millisecond, c.of)
+				require.Equal(t, late.UUID, got.UUID, c.of)
+				got.Ack()
+			}
 			s.requireNothingLeft(t)
 		})
 	})
+}
+
+// delaying puts Watermill's publisher with a default delay around another one.
+func delaying(t *testing.T, around message.Publisher, wait time.Duration) message.Publisher {
+	t.Helper()
+	pub, err := delay.NewPublisher(around, delay.PublisherConfig{
+		DefaultDelayGenerator: func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) { return delay.For(wait), nil },
+	})
+	require.NoError(t, err)
+	return pub
 }
 
 func receive(t *testing.T, from <-chan string) string {
