@@ -24,7 +24,8 @@ type Marshaler interface {
 
 // DefaultMarshaler makes the same records as the DefaultMarshaler of watermill-kafka, whose subscriber can read them: the UUID in the
 // header UUIDHeaderKey, each entry of the metadata as a header, the payload as the value. The key is the outbox key, if the message
-// has one. It refuses a message whose metadata has an entry UUIDHeaderKey.
+// has one. Marshal refuses a message whose metadata has an entry UUIDHeaderKey. A [Publisher] gives no such message to a marshaler: it
+// puts the prefix outmill-escaped- before that name.
 type DefaultMarshaler struct{}
 
 // Marshal implements Marshaler.

@@ -132,8 +132,6 @@ func TestPublisher(t *testing.T) {
 
 	t.Run("a message that cannot be marshalled fails alone and for good", func(t *testing.T) {
 		t.Parallel()
-		reserved := newMessage("reserved")
-		reserved.Metadata.Set(kafka.UUIDHeaderKey, "mine")
 		refuse := marshalerFunc(func(_ string, msg *message.Message) (*kgo.Record, error) {
 			switch string(msg.Payload) {
 			case "error":
@@ -149,7 +147,6 @@ func TestPublisher(t *testing.T) {
 			want      string
 		}{
 			"nil":               {bad: nil, want: "is nil"},
-			"reserved metadata": {bad: reserved, want: kafka.UUIDHeaderKey},
 			"marshaler's error": {marshaler: refuse, bad: newMessage("error"), want: "cannot"},
 			"marshaler's nil":   {marshaler: refuse, bad: newMessage("nothing"), want: "neither"},
 		} {
@@ -169,6 +166,27 @@ func TestPublisher(t *testing.T) {
 					require.Equal(t, c.bad.UUID, failed.MessageID)
 				}
 				require.Equal(t, []string{"before", "after"}, payloads(kafkatest.ReadAll(t, brokers, topic)))
+			})
+		}
+	})
+
+	t.Run("metadata named as the header of the UUID is sent under an escaped name", func(t *testing.T) {
+		t.Parallel()
+		for name, marshaler := range map[string]kafka.Marshaler{"by default": nil, "by a marshaler": marshalerFunc(kafka.DefaultMarshaler{}.Marshal)} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				kafkatest.Each(t, func(t *testing.T, brokers []string) {
+					topic := kafkatest.CreateTopic(t, brokers, 1)
+					msg := newMessage("payload")
+					msg.Metadata.Set(kafka.UUIDHeaderKey, "mine")
+					require.NoError(t, newPublisher(t, brokers, kafka.Config{Marshaler: marshaler}).Publish(topic, msg))
+					records := kafkatest.ReadAll(t, brokers, topic)
+					require.Len(t, records, 1)
+					require.ElementsMatch(t, []kgo.RecordHeader{
+						{Key: kafka.UUIDHeaderKey, Value: []byte(msg.UUID)},
+						{Key: "outmill-escaped-" + kafka.UUIDHeaderKey, Value: []byte("mine")},
+					}, records[0].Headers)
+				})
 			})
 		}
 	})
