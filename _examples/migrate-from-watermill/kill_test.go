@@ -59,8 +59,10 @@ func TestKill(t *testing.T) {
 						publishOld(t, tx, oldSchema, "old", msg(id))
 					}
 				}
-				writers := writeInBackground(t, w, 2, 100, write)
-				killAgainAndAgain(t, to, args, destination, 5)
+				// Writers that run far ahead of the tool leave more than it moves in the time of a test.
+				ahead := &lead{room: make(chan struct{}, 500)}
+				writers := writeAhead(t, w, 2, 100, ahead, write)
+				killAgainAndAgain(t, to, ahead, args, destination, 5)
 				written := writers.stop()
 				output, err := runOnce(t, args)
 				require.NoError(t, err, output)
@@ -101,6 +103,7 @@ func TestKill(t *testing.T) {
 // writing holds the messages that writers have committed during the test.
 type writing struct {
 	enough  chan struct{}
+	ahead   *lead
 	finish  func()
 	working sync.WaitGroup
 
@@ -111,7 +114,13 @@ type writing struct {
 // writeInBackground starts writers. Each publishes at least atLeast messages and continues until it
 // is stopped. Every seventh message is in a transaction that is rolled back.
 func writeInBackground(t *testing.T, w *world, writers, atLeast int, write func(tx *sql.Tx, id string)) *writing {
-	wr := &writing{enough: make(chan struct{}), committed: map[string][]string{}}
+	return writeAhead(t, w, writers, atLeast, nil, write)
+}
+
+// writeAhead is writeInBackground with a limit of the committed messages that are not moved; nil is no
+// limit.
+func writeAhead(t *testing.T, w *world, writers, atLeast int, ahead *lead, write func(tx *sql.Tx, id string)) *writing {
+	wr := &writing{enough: make(chan struct{}), ahead: ahead, committed: map[string][]string{}}
 	wr.finish = sync.OnceFunc(func() { close(wr.enough) })
 	for writer := range writers {
 		key := fmt.Sprintf("w%d", writer)
@@ -122,6 +131,7 @@ func writeInBackground(t *testing.T, w *world, writers, atLeast int, write func(
 				w.in(t, func(tx *sql.Tx) bool { write(tx, id); return commit })
 				if commit {
 					wr.note(key, id)
+					wr.ahead.committed(wr.enough)
 				}
 			}
 		})
@@ -145,6 +155,36 @@ func (wr *writing) note(key, id string) {
 	wr.committed[key] = append(wr.committed[key], id)
 }
 
+// lead is how far the writers are ahead of the tool.
+type lead struct {
+	// room has an entry for each committed message that is not known as moved.
+	room  chan struct{}
+	moved int
+}
+
+// committed waits until there is room for one more message, or until the writers stop.
+func (l *lead) committed(stop <-chan struct{}) {
+	if l == nil {
+		return
+	}
+	select {
+	case l.room <- struct{}{}:
+	case <-stop:
+	}
+}
+
+// movedTo makes room for the messages that are moved since the last call.
+func (l *lead) movedTo(moved int) {
+	for l.moved < moved {
+		select {
+		case <-l.room:
+			l.moved++
+		default:
+			return
+		}
+	}
+}
+
 // stop returns the committed messages, by key.
 func (wr *writing) stop() map[string][]string {
 	wr.finish()
@@ -166,14 +206,16 @@ func requireEachOnce(t *testing.T, want map[string][]string, got []string) {
 
 // killAgainAndAgain kills the tool repeatedly, each time after it has moved a random number of
 // messages.
-func killAgainAndAgain(t *testing.T, to *world, args []string, destination string, kills int) {
+func killAgainAndAgain(t *testing.T, to *world, ahead *lead, args []string, destination string, kills int) {
 	t.Helper()
 	for range kills {
 		before := len(to.outbox(t, destination))
 		enough := before + 1 + rand.IntN(60)
 		child := startChild(t, args)
 		require.Eventually(t, func() bool {
-			return len(to.outbox(t, destination)) >= enough
+			moved := len(to.outbox(t, destination))
+			ahead.movedTo(moved)
+			return moved >= enough
 		}, patience, tick, "the tool moves nothing: %s", child.says)
 		child.kill(t)
 	}
