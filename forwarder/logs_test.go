@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/forwarder"
 )
 
 // logs keeps the log lines of every level.
@@ -142,17 +143,23 @@ func TestForwarder_Logs(t *testing.T) {
 		require.Contains(t, line, "topic:forgotten")
 	})
 
-	t.Run("topics of the group that this process does not read are warned of", func(t *testing.T) {
+	t.Run("it warns of topics of its group that no worker has registered for", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)
-		add(t, store, rec("elsewhere", "", "m"))
+		add(t, store, rec("elsewhere", "", "m"), rec("forgotten", "", "m2"))
+		// The worker that registered for all topics has been gone for a while.
+		_, err := store.DB().ExecContext(t.Context(), `UPDATE outmill_groups SET seen_at = 0`)
+		require.NoError(t, err)
+		require.NoError(t, store.RegisterGroup(t.Context(),
+			outmill.Registration{Group: forwarder.DefaultGroup, Topics: outmill.Topics{Include: []string{"elsewhere"}}}))
 		l := newLogs()
 		cfg := quick()
 		cfg.Topics = outmill.Topics{Include: []string{"orders"}}
 		cfg.UpkeepInterval = 10 * time.Millisecond
 		startLogged(t, store, newDestination(t), cfg, l)
-		line := l.waitFor(t, "Warning", "does not read")
-		require.Contains(t, line, "topic:elsewhere")
+		line := l.waitFor(t, "Warning", "no worker of the group has registered for their topic")
+		require.Contains(t, line, "topic:forgotten")
+		require.Empty(t, l.find("Warning", "topic:elsewhere"), "another worker of the group reads it")
 	})
 }
