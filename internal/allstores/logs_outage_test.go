@@ -181,7 +181,7 @@ func TestLogs_Outage(t *testing.T) {
 			p.await(t, p.member, "Message delivered")
 			unlock := p.lockAll(t)
 			p.await(t, p.Name(), "Claim failed, will try again")
-			p.await(t, p.Name(), "Leases could not be extended, will try again")
+			p.await(t, p.member, "Leases could not be extended, will try again")
 			p.await(t, p.Name(), "Upkeep of the registrations failed, will try again")
 			p.await(t, p.Name(), "Upkeep of the store failed, will try again")
 			p.await(t, p.member, "Lease lost; the record may be delivered to another worker")
@@ -192,7 +192,7 @@ func TestLogs_Outage(t *testing.T) {
 			msg = next(t, messages)
 			unlock = p.lockAll(t)
 			msg.Ack()
-			p.await(t, p.Name(), "Outcomes could not be stored, will try again")
+			p.await(t, p.member, "Outcomes could not be stored, will try again")
 			unlock()
 			require.NoError(t, sub.Close())
 		})
@@ -232,10 +232,10 @@ func TestLogs_Outage(t *testing.T) {
 					"Check that the broker is up and its address right",
 				"The forwarder could not report its problems to the store, will try again with the next registration",
 				"Upkeep of the registrations failed, will try again", "Upkeep of the store failed, will try again",
-				"Outcomes could not be stored, will try again",
 			} {
 				p.await(t, p.Name(), msg)
 			}
+			p.await(t, p.member, "Outcomes could not be stored, will try again")
 			unlock()
 			p.await(t, p.Name(), "The broker accepts messages again")
 			p.publish(t, topic, "m2")

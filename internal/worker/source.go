@@ -208,7 +208,7 @@ func bySource(leases []outmill.Lease) map[string][]outmill.Lease {
 func (w *Worker) extendAll(ctx context.Context) {
 	for name, leases := range bySource(w.leasesToExtend()) {
 		if name == "" {
-			w.extendSource(ctx, leases)
+			w.extendSource(ctx, name, leases)
 			continue
 		}
 		w.mu.Lock()
@@ -221,7 +221,7 @@ func (w *Worker) extendAll(ctx context.Context) {
 		}
 		w.rest.Go(func() {
 			_ = w.timed(s, nil, func() error {
-				w.extendSource(ctx, leases)
+				w.extendSource(ctx, name, leases)
 				return nil
 			})
 			w.mu.Lock()
@@ -232,9 +232,9 @@ func (w *Worker) extendAll(ctx context.Context) {
 	}
 }
 
-func (w *Worker) extendSource(ctx context.Context, leases []outmill.Lease) {
+func (w *Worker) extendSource(ctx context.Context, store string, leases []outmill.Lease) {
 	if err := w.extend(ctx, leases); err != nil {
-		w.faults.InStore(leases[0].Store).Fault("Leases could not be extended, will try again", err, nil)
+		w.faults.InStore(store).Fault("Leases could not be extended, will try again", err, nil)
 	}
 }
 
