@@ -2,7 +2,6 @@ package dashboard_test
 
 import (
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -44,10 +43,8 @@ func newPostgres(t *testing.T) *postgres.Store {
 
 func newMongo(t *testing.T) *mongo.Store {
 	t.Helper()
-	address, err := url.Parse(mongotest.Server(t))
-	require.NoError(t, err)
-	address.Path = "/" + mongotest.Database(t).Name()
-	store, err := mongo.Open(t.Context(), address.String(), mongo.Config{EnsureSchema: true, Retain: time.Hour}, nil)
+	config := mongo.Config{Database: mongotest.Database(t).Name(), EnsureSchema: true, Retain: time.Hour}
+	store, err := mongo.Open(t.Context(), mongotest.Server(t), config, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return store
