@@ -69,13 +69,14 @@ func (e *estate) url(key, process string) string {
 func (e *estate) connections(query string) (n int) {
 	e.Helper()
 	require.NoError(e, e.watch.QueryRow(context.WithoutCancel(e.Context()), `SELECT count(*) FROM pg_stat_activity
-WHERE application_name = $1 AND datname = current_database() AND query LIKE $2`, ofTheSet, query).Scan(&n))
+WHERE application_name = $1 AND datname = current_database() AND query ~ $2`, ofTheSet, query).Scan(&n))
 	return n
 }
 
 const (
-	anyQuery  = "%"
-	listening = "LISTEN %"
+	anyQuery = ""
+	// A listening connection that is silent for 10 s is asked whether it may still write.
+	listening = "^LISTEN |transaction_read_only"
 )
 
 // other is the store of a tenant in another process.

@@ -109,7 +109,7 @@ func (w *borough) open(t *testing.T, maxIdle time.Duration) *quiet {
 func (w *borough) listening(t *testing.T) (n int) {
 	t.Helper()
 	require.NoError(t, w.pool.QueryRow(t.Context(),
-		`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`).Scan(&n))
+		`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query ~ $1`, listening).Scan(&n))
 	return n
 }
 
