@@ -172,7 +172,10 @@ func TestPublisher(t *testing.T) {
 
 	t.Run("metadata named as the header of the UUID is sent under an escaped name", func(t *testing.T) {
 		t.Parallel()
-		for name, marshaler := range map[string]kafka.Marshaler{"by default": nil, "by a marshaler": marshalerFunc(kafka.DefaultMarshaler{}.Marshal)} {
+		for name, marshaler := range map[string]kafka.Marshaler{
+			"by default":     nil,
+			"by a marshaler": marshalerFunc(kafka.DefaultMarshaler{}.Marshal),
+		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				kafkatest.Each(t, func(t *testing.T, brokers []string) {
