@@ -24,7 +24,7 @@ func TestSubscriber_DelayOnError(t *testing.T) {
 		return cfg
 	}
 
-	t.Run("the delays of Watermill's DelayOnError replace the waits of the retry policy, and grow, until the last attempt", func(t *testing.T) {
+	t.Run("the delays of DelayOnError replace the waits of the retry policy, and grow, until the last attempt", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		var mu sync.Mutex
