@@ -69,6 +69,7 @@ func runSick(t *testing.T, w ward, way sickness, withInbox bool) {
 	set, err := tenants.New(t.Context(), tenants.Config{Discovery: w.members, Ensure: true, CallTimeout: callTimeout, Linger: -1}, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, set.Close()) }()
+	defer logLeft(t, set)
 	// Such a server also keeps the outcomes of the sick member from being stored.
 	stuck := w.keepsOpen && !testenv.All()
 	closeWithin := soon
@@ -160,6 +161,19 @@ func runSick(t *testing.T, w ward, way sickness, withInbox bool) {
 			require.LessOrEqual(t, s.worst, callTimeout+slack, "the worst latency of %s", key)
 		}
 		s.mu.Unlock()
+	}
+}
+
+// logLeft shows what is left after a failure: those that are dead were never handled.
+func logLeft(t *testing.T, set *tenants.Set) {
+	t.Helper()
+	if !t.Failed() {
+		return
+	}
+	left, err := set.List(context.WithoutCancel(t.Context()), outmill.ListQuery{})
+	t.Logf("%d records are left, %v", len(left), err)
+	for _, rec := range left {
+		t.Logf("%s: %s, %d attempts, %d expiries: %s", rec.MessageID, rec.Status, rec.Attempts, rec.Expiries, rec.LastError)
 	}
 }
 

@@ -86,24 +86,42 @@ func (w *Worker) timed(s *source, batch []outcome, call func() error) error {
 	if s.name == "" {
 		return call()
 	}
-	late := false
-	timer := time.AfterFunc(lateAfter, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		late = true
-		s.late++
-		w.setAside(batch)
-	})
+	t := &timedCall{source: s, batch: batch}
+	timer := time.AfterFunc(lateAfter, func() { w.isLate(t) })
 	err := call()
 	timer.Stop()
+	w.hasEnded(t)
+	return err
+}
+
+// timedCall is a call of a member of a set. The worker's mutex guards late and ended.
+type timedCall struct {
+	source      *source
+	batch       []outcome
+	late, ended bool
+}
+
+// isLate notes that the call takes long. The timer may have fired when the call ended, and nothing would
+// undo what is noted after that.
+func (w *Worker) isLate(t *timedCall) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// A timer that fires from now on has nothing to undo.
-	if late {
-		s.late--
+	if t.ended {
+		return
+	}
+	t.late = true
+	t.source.late++
+	w.setAside(t.batch)
+}
+
+func (w *Worker) hasEnded(t *timedCall) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.ended = true
+	if t.late {
+		t.source.late--
 		w.lookAtOnce()
 	}
-	return err
 }
 
 // setAside has outcomes of a sick source take no room from the records of others.
