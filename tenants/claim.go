@@ -2,8 +2,6 @@ package tenants
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"slices"
 	"time"
 
@@ -435,23 +433,4 @@ func (c *catch) giveBack(a answer) {
 		c.set.report("Records could not be given back, they come again when their leases end", m.name(), err)
 	}
 	m.drop(leases)
-}
-
-// ownerFor is the owner of claims in this member: the caller's, or, after a claim has failed in
-// the member, one derived from it.
-func (m *member) ownerFor(owner outmill.OwnerToken) outmill.OwnerToken {
-	m.mu.Lock()
-	epoch := m.epoch
-	m.mu.Unlock()
-	if epoch == 0 {
-		return owner
-	}
-	sum := sha256.Sum256(binary.BigEndian.AppendUint64(append(owner[:], m.name()...), epoch))
-	return outmill.OwnerToken(sum[:16])
-}
-
-func (m *member) nextEpoch() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.epoch++
 }
