@@ -86,6 +86,7 @@ func (c *call) entry(e storekit.AuditEntry) entry {
 // pastOf are the names of the actions in the history of a record.
 var pastOf = map[storekit.AuditAction]string{
 	storekit.AuditRequeue: "Requeued", storekit.AuditDelete: "Delete", storekit.AuditEdit: "Edited", storekit.AuditSkip: "Skip",
+	storekit.AuditEditRequeue: "Edited and requeued",
 }
 
 // addChanges adds to the history of a record what operators did to it, by the newest entries of

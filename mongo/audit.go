@@ -23,6 +23,8 @@ type auditEntry struct {
 	Action    storekit.AuditAction `bson:"action"`
 	Count     int                  `bson:"count"`
 	Details   string               `bson:"details"`
+	// Command is the same in all transactions that share the document.
+	Command string `bson:"command"`
 }
 
 func (d auditEntry) entry() (storekit.AuditEntry, error) {
@@ -31,16 +33,25 @@ func (d auditEntry) entry() (storekit.AuditEntry, error) {
 	return e, err
 }
 
-// note writes the entry of a transaction that changes count records.
+// note writes the entry of a transaction that changes count records, or adds them to the entry of
+// its command.
 func (s *Store) note(ctx context.Context, entry storekit.AuditEntry, count int) error {
 	if count == 0 {
 		return nil
+	}
+	before := bson.D{{Key: "$cond", Value: bson.A{bson.D{{Key: "$eq", Value: bson.A{"$action", entry.Action}}}, "$count", 0}}}
+	added, err := s.audit.UpdateOne(ctx, where("command", entry.Command), pipeline(bson.D{
+		{Key: "count", Value: bson.D{{Key: "$add", Value: bson.A{before, count}}}},
+		{Key: "action", Value: entry.Action}, {Key: "details", Value: literal(entry.Details())},
+	}))
+	if err != nil || added.MatchedCount > 0 {
+		return err
 	}
 	number, at, err := s.nextEntry(alone(ctx))
 	if err != nil {
 		return err
 	}
-	_, err = s.audit.InsertOne(ctx, auditEntry{number, at, entry.Actor, entry.Action, count, entry.Details()})
+	_, err = s.audit.InsertOne(ctx, auditEntry{number, at, entry.Actor, entry.Action, count, entry.Details(), entry.Command})
 	return err
 }
 

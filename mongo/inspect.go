@@ -104,6 +104,7 @@ func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill
 	if len(ids) == 0 {
 		return 0, s.explain(ctx, operation, s.ready(alone(ctx)))
 	}
+	ctx = storekit.OneCommand(ctx)
 	for some := range slices.Chunk(ids, changeAtOnce) {
 		a := alteration{ids: uuids(some), how: isDead}
 		if status != "" {
@@ -245,6 +246,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeue
 			s.cameBack()
 		}
 	}()
+	ctx = storekit.OneCommand(ctx)
 	for some := range slices.Chunk(ids, changeAtOnce) {
 		entry := storekit.NewAuditEntry(ctx, storekit.AuditRequeue, some...)
 		keys, err := s.parkedKeys(ctx, operation, some)

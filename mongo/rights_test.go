@@ -93,7 +93,7 @@ func requireEnoughRights(t *testing.T) {
 	for collection, needed := range map[string][]string{
 		"outmill_inbox":       running,
 		"outmill_acked_steps": {"insert"},
-		"outmill_audit":       {"find", "insert", "remove"},
+		"outmill_audit":       {"find", "insert", "update", "remove"},
 		"ordersaga":           sagaActions,
 	} {
 		for _, action := range needed {

@@ -89,6 +89,7 @@ func indexes() []index {
 		{collection: "workers", name: "seen", keys: ascending("grp", "seen_at")},
 		{collection: "endings", name: "look", keys: ascending("look_at")},
 		{collection: "endings", name: "empty", keys: ascending("empty")},
+		{collection: "audit", name: "command", keys: ascending("command"), unique: true},
 		{collection: "inbox", name: "delete_at", keys: ascending("delete_at"), ttl: &atOnce},
 		{collection: "dedup", name: "expires", keys: ascending("expires_at"), ttl: &atOnce},
 	}

@@ -28,6 +28,7 @@ func (s stand) backlog(t *testing.T, n int) {
 		for range some {
 			entries = append(entries, bson.D{
 				{Key: "_id", Value: int64(len(entries) + 1)}, {Key: "changed_at", Value: time.Unix(0, 0)}, {Key: "details", Value: "{}"},
+				{Key: "command", Value: outmill.NewWorkItemID().String()},
 			})
 		}
 	}

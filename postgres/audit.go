@@ -20,18 +20,20 @@ ORDER BY number DESC LIMIT $2::bigint`
 SELECT count(*) FROM gone`
 )
 
-var sqlNote = noted(1, `(SELECT $4::bigint AS n) AS changed`)
+var sqlNote = noted(1, `(SELECT $5::bigint AS n) AS changed`)
 
-// noted writes the entry of a change, whose actor, action and details are the arguments from
-// first on. changed has the number of records, n.
+// noted writes the entry of a change, whose actor, action, details and command are the arguments
+// from first on, or adds to the entry of the command. changed has the number of records, n.
 func noted(first int, changed string) string {
-	return fmt.Sprintf(`INSERT INTO {p:audit} (changed_at, actor, action, details, count)
-	SELECT statement_timestamp(), $%d::text, $%d::text, $%d::text, n FROM %s WHERE n > 0`, first, first+1, first+2, changed)
+	return fmt.Sprintf(`INSERT INTO {p:audit} AS a (changed_at, actor, action, details, command, count)
+	SELECT statement_timestamp(), $%d::text, $%d::text, $%d::text, $%d::text::uuid, n FROM %s WHERE n > 0
+	ON CONFLICT (command) DO UPDATE SET count = CASE a.action WHEN excluded.action THEN a.count ELSE 0 END + excluded.count,
+		action = excluded.action, details = excluded.details`, first, first+1, first+2, first+3, changed)
 }
 
 // entryArgs are the arguments of noted, behind others.
 func entryArgs(entry storekit.AuditEntry, others ...any) []any {
-	return append(others, entry.Actor, string(entry.Action), entry.Details())
+	return append(others, entry.Actor, string(entry.Action), entry.Details(), entry.Command)
 }
 
 // note writes the entry of a transaction that changes count records.

@@ -160,7 +160,7 @@
 //	GRANT UPDATE, DELETE ON outmill.records, outmill.lanes TO app;
 //	GRANT INSERT, UPDATE, DELETE ON outmill.pauses TO app;
 //	GRANT UPDATE ON outmill.joins, outmill.join_members TO app;
-//	GRANT INSERT ON outmill.audit TO app;
+//	GRANT INSERT, UPDATE ON outmill.audit TO app;
 //	GRANT INSERT ON outmill.records TO app;                                 -- log
 //	GRANT DELETE ON outmill.log, outmill.late TO app;                       -- log
 //	GRANT INSERT, UPDATE ON outmill.batches TO app;                         -- log

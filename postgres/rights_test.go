@@ -78,7 +78,7 @@ var (
 		"pauses":       {"INSERT", "UPDATE", "DELETE"},
 		"joins":        {"UPDATE"},
 		"join_members": {"UPDATE"},
-		"audit":        {"INSERT"},
+		"audit":        {"INSERT", "UPDATE"},
 	})
 )
 

@@ -8,7 +8,9 @@ import (
 )
 
 const (
-	sqlNote = `INSERT INTO {p:audit} (changed_at, actor, action, count, details) VALUES (?1, ?2, ?3, ?4, ?5)`
+	sqlNote = `INSERT INTO {p:audit} AS a (changed_at, actor, action, count, details, command) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+ON CONFLICT (command) DO UPDATE SET count = CASE a.action WHEN excluded.action THEN a.count ELSE 0 END + excluded.count,
+	action = excluded.action, details = excluded.details`
 
 	sqlAudited = `SELECT number, changed_at, actor, action, count, details FROM {p:audit} WHERE number < ?1 ORDER BY number DESC LIMIT ?2`
 
@@ -21,7 +23,7 @@ func (t *txn) audit(ctx context.Context, entry storekit.AuditEntry, count int) e
 	if count == 0 {
 		return nil
 	}
-	_, err := t.exec(ctx, sqlNote, t.now, entry.Actor, string(entry.Action), count, entry.Details())
+	_, err := t.exec(ctx, sqlNote, t.now, entry.Actor, string(entry.Action), count, entry.Details(), entry.Command)
 	return err
 }
 

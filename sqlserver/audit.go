@@ -7,8 +7,11 @@ import (
 )
 
 const (
-	sqlNote = `INSERT [dbo].[OutboxAudit] (ChangedAt, Actor, Action, Changed, Details)
-VALUES (SYSUTCDATETIME(), @actor, @action, @changed, @details)`
+	sqlNote = `UPDATE [dbo].[OutboxAudit] SET Changed = CASE Action WHEN @action THEN Changed ELSE 0 END + @changed, Action = @action,
+    Details = @details WHERE Command = CAST(@command AS UNIQUEIDENTIFIER);
+IF @@ROWCOUNT = 0
+    INSERT [dbo].[OutboxAudit] (ChangedAt, Actor, Action, Changed, Details, Command)
+    VALUES (SYSUTCDATETIME(), @actor, @action, @changed, @details, CAST(@command AS UNIQUEIDENTIFIER))`
 
 	sqlAudited = `SELECT TOP (@limit) Number, ChangedAt, Actor, Action, Changed, Details FROM [dbo].[OutboxAudit]` + notLocked + `
 WHERE Number < @before ORDER BY Number DESC`
@@ -19,10 +22,12 @@ WHERE Number < @before ORDER BY Number DESC`
 SELECT @@ROWCOUNT`
 )
 
-// note is the call that notes that the transaction changes so many records.
+// note is the call that notes that the transaction changes so many records, in the entry of its
+// command if that has one.
 func note(entry storekit.AuditEntry, changed int) call {
 	return call{template: sqlNote, args: []any{
 		named("actor", entry.Actor), named("action", string(entry.Action)), named("changed", changed), named("details", entry.Details()),
+		named("command", entry.Command),
 	}}
 }
 

@@ -14,9 +14,10 @@ import (
 const AuditRetention = 90 * 24 * time.Hour
 
 // Audit is a role of a store that notes what operators change, in the transaction of the
-// change: each call of Requeue, Delete, RequeueWhere, DeleteWhere, Edit and Skip leaves one
-// entry for each of its transactions that changed a record. A call that changes nothing leaves
-// none, and neither does a worker that settles a record. outmill.As finds the role.
+// change: each call of Requeue, Delete, RequeueWhere, DeleteWhere, Edit and Skip that changes a
+// record leaves one entry, and so do the calls of one command ([OneCommand]). A call in several
+// transactions writes the entry in the first of them, and brings it up to date in the others. A
+// worker that settles a record leaves none. outmill.As finds the role.
 //
 // The audit is a table of its own, without an index that publishers or workers write. It
 // contains no payload and no value of the metadata: an edit leaves fingerprints, sizes and the
@@ -60,6 +61,8 @@ const (
 	AuditDelete  AuditAction = "delete"
 	AuditEdit    AuditAction = "edit"
 	AuditSkip    AuditAction = "skip"
+	// AuditEditRequeue is an edit and a requeue by one command. The count is that of the requeue.
+	AuditEditRequeue AuditAction = "edit, requeue"
 )
 
 // AuditEntry says who changed what, and when.
@@ -70,14 +73,19 @@ type AuditEntry struct {
 	// Store names the store of the entry, where the reader's store is made of several
 	// (package tenants); "" elsewhere.
 	Store string
-	// At is the time of the change, by the database's clock.
+	// At is the time of the first change, by the database's clock.
 	At time.Time
 	// Actor is who made the call, from WithActor; "" if the caller named nobody.
-	Actor  string
+	Actor string
+	// Action is what the calls did.
 	Action AuditAction
-	// Count is how many records the transaction changed.
+	// Count is how many records changed; while the command still works, until now.
 	Count int
 	AuditDetails
+
+	// Command is for stores, and Audited leaves it empty: a UUID, which is the same in all
+	// transactions that share the entry. See NewAuditEntry.
+	Command string
 }
 
 // AuditDetails are the parts of an entry that a store keeps as one JSON text.
@@ -86,7 +94,7 @@ type AuditDetails struct {
 	// call by id. Its names are group, topic, status, key, message_id, correlation_id,
 	// tenant_id, error_text, created_after and created_before.
 	Filter map[string]string `json:"filter,omitempty"`
-	// IDs are the records that the call named, or that a call by filter found, the first 100
+	// IDs are the records that the calls named, or that calls by filter found, the first 100
 	// of them. Those that were not to be changed are among them, and the other records of a
 	// parked key, which change too, are not.
 	IDs []outmill.WorkItemID `json:"ids,omitempty"`
@@ -140,9 +148,18 @@ func ActorOf(ctx context.Context) string {
 	return name
 }
 
-// NewAuditEntry begins the entry of a transaction. It has the actor of the context and, in a
-// call by filter, the filter. The store adds the number, the time and the count.
+// NewAuditEntry returns the entry for a transaction. It has the actor of the context, in a
+// call by filter the filter, and what earlier transactions of the same command have put into
+// it.
+//
+// A transaction that changes records writes the entry, with a number, the time and the count. If
+// the store has an entry with the same Command, the transaction writes the action and the details into that one, and
+// adds its count; if the action differs from the former one, the count begins again.
 func NewAuditEntry(ctx context.Context, action AuditAction, ids ...outmill.WorkItemID) AuditEntry {
+	return inCommand(ctx, newEntry(ctx, action, ids...))
+}
+
+func newEntry(ctx context.Context, action AuditAction, ids ...outmill.WorkItemID) AuditEntry {
 	entry := AuditEntry{Actor: ActorOf(ctx), Action: action}
 	entry.Filter, _ = ctx.Value(filterKey{}).(map[string]string)
 	entry.IDs = append(entry.IDs, ids[:min(len(ids), maxAuditList)]...)

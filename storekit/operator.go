@@ -203,7 +203,7 @@ func (f Finder) change(
 		return Page{Next: query.After}, err
 	}
 	page := found.page()
-	audited := withFilter(ctx, query)
+	audited := withFilter(OneCommand(ctx), query)
 	for ids := range slices.Chunk(found.IDs, changeAtOnce) {
 		n, err := change(audited, ids)
 		if page.Changed += n; err != nil {

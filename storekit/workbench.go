@@ -204,7 +204,7 @@ func (w WorkbenchEngine) Edit(ctx context.Context, id outmill.WorkItemID, edit E
 }
 
 func editEntry(ctx context.Context, before, after *outmill.Record) AuditEntry {
-	entry := NewAuditEntry(ctx, AuditEdit, before.ID)
+	entry := newEntry(ctx, AuditEdit, before.ID)
 	entry.Before.Fingerprint, entry.Before.Size = FingerprintOf(before), len(before.Payload)
 	entry.After.Fingerprint, entry.After.Size = FingerprintOf(after), len(after.Payload)
 	names := changedNames(before.Metadata, after.Metadata)
@@ -212,21 +212,22 @@ func editEntry(ctx context.Context, before, after *outmill.Record) AuditEntry {
 	for i := range entry.Metadata {
 		entry.Metadata[i] = clip(entry.Metadata[i])
 	}
-	return entry
+	return inCommand(ctx, entry)
 }
 
 // Skip removes a dead record, and brings back what waits behind it. See Workbench.
 func (w WorkbenchEngine) Skip(ctx context.Context, id outmill.WorkItemID) (Skipped, error) {
 	const operation = "skip"
+	ctx = OneCommand(ctx)
 	var total Skipped
 	for nth := 0; !total.Done && total.Released < MaxReleased; nth++ {
 		step, err := w.store.SkipDead(ctx, operation, id, nth, func(r *outmill.Record) (AuditEntry, error) {
 			if r.Status != outmill.StatusDead {
 				return AuditEntry{}, fmt.Errorf("%w; it is %s", ErrNotDead, r.Status)
 			}
-			entry := NewAuditEntry(ctx, AuditSkip, r.ID)
+			entry := newEntry(ctx, AuditSkip, r.ID)
 			entry.Before.Fingerprint, entry.Before.Size = FingerprintOf(r), len(r.Payload)
-			return entry, nil
+			return inCommand(ctx, entry), nil
 		})
 		if total.Released += step.Released; err != nil {
 			return total, err

@@ -205,6 +205,25 @@ func TestRun_BrokenWorkbenches(t *testing.T) {
 			func(f mutants.File) outmill.Store { return deletesAudit{f} }},
 		{"reads its audit after the end", "audit", "Audited and DeleteOldAudit on a closed store, or in a context that has ended, do nothing",
 			func(f mutants.File) outmill.Store { return auditsLate{f} }},
+		{"leaves an entry for each call of a command", "audit",
+			"the calls of one command leave one entry, which each of them brings up to date",
+			func(f mutants.File) outmill.Store { return auditsCalls{f} }},
+		{"leaves the count of the first step", "audit", "a call in several transactions leaves one entry",
+			entries(func(_ storekit.AuditQuery, p *storekit.AuditPage) {
+				for i := range p.Entries {
+					p.Entries[i].Count = min(p.Entries[i].Count, 100)
+				}
+			})},
+		{"counts an edit and a requeue", "audit", "an edit and a requeue by one command leave one entry with the count of the requeue",
+			entries(func(_ storekit.AuditQuery, p *storekit.AuditPage) {
+				for i := range p.Entries {
+					if p.Entries[i].Action == storekit.AuditEditRequeue {
+						p.Entries[i].Count++
+					}
+				}
+			})},
+		{"has one command for all", "audit", "a command leaves an entry for each action, and another command leaves its own",
+			func(f mutants.File) outmill.Store { return &auditsOnce{File: f} }},
 	})
 }
 
@@ -416,7 +435,26 @@ func (m auditsOtherwise) Audited(ctx context.Context, query storekit.AuditQuery)
 	return page, err
 }
 
-const auditSomething = `INSERT INTO outmill_audit (changed_at, actor, action, count, details) VALUES (1, '', 'requeue', 0, '{}')`
+const auditSomething = `INSERT INTO outmill_audit (changed_at, actor, action, count, details, command) VALUES (1, '', 'requeue', 0, '{}', hex(randomblob(16)))`
+
+type auditsCalls struct{ mutants.File }
+
+func (m auditsCalls) RequeueWhere(ctx context.Context, query outmill.ListQuery) (storekit.Page, error) {
+	return m.File.RequeueWhere(storekit.WithActor(context.Background(), storekit.ActorOf(ctx)), query)
+}
+
+// auditsOnce takes all calls for calls of the first command.
+type auditsOnce struct {
+	mutants.File
+	first context.Context
+}
+
+func (m *auditsOnce) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
+	if m.first == nil {
+		m.first = ctx
+	}
+	return m.File.Requeue(m.first, ids...)
+}
 
 type auditsAll struct{ mutants.File }
 

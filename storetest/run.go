@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/outmill/outmill"
@@ -124,7 +125,7 @@ func sections() []suite.Section {
 		{Name: "edit", Sentences: bind(editSentences()), AnyMode: true},
 		{Name: "skip", Sentences: bind(skipSentences()), BothModes: true},
 		{Name: "dead letters", Sentences: bind(letterSentences()), BothModes: true},
-		{Name: "audit", Sentences: bind(auditSentences()), BothModes: true},
+		{Name: "audit", Sentences: bind(slices.Concat(auditSentences(), commandSentences())), BothModes: true},
 		{Name: "janitor", Sentences: bind(janitorSentences()), BothModes: true},
 		{Name: "rest", Sentences: bind(restSentences()), BothModes: true},
 		{Name: "wake", Sentences: bind(wakeSentences()), AnyMode: true},

@@ -45,6 +45,7 @@ func (s *Set) call(ctx context.Context, m *member, call string, b bound, fn func
 	if err := m.hangs(); err != nil {
 		return m.away(call, err)
 	}
+	ctx = storekit.CommandInMember(ctx, m.name())
 	bounded := ctx
 	if b != brief {
 		var cancel context.CancelCauseFunc

@@ -175,6 +175,7 @@ func (s *Set) change(ctx context.Context, call string, query outmill.ListQuery,
 	if err != nil {
 		return storekit.Page{Next: query.After}, err
 	}
+	ctx = storekit.OneCommand(ctx)
 	// last has the last page of each member, at first that it has not begun.
 	last := make(map[*member]storekit.Page, len(members))
 	for _, m := range members {

@@ -15,4 +15,7 @@ func (a *actor) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.by, "by", operator(), "the `NAME` of who does it, for the audit")
 }
 
-func (a *actor) named(ctx context.Context) context.Context { return storekit.WithActor(ctx, a.by) }
+// named returns the context of the command's changes, which leave one entry in the audit.
+func (a *actor) named(ctx context.Context) context.Context {
+	return storekit.OneCommand(storekit.WithActor(ctx, a.by))
+}

@@ -24,8 +24,8 @@ func auditCommand(term terminal) *cobra.Command {
 		Use:   "audit [URL | --source NAME]",
 		Short: "Show who requeued, deleted, edited or skipped records",
 		Long: `Shows what operators changed, the newest first: who, when, which filter or record, how many
-records, and what they were before and after. A call that works in steps has an entry for
-each of them. The store keeps entries for 90 days, unless its configuration says
+records, and what they were before and after. A command has one entry, with what it has
+done until now; an interrupted one keeps it. The store keeps entries for 90 days, unless its configuration says
 otherwise. Payloads are not in the audit: an edit shows fingerprints and sizes.`,
 		Example: `  outmill audit sqlite:orders.db
   outmill audit postgres://host/shop --limit 1000 -o json`,

@@ -266,4 +266,27 @@ func TestAudit(t *testing.T) {
 			require.Equal(t, got.Entries[2:], okJSON[auditReport](t, "audit", w.url, "--after", first.Next).Entries)
 		})
 	})
+
+	t.Run("one command leaves one entry, however many steps it takes", func(t *testing.T) {
+		t.Parallel()
+		onThreeStores(t, func(t *testing.T, w world) {
+			w.register(t, "", "orders")
+			w.append(t, orders(30)...)
+			w.kill(t, "", "orders", "timeout")
+			ok(t, "requeue", w.url, "--rate", "200", "--by", "ann")
+			w.kill(t, "", "orders", "timeout")
+			ok(t, "delete", w.url, "--status", "dead", "--rate", "200", "--by", "bob")
+			head := w.parked(t, "k", 3)
+			ok(t, "edit", w.url, head.ID.String(), "--set", "version=2", "--requeue", "--by", "cid")
+			var got []entryView
+			for _, e := range okJSON[auditReport](t, "audit", w.url).Entries {
+				got = append(got, entryView{Actor: e.Actor, Action: e.Action, Count: e.Count})
+			}
+			require.Equal(t, []entryView{
+				{Actor: "cid", Action: "edit, requeue", Count: 3},
+				{Actor: "bob", Action: "delete", Count: 30},
+				{Actor: "ann", Action: "requeue", Count: 30},
+			}, got)
+		})
+	})
 }

@@ -183,7 +183,7 @@ CREATE TABLE {p:endings} (
 
 CREATE INDEX {i:endings_look} ON {p:endings} (look_at);
 
--- What operators changed, one row for each transaction. details is a JSON object: the filter, ids,
+-- What operators changed, one row for each command. details is a JSON object: the filter, ids,
 -- and the records before and after.
 CREATE TABLE {p:audit} (
     number     bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -191,7 +191,8 @@ CREATE TABLE {p:audit} (
     actor      text        NOT NULL, -- who made the call; empty: nobody named
     action     text        NOT NULL, -- requeue, delete, edit, skip
     count      bigint      NOT NULL, -- how many records changed
-    details    text        NOT NULL
+    details    text        NOT NULL,
+    command    uuid        NOT NULL UNIQUE -- the transactions of a command write one row
 );
 
 CREATE TABLE {p:dedup} (

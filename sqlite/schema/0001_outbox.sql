@@ -135,7 +135,7 @@ CREATE TABLE {p:pauses} (
     PRIMARY KEY (grp, topic, key, tenant_id)
 ) WITHOUT ROWID;
 
--- What operators changed, one row for each transaction. details is a JSON object: the filter, ids,
+-- What operators changed, one row for each command. details is a JSON object: the filter, ids,
 -- and the records before and after.
 CREATE TABLE {p:audit} (
     number     INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -143,7 +143,8 @@ CREATE TABLE {p:audit} (
     actor      TEXT    NOT NULL, -- who made the call; empty: nobody named
     action     TEXT    NOT NULL, -- requeue, delete, edit, skip
     count      INTEGER NOT NULL, -- how many records changed
-    details    TEXT    NOT NULL
+    details    TEXT    NOT NULL,
+    command    TEXT    NOT NULL UNIQUE -- a UUID: the transactions of a command write one row
 );
 
 -- The topics of each group: JSON lists of patterns.

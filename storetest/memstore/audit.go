@@ -7,10 +7,19 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// audit notes a change of count records.
+// audit notes a change of count records, in the entry of its command if that has one.
 func (d *Database) audit(entry storekit.AuditEntry, count int, now time.Time) {
 	if count == 0 {
 		return
+	}
+	for i := range d.audited {
+		if e := &d.audited[i]; e.Command == entry.Command {
+			if e.Action != entry.Action {
+				e.Count = 0
+			}
+			e.Count, e.Action, e.AuditDetails = e.Count+count, entry.Action, entry.AuditDetails
+			return
+		}
 	}
 	d.audits++
 	entry.Number, entry.At, entry.Count = d.audits, now, count
@@ -21,8 +30,9 @@ func (d *Database) audit(entry storekit.AuditEntry, count int, now time.Time) {
 func (w bench) AuditEntries(ctx context.Context, operation string, before int64, limit int) (list []storekit.AuditEntry, err error) {
 	err = w.do(ctx, operation, func(d *Database, _ time.Time) error {
 		for i := len(d.audited) - 1; i >= 0 && len(list) < limit; i-- {
-			if d.audited[i].Number < before {
-				list = append(list, d.audited[i])
+			if e := d.audited[i]; e.Number < before {
+				e.Command = ""
+				list = append(list, e)
 			}
 		}
 		return nil

@@ -353,7 +353,7 @@ GO
 CREATE INDEX [IX_OutboxSaga_Delete] ON [dbo].[OutboxSaga] (DeleteAt) WHERE DeleteAt IS NOT NULL;
 GO
 
--- What operators changed, one row for each transaction. Details is a JSON object: the filter, ids, and
+-- What operators changed, one row for each command. Details is a JSON object: the filter, ids, and
 -- the records before and after.
 CREATE TABLE [dbo].[OutboxAudit] (
     Number    BIGINT        NOT NULL IDENTITY(1, 1) CONSTRAINT [PK_OutboxAudit] PRIMARY KEY CLUSTERED,
@@ -361,8 +361,12 @@ CREATE TABLE [dbo].[OutboxAudit] (
     Actor     NVARCHAR(255) NOT NULL, -- who made the call; empty: nobody named
     Action    NVARCHAR(16)  NOT NULL, -- requeue, delete, edit, skip
     Changed   INT           NOT NULL, -- how many records changed
-    Details   NVARCHAR(MAX) NOT NULL
+    Details   NVARCHAR(MAX) NOT NULL,
+    Command   UNIQUEIDENTIFIER NOT NULL -- the transactions of a command write one row
 );
+GO
+
+CREATE UNIQUE INDEX [IX_OutboxAudit_Command] ON [dbo].[OutboxAudit] (Command);
 GO
 
 -- For people: the records with statuses in words, and payloads as text. Characters outside ASCII are
