@@ -25,6 +25,13 @@ const (
 // the message reports happened. See [SetOccurredAt].
 const MetadataOccurredAt = "outmill_occurred_at"
 
+// Metadata names that get no column: the contract of the message and its version, a number,
+// which package contracts writes. See [ListQuery].
+const (
+	MetadataContract        = "outmill_contract"
+	MetadataContractVersion = "outmill_contract_version"
+)
+
 // SetKey gives the message a key. Ordered readers handle the messages of one topic and key
 // one after the other, and Kafka stores them in one partition.
 func SetKey(msg *message.Message, key string) { set(msg, MetadataKey, key) }

@@ -288,6 +288,12 @@ type ListQuery struct {
 	TenantID string
 	// ErrorText limits the list to records whose LastError has that text in it; "" is all.
 	ErrorText string
+	// Contract limits the list to messages of one contract, by the metadata of package contracts,
+	// [MetadataContract], or where that is missing of a CloudEvent, ce_type; "" is all.
+	Contract string
+	// ContractVersion limits the list to one version of contracts, by [MetadataContractVersion],
+	// or where that is missing ce_contractversion; 0 is all of them, negative is refused.
+	ContractVersion int
 	// CreatedAfter limits the list to records that were created then or later; zero is all.
 	CreatedAfter time.Time
 	// CreatedBefore limits the list to records that were created earlier; zero is all.

@@ -12,8 +12,8 @@ import (
 
 // MetadataName and MetadataVersion name the metadata with the contract of a message.
 const (
-	MetadataName    = "outmill_contract"
-	MetadataVersion = "outmill_contract_version"
+	MetadataName    = outmill.MetadataContract
+	MetadataVersion = outmill.MetadataContractVersion
 )
 
 var _ cqrs.CommandEventMarshaler = (*Marshaler)(nil)

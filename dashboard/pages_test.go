@@ -131,6 +131,9 @@ func TestPages(t *testing.T) {
 			s := newSite(t, store, dashboard.Config{ShowErrors: true})
 			s.register("billing", "orders")
 			s.append(orders(60)...)
+			s.append(&outmill.Record{Topic: "placed", Metadata: map[string]string{
+				outmill.MetadataContract: "shop placed", outmill.MetadataContractVersion: "2",
+			}})
 			first := s.page("records?topic=orders&group=billing&status=pending")
 			require.Equal(t, 50, strings.Count(first.body, `class="id" href="record?id=`))
 			_, rest, found := strings.Cut(first.body, `<a href="records?after=`)
@@ -140,11 +143,11 @@ func TestPages(t *testing.T) {
 			require.Equal(t, 10, strings.Count(second.body, `class="id" href="record?id=`))
 			for filter, n := range map[string]int{
 				"message=order-3": 1, "topic=returns": 0, "group=mail": 0, "key=k": 0, "correlation=c": 0, "tenant=t": 0,
-				"error=e": 0, "older=1h": 0, "newer=7d": 50,
+				"contract=shop+placed": 1, "contract=shop+placed&version=1": 0, "version=2": 1, "error=e": 0, "older=1h": 0, "newer=7d": 50,
 			} {
 				require.Equal(t, n, strings.Count(s.page("records?"+filter).body, `class="id" href="record?id=`), filter)
 			}
-			for _, wrong := range []string{"status=gone", "older=soon", "newer=-1h", "after=x"} {
+			for _, wrong := range []string{"status=gone", "older=soon", "newer=-1h", "version=x", "version=0", "after=x"} {
 				require.Equal(t, http.StatusBadRequest, s.get("records?"+wrong).StatusCode, wrong)
 			}
 		})

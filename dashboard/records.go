@@ -15,7 +15,7 @@ const recordsAtOnce = 50
 
 // search is what a page of records looks for, as its form has it.
 type search struct {
-	Group, Topic, Status, Key, Message, Correlation, Tenant, Error string
+	Group, Topic, Status, Key, Message, Correlation, Tenant, Contract, Version, Error string
 	// Older and Newer limit the age, such as "90m" or "7d".
 	Older, Newer string
 	After        string
@@ -31,7 +31,7 @@ func (s *search) fields() []struct {
 		value *string
 	}{
 		{"group", &s.Group}, {"topic", &s.Topic}, {"status", &s.Status}, {"key", &s.Key}, {"message", &s.Message},
-		{"correlation", &s.Correlation}, {"tenant", &s.Tenant}, {"error", &s.Error}, {"older", &s.Older}, {"newer", &s.Newer},
+		{"correlation", &s.Correlation}, {"tenant", &s.Tenant}, {"contract", &s.Contract}, {"version", &s.Version}, {"error", &s.Error}, {"older", &s.Older}, {"newer", &s.Newer},
 		{"after", &s.After},
 	}
 }
@@ -41,7 +41,7 @@ func readSearch(get func(name string) string) search {
 	var s search
 	for _, f := range s.fields() {
 		*f.value = strings.TrimSpace(get(f.name))
-		if f.name == "group" || f.name == "topic" || f.name == "key" || f.name == "error" {
+		if f.name == "group" || f.name == "topic" || f.name == "key" || f.name == "contract" || f.name == "error" {
 			// These may be anything.
 			*f.value = get(f.name)
 		}
@@ -62,7 +62,7 @@ func (s search) pairs() []string {
 func (s search) facts() []fact {
 	names := map[string]string{
 		"group": "Group", "topic": "Topic", "status": "Status", "key": "Key", "message": "Message id", "correlation": "Correlation id",
-		"tenant": "Tenant id", "error": "Error text contains", "older": "Older than", "newer": "Newer than",
+		"tenant": "Tenant id", "contract": "Contract", "version": "Contract version", "error": "Error text contains", "older": "Older than", "newer": "Newer than",
 	}
 	var facts []fact
 	for _, f := range s.fields() {
@@ -77,6 +77,7 @@ func (s search) facts() []fact {
 func (c *call) query(s search) (outmill.ListQuery, error) {
 	q := outmill.ListQuery{
 		Group: s.Group, Topic: s.Topic, Key: s.Key, MessageID: s.Message, CorrelationID: s.Correlation, TenantID: s.Tenant, ErrorText: s.Error,
+		Contract: s.Contract,
 	}
 	if s.Error != "" && !c.config.ShowErrors {
 		// A search would tell the hidden text, letter by letter.
@@ -86,6 +87,11 @@ func (c *call) query(s search) (outmill.ListQuery, error) {
 	if s.Status != "" {
 		if q.Status, err = outmill.ParseStatus(s.Status); err != nil {
 			return q, badRequest("The status is not one of pending, leased, processed and dead.")
+		}
+	}
+	if s.Version != "" {
+		if q.ContractVersion, err = strconv.Atoi(s.Version); err != nil || q.ContractVersion < 1 {
+			return q, badRequest("The version of a contract is a number from 1 on.")
 		}
 	}
 	if s.After != "" {
@@ -183,7 +189,7 @@ func recordsPage(c *call) error {
 		Search: s, Dead: query.Status == outmill.StatusDead, Examined: page.Examined, Many: c.isMany() && c.tenant == "", Partly: partly,
 		Statuses: []outmill.Status{outmill.StatusPending, outmill.StatusLeased, outmill.StatusProcessed, outmill.StatusDead},
 	}
-	v.MoreSet = s.Key+s.Message+s.Correlation+s.Tenant+s.Older+s.Newer != ""
+	v.MoreSet = s.Key+s.Message+s.Correlation+s.Tenant+s.Contract+s.Version+s.Older+s.Newer != ""
 	for _, r := range page.Records {
 		v.Records = append(v.Records, c.recordLine(r))
 	}

@@ -2,6 +2,7 @@ package mongo
 
 import (
 	"context"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -108,6 +109,14 @@ func matching(query outmill.ListQuery) bson.D {
 		said := bson.D{{Key: "$ifNull", Value: bson.A{"$last_error", ""}}}
 		all = append(all, bson.D{{Key: "$gte", Value: bson.A{bson.D{{Key: "$indexOfBytes", Value: bson.A{said, literal(query.ErrorText)}}}, 0}}})
 	}
+	for _, f := range []struct {
+		names []string
+		value string
+	}{{storekit.ContractNames, query.Contract}, {storekit.ContractVersionNames, storekit.VersionText(query.ContractVersion)}} {
+		if f.value != "" {
+			all = append(all, bson.D{{Key: "$eq", Value: bson.A{metadataOf(f.names), literal(f.value)}}})
+		}
+	}
 	if !query.CreatedAfter.IsZero() {
 		all = append(all, bson.D{{Key: "$gte", Value: bson.A{"$created_at", query.CreatedAfter}}})
 	}
@@ -115,6 +124,15 @@ func matching(query outmill.ListQuery) bson.D {
 		all = append(all, bson.D{{Key: "$lt", Value: bson.A{"$created_at", query.CreatedBefore}}})
 	}
 	return bson.D{{Key: "$and", Value: all}}
+}
+
+// metadataOf is the first of the metadata with these names that a record has.
+func metadataOf(names []string) any {
+	of := any(nil)
+	for _, name := range slices.Backward(names) {
+		of = bson.D{{Key: "$ifNull", Value: bson.A{"$metadata." + name, of}}}
+	}
+	return of
 }
 
 // Records returns the records with these ids.

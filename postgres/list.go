@@ -22,13 +22,25 @@ const (
 	AND ($9::text = '' OR r.tenant_id = $9::text)
 	AND ($10::text = '' OR position($10::text IN %error) > 0)
 	AND coalesce(r.created_at >= nullif($11::text, '')::timestamptz, true)
-	AND coalesce(r.created_at < nullif($12::text, '')::timestamptz, true), false)`
+	AND coalesce(r.created_at < nullif($12::text, '')::timestamptz, true)
+	AND ($13::text = '' OR %contract = $13::text) AND ($14::text = '' OR %version = $14::text), false)`
 
 	// statusOf is the status of a row of the records.
 	statusOf = `CASE stage WHEN 4 THEN 'leased' WHEN 6 THEN 'processed' WHEN 7 THEN 'dead' ELSE 'pending' END`
 )
 
-var matchingRecord = strings.NewReplacer(`%status`, statusOf, `%error`, `r.last_error`).Replace(matching)
+var matchingRecord = matchingOf(statusOf, `r.last_error`)
+
+// matchingOf is matching for rows that have their status and last error in these columns.
+func matchingOf(status, lastError string) string {
+	return strings.NewReplacer(`%status`, status, `%error`, lastError,
+		`%contract`, metadataOf(storekit.ContractNames), `%version`, metadataOf(storekit.ContractVersionNames)).Replace(matching)
+}
+
+// metadataOf is the first of the metadata with these names that a row has.
+func metadataOf(names []string) string {
+	return `coalesce(r.metadata ->> '` + strings.Join(names, `', r.metadata ->> '`) + `')`
+}
 
 var (
 	// sqlSearch scans the records by id. That suits statuses that most records have.
@@ -53,7 +65,7 @@ func searchTopics(stage string) string {
 		return `SELECT t.nth, i.id, i.m FROM t CROSS JOIN LATERAL (SELECT r.id, ` + matchingRecord + ` AS m FROM {p:records} AS r
 	WHERE ` + group + ` AND r.topic = t.topic AND ` + stage + ` AND r.id > t.after::uuid ORDER BY r.id LIMIT $2::bigint) AS i WHERE ` + some
 	}
-	return `WITH t AS MATERIALIZED (SELECT * FROM unnest($1::text[], $13::text[], $14::text[], $15::bigint[]) AS t (after, grp, topic, nth))
+	return `WITH t AS MATERIALIZED (SELECT * FROM unnest($1::text[], $15::text[], $16::text[], $17::bigint[]) AS t (after, grp, topic, nth))
 ` + of(`r.grp = t.grp`, `t.grp <> ''`) + `
 UNION ALL ` + of(`r.grp IS NULL`, `t.grp = ''`)
 }
@@ -129,7 +141,7 @@ func (s *search) args(after any, each int, more ...any) []any {
 	q := s.query
 	return append([]any{
 		after, each, q.Group, q.Topic, string(q.Status), q.Key, q.MessageID, q.CorrelationID, q.TenantID, q.ErrorText,
-		timeOr(q.CreatedAfter), timeOr(q.CreatedBefore),
+		timeOr(q.CreatedAfter), timeOr(q.CreatedBefore), q.Contract, storekit.VersionText(q.ContractVersion),
 	}, more...)
 }
 

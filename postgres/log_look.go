@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -42,7 +41,7 @@ var (
 	sqlLogRecordsOf = fmt.Sprintf(logAsRecords, `(`+passedOfLog+`WHERE l.id = ANY ($1::text[]::uuid[]))`, ``)
 
 	// matchingLog is matching for rows of the log. The status is checked separately.
-	matchingLog = strings.NewReplacer(`%status`, `$5::text`, `%error`, `NULL::text`).Replace(matching)
+	matchingLog = matchingOf(`$5::text`, `NULL::text`)
 
 	// sqlLogSearch scans the log by id. It also reads finished rows of segments that are not
 	// truncated yet; there are at most two such segments.
@@ -53,7 +52,7 @@ FROM (SELECT r.id, r.line, r.xid, r.pos, ` + matchingLog + ` AS m FROM {p:log} A
 
 	// sqlLogSearchLeased reads the batches, because they have all leased records.
 	sqlLogSearchLeased = `WITH leased AS MATERIALIZED (` + openPlaces + `)
-SELECT $13::bigint, r.id, ` + matchingLog + `
+SELECT $15::bigint, r.id, ` + matchingLog + `
 FROM (SELECT l.* FROM leased AS f ` + ofLog + ` WHERE l.id > $1::text::uuid ORDER BY l.id LIMIT $2::bigint) AS r`
 )
 

@@ -40,6 +40,7 @@ func matchingAll(template string) string {
 	now := time.Now()
 	return matching(template, outmill.ListQuery{
 		Group: "g", Topic: "t", Status: outmill.StatusDead, Key: "k", MessageID: "m", CorrelationID: "c", TenantID: "t", ErrorText: "e",
+		Contract: "c", ContractVersion: 1,
 		CreatedAfter: now, CreatedBefore: now,
 	})
 }

@@ -15,10 +15,10 @@ const (
 
 	// Statuses that few records have are searched topic by topic.
 	sqlSearchSettled = `SELECT id, {matching} FROM {p:records} INDEXED BY {p:settled}
-WHERE grp IS ?13 AND topic = ?14 AND stage = 6 AND status = ?5 AND id > ?1 ORDER BY id LIMIT ?2`
+WHERE grp IS ?15 AND topic = ?16 AND stage = 6 AND status = ?5 AND id > ?1 ORDER BY id LIMIT ?2`
 	// sqlSearchLeased sorts the leased records of a topic, because there are few of them.
 	sqlSearchLeased = `SELECT id, {matching} FROM {p:records} INDEXED BY {p:later}
-WHERE grp IS ?13 AND topic = ?14 AND stage = 4 AND available_at IS NOT NULL AND id > ?1 ORDER BY id LIMIT ?2`
+WHERE grp IS ?15 AND topic = ?16 AND stage = 4 AND available_at IS NOT NULL AND id > ?1 ORDER BY id LIMIT ?2`
 
 	sqlRecordsOf = `SELECT ` + recordColumns + `, ` + blockedColumn + ` FROM (SELECT value AS wanted FROM json_each(?1)) AS j
 CROSS JOIN {p:records} AS r ON r.id = j.wanted`
@@ -43,6 +43,8 @@ func matching(template string, query outmill.ListQuery) string {
 		{query.ErrorText != "", "instr(last_error, ?10) > 0"},
 		{!query.CreatedAfter.IsZero(), "created_at >= ?11"},
 		{!query.CreatedBefore.IsZero(), "created_at < ?12"},
+		{query.Contract != "", metadataOf(storekit.ContractNames) + " = ?13"},
+		{query.ContractVersion != 0, metadataOf(storekit.ContractVersionNames) + " = ?14"},
 	} {
 		if c.isSet {
 			conditions = append(conditions, c.condition)
@@ -53,6 +55,12 @@ func matching(template string, query outmill.ListQuery) string {
 		matches = "coalesce(" + strings.Join(conditions, " AND ") + ", 0)"
 	}
 	return strings.Replace(template, "{matching}", matches, 1)
+}
+
+// metadataOf is the first of the metadata with these names that a record has. SQLite fails on a
+// text that is no JSON.
+func metadataOf(names []string) string {
+	return `CASE WHEN json_valid(metadata) THEN coalesce(metadata ->> '$.` + strings.Join(names, `', metadata ->> '$.`) + `') END`
 }
 
 // finder provides List and the calls of storekit.Operator.
@@ -118,7 +126,7 @@ func (t *txn) look(
 	}
 	args := append([]any{
 		after, each, query.Group, query.Topic, string(query.Status), query.Key, query.MessageID, query.CorrelationID, query.TenantID,
-		query.ErrorText, micros(query.CreatedAfter), micros(query.CreatedBefore),
+		query.ErrorText, micros(query.CreatedAfter), micros(query.CreatedBefore), query.Contract, storekit.VersionText(query.ContractVersion),
 	}, more...)
 	return list(ctx, t, func(rows *sql.Rows, l *storekit.Looked) error {
 		l.Nth = in.Nth

@@ -66,6 +66,15 @@ var matching = func() string {
 		conditions = append(conditions, strings.NewReplacer("column", of[0], "value", of[1]).Replace(
 			`(value = N'' OR column COLLATE Latin1_General_100_BIN2 = CAST(value AS NVARCHAR(255)) AND DATALENGTH(column) = DATALENGTH(value))`))
 	}
+	for _, of := range []struct {
+		value string
+		names []string
+	}{{"@contract", storekit.ContractNames}, {"@contractVersion", storekit.ContractVersionNames}} {
+		// A point after both texts keeps their trailing blanks. JSON_VALUE fails on a text that is no JSON.
+		conditions = append(conditions, strings.NewReplacer("names", strings.Join(of.names, `'), JSON_VALUE(o.Metadata, '$.`), "value", of.value).Replace(
+			`(value = N'' OR CASE WHEN ISJSON(o.Metadata) = 1 THEN COALESCE(JSON_VALUE(o.Metadata, '$.names')) END
+        COLLATE Latin1_General_100_BIN2 + N'.' = CAST(value AS NVARCHAR(3999)) + N'.')`))
+	}
 	return strings.Join(append(conditions,
 		// LastError has less than 4,000 characters, and CHARINDEX accepts no longer pattern.
 		`(@error = N'' OR DATALENGTH(@error) <= 8000
@@ -157,6 +166,7 @@ func (f finding) look(
 		named("each", each), named("after", hex(in.After)), named("pending", query.Status == outmill.StatusPending),
 		named("group", query.Group), named("topic", query.Topic), named("key", query.Key), named("message", query.MessageID),
 		named("correlation", query.CorrelationID), named("tenant", query.TenantID), named("error", query.ErrorText),
+		named("contract", query.Contract), named("contractVersion", storekit.VersionText(query.ContractVersion)),
 		named("since", timeOr(query.CreatedAfter)), named("until", timeOr(query.CreatedBefore)),
 	}, more...)
 	err = f.run(ctx, operation, call{

@@ -92,7 +92,7 @@ type AuditEntry struct {
 type AuditDetails struct {
 	// Filter has the fields of the query of a call by filter, each with its value; nil for a
 	// call by id. Its names are group, topic, status, key, message_id, correlation_id,
-	// tenant_id, error_text, created_after and created_before.
+	// tenant_id, error_text, contract, contract_version, created_after and created_before.
 	Filter map[string]string `json:"filter,omitempty"`
 	// IDs are the records that the calls named, or that calls by filter found, the first 100
 	// of them. Those that were not to be changed are among them, and the other records of a
@@ -194,6 +194,7 @@ func withFilter(ctx context.Context, query outmill.ListQuery) context.Context {
 	for name, value := range map[string]string{
 		"group": query.Group, "topic": query.Topic, "status": string(query.Status), "key": query.Key, "message_id": query.MessageID,
 		"correlation_id": query.CorrelationID, "tenant_id": query.TenantID, "error_text": query.ErrorText,
+		"contract": query.Contract, "contract_version": VersionText(query.ContractVersion),
 	} {
 		if value != "" {
 			filter[name] = clip(value)

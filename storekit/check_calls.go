@@ -12,8 +12,8 @@ const (
 	defaultStatsLimit = 10_000
 )
 
-// CheckList returns the query with its default Limit, 100, and times in whole microseconds, and refuses a negative Limit,
-// an unknown Status, and texts that no record can have, as an outmill.ErrInvalidConfig.
+// CheckList returns the query with its default Limit, 100, and times in whole microseconds, and refuses a negative Limit
+// or ContractVersion, an unknown Status, and texts that no record can have, as an outmill.ErrInvalidConfig.
 func CheckList(query outmill.ListQuery) (outmill.ListQuery, error) {
 	if query.Limit < 0 {
 		return query, InvalidConfig("ListQuery.Limit is %d: want 0 (%d) or more", query.Limit, defaultListLimit)
@@ -25,11 +25,14 @@ func CheckList(query outmill.ListQuery) (outmill.ListQuery, error) {
 	}
 	for field, text := range map[string]string{
 		"Group": query.Group, "Topic": query.Topic, "Key": query.Key, "MessageID": query.MessageID,
-		"CorrelationID": query.CorrelationID, "TenantID": query.TenantID, "ErrorText": query.ErrorText,
+		"CorrelationID": query.CorrelationID, "TenantID": query.TenantID, "ErrorText": query.ErrorText, "Contract": query.Contract,
 	} {
 		if wrong := checkText(text, 0); wrong != "" {
 			return query, InvalidConfig("ListQuery.%s %s", field, wrong)
 		}
+	}
+	if query.ContractVersion < 0 {
+		return query, InvalidConfig("ListQuery.ContractVersion is %d: want 0 (all versions) or more", query.ContractVersion)
 	}
 	query.CreatedAfter, query.CreatedBefore = CeilTime(query.CreatedAfter, time.Microsecond), CeilTime(query.CreatedBefore, time.Microsecond)
 	query.Limit = cmp.Or(query.Limit, defaultListLimit)

@@ -16,6 +16,8 @@ func TestRun_BrokenOperators(t *testing.T) {
 	const (
 		fields  = "List and Find return the records that match every field of the query"
 		byError = "Find by an error text finds it anywhere in the last error"
+
+		contracts = "List, Find, RequeueWhere and DeleteWhere filter by the contract and its version"
 	)
 	asks := func(change func(*outmill.ListQuery)) func(mutants.File) outmill.Store {
 		return func(f mutants.File) outmill.Store { return asksOtherwise{f, change} }
@@ -27,6 +29,10 @@ func TestRun_BrokenOperators(t *testing.T) {
 		{"ignores the key", "find", fields, asks(func(q *outmill.ListQuery) { q.Key = "" })},
 		{"ignores the correlation", "find", fields, asks(func(q *outmill.ListQuery) { q.CorrelationID = "" })},
 		{"ignores the tenant", "find", fields, asks(func(q *outmill.ListQuery) { q.TenantID = "" })},
+		{"ignores the contract", "find", contracts, asks(func(q *outmill.ListQuery) { q.Contract = "" })},
+		{"ignores the version of the contract", "find", contracts, asks(func(q *outmill.ListQuery) { q.ContractVersion = 0 })},
+		{"changes the case of contracts", "find", "Find by a contract takes names as they are",
+			asks(func(q *outmill.ListQuery) { q.Contract = strings.ToLower(q.Contract) })},
 		{"takes no notice of blanks", "find", fields, asks(func(q *outmill.ListQuery) { q.MessageID = strings.TrimSpace(q.MessageID) })},
 		{"forgets the status where it looks for an error", "find", fields, asks(func(q *outmill.ListQuery) {
 			if q.ErrorText != "" {

@@ -34,6 +34,25 @@ func TestRequeue(t *testing.T) {
 		})
 	})
 
+	t.Run("requeue and delete take the messages of a contract", func(t *testing.T) {
+		t.Parallel()
+		onThreeStores(t, func(t *testing.T, w world) {
+			w.register(t, "", "orders")
+			records := orders(4)
+			for i, version := range []string{"1", "2", "2"} {
+				records[i].Metadata = map[string]string{outmill.MetadataContract: "placed", outmill.MetadataContractVersion: version}
+			}
+			w.append(t, records...)
+			w.kill(t, "", "orders", "timeout")
+			require.Equal(t, "2 records would be requeued.\n", ok(t, "requeue", w.url, "--contract", "placed", "--contract-version", "2", "--dry-run"))
+			require.Equal(t, "2 records requeued.\n", ok(t, "requeue", w.url, "--contract", "placed", "--contract-version", "2"))
+			require.Equal(t, "1 record deleted.\n", ok(t, "delete", w.url, "--contract", "placed", "--contract-version", "1"))
+			require.Equal(t, 1, w.statusOf(t, "default", "orders").Dead)
+			entry := okJSON[auditReport](t, "audit", w.url).Entries[0]
+			require.Equal(t, map[string]string{"contract": "placed", "contract_version": "1"}, entry.Filter)
+		})
+	})
+
 	t.Run("requeue makes the named records due", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // filter has the flags that select records.
@@ -33,6 +34,8 @@ func (f *filter) flags(cmd *cobra.Command, withStatus bool) {
 	flags.StringVar(&f.query.MessageID, "message-id", "", "only the records of the message with this `ID`")
 	flags.StringVar(&f.query.CorrelationID, "correlation-id", "", "only records of this conversation: the `ID` is the same for all")
 	flags.StringVar(&f.query.TenantID, "tenant", "", "only records of this `TENANT`")
+	flags.StringVar(&f.query.Contract, "contract", "", "only messages of the contract with this `NAME` (package contracts, or ce_type of a CloudEvent)")
+	flags.IntVar(&f.query.ContractVersion, "contract-version", 0, "only messages in this `VERSION` of their contract")
 	flags.StringVar(&f.query.ErrorText, "error", "", "only records whose last error contains this `TEXT`")
 	flags.Var(&f.older, "older-than", "only records that are older than this `AGE`, such as 90m, 36h or 7d, by this machine's clock")
 	flags.Var(&f.newer, "newer-than", "only records that are younger than this `AGE`, by this machine's clock")
@@ -52,6 +55,9 @@ func (f *filter) resolve() (outmill.ListQuery, error) {
 			return query, usagef("--status is %q: want %s", f.status, strings.Join(statuses, ", "))
 		}
 		query.Status = status
+	}
+	if query.ContractVersion < 0 {
+		return query, usagef("--contract-version is %d: want 1 or more", query.ContractVersion)
 	}
 	if f.after != "" {
 		id, err := outmill.ParseWorkItemID(f.after)
@@ -85,6 +91,7 @@ func describe(query outmill.ListQuery) string {
 	for _, part := range []struct{ word, value string }{
 		{"of topic", query.Topic}, {"of group", query.Group}, {"with key", query.Key}, {"of message", query.MessageID},
 		{"with correlation id", query.CorrelationID}, {"of tenant", query.TenantID},
+		{"of contract", query.Contract}, {"in version", storekit.VersionText(query.ContractVersion)},
 	} {
 		if part.value != "" {
 			fmt.Fprintf(&b, " %s %s", part.word, oneLine(part.value, 80))

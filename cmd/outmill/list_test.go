@@ -24,6 +24,9 @@ func TestList(t *testing.T) {
 				&outmill.Record{Topic: "orders", MessageID: "with-key", Key: "k7"},
 				&outmill.Record{Topic: "orders", MessageID: "with-correlation", CorrelationID: "c7"},
 				&outmill.Record{Topic: "orders", MessageID: "with-tenant", TenantID: "t7"},
+				&outmill.Record{Topic: "orders", MessageID: "with-contract", Metadata: map[string]string{
+					outmill.MetadataContract: "shop.placed", outmill.MetadataContractVersion: "2",
+				}},
 				&outmill.Record{Topic: "payments", MessageID: "elsewhere"},
 			)
 			for _, tc := range []struct {
@@ -35,6 +38,9 @@ func TestList(t *testing.T) {
 				{[]string{"--key", "k7"}, []string{"with-key"}},
 				{[]string{"--correlation-id", "c7"}, []string{"with-correlation"}},
 				{[]string{"--tenant", "t7"}, []string{"with-tenant"}},
+				{[]string{"--contract", "shop.placed"}, []string{"with-contract"}},
+				{[]string{"--contract-version", "2"}, []string{"with-contract"}},
+				{[]string{"--contract", "shop.placed", "--contract-version", "1"}, nil},
 				{[]string{"--message-id", "elsewhere"}, []string{"elsewhere"}},
 				{[]string{"--topic", "payments"}, []string{"elsewhere"}},
 				{[]string{"--group", "billing", "--status", "pending", "--limit", "1"}, []string{"with-key"}},
@@ -120,6 +126,7 @@ func TestList(t *testing.T) {
 		w := newWorld(t)
 		for want, args := range map[string][]string{
 			"--status":            {"list", w.url, "--status", "failed"},
+			"--contract-version":  {"list", w.url, "--contract-version", "-1"},
 			"--after":             {"list", w.url, "--after", "7"},
 			"--older-than":        {"list", w.url, "--older-than", "yesterday"},
 			"--newer-than":        {"list", w.url, "--newer-than", "-1h"},
