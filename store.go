@@ -257,13 +257,15 @@ type TopicStats struct {
 	Group string
 	Topic string
 
-	// Pending counts all pending records, including those that are not due yet.
+	// Pending counts the records that wait: the pending ones, including those that are not due
+	// yet, and those whose lease has ended, because the next claim may return them. Leased counts
+	// the others that are leased: those that a worker has. So each record is in one of the four.
 	Pending, Leased, Processed, Dead int
 	// Delayed counts those of Pending that are not due yet: they wait for their first time, for
-	// a retry, or because they were snoozed.
+	// a retry, or because they were snoozed. The others of Pending are due.
 	Delayed int
-	// OldestDue is the due time of the record that has been due longest; zero if no record is
-	// due. Leased records do not count.
+	// OldestDue is the due time of the record that has been due longest, for one whose lease has
+	// ended the end of the lease; zero if no record is due.
 	OldestDue time.Time
 }
 

@@ -171,7 +171,8 @@ func (s *Store) dueIn(ctx context.Context, lines []line, now time.Time) ([]dueRe
 func (r statsRow) addTo(stats *outmill.TopicStats, limit int) {
 	switch storekit.StatusOf(r.Stage) {
 	case outmill.StatusLeased:
-		stats.Leased = r.N
+		// N are the leases that have ended, and Delayed the others.
+		stats.Leased, stats.Pending = r.Delayed, min(stats.Pending+r.N, limit)
 	case outmill.StatusProcessed:
 		stats.Processed = r.N
 	case outmill.StatusDead:
@@ -193,13 +194,18 @@ func (s *Store) statsIn(of reader, stage, limit int, now time.Time) driver.Pipel
 			{Key: "pipeline", Value: driver.Pipeline(stages)}, {Key: "as", Value: as},
 		}}}
 	}
+	counted := of.in(stage)
+	if stage == storekit.StageLeased {
+		// Those whose lease has ended; "later" has the others.
+		counted = append(counted, until(now))
+	}
 	stages := driver.Pipeline{
 		{{Key: "$match", Value: of.in(stage)}},
 		{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$topic"}}}},
-		ofTopic("counted", bson.D{{Key: "$match", Value: of.in(stage)}}, bson.D{{Key: "$limit", Value: limit}},
+		ofTopic("counted", bson.D{{Key: "$match", Value: counted}}, bson.D{{Key: "$limit", Value: limit}},
 			bson.D{{Key: "$count", Value: "n"}}),
 	}
-	if stage == storekit.StageWaiting || stage == storekit.StageDelayed {
+	if stage == storekit.StageWaiting || stage == storekit.StageDelayed || stage == storekit.StageLeased {
 		later := bson.E{Key: "available_at", Value: bson.D{{Key: "$gt", Value: now}}}
 		stages = append(stages, ofTopic("later", bson.D{{Key: "$match", Value: of.in(stage, later)}}, bson.D{{Key: "$limit", Value: limit}},
 			bson.D{{Key: "$count", Value: "n"}}))

@@ -20,9 +20,9 @@ func newGauges(meter metric.Meter) (g gauges, err error) {
 		gauge             *metric.Int64ObservableGauge
 		name, unit, about string
 	}{
-		{&g.pending, "outmill.records.pending", "{record}", "Records that wait, including delayed ones."},
+		{&g.pending, "outmill.records.pending", "{record}", "Records that wait: delayed ones, and those whose lease has ended, too."},
 		{&g.delayed, "outmill.records.delayed", "{record}", "Pending records that are not due yet."},
-		{&g.leased, "outmill.records.leased", "{record}", "Records that a worker has claimed."},
+		{&g.leased, "outmill.records.leased", "{record}", "Records that a worker has: their lease has not ended."},
 		{&g.processed, "outmill.records.processed", "{record}", "Processed records that the store retains."},
 		{&g.dead, "outmill.records.dead", "{record}", "Dead records, which need an operator."},
 		{&g.up, "outmill.store.up", "", "1 if the store answered the last count, 0 if not."},

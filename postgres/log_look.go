@@ -67,13 +67,15 @@ const (
 	// so in a function, which a session plans only when it is called.
 	sqlLogStats = linesOfLog + `SELECT t.grp, t.topic,
 	(SELECT count(*) FROM (SELECT 1 FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) LIMIT $1::bigint) AS n)
-	+ late.n, coalesce(work.open, 0),
+	+ late.n + coalesce(work.open - work.held, 0), coalesce(work.held, 0),
 	least((SELECT created_at FROM {p:log} WHERE line = t.line AND pos > coalesce(last.pos, -1) ORDER BY pos LIMIT 1),
 		late.oldest, work.ended_at)
 FROM t LEFT JOIN LATERAL (SELECT pos, low, seen, horizon, since FROM {p:batches} WHERE line = t.line ORDER BY n DESC LIMIT 1) AS last
 ON true
 CROSS JOIN LATERAL {p:log_late_counts}(t.line, $1::bigint, last.pos, last.seen, last.horizon, last.since) AS late
-CROSS JOIN LATERAL (SELECT sum(b.open) AS open, min(b.lease_until) FILTER (WHERE b.lease_until <= statement_timestamp()) AS ended_at
+CROSS JOIN LATERAL (SELECT sum(b.open) AS open,
+		coalesce(sum(b.open) FILTER (WHERE b.lease_until > statement_timestamp()), 0) AS held,
+		min(b.lease_until) FILTER (WHERE b.lease_until <= statement_timestamp()) AS ended_at
 	FROM {p:batches} AS b WHERE b.line = t.line AND b.n >= last.low AND b.open > 0 AND NOT ` + hasEnded + ` OFFSET 0) AS work`
 )
 

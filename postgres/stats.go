@@ -23,7 +23,8 @@ var recordKinds = []recordKind{
 	{name: "later", where: "stage IN (2, 3)", pending: []string{"stage = 2", "stage = 3"},
 		delayed: []string{"stage = 2 AND available_at > statement_timestamp()", "stage = 3 AND available_at > statement_timestamp()"},
 		due:     []string{availableFirst("stage = 2", "stage, "), availableFirst("stage = 3", "stage, ")}},
-	{name: "leased", where: "stage = 4", leased: []string{"stage = 4"}, due: []string{availableFirst("stage = 4", "")}},
+	{name: "leased", where: "stage = 4", pending: []string{"stage = 4 AND available_at <= statement_timestamp()"},
+		leased: []string{"stage = 4 AND available_at > statement_timestamp()"}, due: []string{availableFirst("stage = 4", "")}},
 	{name: "expired", where: "stage = 5", pending: []string{"stage = 5"}},
 	{name: "settled", where: "stage >= 6", processed: []string{"stage = 6"}, dead: []string{"stage = 7"}},
 }

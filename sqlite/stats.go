@@ -25,9 +25,11 @@ const (
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 2
 	AND available_at IS NOT NULL LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 3
-	AND available_at IS NOT NULL LIMIT ?3)),
+	AND available_at IS NOT NULL LIMIT ?3))
+	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 4
+	AND available_at <= ?4 LIMIT ?3)),
 	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 4
-	AND available_at IS NOT NULL LIMIT ?3)),
+	AND available_at > ?4 LIMIT ?3)),
 	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:settled} WHERE grp IS ?1 AND topic = ?2 AND stage = 6
 	AND status = 'processed' LIMIT ?3)),
 	(SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:settled} WHERE grp IS ?1 AND topic = ?2 AND stage = 6

@@ -19,6 +19,7 @@ func inspectSentences() []sentence {
 		{"Stats is sorted by group and topic, with records that wait for a group first", statsOrder},
 		{"Stats counts no further than its limit", statsLimit},
 		{"OldestDue is when the record that has been due longest became due", statsOldestDue},
+		{"Stats counts a record whose lease has ended as due, and not as leased", statsEndedLease},
 		{"Groups lists the groups with the selections that were registered", groupsAreListed},
 		{"List returns records in the order of their ids", listOrder},
 		{"List returns records whose ids the store made about in the order of the appends", listAboutAppends},
@@ -102,6 +103,24 @@ func statsDelayed(e *env) {
 	require.Equal(e.T, []int{5, 3}, counts(0), "one more is due")
 	e.Elapse(3 * time.Hour)
 	require.Equal(e.T, []int{5, 0}, counts(0), "all are due")
+}
+
+// statsEndedLease is also checked by the random walks.
+func statsEndedLease(e *env) {
+	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(6)...)...)
+	e.ClaimN(outmill.NewOwnerToken(), 4)
+	e.Elapse(leaseOf + time.Minute)
+	held := e.ClaimN(outmill.NewOwnerToken(), 1)
+	row := e.stats(0)[group+": "+orders]
+	require.Equal(e.T, []int{5, 0, 1}, []int{row.Pending, row.Delayed, row.Leased}, "pending, delayed, leased: 3 leases have ended")
+	row = e.stats(2)[group+": "+orders]
+	require.Equal(e.T, []int{2, 0, 1}, []int{row.Pending, row.Delayed, row.Leased}, "pending, delayed, leased up to 2")
+	e.Ack(append(held, e.ClaimN(outmill.NewOwnerToken(), 2)...)...)
+	e.ClaimN(outmill.NewOwnerToken(), 3)
+	e.Elapse(leaseOf + 20*time.Minute)
+	e.RequireAbout(e.Now().Add(-20*time.Minute), e.stats(0)[group+": "+orders].OldestDue, "oldest due is the end of a lease")
+	require.Positive(e.T, e.Reap(10))
+	require.Zero(e.T, e.stats(0)[group+": "+orders].Leased)
 }
 
 func statsOrder(e *env) {

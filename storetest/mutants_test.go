@@ -153,6 +153,8 @@ func broken() []mutant {
 		{"counts without a limit", "inspect", "Stats counts no further than its limit", func(f mutants.File) outmill.Store {
 			return countsAll{f}
 		}},
+		{"counts ended leases as leased", "inspect", "Stats counts a record whose lease has ended as due, and not as leased",
+			func(f mutants.File) outmill.Store { return countsStatuses{f} }},
 		{"gives no hints", "wake", "a hint comes after a release", func(f mutants.File) outmill.Store { return silent{f} }},
 		{"returns the whole schema for each version", "schema", "StatementsFrom returns the end of Statements, less for each later version",
 			func(f mutants.File) outmill.Store { return alwaysWhole{f} }},
@@ -607,6 +609,24 @@ type countsAll struct{ mutants.File }
 
 func (m countsAll) Stats(ctx context.Context, _ int) ([]outmill.TopicStats, error) {
 	return m.File.Stats(ctx, 0)
+}
+
+type countsStatuses struct{ mutants.File }
+
+func (m countsStatuses) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
+	found, err := m.File.Stats(ctx, limit)
+	leased, listErr := m.File.List(ctx, outmill.ListQuery{Status: outmill.StatusLeased})
+	for i := range found {
+		found[i].Pending += found[i].Leased
+		found[i].Leased = 0
+		for _, r := range leased {
+			if r.Group == found[i].Group && r.Topic == found[i].Topic {
+				found[i].Leased++
+				found[i].Pending--
+			}
+		}
+	}
+	return found, errors.Join(err, listErr)
 }
 
 type silent struct{ mutants.File }

@@ -28,9 +28,10 @@ func statusCommand(term terminal) *cobra.Command {
 		Use:   "status [URL | --source NAME]",
 		Short: "Show how many records wait, by group and topic",
 		Long: `Shows for each group and topic how many records are due, delayed (not due yet, for the
-first time or after a failure), leased, dead, and processed (where the store retains
-them), and for how long the oldest due record has waited. A due record may still wait for
-an earlier one of its key.
+first time or after a failure), leased (a worker has them), dead, and processed (where the
+store retains them), and for how long the oldest due record has waited. Each record is in
+one of these columns. A record whose lease has ended is due. A due record may still wait
+for an earlier one of its key.
 
 A count ends at 10,000, or at fewer with more than two groups and topics, so that its
 cost does not grow with the backlog: 10000+ says that there are that many or more.

@@ -44,6 +44,29 @@ func TestStatus(t *testing.T) {
 		})
 	})
 
+	t.Run("a record whose lease has ended is due, and each record is in one column", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, w world) {
+			w.register(t, "billing", "orders")
+			w.append(t, orders(5)...)
+			w.append(t, &outmill.Record{Topic: "orders", Delay: time.Hour})
+			claim := func(limit int, lease time.Duration) {
+				got, err := w.Claim(t.Context(), outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Group: "billing",
+					Topics: outmill.Topics{Include: []string{"orders"}}, Limit: limit, Lease: lease})
+				require.NoError(t, err)
+				require.Len(t, got, limit)
+			}
+			claim(2, time.Hour)
+			claim(1, time.Millisecond)
+			require.Eventually(t, func() bool {
+				row := w.statusOf(t, "billing", "orders")
+				require.Equal(t, 6, row.Pending+row.Leased+row.Dead+row.Processed)
+				return row.Pending-row.Delayed == 3 && row.Delayed == 1 && row.Leased == 2
+			}, 10*time.Second, 5*time.Millisecond)
+			require.Regexp(t, `(?m)^billing +orders +3 +1 +2 +0 +0 +\d+\w+$`, ok(t, "status", w.url))
+		})
+	})
+
 	t.Run("status waits for PostgreSQL a few times only, whatever the number of topics", func(t *testing.T) {
 		t.Parallel()
 		database := postgrestest.Database(t)

@@ -47,17 +47,21 @@ func (d *Database) stats(limit int, now time.Time) []outmill.TopicStats {
 			c = &outmill.TopicStats{Group: r.Group, Topic: r.Topic}
 			counts[place{r.Group, r.Topic}] = c
 		}
+		status, next := r.Status, r.next
+		if status == outmill.StatusLeased && !r.LeaseUntil.After(now) {
+			status, next = outmill.StatusPending, r.LeaseUntil
+		}
 		n := map[outmill.Status]*int{
 			outmill.StatusPending: &c.Pending, outmill.StatusLeased: &c.Leased,
 			outmill.StatusProcessed: &c.Processed, outmill.StatusDead: &c.Dead,
-		}[r.Status]
+		}[status]
 		*n = min(*n+1, limit)
-		if r.Status == outmill.StatusPending && r.next.After(now) {
+		if status == outmill.StatusPending && next.After(now) {
 			c.Delayed = min(c.Delayed+1, limit)
 		}
-		due := r.Status == outmill.StatusPending && !r.next.After(now) && !r.expired(now) && !d.pauses.Covers(&r.Record)
-		if due && (c.OldestDue.IsZero() || r.next.Before(c.OldestDue)) {
-			c.OldestDue = r.next
+		due := status == outmill.StatusPending && !next.After(now) && !r.expired(now) && !d.pauses.Covers(&r.Record)
+		if due && (c.OldestDue.IsZero() || next.Before(c.OldestDue)) {
+			c.OldestDue = next
 		}
 	})
 	list := make([]outmill.TopicStats, 0, len(counts))

@@ -84,18 +84,21 @@ func (w *Walk) checkStats(t *rapid.T) {
 		group string
 		topic string
 	}
-	type counts struct{ pending, leased, processed, dead int }
+	type counts struct{ pending, delayed, leased, processed, dead int }
 	want, got := map[row]counts{}, map[row]counts{}
 	for _, it := range w.Queue.Items {
 		c := want[row{it.Group, it.topic}]
-		switch it.Status {
-		case outmill.StatusPending:
+		switch {
+		case it.Status == outmill.StatusPending && it.Next > w.Queue.Now:
 			c.pending++
-		case outmill.StatusLeased:
+			c.delayed++
+		case it.Status == outmill.StatusPending, w.Queue.leaseEnded(it):
+			c.pending++
+		case it.Status == outmill.StatusLeased:
 			c.leased++
-		case outmill.StatusProcessed:
+		case it.Status == outmill.StatusProcessed:
 			c.processed++
-		case outmill.StatusDead:
+		case it.Status == outmill.StatusDead:
 			c.dead++
 		}
 		want[row{it.Group, it.topic}] = c
@@ -103,9 +106,9 @@ func (w *Walk) checkStats(t *rapid.T) {
 	stats, err := w.Store.Stats(w.Ctx(), 0)
 	w.NoError(err, "Stats")
 	for _, s := range stats {
-		if c := (counts{s.Pending, s.Leased, s.Processed, s.Dead}); c != (counts{}) {
+		if c := (counts{s.Pending, s.Delayed, s.Leased, s.Processed, s.Dead}); c != (counts{}) {
 			got[row{s.Group, s.Topic}] = c
 		}
 	}
-	require.Equal(t, want, got, "pending, leased, processed, dead")
+	require.Equal(t, want, got, "pending, delayed, leased, processed, dead: an ended lease is due")
 }
