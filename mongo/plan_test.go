@@ -316,6 +316,7 @@ func (s stand) everything(t *testing.T, store *mongo.Store, doing func(name stri
 		})
 	}
 	doing("stats", func() { _, err := store.Stats(ctx, batch); must(err) })
+	doing("first waiting", func() { _, err := store.FirstWaiting(ctx, group, "topic1", batch); must(err) })
 	doing("look for rest", func() { require.Equal(t, []bool{false}, restOf(t, store)) })
 	doing("register and drop", func() {
 		must(store.RegisterGroup(ctx, outmill.Registration{Group: "late", Topics: outmill.Topics{Include: []string{"late"}}}))

@@ -130,42 +130,18 @@ func (s *Store) leaveOutPaused(
 		}
 	}
 	for some := range slices.Chunk(lines, linesAtOnce) {
-		found, err := s.dueIn(ctx, some, now)
+		found, err := s.firstWaiting(ctx, some, comparedWithPauses, now)
 		if err != nil {
 			return err
 		}
-		for _, of := range some {
-			mixed[of].OldestDue = time.Time{}
-		}
-		for _, f := range found {
-			due, stats := f.Record.due().UTC(), mixed[line{f.Group, f.Topic}]
-			isPaused := pauses.Of(stats.Group, stats.Topic, f.Record.Key, f.Record.TenantID) != 0
-			if !isPaused && (stats.OldestDue.IsZero() || due.Before(stats.OldestDue)) {
-				stats.OldestDue = due
-			}
+		for of, waiting := range found {
+			stats := mixed[of]
+			stats.OldestDue = waiting.OldestUnpaused(func(r storekit.WaitingRecord) bool {
+				return pauses.Of(stats.Group, stats.Topic, r.Key, r.TenantID) != 0
+			})
 		}
 	}
 	return nil
-}
-
-// dueRecord is a record that is due, with its topic and group.
-type dueRecord struct {
-	Record candidate `bson:",inline"`
-	Group  reader    `bson:"grp"`
-	Topic  string    `bson:"topic"`
-}
-
-// dueIn reads the first records of each stage that are due.
-func (s *Store) dueIn(ctx context.Context, lines []line, now time.Time) ([]dueRecord, error) {
-	var each []driver.Pipeline
-	for _, of := range lines {
-		for _, stage := range append([]int{storekit.StageAside}, dueStages...) {
-			filter, order := of.due(stage, now)
-			each = append(each, some(filter, comparedWithPauses, order, "grp", "topic", "key", "tenant_id", "stage", "available_at", "next_at",
-				"created_at"))
-		}
-	}
-	return aggregateAll[dueRecord](ctx, s.records, union(s.records, each...))
 }
 
 func (r statsRow) addTo(stats *outmill.TopicStats, limit int) {

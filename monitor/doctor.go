@@ -13,13 +13,15 @@ import (
 
 // Doctor looks for everything that may keep messages from being delivered: a part of the schema
 // or a right that is missing, a session that slows the others down, a topic or a group without a
-// consumer, records that are late or dead, a broker that does not answer. It is for an operator
-// who asks now and then; [Health] is for probes.
+// consumer, records that are late, dead, fail again and again or have an ended lease that nobody
+// takes, a broker that does not answer. It is for an operator who asks now and then; [Health] is
+// for probes.
 //
 // Doctor only reads. It counts records as Stats does and reads the catalog of the database
 // (storekit.Examiner), so its cost does not grow with the backlog. The report has the failures
 // first. What could not be checked is in Report.Unchecked. Texts may name hosts, users and
-// sessions of the database, and have no payload and no credential.
+// sessions of the database, keys of records and error texts of handlers, and have no payload and no
+// credential.
 //
 // The errors are ErrInvalidConfig, the error of ctx, and that of a store that does not answer at
 // all.

@@ -44,6 +44,9 @@ func (d *doctor) records(ctx context.Context) error {
 	d.add(some(c.reported(d.config.Unseen, false), "topics")...)
 	d.add(some(c.late(d.config.MaxAge), "topics")...)
 	d.add(some(c.dead(), "topics")...)
+	if err := d.waiting(ctx, c); err != nil {
+		d.skip("Not all ended leases and records that fail again and again were found: %v", err)
+	}
 	if !isWhole {
 		// The dead records of a store that answers again would seem to be new.
 		return nil

@@ -70,8 +70,10 @@ type Reason struct {
 	Join outmill.JoinID `json:"join,omitzero"`
 	// At is the time that Text names; zero is none.
 	At time.Time `json:"at,omitzero"`
-	// Before counts, for due, the due records of the group and topic that became due earlier.
-	// AtLeast says that there may be more.
+	// Before counts, for due, the due records of the group and topic that became due earlier. All of
+	// them were met, so AtLeast, which says that there may be more, makes it a lower bound: it is
+	// MaxNeighbours or more in a long line. It is 0 with AtLeast if the store lacks the role
+	// storekit.WaitingReader.
 	Before  int  `json:"before,omitempty"`
 	AtLeast bool `json:"at_least,omitempty"`
 }
@@ -81,8 +83,9 @@ type WhyConfig struct {
 	// MaxExamined is how many records a search for a message id looks at, because no index
 	// finds it; 0 is 100,000.
 	MaxExamined int
-	// MaxNeighbours is with how many records of its group and topic a record is compared; 0 is
-	// 10,000. Each of them is read.
+	// MaxNeighbours is with how many records of its group and topic a record is compared: so many of
+	// each kind, such as ready or waiting for a retry, the first ones of each; 0 is 10,000, which
+	// is also the most. Their content is not read, but for records of the same key.
 	MaxNeighbours int
 	// HideErrors leaves the error texts of handlers out of the answer, because they are data of
 	// users. False quotes up to 500 characters of them.

@@ -3,52 +3,29 @@ package monitor
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
 
-// neighbours are the pending records of a record's group and topic.
-type neighbours struct {
-	scanned
-	// before counts those that became due earlier, sameKey those of them with the same key.
-	before, sameKey int
-	// waiting is the first earlier record of the key that was claimed and is not due yet.
-	waiting *outmill.Record
-}
-
-func (w why) neighbours(ctx context.Context, r *outmill.Record) (neighbours, error) {
-	var n neighbours
-	query := outmill.ListQuery{Group: r.Group, Topic: r.Topic, Status: outmill.StatusPending}
-	seen, err := walk(ctx, w.store, query, w.maxNeighbours, func(other *outmill.Record) bool {
-		if other.ID == r.ID {
-			return true
-		}
-		sameKey := r.Key != "" && other.Key == r.Key
-		switch next := other.NextAttemptAt; {
-		case next.IsZero(): // It is held back behind another record of its key.
-		case next.After(w.now):
-			if sameKey && other.Claims > 0 && n.waiting == nil && earlier(other, r) {
-				n.waiting = other
-			}
-		case next.Before(r.NextAttemptAt) || next.Equal(r.NextAttemptAt) && earlier(other, r):
-			n.before++
-			if sameKey {
-				n.sameKey++
-			}
-		}
-		return true
-	})
-	n.scanned = seen
-	return n, err
+// line returns the first records of each kind of the record's group and topic. known is false for a store
+// that lacks the role.
+func (w why) line(ctx context.Context, r *outmill.Record) (line storekit.Waiting, known bool, err error) {
+	reader, known := outmill.As[storekit.WaitingReader](w.store)
+	if !known {
+		return line, false, nil
+	}
+	line, err = reader.FirstWaiting(ctx, r.Group, r.Topic, min(w.maxNeighbours, storekit.MaxExamined))
+	return line, true, err
 }
 
 func earlier(a, b *outmill.Record) bool { return bytes.Compare(a.ID[:], b.ID[:]) < 0 }
 
 // due explains a record that a claim may return.
 func (w why) due(ctx context.Context, r *outmill.Record) ([]Reason, error) {
-	n, err := w.neighbours(ctx, r)
+	line, known, err := w.line(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +33,13 @@ func (w why) due(ctx context.Context, r *outmill.Record) ([]Reason, error) {
 	if r.Claims > 0 {
 		claimed = "waits to be claimed again"
 	}
-	reason := Reason{Kind: "due", At: r.NextAttemptAt, Before: n.before, AtLeast: !n.complete}
-	reason.Text = fmt.Sprintf("It has been due since %s and %s. %s", w.at(r.NextAttemptAt), claimed, n.text())
+	reason := Reason{Kind: "due", At: r.NextAttemptAt, AtLeast: true}
+	reason.Text = fmt.Sprintf("It has been due since %s and %s.", w.at(r.NextAttemptAt), claimed)
+	if known {
+		var sameKey int
+		reason.Before, sameKey, reason.AtLeast = line.Before(r)
+		reason.Text += " " + before(reason.Before, sameKey, reason.AtLeast)
+	}
 	if r.LastError != "" {
 		reason.Text += " " + w.lastError(r)
 	}
@@ -65,28 +47,28 @@ func (w why) due(ctx context.Context, r *outmill.Record) ([]Reason, error) {
 	if r.Key == "" {
 		return reasons, nil
 	}
-	blockers, err := w.blockers(ctx, r, n)
+	blockers, err := w.blockers(ctx, r, line)
 	return append(reasons, blockers...), err
 }
 
-func (n neighbours) text() string {
-	text := fmt.Sprintf("%s of its group and topic became due before it", times(n.before, "due record"))
-	if !n.complete {
-		text = fmt.Sprintf("At least %s; the count ended after %d records", text, n.examined)
+func before(n, sameKey int, atLeast bool) string {
+	text := times(n, "due record") + " of its group and topic became due before it"
+	if atLeast {
+		text = "At least " + text + "; the count ended there"
 	}
-	if n.sameKey > 0 {
-		text += fmt.Sprintf(", %d of them with its key", n.sameKey)
+	if sameKey > 0 {
+		text += fmt.Sprintf(", %d of them with its key", sameKey)
 	}
 	return text + "."
 }
 
 // held explains a record that the store itself holds back for an earlier one of its key.
 func (w why) held(ctx context.Context, r *outmill.Record) ([]Reason, error) {
-	n, err := w.neighbours(ctx, r)
+	line, _, err := w.line(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	blockers, err := w.blockers(ctx, r, n)
+	blockers, err := w.blockers(ctx, r, line)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +80,7 @@ func (w why) held(ctx context.Context, r *outmill.Record) ([]Reason, error) {
 }
 
 // blockers are the records that stop the key of r for readers that claim in order.
-func (w why) blockers(ctx context.Context, r *outmill.Record, n neighbours) ([]Reason, error) {
+func (w why) blockers(ctx context.Context, r *outmill.Record, line storekit.Waiting) ([]Reason, error) {
 	var reasons []Reason
 	leased, err := w.firstOfKey(ctx, r, outmill.StatusLeased, func(o *outmill.Record) bool { return o.LeaseUntil.After(w.now) })
 	if err != nil {
@@ -109,7 +91,11 @@ func (w why) blockers(ctx context.Context, r *outmill.Record, n neighbours) ([]R
 			"Record %s of its key is leased by worker %s until %s; another worker that claims in order of keys waits for it.",
 			leased.ID, leased.Owner, w.at(leased.LeaseUntil))})
 	}
-	if o := n.waiting; o != nil {
+	waiting, err := w.waitingOfKey(ctx, r, line)
+	if err != nil {
+		return nil, err
+	}
+	if o := waiting; o != nil {
 		text := fmt.Sprintf("Record %s of its key waits until %s", o.ID, w.at(o.NextAttemptAt))
 		if o.Attempts > 0 {
 			text += fmt.Sprintf(" for a retry after %s. %s A", times(o.Attempts, "failed attempt"), w.lastError(o))
@@ -126,6 +112,25 @@ func (w why) blockers(ctx context.Context, r *outmill.Record, n neighbours) ([]R
 	return append(reasons, Reason{Kind: "key_parked", Record: parked.ID, Text: fmt.Sprintf(
 		"Its key is parked: record %s of it is dead behind an earlier one. A reader with the policy KeyPark makes this record dead too.",
 		parked.ID)}), nil
+}
+
+// waitingOfKey returns the first earlier record of r's key that was claimed and is not due yet, or nil.
+func (w why) waitingOfKey(ctx context.Context, r *outmill.Record, line storekit.Waiting) (*outmill.Record, error) {
+	var first storekit.WaitingRecord
+	for _, o := range line.All() {
+		isBefore := bytes.Compare(o.ID[:], r.ID[:]) < 0 && (first.ID.IsZero() || bytes.Compare(o.ID[:], first.ID[:]) < 0)
+		if o.Stage == storekit.StageWaiting && o.Key == r.Key && !o.IsDue(line.Now) && isBefore {
+			first = o
+		}
+	}
+	if first.ID.IsZero() {
+		return nil, nil
+	}
+	found, err := w.store.Get(ctx, first.ID)
+	if errors.Is(err, outmill.ErrNotFound) || err == nil && found.Status != outmill.StatusPending {
+		return nil, nil // It was settled in the meantime.
+	}
+	return found, err
 }
 
 // firstOfKey returns the first record of r's group, topic and key with the status that is

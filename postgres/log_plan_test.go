@@ -273,6 +273,7 @@ func (e *ofLog) look(limit int) {
 		e.call("get of one that is "+name, limit, func() error { _, err := e.store.Get(ctx, id); return err })
 	}
 	e.call("stats", 10*topics, func() error { _, err := e.store.Stats(ctx, 10); return err })
+	e.call("first waiting", limit, func() error { _, err := e.store.FirstWaiting(ctx, readers, pending[0].Topic, limit); return err })
 	e.call("delete", limit, func() error {
 		_, err := e.store.Delete(ctx, pending[0].ID, leased[0].ID)
 		return err

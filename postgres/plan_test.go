@@ -282,6 +282,9 @@ func (e *exercising) exercise(t *testing.T, tell func(call string, limit int, fo
 		return err
 	})
 	e.call("stats", 10*topics, func() error { _, err := store.Stats(ctx, 10); return err })
+	for _, group := range []string{readers, ""} {
+		e.call("first waiting", limit, func() error { _, err := store.FirstWaiting(ctx, group, "orders", limit); return err })
+	}
 	e.call("groups", limit, func() error { _, err := store.Groups(ctx); return err })
 	e.inspect(limit)
 	e.joins(limit)

@@ -19,7 +19,7 @@ func AllStatements() []string {
 		sqlRecordsOf, sqlSeqsOf, sqlDelete, sqlDeadOf, sqlParkedKeys, sqlParkedOf,
 		sqlRequeue, sqlBehind, sqlHeldOf,
 		sqlLetters, sqlEdit, sqlHead, sqlParkedBehind, sqlBeginSkip, sqlNote, sqlAudited, sqlDeleteOldAudit,
-		sqlNextLine, sqlNextTurns, sqlNextHeld, sqlNextExpired, sqlNextAsides, sqlNextSettled, sqlTopicStats, sqlOldestDue, sqlDueParts,
+		sqlNextLine, sqlNextTurns, sqlNextHeld, sqlNextExpired, sqlNextAsides, sqlNextSettled, sqlTopicStats, sqlOldestDue, sqlWaiting,
 		sqlPauses, sqlRenewPause, sqlCountPause, sqlAddPause, sqlEndPause, sqlPausesChanged,
 		sqlStartJoin, sqlListJoins, sqlListGroup, sqlMemberStatus, sqlListSteps,
 		sqlStepOfRecord, sqlRecordToAttach, sqlSetStep, sqlRecordsOfStep, sqlSeal, sqlEndJoin, sqlOldJoins, sqlDeleteMembers, sqlDeleteJoin,

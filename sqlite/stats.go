@@ -9,7 +9,6 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
-	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 const (
@@ -38,29 +37,6 @@ const (
 	AND available_at > ?4 LIMIT ?3))
 	+ (SELECT count(*) FROM (SELECT 1 FROM {p:records} INDEXED BY {p:later} WHERE grp IS ?1 AND topic = ?2 AND stage = 3
 	AND available_at > ?4 LIMIT ?3))`
-
-	// sqlDueParts reads the first records of each kind that are due, for a topic of which a part
-	// may be paused.
-	sqlDueParts = `SELECT * FROM (SELECT max(next_at, created_at), key, tenant_id FROM {p:records} INDEXED BY {p:line}
-	WHERE grp IS ?1 AND topic = ?2 AND stage = 0 AND turn IS NULL ORDER BY seq LIMIT ?4)
-UNION ALL
-SELECT * FROM (SELECT max(next_at, created_at), key, tenant_id FROM {p:records} INDEXED BY {p:turn_line}
-	WHERE grp IS ?1 AND topic = ?2 AND stage = 0 AND turn IS NOT NULL ORDER BY seq LIMIT ?4)
-UNION ALL
-SELECT * FROM (SELECT max(next_at, created_at), key, tenant_id FROM {p:records} INDEXED BY {p:held}
-	WHERE grp IS ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT ?4)
-UNION ALL
-SELECT * FROM (SELECT available_at, key, tenant_id FROM {p:records} INDEXED BY {p:later}
-	WHERE grp IS ?1 AND topic = ?2 AND stage = 2 AND available_at <= ?3 ORDER BY available_at LIMIT ?4)
-UNION ALL
-SELECT * FROM (SELECT available_at, key, tenant_id FROM {p:records} INDEXED BY {p:later}
-	WHERE grp IS ?1 AND topic = ?2 AND stage = 3 AND available_at <= ?3 ORDER BY available_at LIMIT ?4)
-UNION ALL
-SELECT * FROM (SELECT available_at, key, tenant_id FROM {p:records} INDEXED BY {p:later}
-	WHERE grp IS ?1 AND topic = ?2 AND stage = 4 AND available_at <= ?3 ORDER BY available_at LIMIT ?4)
-UNION ALL
-SELECT * FROM (SELECT next_at, key, tenant_id FROM {p:records} INDEXED BY {p:aside}
-	WHERE grp IS ?1 AND topic = ?2 AND stage = -1 ORDER BY paused_by, seq LIMIT ?4)`
 )
 
 // sqlOldestDue returns the due time of the record that has been due longest.
@@ -189,22 +165,13 @@ func (t *txn) oldestDue(ctx context.Context, of groupTopic) (time.Time, error) {
 	if t.pauses.Topic(of.group.String, of.topic) {
 		return time.Time{}, nil
 	}
-	var oldest sql.NullInt64
 	if !t.pauses.HasParts() && !t.asides {
+		var oldest sql.NullInt64
 		_, err := t.one(ctx, []any{&oldest}, sqlOldestDue, of.group, of.topic, t.now)
 		return nullTime(oldest), err
 	}
-	_, err := list(ctx, t, func(rows *sql.Rows, _ *struct{}) error {
-		var due int64
-		var key, tenant string
-		if err := rows.Scan(&due, &key, sqlkit.Text(&tenant)); err != nil {
-			return err
-		}
-		paused := t.pauses.Of(of.group.String, of.topic, key, tenant) != 0
-		if !paused && (!oldest.Valid || due < oldest.Int64) {
-			oldest = sql.NullInt64{Int64: due, Valid: true}
-		}
-		return nil
-	}, sqlDueParts, of.group, of.topic, t.now, dueAtOnce)
-	return nullTime(oldest), err
+	found, err := t.firstWaiting(ctx, of, dueAtOnce)
+	return found.OldestUnpaused(func(r storekit.WaitingRecord) bool {
+		return t.pauses.Of(of.group.String, of.topic, r.Key, r.TenantID) != 0
+	}), err
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
-	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // sqlStats goes from topic to topic, and counts the records of each stage up to @limit. Ready
@@ -141,53 +140,11 @@ func (s *Store) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 // dueAtOnce is the number of records of each kind that are compared with the pauses.
 const dueAtOnce = 1000
 
-// sqlDueParts reads the first records of each kind that are due, in a topic of which a part may be
-// paused. Records that claims have set aside are due unless they are paused.
-var (
-	sqlDueParts    = dueParts("GroupName = CAST(@inGroup AS NVARCHAR(255)) AND Topic = CAST(@inTopic AS NVARCHAR(255)) AND ")
-	sqlDueUnrouted = dueParts("GroupName IS NULL AND Topic = CAST(@inTopic AS NVARCHAR(255)) AND ")
-)
-
-func dueParts(where string) string {
-	const sinceAppend = "CASE WHEN NextAttemptAt > CreatedAt THEN NextAttemptAt ELSE CreatedAt END"
-	var parts []string
-	for _, kind := range []struct{ due, where, order string }{
-		{sinceAppend, "Stage = 0", "Seq"},
-		{sinceAppend, "Stage = 1", "Seq"},
-		{"AvailableAt", "Stage = 2 AND Stage IN (2, 3) AND AvailableAt <= @now", "AvailableAt"},
-		{"AvailableAt", "Stage = 3 AND Stage IN (2, 3) AND AvailableAt <= @now", "AvailableAt"},
-		{"AvailableAt", "Stage = 4 AND AvailableAt <= @now", "AvailableAt"},
-		{sinceAppend, "PausedBy IS NOT NULL", "PausedBy, Seq"},
-	} {
-		parts = append(parts, "SELECT * FROM (SELECT TOP (@limit) "+kind.due+" AS Due, [Key], TenantId FROM [dbo].[Outbox]"+notLocked+
-			" WHERE "+where+kind.where+" ORDER BY "+kind.order+") AS k"+string(rune('a'+len(parts))))
-	}
-	return "DECLARE @now DATETIME2(6) = SYSUTCDATETIME();\n" + strings.Join(parts, "\nUNION ALL ")
-}
-
 // oldestUnpaused returns the due time of the record of the topic that has been due longest and is
 // not paused; zero if there is none.
 func (s *Store) oldestUnpaused(
 	ctx context.Context, operation string, of outmill.TopicStats, pauses *storekit.PauseList,
 ) (time.Time, error) {
-	template, args := sqlDueUnrouted, []any{named("limit", dueAtOnce), named("inTopic", of.Topic)}
-	if of.Group != "" {
-		template, args = sqlDueParts, append(args, named("inGroup", of.Group))
-	}
-	var oldest time.Time
-	err := s.run(ctx, operation, call{
-		template: template, args: args, looks: true, reset: func() { oldest = time.Time{} },
-		sets: []reader{func(scan func(...any) error) error {
-			var due time.Time
-			var key, tenant string
-			if err := scan(&due, &key, sqlkit.Text(&tenant)); err != nil {
-				return err
-			}
-			if pauses.Of(of.Group, of.Topic, key, tenant) == 0 && (oldest.IsZero() || due.Before(oldest)) {
-				oldest = due
-			}
-			return nil
-		}},
-	})
-	return oldest.UTC(), err
+	found, err := s.firstWaiting(ctx, operation, of.Group, of.Topic, dueAtOnce)
+	return found.OldestUnpaused(func(r storekit.WaitingRecord) bool { return pauses.Of(of.Group, of.Topic, r.Key, r.TenantID) != 0 }), err
 }

@@ -56,6 +56,15 @@ func CheckLimit(limit int) error {
 	return nil
 }
 
+// CheckWaiting refuses a limit of FirstWaiting below 1 or above MaxExamined as an
+// outmill.ErrInvalidConfig.
+func CheckWaiting(limit int) error {
+	if limit < 1 || limit > MaxExamined {
+		return InvalidConfig("the limit of FirstWaiting is %d: want 1 to %d", limit, MaxExamined)
+	}
+	return nil
+}
+
 // CheckExtend refuses a lease of 0 or less as an outmill.ErrInvalidConfig.
 func CheckExtend(lease time.Duration) error {
 	if lease <= 0 {

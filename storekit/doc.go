@@ -56,6 +56,7 @@
 //
 //   - [RecordMaker], [RecordOf], [MessageOf]: messages as records, and back.
 //   - [BatchPublisher], [PublishError]: publishing in batches.
+//   - [WaitingReader]: the role of a store that shows which records wait; [WaitingOf] collects them.
 //   - [Decide]: the verdict of a retry policy on a failed handling.
 //   - [NewHandling], [LeaseClock]: the source of outmill.Delivery.
 package storekit

@@ -121,6 +121,7 @@ func sections() []suite.Section {
 		{Name: "turns", Sentences: bind(turnSentences())},
 		{Name: "pause", Sentences: bind(pauseSentences())},
 		{Name: "inspect", Sentences: bind(inspectSentences()), BothModes: true},
+		{Name: "waiting", Sentences: bind(waitingSentences()), AnyMode: true},
 		{Name: "find", Sentences: bind(slices.Concat(findSentences(), contractSentences())), BothModes: true},
 		{Name: "edit", Sentences: bind(editSentences()), AnyMode: true},
 		{Name: "skip", Sentences: bind(skipSentences()), BothModes: true},

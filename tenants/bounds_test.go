@@ -168,8 +168,9 @@ var boundedCalls = map[string]func(b *bounded) error{
 		_, err := b.set.Extend(b.ctx, time.Hour, []outmill.Lease{b.lease})
 		return err
 	},
-	"Fail": func(b *bounded) error { return b.set.Fail(b.ctx, []outmill.Settlement{{Lease: b.lease}}) },
-	"Find": func(b *bounded) error { _, err := b.set.Find(b.ctx, outmill.ListQuery{}); return err },
+	"Fail":         func(b *bounded) error { return b.set.Fail(b.ctx, []outmill.Settlement{{Lease: b.lease}}) },
+	"FirstWaiting": func(b *bounded) error { _, err := b.set.FirstWaiting(b.ctx, "", topic, 10); return err },
+	"Find":         func(b *bounded) error { _, err := b.set.Find(b.ctx, outmill.ListQuery{}); return err },
 	"FindSaga": func(b *bounded) error {
 		_, err := b.set.FindSaga(b.ctx, "order", "1", &struct{}{}, storekit.SagaOptions{})
 		return err

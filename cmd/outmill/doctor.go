@@ -30,8 +30,8 @@ func doctorCommand() *cobra.Command {
 		Short: "Look for what keeps messages from being delivered",
 		Long: `Looks for faults, and says for each what to do: a part of the schema or a right that is
 missing, a session of the database that slows the others down, clocks that differ, a topic
-or a group without a consumer, records that are late or dead, and with --to a broker that
-does not answer. docs/operations.md lists all kinds.
+or a group without a consumer, records that are late or dead, that fail again and again, or
+whose lease has ended and that nobody takes, and with --to a broker that does not answer. docs/operations.md lists all kinds.
 
 The rights are those of the user in the URL: run it with the URL of the program that is in
 trouble. --task publish looks only for the rights of a publisher, --task read for those of
@@ -49,6 +49,7 @@ usage.`,
 	flags.StringVar(&e.to, "to", "", "check that this `BROKER` answers, as outmill forward names it")
 	flags.StringArrayVar(&e.tasks, "task", nil, "check the rights for this `TASK`: publish or read; may be repeated (default both)")
 	flags.DurationVar(&e.config.MaxAge, "max-age", 5*time.Minute, "the `TIME` that a record may be due")
+	flags.DurationVar(&e.config.EndedLease, "max-ended-lease", 2*time.Minute, "the `TIME` after its end that a lease may have no successor")
 	flags.DurationVar(&e.config.OpenTransaction, "max-transaction", 5*time.Minute, "the `TIME` that a transaction of the database may be open")
 	flags.DurationVar(&e.config.LockWait, "max-lock-wait", 5*time.Second, "the `TIME` that a session may wait for a lock")
 	flags.DurationVar(&e.config.ClockDifference, "max-clock-difference", time.Second, "the `TIME` by which the clocks may differ")
