@@ -1,0 +1,48 @@
+package driver
+
+import "github.com/outmill/outmill"
+
+// NewRow is a row to insert, with its content.
+type NewRow struct {
+	Row
+	// Record has the content. The driver copies what it keeps of it.
+	Record *outmill.Record
+	// Message is the message id, and Metadata the metadata as JSON.
+	Message, Metadata string
+}
+
+// Change is a row before and after a change.
+type Change struct{ Was, Now Row }
+
+// Changes are written together, in the order of the fields.
+type Changes struct {
+	// Rows are written only where the Stage, Owner and Claims of a row are still those of Was. The driver
+	// reports the others in Applied.Lost: somebody else has changed or deleted them since they were read.
+	Rows []Change
+	// Delete are deleted in the same way.
+	Delete []Row
+	// Open sets Blocker, LookAt and Looks of these notes to nothing, if they exist.
+	Open []Note
+	// Drop are deleted.
+	Drop []Note
+	// Notes are set. The Head of a note that exists, and whose Blocker is its Name, only goes down.
+	Notes []Note
+	// Load asks for the content of those of Rows whose Now is leased, in their order.
+	Load bool
+	// Last says that no other call follows in the transaction if no row is lost. A driver may send the commit
+	// along, if the commit then fails where a row is lost, so that Update runs again.
+	Last bool
+}
+
+// None reports whether there is nothing to write.
+func (c *Changes) None() bool {
+	return len(c.Rows)+len(c.Delete)+len(c.Open)+len(c.Drop)+len(c.Notes) == 0
+}
+
+// Applied says what Apply has done.
+type Applied struct {
+	// Lost has the Seqs of the rows that were not written.
+	Lost map[int64]bool
+	// Records has the content that Changes.Load asked for, by Seq.
+	Records map[int64]*outmill.Record
+}

@@ -1,0 +1,17 @@
+// Package driver is the contract between package engine and a database.
+//
+// A driver keeps four things:
+//
+//   - rows: records without their content. Every column that a rule reads is a field of Row.
+//   - content: payload, metadata and the texts of a record that no rule reads. It is read last, and only
+//     when it is asked for.
+//   - notes: the reasons why rows are held. There is a note for each name that rows are held under.
+//   - entries: small things with a kind, a key and a time, such as registrations, workers, pauses and
+//     dedup keys.
+//
+// A driver finds rows along the indexes of Index, reads a page of a line in one moment, and writes changed
+// rows back if nobody else has changed them. It runs that in transactions of its own, or in the caller's.
+// It decides nothing about records: package engine does, by the methods of one file (engine/row.go).
+//
+// Package memdriver is the reference.
+package driver

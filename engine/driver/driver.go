@@ -1,0 +1,125 @@
+package driver
+
+import (
+	"context"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+)
+
+// DB is one outbox in one database. It is safe for concurrent use.
+type DB interface {
+	// View runs fn in a transaction that only reads.
+	View(ctx context.Context, begin Begin, fn func(Tx) error) error
+	// Update runs fn in a transaction, and commits if fn returns nil. It runs fn again after a deadlock, a
+	// conflict or another temporary failure.
+	Update(ctx context.Context, begin Begin, fn func(Tx) error) error
+	// Within runs fn in the caller's transaction, which TxOf has returned, and neither commits nor rolls back.
+	// If fn fails, nothing of it is left in the transaction. It returns storekit.TxGone if the transaction
+	// has ended, and then writes nothing.
+	Within(ctx context.Context, tx any, fn func(Tx) error) error
+	// TxOf returns the transaction of this database that ctx carries, or nil. See outmill.Writer.
+	TxOf(ctx context.Context) (any, error)
+	// Explain adds the operation and a remedy to an error.
+	Explain(ctx context.Context, operation string, err error) error
+
+	outmill.Schema
+	Limits() storekit.RowLimits
+	// Close ends what the driver itself has started.
+	Close() error
+}
+
+// Begin says how a transaction begins, and what its first read is. A driver may send that read along with the
+// begin, and must answer it as if the call had come alone.
+type Begin struct {
+	// Durable waits for the disk at the commit. Without it a crash of the server may undo the transaction,
+	// if the driver's settings allow for that.
+	Durable bool
+	// At most one of these is set.
+	Ask      *Ask
+	Find     []outmill.WorkItemID
+	Searches []Search
+	Topics   *Topics
+}
+
+// Generations count the changes of the registrations and of the pauses, so that a process knows whether it has
+// read the newest. See Tx.Bump.
+type Generations struct{ Routes, Pauses int64 }
+
+// State is read with the first statement of a transaction.
+type State struct {
+	// Now is the time of the database's clock.
+	Now Time
+	Generations
+	// Notes says that there are notes, and Paused that some have the Blocker of a pause. Both may be true
+	// for no reason.
+	Notes, Paused bool
+	// Unrouted says that rows wait for a first group.
+	Unrouted bool
+	// Serial says that no other transaction changes anything until this one ends.
+	Serial bool
+}
+
+// Tx is a transaction. Its calls come one after the other. Each is one round trip, or a fixed number. An error
+// ends the transaction.
+type Tx interface {
+	State() State
+
+	// Insert inserts rows that have no Seq, and decides their order. An ID that exists is an error.
+	Insert(ctx context.Context, rows []NewRow) error
+	// Apply writes changes of rows and notes.
+	Apply(ctx context.Context, changes Changes) (Applied, error)
+
+	// Rows returns the results of all searches, one after the other.
+	Rows(ctx context.Context, searches ...Search) ([]Row, error)
+	// Find returns the rows with these ids, each once, in any order.
+	Find(ctx context.Context, ids []outmill.WorkItemID) ([]Row, error)
+	// After returns the rows behind an id, by id.
+	After(ctx context.Context, id outmill.WorkItemID, limit int) ([]Row, error)
+	// Load returns the content of rows, in their order.
+	Load(ctx context.Context, rows []Row) ([]*outmill.Record, error)
+	// Page returns a page of a line.
+	Page(ctx context.Context, ask Ask) (Page, error)
+	// Whole returns the state of all rows of a line, as if they had one key.
+	Whole(ctx context.Context, line Line, owner string) (KeyState, error)
+	// HeldByKey returns some of the rows of a line that are held under the notes of keys.
+	HeldByKey(ctx context.Context, line Line, limit int) ([]Row, error)
+
+	// Due returns the topics that may have something to claim, those first whose rows have been due longest.
+	Due(ctx context.Context, ask Topics) ([]string, error)
+	// TopicsOf returns the topics of all rows of a group.
+	TopicsOf(ctx context.Context, group string) ([]string, error)
+	// Pausing returns the different Blockers of a group's notes that are those of pauses.
+	Pausing(ctx context.Context, group string) ([]string, error)
+	// Count counts the rows of a line in a stage, each number up to a limit.
+	Count(ctx context.Context, line Line, stage Stage, limit int) (Counted, error)
+	// Adopt gives up to limit rows of the topic that wait for a first group to the group, in their order.
+	Adopt(ctx context.Context, topic, group string, limit int) (int, error)
+	// Forget deletes the notes of a group.
+	Forget(ctx context.Context, group string) error
+
+	// Put writes entries, whether they exist or not.
+	Put(ctx context.Context, entries ...Entry) error
+	// Take writes those entries whose Kind and Key are free, or whose At has come, and says which. If another
+	// open transaction has taken one, it waits for that, or returns a temporary error.
+	Take(ctx context.Context, entries ...Entry) (free []bool, err error)
+	// Scan returns the entries of a kind whose key begins with the prefix, by key.
+	Scan(ctx context.Context, kind, prefix string) ([]Entry, error)
+	// Old returns entries of a kind whose At is not after until, by At.
+	Old(ctx context.Context, kind string, until Time, limit int) ([]Entry, error)
+	// Delete deletes entries.
+	Delete(ctx context.Context, entries ...Entry) error
+	// Bump raises the generations of the registrations, of the pauses, or with neither none of them, and
+	// returns them as they are then. From the call on no other transaction bumps until this one ends.
+	Bump(ctx context.Context, routes, pauses bool) (Generations, error)
+
+	// OnCommit has fn run after the commit, if the driver learns of it: a commit of the caller's own
+	// transaction may pass it by.
+	OnCommit(fn func())
+}
+
+// Acker is a DB that deletes rows by their leases and opens the notes of their keys in one round trip. The
+// engine uses it where an ack has nothing else to do.
+type Acker interface {
+	Ack(ctx context.Context, leases []outmill.Lease) error
+}

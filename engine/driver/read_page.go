@@ -1,0 +1,70 @@
+package driver
+
+import "context"
+
+// Parts are the reads of a page, for a driver whose transactions see one moment.
+type Parts interface {
+	Rows(ctx context.Context, searches ...Search) ([]Row, error)
+	// Notes returns the notes of a line that are Free or whose LookAt has come, by Head.
+	Notes(ctx context.Context, line Line, free []string, limit int) ([]Note, error)
+	// Under returns the first rows under each name, up to limit for each.
+	Under(ctx context.Context, line Line, names []string, limit int) ([]Row, error)
+	Keys(ctx context.Context, line Line, owner string, keys []string) (map[string]KeyState, error)
+}
+
+// ReadPage reads a page part by part. notes says whether there are notes at all (State.Notes).
+func ReadPage(ctx context.Context, t Parts, notes bool, ask Ask) (p Page, err error) {
+	if p.Due, err = t.Rows(ctx, ask.Searches()...); err != nil || len(p.Due) > 0 {
+		return p, err
+	}
+	unrouted, err := t.Rows(ctx, Search{By: ByUnrouted, Line: ask.Line, Limit: 1})
+	if p.Unrouted = len(unrouted) > 0; err != nil {
+		return p, err
+	}
+	if notes {
+		if p.Notes, err = t.Notes(ctx, ask.Line, ask.Free, ask.Limit); err != nil {
+			return p, err
+		}
+	}
+	if len(p.Notes) > 0 {
+		names := make([]string, len(p.Notes))
+		for i, n := range p.Notes {
+			names[i] = n.Name
+		}
+		if p.Held, err = t.Under(ctx, ask.Line, names, ask.Limit); err != nil {
+			return p, err
+		}
+	}
+	if !ask.Keys {
+		return p, nil
+	}
+	if p.Ready, err = t.Rows(ctx, Search{By: ByLine, Line: ask.Line, From: ask.From, Limit: ask.Limit}); err != nil {
+		return p, err
+	}
+	if keys := p.keys(); len(keys) > 0 {
+		p.Keys, err = t.Keys(ctx, ask.Line, ask.Owner, keys)
+	}
+	return p, err
+}
+
+// keys are the keys of the page, each once.
+func (p *Page) keys() (keys []string) {
+	seen := map[string]bool{"": true}
+	add := func(key string) {
+		if !seen[key] {
+			seen[key] = true
+			keys = append(keys, key)
+		}
+	}
+	for _, n := range p.Notes {
+		if key, ok := KeyOf(n.Name); ok {
+			add(key)
+		}
+	}
+	for _, rows := range [][]Row{p.Held, p.Ready} {
+		for _, r := range rows {
+			add(r.Key)
+		}
+	}
+	return keys
+}

@@ -1,0 +1,134 @@
+package driver
+
+import "math"
+
+// None is the Seq behind every row.
+const None int64 = math.MaxInt64
+
+// Index names a search. Each search reads one index, in one order.
+type Index int
+
+const (
+	// ByLine finds the ready rows of a line whose Seq is above From, by Seq.
+	ByLine Index = iota
+	// ByHeld finds the held rows of a line whose Seq is above From, by Seq.
+	ByHeld
+	// ByWaiting finds the waiting rows of a line whose Wake has come, by Wake and Seq.
+	ByWaiting
+	// ByDelayed finds the delayed rows of a line whose Wake has come, by Wake and Seq.
+	ByDelayed
+	// ByLease finds the leased rows of a line whose Wake has come, by Wake and Seq. An expired one counts as
+	// well: a claim must meet it to free its key.
+	ByLease
+	// ByEnded finds the leased rows of all lines whose Wake has come, by Wake.
+	ByEnded
+	// ByExpiry finds the rows of all lines whose Expires has come, by Expires: those in stages Ready to
+	// Delayed, and Leased if the lease has ended.
+	ByExpiry
+	// ByKey finds the rows of a line and a key whose Seq is above From, by Seq, in stages Ready to Delayed.
+	ByKey
+	// ByParked finds the parked rows of a line and a key, by Seq.
+	ByParked
+	// ByDone finds the processed rows of all lines that were processed at Until or before, by Processed.
+	ByDone
+	// ByStage finds the rows of a line in a stage; leased rows by Wake.
+	ByStage
+	// ByUnrouted finds the rows of the topic that wait for a first group, in stages Ready and Delayed.
+	ByUnrouted
+)
+
+// Search asks for rows, at most Limit of them.
+type Search struct {
+	By Index
+	Line
+	Stage Stage
+	Key   string
+	From  int64
+	Until Time
+	Limit int
+	// Free leaves out the rows that other transactions have locked, and locks the rows that it finds.
+	Free bool
+}
+
+// Ask asks for a page of a line for a claim.
+type Ask struct {
+	Line
+	// Owner is the text of the claim's token.
+	Owner string
+	// Free are the Blockers that do not block the claim. A note whose LookAt has come counts as well.
+	Free []string
+	// From: ready rows of the page have a Seq above it.
+	From int64
+	// Limit is the largest number of notes, of held rows of each note, and of ready rows.
+	Limit int
+	// Keys asks for the ready rows, and for the states of the keys of all rows and notes of the page.
+	Keys bool
+	// Lock locks the line until the transaction ends, before anything is read: one claim at a time decides
+	// about the order of a line.
+	Lock bool
+	// Due is how many rows to read of each of ByWaiting, ByDelayed and ByLease, before all others.
+	Due int
+}
+
+// Searches are the searches of Ask.Due.
+func (a Ask) Searches() []Search {
+	if a.Due == 0 {
+		return nil
+	}
+	due := make([]Search, 0, 3)
+	for _, by := range []Index{ByWaiting, ByDelayed, ByLease} {
+		due = append(due, Search{By: by, Line: a.Line, Limit: a.Due, Free: true})
+	}
+	return due
+}
+
+// Page answers an Ask. If there are rows in Due, or Unrouted is true, the other fields may be empty: the claim
+// makes the due rows ready, or adopts, and asks again. Otherwise all of a page is of one moment. If it were not, a record could be given
+// back between the reads, and a claim would take a later record of its key first.
+type Page struct {
+	// Due are the rows of Ask.Searches.
+	Due []Row
+	// Notes are the notes that do not block the claim, by Head.
+	Notes []Note
+	// Held are the first rows under each of Notes, by Seq.
+	Held []Row
+	// Ready are the rows of ByLine.
+	Ready []Row
+	// Keys has a state for each key of Notes, Held and Ready, except "".
+	Keys map[string]KeyState
+	// Unrouted says that rows of the topic wait for a first group.
+	Unrouted bool
+}
+
+// KeyState is what the rows of a key, or of a whole line, mean for a claim by an owner. A Seq of None is no
+// row.
+type KeyState struct {
+	// Other is another owner that has a lease on a row; "" is none. A lease that has ended counts only if
+	// its row has not expired.
+	Other string
+	// Waiting is the first row in stage Waiting that has not expired.
+	Waiting int64
+	// Held is the first row in stage Held under the key's note.
+	Held int64
+	// Parked is the first parked row.
+	Parked int64
+}
+
+// Topics asks for the topics of a group that may have something to claim.
+type Topics struct {
+	Group string
+	// Free: notes with one of these Blockers count, and notes whose LookAt has come.
+	Free []string
+	// Held says that rows count that are held under the notes of keys.
+	Held bool
+	// Names asks for these topics only; nil is all.
+	Names []string
+}
+
+// Counted are the rows of a stage.
+type Counted struct {
+	// N is their number, and Later the number of those whose Next has not come. Both end at the limit.
+	N, Later int
+	// Oldest is the first Next of those that have not expired; 0 if there are none.
+	Oldest Time
+}
