@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// Append writes all the records or none. See outmill.Writer.
+func (e *Engine) Append(ctx context.Context, records ...*outmill.Record) error {
+	const operation = "append"
+	caller, err := e.db.TxOf(ctx)
+	if err == nil {
+		err = storekit.CheckRecords(records, e.config.MaxPayload)
+	}
+	if err == nil {
+		err = withoutJoins(records)
+	}
+	if err != nil {
+		return e.explain(ctx, operation, err)
+	}
+	if len(records) == 0 {
+		return e.explain(ctx, operation, e.life.Usable(ctx))
+	}
+	a := &appending{Appending: storekit.NewAppending(records)}
+	run := func(fn func(driver.Tx) error) error { return e.db.Update(ctx, driver.Begin{Durable: true}, fn) }
+	if caller != nil {
+		run = func(fn func(driver.Tx) error) error { return e.db.Within(ctx, caller, fn) }
+	}
+	err = e.do(ctx, operation, run, func(ctx context.Context, t *tx) error {
+		if caller != nil {
+			t.OnCommit(func() { e.notifier.Notify(storekit.TopicsOf(records)...) })
+		}
+		return a.run(ctx, t)
+	})
+	if err != nil {
+		return err
+	}
+	a.Finish(ctx, e, caller != nil, e.log, &e.notifier)
+	return nil
+}
+
+// withoutJoins refuses records that name a join.
+func withoutJoins(records []*outmill.Record) error {
+	for i, r := range records {
+		if len(r.Joins) > 0 || !r.WaitsFor.IsZero() {
+			return &outmill.InvalidRecordError{Index: i, Field: "joins", Reason: "names a join, and this store has none"}
+		}
+	}
+	return nil
+}
+
+// appending is one call of Append.
+type appending struct{ *storekit.Appending }
+
+func (a *appending) run(ctx context.Context, t *tx) error {
+	if err := a.deduplicate(ctx, t); err != nil {
+		return err
+	}
+	routes, err := t.routing(ctx)
+	if err != nil {
+		return err
+	}
+	a.CreatedAt = t.now.Of()
+	rows, err := a.rows(t, routes)
+	if err != nil {
+		return err
+	}
+	return t.Insert(ctx, rows)
+}
+
+// dedupKind is the kind of the entries of dedup keys. At is the end of the window, Value the id of the record.
+const dedupKind = "dedup"
+
+// deduplicate takes the dedup keys. The records whose keys are taken are duplicates.
+func (a *appending) deduplicate(ctx context.Context, t *tx) error {
+	entries, indices := make([]driver.Entry, 0, len(a.First)), make([]int, 0, len(a.First))
+	for key, i := range a.First {
+		entries = append(entries, driver.Entry{
+			Kind: dedupKind, Key: joined(key.Topic, key.Key), At: t.after(t.e.config.DedupWindow), Value: a.IDs[i].String(),
+		})
+		indices = append(indices, i)
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	free, err := t.Take(ctx, entries...)
+	for n, i := range indices {
+		a.Duplicate[i] = err == nil && !free[n]
+	}
+	return err
+}
+
+// rows returns a row for each group of each record, and one without a group for a record that no group reads.
+func (a *appending) rows(t *tx, routes *storekit.RoutingTable) ([]driver.NewRow, error) {
+	limits := t.e.db.Limits()
+	texts, err := a.Metadata(limits.Check)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]driver.NewRow, 0, len(a.Records))
+	readers := map[string][]string{}
+	for i, r := range a.Records {
+		if a.Duplicate[i] {
+			continue
+		}
+		groups, known := readers[r.Topic]
+		if !known {
+			if groups = routes.Of(r.Topic); len(groups) == 0 {
+				groups = []string{""}
+			}
+			readers[r.Topic] = groups
+		}
+		for n, group := range groups {
+			row := driver.NewRow{Record: r, Message: cmp.Or(r.MessageID, a.IDs[i].String()), Metadata: texts[i]}
+			row.ID, row.Line = a.Deliver(i, n, group), driver.Line{Group: group, Topic: r.Topic}
+			rows = append(rows, t.newRow(row))
+		}
+	}
+	return rows, nil
+}
+
+// newRow sets the state of a new row.
+func (t *tx) newRow(n driver.NewRow) driver.NewRow {
+	r := n.Record
+	n.Key, n.Tenant, n.Created, n.Next = r.Key, r.TenantID, t.now, t.now
+	n.Size = r.Size() - len(r.MessageID) + len(n.Message)
+	switch {
+	case r.Delay > 0:
+		n.Next = t.after(r.Delay)
+	case !r.DueAt.IsZero():
+		n.Next = driver.Time(r.DueAt.UnixMicro())
+	}
+	switch {
+	case r.TimeToLive > 0:
+		n.Expires = t.after(r.TimeToLive)
+	case !r.ExpiresAt.IsZero():
+		n.Expires = driver.Time(r.ExpiresAt.UnixMicro())
+	}
+	if n.Next > t.now {
+		wait(&n.Row, driver.Delayed)
+	}
+	return n
+}

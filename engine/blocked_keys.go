@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// The life of a note.
+//
+// A claim by key that must not take a row holds it, and the later ones of its key, under the key's note. The
+// note says what blocks the key (Blocker) and which row is the first (Head).
+//
+//	none   --a claim holds a row of the key-->          closed, with a Blocker; open, if it does not know it
+//	closed --a row of the key changes (tx.change)-->    open
+//	closed --LookAt comes-->                            a claim looks at it as if it were open
+//	closed --the claim's owner, policy or pauses make
+//	         the Blocker one that does not block it-->  the same
+//	looked at --rows are left behind-->                 closed, Looks + 1 if the Blocker is the same
+//	looked at --no row is left-->                       none
+//
+// A claim locks the line, so that two claims never look at a note at the same time. But a settlement does not:
+// it may open a note while a claim closes it, and whichever is written last stays. If the claim was last, the
+// key is closed although nothing blocks it. So where transactions run at the same time, a closed note has a
+// LookAt: soon, and later each time that a claim finds the same Blocker. A crash leaves at worst a note that
+// is looked at in vain.
+
+// soon is when a claim looks again at a note that it has closed, and mostDoublings limits how often it doubles.
+const (
+	soon          = 50 * time.Millisecond
+	mostDoublings = 10
+)
+
+// keys has what a claim knows of the keys that it has met.
+type keys map[string]*key
+
+type key struct {
+	driver.KeyState
+	// blocked says that no further row of the key may be taken, and by what for.
+	blocked bool
+	by      string
+	// until is when a paused row expires that blocks the key.
+	until driver.Time
+	// note is the key's note, if the claim looks at it. head is the first row that it leaves held.
+	note *driver.Note
+	head int64
+}
+
+func (k *key) block(by string) {
+	if !k.blocked {
+		k.blocked, k.by = true, by
+	}
+}
+
+// of returns the key. Rows without one have no order.
+func (ks keys) of(name string) *key {
+	if k := ks[name]; k != nil && name != "" {
+		return k
+	}
+	return &key{KeyState: driver.KeyState{Waiting: driver.None, Held: driver.None, Parked: driver.None}, head: driver.None}
+}
+
+// leave leaves the rows as they are: the claim needs no more of the topic.
+func (ks keys) leave(rows []driver.Row) {
+	for _, r := range rows {
+		if k := ks[r.Key]; k != nil && r.Stage == driver.Held {
+			k.head = min(k.head, r.Seq)
+		}
+	}
+}
+
+// learn notes the states of keys that are new, and which notes the claim looks at.
+func (c *topicClaim) learn(known keys, page driver.Page, limit int) {
+	for name, state := range page.Keys {
+		if known[name] == nil {
+			known[name] = &key{KeyState: state, head: driver.None}
+		}
+	}
+	counts, last := map[string]int{}, map[string]int64{}
+	for _, r := range page.Held {
+		counts[r.Under]++
+		last[r.Under] = r.Seq
+	}
+	for i, n := range page.Notes {
+		name, ofKey := driver.KeyOf(n.Name)
+		if !ofKey {
+			c.dropEmpty(page.Notes[i:i+1], page.Held, limit)
+			continue
+		}
+		k := known[name]
+		k.note, k.head = &page.Notes[i], driver.None
+		if counts[n.Name] == limit {
+			// There may be more behind the last one.
+			k.head = last[n.Name] + 1
+		}
+	}
+}
+
+// dropEmpty drops those notes of pauses that hold no rows.
+func (c *topicClaim) dropEmpty(notes []driver.Note, held []driver.Row, limit int) {
+	for _, n := range notes {
+		count := 0
+		for _, r := range held {
+			if r.Under == n.Name {
+				count++
+			}
+		}
+		if count == 0 {
+			c.changes.Drop = append(c.changes.Drop, n)
+		}
+		c.again = c.again || count == limit
+	}
+}
+
+// holdBehind holds the row under the note of its key.
+func (c *topicClaim) holdBehind(k *key, r driver.Row) {
+	k.head = min(k.head, r.Seq)
+	name := driver.KeyNote(r.Key)
+	if r.Under == name {
+		return
+	}
+	c.change(r, func(r *driver.Row) { hold(r, name) })
+	if k.note == nil && r.Seq <= k.Held {
+		k.note = &driver.Note{Line: c.line, Name: name, Blocker: k.by, Head: r.Seq}
+	}
+}
+
+// noteKeys writes what the claim knows now about the notes that it has looked at or made.
+func (c *topicClaim) noteKeys(known keys) {
+	for name, k := range known {
+		switch {
+		case k.note == nil:
+		case k.head == driver.None:
+			c.changes.Drop = append(c.changes.Drop, *k.note)
+			k.Held = driver.None
+		default:
+			c.changes.Notes = append(c.changes.Notes, c.noteOf(name, k))
+			k.Held = k.head
+		}
+		k.note, k.head = nil, driver.None
+	}
+}
+
+func (c *topicClaim) noteOf(name string, k *key) driver.Note {
+	n := driver.Note{Line: c.line, Name: driver.KeyNote(name), Blocker: k.by, Head: k.head, LookAt: k.until}
+	if n.Blocker == k.note.Blocker {
+		n.Looks = k.note.Looks + 1
+	}
+	if !c.State().Serial && n.Blocker != "" && n.LookAt == 0 {
+		n.LookAt = c.after(soon << min(n.Looks, mostDoublings))
+	}
+	return n
+}
+
+func byWake(a, b driver.Row) int { return cmp.Or(cmp.Compare(a.Wake, b.Wake), bySeq(a, b)) }

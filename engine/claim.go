@@ -1,0 +1,444 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+const (
+	// scanLimit is the least number of rows that one transaction of a claim looks at, and minPage the least
+	// that it reads at a time.
+	scanLimit = 1000
+	minPage   = 32
+	// maxClaim is the most records that a claim returns.
+	maxClaim = 100_000
+	// manyTopics is the most names that a claim looks for one by one.
+	manyTopics = 16
+)
+
+// Claim leases records. See outmill.Queue. It works in transactions of bounded size, and returns after the
+// first one that has leased a record, or that has nothing left to look at.
+func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	const operation = "claim"
+	if err := storekit.CheckClaim(req); err != nil {
+		return nil, e.explain(ctx, operation, err)
+	}
+	req.Group = storekit.GroupOf(req.Group)
+	req.Limit = min(req.Limit, maxClaim)
+	half := storekit.HalfTime(ctx)
+	for known := e.busy.Topics(req.Group, req.Topics); ; known = nil {
+		topics := slices.Clone(known)
+		if known == nil {
+			var err error
+			if topics, err = e.dueTopics(ctx, req); err != nil || len(topics) == 0 {
+				return nil, err
+			}
+		}
+		c, err := e.claimOf(ctx, req, e.topics.Order(req.Group, req.Topics, topics), known != nil)
+		if err != nil {
+			return nil, err
+		}
+		if len(c.records) > 0 && known == nil {
+			e.busy.Note(req.Group, req.Topics, topics)
+		}
+		if len(c.records) > 0 || known == nil && !c.again {
+			return c.records, nil
+		}
+		if !half.IsZero() && time.Now().After(half) {
+			// What was done stays done, and another claim goes on.
+			e.notifier.Notify()
+			return nil, nil
+		}
+	}
+}
+
+// claimOf claims from these topics in one transaction. If they are known only from a claim before, and the
+// pauses have changed since, it claims nothing, because the change may have freed other topics.
+func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, topics []string, guessed bool) (*claim, error) {
+	var c *claim
+	begin := (&claim{tx: &tx{e: e}, req: req, owner: req.Owner.String(), free: freeBlockers(req)}).begin(topics)
+	err := e.updateFrom(ctx, "claim", begin, func(ctx context.Context, t *tx) (err error) {
+		c = &claim{tx: t, req: req, owner: req.Owner.String(), scans: max(scanLimit, 10*req.Limit), admits: e.config.AtOnce.Admit(req.Limit)}
+		if guessed && t.repaused {
+			return nil
+		}
+		if c.free, err = t.freeBlockers(ctx, req); err != nil {
+			return err
+		}
+		return c.run(ctx, topics)
+	})
+	return c, err
+}
+
+// dueTopics returns the selected topics that may have something to claim. It first gives what waits for a
+// first group to it: a transaction was open while the group registered.
+func (e *Engine) dueTopics(ctx context.Context, req outmill.ClaimRequest) ([]string, error) {
+	topics, unrouted, err := e.lookForTopics(ctx, req)
+	if err != nil || !unrouted {
+		return topics, err
+	}
+	adopted, err := e.adopt(ctx, "claim", req.Topics.Matcher())
+	if err == nil && adopted > 0 {
+		topics, _, err = e.lookForTopics(ctx, req)
+	}
+	return topics, err
+}
+
+// lookForTopics also reports whether a first group may get what waits for one.
+func (e *Engine) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (topics []string, unrouted bool, err error) {
+	ask := driver.Topics{Group: req.Group, Free: freeBlockers(req), Held: req.Order != outmill.OrderKey}
+	if names, listed := req.Topics.Names(); listed && len(names) <= manyTopics {
+		ask.Names = names
+	}
+	run := func(fn func(driver.Tx) error) error { return e.db.View(ctx, driver.Begin{Topics: &ask}, fn) }
+	err = e.do(ctx, "claim", run, func(ctx context.Context, t *tx) (err error) {
+		ask := ask
+		if ask.Free, err = t.freeBlockers(ctx, req); err != nil {
+			return err
+		}
+		if topics, err = t.Due(ctx, ask); err != nil {
+			return err
+		}
+		match := req.Topics.Matcher()
+		topics = slices.DeleteFunc(topics, func(topic string) bool { return !match(topic) || t.pauses.Topic(req.Group, topic) })
+		unrouted, err = t.mayAdopt(ctx, match)
+		return err
+	})
+	return topics, unrouted, err
+}
+
+// mayAdopt reports whether rows of the topics wait that a registered group is to have.
+func (t *tx) mayAdopt(ctx context.Context, selects func(topic string) bool) (bool, error) {
+	if !t.State().Unrouted {
+		return false, nil
+	}
+	waiting, err := t.TopicsOf(ctx, "")
+	if err != nil {
+		return false, err
+	}
+	routes, err := t.routing(ctx)
+	if err != nil {
+		return false, err
+	}
+	return len(routes.FirstOf(slices.DeleteFunc(waiting, func(topic string) bool { return !selects(topic) }))) > 0, nil
+}
+
+// freeBlockers are the Blockers of notes that do not block the claim, whatever is paused.
+func freeBlockers(req outmill.ClaimRequest) []string {
+	free := []string{"", req.Owner.String()}
+	if req.KeyPolicy == outmill.KeySkip {
+		free = append(free, driver.RetryBlocks)
+	}
+	return free
+}
+
+// freeBlockers adds the pauses that have ended. A claim in the order of keys also takes the rows that a claim
+// without an order has held for a pause, and holds them under the notes of their keys.
+func (t *tx) freeBlockers(ctx context.Context, req outmill.ClaimRequest) ([]string, error) {
+	free := freeBlockers(req)
+	if !t.State().Paused {
+		return free, nil
+	}
+	blockers, err := t.Pausing(ctx, req.Group)
+	for _, name := range blockers {
+		number, _ := driver.ByPause(name)
+		keyed := name == driver.KeyedPauseNote(number)
+		if !t.pauses.Has(number) || keyed && req.Order == outmill.OrderKey {
+			free = append(free, name)
+		}
+	}
+	return free, err
+}
+
+// claim is one claim within one transaction.
+type claim struct {
+	*tx
+	req   outmill.ClaimRequest
+	owner string
+	// free are the Blockers of notes that do not block the claim.
+	free    []string
+	records []*outmill.Record
+	bytes   int
+	// taken are the rows that are leased, but not written yet, and leased those that are written, and whose
+	// content is not read yet.
+	taken, leased []driver.Change
+	// scans is how many rows it may still look at, and admits how many it may still make ready.
+	scans, admits int
+	// over: a suspect, which is alone, or the bytes ended the claim. again: another transaction may find more.
+	over, again bool
+}
+
+// begin is the first read of run.
+func (c *claim) begin(topics []string) driver.Begin {
+	b := driver.Begin{Durable: c.e.config.DurableSettle}
+	tc := c.of(topics[0], (c.req.Limit+len(topics)-1)/len(topics))
+	tc.admits = c.e.config.AtOnce.Admit(c.req.Limit)
+	switch c.req.Order {
+	case outmill.OrderKey:
+		ask := tc.firstAsk(max(tc.want, minPage), true)
+		b.Ask = &ask
+	case outmill.OrderTopic:
+		ask := tc.firstAsk(minPage, false)
+		b.Ask = &ask
+	case outmill.OrderNone:
+		b.Searches = tc.dueSearches(tc.want)
+	}
+	return b
+}
+
+func (c *claim) of(topic string, want int) *topicClaim {
+	return &topicClaim{claim: c, line: driver.Line{Group: c.req.Group, Topic: topic}, want: want, rows: map[outmill.WorkItemID]driver.Row{}}
+}
+
+// run claims from the topics, a share from each.
+func (c *claim) run(ctx context.Context, topics []string) error {
+	claimed := func() int { return len(c.records) }
+	return storekit.ServeTopics(topics, c.req.Limit, c.room, claimed, func(topic string, want int) error {
+		if c.pauses.Topic(c.req.Group, topic) {
+			return nil
+		}
+		return c.of(topic, want).run(ctx, len(topics) == 1)
+	})
+}
+
+// room is how many further records the claim may take.
+func (c *claim) room() int {
+	if c.over {
+		return 0
+	}
+	return c.req.Limit - c.claimed()
+}
+
+// claimed is how many records the claim has so far.
+func (c *claim) claimed() int { return len(c.records) + len(c.leased) + len(c.taken) }
+
+// scanned counts rows that the claim has looked at, and reports whether it may look at more.
+func (c *claim) scanned(n int) bool {
+	c.scans -= n
+	c.again = c.again || c.scans <= 0
+	return c.scans > 0
+}
+
+// fits reports whether the claim takes the row. After false it must take no later row of the topic.
+func (c *claim) fits(r *driver.Row) bool {
+	expiries := r.Expiries
+	if r.Stage == driver.Leased {
+		expiries++
+	}
+	suspect, first := expiries >= outmill.SuspectExpiries, c.claimed() == 0
+	switch {
+	case c.room() <= 0, c.req.MaxBytes > 0 && c.bytes+r.Size > c.req.MaxBytes && !first:
+		return false
+	case suspect && !first:
+		c.over = true
+		return false
+	}
+	c.over = suspect
+	return true
+}
+
+// take leases the row, to be written later.
+func (c *claim) take(r driver.Row) {
+	c.change(r, func(r *driver.Row) { lease(r, c.owner, c.after(c.req.Lease)) })
+	c.taken = append(c.taken, c.changes.Rows[len(c.changes.Rows)-1])
+	c.bytes += r.Size
+}
+
+// topicClaim is the part of a claim that is one topic.
+type topicClaim struct {
+	*claim
+	line driver.Line
+	want int
+	// cut is set if more rows are due than this transaction may admit: the last one that it has admitted. The
+	// claim then returns no row that became due, or was appended, after that one, so that its result is that
+	// of a claim at that moment. If cut has no Seq, it returns none.
+	cut *driver.Row
+	// lost says that rows were lost that the claim was about to change.
+	lost bool
+	// rows has the rows of the records that the claim returns, as they were before.
+	rows map[outmill.WorkItemID]driver.Row
+}
+
+// run claims from the topic, and again while somebody else gets rows that it was about to take.
+func (c *topicClaim) run(ctx context.Context, last bool) error {
+	take := c.takeFree
+	switch c.req.Order {
+	case outmill.OrderKey:
+		take = c.takeByKey
+	case outmill.OrderTopic:
+		take = c.takeByTopic
+	case outmill.OrderNone:
+	}
+	begin := len(c.records)
+	for range attempts {
+		c.lost = false
+		if err := take(ctx); err != nil {
+			return err
+		}
+		if err := c.finish(ctx, last); err != nil {
+			return err
+		}
+		if !c.lost || c.want <= 0 || c.room() <= 0 {
+			break
+		}
+	}
+	c.again = c.again || c.lost
+	c.sort(c.records[begin:])
+	return nil
+}
+
+// sort sorts the records of the topic, because several passes may have taken them.
+func (c *topicClaim) sort(records []*outmill.Record) {
+	slices.SortFunc(records, func(a, b *outmill.Record) int {
+		x, y := c.rows[a.ID], c.rows[b.ID]
+		if c.req.Order == outmill.OrderNone {
+			return byDue(x, y)
+		}
+		return bySeq(x, y)
+	})
+}
+
+// late reports whether the row came after the moment of the claim.
+func (c *topicClaim) late(r driver.Row) bool {
+	return c.cut != nil && cmp.Or(cmp.Compare(dueOf(r), c.cut.Wake), cmp.Compare(r.Seq, c.cut.Seq)) > 0
+}
+
+// dueOf is the time since which the row is due, or was appended if that was later.
+func dueOf(r driver.Row) driver.Time {
+	if r.Stage == driver.Leased {
+		return r.Wake
+	}
+	return max(r.Next, r.Created)
+}
+
+func bySeq(a, b driver.Row) int { return cmp.Compare(a.Seq, b.Seq) }
+
+func byDue(a, b driver.Row) int {
+	return cmp.Or(cmp.Compare(dueOf(a), dueOf(b)), bySeq(a, b))
+}
+
+// found is how many records of the topic the claim has so far.
+func (c *topicClaim) found() int { return len(c.leased) + len(c.taken) }
+
+// finish writes the changes, and reads the content of the leased rows. last says that the claim goes on to no
+// other topic.
+func (c *topicClaim) finish(ctx context.Context, last bool) error {
+	taken, leased := c.taken, c.leased
+	c.taken, c.leased = nil, nil
+	c.changes.Load = len(taken) > 0
+	c.changes.Last = len(leased) == 0 && (last || c.req.Limit <= len(c.records)+len(taken) || c.over)
+	done, err := c.write(ctx)
+	c.lost = c.lost || len(done.Lost) > 0
+	if err != nil || len(leased)+len(taken) == 0 {
+		return err
+	}
+	kept, err := c.keep(ctx, taken, done)
+	if err != nil {
+		return err
+	}
+	if len(kept) < len(taken) {
+		c.uncount(taken, kept)
+	}
+	if len(leased) > 0 {
+		rows := make([]driver.Row, len(leased))
+		for i, change := range leased {
+			rows[i] = change.Now
+		}
+		records, err := c.Load(ctx, rows)
+		if err != nil {
+			return err
+		}
+		if err := c.deliver(leased, func(i int) *outmill.Record { return records[i] }); err != nil {
+			return err
+		}
+	}
+	return c.deliver(kept, func(i int) *outmill.Record { return done.Records[kept[i].Now.Seq] })
+}
+
+// deliver adds records to the result.
+func (c *topicClaim) deliver(leased []driver.Change, content func(i int) *outmill.Record) error {
+	for i := range leased {
+		record := content(i)
+		if record == nil {
+			return errNoContent
+		}
+		if err := fill(record, &leased[i].Now); err != nil {
+			return err
+		}
+		c.records = append(c.records, record)
+		c.rows[record.ID] = leased[i].Was
+	}
+	c.want -= len(leased)
+	return nil
+}
+
+// errNoContent is a fault of a driver.
+var errNoContent = errors.New("the driver returned no content for a leased row: this is a fault of the store")
+
+// keep returns the rows that the claim may return. If a row was lost in an ordered claim, somebody may have
+// given it back to wait for a retry, so the later rows of its key are not leased after all.
+func (c *topicClaim) keep(ctx context.Context, taken []driver.Change, done driver.Applied) (kept []driver.Change, err error) {
+	lost := map[string]bool{}
+	var behind []driver.Change
+	for _, change := range taken {
+		r := change.Now
+		key, ordered := c.orderedBy(r)
+		switch {
+		case done.Lost[r.Seq]:
+			lost[key] = lost[key] || ordered
+		case ordered && lost[key]:
+			behind = append(behind, change)
+		default:
+			kept = append(kept, change)
+		}
+	}
+	return kept, c.unlease(ctx, behind)
+}
+
+// uncount has the claim go on as if it had not met the rows that it did not get.
+func (c *claim) uncount(taken, kept []driver.Change) {
+	for _, change := range taken {
+		c.bytes -= change.Now.Size
+	}
+	for _, change := range kept {
+		c.bytes += change.Now.Size
+	}
+	c.over = false
+}
+
+// orderedBy returns what the claim orders the row by, and whether it does.
+func (c *topicClaim) orderedBy(r driver.Row) (key string, ordered bool) {
+	switch c.req.Order {
+	case outmill.OrderKey:
+		return r.Key, r.Key != ""
+	case outmill.OrderTopic:
+		return "", true
+	case outmill.OrderNone:
+	}
+	return "", false
+}
+
+// unlease undoes leases that nobody has got.
+func (t *tx) unlease(ctx context.Context, changes []driver.Change) error {
+	for range attempts {
+		if len(changes) == 0 {
+			return nil
+		}
+		for _, c := range changes {
+			t.change(c.Now, func(r *driver.Row) { unlease(r, c.Was) })
+		}
+		done, err := t.write(ctx)
+		if err != nil {
+			return err
+		}
+		changes = slices.DeleteFunc(changes, func(c driver.Change) bool { return !done.Lost[c.Now.Seq] })
+	}
+	return errLost
+}

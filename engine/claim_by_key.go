@@ -1,0 +1,195 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// A claim by key goes through the ready rows of a line, together with the held rows of keys whose notes do not
+// block it, in the order of their Seqs. When it must not take a row, it takes no later row of the key: it
+// holds them under the key's note, so that later claims do not meet them again.
+
+// takeByKey takes rows, those of each key in their order.
+func (c *topicClaim) takeByKey(ctx context.Context) error {
+	limit := max(c.want, minPage)
+	page, ready, err := c.open(ctx, limit, true)
+	if err != nil || !ready {
+		return err
+	}
+	for known := (keys{}); ; {
+		rows := slices.Concat(page.Held, page.Ready)
+		slices.SortFunc(rows, bySeq)
+		c.learn(known, page, limit)
+		full := c.decide(known, rows)
+		c.noteKeys(known)
+		read := len(page.Ready)
+		more := read == limit || len(page.Notes) == limit
+		if full || c.found() == c.want || !more || !c.scanned(len(rows)+len(page.Notes)) {
+			return nil
+		}
+		// The rows that are taken are written now, because the next page must not have them as ready.
+		if err := c.writeOn(ctx, known); err != nil {
+			return err
+		}
+		from := int64(0)
+		if read > 0 {
+			from = page.Ready[read-1].Seq
+		}
+		if page, err = c.page(ctx, from, limit, true); err != nil {
+			return err
+		}
+	}
+}
+
+// writeOn writes the changes in the middle of a claim. A key of which a row was lost is blocked from here on:
+// the next claim sees what has become of the row.
+func (c *topicClaim) writeOn(ctx context.Context, known keys) error {
+	taken := c.taken
+	c.taken = nil
+	done, err := c.write(ctx)
+	if err != nil {
+		return err
+	}
+	c.lost = c.lost || len(done.Lost) > 0
+	for _, change := range taken {
+		if k := known[change.Now.Key]; k != nil && done.Lost[change.Now.Seq] {
+			k.block("")
+		}
+	}
+	kept, err := c.keep(ctx, taken, done)
+	c.leased = append(c.leased, kept...)
+	return err
+}
+
+// decide decides about the rows, and reports whether the claim needs no more of the topic.
+func (c *topicClaim) decide(known keys, rows []driver.Row) (full bool) {
+	for i, r := range rows {
+		k := known.of(r.Key)
+		pause, late := c.pauses.Of(c.line.Group, c.line.Topic, r.Key, r.Tenant), c.late(r)
+		if !late && expired(&r, c.now) {
+			c.change(r, expire)
+			continue
+		}
+		c.blocked(k, r, pause)
+		switch {
+		case late:
+			known.leave(rows[i:])
+			return true
+		case pause != 0 && r.Key == "":
+			c.holdByPause(r, pause)
+		case c.parksAlong(k, r, pause):
+			c.change(r, park)
+		case k.blocked:
+			c.holdBehind(k, r)
+		case c.found() == c.want || !c.fits(&r):
+			known.leave(rows[i:])
+			return true
+		default:
+			c.take(r)
+		}
+	}
+	return false
+}
+
+// blocked blocks the key if the row must not be taken now, and so no later row of the key.
+func (c *topicClaim) blocked(k *key, r driver.Row, pause int64) {
+	switch {
+	case k.Other != "":
+		k.block(k.Other)
+	case r.Seq > k.Waiting && c.req.KeyPolicy != outmill.KeySkip:
+		k.block(driver.RetryBlocks)
+	case k.note == nil && r.Seq > k.Held, r.Seq >= k.head:
+		// Earlier rows of the key are held, and this claim does not look at them all.
+		k.block("")
+	case pause != 0:
+		if !k.blocked {
+			// A row that has expired blocks nothing, so the note is looked at then.
+			k.until = r.Expires
+		}
+		k.block(driver.PauseNote(pause))
+	}
+}
+
+// parksAlong reports whether the row goes dead with a parked one of its key. A paused key stays as it is.
+func (c *topicClaim) parksAlong(k *key, r driver.Row, pause int64) bool {
+	_, paused := driver.ByPause(k.by)
+	return c.req.KeyPolicy == outmill.KeyPark && r.Seq > k.Parked && pause == 0 && !paused
+}
+
+// open locks the line, adopts and admits what it has to, and reads the first page. ready is false if rows of
+// the topic still wait for their group to adopt them: none of the topic may be returned before.
+func (c *topicClaim) open(ctx context.Context, limit int, keys bool) (page driver.Page, ready bool, err error) {
+	ask := c.firstAsk(limit, keys)
+	if page, err = c.Page(ctx, ask); err != nil {
+		return page, false, err
+	}
+	if len(page.Due) > 0 {
+		lost, err := c.admit(ctx, page.Due)
+		if err != nil || lost {
+			c.again = true
+			return page, false, err
+		}
+		if page, err = c.page(ctx, 0, limit, keys); err != nil {
+			return page, false, err
+		}
+	}
+	if !page.Unrouted {
+		return page, true, nil
+	}
+	routes, err := c.routing(ctx)
+	if err != nil {
+		return page, false, err
+	}
+	if _, takes := routes.First(c.line.Topic); !takes {
+		return page, true, nil
+	}
+	adopted, more, err := c.adopt(ctx, c.line.Topic)
+	if err != nil || more {
+		c.again = c.again || more
+		return page, false, err
+	}
+	if adopted > 0 {
+		page, err = c.page(ctx, 0, limit, keys)
+	}
+	return page, true, err
+}
+
+func (c *topicClaim) firstAsk(limit int, keys bool) driver.Ask {
+	return driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: limit, Keys: keys, Lock: true, Due: c.admits + 1}
+}
+
+func (c *topicClaim) page(ctx context.Context, from int64, limit int, keys bool) (driver.Page, error) {
+	return c.Page(ctx, driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, From: from, Limit: limit, Keys: keys})
+}
+
+// admit makes due rows ready, those that have been due longest first, as many as this transaction may. lost says
+// that it has given up on some: a later row of their keys must not be returned before them.
+func (c *topicClaim) admit(ctx context.Context, rows []driver.Row) (lost bool, err error) {
+	slices.SortFunc(rows, byWake)
+	if len(rows) > c.admits {
+		rows, c.cut, c.again = rows[:c.admits], &driver.Row{}, true
+		if len(rows) > 0 {
+			c.cut = &rows[len(rows)-1]
+		}
+	}
+	c.admits -= len(rows)
+	ids := make([]outmill.WorkItemID, len(rows))
+	for i, r := range rows {
+		ids[i] = r.ID
+	}
+	find := func(ctx context.Context, _ int) ([]driver.Row, error) {
+		if first := rows; first != nil {
+			rows = nil
+			return first, nil
+		}
+		found, err := c.Find(ctx, ids)
+		return slices.DeleteFunc(found, func(r driver.Row) bool { return !due(&r, c.now) }), err
+	}
+	_, lost, err = c.changeAll(ctx, len(ids), find, func(r driver.Row) {
+		c.change(r, func(r *driver.Row) { admit(r, c.now) })
+	})
+	return lost, err
+}

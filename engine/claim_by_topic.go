@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// takeByTopic takes rows as if the topic were one key.
+func (c *topicClaim) takeByTopic(ctx context.Context) error {
+	page, ready, err := c.open(ctx, minPage, false)
+	if err != nil || !ready {
+		return err
+	}
+	c.dropEmpty(page.Notes, page.Held, minPage)
+	state, err := c.Whole(ctx, c.line, c.owner)
+	if err != nil || state.Other != "" {
+		return err
+	}
+	for from, limit := int64(0), max(c.want, minPage); ; {
+		rows, err := c.Rows(ctx, driver.Search{By: driver.ByLine, Line: c.line, From: from, Limit: limit},
+			driver.Search{By: driver.ByHeld, Line: c.line, From: from, Limit: limit})
+		if err != nil {
+			return err
+		}
+		slices.SortFunc(rows, bySeq)
+		// Behind the first page of both, some of one may be missing.
+		rows = rows[:min(len(rows), limit)]
+		if !c.takeInOrder(rows, state.Waiting) || len(rows) < limit || !c.scanned(len(rows)) {
+			return nil
+		}
+		from = rows[len(rows)-1].Seq
+	}
+}
+
+// takeInOrder takes rows up to the first one that must not be taken, and reports whether there was none.
+func (c *topicClaim) takeInOrder(rows []driver.Row, waiting int64) bool {
+	for _, r := range rows {
+		switch {
+		case c.late(r):
+			return false
+		case expired(&r, c.now):
+			c.change(r, expire)
+		case r.Seq > waiting && c.req.KeyPolicy != outmill.KeySkip,
+			c.pauses.Of(c.line.Group, c.line.Topic, r.Key, r.Tenant) != 0,
+			c.found() == c.want, !c.fits(&r):
+			return false
+		default:
+			c.take(r)
+		}
+	}
+	return true
+}

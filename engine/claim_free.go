@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// dueSearches find the rows that a claim without an order may take.
+func (c *topicClaim) dueSearches(limit int) []driver.Search {
+	searches := make([]driver.Search, 0, 4)
+	for _, by := range []driver.Index{driver.ByLine, driver.ByWaiting, driver.ByDelayed, driver.ByLease} {
+		searches = append(searches, driver.Search{By: by, Line: c.line, Limit: limit, Free: true})
+	}
+	return searches
+}
+
+// takeFree takes rows without an order, those that have been due longest first. Expired rows go
+// dead, and paused ones are held, a bounded number in each transaction.
+func (c *topicClaim) takeFree(ctx context.Context) error {
+	for limit := c.want; ; limit = max(c.want, min(2*limit, scanLimit)) {
+		rows, err := c.Rows(ctx, c.dueSearches(limit)...)
+		if err != nil {
+			return err
+		}
+		if rows, err = c.addHeld(ctx, rows, limit); err != nil {
+			return err
+		}
+		slices.SortFunc(rows, byDue)
+		moved, full := c.takeRows(rows)
+		if full || moved == 0 || !c.scanned(moved) {
+			return nil
+		}
+		if err := c.finish(ctx, false); err != nil || c.want <= 0 {
+			return err
+		}
+	}
+}
+
+// addHeld adds the held rows that a claim without an order may take: those of pauses that have ended, and all
+// that ordered claims of the group have held under keys.
+func (c *topicClaim) addHeld(ctx context.Context, rows []driver.Row, limit int) ([]driver.Row, error) {
+	if !c.State().Notes {
+		return rows, nil
+	}
+	page, err := c.page(ctx, 0, limit, false)
+	if err != nil {
+		return nil, err
+	}
+	keyed, err := c.HeldByKey(ctx, c.line, limit)
+	if err != nil {
+		return nil, err
+	}
+	c.dropEmpty(page.Notes, page.Held, limit)
+	return append(rows, eachOnce(slices.Concat(page.Held, keyed))...), nil
+}
+
+// takeRows takes what fits. It returns how many rows it has moved out of the way, and whether the claim needs
+// no more of the topic.
+func (c *topicClaim) takeRows(rows []driver.Row) (moved int, full bool) {
+	for _, r := range rows {
+		switch pause := c.pauses.Of(c.line.Group, c.line.Topic, r.Key, r.Tenant); {
+		case expired(&r, c.now):
+			c.change(r, expire)
+			moved++
+		case pause != 0:
+			c.holdByPause(r, pause)
+			moved++
+		case len(c.taken) < c.want && c.fits(&r):
+			c.take(r)
+		default:
+			return moved, true
+		}
+	}
+	return moved, false
+}
+
+// holdByPause holds a row under the note of a pause. Its key does not matter for a claim without an order.
+func (c *topicClaim) holdByPause(r driver.Row, pause int64) {
+	name := driver.PauseNote(pause)
+	if r.Key != "" {
+		name = driver.KeyedPauseNote(pause)
+	}
+	c.change(r, func(r *driver.Row) { hold(r, name) })
+	c.changes.Notes = append(c.changes.Notes, driver.Note{Line: c.line, Name: name, Blocker: name, Head: r.Seq})
+}

@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// endedKind is the kind of the entries of groups of which a registration ended: they are swept until nothing
+// is left that they do not read. At is the time of the next sweep, Made that of the last end, the key the
+// group, and Value says that it has no records.
+const (
+	endedKind    = "ended"
+	hasNoRecords = "empty"
+)
+
+// endedGroups are the groups of which a registration ended and that have records.
+func (t *tx) endedGroups(ctx context.Context) (ended []storekit.EndedGroup, err error) {
+	entries, err := t.Scan(ctx, endedKind, "")
+	for _, n := range entries {
+		if n.Value != hasNoRecords {
+			ended = append(ended, storekit.EndedGroup{Group: n.Key, At: n.Made.Of()})
+		}
+	}
+	return ended, err
+}
+
+// ExpireRegistrations ends registrations. See outmill.Janitor.
+func (e *Engine) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
+	const operation = "expire registrations"
+	return storekit.RegistrationExpiry{
+		End: func(ctx context.Context, limit int) (int, error) {
+			return e.count(ctx, operation, limit, func(ctx context.Context, t *tx) (int, error) { return t.endRegistrations(ctx, limit) })
+		},
+		Noted: func(ctx context.Context, limit int) (groups []string, err error) {
+			err = e.view(ctx, operation, func(ctx context.Context, t *tx) error {
+				entries, err := t.Old(ctx, endedKind, t.now, limit)
+				groups = nil
+				for _, n := range entries {
+					groups = append(groups, n.Key)
+				}
+				return err
+			})
+			return groups, err
+		},
+		Sweep: func(ctx context.Context, group string, limit int) (int, error) {
+			return e.count(ctx, operation, limit, func(ctx context.Context, t *tx) (int, error) { return t.sweep(ctx, group, limit) })
+		},
+	}.Expire(ctx, limit)
+}
+
+// endRegistrations removes registrations whose end has passed, and notes their groups.
+func (t *tx) endRegistrations(ctx context.Context, limit int) (int, error) {
+	if _, err := t.lockRoutes(ctx); err != nil {
+		return 0, err
+	}
+	over, err := t.Old(ctx, registrationKind, t.now, limit)
+	if err != nil || len(over) == 0 {
+		return 0, err
+	}
+	for _, entry := range over {
+		group, _ := parts(entry.Key)
+		if err := t.Put(ctx, driver.Entry{Kind: endedKind, Key: group, At: t.now, Made: t.now}); err != nil {
+			return 0, err
+		}
+	}
+	if err := t.Delete(ctx, over...); err != nil {
+		return 0, err
+	}
+	return len(over), t.bumpRoutes(ctx)
+}
+
+// sweep deletes undelivered records of topics that the group does not read. If it has found all, it sets the
+// time of the next sweep: the next round, if leases have not ended.
+func (t *tx) sweep(ctx context.Context, group string, limit int) (deleted int, err error) {
+	// No registration may come before the records are deleted that it would keep.
+	if _, err := t.lockRoutes(ctx); err != nil {
+		return 0, err
+	}
+	registrations, err := t.registrations(ctx)
+	if err != nil {
+		return 0, err
+	}
+	routes := &storekit.RoutingTable{Registrations: registrations}
+	topics, err := t.TopicsOf(ctx, group)
+	if err != nil {
+		return 0, err
+	}
+	leased := false
+	for _, topic := range routes.Unread(group, topics) {
+		line := driver.Line{Group: group, Topic: topic}
+		n, err := t.removeLine(ctx, line, undelivered, limit-deleted)
+		if err != nil {
+			return 0, err
+		}
+		if deleted += n; deleted == limit {
+			return deleted, nil
+		}
+		left, err := t.Count(ctx, line, driver.Leased, 1)
+		if err != nil {
+			return 0, err
+		}
+		leased = leased || left.N > 0
+	}
+	if topics, err = t.TopicsOf(ctx, group); err != nil {
+		return 0, err
+	}
+	registered := false
+	for _, r := range registrations {
+		registered = registered || r.Group == group
+	}
+	return deleted, t.swept(ctx, group, registered, leased, len(topics) == 0)
+}
+
+// swept sets the time of the next sweep, or ends the sweeps of the group.
+func (t *tx) swept(ctx context.Context, group string, registered, leased, empty bool) error {
+	ended, err := t.ended(ctx, group)
+	if err != nil || ended == nil {
+		return err
+	}
+	if !registered && !leased {
+		workers, err := t.Scan(ctx, workerKind, joined(group, ""))
+		if err != nil {
+			return err
+		}
+		if err := t.Delete(ctx, workers...); err != nil {
+			return err
+		}
+	}
+	ended.Value, ended.At = "", t.now
+	switch over := ended.Made.After(storekit.SweepFor) <= t.now; {
+	case leased:
+		return t.Put(ctx, *ended)
+	case over && (empty || registered):
+		return t.Delete(ctx, *ended)
+	case empty:
+		ended.Value = hasNoRecords
+	}
+	ended.At = t.after(storekit.SweepEvery)
+	return t.Put(ctx, *ended)
+}
+
+// ended returns the entry of a group of which a registration ended, or nil.
+func (t *tx) ended(ctx context.Context, group string) (*driver.Entry, error) {
+	entries, err := t.Scan(ctx, endedKind, group)
+	for _, n := range entries {
+		if n.Key == group {
+			return &n, err
+		}
+	}
+	return nil, err
+}

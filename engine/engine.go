@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// defaultDedupWindow is the DedupWindow where none is set.
+const defaultDedupWindow = 24 * time.Hour
+
+// Config has the settings that all stores share.
+type Config struct {
+	// Name identifies the store in logs, metrics and deliveries.
+	Name string
+	// Retain is how long processed records stay; 0 deletes them on ack.
+	Retain time.Duration
+	// DedupWindow is how long a dedup key is remembered; 0 is 24 hours.
+	DedupWindow time.Duration
+	// MaxPayload is the largest payload in bytes that Append takes; 0 is the limit of the driver.
+	MaxPayload int
+	// DurableSettle has claims and settlements wait for the disk, where a driver does not do so by default.
+	DurableSettle bool
+	// Logger gets a line for each append, at AppendLogLevel, and for faults. nil logs nothing.
+	Logger         watermill.LoggerAdapter
+	AppendLogLevel slog.Leveler
+	// AtOnce makes the steps of large work small, for tests.
+	AtOnce storekit.BatchSize
+}
+
+// Engine is a store on a driver. It is safe for concurrent use.
+type Engine struct {
+	storekit.Finder
+	db       driver.DB
+	config   Config
+	life     storekit.Lifecycle
+	log      *storekit.Log
+	routes   storekit.KnownRoutes
+	pauses   storekit.KnownPauses
+	topics   storekit.TopicRotation
+	busy     storekit.BusyTopics
+	notifier storekit.Notifier
+}
+
+// New returns the store on db. Its Close closes db.
+func New(db driver.DB, config Config) *Engine {
+	if config.DedupWindow <= 0 {
+		config.DedupWindow = defaultDedupWindow
+	}
+	e := &Engine{db: db, config: config, log: storekit.NewLog(config.Logger, config.Name, config.AppendLogLevel)}
+	e.Finder = storekit.NewFinder(finder{e})
+	return e
+}
+
+// Name returns Config.Name. See outmill.Store.
+func (e *Engine) Name() string { return e.config.Name }
+
+// TxOf returns the transaction that ctx carries. See outmill.Writer.
+func (e *Engine) TxOf(ctx context.Context) (any, error) { return e.db.TxOf(ctx) }
+
+// Attach adds a worker that leaves before the store closes. See storekit.Attacher.
+func (e *Engine) Attach(leave func(ctx context.Context)) (detach func(), err error) {
+	return e.life.Attach(leave)
+}
+
+// Close has the workers leave, and closes the driver. See outmill.Store.
+func (e *Engine) Close() error {
+	if !e.life.End() {
+		return nil
+	}
+	e.notifier.Close()
+	return e.db.Close()
+}
+
+// Ensure creates the schema. See outmill.Schema.
+func (e *Engine) Ensure(ctx context.Context) error {
+	const operation = "ensure the schema"
+	if err := e.life.Usable(ctx); err != nil {
+		return e.explain(ctx, operation, err)
+	}
+	return e.explain(ctx, operation, e.db.Ensure(ctx))
+}
+
+// Statements returns the schema. See outmill.Schema.
+func (e *Engine) Statements() []string { return e.db.Statements() }
+
+// StatementsFrom returns the end of the schema. See outmill.Schema.
+func (e *Engine) StatementsFrom(version int) ([]string, error) {
+	statements, err := e.db.StatementsFrom(version)
+	return statements, e.explain(context.Background(), "statements", err)
+}
+
+// Wake calls woken when something may have become claimable. See storekit.Waker.
+func (e *Engine) Wake(ctx context.Context, woken func(topic string)) { e.notifier.Listen(ctx, woken) }
+
+// explain adds the operation to an error, and that the store is closed where that is the cause.
+func (e *Engine) explain(ctx context.Context, operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return e.db.Explain(ctx, operation, e.life.Explain(err))
+}

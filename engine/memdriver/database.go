@@ -1,0 +1,123 @@
+package memdriver
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// Database has what the drivers on it share, as several processes share one database. The zero value is
+// not usable: see New. It is safe for concurrent use.
+type Database struct {
+	mu sync.Mutex
+	// ahead is how far the clock is ahead of that of the process.
+	ahead time.Duration
+	made  bool
+
+	seq     int64
+	byID    map[outmill.WorkItemID]*stored
+	lines   map[driver.Line][]*stored // each by Seq
+	notes   map[noteKey]driver.Note
+	entries map[entryKey]driver.Entry
+	// taken are the entries that open transactions have taken.
+	taken map[entryKey]*Tx
+	driver.Generations
+
+	// lose, for tests, says which rows an Apply loses.
+	lose func() bool
+}
+
+// stored is a row with its content. Its record has the last error, too.
+type stored struct {
+	driver.Row
+	record *outmill.Record
+}
+
+type noteKey struct {
+	driver.Line
+	name string
+}
+
+type entryKey struct{ kind, key string }
+
+// New returns an empty database.
+func New() *Database {
+	return &Database{
+		byID: map[outmill.WorkItemID]*stored{}, lines: map[driver.Line][]*stored{}, notes: map[noteKey]driver.Note{},
+		entries: map[entryKey]driver.Entry{}, taken: map[entryKey]*Tx{},
+	}
+}
+
+// Elapse moves the clock of the database on.
+func (d *Database) Elapse(by time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ahead += by
+}
+
+// Lose has each Apply lose the rows for which lose returns true, as if another call had changed them. It is for
+// tests of package engine; nil loses none.
+func (d *Database) Lose(lose func() bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lose = lose
+}
+
+func (d *Database) now() driver.Time { return driver.Time(time.Now().Add(d.ahead).UnixMicro()) }
+
+// insert adds a new row behind all others.
+func (d *Database) insert(n driver.NewRow) {
+	d.seq++
+	n.Seq = d.seq
+	d.add(&stored{n.Row, contentOf(n)})
+}
+
+func (d *Database) add(s *stored) {
+	d.byID[s.ID] = s
+	rows := d.lines[s.Line]
+	at, _ := place(rows, s.Seq)
+	d.lines[s.Line] = slices.Insert(rows, at, s)
+}
+
+func (d *Database) drop(s *stored) {
+	delete(d.byID, s.ID)
+	rows := d.lines[s.Line]
+	at, found := place(rows, s.Seq)
+	if !found {
+		return
+	}
+	if rows = slices.Delete(rows, at, at+1); len(rows) == 0 {
+		delete(d.lines, s.Line)
+		return
+	}
+	d.lines[s.Line] = rows
+}
+
+func place(rows []*stored, seq int64) (at int, found bool) {
+	return slices.BinarySearchFunc(rows, seq, func(s *stored, seq int64) int { return cmp.Compare(s.Seq, seq) })
+}
+
+// contentOf is the content that Load returns. It shares nothing with the record of the caller.
+func contentOf(n driver.NewRow) *outmill.Record {
+	r := n.Record
+	c := &outmill.Record{
+		MessageID: n.Message, Payload: append([]byte{}, r.Payload...), Metadata: maps.Clone(r.Metadata),
+		CorrelationID: r.CorrelationID, CausationID: r.CausationID, TraceParent: r.TraceParent, TraceState: r.TraceState,
+		DedupKey: r.DedupKey, DueAt: max(n.Next, n.Created).Of(),
+	}
+	if len(c.Metadata) == 0 {
+		c.Metadata = nil
+	}
+	return c
+}
+
+func (s *stored) content() *outmill.Record {
+	c := *s.record
+	c.Payload, c.Metadata = slices.Clone(c.Payload), maps.Clone(c.Metadata)
+	return &c
+}

@@ -1,0 +1,160 @@
+package memdriver
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// Rows goes through the rows of a line, or of all lines.
+func (t *tx) Rows(_ context.Context, searches ...driver.Search) (all []driver.Row, _ error) {
+	for _, s := range searches {
+		var found []driver.Row
+		for _, r := range t.among(s) {
+			if t.matches(s, &r.Row) {
+				found = append(found, r.Row)
+			}
+		}
+		slices.SortStableFunc(found, func(a, b driver.Row) int {
+			return cmp.Or(cmp.Compare(orderOf(s, a), orderOf(s, b)), cmp.Compare(a.Seq, b.Seq))
+		})
+		all = append(all, found[:min(len(found), s.Limit)]...)
+	}
+	return all, nil
+}
+
+// among returns the rows that the search may find.
+func (t *tx) among(s driver.Search) []*stored {
+	switch s.By {
+	case driver.ByEnded, driver.ByExpiry, driver.ByDone:
+		return slices.Collect(maps.Values(t.byID))
+	case driver.ByUnrouted:
+		return t.unrouted(s.Topic)
+	case driver.ByLine, driver.ByHeld, driver.ByWaiting, driver.ByDelayed, driver.ByLease, driver.ByKey, driver.ByParked, driver.ByStage:
+	}
+	return t.lines[s.Line]
+}
+
+func (t *tx) matches(s driver.Search, r *driver.Row) bool {
+	come := r.Wake <= t.now
+	switch s.By {
+	case driver.ByLine:
+		return r.Stage == driver.Ready && r.Seq > s.From
+	case driver.ByHeld:
+		return r.Stage == driver.Held && r.Seq > s.From
+	case driver.ByWaiting:
+		return r.Stage == driver.Waiting && come
+	case driver.ByDelayed:
+		return r.Stage == driver.Delayed && come
+	case driver.ByLease:
+		return r.Stage == driver.Leased && come
+	case driver.ByEnded:
+		return r.Stage == driver.Leased && come
+	case driver.ByExpiry:
+		return t.expired(r) && r.Stage < driver.Processed && (r.Stage != driver.Leased || come)
+	case driver.ByKey:
+		return r.Key == s.Key && r.Seq > s.From && r.Stage < driver.Leased
+	case driver.ByParked:
+		return r.Key == s.Key && r.Parked
+	case driver.ByDone:
+		return r.Stage == driver.Processed && r.Processed <= s.Until
+	case driver.ByStage:
+		return r.Stage == s.Stage
+	case driver.ByUnrouted:
+		return true
+	}
+	return false
+}
+
+func (t *tx) expired(r *driver.Row) bool { return r.Expires != 0 && r.Expires <= t.now }
+
+// orderOf is what the rows of the search are sorted by, before their Seqs.
+func orderOf(s driver.Search, r driver.Row) driver.Time {
+	switch s.By {
+	case driver.ByWaiting, driver.ByDelayed, driver.ByLease, driver.ByEnded, driver.ByStage:
+		return r.Wake
+	case driver.ByExpiry:
+		return r.Expires
+	case driver.ByDone:
+		return r.Processed
+	case driver.ByLine, driver.ByHeld, driver.ByKey, driver.ByParked, driver.ByUnrouted:
+	}
+	return 0
+}
+
+// unrouted are the rows of the topic that wait for a first group.
+func (t *tx) unrouted(topic string) (rows []*stored) {
+	for _, s := range t.lines[driver.Line{Topic: topic}] {
+		if s.Stage == driver.Ready || s.Stage == driver.Delayed {
+			rows = append(rows, s)
+		}
+	}
+	return rows
+}
+
+func (t *tx) Find(_ context.Context, ids []outmill.WorkItemID) (rows []driver.Row, _ error) {
+	seen := map[outmill.WorkItemID]bool{}
+	for _, id := range ids {
+		if s := t.byID[id]; s != nil && !seen[id] {
+			seen[id] = true
+			rows = append(rows, t.shown(s.Row))
+		}
+	}
+	return rows, nil
+}
+
+func (t *tx) After(_ context.Context, id outmill.WorkItemID, limit int) (rows []driver.Row, _ error) {
+	for other, s := range t.byID {
+		if slices.Compare(other[:], id[:]) > 0 {
+			rows = append(rows, t.shown(s.Row))
+		}
+	}
+	slices.SortFunc(rows, func(a, b driver.Row) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	return rows[:min(len(rows), limit)], nil
+}
+
+// shown sets Blocked.
+func (t *tx) shown(r driver.Row) driver.Row {
+	_, ofKey := driver.KeyOf(r.Under)
+	r.Blocked = r.Stage == driver.Held && ofKey && t.notes[noteKey{r.Line, r.Under}].Blocker != ""
+	return r
+}
+
+func (t *tx) Load(_ context.Context, rows []driver.Row) ([]*outmill.Record, error) {
+	records := make([]*outmill.Record, len(rows))
+	for i, r := range rows {
+		records[i] = t.byID[r.ID].content()
+	}
+	return records, nil
+}
+
+func (t *tx) TopicsOf(_ context.Context, group string) ([]string, error) {
+	var topics []string
+	for line := range t.lines {
+		if line.Group == group {
+			topics = append(topics, line.Topic)
+		}
+	}
+	slices.Sort(topics)
+	return topics, nil
+}
+
+func (t *tx) Count(_ context.Context, line driver.Line, stage driver.Stage, limit int) (c driver.Counted, _ error) {
+	for _, s := range t.lines[line] {
+		if s.Stage != stage {
+			continue
+		}
+		c.N = min(c.N+1, limit)
+		if s.Next > t.now {
+			c.Later = min(c.Later+1, limit)
+		}
+		if !t.expired(&s.Row) && (c.Oldest == 0 || s.Next < c.Oldest) {
+			c.Oldest = s.Next
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,166 @@
+package memdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// tx is a transaction of the engine. It has the database for itself. undo has what a failure takes back, in
+// the order of the changes.
+type tx struct {
+	*Database
+	now      driver.Time
+	caller   *Tx
+	undo     []func()
+	onCommit []func()
+}
+
+func (t *tx) OnCommit(fn func()) { t.onCommit = append(t.onCommit, fn) }
+
+func (t *tx) committed() {
+	for _, fn := range t.onCommit {
+		fn()
+	}
+}
+
+func (t *tx) State() driver.State {
+	s := driver.State{Now: t.now, Generations: t.Generations, Serial: true, Notes: len(t.notes) > 0}
+	for _, n := range t.notes {
+		_, paused := driver.ByPause(n.Blocker)
+		s.Paused = s.Paused || paused
+	}
+	for line := range t.lines {
+		s.Unrouted = s.Unrouted || line.Group == "" && len(t.unrouted(line.Topic)) > 0
+	}
+	return s
+}
+
+func (t *tx) Insert(_ context.Context, rows []driver.NewRow) error {
+	ids := map[outmill.WorkItemID]bool{}
+	for _, n := range rows {
+		if t.byID[n.ID] != nil || ids[n.ID] {
+			return fmt.Errorf("a record with id %s exists: leave the id empty, and Append makes one", n.ID)
+		}
+		ids[n.ID] = true
+	}
+	for _, n := range rows {
+		if t.caller != nil {
+			copied := *n.Record
+			copied.Payload, copied.Metadata = slices.Clone(n.Record.Payload), maps.Clone(n.Record.Metadata)
+			n.Record = &copied
+			t.caller.rows = append(t.caller.rows, n)
+			continue
+		}
+		t.insert(n)
+		t.undo = append(t.undo, func() { t.drop(t.byID[n.ID]) })
+	}
+	if n := len(rows); t.caller != nil {
+		t.undo = append(t.undo, func() { t.caller.rows = t.caller.rows[:len(t.caller.rows)-n] })
+	}
+	return nil
+}
+
+// errOutside is a fault of the engine: a caller's transaction only appends.
+var errOutside = errors.New("a caller's transaction changes no rows: this is a fault of package engine")
+
+func (t *tx) Apply(_ context.Context, c driver.Changes) (driver.Applied, error) {
+	done := driver.Applied{Lost: map[int64]bool{}, Records: map[int64]*outmill.Record{}}
+	if t.caller != nil {
+		return done, errOutside
+	}
+	for _, change := range c.Rows {
+		s := t.unchanged(change.Was)
+		if s == nil {
+			done.Lost[change.Was.Seq] = true
+			continue
+		}
+		t.change(s, change.Now)
+		if c.Load && s.Stage == driver.Leased {
+			done.Records[s.Seq] = s.content()
+		}
+	}
+	for _, r := range c.Delete {
+		s := t.unchanged(r)
+		if s == nil {
+			done.Lost[r.Seq] = true
+			continue
+		}
+		t.drop(s)
+		t.undo = append(t.undo, func() { t.add(s) })
+	}
+	t.setNotes(c)
+	return done, nil
+}
+
+// unchanged returns the stored row, if it is still the one that the engine has read.
+func (t *tx) unchanged(was driver.Row) *stored {
+	s := t.byID[was.ID]
+	if s == nil || s.Stage != was.Stage || s.Owner != was.Owner || s.Claims != was.Claims || t.lose != nil && t.lose() {
+		return nil
+	}
+	return s
+}
+
+func (t *tx) change(s *stored, now driver.Row) {
+	was, text := s.Row, s.record.LastError
+	t.undo = append(t.undo, func() { s.Row, s.record.LastError = was, text })
+	if now.Error != nil {
+		s.record.LastError = *now.Error
+	}
+	now.Error, now.Blocked = nil, false
+	s.Row = now
+}
+
+func (t *tx) setNotes(c driver.Changes) {
+	if len(c.Open)+len(c.Drop)+len(c.Notes) == 0 {
+		return
+	}
+	before := maps.Clone(t.notes)
+	t.undo = append(t.undo, func() { t.notes = before })
+	for _, n := range c.Open {
+		key := noteKey{n.Line, n.Name}
+		if note, known := t.notes[key]; known {
+			note.Blocker, note.LookAt, note.Looks = "", 0, 0
+			t.notes[key] = note
+		}
+	}
+	for _, n := range c.Drop {
+		delete(t.notes, noteKey{n.Line, n.Name})
+	}
+	for _, n := range c.Notes {
+		key := noteKey{n.Line, n.Name}
+		if old, known := t.notes[key]; known && n.Name == n.Blocker {
+			n.Head = min(n.Head, old.Head)
+		}
+		t.notes[key] = n
+	}
+}
+
+func (t *tx) Adopt(_ context.Context, topic, group string, limit int) (int, error) {
+	rows := t.unrouted(topic)
+	rows = rows[:min(len(rows), limit)]
+	for _, s := range rows {
+		t.regroup(s, group)
+		t.undo = append(t.undo, func() { t.regroup(s, "") })
+	}
+	return len(rows), nil
+}
+
+func (t *tx) regroup(s *stored, group string) {
+	t.drop(s)
+	s.Group = group
+	t.add(s)
+}
+
+func (t *tx) Forget(_ context.Context, group string) error {
+	before := maps.Clone(t.notes)
+	t.undo = append(t.undo, func() { t.notes = before })
+	maps.DeleteFunc(t.notes, func(key noteKey, _ driver.Note) bool { return key.Group == group })
+	return nil
+}

@@ -1,0 +1,143 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// pauseKind is the kind of the entries of pauses. Made is when the pause was made, Value a storedPause, and the
+// key a hash of the scope. The number of a pause is the generation of the pauses that it made.
+//
+// Claims hold the paused rows that they meet: see pausedFree and decide. So Pause and Resume write two rows
+// each, whatever the number of records is.
+const pauseKind = "pause"
+
+type storedPause struct {
+	Scope      storekit.PauseScope
+	Number     int64
+	By, Reason string
+}
+
+func pauseKey(s storekit.PauseScope) string { return hashed(s.Group, s.Topic, s.Key, s.TenantID) }
+
+// readPauses has the pauses of the transaction's State.
+func (t *tx) readPauses(ctx context.Context) error {
+	known := t.e.pauses.Load()
+	if known != nil && known.Generation() == t.State().Pauses {
+		t.pauses = known
+		return nil
+	}
+	t.repaused = true
+	t.e.busy.Forget()
+	return t.scanPauses(ctx, t.State().Pauses)
+}
+
+// lockPauses lets one transaction at a time change the pauses, reads those that there are now, and returns the
+// generation.
+func (t *tx) lockPauses(ctx context.Context) (int64, error) {
+	now, err := t.Bump(ctx, false, false)
+	if err != nil || now.Pauses == t.pauses.Generation() {
+		return now.Pauses, err
+	}
+	return now.Pauses, t.scanPauses(ctx, now.Pauses)
+}
+
+func (t *tx) scanPauses(ctx context.Context, generation int64) error {
+	entries, err := t.Scan(ctx, pauseKind, "")
+	if err != nil {
+		return err
+	}
+	list := make([]storekit.PauseInfo, len(entries))
+	for i, entry := range entries {
+		var p storedPause
+		if err := json.Unmarshal([]byte(entry.Value), &p); err != nil {
+			return fmt.Errorf("the pause %q cannot be read: %w: delete its entry, and pause again", entry.Key, err)
+		}
+		list[i] = storekit.PauseInfo{PauseScope: p.Scope, Number: p.Number, At: entry.Made.Of(), By: p.By, Reason: p.Reason}
+	}
+	t.pauses = storekit.NewPauseList(generation, list)
+	t.e.pauses.Keep(t.pauses)
+	return nil
+}
+
+// Pause stops the deliveries of the scope. See storekit.Pauses.
+func (e *Engine) Pause(ctx context.Context, scope storekit.PauseScope, by, reason string) error {
+	if err := storekit.CheckPause(scope, by, reason); err != nil {
+		return e.explain(ctx, "pause", err)
+	}
+	return e.update(ctx, "pause", func(ctx context.Context, t *tx) error {
+		generation, err := t.lockPauses(ctx)
+		if err != nil {
+			return err
+		}
+		paused := t.pauseOf(scope)
+		if paused == nil {
+			if len(t.pauses.All()) >= storekit.MaxPauses {
+				return storekit.ErrTooManyPauses
+			}
+			paused = &storekit.PauseInfo{Number: generation + 1, At: t.now.Of()}
+		}
+		text, err := json.Marshal(storedPause{scope, paused.Number, by, reason})
+		if err != nil {
+			return err
+		}
+		entry := driver.Entry{Kind: pauseKind, Key: pauseKey(scope), Made: driver.Time(paused.At.UnixMicro()), Value: string(text)}
+		if err := t.Put(ctx, entry); err != nil {
+			return err
+		}
+		_, err = t.Bump(ctx, false, true)
+		return err
+	})
+}
+
+// pauseOf returns the pause of exactly this scope, or nil.
+func (t *tx) pauseOf(scope storekit.PauseScope) *storekit.PauseInfo {
+	for _, p := range t.pauses.All() {
+		if p.PauseScope == scope {
+			return &p
+		}
+	}
+	return nil
+}
+
+// Resume ends the pause of the scope. See storekit.Pauses.
+func (e *Engine) Resume(ctx context.Context, scope storekit.PauseScope) (ended bool, err error) {
+	if err := storekit.CheckPauseScope(scope); err != nil {
+		return false, e.explain(ctx, "resume", err)
+	}
+	err = e.update(ctx, "resume", func(ctx context.Context, t *tx) error {
+		ended = false
+		if _, err := t.lockPauses(ctx); err != nil || t.pauseOf(scope) == nil {
+			return err
+		}
+		if err := t.Delete(ctx, driver.Entry{Kind: pauseKind, Key: pauseKey(scope)}); err != nil {
+			return err
+		}
+		ended = true
+		_, err := t.Bump(ctx, false, true)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	if ended {
+		e.notifier.Notify()
+	}
+	return ended, nil
+}
+
+// Paused returns the pauses. See storekit.Pauses.
+func (e *Engine) Paused(ctx context.Context) (pauses []storekit.PauseInfo, err error) {
+	err = e.view(ctx, "list pauses", func(_ context.Context, t *tx) error {
+		pauses = append(pauses, t.pauses.All()...)
+		return nil
+	})
+	return pauses, err
+}
+
+// LastPauses returns the pauses as the store last read them. See storekit.Pauses.
+func (e *Engine) LastPauses() *storekit.PauseList { return e.pauses.Load() }

@@ -1,0 +1,225 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// registrationKind is the kind of the entries of registrations. At is the end of a registration, Made when the
+// group last registered, Value a storedRegistration, and the key that of the group and of a hash of the topics.
+const registrationKind = "registration"
+
+// adoptAtOnce is the largest number of records of a topic that one transaction gives to a first group.
+const adoptAtOnce = 1000
+
+type storedRegistration struct {
+	Include, Exclude []string
+	// Takes is the generation of the registrations in which this one began to take what waits for a first
+	// group; 0 is not yet: it holds. The one with the smallest number is first.
+	Takes int64 `json:",omitempty"`
+}
+
+func registrationKey(reg outmill.Registration) string {
+	selection := slices.Concat([]string{"include"}, reg.Topics.Include, []string{"exclude"}, reg.Topics.Exclude)
+	return joined(reg.Group, hashed(append(selection, fmt.Sprint(len(reg.Topics.Include)))...))
+}
+
+func (s *storedRegistration) of(entry driver.Entry) storekit.StoredRegistration {
+	group, _ := parts(entry.Key)
+	return storekit.StoredRegistration{
+		Group: group, Topics: outmill.Topics{Include: s.Include, Exclude: s.Exclude},
+		SeenAt: entry.Made.Of(), ExpiresAt: entry.At.Of(), Holding: s.Takes == 0,
+	}
+}
+
+// registrations returns the registrations in the order in which they began to take.
+func (t *tx) registrations(ctx context.Context) ([]storekit.StoredRegistration, error) {
+	entries, err := t.Scan(ctx, registrationKind, "")
+	if err != nil {
+		return nil, err
+	}
+	type numbered struct {
+		takes int64
+		storekit.StoredRegistration
+	}
+	list := make([]numbered, 0, len(entries))
+	for _, entry := range entries {
+		var s storedRegistration
+		if bad := json.Unmarshal([]byte(entry.Value), &s); bad != nil {
+			err = errors.Join(err, fmt.Errorf("the registration %q cannot be read: %w: drop its group and register it again", entry.Key, bad))
+			continue
+		}
+		takes := s.Takes
+		if takes == 0 {
+			takes = math.MaxInt64
+		}
+		list = append(list, numbered{takes, s.of(entry)})
+	}
+	slices.SortStableFunc(list, func(a, b numbered) int { return cmp.Compare(a.takes, b.takes) })
+	registrations := make([]storekit.StoredRegistration, len(list))
+	for i, r := range list {
+		registrations[i] = r.StoredRegistration
+	}
+	return registrations, err
+}
+
+// routing returns the registrations as this transaction sees them.
+func (t *tx) routing(ctx context.Context) (*storekit.RoutingTable, error) {
+	if known := t.e.routes.Load(); known != nil && known.Generation == t.State().Routes {
+		return known, nil
+	}
+	registrations, err := t.registrations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	table := &storekit.RoutingTable{Generation: t.State().Routes, Registrations: registrations}
+	t.e.routes.Keep(table)
+	return table, nil
+}
+
+// lockRoutes lets one transaction at a time change the registrations, or do what depends on them, and returns
+// their generation.
+func (t *tx) lockRoutes(ctx context.Context) (int64, error) {
+	now, err := t.Bump(ctx, false, false)
+	return now.Routes, err
+}
+
+// bumpRoutes makes the change of the registrations known.
+func (t *tx) bumpRoutes(ctx context.Context) error {
+	_, err := t.Bump(ctx, true, false)
+	return err
+}
+
+// RegisterGroup makes groups readers of topics. See outmill.Queue. The registrations are made in one
+// transaction, and what waited is adopted in further ones.
+func (e *Engine) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
+	const operation = "register group"
+	regs = storekit.WithGroups(regs)
+	if err := storekit.CheckRegistrations(regs); err != nil || len(regs) == 0 {
+		return e.explain(ctx, operation, errors.Join(err, e.life.Usable(ctx)))
+	}
+	var unrouted bool
+	err := e.update(ctx, operation, func(ctx context.Context, t *tx) error {
+		unrouted = t.State().Unrouted
+		generation, err := t.lockRoutes(ctx)
+		for i, reg := range regs {
+			if err == nil {
+				err = t.register(ctx, reg, generation+1+int64(i))
+			}
+		}
+		return err
+	})
+	if err != nil || !unrouted {
+		return err
+	}
+	selects := func(topic string) bool {
+		return slices.ContainsFunc(regs, func(reg outmill.Registration) bool { return !reg.Hold && reg.Topics.Match(topic) })
+	}
+	adopted, err := e.adopt(ctx, operation, selects)
+	if adopted > 0 {
+		e.notifier.Notify()
+	}
+	return err
+}
+
+// register makes or renews a registration. generation is that of the registrations if this makes one.
+func (t *tx) register(ctx context.Context, reg outmill.Registration, generation int64) error {
+	if err := t.seeWorker(ctx, reg); err != nil {
+		return err
+	}
+	entry := driver.Entry{Kind: registrationKind, Key: registrationKey(reg), Made: t.now}
+	if reg.TTL > 0 {
+		entry.At = t.after(reg.TTL)
+	}
+	stored := storedRegistration{Include: reg.Topics.Include, Exclude: reg.Topics.Exclude}
+	known, err := t.Scan(ctx, registrationKind, entry.Key)
+	if err != nil {
+		return err
+	}
+	if len(known) > 0 {
+		if known[0].At == 0 {
+			entry.At = 0
+		}
+		var was storedRegistration
+		if err := json.Unmarshal([]byte(known[0].Value), &was); err == nil {
+			stored.Takes = was.Takes
+		}
+	}
+	begins := stored.Takes == 0 && !reg.Hold
+	if begins {
+		stored.Takes = generation
+	}
+	value, err := json.Marshal(stored)
+	if err != nil {
+		return err
+	}
+	entry.Value = string(value)
+	if err := t.Put(ctx, entry); err != nil || len(known) > 0 && !begins {
+		return err
+	}
+	return t.bumpRoutes(ctx)
+}
+
+// adopt gives rows of the selected topics that wait for a first group to it, in steps.
+func (e *Engine) adopt(ctx context.Context, operation string, selects func(topic string) bool) (adopted int, err error) {
+	for more := true; more; {
+		var n int
+		err := e.update(ctx, operation, func(ctx context.Context, t *tx) error {
+			n, more = 0, false
+			topics, err := t.TopicsOf(ctx, "")
+			if err != nil {
+				return err
+			}
+			n, more, err = t.adopt(ctx, slices.DeleteFunc(topics, func(topic string) bool { return !selects(topic) })...)
+			return err
+		})
+		if err != nil {
+			return adopted, err
+		}
+		adopted += n
+	}
+	return adopted, nil
+}
+
+// adopt gives rows of the topics that wait for a first group to the group whose registration is the first that
+// takes, and reports whether more may be left. It holds the registrations, because one that is dropped in
+// between must get nothing.
+func (t *tx) adopt(ctx context.Context, topics ...string) (adopted int, more bool, err error) {
+	if len(topics) == 0 {
+		return 0, false, nil
+	}
+	if _, err := t.lockRoutes(ctx); err != nil {
+		return 0, false, err
+	}
+	registrations, err := t.registrations(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	routes := storekit.RoutingTable{Registrations: registrations}
+	for topic, first := range routes.FirstOf(topics) {
+		n, err := t.Adopt(ctx, topic, first.Group, t.e.adoptAtOnce())
+		if err != nil {
+			return adopted, false, err
+		}
+		adopted += n
+		more = more || n == t.e.adoptAtOnce()
+	}
+	return adopted, more, nil
+}
+
+// adoptAtOnce is smaller in tests of small steps.
+func (e *Engine) adoptAtOnce() int {
+	if e.config.AtOnce > 0 {
+		return int(e.config.AtOnce)
+	}
+	return adoptAtOnce
+}

@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// Stats counts records. See outmill.Inspector.
+func (e *Engine) Stats(ctx context.Context, limit int) (list []outmill.TopicStats, err error) {
+	const operation = "stats"
+	if limit, err = storekit.CheckStats(limit); err != nil {
+		return nil, e.explain(ctx, operation, err)
+	}
+	err = e.view(ctx, operation, func(ctx context.Context, t *tx) error {
+		list = nil
+		groups, err := t.groupsWithRecords(ctx)
+		if err != nil {
+			return err
+		}
+		for _, group := range groups {
+			topics, err := t.TopicsOf(ctx, group)
+			if err != nil {
+				return err
+			}
+			for _, topic := range topics {
+				s, err := t.stats(ctx, driver.Line{Group: group, Topic: topic}, limit)
+				if err != nil {
+					return err
+				}
+				list = append(list, s)
+			}
+		}
+		slices.SortFunc(list, func(a, b outmill.TopicStats) int {
+			return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Topic, b.Topic))
+		})
+		return nil
+	})
+	return list, err
+}
+
+// groupsWithRecords returns the groups that may have records: those that are registered or were, and "".
+func (t *tx) groupsWithRecords(ctx context.Context) ([]string, error) {
+	registrations, err := t.registrations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ended, err := t.Scan(ctx, endedKind, "")
+	if err != nil {
+		return nil, err
+	}
+	groups := []string{""}
+	for _, r := range registrations {
+		groups = append(groups, r.Group)
+	}
+	for _, n := range ended {
+		groups = append(groups, n.Key)
+	}
+	slices.Sort(groups)
+	return slices.Compact(groups), nil
+}
+
+// stats counts the records of a line.
+func (t *tx) stats(ctx context.Context, line driver.Line, limit int) (outmill.TopicStats, error) {
+	s := outmill.TopicStats{Group: line.Group, Topic: line.Topic}
+	var oldest driver.Time
+	for _, stage := range allStages {
+		c, err := t.Count(ctx, line, stage, limit)
+		if err != nil {
+			return s, err
+		}
+		switch stage {
+		case driver.Leased:
+			s.Leased = c.N
+		case driver.Processed:
+			s.Processed = c.N
+		case driver.Dead:
+			s.Dead = c.N
+		case driver.Ready, driver.Held, driver.Waiting, driver.Delayed:
+			s.Pending, s.Delayed = min(s.Pending+c.N, limit), min(s.Delayed+c.Later, limit)
+			due := c.Oldest != 0 && c.Oldest <= t.now
+			if due && (oldest == 0 || c.Oldest < oldest) {
+				oldest = c.Oldest
+			}
+		}
+	}
+	if t.pauses.Topic(line.Group, line.Topic) {
+		return s, nil
+	}
+	if oldest != 0 && t.pauses.HasParts() {
+		var err error
+		if oldest, err = t.oldestUnpaused(ctx, line); err != nil {
+			return s, err
+		}
+	}
+	s.OldestDue = oldest.Of()
+	return s, nil
+}
+
+// oldestUnpaused is the first due time of the first ready rows that no pause of a key or tenant stops.
+func (t *tx) oldestUnpaused(ctx context.Context, line driver.Line) (oldest driver.Time, err error) {
+	rows, err := t.Rows(ctx, driver.Search{By: driver.ByLine, Line: line, Limit: scanLimit})
+	for _, r := range rows {
+		if t.pauses.Of(r.Group, r.Topic, r.Key, r.Tenant) == 0 && (oldest == 0 || r.Next < oldest) {
+			oldest = r.Next
+		}
+	}
+	return oldest, err
+}

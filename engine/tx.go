@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// attempts is how often a step is tried again for the rows that it has lost. Each time somebody else has
+// changed them since they were read, so more than a few times is a fault of the driver.
+const attempts = 20
+
+// errLost ends a call whose rows change all the time.
+var errLost = errors.New("other calls change the same records all the time: repeat the call")
+
+// tx is a transaction, with the changes that are not written yet.
+type tx struct {
+	driver.Tx
+	e      *Engine
+	now    driver.Time
+	pauses *storekit.PauseList
+	// repaused says that the pauses have changed since this process has read them.
+	repaused bool
+	changes  driver.Changes
+}
+
+// run is a driver's View, Update or Within for one call.
+type run func(fn func(driver.Tx) error) error
+
+// do runs fn in a transaction, and writes what fn has changed.
+func (e *Engine) do(ctx context.Context, operation string, run run, fn func(ctx context.Context, t *tx) error) error {
+	if err := e.life.Usable(ctx); err != nil {
+		return e.explain(ctx, operation, err)
+	}
+	return e.explain(ctx, operation, run(func(d driver.Tx) error {
+		t := &tx{Tx: d, e: e, now: d.State().Now}
+		if err := t.readPauses(ctx); err != nil {
+			return err
+		}
+		if err := fn(ctx, t); err != nil {
+			return err
+		}
+		_, err := t.write(ctx)
+		return err
+	}))
+}
+
+func (e *Engine) view(ctx context.Context, operation string, fn func(ctx context.Context, t *tx) error) error {
+	return e.do(ctx, operation, func(fn func(driver.Tx) error) error { return e.db.View(ctx, driver.Begin{}, fn) }, fn)
+}
+
+// update is for what operators and registrations change: it is durable.
+func (e *Engine) update(ctx context.Context, operation string, fn func(ctx context.Context, t *tx) error) error {
+	return e.updateFrom(ctx, operation, driver.Begin{Durable: true}, fn)
+}
+
+// updateFrom is update, with the first read of fn.
+func (e *Engine) updateFrom(ctx context.Context, operation string, begin driver.Begin, fn func(ctx context.Context, t *tx) error) error {
+	return e.do(ctx, operation, func(fn func(driver.Tx) error) error { return e.db.Update(ctx, begin, fn) }, fn)
+}
+
+// count is update for work on up to limit rows.
+func (e *Engine) count(ctx context.Context, operation string, limit int, fn func(ctx context.Context, t *tx) (int, error)) (
+	n int, err error) {
+	if err := storekit.CheckLimit(limit); err != nil {
+		return 0, e.explain(ctx, operation, err)
+	}
+	err = e.update(ctx, operation, func(ctx context.Context, t *tx) (err error) {
+		n, err = fn(ctx, t)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// after returns the time d from now; now if d is not positive.
+func (t *tx) after(d time.Duration) driver.Time { return t.now.After(d) }
+
+// change changes a row, to be written later. A row that may block its key opens the key's note, so that
+// the next claim looks at the key again.
+func (t *tx) change(r driver.Row, how func(r *driver.Row)) {
+	if blocks(&r) {
+		t.open(r)
+	}
+	t.rewrite(r, how)
+}
+
+// rewrite is change for a change that frees no key.
+func (t *tx) rewrite(r driver.Row, how func(r *driver.Row)) {
+	was := r
+	how(&r)
+	t.changes.Rows = append(t.changes.Rows, driver.Change{Was: was, Now: r})
+}
+
+// remove deletes a row, later.
+func (t *tx) remove(r driver.Row) {
+	if blocks(&r) {
+		t.open(r)
+	}
+	t.changes.Delete = append(t.changes.Delete, r)
+}
+
+// open opens the note that holds the row, and the note of its key.
+func (t *tx) open(r driver.Row) {
+	if !t.State().Notes {
+		return
+	}
+	names := []string{r.Under}
+	if name := driver.KeyNote(r.Key); r.Key != "" && r.Under != name {
+		names = append(names, name)
+	}
+	for _, name := range names {
+		if name != "" {
+			t.changes.Open = append(t.changes.Open, driver.Note{Line: r.Line, Name: name})
+		}
+	}
+}
+
+// changeAll changes up to limit of the rows that find returns, and finds again for those that somebody else
+// has changed since. It returns how many it has changed, and whether it has given up on some.
+func (t *tx) changeAll(ctx context.Context, limit int, find func(ctx context.Context, limit int) ([]driver.Row, error),
+	change func(r driver.Row)) (changed int, lost bool, err error) {
+	for range attempts {
+		rows, err := find(ctx, limit-changed)
+		if err != nil || len(rows) == 0 {
+			return changed, false, err
+		}
+		for _, r := range rows {
+			change(r)
+		}
+		done, err := t.write(ctx)
+		if err != nil {
+			return changed, false, err
+		}
+		if changed += len(rows) - len(done.Lost); len(done.Lost) == 0 {
+			return changed, false, nil
+		}
+	}
+	return changed, true, nil
+}
+
+// searched is a find of changeAll.
+func (t *tx) searched(search driver.Search) func(ctx context.Context, limit int) ([]driver.Row, error) {
+	return func(ctx context.Context, limit int) ([]driver.Row, error) {
+		search.Limit = limit
+		return t.Rows(ctx, search)
+	}
+}
+
+// write writes the changes.
+func (t *tx) write(ctx context.Context) (driver.Applied, error) {
+	c := t.changes
+	t.changes = driver.Changes{}
+	if c.None() {
+		return driver.Applied{}, nil
+	}
+	return t.apply(ctx, c)
+}
+
+// apply writes changes. If a row is lost whose note was to be dropped, the note stays open instead: otherwise
+// the row would be held under a note that does not exist, and no claim would meet it again.
+func (t *tx) apply(ctx context.Context, c driver.Changes) (driver.Applied, error) {
+	done, err := t.Apply(ctx, c)
+	if err != nil || len(done.Lost) == 0 || len(c.Drop) == 0 {
+		return done, err
+	}
+	dropped := map[driver.Note]bool{}
+	for _, n := range c.Drop {
+		dropped[driver.Note{Line: n.Line, Name: n.Name}] = true
+	}
+	var again driver.Changes
+	for _, change := range c.Rows {
+		r := change.Was
+		if n := (driver.Note{Line: r.Line, Name: r.Under}); done.Lost[r.Seq] && dropped[n] {
+			n.Head = r.Seq
+			again.Notes = append(again.Notes, n)
+		}
+	}
+	if again.None() {
+		return done, nil
+	}
+	_, err = t.Apply(ctx, again)
+	return done, err
+}

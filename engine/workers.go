@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// workerKind is the kind of the entries of workers. Made is when the worker last registered its group, Value
+// the problems that it reported, and the key that of the group and the name.
+const workerKind = "worker"
+
+// seeWorker notes the worker of a registration, and deletes those of the group that were not seen for long.
+func (t *tx) seeWorker(ctx context.Context, reg outmill.Registration) error {
+	if reg.Worker != "" {
+		entry := driver.Entry{
+			Kind: workerKind, Key: joined(reg.Group, reg.Worker), Made: t.now, Value: storekit.EncodeProblems(reg.Problems),
+		}
+		if err := t.Put(ctx, entry); err != nil {
+			return err
+		}
+	}
+	all, err := t.Scan(ctx, workerKind, joined(reg.Group, ""))
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(all, func(a, b driver.Entry) int { return cmp.Compare(b.Made, a.Made) })
+	since := t.now - driver.Time(storekit.KeepWorkersFor.Microseconds())
+	kept := slices.IndexFunc(all, func(w driver.Entry) bool { return w.Made < since })
+	if kept < 0 {
+		kept = len(all)
+	}
+	if kept = min(kept, storekit.MaxWorkers); kept == len(all) {
+		return nil
+	}
+	return t.Delete(ctx, all[kept:]...)
+}
+
+// workers returns all workers.
+func (t *tx) workers(ctx context.Context) ([]storekit.StoredWorker, error) {
+	entries, err := t.Scan(ctx, workerKind, "")
+	if err != nil {
+		return nil, err
+	}
+	workers := make([]storekit.StoredWorker, len(entries))
+	for i, w := range entries {
+		group, name := parts(w.Key)
+		workers[i] = storekit.StoredWorker{Group: group, Name: name, SeenAt: w.Made.Of(), Problems: w.Value}
+	}
+	return workers, nil
+}
