@@ -14,7 +14,7 @@ import (
 func TestStore_Null(t *testing.T) {
 	t.Parallel()
 
-	t.Run("OBX 008 a field that a record does not have is NULL for SQL", func(t *testing.T) {
+	t.Run("a field that a record does not have is NULL for SQL (OBX-008)", func(t *testing.T) {
 		t.Parallel()
 		for _, lane := range bothLanes {
 			t.Run(string(lane), func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 func TestStore_Null(t *testing.T) {
 	t.Parallel()
 
-	t.Run("OBX 008 a field that a record does not have is NULL for SQL", func(t *testing.T) {
+	t.Run("a field that a record does not have is NULL for SQL (OBX-008)", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		for _, n := range []int{1, 10, 100} {

@@ -13,7 +13,7 @@ import (
 func TestStore_Null(t *testing.T) {
 	t.Parallel()
 
-	t.Run("OBX 008 a field that a record does not have is NULL", func(t *testing.T) {
+	t.Run("a field that a record does not have is NULL (OBX-008)", func(t *testing.T) {
 		t.Parallel()
 		store, table := ensured(t, sqlserver.Config{})
 		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))

@@ -61,11 +61,12 @@ func appendedIsPending(e *env) {
 }
 
 func appendCommits(e *env) {
-	r := suite.Rec(orders, "m1")
-	e.Append(r)
-	got, err := e.Reopen().Get(e.Ctx, r.ID)
-	require.NoError(e.T, err)
-	require.Equal(e.T, "m1", got.MessageID)
+	// As many as a store writes by several statements.
+	records := suite.Recs(orders, suite.Plain, suite.Numbered(113)...)
+	e.Append(records...)
+	require.Error(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "good"), suite.Rec("", "refused")))
+	other := e.Reopen()
+	require.ElementsMatch(e.T, suite.Names(records), suite.Names(suite.ListAll(e.Ctx, e.T, other, outmill.ListQuery{})))
 }
 
 func appendFillsIDs(e *env) {
@@ -115,6 +116,9 @@ func createdAtIsTheAppend(e *env) {
 	created := e.Get(r).CreatedAt
 	require.False(e.T, created.Before(before), "created %s, before %s", created, before)
 	require.False(e.T, created.After(after), "created %s, after %s", created, after)
+	e.Filled(suite.Rec(orders, "m2"))
+	leased := e.ClaimAll()[0]
+	e.RequireAbout(leased.LeaseUntil.Add(-leaseOf), leased.CreatedAt, "created at, by the clock that ends leases")
 }
 
 func appendOfNothing(e *env) {

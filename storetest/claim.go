@@ -62,8 +62,14 @@ func maxBytes(n int) func(*outmill.ClaimRequest) {
 }
 
 func claimHandsOut(e *env) {
-	e.Filled(suite.Rec(orders, "m1", suite.WithKey("k"), func(r *outmill.Record) { r.Metadata = map[string]string{"a": "b"} }))
+	e.Filled(suite.Rec(orders, "m1", suite.WithKey("k"), suite.WithTTL(time.Hour), func(r *outmill.Record) {
+		r.CorrelationID, r.CausationID, r.TraceParent, r.TraceState = "correlation", "causation", "parent", "state"
+		r.Metadata = map[string]string{"a": "b"}
+	}))
 	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
+	require.Equal(e.T, []string{"correlation", "causation", "parent", "state"},
+		[]string{r.CorrelationID, r.CausationID, r.TraceParent, r.TraceState})
+	e.RequireAbout(e.Now().Add(time.Hour), r.ExpiresAt, "expires at")
 	require.Equal(e.T, orders, r.Topic)
 	require.Equal(e.T, "k", r.Key)
 	require.Equal(e.T, []byte("payload of m1"), r.Payload)

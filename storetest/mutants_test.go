@@ -86,7 +86,7 @@ func broken() []mutant {
 		{"acks for other owners", "settle", "OBX-030 OBX-031 Ack passes over the lease of another owner", func(f mutants.File) outmill.Store {
 			return acksAny{f}
 		}},
-		{"acks under older claims", "settle", "Ack passes over an older claim of the same owner", func(f mutants.File) outmill.Store {
+		{"acks under older claims", "settle", "OBX-030 Ack passes over an older claim of the same owner", func(f mutants.File) outmill.Store {
 			return acksAny{f}
 		}},
 		{"abandons without counting", "settle", "OBX-035 OBX-036 OBX-037 OBX-041 Abandon acts on a lease that stands",

@@ -23,7 +23,7 @@ func settleSentences() []sentence {
 		{"a snoozed record comes again after its delay", snoozedComes},
 		{"attempts add up over many abandons and over nothing else", attemptsAddUp},
 		{"the last error is that of the last abandon or fail", lastErrorIsTheLast},
-		{"any text is taken for an error, cleaned, and the record is settled", anyErrorText},
+		{"OBX-041 OBX-043 any text is taken for an error, cleaned, and the record is settled", anyErrorText},
 		{"Extend returns the leases that still stand and no others", extendReturns},
 		{"of two leases of one record in one call Extend returns the valid one", extendTwoLeases},
 		{"Extend sets the end to now plus the lease, sooner too", extendShortens},
@@ -44,11 +44,11 @@ func (s settlement) sentences() []sentence {
 	return []sentence{
 		{s.does + s.name + " acts on a lease that stands", s.standing},
 		{s.name + " acts on a lease whose time is over, until it is reaped or claimed again", s.late},
-		{s.passes + s.name + " passes over the lease of another owner", s.foreign},
-		{s.name + " passes over an older claim of the same owner", s.older},
-		{s.name + " passes over a lease that another owner has claimed since", s.takenOver},
-		{s.name + " passes over a lease that was reaped", s.reaped},
-		{s.passes + s.name + " passes over ids that do not exist", s.unknown},
+		{s.only + s.passes + s.name + " passes over the lease of another owner", s.foreign},
+		{s.only + s.name + " passes over an older claim of the same owner", s.older},
+		{s.only + s.name + " passes over a lease that another owner has claimed since", s.takenOver},
+		{s.only + s.name + " passes over a lease that was reaped", s.reaped},
+		{s.only + s.passes + s.name + " passes over ids that do not exist", s.unknown},
 		{s.name + " passes over what is settled already", s.settled},
 		{s.name + " of nothing does nothing", s.nothing},
 		{s.name + " acts on what stands of a mixed batch and passes over the rest", s.mixed},
@@ -328,6 +328,9 @@ func anyErrorText(e *env) {
 			got := e.Get(r)
 			require.Equal(e.T, want, got.Status, name)
 			require.Equal(e.T, storekit.CleanError(text), got.LastError, name)
+			if len(text) > 4096 {
+				require.Len(e.T, got.LastError, 4096, name)
+			}
 		}
 	}
 }

@@ -13,10 +13,10 @@ import (
 // settlement is one of the calls that act on leases.
 type settlement struct {
 	name string
-	// does and passes have the numbers of the functional specification for its effect, and for
-	// the leases that it ignores.
-	does, passes string
-	apply        func(e *env, leases ...outmill.Lease) error
+	// does, only and passes have the numbers of the functional specification for its effect, for
+	// the leases on which it acts, and for those that it ignores.
+	does, only, passes string
+	apply              func(e *env, leases ...outmill.Lease) error
 	// requireDone checks its effect on a record, which was before.
 	requireDone func(e *env, before *outmill.Record)
 }
@@ -25,12 +25,12 @@ const retryDelay = time.Hour
 
 func settlements() []settlement {
 	return []settlement{
-		{"Ack", "OBX-027 OBX-028 OBX-029 ", "OBX-030 OBX-031 ", applyAck, requireAcked},
-		{"Abandon", "OBX-035 OBX-036 OBX-037 OBX-041 ", "OBX-038 OBX-039 ", applyAbandon, requireAbandoned},
-		{"Fail", "OBX-042 OBX-043 ", "OBX-044 OBX-045 ", applyFail, requireFailed},
-		{"Release", "", "", applyRelease, requireReleased},
-		{"Snooze", "", "", applySnooze, requireSnoozed},
-		{"Extend", "", "", applyExtend, requireExtended},
+		{"Ack", "OBX-027 OBX-028 OBX-029 ", "OBX-030 ", "OBX-031 ", applyAck, requireAcked},
+		{"Abandon", "OBX-035 OBX-036 OBX-037 OBX-041 ", "OBX-038 ", "OBX-039 ", applyAbandon, requireAbandoned},
+		{"Fail", "OBX-042 OBX-043 ", "OBX-044 ", "OBX-045 ", applyFail, requireFailed},
+		{"Release", "", "", "", applyRelease, requireReleased},
+		{"Snooze", "", "", "", applySnooze, requireSnoozed},
+		{"Extend", "", "", "", applyExtend, requireExtended},
 	}
 }
 

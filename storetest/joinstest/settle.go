@@ -183,8 +183,10 @@ func settlementsCutShort(e *env) {
 			longest = max(time.Since(begin), time.Microsecond)
 		}
 	}
-	e.Ack(found...)
 	failed := len(e.List(outmill.ListQuery{Status: outmill.StatusDead}))
+	open := len(e.List(outmill.ListQuery{Status: outmill.StatusLeased}))
+	e.requireCounts(id, n-open-failed, failed)
+	e.Ack(found...)
 	e.requireCounts(id, n-failed, failed)
 }
 
