@@ -34,6 +34,10 @@ stress: ## run Watermill's stress suite on every store
 chaos: ## kill and stop processes, cut connections, restart engines for two minutes each on PostgreSQL (both lanes) and MongoDB, and count what was lost
 	OUTMILL_TEST_ALL=1 OUTMILL_CHAOS_DURATION=$${OUTMILL_CHAOS_DURATION:-2m} go test -v -count=1 -timeout 20m ./internal/chaos
 
+.PHONY: mutants
+mutants: ## break each promise and each default by a change of the code, and check that its tests notice; it takes most of an hour
+	go run ./internal/mutants
+
 .PHONY: versions
 versions: ## run the PostgreSQL store's contract on each version that can be had
 	OUTMILL_TEST_ALL=1 OUTMILL_TEST_POSTGRES_VERSIONS=14,15,16,17,18 go test -count=1 -timeout 30m -run /each_version ./postgres

@@ -5,11 +5,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill/internal/mutants/catalog"
 )
 
 const root = "../.."
@@ -111,14 +114,13 @@ func TestDocs(t *testing.T) {
 				tested[number] = true
 			}
 		}
-		spec, err := os.ReadFile(filepath.Join(root, "docs", "spec.md"))
+		promises, err := catalog.Promises(root)
 		require.NoError(t, err)
-		rows := regexp.MustCompile(`(?m)^\| (OBX-\d{3}) \| .+ \| (.*) \|$`).FindAllStringSubmatch(string(spec), -1)
-		require.Len(t, rows, 124)
+		require.Len(t, promises, 124)
 		claimed := map[string]bool{}
-		for _, row := range rows {
-			if row[2] == "`storetest`" {
-				claimed[row[1]] = true
+		for _, p := range promises {
+			if slices.Equal(p.TestedBy, []string{"storetest"}) {
+				claimed[p.Number] = true
 			}
 		}
 		require.Equal(t, tested, claimed)
@@ -126,44 +128,19 @@ func TestDocs(t *testing.T) {
 
 	t.Run("name for each number of the specification packages with a test that bears it", func(t *testing.T) {
 		t.Parallel()
-		spec, err := os.ReadFile(filepath.Join(root, "docs", "spec.md"))
+		promises, err := catalog.Promises(root)
 		require.NoError(t, err)
-		for _, row := range regexp.MustCompile(`(?m)^\| (OBX-\d{3}) \| .+ \| (.*) \|$`).FindAllStringSubmatch(string(spec), -1) {
-			for _, found := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(row[2], -1) {
-				if found[1] != "bench" { // It measures; its numbers are in docs/benchmarks.md.
-					assert.True(t, hasTest(t, found[1], row[1]), "%s: no test of %s has the number in its name", row[1], found[1])
+		for _, p := range promises {
+			for _, pkg := range p.TestedBy {
+				if pkg == "bench" { // It measures; its numbers are in docs/benchmarks.md.
+					continue
 				}
+				has, err := catalog.HasTest(root, pkg, p.Number)
+				require.NoError(t, err)
+				assert.True(t, has, "%s: no test of %s has the number in its name", p.Number, pkg)
 			}
 		}
 	})
-}
-
-// hasTest reports whether a text of the package's tests, or of a suite that others run, bears the number.
-func hasTest(t *testing.T, pkg, number string) bool {
-	t.Helper()
-	pattern := filepath.Join(pkg, "*_test.go")
-	switch pkg {
-	case "outmill":
-		pattern = "*_test.go"
-	case "storetest":
-		pattern = filepath.Join("storetest", "*.go")
-	}
-	names, err := filepath.Glob(filepath.Join(root, pattern))
-	require.NoError(t, err)
-	if pkg == "storetest" {
-		suite, err := filepath.Glob(filepath.Join(root, "storetest", "joinstest", "*.go"))
-		require.NoError(t, err)
-		names = append(names, suite...)
-	}
-	bears := regexp.MustCompile(`"[^"\n]*` + number + `[^"\n]*"`)
-	for _, name := range names {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		if bears.Match(text) {
-			return true
-		}
-	}
-	return false
 }
 
 // cutLine removes the line with this beginning.

@@ -1,24 +1,22 @@
 package testenv
 
 import (
-	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill/internal/mutants/catalog"
 )
 
-// plain matches a value that can be compared: a number with or without a unit, true or
-// false, a text in code, or none.
-var plain = regexp.MustCompile("^(?:\\d+(?: (?:h|min|s|ms))?|true|false|none|`[^`]*`)$")
-
-var setting = regexp.MustCompile("^\\| (?:store's )?`([^`]*)Config\\.([A-Za-z]+)`((?:, `[A-Za-z]+`)*) \\| ([^|]*) \\|")
+// products are the names under which docs/configuration.md has the stores, where their defaults differ.
+var products = map[string]string{"postgres": "PostgreSQL", "sqlite": "SQLite", "sqlserver": "SQL Server", "mongo": "MongoDB"}
 
 // RequireDocumentedDefaults checks that docs/configuration.md lists the defaults of a
 // Config of the package. It ignores settings that are not texts, numbers, durations or
@@ -26,68 +24,75 @@ var setting = regexp.MustCompile("^\\| (?:store's )?`([^`]*)Config\\.([A-Za-z]+)
 func RequireDocumentedDefaults(t *testing.T, pkg string, store bool, config any) {
 	t.Helper()
 	_, here, _, _ := runtime.Caller(0)
-	page, err := os.ReadFile(filepath.Join(filepath.Dir(here), "..", "..", "docs", "configuration.md"))
+	settings, err := catalog.Settings(filepath.Join(filepath.Dir(here), "..", ".."))
 	require.NoError(t, err)
 	checked := 0
-	for line := range strings.Lines(string(page)) {
-		row := setting.FindStringSubmatch(line)
-		if row == nil || !concerns(row[1], strings.Contains(line, "| store's "), pkg, store) {
+	for _, setting := range settings {
+		field := reflect.ValueOf(config).FieldByName(setting.Field())
+		if !concerns(setting.Package(), pkg, store) || !field.IsValid() {
 			continue
 		}
-		names := append([]string{row[2]}, strings.Split(strings.Trim(strings.ReplaceAll(row[3], "`", ""), ", "), ", ")...)
-		values := strings.Split(row[4], ", ")
-		for i, name := range names {
-			field := reflect.ValueOf(config).FieldByName(name)
-			if name == "" || i >= len(values) || !plain.MatchString(values[i]) || !field.IsValid() {
-				continue
-			}
-			if got, known := inWords(field); known {
-				require.Equal(t, values[i], got, "docs/configuration.md: %s.Config.%s", pkg, name)
-				checked++
-			}
+		if want, known := read(ofProduct(setting.Default, products[pkg]), field.Interface()); known {
+			require.Equal(t, want, field.Interface(), "docs/configuration.md: %s of %s", setting.Name, pkg)
+			checked++
 		}
 	}
 	require.NotZero(t, checked, "settings of %s that docs/configuration.md names", pkg)
 }
 
-// concerns reports whether a row is about the package: by its name, as one of all stores,
+// concerns reports whether a setting is one of the package: by its name, as one of all stores,
 // or as one of subscriber and forwarder.
-func concerns(prefix string, ofStores bool, pkg string, store bool) bool {
-	switch prefix {
-	case pkg + ".":
-		return true
+func concerns(of, pkg string, store bool) bool {
+	switch of {
 	case "":
-		return ofStores && store
+		return store
 	case "…":
 		return !store
 	}
-	return false
+	return of == pkg
 }
 
-// inWords returns a value in the notation of the page.
-func inWords(v reflect.Value) (words string, known bool) {
-	switch value := v.Interface().(type) {
+// ofProduct returns the part of a default that is about the product, if it has one for each.
+func ofProduct(words, product string) string {
+	for part := range strings.SplitSeq(words, ", ") {
+		if value, of, ok := strings.Cut(part, " on "); ok && of == product {
+			return value
+		}
+	}
+	return words
+}
+
+// amount is a number with or without a unit, and what follows a colon.
+var amount = regexp.MustCompile(`^([\d,.]+)(?: (days|h|min|s|ms|MiB|MB))?(?:$|:)`)
+
+var units = map[string]float64{
+	"": 1, "MiB": 1 << 20, "MB": 1e6, "days": float64(24 * time.Hour),
+	"h": float64(time.Hour), "min": float64(time.Minute), "s": float64(time.Second), "ms": float64(time.Millisecond),
+}
+
+// read returns the value that the words of the page mean, with the type of like.
+func read(words string, like any) (value any, known bool) {
+	n, isNumber := 0.0, false
+	if found := amount.FindStringSubmatch(words); found != nil {
+		var err error
+		n, err = strconv.ParseFloat(strings.ReplaceAll(found[1], ",", ""), 64)
+		n, isNumber = n*units[found[2]], err == nil
+	}
+	switch like.(type) {
 	case time.Duration:
-		return durationInWords(value), true
-	case bool, int:
-		return fmt.Sprint(value), true
+		return time.Duration(n), isNumber
+	case int:
+		return int(n), isNumber
+	case float64:
+		return n, isNumber
+	case bool:
+		return words == "true", words == "true" || words == "false"
 	case string:
-		if value == "" {
-			return "none", true
+		text := strings.Trim(words, "`")
+		if words == "none" {
+			return "", true
 		}
-		return "`" + value + "`", true
+		return text, "`"+text+"`" == words
 	}
-	return "", false
-}
-
-func durationInWords(d time.Duration) string {
-	for _, unit := range []struct {
-		of   time.Duration
-		name string
-	}{{time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
-		if d >= unit.of && d%unit.of == 0 {
-			return fmt.Sprintf("%d %s", d/unit.of, unit.name)
-		}
-	}
-	return fmt.Sprint(int64(d))
+	return nil, false
 }

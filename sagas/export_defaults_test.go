@@ -1,0 +1,8 @@
+package sagas
+
+// Defaults returns the configuration with all defaults.
+func Defaults() Config {
+	var c Config
+	c.setDefaults()
+	return c
+}
