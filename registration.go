@@ -33,6 +33,10 @@ type Registration struct {
 	// such a text begins with storekit.RepeatedProblem. The store keeps the texts with the worker's name until that name registers the group
 	// again. Without Worker it keeps none. At most 20 topics, and 500 characters for each text.
 	Problems map[string]string
+	// Failing are the calls that the worker repeats by itself and that fail now: those of its claims,
+	// acks, leases, registrations and upkeep, and of the connection by which its store listens. The
+	// store keeps them like Problems. At most 20, and 500 characters for each text.
+	Failing []FailingCall
 }
 
 // GroupInfo describes a group.
@@ -79,4 +83,6 @@ type WorkerInfo struct {
 	// Problems says why the worker could not pass on records at SeenAt, by topic; "" stands for
 	// all topics. It is nil if there was no problem. See Registration.Problems.
 	Problems map[string]string
+	// Failing are the calls that failed at SeenAt; nil is none. See Registration.Failing.
+	Failing []FailingCall
 }

@@ -18,7 +18,7 @@ const workerKind = "worker"
 func (t *tx) seeWorker(ctx context.Context, reg outmill.Registration) error {
 	if reg.Worker != "" {
 		entry := driver.Entry{
-			Kind: workerKind, Key: joined(reg.Group, reg.Worker), Made: t.now, Value: storekit.EncodeProblems(reg.Problems),
+			Kind: workerKind, Key: joined(reg.Group, reg.Worker), Made: t.now, Value: storekit.EncodeProblems(reg),
 		}
 		if err := t.Put(ctx, entry); err != nil {
 			return err

@@ -45,7 +45,7 @@ func (s *Store) seeWorker(ctx context.Context, reg outmill.Registration, now tim
 	if reg.Worker != "" {
 		_, err := s.workers.UpdateOne(ctx, where("_id", workerID{reg.Group, reg.Worker}),
 			set(bson.D{{Key: "grp", Value: reg.Group}, {Key: "seen_at", Value: now},
-				{Key: "problems", Value: storekit.EncodeProblems(reg.Problems)}}), options.UpdateOne().SetUpsert(true))
+				{Key: "problems", Value: storekit.EncodeProblems(reg)}}), options.UpdateOne().SetUpsert(true))
 		if err != nil && !driver.IsDuplicateKeyError(err) {
 			return err
 		}

@@ -96,7 +96,7 @@ func hasRecords(group string) string {
 func seeWorker(reg outmill.Registration) []step {
 	var steps []step
 	if reg.Worker != "" {
-		steps = append(steps, step{template: sqlSeeWorker, args: []any{reg.Group, reg.Worker, storekit.EncodeProblems(reg.Problems)}})
+		steps = append(steps, step{template: sqlSeeWorker, args: []any{reg.Group, reg.Worker, storekit.EncodeProblems(reg)}})
 	}
 	return append(steps, step{template: sqlOldWorkers, args: []any{reg.Group, storekit.KeepWorkersFor.Microseconds(), storekit.MaxWorkers}})
 }

@@ -149,7 +149,7 @@ func (t *txn) register(ctx context.Context, reg outmill.Registration) (holds boo
 // long.
 func (t *txn) seeWorker(ctx context.Context, reg outmill.Registration) error {
 	if reg.Worker != "" {
-		problems := sqlkit.OrNull(storekit.EncodeProblems(reg.Problems))
+		problems := sqlkit.OrNull(storekit.EncodeProblems(reg))
 		if _, err := t.exec(ctx, sqlSeeWorker, reg.Group, reg.Worker, t.now, problems); err != nil {
 			return err
 		}

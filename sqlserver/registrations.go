@@ -82,7 +82,7 @@ func (s *Store) seeWorker(ctx context.Context, operation string, reg outmill.Reg
 	group := named("group", reg.Group)
 	if reg.Worker != "" {
 		err := s.run(ctx, operation, call{template: sqlSeeWorker, args: []any{
-			group, named("worker", reg.Worker), named("problems", storekit.EncodeProblems(reg.Problems)),
+			group, named("worker", reg.Worker), named("problems", storekit.EncodeProblems(reg)),
 		}})
 		if err != nil && number(err) != errDuplicate {
 			return err

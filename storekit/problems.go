@@ -1,6 +1,7 @@
 package storekit
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,27 +16,52 @@ const (
 	MaxProblemText = 500
 )
 
-// EncodeProblems returns the problems of a registration as a text that a store keeps with the
+// workerReport is what a worker reports with its registration.
+type workerReport struct {
+	Problems map[string]string     `json:"problems,omitempty"`
+	Failing  []outmill.FailingCall `json:"failing,omitempty"`
+}
+
+// EncodeProblems returns Problems and Failing of a registration as a text that a store keeps with the
 // worker; "" is none. RoutingTable.Infos reads it.
-func EncodeProblems(problems map[string]string) string {
-	if len(problems) == 0 {
+func EncodeProblems(reg outmill.Registration) string {
+	if len(reg.Problems) == 0 && len(reg.Failing) == 0 {
 		return ""
 	}
-	text, err := json.Marshal(problems)
+	text, err := json.Marshal(workerReport{reg.Problems, reg.Failing})
 	if err != nil {
-		return "" // A map of texts has no value that JSON lacks.
+		return "" // The year of each time was checked, and JSON has all other values.
 	}
 	return string(text)
 }
 
-// decodeProblems returns nil for a text that EncodeProblems did not make, because a text that a
+// decodeProblems returns nothing for a text that EncodeProblems did not make, because a text that a
 // later version wrote must not hide the groups.
-func decodeProblems(text string) map[string]string {
-	var problems map[string]string
-	if text == "" || json.Unmarshal([]byte(text), &problems) != nil {
-		return nil
+func decodeProblems(text string) (report workerReport) {
+	if text == "" || json.Unmarshal([]byte(text), &report) != nil {
+		return workerReport{}
 	}
-	return problems
+	return report
+}
+
+func checkFailing(calls []outmill.FailingCall) error {
+	var errs []error
+	if len(calls) > MaxFailing {
+		errs = append(errs, fmt.Errorf("%w: Registration.Failing has %d calls: want at most %d", outmill.ErrInvalidConfig, len(calls), MaxFailing))
+	}
+	for _, call := range calls {
+		reason := checkTime(call.Since)
+		for _, text := range []string{call.Call, call.Part, call.Store, call.Err} {
+			reason = cmp.Or(reason, checkText(text, MaxProblemText))
+		}
+		if call.Call == "" {
+			reason = "has no Call: want one of storekit.Calls"
+		}
+		if reason != "" {
+			errs = append(errs, &outmill.InvalidRecordError{Index: -1, Field: "failing call", Reason: reason})
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func checkProblems(problems map[string]string) error {

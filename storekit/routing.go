@@ -102,7 +102,10 @@ func (t *RoutingTable) Infos(workers []StoredWorker, ended []EndedGroup) []outmi
 	}
 	for _, w := range workers {
 		if info := infos[w.Group]; info != nil {
-			info.Workers = append(info.Workers, outmill.WorkerInfo{Name: w.Name, SeenAt: w.SeenAt, Problems: decodeProblems(w.Problems)})
+			report := decodeProblems(w.Problems)
+			info.Workers = append(info.Workers, outmill.WorkerInfo{
+				Name: w.Name, SeenAt: w.SeenAt, Problems: report.Problems, Failing: report.Failing,
+			})
 		}
 	}
 	var list []outmill.GroupInfo

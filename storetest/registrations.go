@@ -27,6 +27,8 @@ func workerNameSentences() []sentence {
 		{"a worker's name that a store cannot keep is refused", refuseWorkerNames},
 		{"Groups shows the problems that a worker reported with its last registration", problemsAreShown},
 		{"problems that a store cannot keep are refused", refuseProblems},
+		{"Groups shows the failing calls that a worker reported with its last registration", failingCallsAreShown},
+		{"failing calls that a store cannot keep are refused", refuseFailingCalls},
 	}
 }
 

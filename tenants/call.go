@@ -41,10 +41,11 @@ const (
 // call is the only way to call the store of a member. The context of fn ends after the bound, because
 // others may wait for fn. call does not call fn for a member that is known to hang. Its error names the
 // member. TestSet_Bounds calls each method of the set while a member hangs.
-func (s *Set) call(ctx context.Context, m *member, call string, b bound, fn func(ctx context.Context) error) error {
+func (s *Set) call(ctx context.Context, m *member, call string, b bound, fn func(ctx context.Context) error) (err error) {
 	if err := m.hangs(); err != nil {
 		return m.away(call, err)
 	}
+	defer m.noteCall(ctx, call, time.Now(), &err)
 	ctx = storekit.CommandInMember(ctx, m.name())
 	bounded := ctx
 	if b != brief {
@@ -57,7 +58,7 @@ func (s *Set) call(ctx context.Context, m *member, call string, b bound, fn func
 		bounded, stop = context.WithTimeoutCause(bounded, most, tooLate{most})
 		defer stop()
 	}
-	err := s.inTime(bounded, m, b, fn)
+	err = s.inTime(bounded, m, b, fn)
 	var late tooLate
 	switch cause := context.Cause(bounded); {
 	case err == nil || ctx.Err() != nil || cause == nil:

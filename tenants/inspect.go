@@ -238,6 +238,7 @@ func mergeGroups(a, b outmill.GroupInfo) outmill.GroupInfo {
 		}
 		merged.Workers[i].SeenAt = later(merged.Workers[i].SeenAt, worker.SeenAt)
 		merged.Workers[i].Problems = bothProblems(merged.Workers[i].Problems, worker.Problems)
+		merged.Workers[i].Failing = bothFailing(merged.Workers[i].Failing, worker.Failing)
 	}
 	slices.SortStableFunc(merged.Workers, func(a, b outmill.WorkerInfo) int { return b.SeenAt.Compare(a.SeenAt) })
 	return merged

@@ -37,6 +37,9 @@ type member struct {
 	// owes: the registrations that the set knows are not all made.
 	owes atomic.Bool
 
+	// repeated knows which calls of the member fail.
+	repeated storekit.CallLog
+
 	mu sync.Mutex
 	// leases are in flight, with the time until which they stand at least.
 	leases map[outmill.Lease]time.Time

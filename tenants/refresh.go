@@ -36,14 +36,16 @@ func (s *Set) Refresh(ctx context.Context) error {
 }
 
 // discover asks the discovery, and keeps the last answer where it fails.
-func (s *Set) discover(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
+func (s *Set) discover(caller context.Context) error {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(caller, discoveryTimeout)
 	defer cancel()
 	found, err := s.cfg.Discovery.Tenants(ctx)
 	var wanted map[string]Tenant
 	if err == nil {
 		wanted, err = byKey(found)
 	}
+	s.repeated.Note(caller, storekit.CallDiscover, "", began, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()

@@ -88,7 +88,7 @@ func (s *Set) RegisterGroup(ctx context.Context, regs ...outmill.Registration) e
 	members, _ := s.list()
 	s.mu.Unlock()
 	errs := s.each(ctx, registerCall, long, members, func(ctx context.Context, m *member) error {
-		due := m.toRegister(regs, time.Now())
+		due := m.toRegister(m.onlyOwn(regs), time.Now())
 		if len(due) == 0 && !m.owes.Load() {
 			return nil
 		}
@@ -117,6 +117,7 @@ func (s *Set) register(ctx context.Context, m *member, regs []outmill.Registrati
 		m.owes.Store(false)
 		return nil
 	}
+	regs = m.onlyOwn(regs)
 	err := m.store.RegisterGroup(ctx, regs...)
 	m.owes.Store(err != nil)
 	if err == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -110,9 +111,14 @@ func registrationKey(reg outmill.Registration) uint64 {
 		fmt.Sprint(reg.Hold))
 }
 
-// problemsKey stands for the problems that the registration reports.
+// problemsKey stands for the problems and the failing calls that the registration reports, and not for
+// how often a call has failed, so that a call that goes on failing ends no rest.
 func problemsKey(reg outmill.Registration) uint64 {
-	return maphash.String(registrationSeed, storekit.EncodeProblems(reg.Problems))
+	reg.Failing = slices.Clone(reg.Failing)
+	for i := range reg.Failing {
+		reg.Failing[i].Times, reg.Failing[i].Err = 0, ""
+	}
+	return maphash.String(registrationSeed, storekit.EncodeProblems(reg))
 }
 
 // noteRegistered notes registrations that the member's store has.

@@ -29,6 +29,8 @@ type Set struct {
 	stop       context.CancelFunc
 	background sync.WaitGroup
 	notifier   storekit.Notifier
+	// repeated knows whether the discovery fails.
+	repeated storekit.CallLog
 	// refreshing serialises refreshes, refreshed tells the loop of one on demand.
 	refreshing sync.Mutex
 	refreshed  chan struct{}

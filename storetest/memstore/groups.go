@@ -29,6 +29,7 @@ type worker struct {
 	group, name string
 	seen        time.Time
 	problems    map[string]string
+	failing     []outmill.FailingCall
 }
 
 func sameTopics(a, b outmill.Topics) bool {
@@ -98,7 +99,7 @@ func (d *Database) noteWorker(reg outmill.Registration, now time.Time) {
 		return w.group == reg.Group && (w.name == reg.Worker || now.Sub(w.seen) > workersFor)
 	})
 	if reg.Worker != "" {
-		d.workers = append(d.workers, worker{reg.Group, reg.Worker, now, problemsOf(reg)})
+		d.workers = append(d.workers, worker{reg.Group, reg.Worker, now, problemsOf(reg), slices.Clone(reg.Failing)})
 	}
 	surplus := len(d.workersOf(reg.Group)) - mostNames
 	d.workers = slices.DeleteFunc(d.workers, func(w worker) bool {
@@ -120,7 +121,9 @@ func (d *Database) workersOf(group string) []outmill.WorkerInfo {
 	var list []outmill.WorkerInfo
 	for _, w := range d.workers {
 		if w.group == group {
-			list = append(list, outmill.WorkerInfo{Name: w.name, SeenAt: w.seen, Problems: maps.Clone(w.problems)})
+			list = append(list, outmill.WorkerInfo{
+				Name: w.name, SeenAt: w.seen, Problems: maps.Clone(w.problems), Failing: slices.Clone(w.failing),
+			})
 		}
 	}
 	slices.Reverse(list)
