@@ -34,9 +34,11 @@ const (
 type flow struct {
 	cfg    Config
 	worker *worker.Worker
-	log    watermill.LoggerAdapter
-	fails  worker.Faults
-	wake   chan struct{}
+	// failing is that of the pass.
+	failing *worker.Failing
+	log     watermill.LoggerAdapter
+	fails   worker.Faults
+	wake    chan struct{}
 	// changed has a value after a change of the problems. See reportProblems.
 	changed  chan struct{}
 	failures *failureHistory

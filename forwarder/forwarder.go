@@ -46,7 +46,9 @@ type Forwarder struct {
 	// began says that Run was called; current is its pass after the registration.
 	began   bool
 	current *pass
-	passes  sync.WaitGroup
+	// latest is the pass of Run, also before the registration.
+	latest *pass
+	passes sync.WaitGroup
 }
 
 // New makes a forwarder. A nil logger logs nothing. The forwarder reads and publishes
@@ -158,6 +160,9 @@ func (f *Forwarder) start(ctx context.Context) (*pass, error) {
 		return nil, err
 	}
 	p := f.newPass(ctx)
+	f.mu.Lock()
+	f.latest = p
+	f.mu.Unlock()
 	if err := f.registerFirst(p.ctx, p.flow); err != nil {
 		defer f.passes.Done()
 		f.mu.Lock()
@@ -207,6 +212,7 @@ func (f *Forwarder) run(p *pass) {
 	var upkeep sync.WaitGroup
 	upkeep.Go(func() { f.keepUp(p.ctx, p.flow) })
 	upkeep.Go(func() { f.reportProblems(p.ctx, p.flow) })
+	upkeep.Go(func() { p.failing.Report(p.ctx, func(ctx context.Context) error { return f.register(ctx, p.flow) }) })
 	upkeep.Go(func() {
 		p.flow.worker.Repeats().Report(p.ctx, func(ctx context.Context) error { return f.register(ctx, p.flow) })
 	})
@@ -225,8 +231,11 @@ func (f *Forwarder) orClosed(err error) error {
 // register registers the group, and reports the problems of the pass.
 func (f *Forwarder) register(ctx context.Context, fl *flow) error {
 	reg := outmill.Registration{Group: f.cfg.Group, Topics: f.cfg.Topics, Worker: f.cfg.Worker, Problems: fl.problems(),
-		Hold: !f.reached.Load()}
-	if err := worker.Register(ctx, f.queue, reg); err != nil {
+		Failing: fl.failing.ToRegister(), Hold: !f.reached.Load()}
+	began := time.Now()
+	err := worker.Register(ctx, f.queue, reg)
+	fl.failing.Note(ctx, storekit.CallRegister, "", began, err)
+	if err != nil {
 		return fmt.Errorf("outmill: forwarder group %q: %w", f.cfg.Group, err)
 	}
 	return nil
@@ -272,7 +281,10 @@ func (f *Forwarder) round(ctx context.Context, fl *flow) error {
 	err := f.register(ctx, fl)
 	if f.reached.Load() {
 		// Before, records wait for this group.
-		err = errors.Join(err, worker.WarnUnread(ctx, f.queue, f.log, f.cfg.Group, f.cfg.Topics.Match, f.renewInterval()))
+		began := time.Now()
+		unread := worker.WarnUnread(ctx, f.queue, f.log, f.cfg.Group, f.cfg.Topics.Match, f.renewInterval())
+		fl.failing.Note(ctx, storekit.CallUpkeep, worker.UnreadPart, began, unread)
+		err = errors.Join(err, unread)
 	}
 	if err != nil && ctx.Err() == nil {
 		f.fails.Tell(fmt.Errorf("upkeep of the registration: %w", err))

@@ -28,6 +28,9 @@ type pass struct {
 	forwarder *Forwarder
 	worker    *worker.Worker
 	flow      *flow
+	// failing knows which of the repeated calls fail; unname ends that.
+	failing *worker.Failing
+	unname  func()
 
 	// ctx ends when the pass must stop; stop ends it. detach removes the pass from the store's
 	// workers, and over is closed when it has ended.
@@ -45,8 +48,10 @@ func (f *Forwarder) newPass(ctx context.Context) *pass {
 	passCtx, stop := context.WithCancel(ctx)
 	detach := context.AfterFunc(f.life, stop)
 	p.ctx, p.stop = passCtx, func() { stop(); detach() }
-	p.worker = worker.New(f.workerConfig())
+	p.failing, p.unname = worker.NewFailing(f.queue, f.cfg.Group, f.cfg.Worker, f.janitor)
+	p.worker = worker.New(f.workerConfig(p.failing))
 	p.flow = newFlow(f.cfg, p.worker, f.fails)
+	p.flow.failing = p.failing
 	// The registration tells of a store that is closed.
 	if detach, err := storekit.Attach(f.queue, p.leave); err == nil {
 		p.detach = detach
@@ -58,6 +63,7 @@ func (f *Forwarder) newPass(ctx context.Context) *pass {
 func (p *pass) end() {
 	p.stop()
 	p.detach()
+	p.unname()
 	close(p.over)
 }
 
@@ -76,7 +82,7 @@ func (p *pass) leave(ctx context.Context) {
 	}
 }
 
-func (f *Forwarder) workerConfig() worker.Config {
+func (f *Forwarder) workerConfig(failing *worker.Failing) worker.Config {
 	order := outmill.OrderKey
 	if f.cfg.Unordered {
 		order = outmill.OrderNone
@@ -103,6 +109,7 @@ func (f *Forwarder) workerConfig() worker.Config {
 		Name:            f.cfg.Worker,
 		OnError:         f.cfg.OnError,
 		Running:         worker.NewRegistry(),
+		Failing:         failing,
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/outmill/outmill"
 )
 
 // BreakerOpen reports whether Run holds back records because the broker accepts none; it then
@@ -41,6 +43,20 @@ func (f *Forwarder) ClaimedAt() time.Time {
 		return time.Time{}
 	}
 	return f.current.worker.ClaimedAt()
+}
+
+// FailingCalls returns the calls that Run repeats by itself, such as claims and acks, and that have failed
+// since their last success, the one that has failed longest first; those of its janitor and of its store's
+// listening connection are among them. It returns none while Run does not run. A call may have failed for a
+// moment only: FailingCall.Since tells.
+func (f *Forwarder) FailingCalls() []outmill.FailingCall {
+	f.mu.Lock()
+	p := f.latest
+	f.mu.Unlock()
+	if p == nil || p.ctx.Err() != nil {
+		return nil
+	}
+	return p.failing.FailingCalls()
 }
 
 // currentFlow is nil unless Run is forwarding.

@@ -20,6 +20,8 @@ type Janitor struct {
 	cfg   Config
 	log   watermill.LoggerAdapter
 	fails worker.Faults
+	// calls knows which kinds of work fail.
+	calls storekit.CallLog
 
 	// life ends with Close.
 	life context.Context
@@ -28,6 +30,8 @@ type Janitor struct {
 	mu     sync.Mutex
 	closed bool
 	runs   sync.WaitGroup
+	// repeats counts the calls of Run.
+	repeats int
 }
 
 // New makes a janitor for a store. It finds the roles of the store by [outmill.As], and leaves
@@ -57,6 +61,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 		return err
 	}
 	defer leave()
+	defer j.repeat()()
 	var maintained sync.WaitGroup
 	maintained.Go(func() { j.keepMaintained(ctx) })
 	defer maintained.Wait()

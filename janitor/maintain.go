@@ -7,6 +7,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -27,7 +28,7 @@ func (j *Janitor) keepMaintained(ctx context.Context) {
 	}
 	worker.Paced(ctx, maintainEvery, func() time.Duration {
 		began := time.Now()
-		more, err := worker.Bounded(ctx, worker.UpkeepWithin, janitor.Maintain)
+		more, err := j.maintainOnce(ctx, janitor)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			j.fails.Fault("Maintenance of the store failed, will try again", err, nil)
@@ -39,6 +40,13 @@ func (j *Janitor) keepMaintained(ctx context.Context) {
 	})
 }
 
+func (j *Janitor) maintainOnce(ctx context.Context, janitor outmill.Janitor) (more bool, err error) {
+	began := time.Now()
+	more, err = worker.Bounded(ctx, worker.UpkeepWithin, janitor.Maintain)
+	j.calls.Note(ctx, storekit.CallMaintain, "", began, err)
+	return more, err
+}
+
 // maintain calls the store's Maintain until no work is left.
 func (j *Janitor) maintain(ctx context.Context) error {
 	janitor, ok := outmill.As[outmill.Janitor](j.store)
@@ -47,7 +55,7 @@ func (j *Janitor) maintain(ctx context.Context) error {
 	}
 	for range maintainAtOnce {
 		began := time.Now()
-		more, err := worker.Bounded(ctx, worker.UpkeepWithin, janitor.Maintain)
+		more, err := j.maintainOnce(ctx, janitor)
 		if err != nil {
 			return fmt.Errorf("maintain: %w", err)
 		}

@@ -54,6 +54,7 @@ func (j *Janitor) round(ctx context.Context, end time.Time) (report Report, left
 func (j *Janitor) batch(ctx context.Context, c chore) (full bool, err error) {
 	began := time.Now()
 	full, err = worker.Bounded(ctx, worker.UpkeepWithin, func(ctx context.Context) (bool, error) { return c.batch(ctx, j.cfg.BatchSize) })
+	j.calls.Note(ctx, storekit.CallUpkeep, c.name, began, err)
 	if full && err == nil {
 		err = j.pause(ctx, time.Since(began))
 	}

@@ -28,6 +28,11 @@ type HealthConfig struct {
 	// MaxUnclaimed, and, of a MeteredSubscriber, of messages that come again and again without an
 	// attempt.
 	Subscribers map[string]HealthSubscriber
+	// Janitors are those that this process runs by themselves, by name. Health asks them, the forwarders,
+	// the subscribers and the store for calls that fail: see FailingCaller.
+	Janitors map[string]FailingCaller
+	// FailingFor is how long a call may fail without a success; 0 is 1 minute.
+	FailingFor time.Duration
 	// MaxUnclaimed is how long a forwarder or subscriber may be without a claim that succeeds; 0 is
 	// 5 minutes. A subscriber does not claim while all its handlers are busy, so give it more than
 	// a handler takes.
@@ -48,6 +53,7 @@ func (c HealthConfig) withDefaults() HealthConfig {
 	c.DeadWindow = cmp.Or(c.DeadWindow, 10*time.Minute)
 	c.MaxUnclaimed = cmp.Or(c.MaxUnclaimed, 5*time.Minute)
 	c.Unseen = cmp.Or(c.Unseen, unseen)
+	c.FailingFor = cmp.Or(c.FailingFor, storekit.FailingFor)
 	c.Timeout = cmp.Or(c.Timeout, 3*time.Second)
 	c.CacheFor = cmp.Or(c.CacheFor, 5*time.Second)
 	return c
@@ -56,7 +62,7 @@ func (c HealthConfig) withDefaults() HealthConfig {
 func (c HealthConfig) check() error {
 	for name, d := range map[string]time.Duration{
 		"MaxAge": c.MaxAge, "DeadWindow": c.DeadWindow, "Timeout": c.Timeout, "CacheFor": c.CacheFor,
-		"MaxUnclaimed": c.MaxUnclaimed, "Unseen": c.Unseen,
+		"MaxUnclaimed": c.MaxUnclaimed, "Unseen": c.Unseen, "FailingFor": c.FailingFor,
 	} {
 		if d < 0 {
 			return storekit.InvalidConfig("HealthConfig.%s is %v: want 0 (the default) or more", name, d)
@@ -70,6 +76,11 @@ func (c HealthConfig) check() error {
 	for name, subscriber := range c.Subscribers {
 		if outmill.IsNil(subscriber) {
 			return storekit.InvalidConfig("HealthConfig.Subscribers has nil for %q: pass one of package subscriber", name)
+		}
+	}
+	for name, janitor := range c.Janitors {
+		if outmill.IsNil(janitor) {
+			return storekit.InvalidConfig("HealthConfig.Janitors has nil for %q: pass one of package janitor", name)
 		}
 	}
 	if c.MaxNewDead < 0 {

@@ -24,6 +24,9 @@ type DoctorConfig struct {
 	// EndedLease is how long ago a lease may have ended before somebody takes its record; 0 is 2
 	// minutes. Janitors look once a minute.
 	EndedLease time.Duration
+	// FailingFor is how long a worker's calls, such as its claims, may fail without a success; 0 is 1
+	// minute.
+	FailingFor time.Duration
 	// OpenTransaction is how long a transaction of the database may be open; 0 is 5 minutes.
 	OpenTransaction time.Duration
 	// LockWait is how long a session may wait for a lock; 0 is 5 seconds.
@@ -56,6 +59,7 @@ func (c DoctorConfig) withDefaults() DoctorConfig {
 	c.MaxAge = cmp.Or(c.MaxAge, 5*time.Minute)
 	c.Unseen = cmp.Or(c.Unseen, unseen)
 	c.EndedLease = cmp.Or(c.EndedLease, 2*time.Minute)
+	c.FailingFor = cmp.Or(c.FailingFor, storekit.FailingFor)
 	c.OpenTransaction = cmp.Or(c.OpenTransaction, 5*time.Minute)
 	c.LockWait = cmp.Or(c.LockWait, 5*time.Second)
 	c.ClockDifference = cmp.Or(c.ClockDifference, time.Second)
@@ -67,7 +71,8 @@ func (c DoctorConfig) withDefaults() DoctorConfig {
 
 func (c DoctorConfig) check() error {
 	for name, d := range map[string]time.Duration{
-		"MaxAge": c.MaxAge, "Unseen": c.Unseen, "EndedLease": c.EndedLease, "OpenTransaction": c.OpenTransaction, "LockWait": c.LockWait,
+		"MaxAge": c.MaxAge, "Unseen": c.Unseen, "EndedLease": c.EndedLease, "FailingFor": c.FailingFor,
+		"OpenTransaction": c.OpenTransaction, "LockWait": c.LockWait,
 		"ClockDifference": c.ClockDifference, "Watch": c.Watch, "Timeout": c.Timeout,
 	} {
 		if d < 0 {

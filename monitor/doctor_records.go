@@ -40,6 +40,8 @@ func (d *doctor) records(ctx context.Context) error {
 	c := tally{stats, groups, time.Now()}
 	d.add(some(c.unread(), "topics")...)
 	d.add(some(c.unseen(d.config.Unseen), "groups")...)
+	d.add(some(c.unrenewed(d.config.Unseen), "registrations")...)
+	d.add(some(c.failing(d.config.FailingFor, d.config.Unseen), "calls")...)
 	d.add(some(c.reported(d.config.Unseen, true), "groups")...)
 	d.add(some(c.reported(d.config.Unseen, false), "topics")...)
 	d.add(some(c.late(d.config.MaxAge), "topics")...)

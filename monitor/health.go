@@ -65,6 +65,7 @@ func (h *Health) check(ctx context.Context) (Report, error) {
 		report.Problems = append(report.Problems, some(tally{stats, groups, now}.unseen(h.config.Unseen), "groups")...)
 	}
 	report.Problems = append(report.Problems, h.stuck(time.Now())...)
+	report.Problems = append(report.Problems, h.failing(time.Now())...)
 	report.Status = statusOf(report.Problems)
 	return report, nil
 }

@@ -51,15 +51,17 @@ func (f *forwarding) observe(o metric.Observer) {
 	}
 }
 
-// Forwarder shows the breaker and the held topics of a forwarder under a name; "" is
+// Forwarder shows the breaker, the held topics and failing calls of a forwarder under a name; "" is
 // "forwarder". A second forwarder with the name replaces the first. It returns ErrInvalidConfig
 // for no forwarder.
 func (m *Metrics) Forwarder(name string, forwarder MeteredForwarder) error {
 	if outmill.IsNil(forwarder) {
 		return storekit.InvalidConfig("Metrics.Forwarder: the forwarder is nil: pass one of package forwarder")
 	}
+	name = cmp.Or(name, "forwarder")
+	m.calls.add("forwarder", name, forwarder)
 	m.forwarding.mu.Lock()
 	defer m.forwarding.mu.Unlock()
-	m.forwarding.forwarders[cmp.Or(name, "forwarder")] = forwarder
+	m.forwarding.forwarders[name] = forwarder
 	return nil
 }

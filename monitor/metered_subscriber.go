@@ -41,14 +41,17 @@ func (s *subscribing) observe(o metric.Observer) {
 }
 
 // Subscriber shows under a name how often in a row a record of the subscriber came again without an
-// attempt; "" is "subscriber". A second subscriber with the name replaces the first. It returns
+// attempt, and for how long its calls fail; "" is "subscriber". A second subscriber with the name replaces the
+// first. It returns
 // ErrInvalidConfig for no subscriber.
 func (m *Metrics) Subscriber(name string, subscriber MeteredSubscriber) error {
 	if outmill.IsNil(subscriber) {
 		return storekit.InvalidConfig("Metrics.Subscriber: the subscriber is nil: pass one of package subscriber")
 	}
+	name = cmp.Or(name, "subscriber")
+	m.calls.add("subscriber", name, subscriber)
 	m.subscribing.mu.Lock()
 	defer m.subscribing.mu.Unlock()
-	m.subscribing.subscribers[cmp.Or(name, "subscriber")] = subscriber
+	m.subscribing.subscribers[name] = subscriber
 	return nil
 }

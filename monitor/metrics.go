@@ -29,6 +29,7 @@ type Metrics struct {
 	storing      storing
 	forwarding   *forwarding
 	subscribing  *subscribing
+	calls        *repeatedCalls
 }
 
 // NewMetrics makes the instruments and counts the records of the stores whenever the provider
@@ -59,6 +60,9 @@ func NewMetrics(provider metric.MeterProvider, config MetricsConfig, stores ...M
 	if err := m.instruments(provider.Meter("github.com/outmill/outmill/monitor"), config.MaxSeries); err != nil {
 		return nil, fmt.Errorf("outmill: metrics: %w", err)
 	}
+	for _, store := range stores {
+		m.calls.add("store", store.Name(), store)
+	}
 	return m, nil
 }
 
@@ -82,6 +86,9 @@ func (m *Metrics) instruments(meter metric.Meter, maxSeries int) (err error) {
 	if m.subscribing, err = newSubscribing(meter); err != nil {
 		return err
 	}
+	if m.calls, err = newRepeatedCalls(meter); err != nil {
+		return err
+	}
 	g, err := newGauges(meter)
 	if err != nil {
 		return err
@@ -90,8 +97,9 @@ func (m *Metrics) instruments(meter metric.Meter, maxSeries int) (err error) {
 		m.observe(ctx, o, g)
 		m.forwarding.observe(o)
 		m.subscribing.observe(o)
+		m.calls.observe(o)
 		return nil
-	}, append(g.all(), m.forwarding.open, m.forwarding.held, m.subscribing.repeats)...)
+	}, append(g.all(), m.forwarding.open, m.forwarding.held, m.subscribing.repeats, m.calls.failing)...)
 	return err
 }
 

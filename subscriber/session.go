@@ -26,6 +26,9 @@ const (
 type session struct {
 	subscriber *Subscriber
 	worker     *worker.Worker
+	// failing knows which of the repeated calls fail; unname ends that.
+	failing *worker.Failing
+	unname  func()
 	// detach removes the session from the store's workers.
 	detach func()
 
@@ -56,9 +59,12 @@ type session struct {
 // newSession makes a session and attaches it to the store. It returns an error if the store is
 // closed. The caller has the lock.
 func (s *Subscriber) newSession() (*session, error) {
+	failing, unname := worker.NewFailing(s.queue, s.cfg.Group, s.cfg.Worker, s.janitor)
 	ses := &session{
 		subscriber: s,
-		worker:     worker.New(s.workerConfig()),
+		worker:     worker.New(s.workerConfig(failing)),
+		failing:    failing,
+		unname:     unname,
 		idle:       make(chan struct{}, 1),
 		over:       make(chan struct{}),
 		subs:       map[*subscription]struct{}{},
@@ -67,6 +73,7 @@ func (s *Subscriber) newSession() (*session, error) {
 	detach, err := storekit.Attach(s.queue, ses.leave)
 	if err != nil {
 		ses.stop()
+		unname()
 		return nil, err
 	}
 	ses.detach = detach
@@ -80,6 +87,7 @@ func (ses *session) start() {
 	ses.worker.Start(context.WithoutCancel(ctx))
 	ses.upkeep.Go(func() { worker.Rounds(ctx, s.renewInterval(), s.log, ses.round) })
 	ses.upkeep.Go(func() { s.repeats.Report(ctx, ses.renew) })
+	ses.upkeep.Go(func() { ses.failing.Report(ctx, ses.renew) })
 	if s.janitor != nil {
 		// Its error says that the store is closed.
 		ses.upkeep.Go(func() { _ = s.janitor.Run(ctx) })
@@ -199,6 +207,7 @@ func (ses *session) end() {
 	err := ses.worker.Close(ctx)
 	ses.upkeep.Wait()
 	ses.detach()
+	ses.unname()
 	if err != nil {
 		s.log.Error("Could not store the outcomes of all handlers", err, nil)
 	}
@@ -227,7 +236,10 @@ func (ses *session) renew(ctx context.Context) error {
 	if len(topics) == 0 {
 		return nil
 	}
-	return ses.subscriber.told(ctx, ses.subscriber.register(ctx, topics...))
+	began := time.Now()
+	err := ses.subscriber.register(ctx, ses.failing, topics...)
+	ses.failing.Note(ctx, storekit.CallRegister, "", began, err)
+	return ses.subscriber.told(ctx, err)
 }
 
 // round renews the registrations, and warns of topics with records that no group reads.
@@ -238,5 +250,8 @@ func (ses *session) round(ctx context.Context) error {
 	}
 	reads := func(topic string) bool { return read[topic] }
 	s := ses.subscriber
-	return errors.Join(ses.renew(ctx), s.told(ctx, worker.WarnUnread(ctx, s.queue, s.log, s.cfg.Group, reads, s.renewInterval())))
+	renewed, began := ses.renew(ctx), time.Now()
+	err := worker.WarnUnread(ctx, s.queue, s.log, s.cfg.Group, reads, s.renewInterval())
+	ses.failing.Note(ctx, storekit.CallUpkeep, worker.UnreadPart, began, err)
+	return errors.Join(renewed, s.told(ctx, err))
 }

@@ -95,7 +95,7 @@ func New(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapter) (*Subs
 	return s, nil
 }
 
-func (s *Subscriber) workerConfig() worker.Config {
+func (s *Subscriber) workerConfig(failing *worker.Failing) worker.Config {
 	cfg := s.cfg
 	return worker.Config{
 		Queue:           s.queue,
@@ -118,6 +118,7 @@ func (s *Subscriber) workerConfig() worker.Config {
 		OnError:         cfg.OnError,
 		Name:            cfg.Worker,
 		Repeats:         s.repeats,
+		Failing:         failing,
 		Running:         s.running,
 	}
 }
@@ -130,18 +131,23 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, registerTimeout)
 	defer cancel()
-	return s.register(ctx, topic)
+	return s.register(ctx, s.failing(), topic)
 }
 
-func (s *Subscriber) register(ctx context.Context, topics ...string) error {
+// register reports the failing calls of a session, if there is one.
+func (s *Subscriber) register(ctx context.Context, failing *worker.Failing, topics ...string) error {
 	regs := make([]outmill.Registration, len(topics))
 	problems := s.repeats.Problems()
+	var calls []outmill.FailingCall
+	if failing != nil {
+		calls = failing.ToRegister()
+	}
 	for i, topic := range topics {
 		if err := errors.Join(storekit.CheckTopic(topic), s.checkTurns(topic)); err != nil {
 			return err
 		}
 		regs[i] = outmill.Registration{
-			Group: s.cfg.Group, Topics: topicOnly(topic), Worker: s.cfg.Worker, TTL: s.cfg.RegistrationTTL, Problems: problems,
+			Group: s.cfg.Group, Topics: topicOnly(topic), Worker: s.cfg.Worker, TTL: s.cfg.RegistrationTTL, Problems: problems, Failing: calls,
 		}
 	}
 	if err := worker.Register(ctx, s.queue, regs...); err != nil {
@@ -177,7 +183,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if err := s.open(topic); err != nil {
 		return nil, err
 	}
-	if err := s.register(ctx, topic); err != nil {
+	if err := s.register(ctx, s.failing(), topic); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

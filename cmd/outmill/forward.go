@@ -76,7 +76,8 @@ each with the url to ask, or source, the name of a URL in the environment. max-c
 parallel and max-idle are limits of the set. docs/cli.md has examples.
 
 The listener of --listen answers /healthz, which fails only where a restart helps,
-/readyz, which fails while the store or the broker cannot be reached, and /metrics in
+/readyz, which fails while the store or the broker cannot be reached or a call has failed for
+a minute, and /metrics in
 the format of Prometheus.`,
 		Example: `  outmill forward sqlite:orders.db --to memory:
   outmill forward sqlite:orders.db --to kafka://localhost:9092 --topic 'orders.*'
@@ -260,6 +261,7 @@ func (f *forwarding) serve(ctx context.Context, fwd *forwarder.Forwarder, store 
 
 func (f *forwarding) health(fwd *forwarder.Forwarder, store opened, broker destination, ended <-chan struct{}) health {
 	return health{
+		calls: fwd.FailingCalls,
 		alive: func() error {
 			select {
 			case <-ended:

@@ -10,6 +10,9 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // checkTimeout limits one check of the readiness.
@@ -21,10 +24,12 @@ type health struct {
 	alive func() error
 	// checks are what the daemon needs to do its work, by name.
 	checks map[string]func(ctx context.Context) error
+	// calls returns the calls that the daemon repeats by itself and that fail; nil is none.
+	calls func() []outmill.FailingCall
 }
 
 // register serves /healthz, which fails only if a restart helps, and /readyz, which fails
-// while the store or the broker cannot be reached.
+// while the store or the broker cannot be reached, or a call that delivery needs has failed for a minute.
 func (h health) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		h.answer(w, map[string]error{"process": h.alive()})
@@ -33,8 +38,31 @@ func (h health) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		results := last.get(r.Context(), h.check)
 		results["process"] = h.alive()
+		h.addCalls(results, time.Now())
 		h.answer(w, results)
 	})
+}
+
+// dispensable is a failure without which the daemon still delivers.
+type dispensable struct{ error }
+
+// addCalls adds the calls that have failed for a minute, by kind.
+func (h health) addCalls(results map[string]error, now time.Time) {
+	if h.calls == nil {
+		return
+	}
+	for _, call := range h.calls() {
+		if now.Sub(call.Since) <= storekit.FailingFor {
+			continue
+		}
+		err := errors.New(call.Err)
+		switch {
+		case storekit.EndsDelivery(call):
+			results[call.Call] = err
+		case results[call.Call] == nil:
+			results[call.Call] = dispensable{err}
+		}
+	}
 }
 
 // check makes all checks, at the same time.
@@ -86,7 +114,9 @@ func (h health) answer(w http.ResponseWriter, results map[string]error) {
 		body[name] = "ok"
 		if err != nil {
 			body[name] = "failed"
-			code = http.StatusServiceUnavailable
+			if _, delivers := err.(dispensable); !delivers { //nolint:errorlint // addCalls has made it
+				code = http.StatusServiceUnavailable
+			}
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")

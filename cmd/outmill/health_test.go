@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
 )
 
 func TestHealth(t *testing.T) {
@@ -54,5 +56,37 @@ func TestHealth(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, probe(), "the process itself is asked each time")
 		before := checks.Load()
 		require.Eventually(t, func() bool { probe(); return checks.Load() > before }, 20*time.Second, 20*time.Millisecond)
+	})
+}
+
+func TestHealth_Calls(t *testing.T) {
+	t.Parallel()
+
+	t.Run("/readyz names the calls that have failed for a minute, and is 503 if delivery needs them", func(t *testing.T) {
+		t.Parallel()
+		var calls []outmill.FailingCall
+		h := health{alive: func() error { return nil }, calls: func() []outmill.FailingCall { return calls }}
+		mux := http.NewServeMux()
+		h.register(mux)
+		probe := func(list ...outmill.FailingCall) (int, string) {
+			calls = list
+			w := httptest.NewRecorder()
+			mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
+			return w.Code, w.Body.String()
+		}
+		failing := func(call, store string, ago time.Duration) outmill.FailingCall {
+			return outmill.FailingCall{Call: call, Store: store, Since: time.Now().Add(-ago), Err: "host db.internal refuses"}
+		}
+		code, body := probe(failing("claim", "", 50*time.Second))
+		require.Equal(t, http.StatusOK, code)
+		require.JSONEq(t, `{"process": "ok"}`, body)
+		code, body = probe(failing("claim", "", 61*time.Second))
+		require.Equal(t, http.StatusServiceUnavailable, code)
+		require.JSONEq(t, `{"process": "ok", "claim": "failed"}`, body)
+		code, body = probe(failing("upkeep", "", time.Hour), failing("listen", "", time.Hour), failing("claim", "acme", time.Hour))
+		require.Equal(t, http.StatusOK, code, "messages are delivered")
+		require.JSONEq(t, `{"process": "ok", "upkeep": "failed", "listen": "failed", "claim": "failed"}`, body)
+		code, _ = probe(failing("claim", "acme", time.Hour), failing("claim", "", time.Hour), failing("claim", "globex", time.Hour))
+		require.Equal(t, http.StatusServiceUnavailable, code)
 	})
 }

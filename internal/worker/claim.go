@@ -104,6 +104,7 @@ func (w *Worker) claim(ctx context.Context, o order) (int, error) {
 	begin := time.Now()
 	claim, begins := storekit.WithClaimBegins(claim)
 	records, err := w.cfg.Queue.Claim(claim, o.request)
+	w.failing.Note(ctx, storekit.CallClaim, "", begin, err)
 	got := w.accept(o, records, func(l outmill.Lease) time.Time { return begins.Of(l, begin) }, w.holdAhead(ctx, claim, records))
 	w.endRound(o, got, err)
 	return len(records), err

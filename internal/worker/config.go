@@ -64,6 +64,8 @@ type Config struct {
 	// OnError is called with each error that is otherwise only logged. A panic in it is
 	// logged.
 	OnError func(err error)
+	// Failing notes the results of the worker's calls; nil is one of the worker's own.
+	Failing *Failing
 	// Repeats is shared by the workers of one subscriber; nil is one of the worker's own.
 	Repeats *Repeats
 	// Running is shared by workers that must not deliver the same record twice at a time.

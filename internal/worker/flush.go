@@ -74,7 +74,9 @@ func ofOneKind(batch []outcome) int {
 // tryToStore stores outcomes of one kind, and removes their items. If some of several stores
 // failed, it returns the outcomes that are left to store in these.
 func (w *Worker) tryToStore(ctx context.Context, s *source, batch []outcome) (left []outcome, err error) {
+	began := time.Now()
 	err = w.timed(s, batch, func() error { return w.store(ctx, batch) })
+	w.noteOf(ctx, s, storekit.CallSettle, batch[0].kind.String(), began, err)
 	done := batch
 	if err != nil {
 		done, left = split(batch, err)

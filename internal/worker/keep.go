@@ -35,10 +35,11 @@ func (w *Worker) keepLoop(ctx context.Context) {
 func (w *Worker) extend(ctx context.Context, leases []outmill.Lease) error {
 	s := w.sourceOf(leases[0].Store)
 	// With a third of the lease, there is time for another attempt after a call that hangs.
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.Lease/3)
+	bounded, cancel := context.WithTimeout(ctx, w.cfg.Lease/3)
 	defer cancel()
 	begin := time.Now()
-	standing, err := w.extendBehindOwn(ctx, leases)
+	standing, err := w.extendBehindOwn(bounded, leases)
+	w.noteOf(ctx, s, storekit.CallExtend, "", begin, err)
 	var partial *storekit.PartialError
 	switch {
 	case errors.As(err, &partial):

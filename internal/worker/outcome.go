@@ -18,6 +18,11 @@ const (
 	released
 )
 
+// String is the name of the store's method in lower case.
+func (k outcomeKind) String() string {
+	return [...]string{"abandon", "fail", "ack", "snooze", "release"}[k]
+}
+
 type outcome struct {
 	kind   outcomeKind
 	item   *Item

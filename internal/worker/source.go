@@ -80,6 +80,13 @@ func (w *Worker) passOver() func(store string) bool {
 	return func(store string) bool { return names[store] }
 }
 
+// noteOf notes the result of a call of a source. A set of stores notes those of its members itself.
+func (w *Worker) noteOf(caller context.Context, s *source, call, part string, began time.Time, err error) {
+	if s.name == "" {
+		w.failing.Note(caller, call, part, began, err)
+	}
+}
+
 // timed makes a call of a source. If that takes long, the source is late, and the outcomes that the call
 // stores are set aside.
 func (w *Worker) timed(s *source, batch []outcome, call func() error) error {

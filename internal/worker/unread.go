@@ -16,6 +16,9 @@ import (
 // register again about once a minute, and monitor waits as long before it misses a group.
 const readWithin = 5 * time.Minute
 
+// UnreadPart names the calls of WarnUnread in storekit.CallUpkeep.
+const UnreadPart = "look for records that nobody reads"
+
 // WarnUnread warns of topics whose due records no worker seems to read: topics that no group has
 // registered for, and topics of this group whose records have been due for longer than patience,
 // for which reads returns false and no other worker of the group, of this process or another one,

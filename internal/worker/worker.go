@@ -36,6 +36,7 @@ type Worker struct {
 
 	woken   *woken
 	repeats *Repeats
+	failing *Failing
 	inTx    *inTx
 	// pauses is nil if the store has no pauses.
 	pauses storekit.Pauses
@@ -102,6 +103,7 @@ func New(cfg Config) *Worker {
 		poke:         make(chan struct{}, 1),
 		woken:        newWoken(),
 		repeats:      cfg.Repeats,
+		failing:      cfg.Failing,
 		inTx:         newInTx(cfg.Queue),
 		pauses:       pausesOf(cfg.Queue),
 		feeds:        map[string]*Feed{},
@@ -118,6 +120,9 @@ func New(cfg Config) *Worker {
 	}
 	if w.repeats == nil {
 		w.repeats = NewRepeats()
+	}
+	if w.failing == nil {
+		w.failing = &Failing{}
 	}
 	w.faults = Faults{Log: w.log, Of: fmt.Sprintf("group %q", cfg.Group), OnError: cfg.OnError}
 	if far, ok := outmill.As[storekit.FarWaker](cfg.Queue); ok {
