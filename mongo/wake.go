@@ -49,6 +49,18 @@ func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
 	}
 }
 
+// FailingCalls reports the change stream while it cannot be opened, also where the server does not allow it.
+// See storekit.FailingCaller.
+func (s *Store) FailingCalls() []outmill.FailingCall {
+	c := s.changes.Load()
+	if c == nil || c.ctx.Err() != nil {
+		return nil
+	}
+	return c.calls.FailingCalls()
+}
+
+var _ storekit.FailingCaller = (*Store)(nil)
+
 // streams are the change streams of this process.
 var streams registry
 
@@ -167,6 +179,8 @@ type changes struct {
 	ctx     context.Context
 	end     context.CancelFunc
 	work    sync.WaitGroup
+	// calls knows whether the stream fails.
+	calls storekit.CallLog
 
 	mu    sync.Mutex
 	users map[*Store]bool
@@ -287,6 +301,7 @@ func (c *changes) session() (context.Context, context.CancelFunc) {
 		}
 		idle := c.idle
 		c.mu.Unlock()
+		c.calls.Forget()
 		select {
 		case <-idle:
 		case <-c.ctx.Done():
@@ -302,6 +317,7 @@ func (c *changes) begin() {
 		s.rest.end()
 	}
 	c.stands = true
+	c.calls.Note(c.ctx, storekit.CallListen, "", time.Time{}, nil)
 }
 
 func (c *changes) stop() {
@@ -335,6 +351,7 @@ func (c *changes) keepListening() {
 			streams.divide(c)
 			return
 		}
+		c.calls.Note(c.ctx, storekit.CallListen, "", time.Time{}, err)
 		if hasCode(err, codeUnauthorized) || hasCode(err, codeNoChangeStreams) {
 			c.s.logger.Error("The server does not allow a change stream, so readers poll; Config.WithoutChangeStream avoids the attempt", err,
 				nil)

@@ -34,6 +34,17 @@ type listenerOf struct {
 
 func (s *Store) listenerOf() listenerOf { return listenerOf{s.pool, s.config.ListenURL} }
 
+// of returns the connection on which the store listens; nil if it does not.
+func (r *listenerRegistry) of(s *Store) *listener {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.known[s.listenerOf()]
+	if l == nil || !l.has(s.notices) {
+		return nil
+	}
+	return l
+}
+
 // join has the connection listen for the store.
 func (r *listenerRegistry) join(n *notices) {
 	r.mu.Lock()
@@ -81,6 +92,8 @@ type listener struct {
 	logger        *storekit.Log
 	// heartbeat is the time after which a silent connection is asked whether it still works.
 	heartbeat time.Duration
+	// calls knows whether the connection fails.
+	calls storekit.CallLog
 
 	ctx  context.Context
 	end  context.CancelFunc
@@ -111,6 +124,12 @@ func (l *listener) add(n *notices) {
 	}
 	l.users[n.channel][n] = true
 	l.change(n.channel)
+}
+
+func (l *listener) has(n *notices) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.users[n.channel][n]
 }
 
 // remove reports whether no user is left.
@@ -173,6 +192,7 @@ func (l *listener) keepListening() {
 		if l.ctx.Err() != nil {
 			return
 		}
+		l.calls.Note(l.ctx, storekit.CallListen, "", time.Time{}, err)
 		l.logger.Error("Not listening for notifications; readers poll until it works again", err, nil)
 		if time.Since(began) > lastReconnect {
 			waits.Reset()
@@ -197,6 +217,7 @@ func (l *listener) hear() error {
 		changed, wait, stop := l.changes()
 		err := l.listenTo(conn, changed)
 		if err == nil {
+			l.calls.Note(l.ctx, storekit.CallListen, "", time.Time{}, nil)
 			err = l.hearUntil(wait, conn, &writes)
 		}
 		stop()

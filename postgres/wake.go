@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -45,6 +46,17 @@ func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
 func (s *Store) HearsOthers() bool { return !s.notices.off() }
 
 var _ storekit.FarWaker = (*Store)(nil)
+
+// FailingCalls reports the listening connection while it cannot be opened. See storekit.FailingCaller.
+func (s *Store) FailingCalls() []outmill.FailingCall {
+	l := listeners.of(s)
+	if l == nil {
+		return nil
+	}
+	return l.calls.FailingCalls()
+}
+
+var _ storekit.FailingCaller = (*Store)(nil)
 
 // wake wakes the readers of all topics, in this process and in others.
 func (s *Store) wake() {
