@@ -107,12 +107,13 @@ func TestDoctor_FailingCalls(t *testing.T) {
 	t.Run("a call that several workers report is one finding, of the one in which it has failed longest", func(t *testing.T) {
 		t.Parallel()
 		now := time.Now()
-		store := groups{open(t, sqlite.Config{EnsureSchema: true}), []outmill.GroupInfo{{Group: "billing", SeenAt: now, Workers: []outmill.WorkerInfo{
+		workers := []outmill.WorkerInfo{
 			{Name: "young", SeenAt: now, Failing: []outmill.FailingCall{failingFor(2*time.Minute, storekit.CallClaim, "")}},
 			{Name: "old", SeenAt: now, Failing: []outmill.FailingCall{failingFor(time.Hour, storekit.CallClaim, "")}},
 			{Name: "gone", SeenAt: now.Add(-time.Hour), Failing: []outmill.FailingCall{failingFor(2*time.Hour, storekit.CallExtend, "")}},
 			{Name: "well", SeenAt: now, Failing: []outmill.FailingCall{failingFor(time.Second, storekit.CallUpkeep, "")}},
-		}}}}
+		}
+		store := groups{open(t, sqlite.Config{EnsureSchema: true}), []outmill.GroupInfo{{Group: "billing", SeenAt: now, Workers: workers}}}
 		p := one(t, examine(t, store, monitor.DoctorConfig{}), "call_fails")
 		require.Equal(t, "old", p.Subject)
 		require.Equal(t, "billing", p.Group)
@@ -121,7 +122,7 @@ func TestDoctor_FailingCalls(t *testing.T) {
 		require.Contains(t, p.Text, " by 2 workers.")
 	})
 
-	t.Run("a selection of topics that nobody registers for any more is a finding, unless others cover it or it has an end", func(t *testing.T) {
+	t.Run("a selection of topics that nobody registers for any more is a finding, unless others cover it or it ends", func(t *testing.T) {
 		t.Parallel()
 		now := time.Now()
 		long := now.Add(-time.Hour)
@@ -142,7 +143,7 @@ func TestDoctor_FailingCalls(t *testing.T) {
 		require.Contains(t, p.Text, `"refunds, orders"`)
 		require.Equal(t, long.UTC(), p.Since)
 		require.Equal(t, "away", one(t, report, "group_unseen").Group)
-		one := groups{store.Inspector, []outmill.GroupInfo{{Group: "all", SeenAt: now, Registrations: []outmill.RegistrationInfo{reg(now), reg(long, "a*"), reg(long)}}}}
-		require.Empty(t, examine(t, one, monitor.DoctorConfig{}).Problems)
+		all := outmill.GroupInfo{Group: "all", SeenAt: now, Registrations: []outmill.RegistrationInfo{reg(now), reg(long, "a*"), reg(long)}}
+		require.Empty(t, examine(t, groups{store.Inspector, []outmill.GroupInfo{all}}, monitor.DoctorConfig{}).Problems)
 	})
 }

@@ -84,12 +84,12 @@ func TestCallLog(t *testing.T) {
 func TestErrorText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"dial postgres://app:hunter2@db:5432/shop: refused":            "dial postgres://app:xxxxx@db:5432/shop: refused",
-		`cannot parse "postgres://app:hunter2@db": no`:                 `cannot parse "postgres://app:xxxxx@db": no`,
-		"cannot parse `user=app password=hunter2 host=db`: no":         "cannot parse `user=app password=xxxxx host=db`: no",
-		`login failed: {"token": "hunter2"}`:                           `login failed: {"token": xxxxx}`,
-		"login failed, Password: 'hunter2 and more', again":            "login failed, Password: xxxxx, again",
-		"ERROR: relation \"outmill_workers\" does not exist (42P01)":   "ERROR: relation \"outmill_workers\" does not exist (42P01)",
+		"dial postgres://app:hunter2@db:5432/shop: refused":           "dial postgres://app:xxxxx@db:5432/shop: refused",
+		`cannot parse "postgres://app:hunter2@db": no`:                `cannot parse "postgres://app:xxxxx@db": no`,
+		"cannot parse `user=app password=hunter2 host=db`: no":        "cannot parse `user=app password=xxxxx host=db`: no",
+		`login failed: {"token": "hunter2"}`:                          `login failed: {"token": xxxxx}`,
+		"login failed, Password: 'hunter2 and more', again":           "login failed, Password: xxxxx, again",
+		"ERROR: relation \"outmill_workers\" does not exist (42P01)":  "ERROR: relation \"outmill_workers\" does not exist (42P01)",
 		"dup key: { token_id: 7 }, the driver says: no\x00 \xff such": "dup key: { token_id: 7 }, the driver says: no\uFFFD \uFFFD such",
 	} {
 		require.Equal(t, want, ErrorText(errors.New(text)))

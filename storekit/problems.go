@@ -47,7 +47,8 @@ func decodeProblems(text string) (report workerReport) {
 func checkFailing(calls []outmill.FailingCall) error {
 	var errs []error
 	if len(calls) > MaxFailing {
-		errs = append(errs, fmt.Errorf("%w: Registration.Failing has %d calls: want at most %d", outmill.ErrInvalidConfig, len(calls), MaxFailing))
+		errs = append(errs, fmt.Errorf("%w: Registration.Failing has %d calls: want at most %d",
+			outmill.ErrInvalidConfig, len(calls), MaxFailing))
 	}
 	for _, call := range calls {
 		reason := checkTime(call.Since)
