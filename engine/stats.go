@@ -75,18 +75,20 @@ func (t *tx) stats(ctx context.Context, line driver.Line, limit int) (outmill.To
 			return s, err
 		}
 		switch stage {
-		case driver.Leased:
-			s.Leased = c.N
 		case driver.Processed:
 			s.Processed = c.N
+			continue
 		case driver.Dead:
 			s.Dead = c.N
+			continue
+		case driver.Leased:
+			// A lease that has ended is pending again for everybody but the record's row.
+			s.Leased, s.Pending = c.N, min(s.Pending+c.Ended, limit)
 		case driver.Ready, driver.Held, driver.Waiting, driver.Delayed:
 			s.Pending, s.Delayed = min(s.Pending+c.N, limit), min(s.Delayed+c.Later, limit)
-			due := c.Oldest != 0 && c.Oldest <= t.now
-			if due && (oldest == 0 || c.Oldest < oldest) {
-				oldest = c.Oldest
-			}
+		}
+		if c.Oldest != 0 && c.Oldest <= t.now && (oldest == 0 || c.Oldest < oldest) {
+			oldest = c.Oldest
 		}
 	}
 	if t.pauses.Topic(line.Group, line.Topic) {
@@ -102,12 +104,18 @@ func (t *tx) stats(ctx context.Context, line driver.Line, limit int) (outmill.To
 	return s, nil
 }
 
-// oldestUnpaused is the first due time of the first ready rows that no pause of a key or tenant stops.
+// oldestUnpaused is the first due time of the rows that have been due longest and that no pause of a key or
+// tenant stops.
 func (t *tx) oldestUnpaused(ctx context.Context, line driver.Line) (oldest driver.Time, err error) {
-	rows, err := t.Rows(ctx, driver.Search{By: driver.ByLine, Line: line, Limit: scanLimit})
+	searches := []driver.Search{{By: driver.ByLine}, {By: driver.ByWaiting}, {By: driver.ByDelayed}, {By: driver.ByLease}}
+	for i := range searches {
+		searches[i].Line, searches[i].Limit = line, scanLimit
+	}
+	rows, err := t.Rows(ctx, searches...)
 	for _, r := range rows {
-		if t.pauses.Of(r.Group, r.Topic, r.Key, r.Tenant) == 0 && (oldest == 0 || r.Next < oldest) {
-			oldest = r.Next
+		due := dueOf(r)
+		if t.pauses.Of(r.Group, r.Topic, r.Key, r.Tenant) == 0 && !expired(&r, t.now) && (oldest == 0 || due < oldest) {
+			oldest = due
 		}
 	}
 	return oldest, err

@@ -131,4 +131,7 @@ type Counted struct {
 	N, Later int
 	// Oldest is the first Next of those that have not expired; 0 if there are none.
 	Oldest Time
+	// Ended, in stage Leased, is the number of rows whose lease has ended, and N that of the others. Oldest is
+	// then the first end of a lease that has ended, and Later is 0.
+	Ended int
 }

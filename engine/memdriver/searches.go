@@ -148,12 +148,24 @@ func (t *tx) Count(_ context.Context, line driver.Line, stage driver.Stage, limi
 		if s.Stage != stage {
 			continue
 		}
-		c.N = min(c.N+1, limit)
-		if s.Next > t.now {
-			c.Later = min(c.Later+1, limit)
+		due := s.Next
+		if stage == driver.Leased {
+			due = s.Wake
 		}
-		if !t.expired(&s.Row) && (c.Oldest == 0 || s.Next < c.Oldest) {
-			c.Oldest = s.Next
+		switch {
+		case stage == driver.Leased && due > t.now:
+			c.N = min(c.N+1, limit)
+			continue
+		case stage == driver.Leased:
+			c.Ended = min(c.Ended+1, limit)
+		case due > t.now:
+			c.Later = min(c.Later+1, limit)
+			fallthrough
+		default:
+			c.N = min(c.N+1, limit)
+		}
+		if !t.expired(&s.Row) && (c.Oldest == 0 || due < c.Oldest) {
+			c.Oldest = due
 		}
 	}
 	return c, nil
