@@ -97,11 +97,11 @@ func (t *tx) sweep(ctx context.Context, group string, limit int) (deleted int, e
 		if deleted += n; deleted == limit {
 			return deleted, nil
 		}
-		left, err := t.Count(ctx, line, driver.Leased, 1)
+		left, err := t.Count(ctx, driver.Search{By: driver.ByStage, Line: line, Stage: driver.Leased, Limit: 1})
 		if err != nil {
 			return 0, err
 		}
-		leased = leased || left.N > 0
+		leased = leased || left[0].N > 0
 	}
 	if topics, err = t.TopicsOf(ctx, group); err != nil {
 		return 0, err

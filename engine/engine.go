@@ -26,6 +26,8 @@ type Config struct {
 	MaxPayload int
 	// DurableSettle has claims and settlements wait for the disk, where a driver does not do so by default.
 	DurableSettle bool
+	// RetainAudit is how long the audit keeps an entry; 0 is storekit.AuditRetention.
+	RetainAudit time.Duration
 	// Logger gets a line for each append, at AppendLogLevel, and for faults. nil logs nothing.
 	Logger         watermill.LoggerAdapter
 	AppendLogLevel slog.Leveler
@@ -36,6 +38,7 @@ type Config struct {
 // Engine is a store on a driver. It is safe for concurrent use.
 type Engine struct {
 	storekit.Finder
+	workbench
 	db       driver.DB
 	config   Config
 	life     storekit.Lifecycle
@@ -52,8 +55,12 @@ func New(db driver.DB, config Config) *Engine {
 	if config.DedupWindow <= 0 {
 		config.DedupWindow = defaultDedupWindow
 	}
+	if config.RetainAudit <= 0 {
+		config.RetainAudit = storekit.AuditRetention
+	}
 	e := &Engine{db: db, config: config, log: storekit.NewLog(config.Logger, config.Name, config.AppendLogLevel)}
 	e.Finder = storekit.NewFinder(finder{e})
+	e.workbench = storekit.NewWorkbenchEngine(bench{finder{e}}, config.MaxPayload)
 	return e
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"slices"
 
@@ -57,12 +58,13 @@ func (e *Engine) deleteWith(ctx context.Context, status outmill.Status, ids []ou
 		return 0, e.explain(ctx, operation, e.life.Usable(ctx))
 	}
 	has := func(r driver.Row) bool { return status == "" || statusOf(r.Stage) == status }
-	return e.changeFound(ctx, operation, ids, has, func(t *tx, r driver.Row) { t.remove(r) })
+	return e.changeFound(ctx, operation, storekit.AuditDelete, ids, has, (*tx).remove)
 }
 
 // changeFound changes the rows with these ids for which a condition holds, and returns how many there were.
-func (e *Engine) changeFound(ctx context.Context, operation string, ids []outmill.WorkItemID, has func(r driver.Row) bool,
-	change func(t *tx, r driver.Row)) (changed int, err error) {
+func (e *Engine) changeFound(ctx context.Context, operation string, action storekit.AuditAction, ids []outmill.WorkItemID,
+	has func(r driver.Row) bool, change func(t *tx, r driver.Row)) (changed int, err error) {
+	entry := storekit.NewAuditEntry(ctx, action, ids...)
 	err = e.update(ctx, operation, func(ctx context.Context, t *tx) (err error) {
 		find := func(ctx context.Context, _ int) ([]driver.Row, error) {
 			rows, err := t.Find(ctx, ids)
@@ -70,10 +72,13 @@ func (e *Engine) changeFound(ctx context.Context, operation string, ids []outmil
 		}
 		var lost bool
 		changed, lost, err = t.changeAll(ctx, len(ids), find, func(r driver.Row) { change(t, r) })
+		if err != nil {
+			return err
+		}
 		if lost {
 			return errLost
 		}
-		return err
+		return t.audit(ctx, entry, changed)
 	})
 	if err != nil {
 		return 0, err
@@ -92,18 +97,23 @@ func (e *Engine) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeu
 			e.notifier.Notify()
 		}
 	}()
+	ctx = storekit.OneCommand(ctx)
 	keys, due, err := e.parkedKeys(ctx, operation, ids)
 	if err != nil {
 		return 0, err
 	}
 	for _, k := range keys {
-		n, err := e.requeueParked(ctx, operation, k, due)
+		n, err := e.requeueParked(ctx, operation, k, due, storekit.NewAuditEntry(ctx, storekit.AuditRequeue, ids...))
 		if requeued += n; err != nil {
 			return requeued, err
 		}
 	}
-	n, err := e.changeFound(ctx, operation, ids, isDead, func(t *tx, r driver.Row) { t.requeue(r, due) })
+	n, err := e.changeFound(ctx, operation, storekit.AuditRequeue, ids, isDead, func(t *tx, r driver.Row) { t.requeue(r, due) })
 	return requeued + n, err
+}
+
+func sortByID(rows []driver.Row) {
+	slices.SortFunc(rows, func(a, b driver.Row) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 }
 
 func isDead(r driver.Row) bool { return r.Stage == driver.Dead }
@@ -130,13 +140,17 @@ func (e *Engine) parkedKeys(ctx context.Context, operation string, ids []outmill
 
 // requeueParked requeues all parked records of a key, in their order and with one due time, in steps that
 // grow: claims between two steps may park the first ones again.
-func (e *Engine) requeueParked(ctx context.Context, operation string, k driver.Row, due driver.Time) (requeued int, err error) {
+func (e *Engine) requeueParked(ctx context.Context, operation string, k driver.Row, due driver.Time, entry storekit.AuditEntry) (
+	requeued int, err error) {
 	for nth := 0; ; nth++ {
 		n := 0
 		err := e.update(ctx, operation, func(ctx context.Context, t *tx) (err error) {
 			parked := t.searched(driver.Search{By: driver.ByParked, Line: k.Line, Key: k.Key})
 			n, _, err = t.changeAll(ctx, e.config.AtOnce.Requeue(nth), parked, func(r driver.Row) { t.requeue(r, due) })
-			return err
+			if err != nil {
+				return err
+			}
+			return t.audit(ctx, entry, n)
 		})
 		if err != nil || n == 0 {
 			return requeued, err
@@ -174,7 +188,7 @@ func (f finder) Records(ctx context.Context, operation string, ids []outmill.Wor
 		records, err = t.get(ctx, ids...)
 		return err
 	})
-	slices.SortFunc(records, func(a, b *outmill.Record) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	slices.SortFunc(records, func(a, b *outmill.Record) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	return records, err
 }
 

@@ -150,6 +150,12 @@ func park(r *driver.Row) {
 	r.Parked = true
 }
 
+// markSkipped has a dead row stay until all that it has parked is requeued. Its Next is when that is due.
+func markSkipped(r *driver.Row) {
+	reason := storekit.SkippedError
+	r.Parked, r.Error = false, &reason
+}
+
 func process(r *driver.Row, by string, now driver.Time) {
 	move(r, driver.Processed, 0)
 	r.Processed, r.By = now, by

@@ -68,13 +68,17 @@ func (t *tx) groupsWithRecords(ctx context.Context) ([]string, error) {
 // stats counts the records of a line.
 func (t *tx) stats(ctx context.Context, line driver.Line, limit int) (outmill.TopicStats, error) {
 	s := outmill.TopicStats{Group: line.Group, Topic: line.Topic}
+	searches := make([]driver.Search, len(allStages))
+	for i, stage := range allStages {
+		searches[i] = driver.Search{By: driver.ByStage, Line: line, Stage: stage, Limit: limit}
+	}
+	counted, err := t.Count(ctx, searches...)
+	if err != nil {
+		return s, err
+	}
 	var oldest driver.Time
-	for _, stage := range allStages {
-		c, err := t.Count(ctx, line, stage, limit)
-		if err != nil {
-			return s, err
-		}
-		switch stage {
+	for i, c := range counted {
+		switch allStages[i] {
 		case driver.Processed:
 			s.Processed = c.N
 			continue
@@ -82,7 +86,7 @@ func (t *tx) stats(ctx context.Context, line driver.Line, limit int) (outmill.To
 			s.Dead = c.N
 			continue
 		case driver.Leased:
-			// A lease that has ended is pending again for everybody but the record's row.
+			// A record whose lease has ended is due, whether somebody has reaped it or not.
 			s.Leased, s.Pending = c.N, min(s.Pending+c.Ended, limit)
 		case driver.Ready, driver.Held, driver.Waiting, driver.Delayed:
 			s.Pending, s.Delayed = min(s.Pending+c.N, limit), min(s.Delayed+c.Later, limit)
@@ -95,7 +99,6 @@ func (t *tx) stats(ctx context.Context, line driver.Line, limit int) (outmill.To
 		return s, nil
 	}
 	if oldest != 0 && t.pauses.HasParts() {
-		var err error
 		if oldest, err = t.oldestUnpaused(ctx, line); err != nil {
 			return s, err
 		}

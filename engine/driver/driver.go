@@ -67,6 +67,8 @@ type Tx interface {
 
 	// Insert inserts rows that have no Seq, and decides their order. An ID that exists is an error.
 	Insert(ctx context.Context, rows []NewRow) error
+	// Replace gives a row that is locked another payload and metadata, and the Size of the new row.
+	Replace(ctx context.Context, row NewRow) error
 	// Apply writes changes of rows and notes.
 	Apply(ctx context.Context, changes Changes) (Applied, error)
 
@@ -74,6 +76,9 @@ type Tx interface {
 	Rows(ctx context.Context, searches ...Search) ([]Row, error)
 	// Find returns the rows with these ids, each once, in any order.
 	Find(ctx context.Context, ids []outmill.WorkItemID) ([]Row, error)
+	// Lock returns the row with this id and locks it until the transaction ends, so that Apply does not lose
+	// it; found is false if there is none.
+	Lock(ctx context.Context, id outmill.WorkItemID) (r Row, found bool, err error)
 	// After returns the rows behind an id, by id.
 	After(ctx context.Context, id outmill.WorkItemID, limit int) ([]Row, error)
 	// Load returns the content of rows, in their order.
@@ -91,8 +96,10 @@ type Tx interface {
 	TopicsOf(ctx context.Context, group string) ([]string, error)
 	// Pausing returns the different Blockers of a group's notes that are those of pauses.
 	Pausing(ctx context.Context, group string) ([]string, error)
-	// Count counts the rows of a line in a stage, each number up to a limit.
-	Count(ctx context.Context, line Line, stage Stage, limit int) (Counted, error)
+	// Count counts the rows that each search finds, each number up to the Limit of the search.
+	Count(ctx context.Context, searches ...Search) ([]Counted, error)
+	// Keys returns the states of keys of a line.
+	Keys(ctx context.Context, line Line, owner string, keys []string) (map[string]KeyState, error)
 	// Adopt gives up to limit rows of the topic that wait for a first group to the group, in their order.
 	Adopt(ctx context.Context, topic, group string, limit int) (int, error)
 	// Forget deletes the notes of a group.
@@ -105,6 +112,8 @@ type Tx interface {
 	Take(ctx context.Context, entries ...Entry) (free []bool, err error)
 	// Scan returns the entries of a kind whose key begins with the prefix, by key.
 	Scan(ctx context.Context, kind, prefix string) ([]Entry, error)
+	// Range returns up to limit entries of a kind whose key is larger than after, by key.
+	Range(ctx context.Context, kind, after string, limit int) ([]Entry, error)
 	// Old returns entries of a kind whose At is not after until, by At.
 	Old(ctx context.Context, kind string, until Time, limit int) ([]Entry, error)
 	// Delete deletes entries.

@@ -27,11 +27,11 @@ const (
 	ByExpiry
 	// ByKey finds the rows of a line and a key whose Seq is above From, by Seq, in stages Ready to Delayed.
 	ByKey
-	// ByParked finds the parked rows of a line and a key, by Seq.
+	// ByParked finds the parked rows of a line and a key whose Seq is above From, by Seq.
 	ByParked
 	// ByDone finds the processed rows of all lines that were processed at Until or before, by Processed.
 	ByDone
-	// ByStage finds the rows of a line in a stage; leased rows by Wake.
+	// ByStage finds the rows of a line in a stage, by Wake and Seq.
 	ByStage
 	// ByUnrouted finds the rows of the topic that wait for a first group, in stages Ready and Delayed.
 	ByUnrouted
@@ -125,13 +125,13 @@ type Topics struct {
 	Names []string
 }
 
-// Counted are the rows of a stage.
+// Counted are the rows that a search finds.
 type Counted struct {
-	// N is their number, and Later the number of those whose Next has not come. Both end at the limit.
+	// N is their number, and Later the number of those whose Next has not come.
 	N, Later int
 	// Oldest is the first Next of those that have not expired; 0 if there are none.
 	Oldest Time
-	// Ended, in stage Leased, is the number of rows whose lease has ended, and N that of the others. Oldest is
-	// then the first end of a lease that has ended, and Later is 0.
+	// Ended, in ByStage of Leased, is the number of rows whose lease has ended, and N that of the others. Oldest
+	// is then the first end of a lease that has ended, and Later is 0.
 	Ended int
 }

@@ -77,6 +77,12 @@ func (t *tx) Scan(_ context.Context, kind, prefix string) ([]driver.Entry, error
 	return found, nil
 }
 
+func (t *tx) Range(_ context.Context, kind, after string, limit int) ([]driver.Entry, error) {
+	found := t.find(kind, func(e driver.Entry) bool { return e.Key > after })
+	slices.SortFunc(found, func(a, b driver.Entry) int { return cmp.Compare(a.Key, b.Key) })
+	return found[:min(len(found), limit)], nil
+}
+
 func (t *tx) Old(_ context.Context, kind string, until driver.Time, limit int) ([]driver.Entry, error) {
 	found := t.find(kind, func(e driver.Entry) bool { return e.At != 0 && e.At <= until })
 	slices.SortFunc(found, func(a, b driver.Entry) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Key, b.Key)) })

@@ -59,7 +59,7 @@ func (t *tx) matches(s driver.Search, r *driver.Row) bool {
 	case driver.ByKey:
 		return r.Key == s.Key && r.Seq > s.From && r.Stage < driver.Leased
 	case driver.ByParked:
-		return r.Key == s.Key && r.Parked
+		return r.Key == s.Key && r.Parked && r.Seq > s.From
 	case driver.ByDone:
 		return r.Stage == driver.Processed && r.Processed <= s.Until
 	case driver.ByStage:
@@ -143,30 +143,49 @@ func (t *tx) TopicsOf(_ context.Context, group string) ([]string, error) {
 	return topics, nil
 }
 
-func (t *tx) Count(_ context.Context, line driver.Line, stage driver.Stage, limit int) (c driver.Counted, _ error) {
-	for _, s := range t.lines[line] {
-		if s.Stage != stage {
-			continue
-		}
-		due := s.Next
-		if stage == driver.Leased {
-			due = s.Wake
-		}
-		switch {
-		case stage == driver.Leased && due > t.now:
-			c.N = min(c.N+1, limit)
-			continue
-		case stage == driver.Leased:
-			c.Ended = min(c.Ended+1, limit)
-		case due > t.now:
-			c.Later = min(c.Later+1, limit)
-			fallthrough
-		default:
-			c.N = min(c.N+1, limit)
-		}
-		if !t.expired(&s.Row) && (c.Oldest == 0 || due < c.Oldest) {
-			c.Oldest = due
+func (t *tx) Lock(_ context.Context, id outmill.WorkItemID) (r driver.Row, found bool, err error) {
+	s := t.byID[id]
+	if s == nil {
+		return r, false, nil
+	}
+	if t.locked == nil {
+		t.locked = map[outmill.WorkItemID]bool{}
+	}
+	t.locked[id] = true
+	return t.shown(s.Row), true, nil
+}
+
+func (t *tx) Count(_ context.Context, searches ...driver.Search) ([]driver.Counted, error) {
+	counted := make([]driver.Counted, len(searches))
+	for i, search := range searches {
+		for _, s := range t.among(search) {
+			if t.matches(search, &s.Row) {
+				t.count(&counted[i], search, &s.Row)
+			}
 		}
 	}
-	return c, nil
+	return counted, nil
+}
+
+func (t *tx) count(c *driver.Counted, search driver.Search, r *driver.Row) {
+	one := func(n *int) { *n = min(*n+1, search.Limit) }
+	leased, due := search.By == driver.ByStage && r.Stage == driver.Leased, r.Next
+	if leased {
+		due = r.Wake
+	}
+	switch {
+	case leased && due > t.now:
+		one(&c.N)
+		return
+	case leased:
+		one(&c.Ended)
+	case due > t.now:
+		one(&c.Later)
+		one(&c.N)
+	default:
+		one(&c.N)
+	}
+	if !t.expired(r) && (c.Oldest == 0 || due < c.Oldest) {
+		c.Oldest = due
+	}
 }

@@ -19,6 +19,8 @@ type tx struct {
 	caller   *Tx
 	undo     []func()
 	onCommit []func()
+	// locked are the rows that Lock has returned: they are not lost.
+	locked map[outmill.WorkItemID]bool
 }
 
 func (t *tx) OnCommit(fn func()) { t.onCommit = append(t.onCommit, fn) }
@@ -66,6 +68,16 @@ func (t *tx) Insert(_ context.Context, rows []driver.NewRow) error {
 	return nil
 }
 
+func (t *tx) Replace(_ context.Context, n driver.NewRow) error {
+	s := t.byID[n.ID]
+	size, was := s.Size, s.record
+	t.undo = append(t.undo, func() { s.Size, s.record = size, was })
+	changed := *s.record
+	changed.Payload, changed.Metadata = append([]byte{}, n.Record.Payload...), maps.Clone(n.Record.Metadata)
+	s.Size, s.record = n.Size, &changed
+	return nil
+}
+
 // errOutside is a fault of the engine: a caller's transaction only appends.
 var errOutside = errors.New("a caller's transaction changes no rows: this is a fault of package engine")
 
@@ -101,7 +113,8 @@ func (t *tx) Apply(_ context.Context, c driver.Changes) (driver.Applied, error) 
 // unchanged returns the stored row, if it is still the one that the engine has read.
 func (t *tx) unchanged(was driver.Row) *stored {
 	s := t.byID[was.ID]
-	if s == nil || s.Stage != was.Stage || s.Owner != was.Owner || s.Claims != was.Claims || t.lose != nil && t.lose() {
+	if s == nil || s.Stage != was.Stage || s.Owner != was.Owner || s.Claims != was.Claims ||
+		t.lose != nil && !t.locked[was.ID] && t.lose() {
 		return nil
 	}
 	return s

@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// auditKind is the kind of the entries of the audit. At is the end of the retention, Made the time of the first
+// change, Value a storedAudit, and the key the number, so that the largest number comes first. commandKind is
+// the kind of entries that lead from a command to its number.
+const (
+	auditKind   = "audit"
+	commandKind = "audit command"
+)
+
+type storedAudit struct {
+	Actor   string
+	Action  storekit.AuditAction
+	Count   int
+	Details json.RawMessage
+}
+
+// auditKey has the digits of what is left to the largest number.
+func auditKey(number int64) string { return fmt.Sprintf("%019d", math.MaxInt64-number) }
+
+func auditNumber(key string) int64 {
+	left, err := strconv.ParseInt(key, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return math.MaxInt64 - left
+}
+
+// audit notes a change of count records, in the entry of its command if that has one.
+func (t *tx) audit(ctx context.Context, entry storekit.AuditEntry, count int) error {
+	if count == 0 {
+		return nil
+	}
+	known, err := t.entryOf(ctx, commandKind, entry.Command)
+	if err != nil {
+		return err
+	}
+	if known != nil {
+		return t.addToAudit(ctx, known.Value, entry, count)
+	}
+	stored := storedAudit{Actor: entry.Actor, Action: entry.Action, Count: count, Details: json.RawMessage(entry.Details())}
+	made := driver.Entry{Kind: auditKind, At: t.after(t.e.config.RetainAudit), Made: t.now}
+	if made.Value, err = asText(stored); err != nil {
+		return err
+	}
+	// The time is a number that grows, and is free unless another call comes in the same microsecond.
+	for number := int64(t.now); ; number++ {
+		made.Key = auditKey(number)
+		free, err := t.Take(ctx, made)
+		if err != nil {
+			return err
+		}
+		if free[0] {
+			break
+		}
+	}
+	return t.Put(ctx, driver.Entry{Kind: commandKind, Key: entry.Command, At: made.At, Made: t.now, Value: made.Key})
+}
+
+// addToAudit adds what a further transaction of a command has done.
+func (t *tx) addToAudit(ctx context.Context, key string, entry storekit.AuditEntry, count int) error {
+	known, err := t.entryOf(ctx, auditKind, key)
+	if err != nil || known == nil {
+		return err
+	}
+	var stored storedAudit
+	if err := json.Unmarshal([]byte(known.Value), &stored); err != nil {
+		return fmt.Errorf("the audit entry %d cannot be read: %w", auditNumber(key), err)
+	}
+	if stored.Action != entry.Action {
+		stored.Action, stored.Count = entry.Action, 0
+	}
+	stored.Count += count
+	stored.Details = json.RawMessage(entry.Details())
+	if known.Value, err = asText(stored); err != nil {
+		return err
+	}
+	return t.Put(ctx, *known)
+}
+
+// AuditEntries returns the newest entries with a smaller number. See storekit.WorkbenchStore.
+func (b bench) AuditEntries(ctx context.Context, operation string, before int64, limit int) (list []storekit.AuditEntry, err error) {
+	err = b.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
+		entries, err := t.Range(ctx, auditKind, auditKey(before), limit)
+		list = make([]storekit.AuditEntry, 0, len(entries))
+		for _, e := range entries {
+			var stored storedAudit
+			entry := storekit.AuditEntry{Number: auditNumber(e.Key), At: e.Made.Of()}
+			bad := json.Unmarshal([]byte(e.Value), &stored)
+			if bad == nil {
+				bad = entry.SetDetails(string(stored.Details))
+			}
+			if bad != nil && err == nil {
+				err = fmt.Errorf("the audit entry %d cannot be read: %w", entry.Number, bad)
+			}
+			entry.Actor, entry.Action, entry.Count = stored.Actor, stored.Action, stored.Count
+			list = append(list, entry)
+		}
+		return err
+	})
+	return list, err
+}
+
+// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See storekit.Audit.
+func (e *Engine) DeleteOldAudit(ctx context.Context, limit int) (int, error) {
+	return e.count(ctx, "delete old audit entries", limit, func(ctx context.Context, t *tx) (int, error) {
+		for _, kind := range []string{commandKind, auditKind} {
+			old, err := t.Old(ctx, kind, t.now, limit)
+			if err != nil {
+				return 0, err
+			}
+			if err := t.Delete(ctx, old...); err != nil || kind == auditKind {
+				return len(old), err
+			}
+		}
+		return 0, nil
+	})
+}
+
+// entryOf returns the entry with exactly this key, or nil.
+func (t *tx) entryOf(ctx context.Context, kind, key string) (*driver.Entry, error) {
+	entries, err := t.Scan(ctx, kind, key)
+	for _, e := range entries {
+		if e.Key == key {
+			return &e, err
+		}
+	}
+	return nil, err
+}
+
+func asText(v any) (string, error) {
+	text, err := json.Marshal(v)
+	return string(text), err
+}

@@ -1,0 +1,66 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// waitingSearches find the records that FirstWaiting shows, each kind by its own index.
+var waitingSearches = []driver.Search{
+	{By: driver.ByLine}, {By: driver.ByHeld}, {By: driver.ByStage, Stage: driver.Waiting}, {By: driver.ByDelayed},
+	{By: driver.ByStage, Stage: driver.Leased},
+}
+
+// FirstWaiting returns the first records of a group and topic that wait. See storekit.WaitingReader.
+func (e *Engine) FirstWaiting(ctx context.Context, group, topic string, limit int) (found storekit.Waiting, err error) {
+	const operation = "first waiting"
+	if err := storekit.CheckWaiting(limit); err != nil {
+		return found, e.explain(ctx, operation, err)
+	}
+	err = e.view(ctx, operation, func(ctx context.Context, t *tx) error {
+		found = storekit.Waiting{Now: t.now.Of()}
+		for _, search := range waitingSearches {
+			search.Line, search.Limit = driver.Line{Group: group, Topic: topic}, limit
+			rows, err := t.Rows(ctx, search)
+			if err != nil {
+				return err
+			}
+			kinds := map[int]*storekit.WaitingKind{}
+			for _, r := range rows {
+				stage := stageOf(r)
+				if kinds[stage] == nil {
+					kinds[stage] = &storekit.WaitingKind{More: len(rows) == limit}
+				}
+				kinds[stage].Records = append(kinds[stage].Records, storekit.WaitingRecord{
+					ID: r.ID, Stage: stage, DueAt: dueOf(r).Of(), Key: r.Key, TenantID: r.Tenant, Attempts: r.Attempts,
+				})
+			}
+			for _, kind := range kinds {
+				found.Kinds = append(found.Kinds, *kind)
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// stageOf is the stage of storekit.
+func stageOf(r driver.Row) int {
+	switch r.Stage {
+	case driver.Held:
+		if _, paused := driver.ByPause(r.Under); paused {
+			return storekit.StageAside
+		}
+		return storekit.StageHeld
+	case driver.Waiting:
+		return storekit.StageWaiting
+	case driver.Delayed:
+		return storekit.StageDelayed
+	case driver.Leased:
+		return storekit.StageLeased
+	case driver.Ready, driver.Processed, driver.Dead:
+	}
+	return storekit.StageReady
+}

@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// workbench provides the calls of storekit.Workbench, and Audited.
+type workbench = storekit.WorkbenchEngine
+
+// bench has what storekit.WorkbenchEngine needs. See storekit.WorkbenchStore.
+type bench struct{ finder }
+
+// Letters returns those of the dead records that no other record has parked.
+func (b bench) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) (letters []storekit.DeadLetter, err error) {
+	err = b.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
+		letters = nil
+		rows, err := t.Find(ctx, ids)
+		if err != nil {
+			return err
+		}
+		if rows, err = t.heads(ctx, rows); err != nil {
+			return err
+		}
+		records, err := t.records(ctx, rows)
+		if err != nil {
+			return err
+		}
+		var searches []driver.Search
+		var holding []int
+		for i, record := range records {
+			letters = append(letters, storekit.DeadLetter{Record: record})
+			if holdsKey(rows[i], record) {
+				search := driver.Search{By: driver.ByParked, Line: rows[i].Line, Key: rows[i].Key, From: rows[i].Seq, Limit: storekit.MaxWaiting}
+				searches, holding = append(searches, search), append(holding, i)
+			}
+		}
+		counted, err := t.Count(ctx, searches...)
+		for n, c := range counted {
+			letters[holding[n]].Waiting = c.N
+		}
+		return err
+	})
+	return letters, err
+}
+
+// heads returns those of the rows that are dead and that no other row has parked, by id.
+func (t *tx) heads(ctx context.Context, rows []driver.Row) (heads []driver.Row, err error) {
+	keys := map[driver.Line][]string{}
+	for _, r := range rows {
+		if r.Parked {
+			keys[r.Line] = append(keys[r.Line], r.Key)
+		}
+	}
+	first := map[driver.Line]map[string]driver.KeyState{}
+	for line, names := range keys {
+		if first[line], err = t.Keys(ctx, line, "", names); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range rows {
+		if isDead(r) && (!r.Parked || first[r.Line][r.Key].Parked == r.Seq) {
+			heads = append(heads, r)
+		}
+	}
+	sortByID(heads)
+	return heads, nil
+}
+
+// holdsKey reports whether the record parks its key, or did so until a Skip began.
+func holdsKey(r driver.Row, record *outmill.Record) bool {
+	return r.Parked || r.Key != "" && record.LastError == storekit.SkippedError
+}
+
+// lockRecord locks a record.
+func (t *tx) lockRecord(ctx context.Context, id outmill.WorkItemID) (r driver.Row, record *outmill.Record, err error) {
+	r, found, err := t.Lock(ctx, id)
+	if err != nil {
+		return r, nil, err
+	}
+	if !found {
+		return r, nil, outmill.ErrNotFound
+	}
+	records, err := t.records(ctx, []driver.Row{r})
+	if err != nil {
+		return r, nil, err
+	}
+	return r, records[0], nil
+}
+
+// EditDead changes a dead record.
+func (b bench) EditDead(ctx context.Context, operation string, id outmill.WorkItemID,
+	change func(before *outmill.Record) (*outmill.Record, storekit.AuditEntry, error)) error {
+	return b.e.update(ctx, operation, func(ctx context.Context, t *tx) error {
+		r, before, err := t.lockRecord(ctx, id)
+		if err != nil {
+			return err
+		}
+		after, entry, err := change(before)
+		if err != nil || after == nil {
+			return err
+		}
+		metadata, err := storekit.MetadataText(after.Metadata)
+		if err != nil {
+			return err
+		}
+		if err := b.e.db.Limits().Check(-1, after, metadata); err != nil {
+			return err
+		}
+		r.Size = after.Size()
+		if err := t.Replace(ctx, driver.NewRow{Row: r, Record: after, Message: after.MessageID, Metadata: metadata}); err != nil {
+			return err
+		}
+		return t.audit(ctx, entry, 1)
+	})
+}
+
+// SkipDead removes a dead record and requeues what is parked behind it, in steps. Between two steps the record
+// has SkippedError and keeps in Next the time at which all become due.
+func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
+	check func(*outmill.Record) (storekit.AuditEntry, error)) (skipped storekit.Skipped, err error) {
+	err = b.e.update(ctx, operation, func(ctx context.Context, t *tx) error {
+		skipped = storekit.Skipped{}
+		head, record, err := t.lockRecord(ctx, id)
+		if err != nil {
+			return err
+		}
+		entry, err := check(record)
+		if err != nil {
+			return err
+		}
+		if holdsKey(head, record) {
+			if skipped.Released, err = t.release(ctx, &head, record, nth); err != nil {
+				return err
+			}
+		}
+		if skipped.Done, err = t.endSkip(ctx, head, record, skipped.Released); err != nil {
+			return err
+		}
+		count := skipped.Released
+		if skipped.Done {
+			entry.After.Status = storekit.AuditDeleted
+			count++
+		}
+		return t.audit(ctx, entry, count)
+	})
+	if err != nil {
+		return storekit.Skipped{}, err
+	}
+	if skipped.Released > 0 {
+		b.e.notifier.Notify()
+	}
+	return skipped, nil
+}
+
+// release requeues the first parked rows behind the head, unless an earlier row of the key is parked.
+func (t *tx) release(ctx context.Context, head *driver.Row, record *outmill.Record, nth int) (released int, err error) {
+	states, err := t.Keys(ctx, head.Line, "", []string{head.Key})
+	if err != nil || states[head.Key].Parked < head.Seq {
+		return 0, err
+	}
+	due := t.now
+	if record.LastError == storekit.SkippedError {
+		due = head.Next
+	}
+	head.Next = due
+	behind := t.searched(driver.Search{By: driver.ByParked, Line: head.Line, Key: head.Key, From: head.Seq})
+	released, _, err = t.changeAll(ctx, t.e.config.AtOnce.Requeue(nth), behind, func(r driver.Row) { t.requeue(r, due) })
+	return released, err
+}
+
+// endSkip deletes the head, or marks it for the next step if rows are parked behind it that have to come back.
+func (t *tx) endSkip(ctx context.Context, head driver.Row, record *outmill.Record, released int) (done bool, err error) {
+	if released > 0 {
+		left, err := t.Count(ctx, driver.Search{By: driver.ByParked, Line: head.Line, Key: head.Key, From: head.Seq, Limit: 1})
+		if err != nil {
+			return false, err
+		}
+		if left[0].N > 0 {
+			t.rewrite(head, markSkipped)
+			_, err := t.write(ctx)
+			return false, err
+		}
+	}
+	t.remove(head)
+	_, err = t.write(ctx)
+	return true, err
+}
