@@ -85,7 +85,8 @@ func confirmDropGroup(c *call) error {
 		Text: "This removes the registrations of the group and deletes its processed and dead records, and those of topics " +
 			"that another group reads" + everywhere(c) + ". It cannot be undone. The other records wait for the first group that " +
 			"registers for their topic. A group whose workers still run registers again.",
-		Facts: []fact{{"Group", group}, {"Given back", least + records(f.GivenBack)}, {"Deleted", least + records(f.Deleted())}}, Action: "drop-group", Button: "Drop the group", Danger: true,
+		Facts:  []fact{{"Group", group}, {"Given back", least + records(f.GivenBack)}, {"Deleted", least + records(f.Deleted())}},
+		Action: "drop-group", Button: "Drop the group", Danger: true,
 		Fields: c.fields("group", group), Back: c.page("groups"),
 	})
 }

@@ -163,7 +163,8 @@ func TestStore_Races(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 			r.append("key", "one")
-			require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: "others", Topics: outmill.Topics{Include: []string{"b"}}}))
+			others := outmill.Registration{Group: "others", Topics: outmill.Topics{Include: []string{"b"}}}
+			require.NoError(t, r.store.RegisterGroup(t.Context(), others))
 			require.NoError(t, r.store.Append(t.Context(), made("b", "two", 1)...))
 			found := append(r.claim(outmill.NewOwnerToken(), 1), claimed(t, r.store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "b"))...)
 			require.Len(t, found, 2)

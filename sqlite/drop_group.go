@@ -141,4 +141,3 @@ func (d *drop) end(ctx context.Context) error {
 		return err
 	})
 }
-
