@@ -51,8 +51,13 @@ func (b *budgeted) leave() {
 // useBudget has the connection that listens come from the budget, too, also if it has a URL of its own.
 func (s *Store) useBudget(b *budgeted) {
 	s.budgeted = b
-	if b != nil {
-		s.notices.beforeConnect = b.beforeConnect
+	if b == nil {
+		return
+	}
+	of := s.notices.settings
+	s.notices.settings = func(ctx context.Context) (*pgx.ConnConfig, beforeConnect, error) {
+		config, _, err := of(ctx)
+		return config, b.beforeConnect, err
 	}
 }
 

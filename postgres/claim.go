@@ -216,7 +216,7 @@ func (s *Store) query(ctx context.Context, steps ...step) error {
 	for _, one := range steps {
 		batch.Queue(s.sql.text(one.template), one.args...)
 	}
-	results := s.pool.SendBatch(ctx, batch)
+	results := s.sendBatch(ctx, batch)
 	return closed(results, read(results, before, steps, false))
 }
 

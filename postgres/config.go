@@ -120,7 +120,7 @@ type Config struct {
 	// DB is a pool of database/sql on the same database. Transact begins its transactions on
 	// it, for handlers that use database/sql and cannot use a pgx.Tx. With gorm, ent, bun and
 	// other libraries that begin their own transactions, inbox.Within needs no DB. The user owns
-	// it and closes it. Default nil: Transact uses the store's pgx pool.
+	// it and closes it. Default nil: Transact uses the store's pgx pool; NewFromDB sets its own pool.
 	DB *sql.DB
 }
 

@@ -220,11 +220,21 @@ func atMost(connections int32) func(*pgxpool.Config) {
 type conforming struct {
 	*postgres.Store
 	config postgres.Config
+	// byDB has the pools of a store on a *sql.DB; nil elsewhere.
+	byDB *pools
+}
+
+// Pool returns a pool of pgx for the test's own statements.
+func (c conforming) Pool() *pgxpool.Pool {
+	if c.byDB != nil {
+		return c.byDB.pgx
+	}
+	return c.Store.Pool()
 }
 
 func newConforming(t *testing.T, db *pgxpool.Pool, config postgres.Config) conforming {
 	t.Helper()
-	return conforming{newStore(t, db, config), config}
+	return conforming{Store: newStore(t, db, config), config: config}
 }
 
 func conformingConfig(schema string, lane postgres.Lane, listenURL string, options storetest.Options) postgres.Config {
@@ -257,7 +267,10 @@ func newStore(t *testing.T, db *pgxpool.Pool, config postgres.Config) *postgres.
 
 func reopen(t *testing.T, c conforming) conforming {
 	t.Helper()
-	return conforming{newStore(t, c.Pool(), c.config), c.config}
+	if c.byDB != nil {
+		return c.byDB.conforming(t, c.config)
+	}
+	return conforming{Store: newStore(t, c.Pool(), c.config), config: c.config}
 }
 
 func elapse(t *testing.T, c conforming, d time.Duration) {

@@ -14,13 +14,17 @@ const sqlDateStyle = `SELECT current_setting('DateStyle')`
 // checkDates refuses a database whose times the driver cannot read. In two of its modes the driver
 // gets times as text, and reads only those of DateStyle ISO. In its other modes it gets numbers.
 func (s *Store) checkDates(ctx context.Context) error {
-	switch s.pool.Config().ConnConfig.DefaultQueryExecMode {
+	mode, err := s.conns.mode(ctx)
+	if err != nil {
+		return err
+	}
+	switch mode {
 	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:
 	default:
 		return nil
 	}
 	var style string
-	if err := s.pool.QueryRow(ctx, sqlDateStyle).Scan(&style); err != nil || strings.HasPrefix(style, "ISO") {
+	if err := s.scanRow(ctx, sqlDateStyle, nil, &style); err != nil || strings.HasPrefix(style, "ISO") {
 		return err
 	}
 	return storekit.InvalidConfig("the database has DateStyle %q, and with default_query_exec_mode=exec or simple_protocol the driver reads "+

@@ -63,7 +63,8 @@ func (s *Store) examine(ctx context.Context, request storekit.ExamineRequest, e 
 			return err
 		}
 	}
-	s.admission.Examine(e, s.handlers, morePool)
+	s.admission.Examine(e, s.handlers(), s.morePool())
+	s.examinePool(e)
 	return nil
 }
 

@@ -21,11 +21,17 @@ const (
 // connect has a limit of time also where the user has set none. A wait for a place in a budget of
 // connections does not count.
 func (l *listener) connect() (*pgx.Conn, error) {
-	config := l.config.Copy()
+	config, prepare, err := l.settings(l.ctx)
+	if err != nil {
+		return nil, err
+	}
+	// A handler of the pool's, or that of the connection whose settings these are, would get the
+	// notifications in place of this one.
+	config.OnNotification = nil
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = answersWithin
 	}
-	if prepare := l.beforeConnect; prepare != nil {
+	if prepare != nil {
 		if err := prepare(l.ctx, config); err != nil {
 			return nil, err
 		}

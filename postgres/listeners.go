@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill/storekit"
 )
@@ -28,11 +27,11 @@ type listenerRegistry struct {
 
 // listenerOf says which stores share a connection: those of a pool, with the same ListenURL.
 type listenerOf struct {
-	pool *pgxpool.Pool
+	pool any
 	url  string
 }
 
-func (s *Store) listenerOf() listenerOf { return listenerOf{s.pool, s.config.ListenURL} }
+func (s *Store) listenerOf() listenerOf { return listenerOf{s.conns.pool(), s.config.ListenURL} }
 
 // of returns the connection on which the store listens; nil if it does not.
 func (r *listenerRegistry) of(s *Store) *listener {
@@ -86,10 +85,8 @@ const channelsAtOnce = 100
 
 // listener is a connection that listens on the channels of stores.
 type listener struct {
-	config *pgx.ConnConfig
-	// beforeConnect is the pool's hook, for passwords that change; nil if ListenURL is set.
-	beforeConnect func(context.Context, *pgx.ConnConfig) error
-	logger        *storekit.Log
+	settings settings
+	logger   *storekit.Log
 	// heartbeat is the time after which a silent connection is asked whether it still works.
 	heartbeat time.Duration
 	// calls knows whether the connection fails.
@@ -109,7 +106,7 @@ type listener struct {
 
 func newListener(n *notices) *listener {
 	l := &listener{
-		config: n.config, beforeConnect: n.beforeConnect, logger: n.s.logger, heartbeat: n.s.heartbeat,
+		settings: n.settings, logger: n.s.logger, heartbeat: n.s.heartbeat,
 		users: map[string]map[*notices]bool{}, changed: map[string]bool{}, interrupt: func() {},
 	}
 	l.ctx, l.end = context.WithCancel(context.Background())

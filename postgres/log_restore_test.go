@@ -47,7 +47,8 @@ func run(t *testing.T, program string, args ...string) {
 // restored returns the tape in another database with the same contents.
 func (r *tape) restored(db *pgxpool.Pool) *tape {
 	r.t.Helper()
-	there := &ring{t: r.t, db: db, store: conforming{newStore(r.t, db, r.store.config), r.store.config}, gates: &gates{}, schema: r.schema}
+	store := conforming{Store: newStore(r.t, db, r.store.config), config: r.store.config}
+	there := &ring{t: r.t, db: db, store: store, gates: &gates{}, schema: r.schema}
 	return &tape{ring: there, owner: r.owner}
 }
 

@@ -35,7 +35,7 @@ type tape struct {
 func newTape(t *testing.T, db *pgxpool.Pool, options storetest.Options) *tape {
 	t.Helper()
 	config := postgres.Config{Schema: tapeSchema, Lane: postgres.LaneLog, Retain: options.Retain, NotifyInterval: -1}
-	r := &ring{t: t, db: db, store: conforming{newStore(t, db, config), config}, gates: &gates{}, schema: config.Schema}
+	r := &ring{t: t, db: db, store: conforming{Store: newStore(t, db, config), config: config}, gates: &gates{}, schema: config.Schema}
 	require.NoError(t, r.store.Ensure(t.Context()))
 	r.gated = newStore(t, connectAs(t, db.Config().ConnString(), func(c *pgxpool.Config) { c.ConnConfig.Tracer = r.gates }), config)
 	require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill/storekit"
 )
@@ -17,7 +16,7 @@ type openTx struct {
 	// tx is nil until the transaction has begun. After its end it refuses everything.
 	tx     pgx.Tx
 	s      *Store
-	pooled *pgxpool.Conn
+	pooled *lent
 	conn   *pgx.Conn
 	// ctx is for a BEGIN that is sent alone.
 	ctx       context.Context
@@ -36,11 +35,11 @@ func (s *Store) inOpenTx(ctx context.Context, fn func(ctx context.Context) error
 	if err := s.ready(ctx); err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	pooled, err := s.pool.Acquire(ctx)
+	pooled, err := s.conns.acquire(ctx)
 	if err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	t := &openTx{s: s, pooled: pooled, conn: pooled.Conn(), ctx: ctx}
+	t := &openTx{s: s, pooled: pooled, conn: pooled.Conn, ctx: ctx}
 	defer func() { t.end(err) }()
 	var topics storekit.TopicSet
 	if err = fn(storekit.GatherTopics(s.WithTx(ctx, t), s, &topics)); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -111,6 +112,24 @@ func TestStore_RacesWake(t *testing.T) {
 		case <-told:
 		case <-time.After(patience):
 			require.Fail(t, "the store does not listen")
+		}
+	})
+
+	t.Run("notifications arrive although the pool has a handler for them", func(t *testing.T) {
+		t.Parallel()
+		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		config := r.db.Config()
+		config.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
+		db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
+		require.NoError(t, err)
+		t.Cleanup(db.Close)
+		told := testenv.Hints(t.Context(), newStore(t, db, r.store.config))
+		<-told
+		r.append("key", "one")
+		select {
+		case <-told:
+		case <-time.After(patience):
+			require.Fail(t, "the append was not heard of")
 		}
 	})
 

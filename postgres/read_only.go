@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill/storekit"
 )
@@ -39,15 +38,15 @@ func readOnly(err error) error {
 
 // giveBack returns a connection to the pool after a call that ended with err. A connection on which
 // the server accepts no writes is closed, and with it all others of a pool that the store opened.
-func (s *Store) giveBack(conn *pgxpool.Conn, err error) {
+func (s *Store) giveBack(conn *lent, err error) {
 	if isReadOnly(err) {
 		s.refused.Store(true)
-		hangUp(context.Background(), conn.Conn())
+		hangUp(context.Background(), conn.Conn)
 		if s.ownsPool {
 			s.pool.Reset()
 		}
 	}
-	conn.Release()
+	conn.release()
 }
 
 // repeat is storekit.Repeat. It also repeats after a connection on which the server accepts no
@@ -55,7 +54,7 @@ func (s *Store) giveBack(conn *pgxpool.Conn, err error) {
 func (s *Store) repeat(ctx context.Context, passes func(error) bool, fn func() error) error {
 	again := 1
 	if !s.ownsPool {
-		again = int(s.pool.Stat().TotalConns())
+		again = s.conns.open()
 	}
 	return storekit.Repeat(ctx, func(err error) bool {
 		if code(err) != codeReadOnly {
@@ -68,7 +67,7 @@ func (s *Store) repeat(ctx context.Context, passes func(error) bool, fn func() e
 
 // inPoolTx runs fn in a READ COMMITTED transaction on a connection of the pool.
 func (s *Store) inPoolTx(ctx context.Context, fn func(tx pgx.Tx) error) (err error) {
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.conns.acquire(ctx)
 	if err != nil {
 		return err
 	}

@@ -110,7 +110,17 @@ func TestStore_ReadOnly(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, standard.Close()) }()
 
-	stores := map[string]*postgres.Store{"of a pool that the store opened": own, "of a pool of the user": users, "of a *sql.DB": standard}
+	onlyDB, err := sql.Open("pgx", f.url)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, onlyDB.Close()) }()
+	onlyDB.SetMaxIdleConns(conns)
+	byDB, err := postgres.NewFromDB(onlyDB, postgres.Config{}, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, byDB.Close()) }()
+
+	stores := map[string]*postgres.Store{
+		"of a pool that the store opened": own, "of a pool of the user": users, "of two pools": standard, "of a *sql.DB": byDB,
+	}
 	require.NoError(t, own.RegisterGroup(t.Context(), outmill.Registration{}))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -128,6 +138,7 @@ func TestStore_ReadOnly(t *testing.T) {
 	}
 	dialAll(t, own.Pool(), conns)
 	dialAll(t, pool, conns)
+	openAll(t, onlyDB, conns)
 	mine, witness := f.session(), f.session()
 	f.happen(witness)
 
@@ -194,4 +205,19 @@ func onlyPool(t *testing.T, f *failover) *pgxpool.Pool {
 		c.MaxConns = 2
 		c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
 	})
+}
+
+// openAll has a pool of database/sql open so many connections, and keep them.
+func openAll(t *testing.T, db *sql.DB, n int) {
+	t.Helper()
+	opened := make([]*sql.Conn, n)
+	for i := range opened {
+		conn, err := db.Conn(t.Context())
+		require.NoError(t, err)
+		opened[i] = conn
+	}
+	for _, conn := range opened {
+		require.NoError(t, conn.Close())
+	}
+	require.Equal(t, n, db.Stats().OpenConnections)
 }

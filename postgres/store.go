@@ -38,6 +38,8 @@ type Store struct {
 	sagaEngine
 	finder
 	workbench
+	conns connections
+	// pool is nil if the connections are those of database/sql.
 	pool     *pgxpool.Pool
 	ownsPool bool
 	// dialed has the connections of a pool that Open made.
@@ -106,9 +108,8 @@ type Store struct {
 	rests  rests
 	rounds rounds
 	life   storekit.Lifecycle
-	// admission admits the transactions of handlers to the pool, handlers at a time.
+	// admission admits the transactions of handlers to the pool, as many as handlers says at a time.
 	admission *storekit.Admission
-	handlers  int
 	// refused: the server has refused a write, and was not seen to accept writes since.
 	refused atomic.Bool
 }
@@ -123,16 +124,25 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 	if pool == nil {
 		return nil, fmt.Errorf("%w: postgres.New: pool is nil: want a pool from pgxpool.New", outmill.ErrInvalidConfig)
 	}
+	s, err := newStore(pgxConnections{pool}, config, logger)
+	if err != nil {
+		return nil, err
+	}
+	s.pool = pool
+	return s, nil
+}
+
+func newStore(conns connections, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
 	config.setDefaults()
-	listen, err := listenConfig(pool, config)
+	listen, err := listenSettings(conns, config)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{
-		pool:    pool,
+		conns:   conns,
 		config:  config,
 		logger:  storekit.NewLog(logger, config.Name, config.AppendLogLevel),
 		fair:    storekit.NewFairTopics(config.FairTopics),
@@ -154,12 +164,12 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 	s.finder = storekit.NewFinder(finding{s})
 	s.workbench = storekit.NewWorkbenchEngine(bench{finding{s}}, config.MaxPayload)
 	s.notices = newNotices(s, listen)
-	s.admission, s.handlers = admissionOf(pool), storekit.HandlersOf(int(pool.Config().MaxConns))
+	s.admission = admissionOf(conns)
 	return s, nil
 }
 
 // Pool returns the pool of connections, for the user's own tables. If the store opened the
-// pool, Close closes it.
+// pool, Close closes it. It returns nil for a store of NewFromDB.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
 // Name identifies the store in logs, metrics and deliveries.

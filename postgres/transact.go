@@ -18,14 +18,16 @@ import (
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
 	return storekit.TransactOr(ctx, s, fn, explain, s.proveTx, func() error {
-		fn := storekit.Forgetful(ctx, fn)
+		fn, in := storekit.Forgetful(ctx, fn), s.inOpenTx
 		if s.config.DB != nil {
-			// The handlers' connections are those of another pool.
-			return s.repeat(ctx, worthAnother, func() error { return s.inSQLTx(ctx, fn) })
+			in = s.inSQLTx
 		}
-		return s.admission.Run(ctx, s.handlers, s.tellWaiting, func() error {
-			return s.repeat(ctx, worthAnother, func() error { return s.inOpenTx(ctx, fn) })
-		})
+		run := func() error { return s.repeat(ctx, worthAnother, func() error { return in(ctx, fn) }) }
+		if s.config.DB != nil && s.conns.pool() != s.config.DB {
+			// The handlers' connections are those of another pool.
+			return run()
+		}
+		return s.admission.Run(ctx, s.handlers(), s.tellWaiting, run)
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill/internal/crash"
 )
@@ -27,9 +26,9 @@ type step struct {
 
 // safely is the pool for single statements. It sends safePath with each, because without a
 // transaction the setting holds only for their round trip.
-type safely struct{ pool *pgxpool.Pool }
+type safely struct{ s *Store }
 
-func (s *Store) safe() safely { return safely{s.pool} }
+func (s *Store) safe() safely { return safely{s} }
 
 func (p safely) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return safeRow{p.send(ctx, sql, args)}
@@ -49,7 +48,7 @@ func (p safely) send(ctx context.Context, sql string, args []any) pgx.BatchResul
 	batch := &pgx.Batch{}
 	batch.Queue(safePath)
 	batch.Queue(sql, args...)
-	return p.pool.SendBatch(ctx, batch)
+	return p.s.sendBatch(ctx, batch)
 }
 
 type safeRow struct{ results pgx.BatchResults }
@@ -110,7 +109,7 @@ const (
 // COMMIT with the last ones.
 type txn struct {
 	s        *Store
-	conn     *pgxpool.Conn
+	conn     *lent
 	settings string
 	begun    bool
 	over     bool
@@ -205,7 +204,7 @@ func (s step) read(rows pgx.Rows) error {
 // open. why is the error of the transaction.
 func (t *txn) release(ctx context.Context, why error) {
 	defer t.s.giveBack(t.conn, why)
-	if t.over || !t.begun || t.conn.Conn().PgConn().TxStatus() == 'I' || isReadOnly(why) {
+	if t.over || !t.begun || t.conn.PgConn().TxStatus() == 'I' || isReadOnly(why) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackWithin)
@@ -255,7 +254,7 @@ func (s *Store) once(ctx context.Context, settings string, fn func(ctx context.C
 
 // in runs fn in a transaction, without a check of the schema.
 func (s *Store) in(ctx context.Context, settings string, fn func(ctx context.Context, t *txn) error) (err error) {
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.conns.acquire(ctx)
 	if err != nil {
 		return err
 	}

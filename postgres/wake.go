@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
@@ -90,9 +89,7 @@ type notices struct {
 	s        *Store
 	channel  string
 	interval time.Duration
-	config   *pgx.ConnConfig
-	// beforeConnect is the pool's hook, for passwords that change; nil if ListenURL is set.
-	beforeConnect func(context.Context, *pgx.ConnConfig) error
+	settings settings
 
 	ctx  context.Context
 	end  context.CancelFunc
@@ -107,27 +104,31 @@ type notices struct {
 	topics storekit.TopicSet
 }
 
-func newNotices(s *Store, config *pgx.ConnConfig) *notices {
+func newNotices(s *Store, listen settings) *notices {
 	n := &notices{
-		s: s, interval: s.config.NotifyInterval, config: config,
+		s: s, interval: s.config.NotifyInterval, settings: listen,
 		channel: s.sql.channel("notify"),
-	}
-	if s.config.ListenURL == "" {
-		n.beforeConnect = s.pool.Config().BeforeConnect
 	}
 	n.ctx, n.end = context.WithCancel(context.Background())
 	return n
 }
 
-func listenConfig(pool *pgxpool.Pool, config Config) (*pgx.ConnConfig, error) {
+// settings are those of the connection that listens. The caller may change the configuration, and calls
+// the hook, which may be nil, before it connects.
+type settings func(ctx context.Context) (*pgx.ConnConfig, beforeConnect, error)
+
+// beforeConnect is a pool's hook, for passwords that change, or for a budget of connections.
+type beforeConnect func(context.Context, *pgx.ConnConfig) error
+
+func listenSettings(conns connections, config Config) (settings, error) {
 	if config.ListenURL == "" {
-		return pool.Config().ConnConfig, nil
+		return conns.settings, nil
 	}
 	parsed, err := pgx.ParseConfig(config.ListenURL)
 	if err != nil {
 		return nil, storekit.InvalidConfig("postgres.Config.ListenURL: %w", err)
 	}
-	return parsed, nil
+	return func(context.Context) (*pgx.ConnConfig, beforeConnect, error) { return parsed.Copy(), nil, nil }, nil
 }
 
 func (n *notices) off() bool { return n.interval < 0 }

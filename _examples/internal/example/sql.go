@@ -31,6 +31,9 @@ var OnSQL = Engine[*SQL]{
 // temporaryFile is the URL that means SQLite in a temporary file.
 const temporaryFile = "sqlite:"
 
+// poolSize is the number of connections to PostgreSQL, open and idle ones.
+const poolSize = 10
+
 // Dialects of SQL.
 const (
 	SQLite     = "sqlite"
@@ -74,21 +77,23 @@ func openSQLite(ctx context.Context) (*SQL, func(context.Context) error, error) 
 	return (&SQL{DB: store.DB(), Dialect: SQLite, Store: store, Path: path}).start(ctx, removeFile)
 }
 
-// openPostgres makes a schema. Subscribers and forwarders use a pool of the store. An
-// append in a transaction needs only the connection of the transaction.
+// openPostgres makes a schema. The application and the outbox share a pool. An append in a
+// transaction needs only the connection of the transaction.
 func openPostgres(ctx context.Context, url string, config postgres.Config) (*SQL, func(context.Context) error, error) {
 	schema, drop, err := openDatabase(ctx, url)
 	if err != nil {
 		return nil, nil, err
 	}
-	config.Schema = schema.Schema
-	store, err := postgres.Open(ctx, schema.URL, config, nil)
+	db, err := sql.Open("pgx", schema.URL)
 	if err != nil {
 		return nil, nil, errors.Join(err, drop(context.WithoutCancel(ctx)))
 	}
-	db, err := sql.Open("pgx", schema.URL)
+	db.SetMaxOpenConns(poolSize)
+	db.SetMaxIdleConns(poolSize)
+	config.Schema = schema.Schema
+	store, err := postgres.NewFromDB(db, config, nil)
 	if err != nil {
-		return nil, nil, errors.Join(err, store.Close(), drop(context.WithoutCancel(ctx)))
+		return nil, nil, errors.Join(err, db.Close(), drop(context.WithoutCancel(ctx)))
 	}
 	return (&SQL{DB: db, Dialect: PostgreSQL, Store: store, Path: schema.Schema}).start(ctx, drop)
 }
