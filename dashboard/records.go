@@ -31,7 +31,8 @@ func (s *search) fields() []struct {
 		value *string
 	}{
 		{"group", &s.Group}, {"topic", &s.Topic}, {"status", &s.Status}, {"key", &s.Key}, {"message", &s.Message},
-		{"correlation", &s.Correlation}, {"tenant", &s.Tenant}, {"contract", &s.Contract}, {"version", &s.Version}, {"error", &s.Error}, {"older", &s.Older}, {"newer", &s.Newer},
+		{"correlation", &s.Correlation}, {"tenant", &s.Tenant}, {"contract", &s.Contract}, {"version", &s.Version}, {"error", &s.Error},
+		{"older", &s.Older}, {"newer", &s.Newer},
 		{"after", &s.After},
 	}
 }
@@ -62,7 +63,8 @@ func (s search) pairs() []string {
 func (s search) facts() []fact {
 	names := map[string]string{
 		"group": "Group", "topic": "Topic", "status": "Status", "key": "Key", "message": "Message id", "correlation": "Correlation id",
-		"tenant": "Tenant id", "contract": "Contract", "version": "Contract version", "error": "Error text contains", "older": "Older than", "newer": "Newer than",
+		"tenant": "Tenant id", "contract": "Contract", "version": "Contract version", "error": "Error text contains",
+		"older": "Older than", "newer": "Newer than",
 	}
 	var facts []fact
 	for _, f := range s.fields() {

@@ -71,7 +71,8 @@ var matching = func() string {
 		names []string
 	}{{"@contract", storekit.ContractNames}, {"@contractVersion", storekit.ContractVersionNames}} {
 		// A point after both texts keeps their trailing blanks. JSON_VALUE fails on a text that is no JSON.
-		conditions = append(conditions, strings.NewReplacer("names", strings.Join(of.names, `'), JSON_VALUE(o.Metadata, '$.`), "value", of.value).Replace(
+		names := strings.Join(of.names, `'), JSON_VALUE(o.Metadata, '$.`)
+		conditions = append(conditions, strings.NewReplacer("names", names, "value", of.value).Replace(
 			`(value = N'' OR CASE WHEN ISJSON(o.Metadata) = 1 THEN COALESCE(JSON_VALUE(o.Metadata, '$.names')) END
         COLLATE Latin1_General_100_BIN2 + N'.' = CAST(value AS NVARCHAR(3999)) + N'.')`))
 	}

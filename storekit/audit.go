@@ -170,7 +170,7 @@ func newEntry(ctx context.Context, action AuditAction, ids ...outmill.WorkItemID
 		entry.Before.Status, entry.After.Status = entry.Filter["status"], AuditDeleted
 	case AuditEdit:
 		entry.Before.Status, entry.After.Status = string(outmill.StatusDead), string(outmill.StatusDead)
-	case AuditSkip:
+	case AuditSkip, AuditEditRequeue:
 		entry.Before.Status = string(outmill.StatusDead)
 	}
 	return entry

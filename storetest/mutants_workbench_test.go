@@ -435,7 +435,8 @@ func (m auditsOtherwise) Audited(ctx context.Context, query storekit.AuditQuery)
 	return page, err
 }
 
-const auditSomething = `INSERT INTO outmill_audit (changed_at, actor, action, count, details, command) VALUES (1, '', 'requeue', 0, '{}', hex(randomblob(16)))`
+const auditSomething = `INSERT INTO outmill_audit (changed_at, actor, action, count, details, command)
+VALUES (1, '', 'requeue', 0, '{}', hex(randomblob(16)))`
 
 type auditsCalls struct{ mutants.File }
 
