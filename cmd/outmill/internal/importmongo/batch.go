@@ -1,4 +1,4 @@
-package main
+package importmongo
 
 import (
 	"context"
@@ -78,7 +78,7 @@ func nameOf(id bson.RawValue) string { return string([]byte{byte(id.Type)}) + st
 
 func (m *mover) add(b *batch, doc bson.Raw, now time.Time) error {
 	s, err := m.layout.read(doc, m.o, now)
-	if err == nil && (s.leased || s.dead && !m.o.dead) {
+	if err == nil && (s.leased || s.dead && !m.o.Dead) {
 		return nil
 	}
 	var r *outmill.Record
@@ -95,14 +95,14 @@ func (m *mover) add(b *batch, doc bson.Raw, now time.Time) error {
 }
 
 func (m *mover) record(doc bson.Raw) (*outmill.Record, error) {
-	topic, complete, err := m.o.topic.fill(doc)
+	topic, complete, err := m.topic.fill(doc)
 	if err == nil && !complete {
-		err = fmt.Errorf("it has not all the fields of the topic %s", m.o.topic)
+		err = fmt.Errorf("it has not all the fields of the topic %s", m.topic)
 	}
 	if err != nil {
 		return nil, err
 	}
-	key, complete, err := m.o.key.fill(doc)
+	key, complete, err := m.key.fill(doc)
 	if err != nil {
 		return nil, err
 	}

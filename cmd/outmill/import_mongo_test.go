@@ -10,23 +10,23 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-func TestMigrate(t *testing.T) {
+func TestImportMongo(t *testing.T) {
 	t.Parallel()
 
 	t.Run("the events of outbox event bus become messages", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newOldMongo(t)
 		w.load("outbox-event-bus.json", "outbox_events")
 		lines, err := w.tool(t.Context(), w.events()...)
 		require.NoError(t, err)
-		require.Regexp(t, `^moved=3 repeated=0 leased=0 dead=1 malformed=0 seconds=`, last(lines))
+		require.Regexp(t, `^moved=3 repeated=0 leased=0 dead=1 malformed=0`, lastLine(lines))
 
 		records := w.records()
-		created := of("user.created", records)
-		require.Equal(t, []string{"7f0c2a52-0f3f-4a44-8ce3-0a4f9e1f6a01", "7f0c2a52-0f3f-4a44-8ce3-0a4f9e1f6a02"}, ids(created))
+		created := ofTopic("user.created", records)
+		require.Equal(t, []string{"7f0c2a52-0f3f-4a44-8ce3-0a4f9e1f6a01", "7f0c2a52-0f3f-4a44-8ce3-0a4f9e1f6a02"}, messageIDs(created))
 		require.Equal(t, `{"userId":"u1","born":"2000-02-29T00:00:00.000Z","ref":"5f9d88b3e1b2c3d4e5f60718","logins":3,"score":0.5,"tags":["a",null,true],"big":9007199254740993}`, string(created[0].Payload))
 		require.Equal(t, map[string]string{"type": "user.created", "occurred_at": "2026-11-21T16:10:01Z"}, created[0].Metadata)
-		renamed := of("user.renamed", records)
+		renamed := ofTopic("user.renamed", records)
 		require.Len(t, renamed, 1)
 		require.Equal(t, `{"userId":"u1","name":"Zoë & Co <x>"}`, string(renamed[0].Payload))
 		require.Len(t, records, 3)
@@ -37,15 +37,15 @@ func TestMigrate(t *testing.T) {
 
 	t.Run("the entries of koan become messages", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newOldMongo(t)
 		w.load("koan.json", "Outbox")
 		lines, err := w.tool(t.Context(), w.entries()...)
 		require.NoError(t, err)
-		require.Regexp(t, `^moved=3 repeated=0 leased=0 dead=1 malformed=0 seconds=`, last(lines))
+		require.Regexp(t, `^moved=3 repeated=0 leased=0 dead=1 malformed=0`, lastLine(lines))
 
 		records := w.records()
-		orders := of("Shop.Order", records)
-		require.Equal(t, []string{"019aa6c05b7e7b0d9a53d3c1f5a3e801", "019aa6c05b7e7b0d9a53d3c1f5a3e803"}, ids(orders))
+		orders := ofTopic("Shop.Order", records)
+		require.Equal(t, []string{"019aa6c05b7e7b0d9a53d3c1f5a3e801", "019aa6c05b7e7b0d9a53d3c1f5a3e803"}, messageIDs(orders))
 		first, second := orders[0], orders[1]
 		require.Equal(t, `{"Id":"o-1","Cents":990}`, string(first.Payload))
 		require.Equal(t, []string{"o-1", "o-1"}, []string{first.Key, second.Key})
@@ -53,7 +53,7 @@ func TestMigrate(t *testing.T) {
 		require.Equal(t, map[string]string{"entity_type": "Shop.Order", "operation": "Upsert", "entity_id": "o-1",
 			"occurred_at": "2025-11-21T16:10:01Z"}, first.Metadata)
 		require.Equal(t, "north", second.Metadata["tenant"])
-		customers := of("Shop.Customer", records)
+		customers := ofTopic("Shop.Customer", records)
 		require.Len(t, customers, 1)
 		require.Equal(t, "2025-11-21T16:10:02Z", customers[0].Metadata["occurred_at"])
 		require.Equal(t, []string{"Dead", "Done"}, w.statuses("Outbox", "Status"))
@@ -61,13 +61,13 @@ func TestMigrate(t *testing.T) {
 
 	t.Run("what is dead is moved where that is asked for", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newOldMongo(t)
 		w.load("outbox-event-bus.json", "outbox_events")
 		w.load("koan.json", "Outbox")
 		for _, args := range [][]string{w.events(), w.entries()} {
-			lines, err := w.tool(t.Context(), append(args, "-dead")...)
+			lines, err := w.tool(t.Context(), append(args, "--dead")...)
 			require.NoError(t, err)
-			require.Regexp(t, `^moved=4 repeated=0 leased=0 dead=0 `, last(lines))
+			require.Regexp(t, `^moved=4 repeated=0 leased=0 dead=0 `, lastLine(lines))
 		}
 		require.Equal(t, []string{"completed"}, w.statuses("outbox_events", "status"))
 		require.Equal(t, []string{"Done"}, w.statuses("Outbox", "Status"))
@@ -75,9 +75,9 @@ func TestMigrate(t *testing.T) {
 
 	t.Run("what was moved is kept in an archive as it was", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newOldMongo(t)
 		docs := w.load("koan.json", "Outbox")
-		_, err := w.tool(t.Context(), append(w.entries(), "-archive", "Moved")...)
+		_, err := w.tool(t.Context(), append(w.entries(), "--archive", "Moved")...)
 		require.NoError(t, err)
 		require.Equal(t, 3, w.count("Moved"))
 		var kept bson.D
@@ -87,9 +87,9 @@ func TestMigrate(t *testing.T) {
 
 	t.Run("topics and keys are made of fields", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newOldMongo(t)
 		w.load("outbox-event-bus.json", "outbox_events")
-		_, err := w.tool(t.Context(), append(w.events(), "-topic", "legacy.{type}", "-key", "user-{payload.userId}", "-dead")...)
+		_, err := w.tool(t.Context(), append(w.events(), "--topic", "legacy.{type}", "--key", "user-{payload.userId}", "--dead")...)
 		require.NoError(t, err)
 		keys := map[string]string{}
 		for _, r := range w.records() {
@@ -102,12 +102,12 @@ func TestMigrate(t *testing.T) {
 
 	t.Run("an event that an old worker has is waited for", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newOldMongo(t)
 		now := time.Now()
-		w.insert("outbox_events", event("a", "active", now, now))
-		lines, err := w.tool(t.Context(), append(w.events(), "-patience", "50ms")...)
+		w.insert("outbox_events", oldEvent("a", "active", now, now))
+		lines, err := w.tool(t.Context(), append(w.events(), "--wait", "50ms")...)
 		require.ErrorContains(t, err, "1 documents are still leased")
-		require.Contains(t, last(lines), "moved=0 repeated=0 leased=1")
+		require.Contains(t, lastLine(lines), "moved=0 repeated=0 leased=1")
 
 		// Its worker dies, and the time of its lease passes.
 		_, err = w.db.Collection("outbox_events").UpdateMany(t.Context(), bson.D{},
@@ -115,15 +115,15 @@ func TestMigrate(t *testing.T) {
 		require.NoError(t, err)
 		_, err = w.tool(t.Context(), w.events()...)
 		require.NoError(t, err)
-		require.Equal(t, []string{"a"}, ids(w.records()))
+		require.Equal(t, []string{"a"}, messageIDs(w.records()))
 	})
 
 	t.Run("an entry that becomes visible later is due later", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newOldMongo(t)
 		w.load("koan.json", "Outbox")
 		later := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
-		ticks := later.UnixMilli()*10_000 + ticksAtEpoch
+		ticks := later.UnixMilli()*10_000 + 621_355_968_000_000_000
 		_, err := w.db.Collection("Outbox").UpdateMany(t.Context(), bson.D{},
 			bson.D{{Key: "$set", Value: bson.D{{Key: "VisibleAt", Value: bson.A{ticks, int32(0)}}}}})
 		require.NoError(t, err)
@@ -154,23 +154,23 @@ func TestMigrate(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t)
-				w.insert("outbox_events", event("good", "created", now, now), event("bad", "created", now.Add(time.Second), now))
+				w := newOldMongo(t)
+				w.insert("outbox_events", oldEvent("good", "created", now, now), oldEvent("bad", "created", now.Add(time.Second), now))
 				_, err := w.db.Collection("outbox_events").UpdateOne(t.Context(), bson.D{{Key: "eventId", Value: "bad"}},
 					bson.D{{Key: "$set", Value: c.change}})
 				require.NoError(t, err)
 
 				_, err = w.tool(t.Context(), w.events()...)
-				require.ErrorIs(t, err, errMalformed)
+				require.ErrorContains(t, err, "a document cannot be moved")
 				require.ErrorContains(t, err, c.want)
 				require.ErrorContains(t, err, `{"$oid":"`)
 				require.Equal(t, 2, w.count("outbox_events"))
 
-				lines, err := w.tool(t.Context(), append(w.events(), "-skip-malformed")...)
+				lines, err := w.tool(t.Context(), append(w.events(), "--skip-malformed")...)
 				require.ErrorContains(t, err, "1 documents could not be moved")
 				require.Contains(t, lines[0], "skipped")
-				require.Contains(t, last(lines), "moved=1 repeated=0 leased=0 dead=0 malformed=1")
-				require.Equal(t, []string{"good"}, ids(w.records()))
+				require.Contains(t, lastLine(lines), "moved=1 repeated=0 leased=0 dead=0 malformed=1")
+				require.Equal(t, []string{"good"}, messageIDs(w.records()))
 				require.Equal(t, 1, w.count("outbox_events"))
 			})
 		}
@@ -178,53 +178,60 @@ func TestMigrate(t *testing.T) {
 
 	t.Run("following moves what is written until it is stopped", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newOldMongo(t)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		ended := make(chan error, 1)
 		go func() {
-			_, err := w.tool(ctx, append(w.events(), "-follow")...)
+			_, err := w.tool(ctx, append(w.events(), "--follow")...)
 			ended <- err
 		}()
 		for _, id := range []string{"a", "b"} {
-			w.insert("outbox_events", event(id, "created", time.Now(), time.Now()))
+			w.insert("outbox_events", oldEvent(id, "created", time.Now(), time.Now()))
 			require.Eventually(t, func() bool { return w.count("outbox_events") == 0 }, 30*time.Second, 5*time.Millisecond)
 		}
 		stop()
 		require.NoError(t, <-ended)
-		require.Equal(t, []string{"a", "b"}, ids(w.records()))
+		require.Equal(t, []string{"a", "b"}, messageIDs(w.records()))
+	})
+
+	t.Run("a dry run only counts", func(t *testing.T) {
+		t.Parallel()
+		w := newOldMongo(t)
+		w.load("koan.json", "Outbox")
+		lines, err := w.tool(t.Context(), append(w.entries(), "--dry-run")...)
+		require.NoError(t, err)
+		require.Equal(t, "moved=3 repeated=0 leased=0 dead=1 malformed=0", lastLine(lines))
+		require.Empty(t, w.records())
+		require.Equal(t, "3 messages would be moved.\nLeft in the collection, dead (--dead moves them too): 1 document.\n",
+			ok(t, "import", "koan", w.url, "--database", w.db.Name(), "--dry-run"))
 	})
 
 	t.Run("wrong usage says what is wanted", func(t *testing.T) {
 		t.Parallel()
-		for name, c := range map[string]struct {
-			args []string
-			want string
-		}{
-			"nothing":        {nil, "-store is missing"},
-			"no layout":      {[]string{"-store", "mongodb://host/x"}, "-layout wants koan or outbox-event-bus"},
-			"another store":  {[]string{"-store", "sqlite::memory:", "-layout", "koan"}, "no registered store opens"},
-			"a bad template": {[]string{"-store", "mongodb://host/x", "-layout", "koan", "-topic", "{"}, "-topic"},
-			"nothing in it":  {[]string{"-store", "mongodb://host/x", "-layout", "koan", "-key", "a{}"}, "-key"},
-			"an argument":    {[]string{"-store", "mongodb://host/x", "outbox"}, `"outbox"`},
-			"an empty batch": {[]string{"-store", "mongodb://host/x", "-layout", "koan", "-batch", "0"}, "-batch"},
-			"nothing listens": {[]string{"-store", "mongodb://me:S3CRET@127.0.0.1:1/x?serverSelectionTimeoutMS=100", "-layout", "koan"},
-				"127.0.0.1"},
-			"a wrong parameter": {[]string{"-store", "mongodb://me:S3CRET@host/x?retain=often", "-layout", "koan"}, "retain"},
+		w := newOldMongo(t)
+		for want, args := range map[string][]string{
+			"is not one on MongoDB": {"koan", newWorld(t).url},
+			"--topic":               {"koan", w.url, "--topic", "{"},
+			"--key":                 {"koan", w.url, "--key", "a{}"},
+			"--batch-size":          {"koan", w.url, "--batch-size", "0"},
+			"--wait":                {"koan", w.url, "--wait", "-1s"},
+			"--every":               {"koan", w.url, "--every", "0s"},
+			"--max-retries":         {"outbox-event-bus", w.url, "--max-retries", "0"},
 		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				var out, errOut bytes.Buffer
-				err := run(t.Context(), c.args, &out, &errOut)
-				require.ErrorContains(t, err, c.want)
-				require.NotContains(t, err.Error(), "S3CRET")
-			})
+			got := tool(t, append([]string{"import"}, args...)...)
+			require.Equal(t, exitUsage, got.code, "%v: %s", args, got.stderr)
+			require.Contains(t, got.stderr, want)
 		}
+		got := tool(t, "import", "koan", "mongodb://me:S3CRET@127.0.0.1:1/x?serverSelectionTimeoutMS=100")
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stderr, "127.0.0.1")
+		require.NotContains(t, got.stderr, "S3CRET")
 	})
 }
 
-// event is a document as the old program writes it.
-func event(id, status string, at, keepAlive time.Time) bson.D {
+// oldEvent is a document as the old program writes it.
+func oldEvent(id, status string, at, keepAlive time.Time) bson.D {
 	return bson.D{
 		{Key: "_id", Value: bson.NewObjectID()}, {Key: "eventId", Value: id}, {Key: "type", Value: "user.created"},
 		{Key: "payload", Value: bson.D{{Key: "userId", Value: id}}}, {Key: "occurredAt", Value: at}, {Key: "status", Value: status},

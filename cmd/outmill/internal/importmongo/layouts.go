@@ -1,4 +1,4 @@
-package main
+package importmongo
 
 import (
 	"errors"
@@ -24,7 +24,7 @@ type layout struct {
 	// fields are the fields that read uses.
 	fields []string
 	// read returns the state of a document.
-	read func(doc bson.Raw, o settings, now time.Time) (standing, error)
+	read func(doc bson.Raw, o Options, now time.Time) (standing, error)
 	// record makes the message; its topic and key are filled in already.
 	record func(doc bson.Raw, r *outmill.Record) error
 }
@@ -46,14 +46,14 @@ type standing struct {
 }
 
 var layouts = map[string]layout{
-	"outbox-event-bus": {
+	EventBus: {
 		collection: "outbox_events",
 		topic:      "{type}",
 		status:     "status", done: "completed", order: "occurredAt",
 		fields: []string{"retryCount", "keepAlive", "expireInSeconds"},
 		read:   readEvent, record: eventRecord,
 	},
-	"koan": {
+	Koan: {
 		database: "Koan", collection: "Outbox",
 		topic: "{EntityType}", key: "{EntityId}",
 		status: "Status", done: "Done", order: "OccurredAt",
@@ -64,7 +64,7 @@ var layouts = map[string]layout{
 
 // readEvent: an active event is leased until its keepAlive is older than its
 // expireInSeconds.
-func readEvent(doc bson.Raw, o settings, now time.Time) (s standing, err error) {
+func readEvent(doc bson.Raw, o Options, now time.Time) (s standing, err error) {
 	var event struct {
 		Status          string    `bson:"status"`
 		OccurredAt      time.Time `bson:"occurredAt"`
@@ -81,7 +81,7 @@ func readEvent(doc bson.Raw, o settings, now time.Time) (s standing, err error) 
 	case "active":
 		s.leased = now.Before(event.KeepAlive.Add(time.Duration(event.ExpireInSeconds * float64(time.Second))))
 	case "failed":
-		s.dead = event.RetryCount >= o.maxRetries
+		s.dead = event.RetryCount >= o.MaxRetries
 	default:
 		return s, fmt.Errorf("status is %q: want created, active, failed or completed", event.Status)
 	}
@@ -114,7 +114,7 @@ func eventRecord(doc bson.Raw, r *outmill.Record) error {
 }
 
 // readEntry: a pending entry is leased until its LeaseUntil.
-func readEntry(doc bson.Raw, _ settings, now time.Time) (s standing, err error) {
+func readEntry(doc bson.Raw, _ Options, now time.Time) (s standing, err error) {
 	status, _, err := plain(doc, "Status")
 	if err != nil {
 		return s, err

@@ -1,4 +1,4 @@
-package main
+package importmongo
 
 import (
 	"bytes"
@@ -18,21 +18,21 @@ import (
 
 // mover moves the documents of one collection.
 type mover struct {
-	o      settings
+	o      Options
 	layout layout
-	store  *outmillmongo.Store
-	old    *mongo.Collection
+	// topic and key are those of o, or the defaults of the layout.
+	topic, key template
+	store      *outmillmongo.Store
+	old        *mongo.Collection
 	// archive gets the moved documents; nil if there is no archive.
 	archive *mongo.Collection
-	out     func(format string, args ...any)
-	counts  counts
+	// progress is told after each transaction, and skipped of each document that cannot be moved.
+	progress func(Result)
+	skipped  func(id string, reason error)
+	result   Result
 	// malformed are documents that cannot be moved and were reported.
 	malformed map[string]bool
 }
-
-// counts are of documents. leased, dead and malformed ones are still in the
-// collection.
-type counts struct{ moved, repeated, leased, dead, malformed int }
 
 // candidate is a document that is not done.
 type candidate struct {
@@ -42,14 +42,14 @@ type candidate struct {
 
 // pass moves all documents that can be moved now, oldest first, and returns their number.
 func (m *mover) pass(ctx context.Context) (moved int, err error) {
-	before := m.counts.moved + m.counts.repeated
+	before := m.result.Moved + m.result.Known
 	candidates, err := m.survey(ctx)
 	for len(candidates) > 0 && err == nil {
 		var taken int
-		taken, err = m.moveSome(ctx, candidates[:min(m.o.batch, len(candidates))])
+		taken, err = m.moveSome(ctx, candidates[:min(m.o.Batch, len(candidates))])
 		candidates = candidates[taken:]
 	}
-	return m.counts.moved + m.counts.repeated - before, err
+	return m.result.Moved + m.result.Known - before, err
 }
 
 // survey returns the documents that can be moved, in the order in which they happened, and counts
@@ -64,7 +64,7 @@ func (m *mover) survey(ctx context.Context) ([]candidate, error) {
 		return nil, err
 	}
 	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
-	m.counts.leased, m.counts.dead = 0, 0
+	m.result.Leased, m.result.Dead = 0, 0
 	var list []candidate
 	for cursor.Next(ctx) {
 		s, err := m.layout.read(cursor.Current, m.o, now)
@@ -74,9 +74,9 @@ func (m *mover) survey(ctx context.Context) ([]candidate, error) {
 				return nil, err
 			}
 		case s.leased:
-			m.counts.leased++
-		case s.dead && !m.o.dead:
-			m.counts.dead++
+			m.result.Leased++
+		case s.dead && !m.o.Dead:
+			m.result.Dead++
 		default:
 			list = append(list, candidate{copied(cursor.Current.Lookup("_id")), s.at})
 		}
@@ -126,11 +126,12 @@ func (m *mover) moveSome(ctx context.Context, candidates []candidate) (taken int
 	}
 	for _, r := range b.records {
 		if r.Duplicate {
-			m.counts.repeated++
+			m.result.Known++
 		} else {
-			m.counts.moved++
+			m.result.Moved++
 		}
 	}
+	m.progress(m.result)
 	return b.taken, nil
 }
 
@@ -152,18 +153,19 @@ func among(ids bson.A) bson.D {
 	return bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}
 }
 
-var errMalformed = errors.New("a document cannot be moved")
+// ErrMalformed says that a document cannot be moved. The error names it.
+var ErrMalformed = errors.New("a document cannot be moved")
 
 // refuse reports a document that cannot be moved, once, and never its content.
 func (m *mover) refuse(doc bson.Raw, reason error) error {
 	id := doc.Lookup("_id")
-	if !m.o.skipMalformed {
-		return fmt.Errorf("%w, %s: %w; with -skip-malformed it is left where it is", errMalformed, id, reason)
+	if !m.o.SkipMalformed {
+		return fmt.Errorf("%w, %s: %w; with --skip-malformed it is left where it is", ErrMalformed, id, reason)
 	}
 	if !m.malformed[nameOf(id)] {
 		m.malformed[nameOf(id)] = true
-		m.counts.malformed++
-		m.out("skipped %s: %v", id, reason)
+		m.result.Malformed++
+		m.skipped(id.String(), reason)
 	}
 	return nil
 }

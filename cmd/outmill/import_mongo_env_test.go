@@ -1,9 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"net/url"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -13,64 +14,59 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.uber.org/goleak"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	outmillmongo "github.com/outmill/outmill/mongo"
 )
 
-// argsVariable makes the test binary run as the tool.
-const argsVariable = "OUTMILL_TEST_MIGRATE_ARGS"
-
-func TestMain(m *testing.M) {
-	if args := os.Getenv(argsVariable); args != "" {
-		if run(context.Background(), strings.Split(args, "\n"), os.Stdout, os.Stderr) != nil {
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	goleak.VerifyTestMain(m)
-}
-
-// world has an outbox, and an old one next to it.
-type world struct {
+// oldMongo has an outbox on MongoDB, and an old one next to it.
+type oldMongo struct {
 	*testing.T
 	db    *mongo.Database
 	store *outmillmongo.Store
 	url   string
 }
 
-func newWorld(t *testing.T) *world {
+func newOldMongo(t *testing.T) *oldMongo {
 	t.Helper()
 	db := mongotest.Database(t)
 	store, err := outmillmongo.New(db.Client(), outmillmongo.Config{Database: db.Name()}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	require.NoError(t, store.Ensure(t.Context()))
-	parsed, err := url.Parse(mongotest.Server(t))
-	require.NoError(t, err)
-	parsed.Path = "/" + db.Name()
-	return &world{t, db, store, parsed.String()}
+	return &oldMongo{t, db, store, urlOf(t, db)}
 }
 
-// tool runs the tool and returns its lines.
-func (w *world) tool(ctx context.Context, args ...string) (lines []string, err error) {
+// command is the command of the arguments, which begin with the layout.
+func (w *oldMongo) command(args []string) []string {
+	return append([]string{"import", args[0], w.url, "--every", "10ms"}, args[1:]...)
+}
+
+// tool runs the tool and returns what it has skipped, and behind that the counts of its result.
+func (w *oldMongo) tool(ctx context.Context, args ...string) (lines []string, err error) {
 	w.Helper()
-	var out, errOut bytes.Buffer
-	err = run(ctx, append([]string{"-store", w.url, "-every", "10ms"}, args...), &out, &errOut)
-	return strings.Split(strings.TrimSpace(out.String()), "\n"), err
+	got := outmillTool(ctx, append(w.command(args), "-o", "json")...)
+	for line := range strings.Lines(got.stderr) {
+		if strings.HasPrefix(line, "skipped ") {
+			lines = append(lines, line)
+		}
+	}
+	if got.code != exitOK {
+		err = errors.New(got.stderr)
+	}
+	var r importedDocuments
+	require.NoError(w, json.Unmarshal([]byte(got.stdout), &r), "%s %s", got.stdout, got.stderr)
+	return append(lines, fmt.Sprintf("moved=%d repeated=%d leased=%d dead=%d malformed=%d", r.Moved, r.Known, r.Leased, r.Dead, r.Malformed)), err
 }
 
 // events and entries are arguments for the two layouts, in the test's database.
-func (w *world) events() []string { return []string{"-layout", "outbox-event-bus"} }
+func (w *oldMongo) events() []string { return []string{"outbox-event-bus"} }
 
-func (w *world) entries() []string {
-	return []string{"-layout", "koan", "-database", w.db.Name()}
-}
+func (w *oldMongo) entries() []string { return []string{"koan", "--database", w.db.Name()} }
 
 // load writes the documents of a file into a collection.
-func (w *world) load(file, collection string) []bson.D {
+func (w *oldMongo) load(file, collection string) []bson.D {
 	w.Helper()
 	text, err := os.ReadFile("testdata/" + file)
 	require.NoError(w, err)
@@ -80,14 +76,14 @@ func (w *world) load(file, collection string) []bson.D {
 	return docs
 }
 
-func (w *world) insert(collection string, docs ...bson.D) {
+func (w *oldMongo) insert(collection string, docs ...bson.D) {
 	w.Helper()
 	_, err := w.db.Collection(collection).InsertMany(w.Context(), docs)
 	require.NoError(w, err)
 }
 
 // records returns the records of the outbox, in the order of the appends.
-func (w *world) records() []*outmill.Record {
+func (w *oldMongo) records() []*outmill.Record {
 	w.Helper()
 	ctx := context.WithoutCancel(w.Context())
 	require.NoError(w, w.store.RegisterGroup(ctx, outmill.Registration{}))
@@ -103,7 +99,7 @@ func (w *world) records() []*outmill.Record {
 	}
 }
 
-func ids(records []*outmill.Record) []string {
+func messageIDs(records []*outmill.Record) []string {
 	list := []string{}
 	for _, r := range records {
 		list = append(list, r.MessageID)
@@ -111,19 +107,19 @@ func ids(records []*outmill.Record) []string {
 	return list
 }
 
-// of returns the records of a topic.
-func of(topic string, records []*outmill.Record) []*outmill.Record {
+// ofTopic returns the records of a topic.
+func ofTopic(topic string, records []*outmill.Record) []*outmill.Record {
 	return slices.DeleteFunc(slices.Clone(records), func(r *outmill.Record) bool { return r.Topic != topic })
 }
 
-func (w *world) count(collection string) int {
+func (w *oldMongo) count(collection string) int {
 	w.Helper()
 	n, err := w.db.Collection(collection).CountDocuments(context.WithoutCancel(w.Context()), bson.D{})
 	require.NoError(w, err)
 	return int(n)
 }
 
-func (w *world) statuses(collection, field string) []string {
+func (w *oldMongo) statuses(collection, field string) []string {
 	w.Helper()
 	var list []string
 	require.NoError(w, w.db.Collection(collection).Distinct(w.Context(), field, bson.D{}).Decode(&list))
@@ -131,4 +127,4 @@ func (w *world) statuses(collection, field string) []string {
 	return list
 }
 
-func last(lines []string) string { return lines[len(lines)-1] }
+func lastLine(lines []string) string { return lines[len(lines)-1] }

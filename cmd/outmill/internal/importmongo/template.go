@@ -1,4 +1,4 @@
-package main
+package importmongo
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/outmill/outmill"
 )
 
 // template is a text in which {a.b} is replaced by a field of a document.
@@ -17,7 +19,7 @@ var place = regexp.MustCompile(`\{([^{}]*)\}`)
 func (t template) check(flag string) error {
 	rest := place.ReplaceAllString(string(t), "")
 	if strings.ContainsAny(rest, "{}") || strings.Contains(string(t), "{}") {
-		return fmt.Errorf("%s is %q: want a text with fields such as {type}", flag, string(t))
+		return fmt.Errorf("%w: %s is %q: want a text with fields such as {type}", outmill.ErrInvalidConfig, flag, string(t))
 	}
 	return nil
 }

@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,36 +13,36 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-func TestCrash(t *testing.T) {
+func TestImportMongo_Crash(t *testing.T) {
 	t.Parallel()
 
 	t.Run("a tool that is killed again and again moves each document once and in order", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newOldMongo(t)
 		const n = 300
 		began := time.Now().Add(-time.Hour)
 		var want []string
 		docs := make([]bson.D, n)
 		for i := range docs {
 			want = append(want, fmt.Sprintf("e%03d", i))
-			docs[i] = event(want[i], "created", began.Add(time.Duration(i)*time.Millisecond), began)
+			docs[i] = oldEvent(want[i], "created", began.Add(time.Duration(i)*time.Millisecond), began)
 		}
 		// The order differs from that in which they happened.
 		slices.Reverse(docs)
 		w.insert("outbox_events", docs...)
 		for range 4 {
 			left := w.count("outbox_events")
-			w.killWhenItHasMoved(append(w.events(), "-store", w.url, "-follow", "-batch", "5"), left)
+			w.killWhenItHasMoved(append(w.events(), "--follow", "--batch-size", "5"), left)
 		}
 		_, err := w.tool(t.Context(), w.events()...)
 		require.NoError(t, err)
 		require.Zero(t, w.count("outbox_events"))
-		require.Equal(t, want, ids(w.records()))
+		require.Equal(t, want, messageIDs(w.records()))
 	})
 
 	t.Run("old workers that still run and the tool share the events", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newOldMongo(t)
 		const n = 200
 		now := time.Now()
 		want := map[string]int{}
@@ -52,15 +50,15 @@ func TestCrash(t *testing.T) {
 		for i := range n {
 			id := fmt.Sprintf("e%03d", i)
 			want[id] = 1
-			docs = append(docs, event(id, "created", now, now))
+			docs = append(docs, oldEvent(id, "created", now, now))
 		}
 		w.insert("outbox_events", docs...)
 		handled := make(chan []string, 1)
 		go func() { handled <- w.workAsBefore(n / 2) }()
-		_, err := w.tool(t.Context(), append(w.events(), "-batch", "10")...)
+		_, err := w.tool(t.Context(), append(w.events(), "--batch-size", "10")...)
 		require.NoError(t, err)
 		got := map[string]int{}
-		for _, id := range append(<-handled, ids(w.records())...) {
+		for _, id := range append(<-handled, messageIDs(w.records())...) {
 			got[id]++
 		}
 		require.Equal(t, want, got)
@@ -68,17 +66,22 @@ func TestCrash(t *testing.T) {
 
 	t.Run("an interrupted tool says so and can be started again", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newOldMongo(t)
 		now := time.Now().Add(-time.Hour)
 		for i := range 40 {
-			w.insert("outbox_events", event(fmt.Sprintf("e%02d", i), "created", now.Add(time.Duration(i)*time.Millisecond), now))
+			w.insert("outbox_events", oldEvent(fmt.Sprintf("e%02d", i), "created", now.Add(time.Duration(i)*time.Millisecond), now))
 		}
-		w.insert("outbox_events", event("leased", "active", now, time.Now()))
+		w.insert("outbox_events", oldEvent("leased", "active", now, time.Now()))
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		err := run(ctx, append(w.events(), "-store", w.url, "-batch", "5", "-every", "10ms"), interrupter(stop), os.Stderr)
-		require.ErrorContains(t, err, "stopped before everything was moved")
-		_, err = w.db.Collection("outbox_events").UpdateMany(t.Context(), bson.D{},
+		ended := make(chan result, 1)
+		go func() { ended <- outmillTool(ctx, w.command(append(w.events(), "--batch-size", "5"))...) }()
+		require.Eventually(t, func() bool { return w.count("outbox_events") < 41 }, time.Minute, time.Millisecond)
+		stop()
+		got := <-ended
+		require.Equal(t, exitFailed, got.code)
+		require.Contains(t, got.stderr, "stopped before everything was moved")
+		_, err := w.db.Collection("outbox_events").UpdateMany(t.Context(), bson.D{},
 			bson.D{{Key: "$set", Value: bson.D{{Key: "keepAlive", Value: now}}}})
 		require.NoError(t, err)
 		_, err = w.tool(t.Context(), w.events()...)
@@ -90,10 +93,9 @@ func TestCrash(t *testing.T) {
 // killWhenItHasMoved starts the tool as a process and kills it during its work. The transaction
 // that it leaves may block the next one until
 // the server ends it, after a minute.
-func (w *world) killWhenItHasMoved(args []string, left int) {
+func (w *oldMongo) killWhenItHasMoved(args []string, left int) {
 	w.Helper()
-	tool := exec.CommandContext(w.Context(), os.Args[0])
-	tool.Env = append(os.Environ(), argsVariable+"="+strings.Join(args, "\n"))
+	tool := exec.CommandContext(w.Context(), binary, w.command(args)...)
 	require.NoError(w, tool.Start())
 	require.Eventually(w, func() bool { return w.count("outbox_events") < left }, 3*time.Minute, time.Millisecond)
 	require.NoError(w, tool.Process.Kill())
@@ -102,7 +104,7 @@ func (w *world) killWhenItHasMoved(args []string, left int) {
 
 // workAsBefore handles up to this number of events like a worker of the old program, and returns
 // the handled ones.
-func (w *world) workAsBefore(most int) (handled []string) {
+func (w *oldMongo) workAsBefore(most int) (handled []string) {
 	events := w.db.Collection("outbox_events")
 	for range most {
 		var event struct {
@@ -123,12 +125,4 @@ func (w *world) workAsBefore(most int) (handled []string) {
 		}
 	}
 	return handled
-}
-
-// interrupter ends the tool when it has begun to print.
-type interrupter func()
-
-func (i interrupter) Write(p []byte) (int, error) {
-	i()
-	return len(p), nil
 }
