@@ -37,6 +37,14 @@ type Registration struct {
 	// acks, leases, registrations and upkeep, and of the connection by which its store listens. The
 	// store keeps them like Problems. At most 20, and 500 characters for each text.
 	Failing []FailingCall
+	// Handling are the handlers that have run for long, the longest first. Subscribers and forwarders
+	// report those that have run for twice their lease. The store keeps them like Problems. At most 20.
+	Handling []Handling
+	// Stopped says that the worker has stopped and reads nothing any more. The store then only notes
+	// that with the worker's name, if it has that name: it makes, renews and ends no registration.
+	// Subscribers and forwarders report it when the last one of their name in the process stops. It
+	// needs Worker.
+	Stopped bool
 }
 
 // GroupInfo describes a group.
@@ -85,4 +93,9 @@ type WorkerInfo struct {
 	Problems map[string]string
 	// Failing are the calls that failed at SeenAt; nil is none. See Registration.Failing.
 	Failing []FailingCall
+	// Handling are the handlers that had run for long at SeenAt; nil is none. See Registration.Handling.
+	Handling []Handling
+	// Stopped says that the worker stopped at SeenAt. One that was killed is not stopped: its SeenAt is
+	// long ago.
+	Stopped bool
 }

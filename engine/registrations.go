@@ -107,8 +107,12 @@ func (e *Engine) RegisterGroup(ctx context.Context, regs ...outmill.Registration
 	if err := storekit.CheckRegistrations(regs); err != nil || len(regs) == 0 {
 		return e.explain(ctx, operation, errors.Join(err, e.life.Usable(ctx)))
 	}
+	stopped, regs := storekit.Stopped(regs)
 	var unrouted bool
 	err := e.update(ctx, operation, func(ctx context.Context, t *tx) error {
+		if err := t.stopWorkers(ctx, stopped); err != nil || len(regs) == 0 {
+			return err
+		}
 		unrouted = t.State().Unrouted
 		generation, err := t.lockRoutes(ctx)
 		for i, reg := range regs {

@@ -40,6 +40,21 @@ func (t *tx) seeWorker(ctx context.Context, reg outmill.Registration) error {
 	return t.Delete(ctx, all[kept:]...)
 }
 
+// stopWorkers notes that workers have stopped, those that there are.
+func (t *tx) stopWorkers(ctx context.Context, regs []outmill.Registration) error {
+	for _, reg := range regs {
+		key := joined(reg.Group, reg.Worker)
+		known, err := t.Scan(ctx, workerKind, key)
+		if err == nil && slices.ContainsFunc(known, func(w driver.Entry) bool { return w.Key == key }) {
+			err = t.Put(ctx, driver.Entry{Kind: workerKind, Key: key, Made: t.now, Value: storekit.EncodeProblems(reg)})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // workers returns all workers.
 func (t *tx) workers(ctx context.Context) ([]storekit.StoredWorker, error) {
 	entries, err := t.Scan(ctx, workerKind, "")

@@ -35,10 +35,11 @@ type flow struct {
 	cfg    Config
 	worker *worker.Worker
 	// failing is that of the pass.
-	failing *worker.Failing
-	log     watermill.LoggerAdapter
-	fails   worker.Faults
-	wake    chan struct{}
+	failing  *worker.Failing
+	presence *worker.Presence
+	log      watermill.LoggerAdapter
+	fails    worker.Faults
+	wake     chan struct{}
 	// changed has a value after a change of the problems. See reportProblems.
 	changed  chan struct{}
 	failures *failureHistory

@@ -218,6 +218,7 @@ func (f *Forwarder) run(p *pass) {
 	})
 	p.forward()
 	upkeep.Wait()
+	p.sayStopped()
 }
 
 // orClosed returns ErrClosed if the close of the forwarder caused err.
@@ -231,7 +232,7 @@ func (f *Forwarder) orClosed(err error) error {
 // register registers the group, and reports the problems of the pass.
 func (f *Forwarder) register(ctx context.Context, fl *flow) error {
 	reg := outmill.Registration{Group: f.cfg.Group, Topics: f.cfg.Topics, Worker: f.cfg.Worker, Problems: fl.problems(),
-		Failing: fl.failing.ToRegister(), Hold: !f.reached.Load()}
+		Failing: fl.failing.ToRegister(), Handling: fl.presence.Handling(), Hold: !f.reached.Load()}
 	began := time.Now()
 	err := worker.Register(ctx, f.queue, reg)
 	fl.failing.Note(ctx, storekit.CallRegister, "", began, err)

@@ -403,7 +403,7 @@ func TestForwarder_Lifecycle(t *testing.T) {
 			<-fwd.Running()
 			require.NoError(t, fwd.Close())
 			require.NoError(t, <-ended)
-			require.Equal(t, 6, calls)
+			require.Equal(t, 7, calls, "6 registrations, and the stop")
 
 			for _, last := range []error{outmill.ErrSchemaMissing, outmill.ErrClosed, outmill.ErrInvalidConfig} {
 				store.register = func(context.Context, outmill.Registration) error { return last }

@@ -21,6 +21,9 @@ const (
 	storeOutcomes = 30 * time.Second
 	// leaveMargin is the part of the time for leaving a store that is kept for storing outcomes.
 	leaveMargin = time.Second
+	// slowAfter is the number of leases after which a registration reports a record that is being
+	// published.
+	slowAfter = 2
 )
 
 // pass is one period of forwarding: that of Run, or of a single Once.
@@ -31,6 +34,8 @@ type pass struct {
 	// failing knows which of the repeated calls fail; unname ends that.
 	failing *worker.Failing
 	unname  func()
+	// presence knows whether the pass is the last reader of its name in the process.
+	presence *worker.Presence
 
 	// ctx ends when the pass must stop; stop ends it. detach removes the pass from the store's
 	// workers, and over is closed when it has ended.
@@ -49,9 +54,11 @@ func (f *Forwarder) newPass(ctx context.Context) *pass {
 	detach := context.AfterFunc(f.life, stop)
 	p.ctx, p.stop = passCtx, func() { stop(); detach() }
 	p.failing, p.unname = worker.NewFailing(f.queue, f.cfg.Group, f.cfg.Worker, f.janitor)
-	p.worker = worker.New(f.workerConfig(p.failing))
+	running := worker.NewRegistry()
+	p.presence = worker.Enter(f.queue, f.cfg.Group, f.cfg.Worker, running, slowAfter*f.cfg.Lease)
+	p.worker = worker.New(f.workerConfig(p.failing, running))
 	p.flow = newFlow(f.cfg, p.worker, f.fails)
-	p.flow.failing = p.failing
+	p.flow.failing, p.flow.presence = p.failing, p.presence
 	// The registration tells of a store that is closed.
 	if detach, err := storekit.Attach(f.queue, p.leave); err == nil {
 		p.detach = detach
@@ -62,9 +69,18 @@ func (f *Forwarder) newPass(ctx context.Context) *pass {
 // end ends the pass, which has no goroutine any more.
 func (p *pass) end() {
 	p.stop()
+	p.presence.Forget()
 	p.detach()
 	p.unname()
 	close(p.over)
+}
+
+// sayStopped tells the store that Run has ended. After Once the next Once may come soon.
+func (p *pass) sayStopped() {
+	if err := p.presence.Leave(context.WithoutCancel(p.ctx)); err != nil && !errors.Is(err, outmill.ErrClosed) {
+		// Doctor misses the forwarder some minutes later.
+		p.forwarder.log.Info("Could not tell the store that the forwarder has stopped", watermill.LogFields{"error": err.Error()})
+	}
 }
 
 // leave stops the pass because the store is about to close, and waits for the publish in progress.
@@ -82,7 +98,7 @@ func (p *pass) leave(ctx context.Context) {
 	}
 }
 
-func (f *Forwarder) workerConfig(failing *worker.Failing) worker.Config {
+func (f *Forwarder) workerConfig(failing *worker.Failing, running *worker.Registry) worker.Config {
 	order := outmill.OrderKey
 	if f.cfg.Unordered {
 		order = outmill.OrderNone
@@ -108,7 +124,7 @@ func (f *Forwarder) workerConfig(failing *worker.Failing) worker.Config {
 		OnDead:          f.cfg.OnDead,
 		Name:            f.cfg.Worker,
 		OnError:         f.cfg.OnError,
-		Running:         worker.NewRegistry(),
+		Running:         running,
 		Failing:         failing,
 	}
 }

@@ -37,9 +37,6 @@ type ending struct {
 	Empty bool `bson:"empty"`
 	// Times counts the registrations of the group that have ended since the note was made.
 	Times int64 `bson:"times"`
-	// Others means that the group is being dropped: the storekit.Selections of the other groups
-	// when the drop began.
-	Others string `bson:"others,omitempty"`
 }
 
 // seeWorker notes the worker, if it has a name, and deletes workers that have not registered for
@@ -68,6 +65,17 @@ func (s *Store) seeWorker(ctx context.Context, reg outmill.Registration, now tim
 		}
 	}
 	return s.forgetWorkers(ctx, reg.Group, now.Add(-storekit.KeepWorkersFor))
+}
+
+// stopWorker notes that the worker has stopped.
+func (s *Store) stopWorker(ctx context.Context, reg outmill.Registration) error {
+	now, err := s.now(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = s.workers.UpdateOne(ctx, where("_id", workerID{reg.Group, reg.Worker}),
+		set(bson.D{{Key: "seen_at", Value: now}, {Key: "problems", Value: storekit.EncodeProblems(reg)}}))
+	return err
 }
 
 // forgetWorkers deletes the workers of the group that have not registered since then.
@@ -156,7 +164,6 @@ func (s *Store) noteEndings(ctx context.Context, over []registration, now time.T
 			models = append(models, driver.NewUpdateOneModel().SetFilter(where("_id", r.Group)).SetUpsert(true).SetUpdate(bson.D{
 				{Key: "$set", Value: bson.D{{Key: "ended_at", Value: now}, {Key: "look_at", Value: now}, {Key: "empty", Value: false}}},
 				{Key: "$inc", Value: bson.D{{Key: "times", Value: int64(1)}}},
-				{Key: "$unset", Value: bson.D{{Key: "others", Value: ""}}},
 			}))
 		}
 	}
@@ -200,8 +207,6 @@ func (s *Store) noted(ctx context.Context, limit int) ([]string, error) {
 	}
 	return groups, err
 }
-
-var allStages = append(slices.Clone(undelivered), storekit.StageProcessed, storekit.StageDead)
 
 // undelivered are the stages of records that are neither processed nor dead.
 var undelivered = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased,

@@ -24,6 +24,9 @@ type DoctorConfig struct {
 	// EndedLease is how long ago a lease may have ended before somebody takes its record; 0 is 2
 	// minutes. Janitors look once a minute.
 	EndedLease time.Duration
+	// MaxHandling is how long a handler may run; 0 is 5 minutes. Workers report handlers that have run
+	// for twice their lease.
+	MaxHandling time.Duration
 	// FailingFor is how long a worker's calls, such as its claims, may fail without a success; 0 is 1
 	// minute.
 	FailingFor time.Duration
@@ -58,6 +61,7 @@ func (c DoctorConfig) withDefaults() DoctorConfig {
 	}
 	c.MaxAge = cmp.Or(c.MaxAge, 5*time.Minute)
 	c.Unseen = cmp.Or(c.Unseen, unseen)
+	c.MaxHandling = cmp.Or(c.MaxHandling, 5*time.Minute)
 	c.EndedLease = cmp.Or(c.EndedLease, 2*time.Minute)
 	c.FailingFor = cmp.Or(c.FailingFor, storekit.FailingFor)
 	c.OpenTransaction = cmp.Or(c.OpenTransaction, 5*time.Minute)
@@ -71,7 +75,7 @@ func (c DoctorConfig) withDefaults() DoctorConfig {
 
 func (c DoctorConfig) check() error {
 	for name, d := range map[string]time.Duration{
-		"MaxAge": c.MaxAge, "Unseen": c.Unseen, "EndedLease": c.EndedLease, "FailingFor": c.FailingFor,
+		"MaxAge": c.MaxAge, "Unseen": c.Unseen, "EndedLease": c.EndedLease, "MaxHandling": c.MaxHandling, "FailingFor": c.FailingFor,
 		"OpenTransaction": c.OpenTransaction, "LockWait": c.LockWait,
 		"ClockDifference": c.ClockDifference, "Watch": c.Watch, "Timeout": c.Timeout,
 	} {

@@ -44,6 +44,7 @@ func (d *doctor) records(ctx context.Context) error {
 	d.add(some(c.failing(d.config.FailingFor, d.config.Unseen), "calls")...)
 	d.add(some(c.reported(d.config.Unseen, true), "groups")...)
 	d.add(some(c.reported(d.config.Unseen, false), "topics")...)
+	d.add(some(c.hanging(d.config.Unseen, d.config.MaxHandling), "handlers")...)
 	d.add(some(c.late(d.config.MaxAge), "topics")...)
 	d.add(some(c.dead(), "topics")...)
 	if err := d.waiting(ctx, c); err != nil {
@@ -100,16 +101,47 @@ func (c tally) unread() (problems []Problem) {
 	return problems
 }
 
+// isGone reports whether a worker has stopped, or has not registered for the limit.
+func isGone(w outmill.WorkerInfo, now time.Time, limit time.Duration) bool {
+	return w.Stopped || now.Sub(w.SeenAt) > limit
+}
+
+// absent reports whether nobody reads for the group any more: since when, and how that shows. A group with
+// a registration that is later than the stop of its last worker may have a worker without a name.
+func absent(g outmill.GroupInfo, now time.Time, limit time.Duration) (gone bool, since time.Time, text string) {
+	if len(g.Registrations) == 0 {
+		return false, since, ""
+	}
+	var last outmill.WorkerInfo
+	stopped := false
+	for _, w := range g.Workers {
+		if w.SeenAt.After(last.SeenAt) {
+			last = w
+		}
+		stopped = stopped || w.Stopped
+	}
+	alive := slices.ContainsFunc(g.Workers, func(w outmill.WorkerInfo) bool { return !isGone(w, now, limit) })
+	switch {
+	case stopped && !alive && last.Stopped && !g.SeenAt.After(last.SeenAt):
+		return true, last.SeenAt, fmt.Sprintf("its last one, %s, stopped at %s.", quote(last.Name), last.SeenAt.UTC().Format(time.RFC3339))
+	case now.Sub(g.SeenAt) <= limit:
+		return false, since, ""
+	}
+	text = fmt.Sprintf("it last registered at %s.", g.SeenAt.UTC().Format(time.RFC3339))
+	if len(g.Workers) > 0 {
+		text += fmt.Sprintf(" Its last worker was %s.", quote(last.Name))
+	}
+	return true, g.SeenAt, text
+}
+
 // unseen are the groups whose workers are gone.
 func (c tally) unseen(limit time.Duration) (problems []Problem) {
 	for _, g := range c.groups {
-		if len(g.Registrations) == 0 || c.now.Sub(g.SeenAt) <= limit {
+		gone, since, text := absent(g, c.now, limit)
+		if !gone {
 			continue
 		}
-		text := fmt.Sprintf("Group %s has no worker: it last registered at %s.", quote(g.Group), g.SeenAt.UTC().Format(time.RFC3339))
-		if len(g.Workers) > 0 {
-			text += fmt.Sprintf(" Its last worker was %s.", quote(g.Workers[0].Name))
-		}
+		text = fmt.Sprintf("Group %s has no worker: %s", quote(g.Group), text)
 		n := 0
 		for _, row := range c.stats {
 			if row.Group == g.Group {
@@ -120,7 +152,7 @@ func (c tally) unseen(limit time.Duration) (problems []Problem) {
 			text += fmt.Sprintf(" In it, %s.", waiting(n))
 		}
 		problems = append(problems, Problem{
-			Kind: "group_unseen", Severity: Warning, Group: g.Group, Since: g.SeenAt.UTC(), Text: text,
+			Kind: "group_unseen", Severity: Warning, Group: g.Group, Since: since.UTC(), Text: text,
 			Remedy: "Start a worker of the group. If nobody needs the group any more, drop it (outmill groups drop), " +
 				"because each message to its topics makes a record for it.",
 		})

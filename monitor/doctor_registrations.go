@@ -13,7 +13,7 @@ import (
 // topics is gone, or its registration fails.
 func (c tally) unrenewed(limit time.Duration) (problems []Problem) {
 	for _, g := range c.groups {
-		if c.now.Sub(g.SeenAt) > limit {
+		if gone, _, _ := absent(g, c.now, limit); gone || c.now.Sub(g.SeenAt) > limit {
 			continue // The group itself is unseen.
 		}
 		for _, reg := range g.Registrations {

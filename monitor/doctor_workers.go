@@ -24,7 +24,7 @@ func (c tally) reported(limit time.Duration, whole bool) (problems []Problem) {
 	for _, g := range c.groups {
 		reports := map[string]report{}
 		for _, worker := range g.Workers {
-			if c.now.Sub(worker.SeenAt) > limit {
+			if isGone(worker, c.now, limit) {
 				continue
 			}
 			for topic := range worker.Problems {

@@ -120,7 +120,7 @@ func (c tally) failing(limit, unseen time.Duration) (problems []Problem) {
 func (c tally) failingOf(g outmill.GroupInfo, limit, unseen time.Duration) []*failingReport {
 	var list []*failingReport
 	for _, worker := range g.Workers {
-		if c.now.Sub(worker.SeenAt) > unseen {
+		if isGone(worker, c.now, unseen) {
 			continue
 		}
 		for _, call := range worker.Failing {

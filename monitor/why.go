@@ -57,6 +57,7 @@ type Reason struct {
 	//   - paused: an operator has paused it;
 	//   - no_group, adoption, holding, group_ended, not_selected, not_seen: who reads it;
 	//   - breaker, on_hold: the broker takes nothing, or not its topic, as a forwarder has reported;
+	//   - handler_runs: its handler has run for long, as a worker has reported;
 	//   - suspect, expires: what the next claim will do with it;
 	//   - came_back, comes_again: it came back many times without an attempt, by its counts and by the
 	//     report of a worker;

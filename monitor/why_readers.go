@@ -56,6 +56,9 @@ func (w why) readers(r *outmill.Record) []Reason {
 				"Group %s last registered at %s. A worker registers about once a minute while it runs.",
 				quote(g.Group), w.at(g.SeenAt))}}
 		}
+		if gone, since, text := absent(g, w.now, unseen); gone {
+			return []Reason{{Kind: "not_seen", At: since, Text: fmt.Sprintf("Group %s has no worker: %s", quote(g.Group), text)}}
+		}
 		return slices.Concat(w.problem(g, "", "breaker"), w.problem(g, r.Topic, "on_hold"), w.reportOf(g, r))
 	}
 	return []Reason{{Kind: "group_ended", Text: fmt.Sprintf("Group %s has no registration, so no worker reads it.", quote(r.Group))}}
@@ -66,7 +69,7 @@ func (w why) problem(g outmill.GroupInfo, topic, kind string) []Reason {
 	var latest outmill.WorkerInfo
 	var reports, workers int
 	for _, worker := range g.Workers {
-		if w.now.Sub(worker.SeenAt) > unseen {
+		if isGone(worker, w.now, unseen) {
 			continue
 		}
 		workers++
@@ -91,7 +94,20 @@ func (w why) problem(g outmill.GroupInfo, topic, kind string) []Reason {
 func (w why) reports(r *outmill.Record) []Reason {
 	for _, g := range w.groups {
 		if g.Group == r.Group {
-			return w.reportOf(g, r)
+			return append(w.handlerOf(g, r), w.reportOf(g, r)...)
+		}
+	}
+	return nil
+}
+
+// handlerOf says which worker has reported that its handler of the record has run for long.
+func (w why) handlerOf(g outmill.GroupInfo, r *outmill.Record) []Reason {
+	for _, worker := range g.Workers {
+		for _, h := range worker.Handling {
+			if h.Record == r.ID && !isGone(worker, w.now, unseen) {
+				return []Reason{{Kind: "handler_runs", At: h.Since, Text: fmt.Sprintf(
+					"Its handler in worker %s has run since %s, as the worker reported at %s.", quote(worker.Name), w.at(h.Since), w.at(worker.SeenAt))}}
+			}
 		}
 	}
 	return nil
@@ -101,7 +117,7 @@ func (w why) reports(r *outmill.Record) []Reason {
 func (w why) reportOf(g outmill.GroupInfo, r *outmill.Record) []Reason {
 	for _, worker := range g.Workers {
 		text := worker.Problems[r.Topic]
-		if w.now.Sub(worker.SeenAt) > unseen || !isRepeat(text) || !strings.Contains(text, r.ID.String()) {
+		if isGone(worker, w.now, unseen) || !isRepeat(text) || !strings.Contains(text, r.ID.String()) {
 			continue
 		}
 		return []Reason{{Kind: "comes_again", At: worker.SeenAt, Text: fmt.Sprintf(

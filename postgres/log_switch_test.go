@@ -77,8 +77,7 @@ func TestStore_LogSwitch(t *testing.T) {
 				return s.Delete(ctx, made.ID)
 			},
 			"drop group": func(ctx context.Context, s *postgres.Store, _ *outmill.Record) (int, error) {
-				dropped, err := s.DropGroup(ctx, readers)
-				return dropped.GivenBack, err
+				return s.DropGroup(ctx, readers)
 			},
 			"attach step": func(ctx context.Context, s *postgres.Store, made *outmill.Record) (int, error) {
 				join := &storekit.Join{ExpectedSteps: 1}

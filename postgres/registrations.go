@@ -13,6 +13,8 @@ const (
 VALUES ($1::text, $2::text, statement_timestamp(), nullif($3::text, ''))
 ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at, problems = excluded.problems`
 
+	sqlStopWorker = `UPDATE {p:workers} SET seen_at = statement_timestamp(), problems = $3::text WHERE grp = $1::text AND name = $2::text`
+
 	// sqlOldWorkers skips workers whose row another transaction has locked.
 	sqlOldWorkers = `DELETE FROM {p:workers} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {p:workers} WHERE grp = $1::text
 	AND (seen_at < statement_timestamp() - $2::bigint * interval '1 microsecond'
@@ -27,7 +29,7 @@ ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at, problems = exc
 		SELECT ctid FROM {p:groups} WHERE expires_at <= statement_timestamp() ORDER BY expires_at LIMIT $1::bigint))
 	RETURNING grp),
 noted AS (INSERT INTO {p:endings} (grp, ended_at, look_at) SELECT DISTINCT grp, statement_timestamp(), statement_timestamp() FROM gone
-	ON CONFLICT (grp) DO UPDATE SET ended_at = excluded.ended_at, look_at = excluded.look_at, empty = false, others = NULL),
+	ON CONFLICT (grp) DO UPDATE SET ended_at = excluded.ended_at, look_at = excluded.look_at, empty = false),
 counted AS (UPDATE {p:meta} SET generation = ` + nextGeneration + ` WHERE only_row AND EXISTS (SELECT 1 FROM gone))
 SELECT count(*) FROM gone`
 
@@ -99,6 +101,18 @@ func seeWorker(reg outmill.Registration) []step {
 		steps = append(steps, step{template: sqlSeeWorker, args: []any{reg.Group, reg.Worker, storekit.EncodeProblems(reg)}})
 	}
 	return append(steps, step{template: sqlOldWorkers, args: []any{reg.Group, storekit.KeepWorkersFor.Microseconds(), storekit.MaxWorkers}})
+}
+
+// stopWorkers notes that workers have stopped.
+func (s *Store) stopWorkers(ctx context.Context, operation string, regs []outmill.Registration) error {
+	if len(regs) == 0 {
+		return nil
+	}
+	steps := make([]step, len(regs))
+	for i, reg := range regs {
+		steps[i] = step{template: sqlStopWorker, args: []any{reg.Group, reg.Worker, storekit.EncodeProblems(reg)}}
+	}
+	return s.writeAll(ctx, operation, steps...)
 }
 
 // ExpireRegistrations removes registrations whose end has passed, and the

@@ -72,7 +72,7 @@ var (
 		"meta":         {"UPDATE"},
 		"groups":       {"DELETE"},
 		"workers":      {"DELETE"},
-		"endings":      {"INSERT", "UPDATE", "DELETE"},
+		"endings":      {"DELETE"},
 		"records":      {"UPDATE", "DELETE"},
 		"lanes":        {"UPDATE", "DELETE"},
 		"pauses":       {"INSERT", "UPDATE", "DELETE"},

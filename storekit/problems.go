@@ -20,15 +20,17 @@ const (
 type workerReport struct {
 	Problems map[string]string     `json:"problems,omitempty"`
 	Failing  []outmill.FailingCall `json:"failing,omitempty"`
+	Handling []outmill.Handling    `json:"handling,omitempty"`
+	Stopped  bool                  `json:"stopped,omitempty"`
 }
 
-// EncodeProblems returns Problems and Failing of a registration as a text that a store keeps with the
+// EncodeProblems returns Problems, Failing, Handling and Stopped of a registration as a text that a store keeps with the
 // worker; "" is none. RoutingTable.Infos reads it.
 func EncodeProblems(reg outmill.Registration) string {
-	if len(reg.Problems) == 0 && len(reg.Failing) == 0 {
+	if len(reg.Problems) == 0 && len(reg.Failing) == 0 && len(reg.Handling) == 0 && !reg.Stopped {
 		return ""
 	}
-	text, err := json.Marshal(workerReport{reg.Problems, reg.Failing})
+	text, err := json.Marshal(workerReport{reg.Problems, reg.Failing, reg.Handling, reg.Stopped})
 	if err != nil {
 		return "" // The year of each time was checked, and JSON has all other values.
 	}

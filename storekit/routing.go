@@ -104,7 +104,8 @@ func (t *RoutingTable) Infos(workers []StoredWorker, ended []EndedGroup) []outmi
 		if info := infos[w.Group]; info != nil {
 			report := decodeProblems(w.Problems)
 			info.Workers = append(info.Workers, outmill.WorkerInfo{
-				Name: w.Name, SeenAt: w.SeenAt, Problems: report.Problems, Failing: report.Failing,
+				Name: w.Name, SeenAt: w.SeenAt, Problems: report.Problems, Failing: report.Failing, Handling: report.Handling,
+				Stopped: report.Stopped,
 			})
 		}
 	}

@@ -2,7 +2,6 @@ package subscriber
 
 import (
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/worker"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -20,12 +19,9 @@ func (s *Subscriber) FailingCalls() []outmill.FailingCall {
 	return storekit.FailingOf(sessions...)
 }
 
-// failing is that of the session that a Subscribe would join, or nil.
-func (s *Subscriber) failing() *worker.Failing {
+// joined is the session that a Subscribe would join, or nil.
+func (s *Subscriber) joined() *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current == nil {
-		return nil
-	}
-	return s.current.failing
+	return s.current
 }

@@ -9,6 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
 	"github.com/outmill/outmill/storekit"
 )
@@ -18,6 +21,8 @@ const (
 	storeOutcomes = 10 * time.Second
 	// leaveMargin is the part of the time for leaving a store that is kept for storing outcomes.
 	leaveMargin = time.Second
+	// slowAfter is the number of leases after which a registration reports a handler.
+	slowAfter = 2
 )
 
 // session is the time in which a subscriber works: from a Subscribe until all subscriptions have
@@ -29,6 +34,8 @@ type session struct {
 	// failing knows which of the repeated calls fail; unname ends that.
 	failing *worker.Failing
 	unname  func()
+	// presence knows whether the session is the last reader of its name in the process.
+	presence *worker.Presence
 	// detach removes the session from the store's workers.
 	detach func()
 
@@ -77,6 +84,7 @@ func (s *Subscriber) newSession() (*session, error) {
 		return nil, err
 	}
 	ses.detach = detach
+	ses.presence = worker.Enter(s.queue, s.cfg.Group, s.cfg.Worker, s.running, slowAfter*s.cfg.Lease)
 	return ses, nil
 }
 
@@ -206,6 +214,10 @@ func (ses *session) end() {
 	defer cancel()
 	err := ses.worker.Close(ctx)
 	ses.upkeep.Wait()
+	if stopErr := ses.presence.Leave(ctx); stopErr != nil && !errors.Is(stopErr, outmill.ErrClosed) {
+		// Doctor misses the worker some minutes later.
+		s.log.Info("Could not tell the store that the worker has stopped", watermill.LogFields{"error": stopErr.Error()})
+	}
 	ses.detach()
 	ses.unname()
 	if err != nil {
@@ -237,7 +249,7 @@ func (ses *session) renew(ctx context.Context) error {
 		return nil
 	}
 	began := time.Now()
-	err := ses.subscriber.register(ctx, ses.failing, topics...)
+	err := ses.subscriber.register(ctx, ses, topics...)
 	ses.failing.Note(ctx, storekit.CallRegister, "", began, err)
 	return ses.subscriber.told(ctx, err)
 }

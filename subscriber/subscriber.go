@@ -131,16 +131,17 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, registerTimeout)
 	defer cancel()
-	return s.register(ctx, s.failing(), topic)
+	return s.register(ctx, s.joined(), topic)
 }
 
-// register reports the failing calls of a session, if there is one.
-func (s *Subscriber) register(ctx context.Context, failing *worker.Failing, topics ...string) error {
+// register reports the failing calls and the slow handlers of a session, if there is one.
+func (s *Subscriber) register(ctx context.Context, ses *session, topics ...string) error {
 	regs := make([]outmill.Registration, len(topics))
 	problems := s.repeats.Problems()
 	var calls []outmill.FailingCall
-	if failing != nil {
-		calls = failing.ToRegister()
+	var slow []outmill.Handling
+	if ses != nil {
+		calls, slow = ses.failing.ToRegister(), ses.presence.Handling()
 	}
 	for i, topic := range topics {
 		if err := errors.Join(storekit.CheckTopic(topic), s.checkTurns(topic)); err != nil {
@@ -148,6 +149,7 @@ func (s *Subscriber) register(ctx context.Context, failing *worker.Failing, topi
 		}
 		regs[i] = outmill.Registration{
 			Group: s.cfg.Group, Topics: topicOnly(topic), Worker: s.cfg.Worker, TTL: s.cfg.RegistrationTTL, Problems: problems, Failing: calls,
+			Handling: slow,
 		}
 	}
 	if err := worker.Register(ctx, s.queue, regs...); err != nil {
@@ -183,7 +185,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if err := s.open(topic); err != nil {
 		return nil, err
 	}
-	if err := s.register(ctx, s.failing(), topic); err != nil {
+	if err := s.register(ctx, s.joined(), topic); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

@@ -54,16 +54,20 @@ func (m *member) FailingCalls() []outmill.FailingCall {
 
 var _ storekit.FailingCaller = (*Set)(nil)
 
-// onlyOwn returns the registrations without the failing calls of other members, about which the
-// operator of this member's database can do nothing.
+// onlyOwn returns the registrations without the failing calls and the handlers of other members, about
+// which the operator of this member's database can do nothing.
 func (m *member) onlyOwn(regs []outmill.Registration) []outmill.Registration {
 	isOthers := func(call outmill.FailingCall) bool { return call.Store != "" && call.Store != m.name() }
-	if !slices.ContainsFunc(regs, func(reg outmill.Registration) bool { return slices.ContainsFunc(reg.Failing, isOthers) }) {
+	handlesOthers := func(h outmill.Handling) bool { return h.Store != "" && h.Store != m.name() }
+	if !slices.ContainsFunc(regs, func(reg outmill.Registration) bool {
+		return slices.ContainsFunc(reg.Failing, isOthers) || slices.ContainsFunc(reg.Handling, handlesOthers)
+	}) {
 		return regs
 	}
 	own := slices.Clone(regs)
 	for i := range own {
 		own[i].Failing = slices.DeleteFunc(slices.Clone(own[i].Failing), isOthers)
+		own[i].Handling = slices.DeleteFunc(slices.Clone(own[i].Handling), handlesOthers)
 	}
 	return own
 }

@@ -52,6 +52,19 @@ func (s *Set) inspectSome(ctx context.Context, call string, members []*member,
 	return partial(len(members), s.each(ctx, call, long, members, fn))
 }
 
+// sum adds up what fn returns for all members.
+func (s *Set) sum(ctx context.Context, call string, fn func(ctx context.Context, m *member) (int, error)) (total int, err error) {
+	var mu sync.Mutex
+	err = s.inspect(ctx, call, func(ctx context.Context, m *member) error {
+		n, err := fn(ctx, m)
+		mu.Lock()
+		defer mu.Unlock()
+		total += n
+		return err
+	})
+	return total, err
+}
+
 // List returns records of all members in the order of their ids; Record.Store names the member.
 // See outmill.Inspector, and [Set.Stats] for errors.
 func (s *Set) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {
@@ -225,9 +238,22 @@ func mergeGroups(a, b outmill.GroupInfo) outmill.GroupInfo {
 		}
 		merged.Workers[i].SeenAt = later(merged.Workers[i].SeenAt, worker.SeenAt)
 		merged.Workers[i].Problems = bothProblems(merged.Workers[i].Problems, worker.Problems)
+		merged.Workers[i].Stopped = merged.Workers[i].Stopped && worker.Stopped
+		merged.Workers[i].Handling = bothHandling(merged.Workers[i].Handling, worker.Handling)
 		merged.Workers[i].Failing = bothFailing(merged.Workers[i].Failing, worker.Failing)
 	}
 	slices.SortStableFunc(merged.Workers, func(a, b outmill.WorkerInfo) int { return b.SeenAt.Compare(a.SeenAt) })
+	return merged
+}
+
+// bothHandling has the handlers that a worker reported to one store or to both, each once.
+func bothHandling(a, b []outmill.Handling) []outmill.Handling {
+	merged := slices.Clone(a)
+	for _, h := range b {
+		if !slices.ContainsFunc(merged, func(m outmill.Handling) bool { return m.Record == h.Record }) {
+			merged = append(merged, h)
+		}
+	}
 	return merged
 }
 

@@ -2,8 +2,8 @@ package tenants
 
 import (
 	"context"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -51,6 +51,17 @@ func (r *registrations) remember(regs []outmill.Registration, now time.Time) {
 	}
 }
 
+// stop takes the names of workers that have stopped from the registrations, because a member that
+// comes later is read by others only.
+func (r *registrations) stop(stopped []outmill.Registration) {
+	for key, reg := range r.list {
+		if slices.ContainsFunc(stopped, func(s outmill.Registration) bool { return s.Group == reg.Group && s.Worker == reg.Worker }) {
+			reg.Worker, reg.Problems, reg.Failing, reg.Handling = "", nil, nil, nil
+			r.list[key] = reg
+		}
+	}
+}
+
 func (r *registrations) forget(group string) {
 	for key, reg := range r.list {
 		if reg.Group == group {
@@ -83,12 +94,18 @@ func (s *Set) RegisterGroup(ctx context.Context, regs ...outmill.Registration) e
 		return failed(registerCall, err)
 	}
 	s.served.Store(true)
-	regs = storekit.WithGroups(regs)
+	stopped, regs := storekit.Stopped(storekit.WithGroups(regs))
 	s.mu.Lock()
 	s.known.remember(regs, time.Now())
+	s.known.stop(stopped)
 	members, _ := s.list()
 	s.mu.Unlock()
 	errs := s.each(ctx, registerCall, long, members, func(ctx context.Context, m *member) error {
+		if len(stopped) > 0 {
+			if err := m.stopWorkers(ctx, stopped); err != nil {
+				return err
+			}
+		}
 		due := m.toRegister(m.onlyOwn(regs), time.Now())
 		if len(due) == 0 && !m.owes.Load() {
 			return nil
@@ -133,6 +150,13 @@ func (s *Set) remembered() []outmill.Registration {
 	return s.known.standing(time.Now())
 }
 
+// stopWorkers notes in the member that workers have stopped. If they come again, they register although
+// the member rests.
+func (m *member) stopWorkers(ctx context.Context, stopped []outmill.Registration) error {
+	m.forgetRegistered()
+	return m.failed(registerCall, m.store.RegisterGroup(ctx, stopped...))
+}
+
 // settleDebts makes the registrations that the member owes.
 func (s *Set) settleDebts(ctx context.Context, m *member) error {
 	if !m.owes.Load() {
@@ -141,25 +165,17 @@ func (s *Set) settleDebts(ctx context.Context, m *member) error {
 	return s.register(ctx, m, nil)
 }
 
-// DropGroup removes the group from all members. See outmill.Inspector. After an error the counts
-// are those of the members that have removed it.
-func (s *Set) DropGroup(ctx context.Context, group string) (outmill.Dropped, error) {
-	var dropped outmill.Dropped
+// DropGroup removes the group from all members. See outmill.Inspector. After an error the count
+// is that of the members that have removed it.
+func (s *Set) DropGroup(ctx context.Context, group string) (int, error) {
 	if err := storekit.CheckGroup(group); err != nil {
-		return dropped, failed("drop a group", err)
+		return 0, failed("drop a group", err)
 	}
 	s.mu.Lock()
 	s.known.forget(storekit.GroupOf(group))
 	s.mu.Unlock()
-	var mu sync.Mutex
-	err := s.inspect(ctx, "drop a group", func(ctx context.Context, m *member) error {
+	return s.sum(ctx, "drop a group", func(ctx context.Context, m *member) (int, error) {
 		m.forgetRegistered()
-		n, err := m.store.DropGroup(ctx, group)
-		mu.Lock()
-		defer mu.Unlock()
-		dropped.GivenBack += n.GivenBack
-		dropped.Deleted += n.Deleted
-		return err
+		return m.store.DropGroup(ctx, group)
 	})
-	return dropped, err
 }

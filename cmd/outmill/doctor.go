@@ -49,6 +49,7 @@ usage.`,
 	flags.StringVar(&e.to, "to", "", "check that this `BROKER` answers, as outmill forward names it")
 	flags.StringArrayVar(&e.tasks, "task", nil, "check the rights for this `TASK`: publish or read; may be repeated (default both)")
 	flags.DurationVar(&e.config.MaxAge, "max-age", 5*time.Minute, "the `TIME` that a record may be due")
+	flags.DurationVar(&e.config.MaxHandling, "max-handling", 5*time.Minute, "the `TIME` that a handler may run")
 	flags.DurationVar(&e.config.EndedLease, "max-ended-lease", 2*time.Minute, "the `TIME` after its end that a lease may have no successor")
 	flags.DurationVar(&e.config.OpenTransaction, "max-transaction", 5*time.Minute, "the `TIME` that a transaction of the database may be open")
 	flags.DurationVar(&e.config.LockWait, "max-lock-wait", 5*time.Second, "the `TIME` that a session may wait for a lock")

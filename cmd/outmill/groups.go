@@ -31,8 +31,9 @@ func groupsList(term terminal) *cobra.Command {
 		Short: "List the groups, their topics and their workers",
 		Long: `Lists the groups with the topics that they read, their workers, and when they were last
 seen, and below them what is paused, since when and by whom, and the problems that workers
-report, such as a broker that accepts nothing. Workers register about once a minute, so a
-group that was not seen for longer has no worker.`,
+report, such as a broker that accepts nothing. Workers register about once a minute.
+WORKERS counts those that have registered in the last 5 minutes and have not stopped since;
+-o json names the others, too.`,
 	}
 	on.flags(cmd)
 	out.flags(cmd)
@@ -70,10 +71,10 @@ func printGroups(w io.Writer, term terminal, groups []outmill.GroupInfo) error {
 	}
 	for _, g := range groups {
 		if len(g.Registrations) == 0 {
-			t.add(oneLine(g.Group, 60), "-", strconv.Itoa(len(g.Workers)), "ended "+orDash(stamp(g.EndedAt)), "-")
+			t.add(oneLine(g.Group, 60), "-", strconv.Itoa(living(g)), "ended "+orDash(stamp(g.EndedAt)), "-")
 		}
 		for _, r := range g.Registrations {
-			t.add(oneLine(g.Group, 60), oneLine(topicsText(r.Topics), 60), strconv.Itoa(len(g.Workers)), age(time.Since(r.SeenAt))+" ago",
+			t.add(oneLine(g.Group, 60), oneLine(topicsText(r.Topics), 60), strconv.Itoa(living(g)), age(time.Since(r.SeenAt))+" ago",
 				orDash(stamp(r.ExpiresAt)))
 		}
 	}
@@ -100,6 +101,20 @@ func printGroups(w io.Writer, term terminal, groups []outmill.GroupInfo) error {
 		}
 	}
 	return nil
+}
+
+// unseenFor is the time after which a worker that does not register is gone. Workers register about once a
+// minute.
+const unseenFor = 5 * time.Minute
+
+// living counts the workers of a group that have not stopped and have registered of late.
+func living(g outmill.GroupInfo) (n int) {
+	for _, w := range g.Workers {
+		if !w.Stopped && time.Since(w.SeenAt) <= unseenFor {
+			n++
+		}
+	}
+	return n
 }
 
 // printOtherPauses prints the pauses that concern no group yet.
@@ -173,6 +188,8 @@ type registrationView struct {
 type workerView struct {
 	Name   string     `json:"name"`
 	SeenAt *time.Time `json:"seen_at,omitempty"`
+	// Stopped says that the worker stopped at SeenAt.
+	Stopped bool `json:"stopped,omitempty"`
 	// Problems has the texts by topic; the topic "" stands for all topics.
 	Problems map[string]string `json:"problems,omitempty"`
 }
@@ -190,7 +207,7 @@ func groupsJSON(groups []outmill.GroupInfo) []groupView {
 					Holding: r.Holding})
 		}
 		for _, worker := range g.Workers {
-			view.Workers = append(view.Workers, workerView{Name: worker.Name, SeenAt: timeOrNil(worker.SeenAt), Problems: worker.Problems})
+			view.Workers = append(view.Workers, workerView{Name: worker.Name, SeenAt: timeOrNil(worker.SeenAt), Stopped: worker.Stopped, Problems: worker.Problems})
 		}
 		views = append(views, view)
 	}
@@ -202,13 +219,10 @@ func groupsDrop(term terminal) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "drop [URL | --source NAME] GROUP",
-		Short: "Remove a group, and give back what only it has",
-		Long: `Removes the registrations of a group. Its records that are not delivered, of topics that
-no other group reads, are given back: they wait for the first group that registers for
-their topic. Its other records are deleted: those that are dead or processed, and those of
-topics that another group reads. The question names both numbers. The records of other
-groups stay. Stop the group's workers first: one that runs registers the group again, within
-a minute. You may interrupt the command and run it again.`,
+		Short: "Remove a group with all its records",
+		Long: `Removes the registrations of a group and all its records, of every status. The records
+of other groups stay. Stop the group's workers first: one that runs registers the group
+again, within a minute. You may interrupt the command and run it again.`,
 		Example: "  outmill groups drop sqlite:orders.db audit",
 	}
 	on.flags(cmd)
@@ -231,18 +245,17 @@ a minute. You may interrupt the command and run it again.`,
 			if err != nil {
 				return err
 			}
-			if err := term.confirm(dropQuestion(group, store.shown, storekit.ForecastDrop(group, groups, stats, mostCounted)), yes); err != nil {
+			if err := term.confirm(dropQuestion(group, store.shown, groups, stats), yes); err != nil {
 				return err
 			}
 			dropped, err := store.DropGroup(ctx, group)
 			if err != nil {
 				return err
 			}
-			if dropped == (outmill.Dropped{}) && !slices.ContainsFunc(groups, func(g outmill.GroupInfo) bool { return g.Group == group }) {
+			if dropped == 0 && !slices.ContainsFunc(groups, func(g outmill.GroupInfo) bool { return g.Group == group }) {
 				return fmt.Errorf("outmill: %s %s no group %q: outmill groups list shows the groups", store.shown, store.verb("has", "have"), group)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "The group %q is dropped: %s given back, %s deleted.\n", group,
-				count(dropped.GivenBack, "record"), count(dropped.Deleted, "record"))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "The group %q is dropped, with %s.\n", group, count(dropped, "record"))
 			return err
 		})
 	})

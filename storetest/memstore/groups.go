@@ -30,6 +30,8 @@ type worker struct {
 	seen        time.Time
 	problems    map[string]string
 	failing     []outmill.FailingCall
+	handling    []outmill.Handling
+	stopped     bool
 }
 
 func sameTopics(a, b outmill.Topics) bool {
@@ -59,7 +61,13 @@ func (s *Store) RegisterGroup(ctx context.Context, regs ...outmill.Registration)
 		return failed("register", err)
 	}
 	err := s.do(ctx, "register", func(d *Database, now time.Time) error {
-		for _, reg := range storekit.WithGroups(regs) {
+		stopped, others := storekit.Stopped(storekit.WithGroups(regs))
+		for _, reg := range stopped {
+			if slices.ContainsFunc(d.workers, func(w worker) bool { return w.group == reg.Group && w.name == reg.Worker }) {
+				d.noteWorker(reg, now)
+			}
+		}
+		for _, reg := range others {
 			holds := d.register(reg, now)
 			d.noteWorker(reg, now)
 			if !holds {
@@ -99,7 +107,8 @@ func (d *Database) noteWorker(reg outmill.Registration, now time.Time) {
 		return w.group == reg.Group && (w.name == reg.Worker || now.Sub(w.seen) > workersFor)
 	})
 	if reg.Worker != "" {
-		d.workers = append(d.workers, worker{reg.Group, reg.Worker, now, problemsOf(reg), slices.Clone(reg.Failing)})
+		d.workers = append(d.workers, worker{reg.Group, reg.Worker, now, problemsOf(reg), slices.Clone(reg.Failing),
+			slices.Clone(reg.Handling), reg.Stopped})
 	}
 	surplus := len(d.workersOf(reg.Group)) - mostNames
 	d.workers = slices.DeleteFunc(d.workers, func(w worker) bool {
@@ -122,7 +131,7 @@ func (d *Database) workersOf(group string) []outmill.WorkerInfo {
 	for _, w := range d.workers {
 		if w.group == group {
 			list = append(list, outmill.WorkerInfo{
-				Name: w.name, SeenAt: w.seen, Problems: maps.Clone(w.problems), Failing: slices.Clone(w.failing),
+				Name: w.name, SeenAt: w.seen, Problems: maps.Clone(w.problems), Failing: slices.Clone(w.failing), Handling: slices.Clone(w.handling), Stopped: w.stopped,
 			})
 		}
 	}
@@ -184,6 +193,22 @@ func (d *Database) group(name string) outmill.GroupInfo {
 	return info
 }
 
+// DropGroup removes a group and its records. See outmill.Inspector.
+func (s *Store) DropGroup(ctx context.Context, group string) (removed int, err error) {
+	if err := storekit.CheckGroup(group); err != nil {
+		return 0, failed("drop group", err)
+	}
+	group = storekit.GroupOf(group)
+	err = s.do(ctx, "drop group", func(d *Database, _ time.Time) error {
+		d.registrations = slices.DeleteFunc(d.registrations, func(r registration) bool { return r.group == group })
+		d.workers = slices.DeleteFunc(d.workers, func(w worker) bool { return w.group == group })
+		delete(d.ended, group)
+		removed = d.removeUpTo(len(d.rows), func(r *row) bool { return r.Group == group })
+		return nil
+	})
+	return removed, err
+}
+
 // ExpireRegistrations ends registrations. See outmill.Janitor.
 func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
 	records, err = s.count(ctx, "expire registrations", limit, func(d *Database, now time.Time) int {
@@ -193,19 +218,12 @@ func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registratio
 	return registrations, records, err
 }
 
-// sweeps reports whether the group has ended and is not being dropped.
-func (d *Database) sweeps(group string) bool {
-	_, dropping := d.dropping[group]
-	return !d.ended[group].IsZero() && !dropping
-}
-
 func (d *Database) endRegistrations(limit int, now time.Time) (n int) {
 	d.registrations = slices.DeleteFunc(d.registrations, func(r registration) bool {
 		over := n < limit && !r.expiry.IsZero() && !r.expiry.After(now)
 		if over {
 			n++
 			d.ended[r.group] = now
-			delete(d.dropping, r.group)
 		}
 		return over
 	})
@@ -216,12 +234,10 @@ func (d *Database) endRegistrations(limit int, now time.Time) (n int) {
 // more.
 func (d *Database) sweep(limit int, now time.Time) int {
 	removed := d.removeUpTo(limit, func(r *row) bool {
-		return d.sweeps(r.Group) && r.undelivered(now) && !slices.Contains(d.readers(r.Topic), r.Group)
+		return !d.ended[r.Group].IsZero() && r.undelivered(now) && !slices.Contains(d.readers(r.Topic), r.Group)
 	})
 	left := map[string]bool{}
 	d.each(func(r *row) { left[r.Group] = true })
-	maps.DeleteFunc(d.ended, func(group string, at time.Time) bool {
-		return d.sweeps(group) && !left[group] && now.Sub(at) > noteFor
-	})
+	maps.DeleteFunc(d.ended, func(group string, at time.Time) bool { return !left[group] && now.Sub(at) > noteFor })
 	return removed
 }
