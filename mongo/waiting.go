@@ -13,10 +13,15 @@ import (
 
 var _ storekit.WaitingReader = (*Store)(nil)
 
-// waitingStages are the parts of the records that wait.
+// waitingStages are those of the parts of the records that wait. Records that wait for a retry or are leased have
+// two parts: those that are due, and the others.
 var waitingStages = []int{
 	storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased, storekit.StageAside,
+	storekit.StageWaiting, storekit.StageLeased,
 }
+
+// firstNotDue is the number of the first part whose records are not due.
+const firstNotDue = 6
 
 // FirstWaiting returns the first records of a group and topic that wait. See storekit.WaitingReader.
 func (s *Store) FirstWaiting(ctx context.Context, group, topic string, limit int) (storekit.Waiting, error) {
@@ -47,14 +52,19 @@ type waitingRow struct {
 
 // firstWaiting returns the first records of each of the topics of groups, in one round trip.
 func (s *Store) firstWaiting(ctx context.Context, lines []line, limit int, now time.Time) (map[line]storekit.Waiting, error) {
-	parts := map[int]int{}
+	parts, laterParts := map[int]int{}, map[int]int{}
 	var each []driver.Pipeline
 	collected := map[line]*storekit.WaitingOf{}
 	for _, of := range lines {
 		collected[of] = storekit.NewWaitingOf(limit, waitingStages...)
 		for i, stage := range waitingStages {
-			parts[stage] = i
-			filter, order := of.waiting(stage, now)
+			filter, order := of.due(stage, now)
+			if i < firstNotDue {
+				parts[stage] = i
+			} else {
+				laterParts[stage] = i
+				filter, order = of.in(stage, notUntil(now)), ascending("available_at")
+			}
 			each = append(each, some(filter, limit, order, "grp", "topic", "key", "tenant_id", "stage", "available_at", "next_at",
 				"created_at", "attempts"))
 		}
@@ -64,7 +74,11 @@ func (s *Store) firstWaiting(ctx context.Context, lines []line, limit int, now t
 	rows, err := aggregateAll[waitingRow](ctx, s.records, union(s.records, each...))
 	for _, row := range rows {
 		r := row.Record
-		collected[line{row.Group, row.Topic}].Add(parts[r.Stage], storekit.WaitingRecord{
+		part := parts[r.Stage]
+		if later, found := laterParts[r.Stage]; found && r.AvailableAt.After(now) {
+			part = later
+		}
+		collected[line{row.Group, row.Topic}].Add(part, storekit.WaitingRecord{
 			ID: outmill.WorkItemID(r.ID), DueAt: r.due(), Key: r.Key, TenantID: r.TenantID, Attempts: r.Attempts,
 		})
 	}
@@ -75,10 +89,7 @@ func (s *Store) firstWaiting(ctx context.Context, lines []line, limit int, now t
 	return all, err
 }
 
-// waiting is due, and for records that wait for a retry or are leased those that are not due yet, too.
-func (l line) waiting(stage int, now time.Time) (filter, order bson.D) {
-	if stage == storekit.StageWaiting || stage == storekit.StageLeased {
-		return l.in(stage), ascending("available_at")
-	}
-	return l.due(stage, now)
+// notUntil is a filter for a wait or a lease that has not ended.
+func notUntil(now time.Time) bson.E {
+	return bson.E{Key: "available_at", Value: bson.D{{Key: "$gt", Value: now}}}
 }

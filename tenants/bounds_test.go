@@ -244,6 +244,7 @@ var asksNothing = map[string]string{
 	"Attach":          "notes a worker in memory",
 	"ChooseListeners": "is the test's own",
 	"Close":           "closes the stores, which have bounds of their own",
+	"FailingCalls":    "reads memory",
 	"InMember":        "makes a context",
 	"Keys":            "reads memory",
 	"LastPauses":      "reads memory",
