@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"iter"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -77,28 +76,37 @@ func (p sqlConnections) acquire(ctx context.Context) (*lent, error) {
 	if err != nil {
 		return nil, err
 	}
-	next, stop := iter.Pull(func(yield func(*pgx.Conn) bool) {
-		raw := conn.Raw(func(found any) error {
-			of, ok := found.(pgxOf)
+	found, back, done := make(chan *pgx.Conn), make(chan struct{}), make(chan struct{})
+	reusable := false
+	go func() {
+		defer close(done)
+		err = conn.Raw(func(raw any) error {
+			of, ok := raw.(pgxOf)
 			if !ok {
-				return notPgx(found)
+				return notPgx(raw)
 			}
-			yield(of.Conn())
-			if c := of.Conn(); c.IsClosed() || c.PgConn().IsBusy() || c.PgConn().TxStatus() != idle {
+			found <- of.Conn()
+			<-back
+			if !reusable {
 				return driver.ErrBadConn
 			}
 			return nil
 		})
-		closed := conn.Close()
-		if err = raw; err == nil {
-			err = closed
-		}
-	})
-	found, ok := next()
-	if !ok {
+		_ = conn.Close()
+	}()
+	select {
+	case <-done:
 		return nil, err
+	case c := <-found:
+		return &lent{c, func() {
+			reusable = !c.IsClosed() && !c.PgConn().IsBusy() && c.PgConn().TxStatus() == idle
+			close(back)
+			// The end of a broken connection may take some seconds.
+			if reusable {
+				<-done
+			}
+		}}, nil
 	}
-	return &lent{found, stop}, nil
 }
 
 func (p sqlConnections) most() int { return p.db.Stats().MaxOpenConnections }

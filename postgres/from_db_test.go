@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -173,6 +174,32 @@ func TestNewFromDB(t *testing.T) {
 			return store.Append(ctx, made("others", "n", 1)...)
 		}))
 		require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
+	})
+
+	t.Run("a pool over a pool of pgx serves, too", func(t *testing.T) {
+		t.Parallel()
+		on := pool(t)
+		db := stdlib.OpenDBFromPool(on)
+		defer func() { require.NoError(t, db.Close()) }()
+		store, err := postgres.NewFromDB(db, postgres.Config{EnsureSchema: true}, nil)
+		require.NoError(t, err)
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+		require.NoError(t, store.Append(t.Context(), made("orders", "m", 60)...))
+		require.NotEmpty(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 3, outmill.OrderNone)))
+		require.NoError(t, store.Close())
+		require.Zero(t, on.Stat().AcquiredConns())
+	})
+
+	t.Run("a function in a transaction may lock its thread", func(t *testing.T) {
+		t.Parallel()
+		store, err := postgres.NewFromDB(openDB(t, pool(t), 2), postgres.Config{EnsureSchema: true}, nil)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, store.Close()) }()
+		defer runtime.UnlockOSThread()
+		require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
+			runtime.LockOSThread()
+			return store.Append(ctx, made("orders", "m", 1)...)
+		}))
 	})
 
 	t.Run("a connection that broke in a call does not go back to the pool", func(t *testing.T) {
