@@ -10,12 +10,18 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/outmill/outmill/internal/mutants/catalog"
 )
 
-// testTimeout ends tests that a mutant has made wait for ever.
-const testTimeout = "3m"
+const (
+	// longest ends tests that hang without a mutant.
+	longest = 5 * time.Minute
+	// A mutant may make its tests wait for ever. They have at least this time, and this many times what they took without it.
+	patience = 30 * time.Second
+	slower   = 5
+)
 
 // survivedError says that the tests of a promise do not notice that it is broken.
 type survivedError struct {
@@ -33,8 +39,8 @@ type runner struct {
 	root, dir string
 	// plain has the test binary of each package without a mutant.
 	plain map[string]string
-	// passed has the packages and patterns whose tests passed without a mutant.
-	passed map[string]bool
+	// took has, for the packages and patterns whose tests passed without a mutant, how long they took.
+	took map[string]time.Duration
 }
 
 // checkout returns the directory of the checkout.
@@ -51,7 +57,7 @@ func newRunner(root string) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &runner{root: root, dir: dir, plain: map[string]string{}, passed: map[string]bool{}}, nil
+	return &runner{root: root, dir: dir, plain: map[string]string{}, took: map[string]time.Duration{}}, nil
 }
 
 func (r *runner) close() { _ = os.RemoveAll(r.dir) }
@@ -68,14 +74,15 @@ func (r *runner) try(ctx context.Context, m *catalog.Mutant) (test string, err e
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", m.Key, err)
 		}
-		if err := r.requirePass(ctx, m, pkg, pattern); err != nil {
+		took, err := r.requirePass(ctx, m, pkg, pattern)
+		if err != nil {
 			return "", err
 		}
 		binary := filepath.Join(r.dir, "mutant.test")
 		if out, err := r.compile(ctx, pkg, binary, "-overlay", overlay); err != nil {
 			return "", fmt.Errorf("%s: the mutant of %s (%s) does not compile: %w\n%s", m.Key, m.File, m.Place, err, out)
 		}
-		out, err := r.test(ctx, pkg, binary, pattern)
+		out, err := r.test(ctx, pkg, binary, pattern, max(patience, slower*took))
 		if err != nil {
 			if test := failedTest(out, m.Bears); test != "" {
 				return test, nil
@@ -109,28 +116,31 @@ func (r *runner) overlay(m *catalog.Mutant) (string, error) {
 	return overlay, errors.Join(os.WriteFile(file, []byte(changed), 0o600), os.WriteFile(overlay, replace, 0o600))
 }
 
-// requirePass runs the tests without the mutant: one that fails anyway, or is skipped, notices nothing.
-func (r *runner) requirePass(ctx context.Context, m *catalog.Mutant, pkg, pattern string) error {
-	if r.passed[pkg+" "+pattern] {
-		return nil
+// requirePass runs the tests without the mutant, and returns how long they took: one that fails anyway, or is skipped, notices
+// nothing.
+func (r *runner) requirePass(ctx context.Context, m *catalog.Mutant, pkg, pattern string) (took time.Duration, err error) {
+	if took, passed := r.took[pkg+" "+pattern]; passed {
+		return took, nil
 	}
 	if r.plain[pkg] == "" {
 		binary := filepath.Join(r.dir, strings.ReplaceAll(strings.TrimPrefix(pkg, "./"), "/", "-")+".test")
 		if out, err := r.compile(ctx, pkg, binary); err != nil {
-			return fmt.Errorf("%s: the tests of %s do not compile: %w\n%s", m.Key, pkg, err, out)
+			return 0, fmt.Errorf("%s: the tests of %s do not compile: %w\n%s", m.Key, pkg, err, out)
 		}
 		r.plain[pkg] = binary
 	}
-	out, err := r.test(ctx, pkg, r.plain[pkg], pattern)
+	begin := time.Now()
+	out, err := r.test(ctx, pkg, r.plain[pkg], pattern, longest)
 	if err != nil {
-		return fmt.Errorf("%s: the tests -run '%s' of %s fail without the mutant: %w\n%s", m.Key, pattern, pkg, err, tail(out))
+		return 0, fmt.Errorf("%s: the tests -run '%s' of %s fail without the mutant: %w\n%s", m.Key, pattern, pkg, err, tail(out))
 	}
 	if !regexp.MustCompile(`(?m)^\s*--- PASS: \S*` + named(m.Bears)).MatchString(out) {
-		return fmt.Errorf("%s: the tests -run '%s' of %s are skipped; start the engine that they need, see CONTRIBUTING.md\n%s",
+		return 0, fmt.Errorf("%s: the tests -run '%s' of %s are skipped; start the engine that they need, see CONTRIBUTING.md\n%s",
 			m.Key, pattern, pkg, tail(out))
 	}
-	r.passed[pkg+" "+pattern] = true
-	return nil
+	took = time.Since(begin)
+	r.took[pkg+" "+pattern] = took
+	return took, nil
 }
 
 func (r *runner) compile(ctx context.Context, pkg, binary string, flags ...string) (out string, err error) {
@@ -141,11 +151,13 @@ func (r *runner) compile(ctx context.Context, pkg, binary string, flags ...strin
 	return string(text), err
 }
 
-func (r *runner) test(ctx context.Context, pkg, binary, pattern string) (out string, err error) {
-	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.failfast", "-test.timeout="+testTimeout, "-test.run="+pattern)
+func (r *runner) test(ctx context.Context, pkg, binary, pattern string, timeout time.Duration) (out string, err error) {
+	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.failfast", "-test.timeout="+timeout.String(), "-test.run="+pattern)
 	cmd.Dir = filepath.Join(r.root, filepath.FromSlash(pkg))
 	// Some sentences are tested in one variant of a store only, which short tests leave out.
 	cmd.Env = append(os.Environ(), "OUTMILL_TEST_ALL=1")
+	// A child of the tests that outlives them does not hold up the next mutant.
+	cmd.WaitDelay = 10 * time.Second
 	text, err := cmd.CombinedOutput()
 	return string(text), err
 }
