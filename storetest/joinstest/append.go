@@ -28,11 +28,11 @@ func appendSentences() []sentence {
 		{"a join of which enough steps are completed takes steps until it is finished", decidedTakes},
 		{"Claim, Get and List tell of which joins a record is a step, in their order, and which it waits for", joinsToldByAll},
 		{"the records of several groups tell of the same joins", joinsToldByGroups},
-		{"AttachStep in a store that retains nothing is ErrUnknownMessage", attachNeedsRetain},
+		{"OBX-083 AttachStep in a store that retains nothing is ErrUnknownMessage", attachNeedsRetain},
 	}
 	for _, refused := range refusedSteps() {
 		list = append(list,
-			sentence{refused.name + " is " + refused.said + ", and nothing is written", refused.alone},
+			sentence{"OBX-097 " + refused.name + " is " + refused.said + ", and nothing is written", refused.alone},
 			sentence{refused.name + " is " + refused.said + ", and leaves a caller's transaction usable", refused.inTransaction})
 	}
 	return list

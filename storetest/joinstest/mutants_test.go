@@ -35,7 +35,7 @@ func broken() []mutant {
 			func(f mutants.File) outmill.Store { return tellsOfNoJoins{f} }},
 		{"attaches to one join only", "append", "OBX-096 a message is a step of a hundred joins",
 			mutants.Appends(func(r *outmill.Record) { r.Joins = r.Joins[:min(1, len(r.Joins))] })},
-		{"attaches where it can", "append", "one step more than a join expects is ErrTooManySteps, and nothing is written",
+		{"attaches where it can", "append", "OBX-097 one step more than a join expects is ErrTooManySteps, and nothing is written",
 			func(f mutants.File) outmill.Store { return attachesWhereItCan{f} }},
 		{"attaches outside of the transaction", "append",
 			"a step that is appended in a transaction is gone when it rolls back, and leaves its place", mutants.Commits},
@@ -58,7 +58,8 @@ func broken() []mutant {
 		{"attaches nothing late", "attach", "AttachStep of a processed record counts at once", func(f mutants.File) outmill.Store {
 			return attachesNothingLate{f}
 		}},
-		{"forgives failed steps", "finish", "OBX-092 OBX-094 all, of which one failed where that matters: the join is failed once and for all",
+		{"forgives failed steps", "finish",
+			"OBX-090 OBX-092 OBX-094 all, of which one failed where that matters: the join is failed once and for all",
 			finishes(func(r *storekit.FinishRequest) { r.FailIfAnyStepFailed = false })},
 		{"publishes after the end", "finish", "a record of Then that is refused leaves everything as it was", func(f mutants.File) outmill.Store {
 			return publishesAfter{f}

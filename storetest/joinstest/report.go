@@ -15,7 +15,7 @@ func reportSentences() []sentence {
 	list := []sentence{
 		{"OBX-085 OBX-086 ReportCompleted completes a step, once", reportedCompleted},
 		{"OBX-087 OBX-088 ReportFailed fails a step, once", reportedFailed},
-		{"the first report of a step wins", firstReportWins},
+		{"OBX-086 OBX-088 the first report of a step wins", firstReportWins},
 		{"a report is for its own join only", reportOfOneJoin},
 		{"a report settles a step of several groups, by the id of any of its records", reportOfGroups},
 		{"a report of a step that a record of another join is, or none, is ErrUnknownStep", reportOfNoStep},
