@@ -307,6 +307,16 @@ type ListQuery struct {
 	Limit int
 }
 
+// Dropped counts the records of a group that was dropped.
+type Dropped struct {
+	// GivenBack is the number of records that wait for the first group that registers for their
+	// topic.
+	GivenBack int
+	// Deleted is the number of records that are gone: the processed and the dead ones, and those
+	// of topics that another group reads.
+	Deleted int
+}
+
 // Inspector serves operators: CLI, dashboard, metrics.
 type Inspector interface {
 	// Stats counts the records of each group and topic up to limit per count;
@@ -316,11 +326,25 @@ type Inspector interface {
 	// Groups lists the groups that have a registration, and those whose
 	// registrations have ended but that still have records, sorted by name.
 	Groups(ctx context.Context) ([]GroupInfo, error)
-	// DropGroup removes the group's registrations and all its records, of every status, and
-	// returns the number of records. "" is DefaultGroup.
-	// It does not wait for open transactions: a record that such a transaction appends for
+	// DropGroup removes the group with its registrations. "" is DefaultGroup.
+	//
+	// It gives back the records that are neither processed nor dead, of each topic that no other
+	// group reads when the registrations are removed: from then on they have no group, and the
+	// first group that registers for their topic gets them, in their order. Such a record is due as when it
+	// was appended, its lease has ended, Attempts and Expiries are 0, and Claims and LastError
+	// stay. DropGroup deletes all other records of the group. It returns both numbers, after an
+	// error those that it has reached.
+	//
+	// It uses many transactions, each for a bounded number of records. Another group that
+	// registers during the call gets what is given back, before and after. If the group itself registers
+	// again during the call, the records that are appended from then on stay. If the call was
+	// interrupted, Groups lists the group as one that has ended, and another call finishes the drop as it
+	// began: what is to be given back is still given back, whichever groups read the topic by
+	// then. If the group registers first, it keeps what it still has.
+	//
+	// DropGroup does not wait for open transactions: a record that such a transaction appends for
 	// the group may be there after its commit, until the next DropGroup.
-	DropGroup(ctx context.Context, group string) (int, error)
+	DropGroup(ctx context.Context, group string) (Dropped, error)
 	// List returns records in the order of their ids, which is about the order in
 	// which they were appended. It goes on until it has query.Limit of them or all is
 	// looked at, in as many steps as that takes. The role storekit.Operator looks at a

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // group is a line of the page of groups.
@@ -58,15 +59,34 @@ func groupsPage(c *call) error {
 	return c.render(200, "groups", "Groups", v)
 }
 
+// mostCounted limits each number of the confirmation of a drop.
+const mostCounted = 10_000
+
 func confirmDropGroup(c *call) error {
 	group := c.r.URL.Query().Get("group")
 	if group == "" {
 		return badRequest("The address names no group.")
 	}
+	groups, err := c.store.Groups(c.ctx)
+	if storekit.NoneAnswered(err) {
+		return err
+	}
+	partly := err != nil
+	stats, err := c.store.Stats(c.ctx, mostCounted)
+	if storekit.NoneAnswered(err) {
+		return err
+	}
+	f := storekit.ForecastDrop(group, groups, stats, mostCounted)
+	least := ""
+	if f.AtLeast || partly || err != nil {
+		least = "at least "
+	}
 	return c.render(200, "confirm", "Drop a group", confirmation{
-		Text: "This removes the registrations of the group and deletes all its records, of every status" + everywhere(c) +
-			". It cannot be undone. A group whose workers still run registers again.",
-		Facts: []fact{{"Group", group}}, Action: "drop-group", Button: "Drop the group", Danger: true,
+		Text: "This removes the registrations of the group and deletes its processed and dead records, and those of topics " +
+			"that another group reads" + everywhere(c) + ". It cannot be undone. The other records wait for the first group that " +
+			"registers for their topic. A group whose workers still run registers again.",
+		Facts:  []fact{{"Group", group}, {"Given back", least + records(f.GivenBack)}, {"Deleted", least + records(f.Deleted())}},
+		Action: "drop-group", Button: "Drop the group", Danger: true,
 		Fields: c.fields("group", group), Back: c.page("groups"),
 	})
 }
@@ -88,6 +108,7 @@ func dropGroup(c *call) error {
 	if err != nil && !errors.Is(err, outmill.ErrNotFound) {
 		return err
 	}
-	c.audit("dropped a group", "group", group, "records", number(n))
-	return c.done("The group was dropped, with "+records(n)+".", c.page("groups"))
+	c.audit("dropped a group", "group", group, "given_back", number(n.GivenBack), "deleted", number(n.Deleted))
+	return c.done("The group was dropped: "+records(n.Deleted)+" deleted, "+records(n.GivenBack)+
+		" given back to the first group that registers for their topic.", c.page("groups"))
 }

@@ -90,7 +90,7 @@ func (t *tx) sweep(ctx context.Context, group string, limit int) (deleted int, e
 	leased := false
 	for _, topic := range routes.Unread(group, topics) {
 		line := driver.Line{Group: group, Topic: topic}
-		n, err := t.removeLine(ctx, line, undelivered, limit-deleted)
+		n, err := t.removeLine(ctx, line, undelivered, false, limit-deleted)
 		if err != nil {
 			return 0, err
 		}

@@ -24,6 +24,7 @@ import (
 //	kill                             all but Processed                  Dead
 //	process                          Leased                             Processed
 //	requeue                          Dead                               Waiting, Delayed
+//	unroute: its group is dropped    all but Processed, Dead            Ready, Delayed
 //
 // A row in stage Leased gets there from stage Leased only after its lease has ended.
 
@@ -170,6 +171,16 @@ func requeue(r *driver.Row, now driver.Time) {
 		stage = driver.Delayed
 	}
 	wait(r, stage)
+}
+
+// unroute makes a row as if it were appended without a group. first is when it was due at first.
+func unroute(r *driver.Row, first driver.Time) {
+	r.Group, r.Next, r.Attempts, r.Expiries = "", first, 0, 0
+	if first > r.Created {
+		wait(r, driver.Delayed)
+		return
+	}
+	move(r, driver.Ready, 0)
 }
 
 func statusOf(stage driver.Stage) outmill.Status {

@@ -7,7 +7,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
@@ -236,88 +235,6 @@ func (s *Store) idsOf(ctx context.Context, of reader, topic string, limit int, s
 		}
 	}
 	return ids, nil
-}
-
-// DropGroup removes the group's registration and its records, 1,000 at a time. See
-// outmill.Inspector. It does not see records of transactions that are still open. Another call
-// removes these.
-func (s *Store) DropGroup(ctx context.Context, name string) (int, error) {
-	const operation = "drop group"
-	name = storekit.GroupOf(name)
-	if err := storekit.CheckGroup(name); err != nil {
-		return 0, s.explain(ctx, operation, err)
-	}
-	dropped := 0
-	err := s.do(ctx, operation, func(ctx context.Context) error {
-		last, err := s.unregister(ctx, name)
-		if err != nil {
-			return err
-		}
-		// If the group is registered again during the call, its new records have a later
-		// generation, and stay.
-		n, err := s.dropRecords(ctx, reader(name), last)
-		if dropped += n; err != nil {
-			return err
-		}
-		lanes, err := findAll[lane](ctx, s.lanes, bson.D{{Key: "grp", Value: reader(name)}})
-		if err == nil {
-			err = s.dropLanes(ctx, lanes)
-		}
-		return err
-	})
-	return dropped, err
-}
-
-// unregister removes the group's registration, and returns the last generation that contained the
-// group.
-func (s *Store) unregister(ctx context.Context, name string) (int64, error) {
-	found, err := s.loadState(ctx)
-	if err != nil {
-		return 0, err
-	}
-	if err := s.forgetWorkers(ctx, name, found.Now); err != nil {
-		return 0, err
-	}
-	if _, err := s.endings.DeleteOne(ctx,
-		append(where("_id", name), bson.E{Key: "ended_at", Value: bson.D{{Key: "$lte", Value: found.Now}}})); err != nil {
-		return 0, err
-	}
-	var before state
-	err = s.meta.FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: metaID}, {Key: "groups.group", Value: name}}, bson.D{
-		{Key: "$pull", Value: bson.D{{Key: "groups", Value: bson.D{{Key: "group", Value: name}}}}},
-		{Key: "$inc", Value: bson.D{{Key: "generation", Value: int64(1)}}},
-	}, options.FindOneAndUpdate().SetProjection(ascending("generation"))).Decode(&before)
-	if errors.Is(err, driver.ErrNoDocuments) {
-		return found.Generation, nil
-	}
-	return before.Generation, err
-}
-
-var allStages = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased,
-	storekit.StageExpired, storekit.StageAside, stageInTurn, storekit.StageProcessed, storekit.StageDead}
-
-func (s *Store) dropRecords(ctx context.Context, of reader, generation int64) (dropped int, err error) {
-	for _, stage := range allStages {
-		for {
-			filter := of.in(stage, bson.E{Key: "generation", Value: bson.D{{Key: "$lte", Value: generation}}})
-			found, err := findAll[candidate](ctx, s.records, filter, first(adoptAtOnce, nil, "_id"))
-			if err != nil {
-				return dropped, err
-			}
-			if len(found) == 0 {
-				break
-			}
-			ids := make(bson.A, len(found))
-			for i, r := range found {
-				ids[i] = r.ID
-			}
-			n, err := s.remove(ctx, append(in("_id", ids), bson.E{Key: "grp", Value: of}), isDropped)
-			if dropped += n; err != nil {
-				return dropped, err
-			}
-		}
-	}
-	return dropped, nil
 }
 
 // dropLanes deletes the lanes that have no held records, in transactions that conflict with

@@ -37,6 +37,9 @@ type ending struct {
 	Empty bool `bson:"empty"`
 	// Times counts the registrations of the group that have ended since the note was made.
 	Times int64 `bson:"times"`
+	// Others means that the group is being dropped: the storekit.Selections of the other groups
+	// when the drop began.
+	Others string `bson:"others,omitempty"`
 }
 
 // seeWorker notes the worker, if it has a name, and deletes workers that have not registered for
@@ -164,6 +167,7 @@ func (s *Store) noteEndings(ctx context.Context, over []registration, now time.T
 			models = append(models, driver.NewUpdateOneModel().SetFilter(where("_id", r.Group)).SetUpsert(true).SetUpdate(bson.D{
 				{Key: "$set", Value: bson.D{{Key: "ended_at", Value: now}, {Key: "look_at", Value: now}, {Key: "empty", Value: false}}},
 				{Key: "$inc", Value: bson.D{{Key: "times", Value: int64(1)}}},
+				{Key: "$unset", Value: bson.D{{Key: "others", Value: ""}}},
 			}))
 		}
 	}
@@ -207,6 +211,8 @@ func (s *Store) noted(ctx context.Context, limit int) ([]string, error) {
 	}
 	return groups, err
 }
+
+var allStages = append(slices.Clone(undelivered), storekit.StageProcessed, storekit.StageDead)
 
 // undelivered are the stages of records that are neither processed nor dead.
 var undelivered = []int{storekit.StageReady, storekit.StageHeld, storekit.StageWaiting, storekit.StageDelayed, storekit.StageLeased,

@@ -77,9 +77,9 @@ func TestStore_Standalone(t *testing.T) {
 		stats, err := s.Stats(t.Context(), 0)
 		require.NoError(t, err)
 		require.Len(t, stats, 2)
-		n, err = s.DropGroup(t.Context(), "others")
+		dropped, err := s.DropGroup(t.Context(), "others")
 		require.NoError(t, err)
-		require.Equal(t, 8, n)
+		require.Equal(t, outmill.Dropped{Deleted: 8}, dropped)
 		for _, tidy := range []func(context.Context, int) (int, error){s.ReapExpired, s.ExpireDue, s.DeleteProcessed, s.DeleteDedupKeys} {
 			n, err := tidy(t.Context(), 10)
 			require.NoError(t, err)

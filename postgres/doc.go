@@ -156,7 +156,8 @@
 //	GRANT SELECT ON outmill.readable TO app;
 //	-- who operates (Requeue, Delete, Edit, Skip, DropGroup, Pause, Resume, SealJoin, CancelJoin, ReportFailed, …), besides looking on
 //	GRANT UPDATE ON outmill.meta TO app;
-//	GRANT DELETE ON outmill.groups, outmill.workers, outmill.endings TO app;
+//	GRANT DELETE ON outmill.groups, outmill.workers TO app;
+//	GRANT INSERT, UPDATE, DELETE ON outmill.endings TO app;
 //	GRANT UPDATE, DELETE ON outmill.records, outmill.lanes TO app;
 //	GRANT INSERT, UPDATE, DELETE ON outmill.pauses TO app;
 //	GRANT UPDATE ON outmill.joins, outmill.join_members TO app;

@@ -54,29 +54,6 @@ UPDATE {p:meta} SET generation = ` + nextGeneration + ` WHERE only_row AND EXIST
 	// endsAfter is $3 microseconds from now, NULL if $3 is 0.
 	endsAfter = `statement_timestamp() + nullif($3::bigint, 0) * interval '1 microsecond'`
 
-	sqlForgetGroup = `WITH gone AS (DELETE FROM {p:groups} WHERE grp = $1::text RETURNING 1),
-workers AS (DELETE FROM {p:workers} WHERE grp = $1::text),
-ending AS (DELETE FROM {p:endings} WHERE grp = $1::text)
-UPDATE {p:meta} SET generation = ` + nextGeneration + ` WHERE only_row AND EXISTS (SELECT 1 FROM gone)`
-	sqlNow = `SELECT statement_timestamp()`
-
-	// sqlDropRecords selects records by id, so that it also finds those that change during the
-	// statement. It returns how many it found, and how many it deleted.
-	sqlDropRecords = `WITH doomed AS MATERIALIZED (
-	SELECT id FROM (
-		(SELECT id FROM {p:records} WHERE grp = $1::text AND stage = -1 AND created_at <= $3::timestamptz LIMIT $2::bigint)
-		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 0 AND created_at <= $3::timestamptz LIMIT $2::bigint)
-		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 1 AND created_at <= $3::timestamptz LIMIT $2::bigint)
-		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage IN (2, 3) AND created_at <= $3::timestamptz LIMIT $2::bigint)
-		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 4 AND created_at <= $3::timestamptz LIMIT $2::bigint)
-		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage = 5 AND created_at <= $3::timestamptz LIMIT $2::bigint)
-		UNION ALL (SELECT id FROM {p:records} WHERE grp = $1::text AND stage >= 6 AND created_at <= $3::timestamptz LIMIT $2::bigint)) AS r
-		LIMIT $2::bigint),
-gone AS (DELETE FROM {p:records} WHERE id = ANY (ARRAY(SELECT id FROM doomed)) RETURNING step, stage),
-noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'g' AS how, step FROM gone WHERE stage < 6) AS n
-	WHERE step IS NOT NULL HAVING count(*) > 0)
-SELECT (SELECT count(*) FROM doomed), (SELECT count(*) FROM gone) FROM (SELECT count(*) FROM noted) AS n`
-
 	// sqlAdopt takes the ready records in their order, by id so that it also finds those that
 	// change during the statement. Ordered claims return no record of a topic while any of its
 	// records waits for a group. sqlAdopt locks the registration's row: a transaction that
@@ -101,9 +78,6 @@ var (
 
 	sqlTopicsOfLanes = leap(`{p:lanes} WHERE grp = $1::text`)
 )
-
-var sqlDropLanes = `DELETE FROM {p:lanes} AS l WHERE grp = $1::text AND topic = $2::text
-AND ` + noneOf(`{p:records} WHERE `+ofKey(`l.key`)+` AND stage - 1 = 0`)
 
 // leaps selects the topics of the records that belong to a group and to one of the kinds, each
 // kind by an index. Its cost grows with the topics and not with their records.

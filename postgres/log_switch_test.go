@@ -77,7 +77,8 @@ func TestStore_LogSwitch(t *testing.T) {
 				return s.Delete(ctx, made.ID)
 			},
 			"drop group": func(ctx context.Context, s *postgres.Store, _ *outmill.Record) (int, error) {
-				return s.DropGroup(ctx, readers)
+				dropped, err := s.DropGroup(ctx, readers)
+				return dropped.GivenBack, err
 			},
 			"attach step": func(ctx context.Context, s *postgres.Store, made *outmill.Record) (int, error) {
 				join := &storekit.Join{ExpectedSteps: 1}

@@ -138,12 +138,15 @@ func TestStore_Races(t *testing.T) {
 			require.Len(t, first, 1)
 			require.Empty(t, r.claim(outmill.NewOwnerToken(), 1), "second is held now")
 
-			deletion := r.gates.before(t, "DELETE FROM \""+r.schema+"\".\"records\"", 1)
+			givingBack := r.gates.before(t, "SET grp = NULL", 1)
 			ctx, cancel := context.WithCancel(t.Context())
-			drop := async(func() (int, error) { return r.gated.DropGroup(ctx, readers) })
-			deletion.wait(t)
+			drop := async(func() (int, error) {
+				_, err := r.gated.DropGroup(ctx, readers)
+				return 0, err
+			})
+			givingBack.wait(t)
 			cancel()
-			deletion.open()
+			givingBack.open()
 			require.Error(t, (<-drop).err)
 
 			require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
@@ -156,19 +159,25 @@ func TestStore_Races(t *testing.T) {
 		})
 	})
 
-	t.Run("a drop of a group deletes a record that is being extended", func(t *testing.T) {
+	t.Run("a drop of a group gives back or deletes a record that is being extended", func(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 			r.append("key", "one")
-			found := r.claim(outmill.NewOwnerToken(), 1)
-			require.Len(t, found, 1)
+			others := outmill.Registration{Group: "others", Topics: outmill.Topics{Include: []string{"b"}}}
+			require.NoError(t, r.store.RegisterGroup(t.Context(), others))
+			require.NoError(t, r.store.Append(t.Context(), made("b", "two", 1)...))
+			found := append(r.claim(outmill.NewOwnerToken(), 1), claimed(t, r.store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "b"))...)
+			require.Len(t, found, 2)
 
 			extension := r.extendAll()
-			drop := async(func() (int, error) { return r.store.DropGroup(t.Context(), readers) })
+			drop := async(func() (outmill.Dropped, error) { return r.store.DropGroup(t.Context(), readers) })
 			r.blocked(1)
 			require.NoError(t, extension.Commit(t.Context()))
-			require.Equal(t, 1, await(t, drop))
-			_, err := r.store.Get(t.Context(), found[0].ID)
+			require.Equal(t, outmill.Dropped{GivenBack: 1, Deleted: 1}, await(t, drop))
+			back, err := r.store.Get(t.Context(), found[0].ID)
+			require.NoError(t, err)
+			require.Empty(t, back.Group)
+			_, err = r.store.Get(t.Context(), found[1].ID)
 			require.ErrorIs(t, err, outmill.ErrNotFound)
 		})
 	})

@@ -29,7 +29,7 @@ ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at, problems = exc
 		SELECT ctid FROM {p:groups} WHERE expires_at <= statement_timestamp() ORDER BY expires_at LIMIT $1::bigint))
 	RETURNING grp),
 noted AS (INSERT INTO {p:endings} (grp, ended_at, look_at) SELECT DISTINCT grp, statement_timestamp(), statement_timestamp() FROM gone
-	ON CONFLICT (grp) DO UPDATE SET ended_at = excluded.ended_at, look_at = excluded.look_at, empty = false),
+	ON CONFLICT (grp) DO UPDATE SET ended_at = excluded.ended_at, look_at = excluded.look_at, empty = false, others = NULL),
 counted AS (UPDATE {p:meta} SET generation = ` + nextGeneration + ` WHERE only_row AND EXISTS (SELECT 1 FROM gone))
 SELECT count(*) FROM gone`
 

@@ -72,7 +72,7 @@ var (
 		"meta":         {"UPDATE"},
 		"groups":       {"DELETE"},
 		"workers":      {"DELETE"},
-		"endings":      {"DELETE"},
+		"endings":      {"INSERT", "UPDATE", "DELETE"},
 		"records":      {"UPDATE", "DELETE"},
 		"lanes":        {"UPDATE", "DELETE"},
 		"pauses":       {"INSERT", "UPDATE", "DELETE"},

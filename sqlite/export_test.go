@@ -12,7 +12,7 @@ import (
 func AllStatements() []string {
 	return append([]string{
 		sqlUnroutedTopics, sqlAdoptLine, sqlAdoptTurns, sqlAdoptLater, sqlAdoptSettled,
-		sqlDropLine, sqlDropTurns, sqlDropHeld, sqlDropLater, sqlDropExpired, sqlDropAside, sqlDropSettled,
+		sqlNoteDrop, sqlNotedDrop, sqlForgetDrop, sqlGiveBack, sqlSettledOfGroup, sqlDropLanes,
 		sqlEndRegistrations, sqlNoted, sqlUndeliveredTopics, sqlUndelivered, sqlDropUndelivered, sqlDropEmptyLanes, sqlHasRecords,
 		sqlNextLater, sqlEndedLeases, sqlReap, sqlExpired, sqlExpire, sqlDeleteProcessed, sqlDeleteDedup,
 		sqlGet, matchingAll(sqlSearch), matchingAll(sqlSearchSettled), matchingAll(sqlSearchLeased),
@@ -23,7 +23,7 @@ func AllStatements() []string {
 		sqlPauses, sqlRenewPause, sqlCountPause, sqlAddPause, sqlEndPause, sqlPausesChanged,
 		sqlStartJoin, sqlListJoins, sqlListGroup, sqlMemberStatus, sqlListSteps,
 		sqlStepOfRecord, sqlRecordToAttach, sqlSetStep, sqlRecordsOfStep, sqlSeal, sqlEndJoin, sqlOldJoins, sqlDeleteMembers, sqlDeleteJoin,
-		sqlStepsOf, sqlOpenStepsOf, sqlOpenStepsOfGroup,
+		sqlStepsOf, sqlOpenStepsOf,
 		sqlPutNote, sqlHasNote, sqlDeleteNotes,
 		sqlFindSaga, sqlSagasBefore, sqlSagaState, sqlInsertSaga, sqlUpdateSaga, sqlDeleteSaga, sqlDeleteFinishedSagas,
 	}, hotStatements...)

@@ -36,18 +36,6 @@ ON CONFLICT (grp, name) DO UPDATE SET seen_at = excluded.seen_at, problems = exc
 	WHERE grp IS NULL AND topic = ?2 AND stage = 0 AND turn IS NOT NULL`
 	sqlAdoptLater   = `UPDATE {p:records} INDEXED BY {p:later} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND available_at IS NOT NULL`
 	sqlAdoptSettled = `UPDATE {p:records} INDEXED BY {p:settled} SET grp = ?1 WHERE grp IS NULL AND topic = ?2 AND stage = 6`
-
-	sqlDropRegistrations = `DELETE FROM {p:groups} WHERE grp = ?1`
-	sqlDropWorkers       = `DELETE FROM {p:workers} WHERE grp = ?1`
-	sqlDropEnding        = `DELETE FROM {p:endings} WHERE grp = ?1`
-	sqlDropLanes         = `DELETE FROM {p:lanes} WHERE grp = ?1`
-	sqlDropLine          = `DELETE FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0 AND turn IS NULL`
-	sqlDropTurns         = `DELETE FROM {p:records} INDEXED BY {p:turn_line} WHERE grp = ?1 AND stage = 0 AND turn IS NOT NULL`
-	sqlDropHeld          = `DELETE FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND stage = 1`
-	sqlDropExpired       = `DELETE FROM {p:records} INDEXED BY {p:expired} WHERE grp = ?1 AND stage = 5`
-	sqlDropAside         = `DELETE FROM {p:records} INDEXED BY {p:aside} WHERE grp = ?1 AND stage = -1`
-	sqlDropLater         = `DELETE FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND available_at IS NOT NULL`
-	sqlDropSettled       = `DELETE FROM {p:records} INDEXED BY {p:settled} WHERE grp = ?1 AND stage = 6`
 )
 
 var (
@@ -195,35 +183,6 @@ func (t *txn) execAll(ctx context.Context, templates []string, args ...any) (int
 		changed += n
 	}
 	return changed, nil
-}
-
-// DropGroup removes the group's registration and its records. See
-// outmill.Inspector.
-func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
-	const operation = "drop group"
-	group = storekit.GroupOf(group)
-	if err := storekit.CheckGroup(group); err != nil {
-		return 0, s.explain(ctx, operation, err)
-	}
-	var dropped int
-	err := s.writeSteps(ctx, operation, func(ctx context.Context, t *txn) (err error) {
-		if err := t.moveSteps(ctx, isDropped, sqlOpenStepsOfGroup, group); err != nil {
-			return err
-		}
-		if _, err := t.execAll(ctx, []string{sqlDropRegistrations, sqlDropWorkers, sqlDropEnding, sqlDropLanes}, group); err != nil {
-			return err
-		}
-		all := []string{sqlDropLine, sqlDropTurns, sqlDropHeld, sqlDropExpired, sqlDropAside, sqlDropLater, sqlDropSettled}
-		if dropped, err = t.execAll(ctx, all, group); err != nil {
-			return err
-		}
-		_, err = t.exec(ctx, sqlGroupsChanged)
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	return dropped, nil
 }
 
 // Groups lists the groups. See outmill.Inspector.

@@ -14,7 +14,7 @@ const (
 RETURNING grp`
 
 	sqlNoteEnding = `INSERT INTO {p:endings} (grp, ended_at, look_at) SELECT DISTINCT value, ?2, ?2 FROM json_each(?1) WHERE true
-ON CONFLICT (grp) DO UPDATE SET ended_at = excluded.ended_at, look_at = excluded.look_at, empty = 0`
+ON CONFLICT (grp) DO UPDATE SET ended_at = excluded.ended_at, look_at = excluded.look_at, empty = 0, others = NULL`
 
 	sqlNoted = `SELECT grp FROM {p:endings} INDEXED BY {p:endings_look} WHERE look_at <= ?1 ORDER BY look_at LIMIT ?2`
 	sqlEnded = `SELECT grp, ended_at FROM {p:endings} WHERE empty = 0`
@@ -100,7 +100,7 @@ func (t *txn) sweep(ctx context.Context, group string, limit int) (deleted int, 
 		return 0, err
 	}
 	for _, topic := range unread {
-		n, err := t.dropUndelivered(ctx, group, topic, limit-deleted)
+		n, err := t.dropUndelivered(ctx, group, topic, t.now, limit-deleted)
 		if err != nil {
 			return 0, err
 		}
@@ -117,8 +117,9 @@ func (t *txn) unread(ctx context.Context, routes *storekit.RoutingTable, group s
 	return routes.Unread(group, topics), err
 }
 
-func (t *txn) dropUndelivered(ctx context.Context, group, topic string, limit int) (int, error) {
-	seqs, err := t.seqs(ctx, sqlUndelivered, group, topic, t.now, limit)
+// dropUndelivered leaves out records whose lease ends after the time.
+func (t *txn) dropUndelivered(ctx context.Context, group, topic string, after int64, limit int) (int, error) {
+	seqs, err := t.seqs(ctx, sqlUndelivered, group, topic, after, limit)
 	if err != nil || len(seqs) == 0 {
 		return 0, err
 	}

@@ -16,9 +16,6 @@ const (
 
 	sqlOpenStepsOf = sqlStepsOf + ` AND status IN ('pending', 'leased')`
 
-	sqlOpenStepsOfGroup = `SELECT seq, step FROM {p:records} INDEXED BY {p:steps}
-WHERE grp = ?1 AND step IS NOT NULL AND status IN ('pending', 'leased')`
-
 	// sqlMembers reads the members of pending joins that belong to the steps.
 	sqlMembers = `SELECT m.join_id, m.step, m.status, m.open, m.acked, m.dead, m.reported
 FROM json_each(?1) AS s CROSS JOIN {p:join_members} AS m ON m.step = s.value

@@ -60,6 +60,8 @@ var Statements = map[string]string{
 	"sqlEnded":               sqlEnded,
 	"sqlFindSaga":            sqlFindSaga,
 	"sqlForgetGroup":         sqlForgetGroup,
+	"sqlBeginDrop":           sqlBeginDrop,
+	"sqlForgetDrop":          sqlForgetDrop,
 	"sqlGeneration":          sqlGeneration,
 	"sqlGet":                 sqlGet,
 	"sqlGetLocked":           sqlGetLocked,

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
@@ -42,12 +41,6 @@ UPDATE [dbo].[OutboxGroup] SET Holding = 0 WHERE GroupName = ` + groupName + ` A
 IF @@ROWCOUNT = 0
     INSERT [dbo].[OutboxGroup] (GroupName, Selection, Include, Exclude, SeenAt, ExpiresAt, Holding)
 VALUES (@group, @selection, @include, @exclude, SYSUTCDATETIME(), ` + endsAfter + `, @hold)`
-
-	sqlForgetGroup = `UPDATE [dbo].[OutboxMeta] SET Generation = Generation + 1 WHERE OnlyRow = 1;
-DELETE FROM [dbo].[OutboxGroup] WHERE GroupName = ` + groupName + `;
-DELETE FROM [dbo].[OutboxWorker] WHERE GroupName = ` + groupName + `;
-DELETE FROM [dbo].[OutboxEnding] WHERE GroupName = ` + groupName + `;
-SELECT CAST(SYSUTCDATETIME() AS DATETIME2(6))`
 
 	// sqlUnrouted skips from topic to topic through an index.
 	sqlUnrouted = atReadCommitted + `DECLARE @topic TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY);
@@ -241,40 +234,6 @@ func (s *Store) adopt(ctx context.Context, operation string, to storekit.StoredR
 	}
 }
 
-// DropGroup removes the group's registration and its records, 900 in a transaction. See
-// outmill.Inspector. It does not see records of transactions that are still open. Another call
-// removes these.
-func (s *Store) DropGroup(ctx context.Context, group string) (int, error) {
-	const operation = "drop group"
-	group = storekit.GroupOf(group)
-	if err := storekit.CheckGroup(group); err != nil {
-		return 0, s.explain(ctx, operation, err)
-	}
-	// If the group is registered again during the call, its new records stay.
-	var now time.Time
-	err := s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
-		return s.do(ctx, tx, call{template: sqlForgetGroup, args: []any{named("group", group)}, sets: []reader{numbers(&now)}})
-	})
-	if err != nil {
-		return 0, err
-	}
-	dropped, err := s.dropRecords(ctx, operation, group, now)
-	if err != nil {
-		return dropped, err
-	}
-	// A lane without records does no harm, but held records without their lane would wait for
-	// ever. So the lanes are deleted last, and only those without records.
-	var topics []string
-	err = s.run(ctx, operation, call{
-		template: sqlTopicsOfLanes, args: []any{named("group", group)},
-		reset: func() { topics = nil }, sets: []reader{texts(&topics)},
-	})
-	if err != nil {
-		return dropped, err
-	}
-	return dropped, s.dropLanes(ctx, operation, group, topics)
-}
-
 // dropLanes deletes the lanes of the topics that have no held records, 900 in a transaction,
 // while no claim in order of their topic runs.
 func (s *Store) dropLanes(ctx context.Context, operation, group string, topics []string) error {
@@ -291,26 +250,6 @@ func (s *Store) dropLanes(ctx context.Context, operation, group string, topics [
 		}
 	}
 	return nil
-}
-
-func (s *Store) dropRecords(ctx context.Context, operation, group string, before time.Time) (dropped int, err error) {
-	for {
-		var found, deleted int
-		var counted []outmill.JoinID
-		err := s.run(ctx, operation, call{
-			template: "[dbo].[Outbox_DropRecords]",
-			args:     []any{named("Group", group), named("Before", before.UTC().Format(textOfTime)), named("Limit", maxAtOnce)},
-			reset:    func() { counted = nil },
-			sets:     []reader{numbers(&found, &deleted), joinIDs(&counted)},
-		})
-		if err != nil {
-			return dropped, err
-		}
-		s.hurry(ctx, counted)
-		if dropped += deleted; found == 0 {
-			return dropped, nil
-		}
-	}
 }
 
 // Groups lists the groups. See outmill.Inspector.

@@ -43,7 +43,7 @@ DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
 DECLARE @gone TABLE (GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
 DELETE TOP (@limit) FROM [dbo].[OutboxGroup] OUTPUT deleted.GroupName INTO @gone (GroupName) WHERE ExpiresAt IS NOT NULL
 AND ExpiresAt <= @now;
-UPDATE e SET EndedAt = @now, LookAt = @now, Empty = 0
+UPDATE e SET EndedAt = @now, LookAt = @now, Empty = 0, Others = NULL
     FROM [dbo].[OutboxEnding] AS e WITH (FORCESEEK) JOIN (SELECT DISTINCT GroupName FROM @gone) AS g ON g.GroupName = e.GroupName;
 INSERT [dbo].[OutboxEnding] (GroupName, EndedAt, LookAt, Empty) SELECT DISTINCT g.GroupName, @now, @now, 0 FROM @gone AS g
     WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxEnding] AS e WHERE e.GroupName = g.GroupName);

@@ -264,7 +264,8 @@ type FinishResult struct {
 // when one of them goes dead, or is deleted before it was processed; each step counts once.
 // The counters change in the same transaction as the records. While the join is pending, a
 // requeue makes a failed step pending again. After DropGroup a step no longer waits for the
-// group's records; a step without any record left has failed.
+// group's records that are deleted; a step without any record left has failed. A record that is
+// given back counts for its step when the next group has settled it.
 //
 // After a join has ended, the outcomes of its steps are no longer counted.
 //

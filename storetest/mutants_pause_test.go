@@ -60,7 +60,7 @@ func TestRun_BrokenPauses(t *testing.T) {
 		{"hands out backwards beside pauses", "pause",
 			"claims while pauses come and go hand out each record once and in the order of its key",
 			func(f mutants.File) outmill.Store { return allBackwards{f} }},
-		{"drops pauses with a group", "pause", "DropGroup removes paused records and leaves the pause",
+		{"drops pauses with a group", "pause", "DropGroup gives paused records back and leaves the pause",
 			func(f mutants.File) outmill.Store { return dropsPauses{f} }},
 		{"keeps paused records from expiring", "pause", "a paused record that expires goes dead",
 			func(f mutants.File) outmill.Store { return expiresUnpaused{f} }},
@@ -207,7 +207,7 @@ func (m losesPaused) Pause(ctx context.Context, scope storekit.PauseScope, by, r
 
 type dropsPauses struct{ mutants.File }
 
-func (m dropsPauses) DropGroup(ctx context.Context, group string) (int, error) {
+func (m dropsPauses) DropGroup(ctx context.Context, group string) (outmill.Dropped, error) {
 	_, _ = m.Resume(ctx, storekit.PauseScope{Group: group})
 	return m.File.DropGroup(ctx, group)
 }

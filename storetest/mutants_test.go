@@ -225,15 +225,15 @@ func (m keepsReleased) Release(context.Context, []outmill.Lease) error { return 
 // dropsOthers also deletes pending records of other groups when it drops a group.
 type dropsOthers struct{ mutants.File }
 
-func (m dropsOthers) DropGroup(ctx context.Context, group string) (int, error) {
+func (m dropsOthers) DropGroup(ctx context.Context, group string) (outmill.Dropped, error) {
 	found, err := m.List(ctx, outmill.ListQuery{Status: outmill.StatusPending})
 	if err != nil {
-		return 0, err
+		return outmill.Dropped{}, err
 	}
 	for _, r := range found[:min(20, len(found))] {
 		if r.Group != group && r.Group != "" {
 			if _, err := m.Delete(ctx, r.ID); err != nil {
-				return 0, err
+				return outmill.Dropped{}, err
 			}
 		}
 	}
@@ -562,7 +562,7 @@ func (m dropsEnded) ExpireRegistrations(ctx context.Context, limit int) (registr
 				if err != nil {
 					return 0, 0, err
 				}
-				registrations, records = registrations+1, records+n
+				registrations, records = registrations+1, records+n.Deleted
 			}
 		}
 	}

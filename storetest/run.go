@@ -104,6 +104,7 @@ func sections() []suite.Section {
 		{Name: "transactions", Sentences: bind(transactionSentences()), AnyMode: true},
 		{Name: "groups", Sentences: bind(groupSentences())},
 		{Name: "holding", Sentences: bind(holdingSentences())},
+		{Name: "giving back", Sentences: bind(givingBackSentences())},
 		{Name: "worker names", Sentences: bind(workerNameSentences()), AnyMode: true},
 		{Name: "registrations", Sentences: bind(registrationSentences())},
 		{Name: "stopped", Sentences: bind(stoppedSentences()), AnyMode: true},

@@ -17,8 +17,8 @@ const leastBytes = 64 << 10
 // then it is given back, and a later claim asks its member alone. See outmill.Queue.
 //
 // A member that fails is reported and left out for a while; the claim fails only where no member
-// could be asked. It does not wait for a member that was late the last time, but hands out what that has
-// answered to an earlier claim of the same owner: see storekit.ClaimBegins.
+// could be asked. It does not wait for a member that is late, but hands out what that has answered to an
+// earlier claim of the same owner: see storekit.ClaimNotes.
 func (s *Set) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	if err := storekit.CheckClaim(req); err != nil {
 		return nil, failed("claim", err)
@@ -27,11 +27,12 @@ func (s *Set) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.R
 		return nil, failed("claim", err)
 	}
 	req.Group = storekit.GroupOf(req.Group)
-	c := &catch{set: s, ctx: ctx, req: req, reader: s.readerOf(req), asked: map[*look]bool{}, errs: map[string]error{}}
+	c := &catch{set: s, ctx: ctx, req: req, reader: s.readerOf(req), asked: map[*look]bool{}, errs: map[string]error{}, began: time.Now()}
 	c.reader.roomAgain(req)
 	if !c.takeLate() {
 		c.askMembers()
 	}
+	c.noteUnanswered()
 	return c.taken, c.err()
 }
 
@@ -51,12 +52,13 @@ func (c *catch) askMembers() {
 	}
 }
 
-// catch is the work of one claim. One goroutine uses it, save ask.
+// catch is the work of one claim. One goroutine uses it.
 type catch struct {
 	set    *Set
 	ctx    context.Context
 	req    outmill.ClaimRequest
 	reader *reader
+	began  time.Time
 
 	asked map[*look]bool
 	calls int
@@ -111,8 +113,8 @@ func (s *Set) allFailing() error {
 
 // alone asks a member that has a suspect or a large record.
 func (c *catch) alone() {
-	if l := c.reader.nextAlone(); l != nil && !c.askLate(l, c.req) {
-		c.merge([]answer{c.ask(l, c.req)})
+	if l := c.reader.nextAlone(); l != nil {
+		c.merge(c.askAll([]*look{l}))
 	}
 }
 
@@ -137,16 +139,13 @@ func (c *catch) inTurn() {
 			continue
 		}
 		c.reader.again(l)
-		if c.askLate(l, c.req) {
-			continue
-		}
-		a := c.ask(l, c.req)
+		answers := c.askAll([]*look{l})
 		c.reader.turn.Lock()
 		if c.reader.last == l.member.name() {
-			c.reader.found = len(a.records)
+			c.reader.found = len(answers[0].records)
 		}
 		c.reader.turn.Unlock()
-		if c.merge([]answer{a}); len(c.taken) > 0 {
+		if c.merge(answers); len(c.taken) > 0 {
 			return
 		}
 	}
@@ -226,19 +225,6 @@ func (c *catch) withMore(answers []answer) []*look {
 	return more
 }
 
-func (c *catch) askAll(wave []*look) []answer {
-	shares := c.shares(wave)
-	answers := make([]answer, len(wave))
-	c.set.inParallel(len(wave), func(i int) {
-		answers[i] = answer{look: wave[i], share: shares[i]}
-		if !c.askLate(wave[i], shares[i]) {
-			answers[i] = c.ask(wave[i], shares[i])
-		}
-	})
-	c.calls += len(wave)
-	return answers
-}
-
 // shares divides what the claim may still take: one record for each member, and the rest by the
 // weights of those that may have something.
 func (c *catch) shares(wave []*look) []outmill.ClaimRequest {
@@ -284,94 +270,6 @@ func heaviest(weights []float64) int {
 	return best
 }
 
-// ask claims in one member. It may be called concurrently.
-func (c *catch) ask(l *look, req outmill.ClaimRequest) answer {
-	s, m := c.set, l.member
-	a := answer{look: l, share: req}
-	if !s.reuseReady(m) {
-		c.reader.asked(l, 0, nil, 0, s.cfg.MaxIdle)
-		return a
-	}
-	defer m.done()
-	if req.PassOver != nil && req.PassOver(m.name()) {
-		c.reader.passOver(l)
-		return a
-	}
-	room := m.reserve(req.Limit, time.Now())
-	if room == 0 {
-		c.full(l)
-		return a
-	}
-	defer m.unreserve(room)
-	req.Limit = room
-	rooms := c.roomsOf(m)
-	if req.TenantRoom = nil; rooms != nil {
-		req.TenantRoom = rooms.left
-	}
-	began := time.Now()
-	got := make(chan []*outmill.Record, 1)
-	a.err = s.call(c.ctx, m, "claim", brief, func(ctx context.Context) error {
-		if err := s.settleDebts(ctx, m); err != nil {
-			return err
-		}
-		req := req
-		req.Owner = m.ownerFor(req.Owner)
-		records, err := m.store.Claim(ctx, req)
-		got <- records
-		return err
-	})
-	select {
-	case a.records = <-got:
-	default:
-	}
-	m.took(time.Since(began), s.cfg.CallTimeout/lateOf, a.err)
-	s.pauses.note(m)
-	m.forgetEnded(time.Now())
-	m.hold(leasesOf(a.records), time.Now().Add(req.Lease))
-	switch {
-	case a.err == nil:
-		m.well()
-		if len(a.records) > 0 {
-			m.busy.found(time.Now())
-		}
-	case c.ctx.Err() == nil && !s.life.Closed():
-		m.nextEpoch()
-		s.fault(m, a.err)
-		s.report("Claim failed in a member, the others go on", m.name(), a.err)
-	}
-	c.reader.noRoom(l, rooms)
-	c.reader.asked(l, len(a.records), a.err, ageOf(a.records, req.Lease), s.cfg.MaxIdle)
-	return a
-}
-
-// full leaves out a member that has no room for more records until one is settled or a lease ends.
-func (c *catch) full(l *look) {
-	_, ends := l.member.inFlight(time.Now())
-	c.reader.asked(l, 0, nil, 0, c.set.cfg.MaxIdle)
-	if !ends.IsZero() {
-		c.reader.dueBy(l.member.name(), ends)
-	}
-}
-
-func leasesOf(records []*outmill.Record) []outmill.Lease {
-	leases := make([]outmill.Lease, len(records))
-	for i, r := range records {
-		leases[i] = r.Lease()
-	}
-	return leases
-}
-
-// ageOf is how long the oldest of the records that were never claimed before had been due, by the
-// clock of their database: the lease began with the claim.
-func ageOf(records []*outmill.Record, lease time.Duration) (age time.Duration) {
-	for _, r := range records {
-		if r.Claims == 1 {
-			age = max(age, r.LeaseUntil.Add(-lease).Sub(r.DueAt))
-		}
-	}
-	return age
-}
-
 // merge takes what members gave, as far as the limits of the claim allow, and reports whether the
 // claim is over: it has a suspect, or has met something that it must not have.
 func (c *catch) merge(answers []answer) (over bool) {
@@ -391,7 +289,7 @@ func (c *catch) merge(answers []answer) (over bool) {
 			c.take(a)
 			over = true
 		default:
-			c.giveBack(a)
+			c.giveBackForNow(a)
 			over = true
 		}
 	}
@@ -407,7 +305,7 @@ func (c *catch) take(a answer) bool {
 		size += r.Size()
 	}
 	if c.req.MaxBytes > 0 && len(c.taken) > 0 && c.bytes+size > c.req.MaxBytes {
-		c.giveBack(a)
+		c.giveBackForNow(a)
 		return false
 	}
 	a.look.member.own(a.records...)
@@ -416,10 +314,15 @@ func (c *catch) take(a answer) bool {
 	return true
 }
 
-// giveBack releases an answer, and has a later claim ask the member alone.
+// giveBackForNow releases an answer, and has a later claim ask the member alone.
+func (c *catch) giveBackForNow(a answer) {
+	c.reader.askAlone(a.look.member.name())
+	c.giveBack(a)
+}
+
+// giveBack releases an answer.
 func (c *catch) giveBack(a answer) {
 	m := a.look.member
-	c.reader.askAlone(m.name())
 	if !c.set.reuse(m) {
 		return
 	}

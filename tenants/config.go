@@ -68,8 +68,9 @@ type Config struct {
 	// of it bound other calls. Ensure and Transact have no bound, but the contexts of their functions end when
 	// the member is found to hang, which the set asks each CallTimeout. So a member that hangs holds up the
 	// others for no longer. It is then asked in the background, and until it answers all calls fail in it at
-	// once, with storekit.ErrStoreAway. Claims do not wait for a member whose last claim took longer than a
-	// tenth of CallTimeout: a later claim hands out what it has answered. Default 10 s.
+	// once, with storekit.ErrStoreAway. A claim waits for a member for a tenth of CallTimeout at most, and for a hundredth if it
+	// has records of others, but for 200 ms and 20 ms at least: a later claim hands out what the member answers. Claims do not
+	// wait for a member whose last claim took longer than a tenth of CallTimeout. Default 10 s.
 	CallTimeout time.Duration
 
 	// KeyOf returns the key of the tenant that serves a message's tenant id, where several tenant

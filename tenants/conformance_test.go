@@ -124,7 +124,7 @@ func openSet(t *testing.T, databases map[string]*memstore.Database, options mems
 		// The suite moves the clocks of databases, which nobody tells the set, and expects a claim
 		// to find at once what another process has appended. It also expects every registration and
 		// each call of upkeep to reach the store.
-		MaxIdle: 1, WithoutRest: true,
+		MaxIdle: 1, WithoutRest: true, CallTimeout: patient,
 	}, watermill.NopLogger{})
 	require.NoError(t, err)
 	t.Cleanup(func() {

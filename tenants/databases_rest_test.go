@@ -119,7 +119,7 @@ func (w *county) client(t *testing.T, opts *options.ClientOptions) *driver.Clien
 // open returns a set of the databases.
 func (w *county) open(t *testing.T, config tenants.Config) *quiet {
 	t.Helper()
-	config.Discovery, config.CallTimeout = w.databases, soon
+	config.Discovery, config.CallTimeout = w.databases, patient
 	config.Open = func(ctx context.Context, tenant tenants.Tenant) (outmill.Store, error) {
 		store, err := w.databases.Open(ctx, tenant)
 		if err != nil {

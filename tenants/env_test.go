@@ -21,6 +21,8 @@ const (
 	// soon is long enough for anything that is going to happen, on a busy machine.
 	soon = 30 * time.Second
 	tick = 2 * time.Millisecond
+	// patient is a CallTimeout with which a claim waits for all members, on a busy machine too.
+	patient = 20 * time.Minute
 )
 
 var errAway = errors.New("the database is away")
@@ -172,7 +174,7 @@ func newRig(t *testing.T, names []string, change func(*tenants.Config)) *rig {
 		r.members[name] = newSpy(t, name)
 		list = append(list, tenants.Tenant{Key: name, Store: r.members[name]})
 	}
-	cfg := tenants.Config{Discovery: list, Linger: -1, OnError: func(err error) {
+	cfg := tenants.Config{Discovery: list, Linger: -1, CallTimeout: patient, OnError: func(err error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.errs = append(r.errs, err)

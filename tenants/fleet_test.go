@@ -44,7 +44,7 @@ func newFleet(t *testing.T, n int) *fleet {
 		list = append(list, tenants.Tenant{Key: key, Store: store})
 	}
 	var err error
-	f.set, err = tenants.New(t.Context(), tenants.Config{Discovery: list, Ensure: true}, nil)
+	f.set, err = tenants.New(t.Context(), tenants.Config{Discovery: list, Ensure: true, CallTimeout: patient}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, f.set.Close()) })
 	f.pub, err = publisher.New(f.set, publisher.Config{}, nil)

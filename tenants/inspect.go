@@ -52,19 +52,6 @@ func (s *Set) inspectSome(ctx context.Context, call string, members []*member,
 	return partial(len(members), s.each(ctx, call, long, members, fn))
 }
 
-// sum adds up what fn returns for all members.
-func (s *Set) sum(ctx context.Context, call string, fn func(ctx context.Context, m *member) (int, error)) (total int, err error) {
-	var mu sync.Mutex
-	err = s.inspect(ctx, call, func(ctx context.Context, m *member) error {
-		n, err := fn(ctx, m)
-		mu.Lock()
-		defer mu.Unlock()
-		total += n
-		return err
-	})
-	return total, err
-}
-
 // List returns records of all members in the order of their ids; Record.Store names the member.
 // See outmill.Inspector, and [Set.Stats] for errors.
 func (s *Set) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Record, error) {

@@ -55,7 +55,7 @@ func newCrowd(t *testing.T, n int) *crowd {
 		list[i] = tenants.Tenant{Key: name(i), Store: counted}
 	}
 	before := heap()
-	set, err := tenants.New(t.Context(), tenants.Config{Discovery: list, MaxIdle: time.Hour}, nil)
+	set, err := tenants.New(t.Context(), tenants.Config{Discovery: list, MaxIdle: time.Hour, CallTimeout: patient}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, set.Close()) })
 	c.set = set

@@ -67,9 +67,9 @@ type member struct {
 	// hung: a call took too long. Until the set has found out that this is over, the member is left
 	// out.
 	hung bool
-	// late: the last claim took long. backs counts the calls that gave records back. See late.go.
-	late  bool
-	backs uint64
+	// late: the last claim took long. questions are those whose answers may be handed out. See late.go.
+	late      bool
+	questions map[*question]struct{}
 	// askedAt is when a call that takes long has last asked whether the member answers.
 	askedAt time.Time
 	rest    restState
@@ -82,7 +82,7 @@ func (s *Set) newMember(tenant Tenant, store outmill.Store, owned bool) *member 
 	pauses, _ := outmill.As[storekit.Pauses](store)
 	rester, _ := outmill.As[storekit.Rester](store)
 	m := &member{detach: func() {}, pauses: pauses, rester: rester, tenant: tenant, store: store, owned: owned, ctx: ctx, end: end,
-		leases: map[outmill.Lease]time.Time{}, most: s.cfg.MaxInFlightPerTenant,
+		leases: map[outmill.Lease]time.Time{}, questions: map[*question]struct{}{}, most: s.cfg.MaxInFlightPerTenant,
 		registering: semaphore.NewWeighted(1), changed: make(chan struct{}, 1), waits: storekit.NewWaits(firstTrouble, maxTrouble)}
 	m.roomy = func() { s.woken(m, "") }
 	return m

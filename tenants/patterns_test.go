@@ -91,7 +91,7 @@ func TestSet_Schemas(t *testing.T) {
 		run(t, "CREATE SCHEMA ", `t%1"`)
 		set, err := tenants.New(t.Context(), tenants.Config{
 			Discovery: postgres.Schemas{Pool: pool, Pattern: "t%*", Key: func(schema string) string { return schema[2:] }},
-			Ensure:    true, Linger: -1,
+			Ensure:    true, Linger: -1, CallTimeout: patient,
 		}, nil)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, set.Close()) })
@@ -158,7 +158,7 @@ func TestSet_Databases(t *testing.T) {
 	t.Run("databases come and go while the set is open", func(t *testing.T) {
 		create(t, "t1")
 		set, err := tenants.New(t.Context(), tenants.Config{
-			Discovery: mongo.Databases{Client: client, Pattern: prefix + "t*"}, Ensure: true, Linger: -1,
+			Discovery: mongo.Databases{Client: client, Pattern: prefix + "t*"}, Ensure: true, Linger: -1, CallTimeout: patient,
 		}, nil)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, set.Close()) })

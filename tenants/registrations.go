@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -165,17 +166,25 @@ func (s *Set) settleDebts(ctx context.Context, m *member) error {
 	return s.register(ctx, m, nil)
 }
 
-// DropGroup removes the group from all members. See outmill.Inspector. After an error the count
-// is that of the members that have removed it.
-func (s *Set) DropGroup(ctx context.Context, group string) (int, error) {
+// DropGroup removes the group from all members. See outmill.Inspector. After an error the counts
+// are those of the members that have removed it.
+func (s *Set) DropGroup(ctx context.Context, group string) (outmill.Dropped, error) {
+	var dropped outmill.Dropped
 	if err := storekit.CheckGroup(group); err != nil {
-		return 0, failed("drop a group", err)
+		return dropped, failed("drop a group", err)
 	}
 	s.mu.Lock()
 	s.known.forget(storekit.GroupOf(group))
 	s.mu.Unlock()
-	return s.sum(ctx, "drop a group", func(ctx context.Context, m *member) (int, error) {
+	var mu sync.Mutex
+	err := s.inspect(ctx, "drop a group", func(ctx context.Context, m *member) error {
 		m.forgetRegistered()
-		return m.store.DropGroup(ctx, group)
+		n, err := m.store.DropGroup(ctx, group)
+		mu.Lock()
+		defer mu.Unlock()
+		dropped.GivenBack += n.GivenBack
+		dropped.Deleted += n.Deleted
+		return err
 	})
+	return dropped, err
 }

@@ -99,7 +99,7 @@ func makeQuiet(t *testing.T, n int, config tenants.Config) *quiet {
 		q.stores = append(q.stores, store)
 		list[i] = tenants.Tenant{Key: name(i), Store: store}
 	}
-	config.Discovery, config.WithoutWake = list, true
+	config.Discovery, config.WithoutWake, config.CallTimeout = list, true, patient
 	set, err := tenants.New(t.Context(), config, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, set.Close()) })

@@ -28,11 +28,14 @@ type reader struct {
 	// turn serialises the choices of a Strategy.
 	turn sync.Mutex
 
+	// stirred has a signal when a member may have something since the last wave of a claim.
+	stirred chan struct{}
+
 	mu      sync.Mutex
 	version int
 	looks   map[string]*look
-	// late are the claims of late members.
-	late  map[*look]*lateClaim
+	// late are the questions that no claim waits for.
+	late  map[*look]*question
 	ready byPass
 	idle  byTime
 	// clock is the pass of the member that was served last.
@@ -72,7 +75,7 @@ func (s *Set) readerOf(req outmill.ClaimRequest) *reader {
 		s.forgetReader()
 		r = &reader{
 			match: req.Topics.Matcher(), version: -1, looks: map[string]*look{},
-			late: map[*look]*lateClaim{}, full: map[*look]map[topicTenant]struct{}{},
+			late: map[*look]*question{}, full: map[*look]map[topicTenant]struct{}{}, stirred: make(chan struct{}, 1),
 		}
 		s.readers[key] = r
 	}
@@ -177,6 +180,10 @@ func (r *reader) wake(member, topic string) {
 	if topic != "" && !r.match(topic) {
 		return
 	}
+	select {
+	case r.stirred <- struct{}{}:
+	default:
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := r.looks[member]
@@ -186,6 +193,14 @@ func (r *reader) wake(member, topic string) {
 		l.woken = true
 	case l.inIdle:
 		r.place(l, false)
+	}
+}
+
+// hearAgain forgets what has stirred so far: the next wave asks for that.
+func (r *reader) hearAgain() {
+	select {
+	case <-r.stirred:
+	default:
 	}
 }
 

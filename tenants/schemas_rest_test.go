@@ -96,7 +96,7 @@ func newBorough(t *testing.T, n int) *borough {
 func (w *borough) open(t *testing.T, maxIdle time.Duration) *quiet {
 	t.Helper()
 	set, err := tenants.New(t.Context(), tenants.Config{
-		Discovery: postgres.Schemas{Pool: w.pool, Pattern: "t*"}, Ensure: true, MaxIdle: maxIdle, CallTimeout: soon,
+		Discovery: postgres.Schemas{Pool: w.pool, Pattern: "t*"}, Ensure: true, MaxIdle: maxIdle, CallTimeout: patient,
 	}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, set.Close()) })

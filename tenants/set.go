@@ -138,6 +138,7 @@ func (s *Set) Close() error {
 	if !s.life.End() {
 		return nil
 	}
+	s.giveBackAnswers()
 	// Who has seen under the lock that the set was open has made its member by now.
 	s.mu.Lock()
 	s.stop()

@@ -79,7 +79,7 @@ func (s *Set) settleLeases(ctx context.Context, call string, leases []outmill.Le
 	return inParts(ctx, s, call, leases, itself, func(ctx context.Context, m *member, leases []outmill.Lease) error {
 		leases = bare(leases)
 		if call == releaseCall {
-			m.givesBack()
+			defer m.givesBack(leases)
 		}
 		err := fn(ctx, m.store, leases)
 		if err == nil {
@@ -103,7 +103,7 @@ func (s *Set) settle(ctx context.Context, call string, list []outmill.Settlement
 			list[i].Lease.Store = ""
 			leases[i] = list[i].Lease
 		}
-		m.givesBack()
+		defer m.givesBack(leases)
 		err := fn(ctx, m.store, list)
 		if err == nil {
 			m.drop(leases)

@@ -76,6 +76,7 @@ func (h fileHarness) open(ensure bool) *fileSet {
 	h.t.Cleanup(func() { require.NoError(h.t, file.Close()) })
 	set, err := tenants.New(h.t.Context(), tenants.Config{
 		Discovery: tenants.Static{{Key: "a", Store: file}}, Ensure: ensure, DefaultTenant: "a", KeyOf: func(string) string { return "a" },
+		CallTimeout: patient,
 	}, nil)
 	require.NoError(h.t, err)
 	h.t.Cleanup(func() { require.NoError(h.t, set.Close()) })

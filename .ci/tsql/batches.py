@@ -14,7 +14,7 @@ PARAMETERS = {
     "BIT": "all any pending complete finished hold",
     "NVARCHAR(MAX)": """joins join step joinid bytes message metadata reason policy grouping group topic worker
         selection include exclude after at of name consumer key type correlation id state
-        ids tenant error since until inGroup inTopic actor action command contract contractVersion details skipped problems rights""",
+        ids tenant error since until others inGroup inTopic actor action command contract contractVersion details skipped problems rights""",
 }
 OTHERWISE = {("sqlStartJoin", "after"): "BIGINT"}
 

@@ -49,6 +49,11 @@ SIGINT it finishes the publish in progress, stores the acks, releases the other 
 and exits with 0. Delivery is at least once; the messages of a topic and key keep their
 order.
 
+A new group takes what waits for a first group only after its broker has answered once.
+If it has not answered when you stop the command by SIGINT (Ctrl-C), or at the end of
+--once, the command drops its new group as groups drop does. After SIGTERM, by which
+services are stopped, the group stays, so that the next start forwards what it got.
+
 --to names the broker:
 
   kafka://HOST:PORT[,HOST:PORT…]  Kafka; kafkas:// uses TLS. A user and a password in
@@ -156,13 +161,19 @@ func (f *forwarding) run(ctx context.Context, cmd *cobra.Command, args []string)
 		fields["memory_limit"] = limit
 	}
 	logger.Info("Forwarding", fields)
+	tried := newTrial(ctx, store, f.config.Group, logger)
 	if f.once {
+		defer tried.end(ctx)
 		if err := f.forwardOnce(ctx, fwd, logger); err != nil {
 			return errors.Join(store.remedy(err), leftOut(store))
 		}
 		return leftOut(store, tenants.StateFailing)
 	}
-	return store.remedy(f.serve(ctx, fwd, store, broker, measured, logger))
+	err = f.serve(ctx, fwd, store, broker, measured, logger)
+	if errors.Is(context.Cause(ctx), errInterrupted) {
+		tried.end(ctx)
+	}
+	return store.remedy(err)
 }
 
 // prepare reads all settings and opens the store or the set of tenants.

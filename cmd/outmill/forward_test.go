@@ -68,7 +68,13 @@ func (d *daemon) await(t *testing.T, pattern string) []string {
 // stop sends SIGTERM and returns the exit code.
 func (d *daemon) stop(t *testing.T) int {
 	t.Helper()
-	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
+	return d.end(t, syscall.SIGTERM)
+}
+
+// end sends the signal and returns the exit code.
+func (d *daemon) end(t *testing.T, signal syscall.Signal) int {
+	t.Helper()
+	require.NoError(t, d.cmd.Process.Signal(signal))
 	for d.lines.Scan() {
 		d.all.WriteString(d.lines.Text() + "\n")
 	}

@@ -219,10 +219,13 @@ func groupsDrop(term terminal) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "drop [URL | --source NAME] GROUP",
-		Short: "Remove a group with all its records",
-		Long: `Removes the registrations of a group and all its records, of every status. The records
-of other groups stay. Stop the group's workers first: one that runs registers the group
-again, within a minute. You may interrupt the command and run it again.`,
+		Short: "Remove a group, and give back what only it has",
+		Long: `Removes the registrations of a group. Its records that are not delivered, of topics that
+no other group reads, are given back: they wait for the first group that registers for
+their topic. Its other records are deleted: those that are dead or processed, and those of
+topics that another group reads. The question names both numbers. The records of other
+groups stay. Stop the group's workers first: one that runs registers the group again, within
+a minute. You may interrupt the command and run it again.`,
 		Example: "  outmill groups drop sqlite:orders.db audit",
 	}
 	on.flags(cmd)
@@ -245,17 +248,18 @@ again, within a minute. You may interrupt the command and run it again.`,
 			if err != nil {
 				return err
 			}
-			if err := term.confirm(dropQuestion(group, store.shown, groups, stats), yes); err != nil {
+			if err := term.confirm(dropQuestion(group, store.shown, storekit.ForecastDrop(group, groups, stats, mostCounted)), yes); err != nil {
 				return err
 			}
 			dropped, err := store.DropGroup(ctx, group)
 			if err != nil {
 				return err
 			}
-			if dropped == 0 && !slices.ContainsFunc(groups, func(g outmill.GroupInfo) bool { return g.Group == group }) {
+			if dropped == (outmill.Dropped{}) && !slices.ContainsFunc(groups, func(g outmill.GroupInfo) bool { return g.Group == group }) {
 				return fmt.Errorf("outmill: %s %s no group %q: outmill groups list shows the groups", store.shown, store.verb("has", "have"), group)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "The group %q is dropped, with %s.\n", group, count(dropped, "record"))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "The group %q is dropped: %s given back, %s deleted.\n", group,
+				count(dropped.GivenBack, "record"), count(dropped.Deleted, "record"))
 			return err
 		})
 	})

@@ -50,12 +50,28 @@ func TestGroups(t *testing.T) {
 			got := tool(t, "groups", "drop", w.url, "audit")
 			require.Equal(t, exitUsage, got.code)
 			require.Contains(t, got.stderr, `drops the group "audit"`)
-			require.Contains(t, got.stderr, "with all its records: 3 are not delivered, 0 are dead, 0 are processed. "+
-				"Of those that are not delivered, 0 are of topics that no other group reads")
+			require.Contains(t, got.stderr, "it gives back 0 to the first group that registers for their topic, and deletes 3: "+
+				"3 not delivered but of topics that another group reads, 0 dead, 0 processed.")
 			require.Equal(t, 3, w.statusOf(t, "audit", "orders").Pending)
-			require.Equal(t, "The group \"audit\" is dropped, with 3 records.\n", ok(t, "groups", "drop", w.url, "audit", "--yes"))
+			require.Equal(t, "The group \"audit\" is dropped: 0 records given back, 3 records deleted.\n",
+				ok(t, "groups", "drop", w.url, "audit", "--yes"))
 			require.Zero(t, w.statusOf(t, "audit", "orders").Pending)
 			require.Equal(t, 3, w.statusOf(t, "billing", "orders").Pending)
+		})
+	})
+
+	t.Run("drop gives back what no other group reads, as its question says", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, w world) {
+			w.register(t, "audit")
+			w.register(t, "billing", "orders")
+			w.append(t, orders(3)...)
+			w.append(t, &outmill.Record{Topic: "invoices"}, &outmill.Record{Topic: "invoices"})
+			require.Contains(t, tool(t, "groups", "drop", w.url, "audit").stderr, "it gives back 2 to the first group that registers for "+
+				"their topic, and deletes 3: 3 not delivered but of topics that another group reads, 0 dead, 0 processed.")
+			require.Equal(t, "The group \"audit\" is dropped: 2 records given back, 3 records deleted.\n",
+				ok(t, "groups", "drop", w.url, "audit", "--yes"))
+			require.Equal(t, 2, w.statusOf(t, "", "invoices").Pending)
 		})
 	})
 

@@ -62,7 +62,7 @@ func TestHealth(t *testing.T) {
 func TestHealth_Calls(t *testing.T) {
 	t.Parallel()
 
-	t.Run("/readyz names the calls that have failed for a minute, and is 503 if delivery needs them", func(t *testing.T) {
+	t.Run("the probe names the calls that have failed for a minute, and is 503 if delivery needs them", func(t *testing.T) {
 		t.Parallel()
 		var calls []outmill.FailingCall
 		h := health{alive: func() error { return nil }, calls: func() []outmill.FailingCall { return calls }}

@@ -19,10 +19,29 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// After the first signal a second one ends the tool at once.
-	context.AfterFunc(ctx, stop)
+	ctx, stop := untilSignal(context.Background())
 	code := run(ctx, os.Args[1:], terminal{in: os.Stdin, out: os.Stdout, err: os.Stderr})
 	stop()
 	os.Exit(code)
+}
+
+// untilSignal returns a context that ends with the first SIGINT, whose cause is errInterrupted, or
+// SIGTERM. A second signal ends the tool at once.
+func untilSignal(parent context.Context) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		var cause error
+		select {
+		case got := <-signals:
+			if got == os.Interrupt {
+				cause = errInterrupted
+			}
+		case <-ctx.Done():
+		}
+		signal.Stop(signals)
+		cancel(cause)
+	}()
+	return ctx, func() { cancel(nil) }
 }

@@ -68,9 +68,9 @@ func TestTerminal(t *testing.T) {
 
 		code, shown = typed(t, nil, "y\n", "groups", "drop", w.url, "default")
 		require.Equal(t, exitOK, code, shown)
-		require.Contains(t, shown,
-			"Of those that are not delivered, 150 are of topics that no other group reads, so nobody gets them. Continue? [y/N]")
-		require.Contains(t, shown, "with 150 records")
+		require.Contains(t, shown, "it gives back 150 to the first group that registers for their topic, and deletes 0: "+
+			"0 not delivered but of topics that another group reads, 0 dead, 0 processed. Continue? [y/N]")
+		require.Contains(t, shown, "150 records given back, 0 records deleted")
 	})
 
 	t.Run("a terminal gets a bold header, unless NO_COLOR is set", func(t *testing.T) {

@@ -63,7 +63,7 @@ type Line struct{ Group, Topic string }
 
 // Row is a record without its content.
 type Row struct {
-	// These fields never change, but for Group, which an adoption sets.
+	// These fields never change, but for Group, which an adoption sets and a change of a row may make "".
 
 	// Seq is the place of the row in its line: larger than that of every row that was committed before the
 	// row was inserted. It is unique in the database.

@@ -122,12 +122,26 @@ func (t *tx) unchanged(was driver.Row) *stored {
 
 func (t *tx) change(s *stored, now driver.Row) {
 	was, text := s.Row, s.record.LastError
-	t.undo = append(t.undo, func() { s.Row, s.record.LastError = was, text })
+	t.undo = append(t.undo, func() {
+		t.place(s, was)
+		s.record.LastError = text
+	})
 	if now.Error != nil {
 		s.record.LastError = *now.Error
 	}
 	now.Error, now.Blocked = nil, false
+	t.place(s, now)
+}
+
+// place changes the row of a record, which may leave its line.
+func (t *tx) place(s *stored, now driver.Row) {
+	if s.Line == now.Line {
+		s.Row = now
+		return
+	}
+	t.drop(s)
 	s.Row = now
+	t.add(s)
 }
 
 func (t *tx) setNotes(c driver.Changes) {

@@ -290,7 +290,7 @@ func (r *failingRig) isReported(c failingCase) {
 func TestFailingCalls(t *testing.T) {
 	t.Parallel()
 
-	t.Run("doctor, /readyz and the subscriber name each call that fails, and no longer when it works again", func(t *testing.T) {
+	t.Run("doctor, the probe and the subscriber name each call that fails, and no longer when it works again", func(t *testing.T) {
 		t.Parallel()
 		onEachStoreAndMemory(t, func(t *testing.T, store outmill.Store) {
 			r := newFailingRig(t, store)
@@ -308,7 +308,7 @@ func TestFailingCalls(t *testing.T) {
 		})
 	})
 
-	t.Run("doctor, /readyz and the subscriber name extensions of leases that fail", func(t *testing.T) {
+	t.Run("doctor, the probe and the subscriber name extensions of leases that fail", func(t *testing.T) {
 		t.Parallel()
 		onEachStoreAndMemory(t, func(t *testing.T, store outmill.Store) {
 			r := newFailingRig(t, store)
@@ -323,7 +323,7 @@ func TestFailingCalls(t *testing.T) {
 		})
 	})
 
-	t.Run("/readyz and the subscriber name registrations that fail, and doctor that the group is not seen", func(t *testing.T) {
+	t.Run("the probe and the subscriber name registrations that fail, and doctor that the group is not seen", func(t *testing.T) {
 		t.Parallel()
 		onEachStoreAndMemory(t, func(t *testing.T, store outmill.Store) {
 			r := newFailingRig(t, store)

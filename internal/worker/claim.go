@@ -102,10 +102,11 @@ func (w *Worker) claim(ctx context.Context, o order) (int, error) {
 	claim, cancel := outlast(ctx)
 	defer cancel()
 	begin := time.Now()
-	claim, begins := storekit.WithClaimBegins(claim)
+	claim, notes := storekit.WithClaimNotes(claim)
 	records, err := w.cfg.Queue.Claim(claim, o.request)
 	w.failing.Note(ctx, storekit.CallClaim, "", begin, err)
-	got := w.accept(o, records, func(l outmill.Lease) time.Time { return begins.Of(l, begin) }, w.holdAhead(ctx, claim, records))
+	got := w.accept(o, records, func(l outmill.Lease) time.Time { return notes.Began(l, begin) }, w.holdAhead(ctx, claim, records))
+	o.whole = o.whole && !notes.Unanswered()
 	w.endRound(o, got, err)
 	return len(records), err
 }

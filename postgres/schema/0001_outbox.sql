@@ -178,7 +178,8 @@ CREATE TABLE {p:endings} (
     grp      text COLLATE "C" NOT NULL PRIMARY KEY,
     ended_at timestamptz      NOT NULL,
     look_at  timestamptz      NOT NULL,
-    empty    boolean          NOT NULL DEFAULT false         -- the group had no records when it was looked at
+    empty    boolean          NOT NULL DEFAULT false,        -- the group had no records when it was looked at
+    others   text                                            -- the group is being dropped: JSON of the selections that the other groups had then
 );
 
 CREATE INDEX {i:endings_look} ON {p:endings} (look_at);

@@ -92,10 +92,8 @@ CREATE INDEX {p:settled} ON {p:records} (grp, topic, status, id) WHERE stage = 6
 
 CREATE INDEX {p:processed} ON {p:records} (processed_at) WHERE processed_at IS NOT NULL;
 
--- The steps of joins, the steps of a group, and the records that finish a join.
+-- The steps of joins, and the records that finish a join.
 CREATE INDEX {p:step} ON {p:records} (step) WHERE step IS NOT NULL;
-
-CREATE INDEX {p:steps} ON {p:records} (grp) WHERE step IS NOT NULL;
 
 CREATE INDEX {p:waits_for} ON {p:records} (waits_for) WHERE waits_for IS NOT NULL;
 
@@ -175,7 +173,8 @@ CREATE TABLE {p:endings} (
     grp      TEXT    NOT NULL PRIMARY KEY,
     ended_at INTEGER NOT NULL,
     look_at  INTEGER NOT NULL,
-    empty    INTEGER NOT NULL DEFAULT 0               -- 1: the group had no records when it was looked at
+    empty    INTEGER NOT NULL DEFAULT 0,              -- 1: the group had no records when it was looked at
+    others   TEXT                                     -- the group is being dropped: JSON of the selections that the other groups had then
 ) WITHOUT ROWID;
 
 CREATE INDEX {p:endings_look} ON {p:endings} (look_at);

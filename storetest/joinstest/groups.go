@@ -24,7 +24,7 @@ func groupSentences() []sentence {
 		{"hundreds of records that waited for a group are steps of their joins when one takes them", adoptedHundreds},
 		{"DropGroup completes steps that waited for that group only", dropCompletes},
 		{"DropGroup leaves a step waiting for the groups that are left", dropLeavesWaiting},
-		{"DropGroup fails a step that has no other group", dropFails},
+		{"DropGroup leaves a step that has no other group to the next group", dropLeavesToNext},
 		{"DropGroup leaves completed steps, and those of records that have no group", dropLeavesOthers},
 		{"DropGroup wakes a record that waits for a join that is decided by it", dropWakes},
 		{"DropGroup of hundreds of steps counts each once", dropHundreds},
@@ -208,21 +208,32 @@ func dropLeavesWaiting(e *env) {
 	e.requireStep(id, step, storekit.StepCompleted)
 }
 
-func dropFails(e *env) {
+func dropLeavesToNext(e *env) {
 	id := e.startJoin(3)
 	e.members(id, "pending", "leased", "dead")
 	found := e.ClaimNamed(outmill.NewOwnerToken())
 	e.Release(found["pending"])
 	e.Fail(found["dead"])
 	e.requireCounts(id, 0, 1)
+	e.Register("others", "none of them")
 	e.Drop(group)
-	e.requireCounts(id, 0, 3)
+	e.requireCounts(id, 0, 1)
+	e.Register(group)
+	back := e.ClaimNamed(outmill.NewOwnerToken())
+	e.Fail(back["pending"])
+	e.Ack(back["leased"])
+	e.requireCounts(id, 1, 2)
+
 	both := e.startJoin(1)
 	e.twoGroups(both)
+	e.Drop(group)
 	e.Drop("one")
 	e.requireCounts(both, 0, 0)
 	e.Drop("two")
-	e.requireCounts(both, 0, 1)
+	e.requireCounts(both, 0, 0)
+	e.Register("three")
+	e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.OfGroup("three")))
+	e.requireCounts(both, 1, 0)
 }
 
 func dropLeavesOthers(e *env) {
@@ -247,11 +258,13 @@ func dropWakes(e *env) {
 	id := e.startJoin(1)
 	e.Register(group, waitings)
 	e.Register("leaves", orders)
+	e.Register("stays", orders)
 	e.Append(suite.Rec(orders, "m1", withJoins(id)), waiter(id))
+	e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.OfGroup("stays")))
 	e.requireAsleep()
 	e.Drop("leaves")
 	e.requireAwake()
-	e.requireFinished(id, storekit.JoinFailed)
+	e.requireFinished(id, storekit.JoinCompleted)
 }
 
 func dropHundreds(e *env) {
@@ -264,8 +277,11 @@ func dropHundreds(e *env) {
 	e.Ack(e.ClaimAll(suite.OfGroup("two"))...)
 	e.requireCounts(mixed, 0, 0)
 	e.Drop("one")
-	e.requireCounts(id, 0, n)
+	e.requireCounts(id, 0, 0)
 	e.requireCounts(mixed, n, 0)
+	e.Register("three", orders)
+	e.Ack(e.ClaimAll(suite.OfGroup("three"))...)
+	e.requireCounts(id, n, 0)
 }
 
 func expireSteps(e *env) {

@@ -101,7 +101,9 @@ func (w *joinWalk) followed(name string, action func(*rapid.T)) func(*rapid.T) {
 		for _, g := range w.Queue.Groups {
 			groups[g.Name] = true
 		}
+		due := w.dueOfWaiters()
 		action(t)
+		due()
 		gone := ackedAway
 		switch name {
 		case "delete":
@@ -118,6 +120,22 @@ func (w *joinWalk) followed(name string, action func(*rapid.T)) func(*rapid.T) {
 		w.joins.fates(func(it *suite.Item) bool { return suite.Contains(w.Queue.Items, it) }, gone)
 		w.follow()
 		w.snoozed()
+	}
+}
+
+// dueOfWaiters returns a function that makes records due as now that wait for a join and are given back
+// by a drop: a drop leaves their time to the join.
+func (w *joinWalk) dueOfWaiters() func() {
+	before := map[*suite.Item]suite.Item{}
+	for _, waiter := range w.joins.waiters {
+		before[waiter.it] = *waiter.it
+	}
+	return func() {
+		for it, was := range before {
+			if was.Group != "" && it.Group == "" {
+				it.Next = was.Next
+			}
+		}
 	}
 }
 

@@ -33,6 +33,8 @@ type Database struct {
 	registrations []registration
 	workers       []worker
 	ended         map[string]time.Time
+	// dropping has the selections of the other groups when the drop of a group began.
+	dropping map[string]storekit.Selections
 	// turn is the index in the list of topics at which the next claim begins.
 	turn int
 
@@ -53,6 +55,9 @@ func NewDatabase() *Database {
 		byID:  map[outmill.WorkItemID]*row{},
 		keys:  map[storekit.DedupKey]noted{},
 		ended: map[string]time.Time{},
+
+		dropping: map[string]storekit.Selections{},
+
 		notes: newTable[noteKey, time.Time](),
 		sagas: newTable[sagaKey, savedSaga](),
 

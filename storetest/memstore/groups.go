@@ -193,22 +193,6 @@ func (d *Database) group(name string) outmill.GroupInfo {
 	return info
 }
 
-// DropGroup removes a group and its records. See outmill.Inspector.
-func (s *Store) DropGroup(ctx context.Context, group string) (removed int, err error) {
-	if err := storekit.CheckGroup(group); err != nil {
-		return 0, failed("drop group", err)
-	}
-	group = storekit.GroupOf(group)
-	err = s.do(ctx, "drop group", func(d *Database, _ time.Time) error {
-		d.registrations = slices.DeleteFunc(d.registrations, func(r registration) bool { return r.group == group })
-		d.workers = slices.DeleteFunc(d.workers, func(w worker) bool { return w.group == group })
-		delete(d.ended, group)
-		removed = d.removeUpTo(len(d.rows), func(r *row) bool { return r.Group == group })
-		return nil
-	})
-	return removed, err
-}
-
 // ExpireRegistrations ends registrations. See outmill.Janitor.
 func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
 	records, err = s.count(ctx, "expire registrations", limit, func(d *Database, now time.Time) int {
@@ -218,12 +202,19 @@ func (s *Store) ExpireRegistrations(ctx context.Context, limit int) (registratio
 	return registrations, records, err
 }
 
+// sweeps reports whether the group has ended and is not being dropped.
+func (d *Database) sweeps(group string) bool {
+	_, dropping := d.dropping[group]
+	return !d.ended[group].IsZero() && !dropping
+}
+
 func (d *Database) endRegistrations(limit int, now time.Time) (n int) {
 	d.registrations = slices.DeleteFunc(d.registrations, func(r registration) bool {
 		over := n < limit && !r.expiry.IsZero() && !r.expiry.After(now)
 		if over {
 			n++
 			d.ended[r.group] = now
+			delete(d.dropping, r.group)
 		}
 		return over
 	})
@@ -234,10 +225,12 @@ func (d *Database) endRegistrations(limit int, now time.Time) (n int) {
 // more.
 func (d *Database) sweep(limit int, now time.Time) int {
 	removed := d.removeUpTo(limit, func(r *row) bool {
-		return !d.ended[r.Group].IsZero() && r.undelivered(now) && !slices.Contains(d.readers(r.Topic), r.Group)
+		return d.sweeps(r.Group) && r.undelivered(now) && !slices.Contains(d.readers(r.Topic), r.Group)
 	})
 	left := map[string]bool{}
 	d.each(func(r *row) { left[r.Group] = true })
-	maps.DeleteFunc(d.ended, func(group string, at time.Time) bool { return !left[group] && now.Sub(at) > noteFor })
+	maps.DeleteFunc(d.ended, func(group string, at time.Time) bool {
+		return d.sweeps(group) && !left[group] && now.Sub(at) > noteFor
+	})
 	return removed
 }

@@ -19,6 +19,7 @@ import (
 type Proxy struct {
 	listener net.Listener
 	target   string
+	addr     string
 	work     sync.WaitGroup
 	turns    atomic.Int64
 
@@ -26,6 +27,8 @@ type Proxy struct {
 	links map[*link]struct{}
 	holds []*Held
 	ended chan struct{}
+	// refuses is true between Refuse and Return.
+	refuses bool
 	// delay is how long data waits, and changed is closed when that changes.
 	delay   time.Duration
 	changed chan struct{}
@@ -61,14 +64,17 @@ func New(tb testing.TB, target string) *Proxy {
 	tb.Helper()
 	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(tb, err, "start a proxy")
-	p := &Proxy{listener: listener, target: target, links: map[*link]struct{}{}, ended: make(chan struct{}), changed: make(chan struct{})}
-	p.work.Go(p.accept)
+	p := &Proxy{
+		listener: listener, target: target, addr: listener.Addr().String(), links: map[*link]struct{}{}, ended: make(chan struct{}),
+		changed: make(chan struct{}),
+	}
+	p.work.Go(func() { p.accept(listener) })
 	tb.Cleanup(p.end)
 	return p
 }
 
 // Addr returns the host:port of the proxy.
-func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+func (p *Proxy) Addr() string { return p.addr }
 
 // CutAll cuts the existing connections.
 func (p *Proxy) CutAll() { p.each((*link).cut) }
@@ -142,9 +148,9 @@ func (h *Held) Deliver() {
 // connection with a message counts as one more.
 func (p *Proxy) RoundTrips() int { return int(p.turns.Load()) }
 
-func (p *Proxy) accept() {
+func (p *Proxy) accept(listener net.Listener) {
 	for {
-		client, err := p.listener.Accept()
+		client, err := listener.Accept()
 		if err != nil {
 			return
 		}
@@ -184,6 +190,9 @@ func (p *Proxy) add(l *link) bool {
 		return false
 	default:
 	}
+	if p.refuses {
+		return false
+	}
 	p.links[l] = struct{}{}
 	return true
 }
@@ -204,15 +213,33 @@ func (p *Proxy) each(do func(l *link)) {
 
 // Refuse cuts the existing connections and takes no others, as a server that is away.
 func (p *Proxy) Refuse() {
-	_ = p.listener.Close()
+	p.stopListening()
 	p.CutAll()
+}
+
+// Return takes connections again after Refuse, at the same address.
+func (p *Proxy) Return(tb testing.TB) {
+	tb.Helper()
+	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", p.addr)
+	require.NoError(tb, err, "listen again")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.listener, p.refuses = listener, false
+	p.work.Go(func() { p.accept(listener) })
+}
+
+func (p *Proxy) stopListening() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuses = true
+	_ = p.listener.Close()
 }
 
 func (p *Proxy) end() {
 	p.mu.Lock()
 	close(p.ended)
 	p.mu.Unlock()
-	_ = p.listener.Close()
+	p.stopListening()
 	p.CutAll()
 	p.work.Wait()
 }

@@ -99,6 +99,22 @@ func TestProxy(t *testing.T) {
 		second.hear("two")
 	})
 
+	t.Run("a proxy that refuses takes connections again at its address", func(t *testing.T) {
+		t.Parallel()
+		addr, heard := echo(t)
+		p := proxy.New(t, addr)
+		first := talkTo(t, p.Addr())
+		p.Refuse()
+		first.hearTheEnd()
+		_, err := net.Dial("tcp", p.Addr())
+		require.Error(t, err)
+		p.Return(t)
+		second := talkTo(t, p.Addr())
+		second.say("two")
+		require.Equal(t, "two", <-heard)
+		second.hear("two")
+	})
+
 	t.Run("a half-open connection carries nothing and does not end, and new ones work", func(t *testing.T) {
 		t.Parallel()
 		addr, heard := echo(t)

@@ -224,7 +224,8 @@ CREATE TABLE [dbo].[OutboxEnding] (
     GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL CONSTRAINT [PK_OutboxEnding] PRIMARY KEY CLUSTERED,
     EndedAt   DATETIME2(6) NOT NULL,
     LookAt    DATETIME2(6) NOT NULL,
-    Empty     BIT          NOT NULL                                                                      -- the group had no records when it was looked at
+    Empty     BIT          NOT NULL,                                                                     -- the group had no records when it was looked at
+    Others    NVARCHAR(MAX) NULL                                                                         -- the group is being dropped: JSON of the selections that the other groups had then
 );
 GO
 

@@ -205,10 +205,12 @@ BEGIN
 END
 GO
 
--- Deletes up to @Limit records of a group that were appended by @Before, whatever
--- their status. Returns how many, and then the joins that were counted.
+-- Drops up to @Limit records of a group that were appended by @Before: those of the topic that are
+-- neither processed nor dead, or, if @Topic is empty, the processed and dead ones. If @Back is 1 it makes
+-- them as if they were appended without a group; otherwise it deletes them. Returns how many it found and
+-- changed, and then the joins that were counted.
 CREATE PROCEDURE [dbo].[Outbox_DropRecords]
-    @Group NVARCHAR(255), @Before DATETIME2(6), @Limit INT
+    @Group NVARCHAR(255), @Topic NVARCHAR(255), @Back BIT, @Before DATETIME2(6), @Limit INT
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -217,17 +219,33 @@ BEGIN
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     DECLARE @seq TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @gone TABLE (Stage SMALLINT, Step BINARY(16));
+    DECLARE @done INT = 0;
     BEGIN TRANSACTION;
-    INSERT @seq (Seq) SELECT TOP (@Limit) Seq FROM (
-        SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 0 AND CreatedAt <= @Before) AS a
-        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage = 1 AND CreatedAt <= @Before) AS b
-        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Stage IN (2, 3) AND CreatedAt <= @Before) AS c
-        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Stage = 4 AND CreatedAt <= @Before) AS d
-        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Stage = 5 AND CreatedAt <= @Before) AS e
-        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Stage >= 6 AND CreatedAt <= @Before) AS f
-        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND PausedBy IS NOT NULL AND CreatedAt <= @Before) AS g) AS r;
-    DELETE o OUTPUT deleted.Stage, deleted.Step INTO @gone (Stage, Step) FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @seq AS s ON s.Seq = o.Seq WHERE o.GroupName = @Group;
-    SELECT (SELECT COUNT(*) FROM @seq) AS Found, (SELECT COUNT(*) FROM @gone) AS Done;
+    IF @Topic = N''
+        INSERT @seq (Seq) SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Stage >= 6 AND CreatedAt <= @Before;
+    ELSE
+        INSERT @seq (Seq) SELECT TOP (@Limit) Seq FROM (
+        SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 0 AND CreatedAt <= @Before) AS a
+        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 1 AND CreatedAt <= @Before) AS b
+        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE GroupName = @Group AND Topic = @Topic AND Stage IN (2, 3) AND CreatedAt <= @Before) AS c
+        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Topic = @Topic AND Stage = 4 AND CreatedAt <= @Before) AS d
+        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Topic = @Topic AND Stage = 5 AND CreatedAt <= @Before) AS e
+        UNION ALL SELECT * FROM (SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WHERE GroupName = @Group AND Topic = @Topic AND PausedBy IS NOT NULL AND CreatedAt <= @Before) AS f) AS r;
+    IF @Back = 1
+    BEGIN
+        UPDATE o SET GroupName = NULL, OwnerToken = NULL, RetryCount = 0, Expiries = 0, PausedBy = NULL, NextAttemptAt = n.Due,
+            Stage = CASE WHEN n.Due > o.CreatedAt THEN 3 ELSE 0 END, AvailableAt = CASE WHEN n.Due > o.CreatedAt THEN n.Due END
+            FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @seq AS s ON s.Seq = o.Seq
+            CROSS APPLY (SELECT CASE WHEN o.WaitsFor IS NULL THEN o.DueTimeUtc ELSE o.NextAttemptAt END AS Due) AS n
+            WHERE o.GroupName = @Group AND o.Stage < 6;
+        SET @done = @@ROWCOUNT;
+    END
+    ELSE
+    BEGIN
+        DELETE o OUTPUT deleted.Stage, deleted.Step INTO @gone (Stage, Step) FROM [dbo].[Outbox] AS o WITH (FORCESEEK) JOIN @seq AS s ON s.Seq = o.Seq WHERE o.GroupName = @Group;
+        SET @done = @@ROWCOUNT;
+    END
+    SELECT (SELECT COUNT(*) FROM @seq) AS Found, @done AS Done;
     IF EXISTS (SELECT 1 FROM @gone WHERE Step IS NOT NULL AND Stage < 6)
     BEGIN
         DECLARE @steps [dbo].[OutboxStep];

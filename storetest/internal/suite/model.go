@@ -281,6 +281,26 @@ func (m *model) find(id outmill.WorkItemID) *Item {
 	return nil
 }
 
+// drop drops a group.
+func (m *model) drop(name string) (dropped outmill.Dropped) {
+	m.Groups = slices.DeleteFunc(m.Groups, func(g *modelGroup) bool { return g.Name == name })
+	for _, it := range m.Items {
+		open := it.Status == outmill.StatusPending || it.Status == outmill.StatusLeased
+		if it.Group == name && open && len(m.readers(it.topic)) == 0 {
+			it.giveBack()
+			dropped.GivenBack++
+		}
+	}
+	dropped.Deleted = m.Remove(func(it *Item) bool { return it.Group == name })
+	return dropped
+}
+
+// giveBack makes the item as if it were appended without a group.
+func (it *Item) giveBack() {
+	it.Group, it.Status, it.Next, it.dueCall = "", outmill.StatusPending, it.due, it.appendedCall
+	it.Attempts, it.Expiries, it.requeued, it.owner, it.leaseUntil = 0, 0, false, outmill.OwnerToken{}, 0
+}
+
 func (m *model) Remove(gone func(*Item) bool) int {
 	kept := m.Items[:0]
 	for _, it := range m.Items {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -203,10 +202,9 @@ func (w *Walk) dropGroup(t *rapid.T) {
 		t.Skip("dropping groups often leaves little to see")
 	}
 	name := Pick(t, "group", walkGroups...)
-	n, err := w.Store.DropGroup(w.Ctx(), name)
+	dropped, err := w.Store.DropGroup(w.Ctx(), name)
 	w.NoError(err, "DropGroup")
-	require.Equal(t, w.Queue.Remove(func(it *Item) bool { return it.Group == name }), n, "records of the group")
-	w.Queue.Groups = slices.DeleteFunc(w.Queue.Groups, func(g *modelGroup) bool { return g.Name == name })
+	require.Equal(t, w.Queue.drop(name), dropped, "records of the group")
 }
 
 func (w *Walk) append(t *rapid.T) {

@@ -1,0 +1,193 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// dropping begins the Value of the entry of an ended group that is being dropped. The selections of the other
+// groups follow. Its At is 0, so no sweep looks at it.
+const dropping = "drop "
+
+// DropGroup removes a group, and gives back or deletes its records, in steps. See outmill.Inspector. If the
+// group registers during the call, it keeps what it still has.
+func (e *Engine) DropGroup(ctx context.Context, group string) (outmill.Dropped, error) {
+	const operation = "drop group"
+	group = storekit.GroupOf(group)
+	if err := storekit.CheckGroup(group); err != nil {
+		return outmill.Dropped{}, e.explain(ctx, operation, err)
+	}
+	d := &drop{e, operation, group}
+	dropped, err := storekit.GroupDrop{Begin: d.begin, Topics: d.topics, GiveBack: d.giveBack, Delete: d.delete,
+		DeleteSettled: d.deleteSettled, End: d.end}.Run(ctx)
+	if dropped.GivenBack > 0 {
+		e.notifier.Notify()
+	}
+	return dropped, err
+}
+
+// drop has the steps of a drop.
+type drop struct {
+	e                *Engine
+	operation, group string
+}
+
+// begin removes the registrations and workers, and notes the selections of the other groups.
+func (d *drop) begin(ctx context.Context) (others storekit.Selections, err error) {
+	err = d.e.update(ctx, d.operation, func(ctx context.Context, t *tx) error {
+		registered, table, err := d.registered(ctx, t)
+		if err != nil {
+			return err
+		}
+		note, err := t.ended(ctx, d.group)
+		if err != nil {
+			return err
+		}
+		if note != nil && !registered {
+			if text, goesOn := strings.CutPrefix(note.Value, dropping); goesOn {
+				others, err = storekit.ParseSelections(text)
+				return err
+			}
+		}
+		others = table.Others(d.group)
+		var gone []driver.Entry
+		for _, kind := range []string{registrationKind, workerKind} {
+			entries, err := t.Scan(ctx, kind, joined(d.group, ""))
+			if err != nil {
+				return err
+			}
+			gone = append(gone, entries...)
+		}
+		if err := t.Delete(ctx, gone...); err != nil {
+			return err
+		}
+		if err := t.Put(ctx, driver.Entry{Kind: endedKind, Key: d.group, Made: t.now, Value: dropping + others.String()}); err != nil {
+			return err
+		}
+		return t.bumpRoutes(ctx)
+	})
+	return others, err
+}
+
+// registered holds the registrations and returns them.
+func (d *drop) registered(ctx context.Context, t *tx) (bool, *storekit.RoutingTable, error) {
+	if _, err := t.lockRoutes(ctx); err != nil {
+		return false, nil, err
+	}
+	registrations, err := t.registrations(ctx)
+	table := &storekit.RoutingTable{Registrations: registrations}
+	return table.Has(d.group), table, err
+}
+
+// step runs work, unless the group has registered again, and returns how many rows work has changed.
+func (d *drop) step(ctx context.Context, work func(ctx context.Context, t *tx, limit int) (int, error)) (done int, more bool, err error) {
+	limit := d.e.adoptAtOnce()
+	err = d.e.update(ctx, d.operation, func(ctx context.Context, t *tx) error {
+		done = 0
+		registered, _, err := d.registered(ctx, t)
+		if err == nil && !registered {
+			done, err = work(ctx, t, limit)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, false, err
+	}
+	return done, done == limit, nil
+}
+
+func (d *drop) topics(ctx context.Context) (topics []string, err error) {
+	err = d.e.view(ctx, d.operation, func(ctx context.Context, t *tx) error {
+		topics, err = t.TopicsOf(ctx, d.group)
+		return err
+	})
+	return topics, err
+}
+
+func (d *drop) giveBack(ctx context.Context, topic string) (done int, more bool, err error) {
+	return d.step(ctx, func(ctx context.Context, t *tx, limit int) (done int, err error) {
+		for _, stage := range undelivered {
+			search := driver.Search{By: driver.ByStage, Line: driver.Line{Group: d.group, Topic: topic}, Stage: stage}
+			n, err := t.unroute(ctx, search, limit-done)
+			if done += n; err != nil || done == limit {
+				return done, err
+			}
+		}
+		return done, nil
+	})
+}
+
+// unroute makes up to limit of the rows as if they were appended without a group.
+func (t *tx) unroute(ctx context.Context, search driver.Search, limit int) (done int, err error) {
+	first := map[int64]driver.Time{}
+	done, _, err = t.changeAll(ctx, limit, func(ctx context.Context, limit int) ([]driver.Row, error) {
+		rows, err := t.searched(search)(ctx, limit)
+		if err != nil || len(rows) == 0 {
+			return nil, err
+		}
+		records, err := t.Load(ctx, rows)
+		for i, r := range records {
+			// What waits for a join is due when the join is decided.
+			if first[rows[i].Seq] = rows[i].Next; r.WaitsFor.IsZero() {
+				first[rows[i].Seq] = driver.Time(r.DueAt.UnixMicro())
+			}
+		}
+		return rows, err
+	}, func(r driver.Row) {
+		t.change(r, func(r *driver.Row) { unroute(r, first[r.Seq]) })
+	})
+	return done, err
+}
+
+func (d *drop) delete(ctx context.Context, topic string) (done int, more bool, err error) {
+	return d.step(ctx, func(ctx context.Context, t *tx, limit int) (int, error) {
+		return t.removeLine(ctx, driver.Line{Group: d.group, Topic: topic}, undelivered, true, limit)
+	})
+}
+
+func (d *drop) deleteSettled(ctx context.Context) (done int, more bool, err error) {
+	return d.step(ctx, func(ctx context.Context, t *tx, limit int) (done int, err error) {
+		topics, err := t.TopicsOf(ctx, d.group)
+		for _, topic := range topics {
+			if err != nil || done == limit {
+				break
+			}
+			var n int
+			n, err = t.removeLine(ctx, driver.Line{Group: d.group, Topic: topic}, settled, true, limit-done)
+			done += n
+		}
+		return done, err
+	})
+}
+
+// end deletes the note of the drop, and the notes of keys, unless the group has registered again.
+func (d *drop) end(ctx context.Context) error {
+	return d.e.update(ctx, d.operation, func(ctx context.Context, t *tx) error {
+		registered, _, err := d.registered(ctx, t)
+		if err != nil {
+			return err
+		}
+		note, err := t.ended(ctx, d.group)
+		if err != nil {
+			return err
+		}
+		if note != nil && strings.HasPrefix(note.Value, dropping) {
+			if err := t.Delete(ctx, *note); err != nil {
+				return err
+			}
+		}
+		topics, err := t.TopicsOf(ctx, d.group)
+		if err != nil || registered || len(topics) > 0 {
+			return err
+		}
+		return t.Forget(ctx, d.group)
+	})
+}
+
+// settled are the stages of processed and dead records.
+var settled = slices.Clone(allStages[len(undelivered):])
