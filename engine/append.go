@@ -3,6 +3,8 @@ package engine
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -78,7 +80,11 @@ const dedupKind = "dedup"
 // deduplicate takes the dedup keys. The records whose keys are taken are duplicates.
 func (a *appending) deduplicate(ctx context.Context, t *tx) error {
 	entries, indices := make([]driver.Entry, 0, len(a.First)), make([]int, 0, len(a.First))
-	for key, i := range a.First {
+	keys := slices.SortedFunc(maps.Keys(a.First), func(x, y storekit.DedupKey) int {
+		return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Key, y.Key))
+	})
+	for _, key := range keys {
+		i := a.First[key]
 		entries = append(entries, driver.Entry{
 			Kind: dedupKind, Key: joined(key.Topic, key.Key), At: t.after(t.e.config.DedupWindow), Value: a.IDs[i].String(),
 		})

@@ -54,8 +54,16 @@ func (t *tx) audit(ctx context.Context, entry storekit.AuditEntry, count int) er
 	if made.Value, err = asText(stored); err != nil {
 		return err
 	}
-	// The time is a number that grows, and is free unless another call comes in the same microsecond.
-	for number := int64(t.now); ; number++ {
+	// A change of the same record that has committed has a smaller number, although it may have begun later.
+	newest, err := t.Range(ctx, auditKind, "", 1)
+	if err != nil {
+		return err
+	}
+	number := int64(t.now)
+	if len(newest) > 0 {
+		number = max(number, auditNumber(newest[0].Key)+1)
+	}
+	for ; ; number++ {
 		made.Key = auditKey(number)
 		free, err := t.Take(ctx, made)
 		if err != nil {

@@ -20,11 +20,12 @@ import (
 //	looked at --rows are left behind-->                 closed, Looks + 1 if the Blocker is the same
 //	looked at --no row is left-->                       none
 //
-// A claim locks the line, so that two claims never look at a note at the same time. But a settlement does not:
-// it may open a note while a claim closes it, and whichever is written last stays. If the claim was last, the
+// A claim by key locks the line, so that two of them never look at a note at the same time. But a settlement does
+// not: it may open a note while a claim closes it, and whichever is written last stays. If the claim was last, the
 // key is closed although nothing blocks it. So where transactions run at the same time, a closed note has a
-// LookAt: soon, and later each time that a claim finds the same Blocker. A crash leaves at worst a note that
-// is looked at in vain.
+// LookAt: soon, and later each time that a claim finds the same Blocker. A note is dropped only if its Looks are
+// still those that the claim has read, because another claim may have held a row under it. A crash leaves at
+// worst a note that a claim looks at for nothing.
 
 // soon is when a claim looks again at a note that it has closed, and mostDoublings limits how often it doubles.
 const (
@@ -58,7 +59,7 @@ func (ks keys) of(name string) *key {
 	if k := ks[name]; k != nil && name != "" {
 		return k
 	}
-	return &key{KeyState: driver.KeyState{Waiting: driver.None, Held: driver.None, Parked: driver.None}, head: driver.None}
+	return &key{KeyState: driver.KeyState{Due: driver.None, Waiting: driver.None, Held: driver.None, Parked: driver.None}, head: driver.None}
 }
 
 // leave leaves the rows as they are: the claim needs no more of the topic.
@@ -147,8 +148,8 @@ func (c *topicClaim) noteOf(name string, k *key) driver.Note {
 	if n.Blocker == k.note.Blocker {
 		n.Looks = k.note.Looks + 1
 	}
-	if !c.State().Serial && n.Blocker != "" && n.LookAt == 0 {
-		n.LookAt = c.after(soon << min(n.Looks, mostDoublings))
+	if soon := c.after(soon << min(n.Looks, mostDoublings)); !c.State().Serial && n.Blocker != "" && (n.LookAt == 0 || n.LookAt > soon) {
+		n.LookAt = soon
 	}
 	return n
 }

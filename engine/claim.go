@@ -33,6 +33,7 @@ func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 	req.Group = storekit.GroupOf(req.Group)
 	req.Limit = min(req.Limit, maxClaim)
 	half := storekit.HalfTime(ctx)
+	generation := e.pauses.Load().Generation()
 	for known := e.busy.Topics(req.Group, req.Topics); ; known = nil {
 		topics := slices.Clone(known)
 		if known == nil {
@@ -41,15 +42,27 @@ func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 				return nil, err
 			}
 		}
-		c, err := e.claimOf(ctx, req, e.topics.Order(req.Group, req.Topics, topics), known != nil)
+		guess := guess{known != nil, generation}
+		c, err := e.claimOf(ctx, req, e.topics.Order(req.Group, req.Topics, topics), guess)
 		if err != nil {
 			return nil, err
 		}
 		if len(c.records) > 0 && known == nil {
 			e.busy.Note(req.Group, req.Topics, topics)
 		}
-		if len(c.records) > 0 || known == nil && !c.again {
+		if len(c.records) > 0 {
 			return c.records, nil
+		}
+		if c.unrouted {
+			// It is a transaction of its own, because it locks the registrations.
+			adopted, err := e.adopt(ctx, operation, req.Topics.Matcher())
+			if err != nil {
+				return nil, err
+			}
+			c.again = c.again || adopted > 0
+		}
+		if known == nil && !c.again {
+			return nil, nil
 		}
 		if !half.IsZero() && time.Now().After(half) {
 			// What was done stays done, and another claim goes on.
@@ -59,14 +72,20 @@ func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 	}
 }
 
-// claimOf claims from these topics in one transaction. If they are known only from a claim before, and the
-// pauses have changed since, it claims nothing, because the change may have freed other topics.
-func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, topics []string, guessed bool) (*claim, error) {
+// guess says that the topics of a claim are those of a claim before, at which the pauses had this generation.
+type guess struct {
+	made       bool
+	generation int64
+}
+
+// claimOf claims from these topics in one transaction. If they are a guess, and the pauses have changed since, it
+// claims nothing, because the change may have freed other topics.
+func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, topics []string, guess guess) (*claim, error) {
 	var c *claim
 	begin := (&claim{tx: &tx{e: e}, req: req, owner: req.Owner.String(), free: freeBlockers(req)}).begin(topics)
 	err := e.updateFrom(ctx, "claim", begin, func(ctx context.Context, t *tx) (err error) {
 		c = &claim{tx: t, req: req, owner: req.Owner.String(), scans: max(scanLimit, 10*req.Limit), admits: e.config.AtOnce.Admit(req.Limit)}
-		if guessed && t.repaused {
+		if guess.made && t.State().Pauses != guess.generation {
 			return nil
 		}
 		if c.free, err = t.freeBlockers(ctx, req); err != nil {
@@ -171,6 +190,9 @@ type claim struct {
 	taken, leased []driver.Change
 	// scans is how many rows it may still look at, and admits how many it may still make ready.
 	scans, admits int
+	// lines are those that it has locked. unrouted says that rows wait to be adopted before it may go on.
+	lines    []driver.Line
+	unrouted bool
 	// over: a suspect, which is alone, or the bytes ended the claim. again: another transaction may find more.
 	over, again bool
 }
@@ -180,12 +202,12 @@ func (c *claim) begin(topics []string) driver.Begin {
 	b := driver.Begin{Durable: c.e.config.DurableSettle}
 	tc := c.of(topics[0], (c.req.Limit+len(topics)-1)/len(topics))
 	tc.admits = c.e.config.AtOnce.Admit(c.req.Limit)
+	ask := driver.Ask{Line: tc.line, Owner: c.owner, Free: c.free, Limit: minPage, Lock: true, Due: tc.admits + 1}
 	switch c.req.Order {
 	case outmill.OrderKey:
-		ask := tc.firstAsk(max(tc.want, minPage), true)
+		ask.Limit, ask.Keys = max(tc.want, minPage), true
 		b.Ask = &ask
 	case outmill.OrderTopic:
-		ask := tc.firstAsk(minPage, false)
 		b.Ask = &ask
 	case outmill.OrderNone:
 		b.Searches = tc.dueSearches(tc.want)

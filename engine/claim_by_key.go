@@ -19,10 +19,16 @@ func (c *topicClaim) takeByKey(ctx context.Context) error {
 	if err != nil || !ready {
 		return err
 	}
-	for known := (keys{}); ; {
+	for lost := map[string]bool{}; ; {
+		known := keys{}
 		rows := slices.Concat(page.Held, page.Ready)
 		slices.SortFunc(rows, bySeq)
 		c.learn(known, page, limit)
+		for name := range lost {
+			if k := known[name]; k != nil {
+				k.block("")
+			}
+		}
 		full := c.decide(known, rows)
 		c.noteKeys(known)
 		read := len(page.Ready)
@@ -31,14 +37,10 @@ func (c *topicClaim) takeByKey(ctx context.Context) error {
 			return nil
 		}
 		// The rows that are taken are written now, because the next page must not have them as ready.
-		if err := c.writeOn(ctx, known); err != nil {
+		if err := c.writeOn(ctx, lost); err != nil {
 			return err
 		}
-		from := int64(0)
-		if read > 0 {
-			from = page.Ready[read-1].Seq
-		}
-		if page, err = c.page(ctx, from, limit, true); err != nil {
+		if page, ready, err = c.open(ctx, limit, true); err != nil || !ready {
 			return err
 		}
 	}
@@ -46,7 +48,7 @@ func (c *topicClaim) takeByKey(ctx context.Context) error {
 
 // writeOn writes the changes in the middle of a claim. A key of which a row was lost is blocked from here on:
 // the next claim sees what has become of the row.
-func (c *topicClaim) writeOn(ctx context.Context, known keys) error {
+func (c *topicClaim) writeOn(ctx context.Context, lost map[string]bool) error {
 	taken := c.taken
 	c.taken = nil
 	done, err := c.write(ctx)
@@ -55,8 +57,8 @@ func (c *topicClaim) writeOn(ctx context.Context, known keys) error {
 	}
 	c.lost = c.lost || len(done.Lost) > 0
 	for _, change := range taken {
-		if k := known[change.Now.Key]; k != nil && done.Lost[change.Now.Seq] {
-			k.block("")
+		if key := change.Now.Key; key != "" && done.Lost[change.Now.Seq] {
+			lost[key] = true
 		}
 	}
 	kept, err := c.keep(ctx, taken, done)
@@ -101,6 +103,8 @@ func (c *topicClaim) blocked(k *key, r driver.Row, pause int64) {
 		k.block(k.Other)
 	case r.Seq > k.Waiting && c.req.KeyPolicy != outmill.KeySkip:
 		k.block(driver.RetryBlocks)
+	case c.cut == nil && r.Seq > k.Due:
+		k.block(driver.RetryBlocks)
 	case k.note == nil && r.Seq > k.Held, r.Seq >= k.head:
 		// Earlier rows of the key are held, and this claim does not look at them all.
 		k.block("")
@@ -119,20 +123,26 @@ func (c *topicClaim) parksAlong(k *key, r driver.Row, pause int64) bool {
 	return c.req.KeyPolicy == outmill.KeyPark && r.Seq > k.Parked && pause == 0 && !paused
 }
 
-// open locks the line, adopts and admits what it has to, and reads the first page. ready is false if rows of
-// the topic still wait for their group to adopt them: none of the topic may be returned before.
+// open locks the line, admits what is due, and reads the first page. ready is false if the claim must return
+// nothing of the topic: rows of it still wait for their group to adopt them, due rows could not be admitted, or
+// another claim has the line while this one has other lines.
 func (c *topicClaim) open(ctx context.Context, limit int, keys bool) (page driver.Page, ready bool, err error) {
-	ask := c.firstAsk(limit, keys)
-	if page, err = c.Page(ctx, ask); err != nil {
+	ask := driver.Ask{
+		Line: c.line, Owner: c.owner, Free: c.free, Limit: limit, Keys: keys, Lock: true, Pass: c.hasOther(c.line), Due: c.admits + 1,
+	}
+	if page, err = c.pageOf(ctx, ask); err != nil || page.Busy {
+		c.again = c.again || page.Busy
 		return page, false, err
 	}
+	c.lines = append(c.lines, c.line)
 	if len(page.Due) > 0 {
 		lost, err := c.admit(ctx, page.Due)
 		if err != nil || lost {
 			c.again = true
 			return page, false, err
 		}
-		if page, err = c.page(ctx, 0, limit, keys); err != nil {
+		ask.Due = 0
+		if page, err = c.pageOf(ctx, ask); err != nil {
 			return page, false, err
 		}
 	}
@@ -143,26 +153,23 @@ func (c *topicClaim) open(ctx context.Context, limit int, keys bool) (page drive
 	if err != nil {
 		return page, false, err
 	}
-	if _, takes := routes.First(c.line.Topic); !takes {
-		return page, true, nil
+	if _, takes := routes.First(c.line.Topic); takes {
+		c.unrouted = true
+		return page, false, nil
 	}
-	adopted, more, err := c.adopt(ctx, c.line.Topic)
-	if err != nil || more {
-		c.again = c.again || more
-		return page, false, err
-	}
-	if adopted > 0 {
-		page, err = c.page(ctx, 0, limit, keys)
-	}
-	return page, true, err
+	return page, true, nil
 }
 
-func (c *topicClaim) firstAsk(limit int, keys bool) driver.Ask {
-	return driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: limit, Keys: keys, Lock: true, Due: c.admits + 1}
+// hasOther reports whether the claim has locked another line.
+func (c *claim) hasOther(line driver.Line) bool {
+	return slices.ContainsFunc(c.lines, func(l driver.Line) bool { return l != line })
 }
 
-func (c *topicClaim) page(ctx context.Context, from int64, limit int, keys bool) (driver.Page, error) {
-	return c.Page(ctx, driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, From: from, Limit: limit, Keys: keys})
+// pageOf reads a page, and takes over its time: the claim may have waited for the line.
+func (c *claim) pageOf(ctx context.Context, ask driver.Ask) (driver.Page, error) {
+	page, err := c.Page(ctx, ask)
+	c.now = max(c.now, page.Now)
+	return page, err
 }
 
 // admit makes due rows ready, those that have been due longest first, as many as this transaction may. lost says

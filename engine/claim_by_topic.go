@@ -14,25 +14,25 @@ func (c *topicClaim) takeByTopic(ctx context.Context) error {
 	if err != nil || !ready {
 		return err
 	}
+	again := c.again
 	c.dropEmpty(page.Notes, page.Held, minPage)
+	c.again = again
 	state, err := c.Whole(ctx, c.line, c.owner)
 	if err != nil || state.Other != "" {
 		return err
 	}
-	for from, limit := int64(0), max(c.want, minPage); ; {
-		rows, err := c.Rows(ctx, driver.Search{By: driver.ByLine, Line: c.line, From: from, Limit: limit},
-			driver.Search{By: driver.ByHeld, Line: c.line, From: from, Limit: limit})
-		if err != nil {
-			return err
-		}
-		slices.SortFunc(rows, bySeq)
-		// Behind the first page of both, some of one may be missing.
-		rows = rows[:min(len(rows), limit)]
-		if !c.takeInOrder(rows, state.Waiting) || len(rows) < limit || !c.scanned(len(rows)) {
-			return nil
-		}
-		from = rows[len(rows)-1].Seq
+	limit := max(c.want, minPage)
+	rows, err := c.Rows(ctx, driver.Search{By: driver.ByLine, Line: c.line, Limit: limit},
+		driver.Search{By: driver.ByHeld, Line: c.line, Limit: limit})
+	if err != nil {
+		return err
 	}
+	slices.SortFunc(rows, bySeq)
+	// Behind the first page of both, some of one may be missing. Later rows are for another transaction, because
+	// an earlier one may come before that.
+	rows = rows[:min(len(rows), limit)]
+	c.again = c.takeInOrder(rows, min(state.Waiting, state.Due)) && len(rows) == limit || c.again
+	return nil
 }
 
 // takeInOrder takes rows up to the first one that must not be taken, and reports whether there was none.

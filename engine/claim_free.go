@@ -44,7 +44,7 @@ func (c *topicClaim) addHeld(ctx context.Context, rows []driver.Row, limit int) 
 	if !c.State().Notes {
 		return rows, nil
 	}
-	page, err := c.page(ctx, 0, limit, false)
+	page, err := c.pageOf(ctx, driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: limit})
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,6 @@ func (c *topicClaim) addHeld(ctx context.Context, rows []driver.Row, limit int) 
 	if err != nil {
 		return nil, err
 	}
-	c.dropEmpty(page.Notes, page.Held, limit)
 	return append(rows, eachOnce(slices.Concat(page.Held, keyed))...), nil
 }
 

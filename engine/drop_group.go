@@ -76,7 +76,7 @@ func (d *drop) begin(ctx context.Context) (others storekit.Selections, err error
 
 // registered holds the registrations and returns them.
 func (d *drop) registered(ctx context.Context, t *tx) (bool, *storekit.RoutingTable, error) {
-	if _, err := t.lockRoutes(ctx); err != nil {
+	if err := t.lockRoutes(ctx); err != nil {
 		return false, nil, err
 	}
 	registrations, err := t.registrations(ctx)
@@ -132,6 +132,9 @@ func (t *tx) unroute(ctx context.Context, search driver.Search, limit int) (done
 		}
 		records, err := t.Load(ctx, rows)
 		for i, r := range records {
+			if r == nil {
+				continue
+			}
 			// What waits for a join is due when the join is decided.
 			if first[rows[i].Seq] = rows[i].Next; r.WaitsFor.IsZero() {
 				first[rows[i].Seq] = driver.Time(r.DueAt.UnixMicro())
@@ -146,7 +149,8 @@ func (t *tx) unroute(ctx context.Context, search driver.Search, limit int) (done
 
 func (d *drop) delete(ctx context.Context, topic string) (done int, more bool, err error) {
 	return d.step(ctx, func(ctx context.Context, t *tx, limit int) (int, error) {
-		return t.removeLine(ctx, driver.Line{Group: d.group, Topic: topic}, undelivered, true, limit)
+		n, _, err := t.removeLine(ctx, driver.Line{Group: d.group, Topic: topic}, undelivered, true, limit)
+		return n, err
 	})
 }
 
@@ -158,14 +162,14 @@ func (d *drop) deleteSettled(ctx context.Context) (done int, more bool, err erro
 				break
 			}
 			var n int
-			n, err = t.removeLine(ctx, driver.Line{Group: d.group, Topic: topic}, settled, true, limit-done)
+			n, _, err = t.removeLine(ctx, driver.Line{Group: d.group, Topic: topic}, settled, true, limit-done)
 			done += n
 		}
 		return done, err
 	})
 }
 
-// end deletes the note of the drop, and the notes of keys, unless the group has registered again.
+// end ends the note of the drop, and deletes the notes of keys, unless the group has registered again.
 func (d *drop) end(ctx context.Context) error {
 	return d.e.update(ctx, d.operation, func(ctx context.Context, t *tx) error {
 		registered, _, err := d.registered(ctx, t)
@@ -177,7 +181,9 @@ func (d *drop) end(ctx context.Context) error {
 			return err
 		}
 		if note != nil && strings.HasPrefix(note.Value, dropping) {
-			if err := t.Delete(ctx, *note); err != nil {
+			// A transaction that is still open may append for the group: Stats finds such records by the entry.
+			note.Value = hasNoRecords
+			if err := t.Put(ctx, *note); err != nil {
 				return err
 			}
 		}

@@ -52,7 +52,7 @@ func (e *Engine) ExpireRegistrations(ctx context.Context, limit int) (registrati
 
 // endRegistrations removes registrations whose end has passed, and notes their groups.
 func (t *tx) endRegistrations(ctx context.Context, limit int) (int, error) {
-	if _, err := t.lockRoutes(ctx); err != nil {
+	if err := t.lockRoutes(ctx); err != nil {
 		return 0, err
 	}
 	over, err := t.Old(ctx, registrationKind, t.now, limit)
@@ -75,7 +75,7 @@ func (t *tx) endRegistrations(ctx context.Context, limit int) (int, error) {
 // time of the next sweep: the next round, if leases have not ended.
 func (t *tx) sweep(ctx context.Context, group string, limit int) (deleted int, err error) {
 	// No registration may come before the records are deleted that it would keep.
-	if _, err := t.lockRoutes(ctx); err != nil {
+	if err := t.lockRoutes(ctx); err != nil {
 		return 0, err
 	}
 	registrations, err := t.registrations(ctx)
@@ -88,13 +88,15 @@ func (t *tx) sweep(ctx context.Context, group string, limit int) (deleted int, e
 		return 0, err
 	}
 	leased := false
-	for _, topic := range routes.Unread(group, topics) {
+	unread := routes.Unread(group, topics)
+	for i, topic := range unread {
 		line := driver.Line{Group: group, Topic: topic}
-		n, err := t.removeLine(ctx, line, undelivered, false, limit-deleted)
+		n, more, err := t.removeLine(ctx, line, undelivered, false, limit-deleted)
 		if err != nil {
 			return 0, err
 		}
-		if deleted += n; deleted == limit {
+		if deleted += n; more || i == topicsAtOnce && deleted > 0 {
+			// The next call goes on.
 			return deleted, nil
 		}
 		left, err := t.Count(ctx, driver.Search{By: driver.ByStage, Line: line, Stage: driver.Leased, Limit: 1})
@@ -128,12 +130,13 @@ func (t *tx) swept(ctx context.Context, group string, registered, leased, empty 
 			return err
 		}
 	}
+	was := *ended
 	ended.Value, ended.At = "", t.now
 	switch over := ended.Made.After(storekit.SweepFor) <= t.now; {
 	case leased:
 		return t.Put(ctx, *ended)
 	case over && (empty || registered):
-		return t.Delete(ctx, *ended)
+		return t.Delete(ctx, was)
 	case empty:
 		ended.Value = hasNoRecords
 	}

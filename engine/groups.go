@@ -9,6 +9,9 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
+// topicsAtOnce is the largest number of topics that one transaction looks at to delete their records.
+const topicsAtOnce = 200
+
 // undelivered are the stages of records that are neither processed nor dead, and allStages are all.
 var (
 	undelivered = []driver.Stage{driver.Ready, driver.Held, driver.Waiting, driver.Delayed, driver.Leased}
@@ -39,20 +42,24 @@ func (e *Engine) Groups(ctx context.Context) (infos []outmill.GroupInfo, err err
 }
 
 // removeLine deletes up to limit records of the line in these stages, but without leased none whose lease has
-// not ended.
-func (t *tx) removeLine(ctx context.Context, line driver.Line, stages []driver.Stage, leased bool, limit int) (removed int, err error) {
+// not ended. more says that some of them may be left.
+func (t *tx) removeLine(ctx context.Context, line driver.Line, stages []driver.Stage, leased bool, limit int) (
+	removed int, more bool, err error) {
 	for _, stage := range stages {
 		search := driver.Search{By: driver.ByStage, Line: line, Stage: stage}
-		n, _, err := t.changeAll(ctx, limit-removed, func(ctx context.Context, limit int) ([]driver.Row, error) {
+		n, lost, err := t.changeAll(ctx, limit-removed, func(ctx context.Context, limit int) ([]driver.Row, error) {
+			if limit == 0 {
+				return nil, nil
+			}
 			rows, err := t.searched(search)(ctx, limit)
 			if stage == driver.Leased && !leased {
 				rows = slices.DeleteFunc(rows, func(r driver.Row) bool { return r.Wake > t.now })
 			}
 			return rows, err
 		}, t.remove)
-		if removed += n; err != nil || removed == limit {
-			return removed, err
+		if removed += n; err != nil || lost || removed == limit {
+			return removed, true, err
 		}
 	}
-	return removed, nil
+	return removed, false, nil
 }

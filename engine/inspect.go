@@ -35,15 +35,28 @@ func (t *tx) get(ctx context.Context, ids ...outmill.WorkItemID) ([]*outmill.Rec
 	return t.records(ctx, rows)
 }
 
-// records reads the content of rows.
+// records reads the content of rows. It leaves out those that were deleted since they were read.
 func (t *tx) records(ctx context.Context, rows []driver.Row) ([]*outmill.Record, error) {
-	records, err := t.Load(ctx, rows)
-	for i, record := range records {
-		if err == nil {
-			err = fill(record, &rows[i])
-		}
-	}
+	_, records, err := t.load(ctx, rows)
 	return records, err
+}
+
+// load is records. It also returns the rows of the records.
+func (t *tx) load(ctx context.Context, rows []driver.Row) (found []driver.Row, records []*outmill.Record, err error) {
+	loaded, err := t.Load(ctx, rows)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, record := range loaded {
+		if record == nil {
+			continue
+		}
+		if err := fill(record, &rows[i]); err != nil {
+			return nil, nil, err
+		}
+		found, records = append(found, rows[i]), append(records, record)
+	}
+	return found, records, nil
 }
 
 // Delete removes records. See outmill.Inspector.
@@ -145,6 +158,9 @@ func (e *Engine) requeueParked(ctx context.Context, operation string, k driver.R
 	for nth := 0; ; nth++ {
 		n := 0
 		err := e.update(ctx, operation, func(ctx context.Context, t *tx) (err error) {
+			if _, err := t.Page(ctx, driver.Ask{Line: k.Line, Limit: 1, Lock: true}); err != nil {
+				return err
+			}
 			parked := t.searched(driver.Search{By: driver.ByParked, Line: k.Line, Key: k.Key})
 			n, _, err = t.changeAll(ctx, e.config.AtOnce.Requeue(nth), parked, func(r driver.Row) { t.requeue(r, due) })
 			if err != nil {

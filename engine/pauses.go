@@ -31,7 +31,6 @@ func (t *tx) readPauses(ctx context.Context) error {
 		t.pauses = known
 		return nil
 	}
-	t.repaused = true
 	t.e.busy.Forget()
 	return t.scanPauses(ctx, t.State().Pauses)
 }
@@ -133,7 +132,7 @@ func (e *Engine) Resume(ctx context.Context, scope storekit.PauseScope) (ended b
 // Paused returns the pauses. See storekit.Pauses.
 func (e *Engine) Paused(ctx context.Context) (pauses []storekit.PauseInfo, err error) {
 	err = e.view(ctx, "list pauses", func(_ context.Context, t *tx) error {
-		pauses = append(pauses, t.pauses.All()...)
+		pauses = append([]storekit.PauseInfo(nil), t.pauses.All()...)
 		return nil
 	})
 	return pauses, err

@@ -18,7 +18,7 @@ import (
 // group last registered, Value a storedRegistration, and the key that of the group and of a hash of the topics.
 const registrationKind = "registration"
 
-// adoptAtOnce is the largest number of records of a topic that one transaction gives to a first group.
+// adoptAtOnce is the largest number of records that one transaction gives to first groups.
 const adoptAtOnce = 1000
 
 type storedRegistration struct {
@@ -86,11 +86,10 @@ func (t *tx) routing(ctx context.Context) (*storekit.RoutingTable, error) {
 	return table, nil
 }
 
-// lockRoutes lets one transaction at a time change the registrations, or do what depends on them, and returns
-// their generation.
-func (t *tx) lockRoutes(ctx context.Context) (int64, error) {
-	now, err := t.Bump(ctx, false, false)
-	return now.Routes, err
+// lockRoutes lets one transaction at a time change the registrations, or do what depends on them.
+func (t *tx) lockRoutes(ctx context.Context) error {
+	_, err := t.Bump(ctx, false, false)
+	return err
 }
 
 // bumpRoutes makes the change of the registrations known.
@@ -114,10 +113,10 @@ func (e *Engine) RegisterGroup(ctx context.Context, regs ...outmill.Registration
 			return err
 		}
 		unrouted = t.State().Unrouted
-		generation, err := t.lockRoutes(ctx)
-		for i, reg := range regs {
+		err := t.lockRoutes(ctx)
+		for _, reg := range regs {
 			if err == nil {
-				err = t.register(ctx, reg, generation+1+int64(i))
+				err = t.register(ctx, reg)
 			}
 		}
 		return err
@@ -135,8 +134,8 @@ func (e *Engine) RegisterGroup(ctx context.Context, regs ...outmill.Registration
 	return err
 }
 
-// register makes or renews a registration. generation is that of the registrations if this makes one.
-func (t *tx) register(ctx context.Context, reg outmill.Registration, generation int64) error {
+// register makes or renews a registration.
+func (t *tx) register(ctx context.Context, reg outmill.Registration) error {
 	if err := t.seeWorker(ctx, reg); err != nil {
 		return err
 	}
@@ -159,18 +158,21 @@ func (t *tx) register(ctx context.Context, reg outmill.Registration, generation 
 		}
 	}
 	begins := stored.Takes == 0 && !reg.Hold
-	if begins {
-		stored.Takes = generation
+	if begins || len(known) == 0 {
+		now, err := t.Bump(ctx, true, false)
+		if err != nil {
+			return err
+		}
+		if begins {
+			stored.Takes = now.Routes
+		}
 	}
 	value, err := json.Marshal(stored)
 	if err != nil {
 		return err
 	}
 	entry.Value = string(value)
-	if err := t.Put(ctx, entry); err != nil || len(known) > 0 && !begins {
-		return err
-	}
-	return t.bumpRoutes(ctx)
+	return t.Put(ctx, entry)
 }
 
 // adopt gives rows of the selected topics that wait for a first group to it, in steps.
@@ -201,7 +203,7 @@ func (t *tx) adopt(ctx context.Context, topics ...string) (adopted int, more boo
 	if len(topics) == 0 {
 		return 0, false, nil
 	}
-	if _, err := t.lockRoutes(ctx); err != nil {
+	if err := t.lockRoutes(ctx); err != nil {
 		return 0, false, err
 	}
 	registrations, err := t.registrations(ctx)
@@ -209,15 +211,14 @@ func (t *tx) adopt(ctx context.Context, topics ...string) (adopted int, more boo
 		return 0, false, err
 	}
 	routes := storekit.RoutingTable{Registrations: registrations}
+	most := t.e.adoptAtOnce()
 	for topic, first := range routes.FirstOf(topics) {
-		n, err := t.Adopt(ctx, topic, first.Group, t.e.adoptAtOnce())
-		if err != nil {
-			return adopted, false, err
+		n, err := t.Adopt(ctx, topic, first.Group, most-adopted)
+		if adopted += n; err != nil || adopted == most {
+			return adopted, true, err
 		}
-		adopted += n
-		more = more || n == t.e.adoptAtOnce()
 	}
-	return adopted, more, nil
+	return adopted, false, nil
 }
 
 // adoptAtOnce is smaller in tests of small steps.

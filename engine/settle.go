@@ -138,7 +138,7 @@ func (e *Engine) Ack(ctx context.Context, by string, leases []outmill.Lease) err
 		if err := e.life.Usable(ctx); err != nil {
 			return e.explain(ctx, operation, err)
 		}
-		return e.explain(ctx, operation, acker.Ack(ctx, leases))
+		return e.explain(ctx, operation, acker.Ack(ctx, leases, e.config.DurableSettle))
 	}
 	ack := func(t *tx, r driver.Row, _ outmill.Settlement) {
 		if e.config.Retain <= 0 {

@@ -19,12 +19,10 @@ var errLost = errors.New("other calls change the same records all the time: repe
 // tx is a transaction, with the changes that are not written yet.
 type tx struct {
 	driver.Tx
-	e      *Engine
-	now    driver.Time
-	pauses *storekit.PauseList
-	// repaused says that the pauses have changed since this process has read them.
-	repaused bool
-	changes  driver.Changes
+	e       *Engine
+	now     driver.Time
+	pauses  *storekit.PauseList
+	changes driver.Changes
 }
 
 // run is a driver's View, Update or Within for one call.
@@ -165,6 +163,7 @@ func (t *tx) write(ctx context.Context) (driver.Applied, error) {
 // apply writes changes. If a row is lost whose note was to be dropped, the note stays open instead: otherwise
 // the row would be held under a note that does not exist, and no claim would meet it again.
 func (t *tx) apply(ctx context.Context, c driver.Changes) (driver.Applied, error) {
+	inOrder(&c)
 	done, err := t.Apply(ctx, c)
 	if err != nil || len(done.Lost) == 0 || len(c.Drop) == 0 {
 		return done, err
@@ -184,6 +183,7 @@ func (t *tx) apply(ctx context.Context, c driver.Changes) (driver.Applied, error
 	if again.None() {
 		return done, nil
 	}
+	inOrder(&again)
 	_, err = t.Apply(ctx, again)
 	return done, err
 }

@@ -25,7 +25,7 @@ func (b bench) Letters(ctx context.Context, operation string, ids []outmill.Work
 		if rows, err = t.heads(ctx, rows); err != nil {
 			return err
 		}
-		records, err := t.records(ctx, rows)
+		rows, records, err := t.load(ctx, rows)
 		if err != nil {
 			return err
 		}
@@ -85,6 +85,9 @@ func (t *tx) lockRecord(ctx context.Context, id outmill.WorkItemID) (r driver.Ro
 		return r, nil, outmill.ErrNotFound
 	}
 	records, err := t.records(ctx, []driver.Row{r})
+	if err == nil && len(records) == 0 {
+		err = errNoContent
+	}
 	if err != nil {
 		return r, nil, err
 	}
@@ -137,7 +140,7 @@ func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkIt
 				return err
 			}
 		}
-		if skipped.Done, err = t.endSkip(ctx, head, record, skipped.Released); err != nil {
+		if skipped.Done, err = t.endSkip(ctx, head, skipped.Released); err != nil {
 			return err
 		}
 		count := skipped.Released
@@ -173,7 +176,7 @@ func (t *tx) release(ctx context.Context, head *driver.Row, record *outmill.Reco
 }
 
 // endSkip deletes the head, or marks it for the next step if rows are parked behind it that have to come back.
-func (t *tx) endSkip(ctx context.Context, head driver.Row, record *outmill.Record, released int) (done bool, err error) {
+func (t *tx) endSkip(ctx context.Context, head driver.Row, released int) (done bool, err error) {
 	if released > 0 {
 		left, err := t.Count(ctx, driver.Search{By: driver.ByParked, Line: head.Line, Key: head.Key, From: head.Seq, Limit: 1})
 		if err != nil {

@@ -14,18 +14,23 @@ type NewRow struct {
 // Change is a row before and after a change.
 type Change struct{ Was, Now Row }
 
-// Changes are written together, in the order of the fields.
+// Changes are written together, in the order of the fields. Rows and Delete are sorted by Seq, the notes by line
+// and name, and each row and each note is named once in a list, so that transactions wait for each other in one
+// order.
 type Changes struct {
-	// Rows are written only where the Stage, Owner and Claims of a row are still those of Was. The driver
-	// reports the others in Applied.Lost: somebody else has changed or deleted them since they were read.
+	// Rows are written only where the Group, Stage, Wake, Owner and Claims of a row are still those of Was. The
+	// driver reports the others in Applied.Lost: somebody else has changed or deleted them since they were read.
+	// A driver writes neither Seq, ID, Topic, Key, Tenant, Created nor Size.
 	Rows []Change
 	// Delete are deleted in the same way.
 	Delete []Row
 	// Open sets Blocker, LookAt and Looks of these notes to nothing, if they exist.
 	Open []Note
-	// Drop are deleted.
+	// Drop are deleted if they have still the same Looks: otherwise somebody else has opened the note, or has
+	// held a row under it.
 	Drop []Note
-	// Notes are set. The Head of a note that exists, and whose Blocker is its Name, only goes down.
+	// Notes are set. Of a note that exists, and whose Blocker is its Name, Head only goes down, and Looks goes
+	// up by one.
 	Notes []Note
 	// Load asks for the content of those of Rows whose Now is leased, in their order.
 	Load bool

@@ -29,8 +29,8 @@ type DB interface {
 	Close() error
 }
 
-// Begin says how a transaction begins, and what its first read is. A driver may send that read along with the
-// begin, and must answer it as if the call had come alone.
+// Begin says how a transaction begins, and what its first read probably is. A driver may send that read along with
+// the begin. It must answer the first call as if it had come alone: the engine may ask for something else.
 type Begin struct {
 	// Durable waits for the disk at the commit. Without it a crash of the server may undo the transaction,
 	// if the driver's settings allow for that.
@@ -62,6 +62,11 @@ type State struct {
 
 // Tx is a transaction. Its calls come one after the other. Each is one round trip, or a fixed number. An error
 // ends the transaction.
+//
+// Each call sees what was committed when it begins, and what the transaction itself has changed (READ
+// COMMITTED). If an engine has only transactions that see one moment, such as SNAPSHOT, a row or a generation that
+// was changed since then is a conflict, and Update runs again. The calls of a View see one moment, or, where that
+// costs too much, each call one of its own.
 type Tx interface {
 	State() State
 
@@ -81,7 +86,7 @@ type Tx interface {
 	Lock(ctx context.Context, id outmill.WorkItemID) (r Row, found bool, err error)
 	// After returns the rows behind an id, by id.
 	After(ctx context.Context, id outmill.WorkItemID, limit int) ([]Row, error)
-	// Load returns the content of rows, in their order.
+	// Load returns the content of rows, in their order; nil for a row that was deleted since it was read.
 	Load(ctx context.Context, rows []Row) ([]*outmill.Record, error)
 	// Page returns a page of a line.
 	Page(ctx context.Context, ask Ask) (Page, error)
@@ -119,16 +124,17 @@ type Tx interface {
 	// Delete deletes entries.
 	Delete(ctx context.Context, entries ...Entry) error
 	// Bump raises the generations of the registrations, of the pauses, or with neither none of them, and
-	// returns them as they are then. From the call on no other transaction bumps until this one ends.
+	// returns them as they are then. From the call on no other transaction bumps until this one ends; what is read
+	// afterwards is what the others have committed before.
 	Bump(ctx context.Context, routes, pauses bool) (Generations, error)
 
-	// OnCommit has fn run after the commit, if the driver learns of it: a commit of the caller's own
-	// transaction may pass it by.
+	// OnCommit has fn run after the commit of this run of the transaction, if the driver learns of it: a commit
+	// of the caller's own transaction may pass it by.
 	OnCommit(fn func())
 }
 
 // Acker is a DB that deletes rows by their leases and opens the notes of their keys in one round trip. The
 // engine uses it where an ack has nothing else to do.
 type Acker interface {
-	Ack(ctx context.Context, leases []outmill.Lease) error
+	Ack(ctx context.Context, leases []outmill.Lease, durable bool) error
 }

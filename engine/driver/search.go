@@ -57,15 +57,16 @@ type Ask struct {
 	Owner string
 	// Free are the Blockers that do not block the claim. A note whose LookAt has come counts as well.
 	Free []string
-	// From: ready rows of the page have a Seq above it.
-	From int64
 	// Limit is the largest number of notes, of held rows of each note, and of ready rows.
 	Limit int
 	// Keys asks for the ready rows, and for the states of the keys of all rows and notes of the page.
 	Keys bool
-	// Lock locks the line until the transaction ends, before anything is read: one claim at a time decides
-	// about the order of a line.
+	// Lock locks the line until the transaction ends: one claim at a time decides about the order of a line.
+	// The moment of the page is after the lock is granted, also where locking and reading are one statement.
 	Lock bool
+	// Pass, with Lock, does not wait for a lock that another transaction has: the page is then Busy. A claim
+	// waits for its first line only, so that two claims never wait for each other.
+	Pass bool
 	// Due is how many rows to read of each of ByWaiting, ByDelayed and ByLease, before all others.
 	Due int
 }
@@ -82,10 +83,15 @@ func (a Ask) Searches() []Search {
 	return due
 }
 
-// Page answers an Ask. If there are rows in Due, or Unrouted is true, the other fields may be empty: the claim
-// makes the due rows ready, or adopts, and asks again. Otherwise all of a page is of one moment. If it were not, a record could be given
-// back between the reads, and a claim would take a later record of its key first.
+// Page answers an Ask. If there are rows in Due, or Busy is true, the other fields may be empty: the
+// claim makes the due rows ready, or leaves the line, and asks again. Otherwise all of a
+// page is of one moment. If it were not, a record could be given back between the reads, and a claim would take a
+// later record of its key first.
 type Page struct {
+	// Now is the time of the database's clock after the line was locked.
+	Now Time
+	// Busy says that another transaction has locked the line.
+	Busy bool
 	// Due are the rows of Ask.Searches.
 	Due []Row
 	// Notes are the notes that do not block the claim, by Head.
@@ -106,6 +112,8 @@ type KeyState struct {
 	// Other is another owner that has a lease on a row; "" is none. A lease that has ended counts only if
 	// its row has not expired.
 	Other string
+	// Due is the first row that is due and not admitted.
+	Due int64
 	// Waiting is the first row in stage Waiting that has not expired.
 	Waiting int64
 	// Held is the first row in stage Held under the key's note.

@@ -70,10 +70,8 @@ func (d *Database) Lose(lose func() bool) {
 
 func (d *Database) now() driver.Time { return driver.Time(time.Now().Add(d.ahead).UnixMicro()) }
 
-// insert adds a new row behind all others.
+// insert adds a new row.
 func (d *Database) insert(n driver.NewRow) {
-	d.seq++
-	n.Seq = d.seq
 	d.add(&stored{n.Row, contentOf(n)})
 }
 

@@ -92,6 +92,9 @@ func (t *tx) Old(_ context.Context, kind string, until driver.Time, limit int) (
 func (t *tx) Delete(_ context.Context, entries ...driver.Entry) error {
 	for _, e := range entries {
 		key := entryKey{e.Kind, e.Key}
+		if e.At != 0 && t.entries[key].At != e.At {
+			continue
+		}
 		t.keepEntry(key)
 		delete(t.entries, key)
 	}

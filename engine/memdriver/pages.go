@@ -10,7 +10,9 @@ import (
 )
 
 func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
-	return driver.ReadPage(ctx, t, true, ask)
+	page, err := driver.ReadPage(ctx, t, true, ask)
+	page.Now = t.now
+	return page, err
 }
 
 // looks reports whether a claim looks at the note.
@@ -66,14 +68,21 @@ func (t *tx) Whole(_ context.Context, line driver.Line, owner string) (driver.Ke
 }
 
 // none is the state of a key without rows.
-var none = driver.KeyState{Waiting: driver.None, Held: driver.None, Parked: driver.None}
+var none = driver.KeyState{Due: driver.None, Waiting: driver.None, Held: driver.None, Parked: driver.None}
 
 func (t *tx) stateWith(state driver.KeyState, s *stored, owner string) driver.KeyState {
 	over := t.expired(&s.Row)
 	switch {
 	case s.Stage == driver.Leased && s.Owner != owner && (s.Wake > t.now || !over):
 		state.Other = s.Owner
+	case s.Stage == driver.Leased && s.Wake <= t.now && !over:
+		state.Due = min(state.Due, s.Seq)
+	case s.Stage == driver.Delayed && s.Wake <= t.now && !over:
+		state.Due = min(state.Due, s.Seq)
 	case s.Stage == driver.Waiting && !over:
+		if s.Wake <= t.now {
+			state.Due = min(state.Due, s.Seq)
+		}
 		state.Waiting = min(state.Waiting, s.Seq)
 	case s.Stage == driver.Held && s.Under == driver.KeyNote(s.Key):
 		state.Held = min(state.Held, s.Seq)

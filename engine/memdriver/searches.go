@@ -127,7 +127,9 @@ func (t *tx) shown(r driver.Row) driver.Row {
 func (t *tx) Load(_ context.Context, rows []driver.Row) ([]*outmill.Record, error) {
 	records := make([]*outmill.Record, len(rows))
 	for i, r := range rows {
-		records[i] = t.byID[r.ID].content()
+		if s := t.byID[r.ID]; s != nil {
+			records[i] = s.content()
+		}
 	}
 	return records, nil
 }

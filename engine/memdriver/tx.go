@@ -52,6 +52,8 @@ func (t *tx) Insert(_ context.Context, rows []driver.NewRow) error {
 		ids[n.ID] = true
 	}
 	for _, n := range rows {
+		t.seq++
+		n.Seq = t.seq
 		if t.caller != nil {
 			copied := *n.Record
 			copied.Payload, copied.Metadata = slices.Clone(n.Record.Payload), maps.Clone(n.Record.Metadata)
@@ -113,7 +115,7 @@ func (t *tx) Apply(_ context.Context, c driver.Changes) (driver.Applied, error) 
 // unchanged returns the stored row, if it is still the one that the engine has read.
 func (t *tx) unchanged(was driver.Row) *stored {
 	s := t.byID[was.ID]
-	if s == nil || s.Stage != was.Stage || s.Owner != was.Owner || s.Claims != was.Claims ||
+	if s == nil || s.Line != was.Line || s.Stage != was.Stage || s.Owner != was.Owner || s.Claims != was.Claims || s.Wake != was.Wake ||
 		t.lose != nil && !t.locked[was.ID] && t.lose() {
 		return nil
 	}
@@ -129,7 +131,7 @@ func (t *tx) change(s *stored, now driver.Row) {
 	if now.Error != nil {
 		s.record.LastError = *now.Error
 	}
-	now.Error, now.Blocked = nil, false
+	now.Error, now.Blocked, now.Size = nil, false, s.Size
 	t.place(s, now)
 }
 
@@ -158,12 +160,14 @@ func (t *tx) setNotes(c driver.Changes) {
 		}
 	}
 	for _, n := range c.Drop {
-		delete(t.notes, noteKey{n.Line, n.Name})
+		if key := (noteKey{n.Line, n.Name}); t.notes[key].Looks == n.Looks {
+			delete(t.notes, key)
+		}
 	}
 	for _, n := range c.Notes {
 		key := noteKey{n.Line, n.Name}
 		if old, known := t.notes[key]; known && n.Name == n.Blocker {
-			n.Head = min(n.Head, old.Head)
+			n.Head, n.Looks = min(n.Head, old.Head), old.Looks+1
 		}
 		t.notes[key] = n
 	}

@@ -1,0 +1,38 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// inOrder sorts what an Apply writes, and names each note once. Two transactions that write the same rows and
+// notes then wait for each other in one order only.
+func inOrder(c *driver.Changes) {
+	slices.SortStableFunc(c.Rows, func(a, b driver.Change) int { return bySeq(a.Was, b.Was) })
+	slices.SortStableFunc(c.Delete, bySeq)
+	for _, list := range []*[]driver.Note{&c.Open, &c.Drop, &c.Notes} {
+		*list = eachNoteOnce(*list)
+	}
+}
+
+// eachNoteOnce sorts notes. Of several with one name, the last one stays, with the smallest Head of all.
+func eachNoteOnce(notes []driver.Note) []driver.Note {
+	slices.SortStableFunc(notes, byName)
+	var once []driver.Note
+	for _, n := range notes {
+		last := len(once) - 1
+		if last < 0 || byName(once[last], n) != 0 {
+			once = append(once, n)
+			continue
+		}
+		n.Head = min(n.Head, once[last].Head)
+		once[last] = n
+	}
+	return once
+}
+
+func byName(a, b driver.Note) int {
+	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Name, b.Name))
+}
