@@ -47,7 +47,7 @@ func (d *doctor) records(ctx context.Context) error {
 	d.add(some(c.hanging(d.config.Unseen, d.config.MaxHandling), "handlers")...)
 	d.add(some(c.late(d.config.MaxAge), "topics")...)
 	d.add(some(c.dead(), "topics")...)
-	if err := d.waiting(ctx, c); err != nil {
+	if err := d.waiting(ctx, c, linesSearched); err != nil {
 		d.skip("Not all ended leases and records that fail again and again were found: %v", err)
 	}
 	if !isWhole {

@@ -16,6 +16,8 @@ import (
 const (
 	// linesSearched bounds the groups and topics in which Doctor looks for records that hold up others.
 	linesSearched = 20
+	// linesAtStandstill does the same for Standstill.
+	linesAtStandstill = 5
 	// waitingSearched is how many records of each kind Doctor looks at in each of them.
 	waitingSearched = 1000
 	// failsAgain is after how many failed attempts a record fails again and again.
@@ -33,9 +35,37 @@ type suspect struct {
 	more   bool
 }
 
+// Standstill names what keeps the records of these counts from being handled, as [Doctor] does, and nothing
+// else: groups without a worker, handlers that hang, ended leases that nobody takes, and records that fail again
+// and again. The counts are those of Stats. Its cost is that of Groups and of a look at no more than 5 groups and
+// topics, those whose records have been due longest. It uses of the config what Doctor uses for these.
+//
+// The errors are ErrInvalidConfig and those of Groups. If some of several stores fail, the answer is that of the
+// others.
+func Standstill(ctx context.Context, store outmill.Inspector, stats []outmill.TopicStats, config DoctorConfig) ([]Problem, error) {
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	config = config.withDefaults()
+	groups, err := store.Groups(ctx)
+	if storekit.NoneAnswered(err) {
+		return nil, err
+	}
+	c := tally{stats, groups, time.Now()}
+	d := &doctor{store: store, config: config}
+	d.add(some(c.unseen(config.Unseen), "groups")...)
+	d.add(some(c.hanging(config.Unseen, config.MaxHandling), "handlers")...)
+	// Where nothing is late, and nothing waits for a retry, nothing stands still.
+	c.stats = slices.DeleteFunc(slices.Clone(stats), func(row outmill.TopicStats) bool {
+		return row.Delayed == 0 && (row.OldestDue.IsZero() || c.now.Sub(row.OldestDue) <= config.EndedLease)
+	})
+	err = d.waiting(ctx, c, linesAtStandstill)
+	return d.report.Problems, err
+}
+
 // waiting names the records whose lease has ended and that nobody takes, and those that fail again and
-// again.
-func (d *doctor) waiting(ctx context.Context, c tally) error {
+// again, in up to so many groups and topics.
+func (d *doctor) waiting(ctx context.Context, c tally, most int) error {
 	rows := slices.DeleteFunc(slices.Clone(c.stats), func(row outmill.TopicStats) bool {
 		return row.Group == "" || row.OldestDue.IsZero() && row.Delayed == 0 && row.Leased == 0
 	})
@@ -48,10 +78,10 @@ func (d *doctor) waiting(ctx context.Context, c tally) error {
 	slices.SortStableFunc(rows, func(a, b outmill.TopicStats) int {
 		return cmp.Or(compareBool(a.OldestDue.IsZero(), b.OldestDue.IsZero()), a.OldestDue.Compare(b.OldestDue), cmp.Compare(b.Delayed, a.Delayed))
 	})
-	if len(rows) > linesSearched {
+	if len(rows) > most {
 		d.skip("Ended leases and records that fail again and again were searched for in %d of %d groups and topics, those whose records have been "+
-			"due longest.", linesSearched, len(rows))
-		rows = rows[:linesSearched]
+			"due longest.", most, len(rows))
+		rows = rows[:most]
 	}
 	var ended, failing []suspect
 	for _, row := range rows {

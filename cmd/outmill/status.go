@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/monitor"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -32,6 +34,10 @@ first time or after a failure), leased (a worker has them), dead, and processed 
 store retains them), and for how long the oldest due record has waited. Each record is in
 one of these columns. A record whose lease has ended is due. A due record may still wait
 for an earlier one of its key.
+
+Below the table it names what stands still: a group without a worker, a handler that hangs,
+a lease that ended and that nobody takes, a record that fails again and again. outmill
+doctor says more about them, and what to do.
 
 A count ends at 10,000, or at fewer with more than two groups and topics, so that its
 cost does not grow with the backlog: 10000+ says that there are that many or more.
@@ -62,14 +68,20 @@ cost does not grow with the backlog: 10000+ says that there are that many or mor
 			show := func() error {
 				stats, limit, err := countTo(ctx, store, limit, cmd.Flags().Changed("limit"))
 				nothingKnown := len(stats) == 0 && err != nil
+				var problems []monitor.Problem
+				if !nothingKnown {
+					var problemsErr error
+					problems, problemsErr = monitor.Standstill(ctx, store.Store, stats, monitor.DoctorConfig{})
+					err = cmp.Or(err, problemsErr)
+				}
 				return showing(err, func() error {
 					switch {
 					case asJSON:
-						return printJSON(cmd.OutOrStdout(), statusJSON(stats, limit))
+						return printJSON(cmd.OutOrStdout(), statusJSON(stats, limit, problems))
 					case nothingKnown:
 						return nil
 					}
-					return printStatus(cmd.OutOrStdout(), term, store, stats, limit)
+					return errors.Join(printStatus(cmd.OutOrStdout(), term, store, stats, limit), printStandstill(cmd.OutOrStdout(), problems))
 				})
 			}
 			if !watch {
@@ -146,6 +158,16 @@ func printStatus(w io.Writer, term terminal, store opened, stats []outmill.Topic
 	return t.print(w)
 }
 
+// printStandstill prints what keeps records from being handled.
+func printStandstill(w io.Writer, problems []monitor.Problem) error {
+	for _, p := range problems {
+		if _, err := fmt.Fprintf(w, "\n%s: %s\n", p.Kind, oneLine(p.Text, 0)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // due is how many pending records are due. Where Pending ends at the limit, this is a lower
 // bound, or unknown if all that were counted may be delayed.
 func due(s outmill.TopicStats, limit int) string {
@@ -182,10 +204,12 @@ type statusReport struct {
 	// Limit is where the counts end: a count that equals it means this many or more.
 	Limit  int           `json:"limit"`
 	Topics []topicStatus `json:"topics"`
+	// Problems are what keeps records from being handled; doctor has the remedies and the other ones.
+	Problems []monitor.Problem `json:"problems,omitempty"`
 }
 
-func statusJSON(stats []outmill.TopicStats, limit int) statusReport {
-	report := statusReport{Limit: limit, Topics: []topicStatus{}}
+func statusJSON(stats []outmill.TopicStats, limit int, problems []monitor.Problem) statusReport {
+	report := statusReport{Limit: limit, Topics: []topicStatus{}, Problems: problems}
 	for _, s := range stats {
 		report.Topics = append(report.Topics, topicStatus{
 			Group: s.Group, Topic: s.Topic, Pending: s.Pending, Delayed: s.Delayed, Leased: s.Leased, Dead: s.Dead, Processed: s.Processed,

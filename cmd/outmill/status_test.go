@@ -67,6 +67,29 @@ func TestStatus(t *testing.T) {
 		})
 	})
 
+	t.Run("status names below the table what stands still", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, w world) {
+			w.register(t, "billing", "orders")
+			w.append(t, &outmill.Record{Topic: "orders", Key: "c-7"}, &outmill.Record{Topic: "orders", Key: "c-7"})
+			require.NotContains(t, ok(t, "status", w.url), "\n\n")
+			for _, delay := range []time.Duration{0, 0, time.Hour} {
+				got, err := w.Claim(t.Context(), outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Group: "billing",
+					Topics: outmill.Topics{Include: []string{"orders"}}, Limit: 1, Lease: time.Hour, Order: outmill.OrderKey})
+				require.NoError(t, err)
+				require.Len(t, got, 1)
+				require.NoError(t, w.Abandon(t.Context(), []outmill.Settlement{{Lease: got[0].Lease(), Delay: delay, Err: "card refused"}}))
+			}
+			require.NoError(t, w.RegisterGroup(t.Context(), outmill.Registration{Group: "audit", Worker: "host:1"}))
+			require.NoError(t, w.RegisterGroup(t.Context(), outmill.Registration{Group: "audit", Worker: "host:1", Stopped: true}))
+			text := ok(t, "status", w.url)
+			require.Regexp(t, `(?m)^fails_again: Key "c-7" of group "billing" .* 3 failed attempts.*card refused`, text)
+			require.Regexp(t, `(?m)^group_unseen: Group "audit" has no worker: its last one, "host:1", stopped at `, text)
+			require.Len(t, okJSON[statusReport](t, "status", w.url).Problems, 2)
+			require.Regexp(t, `(?m)^audit +all +0 `, ok(t, "groups", "list", w.url), "no worker is counted")
+		})
+	})
+
 	t.Run("status waits for PostgreSQL a few times only, whatever the number of topics", func(t *testing.T) {
 		t.Parallel()
 		database := postgrestest.Database(t)
