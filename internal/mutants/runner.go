@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +21,9 @@ const (
 	longest = 5 * time.Minute
 	// A mutant may make its tests wait for ever. They have at least this time, and this many times what they took without it.
 	patience = 30 * time.Second
-	slower   = 5
+	slower   = 10
+	// tries is how often tests run that do not notice a mutant: some meet it by chance, such as those of concurrent claims.
+	tries = 3
 )
 
 // survivedError says that the tests of a promise do not notice that it is broken.
@@ -82,7 +85,7 @@ func (r *runner) try(ctx context.Context, m *catalog.Mutant) (test string, err e
 		if out, err := r.compile(ctx, pkg, binary, "-overlay", overlay); err != nil {
 			return "", fmt.Errorf("%s: the mutant of %s (%s) does not compile: %w\n%s", m.Key, m.File, m.Place, err, out)
 		}
-		out, err := r.test(ctx, pkg, binary, pattern, max(patience, slower*took))
+		out, err := r.test(ctx, pkg, binary, pattern, tries, max(patience, slower*took))
 		if err != nil {
 			if test := failedTest(out, m.Bears); test != "" {
 				return test, nil
@@ -130,7 +133,7 @@ func (r *runner) requirePass(ctx context.Context, m *catalog.Mutant, pkg, patter
 		r.plain[pkg] = binary
 	}
 	begin := time.Now()
-	out, err := r.test(ctx, pkg, r.plain[pkg], pattern, longest)
+	out, err := r.test(ctx, pkg, r.plain[pkg], pattern, 1, longest)
 	if err != nil {
 		return 0, fmt.Errorf("%s: the tests -run '%s' of %s fail without the mutant: %w\n%s", m.Key, pattern, pkg, err, tail(out))
 	}
@@ -151,8 +154,10 @@ func (r *runner) compile(ctx context.Context, pkg, binary string, flags ...strin
 	return string(text), err
 }
 
-func (r *runner) test(ctx context.Context, pkg, binary, pattern string, timeout time.Duration) (out string, err error) {
-	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.failfast", "-test.timeout="+timeout.String(), "-test.run="+pattern)
+// test runs the tests, again and again until one fails, as often as count.
+func (r *runner) test(ctx context.Context, pkg, binary, pattern string, count int, timeout time.Duration) (out string, err error) {
+	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.failfast", "-test.count="+strconv.Itoa(count),
+		"-test.timeout="+timeout.String(), "-test.run="+pattern)
 	cmd.Dir = filepath.Join(r.root, filepath.FromSlash(pkg))
 	// Some sentences are tested in one variant of a store only, which short tests leave out.
 	cmd.Env = append(os.Environ(), "OUTMILL_TEST_ALL=1")

@@ -22,6 +22,8 @@ const shopTest = `package shop
 
 import "testing"
 
+var rounds int
+
 func TestShop(t *testing.T) {
 	t.Run("has its price (OBX-001)", func(t *testing.T) {
 		if Price() != 7 {
@@ -35,6 +37,11 @@ func TestShop(t *testing.T) {
 	})
 	t.Run("is open (OBX-003)", func(t *testing.T) { t.Skip("skipped: it is night") })
 	t.Run("is red (OBX-004)", func(t *testing.T) { t.Error("it is blue") })
+	t.Run("is lucky (OBX-007)", func(t *testing.T) {
+		if rounds++; rounds > 1 && Price() != 7 {
+			t.Error("this time it is not")
+		}
+	})
 	t.Run("does not panic (OBX-005)", func(t *testing.T) { _ = []int{7}[Price()-7] })
 }
 `
@@ -80,6 +87,12 @@ func TestRunner(t *testing.T) {
 		by, err := r.try(t.Context(), mutant("OBX-005", price, "func Price() int { return 6 }\n"))
 		require.NoError(t, err)
 		require.Equal(t, "TestShop/does_not_panic_(OBX-005)", by)
+	})
+
+	t.Run("a test that notices by chance has more than one try", func(t *testing.T) {
+		by, err := r.try(t.Context(), mutant("OBX-007", price, "func Price() int { return 8 }\n"))
+		require.NoError(t, err)
+		require.Equal(t, "TestShop/is_lucky_(OBX-007)", by)
 	})
 
 	const cheap, bank = "func Price() int { return 8 }\n", "func Name() string { return \"bank\" }\n"
