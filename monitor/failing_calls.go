@@ -66,13 +66,13 @@ func failingProblem(call outmill.FailingCall, from string) Problem {
 
 // failing reports the calls of this process that have failed for too long, each once.
 func (h *Health) failing(now time.Time) (problems []Problem) {
-	var known []outmill.FailingCall
+	known := map[outmill.FailingCall]bool{}
 	report := func(from, name string, caller any) {
 		for _, call := range storekit.FailingOf(caller) {
-			if now.Sub(call.Since) <= h.config.FailingFor || slices.Contains(known, call) {
+			if now.Sub(call.Since) <= h.config.FailingFor || known[call] {
 				continue
 			}
-			known = append(known, call)
+			known[call] = true
 			p := failingProblem(call, from)
 			p.Subject = name
 			problems = append(problems, p)

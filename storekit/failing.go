@@ -161,10 +161,12 @@ func sortFailing(list []outmill.FailingCall) []outmill.FailingCall {
 // first. A caller that lacks the role [FailingCaller], also behind wrappers of a store, has none.
 func FailingOf(callers ...any) []outmill.FailingCall {
 	var list []outmill.FailingCall
+	known := map[outmill.FailingCall]bool{}
 	for _, caller := range callers {
 		if c, ok := outmill.As[FailingCaller](caller); ok {
 			for _, call := range c.FailingCalls() {
-				if !slices.Contains(list, call) {
+				if !known[call] {
+					known[call] = true
 					list = append(list, call)
 				}
 			}

@@ -152,8 +152,28 @@ func printProblems(w io.Writer, g outmill.GroupInfo) error {
 				return err
 			}
 		}
+		for _, call := range worker.Failing {
+			_, err := fmt.Fprintf(w, "\nProblem of %s: worker %s reported %s ago: %s has failed for %s, %d times: %s\n", oneLine(g.Group, 60),
+				oneLine(worker.Name, 60), age(time.Since(worker.SeenAt)), oneLine(nameOf(call), 120), age(worker.SeenAt.Sub(call.Since)), call.Times,
+				oneLine(call.Err, 300))
+			if err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// nameOf names a call with its part and its tenant.
+func nameOf(call outmill.FailingCall) string {
+	name := call.Call
+	if call.Part != "" {
+		name += " (" + call.Part + ")"
+	}
+	if call.Store != "" {
+		name += " of the tenant " + call.Store
+	}
+	return name
 }
 
 // topicsText shows a selection of topics on one line.
@@ -192,6 +212,8 @@ type workerView struct {
 	Stopped bool `json:"stopped,omitempty"`
 	// Problems has the texts by topic; the topic "" stands for all topics.
 	Problems map[string]string `json:"problems,omitempty"`
+	// Failing are the calls that failed at SeenAt.
+	Failing []outmill.FailingCall `json:"failing,omitempty"`
 }
 
 func groupsJSON(groups []outmill.GroupInfo) []groupView {
@@ -207,7 +229,9 @@ func groupsJSON(groups []outmill.GroupInfo) []groupView {
 					Holding: r.Holding})
 		}
 		for _, worker := range g.Workers {
-			view.Workers = append(view.Workers, workerView{Name: worker.Name, SeenAt: timeOrNil(worker.SeenAt), Stopped: worker.Stopped, Problems: worker.Problems})
+			view.Workers = append(view.Workers, workerView{
+				Name: worker.Name, SeenAt: timeOrNil(worker.SeenAt), Stopped: worker.Stopped, Problems: worker.Problems, Failing: worker.Failing,
+			})
 		}
 		views = append(views, view)
 	}

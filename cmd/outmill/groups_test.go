@@ -41,6 +41,20 @@ func TestGroups(t *testing.T) {
 		})
 	})
 
+	t.Run("list shows the calls that fail in workers", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, w world) {
+			call := outmill.FailingCall{
+				Call: "settle", Part: "ack", Since: time.Now().Add(-time.Hour).UTC().Truncate(time.Second), Times: 12, Err: "the disk is full\n",
+			}
+			reg := outmill.Registration{Group: "audit", Worker: "host:1", Failing: []outmill.FailingCall{call}}
+			require.NoError(t, w.RegisterGroup(t.Context(), reg))
+			text := ok(t, "groups", "list", w.url)
+			require.Regexp(t, `(?m)^Problem of audit: worker host:1 reported \S+ ago: settle \(ack\) has failed for 1h\S*, 12 times: the disk is full`, text)
+			require.Equal(t, []outmill.FailingCall{call}, okJSON[[]groupView](t, "groups", "list", w.url)[0].Workers[0].Failing)
+		})
+	})
+
 	t.Run("drop removes one group with its records, after a yes", func(t *testing.T) {
 		t.Parallel()
 		onStores(t, func(t *testing.T, w world) {
