@@ -106,7 +106,7 @@ func TestSet_FailingCalls(t *testing.T) {
 		}
 	})
 
-	t.Run("a call that succeeds in the member again is named no longer, and a failing discovery is named until it answers", func(t *testing.T) {
+	t.Run("a call that succeeds in the member again is named no longer, and so is a discovery that answers", func(t *testing.T) {
 		t.Parallel()
 		w := newTown(t, map[string]string{"a": "mem:a"})
 		r := w.set(nil)
