@@ -226,15 +226,19 @@ func TestNewFromDB(t *testing.T) {
 		defer func() { require.NoError(t, store.Close()) }()
 		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 		heard := testenv.Hints(t.Context(), store, "orders")
-		<-heard
+		wait := func() {
+			t.Helper()
+			select {
+			case <-heard:
+			case <-time.After(patience):
+				require.FailNow(t, "no notification was heard")
+			}
+		}
+		wait()
 		require.True(t, store.HearsOthers())
 		other := newStore(t, on, postgres.Config{})
 		require.NoError(t, other.Append(t.Context(), made("orders", "m", 1)...))
-		select {
-		case <-heard:
-		case <-time.After(patience):
-			require.Fail(t, "the append of another store was not heard of")
-		}
+		wait()
 		require.Zero(t, db.Stats().InUse)
 	})
 

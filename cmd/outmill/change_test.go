@@ -44,8 +44,9 @@ func TestRequeue(t *testing.T) {
 			}
 			w.append(t, records...)
 			w.kill(t, "", "orders", "timeout")
-			require.Equal(t, "2 records would be requeued.\n", ok(t, "requeue", w.url, "--contract", "placed", "--contract-version", "2", "--dry-run"))
-			require.Equal(t, "2 records requeued.\n", ok(t, "requeue", w.url, "--contract", "placed", "--contract-version", "2"))
+			second := []string{"requeue", w.url, "--contract", "placed", "--contract-version", "2"}
+			require.Equal(t, "2 records would be requeued.\n", ok(t, append(second, "--dry-run")...))
+			require.Equal(t, "2 records requeued.\n", ok(t, second...))
 			require.Equal(t, "1 record deleted.\n", ok(t, "delete", w.url, "--contract", "placed", "--contract-version", "1"))
 			require.Equal(t, 1, w.statusOf(t, "default", "orders").Dead)
 			entry := okJSON[auditReport](t, "audit", w.url).Entries[0]

@@ -34,7 +34,8 @@ func (f *filter) flags(cmd *cobra.Command, withStatus bool) {
 	flags.StringVar(&f.query.MessageID, "message-id", "", "only the records of the message with this `ID`")
 	flags.StringVar(&f.query.CorrelationID, "correlation-id", "", "only records of this conversation: the `ID` is the same for all")
 	flags.StringVar(&f.query.TenantID, "tenant", "", "only records of this `TENANT`")
-	flags.StringVar(&f.query.Contract, "contract", "", "only messages of the contract with this `NAME` (package contracts, or ce_type of a CloudEvent)")
+	flags.StringVar(&f.query.Contract, "contract", "",
+		"only messages of the contract with this `NAME` (package contracts, or ce_type of a CloudEvent)")
 	flags.IntVar(&f.query.ContractVersion, "contract-version", 0, "only messages in this `VERSION` of their contract")
 	flags.StringVar(&f.query.ErrorText, "error", "", "only records whose last error contains this `TEXT`")
 	flags.Var(&f.older, "older-than", "only records that are older than this `AGE`, such as 90m, 36h or 7d, by this machine's clock")
