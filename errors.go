@@ -37,6 +37,10 @@ var (
 	ErrSchemaOutdated = errors.New("outmill: the schema is older than this program")
 	// ErrSchemaNewer says that the schema was made by a newer version of Outmill.
 	ErrSchemaNewer = errors.New("outmill: the schema is newer than this program")
+	// ErrSchemaForeign says that a table or collection with a name of the schema exists and belongs
+	// to another program. Ensure then writes nothing. The error names it and the setting that gives
+	// Outmill's tables another name.
+	ErrSchemaForeign = errors.New("outmill: a name of the schema belongs to another program")
 	// ErrTopicUnavailable says that the broker is available but refuses this topic (unknown,
 	// not authorised). A publisher wraps it; a forwarder then holds that topic and continues
 	// with the others.

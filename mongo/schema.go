@@ -130,6 +130,9 @@ func (s *Store) ensure(ctx context.Context) error {
 		if err := errors.Join(s.checkVersion(ctx), s.checkQueries(ctx)); err != nil {
 			return err
 		}
+		if err := s.checkNames(ctx); err != nil {
+			return err
+		}
 	}
 	for _, name := range collectionNames {
 		if err := s.db.CreateCollection(ctx, s.config.CollectionName(name)); err != nil && !hasCode(err, codeNamespaceExists) {
@@ -160,6 +163,29 @@ func (s *Store) ensure(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// checkNames refuses collections of other programs. An Ensure that was interrupted leaves empty ones. It reads the state
+// again, because another process may have made the schema and used it since.
+func (s *Store) checkNames(ctx context.Context) error {
+	var taken []string
+	for _, name := range collectionNames {
+		some, err := findAll[bson.Raw](ctx, s.collection(name), bson.D{}, first(1, nil, "_id"))
+		if err != nil {
+			return err
+		}
+		if len(some) > 0 {
+			taken = append(taken, s.db.Name()+"."+s.config.CollectionName(name))
+		}
+	}
+	if len(taken) == 0 {
+		return nil
+	}
+	found, err := s.findState(ctx)
+	if err != nil || found.Version > 0 {
+		return err
+	}
+	return storekit.ForeignTables("collection", taken, "Config.CollectionPrefix or Config.Database (collection_prefix in a URL)")
 }
 
 func (s *Store) ensureIndexes(ctx context.Context, in *driver.Collection, wanted []index, inUse bool) error {

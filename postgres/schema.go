@@ -40,6 +40,8 @@ const (
 	sqlSetVersion = `INSERT INTO {p:meta} (only_row, version, compatible) VALUES (true, %d, %d)
 ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, compatible = greatest(excluded.compatible, {p:meta}.compatible)`
 
+	sqlTaken = `SELECT coalesce(array_agg(c.relname::text ORDER BY c.relname), '{}') FROM pg_class AS c
+		JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = $1::text AND c.relname = ANY ($2::text[])`
 	sqlHasSchema    = `SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1::text)`
 	sqlLockSchema   = `SELECT pg_advisory_xact_lock($1::bigint)`
 	sqlCreateSchema = `CREATE SCHEMA IF NOT EXISTS `
@@ -169,6 +171,11 @@ func (s *Store) migrate(ctx context.Context, migrations []sqlkit.Migration) erro
 		if err := s.createSchema(ctx, tx); err != nil {
 			return err
 		}
+		if found.Version == 0 {
+			if err := s.checkNames(ctx, tx, migrations); err != nil {
+				return err
+			}
+		}
 		for _, m := range migrations {
 			if err := apply(ctx, tx, m, found.Version); err != nil {
 				return err
@@ -179,6 +186,18 @@ func (s *Store) migrate(ctx context.Context, migrations []sqlkit.Migration) erro
 		}
 		return nil
 	})
+}
+
+// checkNames refuses tables and views of other programs.
+func (s *Store) checkNames(ctx context.Context, tx pgx.Tx, migrations []sqlkit.Migration) error {
+	var taken []string
+	if err := tx.QueryRow(ctx, sqlTaken, s.config.Schema, sqlkit.TablesOf(migrations)).Scan(&taken); err != nil {
+		return err
+	}
+	for i, name := range taken {
+		taken[i] = pgx.Identifier{s.config.Schema, name}.Sanitize()
+	}
+	return storekit.ForeignTables("table", taken, "Config.Schema or Config.TablePrefix (schema and table_prefix in a URL)")
 }
 
 func apply(ctx context.Context, tx pgx.Tx, m sqlkit.Migration, version int) error {

@@ -19,6 +19,7 @@ const schemaVersion = 1
 
 const (
 	sqlHasMeta = `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?`
+	sqlTaken   = `SELECT name FROM sqlite_master WHERE lower(name) IN (SELECT lower(value) FROM json_each(?)) ORDER BY name`
 	sqlVersion = `SELECT version FROM {p:meta} WHERE only_row = 1`
 
 	sqlSetVersion = `INSERT INTO {p:meta} (only_row, version) VALUES (1, %d)
@@ -69,6 +70,11 @@ func (s *Store) migrate(ctx context.Context, migrations []sqlkit.Migration) erro
 	if version > schemaVersion {
 		return versionError(version)
 	}
+	if version == 0 {
+		if err := s.checkNames(ctx, own.tx, migrations); err != nil {
+			return err
+		}
+	}
 	for _, migration := range migrations {
 		if migration.Version <= version {
 			continue
@@ -80,6 +86,24 @@ func (s *Store) migrate(ctx context.Context, migrations []sqlkit.Migration) erro
 		}
 	}
 	return own.commit(ctx)
+}
+
+// checkNames refuses tables of other programs.
+func (s *Store) checkNames(ctx context.Context, h sqlkit.Handle, migrations []sqlkit.Migration) error {
+	rows, err := h.QueryContext(ctx, sqlTaken, textList(sqlkit.TablesOf(migrations)))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	var taken []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return err
+		}
+		taken = append(taken, name)
+	}
+	return errors.Join(rows.Err(), storekit.ForeignTables("table", taken, "Config.TablePrefix (table_prefix in a URL)"))
 }
 
 // Statements returns the schema as plain SQL, with the statements that record

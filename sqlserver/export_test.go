@@ -106,6 +106,7 @@ var Statements = map[string]string{
 	"sqlStartJoin":           sqlStartJoin,
 	"sqlStats":               sqlStats,
 	"sqlStepOfRecord":        sqlStepOfRecord,
+	"sqlTaken":               sqlTaken,
 	"sqlTopicsOfLanes":       sqlTopicsOfLanes,
 	"sqlUndelivered":         sqlUndelivered,
 	"sqlUnrouted":            sqlUnrouted,

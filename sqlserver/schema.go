@@ -43,6 +43,8 @@ ELSE
 		@LockTimeout = 60000;
 IF @rc < 0 THROW 50901, N'outmill: somebody else is at the schema; the call may be repeated', 1`
 
+	sqlTaken = `SELECT o.name FROM sys.objects AS o WHERE o.schema_id = SCHEMA_ID(@name) AND o.name IN (SELECT value FROM OPENJSON(@ids))
+		ORDER BY o.name`
 	sqlHasSchema = `SELECT CASE WHEN SCHEMA_ID(@name) IS NULL THEN 0 ELSE 1 END`
 
 	// OPENJSON needs level 130. Babelfish has OPENJSON at any level, and reports 120.
@@ -121,6 +123,11 @@ func (s *Store) migrate(ctx context.Context, m sqlkit.Migration) error {
 		if err := s.createSchema(ctx, tx); err != nil {
 			return err
 		}
+		if found.Version == 0 {
+			if err := s.checkNames(ctx, tx, m); err != nil {
+				return err
+			}
+		}
 		for _, batch := range m.Statements {
 			if _, err := tx.ExecContext(ctx, batch); err != nil {
 				return fmt.Errorf("%w, at:\n%s", err, head(batch))
@@ -128,6 +135,25 @@ func (s *Store) migrate(ctx context.Context, m sqlkit.Migration) error {
 		}
 		return nil
 	})
+}
+
+// checkNames refuses tables of other programs, such as the dbo.Outbox of the functional specification.
+func (s *Store) checkNames(ctx context.Context, tx *sql.Tx, m sqlkit.Migration) error {
+	rows, err := tx.QueryContext(ctx, sqlTaken, sql.Named("name", s.config.Schema),
+		sql.Named("ids", jsonOf(sqlkit.TablesOf([]sqlkit.Migration{m}))))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	var taken []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return err
+		}
+		taken = append(taken, "["+s.config.Schema+"].["+name+"]")
+	}
+	return errors.Join(rows.Err(), storekit.ForeignTables("table", taken, "Config.Schema or Config.Table (schema and table in a URL)"))
 }
 
 // head returns the beginning of a batch, which is enough to find it.

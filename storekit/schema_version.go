@@ -2,6 +2,7 @@ package storekit
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/outmill/outmill"
 )
@@ -29,6 +30,16 @@ func (v SchemaVersion) Check(newest int) error {
 			outmill.ErrSchemaNewer, v.Version, v.Compatible, newest)
 	}
 	return nil
+}
+
+// ForeignTables is the error of an Ensure that finds no schema of Outmill, but some of the names taken, as by a table of
+// another outbox. settings are those that give Outmill's tables another name. It returns nil if no name is taken.
+func ForeignTables(kind string, taken []string, settings string) error {
+	if len(taken) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: the %s %s exists, and Outmill's schema does not: choose another name for Outmill's with %s, or rename the other's",
+		outmill.ErrSchemaForeign, kind, strings.Join(taken, ", "), settings)
 }
 
 // CompatibleWith returns the oldest version whose programs may work with a schema of this

@@ -49,6 +49,21 @@ func LoadMigrations(fsys fs.FS, dir string, rewrite func(string) string) ([]Migr
 	return migrations, nil
 }
 
+var createTable = regexp.MustCompile("(?m)^CREATE TABLE (?:(?:\"(?:[^\"]|\"\")+\"|\\[[^\\]]+\\])\\.)?(?:\"([^\"]+)\"|\\[([^\\]]+)\\])")
+
+// TablesOf returns the names of the tables that the migrations create, without their schema.
+func TablesOf(migrations []Migration) []string {
+	var names []string
+	for _, m := range migrations {
+		for _, statement := range m.Statements {
+			for _, found := range createTable.FindAllStringSubmatch(statement, -1) {
+				names = append(names, found[1]+found[2])
+			}
+		}
+	}
+	return names
+}
+
 func versionOf(name string) (int, error) {
 	match := fileName.FindStringSubmatch(name)
 	if match == nil {
