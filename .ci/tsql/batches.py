@@ -61,6 +61,21 @@ def program(repository, free_variables):
         yield Batch(*places[of], f"CREATE PROCEDURE [dbo].[program {name}] {', '.join(typed)} AS BEGIN {text}\nEND", name)
 
 
+OLD_OUTBOX = """CREATE TABLE [dbo].[OldOutbox] (Id UNIQUEIDENTIFIER PRIMARY KEY, Topic NVARCHAR(255) NOT NULL, Payload NVARCHAR(MAX) NOT NULL,
+    CreatedAt DATETIMEOFFSET NOT NULL, Status TINYINT NOT NULL, LockedUntil DATETIME2(3) NULL, OwnerToken UNIQUEIDENTIFIER NULL,
+    MessageId UNIQUEIDENTIFIER NOT NULL, CorrelationId NVARCHAR(255) NULL, DueTimeUtc DATETIMEOFFSET NULL)"""
+
+
+def documented(repository):
+    """The statement of docs/upgrading.md that moves the rows of an earlier outbox, as a procedure, and the table of that outbox."""
+    file = repository / "docs/upgrading.md"
+    text = re.search(r"(?s)```sql\n(BEGIN TRANSACTION;.*?)```", file.read_text(encoding="utf-8")).group(1)
+    text = text.replace("[dbo].[Outbox]", "[dbo].[OldOutbox]").replace("[mill].[Outbox]", "[dbo].[Outbox]")
+    name = str(file.relative_to(repository))
+    yield Batch(name, 1, OLD_OUTBOX)
+    yield Batch(name, 1, f"CREATE PROCEDURE [dbo].[move old outbox] AS BEGIN {text}\nEND")
+
+
 def type_of(statement, parameter):
     for kind, names in PARAMETERS.items():
         if parameter in names.split():

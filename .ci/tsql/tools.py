@@ -19,6 +19,7 @@ from batches import Batch
 # What a tool says wrongly, and why it is no fault.
 NO_FAULTS = {
     "Incorrect syntax near OPTIMIZE_FOR_SEQUENTIAL_KEY": "SQL Server 2019 has the option; this parser is some months older",
+    "Invalid collation 'Latin1_General_100_BIN2_UTF8'": "SQL Server 2019 has the collation; this parser is some months older",
 }
 
 # The parts of the server that the store names, which the binder has no metadata of.

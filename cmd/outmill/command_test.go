@@ -148,7 +148,7 @@ func TestCommand(t *testing.T) {
 				t.Parallel()
 				commands := append(storeCommands(url), []string{"schema", "ensure", url}, []string{"schema", "print", url},
 					[]string{"import", "watermill-sql", url, "--from", url, "--topic", "orders"}, []string{"import", "koan", url},
-					[]string{"import", "outbox-event-bus", url})
+					[]string{"import", "outbox-event-bus", url}, []string{"import", "nservicebus", url})
 				requireAllStoreCommands(t, commands)
 				for _, args := range commands {
 					got := tool(t, args...)

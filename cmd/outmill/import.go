@@ -25,7 +25,7 @@ func importCommand(term terminal) *cobra.Command {
 	return family(&cobra.Command{
 		Use:   "import",
 		Short: "Move the messages of other outboxes into a store",
-	}, importWatermillSQL(term), importOutboxEventBus(term), importKoan(term))
+	}, importWatermillSQL(term), importOutboxEventBus(term), importKoan(term), importNServiceBus(term))
 }
 
 // importing has the flags of import watermill-sql.

@@ -13,7 +13,7 @@ import (
 	"github.com/outmill/outmill/mongo"
 )
 
-// importingMongo has the flags of import koan and import outbox-event-bus.
+// importingMongo has the flags of import koan, nservicebus and outbox-event-bus.
 type importingMongo struct {
 	target
 	output
@@ -51,6 +51,24 @@ EntityType, the key the EntityId, the payload PayloadJson, and a DedupKey stays 
 		Example: "  outmill import koan 'mongodb://host/shop?replicaSet=rs0' --database Koan",
 	}
 	i.flags(cmd, "Koan", "Outbox", "{EntityType}", "{EntityId}")
+	return does(cmd, func(ctx context.Context, args []string) error { return i.run(ctx, cmd, args) })
+}
+
+func importNServiceBus(term terminal) *cobra.Command {
+	i := &importingMongo{term: term, config: importmongo.Options{Layout: importmongo.NServiceBus}}
+	cmd := &cobra.Command{
+		Use:   "nservicebus [URL | --source NAME]",
+		Short: "Move the messages of NServiceBus's outbox collection on MongoDB",
+		Long: `Moves the messages that NServiceBus's MongoDB outbox (.NET) has stored and not dispatched from
+its collection on the same MongoDB into the store: each of the TransportOperations of the
+documents without Dispatched. The message id is the MessageId, the topic the first of the
+EnclosedMessageTypes, the payload the Body, and the headers are metadata. A document with a
+delayed message cannot be moved. Stop the endpoints first: a document says that a message
+was handled, so one that comes again later is handled again.
+` + importMongoHelp,
+		Example: "  outmill import nservicebus 'mongodb://host/shop?replicaSet=rs0' --collection outboxrecord",
+	}
+	i.flags(cmd, "that of the store", "outboxrecord", "the first type", "none")
 	return does(cmd, func(ctx context.Context, args []string) error { return i.run(ctx, cmd, args) })
 }
 

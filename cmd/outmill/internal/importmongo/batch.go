@@ -81,17 +81,36 @@ func (m *mover) add(b *batch, doc bson.Raw, now time.Time) error {
 	if err == nil && (s.leased || s.dead && !m.o.Dead) {
 		return nil
 	}
-	var r *outmill.Record
+	var records []*outmill.Record
 	if err == nil {
-		r, err = m.record(doc)
+		records, err = m.recordsOf(doc)
 	}
 	if err != nil {
 		return m.refuse(doc, err)
 	}
-	b.records = append(b.records, r)
+	b.records = append(b.records, records...)
 	b.documents = append(b.documents, doc)
 	b.ids = append(b.ids, doc.Lookup("_id"))
 	return nil
+}
+
+// recordsOf makes a record of the document, or of each of its parts.
+func (m *mover) recordsOf(doc bson.Raw) ([]*outmill.Record, error) {
+	parts := []bson.Raw{doc}
+	if m.layout.parts != nil {
+		var err error
+		if parts, err = m.layout.parts(doc); err != nil {
+			return nil, err
+		}
+	}
+	records := make([]*outmill.Record, len(parts))
+	for i, part := range parts {
+		var err error
+		if records[i], err = m.record(part); err != nil {
+			return nil, err
+		}
+	}
+	return records, nil
 }
 
 func (m *mover) record(doc bson.Raw) (*outmill.Record, error) {

@@ -16,22 +16,29 @@ type layout struct {
 	database, collection string
 	// topic and key are the defaults for topic and key of the messages.
 	topic, key string
-	// status is the field with the state of a document. done is its value for delivered documents,
-	// which the tool ignores.
-	status, done string
-	// order is the field with the time of the event.
+	// status is the field with the state of a document. done is its value for delivered documents, which are
+	// left alone; nil is any value but null.
+	status string
+	done   any
+	// order is the field with the time of the event; "" is none.
 	order string
 	// fields are the fields that read uses.
 	fields []string
 	// read returns the state of a document.
 	read func(doc bson.Raw, o Options, now time.Time) (standing, error)
-	// record makes the message; its topic and key are filled in already.
+	// parts are the messages of a document; nil is the document itself.
+	parts func(doc bson.Raw) ([]bson.Raw, error)
+	// record makes the message; its topic and key are filled in already. Without a topic here and in the
+	// options, it also sets the topic.
 	record func(doc bson.Raw, r *outmill.Record) error
 }
 
 // projection selects the fields that read needs.
 func (l layout) projection() bson.D {
-	fields := bson.D{{Key: "_id", Value: 1}, {Key: l.status, Value: 1}, {Key: l.order, Value: 1}}
+	fields := bson.D{{Key: "_id", Value: 1}, {Key: l.status, Value: 1}}
+	if l.order != "" {
+		fields = append(fields, bson.E{Key: l.order, Value: 1})
+	}
 	for _, field := range l.fields {
 		fields = append(fields, bson.E{Key: field, Value: 1})
 	}
@@ -59,6 +66,11 @@ var layouts = map[string]layout{
 		status: "Status", done: "Done", order: "OccurredAt",
 		fields: []string{"LeaseUntil"},
 		read:   readEntry, record: entryRecord,
+	},
+	NServiceBus: {
+		collection: "outboxrecord",
+		status:     "Dispatched",
+		read:       readOutbox, parts: operations, record: operationRecord,
 	},
 }
 

@@ -1,5 +1,5 @@
 // Package importmongo moves the documents of other outboxes on MongoDB into the store: those of
-// outbox-event-bus (TypeScript) and of Koan's CQRS connector (.NET). It appends the message and deletes the
+// outbox-event-bus (TypeScript), of Koan's CQRS connector and of NServiceBus (.NET). It appends the messages and deletes the
 // document in one transaction, so a document is moved exactly once, whenever the move is stopped or killed.
 package importmongo
 
@@ -18,7 +18,7 @@ import (
 
 // Options say what is moved.
 type Options struct {
-	// Layout is EventBus or Koan: whose documents they are.
+	// Layout is EventBus, Koan or NServiceBus: whose documents they are.
 	Layout string
 	// Database has the old collection; "" is the default of the layout, or the database of the store.
 	Database string
@@ -43,8 +43,9 @@ type Options struct {
 
 // The layouts.
 const (
-	EventBus = "outbox-event-bus"
-	Koan     = "koan"
+	EventBus    = "outbox-event-bus"
+	Koan        = "koan"
+	NServiceBus = "nservicebus"
 )
 
 // Result counts documents. Leased, Dead and Malformed ones are still in the collection.

@@ -88,6 +88,9 @@ func (m *mover) survey(ctx context.Context) ([]candidate, error) {
 }
 
 func (m *mover) notDone() bson.D {
+	if m.layout.done == nil {
+		return bson.D{{Key: m.layout.status, Value: nil}}
+	}
 	return bson.D{{Key: m.layout.status, Value: bson.D{{Key: "$ne", Value: m.layout.done}}}}
 }
 
