@@ -57,7 +57,8 @@ func (w *oldMongo) tool(ctx context.Context, args ...string) (lines []string, er
 	}
 	var r importedDocuments
 	require.NoError(w, json.Unmarshal([]byte(got.stdout), &r), "%s %s", got.stdout, got.stderr)
-	return append(lines, fmt.Sprintf("moved=%d repeated=%d leased=%d dead=%d malformed=%d", r.Moved, r.Known, r.Leased, r.Dead, r.Malformed)), err
+	counts := fmt.Sprintf("moved=%d repeated=%d leased=%d dead=%d malformed=%d", r.Moved, r.Known, r.Leased, r.Dead, r.Malformed)
+	return append(lines, counts), err
 }
 
 // events and entries are arguments for the two layouts, in the test's database.

@@ -24,7 +24,8 @@ func TestImportMongo(t *testing.T) {
 		records := w.records()
 		created := ofTopic("user.created", records)
 		require.Equal(t, []string{"7f0c2a52-0f3f-4a44-8ce3-0a4f9e1f6a01", "7f0c2a52-0f3f-4a44-8ce3-0a4f9e1f6a02"}, messageIDs(created))
-		require.Equal(t, `{"userId":"u1","born":"2000-02-29T00:00:00.000Z","ref":"5f9d88b3e1b2c3d4e5f60718","logins":3,"score":0.5,"tags":["a",null,true],"big":9007199254740993}`, string(created[0].Payload))
+		require.Equal(t, `{"userId":"u1","born":"2000-02-29T00:00:00.000Z","ref":"5f9d88b3e1b2c3d4e5f60718","logins":3,"score":0.5,`+
+			`"tags":["a",null,true],"big":9007199254740993}`, string(created[0].Payload))
 		require.Equal(t, map[string]string{"type": "user.created", "occurred_at": "2026-11-21T16:10:01Z"}, created[0].Metadata)
 		renamed := ofTopic("user.renamed", records)
 		require.Len(t, renamed, 1)
