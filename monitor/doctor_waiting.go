@@ -76,11 +76,12 @@ func (d *doctor) waiting(ctx context.Context, c tally, most int) error {
 	}
 	// Those that have been due longest come first, and then those where nothing is due.
 	slices.SortStableFunc(rows, func(a, b outmill.TopicStats) int {
-		return cmp.Or(compareBool(a.OldestDue.IsZero(), b.OldestDue.IsZero()), a.OldestDue.Compare(b.OldestDue), cmp.Compare(b.Delayed, a.Delayed))
+		return cmp.Or(compareBool(a.OldestDue.IsZero(), b.OldestDue.IsZero()), a.OldestDue.Compare(b.OldestDue),
+			cmp.Compare(b.Delayed, a.Delayed))
 	})
 	if len(rows) > most {
-		d.skip("Ended leases and records that fail again and again were searched for in %d of %d groups and topics, those whose records have been "+
-			"due longest.", most, len(rows))
+		d.skip("Ended leases and records that fail again and again were searched for in %d of %d groups and topics, those whose records have "+
+			"been due longest.", most, len(rows))
 		rows = rows[:most]
 	}
 	var ended, failing []suspect
@@ -161,16 +162,16 @@ func endedIn(row outmill.TopicStats, line storekit.Waiting, limit time.Duration)
 }
 
 func (d *doctor) endedLease(s suspect, r *outmill.Record) Problem {
-	text := fmt.Sprintf("Record %s of group %s and topic %s was with worker %s, and its lease, number %d, ended at %s without an outcome. Nobody has "+
-		"taken it since.", r.ID, quote(s.row.Group), quote(s.row.Topic), r.Owner, r.Claims, s.record.DueAt.Format(time.RFC3339))
+	text := fmt.Sprintf("Record %s of group %s and topic %s was with worker %s, and its lease, number %d, ended at %s without an "+
+		"outcome. Nobody has taken it since.", r.ID, quote(s.row.Group), quote(s.row.Topic), r.Owner, r.Claims, s.record.DueAt.Format(time.RFC3339))
 	if s.others > 0 {
 		text += fmt.Sprintf(" The same holds for %s.", times(s.others, "more record"))
 	}
 	return Problem{
 		Kind: "lease_ended", Severity: Warning, Store: s.row.Store, Group: s.row.Group, Topic: s.row.Topic, Subject: r.ID.String(),
 		Since: s.record.DueAt, Text: text,
-		Remedy: "Start a worker of the group, or find out why the one that runs claims nothing (outmill groups list, its log): claims return such " +
-			"records, and the janitor of each subscriber and forwarder ends their leases once in a round. Without both, outmill.Queue's " +
+		Remedy: "Start a worker of the group, or find out why the one that runs claims nothing (outmill groups list, its log): claims return " +
+			"such records, and the janitor of each subscriber and forwarder ends their leases once in a round. Without both, outmill.Queue's " +
 			"ReapExpired does.",
 	}
 }
@@ -211,8 +212,8 @@ func (d *doctor) failing(s suspect, r *outmill.Record) Problem {
 	p := Problem{
 		Kind: "fails_again", Severity: Warning, Store: s.row.Store, Group: s.row.Group, Topic: s.row.Topic, Subject: r.ID.String(),
 		Since: later(r.CreatedAt, r.DueAt).UTC(),
-		Remedy: "Repair what the last error names; the next attempt then succeeds by itself. If the message itself is at fault, edit it, or fail " +
-			"it for good with outmill.Permanent in its handler. outmill why explains the record.",
+		Remedy: "Repair what the last error names; the next attempt then succeeds by itself. If the message itself is at fault, edit it, or " +
+			"fail it for good with outmill.Permanent in its handler. outmill why explains the record.",
 	}
 	p.Text = fmt.Sprintf("A record of group %s and topic %s fails again and again: record %s has had %s.",
 		quote(s.row.Group), quote(s.row.Topic), r.ID, times(r.Attempts, "failed attempt"))

@@ -37,7 +37,9 @@ func TestDoctor_Waiting(t *testing.T) {
 			p := one(m.T, examine(m.T, m.Store, monitor.DoctorConfig{}), "fails_again")
 			require.Equal(m, []string{"billing", "orders", records[0].ID.String()}, []string{p.Group, p.Topic, p.Subject})
 			require.WithinDuration(m, time.Now(), p.Since, time.Minute)
-			for _, want := range []string{`Key "c-7"`, "3 failed attempts", "card refused", "tried again at", "3 due records of its key are behind it"} {
+			for _, want := range []string{
+				`Key "c-7"`, "3 failed attempts", "card refused", "tried again at", "3 due records of its key are behind it",
+			} {
 				require.Contains(m, p.Text, want)
 			}
 			require.NotContains(m, p.Text, "secret payload")

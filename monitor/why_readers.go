@@ -59,7 +59,7 @@ func (w why) readers(r *outmill.Record) []Reason {
 		if gone, since, text := absent(g, w.now, unseen); gone {
 			return []Reason{{Kind: "not_seen", At: since, Text: fmt.Sprintf("Group %s has no worker: %s", quote(g.Group), text)}}
 		}
-		return slices.Concat(w.problem(g, "", "breaker"), w.problem(g, r.Topic, "on_hold"), w.reportOf(g, r))
+		return slices.Concat(w.problem(g, "", "breaker"), w.problem(g, r.Topic, "on_hold"), w.handlerOf(g, r), w.reportOf(g, r))
 	}
 	return []Reason{{Kind: "group_ended", Text: fmt.Sprintf("Group %s has no registration, so no worker reads it.", quote(r.Group))}}
 }

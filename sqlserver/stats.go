@@ -36,7 +36,8 @@ var sqlStats = func() string {
 		}
 		return count("Stage = 0") + " + " + count("Stage = 1") + " + " + count("Stage = 5") + " + " + count("Stage IN (2, 3)") + " + " +
 			count("PausedBy IS NOT NULL") + " + " + count("Stage = 4 AND AvailableAt <= @now") + ",\n    " +
-			count("Stage = 4 AND AvailableAt > @now") + ", " + count("Stage = 6 AND Stage >= 6") + ", " + count("Stage = 7 AND Stage >= 6") + ",\n    " +
+			count("Stage = 4 AND AvailableAt > @now") + ", " +
+			count("Stage = 6 AND Stage >= 6") + ", " + count("Stage = 7 AND Stage >= 6") + ",\n    " +
 			count("Stage = 2 AND Stage IN (2, 3) AND AvailableAt > @now") + " + " +
 			count("Stage = 3 AND Stage IN (2, 3) AND AvailableAt > @now") +
 			",\n    (SELECT MIN(Due) FROM (" + strings.Join(dues, "\n        UNION ALL ") + ") AS u)" +

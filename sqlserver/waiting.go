@@ -36,8 +36,8 @@ var (
 )
 
 func waitingIn(where string) string {
-	each := []string{"SELECT -1 AS Part, CAST(NULL AS BINARY(16)) AS IdBytes, @now AS Due, N'' AS [Key], CAST(NULL AS NVARCHAR(255)) AS TenantId, " +
-		"0 AS RetryCount"}
+	each := []string{"SELECT -1 AS Part, CAST(NULL AS BINARY(16)) AS IdBytes, @now AS Due, N'' AS [Key], " +
+		"CAST(NULL AS NVARCHAR(255)) AS TenantId, 0 AS RetryCount"}
 	for i, p := range waitingParts {
 		each = append(each, "SELECT * FROM (SELECT TOP (@limit) "+strconv.Itoa(i)+" AS Part, IdBytes, "+p.due+
 			" AS Due, [Key], TenantId, RetryCount FROM [dbo].[Outbox]"+notLocked+" WHERE "+where+p.where+" ORDER BY "+p.order+") AS k"+

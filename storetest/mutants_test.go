@@ -615,7 +615,7 @@ type countsStatuses struct{ mutants.File }
 
 func (m countsStatuses) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
 	found, err := m.File.Stats(ctx, limit)
-	leased, listErr := m.File.List(ctx, outmill.ListQuery{Status: outmill.StatusLeased})
+	leased, listErr := m.List(ctx, outmill.ListQuery{Status: outmill.StatusLeased})
 	for i := range found {
 		found[i].Pending += found[i].Leased
 		found[i].Leased = 0

@@ -83,7 +83,9 @@ func handlingIsShown(e *env) {
 	since := time.Date(2026, 11, 27, 1, 2, 3, 4_000_000, time.UTC)
 	list := make([]outmill.Handling, storekit.MaxHandling)
 	for i := range list {
-		list[i] = outmill.Handling{Record: outmill.NewWorkItemID(), Topic: fmt.Sprint("日本 😀 ", i), Since: since.Add(time.Duration(i) * time.Hour)}
+		list[i] = outmill.Handling{
+			Record: outmill.NewWorkItemID(), Topic: fmt.Sprint("日本 😀 ", i), Since: since.Add(time.Duration(i) * time.Hour),
+		}
 	}
 	reg := withProblems("one", map[string]string{orders: "held"})
 	reg.Handling = list

@@ -68,7 +68,8 @@ func waitingKinds(e *env) {
 		names = append(names, name)
 	}
 	require.ElementsMatch(e.T, []string{"retry", "ended", "ready"}, names)
-	require.Equal(e.T, []any{storekit.StageWaiting, "k", "acme", 4}, []any{got["retry"].Stage, got["retry"].Key, got["retry"].TenantID, got["retry"].Attempts})
+	retry := got["retry"]
+	require.Equal(e.T, []any{storekit.StageWaiting, "k", "acme", 4}, []any{retry.Stage, retry.Key, retry.TenantID, retry.Attempts})
 	require.False(e.T, got["retry"].IsDue(of.Now))
 	require.Equal(e.T, storekit.StageLeased, got["ended"].Stage)
 	e.RequireAbout(e.Now().Add(-10*time.Minute), got["ended"].DueAt, "the end of the lease")
@@ -106,7 +107,8 @@ func waitingUnrouted(e *env) {
 func waitingBefore(e *env) {
 	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(6)...)...)
 	e.Elapse(time.Minute)
-	e.Append(suite.Rec(orders, "delayed", suite.WithDelay(time.Minute), suite.WithKey("k")), suite.Rec(orders, "late", suite.WithDelay(time.Hour)))
+	e.Append(suite.Rec(orders, "delayed", suite.WithDelay(time.Minute), suite.WithKey("k")),
+		suite.Rec(orders, "late", suite.WithDelay(time.Hour)))
 	for range 3 {
 		e.Append(suite.Rec(orders, "k"+strings.Repeat("k", len(e.List(outmill.ListQuery{}))), suite.WithKey("k")))
 		e.Elapse(time.Second)

@@ -113,7 +113,7 @@ func TestDoctor_HangingHandler(t *testing.T) {
 		t.Parallel()
 		onEachStoreAndMemory(t, func(t *testing.T, store outmill.Store) {
 			cfg := quick()
-			cfg.Lease, cfg.UpkeepInterval, cfg.Worker = 300*time.Millisecond, 20*time.Millisecond, "host:7"
+			cfg.Lease, cfg.UpkeepInterval, cfg.Worker = time.Second, 20*time.Millisecond, "host:7"
 			sub, err := subscriber.New(store, cfg, nil)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, sub.Close()) })
@@ -122,6 +122,7 @@ func TestDoctor_HangingHandler(t *testing.T) {
 			record := &outmill.Record{Topic: "orders"}
 			require.NoError(t, store.Append(t.Context(), record))
 			msg := <-messages
+			defer msg.Ack()
 			hanging := func() []monitor.Problem {
 				return problemsOf(t, store, "handler_hangs", monitor.DoctorConfig{MaxHandling: time.Millisecond})
 			}
@@ -131,7 +132,9 @@ func TestDoctor_HangingHandler(t *testing.T) {
 			require.Contains(t, p.Text, record.ID.String())
 			answer, err := monitor.Why(t.Context(), store, record.ID.String(), monitor.WhyConfig{})
 			require.NoError(t, err)
-			require.True(t, slices.ContainsFunc(answer.Explanations[0].Reasons, func(r monitor.Reason) bool { return r.Kind == "handler_runs" }))
+			require.Len(t, answer.Explanations, 1)
+			require.True(t, slices.ContainsFunc(answer.Explanations[0].Reasons, func(r monitor.Reason) bool { return r.Kind == "handler_runs" }),
+				"%+v", answer.Explanations[0].Reasons)
 			msg.Ack()
 			require.Eventually(t, func() bool { return len(hanging()) == 0 }, patience, 20*time.Millisecond)
 		})
