@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -67,4 +68,18 @@ func FirstDue(rows string) string { return firstDue(rows) }
 // TurnStatements are the templates of claims that serve turns.
 func TurnStatements() []string {
 	return []string{sqlGiveTurns, sqlUnturned, sqlTurnsFrom, sqlTurnPage, sqlTurnPageAny, sqlReadyBefore, sqlHeldLine, sqlReady}
+}
+
+// Waiting is how many write transactions of the store wait for their turn.
+func (s *Store) Waiting() int {
+	s.writer.mu.Lock()
+	defer s.writer.mu.Unlock()
+	return len(s.writer.urgent) + len(s.writer.others)
+}
+
+// AtLeast is the context of the work of a transaction whose turn it is, for an extension and for another call.
+func AtLeast(ctx context.Context) (extension, other context.Context, cancel context.CancelFunc) {
+	extension, cancel = atLeast(urgently(ctx))
+	other, _ = atLeast(ctx)
+	return extension, other, cancel
 }

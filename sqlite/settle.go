@@ -214,7 +214,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 		return nil, s.explain(ctx, operation, err)
 	}
 	extended := map[string][]outmill.Lease{}
-	err := s.settle(ctx, operation, storekit.Bare(leases), nil, func(ctx context.Context, t *txn, of settlement) (err error) {
+	err := s.settle(urgently(ctx), operation, storekit.Bare(leases), nil, func(ctx context.Context, t *txn, of settlement) (err error) {
 		extended[of.owner], err = t.extend(ctx, of, lease)
 		return err
 	})

@@ -141,6 +141,8 @@ func (s *Store) tryWrite(ctx context.Context, fn func(ctx context.Context, t *tx
 		return err
 	}
 	return s.inTurn(ctx, func() error {
+		ctx, cancel := atLeast(ctx)
+		defer cancel()
 		return s.whileBusy(ctx, func() error { return s.writeOnce(ctx, fn) })
 	})
 }
