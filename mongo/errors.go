@@ -54,8 +54,12 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 
 // isAway reports whether there is no server that can do the work.
 func isAway(err error) bool {
-	return interrupted(err) || driver.IsTimeout(err) || errors.As(err, new(topology.ServerSelectionError))
+	return interrupted(err) || isTimeout(err) || errors.As(err, new(topology.ServerSelectionError))
 }
+
+// isTimeout reports whether the server or the driver had too little time. The driver does not say so of the
+// write concern of a bulk write.
+func isTimeout(err error) bool { return driver.IsTimeout(err) || hasCode(err, codeMaxTimeExpired) }
 
 // ended marks an error as outmill.ErrInvalidTx if the caller's transaction had ended before.
 func ended(err error) error {
@@ -93,7 +97,8 @@ func interrupted(err error) bool {
 // out. It is false if the server refused the command.
 func mayHaveWritten(ctx context.Context, err error) bool {
 	var write driver.WriteException
-	unconfirmed := errors.As(err, &write) && write.WriteConcernError != nil
+	var several driver.BulkWriteException
+	unconfirmed := errors.As(err, &write) && write.WriteConcernError != nil || errors.As(err, &several) && several.WriteConcernError != nil
 	return unconfirmed || unanswered(ctx, err) || interrupted(err) || hasCode(err, codeInterrupted) || hasLabel(err, labelRetryable)
 }
 

@@ -98,7 +98,7 @@ func (t *turn) take(ctx context.Context, lasts time.Duration) (taken bool, err e
 		return false, nil
 	case err != nil:
 		t.doubtful = t.doubtful || mayHaveWritten(own, err)
-		if ctx.Err() == nil && driver.IsTimeout(err) {
+		if ctx.Err() == nil && isTimeout(err) {
 			// A busy server may write the turn after our time ran out. The next attempt, which has
 			// the same token, then finds the turn taken by that write.
 			err = nil

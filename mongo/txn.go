@@ -138,7 +138,7 @@ func abort(ctx context.Context, session *driver.Session) {
 
 // unanswered reports that the caller may not have waited for the answer to the last statement.
 func unanswered(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || driver.IsNetworkError(err) || driver.IsTimeout(err) ||
+	return ctx.Err() != nil || driver.IsNetworkError(err) || isTimeout(err) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
