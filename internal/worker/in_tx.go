@@ -171,6 +171,7 @@ func (it *Item) AckInTx(ctx context.Context) error {
 	w := it.worker
 	w.mu.Lock()
 	lost := it.state != taken
+	it.ackingInTx = !lost
 	w.mu.Unlock()
 	if lost {
 		return storekit.ErrLeaseLost
@@ -178,11 +179,15 @@ func (it *Item) AckInTx(ctx context.Context) error {
 	return w.inTx.acker.AckInTx(ctx, w.cfg.Name, []outmill.Lease{it.lease})
 }
 
+// acksInTx reports whether a transaction has acked the record, or is about to: then it decides whether the
+// lease still counts.
+func (it *Item) acksInTx() bool { return it.ackingInTx || it.ackedInTx }
+
 // Ended records that the transaction has ended. See storekit.TxHandling.
 func (it *Item) Ended(acked bool) {
 	it.worker.mu.Lock()
 	defer it.worker.mu.Unlock()
-	it.txOpen = false
+	it.txOpen, it.ackingInTx = false, false
 	it.ackedInTx = acked
 }
 

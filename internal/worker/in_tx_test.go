@@ -74,6 +74,35 @@ func TestItem_AckInTx(t *testing.T) {
 		r.eventually("both are gone", func() bool { return len(r.list()) == 0 })
 		r.eventually("the store knows of the commit", func() bool { return store.settled.Load() == 1 })
 	})
+	t.Run("keeps the item while nobody can extend its lease, because the transaction has committed", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t)
+		store, w := r.transacting(0, func(c *worker.Config) {
+			c.Lease, c.Order = 2*time.Second, outmill.OrderKey
+		})
+		r.append("k:1", "k:2")
+		it := r.take(w)
+		require.NoError(t, it.Hold(t.Context()))
+		require.NoError(t, r.store.InTx(t.Context(), func(ctx context.Context, _ *sql.Tx) error { return it.AckInTx(ctx) }))
+		extends := func() {
+			from := r.store.called("Extend")
+			r.eventually("leases are extended", func() bool { return r.store.called("Extend") >= from+2 })
+		}
+		// The handler has committed, and has not said so yet.
+		extends()
+		it.Ended(true)
+		// The other record is extended, and is not handled, because it is of the same key.
+		extends()
+		select {
+		case <-it.Lost():
+			require.Fail(t, "the lease is lost")
+		default:
+		}
+		it.Ack()
+		r.take(w).Ack()
+		r.eventually("both are gone", func() bool { return len(r.list()) == 0 })
+		r.eventually("the store knows of the commit", func() bool { return store.settled.Load() == 1 })
+	})
 	t.Run("leaves the record to be settled otherwise after a rollback", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)

@@ -44,9 +44,9 @@ type Item struct {
 	// the handling and it has no successor.
 	decided, orphan bool
 	// held says that the lease is ready for an ack in a transaction; txOpen, that a
-	// transaction is open which an extension of the lease would make fail; ackedInTx, that a
-	// transaction has acked the record.
-	held, txOpen, ackedInTx bool
+	// transaction is open which an extension of the lease would make fail; ackingInTx, that a
+	// transaction acks the record, which may have committed by now; ackedInTx, that one has.
+	held, txOpen, ackingInTx, ackedInTx bool
 	// inQueue says that the handler waits for its transaction. begunAt is the time when that
 	// ended; MaxProcessing counts from there.
 	inQueue bool
