@@ -148,7 +148,7 @@ func serveWard(t *testing.T, members tenants.Static, withInbox, stuck bool) *ser
 		publishers.Wait()
 	}
 	t.Cleanup(s.stop)
-	require.Eventually(t, func() bool { return s.handledAll(10) }, soon, tick, "all are handled while nobody is sick")
+	require.Eventually(t, func() bool { return s.handledAll(10) }, 4*time.Minute, 10*tick, "all are handled while nobody is sick")
 	return s
 }
 
