@@ -163,7 +163,8 @@ func endedIn(row outmill.TopicStats, line storekit.Waiting, limit time.Duration)
 
 func (d *doctor) endedLease(s suspect, r *outmill.Record) Problem {
 	text := fmt.Sprintf("Record %s of group %s and topic %s was with worker %s, and its lease, number %d, ended at %s without an "+
-		"outcome. Nobody has taken it since.", r.ID, quote(s.row.Group), quote(s.row.Topic), r.Owner, r.Claims, s.record.DueAt.Format(time.RFC3339))
+		"outcome. Nobody has taken it since.", r.ID, quote(s.row.Group), quote(s.row.Topic), r.Owner, r.Claims,
+		s.record.DueAt.Format(time.RFC3339))
 	if s.others > 0 {
 		text += fmt.Sprintf(" The same holds for %s.", times(s.others, "more record"))
 	}

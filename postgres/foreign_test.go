@@ -17,6 +17,7 @@ func TestStore_EnsureForeign(t *testing.T) {
 	require.ErrorIs(t, err, outmill.ErrSchemaForeign)
 	require.ErrorContains(t, err, `the table "public"."groups", "public"."records" exists`)
 	require.ErrorContains(t, err, "Config.Schema or Config.TablePrefix")
-	require.Equal(t, 2, valueOf[int](t, db, `SELECT count(*)::int FROM pg_class WHERE relnamespace = 'public'::regnamespace`), "something was written")
+	require.Equal(t, 2, valueOf[int](t, db, `SELECT count(*)::int FROM pg_class WHERE relnamespace = 'public'::regnamespace`),
+		"something was written")
 	require.NoError(t, newStore(t, db, postgres.Config{Schema: "public", TablePrefix: "mill_"}).Ensure(t.Context()))
 }

@@ -28,16 +28,20 @@ func TestStore_LiteBus(t *testing.T) {
 				store := newStore(t, db, postgres.Config{Lane: lane})
 				require.NoError(t, store.Ensure(t.Context()))
 				execute(t, db, `CREATE TABLE public.litebus_outbox_messages (message_id uuid PRIMARY KEY, contract_name text NOT NULL,
-					contract_version integer NOT NULL, payload `+payload+` NOT NULL, topic text, created_at timestamptz NOT NULL, visible_after timestamptz,
+					contract_version integer NOT NULL, payload `+payload+` NOT NULL, topic text,
+					created_at timestamptz NOT NULL, visible_after timestamptz,
 					status integer NOT NULL, attempt_count integer NOT NULL, lease_owner text, lease_expires_at timestamptz, last_error text,
 					correlation_id text, causation_id text, tenant_id text)`)
 				execute(t, db, `INSERT INTO public.litebus_outbox_messages (message_id, contract_name, contract_version, payload, topic, created_at,
 					visible_after, status, attempt_count, lease_expires_at, correlation_id, tenant_id) VALUES
-					('00000000-0000-4000-8000-000000000002', 'orders.placed', 1, '{"n":"ü"}', 'orders', now() - interval '1 hour', NULL, 0, 0, NULL, 'c', 'acme'),
+					('00000000-0000-4000-8000-000000000002', 'orders.placed', 1, '{"n":"ü"}', 'orders',
+						now() - interval '1 hour', NULL, 0, 0, NULL, 'c', 'acme'),
 					('00000000-0000-4000-8000-000000000001', 'orders.paid', 2, '{"n":1}', NULL, now(), NULL, 3, 4, NULL, NULL, NULL),
 					('00000000-0000-4000-8000-000000000003', 'orders.placed', 1, '{}', 'orders', now(), now() + interval '1 hour', 0, 0, NULL, NULL, NULL),
-					('00000000-0000-4000-8000-000000000004', 'orders.placed', 1, '{}', 'ended', now(), NULL, 1, 0, now() - interval '1 minute', NULL, NULL),
-					('00000000-0000-4000-8000-000000000005', 'orders.placed', 1, '{}', 'leased', now(), NULL, 1, 0, now() + interval '1 minute', NULL, NULL),
+					('00000000-0000-4000-8000-000000000004', 'orders.placed', 1, '{}', 'ended',
+						now(), NULL, 1, 0, now() - interval '1 minute', NULL, NULL),
+					('00000000-0000-4000-8000-000000000005', 'orders.placed', 1, '{}', 'leased',
+						now(), NULL, 1, 0, now() + interval '1 minute', NULL, NULL),
 					('00000000-0000-4000-8000-000000000006', 'orders.placed', 1, '{}', 'done', now(), NULL, 2, 0, NULL, NULL, NULL),
 					('00000000-0000-4000-8000-000000000007', 'orders.placed', 1, '{}', 'dead', now(), NULL, 4, 9, NULL, NULL, NULL)`)
 				for range 2 {

@@ -131,7 +131,8 @@ func (d *Database) workersOf(group string) []outmill.WorkerInfo {
 	for _, w := range d.workers {
 		if w.group == group {
 			list = append(list, outmill.WorkerInfo{
-				Name: w.name, SeenAt: w.seen, Problems: maps.Clone(w.problems), Failing: slices.Clone(w.failing), Handling: slices.Clone(w.handling), Stopped: w.stopped,
+				Name: w.name, SeenAt: w.seen, Problems: maps.Clone(w.problems), Failing: slices.Clone(w.failing),
+				Handling: slices.Clone(w.handling), Stopped: w.stopped,
 			})
 		}
 	}
