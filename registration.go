@@ -99,3 +99,13 @@ type WorkerInfo struct {
 	// long ago.
 	Stopped bool
 }
+
+// Dropped counts the records of a group that was dropped.
+type Dropped struct {
+	// GivenBack is the number of records that wait for the first group that registers for their
+	// topic.
+	GivenBack int
+	// Deleted is the number of records that are gone: the processed and the dead ones, and those
+	// of topics that another group reads.
+	Deleted int
+}

@@ -307,16 +307,6 @@ type ListQuery struct {
 	Limit int
 }
 
-// Dropped counts the records of a group that was dropped.
-type Dropped struct {
-	// GivenBack is the number of records that wait for the first group that registers for their
-	// topic.
-	GivenBack int
-	// Deleted is the number of records that are gone: the processed and the dead ones, and those
-	// of topics that another group reads.
-	Deleted int
-}
-
 // Inspector serves operators: CLI, dashboard, metrics.
 type Inspector interface {
 	// Stats counts the records of each group and topic up to limit per count;
