@@ -2,6 +2,7 @@ package mongo_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -161,13 +162,18 @@ func TestStore_Standalone(t *testing.T) {
 		records := s.parkedKey(t, "key", n)
 		mongo.SetAtOnce(s.Store, 1)
 		ctx, cut := context.WithCancel(t.Context())
-		var inserts int
+		// Each step ends with an update of the entry of the audit.
+		var audited int
+		var last int64
 		dying := newStore(t, clientOf(t, options.Client().ApplyURI(server.URL).SetMonitor(&event.CommandMonitor{
-			Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
-				if e.CommandName != "insert" {
-					return
+			Started: func(_ context.Context, e *event.CommandStartedEvent) {
+				if name, ok := e.Command.Lookup("update").StringValueOK(); ok && strings.HasSuffix(name, "audit") {
+					audited++
+					last = e.RequestID
 				}
-				if inserts++; inserts == 2 {
+			},
+			Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
+				if audited == 2 && e.RequestID == last {
 					cut()
 				}
 			},
