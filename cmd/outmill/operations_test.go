@@ -64,8 +64,8 @@ func TestOperations(t *testing.T) {
 		})
 		d := startDaemon(t, nil, proxied, "--to", "kafka://"+broker.Addrs[0])
 		require.ElementsMatch(t, payloads, read(t, broker.Addrs, "orders", 100))
-		require.Equal(t, exitOK, d.stop(t), d.all.String())
 		diagnose(t, exitOK, proxied)
+		require.Equal(t, exitOK, d.stop(t), d.all.String())
 	})
 
 	t.Run("a copy of SQLite by VACUUM INTO, has all that is not acked", func(t *testing.T) {
