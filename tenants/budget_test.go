@@ -126,7 +126,7 @@ func TestSet_MaxConnections(t *testing.T) {
 		t.Parallel()
 		const most, each = 6, 8
 		e := newEstate(t, 12, func(c *tenants.Config) { c.MaxConnections, c.MaxIdle, c.CallTimeout = most, time.Second, 2*soon })
-		ctx, cancel := context.WithTimeout(t.Context(), 4*soon)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*soon)
 		defer cancel()
 		e.set.Wake(ctx, func(string) {})
 		var left atomic.Int64
