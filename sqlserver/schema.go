@@ -43,8 +43,8 @@ ELSE
 		@LockTimeout = 60000;
 IF @rc < 0 THROW 50901, N'outmill: somebody else is at the schema; the call may be repeated', 1`
 
-	sqlTaken = `SELECT o.name FROM sys.objects AS o WHERE o.schema_id = SCHEMA_ID(@name) AND o.name IN (SELECT value FROM OPENJSON(@ids))
-		ORDER BY o.name`
+	sqlTaken = `SELECT o.name FROM (SELECT [value] AS Name FROM OPENJSON(@ids)) AS i
+		JOIN sys.objects AS o ON o.name = i.Name WHERE o.schema_id = SCHEMA_ID(@name) ORDER BY o.name`
 	sqlHasSchema = `SELECT CASE WHEN SCHEMA_ID(@name) IS NULL THEN 0 ELSE 1 END`
 
 	// OPENJSON needs level 130. Babelfish has OPENJSON at any level, and reports 120.
