@@ -51,7 +51,7 @@ func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 			e.busy.Note(req.Group, req.Topics, topics)
 		}
 		if len(c.records) > 0 {
-			return c.records, nil
+			return c.result(), nil
 		}
 		if c.unrouted {
 			// It is a transaction of its own, because it locks the registrations.
@@ -103,7 +103,7 @@ type claim struct {
 	owner string
 	// free are the Blockers of notes that do not block the claim.
 	free    []string
-	records []*outmill.Record
+	records []delivered
 	bytes   int
 	// taken are the rows that are leased, but not written yet, and leased those that are written, and whose
 	// content is not read yet.
@@ -122,21 +122,31 @@ func (c *claim) begin(topics []string) driver.Begin {
 	b := driver.Begin{Durable: c.e.config.DurableSettle}
 	tc := c.of(topics[0], (c.req.Limit+len(topics)-1)/len(topics))
 	tc.admits = c.e.config.AtOnce.Admit(c.req.Limit)
-	ask := driver.Ask{Line: tc.line, Owner: c.owner, Free: c.free, Limit: minPage, Lock: true, Due: tc.admits + 1}
-	switch c.req.Order {
-	case outmill.OrderKey:
-		ask.Limit, ask.Keys = max(tc.want, minPage), true
-		b.Ask = &ask
-	case outmill.OrderTopic:
-		b.Ask = &ask
-	case outmill.OrderNone:
+	if c.req.Order == outmill.OrderNone {
 		b.Searches = tc.dueSearches(tc.want)
+		return b
 	}
+	ask := tc.firstAsk()
+	b.Ask = &ask
 	return b
 }
 
+// delivered is a record of the result, and its row as it was before.
+type delivered struct {
+	*outmill.Record
+	was driver.Row
+}
+
+func (c *claim) result() []*outmill.Record {
+	records := make([]*outmill.Record, len(c.records))
+	for i, d := range c.records {
+		records[i] = d.Record
+	}
+	return records
+}
+
 func (c *claim) of(topic string, want int) *topicClaim {
-	return &topicClaim{claim: c, line: driver.Line{Group: c.req.Group, Topic: topic}, want: want, rows: map[outmill.WorkItemID]driver.Row{}}
+	return &topicClaim{claim: c, line: driver.Line{Group: c.req.Group, Topic: topic}, want: want}
 }
 
 // run claims from the topics, a share from each.
@@ -204,8 +214,6 @@ type topicClaim struct {
 	cut *driver.Row
 	// lost says that rows were lost that the claim was about to change.
 	lost bool
-	// rows has the rows of the records that the claim returns, as they were before.
-	rows map[outmill.WorkItemID]driver.Row
 }
 
 // run claims from the topic, and again while somebody else gets rows that it was about to take.
@@ -219,7 +227,7 @@ func (c *topicClaim) run(ctx context.Context, last bool) error {
 	case outmill.OrderNone:
 	}
 	begin := len(c.records)
-	for range attempts {
+	for pass := range attempts {
 		c.lost = false
 		if err := take(ctx); err != nil {
 			return err
@@ -227,24 +235,24 @@ func (c *topicClaim) run(ctx context.Context, last bool) error {
 		if err := c.finish(ctx, last); err != nil {
 			return err
 		}
+		if pass > 0 {
+			c.sort(c.records[begin:])
+		}
 		if !c.lost || c.want <= 0 || c.room() <= 0 {
 			break
 		}
 	}
 	c.again = c.again || c.lost
-	c.sort(c.records[begin:])
 	return nil
 }
 
-// sort sorts the records of the topic, because several passes may have taken them.
-func (c *topicClaim) sort(records []*outmill.Record) {
-	slices.SortFunc(records, func(a, b *outmill.Record) int {
-		x, y := c.rows[a.ID], c.rows[b.ID]
-		if c.req.Order == outmill.OrderNone {
-			return byDue(x, y)
-		}
-		return bySeq(x, y)
-	})
+// sort brings the records of several passes into the order of one.
+func (c *topicClaim) sort(records []delivered) {
+	by := bySeq
+	if c.req.Order == outmill.OrderNone {
+		by = byDue
+	}
+	slices.SortFunc(records, func(a, b delivered) int { return by(a.was, b.was) })
 }
 
 // late reports whether the row came after the moment of the claim.
@@ -314,8 +322,7 @@ func (c *topicClaim) deliver(leased []driver.Change, content func(i int) *outmil
 		if err := fill(record, &leased[i].Now); err != nil {
 			return err
 		}
-		c.records = append(c.records, record)
-		c.rows[record.ID] = leased[i].Was
+		c.records = append(c.records, delivered{record, leased[i].Was})
 	}
 	c.want -= len(leased)
 	return nil

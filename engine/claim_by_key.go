@@ -14,8 +14,8 @@ import (
 
 // takeByKey takes rows, those of each key in their order.
 func (c *topicClaim) takeByKey(ctx context.Context) error {
-	limit := max(c.want, minPage)
-	page, ready, err := c.open(ctx, limit, true)
+	limit := c.keyPage()
+	page, ready, err := c.open(ctx)
 	if err != nil || !ready {
 		return err
 	}
@@ -40,7 +40,7 @@ func (c *topicClaim) takeByKey(ctx context.Context) error {
 		if err := c.writeOn(ctx, lost); err != nil {
 			return err
 		}
-		if page, ready, err = c.open(ctx, limit, true); err != nil || !ready {
+		if page, ready, err = c.open(ctx); err != nil || !ready {
 			return err
 		}
 	}
@@ -126,10 +126,8 @@ func (c *topicClaim) parksAlong(k *key, r driver.Row, pause int64) bool {
 // open locks the line, admits what is due, and reads the first page. ready is false if the claim must return
 // nothing of the topic: rows of it still wait for their group to adopt them, due rows could not be admitted, or
 // another claim has the line while this one has other lines.
-func (c *topicClaim) open(ctx context.Context, limit int, keys bool) (page driver.Page, ready bool, err error) {
-	ask := driver.Ask{
-		Line: c.line, Owner: c.owner, Free: c.free, Limit: limit, Keys: keys, Lock: true, Pass: c.hasOther(c.line), Due: c.admits + 1,
-	}
+func (c *topicClaim) open(ctx context.Context) (page driver.Page, ready bool, err error) {
+	ask := c.firstAsk()
 	if page, err = c.pageOf(ctx, ask); err != nil || page.Busy {
 		c.again = c.again || page.Busy
 		return page, false, err
@@ -159,6 +157,18 @@ func (c *topicClaim) open(ctx context.Context, limit int, keys bool) (page drive
 	}
 	return page, true, nil
 }
+
+// firstAsk is the first Ask of an ordered claim of the topic.
+func (c *topicClaim) firstAsk() driver.Ask {
+	ask := driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: minPage, Lock: true, Pass: c.hasOther(c.line), Due: c.admits + 1}
+	if c.req.Order == outmill.OrderKey {
+		ask.Limit, ask.Keys = c.keyPage(), true
+	}
+	return ask
+}
+
+// keyPage is the limit of a page of a claim by key.
+func (c *topicClaim) keyPage() int { return max(c.want, minPage) }
 
 // hasOther reports whether the claim has locked another line.
 func (c *claim) hasOther(line driver.Line) bool {

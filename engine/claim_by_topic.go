@@ -10,7 +10,7 @@ import (
 
 // takeByTopic takes rows as if the topic were one key.
 func (c *topicClaim) takeByTopic(ctx context.Context) error {
-	page, ready, err := c.open(ctx, minPage, false)
+	page, ready, err := c.open(ctx)
 	if err != nil || !ready {
 		return err
 	}

@@ -48,9 +48,6 @@ func (t *tx) removeLine(ctx context.Context, line driver.Line, stages []driver.S
 	for _, stage := range stages {
 		search := driver.Search{By: driver.ByStage, Line: line, Stage: stage}
 		n, lost, err := t.changeAll(ctx, limit-removed, func(ctx context.Context, limit int) ([]driver.Row, error) {
-			if limit == 0 {
-				return nil, nil
-			}
 			rows, err := t.searched(search)(ctx, limit)
 			if stage == driver.Leased && !leased {
 				rows = slices.DeleteFunc(rows, func(r driver.Row) bool { return r.Wake > t.now })

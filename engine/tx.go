@@ -124,6 +124,9 @@ func (t *tx) open(r driver.Row) {
 func (t *tx) changeAll(ctx context.Context, limit int, find func(ctx context.Context, limit int) ([]driver.Row, error),
 	change func(r driver.Row)) (changed int, lost bool, err error) {
 	for range attempts {
+		if changed == limit {
+			return changed, false, nil
+		}
 		rows, err := find(ctx, limit-changed)
 		if err != nil || len(rows) == 0 {
 			return changed, false, err

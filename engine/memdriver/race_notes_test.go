@@ -60,7 +60,8 @@ func TestRace_ParkedAfterRequeue(t *testing.T) {
 			_, err := r.store.Requeue(ctx, k1[0].ID)
 			requeued <- err
 		}()
-		time.Sleep(20 * time.Millisecond) // it may wait for the claim
+		// It ends, or it waits for the claim.
+		require.Eventually(t, func() bool { return len(requeued) > 0 || r.world.Waiting() }, time.Minute, time.Millisecond)
 	}), b, 5, parks)
 	r.ok(<-requeued)
 	got := ids(records)

@@ -70,7 +70,7 @@ func TestRace_CommitBetweenPages(t *testing.T) {
 				close(read)
 				<-committed
 			}
-			require.False(t, !contains(got, "k1") && contains(got, "k2"), "k2 came before k1")
+			requireK1First(t, got)
 		})
 	}
 }
@@ -83,15 +83,6 @@ func (r *race) fill() {
 		r.append(r.Context(), z)
 	}
 	r.Elapse(r.store, 2*time.Second)
-}
-
-func contains(list []string, s string) bool {
-	for _, one := range list {
-		if one == s {
-			return true
-		}
-	}
-	return false
 }
 
 // A record that is given back while another claim reads comes before later ones of its key.
@@ -109,7 +100,13 @@ func TestRace_ReleaseBetweenPages(t *testing.T) {
 	got := ids(r.claim(r.at("Page", 2, func() { r.ok(r.store.Release(ctx, leases(k1...))) }), b, 50))
 	_ = got
 	got = append(got, ids(r.claim(ctx, b, 50))...)
-	require.False(t, before(got, "k2", "k1"), "k2 came before k1")
+	requireK1First(t, got)
+}
+
+// requireK1First fails if k2 came although k1 did not come, or came later.
+func requireK1First(t *testing.T, got []string) {
+	t.Helper()
+	require.False(t, before(got, "k2", "k1"), "k2 came before k1: %v", got)
 }
 
 func before(list []string, x, y string) bool {
@@ -138,7 +135,7 @@ func TestRace_AdoptedByAnother(t *testing.T) {
 	r.ok(commit())
 	r.append(ctx, rec("k2", "k"))
 	got := ids(r.claim(r.at("Bump", 1, func() { r.register(ctx) }), a, 5))
-	require.False(t, !contains(got, "k1") && contains(got, "k2"), "k2 came before k1: %v", got)
+	requireK1First(t, got)
 }
 
 // A record that waited for a first group, and is due when it is adopted, comes before later ones of its key.
@@ -158,7 +155,7 @@ func TestRace_AdoptedDue(t *testing.T) {
 	r.Elapse(r.store, 2*time.Second)
 	r.append(ctx, rec("k2", "k"))
 	got := ids(r.claim(ctx, a, 5))
-	require.False(t, !contains(got, "k1") && contains(got, "k2"), "k2 came before k1: %v", got)
+	requireK1First(t, got)
 }
 
 // A record whose lease has ended, and which the reaper has locked, comes before later ones of its key.
@@ -175,7 +172,7 @@ func TestRace_ReaperHasLocked(t *testing.T) {
 	_, err := r.store.ReapExpired(r.at("Apply", 1, func() { got = ids(r.claim(ctx, a, 5)) }), 10)
 	r.ok(err)
 	got = append(got, ids(r.claim(ctx, a, 5))...)
-	require.False(t, before(got, "k2", "k1"), "k2 came before k1: %v", got)
+	requireK1First(t, got)
 }
 
 // A record without a group that commits while a claim reads comes before later ones of its key.
@@ -194,7 +191,7 @@ func TestRace_UnroutedBetweenPages(t *testing.T) {
 		r.append(ctx, rec("k2", "k"))
 	}), a, 50))
 	got = append(got, ids(r.claim(ctx, a, 50))...)
-	require.False(t, before(got, "k2", "k1"), "k2 came before k1: %v", got)
+	requireK1First(t, got)
 }
 
 // A claim by topic that may take nothing ends, also beside a key that was held.

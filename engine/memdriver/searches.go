@@ -89,12 +89,15 @@ func orderOf(s driver.Search, r driver.Row) driver.Time {
 // unrouted are the rows of the topic that wait for a first group.
 func (t *tx) unrouted(topic string) (rows []*stored) {
 	for _, s := range t.lines[driver.Line{Topic: topic}] {
-		if s.Stage == driver.Ready || s.Stage == driver.Delayed {
+		if s.waitsForGroup() {
 			rows = append(rows, s)
 		}
 	}
 	return rows
 }
+
+// waitsForGroup is for rows without a group.
+func (s *stored) waitsForGroup() bool { return s.Stage == driver.Ready || s.Stage == driver.Delayed }
 
 func (t *tx) Find(_ context.Context, ids []outmill.WorkItemID) (rows []driver.Row, _ error) {
 	seen := map[outmill.WorkItemID]bool{}

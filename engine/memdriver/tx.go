@@ -37,8 +37,8 @@ func (t *tx) State() driver.State {
 		_, paused := driver.ByPause(n.Blocker)
 		s.Paused = s.Paused || paused
 	}
-	for line := range t.lines {
-		s.Unrouted = s.Unrouted || line.Group == "" && len(t.unrouted(line.Topic)) > 0
+	for line, rows := range t.lines {
+		s.Unrouted = s.Unrouted || line.Group == "" && slices.ContainsFunc(rows, (*stored).waitsForGroup)
 	}
 	return s
 }

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -242,9 +241,8 @@ func (t *itx) step(ctx context.Context, call string, lock func() error, fn func(
 	if before, ok := ctx.Value(hookKey{}).(func(string)); ok {
 		before(call)
 	} else if rand.IntN(3) == 0 {
-		runtime.Gosched()
-		if rand.IntN(8) == 0 {
-			time.Sleep(time.Duration(rand.IntN(200)) * time.Microsecond)
+		for range rand.IntN(20) {
+			runtime.Gosched()
 		}
 	}
 	t.mu().Lock()
@@ -284,6 +282,13 @@ func (t *itx) lock(key any) error {
 		t.freed.Wait()
 		delete(t.waits, t)
 	}
+}
+
+// Waiting reports whether a transaction waits for a lock of another one.
+func (w *World) Waiting() bool {
+	w.mu().Lock()
+	defer w.mu().Unlock()
+	return len(w.waits) > 0
 }
 
 // rest lets others run between two locks of one statement.
