@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -21,45 +20,25 @@ type Failing struct {
 	storekit.CallLog
 	// others are its store and its janitor, which may have the role storekit.FailingCaller.
 	others []any
-	name   workerName
+	name   reportName
 
 	mu sync.Mutex
 	// told are the calls that the last registration has reported.
 	told []outmill.FailingCall
 }
 
-// workerName is what a store keeps one report for.
-type workerName struct {
-	queue       outmill.Queue
-	group, name string
-}
-
-// sameName has all Failing of this process by their workers' names. Several subscribers of a group have the
-// same name unless the user gives them others, and each registration replaces the report of the others, so
-// each reports for all of them.
-var sameName = struct {
-	sync.Mutex
-	all map[workerName][]*Failing
-}{all: map[workerName][]*Failing{}}
+// sameName has all Failing of this process.
+var sameName namesakes[*Failing]
 
 // NewFailing returns one for a worker that registers the group under that name. It also reports the failing
 // calls of others. The caller calls leave when the worker ends.
 func NewFailing(queue outmill.Queue, group, name string, others ...any) (f *Failing, leave func()) {
-	f = &Failing{others: append([]any{queue}, others...), name: workerName{queue, group, name}}
-	if !reflect.ValueOf(queue).Comparable() {
+	f = &Failing{others: append([]any{queue}, others...), name: reportNameOf(queue, group, name)}
+	if f.name.store == nil {
 		return f, func() {}
 	}
-	sameName.Lock()
-	defer sameName.Unlock()
-	sameName.all[f.name] = append(sameName.all[f.name], f)
-	return f, func() {
-		sameName.Lock()
-		defer sameName.Unlock()
-		left := slices.DeleteFunc(slices.Clone(sameName.all[f.name]), func(other *Failing) bool { return other == f })
-		if sameName.all[f.name] = left; len(left) == 0 {
-			delete(sameName.all, f.name)
-		}
-	}
+	sameName.add(f.name, f)
+	return f, func() { sameName.remove(f.name, f) }
 }
 
 // FailingCalls has the calls that fail now. See storekit.FailingCaller.
@@ -71,12 +50,8 @@ func (f *Failing) FailingCalls() []outmill.FailingCall {
 // failed, and of one that does not arrive the store tells by when the last one did.
 func (f *Failing) toTell() []outmill.FailingCall {
 	callers := []any{f}
-	if reflect.ValueOf(f.name.queue).Comparable() {
-		sameName.Lock()
-		for _, other := range sameName.all[f.name] {
-			callers = append(callers, other)
-		}
-		sameName.Unlock()
+	for _, other := range sameName.of(f.name) {
+		callers = append(callers, other)
 	}
 	list := slices.DeleteFunc(storekit.FailingOf(callers...), func(c outmill.FailingCall) bool { return c.Call == storekit.CallRegister })
 	return list[:min(len(list), storekit.MaxFailing)]
