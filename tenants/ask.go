@@ -197,7 +197,7 @@ func ageOf(records []*outmill.Record, lease time.Duration) (age time.Duration) {
 	return age
 }
 
-// handover hands the records of a claim to who waits for it, unless that has given up.
+// handover passes the records of a claim to its question, unless the question has given up.
 type handover struct {
 	mu      sync.Mutex
 	records []*outmill.Record

@@ -89,7 +89,7 @@ func (i *importingMongo) flags(cmd *cobra.Command, database, collection, topic, 
 	flags.StringVar(&i.config.Key, "key", "", "the key of a message, a `TEXT` like that of --topic (default: "+key+")")
 	flags.StringVar(&i.config.Archive, "archive", "",
 		"keep the moved documents in this `COLLECTION` of the same database (default: they are gone)")
-	flags.BoolVar(&i.config.Dead, "dead", false, "move what is dead too; it is delivered again")
+	flags.BoolVar(&i.config.Dead, "dead", false, "also move dead documents, which are then delivered again")
 	flags.BoolVar(&i.config.SkipMalformed, "skip-malformed", false, "report and leave documents that cannot be moved, and go on")
 	flags.BoolVar(&i.config.Follow, "follow", false, "go on until stopped, for programs that still write to the old collection")
 	flags.DurationVar(&i.config.Every, "every", time.Second, "the `TIME` between two looks while there is something to wait for")

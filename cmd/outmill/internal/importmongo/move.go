@@ -16,7 +16,7 @@ import (
 	outmillmongo "github.com/outmill/outmill/mongo"
 )
 
-// Options say what is moved.
+// Options select the documents to move.
 type Options struct {
 	// Layout is EventBus, Koan or NServiceBus: whose documents they are.
 	Layout string
@@ -30,7 +30,7 @@ type Options struct {
 	Archive string
 	// MaxRetries is that of the old program (EventBus): what failed as often is dead.
 	MaxRetries int
-	// Dead moves what is dead too. SkipMalformed goes on after a document that cannot be moved.
+	// Dead also moves dead documents. SkipMalformed goes on after a document that cannot be moved.
 	Dead, SkipMalformed bool
 	// Follow goes on until the context ends.
 	Follow bool

@@ -26,7 +26,7 @@ type mover struct {
 	old        *mongo.Collection
 	// archive gets the moved documents; nil if there is no archive.
 	archive *mongo.Collection
-	// progress is told after each transaction, and skipped of each document that cannot be moved.
+	// progress runs after each transaction, and skipped for each document that cannot be moved.
 	progress func(Result)
 	skipped  func(id string, reason error)
 	result   Result
