@@ -202,7 +202,7 @@ func skipBesideClaims(e *env) {
 			result, err := bench.Skip(ctx, records[0].ID)
 			cancel()
 			switch {
-			case errors.Is(err, context.DeadlineExceeded) && e.Ctx.Err() == nil:
+			case suite.EndedByDeadline(err) && e.Ctx.Err() == nil:
 			case errors.Is(err, outmill.ErrNotFound) && patience > time.Millisecond:
 				// An earlier call has done it, and its answer was lost.
 				skipped <- nil

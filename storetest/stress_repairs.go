@@ -259,8 +259,7 @@ func (w *repairs) repair(ctx context.Context, store outmill.Store, bench storeki
 	if errors.Is(err, storekit.ErrNotDead) || errors.Is(err, outmill.ErrNotFound) || cut.Err() != nil {
 		return
 	}
-	// A driver may end a call before its deadline, if the answer would come too late.
-	if cut != ctx && errors.Is(err, context.DeadlineExceeded) {
+	if cut != ctx && suite.EndedByDeadline(err) {
 		return
 	}
 	w.fault(ctx, what, err)

@@ -159,7 +159,7 @@ type failingRig struct {
 	store  *denying
 	sub    *subscriber.Subscriber
 	health *monitor.Health
-	// outcome is what the handler returns; holds keeps it until the lease is lost, or the value is false.
+	// outcome is what the handler returns. A message "hold" is held until release is closed; without its lease it has failed.
 	mu      sync.Mutex
 	outcome error
 	release chan struct{}
@@ -203,11 +203,17 @@ func (r *failingRig) handle(msg *message.Message) error {
 	defer r.mu.Unlock()
 	if string(msg.Payload) == "hold" {
 		r.mu.Unlock()
+		var lost error
 		select {
 		case <-r.release:
 		case <-msg.Context().Done():
+			// The record comes again, so that there is a lease to extend also when this test is slow.
+			lost = msg.Context().Err()
 		}
 		r.mu.Lock()
+		if lost != nil {
+			return lost
+		}
 	}
 	return r.outcome
 }
