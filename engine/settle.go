@@ -96,12 +96,17 @@ func (s *settling) valid(found []driver.Row) []leased {
 	valid := make([]leased, 0, len(rows))
 	for _, one := range s.list {
 		r, known := rows[one.Lease.ID]
-		if known && r.Stage == driver.Leased && r.Claims == one.Lease.Claim && r.Owner == one.Lease.Owner.String() {
+		if known && holds(r, one.Lease) {
 			delete(rows, r.ID)
 			valid = append(valid, leased{r, one})
 		}
 	}
 	return valid
+}
+
+// holds reports whether the row has the lease. It is valid until the row is settled, reaped or claimed again.
+func holds(r driver.Row, lease outmill.Lease) bool {
+	return r.Stage == driver.Leased && r.Claims == lease.Claim && r.Owner == lease.Owner.String()
 }
 
 // giveBack settles what becomes pending again, and wakes readers.
@@ -138,7 +143,11 @@ func (e *Engine) Ack(ctx context.Context, by string, leases []outmill.Lease) err
 		if err := e.life.Usable(ctx); err != nil {
 			return e.explain(ctx, operation, err)
 		}
-		return e.explain(ctx, operation, acker.Ack(ctx, leases, e.config.DurableSettle))
+		left, err := acker.Ack(ctx, leases, e.config.DurableSettle)
+		if err != nil || len(left) == 0 {
+			return e.explain(ctx, operation, err)
+		}
+		leases = left
 	}
 	ack := func(t *tx, r driver.Row, _ outmill.Settlement) {
 		if e.config.Retain <= 0 {

@@ -20,7 +20,7 @@ type Change struct{ Was, Now Row }
 type Changes struct {
 	// Rows are written only where the Group, Stage, Wake, Owner and Claims of a row are still those of Was. The
 	// driver reports the others in Applied.Lost: somebody else has changed or deleted them since they were read.
-	// A driver writes neither Seq, ID, Topic, Key, Tenant, Created nor Size.
+	// A driver writes neither Seq, ID, Topic, Key, Tenant, Created, Step, WaitsFor nor Size.
 	Rows []Change
 	// Delete are deleted in the same way.
 	Delete []Row

@@ -6,8 +6,8 @@
 //   - content: payload, metadata and the texts of a record that no rule reads. It is read last, and only
 //     when it is asked for.
 //   - notes: the reasons why rows are held. There is a note for each name that rows are held under.
-//   - entries: small things with a kind, a key and a time, such as registrations, workers, pauses and
-//     dedup keys.
+//   - entries: small things with a kind, a key and a time, such as registrations, workers, pauses, dedup
+//     keys, joins and their steps, notes of handled messages, and sagas.
 //
 // A driver finds rows along the indexes of Index, reads a page of a line in one moment, and writes changed
 // rows back if nobody else has changed them. It runs that in transactions of its own, or in the caller's.

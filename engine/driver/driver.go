@@ -2,6 +2,8 @@ package driver
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
@@ -16,8 +18,16 @@ type DB interface {
 	Update(ctx context.Context, begin Begin, fn func(Tx) error) error
 	// Within runs fn in the caller's transaction, which TxOf has returned, and neither commits nor rolls back.
 	// If fn fails, nothing of it is left in the transaction. It returns storekit.TxGone if the transaction
-	// has ended, and then writes nothing.
+	// has ended, and then writes nothing. There fn inserts and finds rows, and reads and writes entries; it
+	// changes no row and no note, and reads no page.
 	Within(ctx context.Context, tx any, fn func(Tx) error) error
+	// Transact runs fn in a new transaction of the caller's kind, which the context of fn carries. It commits if
+	// fn returns nil, and rolls back otherwise, after a panic too. It runs fn again after a temporary failure,
+	// ErrBusy included. It returns the errors of fn as they are, and an error that wraps
+	// storekit.ErrCommitInDoubt if it does not know whether the commit took effect. See storekit.Transactor.
+	Transact(ctx context.Context, fn func(ctx context.Context) error) error
+	// TxLimit is the longest duration of a transaction; 0 is no limit.
+	TxLimit() time.Duration
 	// TxOf returns the transaction of this database that ctx carries, or nil. See outmill.Writer.
 	TxOf(ctx context.Context) (any, error)
 	// Explain adds the operation and a remedy to an error.
@@ -28,6 +38,9 @@ type DB interface {
 	// Close ends what the driver itself has started.
 	Close() error
 }
+
+// ErrBusy says that another open transaction has written an entry.
+var ErrBusy = errors.New("another open transaction has changed it: repeat this one when the other has ended")
 
 // Begin says how a transaction begins, and what its first read probably is. A driver may send that read along with
 // the begin. It must answer the first call as if it had come alone: the engine may ask for something else.
@@ -74,6 +87,9 @@ type Tx interface {
 	Insert(ctx context.Context, rows []NewRow) error
 	// Replace gives a row that is locked another payload and metadata, and the Size of the new row.
 	Replace(ctx context.Context, row NewRow) error
+	// Attach makes rows records of a step: it sets their Step, and adds the join to the Joins of their content,
+	// as the last one.
+	Attach(ctx context.Context, step outmill.WorkItemID, join outmill.JoinID, rows []Row) error
 	// Apply writes changes of rows and notes.
 	Apply(ctx context.Context, changes Changes) (Applied, error)
 
@@ -113,13 +129,24 @@ type Tx interface {
 	// Put writes entries, whether they exist or not.
 	Put(ctx context.Context, entries ...Entry) error
 	// Take writes those entries whose Kind and Key are free, or whose At has come, and says which. If another
-	// open transaction has taken one, it waits for that, or returns a temporary error.
+	// open transaction has taken one, it waits for that, or returns a temporary error, such as ErrBusy.
 	Take(ctx context.Context, entries ...Entry) (free []bool, err error)
+	// Add writes an entry if its Kind and Key are free, whatever the At is of one that exists. If another open
+	// transaction has written the entry, it waits for at most wait, and then returns ErrBusy; with 0 it waits as
+	// long as the engine does by default. The transaction stays usable.
+	Add(ctx context.Context, wait time.Duration, entry Entry) (added bool, err error)
+	// Entries returns those entries that exist and have the Kind and Key of one of keys, in any order. With lock
+	// it locks them until the transaction ends, and waits for another open transaction that has changed one, or
+	// returns ErrBusy. It locks them in the order of keys.
+	Entries(ctx context.Context, lock bool, keys ...Entry) ([]Entry, error)
+	// CountEntries counts the entries of a kind.
+	CountEntries(ctx context.Context, kind string) (int, error)
 	// Scan returns the entries of a kind whose key begins with the prefix, by key.
 	Scan(ctx context.Context, kind, prefix string) ([]Entry, error)
 	// Range returns up to limit entries of a kind whose key is larger than after, by key.
 	Range(ctx context.Context, kind, after string, limit int) ([]Entry, error)
-	// Old returns entries of a kind whose At is not after until, by At.
+	// Old returns entries of a kind whose At is not after until, by At. It may leave out those that other open
+	// transactions have changed.
 	Old(ctx context.Context, kind string, until Time, limit int) ([]Entry, error)
 	// Delete deletes entries.
 	Delete(ctx context.Context, entries ...Entry) error
@@ -134,7 +161,8 @@ type Tx interface {
 }
 
 // Acker is a DB that deletes rows by their leases and opens the notes of their keys in one round trip. The
-// engine uses it where an ack has nothing else to do.
+// engine uses it where an ack has nothing else to do. It leaves the rows that have a Step, and returns the
+// leases of the list that belong to such a row.
 type Acker interface {
-	Ack(ctx context.Context, leases []outmill.Lease, durable bool) error
+	Ack(ctx context.Context, leases []outmill.Lease, durable bool) (left []outmill.Lease, err error)
 }

@@ -73,6 +73,11 @@ type Row struct {
 	Line
 	Key, Tenant string
 	Created     Time
+	// Step is the id of the message's first row, if the message is a step of joins; zero is none. All rows of a
+	// message have the same. Attach sets it later, too.
+	Step outmill.WorkItemID
+	// WaitsFor is the join that makes the row due when it is decided; zero is none.
+	WaitsFor outmill.JoinID
 	// Size is the number of bytes of the record, as Record.Size counts them.
 	Size int
 

@@ -1,6 +1,10 @@
 package driver
 
-import "math"
+import (
+	"math"
+
+	"github.com/outmill/outmill"
+)
 
 // None is the Seq behind every row.
 const None int64 = math.MaxInt64
@@ -35,6 +39,11 @@ const (
 	ByStage
 	// ByUnrouted finds the rows of the topic that wait for a first group, in stages Ready and Delayed.
 	ByUnrouted
+	// ByStep finds the rows of all lines that have the Step, by Seq.
+	ByStep
+	// ByWaiter finds the rows of all lines that wait for the Join, in stages Waiting and Delayed, and whose Wake
+	// has not come, by Seq.
+	ByWaiter
 )
 
 // Search asks for rows, at most Limit of them.
@@ -46,6 +55,9 @@ type Search struct {
 	From  int64
 	Until Time
 	Limit int
+	// Step is for ByStep, and Join for ByWaiter.
+	Step outmill.WorkItemID
+	Join outmill.JoinID
 	// Free leaves out the rows that other transactions have locked, and locks the rows that it finds.
 	Free bool
 }

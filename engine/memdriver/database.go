@@ -24,7 +24,7 @@ type Database struct {
 	lines   map[driver.Line][]*stored // each by Seq
 	notes   map[noteKey]driver.Note
 	entries map[entryKey]driver.Entry
-	// taken are the entries that open transactions have taken.
+	// taken are the entries that open transactions of callers have changed.
 	taken map[entryKey]*Tx
 	driver.Generations
 
@@ -106,7 +106,7 @@ func contentOf(n driver.NewRow) *outmill.Record {
 	c := &outmill.Record{
 		MessageID: n.Message, Payload: append([]byte{}, r.Payload...), Metadata: maps.Clone(r.Metadata),
 		CorrelationID: r.CorrelationID, CausationID: r.CausationID, TraceParent: r.TraceParent, TraceState: r.TraceState,
-		DedupKey: r.DedupKey, DueAt: max(n.Next, n.Created).Of(),
+		Joins: slices.Clone(r.Joins), DedupKey: r.DedupKey, DueAt: max(n.Next, n.Created).Of(),
 	}
 	if len(c.Metadata) == 0 {
 		c.Metadata = nil
@@ -116,6 +116,6 @@ func contentOf(n driver.NewRow) *outmill.Record {
 
 func (s *stored) content() *outmill.Record {
 	c := *s.record
-	c.Payload, c.Metadata = slices.Clone(c.Payload), maps.Clone(c.Metadata)
+	c.Payload, c.Metadata, c.Joins = slices.Clone(c.Payload), maps.Clone(c.Metadata), slices.Clone(c.Joins)
 	return &c
 }

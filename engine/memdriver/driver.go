@@ -50,6 +50,10 @@ func (d Driver) run(ctx context.Context, caller *Tx, fn func(driver.Tx) error) (
 	case caller != nil && caller.ended:
 		return nil, storekit.TxGone(nil)
 	}
+	if caller != nil {
+		caller.turn()
+		defer caller.turn()
+	}
 	t := &tx{Database: d.Database, now: d.now(), caller: caller}
 	err := fn(t)
 	if err == nil {

@@ -3,35 +3,38 @@ package memdriver
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
 )
 
-func (t *tx) set(e driver.Entry) {
-	key := entryKey{e.Kind, e.Key}
-	t.keepEntry(key)
-	t.entries[key] = e
-}
+func keyOf(e driver.Entry) entryKey { return entryKey{e.Kind, e.Key} }
 
-// keepEntry has a failure bring the entry back as it is now.
-func (t *tx) keepEntry(key entryKey) {
+// set writes the entry; nil deletes it.
+func (t *tx) set(key entryKey, e *driver.Entry) error {
+	if err := t.mayChange(key); err != nil {
+		return err
+	}
 	was, known := t.entries[key]
 	t.undo = append(t.undo, func() {
 		if delete(t.entries, key); known {
 			t.entries[key] = was
 		}
 	})
+	if delete(t.entries, key); e != nil {
+		t.entries[key] = *e
+	}
+	return nil
 }
 
 func (t *tx) Put(_ context.Context, entries ...driver.Entry) error {
-	if t.caller != nil && len(entries) > 0 {
-		return errOutside
-	}
 	for _, e := range entries {
-		t.set(e)
+		if err := t.set(keyOf(e), &e); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -39,27 +42,63 @@ func (t *tx) Put(_ context.Context, entries ...driver.Entry) error {
 func (t *tx) Take(_ context.Context, entries ...driver.Entry) ([]bool, error) {
 	free := make([]bool, len(entries))
 	for i, e := range entries {
-		key := entryKey{e.Kind, e.Key}
-		by := t.taken[key]
-		if by != nil && by != t.caller {
-			return nil, fmt.Errorf("key %q: another open transaction has it: repeat the transaction", e.Key)
+		if err := t.mayChange(keyOf(e)); err != nil {
+			return nil, err
 		}
-		old, known := t.entries[key]
-		if free[i] = by == nil && (!known || old.At <= t.now); !free[i] {
+		old, known := t.entries[keyOf(e)]
+		if free[i] = !known || old.At <= t.now; !free[i] {
 			continue
 		}
-		if t.caller == nil {
-			t.set(e)
-			continue
+		if err := t.set(keyOf(e), &e); err != nil {
+			return nil, err
 		}
-		t.taken[key] = t.caller
-		t.caller.entries = append(t.caller.entries, e)
-		t.undo = append(t.undo, func() {
-			delete(t.taken, key)
-			t.caller.entries = t.caller.entries[:len(t.caller.entries)-1]
-		})
 	}
 	return free, nil
+}
+
+func (t *tx) Add(ctx context.Context, wait time.Duration, e driver.Entry) (bool, error) {
+	var until <-chan time.Time
+	for by := t.taken[keyOf(e)]; by != nil && by != t.caller; by = t.taken[keyOf(e)] {
+		if wait <= 0 {
+			break
+		}
+		if until == nil {
+			until = time.After(wait)
+		}
+		if !t.await(ctx, by, until) {
+			break
+		}
+	}
+	if t.caller != nil && t.caller.ended {
+		return false, storekit.TxGone(nil)
+	}
+	if _, known := t.entries[keyOf(e)]; known {
+		return false, ctx.Err()
+	}
+	err := cmp.Or(ctx.Err(), t.set(keyOf(e), &e))
+	return err == nil, err
+}
+
+func (t *tx) Entries(_ context.Context, lock bool, keys ...driver.Entry) (found []driver.Entry, _ error) {
+	seen := map[entryKey]bool{}
+	for _, k := range keys {
+		e, known := t.entries[keyOf(k)]
+		if !known || seen[keyOf(k)] {
+			continue
+		}
+		seen[keyOf(k)] = true
+		if lock {
+			if err := t.mayChange(keyOf(k)); err != nil {
+				return nil, err
+			}
+		}
+		found = append(found, e)
+	}
+	return found, nil
+}
+
+func (t *tx) CountEntries(_ context.Context, kind string) (int, error) {
+	return len(t.find(kind, func(driver.Entry) bool { return true })), nil
 }
 
 func (t *tx) find(kind string, match func(driver.Entry) bool) (found []driver.Entry) {
@@ -71,32 +110,34 @@ func (t *tx) find(kind string, match func(driver.Entry) bool) (found []driver.En
 	return found
 }
 
+func byKey(a, b driver.Entry) int { return cmp.Compare(a.Key, b.Key) }
+
 func (t *tx) Scan(_ context.Context, kind, prefix string) ([]driver.Entry, error) {
 	found := t.find(kind, func(e driver.Entry) bool { return strings.HasPrefix(e.Key, prefix) })
-	slices.SortFunc(found, func(a, b driver.Entry) int { return cmp.Compare(a.Key, b.Key) })
+	slices.SortFunc(found, byKey)
 	return found, nil
 }
 
 func (t *tx) Range(_ context.Context, kind, after string, limit int) ([]driver.Entry, error) {
 	found := t.find(kind, func(e driver.Entry) bool { return e.Key > after })
-	slices.SortFunc(found, func(a, b driver.Entry) int { return cmp.Compare(a.Key, b.Key) })
+	slices.SortFunc(found, byKey)
 	return found[:min(len(found), limit)], nil
 }
 
 func (t *tx) Old(_ context.Context, kind string, until driver.Time, limit int) ([]driver.Entry, error) {
-	found := t.find(kind, func(e driver.Entry) bool { return e.At != 0 && e.At <= until })
-	slices.SortFunc(found, func(a, b driver.Entry) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Key, b.Key)) })
+	found := t.find(kind, func(e driver.Entry) bool { return e.At != 0 && e.At <= until && t.taken[keyOf(e)] == t.caller })
+	slices.SortFunc(found, func(a, b driver.Entry) int { return cmp.Or(cmp.Compare(a.At, b.At), byKey(a, b)) })
 	return found[:min(len(found), limit)], nil
 }
 
 func (t *tx) Delete(_ context.Context, entries ...driver.Entry) error {
 	for _, e := range entries {
-		key := entryKey{e.Kind, e.Key}
-		if e.At != 0 && t.entries[key].At != e.At {
+		if e.At != 0 && t.entries[keyOf(e)].At != e.At {
 			continue
 		}
-		t.keepEntry(key)
-		delete(t.entries, key)
+		if err := t.set(keyOf(e), nil); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -52,11 +52,14 @@ func suiteInterleaved(atOnce storekit.BatchSize, again func() bool) storetest.En
 	return e
 }
 
+// again has every tenth transaction run twice.
+func again() bool { return rand.IntN(10) == 0 }
+
 // A store does what it promises although its transactions run at the same time, and some run twice.
 func TestConformance_Interleaved(t *testing.T) {
-	storetest.Run(t, suiteInterleaved(0, func() bool { return rand.IntN(10) == 0 }))
+	storetest.Run(t, suiteInterleaved(0, again))
 }
 
 func TestConformance_InterleavedWalk(t *testing.T) {
-	storetest.WalkInSteps(t, suiteInterleaved(2, func() bool { return rand.IntN(10) == 0 }))
+	storetest.WalkInSteps(t, suiteInterleaved(2, again))
 }

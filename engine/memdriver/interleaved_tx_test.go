@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -206,6 +207,21 @@ func (t *itx) Replace(ctx context.Context, row driver.NewRow) error {
 	})
 }
 
+func (t *itx) Attach(ctx context.Context, step outmill.WorkItemID, join outmill.JoinID, rows []driver.Row) error {
+	lock := func() error {
+		ids := make([]outmill.WorkItemID, len(rows))
+		for i, r := range rows {
+			ids[i] = r.ID
+		}
+		return t.lockRows(ids)
+	}
+	return t.step(ctx, "Attach", lock, func() error {
+		err := t.inner.Attach(ctx, step, join, rows)
+		t.keep()
+		return err
+	})
+}
+
 func (t *itx) Adopt(ctx context.Context, topic, group string, limit int) (n int, err error) {
 	lock := func() error {
 		for {
@@ -288,6 +304,31 @@ func (t *itx) Take(ctx context.Context, entries ...driver.Entry) (free []bool, e
 		return err
 	})
 	return free, err
+}
+
+func (t *itx) Add(ctx context.Context, wait time.Duration, e driver.Entry) (added bool, err error) {
+	err = t.step(ctx, "Add", t.lockEntries([]driver.Entry{e}), func() (err error) {
+		added, err = t.inner.Add(ctx, 0, e)
+		t.keep()
+		return err
+	})
+	return added, err
+}
+
+func (t *itx) Entries(ctx context.Context, lock bool, keys ...driver.Entry) (found []driver.Entry, err error) {
+	locks := func() error { return nil }
+	if lock {
+		locks = t.lockEntries(keys)
+	}
+	err = t.step(ctx, "Entries", locks, func() (err error) {
+		found, err = t.inner.Entries(ctx, lock, keys...)
+		return err
+	})
+	return found, err
+}
+
+func (t *itx) CountEntries(ctx context.Context, kind string) (int, error) {
+	return read(ctx, t, "CountEntries", func() (int, error) { return t.inner.CountEntries(ctx, kind) })
 }
 
 func (t *itx) Scan(ctx context.Context, kind, prefix string) ([]driver.Entry, error) {

@@ -30,7 +30,7 @@ func (t *tx) Rows(_ context.Context, searches ...driver.Search) (all []driver.Ro
 // among returns the rows that the search may find.
 func (t *tx) among(s driver.Search) []*stored {
 	switch s.By {
-	case driver.ByEnded, driver.ByExpiry, driver.ByDone:
+	case driver.ByEnded, driver.ByExpiry, driver.ByDone, driver.ByStep, driver.ByWaiter:
 		return slices.Collect(maps.Values(t.byID))
 	case driver.ByUnrouted:
 		return t.unrouted(s.Topic)
@@ -66,6 +66,10 @@ func (t *tx) matches(s driver.Search, r *driver.Row) bool {
 		return r.Stage == s.Stage
 	case driver.ByUnrouted:
 		return true
+	case driver.ByStep:
+		return r.Step == s.Step
+	case driver.ByWaiter:
+		return r.WaitsFor == s.Join && (r.Stage == driver.Waiting || r.Stage == driver.Delayed) && !come
 	}
 	return false
 }
@@ -81,7 +85,7 @@ func orderOf(s driver.Search, r driver.Row) driver.Time {
 		return r.Expires
 	case driver.ByDone:
 		return r.Processed
-	case driver.ByLine, driver.ByHeld, driver.ByKey, driver.ByParked, driver.ByUnrouted:
+	case driver.ByLine, driver.ByHeld, driver.ByKey, driver.ByParked, driver.ByUnrouted, driver.ByStep, driver.ByWaiter:
 	}
 	return 0
 }

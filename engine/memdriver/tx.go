@@ -44,12 +44,12 @@ func (t *tx) State() driver.State {
 }
 
 func (t *tx) Insert(_ context.Context, rows []driver.NewRow) error {
-	ids := map[outmill.WorkItemID]bool{}
-	for _, n := range rows {
-		if t.byID[n.ID] != nil || ids[n.ID] {
-			return fmt.Errorf("a record with id %s exists: leave the id empty, and Append makes one", n.ID)
-		}
-		ids[n.ID] = true
+	mine := rows
+	if t.caller != nil {
+		mine = slices.Concat(t.caller.rows, rows)
+	}
+	if err := t.unknown(mine); err != nil {
+		return err
 	}
 	for _, n := range rows {
 		t.seq++
@@ -66,6 +66,33 @@ func (t *tx) Insert(_ context.Context, rows []driver.NewRow) error {
 	}
 	if n := len(rows); t.caller != nil {
 		t.undo = append(t.undo, func() { t.caller.rows = t.caller.rows[:len(t.caller.rows)-n] })
+	}
+	return nil
+}
+
+// unknown returns an error if the database has a row with one of the ids, or if two of the rows have one id.
+func (d *Database) unknown(rows []driver.NewRow) error {
+	ids := make(map[outmill.WorkItemID]bool, len(rows))
+	for _, n := range rows {
+		if d.byID[n.ID] != nil || ids[n.ID] {
+			return fmt.Errorf("a record with id %s exists: leave the id empty, and Append makes one", n.ID)
+		}
+		ids[n.ID] = true
+	}
+	return nil
+}
+
+func (t *tx) Attach(_ context.Context, step outmill.WorkItemID, join outmill.JoinID, rows []driver.Row) error {
+	for _, r := range rows {
+		s := t.byID[r.ID]
+		if s == nil {
+			continue
+		}
+		was, record := s.Step, s.record
+		t.undo = append(t.undo, func() { s.Step, s.record = was, record })
+		changed := *record
+		changed.Joins = append(slices.Clone(record.Joins), join)
+		s.Step, s.record = step, &changed
 	}
 	return nil
 }
@@ -131,7 +158,7 @@ func (t *tx) change(s *stored, now driver.Row) {
 	if now.Error != nil {
 		s.record.LastError = *now.Error
 	}
-	now.Error, now.Blocked, now.Size = nil, false, s.Size
+	now.Error, now.Blocked, now.Size, now.Step = nil, false, s.Size, s.Step
 	t.place(s, now)
 }
 

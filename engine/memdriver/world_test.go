@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -161,13 +162,40 @@ type within struct {
 	*World
 }
 
-func (t within) Take(ctx context.Context, entries ...driver.Entry) ([]bool, error) {
+// free waits until no transaction of the World has locked one of the entries.
+func (t within) free(entries ...driver.Entry) {
 	for _, e := range entries {
-		for t.held[entryKey{e.Kind, e.Key}] != nil {
-			t.freed.Wait()
+		for t.held[keyOf(e)] != nil {
+			t.Tx.(*tx).outside(t.freed.Wait)
 		}
 	}
+}
+
+func (t within) Take(ctx context.Context, entries ...driver.Entry) ([]bool, error) {
+	t.free(entries...)
 	return t.Tx.Take(ctx, entries...)
+}
+
+func (t within) Put(ctx context.Context, entries ...driver.Entry) error {
+	t.free(entries...)
+	return t.Tx.Put(ctx, entries...)
+}
+
+func (t within) Add(ctx context.Context, wait time.Duration, e driver.Entry) (bool, error) {
+	t.free(e)
+	return t.Tx.Add(ctx, wait, e)
+}
+
+func (t within) Entries(ctx context.Context, lock bool, keys ...driver.Entry) ([]driver.Entry, error) {
+	if lock {
+		t.free(keys...)
+	}
+	return t.Tx.Entries(ctx, lock, keys...)
+}
+
+func (t within) Delete(ctx context.Context, entries ...driver.Entry) error {
+	t.free(entries...)
+	return t.Tx.Delete(ctx, entries...)
 }
 
 // end commits or rolls back.

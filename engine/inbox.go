@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// noteKind is the kind of the entries of handled messages. At is the end of the retention, or when DeleteNotes
+// looks at the note again, and the key that of the consumer and the message. Value is the id of the record, if
+// the message is one of this store.
+const noteKind = "note"
+
+// looksAgain is when DeleteNotes looks again at a note whose record is not processed yet.
+const looksAgain = time.Hour
+
+func noteKey(consumer, key string) string { return joined(consumer, key) }
+
+// PutNote notes that a consumer handles a message. See storekit.Inbox.
+func (e *Engine) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (duplicate bool, err error) {
+	const operation = "put a note"
+	if err := note.Validate(); err != nil {
+		return false, e.explain(ctx, operation, err)
+	}
+	err = e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {
+		entry := driver.Entry{Kind: noteKind, Key: noteKey(note.Consumer, note.Key), At: t.after(note.Retention), Made: t.now}
+		added, err := t.Add(ctx, max(wait, 1), entry)
+		if err != nil {
+			return busyAs(err, storekit.ErrNoteBusy)
+		}
+		duplicate = !added
+		return nil
+	})
+	return duplicate && err == nil, err
+}
+
+// HasNote reports whether a message was noted. See storekit.Inbox.
+func (e *Engine) HasNote(ctx context.Context, consumer, key string) (found bool, err error) {
+	err = e.viewTx(ctx, "look for a note", func(ctx context.Context, t *tx) error {
+		entries, err := t.Entries(ctx, false, driver.Entry{Kind: noteKind, Key: noteKey(consumer, key)})
+		found = len(entries) > 0
+		return err
+	})
+	return found && err == nil, err
+}
+
+// DeleteNotes deletes notes whose retention has passed. See storekit.Inbox. It puts the next look at those off
+// whose records are not processed yet.
+func (e *Engine) DeleteNotes(ctx context.Context, limit int) (deleted int, err error) {
+	for more := true; more && err == nil && deleted < limit; {
+		var n int
+		n, err = e.count(ctx, "delete notes", limit, func(ctx context.Context, t *tx) (int, error) {
+			old, err := t.Old(ctx, noteKind, t.now, limit-deleted)
+			if err != nil {
+				return 0, err
+			}
+			more = len(old) == limit-deleted
+			stay, gone, err := t.stillNeeded(ctx, old)
+			if err == nil {
+				err = t.Put(ctx, stay...)
+			}
+			if err == nil {
+				err = t.Delete(ctx, gone...)
+			}
+			return len(gone), err
+		})
+		deleted += n
+	}
+	return deleted, err
+}
+
+// stillNeeded parts notes in those whose records are not processed, with a later At, and the others.
+func (t *tx) stillNeeded(ctx context.Context, notes []driver.Entry) (stay, gone []driver.Entry, err error) {
+	ids := make([]outmill.WorkItemID, 0, len(notes))
+	for _, n := range notes {
+		if id, err := outmill.ParseWorkItemID(n.Value); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	var rows []driver.Row
+	if len(ids) > 0 {
+		rows, err = t.Find(ctx, ids)
+	}
+	open := map[string]bool{}
+	for _, r := range rows {
+		open[r.ID.String()] = r.Stage != driver.Processed
+	}
+	for _, n := range notes {
+		if !open[n.Value] {
+			gone = append(gone, n)
+			continue
+		}
+		n.At = t.after(looksAgain)
+		stay = append(stay, n)
+	}
+	return stay, gone, err
+}

@@ -1,0 +1,370 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// A saga is an entry of sagaKind. Its key is that of the type and the correlation value, Made when it was
+// started, and Value a StoredSaga. At is the end of its retention.
+//
+// Two kinds of entries lead to it: sagaByID, whose key turns the order of the ids round, so that a Range meets
+// the newest first; and one kind for each type that has the finished sagas, whose At is when they were updated.
+// The Value of both is the key of the saga. They are written together with it.
+const (
+	sagaKind = "saga"
+	sagaByID = "saga by id"
+)
+
+func finishedSagas(kind string) string { return "finished saga " + kind }
+
+// StoredSaga is the Value of a saga's entry, as JSON. It is exported for users' unique indexes of the State, and
+// for drivers that give sagas a table of their own.
+type StoredSaga struct {
+	ID       outmill.WorkItemID
+	Version  int64
+	Finished bool
+	Updated  driver.Time
+	State    json.RawMessage
+}
+
+func sagaKey(kind, correlation string) driver.Entry {
+	return driver.Entry{Kind: sagaKind, Key: joined(kind, correlation)}
+}
+
+// idIndex is the entry of sagaByID.
+func idIndex(id outmill.WorkItemID, key string) driver.Entry {
+	for i := range id {
+		id[i] = ^id[i]
+	}
+	return driver.Entry{Kind: sagaByID, Key: id.String(), Value: key}
+}
+
+// storedSaga is a saga as its entry has it.
+type storedSaga struct {
+	entry driver.Entry
+	StoredSaga
+}
+
+func readSaga(entry driver.Entry) (*storedSaga, error) {
+	s := &storedSaga{entry: entry}
+	if err := json.Unmarshal([]byte(entry.Value), &s.StoredSaga); err != nil {
+		return nil, fmt.Errorf("the entry of the saga %q cannot be read: %w", entry.Key, storekit.JSONError("decode from JSON", err))
+	}
+	return s, nil
+}
+
+func (s *storedSaga) saga() *storekit.Saga {
+	kind, correlation := parts(s.entry.Key)
+	return &storekit.Saga{
+		ID: s.ID, Type: kind, Correlation: correlation, Version: s.Version, Finished: s.Finished,
+		CreatedAt: s.entry.Made.Of(), UpdatedAt: s.Updated.Of(),
+	}
+}
+
+// text is the entry with the changes of s.
+func (s *storedSaga) text() (driver.Entry, error) {
+	value, err := asText(s.StoredSaga)
+	s.entry.Value = value
+	return s.entry, err
+}
+
+// finished is the entry of the finished saga.
+func (s *storedSaga) finished() driver.Entry {
+	kind, correlation := parts(s.entry.Key)
+	return driver.Entry{Kind: finishedSagas(kind), Key: correlation, At: s.Updated, Value: s.entry.Key}
+}
+
+// FindSaga reads a saga. See storekit.Sagas.
+func (e *Engine) FindSaga(ctx context.Context, kind, correlation string, state any, _ storekit.SagaOptions) (saga *storekit.Saga,
+	err error) {
+	const operation = "find saga"
+	err = storekit.CheckSaga(kind, correlation)
+	if err == nil {
+		err = storekit.CheckSagaState(state)
+	}
+	if err != nil {
+		return nil, e.explain(ctx, operation, err)
+	}
+	var found *storedSaga
+	err = e.viewTx(ctx, operation, func(ctx context.Context, t *tx) error {
+		found, err = t.saga(ctx, false, sagaKey(kind, correlation))
+		if err == nil && found == nil {
+			err = storekit.ErrSagaNotFound
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := storekit.DecodeSagaState(string(found.State), state); err != nil {
+		return nil, e.explain(ctx, operation, err)
+	}
+	return found.saga(), nil
+}
+
+// saga returns the saga with this key, or nil.
+func (t *tx) saga(ctx context.Context, lock bool, key driver.Entry) (*storedSaga, error) {
+	entries, err := t.Entries(ctx, lock, key)
+	if err != nil || len(entries) == 0 {
+		return nil, err
+	}
+	return readSaga(entries[0])
+}
+
+// ListSagas lists sagas. See storekit.Sagas.
+func (e *Engine) ListSagas(ctx context.Context, query storekit.SagaQuery, _ storekit.SagaOptions) (page storekit.SagaPage, err error) {
+	const operation = "list sagas"
+	page.Next = query.After
+	if err := storekit.CheckListSagas(query); err != nil {
+		return page, e.explain(ctx, operation, err)
+	}
+	err = e.viewTx(ctx, operation, func(ctx context.Context, t *tx) (err error) {
+		page, err = storekit.PageOfSagas(query, func(id outmill.WorkItemID, limit int) ([]*storekit.Saga, error) {
+			return t.sagasBefore(ctx, id, limit)
+		})
+		return err
+	})
+	return page, err
+}
+
+// sagasBefore returns up to limit sagas with smaller ids, the largest id first.
+func (t *tx) sagasBefore(ctx context.Context, id outmill.WorkItemID, limit int) ([]*storekit.Saga, error) {
+	index, err := t.Range(ctx, sagaByID, idIndex(id, "").Key, limit)
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]driver.Entry, len(index))
+	place := make(map[string]int, len(index))
+	for i, entry := range index {
+		keys[i] = driver.Entry{Kind: sagaKind, Key: entry.Value}
+		place[entry.Value] = i
+	}
+	entries, err := t.Entries(ctx, false, keys...)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*storekit.Saga, len(index))
+	for _, entry := range entries {
+		s, err := readSaga(entry)
+		if err != nil {
+			return nil, err
+		}
+		found[place[entry.Key]] = s.saga()
+	}
+	return slices.DeleteFunc(found, func(s *storekit.Saga) bool { return s == nil }), nil
+}
+
+// InsertSaga stores a new saga. See storekit.Sagas.
+func (e *Engine) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, _ storekit.SagaOptions) error {
+	id := saga.ID
+	if id.IsZero() {
+		id = outmill.NewWorkItemID()
+	}
+	return e.saveSaga(ctx, "insert saga", saga, state, func(ctx context.Context, t *tx, text string) (*storedSaga, error) {
+		s := &storedSaga{sagaKey(saga.Type, saga.Correlation), StoredSaga{id, 1, saga.Finished, t.now, json.RawMessage(text)}}
+		s.entry.Made = t.now
+		entry, err := s.text()
+		if err != nil {
+			return nil, err
+		}
+		added, err := t.Add(ctx, 0, entry)
+		if err == nil && !added {
+			err = storekit.ErrSagaExists
+		}
+		if err != nil {
+			return nil, busyAs(err, storekit.ErrSagaExists)
+		}
+		if err := t.Put(ctx, idIndex(id, entry.Key)); err != nil {
+			return nil, err
+		}
+		if s.Finished {
+			err = t.Put(ctx, s.finished())
+		}
+		return s, err
+	})
+}
+
+// indexFinished writes the entry of the finished sagas, or deletes it.
+func (t *tx) indexFinished(ctx context.Context, s *storedSaga) error {
+	entry := s.finished()
+	if s.Finished {
+		return t.Put(ctx, entry)
+	}
+	entry.At = 0
+	return t.Delete(ctx, entry)
+}
+
+// UpdateSaga stores the state of a saga. See storekit.Sagas.
+func (e *Engine) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+	return e.saveSaga(ctx, "update saga", saga, state, func(ctx context.Context, t *tx, text string) (*storedSaga, error) {
+		s, err := t.currentSaga(ctx, saga)
+		if err == nil && options.KeepUnknown {
+			text, err = storekit.MergeSagaState(string(s.State), text, state, e.sagaLimit())
+		}
+		if err != nil {
+			return nil, err
+		}
+		was := s.Finished
+		s.Version, s.Finished, s.Updated, s.State = s.Version+1, saga.Finished, t.now, json.RawMessage(text)
+		// An update ends the retention.
+		s.entry.At = 0
+		entry, err := s.text()
+		if err == nil {
+			err = t.Put(ctx, entry)
+		}
+		if err == nil && (was || s.Finished) {
+			err = t.indexFinished(ctx, s)
+		}
+		return s, err
+	})
+}
+
+// sagaLimit is the largest size of a state in bytes; 0 is no limit.
+func (e *Engine) sagaLimit() int { return e.config.MaxPayload }
+
+// saveSaga checks and encodes the state, has change store it, and fills the saga.
+func (e *Engine) saveSaga(ctx context.Context, operation string, saga *storekit.Saga, state any,
+	change func(ctx context.Context, t *tx, text string) (*storedSaga, error)) error {
+	err := storekit.CheckSaga(saga.Type, saga.Correlation)
+	var text string
+	if err == nil {
+		text, err = storekit.EncodeSagaState(state, e.sagaLimit())
+	}
+	if err != nil {
+		return e.explain(ctx, operation, err)
+	}
+	var saved *storedSaga
+	err = e.inTx(ctx, operation, func(ctx context.Context, t *tx) (err error) {
+		saved, err = change(ctx, t, text)
+		return err
+	})
+	if err == nil {
+		*saga = *saved.saga()
+	}
+	return err
+}
+
+// currentSaga locks the stored saga, if it has still this version.
+func (t *tx) currentSaga(ctx context.Context, saga *storekit.Saga) (*storedSaga, error) {
+	found, err := t.saga(ctx, true, sagaKey(saga.Type, saga.Correlation))
+	if err == nil && (found == nil || found.ID != saga.ID || found.Version != saga.Version) {
+		err = storekit.ErrSagaConflict
+	}
+	if err != nil {
+		return nil, busyAs(err, storekit.ErrSagaConflict)
+	}
+	return found, nil
+}
+
+// DeleteSaga deletes a saga. See storekit.Sagas.
+func (e *Engine) DeleteSaga(ctx context.Context, saga *storekit.Saga, _ storekit.SagaOptions) error {
+	const operation = "delete saga"
+	if err := storekit.CheckSaga(saga.Type, saga.Correlation); err != nil {
+		return e.explain(ctx, operation, err)
+	}
+	return e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {
+		found, err := t.currentSaga(ctx, saga)
+		if err != nil {
+			return err
+		}
+		return t.deleteSagas(ctx, found)
+	})
+}
+
+// deleteSagas deletes sagas with the entries that lead to them.
+func (t *tx) deleteSagas(ctx context.Context, sagas ...*storedSaga) error {
+	var gone []driver.Entry
+	for _, s := range sagas {
+		finished := s.finished()
+		s.entry.At, finished.At = 0, 0
+		gone = append(gone, s.entry, idIndex(s.ID, ""), finished)
+	}
+	return t.Delete(ctx, gone...)
+}
+
+// PrepareSagas only checks the names, because there is nothing to create. See storekit.Sagas.
+func (e *Engine) PrepareSagas(ctx context.Context, kinds ...string) error {
+	for _, kind := range kinds {
+		if err := storekit.CheckSagaType(kind); err != nil {
+			return e.explain(ctx, "prepare sagas", err)
+		}
+	}
+	return nil
+}
+
+// DeleteFinishedSagas deletes sagas that finished long ago. See storekit.Sagas.
+func (e *Engine) DeleteFinishedSagas(ctx context.Context, kind string, retention time.Duration, limit int) (int, error) {
+	const operation = "delete finished sagas"
+	if err := storekit.CheckDeleteFinishedSagas(kind, retention, limit); err != nil {
+		return 0, e.explain(ctx, operation, err)
+	}
+	return e.count(ctx, operation, limit, func(ctx context.Context, t *tx) (int, error) {
+		old, err := t.Old(ctx, finishedSagas(kind), t.now-driver.Time(retention.Microseconds()), limit)
+		keys := make([]driver.Entry, len(old))
+		for i, entry := range old {
+			keys[i] = driver.Entry{Kind: sagaKind, Key: entry.Value}
+		}
+		if err != nil || len(old) == 0 {
+			return 0, err
+		}
+		return t.deleteSagasIf(ctx, keys, func(s *storedSaga) bool { return s.Finished && s.Updated.After(retention) <= t.now })
+	})
+}
+
+// deleteSagasIf locks the sagas with these keys, deletes those for which a condition holds, and returns how many
+// that were.
+func (t *tx) deleteSagasIf(ctx context.Context, keys []driver.Entry, condition func(s *storedSaga) bool) (int, error) {
+	entries, err := t.Entries(ctx, true, keys...)
+	if err != nil {
+		return 0, err
+	}
+	var gone []*storedSaga
+	for _, entry := range entries {
+		s, err := readSaga(entry)
+		if err != nil {
+			return 0, err
+		}
+		if condition(s) {
+			gone = append(gone, s)
+		}
+	}
+	return len(gone), t.deleteSagas(ctx, gone...)
+}
+
+// RetainSaga sets how long a finished saga is kept. See storekit.SagaRetention.
+func (e *Engine) RetainSaga(ctx context.Context, saga *storekit.Saga, retention time.Duration, _ storekit.SagaOptions) error {
+	const operation = "retain saga"
+	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
+		return e.explain(ctx, operation, err)
+	}
+	return e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {
+		found, err := t.currentSaga(ctx, saga)
+		if err == nil && !found.Finished {
+			err = storekit.ErrSagaConflict
+		}
+		if err != nil {
+			return err
+		}
+		found.entry.At = t.after(retention)
+		return t.Put(ctx, found.entry)
+	})
+}
+
+// DeleteOldSagas deletes finished sagas whose retention has passed. See storekit.SagaRetention.
+func (e *Engine) DeleteOldSagas(ctx context.Context, limit int) (int, error) {
+	return e.count(ctx, "delete old sagas", limit, func(ctx context.Context, t *tx) (int, error) {
+		old, err := t.Old(ctx, sagaKind, t.now, limit)
+		if err != nil || len(old) == 0 {
+			return 0, err
+		}
+		return t.deleteSagasIf(ctx, old, func(s *storedSaga) bool { return s.entry.At != 0 && s.entry.At <= t.now })
+	})
+}

@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+var (
+	_ storekit.Transactor    = (*Engine)(nil)
+	_ storekit.Inbox         = (*Engine)(nil)
+	_ storekit.Sagas         = (*Engine)(nil)
+	_ storekit.SagaRetention = (*Engine)(nil)
+)
+
+// Transact runs fn in a transaction. See storekit.Transactor.
+func (e *Engine) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
+	const operation = "transact"
+	explain := func(err error) error { return e.explain(ctx, operation, err) }
+	prove := func(ctx context.Context) error {
+		return e.inTx(ctx, operation, func(context.Context, *tx) error { return nil })
+	}
+	return storekit.TransactOr(ctx, e, fn, explain, prove, func() error {
+		if err := e.life.Usable(ctx); err != nil {
+			return explain(err)
+		}
+		return e.db.Transact(ctx, fn)
+	})
+}
+
+// TxLimit returns the longest duration of a transaction. See storekit.Transactor.
+func (e *Engine) TxLimit() time.Duration { return e.db.TxLimit() }
+
+// inTx runs fn in the transaction of ctx, or in one of its own, which is durable. In both it may insert rows, and
+// write entries; in the caller's it changes no row.
+func (e *Engine) inTx(ctx context.Context, operation string, fn func(ctx context.Context, t *tx) error) error {
+	return e.inTxOr(ctx, operation, fn, func(fn func(driver.Tx) error) error {
+		return e.db.Update(ctx, driver.Begin{Durable: true}, fn)
+	})
+}
+
+// viewTx is inTx for what only reads.
+func (e *Engine) viewTx(ctx context.Context, operation string, fn func(ctx context.Context, t *tx) error) error {
+	return e.inTxOr(ctx, operation, fn, func(fn func(driver.Tx) error) error { return e.db.View(ctx, driver.Begin{}, fn) })
+}
+
+func (e *Engine) inTxOr(ctx context.Context, operation string, fn func(ctx context.Context, t *tx) error, own run) error {
+	caller, err := e.db.TxOf(ctx)
+	if err != nil {
+		return e.explain(ctx, operation, err)
+	}
+	if caller != nil {
+		own = func(fn func(driver.Tx) error) error { return e.db.Within(ctx, caller, fn) }
+	}
+	return e.do(ctx, operation, own, fn)
+}
+
+// busyAs returns the error of the call where another open transaction has changed what the call is about.
+func busyAs(err, as error) error {
+	if errors.Is(err, driver.ErrBusy) {
+		return as
+	}
+	return err
+}
