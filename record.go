@@ -101,8 +101,10 @@ type Record struct {
 	// snooze. It is zero for other records, and for a record that an ordered claim has found
 	// to wait for an earlier record of its key, until a record of that key is settled.
 	NextAttemptAt time.Time
-	// Attempts counts handlings that were abandoned, and expired leases of a
-	// suspect record.
+	// Attempts counts handlings that were abandoned or have failed, and expired leases of a
+	// suspect record. So a dead record has the number of its handlings: 1 if the first one has
+	// failed. PostgreSQL, SQL Server, MongoDB and SQLite do not count the one that has failed
+	// yet.
 	Attempts int
 	// Claims counts the record's leases. Together with the owner it identifies one lease.
 	Claims int
@@ -111,15 +113,31 @@ type Record struct {
 	Expiries int
 	// Owner holds the lease; zero where there is none.
 	Owner OwnerToken
+	// Worker is the name of the worker that holds the lease (ClaimRequest.Worker); "" where
+	// there is none.
+	Worker string
 	// LeaseUntil is when the lease ends, by the database's clock; zero where
 	// there is none.
 	LeaseUntil time.Time
 	// LastError is the error text of the last handling that was abandoned or failed.
 	LastError string
+	// History has the last attempts that Attempts has counted, up to ten, the newest first; fewer
+	// if their texts are long. Requeue keeps them. Only Inspector.Get fills it.
+	History []Attempt
 	// ProcessedAt and ProcessedBy are kept for processed records: when the record
 	// was acked, and the name of the worker that did so; "" is none.
 	ProcessedAt time.Time
 	ProcessedBy string
+}
+
+// Attempt is one handling of a record that did not succeed.
+type Attempt struct {
+	// At is when the outcome was stored, or when the lease ended of which none was stored.
+	At time.Time
+	// Worker is the name of the worker (ClaimRequest.Worker).
+	Worker string
+	// Error has the first 256 characters of the error.
+	Error string
 }
 
 // Size is the number of bytes that count against limits: payload, metadata and the text

@@ -110,6 +110,9 @@ func (p KeyPolicy) String() string {
 // ClaimRequest selects the records of a claim.
 type ClaimRequest struct {
 	Owner OwnerToken
+	// Worker is the name of the worker for operators, such as host:pid, in up to 255 characters
+	// (ErrInvalidRecord); "" is no name. The records show it while they are leased.
+	Worker string
 	// Group is the group that reads; "" is DefaultGroup.
 	Group string
 	// Topics to claim from. Claims serve the topics of a selection in turn, so that a topic
@@ -154,6 +157,8 @@ type Settlement struct {
 	Err string
 	// Park, for Fail, makes the later records of the same topic and key dead too. See KeyPark.
 	Park bool
+	// Unhandled, for Fail, says that no handling has begun under the lease, so no attempt counts.
+	Unhandled bool
 }
 
 // Queue leases records to workers and stores the outcomes of their handling.
@@ -224,7 +229,8 @@ type Queue interface {
 	// attempt.
 	Abandon(ctx context.Context, settlements []Settlement) error
 
-	// Fail makes the records dead. Attempts stays as it is. Records that Park takes along
+	// Fail makes the records dead, and counts the attempt unless Settlement.Unhandled is set.
+	// (See Record.Attempts for stores that do not count it.) Records that Park takes along
 	// keep their own Attempts and Expiries; their LastError says that they were parked
 	// (storekit.ParkedError).
 	Fail(ctx context.Context, settlements []Settlement) error

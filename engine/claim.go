@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -47,11 +46,15 @@ func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 		if err != nil {
 			return nil, err
 		}
-		if len(c.records) > 0 && known == nil {
+		if len(c.got) > 0 && known == nil {
 			e.busy.Note(req.Group, req.Topics, topics)
 		}
-		if len(c.records) > 0 {
-			return c.result(), nil
+		if len(c.got) > 0 {
+			records, err := e.readClaimed(ctx, req, c.got)
+			if err != nil || len(records) > 0 {
+				return records, err
+			}
+			c.again = true
 		}
 		if c.unrouted {
 			// It is a transaction of its own, because it locks the registrations.
@@ -102,12 +105,11 @@ type claim struct {
 	req   outmill.ClaimRequest
 	owner string
 	// free are the Blockers of notes that do not block the claim.
-	free    []string
-	records []delivered
-	bytes   int
-	// taken are the rows that are leased, but not written yet, and leased those that are written, and whose
-	// content is not read yet.
-	taken, leased []driver.Change
+	free  []string
+	bytes int
+	// taken are the rows that are leased, but not written yet; leased those of a topic that are written; and got
+	// those of all topics that the claim returns.
+	taken, leased, got []driver.Change
 	// scans is how many rows it may still look at, and admits how many it may still make ready.
 	scans, admits int
 	// lines are those that it has locked. unrouted says that rows wait to be adopted before it may go on.
@@ -131,27 +133,13 @@ func (c *claim) begin(topics []string) driver.Begin {
 	return b
 }
 
-// delivered is a record of the result, and its row as it was before.
-type delivered struct {
-	*outmill.Record
-	was driver.Row
-}
-
-func (c *claim) result() []*outmill.Record {
-	records := make([]*outmill.Record, len(c.records))
-	for i, d := range c.records {
-		records[i] = d.Record
-	}
-	return records
-}
-
 func (c *claim) of(topic string, want int) *topicClaim {
 	return &topicClaim{claim: c, line: driver.Line{Group: c.req.Group, Topic: topic}, want: want}
 }
 
 // run claims from the topics, a share from each.
 func (c *claim) run(ctx context.Context, topics []string) error {
-	claimed := func() int { return len(c.records) }
+	claimed := func() int { return len(c.got) }
 	return storekit.ServeTopics(topics, c.req.Limit, c.room, claimed, func(topic string, want int) error {
 		if c.pauses.Topic(c.req.Group, topic) {
 			return nil
@@ -169,7 +157,7 @@ func (c *claim) room() int {
 }
 
 // claimed is how many records the claim has so far.
-func (c *claim) claimed() int { return len(c.records) + len(c.leased) + len(c.taken) }
+func (c *claim) claimed() int { return len(c.got) + len(c.leased) + len(c.taken) }
 
 // scanned counts rows that the claim has looked at, and reports whether it may look at more.
 func (c *claim) scanned(n int) bool {
@@ -198,7 +186,7 @@ func (c *claim) fits(r *driver.Row) bool {
 
 // take leases the row, to be written later.
 func (c *claim) take(r driver.Row) {
-	c.change(r, func(r *driver.Row) { lease(r, c.owner, c.after(c.req.Lease)) })
+	c.change(r, func(r *driver.Row) { lease(r, c.owner, c.req.Worker, c.after(c.req.Lease)) })
 	c.taken = append(c.taken, c.changes.Rows[len(c.changes.Rows)-1])
 	c.bytes += r.Size
 }
@@ -226,7 +214,7 @@ func (c *topicClaim) run(ctx context.Context, last bool) error {
 		take = c.takeByTopic
 	case outmill.OrderNone:
 	}
-	begin := len(c.records)
+	begin := len(c.got)
 	for pass := range attempts {
 		c.lost = false
 		if err := take(ctx); err != nil {
@@ -236,7 +224,7 @@ func (c *topicClaim) run(ctx context.Context, last bool) error {
 			return err
 		}
 		if pass > 0 {
-			c.sort(c.records[begin:])
+			c.sort(c.got[begin:])
 		}
 		if !c.lost || c.want <= 0 || c.room() <= 0 {
 			break
@@ -246,13 +234,13 @@ func (c *topicClaim) run(ctx context.Context, last bool) error {
 	return nil
 }
 
-// sort brings the records of several passes into the order of one.
-func (c *topicClaim) sort(records []delivered) {
+// sort brings the rows of several passes into the order of one.
+func (c *topicClaim) sort(rows []driver.Change) {
 	by := bySeq
 	if c.req.Order == outmill.OrderNone {
 		by = byDue
 	}
-	slices.SortFunc(records, func(a, b delivered) int { return by(a.was, b.was) })
+	slices.SortFunc(rows, func(a, b driver.Change) int { return by(a.Was, b.Was) })
 }
 
 // late reports whether the row came after the moment of the claim.
@@ -277,13 +265,11 @@ func byDue(a, b driver.Row) int {
 // found is how many records of the topic the claim has so far.
 func (c *topicClaim) found() int { return len(c.leased) + len(c.taken) }
 
-// finish writes the changes, and reads the content of the leased rows. last says that the claim goes on to no
-// other topic.
+// finish writes the changes. last says that the claim goes on to no other topic.
 func (c *topicClaim) finish(ctx context.Context, last bool) error {
 	taken, leased := c.taken, c.leased
 	c.taken, c.leased = nil, nil
-	c.changes.Load = len(taken) > 0
-	c.changes.Last = len(leased) == 0 && (last || c.req.Limit <= len(c.records)+len(taken) || c.over)
+	c.changes.Last = last || c.req.Limit <= len(c.got)+len(leased)+len(taken) || c.over
 	done, err := c.write(ctx)
 	c.lost = c.lost || len(done.Lost) > 0
 	if err != nil || len(leased)+len(taken) == 0 {
@@ -296,40 +282,10 @@ func (c *topicClaim) finish(ctx context.Context, last bool) error {
 	if len(kept) < len(taken) {
 		c.uncount(taken, kept)
 	}
-	if len(leased) > 0 {
-		rows := make([]driver.Row, len(leased))
-		for i, change := range leased {
-			rows[i] = change.Now
-		}
-		records, err := c.Load(ctx, rows)
-		if err != nil {
-			return err
-		}
-		if err := c.deliver(leased, func(i int) *outmill.Record { return records[i] }); err != nil {
-			return err
-		}
-	}
-	return c.deliver(kept, func(i int) *outmill.Record { return done.Records[kept[i].Now.Seq] })
-}
-
-// deliver adds records to the result.
-func (c *topicClaim) deliver(leased []driver.Change, content func(i int) *outmill.Record) error {
-	for i := range leased {
-		record := content(i)
-		if record == nil {
-			return errNoContent
-		}
-		if err := fill(record, &leased[i].Now); err != nil {
-			return err
-		}
-		c.records = append(c.records, delivered{record, leased[i].Was})
-	}
-	c.want -= len(leased)
+	c.got = append(append(c.got, leased...), kept...)
+	c.want -= len(leased) + len(kept)
 	return nil
 }
-
-// errNoContent is a fault of a driver.
-var errNoContent = errors.New("the driver returned no content for a leased row: this is a fault of the store")
 
 // keep returns the rows that the claim may return. If a row was lost in an ordered claim, somebody may have
 // given it back to wait for a retry, so the later rows of its key are not leased after all.

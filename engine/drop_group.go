@@ -130,8 +130,9 @@ func (t *tx) unroute(ctx context.Context, search driver.Search, limit int) (done
 		if err != nil || len(rows) == 0 {
 			return nil, err
 		}
-		records, err := t.Load(ctx, rows)
-		for i, r := range records {
+		contents, err := t.Load(ctx, rows, 0)
+		for i, c := range contents {
+			r := c.Record
 			if r == nil {
 				continue
 			}

@@ -13,7 +13,7 @@ import (
 // Get returns one record. See outmill.Inspector.
 func (e *Engine) Get(ctx context.Context, id outmill.WorkItemID) (record *outmill.Record, err error) {
 	err = e.view(ctx, "get", func(ctx context.Context, t *tx) error {
-		records, err := t.get(ctx, id)
+		records, err := t.get(ctx, everything, id)
 		if err != nil {
 			return err
 		}
@@ -26,35 +26,40 @@ func (e *Engine) Get(ctx context.Context, id outmill.WorkItemID) (record *outmil
 	return record, err
 }
 
+// everything is the whole content.
+const everything = driver.Metadata | driver.Payload | driver.History
+
 // get returns the records with these ids that exist.
-func (t *tx) get(ctx context.Context, ids ...outmill.WorkItemID) ([]*outmill.Record, error) {
+func (t *tx) get(ctx context.Context, want driver.Want, ids ...outmill.WorkItemID) ([]*outmill.Record, error) {
 	rows, err := t.Find(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
-	return t.records(ctx, rows)
+	return t.records(ctx, rows, want)
 }
 
 // records reads the content of rows. It leaves out those that were deleted since they were read.
-func (t *tx) records(ctx context.Context, rows []driver.Row) ([]*outmill.Record, error) {
-	_, records, err := t.load(ctx, rows)
+func (t *tx) records(ctx context.Context, rows []driver.Row, want driver.Want) ([]*outmill.Record, error) {
+	_, records, err := t.load(ctx, rows, want)
 	return records, err
 }
 
 // load is records. It also returns the rows of the records.
-func (t *tx) load(ctx context.Context, rows []driver.Row) (found []driver.Row, records []*outmill.Record, err error) {
-	loaded, err := t.Load(ctx, rows)
+func (t *tx) load(ctx context.Context, rows []driver.Row, want driver.Want) (
+	found []driver.Row, records []*outmill.Record, err error) {
+	loaded, err := t.Load(ctx, rows, want)
 	if err != nil {
 		return nil, nil, err
 	}
-	for i, record := range loaded {
-		if record == nil {
+	for i, c := range loaded {
+		if c.Record == nil {
 			continue
 		}
-		if err := fill(record, &rows[i]); err != nil {
+		if err := fill(c.Record, &rows[i]); err != nil {
 			return nil, nil, err
 		}
-		found, records = append(found, rows[i]), append(records, record)
+		c.Record.History = historyOf(c.History)
+		found, records = append(found, rows[i]), append(records, c.Record)
 	}
 	return found, records, nil
 }
@@ -186,7 +191,7 @@ func (f finder) Search(ctx context.Context, operation string, query outmill.List
 			if err != nil {
 				return nil, err
 			}
-			records, err := t.records(ctx, rows)
+			records, err := t.records(ctx, rows, headOf(query))
 			looked := make([]storekit.Looked, len(records))
 			for i, r := range records {
 				looked[i] = storekit.Looked{ID: r.ID, Matches: storekit.Matches(query, r)}
@@ -198,10 +203,18 @@ func (f finder) Search(ctx context.Context, operation string, query outmill.List
 	return found, err
 }
 
+// headOf is what the conditions of a query look at.
+func headOf(query outmill.ListQuery) driver.Want {
+	if query.Contract != "" || query.ContractVersion != 0 {
+		return driver.Metadata
+	}
+	return 0
+}
+
 // Records returns the records with these ids, by id.
 func (f finder) Records(ctx context.Context, operation string, ids []outmill.WorkItemID) (records []*outmill.Record, err error) {
 	err = f.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
-		records, err = t.get(ctx, ids...)
+		records, err = t.get(ctx, driver.Metadata|driver.Payload, ids...)
 		return err
 	})
 	slices.SortFunc(records, func(a, b *outmill.Record) int { return bytes.Compare(a.ID[:], b.ID[:]) })

@@ -21,6 +21,7 @@ import (
 //	                                 Leased
 //	giveBack, reap                   Leased                             Ready, Waiting
 //	abandon, snooze                  Leased                             Waiting
+//	fail                             Leased                             Dead
 //	kill                             all but Processed                  Dead
 //	process                          Leased                             Processed
 //	requeue                          Dead                               Waiting, Delayed
@@ -56,7 +57,7 @@ func blocks(r *driver.Row) bool {
 
 // move gives the row its stage, and ends its lease and its holding.
 func move(r *driver.Row, stage driver.Stage, wake driver.Time) {
-	r.Stage, r.Wake, r.Owner, r.Under = stage, wake, "", ""
+	r.Stage, r.Wake, r.Owner, r.Worker, r.Under = stage, wake, "", "", ""
 }
 
 // wait has the row wait for its Next or its expiry, whichever is first.
@@ -74,15 +75,15 @@ func endLease(r *driver.Row) {
 		return
 	}
 	if r.Expiries >= outmill.SuspectExpiries {
-		r.Attempts++
+		attempted(r, r.Wake, leaseEndedError)
 	}
 	r.Expiries++
 }
 
-func lease(r *driver.Row, owner string, until driver.Time) {
+func lease(r *driver.Row, owner, worker string, until driver.Time) {
 	endLease(r)
 	move(r, driver.Leased, until)
-	r.Owner = owner
+	r.Owner, r.Worker = owner, worker
 	r.Claims++
 }
 
@@ -129,15 +130,21 @@ func reap(r *driver.Row) {
 	giveBack(r)
 }
 
-func abandon(r *driver.Row, next driver.Time, reason string) {
+func abandon(r *driver.Row, now, next driver.Time, reason string) {
+	attempted(r, now, reason)
 	snooze(r, next)
-	r.Attempts++
 	r.Error = &reason
 }
 
 func snooze(r *driver.Row, next driver.Time) {
 	r.Next, r.Expiries = next, 0
 	wait(r, driver.Waiting)
+}
+
+// fail makes a row dead after a handling.
+func fail(r *driver.Row, now driver.Time, reason string) {
+	attempted(r, now, reason)
+	kill(r, reason)
 }
 
 func kill(r *driver.Row, reason string) {
@@ -203,7 +210,7 @@ func fill(record *outmill.Record, r *driver.Row) error {
 	record.CreatedAt, record.ExpiresAt = r.Created.Of(), r.Expires.Of()
 	record.Attempts, record.Claims, record.Expiries = r.Attempts, r.Claims, r.Expiries
 	record.ProcessedAt, record.ProcessedBy = r.Processed.Of(), r.By
-	record.NextAttemptAt, record.LeaseUntil, record.Owner = time.Time{}, time.Time{}, outmill.OwnerToken{}
+	record.NextAttemptAt, record.LeaseUntil, record.Owner, record.Worker = time.Time{}, time.Time{}, outmill.OwnerToken{}, r.Worker
 	switch {
 	case r.Stage == driver.Leased:
 		record.LeaseUntil = r.Wake.Of()

@@ -25,7 +25,7 @@ func rowIn(stage driver.Stage) driver.Row {
 	r := driver.Row{Created: created, Next: next, Stage: stage, Attempts: 1, Claims: 3, Expiries: 1}
 	switch stage {
 	case driver.Leased:
-		r.Wake, r.Owner = now, owner
+		r.Wake, r.Owner, r.Worker = now, owner, "host:1"
 	case driver.Waiting, driver.Delayed:
 		r.Wake = next
 	case driver.Held:
@@ -51,14 +51,15 @@ func TestRow(t *testing.T) {
 		// want are the counters; for a row with a lease that has ended, ended.
 		want, ended counts
 	}{
-		{"lease", claimable, func(r *driver.Row) { lease(r, owner, later) }, driver.Leased, later, counts{1, 4, 1}, counts{1, 4, 2}},
+		{"lease", claimable, func(r *driver.Row) { lease(r, owner, "host:1", later) }, driver.Leased, later, counts{1, 4, 1}, counts{1, 4, 2}},
 		{"admit", claimable, func(r *driver.Row) { admit(r, now) }, driver.Ready, 0, same, counts{1, 3, 2}},
 		{"hold", claimable, func(r *driver.Row) { hold(r, "kk") }, driver.Held, 0, same, counts{1, 3, 2}},
 		{"expire", claimable, expire, driver.Dead, 0, same, same},
 		{"giveBack", held, giveBack, driver.Waiting, next, same, same},
 		{"reap", held, reap, driver.Waiting, next, counts{1, 3, 2}, counts{1, 3, 2}},
-		{"abandon", held, func(r *driver.Row) { abandon(r, later, "broken") }, driver.Waiting, later, same, counts{2, 3, 0}},
+		{"abandon", held, func(r *driver.Row) { abandon(r, now, later, "broken") }, driver.Waiting, later, same, counts{2, 3, 0}},
 		{"snooze", held, func(r *driver.Row) { snooze(r, later) }, driver.Waiting, later, same, counts{1, 3, 0}},
+		{"fail", held, func(r *driver.Row) { fail(r, now, "broken") }, driver.Dead, 0, same, counts{2, 3, 1}},
 		{"kill", all, func(r *driver.Row) { kill(r, "broken") }, driver.Dead, 0, same, same},
 		{"park", all, park, driver.Dead, 0, same, same},
 		{"process", held, func(r *driver.Row) { process(r, "host:1", now) }, driver.Processed, 0, same, same},
@@ -77,6 +78,7 @@ func TestRow(t *testing.T) {
 				require.Equal(t, event.wake, r.Wake, "from stage %d", stage)
 				require.Equal(t, want, counts{r.Attempts, r.Claims, r.Expiries}, "from stage %d", stage)
 				require.Equal(t, event.stage == driver.Leased, r.Owner != "", "only a leased row has an owner")
+				require.Equal(t, event.stage == driver.Leased, r.Worker != "", "only a leased row has a worker")
 				require.Equal(t, event.stage == driver.Held, r.Under != "", "only a held row has a note")
 			}
 		})
@@ -89,7 +91,7 @@ func TestRow_Suspect(t *testing.T) {
 	for _, attempts := range []int{1, 2, 3} {
 		reap(&r)
 		require.Equal(t, attempts, r.Attempts, "from the second expiry on each one counts as an attempt")
-		lease(&r, owner, later)
+		lease(&r, owner, "host:1", later)
 	}
 }
 
@@ -112,7 +114,7 @@ func TestRow_Unlease(t *testing.T) {
 	for _, stage := range []driver.Stage{driver.Ready, driver.Held, driver.Waiting, driver.Leased} {
 		was := rowIn(stage)
 		r := was
-		lease(&r, outmill.NewOwnerToken().String(), later)
+		lease(&r, outmill.NewOwnerToken().String(), "host:2", later)
 		unlease(&r, was)
 		if stage == driver.Held {
 			was.Stage, was.Under = driver.Ready, ""

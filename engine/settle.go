@@ -163,7 +163,7 @@ func (e *Engine) Ack(ctx context.Context, by string, leases []outmill.Lease) err
 // Abandon makes records due again after a delay, and counts the attempt. See outmill.Queue.
 func (e *Engine) Abandon(ctx context.Context, list []outmill.Settlement) error {
 	return e.giveBack(ctx, "abandon", storekit.ForAbandon(list), func(t *tx, r *driver.Row, s outmill.Settlement) {
-		abandon(r, t.after(s.Delay), s.Err)
+		abandon(r, t.now, t.after(s.Delay), s.Err)
 	})
 }
 
@@ -185,7 +185,11 @@ func (e *Engine) Fail(ctx context.Context, list []outmill.Settlement) error {
 	parks := func(r driver.Row, s outmill.Settlement) bool { return s.Park && r.Key != "" }
 	fail := func(t *tx, r driver.Row, s outmill.Settlement) {
 		t.change(r, func(r *driver.Row) {
-			kill(r, s.Err)
+			if s.Unhandled {
+				kill(r, s.Err)
+			} else {
+				fail(r, t.now, s.Err)
+			}
 			r.Parked = parks(*r, s)
 		})
 	}

@@ -25,7 +25,7 @@ func (b bench) Letters(ctx context.Context, operation string, ids []outmill.Work
 		if rows, err = t.heads(ctx, rows); err != nil {
 			return err
 		}
-		rows, records, err := t.load(ctx, rows)
+		rows, records, err := t.load(ctx, rows, driver.Metadata|driver.Payload)
 		if err != nil {
 			return err
 		}
@@ -84,12 +84,12 @@ func (t *tx) lockRecord(ctx context.Context, id outmill.WorkItemID) (r driver.Ro
 	if !found {
 		return r, nil, outmill.ErrNotFound
 	}
-	records, err := t.records(ctx, []driver.Row{r})
-	if err == nil && len(records) == 0 {
-		err = errNoContent
-	}
+	records, err := t.records(ctx, []driver.Row{r}, everything)
 	if err != nil {
 		return r, nil, err
+	}
+	if len(records) == 0 {
+		return r, nil, outmill.ErrNotFound
 	}
 	return r, records[0], nil
 }

@@ -94,6 +94,9 @@ type harness struct {
 
 func (h harness) Store() outmill.Store { return h.store }
 
+// Old says that the store is not on package engine yet.
+func (harness) Old() {}
+
 func (h harness) Reopen() outmill.Store { return reopen(h.t, h.store) }
 
 func (h harness) Elapse(store outmill.Store, d time.Duration) { elapse(h.t, store.(conforming), d) }

@@ -70,6 +70,9 @@ type harness struct {
 
 func (h harness) Store() outmill.Store { return h.file }
 
+// Old says that the store is not on package engine yet.
+func (harness) Old() {}
+
 func (h harness) Reopen() outmill.Store { return openFile(h.t, h.file.path, h.file.config) }
 
 func (h harness) Elapse(store outmill.Store, d time.Duration) { passTime(h.t, store.(file).DB(), d) }

@@ -97,6 +97,9 @@ type harness struct {
 
 func (h harness) Store() outmill.Store { return h.store }
 
+// Old says that the store is not on package engine yet.
+func (harness) Old() {}
+
 func (h harness) Reopen() outmill.Store {
 	return conforming{newStore(h.t, h.store.DB(), h.store.config), h.store.config}
 }

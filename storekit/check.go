@@ -206,7 +206,7 @@ func utf16Length(s string) int {
 // CheckClaim returns an ErrInvalidConfig or ErrInvalidRecord for every invalid value of the
 // request, joined. Stores call it before they claim.
 func CheckClaim(r outmill.ClaimRequest) error {
-	errs := []error{CheckGroup(r.Group), CheckTopics(r.Topics)}
+	errs := []error{CheckGroup(r.Group), CheckTopics(r.Topics), CheckWorker(r.Worker)}
 	invalid := func(bad bool, field string, value any, want string) {
 		if bad {
 			errs = append(errs, fmt.Errorf("%w: ClaimRequest.%s is %v: want %s", outmill.ErrInvalidConfig, field, value, want))

@@ -40,7 +40,7 @@ func ForSnooze(list []outmill.Settlement) []outmill.Settlement {
 // engine can store, and Park.
 func ForFail(list []outmill.Settlement) []outmill.Settlement {
 	return each(list, func(z outmill.Settlement) outmill.Settlement {
-		return outmill.Settlement{Lease: z.Lease, Err: CleanError(z.Err), Park: z.Park}
+		return outmill.Settlement{Lease: z.Lease, Err: CleanError(z.Err), Park: z.Park, Unhandled: z.Unhandled}
 	})
 }
 

@@ -70,7 +70,9 @@ func lettersOfKeys(e *env) {
 	letters := e.letters(outmill.ListQuery{})
 	require.Equal(e.T, map[string]int{"a1": 2, "b1": 3, "i1": 1}, waiting(letters))
 	for _, l := range letters {
-		require.Equal(e.T, e.Get(l.Record), l.Record)
+		whole := e.Get(l.Record)
+		whole.History = nil
+		require.Equal(e.T, whole, l.Record)
 		require.Equal(e.T, "poison", l.Record.LastError)
 	}
 }

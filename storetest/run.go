@@ -115,6 +115,7 @@ func sections() []suite.Section {
 		{Name: "round trips", Sentences: bind(roundTripSentences()), AnyMode: true},
 		{Name: "claim", Sentences: bind(claimSentences())},
 		{Name: "settle", Sentences: bind(settleSentences())},
+		{Name: "attempts", Sentences: bind(attemptSentences()), New: true},
 		{Name: "suspects", Sentences: bind(suspectSentences())},
 		{Name: "reap", Sentences: bind(reapSentences())},
 		{Name: "order", Sentences: bind(orderSentences())},

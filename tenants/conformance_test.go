@@ -85,6 +85,9 @@ type harness struct {
 
 func (h harness) Store() outmill.Store { return h.set }
 
+// Old says that the store is not on package engine yet.
+func (harness) Old() {}
+
 func (h harness) Reopen() outmill.Store { return openSet(h.t, h.set.databases, h.set.options) }
 
 func (h harness) Elapse(_ outmill.Store, d time.Duration) {

@@ -85,6 +85,9 @@ func (h fileHarness) open(ensure bool) *fileSet {
 
 func (h fileHarness) Store() outmill.Store { return h.set }
 
+// Old says that the store is not on package engine yet.
+func (fileHarness) Old() {}
+
 func (h fileHarness) Reopen() outmill.Store { return h.open(false) }
 
 func (h fileHarness) Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error) {

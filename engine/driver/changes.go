@@ -20,6 +20,7 @@ type Change struct{ Was, Now Row }
 type Changes struct {
 	// Rows are written only where the Group, Stage, Wake, Owner and Claims of a row are still those of Was. The
 	// driver reports the others in Applied.Lost: somebody else has changed or deleted them since they were read.
+	// Of a row whose Was is Broken, a driver compares only the columns that it can read.
 	// A driver writes neither Seq, ID, Topic, Key, Tenant, Created, Step, WaitsFor nor Size.
 	Rows []Change
 	// Delete are deleted in the same way.
@@ -32,8 +33,6 @@ type Changes struct {
 	// Notes are set. Of a note that exists, and whose Blocker is its Name, Head only goes down, and Looks goes
 	// up by one.
 	Notes []Note
-	// Load asks for the content of those of Rows whose Now is leased, in their order.
-	Load bool
 	// Last says that no other call follows in the transaction if no row is lost. A driver may send the commit
 	// along, if the commit then fails where a row is lost, so that Update runs again.
 	Last bool
@@ -48,6 +47,4 @@ func (c *Changes) None() bool {
 type Applied struct {
 	// Lost has the Seqs of the rows that were not written.
 	Lost map[int64]bool
-	// Records has the content that Changes.Load asked for, by Seq.
-	Records map[int64]*outmill.Record
 }

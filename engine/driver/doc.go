@@ -11,7 +11,12 @@
 //
 // A driver finds rows along the indexes of Index, reads a page of a line in one moment, and writes changed
 // rows back if nobody else has changed them. It runs that in transactions of its own, or in the caller's.
-// It decides nothing about records: package engine does, by the methods of one file (engine/row.go).
+//
+// A row or a content that cannot be decoded is never an error: somebody has changed it by hand, or a disk has. The
+// driver returns it as Broken, with its ID and what can be read, wherever a search meets it by the columns that can.
+// Otherwise it would stop its topic, and no operator could delete it. Apply gives such a row readable state again.
+//
+// A driver decides nothing about records: package engine does, by the methods of one file (engine/row.go).
 //
 // Package memdriver is the reference.
 package driver

@@ -28,6 +28,8 @@ type DB interface {
 	Transact(ctx context.Context, fn func(ctx context.Context) error) error
 	// TxLimit is the longest duration of a transaction; 0 is no limit.
 	TxLimit() time.Duration
+	// Read is Tx.Load outside of a transaction, after the one that has read or changed the rows.
+	Read(ctx context.Context, rows []Row, want Want) ([]Content, error)
 	// TxOf returns the transaction of this database that ctx carries, or nil. See outmill.Writer.
 	TxOf(ctx context.Context) (any, error)
 	// Explain adds the operation and a remedy to an error.
@@ -102,8 +104,8 @@ type Tx interface {
 	Lock(ctx context.Context, id outmill.WorkItemID) (r Row, found bool, err error)
 	// After returns the rows behind an id, by id.
 	After(ctx context.Context, id outmill.WorkItemID, limit int) ([]Row, error)
-	// Load returns the content of rows, in their order; nil for a row that was deleted since it was read.
-	Load(ctx context.Context, rows []Row) ([]*outmill.Record, error)
+	// Load returns the content of rows, in their order.
+	Load(ctx context.Context, rows []Row, want Want) ([]Content, error)
 	// Page returns a page of a line.
 	Page(ctx context.Context, ask Ask) (Page, error)
 	// Whole returns the state of all rows of a line, as if they had one key.

@@ -92,8 +92,8 @@ type Row struct {
 	// Expires is when the row expires; 0 is never.
 	Expires                    Time
 	Attempts, Claims, Expiries int
-	// Owner is the text of the owner's token, in stage Leased.
-	Owner string
+	// Owner is the text of the owner's token, and Worker the name of its worker, in stage Leased.
+	Owner, Worker string
 	// Under is the name of the note that holds the row, in stage Held.
 	Under string
 	// Parked marks dead rows that were parked with their key.
@@ -104,9 +104,40 @@ type Row struct {
 
 	// Error is the new last error of a changed row; nil leaves the stored one. Searches leave it nil.
 	Error *string
+	// Tried is what Apply puts in front of the row's history, of which it then keeps the first HistoryBytes
+	// bytes: it may cut anywhere. "" leaves the history. Searches leave it empty.
+	Tried string
 	// Blocked says that the row is held under the note of its key, and that this note is not open. Only
 	// Find and After set it.
 	Blocked bool
+	// Broken says which columns of the row cannot be decoded, and why; "" is none. See package driver. Those fields
+	// are zero.
+	Broken string
+}
+
+// HistoryBytes is how much a driver keeps of the history of a row.
+const HistoryBytes = 3 << 10
+
+// Want says what Load reads of the content, beside the texts that every record has.
+type Want int
+
+const (
+	// Metadata and Payload are those of the record.
+	Metadata Want = 1 << iota
+	Payload
+	// History is that of Content.
+	History
+)
+
+// Content is what a driver keeps beside a row.
+type Content struct {
+	// Record has the texts, and the metadata and payload that were wanted; nil is a row that was deleted since it
+	// was read.
+	Record *outmill.Record
+	// History has the texts of Row.Tried, the newest first, as far as they are kept.
+	History string
+	// Broken says what of the wanted content cannot be decoded, and why; "" is nothing. Record then has the rest.
+	Broken string
 }
 
 // Note says why the rows are held whose Under is its Name. A note is open while Blocker is "": the next claim

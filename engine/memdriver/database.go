@@ -35,7 +35,9 @@ type Database struct {
 // stored is a row with its content. Its record has the last error, too.
 type stored struct {
 	driver.Row
-	record *outmill.Record
+	record  *outmill.Record
+	history string
+	damage  damage
 }
 
 type noteKey struct {
@@ -72,7 +74,7 @@ func (d *Database) now() driver.Time { return driver.Time(time.Now().Add(d.ahead
 
 // insert adds a new row.
 func (d *Database) insert(n driver.NewRow) {
-	d.add(&stored{n.Row, contentOf(n)})
+	d.add(&stored{Row: n.Row, record: contentOf(n)})
 }
 
 func (d *Database) add(s *stored) {
@@ -114,8 +116,19 @@ func contentOf(n driver.NewRow) *outmill.Record {
 	return c
 }
 
-func (s *stored) content() *outmill.Record {
-	c := *s.record
-	c.Payload, c.Metadata, c.Joins = slices.Clone(c.Payload), maps.Clone(c.Metadata), slices.Clone(c.Joins)
-	return &c
+// content is a copy of what is wanted.
+func (s *stored) content(want driver.Want) driver.Content {
+	c, r := driver.Content{Broken: s.damage.of(want)}, *s.record
+	r.Payload, r.Metadata, r.Joins = nil, nil, slices.Clone(r.Joins)
+	if want&driver.Payload != 0 && !s.damage.has(PayloadColumn) {
+		r.Payload = slices.Clone(s.record.Payload)
+	}
+	if want&driver.Metadata != 0 && !s.damage.has(MetadataColumn) {
+		r.Metadata = maps.Clone(s.record.Metadata)
+	}
+	if want&driver.History != 0 {
+		c.History = s.history
+	}
+	c.Record = &r
+	return c
 }

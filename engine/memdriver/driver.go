@@ -68,6 +68,13 @@ func (d Driver) run(ctx context.Context, caller *Tx, fn func(driver.Tx) error) (
 	return t, err
 }
 
+// Read reads what is committed.
+func (d Driver) Read(ctx context.Context, rows []driver.Row, want driver.Want) ([]driver.Content, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.contents(rows, want), ctx.Err()
+}
+
 // WithTx returns a context that carries the transaction. See outmill.Writer.
 func (d Driver) WithTx(ctx context.Context, t *Tx) context.Context {
 	return storekit.ContextWithTx(ctx, d.Database, t)

@@ -144,17 +144,8 @@ func (t *itx) After(ctx context.Context, id outmill.WorkItemID, limit int) ([]dr
 	return read(ctx, t, "After", func() ([]driver.Row, error) { return t.inner.After(ctx, id, limit) })
 }
 
-// Load has nil for rows that were deleted since they were read.
-func (t *itx) Load(ctx context.Context, rows []driver.Row) ([]*outmill.Record, error) {
-	return read(ctx, t, "Load", func() ([]*outmill.Record, error) {
-		records := make([]*outmill.Record, len(rows))
-		for i, r := range rows {
-			if s := t.db.byID[r.ID]; s != nil {
-				records[i] = s.content()
-			}
-		}
-		return records, nil
-	})
+func (t *itx) Load(ctx context.Context, rows []driver.Row, want driver.Want) ([]driver.Content, error) {
+	return read(ctx, t, "Load", func() ([]driver.Content, error) { return t.db.contents(rows, want), nil })
 }
 
 func (t *itx) Whole(ctx context.Context, line driver.Line, owner string) (driver.KeyState, error) {

@@ -131,14 +131,18 @@ func (t *tx) shown(r driver.Row) driver.Row {
 	return r
 }
 
-func (t *tx) Load(_ context.Context, rows []driver.Row) ([]*outmill.Record, error) {
-	records := make([]*outmill.Record, len(rows))
+func (t *tx) Load(_ context.Context, rows []driver.Row, want driver.Want) ([]driver.Content, error) {
+	return t.contents(rows, want), nil
+}
+
+func (d *Database) contents(rows []driver.Row, want driver.Want) []driver.Content {
+	contents := make([]driver.Content, len(rows))
 	for i, r := range rows {
-		if s := t.byID[r.ID]; s != nil {
-			records[i] = s.content()
+		if s := d.byID[r.ID]; s != nil {
+			contents[i] = s.content(want)
 		}
 	}
-	return records, nil
+	return contents
 }
 
 func (t *tx) TopicsOf(_ context.Context, group string) ([]string, error) {

@@ -99,8 +99,10 @@ func (t *tx) Attach(_ context.Context, step outmill.WorkItemID, join outmill.Joi
 
 func (t *tx) Replace(_ context.Context, n driver.NewRow) error {
 	s := t.byID[n.ID]
-	size, was := s.Size, s.record
-	t.undo = append(t.undo, func() { s.Size, s.record = size, was })
+	size, was, damage := s.Size, s.record, s.damage
+	t.undo = append(t.undo, func() { s.Size, s.record, s.damage, s.Broken = size, was, damage, damage.ofRow() })
+	s.damage = s.damage.replaced()
+	s.Broken = s.damage.ofRow()
 	changed := *s.record
 	changed.Payload, changed.Metadata = append([]byte{}, n.Record.Payload...), maps.Clone(n.Record.Metadata)
 	s.Size, s.record = n.Size, &changed
@@ -111,7 +113,7 @@ func (t *tx) Replace(_ context.Context, n driver.NewRow) error {
 var errOutside = errors.New("a caller's transaction changes no rows: this is a fault of package engine")
 
 func (t *tx) Apply(_ context.Context, c driver.Changes) (driver.Applied, error) {
-	done := driver.Applied{Lost: map[int64]bool{}, Records: map[int64]*outmill.Record{}}
+	done := driver.Applied{Lost: map[int64]bool{}}
 	if t.caller != nil {
 		return done, errOutside
 	}
@@ -122,9 +124,6 @@ func (t *tx) Apply(_ context.Context, c driver.Changes) (driver.Applied, error) 
 			continue
 		}
 		t.change(s, change.Now)
-		if c.Load && s.Stage == driver.Leased {
-			done.Records[s.Seq] = s.content()
-		}
 	}
 	for _, r := range c.Delete {
 		s := t.unchanged(r)
@@ -150,15 +149,20 @@ func (t *tx) unchanged(was driver.Row) *stored {
 }
 
 func (t *tx) change(s *stored, now driver.Row) {
-	was, text := s.Row, s.record.LastError
+	was, text, history, damage := s.Row, s.record.LastError, s.history, s.damage
 	t.undo = append(t.undo, func() {
 		t.place(s, was)
-		s.record.LastError = text
+		s.record.LastError, s.history, s.damage = text, history, damage
 	})
 	if now.Error != nil {
 		s.record.LastError = *now.Error
 	}
-	now.Error, now.Blocked, now.Size, now.Step = nil, false, s.Size, s.Step
+	if now.Tried != "" {
+		s.history = now.Tried + s.history
+		s.history = s.history[:min(len(s.history), driver.HistoryBytes)]
+	}
+	s.damage = s.damage.mended()
+	now.Error, now.Blocked, now.Tried, now.Broken, now.Size, now.Step = nil, false, "", s.damage.ofRow(), s.Size, s.Step
 	t.place(s, now)
 }
 

@@ -336,7 +336,7 @@ func (t *itx) own(id outmill.WorkItemID) {
 	t.rows[id] = nil
 	if s := t.db.byID[id]; s != nil {
 		record := *s.record
-		t.rows[id] = &stored{s.Row, &record}
+		t.rows[id] = &stored{s.Row, &record, s.history, s.damage}
 	}
 }
 

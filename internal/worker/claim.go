@@ -189,7 +189,7 @@ func (w *Worker) admit(it *Item, changed bool) {
 	_, back := w.tainted[it.key]
 	switch {
 	case rec.Suspect() && w.cfg.Retry.Exhausted(rec.Attempts):
-		w.settleLocked(it, outcome{kind: failed,
+		w.settleLocked(it, outcome{kind: failed, unhandled: true,
 			reason: fmt.Sprintf("outmill: the lease expired %d times: the record may be killing its workers, or hanging them", rec.Expiries)})
 	case w.overdue(it, time.Now()):
 		// This process still handles the record and has given it up once. Another process may be

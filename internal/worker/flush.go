@@ -132,7 +132,10 @@ func (w *Worker) store(ctx context.Context, batch []outcome) error {
 }
 
 func (w *Worker) settlement(o outcome) outmill.Settlement {
-	return outmill.Settlement{Lease: o.lease(), Delay: o.delay, Err: o.reason, Park: w.cfg.KeyPolicy == outmill.KeyPark && o.item.key != ""}
+	return outmill.Settlement{
+		Lease: o.lease(), Delay: o.delay, Err: o.reason,
+		Park: w.cfg.KeyPolicy == outmill.KeyPark && o.item.key != "", Unhandled: o.unhandled,
+	}
 }
 
 func convert[O, T any](batch []O, f func(O) T) []T {

@@ -28,6 +28,8 @@ type outcome struct {
 	item   *Item
 	delay  time.Duration
 	reason string
+	// unhandled says, of a failed one, that no handling began.
+	unhandled bool
 }
 
 func (o outcome) lease() outmill.Lease { return o.item.lease }

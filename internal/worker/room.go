@@ -131,6 +131,7 @@ func (w *Worker) orderFor(first *Feed, now time.Time) order {
 	return order{
 		request: outmill.ClaimRequest{
 			Owner:     w.owner,
+			Worker:    w.cfg.Name,
 			Group:     w.cfg.Group,
 			Topics:    w.selection(covered),
 			Limit:     limit.items,

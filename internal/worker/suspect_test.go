@@ -73,6 +73,7 @@ func TestSuspect(t *testing.T) {
 				require.Equal(t, "free", r.take(w).Record.MessageID)
 				require.Equal(t, "k:killer: outmill: the lease expired 2 times: the record may be killing its workers, or hanging them", <-dead)
 				require.Equal(t, outmill.StatusDead, r.get(records[0]).Status)
+				require.Equal(t, 3, r.get(records[0]).Attempts, "nobody has handled it once more")
 			})
 		}
 	})

@@ -62,6 +62,9 @@ func open(t *testing.T, path string, config sqlite.Config) File {
 
 func (h *harnessOf) Store() outmill.Store { return h.store }
 
+// Old says that the store is not on package engine yet.
+func (*harnessOf) Old() {}
+
 func (h *harnessOf) Reopen() outmill.Store { return h.change(open(h.t, h.file.path, h.file.config)) }
 
 func (h *harnessOf) Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error) {

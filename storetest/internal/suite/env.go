@@ -71,6 +71,12 @@ func NewEnv(t *testing.T, open func(t *testing.T, options Options) Harness, opti
 	return &Env{T: t, Ctx: ctx, Harness: harness, Options: options, Store: store, open: open}
 }
 
+// Old reports whether the store is one of storetest.Old.
+func (e *Env) Old() bool {
+	_, old := e.Harness.(interface{ Old() })
+	return old
+}
+
 // Long skips a sentence of a suite that takes seconds, unless all tests are asked for. leftOut
 // describes the skipped work. Tests that check one sentence alone never skip it.
 func (e *Env) Long(leftOut string) {
