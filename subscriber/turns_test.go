@@ -54,6 +54,12 @@ func (m *meter) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill
 	return found, err
 }
 
+func (m *meter) claimsAtOnce() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.atOnce
+}
+
 func (m *meter) settled(leases ...outmill.Lease) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -247,7 +253,7 @@ func TestSubscriber_MaxInFlightPerTenant(t *testing.T) {
 			require.Equal(t, 3, s.mostOf("slow"))
 			require.LessOrEqual(t, s.mostOf("quick0"), 3)
 			require.LessOrEqual(t, s.mostOf(""), 3)
-			require.Equal(t, 1, s.atOnce, "claims at a time, which do not know what the others return")
+			require.Equal(t, 1, s.claimsAtOnce(), "claims at a time, which do not know what the others return")
 		})
 	}
 
@@ -307,7 +313,7 @@ func TestSubscriber_MaxInFlightPerTenant(t *testing.T) {
 		require.Equal(t, []string{"a"}, receive(t, 1, done))
 	})
 
-	t.Run("the handlers of a subscription that has ended count for the next one", func(t *testing.T) {
+	t.Run("the handlers of a subscription that ends count for the next one", func(t *testing.T) {
 		t.Parallel()
 		s := openFairShop(t)
 		slow := newGate()
@@ -329,13 +335,14 @@ func TestSubscriber_MaxInFlightPerTenant(t *testing.T) {
 		s.publish(t, "slow", 10)
 		receive(t, 2, slow.began)
 		end()
-		<-ended
+		// The first subscription waits for its two handlers, at most CloseTimeout.
 		serve(t.Context(), t, sub, handle)
 		s.publish(t, "quick", 20)
 		receive(t, 20, done)
 		require.Empty(t, slow.began, "a third handler of the slow tenant runs")
 		slow.open()
 		receive(t, 10, done)
+		<-ended
 		require.Equal(t, 2, s.mostOf("slow"))
 	})
 
