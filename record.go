@@ -44,7 +44,8 @@ type Record struct {
 	// Key orders records: readers that claim in order get the records of one topic and key one
 	// after the other, in the order of their appends. "" is no key. At most 255 characters.
 	Key string
-	// Payload is opaque. nil and empty are stored alike.
+	// Payload is opaque. nil stays nil, and empty stays empty: see the forwarder, whose record in
+	// Kafka is a tombstone if the payload is nil.
 	Payload []byte
 	// Metadata is the Watermill metadata, except the entries that have a field here.
 	Metadata map[string]string

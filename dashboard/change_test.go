@@ -158,6 +158,27 @@ func TestChanges(t *testing.T) {
 		})
 	})
 
+	t.Run("an edit of the metadata leaves a nil payload nil, which the page of the record shows", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, store outmill.Store) {
+			s := newSite(t, store, dashboard.Config{AllowChanges: true, ShowPayloads: true})
+			s.register("billing", "orders")
+			s.append(&outmill.Record{Topic: "orders"}, &outmill.Record{Topic: "orders", Payload: []byte{}})
+			shown := []string{"The payload is nil.", "0 bytes."}
+			for i, dead := range s.kill("billing", "orders", "refused") {
+				id := dead.ID.String()
+				require.Contains(t, s.page("record?id="+id).text(), shown[i])
+				form := s.page("edit?id=" + id)
+				seen := regexp.MustCompile(`name="seen" value="([^"]+)"`).FindStringSubmatch(form.body)[1]
+				changed := s.post("edit", "id", id, "seen", seen, "payload", "", "metadata", `{"a":"c"}`)
+				require.Contains(t, changed.text(), "The record is changed.")
+				edited, err := store.Get(t.Context(), dead.ID)
+				require.NoError(t, err)
+				require.Equal(t, i == 0, edited.Payload == nil)
+			}
+		})
+	})
+
 	t.Run("payloads that are hidden are not edited, and records that are not dead neither", func(t *testing.T) {
 		t.Parallel()
 		store := newSQLite(t)

@@ -94,7 +94,9 @@ func recordPage(c *call) error {
 	for _, join := range r.Joins {
 		v.Joins = append(v.Joins, join.String())
 	}
-	v.PayloadSize = number(len(r.Payload))
+	if v.PayloadSize = number(len(r.Payload)) + " bytes."; r.Payload == nil {
+		v.PayloadSize = "The payload is nil."
+	}
 	if c.config.ShowPayloads {
 		v.Payload, v.PayloadCut = payload(r.Payload)
 		v.Metadata, v.MoreMetadata = metadata(r.Metadata)

@@ -204,6 +204,26 @@ func TestForwarder_Kafka(t *testing.T) {
 		require.Empty(t, l.find("the forwarder holds it"))
 	})
 
+	t.Run("a nil payload is a tombstone in Kafka, and an empty one is none", func(t *testing.T) {
+		t.Parallel()
+		eachPublisher(t, func(t *testing.T, connect func(tb testing.TB, brokers []string) message.Publisher) {
+			kafkatest.Each(t, func(t *testing.T, brokers []string) {
+				topic := kafkatest.CreateTopic(t, brokers, 1)
+				store := newStore(t)
+				register(t, store)
+				add(t, store, &outmill.Record{Topic: topic, Key: "k", MessageID: "nil"},
+					&outmill.Record{Topic: topic, Key: "k", MessageID: "empty", Payload: []byte{}})
+				start(t, store, connect(t, brokers), quick())
+				requireEmpty(t, store)
+				values := map[string][]byte{}
+				for _, r := range kafkatest.ReadAll(t, brokers, topic) {
+					values[uuidOf(r)] = r.Value
+				}
+				require.Equal(t, map[string][]byte{"nil": nil, "empty": {}}, values)
+			})
+		})
+	})
+
 	t.Run("a message that is too large for Kafka goes dead alone", func(t *testing.T) {
 		t.Parallel()
 		brokers := kafkatest.FakeWithoutAutoTopics(t).Addrs

@@ -27,7 +27,7 @@ type payload struct {
 
 type next struct {
 	Topic    string            `json:"topic"`
-	Payload  []byte            `json:"payload,omitempty"`
+	Payload  []byte            `json:"payload"` // null is a nil payload
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Instructions are here because their signature would mean nothing to the process that reads them.
 	Instructions map[outmill.Instruction]string `json:"instructions,omitempty"`
@@ -52,7 +52,7 @@ func (n Next) encoded() *next {
 	case n.isNone():
 		return nil
 	case n.Message == nil:
-		return &next{Topic: n.Topic}
+		return &next{Topic: n.Topic, Payload: []byte{}}
 	}
 	// Wait has refused a message with an instruction that is unfit.
 	told, _ := outmill.InstructionsOf(n.Message)

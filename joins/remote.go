@@ -64,7 +64,7 @@ func (s RemoteStep) record(join outmill.JoinID) (*outmill.Record, error) {
 	home.MessageID = home.ID.String()
 	msg := s.Message
 	if msg == nil {
-		msg = &message.Message{}
+		msg = &message.Message{Payload: message.Payload{}}
 	}
 	told, unfit := outmill.InstructionsOf(msg)
 	p := remotePayload{

@@ -23,7 +23,7 @@ type remotePayload struct {
 	Store     string            `json:"store"`
 	Topic     string            `json:"topic"`
 	MessageID string            `json:"message_id"`
-	Payload   []byte            `json:"payload,omitempty"`
+	Payload   []byte            `json:"payload"` // null is a nil payload
 	Metadata  map[string]string `json:"metadata,omitempty"`
 	// Instructions are here because their signature would mean nothing to the process that reads them.
 	Instructions map[outmill.Instruction]string `json:"instructions,omitempty"`

@@ -92,6 +92,24 @@ func TestSendSteps(t *testing.T) {
 		require.Empty(t, p.records(t, "", ""))
 	})
 
+	t.Run("a nil payload stays nil, and no message is an empty one", func(t *testing.T) {
+		t.Parallel()
+		p := newPlant(t)
+		id := start(t, t.Context(), p.Store, of(3))
+		step := func(msg *message.Message) joins.RemoteStep {
+			return joins.RemoteStep{Store: p.Name(), Topic: extracts[0], Message: msg}
+		}
+		require.NoError(t, joins.SendSteps(t.Context(), p.Store, id, step(message.NewMessage("nil", nil)),
+			step(message.NewMessage("empty", message.Payload{})), step(nil)))
+		arrived := p.listen(extracts[0])
+		p.runRemote(t, p.router, joins.Among(p.Store))
+		for range 3 {
+			msg := receive(t, arrived)
+			require.Empty(t, msg.Payload)
+			require.Equal(t, msg.UUID == "nil", msg.Payload == nil, "the payload of %q is nil", msg.UUID)
+		}
+	})
+
 	t.Run("the message may change after it was sent", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)

@@ -85,6 +85,26 @@ func TestWait(t *testing.T) {
 		p.requireSettled(t, completed)
 	})
 
+	t.Run("a nil payload of what follows stays nil, and no message is an empty one", func(t *testing.T) {
+		t.Parallel()
+		p := newPlant(t)
+		p.extract()
+		completed := p.listen(transform)
+		p.run(t)
+		for name, c := range map[string]struct{ message, want *message.Message }{
+			"nil":        {message.NewMessage("", nil), message.NewMessage("", nil)},
+			"empty":      {message.NewMessage("", message.Payload{}), message.NewMessage("", message.Payload{})},
+			"no message": {nil, message.NewMessage("", message.Payload{})},
+		} {
+			id := start(t, t.Context(), p.Store, of(1))
+			p.publishSteps(t, t.Context(), id, good)
+			require.NoError(t, joins.Wait(t.Context(), p.pub, joins.WaitRequest{Join: id,
+				OnComplete: joins.Next{Topic: transform, Message: c.message}}))
+			require.Equal(t, c.want.Payload, receive(t, completed).Payload, name)
+		}
+		p.requireSettled(t, completed)
+	})
+
 	t.Run("the publisher may carry the transaction itself", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)

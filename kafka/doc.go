@@ -2,9 +2,9 @@
 // a [storekit.BatchPublisher], to which a forwarder publishes whole batches.
 //
 // It writes the same records as watermill-kafka's DefaultMarshaler: the message's UUID in the
-// header _watermill_message_uuid, metadata as headers, the payload as the value. Metadata
-// with the name of that header is sent as outmill-escaped-_watermill_message_uuid, which
-// subscriber.RestoreHeaders takes back. So
+// header _watermill_message_uuid, metadata as headers, the payload as the value. A nil payload is
+// a tombstone, and an empty one is not. Metadata with the name of that header is sent as
+// outmill-escaped-_watermill_message_uuid, which subscriber.RestoreHeaders takes back. So
 // watermill-kafka's Subscriber can read them, and either end can be replaced separately.
 // You can set your own [Marshaler]. A program that has a configuration of watermill-kafka
 // passes it to package kafka/watermillkafka.

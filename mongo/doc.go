@@ -33,9 +33,9 @@
 // The collection records (outmill_records) has one document for each message and group: grp
 // (empty: no group has registered for the topic yet), topic, key, status (pending, leased,
 // processed, dead), stage, which refines the status, times, counters, metadata and payload. Empty
-// fields are absent. The payload is binary. With Config.EmbedJSON, a payload that is a JSON
-// object is a document, and payload_escaped says how its JSON was written. Times have
-// milliseconds.
+// fields are absent. The payload is binary, or null for a nil payload. With Config.EmbedJSON, a
+// payload that is a JSON object is a document, and payload_escaped says how its JSON was written.
+// Times have milliseconds.
 //
 // The server fills the field seq when it inserts a document; seq is the order of the appends.
 // Neither seq nor due times, leases and expiry depend on the clocks of clients: they use the

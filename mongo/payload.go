@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// payload is the value of a record's payload field: bytes, or a document that stands for the same
-// bytes as JSON.
+// payload is the value of a record's payload field: bytes, null for a nil payload, or a document
+// that stands for the same bytes as JSON.
 type payload struct {
 	bytes    []byte
 	embedded bson.Raw
@@ -24,9 +24,12 @@ const maxEmbeddedDepth = 50
 
 // MarshalBSONValue implements bson.ValueMarshaler.
 func (p payload) MarshalBSONValue() (byte, []byte, error) {
-	var value any = bson.Binary{Data: p.bytes}
-	if p.embedded != nil {
+	var value any = bson.Null{}
+	switch {
+	case p.embedded != nil:
 		value = p.embedded
+	case p.bytes != nil:
+		value = bson.Binary{Data: p.bytes}
 	}
 	kind, data, err := bson.MarshalValue(value)
 	return byte(kind), data, err
@@ -44,9 +47,6 @@ func (p *payload) UnmarshalBSONValue(kind byte, data []byte) error {
 
 // setPayload sets the payload as the configuration says.
 func (d *document) setPayload(text []byte, config Config) {
-	if text == nil {
-		text = []byte{}
-	}
 	d.Payload, d.Escaped = payload{bytes: text}, false
 	if config.EmbedJSON {
 		d.embed(text, config.MaxPayload)

@@ -55,10 +55,11 @@ func Metadata(name, want string) Matcher {
 	}
 }
 
-// Payload matches the payload byte for byte; nil and empty are equal.
+// Payload matches the payload byte for byte. Payload(nil) matches a nil payload, which is a
+// tombstone in Kafka, and no empty one.
 func Payload(want []byte) Matcher {
 	return func(rec *outmill.Record) string {
-		if bytes.Equal(rec.Payload, want) {
+		if bytes.Equal(rec.Payload, want) && (rec.Payload == nil) == (want == nil) {
 			return ""
 		}
 		return fmt.Sprintf("payload is %s, want %s", show(rec.Payload), show(want))

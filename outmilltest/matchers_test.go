@@ -58,8 +58,11 @@ func TestMatchers(t *testing.T) {
 			"Payload matches":                   {&outmill.Record{Payload: []byte{0, 1}}, outmilltest.Payload([]byte{0, 1}), ""},
 			"Payload differs, not text": {&outmill.Record{Payload: []byte{0, 1}}, outmilltest.Payload([]byte{0xff}),
 				`payload is "\x00\x01", want "\xff"`},
-			"Payload nil is empty":     {&outmill.Record{Payload: []byte{}}, outmilltest.Payload(nil), ""},
-			"Payload differs from nil": {&outmill.Record{Payload: []byte("a")}, outmilltest.Payload(nil), `payload is a, want ""`},
+			"Payload nil":              {&outmill.Record{}, outmilltest.Payload(nil), ""},
+			"Payload empty":            {&outmill.Record{Payload: []byte{}}, outmilltest.Payload([]byte{}), ""},
+			"Payload nil, not empty":   {&outmill.Record{Payload: []byte{}}, outmilltest.Payload(nil), `payload is "", want nil`},
+			"Payload empty, not nil":   {&outmill.Record{}, outmilltest.Payload([]byte{}), `payload is nil, want ""`},
+			"Payload differs from nil": {&outmill.Record{Payload: []byte("a")}, outmilltest.Payload(nil), `payload is a, want nil`},
 			"PayloadJSON matches text": {full, outmilltest.PayloadJSON(`{"note":null,"lines":[1,2.50],"id":9007199254740993}`), ""},
 			"PayloadJSON matches bytes": {full,
 				outmilltest.PayloadJSON([]byte(`{"note":null,"lines":[1,2.50],"id":9007199254740993}`)), ""},
@@ -75,7 +78,7 @@ func TestMatchers(t *testing.T) {
 				"payload is not JSON: hello: invalid character 'h' looking for beginning of value"},
 			"PayloadJSON of two values": {&outmill.Record{Payload: []byte(`1 2`)}, outmilltest.PayloadJSON(`1`),
 				"payload is not JSON: 1 2: more follows after the first value"},
-			"PayloadJSON of nothing": {&outmill.Record{}, outmilltest.PayloadJSON(`{}`), `payload is not JSON: "": EOF`},
+			"PayloadJSON of nothing": {&outmill.Record{}, outmilltest.PayloadJSON(`{}`), `payload is not JSON: nil: EOF`},
 			"PayloadJSON asked for what is not JSON": {full, outmilltest.PayloadJSON(`{`),
 				"PayloadJSON got a value that is not JSON: {: unexpected EOF"},
 			"PayloadJSON asked for what is not a value": {full, outmilltest.PayloadJSON(func() {}),
@@ -111,7 +114,7 @@ func TestMatchers(t *testing.T) {
 		t.Run("shows the beginning of a long payload, cut between two characters", func(t *testing.T) {
 			t.Parallel()
 			r := &outmill.Record{Payload: []byte("a" + strings.Repeat("é", 1000))}
-			want := "payload is a" + strings.Repeat("é", 249) + `… (2001 bytes), want ""`
+			want := "payload is a" + strings.Repeat("é", 249) + `… (2001 bytes), want nil`
 			require.Equal(t, want, outmilltest.Payload(nil)(r))
 		})
 

@@ -57,8 +57,11 @@ func describe(rec *outmill.Record) string {
 	return b.String()
 }
 
-// show returns text unchanged, and other bytes quoted.
+// show returns text unchanged, other bytes quoted, and nil for a nil payload.
 func show(payload []byte) string {
+	if payload == nil {
+		return "nil"
+	}
 	text, rest := string(payload), ""
 	if len(payload) > shown {
 		text, rest = string(payload[:runeBorder(payload)]), fmt.Sprintf("… (%d bytes)", len(payload))

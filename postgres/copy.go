@@ -90,7 +90,7 @@ func (c *copySource) Values() ([]any, error) {
 		[16]byte(r.id), group, of.Topic, of.Key, stage, available, due, due, c.now, expires, r.size,
 		r.messageID, sqlkit.OrNull(of.CorrelationID), sqlkit.OrNull(of.CausationID), sqlkit.OrNull(of.TenantID), sqlkit.OrNull(of.TraceParent),
 		sqlkit.OrNull(of.TraceState),
-		sqlkit.OrNull(of.DedupKey), step, joins, waitsFor, turn, metadata, r.payload(),
+		sqlkit.OrNull(of.DedupKey), step, joins, waitsFor, turn, metadata, of.Payload,
 	}
 	return c.values[:], nil
 }

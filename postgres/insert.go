@@ -94,13 +94,6 @@ func (r *row) joins() [][16]byte {
 	return ids
 }
 
-func (r *row) payload() []byte {
-	if r.of.Payload == nil {
-		return []byte{}
-	}
-	return r.of.Payload
-}
-
 // columns returns the values as lists.
 func (r rows) columns() []any {
 	list := r.list
@@ -118,7 +111,7 @@ func (r rows) columns() []any {
 		column(list, func(r *row) string { return r.of.TraceState }),
 		column(list, func(r *row) string { return r.of.DedupKey }),
 		column(list, func(r *row) string { return r.metadata }),
-		column(list, (*row).payload),
+		column(list, func(r *row) []byte { return r.of.Payload }),
 		column(list, func(r *row) string { return timeText(r.of.Delay, r.of.DueAt) }),
 		column(list, func(r *row) string { return timeText(r.of.TimeToLive, r.of.ExpiresAt) }),
 		column(list, func(r *row) string { return r.group }),
@@ -155,7 +148,7 @@ func (r rows) head() []any {
 	of := one.of
 	return append(make([]any, 0, 20),
 		r.generation, schemaVersion, one.id.String(), of.Topic, of.Key, one.size, one.messageID, of.CorrelationID, of.CausationID, of.TenantID,
-		of.TraceParent, of.TraceState, of.DedupKey, one.metadata, one.payload())
+		of.TraceParent, of.TraceState, of.DedupKey, one.metadata, of.Payload)
 }
 
 // textOfTime is a layout of times in UTC that PostgreSQL can parse.

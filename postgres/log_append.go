@@ -164,7 +164,7 @@ func (c *logSource) Values() ([]any, error) {
 	c.values = [...]any{
 		line, [16]byte(r.id), c.now, r.size, c.segment, r.group, of.Topic, of.Key, r.messageID, sqlkit.OrNull(of.CorrelationID),
 		sqlkit.OrNull(of.CausationID), sqlkit.OrNull(of.TenantID),
-		sqlkit.OrNull(of.TraceParent), sqlkit.OrNull(of.TraceState), sqlkit.OrNull(of.DedupKey), step, joins, metadata, r.payload(),
+		sqlkit.OrNull(of.TraceParent), sqlkit.OrNull(of.TraceState), sqlkit.OrNull(of.DedupKey), step, joins, metadata, of.Payload,
 	}
 	return c.values[:], nil
 }

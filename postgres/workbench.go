@@ -141,11 +141,7 @@ func (b bench) EditDead(ctx context.Context, operation string, id outmill.WorkIt
 		if err := rowLimits.Check(-1, after, metadata); err != nil {
 			return err
 		}
-		payload := after.Payload
-		if payload == nil {
-			payload = []byte{}
-		}
-		return t.finish(ctx, step{template: sqlEdit, args: []any{id.String(), payload, metadata, after.Size()}}, note(entry, 1))
+		return t.finish(ctx, step{template: sqlEdit, args: []any{id.String(), after.Payload, metadata, after.Size()}}, note(entry, 1))
 	})
 }
 

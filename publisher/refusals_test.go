@@ -145,11 +145,13 @@ func TestPublisher_Refusals(t *testing.T) {
 	t.Run("A nil payload", func(t *testing.T) {
 		t.Parallel()
 
-		t.Run("is published as an empty one by default", func(t *testing.T) {
+		t.Run("is published as it is by default, and an empty one stays empty", func(t *testing.T) {
 			t.Parallel()
 			store := outmilltest.NewStore(t)
-			require.NoError(t, newPublisher(t, store).Publish(orders, message.NewMessage("m1", nil)))
-			outmilltest.RequirePublished(t, store, orders, outmilltest.Payload(nil))
+			pub := newPublisher(t, store)
+			require.NoError(t, pub.Publish(orders, message.NewMessage("m1", nil), message.NewMessage("m2", message.Payload{})))
+			outmilltest.RequirePublished(t, store, orders, outmilltest.MessageID("m1"), outmilltest.Payload(nil))
+			outmilltest.RequirePublished(t, store, orders, outmilltest.MessageID("m2"), outmilltest.Payload([]byte{}))
 		})
 
 		t.Run("is refused where a payload is required, an empty one is not (OBX-005)", func(t *testing.T) {

@@ -238,10 +238,6 @@ func insertion(r *outmill.Record, first, id outmill.WorkItemID, group any, stage
 		messageID = first.String()
 		size += len(messageID)
 	}
-	payload := r.Payload
-	if payload == nil {
-		payload = []byte{}
-	}
 	var step, joins, waitsFor, turn any
 	if t.s.ServesTurns(r.Topic) {
 		turn = storekit.Turn(r.TenantID)
@@ -256,7 +252,7 @@ func insertion(r *outmill.Record, first, id outmill.WorkItemID, group any, stage
 		id.String(), group, r.Topic, r.Key, stage, available, due, due, now, expiryOf(r, now), size,
 		messageID, sqlkit.OrNull(r.CorrelationID), sqlkit.OrNull(r.CausationID), sqlkit.OrNull(r.TenantID), sqlkit.OrNull(r.TraceParent),
 		sqlkit.OrNull(r.TraceState),
-		sqlkit.OrNull(r.DedupKey), sqlkit.OrNull(metadata), step, joins, waitsFor, turn, payload,
+		sqlkit.OrNull(r.DedupKey), sqlkit.OrNull(metadata), step, joins, waitsFor, turn, r.Payload,
 	}
 }
 

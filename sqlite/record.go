@@ -49,7 +49,7 @@ func scanRecord(rows *sql.Rows, into *placed) error {
 		&r.Attempts, &r.Claims, &r.Expiries, &owner, &processed, sqlkit.Text(&r.ProcessedBy), &r.MessageID, sqlkit.Text(&r.CorrelationID),
 		sqlkit.Text(&r.CausationID),
 		sqlkit.Text(&r.TenantID), sqlkit.Text(&r.TraceParent), sqlkit.Text(&r.TraceState), sqlkit.Text(&r.DedupKey), sqlkit.Text(&r.LastError),
-		sqlkit.Text(&joins), &r.WaitsFor, sqlkit.Text(&text), &r.Payload, &blocked)
+		sqlkit.Text(&joins), &r.WaitsFor, sqlkit.Text(&text), sqlkit.Bytes(&r.Payload), &blocked)
 	if err != nil {
 		return err
 	}

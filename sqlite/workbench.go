@@ -113,11 +113,7 @@ func (t *txn) edit(ctx context.Context, r *outmill.Record) error {
 	if err := rowLimits.Check(-1, r, metadata); err != nil {
 		return err
 	}
-	payload := r.Payload
-	if payload == nil {
-		payload = []byte{}
-	}
-	_, err = t.exec(ctx, sqlEdit, r.ID.String(), payload, sqlkit.OrNull(metadata), r.Size())
+	_, err = t.exec(ctx, sqlEdit, r.ID.String(), r.Payload, sqlkit.OrNull(metadata), r.Size())
 	return err
 }
 

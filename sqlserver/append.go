@@ -166,9 +166,6 @@ func (a *appending) row(i int) newRow {
 		row.MessageID = a.IDs[i].String()
 		row.Size += int64(len(row.MessageID))
 	}
-	if row.Payload == nil {
-		row.Payload = []byte{}
-	}
 	if len(of.Joins) > 0 {
 		row.Step, row.Joins = a.IDs[i][:], some(storekit.JoinsText(of.Joins))
 	}

@@ -51,7 +51,7 @@ func scanRecord(scan func(...any) error) (placed, error) {
 		&rec.Attempts, &rec.Claims, &rec.Expiries, &r.owner, &r.processed, sqlkit.Text(&rec.ProcessedBy), &rec.MessageID,
 		sqlkit.Text(&rec.CorrelationID), sqlkit.Text(&rec.CausationID), sqlkit.Text(&rec.TenantID),
 		sqlkit.Text(&rec.TraceParent), sqlkit.Text(&rec.TraceState), sqlkit.Text(&rec.DedupKey), sqlkit.Text(&rec.LastError),
-		sqlkit.Text(&r.joins), &r.waitsFor, &r.metadata, &rec.Payload, &r.blocked)
+		sqlkit.Text(&r.joins), &r.waitsFor, &r.metadata, sqlkit.Bytes(&rec.Payload), &r.blocked)
 	if err != nil {
 		return placed{}, err
 	}
@@ -75,9 +75,6 @@ func (r *recordRow) placed() (placed, error) {
 	rec.Group = r.group.String
 	rec.Status = storekit.StatusOf(r.stage)
 	rec.DueAt, rec.CreatedAt, rec.ExpiresAt, rec.ProcessedAt = rec.DueAt.UTC(), rec.CreatedAt.UTC(), utc(r.expires), utc(r.processed)
-	if rec.Payload == nil {
-		rec.Payload = []byte{}
-	}
 	if r.owner.Valid {
 		if err := rec.Owner.Scan(r.owner.String); err != nil {
 			return placed{}, err

@@ -99,12 +99,8 @@ func (s *Store) edit(ctx context.Context, tx *sql.Tx, r *outmill.Record) error {
 	if err := rowLimits.Check(-1, r, metadata); err != nil {
 		return err
 	}
-	payload := r.Payload
-	if payload == nil {
-		payload = []byte{}
-	}
 	return s.do(ctx, tx, call{template: "[dbo].[Outbox_Edit]", args: []any{
-		named("IdBytes", r.ID[:]), named("Payload", payload), named("Metadata", some(metadata)), named("Size", r.Size()),
+		named("IdBytes", r.ID[:]), named("Payload", r.Payload), named("Metadata", some(metadata)), named("Size", r.Size()),
 	}})
 }
 

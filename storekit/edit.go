@@ -25,22 +25,28 @@ var (
 type Edit struct {
 	// Seen is the FingerprintOf the record as the caller saw it.
 	Seen string
-	// Payload is the new payload; nil leaves the payload as it is, and an empty slice empties it.
+	// Payload is the new payload; nil leaves the payload as it is, and an empty slice makes it
+	// empty. An edit cannot make a payload nil.
 	Payload []byte
 	// Metadata is the whole new metadata; nil leaves it as it is, and an empty map removes it.
 	Metadata map[string]string
 }
 
 // FingerprintOf identifies the payload and the metadata of a record: two parts of hexadecimal
-// digits of SHA-256, with a "-" between them. A short payload can be guessed from it, so treat
-// it like the length of the payload, and not like a secret.
+// digits of SHA-256, with a "-" between them; zeros stand for a nil payload. A short payload can
+// be guessed from it, so treat it like the length of the payload, and not like a secret.
 func FingerprintOf(r *outmill.Record) string {
 	return fingerprintOfPayload(r.Payload) + fingerprintMark + fingerprintOfMetadata(r.Metadata)
 }
 
 const fingerprintMark = "-"
 
-func fingerprintOfPayload(payload []byte) string { return digits(sha256.Sum256(payload)) }
+func fingerprintOfPayload(payload []byte) string {
+	if payload == nil {
+		return digits([sha256.Size]byte{})
+	}
+	return digits(sha256.Sum256(payload))
+}
 
 func fingerprintOfMetadata(metadata map[string]string) string {
 	hash := sha256.New()
@@ -85,7 +91,7 @@ func (e Edit) apply(before *outmill.Record) (after *outmill.Record, same bool, e
 	if len(edited.Metadata) == 0 {
 		edited.Metadata = nil
 	}
-	if bytes.Equal(edited.Payload, before.Payload) && maps.Equal(edited.Metadata, before.Metadata) && e.mayHaveMade(before) {
+	if samePayload(edited.Payload, before.Payload) && maps.Equal(edited.Metadata, before.Metadata) && e.mayHaveMade(before) {
 		return before, true, nil
 	}
 	if e.Seen != FingerprintOf(before) {
@@ -98,6 +104,9 @@ func (e Edit) apply(before *outmill.Record) (after *outmill.Record, same bool, e
 	}
 	return &edited, false, nil
 }
+
+// samePayload tells a nil payload from an empty one.
+func samePayload(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
 
 // mayHaveMade reports whether the record may be the result of this edit: what the edit leaves
 // is as the caller saw it. So an edit whose answer was lost can be repeated.

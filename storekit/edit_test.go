@@ -25,9 +25,12 @@ func TestFingerprintOf(t *testing.T) {
 		other.Attempts, other.LastError = 3, "boom"
 		require.Equal(t, storekit.FingerprintOf(one), storekit.FingerprintOf(other))
 	})
-	t.Run("no payload and no metadata are an empty payload and empty metadata", func(t *testing.T) {
+	t.Run("no metadata are empty metadata, and a nil payload is no empty one", func(t *testing.T) {
 		t.Parallel()
-		require.Equal(t, storekit.FingerprintOf(record("")), storekit.FingerprintOf(&outmill.Record{}))
+		none, empty := &outmill.Record{}, &outmill.Record{Metadata: map[string]string{}}
+		require.Equal(t, storekit.FingerprintOf(none), storekit.FingerprintOf(empty))
+		require.Equal(t, len(storekit.FingerprintOf(record(""))), len(storekit.FingerprintOf(none)))
+		require.NotEqual(t, storekit.FingerprintOf(record("")), storekit.FingerprintOf(none))
 	})
 	t.Run("records that differ in the payload or the metadata have different fingerprints", func(t *testing.T) {
 		t.Parallel()

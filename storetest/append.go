@@ -32,7 +32,7 @@ func appendSentences() []sentence {
 		{"OBX-008 empty text fields are none", emptyTextIsNone},
 		{"metadata of any text comes back as it was", metadataRoundTrip},
 		{"metadata with the names of instructions are data: they instruct no append and come back", outsideInstructsNothing},
-		{"OBX-006 nil and empty payloads are stored alike", emptyPayloads},
+		{"OBX-006 a nil payload stays nil, and an empty one stays empty", nilAndEmpty},
 		{"OBX-011 a payload of any bytes comes back as it was", binaryPayload},
 		{"OBX-114 a payload of 8 MiB comes back as it was", bigPayload},
 		{"a payload over the store's limit is refused and nothing is written", oversizePayload},
@@ -258,17 +258,6 @@ func metadataRoundTrip(e *env) {
 	r := suite.Rec(orders, "m1", func(r *outmill.Record) { r.Metadata = metadata })
 	e.Append(r)
 	require.Equal(e.T, metadata, e.Get(r).Metadata)
-}
-
-func emptyPayloads(e *env) {
-	e.Register(group)
-	e.Append(
-		suite.Rec(orders, "nil", func(r *outmill.Record) { r.Payload = nil }),
-		suite.Rec(orders, "empty", func(r *outmill.Record) { r.Payload = []byte{} }))
-	found := e.ClaimAll()
-	require.Len(e.T, found, 2)
-	require.Empty(e.T, found[0].Payload)
-	require.Equal(e.T, found[0].Payload == nil, found[1].Payload == nil, "one payload is nil, the other is not")
 }
 
 func binaryPayload(e *env) {

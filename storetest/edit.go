@@ -26,6 +26,7 @@ func editSentences() []sentence {
 		{"Edit refuses metadata that would change a field of the record", editFields},
 		{"Edit refuses what Append refuses, and changes nothing", editInvalid},
 		{"Edit keeps texts as they are", editHostile},
+		{"Edit tells a nil payload from an empty one", editNilAndEmpty},
 		{"Edit on a closed store, or in a context that has ended, changes nothing", editEnded},
 	}
 }

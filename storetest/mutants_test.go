@@ -71,6 +71,12 @@ func broken() []mutant {
 			mutants.Appends(func(r *outmill.Record) { r.ExpiresAt, r.TimeToLive = time.Time{}, 0 })},
 		{"ignores dedup keys", "dedup", "a record with a dedup key that was seen is left out and marked Duplicate",
 			mutants.Appends(func(r *outmill.Record) { r.DedupKey = "" })},
+		{"makes an empty payload a tombstone", "append", "OBX-006 a nil payload stays nil, and an empty one stays empty",
+			mutants.Appends(func(r *outmill.Record) {
+				if len(r.Payload) == 0 {
+					r.Payload = nil
+				}
+			})},
 		{"loses metadata", "append", "metadata of any text comes back as it was", mutants.Appends(func(r *outmill.Record) { r.Metadata = nil })},
 		{"appends one record after the other", "append", "Append writes all the records or none", func(f mutants.File) outmill.Store {
 			return appendsSingly{f}

@@ -77,6 +77,12 @@ func TestRun_BrokenWorkbenches(t *testing.T) {
 					e.Metadata["a"] = "?"
 				}
 			})},
+		{"empties a nil payload with an edit of the metadata", "edit", "Edit tells a nil payload from an empty one",
+			edits(func(ctx context.Context, f mutants.File, id outmill.WorkItemID, e *storekit.Edit) {
+				if r, err := f.Get(ctx, id); err == nil && e.Payload == nil && r.Payload == nil {
+					e.Payload = []byte{}
+				}
+			})},
 		{"cuts a payload at a NUL", "edit", "Edit keeps texts as they are",
 			edits(func(_ context.Context, _ mutants.File, _ outmill.WorkItemID, e *storekit.Edit) {
 				if i := slices.Index(e.Payload, 0); i >= 0 {

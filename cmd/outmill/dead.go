@@ -125,7 +125,7 @@ func printDead(w io.Writer, term terminal, found storekit.DeadPage, payload bool
 			age(time.Since(r.CreatedAt)), strconv.Itoa(r.Attempts), waitingText(l.Waiting), orDash(oneLine(r.LastError, 60)),
 		}
 		if payload {
-			cells = append(cells, orDash(oneLine(string(r.Payload), 200)))
+			cells = append(cells, payloadCell(r.Payload))
 		}
 		t.addOf(r.Store, cells...)
 	}

@@ -214,7 +214,7 @@ func preview(before *outmill.Record, change storekit.Edit) *outmill.Record {
 func (e *edit) report(w io.Writer, before, after *outmill.Record, result edited) error {
 	if result.DryRun {
 		if _, err := fmt.Fprintf(w, "The record would have a payload of %s (now %s) and %s of metadata (now %d).\n\n",
-			count(len(after.Payload), "byte"), count(len(before.Payload), "byte"), count(len(after.Metadata), "name"), len(before.Metadata),
+			payloadSize(after.Payload), payloadSize(before.Payload), count(len(after.Metadata), "name"), len(before.Metadata),
 		); err != nil {
 			return err
 		}

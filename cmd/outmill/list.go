@@ -136,7 +136,7 @@ func printList(w io.Writer, term terminal, found finding, payload bool) error {
 			age(time.Since(r.CreatedAt)), strconv.Itoa(r.Attempts), orDash(listedError(r)),
 		}
 		if payload {
-			cells = append(cells, orDash(oneLine(string(r.Payload), 200)))
+			cells = append(cells, payloadCell(r.Payload))
 		}
 		t.addOf(r.Store, cells...)
 	}

@@ -97,6 +97,26 @@ func TestList(t *testing.T) {
 		require.Contains(t, ok(t, "show", w.url, records[1].ID.String(), "--payload"), `"\xff\x1b"`)
 	})
 
+	t.Run("a nil payload is told from an empty one", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, w world) {
+			none, empty := &outmill.Record{Topic: "orders"}, &outmill.Record{Topic: "orders", Payload: []byte{}}
+			w.append(t, none, empty)
+			require.Regexp(t, `(?m)^payload +nil$`, ok(t, "show", w.url, none.ID.String()))
+			require.Regexp(t, `(?m)^payload +0 bytes$`, ok(t, "show", w.url, empty.ID.String()))
+			require.Regexp(t, `(?s) -\n.* ""\n`, ok(t, "list", w.url, "--payload"))
+			for _, args := range [][]string{{}, {"--payload"}} {
+				require.True(t, okJSON[recordView](t, append([]string{"show", w.url, none.ID.String()}, args...)...).PayloadNil)
+				require.False(t, okJSON[recordView](t, append([]string{"show", w.url, empty.ID.String()}, args...)...).PayloadNil)
+			}
+			require.Nil(t, okJSON[recordView](t, "show", w.url, none.ID.String(), "--payload").Payload)
+			require.Empty(t, *okJSON[recordView](t, "show", w.url, empty.ID.String(), "--payload").Payload)
+			exported := tool(t, "publish", w.url, "--topic", "orders", "--payload", "", "--message-id", "published")
+			require.Zero(t, exported.code, exported)
+			require.False(t, okJSON[listReport](t, "list", w.url, "--message-id", "published").Records[0].PayloadNil)
+		})
+	})
+
 	t.Run("show has all fields of a record", func(t *testing.T) {
 		t.Parallel()
 		onStores(t, func(t *testing.T, w world) {

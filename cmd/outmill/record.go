@@ -38,6 +38,8 @@ type recordView struct {
 	DedupKey      string            `json:"dedup_key,omitempty"`
 	Metadata      map[string]string `json:"metadata,omitempty"`
 	PayloadBytes  int               `json:"payload_bytes"`
+	// PayloadNil says that there is no payload, not even an empty one: a tombstone in Kafka.
+	PayloadNil bool `json:"payload_nil,omitempty"`
 	// Fingerprint is that of storekit.FingerprintOf, where a command shows one record.
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// Payload has a payload that is text, PayloadBase64 any other.
@@ -53,12 +55,12 @@ func viewOf(r *outmill.Record, withPayload bool) recordView {
 		Attempts: r.Attempts, Claims: r.Claims, Expiries: r.Expiries, LastError: r.LastError, EarlierError: storekit.ErrorIsEarlier(r),
 		ProcessedAt: timeOrNil(r.ProcessedAt), ProcessedBy: r.ProcessedBy, CorrelationID: r.CorrelationID,
 		CausationID: r.CausationID, TenantID: r.TenantID, TraceParent: r.TraceParent, DedupKey: r.DedupKey,
-		Metadata: r.Metadata, PayloadBytes: len(r.Payload),
+		Metadata: r.Metadata, PayloadBytes: len(r.Payload), PayloadNil: r.Payload == nil,
 	}
 	if !r.Owner.IsZero() {
 		view.Owner = r.Owner.String()
 	}
-	if withPayload {
+	if withPayload && r.Payload != nil {
 		if text := string(r.Payload); utf8.ValidString(text) {
 			view.Payload = &text
 		} else {
@@ -73,4 +75,23 @@ func viewOfOne(r *outmill.Record, withPayload bool) recordView {
 	view := viewOf(r, withPayload)
 	view.Fingerprint = storekit.FingerprintOf(r)
 	return view
+}
+
+// payloadSize is the size of a payload in words.
+func payloadSize(payload []byte) string {
+	if payload == nil {
+		return "nil"
+	}
+	return count(len(payload), "byte")
+}
+
+// payloadCell is a payload in a table, in which a nil one is a dash.
+func payloadCell(payload []byte) string {
+	switch {
+	case payload == nil:
+		return "-"
+	case len(payload) == 0:
+		return `""`
+	}
+	return orDash(oneLine(string(payload), 200))
 }

@@ -125,7 +125,7 @@ func printRecord(w io.Writer, r *outmill.Record, payload bool) error {
 	for _, name := range names {
 		line("metadata", name+"="+r.Metadata[name])
 	}
-	line("payload", count(len(r.Payload), "byte"))
+	line("payload", payloadSize(r.Payload))
 	line("fingerprint", storekit.FingerprintOf(r))
 	if payload {
 		b.WriteString("\n" + printable(r.Payload) + "\n")

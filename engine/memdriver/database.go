@@ -106,7 +106,7 @@ func place(rows []*stored, seq int64) (at int, found bool) {
 func contentOf(n driver.NewRow) *outmill.Record {
 	r := n.Record
 	c := &outmill.Record{
-		MessageID: n.Message, Payload: append([]byte{}, r.Payload...), Metadata: maps.Clone(r.Metadata),
+		MessageID: n.Message, Payload: slices.Clone(r.Payload), Metadata: maps.Clone(r.Metadata),
 		CorrelationID: r.CorrelationID, CausationID: r.CausationID, TraceParent: r.TraceParent, TraceState: r.TraceState,
 		Joins: slices.Clone(r.Joins), DedupKey: r.DedupKey, DueAt: max(n.Next, n.Created).Of(),
 	}

@@ -104,7 +104,7 @@ func (t *tx) Replace(_ context.Context, n driver.NewRow) error {
 	s.damage = s.damage.replaced()
 	s.Broken = s.damage.ofRow()
 	changed := *s.record
-	changed.Payload, changed.Metadata = append([]byte{}, n.Record.Payload...), maps.Clone(n.Record.Metadata)
+	changed.Payload, changed.Metadata = slices.Clone(n.Record.Payload), maps.Clone(n.Record.Metadata)
 	s.Size, s.record = n.Size, &changed
 	return nil
 }

@@ -45,7 +45,7 @@ CREATE TABLE {p:records} (
     joins          uuid[],                                   -- the joins of which the message is a step
     waits_for      uuid,                                     -- the join that this record is to finish
     metadata       jsonb,
-    payload        bytea       NOT NULL
+    payload        bytea                                     -- NULL: a nil payload
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000,
         autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 5000);
 

@@ -35,7 +35,7 @@ CREATE TABLE {p:log} (
     step           uuid,
     joins          uuid[],                                   -- as in the records: NULL if step is NULL
     metadata       json,                                     -- a claim reads it as it was written
-    payload        bytea       NOT NULL
+    payload        bytea                                     -- NULL: a nil payload
 ) PARTITION BY LIST (segment);
 
 -- Autovacuum would uselessly freeze rows that are about to be truncated.

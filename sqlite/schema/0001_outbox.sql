@@ -44,7 +44,7 @@ CREATE TABLE {p:records} (
     step           TEXT,                              -- the step that the message is of joins: the id of its first record
     joins          TEXT,                              -- the joins of which the message is a step: ids with commas
     waits_for      TEXT,                              -- the join that this record is to finish
-    payload        BLOB    NOT NULL DEFAULT x''
+    payload        BLOB                               -- NULL: a nil payload
 );
 
 -- Due, and not known to be blocked: claims take these.

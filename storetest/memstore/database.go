@@ -136,7 +136,7 @@ func (r *row) reap() {
 // copied returns a copy of the record that shares no memory with it.
 func copied(r *outmill.Record) *outmill.Record {
 	c := *r
-	c.Payload = append([]byte{}, r.Payload...)
+	c.Payload = slices.Clone(r.Payload)
 	c.Joins = slices.Clone(r.Joins)
 	if r.Metadata != nil {
 		c.Metadata = make(map[string]string, len(r.Metadata))

@@ -78,7 +78,7 @@ CREATE TABLE [dbo].[Outbox] (
     WaitsFor      BINARY(16)       NULL,                                                                 -- the join that this record is to finish
     LastError     NVARCHAR(MAX)    NULL,
     Metadata      NVARCHAR(MAX)    NULL,                                                                 -- a JSON object
-    Payload       VARBINARY(MAX)   NOT NULL,
+    Payload       VARBINARY(MAX)   NULL,                                                                 -- NULL: a nil payload
     -- Stage in the words of the functional specification.
     Status        AS CAST(CASE Stage WHEN 4 THEN 1 WHEN 6 THEN 2 WHEN 7 THEN 3 ELSE 0 END AS TINYINT),   -- 0 ready, 1 in progress, 2 done, 3 failed
     IsProcessed   AS CAST(CASE Stage WHEN 6 THEN 1 ELSE 0 END AS BIT),

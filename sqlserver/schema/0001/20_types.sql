@@ -25,7 +25,7 @@ CREATE TYPE [dbo].[OutboxNew] AS TABLE (
     Joins         NVARCHAR(MAX)  NULL,
     WaitsFor      BINARY(16)     NULL,
     Metadata      NVARCHAR(MAX)  NULL,
-    Payload       VARBINARY(MAX) NOT NULL
+    Payload       VARBINARY(MAX) NULL
 );
 GO
 

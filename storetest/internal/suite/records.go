@@ -41,8 +41,13 @@ func withTenant(tenant string) func(*outmill.Record) {
 	return func(r *outmill.Record) { r.TenantID = tenant }
 }
 
+// withPayload sets the payload of a record. "nil" is none.
 func withPayload(payload string) func(*outmill.Record) {
-	return func(r *outmill.Record) { r.Payload = []byte(payload) }
+	return func(r *outmill.Record) {
+		if r.Payload = []byte(payload); payload == "nil" {
+			r.Payload = nil
+		}
+	}
 }
 
 // Keyed makes a record of the topic Orders and the key for each name.

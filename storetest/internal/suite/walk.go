@@ -213,7 +213,7 @@ func (w *Walk) append(t *rapid.T) {
 	for i := range records {
 		w.Messages++
 		records[i] = Rec(w.Topic(t), fmt.Sprintf("m%d", w.Messages),
-			withPayload(Pick(t, "payload", "", "small", strings.Repeat("large ", 30))),
+			withPayload(Pick(t, "payload", "nil", "", "small", strings.Repeat("large ", 30))),
 			WithKey(Pick(t, "key", "", "k", "k", "k", "K")),
 			WithDelay(Pick(t, "delay", 0, 0, 0, Tick, 3*Tick)),
 			WithTTL(Pick(t, "ttl", 0, 0, 0, 2*Tick, 6*Tick)),

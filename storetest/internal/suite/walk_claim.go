@@ -104,6 +104,7 @@ func (w *Walk) claimed(req outmill.ClaimRequest, found []*outmill.Record) {
 		w.Queue.claim(req, it)
 		w.requireSame(it, found[i])
 		require.True(w.T, bytes.Equal(it.payload, found[i].Payload), "payload of %s", it.Name)
+		require.Equal(w.T, it.payload == nil, found[i].Payload == nil, "the payload of %s is nil", it.Name)
 		w.leases = append(w.leases, found[i].Lease())
 		if it.Expiries >= outmill.SuspectExpiries {
 			require.Len(w.T, found, 1, "the suspect %s was not claimed alone", it.Name)
