@@ -18,9 +18,6 @@ func (e *Engine) Append(ctx context.Context, records ...*outmill.Record) error {
 	if err == nil {
 		err = storekit.CheckRecords(records, e.config.MaxPayload)
 	}
-	if err == nil {
-		err = withoutJoins(records)
-	}
 	if err != nil {
 		return e.explain(ctx, operation, err)
 	}
@@ -45,21 +42,14 @@ func (e *Engine) Append(ctx context.Context, records ...*outmill.Record) error {
 	return nil
 }
 
-// withoutJoins refuses records that name a join.
-func withoutJoins(records []*outmill.Record) error {
-	for i, r := range records {
-		if len(r.Joins) > 0 || !r.WaitsFor.IsZero() {
-			return &outmill.InvalidRecordError{Index: i, Field: "joins", Reason: "names a join, and this store has none"}
-		}
-	}
-	return nil
-}
-
 // appending is one call of Append.
 type appending struct{ *storekit.Appending }
 
 func (a *appending) run(ctx context.Context, t *tx) error {
 	if err := a.deduplicate(ctx, t); err != nil {
+		return err
+	}
+	if err := a.checkSteps(ctx, t); err != nil {
 		return err
 	}
 	routes, err := t.routing(ctx)
@@ -71,7 +61,21 @@ func (a *appending) run(ctx context.Context, t *tx) error {
 	if err != nil {
 		return err
 	}
-	return t.Insert(ctx, rows)
+	if err := t.Insert(ctx, rows); err != nil {
+		return err
+	}
+	return a.attach(ctx, t, rows)
+}
+
+// checkSteps refuses records that cannot be steps of their joins.
+func (a *appending) checkSteps(ctx context.Context, t *tx) error {
+	records := make([]*outmill.Record, 0, len(a.Records))
+	for i, r := range a.Records {
+		if !a.Duplicate[i] {
+			records = append(records, r)
+		}
+	}
+	return storekit.CheckSteps(records, func(ids []outmill.JoinID) ([]*storekit.JoinState, error) { return t.joinsToFill(ctx, ids) })
 }
 
 // dedupKind is the kind of the entries of dedup keys. At is the end of the window, Value the id of the record.
@@ -123,6 +127,9 @@ func (a *appending) rows(t *tx, routes *storekit.RoutingTable) ([]driver.NewRow,
 		for n, group := range groups {
 			row := driver.NewRow{Record: r, Message: cmp.Or(r.MessageID, a.IDs[i].String()), Metadata: texts[i]}
 			row.ID, row.Line = a.Deliver(i, n, group), driver.Line{Group: group, Topic: r.Topic}
+			if len(r.Joins) > 0 {
+				row.Step = a.IDs[i]
+			}
 			rows = append(rows, t.newRow(row))
 		}
 	}
@@ -132,7 +139,7 @@ func (a *appending) rows(t *tx, routes *storekit.RoutingTable) ([]driver.NewRow,
 // newRow sets the state of a new row.
 func (t *tx) newRow(n driver.NewRow) driver.NewRow {
 	r := n.Record
-	n.Key, n.Tenant, n.Created, n.Next = r.Key, r.TenantID, t.now, t.now
+	n.Key, n.Tenant, n.WaitsFor, n.Created, n.Next = r.Key, r.TenantID, r.WaitsFor, t.now, t.now
 	n.Size = r.Size() - len(r.MessageID) + len(n.Message)
 	switch {
 	case r.Delay > 0:

@@ -137,7 +137,7 @@ func (t *tx) unroute(ctx context.Context, search driver.Search, limit int) (done
 				continue
 			}
 			// What waits for a join is due when the join is decided.
-			if first[rows[i].Seq] = rows[i].Next; r.WaitsFor.IsZero() {
+			if first[rows[i].Seq] = rows[i].Next; rows[i].WaitsFor.IsZero() {
 				first[rows[i].Seq] = driver.Time(r.DueAt.UnixMicro())
 			}
 		}

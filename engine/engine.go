@@ -11,8 +11,11 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// defaultDedupWindow is the DedupWindow where none is set.
-const defaultDedupWindow = 24 * time.Hour
+// The DedupWindow and RetainJoins where none is set.
+const (
+	defaultDedupWindow = 24 * time.Hour
+	defaultRetainJoins = 24 * time.Hour
+)
 
 // Config has the settings that all stores share.
 type Config struct {
@@ -26,6 +29,8 @@ type Config struct {
 	MaxPayload int
 	// DurableSettle has claims and settlements wait for the disk, where a driver does not do so by default.
 	DurableSettle bool
+	// RetainJoins is how long joins stay after their end; 0 is 24 hours.
+	RetainJoins time.Duration
 	// RetainAudit is how long the audit keeps an entry; 0 is storekit.AuditRetention.
 	RetainAudit time.Duration
 	// Logger gets a line for each append, at AppendLogLevel, and for faults. nil logs nothing.
@@ -39,6 +44,7 @@ type Config struct {
 type Engine struct {
 	storekit.Finder
 	workbench
+	joinEngine
 	db       driver.DB
 	config   Config
 	life     storekit.Lifecycle
@@ -55,11 +61,15 @@ func New(db driver.DB, config Config) *Engine {
 	if config.DedupWindow <= 0 {
 		config.DedupWindow = defaultDedupWindow
 	}
+	if config.RetainJoins <= 0 {
+		config.RetainJoins = defaultRetainJoins
+	}
 	if config.RetainAudit <= 0 {
 		config.RetainAudit = storekit.AuditRetention
 	}
 	e := &Engine{db: db, config: config, log: storekit.NewLog(config.Logger, config.Name, config.AppendLogLevel)}
 	e.Finder = storekit.NewFinder(finder{e})
+	e.joinEngine = storekit.NewJoinEngine(joinStore{e}, config.MaxPayload)
 	e.workbench = storekit.NewWorkbenchEngine(bench{finder{e}}, config.MaxPayload)
 	return e
 }

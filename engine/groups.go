@@ -53,7 +53,7 @@ func (t *tx) removeLine(ctx context.Context, line driver.Line, stages []driver.S
 				rows = slices.DeleteFunc(rows, func(r driver.Row) bool { return r.Wake > t.now })
 			}
 			return rows, err
-		}, t.remove)
+		}, t.drop)
 		if removed += n; err != nil || lost || removed == limit {
 			return removed, true, err
 		}

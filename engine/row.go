@@ -25,6 +25,7 @@ import (
 //	kill                             all but Processed                  Dead
 //	process                          Leased                             Processed
 //	requeue                          Dead                               Waiting, Delayed
+//	hurry: its join is decided       Waiting, Delayed                   the same, due
 //	unroute: its group is dropped    all but Processed, Dead            Ready, Delayed
 //
 // A row in stage Leased gets there from stage Leased only after its lease has ended.
@@ -113,6 +114,12 @@ func hold(r *driver.Row, under string) {
 	endLease(r)
 	move(r, driver.Held, 0)
 	r.Under = under
+}
+
+// hurry makes a row due whose join is decided.
+func hurry(r *driver.Row, now driver.Time) {
+	r.Next = now
+	wait(r, r.Stage)
 }
 
 // giveBack makes a leased row due as before its claim.
@@ -206,7 +213,7 @@ func statusOf(stage driver.Stage) outmill.Status {
 // fill sets the fields of the record that the row has.
 func fill(record *outmill.Record, r *driver.Row) error {
 	record.ID, record.Topic, record.Key, record.TenantID = r.ID, r.Topic, r.Key, r.Tenant
-	record.Group, record.Status = r.Group, statusOf(r.Stage)
+	record.Group, record.Status, record.WaitsFor = r.Group, statusOf(r.Stage), r.WaitsFor
 	record.CreatedAt, record.ExpiresAt = r.Created.Of(), r.Expires.Of()
 	record.Attempts, record.Claims, record.Expiries = r.Attempts, r.Claims, r.Expiries
 	record.ProcessedAt, record.ProcessedBy = r.Processed.Of(), r.By

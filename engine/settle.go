@@ -151,7 +151,7 @@ func (e *Engine) Ack(ctx context.Context, by string, leases []outmill.Lease) err
 	}
 	ack := func(t *tx, r driver.Row, _ outmill.Settlement) {
 		if e.config.Retain <= 0 {
-			t.remove(r)
+			t.removeAs(r, driver.Processed)
 			return
 		}
 		t.change(r, func(r *driver.Row) { process(r, by, t.now) })

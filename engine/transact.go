@@ -11,6 +11,7 @@ import (
 
 var (
 	_ storekit.Transactor    = (*Engine)(nil)
+	_ storekit.Joins         = (*Engine)(nil)
 	_ storekit.Inbox         = (*Engine)(nil)
 	_ storekit.Sagas         = (*Engine)(nil)
 	_ storekit.SagaRetention = (*Engine)(nil)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/storekit"
 )
@@ -23,6 +24,9 @@ type tx struct {
 	now     driver.Time
 	pauses  *storekit.PauseList
 	changes driver.Changes
+	// gone says what deleted rows count as for their steps. hurries are the joins to look at after the commit.
+	gone    map[int64]driver.Stage
+	hurries []outmill.JoinID
 }
 
 // run is a driver's View, Update or Within for one call.
@@ -33,8 +37,9 @@ func (e *Engine) do(ctx context.Context, operation string, run run, fn func(ctx 
 	if err := e.life.Usable(ctx); err != nil {
 		return e.explain(ctx, operation, err)
 	}
-	return e.explain(ctx, operation, run(func(d driver.Tx) error {
-		t := &tx{Tx: d, e: e, now: d.State().Now}
+	var t *tx
+	err := run(func(d driver.Tx) error {
+		t = &tx{Tx: d, e: e, now: d.State().Now}
 		if err := t.readPauses(ctx); err != nil {
 			return err
 		}
@@ -43,7 +48,11 @@ func (e *Engine) do(ctx context.Context, operation string, run run, fn func(ctx 
 		}
 		_, err := t.write(ctx)
 		return err
-	}))
+	})
+	if err == nil && len(t.hurries) > 0 {
+		storekit.HurryJoins(ctx, joinStore{e}, t.hurries, e.log)
+	}
+	return e.explain(ctx, operation, err)
 }
 
 func (e *Engine) view(ctx context.Context, operation string, fn func(ctx context.Context, t *tx) error) error {
@@ -92,6 +101,10 @@ func (t *tx) change(r driver.Row, how func(r *driver.Row)) {
 func (t *tx) rewrite(r driver.Row, how func(r *driver.Row)) {
 	was := r
 	how(&r)
+	if !r.WaitsFor.IsZero() && (r.Stage == driver.Waiting || r.Stage == driver.Delayed) && r.Next > t.now {
+		// The join may have been decided while the record was leased.
+		t.hurry(r.WaitsFor)
+	}
 	t.changes.Rows = append(t.changes.Rows, driver.Change{Was: was, Now: r})
 }
 
@@ -167,7 +180,12 @@ func (t *tx) write(ctx context.Context) (driver.Applied, error) {
 // the row would be held under a note that does not exist, and no claim would meet it again.
 func (t *tx) apply(ctx context.Context, c driver.Changes) (driver.Applied, error) {
 	inOrder(&c)
+	steps := hasSteps(&c)
+	c.Last = c.Last && !steps
 	done, err := t.Apply(ctx, c)
+	if err == nil && steps {
+		err = t.countSteps(ctx, t.movedSteps(c, done.Lost))
+	}
 	if err != nil || len(done.Lost) == 0 || len(c.Drop) == 0 {
 		return done, err
 	}

@@ -18,7 +18,7 @@ type Change struct{ Was, Now Row }
 // and name, and each row and each note is named once in a list, so that transactions wait for each other in one
 // order.
 type Changes struct {
-	// Rows are written only where the Group, Stage, Wake, Owner and Claims of a row are still those of Was. The
+	// Rows are written only where the Group, Stage, Wake, Owner, Claims and Step of a row are still those of Was. The
 	// driver reports the others in Applied.Lost: somebody else has changed or deleted them since they were read.
 	// Of a row whose Was is Broken, a driver compares only the columns that it can read.
 	// A driver writes neither Seq, ID, Topic, Key, Tenant, Created, Step, WaitsFor nor Size.

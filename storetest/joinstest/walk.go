@@ -47,8 +47,7 @@ func (w *joinWalk) begin() {
 			w.NoError(w.api().CancelJoin(w.Ctx(), join.ID, "the walk is over"), "CancelJoin")
 		}
 	}
-	w.Env.Elapse(joinRetention + time.Second)
-	w.Queue.Now += joinRetention + time.Second
+	w.Pass(joinRetention + time.Second)
 	_, err := w.api().DeleteJoins(w.Ctx(), 1000)
 	w.NoError(err, "DeleteJoins")
 	require.Empty(w.T, listAllJoins(w.Ctx(), w.T, w.api(), storekit.JoinQuery{}), "joins after DeleteJoins")

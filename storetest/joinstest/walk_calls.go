@@ -194,9 +194,7 @@ func (w *joinWalk) elapseDay(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "at 0") > 0 {
 		t.Skip("a day often leaves little to see")
 	}
-	d := joinRetention + time.Second
-	w.Env.Elapse(d)
-	w.Queue.Now += d
+	w.Pass(joinRetention + time.Second)
 }
 
 // checkJoins compares all joins and their steps with the model.

@@ -278,8 +278,8 @@ func (w *Walk) messageOf(name string) int {
 	return n
 }
 
-// pass makes d pass for the database and the model.
-func (w *Walk) pass(d time.Duration) {
+// Pass makes d pass for the database and the model.
+func (w *Walk) Pass(d time.Duration) {
 	w.Env.Elapse(d)
 	w.Queue.Now += d
 	if w.clockMoves {
@@ -293,5 +293,5 @@ func (w *Walk) elapse(t *rapid.T) {
 		lapses = append(lapses, w.Queue.Retain)
 	}
 	d := Pick(t, "time", lapses...) + time.Second
-	w.pass(d)
+	w.Pass(d)
 }

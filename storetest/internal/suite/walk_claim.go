@@ -119,7 +119,7 @@ func (w *Walk) everythingOver(t *rapid.T) {
 		t.Skip("the end of everything often leaves little to see")
 	}
 	d := 20*Tick + time.Second
-	w.pass(d)
+	w.Pass(d)
 	w.expireDue(1000)
 	for _, name := range walkGroups {
 		w.claimAway(t, name)

@@ -1,0 +1,209 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// joinTx is a transaction that has locked one join. See storekit.JoinTx.
+type joinTx struct{ *tx }
+
+// OnJoin runs work in a transaction. After its commit the records become due that wait for the join, if it is
+// decided.
+func (j joinStore) OnJoin(ctx context.Context, operation string, id outmill.JoinID,
+	work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
+	return j.e.update(ctx, operation, func(ctx context.Context, t *tx) error {
+		found, err := t.joins(ctx, true, id)
+		if err == nil && len(found) == 0 {
+			err = fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
+		}
+		if err != nil {
+			return err
+		}
+		t.hurry(id)
+		return work(ctx, joinTx{t}, found[0])
+	})
+}
+
+// JoinsToFill reads joins, with the number of steps of those that are pending and sealed.
+func (t joinTx) JoinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
+	return t.joinsToFill(ctx, ids)
+}
+
+func (t *tx) joinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
+	found, err := t.joins(ctx, false, ids...)
+	if err != nil {
+		return nil, err
+	}
+	// JoinEngine appends to the joins in the order of ids.
+	inOrder := make([]*storekit.JoinState, 0, len(found))
+	for _, id := range ids {
+		for _, join := range found {
+			if join.ID == id {
+				inOrder = append(inOrder, join)
+			}
+		}
+	}
+	for _, join := range inOrder {
+		if err := t.countMembers(ctx, join); err != nil {
+			return nil, err
+		}
+	}
+	return inOrder, nil
+}
+
+func (t *tx) countMembers(ctx context.Context, join *storekit.JoinState) (err error) {
+	if join.Status == storekit.JoinPending && !join.Unsealed {
+		join.Members, err = t.CountEntries(ctx, stepsOf(join.ID))
+	}
+	return err
+}
+
+// CountMembers counts the steps of a join.
+func (t joinTx) CountMembers(ctx context.Context, id outmill.JoinID) (int, error) {
+	return t.CountEntries(ctx, stepsOf(id))
+}
+
+// Seal writes the number of steps.
+func (t joinTx) Seal(ctx context.Context, join *storekit.JoinState) error {
+	join.UpdatedAt = t.now.Of()
+	return t.putJoin(ctx, join)
+}
+
+func (t *tx) putJoin(ctx context.Context, join *storekit.JoinState) error {
+	entry, err := joinEntry(&join.Join)
+	if err != nil {
+		return err
+	}
+	return t.Put(ctx, entry)
+}
+
+// End writes how the join ended.
+func (t joinTx) End(ctx context.Context, join *storekit.JoinState) error {
+	was := join.Join
+	was.Status = storekit.JoinPending
+	if err := t.Delete(ctx, joinIndex(&was)...); err != nil {
+		return err
+	}
+	join.FinishedAt, join.UpdatedAt = t.now.Of(), t.now.Of()
+	if err := t.Put(ctx, joinIndex(&join.Join)...); err != nil {
+		return err
+	}
+	return t.putJoin(ctx, join)
+}
+
+// Append appends the record that follows a join.
+func (t joinTx) Append(ctx context.Context, record *outmill.Record) (*storekit.Appending, error) {
+	follow := &appending{Appending: storekit.NewAppending([]*outmill.Record{record})}
+	return follow.Appending, follow.run(ctx, t.tx)
+}
+
+// Report settles the step that the message names.
+func (t joinTx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as storekit.StepStatus) (bool, error) {
+	rows, err := t.Find(ctx, []outmill.WorkItemID{message})
+	if err != nil {
+		return false, err
+	}
+	// If the message is gone, its own id is that of the step.
+	step := message
+	if len(rows) > 0 && !rows[0].Step.IsZero() {
+		step = rows[0].Step
+	}
+	// A settlement changes the members of a step while it has the step locked.
+	if _, err := t.Entries(ctx, true, stepKey(step)); err != nil {
+		return false, err
+	}
+	members, err := t.Entries(ctx, false, driver.Entry{Kind: stepsOf(join.ID), Key: step.String()})
+	if err != nil || len(members) == 0 {
+		return false, err
+	}
+	status, _ := memberStatus(members[0])
+	if join.Status != storekit.JoinPending || status != storekit.StepPending {
+		return true, nil
+	}
+	members[0].Value = string(as) + reported
+	entry, err := t.countIn(join, storekit.StepCounts{}.Moved(status, as))
+	if err != nil {
+		return true, err
+	}
+	return true, t.Put(ctx, members[0], entry)
+}
+
+// AttachStep makes a record a step. See storekit.Joins.
+func (e *Engine) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
+	return joinStore{e}.OnJoin(ctx, "attach step", id, func(ctx context.Context, j storekit.JoinTx, join *storekit.JoinState) error {
+		t := j.(joinTx).tx
+		if err := t.countMembers(ctx, join); err != nil {
+			return err
+		}
+		return t.attachStep(ctx, join, message)
+	})
+}
+
+func (t *tx) attachStep(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID) error {
+	row, found, err := t.Lock(ctx, message)
+	if err != nil {
+		return err
+	}
+	late := storekit.LateStep{Found: found, Waits: !row.WaitsFor.IsZero()}
+	name := row.Step
+	if name.IsZero() {
+		name = message
+	}
+	rows, step, err := t.stepToAttach(ctx, row, name)
+	if err != nil {
+		return err
+	}
+	member := driver.Entry{Kind: stepsOf(join.ID), Key: name.String()}
+	known, err := t.Entries(ctx, false, member)
+	if err != nil {
+		return err
+	}
+	late.Member = len(known) > 0
+	late.Open, late.Acked, late.Dead = step.Open, step.Acked, step.Dead
+	if attach, err := late.Check(message, join, t.e.config.Retain); err != nil || !attach {
+		return err
+	}
+	if err := t.Attach(ctx, name, join.ID, rows); err != nil {
+		return err
+	}
+	step.Joins = append(step.Joins, join.ID)
+	entry := stepKey(name)
+	if entry.Value, err = asText(step); err != nil {
+		return err
+	}
+	member.Value = string(step.outcome())
+	counts, err := t.countIn(join, storekit.StepCounts{}.Moved(storekit.StepPending, step.outcome()))
+	if err != nil {
+		return err
+	}
+	return t.Put(ctx, entry, member, counts)
+}
+
+// stepToAttach returns the rows of the step, and the step: as its entry has it, or else from its rows.
+func (t *tx) stepToAttach(ctx context.Context, row driver.Row, name outmill.WorkItemID) (rows []driver.Row, step storedStep, err error) {
+	rows = []driver.Row{row}
+	if !row.Step.IsZero() {
+		rows, err = t.Rows(ctx, driver.Search{By: driver.ByStep, Step: name, Limit: math.MaxInt32})
+		if err != nil {
+			return nil, step, err
+		}
+	}
+	entries, err := t.Entries(ctx, true, stepKey(name))
+	if err != nil {
+		return nil, step, err
+	}
+	if len(entries) > 0 {
+		step, err = readStep(entries[0])
+		return rows, step, err
+	}
+	for _, r := range rows {
+		step.stepMove = step.plus(counted(r.Stage))
+	}
+	return rows, step, nil
+}

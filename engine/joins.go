@@ -1,0 +1,299 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// A join is an entry of joinKind. Its key is the id, Made when it was started, At when it ended, and Value a
+// storedJoin. An entry of the kind of its status, and one of the kind of its status and grouping key, lead a list
+// to it. The entries of stepsOf are its steps: the key is the id of the step, and Value its status.
+//
+// The entries of stepKind have what the joins of a step share: the key is the id of the step, and Value a
+// storedStep.
+//
+// Locks are taken in this order: rows, steps, joins, each sorted. Only what works on one join, such as a report,
+// locks the join first, and may have to run again.
+const (
+	joinKind = "join"
+	stepKind = "step"
+	// reported follows the status of a step that was reported: its message counts no longer.
+	reported = " reported"
+)
+
+func stepsOf(join outmill.JoinID) string { return "steps of " + join.String() }
+
+// joinsWith is the kind of the entries of the joins with this status, and with this grouping key if it is not "".
+func joinsWith(status storekit.JoinStatus, grouping string) string {
+	if grouping == "" {
+		return "join " + string(status)
+	}
+	return "join " + string(status) + " of " + hashed(grouping)
+}
+
+type storedJoin struct {
+	Status             storekit.JoinStatus
+	Policy             storekit.JoinPolicy
+	Quorum             int               `json:",omitempty"`
+	Expected           int               `json:",omitempty"`
+	Unsealed           bool              `json:",omitempty"`
+	Completed, Failed  int               `json:",omitempty"`
+	Deadline           time.Time         `json:",omitzero"`
+	CompleteAtDeadline bool              `json:",omitempty"`
+	Reason             string            `json:",omitempty"`
+	Grouping           string            `json:",omitempty"`
+	Metadata           map[string]string `json:",omitempty"`
+	Updated            driver.Time
+}
+
+func joinKey(id outmill.JoinID) driver.Entry { return driver.Entry{Kind: joinKind, Key: id.String()} }
+
+// joinEntry is the entry of the join.
+func joinEntry(j *storekit.Join) (driver.Entry, error) {
+	entry := joinKey(j.ID)
+	entry.Made = driver.Time(j.CreatedAt.UnixMicro())
+	if !j.FinishedAt.IsZero() {
+		entry.At = driver.Time(j.FinishedAt.UnixMicro())
+	}
+	value, err := asText(storedJoin{
+		Status: j.Status, Policy: j.Policy, Quorum: j.Quorum, Expected: j.ExpectedSteps, Unsealed: j.Unsealed,
+		Completed: j.CompletedSteps, Failed: j.FailedSteps, Deadline: j.Deadline, CompleteAtDeadline: j.CompleteAtDeadline,
+		Reason: j.Reason, Grouping: j.GroupingKey, Metadata: j.Metadata, Updated: driver.Time(j.UpdatedAt.UnixMicro()),
+	})
+	entry.Value = value
+	return entry, err
+}
+
+// joinOf reads the entry of a join.
+func (t *tx) joinOf(entry driver.Entry) (*storekit.JoinState, error) {
+	id, err := outmill.ParseJoinID(entry.Key)
+	var s storedJoin
+	if err == nil {
+		err = json.Unmarshal([]byte(entry.Value), &s)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the entry of the join %q cannot be read: %w", entry.Key, err)
+	}
+	j := &storekit.JoinState{Join: storekit.Join{
+		ID: id, GroupingKey: s.Grouping, ExpectedSteps: s.Expected, Unsealed: s.Unsealed, Policy: s.Policy, Quorum: s.Quorum,
+		Deadline: s.Deadline, CompleteAtDeadline: s.CompleteAtDeadline, Metadata: s.Metadata, Status: s.Status,
+		CompletedSteps: s.Completed, FailedSteps: s.Failed, Reason: s.Reason,
+		CreatedAt: entry.Made.Of(), UpdatedAt: s.Updated.Of(), FinishedAt: entry.At.Of(),
+	}}
+	if !j.Deadline.IsZero() {
+		j.DeadlineIn = j.Deadline.Sub(t.now.Of())
+		j.Late = j.DeadlineIn <= 0
+	}
+	return j, nil
+}
+
+// joinIndex has the entries that lead to the join.
+func joinIndex(j *storekit.Join) []driver.Entry {
+	index := []driver.Entry{{Kind: joinsWith(j.Status, ""), Key: j.ID.String()}}
+	if j.GroupingKey != "" {
+		index = append(index, driver.Entry{Kind: joinsWith(j.Status, j.GroupingKey), Key: j.ID.String()})
+	}
+	return index
+}
+
+// joinEngine provides the calls of storekit.Joins that all stores share.
+type joinEngine = storekit.JoinEngine
+
+// joinStore has what storekit.JoinEngine needs. See storekit.JoinStore.
+type joinStore struct{ e *Engine }
+
+// Explain adds the operation to an error.
+func (j joinStore) Explain(ctx context.Context, operation string, err error) error {
+	return j.e.explain(ctx, operation, err)
+}
+
+// StartJoin writes a join.
+func (j joinStore) StartJoin(ctx context.Context, operation string, join *storekit.Join) error {
+	return j.e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {
+		started := *join
+		started.Status, started.CompletedSteps, started.FailedSteps, started.Reason = storekit.JoinPending, 0, 0, ""
+		started.CreatedAt, started.UpdatedAt, started.FinishedAt = t.now.Of(), t.now.Of(), time.Time{}
+		if join.Timeout > 0 {
+			started.Deadline = t.after(join.Timeout).Of()
+		}
+		started.Deadline = started.Deadline.UTC().Truncate(time.Microsecond)
+		entry, err := joinEntry(&started)
+		if err != nil {
+			return fmt.Errorf("metadata: %w", err)
+		}
+		added, err := t.Add(ctx, 0, entry)
+		if err == nil && !added {
+			err = fmt.Errorf("%w: %s", storekit.ErrJoinExists, join.ID)
+		}
+		if err != nil {
+			return busyAs(err, storekit.ErrJoinExists)
+		}
+		return t.Put(ctx, joinIndex(&started)...)
+	})
+}
+
+// joins reads the joins that exist.
+func (t *tx) joins(ctx context.Context, lock bool, ids ...outmill.JoinID) ([]*storekit.JoinState, error) {
+	keys := make([]driver.Entry, len(ids))
+	for i, id := range ids {
+		keys[i] = joinKey(id)
+	}
+	entries, err := t.Entries(ctx, lock, keys...)
+	found := make([]*storekit.JoinState, 0, len(entries))
+	for _, entry := range entries {
+		join, bad := t.joinOf(entry)
+		if bad != nil {
+			return nil, bad
+		}
+		found = append(found, join)
+	}
+	return found, err
+}
+
+// ReadJoins reads joins without a lock.
+func (j joinStore) ReadJoins(ctx context.Context, operation string, ids []outmill.JoinID) (found []*storekit.JoinState, err error) {
+	err = j.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
+		found, err = t.joins(ctx, false, ids...)
+		return err
+	})
+	return found, err
+}
+
+// ListJoins reads joins of each status.
+func (j joinStore) ListJoins(ctx context.Context, operation string, query storekit.JoinQuery) (all []*storekit.JoinState, err error) {
+	err = j.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
+		all = nil
+		for _, status := range query.Statuses() {
+			index, err := t.Range(ctx, joinsWith(status, query.GroupingKey), query.After.String(), query.Limit)
+			for i := range index {
+				index[i].Kind = joinKind
+			}
+			if err != nil {
+				return err
+			}
+			entries, err := t.Entries(ctx, false, index...)
+			if err != nil {
+				return err
+			}
+			for _, entry := range entries {
+				join, err := t.joinOf(entry)
+				if err != nil {
+					return err
+				}
+				// It may have ended since.
+				if join.Status == status && (query.GroupingKey == "" || join.GroupingKey == query.GroupingKey) {
+					all = append(all, join)
+				}
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
+// ListSteps reads steps of a join.
+func (j joinStore) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID,
+	limit int) (steps []storekit.JoinStep, err error) {
+	err = j.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
+		found, err := t.joins(ctx, false, id)
+		if err == nil && len(found) == 0 {
+			err = fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
+		}
+		if err != nil {
+			return err
+		}
+		entries, err := t.Range(ctx, stepsOf(id), after.String(), limit)
+		steps = make([]storekit.JoinStep, 0, len(entries))
+		for _, entry := range entries {
+			step, bad := outmill.ParseWorkItemID(entry.Key)
+			if bad != nil {
+				return bad
+			}
+			status, _ := memberStatus(entry)
+			steps = append(steps, storekit.JoinStep{ID: step, Status: status})
+		}
+		return err
+	})
+	return steps, err
+}
+
+// MakeDue makes due the records that wait for the joins.
+func (j joinStore) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
+	for _, id := range ids {
+		for more := true; more; {
+			err := j.e.update(ctx, "make records due", func(ctx context.Context, t *tx) error {
+				limit := j.e.adoptAtOnce()
+				n, _, err := t.changeAll(ctx, limit, t.searched(driver.Search{By: driver.ByWaiter, Join: id}), func(r driver.Row) {
+					t.change(r, func(r *driver.Row) { hurry(r, t.now) })
+				})
+				more = n == limit
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	j.e.notifier.Notify()
+	return nil
+}
+
+// Appended logs the record that follows a join, and wakes readers.
+func (j joinStore) Appended(records []*outmill.Record) {
+	j.e.log.Appended(false, records...)
+	j.e.notifier.Notify()
+}
+
+// membersAtOnce is the most steps that one transaction of DeleteJoins deletes.
+const membersAtOnce = 2000
+
+// DeleteJoins deletes joins that ended long ago. See storekit.Joins.
+func (e *Engine) DeleteJoins(ctx context.Context, limit int) (deleted int, err error) {
+	for more := true; more && err == nil; {
+		var n int
+		n, err = e.count(ctx, "delete joins", limit-deleted, func(ctx context.Context, t *tx) (n int, err error) {
+			n, more, err = t.deleteJoins(ctx, limit-deleted)
+			return n, err
+		})
+		deleted += n
+		more = more && deleted < limit
+	}
+	return deleted, err
+}
+
+// deleteJoins deletes up to limit joins. more says that it left one, some of whose steps may be deleted, to the
+// next transaction.
+func (t *tx) deleteJoins(ctx context.Context, limit int) (deleted int, more bool, err error) {
+	old, err := t.Old(ctx, joinKind, t.now-driver.Time(t.e.config.RetainJoins.Microseconds()), limit)
+	if err != nil {
+		return 0, false, err
+	}
+	left := membersAtOnce
+	for _, entry := range old {
+		join, err := t.joinOf(entry)
+		if err != nil {
+			return deleted, false, err
+		}
+		steps, err := t.Range(ctx, stepsOf(join.ID), "", left)
+		if err != nil {
+			return deleted, false, err
+		}
+		if err := t.forgetSteps(ctx, join.ID, steps); err != nil {
+			return deleted, false, err
+		}
+		if left -= len(steps); left == 0 {
+			return deleted, true, nil
+		}
+		if err := t.Delete(ctx, append(joinIndex(&join.Join), entry)...); err != nil {
+			return deleted, false, err
+		}
+		deleted++
+	}
+	return deleted, false, nil
+}

@@ -1,0 +1,20 @@
+package memdriver_test
+
+import (
+	"testing"
+
+	"github.com/outmill/outmill/storetest"
+	"github.com/outmill/outmill/storetest/joinstest"
+)
+
+// joinSuite has no sentence that only another suite has.
+func joinSuite(suite storetest.Engine) storetest.Engine {
+	suite.Unsupported = nil
+	return suite
+}
+
+func TestJoins(t *testing.T) { joinstest.Run(t, joinSuite(suiteOf(0, nil))) }
+
+func TestJoins_Loser(t *testing.T) { joinstest.Run(t, joinSuite(suiteOf(0, loses))) }
+
+func TestJoins_Interleaved(t *testing.T) { joinstest.Run(t, joinSuite(suiteInterleaved(0, again))) }

@@ -1,0 +1,292 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// stepMove counts records of a step: those that are open, that were acked, and that are dead.
+type stepMove struct{ Open, Acked, Dead int }
+
+func (m stepMove) plus(o stepMove) stepMove {
+	return stepMove{m.Open + o.Open, m.Acked + o.Acked, m.Dead + o.Dead}
+}
+
+func (m stepMove) minus(o stepMove) stepMove {
+	return stepMove{m.Open - o.Open, m.Acked - o.Acked, m.Dead - o.Dead}
+}
+
+// counted is a row in this stage.
+func counted(stage driver.Stage) stepMove {
+	switch stage {
+	case driver.Processed:
+		return stepMove{Acked: 1}
+	case driver.Dead:
+		return stepMove{Dead: 1}
+	case driver.Ready, driver.Held, driver.Waiting, driver.Delayed, driver.Leased:
+	}
+	return stepMove{Open: 1}
+}
+
+// storedStep is the Value of a step's entry: the joins that it is a step of, in the order in which it became so,
+// and the records of its message.
+type storedStep struct {
+	Joins []outmill.JoinID
+	stepMove
+}
+
+func stepKey(step outmill.WorkItemID) driver.Entry {
+	return driver.Entry{Kind: stepKind, Key: step.String()}
+}
+
+func readStep(entry driver.Entry) (s storedStep, err error) {
+	if err = json.Unmarshal([]byte(entry.Value), &s); err != nil {
+		err = fmt.Errorf("the entry of the step %q cannot be read: %w", entry.Key, err)
+	}
+	return s, err
+}
+
+// outcome is the status of the step by its records.
+func (s storedStep) outcome() storekit.StepStatus {
+	return storekit.StepOutcome(s.Open, s.Acked, s.Dead)
+}
+
+// memberStatus is the status of a step in a join, and whether it was reported.
+func memberStatus(entry driver.Entry) (status storekit.StepStatus, isReported bool) {
+	text, isReported := strings.CutSuffix(entry.Value, reported)
+	return storekit.StepStatus(text), isReported
+}
+
+// gone notes what becomes of the record of a row that is deleted: driver.Processed is acked, driver.Dead is deleted
+// by an operator before it was processed, and droppedStage is deleted with its group.
+const droppedStage driver.Stage = -1
+
+// removeAs is remove for a row that counts as this for its step.
+func (t *tx) removeAs(r driver.Row, as driver.Stage) {
+	if !r.Step.IsZero() && r.Stage < driver.Processed {
+		if t.gone == nil {
+			t.gone = map[int64]driver.Stage{}
+		}
+		t.gone[r.Seq] = as
+	}
+	t.remove(r)
+}
+
+// drop removes a row that was deleted with its group: its step no longer waits for it.
+func (t *tx) drop(r driver.Row) { t.removeAs(r, droppedStage) }
+
+// moveSteps returns the moves of the steps of rows that were written.
+func (t *tx) movedSteps(c driver.Changes, lost map[int64]bool) map[outmill.WorkItemID]stepMove {
+	moves := map[outmill.WorkItemID]stepMove{}
+	add := func(r driver.Row, now stepMove) {
+		if move := now.minus(counted(r.Stage)); !lost[r.Seq] && move != (stepMove{}) {
+			moves[r.Step] = moves[r.Step].plus(move)
+		}
+	}
+	for _, change := range c.Rows {
+		if !change.Was.Step.IsZero() {
+			add(change.Was, counted(change.Now.Stage))
+		}
+	}
+	for _, r := range c.Delete {
+		if r.Step.IsZero() || r.Stage >= driver.Processed {
+			// What was processed or dead counts as before.
+			continue
+		}
+		as, noted := t.gone[r.Seq]
+		switch {
+		case !noted:
+			add(r, counted(driver.Dead))
+		case as == droppedStage:
+			add(r, stepMove{})
+		default:
+			add(r, counted(as))
+		}
+	}
+	return moves
+}
+
+// hasSteps reports whether one of the rows is a record of a step.
+func hasSteps(c *driver.Changes) bool {
+	return slices.ContainsFunc(c.Rows, func(change driver.Change) bool { return !change.Was.Step.IsZero() }) ||
+		slices.ContainsFunc(c.Delete, func(r driver.Row) bool { return !r.Step.IsZero() })
+}
+
+// countSteps counts moves of records in their steps, and in the joins of those that are pending.
+func (t *tx) countSteps(ctx context.Context, moves map[outmill.WorkItemID]stepMove) error {
+	if len(moves) == 0 {
+		return nil
+	}
+	keys := make([]driver.Entry, 0, len(moves))
+	for _, step := range slices.SortedFunc(maps.Keys(moves), byWorkItem) {
+		keys = append(keys, stepKey(step))
+	}
+	entries, err := t.Entries(ctx, true, keys...)
+	if err != nil {
+		return err
+	}
+	steps, of := make(map[string]storedStep, len(entries)), map[outmill.JoinID][]string{}
+	for i, entry := range entries {
+		step, err := readStep(entry)
+		if err != nil {
+			return err
+		}
+		id, err := outmill.ParseWorkItemID(entry.Key)
+		if err != nil {
+			return err
+		}
+		step.stepMove = step.plus(moves[id])
+		if entries[i].Value, err = asText(step); err != nil {
+			return err
+		}
+		steps[entry.Key] = step
+		for _, join := range step.Joins {
+			of[join] = append(of[join], entry.Key)
+		}
+	}
+	changed, err := t.countJoins(ctx, of, func(member *driver.Entry) {
+		if _, isReported := memberStatus(*member); !isReported {
+			member.Value = string(steps[member.Key].outcome())
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return t.Put(ctx, append(entries, changed...)...)
+}
+
+// countJoins locks the joins, changes those of their steps that are listed, if the join is pending, and counts the
+// changes. It returns the entries to write.
+func (t *tx) countJoins(ctx context.Context, of map[outmill.JoinID][]string, change func(member *driver.Entry)) ([]driver.Entry, error) {
+	ids := slices.SortedFunc(maps.Keys(of), func(a, b outmill.JoinID) int { return bytes.Compare(a[:], b[:]) })
+	joins, err := t.joins(ctx, true, ids...)
+	if err != nil {
+		return nil, err
+	}
+	var keys []driver.Entry
+	pending := map[string]*storekit.JoinState{}
+	for _, join := range joins {
+		if join.Status != storekit.JoinPending {
+			continue
+		}
+		kind := stepsOf(join.ID)
+		pending[kind] = join
+		for _, step := range of[join.ID] {
+			keys = append(keys, driver.Entry{Kind: kind, Key: step})
+		}
+	}
+	members, err := t.Entries(ctx, false, keys...)
+	if err != nil {
+		return nil, err
+	}
+	var written []driver.Entry
+	counts := map[string]storekit.StepCounts{}
+	for _, member := range members {
+		before, was := member.Value, member
+		if change(&member); member.Value == before {
+			continue
+		}
+		from, _ := memberStatus(was)
+		to, _ := memberStatus(member)
+		counts[member.Kind] = counts[member.Kind].Moved(from, to)
+		written = append(written, member)
+	}
+	for kind, c := range counts {
+		if c == (storekit.StepCounts{}) {
+			continue
+		}
+		entry, err := t.countIn(pending[kind], c)
+		if err != nil {
+			return nil, err
+		}
+		written = append(written, entry)
+	}
+	return written, nil
+}
+
+// countIn adds to the counts of a join that is locked, and returns the entry to write.
+func (t *tx) countIn(join *storekit.JoinState, c storekit.StepCounts) (driver.Entry, error) {
+	join.CompletedSteps += c.Completed
+	join.FailedSteps += c.Failed
+	join.UpdatedAt = t.now.Of()
+	if join.Decided() {
+		t.hurry(join.ID)
+	}
+	return joinEntry(&join.Join)
+}
+
+// hurry has the records become due after the commit that wait for the join, if it is decided by then.
+func (t *tx) hurry(join outmill.JoinID) {
+	if !slices.Contains(t.hurries, join) {
+		t.hurries = append(t.hurries, join)
+	}
+}
+
+// attach writes the steps of an append.
+func (a *appending) attach(ctx context.Context, t *tx, rows []driver.NewRow) error {
+	groups := map[outmill.WorkItemID]int{}
+	for _, r := range rows {
+		if !r.Step.IsZero() {
+			groups[r.Step]++
+		}
+	}
+	var entries []driver.Entry
+	for i, r := range a.Records {
+		if len(r.Joins) == 0 || a.Duplicate[i] {
+			continue
+		}
+		entry := stepKey(a.IDs[i])
+		var err error
+		if entry.Value, err = asText(storedStep{r.Joins, stepMove{Open: groups[a.IDs[i]]}}); err != nil {
+			return err
+		}
+		entries = append(entries, entry)
+		for _, join := range r.Joins {
+			entries = append(entries, driver.Entry{Kind: stepsOf(join), Key: entry.Key, Value: string(storekit.StepPending)})
+		}
+	}
+	return t.Put(ctx, entries...)
+}
+
+// forgetSteps deletes steps of a join that has ended.
+func (t *tx) forgetSteps(ctx context.Context, id outmill.JoinID, members []driver.Entry) error {
+	keys := make([]driver.Entry, len(members))
+	for i, m := range members {
+		keys[i] = driver.Entry{Kind: stepKind, Key: m.Key}
+	}
+	entries, err := t.Entries(ctx, true, keys...)
+	if err != nil {
+		return err
+	}
+	var left, gone []driver.Entry
+	for _, entry := range entries {
+		step, err := readStep(entry)
+		if err != nil {
+			return err
+		}
+		step.Joins = slices.DeleteFunc(step.Joins, func(join outmill.JoinID) bool { return join == id })
+		if len(step.Joins) == 0 {
+			gone = append(gone, entry)
+			continue
+		}
+		if entry.Value, err = asText(step); err != nil {
+			return err
+		}
+		left = append(left, entry)
+	}
+	if err := t.Put(ctx, left...); err != nil {
+		return err
+	}
+	return t.Delete(ctx, append(gone, members...)...)
+}
+
+func byWorkItem(a, b outmill.WorkItemID) int { return bytes.Compare(a[:], b[:]) }
