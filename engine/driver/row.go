@@ -122,8 +122,9 @@ const HistoryBytes = 3 << 10
 type Want int
 
 const (
-	// Metadata and Payload are those of the record.
+	// Metadata is that of the record.
 	Metadata Want = 1 << iota
+	// Payload is that of the record.
 	Payload
 	// History is that of Content.
 	History

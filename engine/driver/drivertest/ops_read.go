@@ -1,0 +1,205 @@
+package drivertest
+
+import (
+	"fmt"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// all is a limit that no result reaches.
+const all = 10_000
+
+// read is one search.
+func (w *walk) read() operation {
+	ops := []func() operation{
+		w.searches, w.searches, w.searches, w.page, w.page, w.found, w.after, w.load, w.keys, w.heldByKey, w.due, w.count, w.readEntries,
+	}
+	return pick(w, "read", ops)()
+}
+
+// search is one along an index whose order is certain.
+func (w *walk) search(limit int) driver.Search {
+	by := pick(w, "by", []driver.Index{
+		driver.ByLine, driver.ByHeld, driver.ByWaiting, driver.ByDelayed, driver.ByLease, driver.ByEnded, driver.ByExpiry, driver.ByKey,
+		driver.ByParked, driver.ByDone, driver.ByStage, driver.ByStep, driver.ByWaiter,
+	})
+	s := driver.Search{By: by, Limit: limit, Free: w.chance(2)}
+	switch by {
+	case driver.ByEnded, driver.ByExpiry:
+	case driver.ByDone:
+		s.Until = w.past()
+	case driver.ByStep:
+		s.Step = pick(w, "step", steps[1:])
+	case driver.ByWaiter:
+		s.Join = pick(w, "join", joins[1:])
+	case driver.ByStage:
+		s.Line, s.Stage = w.line(), pick(w, "stage", stages)
+	case driver.ByLine, driver.ByHeld:
+		s.Line, s.From = w.line(), w.place()
+	case driver.ByKey, driver.ByParked:
+		s.Line, s.From = w.line(), w.place()
+		if s.Key = pick(w, "key", keyNames); len(w.rows) > 0 && !w.chance(3) {
+			r := w.row()
+			s.Line, s.Key = r.Line, r.Key
+		}
+	case driver.ByWaiting, driver.ByDelayed, driver.ByLease, driver.ByUnrouted:
+		s.Line = w.line()
+	}
+	return s
+}
+
+func (w *walk) limit() int { return pick(w, "limit", []int{1, 2, 3, all}) }
+
+func (w *walk) searches() operation {
+	var list []driver.Search
+	for range rapid.IntRange(1, 3).Draw(w.T, "searches") {
+		list = append(list, w.search(w.limit()))
+	}
+	of := func(s *side) []driver.Search {
+		mine := slices.Clone(list)
+		for i := range mine {
+			mine[i] = w.searchOf(s, mine[i])
+		}
+		return mine
+	}
+	return operation{
+		name: fmt.Sprintf("Rows of %+v", list),
+		run: func(s *side, t driver.Tx) (any, error) {
+			rows, err := t.Rows(w.ctx, of(s)...)
+			return unblocked(w.placed(rows)), err
+		},
+		begin: func(s *side) driver.Begin { return driver.Begin{Searches: of(s)} },
+	}
+}
+
+func (w *walk) page() operation {
+	ask := driver.Ask{
+		Line: w.line(), Owner: pick(w, "owner", owners), Free: w.free(), Limit: w.limit(), Keys: w.chance(2), Lock: w.chance(2),
+		Due: pick(w, "due", []int{0, 0, 1, all}),
+	}
+	ask.Pass = ask.Lock && w.chance(2)
+	return operation{
+		name: fmt.Sprintf("Page of %+v", ask),
+		run: func(s *side, t driver.Tx) (any, error) {
+			p, err := t.Page(w.ctx, ask)
+			return w.pageOf(s, p), err
+		},
+		begin: func(*side) driver.Begin { return driver.Begin{Ask: &ask} },
+	}
+}
+
+func (w *walk) found() operation {
+	ids := w.someIDs()
+	return operation{
+		name: "Find",
+		run: func(_ *side, t driver.Tx) (any, error) {
+			rows, err := t.Find(w.ctx, ids)
+			rows = w.placed(rows)
+			slices.SortFunc(rows, byPlace)
+			return rows, err
+		},
+		begin: func(*side) driver.Begin { return driver.Begin{Find: ids} },
+	}
+}
+
+func (w *walk) after() operation {
+	limit := w.limit()
+	ids := append(w.someIDs(), steps[0])
+	return operation{name: "After", run: func(_ *side, t driver.Tx) (any, error) {
+		rows, err := t.After(w.ctx, ids[0], limit)
+		return w.placed(rows), err
+	}}
+}
+
+func (w *walk) load() operation {
+	want, rows := driver.Want(rapid.IntRange(0, 7).Draw(w.T, "want")), w.rows[:min(len(w.rows), 3)]
+	return operation{name: fmt.Sprint("Load of ", want), run: func(s *side, t driver.Tx) (any, error) {
+		contents, err := t.Load(w.ctx, w.of(s, rows...), want)
+		for i := range contents {
+			contents[i] = content(contents[i])
+		}
+		return orEmpty(contents), err
+	}}
+}
+
+func (w *walk) keys() operation {
+	line, owner, names := w.line(), pick(w, "owner", owners), keyNames[1:]
+	return operation{name: "Keys and Whole", run: func(s *side, t driver.Tx) (any, error) {
+		states, err := t.Keys(w.ctx, line, owner, names)
+		if err != nil {
+			return nil, err
+		}
+		whole, err := t.Whole(w.ctx, line, owner)
+		return []any{w.states(s, states), w.state(s, whole)}, err
+	}}
+}
+
+// heldByKey returns some rows, so only the number of fewer than all is certain.
+func (w *walk) heldByKey() operation {
+	line, limit := w.line(), w.limit()
+	return operation{name: "HeldByKey", run: func(_ *side, t driver.Tx) (any, error) {
+		rows, err := t.HeldByKey(w.ctx, line, limit)
+		if rows = unblocked(w.placed(rows)); limit < all {
+			return len(rows), err
+		}
+		slices.SortFunc(rows, byPlace)
+		return rows, err
+	}}
+}
+
+func (w *walk) due() operation {
+	ask := driver.Topics{Group: pick(w, "group", groups), Free: w.free(), Held: w.chance(2)}
+	if w.chance(2) {
+		ask.Names = topics[:2]
+	}
+	return operation{
+		name: fmt.Sprintf("Due of %+v, TopicsOf, Pausing", ask),
+		run: func(_ *side, t driver.Tx) (any, error) {
+			due, err := t.Due(w.ctx, ask)
+			if err != nil {
+				return nil, err
+			}
+			with := ask
+			with.Held = !ask.Held
+			other, err := t.Due(w.ctx, with)
+			if err != nil {
+				return nil, err
+			}
+			of, err := t.TopicsOf(w.ctx, ask.Group)
+			if err != nil {
+				return nil, err
+			}
+			pausing, err := t.Pausing(w.ctx, ask.Group)
+			return [][]string{sorted(due), sorted(other), sorted(of), sorted(pausing)}, err
+		},
+		begin: func(*side) driver.Begin { return driver.Begin{Topics: &ask} },
+	}
+}
+
+// count compares the number only if there may be more rows than the limit.
+func (w *walk) count() operation {
+	limit := w.limit()
+	var list []driver.Search
+	for range rapid.IntRange(0, 3).Draw(w.T, "searches") {
+		list = append(list, w.search(limit))
+	}
+	for _, stage := range stages {
+		list = append(list, driver.Search{By: driver.ByStage, Line: w.line(), Stage: stage, Limit: limit})
+	}
+	return operation{name: fmt.Sprintf("Count of %+v", list), run: func(s *side, t driver.Tx) (any, error) {
+		mine := slices.Clone(list)
+		for i := range mine {
+			mine[i] = w.searchOf(s, mine[i])
+		}
+		counted, err := t.Count(w.ctx, mine...)
+		if limit < all {
+			for i, c := range counted {
+				counted[i] = driver.Counted{N: min(c.N+c.Ended, limit)}
+			}
+		}
+		return orEmpty(counted), err
+	}}
+}

@@ -1,0 +1,250 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/engine/memdriver"
+)
+
+// Run compares the driver that open returns with package memdriver. open returns an empty database with its schema,
+// and closes it by t.Cleanup. The flag -rapid.checks says how many walks there are.
+func Run(t *testing.T, open func(t *testing.T) driver.DB) {
+	t.Helper()
+	db := open(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		if err := compare(t.Context(), rt, db); err != nil {
+			rt.Fatal(err)
+		}
+	})
+}
+
+// compare is one walk. It empties the database first.
+func compare(ctx context.Context, rt *rapid.T, db driver.DB) error {
+	memory := memdriver.Driver{Database: memdriver.New()}
+	if err := memory.Ensure(ctx); err != nil {
+		return err
+	}
+	w := &walk{
+		T: rt, ctx: ctx, want: &side{db: memory}, have: &side{db: db}, nth: map[outmill.WorkItemID]int64{},
+		heads: map[driver.Line]map[int64]bool{},
+	}
+	if err := w.empty(); err != nil {
+		return fmt.Errorf("the database is not empty, and cannot be emptied: %w", err)
+	}
+	for range rapid.IntRange(10, 30).Draw(rt, "transactions") {
+		step := rapid.SampledFrom([]func() error{w.update, w.update, w.update, w.view, w.view, w.caller}).Draw(rt, "kind")
+		if err := step(); err != nil {
+			return err
+		}
+		if err := w.compareAll(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walk is one comparison.
+type walk struct {
+	*rapid.T
+	ctx        context.Context
+	want, have *side
+	// ids are those of all rows that were inserted, in their order, and nth is the place of each, from 1. A Seq of a
+	// result, or of an operation, is that place, because drivers choose different Seqs.
+	ids []outmill.WorkItemID
+	nth map[outmill.WorkItemID]int64
+	// base is the time at the beginning, and times counts the times that were made from it.
+	base  driver.Time
+	times driver.Time
+	// rows are those that exist, before an operation is drawn. heads are the Heads of notes: each is used once.
+	rows  []driver.Row
+	heads map[driver.Line]map[int64]bool
+}
+
+// side is one of the two drivers.
+type side struct {
+	db  driver.DB
+	seq map[outmill.WorkItemID]int64
+	// committed counts the calls of OnCommit's functions.
+	committed int
+	// first is what the generations were at the beginning.
+	first driver.Generations
+}
+
+// operation is one call of a transaction. It returns what the call returned, in a form that is the same for both.
+type operation struct {
+	name string
+	run  func(s *side, t driver.Tx) (any, error)
+	// begin is the call as the first read of a transaction.
+	begin func(s *side) driver.Begin
+}
+
+// result is what an operation did.
+type result struct {
+	name   string
+	result any
+	failed bool
+}
+
+var errRollback = errors.New("rolled back")
+
+// update compares an Update of some operations, which may be rolled back.
+func (w *walk) update() error {
+	return w.transaction(w.anyOperation, func(s *side, begin driver.Begin, fn func(driver.Tx) error) error {
+		begin.Durable = w.chance(2)
+		return s.db.Update(w.ctx, begin, fn)
+	})
+}
+
+// view compares a View of some reads.
+func (w *walk) view() error {
+	return w.transaction(w.read, func(s *side, begin driver.Begin, fn func(driver.Tx) error) error {
+		return s.db.View(w.ctx, begin, fn)
+	})
+}
+
+// caller compares operations within a transaction of a caller.
+func (w *walk) caller() error {
+	late := w.chance(2)
+	return w.transaction(w.callersOperation, func(s *side, _ driver.Begin, fn func(driver.Tx) error) error {
+		return s.db.Transact(w.ctx, func(ctx context.Context) error {
+			tx, err := s.db.TxOf(ctx)
+			if err != nil {
+				return err
+			}
+			if tx == nil {
+				return errors.New("TxOf does not find the transaction of Transact")
+			}
+			var end error
+			err = s.db.Within(ctx, tx, func(t driver.Tx) error {
+				err := fn(t)
+				if late && errors.Is(err, errRollback) {
+					end, err = err, nil
+				}
+				return err
+			})
+			return errors.Join(err, end)
+		})
+	})
+}
+
+// transaction draws operations while the reference runs them, and then has the driver run the same.
+func (w *walk) transaction(draw func() operation, in func(s *side, begin driver.Begin, fn func(driver.Tx) error) error) error {
+	var list []operation
+	var want, have []result
+	count, rollback := rapid.IntRange(1, 5).Draw(w.T, "operations"), rapid.IntRange(0, 5).Draw(w.T, "rollback") == 0
+	perform := func(s *side, t driver.Tx, results *[]result, next func(i int) operation) error {
+		t.OnCommit(func() { s.committed++ })
+		for i := range count {
+			op := next(i)
+			if op.name == "" {
+				break
+			}
+			r, err := op.run(s, t)
+			if *results = append(*results, result{op.name, r, err != nil}); err != nil {
+				return err
+			}
+		}
+		if rollback {
+			return errRollback
+		}
+		return nil
+	}
+	known := len(w.ids)
+	wantErr := in(w.want, driver.Begin{}, func(t driver.Tx) error {
+		want = nil
+		return perform(w.want, t, &want, func(int) operation {
+			var err error
+			if w.rows, err = w.find(w.want, t, w.ids[:known]); err != nil {
+				return operation{}
+			}
+			op := draw()
+			list = append(list, op)
+			return op
+		})
+	})
+	var begin driver.Begin
+	if len(list) > 0 && list[0].begin != nil && w.chance(2) {
+		begin = list[0].begin(w.have)
+	}
+	haveErr := in(w.have, begin, func(t driver.Tx) error {
+		have = nil
+		return perform(w.have, t, &have, func(i int) operation {
+			if i >= len(list) {
+				return operation{}
+			}
+			return list[i]
+		})
+	})
+	for i := range want {
+		if i >= len(have) || !reflect.DeepEqual(want[i], have[i]) {
+			return difference(want[i].name, want, have, haveErr)
+		}
+	}
+	if (wantErr == nil) != (haveErr == nil) || errors.Is(wantErr, errRollback) != errors.Is(haveErr, errRollback) {
+		return fmt.Errorf("the end of a transaction of %v: want the error %w, have the error %w", names(want), wantErr, haveErr)
+	}
+	if w.want.committed != w.have.committed {
+		return fmt.Errorf("OnCommit has run %d functions instead of %d", w.have.committed, w.want.committed)
+	}
+	return nil
+}
+
+func names(results []result) (list []string) {
+	for _, r := range results {
+		list = append(list, r.name)
+	}
+	return list
+}
+
+// quiet is a TestingT that only keeps the message.
+type quiet struct{ text string }
+
+func (q *quiet) Errorf(format string, args ...any) { q.text = fmt.Sprintf(format, args...) }
+
+func difference(name string, want, have any, err error) error {
+	var q quiet
+	assert.Equal(&q, want, have)
+	if err != nil && !errors.Is(err, errRollback) {
+		return fmt.Errorf("%s: the driver differs from memory (error %w):\n%s", name, err, q.text)
+	}
+	return fmt.Errorf("%s: the driver differs from memory:\n%s", name, q.text)
+}
+
+// compareAll compares all that is stored.
+func (w *walk) compareAll() error {
+	list := append(w.dump(), w.dumpEntries()...)
+	var results [2][]result
+	for i, s := range []*side{w.want, w.have} {
+		err := s.db.View(w.ctx, driver.Begin{}, func(t driver.Tx) error {
+			results[i] = nil
+			for _, op := range list {
+				r, err := op.run(s, t)
+				if err != nil {
+					return fmt.Errorf("%s: %w", op.name, err)
+				}
+				results[i] = append(results[i], result{op.name, r, false})
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for i, want := range results[0] {
+		if have := results[1][i]; !reflect.DeepEqual(want, have) {
+			return difference("stored: "+want.name, want.result, have.result, nil)
+		}
+	}
+	return w.compareContents()
+}
+
+func (w *walk) chance(n int) bool { return rapid.IntRange(1, n).Draw(w.T, "chance") == 1 }
