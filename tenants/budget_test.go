@@ -152,7 +152,7 @@ func TestSet_MaxConnections(t *testing.T) {
 			select {
 			case <-done:
 				over = true
-			default:
+			case <-time.After(tick):
 				highest = max(highest, e.connections(anyQuery))
 			}
 		}
