@@ -38,7 +38,7 @@ func (e *Engine) Append(ctx context.Context, records ...*outmill.Record) error {
 	if err != nil {
 		return err
 	}
-	a.Finish(ctx, e, caller != nil, e.log, &e.notifier)
+	a.Finish(ctx, e, caller != nil, e.log, e.notifier)
 	return nil
 }
 

@@ -52,6 +52,7 @@ func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 		if len(c.got) > 0 {
 			records, err := e.readClaimed(ctx, req, c.got)
 			if err != nil || len(records) > 0 {
+				e.log.Claimed(req, len(records))
 				return records, err
 			}
 			c.again = true

@@ -53,7 +53,10 @@ type Engine struct {
 	pauses   storekit.KnownPauses
 	topics   storekit.TopicRotation
 	busy     storekit.BusyTopics
-	notifier storekit.Notifier
+	notifier *storekit.Notifier
+	// open ends when the store is closed.
+	open context.Context
+	end  context.CancelFunc
 }
 
 // New returns the store on db. Its Close closes db.
@@ -68,6 +71,11 @@ func New(db driver.DB, config Config) *Engine {
 		config.RetainAudit = storekit.AuditRetention
 	}
 	e := &Engine{db: db, config: config, log: storekit.NewLog(config.Logger, config.Name, config.AppendLogLevel)}
+	e.open, e.end = context.WithCancel(context.Background())
+	e.notifier = &storekit.Notifier{}
+	if shares, ok := db.(driver.Notifying); ok {
+		e.notifier = shares.Notifier()
+	}
 	e.Finder = storekit.NewFinder(finder{e})
 	e.joinEngine = storekit.NewJoinEngine(joinStore{e}, config.MaxPayload)
 	e.workbench = storekit.NewWorkbenchEngine(bench{finder{e}}, config.MaxPayload)
@@ -90,7 +98,7 @@ func (e *Engine) Close() error {
 	if !e.life.End() {
 		return nil
 	}
-	e.notifier.Close()
+	e.end()
 	return e.db.Close()
 }
 
@@ -113,7 +121,12 @@ func (e *Engine) StatementsFrom(version int) ([]string, error) {
 }
 
 // Wake calls woken when something may have become claimable. See storekit.Waker.
-func (e *Engine) Wake(ctx context.Context, woken func(topic string)) { e.notifier.Listen(ctx, woken) }
+// It hears of what this process does, or, if the driver shares its notifier, of what all do that share it.
+func (e *Engine) Wake(ctx context.Context, woken func(topic string)) {
+	ctx, stop := context.WithCancel(ctx)
+	context.AfterFunc(e.open, stop)
+	e.notifier.Listen(ctx, woken)
+}
 
 // explain adds the operation to an error, and that the store is closed where that is the cause.
 func (e *Engine) explain(ctx context.Context, operation string, err error) error {

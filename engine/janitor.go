@@ -40,7 +40,16 @@ func (e *Engine) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
 	})
 }
 
-// Maintain has nothing to do. See outmill.Janitor.
+// Maintain has the driver do a part of its upkeep, if it has any. See outmill.Janitor.
 func (e *Engine) Maintain(ctx context.Context) (more bool, err error) {
-	return false, e.view(ctx, "maintain", func(context.Context, *tx) error { return nil })
+	const operation = "maintain"
+	maintainer, ok := e.db.(driver.Maintainer)
+	if !ok {
+		return false, e.view(ctx, operation, func(context.Context, *tx) error { return nil })
+	}
+	if err := e.life.Usable(ctx); err != nil {
+		return false, e.explain(ctx, operation, err)
+	}
+	more, err = maintainer.Maintain(ctx)
+	return more, e.explain(ctx, operation, err)
 }

@@ -238,6 +238,7 @@ func eachOnce(rows []driver.Row) []driver.Row {
 func (e *Engine) ReapExpired(ctx context.Context, limit int) (int, error) {
 	search := func(*tx) driver.Search { return driver.Search{By: driver.ByEnded, Free: true} }
 	reaped, err := e.sweepRows(ctx, "reap", limit, search, func(t *tx, r driver.Row) { t.change(r, reap) })
+	e.log.Reaped(reaped)
 	if reaped > 0 {
 		e.notifier.Notify()
 	}

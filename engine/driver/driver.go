@@ -162,6 +162,23 @@ type Tx interface {
 	OnCommit(fn func())
 }
 
+// Maintainer is a DB that has upkeep of its own, such as partitions to drop. See outmill.Janitor.
+type Maintainer interface {
+	Maintain(ctx context.Context) (more bool, err error)
+}
+
+// Sharer is a DB that says which database it shares with others: a comparable value, which is equal for those
+// on one. See storekit.Rester.
+type Sharer interface {
+	SharesWith() any
+}
+
+// Notifying is a DB that shares hints with others, such as those of one process on one database. The engine then
+// uses this notifier, and does not close it.
+type Notifying interface {
+	Notifier() *storekit.Notifier
+}
+
 // Acker is a DB that deletes rows by their leases and opens the notes of their keys in one round trip. The
 // engine uses it where an ack has nothing else to do. It leaves the rows that have a Step, and returns the
 // leases of the list that belong to such a row.

@@ -44,6 +44,8 @@ const (
 	// ByWaiter finds the rows of all lines that wait for the Join, in stages Waiting and Delayed, and whose Wake
 	// has not come, by Seq.
 	ByWaiter
+	// ByOpen finds the rows of all lines in stages Ready to Leased, in any order.
+	ByOpen
 )
 
 // Search asks for rows, at most Limit of them.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Database has what the drivers on it share, as several processes share one database. The zero value is
@@ -27,6 +28,7 @@ type Database struct {
 	// taken are the entries that open transactions of callers have changed.
 	taken map[entryKey]*Tx
 	driver.Generations
+	notifier storekit.Notifier
 
 	// lose, for tests, says which rows an Apply loses.
 	lose func() bool

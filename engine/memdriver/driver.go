@@ -90,6 +90,12 @@ func (d Driver) Explain(_ context.Context, operation string, err error) error {
 	return fmt.Errorf("outmill: memory: %s: %w", operation, err)
 }
 
+// SharesWith returns the database.
+func (d Driver) SharesWith() any { return d.Database }
+
+// Notifier has the hints of all drivers on the database.
+func (d Driver) Notifier() *storekit.Notifier { return &d.notifier }
+
 // Ensure makes the database usable.
 func (d Driver) Ensure(ctx context.Context) error {
 	d.mu.Lock()

@@ -30,7 +30,7 @@ func (t *tx) Rows(_ context.Context, searches ...driver.Search) (all []driver.Ro
 // among returns the rows that the search may find.
 func (t *tx) among(s driver.Search) []*stored {
 	switch s.By {
-	case driver.ByEnded, driver.ByExpiry, driver.ByDone, driver.ByStep, driver.ByWaiter:
+	case driver.ByEnded, driver.ByExpiry, driver.ByDone, driver.ByStep, driver.ByWaiter, driver.ByOpen:
 		return slices.Collect(maps.Values(t.byID))
 	case driver.ByUnrouted:
 		return t.unrouted(s.Topic)
@@ -66,6 +66,8 @@ func (t *tx) matches(s driver.Search, r *driver.Row) bool {
 		return r.Stage == s.Stage
 	case driver.ByUnrouted:
 		return true
+	case driver.ByOpen:
+		return r.Stage < driver.Processed
 	case driver.ByStep:
 		return r.Step == s.Step
 	case driver.ByWaiter:
@@ -85,7 +87,7 @@ func orderOf(s driver.Search, r driver.Row) driver.Time {
 		return r.Expires
 	case driver.ByDone:
 		return r.Processed
-	case driver.ByLine, driver.ByHeld, driver.ByKey, driver.ByParked, driver.ByUnrouted, driver.ByStep, driver.ByWaiter:
+	case driver.ByLine, driver.ByHeld, driver.ByKey, driver.ByParked, driver.ByUnrouted, driver.ByStep, driver.ByWaiter, driver.ByOpen:
 	}
 	return 0
 }

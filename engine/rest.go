@@ -1,0 +1,58 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+var _ storekit.Rester = (*Engine)(nil)
+
+// endingKinds are the kinds of entries for which the janitor has work when their At has come.
+var endingKinds = []string{dedupKind, registrationKind, endedKind, noteKind, sagaKind}
+
+// RestsWith returns the database and the store. See storekit.Rester.
+func (e *Engine) RestsWith() (with, self any) {
+	if s, ok := e.db.(driver.Sharer); ok {
+		return s.SharesWith(), e
+	}
+	return e, e
+}
+
+// Resting asks one store after the other. See storekit.Rester.
+func (e *Engine) Resting(ctx context.Context, stores []any) ([]bool, error) {
+	const operation = "look for rest"
+	if err := e.life.Usable(ctx); err != nil {
+		return nil, e.explain(ctx, operation, err)
+	}
+	return storekit.RestOf(ctx, stores, 1, func(ctx context.Context, other *Engine) (resting bool, err error) {
+		err = other.view(ctx, operation, func(ctx context.Context, t *tx) error {
+			resting, err = t.resting(ctx)
+			return err
+		})
+		return resting, err
+	})
+}
+
+// resting reports whether there is nothing to deliver, and nothing for the janitor. Each search ends at the first
+// that it finds.
+func (t *tx) resting(ctx context.Context) (bool, error) {
+	rows, err := t.Rows(ctx, driver.Search{By: driver.ByOpen, Limit: 1},
+		driver.Search{By: driver.ByDone, Until: t.now - driver.Time(t.e.config.Retain.Microseconds()), Limit: 1})
+	if err != nil || len(rows) > 0 {
+		return false, err
+	}
+	for _, kind := range slices.Concat(endingKinds, []string{joinKind}) {
+		until := t.now
+		if kind == joinKind {
+			until -= driver.Time(t.e.config.RetainJoins.Microseconds())
+		}
+		old, err := t.Old(ctx, kind, until, 1)
+		if err != nil || len(old) > 0 {
+			return false, err
+		}
+	}
+	return true, nil
+}
