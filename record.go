@@ -122,6 +122,10 @@ type Record struct {
 	LeaseUntil time.Time
 	// LastError is the error text of the last handling that was abandoned or failed.
 	LastError string
+	// Unreadable says which parts of the record the store cannot decode, and why; "" is none. These
+	// fields are zero. Somebody has changed the record by hand, or a disk has. The next claim
+	// makes it dead. Inspector and Janitor work on it as on any other.
+	Unreadable string
 	// History has the last attempts that Attempts has counted, up to ten, the newest first; fewer
 	// if their texts are long. Requeue keeps them. Only Inspector.Get fills it.
 	History []Attempt

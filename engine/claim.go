@@ -92,6 +92,7 @@ func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, topics [
 		if guess.made && t.State().Pauses != guess.generation {
 			return nil
 		}
+		t.parks = req.Order == outmill.OrderKey && req.KeyPolicy == outmill.KeyPark
 		if c.free, err = t.freeBlockers(ctx, req); err != nil {
 			return err
 		}
@@ -185,11 +186,17 @@ func (c *claim) fits(r *driver.Row) bool {
 	return true
 }
 
-// take leases the row, to be written later.
-func (c *claim) take(r driver.Row) {
+// take leases the row, to be written later. If the row cannot be decoded, it goes dead instead, and parked reports
+// whether its key is parked with it.
+func (c *claim) take(r driver.Row) (parked bool) {
 	c.change(r, func(r *driver.Row) { lease(r, c.owner, c.req.Worker, c.after(c.req.Lease)) })
-	c.taken = append(c.taken, c.changes.Rows[len(c.changes.Rows)-1])
+	change := c.changes.Rows[len(c.changes.Rows)-1]
+	if change.Now.Stage != driver.Leased {
+		return change.Now.Parked
+	}
+	c.taken = append(c.taken, change)
 	c.bytes += r.Size
+	return false
 }
 
 // topicClaim is the part of a claim that is one topic.

@@ -90,7 +90,9 @@ func (c *topicClaim) decide(known keys, rows []driver.Row) (full bool) {
 			known.leave(rows[i:])
 			return true
 		default:
-			c.take(r)
+			if c.take(r) {
+				k.Parked = min(k.Parked, r.Seq)
+			}
 		}
 	}
 	return false

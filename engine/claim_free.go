@@ -66,6 +66,9 @@ func (c *topicClaim) takeRows(rows []driver.Row) (moved int, full bool) {
 		case pause != 0:
 			c.holdByPause(r, pause)
 			moved++
+		case r.Broken != "":
+			c.take(r)
+			moved++
 		case len(c.taken) < c.want && c.fits(&r):
 			c.take(r)
 		default:

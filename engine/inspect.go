@@ -55,9 +55,8 @@ func (t *tx) load(ctx context.Context, rows []driver.Row, want driver.Want) (
 		if c.Record == nil {
 			continue
 		}
-		if err := fill(c.Record, &rows[i]); err != nil {
-			return nil, nil, err
-		}
+		fill(c.Record, &rows[i])
+		c.Record.Unreadable = unreadable(rows[i], c)
 		c.Record.History = historyOf(c.History)
 		found, records = append(found, rows[i]), append(records, c.Record)
 	}

@@ -1,12 +1,14 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -20,20 +22,31 @@ const (
 // record that ends its process by its size becomes a suspect, and a transaction does not last as long as the reading.
 // If it fails, it gives back what it has not read, and returns what it has.
 func (e *Engine) readClaimed(ctx context.Context, req outmill.ClaimRequest, got []driver.Change) ([]*outmill.Record, error) {
-	records := make([]*outmill.Record, 0, len(got))
+	read := reading{records: make([]*outmill.Record, 0, len(got))}
 	for len(got) > 0 {
 		n := piece(got, req.MaxBytes)
-		read, err := e.readPiece(ctx, got[:n])
-		if err != nil {
-			err = errors.Join(err, e.releaseUnread(ctx, got))
-			if len(records) > 0 {
-				return records, nil
-			}
+		err := e.readPiece(ctx, got[:n], &read)
+		if err == nil {
+			got = got[n:]
+			continue
+		}
+		err = errors.Join(err, e.releaseUnread(ctx, rowsOf(got)))
+		if len(read.records) == 0 {
 			return nil, e.explain(ctx, "claim", err)
 		}
-		records, got = append(records, read...), got[n:]
+		break
 	}
-	return records, nil
+	return e.failUnreadable(ctx, req, read)
+}
+
+// reading is what a claim has read.
+type reading struct {
+	records []*outmill.Record
+	// rows are those of the records.
+	rows []driver.Row
+	// bad are the rows that cannot be decoded, and reasons say why.
+	bad     []driver.Row
+	reasons []string
 }
 
 // piece is how many of the rows to read at a time: at least one, and otherwise not more than most bytes.
@@ -50,40 +63,94 @@ func piece(rows []driver.Change, most int) (n int) {
 }
 
 // readPiece leaves out rows that an operator has deleted since they were leased.
-func (e *Engine) readPiece(ctx context.Context, changes []driver.Change) ([]*outmill.Record, error) {
-	rows := make([]driver.Row, len(changes))
-	for i, c := range changes {
-		rows[i] = c.Now
-	}
+func (e *Engine) readPiece(ctx context.Context, changes []driver.Change, read *reading) error {
+	rows := rowsOf(changes)
 	contents, err := e.db.Read(ctx, rows, driver.Metadata|driver.Payload)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	records := make([]*outmill.Record, 0, len(rows))
 	for i, c := range contents {
-		if c.Record == nil {
+		switch {
+		case c.Record == nil:
+		case c.Broken != "":
+			read.bad, read.reasons = append(read.bad, rows[i]), append(read.reasons, c.Broken)
+		default:
+			fill(c.Record, &rows[i])
+			read.records, read.rows = append(read.records, c.Record), append(read.rows, rows[i])
+		}
+	}
+	return nil
+}
+
+// failUnreadable makes the leased records dead that cannot be decoded, as a Fail by the claim does. If a key is parked
+// with one, the claim gives back its later records, so that the next one parks them, too.
+func (e *Engine) failUnreadable(ctx context.Context, req outmill.ClaimRequest, read reading) ([]*outmill.Record, error) {
+	if len(read.bad) == 0 {
+		return read.records, nil
+	}
+	parks := req.KeyPolicy == outmill.KeyPark
+	list, parked := make([]outmill.Settlement, len(read.bad)), map[lineKey]int64{}
+	for i, r := range read.bad {
+		list[i] = outmill.Settlement{Lease: leaseOf(r), Err: unreadableError(read.reasons[i]), Park: parks, Unhandled: true}
+		if at := (lineKey{r.Line, r.Key}); parks && r.Key != "" && (parked[at] == 0 || r.Seq < parked[at]) {
+			parked[at] = r.Seq
+		}
+	}
+	err := e.Fail(ctx, list)
+	var records []*outmill.Record
+	var behind []driver.Row
+	for i, r := range read.rows {
+		if first := parked[lineKey{r.Line, r.Key}]; first != 0 && first < r.Seq {
+			behind = append(behind, r)
 			continue
 		}
-		if err := fill(c.Record, &rows[i]); err != nil {
-			return nil, err
-		}
-		records = append(records, c.Record)
+		records = append(records, read.records[i])
 	}
-	return records, nil
+	if len(behind) > 0 {
+		err = errors.Join(err, e.releaseUnread(ctx, behind))
+	}
+	if len(records) > 0 {
+		// What could not be stored comes again when its lease has ended.
+		return records, nil
+	}
+	return nil, err
+}
+
+type lineKey struct {
+	driver.Line
+	key string
+}
+
+func unreadableError(reason string) string { return storekit.UnreadableError + ": " + reason }
+
+// unreadable is Record.Unreadable.
+func unreadable(r driver.Row, c driver.Content) string {
+	if r.Broken != "" && c.Broken != "" {
+		return r.Broken + ", " + c.Broken
+	}
+	return cmp.Or(r.Broken, c.Broken)
 }
 
 // releaseUnread gives records back although the claim may have no time left.
-func (e *Engine) releaseUnread(ctx context.Context, got []driver.Change) error {
+func (e *Engine) releaseUnread(ctx context.Context, rows []driver.Row) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releasing)
 	defer cancel()
-	leases := make([]outmill.Lease, len(got))
-	for i, c := range got {
-		leases[i] = leaseOf(c.Now)
+	leases := make([]outmill.Lease, len(rows))
+	for i, r := range rows {
+		leases[i] = leaseOf(r)
 	}
 	return e.Release(ctx, leases)
 }
 
-// leaseOf is the lease of a row. Its owner's token is always one that a claim has written.
+func rowsOf(changes []driver.Change) []driver.Row {
+	rows := make([]driver.Row, len(changes))
+	for i, c := range changes {
+		rows[i] = c.Now
+	}
+	return rows
+}
+
+// leaseOf is the lease of a row that a claim has just written.
 func leaseOf(r driver.Row) outmill.Lease {
 	l := outmill.Lease{ID: r.ID, Claim: r.Claims}
 	_ = l.Owner.Scan(r.Owner)

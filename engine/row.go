@@ -211,19 +211,20 @@ func statusOf(stage driver.Stage) outmill.Status {
 }
 
 // fill sets the fields of the record that the row has.
-func fill(record *outmill.Record, r *driver.Row) error {
+func fill(record *outmill.Record, r *driver.Row) {
 	record.ID, record.Topic, record.Key, record.TenantID = r.ID, r.Topic, r.Key, r.Tenant
 	record.Group, record.Status, record.WaitsFor = r.Group, statusOf(r.Stage), r.WaitsFor
 	record.CreatedAt, record.ExpiresAt = r.Created.Of(), r.Expires.Of()
 	record.Attempts, record.Claims, record.Expiries = r.Attempts, r.Claims, r.Expiries
-	record.ProcessedAt, record.ProcessedBy = r.Processed.Of(), r.By
+	record.ProcessedAt, record.ProcessedBy, record.Unreadable = r.Processed.Of(), r.By, r.Broken
 	record.NextAttemptAt, record.LeaseUntil, record.Owner, record.Worker = time.Time{}, time.Time{}, outmill.OwnerToken{}, r.Worker
 	switch {
 	case r.Stage == driver.Leased:
 		record.LeaseUntil = r.Wake.Of()
-		return record.Owner.Scan(r.Owner)
+		if record.Owner.Scan(r.Owner) != nil {
+			record.Owner = outmill.OwnerToken{}
+		}
 	case record.Status == outmill.StatusPending && !r.Blocked:
 		record.NextAttemptAt = r.Next.Of()
 	}
-	return nil
 }

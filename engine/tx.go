@@ -24,6 +24,8 @@ type tx struct {
 	now     driver.Time
 	pauses  *storekit.PauseList
 	changes driver.Changes
+	// parks says that the transaction is a claim with KeyPark.
+	parks bool
 	// gone says what deleted rows count as for their steps. hurries are the joins to look at after the commit.
 	gone    map[int64]driver.Stage
 	hurries []outmill.JoinID
@@ -89,12 +91,20 @@ func (e *Engine) count(ctx context.Context, operation string, limit int, fn func
 func (t *tx) after(d time.Duration) driver.Time { return t.now.After(d) }
 
 // change changes a row, to be written later. A row that may block its key opens the key's note, so that
-// the next claim looks at the key again.
+// the next claim looks at the key again. A row that cannot be decoded goes dead instead of becoming one that a claim
+// takes, or has taken: alone, and as a Fail with the claim's policy.
 func (t *tx) change(r driver.Row, how func(r *driver.Row)) {
 	if blocks(&r) {
 		t.open(r)
 	}
-	t.rewrite(r, how)
+	t.rewrite(r, func(r *driver.Row) {
+		was := r.Stage
+		how(r)
+		if r.Broken != "" && r.Group != "" && was != driver.Dead && r.Stage < driver.Processed {
+			kill(r, unreadableError(r.Broken))
+			r.Parked = t.parks && r.Key != ""
+		}
+	})
 }
 
 // rewrite is change for a change that frees no key.

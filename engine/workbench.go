@@ -106,6 +106,9 @@ func (b bench) EditDead(ctx context.Context, operation string, id outmill.WorkIt
 		if err != nil || after == nil {
 			return err
 		}
+		if err := t.setsUnreadable(ctx, r, before, after); err != nil {
+			return err
+		}
 		metadata, err := storekit.MetadataText(after.Metadata)
 		if err != nil {
 			return err
@@ -119,6 +122,27 @@ func (b bench) EditDead(ctx context.Context, operation string, id outmill.WorkIt
 		}
 		return t.audit(ctx, entry, 1)
 	})
+}
+
+// setsUnreadable refuses an edit that would write nothing over what cannot be decoded.
+func (t *tx) setsUnreadable(ctx context.Context, r driver.Row, before, after *outmill.Record) error {
+	if before.Unreadable == "" {
+		return nil
+	}
+	for _, part := range []struct {
+		want    driver.Want
+		missing bool
+		name    string
+	}{{driver.Payload, after.Payload == nil, "payload"}, {driver.Metadata, len(after.Metadata) == 0, "metadata"}} {
+		contents, err := t.Load(ctx, []driver.Row{r}, part.want)
+		if err != nil {
+			return err
+		}
+		if contents[0].Broken != "" && part.missing {
+			return &outmill.InvalidRecordError{Index: -1, Field: part.name, Reason: "cannot be read: set it with the edit"}
+		}
+	}
+	return nil
 }
 
 // SkipDead removes a dead record and requeues what is parked behind it, in steps. Between two steps the record

@@ -5,6 +5,9 @@ import "strings"
 // MaxErrorLength is the largest length of LastError, in bytes; longer texts are cut.
 const MaxErrorLength = 4096
 
+// UnreadableError is how the LastError of a record begins that a claim could not decode.
+const UnreadableError = "outmill: the record cannot be read"
+
 // ParkedError is the LastError of a record that went dead with an earlier one of its key.
 const ParkedError = "parked: an earlier record of its key went dead"
 

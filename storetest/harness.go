@@ -35,7 +35,7 @@ type Options struct {
 
 // Harness has a store under test, and methods for its database. If a method fails, it fails
 // the test that Engine.New got. A Harness may also implement Limited, Applier, Ager, Viewer,
-// Transactor, Repeater, Doubtful, TxEnder, Guarded, Wired, Watcher, Fair or Old.
+// Transactor, Repeater, Doubtful, TxEnder, Guarded, Wired, Watcher, Fair, Breaker or Old.
 type Harness interface {
 	// Store returns the store, the same with each call. Tests may close it.
 	Store() outmill.Store
@@ -64,6 +64,16 @@ type Harness interface {
 type Old interface {
 	// Old marks the harness, and does nothing.
 	Old()
+}
+
+// Breaker is a Harness that can make records undecodable, as changes by hand and faults of disks do. Without it, the
+// sentences about them are skipped.
+type Breaker interface {
+	// Columns are those that Break knows: columns with times, numbers and texts, the payload and the metadata. An
+	// error of the store about such a column has its name.
+	Columns() []string
+	// Break gives a column of a record a value that no store writes there, such as one of another type.
+	Break(store outmill.Store, id outmill.WorkItemID, column string)
 }
 
 // Limited is a Harness of a store with a limit for payloads. Without it, the sentence about

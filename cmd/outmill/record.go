@@ -23,12 +23,16 @@ type recordView struct {
 	ExpiresAt     *time.Time `json:"expires_at,omitempty"`
 	LeaseUntil    *time.Time `json:"lease_until,omitempty"`
 	Owner         string     `json:"owner,omitempty"`
+	Worker        string     `json:"worker,omitempty"`
 	Attempts      int        `json:"attempts"`
 	Claims        int        `json:"claims"`
 	Expiries      int        `json:"expiries"`
 	LastError     string     `json:"last_error,omitempty"`
 	// EarlierError says that LastError is from before a requeue or a skip brought the record back.
-	EarlierError  bool              `json:"earlier_error,omitempty"`
+	EarlierError bool `json:"earlier_error,omitempty"`
+	// Unreadable and History are those of outmill.Record.
+	Unreadable    string            `json:"unreadable,omitempty"`
+	History       []attemptView     `json:"history,omitempty"`
 	ProcessedAt   *time.Time        `json:"processed_at,omitempty"`
 	ProcessedBy   string            `json:"processed_by,omitempty"`
 	CorrelationID string            `json:"correlation_id,omitempty"`
@@ -47,6 +51,13 @@ type recordView struct {
 	PayloadBase64 []byte  `json:"payload_base64,omitempty"`
 }
 
+// attemptView is an outmill.Attempt.
+type attemptView struct {
+	At     time.Time `json:"at"`
+	Worker string    `json:"worker,omitempty"`
+	Error  string    `json:"error,omitempty"`
+}
+
 func viewOf(r *outmill.Record, withPayload bool) recordView {
 	view := recordView{
 		ID: r.ID.String(), MessageID: r.MessageID, Store: r.Store, Group: r.Group, Topic: r.Topic, Key: r.Key,
@@ -56,9 +67,13 @@ func viewOf(r *outmill.Record, withPayload bool) recordView {
 		ProcessedAt: timeOrNil(r.ProcessedAt), ProcessedBy: r.ProcessedBy, CorrelationID: r.CorrelationID,
 		CausationID: r.CausationID, TenantID: r.TenantID, TraceParent: r.TraceParent, DedupKey: r.DedupKey,
 		Metadata: r.Metadata, PayloadBytes: len(r.Payload), PayloadNil: r.Payload == nil,
+		Worker: r.Worker, Unreadable: r.Unreadable,
 	}
 	if !r.Owner.IsZero() {
 		view.Owner = r.Owner.String()
+	}
+	for _, a := range r.History {
+		view.History = append(view.History, attemptView(a))
 	}
 	if withPayload && r.Payload != nil {
 		if text := string(r.Payload); utf8.ValidString(text) {

@@ -106,10 +106,15 @@ func printRecord(w io.Writer, r *outmill.Record, payload bool) error {
 	if !r.Owner.IsZero() {
 		line("owner", r.Owner.String())
 	}
+	line("worker", r.Worker)
 	line("attempts", strconv.Itoa(r.Attempts))
 	line("claims", strconv.Itoa(r.Claims))
 	line("expired leases", strconv.Itoa(r.Expiries))
 	line("last error", lastError(r))
+	line("unreadable", r.Unreadable)
+	for _, a := range r.History {
+		line("attempt", strings.TrimSpace(a.At.Format(time.RFC3339)+" "+a.Worker)+": "+oneLine(a.Error, 256))
+	}
 	at("processed", r.ProcessedAt)
 	line("processed by", r.ProcessedBy)
 	line("correlation id", r.CorrelationID)

@@ -76,6 +76,19 @@ func (h harness) Store() outmill.Store                    { return h.store }
 func (h harness) Reopen() outmill.Store                   { return open(h.t, h.store.db, h.options, h.atOnce) }
 func (h harness) Elapse(_ outmill.Store, d time.Duration) { h.store.db.Elapse(d) }
 
+func (harness) Columns() (columns []string) {
+	for _, c := range memdriver.Columns() {
+		columns = append(columns, string(c))
+	}
+	return columns
+}
+
+func (h harness) Break(_ outmill.Store, id outmill.WorkItemID, column string) {
+	if err := h.store.db.Break(id, memdriver.Column(column)); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
 func (h harness) Begin(s outmill.Store) (ctx context.Context, commit, rollback func() error) {
 	tx := h.store.db.Begin()
 	return s.(store).WithTx(h.t.Context(), tx), tx.Commit, tx.Rollback
