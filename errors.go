@@ -21,6 +21,10 @@ var (
 	// ErrInvalidTx says that WithTx cannot use its argument as a transaction, or that the
 	// transaction has ended: nothing was written.
 	ErrInvalidTx = errors.New("outmill: not a usable transaction")
+	// ErrLeaseLost says that a lease is not valid any more: the record was reaped, claimed by another
+	// worker, settled or deleted. Nothing was written. Its handler must roll its work back, because
+	// the message is handled again, or was handled before.
+	ErrLeaseLost = errors.New("outmill: the lease was lost: roll the transaction back, because another worker may handle the message")
 	// ErrClosed says that the publisher, subscriber, forwarder or store is closed.
 	ErrClosed = errors.New("outmill: closed")
 	// ErrHandlersRunning says that Close has returned while handlers were still

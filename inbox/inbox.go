@@ -25,9 +25,7 @@ type Inbox struct {
 	store      outmill.Writer
 	transactor storekit.Transactor
 	notes      storekit.Inbox
-	// acker is nil if the store cannot ack in a transaction.
-	acker storekit.TxAcker
-	cfg   Config
+	cfg        Config
 }
 
 // New makes an inbox that keeps its notes in the store, which must be a storekit.Transactor
@@ -48,13 +46,12 @@ func New(store outmill.Writer, cfg Config) (*Inbox, error) {
 	if err := cfg.validate(limit); err != nil {
 		return nil, err
 	}
-	acker, _ := outmill.As[storekit.TxAcker](store)
-	return &Inbox{store: store, transactor: transactor, notes: notes, acker: acker, cfg: cfg.withDefaults(limit)}, nil
+	return &Inbox{store: store, transactor: transactor, notes: notes, cfg: cfg.withDefaults(limit)}, nil
 }
 
 // Middleware is router middleware: it calls h once for each message, however often the
 // message is delivered. h gets a copy of the message, whose context carries the transaction. An
-// Ack of the copy has no effect, because the inbox acks with the transaction; after a Nack of it
+// Ack of the copy has no effect, because the message is acked after the commit; after a Nack of it
 // the transaction is rolled back. The package comment says in which order to add it and other
 // middleware. Inside another inbox of the same store it has no effect: the outer one has noted
 // the message. It is safe for concurrent use.
@@ -68,7 +65,8 @@ func (b *Inbox) Middleware(h message.HandlerFunc) message.HandlerFunc {
 			return nil, outmill.Permanent(err)
 		}
 		d := delivery{inbox: b, original: keep(msg), handler: h}
-		d.note = storekit.Note{Consumer: b.scopeOf(msg), Key: key, Retention: b.cfg.Retention}
+		lease := b.leaseOf(msg.Context())
+		d.note = storekit.Note{Consumer: b.scopeOf(msg, lease), Key: key, Retention: b.cfg.Retention, Lease: lease}
 		if err := d.note.Validate(); err != nil {
 			return nil, outmill.Permanent(fmt.Errorf("outmill/inbox: the key of the message is invalid: %w", err))
 		}
@@ -86,6 +84,15 @@ func (b *Inbox) explain(msg *message.Message, begun bool, err error) error {
 		return err
 	}
 	return &storekit.Collision{Err: err, Delay: rand.N(comesAgainWithin)}
+}
+
+// leaseOf returns the lease of the message of ctx if the inbox's own store has delivered it, and
+// zero for a message from elsewhere.
+func (b *Inbox) leaseOf(ctx context.Context) outmill.Lease {
+	if lease, ok := storekit.MessageLeaseOf(ctx); ok && lease.Inbox() == b.notes {
+		return lease.Lease()
+	}
+	return outmill.Lease{}
 }
 
 // delivery is one delivery of a message.
@@ -106,37 +113,23 @@ type inside struct {
 
 type insideKey struct{}
 
-func (d *delivery) handle() (err error) {
+func (d *delivery) handle() error {
 	b := d.inbox
 	ctx, cancel := context.WithTimeout(context.WithValue(d.ctx, insideKey{}, inside{b.store, d.msg.UUID}), b.longest())
 	defer cancel()
-	own, isOwn := handlingOf(d.ctx, b.acker)
-	acked := false
-	if isOwn {
-		if err := own.Hold(ctx); err != nil {
-			return err
-		}
-		defer func() { own.Ended(acked && err == nil) }()
-	}
-	crash.At("held")
+	crash.At("delivered")
 	duplicate := false
-	err = storekit.TransactPatiently(ctx, b.transactor, func(ctx context.Context) (err error) {
+	err := storekit.TransactPatiently(ctx, b.transactor, func(ctx context.Context) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, b.cfg.MaxProcessing)
 		defer cancel()
-		acked, d.begun = false, true
+		d.begun = true
 		crash.At("begun")
 		duplicate, err = b.notes.PutNote(ctx, d.note, b.cfg.Wait)
 		if err != nil || duplicate {
 			return err
 		}
 		crash.At("noted")
-		if err := cmp.Or(d.run(ctx), ctx.Err()); err != nil || !isOwn {
-			return err
-		}
-		acked = true
-		err = own.AckInTx(storekit.Last(ctx))
-		crash.At("acked")
-		return err
+		return cmp.Or(d.run(ctx), ctx.Err())
 	})
 	crash.At("committed")
 	switch {

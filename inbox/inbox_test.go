@@ -18,7 +18,6 @@ import (
 	"github.com/outmill/outmill/inbox"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -242,7 +241,7 @@ func (s *shop) subscriber() *subscriber.Subscriber {
 
 func TestRouter(t *testing.T) {
 	t.Parallel()
-	t.Run("a message of the same store is acked in the transaction of its handler", func(t *testing.T) {
+	t.Run("a message of the same store is acked after the commit, and its note has its record", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		router := newRouter(t)
@@ -260,9 +259,14 @@ func TestRouter(t *testing.T) {
 		require.NoError(t, s.pub.Publish(orders, order("m1")))
 		run(t, router)
 		<-committed
-		require.Empty(t, s.appended(orders), "the record is gone though nobody has acked the message yet")
+		left := s.appended(orders)
+		require.Len(t, left, 1, "nobody has acked the message yet")
 		require.Equal(t, []string{"m1"}, s.effects())
+		var noted string
+		require.NoError(t, s.store.DB().QueryRowContext(t.Context(), "SELECT record FROM outmill_inbox").Scan(&noted))
+		require.Equal(t, left[0].ID.String(), noted)
 		close(release)
+		require.Eventually(t, func() bool { return len(s.appended(orders)) == 0 }, patience, time.Millisecond)
 	})
 	t.Run("publishes the messages that the handler returns in the transaction, with inherited ids", func(t *testing.T) {
 		t.Parallel()
@@ -349,5 +353,3 @@ type limited struct{ *sqlite.Store }
 func (limited) TxLimit() time.Duration { return time.Minute }
 
 type writer struct{ outmill.Writer }
-
-var _ storekit.TxAcker = (*sqlite.Store)(nil)

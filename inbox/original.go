@@ -6,8 +6,6 @@ import (
 	"maps"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-
-	"github.com/outmill/outmill/storekit"
 )
 
 // original is a message as it came: each run of a handler begins with its payload and metadata.
@@ -52,14 +50,4 @@ func nacked(msg *message.Message) bool {
 	default:
 		return false
 	}
-}
-
-// handlingOf returns the handling of the message of ctx, and true if the store of the acker has
-// delivered it. acker may be nil.
-func handlingOf(ctx context.Context, acker storekit.TxAcker) (storekit.TxHandling, bool) {
-	handling, ok := storekit.TxHandlingOf(ctx)
-	if !ok || acker == nil || handling.Acker() != acker {
-		return nil, false
-	}
-	return handling, true
 }

@@ -13,13 +13,14 @@ import (
 )
 
 // scopeOf returns the consumer of a message's note: who handles the message, as far as another
-// delivery of the same message tells it in the same way. See Config.Consumer.
+// delivery of the same message tells it in the same way. own is the lease of a message of the inbox's
+// own store. See Config.Consumer.
 //
 // The parts are joined by slashes, without empty ones at the end: consumer, group, topic, handler,
 // tenant. A slash and a percent sign in a part become %2F and %25, so two lists of parts never
 // have one name. A name that a store would refuse, because it is too long, is replaced by its
 // SHA-256.
-func (b *Inbox) scopeOf(msg *message.Message) string {
+func (b *Inbox) scopeOf(msg *message.Message, own outmill.Lease) string {
 	if b.cfg.Shared {
 		return b.cfg.Consumer
 	}
@@ -29,7 +30,7 @@ func (b *Inbox) scopeOf(msg *message.Message) string {
 	if topic == "" {
 		topic = message.SubscribeTopicFromCtx(ctx)
 	}
-	if _, own := handlingOf(ctx, b.acker); !own {
+	if own.ID.IsZero() {
 		// Only the handler tells subscribers of two groups apart that name no group. Messages of
 		// the inbox's own store need it not: handlers of one group compete for them.
 		handler = message.HandlerNameFromCtx(ctx)

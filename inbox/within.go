@@ -14,7 +14,7 @@ import (
 // Within returns router middleware that handles each message in a transaction that transact
 // opens, such as one of gorm, bun, sqlx, sqlc or ent. Inboxes and sagas on the store that are
 // added after it take part in this transaction, so handlers write with their own library, and
-// their writes commit together with the note, the messages that they publish and the ack:
+// their writes commit together with the note and the messages that they publish:
 //
 //	within, err := inbox.Within(store, func(ctx context.Context, fn func(ctx context.Context) error) error {
 //		return db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
@@ -32,8 +32,9 @@ import (
 // message as it came.
 //
 // The message is acked when transact has returned nil. If fn has succeeded and transact returns
-// an error, the commit has failed, or nobody knows whether it has succeeded. The message then
-// comes again, and the inbox finds its note if the transaction was committed.
+// an error, the commit has failed, which is a failed attempt as any other error, or nobody knows
+// whether it has succeeded (storekit.ErrCommitInDoubt). Then the message comes again without an
+// attempt, and the inbox finds its note if the transaction was committed.
 //
 // If the context of a message carries a transaction of the store already, Within uses it and
 // does not call transact. For a tenants.Set, transact opens the transaction in the database of
@@ -48,8 +49,7 @@ func Within(store outmill.Writer, transact func(ctx context.Context, fn func(ctx
 	if outmill.IsNil(store) || transact == nil {
 		return nil, fmt.Errorf("%w: inbox.Within: the store or the function is nil", outmill.ErrInvalidConfig)
 	}
-	acker, _ := outmill.As[storekit.TxAcker](store)
-	w := &within{store: store, acker: acker, transact: transact}
+	w := &within{store: store, transact: transact}
 	return func(h message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) { return w.handle(msg, h) }
 	}, nil
@@ -95,9 +95,7 @@ func Begin[Tx interface {
 }
 
 type within struct {
-	store outmill.Writer
-	// acker is nil if the store cannot ack in a transaction.
-	acker    storekit.TxAcker
+	store    outmill.Writer
 	transact func(ctx context.Context, fn func(ctx context.Context) error) error
 }
 
@@ -109,7 +107,6 @@ type outerRun struct {
 	original
 	store    outmill.Writer
 	handler  message.HandlerFunc
-	handling *outerHandling
 	produced []*message.Message
 	// runs counts the calls of the handler, and err is the error of the last one.
 	runs int
@@ -127,36 +124,28 @@ func (w *within) handle(msg *message.Message, h message.HandlerFunc) ([]*message
 	}
 	run := &outerRun{original: original, store: w.store, handler: h}
 	ctx := context.WithValue(original.ctx, withinKey{}, run)
-	committed := false
-	if own, isOwn := handlingOf(ctx, w.acker); isOwn {
-		// Before the transaction begins, because Hold needs a connection of its own.
-		if err := own.Hold(ctx); err != nil {
-			return nil, err
-		}
-		run.handling = &outerHandling{TxHandling: own}
-		ctx = context.WithValue(ctx, storekit.TxHandlingKey{}, run.handling)
-		defer func() { own.Ended(committed && run.handling.acked) }()
-	}
-	err = run.explain(w.transact(ctx, run.once))
+	err = storekit.CommitPatiently(ctx, func(ctx context.Context, fn func(ctx context.Context) error) error {
+		return run.explain(ctx, w.transact(ctx, func(ctx context.Context) error { return run.once(ctx, fn) }))
+	}, run.handle)
 	if err != nil {
 		return nil, err
 	}
-	committed = true
 	return run.produced, nil
 }
 
-// once handles the message in the transaction of ctx.
-func (r *outerRun) once(ctx context.Context) error {
+// once calls fn in the transaction of ctx.
+func (r *outerRun) once(ctx context.Context, fn func(ctx context.Context) error) error {
 	r.runs++
 	r.produced, r.err = nil, r.check(ctx)
-	if r.err != nil {
-		return r.err
+	if r.err == nil {
+		r.err = fn(ctx)
 	}
-	if r.handling != nil {
-		r.handling.acked = false
-	}
-	r.produced, r.err = r.pass(ctx, r.handler)
 	return r.err
+}
+
+func (r *outerRun) handle(ctx context.Context) (err error) {
+	r.produced, err = r.pass(ctx, r.handler)
+	return err
 }
 
 func (r *outerRun) check(ctx context.Context) error {
@@ -172,7 +161,7 @@ func (r *outerRun) check(ctx context.Context) error {
 }
 
 // explain returns the error of the last run if it is the reason for the end of the transaction.
-func (r *outerRun) explain(err error) error {
+func (r *outerRun) explain(ctx context.Context, err error) error {
 	switch {
 	case r.runs == 0 && err == nil:
 		return errors.New("outmill/inbox: Within: the function returned nil and has not called fn: call it in the transaction")
@@ -186,21 +175,8 @@ func (r *outerRun) explain(err error) error {
 	case r.err != nil:
 		return errors.Join(r.err, err)
 	case err != nil:
-		return fmt.Errorf("outmill/inbox: Within: the commit has failed, or nobody knows whether it has succeeded, "+
-			"so the message comes again: %w", err)
+		return fmt.Errorf("outmill/inbox: Within: the commit has failed, so the message comes again: %w",
+			storekit.JudgeCommit(ctx, r.store, err))
 	}
 	return nil
 }
-
-// outerHandling is the TxHandling of a message whose transaction Within ends. The transaction of
-// an inbox in it ends nothing.
-type outerHandling struct {
-	storekit.TxHandling
-	acked bool
-}
-
-// Hold does nothing, because Within has held the lease. See storekit.TxHandling.
-func (*outerHandling) Hold(context.Context) error { return nil }
-
-// Ended notes whether the record is acked in the transaction. See storekit.TxHandling.
-func (h *outerHandling) Ended(acked bool) { h.acked = acked }

@@ -33,7 +33,6 @@ func TestStore_Away(t *testing.T) {
 		leases := []outmill.Lease{found[0].Lease(), found[1].Lease()}
 		for name, call := range map[string]func() error{
 			"extend": func() error { _, err := s.Extend(t.Context(), time.Minute, leases); return err },
-			"hold":   func() error { _, err := s.HoldForTx(t.Context(), time.Minute, leases); return err },
 			"snooze": func() error {
 				return s.Snooze(t.Context(), []outmill.Settlement{{Lease: leases[0]}, {Lease: leases[1]}})
 			},

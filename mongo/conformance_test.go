@@ -41,13 +41,7 @@ func TestConformance(t *testing.T) {
 	})
 	t.Run("transactions", func(t *testing.T) {
 		t.Parallel()
-		waits := "a reaper or claim waits for the transaction, which the lease that was held outlasts (TxLimit)"
-		own := engine
-		own.Unsupported = map[string]string{
-			"acks: no claim or reaper waits for an ack in an open transaction, or hands its record out": waits,
-			"acks: the later records of a key wait until the transaction with the ack has ended":        waits,
-		}
-		txtest.Run(t, own)
+		txtest.Run(t, engine)
 	})
 }
 
@@ -299,7 +293,7 @@ func (h harness) Elapse(store outmill.Store, d time.Duration) {
 		"records": {"created_at", "due_at", "next_at", "available_at", "expires_at", "processed_at", "delete_at"},
 		"lanes":   {"until", "expires"},
 		"dedup":   {"expires_at"},
-		"inbox":   {"delete_at"},
+		"inbox":   {"delete_at", "look_at"},
 		"workers": {"seen_at"},
 		"endings": {"ended_at", "look_at"},
 		"audit":   {"changed_at"},

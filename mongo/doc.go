@@ -24,8 +24,8 @@
 // The driver calls such a callback again if the transaction failed for a reason that passes; the
 // records of an aborted transaction are gone. Let transactions commit with write concern
 // majority, MongoDB's default. A commit with less can be lost with the primary, together with the
-// user's own documents. Without a session, Append runs a transaction of its own. AckInTx,
-// StartJoin, PutNote, HasNote and the calls on one saga also take part in the session's
+// user's own documents. Without a session, Append runs a transaction of its own. StartJoin,
+// PutNote, HasNote and the calls on one saga also take part in the session's
 // transaction. All other methods ignore the session.
 //
 // # Documents

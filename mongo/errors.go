@@ -108,6 +108,19 @@ func repeatable(err error) bool { return passes(err) || interrupted(err) }
 // isTransient reports whether the server says that the whole transaction may be run again.
 func isTransient(err error) bool { return hasLabel(err, labelTransient) }
 
+// mayBeCommitted reports whether a COMMIT with this error may have taken effect: the server has neither
+// refused it nor confirmed it.
+func mayBeCommitted(err error) bool {
+	var refused driver.ServerError
+	switch {
+	case hasLabel(err, labelUnknown), driver.IsNetworkError(err), isTimeout(err):
+		return true
+	case errors.Is(err, outmill.ErrInvalidTx):
+		return false
+	}
+	return !errors.As(err, &refused)
+}
+
 // passes reports whether work that must take effect only once had no effect, and may succeed if
 // it is repeated.
 func passes(err error) bool {

@@ -308,12 +308,6 @@ func (x *joinTx) Report(ctx context.Context, join *storekit.JoinState, message o
 
 // AttachStep makes a record a step. See storekit.Joins.
 func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
-	return storekit.CountFirst(ctx,
-		func() error { return s.attachStep(ctx, id, message) },
-		func() error { return s.countAcked(ctx, "attach step") })
-}
-
-func (s *Store) attachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
 	return s.onJoin(ctx, "attach step", id, func(ctx context.Context, tx *joinTx) error {
 		m, records, late, err := s.memberToAttach(ctx, id, message)
 		if err != nil {
@@ -362,13 +356,6 @@ func (s *Store) memberToAttach(ctx context.Context, id outmill.JoinID, message o
 		m = newMember(id, uuid(message))
 		filter = where("_id", m.Step)
 	}
-	uncounted, err := findAll[ackedStep](ctx, s.ackedSteps, where("step", m.Step), first(1, nil, "_id"))
-	if err == nil && len(uncounted) > 0 {
-		err = storekit.ErrUncounted
-	}
-	if err != nil {
-		return nil, nil, late, err
-	}
 	has, err := s.members.CountDocuments(ctx, where("_id", m.ID))
 	if late.Member = has > 0; err != nil || late.Member {
 		return m, nil, late, err
@@ -395,11 +382,6 @@ func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request store
 		return storekit.FinishResult{}, s.explain(ctx, "finish join", err)
 	}
 	return s.joinEngine.FinishJoin(ctx, id, request)
-}
-
-// CountAcked counts steps that were acked in transactions.
-func (j joining) CountAcked(ctx context.Context, operation string) error {
-	return j.s.countAcked(ctx, operation)
 }
 
 // ListJoins reads joins by status.
@@ -451,9 +433,6 @@ const membersAtOnce = 1000
 
 // DeleteJoins deletes joins that ended long ago. See storekit.Joins.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
-	if err := s.countAcked(ctx, "delete joins"); err != nil {
-		return 0, err
-	}
 	return s.tidy(ctx, "delete joins", limit, func(ctx context.Context, limit int) (int, int, error) {
 		now, err := s.now(ctx)
 		if err != nil {

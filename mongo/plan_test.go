@@ -382,7 +382,7 @@ func (s stand) workbench(t *testing.T, store *mongo.Store, doing func(name strin
 	doing("delete old audit entries", func() { _, err := store.DeleteOldAudit(ctx, 100); must(err) })
 }
 
-// transactionsOfAllKinds makes the calls of the inbox, of sagas and of acks in transactions.
+// transactionsOfAllKinds makes the calls of the inbox and of sagas.
 func (s stand) transactionsOfAllKinds(t *testing.T, store *mongo.Store, doing func(name string, do func())) {
 	t.Helper()
 	ctx := t.Context()
@@ -407,28 +407,26 @@ func (s stand) transactionsOfAllKinds(t *testing.T, store *mongo.Store, doing fu
 	doing("delete a saga", func() { must(store.DeleteSaga(ctx, saga, none)) })
 	doing("delete finished sagas", func() { _, err := store.DeleteFinishedSagas(ctx, saga.Type, time.Hour, 100); must(err) })
 
-	join := &storekit.Join{ExpectedSteps: 2}
-	must(store.StartJoin(ctx, join))
-	must(store.Append(ctx, &outmill.Record{Topic: "acked", Joins: []outmill.JoinID{join.ID}},
-		&outmill.Record{Topic: "acked", Joins: []outmill.JoinID{join.ID}}))
-	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone, "acked"))
+	must(store.Append(ctx, &outmill.Record{Topic: "noted"}))
+	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "noted"))
 	must(err)
-	doing("hold", func() { _, err := store.HoldForTx(ctx, time.Hour, leasesOf(found)); must(err) })
-	doing("ack in a transaction", func() {
-		must(store.Transact(ctx, func(ctx context.Context) error { return store.AckInTx(ctx, "w", leasesOf(found)) }))
+	doing("put a note of a record", func() {
+		must(store.Transact(ctx, func(ctx context.Context) error {
+			_, err := store.PutNote(ctx, storekit.Note{Consumer: "c2", Key: "new", Retention: time.Hour, Lease: found[0].Lease()}, 0)
+			return err
+		}))
 	})
-	doing("acked in a transaction", func() { must(store.AckedInTx(ctx, found)) })
 }
 
-// notesAndSagas inserts n notes, n sagas, most of which have finished, and n steps that are not
-// counted. One in a thousand notes and sagas is past its retention.
+// notesAndSagas inserts n notes, n notes of records that are gone, and n sagas, most of which have
+// finished. One in a thousand is past its retention.
 func (s stand) notesAndSagas(t *testing.T, n int) {
 	t.Helper()
 	require.NoError(t, s.PrepareSagas(t.Context(), "ordersaga"))
 	const atOnce = 1000
 	now := time.Now()
 	for i := 0; i < n; i += atOnce {
-		notes, sagas, steps := make([]any, atOnce), make([]any, atOnce), make([]any, atOnce)
+		notes, sagas, own := make([]any, atOnce), make([]any, atOnce), make([]any, atOnce)
 		for j := range atOnce {
 			deleteAt, updated := now.Add(time.Hour), now
 			if j == 0 {
@@ -442,9 +440,10 @@ func (s stand) notesAndSagas(t *testing.T, n int) {
 				{Key: "_id", Value: id}, {Key: "_correlation", Value: fmt.Sprint("o", i+j)}, {Key: "_version", Value: int64(1)},
 				{Key: "_finished", Value: j%10 != 1}, {Key: "_created_at", Value: updated}, {Key: "_updated_at", Value: updated},
 			}
-			steps[j] = bson.D{{Key: "step", Value: id}}
+			own[j] = bson.D{{Key: "_id", Value: bson.D{{Key: "c", Value: "c2"}, {Key: "k", Value: fmt.Sprint("m", i+j)}}},
+				{Key: "look_at", Value: deleteAt}, {Key: "record", Value: id}}
 		}
-		for collection, list := range map[string][]any{"outmill_inbox": notes, "ordersaga": sagas, "outmill_acked_steps": steps} {
+		for collection, list := range map[string][]any{"outmill_inbox": slices.Concat(notes, own), "ordersaga": sagas} {
 			_, err := s.db.Collection(collection).InsertMany(t.Context(), list)
 			require.NoError(t, err)
 		}

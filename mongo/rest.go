@@ -180,10 +180,10 @@ func (s *Store) restQuery() driver.Pipeline {
 				{Key: "stage", Value: bson.D{{Key: "$lt", Value: storekit.StageProcessed}}}}}},
 			{{Key: "$limit", Value: 1}}, busy,
 		}}),
-		unionWith(part{s.ackedSteps, driver.Pipeline{{{Key: "$sort", Value: ascending("_id")}}, {{Key: "$limit", Value: 1}}, busy}}),
 		unionWith(earliest(s.records, "delete_at", "at")),
 		unionWith(earliest(s.dedup, "expires_at", "at")),
 		unionWith(earliest(s.inbox, "delete_at", "at")),
+		unionWith(earliest(s.inbox, "look_at", "at")),
 		unionWith(earliest(s.endings, "look_at", "at")),
 		unionWith(earliest(s.joins, "finished_at", "ended")),
 	}

@@ -277,17 +277,17 @@ func TestStore_Rest(t *testing.T) {
 		r.awaitRest(t)
 	})
 
-	t.Run("acked steps that are not counted, ended sagas and ended joins are work", func(t *testing.T) {
+	t.Run("notes, ended sagas and ended joins are work", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{WithoutChangeStream: true, RetainJoins: time.Hour})
 		require.NoError(t, s.PrepareSagas(t.Context(), "ordersaga"))
 		past := time.Now().Add(-2 * time.Hour)
 		for name, document := range map[string]bson.D{
-			"outmill_acked_steps": {{Key: "step", Value: "x"}},
-			"outmill_joins":       {{Key: "finished_at", Value: past}},
-			"ordersaga":           {{Key: "_delete_at", Value: past}},
-			"outmill_endings":     {{Key: "look_at", Value: past}},
-			"outmill_dedup":       {{Key: "expires_at", Value: past}},
+			"outmill_inbox":   {{Key: "look_at", Value: past}},
+			"outmill_joins":   {{Key: "finished_at", Value: past}},
+			"ordersaga":       {{Key: "_delete_at", Value: past}},
+			"outmill_endings": {{Key: "look_at", Value: past}},
+			"outmill_dedup":   {{Key: "expires_at", Value: past}},
 		} {
 			require.Equal(t, []bool{true}, restOf(t, s.Store), name)
 			_, err := s.db.Collection(name).InsertOne(t.Context(), document)

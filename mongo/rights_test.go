@@ -91,10 +91,9 @@ func requireEnoughRights(t *testing.T) {
 	require.NoError(t, use(), "once more")
 
 	for collection, needed := range map[string][]string{
-		"outmill_inbox":       running,
-		"outmill_acked_steps": {"insert"},
-		"outmill_audit":       {"find", "insert", "update", "remove"},
-		"ordersaga":           sagaActions,
+		"outmill_inbox": running,
+		"outmill_audit": {"find", "insert", "update", "remove"},
+		"ordersaga":     sagaActions,
 	} {
 		for _, action := range needed {
 			revoked := bson.A{privilege(collection, []string{action})}
@@ -145,7 +144,7 @@ func usedByApp(t *testing.T, store *mongo.Store) error {
 	return nil
 }
 
-// handledByApp handles a message in a transaction, and acks another one outside.
+// handledByApp handles a message in a transaction, and acks it and another one.
 func handledByApp(ctx context.Context, store *mongo.Store, topic string, saga *storekit.Saga, state any) error {
 	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone, topic))
 	if err != nil {
@@ -155,28 +154,20 @@ func handledByApp(ctx context.Context, store *mongo.Store, topic string, saga *s
 		return fmt.Errorf("claimed %d of 2", len(found))
 	}
 	leases := leasesOf(found)
-	if _, err := store.HoldForTx(ctx, 2*time.Minute, leases[:1]); err != nil {
-		return err
-	}
 	err = store.Transact(ctx, func(ctx context.Context) error {
-		if _, err := store.PutNote(ctx, storekit.Note{Consumer: "c", Key: topic, Retention: time.Hour}, 0); err != nil {
+		note := storekit.Note{Consumer: "c", Key: topic, Retention: time.Hour, Lease: leases[0]}
+		if _, err := store.PutNote(ctx, note, 0); err != nil {
 			return err
 		}
 		if _, err := store.HasNote(ctx, "c", topic); err != nil {
 			return err
 		}
-		if err := store.InsertSaga(ctx, saga, state, storekit.SagaOptions{}); err != nil {
-			return err
-		}
-		return store.AckInTx(ctx, "w", leases[:1])
+		return store.InsertSaga(ctx, saga, state, storekit.SagaOptions{})
 	})
 	if err != nil {
 		return err
 	}
-	if err := store.AckedInTx(ctx, found[:1]); err != nil {
-		return err
-	}
-	return store.Ack(ctx, "w", leases[1:])
+	return store.Ack(ctx, "w", leases)
 }
 
 // deletesANote puts notes that end at once until it has deleted one itself, because the server

@@ -23,7 +23,7 @@ const (
 )
 
 var collectionNames = []string{"records", "meta", "dedup", "lanes", "openings", "locks", "joins", "join_members", "join_counts", "workers",
-	"endings", "inbox", "acked_steps", "audit"}
+	"endings", "inbox", "audit"}
 
 // index is an index of a collection. A partial index contains only the documents that its filter
 // selects; a query uses it only if the query contains the same condition.
@@ -78,7 +78,6 @@ func indexes() []index {
 		{collection: "joins", name: "finished", keys: ascending("finished_at"), partial: exists("finished_at")},
 		{collection: "join_members", name: "step", keys: ascending("step")},
 		{collection: "join_members", name: "join", keys: ascending("join", "step")},
-		{collection: "acked_steps", name: "step", keys: ascending("step")},
 		{collection: "join_counts", name: "join", keys: ascending("join")},
 		{collection: "lanes", name: "blocked", keys: ascending("grp", "topic", "blocked_by", "head")},
 		{collection: "lanes", name: "until", keys: ascending("grp", "topic", "until")},
@@ -90,7 +89,8 @@ func indexes() []index {
 		{collection: "endings", name: "look", keys: ascending("look_at")},
 		{collection: "endings", name: "empty", keys: ascending("empty")},
 		{collection: "audit", name: "command", keys: ascending("command"), unique: true},
-		{collection: "inbox", name: "delete_at", keys: ascending("delete_at"), ttl: &atOnce},
+		{collection: "inbox", name: "delete_at", keys: ascending("delete_at"), partial: exists("delete_at"), ttl: &atOnce},
+		{collection: "inbox", name: "look_at", keys: ascending("look_at"), partial: exists("look_at")},
 		{collection: "dedup", name: "expires", keys: ascending("expires_at"), ttl: &atOnce},
 	}
 }

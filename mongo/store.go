@@ -46,7 +46,7 @@ type Store struct {
 	config     Config
 	logger     *storekit.Log
 
-	records, meta, dedup, lanes, openings, locks, joins, members, counts, workers, endings, inbox, ackedSteps, audit *driver.Collection
+	records, meta, dedup, lanes, openings, locks, joins, members, counts, workers, endings, inbox, audit *driver.Collection
 
 	turns    storekit.TopicRotation
 	fair     storekit.FairTopics
@@ -110,7 +110,7 @@ func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (
 	s.lanes, s.openings, s.locks = s.collection("lanes"), s.collection("openings"), s.collection("locks")
 	s.joins, s.members, s.counts = s.collection("joins"), s.collection("join_members"), s.collection("join_counts")
 	s.workers, s.endings = s.collection("workers"), s.collection("endings")
-	s.inbox, s.ackedSteps = s.collection("inbox"), s.collection("acked_steps")
+	s.inbox = s.collection("inbox")
 	s.audit = s.collection("audit")
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
 	s.finder = storekit.NewFinder(finding{s})

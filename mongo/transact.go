@@ -34,6 +34,10 @@ func (s *Store) HasTransactions() bool { return !s.config.WithoutTransactions }
 // the server refuses every statement of a transaction that it has aborted itself, the user's too.
 func proven(context.Context) error { return nil }
 
+// MayBeCommitted reports whether a COMMIT with this error may have taken effect. See
+// storekit.CommitJudge.
+func (*Store) MayBeCommitted(_ context.Context, err error) bool { return mayBeCommitted(err) }
+
 // TxLimit is 60 s: the server aborts transactions that take longer. See storekit.Transactor.
 func (s *Store) TxLimit() time.Duration { return txLimit }
 

@@ -160,7 +160,8 @@ func (s *Store) supersede(ctx context.Context, session *driver.Session) {
 	_ = session.AbortTransaction(own)
 }
 
-// commit repeats the request while the result of the commit is unknown. A commit that is cut off
+// commit repeats the request while the result of the commit is unknown, and returns
+// storekit.ErrCommitInDoubt if it stays so. A commit that is cut off
 // would leave the transaction open on the server, with its locks, for a minute. So if ctx ends
 // before the commit, the transaction is aborted; if ctx ends during the commit, the commit gets
 // some more time.
@@ -176,11 +177,14 @@ func commit(ctx context.Context, session *driver.Session) error {
 	defer crash.At(crash.AfterCommit)
 	for {
 		err := session.CommitTransaction(own)
-		if err == nil || !hasLabel(err, labelUnknown) || own.Err() != nil {
-			return err
+		switch {
+		case err == nil:
+			return nil
+		case hasLabel(err, labelUnknown) && own.Err() == nil && storekit.Pause(own, firstPause) == nil:
+			continue
+		case mayBeCommitted(err):
+			return storekit.CommitInDoubt(err)
 		}
-		if stop := storekit.Pause(own, firstPause); stop != nil {
-			return err
-		}
+		return err
 	}
 }

@@ -42,8 +42,7 @@ func (s storing) record(ctx context.Context, key call, began time.Time, err erro
 
 // Store measures each call of Append, Claim and Ack, for many records as one. Pass the result to
 // publishers, subscribers and forwarders. outmill.As finds the other roles of the store behind
-// it; acks in the transaction of a handler (storekit.TxAcker) are not measured. Close closes the
-// store. It returns ErrInvalidConfig for no store.
+// it. Close closes the store. It returns ErrInvalidConfig for no store.
 func (m *Metrics) Store(store outmill.Store) (outmill.Store, error) {
 	if outmill.IsNil(store) {
 		return nil, storekit.InvalidConfig("Metrics.Store: the store is nil: pass an open store")

@@ -251,7 +251,7 @@ func TestTraces_Claim(t *testing.T) {
 
 	t.Run("the other roles of the store stay", func(t *testing.T) {
 		t.Parallel()
-		_, found := outmill.As[storekit.TxAcker](traced(t, &recorder{}, monitor.TracesConfig{}))
+		_, found := outmill.As[storekit.Inbox](traced(t, &recorder{}, monitor.TracesConfig{}))
 		require.True(t, found)
 	})
 }

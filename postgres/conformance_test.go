@@ -194,7 +194,7 @@ func readable(t *testing.T, db *pgxpool.Pool, schema string) []storetest.Shown {
 // sqlWipe empties the tables of a schema, except the settings in meta; the sequence of places
 // continues.
 const sqlWipe = `DELETE FROM {}.sagas; DELETE FROM {}.join_members; DELETE FROM {}.joins; DELETE FROM {}.dedup; DELETE
-	FROM {}.inbox; DELETE FROM {}.acked_steps; DELETE FROM {}.audit; DELETE FROM {}.groups; DELETE FROM {}.workers;
+	FROM {}.inbox; DELETE FROM {}.audit; DELETE FROM {}.groups; DELETE FROM {}.workers;
 DELETE FROM {}.endings; DELETE FROM {}.lanes;
 DELETE FROM {}.pauses; DELETE FROM {}.records; DELETE FROM {}.late; DELETE FROM {}.batches; DELETE FROM {}.ended; DELETE FROM {}.log`
 

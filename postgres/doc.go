@@ -123,7 +123,7 @@
 //	GRANT SELECT, UPDATE ON outmill.meta TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.groups, outmill.workers, outmill.endings TO app;
 //	GRANT SELECT, UPDATE, DELETE ON outmill.records, outmill.dedup TO app;
-//	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.inbox, outmill.acked_steps TO app;
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.inbox TO app;
 //	GRANT SELECT, DELETE ON outmill.sagas, outmill.audit TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON outmill.lanes TO app;
 //	GRANT SELECT ON outmill.pauses TO app;
@@ -168,7 +168,7 @@
 //	GRANT INSERT ON outmill.ended TO app;                                   -- log
 //	GRANT SELECT ON SEQUENCE outmill.records_seq_seq TO app;                -- log
 //	-- everybody's, unless it was revoked
-//	GRANT EXECUTE ON FUNCTION outmill.due, outmill.resumed, outmill.count_steps, outmill.any_acked, outmill.ack_in_tx, outmill.put_note,
+//	GRANT EXECUTE ON FUNCTION outmill.due, outmill.resumed, outmill.count_steps, outmill.put_note, outmill.may_come,
 //	    outmill.demand, outmill.may_have_rows, outmill.kinds TO app;
 //	GRANT EXECUTE ON FUNCTION outmill.log_due, outmill.log_due_from, outmill.log_ready_at, outmill.log_late, outmill.log_unfinished,
 //	    outmill.log_passed, outmill.log_moved, outmill.log_stale, outmill.log_newest, outmill.log_in_work,

@@ -74,7 +74,7 @@ func TestConformance_DatabaseSQL(t *testing.T) {
 					return sqlHarness{h}
 				},
 				Unsupported: map[string]string{
-					"transact": byPgx, "acks": byPgx, "inbox": byPgx, "sagas": byPgx, "retention": byPgx,
+					"transact": byPgx, "notes": byPgx, "inbox": byPgx, "sagas": byPgx, "retention": byPgx,
 				},
 			})
 		})

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -39,6 +40,10 @@ const (
 	codeCrashShutdown      = "57P02"
 	codeStarting           = "57P03"
 	codeTooManyConnections = "53300"
+	codeUnknownCommit      = "40003"
+
+	classConnection = "08"
+	classShutdown   = "57P"
 )
 
 // explain names the operation, and converts the driver's errors to those of the contract.
@@ -113,6 +118,27 @@ func passes(err error) bool {
 		return errors.As(err, &e) && e.Routine == "RevalidateCachedQuery"
 	}
 	return false
+}
+
+// mayBeCommitted reports whether a COMMIT with this error may have taken effect. Where the server refuses
+// it, it has rolled back, unless it ends the session, which may also happen after the commit.
+func mayBeCommitted(err error) bool {
+	switch found := code(err); {
+	case found == codeUnknownCommit, strings.HasPrefix(found, classConnection), strings.HasPrefix(found, classShutdown):
+		return true
+	case found != "", errors.Is(err, pgx.ErrTxCommitRollback), errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone),
+		errors.Is(err, outmill.ErrInvalidTx):
+		return false
+	}
+	return !pgconn.SafeToRetry(err)
+}
+
+// committed returns the error of a COMMIT, as a doubt where it is one.
+func committed(err error) error {
+	if err == nil || !mayBeCommitted(err) {
+		return err
+	}
+	return storekit.CommitInDoubt(err)
 }
 
 func isIdentifier(name string) bool {

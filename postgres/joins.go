@@ -341,9 +341,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 	if _, err := s.seesLog(ctx, operation); err != nil {
 		return err
 	}
-	err := storekit.CountFirst(ctx,
-		func() error { return s.attachStep(ctx, operation, id, message) },
-		func() error { return s.countAcked(ctx, operation) })
+	err := s.attachStep(ctx, operation, id, message)
 	if err == nil {
 		// Wake the readers, because a claim that met the locked record has skipped it.
 		s.wake()
@@ -367,16 +365,6 @@ func (s *Store) attachStep(ctx context.Context, operation string, id outmill.Joi
 		// join, because a session that settles the record also locks them in this order.
 		if err := t.run(ctx, append(locks, a.recordStep(message))...); err != nil {
 			return err
-		}
-		if a.Found {
-			// The records are locked, so no ack of them can commit from here on.
-			uncounted := 0
-			if err := t.run(ctx, step{template: sqlHasAcked, args: []any{a.step}, count: &uncounted}); err != nil {
-				return err
-			}
-			if uncounted > 0 {
-				return storekit.ErrUncounted
-			}
 		}
 		join, err := t.lockJoin(ctx, sqlJoinsToFill, id, a.step)
 		if err != nil {
@@ -473,11 +461,6 @@ func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outm
 	return s.joinEngine.ReportFailed(ctx, join, step)
 }
 
-// CountAcked counts steps that were acked in transactions.
-func (j joining) CountAcked(ctx context.Context, operation string) error {
-	return j.s.countAckedFor(ctx, operation)
-}
-
 // ListJoins reads joins of each status.
 func (j joining) ListJoins(ctx context.Context, operation string, query storekit.JoinQuery) ([]*storekit.JoinState, error) {
 	var statuses []string
@@ -525,9 +508,6 @@ func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	const operation = "delete joins"
 	if err := storekit.CheckLimit(limit); err != nil {
 		return 0, s.explain(ctx, operation, err)
-	}
-	if err := s.countAcked(ctx, operation); err != nil {
-		return 0, err
 	}
 	var old []string
 	err := s.writeAll(ctx, operation, step{template: sqlOldJoins, args: []any{limit, s.config.RetainJoins.Microseconds()}, row: texts(&old)})

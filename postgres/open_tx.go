@@ -98,7 +98,7 @@ func (t *openTx) copier() copier { return t }
 func (t *openTx) finish(ctx context.Context, steps ...step) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.send(ctx, steps, true); err != nil {
+	if err := committed(t.send(ctx, steps, true)); err != nil {
 		return err
 	}
 	t.tx, t.committed = closedTx(pgx.ErrTxClosed), true
@@ -149,7 +149,7 @@ func (t *openTx) commit(ctx context.Context) error {
 	if err := provenPgx(ctx, t.tx); err != nil {
 		return err
 	}
-	return t.tx.Commit(ctx)
+	return committed(t.tx.Commit(ctx))
 }
 
 // end returns the connection to the pool, after a rollback if the transaction is still open. why is

@@ -62,7 +62,7 @@ FROM generate_series(1, $1::integer / 5) AS i ON CONFLICT DO NOTHING`
 const warm = 6
 
 // large are the tables that grow.
-var large = []string{"records", "lanes", "dedup", "joins", "join_members", "inbox", "sagas", "acked_steps"}
+var large = []string{"records", "lanes", "dedup", "joins", "join_members", "inbox", "sagas"}
 
 // topics is the approximate number of topics in sqlMillion.
 const topics = 60

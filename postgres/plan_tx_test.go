@@ -2,6 +2,8 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -13,21 +15,17 @@ import (
 // Half of the notes, and half of the finished sagas, which are nine in ten, are past their
 // retention.
 const (
-	sqlNotes = `INSERT INTO outmill.inbox (consumer, key, delete_at)
-SELECT 'c' || i % 3, 'm' || i, now() + (i % 2 * 2 - 1) * interval '1 hour' FROM generate_series(1, $1::integer) AS i ON CONFLICT DO NOTHING`
+	sqlNotes = `INSERT INTO outmill.inbox (consumer, key, delete_at, record)
+SELECT 'c' || i % 3, 'm' || i, now() + (i % 2 * 2 - 1) * interval '1 hour', CASE WHEN i % 3 > 0 THEN gen_random_uuid() END
+FROM generate_series(1, $1::integer) AS i ON CONFLICT DO NOTHING`
 
 	sqlSagas = `INSERT INTO outmill.sagas (id, type, correlation, version, state, finished, created_at, updated_at)
 SELECT ('00000000-0000-7000-a000-' || lpad(to_hex(i), 12, '0'))::uuid, 'order', 'o' || i, 1, '{}', i % 10 > 0, now(),
 now() - i % 2 * interval '1 day'
 FROM generate_series(1, $1::integer) AS i ON CONFLICT DO NOTHING`
-
-	// sqlAckedSteps are steps that nobody has counted yet.
-	sqlAckedSteps = `INSERT INTO outmill.acked_steps (step)
-SELECT ('00000000-0000-7000-b000-' || lpad(to_hex(i), 12, '0'))::uuid FROM generate_series(1, $1::integer) AS i`
 )
 
-// transactions makes the calls of inbox, sagas and acks in transactions, in one transaction
-// and without.
+// transactions makes the calls of inbox and sagas, in one transaction and without.
 func (e *exercising) transactions(limit int) {
 	e.t.Helper()
 	ctx, store := e.t.Context(), e.store
@@ -46,7 +44,7 @@ func (e *exercising) transactions(limit int) {
 		_, err := store.DeleteFinishedSagas(ctx, "order", time.Hour, limit)
 		return err
 	})
-	e.acksInTx(limit)
+	e.notesOfRecords()
 }
 
 type within func(fn func(ctx context.Context) error) error
@@ -93,26 +91,24 @@ func (e *exercising) sagas(where string, within within) {
 	}
 }
 
-// acksInTx acks records in transactions, and counts their steps.
-func (e *exercising) acksInTx(limit int) {
+// notesOfRecords puts a note of a leased record, and one of a lease that was lost.
+func (e *exercising) notesOfRecords() {
 	e.t.Helper()
 	ctx, store := e.t.Context(), e.store
-	join := &storekit.Join{ExpectedSteps: limit}
-	require.NoError(e.t, store.StartJoin(ctx, join))
-	steps := made("tacked", "x", limit)
-	for _, r := range steps {
-		r.Joins = []outmill.JoinID{join.ID}
-	}
-	require.NoError(e.t, store.Append(ctx, steps...))
-	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), limit, outmill.OrderNone, "tacked"))
+	require.NoError(e.t, store.Append(ctx, made("noted", "x", 1)...))
+	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "noted"))
 	require.NoError(e.t, err)
-	require.Len(e.t, found, limit)
-	e.call("hold", limit, func() error { _, err := store.HoldForTx(ctx, time.Hour, leasesOf(found)); return err })
-	e.call("ack in a transaction", limit, func() error {
-		return store.Transact(ctx, func(ctx context.Context) error { return store.AckInTx(ctx, "w", leasesOf(found)) })
+	require.Len(e.t, found, 1)
+	note := storekit.Note{Consumer: "c1", Key: found[0].ID.String(), Retention: time.Hour, Lease: found[0].Lease()}
+	put := func() error {
+		return store.Transact(ctx, func(ctx context.Context) error { _, err := store.PutNote(ctx, note, time.Second); return err })
+	}
+	e.call("put a note of a record", 1, put)
+	note.Lease.Owner = outmill.NewOwnerToken()
+	e.call("put a note of a lost lease", 1, func() error {
+		if err := put(); !errors.Is(err, outmill.ErrLeaseLost) {
+			return fmt.Errorf("a lost lease: %w", err)
+		}
+		return nil
 	})
-	// It counts a thousand steps in all, and finds the joins of each.
-	execute(e.t, store.Pool(), sqlAckedSteps, rows()/10)
-	e.call("acked in a transaction", 2000, func() error { return store.AckedInTx(ctx, found) })
-	execute(e.t, store.Pool(), "TRUNCATE outmill.acked_steps")
 }

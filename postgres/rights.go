@@ -29,7 +29,7 @@ var taskRights = map[storekit.Task][]right{
 		{"groups", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}}, {"workers", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 		{"endings", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 		{"records", []string{"SELECT", "UPDATE", "DELETE"}}, {"dedup", []string{"SELECT", "UPDATE", "DELETE"}},
-		{"inbox", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}}, {"acked_steps", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
+		{"inbox", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 		{"sagas", []string{"SELECT", "DELETE"}}, {"audit", []string{"SELECT", "DELETE"}},
 		{"lanes", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 		{"pauses", []string{"SELECT"}},

@@ -45,7 +45,6 @@ var (
 		"joins":        {"SELECT", "UPDATE", "DELETE"},
 		"join_members": {"SELECT", "UPDATE", "DELETE"},
 		"inbox":        {"SELECT", "INSERT", "UPDATE", "DELETE"},
-		"acked_steps":  {"SELECT", "INSERT", "UPDATE", "DELETE"},
 		"sagas":        {"SELECT", "DELETE"},
 		"audit":        {"SELECT", "DELETE"},
 	}
@@ -158,7 +157,7 @@ func TestStore_Rights(t *testing.T) {
 		workerRights.grant(t, admin, role)
 		store := newStore(t, connect(t, roleURL), postgres.Config{})
 		require.NoError(t, usedByWorker(t, store, super))
-		for _, function := range []string{"due", "count_steps", "ack_in_tx", "put_note", "any_acked"} {
+		for _, function := range []string{"due", "count_steps", "put_note", "may_come"} {
 			execute(t, admin, "REVOKE EXECUTE ON FUNCTION outmill."+function+" FROM PUBLIC")
 			requireNoRight(t, usedByWorker(t, store, super), "EXECUTE of "+function)
 			execute(t, admin, "GRANT EXECUTE ON FUNCTION outmill."+function+" TO "+role)
@@ -373,7 +372,7 @@ func workOnSteps(t *testing.T, store, super *postgres.Store) error {
 	)
 }
 
-// workInTx notes a message that is a step, and acks it in one transaction.
+// workInTx notes a message that is a step in a transaction, and acks it.
 func workInTx(t *testing.T, store, super *postgres.Store) error {
 	t.Helper()
 	ctx := t.Context()
@@ -386,17 +385,14 @@ func workInTx(t *testing.T, store, super *postgres.Store) error {
 	require.Len(t, found, 1)
 	leases := leasesOf(found)
 	return firstOf(
-		func() error { _, err := store.HoldForTx(ctx, time.Minute, leases); return err },
 		func() error {
 			return store.Transact(ctx, func(ctx context.Context) error {
-				note := storekit.Note{Consumer: "c", Key: found[0].ID.String(), Retention: time.Hour}
-				if _, err := store.PutNote(ctx, note, time.Second); err != nil {
-					return err
-				}
-				return store.AckInTx(ctx, "", leases)
+				note := storekit.Note{Consumer: "c", Key: found[0].ID.String(), Retention: time.Hour, Lease: leases[0]}
+				_, err := store.PutNote(ctx, note, time.Second)
+				return err
 			})
 		},
-		func() error { return store.AckedInTx(ctx, found) },
+		func() error { return store.Ack(ctx, "", leases) },
 	)
 }
 

@@ -32,8 +32,14 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 }
 
 // worthAnother reports whether fn may succeed if it runs again. A busy note is not repeated
-// here, because its caller chooses a better time.
-func worthAnother(err error) bool { return passes(err) && !errors.Is(err, storekit.ErrNoteBusy) }
+// here, because its caller chooses a better time, nor what may have been committed.
+func worthAnother(err error) bool {
+	return passes(err) && !errors.Is(err, storekit.ErrNoteBusy) && !errors.Is(err, storekit.ErrCommitInDoubt)
+}
+
+// MayBeCommitted reports whether a COMMIT with this error may have taken effect. See
+// storekit.CommitJudge.
+func (*Store) MayBeCommitted(_ context.Context, err error) bool { return mayBeCommitted(err) }
 
 // inSQLTx is InTx on the *sql.DB of the user.
 func (s *Store) inSQLTx(ctx context.Context, fn func(ctx context.Context) error) (err error) {
@@ -64,7 +70,11 @@ func commitSQL(ctx context.Context, conn *sql.Conn, tx *sql.Tx) error {
 	if err := provenOnPool(ctx, conn, tx); err != nil {
 		return err
 	}
-	return tx.Commit()
+	// Commit does nothing then.
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return committed(tx.Commit())
 }
 
 // TxLimit is 0, because PostgreSQL has no limit unless transaction_timeout sets one. See

@@ -97,13 +97,16 @@ func (s *Saga[State]) store(c *Context[State], saga *storekit.Saga, starts bool)
 	gone := c.completed && !s.cfg.KeepFinished
 	saga.Finished = c.completed
 	retained := saga.Finished && !gone && s.retention != nil
-	ctx := storekit.Last(c)
-	if retained {
-		ctx = c
+	if starts && gone {
+		return nil
+	}
+	var ctx context.Context = c
+	if !retained {
+		if ctx, err = storekit.Last(c); err != nil {
+			return err
+		}
 	}
 	switch {
-	case starts && gone:
-		return nil
 	case gone:
 		return s.sagas.DeleteSaga(ctx, saga, s.cfg.Options)
 	case starts:

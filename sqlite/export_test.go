@@ -25,7 +25,7 @@ func AllStatements() []string {
 		sqlStartJoin, sqlListJoins, sqlListGroup, sqlMemberStatus, sqlListSteps,
 		sqlStepOfRecord, sqlRecordToAttach, sqlSetStep, sqlRecordsOfStep, sqlSeal, sqlEndJoin, sqlOldJoins, sqlDeleteMembers, sqlDeleteJoin,
 		sqlStepsOf, sqlOpenStepsOf,
-		sqlPutNote, sqlHasNote, sqlDeleteNotes,
+		sqlPutNote, sqlIsLeased, sqlHasNote, sqlKeepNotes, sqlDeleteNotes,
 		sqlFindSaga, sqlSagasBefore, sqlSagaState, sqlInsertSaga, sqlUpdateSaga, sqlDeleteSaga, sqlDeleteFinishedSagas,
 	}, hotStatements...)
 }

@@ -17,6 +17,10 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 	})
 }
 
+// MayBeCommitted reports whether a COMMIT with this error may have taken effect. See
+// storekit.CommitJudge.
+func (*Store) MayBeCommitted(_ context.Context, err error) bool { return mayBeCommitted(err) }
+
 // TxLimit is 0, because SQLite has no limit. See storekit.Transactor.
 func (s *Store) TxLimit() time.Duration { return 0 }
 

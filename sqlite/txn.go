@@ -255,6 +255,9 @@ func (o *ownTx) commit(ctx context.Context) error {
 	crash.At(crash.BeforeCommit)
 	err := o.tx.Commit()
 	crash.At(crash.AfterCommit)
+	if err != nil && mayBeCommitted(err) {
+		err = storekit.CommitInDoubt(err)
+	}
 	return err
 }
 

@@ -42,30 +42,8 @@ func TestConformance(t *testing.T) {
 	})
 	t.Run("transactions", func(t *testing.T) {
 		t.Parallel()
-		engine := engine
-		engine.Unsupported = unsupportedInTransactions(t, db)
 		txtest.Run(t, engine)
 	})
-}
-
-// unsupportedInTransactions names the sentences that need versions, or locks of rows, which the
-// database does not have.
-func unsupportedInTransactions(t *testing.T, db *sql.DB) map[string]string {
-	t.Helper()
-	if sqlservertest.IsBabelfish(t, db) {
-		const waits = "Babelfish takes no notice of UPDLOCK and READPAST: a claim waits for the record that is being acked"
-		return map[string]string{
-			"acks: no claim or reaper waits for an ack in an open transaction, or hands its record out": waits,
-			"acks: the later records of a key wait until the transaction with the ack has ended":        waits,
-		}
-	}
-	if valueOf[int](t, db, "SELECT CAST(is_read_committed_snapshot_on AS INT) FROM sys.databases WHERE name = DB_NAME()") == 1 {
-		return nil
-	}
-	return map[string]string{
-		"acks: an ack in a transaction takes effect when it commits, together with its appends": "without READ_COMMITTED_SNAPSHOT, Get does " +
-			"not find a record that is locked for long",
-	}
 }
 
 // unsupported names the sentences that SQL Server cannot fulfil.
@@ -161,7 +139,7 @@ func newConforming(t *testing.T, db *sql.DB, options storetest.Options) conformi
 
 // wipe empties the tables. The generation of the groups, the counter of the pauses and the places
 // continue.
-const wipe = `DELETE FROM {}Audit; DELETE FROM {}Pause; DELETE FROM {}Acked; DELETE FROM {}Inbox; DELETE FROM {}Saga;
+const wipe = `DELETE FROM {}Audit; DELETE FROM {}Pause; DELETE FROM {}Inbox; DELETE FROM {}Saga;
 	DELETE FROM {}JoinMember; DELETE FROM {}Join; DELETE FROM {}Dedup; DELETE FROM {}Group; DELETE FROM {}Worker;
 	DELETE FROM {}Ending; DELETE FROM {}Lane; DELETE FROM {};`
 

@@ -37,7 +37,7 @@
 // and key. Two transactions that append the same keys in different orders may deadlock; one of
 // them then gets an error.
 //
-// AckInTx, PutNote and the calls of sagas take part in the caller's transaction in the same way:
+// PutNote and the calls of sagas take part in the caller's transaction in the same way:
 // under READ COMMITTED, whatever its level. They lock the rows that they write until the
 // transaction ends, but no row for which claims, reapers or other handlers wait. A note and the
 // start of a saga take an application lock of their name. docs/sqlserver.md explains these locks.

@@ -354,9 +354,8 @@ EXEC [dbo].[%[1]s_Claim] @Owner = @owner, @Group = N'%[2]s', @Topics = @topics, 
 				@Bytes = 0, @First = 1, @Lease = 1000000`,
 			"Due": `@Group = N'readers', @All = 1, @Topics = @names, @Owner = '00000000-0000-0000-0000-000000000000',
 				@Passed = N'-', @HeldToo = 1`,
-			"AckWithin":  `@Leases = @leases, @Keep = 0, @By = NULL`,
-			"CountAcked": `@Limit = 100`,
-			"BringBack":  `@Group = N'readers', @Topics = @names, @Keyed = 1, @All = 0`,
+			"DeleteNotes": `@Limit = 100`,
+			"BringBack":   `@Group = N'readers', @Topics = @names, @Keyed = 1, @All = 0`,
 		} {
 			batch := store.Expand("DECLARE @notes [dbo].[OutboxNote], @leases [dbo].[OutboxLease], @names [dbo].[OutboxName]; EXEC [dbo].[Outbox_" +
 				procedure + "] " + arguments)

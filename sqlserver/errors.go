@@ -2,6 +2,7 @@ package sqlserver
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -102,6 +103,22 @@ func number(err error) int32 {
 		}
 	}
 	return e.Number
+}
+
+// fatal is the class from which on an error of SQL Server ends the session.
+const fatal = 20
+
+// mayBeCommitted reports whether a COMMIT with this error may have taken effect. Where the server
+// refuses it, it has rolled back, unless it ends the session.
+func mayBeCommitted(err error) bool {
+	var refused mssql.Error
+	switch {
+	case errors.Is(err, outmill.ErrInvalidTx), errors.Is(err, sql.ErrTxDone):
+		return false
+	case errors.As(err, &refused):
+		return refused.Class >= fatal
+	}
+	return true
 }
 
 // passes reports whether the same transaction may succeed if it is repeated.

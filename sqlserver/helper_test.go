@@ -123,7 +123,7 @@ func giveBack(t *testing.T, db *sql.DB, table string) {
 	t.Helper()
 	statements := []string{"UPDATE " + table + "Meta SET Version = 1, Compatible = 1, Generation = Generation + 1"}
 	for _, name := range []string{
-		"", "Lane", "Pause", "Audit", "Group", "Worker", "Ending", "Dedup", "Join", "JoinMember", "Acked", "Inbox", "Saga",
+		"", "Lane", "Pause", "Audit", "Group", "Worker", "Ending", "Dedup", "Join", "JoinMember", "Inbox", "Saga",
 	} {
 		statements = append(statements, "DELETE FROM "+table+name)
 	}
@@ -345,21 +345,18 @@ func handling(t *testing.T, store *sqlserver.Store) {
 	require.NoError(t, store.Append(t.Context(), handled...))
 	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "handled"))
 	require.Len(t, found, 1)
-	held, err := store.HoldForTx(t.Context(), time.Minute, leasesOf(found))
-	require.NoError(t, err)
-	require.Equal(t, leasesOf(found), held)
-	note := storekit.Note{Consumer: "billing", Key: unique(""), Retention: time.Microsecond}
+	note := storekit.Note{Consumer: "billing", Key: unique(""), Retention: time.Microsecond, Lease: found[0].Lease()}
 	require.NoError(t, store.Transact(t.Context(), func(ctx context.Context) error {
 		duplicate, err := store.PutNote(ctx, note, time.Second)
 		require.NoError(t, err)
 		require.False(t, duplicate)
 		keepSaga(ctx, t, store, note.Key)
-		return store.AckInTx(ctx, "worker", leasesOf(found))
+		return nil
 	}))
 	noted, err := store.HasNote(t.Context(), note.Consumer, note.Key)
 	require.NoError(t, err)
 	require.True(t, noted)
-	require.NoError(t, store.AckedInTx(t.Context(), found))
+	require.NoError(t, store.Ack(t.Context(), "worker", leasesOf(found)))
 	deleted, err := store.DeleteFinishedSagas(t.Context(), "order", 0, 100)
 	require.NoError(t, err)
 	require.Equal(t, 1, deleted)

@@ -68,8 +68,6 @@ OR j.Status = @status) ORDER BY j.JoinIdBytes`
         SELECT r.IdBytes FROM [dbo].[Outbox] AS a JOIN [dbo].[Outbox] AS r ON r.Step = a.Step
 WHERE a.IdBytes = CONVERT(BINARY(16), @id, 1) AND a.Step IS NOT NULL AND r.Step IS NOT NULL)`
 
-	// sqlLinesOf waits for a caller's transaction that has acked the record, before any line is
-	// locked.
 	sqlLinesOf = `SELECT DISTINCT o.GroupName, o.Topic FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK)
     JOIN ` + recordsOfMessage + ` AS i ON i.IdBytes = o.IdBytes
     WHERE o.GroupName IS NOT NULL ORDER BY o.GroupName, o.Topic`
@@ -386,7 +384,6 @@ func (t *joinTx) lockJoin(ctx context.Context, template string, id outmill.JoinI
 // AttachStep makes a record a step. See storekit.Joins.
 func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
 	const operation = "attach step"
-	var counted []outmill.JoinID
 	err := s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
 		t := &joinTx{s: s, tx: tx}
 		// Lock in the order of claims and settlements: the lines before the record, and the
@@ -397,12 +394,6 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		a := &lateStep{}
 		if err := t.do(ctx, sqlRecordToAttach, a.record, named("id", hex(message))); err != nil {
 			return err
-		}
-		if a.Found {
-			// An ack that is not counted yet would otherwise be counted for the new member too.
-			if err := t.countAcked(ctx, a.step, &counted); err != nil {
-				return err
-			}
 		}
 		join, err := t.lockJoin(ctx, sqlJoinsToFill, id, a.step)
 		if err != nil {
@@ -425,7 +416,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 	if err == nil {
 		// A claim that met the record while it was locked has skipped it.
 		s.notifier.Notify()
-		s.hurry(ctx, append(counted, id))
+		s.hurry(ctx, []outmill.JoinID{id})
 	}
 	return err
 }
@@ -559,9 +550,6 @@ func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	const operation = "delete joins"
 	if err := storekit.CheckLimit(limit); err != nil {
 		return 0, s.explain(ctx, operation, err)
-	}
-	if err := s.countAcked(ctx, operation); err != nil {
-		return 0, err
 	}
 	all := 0
 	for all < limit {

@@ -49,3 +49,7 @@ func (s *Store) Tx(ctx context.Context) (*sql.Tx, bool) {
 // worthAnother reports whether fn may succeed if it runs again. It is false for ErrNoteBusy: the
 // caller decides when to try again.
 func worthAnother(err error) bool { return passes(err) && !errors.Is(err, storekit.ErrNoteBusy) }
+
+// MayBeCommitted reports whether a COMMIT with this error may have taken effect. See
+// storekit.CommitJudge.
+func (*Store) MayBeCommitted(_ context.Context, err error) bool { return mayBeCommitted(err) }

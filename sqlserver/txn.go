@@ -168,8 +168,16 @@ func (s *Store) in(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx)
 	if err := fn(ctx, tx); err != nil {
 		return err
 	}
+	// Commit does nothing then.
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if err := tx.Commit(); err != nil {
-		return commitError{ended(err)}
+		err = ended(err)
+		if mayBeCommitted(err) {
+			err = storekit.CommitInDoubt(err)
+		}
+		return commitError{err}
 	}
 	return nil
 }

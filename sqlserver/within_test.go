@@ -28,115 +28,6 @@ func inOrder(t *testing.T, text string, parts ...string) {
 	}
 }
 
-func TestStore_AckInTx(t *testing.T) {
-	t.Parallel()
-	t.Run("locks no lane and no join, and gives the lines back, so that others go on", func(t *testing.T) {
-		t.Parallel()
-		text := procedures(t)["Outbox_AckWithin"]
-		require.NotContains(t, text, "[dbo].[OutboxLane]")
-		require.NotContains(t, text, "[dbo].[OutboxJoin")
-		require.NotContains(t, text, "[dbo].[Outbox_CountSteps]")
-		inOrder(
-			t, text,
-			"WITH (UPDLOCK, ROWLOCK, FORCESEEK)", "EXEC [dbo].[Outbox_LockLine] @Group = @group, @Topic = @topic, @Mode = N'Shared'",
-			"INSERT [dbo].[OutboxAcked]", "UPDATE o SET Stage = 6", "DELETE o FROM [dbo].[Outbox]", "EXEC [dbo].[Outbox_UnlockLine]",
-			"SELECT COUNT(*) AS Acked",
-		)
-	})
-	t.Run("is read by claims in order before they read a lease that it has locked", func(t *testing.T) {
-		t.Parallel()
-		text := procedures(t)["Outbox_LineRead"]
-		inOrder(
-			t, text,
-			"[dbo].[OutboxAcked] AS a WITH (NOLOCK, FORCESEEK)",
-			"[dbo].[OutboxAcked] AS c WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE c.Place = a.Place",
-			"IF EXISTS (SELECT 1 FROM @acking)\n            SET @blocked = 1;\n        ELSE IF EXISTS", "Stage = 4",
-			"FROM @lane WHERE Acking = 0", "FROM @row WHERE Acking = 0", "o.Stage = 4", "FROM @lane WHERE Acking = 1", "FROM @row WHERE Acking = 1",
-		)
-		inOrder(t, procedures(t)["Outbox_LineOpen"], "@Mode = N'Exclusive'", "EXEC [dbo].[Outbox_LineRead]")
-	})
-	t.Run("of a record stops claims in the order of its topic, and no others, until it has ended", func(t *testing.T) {
-		t.Parallel()
-		for _, versioned := range []bool{false, true} {
-			store := onVersions(t, versioned)
-			found := leasedOf(t, store, outmill.OrderTopic, one("first"), one("second"))
-			tx, err := store.DB().BeginTx(t.Context(), nil)
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = tx.Rollback() })
-			require.NoError(t, store.AckInTx(store.WithTx(t.Context(), tx), "", leasesOf(found)))
-			next := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderTopic)
-			claim := func() []*outmill.Record {
-				records, err := store.Claim(patient(t), next)
-				require.NoError(t, err)
-				return records
-			}
-			require.Empty(t, claim())
-			require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "mails", MessageID: "mail"}))
-			require.Equal(t, "mail", claim()[0].MessageID)
-			require.NoError(t, tx.Commit())
-			require.NoError(t, store.AckedInTx(t.Context(), found))
-			require.Equal(t, "second", claim()[0].MessageID)
-		}
-	})
-	t.Run("is counted once where its step is attached to a join in between", func(t *testing.T) {
-		t.Parallel()
-		store, _ := ensured(t, sqlserver.Config{Retain: time.Hour})
-		for _, group := range []string{readers, "others"} {
-			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: group}))
-		}
-		first, late := &storekit.Join{ExpectedSteps: 1}, &storekit.Join{ExpectedSteps: 1}
-		require.NoError(t, store.StartJoin(t.Context(), first))
-		require.NoError(t, store.StartJoin(t.Context(), late))
-		step := one("step")
-		step.Joins = []outmill.JoinID{first.ID}
-		require.NoError(t, store.Append(t.Context(), step))
-		found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
-		ackWithin(t, store, found)
-		require.NoError(t, store.AttachStep(t.Context(), late.ID, step.ID))
-		require.NoError(t, store.AckedInTx(t.Context(), found))
-		completed := func(id outmill.JoinID) int {
-			join, err := store.GetJoin(t.Context(), id)
-			require.NoError(t, err)
-			return join.CompletedSteps
-		}
-		require.Equal(t, []int{0, 0}, []int{completed(first.ID), completed(late.ID)}, "the other group has it still")
-		req := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)
-		req.Group = "others"
-		ackWithin(t, store, claimed(t, store, req))
-		require.Equal(t, []int{1, 1}, []int{completed(first.ID), completed(late.ID)})
-	})
-	t.Run("is counted by Maintain where the program ended after the commit", func(t *testing.T) {
-		t.Parallel()
-		store, table := ensured(t, sqlserver.Config{})
-		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-		ackWithin(t, store, leasedOf(t, store, outmill.OrderNone, one("first")))
-		const left = "SELECT COUNT(*) FROM "
-		require.Equal(t, 1, valueOf[int](t, store.DB(), left+table+"Acked"))
-		more, err := store.Maintain(t.Context())
-		require.NoError(t, err)
-		require.False(t, more)
-		require.Zero(t, valueOf[int](t, store.DB(), left+table+"Acked"))
-	})
-}
-
-// onVersions is a store in a database of its own, where readers see versions, or wait for locks.
-func onVersions(t *testing.T, versioned bool) *sqlserver.Store {
-	t.Helper()
-	at := sqlservertest.Database(t)
-	if versioned {
-		// This runs while there is no other connection.
-		onServer(t, at, "ALTER DATABASE CURRENT SET READ_COMMITTED_SNAPSHOT ON")
-	}
-	db := connect(t, at)
-	if sqlservertest.IsBabelfish(t, db) {
-		t.Skip("skipped: Babelfish takes no notice of UPDLOCK and READPAST")
-	}
-	store := newStore(t, db, sqlserver.Config{})
-	require.NoError(t, store.Ensure(t.Context()))
-	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-	return store
-}
-
 // leasedOf appends the records, and claims the first of them.
 func leasedOf(t *testing.T, store *sqlserver.Store, order outmill.Order, records ...*outmill.Record) []*outmill.Record {
 	t.Helper()
@@ -146,18 +37,12 @@ func leasedOf(t *testing.T, store *sqlserver.Store, order outmill.Order, records
 	return found
 }
 
-func ackWithin(t *testing.T, store *sqlserver.Store, records []*outmill.Record) {
-	t.Helper()
-	require.NotEmpty(t, records)
-	require.NoError(t, store.Transact(t.Context(), func(ctx context.Context) error { return store.AckInTx(ctx, "", leasesOf(records)) }))
-}
-
 func TestStore_PutNote(t *testing.T) {
 	t.Parallel()
 	t.Run("looks before it writes, and locks one name and no range", func(t *testing.T) {
 		t.Parallel()
 		inOrder(t, procedures(t)["Outbox_PutNote"], "EXEC @rc = [dbo].[Outbox_LockName] @Kind = N'note'",
-			"NOT EXISTS (SELECT 1 FROM [dbo].[OutboxInbox]", "INSERT [dbo].[OutboxInbox]")
+			"[dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK)", "NOT EXISTS (SELECT 1 FROM [dbo].[OutboxInbox]", "INSERT [dbo].[OutboxInbox]")
 		inOrder(t, inline(t)["sqlInsertSaga"], "EXEC [dbo].[Outbox_LockName] @Kind = N'saga'", "INSERT [dbo].[OutboxSaga]",
 			"WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxSaga]")
 		for name, text := range all(t) {
@@ -194,7 +79,7 @@ func TestStore_Transact_whateverTheLevel(t *testing.T) {
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelReadUncommitted, sql.LevelRepeatableRead, sql.LevelSnapshot,
 		sql.LevelSerializable} {
-		t.Run("a transaction acks, notes and keeps sagas at "+level.String(), func(t *testing.T) {
+		t.Run("a transaction notes and keeps sagas at "+level.String(), func(t *testing.T) {
 			t.Parallel()
 			if level != sql.LevelReadCommitted && sqlservertest.IsBabelfish(t, store.DB()) {
 				t.Skip("skipped: Babelfish does not change the level of a transaction that has begun")
@@ -215,16 +100,19 @@ func TestStore_Transact_whateverTheLevel(t *testing.T) {
 			duplicate, err := store.PutNote(ctx, late, time.Second)
 			require.NoError(t, err)
 			require.True(t, duplicate)
-			late.Key = level.String()
+			late.Key, late.Lease = level.String(), found[0].Lease()
 			duplicate, err = store.PutNote(ctx, late, time.Second)
 			require.NoError(t, err)
 			require.False(t, duplicate)
 			keepSaga(ctx, t, store, level.String())
 			require.NoError(t, store.Append(ctx, one("outgoing")))
-			require.NoError(t, store.AckInTx(ctx, "", leasesOf(found)))
+			lost := late
+			lost.Lease.Owner = outmill.NewOwnerToken()
+			_, err = store.PutNote(ctx, lost, time.Second)
+			require.ErrorIs(t, err, outmill.ErrLeaseLost)
 			require.Equal(t, before, settings())
 			require.NoError(t, tx.Commit())
-			require.NoError(t, store.AckedInTx(t.Context(), found))
+			require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
 			_, err = store.Get(t.Context(), found[0].ID)
 			require.ErrorIs(t, err, outmill.ErrNotFound)
 		})

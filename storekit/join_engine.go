@@ -38,14 +38,6 @@ type JoinStore interface {
 	Explain(ctx context.Context, operation string, err error) error
 }
 
-// AckCounter is a JoinStore in which steps that users' transactions have acked (TxAcker)
-// are counted later. [JoinEngine] calls it before it reads a join.
-type AckCounter interface {
-	// CountAcked counts such steps, a limited number in each call, in its own transaction. A
-	// session without the right to count returns nil and leaves the steps to other sessions.
-	CountAcked(ctx context.Context, operation string) error
-}
-
 // JoinTx is a transaction of a store that has locked one join.
 type JoinTx interface {
 	// JoinsToFill reads joins, with Members if they are sealed.
@@ -103,7 +95,7 @@ func (e JoinEngine) ReportFailed(ctx context.Context, join outmill.JoinID, step 
 }
 
 func (e JoinEngine) report(ctx context.Context, operation string, id outmill.JoinID, message outmill.WorkItemID, as StepStatus) error {
-	return e.onJoin(ctx, operation, id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
+	return e.store.OnJoin(ctx, operation, id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
 		known, err := tx.Report(ctx, join, message, as)
 		if err == nil && !known {
 			err = fmt.Errorf("%w: %s of %s", ErrUnknownStep, message, id)
@@ -114,26 +106,9 @@ func (e JoinEngine) report(ctx context.Context, operation string, id outmill.Joi
 
 // SealJoin sets the number of steps of the join. See [Joins].
 func (e JoinEngine) SealJoin(ctx context.Context, id outmill.JoinID, expectedSteps int) error {
-	return e.onJoin(ctx, "seal join", id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
+	return e.store.OnJoin(ctx, "seal join", id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
 		return sealJoin(ctx, tx, join, expectedSteps)
 	})
-}
-
-// onJoin runs OnJoin after it has counted all committed acks.
-func (e JoinEngine) onJoin(ctx context.Context, operation string, id outmill.JoinID,
-	work func(ctx context.Context, tx JoinTx, join *JoinState) error) error {
-	if err := e.countAcked(ctx, operation); err != nil {
-		return err
-	}
-	return e.store.OnJoin(ctx, operation, id, work)
-}
-
-func (e JoinEngine) countAcked(ctx context.Context, operation string) error {
-	counter, ok := e.store.(AckCounter)
-	if !ok {
-		return nil
-	}
-	return counter.CountAcked(ctx, operation)
 }
 
 func sealJoin(ctx context.Context, tx JoinTx, join *JoinState, expectedSteps int) error {
@@ -246,7 +221,7 @@ func (e JoinEngine) followup(ctx context.Context, tx JoinTx, join Join, then fun
 
 // CancelJoin ends a pending join. See [Joins].
 func (e JoinEngine) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
-	return e.onJoin(ctx, "cancel join", id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
+	return e.store.OnJoin(ctx, "cancel join", id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
 		switch join.Status {
 		case JoinCancelled:
 			return nil
@@ -275,9 +250,6 @@ func (e JoinEngine) ListJoins(ctx context.Context, query JoinQuery) ([]*Join, er
 		return nil, e.store.Explain(ctx, operation, err)
 	}
 	query.Limit = cmp.Or(query.Limit, DefaultJoinLimit)
-	if err := e.countAcked(ctx, operation); err != nil {
-		return nil, err
-	}
 	found, err := e.store.ListJoins(ctx, operation, query)
 	if err != nil {
 		return nil, err
@@ -296,16 +268,10 @@ func (e JoinEngine) ListSteps(ctx context.Context, id outmill.JoinID, after outm
 	if limit < 0 {
 		return nil, e.store.Explain(ctx, operation, InvalidConfig("ListSteps: limit is %d: want 0 (%d) or more", limit, DefaultJoinLimit))
 	}
-	if err := e.countAcked(ctx, operation); err != nil {
-		return nil, err
-	}
 	return e.store.ListSteps(ctx, operation, id, after, cmp.Or(limit, DefaultJoinLimit))
 }
 
 func (e JoinEngine) read(ctx context.Context, operation string, id outmill.JoinID) (*JoinState, error) {
-	if err := e.countAcked(ctx, operation); err != nil {
-		return nil, err
-	}
 	found, err := e.store.ReadJoins(ctx, operation, []outmill.JoinID{id})
 	if err != nil {
 		return nil, err

@@ -1,32 +1,5 @@
 package storekit
 
-import (
-	"context"
-	"errors"
-)
-
-// ErrUncounted says that a step has acks that its joins do not count yet. See CountFirst.
-var ErrUncounted = errors.New("outmill: acks of the step are not counted yet")
-
-// CountFirst runs attach, which makes a message a step of a join. If the message is a step of
-// another join already, and a transaction has acked one of its records, the ack must be counted
-// before the message gets another join, which would count it a second time: attach then returns
-// ErrUncounted, and CountFirst runs count and attach again, until ctx ends.
-func CountFirst(ctx context.Context, attach, count func() error) error {
-	for {
-		err := attach()
-		if !errors.Is(err, ErrUncounted) {
-			return err
-		}
-		if err := count(); err != nil {
-			return err
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-	}
-}
-
 // StepOutcome returns the status of a step from the records of its message: open counts the
 // unsettled records, acked and dead the others. If all records are gone and none was acked,
 // the step has failed.

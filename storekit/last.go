@@ -14,7 +14,16 @@ type joinedKey struct{ store outmill.Writer }
 // transaction: the function returns the error of that call, and does nothing more. A store may
 // then commit together with the call, and save a round trip. Where the function takes part in
 // the transaction of another Transact, it is not the last one, and nothing changes.
-func Last(ctx context.Context) context.Context { return context.WithValue(ctx, lastKey{}, true) }
+//
+// In a function of TransactPatiently it returns outmill.ErrLeaseLost if the lease of the message
+// was lost; the function must then return that.
+func Last(ctx context.Context) (context.Context, error) {
+	tx, _ := ctx.Value(patienceKey{}).(*handlerTx)
+	if err := tx.commits(); err != nil {
+		return nil, err
+	}
+	return context.WithValue(ctx, lastKey{}, true), nil
+}
 
 // IsLast reports whether a call is the last one in the transaction that the outermost Transact
 // of the store has begun. Stores call it.

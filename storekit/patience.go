@@ -15,35 +15,71 @@ var ErrBusy = errors.New("the database was locked by another write transaction")
 
 type patienceKey struct{}
 
-// TransactPatiently runs fn as t.Transact does, for the handler of a message: where the
-// transaction must wait for its turn (the write lock of SQLite, a connection of a small pool), it
-// waits until ctx ends. Waiting is no failure of the message, so the subscriber counts
-// MaxProcessing from the moment at which fn first runs, and gives the message back, without an
-// attempt, if it has waited that long. Inside of a transaction that TransactPatiently began it is
-// t.Transact.
+// handlerTx is the transaction of a message's handler.
+type handlerTx struct {
+	// of is nil inside of a transaction that somebody else ends.
+	of MessageLease
+	// waits says that the function does not run yet.
+	waits bool
+	// told says that the subscriber knows of the commit.
+	told bool
+}
+
+func (h *handlerTx) commits() error {
+	if h == nil || h.of == nil || h.told {
+		return nil
+	}
+	h.told = true
+	return h.of.Commits()
+}
+
+// TransactPatiently runs fn as t.Transact does, for the handler of a message, and tells the
+// subscriber of the message about it (MessageLease). Where the transaction must wait for its turn
+// (the write lock of SQLite, a connection of a small pool), it waits until ctx ends. Waiting is no
+// failure of the message, so the subscriber counts MaxProcessing from the moment at which fn first
+// runs, and gives the message back, without an attempt, if it has waited that long.
+//
+// If the lease of the message is lost before the commit, the transaction rolls back, and the error
+// is outmill.ErrLeaseLost. Inside of a transaction that TransactPatiently or CommitPatiently began
+// it is t.Transact.
 func TransactPatiently(ctx context.Context, t Transactor, fn func(ctx context.Context) error) error {
-	if ctx.Value(patienceKey{}) != nil || fn == nil {
+	if fn == nil {
 		return t.Transact(ctx, fn)
 	}
-	handling, _ := ctx.Value(TxHandlingKey{}).(TxHandling)
-	begins := func() {
-		if handling != nil {
-			handling.Begins()
+	if ctx.Value(patienceKey{}) != nil {
+		return t.Transact(ctx, func(ctx context.Context) error {
+			return fn(context.WithValue(ctx, patienceKey{}, &handlerTx{}))
+		})
+	}
+	return CommitPatiently(ctx, t.Transact, fn)
+}
+
+// CommitPatiently is TransactPatiently for a function that begins and ends transactions as
+// Transactor.Transact does.
+func CommitPatiently(ctx context.Context, transact func(ctx context.Context, fn func(ctx context.Context) error) error,
+	fn func(ctx context.Context) error) (err error) {
+	of, ours := MessageLeaseOf(ctx)
+	if !ours {
+		of = noLease{}
+	}
+	of.Waits()
+	defer func() {
+		of.Begins()
+		of.Ended(err)
+	}()
+	return transact(context.WithValue(ctx, patienceKey{}, &handlerTx{waits: true}), func(ctx context.Context) error {
+		of.Begins()
+		run := &handlerTx{of: of}
+		if err := fn(context.WithValue(ctx, patienceKey{}, run)); err != nil {
+			return err
 		}
-	}
-	if handling != nil {
-		handling.Waits()
-	}
-	defer begins()
-	return t.Transact(context.WithValue(ctx, patienceKey{}, true), func(ctx context.Context) error {
-		begins()
-		return fn(context.WithValue(ctx, patienceKey{}, false))
+		return run.commits()
 	})
 }
 
 // IsPatient reports whether ctx is that of TransactPatiently, before its function runs. Stores
 // call it.
 func IsPatient(ctx context.Context) bool {
-	patient, _ := ctx.Value(patienceKey{}).(bool)
-	return patient
+	tx, _ := ctx.Value(patienceKey{}).(*handlerTx)
+	return tx != nil && tx.waits
 }

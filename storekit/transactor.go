@@ -13,6 +13,37 @@ import (
 // Config.WithoutTransactions).
 var ErrNoTransactions = errors.New("outmill: the store was made without transactions")
 
+// ErrCommitInDoubt says that nobody knows whether a transaction was committed: the answer to its
+// COMMIT was lost, or the context ended in the meantime. It may also be committed after the error.
+// errors.Is finds it in errors of Transact.
+var ErrCommitInDoubt = errors.New("outmill: nobody knows whether the transaction was committed")
+
+// CommitInDoubt returns the error of a COMMIT as an ErrCommitInDoubt that wraps it. Stores call it.
+func CommitInDoubt(err error) error {
+	if errors.Is(err, ErrCommitInDoubt) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrCommitInDoubt, err)
+}
+
+// CommitJudge is a Transactor that can tell from the error of a COMMIT whether the transaction may
+// have been committed, for transactions that the caller ends.
+type CommitJudge interface {
+	// MayBeCommitted returns false for an error with which the database, or the driver, says that the
+	// transaction of ctx has not been committed. It makes no call to the database.
+	MayBeCommitted(ctx context.Context, err error) bool
+}
+
+// JudgeCommit returns the error of a COMMIT in a transaction of the store that the caller has ended: as
+// an ErrCommitInDoubt, unless the store knows that nothing was committed.
+func JudgeCommit(ctx context.Context, store outmill.Writer, err error) error {
+	judge, ok := outmill.As[CommitJudge](store)
+	if err == nil || ok && !judge.MayBeCommitted(ctx, err) {
+		return err
+	}
+	return CommitInDoubt(err)
+}
+
 // Transactor runs functions in transactions of the store, without the types of its
 // driver, for code that works on every store.
 type Transactor interface {
@@ -34,7 +65,8 @@ type Transactor interface {
 	// After a transient error (a deadlock, a serialization failure, a write conflict) the
 	// outermost Transact runs fn again in a new transaction. So fn must have no effects
 	// outside the transaction. If the answer to a commit is lost, MongoDB repeats only the
-	// commit; on other engines the error says that the transaction may have been committed.
+	// commit. If nobody knows in the end whether the transaction was committed, the error is
+	// ErrCommitInDoubt, and fn does not run again.
 	//
 	// A store may commit together with the call that gets the context of Last: see there.
 	//
@@ -42,7 +74,7 @@ type Transactor interface {
 	// SQLite runs one writing transaction at a time, so a slow function delays every other
 	// writer of the database.
 	//
-	// Errors: ErrNoTransactions, outmill.ErrInvalidTx, the error of fn, the driver's.
+	// Errors: ErrNoTransactions, ErrCommitInDoubt, outmill.ErrInvalidTx, the error of fn, the driver's.
 	Transact(ctx context.Context, fn func(ctx context.Context) error) error
 
 	// TxLimit returns the longest duration of a transaction that the engine allows; 0 is no

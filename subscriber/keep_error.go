@@ -89,7 +89,7 @@ type keptContext struct {
 	// snoozed says that KeepError has nacked the message for a snooze; later calls of set have
 	// no effect.
 	snoozed bool
-	// item acks the message in a transaction.
+	// item is the lease of the message.
 	item *worker.Item
 	// delayed is the delay that the message had when its handler began.
 	delayed delayed
@@ -99,7 +99,7 @@ func (k *keptContext) Value(key any) any {
 	switch key {
 	case keptKey{}:
 		return k
-	case storekit.TxHandlingKey{}:
+	case storekit.MessageLeaseKey{}:
 		return k.item
 	}
 	return k.Context.Value(key)

@@ -123,11 +123,7 @@ func newBounded(t *testing.T) *bounded {
 var boundedCalls = map[string]func(b *bounded) error{
 	"Abandon": func(b *bounded) error { return b.set.Abandon(b.ctx, []outmill.Settlement{{Lease: b.lease}}) },
 	"Ack":     func(b *bounded) error { return b.set.Ack(b.ctx, "", []outmill.Lease{b.lease}) },
-	"AckInTx": func(b *bounded) error { return b.set.AckInTx(b.inTx, "", []outmill.Lease{b.lease}) },
-	"AckedInTx": func(b *bounded) error {
-		return b.set.AckedInTx(b.ctx, []*outmill.Record{b.record})
-	},
-	"Append": func(b *bounded) error { return b.set.Append(b.ctx, &outmill.Record{MessageID: "n", Topic: topic}) },
+	"Append":  func(b *bounded) error { return b.set.Append(b.ctx, &outmill.Record{MessageID: "n", Topic: topic}) },
 	"AttachStep": func(b *bounded) error {
 		return b.set.AttachStep(b.ctx, outmill.NewJoinID(), outmill.NewWorkItemID())
 	},
@@ -183,10 +179,6 @@ var boundedCalls = map[string]func(b *bounded) error{
 	"GetJoin": func(b *bounded) error { _, err := b.set.GetJoin(b.ctx, outmill.NewJoinID()); return err },
 	"Groups":  func(b *bounded) error { _, err := b.set.Groups(b.ctx); return err },
 	"HasNote": func(b *bounded) error { _, err := b.set.HasNote(b.ctx, "c", "k"); return err },
-	"HoldForTx": func(b *bounded) error {
-		_, err := b.set.HoldForTx(b.ctx, time.Hour, []outmill.Lease{b.lease})
-		return err
-	},
 	"InsertSaga": func(b *bounded) error {
 		return b.set.InsertSaga(b.inTx, &storekit.Saga{Type: "order", Correlation: "1"}, &struct{}{}, storekit.SagaOptions{})
 	},

@@ -61,9 +61,8 @@
 // # Which calls go where
 //
 //   - To the lease's member, those of several members in parallel: Ack, Abandon, Fail, Release,
-//     Snooze, Extend, HoldForTx, AckInTx (of one member), AckedInTx. A lease of a member that is
-//     not there is not valid, and ignored. Where some members fail the error is a
-//     *storekit.PartialError.
+//     Snooze and Extend. A lease of a member that is not there is not valid, and ignored. Where
+//     some members fail the error is a *storekit.PartialError.
 //   - To one member, which the call must name: Append, Transact, and the calls of joins, inbox and
 //     sagas. See [WithTenant] for how a call names it.
 //   - To a few members, which the schedule of the reader chooses: Claim.

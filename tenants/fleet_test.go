@@ -253,28 +253,26 @@ func TestSet_Transact(t *testing.T) {
 		require.ErrorIs(t, err, outmill.ErrForeignTx)
 	})
 
-	t.Run("acks in the transaction of the record's member only", func(t *testing.T) {
+	t.Run("a note checks the lease in the member that has delivered the message, and none in another one", func(t *testing.T) {
 		t.Parallel()
 		f := newFleet(t, 2)
 		require.NoError(t, f.set.RegisterGroup(t.Context(), outmill.Registration{}))
 		require.NoError(t, f.pub.Publish(topic, f.message("tenant00", "m")))
 		found, err := f.set.Claim(t.Context(), request(10))
 		require.NoError(t, err)
-		leases, err := f.set.HoldForTx(t.Context(), soon, leasesOf(found))
-		require.NoError(t, err)
-		require.Equal(t, leasesOf(found), leases)
-		in := func(key string) error {
+		require.Len(t, found, 1)
+		put := func(key, consumer string) error {
 			return f.set.Transact(tenants.WithTenant(t.Context(), key), func(ctx context.Context) error {
-				return f.set.AckInTx(ctx, "test", leases)
+				_, err := f.set.PutNote(ctx, storekit.Note{
+					Consumer: consumer, Key: "m", Retention: time.Hour, Lease: found[0].Lease(),
+				}, soon)
+				return err
 			})
 		}
-		require.ErrorIs(t, in("tenant01"), outmill.ErrForeignTx)
-		require.NoError(t, in("tenant00"))
-		require.NoError(t, f.set.AckedInTx(t.Context(), found))
-		require.ErrorIs(t, in("tenant00"), storekit.ErrLeaseLost)
-		left, err := f.set.List(t.Context(), outmill.ListQuery{})
-		require.NoError(t, err)
-		require.Empty(t, left)
+		require.NoError(t, put("tenant00", "first"))
+		require.NoError(t, f.set.Ack(t.Context(), "", leasesOf(found)))
+		require.ErrorIs(t, put("tenant00", "second"), outmill.ErrLeaseLost)
+		require.NoError(t, put("tenant01", "second"), "to another member it comes from elsewhere")
 	})
 }
 

@@ -87,13 +87,6 @@ func TestSet_ManySick(t *testing.T) {
 			},
 			func(was, is *outmill.Record) bool { return is.LeaseUntil.After(was.LeaseUntil.Add(time.Minute)) },
 		},
-		"held for a transaction": {
-			func(ctx context.Context, set *tenants.Set, leases []outmill.Lease) error {
-				_, err := set.HoldForTx(ctx, 2*time.Hour, leases)
-				return err
-			},
-			func(was, is *outmill.Record) bool { return is.LeaseUntil.After(was.LeaseUntil.Add(time.Minute)) },
-		},
 		"settled": {
 			func(ctx context.Context, set *tenants.Set, leases []outmill.Lease) error {
 				return set.Ack(ctx, "", leases)

@@ -51,68 +51,15 @@ func (s *Set) TxLimit() time.Duration {
 	return s.txLimit
 }
 
-// HoldForTx makes leases ready for AckInTx, each in its member. See storekit.TxAcker.
-func (s *Set) HoldForTx(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
-	return s.keep(ctx, "hold", lease, leases, func(ctx context.Context, m *member, leases []outmill.Lease) ([]outmill.Lease, error) {
-		acker, err := role[storekit.TxAcker](m, "storekit.TxAcker")
-		if err != nil {
-			return nil, err
-		}
-		return acker.HoldForTx(ctx, lease, leases)
-	})
-}
-
-// AckInTx makes records of one member processed with the member's transaction in ctx. The
-// transaction of another member is refused with outmill.ErrForeignTx. See storekit.TxAcker.
-func (s *Set) AckInTx(ctx context.Context, by string, leases []outmill.Lease) error {
-	if err := s.life.Usable(ctx); err != nil {
-		return failed("ack in a transaction", err)
+// MayBeCommitted asks the member that ctx names. See storekit.CommitJudge.
+func (s *Set) MayBeCommitted(ctx context.Context, err error) bool {
+	m, _, done, unknown := s.one(ctx, "judge a commit")
+	if unknown != nil {
+		return true
 	}
-	if len(leases) == 0 {
-		_, err := storekit.RequireTx(s.TxOf(ctx))
-		return failed("ack in a transaction", err)
-	}
-	parts := split(s, leases, itself)
-	for _, p := range parts {
-		defer p.member.done()
-	}
-	switch {
-	case len(parts) > 1:
-		return failed("ack in a transaction", ErrMixedTenants)
-	case len(parts) == 0 || len(parts[0].list) < len(leases):
-		return failed("ack in a transaction", storekit.ErrLeaseLost)
-	}
-	m := parts[0].member
-	acker, err := role[storekit.TxAcker](m, "storekit.TxAcker")
-	if err != nil {
-		return err
-	}
-	return s.call(ctx, m, "ack in a transaction", waits, func(ctx context.Context) error {
-		return acker.AckInTx(ctx, by, bare(leases))
-	})
-}
-
-// AckedInTx says that transactions that acked these records have committed. See storekit.TxAcker.
-func (s *Set) AckedInTx(ctx context.Context, records []*outmill.Record) error {
-	return inParts(ctx, s, "settle acks of transactions", records, (*outmill.Record).Lease,
-		func(ctx context.Context, m *member, records []*outmill.Record) error {
-			acker, err := role[storekit.TxAcker](m, "storekit.TxAcker")
-			if err != nil {
-				return err
-			}
-			list := make([]*outmill.Record, len(records))
-			leases := make([]outmill.Lease, len(records))
-			for i, r := range records {
-				bare := *r
-				bare.Store = ""
-				list[i], leases[i] = &bare, bare.Lease()
-			}
-			err = acker.AckedInTx(ctx, list)
-			if err == nil {
-				m.drop(leases)
-			}
-			return err
-		})
+	defer done()
+	judge, ok := outmill.As[storekit.CommitJudge](m.store)
+	return !ok || judge.MayBeCommitted(ctx, err)
 }
 
 // in calls fn with the role of the member that ctx names.
@@ -148,9 +95,14 @@ func boundOf(inTx bool) bound {
 const inboxRole, sagasRole, joinsRole = "storekit.Inbox", "storekit.Sagas", "storekit.Joins"
 
 // PutNote notes that a consumer handles a message, in the member that ctx names: see
-// [WithTenant]. See storekit.Inbox.
+// [WithTenant]. To that member, the message of another one comes from elsewhere. See storekit.Inbox.
 func (s *Set) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (duplicate bool, err error) {
-	err = in(ctx, s, "put a note", inboxRole, func(ctx context.Context, _ *member, inbox storekit.Inbox) (err error) {
+	err = in(ctx, s, "put a note", inboxRole, func(ctx context.Context, m *member, inbox storekit.Inbox) (err error) {
+		note := note
+		if note.Lease.Store != m.name() {
+			note.Lease = outmill.Lease{}
+		}
+		note.Lease.Store = ""
 		duplicate, err = inbox.PutNote(ctx, note, wait)
 		return err
 	})

@@ -76,7 +76,6 @@ var (
 	_ outmill.Store       = (*Set)(nil)
 	_ storekit.Waker      = (*Set)(nil)
 	_ storekit.Transactor = (*Set)(nil)
-	_ storekit.TxAcker    = (*Set)(nil)
 	_ storekit.Inbox      = (*Set)(nil)
 	_ storekit.Joins      = (*Set)(nil)
 	_ storekit.Sagas      = (*Set)(nil)

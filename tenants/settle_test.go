@@ -87,19 +87,6 @@ func TestSet_Settle(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, left, 1)
 	})
-
-	t.Run("refuses an ack in a transaction that the member's store does not have", func(t *testing.T) {
-		t.Parallel()
-		r := newPlain(t, "a")
-		r.append("a", 1)
-		leases := leasesOf(r.claim(1))
-		_, err := r.set.HoldForTx(t.Context(), time.Hour, leases)
-		for _, err := range []error{err, r.set.AckInTx(t.Context(), "", leases)} {
-			var lacks *tenants.RoleError
-			require.ErrorAs(t, err, &lacks)
-			require.Equal(t, tenants.RoleError{Member: "a", Role: "storekit.TxAcker"}, *lacks)
-		}
-	})
 }
 
 func requirePartial(t *testing.T, err error, failed ...string) {

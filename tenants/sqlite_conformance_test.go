@@ -33,11 +33,9 @@ func TestConformance_Joins(t *testing.T) {
 func TestConformance_Transactions(t *testing.T) {
 	t.Parallel()
 	txtest.Run(t, onSQLite(map[string]string{
-		"acks: two transactions ack two records of one claim at the same time":                        oneWriter,
-		"acks: no claim or reaper waits for an ack in an open transaction, or hands its record out":   oneWriter,
-		"acks: the later records of a key wait until the transaction with the ack has ended":          oneWriter,
-		"steps: an open transaction with the ack of a step stalls no ack of another step of the join": oneWriter,
-		"inbox: a transaction waits for the note of another one for a bounded time":                   oneWriter,
+		"inbox: a transaction waits for the note of another one for a bounded time":                                oneWriter,
+		"notes: a message whose handler is stopped is handled once, also after something was done with its record": oneWriter,
+		"notes: an open transaction with a note stalls neither the lease of its record nor claims":                 oneWriter,
 	}))
 }
 

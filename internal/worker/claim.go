@@ -105,7 +105,7 @@ func (w *Worker) claim(ctx context.Context, o order) (int, error) {
 	claim, notes := storekit.WithClaimNotes(claim)
 	records, err := w.cfg.Queue.Claim(claim, o.request)
 	w.failing.Note(ctx, storekit.CallClaim, "", begin, err)
-	got := w.accept(o, records, func(l outmill.Lease) time.Time { return notes.Began(l, begin) }, w.holdAhead(ctx, claim, records))
+	got := w.accept(o, records, func(l outmill.Lease) time.Time { return notes.Began(l, begin) })
 	o.whole = o.whole && !notes.Unanswered()
 	w.endRound(o, got, err)
 	return len(records), err
@@ -119,7 +119,7 @@ type catch struct {
 
 // accept makes items of the claimed records. It holds the lock throughout, so that no
 // caller can take an item that must be released.
-func (w *Worker) accept(o order, records []*outmill.Record, began func(outmill.Lease) time.Time, held map[outmill.Lease]bool) catch {
+func (w *Worker) accept(o order, records []*outmill.Record, began func(outmill.Lease) time.Time) catch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.heedPausesLocked()
@@ -142,7 +142,6 @@ func (w *Worker) accept(o order, records []*outmill.Record, began func(outmill.L
 			expiries:  rec.Expiries,
 			claimedAt: began(rec.Lease()),
 			until:     began(rec.Lease()).Add(w.cfg.Lease),
-			held:      held[rec.Lease()],
 		}
 		it.Clock = &it.ownClock
 		it.Clock.Set(rec.LeaseUntil)

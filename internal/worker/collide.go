@@ -17,6 +17,9 @@ const longestCollision = 10 * time.Second
 // that makes the record come again without an attempt for the tenth time in a row, and each one
 // after that.
 func (it *Item) Judge(err error) storekit.Verdict {
+	if verdict, is := it.judgeUndecided(err); is {
+		return verdict
+	}
 	w := it.worker
 	verdict, reason := w.judge(it.Record.Attempts, err)
 	if verdict.Snooze {

@@ -122,7 +122,7 @@ func (w *Worker) store(ctx context.Context, batch []outcome) error {
 	case failed:
 		return queue.Fail(ctx, convert(batch, w.settlement))
 	case acked:
-		return w.ack(ctx, batch)
+		return queue.Ack(ctx, w.cfg.Name, convert(batch, outcome.lease))
 	case snoozed:
 		return queue.Snooze(ctx, convert(batch, w.settlement))
 	case released:

@@ -43,10 +43,9 @@ type Item struct {
 	// decided says that the user has settled the item; orphan, that its lease was lost during
 	// the handling and it has no successor.
 	decided, orphan bool
-	// held says that the lease is ready for an ack in a transaction; txOpen, that a
-	// transaction is open which an extension of the lease would make fail; ackingInTx, that a
-	// transaction acks the record, which may have committed by now; ackedInTx, that one has.
-	held, txOpen, ackingInTx, ackedInTx bool
+	// committing says that the handler's transaction may be committing; inDoubt, that nobody knows
+	// whether the last one was committed.
+	committing, inDoubt bool
 	// inQueue says that the handler waits for its transaction. begunAt is the time when that
 	// ended; MaxProcessing counts from there.
 	inQueue bool

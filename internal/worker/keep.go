@@ -64,7 +64,7 @@ func (w *Worker) leasesToExtend() []outmill.Lease {
 	var leases []outmill.Lease
 	now := time.Now()
 	for _, it := range w.items {
-		if !it.txOpen && !it.ackedInTx && it.until.Sub(now) <= w.cfg.Lease*2/3 {
+		if it.until.Sub(now) <= w.cfg.Lease*2/3 {
 			leases = append(leases, it.lease)
 		}
 	}
@@ -87,8 +87,9 @@ func (w *Worker) extended(asked, standing []outmill.Lease, begin time.Time) {
 			it.endsAt(begin, w.cfg.Lease)
 			continue
 		}
-		// Another worker has claimed the record, or a flush or a transaction has just stored its outcome.
-		if it.state != settled && !it.acksInTx() {
+		// Another worker has claimed the record, or a flush has just stored its outcome. While a
+		// transaction commits, its handler's context must not end.
+		if it.state != settled && !it.committing {
 			w.loseLocked(it, "the record was claimed by another worker, or removed")
 			w.changeOwner()
 		}
@@ -110,7 +111,7 @@ func (w *Worker) dropLost() {
 		switch left := it.until.Sub(now); {
 		case it.state == queued && left < w.watch():
 			w.settleLocked(it, outcome{kind: released})
-		case it.state == taken && left <= 0 && !it.acksInTx():
+		case it.state == taken && left <= 0 && !it.committing:
 			w.loseLocked(it, "the lease ended")
 			w.changeOwner()
 		}

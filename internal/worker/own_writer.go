@@ -42,23 +42,6 @@ func (w *Worker) lastFor(d time.Duration, leases []outmill.Lease) {
 	}
 }
 
-// Waits tells the worker that the handler waits for its transaction. See storekit.TxHandling.
-func (it *Item) Waits() {
-	it.worker.mu.Lock()
-	defer it.worker.mu.Unlock()
-	it.inQueue = true
-}
-
-// Begins tells the worker that the handler does not wait for its transaction any more;
-// MaxProcessing counts from here. See storekit.TxHandling.
-func (it *Item) Begins() {
-	it.worker.mu.Lock()
-	defer it.worker.mu.Unlock()
-	if it.inQueue {
-		it.inQueue, it.begunAt = false, time.Now()
-	}
-}
-
 // releaseLate gives back a record whose handler has waited too long for its transaction. The
 // handler has done nothing yet, so the attempt does not count.
 func (w *Worker) releaseLate(it *Item) {

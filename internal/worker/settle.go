@@ -90,6 +90,9 @@ func (w *Worker) giveUpLate() {
 	for _, it := range w.items {
 		offered := it.waits() && it.state == taken
 		switch {
+		case it.committing:
+			// Its message may be handled by now, so it must not fail.
+			continue
 		case it.waits() && now.Sub(it.claimedAt) > w.maxWaiting():
 			it.feed.unread = it.feed.unread || offered
 			w.settleLocked(it, outcome{kind: released})

@@ -2,8 +2,6 @@ package worker
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,8 +22,6 @@ type source struct {
 	name string
 	// answers counts the successful calls that settled or extended leases.
 	answers atomic.Int64
-	// holding is one call that holds what many handlers want.
-	holding sync.Mutex
 	// more has a signal if there are outcomes for a settler that waits.
 	more chan struct{}
 
@@ -261,43 +257,4 @@ func (w *Worker) extendSource(ctx context.Context, store string, leases []outmil
 	if err := w.extend(ctx, leases); err != nil {
 		w.faults.InStore(store).Fault("Leases could not be extended, will try again", err, nil)
 	}
-}
-
-// holdPatience is how long a claim waits until the records of a member are held.
-const holdPatience = 100 * time.Millisecond
-
-// holdInTime holds the leases of a claim, those of each member of a set in a call of its own, and returns
-// those that are held after a short time. A handler holds the others itself, so the end of claiming, the
-// context of all claims, may end the calls of members.
-func (w *Worker) holdInTime(claiming, claim context.Context, leases []outmill.Lease) []outmill.Lease {
-	of := bySource(leases)
-	if only, one := of[""]; one && len(of) == 1 {
-		held, _ := w.inTx.acker.HoldForTx(claim, 0, only)
-		return held
-	}
-	answers := make(chan []outmill.Lease, len(of))
-	for name, part := range of {
-		s := w.sourceOf(name)
-		w.claimers.Go(func() {
-			ctx, cancel := context.WithTimeout(claiming, storeTimeout)
-			defer cancel()
-			_ = w.timed(s, nil, func() error {
-				held, err := w.inTx.acker.HoldForTx(ctx, 0, part)
-				answers <- held
-				return err
-			})
-		})
-	}
-	timer := time.NewTimer(holdPatience)
-	defer timer.Stop()
-	var held []outmill.Lease
-	for range of {
-		select {
-		case part := <-answers:
-			held = slices.Concat(held, part)
-		case <-timer.C:
-			return held
-		}
-	}
-	return held
 }

@@ -30,7 +30,7 @@ func TestWorker_TenantsDue(t *testing.T) {
 		for i := range records {
 			records[i] = &outmill.Record{ID: outmill.NewWorkItemID(), Topic: "orders", TenantID: "a"}
 		}
-		w.endRound(o, w.accept(o, records, func(outmill.Lease) time.Time { return time.Now() }, nil), nil)
+		w.endRound(o, w.accept(o, records, func(outmill.Lease) time.Time { return time.Now() }), nil)
 		for _, rec := range records {
 			items = append(items, w.items[rec.ID])
 		}
@@ -41,7 +41,7 @@ func TestWorker_TenantsDue(t *testing.T) {
 		o, _ := w.room(time.Now().Add(time.Minute))
 		require.Len(t, o.feeds, 1)
 		during(o)
-		w.endRound(o, w.accept(o, nil, nil, nil), nil)
+		w.endRound(o, w.accept(o, nil, nil), nil)
 	}
 	full := func(t *testing.T) func(order) {
 		return func(o order) {

@@ -37,7 +37,8 @@ type Worker struct {
 	woken   *woken
 	repeats *Repeats
 	failing *Failing
-	inTx    *inTx
+	// inbox is nil if the store has none.
+	inbox storekit.Inbox
 	// pauses is nil if the store has no pauses.
 	pauses storekit.Pauses
 
@@ -104,7 +105,6 @@ func New(cfg Config) *Worker {
 		woken:        newWoken(),
 		repeats:      cfg.Repeats,
 		failing:      cfg.Failing,
-		inTx:         newInTx(cfg.Queue),
 		pauses:       pausesOf(cfg.Queue),
 		feeds:        map[string]*Feed{},
 		tenants:      map[string]*tenants{},
@@ -125,6 +125,7 @@ func New(cfg Config) *Worker {
 		w.failing = &Failing{}
 	}
 	w.faults = Faults{Log: w.log, Of: fmt.Sprintf("group %q", cfg.Group), OnError: cfg.OnError}
+	w.inbox, _ = outmill.As[storekit.Inbox](cfg.Queue)
 	if far, ok := outmill.As[storekit.FarWaker](cfg.Queue); ok {
 		w.hearsOthers = far.HearsOthers()
 	}

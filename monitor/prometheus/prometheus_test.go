@@ -315,7 +315,7 @@ func TestStore(t *testing.T) {
 		_, metrics := start(t, monitor.MetricsConfig{})
 		measured, err := metrics.Store(open(t, "main"))
 		require.NoError(t, err)
-		_, found := outmill.As[storekit.TxAcker](measured)
+		_, found := outmill.As[storekit.Inbox](measured)
 		require.True(t, found)
 	})
 }

@@ -206,30 +206,17 @@ CREATE TABLE {p:dedup} (
 
 CREATE INDEX {i:dedup_expires} ON {p:dedup} (expires_at);
 
--- One row for each message that a consumer has handled.
+-- One row for each message that a consumer has handled. record is the id of a record of this
+-- schema, which the row outlives.
 CREATE TABLE {p:inbox} (
     consumer  text COLLATE "C" NOT NULL,
     key       text COLLATE "C" NOT NULL,
     delete_at timestamptz      NOT NULL,
+    record    uuid,                                          -- NULL: the message came from elsewhere
     PRIMARY KEY (consumer, key)
 );
 
 CREATE INDEX {i:inbox_delete} ON {p:inbox} (delete_at);
-
--- Notes, in the caller's transaction, that the consumer $1 handles the message $2, for $3
--- microseconds, and returns false if it was noted before. It waits up to $4 milliseconds for
--- another transaction with the same note. The SET clause separates the lock_timeout of the
--- function from the caller's, and is right for the inbox's default.
-CREATE FUNCTION {p:put_note}(text, text, bigint, bigint) RETURNS boolean LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $outmill$
-BEGIN
-    IF $4 <> 1000 THEN
-        PERFORM set_config('lock_timeout', $4::text, true);
-    END IF;
-    INSERT INTO {p:inbox} (consumer, key, delete_at) VALUES ($1, $2, statement_timestamp() + $3 * interval '1 microsecond') ON CONFLICT DO NOTHING;
-    RETURN FOUND;
-END
-$outmill$;
 
 -- expected_steps is NULL until the number is known.
 CREATE TABLE {p:joins} (
@@ -271,49 +258,6 @@ CREATE TABLE {p:join_members} (
 ) WITH (fillfactor = 70);
 
 CREATE INDEX {i:join_members_step} ON {p:join_members} (step);
-
--- Steps that have a record which was acked in a user's transaction, one row for each record,
--- until a session counts it. The transaction inserts a row and does not count, because counting
--- would lock the join until the transaction ends.
-CREATE TABLE {p:acked_steps} (
-    id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    step uuid NOT NULL
-);
-
-CREATE INDEX {i:acked_steps_step} ON {p:acked_steps} (step);
-
--- Returns whether acked steps wait to be counted. It is a function so that it reads the
--- index, which skips counted rows before VACUUM has removed them, whatever the statistics say.
-CREATE FUNCTION {p:any_acked}() RETURNS boolean LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $outmill$
-BEGIN
-    RETURN (SELECT id FROM {p:acked_steps} ORDER BY id LIMIT 1) IS NOT NULL;
-END
-$outmill$;
-
--- Acks, in the caller's transaction, the records $1 that the owner $2 has leased under the
--- claim number $3, and returns how many it has acked. It deletes them or, if $5, keeps them as
--- processed by the worker $4. It calls no other function and locks only the records' rows,
--- which claims and reapers skip.
-CREATE FUNCTION {p:ack_in_tx}(text[], text, integer, text, boolean) RETURNS bigint LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $outmill$
-DECLARE
-    acked bigint;
-BEGIN
-    IF $5 THEN
-        WITH gone AS (UPDATE {p:records} SET stage = 6, available_at = NULL, owner = NULL, processed_at = statement_timestamp(), processed_by = nullif($4, '')
-                WHERE id = ANY ($1::uuid[]) AND stage + 0 = 4 AND owner = $2::uuid AND claims = $3 RETURNING step),
-            noted AS (INSERT INTO {p:acked_steps} (step) SELECT step FROM gone WHERE step IS NOT NULL)
-        SELECT count(*) INTO acked FROM gone;
-    ELSE
-        WITH gone AS (DELETE FROM {p:records}
-                WHERE id = ANY ($1::uuid[]) AND stage + 0 = 4 AND owner = $2::uuid AND claims = $3 RETURNING step),
-            noted AS (INSERT INTO {p:acked_steps} (step) SELECT step FROM gone WHERE step IS NOT NULL)
-        SELECT count(*) INTO acked FROM gone;
-    END IF;
-    RETURN acked;
-END
-$outmill$;
 
 -- Returns $1 if it is $2 or more, and fails otherwise. It is for a statement that is sent
 -- together with a COMMIT: if it fails, nothing is committed.

@@ -632,13 +632,12 @@ BEGIN
     END IF;
     -- Most stores use none of these tables, and then a session need not plan what reads them.
     IF pg_relation_size({q:dedup}::regclass) + pg_relation_size({q:endings}::regclass) + pg_relation_size({q:inbox}::regclass)
-        + pg_relation_size({q:sagas}::regclass) + pg_relation_size({q:joins}::regclass) + pg_relation_size({q:acked_steps}::regclass) > 0 THEN
+        + pg_relation_size({q:sagas}::regclass) + pg_relation_size({q:joins}::regclass) > 0 THEN
         IF (SELECT 1 FROM {p:dedup} WHERE expires_at <= statement_timestamp() ORDER BY expires_at LIMIT 1) IS NOT NULL
             OR (SELECT 1 FROM {p:endings} WHERE look_at <= statement_timestamp() ORDER BY look_at LIMIT 1) IS NOT NULL
             OR (SELECT 1 FROM {p:inbox} WHERE delete_at <= statement_timestamp() ORDER BY delete_at LIMIT 1) IS NOT NULL
             OR (SELECT 1 FROM {p:sagas} WHERE delete_at <= statement_timestamp() ORDER BY delete_at LIMIT 1) IS NOT NULL
-            OR (SELECT 1 FROM {p:joins} WHERE finished_at <= statement_timestamp() - $2 * interval '1 microsecond' ORDER BY finished_at LIMIT 1) IS NOT NULL
-            OR (SELECT 1 FROM {p:acked_steps} ORDER BY id LIMIT 1) IS NOT NULL THEN
+            OR (SELECT 1 FROM {p:joins} WHERE finished_at <= statement_timestamp() - $2 * interval '1 microsecond' ORDER BY finished_at LIMIT 1) IS NOT NULL THEN
             RETURN false;
         END IF;
     END IF;
@@ -676,5 +675,72 @@ BEGIN
         answers := array_append(answers, answer);
     END LOOP;
     RETURN answers;
+END
+$outmill$;
+
+-- Notes, in the caller's transaction, that the consumer $1 handles the message $2, for $3
+-- microseconds. It waits up to $4 milliseconds for another transaction with the same note. $5 is
+-- the record of a message of this schema. If $6 is not NULL, the owner $6 must have leased the
+-- record under the claim number $7; $8 to $11 are then the line, the number, the token and the
+-- ordinal of its batch, or NULL if the caller does not know one. It returns 1 if it has written
+-- the note, 0 if there was one, and -1 if the lease is not valid. The statement that writes the
+-- note also looks at the lease, and locks neither record nor batch. The SET clause separates the
+-- lock_timeout of the function from the caller's, and is right for the inbox's default.
+CREATE FUNCTION {p:put_note}(text, text, bigint, bigint, uuid, uuid, integer, bigint, bigint, bigint, integer) RETURNS integer LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $outmill$
+DECLARE
+    place record;
+    answer integer;
+BEGIN
+    IF $4 <> 1000 THEN
+        PERFORM set_config('lock_timeout', $4::text, true);
+    END IF;
+    IF $6 IS NULL THEN
+        INSERT INTO {p:inbox} (consumer, key, delete_at, record) VALUES ($1, $2, statement_timestamp() + $3 * interval '1 microsecond', $5) ON CONFLICT DO NOTHING;
+        RETURN CASE WHEN FOUND THEN 1 ELSE 0 END;
+    END IF;
+    IF $8 IS NULL THEN
+        WITH lease AS MATERIALIZED (SELECT (SELECT 1 FROM {p:records} AS r WHERE r.id = $5 AND r.stage + 0 = 4 AND r.owner = $6 AND r.claims = $7) IS NOT NULL AS valid),
+            put AS (INSERT INTO {p:inbox} (consumer, key, delete_at, record)
+                SELECT $1, $2, statement_timestamp() + $3 * interval '1 microsecond', $5 FROM lease WHERE valid ON CONFLICT DO NOTHING RETURNING 1)
+        SELECT CASE WHEN l.valid THEN (SELECT count(*) FROM put)::integer ELSE -1 END INTO answer FROM lease AS l;
+        -- Another session may have claimed it from the log. A statement needs rights on all its tables, so this one is not the one above.
+        IF answer >= 0 OR $7 <> 1 OR NOT (SELECT m.logged FROM {p:meta} AS m WHERE m.only_row) THEN
+            RETURN answer;
+        END IF;
+        SELECT b.line, b.n, b.token, array_position(b.positions, l.pos) - 1 AS ordinal INTO place FROM {p:log} AS l CROSS JOIN {p:batches} AS b
+            WHERE l.id = $5 AND b.line = l.line AND b.n >= (SELECT low FROM {p:batches} WHERE line = l.line ORDER BY n DESC LIMIT 1)
+                AND b.owner = $6 AND b.open > 0 AND b.positions @> ARRAY[l.pos] LIMIT 1;
+        IF NOT FOUND THEN
+            RETURN -1;
+        END IF;
+    ELSE
+        SELECT $8 AS line, $9 AS n, $10 AS token, $11 AS ordinal INTO place;
+    END IF;
+    WITH lease AS MATERIALIZED (SELECT (SELECT 1 FROM {p:batches} AS b WHERE b.line = place.line AND b.n = place.n AND b.token = place.token AND b.owner = $6
+                AND CASE WHEN b.open > 0 THEN get_bit(b.done, place.ordinal) = 0 END
+                AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token LIMIT 1) IS NULL) IS NOT NULL
+            OR (SELECT 1 FROM {p:records} AS r WHERE r.id = $5 AND r.stage + 0 = 4 AND r.owner = $6 AND r.claims = $7) IS NOT NULL AS valid),
+        put AS (INSERT INTO {p:inbox} (consumer, key, delete_at, record)
+            SELECT $1, $2, statement_timestamp() + $3 * interval '1 microsecond', $5 FROM lease WHERE valid ON CONFLICT DO NOTHING RETURNING 1)
+    SELECT CASE WHEN l.valid THEN (SELECT count(*) FROM put)::integer ELSE -1 END INTO answer FROM lease AS l;
+    RETURN answer;
+END
+$outmill$;
+
+-- Whether the record $1 exists and is not processed: then it may be delivered.
+CREATE FUNCTION {p:may_come}(uuid) RETURNS boolean LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $outmill$
+BEGIN
+    IF (SELECT 1 FROM {p:records} AS r WHERE r.id = $1 AND r.stage <> 6) IS NOT NULL THEN
+        RETURN true;
+    END IF;
+    IF NOT (SELECT m.logged FROM {p:meta} AS m WHERE m.only_row) THEN
+        RETURN false;
+    END IF;
+    RETURN (SELECT 1 FROM {p:log} AS l WHERE l.id = $1 AND (NOT {p:log_passed}(l.line, l.xid, l.pos)
+        OR (SELECT 1 FROM {p:batches} AS b WHERE b.line = l.line AND b.n >= (SELECT low FROM {p:batches} WHERE line = l.line ORDER BY n DESC LIMIT 1)
+            AND b.positions @> ARRAY[l.pos] AND CASE WHEN b.open > 0 THEN get_bit(b.done, array_position(b.positions, l.pos) - 1) = 0 END
+            AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token LIMIT 1) IS NULL LIMIT 1) IS NOT NULL) LIMIT 1) IS NOT NULL;
 END
 $outmill$;

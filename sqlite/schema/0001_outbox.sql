@@ -189,11 +189,13 @@ CREATE TABLE {p:dedup} (
 
 CREATE INDEX {p:dedup_expires} ON {p:dedup} (expires_at);
 
--- One row for each message that a consumer has handled.
+-- One row for each message that a consumer has handled. record is the id of a record of this
+-- store, which the row outlives.
 CREATE TABLE {p:inbox} (
     consumer  TEXT    NOT NULL,
     key       TEXT    NOT NULL,
     delete_at INTEGER NOT NULL,
+    record    TEXT,                                          -- NULL: the message came from elsewhere
     PRIMARY KEY (consumer, key)
 ) WITHOUT ROWID;
 

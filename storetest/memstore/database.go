@@ -25,7 +25,7 @@ type Database struct {
 	seq  int64
 	keys map[storekit.DedupKey]noted
 
-	notes table[noteKey, time.Time]
+	notes table[noteKey, noteRow]
 	sagas table[sagaKey, savedSaga]
 	// guards are the fields of states that are unique, by the type of the sagas.
 	guards map[string][]string
@@ -58,7 +58,7 @@ func NewDatabase() *Database {
 
 		dropping: map[string]storekit.Selections{},
 
-		notes: newTable[noteKey, time.Time](),
+		notes: newTable[noteKey, noteRow](),
 		sagas: newTable[sagaKey, savedSaga](),
 
 		guards: map[string][]string{},
@@ -85,18 +85,17 @@ type row struct {
 	// next is when the record is due. It is also set while the record is leased.
 	next time.Time
 	// parked says that it is dead because its key was parked; behind, that an ordered claim
-	// found it behind an earlier record of its key; gone, that it was removed; acking, that an
-	// open transaction acks it.
-	parked, behind, gone, acking bool
+	// found it behind an earlier record of its key; gone, that it was removed.
+	parked, behind, gone bool
 }
 
 func (r *row) expired(now time.Time) bool {
 	return !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(now)
 }
 
-// leased reports whether the row's lease has not ended, or an open transaction acks the row.
+// leased reports whether the row's lease has not ended.
 func (r *row) leased(now time.Time) bool {
-	return r.Status == outmill.StatusLeased && (r.acking || r.LeaseUntil.After(now))
+	return r.Status == outmill.StatusLeased && r.LeaseUntil.After(now)
 }
 
 func (r *row) leaseEnded(now time.Time) bool {

@@ -4,11 +4,17 @@ import (
 	"context"
 	"time"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 )
 
-// noteKey identifies a note. The value of its row is the end of the retention.
 type noteKey struct{ consumer, key string }
+
+// noteRow is a note with the end of its retention. record is that of a message of this store.
+type noteRow struct {
+	until  time.Time
+	record outmill.WorkItemID
+}
 
 // PutNote notes that a consumer handles a message. See storekit.Inbox.
 func (s *Store) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (duplicate bool, err error) {
@@ -18,16 +24,21 @@ func (s *Store) PutNote(ctx context.Context, note storekit.Note, wait time.Durat
 	}
 	key := noteKey{note.Consumer, note.Key}
 	bound := time.After(wait)
+	// A foreign transaction is refused below.
+	carried, _ := s.tx(ctx)
+	inTx := carried != nil
 	for {
 		var other *Tx
 		err := s.inTx(ctx, operation, func(t *Tx, now time.Time) error {
 			notes := t.db.notes
+			if note.Own() && inTx && t.db.valid(note.Lease) == nil {
+				return outmill.ErrLeaseLost
+			}
 			if other = notes.holder(t, key); other != nil {
 				return nil
 			}
 			if duplicate = notes.get(t, key) != nil; !duplicate {
-				until := now.Add(note.Retention)
-				notes.set(t, key, &until)
+				notes.set(t, key, &noteRow{now.Add(note.Retention), note.Lease.ID})
 			}
 			return nil
 		})
@@ -53,9 +64,16 @@ func (s *Store) HasNote(ctx context.Context, consumer, key string) (found bool, 
 	return found, err
 }
 
-// DeleteNotes deletes notes whose retention has passed. See storekit.Inbox.
+// DeleteNotes deletes notes whose retention has passed and whose record is gone or processed. See
+// storekit.Inbox.
 func (s *Store) DeleteNotes(ctx context.Context, limit int) (int, error) {
 	return s.count(ctx, "delete notes", limit, func(d *Database, now time.Time) int {
-		return d.notes.deleteUpTo(limit, func(_ noteKey, until time.Time) bool { return !until.After(now) })
+		return d.notes.deleteUpTo(limit, func(_ noteKey, note noteRow) bool { return d.outlived(note, now) })
 	})
+}
+
+// outlived reports whether a note is no longer needed.
+func (d *Database) outlived(note noteRow, now time.Time) bool {
+	r := d.byID[note.record]
+	return !note.until.After(now) && (r == nil || r.Status == outmill.StatusProcessed)
 }

@@ -35,8 +35,8 @@ func (d *Database) atRest(now time.Time, retain time.Duration) bool {
 	for _, r := range d.registrations {
 		busy = busy || !r.expiry.IsZero() && !r.expiry.After(now)
 	}
-	for _, until := range d.notes.rows {
-		busy = busy || !until.After(now)
+	for _, note := range d.notes.rows {
+		busy = busy || d.outlived(note, now)
 	}
 	for _, saga := range d.sagas.rows {
 		busy = busy || !saga.deleteAt.IsZero() && !saga.deleteAt.After(now)

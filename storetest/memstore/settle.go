@@ -22,8 +22,7 @@ func (s *Store) settle(ctx context.Context, operation string, list []outmill.Set
 	fn func(d *Database, r *row, st outmill.Settlement, now time.Time)) error {
 	return s.do(ctx, operation, func(d *Database, now time.Time) error {
 		for _, st := range list {
-			// What an open transaction acks can only be extended until that has ended.
-			if r := d.valid(st.Lease); r != nil && (!r.acking || operation == "extend") {
+			if r := d.valid(st.Lease); r != nil {
 				fn(d, r, st, now)
 			}
 		}

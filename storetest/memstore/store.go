@@ -59,7 +59,6 @@ var (
 	_ outmill.Store       = (*Store)(nil)
 	_ storekit.Waker      = (*Store)(nil)
 	_ storekit.Transactor = (*Store)(nil)
-	_ storekit.TxAcker    = (*Store)(nil)
 	_ storekit.Inbox      = (*Store)(nil)
 	_ storekit.Sagas      = (*Store)(nil)
 	_ storekit.Operator   = (*Store)(nil)

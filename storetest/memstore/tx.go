@@ -18,7 +18,6 @@ type Tx struct {
 	// The database's lock guards the following fields.
 	rows  []appended
 	keys  []storekit.DedupKey
-	acks  []txAck
 	ended bool
 	// over is closed when the transaction has ended.
 	over chan struct{}
@@ -87,11 +86,10 @@ func (t *Tx) Rollback() error {
 	return nil
 }
 
-// end ends the transaction's acks, dedup keys, notes and sagas.
+// end ends the transaction's dedup keys, notes and sagas.
 func (t *Tx) end(committed bool) {
 	t.ended = true
 	close(t.over)
-	t.endAcks(committed)
 	t.db.notes.end(t, committed)
 	t.db.sagas.end(t, committed)
 }

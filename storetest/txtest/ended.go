@@ -2,6 +2,7 @@ package txtest
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,12 +18,11 @@ func endedSentences() []sentence {
 	return []sentence{
 		{"Append in a transaction that has ended is ErrInvalidTx, and nothing is written", endedAppend},
 		{"PutNote and HasNote in a transaction that has ended are ErrInvalidTx, and nothing is noted", endedNote},
-		{"AckInTx in a transaction that has ended is ErrInvalidTx, and the lease stays", endedAck},
 		{"calls about sagas in a transaction that has ended are ErrInvalidTx, and no saga changes", endedSaga},
 		{"Transact in a transaction that has ended is ErrInvalidTx, and nothing is written", endedJoined},
 		{"Transact fails if its transaction has ended, or runs the function again", endedTransact},
 		{"Transact fails if its transaction has ended, also after the last call in it", endedAfterCalls},
-		{"Transact fails if its transaction has ended before the ack that also commits", endedLast},
+		{"Transact fails if its transaction has ended before the call that also commits", endedLast},
 	}
 }
 
@@ -88,20 +88,6 @@ func endedNote(e *env) {
 		require.ErrorIs(e.T, err, outmill.ErrInvalidTx, why)
 	})
 	require.False(e.T, e.has(e.Ctx, "billing", "m1"))
-}
-
-func endedAck(e *env) {
-	e.Filled(suite.Rec(orders, "m1"))
-	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
-	e.hold(r)
-	e.endedTx(func(ctx context.Context, why string) {
-		require.ErrorIs(e.T, e.ackIn(ctx, r), outmill.ErrInvalidTx, why)
-		e.RequireStatus(outmill.StatusLeased, r)
-	})
-	ctx, commit, _ := e.Begin()
-	require.NoError(e.T, e.ackIn(ctx, r), "the lease is still valid")
-	commit()
-	e.RequireProcessed(r)
 }
 
 func endedSaga(e *env) {
@@ -203,11 +189,17 @@ func endedAfterCalls(e *env) {
 	e.transactEnded(func(context.Context) error { return nil })
 }
 
+// last is storekit.Last outside of a message's handler.
+func (e *env) last(ctx context.Context) context.Context {
+	e.T.Helper()
+	ctx, err := storekit.Last(ctx)
+	require.NoError(e.T, err)
+	return ctx
+}
+
 func endedLast(e *env) {
-	e.Filled(suite.Rec("kept", "m1"))
-	for _, way := range e.ways() {
-		r := e.ClaimOne(outmill.NewOwnerToken(), "m1", func(q *outmill.ClaimRequest) { q.Topics = outmill.Topics{Include: []string{"kept"}} })
-		e.hold(r)
+	for i, way := range e.ways() {
+		never := &storekit.Saga{Type: sagaKind, Correlation: fmt.Sprint("never", i)}
 		runs := 0
 		err := e.transactor().Transact(e.Ctx, func(ctx context.Context) error {
 			if runs++; runs > 1 {
@@ -217,11 +209,11 @@ func endedLast(e *env) {
 				return err
 			}
 			way.End(ctx)
-			return e.ackIn(storekit.Last(ctx), r)
+			return e.sagas().InsertSaga(e.last(ctx), never, &sagaState{}, storekit.SagaOptions{})
 		})
 		require.Error(e.T, err, way.Name)
-		e.RequireStatus(outmill.StatusLeased, r)
+		_, err = e.sagas().FindSaga(e.Ctx, sagaKind, never.Correlation, &sagaState{}, storekit.SagaOptions{})
+		require.ErrorIs(e.T, err, storekit.ErrSagaNotFound, way.Name)
 		e.settleEnded(way, false)
-		e.Release(r)
 	}
 }

@@ -23,6 +23,9 @@ func brokenInboxes() []mutant {
 			"inbox: a transaction waits for the note of another one for a bounded time",
 			"inbox: notes are deleted when their retention has passed, and count until then",
 			"inbox: of two transactions with one note exactly one commits",
+			"notes: a lost lease comes before a duplicate, and leaves the transaction usable",
+			"notes: a message that was handled and not acked is a duplicate at any time later, whatever was done with its record",
+			"notes: a message whose handler is stopped is handled once, also after something was done with its record",
 		}},
 		{"rolls back for a duplicate", puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
 			duplicate, err := m.PutNote(ctx, note, wait)
@@ -33,6 +36,9 @@ func brokenInboxes() []mutant {
 		}), []string{
 			"inbox: a duplicate leaves the transaction usable",
 			"inbox: of two transactions with one note exactly one commits",
+			"notes: a lost lease comes before a duplicate, and leaves the transaction usable",
+			"notes: a message that was handled and not acked is a duplicate at any time later, whatever was done with its record",
+			"notes: a message whose handler is stopped is handled once, also after something was done with its record",
 		}},
 		{"notes outside of the transaction",
 			puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
@@ -45,6 +51,10 @@ func brokenInboxes() []mutant {
 				"inbox: a note is there when its transaction commits, and not before",
 				"inbox: a rollback forgets the note",
 				"inbox: a transaction waits for the note of another one for a bounded time",
+				"notes: a handler that is stopped before its note, and goes on late, does nothing",
+				"notes: a lost lease comes before a duplicate, and leaves the transaction usable",
+				"notes: a message whose handler is stopped is handled once, also after something was done with its record",
+				"notes: a note of a lease that was lost is ErrLeaseLost, and nothing is written",
 			}},
 		{"has notes that all consumers share",
 			puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
@@ -75,6 +85,10 @@ func brokenInboxes() []mutant {
 			"inbox: a note is there when its transaction commits, and not before",
 			"inbox: a transaction waits for the note of another one for a bounded time",
 			"inbox: of two transactions with one note exactly one commits",
+			"notes: a handler that is stopped before its note, and goes on late, does nothing",
+			"notes: a lost lease comes before a duplicate, and leaves the transaction usable",
+			"notes: a message whose handler is stopped is handled once, also after something was done with its record",
+			"notes: a note of a lease that was lost is ErrLeaseLost, and nothing is written",
 		}},
 		{"waits for a note without a bound", puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, _ time.Duration) (bool, error) {
 			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -82,15 +96,20 @@ func brokenInboxes() []mutant {
 			return m.PutNote(ctx, note, time.Hour)
 		}), []string{
 			"inbox: a transaction waits for the note of another one for a bounded time",
+			"notes: a message whose handler is stopped is handled once, also after something was done with its record",
 		}},
 		{"deletes notes early", puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
 			note.Retention = min(note.Retention, time.Second)
 			return m.PutNote(ctx, note, wait)
 		}), []string{
 			"inbox: notes are deleted when their retention has passed, and count until then",
+			"notes: notes of records that are gone or processed are deleted after their retention, and others stay",
 		}},
 		{"never deletes a note", func(m mutants.Memory) outmill.Store { return keepsNotes{m} }, []string{
 			"inbox: notes are deleted when their retention has passed, and count until then",
+			"notes: a message that was handled and not acked is a duplicate at any time later, whatever was done with its record",
+			"notes: notes of records that are gone or processed are deleted after their retention, and others stay",
+			"notes: notes that stay keep no others from being deleted",
 		}},
 		{"deletes notes without a limit", func(m mutants.Memory) outmill.Store { return deletesAllNotes{m} }, []string{
 			"inbox: notes are deleted when their retention has passed, and count until then",

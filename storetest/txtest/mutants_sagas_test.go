@@ -125,6 +125,7 @@ func brokenSagas() []mutant {
 			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
 				return m.InsertSaga(context.Background(), saga, state, options)
 			}), []string{
+				"ended: Transact fails if its transaction has ended before the call that also commits",
 				"ended: calls about sagas in a transaction that has ended are ErrInvalidTx, and no saga changes",
 				"sagas: a list sees what its transaction did, and not what another one has not committed",
 				"sagas: a rolled back transaction leaves no saga, no change and no message",

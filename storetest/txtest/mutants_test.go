@@ -33,19 +33,12 @@ func inMemory() []suite.Section {
 }
 
 func broken() []mutant {
-	return slices.Concat(brokenTransact(), brokenEnded(), brokenAcks(), brokenInboxes(), brokenSagas(), brokenRetentions())
+	return slices.Concat(brokenTransact(), brokenEnded(), brokenNotes(), brokenInboxes(), brokenSagas(), brokenRetentions())
 }
 
 func TestRun_BrokenStores(t *testing.T) {
 	soon = 2 * time.Second // otherwise stores that wait take long
 	mutants.RequireExactly(t, inMemory(), suite.Modes()[0], exactly(broken()))
-}
-
-// TestRun_BrokenStoresThatRetain has the faults that show only if acked records are retained.
-func TestRun_BrokenStoresThatRetain(t *testing.T) {
-	soon = 2 * time.Second
-	acks := slices.DeleteFunc(sections(), func(s suite.Section) bool { return s.Name != "acks" })
-	mutants.RequireExactly(t, acks, suite.Modes()[1], exactly(brokenWhereRetained()))
 }
 
 // TestRun_BrokenSteps uses the store of SQLite, because the store in memory has no joins.
@@ -62,7 +55,7 @@ func TestRun_BrokenSteps(t *testing.T) {
 func TestRun_EverySentenceIsFailedByAStore(t *testing.T) {
 	t.Parallel()
 	noticed := map[string]bool{}
-	for _, m := range slices.Concat(broken(), brokenWhereRetained()) {
+	for _, m := range broken() {
 		for _, name := range m.noticed {
 			noticed[name] = true
 		}

@@ -13,9 +13,11 @@ func brokenTransact() []mutant {
 		{"runs functions without a transaction", transacts(func(m mutants.Memory, ctx context.Context, fn func(context.Context) error) error {
 			return fn(ctx)
 		}), []string{
-			"ended: Transact fails if its transaction has ended before the ack that also commits",
+			"ended: Transact fails if its transaction has ended before the call that also commits",
 			"ended: Transact fails if its transaction has ended, also after the last call in it",
 			"ended: Transact fails if its transaction has ended, or runs the function again",
+			"notes: a handler that is stopped before its note, and goes on late, does nothing",
+			"notes: a note of a lease that was lost is ErrLeaseLost, and nothing is written",
 			"sagas: a rolled back transaction leaves no saga, no change and no message",
 			"transact: Transact begins a transaction where the context carries one of another store",
 			"transact: Transact commits what the function appended, when it returns nil",
@@ -36,6 +38,13 @@ func brokenTransact() []mutant {
 		}), []string{
 			"ended: Transact fails if its transaction has ended, also after the last call in it",
 			"inbox: of two transactions with one note exactly one commits",
+			"notes: a handler that is stopped before its note, and goes on late, does nothing",
+			"notes: a lease that has ended, and that nobody has taken, is valid for a note",
+			"notes: a lost lease comes before a duplicate, and leaves the transaction usable",
+			"notes: a message that was handled and not acked is a duplicate at any time later, whatever was done with its record",
+			"notes: a message whose handler is stopped is handled once, also after something was done with its record",
+			"notes: notes of records that are gone or processed are deleted after their retention, and others stay",
+			"notes: notes that stay keep no others from being deleted",
 			"sagas: of two starts in open transactions one is refused",
 			"sagas: of two updates in open transactions one is refused",
 			"transact: Transact begins a transaction where the context carries one of another store",

@@ -1,5 +1,4 @@
-// Package txtest tests the roles storekit.Transactor, storekit.TxAcker, storekit.Inbox,
-// storekit.Sagas and storekit.SagaRetention of a store. It has one test for each sentence of their contract. Package
+// Package txtest tests the roles storekit.Transactor, storekit.Inbox, storekit.Sagas and storekit.SagaRetention of a store. It has one test for each sentence of their contract. Package
 // storetest tests the queue of the same store:
 //
 //	func TestConformance_Transactions(t *testing.T) {
@@ -51,8 +50,8 @@ func bind(list []sentence) []suite.Sentence {
 }
 
 // Run checks every sentence, in parallel, each with a store of its own. Each Harness that
-// engine makes has a store that is a storekit.Transactor, TxAcker, Inbox and Sagas. The
-// section "steps" needs a storekit.Joins too, and the section "retention" a
+// engine makes has a store that is a storekit.Transactor, Inbox and Sagas. The section "notes"
+// needs a storekit.Pauses and Workbench too. The section "steps" needs a storekit.Joins too, and the section "retention" a
 // storekit.SagaRetention: if the store lacks one, name the section in Unsupported.
 func Run(t *testing.T, engine storetest.Engine) {
 	t.Helper()
@@ -70,7 +69,7 @@ func sections() []suite.Section {
 	return []suite.Section{
 		{Name: "transact", Sentences: bind(transactSentences()), AnyMode: true},
 		{Name: "ended", Sentences: bind(endedSentences()), AnyMode: true},
-		{Name: "acks", Sentences: bind(txAckSentences()), BothModes: true},
+		{Name: "notes", Sentences: bind(noteSentences()), BothModes: true},
 		{Name: "steps", Sentences: bind(stepSentences()), BothModes: true},
 		{Name: "inbox", Sentences: bind(inboxSentences()), AnyMode: true},
 		{Name: "sagas", Sentences: bind(sagaSentences()), AnyMode: true},

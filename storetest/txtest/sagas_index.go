@@ -39,7 +39,7 @@ func sagaStartRefusedByOther(e *env) {
 	require.NoError(e.T, start(e.Ctx, "o1"))
 	e.requireRefused(start(e.Ctx, "o2"))
 	e.requireRefused(e.transactor().Transact(e.Ctx, func(ctx context.Context) error { return start(ctx, "o2") }))
-	e.requireRefused(e.transactor().Transact(e.Ctx, func(ctx context.Context) error { return start(storekit.Last(ctx), "o2") }))
+	e.requireRefused(e.transactor().Transact(e.Ctx, func(ctx context.Context) error { return start(e.last(ctx), "o2") }))
 	e.requireNoSaga("o2")
 	require.ErrorIs(e.T, start(e.Ctx, "o1"), storekit.ErrSagaExists, "the store's own index")
 }
@@ -57,7 +57,7 @@ func sagaUpdateRefusedByOther(e *env) {
 	}
 	e.requireRefused(change(e.Ctx))
 	e.requireRefused(e.transactor().Transact(e.Ctx, change))
-	e.requireRefused(e.transactor().Transact(e.Ctx, func(ctx context.Context) error { return change(storekit.Last(ctx)) }))
+	e.requireRefused(e.transactor().Transact(e.Ctx, func(ctx context.Context) error { return change(e.last(ctx)) }))
 	found, state := e.findSaga("o2")
 	require.Equal(e.T, int64(1), found.Version)
 	require.Equal(e.T, "Bob", state.Customer)

@@ -199,5 +199,8 @@ func transactInDoubt(e *env) {
 		return e.Store.Append(ctx, suite.Rec(orders, "m1"))
 	})
 	require.Equal(e.T, 1, calls, "the answer was %v", err)
+	if err != nil {
+		require.ErrorIs(e.T, err, storekit.ErrCommitInDoubt)
+	}
 	require.Equal(e.T, []string{"m1"}, suite.Names(e.List(outmill.ListQuery{})))
 }

@@ -153,9 +153,9 @@ CREATE INDEX [IX_Outbox_WaitsFor] ON [dbo].[Outbox] (WaitsFor) WHERE WaitsFor IS
 GO
 
 -- One row for each key that has held records. BlockedBy is the owner whose lease blocked the key; or
--- waiting, for a record that waits for its retry; or acking, for a record that a caller's open
--- transaction has acked; or paused, for the pause whose number is PausedBy; or empty, if something has
--- changed since, so that the next claim must check the key. A claim also checks it at Until. Until is
+-- waiting, for a record that waits for its retry; or paused, for the pause whose number is PausedBy;
+-- or empty, if something has changed since, so that the next claim must check the key. A claim also
+-- checks it at Until. Until is
 -- before the end of the lease or the wait, soon at first and then later and later (Looks), because the
 -- lease or the wait may end while a claim notes it. For a pause, Until is the time at which the first
 -- held record expires. A claim also checks a key whose pause is gone. Head is the first of the held
@@ -299,30 +299,13 @@ GO
 CREATE INDEX [IX_OutboxJoinMember_Join] ON [dbo].[OutboxJoinMember] (JoinIdBytes);
 GO
 
--- Records that callers' transactions have acked, until Outbox_CountAcked has opened the lanes and
--- counted the steps. A row that is not committed yet tells ordered claims that the record still
--- blocks its key: see Outbox_LineRead.
-CREATE TABLE [dbo].[OutboxAcked] (
-    Place     BIGINT     NOT NULL IDENTITY(1, 1) CONSTRAINT [PK_OutboxAcked] PRIMARY KEY CLUSTERED,
-    GroupName NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
-    Topic     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
-    [Key]     NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
-    Step      BINARY(16) NULL
-);
-GO
-
-CREATE INDEX [IX_OutboxAcked_Line] ON [dbo].[OutboxAcked] (GroupName, Topic) INCLUDE ([Key]);
-GO
-
-CREATE INDEX [IX_OutboxAcked_Step] ON [dbo].[OutboxAcked] (Step) WHERE Step IS NOT NULL;
-GO
-
--- Notes that a consumer has handled the message of that key. The janitor deletes them from DeleteAt
--- on.
+-- Notes that a consumer has handled the message of that key. From DeleteAt on the janitor deletes
+-- them, once the Record is gone or processed; NULL is a message from elsewhere.
 CREATE TABLE [dbo].[OutboxInbox] (
     Consumer NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
     [Key]    NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
     DeleteAt DATETIME2(6) NOT NULL,
+    Record   BINARY(16)   NULL,
     CONSTRAINT [PK_OutboxInbox] PRIMARY KEY NONCLUSTERED (Consumer, [Key])
 );
 GO
@@ -403,13 +386,10 @@ BEGIN
     EXEC (N'ALTER INDEX ALL ON [dbo].[OutboxJoin] SET (ALLOW_PAGE_LOCKS = OFF)');
     EXEC (N'ALTER TABLE [dbo].[OutboxJoinMember] SET (LOCK_ESCALATION = DISABLE)');
     EXEC (N'ALTER INDEX ALL ON [dbo].[OutboxJoinMember] SET (ALLOW_PAGE_LOCKS = OFF)');
-    EXEC (N'ALTER TABLE [dbo].[OutboxAcked] SET (LOCK_ESCALATION = DISABLE)');
-    EXEC (N'ALTER INDEX ALL ON [dbo].[OutboxAcked] SET (ALLOW_PAGE_LOCKS = OFF)');
     EXEC (N'ALTER TABLE [dbo].[OutboxInbox] SET (LOCK_ESCALATION = DISABLE)');
     EXEC (N'ALTER INDEX ALL ON [dbo].[OutboxInbox] SET (ALLOW_PAGE_LOCKS = OFF)');
     EXEC (N'ALTER TABLE [dbo].[OutboxSaga] SET (LOCK_ESCALATION = DISABLE)');
     EXEC (N'ALTER INDEX ALL ON [dbo].[OutboxSaga] SET (ALLOW_PAGE_LOCKS = OFF)');
-    EXEC (N'ALTER INDEX [PK_OutboxAcked] ON [dbo].[OutboxAcked] SET (OPTIMIZE_FOR_SEQUENTIAL_KEY = ON)');
     EXEC (N'ALTER INDEX [IX_OutboxInbox_Delete] ON [dbo].[OutboxInbox] SET (OPTIMIZE_FOR_SEQUENTIAL_KEY = ON)');
 END
 GO

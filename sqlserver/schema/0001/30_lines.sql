@@ -18,19 +18,6 @@ BEGIN
 END
 GO
 
--- Releases a shared line before the transaction ends.
-CREATE PROCEDURE [dbo].[Outbox_UnlockLine]
-    @Group NVARCHAR(255), @Topic NVARCHAR(255)
-AS
-BEGIN
-    SET NOCOUNT ON;
-    DECLARE @rc INT, @resource NVARCHAR(255) = N'outmill:' + CONVERT(NVARCHAR(20), CAST(SUBSTRING(HASHBYTES('SHA2_256', N'[dbo].[Outbox]' + NCHAR(1) + @Group + NCHAR(1) + @Topic), 1, 8) AS BIGINT));
-    EXEC @rc = sp_releaseapplock @Resource = @resource, @LockOwner = N'Transaction';
-    IF @rc < 0
-        THROW 50901, N'outmill: the lock of a line was not there to be given back; the transaction may be repeated', 1;
-END
-GO
-
 -- Locks a name of that kind (note, saga) until the transaction ends. Returns 0, or -1 if another
 -- transaction has held the lock for @Wait milliseconds; with a @Wait of -1 it waits without a limit.
 -- It waits only for this name. The range locks of HOLDLOCK would make each handler wait for its
@@ -62,9 +49,7 @@ BEGIN
 END
 GO
 
--- Shares the lines of records, always in the same order, so that two callers never deadlock. If a
--- caller's open transaction has acked a record, it waits for that record before it shares any line,
--- because claims in order would wait with it.
+-- Shares the lines of records, always in the same order, so that two callers never deadlock.
 CREATE PROCEDURE [dbo].[Outbox_ShareLines]
     @Ids [dbo].[OutboxId] READONLY
 AS

@@ -14,12 +14,6 @@ GO
 -- are committed, so the second read sees them. For a record that only the second read sees, that may
 -- not hold, so the record and the later ones of its key are left out.
 --
--- If a caller's open transaction has acked a record, the key of the record is blocked, by acking: it
--- is not known whether the transaction commits, and the claim does not wait for it. Such an ack is a
--- row of OutboxAcked that exists and that READPAST skips. An ack that begins later is not missed,
--- because it waits for this claim's lock of the line. So a lease that this procedure meets is locked
--- at most by a short transaction: an ack without a caller's transaction, or an extension.
---
 -- @Before is the time when the first record became due that Outbox_LineOpen has not made ready; NULL:
 -- there is none. Records that were appended at that time or after it are left out, and all records
 -- behind them: see Outbox_LineOpen.
@@ -36,30 +30,23 @@ AS
 BEGIN
     SET NOCOUNT ON;
     DECLARE @now DATETIME2(6) = SYSUTCDATETIME();
-    DECLARE @acking TABLE ([Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY);
-    DECLARE @lane TABLE ([Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Head BIGINT NOT NULL, Acking BIT NOT NULL);
+    DECLARE @lane TABLE ([Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Head BIGINT NOT NULL);
     DECLARE @first TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
-    DECLARE @row TABLE (Seq BIGINT NOT NULL PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Expired BIT NOT NULL, Expiries INT NOT NULL, Size INT NOT NULL, Seen BIT NOT NULL, CreatedAt DATETIME2(6) NOT NULL, Acking BIT NOT NULL);
-    DECLARE @last BIGINT, @waits BIGINT = 9223372036854775807, @cut BIGINT, @dropped INT = 0, @blocked BIT = 0, @again DATETIME2(6) = DATEADD(MILLISECOND, 100, @now);
+    DECLARE @row TABLE (Seq BIGINT NOT NULL PRIMARY KEY, [Key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, Expired BIT NOT NULL, Expiries INT NOT NULL, Size INT NOT NULL, Seen BIT NOT NULL, CreatedAt DATETIME2(6) NOT NULL);
+    DECLARE @last BIGINT, @waits BIGINT = 9223372036854775807, @cut BIGINT, @dropped INT = 0, @blocked BIT = 0;
     DECLARE @tenants BIT = CASE WHEN EXISTS (SELECT 1 FROM [dbo].[OutboxPause] WHERE TenantId <> N'') THEN 1 ELSE 0 END;
 
-    INSERT @acking ([Key]) SELECT DISTINCT a.[Key] FROM [dbo].[OutboxAcked] AS a WITH (NOLOCK, FORCESEEK) WHERE a.GroupName = @Group AND a.Topic = @Topic AND (@ByTopic = 1 OR a.[Key] <> N'')
-        AND NOT EXISTS (SELECT 1 FROM [dbo].[OutboxAcked] AS c WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE c.Place = a.Place);
-
     IF @ByTopic = 0
-        INSERT @lane ([Key], Head, Acking) SELECT TOP (@Page) [Key], Head, CASE WHEN EXISTS (SELECT 1 FROM @acking AS a WHERE a.[Key] = k.[Key]) THEN 1 ELSE 0 END FROM (
+        INSERT @lane ([Key], Head) SELECT TOP (@Page) [Key], Head FROM (
             SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = N'' ORDER BY Head) AS a
             UNION ALL SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = CONVERT(NVARCHAR(36), @Owner) ORDER BY Head) AS b
             UNION ALL SELECT * FROM (SELECT TOP (@Page) [Key], Head FROM [dbo].[OutboxLane] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND BlockedBy = @Passed ORDER BY Head) AS c) AS k ORDER BY Head;
 
     -- Returns no records while due records of the topic wait for a group, nor, in the order of the
-    -- topic, while one is being acked, or another owner has a lease. Each check is a statement of its
-    -- own, because the server may evaluate a condition in any order.
+    -- topic, while another owner has a lease. Each check is a statement of its own, because the server may evaluate a condition in any order.
     IF @ByTopic = 1
     BEGIN
-        IF EXISTS (SELECT 1 FROM @acking)
-            SET @blocked = 1;
-        ELSE IF EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 4 AND OwnerToken <> @Owner
+        IF EXISTS (SELECT 1 FROM [dbo].[Outbox] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 4 AND OwnerToken <> @Owner
             AND (AvailableAt > @now OR ExpiresAt IS NULL OR ExpiresAt > @now))
             SET @blocked = 1;
     END
@@ -70,16 +57,15 @@ BEGIN
             SET @waits = ISNULL((SELECT MIN(Seq) FROM [dbo].[Outbox] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 2 AND (ExpiresAt IS NULL OR ExpiresAt > @now)), @waits);
         INSERT @first (Seq) SELECT TOP (@Page) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 0 AND Seq < @waits ORDER BY Seq;
         SET @last = (SELECT MAX(Seq) FROM @first);
-        INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen, CreatedAt, Acking)
-            SELECT Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, CASE WHEN EXISTS (SELECT 1 FROM @first AS f WHERE f.Seq = o.Seq) THEN 1 ELSE 0 END, CreatedAt,
-                CASE WHEN EXISTS (SELECT 1 FROM @acking AS a WHERE a.[Key] = o.[Key]) THEN 1 ELSE 0 END
+        INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen, CreatedAt)
+            SELECT Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, CASE WHEN EXISTS (SELECT 1 FROM @first AS f WHERE f.Seq = o.Seq) THEN 1 ELSE 0 END, CreatedAt
             FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 0 AND Seq <= @last;
         -- Records that claims by key hold. There may be more of either kind behind those that were
         -- read, so no more are kept than were asked for.
         IF @ByTopic = 1
         BEGIN
-            INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen, CreatedAt, Acking)
-                SELECT TOP (@Page) Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, 1, CreatedAt, 0
+            INSERT @row (Seq, [Key], Expired, Expiries, Size, Seen, CreatedAt)
+                SELECT TOP (@Page) Seq, [Key], CASE WHEN ExpiresAt <= @now THEN 1 ELSE 0 END, Expiries, Size, 1, CreatedAt
                 FROM [dbo].[Outbox] WITH (FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic AND Stage = 1 AND Seq < @waits ORDER BY Seq;
             DELETE FROM @row WHERE Seq NOT IN (SELECT TOP (@Page) Seq FROM @row ORDER BY Seq);
         END
@@ -98,14 +84,13 @@ BEGIN
     END
     SELECT @dropped AS Dropped;
 
-    -- Lanes: 0, the key, the head, and the state. Then the records. The state of a key that is being
-    -- acked is not read, because the caller's transaction has locked its lease.
+    -- Lanes: 0, the key, the head, and the state. Then the records.
     SELECT r.Kind, r.Seq, r.[Key], r.Expired, r.Expiries, r.Size, r.Nth, r.Other, r.OtherEnd, r.Waiting, r.WaitingEnd, r.Held, r.Parked, r.TenantId, r.ExpiresAt FROM (
         SELECT k.Kind, k.Seq, k.[Key], k.Expired, k.Expiries, k.Size, k.Nth, CONVERT(NVARCHAR(36), other.OwnerToken) AS Other, other.AvailableAt AS OtherEnd,
             waiting.Seq AS Waiting, waiting.Until AS WaitingEnd, held.Seq AS Held, CASE WHEN park.Seq IS NULL THEN 0 ELSE 1 END AS Parked,
             own.TenantId, own.ExpiresAt
-        FROM (SELECT 0 AS Kind, Head AS Seq, [Key], 0 AS Expired, 0 AS Expiries, 0 AS Size, CAST(1 AS BIGINT) AS Nth FROM @lane WHERE Acking = 0
-            UNION ALL SELECT 1, Seq, [Key], Expired, Expiries, Size, ROW_NUMBER() OVER (PARTITION BY [Key] ORDER BY Seq) FROM @row WHERE Acking = 0) AS k
+        FROM (SELECT 0 AS Kind, Head AS Seq, [Key], 0 AS Expired, 0 AS Expiries, 0 AS Size, CAST(1 AS BIGINT) AS Nth FROM @lane
+            UNION ALL SELECT 1, Seq, [Key], Expired, Expiries, Size, ROW_NUMBER() OVER (PARTITION BY [Key] ORDER BY Seq) FROM @row) AS k
         OUTER APPLY (SELECT TOP (1) OwnerToken, AvailableAt FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @ByTopic = 0 AND k.Nth = 1 AND k.[Key] <> N''
             AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Keyed = 1 AND o.Stage = 4 AND o.Stage < 6
             AND o.OwnerToken <> @Owner AND (o.AvailableAt > @now OR o.ExpiresAt IS NULL OR o.ExpiresAt > @now)) AS other
@@ -118,8 +103,6 @@ BEGIN
             AND o.GroupName = @Group AND o.Topic = @Topic AND o.[Key] = k.[Key] AND o.Parked = 1) AS park
         OUTER APPLY (SELECT TOP (1) o.TenantId, o.ExpiresAt FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE @tenants = 1 AND o.Seq = CASE k.Kind WHEN 0 THEN held.Seq ELSE k.Seq END
             AND (k.Kind = 1 OR o.ExpiresAt IS NULL OR o.ExpiresAt > @now)) AS own
-        UNION ALL SELECT 0, Head, [Key], 0, 0, 0, 1, N'acking', @again, NULL, NULL, NULL, 0, NULL, NULL FROM @lane WHERE Acking = 1
-        UNION ALL SELECT 1, Seq, [Key], Expired, Expiries, Size, ROW_NUMBER() OVER (PARTITION BY [Key] ORDER BY Seq), N'acking', @again, NULL, NULL, NULL, 0, NULL, NULL FROM @row WHERE Acking = 1
     ) AS r ORDER BY r.Kind, r.Seq;
 END
 GO

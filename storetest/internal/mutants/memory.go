@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/suite"
 	"github.com/outmill/outmill/storetest/memstore"
 )
@@ -63,7 +64,7 @@ func (m Memory) Commit(tx *memstore.Tx) error {
 
 var (
 	// ErrLost says that the answer to a commit was lost.
-	ErrLost = errors.New("the answer to the commit was lost")
+	ErrLost = storekit.CommitInDoubt(errors.New("the answer to the commit was lost"))
 	// ErrPasses is an error after which a store runs the transaction again.
 	ErrPasses = errors.New("deadlock")
 )

@@ -92,6 +92,9 @@ func (e *Env) Bare() *Env {
 	return NewEnv(e.T, e.open, options)
 }
 
+// Fresh returns an Env with another empty store.
+func (e *Env) Fresh() *Env { return NewEnv(e.T, e.open, e.Options) }
+
 // Reopen returns a second store on the same database.
 func (e *Env) Reopen() outmill.Store {
 	e.T.Helper()
