@@ -40,6 +40,10 @@ type Registration struct {
 	// Handling are the handlers that have run for long, the longest first. Subscribers and forwarders
 	// report those that have run for twice their lease. The store keeps them like Problems. At most 20.
 	Handling []Handling
+	// Reads says in which order and by which policy the worker reads topics of the group, so that Doctor and
+	// "outmill groups list" can name workers that differ. Subscribers and forwarders report all readers
+	// of their name in the process. The store keeps it like Problems. At most 50 entries of topics in all.
+	Reads []Reading
 	// Stopped says that the worker has stopped and reads nothing any more. The store then only notes
 	// that with the worker's name, if it has that name: it makes, renews and ends no registration.
 	// Subscribers and forwarders report it when the last one of their name in the process stops. It
@@ -95,6 +99,8 @@ type WorkerInfo struct {
 	Failing []FailingCall
 	// Handling are the handlers that had run for long at SeenAt; nil is none. See Registration.Handling.
 	Handling []Handling
+	// Reads says how the worker reads, as it reported at SeenAt; nil if it did not say. See Registration.Reads.
+	Reads []Reading
 	// Stopped says that the worker stopped at SeenAt. One that was killed is not stopped: its SeenAt is
 	// long ago.
 	Stopped bool

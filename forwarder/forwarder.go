@@ -232,7 +232,8 @@ func (f *Forwarder) orClosed(err error) error {
 // register registers the group, and reports the problems of the pass.
 func (f *Forwarder) register(ctx context.Context, fl *flow) error {
 	reg := outmill.Registration{Group: f.cfg.Group, Topics: f.cfg.Topics, Worker: f.cfg.Worker, Problems: fl.problems(),
-		Failing: fl.failing.ToRegister(), Handling: fl.presence.Handling(), Hold: !f.reached.Load()}
+		Failing: fl.failing.ToRegister(), Handling: fl.presence.Handling(), Hold: !f.reached.Load(),
+		Reads: worker.Reads(f.queue, f.cfg.Group, f.cfg.Worker)}
 	began := time.Now()
 	err := worker.Register(ctx, f.queue, reg)
 	fl.failing.Note(ctx, storekit.CallRegister, "", began, err)
@@ -276,8 +277,8 @@ func (f *Forwarder) keepUp(ctx context.Context, fl *flow) {
 	worker.Rounds(ctx, f.renewInterval(), f.log, func(ctx context.Context) error { return f.round(ctx, fl) })
 }
 
-// round renews the registration, and warns of topics with records that no group reads. Its
-// caller logs its error.
+// round renews the registration, and warns of topics with records that no group reads, and of
+// workers that read in another order. Its caller logs its error.
 func (f *Forwarder) round(ctx context.Context, fl *flow) error {
 	err := f.register(ctx, fl)
 	if f.reached.Load() {
@@ -285,7 +286,10 @@ func (f *Forwarder) round(ctx context.Context, fl *flow) error {
 		began := time.Now()
 		unread := worker.WarnUnread(ctx, f.queue, f.log, f.cfg.Group, f.cfg.Topics.Match, f.renewInterval())
 		fl.failing.Note(ctx, storekit.CallUpkeep, worker.UnreadPart, began, unread)
-		err = errors.Join(err, unread)
+		began = time.Now()
+		differ := fl.presence.WarnReads(ctx, f.log)
+		fl.failing.Note(ctx, storekit.CallUpkeep, worker.ReadsPart, began, differ)
+		err = errors.Join(err, unread, differ)
 	}
 	if err != nil && ctx.Err() == nil {
 		f.fails.Tell(fmt.Errorf("upkeep of the registration: %w", err))

@@ -143,6 +143,30 @@ func TestForwarder_Logs(t *testing.T) {
 		require.Contains(t, line, "topic:forgotten")
 	})
 
+	t.Run("it warns once of a worker of its group that reads its topics in another way", func(t *testing.T) {
+		t.Parallel()
+		store := newStore(t)
+		register(t, store)
+		other := outmill.Reading{Topics: outmill.Topics{Include: []string{"orders"}}, Order: outmill.OrderKey, KeyPolicy: outmill.KeySkip}
+		require.NoError(t, store.RegisterGroup(t.Context(),
+			outmill.Registration{Group: forwarder.DefaultGroup, Worker: "other", Reads: []outmill.Reading{other}}))
+		l := newLogs()
+		cfg := quick()
+		cfg.UpkeepInterval, cfg.Worker = 10*time.Millisecond, "this"
+		startLogged(t, store, newDestination(t), cfg, l)
+		line := l.waitFor(t, "Warning", "in different orders or by different policies", "topic:orders")
+		require.Contains(t, line, `"this" in the order of keys (block); "other" in the order of keys (skip)`)
+		groups, err := store.Groups(t.Context())
+		require.NoError(t, err)
+		reads := map[string][]outmill.Reading{}
+		for _, w := range groups[0].Workers {
+			reads[w.Name] = w.Reads
+		}
+		// By default a forwarder leaves out the topics of package joins.
+		own := outmill.Reading{Topics: reads["this"][0].Topics, Order: outmill.OrderKey}
+		require.Equal(t, map[string][]outmill.Reading{"other": {other}, "this": {own}}, reads)
+	})
+
 	t.Run("it warns of topics of its group that no worker has registered for", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)

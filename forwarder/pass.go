@@ -55,7 +55,7 @@ func (f *Forwarder) newPass(ctx context.Context) *pass {
 	p.ctx, p.stop = passCtx, func() { stop(); detach() }
 	p.failing, p.unname = worker.NewFailing(f.queue, f.cfg.Group, f.cfg.Worker, f.janitor)
 	running := worker.NewRegistry()
-	p.presence = worker.Enter(f.queue, f.cfg.Group, f.cfg.Worker, running, slowAfter*f.cfg.Lease)
+	p.presence = worker.Enter(f.queue, f.cfg.Group, f.cfg.Worker, running, slowAfter*f.cfg.Lease, f.reads)
 	p.worker = worker.New(f.workerConfig(p.failing, running))
 	p.flow = newFlow(f.cfg, p.worker, f.fails)
 	p.flow.failing, p.flow.presence = p.failing, p.presence
@@ -98,17 +98,25 @@ func (p *pass) leave(ctx context.Context) {
 	}
 }
 
-func (f *Forwarder) workerConfig(failing *worker.Failing, running *worker.Registry) worker.Config {
-	order := outmill.OrderKey
+func (f *Forwarder) order() outmill.Order {
 	if f.cfg.Unordered {
-		order = outmill.OrderNone
+		return outmill.OrderNone
 	}
+	return outmill.OrderKey
+}
+
+// reads says how the forwarder reads.
+func (f *Forwarder) reads() []outmill.Reading {
+	return []outmill.Reading{{Topics: f.cfg.Topics, Order: f.order(), KeyPolicy: f.cfg.KeyPolicy}}
+}
+
+func (f *Forwarder) workerConfig(failing *worker.Failing, running *worker.Registry) worker.Config {
 	return worker.Config{
 		Queue:     f.queue,
 		Logger:    f.log,
 		Group:     f.cfg.Group,
 		Topics:    f.cfg.Topics,
-		Order:     order,
+		Order:     f.order(),
 		KeyPolicy: f.cfg.KeyPolicy,
 		Retry:     f.cfg.Retry,
 		BatchSize: f.cfg.BatchSize,

@@ -45,6 +45,7 @@ func (d *doctor) records(ctx context.Context) error {
 	d.add(some(c.reported(d.config.Unseen, true), "groups")...)
 	d.add(some(c.reported(d.config.Unseen, false), "topics")...)
 	d.add(some(c.hanging(d.config.Unseen, d.config.MaxHandling), "handlers")...)
+	d.add(some(c.differing(d.config.Unseen), "topics")...)
 	d.add(some(c.late(d.config.MaxAge), "topics")...)
 	d.add(some(c.dead(), "topics")...)
 	if err := d.waiting(ctx, c, linesSearched); err != nil {

@@ -71,4 +71,25 @@ func TestDoctor_Workers(t *testing.T) {
 			require.NotContains(m, kindsOf(examine(m.T, m.Store, monitor.DoctorConfig{})), "handler_hangs")
 		})
 	})
+
+	t.Run("workers that read a topic in different orders are named until one of them stops", func(t *testing.T) {
+		t.Parallel()
+		onEngines(t, deleted, func(m mystery) {
+			// Two patterns: only the counts of the store have the topic.
+			m.append(&outmill.Record{MessageID: "m1"})
+			reads := func(order outmill.Order, include string) []outmill.Reading {
+				return []outmill.Reading{{Topics: outmill.Topics{Include: []string{include}}, Order: order}}
+			}
+			register(m, outmill.Registration{Worker: "new", Reads: reads(outmill.OrderKey, "o*")})
+			require.NotContains(m, kindsOf(examine(m.T, m.Store, monitor.DoctorConfig{})), "orders_differ")
+			register(m, outmill.Registration{Worker: "old", Reads: reads(outmill.OrderNone, "*s")})
+			p := one(m.T, examine(m.T, m.Store, monitor.DoctorConfig{}), "orders_differ")
+			require.Equal(m, []string{"billing", "orders"}, []string{p.Group, p.Topic})
+			require.Contains(m, p.Text, `"old" without an order; "new" in the order of keys (block)`)
+			require.Contains(m, p.Remedy, "the same Order and KeyPolicy")
+
+			register(m, outmill.Registration{Worker: "old", Stopped: true})
+			require.NotContains(m, kindsOf(examine(m.T, m.Store, monitor.DoctorConfig{})), "orders_differ")
+		})
+	})
 }

@@ -228,7 +228,7 @@ func checkRegistration(r outmill.Registration) error {
 		errs = append(errs, fmt.Errorf("%w: Registration.TTL is %s: want a duration above 0, or 0 for a registration that never ends",
 			outmill.ErrInvalidConfig, r.TTL))
 	}
-	return errors.Join(append(errs, checkProblems(r.Problems), checkFailing(r.Failing), checkHandling(r))...)
+	return errors.Join(append(errs, checkProblems(r.Problems), checkFailing(r.Failing), checkHandling(r), checkReads(r.Reads))...)
 }
 
 // WithGroups returns the registrations with outmill.DefaultGroup in place of an empty

@@ -22,15 +22,16 @@ type workerReport struct {
 	Failing  []outmill.FailingCall `json:"failing,omitempty"`
 	Handling []outmill.Handling    `json:"handling,omitempty"`
 	Stopped  bool                  `json:"stopped,omitempty"`
+	Reads    []outmill.Reading     `json:"reads,omitempty"`
 }
 
-// EncodeProblems returns Problems, Failing, Handling and Stopped of a registration as a text that a store keeps with the
-// worker; "" is none. RoutingTable.Infos reads it.
+// EncodeProblems returns Problems, Failing, Handling, Stopped and Reads of a registration as a text that a store keeps
+// with the worker; "" is none. RoutingTable.Infos reads it.
 func EncodeProblems(reg outmill.Registration) string {
-	if len(reg.Problems) == 0 && len(reg.Failing) == 0 && len(reg.Handling) == 0 && !reg.Stopped {
+	if len(reg.Problems) == 0 && len(reg.Failing) == 0 && len(reg.Handling) == 0 && !reg.Stopped && len(reg.Reads) == 0 {
 		return ""
 	}
-	text, err := json.Marshal(workerReport{reg.Problems, reg.Failing, reg.Handling, reg.Stopped})
+	text, err := json.Marshal(workerReport{reg.Problems, reg.Failing, reg.Handling, reg.Stopped, reg.Reads})
 	if err != nil {
 		return "" // The year of each time was checked, and JSON has all other values.
 	}

@@ -105,7 +105,7 @@ func (t *RoutingTable) Infos(workers []StoredWorker, ended []EndedGroup) []outmi
 			report := decodeProblems(w.Problems)
 			info.Workers = append(info.Workers, outmill.WorkerInfo{
 				Name: w.Name, SeenAt: w.SeenAt, Problems: report.Problems, Failing: report.Failing, Handling: report.Handling,
-				Stopped: report.Stopped,
+				Stopped: report.Stopped, Reads: report.Reads,
 			})
 		}
 	}

@@ -18,6 +18,8 @@ func stoppedSentences() []sentence {
 		{"a stop makes no group, no registration and no worker, and adopts nothing", stopMakesNothing},
 		{"a stop and a registration in one call both count", stopBesideRegistration},
 		{"handlers that a registration reports are shown until the worker registers again", handlingIsShown},
+		{"how a worker reads is shown until the worker registers again", readsAreShown},
+		{"readings that no worker has are refused", refuseReads},
 		{"handlers that a store cannot keep, and a stop without a name, are refused", refuseHandling},
 	}
 }

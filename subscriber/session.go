@@ -84,7 +84,7 @@ func (s *Subscriber) newSession() (*session, error) {
 		return nil, err
 	}
 	ses.detach = detach
-	ses.presence = worker.Enter(s.queue, s.cfg.Group, s.cfg.Worker, s.running, slowAfter*s.cfg.Lease)
+	ses.presence = worker.Enter(s.queue, s.cfg.Group, s.cfg.Worker, s.running, slowAfter*s.cfg.Lease, ses.reads)
 	return ses, nil
 }
 
@@ -241,6 +241,21 @@ func (ses *session) topics() []string {
 	return slices.Sorted(maps.Keys(topics))
 }
 
+// reads says how the session reads.
+func (ses *session) reads() []outmill.Reading { return ses.subscriber.readsOf(ses.topics()) }
+
+// readsOf says how the subscriber reads the topics.
+func (s *Subscriber) readsOf(topics []string) []outmill.Reading {
+	if len(topics) == 0 {
+		return nil
+	}
+	reading := outmill.Reading{Order: s.cfg.Order, KeyPolicy: s.cfg.KeyPolicy}
+	for _, topic := range topics {
+		reading.Topics.Include = append(reading.Topics.Include, outmill.Exact(topic))
+	}
+	return []outmill.Reading{reading}
+}
+
 // renew registers the group again for all its topics, so that the store knows that the
 // group still reads them.
 func (ses *session) renew(ctx context.Context) error {
@@ -254,7 +269,8 @@ func (ses *session) renew(ctx context.Context) error {
 	return ses.subscriber.told(ctx, err)
 }
 
-// round renews the registrations, and warns of topics with records that no group reads.
+// round renews the registrations, and warns of topics with records that no group reads, and of
+// workers that read in another order.
 func (ses *session) round(ctx context.Context) error {
 	read := map[string]bool{}
 	for _, topic := range ses.topics() {
@@ -265,5 +281,8 @@ func (ses *session) round(ctx context.Context) error {
 	renewed, began := ses.renew(ctx), time.Now()
 	err := worker.WarnUnread(ctx, s.queue, s.log, s.cfg.Group, reads, s.renewInterval())
 	ses.failing.Note(ctx, storekit.CallUpkeep, worker.UnreadPart, began, err)
-	return errors.Join(renewed, s.told(ctx, err))
+	began = time.Now()
+	differ := ses.presence.WarnReads(ctx, s.log)
+	ses.failing.Note(ctx, storekit.CallUpkeep, worker.ReadsPart, began, differ)
+	return errors.Join(renewed, s.told(ctx, err), s.told(ctx, differ))
 }

@@ -143,13 +143,14 @@ func (s *Subscriber) register(ctx context.Context, ses *session, topics ...strin
 	if ses != nil {
 		calls, slow = ses.failing.ToRegister(), ses.presence.Handling()
 	}
+	reads := worker.Reads(s.queue, s.cfg.Group, s.cfg.Worker, s.readsOf(topics)...)
 	for i, topic := range topics {
 		if err := errors.Join(storekit.CheckTopic(topic), s.checkTurns(topic)); err != nil {
 			return err
 		}
 		regs[i] = outmill.Registration{
 			Group: s.cfg.Group, Topics: topicOnly(topic), Worker: s.cfg.Worker, TTL: s.cfg.RegistrationTTL, Problems: problems, Failing: calls,
-			Handling: slow,
+			Handling: slow, Reads: reads,
 		}
 	}
 	if err := worker.Register(ctx, s.queue, regs...); err != nil {

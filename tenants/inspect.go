@@ -228,6 +228,7 @@ func mergeGroups(a, b outmill.GroupInfo) outmill.GroupInfo {
 		merged.Workers[i].Stopped = merged.Workers[i].Stopped && worker.Stopped
 		merged.Workers[i].Handling = bothHandling(merged.Workers[i].Handling, worker.Handling)
 		merged.Workers[i].Failing = bothFailing(merged.Workers[i].Failing, worker.Failing)
+		merged.Workers[i].Reads = bothReads(merged.Workers[i].Reads, worker.Reads)
 	}
 	slices.SortStableFunc(merged.Workers, func(a, b outmill.WorkerInfo) int { return b.SeenAt.Compare(a.SeenAt) })
 	return merged
@@ -239,6 +240,19 @@ func bothHandling(a, b []outmill.Handling) []outmill.Handling {
 	for _, h := range b {
 		if !slices.ContainsFunc(merged, func(m outmill.Handling) bool { return m.Record == h.Record }) {
 			merged = append(merged, h)
+		}
+	}
+	return merged
+}
+
+// bothReads has how a worker reads, as it reported to one store or to both, each once.
+func bothReads(a, b []outmill.Reading) []outmill.Reading {
+	merged := slices.Clone(a)
+	for _, r := range b {
+		if !slices.ContainsFunc(merged, func(m outmill.Reading) bool {
+			return m.Order == r.Order && m.KeyPolicy == r.KeyPolicy && selectionKey("", m.Topics) == selectionKey("", r.Topics)
+		}) {
+			merged = append(merged, r)
 		}
 	}
 	return merged

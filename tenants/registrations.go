@@ -57,7 +57,7 @@ func (r *registrations) remember(regs []outmill.Registration, now time.Time) {
 func (r *registrations) stop(stopped []outmill.Registration) {
 	for key, reg := range r.list {
 		if slices.ContainsFunc(stopped, func(s outmill.Registration) bool { return s.Group == reg.Group && s.Worker == reg.Worker }) {
-			reg.Worker, reg.Problems, reg.Failing, reg.Handling = "", nil, nil, nil
+			reg.Worker, reg.Problems, reg.Failing, reg.Handling, reg.Reads = "", nil, nil, nil, nil
 			r.list[key] = reg
 		}
 	}

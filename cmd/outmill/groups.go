@@ -99,6 +99,12 @@ func printGroups(w io.Writer, term terminal, groups []outmill.GroupInfo) error {
 		if err := printProblems(w, g); err != nil {
 			return err
 		}
+		for _, conflict := range storekit.ReadConflicts(g, runs) {
+			if _, err := fmt.Fprintf(w, "\nProblem of %s: %s %s\n", oneLine(g.Group, 60), oneLine(conflict.String(), 600),
+				storekit.ReadConflictRemedy); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -107,15 +113,18 @@ func printGroups(w io.Writer, term terminal, groups []outmill.GroupInfo) error {
 // minute.
 const unseenFor = 5 * time.Minute
 
-// living counts the workers of a group that have not stopped and have registered of late.
+// living counts the workers of a group that run.
 func living(g outmill.GroupInfo) (n int) {
 	for _, w := range g.Workers {
-		if !w.Stopped && time.Since(w.SeenAt) <= unseenFor {
+		if runs(w) {
 			n++
 		}
 	}
 	return n
 }
+
+// runs reports whether a worker has not stopped and has registered of late.
+func runs(w outmill.WorkerInfo) bool { return !w.Stopped && time.Since(w.SeenAt) <= unseenFor }
 
 // printOtherPauses prints the pauses that concern no group yet.
 func printOtherPauses(ctx context.Context, w io.Writer, store opened, groups []outmill.GroupInfo) error {
@@ -214,6 +223,25 @@ type workerView struct {
 	Problems map[string]string `json:"problems,omitempty"`
 	// Failing are the calls that failed at SeenAt.
 	Failing []outmill.FailingCall `json:"failing,omitempty"`
+	// Reads says in which orders the worker reads.
+	Reads []readingView `json:"reads,omitempty"`
+}
+
+type readingView struct {
+	Topics    string `json:"topics"`
+	Order     string `json:"order"`
+	KeyPolicy string `json:"key_policy,omitempty"`
+}
+
+func readings(reads []outmill.Reading) (views []readingView) {
+	for _, r := range reads {
+		view := readingView{Topics: topicsText(r.Topics), Order: r.Order.String()}
+		if r.Order != outmill.OrderNone {
+			view.KeyPolicy = r.KeyPolicy.String()
+		}
+		views = append(views, view)
+	}
+	return views
 }
 
 func groupsJSON(groups []outmill.GroupInfo) []groupView {
@@ -231,6 +259,7 @@ func groupsJSON(groups []outmill.GroupInfo) []groupView {
 		for _, worker := range g.Workers {
 			view.Workers = append(view.Workers, workerView{
 				Name: worker.Name, SeenAt: timeOrNil(worker.SeenAt), Stopped: worker.Stopped, Problems: worker.Problems, Failing: worker.Failing,
+				Reads: readings(worker.Reads),
 			})
 		}
 		views = append(views, view)

@@ -55,6 +55,28 @@ func TestGroups(t *testing.T) {
 		})
 	})
 
+	t.Run("list names workers that read a topic in different orders", func(t *testing.T) {
+		t.Parallel()
+		onStores(t, func(t *testing.T, w world) {
+			reads := outmill.Reading{Topics: outmill.Topics{Include: []string{"orders"}}, Order: outmill.OrderKey, KeyPolicy: outmill.KeyPark}
+			for name, order := range map[string]outmill.Order{"host:1": outmill.OrderKey, "host:2": outmill.OrderNone} {
+				reads.Order = order
+				reg := outmill.Registration{Group: "audit", Worker: name, Reads: []outmill.Reading{reads}}
+				require.NoError(t, w.RegisterGroup(t.Context(), reg))
+			}
+			text := ok(t, "groups", "list", w.url)
+			require.Contains(t, text, "\nProblem of audit: Workers read \"orders\" differently: \"host:2\" without an order; \"host:1\" in the order of keys (park).")
+			require.Contains(t, text, "Give all readers of the group the same Order and KeyPolicy")
+			views := map[string][]readingView{}
+			for _, worker := range okJSON[[]groupView](t, "groups", "list", w.url)[0].Workers {
+				views[worker.Name] = worker.Reads
+			}
+			require.Equal(t, map[string][]readingView{
+				"host:1": {{Topics: "orders", Order: "key", KeyPolicy: "park"}}, "host:2": {{Topics: "orders", Order: "none"}},
+			}, views)
+		})
+	})
+
 	t.Run("drop removes one group with its records, after a yes", func(t *testing.T) {
 		t.Parallel()
 		onStores(t, func(t *testing.T, w world) {

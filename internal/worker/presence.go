@@ -19,15 +19,21 @@ type Presence struct {
 	name    reportName
 	running *Registry
 	after   time.Duration
+	reads   func() []outmill.Reading
+	// warnedOf is what WarnReads has looked at; warned says that it has warned.
+	warnedOf string
+	warned   bool
 }
 
 // present has the workers of this process that read.
 var present namesakes[*Presence]
 
 // Enter notes a worker that reads under this name. It reports the handlers of its registry that have run for
-// longer than after. The caller calls Leave when nothing is read any more.
-func Enter(queue outmill.Queue, group, name string, running *Registry, after time.Duration) *Presence {
-	p := &Presence{queue: queue, name: reportNameOf(queue, group, name), running: running, after: after}
+// longer than after, and what reads returns. The caller calls Leave when nothing is read any more.
+func Enter(
+	queue outmill.Queue, group, name string, running *Registry, after time.Duration, reads func() []outmill.Reading,
+) *Presence {
+	p := &Presence{queue: queue, name: reportNameOf(queue, group, name), running: running, after: after, reads: reads}
 	present.add(p.name, p)
 	return p
 }

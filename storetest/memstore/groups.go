@@ -32,6 +32,7 @@ type worker struct {
 	failing     []outmill.FailingCall
 	handling    []outmill.Handling
 	stopped     bool
+	reads       []outmill.Reading
 }
 
 func sameTopics(a, b outmill.Topics) bool {
@@ -108,7 +109,7 @@ func (d *Database) noteWorker(reg outmill.Registration, now time.Time) {
 	})
 	if reg.Worker != "" {
 		d.workers = append(d.workers, worker{reg.Group, reg.Worker, now, problemsOf(reg), slices.Clone(reg.Failing),
-			slices.Clone(reg.Handling), reg.Stopped})
+			slices.Clone(reg.Handling), reg.Stopped, slices.Clone(reg.Reads)})
 	}
 	surplus := len(d.workersOf(reg.Group)) - mostNames
 	d.workers = slices.DeleteFunc(d.workers, func(w worker) bool {
@@ -132,7 +133,7 @@ func (d *Database) workersOf(group string) []outmill.WorkerInfo {
 		if w.group == group {
 			list = append(list, outmill.WorkerInfo{
 				Name: w.name, SeenAt: w.seen, Problems: maps.Clone(w.problems), Failing: slices.Clone(w.failing),
-				Handling: slices.Clone(w.handling), Stopped: w.stopped,
+				Handling: slices.Clone(w.handling), Stopped: w.stopped, Reads: slices.Clone(w.reads),
 			})
 		}
 	}
