@@ -14,9 +14,6 @@ import (
 // the message is one of this store.
 const noteKind = "note"
 
-// looksAgain is when DeleteNotes looks again at a note whose record is not processed yet.
-const looksAgain = time.Hour
-
 func noteKey(consumer, key string) string { return joined(consumer, key) }
 
 // PutNote notes that a consumer handles a message. See storekit.Inbox.
@@ -27,14 +24,34 @@ func (e *Engine) PutNote(ctx context.Context, note storekit.Note, wait time.Dura
 	}
 	err = e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {
 		entry := driver.Entry{Kind: noteKind, Key: noteKey(note.Consumer, note.Key), At: t.after(note.Retention), Made: t.now}
+		if note.Own() {
+			entry.Value = note.Lease.ID.String()
+		}
+		if err := t.checkLease(ctx, note.Lease); err != nil {
+			return err
+		}
+		// A driver may wait in Add, and the lease may end until then.
 		added, err := t.Add(ctx, max(wait, 1), entry)
 		if err != nil {
 			return busyAs(err, storekit.ErrNoteBusy)
 		}
 		duplicate = !added
-		return nil
+		return t.checkLease(ctx, note.Lease)
 	})
 	return duplicate && err == nil, err
+}
+
+// checkLease returns ErrLeaseLost if the lease is not valid. The zero lease is that of a message from elsewhere,
+// and a call without a transaction comes after the handler has done its work.
+func (t *tx) checkLease(ctx context.Context, lease outmill.Lease) error {
+	if lease.ID.IsZero() || !t.callers {
+		return nil
+	}
+	rows, err := t.Find(ctx, []outmill.WorkItemID{lease.ID})
+	if err == nil && (len(rows) == 0 || !holds(rows[0], lease)) {
+		err = outmill.ErrLeaseLost
+	}
+	return err
 }
 
 // HasNote reports whether a message was noted. See storekit.Inbox.
@@ -49,15 +66,13 @@ func (e *Engine) HasNote(ctx context.Context, consumer, key string) (found bool,
 
 // DeleteNotes deletes notes whose retention has passed. See storekit.Inbox. It puts the next look at those off
 // whose records are not processed yet.
-func (e *Engine) DeleteNotes(ctx context.Context, limit int) (deleted int, err error) {
-	for more := true; more && err == nil && deleted < limit; {
-		var n int
-		n, err = e.count(ctx, "delete notes", limit, func(ctx context.Context, t *tx) (int, error) {
-			old, err := t.Old(ctx, noteKind, t.now, limit-deleted)
+func (e *Engine) DeleteNotes(ctx context.Context, limit int) (int, error) {
+	return storekit.DeleteNotes(limit, func(limit int) (deleted, kept int, err error) {
+		deleted, err = e.count(ctx, "delete notes", limit, func(ctx context.Context, t *tx) (int, error) {
+			old, err := t.Old(ctx, noteKind, t.now, limit)
 			if err != nil {
 				return 0, err
 			}
-			more = len(old) == limit-deleted
 			stay, gone, err := t.stillNeeded(ctx, old)
 			if err == nil {
 				err = t.Put(ctx, stay...)
@@ -65,11 +80,11 @@ func (e *Engine) DeleteNotes(ctx context.Context, limit int) (deleted int, err e
 			if err == nil {
 				err = t.Delete(ctx, gone...)
 			}
+			kept = len(stay)
 			return len(gone), err
 		})
-		deleted += n
-	}
-	return deleted, err
+		return deleted, kept, err
+	})
 }
 
 // stillNeeded parts notes in those whose records are not processed, with a later At, and the others.
@@ -93,7 +108,7 @@ func (t *tx) stillNeeded(ctx context.Context, notes []driver.Entry) (stay, gone 
 			gone = append(gone, n)
 			continue
 		}
-		n.At = t.after(looksAgain)
+		n.At = t.after(storekit.NoteKeptFor)
 		stay = append(stay, n)
 	}
 	return stay, gone, err

@@ -11,6 +11,7 @@ import (
 
 var (
 	_ storekit.Transactor    = (*Engine)(nil)
+	_ storekit.CommitJudge   = (*Engine)(nil)
 	_ storekit.Joins         = (*Engine)(nil)
 	_ storekit.Inbox         = (*Engine)(nil)
 	_ storekit.Sagas         = (*Engine)(nil)
@@ -30,6 +31,12 @@ func (e *Engine) Transact(ctx context.Context, fn func(ctx context.Context) erro
 		}
 		return e.db.Transact(ctx, fn)
 	})
+}
+
+// MayBeCommitted asks the driver what the error of a commit means. See storekit.CommitJudge.
+func (e *Engine) MayBeCommitted(ctx context.Context, err error) bool {
+	judge, ok := e.db.(storekit.CommitJudge)
+	return !ok || judge.MayBeCommitted(ctx, err)
 }
 
 // TxLimit returns the longest duration of a transaction. See storekit.Transactor.
@@ -53,10 +60,14 @@ func (e *Engine) inTxOr(ctx context.Context, operation string, fn func(ctx conte
 	if err != nil {
 		return e.explain(ctx, operation, err)
 	}
-	if caller != nil {
-		own = func(fn func(driver.Tx) error) error { return e.db.Within(ctx, caller, fn) }
+	if caller == nil {
+		return e.do(ctx, operation, own, fn)
 	}
-	return e.do(ctx, operation, own, fn)
+	within := func(fn func(driver.Tx) error) error { return e.db.Within(ctx, caller, fn) }
+	return e.do(ctx, operation, within, func(ctx context.Context, t *tx) error {
+		t.callers = true
+		return fn(ctx, t)
+	})
 }
 
 // busyAs returns the error of the call where another open transaction has changed what the call is about.

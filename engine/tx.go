@@ -24,6 +24,8 @@ type tx struct {
 	now     driver.Time
 	pauses  *storekit.PauseList
 	changes driver.Changes
+	// callers says that the transaction is a caller's.
+	callers bool
 	// parks says that the transaction is a claim with KeyPark.
 	parks bool
 	// gone says what deleted rows count as for their steps. hurries are the joins to look at after the commit.
