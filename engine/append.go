@@ -30,7 +30,8 @@ func (e *Engine) Append(ctx context.Context, records ...*outmill.Record) error {
 		run = func(fn func(driver.Tx) error) error { return e.db.Within(ctx, caller, fn) }
 	}
 	err = e.do(ctx, operation, run, func(ctx context.Context, t *tx) error {
-		if caller != nil {
+		// A driver may have to poll for the commit.
+		if caller != nil && e.notifier.HasListeners() {
 			t.OnCommit(func() { e.notifier.Notify(storekit.TopicsOf(records)...) })
 		}
 		return a.run(ctx, t)

@@ -18,6 +18,8 @@ type settling struct {
 	change func(t *tx, r driver.Row, s outmill.Settlement)
 	// then runs after rows were changed, in the same transaction. It may be nil.
 	then func(ctx context.Context, t *tx, settled []leased) error
+	// urgent: see driver.Begin.
+	urgent bool
 }
 
 // settle returns the leases that were valid.
@@ -29,7 +31,7 @@ func (e *Engine) settle(ctx context.Context, s settling) (valid []outmill.Lease,
 	for i, one := range s.list {
 		ids[i] = one.Lease.ID
 	}
-	begin := driver.Begin{Find: ids, Durable: e.config.DurableSettle}
+	begin := driver.Begin{Find: ids, Durable: e.config.DurableSettle, Urgent: s.urgent}
 	err = e.updateFrom(ctx, s.operation, begin, func(ctx context.Context, t *tx) error {
 		valid = nil
 		left := ids
@@ -130,7 +132,7 @@ func (e *Engine) Extend(ctx context.Context, length time.Duration, leases []outm
 	extend := func(t *tx, r driver.Row, _ outmill.Settlement) {
 		t.rewrite(r, func(r *driver.Row) { r.Wake = t.after(length) })
 	}
-	return e.settle(ctx, settling{operation: operation, list: storekit.Bare(leases), change: extend})
+	return e.settle(ctx, settling{operation: operation, list: storekit.Bare(leases), change: extend, urgent: true})
 }
 
 // Ack makes records processed. See outmill.Queue.
@@ -203,7 +205,7 @@ func (e *Engine) Fail(ctx context.Context, list []outmill.Settlement) error {
 		}
 		return t.parkBehind(ctx, behind)
 	}
-	_, err := e.settle(ctx, settling{"fail", storekit.ForFail(list), fail, then})
+	_, err := e.settle(ctx, settling{operation: "fail", list: storekit.ForFail(list), change: fail, then: then})
 	return err
 }
 

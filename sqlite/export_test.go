@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/sqlite/internal/turnstile"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -72,14 +73,12 @@ func TurnStatements() []string {
 
 // Waiting is how many write transactions of the store wait for their turn.
 func (s *Store) Waiting() int {
-	s.writer.mu.Lock()
-	defer s.writer.mu.Unlock()
-	return len(s.writer.urgent) + len(s.writer.others)
+	return s.writer.Waiting()
 }
 
 // AtLeast is the context of the work of a transaction whose turn it is, for an extension and for another call.
 func AtLeast(ctx context.Context) (extension, other context.Context, cancel context.CancelFunc) {
-	extension, cancel = atLeast(urgently(ctx))
-	other, _ = atLeast(ctx)
+	extension, cancel = turnstile.AtLeast(turnstile.Urgently(ctx))
+	other, _ = turnstile.AtLeast(ctx)
 	return extension, other, cancel
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/sqlite/internal/turnstile"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -214,7 +215,7 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 		return nil, s.explain(ctx, operation, err)
 	}
 	extended := map[string][]outmill.Lease{}
-	err := s.settle(urgently(ctx), operation, storekit.Bare(leases), nil, func(ctx context.Context, t *txn, of settlement) (err error) {
+	err := s.settle(turnstile.Urgently(ctx), operation, storekit.Bare(leases), nil, func(ctx context.Context, t *txn, of settlement) (err error) {
 		extended[of.owner], err = t.extend(ctx, of, lease)
 		return err
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/sqlite/internal/turnstile"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -41,10 +42,10 @@ type Store struct {
 	config Config
 	logger *storekit.Log
 	sql    *queries
-	writer *turnstile
+	writer *turnstile.Turnstile
 	// handlers lets one transaction of a handler at a time stand at writer's queue, so that an
 	// extension of leases, a claim or a publish waits for one handler and not for all.
-	handlers *turnstile
+	handlers *turnstile.Turnstile
 	waker    *waker
 	topics   storekit.TopicRotation
 	fair     storekit.FairTopics
@@ -80,9 +81,9 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 		config: config,
 		logger: storekit.NewLog(logger, config.Name, config.AppendLogLevel),
 		sql:    newQueries(config.TablePrefix),
-		writer: newTurnstile(),
+		writer: turnstile.New(),
 
-		handlers: newTurnstile(),
+		handlers: turnstile.New(),
 		waker:    newWaker(),
 		fair:     storekit.NewFairTopics(config.FairTopics),
 

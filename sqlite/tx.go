@@ -88,7 +88,7 @@ func (s *Store) inTx(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 		}
 		defer own.discard()
 		defer s.waker.forget(own.tx)
-		s.writer.hasLock()
+		s.writer.HasLock()
 		if err := fn(s.WithTx(ctx, own.tx), own.tx); err != nil {
 			return &callerError{err}
 		}
@@ -103,10 +103,10 @@ func (s *Store) inTx(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 // inTurnOfHandlers is inTurn for the handler of a message, which waits until ctx ends. Between
 // its attempts at a lock that another process has, it lets other writers of this process pass.
 func (s *Store) inTurnOfHandlers(ctx context.Context, fn func() error) error {
-	if err := s.handlers.enter(ctx, forever); err != nil {
+	if err := s.handlers.Enter(ctx, forever); err != nil {
 		return err
 	}
-	defer s.handlers.leave()
+	defer s.handlers.Leave()
 	for {
 		err := s.inTurn(ctx, fn)
 		if !errors.Is(err, storekit.ErrBusy) || ctx.Err() != nil {

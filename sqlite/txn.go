@@ -12,6 +12,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/outmill/outmill/internal/crash"
+	"github.com/outmill/outmill/sqlite/internal/turnstile"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -141,7 +142,7 @@ func (s *Store) tryWrite(ctx context.Context, fn func(ctx context.Context, t *tx
 		return err
 	}
 	return s.inTurn(ctx, func() error {
-		ctx, cancel := atLeast(ctx)
+		ctx, cancel := turnstile.AtLeast(ctx)
 		defer cancel()
 		return s.whileBusy(ctx, func() error { return s.writeOnce(ctx, fn) })
 	})
@@ -149,14 +150,14 @@ func (s *Store) tryWrite(ctx context.Context, fn func(ctx context.Context, t *tx
 
 // inTurn runs fn while no other write transaction of the store is running.
 func (s *Store) inTurn(ctx context.Context, fn func() error) error {
-	err := s.writer.enter(ctx, s.config.BusyTimeout)
-	if errors.Is(err, errHeld) {
+	err := s.writer.Enter(ctx, s.config.BusyTimeout)
+	if errors.Is(err, turnstile.ErrHeld) {
 		return s.busy(err)
 	}
 	if err != nil {
 		return err
 	}
-	defer s.writer.leave()
+	defer s.writer.Leave()
 	return fn()
 }
 

@@ -50,6 +50,9 @@ type Begin struct {
 	// Durable waits for the disk at the commit. Without it a crash of the server may undo the transaction,
 	// if the driver's settings allow for that.
 	Durable bool
+	// Urgent is for the extension of leases: where transactions of one process wait for each other, it passes before
+	// those that are not. A claim that passed before could take a record whose handler still runs.
+	Urgent bool
 	// At most one of these is set.
 	Ask      *Ask
 	Find     []outmill.WorkItemID
@@ -108,7 +111,7 @@ type Tx interface {
 	Load(ctx context.Context, rows []Row, want Want) ([]Content, error)
 	// Page returns a page of a line.
 	Page(ctx context.Context, ask Ask) (Page, error)
-	// Whole returns the state of all rows of a line, as if they had one key.
+	// Whole returns the state of all rows of a line, as if they had one key. It needs not have Held and Parked.
 	Whole(ctx context.Context, line Line, owner string) (KeyState, error)
 	// HeldByKey returns some of the rows of a line that are held under the notes of keys.
 	HeldByKey(ctx context.Context, line Line, limit int) ([]Row, error)
@@ -119,7 +122,8 @@ type Tx interface {
 	TopicsOf(ctx context.Context, group string) ([]string, error)
 	// Pausing returns the different Blockers of a group's notes that are those of pauses.
 	Pausing(ctx context.Context, group string) ([]string, error)
-	// Count counts the rows that each search finds, each number up to the Limit of the search.
+	// Count counts the rows that each search finds, each number up to the Limit of the search. The searches are ByStage
+	// and ByParked.
 	Count(ctx context.Context, searches ...Search) ([]Counted, error)
 	// Keys returns the states of keys of a line.
 	Keys(ctx context.Context, line Line, owner string, keys []string) (map[string]KeyState, error)

@@ -29,9 +29,10 @@ const (
 	// ByExpiry finds the rows of all lines whose Expires has come, by Expires: those in stages Ready to
 	// Delayed, and Leased if the lease has ended.
 	ByExpiry
-	// ByKey finds the rows of a line and a key whose Seq is above From, by Seq, in stages Ready to Delayed.
+	// ByKey finds the rows of a line and a key, which is not empty, whose Seq is above From, by Seq, in stages Ready to
+	// Delayed.
 	ByKey
-	// ByParked finds the parked rows of a line and a key whose Seq is above From, by Seq.
+	// ByParked finds the parked rows of a line and a key, which is not empty, whose Seq is above From, by Seq.
 	ByParked
 	// ByDone finds the processed rows of all lines that were processed at Until or before, by Processed.
 	ByDone
@@ -126,7 +127,8 @@ type KeyState struct {
 	// Other is another owner that has a lease on a row; "" is none. A lease that has ended counts only if
 	// its row has not expired.
 	Other string
-	// Due is the first row that is due and not admitted.
+	// Due is the first row that is due and not admitted. A driver that is Serial may leave it None: a claim has admitted
+	// all that is due in the same transaction, or it knows that it has not.
 	Due int64
 	// Waiting is the first row in stage Waiting that has not expired.
 	Waiting int64

@@ -125,7 +125,10 @@ func (t *tx) Range(_ context.Context, kind, after string, limit int) ([]driver.E
 }
 
 func (t *tx) Old(_ context.Context, kind string, until driver.Time, limit int) ([]driver.Entry, error) {
-	found := t.find(kind, func(e driver.Entry) bool { return e.At != 0 && e.At <= until && t.taken[keyOf(e)] == t.caller })
+	found := t.find(kind, func(e driver.Entry) bool {
+		by := t.taken[keyOf(e)]
+		return e.At != 0 && e.At <= until && (by == nil || by == t.caller)
+	})
 	slices.SortFunc(found, func(a, b driver.Entry) int { return cmp.Or(cmp.Compare(a.At, b.At), byKey(a, b)) })
 	return found[:min(len(found), limit)], nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 )
 
@@ -104,7 +105,11 @@ func (w *walk) callersOperation() operation {
 		rows := w.newRows()
 		return operation{name: "Insert within", run: func(_ *side, t driver.Tx) (any, error) { return nil, t.Insert(w.ctx, rows) }}
 	case 1:
-		return w.found()
+		var known []outmill.WorkItemID
+		for _, r := range w.rows {
+			known = append(known, r.ID)
+		}
+		return w.found(w.idsOf(known))
 	case 2:
 		return w.readEntries()
 	}

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 )
 
@@ -15,7 +16,7 @@ const all = 10_000
 // read is one search.
 func (w *walk) read() operation {
 	ops := []func() operation{
-		w.searches, w.searches, w.searches, w.page, w.page, w.found, w.after, w.load, w.keys, w.heldByKey, w.due, w.count, w.readEntries,
+		w.searches, w.searches, w.searches, w.page, w.page, w.findSome, w.after, w.load, w.keys, w.heldByKey, w.due, w.count, w.readEntries,
 	}
 	return pick(w, "read", ops)()
 }
@@ -41,9 +42,11 @@ func (w *walk) search(limit int) driver.Search {
 		s.Line, s.From = w.line(), w.place()
 	case driver.ByKey, driver.ByParked:
 		s.Line, s.From = w.line(), w.place()
-		if s.Key = pick(w, "key", keyNames); len(w.rows) > 0 && !w.chance(3) {
-			r := w.row()
-			s.Line, s.Key = r.Line, r.Key
+		s.Key = pick(w, "key", keyNames[1:])
+		if len(w.rows) > 0 && !w.chance(3) {
+			if r := w.row(); r.Key != "" {
+				s.Line, s.Key = r.Line, r.Key
+			}
 		}
 	case driver.ByWaiting, driver.ByDelayed, driver.ByLease, driver.ByUnrouted:
 		s.Line = w.line()
@@ -91,8 +94,9 @@ func (w *walk) page() operation {
 	}
 }
 
-func (w *walk) found() operation {
-	ids := w.someIDs()
+func (w *walk) findSome() operation { return w.found(w.someIDs()) }
+
+func (w *walk) found(ids []outmill.WorkItemID) operation {
 	return operation{
 		name: "Find",
 		run: func(_ *side, t driver.Tx) (any, error) {
@@ -133,6 +137,7 @@ func (w *walk) keys() operation {
 			return nil, err
 		}
 		whole, err := t.Whole(w.ctx, line, owner)
+		whole.Held, whole.Parked = driver.None, driver.None
 		return []any{w.states(s, states), w.state(s, whole)}, err
 	}}
 }
@@ -183,8 +188,8 @@ func (w *walk) due() operation {
 func (w *walk) count() operation {
 	limit := w.limit()
 	var list []driver.Search
-	for range rapid.IntRange(0, 3).Draw(w.T, "searches") {
-		list = append(list, w.search(limit))
+	if parked := w.search(limit); parked.By == driver.ByParked {
+		list = append(list, parked)
 	}
 	for _, stage := range stages {
 		list = append(list, driver.Search{By: driver.ByStage, Line: w.line(), Stage: stage, Limit: limit})

@@ -84,6 +84,9 @@ func (w *walk) searchOf(s *side, search driver.Search) driver.Search {
 }
 
 func (w *walk) state(s *side, k driver.KeyState) driver.KeyState {
+	if w.serial {
+		k.Due = driver.None
+	}
 	k.Due, k.Waiting, k.Held, k.Parked = w.placeOf(s, k.Due), w.placeOf(s, k.Waiting), w.placeOf(s, k.Held), w.placeOf(s, k.Parked)
 	return k
 }
@@ -148,9 +151,9 @@ func content(c driver.Content) driver.Content {
 
 // sorted is for results without an order.
 func sorted[T cmp.Ordered](list []T) []T {
-	list = slices.Clone(list)
+	list = orEmpty(list)
 	slices.Sort(list)
-	return list[:len(list):len(list)]
+	return list
 }
 
 // orEmpty is the same for nil and empty.

@@ -38,13 +38,18 @@ func (w *walk) row() driver.Row { return pick(w, "row", w.rows) }
 
 // someIDs are ids of rows, also of some that are deleted, and one that never was.
 func (w *walk) someIDs() []outmill.WorkItemID {
+	return w.idsOf(w.ids)
+}
+
+// idsOf are some of these ids, and one that never was.
+func (w *walk) idsOf(known []outmill.WorkItemID) []outmill.WorkItemID {
 	var ids []outmill.WorkItemID
 	for range rapid.IntRange(0, 4).Draw(w.T, "ids") {
-		if len(w.ids) == 0 || w.chance(6) {
+		if len(known) == 0 || w.chance(6) {
 			ids = append(ids, outmill.NewWorkItemID())
 			continue
 		}
-		ids = append(ids, pick(w, "id", w.ids))
+		ids = append(ids, pick(w, "id", known))
 	}
 	return ids
 }
@@ -114,6 +119,7 @@ func (w *walk) newRow(line driver.Line) driver.NewRow {
 	n.Step, n.WaitsFor = pick(w, "step", steps), pick(w, "waits for", joins)
 	if w.chance(2) {
 		n.Stage, n.Wake = driver.Delayed, w.tied()
+		n.Next = max(n.Next, n.Wake)
 	}
 	r := &outmill.Record{
 		MessageID: n.Message, Topic: line.Topic, Key: n.Key, TenantID: n.Tenant, WaitsFor: n.WaitsFor,
@@ -141,11 +147,16 @@ func (w *walk) changed(r driver.Row) driver.Row {
 	switch r.Stage {
 	case driver.Held:
 		r.Under = w.noteName()
-		if r.Key != "" && w.chance(2) {
+		// The note of a key holds rows of that key only.
+		if _, ofKey := driver.KeyOf(r.Under); r.Key != "" && (ofKey || w.chance(2)) {
 			r.Under = driver.KeyNote(r.Key)
+		} else if ofKey {
+			r.Under = driver.PauseNote(7)
 		}
 	case driver.Waiting, driver.Delayed:
+		// Wake is the first of Next and Expires.
 		r.Wake = w.tied()
+		r.Next = max(r.Next, r.Wake)
 	case driver.Leased:
 		r.Wake, r.Owner, r.Worker = w.time(), pick(w, "owner", owners), pick(w, "worker", []string{"", "host:1"})
 	case driver.Processed:

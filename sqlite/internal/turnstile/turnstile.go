@@ -1,4 +1,5 @@
-package sqlite
+// Package turnstile has the write transactions of one process pass one by one.
+package turnstile
 
 import (
 	"context"
@@ -12,12 +13,12 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// errHeld: the same holder kept the turnstile for a waiter's whole patience.
-var errHeld = errors.New("another write transaction of this store has not ended")
+// ErrHeld says that the same holder kept the turnstile for a waiter's whole patience.
+var ErrHeld = errors.New("another write transaction of this store has not ended")
 
-// turnstile lets one write transaction of the store run at a time, so that those of one process
+// Turnstile lets one write transaction of the store run at a time, so that those of one process
 // do not spin on a busy database. They pass in the order in which they came, after those that are urgent.
-type turnstile struct {
+type Turnstile struct {
 	passed atomic.Uint64
 	// locked is set while the holder has the database's write lock, to the time since when, in
 	// nanoseconds since origin.
@@ -30,20 +31,21 @@ type turnstile struct {
 	urgent, others []chan struct{}
 }
 
-func newTurnstile() *turnstile { return &turnstile{origin: time.Now()} }
+// New returns a turnstile that nobody holds.
+func New() *Turnstile { return &Turnstile{origin: time.Now()} }
 
 type urgentKey struct{}
 
-// urgently returns a context whose write transactions pass before others: the extensions of leases. A claim
+// Urgently returns a context whose write transactions pass before others: the extensions of leases. A claim
 // that passed before could take a record whose handler still runs.
-func urgently(ctx context.Context) context.Context { return context.WithValue(ctx, urgentKey{}, true) }
+func Urgently(ctx context.Context) context.Context { return context.WithValue(ctx, urgentKey{}, true) }
 
 // urgentWork is the least time for an urgent transaction whose turn it is. It may have waited for nearly all
 // the time of its context, and would leave its turn to a claim.
 const urgentWork = time.Second
 
-// atLeast returns the context for the work of a transaction whose turn it is.
-func atLeast(ctx context.Context) (context.Context, context.CancelFunc) {
+// AtLeast returns the context for the work of a transaction whose turn it is.
+func AtLeast(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, limited := ctx.Deadline()
 	if ctx.Value(urgentKey{}) == nil || !limited || time.Until(deadline) >= urgentWork {
 		return ctx, func() {}
@@ -51,9 +53,9 @@ func atLeast(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), urgentWork)
 }
 
-// enter waits for its turn. patience limits how long the same holder may keep it, not how long
+// Enter waits for its turn. patience limits how long the same holder may keep it, not how long
 // the queue is.
-func (t *turnstile) enter(ctx context.Context, patience time.Duration) error {
+func (t *Turnstile) Enter(ctx context.Context, patience time.Duration) error {
 	queue := &t.others
 	if ctx.Value(urgentKey{}) != nil {
 		queue = &t.urgent
@@ -71,14 +73,14 @@ func (t *turnstile) enter(ctx context.Context, patience time.Duration) error {
 			return nil
 		case <-ctx.Done():
 			if !t.givesUp(queue, turn) {
-				t.leave()
+				t.Leave()
 				return ctx.Err()
 			}
 			return t.mark(ctx.Err(), first, begin)
 		case <-timer.C:
 			now := t.passed.Load()
 			if now == seen && t.givesUp(queue, turn) {
-				return t.mark(errHeld, first, begin)
+				return t.mark(ErrHeld, first, begin)
 			}
 			seen = now
 			timer.Reset(patience)
@@ -87,7 +89,7 @@ func (t *turnstile) enter(ctx context.Context, patience time.Duration) error {
 }
 
 // line passes, or returns what is closed when it is the caller's turn.
-func (t *turnstile) line(queue *[]chan struct{}) (turn chan struct{}) {
+func (t *Turnstile) line(queue *[]chan struct{}) (turn chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.held {
@@ -101,7 +103,7 @@ func (t *turnstile) line(queue *[]chan struct{}) (turn chan struct{}) {
 }
 
 // givesUp leaves the queue. It reports false if it is the caller's turn by now.
-func (t *turnstile) givesUp(queue *[]chan struct{}, turn chan struct{}) bool {
+func (t *Turnstile) givesUp(queue *[]chan struct{}, turn chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := slices.Index(*queue, turn)
@@ -114,18 +116,18 @@ func (t *turnstile) givesUp(queue *[]chan struct{}, turn chan struct{}) bool {
 
 // mark adds storekit.ErrOwnWriter to the error of a waiter if one holder had the database's write
 // lock all the time.
-func (t *turnstile) mark(err error, first uint64, begin time.Duration) error {
+func (t *Turnstile) mark(err error, first uint64, begin time.Duration) error {
 	if since := t.locked.Load(); since != 0 && since <= int64(begin) && t.passed.Load() == first {
 		return fmt.Errorf("%w (%w)", err, storekit.ErrOwnWriter)
 	}
 	return err
 }
 
-// hasLock notes that the holder has got the database's write lock.
-func (t *turnstile) hasLock() { t.locked.Store(max(int64(time.Since(t.origin)), 1)) }
+// HasLock notes that the holder has got the database's write lock.
+func (t *Turnstile) HasLock() { t.locked.Store(max(int64(time.Since(t.origin)), 1)) }
 
-// leave lets the next one pass.
-func (t *turnstile) leave() {
+// Leave lets the next one pass.
+func (t *Turnstile) Leave() {
 	t.locked.Store(0)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,4 +140,11 @@ func (t *turnstile) leave() {
 		}
 	}
 	t.held = false
+}
+
+// Waiting is how many wait for their turn.
+func (t *Turnstile) Waiting() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.urgent) + len(t.others)
 }

@@ -1,0 +1,189 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	sqlite "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+const (
+	sqlInsert = `INSERT INTO {p:records} (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, step,
+	waits_for, due_at, message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload) VALUES `
+	insertRow     = `(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	insertColumns = 23
+
+	// sqlLoad reads no more of a record than what ?2, a driver.Want, asks for: SQLite leaves the pages of a payload alone
+	// that it need not return.
+	sqlLoad = `SELECT r.seq, r.due_at, +r.message_id, +r.correlation_id, +r.causation_id, +r.traceparent, +r.tracestate, +r.dedup_key,
+	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, ''), iif(?2 & 2, r.payload, NULL), iif(?2 & 4, r.history, NULL), +r.id
+FROM {p:records} AS r WHERE seq IN (SELECT value FROM json_each(?1))`
+
+	// sqlReplace is the edit of an operator.
+	sqlReplace = `UPDATE {p:records} SET size = ?2, metadata = ?3, payload = ?4 WHERE seq = ?1`
+
+	// sqlAttach makes records a step of a join.
+	sqlAttach = `UPDATE {p:records} SET step = ?2, joins = joins || iif(joins = '', '', ',') || ?3
+WHERE seq IN (SELECT value FROM json_each(?1))`
+)
+
+var (
+	insertOne     = sqlInsert + insertRow
+	insertTen     = insertOne + strings.Repeat(", "+insertRow, 9)
+	insertHundred = insertOne + strings.Repeat(", "+insertRow, 99)
+)
+
+// Insert inserts rows with as few statements as there are prepared sizes.
+func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
+	for len(rows) > 0 {
+		template, n := insertOne, 1
+		switch {
+		case len(rows) >= 100:
+			template, n = insertHundred, 100
+		case len(rows) >= 10:
+			template, n = insertTen, 10
+		}
+		args := make([]any, 0, insertColumns*n)
+		for i := range rows[:n] {
+			args = appendRow(args, &rows[i])
+			t.state.Unrouted = t.state.Unrouted || rows[i].Group == ""
+		}
+		result, err := t.run(ctx, template, args...)
+		if err != nil {
+			return t.taken(ctx, rows[:n], err)
+		}
+		if t.last, err = result.LastInsertId(); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+func appendRow(args []any, r *driver.NewRow) []any {
+	c := r.Record
+	return append(args, r.ID.String(), r.Group, r.Topic, r.Key, r.Tenant, int64(r.Created), r.Size, int64(r.Stage), int64(r.Wake),
+		int64(r.Next), int64(r.Expires), idOf(r.Step), idOf(r.WaitsFor), int64(max(r.Next, r.Created)), r.Message, c.CorrelationID, c.CausationID, c.TraceParent,
+		c.TraceState, c.DedupKey, storekit.JoinsText(c.Joins), r.Metadata, payloadOf(c.Payload))
+}
+
+// idOf is NULL for none, so that its index has no entry.
+func idOf[T interface {
+	IsZero() bool
+	String() string
+}](id T) any {
+	if id.IsZero() {
+		return nil
+	}
+	return id.String()
+}
+
+// payloadOf keeps nil, which is NULL, apart from an empty payload.
+func payloadOf(payload []byte) any {
+	if payload == nil {
+		return nil
+	}
+	return payload
+}
+
+// taken explains that one of the ids exists.
+func (t *tx) taken(ctx context.Context, rows []driver.NewRow, err error) error {
+	var e *sqlite.Error
+	if !errors.As(err, &e) || e.Code() != sqlite3.SQLITE_CONSTRAINT_UNIQUE {
+		return err
+	}
+	ids := make([]outmill.WorkItemID, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	found, findErr := t.Find(ctx, ids)
+	if findErr != nil || len(found) == 0 {
+		return err
+	}
+	return fmt.Errorf("a record with id %s exists: leave the id empty, and Append makes one (%w)", found[0].ID, err)
+}
+
+// Replace writes another payload and metadata.
+func (t *tx) Replace(ctx context.Context, r driver.NewRow) error {
+	return t.exec(ctx, sqlReplace, r.Seq, r.Size, r.Metadata, payloadOf(r.Record.Payload))
+}
+
+// Attach makes rows records of a step.
+func (t *tx) Attach(ctx context.Context, step outmill.WorkItemID, join outmill.JoinID, rows []driver.Row) error {
+	for _, r := range rows {
+		// Its standing has to be read again.
+		delete(t.known, r.Seq)
+	}
+	t.steps = t.steps || len(rows) > 0
+	return t.exec(ctx, sqlAttach, seqList(len(rows), func(i int) int64 { return rows[i].Seq }), step.String(), join.String())
+}
+
+type content struct {
+	seq int64
+	id  any
+	driver.Content
+}
+
+var contentNames = columns("seq, due_at, message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, " +
+	"last_error, metadata, payload, history, id")
+
+func readContent(v values, c *content) error {
+	r := &outmill.Record{}
+	c.seq, c.id, c.Record = v.number(0), v.got[13], r
+	r.DueAt = v.time(1).Of()
+	r.MessageID, r.CorrelationID, r.CausationID = v.text(2), v.text(3), v.text(4)
+	r.TraceParent, r.TraceState, r.DedupKey = v.text(5), v.text(6), v.text(7)
+	var err error
+	if r.Joins, err = storekit.ParseJoins(v.text(8)); err != nil {
+		v.refuse(8, "ids")
+	}
+	r.LastError = v.text(9)
+	if metadata := v.text(10); metadata != "" {
+		if r.Metadata, err = storekit.ParseMetadata([]byte(metadata)); err != nil {
+			v.refuse(10, "a JSON object of texts")
+		}
+		if len(r.Metadata) == 0 {
+			r.Metadata = nil
+		}
+	}
+	r.Payload, c.History = v.bytes(11), string(v.bytes(12))
+	c.Broken = v.broken()
+	return nil
+}
+
+// Load returns the content of rows.
+func (t *tx) Load(ctx context.Context, rows []driver.Row, want driver.Want) ([]driver.Content, error) {
+	found, err := list(ctx, t, contentNames, readContent, sqlLoad, seqList(len(rows), func(i int) int64 { return rows[i].Seq }), int(want))
+	if err != nil {
+		return nil, err
+	}
+	bySeq := make(map[int64]*content, len(found))
+	for i := range found {
+		bySeq[found[i].seq] = &found[i]
+	}
+	contents := make([]driver.Content, len(rows))
+	for i, r := range rows {
+		// A Seq of a transaction that was rolled back may be another row's.
+		if c := bySeq[r.Seq]; c != nil && (r.Broken != "" || c.id == r.ID.String()) {
+			contents[i] = c.Content
+		}
+	}
+	return contents, nil
+}
+
+// Read is Load in one statement without a transaction around it.
+func (d *Driver) Read(ctx context.Context, rows []driver.Row, want driver.Want) (found []driver.Content, err error) {
+	t := &tx{d: d, h: d.db, outside: true, patient: true}
+	err = d.whileBusy(ctx, func() (err error) {
+		found, err = t.Load(ctx, rows, want)
+		return err
+	})
+	return found, err
+}

@@ -1,0 +1,270 @@
+package driver
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/sqlite/internal/turnstile"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
+)
+
+// Config says how a Driver uses a database.
+type Config struct {
+	// Name is that of the store, for errors.
+	Name string
+	// Prefix begins the names of all tables, indexes and views.
+	Prefix string
+	// BusyTimeout is how long a call waits for another write transaction.
+	BusyTimeout time.Duration
+	// EnsureSchema makes the first call outside a caller's transaction create the schema.
+	EnsureSchema bool
+	// Owned has Close close the handle.
+	Owned bool
+	// Now is the clock, which tests set; nil is time.Now.
+	Now func() time.Time
+	// TxFromContext finds a transaction that WithTx has not put into a context; nil finds none.
+	TxFromContext sqlkit.Adoption
+}
+
+// Driver is a driver.DB on a SQLite database. It is safe for concurrent use.
+type Driver struct {
+	db     *sql.DB
+	config Config
+	names  names
+	writer *turnstile.Turnstile
+	// handlers lets one transaction of a handler at a time stand at writer's queue.
+	handlers *turnstile.Turnstile
+	commits  *commits
+	// inUse are the callers' transactions in which a call is running.
+	inUse storekit.TxLocks
+	// statements are prepared once for the whole handle; nil until then, and after Close.
+	statements atomic.Pointer[map[string]*sql.Stmt]
+	preparing  chan struct{}
+	closed     atomic.Bool
+}
+
+var (
+	_ driver.DB     = (*Driver)(nil)
+	_ driver.Sharer = (*Driver)(nil)
+)
+
+// New returns a driver on a handle of modernc.org/sqlite. It does not connect.
+func New(db *sql.DB, config Config) *Driver {
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	d := &Driver{
+		db: db, config: config, names: names{config.Prefix}, writer: turnstile.New(), handlers: turnstile.New(), preparing: make(chan struct{}, 1),
+	}
+	d.commits = newCommits(d)
+	return d
+}
+
+// DB returns the handle.
+func (d *Driver) DB() *sql.DB { return d.db }
+
+// Close forgets the prepared statements, and closes the handle if it is the driver's.
+func (d *Driver) Close() error {
+	d.closed.Store(true)
+	d.commits.close()
+	if prepared := d.statements.Swap(nil); prepared != nil {
+		closeAll(*prepared)
+	}
+	if !d.config.Owned {
+		return nil
+	}
+	if err := d.db.Close(); err != nil {
+		return fmt.Errorf("outmill/sqlite: close %s: %w", d.config.Name, err)
+	}
+	return nil
+}
+
+// SharesWith returns the handle. See driver.Sharer.
+func (d *Driver) SharesWith() any { return d.db }
+
+// Limits are those of a row: modernc's SQLite takes up to 1e9 bytes, and the small columns need some.
+func (d *Driver) Limits() storekit.RowLimits {
+	const most = 1e9 - 1<<16
+	return storekit.RowLimits{Row: most, Metadata: most, PayloadTimes: 1}
+}
+
+// View runs fn in a read transaction. It sees one state of the database, and does not wait for writers in WAL mode.
+func (d *Driver) View(ctx context.Context, _ driver.Begin, fn func(driver.Tx) error) error {
+	// A program that reads once, such as outmill status, need not wait until all statements are prepared.
+	if d.config.EnsureSchema {
+		if err := d.ready(ctx); err != nil {
+			return err
+		}
+	}
+	err := d.whileBusy(ctx, func() error { return d.viewOnce(ctx, fn) })
+	if code(err) == sqlite3.SQLITE_ERROR {
+		// A table or column is missing where the schema is not this program's.
+		err = cmp.Or(d.checkSchema(ctx, d.db), err)
+	}
+	return err
+}
+
+func (d *Driver) viewOnce(ctx context.Context, fn func(driver.Tx) error) error {
+	conn, err := d.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	own := &ownTx{conn: conn}
+	defer own.discard()
+	if own.tx, err = conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{ReadOnly: true}); err != nil {
+		return err
+	}
+	t := &tx{d: d, h: own.tx, own: own.tx, kept: map[string]*sql.Stmt{}}
+	if err := t.begin(ctx); err != nil {
+		return err
+	}
+	if err := fn(t); err != nil {
+		return err
+	}
+	runAll(t.onCommit)
+	return nil
+}
+
+// Update runs fn in a write transaction, in turn with the other writers of this driver.
+func (d *Driver) Update(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
+	if err := d.ready(ctx); err != nil {
+		return err
+	}
+	if begin.Urgent {
+		ctx = turnstile.Urgently(ctx)
+	}
+	return d.inTurn(ctx, func() error {
+		ctx, cancel := turnstile.AtLeast(ctx)
+		defer cancel()
+		return d.whileBusy(ctx, func() error { return d.updateOnce(ctx, fn) })
+	})
+}
+
+func (d *Driver) updateOnce(ctx context.Context, fn func(driver.Tx) error) error {
+	own, err := d.beginImmediate(ctx)
+	if err != nil {
+		return err
+	}
+	defer own.discard()
+	t := &tx{d: d, h: own.tx, own: own.tx, known: map[int64]standing{}}
+	if err := t.begin(ctx); err != nil {
+		return err
+	}
+	if err := fn(t); err != nil {
+		return err
+	}
+	if err := own.commit(ctx); err != nil {
+		return err
+	}
+	runAll(t.onCommit)
+	return nil
+}
+
+// inTurn runs fn while no other write transaction of the driver is running.
+func (d *Driver) inTurn(ctx context.Context, fn func() error) error {
+	err := d.writer.Enter(ctx, d.config.BusyTimeout)
+	if errors.Is(err, turnstile.ErrHeld) {
+		return d.busy(err)
+	}
+	if err != nil {
+		return err
+	}
+	defer d.writer.Leave()
+	return fn()
+}
+
+const (
+	firstPause = time.Millisecond
+	lastPause  = 50 * time.Millisecond
+)
+
+// whileBusy repeats fn, with growing pauses, until the database is not busy. SQLite's own waiting does not stop
+// when a context ends.
+func (d *Driver) whileBusy(ctx context.Context, fn func() error) error {
+	deadline := time.Now().Add(d.config.BusyTimeout)
+	waits := storekit.NewWaits(firstPause, lastPause)
+	for {
+		err := fn()
+		if err == nil || !isBusy(err) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return d.busy(err)
+		}
+		if err := waits.Wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *Driver) busy(err error) error {
+	return fmt.Errorf("%w for %s: look for one that stays open too long, in this process or another (%w)", storekit.ErrBusy,
+		d.config.BusyTimeout, err)
+}
+
+// ready does what must come before a transaction: it may need a connection of its own.
+func (d *Driver) ready(ctx context.Context) error {
+	if d.statements.Load() != nil {
+		return nil
+	}
+	if d.config.EnsureSchema {
+		if err := d.Ensure(ctx); err != nil {
+			return err
+		}
+	}
+	return d.whileBusy(ctx, func() error { return d.prepare(ctx) })
+}
+
+// prepare prepares the statements of write transactions.
+func (d *Driver) prepare(ctx context.Context) error {
+	select {
+	case d.preparing <- struct{}{}:
+		defer func() { <-d.preparing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if d.statements.Load() != nil {
+		return nil
+	}
+	prepared, err := d.prepareAll(ctx)
+	if err != nil {
+		return err
+	}
+	d.statements.Store(&prepared)
+	if d.closed.Load() {
+		if prepared := d.statements.Swap(nil); prepared != nil {
+			closeAll(*prepared)
+		}
+		return outmill.ErrClosed
+	}
+	return nil
+}
+
+func (d *Driver) prepareAll(ctx context.Context) (map[string]*sql.Stmt, error) {
+	prepared := make(map[string]*sql.Stmt, len(hot))
+	for _, s := range hot {
+		statement, err := d.db.PrepareContext(ctx, d.names.in(s.text)) //nolint:sqlclosecheck // Close does
+		if err != nil {
+			closeAll(prepared)
+			return nil, cmp.Or(d.checkSchema(ctx, d.db), err)
+		}
+		prepared[s.text] = statement
+	}
+	return prepared, nil
+}
+
+func closeAll(statements map[string]*sql.Stmt) {
+	for _, statement := range statements {
+		_ = statement.Close()
+	}
+}

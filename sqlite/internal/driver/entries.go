@@ -1,0 +1,153 @@
+package driver
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/outmill/outmill/engine/driver"
+)
+
+const (
+	sqlPut = `INSERT INTO {p:entries} (kind, key, at, made_at, value)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(?1) WHERE true
+ON CONFLICT (kind, key) DO UPDATE SET at = excluded.at, made_at = excluded.made_at, value = excluded.value`
+
+	// sqlTake leaves out the entries that exist and whose time has not come.
+	sqlTake = `INSERT INTO {p:entries} (kind, key, at, made_at, value)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(?1) WHERE true
+ON CONFLICT (kind, key) DO UPDATE SET at = excluded.at, made_at = excluded.made_at, value = excluded.value
+WHERE at <= ?2 RETURNING kind || ' ' || key`
+
+	sqlAdd = `INSERT INTO {p:entries} (kind, key, at, made_at, value) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING`
+
+	sqlEntries = `SELECT +e.kind, +e.key, e.at, e.made_at, +e.value FROM json_each(?1) AS j CROSS JOIN {p:entries} AS e
+ON e.kind = j.value ->> 0 AND e.key = j.value ->> 1`
+
+	sqlCountEntries = `SELECT count(*) FROM {p:entries} WHERE kind = ?1`
+
+	// The last character of Unicode ends each prefix.
+	sqlScan = `SELECT +kind, +key, at, made_at, +value FROM {p:entries}
+WHERE kind = ?1 AND key >= ?2 AND key < ?2 || char(1114111) ORDER BY key`
+
+	sqlRange = `SELECT +kind, +key, at, made_at, +value FROM {p:entries} WHERE kind = ?1 AND key > ?2 ORDER BY key LIMIT ?3`
+
+	sqlOld = `SELECT +kind, +key, at, made_at, +value FROM {p:entries} INDEXED BY {p:entries_at}
+WHERE kind = ?1 AND at <> 0 AND at <= ?2 ORDER BY at, key LIMIT ?3`
+
+	// sqlDeleteEntries leaves an entry that has another time than the one of the list, unless that is 0.
+	sqlDeleteEntries = `DELETE FROM {p:entries} WHERE (kind, key) IN (
+	SELECT e.kind, e.key FROM json_each(?1) AS j CROSS JOIN {p:entries} AS e ON e.kind = j.value ->> 0 AND e.key = j.value ->> 1
+	WHERE j.value ->> 2 IN (0, e.at))`
+
+	sqlBump = `UPDATE {p:meta} SET routes = routes + ?1, pauses = pauses + ?2 WHERE only_row = 1 RETURNING routes, pauses`
+)
+
+var (
+	entryNames = columns("kind, key, at, made_at, value")
+	bumpNames  = columns("routes, pauses")
+)
+
+func entryList(entries []driver.Entry) string {
+	list := make([][5]any, len(entries))
+	for i, e := range entries {
+		list[i] = [5]any{e.Kind, e.Key, int64(e.At), int64(e.Made), e.Value}
+	}
+	return jsonOf(list)
+}
+
+func (t *tx) entries(ctx context.Context, template string, args ...any) ([]driver.Entry, error) {
+	return list(ctx, t, entryNames, func(v values, e *driver.Entry) error {
+		e.Kind, e.Key, e.At, e.Made, e.Value = v.text(0), v.text(1), driver.Time(v.number(2)), driver.Time(v.number(3)), v.text(4)
+		return v.bad()
+	}, template, args...)
+}
+
+// Put writes entries.
+func (t *tx) Put(ctx context.Context, entries ...driver.Entry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	return t.exec(ctx, sqlPut, entryList(entries))
+}
+
+// Take writes those entries that are free.
+func (t *tx) Take(ctx context.Context, entries ...driver.Entry) ([]bool, error) {
+	free := make([]bool, len(entries))
+	if len(entries) == 0 {
+		return free, nil
+	}
+	taken, err := t.texts(ctx, sqlTake, entryList(entries), int64(t.state.Now))
+	is := make(map[string]bool, len(taken))
+	for _, key := range taken {
+		is[key] = true
+	}
+	for i, e := range entries {
+		free[i] = is[e.Kind+" "+e.Key]
+	}
+	return free, err
+}
+
+// Add writes an entry that does not exist. There is one writer, so it waits for nobody.
+func (t *tx) Add(ctx context.Context, _ time.Duration, e driver.Entry) (bool, error) {
+	n, err := t.changed(ctx, sqlAdd, e.Kind, e.Key, int64(e.At), int64(e.Made), e.Value)
+	return n > 0, err
+}
+
+// Entries returns entries by their keys.
+func (t *tx) Entries(ctx context.Context, _ bool, keys ...driver.Entry) ([]driver.Entry, error) {
+	found, err := t.entries(ctx, sqlEntries, entryList(keys))
+	seen := make(map[driver.Entry]bool, len(found))
+	return slices.DeleteFunc(found, func(e driver.Entry) bool {
+		again := seen[e]
+		seen[e] = true
+		return again
+	}), err
+}
+
+// CountEntries counts the entries of a kind.
+func (t *tx) CountEntries(ctx context.Context, kind string) (int, error) {
+	found, err := list(ctx, t, countNames[:1], func(v values, n *int) error {
+		*n = v.count(0)
+		return v.bad()
+	}, sqlCountEntries, kind)
+	if err != nil {
+		return 0, err
+	}
+	return found[0], nil
+}
+
+// Scan returns entries by a prefix of their keys.
+func (t *tx) Scan(ctx context.Context, kind, prefix string) ([]driver.Entry, error) {
+	return t.entries(ctx, sqlScan, kind, prefix)
+}
+
+// Range returns the first entries behind a key.
+func (t *tx) Range(ctx context.Context, kind, after string, limit int) ([]driver.Entry, error) {
+	return t.entries(ctx, sqlRange, kind, after, limit)
+}
+
+// Old returns the entries whose time has come.
+func (t *tx) Old(ctx context.Context, kind string, until driver.Time, limit int) ([]driver.Entry, error) {
+	return t.entries(ctx, sqlOld, kind, int64(until), limit)
+}
+
+// Delete deletes entries.
+func (t *tx) Delete(ctx context.Context, entries ...driver.Entry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	return t.exec(ctx, sqlDeleteEntries, entryList(entries))
+}
+
+// Bump raises generations. There is one writer, so there is nothing to lock.
+func (t *tx) Bump(ctx context.Context, routes, pauses bool) (driver.Generations, error) {
+	if !routes && !pauses {
+		return t.state.Generations, nil
+	}
+	_, err := list(ctx, t, bumpNames, func(v values, _ *struct{}) error {
+		t.state.Routes, t.state.Pauses = v.number(0), v.number(1)
+		return v.bad()
+	}, sqlBump, routes, pauses)
+	return t.state.Generations, err
+}

@@ -1,0 +1,52 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	sqlite "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
+)
+
+// Explain names the store and the operation, and converts the errors of SQLite to those of the contract.
+func (d *Driver) Explain(ctx context.Context, operation string, err error) error {
+	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) && (code(err) == sqlite3.SQLITE_INTERRUPT || isBusy(err)) {
+		err = cause
+	}
+	if isNoTransaction(err) {
+		err = storekit.TxGone(err)
+	}
+	if isMissingTable(err) {
+		err = fmt.Errorf("%w (%w)", versionError(0), err)
+	}
+	return fmt.Errorf("outmill/sqlite: %s %s: %w", d.config.Name, operation, sqlkit.TxEnded(err))
+}
+
+// code returns SQLite's primary result code, 0 if err is not SQLite's.
+func code(err error) int {
+	var e *sqlite.Error
+	if errors.As(err, &e) {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+func isBusy(err error) bool {
+	return code(err) == sqlite3.SQLITE_BUSY || code(err) == sqlite3.SQLITE_LOCKED
+}
+
+// isNoTransaction reports whether SQLite refused a COMMIT because it has ended the transaction before. SQLite has
+// no code for it.
+func isNoTransaction(err error) bool {
+	return code(err) == sqlite3.SQLITE_ERROR && strings.Contains(err.Error(), "no transaction is active")
+}
+
+// isMissingTable reads the message, since SQLite has no code for it.
+func isMissingTable(err error) bool {
+	return code(err) == sqlite3.SQLITE_ERROR && strings.Contains(err.Error(), "no such table")
+}

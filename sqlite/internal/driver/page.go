@@ -1,0 +1,110 @@
+package driver
+
+import (
+	"context"
+
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// notExpired excludes rows that have expired at ?3.
+const notExpired = `(expires_at = 0 OR expires_at > ?3)`
+
+const (
+	sqlUnder = `SELECT ` + lineColumns + ` FROM json_each(?5) AS j CROSS JOIN {p:records} AS r ON r.seq IN (
+	SELECT seq FROM {p:records} INDEXED BY {p:held_under} WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under = j.value ORDER BY seq LIMIT ?4)`
+
+	sqlHeldByKey = `SELECT ` + lineColumns + ` FROM {p:records} AS r INDEXED BY {p:held_under}
+WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under >= 'k' AND under < 'l' ORDER BY under, seq LIMIT ?4`
+
+	// sqlNotes reads the first notes of each blocker in ?5, and those whose time has come.
+	sqlNotes = `SELECT name, blocker, head, look_at, looks FROM (
+	SELECT n.name, n.blocker, n.head, n.look_at, n.looks FROM json_each(?5) AS j CROSS JOIN {p:notes} AS n
+	ON n.grp = ?1 AND n.topic = ?2 AND n.name IN (
+		SELECT name FROM {p:notes} INDEXED BY {p:notes_by} WHERE grp = ?1 AND blocker = j.value AND topic = ?2 ORDER BY head LIMIT ?4)
+	UNION
+	SELECT name, blocker, head, look_at, looks FROM {p:notes} INDEXED BY {p:notes_look}
+	WHERE grp = ?1 AND topic = ?2 AND look_at <> 0 AND look_at <= ?3)
+ORDER BY head, name LIMIT ?4`
+
+	// sqlKeys reads, for each key in ?5, another owner than ?4 with a lease, and the first rows that wait, that are held
+	// and that are parked. The owners before and behind ?4 are two searches of one entry each.
+	sqlKeys = `SELECT k.value, coalesce(
+	(SELECT owner FROM {p:records} INDEXED BY {p:leased_key} WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 4 AND key <> ''
+		AND owner < ?4 AND (wake_at > ?3 OR ` + notExpired + `) LIMIT 1),
+	(SELECT owner FROM {p:records} INDEXED BY {p:leased_key} WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 4 AND key <> ''
+		AND owner > ?4 AND (wake_at > ?3 OR ` + notExpired + `) LIMIT 1), ''),
+	(SELECT seq FROM {p:records} INDEXED BY {p:waiting_key} WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 2 AND key <> ''
+		AND ` + notExpired + ` ORDER BY seq LIMIT 1),
+	(SELECT seq FROM {p:records} INDEXED BY {p:held_under} WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under = 'k' || k.value
+		ORDER BY seq LIMIT 1),
+	(SELECT seq FROM {p:records} INDEXED BY {p:parked} WHERE grp = ?1 AND topic = ?2 AND key = k.value AND parked > 0 ORDER BY seq LIMIT 1)
+FROM json_each(?5) AS k`
+
+	sqlWhole = `SELECT '', coalesce((SELECT owner FROM {p:records} INDEXED BY {p:later}
+		WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND owner <> ?4 AND (wake_at > ?3 OR ` + notExpired + `) LIMIT 1), ''),
+	(SELECT seq FROM {p:records} INDEXED BY {p:waiting} WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND ` + notExpired + ` ORDER BY seq LIMIT 1),
+	NULL, NULL`
+)
+
+// Page reads a page part by part: a transaction sees one moment.
+func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
+	page, err := driver.ReadPage(ctx, t, t.state.Notes, ask)
+	page.Now = t.state.Now
+	return page, err
+}
+
+var (
+	noteNames  = columns("name, blocker, head, look_at, looks")
+	stateOfKey = columns("key, other, waiting, held, parked")
+)
+
+// Notes is a part of a page. See driver.Parts.
+func (t *tx) Notes(ctx context.Context, line driver.Line, free []string, limit int) ([]driver.Note, error) {
+	return list(ctx, t, noteNames, func(v values, n *driver.Note) error {
+		n.Line = line
+		n.Name, n.Blocker = v.text(0), v.text(1)
+		n.Head, n.LookAt, n.Looks = v.number(2), driver.Time(v.number(3)), int(v.number(4))
+		return v.bad()
+	}, sqlNotes, line.Group, line.Topic, int64(t.state.Now), limit, jsonOf(free))
+}
+
+// Under is a part of a page.
+func (t *tx) Under(ctx context.Context, line driver.Line, names []string, limit int) ([]driver.Row, error) {
+	return t.rows(ctx, lineNames, readLine(line), sqlUnder, line.Group, line.Topic, 0, limit, jsonOf(names))
+}
+
+// HeldByKey returns rows that are held under the notes of keys.
+func (t *tx) HeldByKey(ctx context.Context, line driver.Line, limit int) ([]driver.Row, error) {
+	return t.rows(ctx, lineNames, readLine(line), sqlHeldByKey, line.Group, line.Topic, 0, limit)
+}
+
+type keyState struct {
+	key string
+	driver.KeyState
+}
+
+// readState leaves Due out: see driver.KeyState.
+func readState(v values, s *keyState) error {
+	s.key, s.Other, s.Due = v.text(0), v.text(1), driver.None
+	s.Waiting, s.Held, s.Parked = v.seq(2), v.seq(3), v.seq(4)
+	return v.bad()
+}
+
+// Keys is a part of a page.
+func (t *tx) Keys(ctx context.Context, line driver.Line, owner string, keys []string) (map[string]driver.KeyState, error) {
+	found, err := list(ctx, t, stateOfKey, readState, sqlKeys, line.Group, line.Topic, int64(t.state.Now), owner, jsonOf(keys))
+	states := make(map[string]driver.KeyState, len(found))
+	for _, s := range found {
+		states[s.key] = s.KeyState
+	}
+	return states, err
+}
+
+// Whole returns the state of a line.
+func (t *tx) Whole(ctx context.Context, line driver.Line, owner string) (driver.KeyState, error) {
+	found, err := list(ctx, t, stateOfKey, readState, sqlWhole, line.Group, line.Topic, int64(t.state.Now), owner)
+	if err != nil {
+		return driver.KeyState{}, err
+	}
+	return found[0].KeyState, nil
+}

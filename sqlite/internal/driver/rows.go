@@ -1,0 +1,101 @@
+package driver
+
+import (
+	"context"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// rowColumns are the columns that readRow reads. The sign before a text hides its declared type: modernc's driver
+// would read the type again for each value.
+const rowColumns = `r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by`
+
+var rowNames = columns(rowColumns)
+
+func readRow(v values, r *driver.Row) error {
+	r.Seq, r.ID, r.Group, r.Topic = v.number(0), outmill.WorkItemID(v.id(1)), v.text(2), v.text(3)
+	r.Key, r.Tenant, r.Created, r.Size = v.text(4), v.text(5), v.time(6), v.count(7)
+	r.Stage, r.Wake, r.Next, r.Expires = v.stage(8), v.time(9), v.time(10), v.time(11)
+	r.Attempts, r.Claims, r.Expiries = v.count(12), v.count(13), v.count(14)
+	r.Owner, r.Worker, r.Under = v.text(15), v.text(16), v.text(17)
+	r.Step, r.WaitsFor = outmill.WorkItemID(v.id(18)), outmill.JoinID(v.id(19))
+	r.Parked, r.Processed, r.By = v.truth(20), v.time(21), v.text(22)
+	r.Broken = v.broken()
+	return nil
+}
+
+// lineColumns are those of rowColumns that a search of one line and one stage does not know before.
+const lineColumns = `r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for`
+
+var lineNames = columns(lineColumns)
+
+// readLine reads lineColumns.
+func readLine(line driver.Line) func(v values, r *driver.Row) error {
+	return func(v values, r *driver.Row) error {
+		r.Line = line
+		r.Seq, r.ID, r.Key, r.Tenant = v.number(0), outmill.WorkItemID(v.id(1)), v.text(2), v.text(3)
+		r.Created, r.Size, r.Stage, r.Wake, r.Next, r.Expires = v.time(4), v.count(5), v.stage(6), v.time(7), v.time(8), v.time(9)
+		r.Attempts, r.Claims, r.Expiries = v.count(10), v.count(11), v.count(12)
+		r.Owner, r.Worker, r.Under = v.text(13), v.text(14), v.text(15)
+		r.Step, r.WaitsFor = outmill.WorkItemID(v.id(16)), outmill.JoinID(v.id(17))
+		r.Broken = v.broken()
+		return nil
+	}
+}
+
+// blocked says that a row is held under the note of its key, and that this note is not open.
+const blocked = `r.stage = 1 AND r.under >= 'k' AND r.under < 'l' AND EXISTS (SELECT 1 FROM {p:notes} AS n
+	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> '')`
+
+var blockedNames = append(columns(rowColumns), "blocked")
+
+func readBlocked(v values, r *driver.Row) error {
+	r.Blocked = v.truth(len(rowNames))
+	return readRow(v, r)
+}
+
+const (
+	sqlFind  = `SELECT ` + rowColumns + `, ` + blocked + ` FROM json_each(?1) AS j CROSS JOIN {p:records} AS r ON r.id = j.value`
+	sqlAfter = `SELECT ` + rowColumns + `, ` + blocked + ` FROM {p:records} AS r WHERE r.id > ?1 ORDER BY r.id LIMIT ?2`
+)
+
+// Find returns the rows with these ids.
+func (t *tx) Find(ctx context.Context, ids []outmill.WorkItemID) ([]driver.Row, error) {
+	seen, texts := make(map[outmill.WorkItemID]bool, len(ids)), make([]string, 0, len(ids))
+	for _, id := range ids {
+		if !seen[id] {
+			seen[id] = true
+			texts = append(texts, id.String())
+		}
+	}
+	return t.rows(ctx, blockedNames, readBlocked, sqlFind, jsonOf(texts))
+}
+
+// Lock is Find: nobody else writes before the transaction ends.
+func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, found bool, err error) {
+	rows, err := t.Find(ctx, []outmill.WorkItemID{id})
+	if err != nil || len(rows) == 0 {
+		return r, false, err
+	}
+	return rows[0], true, nil
+}
+
+// After returns the rows behind an id.
+func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int) ([]driver.Row, error) {
+	return t.rows(ctx, blockedNames, readBlocked, sqlAfter, id.String(), limit)
+}
+
+// rows reads rows of records, and remembers their standing for Apply.
+func (t *tx) rows(ctx context.Context, names []string, read func(v values, r *driver.Row) error, template string, args ...any) (
+	[]driver.Row, error) {
+	found, err := list(ctx, t, names, read, template, args...)
+	if t.known != nil {
+		for i := range found {
+			t.known[found[i].Seq] = standingOf(&found[i])
+		}
+	}
+	return found, err
+}

@@ -1,0 +1,162 @@
+package driver
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
+)
+
+//go:embed schema/*.sql
+var schemaFiles embed.FS
+
+// schemaVersion is the version that this program supports: that of the newest file in schema.
+const schemaVersion = 1
+
+const (
+	sqlHasMeta = `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?`
+	sqlTaken   = `SELECT name FROM sqlite_master WHERE lower(name) IN (SELECT lower(value) FROM json_each(?)) ORDER BY name`
+	sqlVersion = `SELECT version FROM {p:meta} WHERE only_row = 1`
+
+	sqlSetVersion = `INSERT INTO {p:meta} (only_row, version) VALUES (1, %d)
+ON CONFLICT (only_row) DO UPDATE SET version = excluded.version`
+)
+
+// Ensure creates the tables, or updates them, in one transaction. See outmill.Schema.
+func (d *Driver) Ensure(ctx context.Context) error {
+	err := d.whileBusy(ctx, func() error { return d.checkSchema(ctx, d.db) })
+	if !errors.Is(err, outmill.ErrSchemaMissing) && !errors.Is(err, outmill.ErrSchemaOutdated) {
+		return err
+	}
+	migrations, err := d.migrations()
+	if err != nil {
+		return err
+	}
+	return d.inTurn(ctx, func() error {
+		return d.whileBusy(ctx, func() error { return d.migrate(ctx, migrations) })
+	})
+}
+
+func (d *Driver) migrate(ctx context.Context, migrations []sqlkit.Migration) error {
+	conn, err := d.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	own := &ownTx{conn: conn}
+	defer own.discard()
+	if own.tx, err = conn.BeginTx(context.WithoutCancel(ctx), nil); err != nil {
+		return err
+	}
+	// Write first, which takes the write lock. After a read, SQLite would refuse a write if another process has
+	// migrated in between.
+	if _, err := own.tx.ExecContext(ctx, d.names.in(`CREATE TABLE IF NOT EXISTS {p:lock} (x); DROP TABLE {p:lock}`)); err != nil {
+		return err
+	}
+	version, err := d.version(ctx, own.tx)
+	if err != nil {
+		return err
+	}
+	if version > schemaVersion {
+		return versionError(version)
+	}
+	if version == 0 {
+		if err := d.checkNames(ctx, own.tx, migrations); err != nil {
+			return err
+		}
+	}
+	for _, migration := range migrations {
+		if migration.Version <= version {
+			continue
+		}
+		for _, statement := range migration.Statements {
+			if _, err := own.tx.ExecContext(ctx, statement); err != nil {
+				return fmt.Errorf("schema version %d: %w", migration.Version, err)
+			}
+		}
+	}
+	return own.commit(ctx)
+}
+
+// checkNames refuses tables of other programs.
+func (d *Driver) checkNames(ctx context.Context, h sqlkit.Handle, migrations []sqlkit.Migration) error {
+	rows, err := h.QueryContext(ctx, sqlTaken, jsonOf(sqlkit.TablesOf(migrations)))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	var taken []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return err
+		}
+		taken = append(taken, name)
+	}
+	return errors.Join(rows.Err(), storekit.ForeignTables("table", taken, "Config.TablePrefix (table_prefix in a URL)"))
+}
+
+// Statements returns the schema as plain SQL, with the statements that record its version.
+func (d *Driver) Statements() []string {
+	statements, _ := d.StatementsFrom(0)
+	return statements
+}
+
+// StatementsFrom returns the statements that bring a schema of that version to the newest one. See outmill.Schema.
+func (d *Driver) StatementsFrom(version int) ([]string, error) {
+	migrations, err := d.migrations()
+	if err == nil {
+		err = storekit.CheckSchemaVersion(version, len(migrations))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return sqlkit.Statements(migrations[version:]), nil
+}
+
+// migrations can fail only if the files built into the program are wrong, which a test excludes.
+func (d *Driver) migrations() ([]sqlkit.Migration, error) {
+	migrations, err := sqlkit.LoadMigrations(schemaFiles, "schema", d.names.in)
+	if err != nil {
+		return nil, err
+	}
+	for i := range migrations {
+		m := &migrations[i]
+		m.Statements = append(m.Statements, d.names.in(fmt.Sprintf(sqlSetVersion, m.Version)))
+	}
+	return migrations, nil
+}
+
+// checkSchema returns an error if this program does not support the schema's version.
+func (d *Driver) checkSchema(ctx context.Context, h sqlkit.Handle) error {
+	version, err := d.version(ctx, h)
+	if err != nil {
+		return err
+	}
+	return versionError(version)
+}
+
+// version returns 0 if there is no schema.
+func (d *Driver) version(ctx context.Context, h sqlkit.Handle) (int, error) {
+	tables, err := number(ctx, h, sqlHasMeta, d.config.Prefix+"meta")
+	if err != nil || tables == 0 {
+		return 0, err
+	}
+	return number(ctx, h, d.names.in(sqlVersion))
+}
+
+// number returns 0 if there is no row.
+func number(ctx context.Context, h sqlkit.Handle, query string, args ...any) (n int, err error) {
+	rows, err := h.QueryContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	if rows.Next() {
+		err = rows.Scan(&n)
+	}
+	return n, errors.Join(err, rows.Err())
+}
