@@ -26,6 +26,7 @@ import (
 	_ "github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/publisher"
 	_ "github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -33,15 +34,14 @@ const (
 	// envStore names the environment variable that tells a child process its store.
 	envStore = "OUTMILL_CRASH_STORE"
 	messages = 5
-	// patience is longer than a held lease on MongoDB, and than MongoDB keeps the transaction
-	// of a dead process open (60 s).
+	// patience is longer than MongoDB keeps the transaction of a dead process open (60 s).
 	patience = 3 * time.Minute
 	orders   = "orders"
 	invoices = "invoices"
 )
 
 // steps has the steps of the inbox, in their order.
-var steps = []string{"held", "begun", "noted", "handled", "published", "acked", "committed"}
+var steps = []string{"delivered", "begun", "noted", "handled", "published", "committed"}
 
 func TestMain(m *testing.M) {
 	if address := os.Getenv(envStore); address != "" {
@@ -127,7 +127,11 @@ func TestInbox(t *testing.T) {
 		for _, step := range steps {
 			t.Run("has each effect once after a crash on "+name+" at the step "+step, func(t *testing.T) {
 				t.Parallel()
-				survives(t, address(t), step)
+				survives(t, address(t), killed(step+":2"))
+			})
+			t.Run("has each effect once on "+name+" where a process was stopped past its lease at the step "+step, func(t *testing.T) {
+				t.Parallel()
+				survives(t, address(t), stopped(step+":2", orders, name == "SQLite"))
 			})
 		}
 	}
@@ -146,30 +150,43 @@ func mongoAddress(t *testing.T, server, database string) string {
 	return address.String()
 }
 
-func survives(t *testing.T, address, step string) {
+// interruption handles everything in child processes, of which the first is interrupted.
+type interruption func(t *testing.T, store outmill.Store, address string, env ...string)
+
+// killed kills the first process at the step.
+func killed(at string) interruption {
+	return func(t *testing.T, _ outmill.Store, address string, env ...string) {
+		t.Helper()
+		var exit *exec.ExitError
+		require.ErrorAs(t, child(t, address, append(env, crash.EnvAt+"="+at)...), &exit, "the process was to end at the step")
+		require.Equal(t, -1, exit.ExitCode(), "no exit, but a signal")
+		require.NoError(t, child(t, address, env...))
+	}
+}
+
+// survives handles orders, which are the steps of a join.
+func survives(t *testing.T, address string, interrupted interruption) {
 	t.Helper()
 	store, err := outmill.Open(t.Context(), address, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
 	require.NoError(t, store.Ensure(t.Context()))
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Topics: outmill.Topics{Include: []string{orders}}}))
+	joins, ok := outmill.As[storekit.Joins](store)
+	require.True(t, ok)
+	join := &storekit.Join{ExpectedSteps: messages}
+	require.NoError(t, joins.StartJoin(t.Context(), join))
 	var want []string
 	for i := range messages {
 		uuid := fmt.Sprint("order ", i)
-		require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: orders, MessageID: uuid}))
+		require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: orders, MessageID: uuid, Joins: []outmill.JoinID{join.ID}}))
 		want = append(want, "invoice of "+uuid)
 	}
-	// The process is killed when the third message reaches the step.
-	crashed := child(t, address, crash.EnvAt+"="+step+":2")
-	require.Error(t, crashed, "the process was to end at the step")
-	require.NoError(t, child(t, address))
-	invoiced, err := store.List(t.Context(), outmill.ListQuery{Topic: invoices})
+	interrupted(t, store, address)
+	require.ElementsMatch(t, want, sentTo(t, store, invoices))
+	ended, err := joins.GetJoin(t.Context(), join.ID)
 	require.NoError(t, err)
-	var got []string
-	for _, r := range invoiced {
-		got = append(got, r.MessageID)
-	}
-	require.ElementsMatch(t, want, got)
+	require.Equal(t, []int{messages, 0}, []int{ended.CompletedSteps, ended.FailedSteps}, "steps completed, failed")
 }
 
 func child(t *testing.T, address string, env ...string) error {

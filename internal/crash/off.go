@@ -1,4 +1,4 @@
-//go:build !outmill_crash
+//go:build !outmill_crash || !unix
 
 package crash
 
