@@ -46,8 +46,9 @@ type Config struct {
 	// ByMetadata.
 	Key func(msg *message.Message) (string, error)
 
-	// Retention is how long a note is kept. It must be longer than any redelivery of a
-	// message can take. A changed value applies to new notes. Default 7 days.
+	// Retention is how long a note is kept. It must be longer than any redelivery of a message from
+	// elsewhere can take; the note of a message from the same store is kept at least as long as its
+	// record. A changed value applies to new notes. Default 7 days.
 	Retention time.Duration
 
 	// Publisher publishes the messages that the handler returns, inside the transaction. It
@@ -69,7 +70,8 @@ type Config struct {
 
 	// AllowWithoutTransactions accepts a MongoDB store without transactions. The inbox then
 	// writes the note after the handler has succeeded. So the message is handled twice if the
-	// process dies before it writes the note, or if two deliveries run at the same time.
+	// process dies before it writes the note, or if two deliveries run at the same time, such as
+	// that of a process which was stopped and goes on late.
 	AllowWithoutTransactions bool
 
 	// OnDuplicate is called for each duplicate, before it is acked. It must not block. Default

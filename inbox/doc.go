@@ -3,16 +3,21 @@
 //
 // One transaction of a store contains, in this order,
 //
-//	note ─► handler and the messages that it publishes ─► messages that it returns ─► ack
+//	note ─► handler and the messages that it publishes ─► messages that it returns
+//
+// The message is acked after the commit.
 //
 // The note says that this consumer has handled this message, for this group, topic and tenant, so
 // one inbox may serve all handlers of a router: see Config.Consumer. If the message comes again,
 // the inbox finds the note, and acks the message without calling the handler. If any part fails,
-// the whole transaction is rolled back, and the message comes again. If the message comes
-// from an Outmill subscriber on the same store, the ack is part of the transaction, so a
-// crash cannot separate the work from the ack. For other subscribers, such as Kafka's, the
-// ack follows the commit; a crash between the two delivers the message again, and the inbox
-// finds its note.
+// the whole transaction is rolled back, and the message comes again. A crash between the commit
+// and the ack delivers the message again, and the inbox finds its note.
+//
+// If the message comes from an Outmill subscriber on the same store, the statement that writes the
+// note also looks at the lease of its record. So a process that was stopped, and goes on after
+// another one has taken the record over, does nothing (outmill.ErrLeaseLost). If nobody knows
+// whether the transaction was committed (storekit.ErrCommitInDoubt), Outmill's subscriber counts no
+// attempt: the message comes again, and its note tells.
 //
 // The handler gets the transaction in the context of its message:
 //
@@ -37,8 +42,11 @@
 //
 // # How long notes are kept
 //
-// A note must be kept longer than any redelivery of its message can take. The default is 7
-// days. A dead record that is requeued after that is handled again.
+// A note of a message from the same store is kept for its retention, 7 days by default, and at
+// least as long as its record exists and is not processed: a record that is dead, paused or unread
+// is recognised after any time. With Config.Shared that is the record of the delivery that wrote
+// the note. For messages from elsewhere the retention alone counts. It must be longer than any
+// redelivery can take.
 //
 // The inbox is an idempotent receiver (Hohpe and Woolf, Enterprise Integration Patterns) that
 // keeps its notes in the database of the handler's work, as NServiceBus's outbox does.

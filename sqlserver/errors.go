@@ -29,7 +29,7 @@ const (
 )
 
 // transient are the errors after which the same call may succeed: no locks left, a deadlock, a
-// lock timeout, a conflict of snapshots, rows that moved during a read without a lock (NOLOCK), a
+// lock timeout, a conflict of snapshots, rows that moved during a read, a
 // timeout for memory, a replica of an availability group that is not ready (or read-only, while
 // the connection still goes to the former primary), and the errors by which Azure SQL says that
 // it moves or limits a database
