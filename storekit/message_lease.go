@@ -15,8 +15,8 @@ type MessageLease interface {
 	Inbox() Inbox
 	// Lease returns the lease.
 	Lease() outmill.Lease
-	// Waits tells the subscriber that the handler waits for its transaction, and Begins that it
-	// does not any more. Begins may be called more often.
+	// Waits tells the subscriber that the handler waits for its transaction, and Begins that the
+	// function in it runs; it may run more often.
 	Waits()
 	Begins()
 	// Commits tells the subscriber that the transaction is about to commit. It returns
@@ -24,8 +24,8 @@ type MessageLease interface {
 	// ended by the clock of this process; then the transaction must roll back. Otherwise the
 	// subscriber does not give up the message before Ended.
 	Commits() error
-	// Ended tells the subscriber that the transaction has ended, with the error of Transact or
-	// nil. After ErrCommitInDoubt the message comes again without an attempt, whatever its handler
+	// Ended tells the subscriber that the transaction has ended, or that the handler does not wait
+	// for it any more, with the error of Transact or nil. After ErrCommitInDoubt the message comes again without an attempt, whatever its handler
 	// returns, unless another transaction begins or the message is acked.
 	Ended(err error)
 }

@@ -63,10 +63,7 @@ func CommitPatiently(ctx context.Context, transact func(ctx context.Context, fn 
 		of = noLease{}
 	}
 	of.Waits()
-	defer func() {
-		of.Begins()
-		of.Ended(err)
-	}()
+	defer func() { of.Ended(err) }()
 	return transact(context.WithValue(ctx, patienceKey{}, &handlerTx{waits: true}), func(ctx context.Context) error {
 		of.Begins()
 		run := &handlerTx{of: of}

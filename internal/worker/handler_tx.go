@@ -32,6 +32,10 @@ func (it *Item) Waits() {
 func (it *Item) Begins() {
 	it.worker.mu.Lock()
 	defer it.worker.mu.Unlock()
+	it.begin()
+}
+
+func (it *Item) begin() {
 	if it.inQueue {
 		it.inQueue, it.begunAt = false, time.Now()
 	}
@@ -57,7 +61,7 @@ func (it *Item) Commits() error {
 func (it *Item) Ended(err error) {
 	it.worker.mu.Lock()
 	defer it.worker.mu.Unlock()
-	it.committing = false
+	it.begin()
 	it.inDoubt = errors.Is(err, storekit.ErrCommitInDoubt)
 }
 
