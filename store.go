@@ -306,6 +306,10 @@ type ListQuery struct {
 	CreatedAfter time.Time
 	// CreatedBefore limits the list to records that were created earlier; zero is all.
 	CreatedBefore time.Time
+	// Content asks for the Payload and Metadata of the records. Without it both are nil, so that
+	// a page of large records costs little. PostgreSQL, SQL Server, MongoDB and SQLite fill them
+	// in any case yet.
+	Content bool
 	// After continues a list behind this id, even if its record is gone; zero is the
 	// beginning.
 	After WorkItemID

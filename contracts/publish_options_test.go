@@ -44,7 +44,7 @@ func newIntegrationRig(t *testing.T) *integrationRig {
 
 func (r *integrationRig) records(t *testing.T) []*outmill.Record {
 	t.Helper()
-	list, err := r.List(t.Context(), outmill.ListQuery{})
+	list, err := r.List(t.Context(), outmill.ListQuery{Content: true})
 	require.NoError(t, err)
 	return list
 }

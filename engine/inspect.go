@@ -210,10 +210,22 @@ func headOf(query outmill.ListQuery) driver.Want {
 	return 0
 }
 
+// wantedIn is what a list asks for.
+func wantedIn(ctx context.Context) (want driver.Want) {
+	payload, metadata := storekit.ContentOf(ctx)
+	if payload {
+		want |= driver.Payload
+	}
+	if metadata {
+		want |= driver.Metadata
+	}
+	return want
+}
+
 // Records returns the records with these ids, by id.
 func (f finder) Records(ctx context.Context, operation string, ids []outmill.WorkItemID) (records []*outmill.Record, err error) {
 	err = f.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
-		records, err = t.get(ctx, driver.Metadata|driver.Payload, ids...)
+		records, err = t.get(ctx, wantedIn(ctx), ids...)
 		return err
 	})
 	slices.SortFunc(records, func(a, b *outmill.Record) int { return bytes.Compare(a.ID[:], b.ID[:]) })

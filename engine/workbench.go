@@ -25,7 +25,7 @@ func (b bench) Letters(ctx context.Context, operation string, ids []outmill.Work
 		if rows, err = t.heads(ctx, rows); err != nil {
 			return err
 		}
-		rows, records, err := t.load(ctx, rows, driver.Metadata|driver.Payload)
+		rows, records, err := t.load(ctx, rows, wantedIn(ctx))
 		if err != nil {
 			return err
 		}

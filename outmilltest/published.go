@@ -101,7 +101,7 @@ func lookAt(t testing.TB, store outmill.Inspector, topic string) (found look, ok
 }
 
 func listTopic(ctx context.Context, store outmill.Inspector, topic string) ([]*outmill.Record, error) {
-	query := outmill.ListQuery{Topic: topic, Limit: 1000}
+	query := outmill.ListQuery{Topic: topic, Limit: 1000, Content: true}
 	if topic == "" {
 		return nil, fmt.Errorf("the topic is empty: name the one to look at")
 	}

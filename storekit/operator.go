@@ -73,7 +73,7 @@ func NewFinder(store FindStore) Finder { return Finder{store} }
 type FindStore interface {
 	// Search looks at records, as [Search] says.
 	Search(ctx context.Context, operation string, query outmill.ListQuery) (Searched, error)
-	// Records returns the records that have one of the ids, in the order of these.
+	// Records returns the records that have one of the ids, in the order of these. See ContentOf.
 	Records(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]*outmill.Record, error)
 	// Requeue is that of the store.
 	Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error)
@@ -129,7 +129,7 @@ func (f Finder) find(ctx context.Context, operation string, query outmill.ListQu
 	if len(found.IDs) == 0 {
 		return page, nil
 	}
-	records, err := f.store.Records(ctx, operation, found.IDs)
+	records, err := f.store.Records(withContent(ctx, query), operation, found.IDs)
 	if err != nil {
 		return Page{Next: query.After}, err
 	}

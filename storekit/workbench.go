@@ -108,7 +108,7 @@ type WorkbenchStore interface {
 	// Letters returns those of the dead records that no other record has parked, in the order
 	// of the ids: each that is not marked as parked, and the first marked one of each key.
 	// It counts the marked records behind a marked record, or behind one with SkippedError, up
-	// to MaxWaiting, and reads no more of them.
+	// to MaxWaiting, and reads no more of them. See ContentOf.
 	Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]DeadLetter, error)
 
 	// EditDead reads the record and locks it, or returns outmill.ErrNotFound, and calls change.
@@ -143,14 +143,18 @@ func (w WorkbenchEngine) DeadLetters(ctx context.Context, query outmill.ListQuer
 		return DeadPage{}, w.store.Explain(ctx, operation, err)
 	}
 	page := DeadPage{Next: query.After}
+	atOnce := lettersAtOnce
+	if query.Content {
+		atOnce = query.Limit
+	}
 	for limit := query.Limit; ; {
-		query.Limit = min(lettersAtOnce, MaxExamined-page.Examined)
+		query.Limit = min(atOnce, MaxExamined-page.Examined)
 		query.After = page.Next
 		found, err := w.store.Search(ctx, operation, query)
 		if err != nil {
 			return DeadPage{Next: query.After}, err
 		}
-		letters, err := w.store.Letters(ctx, operation, found.IDs)
+		letters, err := w.store.Letters(withContent(ctx, query), operation, found.IDs)
 		if err != nil {
 			return DeadPage{Next: query.After}, err
 		}

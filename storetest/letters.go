@@ -30,6 +30,7 @@ func letterSentences() []sentence {
 func (e *env) letters(query outmill.ListQuery) (all []storekit.DeadLetter) {
 	e.T.Helper()
 	bench := e.workbench()
+	query.Content = true
 	for range maxPages {
 		page, err := bench.DeadLetters(e.Ctx, query)
 		require.NoError(e.T, err, "DeadLetters")

@@ -116,6 +116,7 @@ func sections() []suite.Section {
 		{Name: "claim", Sentences: bind(claimSentences())},
 		{Name: "settle", Sentences: bind(settleSentences())},
 		{Name: "attempts", Sentences: bind(attemptSentences()), New: true},
+		{Name: "heads", Sentences: bind(headSentences()), New: true},
 		{Name: "unreadable", Sentences: bind(unreadableSentences()), New: true},
 		{Name: "suspects", Sentences: bind(suspectSentences())},
 		{Name: "reap", Sentences: bind(reapSentences())},

@@ -52,7 +52,7 @@ func run(ctx context.Context, db example.Database, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	dead, err := store.List(ctx, outmill.ListQuery{Status: outmill.StatusDead})
+	dead, err := store.List(ctx, outmill.ListQuery{Status: outmill.StatusDead, Content: true})
 	if err != nil {
 		return err
 	}

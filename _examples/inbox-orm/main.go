@@ -140,7 +140,7 @@ func check(ctx context.Context, db *example.SQL, l library) error {
 	if err != nil {
 		return err
 	}
-	records, err := db.Store.List(ctx, outmill.ListQuery{Topic: receipts, Limit: 100})
+	records, err := db.Store.List(ctx, outmill.ListQuery{Topic: receipts, Limit: 100, Content: true})
 	if err != nil {
 		return err
 	}

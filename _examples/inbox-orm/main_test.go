@@ -91,7 +91,7 @@ func testLibrary(t *testing.T, db *example.SQL, l library) {
 	defer func() { require.NoError(t, sub.Close()) }()
 	topic := "orders of " + l.name
 	waiting := func() int {
-		records, err := db.Store.List(t.Context(), outmill.ListQuery{Topic: topic})
+		records, err := db.Store.List(t.Context(), outmill.ListQuery{Topic: topic, Content: true})
 		require.NoError(t, err)
 		return len(records)
 	}

@@ -81,7 +81,7 @@ func transformAll(ctx context.Context, store *sqlite.Store, out io.Writer) error
 
 	slices.Sort(ends)
 	fmt.Fprintln(out, strings.Join(ends, "\n"))
-	dead, err := store.List(ctx, outmill.ListQuery{Status: outmill.StatusDead})
+	dead, err := store.List(ctx, outmill.ListQuery{Status: outmill.StatusDead, Content: true})
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func requireUsable(t *testing.T, url string) {
 	pub, err := publisher.New(store, publisher.Config{}, nil)
 	require.NoError(t, err)
 	require.NoError(t, pub.Publish("orders", message.NewMessage("m1", []byte("Ada's order"))))
-	found, err := store.List(context.WithoutCancel(t.Context()), outmill.ListQuery{Topic: "orders"})
+	found, err := store.List(context.WithoutCancel(t.Context()), outmill.ListQuery{Topic: "orders", Content: true})
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 }

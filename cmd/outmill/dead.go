@@ -35,6 +35,7 @@ skip deletes it; both bring back the records behind it, in order.
 		if err != nil {
 			return err
 		}
+		query.Content = asJSON || by.payload
 		found, err := lettersUpTo(ctx, bench, query, by.limit, newProgress(term.err, "looked at", 0))
 		return showing(err, func() error {
 			if asJSON {

@@ -82,7 +82,7 @@ func (o old) fill(t *testing.T, topic, prefix string, n int) (ids []string) {
 // messagesOf returns the message ids of a topic in the order of the store.
 func (w world) messagesOf(t *testing.T, topic string) (ids []string) {
 	t.Helper()
-	records, err := w.List(t.Context(), outmill.ListQuery{Topic: topic, Limit: 100_000})
+	records, err := w.List(t.Context(), outmill.ListQuery{Topic: topic, Limit: 100_000, Content: true})
 	require.NoError(t, err)
 	for _, r := range records {
 		ids = append(ids, r.MessageID)
@@ -137,7 +137,7 @@ func TestImportWatermillSQL(t *testing.T) {
 				continue
 			}
 			require.Equal(t, imported{Moved: 2}, okJSON[imported](t, args...))
-			records, err := w.List(t.Context(), outmill.ListQuery{Topic: "orders"})
+			records, err := w.List(t.Context(), outmill.ListQuery{Topic: "orders", Content: true})
 			require.NoError(t, err)
 			moved := records[1]
 			require.Equal(t, mode == "keep", moved.DueAt.Equal(until), "due at %s", moved.DueAt)

@@ -37,6 +37,7 @@ a terminal how far it came. --after continues a list behind its last record.`,
 		if err != nil {
 			return err
 		}
+		query.Content = asJSON || by.payload
 		found, err := findUpTo(ctx, operator, query, by.limit, newProgress(term.err, "looked at", 0))
 		return showing(err, func() error {
 			if asJSON {

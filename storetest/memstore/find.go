@@ -36,12 +36,24 @@ func (f finding) Records(ctx context.Context, operation string, ids []outmill.Wo
 	err = f.do(ctx, operation, func(d *Database, now time.Time) error {
 		for _, id := range ids {
 			if r := d.byID[id]; r != nil {
-				records = append(records, d.record(r, now))
+				records = append(records, withContentOf(ctx, d.record(r, now)))
 			}
 		}
 		return nil
 	})
 	return records, err
+}
+
+// withContentOf leaves out of a copy of a record what a list does not ask for.
+func withContentOf(ctx context.Context, r *outmill.Record) *outmill.Record {
+	payload, metadata := storekit.ContentOf(ctx)
+	if !payload {
+		r.Payload = nil
+	}
+	if !metadata {
+		r.Metadata = nil
+	}
+	return r
 }
 
 // Delete deletes the records with this status.

@@ -22,7 +22,7 @@ func (w bench) Letters(ctx context.Context, operation string, ids []outmill.Work
 			if r == nil || r.Status != outmill.StatusDead || r.parked && d.firstParked(r) != r {
 				continue
 			}
-			letter := storekit.DeadLetter{Record: d.record(r, now)}
+			letter := storekit.DeadLetter{Record: withContentOf(ctx, d.record(r, now))}
 			if r.holds() {
 				letter.Waiting = d.waiting(r)
 			}

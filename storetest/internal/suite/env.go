@@ -323,7 +323,7 @@ func ListAll(ctx context.Context, t require.TestingT, store outmill.Store, query
 
 // TryListAll is ListAll for goroutines that must not end the test, and for stores that may fail.
 func TryListAll(ctx context.Context, store outmill.Store, query outmill.ListQuery) ([]*outmill.Record, error) {
-	query.Limit = 1000
+	query.Limit, query.Content = 1000, true
 	var all []*outmill.Record
 	for {
 		page, err := store.List(ctx, query)
