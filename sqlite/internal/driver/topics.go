@@ -49,7 +49,7 @@ UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM set
 	// are the blockers of notes that do not block, ?3 says whether rows that are held under keys count.
 	dueSince = `
 	due (topic, since) AS MATERIALIZED (SELECT topic, min(
-	coalesce((SELECT max(next_at, created_at) FROM {p:records} INDEXED BY {p:line}
+	coalesce((SELECT CAST(max(next_at, created_at) AS INTEGER) FROM {p:records} INDEXED BY {p:line}
 		WHERE grp = ?1 AND topic = t.topic AND stage = 0 ORDER BY seq LIMIT 1), never),
 	coalesce((SELECT wake_at FROM {p:records} INDEXED BY {p:later}
 		WHERE grp = ?1 AND topic = t.topic AND stage = 2 AND wake_at <> 0 AND wake_at <= ?4 ORDER BY wake_at LIMIT 1), never),
@@ -61,7 +61,7 @@ UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM set
 		ON n.grp = ?1 AND n.blocker = j.value AND n.topic = t.topic), 0, never),
 	coalesce((SELECT look_at FROM {p:notes} INDEXED BY {p:notes_look}
 		WHERE grp = ?1 AND topic = t.topic AND look_at <> 0 AND look_at <= ?4 ORDER BY look_at LIMIT 1), never),
-	iif(?3, coalesce((SELECT max(next_at, created_at) FROM {p:records} INDEXED BY {p:held_under}
+	iif(?3, coalesce((SELECT CAST(max(next_at, created_at) AS INTEGER) FROM {p:records} INDEXED BY {p:held_under}
 		WHERE grp = ?1 AND topic = t.topic AND stage = 1 AND under >= 'k' AND under < 'l' ORDER BY under, seq LIMIT 1), never), never))
 	FROM t CROSS JOIN (SELECT 9223372036854775807 AS never))
 SELECT topic FROM due WHERE since < 9223372036854775807 ORDER BY since, topic`

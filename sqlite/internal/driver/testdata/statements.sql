@@ -77,7 +77,7 @@ WITH RECURSIVE
 		UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM notes WHERE topic IS NOT NULL
 		UNION SELECT topic FROM looks WHERE topic IS NOT NULL),
 	due (topic, since) AS MATERIALIZED (SELECT topic, min(
-	coalesce((SELECT max(next_at, created_at) FROM "outmill_records" INDEXED BY "outmill_line"
+	coalesce((SELECT CAST(max(next_at, created_at) AS INTEGER) FROM "outmill_records" INDEXED BY "outmill_line"
 		WHERE grp = ?1 AND topic = t.topic AND stage = 0 ORDER BY seq LIMIT 1), never),
 	coalesce((SELECT wake_at FROM "outmill_records" INDEXED BY "outmill_later"
 		WHERE grp = ?1 AND topic = t.topic AND stage = 2 AND wake_at <> 0 AND wake_at <= ?4 ORDER BY wake_at LIMIT 1), never),
@@ -89,7 +89,7 @@ WITH RECURSIVE
 		ON n.grp = ?1 AND n.blocker = j.value AND n.topic = t.topic), 0, never),
 	coalesce((SELECT look_at FROM "outmill_notes" INDEXED BY "outmill_notes_look"
 		WHERE grp = ?1 AND topic = t.topic AND look_at <> 0 AND look_at <= ?4 ORDER BY look_at LIMIT 1), never),
-	iif(?3, coalesce((SELECT max(next_at, created_at) FROM "outmill_records" INDEXED BY "outmill_held_under"
+	iif(?3, coalesce((SELECT CAST(max(next_at, created_at) AS INTEGER) FROM "outmill_records" INDEXED BY "outmill_held_under"
 		WHERE grp = ?1 AND topic = t.topic AND stage = 1 AND under >= 'k' AND under < 'l' ORDER BY under, seq LIMIT 1), never), never))
 	FROM t CROSS JOIN (SELECT 9223372036854775807 AS never))
 SELECT topic FROM due WHERE since < 9223372036854775807 ORDER BY since, topic;
@@ -179,7 +179,7 @@ SELECT topic FROM due WHERE since < 9223372036854775807 ORDER BY since, topic;
 -- sqlDueNames
 WITH t (topic) AS (SELECT value FROM json_each(?5)),
 	due (topic, since) AS MATERIALIZED (SELECT topic, min(
-	coalesce((SELECT max(next_at, created_at) FROM "outmill_records" INDEXED BY "outmill_line"
+	coalesce((SELECT CAST(max(next_at, created_at) AS INTEGER) FROM "outmill_records" INDEXED BY "outmill_line"
 		WHERE grp = ?1 AND topic = t.topic AND stage = 0 ORDER BY seq LIMIT 1), never),
 	coalesce((SELECT wake_at FROM "outmill_records" INDEXED BY "outmill_later"
 		WHERE grp = ?1 AND topic = t.topic AND stage = 2 AND wake_at <> 0 AND wake_at <= ?4 ORDER BY wake_at LIMIT 1), never),
@@ -191,7 +191,7 @@ WITH t (topic) AS (SELECT value FROM json_each(?5)),
 		ON n.grp = ?1 AND n.blocker = j.value AND n.topic = t.topic), 0, never),
 	coalesce((SELECT look_at FROM "outmill_notes" INDEXED BY "outmill_notes_look"
 		WHERE grp = ?1 AND topic = t.topic AND look_at <> 0 AND look_at <= ?4 ORDER BY look_at LIMIT 1), never),
-	iif(?3, coalesce((SELECT max(next_at, created_at) FROM "outmill_records" INDEXED BY "outmill_held_under"
+	iif(?3, coalesce((SELECT CAST(max(next_at, created_at) AS INTEGER) FROM "outmill_records" INDEXED BY "outmill_held_under"
 		WHERE grp = ?1 AND topic = t.topic AND stage = 1 AND under >= 'k' AND under < 'l' ORDER BY under, seq LIMIT 1), never), never))
 	FROM t CROSS JOIN (SELECT 9223372036854775807 AS never))
 SELECT topic FROM due WHERE since < 9223372036854775807 ORDER BY since, topic;
