@@ -32,11 +32,18 @@ WHERE seq IN (SELECT value FROM json_each(?1))`
 	// sqlExtend is the extension of leases.
 	sqlExtend = `UPDATE {p:records} SET wake_at = ?2 WHERE seq IN (SELECT value FROM json_each(?1))`
 
-	// sqlMove is every other change: what a claim admits or holds, and what ends a lease. A NULL leaves a column as it is.
-	sqlMove = `UPDATE {p:records} SET stage = ?2, wake_at = ?3, next_at = coalesce(?4, next_at), expires_at = coalesce(?5, expires_at),
-	attempts = coalesce(?6, attempts + ?7), claims = claims + ?8, expiries = coalesce(?9, expiries + ?10), owner = ?11, under = ?12,
-	parked = ?13, last_error = coalesce(?14, last_error), processed_at = ?15, processed_by = ?16, grp = coalesce(?17, grp), worker = ?18,
-	history = iif(?19 = '', history, substr(CAST(?19 || history AS BLOB), 1, 3072))
+	// sqlMove is what a claim admits or holds, and what ends a lease. SQLite writes each index of which a column is named
+	// here, whether it changes or not. A NULL leaves a column as it is.
+	sqlMove = `UPDATE {p:records} SET stage = ?2, wake_at = ?3, next_at = coalesce(?4, next_at), attempts = coalesce(?5, attempts + ?6),
+	claims = claims + ?7, expiries = coalesce(?8, expiries + ?9), owner = ?10, worker = ?11, under = ?12,
+	last_error = coalesce(?13, last_error), history = iif(?14 = '', history, substr(CAST(?14 || history AS BLOB), 1, 3072))
+WHERE seq IN (SELECT value FROM json_each(?1))`
+
+	// sqlSettle is sqlMove for the other columns too: what is processed, parked, requeued or given back by a group.
+	sqlSettle = `UPDATE {p:records} SET stage = ?2, wake_at = ?3, next_at = coalesce(?4, next_at), attempts = coalesce(?5, attempts + ?6),
+	claims = claims + ?7, expiries = coalesce(?8, expiries + ?9), owner = ?10, worker = ?11, under = ?12,
+	last_error = coalesce(?13, last_error), history = iif(?14 = '', history, substr(CAST(?14 || history AS BLOB), 1, 3072)),
+	expires_at = coalesce(?15, expires_at), parked = ?16, processed_at = ?17, processed_by = ?18, grp = coalesce(?19, grp)
 WHERE seq IN (SELECT value FROM json_each(?1))`
 
 	// sqlMend is a change of a record that cannot be read: it writes the whole state.
@@ -117,9 +124,11 @@ type move struct {
 	noAttempts, noExpiries, parked bool
 	owner, worker, under           string
 	hasError, unroute              bool
-	err, tried                     string
-	processed                      driver.Time
-	by                             string
+	// settles says that sqlMove is not enough.
+	settles    bool
+	err, tried string
+	processed  driver.Time
+	by         string
 }
 
 // optional is a new value, if it is set.
@@ -148,6 +157,7 @@ func moveOf(c *driver.Change) move {
 		attempts: now.Attempts - was.Attempts, claims: now.Claims - was.Claims, expiries: now.Expiries - was.Expiries,
 		owner: now.Owner, worker: now.Worker, under: now.Under, tried: now.Tried, parked: now.Parked,
 		processed: now.Processed, by: now.By, unroute: now.Group != was.Group}
+	m.settles = m.expires.set || m.unroute || now.Parked != was.Parked || now.Processed != was.Processed || now.By != was.By
 	if now.Attempts == 0 && was.Attempts != 0 {
 		m.noAttempts, m.attempts = true, 0
 	}
@@ -206,9 +216,14 @@ func (t *tx) move(ctx context.Context, m move, seqs string) error {
 	case m == move{stage: driver.Leased, wake: m.wake, owner: m.owner, worker: m.worker}:
 		return t.exec(ctx, sqlExtend, seqs, int64(m.wake))
 	}
-	return t.exec(ctx, sqlMove, seqs, int64(m.stage), int64(m.wake), m.next.arg(), m.expires.arg(), zeroIf(m.noAttempts), m.attempts, m.claims,
-		zeroIf(m.noExpiries), m.expiries, m.owner, m.under, m.parked, textIf(m.hasError, m.err), int64(m.processed), m.by, textIf(m.unroute, ""),
-		m.worker, m.tried)
+	args := []any{
+		seqs, int64(m.stage), int64(m.wake), m.next.arg(), zeroIf(m.noAttempts), m.attempts, m.claims, zeroIf(m.noExpiries), m.expiries,
+		m.owner, m.worker, m.under, textIf(m.hasError, m.err), m.tried,
+	}
+	if !m.settles {
+		return t.exec(ctx, sqlMove, args...)
+	}
+	return t.exec(ctx, sqlSettle, append(args, m.expires.arg(), m.parked, int64(m.processed), m.by, textIf(m.unroute, ""))...)
 }
 
 // mend writes the state of a row that could not be read.

@@ -31,6 +31,7 @@ var hot = []statement{
 	{"sqlLease", sqlLease},
 	{"sqlExtend", sqlExtend},
 	{"sqlMove", sqlMove},
+	{"sqlSettle", sqlSettle},
 	{"sqlDelete", sqlDelete},
 	{"sqlAckedSteps", sqlAckedSteps},
 	{"sqlOpenAcked", sqlOpenAcked},

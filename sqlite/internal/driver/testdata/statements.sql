@@ -427,10 +427,19 @@ UPDATE "outmill_records" SET wake_at = ?2 WHERE seq IN (SELECT value FROM json_e
 --   SCAN json_each VIRTUAL TABLE INDEX 1:
 
 -- sqlMove
-UPDATE "outmill_records" SET stage = ?2, wake_at = ?3, next_at = coalesce(?4, next_at), expires_at = coalesce(?5, expires_at),
-	attempts = coalesce(?6, attempts + ?7), claims = claims + ?8, expiries = coalesce(?9, expiries + ?10), owner = ?11, under = ?12,
-	parked = ?13, last_error = coalesce(?14, last_error), processed_at = ?15, processed_by = ?16, grp = coalesce(?17, grp), worker = ?18,
-	history = iif(?19 = '', history, substr(CAST(?19 || history AS BLOB), 1, 3072))
+UPDATE "outmill_records" SET stage = ?2, wake_at = ?3, next_at = coalesce(?4, next_at), attempts = coalesce(?5, attempts + ?6),
+	claims = claims + ?7, expiries = coalesce(?8, expiries + ?9), owner = ?10, worker = ?11, under = ?12,
+	last_error = coalesce(?13, last_error), history = iif(?14 = '', history, substr(CAST(?14 || history AS BLOB), 1, 3072))
+WHERE seq IN (SELECT value FROM json_each(?1));
+--   SEARCH outmill_records USING INTEGER PRIMARY KEY (rowid=?)
+--   LIST SUBQUERY 1
+--   SCAN json_each VIRTUAL TABLE INDEX 1:
+
+-- sqlSettle
+UPDATE "outmill_records" SET stage = ?2, wake_at = ?3, next_at = coalesce(?4, next_at), attempts = coalesce(?5, attempts + ?6),
+	claims = claims + ?7, expiries = coalesce(?8, expiries + ?9), owner = ?10, worker = ?11, under = ?12,
+	last_error = coalesce(?13, last_error), history = iif(?14 = '', history, substr(CAST(?14 || history AS BLOB), 1, 3072)),
+	expires_at = coalesce(?15, expires_at), parked = ?16, processed_at = ?17, processed_by = ?18, grp = coalesce(?19, grp)
 WHERE seq IN (SELECT value FROM json_each(?1));
 --   SEARCH outmill_records USING INTEGER PRIMARY KEY (rowid=?)
 --   LIST SUBQUERY 1
