@@ -5,6 +5,7 @@ package crash
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,8 +44,12 @@ func At(step string) {
 		select {}
 	}
 	if stops.passes(step) {
+		// A thread may go on for a while after the signal.
+		goesOn := make(chan os.Signal, 1)
+		signal.Notify(goesOn, syscall.SIGCONT)
 		fmt.Println(Stopped)
 		send(syscall.SIGSTOP)
+		<-goesOn
 	}
 }
 

@@ -5,6 +5,7 @@ package crash_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"strings"
@@ -83,5 +84,12 @@ func started(t *testing.T, address string, env ...string) (cmd *exec.Cmd, ended 
 	case err := <-result:
 		require.FailNow(t, "the process has not stopped at the step", "%v", err)
 	}
+	// It stops some time after it has said so. A signal to go on would be lost before that.
+	var status syscall.WaitStatus
+	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+		_, err = syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+	}
+	require.NoError(t, err)
+	require.True(t, status.Stopped(), "it has ended: %v", status)
 	return cmd, result
 }
