@@ -14,7 +14,7 @@ const (
 	sqlPutNote = `INSERT INTO {p:inbox} (consumer, key, delete_at, record) SELECT ?1, ?2, ?3, nullif(?4, '')
 	WHERE ?5 = '' OR ` + isLeasedTo + ` ON CONFLICT DO NOTHING`
 
-	sqlIsLeased = `SELECT 1 WHERE EXISTS (SELECT 1 FROM {p:records} WHERE id = ?1 AND stage = 4 AND owner = ?2 AND claims = ?3)`
+	sqlIsLeased = `SELECT 1 FROM {p:records} WHERE id = ?1 AND stage = 4 AND owner = ?2 AND claims = ?3`
 
 	isLeasedTo = `EXISTS (SELECT 1 FROM {p:records} WHERE id = ?4 AND stage = 4 AND owner = ?5 AND claims = ?6)`
 
@@ -24,8 +24,8 @@ const (
 	oldNotes = `(SELECT consumer, key, record FROM {p:inbox} INDEXED BY {p:inbox_delete} WHERE delete_at <= ?1 ORDER BY delete_at LIMIT ?2)`
 
 	// sqlKeepNotes puts off the notes whose records may come again, to ?3.
-	sqlKeepNotes = `UPDATE {p:inbox} SET delete_at = ?3 WHERE (consumer, key) IN (SELECT consumer, key FROM ` + oldNotes + ` AS n
-	WHERE record IS NOT NULL AND EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.id = n.record AND r.status <> 'processed'))`
+	sqlKeepNotes = `UPDATE {p:inbox} SET delete_at = ?3 WHERE (consumer, key) IN (SELECT n.consumer, n.key FROM ` + oldNotes + ` AS n
+	CROSS JOIN {p:records} AS r ON r.id = n.record WHERE r.status <> 'processed')`
 
 	sqlDeleteNotes = `DELETE FROM {p:inbox} WHERE (consumer, key) IN (SELECT consumer, key FROM ` + oldNotes + `)`
 )

@@ -240,6 +240,7 @@ var asksNothing = map[string]string{
 	"InMember":        "makes a context",
 	"Keys":            "reads memory",
 	"LastPauses":      "reads memory",
+	"MayBeCommitted":  "judges an error",
 	"Name":            "reads memory",
 	"Outbox":          "returns the store itself, whose calls are the user's",
 	"OutboxOf":        "returns the store itself, whose calls are the user's",
