@@ -123,6 +123,11 @@ type ClaimRequest struct {
 	// MaxBytes limits the sum of the records' sizes, but the claim returns at least one
 	// record, even a larger one. 0 is no limit.
 	MaxBytes int
+	// MaxRecord is the size of the largest message that the reader's publisher can take; 0 is no
+	// limit. A claim makes a record dead that is certainly larger, and does not read its content:
+	// payload and metadata alone are larger than MaxRecord. PostgreSQL, SQL Server, MongoDB and
+	// SQLite return such a record yet.
+	MaxRecord int
 	// Lease is the duration of the leases, more than 0.
 	Lease time.Duration
 	Order Order

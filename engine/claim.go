@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -186,10 +187,17 @@ func (c *claim) fits(r *driver.Row) bool {
 	return true
 }
 
-// take leases the row, to be written later. If the row cannot be decoded, it goes dead instead, and parked reports
+// take leases the row, to be written later. If the row cannot be decoded or is too large, it goes dead instead, and parked reports
 // whether its key is parked with it.
 func (c *claim) take(r driver.Row) (parked bool) {
-	c.change(r, func(r *driver.Row) { lease(r, c.owner, c.req.Worker, c.after(c.req.Lease)) })
+	c.change(r, func(r *driver.Row) {
+		if c.tooLarge(r) {
+			kill(r, fmt.Sprintf("%s: %d bytes, and the limit is %d", storekit.TooLargeError, r.Size, c.req.MaxRecord))
+			r.Parked = c.parks && r.Key != ""
+			return
+		}
+		lease(r, c.owner, c.req.Worker, c.after(c.req.Lease))
+	})
 	change := c.changes.Rows[len(c.changes.Rows)-1]
 	if change.Now.Stage != driver.Leased {
 		return change.Now.Parked
@@ -197,6 +205,14 @@ func (c *claim) take(r driver.Row) (parked bool) {
 	c.taken = append(c.taken, change)
 	c.bytes += r.Size
 	return false
+}
+
+// mostText is at most how many bytes of the size of a record are not payload and metadata.
+const mostText = 8 << 10
+
+// tooLarge reports whether the reader can do nothing with the record.
+func (c *claim) tooLarge(r *driver.Row) bool {
+	return c.req.MaxRecord > 0 && r.Size-mostText > c.req.MaxRecord
 }
 
 // topicClaim is the part of a claim that is one topic.

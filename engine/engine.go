@@ -17,6 +17,9 @@ const (
 	defaultRetainJoins = 24 * time.Hour
 )
 
+// defaultReadBytes is the ReadBytes where none is set.
+const defaultReadBytes = 64 << 20
+
 // Config has the settings that all stores share.
 type Config struct {
 	// Name identifies the store in logs, metrics and deliveries.
@@ -33,6 +36,8 @@ type Config struct {
 	RetainJoins time.Duration
 	// RetainAudit is how long the audit keeps an entry; 0 is storekit.AuditRetention.
 	RetainAudit time.Duration
+	// ReadBytes is how much content a claim without a MaxBytes reads at a time; 0 is 64 MiB.
+	ReadBytes int
 	// Logger gets a line for each append, at AppendLogLevel, and for faults. nil logs nothing.
 	Logger         watermill.LoggerAdapter
 	AppendLogLevel slog.Leveler
@@ -66,6 +71,9 @@ func New(db driver.DB, config Config) *Engine {
 	}
 	if config.RetainJoins <= 0 {
 		config.RetainJoins = defaultRetainJoins
+	}
+	if config.ReadBytes <= 0 {
+		config.ReadBytes = defaultReadBytes
 	}
 	if config.RetainAudit <= 0 {
 		config.RetainAudit = storekit.AuditRetention

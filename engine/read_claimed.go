@@ -11,12 +11,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-const (
-	// mostBytes is how much content a claim without a MaxBytes reads at a time.
-	mostBytes = 64 << 20
-	// releasing is how long a claim that could not read may take to give records back.
-	releasing = 5 * time.Second
-)
+// releasing is how long a claim that could not read may take to give records back.
+const releasing = 5 * time.Second
 
 // readClaimed reads the content of rows that a claim has leased, in their order. It runs after the commit, so that a
 // record that ends its process by its size becomes a suspect, and a transaction does not last as long as the reading.
@@ -24,7 +20,7 @@ const (
 func (e *Engine) readClaimed(ctx context.Context, req outmill.ClaimRequest, got []driver.Change) ([]*outmill.Record, error) {
 	read := reading{records: make([]*outmill.Record, 0, len(got))}
 	for len(got) > 0 {
-		n := piece(got, req.MaxBytes)
+		n := piece(got, cmp.Or(req.MaxBytes, e.config.ReadBytes))
 		err := e.readPiece(ctx, got[:n], &read)
 		if err == nil {
 			got = got[n:]
@@ -51,9 +47,6 @@ type reading struct {
 
 // piece is how many of the rows to read at a time: at least one, and otherwise not more than most bytes.
 func piece(rows []driver.Change, most int) (n int) {
-	if most <= 0 {
-		most = mostBytes
-	}
 	bytes := 0
 	for n < len(rows) && (n == 0 || bytes+rows[n].Now.Size <= most) {
 		bytes += rows[n].Now.Size

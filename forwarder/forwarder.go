@@ -29,7 +29,9 @@ type Forwarder struct {
 	fails worker.Faults
 	// pinger is nil if the publisher cannot ask its destination. reached says that what waits for a first
 	// group may be taken: see destination.go.
-	pinger  storekit.Pinger
+	pinger storekit.Pinger
+	// largest is the size of the largest message that the publisher can take; 0 is unknown.
+	largest int
 	reached atomic.Bool
 	// janitor is nil if UpkeepInterval leaves the maintenance of the store to others.
 	janitor *janitor.Janitor
@@ -72,6 +74,7 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 		log:     storekit.LogWith(logger, watermill.LogFields{"store": queue.Name(), "group": cfg.Group}),
 		running: make(chan struct{}),
 		pinger:  batching.PingerOf(publisher),
+		largest: largestFor(publisher, cfg),
 	}
 	f.reached.Store(f.pinger == nil)
 	f.fails = worker.Faults{Log: f.log, Of: "forwarder", OnError: cfg.OnError}
@@ -84,6 +87,16 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 	}
 	f.life, f.end = context.WithCancel(context.Background())
 	return f, nil
+}
+
+// largestFor is the size of the largest message that the publisher can take; 0 is unknown. A decorator, or
+// Config.Transform, may make messages smaller.
+func largestFor(publisher message.Publisher, cfg Config) int {
+	limited, ok := publisher.(storekit.SizeLimited)
+	if !ok || cfg.Transform != nil {
+		return 0
+	}
+	return max(limited.MaxMessageBytes(), 0)
 }
 
 // Run forwards until ctx ends, Close is called or the store closes, and then returns nil. The

@@ -104,6 +104,14 @@ func (p *Publisher) PublishBatch(ctx context.Context, batch []storekit.Outgoing)
 	return publishError(len(batch), append(failures, late...))
 }
 
+// MaxMessageBytes implements storekit.SizeLimited. It is 0 with a marshaler of the user's own, which may make a message smaller.
+func (p *Publisher) MaxMessageBytes() int {
+	if _, usual := p.config.Marshaler.(DefaultMarshaler); !usual {
+		return 0
+	}
+	return p.config.MaxMessageBytes
+}
+
 // Ping returns an error if no broker can be reached, or if the brokers refuse this
 // publisher. It ends with ctx.
 func (p *Publisher) Ping(ctx context.Context) error {

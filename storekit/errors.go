@@ -8,6 +8,9 @@ const MaxErrorLength = 4096
 // UnreadableError is how the LastError of a record begins that a claim could not decode.
 const UnreadableError = "outmill: the record cannot be read"
 
+// TooLargeError is how the LastError of a record begins that is larger than the publisher of its reader can take.
+const TooLargeError = "outmill: the record is larger than the publisher can take"
+
 // ParkedError is the LastError of a record that went dead with an earlier one of its key.
 const ParkedError = "parked: an earlier record of its key went dead"
 

@@ -22,6 +22,14 @@ type Pinger interface {
 	Ping(ctx context.Context) error
 }
 
+// SizeLimited is a role of publishers that know the largest message that they can take. A forwarder without a
+// Transform then has its store make larger records dead without reading them (outmill.ClaimRequest.MaxRecord). A
+// decorator does not keep the role, because it may change messages.
+type SizeLimited interface {
+	// MaxMessageBytes is the largest size of a message in bytes, payload and metadata; 0 is unknown.
+	MaxMessageBytes() int
+}
+
 // BatchPublisher is a publisher that sends messages of many topics in one call, so that its
 // speed does not depend on round trips. A forwarder uses it if the publisher implements it.
 // With any other publisher the forwarder runs several lanes (goroutines), each of which

@@ -136,6 +136,7 @@ func (w *Worker) orderFor(first *Feed, now time.Time) order {
 			Topics:    w.selection(covered),
 			Limit:     limit.items,
 			MaxBytes:  limit.bytes,
+			MaxRecord: w.cfg.MaxRecord,
 			Lease:     w.cfg.Lease,
 			Order:     w.cfg.Order,
 			KeyPolicy: w.cfg.KeyPolicy,
