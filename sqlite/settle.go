@@ -215,7 +215,8 @@ func (s *Store) Extend(ctx context.Context, lease time.Duration, leases []outmil
 		return nil, s.explain(ctx, operation, err)
 	}
 	extended := map[string][]outmill.Lease{}
-	err := s.settle(turnstile.Urgently(ctx), operation, storekit.Bare(leases), nil, func(ctx context.Context, t *txn, of settlement) (err error) {
+	ctx = turnstile.Urgently(ctx)
+	err := s.settle(ctx, operation, storekit.Bare(leases), nil, func(ctx context.Context, t *txn, of settlement) (err error) {
 		extended[of.owner], err = t.extend(ctx, of, lease)
 		return err
 	})

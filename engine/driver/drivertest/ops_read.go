@@ -29,7 +29,7 @@ func (w *walk) search(limit int) driver.Search {
 	})
 	s := driver.Search{By: by, Limit: limit, Free: w.chance(2)}
 	switch by {
-	case driver.ByEnded, driver.ByExpiry:
+	case driver.ByEnded, driver.ByExpiry, driver.ByOpen:
 	case driver.ByDone:
 		s.Until = w.past()
 	case driver.ByStep:

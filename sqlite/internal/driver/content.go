@@ -70,8 +70,8 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 func appendRow(args []any, r *driver.NewRow) []any {
 	c := r.Record
 	return append(args, r.ID.String(), r.Group, r.Topic, r.Key, r.Tenant, int64(r.Created), r.Size, int64(r.Stage), int64(r.Wake),
-		int64(r.Next), int64(r.Expires), idOf(r.Step), idOf(r.WaitsFor), int64(max(r.Next, r.Created)), r.Message, c.CorrelationID, c.CausationID, c.TraceParent,
-		c.TraceState, c.DedupKey, storekit.JoinsText(c.Joins), r.Metadata, payloadOf(c.Payload))
+		int64(r.Next), int64(r.Expires), idOf(r.Step), idOf(r.WaitsFor), int64(max(r.Next, r.Created)), r.Message, c.CorrelationID,
+		c.CausationID, c.TraceParent, c.TraceState, c.DedupKey, storekit.JoinsText(c.Joins), r.Metadata, payloadOf(c.Payload))
 }
 
 // idOf is NULL for none, so that its index has no entry.

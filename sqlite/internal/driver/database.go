@@ -64,7 +64,8 @@ func New(db *sql.DB, config Config) *Driver {
 		config.Now = time.Now
 	}
 	d := &Driver{
-		db: db, config: config, names: names{config.Prefix}, writer: turnstile.New(), handlers: turnstile.New(), preparing: make(chan struct{}, 1),
+		db: db, config: config, names: names{config.Prefix}, writer: turnstile.New(), handlers: turnstile.New(),
+		preparing: make(chan struct{}, 1),
 	}
 	d.commits = newCommits(d)
 	return d

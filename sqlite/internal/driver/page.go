@@ -11,7 +11,8 @@ const notExpired = `(expires_at = 0 OR expires_at > ?3)`
 
 const (
 	sqlUnder = `SELECT ` + lineColumns + ` FROM json_each(?5) AS j CROSS JOIN {p:records} AS r ON r.seq IN (
-	SELECT seq FROM {p:records} INDEXED BY {p:held_under} WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under = j.value ORDER BY seq LIMIT ?4)`
+	SELECT seq FROM {p:records} INDEXED BY {p:held_under} WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under = j.value
+	ORDER BY seq LIMIT ?4)`
 
 	sqlHeldByKey = `SELECT ` + lineColumns + ` FROM {p:records} AS r INDEXED BY {p:held_under}
 WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under >= 'k' AND under < 'l' ORDER BY under, seq LIMIT ?4`
@@ -42,8 +43,8 @@ FROM json_each(?5) AS k`
 
 	sqlWhole = `SELECT '', coalesce((SELECT owner FROM {p:records} INDEXED BY {p:later}
 		WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND owner <> ?4 AND (wake_at > ?3 OR ` + notExpired + `) LIMIT 1), ''),
-	(SELECT seq FROM {p:records} INDEXED BY {p:waiting} WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND ` + notExpired + ` ORDER BY seq LIMIT 1),
-	NULL, NULL`
+	(SELECT seq FROM {p:records} INDEXED BY {p:waiting} WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND ` + notExpired + `
+		ORDER BY seq LIMIT 1), NULL, NULL`
 )
 
 // Page reads a page part by part: a transaction sees one moment.

@@ -87,7 +87,8 @@ FROM kinds`
 const millionNotes = `
 WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 99999)
 INSERT INTO outmill_notes (grp, topic, name, blocker, head, look_at, looks)
-SELECT 'readers', 'orders' || (i % 50), 'kk' || i, CASE i % 3 WHEN 0 THEN '' WHEN 1 THEN 'waiting' ELSE 'p' || (i % 7) END, i, i % 2, 0 FROM n`
+SELECT 'readers', 'orders' || (i % 50), 'kk' || i, CASE i % 3 WHEN 0 THEN '' WHEN 1 THEN 'waiting' ELSE 'p' || (i % 7) END, i, i % 2, 0
+FROM n`
 
 const millionEntries = `
 WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999999)

@@ -349,7 +349,8 @@ ORDER BY head, name LIMIT +?4;
 -- sqlUnder
 SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM json_each(?5) AS j CROSS JOIN "outmill_records" AS r ON r.seq IN (
-	SELECT seq FROM "outmill_records" INDEXED BY "outmill_held_under" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under = j.value ORDER BY seq LIMIT +?4);
+	SELECT seq FROM "outmill_records" INDEXED BY "outmill_held_under" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under = j.value
+	ORDER BY seq LIMIT +?4);
 --   SCAN j VIRTUAL TABLE INDEX 1:
 --   SEARCH r USING INTEGER PRIMARY KEY (rowid=?)
 --   CORRELATED LIST SUBQUERY 1
@@ -388,8 +389,8 @@ FROM json_each(?5) AS k;
 -- sqlWhole
 SELECT '', coalesce((SELECT owner FROM "outmill_records" INDEXED BY "outmill_later"
 		WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND owner <> ?4 AND (wake_at > ?3 OR (expires_at = 0 OR expires_at > ?3)) LIMIT 1), ''),
-	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_waiting" WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND (expires_at = 0 OR expires_at > ?3) ORDER BY seq LIMIT 1),
-	NULL, NULL;
+	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_waiting" WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND (expires_at = 0 OR expires_at > ?3)
+		ORDER BY seq LIMIT 1), NULL, NULL;
 --   SCAN CONSTANT ROW
 --   SCALAR SUBQUERY 1
 --   SEARCH outmill_records USING INDEX outmill_later (grp=? AND topic=? AND stage=?)
