@@ -13,6 +13,14 @@ var _ storekit.Rester = (*Engine)(nil)
 // endingKinds are the kinds of entries for which the janitor has work when their At has come.
 var endingKinds = []string{dedupKind, registrationKind, endedKind, noteKind, sagaKind}
 
+// onEngine is an Engine, or a store that embeds one.
+type onEngine interface {
+	storekit.Rester
+	itself() *Engine
+}
+
+func (e *Engine) itself() *Engine { return e }
+
 // RestsWith returns the database and the store. See storekit.Rester.
 func (e *Engine) RestsWith() (with, self any) {
 	if s, ok := e.db.(driver.Sharer); ok {
@@ -27,8 +35,8 @@ func (e *Engine) Resting(ctx context.Context, stores []any) ([]bool, error) {
 	if err := e.life.Usable(ctx); err != nil {
 		return nil, e.explain(ctx, operation, err)
 	}
-	return storekit.RestOf(ctx, stores, 1, func(ctx context.Context, other *Engine) (resting bool, err error) {
-		err = other.view(ctx, operation, func(ctx context.Context, t *tx) error {
+	return storekit.RestOf(ctx, stores, 1, func(ctx context.Context, other onEngine) (resting bool, err error) {
+		err = other.itself().view(ctx, operation, func(ctx context.Context, t *tx) error {
 			resting, err = t.resting(ctx)
 			return err
 		})

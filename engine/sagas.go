@@ -35,6 +35,20 @@ type StoredSaga struct {
 	State    json.RawMessage
 }
 
+// SagaState returns the type and the state of the saga that an entry has, and nothing of other entries. It is for
+// tests that make a field of the state unique.
+func SagaState(entry driver.Entry) (kind string, state json.RawMessage) {
+	if entry.Kind != sagaKind {
+		return "", nil
+	}
+	found, err := readSaga(entry)
+	if err != nil {
+		return "", nil
+	}
+	kind, _ = parts(entry.Key)
+	return kind, found.State
+}
+
 func sagaKey(kind, correlation string) driver.Entry {
 	return driver.Entry{Kind: sagaKind, Key: joined(kind, correlation)}
 }

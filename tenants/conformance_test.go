@@ -85,9 +85,6 @@ type harness struct {
 
 func (h harness) Store() outmill.Store { return h.set }
 
-// Old says that the store is not on package engine yet.
-func (harness) Old() {}
-
 func (h harness) Reopen() outmill.Store { return openSet(h.t, h.set.databases, h.set.options) }
 
 func (h harness) Elapse(_ outmill.Store, d time.Duration) {
@@ -144,11 +141,4 @@ func openSet(t *testing.T, databases map[string]*memstore.Database, options mems
 		}
 	})
 	return &opened{set, databases, options}
-}
-
-// ReopenFair opens a set whose members serve turns.
-func (h harness) ReopenFair(topics ...string) outmill.Store {
-	options := h.set.options
-	options.FairTopics = topics
-	return openSet(h.t, h.set.databases, options)
 }

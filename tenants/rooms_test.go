@@ -2,14 +2,15 @@ package tenants_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storekit"
-	"github.com/outmill/outmill/storetest/memstore"
 	"github.com/outmill/outmill/subscriber"
 	"github.com/outmill/outmill/tenants"
 )
@@ -17,7 +18,9 @@ import (
 // fairMember is an open store that serves turns in these topics.
 func fairMember(t *testing.T, key string, topics ...string) tenants.Tenant {
 	t.Helper()
-	store := memstore.New(memstore.NewDatabase(), memstore.Options{Name: key, FairTopics: topics})
+	path := "file:" + filepath.Join(t.TempDir(), "outbox.db") + "?_pragma=synchronous(OFF)"
+	store, err := sqlite.Open(t.Context(), path, sqlite.Config{Name: key, FairTopics: topics}, nil)
+	require.NoError(t, err)
 	require.NoError(t, store.Ensure(t.Context()))
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return tenants.Tenant{Key: key, Store: store}

@@ -30,6 +30,8 @@ type Database struct {
 	driver.Generations
 	notifier storekit.Notifier
 
+	// guards are the unique indexes of users.
+	guards []func(changed, other driver.Entry) error
 	// lose, for tests, says which rows an Apply loses.
 	lose func() bool
 }
@@ -62,6 +64,14 @@ func (d *Database) Elapse(by time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ahead += by
+}
+
+// Guard has a change of an entry fail for which guard returns an error with one of the others, as a unique index
+// of a user does.
+func (d *Database) Guard(guard func(changed, other driver.Entry) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.guards = append(d.guards, guard)
 }
 
 // Lose has each Apply lose the rows for which lose returns true, as if another call had changed them. It is for

@@ -18,6 +18,9 @@ func (t *tx) set(key entryKey, e *driver.Entry) error {
 	if err := t.mayChange(key); err != nil {
 		return err
 	}
+	if err := t.guard(key, e); err != nil {
+		return err
+	}
 	was, known := t.entries[key]
 	t.undo = append(t.undo, func() {
 		if delete(t.entries, key); known {
@@ -26,6 +29,20 @@ func (t *tx) set(key entryKey, e *driver.Entry) error {
 	})
 	if delete(t.entries, key); e != nil {
 		t.entries[key] = *e
+	}
+	return nil
+}
+
+func (t *tx) guard(key entryKey, changed *driver.Entry) error {
+	for _, guard := range t.guards {
+		for other, e := range t.entries {
+			if changed == nil || other == key {
+				continue
+			}
+			if err := guard(*changed, e); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

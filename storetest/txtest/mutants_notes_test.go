@@ -10,6 +10,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/mutants"
 	"github.com/outmill/outmill/storetest/internal/suite"
+	"github.com/outmill/outmill/storetest/memstore"
 )
 
 func brokenNotes() []mutant {
@@ -154,7 +155,7 @@ func (m keepsLease) PutNote(ctx context.Context, note storekit.Note, wait time.D
 func (m keepsLease) Extend(ctx context.Context, lease time.Duration, leases []outmill.Lease) ([]outmill.Lease, error) {
 	// An ended transaction accepts no record.
 	tx, noted := noters.Load(m.DB)
-	if noted && m.Append(storekit.ContextWithTx(ctx, m.DB, tx), suite.Rec("probe", "probe")) == nil {
+	if noted && m.Append(m.WithTx(ctx, tx.(*memstore.Tx)), suite.Rec("probe", "probe")) == nil {
 		return nil, context.DeadlineExceeded
 	}
 	return m.Memory.Extend(ctx, lease, leases)

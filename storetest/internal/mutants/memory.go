@@ -131,9 +131,6 @@ func newMemory(t *testing.T, db *memstore.Database, options memstore.Options, sh
 
 func (h *memoryHarness) Store() outmill.Store { return h.store }
 
-// Old says that the store is not on package engine yet.
-func (*memoryHarness) Old() {}
-
 func (h *memoryHarness) Reopen() outmill.Store {
 	return h.change(newMemory(h.t, h.memory.DB, h.memory.options, h.memory.hooks))
 }

@@ -1,4 +1,0 @@
-package memstore_test
-
-// Old says that the store is not on package engine yet.
-func (harness) Old() {}
