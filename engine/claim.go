@@ -43,12 +43,16 @@ func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 			}
 		}
 		guess := guess{known != nil, generation}
-		c, err := e.claimOf(ctx, req, e.topics.Order(req.Group, req.Topics, topics), guess)
+		c, err := e.claimOf(ctx, req, e.topics.order(topics, req.Limit), guess)
 		if err != nil {
 			return nil, err
 		}
 		if len(c.got) > 0 && known == nil {
-			e.busy.Note(req.Group, req.Topics, topics)
+			e.busy.Note(req.Group, req.Topics, slices.Clone(topics))
+		}
+		if len(topics) > manyTopics {
+			// Otherwise each of the next claims would meet them again.
+			e.busy.Drop(req.Group, req.Topics, c.empty)
 		}
 		if len(c.got) > 0 {
 			records, err := e.readClaimed(ctx, req, c.got)
@@ -89,7 +93,7 @@ func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, topics [
 	var c *claim
 	begin := (&claim{tx: &tx{e: e}, req: req, owner: req.Owner.String(), free: freeBlockers(req)}).begin(topics)
 	err := e.updateFrom(ctx, "claim", begin, func(ctx context.Context, t *tx) (err error) {
-		c = &claim{tx: t, req: req, owner: req.Owner.String(), scans: max(scanLimit, 10*req.Limit), admits: e.config.AtOnce.Admit(req.Limit)}
+		c = &claim{tx: t, req: req, owner: req.Owner.String(), empty: map[string]bool{}, scans: max(scanLimit, 10*req.Limit), admits: e.config.AtOnce.Admit(req.Limit)}
 		if guess.made && t.State().Pauses != guess.generation {
 			return nil
 		}
@@ -118,6 +122,8 @@ type claim struct {
 	// lines are those that it has locked. unrouted says that rows wait to be adopted before it may go on.
 	lines    []driver.Line
 	unrouted bool
+	// empty are the topics in which the claim has left nothing that it could take.
+	empty map[string]bool
 	// over: a suspect, which is alone, or the bytes ended the claim. again: another transaction may find more.
 	over, again bool
 }
@@ -147,7 +153,12 @@ func (c *claim) run(ctx context.Context, topics []string) error {
 		if c.pauses.Topic(c.req.Group, topic) {
 			return nil
 		}
-		return c.of(topic, want).run(ctx, len(topics) == 1)
+		before := c.claimed()
+		err := c.of(topic, want).run(ctx, len(topics) == 1)
+		if c.claimed()-before < want && !c.over {
+			c.empty[topic] = true
+		}
+		return err
 	})
 }
 

@@ -56,7 +56,7 @@ type Engine struct {
 	log      *storekit.Log
 	routes   storekit.KnownRoutes
 	pauses   storekit.KnownPauses
-	topics   storekit.TopicRotation
+	topics   topicTurns
 	busy     storekit.BusyTopics
 	notifier *storekit.Notifier
 	// open ends when the store is closed.

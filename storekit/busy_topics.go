@@ -1,6 +1,7 @@
 package storekit
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -42,6 +43,23 @@ func (b *BusyTopics) Forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.found)
+}
+
+// Drop removes topics from a note. It does not renew the note.
+func (b *BusyTopics) Drop(group string, selection outmill.Topics, gone map[string]bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := keyOf(group, selection)
+	found, noted := b.found[key]
+	if !noted || len(gone) == 0 {
+		return
+	}
+	// A list that Topics has returned does not change.
+	found.topics = slices.DeleteFunc(slices.Clone(found.topics), func(topic string) bool { return gone[topic] })
+	if len(found.topics) == 0 {
+		found.topics = nil
+	}
+	b.found[key] = found
 }
 
 // Topics returns the noted topics that are selected. It returns nil if there are none, if

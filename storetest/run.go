@@ -109,6 +109,7 @@ func sections() []suite.Section {
 		{Name: "registrations", Sentences: bind(registrationSentences())},
 		{Name: "stopped", Sentences: bind(stoppedSentences()), AnyMode: true},
 		{Name: "topics", Sentences: bind(topicSentences()), AnyMode: true},
+		{Name: "topic age", Sentences: bind(topicAgeSentences()), AnyMode: true, New: true},
 		{Name: "dedup", Sentences: bind(dedupSentences())},
 		{Name: "time", Sentences: bind(timeSentences())},
 		{Name: "clock", Sentences: bind(clockSentences()), AnyMode: true},

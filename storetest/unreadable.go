@@ -26,7 +26,9 @@ func unreadableSentences() []sentence {
 			func(e *env) { unreadableDies(e, order) },
 		})
 	}
-	return append(list, sentence{"Get, List, Requeue and Delete work on a record that cannot be decoded, whatever its status", unreadableRepairs})
+	return append(list, sentence{
+		"Get, List, Requeue and Delete work on a record that cannot be decoded, whatever its status", unreadableRepairs,
+	})
 }
 
 // breaker returns the harness as a Breaker, or skips the sentence.
