@@ -93,7 +93,10 @@ func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, topics [
 	var c *claim
 	begin := (&claim{tx: &tx{e: e}, req: req, owner: req.Owner.String(), free: freeBlockers(req)}).begin(topics)
 	err := e.updateFrom(ctx, "claim", begin, func(ctx context.Context, t *tx) (err error) {
-		c = &claim{tx: t, req: req, owner: req.Owner.String(), empty: map[string]bool{}, scans: max(scanLimit, 10*req.Limit), admits: e.config.AtOnce.Admit(req.Limit)}
+		c = &claim{
+			tx: t, req: req, owner: req.Owner.String(), empty: map[string]bool{},
+			scans: max(scanLimit, 10*req.Limit), admits: e.config.AtOnce.Admit(req.Limit),
+		}
 		if guess.made && t.State().Pauses != guess.generation {
 			return nil
 		}

@@ -141,7 +141,8 @@ func (t *tx) Apply(_ context.Context, c driver.Changes) (driver.Applied, error) 
 // unchanged returns the stored row, if it is still the one that the engine has read.
 func (t *tx) unchanged(was driver.Row) *stored {
 	s := t.byID[was.ID]
-	if s == nil || s.Line != was.Line || s.Stage != was.Stage || s.Owner != was.Owner || s.Claims != was.Claims || s.Wake != was.Wake || s.Step != was.Step ||
+	if s == nil || s.Line != was.Line || s.Stage != was.Stage || s.Owner != was.Owner || s.Claims != was.Claims ||
+		s.Wake != was.Wake || s.Step != was.Step ||
 		t.lose != nil && !t.locked[was.ID] && t.lose() {
 		return nil
 	}

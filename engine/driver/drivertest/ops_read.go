@@ -142,11 +142,22 @@ func (w *walk) keys() operation {
 	}}
 }
 
-// heldByKey returns some rows, so only the number of fewer than all is certain.
+// heldByKey returns some rows, so only the number of fewer than all is certain. So does a search for unrouted or open
+// rows.
 func (w *walk) heldByKey() operation {
 	line, limit := w.line(), w.limit()
-	return operation{name: "HeldByKey", run: func(_ *side, t driver.Tx) (any, error) {
-		rows, err := t.HeldByKey(w.ctx, line, limit)
+	which := rapid.IntRange(0, 2).Draw(w.T, "rows in any order")
+	return operation{name: []string{"HeldByKey", "Rows of ByUnrouted", "Rows of ByOpen"}[which], run: func(_ *side, t driver.Tx) (any, error) {
+		var rows []driver.Row
+		var err error
+		switch which {
+		case 0:
+			rows, err = t.HeldByKey(w.ctx, line, limit)
+		case 1:
+			rows, err = t.Rows(w.ctx, driver.Search{By: driver.ByUnrouted, Line: line, Limit: limit})
+		default:
+			rows, err = t.Rows(w.ctx, driver.Search{By: driver.ByOpen, Limit: limit})
+		}
 		if rows = unblocked(w.placed(rows)); limit < all {
 			return len(rows), err
 		}
