@@ -54,14 +54,14 @@ func (s store) WithTx(ctx context.Context, tx *sql.Tx) context.Context {
 // openFile turns off the fsync of each commit, because no sentence depends on it.
 func openFile(t testing.TB, path string, config engine.Config, ahead *atomic.Int64) store {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)&_pragma=foreign_keys(1)&_pragma=synchronous(OFF)"+
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(60000)&_pragma=foreign_keys(1)&_pragma=synchronous(OFF)"+
 		"&_txlock=immediate&_pragma=journal_mode(WAL)")
 	require.NoError(t, err)
 	db.SetMaxIdleConns(8)
 	if config.Name == "" {
 		config.Name = "sqlite:" + filepath.Base(path)
 	}
-	d := driver.New(db, driver.Config{Name: config.Name, Prefix: "outmill_", BusyTimeout: 5 * time.Second, Owned: true,
+	d := driver.New(db, driver.Config{Name: config.Name, Prefix: "outmill_", BusyTimeout: time.Minute, Owned: true,
 		Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	s := store{engine.New(d, config), d}
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
