@@ -23,14 +23,14 @@ const (
 	// sqlLoad reads no more of a record than what ?2, a driver.Want, asks for: SQLite leaves the pages of a payload alone
 	// that it need not return.
 	sqlLoad = `SELECT r.seq, r.due_at, +r.message_id, +r.correlation_id, +r.causation_id, +r.traceparent, +r.tracestate, +r.dedup_key,
-	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, ''), iif(?2 & 2, r.payload, NULL), iif(?2 & 4, r.history, NULL), +r.id
+	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, NULL), iif(?2 & 2, r.payload, NULL), iif(?2 & 4, r.history, NULL), +r.id
 FROM {p:records} AS r WHERE seq IN (SELECT value FROM json_each(?1))`
 
 	// sqlReplace is the edit of an operator.
 	sqlReplace = `UPDATE {p:records} SET size = ?2, metadata = ?3, payload = ?4 WHERE seq = ?1`
 
 	// sqlAttach makes records a step of a join.
-	sqlAttach = `UPDATE {p:records} SET step = ?2, joins = joins || iif(joins = '', '', ',') || ?3
+	sqlAttach = `UPDATE {p:records} SET step = ?2, joins = coalesce(joins || ',', '') || ?3
 WHERE seq IN (SELECT value FROM json_each(?1))`
 )
 
@@ -70,8 +70,9 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 func appendRow(args []any, r *driver.NewRow) []any {
 	c := r.Record
 	return append(args, r.ID.String(), r.Group, r.Topic, r.Key, r.Tenant, int64(r.Created), r.Size, int64(r.Stage), int64(r.Wake),
-		int64(r.Next), int64(r.Expires), idOf(r.Step), idOf(r.WaitsFor), int64(max(r.Next, r.Created)), r.Message, c.CorrelationID,
-		c.CausationID, c.TraceParent, c.TraceState, c.DedupKey, storekit.JoinsText(c.Joins), r.Metadata, payloadOf(c.Payload))
+		int64(r.Next), int64(r.Expires), idOf(r.Step), idOf(r.WaitsFor), int64(max(r.Next, r.Created)), r.Message, orNull(c.CorrelationID),
+		orNull(c.CausationID), orNull(c.TraceParent), orNull(c.TraceState), orNull(c.DedupKey), orNull(storekit.JoinsText(c.Joins)),
+		orNull(r.Metadata), payloadOf(c.Payload))
 }
 
 // idOf is NULL for none, so that its index has no entry.
@@ -83,6 +84,14 @@ func idOf[T interface {
 		return nil
 	}
 	return id.String()
+}
+
+// orNull is NULL for none: SQLite and its driver pass it on faster than an empty text.
+func orNull(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
 }
 
 // payloadOf keeps nil, which is NULL, apart from an empty payload.
@@ -112,7 +121,7 @@ func (t *tx) taken(ctx context.Context, rows []driver.NewRow, err error) error {
 
 // Replace writes another payload and metadata.
 func (t *tx) Replace(ctx context.Context, r driver.NewRow) error {
-	return t.exec(ctx, sqlReplace, r.Seq, r.Size, r.Metadata, payloadOf(r.Record.Payload))
+	return t.exec(ctx, sqlReplace, r.Seq, r.Size, orNull(r.Metadata), payloadOf(r.Record.Payload))
 }
 
 // Attach makes rows records of a step.
@@ -138,14 +147,14 @@ func readContent(v values, c *content) error {
 	r := &outmill.Record{}
 	c.seq, c.id, c.Record = v.number(0), v.got[13], r
 	r.DueAt = v.time(1).Of()
-	r.MessageID, r.CorrelationID, r.CausationID = v.text(2), v.text(3), v.text(4)
-	r.TraceParent, r.TraceState, r.DedupKey = v.text(5), v.text(6), v.text(7)
+	r.MessageID, r.CorrelationID, r.CausationID = v.text(2), v.maybe(3), v.maybe(4)
+	r.TraceParent, r.TraceState, r.DedupKey = v.maybe(5), v.maybe(6), v.maybe(7)
 	var err error
-	if r.Joins, err = storekit.ParseJoins(v.text(8)); err != nil {
+	if r.Joins, err = storekit.ParseJoins(v.maybe(8)); err != nil {
 		v.refuse(8, "ids")
 	}
-	r.LastError = v.text(9)
-	if metadata := v.text(10); metadata != "" {
+	r.LastError = v.maybe(9)
+	if metadata := v.maybe(10); metadata != "" {
 		if r.Metadata, err = storekit.ParseMetadata([]byte(metadata)); err != nil {
 			v.refuse(10, "a JSON object of texts")
 		}

@@ -121,6 +121,14 @@ func (v values) text(column int) string {
 	return text
 }
 
+// maybe is "" for NULL.
+func (v values) maybe(column int) string {
+	if v.got[column] == nil {
+		return ""
+	}
+	return v.text(column)
+}
+
 // seq is a Seq, or driver.None for NULL.
 func (v values) seq(column int) int64 {
 	if v.got[column] == nil {

@@ -35,15 +35,15 @@ CREATE TABLE {p:records} (
     waits_for      TEXT,                              -- the join that makes the record due when it is decided
     due_at         INTEGER NOT NULL,                  -- first due
     message_id     TEXT    NOT NULL,
-    correlation_id TEXT    NOT NULL,
-    causation_id   TEXT    NOT NULL,
-    traceparent    TEXT    NOT NULL,
-    tracestate     TEXT    NOT NULL,
-    dedup_key      TEXT    NOT NULL,
-    joins          TEXT    NOT NULL,                  -- the joins of which the message is a step: ids with commas
-    last_error     TEXT    NOT NULL DEFAULT '',
+    correlation_id TEXT,                              -- NULL: none, here and below
+    causation_id   TEXT,
+    traceparent    TEXT,
+    tracestate     TEXT,
+    dedup_key      TEXT,
+    joins          TEXT,                              -- the joins of which the message is a step: ids with commas
+    last_error     TEXT,
     history        BLOB    NOT NULL DEFAULT x'',      -- the last attempts, the newest first
-    metadata       TEXT    NOT NULL,                  -- a JSON object, or ''
+    metadata       TEXT,                              -- a JSON object
     payload        BLOB                               -- NULL: the message has no payload
 );
 

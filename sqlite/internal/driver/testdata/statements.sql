@@ -408,7 +408,7 @@ SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.siz
 
 -- sqlLoad
 SELECT r.seq, r.due_at, +r.message_id, +r.correlation_id, +r.causation_id, +r.traceparent, +r.tracestate, +r.dedup_key,
-	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, ''), iif(?2 & 2, r.payload, NULL), iif(?2 & 4, r.history, NULL), +r.id
+	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, NULL), iif(?2 & 2, r.payload, NULL), iif(?2 & 4, r.history, NULL), +r.id
 FROM "outmill_records" AS r WHERE seq IN (SELECT value FROM json_each(?1));
 --   SEARCH r USING INTEGER PRIMARY KEY (rowid=?)
 --   LIST SUBQUERY 1
@@ -765,7 +765,7 @@ UPDATE "outmill_records" SET size = ?2, metadata = ?3, payload = ?4 WHERE seq = 
 --   SEARCH outmill_records USING INTEGER PRIMARY KEY (rowid=?)
 
 -- sqlAttach
-UPDATE "outmill_records" SET step = ?2, joins = joins || iif(joins = '', '', ',') || ?3
+UPDATE "outmill_records" SET step = ?2, joins = coalesce(joins || ',', '') || ?3
 WHERE seq IN (SELECT value FROM json_each(?1));
 --   SEARCH outmill_records USING INTEGER PRIMARY KEY (rowid=?)
 --   LIST SUBQUERY 1
