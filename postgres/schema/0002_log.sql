@@ -689,42 +689,55 @@ $outmill$;
 CREATE FUNCTION {p:put_note}(text, text, bigint, bigint, uuid, uuid, integer, bigint, bigint, bigint, integer) RETURNS integer LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $outmill$
 DECLARE
-    place record;
-    answer integer;
+    of_line bigint := $8;
+    of_batch bigint := $9;
+    of_token bigint := $10;
+    nth integer := $11;
+    until timestamptz := statement_timestamp() + $3 * interval '1 microsecond';
 BEGIN
     IF $4 <> 1000 THEN
         PERFORM set_config('lock_timeout', $4::text, true);
     END IF;
     IF $6 IS NULL THEN
-        INSERT INTO {p:inbox} (consumer, key, delete_at, record) VALUES ($1, $2, statement_timestamp() + $3 * interval '1 microsecond', $5) ON CONFLICT DO NOTHING;
+        INSERT INTO {p:inbox} (consumer, key, delete_at, record) VALUES ($1, $2, until, $5) ON CONFLICT DO NOTHING;
         RETURN CASE WHEN FOUND THEN 1 ELSE 0 END;
     END IF;
-    IF $8 IS NULL THEN
-        WITH lease AS MATERIALIZED (SELECT (SELECT 1 FROM {p:records} AS r WHERE r.id = $5 AND r.stage + 0 = 4 AND r.owner = $6 AND r.claims = $7) IS NOT NULL AS valid),
-            put AS (INSERT INTO {p:inbox} (consumer, key, delete_at, record)
-                SELECT $1, $2, statement_timestamp() + $3 * interval '1 microsecond', $5 FROM lease WHERE valid ON CONFLICT DO NOTHING RETURNING 1)
-        SELECT CASE WHEN l.valid THEN (SELECT count(*) FROM put)::integer ELSE -1 END INTO answer FROM lease AS l;
-        -- Another session may have claimed it from the log. A statement needs rights on all its tables, so this one is not the one above.
-        IF answer >= 0 OR $7 <> 1 OR NOT (SELECT m.logged FROM {p:meta} AS m WHERE m.only_row) THEN
-            RETURN answer;
+    FOR search IN 1..2 LOOP
+        -- A statement needs rights on all its tables, so only these read the log. A record that has moved is among the records.
+        IF of_line IS NOT NULL THEN
+            INSERT INTO {p:inbox} (consumer, key, delete_at, record) SELECT $1, $2, until, $5 FROM {p:batches} AS b
+                WHERE b.line = of_line AND b.n = of_batch AND b.token = of_token AND b.owner = $6 AND CASE WHEN b.open > 0 THEN get_bit(b.done, nth) = 0 END
+                AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token LIMIT 1) IS NULL
+                ON CONFLICT DO NOTHING;
+            IF FOUND THEN
+                RETURN 1;
+            END IF;
         END IF;
-        SELECT b.line, b.n, b.token, array_position(b.positions, l.pos) - 1 AS ordinal INTO place FROM {p:log} AS l CROSS JOIN {p:batches} AS b
+        INSERT INTO {p:inbox} (consumer, key, delete_at, record) SELECT $1, $2, until, $5 FROM {p:records} AS r
+            WHERE r.id = $5 AND r.stage + 0 = 4 AND r.owner = $6 AND r.claims = $7
+            ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            RETURN 1;
+        END IF;
+        -- There is a note, or the lease was lost.
+        IF (SELECT 1 FROM {p:records} AS r WHERE r.id = $5 AND r.stage + 0 = 4 AND r.owner = $6 AND r.claims = $7) IS NOT NULL THEN
+            RETURN 0;
+        END IF;
+        IF of_line IS NOT NULL THEN
+            RETURN CASE WHEN (SELECT 1 FROM {p:batches} AS b WHERE b.line = of_line AND b.n = of_batch AND b.token = of_token AND b.owner = $6 AND CASE WHEN b.open > 0 THEN get_bit(b.done, nth) = 0 END
+                AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token LIMIT 1) IS NULL) IS NULL THEN -1 ELSE 0 END;
+        END IF;
+        -- Another session may have claimed it from the log, where a record is claimed once.
+        IF $7 <> 1 OR NOT (SELECT m.logged FROM {p:meta} AS m WHERE m.only_row) THEN
+            RETURN -1;
+        END IF;
+        SELECT b.line, b.n, b.token, array_position(b.positions, l.pos) - 1 INTO of_line, of_batch, of_token, nth FROM {p:log} AS l CROSS JOIN {p:batches} AS b
             WHERE l.id = $5 AND b.line = l.line AND b.n >= (SELECT low FROM {p:batches} WHERE line = l.line ORDER BY n DESC LIMIT 1)
                 AND b.owner = $6 AND b.open > 0 AND b.positions @> ARRAY[l.pos] LIMIT 1;
         IF NOT FOUND THEN
             RETURN -1;
         END IF;
-    ELSE
-        SELECT $8 AS line, $9 AS n, $10 AS token, $11 AS ordinal INTO place;
-    END IF;
-    WITH lease AS MATERIALIZED (SELECT (SELECT 1 FROM {p:batches} AS b WHERE b.line = place.line AND b.n = place.n AND b.token = place.token AND b.owner = $6
-                AND CASE WHEN b.open > 0 THEN get_bit(b.done, place.ordinal) = 0 END
-                AND (SELECT 1 FROM {p:ended} AS e WHERE e.line = b.line AND e.n = b.n AND e.token = b.token LIMIT 1) IS NULL) IS NOT NULL
-            OR (SELECT 1 FROM {p:records} AS r WHERE r.id = $5 AND r.stage + 0 = 4 AND r.owner = $6 AND r.claims = $7) IS NOT NULL AS valid),
-        put AS (INSERT INTO {p:inbox} (consumer, key, delete_at, record)
-            SELECT $1, $2, statement_timestamp() + $3 * interval '1 microsecond', $5 FROM lease WHERE valid ON CONFLICT DO NOTHING RETURNING 1)
-    SELECT CASE WHEN l.valid THEN (SELECT count(*) FROM put)::integer ELSE -1 END INTO answer FROM lease AS l;
-    RETURN answer;
+    END LOOP;
 END
 $outmill$;
 
