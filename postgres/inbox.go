@@ -13,7 +13,7 @@ import (
 const (
 	// sqlPutNote calls a function, which limits its wait by its own lock_timeout.
 	sqlPutNote = `SELECT {p:put_note}($1, $2, $3, $4, $5::pg_catalog.text::pg_catalog.uuid, $6::pg_catalog.text::pg_catalog.uuid,
-	$7, $8, $9, $10, $11)`
+	$7, $8, $9, $10, $11, $12)`
 
 	sqlHasNote = `SELECT 1 FROM {p:inbox} WHERE consumer OPERATOR(pg_catalog.=) $1::pg_catalog.text
 		AND key OPERATOR(pg_catalog.=) $2::pg_catalog.text`
@@ -45,13 +45,16 @@ func (s *Store) PutNote(ctx context.Context, note storekit.Note, wait time.Durat
 		template: sqlPutNote,
 		// A lock_timeout of 0 would wait for ever.
 		args: append([]any{note.Consumer, note.Key, sqlkit.CeilMicros(note.Retention), max(wait.Milliseconds(), 1)},
-			s.noted(note.Lease, tx != nil)...),
+			append(s.noted(note.Lease, tx != nil), nil)...),
 		row: func(scan func(...any) error) error { return scan(&answer) },
 	}
 	if tx == nil {
 		err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error { return t.finish(ctx, put) })
 	} else {
 		err = s.within(ctx, operation, tx, func(ctx context.Context, r runner) error {
+			if own, ok := r.(*openTx); ok && own.isFresh() {
+				put.limitsIdle(s.idle(ctx))
+			}
 			if err := r.run(ctx, put); err != nil || answer >= 0 {
 				return err
 			}
@@ -62,6 +65,13 @@ func (s *Store) PutNote(ctx context.Context, note storekit.Note, wait time.Durat
 		err = fmt.Errorf("%w: %w", storekit.ErrNoteBusy, err)
 	}
 	return err == nil && answer == 0, err
+}
+
+// limitsIdle makes a note set the limit of a transaction that begins with it.
+func (s *step) limitsIdle(limit time.Duration) {
+	if limit > 0 {
+		s.args[len(s.args)-1], s.idles = milliseconds(limit), true
+	}
 }
 
 // noted returns the arguments of a note that say which record and lease it is for. checks: the lease

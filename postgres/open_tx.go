@@ -52,6 +52,13 @@ func (s *Store) inOpenTx(ctx context.Context, fn func(ctx context.Context) error
 	return nil
 }
 
+// isFresh reports whether no statement has been sent yet.
+func (t *openTx) isFresh() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.tx == nil
+}
+
 // begun returns the transaction, and sends the BEGIN if no statement has done so. If that fails,
 // the transaction refuses everything.
 func (t *openTx) begun() pgx.Tx {
@@ -114,9 +121,11 @@ func (t *openTx) send(ctx context.Context, steps []step, last bool) error {
 	if t.tx == nil {
 		batch.BeginTx(ofOpenTx)
 		sender, before = t.conn, 1
-		for _, s := range t.s.idleSteps(ctx) {
-			batch.Queue(s.template, s.args...)
-			before++
+		if len(steps) == 0 || !steps[0].idles {
+			for _, s := range t.s.idleSteps(ctx) {
+				batch.Queue(s.template, s.args...)
+				before++
+			}
 		}
 	}
 	for _, s := range steps {

@@ -20,6 +20,8 @@ type step struct {
 	row func(scan func(into ...any) error) error
 	// bare says that the statement needs no safePath.
 	bare bool
+	// idles says that the statement does what idleSteps do.
+	idles bool
 	// count gets the number of rows that the statement changed or returned.
 	count *int
 }

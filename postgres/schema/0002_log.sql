@@ -682,11 +682,13 @@ $outmill$;
 -- microseconds. It waits up to $4 milliseconds for another transaction with the same note. $5 is
 -- the record of a message of this schema. If $6 is not NULL, the owner $6 must have leased the
 -- record under the claim number $7; $8 to $11 are then the line, the number, the token and the
--- ordinal of its batch, or NULL if the caller does not know one. It returns 1 if it has written
+-- ordinal of its batch, or NULL if the caller does not know one. If $12 is not NULL, it is the
+-- limit in milliseconds after which the server ends the transaction if its client is silent,
+-- unless the caller has another one: that saves a statement. It returns 1 if it has written
 -- the note, 0 if there was one, and -1 if the lease is not valid. The statement that writes the
 -- note also looks at the lease, and locks neither record nor batch. The SET clause separates the
 -- lock_timeout of the function from the caller's, and is right for the inbox's default.
-CREATE FUNCTION {p:put_note}(text, text, bigint, bigint, uuid, uuid, integer, bigint, bigint, bigint, integer) RETURNS integer LANGUAGE plpgsql
+CREATE FUNCTION {p:put_note}(text, text, bigint, bigint, uuid, uuid, integer, bigint, bigint, bigint, integer, text) RETURNS integer LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $outmill$
 DECLARE
     of_line bigint := $8;
@@ -697,6 +699,9 @@ DECLARE
 BEGIN
     IF $4 <> 1000 THEN
         PERFORM set_config('lock_timeout', $4::text, true);
+    END IF;
+    IF $12 IS NOT NULL AND current_setting('idle_in_transaction_session_timeout') = '0' THEN
+        PERFORM set_config('idle_in_transaction_session_timeout', $12, true);
     END IF;
     IF $6 IS NULL THEN
         INSERT INTO {p:inbox} (consumer, key, delete_at, record) VALUES ($1, $2, until, $5) ON CONFLICT DO NOTHING;
