@@ -192,6 +192,7 @@ func (t *tx) change(ctx context.Context, c *driver.Changes, done *driver.Applied
 			}
 			continue
 		}
+		t.state.Unrouted = t.state.Unrouted || r.Now.Group == ""
 		m := moveOf(r)
 		seqs, known := moves[m]
 		if !known {
@@ -209,7 +210,6 @@ func (t *tx) change(ctx context.Context, c *driver.Changes, done *driver.Applied
 }
 
 func (t *tx) move(ctx context.Context, m move, seqs string) error {
-	t.state.Unrouted = t.state.Unrouted || m.unroute
 	switch {
 	case m.isLease():
 		return t.exec(ctx, sqlLease, seqs, int64(m.wake), m.owner, m.worker, m.attempts, m.expiries)
