@@ -9,6 +9,10 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
+// The note is what keeps a message from being handled twice: the ack follows after the commit, and may be prevented.
+// So a note must outlive every way in which its record can come again. While the record exists and is not processed,
+// it can: from a lease that ends, from the dead, from a pause, or when its group is read again.
+
 // noteKind is the kind of the entries of handled messages. At is the end of the retention, or when DeleteNotes
 // looks at the note again, and the key that of the consumer and the message. Value is the id of the record, if
 // the message is one of this store.

@@ -223,7 +223,8 @@ func (j joinStore) ListSteps(ctx context.Context, operation string, id outmill.J
 	return steps, err
 }
 
-// MakeDue makes due the records that wait for the joins.
+// MakeDue makes due the records that wait for the joins. It locks no join, because what settles a step locks rows
+// first, and joins last. It works in steps, and one that was cut short is repeated by the next snooze of a record.
 func (j joinStore) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
 	for _, id := range ids {
 		for more := true; more; {

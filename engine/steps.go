@@ -14,6 +14,11 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
+// A step is one message: all its records, one for each group, count together. tx.apply counts a change of a row in
+// the same transaction, so no call that settles, expires, parks, requeues or deletes records has code for joins. The
+// counts are of the step, and each join that is pending takes over the outcome; a join that has ended keeps what it
+// had. A report settles the step in one join for good, so what its message does later is not taken over there.
+
 // stepMove counts records of a step: those that are open, that were acked, and that are dead.
 type stepMove struct{ Open, Acked, Dead int }
 
@@ -66,8 +71,8 @@ func memberStatus(entry driver.Entry) (status storekit.StepStatus, isReported bo
 	return storekit.StepStatus(text), isReported
 }
 
-// gone notes what becomes of the record of a row that is deleted: driver.Processed is acked, driver.Dead is deleted
-// by an operator before it was processed, and droppedStage is deleted with its group.
+// droppedStage is in tx.gone for a row that was deleted with its group. The other values are driver.Processed, for a
+// row that was acked where nothing is retained, and driver.Dead, for one that an operator has deleted.
 const droppedStage driver.Stage = -1
 
 // removeAs is remove for a row that counts as this for its step.
@@ -84,7 +89,8 @@ func (t *tx) removeAs(r driver.Row, as driver.Stage) {
 // drop removes a row that was deleted with its group: its step no longer waits for it.
 func (t *tx) drop(r driver.Row) { t.removeAs(r, droppedStage) }
 
-// moveSteps returns the moves of the steps of rows that were written.
+// movedSteps returns the moves of the steps of rows that were written. What was lost was written by somebody else,
+// who has counted it.
 func (t *tx) movedSteps(c driver.Changes, lost map[int64]bool) map[outmill.WorkItemID]stepMove {
 	moves := map[outmill.WorkItemID]stepMove{}
 	add := func(r driver.Row, now stepMove) {

@@ -18,6 +18,10 @@ var (
 	_ storekit.SagaRetention = (*Engine)(nil)
 )
 
+// A call that takes part in a caller's transaction is a Within of the driver: it has a savepoint of its own, so that
+// an error leaves the transaction usable. Such calls append rows and change entries. They change no row, because a
+// transaction that stays open would keep a record from its worker.
+
 // Transact runs fn in a transaction. See storekit.Transactor.
 func (e *Engine) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	const operation = "transact"

@@ -29,10 +29,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformance_Transactions(t *testing.T) {
-	txtest.Run(t, storetest.Engine{
-		New:         newHarness,
-		Unsupported: map[string]string{"steps": "the store has no joins"},
-	})
+	txtest.Run(t, storetest.Engine{New: newHarness})
 }
 
 func newHarness(t *testing.T, options storetest.Options) storetest.Harness {
