@@ -245,7 +245,6 @@ var asksNothing = map[string]string{
 	"Outbox":          "returns the store itself, whose calls are the user's",
 	"OutboxOf":        "returns the store itself, whose calls are the user's",
 	"Refresh":         "asks the discovery; a store is opened within a minute",
-	"MayBeCommitted":  "looks at an error",
 	"ServesTurns":     "reads the members' settings",
 	"Statements":      "reads nothing",
 	"StatementsFrom":  "reads nothing",
