@@ -23,7 +23,7 @@ func noteKey(consumer, key string) string { return joined(consumer, key) }
 // PutNote notes that a consumer handles a message. See storekit.Inbox.
 func (e *Engine) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (duplicate bool, err error) {
 	const operation = "put a note"
-	if err := note.Validate(); err != nil {
+	if err := storekit.CheckNote(note); err != nil {
 		return false, e.explain(ctx, operation, err)
 	}
 	err = e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {

@@ -126,7 +126,7 @@ func (c Config) validate(limit time.Duration) error {
 			errs = append(errs, fmt.Errorf("%w: inbox.Config."+format, append([]any{outmill.ErrInvalidConfig}, args...)...))
 		}
 	}
-	if err := (storekit.Note{Consumer: c.Consumer, Key: "any", Retention: time.Hour}).Validate(); err != nil {
+	if err := storekit.CheckNote(storekit.Note{Consumer: c.Consumer, Key: "any", Retention: time.Hour}); err != nil {
 		invalid(true, "Consumer is %.300q: %w", c.Consumer, err)
 	}
 	invalid(c.Retention < 0, "Retention is %s: want more than 0, or 0 for %s", c.Retention, defaultRetention)

@@ -67,7 +67,7 @@ func (b *Inbox) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		d := delivery{inbox: b, original: keep(msg), handler: h}
 		lease := b.leaseOf(msg.Context())
 		d.note = storekit.Note{Consumer: b.scopeOf(msg, lease), Key: key, Retention: b.cfg.Retention, Lease: lease}
-		if err := d.note.Validate(); err != nil {
+		if err := storekit.CheckNote(d.note); err != nil {
 			return nil, outmill.Permanent(fmt.Errorf("outmill/inbox: the key of the message is invalid: %w", err))
 		}
 		err = d.handle()

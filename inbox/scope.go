@@ -45,7 +45,7 @@ func scopeName(parts ...string) string {
 		parts[i] = escaped.Replace(part)
 	}
 	name := strings.TrimRight(strings.Join(parts, "/"), "/")
-	if (storekit.Note{Consumer: name, Key: "any", Retention: time.Hour}).Validate() == nil {
+	if storekit.CheckNote(storekit.Note{Consumer: name, Key: "any", Retention: time.Hour}) == nil {
 		return name
 	}
 	sum := sha256.Sum256([]byte(name))

@@ -39,7 +39,7 @@ func TestScopeName_Property(t *testing.T) {
 		a, again, b := one, one, other
 		name := scopeName(a[:]...)
 		require.Equal(t, name, scopeName(again[:]...))
-		require.NoError(t, storekit.Note{Consumer: name, Key: "k", Retention: 1}.Validate())
+		require.NoError(t, storekit.CheckNote(storekit.Note{Consumer: name, Key: "k", Retention: 1}))
 		require.Equal(t, one == other, name == scopeName(b[:]...))
 	})
 }

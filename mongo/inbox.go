@@ -28,7 +28,7 @@ func (s *Store) PutNote(ctx context.Context, note storekit.Note, _ time.Duration
 	const operation = "put a note"
 	session, err := s.sessionOf(ctx)
 	if err == nil {
-		err = note.Validate()
+		err = storekit.CheckNote(note)
 	}
 	if err != nil {
 		return false, s.explain(ctx, operation, err)

@@ -36,7 +36,7 @@ func (s *Store) PutNote(ctx context.Context, note storekit.Note, _ time.Duration
 	const operation = "put a note"
 	h, err := s.txOf(ctx)
 	if err == nil {
-		err = note.Validate()
+		err = storekit.CheckNote(note)
 	}
 	if err != nil {
 		return false, s.explain(ctx, operation, err)

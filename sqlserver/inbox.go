@@ -25,7 +25,7 @@ func (s *Store) PutNote(ctx context.Context, note storekit.Note, wait time.Durat
 	const operation = "put a note"
 	tx, err := s.txOf(ctx)
 	if err == nil {
-		err = note.Validate()
+		err = storekit.CheckNote(note)
 	}
 	if err != nil {
 		return false, s.explain(ctx, operation, err)

@@ -75,7 +75,7 @@ func inCommand(ctx context.Context, next AuditEntry) AuditEntry {
 		at = place(AuditEdit)
 	}
 	if entry, begun := c.entries[at]; begun {
-		next = entry.with(next)
+		next = goesOn(entry, next)
 	} else {
 		next.Command = uuid.NewString()
 	}
@@ -83,8 +83,8 @@ func inCommand(ctx context.Context, next AuditEntry) AuditEntry {
 	return next
 }
 
-// with adds what the next transaction does.
-func (e AuditEntry) with(next AuditEntry) AuditEntry {
+// goesOn adds what the next transaction does.
+func goesOn(e, next AuditEntry) AuditEntry {
 	next.Command = e.Command
 	ids := slices.Clone(e.IDs)
 	for _, id := range next.IDs {

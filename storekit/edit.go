@@ -59,9 +59,9 @@ func fingerprintOfMetadata(metadata map[string]string) string {
 
 func digits(sum [sha256.Size]byte) string { return hex.EncodeToString(sum[:16]) }
 
-// check refuses an edit that no record can take. maxPayload is the store's limit in bytes; 0
+// checkEdit refuses an edit that no record can take. maxPayload is the store's limit in bytes; 0
 // is none.
-func (e Edit) check(maxPayload int) error {
+func checkEdit(e Edit, maxPayload int) error {
 	if e.Payload == nil && e.Metadata == nil {
 		return InvalidConfig("Edit changes nothing: set Edit.Payload or Edit.Metadata")
 	}
@@ -76,8 +76,8 @@ func (e Edit) check(maxPayload int) error {
 	return errors.Join(errs...)
 }
 
-// apply returns the record as it is after the edit. same says that it is so already.
-func (e Edit) apply(before *outmill.Record) (after *outmill.Record, same bool, err error) {
+// applyEdit returns the record as it is after the edit. same says that it is so already.
+func applyEdit(e Edit, before *outmill.Record) (after *outmill.Record, same bool, err error) {
 	if before.Status != outmill.StatusDead {
 		return nil, false, fmt.Errorf("%w; it is %s", ErrNotDead, before.Status)
 	}
@@ -91,7 +91,7 @@ func (e Edit) apply(before *outmill.Record) (after *outmill.Record, same bool, e
 	if len(edited.Metadata) == 0 {
 		edited.Metadata = nil
 	}
-	if samePayload(edited.Payload, before.Payload) && maps.Equal(edited.Metadata, before.Metadata) && e.mayHaveMade(before) {
+	if samePayload(edited.Payload, before.Payload) && maps.Equal(edited.Metadata, before.Metadata) && mayHaveMade(e, before) {
 		return before, true, nil
 	}
 	if e.Seen != FingerprintOf(before) {
@@ -110,7 +110,7 @@ func samePayload(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (
 
 // mayHaveMade reports whether the record may be the result of this edit: what the edit leaves
 // is as the caller saw it. So an edit whose answer was lost can be repeated.
-func (e Edit) mayHaveMade(r *outmill.Record) bool {
+func mayHaveMade(e Edit, r *outmill.Record) bool {
 	payload, metadata, _ := strings.Cut(e.Seen, fingerprintMark)
 	return (e.Payload != nil || fingerprintOfPayload(r.Payload) == payload) &&
 		(e.Metadata != nil || fingerprintOfMetadata(r.Metadata) == metadata)

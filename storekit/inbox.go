@@ -33,8 +33,8 @@ type Note struct {
 // Own reports whether the same store has delivered the message.
 func (n Note) Own() bool { return !n.Lease.ID.IsZero() }
 
-// Validate returns an ErrInvalidRecord for every invalid value, joined. Stores call it.
-func (n Note) Validate() error {
+// CheckNote returns an ErrInvalidRecord for every invalid value, joined. Stores call it.
+func CheckNote(n Note) error {
 	var errs []error
 	for field, value := range map[string]string{"consumer": n.Consumer, "key": n.Key} {
 		reason := checkName(value)

@@ -69,7 +69,7 @@ func NewJoinEngine(store JoinStore, maxPayload int) JoinEngine { return JoinEngi
 // StartJoin begins a join. See [Joins].
 func (e JoinEngine) StartJoin(ctx context.Context, join *Join) error {
 	const operation = "start join"
-	if err := join.Validate(); err != nil {
+	if err := CheckJoin(join); err != nil {
 		return e.store.Explain(ctx, operation, err)
 	}
 	started := *join
@@ -246,7 +246,7 @@ func (e JoinEngine) GetJoin(ctx context.Context, id outmill.JoinID) (*Join, erro
 // ListJoins returns joins in the order of their ids. See [Joins].
 func (e JoinEngine) ListJoins(ctx context.Context, query JoinQuery) ([]*Join, error) {
 	const operation = "list joins"
-	if err := query.Validate(); err != nil {
+	if err := CheckJoinQuery(query); err != nil {
 		return nil, e.store.Explain(ctx, operation, err)
 	}
 	query.Limit = cmp.Or(query.Limit, DefaultJoinLimit)

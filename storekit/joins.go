@@ -109,8 +109,8 @@ const (
 	ReasonNoQuorum   = "too few steps can complete"
 )
 
-// Validate returns an ErrInvalidRecord for every invalid value, joined. Stores call it.
-func (j *Join) Validate() error {
+// CheckJoin returns an ErrInvalidRecord for every invalid value of a join to start, joined. Stores call it.
+func CheckJoin(j *Join) error {
 	var errs []error
 	invalid := func(bad bool, field, reason string, args ...any) {
 		if bad {
@@ -137,12 +137,12 @@ func (j *Join) Validate() error {
 		named(fmt.Sprintf("metadata name %q", clip(name)), checkText(name, 0))
 		named(fmt.Sprintf("metadata %q", clip(name)), checkText(value, 0))
 	}
-	return errors.Join(append(errs, j.checkFollower())...)
+	return errors.Join(append(errs, checkFollower(j))...)
 }
 
 // checkFollower refuses metadata that no message can have, because that error would appear
 // only at the end of the join. It also refuses what the setters have told the publish of a message.
-func (j *Join) checkFollower() error {
+func checkFollower(j *Join) error {
 	msg := &message.Message{Metadata: j.Metadata}
 	told, _ := outmill.InstructionsOf(msg)
 	for name := range told {
@@ -219,8 +219,8 @@ func (q JoinQuery) Statuses() []JoinStatus {
 	return []JoinStatus{JoinPending, JoinCompleted, JoinFailed, JoinCancelled}
 }
 
-// Validate returns an ErrInvalidConfig for every invalid value, joined. Stores call it.
-func (q JoinQuery) Validate() error {
+// CheckJoinQuery returns an ErrInvalidConfig for every invalid value, joined. Stores call it.
+func CheckJoinQuery(q JoinQuery) error {
 	switch q.Status {
 	case "", JoinPending, JoinCompleted, JoinFailed, JoinCancelled:
 	default:

@@ -145,7 +145,7 @@ func (k *KnownPauses) Load() *PauseList { return k.list.Load() }
 
 // Keep keeps the list if it is newer than the known one.
 func (k *KnownPauses) Keep(list *PauseList) {
-	for known := k.list.Load(); known == nil || known.generation < list.generation; known = k.list.Load() {
+	for known := k.list.Load(); known == nil || known.Generation() < list.Generation(); known = k.list.Load() {
 		if k.list.CompareAndSwap(known, list) {
 			return
 		}

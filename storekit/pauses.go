@@ -145,7 +145,7 @@ func (p PauseInfo) String() string {
 }
 
 // concerns reports whether the pause may stop records of the group.
-func (p PauseInfo) concerns(info outmill.GroupInfo) bool {
+func concerns(p PauseInfo, info outmill.GroupInfo) bool {
 	if p.Group != "" {
 		return p.Group == info.Group
 	}
@@ -165,7 +165,7 @@ func (p PauseInfo) concerns(info outmill.GroupInfo) bool {
 func NamePauses(infos []outmill.GroupInfo, pauses []PauseInfo) {
 	for i := range infos {
 		for _, p := range pauses {
-			if p.concerns(infos[i]) {
+			if concerns(p, infos[i]) {
 				infos[i].Pauses = append(infos[i].Pauses, p.String())
 			}
 		}

@@ -190,12 +190,12 @@ func CheckDeadLetters(query outmill.ListQuery) (outmill.ListQuery, error) {
 // Edit changes a dead record. See Workbench.
 func (w WorkbenchEngine) Edit(ctx context.Context, id outmill.WorkItemID, edit Edit) (*outmill.Record, error) {
 	const operation = "edit"
-	if err := edit.check(w.maxPayload); err != nil {
+	if err := checkEdit(edit, w.maxPayload); err != nil {
 		return nil, w.store.Explain(ctx, operation, err)
 	}
 	var edited *outmill.Record
 	err := w.store.EditDead(ctx, operation, id, func(before *outmill.Record) (*outmill.Record, AuditEntry, error) {
-		after, same, err := edit.apply(before)
+		after, same, err := applyEdit(edit, before)
 		if edited = after; err != nil || same {
 			return nil, AuditEntry{}, err
 		}

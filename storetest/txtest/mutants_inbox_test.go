@@ -175,7 +175,7 @@ func (h *handlers) meet() {
 }
 
 func (m looksFirst) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
-	if _, ok := m.Tx(ctx); !ok || note.Validate() != nil {
+	if _, ok := m.Tx(ctx); !ok || storekit.CheckNote(note) != nil {
 		return m.Memory.PutNote(ctx, note, wait)
 	}
 	found, err := m.HasNote(context.WithoutCancel(ctx), note.Consumer, note.Key)
