@@ -6,7 +6,7 @@ package outmill
 // lacks: a wrapper that must see each call leaves the method out, and no caller gets past
 // it.
 //
-//	waker, ok := outmill.As[storekit.Waker](store)
+//	waker, ok := outmill.As[roles.Waker](store)
 func As[Role any](store any) (role Role, ok bool) {
 	// The bound ends the loop for a wrapper that wraps itself.
 	const maxWrappers = 100

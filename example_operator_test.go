@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 )
 
 // Dead records are requeued by the error that they failed with, however many there are.
@@ -30,9 +30,9 @@ func Example_requeueWhere() {
 		{Lease: leased[0].Lease(), Err: "connection refused"}, {Lease: leased[1].Lease(), Err: "no such order"},
 	}))
 
-	operator, _ := outmill.As[storekit.Operator](store)
+	operator, _ := outmill.As[roles.Operator](store)
 	query := outmill.ListQuery{Topic: "orders", ErrorText: "refused"}
-	for page := (storekit.Page{}); !page.Done; query.After = page.Next {
+	for page := (roles.Page{}); !page.Done; query.After = page.Next {
 		page, err = operator.RequeueWhere(ctx, query)
 		must(err)
 		fmt.Println("requeued:", page.Changed)

@@ -70,8 +70,8 @@ type GroupInfo struct {
 	// names above 1,000.
 	Workers []WorkerInfo
 	// Pauses has a line for each pause that may stop records of the group: what is paused, who
-	// paused it, when, and why (storekit.PauseInfo). It is empty if the store lacks the role
-	// storekit.Pauses, which pauses, resumes and lists the pauses.
+	// paused it, when, and why (roles.PauseInfo). It is empty if the store lacks the role
+	// roles.Pauses, which pauses, resumes and lists the pauses.
 	Pauses []string
 }
 

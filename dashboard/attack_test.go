@@ -20,7 +20,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/dashboard"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // TestAttacks does what somebody does who wants to harm the operators, the store or the process
@@ -145,12 +145,12 @@ func TestAttacks(t *testing.T) {
 				require.Equal(t, http.StatusMethodNotAllowed, got.StatusCode, path)
 			}
 			require.Equal(t, outmill.StatusDead, s.status(id))
-			pauses, _ := outmill.As[storekit.Pauses](s.Store)
+			pauses, _ := outmill.As[roles.Pauses](s.Store)
 			paused, err := pauses.Paused(t.Context())
 			require.NoError(t, err)
 			require.Empty(t, paused)
-			audit, _ := outmill.As[storekit.Audit](s.Store)
-			page, err := audit.Audited(t.Context(), storekit.AuditQuery{})
+			audit, _ := outmill.As[roles.Audit](s.Store)
+			page, err := audit.Audited(t.Context(), roles.AuditQuery{})
 			require.NoError(t, err)
 			require.Empty(t, page.Entries)
 		}

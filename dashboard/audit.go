@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -14,7 +15,7 @@ const auditAtOnce = 200
 
 // entry is a line of the audit.
 type entry struct {
-	storekit.AuditEntry
+	roles.AuditEntry
 	Filter []fact
 	Change string
 }
@@ -32,12 +33,12 @@ type auditView struct {
 
 // auditPage lists the changes by operators, or those of one record.
 func auditPage(c *call) error {
-	role, ok := outmill.As[storekit.Audit](c.store)
+	role, ok := outmill.As[roles.Audit](c.store)
 	if !ok {
-		return lacks("keeps no audit (storekit.Audit)")
+		return lacks("keeps no audit (roles.Audit)")
 	}
 	var of outmill.WorkItemID
-	query := storekit.AuditQuery{After: c.r.URL.Query().Get("after"), Limit: recordsAtOnce}
+	query := roles.AuditQuery{After: c.r.URL.Query().Get("after"), Limit: recordsAtOnce}
 	record := c.r.URL.Query().Get("record")
 	if record != "" {
 		var err error
@@ -48,7 +49,7 @@ func auditPage(c *call) error {
 	}
 	page, err := role.Audited(c.ctx, query)
 	if isLack(err) {
-		return lacks("keeps no audit (storekit.Audit)")
+		return lacks("keeps no audit (roles.Audit)")
 	}
 	if storekit.NoneAnswered(err) {
 		return err
@@ -65,7 +66,7 @@ func auditPage(c *call) error {
 	return c.render(http.StatusOK, "audit", "Audit", v)
 }
 
-func (c *call) entry(e storekit.AuditEntry) entry {
+func (c *call) entry(e roles.AuditEntry) entry {
 	line := entry{AuditEntry: e}
 	all, _ := metadata(e.Filter)
 	for _, f := range all {
@@ -84,19 +85,19 @@ func (c *call) entry(e storekit.AuditEntry) entry {
 }
 
 // pastOf are the names of the actions in the history of a record.
-var pastOf = map[storekit.AuditAction]string{
-	storekit.AuditRequeue: "Requeued", storekit.AuditDelete: "Delete", storekit.AuditEdit: "Edited", storekit.AuditSkip: "Skip",
-	storekit.AuditEditRequeue: "Edited and requeued",
+var pastOf = map[roles.AuditAction]string{
+	roles.AuditRequeue: "Requeued", roles.AuditDelete: "Delete", roles.AuditEdit: "Edited", roles.AuditSkip: "Skip",
+	roles.AuditEditRequeue: "Edited and requeued",
 }
 
 // addChanges adds to the history of a record what operators did to it, by the newest entries of
 // the audit. Entries that are older than the record are not of it.
 func (c *call) addChanges(v *recordView, r *outmill.Record) error {
-	role, ok := outmill.As[storekit.Audit](c.store)
+	role, ok := outmill.As[roles.Audit](c.store)
 	if !ok {
 		return nil
 	}
-	page, err := role.Audited(c.ctx, storekit.AuditQuery{Limit: auditAtOnce})
+	page, err := role.Audited(c.ctx, roles.AuditQuery{Limit: auditAtOnce})
 	if isLack(err) {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/dashboard"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -63,7 +64,7 @@ func TestAudit(t *testing.T) {
 		for i := range 250 {
 			r, err := store.Get(ctx, dead[1].ID)
 			require.NoError(t, err)
-			_, err = store.Edit(ctx, r.ID, storekit.Edit{Seen: storekit.FingerprintOf(r), Payload: []byte(strings.Repeat("x", i))})
+			_, err = store.Edit(ctx, r.ID, roles.Edit{Seen: storekit.FingerprintOf(r), Payload: []byte(strings.Repeat("x", i))})
 			require.NoError(t, err)
 		}
 		page := s.page("record?id=" + first)

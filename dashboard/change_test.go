@@ -12,7 +12,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/dashboard"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // submit submits the form of a confirmation, as a browser without scripts does.
@@ -96,14 +96,14 @@ func TestChanges(t *testing.T) {
 		t.Parallel()
 		onStores(t, func(t *testing.T, store outmill.Store) {
 			s := newSite(t, store, allowed)
-			pauses, _ := outmill.As[storekit.Pauses](store)
+			pauses, _ := outmill.As[roles.Pauses](store)
 			ask := s.page("pause?topic=orders")
 			require.Contains(t, ask.body, `name="topic" value="orders"`)
 			require.Contains(t, s.submit(ask, "topic", "orders", "reason", "the bank is down").text(), "Deliveries are paused.")
 			paused, err := pauses.Paused(t.Context())
 			require.NoError(t, err)
 			require.Len(t, paused, 1)
-			require.Equal(t, storekit.PauseScope{Topic: "orders"}, paused[0].PauseScope)
+			require.Equal(t, roles.PauseScope{Topic: "orders"}, paused[0].PauseScope)
 			require.Equal(t, "ann", paused[0].By)
 			require.Equal(t, "the bank is down", paused[0].Reason)
 			require.Contains(t, s.page("pauses").body, `href="resume?topic=orders"`)
@@ -216,7 +216,7 @@ func TestChanges(t *testing.T) {
 		t.Parallel()
 		store := newSQLite(t)
 		s := newSite(t, store, allowed)
-		join := &storekit.Join{ExpectedSteps: 2}
+		join := &roles.Join{ExpectedSteps: 2}
 		require.NoError(t, store.StartJoin(t.Context(), join))
 		id := join.ID.String()
 		require.Contains(t, s.page("join?id="+id).body, `href="cancel-join?id=`+id+`"`)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -25,7 +26,7 @@ type counter struct {
 // counts are what one look at the store found.
 type counts struct {
 	rows   []outmill.TopicStats
-	pauses []storekit.PauseInfo
+	pauses []roles.PauseInfo
 	// limit is where the counts ended.
 	limit int
 	// at is when the rows were counted; zero if that has never worked.
@@ -61,8 +62,8 @@ func (c *counter) look(ctx context.Context) counts {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.Timeout)
 	defer cancel()
 	rows, limit, err := c.count(ctx)
-	var pauses []storekit.PauseInfo
-	if role, ok := outmill.As[storekit.Pauses](c.store); ok && err == nil {
+	var pauses []roles.PauseInfo
+	if role, ok := outmill.As[roles.Pauses](c.store); ok && err == nil {
 		if pauses, err = role.Paused(ctx); isLack(err) {
 			err = nil
 		}

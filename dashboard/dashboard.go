@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -130,16 +131,16 @@ func (c *call) asProblem(err error) *problem {
 	case errors.Is(err, outmill.ErrNotFound):
 		return &problem{http.StatusNotFound, "The store has no record with this id. It was processed and deleted, " +
 			"or it belongs to another store."}
-	case errors.Is(err, storekit.ErrUnknownJoin):
+	case errors.Is(err, roles.ErrUnknownJoin):
 		return &problem{http.StatusNotFound, "The store has no join with this id."}
-	case errors.Is(err, storekit.ErrNotDead):
+	case errors.Is(err, roles.ErrNotDead):
 		return &problem{http.StatusConflict, "The record is not dead, so it was neither edited nor skipped."}
-	case errors.Is(err, storekit.ErrRecordChanged):
+	case errors.Is(err, roles.ErrRecordChanged):
 		return &problem{http.StatusConflict, "The record has changed since the page was made: go back, and look at it again. " +
 			"Nothing was changed."}
-	case errors.Is(err, storekit.ErrJoinFinished):
+	case errors.Is(err, roles.ErrJoinFinished):
 		return &problem{http.StatusConflict, "The join has ended already."}
-	case errors.Is(err, outmill.ErrInvalidConfig), errors.As(err, &input), errors.Is(err, storekit.ErrTooManyPauses):
+	case errors.Is(err, outmill.ErrInvalidConfig), errors.As(err, &input), errors.Is(err, roles.ErrTooManyPauses):
 		return &problem{http.StatusBadRequest, err.Error()}
 	case errors.Is(err, outmill.ErrSchemaMissing), errors.Is(err, outmill.ErrSchemaOutdated), errors.Is(err, outmill.ErrSchemaNewer):
 		return &problem{http.StatusServiceUnavailable, err.Error()}

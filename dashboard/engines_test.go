@@ -14,7 +14,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // TestEngines shows and changes something on each page with the stores that are servers. The other
@@ -97,18 +97,18 @@ func tourOfPauses(t *testing.T, s *site) {
 
 func tourOfJoinsAndSagas(t *testing.T, s *site) {
 	t.Helper()
-	joins, ok := outmill.As[storekit.Joins](s.Store)
+	joins, ok := outmill.As[roles.Joins](s.Store)
 	require.True(t, ok)
-	join := &storekit.Join{ExpectedSteps: 2, GroupingKey: "customer 7"}
+	join := &roles.Join{ExpectedSteps: 2, GroupingKey: "customer 7"}
 	require.NoError(t, joins.StartJoin(t.Context(), join))
 	id := join.ID.String()
 	require.Contains(t, s.page("joins").text(), "customer 7")
 	require.Contains(t, s.submit(s.page("cancel-join?id="+id), "reason", "withdrawn").text(), "The join is cancelled.")
 	require.Contains(t, s.page("join?id="+id).text(), "withdrawn")
-	sagas, ok := outmill.As[storekit.Sagas](s.Store)
+	sagas, ok := outmill.As[roles.Sagas](s.Store)
 	require.True(t, ok)
 	type state struct{ Step string }
-	require.NoError(t, sagas.InsertSaga(t.Context(), &storekit.Saga{Type: "order", Correlation: "7"}, &state{"paid"}, storekit.SagaOptions{}))
+	require.NoError(t, sagas.InsertSaga(t.Context(), &roles.Saga{Type: "order", Correlation: "7"}, &state{"paid"}, roles.SagaOptions{}))
 	require.Contains(t, s.page("sagas?kind=order&correlation=7").text(), "paid")
 	require.Contains(t, s.page("sagas?kind=order").body, "correlation=7&amp;kind=order")
 	require.Regexp(t, "correlation=7&amp;kind=order|enter a type to list its sagas", s.page("sagas").body)
@@ -117,12 +117,12 @@ func tourOfJoinsAndSagas(t *testing.T, s *site) {
 // tourOfWorkbench edits the first record and skips the second one.
 func tourOfWorkbench(t *testing.T, s *site, first, second string) {
 	t.Helper()
-	_, audits := outmill.As[storekit.Audit](s.Store)
-	if _, repairs := outmill.As[storekit.Workbench](s.Store); !repairs {
+	_, audits := outmill.As[roles.Audit](s.Store)
+	if _, repairs := outmill.As[roles.Workbench](s.Store); !repairs {
 		require.Equal(t, http.StatusSeeOther, s.get("dead").StatusCode)
 		require.NotContains(t, s.page("record?id="+first).body, `href="edit?`)
 		for _, path := range []string{"edit?id=" + first, "skip?id=" + first} {
-			require.Contains(t, s.page(path).text(), "storekit.Workbench", path)
+			require.Contains(t, s.page(path).text(), "roles.Workbench", path)
 		}
 	} else {
 		require.Equal(t, 4, strings.Count(s.page("dead").body, `class="id" href="record?id=`))
@@ -132,7 +132,7 @@ func tourOfWorkbench(t *testing.T, s *site, first, second string) {
 		require.Equal(t, http.StatusNotFound, s.get("record?id="+second).StatusCode)
 	}
 	if !audits {
-		require.Contains(t, s.page("audit").text(), "storekit.Audit")
+		require.Contains(t, s.page("audit").text(), "roles.Audit")
 		return
 	}
 	require.Contains(t, s.page("record?id="+first).text(), "by ann")

@@ -6,25 +6,25 @@ import (
 	"strconv"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/tenants"
 )
 
 const joinsAtOnce = 50
 
 type joinsView struct {
-	Joins    []*storekit.Join
-	Status   storekit.JoinStatus
+	Joins    []*roles.Join
+	Status   roles.JoinStatus
 	Grouping string
-	Statuses []storekit.JoinStatus
+	Statuses []roles.JoinStatus
 	Next     string
 }
 
 // joining is the role of the store, or the error that it lacks it.
-func (c *call) joining() (storekit.Joins, error) {
-	joins, ok := outmill.As[storekit.Joins](c.store)
+func (c *call) joining() (roles.Joins, error) {
+	joins, ok := outmill.As[roles.Joins](c.store)
 	if !ok {
-		return nil, lacks("has no joins (storekit.Joins)")
+		return nil, lacks("has no joins (roles.Joins)")
 	}
 	return joins, nil
 }
@@ -47,20 +47,20 @@ func joinsPage(c *call) error {
 	}
 	query := c.r.URL.Query()
 	v := joinsView{
-		Status: storekit.JoinStatus(query.Get("status")), Grouping: query.Get("grouping"),
-		Statuses: []storekit.JoinStatus{storekit.JoinPending, storekit.JoinCompleted, storekit.JoinFailed, storekit.JoinCancelled},
+		Status: roles.JoinStatus(query.Get("status")), Grouping: query.Get("grouping"),
+		Statuses: []roles.JoinStatus{roles.JoinPending, roles.JoinCompleted, roles.JoinFailed, roles.JoinCancelled},
 	}
 	if !query.Has("status") {
-		v.Status = storekit.JoinPending
+		v.Status = roles.JoinPending
 	}
-	q := storekit.JoinQuery{Status: v.Status, GroupingKey: v.Grouping, Limit: joinsAtOnce + 1}
+	q := roles.JoinQuery{Status: v.Status, GroupingKey: v.Grouping, Limit: joinsAtOnce + 1}
 	if after := query.Get("after"); after != "" {
 		if q.After, err = outmill.ParseJoinID(after); err != nil {
 			return badRequest("The id after which the list goes on is no id of a join.")
 		}
 	}
 	if v.Joins, err = role.ListJoins(c.ctx, q); err != nil {
-		return ofOneStore(err, "joins (storekit.Joins)")
+		return ofOneStore(err, "joins (roles.Joins)")
 	}
 	if len(v.Joins) > joinsAtOnce {
 		v.Joins = v.Joins[:joinsAtOnce]
@@ -70,10 +70,10 @@ func joinsPage(c *call) error {
 }
 
 type joinView struct {
-	Join  *storekit.Join
+	Join  *roles.Join
 	Facts []fact
 	Times []moment
-	Steps []storekit.JoinStep
+	Steps []roles.JoinStep
 	Next  string
 	// Metadata is data of users.
 	Metadata []fact
@@ -97,9 +97,9 @@ func joinPage(c *call) error {
 	}
 	join, err := role.GetJoin(c.ctx, id)
 	if err != nil {
-		return ofOneStore(err, "joins (storekit.Joins)")
+		return ofOneStore(err, "joins (roles.Joins)")
 	}
-	v := joinView{Join: join, Facts: joinFacts(join), Times: joinTimes(join), Open: join.Status == storekit.JoinPending}
+	v := joinView{Join: join, Facts: joinFacts(join), Times: joinTimes(join), Open: join.Status == roles.JoinPending}
 	if v.Steps, err = role.ListSteps(c.ctx, id, after, joinsAtOnce+1); err != nil {
 		return err
 	}
@@ -113,13 +113,13 @@ func joinPage(c *call) error {
 	return c.render(200, "join", "Join", v)
 }
 
-func joinFacts(j *storekit.Join) []fact {
+func joinFacts(j *roles.Join) []fact {
 	expected := strconv.Itoa(j.ExpectedSteps)
 	if j.Unsealed {
 		expected = "not known yet"
 	}
 	policy := string(j.Policy)
-	if j.Policy == storekit.JoinQuorum {
+	if j.Policy == roles.JoinQuorum {
 		policy += " of " + strconv.Itoa(j.Quorum)
 	}
 	all := []fact{
@@ -129,7 +129,7 @@ func joinFacts(j *storekit.Join) []fact {
 	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
 }
 
-func joinTimes(j *storekit.Join) []moment {
+func joinTimes(j *roles.Join) []moment {
 	all := []moment{
 		{Name: "Started", At: j.CreatedAt}, {Name: "Changed", At: j.UpdatedAt}, {Name: "Ended", At: j.FinishedAt},
 		{Name: "Deadline", At: j.Deadline},
@@ -174,7 +174,7 @@ func cancelJoin(c *call) error {
 		reason = "by " + c.user
 	}
 	if err := role.CancelJoin(c.ctx, id, reason); err != nil {
-		return ofOneStore(err, "joins (storekit.Joins)")
+		return ofOneStore(err, "joins (roles.Joins)")
 	}
 	c.audit("cancelled a join", "join", id.String())
 	return c.done("The join is cancelled.", c.page("join", "id", id.String()))

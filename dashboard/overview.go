@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // maxLines is the most lines of the table of topics; the rest is found by the filter.
@@ -144,7 +144,7 @@ func (c *call) line(s outmill.TopicStats, n counts) line {
 	if lag := lagOf(s, n.at); !s.OldestDue.IsZero() {
 		l.Lag, l.Late = age(lag), lag >= lateAfter
 	}
-	l.Paused = slices.ContainsFunc(n.pauses, func(p storekit.PauseInfo) bool { return pausesAll(p, s) })
+	l.Paused = slices.ContainsFunc(n.pauses, func(p roles.PauseInfo) bool { return pausesAll(p, s) })
 	points := c.counts.trendOf(seriesOf(s))
 	if perMinute, known := changePerMinute(points); known {
 		l.Change = signed(perMinute)
@@ -165,7 +165,7 @@ func trend(points []point, limit int) chart {
 }
 
 // pausesAll reports whether the pause stops all records of the topic and group.
-func pausesAll(p storekit.PauseInfo, s outmill.TopicStats) bool {
+func pausesAll(p roles.PauseInfo, s outmill.TopicStats) bool {
 	same := func(want, have string) bool { return want == "" || want == have }
 	return p.Key == "" && p.TenantID == "" && same(p.Group, s.Group) && same(p.Topic, s.Topic) && same(p.Store, s.Store)
 }

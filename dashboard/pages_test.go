@@ -12,7 +12,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/dashboard"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func TestPages(t *testing.T) {
@@ -158,9 +158,9 @@ func TestPages(t *testing.T) {
 		onStores(t, func(t *testing.T, store outmill.Store) {
 			s := newSite(t, store, dashboard.Config{})
 			s.register("billing", "orders", "returns.*")
-			pauses, ok := outmill.As[storekit.Pauses](store)
+			pauses, ok := outmill.As[roles.Pauses](store)
 			require.True(t, ok)
-			require.NoError(t, pauses.Pause(t.Context(), storekit.PauseScope{Group: "billing"}, "bob", "the bank is down"))
+			require.NoError(t, pauses.Pause(t.Context(), roles.PauseScope{Group: "billing"}, "bob", "the bank is down"))
 			text := s.page("groups").text()
 			for _, want := range []string{"billing", "orders, returns.*", "host:1", "the bank is down", "bob"} {
 				require.Contains(t, text, want)
@@ -177,7 +177,7 @@ func TestPages(t *testing.T) {
 		store := newSQLite(t)
 		s := newSite(t, store, dashboard.Config{})
 		s.register("billing", "orders")
-		join := &storekit.Join{ExpectedSteps: 2, GroupingKey: "customer 7"}
+		join := &roles.Join{ExpectedSteps: 2, GroupingKey: "customer 7"}
 		require.NoError(t, store.StartJoin(t.Context(), join))
 		step := s.append(&outmill.Record{Topic: "orders", Joins: []outmill.JoinID{join.ID}})[0]
 		list := s.page("joins")
@@ -192,11 +192,11 @@ func TestPages(t *testing.T) {
 	t.Run("a saga is found by its type and correlation value", func(t *testing.T) {
 		t.Parallel()
 		onStores(t, func(t *testing.T, store outmill.Store) {
-			sagas, ok := outmill.As[storekit.Sagas](store)
+			sagas, ok := outmill.As[roles.Sagas](store)
 			require.True(t, ok)
 			type state struct{ Card string }
-			require.NoError(t, sagas.InsertSaga(t.Context(), &storekit.Saga{Type: "order", Correlation: "order 7"}, &state{"S3CRET"},
-				storekit.SagaOptions{}))
+			require.NoError(t, sagas.InsertSaga(t.Context(), &roles.Saga{Type: "order", Correlation: "order 7"}, &state{"S3CRET"},
+				roles.SagaOptions{}))
 			hidden := newSite(t, store, dashboard.Config{}).page("sagas?kind=order&correlation=order+7")
 			require.Contains(t, hidden.text(), "running")
 			require.NotContains(t, hidden.body, "S3CRET")
@@ -209,14 +209,14 @@ func TestPages(t *testing.T) {
 	t.Run("sagas are listed without their states, the newest first, and a page ends after 50", func(t *testing.T) {
 		t.Parallel()
 		onStores(t, func(t *testing.T, store outmill.Store) {
-			sagas, ok := outmill.As[storekit.Sagas](store)
+			sagas, ok := outmill.As[roles.Sagas](store)
 			require.True(t, ok)
 			type state struct{ Card string }
 			for i := range 60 {
-				saga := &storekit.Saga{Type: "order", Correlation: fmt.Sprintf("order-%d", i), Finished: i == 59}
-				require.NoError(t, sagas.InsertSaga(t.Context(), saga, &state{"S3CRET"}, storekit.SagaOptions{}))
+				saga := &roles.Saga{Type: "order", Correlation: fmt.Sprintf("order-%d", i), Finished: i == 59}
+				require.NoError(t, sagas.InsertSaga(t.Context(), saga, &state{"S3CRET"}, roles.SagaOptions{}))
 			}
-			require.NoError(t, sagas.InsertSaga(t.Context(), &storekit.Saga{Type: "return", Correlation: "r"}, &state{}, storekit.SagaOptions{}))
+			require.NoError(t, sagas.InsertSaga(t.Context(), &roles.Saga{Type: "return", Correlation: "r"}, &state{}, roles.SagaOptions{}))
 			s := newSite(t, store, dashboard.Config{ShowPayloads: true})
 			page := s.page("sagas?kind=order")
 			require.NotContains(t, page.body, "S3CRET")

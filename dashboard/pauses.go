@@ -4,19 +4,19 @@ import (
 	"cmp"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 type pausesView struct {
-	Pauses []storekit.PauseInfo
+	Pauses []roles.PauseInfo
 	Many   bool
 }
 
 // pausing is the role of the store, or the error that it lacks it.
-func (c *call) pausing() (storekit.Pauses, error) {
-	pauses, ok := outmill.As[storekit.Pauses](c.store)
+func (c *call) pausing() (roles.Pauses, error) {
+	pauses, ok := outmill.As[roles.Pauses](c.store)
 	if !ok {
-		return nil, lacks("has no pauses (storekit.Pauses)")
+		return nil, lacks("has no pauses (roles.Pauses)")
 	}
 	return pauses, nil
 }
@@ -28,7 +28,7 @@ func pausesPage(c *call) error {
 	}
 	list, err := role.Paused(c.ctx)
 	if isLack(err) {
-		return lacks("has no pauses (storekit.Pauses)")
+		return lacks("has no pauses (roles.Pauses)")
 	}
 	if err != nil {
 		return err
@@ -36,11 +36,11 @@ func pausesPage(c *call) error {
 	return c.render(200, "pauses", "Pauses", pausesView{Pauses: list, Many: c.isMany()})
 }
 
-func readScope(get func(name string) string) storekit.PauseScope {
-	return storekit.PauseScope{Group: get("group"), Topic: get("topic"), Key: get("key"), TenantID: get("tenant")}
+func readScope(get func(name string) string) roles.PauseScope {
+	return roles.PauseScope{Group: get("group"), Topic: get("topic"), Key: get("key"), TenantID: get("tenant")}
 }
 
-func scopeFacts(s storekit.PauseScope) []fact {
+func scopeFacts(s roles.PauseScope) []fact {
 	var facts []fact
 	for _, f := range []fact{{"Group", s.Group}, {"Topic", s.Topic}, {"Key", s.Key}, {"Tenant id", s.TenantID}} {
 		if f.Value != "" {
@@ -79,7 +79,7 @@ func pause(c *call) error {
 	scope := readScope(c.r.PostForm.Get)
 	if err := role.Pause(c.ctx, scope, c.user, c.r.PostForm.Get("reason")); err != nil {
 		if isLack(err) {
-			return lacks("has no pauses (storekit.Pauses)")
+			return lacks("has no pauses (roles.Pauses)")
 		}
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/monitor"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -85,7 +86,7 @@ func recordPage(c *call) error {
 	if err := c.addChanges(&v, r); err != nil {
 		return err
 	}
-	_, v.Bench = outmill.As[storekit.Workbench](c.store)
+	_, v.Bench = outmill.As[roles.Workbench](c.store)
 	for _, e := range answer.Explanations {
 		if e.Record == r.ID {
 			v.Reasons = reasons(e)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -216,10 +217,10 @@ func recordsPage(c *call) error {
 
 // find asks the role of an operator, which looks at a bounded number of records. partly says that
 // some stores of many did not answer.
-func (c *call) find(query outmill.ListQuery) (page storekit.Page, partly bool, err error) {
-	operator, ok := outmill.As[storekit.Operator](c.store)
+func (c *call) find(query outmill.ListQuery) (page roles.Page, partly bool, err error) {
+	operator, ok := outmill.As[roles.Operator](c.store)
 	if !ok {
-		return page, false, lacks("finds no records by a filter (storekit.Operator)")
+		return page, false, lacks("finds no records by a filter (roles.Operator)")
 	}
 	page, err = operator.Find(c.ctx, query)
 	if storekit.SomeAnswered(err) {

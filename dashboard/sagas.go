@@ -5,18 +5,18 @@ import (
 	"errors"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 type sagasView struct {
 	Kind, Correlation string
 	// Sagas is the list, of one type or of all; Listed says that there is one.
-	Sagas    []*storekit.Saga
+	Sagas    []*roles.Saga
 	Listed   bool
 	Examined int
 	Next     string
 
-	Saga     *storekit.Saga
+	Saga     *roles.Saga
 	Times    []moment
 	State    string
 	StateCut bool
@@ -33,9 +33,9 @@ func (s *sagaState) UnmarshalJSON(text []byte) error { return json.Unmarshal(tex
 
 // sagasPage lists sagas, or finds one by its type and correlation value.
 func sagasPage(c *call) error {
-	role, ok := outmill.As[storekit.Sagas](c.store)
+	role, ok := outmill.As[roles.Sagas](c.store)
 	if !ok {
-		return lacks("has no sagas (storekit.Sagas)")
+		return lacks("has no sagas (roles.Sagas)")
 	}
 	query := c.r.URL.Query()
 	v := sagasView{Kind: query.Get("kind"), Correlation: query.Get("correlation")}
@@ -44,12 +44,12 @@ func sagasPage(c *call) error {
 	}
 	v.Asked = true
 	var state sagaState
-	saga, err := role.FindSaga(c.ctx, v.Kind, v.Correlation, &state, storekit.SagaOptions{})
+	saga, err := role.FindSaga(c.ctx, v.Kind, v.Correlation, &state, roles.SagaOptions{})
 	switch {
-	case errors.Is(err, storekit.ErrSagaNotFound):
+	case errors.Is(err, roles.ErrSagaNotFound):
 		return c.render(200, "sagas", "Sagas", v)
 	case err != nil:
-		return ofOneStore(err, "sagas (storekit.Sagas)")
+		return ofOneStore(err, "sagas (roles.Sagas)")
 	}
 	v.Saga = saga
 	v.Times = []moment{{Name: "Started", At: saga.CreatedAt}, {Name: "Changed", At: saga.UpdatedAt}}
@@ -65,20 +65,20 @@ func sagasPage(c *call) error {
 
 // listSagas lists the newest sagas. A store that keeps each type in a place of its own, such as
 // MongoDB, needs the type.
-func (c *call) listSagas(role storekit.Sagas, v sagasView) error {
-	query := storekit.SagaQuery{Type: v.Kind, Limit: recordsAtOnce}
+func (c *call) listSagas(role roles.Sagas, v sagasView) error {
+	query := roles.SagaQuery{Type: v.Kind, Limit: recordsAtOnce}
 	if after := c.r.URL.Query().Get("after"); after != "" {
 		var err error
 		if query.After, err = outmill.ParseWorkItemID(after); err != nil {
 			return badRequest("The id after which the list goes on is no id.")
 		}
 	}
-	page, err := role.ListSagas(c.ctx, query, storekit.SagaOptions{})
+	page, err := role.ListSagas(c.ctx, query, roles.SagaOptions{})
 	if v.Kind == "" && errors.Is(err, outmill.ErrInvalidConfig) {
 		return c.render(200, "sagas", "Sagas", v)
 	}
 	if err != nil {
-		return ofOneStore(err, "sagas (storekit.Sagas)")
+		return ofOneStore(err, "sagas (roles.Sagas)")
 	}
 	v.Listed, v.Sagas, v.Examined = true, page.Sagas, page.Examined
 	if !page.Done {

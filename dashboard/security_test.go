@@ -14,7 +14,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/dashboard"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func TestSafety(t *testing.T) {
@@ -50,7 +50,7 @@ func TestSafety(t *testing.T) {
 				require.Equal(t, http.StatusForbidden, s.get(path+"?id="+id.String()+"&status=dead&group=billing&topic=orders").StatusCode, path)
 			}
 			require.Equal(t, outmill.StatusDead, s.status(id))
-			pauses, _ := outmill.As[storekit.Pauses](store)
+			pauses, _ := outmill.As[roles.Pauses](store)
 			paused, err := pauses.Paused(t.Context())
 			require.NoError(t, err)
 			require.Empty(t, paused)
@@ -148,8 +148,8 @@ func TestSafety(t *testing.T) {
 			Metadata: map[string]string{text: text},
 		})
 		id := s.kill(text, outmill.Exact(text), hostile)[0].ID.String()
-		pauses, _ := outmill.As[storekit.Pauses](s.Store)
-		require.NoError(t, pauses.Pause(t.Context(), storekit.PauseScope{Topic: text}, text, text))
+		pauses, _ := outmill.As[roles.Pauses](s.Store)
+		require.NoError(t, pauses.Pause(t.Context(), roles.PauseScope{Topic: text}, text, text))
 		q := url.QueryEscape(text)
 		for _, page := range []string{
 			"", "?q=" + q, "topic?topic=" + q + "&group=" + q, "groups", "records", "records?status=dead&topic=" + q + "&error=" + q,

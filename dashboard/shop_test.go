@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 )
 
 // shopSite is a site whose store has some of everything.
@@ -37,13 +37,13 @@ func fill(s *site, store *sqlite.Store) shopSite {
 		s.append(&outmill.Record{Topic: "shipments.requested", MessageID: fmt.Sprintf("shipment-%d", i), Delay: time.Hour})
 		s.append(&outmill.Record{Topic: "audit", MessageID: fmt.Sprintf("audit-%d", i)})
 	}
-	join := &storekit.Join{ExpectedSteps: 3, GroupingKey: "customer 7", Timeout: time.Hour, Metadata: map[string]string{"order": "4711"}}
+	join := &roles.Join{ExpectedSteps: 3, GroupingKey: "customer 7", Timeout: time.Hour, Metadata: map[string]string{"order": "4711"}}
 	require.NoError(s, store.StartJoin(s.Context(), join))
 	s.append(&outmill.Record{Topic: "shipments.requested", Joins: []outmill.JoinID{join.ID}})
-	require.NoError(s, store.Pause(s.Context(), storekit.PauseScope{Topic: "shipments.requested"}, "ann@example.com", "the warehouse is down"))
+	require.NoError(s, store.Pause(s.Context(), roles.PauseScope{Topic: "shipments.requested"}, "ann@example.com", "the warehouse is down"))
 	type state struct{ Order, Step string }
-	require.NoError(s, store.InsertSaga(s.Context(), &storekit.Saga{Type: "order", Correlation: "4711"}, &state{"4711", "paid"},
-		storekit.SagaOptions{}))
+	require.NoError(s, store.InsertSaga(s.Context(), &roles.Saga{Type: "order", Correlation: "4711"}, &state{"4711", "paid"},
+		roles.SagaOptions{}))
 	return shopSite{s, dead[0].ID, join.ID}
 }
 

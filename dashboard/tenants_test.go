@@ -13,7 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/dashboard"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/tenants"
 )
 
@@ -187,11 +187,11 @@ func TestTenants(t *testing.T) {
 	t.Run("joins and sagas are those of one store, which the page asks for", func(t *testing.T) {
 		t.Parallel()
 		s := newTwoTenants(t, all)
-		join := &storekit.Join{ExpectedSteps: 2, GroupingKey: "customer 7"}
+		join := &roles.Join{ExpectedSteps: 2, GroupingKey: "customer 7"}
 		require.NoError(t, s.set.stores[0].StartJoin(t.Context(), join))
 		type state struct{ Step string }
-		require.NoError(t, s.set.stores[0].InsertSaga(t.Context(), &storekit.Saga{Type: "order", Correlation: "7"}, &state{"paid"},
-			storekit.SagaOptions{}))
+		require.NoError(t, s.set.stores[0].InsertSaga(t.Context(), &roles.Saga{Type: "order", Correlation: "7"}, &state{"paid"},
+			roles.SagaOptions{}))
 		require.Contains(t, s.page("joins").text(), "choose one on the page Stores")
 		require.Contains(t, s.page("joins?store=acme").body, "join?id="+join.ID.String()+"&amp;store=acme")
 		require.Contains(t, s.page("joins?store=zebra").text(), "No join matches.")
@@ -205,7 +205,7 @@ func TestTenants(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, s.post("cancel-join", "store", "zebra", "id", join.ID.String()).StatusCode)
 		found, err := s.set.stores[0].GetJoin(t.Context(), join.ID)
 		require.NoError(t, err)
-		require.Equal(t, storekit.JoinPending, found.Status)
+		require.Equal(t, roles.JoinPending, found.Status)
 	})
 
 	t.Run("a group is dropped in all stores, as its confirmation says also on the page of one", func(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // topicView is the page of a topic of a group.
@@ -15,7 +15,7 @@ type topicView struct {
 	Line         line
 	Known        bool
 	Waiting, Lag chart
-	Pauses       []storekit.PauseInfo
+	Pauses       []roles.PauseInfo
 	CanPause     bool
 	Limit        int
 	Fresh        freshness
@@ -32,7 +32,7 @@ func topicPage(c *call) error {
 func (c *call) topic(ctx context.Context, group, topic string) topicView {
 	n := c.counts.look(ctx)
 	v := topicView{Store: c.tenant, Limit: n.limit, Fresh: c.freshness(n)}
-	_, v.CanPause = outmill.As[storekit.Pauses](c.store)
+	_, v.CanPause = outmill.As[roles.Pauses](c.store)
 	row := outmill.TopicStats{Store: c.tenant, Group: group, Topic: topic}
 	if i := slices.IndexFunc(n.rows, func(s outmill.TopicStats) bool { return seriesOf(s) == seriesOf(row) }); i >= 0 {
 		row, v.Known = n.rows[i], true

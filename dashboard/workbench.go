@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -38,7 +39,7 @@ type deadView struct {
 func deadPage(c *call) error {
 	s := readSearch(c.r.URL.Query().Get)
 	s.Status = string(outmill.StatusDead)
-	role, ok := outmill.As[storekit.Workbench](c.store)
+	role, ok := outmill.As[roles.Workbench](c.store)
 	if !ok {
 		c.redirect(c.page("records", s.pairs()...))
 		return nil
@@ -63,7 +64,7 @@ func deadPage(c *call) error {
 	for _, l := range page.Letters {
 		one := letter{recordLine: c.recordLine(l.Record)}
 		if l.Waiting > 0 {
-			one.Waiting = upTo(l.Waiting, storekit.MaxWaiting)
+			one.Waiting = upTo(l.Waiting, roles.MaxWaiting)
 		}
 		v.Letters = append(v.Letters, one)
 	}
@@ -78,10 +79,10 @@ func deadPage(c *call) error {
 }
 
 // bench is the role of the store, or the error that it lacks it.
-func (c *call) bench() (storekit.Workbench, error) {
-	role, ok := outmill.As[storekit.Workbench](c.store)
+func (c *call) bench() (roles.Workbench, error) {
+	role, ok := outmill.As[roles.Workbench](c.store)
 	if !ok {
-		return nil, lacks("cannot edit or skip records (storekit.Workbench)")
+		return nil, lacks("cannot edit or skip records (roles.Workbench)")
 	}
 	return role, nil
 }
@@ -110,7 +111,7 @@ func (c *call) dead(text string) (*outmill.Record, error) {
 	}
 	r, err := c.store.Get(c.ctx, id)
 	if err == nil && r.Status != outmill.StatusDead {
-		err = storekit.ErrNotDead
+		err = roles.ErrNotDead
 	}
 	return r, err
 }
@@ -207,14 +208,14 @@ func edit(c *call) error {
 }
 
 // readEdit reads the fields that differ from the record.
-func readEdit(form map[string][]string, r *outmill.Record) (storekit.Edit, error) {
+func readEdit(form map[string][]string, r *outmill.Record) (roles.Edit, error) {
 	first := func(name string) (string, bool) {
 		if values := form[name]; len(values) > 0 {
 			return values[0], true
 		}
 		return "", false
 	}
-	var change storekit.Edit
+	var change roles.Edit
 	change.Seen, _ = first("seen")
 	// Browsers end the lines of a text field with CR and LF.
 	if text, there := first("payload"); there && notEditable(r.Payload) == "" {

@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/outmill/outmill/engine/driver"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // auditKind is the kind of the entries of the audit. At is the end of the retention, Made the time of the first
@@ -21,7 +21,7 @@ const (
 
 type storedAudit struct {
 	Actor   string
-	Action  storekit.AuditAction
+	Action  roles.AuditAction
 	Count   int
 	Details json.RawMessage
 }
@@ -38,7 +38,7 @@ func auditNumber(key string) int64 {
 }
 
 // audit notes a change of count records, in the entry of its command if that has one.
-func (t *tx) audit(ctx context.Context, entry storekit.AuditEntry, count int) error {
+func (t *tx) audit(ctx context.Context, entry roles.AuditEntry, count int) error {
 	if count == 0 {
 		return nil
 	}
@@ -77,7 +77,7 @@ func (t *tx) audit(ctx context.Context, entry storekit.AuditEntry, count int) er
 }
 
 // addToAudit adds what a further transaction of a command has done.
-func (t *tx) addToAudit(ctx context.Context, key string, entry storekit.AuditEntry, count int) error {
+func (t *tx) addToAudit(ctx context.Context, key string, entry roles.AuditEntry, count int) error {
 	known, err := t.entryOf(ctx, auditKind, key)
 	if err != nil || known == nil {
 		return err
@@ -98,13 +98,13 @@ func (t *tx) addToAudit(ctx context.Context, key string, entry storekit.AuditEnt
 }
 
 // AuditEntries returns the newest entries with a smaller number. See storekit.WorkbenchStore.
-func (b bench) AuditEntries(ctx context.Context, operation string, before int64, limit int) (list []storekit.AuditEntry, err error) {
+func (b bench) AuditEntries(ctx context.Context, operation string, before int64, limit int) (list []roles.AuditEntry, err error) {
 	err = b.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
 		entries, err := t.Range(ctx, auditKind, auditKey(before), limit)
-		list = make([]storekit.AuditEntry, 0, len(entries))
+		list = make([]roles.AuditEntry, 0, len(entries))
 		for _, e := range entries {
 			var stored storedAudit
-			entry := storekit.AuditEntry{Number: auditNumber(e.Key), At: e.Made.Of()}
+			entry := roles.AuditEntry{Number: auditNumber(e.Key), At: e.Made.Of()}
 			bad := json.Unmarshal([]byte(e.Value), &stored)
 			if bad == nil {
 				bad = entry.SetDetails(string(stored.Details))
@@ -120,7 +120,7 @@ func (b bench) AuditEntries(ctx context.Context, operation string, before int64,
 	return list, err
 }
 
-// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See storekit.Audit.
+// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See roles.Audit.
 func (e *Engine) DeleteOldAudit(ctx context.Context, limit int) (int, error) {
 	return e.count(ctx, "delete old audit entries", limit, func(ctx context.Context, t *tx) (int, error) {
 		for _, kind := range []string{commandKind, auditKind} {

@@ -128,7 +128,7 @@ func (e *Engine) StatementsFrom(version int) ([]string, error) {
 	return statements, e.explain(context.Background(), "statements", err)
 }
 
-// Wake calls woken when something may have become claimable. See storekit.Waker.
+// Wake calls woken when something may have become claimable. See roles.Waker.
 // It hears of what this process does, or, if the driver shares its notifier, of what all do that share it.
 func (e *Engine) Wake(ctx context.Context, woken func(topic string)) {
 	ctx, stop := context.WithCancel(ctx)

@@ -4,15 +4,15 @@ import (
 	"context"
 	"time"
 
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
-var _ storekit.Examiner = (*Engine)(nil)
+var _ roles.Examiner = (*Engine)(nil)
 
-// Examine compares the clocks, and has the driver look at its database, if it can. See storekit.Examiner.
-func (e *Engine) Examine(ctx context.Context, request storekit.ExamineRequest) (storekit.Examination, error) {
+// Examine compares the clocks, and has the driver look at its database, if it can. See roles.Examiner.
+func (e *Engine) Examine(ctx context.Context, request roles.ExamineRequest) (roles.Examination, error) {
 	const operation = "examine"
-	var found storekit.Examination
+	var found roles.Examination
 	asked := time.Now()
 	var now time.Time
 	err := e.view(ctx, operation, func(_ context.Context, t *tx) error {
@@ -24,7 +24,7 @@ func (e *Engine) Examine(ctx context.Context, request storekit.ExamineRequest) (
 	}
 	// The database's clock has microseconds.
 	found.AddClock(request, asked.Truncate(time.Microsecond), now, time.Now())
-	examiner, ok := e.db.(storekit.Examiner)
+	examiner, ok := e.db.(roles.Examiner)
 	if !ok {
 		found.Skip("The settings of the database were not examined: the driver has nothing to examine.")
 		return found, nil

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -20,8 +21,8 @@ const noteKind = "note"
 
 func noteKey(consumer, key string) string { return joined(consumer, key) }
 
-// PutNote notes that a consumer handles a message. See storekit.Inbox.
-func (e *Engine) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (duplicate bool, err error) {
+// PutNote notes that a consumer handles a message. See roles.Inbox.
+func (e *Engine) PutNote(ctx context.Context, note roles.Note, wait time.Duration) (duplicate bool, err error) {
 	const operation = "put a note"
 	if err := storekit.CheckNote(note); err != nil {
 		return false, e.explain(ctx, operation, err)
@@ -37,7 +38,7 @@ func (e *Engine) PutNote(ctx context.Context, note storekit.Note, wait time.Dura
 		// A driver may wait in Add, and the lease may end until then.
 		added, err := t.Add(ctx, max(wait, 1), entry)
 		if err != nil {
-			return busyAs(err, storekit.ErrNoteBusy)
+			return busyAs(err, roles.ErrNoteBusy)
 		}
 		duplicate = !added
 		return t.checkLease(ctx, note.Lease)
@@ -58,7 +59,7 @@ func (t *tx) checkLease(ctx context.Context, lease outmill.Lease) error {
 	return err
 }
 
-// HasNote reports whether a message was noted. See storekit.Inbox.
+// HasNote reports whether a message was noted. See roles.Inbox.
 func (e *Engine) HasNote(ctx context.Context, consumer, key string) (found bool, err error) {
 	err = e.viewTx(ctx, "look for a note", func(ctx context.Context, t *tx) error {
 		entries, err := t.Entries(ctx, false, driver.Entry{Kind: noteKind, Key: noteKey(consumer, key)})
@@ -68,7 +69,7 @@ func (e *Engine) HasNote(ctx context.Context, consumer, key string) (found bool,
 	return found && err == nil, err
 }
 
-// DeleteNotes deletes notes whose retention has passed. See storekit.Inbox. It puts the next look at those off
+// DeleteNotes deletes notes whose retention has passed. See roles.Inbox. It puts the next look at those off
 // whose records are not processed yet.
 func (e *Engine) DeleteNotes(ctx context.Context, limit int) (int, error) {
 	return storekit.DeleteNotes(limit, func(limit int) (deleted, kept int, err error) {

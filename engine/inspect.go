@@ -7,6 +7,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -75,11 +76,11 @@ func (e *Engine) deleteWith(ctx context.Context, status outmill.Status, ids []ou
 		return 0, e.explain(ctx, operation, e.life.Usable(ctx))
 	}
 	has := func(r driver.Row) bool { return status == "" || statusOf(r.Stage) == status }
-	return e.changeFound(ctx, operation, storekit.AuditDelete, ids, has, (*tx).remove)
+	return e.changeFound(ctx, operation, roles.AuditDelete, ids, has, (*tx).remove)
 }
 
 // changeFound changes the rows with these ids for which a condition holds, and returns how many there were.
-func (e *Engine) changeFound(ctx context.Context, operation string, action storekit.AuditAction, ids []outmill.WorkItemID,
+func (e *Engine) changeFound(ctx context.Context, operation string, action roles.AuditAction, ids []outmill.WorkItemID,
 	has func(r driver.Row) bool, change func(t *tx, r driver.Row)) (changed int, err error) {
 	entry := storekit.NewAuditEntry(ctx, action, ids...)
 	err = e.update(ctx, operation, func(ctx context.Context, t *tx) (err error) {
@@ -120,12 +121,12 @@ func (e *Engine) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeu
 		return 0, err
 	}
 	for _, k := range keys {
-		n, err := e.requeueParked(ctx, operation, k, due, storekit.NewAuditEntry(ctx, storekit.AuditRequeue, ids...))
+		n, err := e.requeueParked(ctx, operation, k, due, storekit.NewAuditEntry(ctx, roles.AuditRequeue, ids...))
 		if requeued += n; err != nil {
 			return requeued, err
 		}
 	}
-	n, err := e.changeFound(ctx, operation, storekit.AuditRequeue, ids, isDead, func(t *tx, r driver.Row) { t.requeue(r, due) })
+	n, err := e.changeFound(ctx, operation, roles.AuditRequeue, ids, isDead, func(t *tx, r driver.Row) { t.requeue(r, due) })
 	return requeued + n, err
 }
 
@@ -157,7 +158,7 @@ func (e *Engine) parkedKeys(ctx context.Context, operation string, ids []outmill
 
 // requeueParked requeues all parked records of a key, in their order and with one due time, in steps that
 // grow: claims between two steps may park the first ones again.
-func (e *Engine) requeueParked(ctx context.Context, operation string, k driver.Row, due driver.Time, entry storekit.AuditEntry) (
+func (e *Engine) requeueParked(ctx context.Context, operation string, k driver.Row, due driver.Time, entry roles.AuditEntry) (
 	requeued int, err error) {
 	for nth := 0; ; nth++ {
 		n := 0

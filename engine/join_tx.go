@@ -7,6 +7,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -20,7 +21,7 @@ func (j joinStore) OnJoin(ctx context.Context, operation string, id outmill.Join
 	return j.e.update(ctx, operation, func(ctx context.Context, t *tx) error {
 		found, err := t.joins(ctx, true, id)
 		if err == nil && len(found) == 0 {
-			err = fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
+			err = fmt.Errorf("%w: %s", roles.ErrUnknownJoin, id)
 		}
 		if err != nil {
 			return err
@@ -58,7 +59,7 @@ func (t *tx) joinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit
 }
 
 func (t *tx) countMembers(ctx context.Context, join *storekit.JoinState) (err error) {
-	if join.Status == storekit.JoinPending && !join.Unsealed {
+	if join.Status == roles.JoinPending && !join.Unsealed {
 		join.Members, err = t.CountEntries(ctx, stepsOf(join.ID))
 	}
 	return err
@@ -86,7 +87,7 @@ func (t *tx) putJoin(ctx context.Context, join *storekit.JoinState) error {
 // End writes how the join ended.
 func (t joinTx) End(ctx context.Context, join *storekit.JoinState) error {
 	was := join.Join
-	was.Status = storekit.JoinPending
+	was.Status = roles.JoinPending
 	if err := t.Delete(ctx, joinIndex(&was)...); err != nil {
 		return err
 	}
@@ -104,7 +105,7 @@ func (t joinTx) Append(ctx context.Context, record *outmill.Record) (*storekit.A
 }
 
 // Report settles the step that the message names.
-func (t joinTx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as storekit.StepStatus) (bool, error) {
+func (t joinTx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as roles.StepStatus) (bool, error) {
 	rows, err := t.Find(ctx, []outmill.WorkItemID{message})
 	if err != nil {
 		return false, err
@@ -123,7 +124,7 @@ func (t joinTx) Report(ctx context.Context, join *storekit.JoinState, message ou
 		return false, err
 	}
 	status, _ := memberStatus(members[0])
-	if join.Status != storekit.JoinPending || status != storekit.StepPending {
+	if join.Status != roles.JoinPending || status != roles.StepPending {
 		return true, nil
 	}
 	members[0].Value = string(as) + reported
@@ -134,7 +135,7 @@ func (t joinTx) Report(ctx context.Context, join *storekit.JoinState, message ou
 	return true, t.Put(ctx, members[0], entry)
 }
 
-// AttachStep makes a record a step. See storekit.Joins.
+// AttachStep makes a record a step. See roles.Joins.
 func (e *Engine) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
 	return joinStore{e}.OnJoin(ctx, "attach step", id, func(ctx context.Context, j storekit.JoinTx, join *storekit.JoinState) error {
 		t := j.(joinTx).tx
@@ -178,7 +179,7 @@ func (t *tx) attachStep(ctx context.Context, join *storekit.JoinState, message o
 		return err
 	}
 	member.Value = string(step.outcome())
-	counts, err := t.countIn(join, storekit.StepCounts{}.Moved(storekit.StepPending, step.outcome()))
+	counts, err := t.countIn(join, storekit.StepCounts{}.Moved(roles.StepPending, step.outcome()))
 	if err != nil {
 		return err
 	}

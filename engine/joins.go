@@ -8,6 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -30,7 +31,7 @@ const (
 func stepsOf(join outmill.JoinID) string { return "steps of " + join.String() }
 
 // joinsWith is the kind of the entries of the joins with this status, and with this grouping key if it is not "".
-func joinsWith(status storekit.JoinStatus, grouping string) string {
+func joinsWith(status roles.JoinStatus, grouping string) string {
 	if grouping == "" {
 		return "join " + string(status)
 	}
@@ -38,8 +39,8 @@ func joinsWith(status storekit.JoinStatus, grouping string) string {
 }
 
 type storedJoin struct {
-	Status             storekit.JoinStatus
-	Policy             storekit.JoinPolicy
+	Status             roles.JoinStatus
+	Policy             roles.JoinPolicy
 	Quorum             int               `json:",omitempty"`
 	Expected           int               `json:",omitempty"`
 	Unsealed           bool              `json:",omitempty"`
@@ -55,7 +56,7 @@ type storedJoin struct {
 func joinKey(id outmill.JoinID) driver.Entry { return driver.Entry{Kind: joinKind, Key: id.String()} }
 
 // joinEntry is the entry of the join.
-func joinEntry(j *storekit.Join) (driver.Entry, error) {
+func joinEntry(j *roles.Join) (driver.Entry, error) {
 	entry := joinKey(j.ID)
 	entry.Made = driver.Time(j.CreatedAt.UnixMicro())
 	if !j.FinishedAt.IsZero() {
@@ -80,7 +81,7 @@ func (t *tx) joinOf(entry driver.Entry) (*storekit.JoinState, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the entry of the join %q cannot be read: %w", entry.Key, err)
 	}
-	j := &storekit.JoinState{Join: storekit.Join{
+	j := &storekit.JoinState{Join: roles.Join{
 		ID: id, GroupingKey: s.Grouping, ExpectedSteps: s.Expected, Unsealed: s.Unsealed, Policy: s.Policy, Quorum: s.Quorum,
 		Deadline: s.Deadline, CompleteAtDeadline: s.CompleteAtDeadline, Metadata: s.Metadata, Status: s.Status,
 		CompletedSteps: s.Completed, FailedSteps: s.Failed, Reason: s.Reason,
@@ -94,7 +95,7 @@ func (t *tx) joinOf(entry driver.Entry) (*storekit.JoinState, error) {
 }
 
 // joinIndex has the entries that lead to the join.
-func joinIndex(j *storekit.Join) []driver.Entry {
+func joinIndex(j *roles.Join) []driver.Entry {
 	index := []driver.Entry{{Kind: joinsWith(j.Status, ""), Key: j.ID.String()}}
 	if j.GroupingKey != "" {
 		index = append(index, driver.Entry{Kind: joinsWith(j.Status, j.GroupingKey), Key: j.ID.String()})
@@ -102,7 +103,7 @@ func joinIndex(j *storekit.Join) []driver.Entry {
 	return index
 }
 
-// joinEngine provides the calls of storekit.Joins that all stores share.
+// joinEngine provides the calls of roles.Joins that all stores share.
 type joinEngine = storekit.JoinEngine
 
 // joinStore has what storekit.JoinEngine needs. See storekit.JoinStore.
@@ -114,10 +115,10 @@ func (j joinStore) Explain(ctx context.Context, operation string, err error) err
 }
 
 // StartJoin writes a join.
-func (j joinStore) StartJoin(ctx context.Context, operation string, join *storekit.Join) error {
+func (j joinStore) StartJoin(ctx context.Context, operation string, join *roles.Join) error {
 	return j.e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {
 		started := *join
-		started.Status, started.CompletedSteps, started.FailedSteps, started.Reason = storekit.JoinPending, 0, 0, ""
+		started.Status, started.CompletedSteps, started.FailedSteps, started.Reason = roles.JoinPending, 0, 0, ""
 		started.CreatedAt, started.UpdatedAt, started.FinishedAt = t.now.Of(), t.now.Of(), time.Time{}
 		if join.Timeout > 0 {
 			started.Deadline = t.after(join.Timeout).Of()
@@ -129,10 +130,10 @@ func (j joinStore) StartJoin(ctx context.Context, operation string, join *storek
 		}
 		added, err := t.Add(ctx, 0, entry)
 		if err == nil && !added {
-			err = fmt.Errorf("%w: %s", storekit.ErrJoinExists, join.ID)
+			err = fmt.Errorf("%w: %s", roles.ErrJoinExists, join.ID)
 		}
 		if err != nil {
-			return busyAs(err, storekit.ErrJoinExists)
+			return busyAs(err, roles.ErrJoinExists)
 		}
 		return t.Put(ctx, joinIndex(&started)...)
 	})
@@ -166,7 +167,7 @@ func (j joinStore) ReadJoins(ctx context.Context, operation string, ids []outmil
 }
 
 // ListJoins reads joins of each status.
-func (j joinStore) ListJoins(ctx context.Context, operation string, query storekit.JoinQuery) (all []*storekit.JoinState, err error) {
+func (j joinStore) ListJoins(ctx context.Context, operation string, query roles.JoinQuery) (all []*storekit.JoinState, err error) {
 	err = j.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
 		all = nil
 		for _, status := range query.Statuses() {
@@ -199,24 +200,24 @@ func (j joinStore) ListJoins(ctx context.Context, operation string, query storek
 
 // ListSteps reads steps of a join.
 func (j joinStore) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID,
-	limit int) (steps []storekit.JoinStep, err error) {
+	limit int) (steps []roles.JoinStep, err error) {
 	err = j.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
 		found, err := t.joins(ctx, false, id)
 		if err == nil && len(found) == 0 {
-			err = fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
+			err = fmt.Errorf("%w: %s", roles.ErrUnknownJoin, id)
 		}
 		if err != nil {
 			return err
 		}
 		entries, err := t.Range(ctx, stepsOf(id), after.String(), limit)
-		steps = make([]storekit.JoinStep, 0, len(entries))
+		steps = make([]roles.JoinStep, 0, len(entries))
 		for _, entry := range entries {
 			step, bad := outmill.ParseWorkItemID(entry.Key)
 			if bad != nil {
 				return bad
 			}
 			status, _ := memberStatus(entry)
-			steps = append(steps, storekit.JoinStep{ID: step, Status: status})
+			steps = append(steps, roles.JoinStep{ID: step, Status: status})
 		}
 		return err
 	})
@@ -254,7 +255,7 @@ func (j joinStore) Appended(records []*outmill.Record) {
 // membersAtOnce is the most steps that one transaction of DeleteJoins deletes.
 const membersAtOnce = 2000
 
-// DeleteJoins deletes joins that ended long ago. See storekit.Joins.
+// DeleteJoins deletes joins that ended long ago. See roles.Joins.
 func (e *Engine) DeleteJoins(ctx context.Context, limit int) (deleted int, err error) {
 	for more := true; more && err == nil; {
 		var n int

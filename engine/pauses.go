@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -17,12 +18,12 @@ import (
 const pauseKind = "pause"
 
 type storedPause struct {
-	Scope      storekit.PauseScope
+	Scope      roles.PauseScope
 	Number     int64
 	By, Reason string
 }
 
-func pauseKey(s storekit.PauseScope) string { return hashed(s.Group, s.Topic, s.Key, s.TenantID) }
+func pauseKey(s roles.PauseScope) string { return hashed(s.Group, s.Topic, s.Key, s.TenantID) }
 
 // readPauses has the pauses of the transaction's State.
 func (t *tx) readPauses(ctx context.Context) error {
@@ -50,21 +51,21 @@ func (t *tx) scanPauses(ctx context.Context, generation int64) error {
 	if err != nil {
 		return err
 	}
-	list := make([]storekit.PauseInfo, len(entries))
+	list := make([]roles.PauseInfo, len(entries))
 	for i, entry := range entries {
 		var p storedPause
 		if err := json.Unmarshal([]byte(entry.Value), &p); err != nil {
 			return fmt.Errorf("the pause %q cannot be read: %w: delete its entry, and pause again", entry.Key, err)
 		}
-		list[i] = storekit.PauseInfo{PauseScope: p.Scope, Number: p.Number, At: entry.Made.Of(), By: p.By, Reason: p.Reason}
+		list[i] = roles.PauseInfo{PauseScope: p.Scope, Number: p.Number, At: entry.Made.Of(), By: p.By, Reason: p.Reason}
 	}
-	t.pauses = storekit.NewPauseList(generation, list)
+	t.pauses = roles.NewPauseList(generation, list)
 	t.e.pauses.Keep(t.pauses)
 	return nil
 }
 
-// Pause stops the deliveries of the scope. See storekit.Pauses.
-func (e *Engine) Pause(ctx context.Context, scope storekit.PauseScope, by, reason string) error {
+// Pause stops the deliveries of the scope. See roles.Pauses.
+func (e *Engine) Pause(ctx context.Context, scope roles.PauseScope, by, reason string) error {
 	if err := storekit.CheckPause(scope, by, reason); err != nil {
 		return e.explain(ctx, "pause", err)
 	}
@@ -75,10 +76,10 @@ func (e *Engine) Pause(ctx context.Context, scope storekit.PauseScope, by, reaso
 		}
 		paused := t.pauseOf(scope)
 		if paused == nil {
-			if len(t.pauses.All()) >= storekit.MaxPauses {
-				return storekit.ErrTooManyPauses
+			if len(t.pauses.All()) >= roles.MaxPauses {
+				return roles.ErrTooManyPauses
 			}
-			paused = &storekit.PauseInfo{Number: generation + 1, At: t.now.Of()}
+			paused = &roles.PauseInfo{Number: generation + 1, At: t.now.Of()}
 		}
 		text, err := json.Marshal(storedPause{scope, paused.Number, by, reason})
 		if err != nil {
@@ -94,7 +95,7 @@ func (e *Engine) Pause(ctx context.Context, scope storekit.PauseScope, by, reaso
 }
 
 // pauseOf returns the pause of exactly this scope, or nil.
-func (t *tx) pauseOf(scope storekit.PauseScope) *storekit.PauseInfo {
+func (t *tx) pauseOf(scope roles.PauseScope) *roles.PauseInfo {
 	for _, p := range t.pauses.All() {
 		if p.PauseScope == scope {
 			return &p
@@ -103,8 +104,8 @@ func (t *tx) pauseOf(scope storekit.PauseScope) *storekit.PauseInfo {
 	return nil
 }
 
-// Resume ends the pause of the scope. See storekit.Pauses.
-func (e *Engine) Resume(ctx context.Context, scope storekit.PauseScope) (ended bool, err error) {
+// Resume ends the pause of the scope. See roles.Pauses.
+func (e *Engine) Resume(ctx context.Context, scope roles.PauseScope) (ended bool, err error) {
 	if err := storekit.CheckPauseScope(scope); err != nil {
 		return false, e.explain(ctx, "resume", err)
 	}
@@ -129,14 +130,14 @@ func (e *Engine) Resume(ctx context.Context, scope storekit.PauseScope) (ended b
 	return ended, nil
 }
 
-// Paused returns the pauses. See storekit.Pauses.
-func (e *Engine) Paused(ctx context.Context) (pauses []storekit.PauseInfo, err error) {
+// Paused returns the pauses. See roles.Pauses.
+func (e *Engine) Paused(ctx context.Context) (pauses []roles.PauseInfo, err error) {
 	err = e.view(ctx, "list pauses", func(_ context.Context, t *tx) error {
-		pauses = append([]storekit.PauseInfo(nil), t.pauses.All()...)
+		pauses = append([]roles.PauseInfo(nil), t.pauses.All()...)
 		return nil
 	})
 	return pauses, err
 }
 
-// LastPauses returns the pauses as the store last read them. See storekit.Pauses.
-func (e *Engine) LastPauses() *storekit.PauseList { return e.pauses.Load() }
+// LastPauses returns the pauses as the store last read them. See roles.Pauses.
+func (e *Engine) LastPauses() *roles.PauseList { return e.pauses.Load() }

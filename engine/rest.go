@@ -5,23 +5,24 @@ import (
 	"slices"
 
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
-var _ storekit.Rester = (*Engine)(nil)
+var _ roles.Rester = (*Engine)(nil)
 
 // endingKinds are the kinds of entries for which the janitor has work when their At has come.
 var endingKinds = []string{dedupKind, registrationKind, endedKind, noteKind, sagaKind}
 
 // onEngine is an Engine, or a store that embeds one.
 type onEngine interface {
-	storekit.Rester
+	roles.Rester
 	itself() *Engine
 }
 
 func (e *Engine) itself() *Engine { return e }
 
-// RestsWith returns the database and the store. See storekit.Rester.
+// RestsWith returns the database and the store. See roles.Rester.
 func (e *Engine) RestsWith() (with, self any) {
 	if s, ok := e.db.(driver.Sharer); ok {
 		return s.SharesWith(), e
@@ -29,7 +30,7 @@ func (e *Engine) RestsWith() (with, self any) {
 	return e, e
 }
 
-// Resting asks one store after the other. See storekit.Rester.
+// Resting asks one store after the other. See roles.Rester.
 func (e *Engine) Resting(ctx context.Context, stores []any) ([]bool, error) {
 	const operation = "look for rest"
 	if err := e.life.Usable(ctx); err != nil {

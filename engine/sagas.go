@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -75,9 +76,9 @@ func readSaga(entry driver.Entry) (*storedSaga, error) {
 	return s, nil
 }
 
-func (s *storedSaga) saga() *storekit.Saga {
+func (s *storedSaga) saga() *roles.Saga {
 	kind, correlation := parts(s.entry.Key)
-	return &storekit.Saga{
+	return &roles.Saga{
 		ID: s.ID, Type: kind, Correlation: correlation, Version: s.Version, Finished: s.Finished,
 		CreatedAt: s.entry.Made.Of(), UpdatedAt: s.Updated.Of(),
 	}
@@ -96,8 +97,8 @@ func (s *storedSaga) finished() driver.Entry {
 	return driver.Entry{Kind: finishedSagas(kind), Key: correlation, At: s.Updated, Value: s.entry.Key}
 }
 
-// FindSaga reads a saga. See storekit.Sagas.
-func (e *Engine) FindSaga(ctx context.Context, kind, correlation string, state any, _ storekit.SagaOptions) (saga *storekit.Saga,
+// FindSaga reads a saga. See roles.Sagas.
+func (e *Engine) FindSaga(ctx context.Context, kind, correlation string, state any, _ roles.SagaOptions) (saga *roles.Saga,
 	err error) {
 	const operation = "find saga"
 	err = storekit.CheckSaga(kind, correlation)
@@ -111,7 +112,7 @@ func (e *Engine) FindSaga(ctx context.Context, kind, correlation string, state a
 	err = e.viewTx(ctx, operation, func(ctx context.Context, t *tx) error {
 		found, err = t.saga(ctx, false, sagaKey(kind, correlation))
 		if err == nil && found == nil {
-			err = storekit.ErrSagaNotFound
+			err = roles.ErrSagaNotFound
 		}
 		return err
 	})
@@ -133,15 +134,15 @@ func (t *tx) saga(ctx context.Context, lock bool, key driver.Entry) (*storedSaga
 	return readSaga(entries[0])
 }
 
-// ListSagas lists sagas. See storekit.Sagas.
-func (e *Engine) ListSagas(ctx context.Context, query storekit.SagaQuery, _ storekit.SagaOptions) (page storekit.SagaPage, err error) {
+// ListSagas lists sagas. See roles.Sagas.
+func (e *Engine) ListSagas(ctx context.Context, query roles.SagaQuery, _ roles.SagaOptions) (page roles.SagaPage, err error) {
 	const operation = "list sagas"
 	page.Next = query.After
 	if err := storekit.CheckListSagas(query); err != nil {
 		return page, e.explain(ctx, operation, err)
 	}
 	err = e.viewTx(ctx, operation, func(ctx context.Context, t *tx) (err error) {
-		page, err = storekit.PageOfSagas(query, func(id outmill.WorkItemID, limit int) ([]*storekit.Saga, error) {
+		page, err = storekit.PageOfSagas(query, func(id outmill.WorkItemID, limit int) ([]*roles.Saga, error) {
 			return t.sagasBefore(ctx, id, limit)
 		})
 		return err
@@ -150,7 +151,7 @@ func (e *Engine) ListSagas(ctx context.Context, query storekit.SagaQuery, _ stor
 }
 
 // sagasBefore returns up to limit sagas with smaller ids, the largest id first.
-func (t *tx) sagasBefore(ctx context.Context, id outmill.WorkItemID, limit int) ([]*storekit.Saga, error) {
+func (t *tx) sagasBefore(ctx context.Context, id outmill.WorkItemID, limit int) ([]*roles.Saga, error) {
 	index, err := t.Range(ctx, sagaByID, idIndex(id, "").Key, limit)
 	if err != nil {
 		return nil, err
@@ -165,7 +166,7 @@ func (t *tx) sagasBefore(ctx context.Context, id outmill.WorkItemID, limit int) 
 	if err != nil {
 		return nil, err
 	}
-	found := make([]*storekit.Saga, len(index))
+	found := make([]*roles.Saga, len(index))
 	for _, entry := range entries {
 		s, err := readSaga(entry)
 		if err != nil {
@@ -173,11 +174,11 @@ func (t *tx) sagasBefore(ctx context.Context, id outmill.WorkItemID, limit int) 
 		}
 		found[place[entry.Key]] = s.saga()
 	}
-	return slices.DeleteFunc(found, func(s *storekit.Saga) bool { return s == nil }), nil
+	return slices.DeleteFunc(found, func(s *roles.Saga) bool { return s == nil }), nil
 }
 
-// InsertSaga stores a new saga. See storekit.Sagas.
-func (e *Engine) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, _ storekit.SagaOptions) error {
+// InsertSaga stores a new saga. See roles.Sagas.
+func (e *Engine) InsertSaga(ctx context.Context, saga *roles.Saga, state any, _ roles.SagaOptions) error {
 	id := saga.ID
 	if id.IsZero() {
 		id = outmill.NewWorkItemID()
@@ -191,10 +192,10 @@ func (e *Engine) InsertSaga(ctx context.Context, saga *storekit.Saga, state any,
 		}
 		added, err := t.Add(ctx, 0, entry)
 		if err == nil && !added {
-			err = storekit.ErrSagaExists
+			err = roles.ErrSagaExists
 		}
 		if err != nil {
-			return nil, busyAs(err, storekit.ErrSagaExists)
+			return nil, busyAs(err, roles.ErrSagaExists)
 		}
 		if err := t.Put(ctx, idIndex(id, entry.Key)); err != nil {
 			return nil, err
@@ -216,8 +217,8 @@ func (t *tx) indexFinished(ctx context.Context, s *storedSaga) error {
 	return t.Delete(ctx, entry)
 }
 
-// UpdateSaga stores the state of a saga. See storekit.Sagas.
-func (e *Engine) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+// UpdateSaga stores the state of a saga. See roles.Sagas.
+func (e *Engine) UpdateSaga(ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 	return e.saveSaga(ctx, "update saga", saga, state, func(ctx context.Context, t *tx, text string) (*storedSaga, error) {
 		s, err := t.currentSaga(ctx, saga)
 		if err == nil && options.KeepUnknown {
@@ -245,7 +246,7 @@ func (e *Engine) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any,
 func (e *Engine) sagaLimit() int { return e.config.MaxPayload }
 
 // saveSaga checks and encodes the state, has change store it, and fills the saga.
-func (e *Engine) saveSaga(ctx context.Context, operation string, saga *storekit.Saga, state any,
+func (e *Engine) saveSaga(ctx context.Context, operation string, saga *roles.Saga, state any,
 	change func(ctx context.Context, t *tx, text string) (*storedSaga, error)) error {
 	err := storekit.CheckSaga(saga.Type, saga.Correlation)
 	var text string
@@ -267,19 +268,19 @@ func (e *Engine) saveSaga(ctx context.Context, operation string, saga *storekit.
 }
 
 // currentSaga locks the stored saga, if it has still this version.
-func (t *tx) currentSaga(ctx context.Context, saga *storekit.Saga) (*storedSaga, error) {
+func (t *tx) currentSaga(ctx context.Context, saga *roles.Saga) (*storedSaga, error) {
 	found, err := t.saga(ctx, true, sagaKey(saga.Type, saga.Correlation))
 	if err == nil && (found == nil || found.ID != saga.ID || found.Version != saga.Version) {
-		err = storekit.ErrSagaConflict
+		err = roles.ErrSagaConflict
 	}
 	if err != nil {
-		return nil, busyAs(err, storekit.ErrSagaConflict)
+		return nil, busyAs(err, roles.ErrSagaConflict)
 	}
 	return found, nil
 }
 
-// DeleteSaga deletes a saga. See storekit.Sagas.
-func (e *Engine) DeleteSaga(ctx context.Context, saga *storekit.Saga, _ storekit.SagaOptions) error {
+// DeleteSaga deletes a saga. See roles.Sagas.
+func (e *Engine) DeleteSaga(ctx context.Context, saga *roles.Saga, _ roles.SagaOptions) error {
 	const operation = "delete saga"
 	if err := storekit.CheckSaga(saga.Type, saga.Correlation); err != nil {
 		return e.explain(ctx, operation, err)
@@ -304,7 +305,7 @@ func (t *tx) deleteSagas(ctx context.Context, sagas ...*storedSaga) error {
 	return t.Delete(ctx, gone...)
 }
 
-// PrepareSagas only checks the names, because there is nothing to create. See storekit.Sagas.
+// PrepareSagas only checks the names, because there is nothing to create. See roles.Sagas.
 func (e *Engine) PrepareSagas(ctx context.Context, kinds ...string) error {
 	for _, kind := range kinds {
 		if err := storekit.CheckSagaType(kind); err != nil {
@@ -314,7 +315,7 @@ func (e *Engine) PrepareSagas(ctx context.Context, kinds ...string) error {
 	return nil
 }
 
-// DeleteFinishedSagas deletes sagas that finished long ago. See storekit.Sagas.
+// DeleteFinishedSagas deletes sagas that finished long ago. See roles.Sagas.
 func (e *Engine) DeleteFinishedSagas(ctx context.Context, kind string, retention time.Duration, limit int) (int, error) {
 	const operation = "delete finished sagas"
 	if err := storekit.CheckDeleteFinishedSagas(kind, retention, limit); err != nil {
@@ -353,8 +354,8 @@ func (t *tx) deleteSagasIf(ctx context.Context, keys []driver.Entry, condition f
 	return len(gone), t.deleteSagas(ctx, gone...)
 }
 
-// RetainSaga sets how long a finished saga is kept. See storekit.SagaRetention.
-func (e *Engine) RetainSaga(ctx context.Context, saga *storekit.Saga, retention time.Duration, _ storekit.SagaOptions) error {
+// RetainSaga sets how long a finished saga is kept. See roles.SagaRetention.
+func (e *Engine) RetainSaga(ctx context.Context, saga *roles.Saga, retention time.Duration, _ roles.SagaOptions) error {
 	const operation = "retain saga"
 	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
 		return e.explain(ctx, operation, err)
@@ -362,7 +363,7 @@ func (e *Engine) RetainSaga(ctx context.Context, saga *storekit.Saga, retention 
 	return e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {
 		found, err := t.currentSaga(ctx, saga)
 		if err == nil && !found.Finished {
-			err = storekit.ErrSagaConflict
+			err = roles.ErrSagaConflict
 		}
 		if err != nil {
 			return err
@@ -372,7 +373,7 @@ func (e *Engine) RetainSaga(ctx context.Context, saga *storekit.Saga, retention 
 	})
 }
 
-// DeleteOldSagas deletes finished sagas whose retention has passed. See storekit.SagaRetention.
+// DeleteOldSagas deletes finished sagas whose retention has passed. See roles.SagaRetention.
 func (e *Engine) DeleteOldSagas(ctx context.Context, limit int) (int, error) {
 	return e.count(ctx, "delete old sagas", limit, func(ctx context.Context, t *tx) (int, error) {
 		old, err := t.Old(ctx, sagaKind, t.now, limit)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -61,14 +62,14 @@ func readStep(entry driver.Entry) (s storedStep, err error) {
 }
 
 // outcome is the status of the step by its records.
-func (s storedStep) outcome() storekit.StepStatus {
+func (s storedStep) outcome() roles.StepStatus {
 	return storekit.StepOutcome(s.Open, s.Acked, s.Dead)
 }
 
 // memberStatus is the status of a step in a join, and whether it was reported.
-func memberStatus(entry driver.Entry) (status storekit.StepStatus, isReported bool) {
+func memberStatus(entry driver.Entry) (status roles.StepStatus, isReported bool) {
 	text, isReported := strings.CutSuffix(entry.Value, reported)
-	return storekit.StepStatus(text), isReported
+	return roles.StepStatus(text), isReported
 }
 
 // droppedStage is in tx.gone for a row that was deleted with its group. The other values are driver.Processed, for a
@@ -181,7 +182,7 @@ func (t *tx) countJoins(ctx context.Context, of map[outmill.JoinID][]string, cha
 	var keys []driver.Entry
 	pending := map[string]*storekit.JoinState{}
 	for _, join := range joins {
-		if join.Status != storekit.JoinPending {
+		if join.Status != roles.JoinPending {
 			continue
 		}
 		kind := stepsOf(join.ID)
@@ -257,7 +258,7 @@ func (a *appending) attach(ctx context.Context, t *tx, rows []driver.NewRow) err
 		}
 		entries = append(entries, entry)
 		for _, join := range r.Joins {
-			entries = append(entries, driver.Entry{Kind: stepsOf(join), Key: entry.Key, Value: string(storekit.StepPending)})
+			entries = append(entries, driver.Entry{Kind: stepsOf(join), Key: entry.Key, Value: string(roles.StepPending)})
 		}
 	}
 	return t.Put(ctx, entries...)

@@ -6,23 +6,24 @@ import (
 	"time"
 
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
 var (
-	_ storekit.Transactor    = (*Engine)(nil)
-	_ storekit.CommitJudge   = (*Engine)(nil)
-	_ storekit.Joins         = (*Engine)(nil)
-	_ storekit.Inbox         = (*Engine)(nil)
-	_ storekit.Sagas         = (*Engine)(nil)
-	_ storekit.SagaRetention = (*Engine)(nil)
+	_ roles.Transactor     = (*Engine)(nil)
+	_ storekit.CommitJudge = (*Engine)(nil)
+	_ roles.Joins          = (*Engine)(nil)
+	_ roles.Inbox          = (*Engine)(nil)
+	_ roles.Sagas          = (*Engine)(nil)
+	_ roles.SagaRetention  = (*Engine)(nil)
 )
 
 // A call that takes part in a caller's transaction is a Within of the driver: it has a savepoint of its own, so that
 // an error leaves the transaction usable. Such calls append rows and change entries. They change no row, because a
 // transaction that stays open would keep a record from its worker.
 
-// Transact runs fn in a transaction. See storekit.Transactor.
+// Transact runs fn in a transaction. See roles.Transactor.
 func (e *Engine) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	const operation = "transact"
 	explain := func(err error) error { return e.explain(ctx, operation, err) }
@@ -43,7 +44,7 @@ func (e *Engine) MayBeCommitted(ctx context.Context, err error) bool {
 	return !ok || judge.MayBeCommitted(ctx, err)
 }
 
-// TxLimit returns the longest duration of a transaction. See storekit.Transactor.
+// TxLimit returns the longest duration of a transaction. See roles.Transactor.
 func (e *Engine) TxLimit() time.Duration { return e.db.TxLimit() }
 
 // inTx runs fn in the transaction of ctx, or in one of its own, which is durable. In both it may insert rows, and

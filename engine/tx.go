@@ -7,6 +7,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -22,7 +23,7 @@ type tx struct {
 	driver.Tx
 	e       *Engine
 	now     driver.Time
-	pauses  *storekit.PauseList
+	pauses  *roles.PauseList
 	changes driver.Changes
 	// callers says that the transaction is a caller's.
 	callers bool

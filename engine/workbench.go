@@ -5,17 +5,18 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
-// workbench provides the calls of storekit.Workbench, and Audited.
+// workbench provides the calls of roles.Workbench, and Audited.
 type workbench = storekit.WorkbenchEngine
 
 // bench has what storekit.WorkbenchEngine needs. See storekit.WorkbenchStore.
 type bench struct{ finder }
 
 // Letters returns those of the dead records that no other record has parked.
-func (b bench) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) (letters []storekit.DeadLetter, err error) {
+func (b bench) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) (letters []roles.DeadLetter, err error) {
 	err = b.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
 		letters = nil
 		rows, err := t.Find(ctx, ids)
@@ -32,9 +33,9 @@ func (b bench) Letters(ctx context.Context, operation string, ids []outmill.Work
 		var searches []driver.Search
 		var holding []int
 		for i, record := range records {
-			letters = append(letters, storekit.DeadLetter{Record: record})
+			letters = append(letters, roles.DeadLetter{Record: record})
 			if holdsKey(rows[i], record) {
-				search := driver.Search{By: driver.ByParked, Line: rows[i].Line, Key: rows[i].Key, From: rows[i].Seq, Limit: storekit.MaxWaiting}
+				search := driver.Search{By: driver.ByParked, Line: rows[i].Line, Key: rows[i].Key, From: rows[i].Seq, Limit: roles.MaxWaiting}
 				searches, holding = append(searches, search), append(holding, i)
 			}
 		}
@@ -96,7 +97,7 @@ func (t *tx) lockRecord(ctx context.Context, id outmill.WorkItemID) (r driver.Ro
 
 // EditDead changes a dead record.
 func (b bench) EditDead(ctx context.Context, operation string, id outmill.WorkItemID,
-	change func(before *outmill.Record) (*outmill.Record, storekit.AuditEntry, error)) error {
+	change func(before *outmill.Record) (*outmill.Record, roles.AuditEntry, error)) error {
 	return b.e.update(ctx, operation, func(ctx context.Context, t *tx) error {
 		r, before, err := t.lockRecord(ctx, id)
 		if err != nil {
@@ -148,9 +149,9 @@ func (t *tx) setsUnreadable(ctx context.Context, r driver.Row, before, after *ou
 // SkipDead removes a dead record and requeues what is parked behind it, in steps. Between two steps the record
 // has SkippedError and keeps in Next the time at which all become due.
 func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
-	check func(*outmill.Record) (storekit.AuditEntry, error)) (skipped storekit.Skipped, err error) {
+	check func(*outmill.Record) (roles.AuditEntry, error)) (skipped roles.Skipped, err error) {
 	err = b.e.update(ctx, operation, func(ctx context.Context, t *tx) error {
-		skipped = storekit.Skipped{}
+		skipped = roles.Skipped{}
 		head, record, err := t.lockRecord(ctx, id)
 		if err != nil {
 			return err
@@ -169,13 +170,13 @@ func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkIt
 		}
 		count := skipped.Released
 		if skipped.Done {
-			entry.After.Status = storekit.AuditDeleted
+			entry.After.Status = roles.AuditDeleted
 			count++
 		}
 		return t.audit(ctx, entry, count)
 	})
 	if err != nil {
-		return storekit.Skipped{}, err
+		return roles.Skipped{}, err
 	}
 	if skipped.Released > 0 {
 		b.e.notifier.Notify()

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func TestForwarder_Paused(t *testing.T) {
@@ -17,7 +17,7 @@ func TestForwarder_Paused(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		register(t, store)
-		scope := storekit.PauseScope{TenantID: "acme"}
+		scope := roles.PauseScope{TenantID: "acme"}
 		require.NoError(t, store.Pause(t.Context(), scope, "ann", ""))
 		var records []*outmill.Record
 		want := map[string][]string{}

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -126,7 +127,7 @@ func (c Config) validate(limit time.Duration) error {
 			errs = append(errs, fmt.Errorf("%w: inbox.Config."+format, append([]any{outmill.ErrInvalidConfig}, args...)...))
 		}
 	}
-	if err := storekit.CheckNote(storekit.Note{Consumer: c.Consumer, Key: "any", Retention: time.Hour}); err != nil {
+	if err := storekit.CheckNote(roles.Note{Consumer: c.Consumer, Key: "any", Retention: time.Hour}); err != nil {
 		invalid(true, "Consumer is %.300q: %w", c.Consumer, err)
 	}
 	invalid(c.Retention < 0, "Retention is %s: want more than 0, or 0 for %s", c.Retention, defaultRetention)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/crash"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -23,21 +24,21 @@ const comesAgainWithin = 250 * time.Millisecond
 // handlers.
 type Inbox struct {
 	store      outmill.Writer
-	transactor storekit.Transactor
-	notes      storekit.Inbox
+	transactor roles.Transactor
+	notes      roles.Inbox
 	cfg        Config
 }
 
-// New makes an inbox that keeps its notes in the store, which must be a storekit.Transactor
-// and a storekit.Inbox, as sqlite, postgres, mongo and sqlserver are. The caller closes the
+// New makes an inbox that keeps its notes in the store, which must be a roles.Transactor
+// and a roles.Inbox, as sqlite, postgres, mongo and sqlserver are. The caller closes the
 // store. New returns outmill.ErrInvalidConfig for an invalid Config, a nil store, or a store
 // without an inbox.
 func New(store outmill.Writer, cfg Config) (*Inbox, error) {
 	if outmill.IsNil(store) {
 		return nil, fmt.Errorf("%w: inbox.New: the store is nil", outmill.ErrInvalidConfig)
 	}
-	transactor, transacts := outmill.As[storekit.Transactor](store)
-	notes, keeps := outmill.As[storekit.Inbox](store)
+	transactor, transacts := outmill.As[roles.Transactor](store)
+	notes, keeps := outmill.As[roles.Inbox](store)
 	if !transacts || !keeps {
 		return nil, fmt.Errorf("%w: inbox.New: a %T has no inbox: use a store of sqlite, postgres, mongo or sqlserver",
 			outmill.ErrInvalidConfig, store)
@@ -66,7 +67,7 @@ func (b *Inbox) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		}
 		d := delivery{inbox: b, original: keep(msg), handler: h}
 		lease := b.leaseOf(msg.Context())
-		d.note = storekit.Note{Consumer: b.scopeOf(msg, lease), Key: key, Retention: b.cfg.Retention, Lease: lease}
+		d.note = roles.Note{Consumer: b.scopeOf(msg, lease), Key: key, Retention: b.cfg.Retention, Lease: lease}
 		if err := storekit.CheckNote(d.note); err != nil {
 			return nil, outmill.Permanent(fmt.Errorf("outmill/inbox: the key of the message is invalid: %w", err))
 		}
@@ -79,7 +80,7 @@ func (b *Inbox) Middleware(h message.HandlerFunc) message.HandlerFunc {
 // could not begin because the database is busy, so that no attempt counts. Other subscribers than
 // Outmill's get the error itself.
 func (b *Inbox) explain(msg *message.Message, begun bool, err error) error {
-	busy := errors.Is(err, storekit.ErrNoteBusy) || !begun && errors.Is(err, storekit.ErrBusy)
+	busy := errors.Is(err, roles.ErrNoteBusy) || !begun && errors.Is(err, storekit.ErrBusy)
 	if _, ours := outmill.Delivery(msg.Context()); !ours || !busy {
 		return err
 	}
@@ -100,7 +101,7 @@ type delivery struct {
 	original
 	inbox   *Inbox
 	handler message.HandlerFunc
-	note    storekit.Note
+	note    roles.Note
 	// begun says that the transaction has begun.
 	begun bool
 }
@@ -133,9 +134,9 @@ func (d *delivery) handle() error {
 	})
 	crash.At("committed")
 	switch {
-	case errors.Is(err, storekit.ErrNoTransactions) && b.cfg.AllowWithoutTransactions:
+	case errors.Is(err, roles.ErrNoTransactions) && b.cfg.AllowWithoutTransactions:
 		duplicate, err = d.withoutTransaction(ctx)
-	case errors.Is(err, storekit.ErrNoTransactions):
+	case errors.Is(err, roles.ErrNoTransactions):
 		return fmt.Errorf("outmill/inbox: %w: turn them on, or set Config.AllowWithoutTransactions, which may handle a message twice",
 			err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -45,7 +46,7 @@ func scopeName(parts ...string) string {
 		parts[i] = escaped.Replace(part)
 	}
 	name := strings.TrimRight(strings.Join(parts, "/"), "/")
-	if storekit.CheckNote(storekit.Note{Consumer: name, Key: "any", Retention: time.Hour}) == nil {
+	if storekit.CheckNote(roles.Note{Consumer: name, Key: "any", Retention: time.Hour}) == nil {
 		return name
 	}
 	sum := sha256.Sum256([]byte(name))

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -39,7 +40,7 @@ func TestScopeName_Property(t *testing.T) {
 		a, again, b := one, one, other
 		name := scopeName(a[:]...)
 		require.Equal(t, name, scopeName(again[:]...))
-		require.NoError(t, storekit.CheckNote(storekit.Note{Consumer: name, Key: "k", Retention: 1}))
+		require.NoError(t, storekit.CheckNote(roles.Note{Consumer: name, Key: "k", Retention: 1}))
 		require.Equal(t, one == other, name == scopeName(b[:]...))
 	})
 }

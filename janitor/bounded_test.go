@@ -12,8 +12,8 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/janitor"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 )
 
 // silent is a store that never answers. A call that has no deadline fails the test.
@@ -72,8 +72,8 @@ func (s *silent) DeleteDedupKeys(ctx context.Context, _ int) (int, error) {
 }
 
 var (
-	_ storekit.SagaRetention = (*silent)(nil)
-	_ outmill.Janitor        = (*silent)(nil)
+	_ roles.SagaRetention = (*silent)(nil)
+	_ outmill.Janitor     = (*silent)(nil)
 )
 
 func TestJanitor_Silent(t *testing.T) {

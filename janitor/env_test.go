@@ -11,8 +11,8 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/janitor"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -102,18 +102,18 @@ func (r *rig) leftovers() {
 	require.NoError(r, r.store.RegisterGroup(ctx, outmill.Registration{Group: "replies", Topics: replies, TTL: kept}))
 	r.append(&outmill.Record{Topic: "replies", MessageID: "unread"})
 
-	join := storekit.Join{ExpectedSteps: 1}
+	join := roles.Join{ExpectedSteps: 1}
 	require.NoError(r, r.store.StartJoin(ctx, &join))
 	require.NoError(r, r.store.CancelJoin(ctx, join.ID, "not needed"))
 
-	_, err = r.store.PutNote(ctx, storekit.Note{Consumer: "c", Key: "k", Retention: kept}, 0)
+	_, err = r.store.PutNote(ctx, roles.Note{Consumer: "c", Key: "k", Retention: kept}, 0)
 	require.NoError(r, err)
 
-	saga := storekit.Saga{Type: "order", Correlation: "1"}
-	require.NoError(r, r.store.InsertSaga(ctx, &saga, &struct{}{}, storekit.SagaOptions{}))
+	saga := roles.Saga{Type: "order", Correlation: "1"}
+	require.NoError(r, r.store.InsertSaga(ctx, &saga, &struct{}{}, roles.SagaOptions{}))
 	saga.Finished = true
-	require.NoError(r, r.store.UpdateSaga(ctx, &saga, &struct{}{}, storekit.SagaOptions{}))
-	require.NoError(r, r.store.RetainSaga(ctx, &saga, kept, storekit.SagaOptions{}))
+	require.NoError(r, r.store.UpdateSaga(ctx, &saga, &struct{}{}, roles.SagaOptions{}))
+	require.NoError(r, r.store.RetainSaga(ctx, &saga, kept, roles.SagaOptions{}))
 }
 
 // elapse moves all times of the store back by d, as if d had passed.

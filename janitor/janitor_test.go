@@ -14,8 +14,8 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/janitor"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 )
 
 var errBroken = errors.New("broken")
@@ -398,4 +398,4 @@ func TestNew(t *testing.T) {
 	})
 }
 
-var _ storekit.SagaRetention = (*broken)(nil)
+var _ roles.SagaRetention = (*broken)(nil)

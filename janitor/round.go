@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -75,16 +76,16 @@ func (j *Janitor) chores(r *Report) []chore {
 			}},
 			counted("delete processed records", &r.Processed, janitor.DeleteProcessed))
 	}
-	if joins, ok := outmill.As[storekit.Joins](j.store); ok {
+	if joins, ok := outmill.As[roles.Joins](j.store); ok {
 		list = append(list, counted("delete joins", &r.Joins, joins.DeleteJoins))
 	}
-	if inbox, ok := outmill.As[storekit.Inbox](j.store); ok {
+	if inbox, ok := outmill.As[roles.Inbox](j.store); ok {
 		list = append(list, counted("delete notes", &r.Notes, inbox.DeleteNotes))
 	}
-	if sagas, ok := outmill.As[storekit.SagaRetention](j.store); ok {
+	if sagas, ok := outmill.As[roles.SagaRetention](j.store); ok {
 		list = append(list, counted("delete sagas", &r.Sagas, sagas.DeleteOldSagas))
 	}
-	if audit, ok := outmill.As[storekit.Audit](j.store); ok {
+	if audit, ok := outmill.As[roles.Audit](j.store); ok {
 		list = append(list, counted("delete old audit entries", &r.Audit, audit.DeleteOldAudit))
 	}
 	if isJanitor {

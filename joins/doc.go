@@ -23,7 +23,7 @@
 // in which its message is acked or goes dead; retries before that do not count. If several
 // groups read the topic, the step is completed when all of them have acked; a forwarder
 // acks when the broker has. A step cannot have a dedup key: if a job may be started twice,
-// choose the join's id yourself. See [storekit.Joins] for the other rules, and for the
+// choose the join's id yourself. See [roles.Joins] for the other rules, and for the
 // store's methods: attaching later, reporting, sealing, cancelling, listing.
 //
 // # The end

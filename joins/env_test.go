@@ -15,8 +15,8 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -166,7 +166,7 @@ func (p *plant) publishSteps(t *testing.T, ctx context.Context, id outmill.JoinI
 
 // etl runs a whole job in one transaction: the join, its steps, the wait with
 // OnComplete to transform and OnFail to alert.
-func (p *plant) etl(t *testing.T, join storekit.Join, change func(*joins.WaitRequest), payloads ...string) outmill.JoinID {
+func (p *plant) etl(t *testing.T, join roles.Join, change func(*joins.WaitRequest), payloads ...string) outmill.JoinID {
 	t.Helper()
 	var id outmill.JoinID
 	p.inTx(t, func(ctx context.Context) {
@@ -182,11 +182,11 @@ func (p *plant) etl(t *testing.T, join storekit.Join, change func(*joins.WaitReq
 }
 
 // of returns a join with this number of steps, for customer 42.
-func of(steps int) storekit.Join {
-	return storekit.Join{GroupingKey: "42", ExpectedSteps: steps, Metadata: map[string]string{"type": "etl"}}
+func of(steps int) roles.Join {
+	return roles.Join{GroupingKey: "42", ExpectedSteps: steps, Metadata: map[string]string{"type": "etl"}}
 }
 
-func start(t *testing.T, ctx context.Context, store storekit.Joins, join storekit.Join) outmill.JoinID {
+func start(t *testing.T, ctx context.Context, store roles.Joins, join roles.Join) outmill.JoinID {
 	t.Helper()
 	id, err := joins.Start(ctx, store, join)
 	require.NoError(t, err)
@@ -267,7 +267,7 @@ func (p *plant) clear(t *testing.T, records ...*outmill.Record) {
 	}
 }
 
-func (p *plant) join(t *testing.T, id outmill.JoinID) *storekit.Join {
+func (p *plant) join(t *testing.T, id outmill.JoinID) *roles.Join {
 	t.Helper()
 	join, err := p.GetJoin(t.Context(), id)
 	require.NoError(t, err)
@@ -275,7 +275,7 @@ func (p *plant) join(t *testing.T, id outmill.JoinID) *storekit.Join {
 }
 
 // requireJoinOf requires that the message has the metadata of the join.
-func requireJoinOf(t *testing.T, msg *message.Message, id outmill.JoinID, status storekit.JoinStatus, reason string, expected, completed,
+func requireJoinOf(t *testing.T, msg *message.Message, id outmill.JoinID, status roles.JoinStatus, reason string, expected, completed,
 	failed string) {
 	t.Helper()
 	require.Equal(t, id.String(), msg.Metadata[joins.MetadataJoinID])

@@ -10,7 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -24,7 +24,7 @@ const (
 type Config struct {
 	// Store has the joins. It must be the store that the subscriber reads and to which Wait
 	// publishes.
-	Store storekit.Joins
+	Store roles.Joins
 
 	// HandlerName is the handler's name in the router. Default "join.wait".
 	HandlerName string
@@ -86,7 +86,7 @@ func AddHandlers(router *message.Router, sub message.Subscriber, cfg Config) (*m
 }
 
 type handler struct {
-	store  storekit.Joins
+	store  roles.Joins
 	snooze time.Duration
 	log    watermill.LoggerAdapter
 }
@@ -97,17 +97,17 @@ func (h *handler) handle(msg *message.Message) error {
 	if err != nil {
 		return err
 	}
-	result, err := h.store.FinishJoin(msg.Context(), p.Join, storekit.FinishRequest{
+	result, err := h.store.FinishJoin(msg.Context(), p.Join, roles.FinishRequest{
 		FailIfAnyStepFailed: p.FailIfAnyStepFailed,
 		Seal:                p.Seal,
 		ExpectedSteps:       p.ExpectedSteps,
-		Then:                func(join storekit.Join) (*outmill.Record, error) { return p.record(join, msg) },
+		Then:                func(join roles.Join) (*outmill.Record, error) { return p.record(join, msg) },
 	})
 	if err != nil {
 		return judged(fmt.Errorf("outmill: finish join %s: %w", p.Join, err))
 	}
 	join := result.Join
-	if join.Status == storekit.JoinPending {
+	if join.Status == roles.JoinPending {
 		return outmill.Snooze(h.pause(result.DeadlineIn))
 	}
 	if result.Finished {
@@ -138,7 +138,7 @@ func (h *handler) pause(deadlineIn time.Duration) time.Duration {
 // judged marks the errors that another attempt would return again as permanent.
 func judged(err error) error {
 	for _, forGood := range []error{
-		storekit.ErrUnknownJoin, storekit.ErrTooManySteps, outmill.ErrInvalidRecord,
+		roles.ErrUnknownJoin, roles.ErrTooManySteps, outmill.ErrInvalidRecord,
 	} {
 		if errors.Is(err, forGood) {
 			return outmill.Permanent(err)

@@ -16,8 +16,8 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/joins"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -43,7 +43,7 @@ func TestHandler(t *testing.T) {
 			return len(waits) == 1 && waits[0].Claims == 1
 		}, patience, tick, "the message is not snoozed")
 		close(open)
-		requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
+		requireJoinOf(t, receive(t, completed), id, roles.JoinCompleted, "", "1", "1", "0")
 		p.requireSettled(t, completed)
 	})
 
@@ -62,7 +62,7 @@ func TestHandler(t *testing.T) {
 			return waits[0].Claims > 2*quick().Retry.MaxAttempts
 		}, patience, tick)
 		p.publishSteps(t, t.Context(), id, good)
-		requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
+		requireJoinOf(t, receive(t, completed), id, roles.JoinCompleted, "", "1", "1", "0")
 		p.requireSettled(t, completed, failed)
 	})
 
@@ -74,7 +74,7 @@ func TestHandler(t *testing.T) {
 		completed, failed := p.listen(transform), p.listen(alert)
 		p.run(t)
 		id := p.etl(t, of(1), nil, good)
-		requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
+		requireJoinOf(t, receive(t, completed), id, roles.JoinCompleted, "", "1", "1", "0")
 		receive(t, queue.lost)
 		p.requireSettled(t, completed, failed)
 	})
@@ -162,7 +162,7 @@ func TestHandler(t *testing.T) {
 		n, err := p.Requeue(t.Context(), rec.ID)
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
-		requireJoinOf(t, receive(t, completed), join.ID, storekit.JoinCompleted, "", "1", "1", "0")
+		requireJoinOf(t, receive(t, completed), join.ID, roles.JoinCompleted, "", "1", "1", "0")
 		p.requireSettled(t, completed)
 	})
 
@@ -172,12 +172,12 @@ func TestHandler(t *testing.T) {
 		p.extract()
 		p.run(t)
 		// The join has more steps than the number for its seal.
-		id := p.etl(t, storekit.Join{Unsealed: true}, func(wait *joins.WaitRequest) { wait.Seal = true }, good)
+		id := p.etl(t, roles.Join{Unsealed: true}, func(wait *joins.WaitRequest) { wait.Seal = true }, good)
 		rec := p.requireDead(t, joins.Topic)
 		require.Zero(t, rec.Attempts)
-		require.Contains(t, rec.LastError, storekit.ErrTooManySteps.Error())
+		require.Contains(t, rec.LastError, roles.ErrTooManySteps.Error())
 		require.Contains(t, rec.LastError, id.String())
-		require.Equal(t, storekit.JoinPending, p.join(t, id).Status)
+		require.Equal(t, roles.JoinPending, p.join(t, id).Status)
 	})
 
 	t.Run("joins work behind the middlewares of the router", func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestHandler(t *testing.T) {
 					return len(waits) == 1 && waits[0].Attempts == 0 && waits[0].Claims > 2*quick().Retry.MaxAttempts
 				}, patience, tick)
 				p.publishSteps(t, t.Context(), id, good)
-				requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
+				requireJoinOf(t, receive(t, completed), id, roles.JoinCompleted, "", "1", "1", "0")
 				p.requireSettled(t, completed, poisoned)
 			})
 		}
@@ -252,7 +252,7 @@ func TestHandler(t *testing.T) {
 			require.NoError(t, fwd.Close())
 			require.NoError(t, <-ended)
 		})
-		requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "3", "3", "0")
+		requireJoinOf(t, receive(t, completed), id, roles.JoinCompleted, "", "3", "3", "0")
 		for _, topic := range append([]string{transform}, extracts[1:]...) {
 			receive(t, arrived[topic]).Ack()
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -22,7 +23,7 @@ const Topic = storekit.JoinWaitTopic
 // Errors: outmill.ErrInvalidRecord (with the field and the reason), ErrJoinExists if
 // another join has the id, ErrForeignTx, or the database's error, wrapped; ErrInvalidConfig
 // for a nil store.
-func Start(ctx context.Context, store storekit.Joins, join storekit.Join) (outmill.JoinID, error) {
+func Start(ctx context.Context, store roles.Joins, join roles.Join) (outmill.JoinID, error) {
 	if outmill.IsNil(store) {
 		return outmill.JoinID{}, fmt.Errorf("%w: joins.Start: the store is nil", outmill.ErrInvalidConfig)
 	}
@@ -34,7 +35,7 @@ func Start(ctx context.Context, store storekit.Joins, join storekit.Join) (outmi
 
 // AddStep makes the message a step of these joins too. The Publish that appends the message
 // attaches the step in the same transaction; otherwise it writes nothing and fails with
-// [storekit.ErrUnknownJoin], ErrJoinFinished or ErrTooManySteps. A message may be a step of
+// [roles.ErrUnknownJoin], ErrJoinFinished or ErrTooManySteps. A message may be a step of
 // up to 100 joins. Naming a join twice has no further effect.
 func AddStep(msg *message.Message, ids ...outmill.JoinID) {
 	// Ids that were set while the message had another UUID are signed again.

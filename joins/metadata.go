@@ -5,7 +5,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // Metadata of the message that is published when a join ends. Numbers are decimal.
@@ -13,10 +13,10 @@ const (
 	MetadataJoinID = "outmill_join_id"
 	// MetadataGroupingKey is missing if the join has no grouping key.
 	MetadataGroupingKey = "outmill_join_grouping_key"
-	// MetadataStatus is a storekit.JoinStatus: completed or failed.
+	// MetadataStatus is a roles.JoinStatus: completed or failed.
 	MetadataStatus = "outmill_join_status"
 	// MetadataReason is the reason why the join failed, or why it completed at its deadline,
-	// such as storekit.ReasonStepFailed; otherwise it is missing.
+	// such as roles.ReasonStepFailed; otherwise it is missing.
 	MetadataReason         = "outmill_join_reason"
 	MetadataExpectedSteps  = "outmill_join_expected_steps"
 	MetadataCompletedSteps = "outmill_join_completed_steps"
@@ -24,7 +24,7 @@ const (
 )
 
 // describe adds the join to the metadata. It replaces the metadata of another join.
-func describe(metadata message.Metadata, join storekit.Join) {
+func describe(metadata message.Metadata, join roles.Join) {
 	for name, value := range map[string]string{
 		MetadataJoinID:         join.ID.String(),
 		MetadataGroupingKey:    join.GroupingKey,

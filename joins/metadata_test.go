@@ -11,7 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/joins"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func TestMetadata(t *testing.T) {
@@ -45,7 +45,7 @@ func TestMetadata(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				_, err := joins.Start(t.Context(), newStore(t), storekit.Join{ExpectedSteps: 1, Metadata: metadata})
+				_, err := joins.Start(t.Context(), newStore(t), roles.Join{ExpectedSteps: 1, Metadata: metadata})
 				require.ErrorIs(t, err, outmill.ErrInvalidRecord)
 			})
 		}

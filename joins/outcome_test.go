@@ -11,7 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/joins"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func TestOutcome(t *testing.T) {
@@ -27,12 +27,12 @@ func TestOutcome(t *testing.T) {
 		msg := receive(t, completed)
 		require.Equal(t, "all is there", string(msg.Payload))
 		require.NotEmpty(t, msg.UUID)
-		requireJoinOf(t, msg, id, storekit.JoinCompleted, "", "3", "3", "0")
+		requireJoinOf(t, msg, id, roles.JoinCompleted, "", "3", "3", "0")
 		require.NotContains(t, msg.Metadata, joins.MetadataReason)
 		require.Equal(t, "42", msg.Metadata[joins.MetadataGroupingKey])
 		require.Equal(t, "etl", msg.Metadata["type"])
 		p.requireSettled(t, completed, failed)
-		require.Equal(t, storekit.JoinCompleted, p.join(t, id).Status)
+		require.Equal(t, roles.JoinCompleted, p.join(t, id).Status)
 	})
 
 	t.Run("retries of a step count once", func(t *testing.T) {
@@ -42,42 +42,42 @@ func TestOutcome(t *testing.T) {
 		completed, failed := p.listen(transform), p.listen(alert)
 		p.run(t)
 		id := p.etl(t, of(3), failIfAnyStepFailed, badAtFirst, badAtFirst, good)
-		requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "3", "3", "0")
+		requireJoinOf(t, receive(t, completed), id, roles.JoinCompleted, "", "3", "3", "0")
 		p.requireSettled(t, completed, failed)
 	})
 
 	t.Run("a join ends as its policy says", func(t *testing.T) {
 		t.Parallel()
-		one := storekit.Join{ExpectedSteps: 3, Policy: storekit.JoinAny}
-		two := storekit.Join{ExpectedSteps: 3, Policy: storekit.JoinQuorum, Quorum: 2}
+		one := roles.Join{ExpectedSteps: 3, Policy: roles.JoinAny}
+		two := roles.Join{ExpectedSteps: 3, Policy: roles.JoinQuorum, Quorum: 2}
 		for name, c := range map[string]struct {
-			join      storekit.Join
+			join      roles.Join
 			change    func(*joins.WaitRequest)
 			steps     []string
-			want      storekit.JoinStatus
+			want      roles.JoinStatus
 			reason    string
 			completed string
 			// failed is the number of failed steps in the message; "" if it depends on timing.
 			failed string
 		}{
-			"all, where failures do not matter": {of(3), nil, []string{good, bad, bad}, storekit.JoinCompleted, "", "1", "2"},
-			"all, where failures matter": {of(3), failIfAnyStepFailed, []string{good, bad, good}, storekit.JoinFailed,
-				storekit.ReasonStepFailed, "2", "1"},
-			"all, where all fail": {of(2), failIfAnyStepFailed, []string{bad, bad}, storekit.JoinFailed, storekit.ReasonStepFailed, "0",
+			"all, where failures do not matter": {of(3), nil, []string{good, bad, bad}, roles.JoinCompleted, "", "1", "2"},
+			"all, where failures matter": {of(3), failIfAnyStepFailed, []string{good, bad, good}, roles.JoinFailed,
+				roles.ReasonStepFailed, "2", "1"},
+			"all, where all fail": {of(2), failIfAnyStepFailed, []string{bad, bad}, roles.JoinFailed, roles.ReasonStepFailed, "0",
 				"2"},
-			"any, where one completes":        {one, nil, []string{bad, bad, good}, storekit.JoinCompleted, "", "1", ""},
-			"any, where others are not there": {one, nil, []string{good}, storekit.JoinCompleted, "", "1", "0"},
-			"any, where all fail":             {one, nil, []string{bad, bad, bad}, storekit.JoinFailed, storekit.ReasonNoQuorum, "0", "3"},
-			"quorum, where two complete":      {two, failIfAnyStepFailed, []string{good, good}, storekit.JoinCompleted, "", "2", "0"},
-			"quorum, where two fail":          {two, nil, []string{bad, bad}, storekit.JoinFailed, storekit.ReasonNoQuorum, "0", "2"},
+			"any, where one completes":        {one, nil, []string{bad, bad, good}, roles.JoinCompleted, "", "1", ""},
+			"any, where others are not there": {one, nil, []string{good}, roles.JoinCompleted, "", "1", "0"},
+			"any, where all fail":             {one, nil, []string{bad, bad, bad}, roles.JoinFailed, roles.ReasonNoQuorum, "0", "3"},
+			"quorum, where two complete":      {two, failIfAnyStepFailed, []string{good, good}, roles.JoinCompleted, "", "2", "0"},
+			"quorum, where two fail":          {two, nil, []string{bad, bad}, roles.JoinFailed, roles.ReasonNoQuorum, "0", "2"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				p := newPlant(t)
 				p.extract()
-				ends := map[storekit.JoinStatus]<-chan *message.Message{
-					storekit.JoinCompleted: p.listen(transform),
-					storekit.JoinFailed:    p.listen(alert),
+				ends := map[roles.JoinStatus]<-chan *message.Message{
+					roles.JoinCompleted: p.listen(transform),
+					roles.JoinFailed:    p.listen(alert),
 				}
 				p.run(t)
 				id := p.etl(t, c.join, c.change, c.steps...)
@@ -101,19 +101,19 @@ func TestOutcome(t *testing.T) {
 		t.Parallel()
 		for name, c := range map[string]struct {
 			complete bool
-			want     storekit.JoinStatus
+			want     roles.JoinStatus
 		}{
-			"it fails": {false, storekit.JoinFailed},
-			"it completes with the steps that it has": {true, storekit.JoinCompleted},
+			"it fails": {false, roles.JoinFailed},
+			"it completes with the steps that it has": {true, roles.JoinCompleted},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				p := newPlant(t)
 				// No handler reads the other steps.
 				p.handle(extracts[0], work)
-				ends := map[storekit.JoinStatus]<-chan *message.Message{
-					storekit.JoinCompleted: p.listen(transform),
-					storekit.JoinFailed:    p.listen(alert),
+				ends := map[roles.JoinStatus]<-chan *message.Message{
+					roles.JoinCompleted: p.listen(transform),
+					roles.JoinFailed:    p.listen(alert),
 				}
 				// With this snooze the test fails unless the snooze ends at the deadline.
 				p.run(t, func(cfg *joins.Config) { cfg.Snooze = time.Hour })
@@ -121,7 +121,7 @@ func TestOutcome(t *testing.T) {
 				join.Timeout, join.CompleteAtDeadline = 500*time.Millisecond, c.complete
 				id := p.etl(t, join, nil, good, good, good)
 				msg := receive(t, ends[c.want])
-				requireJoinOf(t, msg, id, c.want, storekit.ReasonDeadline, "3", strconv.Itoa(p.join(t, id).CompletedSteps), "0")
+				requireJoinOf(t, msg, id, c.want, roles.ReasonDeadline, "3", strconv.Itoa(p.join(t, id).CompletedSteps), "0")
 				require.Eventually(t, func() bool { return len(p.records(t, joins.Topic, "")) == 0 }, patience, tick)
 				for _, arrived := range ends {
 					require.Empty(t, arrived)
@@ -139,7 +139,7 @@ func TestOutcome(t *testing.T) {
 		var whole outmill.JoinID
 		parts := make([]outmill.JoinID, 2)
 		p.inTx(t, func(ctx context.Context) {
-			whole = start(t, ctx, p.Store, storekit.Join{ExpectedSteps: len(parts), GroupingKey: "whole"})
+			whole = start(t, ctx, p.Store, roles.Join{ExpectedSteps: len(parts), GroupingKey: "whole"})
 			require.NoError(t, joins.Wait(ctx, p.pub, waitFor(whole)))
 			for i := range parts {
 				parts[i] = start(t, ctx, p.Store, of(3))
@@ -155,7 +155,7 @@ func TestOutcome(t *testing.T) {
 		}
 		require.ElementsMatch(t, []string{parts[0].String(), parts[1].String()}, ended)
 		msg := receive(t, outer)
-		requireJoinOf(t, msg, whole, storekit.JoinCompleted, "", "2", "2", "0")
+		requireJoinOf(t, msg, whole, roles.JoinCompleted, "", "2", "2", "0")
 		require.Equal(t, "whole", msg.Metadata[joins.MetadataGroupingKey])
 		p.requireSettled(t, inner, outer, failed)
 	})
@@ -169,7 +169,7 @@ func TestOutcome(t *testing.T) {
 		around := start(t, t.Context(), p.Store, of(1))
 		require.NoError(t, p.CancelJoin(t.Context(), around, "not wanted any more"))
 		id := p.etl(t, of(1), func(wait *joins.WaitRequest) { joins.AddStep(wait.OnComplete.Message, around) }, good)
-		requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
+		requireJoinOf(t, receive(t, completed), id, roles.JoinCompleted, "", "1", "1", "0")
 		p.requireSettled(t, completed)
 		require.Zero(t, p.join(t, around).CompletedSteps)
 	})
@@ -201,7 +201,7 @@ func TestOutcome(t *testing.T) {
 				p.extract()
 				completed := p.listen(transform)
 				p.run(t)
-				id := start(t, t.Context(), p.Store, storekit.Join{Unsealed: true})
+				id := start(t, t.Context(), p.Store, roles.Join{Unsealed: true})
 				for range steps {
 					p.publishSteps(t, t.Context(), id, good)
 				}
@@ -226,7 +226,7 @@ func TestOutcome(t *testing.T) {
 		p.run(t)
 		id := p.etl(t, of(1), func(wait *joins.WaitRequest) { wait.OnComplete = joins.Next{} }, good)
 		p.requireSettled(t, completed, failed)
-		require.Equal(t, storekit.JoinCompleted, p.join(t, id).Status)
+		require.Equal(t, roles.JoinCompleted, p.join(t, id).Status)
 	})
 
 	t.Run("nothing follows a join that was cancelled", func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestOutcome(t *testing.T) {
 		id := p.etl(t, of(1), nil)
 		require.NoError(t, p.CancelJoin(t.Context(), id, "the customer has left"))
 		p.requireSettled(t, completed, failed)
-		require.Equal(t, storekit.JoinCancelled, p.join(t, id).Status)
+		require.Equal(t, roles.JoinCancelled, p.join(t, id).Status)
 	})
 
 	t.Run("the message that follows has the payload and metadata of the wait", func(t *testing.T) {
@@ -317,10 +317,10 @@ func TestOutcome(t *testing.T) {
 		id := p.etl(t, of(1), nil, good)
 		receive(t, looked)
 		require.Eventually(t, func() bool { return len(p.records(t, extracts[0], "")) == 1 }, patience, tick, "the other group has not acked")
-		require.Equal(t, storekit.JoinPending, p.join(t, id).Status)
+		require.Equal(t, roles.JoinPending, p.join(t, id).Status)
 		require.Empty(t, completed)
 		close(open)
-		requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
+		requireJoinOf(t, receive(t, completed), id, roles.JoinCompleted, "", "1", "1", "0")
 		p.requireSettled(t, completed)
 	})
 }

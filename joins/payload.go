@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -79,9 +80,9 @@ func decode(bytes []byte) (payload, error) {
 
 // record makes the record that follows the join, or nil for none. wait is the message on
 // Topic.
-func (p payload) record(join storekit.Join, wait *message.Message) (*outmill.Record, error) {
+func (p payload) record(join roles.Join, wait *message.Message) (*outmill.Record, error) {
 	follows := p.OnFail
-	if join.Status == storekit.JoinCompleted {
+	if join.Status == roles.JoinCompleted {
 		follows = p.OnComplete
 	}
 	if follows == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill/joins"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // errorLog keeps the errors that are logged.
@@ -58,7 +58,7 @@ func TestQuiet(t *testing.T) {
 			return len(waits) == 1 && waits[0].Claims > 5
 		}, patience, tick)
 		p.publishSteps(t, t.Context(), id, good)
-		requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
+		requireJoinOf(t, receive(t, completed), id, roles.JoinCompleted, "", "1", "1", "0")
 		p.requireSettled(t, completed)
 		require.Empty(t, log.errors())
 	})

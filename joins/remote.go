@@ -35,7 +35,7 @@ type RemoteStep struct {
 // home. "Steps in other stores" in the package comment says what happens until then.
 //
 // Errors: outmill.ErrInvalidRecord (with the step's index, the field and the reason),
-// outmill.ErrInvalidConfig for a nil store, and those of Append: [storekit.ErrUnknownJoin],
+// outmill.ErrInvalidConfig for a nil store, and those of Append: [roles.ErrUnknownJoin],
 // ErrJoinFinished, ErrTooManySteps and others. SendSteps does not look whether the other
 // store exists.
 func SendSteps(ctx context.Context, store outmill.Writer, join outmill.JoinID, steps ...RemoteStep) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
@@ -87,8 +88,8 @@ func (c RemoteConfig) Validate() error {
 // RemoteTopic and OutcomeTopic through sub, a subscriber.Subscriber or a decorator of one. For
 // a tenants.Set, one call with a subscriber of the set is enough. Otherwise call it with a
 // subscriber of each store, those of joins and those of steps. Routers of several processes
-// may all have the handlers. The store of a step must be a storekit.Joins and a
-// storekit.Transactor.
+// may all have the handlers. The store of a step must be a roles.Joins and a
+// roles.Transactor.
 //
 // The handlers include the middleware subscriber.KeepError. A store that is away uses up no
 // attempt: the error is logged, and the message comes again after a pause, which grows to
@@ -154,7 +155,7 @@ type remote struct {
 // place is a store of a join or of a step.
 type place struct {
 	outmill.Store
-	storekit.Joins
+	roles.Joins
 }
 
 // on calls fn with the store of that name, and a context that limits calls to it.
@@ -165,9 +166,9 @@ func (r *remote) on(ctx context.Context, name string, fn func(ctx context.Contex
 	if err != nil {
 		return fmt.Errorf("outmill: store %q of a join: %w", name, err)
 	}
-	joins, ok := outmill.As[storekit.Joins](store)
+	joins, ok := outmill.As[roles.Joins](store)
 	if !ok {
-		return outmill.Permanent(fmt.Errorf("%w: store %q has no joins: a %T is no storekit.Joins", outmill.ErrInvalidConfig, name, store))
+		return outmill.Permanent(fmt.Errorf("%w: store %q has no joins: a %T is no roles.Joins", outmill.ErrInvalidConfig, name, store))
 	}
 	return fn(ctx, place{store, joins})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -36,11 +37,11 @@ func (r *remote) send(msg *message.Message) error {
 	case !open:
 		r.log.Debug("A step for another store is settled", fields)
 		return nil
-	case errors.Is(askErr, storekit.ErrUnknownJoin):
+	case errors.Is(askErr, roles.ErrUnknownJoin):
 		err = r.publish(msg.Context(), delivery, p)
 	case askErr != nil:
 		err = askErr
-	case status != storekit.StepPending:
+	case status != roles.StepPending:
 		// The record with the outcome comes too, but perhaps later, and not at all if somebody
 		// has deleted it.
 		err = r.count(msg.Context(), delivery.Store, p.Join, p.Step, status)
@@ -54,9 +55,9 @@ func (r *remote) send(msg *message.Message) error {
 	return outmill.Snooze(r.pause(delivery))
 }
 
-// ask returns the state of the message in the other store, or storekit.ErrUnknownJoin if that
+// ask returns the state of the message in the other store, or roles.ErrUnknownJoin if that
 // store does not have the message.
-func (r *remote) ask(ctx context.Context, delivery outmill.DeliveryInfo, p remotePayload) (status storekit.StepStatus, err error) {
+func (r *remote) ask(ctx context.Context, delivery outmill.DeliveryInfo, p remotePayload) (status roles.StepStatus, err error) {
 	if r.cfg.Allow != nil && !r.cfg.Allow(delivery.Store, p.Store) {
 		return "", outmill.Permanent(fmt.Errorf("%w: from %q to %q", ErrNotAllowed, delivery.Store, p.Store))
 	}
@@ -71,14 +72,14 @@ func (r *remote) ask(ctx context.Context, delivery outmill.DeliveryInfo, p remot
 func (r *remote) isOpen(ctx context.Context, delivery outmill.DeliveryInfo, p remotePayload) (open bool, err error) {
 	err = r.on(ctx, delivery.Store, func(ctx context.Context, home place) error {
 		join, err := home.GetJoin(ctx, p.Join)
-		if err != nil || join.Status != storekit.JoinPending {
+		if err != nil || join.Status != roles.JoinPending {
 			return err
 		}
 		steps, err := home.ListSteps(ctx, p.Join, before(p.Step), 1)
-		open = len(steps) == 1 && steps[0].ID == p.Step && steps[0].Status == storekit.StepPending
+		open = len(steps) == 1 && steps[0].ID == p.Step && steps[0].Status == roles.StepPending
 		return err
 	})
-	if errors.Is(err, storekit.ErrUnknownJoin) {
+	if errors.Is(err, roles.ErrUnknownJoin) {
 		return false, nil
 	}
 	return open, err
@@ -105,9 +106,9 @@ func (r *remote) publish(ctx context.Context, delivery outmill.DeliveryInfo, p r
 	outcome := p.outcome(delivery, step)
 	outcome.Delay = r.cfg.Snooze
 	err = r.on(ctx, p.Store, func(ctx context.Context, there place) error {
-		transactor, ok := outmill.As[storekit.Transactor](there.Store)
+		transactor, ok := outmill.As[roles.Transactor](there.Store)
 		if !ok {
-			return outmill.Permanent(fmt.Errorf("%w: store %q has no transactions: a %T is no storekit.Transactor",
+			return outmill.Permanent(fmt.Errorf("%w: store %q has no transactions: a %T is no roles.Transactor",
 				outmill.ErrInvalidConfig, p.Store, there.Store))
 		}
 		return storekit.TransactPatiently(ctx, transactor, func(ctx context.Context) error {
@@ -118,19 +119,19 @@ func (r *remote) publish(ctx context.Context, delivery outmill.DeliveryInfo, p r
 		})
 	})
 	switch {
-	case errors.Is(err, storekit.ErrJoinExists):
+	case errors.Is(err, roles.ErrJoinExists):
 		// Another handling has sent it.
 		return nil
-	case errors.Is(err, outmill.ErrInvalidRecord), errors.Is(err, storekit.ErrNoTransactions):
+	case errors.Is(err, outmill.ErrInvalidRecord), errors.Is(err, roles.ErrNoTransactions):
 		return outmill.Permanent(fmt.Errorf("outmill: send step %s to %q: %w", p.Step, p.Store, err))
 	}
 	return err
 }
 
 // count settles the step in its home. It has no effect if the step is settled.
-func (r *remote) count(ctx context.Context, name string, join outmill.JoinID, step outmill.WorkItemID, as storekit.StepStatus) error {
+func (r *remote) count(ctx context.Context, name string, join outmill.JoinID, step outmill.WorkItemID, as roles.StepStatus) error {
 	return r.on(ctx, name, func(ctx context.Context, home place) error {
-		if as == storekit.StepFailed {
+		if as == roles.StepFailed {
 			return home.ReportFailed(ctx, join, step)
 		}
 		return home.ReportCompleted(ctx, join, step)

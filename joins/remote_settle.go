@@ -9,7 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // settle handles the record that brings the outcome of a step home. When the local join is
@@ -26,18 +26,18 @@ func (r *remote) settle(msg *message.Message) error {
 		return r.again("Could not read the outcome of a step: it is tried again", err, delivery, fields)
 	}
 	mine := local{p.Home, p.Join, p.Step}
-	var status storekit.StepStatus
+	var status roles.StepStatus
 	err = r.on(msg.Context(), delivery.Store, func(ctx context.Context, store place) (err error) {
 		status, err = mine.outcome(ctx, store)
 		return err
 	})
 	switch {
-	case errors.Is(err, storekit.ErrUnknownJoin):
+	case errors.Is(err, roles.ErrUnknownJoin):
 		r.log.Debug("The outcome of a step came again: its join has counted it before, and nothing is left to do", fields)
 		return nil
 	case err != nil:
 		return r.again("Could not read the outcome of a step: it is tried again", err, delivery, fields)
-	case status == storekit.StepPending:
+	case status == roles.StepPending:
 		return outmill.Snooze(r.cfg.Snooze)
 	}
 	if err := r.bringHome(msg.Context(), delivery, p, status, fields); err != nil {
@@ -59,13 +59,13 @@ func (r *remote) settle(msg *message.Message) error {
 
 // bringHome counts the step in its home. It ignores the outcome if the home does not wait for it any
 // more, as after the first success of a join that waits for any of its steps.
-func (r *remote) bringHome(ctx context.Context, delivery outmill.DeliveryInfo, p outcomePayload, status storekit.StepStatus,
+func (r *remote) bringHome(ctx context.Context, delivery outmill.DeliveryInfo, p outcomePayload, status roles.StepStatus,
 	fields watermill.LogFields) error {
 	err := r.checkSent(ctx, delivery, p)
 	if err == nil {
 		err = r.count(ctx, p.Home, p.Join, p.Step, status)
 	}
-	for _, gone := range []error{outmill.ErrNotFound, storekit.ErrUnknownJoin, storekit.ErrUnknownStep} {
+	for _, gone := range []error{outmill.ErrNotFound, roles.ErrUnknownJoin, roles.ErrUnknownStep} {
 		if errors.Is(err, gone) {
 			r.log.Debug("The outcome of a step changes nothing: its join has counted it before, or has ended",
 				fields.Add(watermill.LogFields{"reason": err.Error()}))

@@ -16,8 +16,8 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/joins"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 )
 
 // The suite of steps in other stores is in internal/allstores, because it runs over pairs of
@@ -167,7 +167,7 @@ type hanging struct {
 	asked chan struct{}
 }
 
-func (h *hanging) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Join, error) {
+func (h *hanging) GetJoin(ctx context.Context, id outmill.JoinID) (*roles.Join, error) {
 	if h.hangs.Load() {
 		h.asked <- struct{}{}
 		<-ctx.Done()
@@ -179,7 +179,7 @@ func (h *hanging) GetJoin(ctx context.Context, id outmill.JoinID) (*storekit.Joi
 // joinsOnly has joins, but no transactions.
 type joinsOnly struct {
 	outmill.Store
-	storekit.Joins
+	roles.Joins
 }
 
 func TestAddRemoteHandlers(t *testing.T) {
@@ -254,7 +254,7 @@ func TestAddRemoteHandlers(t *testing.T) {
 			poisoned, failed := p.listen("poison"), p.listen(alert)
 			p.runRemote(t, p.router, other.stores(t, p))
 			id := p.sendTo(t, "other", make([]byte, 100))
-			requireJoinOf(t, receive(t, failed), id, storekit.JoinFailed, storekit.ReasonStepFailed, "1", "0", "1")
+			requireJoinOf(t, receive(t, failed), id, roles.JoinFailed, roles.ReasonStepFailed, "1", "0", "1")
 			require.Contains(t, p.requireDead(t, joins.RemoteTopic).LastError, other.reason)
 			receive(t, poisoned)
 		})
@@ -281,7 +281,7 @@ func TestAddRemoteHandlers(t *testing.T) {
 		_, err = joins.AddRemoteHandlers(q.router, q.sub, joins.RemoteConfig{Stores: joins.Among(p.Store, other), Snooze: time.Millisecond})
 		require.NoError(t, err)
 		q.start(t)
-		requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
+		requireJoinOf(t, receive(t, completed), id, roles.JoinCompleted, "", "1", "1", "0")
 	})
 
 	t.Run("messages of another subscriber are refused", func(t *testing.T) {

@@ -1,34 +1,36 @@
 package joins
 
-import "github.com/outmill/outmill/storekit"
-
-// Join is a join as a store keeps it. See [storekit.Join].
-type Join = storekit.Join
-
-// Policies of a join. See [storekit.JoinPolicy].
-const (
-	// All waits for all steps. It is the default.
-	All = storekit.JoinAll
-	// Any succeeds with the first completed step.
-	Any = storekit.JoinAny
-	// Quorum succeeds with Join.Quorum completed steps.
-	Quorum = storekit.JoinQuorum
+import (
+	"github.com/outmill/outmill/roles"
 )
 
-// Statuses of a join. See [storekit.JoinStatus].
+// Join is a join as a store keeps it. See [roles.Join].
+type Join = roles.Join
+
+// Policies of a join. See [roles.JoinPolicy].
 const (
-	Pending   = storekit.JoinPending
-	Completed = storekit.JoinCompleted
-	Failed    = storekit.JoinFailed
-	Cancelled = storekit.JoinCancelled
+	// All waits for all steps. It is the default.
+	All = roles.JoinAll
+	// Any succeeds with the first completed step.
+	Any = roles.JoinAny
+	// Quorum succeeds with Join.Quorum completed steps.
+	Quorum = roles.JoinQuorum
+)
+
+// Statuses of a join. See [roles.JoinStatus].
+const (
+	Pending   = roles.JoinPending
+	Completed = roles.JoinCompleted
+	Failed    = roles.JoinFailed
+	Cancelled = roles.JoinCancelled
 )
 
 // Errors of joins, for errors.Is.
 var (
-	ErrUnknownJoin    = storekit.ErrUnknownJoin
-	ErrJoinFinished   = storekit.ErrJoinFinished
-	ErrJoinExists     = storekit.ErrJoinExists
-	ErrTooManySteps   = storekit.ErrTooManySteps
-	ErrUnknownMessage = storekit.ErrUnknownMessage
-	ErrUnknownStep    = storekit.ErrUnknownStep
+	ErrUnknownJoin    = roles.ErrUnknownJoin
+	ErrJoinFinished   = roles.ErrJoinFinished
+	ErrJoinExists     = roles.ErrJoinExists
+	ErrTooManySteps   = roles.ErrTooManySteps
+	ErrUnknownMessage = roles.ErrUnknownMessage
+	ErrUnknownStep    = roles.ErrUnknownStep
 )

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -35,7 +36,7 @@ type WaitRequest struct {
 	// Join is the join to wait for.
 	Join outmill.JoinID
 	// FailIfAnyStepFailed fails the join if one of its steps has failed. It is for
-	// storekit.JoinAll; with the other policies, the number of completed steps decides.
+	// roles.JoinAll; with the other policies, the number of completed steps decides.
 	FailIfAnyStepFailed bool
 	// Seal sets the number of steps of an unsealed join to ExpectedSteps, 0 or more, as part
 	// of the transaction (the store's SealJoin does it outside). It has no effect on other
@@ -93,7 +94,7 @@ func (w WaitRequest) validate() error {
 	invalid(w.Join.IsZero(), "join", "is zero: want the id that Start returned")
 	invalid(w.OnComplete.isNone() && w.OnFail.isNone(), "topic", "is missing: want one for OnComplete, OnFail, or both")
 	invalid(w.ExpectedSteps < 0 ||
-		w.ExpectedSteps > storekit.MaxJoinSteps, "expected steps", fmt.Sprintf("is %d: want 0 to %d", w.ExpectedSteps, storekit.MaxJoinSteps))
+		w.ExpectedSteps > roles.MaxJoinSteps, "expected steps", fmt.Sprintf("is %d: want 0 to %d", w.ExpectedSteps, roles.MaxJoinSteps))
 	invalid(w.ExpectedSteps > 0 && !w.Seal, "expected steps", fmt.Sprintf("is %d: want 0 unless the wait seals the join", w.ExpectedSteps))
 	errs = append(errs, w.OnComplete.validate("OnComplete", w.Join), w.OnFail.validate("OnFail", w.Join))
 	return errors.Join(errs...)

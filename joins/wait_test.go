@@ -14,8 +14,8 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 )
 
 var errRollBack = errors.New("roll back")
@@ -37,13 +37,13 @@ func TestWait(t *testing.T) {
 		})
 		require.ErrorIs(t, err, errRollBack)
 		require.Empty(t, p.records(t, "", ""))
-		found, err := p.ListJoins(t.Context(), storekit.JoinQuery{})
+		found, err := p.ListJoins(t.Context(), roles.JoinQuery{})
 		require.NoError(t, err)
 		require.Empty(t, found)
 
 		// The next join ends as usual.
 		id := p.etl(t, of(1), nil, good)
-		requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
+		requireJoinOf(t, receive(t, completed), id, roles.JoinCompleted, "", "1", "1", "0")
 		p.requireSettled(t, completed, failed)
 	})
 
@@ -61,12 +61,12 @@ func TestWait(t *testing.T) {
 		})
 		require.ErrorIs(t, err, errRollBack)
 		p.requireSettled(t, completed)
-		require.Equal(t, storekit.JoinPending, p.join(t, id).Status)
+		require.Equal(t, roles.JoinPending, p.join(t, id).Status)
 		require.Equal(t, 1, p.join(t, id).CompletedSteps)
 
 		// All steps have been handled already.
 		p.inTx(t, func(ctx context.Context) { require.NoError(t, joins.Wait(ctx, p.pub, waitFor(id))) })
-		requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "1", "1", "0")
+		requireJoinOf(t, receive(t, completed), id, roles.JoinCompleted, "", "1", "1", "0")
 		p.requireSettled(t, completed)
 	})
 
@@ -81,7 +81,7 @@ func TestWait(t *testing.T) {
 		for range 3 {
 			p.publishSteps(t, t.Context(), id, good)
 		}
-		requireJoinOf(t, receive(t, completed), id, storekit.JoinCompleted, "", "3", "3", "0")
+		requireJoinOf(t, receive(t, completed), id, roles.JoinCompleted, "", "3", "3", "0")
 		p.requireSettled(t, completed)
 	})
 
@@ -150,7 +150,7 @@ func TestWait(t *testing.T) {
 			"a step of the join itself": {saying(func(m *message.Message) { joins.AddStep(m, id) }), "OnFail joins"},
 			"a step of the zero join":   {saying(func(m *message.Message) { joins.AddStep(m, outmill.JoinID{}) }), "OnFail joins"},
 			"fewer steps than none":     {with(func(w *joins.WaitRequest) { w.Seal, w.ExpectedSteps = true, -1 }), "expected steps"},
-			"too many steps": {with(func(w *joins.WaitRequest) { w.Seal, w.ExpectedSteps = true, storekit.MaxJoinSteps+1 }),
+			"too many steps": {with(func(w *joins.WaitRequest) { w.Seal, w.ExpectedSteps = true, roles.MaxJoinSteps+1 }),
 				"expected steps"},
 			"a number of steps, no sealing": {with(func(w *joins.WaitRequest) { w.ExpectedSteps = 3 }), "expected steps"},
 		} {
@@ -195,22 +195,22 @@ func TestWait(t *testing.T) {
 		p.inTx(t, func(ctx context.Context) {
 			p.publishSteps(t, ctx, full, good)
 			for want, id := range map[error]outmill.JoinID{
-				storekit.ErrTooManySteps: full,
-				storekit.ErrJoinFinished: cancelled,
-				storekit.ErrUnknownJoin:  outmill.NewJoinID(),
+				roles.ErrTooManySteps: full,
+				roles.ErrJoinFinished: cancelled,
+				roles.ErrUnknownJoin:  outmill.NewJoinID(),
 			} {
 				require.ErrorIs(t, p.pub.WithContext(ctx).Publish(extracts[0], step(good, id)), want)
 			}
 			require.NoError(t, joins.Wait(ctx, p.pub, waitFor(full)))
 		})
-		requireJoinOf(t, receive(t, completed), full, storekit.JoinCompleted, "", "1", "1", "0")
+		requireJoinOf(t, receive(t, completed), full, roles.JoinCompleted, "", "1", "1", "0")
 		p.requireSettled(t, completed)
 	})
 
 	t.Run("a join that makes no sense is not started", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
-		for _, join := range []storekit.Join{{}, {ExpectedSteps: -1}, {ExpectedSteps: 1, Policy: "most"}} {
+		for _, join := range []roles.Join{{}, {ExpectedSteps: -1}, {ExpectedSteps: 1, Policy: "most"}} {
 			id, err := joins.Start(t.Context(), p.Store, join)
 			require.ErrorIs(t, err, outmill.ErrInvalidRecord)
 			require.True(t, id.IsZero())
@@ -220,7 +220,7 @@ func TestWait(t *testing.T) {
 		join.ID = chosen
 		require.Equal(t, chosen, start(t, t.Context(), p.Store, join))
 		_, err := joins.Start(t.Context(), p.Store, join)
-		require.ErrorIs(t, err, storekit.ErrJoinExists)
+		require.ErrorIs(t, err, roles.ErrJoinExists)
 		_, err = joins.Start(t.Context(), newStore(t), of(1))
 		require.NoError(t, err)
 		other := newStore(t)
@@ -234,7 +234,7 @@ func TestWait(t *testing.T) {
 
 	t.Run("nil stores and publishers are refused", func(t *testing.T) {
 		t.Parallel()
-		for _, store := range []storekit.Joins{nil, (*sqlite.Store)(nil)} {
+		for _, store := range []roles.Joins{nil, (*sqlite.Store)(nil)} {
 			_, err := joins.Start(t.Context(), store, of(1))
 			require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 		}

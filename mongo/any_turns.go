@@ -6,6 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -51,7 +52,7 @@ func (c *claim) takeAnyInTurns(ctx context.Context, topic string, want int) erro
 }
 
 // lookInTurns chooses records, and finds those to move out of the way.
-func (c *claim) lookInTurns(ctx context.Context, of line, want int, pauses *storekit.PauseList) (seen sight, goesOn bool, err error) {
+func (c *claim) lookInTurns(ctx context.Context, of line, want int, pauses *roles.PauseList) (seen sight, goesOn bool, err error) {
 	now, err := c.s.now(ctx)
 	if err != nil {
 		return sight{}, false, err
@@ -95,7 +96,7 @@ func (c *claim) lookInTurns(ctx context.Context, of line, want int, pauses *stor
 // wait, delay or lease has ended, and those that are aside for a pause that is gone. Of each kind
 // it takes as many as one update may. It returns the pauses, and the number of records that it
 // moved.
-func (c *claim) makeDue(ctx context.Context, of line) (pauses *storekit.PauseList, moved int, err error) {
+func (c *claim) makeDue(ctx context.Context, of line) (pauses *roles.PauseList, moved int, err error) {
 	for n := 1; ; n++ {
 		known := c.s.pauses.Load()
 		found, err := c.notInTurn(ctx, of, known)
@@ -158,7 +159,7 @@ func (c *claim) moveDue(ctx context.Context, of line, found candidates) (int, er
 }
 
 // notInTurn finds the records that moveDue makes ready, and those that come back after a pause.
-func (c *claim) notInTurn(ctx context.Context, of line, known *storekit.PauseList) (found candidates, err error) {
+func (c *claim) notInTurn(ctx context.Context, of line, known *roles.PauseList) (found candidates, err error) {
 	if found.now, err = c.s.now(ctx); err != nil {
 		return found, err
 	}

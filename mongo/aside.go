@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -90,6 +91,6 @@ func (s *Store) bringBack(ctx context.Context, ids bson.A) (int, error) {
 }
 
 // resumed selects the records that are aside for pauses that are gone.
-func (l line) resumed(pauses *storekit.PauseList) bson.D {
+func (l line) resumed(pauses *roles.PauseList) bson.D {
 	return l.in(storekit.StageAside, gone(pauses))
 }

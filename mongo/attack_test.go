@@ -26,7 +26,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // watched is a store on the stand's collections. see is called with each of its commands before
@@ -345,7 +345,7 @@ func TestStore_Attack(t *testing.T) {
 		s := newStand(t, mongo.Config{})
 		for _, size := range []int{16<<20 - 32<<10, 17 << 20} {
 			require.NoError(t, s.InTx(t.Context(), func(ctx context.Context) error {
-				join := &storekit.Join{ExpectedSteps: 1, Metadata: map[string]string{"large": strings.Repeat("x", size)}}
+				join := &roles.Join{ExpectedSteps: 1, Metadata: map[string]string{"large": strings.Repeat("x", size)}}
 				var refused *outmill.InvalidRecordError
 				require.ErrorAs(t, s.StartJoin(ctx, join), &refused)
 				require.Equal(t, "metadata", refused.Field)
@@ -454,7 +454,7 @@ func TestStore_Attack(t *testing.T) {
 			records := made(topic, "step", n)
 			joins := make([]outmill.JoinID, n)
 			for i, r := range records {
-				join := &storekit.Join{ExpectedSteps: 1}
+				join := &roles.Join{ExpectedSteps: 1}
 				require.NoError(t, store.StartJoin(t.Context(), join))
 				joins[i], r.Joins = join.ID, []outmill.JoinID{join.ID}
 			}
@@ -533,7 +533,7 @@ func odd() *bson.Registry {
 // keepsOrderAndCounts makes calls of each kind on the store.
 func (s stand) keepsOrderAndCounts(t *testing.T) {
 	t.Helper()
-	join := &storekit.Join{GroupingKey: "grouped", ExpectedSteps: 1}
+	join := &roles.Join{GroupingKey: "grouped", ExpectedSteps: 1}
 	require.NoError(t, s.StartJoin(t.Context(), join))
 	records := keyed("key", "a", "b", "c")
 	records[0].Joins = []outmill.JoinID{join.ID}
@@ -549,7 +549,7 @@ func (s stand) keepsOrderAndCounts(t *testing.T) {
 	found, err := s.GetJoin(t.Context(), join.ID)
 	require.NoError(t, err)
 	require.Equal(t, 1, found.CompletedSteps)
-	grouped, err := s.ListJoins(t.Context(), storekit.JoinQuery{GroupingKey: join.GroupingKey})
+	grouped, err := s.ListJoins(t.Context(), roles.JoinQuery{GroupingKey: join.GroupingKey})
 	require.NoError(t, err)
 	require.Len(t, grouped, 1)
 	list, err := s.List(t.Context(), outmill.ListQuery{})

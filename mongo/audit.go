@@ -9,7 +9,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // auditID is the id of the document in the meta collection that has the last number of the audit.
@@ -17,25 +17,25 @@ const auditID = "audit"
 
 // auditEntry is a document of the audit.
 type auditEntry struct {
-	Number    int64                `bson:"_id"`
-	ChangedAt time.Time            `bson:"changed_at"`
-	Actor     string               `bson:"actor"`
-	Action    storekit.AuditAction `bson:"action"`
-	Count     int                  `bson:"count"`
-	Details   string               `bson:"details"`
+	Number    int64             `bson:"_id"`
+	ChangedAt time.Time         `bson:"changed_at"`
+	Actor     string            `bson:"actor"`
+	Action    roles.AuditAction `bson:"action"`
+	Count     int               `bson:"count"`
+	Details   string            `bson:"details"`
 	// Command is the same in all transactions that share the document.
 	Command string `bson:"command"`
 }
 
-func (d auditEntry) entry() (storekit.AuditEntry, error) {
-	e := storekit.AuditEntry{Number: d.Number, At: d.ChangedAt.UTC(), Actor: d.Actor, Action: d.Action, Count: d.Count}
+func (d auditEntry) entry() (roles.AuditEntry, error) {
+	e := roles.AuditEntry{Number: d.Number, At: d.ChangedAt.UTC(), Actor: d.Actor, Action: d.Action, Count: d.Count}
 	err := e.SetDetails(d.Details)
 	return e, err
 }
 
 // note writes the entry of a transaction that changes count records, or adds them to the entry of
 // its command.
-func (s *Store) note(ctx context.Context, entry storekit.AuditEntry, count int) error {
+func (s *Store) note(ctx context.Context, entry roles.AuditEntry, count int) error {
 	if count == 0 {
 		return nil
 	}
@@ -75,14 +75,14 @@ func (s *Store) nextEntry(ctx context.Context) (number int64, at time.Time, err 
 }
 
 // AuditEntries returns the newest entries with a smaller number.
-func (b bench) AuditEntries(ctx context.Context, operation string, before int64, limit int) (entries []storekit.AuditEntry, err error) {
+func (b bench) AuditEntries(ctx context.Context, operation string, before int64, limit int) (entries []roles.AuditEntry, err error) {
 	err = b.do(ctx, operation, func(ctx context.Context) error {
 		found, err := findAll[auditEntry](ctx, b.audit, where("_id", bson.D{{Key: "$lt", Value: before}}),
 			first(limit, bson.D{{Key: "_id", Value: -1}}))
 		if err != nil {
 			return err
 		}
-		entries = make([]storekit.AuditEntry, len(found))
+		entries = make([]roles.AuditEntry, len(found))
 		for i, d := range found {
 			if entries[i], err = d.entry(); err != nil {
 				return err
@@ -94,7 +94,7 @@ func (b bench) AuditEntries(ctx context.Context, operation string, before int64,
 }
 
 // DeleteOldAudit deletes entries that are older than Config.RetainAudit. It looks at the oldest
-// entries only, and needs no index on the time. See storekit.Audit.
+// entries only, and needs no index on the time. See roles.Audit.
 func (s *Store) DeleteOldAudit(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete old audit entries", limit, func(ctx context.Context, limit int) (int, int, error) {
 		now, err := s.now(ctx)

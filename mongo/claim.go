@@ -11,6 +11,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -161,7 +162,7 @@ const searchTries = 2
 
 // searchTopics returns the topics that have records to claim or to bring back, the topics that
 // have records without a group, and the pauses.
-func (c *claim) searchTopics(ctx context.Context) (due, unrouted []string, pauses *storekit.PauseList, err error) {
+func (c *claim) searchTopics(ctx context.Context) (due, unrouted []string, pauses *roles.PauseList, err error) {
 	for range searchTries {
 		known := c.s.pauses.Load()
 		if due, unrouted, pauses, err = c.searchTopicsBy(ctx, known); err != nil || pauses.Generation() == known.Generation() {
@@ -172,8 +173,8 @@ func (c *claim) searchTopics(ctx context.Context) (due, unrouted []string, pause
 }
 
 func (c *claim) searchTopicsBy(
-	ctx context.Context, known *storekit.PauseList,
-) (due, unrouted []string, pauses *storekit.PauseList, err error) {
+	ctx context.Context, known *roles.PauseList,
+) (due, unrouted []string, pauses *roles.PauseList, err error) {
 	group := reader(c.req.Group)
 	each := append(c.s.leaps(group, leapStages...), topicsWhere(group.in(storekit.StageAside, gone(known))))
 	for _, leap := range c.s.leaps(reader(""), storekit.StageReady, storekit.StageDelayed) {

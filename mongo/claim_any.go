@@ -10,6 +10,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -123,7 +124,7 @@ func (c *claim) look(ctx context.Context, of line, want int) (sight, error) {
 	return seen, nil
 }
 
-func (c *claim) chooseFrom(of line, list []candidate, pauses *storekit.PauseList, now time.Time, want int) (seen sight) {
+func (c *claim) chooseFrom(of line, list []candidate, pauses *roles.PauseList, now time.Time, want int) (seen sight) {
 	for _, r := range list {
 		if r.expired(now) {
 			seen.expired = append(seen.expired, r.ID)
@@ -150,7 +151,7 @@ func lastInLine(list []candidate) (last bson.Timestamp) {
 // documents, and stops at the claim's MaxBytes. So the change of the pauses comes first.
 func (c *claim) ahead(
 	ctx context.Context, of line, from bson.Timestamp, skip, want int,
-) (list []candidate, pauses *storekit.PauseList, err error) {
+) (list []candidate, pauses *roles.PauseList, err error) {
 	ready := driver.Pipeline{
 		{{Key: "$match", Value: of.ready(bson.E{Key: "seq", Value: bson.D{{Key: "$gt", Value: from}}})}},
 		{{Key: "$sort", Value: ascending("seq")}},
@@ -202,7 +203,7 @@ type candidates struct {
 	due []candidate
 	// returned are the first records that are aside for pauses that are gone.
 	returned bson.A
-	pauses   *storekit.PauseList
+	pauses   *roles.PauseList
 	now      time.Time
 }
 
@@ -219,7 +220,7 @@ func (s *Store) candidates(ctx context.Context, of line, want int) (found candid
 	return found, err
 }
 
-func (s *Store) candidatesBy(ctx context.Context, of line, want int, known *storekit.PauseList) (found candidates, err error) {
+func (s *Store) candidatesBy(ctx context.Context, of line, want int, known *roles.PauseList) (found candidates, err error) {
 	if found.now, err = s.now(ctx); err != nil {
 		return found, err
 	}
@@ -236,7 +237,7 @@ func (s *Store) candidatesBy(ctx context.Context, of line, want int, known *stor
 
 // search carries out the queries for due records, together with that for those that come back
 // after a pause.
-func (s *Store) search(ctx context.Context, found *candidates, of line, each []driver.Pipeline, known *storekit.PauseList) error {
+func (s *Store) search(ctx context.Context, found *candidates, of line, each []driver.Pipeline, known *roles.PauseList) error {
 	back := of.resumed(known)
 	each = append(each, driver.Pipeline{{{Key: "$match", Value: back}}, {{Key: "$limit", Value: s.asideAtOnce}}, project("stage")})
 	all, err := aggregateAll[struct {

@@ -11,6 +11,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -213,7 +214,7 @@ type ordered struct {
 	otherHas  bool
 	// generation is that of the pauses, as the page was read, and pauses are these pauses.
 	generation int64
-	pauses     *storekit.PauseList
+	pauses     *roles.PauseList
 	// broughtBack means that the claim has brought back records that were aside, and moved is their
 	// number.
 	broughtBack bool

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -24,9 +25,9 @@ const (
 // transactions and lock waits that last too long, and for another time than this machine's.
 // Transactions are too long after 30 seconds, or earlier if the request says so. To list the
 // indexes it needs the action listIndexes, and to see transactions the action inprog. See
-// storekit.Examiner.
-func (s *Store) Examine(ctx context.Context, request storekit.ExamineRequest) (storekit.Examination, error) {
-	var e storekit.Examination
+// roles.Examiner.
+func (s *Store) Examine(ctx context.Context, request roles.ExamineRequest) (roles.Examination, error) {
+	var e roles.Examination
 	ctx = alone(ctx)
 	err := s.usable(ctx)
 	if err == nil {
@@ -35,7 +36,7 @@ func (s *Store) Examine(ctx context.Context, request storekit.ExamineRequest) (s
 	return e, s.explain(ctx, "examine", err)
 }
 
-func (s *Store) examine(ctx context.Context, request storekit.ExamineRequest, e *storekit.Examination) error {
+func (s *Store) examine(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
 	if err := s.examineServer(ctx, request, e); err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (s *Store) examine(ctx context.Context, request storekit.ExamineRequest, e 
 	return nil
 }
 
-func (s *Store) examineServer(ctx context.Context, request storekit.ExamineRequest, e *storekit.Examination) error {
+func (s *Store) examineServer(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
 	var hello struct {
 		SetName string    `bson:"setName"`
 		Message string    `bson:"msg"`
@@ -76,7 +77,7 @@ func (s *Store) examineServer(ctx context.Context, request storekit.ExamineReque
 		e.AddClock(request, asked, hello.Now, time.Now())
 	}
 	if hello.SetName == "" && hello.Message != "isdbgrid" && !s.config.WithoutTransactions {
-		e.Add(storekit.Finding{
+		e.Add(roles.Finding{
 			Code: "no_replica_set", Failure: true, Subject: "server",
 			Text: "The server is not a member of a replica set, so it has no transactions and no change streams.",
 			Remedy: "Make it a replica set, of which one node is enough: mongod --replSet rs0, and rs.initiate() once. " +
@@ -86,7 +87,7 @@ func (s *Store) examineServer(ctx context.Context, request storekit.ExamineReque
 	return nil
 }
 
-func (s *Store) examineIndexes(ctx context.Context, e *storekit.Examination) error {
+func (s *Store) examineIndexes(ctx context.Context, e *roles.Examination) error {
 	present := map[string]map[string]definition{}
 	for _, i := range indexes() {
 		in := s.collection(i.collection)
@@ -109,7 +110,7 @@ func (s *Store) examineIndexes(ctx context.Context, e *storekit.Examination) err
 			}
 			e.Add(storekit.MissingPart("index", in.Name()+"."+i.name, effect, false))
 		} else if err := i.check(in, found); err != nil {
-			e.Add(storekit.Finding{
+			e.Add(roles.Finding{
 				Code: "index_changed", Subject: in.Name() + "." + i.name,
 				Text:   fmt.Sprintf("Somebody has changed an index: %v.", err),
 				Remedy: "Drop the index, and call Ensure or run outmill schema ensure.",
@@ -149,7 +150,7 @@ func (o operation) String() string {
 	return strings.Join(parts, ", ")
 }
 
-func (s *Store) examineOperations(ctx context.Context, request storekit.ExamineRequest, e *storekit.Examination) error {
+func (s *Store) examineOperations(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
 	tooLong := min(request.OpenTransaction, longTransaction)
 	cursor, err := s.client.Database("admin", databaseOptions()).Aggregate(ctx, driver.Pipeline{
 		{{Key: "$currentOp", Value: bson.D{{Key: "allUsers", Value: true}, {Key: "idleSessions", Value: true}}}},
@@ -179,9 +180,9 @@ func (s *Store) examineOperations(ctx context.Context, request storekit.ExamineR
 	return nil
 }
 
-func (s *Store) findingsOf(o operation, now time.Time, tooLong time.Duration) (findings []storekit.Finding) {
+func (s *Store) findingsOf(o operation, now time.Time, tooLong time.Duration) (findings []roles.Finding) {
 	if open := time.Duration(o.Tx.Open) * time.Microsecond; open > tooLong {
-		findings = append(findings, storekit.Finding{
+		findings = append(findings, roles.Finding{
 			Code: "old_transaction", Subject: "transaction of " + o.String(), Since: now.Add(-open),
 			Text: fmt.Sprintf("A transaction of %s has been open for %v. The server keeps old versions of documents for it, and what it has "+
 				"written stays locked for others.", o, open.Round(time.Millisecond)),
@@ -190,7 +191,7 @@ func (s *Store) findingsOf(o operation, now time.Time, tooLong time.Duration) (f
 		})
 	}
 	if waits := time.Duration(o.Running) * time.Microsecond; o.Waiting && strings.HasPrefix(o.Space, s.db.Name()+".") {
-		findings = append(findings, storekit.Finding{
+		findings = append(findings, roles.Finding{
 			Code: "lock_wait", Failure: true, Subject: "operation of " + o.String(), Since: now.Add(-waits),
 			Text: fmt.Sprintf("An operation of %s on %s has waited for a lock for %v.", o, o.Space, waits.Round(time.Millisecond)),
 			Remedy: "Look for an index build or another command that locks the collection, in db.currentOp(), " +

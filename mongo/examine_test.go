@@ -14,14 +14,14 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
-func lenient() storekit.ExamineRequest {
-	return storekit.ExamineRequest{OpenTransaction: time.Hour, LockWait: time.Hour, ClockDifference: time.Hour}
+func lenient() roles.ExamineRequest {
+	return roles.ExamineRequest{OpenTransaction: time.Hour, LockWait: time.Hour, ClockDifference: time.Hour}
 }
 
-func examinedBy(t *testing.T, store *mongo.Store, request storekit.ExamineRequest) storekit.Examination {
+func examinedBy(t *testing.T, store *mongo.Store, request roles.ExamineRequest) roles.Examination {
 	t.Helper()
 	found, err := store.Examine(t.Context(), request)
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func examinedBy(t *testing.T, store *mongo.Store, request storekit.ExamineReques
 }
 
 // onlyFinding returns the finding of a database that has one fault.
-func onlyFinding(t *testing.T, store *mongo.Store, request storekit.ExamineRequest) storekit.Finding {
+func onlyFinding(t *testing.T, store *mongo.Store, request roles.ExamineRequest) roles.Finding {
 	t.Helper()
 	found := examinedBy(t, store, request).Findings
 	require.Len(t, found, 1, "%+v", found)
@@ -46,9 +46,9 @@ func TestStore_Examine(t *testing.T) {
 	t.Run("a store that works has no findings", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
-		require.Equal(t, storekit.Examination{}, examinedBy(t, s.Store, lenient()))
+		require.Equal(t, roles.Examination{}, examinedBy(t, s.Store, lenient()))
 		named := newStand(t, mongo.Config{CollectionName: func(name string) string { return "my-" + name }})
-		require.Equal(t, storekit.Examination{}, examinedBy(t, named.Store, lenient()))
+		require.Equal(t, roles.Examination{}, examinedBy(t, named.Store, lenient()))
 	})
 
 	t.Run("a missing schema and an old one are the error of the call", func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestStore_Examine(t *testing.T) {
 		require.Len(t, found.Unchecked, 2)
 		require.Contains(t, found.Unchecked[0], "listIndexes")
 		super := newStore(t, g.root, mongo.Config{Database: "test"})
-		require.Equal(t, storekit.Examination{}, examinedBy(t, super, lenient()))
+		require.Equal(t, roles.Examination{}, examinedBy(t, super, lenient()))
 	})
 
 	t.Run("the clocks are compared", func(t *testing.T) {

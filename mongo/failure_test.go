@@ -22,6 +22,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/internal/testenv/proxy"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -258,7 +259,7 @@ var trials = map[string]func(r trial) func(){
 			r.each(4, func(found *outmill.Record) bool { return found.Status == outmill.StatusDead })
 			r.repeated(func() error { _, err := r.Requeue(r.t.Context(), found[0].ID); return err })
 			r.claimable(4, outmill.OrderKey)
-			r.audited(found[0], storekit.AuditRequeue, 4)
+			r.audited(found[0], roles.AuditRequeue, 4)
 		}
 	},
 	"reap": func(r trial) func() {
@@ -291,18 +292,18 @@ var trials = map[string]func(r trial) func(){
 		return func() {
 			r.repeated(func() error { _, err := r.Delete(r.t.Context(), records[0].ID); return err })
 			r.claimable(1, outmill.OrderTopic)
-			r.audited(records[0], storekit.AuditDelete, 1)
+			r.audited(records[0], roles.AuditDelete, 1)
 		}
 	},
 	"edit": func(r trial) func() {
 		head := r.parked(1)
 		return func() {
 			r.repeated(func() error {
-				_, err := r.Edit(r.t.Context(), head.ID, storekit.Edit{Seen: storekit.FingerprintOf(head), Payload: []byte("new")})
+				_, err := r.Edit(r.t.Context(), head.ID, roles.Edit{Seen: storekit.FingerprintOf(head), Payload: []byte("new")})
 				return err
 			})
 			r.each(1, func(found *outmill.Record) bool { return string(found.Payload) == "new" })
-			r.audited(head, storekit.AuditEdit, 1)
+			r.audited(head, roles.AuditEdit, 1)
 		}
 	},
 	"skip": func(r trial) func() {
@@ -317,7 +318,7 @@ var trials = map[string]func(r trial) func(){
 				return err
 			})
 			r.claimable(3, outmill.OrderKey)
-			r.audited(head, storekit.AuditSkip, 4)
+			r.audited(head, roles.AuditSkip, 4)
 		}
 	},
 }
@@ -334,7 +335,7 @@ func (r trial) parked(n int) *outmill.Record {
 }
 
 // audited requires that the entries of the record count each change once.
-func (r trial) audited(record *outmill.Record, action storekit.AuditAction, want int) {
+func (r trial) audited(record *outmill.Record, action roles.AuditAction, want int) {
 	r.t.Helper()
 	count := 0
 	for _, e := range r.calm.audited(r.t) {

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -23,8 +24,8 @@ type noteID struct {
 // conflict with the note of another transaction at once. PutNote then returns ErrNoteBusy, even
 // if the other transaction has committed since this one began. It looks for the lease in a read of
 // its own, as of the snapshot of the transaction, which begins with its first statement. See
-// storekit.Inbox.
-func (s *Store) PutNote(ctx context.Context, note storekit.Note, _ time.Duration) (duplicate bool, err error) {
+// roles.Inbox.
+func (s *Store) PutNote(ctx context.Context, note roles.Note, _ time.Duration) (duplicate bool, err error) {
 	const operation = "put a note"
 	session, err := s.sessionOf(ctx)
 	if err == nil {
@@ -51,7 +52,7 @@ func (s *Store) PutNote(ctx context.Context, note storekit.Note, _ time.Duration
 }
 
 // requireLease returns outmill.ErrLeaseLost if the lease of the note is not valid.
-func (s *Store) requireLease(ctx context.Context, note storekit.Note) error {
+func (s *Store) requireLease(ctx context.Context, note roles.Note) error {
 	if !note.Own() {
 		return nil
 	}
@@ -66,7 +67,7 @@ func (s *Store) requireLease(ctx context.Context, note storekit.Note) error {
 // putNote does not change a note that exists. If another session inserts the same note first, the
 // server reports a duplicate key when there is no transaction. The server deletes a note at its
 // delete_at, so a note of a record has none: DeleteNotes looks at it at its look_at.
-func (s *Store) putNote(ctx context.Context, note storekit.Note) (duplicate bool, err error) {
+func (s *Store) putNote(ctx context.Context, note roles.Note) (duplicate bool, err error) {
 	until := inTime(note.Retention)
 	set := bson.D{{Key: "delete_at", Value: given(isNote, "$delete_at", until)}}
 	if note.Own() {
@@ -92,12 +93,12 @@ var isNote = bson.D{{Key: "$or", Value: bson.A{
 // because they would make Transact try again at once.
 func busy(err error) error {
 	if hasCode(err, codeWriteConflict) || driver.IsDuplicateKeyError(err) {
-		return fmt.Errorf("%w: %v", storekit.ErrNoteBusy, err) //nolint:errorlint // see above
+		return fmt.Errorf("%w: %v", roles.ErrNoteBusy, err) //nolint:errorlint // see above
 	}
 	return err
 }
 
-// HasNote reports whether a message was noted for the consumer. See storekit.Inbox.
+// HasNote reports whether a message was noted for the consumer. See roles.Inbox.
 func (s *Store) HasNote(ctx context.Context, consumer, key string) (found bool, err error) {
 	const operation = "look for a note"
 	session, err := s.sessionOf(ctx)
@@ -119,7 +120,7 @@ func (s *Store) HasNote(ctx context.Context, consumer, key string) (found bool, 
 
 // DeleteNotes deletes notes whose retention has passed and that the server's TTL index has not
 // deleted yet, and those whose record is gone or processed, which the index leaves alone. See
-// storekit.Inbox.
+// roles.Inbox.
 func (s *Store) DeleteNotes(ctx context.Context, limit int) (int, error) {
 	const operation = "delete notes"
 	foreign, err := s.deleteOver(ctx, operation, limit, s.inbox, "delete_at")

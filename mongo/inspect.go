@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -110,7 +111,7 @@ func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill
 		if status != "" {
 			a.conditions = where("status", status)
 		}
-		n, err := s.alter(ctx, operation, a, storekit.NewAuditEntry(ctx, storekit.AuditDelete, some...))
+		n, err := s.alter(ctx, operation, a, storekit.NewAuditEntry(ctx, roles.AuditDelete, some...))
 		if deleted += n; err != nil {
 			return deleted, err
 		}
@@ -133,7 +134,7 @@ func (a alteration) filter(more ...bson.E) bson.D {
 
 // alter changes records and writes the entry of the audit, in one transaction. A store without
 // transactions writes the entry last.
-func (s *Store) alter(ctx context.Context, operation string, a alteration, entry storekit.AuditEntry) (altered int, err error) {
+func (s *Store) alter(ctx context.Context, operation string, a alteration, entry roles.AuditEntry) (altered int, err error) {
 	err = s.do(ctx, operation, func(ctx context.Context) error {
 		if s.config.WithoutTransactions {
 			// What a failed attempt has changed stays changed.
@@ -248,7 +249,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeue
 	}()
 	ctx = storekit.OneCommand(ctx)
 	for some := range slices.Chunk(ids, changeAtOnce) {
-		entry := storekit.NewAuditEntry(ctx, storekit.AuditRequeue, some...)
+		entry := storekit.NewAuditEntry(ctx, roles.AuditRequeue, some...)
 		keys, err := s.parkedKeys(ctx, operation, some)
 		if err != nil {
 			return requeued, err
@@ -298,7 +299,7 @@ func requeue(due any) any {
 
 // requeueParked requeues the parked records of a key. It conflicts with claims of the topic,
 // which would otherwise park records behind the ones that are being requeued.
-func (s *Store) requeueParked(ctx context.Context, operation string, entry storekit.AuditEntry, key lineKey) (requeued int, err error) {
+func (s *Store) requeueParked(ctx context.Context, operation string, entry roles.AuditEntry, key lineKey) (requeued int, err error) {
 	for nth := 0; ; nth++ {
 		limit, n := s.requeueAtOnce(nth), 0
 		err := s.transact(ctx, operation, func(ctx context.Context) error {

@@ -8,18 +8,19 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
-var _ storekit.Joins = (*Store)(nil)
+var _ roles.Joins = (*Store)(nil)
 
 // joinDocument is a join as stored in the collection.
 type joinDocument struct {
-	ID          uuid                `bson:"_id"`
-	GroupingKey string              `bson:"grouping_key"`
-	Status      storekit.JoinStatus `bson:"status"`
-	Policy      storekit.JoinPolicy `bson:"policy"`
-	Quorum      int                 `bson:"quorum"`
+	ID          uuid             `bson:"_id"`
+	GroupingKey string           `bson:"grouping_key"`
+	Status      roles.JoinStatus `bson:"status"`
+	Policy      roles.JoinPolicy `bson:"policy"`
+	Quorum      int              `bson:"quorum"`
 	// ExpectedSteps is absent until the number is known.
 	ExpectedSteps *int `bson:"expected_steps,omitempty"`
 	// Parts is the largest number of documents with counts. Their sums are stored in the join
@@ -38,8 +39,8 @@ type joinDocument struct {
 	Now time.Time `bson:"now,omitempty"`
 }
 
-func (d *joinDocument) join() *storekit.Join {
-	j := &storekit.Join{
+func (d *joinDocument) join() *roles.Join {
+	j := &roles.Join{
 		ID: outmill.JoinID(d.ID), GroupingKey: d.GroupingKey, Status: d.Status, Policy: d.Policy, Quorum: d.Quorum,
 		Unsealed:       d.ExpectedSteps == nil,
 		CompletedSteps: d.CompletedSteps, FailedSteps: d.FailedSteps, Deadline: utc(d.Deadline), CompleteAtDeadline: d.CompleteAtDeadline,
@@ -78,7 +79,7 @@ func (s *Store) joinOf(ctx context.Context, id outmill.JoinID) (*joinDocument, e
 		return nil, err
 	}
 	if found[uuid(id)] == nil {
-		return nil, fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
+		return nil, fmt.Errorf("%w: %s", roles.ErrUnknownJoin, id)
 	}
 	return found[uuid(id)], nil
 }
@@ -91,7 +92,7 @@ func (s *Store) needsTransactions() error {
 }
 
 // StartJoin inserts a join.
-func (j joining) StartJoin(ctx context.Context, operation string, join *storekit.Join) error {
+func (j joining) StartJoin(ctx context.Context, operation string, join *roles.Join) error {
 	session, err := j.s.sessionOf(ctx)
 	if err == nil {
 		err = j.s.needsTransactions()
@@ -108,7 +109,7 @@ func (j joining) StartJoin(ctx context.Context, operation string, join *storekit
 
 // startJoin reads before it writes, because an error of the server would end a caller's
 // transaction.
-func (s *Store) startJoin(ctx context.Context, join *storekit.Join) error {
+func (s *Store) startJoin(ctx context.Context, join *roles.Join) error {
 	state, err := s.loadState(ctx)
 	if err != nil {
 		return err
@@ -118,10 +119,10 @@ func (s *Store) startJoin(ctx context.Context, join *storekit.Join) error {
 		return err
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("%w: %s", storekit.ErrJoinExists, join.ID)
+		return fmt.Errorf("%w: %s", roles.ErrJoinExists, join.ID)
 	}
 	d := joinDocument{
-		ID: uuid(join.ID), GroupingKey: join.GroupingKey, Status: storekit.JoinPending, Policy: join.Policy, Quorum: join.Quorum,
+		ID: uuid(join.ID), GroupingKey: join.GroupingKey, Status: roles.JoinPending, Policy: join.Policy, Quorum: join.Quorum,
 		Parts: storekit.CountParts(join), CompleteAtDeadline: join.CompleteAtDeadline, CreatedAt: state.Now, UpdatedAt: state.Now,
 		Metadata: join.Metadata,
 	}
@@ -147,7 +148,7 @@ func (s *Store) startJoin(ctx context.Context, join *storekit.Join) error {
 	return err
 }
 
-// joinEngine gives the store the methods of storekit.Joins that are the same in all stores.
+// joinEngine gives the store the methods of roles.Joins that are the same in all stores.
 type joinEngine = storekit.JoinEngine
 
 // joining implements what the engine of joins needs of the store.
@@ -283,7 +284,7 @@ func (x *joinTx) Append(ctx context.Context, record *outmill.Record) (*storekit.
 
 // Report settles the step that the message names. If the message was deleted, its id is the id of
 // the step.
-func (x *joinTx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as storekit.StepStatus) (known bool,
+func (x *joinTx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as roles.StepStatus) (known bool,
 	err error) {
 	step, id := uuid(message), uuid(join.ID)
 	asked, err := findAll[stepRecord](ctx, x.s.records, append(where("_id", step), exists("step")...), first(1, nil, "step"))
@@ -298,7 +299,7 @@ func (x *joinTx) Report(ctx context.Context, join *storekit.JoinState, message o
 		return false, err
 	}
 	return true, x.s.eachMember(ctx, map[uuid]bool{step: true}, x.counted, func(m *member) bool {
-		if m.Join != id || m.State.Status != storekit.StepPending {
+		if m.Join != id || m.State.Status != roles.StepPending {
 			return false
 		}
 		m.State.Status, m.State.Reported = as, true
@@ -306,7 +307,7 @@ func (x *joinTx) Report(ctx context.Context, join *storekit.JoinState, message o
 	})
 }
 
-// AttachStep makes a record a step. See storekit.Joins.
+// AttachStep makes a record a step. See roles.Joins.
 func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
 	return s.onJoin(ctx, "attach step", id, func(ctx context.Context, tx *joinTx) error {
 		m, records, late, err := s.memberToAttach(ctx, id, message)
@@ -331,7 +332,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 			_, err = s.members.InsertOne(ctx, m)
 		}
 		if err == nil {
-			counts := storekit.StepCounts{}.Moved(storekit.StepPending, m.State.Status)
+			counts := storekit.StepCounts{}.Moved(roles.StepPending, m.State.Status)
 			err = s.addCounts(ctx, map[uuid]storekit.StepCounts{m.Join: counts}, map[uuid]int{m.Join: tx.join.Parts}, tx.counted)
 		}
 		return err
@@ -376,16 +377,16 @@ func (s *Store) memberToAttach(ctx context.Context, id outmill.JoinID, message o
 	return m, records, late, err
 }
 
-// FinishJoin ends the join if it is decided. See storekit.Joins.
-func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult, error) {
+// FinishJoin ends the join if it is decided. See roles.Joins.
+func (s *Store) FinishJoin(ctx context.Context, id outmill.JoinID, request roles.FinishRequest) (roles.FinishResult, error) {
 	if err := s.needsTransactions(); err != nil {
-		return storekit.FinishResult{}, s.explain(ctx, "finish join", err)
+		return roles.FinishResult{}, s.explain(ctx, "finish join", err)
 	}
 	return s.joinEngine.FinishJoin(ctx, id, request)
 }
 
 // ListJoins reads joins by status.
-func (j joining) ListJoins(ctx context.Context, operation string, query storekit.JoinQuery) ([]*storekit.JoinState, error) {
+func (j joining) ListJoins(ctx context.Context, operation string, query roles.JoinQuery) ([]*storekit.JoinState, error) {
 	var all []*storekit.JoinState
 	err := j.s.do(ctx, operation, func(ctx context.Context) error {
 		all = nil
@@ -411,8 +412,8 @@ func (j joining) ListJoins(ctx context.Context, operation string, query storekit
 
 // ListSteps reads steps of a join.
 func (j joining) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID,
-	limit int) ([]storekit.JoinStep, error) {
-	var steps []storekit.JoinStep
+	limit int) ([]roles.JoinStep, error) {
+	var steps []roles.JoinStep
 	err := j.s.do(ctx, operation, func(ctx context.Context) error {
 		steps = nil
 		if _, err := j.s.joinOf(ctx, id); err != nil {
@@ -421,7 +422,7 @@ func (j joining) ListSteps(ctx context.Context, operation string, id outmill.Joi
 		filter := bson.D{{Key: "join", Value: uuid(id)}, {Key: "step", Value: bson.D{{Key: "$gt", Value: uuid(after)}}}}
 		found, err := findAll[member](ctx, j.s.members, filter, first(limit, ascending("step")))
 		for _, m := range found {
-			steps = append(steps, storekit.JoinStep{ID: outmill.WorkItemID(m.Step), Status: m.State.Status})
+			steps = append(steps, roles.JoinStep{ID: outmill.WorkItemID(m.Step), Status: m.State.Status})
 		}
 		return err
 	})
@@ -431,7 +432,7 @@ func (j joining) ListSteps(ctx context.Context, operation string, id outmill.Joi
 // membersAtOnce bounds one delete of DeleteJoins.
 const membersAtOnce = 1000
 
-// DeleteJoins deletes joins that ended long ago. See storekit.Joins.
+// DeleteJoins deletes joins that ended long ago. See roles.Joins.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete joins", limit, func(ctx context.Context, limit int) (int, int, error) {
 		now, err := s.now(ctx)

@@ -13,11 +13,11 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/mongo"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // joined starts a join, and appends and claims steps of it.
-func (s stand) joined(t *testing.T, join *storekit.Join, n int) []*outmill.Record {
+func (s stand) joined(t *testing.T, join *roles.Join, n int) []*outmill.Record {
 	t.Helper()
 	require.NoError(t, s.StartJoin(t.Context(), join))
 	topic := join.ID.String()
@@ -53,7 +53,7 @@ func TestStore_Joins(t *testing.T) {
 	t.Run("processes that settle steps of one join do not wait for each other", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
-		join := &storekit.Join{ExpectedSteps: 64}
+		join := &roles.Join{ExpectedSteps: 64}
 		found := s.joined(t, join, 3)
 		other, reached, goOn := s.stuckBeforeCommit(t)
 		var acking sync.WaitGroup
@@ -85,7 +85,7 @@ func TestStore_Joins(t *testing.T) {
 		s := newStand(t, mongo.Config{})
 		for name, end := range map[string]func(store *mongo.Store, id outmill.JoinID) error{
 			"finish": func(store *mongo.Store, id outmill.JoinID) error {
-				_, err := store.FinishJoin(context.WithoutCancel(t.Context()), id, storekit.FinishRequest{})
+				_, err := store.FinishJoin(context.WithoutCancel(t.Context()), id, roles.FinishRequest{})
 				return err
 			},
 			"cancel": func(store *mongo.Store, id outmill.JoinID) error {
@@ -94,7 +94,7 @@ func TestStore_Joins(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				join := &storekit.Join{ExpectedSteps: 64, Policy: storekit.JoinAny}
+				join := &roles.Join{ExpectedSteps: 64, Policy: roles.JoinAny}
 				found := s.joined(t, join, 8)
 				require.NoError(t, s.Ack(t.Context(), "", leasesOf(found[:1])))
 				other, reached, goOn := s.stuckBeforeCommit(t)
@@ -123,8 +123,8 @@ func TestStore_Joins(t *testing.T) {
 				work.Wait()
 				ended, err := s.GetJoin(t.Context(), join.ID)
 				require.NoError(t, err)
-				require.NotEqual(t, storekit.JoinPending, ended.Status)
-				listed, err := s.ListJoins(t.Context(), storekit.JoinQuery{})
+				require.NotEqual(t, roles.JoinPending, ended.Status)
+				listed, err := s.ListJoins(t.Context(), roles.JoinQuery{})
 				require.NoError(t, err)
 				for _, j := range listed {
 					if j.ID == join.ID {
@@ -135,7 +135,7 @@ func TestStore_Joins(t *testing.T) {
 				require.NoError(t, err)
 				completed := 0
 				for _, step := range steps {
-					if step.Status == storekit.StepCompleted {
+					if step.Status == roles.StepCompleted {
 						completed++
 					}
 				}
@@ -148,10 +148,10 @@ func TestStore_Joins(t *testing.T) {
 	t.Run("joins that are deleted leave no counts", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{RetainJoins: time.Millisecond})
-		join := &storekit.Join{ExpectedSteps: 64, Policy: storekit.JoinAny}
+		join := &roles.Join{ExpectedSteps: 64, Policy: roles.JoinAny}
 		found := s.joined(t, join, 2)
 		require.NoError(t, s.Ack(t.Context(), "", leasesOf(found)))
-		_, err := s.FinishJoin(t.Context(), join.ID, storekit.FinishRequest{})
+		_, err := s.FinishJoin(t.Context(), join.ID, roles.FinishRequest{})
 		require.NoError(t, err)
 		counts := s.db.Collection("outmill_join_counts")
 		n, err := counts.CountDocuments(t.Context(), bson.D{})

@@ -26,7 +26,7 @@ func stagesOf(status outmill.Status) []int {
 	return allStages
 }
 
-// finder gives the store List and the methods of storekit.Operator.
+// finder gives the store List and the methods of roles.Operator.
 type finder = storekit.Finder
 
 // finding implements what the finder needs of the store.

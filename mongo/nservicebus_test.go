@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // orderPolicy is the state of a saga of NServiceBus, with the names of its properties in C#.
@@ -57,14 +57,14 @@ func adopt(t *testing.T, in *driver.Collection) {
 func TestSagas_OfNServiceBus(t *testing.T) {
 	t.Parallel()
 	for name, id := range guids() {
-		for _, options := range []storekit.SagaOptions{{}, {KeepUnknown: true}} {
+		for _, options := range []roles.SagaOptions{{}, {KeepUnknown: true}} {
 			what := fmt.Sprintf("a document whose id has %s is found and stored under the same id, KeepUnknown %v", name, options.KeepUnknown)
 			t.Run(what, func(t *testing.T) {
 				t.Parallel()
 				s, in := newSagas(t)
 				_, err := in.InsertOne(t.Context(), written(id.stored, "42"))
 				require.NoError(t, err)
-				require.ErrorIs(t, s.PrepareSagas(t.Context(), in.Name()), storekit.ErrSagaUnkeyed)
+				require.ErrorIs(t, s.PrepareSagas(t.Context(), in.Name()), roles.ErrSagaUnkeyed)
 				adopt(t, in)
 				require.NoError(t, s.PrepareSagas(t.Context(), in.Name()))
 
@@ -93,10 +93,10 @@ func TestSagas_OfNServiceBus(t *testing.T) {
 
 				stale := *saga
 				stale.Version = 3
-				require.ErrorIs(t, s.UpdateSaga(t.Context(), &stale, &state, options), storekit.ErrSagaConflict)
+				require.ErrorIs(t, s.UpdateSaga(t.Context(), &stale, &state, options), roles.ErrSagaConflict)
 				require.NoError(t, s.DeleteSaga(t.Context(), saga, options))
 				_, err = s.FindSaga(t.Context(), in.Name(), "42", &state, options)
-				require.ErrorIs(t, err, storekit.ErrSagaNotFound)
+				require.ErrorIs(t, err, roles.ErrSagaNotFound)
 			})
 		}
 	}
@@ -113,9 +113,9 @@ func TestSagas_OfNServiceBus(t *testing.T) {
 		adopt(t, in)
 		for limit := 1; limit < 10; limit++ {
 			seen := map[string]int{}
-			query := storekit.SagaQuery{Type: in.Name(), Limit: limit}
+			query := roles.SagaQuery{Type: in.Name(), Limit: limit}
 			for done := false; !done; {
-				page, err := s.ListSagas(t.Context(), query, storekit.SagaOptions{})
+				page, err := s.ListSagas(t.Context(), query, roles.SagaOptions{})
 				require.NoError(t, err)
 				for _, saga := range page.Sagas {
 					seen[saga.Correlation]++
@@ -135,15 +135,15 @@ func TestSagas_OfNServiceBus(t *testing.T) {
 		require.NoError(t, err)
 		adopt(t, in)
 		var state orderPolicy
-		saga, err := s.FindSaga(t.Context(), in.Name(), "42", &state, storekit.SagaOptions{})
+		saga, err := s.FindSaga(t.Context(), in.Name(), "42", &state, roles.SagaOptions{})
 		require.NoError(t, err)
 		for _, err := range []error{
-			s.UpdateSaga(t.Context(), saga, &state, storekit.SagaOptions{}),
-			s.UpdateSaga(t.Context(), saga, &state, storekit.SagaOptions{KeepUnknown: true}),
-			s.DeleteSaga(t.Context(), saga, storekit.SagaOptions{}),
+			s.UpdateSaga(t.Context(), saga, &state, roles.SagaOptions{}),
+			s.UpdateSaga(t.Context(), saga, &state, roles.SagaOptions{KeepUnknown: true}),
+			s.DeleteSaga(t.Context(), saga, roles.SagaOptions{}),
 		} {
 			require.ErrorContains(t, err, "binary of subtype 0")
-			require.NotErrorIs(t, err, storekit.ErrSagaConflict)
+			require.NotErrorIs(t, err, roles.ErrSagaConflict)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill/internal/crash"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -36,16 +37,16 @@ type pauseEntry struct {
 	Reason   string    `bson:"reason"`
 }
 
-func (e pauseEntry) scope() storekit.PauseScope {
-	return storekit.PauseScope{Group: e.Group, Topic: e.Topic, Key: e.Key, TenantID: e.TenantID}
+func (e pauseEntry) scope() roles.PauseScope {
+	return roles.PauseScope{Group: e.Group, Topic: e.Topic, Key: e.Key, TenantID: e.TenantID}
 }
 
-func (d *pausesDocument) pauses() *storekit.PauseList {
-	infos := make([]storekit.PauseInfo, len(d.List))
+func (d *pausesDocument) pauses() *roles.PauseList {
+	infos := make([]roles.PauseInfo, len(d.List))
 	for i, e := range d.List {
-		infos[i] = storekit.PauseInfo{PauseScope: e.scope(), Number: e.Number, At: e.At.UTC(), By: e.By, Reason: e.Reason}
+		infos[i] = roles.PauseInfo{PauseScope: e.scope(), Number: e.Number, At: e.At.UTC(), By: e.By, Reason: e.Reason}
 	}
-	return storekit.NewPauseList(d.Generation, infos)
+	return roles.NewPauseList(d.Generation, infos)
 }
 
 func (s *Store) findPauses(ctx context.Context) (*pausesDocument, error) {
@@ -66,7 +67,7 @@ type atScope struct {
 }
 
 // findScope reads no more of the list, which may be long.
-func (s *Store) findScope(ctx context.Context, scope storekit.PauseScope) (*atScope, error) {
+func (s *Store) findScope(ctx context.Context, scope roles.PauseScope) (*atScope, error) {
 	found := &atScope{}
 	err := s.meta.FindOne(ctx, where("_id", pausesID), options.FindOne().SetProjection(bson.D{
 		{Key: "generation", Value: 1},
@@ -107,8 +108,8 @@ func (p *atScope) change(ctx context.Context, s *Store, generation int64, update
 	return err
 }
 
-// Pause stops the deliveries of the scope. See storekit.Pauses.
-func (s *Store) Pause(ctx context.Context, scope storekit.PauseScope, by, reason string) error {
+// Pause stops the deliveries of the scope. See roles.Pauses.
+func (s *Store) Pause(ctx context.Context, scope roles.PauseScope, by, reason string) error {
 	const operation = "pause"
 	if err := storekit.CheckPause(scope, by, reason); err != nil {
 		return s.explain(ctx, operation, err)
@@ -128,8 +129,8 @@ func (s *Store) Pause(ctx context.Context, scope storekit.PauseScope, by, reason
 				set(bson.D{{Key: "list.$[same].by", Value: by}, {Key: "list.$[same].reason", Value: reason}}),
 				where("same.number", found.Entry[0].Number))
 		}
-		if found.Count >= storekit.MaxPauses {
-			return storekit.ErrTooManyPauses
+		if found.Count >= roles.MaxPauses {
+			return roles.ErrTooManyPauses
 		}
 		return found.change(ctx, s, generation, bson.D{{Key: "$push", Value: bson.D{{Key: "list", Value: pauseEntry{
 			generation, scope.Group, scope.Topic, scope.Key, scope.TenantID, now, by, reason,
@@ -137,8 +138,8 @@ func (s *Store) Pause(ctx context.Context, scope storekit.PauseScope, by, reason
 	})
 }
 
-// Resume ends the pause of the scope, and wakes the readers of this process. See storekit.Pauses.
-func (s *Store) Resume(ctx context.Context, scope storekit.PauseScope) (bool, error) {
+// Resume ends the pause of the scope, and wakes the readers of this process. See roles.Pauses.
+func (s *Store) Resume(ctx context.Context, scope roles.PauseScope) (bool, error) {
 	const operation = "resume"
 	if err := storekit.CheckPauseScope(scope); err != nil {
 		return false, s.explain(ctx, operation, err)
@@ -169,8 +170,8 @@ func (s *Store) Resume(ctx context.Context, scope storekit.PauseScope) (bool, er
 	return ended, nil
 }
 
-// Paused returns the pauses. See storekit.Pauses.
-func (s *Store) Paused(ctx context.Context) (list []storekit.PauseInfo, err error) {
+// Paused returns the pauses. See roles.Pauses.
+func (s *Store) Paused(ctx context.Context) (list []roles.PauseInfo, err error) {
 	err = s.do(ctx, "list pauses", func(ctx context.Context) error {
 		found, err := s.findPauses(ctx)
 		list = found.pauses().All()
@@ -180,8 +181,8 @@ func (s *Store) Paused(ctx context.Context) (list []storekit.PauseInfo, err erro
 }
 
 // LastPauses returns the pauses as the store last read them. Claim and Extend read their
-// generation in a command that they send anyway. See storekit.Pauses.
-func (s *Store) LastPauses() *storekit.PauseList { return s.pauses.Load() }
+// generation in a command that they send anyway. See roles.Pauses.
+func (s *Store) LastPauses() *roles.PauseList { return s.pauses.Load() }
 
 // pausesField is the field in the document that lastChange adds.
 const pausesField = "pauses"
@@ -197,7 +198,7 @@ func (s *Store) lastChange() part {
 
 // pausesOf returns the pauses of that generation or of a later one. It reads them if they are not
 // the known ones.
-func (s *Store) pausesOf(ctx context.Context, generation int64) (*storekit.PauseList, error) {
+func (s *Store) pausesOf(ctx context.Context, generation int64) (*roles.PauseList, error) {
 	known := s.pauses.Load()
 	if known != nil && known.Generation() == generation {
 		return known, nil
@@ -224,7 +225,7 @@ func (s *Store) pausesOf(ctx context.Context, generation int64) (*storekit.Pause
 
 // gone selects, in an index, the numbers of pauses that are not in the list. The first condition
 // also says that there is a number, so that the server uses a partial index.
-func gone(pauses *storekit.PauseList) bson.E {
+func gone(pauses *roles.PauseList) bson.E {
 	numbers := bson.A{}
 	for _, p := range pauses.All() {
 		if p.Key != "" || p.TenantID != "" {

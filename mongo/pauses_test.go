@@ -13,22 +13,23 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
-var acme = storekit.PauseScope{TenantID: "acme"}
+var acme = roles.PauseScope{TenantID: "acme"}
 
 // ofTenant is a record of the tenant acme.
 func ofTenant(key, name string) *outmill.Record {
 	return &outmill.Record{Topic: "orders", Key: key, MessageID: name, TenantID: acme.TenantID}
 }
 
-func paused(t *testing.T, store *mongo.Store, scope storekit.PauseScope) {
+func paused(t *testing.T, store *mongo.Store, scope roles.PauseScope) {
 	t.Helper()
 	require.NoError(t, store.Pause(t.Context(), scope, "ann", ""))
 }
 
-func resumed(t *testing.T, store *mongo.Store, scope storekit.PauseScope) {
+func resumed(t *testing.T, store *mongo.Store, scope roles.PauseScope) {
 	t.Helper()
 	ended, err := store.Resume(t.Context(), scope)
 	require.NoError(t, err)
@@ -122,7 +123,7 @@ func TestStore_Pauses(t *testing.T) {
 	t.Run("a claim makes no more round trips because another topic is paused", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
-		paused(t, s.Store, storekit.PauseScope{Topic: "others"})
+		paused(t, s.Store, roles.PauseScope{Topic: "others"})
 		paused(t, s.Store, acme)
 		store, kept := s.recorded(t, mongo.Config{})
 		for order, bound := range map[outmill.Order]int{outmill.OrderNone: 3, outmill.OrderKey: 6, outmill.OrderTopic: 6} {
@@ -162,7 +163,7 @@ func TestStore_Pauses(t *testing.T) {
 	t.Run("a claim in a series sees a pause of the topic that another process made", func(t *testing.T) {
 		t.Parallel()
 		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
-			for _, scope := range []storekit.PauseScope{{Topic: "orders"}, {Group: readers}, acme} {
+			for _, scope := range []roles.PauseScope{{Topic: "orders"}, {Group: readers}, acme} {
 				s := newStand(t, mongo.Config{})
 				other := s.watched(t, mongo.Config{}, func(*event.CommandStartedEvent) {})
 				records := plenty("orders", 200)
@@ -209,10 +210,10 @@ func TestStore_Pauses(t *testing.T) {
 		require.NoError(t, s.Append(t.Context(), one("m")))
 		meta := s.db.Collection("outmill_meta")
 		req := claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone)
-		paused(t, s.Store, storekit.PauseScope{Topic: "others"})
+		paused(t, s.Store, roles.PauseScope{Topic: "others"})
 		before, err := meta.FindOne(t.Context(), bson.D{{Key: "_id", Value: "pauses"}}).Raw()
 		require.NoError(t, err)
-		paused(t, s.Store, storekit.PauseScope{Topic: "orders"})
+		paused(t, s.Store, roles.PauseScope{Topic: "orders"})
 		require.Empty(t, claimed(t, s, req))
 		undone := s.LastPauses().Generation()
 		_, err = meta.ReplaceOne(t.Context(), bson.D{{Key: "_id", Value: "pauses"}}, before)
@@ -224,7 +225,7 @@ func TestStore_Pauses(t *testing.T) {
 
 		// The other process has not read the list in between.
 		other := s.watched(t, mongo.Config{}, func(*event.CommandStartedEvent) {})
-		paused(t, other, storekit.PauseScope{Topic: "late"})
+		paused(t, other, roles.PauseScope{Topic: "late"})
 		list, err := other.Paused(t.Context())
 		require.NoError(t, err)
 		for _, p := range list {
@@ -239,9 +240,9 @@ func TestStore_Pauses(t *testing.T) {
 		for i := range 8 {
 			begun.Go(func() {
 				store := s.watched(t, mongo.Config{}, func(*event.CommandStartedEvent) {})
-				paused(t, store, storekit.PauseScope{Topic: fmt.Sprint(i)})
+				paused(t, store, roles.PauseScope{Topic: fmt.Sprint(i)})
 				if i%2 == 0 {
-					resumed(t, store, storekit.PauseScope{Topic: fmt.Sprint(i)})
+					resumed(t, store, roles.PauseScope{Topic: fmt.Sprint(i)})
 				}
 			})
 		}

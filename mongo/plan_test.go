@@ -19,6 +19,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -368,15 +369,15 @@ func (s stand) workbench(t *testing.T, store *mongo.Store, doing func(name strin
 		require.Equal(t, 19, page.Letters[0].Waiting)
 	})
 	doing("edit", func() {
-		_, err := store.Edit(ctx, heads[0].ID, storekit.Edit{Seen: storekit.FingerprintOf(heads[0]), Payload: []byte("new")})
+		_, err := store.Edit(ctx, heads[0].ID, roles.Edit{Seen: storekit.FingerprintOf(heads[0]), Payload: []byte("new")})
 		must(err)
 	})
 	doing("skip", func() { _, err := store.Skip(ctx, heads[0].ID); must(err) })
 	doing("requeue a parked key", func() { _, err := store.Requeue(ctx, heads[1].ID); must(err) })
 	doing("read the audit", func() {
-		page, err := store.Audited(ctx, storekit.AuditQuery{Limit: 2})
+		page, err := store.Audited(ctx, roles.AuditQuery{Limit: 2})
 		must(err)
-		_, err = store.Audited(ctx, storekit.AuditQuery{After: page.Next})
+		_, err = store.Audited(ctx, roles.AuditQuery{After: page.Next})
 		must(err)
 	})
 	doing("delete old audit entries", func() { _, err := store.DeleteOldAudit(ctx, 100); must(err) })
@@ -388,21 +389,21 @@ func (s stand) transactionsOfAllKinds(t *testing.T, store *mongo.Store, doing fu
 	ctx := t.Context()
 	must := func(err error) { t.Helper(); require.NoError(t, err) }
 	doing("put a note", func() {
-		_, err := store.PutNote(ctx, storekit.Note{Consumer: "c1", Key: "new", Retention: time.Hour}, 0)
+		_, err := store.PutNote(ctx, roles.Note{Consumer: "c1", Key: "new", Retention: time.Hour}, 0)
 		must(err)
 	})
 	doing("look for a note", func() { _, err := store.HasNote(ctx, "c1", "m1"); must(err) })
 	doing("delete notes", func() { _, err := store.DeleteNotes(ctx, 100); must(err) })
 
 	type state struct{ N int }
-	saga := &storekit.Saga{Type: "ordersaga", Correlation: "new"}
-	none := storekit.SagaOptions{}
+	saga := &roles.Saga{Type: "ordersaga", Correlation: "new"}
+	none := roles.SagaOptions{}
 	must(store.PrepareSagas(ctx, saga.Type))
 	doing("insert a saga", func() { must(store.InsertSaga(ctx, saga, &state{1}, none)) })
 	doing("find a saga", func() { _, err := store.FindSaga(ctx, saga.Type, saga.Correlation, &state{}, none); must(err) })
 	doing("update a saga", func() { must(store.UpdateSaga(ctx, saga, &state{2}, none)) })
 	doing("update a saga and keep fields", func() {
-		must(store.UpdateSaga(ctx, saga, &state{3}, storekit.SagaOptions{KeepUnknown: true}))
+		must(store.UpdateSaga(ctx, saga, &state{3}, roles.SagaOptions{KeepUnknown: true}))
 	})
 	doing("delete a saga", func() { must(store.DeleteSaga(ctx, saga, none)) })
 	doing("delete finished sagas", func() { _, err := store.DeleteFinishedSagas(ctx, saga.Type, time.Hour, 100); must(err) })
@@ -412,7 +413,7 @@ func (s stand) transactionsOfAllKinds(t *testing.T, store *mongo.Store, doing fu
 	must(err)
 	doing("put a note of a record", func() {
 		must(store.Transact(ctx, func(ctx context.Context) error {
-			_, err := store.PutNote(ctx, storekit.Note{Consumer: "c2", Key: "new", Retention: time.Hour, Lease: found[0].Lease()}, 0)
+			_, err := store.PutNote(ctx, roles.Note{Consumer: "c2", Key: "new", Retention: time.Hour, Lease: found[0].Lease()}, 0)
 			return err
 		}))
 	})
@@ -486,7 +487,7 @@ func (s stand) pauses(t *testing.T, store *mongo.Store, doing func(name string, 
 	t.Helper()
 	ctx := t.Context()
 	must := func(err error) { t.Helper(); require.NoError(t, err) }
-	tenant := storekit.PauseScope{TenantID: "acme"}
+	tenant := roles.PauseScope{TenantID: "acme"}
 	var records []*outmill.Record
 	for i := range 200 {
 		r := &outmill.Record{Topic: "paused", Key: fmt.Sprint("key", i%50), TenantID: tenant.TenantID}
@@ -497,7 +498,7 @@ func (s stand) pauses(t *testing.T, store *mongo.Store, doing func(name string, 
 	}
 	must(s.Append(ctx, records...))
 	doing("pause", func() { must(store.Pause(ctx, tenant, "ann", "")) })
-	must(store.Pause(ctx, storekit.PauseScope{Topic: "paused", Key: "another"}, "ann", ""))
+	must(store.Pause(ctx, roles.PauseScope{Topic: "paused", Key: "another"}, "ann", ""))
 	claims := func(when string) {
 		for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderNone, outmill.OrderTopic} {
 			doing(fmt.Sprintf("claim %s a pause in order %s", when, order), func() {
@@ -521,7 +522,7 @@ func (s stand) joinsOfAllKinds(t *testing.T, store *mongo.Store, doing func(name
 	t.Helper()
 	ctx := t.Context()
 	must := func(err error) { t.Helper(); require.NoError(t, err) }
-	join := &storekit.Join{GroupingKey: "grouped", Unsealed: true}
+	join := &roles.Join{GroupingKey: "grouped", Unsealed: true}
 	doing("start join", func() { must(store.StartJoin(ctx, join)) })
 	step := &outmill.Record{Topic: "steps", Joins: []outmill.JoinID{join.ID}}
 	other := &outmill.Record{Topic: "steps", Joins: []outmill.JoinID{join.ID}}
@@ -531,11 +532,11 @@ func (s stand) joinsOfAllKinds(t *testing.T, store *mongo.Store, doing func(name
 	doing("ack a step", func() { must(store.Ack(ctx, "", leasesOf(found))) })
 	doing("report", func() { must(store.ReportFailed(ctx, join.ID, other.ID)) })
 	doing("seal", func() { must(store.SealJoin(ctx, join.ID, 2)) })
-	doing("finish", func() { _, err := store.FinishJoin(ctx, join.ID, storekit.FinishRequest{}); must(err) })
+	doing("finish", func() { _, err := store.FinishJoin(ctx, join.ID, roles.FinishRequest{}); must(err) })
 	doing("list joins", func() {
-		_, err := store.ListJoins(ctx, storekit.JoinQuery{})
+		_, err := store.ListJoins(ctx, roles.JoinQuery{})
 		must(err)
-		_, err = store.ListJoins(ctx, storekit.JoinQuery{GroupingKey: join.GroupingKey})
+		_, err = store.ListJoins(ctx, roles.JoinQuery{GroupingKey: join.GroupingKey})
 		must(err)
 		_, err = store.ListSteps(ctx, join.ID, outmill.WorkItemID{}, 10)
 		must(err)
@@ -572,7 +573,7 @@ func TestStore_Plan(t *testing.T) {
 				if slices.Contains([]string{"list pending", "list what is held", "find by message id", "find by error text",
 					"list dead letters"}, c.doing) {
 					// These queries are for people, who read a page, and scan all ids.
-					assert.LessOrEqual(t, max(p.keys, p.docs), int64(storekit.MaxExamined), said)
+					assert.LessOrEqual(t, max(p.keys, p.docs), int64(roles.MaxExamined), said)
 					continue
 				}
 				assert.LessOrEqual(t, max(p.keys, p.docs), int64(n/5), said)

@@ -19,7 +19,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func restOf(t *testing.T, stores ...*mongo.Store) []bool {
@@ -266,7 +266,7 @@ func TestStore_Rest(t *testing.T) {
 		s := newStand(t, mongo.Config{})
 		r := listensForRest(t, shared(t), mongo.Config{Database: s.db.Name()})
 		require.NoError(t, s.InTx(t.Context(), func(ctx context.Context) error {
-			_, err := s.PutNote(ctx, storekit.Note{Consumer: "c", Key: "k", Retention: 3 * time.Second}, time.Second)
+			_, err := s.PutNote(ctx, roles.Note{Consumer: "c", Key: "k", Retention: 3 * time.Second}, time.Second)
 			return err
 		}))
 		require.Equal(t, []bool{true}, restOf(t, r.Store))

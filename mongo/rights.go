@@ -8,7 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // runningActions are what a running process does in each collection of the store.
@@ -34,7 +34,7 @@ func (g grant) allows(action, database, collection string) bool {
 
 // examineRights compares the privileges of the user with those of the documentation, which are
 // the same for all tasks. Without access control there is no user.
-func (s *Store) examineRights(ctx context.Context, e *storekit.Examination) error {
+func (s *Store) examineRights(ctx context.Context, e *roles.Examination) error {
 	var status struct {
 		Info struct {
 			Users []struct {
@@ -74,10 +74,10 @@ func (s *Store) examineRights(ctx context.Context, e *storekit.Examination) erro
 	return nil
 }
 
-func (s *Store) missingRight(user, collection string, actions []string, effect string, failure bool) storekit.Finding {
+func (s *Store) missingRight(user, collection string, actions []string, effect string, failure bool) roles.Finding {
 	list := strings.Join(actions, ", ")
 	where := s.db.Name() + "." + collection
-	return storekit.Finding{
+	return roles.Finding{
 		Code: "right_missing", Failure: failure, Subject: list + " on " + where,
 		Text:   fmt.Sprintf("The user %s lacks the actions %s on %s, %s.", user, list, where, effect),
 		Remedy: "Grant the role readWrite on the database, or these actions; docs/mongodb.md lists all of them.",

@@ -17,6 +17,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -112,8 +113,8 @@ func usedByApp(t *testing.T, store *mongo.Store) error {
 	ctx := t.Context()
 	topic := outmill.NewWorkItemID().String()
 	type state struct{ N int }
-	saga := &storekit.Saga{Type: "ordersaga", Correlation: topic}
-	join := &storekit.Join{ExpectedSteps: 2}
+	saga := &roles.Saga{Type: "ordersaga", Correlation: topic}
+	join := &roles.Join{ExpectedSteps: 2}
 	steps := []func() error{
 		func() error { return store.RegisterGroup(ctx, outmill.Registration{Group: readers}) },
 		func() error { return store.StartJoin(ctx, join) },
@@ -123,13 +124,13 @@ func usedByApp(t *testing.T, store *mongo.Store) error {
 		},
 		func() error { return handledByApp(ctx, store, topic, saga, &state{}) },
 		func() error {
-			_, err := store.FindSaga(ctx, saga.Type, saga.Correlation, &state{}, storekit.SagaOptions{})
+			_, err := store.FindSaga(ctx, saga.Type, saga.Correlation, &state{}, roles.SagaOptions{})
 			return err
 		},
-		func() error { return store.UpdateSaga(ctx, saga, &state{2}, storekit.SagaOptions{KeepUnknown: true}) },
-		func() error { return store.DeleteSaga(ctx, saga, storekit.SagaOptions{}) },
+		func() error { return store.UpdateSaga(ctx, saga, &state{2}, roles.SagaOptions{KeepUnknown: true}) },
+		func() error { return store.DeleteSaga(ctx, saga, roles.SagaOptions{}) },
 		func() error { _, err := store.DeleteFinishedSagas(ctx, saga.Type, time.Hour, 10); return err },
-		func() error { _, err := store.FinishJoin(ctx, join.ID, storekit.FinishRequest{}); return err },
+		func() error { _, err := store.FinishJoin(ctx, join.ID, roles.FinishRequest{}); return err },
 	}
 	for _, tidy := range []func(context.Context, int) (int, error){store.ReapExpired, store.ExpireDue, store.DeleteProcessed,
 		store.DeleteDedupKeys, store.DeleteJoins} {
@@ -145,7 +146,7 @@ func usedByApp(t *testing.T, store *mongo.Store) error {
 }
 
 // handledByApp handles a message in a transaction, and acks it and another one.
-func handledByApp(ctx context.Context, store *mongo.Store, topic string, saga *storekit.Saga, state any) error {
+func handledByApp(ctx context.Context, store *mongo.Store, topic string, saga *roles.Saga, state any) error {
 	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone, topic))
 	if err != nil {
 		return err
@@ -155,14 +156,14 @@ func handledByApp(ctx context.Context, store *mongo.Store, topic string, saga *s
 	}
 	leases := leasesOf(found)
 	err = store.Transact(ctx, func(ctx context.Context) error {
-		note := storekit.Note{Consumer: "c", Key: topic, Retention: time.Hour, Lease: leases[0]}
+		note := roles.Note{Consumer: "c", Key: topic, Retention: time.Hour, Lease: leases[0]}
 		if _, err := store.PutNote(ctx, note, 0); err != nil {
 			return err
 		}
 		if _, err := store.HasNote(ctx, "c", topic); err != nil {
 			return err
 		}
-		return store.InsertSaga(ctx, saga, state, storekit.SagaOptions{})
+		return store.InsertSaga(ctx, saga, state, roles.SagaOptions{})
 	})
 	if err != nil {
 		return err
@@ -174,7 +175,7 @@ func handledByApp(ctx context.Context, store *mongo.Store, topic string, saga *s
 // deletes such notes too.
 func deletesANote(ctx context.Context, store *mongo.Store) error {
 	for {
-		brief := storekit.Note{Consumer: "c", Key: outmill.NewWorkItemID().String(), Retention: time.Millisecond}
+		brief := roles.Note{Consumer: "c", Key: outmill.NewWorkItemID().String(), Retention: time.Millisecond}
 		if _, err := store.PutNote(ctx, brief, 0); err != nil {
 			return err
 		}
@@ -202,13 +203,13 @@ func operatedByApp(ctx context.Context, store *mongo.Store, topic string) error 
 		return err
 	}
 	seen := storekit.FingerprintOf(page.Letters[0].Record)
-	if _, err := store.Edit(ctx, record.ID, storekit.Edit{Seen: seen, Payload: []byte("new")}); err != nil {
+	if _, err := store.Edit(ctx, record.ID, roles.Edit{Seen: seen, Payload: []byte("new")}); err != nil {
 		return err
 	}
 	if _, err := store.Skip(ctx, record.ID); err != nil {
 		return err
 	}
-	if _, err := store.Audited(ctx, storekit.AuditQuery{}); err != nil {
+	if _, err := store.Audited(ctx, roles.AuditQuery{}); err != nil {
 		return err
 	}
 	for { // until their millisecond is over

@@ -9,13 +9,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
-// ListSagas lists sagas of one type. See storekit.Sagas.
-func (s *Store) ListSagas(ctx context.Context, query storekit.SagaQuery, opts storekit.SagaOptions) (storekit.SagaPage, error) {
+// ListSagas lists sagas of one type. See roles.Sagas.
+func (s *Store) ListSagas(ctx context.Context, query roles.SagaQuery, opts roles.SagaOptions) (roles.SagaPage, error) {
 	const operation = "list sagas"
-	page := storekit.SagaPage{Next: query.After}
+	page := roles.SagaPage{Next: query.After}
 	err := storekit.CheckListSagas(query)
 	if err == nil && query.Type == "" {
 		err = storekit.InvalidConfig("SagaQuery.Type is empty: want a type, because in MongoDB each type has a collection of its own")
@@ -23,9 +24,9 @@ func (s *Store) ListSagas(ctx context.Context, query storekit.SagaQuery, opts st
 	if err != nil {
 		return page, s.explain(ctx, operation, err)
 	}
-	err = s.sagaWork(ctx, operation, &storekit.Saga{Type: query.Type, Correlation: query.Type}, opts, s.do,
+	err = s.sagaWork(ctx, operation, &roles.Saga{Type: query.Type, Correlation: query.Type}, opts, s.do,
 		func(ctx context.Context, w sagaWork) (err error) {
-			page, err = storekit.PageOfSagas(query, func(id outmill.WorkItemID, limit int) ([]*storekit.Saga, error) {
+			page, err = storekit.PageOfSagas(query, func(id outmill.WorkItemID, limit int) ([]*roles.Saga, error) {
 				return w.before(ctx, id, limit)
 			})
 			return err
@@ -34,7 +35,7 @@ func (s *Store) ListSagas(ctx context.Context, query storekit.SagaQuery, opts st
 }
 
 // before returns sagas with smaller ids, the largest id first.
-func (w sagaWork) before(ctx context.Context, id outmill.WorkItemID, limit int) ([]*storekit.Saga, error) {
+func (w sagaWork) before(ctx context.Context, id outmill.WorkItemID, limit int) ([]*roles.Saga, error) {
 	after, err := w.place(ctx, id)
 	if err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func (w sagaWork) before(ctx context.Context, id outmill.WorkItemID, limit int) 
 	if err != nil {
 		return nil, err
 	}
-	sagas := make([]*storekit.Saga, len(found))
+	sagas := make([]*roles.Saga, len(found))
 	for i, raw := range found {
 		var head sagaHead
 		if err := bson.Unmarshal(raw, &head); err != nil {
@@ -52,7 +53,7 @@ func (w sagaWork) before(ctx context.Context, id outmill.WorkItemID, limit int) 
 		}
 		correlation, _ := raw.Lookup(fieldCorrelation).StringValueOK()
 		version, _ := raw.Lookup(w.version).AsInt64OK()
-		sagas[i] = &storekit.Saga{
+		sagas[i] = &roles.Saga{
 			ID: outmill.WorkItemID(head.ID), Type: w.saga.Type, Correlation: correlation, Version: version, Finished: head.Finished,
 			CreatedAt: utc(head.CreatedAt), UpdatedAt: utc(head.UpdatedAt),
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/mongo"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // manySagas inserts n sagas: half are finished, and one in ten of all can be deleted. The
@@ -57,14 +57,14 @@ func TestSagas_Plans(t *testing.T) {
 		store, kept := s.recorded(t, mongo.Config{})
 		require.NoError(t, store.PrepareSagas(t.Context(), kind))
 		s.manySagas(t, kind, testenv.Steps(20_000, 50_000))
-		ctx, options := t.Context(), storekit.SagaOptions{KeepUnknown: true}
+		ctx, options := t.Context(), roles.SagaOptions{KeepUnknown: true}
 		type state struct{ Paid bool }
-		saga := &storekit.Saga{Type: kind, Correlation: "new"}
+		saga := &roles.Saga{Type: kind, Correlation: "new"}
 		doing := func(name string, do func() error) { kept.while(name, func() { require.NoError(t, do(), name) }) }
 		doing("insert saga", func() error { return store.InsertSaga(ctx, saga, &state{}, options) })
 		doing("find saga", func() (err error) { saga, err = store.FindSaga(ctx, kind, "new", &state{}, options); return err })
 		doing("list sagas", func() error {
-			page, err := store.ListSagas(ctx, storekit.SagaQuery{Type: kind}, options)
+			page, err := store.ListSagas(ctx, roles.SagaQuery{Type: kind}, options)
 			require.Len(t, page.Sagas, 100)
 			return err
 		})

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -29,7 +30,7 @@ func sagaIndexes(collection string) []index {
 	}
 }
 
-// PrepareSagas creates the collections of the types. See storekit.Sagas.
+// PrepareSagas creates the collections of the types. See roles.Sagas.
 func (s *Store) PrepareSagas(ctx context.Context, kinds ...string) error {
 	const operation = "prepare sagas"
 	for _, kind := range kinds {
@@ -91,7 +92,7 @@ func (s *Store) sagasOf(kind string) (*driver.Collection, error) {
 	return s.db.Collection(name), nil
 }
 
-// checkSagaDocuments returns storekit.ErrSagaUnkeyed if the collection has documents without a
+// checkSagaDocuments returns roles.ErrSagaUnkeyed if the collection has documents without a
 // correlation value, which no message would find. If the store's index is missing, which is built
 // from all documents, it looks at all of them too, and otherwise at some.
 func (s *Store) checkSagaDocuments(ctx context.Context, in *driver.Collection) error {
@@ -128,7 +129,7 @@ func unkeyedError(in *driver.Collection) error {
 		"from the property that correlates them: "+
 		"db.getCollection(%q).updateMany({%s: {$exists: false}}, [{$set: {%s: {$toString: \"$OrderId\"}}}]); "+
 		"otherwise choose another collection for the sagas: mongo.Config.SagaCollection",
-		storekit.ErrSagaUnkeyed, in.Name(), fieldCorrelation, in.Name(), fieldCorrelation, fieldCorrelation)
+		roles.ErrSagaUnkeyed, in.Name(), fieldCorrelation, in.Name(), fieldCorrelation, fieldCorrelation)
 }
 
 // unprepared says that the collection of a type lacks its unique index. The work is repeated,

@@ -7,16 +7,17 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
-var _ storekit.SagaRetention = (*Store)(nil)
+var _ roles.SagaRetention = (*Store)(nil)
 
 // fieldDelete is the time at which the TTL index deletes a finished saga.
 const fieldDelete = "_delete_at"
 
-// RetainSaga sets how long a finished saga is kept. See storekit.SagaRetention.
-func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention time.Duration, opts storekit.SagaOptions) error {
+// RetainSaga sets how long a finished saga is kept. See roles.SagaRetention.
+func (s *Store) RetainSaga(ctx context.Context, saga *roles.Saga, retention time.Duration, opts roles.SagaOptions) error {
 	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
 		return s.explain(ctx, "retain saga", err)
 	}
@@ -24,15 +25,15 @@ func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention t
 		result, err := w.in.UpdateOne(ctx, append(w.filter(), bson.E{Key: fieldFinished, Value: true}),
 			driver.Pipeline{{{Key: "$set", Value: bson.D{{Key: fieldDelete, Value: inTime(retention)}}}}})
 		if err == nil && result.MatchedCount == 0 {
-			err = storekit.ErrSagaConflict
+			err = roles.ErrSagaConflict
 		}
-		return conflicting(err, storekit.ErrSagaConflict)
+		return conflicting(err, roles.ErrSagaConflict)
 	})
 }
 
 // DeleteOldSagas deletes finished sagas whose retention has passed and that the server's TTL
 // index has not deleted yet, of the types on which this store has worked. See
-// storekit.SagaRetention.
+// roles.SagaRetention.
 func (s *Store) DeleteOldSagas(ctx context.Context, limit int) (deleted int, err error) {
 	if err := storekit.CheckLimit(limit); err != nil {
 		return 0, s.explain(ctx, "delete old sagas", err)

@@ -13,6 +13,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -73,14 +74,14 @@ func isReserved(name, version string) bool {
 	return slices.Contains([]string{fieldID, version, fieldCorrelation, fieldFinished, fieldCreated, fieldUpdated, fieldDelete}, name)
 }
 
-func versionField(opts storekit.SagaOptions) string {
+func versionField(opts roles.SagaOptions) string {
 	if opts.VersionField == "" {
 		return defaultVersionField
 	}
 	return opts.VersionField
 }
 
-func checkVersionField(opts storekit.SagaOptions) error {
+func checkVersionField(opts roles.SagaOptions) error {
 	name := opts.VersionField
 	if strings.ContainsAny(name, "$.\x00") || len(name) > 100 || isReserved(name, "") && name != "" {
 		return storekit.InvalidConfig("SagaOptions.VersionField is %q: want the name of a field, at most 100 bytes, without $ and dots, that "+
@@ -129,7 +130,7 @@ func decodeState(raw bson.Raw, state any) error {
 	decoder := bson.NewDecoder(bson.NewDocumentReader(bytes.NewReader(raw)))
 	decoder.UseJSONStructTags()
 	if err := decoder.Decode(state); err != nil {
-		return fmt.Errorf("%w: %w", storekit.ErrSagaState, err)
+		return fmt.Errorf("%w: %w", roles.ErrSagaState, err)
 	}
 	return nil
 }

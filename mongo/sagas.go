@@ -11,10 +11,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
-var _ storekit.Sagas = (*Store)(nil)
+var _ roles.Sagas = (*Store)(nil)
 
 // Fields of a saga's document that are not part of its state. NServiceBus uses the same name for
 // the field of the version, and the same place next to the state.
@@ -35,16 +36,16 @@ type sagaHead struct {
 	UpdatedAt time.Time `bson:"_updated_at"`
 }
 
-// FindSaga reads a saga. See storekit.Sagas.
-func (s *Store) FindSaga(ctx context.Context, kind, correlation string, state any, opts storekit.SagaOptions) (*storekit.Saga, error) {
-	saga := &storekit.Saga{Type: kind, Correlation: correlation}
+// FindSaga reads a saga. See roles.Sagas.
+func (s *Store) FindSaga(ctx context.Context, kind, correlation string, state any, opts roles.SagaOptions) (*roles.Saga, error) {
+	saga := &roles.Saga{Type: kind, Correlation: correlation}
 	err := s.sagaWork(ctx, "find saga", saga, opts, s.do, func(ctx context.Context, w sagaWork) error {
 		if err := storekit.CheckSagaState(state); err != nil {
 			return err
 		}
 		raw, err := w.in.FindOne(ctx, where(fieldCorrelation, correlation)).Raw()
 		if errors.Is(err, driver.ErrNoDocuments) {
-			return storekit.ErrSagaNotFound
+			return roles.ErrSagaNotFound
 		}
 		if err != nil {
 			return err
@@ -60,13 +61,13 @@ func (s *Store) FindSaga(ctx context.Context, kind, correlation string, state an
 	return saga, nil
 }
 
-// InsertSaga stores a new saga. See storekit.Sagas.
+// InsertSaga stores a new saga. See roles.Sagas.
 //
 // It is an upsert that finds the saga of another start, because a duplicate key would end the
 // transaction. Its hint makes the server refuse the start where the unique index is missing,
 // because somebody has dropped the collection or the database: the server would make the
 // collection again without the index.
-func (s *Store) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, opts storekit.SagaOptions) error {
+func (s *Store) InsertSaga(ctx context.Context, saga *roles.Saga, state any, opts roles.SagaOptions) error {
 	const operation = "insert saga"
 	fresh := *saga
 	if fresh.ID.IsZero() {
@@ -97,12 +98,12 @@ func (s *Store) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, 
 			s.prepared.Delete(saga.Type)
 			return unprepared{err}
 		case violates(err, fieldCorrelation):
-			err = errors.Join(storekit.ErrSagaExists, err)
+			err = errors.Join(roles.ErrSagaExists, err)
 		case err == nil && outmill.WorkItemID(stored.ID) != fresh.ID:
-			err = storekit.ErrSagaExists
+			err = roles.ErrSagaExists
 		}
 		fresh.Version, fresh.CreatedAt, fresh.UpdatedAt = 1, utc(stored.CreatedAt), utc(stored.CreatedAt)
-		return conflicting(err, storekit.ErrSagaExists)
+		return conflicting(err, roles.ErrSagaExists)
 	})
 	if err == nil {
 		*saga = fresh
@@ -110,8 +111,8 @@ func (s *Store) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, 
 	return err
 }
 
-// UpdateSaga stores the state of a saga. See storekit.Sagas.
-func (s *Store) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, opts storekit.SagaOptions) error {
+// UpdateSaga stores the state of a saga. See roles.Sagas.
+func (s *Store) UpdateSaga(ctx context.Context, saga *roles.Saga, state any, opts roles.SagaOptions) error {
 	return s.sagaWork(ctx, "update saga", saga, opts, s.doOnce, func(ctx context.Context, w sagaWork) error {
 		document, err := encodeState(state, w.version, s.config.MaxPayload)
 		if err == nil && opts.KeepUnknown {
@@ -136,18 +137,18 @@ func (s *Store) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, 
 		if err == nil {
 			saga.Version, saga.UpdatedAt = saga.Version+1, utc(stored.UpdatedAt)
 		}
-		return conflicting(err, storekit.ErrSagaConflict)
+		return conflicting(err, roles.ErrSagaConflict)
 	})
 }
 
-// DeleteSaga deletes a saga. See storekit.Sagas.
-func (s *Store) DeleteSaga(ctx context.Context, saga *storekit.Saga, opts storekit.SagaOptions) error {
+// DeleteSaga deletes a saga. See roles.Sagas.
+func (s *Store) DeleteSaga(ctx context.Context, saga *roles.Saga, opts roles.SagaOptions) error {
 	return s.sagaWork(ctx, "delete saga", saga, opts, s.doOnce, func(ctx context.Context, w sagaWork) error {
 		result, err := w.in.DeleteOne(ctx, w.filter())
 		if err == nil && result.DeletedCount == 0 {
 			return w.unmatched(ctx)
 		}
-		return conflicting(err, storekit.ErrSagaConflict)
+		return conflicting(err, roles.ErrSagaConflict)
 	})
 }
 
@@ -160,13 +161,13 @@ func conflicting(err, as error) error {
 	return err
 }
 
-// DeleteFinishedSagas deletes sagas that finished long ago. See storekit.Sagas.
+// DeleteFinishedSagas deletes sagas that finished long ago. See roles.Sagas.
 func (s *Store) DeleteFinishedSagas(ctx context.Context, kind string, retention time.Duration, limit int) (deleted int, err error) {
 	const operation = "delete finished sagas"
 	if err := storekit.CheckDeleteFinishedSagas(kind, retention, limit); err != nil {
 		return 0, s.explain(ctx, operation, err)
 	}
-	err = s.sagaWork(ctx, operation, &storekit.Saga{Type: kind, Correlation: kind}, storekit.SagaOptions{}, s.do,
+	err = s.sagaWork(ctx, operation, &roles.Saga{Type: kind, Correlation: kind}, roles.SagaOptions{}, s.do,
 		func(ctx context.Context, w sagaWork) error {
 			// The filter compares with a literal. The server would compute an expression for each
 			// saga.
@@ -201,12 +202,12 @@ func (s *Store) DeleteFinishedSagas(ctx context.Context, kind string, retention 
 // sagaWork has the arguments of an operation on sagas.
 type sagaWork struct {
 	in      *driver.Collection
-	saga    *storekit.Saga
+	saga    *roles.Saga
 	version string
 }
 
 // sagaWork runs fn in the transaction of the context. If there is none, it runs fn by alone.
-func (s *Store) sagaWork(ctx context.Context, operation string, saga *storekit.Saga, opts storekit.SagaOptions,
+func (s *Store) sagaWork(ctx context.Context, operation string, saga *roles.Saga, opts roles.SagaOptions,
 	alone func(ctx context.Context, operation string, fn func(ctx context.Context) error) error,
 	fn func(ctx context.Context, w sagaWork) error,
 ) error {
@@ -245,17 +246,17 @@ func (w sagaWork) unmatched(ctx context.Context) error {
 	raw, err := w.in.FindOne(ctx, where(fieldCorrelation, w.saga.Correlation),
 		options.FindOne().SetProjection(ascending(fieldID, w.version))).Raw()
 	if errors.Is(err, driver.ErrNoDocuments) {
-		return storekit.ErrSagaConflict
+		return roles.ErrSagaConflict
 	}
 	if err != nil {
-		return conflicting(err, storekit.ErrSagaConflict)
+		return conflicting(err, roles.ErrSagaConflict)
 	}
 	var head sagaHead
 	if err := bson.Unmarshal(raw, &head); err != nil {
 		return err
 	}
 	if version, ok := raw.Lookup(w.version).AsInt64OK(); outmill.WorkItemID(head.ID) != w.saga.ID || !ok || version != w.saga.Version {
-		return storekit.ErrSagaConflict
+		return roles.ErrSagaConflict
 	}
 	return fmt.Errorf("the document of saga %s in collection %s has the version that was read, but a change does not find it: "+
 		"its %s has the BSON type %s, and the store wants a UUID of subtype 4 or 3", w.saga.ID, w.in.Name(), fieldID, kindOf(raw.Lookup(fieldID)))

@@ -13,7 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/mongo"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func TestStore_PrepareSagas(t *testing.T) {
@@ -27,7 +27,7 @@ func TestStore_PrepareSagas(t *testing.T) {
 		defer cancel()
 		require.NoError(t, s.PrepareSagas(ctx, in.Name()))
 		requireSagaIndexes(t, in)
-		require.NoError(t, s.InsertSaga(ctx, &storekit.Saga{Type: in.Name(), Correlation: "o1"}, &struct{ Paid bool }{}, storekit.SagaOptions{}))
+		require.NoError(t, s.InsertSaga(ctx, &roles.Saga{Type: in.Name(), Correlation: "o1"}, &struct{ Paid bool }{}, roles.SagaOptions{}))
 	})
 	t.Run("refuses a collection whose documents have no correlation value, and names the remedy", func(t *testing.T) {
 		t.Parallel()
@@ -40,11 +40,11 @@ func TestStore_PrepareSagas(t *testing.T) {
 		_, err := in.InsertMany(t.Context(), many)
 		require.NoError(t, err)
 		err = s.PrepareSagas(t.Context(), in.Name())
-		require.ErrorIs(t, err, storekit.ErrSagaUnkeyed)
+		require.ErrorIs(t, err, roles.ErrSagaUnkeyed)
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 		require.ErrorContains(t, err, "updateMany")
-		err = s.InsertSaga(t.Context(), &storekit.Saga{Type: in.Name(), Correlation: "o1"}, &struct{ Paid bool }{}, storekit.SagaOptions{})
-		require.ErrorIs(t, err, storekit.ErrSagaUnkeyed)
+		err = s.InsertSaga(t.Context(), &roles.Saga{Type: in.Name(), Correlation: "o1"}, &struct{ Paid bool }{}, roles.SagaOptions{})
+		require.ErrorIs(t, err, roles.ErrSagaUnkeyed)
 
 		_, err = in.UpdateMany(t.Context(), bson.D{{Key: "_correlation", Value: bson.D{{Key: "$exists", Value: false}}}}, driver.Pipeline{
 			{{Key: "$set", Value: bson.D{{Key: "_correlation", Value: bson.D{{Key: "$toString", Value: "$_id"}}}}}}})
@@ -58,7 +58,7 @@ func TestStore_PrepareSagas(t *testing.T) {
 		_, err := in.InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}})
 		require.NoError(t, err)
 		again := newStore(t, s.Client(), mongo.Config{Database: s.db.Name()})
-		require.ErrorIs(t, again.PrepareSagas(t.Context(), in.Name()), storekit.ErrSagaUnkeyed)
+		require.ErrorIs(t, again.PrepareSagas(t.Context(), in.Name()), roles.ErrSagaUnkeyed)
 	})
 }
 
@@ -104,7 +104,7 @@ func TestStore_InsertSaga(t *testing.T) {
 					correlation := fmt.Sprint("o", round)
 					requireOneOf(t, 20, func() error {
 						return start(s, t.Context(), func(ctx context.Context) error {
-							return s.InsertSaga(ctx, &storekit.Saga{Type: in.Name(), Correlation: correlation}, &struct{ Paid bool }{}, storekit.SagaOptions{})
+							return s.InsertSaga(ctx, &roles.Saga{Type: in.Name(), Correlation: correlation}, &struct{ Paid bool }{}, roles.SagaOptions{})
 						})
 					})
 					n, err := in.CountDocuments(t.Context(), bson.D{{Key: "_correlation", Value: correlation}})
@@ -132,7 +132,7 @@ func requireOneOf(t *testing.T, n int, start func() error) {
 			started++
 			continue
 		}
-		require.ErrorIs(t, err, storekit.ErrSagaExists)
+		require.ErrorIs(t, err, roles.ErrSagaExists)
 	}
 	require.Equal(t, 1, started)
 }
@@ -144,9 +144,9 @@ func TestStore_RetainSaga(t *testing.T) {
 		s := newStand(t, mongo.Config{})
 		kind := newPrefix() + "order"
 		t.Cleanup(func() { _ = s.db.Collection(kind).Drop(context.WithoutCancel(t.Context())) })
-		saga := &storekit.Saga{Type: kind, Correlation: "o1", Finished: true}
-		require.NoError(t, s.InsertSaga(t.Context(), saga, &struct{ Paid bool }{}, storekit.SagaOptions{}))
-		require.NoError(t, s.RetainSaga(t.Context(), saga, time.Hour, storekit.SagaOptions{}))
+		saga := &roles.Saga{Type: kind, Correlation: "o1", Finished: true}
+		require.NoError(t, s.InsertSaga(t.Context(), saga, &struct{ Paid bool }{}, roles.SagaOptions{}))
+		require.NoError(t, s.RetainSaga(t.Context(), saga, time.Hour, roles.SagaOptions{}))
 		var stored struct {
 			DeleteAt  time.Time `bson:"_delete_at"`
 			UpdatedAt time.Time `bson:"_updated_at"`

@@ -16,6 +16,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -95,7 +96,7 @@ func TestStore_Standalone(t *testing.T) {
 		require.NoError(t, s.Append(t.Context(), ofTenant("", "m2")))
 		require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "orders", Key: "paused", MessageID: "m3"}))
 		require.NoError(t, s.Append(t.Context(), one("m4")))
-		scopes := []storekit.PauseScope{acme, {Topic: "orders", Key: "paused"}, {Group: readers, Topic: "others"}}
+		scopes := []roles.PauseScope{acme, {Topic: "orders", Key: "paused"}, {Group: readers, Topic: "others"}}
 		for _, scope := range scopes {
 			paused(t, s.Store, scope)
 		}
@@ -124,7 +125,7 @@ func TestStore_Standalone(t *testing.T) {
 		var editing sync.WaitGroup
 		for i := range cap(errs) {
 			editing.Go(func() {
-				_, err := s.Edit(t.Context(), records[0].ID, storekit.Edit{Seen: seen, Payload: []byte{byte('a' + i)}})
+				_, err := s.Edit(t.Context(), records[0].ID, roles.Edit{Seen: seen, Payload: []byte{byte('a' + i)}})
 				errs <- err
 			})
 		}
@@ -136,23 +137,23 @@ func TestStore_Standalone(t *testing.T) {
 				made++
 				continue
 			}
-			require.ErrorIs(t, err, storekit.ErrRecordChanged)
+			require.ErrorIs(t, err, roles.ErrRecordChanged)
 		}
 		require.Equal(t, 1, made, "of edits of one state, one is made")
 
 		mongo.SetAtOnce(s.Store, 1)
 		skipped, err := s.Skip(t.Context(), records[0].ID)
 		require.NoError(t, err)
-		require.Equal(t, storekit.Skipped{Released: n - 1, Done: true}, skipped)
+		require.Equal(t, roles.Skipped{Released: n - 1, Done: true}, skipped)
 		require.Equal(t, numbered("key", n)[1:], listed(t, s))
 		deleted, err := s.Delete(t.Context(), records[1].ID, records[2].ID)
 		require.NoError(t, err)
 		require.Equal(t, 2, deleted)
-		found := map[storekit.AuditAction]int{}
+		found := map[roles.AuditAction]int{}
 		for _, e := range s.audited(t) {
 			found[e.Action] += e.Count
 		}
-		require.Equal(t, map[storekit.AuditAction]int{storekit.AuditEdit: 1, storekit.AuditSkip: n, storekit.AuditDelete: 2}, found)
+		require.Equal(t, map[roles.AuditAction]int{roles.AuditEdit: 1, roles.AuditSkip: n, roles.AuditDelete: 2}, found)
 	})
 
 	t.Run("a skip that a standalone server did not finish goes on", func(t *testing.T) {
@@ -187,7 +188,7 @@ func TestStore_Standalone(t *testing.T) {
 		require.Equal(t, storekit.SkippedError, head.LastError)
 		skipped, err = s.Skip(t.Context(), records[0].ID)
 		require.NoError(t, err)
-		require.Equal(t, storekit.Skipped{Released: n - 4, Done: true}, skipped)
+		require.Equal(t, roles.Skipped{Released: n - 4, Done: true}, skipped)
 		require.Equal(t, numbered("key", n)[1:], listed(t, s))
 		require.Zero(t, s.inStage(t, storekit.StageDead))
 	})

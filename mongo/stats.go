@@ -11,6 +11,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -116,7 +117,7 @@ const (
 // leaveOutPaused corrects OldestDue where something is paused. aside are the topics of groups with
 // records that are aside.
 func (s *Store) leaveOutPaused(
-	ctx context.Context, all []outmill.TopicStats, pauses *storekit.PauseList, aside map[line]bool, now time.Time,
+	ctx context.Context, all []outmill.TopicStats, pauses *roles.PauseList, aside map[line]bool, now time.Time,
 ) error {
 	mixed := map[line]*outmill.TopicStats{}
 	var lines []line

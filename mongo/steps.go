@@ -9,6 +9,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -45,16 +46,16 @@ type member struct {
 // memberState is the state of a step. Open counts the records of the message that are not
 // settled, Acked and Dead count the others.
 type memberState struct {
-	Status storekit.StepStatus `bson:"status"`
-	Open   int                 `bson:"open"`
-	Acked  int                 `bson:"acked"`
-	Dead   int                 `bson:"dead"`
+	Status roles.StepStatus `bson:"status"`
+	Open   int              `bson:"open"`
+	Acked  int              `bson:"acked"`
+	Dead   int              `bson:"dead"`
 	// Reported means that the state of the message no longer matters.
 	Reported bool `bson:"reported"`
 }
 
 func newMember(join outmill.JoinID, step uuid) *member {
-	return &member{ID: memberID(join, step), Join: uuid(join), Step: step, State: memberState{Status: storekit.StepPending}}
+	return &member{ID: memberID(join, step), Join: uuid(join), Step: step, State: memberState{Status: roles.StepPending}}
 }
 
 func memberID(join outmill.JoinID, step uuid) bson.Binary {
@@ -62,7 +63,7 @@ func memberID(join outmill.JoinID, step uuid) bson.Binary {
 }
 
 // settled returns the status of the step.
-func (m memberState) settled() storekit.StepStatus {
+func (m memberState) settled() roles.StepStatus {
 	if m.Reported {
 		return m.Status
 	}
@@ -255,7 +256,7 @@ func (s *Store) partsOf(ctx context.Context, members []member) (map[uuid]int, er
 	found, err := findAll[struct {
 		ID    uuid `bson:"_id"`
 		Parts int  `bson:"parts"`
-	}](ctx, s.joins, append(in("_id", asList(joins)), bson.E{Key: "status", Value: storekit.JoinPending}), first(len(joins), nil, "parts"))
+	}](ctx, s.joins, append(in("_id", asList(joins)), bson.E{Key: "status", Value: roles.JoinPending}), first(len(joins), nil, "parts"))
 	parts := map[uuid]int{}
 	for _, f := range found {
 		parts[f.ID] = f.Parts

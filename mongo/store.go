@@ -16,26 +16,27 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
 var (
-	_ outmill.Store  = (*Store)(nil)
-	_ storekit.Waker = (*Store)(nil)
+	_ outmill.Store = (*Store)(nil)
+	_ roles.Waker   = (*Store)(nil)
 
-	_ storekit.Operator  = (*Store)(nil)
-	_ storekit.Examiner  = (*Store)(nil)
-	_ storekit.Pauses    = (*Store)(nil)
-	_ storekit.Workbench = (*Store)(nil)
-	_ storekit.Audit     = (*Store)(nil)
-	_ storekit.Rester    = (*Store)(nil)
+	_ roles.Operator  = (*Store)(nil)
+	_ roles.Examiner  = (*Store)(nil)
+	_ roles.Pauses    = (*Store)(nil)
+	_ roles.Workbench = (*Store)(nil)
+	_ roles.Audit     = (*Store)(nil)
+	_ roles.Rester    = (*Store)(nil)
 
 	_ storekit.TenantTurns = (*Store)(nil)
 )
 
 // Store is an outbox in one MongoDB database. All methods are safe for concurrent use. Store is
-// also a storekit.Joins, a storekit.Sagas, a storekit.Operator, a storekit.Pauses, a storekit.Workbench,
-// a storekit.Audit and a storekit.TenantTurns, and has their methods, and List.
+// also a roles.Joins, a roles.Sagas, a roles.Operator, a roles.Pauses, a roles.Workbench,
+// a roles.Audit and a storekit.TenantTurns, and has their methods, and List.
 type Store struct {
 	joinEngine
 	finder
@@ -55,7 +56,7 @@ type Store struct {
 	trails   trails
 	laneSeen laneSeen
 	// pauses are the pauses that the store read last.
-	pauses atomic.Pointer[storekit.PauseList]
+	pauses atomic.Pointer[roles.PauseList]
 	// asideAtOnce bounds how many records a claim brings back, and how many it reads at once behind
 	// paused ones.
 	asideAtOnce int

@@ -6,6 +6,7 @@ import (
 
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -14,20 +15,20 @@ const txLimit = time.Minute
 
 // Transact runs fn in a transaction of the client, and repeats it if it fails for a reason that
 // passes. If the result of the commit is unknown, it repeats only the commit. See
-// storekit.Transactor.
+// roles.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
 	return storekit.TransactOr(ctx, s, fn, explain, proven, func() error {
 		if s.config.WithoutTransactions {
-			return explain(storekit.ErrNoTransactions)
+			return explain(roles.ErrNoTransactions)
 		}
 		return s.InTx(ctx, fn)
 	})
 }
 
-var _ storekit.OptionalTransactor = (*Store)(nil)
+var _ roles.OptionalTransactor = (*Store)(nil)
 
-// HasTransactions is false with Config.WithoutTransactions. See storekit.OptionalTransactor.
+// HasTransactions is false with Config.WithoutTransactions. See roles.OptionalTransactor.
 func (s *Store) HasTransactions() bool { return !s.config.WithoutTransactions }
 
 // proven has nothing to do: TxOf refuses a session whose transaction was committed or aborted, and
@@ -38,7 +39,7 @@ func proven(context.Context) error { return nil }
 // storekit.CommitJudge.
 func (*Store) MayBeCommitted(_ context.Context, err error) bool { return mayBeCommitted(err) }
 
-// TxLimit is 60 s: the server aborts transactions that take longer. See storekit.Transactor.
+// TxLimit is 60 s: the server aborts transactions that take longer. See roles.Transactor.
 func (s *Store) TxLimit() time.Duration { return txLimit }
 
 // Session returns the session whose transaction ctx carries for this store, such as the session

@@ -31,7 +31,7 @@ const (
 	awaitEvents, awaitInCluster = time.Second, 10 * time.Second
 )
 
-// Wake calls woken when records of a topic may have become claimable: see storekit.Waker. The
+// Wake calls woken when records of a topic may have become claimable: see roles.Waker. The
 // Store reports its own transactions at once. A change stream reports the appends of callers'
 // transactions and of other processes, and the requeues of other processes. Polling finds records
 // that other processes give back.

@@ -8,17 +8,18 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
-// workbench provides the calls of storekit.Workbench, and Audited.
+// workbench provides the calls of roles.Workbench, and Audited.
 type workbench = storekit.WorkbenchEngine
 
 // bench is the store as seen by the workbench.
 type bench struct{ finding }
 
 // Letters returns the dead records that no other record has parked.
-func (b bench) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) (letters []storekit.DeadLetter, err error) {
+func (b bench) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) (letters []roles.DeadLetter, err error) {
 	err = b.do(ctx, operation, func(ctx context.Context) error {
 		waiting, err := b.headsOf(ctx, uuids(ids))
 		if err != nil || len(waiting) == 0 {
@@ -29,9 +30,9 @@ func (b bench) Letters(ctx context.Context, operation string, ids []outmill.Work
 			heads = append(heads, id)
 		}
 		records, err := b.find(ctx, append(in("_id", heads), bson.E{Key: "stage", Value: storekit.StageDead}), len(heads))
-		letters = make([]storekit.DeadLetter, len(records))
+		letters = make([]roles.DeadLetter, len(records))
 		for i, r := range records {
-			letters[i] = storekit.DeadLetter{Record: r, Waiting: waiting[uuid(r.ID)]}
+			letters[i] = roles.DeadLetter{Record: r, Waiting: waiting[uuid(r.ID)]}
 		}
 		return err
 	})
@@ -93,7 +94,7 @@ func (s *Store) parkingHeads(ids bson.A) driver.Pipeline {
 		{{Key: "$match", Value: append(in("_id", ids), bson.E{Key: "stage", Value: storekit.StageDead})}},
 		s.parkedOfKey("above", "$lt", 1),
 		{{Key: "$match", Value: either(where("above", bson.A{}), where("parked", bson.D{{Key: "$exists", Value: false}}))}},
-		s.parkedOfKey("behind", "$gt", storekit.MaxWaiting),
+		s.parkedOfKey("behind", "$gt", roles.MaxWaiting),
 		{{Key: "$project", Value: bson.D{{Key: "waiting", Value: bson.D{{Key: "$size", Value: "$behind"}}}}}},
 	}
 }
@@ -148,7 +149,7 @@ func (d *document) whileDead() bson.D {
 
 // EditDead changes a dead record.
 func (b bench) EditDead(ctx context.Context, operation string, id outmill.WorkItemID,
-	change func(before *outmill.Record) (*outmill.Record, storekit.AuditEntry, error)) error {
+	change func(before *outmill.Record) (*outmill.Record, roles.AuditEntry, error)) error {
 	return b.transact(ctx, operation, func(ctx context.Context) error {
 		before, err := b.deadOf(ctx, id)
 		if err != nil {
@@ -209,7 +210,7 @@ func editedTimes(edits int) bson.E {
 // the transaction conflicts with claims of the topic, which would otherwise park records behind the
 // ones that come back. Between a read and this write, a claim could make the transaction fail.
 func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
-	check func(*outmill.Record) (storekit.AuditEntry, error)) (skipped storekit.Skipped, err error) {
+	check func(*outmill.Record) (roles.AuditEntry, error)) (skipped roles.Skipped, err error) {
 	lines, err := b.lineOf(ctx, operation, id)
 	if err != nil {
 		return skipped, err
@@ -231,13 +232,13 @@ func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkIt
 		}
 		changed := skipped.Released
 		if skipped.Done {
-			entry.After.Status = storekit.AuditDeleted
+			entry.After.Status = roles.AuditDeleted
 			changed++
 		}
 		return b.note(ctx, entry, changed)
 	})
 	if err != nil {
-		return storekit.Skipped{}, err
+		return roles.Skipped{}, err
 	}
 	if skipped.Released > 0 {
 		b.cameBack()
@@ -258,7 +259,7 @@ func (s *Store) lineOf(ctx context.Context, operation string, id outmill.WorkIte
 // deletes the record. All of them become due at one time, which the record keeps, so that they
 // become ready in the order of their places: claims between two steps may park the first ones
 // again. Without transactions, each write leaves what a later call of Skip finishes.
-func (s *Store) skip(ctx context.Context, head *deadDocument, limit int) (skipped storekit.Skipped, err error) {
+func (s *Store) skip(ctx context.Context, head *deadDocument, limit int) (skipped roles.Skipped, err error) {
 	d, due := &head.Record, head.Now
 	isBegun := d.Key != "" && d.LastError == storekit.SkippedError
 	if isBegun {

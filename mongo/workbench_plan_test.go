@@ -13,6 +13,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -118,15 +119,15 @@ func (s stand) readsOfOperators(t *testing.T, ids []outmill.WorkItemID) map[stri
 		require.Len(t, page.Letters, 10)
 		return err
 	})
-	read("Edit", func() error { _, err := s.edited(t, ids[0], storekit.Edit{Payload: []byte("new")}); return err })
+	read("Edit", func() error { _, err := s.edited(t, ids[0], roles.Edit{Payload: []byte("new")}); return err })
 	read("Skip", func() error {
 		skipped, err := s.Skip(ctx, ids[0])
-		require.Equal(t, storekit.Skipped{Released: 4, Done: true}, skipped)
+		require.Equal(t, roles.Skipped{Released: 4, Done: true}, skipped)
 		return err
 	})
 	read("Requeue", func() error { _, err := s.Requeue(ctx, ids[1]); return err })
 	read("Delete", func() error { _, err := s.Delete(ctx, ids[2]); return err })
-	read("Audited", func() error { _, err := s.Audited(ctx, storekit.AuditQuery{Limit: 10}); return err })
+	read("Audited", func() error { _, err := s.Audited(ctx, roles.AuditQuery{Limit: 10}); return err })
 	read("DeleteOldAudit", func() error {
 		n, err := s.DeleteOldAudit(ctx, 10)
 		require.Equal(t, 10, n)

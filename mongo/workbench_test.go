@@ -16,6 +16,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -31,9 +32,9 @@ func (s stand) parkedKey(t *testing.T, key string, n int) []*outmill.Record {
 	return records
 }
 
-func (s stand) audited(t *testing.T) []storekit.AuditEntry {
+func (s stand) audited(t *testing.T) []roles.AuditEntry {
 	t.Helper()
-	page, err := s.Audited(t.Context(), storekit.AuditQuery{Limit: 1000})
+	page, err := s.Audited(t.Context(), roles.AuditQuery{Limit: 1000})
 	require.NoError(t, err)
 	require.True(t, page.Done)
 	return page.Entries
@@ -47,7 +48,7 @@ func (s stand) raw(t *testing.T, id outmill.WorkItemID) (document bson.Raw) {
 }
 
 // edited edits what the store has.
-func (s stand) edited(t *testing.T, id outmill.WorkItemID, edit storekit.Edit) (*outmill.Record, error) {
+func (s stand) edited(t *testing.T, id outmill.WorkItemID, edit roles.Edit) (*outmill.Record, error) {
 	t.Helper()
 	before, err := s.Get(t.Context(), id)
 	require.NoError(t, err)
@@ -56,20 +57,20 @@ func (s stand) edited(t *testing.T, id outmill.WorkItemID, edit storekit.Edit) (
 }
 
 // operations are the calls that the audit notes, each of which changes the head of a parked key.
-var operations = map[storekit.AuditAction]func(ctx context.Context, s stand, head *outmill.Record) error{
-	storekit.AuditRequeue: func(ctx context.Context, s stand, head *outmill.Record) error {
+var operations = map[roles.AuditAction]func(ctx context.Context, s stand, head *outmill.Record) error{
+	roles.AuditRequeue: func(ctx context.Context, s stand, head *outmill.Record) error {
 		_, err := s.Requeue(ctx, head.ID)
 		return err
 	},
-	storekit.AuditDelete: func(ctx context.Context, s stand, head *outmill.Record) error {
+	roles.AuditDelete: func(ctx context.Context, s stand, head *outmill.Record) error {
 		_, err := s.Delete(ctx, head.ID)
 		return err
 	},
-	storekit.AuditEdit: func(ctx context.Context, s stand, head *outmill.Record) error {
-		_, err := s.Edit(ctx, head.ID, storekit.Edit{Seen: storekit.FingerprintOf(head), Payload: []byte("new")})
+	roles.AuditEdit: func(ctx context.Context, s stand, head *outmill.Record) error {
+		_, err := s.Edit(ctx, head.ID, roles.Edit{Seen: storekit.FingerprintOf(head), Payload: []byte("new")})
 		return err
 	},
-	storekit.AuditSkip: func(ctx context.Context, s stand, head *outmill.Record) error {
+	roles.AuditSkip: func(ctx context.Context, s stand, head *outmill.Record) error {
 		_, err := s.Skip(ctx, head.ID)
 		return err
 	},
@@ -107,7 +108,7 @@ func TestStore_Workbench(t *testing.T) {
 					require.Equal(t, 1, n)
 					dead, err := s.List(t.Context(), outmill.ListQuery{Status: outmill.StatusDead})
 					require.NoError(t, err)
-					_, err = s.edited(t, dead[0].ID, storekit.Edit{Payload: []byte("edited")})
+					_, err = s.edited(t, dead[0].ID, roles.Edit{Payload: []byte("edited")})
 					require.NoError(t, err)
 					_, err = s.Requeue(t.Context(), dead[0].ID)
 					require.NoError(t, err)
@@ -145,7 +146,7 @@ func TestStore_Workbench(t *testing.T) {
 		mongo.SetAtOnce(dying, 1)
 		skipped, err := dying.Skip(ctx, records[0].ID)
 		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, storekit.Skipped{Released: 3}, skipped, "a step of one, and a step of two")
+		require.Equal(t, roles.Skipped{Released: 3}, skipped, "a step of one, and a step of two")
 
 		head, err := s.Get(t.Context(), records[0].ID)
 		require.NoError(t, err)
@@ -168,14 +169,14 @@ func TestStore_Workbench(t *testing.T) {
 
 		skipped, err = s.Skip(t.Context(), records[0].ID)
 		require.NoError(t, err)
-		require.Equal(t, storekit.Skipped{Released: n - 1, Done: true}, skipped)
+		require.Equal(t, roles.Skipped{Released: n - 1, Done: true}, skipped)
 		_, err = s.Get(t.Context(), records[0].ID)
 		require.ErrorIs(t, err, outmill.ErrNotFound)
 		park.Limit = n
 		require.Equal(t, numbered("key", n)[1:], namesOf(claimed(t, s, park)))
 		counts := 0
 		for _, e := range s.audited(t) {
-			require.Equal(t, storekit.AuditSkip, e.Action)
+			require.Equal(t, roles.AuditSkip, e.Action)
 			counts += e.Count
 		}
 		require.Equal(t, 3+n, counts)
@@ -188,7 +189,7 @@ func TestStore_Workbench(t *testing.T) {
 		mongo.SetAtOnce(s.Store, 1)
 		skipped, err := s.Skip(t.Context(), records[0].ID)
 		require.NoError(t, err)
-		require.Equal(t, storekit.Skipped{Released: 9, Done: true}, skipped)
+		require.Equal(t, roles.Skipped{Released: 9, Done: true}, skipped)
 		entries := s.audited(t)
 		require.Len(t, entries, 1, "steps of 1, 2, 4, and the rest add to one entry")
 		require.Equal(t, 10, entries[0].Count)
@@ -209,7 +210,7 @@ func TestStore_Workbench(t *testing.T) {
 			`{"a":"<b>","n":1.5}`: bson.TypeEmbeddedDocument, `{"a":"\u003cb\u003e"}`: bson.TypeEmbeddedDocument,
 			`{ "a": 1 }`: bson.TypeBinary, "": bson.TypeBinary, "text": bson.TypeBinary,
 		} {
-			after, err := s.edited(t, id, storekit.Edit{Payload: []byte(payload)})
+			after, err := s.edited(t, id, roles.Edit{Payload: []byte(payload)})
 			require.NoError(t, err)
 			require.Equal(t, payload, string(after.Payload))
 			require.Equal(t, kind, s.raw(t, id).Lookup("payload").Type, payload)
@@ -224,9 +225,9 @@ func TestStore_Workbench(t *testing.T) {
 		s := newStand(t, mongo.Config{})
 		id := s.parkedKey(t, "key", 1)[0].ID
 		large := make([]byte, mongo.DefaultMaxPayload)
-		_, err := s.edited(t, id, storekit.Edit{Payload: large})
+		_, err := s.edited(t, id, roles.Edit{Payload: large})
 		require.NoError(t, err)
-		for what, edit := range map[string]storekit.Edit{
+		for what, edit := range map[string]roles.Edit{
 			"payload": {Payload: append(large, 0)},
 			"size":    {Metadata: map[string]string{"rest": strings.Repeat("x", limit-mongo.DefaultMaxPayload)}},
 		} {

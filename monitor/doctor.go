@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -18,7 +19,7 @@ import (
 // for probes.
 //
 // Doctor only reads. It counts records as Stats does and reads the catalog of the database
-// (storekit.Examiner), so its cost does not grow with the backlog. The report has the failures
+// (roles.Examiner), so its cost does not grow with the backlog. The report has the failures
 // first. What could not be checked is in Report.Unchecked. Texts may name hosts, users and
 // sessions of the database, keys of records and error texts of handlers, and have no payload and no
 // credential.
@@ -116,9 +117,9 @@ func (d *doctor) database(ctx context.Context) error {
 
 // examine reports whether the database has answered.
 func (d *doctor) examine(ctx context.Context) (bool, error) {
-	examiner, ok := outmill.As[storekit.Examiner](d.store)
+	examiner, ok := outmill.As[roles.Examiner](d.store)
 	if !ok {
-		d.skip("The database was not examined: the store lacks the role storekit.Examiner.")
+		d.skip("The database was not examined: the store lacks the role roles.Examiner.")
 		return false, nil
 	}
 	found, err := examiner.Examine(ctx, d.config.request())

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -15,7 +16,7 @@ type DoctorConfig struct {
 	// Name names the store in the report; "" is "outbox".
 	Name string
 	// Tasks are those for which the store's user must have the rights; nil is all of them.
-	Tasks []storekit.Task
+	Tasks []roles.Task
 	// MaxAge is how long a record may be due; 0 is 5 minutes.
 	MaxAge time.Duration
 	// Unseen is how long a group may be without a registration; 0 is 5 minutes. Workers
@@ -57,7 +58,7 @@ type DoctorConfig struct {
 func (c DoctorConfig) withDefaults() DoctorConfig {
 	c.Name = cmp.Or(c.Name, "outbox")
 	if c.Tasks == nil {
-		c.Tasks = []storekit.Task{storekit.TaskPublish, storekit.TaskRead}
+		c.Tasks = []roles.Task{roles.TaskPublish, roles.TaskRead}
 	}
 	c.MaxAge = cmp.Or(c.MaxAge, 5*time.Minute)
 	c.Unseen = cmp.Or(c.Unseen, unseen)
@@ -90,15 +91,15 @@ func (c DoctorConfig) check() error {
 		return storekit.InvalidConfig("DoctorConfig.RetainedWAL is %d: want 0 (the default) or more", c.RetainedWAL)
 	}
 	for _, task := range c.Tasks {
-		if task != storekit.TaskPublish && task != storekit.TaskRead {
-			return storekit.InvalidConfig("DoctorConfig.Tasks has %q: want %q or %q", task, storekit.TaskPublish, storekit.TaskRead)
+		if task != roles.TaskPublish && task != roles.TaskRead {
+			return storekit.InvalidConfig("DoctorConfig.Tasks has %q: want %q or %q", task, roles.TaskPublish, roles.TaskRead)
 		}
 	}
 	return nil
 }
 
-func (c DoctorConfig) request() storekit.ExamineRequest {
-	return storekit.ExamineRequest{
+func (c DoctorConfig) request() roles.ExamineRequest {
+	return roles.ExamineRequest{
 		Tasks: c.Tasks, OpenTransaction: c.OpenTransaction, LockWait: c.LockWait, ClockDifference: c.ClockDifference,
 		QueueUsage: c.QueueUsage, RetainedWAL: c.RetainedWAL,
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/monitor"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storekit"
 )
@@ -88,11 +89,11 @@ func (d dying) Stats(context.Context, int) ([]outmill.TopicStats, error) {
 // examined is a store whose database answers as told.
 type examined struct {
 	outmill.Inspector
-	found storekit.Examination
+	found roles.Examination
 	err   error
 }
 
-func (e examined) Examine(context.Context, storekit.ExamineRequest) (storekit.Examination, error) {
+func (e examined) Examine(context.Context, roles.ExamineRequest) (roles.Examination, error) {
 	return e.found, e.err
 }
 
@@ -232,8 +233,8 @@ func TestDoctor(t *testing.T) {
 		t.Parallel()
 		store := open(t, sqlite.Config{EnsureSchema: true})
 		since := time.Now().Add(-time.Hour)
-		found := storekit.Examination{Unchecked: []string{"No right."}}
-		found.Add(storekit.Finding{Code: "lock_wait", Failure: true, Subject: "session 7", Text: "x", Remedy: "y", Since: since, Store: "acme"})
+		found := roles.Examination{Unchecked: []string{"No right."}}
+		found.Add(roles.Finding{Code: "lock_wait", Failure: true, Subject: "session 7", Text: "x", Remedy: "y", Since: since, Store: "acme"})
 		report := examine(t, examined{store, found, nil}, monitor.DoctorConfig{})
 		require.Equal(t, []monitor.Problem{{
 			Kind: "lock_wait", Severity: monitor.Failure, Subject: "session 7", Text: "x", Remedy: "y", Since: since.UTC(), Store: "acme",
@@ -244,13 +245,13 @@ func TestDoctor(t *testing.T) {
 	t.Run("what fails is not checked, unless nothing works", func(t *testing.T) {
 		t.Parallel()
 		store := open(t, sqlite.Config{EnsureSchema: true})
-		report := examine(t, examined{store, storekit.Examination{}, errors.New("no catalog")}, monitor.DoctorConfig{})
+		report := examine(t, examined{store, roles.Examination{}, errors.New("no catalog")}, monitor.DoctorConfig{})
 		require.Len(t, report.Unchecked, 1)
 		require.Contains(t, report.Unchecked[0], "no catalog")
 		report = examine(t, examined{Inspector: broken{store}}, monitor.DoctorConfig{})
 		require.Len(t, report.Unchecked, 1)
 		require.Contains(t, report.Unchecked[0], "not counted")
-		_, err := monitor.Doctor(t.Context(), examined{broken{store}, storekit.Examination{}, errors.New("no catalog")}, monitor.DoctorConfig{})
+		_, err := monitor.Doctor(t.Context(), examined{broken{store}, roles.Examination{}, errors.New("no catalog")}, monitor.DoctorConfig{})
 		require.ErrorContains(t, err, "no catalog")
 		require.ErrorContains(t, err, "refused")
 		require.NoError(t, store.Close())
@@ -262,7 +263,7 @@ func TestDoctor(t *testing.T) {
 		t.Parallel()
 		store := open(t, sqlite.Config{EnsureSchema: true})
 		report := examine(t, aged{store}, monitor.DoctorConfig{})
-		require.True(t, slices.ContainsFunc(report.Unchecked, func(s string) bool { return strings.Contains(s, "storekit.Examiner") }))
+		require.True(t, slices.ContainsFunc(report.Unchecked, func(s string) bool { return strings.Contains(s, "roles.Examiner") }))
 	})
 
 	t.Run("settings that make no sense are refused by their name", func(t *testing.T) {
@@ -271,7 +272,7 @@ func TestDoctor(t *testing.T) {
 		for name, config := range map[string]monitor.DoctorConfig{
 			"MaxAge": {MaxAge: -1}, "Unseen": {Unseen: -1}, "OpenTransaction": {OpenTransaction: -1}, "LockWait": {LockWait: -1},
 			"ClockDifference": {ClockDifference: -1}, "Watch": {Watch: -1}, "Timeout": {Timeout: -1}, "QueueUsage": {QueueUsage: 2},
-			"Tasks": {Tasks: []storekit.Task{"sing"}},
+			"Tasks": {Tasks: []roles.Task{"sing"}},
 		} {
 			_, err := monitor.Doctor(t.Context(), store, config)
 			require.ErrorIs(t, err, outmill.ErrInvalidConfig)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -47,7 +48,7 @@ func problemsOf(err error) []Problem {
 }
 
 // problemFrom is the finding of a store as a problem.
-func problemFrom(f storekit.Finding) Problem {
+func problemFrom(f roles.Finding) Problem {
 	severity := Warning
 	if f.Failure {
 		severity = Failure

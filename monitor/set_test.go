@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/monitor"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/tenants"
@@ -117,16 +118,16 @@ func TestWhy_Set(t *testing.T) {
 	t.Run("a pause in one tenant stops no record of another", func(t *testing.T) {
 		t.Parallel()
 		mine, other := member(t, &outmill.Record{MessageID: "mine"}), member(t, &outmill.Record{MessageID: "theirs"})
-		pauses, ok := outmill.As[storekit.Pauses](other.Store)
+		pauses, ok := outmill.As[roles.Pauses](other.Store)
 		require.True(t, ok)
-		require.NoError(t, pauses.Pause(t.Context(), storekit.PauseScope{Topic: "orders"}, "ann", ""))
+		require.NoError(t, pauses.Pause(t.Context(), roles.PauseScope{Topic: "orders"}, "ann", ""))
 		set := setOf(t, map[string]outmill.Store{"other": other.Store, "mine": mine.Store})
 		m := mystery{t, set}
 		kinds, text, _ := m.reasons("mine")
 		require.Equal(t, []string{"due"}, kinds, text)
 		kinds, text, _ = m.reasons("theirs")
 		require.Contains(t, kinds, "paused", text)
-		require.NoError(t, set.Pause(t.Context(), storekit.PauseScope{Topic: "orders"}, "ann", ""))
+		require.NoError(t, set.Pause(t.Context(), roles.PauseScope{Topic: "orders"}, "ann", ""))
 		kinds, text, _ = m.reasons("mine")
 		require.Contains(t, kinds, "paused", text)
 	})
@@ -134,9 +135,9 @@ func TestWhy_Set(t *testing.T) {
 	t.Run("a step of a join in one of several tenants says how the join stands", func(t *testing.T) {
 		t.Parallel()
 		mine, other := member(t), member(t)
-		joins, ok := outmill.As[storekit.Joins](mine.Store)
+		joins, ok := outmill.As[roles.Joins](mine.Store)
 		require.True(t, ok)
-		join := &storekit.Join{ExpectedSteps: 3}
+		join := &roles.Join{ExpectedSteps: 3}
 		require.NoError(t, joins.StartJoin(t.Context(), join))
 		mine.append(&outmill.Record{MessageID: "step", Joins: []outmill.JoinID{join.ID}})
 		m := mystery{t, setOf(t, map[string]outmill.Store{"other": other.Store, "mine": mine.Store})}

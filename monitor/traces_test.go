@@ -16,6 +16,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/monitor"
 	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storekit"
 )
@@ -251,7 +252,7 @@ func TestTraces_Claim(t *testing.T) {
 
 	t.Run("the other roles of the store stay", func(t *testing.T) {
 		t.Parallel()
-		_, found := outmill.As[storekit.Inbox](traced(t, &recorder{}, monitor.TracesConfig{}))
+		_, found := outmill.As[roles.Inbox](traced(t, &recorder{}, monitor.TracesConfig{}))
 		require.True(t, found)
 	})
 }

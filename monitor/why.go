@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -119,7 +120,7 @@ func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConf
 		return Answer{}, storekit.InvalidConfig("WhyConfig.MaxNeighbours is %d: want 0 (the default) or more", config.MaxNeighbours)
 	}
 	if config.MaxNeighbours == 0 {
-		config.MaxNeighbours = storekit.MaxExamined
+		config.MaxNeighbours = roles.MaxExamined
 	}
 	if config.MaxExamined == 0 {
 		config.MaxExamined = 100_000
@@ -144,8 +145,8 @@ func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConf
 	if none(err) {
 		return Answer{}, err
 	}
-	var pauses []storekit.PauseInfo
-	if role, ok := outmill.As[storekit.Pauses](store); ok {
+	var pauses []roles.PauseInfo
+	if role, ok := outmill.As[roles.Pauses](store); ok {
 		if pauses, err = role.Paused(ctx); none(err) {
 			return Answer{}, err
 		}
@@ -182,7 +183,7 @@ func find(ctx context.Context, store outmill.Inspector, id string, limit int, an
 			return []*outmill.Record{r}, nil
 		case err == nil:
 			// The other groups' records of the message got their ids after this one.
-			records, limit = append(records, r), storekit.MaxExamined
+			records, limit = append(records, r), roles.MaxExamined
 			query.After = r.ID
 		case storekit.SomeAnswered(err):
 			failed = err

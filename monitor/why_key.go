@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -17,7 +18,7 @@ func (w why) line(ctx context.Context, r *outmill.Record) (line storekit.Waiting
 	if !known {
 		return line, false, nil
 	}
-	line, err = reader.FirstWaiting(ctx, r.Group, r.Topic, min(w.maxNeighbours, storekit.MaxExamined))
+	line, err = reader.FirstWaiting(ctx, r.Group, r.Topic, min(w.maxNeighbours, roles.MaxExamined))
 	return line, true, err
 }
 

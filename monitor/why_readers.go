@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // unseen is the time after which a group that does not register again has no worker. Workers
@@ -168,12 +168,12 @@ func (w why) joins(ctx context.Context, r *outmill.Record) ([]Reason, error) {
 }
 
 func (w why) joinState(ctx context.Context, id outmill.JoinID) (string, error) {
-	joins, ok := outmill.As[storekit.Joins](w.store)
+	joins, ok := outmill.As[roles.Joins](w.store)
 	if !ok {
 		return "The store has no joins.", nil
 	}
 	join, err := joins.GetJoin(ctx, id)
-	if errors.Is(err, storekit.ErrUnknownJoin) {
+	if errors.Is(err, roles.ErrUnknownJoin) {
 		return "That join is no longer in the store.", nil
 	}
 	if err != nil {
@@ -185,7 +185,7 @@ func (w why) joinState(ctx context.Context, id outmill.JoinID) (string, error) {
 	}
 	text := fmt.Sprintf("The join is %s: of %s steps %d are completed and %d failed",
 		join.Status, steps, join.CompletedSteps, join.FailedSteps)
-	if join.Status == storekit.JoinPending && !join.Deadline.IsZero() {
+	if join.Status == roles.JoinPending && !join.Deadline.IsZero() {
 		text += "; its deadline is " + w.at(join.Deadline)
 	}
 	return text + ".", nil
@@ -200,7 +200,7 @@ func (w why) paused(r *outmill.Record) []Reason {
 		}
 		// A pause without a store is one of all of them.
 		p.Store = r.Store
-		if storekit.NewPauseList(0, []storekit.PauseInfo{p}).Covers(r) {
+		if roles.NewPauseList(0, []roles.PauseInfo{p}).Covers(r) {
 			reasons = append(reasons, Reason{Kind: "paused", At: p.At, Text: fmt.Sprintf("It is paused: %s.", oneLine(p))})
 		}
 	}
@@ -208,7 +208,7 @@ func (w why) paused(r *outmill.Record) []Reason {
 }
 
 // oneLine shows a pause, whose scope quotes its texts; the name and the reason are quoted here.
-func oneLine(p storekit.PauseInfo) string {
+func oneLine(p roles.PauseInfo) string {
 	text := fmt.Sprintf("%s by %s since %s", p.PauseScope, quote(p.By), p.At.UTC().Format(time.RFC3339))
 	if p.Reason != "" {
 		text += ", because " + quote(p.Reason)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -21,7 +22,7 @@ type why struct {
 	store  outmill.Inspector
 	groups []outmill.GroupInfo
 	// pauses are those of the store; none if it lacks the role.
-	pauses []storekit.PauseInfo
+	pauses []roles.PauseInfo
 	now    time.Time
 	// hideErrors and maxNeighbours are those of WhyConfig.
 	hideErrors    bool

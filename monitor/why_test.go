@@ -15,8 +15,8 @@ import (
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/monitor"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 )
 
 // mystery is a store whose group "billing" reads the topic "orders".
@@ -364,9 +364,9 @@ func TestWhy(t *testing.T) {
 		t.Parallel()
 		m := mystery{t, open(t, sqlite.Config{EnsureSchema: true})}
 		m.register("billing")
-		joins, ok := outmill.As[storekit.Joins](m.Store)
+		joins, ok := outmill.As[roles.Joins](m.Store)
 		require.True(t, ok)
-		join := &storekit.Join{ExpectedSteps: 3}
+		join := &roles.Join{ExpectedSteps: 3}
 		require.NoError(t, joins.StartJoin(t.Context(), join))
 		m.append(&outmill.Record{MessageID: "step", Joins: []outmill.JoinID{join.ID}}, &outmill.Record{MessageID: "waiter", WaitsFor: join.ID})
 		kinds, text, all := m.reasons("step")
@@ -458,9 +458,9 @@ func TestWhy(t *testing.T) {
 		m := mystery{t, open(t, sqlite.Config{EnsureSchema: true})}
 		m.register("billing")
 		m.append(&outmill.Record{MessageID: "one"}, &outmill.Record{MessageID: "keyed", Key: "7"})
-		pauses, ok := outmill.As[storekit.Pauses](m.Store)
+		pauses, ok := outmill.As[roles.Pauses](m.Store)
 		require.True(t, ok)
-		require.NoError(t, pauses.Pause(t.Context(), storekit.PauseScope{Topic: "orders"}, "ann", "the bank is down"))
+		require.NoError(t, pauses.Pause(t.Context(), roles.PauseScope{Topic: "orders"}, "ann", "the bank is down"))
 		for range 2 {
 			for _, id := range []string{"one", "keyed"} {
 				kinds, text, _ := m.reasons(id)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -82,7 +83,7 @@ func asideInOrder(order string) string {
 // for topics of its group the numbers of pauses that are gone, and that still keep records aside
 // or block keys.
 type pauseView struct {
-	list    *storekit.PauseList
+	list    *roles.PauseList
 	resumed map[string][]int64
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -32,22 +33,22 @@ func noted(first int, changed string) string {
 }
 
 // entryArgs are the arguments of noted, behind others.
-func entryArgs(entry storekit.AuditEntry, others ...any) []any {
+func entryArgs(entry roles.AuditEntry, others ...any) []any {
 	return append(others, entry.Actor, string(entry.Action), entry.Details(), entry.Command)
 }
 
 // note writes the entry of a transaction that changes count records.
-func note(entry storekit.AuditEntry, count int) step {
+func note(entry roles.AuditEntry, count int) step {
 	return step{template: sqlNote, args: append(entryArgs(entry), count)}
 }
 
 // AuditEntries returns the newest entries with a smaller number.
-func (b bench) AuditEntries(ctx context.Context, operation string, before int64, limit int) ([]storekit.AuditEntry, error) {
-	var entries []storekit.AuditEntry
+func (b bench) AuditEntries(ctx context.Context, operation string, before int64, limit int) ([]roles.AuditEntry, error) {
+	var entries []roles.AuditEntry
 	err := b.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		entries = nil
 		return t.finish(ctx, step{template: sqlAudited, args: []any{before, limit}, row: func(scan func(...any) error) error {
-			var e storekit.AuditEntry
+			var e roles.AuditEntry
 			var at pgtype.Timestamptz
 			var details string
 			if err := scan(&e.Number, &at, &e.Actor, &e.Action, &e.Count, &details); err != nil {
@@ -61,7 +62,7 @@ func (b bench) AuditEntries(ctx context.Context, operation string, before int64,
 	return entries, err
 }
 
-// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See storekit.Audit.
+// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See roles.Audit.
 func (s *Store) DeleteOldAudit(ctx context.Context, limit int) (deleted int, err error) {
 	const operation = "delete old audit entries"
 	if err := storekit.CheckLimit(limit); err != nil {

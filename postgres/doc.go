@@ -1,5 +1,5 @@
 // Package postgres is the outbox store on PostgreSQL 14 and later, by pgx. It
-// implements outmill.Store and storekit.Waker.
+// implements outmill.Store and roles.Waker.
 //
 //	store, err := postgres.Open(ctx, "postgres://localhost/orders", postgres.Config{}, logger)
 //	err = store.Ensure(ctx)

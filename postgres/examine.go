@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -29,9 +30,9 @@ type part struct{ kind, name string }
 
 // Examine looks for missing parts of the schema and rights, for transactions and lock waits that
 // last too long, for replication slots that nobody reads, for a full queue of notifications and for another time than this machine's. To
-// see the sessions of other users it needs the role pg_read_all_stats. See storekit.Examiner.
-func (s *Store) Examine(ctx context.Context, request storekit.ExamineRequest) (storekit.Examination, error) {
-	var e storekit.Examination
+// see the sessions of other users it needs the role pg_read_all_stats. See roles.Examiner.
+func (s *Store) Examine(ctx context.Context, request roles.ExamineRequest) (roles.Examination, error) {
+	var e roles.Examination
 	err := s.usable(ctx)
 	if err == nil {
 		err = s.examine(ctx, request, &e)
@@ -39,7 +40,7 @@ func (s *Store) Examine(ctx context.Context, request storekit.ExamineRequest) (s
 	return e, s.explain(ctx, "examine", err)
 }
 
-func (s *Store) examine(ctx context.Context, request storekit.ExamineRequest, e *storekit.Examination) error {
+func (s *Store) examine(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
 	if err := s.examineClock(ctx, request, e); err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func (s *Store) rowsOf(ctx context.Context, sql string, args []any, row func(sca
 	return closed(results, err)
 }
 
-func (s *Store) examineClock(ctx context.Context, request storekit.ExamineRequest, e *storekit.Examination) error {
+func (s *Store) examineClock(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
 	asked := time.Now()
 	var now time.Time
 	var usage float64
@@ -90,7 +91,7 @@ func (s *Store) examineClock(ctx context.Context, request storekit.ExamineReques
 	}
 	e.AddClock(request, asked, now, time.Now())
 	if usage > request.QueueUsage {
-		e.Add(storekit.Finding{
+		e.Add(roles.Finding{
 			Code: "notify_queue", Subject: "NOTIFY queue",
 			Text: fmt.Sprintf("PostgreSQL's queue of notifications is %.2g %% full, because a session listens and stays in a transaction. "+
 				"From 50 %% on, appends wake no readers; a full queue fails the commits of other programs that notify.", usage*100),
@@ -113,7 +114,7 @@ func (s *Store) parts() ([]part, error) {
 	return parts, nil
 }
 
-func (s *Store) examineParts(ctx context.Context, parts []part, e *storekit.Examination) error {
+func (s *Store) examineParts(ctx context.Context, parts []part, e *roles.Examination) error {
 	names := make([]string, len(parts))
 	for i, p := range parts {
 		names[i] = p.name
@@ -145,7 +146,7 @@ func (s *Store) examineParts(ctx context.Context, parts []part, e *storekit.Exam
 	}
 	for _, p := range invalid {
 		name := pgx.Identifier{s.config.Schema, p.name}.Sanitize()
-		e.Add(storekit.Finding{
+		e.Add(roles.Finding{
 			Code: "index_invalid", Subject: s.config.Schema + "." + p.name,
 			Text:   fmt.Sprintf("The index %s is not valid, because building it has failed, so no query uses it.", name),
 			Remedy: "REINDEX INDEX CONCURRENTLY " + name + ";",

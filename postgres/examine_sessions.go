@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // mostSessions bounds the sessions of each kind in a report.
@@ -48,9 +48,9 @@ WHERE w.since < clock_timestamp() - $2::float8 * interval '1 second' AND EXISTS 
 ORDER BY w.since LIMIT $3::bigint`
 )
 
-func (s *Store) examineTransactions(ctx context.Context, request storekit.ExamineRequest, e *storekit.Examination) error {
+func (s *Store) examineTransactions(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
 	err := s.rowsOf(ctx, sqlOldTransactions, []any{request.OpenTransaction.Seconds(), mostSessions}, func(scan func(...any) error) error {
-		f := storekit.Finding{Code: "old_transaction"}
+		f := roles.Finding{Code: "old_transaction"}
 		var state *string
 		if err := scan(&f.Subject, &state, &f.Since, &f.Remedy); err != nil {
 			return err
@@ -83,10 +83,10 @@ func inState(state *string) string {
 	return " (" + *state + ")"
 }
 
-func (s *Store) examineLocks(ctx context.Context, request storekit.ExamineRequest, e *storekit.Examination) error {
+func (s *Store) examineLocks(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
 	args := []any{s.config.Schema, request.LockWait.Seconds(), mostSessions, s.config.TablePrefix}
 	return s.rowsOf(ctx, sqlLockWaits, args, func(scan func(...any) error) error {
-		f := storekit.Finding{Code: "lock_wait", Failure: true}
+		f := roles.Finding{Code: "lock_wait", Failure: true}
 		var lock, blocker string
 		var pid int
 		if err := scan(&f.Subject, &f.Since, &lock, &blocker, &pid); err != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 WHERE kept > $1::bigint OR behind > $2::bigint OR behind >= 0 AND NOT active ORDER BY kept DESC, behind DESC LIMIT $3::bigint`
 )
 
-func (s *Store) examineSlots(ctx context.Context, request storekit.ExamineRequest, e *storekit.Examination) error {
+func (s *Store) examineSlots(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
 	return s.rowsOf(ctx, sqlSlots, []any{request.RetainedWAL, mostBehind, mostSessions}, func(scan func(...any) error) error {
 		var name, drop string
 		var active bool
@@ -35,8 +35,8 @@ func (s *Store) examineSlots(ctx context.Context, request storekit.ExamineReques
 	})
 }
 
-func slotFinding(name, drop string, active bool, behind, kept, limit int64) storekit.Finding {
-	f := storekit.Finding{Code: "replication_slot", Subject: fmt.Sprintf("replication slot %q", name)}
+func slotFinding(name, drop string, active bool, behind, kept, limit int64) roles.Finding {
+	f := roles.Finding{Code: "replication_slot", Subject: fmt.Sprintf("replication slot %q", name)}
 	text := []string{fmt.Sprintf("The %s lags behind.", f.Subject)}
 	f.Remedy = "Find out why its reader is slow: a long query of a standby with hot_standby_feedback holds rows back."
 	if !active {

@@ -18,17 +18,17 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
-func lenient() storekit.ExamineRequest {
-	return storekit.ExamineRequest{
-		Tasks:           []storekit.Task{storekit.TaskPublish, storekit.TaskRead},
+func lenient() roles.ExamineRequest {
+	return roles.ExamineRequest{
+		Tasks:           []roles.Task{roles.TaskPublish, roles.TaskRead},
 		OpenTransaction: time.Hour, LockWait: time.Hour, ClockDifference: time.Hour, QueueUsage: 1, RetainedWAL: 1 << 40,
 	}
 }
 
-func examinedBy(t *testing.T, store *postgres.Store, request storekit.ExamineRequest) storekit.Examination {
+func examinedBy(t *testing.T, store *postgres.Store, request roles.ExamineRequest) roles.Examination {
 	t.Helper()
 	found, err := store.Examine(t.Context(), request)
 	require.NoError(t, err)
@@ -40,7 +40,7 @@ func examinedBy(t *testing.T, store *postgres.Store, request storekit.ExamineReq
 }
 
 // onlyFinding returns the finding of a database that has one fault.
-func onlyFinding(t *testing.T, store *postgres.Store, request storekit.ExamineRequest) storekit.Finding {
+func onlyFinding(t *testing.T, store *postgres.Store, request roles.ExamineRequest) roles.Finding {
 	t.Helper()
 	found := examinedBy(t, store, request).Findings
 	require.Len(t, found, 1, "%+v", found)
@@ -116,7 +116,7 @@ func TestStore_Examine(t *testing.T) {
 		for _, config := range []postgres.Config{
 			{}, {Schema: `Or ders"x`, TablePrefix: "a_"}, {Schema: "public", TablePrefix: strings.Repeat("P", 40), Lane: postgres.LaneRows},
 		} {
-			require.Equal(t, storekit.Examination{}, examinedBy(t, readyStore(t, db, config), lenient()))
+			require.Equal(t, roles.Examination{}, examinedBy(t, readyStore(t, db, config), lenient()))
 		}
 	})
 
@@ -128,7 +128,7 @@ func TestStore_Examine(t *testing.T) {
 			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 		})
 		store := newStore(t, db, postgres.Config{NotifyInterval: -1})
-		require.Equal(t, storekit.Examination{}, examinedBy(t, store, lenient()))
+		require.Equal(t, roles.Examination{}, examinedBy(t, store, lenient()))
 	})
 
 	t.Run("a missing schema is the error of the call", func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestStore_Examine(t *testing.T) {
 
 	t.Run("a part of the schema that was dropped is named", func(t *testing.T) {
 		t.Parallel()
-		for statement, want := range map[string]storekit.Finding{
+		for statement, want := range map[string]roles.Finding{
 			"DROP INDEX outmill.line":              {Code: "index_missing", Subject: "outmill.line"},
 			"DROP INDEX outmill.log_step":          {Code: "index_missing", Subject: "outmill.log_step"},
 			"DROP TABLE outmill.retired":           {Code: "table_missing", Subject: "outmill.retired", Failure: true},
@@ -159,7 +159,7 @@ func TestStore_Examine(t *testing.T) {
 			store := readyStore(t, db, postgres.Config{})
 			execute(t, db, statement)
 			f := onlyFinding(t, store, lenient())
-			require.Equal(t, want, storekit.Finding{Code: f.Code, Subject: f.Subject, Failure: f.Failure})
+			require.Equal(t, want, roles.Finding{Code: f.Code, Subject: f.Subject, Failure: f.Failure})
 		}
 	})
 
@@ -178,12 +178,12 @@ func TestStore_Examine(t *testing.T) {
 	t.Run("it wants the rights that the documentation names", func(t *testing.T) {
 		t.Parallel()
 		for _, tc := range []struct {
-			task   storekit.Task
+			task   roles.Task
 			logged bool
 			want   rights
 		}{
-			{storekit.TaskPublish, false, publisherRights}, {storekit.TaskRead, false, workerRights},
-			{storekit.TaskPublish, true, logPublisherRights}, {storekit.TaskRead, true, logWorkerRights},
+			{roles.TaskPublish, false, publisherRights}, {roles.TaskRead, false, workerRights},
+			{roles.TaskPublish, true, logPublisherRights}, {roles.TaskRead, true, logWorkerRights},
 		} {
 			want := map[string][]string{}
 			for name, privileges := range tc.want {
@@ -222,7 +222,7 @@ func TestStore_Examine(t *testing.T) {
 				execute(t, admin, fmt.Sprintf("REVOKE %s ON %s FROM %s", revoked.privileges, revoked.object, role))
 				request := lenient()
 				found := examinedBy(t, store, request).Findings
-				i := slices.IndexFunc(found, func(f storekit.Finding) bool { return f.Subject == revoked.privileges+" ON "+revoked.object })
+				i := slices.IndexFunc(found, func(f roles.Finding) bool { return f.Subject == revoked.privileges+" ON "+revoked.object })
 				require.GreaterOrEqual(t, i, 0, "%+v", found)
 				require.Equal(t, "right_missing", found[i].Code)
 				require.True(t, found[i].Failure)
@@ -262,7 +262,7 @@ func TestStore_Examine(t *testing.T) {
 		store := newStore(t, connect(t, roleURL), postgres.Config{})
 		request := lenient()
 		require.NotEmpty(t, examinedBy(t, store, request).Findings)
-		request.Tasks = []storekit.Task{storekit.TaskPublish}
+		request.Tasks = []roles.Task{roles.TaskPublish}
 		require.Empty(t, examinedBy(t, store, request).Findings)
 	})
 

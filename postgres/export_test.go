@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -141,7 +142,7 @@ func (s *Store) RoundsKnown() int {
 }
 
 // RightsOf are the rights that Examine wants for a task.
-func RightsOf(task storekit.Task, logged bool) map[string][]string {
+func RightsOf(task roles.Task, logged bool) map[string][]string {
 	all := map[string][]string{}
 	rights := taskRights[task]
 	if logged {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -57,13 +58,13 @@ func notPgx(found any) error {
 const idleClosed = 100
 
 // examinePool looks whether database/sql closes connections that the store could use again.
-func (s *Store) examinePool(e *storekit.Examination) {
+func (s *Store) examinePool(e *roles.Examination) {
 	own, ok := s.conns.(sqlConnections)
 	if !ok {
 		return
 	}
 	if closed := own.db.Stats().MaxIdleClosed; closed >= idleClosed {
-		e.Add(storekit.Finding{
+		e.Add(roles.Finding{
 			Code: "pool_idle",
 			Text: fmt.Sprintf("The *sql.DB has closed %d connections since its start because it keeps fewer idle ones than work at a time, so "+
 				"calls wait for new connections.", closed),

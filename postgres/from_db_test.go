@@ -17,7 +17,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/txtest"
 )
@@ -250,7 +250,7 @@ func TestNewFromDB(t *testing.T) {
 		defer func() { require.NoError(t, store.Close()) }()
 		require.NoError(t, store.Ensure(t.Context()))
 		codes := func() (codes []string) {
-			e, err := store.Examine(t.Context(), storekit.ExamineRequest{})
+			e, err := store.Examine(t.Context(), roles.ExamineRequest{})
 			require.NoError(t, err)
 			for _, f := range e.Findings {
 				codes = append(codes, f.Code)

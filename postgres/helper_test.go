@@ -19,7 +19,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 const readers = "readers"
@@ -296,7 +296,7 @@ func operating(t *testing.T, store *postgres.Store) {
 	require.NotZero(t, requeued)
 	_, err = store.Delete(ctx, dead[0].ID)
 	require.NoError(t, err)
-	for _, call := range []func(context.Context, outmill.ListQuery) (storekit.Page, error){store.Find, store.RequeueWhere, store.DeleteWhere} {
+	for _, call := range []func(context.Context, outmill.ListQuery) (roles.Page, error){store.Find, store.RequeueWhere, store.DeleteWhere} {
 		_, err := call(ctx, outmill.ListQuery{MessageID: dead[0].MessageID})
 		require.NoError(t, err)
 	}

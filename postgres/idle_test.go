@@ -18,7 +18,7 @@ import (
 
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // A frozen process is this test binary in another process, which is stopped in a transaction.
@@ -27,7 +27,7 @@ const (
 	howVariable    = "OUTMILL_POSTGRES_TEST_FROZEN_HOW"
 )
 
-var frozenNote = storekit.Note{Consumer: "billing", Key: "m1", Retention: time.Hour}
+var frozenNote = roles.Note{Consumer: "billing", Key: "m1", Retention: time.Hour}
 
 // init plays the frozen process, before the tests of this one would begin.
 func init() {

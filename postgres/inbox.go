@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -30,8 +31,8 @@ SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM kept)`
 // PutNote notes that a consumer handles a message. If the caller's transaction is REPEATABLE
 // READ or SERIALIZABLE, a note that was committed after its start is a serialization failure,
 // and the caller begins again; the lease is then read as of the transaction's snapshot. See
-// storekit.Inbox.
-func (s *Store) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (duplicate bool, err error) {
+// roles.Inbox.
+func (s *Store) PutNote(ctx context.Context, note roles.Note, wait time.Duration) (duplicate bool, err error) {
 	const operation = "put a note"
 	tx, err := s.TxOf(ctx)
 	if err == nil {
@@ -62,7 +63,7 @@ func (s *Store) PutNote(ctx context.Context, note storekit.Note, wait time.Durat
 		})
 	}
 	if code(err) == codeLockTimeout {
-		err = fmt.Errorf("%w: %w", storekit.ErrNoteBusy, err)
+		err = fmt.Errorf("%w: %w", roles.ErrNoteBusy, err)
 	}
 	return err == nil && answer == 0, err
 }
@@ -92,7 +93,7 @@ func (s *Store) noted(lease outmill.Lease, checks bool) []any {
 	return args
 }
 
-// HasNote reports whether a message was noted for the consumer. See storekit.Inbox.
+// HasNote reports whether a message was noted for the consumer. See roles.Inbox.
 func (s *Store) HasNote(ctx context.Context, consumer, key string) (found bool, err error) {
 	const operation = "look for a note"
 	tx, err := s.TxOf(ctx)
@@ -112,7 +113,7 @@ func (s *Store) HasNote(ctx context.Context, consumer, key string) (found bool, 
 }
 
 // DeleteNotes deletes notes whose retention has passed and whose record is gone or processed. See
-// storekit.Inbox.
+// roles.Inbox.
 func (s *Store) DeleteNotes(ctx context.Context, limit int) (int, error) {
 	const operation = "delete notes"
 	if err := storekit.CheckLimit(limit); err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -81,7 +82,7 @@ func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill
 	if _, err := s.seesLog(ctx, "delete"); err != nil {
 		return 0, err
 	}
-	entry := storekit.NewAuditEntry(ctx, storekit.AuditDelete, ids...)
+	entry := storekit.NewAuditEntry(ctx, roles.AuditDelete, ids...)
 	var deleted int
 	var counted []outmill.JoinID
 	err := s.durably(ctx, "delete", func(ctx context.Context, t *txn) error {
@@ -116,7 +117,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeue
 			s.wake()
 		}
 	}()
-	entry := storekit.NewAuditEntry(ctx, storekit.AuditRequeue, ids...)
+	entry := storekit.NewAuditEntry(ctx, roles.AuditRequeue, ids...)
 	for _, key := range keys {
 		n, err := s.requeueParked(ctx, operation, entry, key)
 		if requeued += n; err != nil {
@@ -148,7 +149,7 @@ func (s *Store) parkedKeys(ctx context.Context, operation string, ids []outmill.
 // requeueParked waits for a running claim, which would otherwise park the records that it meets
 // next. If claims park records again between two transactions, the next transaction requeues
 // them too. The last one leaves nothing parked.
-func (s *Store) requeueParked(ctx context.Context, operation string, entry storekit.AuditEntry, k parkedKey) (requeued int, err error) {
+func (s *Store) requeueParked(ctx context.Context, operation string, entry roles.AuditEntry, k parkedKey) (requeued int, err error) {
 	for nth := 0; ; nth++ {
 		n, err := s.requeue(ctx, operation, append(lockTopics([]int64{s.lockOfTopic(k.group, k.topic)}),
 			step{template: sqlRequeueParked, args: entryArgs(entry, k.group, k.topic, k.key, s.atOnce.Requeue(nth), k.due)})...)

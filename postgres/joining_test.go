@@ -10,14 +10,14 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // joining makes every call of joins, with a group that reads all topics.
 func joining(t *testing.T, store *postgres.Store) {
 	t.Helper()
 	ctx := t.Context()
-	join := &storekit.Join{ExpectedSteps: 4, Metadata: map[string]string{"a": "b"}, Timeout: time.Hour}
+	join := &roles.Join{ExpectedSteps: 4, Metadata: map[string]string{"a": "b"}, Timeout: time.Hour}
 	step := func(payload string) *outmill.Record {
 		r := made("steps", payload, 1)[0]
 		r.Joins = []outmill.JoinID{join.ID}
@@ -29,7 +29,7 @@ func joining(t *testing.T, store *postgres.Store) {
 		}
 		return store.Append(ctx, step("acked"), step("dead"), step("completed"), step("failed"))
 	}))
-	require.ErrorIs(t, store.Append(ctx, step("too many")), storekit.ErrTooManySteps)
+	require.ErrorIs(t, store.Append(ctx, step("too many")), roles.ErrTooManySteps)
 	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderNone, "steps"))
 	require.Len(t, found, 4)
 	require.NoError(t, store.Ack(ctx, "", leasesOf(found[:1])))
@@ -43,20 +43,20 @@ func joining(t *testing.T, store *postgres.Store) {
 	require.NoError(t, err)
 	require.Len(t, steps, 4)
 	ended, err := store.FinishJoin(ctx, join.ID,
-		storekit.FinishRequest{FailIfAnyStepFailed: true, Then: func(storekit.Join) (*outmill.Record, error) {
+		roles.FinishRequest{FailIfAnyStepFailed: true, Then: func(roles.Join) (*outmill.Record, error) {
 			return made("steps", "next", 1)[0], nil
 		}})
 	require.NoError(t, err)
-	require.Equal(t, storekit.JoinFailed, ended.Join.Status)
+	require.Equal(t, roles.JoinFailed, ended.Join.Status)
 
-	open := &storekit.Join{Unsealed: true}
+	open := &roles.Join{Unsealed: true}
 	require.NoError(t, store.StartJoin(ctx, open))
 	if err := store.AttachStep(ctx, open.ID, found[1].ID); err != nil {
-		require.ErrorIs(t, err, storekit.ErrUnknownMessage, "a store that does not retain what is processed")
+		require.ErrorIs(t, err, roles.ErrUnknownMessage, "a store that does not retain what is processed")
 	}
 	require.NoError(t, store.SealJoin(ctx, open.ID, 1))
 	require.NoError(t, store.CancelJoin(ctx, open.ID, "enough"))
-	joins, err := store.ListJoins(ctx, storekit.JoinQuery{Status: storekit.JoinCancelled})
+	joins, err := store.ListJoins(ctx, roles.JoinQuery{Status: roles.JoinCancelled})
 	require.NoError(t, err)
 	require.NotEmpty(t, joins)
 	_, err = store.DeleteJoins(ctx, 10)

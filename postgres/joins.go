@@ -9,11 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-var _ storekit.Joins = (*Store)(nil)
+var _ roles.Joins = (*Store)(nil)
 
 const (
 	sqlStartJoin = `INSERT INTO {p:joins} (id, grouping_key, policy, quorum, expected_steps, deadline, complete_at_deadline, created_at,
@@ -139,7 +140,7 @@ func joinsStep(template string, into *[]*storekit.JoinState, args ...any) step {
 }
 
 // StartJoin writes a join.
-func (j joining) StartJoin(ctx context.Context, operation string, join *storekit.Join) error {
+func (j joining) StartJoin(ctx context.Context, operation string, join *roles.Join) error {
 	tx, err := j.s.TxOf(ctx)
 	if err != nil {
 		return j.s.explain(ctx, operation, err)
@@ -152,7 +153,7 @@ func (j joining) StartJoin(ctx context.Context, operation string, join *storekit
 	start.count = &started
 	check := func(err error) error {
 		if err == nil && started == 0 {
-			err = fmt.Errorf("%w: %s", storekit.ErrJoinExists, join.ID)
+			err = fmt.Errorf("%w: %s", roles.ErrJoinExists, join.ID)
 		}
 		return err
 	}
@@ -162,7 +163,7 @@ func (j joining) StartJoin(ctx context.Context, operation string, join *storekit
 	return j.s.durably(ctx, operation, func(ctx context.Context, t *txn) error { return check(t.finish(ctx, start)) })
 }
 
-func startStep(join *storekit.Join) (step, error) {
+func startStep(join *roles.Join) (step, error) {
 	metadata := ""
 	if len(join.Metadata) > 0 {
 		text, err := json.Marshal(join.Metadata)
@@ -181,7 +182,7 @@ func startStep(join *storekit.Join) (step, error) {
 	}}, nil
 }
 
-// joinEngine provides the calls of storekit.Joins that all stores share.
+// joinEngine provides the calls of roles.Joins that all stores share.
 type joinEngine = storekit.JoinEngine
 
 // joining is the store as seen by the engine of joins.
@@ -297,7 +298,7 @@ func (x *joinTx) Append(ctx context.Context, record *outmill.Record) (*storekit.
 }
 
 // Report settles the step that the message names.
-func (x *joinTx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as storekit.StepStatus) (known bool,
+func (x *joinTx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as roles.StepStatus) (known bool,
 	err error) {
 	var names []string
 	template := sqlStepOfRecord
@@ -309,13 +310,13 @@ func (x *joinTx) Report(ctx context.Context, join *storekit.JoinState, message o
 	}
 	var members, reported int
 	steps := []step{{template: sqlHasMember, args: []any{join.ID.String(), names[0]}, count: &members}}
-	if join.Status == storekit.JoinPending {
+	if join.Status == roles.JoinPending {
 		steps = append(steps, step{template: sqlReport, args: []any{join.ID.String(), names[0], string(as)}, count: &reported})
 	}
 	if err := x.t.run(ctx, steps...); err != nil || reported == 0 {
 		return members > 0, err
 	}
-	x.last = append(x.last, countStep(join.ID, storekit.StepCounts{}.Moved(storekit.StepPending, as))...)
+	x.last = append(x.last, countStep(join.ID, storekit.StepCounts{}.Moved(roles.StepPending, as))...)
 	return true, nil
 }
 
@@ -323,7 +324,7 @@ func (t *txn) lockJoin(ctx context.Context, template string, id outmill.JoinID, 
 	var found []*storekit.JoinState
 	err := t.run(ctx, lockStep(id, step), joinsStep(template, &found, []string{id.String()}))
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
+		err = fmt.Errorf("%w: %s", roles.ErrUnknownJoin, id)
 	}
 	if err != nil {
 		return nil, err
@@ -335,7 +336,7 @@ func lockStep(id outmill.JoinID, name string) step {
 	return step{template: sqlLockJoins, args: []any{id.String(), name}}
 }
 
-// AttachStep makes a record a step. See storekit.Joins.
+// AttachStep makes a record a step. See roles.Joins.
 func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
 	const operation = "attach step"
 	if _, err := s.seesLog(ctx, operation); err != nil {
@@ -434,7 +435,7 @@ func (a *lateStep) attach(id outmill.JoinID) []step {
 	status := storekit.StepOutcome(a.Open, a.Acked, a.Dead)
 	return append([]step{{template: sqlNoteJoin, args: []any{a.step, id.String()}}, {
 		template: sqlAddMember, args: []any{id.String(), a.step, string(status), int64(a.Open), int64(a.Acked), int64(a.Dead)},
-	}}, countStep(id, storekit.StepCounts{}.Moved(storekit.StepPending, status))...)
+	}}, countStep(id, storekit.StepCounts{}.Moved(roles.StepPending, status))...)
 }
 
 // countStep counts settled steps, if there are any.
@@ -445,7 +446,7 @@ func countStep(id outmill.JoinID, counts storekit.StepCounts) []step {
 	return []step{{template: sqlCount, args: []any{id.String(), int64(counts.Completed), int64(counts.Failed)}}}
 }
 
-// ReportCompleted settles a step. See storekit.Joins.
+// ReportCompleted settles a step. See roles.Joins.
 func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
 	if _, err := s.seesLog(ctx, "report completed"); err != nil {
 		return err
@@ -453,7 +454,7 @@ func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step o
 	return s.joinEngine.ReportCompleted(ctx, join, step)
 }
 
-// ReportFailed settles a step. See storekit.Joins.
+// ReportFailed settles a step. See roles.Joins.
 func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
 	if _, err := s.seesLog(ctx, "report failed"); err != nil {
 		return err
@@ -462,7 +463,7 @@ func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outm
 }
 
 // ListJoins reads joins of each status.
-func (j joining) ListJoins(ctx context.Context, operation string, query storekit.JoinQuery) ([]*storekit.JoinState, error) {
+func (j joining) ListJoins(ctx context.Context, operation string, query roles.JoinQuery) ([]*storekit.JoinState, error) {
 	var statuses []string
 	for _, status := range query.Statuses() {
 		statuses = append(statuses, string(status))
@@ -478,16 +479,16 @@ func (j joining) ListJoins(ctx context.Context, operation string, query storekit
 
 // ListSteps reads steps of a join.
 func (j joining) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID,
-	limit int) ([]storekit.JoinStep, error) {
+	limit int) ([]roles.JoinStep, error) {
 	var found []*storekit.JoinState
-	var steps []storekit.JoinStep
+	var steps []roles.JoinStep
 	err := j.s.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		steps = nil
 		return t.finish(ctx, joinsStep(sqlJoinsOf, &found, []string{id.String()}), step{
 			template: sqlListSteps, args: []any{id.String(), after.String(), limit},
 			row: func(scan func(...any) error) error {
 				var name string
-				var found storekit.JoinStep
+				var found roles.JoinStep
 				err := errors.Join(scan(&name, &found.Status), found.ID.Scan(name))
 				steps = append(steps, found)
 				return err
@@ -498,12 +499,12 @@ func (j joining) ListSteps(ctx context.Context, operation string, id outmill.Joi
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, j.s.explain(ctx, operation, fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id))
+		return nil, j.s.explain(ctx, operation, fmt.Errorf("%w: %s", roles.ErrUnknownJoin, id))
 	}
 	return steps, nil
 }
 
-// DeleteJoins deletes joins that ended long ago. See storekit.Joins.
+// DeleteJoins deletes joins that ended long ago. See roles.Joins.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	const operation = "delete joins"
 	if err := storekit.CheckLimit(limit); err != nil {

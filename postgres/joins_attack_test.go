@@ -20,7 +20,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -91,7 +91,7 @@ func (r *ring) stepsOf(id outmill.JoinID, names ...string) []*outmill.Record {
 	return records
 }
 
-func (r *ring) startJoin(join storekit.Join) outmill.JoinID {
+func (r *ring) startJoin(join roles.Join) outmill.JoinID {
 	r.t.Helper()
 	require.NoError(r.t, r.store.StartJoin(r.t.Context(), &join))
 	return join.ID
@@ -106,7 +106,7 @@ func (r *ring) claimFrom(topic string) []*outmill.Record {
 // decidedJoin starts an inner join whose only step is acked.
 func (r *ring) decidedJoin() outmill.JoinID {
 	r.t.Helper()
-	id := r.startJoin(storekit.Join{ExpectedSteps: 1})
+	id := r.startJoin(roles.Join{ExpectedSteps: 1})
 	r.stepsOf(id, "inner")
 	require.NoError(r.t, r.store.Ack(r.t.Context(), "", leasesOf(r.claimFrom("steps"))))
 	return id
@@ -117,8 +117,8 @@ func (r *ring) decidedJoin() outmill.JoinID {
 func (r *ring) finishInto(id, outer outmill.JoinID, between func()) {
 	r.t.Helper()
 	store, stopped := r.stopping(`WHERE join_id = j.id`)
-	finished := async(func() (storekit.FinishResult, error) {
-		return store.FinishJoin(r.t.Context(), id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) {
+	finished := async(func() (roles.FinishResult, error) {
+		return store.FinishJoin(r.t.Context(), id, roles.FinishRequest{Then: func(roles.Join) (*outmill.Record, error) {
 			return &outmill.Record{Topic: "next", MessageID: "next", Joins: []outmill.JoinID{outer}}, nil
 		}})
 	})
@@ -135,7 +135,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 	t.Run("a follower is published also if the join around it ends just then", func(t *testing.T) {
 		t.Parallel()
 		r := newRing(t, postgres.LaneRows, storetest.Options{})
-		outer := r.startJoin(storekit.Join{ExpectedSteps: 1})
+		outer := r.startJoin(roles.Join{ExpectedSteps: 1})
 		r.finishInto(r.decidedJoin(), outer, func() {
 			require.NoError(t, r.store.CancelJoin(t.Context(), outer, "enough"))
 		})
@@ -144,7 +144,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 	t.Run("a follower is published also if another one takes its place just then", func(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-			outer := r.startJoin(storekit.Join{ExpectedSteps: 1})
+			outer := r.startJoin(roles.Join{ExpectedSteps: 1})
 			r.finishInto(r.decidedJoin(), outer, func() { r.stepsOf(outer, "quicker") })
 		})
 	})
@@ -156,7 +156,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 			there := &outmill.Record{Topic: "steps"}
 			require.NoError(t, r.gated.Append(ctx, there))
 			require.NoError(t, r.store.RegisterGroup(ctx, outmill.Registration{Group: "others"}))
-			id := r.startJoin(storekit.Join{ExpectedSteps: 1})
+			id := r.startJoin(roles.Join{ExpectedSteps: 1})
 			again := &outmill.Record{ID: there.ID, Topic: "steps", Joins: []outmill.JoinID{id}}
 			require.Error(t, r.gated.Append(ctx, again))
 			steps, err := r.store.ListSteps(ctx, id, outmill.WorkItemID{}, 0)
@@ -168,7 +168,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 	t.Run("an ack whose context ends after its commit wakes the waiting records", func(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-			id := r.startJoin(storekit.Join{ExpectedSteps: 1})
+			id := r.startJoin(roles.Join{ExpectedSteps: 1})
 			r.stepsOf(id, "step")
 			waiter := &outmill.Record{Topic: "waits", WaitsFor: id, Delay: time.Hour}
 			require.NoError(t, r.store.Append(t.Context(), waiter))
@@ -191,7 +191,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 			ctx := t.Context()
 			dead := r.append("", "dead")[0]
 			require.NoError(t, r.store.Fail(ctx, []outmill.Settlement{{Lease: r.claim(outmill.NewOwnerToken(), 1)[0].Lease()}}))
-			id := r.startJoin(storekit.Join{ExpectedSteps: 1})
+			id := r.startJoin(roles.Join{ExpectedSteps: 1})
 
 			stopped := r.gates.before(t, "INSERT INTO \""+r.schema+"\".\"join_members\"", 1)
 			attached := async(func() (struct{}, error) { return struct{}{}, r.gated.AttachStep(ctx, id, dead.ID) })
@@ -212,15 +212,15 @@ func TestStore_JoinsAttack(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 			ctx := t.Context()
-			id := r.startJoin(storekit.Join{ExpectedSteps: 2, Policy: storekit.JoinAny})
+			id := r.startJoin(roles.Join{ExpectedSteps: 2, Policy: roles.JoinAny})
 			r.stepsOf(id, "first", "second")
 			steps := r.claimFrom("steps")
 			require.NoError(t, r.store.Ack(ctx, "", leasesOf(steps[:1])))
 
 			tx := r.begin()
 			require.NoError(t, r.store.Append(r.store.WithTx(ctx, tx), &outmill.Record{Topic: "next", DedupKey: "k"}))
-			finished := async(func() (storekit.FinishResult, error) {
-				return r.gated.FinishJoin(ctx, id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) {
+			finished := async(func() (roles.FinishResult, error) {
+				return r.gated.FinishJoin(ctx, id, roles.FinishRequest{Then: func(roles.Join) (*outmill.Record, error) {
 					return &outmill.Record{Topic: "next", DedupKey: "k"}, nil
 				}})
 			})
@@ -241,17 +241,17 @@ func TestStore_JoinsAttack(t *testing.T) {
 		t.Parallel()
 		r := newRing(t, postgres.LaneRows, storetest.Options{})
 		require.NoError(t, r.store.InTx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
-			bad := &storekit.Join{Unsealed: true, Policy: storekit.JoinQuorum, Quorum: math.MaxInt32 + 1}
+			bad := &roles.Join{Unsealed: true, Policy: roles.JoinQuorum, Quorum: math.MaxInt32 + 1}
 			require.ErrorIs(t, r.store.StartJoin(ctx, bad), outmill.ErrInvalidRecord)
-			return r.store.StartJoin(ctx, &storekit.Join{ExpectedSteps: 1})
+			return r.store.StartJoin(ctx, &roles.Join{ExpectedSteps: 1})
 		}))
 	})
 
 	t.Run("a deadline centuries ahead is far off", func(t *testing.T) {
 		t.Parallel()
 		r := newRing(t, postgres.LaneRows, storetest.Options{})
-		id := r.startJoin(storekit.Join{ExpectedSteps: 1, Deadline: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
-		result, err := r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
+		id := r.startJoin(roles.Join{ExpectedSteps: 1, Deadline: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
+		result, err := r.store.FinishJoin(t.Context(), id, roles.FinishRequest{})
 		require.NoError(t, err)
 		require.Greater(t, result.DeadlineIn, 200*365*24*time.Hour)
 	})
@@ -262,9 +262,9 @@ func TestStore_JoinsAttack(t *testing.T) {
 		id := r.decidedJoin()
 		require.PanicsWithError(t, "boom", func() {
 			_, _ = r.store.FinishJoin(t.Context(), id,
-				storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
+				roles.FinishRequest{Then: func(roles.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
 		})
-		result, err := r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
+		result, err := r.store.FinishJoin(t.Context(), id, roles.FinishRequest{})
 		require.NoError(t, err)
 		require.True(t, result.Finished)
 	})
@@ -272,9 +272,9 @@ func TestStore_JoinsAttack(t *testing.T) {
 	t.Run("a finish that seals the join wakes the others that wait", func(t *testing.T) {
 		t.Parallel()
 		r := newRing(t, postgres.LaneRows, storetest.Options{})
-		id := r.startJoin(storekit.Join{Unsealed: true})
+		id := r.startJoin(roles.Join{Unsealed: true})
 		require.NoError(t, r.store.Append(t.Context(), &outmill.Record{Topic: "waits", WaitsFor: id, Delay: time.Hour}))
-		result, err := r.store.FinishJoin(t.Context(), id, storekit.FinishRequest{Seal: true})
+		result, err := r.store.FinishJoin(t.Context(), id, roles.FinishRequest{Seal: true})
 		require.NoError(t, err)
 		require.True(t, result.Finished)
 		require.Len(t, r.claimFrom("waits"), 1)
@@ -284,7 +284,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 			ctx := t.Context()
-			id := r.startJoin(storekit.Join{ExpectedSteps: 1})
+			id := r.startJoin(roles.Join{ExpectedSteps: 1})
 			step := r.stepsOf(id, "step")[0]
 			require.NoError(t, r.store.CancelJoin(ctx, id, "enough"))
 			before, err := r.store.GetJoin(ctx, id)
@@ -306,7 +306,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 				first := &outmill.Record{Topic: "orders", Key: "k", MessageID: "first", Delay: time.Minute}
 				require.NoError(t, r.store.Append(ctx, first, &outmill.Record{Topic: "orders", Key: "k", MessageID: "second"}))
 				passTime(t, r.db, r.schema, time.Hour)
-				id := r.startJoin(storekit.Join{ExpectedSteps: 1})
+				id := r.startJoin(roles.Join{ExpectedSteps: 1})
 
 				stopped := r.gates.before(t, "INSERT INTO \""+r.schema+"\".\"join_members\"", 1)
 				attached := async(func() (struct{}, error) { return struct{}{}, r.gated.AttachStep(ctx, id, first.ID) })
@@ -337,7 +337,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 			config := r.store.config
 			config.NotifyInterval = -1
 			quiet := newStore(t, r.db, config)
-			id := r.startJoin(storekit.Join{ExpectedSteps: 2})
+			id := r.startJoin(roles.Join{ExpectedSteps: 2})
 			r.stepsOf(id, "first", "second")
 			steps := r.claimFrom("steps")
 			woken := testenv.Hints(t.Context(), quiet)
@@ -353,8 +353,8 @@ func TestStore_JoinsAttack(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{Retain: time.Hour}, func(t *testing.T, r *ring) {
 			ctx := t.Context()
-			joins := []outmill.JoinID{r.startJoin(storekit.Join{Unsealed: true}), r.startJoin(storekit.Join{Unsealed: true}),
-				r.startJoin(storekit.Join{Unsealed: true})}
+			joins := []outmill.JoinID{r.startJoin(roles.Join{Unsealed: true}), r.startJoin(roles.Join{Unsealed: true}),
+				r.startJoin(roles.Join{Unsealed: true})}
 			records := made("orders", "m", 40)
 			for i, record := range records {
 				if i%3 == 0 {
@@ -386,7 +386,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 			for name, beside := range map[string][]*outmill.Record{"alone": nil, "deduplicated": {{Topic: "others", DedupKey: "key"}}} {
-				id := r.startJoin(storekit.Join{ExpectedSteps: 1})
+				id := r.startJoin(roles.Join{ExpectedSteps: 1})
 				taken := outmill.NewWorkItemID()
 				// The append waits for this transaction, with a snapshot from before the
 				// group's registration.
@@ -437,16 +437,16 @@ func requireStepsOfRecords(t *testing.T, store *postgres.Store, id outmill.JoinI
 	steps, err := store.ListSteps(t.Context(), id, outmill.WorkItemID{}, 1000)
 	require.NoError(t, err)
 	require.NotEmpty(t, steps)
-	counts := map[storekit.StepStatus]int{}
+	counts := map[roles.StepStatus]int{}
 	for _, step := range steps {
 		counts[step.Status]++
 		record, err := store.Get(t.Context(), step.ID)
 		require.NoError(t, err)
-		want := map[outmill.Status]storekit.StepStatus{outmill.StatusProcessed: storekit.StepCompleted,
-			outmill.StatusDead: storekit.StepFailed}[record.Status]
-		require.Equal(t, cmp.Or(want, storekit.StepPending), step.Status, "step of %s, which is %s", record.MessageID, record.Status)
+		want := map[outmill.Status]roles.StepStatus{outmill.StatusProcessed: roles.StepCompleted,
+			outmill.StatusDead: roles.StepFailed}[record.Status]
+		require.Equal(t, cmp.Or(want, roles.StepPending), step.Status, "step of %s, which is %s", record.MessageID, record.Status)
 	}
 	join, err := store.GetJoin(t.Context(), id)
 	require.NoError(t, err)
-	require.Equal(t, [2]int{counts[storekit.StepCompleted], counts[storekit.StepFailed]}, [2]int{join.CompletedSteps, join.FailedSteps})
+	require.Equal(t, [2]int{counts[roles.StepCompleted], counts[roles.StepFailed]}, [2]int{join.CompletedSteps, join.FailedSteps})
 }

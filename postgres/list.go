@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -86,7 +87,7 @@ func groupTopics(name, kind string) string {
 		WHERE ` + kind + ` AND (grp, topic) > (t.grp, t.topic) ORDER BY grp, topic LIMIT 1) AS n)`
 }
 
-// finder provides List and the calls of storekit.Operator.
+// finder provides List and the calls of roles.Operator.
 type finder = storekit.Finder
 
 // finding is the store as seen by the finder.
@@ -196,7 +197,7 @@ func (s *search) lookByTopic(ctx context.Context, ranges []storekit.SearchRange,
 		if r.Nth == len(s.topics) {
 			// Read all ranges at once, or a record could move to a range of records that was
 			// read before.
-			steps = append(steps, step{template: sqlLogSearchLeased, args: s.args(r.After.String(), storekit.MaxExamined, r.Nth)})
+			steps = append(steps, step{template: sqlLogSearchLeased, args: s.args(r.After.String(), roles.MaxExamined, r.Nth)})
 			continue
 		}
 		after, nth = append(after, r.After.String()), append(nth, int64(r.Nth))

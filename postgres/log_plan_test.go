@@ -15,7 +15,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // largeOfLog are the segments of the log that statements read. They are large.
@@ -263,7 +263,7 @@ func (e *ofLog) look(limit int) {
 	}
 	// A page reads as many rows of the log as of the records, to return both in the order of
 	// ids.
-	e.call("find by message id", 2*storekit.MaxExamined+limit, func() error {
+	e.call("find by message id", 2*roles.MaxExamined+limit, func() error {
 		page, err := e.store.Find(ctx, outmill.ListQuery{MessageID: "nowhere"})
 		require.Empty(e.t, page.Records)
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // The rights that roles need in addition to those of rights_test.go once the log is on. Some
@@ -168,7 +168,7 @@ func usedByLogPublisher(t *testing.T, store, super *postgres.Store) error {
 // usedByLogStarter also publishes a step that is delayed, and goes to the records.
 func usedByLogStarter(t *testing.T, store, super *postgres.Store) error {
 	require.NoError(t, super.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-	join := &storekit.Join{ExpectedSteps: 1}
+	join := &roles.Join{ExpectedSteps: 1}
 	require.NoError(t, super.StartJoin(t.Context(), join))
 	return firstOf(
 		func() error {

@@ -120,7 +120,7 @@ func (r *rounds) putDown(key string, at round) {
 	of.round = at
 }
 
-// hear notes that a topic may have records: see storekit.Waker.
+// hear notes that a topic may have records: see roles.Waker.
 func (r *rounds) hear(topic string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

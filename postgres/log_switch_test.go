@@ -15,7 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -81,7 +81,7 @@ func TestStore_LogSwitch(t *testing.T) {
 				return dropped.GivenBack, err
 			},
 			"attach step": func(ctx context.Context, s *postgres.Store, made *outmill.Record) (int, error) {
-				join := &storekit.Join{ExpectedSteps: 1}
+				join := &roles.Join{ExpectedSteps: 1}
 				if err := s.StartJoin(ctx, join); err != nil {
 					return 0, err
 				}

@@ -18,7 +18,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -687,8 +687,8 @@ func TestStore_Log(t *testing.T) {
 				t.Parallel()
 				r := newTape(t, tapePool(t), storetest.Options{Retain: time.Hour})
 				require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: "zebras"}))
-				join := r.startJoin(storekit.Join{ExpectedSteps: 1})
-				inner := r.startJoin(storekit.Join{ExpectedSteps: 1})
+				join := r.startJoin(roles.Join{ExpectedSteps: 1})
+				inner := r.startJoin(roles.Join{ExpectedSteps: 1})
 				message := &outmill.Record{Topic: "orders", Key: "key", MessageID: "message", Joins: []outmill.JoinID{inner}}
 				require.NoError(t, r.store.Append(t.Context(), message))
 				claim := func() ([]*outmill.Record, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -143,7 +143,7 @@ func TestStore_LogWalk(t *testing.T) {
 		t.Parallel()
 		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
 			require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: "others"}))
-			w := &roaming{r: r, join: r.startJoin(storekit.Join{Unsealed: true})}
+			w := &roaming{r: r, join: r.startJoin(roles.Join{Unsealed: true})}
 			stores := []*postgres.Store{r.store.Store, r.gated}
 			workers, ctx := errgroup.WithContext(t.Context())
 			for i := range 16 {
@@ -296,7 +296,7 @@ func (w *roaming) operate(ctx context.Context, store *postgres.Store) error {
 		_, err = store.Requeue(ctx, ids...)
 	case 5, 6:
 		if len(ids) > 0 {
-			if err = store.AttachStep(ctx, w.join, ids[0]); errors.Is(err, storekit.ErrUnknownMessage) {
+			if err = store.AttachStep(ctx, w.join, ids[0]); errors.Is(err, roles.ErrUnknownMessage) {
 				err = nil
 			}
 		}

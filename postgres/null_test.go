@@ -8,7 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func TestStore_Null(t *testing.T) {
@@ -68,12 +68,12 @@ func TestStore_Null(t *testing.T) {
 				require.Equal(t, 1, count("outmill.records", `last_error = ' '`), "what moves from the log, too")
 				require.Zero(t, count("outmill.records", `last_error = '' OR correlation_id = '' OR dedup_key = ''`))
 
-				alone, grouped := &storekit.Join{ExpectedSteps: 1}, &storekit.Join{ExpectedSteps: 1, GroupingKey: "customer"}
+				alone, grouped := &roles.Join{ExpectedSteps: 1}, &roles.Join{ExpectedSteps: 1, GroupingKey: "customer"}
 				require.NoError(t, store.StartJoin(t.Context(), alone))
 				require.NoError(t, store.StartJoin(t.Context(), grouped))
 				require.Equal(t, 1, count("outmill.joins", `grouping_key IS NULL`))
 				require.Equal(t, 2, count("outmill.joins", `reason IS NULL AND metadata IS NULL`))
-				joins, err := store.ListJoins(t.Context(), storekit.JoinQuery{GroupingKey: grouped.GroupingKey})
+				joins, err := store.ListJoins(t.Context(), roles.JoinQuery{GroupingKey: grouped.GroupingKey})
 				require.NoError(t, err)
 				require.Len(t, joins, 1)
 				require.Equal(t, grouped.ID, joins[0].ID)

@@ -14,6 +14,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -41,12 +42,12 @@ type openTxRig struct {
 	store *postgres.Store
 	trips tripCounter
 	lease outmill.Lease
-	note  storekit.Note
+	note  roles.Note
 }
 
 func newOpenTxRig(t *testing.T) *openTxRig {
 	t.Helper()
-	rig := &openTxRig{note: storekit.Note{Consumer: "c", Key: "k", Retention: time.Hour}}
+	rig := &openTxRig{note: roles.Note{Consumer: "c", Key: "k", Retention: time.Hour}}
 	config, err := pgxpool.ParseConfig(postgrestest.Database(t))
 	require.NoError(t, err)
 	config.ConnConfig.Tracer = &rig.trips
@@ -91,7 +92,7 @@ func TestTransact_Last(t *testing.T) {
 		t.Parallel()
 		rig := newOpenTxRig(t)
 		rig.note.Lease = rig.lease
-		saga := &storekit.Saga{Type: "s", Correlation: "c"}
+		saga := &roles.Saga{Type: "s", Correlation: "c"}
 		before := int64(0)
 		require.NoError(t, rig.store.Transact(t.Context(), func(ctx context.Context) error {
 			before = rig.trips.n.Load()
@@ -100,7 +101,7 @@ func TestTransact_Last(t *testing.T) {
 			require.True(t, ok)
 			_, err := tx.Exec(ctx, "SELECT 1")
 			require.NoError(t, err)
-			return rig.store.InsertSaga(last(t, ctx), saga, &state{}, storekit.SagaOptions{})
+			return rig.store.InsertSaga(last(t, ctx), saga, &state{}, roles.SagaOptions{})
 		}))
 		require.EqualValues(t, 3, rig.trips.n.Load()-before)
 		require.True(t, rig.noted(t))
@@ -111,8 +112,8 @@ func TestTransact_Last(t *testing.T) {
 		require.NoError(t, rig.store.Transact(t.Context(), func(ctx context.Context) error {
 			tx, _ := rig.store.Tx(ctx)
 			require.NoError(t, rig.put(ctx))
-			saga := &storekit.Saga{Type: "s", Correlation: "c"}
-			require.NoError(t, rig.store.InsertSaga(last(t, ctx), saga, &state{}, storekit.SagaOptions{}))
+			saga := &roles.Saga{Type: "s", Correlation: "c"}
+			require.NoError(t, rig.store.InsertSaga(last(t, ctx), saga, &state{}, roles.SagaOptions{}))
 			require.True(t, rig.noted(t), "it is committed")
 			_, err := tx.Exec(ctx, "SELECT 1")
 			require.ErrorIs(t, err, pgx.ErrTxClosed)
@@ -123,19 +124,19 @@ func TestTransact_Last(t *testing.T) {
 	t.Run("a change of a saga that comes too late is a typed error, and rolls back", func(t *testing.T) {
 		t.Parallel()
 		rig := newOpenTxRig(t)
-		saga := &storekit.Saga{Type: "s", Correlation: "c"}
-		require.NoError(t, rig.store.InsertSaga(t.Context(), saga, &state{}, storekit.SagaOptions{}))
+		saga := &roles.Saga{Type: "s", Correlation: "c"}
+		require.NoError(t, rig.store.InsertSaga(t.Context(), saga, &state{}, roles.SagaOptions{}))
 		late := *saga
-		require.NoError(t, rig.store.UpdateSaga(t.Context(), saga, &state{1}, storekit.SagaOptions{}))
+		require.NoError(t, rig.store.UpdateSaga(t.Context(), saga, &state{1}, roles.SagaOptions{}))
 		for want, change := range map[error][]func(ctx context.Context) error{
-			storekit.ErrSagaConflict: {
+			roles.ErrSagaConflict: {
 				func(ctx context.Context) error {
-					return rig.store.UpdateSaga(ctx, &late, &state{2}, storekit.SagaOptions{})
+					return rig.store.UpdateSaga(ctx, &late, &state{2}, roles.SagaOptions{})
 				},
-				func(ctx context.Context) error { return rig.store.DeleteSaga(ctx, &late, storekit.SagaOptions{}) },
+				func(ctx context.Context) error { return rig.store.DeleteSaga(ctx, &late, roles.SagaOptions{}) },
 			},
-			storekit.ErrSagaExists: {func(ctx context.Context) error {
-				return rig.store.InsertSaga(ctx, &storekit.Saga{Type: "s", Correlation: "c"}, &state{}, storekit.SagaOptions{})
+			roles.ErrSagaExists: {func(ctx context.Context) error {
+				return rig.store.InsertSaga(ctx, &roles.Saga{Type: "s", Correlation: "c"}, &state{}, roles.SagaOptions{})
 			}},
 		} {
 			for _, each := range change {
@@ -147,7 +148,7 @@ func TestTransact_Last(t *testing.T) {
 			}
 		}
 		var found state
-		got, err := rig.store.FindSaga(t.Context(), "s", "c", &found, storekit.SagaOptions{})
+		got, err := rig.store.FindSaga(t.Context(), "s", "c", &found, roles.SagaOptions{})
 		require.NoError(t, err)
 		require.Equal(t, []int64{2, 1}, []int64{got.Version, int64(found.N)})
 		require.Equal(t, saga.UpdatedAt, got.UpdatedAt)
@@ -155,26 +156,26 @@ func TestTransact_Last(t *testing.T) {
 	t.Run("the changes of a saga commit with it, and tell its version and time", func(t *testing.T) {
 		t.Parallel()
 		rig := newOpenTxRig(t)
-		saga := &storekit.Saga{Type: "s", Correlation: "c"}
+		saga := &roles.Saga{Type: "s", Correlation: "c"}
 		for i, change := range []func(ctx context.Context) error{
 			func(ctx context.Context) error {
-				return rig.store.InsertSaga(ctx, saga, &state{}, storekit.SagaOptions{})
+				return rig.store.InsertSaga(ctx, saga, &state{}, roles.SagaOptions{})
 			},
 			func(ctx context.Context) error {
-				return rig.store.UpdateSaga(ctx, saga, &state{1}, storekit.SagaOptions{KeepUnknown: true})
+				return rig.store.UpdateSaga(ctx, saga, &state{1}, roles.SagaOptions{KeepUnknown: true})
 			},
 		} {
 			require.NoError(t, rig.store.Transact(t.Context(), func(ctx context.Context) error { return change(last(t, ctx)) }))
-			got, err := rig.store.FindSaga(t.Context(), "s", "c", &state{}, storekit.SagaOptions{})
+			got, err := rig.store.FindSaga(t.Context(), "s", "c", &state{}, roles.SagaOptions{})
 			require.NoError(t, err)
 			require.EqualValues(t, i+1, got.Version)
 			require.Equal(t, saga, got)
 		}
 		require.NoError(t, rig.store.Transact(t.Context(), func(ctx context.Context) error {
-			return rig.store.DeleteSaga(last(t, ctx), saga, storekit.SagaOptions{})
+			return rig.store.DeleteSaga(last(t, ctx), saga, roles.SagaOptions{})
 		}))
-		_, err := rig.store.FindSaga(t.Context(), "s", "c", &state{}, storekit.SagaOptions{})
-		require.ErrorIs(t, err, storekit.ErrSagaNotFound)
+		_, err := rig.store.FindSaga(t.Context(), "s", "c", &state{}, roles.SagaOptions{})
+		require.ErrorIs(t, err, roles.ErrSagaNotFound)
 	})
 	t.Run("the last call of a function in another one's transaction does not commit", func(t *testing.T) {
 		t.Parallel()
@@ -182,12 +183,12 @@ func TestTransact_Last(t *testing.T) {
 		boom := errors.New("boom")
 		require.ErrorIs(t, rig.store.Transact(t.Context(), func(ctx context.Context) error {
 			require.NoError(t, rig.store.Transact(ctx, func(ctx context.Context) error {
-				return rig.store.InsertSaga(last(t, ctx), &storekit.Saga{Type: "s", Correlation: "c"}, &state{}, storekit.SagaOptions{})
+				return rig.store.InsertSaga(last(t, ctx), &roles.Saga{Type: "s", Correlation: "c"}, &state{}, roles.SagaOptions{})
 			}))
 			return boom
 		}), boom)
-		_, err := rig.store.FindSaga(t.Context(), "s", "c", &state{}, storekit.SagaOptions{})
-		require.ErrorIs(t, err, storekit.ErrSagaNotFound)
+		_, err := rig.store.FindSaga(t.Context(), "s", "c", &state{}, roles.SagaOptions{})
+		require.ErrorIs(t, err, roles.ErrSagaNotFound)
 	})
 	t.Run("a BEGIN that fails is the error of Transact, and the connection goes back", func(t *testing.T) {
 		t.Parallel()

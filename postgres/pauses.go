@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -38,25 +39,25 @@ FROM {p:meta} AS m LEFT JOIN LATERAL (SELECT * FROM {p:pauses} WHERE m.pauses <>
 	noCounter = -1
 )
 
-// Pause stops the deliveries of the scope. See storekit.Pauses.
-func (s *Store) Pause(ctx context.Context, scope storekit.PauseScope, by, reason string) error {
+// Pause stops the deliveries of the scope. See roles.Pauses.
+func (s *Store) Pause(ctx context.Context, scope roles.PauseScope, by, reason string) error {
 	const operation = "pause"
 	if err := storekit.CheckPause(scope, by, reason); err != nil {
 		return s.explain(ctx, operation, err)
 	}
 	var written int
-	args := append(scopeArgs(scope), by, reason, storekit.MaxPauses)
+	args := append(scopeArgs(scope), by, reason, roles.MaxPauses)
 	err := s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
 		return t.finish(ctx, step{template: sqlLockPauses}, step{template: sqlPause, args: args, count: &written})
 	})
 	if err == nil && written == 0 {
-		err = s.explain(ctx, operation, storekit.ErrTooManyPauses)
+		err = s.explain(ctx, operation, roles.ErrTooManyPauses)
 	}
 	return err
 }
 
-// Resume ends the pause of the scope, and wakes readers. See storekit.Pauses.
-func (s *Store) Resume(ctx context.Context, scope storekit.PauseScope) (bool, error) {
+// Resume ends the pause of the scope, and wakes readers. See roles.Pauses.
+func (s *Store) Resume(ctx context.Context, scope roles.PauseScope) (bool, error) {
 	const operation = "resume"
 	if err := storekit.CheckPauseScope(scope); err != nil {
 		return false, s.explain(ctx, operation, err)
@@ -72,24 +73,24 @@ func (s *Store) Resume(ctx context.Context, scope storekit.PauseScope) (bool, er
 	return true, nil
 }
 
-func scopeArgs(s storekit.PauseScope) []any { return []any{s.Group, s.Topic, s.Key, s.TenantID} }
+func scopeArgs(s roles.PauseScope) []any { return []any{s.Group, s.Topic, s.Key, s.TenantID} }
 
-// Paused returns the pauses. See storekit.Pauses.
-func (s *Store) Paused(ctx context.Context) ([]storekit.PauseInfo, error) {
+// Paused returns the pauses. See roles.Pauses.
+func (s *Store) Paused(ctx context.Context) ([]roles.PauseInfo, error) {
 	const operation = "list pauses"
 	list, err := s.readPauses(ctx, operation)
 	if err != nil {
 		return nil, err
 	}
-	return append([]storekit.PauseInfo(nil), list.All()...), nil
+	return append([]roles.PauseInfo(nil), list.All()...), nil
 }
 
 // LastPauses returns the pauses as the store last read them. Claim, Extend, Stats and Groups read
-// whether they have changed. See storekit.Pauses.
-func (s *Store) LastPauses() *storekit.PauseList { return s.pauses.Load() }
+// whether they have changed. See roles.Pauses.
+func (s *Store) LastPauses() *roles.PauseList { return s.pauses.Load() }
 
 // readPauses reads the pauses if they have changed.
-func (s *Store) readPauses(ctx context.Context, operation string) (*storekit.PauseList, error) {
+func (s *Store) readPauses(ctx context.Context, operation string) (*roles.PauseList, error) {
 	look := s.lookAtPauses()
 	err := s.read(ctx, operation, func(ctx context.Context) error { return s.query(ctx, look.step()) })
 	if err != nil {
@@ -101,9 +102,9 @@ func (s *Store) readPauses(ctx context.Context, operation string) (*storekit.Pau
 // pauseLook reads the pauses if they are not those that the store knows.
 type pauseLook struct {
 	s       *Store
-	known   *storekit.PauseList
+	known   *roles.PauseList
 	counter int64
-	pauses  []storekit.PauseInfo
+	pauses  []roles.PauseInfo
 }
 
 func (s *Store) lookAtPauses() *pauseLook { return &pauseLook{s: s, known: s.pauses.Load()} }
@@ -116,8 +117,8 @@ func (l *pauseLook) step() step {
 		var group, topic, key, tenant, by, reason pgtype.Text
 		err := scan(&l.counter, &number, &group, &topic, &key, &tenant, &at, &by, &reason)
 		if err == nil && number.Valid {
-			scope := storekit.PauseScope{Group: group.String, Topic: topic.String, Key: key.String, TenantID: tenant.String}
-			info := storekit.PauseInfo{PauseScope: scope, Number: number.Int64, At: utc(at), By: by.String, Reason: reason.String}
+			scope := roles.PauseScope{Group: group.String, Topic: topic.String, Key: key.String, TenantID: tenant.String}
+			info := roles.PauseInfo{PauseScope: scope, Number: number.Int64, At: utc(at), By: by.String, Reason: reason.String}
 			l.pauses = append(l.pauses, info)
 		}
 		return err
@@ -125,11 +126,11 @@ func (l *pauseLook) step() step {
 }
 
 // list returns the pauses that the step has read, and makes them the known ones.
-func (l *pauseLook) list() *storekit.PauseList {
+func (l *pauseLook) list() *roles.PauseList {
 	if l.known != nil && l.counter == l.known.Generation() {
 		return l.known
 	}
-	list := storekit.NewPauseList(l.counter, l.pauses)
+	list := roles.NewPauseList(l.counter, l.pauses)
 	l.s.pauses.Renew(l.known, list)
 	// Other topics may have records now.
 	l.s.busy.Forget()
@@ -137,7 +138,7 @@ func (l *pauseLook) list() *storekit.PauseList {
 }
 
 // counterOf returns the counter with which the list was read.
-func counterOf(list *storekit.PauseList) int64 {
+func counterOf(list *roles.PauseList) int64 {
 	if list == nil {
 		return noCounter
 	}

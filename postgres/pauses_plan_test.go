@@ -9,7 +9,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // sqlPausedBacklog makes $1 records of the paused tenant acme that claims have set aside for the
@@ -48,7 +48,7 @@ func requirePausePlans(t *testing.T, mode string, n int) {
 	require.NoError(t, store.Ensure(ctx))
 	execute(t, admin, "ALTER TABLE outmill.records SET (autovacuum_enabled = false)")
 	execute(t, admin, "ALTER TABLE outmill.lanes SET (autovacuum_enabled = false)")
-	acme := storekit.PauseScope{TenantID: "acme"}
+	acme := roles.PauseScope{TenantID: "acme"}
 	require.NoError(t, store.RegisterGroup(ctx, outmill.Registration{Group: readers}))
 	require.NoError(t, store.Pause(ctx, acme, "ann", ""))
 	number := valueOf[int64](t, admin, "SELECT number FROM outmill.pauses")

@@ -14,7 +14,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func TestStore_PausesAtOnce(t *testing.T) {
@@ -76,7 +76,7 @@ func claimUnderPauses(t *testing.T, db *pgxpool.Pool, config postgres.Config, or
 			return nil
 		})
 	}
-	scopes := []storekit.PauseScope{{TenantID: "t1"}, {Topic: "orders", Key: "key3"}, {Topic: "orders"}, {Group: readers, TenantID: "t2"}}
+	scopes := []roles.PauseScope{{TenantID: "t1"}, {Topic: "orders", Key: "key3"}, {Topic: "orders"}, {Group: readers, TenantID: "t2"}}
 	for i := 0; !done() && ctx.Err() == nil; i++ {
 		scope := scopes[i%len(scopes)]
 		require.NoError(t, store.Pause(ctx, scope, "ann", ""))

@@ -12,12 +12,12 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func TestStore_PausesTable(t *testing.T) {
 	t.Parallel()
-	orders := storekit.PauseScope{Topic: "orders"}
+	orders := roles.PauseScope{Topic: "orders"}
 
 	t.Run("a second pause keeps the number and the time, and replaces by and reason", func(t *testing.T) {
 		t.Parallel()
@@ -36,10 +36,10 @@ func TestStore_PausesTable(t *testing.T) {
 	t.Run("a pause that is refused and a resume of nothing leave LastPauses as it is", func(t *testing.T) {
 		t.Parallel()
 		store := pausing(t)
-		execute(t, store.Pool(), sqlManyPauses, storekit.MaxPauses)
-		require.Len(t, pausesOf(t, store), storekit.MaxPauses)
+		execute(t, store.Pool(), sqlManyPauses, roles.MaxPauses)
+		require.Len(t, pausesOf(t, store), roles.MaxPauses)
 		before := store.LastPauses()
-		require.ErrorIs(t, store.Pause(t.Context(), orders, "ann", ""), storekit.ErrTooManyPauses)
+		require.ErrorIs(t, store.Pause(t.Context(), orders, "ann", ""), roles.ErrTooManyPauses)
 		ended, err := store.Resume(t.Context(), orders)
 		require.NoError(t, err)
 		require.False(t, ended)
@@ -83,26 +83,26 @@ func TestStore_PausesTable(t *testing.T) {
 	t.Run("a scope without a field is refused", func(t *testing.T) {
 		t.Parallel()
 		store := pausing(t)
-		require.ErrorIs(t, store.Pause(t.Context(), storekit.PauseScope{}, "ann", ""), outmill.ErrInvalidConfig)
+		require.ErrorIs(t, store.Pause(t.Context(), roles.PauseScope{}, "ann", ""), outmill.ErrInvalidConfig)
 		require.Empty(t, pausesOf(t, store))
 	})
 
 	t.Run("of eight concurrent pauses, the last free place takes one", func(t *testing.T) {
 		t.Parallel()
 		store := pausing(t)
-		execute(t, store.Pool(), sqlManyPauses, storekit.MaxPauses-1)
+		execute(t, store.Pool(), sqlManyPauses, roles.MaxPauses-1)
 		errs := pauseAtOnce(t.Context(), store, 8)
 		refused := 0
 		for _, err := range errs {
-			if errors.Is(err, storekit.ErrTooManyPauses) {
+			if errors.Is(err, roles.ErrTooManyPauses) {
 				refused++
 				continue
 			}
 			require.NoError(t, err)
 		}
 		require.Equal(t, 7, refused)
-		require.Len(t, pausesOf(t, store), storekit.MaxPauses)
-		require.NoError(t, store.Pause(t.Context(), storekit.PauseScope{Topic: "t1"}, "bob", ""), "a pause that exists")
+		require.Len(t, pausesOf(t, store), roles.MaxPauses)
+		require.NoError(t, store.Pause(t.Context(), roles.PauseScope{Topic: "t1"}, "bob", ""), "a pause that exists")
 	})
 
 	t.Run("concurrent pauses get different numbers", func(t *testing.T) {
@@ -128,14 +128,14 @@ func pauseAtOnce(ctx context.Context, store *postgres.Store, n int) []error {
 	var all sync.WaitGroup
 	for i := range errs {
 		all.Go(func() {
-			errs[i] = store.Pause(ctx, storekit.PauseScope{Group: fmt.Sprintf("g%d", i)}, "ann", "")
+			errs[i] = store.Pause(ctx, roles.PauseScope{Group: fmt.Sprintf("g%d", i)}, "ann", "")
 		})
 	}
 	all.Wait()
 	return errs
 }
 
-func pausesOf(t *testing.T, store *postgres.Store) []storekit.PauseInfo {
+func pausesOf(t *testing.T, store *postgres.Store) []roles.PauseInfo {
 	t.Helper()
 	list, err := store.Paused(t.Context())
 	require.NoError(t, err)
@@ -152,7 +152,7 @@ func pausing(t *testing.T) *postgres.Store {
 
 func TestStore_PausedRecords(t *testing.T) {
 	t.Parallel()
-	acme := storekit.PauseScope{TenantID: "acme"}
+	acme := roles.PauseScope{TenantID: "acme"}
 	onBoth := func(t *testing.T, test func(t *testing.T, store *postgres.Store)) {
 		t.Helper()
 		for _, lane := range bothLanes {
@@ -239,7 +239,7 @@ func TestStore_PausedRecords(t *testing.T) {
 		require.NoError(t, store.Ensure(ctx))
 		require.NoError(t, store.RegisterGroup(ctx, outmill.Registration{Group: readers}))
 		require.NoError(t, store.Append(ctx, made("orders", "m", 5)...))
-		require.NoError(t, store.Pause(ctx, storekit.PauseScope{Topic: "orders"}, "ann", ""))
+		require.NoError(t, store.Pause(ctx, roles.PauseScope{Topic: "orders"}, "ann", ""))
 		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
 			require.Empty(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, order, "orders")))
 		}
@@ -247,7 +247,7 @@ func TestStore_PausedRecords(t *testing.T) {
 		require.NoError(t, store.Evacuate(ctx, 0))
 		require.Equal(t, 5, valueOf[int](t, store.Pool(), "SELECT count(*) FROM outmill.records WHERE stage = 0"))
 		require.Empty(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")))
-		_, err := store.Resume(ctx, storekit.PauseScope{Topic: "orders"})
+		_, err := store.Resume(ctx, roles.PauseScope{Topic: "orders"})
 		require.NoError(t, err)
 		require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")), 5)
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // sqlJoins makes a tenth as many joins as there are records, half of them
@@ -44,7 +44,7 @@ func joinOf(i int) outmill.JoinID {
 func (e *exercising) joins(limit int) {
 	e.t.Helper()
 	ctx, store := e.t.Context(), e.store
-	join := &storekit.Join{ExpectedSteps: 2 * limit, GroupingKey: "c5", Timeout: time.Hour}
+	join := &roles.Join{ExpectedSteps: 2 * limit, GroupingKey: "c5", Timeout: time.Hour}
 	steps := made("tsteps", "x", limit)
 	append1 := func(ctx context.Context) error {
 		if err := store.StartJoin(ctx, join); err != nil {
@@ -100,7 +100,7 @@ func (e *exercising) settleSteps(limit int) {
 func (e *exercising) onSteps(join outmill.JoinID, steps []*outmill.Record) {
 	e.t.Helper()
 	ctx, store := e.t.Context(), e.store
-	other := &storekit.Join{Unsealed: true}
+	other := &roles.Join{Unsealed: true}
 	e.call("start join", 1, func() error { return store.StartJoin(ctx, other) })
 	late := made("tlate", "x", 1)[0]
 	require.NoError(e.t, store.Append(ctx, late))
@@ -113,15 +113,15 @@ func (e *exercising) onSteps(join outmill.JoinID, steps []*outmill.Record) {
 		_, err := store.ListSteps(ctx, join, outmill.WorkItemID{}, len(steps))
 		return err
 	})
-	e.call("finish join that is not decided", 1, func() error { _, err := store.FinishJoin(ctx, join, storekit.FinishRequest{}); return err })
+	e.call("finish join that is not decided", 1, func() error { _, err := store.FinishJoin(ctx, join, roles.FinishRequest{}); return err })
 	e.call("cancel join", 1, func() error { return store.CancelJoin(ctx, join, "enough") })
 	e.call("seal join", 1, func() error { return store.SealJoin(ctx, other.ID, 1) })
 	_, err := store.Delete(ctx, late.ID)
 	require.NoError(e.t, err)
-	outer := &storekit.Join{ExpectedSteps: 1}
+	outer := &roles.Join{ExpectedSteps: 1}
 	require.NoError(e.t, store.StartJoin(ctx, outer))
 	e.call("finish join", 1, func() error {
-		_, err := store.FinishJoin(ctx, other.ID, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) {
+		_, err := store.FinishJoin(ctx, other.ID, roles.FinishRequest{Then: func(roles.Join) (*outmill.Record, error) {
 			return &outmill.Record{Topic: "tnext", Joins: []outmill.JoinID{outer.ID}}, nil
 		}})
 		return err
@@ -135,7 +135,7 @@ func (e *exercising) onLargeJoin() {
 	join := joinOf(rows()/10 + 1)
 	if _, err := store.GetJoin(ctx, join); err != nil {
 		// The tables are empty, or have fewer rows.
-		require.ErrorIs(e.t, err, storekit.ErrUnknownJoin)
+		require.ErrorIs(e.t, err, roles.ErrUnknownJoin)
 		return
 	}
 	step := made("tlarge", "x", 1)[0]
@@ -145,7 +145,7 @@ func (e *exercising) onLargeJoin() {
 	require.Len(e.t, found, 1)
 	e.call("ack a step of a large join", 1, func() error { return store.Ack(ctx, "", leasesOf(found)) })
 	e.call("get a large join", 1, func() error { _, err := store.GetJoin(ctx, join); return err })
-	e.call("finish a large join", 1, func() error { _, err := store.FinishJoin(ctx, join, storekit.FinishRequest{}); return err })
+	e.call("finish a large join", 1, func() error { _, err := store.FinishJoin(ctx, join, roles.FinishRequest{}); return err })
 	e.call("list steps of a large join", 100, func() error {
 		_, err := store.ListSteps(ctx, join, outmill.WorkItemID{}, 100)
 		return err
@@ -156,17 +156,17 @@ func (e *exercising) listJoins(limit int) {
 	e.t.Helper()
 	ctx := e.t.Context()
 	for name, grouping := range map[string]string{"any grouping key": "", "a grouping key": "c5"} {
-		for _, status := range []storekit.JoinStatus{"", storekit.JoinPending, storekit.JoinCompleted, storekit.JoinFailed,
-			storekit.JoinCancelled} {
+		for _, status := range []roles.JoinStatus{"", roles.JoinPending, roles.JoinCompleted, roles.JoinFailed,
+			roles.JoinCancelled} {
 			e.call(fmt.Sprintf("list joins of %s, %q", name, status), limit, func() error {
-				_, err := e.store.ListJoins(ctx, storekit.JoinQuery{GroupingKey: grouping, Status: status, Limit: limit})
+				_, err := e.store.ListJoins(ctx, roles.JoinQuery{GroupingKey: grouping, Status: status, Limit: limit})
 				return err
 			})
 		}
 	}
 	rare := "c999"
 	e.call("list joins of a rare grouping key", limit, func() error {
-		_, err := e.store.ListJoins(ctx, storekit.JoinQuery{GroupingKey: rare, Status: storekit.JoinCancelled, Limit: limit})
+		_, err := e.store.ListJoins(ctx, roles.JoinQuery{GroupingKey: rare, Status: roles.JoinCancelled, Limit: limit})
 		return err
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -368,13 +369,13 @@ func (e *exercising) inspect(limit int) {
 		"message id": {MessageID: "nowhere"}, "error text": {ErrorText: "nowhere"},
 		"error text of what is dead": {ErrorText: "nowhere", Status: outmill.StatusDead},
 	} {
-		e.call("find by "+name, storekit.MaxExamined+topics*limit, func() error {
+		e.call("find by "+name, roles.MaxExamined+topics*limit, func() error {
 			page, err := e.store.Find(ctx, query)
 			require.Empty(e.t, page.Records)
 			return err
 		})
 	}
-	e.call("requeue by error text", storekit.MaxExamined+topics*limit, func() error {
+	e.call("requeue by error text", roles.MaxExamined+topics*limit, func() error {
 		_, err := e.store.RequeueWhere(ctx, outmill.ListQuery{ErrorText: "nowhere"})
 		return err
 	})
@@ -382,19 +383,19 @@ func (e *exercising) inspect(limit int) {
 		return
 	}
 	e.call("get", limit, func() error { _, err := e.store.Get(ctx, dead[0]); return err })
-	e.call("list dead letters", storekit.MaxExamined+topics*limit, func() error {
+	e.call("list dead letters", roles.MaxExamined+topics*limit, func() error {
 		_, err := e.store.DeadLetters(ctx, outmill.ListQuery{Limit: limit})
 		return err
 	})
 	e.call("edit", limit, func() error {
-		_, err := e.store.Edit(ctx, dead[0], storekit.Edit{Seen: storekit.FingerprintOf(&outmill.Record{}), Payload: []byte("new")})
-		if errors.Is(err, storekit.ErrRecordChanged) {
+		_, err := e.store.Edit(ctx, dead[0], roles.Edit{Seen: storekit.FingerprintOf(&outmill.Record{}), Payload: []byte("new")})
+		if errors.Is(err, roles.ErrRecordChanged) {
 			return nil
 		}
 		return err
 	})
 	e.call("skip", limit, func() error { _, err := e.store.Skip(ctx, dead[0]); return err })
-	e.call("read the audit", limit, func() error { _, err := e.store.Audited(ctx, storekit.AuditQuery{Limit: limit}); return err })
+	e.call("read the audit", limit, func() error { _, err := e.store.Audited(ctx, roles.AuditQuery{Limit: limit}); return err })
 	e.call("delete old audit entries", limit, func() error { _, err := e.store.DeleteOldAudit(ctx, limit); return err })
 	e.call("requeue", limit, func() error { _, err := e.store.Requeue(ctx, dead...); return err })
 	e.call("delete", limit, func() error { _, err := e.store.Delete(ctx, dead...); return err })

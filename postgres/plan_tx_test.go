@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // Half of the notes, and half of the finished sagas, which are nine in ten, are past their
@@ -51,7 +51,7 @@ type within func(fn func(ctx context.Context) error) error
 
 func (e *exercising) notes(where string, within within) {
 	e.t.Helper()
-	note := storekit.Note{Consumer: "c1", Key: outmill.NewWorkItemID().String(), Retention: time.Hour}
+	note := roles.Note{Consumer: "c1", Key: outmill.NewWorkItemID().String(), Retention: time.Hour}
 	for _, call := range []string{"put a note", "put a note again"} {
 		e.call(call+" "+where, 1, func() error {
 			return within(func(ctx context.Context) error { _, err := e.store.PutNote(ctx, note, time.Second); return err })
@@ -65,26 +65,26 @@ func (e *exercising) notes(where string, within within) {
 func (e *exercising) sagas(where string, within within) {
 	e.t.Helper()
 	type state struct{ N int }
-	saga := &storekit.Saga{Type: "order", Correlation: outmill.NewWorkItemID().String()}
+	saga := &roles.Saga{Type: "order", Correlation: outmill.NewWorkItemID().String()}
 	for _, c := range []struct {
 		name string
 		call func(ctx context.Context) error
 	}{
 		{"insert a saga", func(ctx context.Context) error {
-			return e.store.InsertSaga(ctx, saga, &state{1}, storekit.SagaOptions{})
+			return e.store.InsertSaga(ctx, saga, &state{1}, roles.SagaOptions{})
 		}},
 		{"find a saga", func(ctx context.Context) error {
-			_, err := e.store.FindSaga(ctx, saga.Type, saga.Correlation, &state{}, storekit.SagaOptions{})
+			_, err := e.store.FindSaga(ctx, saga.Type, saga.Correlation, &state{}, roles.SagaOptions{})
 			return err
 		}},
 		{"update a saga", func(ctx context.Context) error {
-			return e.store.UpdateSaga(ctx, saga, &state{2}, storekit.SagaOptions{})
+			return e.store.UpdateSaga(ctx, saga, &state{2}, roles.SagaOptions{})
 		}},
 		{"update a saga and keep fields", func(ctx context.Context) error {
-			return e.store.UpdateSaga(ctx, saga, &state{3}, storekit.SagaOptions{KeepUnknown: true})
+			return e.store.UpdateSaga(ctx, saga, &state{3}, roles.SagaOptions{KeepUnknown: true})
 		}},
 		{"delete a saga", func(ctx context.Context) error {
-			return e.store.DeleteSaga(ctx, saga, storekit.SagaOptions{})
+			return e.store.DeleteSaga(ctx, saga, roles.SagaOptions{})
 		}},
 	} {
 		e.call(c.name+" "+where, 1, func() error { return within(c.call) })
@@ -99,7 +99,7 @@ func (e *exercising) notesOfRecords() {
 	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "noted"))
 	require.NoError(e.t, err)
 	require.Len(e.t, found, 1)
-	note := storekit.Note{Consumer: "c1", Key: found[0].ID.String(), Retention: time.Hour, Lease: found[0].Lease()}
+	note := roles.Note{Consumer: "c1", Key: found[0].ID.String(), Retention: time.Hour, Lease: found[0].Lease()}
 	put := func() error {
 		return store.Transact(ctx, func(ctx context.Context) error { _, err := store.PutNote(ctx, note, time.Second); return err })
 	}

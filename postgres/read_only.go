@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -123,7 +124,7 @@ func (s *Store) writable(ctx context.Context) (writable bool, err error) {
 }
 
 // examineWrites looks whether the server accepts writes.
-func (s *Store) examineWrites(ctx context.Context, e *storekit.Examination) error {
+func (s *Store) examineWrites(ctx context.Context, e *roles.Examination) error {
 	writable, err := s.writable(ctx)
 	if err == nil && !writable {
 		e.Add(storekit.StoreFinding(storekit.ErrReadOnly))

@@ -17,6 +17,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/monitor"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -154,7 +155,7 @@ func TestStore_ReadOnly(t *testing.T) {
 	stuck, err := postgres.New(onlyPool(t, f), postgres.Config{}, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, stuck.Close()) }()
-	examination, err := stuck.Examine(t.Context(), storekit.ExamineRequest{})
+	examination, err := stuck.Examine(t.Context(), roles.ExamineRequest{})
 	require.NoError(t, err)
 	require.NotEmpty(t, examination.Findings, "%v", examination)
 	require.Equal(t, "read_only", examination.Findings[0].Code)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // right is what a task needs on a table or, in sequences, on a sequence.
@@ -19,12 +19,12 @@ type right struct {
 }
 
 // taskRights are those of the documentation, for a schema without the log.
-var taskRights = map[storekit.Task][]right{
-	storekit.TaskPublish: {
+var taskRights = map[roles.Task][]right{
+	roles.TaskPublish: {
 		{"meta", []string{"SELECT"}}, {"groups", []string{"SELECT"}}, {"records", []string{"INSERT"}},
 		{"dedup", []string{"SELECT", "INSERT", "UPDATE"}},
 	},
-	storekit.TaskRead: {
+	roles.TaskRead: {
 		{"meta", []string{"SELECT", "UPDATE"}},
 		{"groups", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}}, {"workers", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 		{"endings", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
@@ -38,9 +38,9 @@ var taskRights = map[storekit.Task][]right{
 }
 
 // logRights are the further ones for a schema with the log.
-var logRights = map[storekit.Task][]right{
-	storekit.TaskPublish: {{"log", []string{"INSERT"}}, {"records_seq_seq", []string{"USAGE"}}},
-	storekit.TaskRead: {
+var logRights = map[roles.Task][]right{
+	roles.TaskPublish: {{"log", []string{"INSERT"}}, {"records_seq_seq", []string{"USAGE"}}},
+	roles.TaskRead: {
 		{"records", []string{"INSERT"}}, {"log", []string{"SELECT", "DELETE"}}, {"batches", []string{"SELECT", "INSERT", "UPDATE"}},
 		{"late", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}}, {"ended", []string{"SELECT", "INSERT"}},
 		{"records_seq_seq", []string{"SELECT"}},
@@ -80,7 +80,7 @@ func (s *Store) readFunctions(parts []part) (names []string) {
 	return names
 }
 
-func (s *Store) examineRights(ctx context.Context, request storekit.ExamineRequest, parts []part, e *storekit.Examination) error {
+func (s *Store) examineRights(ctx context.Context, request roles.ExamineRequest, parts []part, e *roles.Examination) error {
 	var user string
 	if err := s.safe().QueryRow(ctx, `SELECT current_user::text`).Scan(&user); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (s *Store) logIsOn(ctx context.Context) (on bool, err error) {
 	return n > 0, err
 }
 
-func (s *Store) lackingOf(ctx context.Context, task storekit.Task, logged bool, parts []part,
+func (s *Store) lackingOf(ctx context.Context, task roles.Task, logged bool, parts []part,
 	note func(kind, name, privilege string, tasks ...string),
 ) error {
 	rights := taskRights[task]
@@ -157,15 +157,15 @@ func (s *Store) lackingOf(ctx context.Context, task storekit.Task, logged bool, 
 	if err := s.rowsOf(ctx, sqlLacking, []any{s.config.Schema, names, privileges}, each); err != nil {
 		return err
 	}
-	if task != storekit.TaskRead {
+	if task != roles.TaskRead {
 		return nil
 	}
 	return s.rowsOf(ctx, sqlLackingFunctions, []any{s.config.Schema, s.readFunctions(parts)}, each)
 }
 
-func missingRight(user, object string, l lacking) storekit.Finding {
+func missingRight(user, object string, l lacking) roles.Finding {
 	privileges := strings.Join(l.privileges, ", ")
-	return storekit.Finding{
+	return roles.Finding{
 		Code: "right_missing", Failure: true, Subject: privileges + " ON " + object,
 		Text:   fmt.Sprintf("The user %s lacks %s on %s, which it needs to %s.", user, privileges, object, strings.Join(l.tasks, " and ")),
 		Remedy: fmt.Sprintf("GRANT %s ON %s TO %s; docs/postgres.md lists all rights.", privileges, object, pgx.Identifier{user}.Sanitize()),

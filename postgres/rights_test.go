@@ -17,6 +17,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -387,7 +388,7 @@ func workInTx(t *testing.T, store, super *postgres.Store) error {
 	return firstOf(
 		func() error {
 			return store.Transact(ctx, func(ctx context.Context) error {
-				note := storekit.Note{Consumer: "c", Key: found[0].ID.String(), Retention: time.Hour, Lease: leases[0]}
+				note := roles.Note{Consumer: "c", Key: found[0].ID.String(), Retention: time.Hour, Lease: leases[0]}
 				_, err := store.PutNote(ctx, note, time.Second)
 				return err
 			})
@@ -405,7 +406,7 @@ func startedBy(t *testing.T, store *postgres.Store, n int) (outmill.JoinID, []*o
 }
 
 func startJoin(ctx context.Context, store *postgres.Store, n int) (outmill.JoinID, []*outmill.Record, error) {
-	join := &storekit.Join{ExpectedSteps: n + 1}
+	join := &roles.Join{ExpectedSteps: n + 1}
 	if err := store.StartJoin(ctx, join); err != nil {
 		return join.ID, nil, err
 	}
@@ -438,11 +439,11 @@ func usedByFinisher(t *testing.T, store, super *postgres.Store) error {
 	late := made("orders", "late", 1)[0]
 	require.NoError(t, super.Append(ctx, late))
 	outer, _ := startedBy(t, super, 1)
-	open := &storekit.Join{Unsealed: true}
+	open := &roles.Join{Unsealed: true}
 	require.NoError(t, super.StartJoin(ctx, open))
 	finish := func(join outmill.JoinID, next *outmill.Record) error {
 		ended, err := store.FinishJoin(ctx, join,
-			storekit.FinishRequest{Seal: true, Then: func(storekit.Join) (*outmill.Record, error) { return next, nil }})
+			roles.FinishRequest{Seal: true, Then: func(roles.Join) (*outmill.Record, error) { return next, nil }})
 		require.True(t, err != nil || ended.Finished)
 		return err
 	}
@@ -469,10 +470,10 @@ func usedByReader(t *testing.T, store, super *postgres.Store) error {
 		func() error { _, err := store.Groups(ctx); return err },
 		func() error { _, err := store.Get(ctx, record.ID); return err },
 		func() error { _, err := store.GetJoin(ctx, join); return err },
-		func() error { _, err := store.ListJoins(ctx, storekit.JoinQuery{}); return err },
+		func() error { _, err := store.ListJoins(ctx, roles.JoinQuery{}); return err },
 		func() error { _, err := store.ListSteps(ctx, join, outmill.WorkItemID{}, 0); return err },
 		func() error { _, err := store.DeadLetters(ctx, outmill.ListQuery{}); return err },
-		func() error { _, err := store.Audited(ctx, storekit.AuditQuery{}); return err },
+		func() error { _, err := store.Audited(ctx, roles.AuditQuery{}); return err },
 	}
 	for _, status := range []outmill.Status{"", outmill.StatusPending, outmill.StatusLeased, outmill.StatusProcessed, outmill.StatusDead} {
 		steps = append(steps, func() error { _, err := store.List(ctx, outmill.ListQuery{Status: status}); return err })
@@ -489,20 +490,20 @@ func usedByOperator(t *testing.T, store, super *postgres.Store) error {
 	require.NoError(t, super.Append(ctx, record))
 	holdOne(t, super)
 	join, steps := startedBy(t, super, 2)
-	open := &storekit.Join{Unsealed: true}
+	open := &roles.Join{Unsealed: true}
 	require.NoError(t, super.StartJoin(ctx, open))
 	dead := parkedOne(t, super)
 	return firstOf(
 		func() error {
-			_, err := store.Edit(ctx, dead.ID, storekit.Edit{Seen: storekit.FingerprintOf(dead), Payload: []byte("new")})
+			_, err := store.Edit(ctx, dead.ID, roles.Edit{Seen: storekit.FingerprintOf(dead), Payload: []byte("new")})
 			return err
 		},
 		func() error { _, err := store.Skip(ctx, dead.ID); return err },
 		func() error { _, err := store.Requeue(ctx, record.ID); return err },
 		func() error { _, err := store.Delete(ctx, record.ID, steps[0].ID); return err },
 		func() error { _, err := store.DropGroup(ctx, readers); return err },
-		func() error { return store.Pause(ctx, storekit.PauseScope{Topic: "orders"}, "ann", "") },
-		func() error { _, err := store.Resume(ctx, storekit.PauseScope{Topic: "orders"}); return err },
+		func() error { return store.Pause(ctx, roles.PauseScope{Topic: "orders"}, "ann", "") },
+		func() error { _, err := store.Resume(ctx, roles.PauseScope{Topic: "orders"}); return err },
 		func() error { return store.ReportCompleted(ctx, join, steps[1].ID) },
 		func() error { return store.SealJoin(ctx, open.ID, 0) },
 		func() error { return store.CancelJoin(ctx, join, "enough") },
@@ -539,19 +540,19 @@ func holdOne(t *testing.T, super *postgres.Store) {
 func usedBySagas(t *testing.T, store, _ *postgres.Store) error {
 	ctx := t.Context()
 	type state struct{ Paid bool }
-	saga := &storekit.Saga{Type: "order", Correlation: outmill.NewWorkItemID().String()}
+	saga := &roles.Saga{Type: "order", Correlation: outmill.NewWorkItemID().String()}
 	return firstOf(
-		func() error { return store.InsertSaga(ctx, saga, &state{}, storekit.SagaOptions{}) },
+		func() error { return store.InsertSaga(ctx, saga, &state{}, roles.SagaOptions{}) },
 		func() error {
-			_, err := store.FindSaga(ctx, saga.Type, saga.Correlation, &state{}, storekit.SagaOptions{})
+			_, err := store.FindSaga(ctx, saga.Type, saga.Correlation, &state{}, roles.SagaOptions{})
 			return err
 		},
 		func() error {
 			saga.Finished = true
-			return store.UpdateSaga(ctx, saga, &state{}, storekit.SagaOptions{KeepUnknown: true})
+			return store.UpdateSaga(ctx, saga, &state{}, roles.SagaOptions{KeepUnknown: true})
 		},
-		func() error { return store.RetainSaga(ctx, saga, time.Hour, storekit.SagaOptions{}) },
-		func() error { return store.DeleteSaga(ctx, saga, storekit.SagaOptions{}) },
+		func() error { return store.RetainSaga(ctx, saga, time.Hour, roles.SagaOptions{}) },
+		func() error { return store.DeleteSaga(ctx, saga, roles.SagaOptions{}) },
 		func() error {
 			_, err := store.DeleteFinishedSagas(ctx, saga.Type, time.Hour, 10)
 			return err

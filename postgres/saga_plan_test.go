@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill/internal/testenv"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // sqlManySagas makes $1 sagas: half are finished, and one in ten of all is to be deleted.
@@ -53,8 +53,8 @@ func (e *exercising) retainedSagas() {
 	e.t.Helper()
 	ctx := e.t.Context()
 	type state struct{ Paid bool }
-	saga := &storekit.Saga{Type: "order", Correlation: "new"}
-	options := storekit.SagaOptions{KeepUnknown: true}
+	saga := &roles.Saga{Type: "order", Correlation: "new"}
+	options := roles.SagaOptions{KeepUnknown: true}
 	for range warm {
 		e.call("insert saga", 1, func() error { saga.ID = [16]byte{}; return e.store.InsertSaga(ctx, saga, &state{}, options) })
 		e.call("find saga", 1, func() (err error) {
@@ -62,7 +62,7 @@ func (e *exercising) retainedSagas() {
 			return err
 		})
 		e.call("list sagas", 100, func() error {
-			page, err := e.store.ListSagas(ctx, storekit.SagaQuery{}, options)
+			page, err := e.store.ListSagas(ctx, roles.SagaQuery{}, options)
 			require.Len(e.t, page.Sagas, 100)
 			return err
 		})

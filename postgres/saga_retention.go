@@ -4,11 +4,12 @@ import (
 	"context"
 	"time"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-var _ storekit.SagaRetention = (*Store)(nil)
+var _ roles.SagaRetention = (*Store)(nil)
 
 const (
 	sqlRetainSaga = `UPDATE {p:sagas} SET delete_at = statement_timestamp() + $5::bigint * interval '1 microsecond'
@@ -20,8 +21,8 @@ WHERE type = $1::text AND correlation = $2::text AND id = $3::text::uuid AND ver
 SELECT count(*) FROM gone`
 )
 
-// RetainSaga sets how long a finished saga is kept. See storekit.SagaRetention.
-func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention time.Duration, _ storekit.SagaOptions) error {
+// RetainSaga sets how long a finished saga is kept. See roles.SagaRetention.
+func (s *Store) RetainSaga(ctx context.Context, saga *roles.Saga, retention time.Duration, _ roles.SagaOptions) error {
 	const operation = "retain saga"
 	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
 		return s.explain(ctx, operation, err)
@@ -30,14 +31,14 @@ func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention t
 		args := append(versionOfSaga(saga), sqlkit.CeilMicros(retention))
 		retained, err := tx.(sagaTx).one(ctx, sqlRetainSaga, args, new(int))
 		if err == nil && !retained {
-			err = storekit.ErrSagaConflict
+			err = roles.ErrSagaConflict
 		}
 		return err
 	})
 }
 
 // DeleteOldSagas deletes finished sagas whose retention has passed. See
-// storekit.SagaRetention.
+// roles.SagaRetention.
 func (s *Store) DeleteOldSagas(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete old sagas", sqlDeleteOldSagas, limit)
 }

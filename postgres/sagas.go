@@ -7,11 +7,11 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-var _ storekit.Sagas = (*Store)(nil)
+var _ roles.Sagas = (*Store)(nil)
 
 var (
 	sqlInsertSagaLast = demanded(sqlInsertSaga)
@@ -53,7 +53,7 @@ ON CONFLICT (type, correlation) DO NOTHING RETURNING updated_at`
 	ORDER BY updated_at LIMIT $3::bigint))`
 )
 
-// sagaEngine provides the calls of storekit.Sagas.
+// sagaEngine provides the calls of roles.Sagas.
 type sagaEngine = sqlkit.SagaEngine
 
 // sagaKeeping is the store as seen by the engine of sagas.
@@ -88,8 +88,8 @@ type sagaTx struct {
 }
 
 // Find reads a saga.
-func (x sagaTx) Find(ctx context.Context, kind, correlation string) (saga *storekit.Saga, state string, found bool, err error) {
-	saga = &storekit.Saga{}
+func (x sagaTx) Find(ctx context.Context, kind, correlation string) (saga *roles.Saga, state string, found bool, err error) {
+	saga = &roles.Saga{}
 	var id string
 	var created, updated pgtype.Timestamptz
 	found, err = x.one(ctx, sqlFindSaga, []any{kind, correlation}, &id, &saga.Version, &state, &saga.Finished, &created, &updated)
@@ -101,9 +101,9 @@ func (x sagaTx) Find(ctx context.Context, kind, correlation string) (saga *store
 }
 
 // Before reads sagas with smaller ids.
-func (x sagaTx) Before(ctx context.Context, id outmill.WorkItemID, limit int) (sagas []*storekit.Saga, err error) {
+func (x sagaTx) Before(ctx context.Context, id outmill.WorkItemID, limit int) (sagas []*roles.Saga, err error) {
 	err = x.r.run(ctx, step{template: sqlSagasBefore, args: []any{id.String(), int64(limit)}, row: func(scan func(...any) error) error {
-		saga := &storekit.Saga{}
+		saga := &roles.Saga{}
 		var id string
 		var created, updated pgtype.Timestamptz
 		if err := scan(&id, &saga.Type, &saga.Correlation, &saga.Version, &saga.Finished, &created, &updated); err != nil {
@@ -117,23 +117,23 @@ func (x sagaTx) Before(ctx context.Context, id outmill.WorkItemID, limit int) (s
 }
 
 // State reads the state of a saga.
-func (x sagaTx) State(ctx context.Context, saga *storekit.Saga) (state string, found bool, err error) {
+func (x sagaTx) State(ctx context.Context, saga *roles.Saga) (state string, found bool, err error) {
 	found, err = x.one(ctx, sqlSagaState, versionOfSaga(saga), &state)
 	return state, found, err
 }
 
 // Insert writes a saga.
-func (x sagaTx) Insert(ctx context.Context, saga *storekit.Saga, state string) (at time.Time, inserted bool, err error) {
+func (x sagaTx) Insert(ctx context.Context, saga *roles.Saga, state string) (at time.Time, inserted bool, err error) {
 	return x.change(ctx, sqlInsertSaga, sqlInsertSagaLast, saga.ID.String(), saga.Type, saga.Correlation, state, saga.Finished)
 }
 
 // Update writes the state of a saga.
-func (x sagaTx) Update(ctx context.Context, saga *storekit.Saga, state string) (at time.Time, updated bool, err error) {
+func (x sagaTx) Update(ctx context.Context, saga *roles.Saga, state string) (at time.Time, updated bool, err error) {
 	return x.change(ctx, sqlUpdateSaga, sqlUpdateSagaLast, append(versionOfSaga(saga), state, saga.Finished)...)
 }
 
 // Delete deletes a saga.
-func (x sagaTx) Delete(ctx context.Context, saga *storekit.Saga) (deleted bool, err error) {
+func (x sagaTx) Delete(ctx context.Context, saga *roles.Saga) (deleted bool, err error) {
 	_, deleted, err = x.change(ctx, sqlDeleteSaga, sqlDeleteSagaLast, versionOfSaga(saga)...)
 	return deleted, err
 }
@@ -172,6 +172,6 @@ func (x sagaTx) one(ctx context.Context, template string, args []any, into ...an
 }
 
 // versionOfSaga returns the arguments that name a saga and its version.
-func versionOfSaga(saga *storekit.Saga) []any {
+func versionOfSaga(saga *roles.Saga) []any {
 	return []any{saga.Type, saga.Correlation, saga.ID.String(), saga.Version}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -18,7 +19,7 @@ const (
 
 // leaveOutPaused sets OldestDue of topics without the paused records. It needs further
 // transactions only where a part of a topic is paused.
-func (s *Store) leaveOutPaused(ctx context.Context, operation string, pauses *storekit.PauseList, found []outmill.TopicStats,
+func (s *Store) leaveOutPaused(ctx context.Context, operation string, pauses *roles.PauseList, found []outmill.TopicStats,
 	logged bool) error {
 	var inPart []*outmill.TopicStats
 	for i := range found {
@@ -53,7 +54,7 @@ func (s *Store) leaveOutPaused(ctx context.Context, operation string, pauses *st
 }
 
 // hasParts reports whether a key or a tenant is paused that may concern the topic.
-func hasParts(pauses *storekit.PauseList, of *outmill.TopicStats) bool {
+func hasParts(pauses *roles.PauseList, of *outmill.TopicStats) bool {
 	if !pauses.HasParts() {
 		return false
 	}

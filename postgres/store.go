@@ -11,27 +11,28 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 var (
-	_ outmill.Store  = (*Store)(nil)
-	_ storekit.Waker = (*Store)(nil)
+	_ outmill.Store = (*Store)(nil)
+	_ roles.Waker   = (*Store)(nil)
 
-	_ storekit.Operator = (*Store)(nil)
-	_ storekit.Examiner = (*Store)(nil)
-	_ storekit.Pauses   = (*Store)(nil)
+	_ roles.Operator = (*Store)(nil)
+	_ roles.Examiner = (*Store)(nil)
+	_ roles.Pauses   = (*Store)(nil)
 
-	_ storekit.Workbench = (*Store)(nil)
-	_ storekit.Audit     = (*Store)(nil)
-	_ storekit.Rester    = (*Store)(nil)
+	_ roles.Workbench = (*Store)(nil)
+	_ roles.Audit     = (*Store)(nil)
+	_ roles.Rester    = (*Store)(nil)
 
 	_ storekit.TenantTurns = (*Store)(nil)
 )
 
-// Store is an outbox in one PostgreSQL database. It also implements storekit.Joins,
-// storekit.Sagas, storekit.Operator, storekit.Pauses, storekit.Workbench, storekit.Audit and
+// Store is an outbox in one PostgreSQL database. It also implements roles.Joins,
+// roles.Sagas, roles.Operator, roles.Pauses, roles.Workbench, roles.Audit and
 // storekit.TenantTurns. All methods are safe for concurrent use.
 type Store struct {
 	joinEngine

@@ -8,13 +8,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
 // Transact runs fn in a READ COMMITTED transaction, and again if it fails for a temporary
 // reason. The transaction is a pgx.Tx of the pool or, if Config.DB is set, a *sql.Tx of it. The
 // BEGIN of a pgx.Tx is sent with the first statement of the store, such as an inbox's note, or
-// before the first one of fn. See storekit.Transactor.
+// before the first one of fn. See roles.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
 	return storekit.TransactOr(ctx, s, fn, explain, s.proveTx, func() error {
@@ -34,7 +35,7 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 // worthAnother reports whether fn may succeed if it runs again. A busy note is not repeated
 // here, because its caller chooses a better time, nor what may have been committed.
 func worthAnother(err error) bool {
-	return passes(err) && !errors.Is(err, storekit.ErrNoteBusy) && !errors.Is(err, storekit.ErrCommitInDoubt)
+	return passes(err) && !errors.Is(err, roles.ErrNoteBusy) && !errors.Is(err, storekit.ErrCommitInDoubt)
 }
 
 // MayBeCommitted reports whether a COMMIT with this error may have taken effect. See
@@ -78,7 +79,7 @@ func commitSQL(ctx context.Context, conn *sql.Conn, tx *sql.Tx) error {
 }
 
 // TxLimit is 0, because PostgreSQL has no limit unless transaction_timeout sets one. See
-// storekit.Transactor.
+// roles.Transactor.
 func (s *Store) TxLimit() time.Duration { return 0 }
 
 // Tx returns the transaction that ctx carries for this store, such as that of Transact. It

@@ -14,7 +14,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // transacting are stores whose transactions are pgx's, and database/sql's.
@@ -82,7 +82,7 @@ func TestStore_Transact(t *testing.T) {
 		})
 		t.Run("does not repeat a wait for a note, with "+name, func(t *testing.T) {
 			t.Parallel()
-			note := storekit.Note{Consumer: "c " + name, Key: "k", Retention: time.Hour}
+			note := roles.Note{Consumer: "c " + name, Key: "k", Retention: time.Hour}
 			require.NoError(t, store.Transact(t.Context(), func(ctx context.Context) error {
 				_, err := store.PutNote(ctx, note, 0)
 				require.NoError(t, err)
@@ -91,7 +91,7 @@ func TestStore_Transact(t *testing.T) {
 					calls++
 					_, err := store.PutNote(ctx, note, time.Millisecond)
 					return err
-				}), storekit.ErrNoteBusy)
+				}), roles.ErrNoteBusy)
 				require.Equal(t, 1, calls)
 				return nil
 			}))
@@ -127,7 +127,7 @@ func TestStore_PutNote(t *testing.T) {
 			tx, _ := store.Tx(ctx)
 			_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '77s'")
 			require.NoError(t, err)
-			_, err = store.PutNote(ctx, storekit.Note{Consumer: "c", Key: "k", Retention: time.Hour}, time.Second)
+			_, err = store.PutNote(ctx, roles.Note{Consumer: "c", Key: "k", Retention: time.Hour}, time.Second)
 			require.NoError(t, err)
 			var timeout string
 			require.NoError(t, tx.QueryRow(ctx, "SHOW lock_timeout").Scan(&timeout))

@@ -17,7 +17,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func ensured(t *testing.T, config postgres.Config) *postgres.Store {
@@ -225,7 +225,7 @@ func TestStore_Tx(t *testing.T) {
 				},
 			} {
 				const many = 60 // by COPY, if that is available
-				join := &storekit.Join{ExpectedSteps: many + 2}
+				join := &roles.Join{ExpectedSteps: many + 2}
 				step := func() *outmill.Record { return &outmill.Record{Topic: "steps", Joins: []outmill.JoinID{join.ID}} }
 				require.NoError(t, publish(func(ctx context.Context) error {
 					if err := store.StartJoin(ctx, join); err != nil {

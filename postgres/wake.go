@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -26,7 +27,7 @@ const (
 	maxPayload = 7900
 )
 
-// Wake calls woken when records of a topic may have become claimable: see storekit.Waker. It is
+// Wake calls woken when records of a topic may have become claimable: see roles.Waker. It is
 // called at once for this Store's own transactions. Commits of callers' transactions and of
 // other processes arrive as notifications. Stores that share a pool, and have the same ListenURL,
 // share one connection for them. The first Wake opens it, and it is closed when the contexts of all
@@ -41,10 +42,10 @@ func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
 	}
 }
 
-// HearsOthers is false if NotifyInterval turns notifications off. See storekit.FarWaker.
+// HearsOthers is false if NotifyInterval turns notifications off. See roles.FarWaker.
 func (s *Store) HearsOthers() bool { return !s.notices.off() }
 
-var _ storekit.FarWaker = (*Store)(nil)
+var _ roles.FarWaker = (*Store)(nil)
 
 // FailingCalls reports the listening connection while it cannot be opened. See storekit.FailingCaller.
 func (s *Store) FailingCalls() []outmill.FailingCall {

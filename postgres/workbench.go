@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -48,14 +49,14 @@ SELECT count(*) FROM gone`
 var sqlReleaseParked = `WITH ` + requeued(`ARRAY(SELECT id FROM {p:records} WHERE `+ofKey(`$3::text`)+` AND parked AND seq > $6::bigint
 	ORDER BY hashtextextended(key, hashtextextended(topic, 0)), seq LIMIT $4::bigint)`, `$5::text::timestamptz`, "")
 
-// workbench provides the calls of storekit.Workbench, and Audited.
+// workbench provides the calls of roles.Workbench, and Audited.
 type workbench = storekit.WorkbenchEngine
 
 // bench is the store as seen by the workbench.
 type bench struct{ finding }
 
 // Letters returns the dead records that no other record has parked.
-func (b bench) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) (letters []storekit.DeadLetter, err error) {
+func (b bench) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) (letters []roles.DeadLetter, err error) {
 	err = b.write(ctx, operation, func(ctx context.Context, t *txn) (err error) {
 		letters, err = t.letters(ctx, ids)
 		return err
@@ -63,10 +64,10 @@ func (b bench) Letters(ctx context.Context, operation string, ids []outmill.Work
 	return letters, err
 }
 
-func (t *txn) letters(ctx context.Context, ids []outmill.WorkItemID) ([]storekit.DeadLetter, error) {
+func (t *txn) letters(ctx context.Context, ids []outmill.WorkItemID) ([]roles.DeadLetter, error) {
 	var heads []string
 	waiting := map[outmill.WorkItemID]int{}
-	args := []any{idTexts(ids), storekit.SkippedError, storekit.MaxWaiting}
+	args := []any{idTexts(ids), storekit.SkippedError, roles.MaxWaiting}
 	err := t.run(ctx, step{template: sqlLetters, args: args, row: func(scan func(...any) error) error {
 		var id pgtype.UUID
 		var n int
@@ -82,11 +83,11 @@ func (t *txn) letters(ctx context.Context, ids []outmill.WorkItemID) ([]storekit
 	if err := t.finish(ctx, step{template: sqlRecordsOf, args: []any{heads}, row: collect(&found)}); err != nil {
 		return nil, err
 	}
-	var letters []storekit.DeadLetter
+	var letters []roles.DeadLetter
 	for _, r := range recordsOf(found) {
 		// One that was requeued between the two statements is not dead any more.
 		if r.Status == outmill.StatusDead {
-			letters = append(letters, storekit.DeadLetter{Record: r, Waiting: waiting[r.ID]})
+			letters = append(letters, roles.DeadLetter{Record: r, Waiting: waiting[r.ID]})
 		}
 	}
 	return letters, nil
@@ -123,7 +124,7 @@ func (b bench) onDead(ctx context.Context, operation string, id outmill.WorkItem
 
 // EditDead changes a dead record.
 func (b bench) EditDead(ctx context.Context, operation string, id outmill.WorkItemID,
-	change func(before *outmill.Record) (*outmill.Record, storekit.AuditEntry, error)) error {
+	change func(before *outmill.Record) (*outmill.Record, roles.AuditEntry, error)) error {
 	refuse := func(r *outmill.Record) error { _, _, err := change(r); return err }
 	noLock := func(*outmill.Record) []step { return nil }
 	return b.onDead(ctx, operation, id, refuse, noLock, func(ctx context.Context, t *txn, of placed) error {
@@ -149,7 +150,7 @@ func (b bench) EditDead(ctx context.Context, operation string, id outmill.WorkIt
 // Requeue, it waits for a running claim of the topic, which would otherwise park the records that
 // it meets next.
 func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
-	check func(*outmill.Record) (storekit.AuditEntry, error)) (skipped storekit.Skipped, err error) {
+	check func(*outmill.Record) (roles.AuditEntry, error)) (skipped roles.Skipped, err error) {
 	refuse := func(r *outmill.Record) error { _, err := check(r); return err }
 	lock := func(r *outmill.Record) []step {
 		if r.Key == "" || r.Group == "" {
@@ -167,7 +168,7 @@ func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkIt
 		return err
 	})
 	if err != nil {
-		return storekit.Skipped{}, err
+		return roles.Skipped{}, err
 	}
 	b.hurry(ctx, counted)
 	if skipped.Released > 0 {
@@ -180,8 +181,8 @@ func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkIt
 // it deletes the record. All of them become due at one time, which the record keeps, so that
 // they become ready in the order of their places: claims between two steps may park the first
 // ones again.
-func (t *txn) skip(ctx context.Context, of placed, limit int, entry storekit.AuditEntry, counted *[]outmill.JoinID,
-) (skipped storekit.Skipped, err error) {
+func (t *txn) skip(ctx context.Context, of placed, limit int, entry roles.AuditEntry, counted *[]outmill.JoinID,
+) (skipped roles.Skipped, err error) {
 	r := of.record
 	var parked, begun, another bool
 	var due string
@@ -202,7 +203,7 @@ func (t *txn) skip(ctx context.Context, of placed, limit int, entry storekit.Aud
 	changed := skipped.Released
 	if skipped.Released < limit {
 		end = step{template: sqlRemove, args: []any{r.ID.String()}}
-		skipped.Done, entry.After.Status = true, storekit.AuditDeleted
+		skipped.Done, entry.After.Status = true, roles.AuditDeleted
 		changed++
 	}
 	return skipped, t.finish(ctx, end, note(entry, changed), countSteps(counted))

@@ -17,6 +17,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/outmilltest"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -45,7 +46,7 @@ func TestPublisher_InstructionsFromOutside(t *testing.T) {
 			"to a poison queue": func(*message.Message) ([]*message.Message, error) { return nil, context.DeadlineExceeded },
 		} {
 			store := outmilltest.NewStore(t)
-			join := &storekit.Join{ExpectedSteps: 1}
+			join := &roles.Join{ExpectedSteps: 1}
 			require.NoError(t, store.StartJoin(t.Context(), join))
 			broker := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 2}, nil)
 			pub := newPublisher(t, store)
@@ -92,7 +93,7 @@ func TestPublisher_InstructionsFromOutside(t *testing.T) {
 	t.Run("give way to the setters of the program", func(t *testing.T) {
 		t.Parallel()
 		store := outmilltest.NewStore(t)
-		join, mine := &storekit.Join{ExpectedSteps: 1}, &storekit.Join{ExpectedSteps: 1}
+		join, mine := &roles.Join{ExpectedSteps: 1}, &roles.Join{ExpectedSteps: 1}
 		require.NoError(t, store.StartJoin(t.Context(), join))
 		require.NoError(t, store.StartJoin(t.Context(), mine))
 		m := msg("m1")

@@ -54,7 +54,7 @@ type receiptKey struct{}
 //	id := receipt.Messages()[0].ID
 //
 // A message is on the receipt when Publish has returned without an error. In a caller's
-// transaction it is published only if that commits. Where storekit.Transactor runs its
+// transaction it is published only if that commits. Where roles.Transactor runs its
 // function again, the receipt forgets what the runs before published, so that it shows the
 // last one. A context with a receipt may be given a second one; messages are then on both.
 func WithReceipt(ctx context.Context) (context.Context, *Receipt) {

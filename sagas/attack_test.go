@@ -13,6 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/inbox"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sagas"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storekit"
@@ -22,11 +23,11 @@ import (
 // disturb changes the saga as a concurrent handler would, so that the update of the caller's
 // handler conflicts.
 func (s *shop) disturb(c *sagas.Context[order]) error {
-	saga, err := s.FindSaga(c, "order", c.Correlation, &order{}, storekit.SagaOptions{})
+	saga, err := s.FindSaga(c, "order", c.Correlation, &order{}, roles.SagaOptions{})
 	if err != nil {
 		return err
 	}
-	return s.UpdateSaga(c, saga, c.State, storekit.SagaOptions{})
+	return s.UpdateSaga(c, saga, c.State, roles.SagaOptions{})
 }
 
 func TestSaga_WithInbox(t *testing.T) {
@@ -148,7 +149,7 @@ type impatient struct{ *sqlite.Store }
 
 func (i impatient) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	err := i.Store.Transact(ctx, fn)
-	if errors.Is(err, storekit.ErrSagaConflict) {
+	if errors.Is(err, roles.ErrSagaConflict) {
 		return context.DeadlineExceeded
 	}
 	return err
@@ -221,8 +222,8 @@ func TestSaga_Errors(t *testing.T) {
 		type stateBefore struct {
 			Placed string `json:"placed"`
 		}
-		stored := &storekit.Saga{Type: "order", Correlation: "o1"}
-		require.NoError(t, s.InsertSaga(t.Context(), stored, &stateBefore{"4711"}, storekit.SagaOptions{}))
+		stored := &roles.Saga{Type: "order", Correlation: "o1"}
+		require.NoError(t, s.InsertSaga(t.Context(), stored, &stateBefore{"4711"}, roles.SagaOptions{}))
 		ofSecrets := func(m secrets) string { return m.Order }
 		s.run(t, sagas.Config{}, sagas.StartedBy("placed", ofSecrets, func(*sagas.Context[order], secrets) error { return nil }))
 		for _, payload := range []string{`{"Card":4711}`, `{"At":"4711"}`, `4711`, `{"Order":"o1"}`} {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/inbox"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // Defaults of Config.
@@ -27,17 +27,17 @@ const (
 var (
 	// ErrConflict says that another handler has changed the saga in between. The message
 	// comes again, and no attempt counts before the tenth conflict in a row.
-	ErrConflict = storekit.ErrSagaConflict
+	ErrConflict = roles.ErrSagaConflict
 	// ErrStarted says that another handler has started the same saga in between. The message
 	// comes again, and no attempt counts before the tenth conflict in a row.
-	ErrStarted = storekit.ErrSagaExists
+	ErrStarted = roles.ErrSagaExists
 	// ErrState says that the stored state cannot be decoded into the Go type. The message is
 	// tried again, and goes dead when its attempts are used up.
-	ErrState = storekit.ErrSagaState
+	ErrState = roles.ErrSagaState
 	// ErrUnkeyed says that the kind's collection has documents of another program that have no
 	// correlation value. A message of the kind is tried again, and goes dead when its attempts are
 	// used up. docs/sagas.md says how to adopt such documents.
-	ErrUnkeyed = storekit.ErrSagaUnkeyed
+	ErrUnkeyed = roles.ErrSagaUnkeyed
 	// ErrNoCorrelation says that a message has no correlation value. It goes dead.
 	ErrNoCorrelation = errors.New("outmill: the message has no correlation value")
 	// ErrUnknownMessage says that a kind of sagas has no reaction to messages of this type.
@@ -48,7 +48,7 @@ var (
 // Config has the settings of a kind of sagas. Store is required.
 type Config struct {
 	// Store keeps the sagas and the messages that they publish. It must be a
-	// storekit.Transactor and a storekit.Sagas, as sqlite, postgres, mongo (with transactions)
+	// roles.Transactor and a roles.Sagas, as sqlite, postgres, mongo (with transactions)
 	// and sqlserver are.
 	Store outmill.Store
 	// Inbox makes each message be handled once. The transaction then also contains a note of
@@ -70,7 +70,7 @@ type Config struct {
 	// store need two names. Default strings.ToLower.
 	TypeName func(goType string) string
 	// Options decide how the store keeps the state.
-	Options storekit.SagaOptions
+	Options roles.SagaOptions
 	// KeepFinished keeps completed sagas, with their correlation values, for Retention.
 	// Default false: they are deleted at once.
 	KeepFinished bool

@@ -11,6 +11,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/inbox"
 	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
@@ -21,9 +22,9 @@ type Saga[State any] struct {
 	kind      string
 	routes    routes[State]
 	topics    []string
-	sagas     storekit.Sagas
-	transact  storekit.Transactor
-	retention storekit.SagaRetention // nil if finished sagas are never deleted by age
+	sagas     roles.Sagas
+	transact  roles.Transactor
+	retention roles.SagaRetention // nil if finished sagas are never deleted by age
 	publisher message.Publisher
 	inbox     *inbox.Inbox
 }
@@ -39,13 +40,13 @@ func Define[State any](cfg Config, reactions ...Reaction[State]) (*Saga[State], 
 	cfg.setDefaults()
 	s := &Saga[State]{cfg: cfg, kind: cfg.TypeName(nameOf[State]())}
 	var keeps, transacts bool
-	s.sagas, keeps = outmill.As[storekit.Sagas](cfg.Store)
-	s.transact, transacts = outmill.As[storekit.Transactor](cfg.Store)
+	s.sagas, keeps = outmill.As[roles.Sagas](cfg.Store)
+	s.transact, transacts = outmill.As[roles.Transactor](cfg.Store)
 	if !keeps || !transacts {
-		return nil, fmt.Errorf("%w: sagas.Config.Store is a %T, which cannot keep sagas: want a storekit.Sagas and storekit.Transactor",
+		return nil, fmt.Errorf("%w: sagas.Config.Store is a %T, which cannot keep sagas: want a roles.Sagas and roles.Transactor",
 			outmill.ErrInvalidConfig, cfg.Store)
 	}
-	if optional, is := outmill.As[storekit.OptionalTransactor](cfg.Store); is && !optional.HasTransactions() {
+	if optional, is := outmill.As[roles.OptionalTransactor](cfg.Store); is && !optional.HasTransactions() {
 		return nil, fmt.Errorf("%w: sagas.Config.Store: %w", outmill.ErrInvalidConfig, errNoTransactions)
 	}
 	if err := storekit.CheckSagaType(s.kind); err != nil {
@@ -62,7 +63,7 @@ func Define[State any](cfg Config, reactions ...Reaction[State]) (*Saga[State], 
 		return nil, err
 	}
 	if cfg.KeepFinished && cfg.Retention > 0 {
-		s.retention, _ = outmill.As[storekit.SagaRetention](cfg.Store)
+		s.retention, _ = outmill.As[roles.SagaRetention](cfg.Store)
 	}
 	s.publisher, err = publisher.New(cfg.Store, publisher.Config{RequireTx: true}, cfg.Logger)
 	return s, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/crash"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -44,7 +45,7 @@ func (s *Saga[State]) handle(topic string, msg *message.Message) error {
 		return nil
 	case errors.Is(err, ErrConflict), errors.Is(err, ErrStarted), errors.Is(last, ErrConflict), errors.Is(last, ErrStarted):
 		return &storekit.Collision{Err: errors.Join(err, last), Delay: s.cfg.ConflictDelay/2 + rand.N(s.cfg.ConflictDelay+1), Counts: true}
-	case errors.Is(err, storekit.ErrNoTransactions):
+	case errors.Is(err, roles.ErrNoTransactions):
 		return fmt.Errorf("saga %s: %w: %w", s.kind, errNoTransactions, err)
 	case errors.Is(err, outmill.ErrInvalidRecord):
 		return outmill.Permanent(err)
@@ -71,7 +72,7 @@ func (s *Saga[State]) work(ctx context.Context, topic string, msg *message.Messa
 	}
 	saga, err := s.sagas.FindSaga(c, s.kind, correlation, c.State, s.cfg.Options)
 	crash.At("found")
-	starts := errors.Is(err, storekit.ErrSagaNotFound)
+	starts := errors.Is(err, roles.ErrSagaNotFound)
 	switch {
 	case err != nil && !starts:
 		return err
@@ -80,7 +81,7 @@ func (s *Saga[State]) work(ctx context.Context, topic string, msg *message.Messa
 	case r.timely && msg.Metadata.Get(MetadataID) != saga.ID.String():
 		return nil
 	case starts:
-		saga = &storekit.Saga{ID: outmill.NewWorkItemID(), Type: s.kind, Correlation: correlation}
+		saga = &roles.Saga{ID: outmill.NewWorkItemID(), Type: s.kind, Correlation: correlation}
 	}
 	c.ID = saga.ID
 	if err := handle(c); err != nil {
@@ -93,7 +94,7 @@ func (s *Saga[State]) work(ctx context.Context, topic string, msg *message.Messa
 }
 
 // store inserts, updates or deletes the saga after its handler.
-func (s *Saga[State]) store(c *Context[State], saga *storekit.Saga, starts bool) (err error) {
+func (s *Saga[State]) store(c *Context[State], saga *roles.Saga, starts bool) (err error) {
 	gone := c.completed && !s.cfg.KeepFinished
 	saga.Finished = c.completed
 	retained := saga.Finished && !gone && s.retention != nil

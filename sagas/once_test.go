@@ -13,8 +13,8 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/inbox"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sagas"
-	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -105,7 +105,7 @@ func TestConfig_Retention(t *testing.T) {
 		for _, id := range []string{"paid", "at once"} {
 			require.Eventually(t, func() bool {
 				_, _, err := s.find(t, id)
-				return errors.Is(err, storekit.ErrSagaNotFound)
+				return errors.Is(err, roles.ErrSagaNotFound)
 			}, patience, 5*time.Millisecond)
 		}
 		_, _, err := s.find(t, "open")
@@ -131,10 +131,10 @@ func TestConfig_Retention(t *testing.T) {
 	t.Run("a saga that is not finished has no retention", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		saga := &storekit.Saga{Type: "order", Correlation: "o1"}
-		require.NoError(t, s.InsertSaga(t.Context(), saga, &order{}, storekit.SagaOptions{}))
-		require.ErrorIs(t, s.RetainSaga(t.Context(), saga, time.Hour, storekit.SagaOptions{}), storekit.ErrSagaConflict)
-		require.ErrorIs(t, s.RetainSaga(t.Context(), saga, 0, storekit.SagaOptions{}), outmill.ErrInvalidConfig)
+		saga := &roles.Saga{Type: "order", Correlation: "o1"}
+		require.NoError(t, s.InsertSaga(t.Context(), saga, &order{}, roles.SagaOptions{}))
+		require.ErrorIs(t, s.RetainSaga(t.Context(), saga, time.Hour, roles.SagaOptions{}), roles.ErrSagaConflict)
+		require.ErrorIs(t, s.RetainSaga(t.Context(), saga, 0, roles.SagaOptions{}), outmill.ErrInvalidConfig)
 	})
 }
 

@@ -14,9 +14,9 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sagas"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -97,10 +97,10 @@ func (s *shop) settled(t *testing.T, status outmill.Status, n int) []*outmill.Re
 	return found
 }
 
-func (s *shop) find(t *testing.T, id string) (*storekit.Saga, order, error) {
+func (s *shop) find(t *testing.T, id string) (*roles.Saga, order, error) {
 	t.Helper()
 	var state order
-	saga, err := s.FindSaga(t.Context(), "order", id, &state, storekit.SagaOptions{})
+	saga, err := s.FindSaga(t.Context(), "order", id, &state, roles.SagaOptions{})
 	return saga, state, err
 }
 
@@ -147,7 +147,7 @@ func TestSaga_RollsBack(t *testing.T) {
 		s.publish(t, "placed", "o1")
 		s.settled(t, outmill.StatusDead, 1)
 		_, _, err := s.find(t, "o1")
-		require.ErrorIs(t, err, storekit.ErrSagaNotFound)
+		require.ErrorIs(t, err, roles.ErrSagaNotFound)
 		all, err := s.List(t.Context(), outmill.ListQuery{Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, all, 1)
@@ -165,9 +165,9 @@ func TestSaga_Conflicts(t *testing.T) {
 			sagas.On("paid", ofOrder, func(c *sagas.Context[order], _ event) error {
 				if calls.Add(1) <= 4 {
 					// A concurrent handler makes the update conflict in this way.
-					saga, err := s.FindSaga(c, "order", c.Correlation, &order{}, storekit.SagaOptions{})
+					saga, err := s.FindSaga(c, "order", c.Correlation, &order{}, roles.SagaOptions{})
 					if err == nil {
-						err = s.UpdateSaga(c, saga, c.State, storekit.SagaOptions{})
+						err = s.UpdateSaga(c, saga, c.State, roles.SagaOptions{})
 					}
 					return err
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -19,7 +20,7 @@ ON CONFLICT (command) DO UPDATE SET count = CASE a.action WHEN excluded.action T
 )
 
 // audit notes that the transaction changes count records.
-func (t *txn) audit(ctx context.Context, entry storekit.AuditEntry, count int) error {
+func (t *txn) audit(ctx context.Context, entry roles.AuditEntry, count int) error {
 	if count == 0 {
 		return nil
 	}
@@ -28,7 +29,7 @@ func (t *txn) audit(ctx context.Context, entry storekit.AuditEntry, count int) e
 }
 
 // AuditEntries returns the newest entries with a smaller number.
-func (b bench) AuditEntries(ctx context.Context, operation string, before int64, limit int) (entries []storekit.AuditEntry, err error) {
+func (b bench) AuditEntries(ctx context.Context, operation string, before int64, limit int) (entries []roles.AuditEntry, err error) {
 	err = b.read(ctx, operation, func(ctx context.Context, t *txn) (err error) {
 		entries, err = list(ctx, t, scanEntry, sqlAudited, before, limit)
 		return err
@@ -36,7 +37,7 @@ func (b bench) AuditEntries(ctx context.Context, operation string, before int64,
 	return entries, err
 }
 
-func scanEntry(rows *sql.Rows, e *storekit.AuditEntry) error {
+func scanEntry(rows *sql.Rows, e *roles.AuditEntry) error {
 	var at int64
 	var details string
 	if err := rows.Scan(&e.Number, &at, &e.Actor, &e.Action, &e.Count, &details); err != nil {
@@ -46,7 +47,7 @@ func scanEntry(rows *sql.Rows, e *storekit.AuditEntry) error {
 	return e.SetDetails(details)
 }
 
-// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See storekit.Audit.
+// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See roles.Audit.
 func (s *Store) DeleteOldAudit(ctx context.Context, limit int) (deleted int, err error) {
 	const operation = "delete old audit entries"
 	err = storekit.CheckLimit(limit)

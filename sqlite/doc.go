@@ -1,5 +1,5 @@
 // Package sqlite is the outbox store on SQLite (modernc.org/sqlite, no cgo): the embedded
-// default. It implements outmill.Store and storekit.Waker.
+// default. It implements outmill.Store and roles.Waker.
 //
 //	store, err := sqlite.Open(ctx, "orders.db", sqlite.Config{}, logger)
 //	err = store.Ensure(ctx)

@@ -10,6 +10,7 @@ import (
 
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -28,9 +29,9 @@ const (
 // Examine looks for a missing part of the schema, a file that may not be written, a write lock
 // that another connection keeps, and a log that a reader keeps from being emptied. The clock of
 // SQLite is that of this machine, and the file's rights are those of the operating system. See
-// storekit.Examiner.
-func (s *Store) Examine(ctx context.Context, request storekit.ExamineRequest) (storekit.Examination, error) {
-	var e storekit.Examination
+// roles.Examiner.
+func (s *Store) Examine(ctx context.Context, request roles.ExamineRequest) (roles.Examination, error) {
+	var e roles.Examination
 	err := s.usable(ctx)
 	if err == nil {
 		err = s.examine(ctx, request, &e)
@@ -38,7 +39,7 @@ func (s *Store) Examine(ctx context.Context, request storekit.ExamineRequest) (s
 	return e, s.explain(ctx, "examine", err)
 }
 
-func (s *Store) examine(ctx context.Context, request storekit.ExamineRequest, e *storekit.Examination) error {
+func (s *Store) examine(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
 	if err := s.whileBusy(ctx, func() error { return s.checkSchema(ctx, s.db) }); err != nil {
 		return err
 	}
@@ -59,7 +60,7 @@ func (s *Store) examine(ctx context.Context, request storekit.ExamineRequest, e 
 	return s.examineLog(ctx, file, e)
 }
 
-func (s *Store) examineParts(ctx context.Context, e *storekit.Examination) error {
+func (s *Store) examineParts(ctx context.Context, e *roles.Examination) error {
 	parts, err := sqlkit.Parts(schemaFiles, "schema")
 	if err != nil {
 		return err
@@ -96,7 +97,7 @@ func (s *Store) texts(ctx context.Context, query string) (all map[string]bool, e
 }
 
 // examineLock takes the write lock, changes nothing under it, and gives it back.
-func (s *Store) examineLock(ctx context.Context, request storekit.ExamineRequest, e *storekit.Examination) (err error) {
+func (s *Store) examineLock(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) (err error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return err
@@ -106,7 +107,7 @@ func (s *Store) examineLock(ctx context.Context, request storekit.ExamineRequest
 	switch {
 	case err == nil:
 	case isBusy(err):
-		e.Add(storekit.Finding{
+		e.Add(roles.Finding{
 			Code: "lock_wait", Failure: true, Subject: "write lock",
 			Text: fmt.Sprintf("Another connection has had the write lock of the database for %v at least. Appends, claims and acks wait for it.",
 				request.LockWait),
@@ -114,7 +115,7 @@ func (s *Store) examineLock(ctx context.Context, request storekit.ExamineRequest
 				"SQLite does not say whose it is.",
 		})
 	case code(err) == sqlite3.SQLITE_READONLY:
-		e.Add(storekit.Finding{
+		e.Add(roles.Finding{
 			Code: "right_missing", Failure: true, Subject: "write access to the file",
 			Text:   "The database is read-only for this process, so it can neither append nor claim.",
 			Remedy: "Give the user of the process write access to the file and its folder, and remove mode=ro from the URL.",
@@ -145,13 +146,13 @@ func (s *Store) tryLock(ctx context.Context, conn *sql.Conn, wait time.Duration)
 	}
 }
 
-func (s *Store) examineLog(ctx context.Context, file string, e *storekit.Examination) error {
+func (s *Store) examineLog(ctx context.Context, file string, e *roles.Examination) error {
 	var mode string
 	if err := s.db.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode); err != nil {
 		return err
 	}
 	if mode != "wal" {
-		e.Add(storekit.Finding{
+		e.Add(roles.Finding{
 			Code: "journal_mode", Subject: "journal_mode=" + mode,
 			Text:   "The database has no write-ahead log, so each write waits for all readers, and they for it.",
 			Remedy: "Run PRAGMA journal_mode=WAL once, or open the database with sqlite.Open.",
@@ -172,7 +173,7 @@ func (s *Store) examineLog(ctx context.Context, file string, e *storekit.Examina
 		return err
 	}
 	if written < pages {
-		e.Add(storekit.Finding{
+		e.Add(roles.Finding{
 			Code: "old_transaction", Subject: file + "-wal",
 			Text: fmt.Sprintf("The write-ahead log has %d MiB and a reader keeps SQLite from emptying it, so it grows and reads become slower.",
 				info.Size()>>20),

@@ -10,19 +10,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 )
 
-func examined(t *testing.T, store *sqlite.Store) storekit.Examination {
+func examined(t *testing.T, store *sqlite.Store) roles.Examination {
 	t.Helper()
-	found, err := store.Examine(t.Context(), storekit.ExamineRequest{LockWait: 50 * time.Millisecond})
+	found, err := store.Examine(t.Context(), roles.ExamineRequest{LockWait: 50 * time.Millisecond})
 	require.NoError(t, err)
 	return found
 }
 
 // onlyFinding returns the finding of a store that has one fault.
-func onlyFinding(t *testing.T, store *sqlite.Store) storekit.Finding {
+func onlyFinding(t *testing.T, store *sqlite.Store) roles.Finding {
 	t.Helper()
 	found := examined(t, store)
 	require.Len(t, found.Findings, 1, "%+v", found)
@@ -44,7 +44,7 @@ func TestStore_Examine(t *testing.T) {
 
 	t.Run("a store that works has no findings, in a file and in memory", func(t *testing.T) {
 		t.Parallel()
-		require.Equal(t, storekit.Examination{}, examined(t, open(t, newFile(t))))
+		require.Equal(t, roles.Examination{}, examined(t, open(t, newFile(t))))
 		inMemory := examined(t, open(t, ":memory:"))
 		require.Empty(t, inMemory.Findings)
 		require.Len(t, inMemory.Unchecked, 1)
@@ -55,13 +55,13 @@ func TestStore_Examine(t *testing.T) {
 		store, err := sqlite.Open(t.Context(), newFile(t), sqlite.Config{}, nil)
 		require.NoError(t, err)
 		defer store.Close()
-		_, err = store.Examine(t.Context(), storekit.ExamineRequest{})
+		_, err = store.Examine(t.Context(), roles.ExamineRequest{})
 		require.ErrorIs(t, err, outmill.ErrSchemaMissing)
 	})
 
 	t.Run("a part of the schema that was dropped is named", func(t *testing.T) {
 		t.Parallel()
-		for statement, want := range map[string]storekit.Finding{
+		for statement, want := range map[string]roles.Finding{
 			"DROP INDEX outmill_line":    {Code: "index_missing", Subject: "outmill_line", Failure: true},
 			"DROP TABLE outmill_dedup":   {Code: "table_missing", Subject: "outmill_dedup", Failure: true},
 			"DROP VIEW outmill_readable": {Code: "view_missing", Subject: "outmill_readable"},
@@ -71,7 +71,7 @@ func TestStore_Examine(t *testing.T) {
 			require.NoError(t, err)
 			found := examined(t, store).Findings
 			require.NotEmpty(t, found)
-			require.Equal(t, want, storekit.Finding{Code: found[0].Code, Subject: found[0].Subject, Failure: found[0].Failure})
+			require.Equal(t, want, roles.Finding{Code: found[0].Code, Subject: found[0].Subject, Failure: found[0].Failure})
 		}
 	})
 
@@ -131,7 +131,7 @@ func TestStore_Examine(t *testing.T) {
 		t.Parallel()
 		store := open(t, newFile(t))
 		require.NoError(t, store.Close())
-		_, err := store.Examine(t.Context(), storekit.ExamineRequest{})
+		_, err := store.Examine(t.Context(), roles.ExamineRequest{})
 		require.ErrorIs(t, err, outmill.ErrClosed)
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -81,7 +81,7 @@ func TestStore_InSteps(t *testing.T) {
 	t.Run("a join with many steps is deleted in parts, and others write between them", func(t *testing.T) {
 		t.Parallel()
 		store := newConforming(t, storetest.Options{})
-		join := storekit.Join{ExpectedSteps: 1}
+		join := roles.Join{ExpectedSteps: 1}
 		require.NoError(t, store.StartJoin(t.Context(), &join))
 		require.NoError(t, store.CancelJoin(t.Context(), join.ID, "not needed"))
 		const members, parts = 60_000, 30
@@ -107,7 +107,7 @@ func TestStore_InSteps(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, written, parts/2)
 		_, err = store.GetJoin(t.Context(), join.ID)
-		require.ErrorIs(t, err, storekit.ErrUnknownJoin)
+		require.ErrorIs(t, err, roles.ErrUnknownJoin)
 		var left int
 		require.NoError(t, store.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM outmill_join_members`).Scan(&left))
 		require.Zero(t, left)

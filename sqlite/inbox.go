@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -31,8 +32,8 @@ const (
 )
 
 // PutNote notes that a consumer handles a message. It never waits for another note, because
-// no other transaction is writing. See storekit.Inbox.
-func (s *Store) PutNote(ctx context.Context, note storekit.Note, _ time.Duration) (duplicate bool, err error) {
+// no other transaction is writing. See roles.Inbox.
+func (s *Store) PutNote(ctx context.Context, note roles.Note, _ time.Duration) (duplicate bool, err error) {
 	const operation = "put a note"
 	h, err := s.txOf(ctx)
 	if err == nil {
@@ -54,7 +55,7 @@ func (s *Store) PutNote(ctx context.Context, note storekit.Note, _ time.Duration
 	return duplicate && err == nil, err
 }
 
-func (t *txn) putNote(ctx context.Context, note storekit.Note, checks bool) (duplicate bool, err error) {
+func (t *txn) putNote(ctx context.Context, note roles.Note, checks bool) (duplicate bool, err error) {
 	var id, owner string
 	if note.Own() {
 		id = note.Lease.ID.String()
@@ -74,7 +75,7 @@ func (t *txn) putNote(ctx context.Context, note storekit.Note, checks bool) (dup
 	return valid, err
 }
 
-// HasNote reports whether a message was noted for the consumer. See storekit.Inbox.
+// HasNote reports whether a message was noted for the consumer. See roles.Inbox.
 func (s *Store) HasNote(ctx context.Context, consumer, key string) (found bool, err error) {
 	const operation = "look for a note"
 	h, err := s.txOf(ctx)
@@ -92,7 +93,7 @@ func (s *Store) HasNote(ctx context.Context, consumer, key string) (found bool, 
 }
 
 // DeleteNotes deletes notes whose retention has passed and whose record is gone or processed. See
-// storekit.Inbox.
+// roles.Inbox.
 func (s *Store) DeleteNotes(ctx context.Context, limit int) (int, error) {
 	return storekit.DeleteNotes(limit, func(limit int) (deleted, kept int, err error) {
 		deleted, err = s.tidy(ctx, "delete notes", limit, func(t *txn, ctx context.Context, limit int) (n int, err error) {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -59,7 +60,7 @@ func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill
 	if len(ids) == 0 {
 		return 0, s.explain(ctx, "delete", s.usable(ctx))
 	}
-	entry := storekit.NewAuditEntry(ctx, storekit.AuditDelete, ids...)
+	entry := storekit.NewAuditEntry(ctx, roles.AuditDelete, ids...)
 	var deleted int
 	err := s.writeSteps(ctx, "delete", func(ctx context.Context, t *txn) error {
 		seqs, err := t.seqs(ctx, sqlSeqsOf, idList(ids), string(status))
@@ -103,7 +104,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeue
 			s.waker.notifier.Notify()
 		}
 	}()
-	entry := storekit.NewAuditEntry(ctx, storekit.AuditRequeue, ids...)
+	entry := storekit.NewAuditEntry(ctx, roles.AuditRequeue, ids...)
 	for _, k := range keys {
 		n, err := s.requeueParked(ctx, entry, k, due)
 		if requeued += n; err != nil {
@@ -133,7 +134,7 @@ func (s *Store) parkedKeys(ctx context.Context, ids []outmill.WorkItemID) (keys 
 // transactions, the next transaction requeues them too. The last one leaves nothing parked. All
 // of them become due at one time, so that they become ready in the order of their places,
 // whichever transaction requeued them.
-func (s *Store) requeueParked(ctx context.Context, entry storekit.AuditEntry, k parkedKey, due int64) (requeued int, err error) {
+func (s *Store) requeueParked(ctx context.Context, entry roles.AuditEntry, k parkedKey, due int64) (requeued int, err error) {
 	for nth := 0; ; nth++ {
 		n, err := s.requeue(ctx, entry, due, sqlParkedOf, k.group, k.topic, k.key, s.atOnce.Requeue(nth))
 		if requeued += n; err != nil || n == 0 {
@@ -143,7 +144,7 @@ func (s *Store) requeueParked(ctx context.Context, entry storekit.AuditEntry, k 
 }
 
 // requeue requeues the records that the query finds, in one transaction.
-func (s *Store) requeue(ctx context.Context, entry storekit.AuditEntry, due int64, query string, args ...any) (requeued int, err error) {
+func (s *Store) requeue(ctx context.Context, entry roles.AuditEntry, due int64, query string, args ...any) (requeued int, err error) {
 	err = s.write(ctx, "requeue", func(ctx context.Context, t *txn) error {
 		seqs, err := t.seqs(ctx, query, args...)
 		if err != nil {

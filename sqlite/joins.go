@@ -7,11 +7,12 @@ import (
 	"fmt"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-var _ storekit.Joins = (*Store)(nil)
+var _ roles.Joins = (*Store)(nil)
 
 const (
 	sqlStartJoin = `INSERT INTO {p:joins} (id, grouping_key, policy, quorum, expected_steps, deadline, complete_at_deadline, created_at,
@@ -66,7 +67,7 @@ FROM {p:records} INDEXED BY {p:step} WHERE step = ?1`
 )
 
 // StartJoin writes a join.
-func (j joining) StartJoin(ctx context.Context, operation string, join *storekit.Join) error {
+func (j joining) StartJoin(ctx context.Context, operation string, join *roles.Join) error {
 	tx, err := j.s.txOf(ctx)
 	if err != nil {
 		return j.s.explain(ctx, operation, err)
@@ -78,7 +79,7 @@ func (j joining) StartJoin(ctx context.Context, operation string, join *storekit
 	return j.s.write(ctx, operation, start)
 }
 
-func (t *txn) startJoin(ctx context.Context, join *storekit.Join) error {
+func (t *txn) startJoin(ctx context.Context, join *roles.Join) error {
 	metadata, err := storekit.MetadataText(join.Metadata)
 	if err != nil {
 		return fmt.Errorf("metadata: %w", err)
@@ -96,13 +97,13 @@ func (t *txn) startJoin(ctx context.Context, join *storekit.Join) error {
 	n, err := t.exec(ctx, sqlStartJoin, join.ID.String(), sqlkit.OrNull(join.GroupingKey), join.Policy, join.Quorum, expected, deadline,
 		join.CompleteAtDeadline, t.now, sqlkit.OrNull(metadata))
 	if err == nil && n == 0 {
-		err = fmt.Errorf("%w: %s", storekit.ErrJoinExists, join.ID)
+		err = fmt.Errorf("%w: %s", roles.ErrJoinExists, join.ID)
 	}
 	return err
 }
 
 // join reads a join; nil if there is none.
-func (t *txn) join(ctx context.Context, id string) (*storekit.Join, error) {
+func (t *txn) join(ctx context.Context, id string) (*roles.Join, error) {
 	found, err := list(ctx, t, scanJoin, sqlJoin, id)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -110,7 +111,7 @@ func (t *txn) join(ctx context.Context, id string) (*storekit.Join, error) {
 	return &found[0], nil
 }
 
-func scanJoin(rows *sql.Rows, j *storekit.Join) error {
+func scanJoin(rows *sql.Rows, j *roles.Join) error {
 	var expected, deadline, finished sql.NullInt64
 	var created, updated int64
 	var metadata string
@@ -129,7 +130,7 @@ func scanJoin(rows *sql.Rows, j *storekit.Join) error {
 }
 
 // state converts the join to the form that the engine uses.
-func (t *txn) state(join *storekit.Join) *storekit.JoinState {
+func (t *txn) state(join *roles.Join) *storekit.JoinState {
 	state := &storekit.JoinState{Join: *join}
 	if !join.Deadline.IsZero() {
 		state.DeadlineIn = sqlkit.Micros(join.Deadline.UnixMicro() - t.now)
@@ -160,7 +161,7 @@ func (t *txn) JoinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storeki
 
 // countMembersOf counts the steps of a join that may be complete.
 func (t *txn) countMembersOf(ctx context.Context, join *storekit.JoinState) (err error) {
-	if join.Status == storekit.JoinPending && !join.Unsealed {
+	if join.Status == roles.JoinPending && !join.Unsealed {
 		join.Members, err = t.CountMembers(ctx, join.ID)
 	}
 	return err
@@ -172,7 +173,7 @@ func (t *txn) CountMembers(ctx context.Context, id outmill.JoinID) (n int, err e
 	return n, err
 }
 
-// joinEngine provides the calls of storekit.Joins that all stores share.
+// joinEngine provides the calls of roles.Joins that all stores share.
 type joinEngine = storekit.JoinEngine
 
 // joining is the store as seen by the engine of joins.
@@ -239,7 +240,7 @@ func (s *Store) onJoin(ctx context.Context, operation string, id outmill.JoinID,
 			return err
 		}
 		if join == nil {
-			return fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
+			return fmt.Errorf("%w: %s", roles.ErrUnknownJoin, id)
 		}
 		return fn(ctx, t, t.state(join))
 	})
@@ -259,7 +260,7 @@ func (s *Store) writeSteps(ctx context.Context, operation string, fn func(ctx co
 	return err
 }
 
-// AttachStep makes a record a step. See storekit.Joins.
+// AttachStep makes a record a step. See roles.Joins.
 func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
 	return s.onJoin(ctx, "attach step", id, func(ctx context.Context, t *txn, join *storekit.JoinState) error {
 		if err := t.countMembersOf(ctx, join); err != nil {
@@ -279,7 +280,7 @@ func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmi
 		if _, err := t.exec(ctx, sqlNoteJoin, name, id.String()); err != nil {
 			return err
 		}
-		return t.count(ctx, map[string]storekit.StepCounts{id.String(): storekit.StepCounts{}.Moved(storekit.StepPending, status)})
+		return t.count(ctx, map[string]storekit.StepCounts{id.String(): storekit.StepCounts{}.Moved(roles.StepPending, status)})
 	})
 }
 
@@ -291,7 +292,7 @@ func (t *txn) lateStep(ctx context.Context, id outmill.JoinID, message outmill.W
 		return "", late, err
 	}
 	name = cmp.Or(name, message.String())
-	var has storekit.StepStatus
+	var has roles.StepStatus
 	if late.Member, err = t.one(ctx, []any{&has}, sqlMemberStatus, id.String(), name); err != nil || late.Member {
 		return name, late, err
 	}
@@ -303,16 +304,16 @@ func (t *txn) lateStep(ctx context.Context, id outmill.JoinID, message outmill.W
 }
 
 // Report settles the step that the message names.
-func (t *txn) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as storekit.StepStatus) (known bool,
+func (t *txn) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as roles.StepStatus) (known bool,
 	err error) {
 	var name string
 	if _, err := t.one(ctx, []any{&name}, sqlStepOfRecord, message.String()); err != nil {
 		return false, err
 	}
-	var status storekit.StepStatus
+	var status roles.StepStatus
 	id := join.ID.String()
 	known, err = t.one(ctx, []any{&status}, sqlMemberStatus, id, name)
-	if err != nil || !known || status != storekit.StepPending {
+	if err != nil || !known || status != roles.StepPending {
 		return known, err
 	}
 	return true, t.eachMember(ctx, map[string]int{name: 1}, func(m *member, _ int) {
@@ -342,7 +343,7 @@ func (t *txn) Append(ctx context.Context, record *outmill.Record) (*storekit.App
 }
 
 // ListJoins reads joins of each status.
-func (j joining) ListJoins(ctx context.Context, operation string, query storekit.JoinQuery) ([]*storekit.JoinState, error) {
+func (j joining) ListJoins(ctx context.Context, operation string, query roles.JoinQuery) ([]*storekit.JoinState, error) {
 	template, args := sqlListJoins, []any{query.After.String(), query.Limit, query.Status}
 	if query.GroupingKey != "" {
 		template, args = sqlListGroup, append(args, query.GroupingKey)
@@ -367,17 +368,17 @@ func (j joining) ListJoins(ctx context.Context, operation string, query storekit
 
 // ListSteps reads steps of a join.
 func (j joining) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID,
-	limit int) ([]storekit.JoinStep, error) {
-	var found []storekit.JoinStep
+	limit int) ([]roles.JoinStep, error) {
+	var found []roles.JoinStep
 	err := j.s.read(ctx, operation, func(ctx context.Context, t *txn) (err error) {
 		join, err := t.join(ctx, id.String())
 		if err != nil {
 			return err
 		}
 		if join == nil {
-			return fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
+			return fmt.Errorf("%w: %s", roles.ErrUnknownJoin, id)
 		}
-		found, err = list(ctx, t, func(rows *sql.Rows, step *storekit.JoinStep) error {
+		found, err = list(ctx, t, func(rows *sql.Rows, step *roles.JoinStep) error {
 			return rows.Scan(&step.ID, &step.Status)
 		}, sqlListSteps, id.String(), after.String(), limit)
 		return err
@@ -385,7 +386,7 @@ func (j joining) ListSteps(ctx context.Context, operation string, id outmill.Joi
 	return found, err
 }
 
-// DeleteJoins deletes joins that ended long ago. See storekit.Joins.
+// DeleteJoins deletes joins that ended long ago. See roles.Joins.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	all := 0
 	for {

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
-func startJoin(t *testing.T, store file, join storekit.Join) outmill.JoinID {
+func startJoin(t *testing.T, store file, join roles.Join) outmill.JoinID {
 	t.Helper()
 	require.NoError(t, store.StartJoin(t.Context(), &join))
 	return join.ID
@@ -36,7 +36,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 	t.Run("cancelling a join wakes the record that waits for it", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
-		id := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
+		id := startJoin(t, store, roles.Join{ExpectedSteps: 1})
 		appendAll(t, store, &outmill.Record{Topic: "waits", MessageID: "waiter", WaitsFor: id, Delay: time.Hour})
 		require.NoError(t, store.CancelJoin(t.Context(), id, "enough"))
 		found := claim(t, store, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))
@@ -46,9 +46,9 @@ func TestStore_JoinsAttack(t *testing.T) {
 	t.Run("a finish that seals the join wakes the others that wait", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
-		id := startJoin(t, store, storekit.Join{Unsealed: true})
+		id := startJoin(t, store, roles.Join{Unsealed: true})
 		appendAll(t, store, &outmill.Record{Topic: "waits", MessageID: "waiter", WaitsFor: id, Delay: time.Hour})
-		result, err := store.FinishJoin(t.Context(), id, storekit.FinishRequest{Seal: true})
+		result, err := store.FinishJoin(t.Context(), id, roles.FinishRequest{Seal: true})
 		require.NoError(t, err)
 		require.True(t, result.Finished)
 		found := claim(t, store, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))
@@ -58,15 +58,15 @@ func TestStore_JoinsAttack(t *testing.T) {
 	t.Run("a quorum beyond the steps that a join may have is refused", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
-		bad := &storekit.Join{Unsealed: true, Policy: storekit.JoinQuorum, Quorum: math.MaxInt32 + 1}
+		bad := &roles.Join{Unsealed: true, Policy: roles.JoinQuorum, Quorum: math.MaxInt32 + 1}
 		require.ErrorIs(t, store.StartJoin(t.Context(), bad), outmill.ErrInvalidRecord)
 	})
 
 	t.Run("a deadline centuries ahead is far off", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
-		id := startJoin(t, store, storekit.Join{ExpectedSteps: 1, Deadline: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
-		result, err := store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
+		id := startJoin(t, store, roles.Join{ExpectedSteps: 1, Deadline: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
+		result, err := store.FinishJoin(t.Context(), id, roles.FinishRequest{})
 		require.NoError(t, err)
 		require.Greater(t, result.DeadlineIn, 200*365*24*time.Hour)
 	})
@@ -74,14 +74,14 @@ func TestStore_JoinsAttack(t *testing.T) {
 	t.Run("a panic in Then continues and leaves the join unchanged", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
-		id := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
+		id := startJoin(t, store, roles.Join{ExpectedSteps: 1})
 		appendAll(t, store, stepOf("step", id))
 		ackAll(t, store)
 		require.PanicsWithError(t, "boom", func() {
 			_, _ = store.FinishJoin(t.Context(), id,
-				storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
+				roles.FinishRequest{Then: func(roles.Join) (*outmill.Record, error) { panic(errors.New("boom")) }})
 		})
-		result, err := store.FinishJoin(t.Context(), id, storekit.FinishRequest{})
+		result, err := store.FinishJoin(t.Context(), id, roles.FinishRequest{})
 		require.NoError(t, err)
 		require.True(t, result.Finished)
 	})
@@ -90,7 +90,7 @@ func TestStore_JoinsAttack(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		ctx := t.Context()
-		id := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
+		id := startJoin(t, store, roles.Join{ExpectedSteps: 1})
 		step := stepOf("step", id)
 		appendAll(t, store, step)
 		require.NoError(t, store.CancelJoin(ctx, id, "enough"))
@@ -108,14 +108,14 @@ func TestStore_JoinsAttack(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		ctx := t.Context()
-		outer := startJoin(t, store, storekit.Join{ExpectedSteps: 1})
-		inner := []outmill.JoinID{startJoin(t, store, storekit.Join{ExpectedSteps: 1}), startJoin(t, store, storekit.Join{ExpectedSteps: 1})}
+		outer := startJoin(t, store, roles.Join{ExpectedSteps: 1})
+		inner := []outmill.JoinID{startJoin(t, store, roles.Join{ExpectedSteps: 1}), startJoin(t, store, roles.Join{ExpectedSteps: 1})}
 		appendAll(t, store, stepOf("a", inner[0]), stepOf("b", inner[1]))
 		ackAll(t, store)
 		var ends errgroup.Group
 		for _, id := range inner {
 			ends.Go(func() error {
-				_, err := store.FinishJoin(ctx, id, storekit.FinishRequest{Then: func(storekit.Join) (*outmill.Record, error) {
+				_, err := store.FinishJoin(ctx, id, roles.FinishRequest{Then: func(roles.Join) (*outmill.Record, error) {
 					return stepOf("next", outer), nil
 				}})
 				return err

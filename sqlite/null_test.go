@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func TestStore_Null(t *testing.T) {
@@ -39,12 +39,12 @@ func TestStore_Null(t *testing.T) {
 		require.NoError(t, store.Abandon(t.Context(), []outmill.Settlement{{Lease: found[0].Lease()}, {Lease: found[1].Lease(), Err: " "}}))
 		require.Equal(t, 1, number(t, store.DB(), `SELECT count(*) FROM outmill_records WHERE last_error IS NOT NULL`))
 
-		bare, grouped := &storekit.Join{ExpectedSteps: 1}, &storekit.Join{ExpectedSteps: 1, GroupingKey: "customer"}
+		bare, grouped := &roles.Join{ExpectedSteps: 1}, &roles.Join{ExpectedSteps: 1, GroupingKey: "customer"}
 		require.NoError(t, store.StartJoin(t.Context(), bare))
 		require.NoError(t, store.StartJoin(t.Context(), grouped))
 		require.Equal(t, 1, number(t, store.DB(), `SELECT count(*) FROM outmill_joins WHERE grouping_key IS NULL`))
 		require.Equal(t, 2, number(t, store.DB(), `SELECT count(*) FROM outmill_joins WHERE reason IS NULL AND metadata IS NULL`))
-		joins, err := store.ListJoins(t.Context(), storekit.JoinQuery{GroupingKey: grouped.GroupingKey})
+		joins, err := store.ListJoins(t.Context(), roles.JoinQuery{GroupingKey: grouped.GroupingKey})
 		require.NoError(t, err)
 		require.Len(t, joins, 1)
 		require.Equal(t, grouped.ID, joins[0].ID)

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 )
 
 func TestStore_Open(t *testing.T) {
@@ -158,7 +158,7 @@ func TestStore_Open(t *testing.T) {
 		require.NoError(t, opened.Ack(t.Context(), "", leases(found)))
 		require.Equal(t, 1, number(t, db, `SELECT count(*) FROM shop_records WHERE status = 'processed'`))
 
-		join := storekit.Join{ExpectedSteps: 1}
+		join := roles.Join{ExpectedSteps: 1}
 		require.NoError(t, opened.(*sqlite.Store).StartJoin(t.Context(), &join))
 		require.NoError(t, opened.(*sqlite.Store).CancelJoin(t.Context(), join.ID, ""))
 		for _, deleted := range []int{0, 1} {

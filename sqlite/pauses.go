@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -19,8 +20,8 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
 	sqlPausesChanged = `UPDATE {p:meta} SET pauses = pauses + 1 WHERE only_row = 1`
 )
 
-// Pause stops the deliveries of the scope. See storekit.Pauses.
-func (s *Store) Pause(ctx context.Context, scope storekit.PauseScope, by, reason string) error {
+// Pause stops the deliveries of the scope. See roles.Pauses.
+func (s *Store) Pause(ctx context.Context, scope roles.PauseScope, by, reason string) error {
 	const operation = "pause"
 	if err := storekit.CheckPause(scope, by, reason); err != nil {
 		return s.explain(ctx, operation, err)
@@ -28,7 +29,7 @@ func (s *Store) Pause(ctx context.Context, scope storekit.PauseScope, by, reason
 	return s.write(ctx, operation, func(ctx context.Context, t *txn) error { return t.pause(ctx, scope, by, reason) })
 }
 
-func (t *txn) pause(ctx context.Context, s storekit.PauseScope, by, reason string) error {
+func (t *txn) pause(ctx context.Context, s roles.PauseScope, by, reason string) error {
 	args := []any{s.Group, s.Topic, s.Key, s.TenantID, by, reason}
 	renewed, err := t.exec(ctx, sqlRenewPause, args...)
 	if err != nil {
@@ -39,8 +40,8 @@ func (t *txn) pause(ctx context.Context, s storekit.PauseScope, by, reason strin
 		if _, err := t.one(ctx, []any{&count}, sqlCountPause); err != nil {
 			return err
 		}
-		if count >= storekit.MaxPauses {
-			return storekit.ErrTooManyPauses
+		if count >= roles.MaxPauses {
+			return roles.ErrTooManyPauses
 		}
 		if _, err := t.exec(ctx, sqlAddPause, append(args, t.pauseGeneration+1, t.now)...); err != nil {
 			return err
@@ -50,8 +51,8 @@ func (t *txn) pause(ctx context.Context, s storekit.PauseScope, by, reason strin
 	return err
 }
 
-// Resume ends the pause of the scope, and wakes readers. See storekit.Pauses.
-func (s *Store) Resume(ctx context.Context, scope storekit.PauseScope) (bool, error) {
+// Resume ends the pause of the scope, and wakes readers. See roles.Pauses.
+func (s *Store) Resume(ctx context.Context, scope roles.PauseScope) (bool, error) {
 	const operation = "resume"
 	if err := storekit.CheckPauseScope(scope); err != nil {
 		return false, s.explain(ctx, operation, err)
@@ -74,8 +75,8 @@ func (s *Store) Resume(ctx context.Context, scope storekit.PauseScope) (bool, er
 	return ended > 0, nil
 }
 
-// Paused returns the pauses. See storekit.Pauses.
-func (s *Store) Paused(ctx context.Context) (pauses []storekit.PauseInfo, err error) {
+// Paused returns the pauses. See roles.Pauses.
+func (s *Store) Paused(ctx context.Context) (pauses []roles.PauseInfo, err error) {
 	err = s.read(ctx, "list pauses", func(_ context.Context, t *txn) error {
 		pauses = append(pauses, t.pauses.All()...)
 		return nil
@@ -84,8 +85,8 @@ func (s *Store) Paused(ctx context.Context) (pauses []storekit.PauseInfo, err er
 }
 
 // LastPauses returns the pauses as the store last read them. Each transaction of the store
-// reads whether they have changed. See storekit.Pauses.
-func (s *Store) LastPauses() *storekit.PauseList { return s.pauses.Load() }
+// reads whether they have changed. See roles.Pauses.
+func (s *Store) LastPauses() *roles.PauseList { return s.pauses.Load() }
 
 // readPauses reads the pauses, unless the known ones are those that this transaction sees.
 func (t *txn) readPauses(ctx context.Context) error {
@@ -93,7 +94,7 @@ func (t *txn) readPauses(ctx context.Context) error {
 		t.pauses = known
 		return nil
 	}
-	pauses, err := list(ctx, t, func(rows *sql.Rows, p *storekit.PauseInfo) error {
+	pauses, err := list(ctx, t, func(rows *sql.Rows, p *roles.PauseInfo) error {
 		var at int64
 		err := rows.Scan(&p.Number, &p.Group, &p.Topic, &p.Key, &p.TenantID, &at, &p.By, &p.Reason)
 		p.At = timeOf(at)
@@ -102,7 +103,7 @@ func (t *txn) readPauses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.pauses = storekit.NewPauseList(t.pauseGeneration, pauses)
+	t.pauses = roles.NewPauseList(t.pauseGeneration, pauses)
 	t.s.pauses.Keep(t.pauses)
 	return nil
 }

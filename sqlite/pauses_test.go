@@ -8,7 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // paused fills the topic "orders" with records of the tenant "acme". A third of them has no key,
@@ -52,7 +52,7 @@ func requireBoundedPause(t *testing.T, n int, order outmill.Order) {
 	store.DB().SetMaxOpenConns(1)
 	_, err := store.DB().ExecContext(t.Context(), paused, n)
 	require.NoError(t, err)
-	scope := storekit.PauseScope{TenantID: "acme"}
+	scope := roles.PauseScope{TenantID: "acme"}
 	require.NoError(t, store.Pause(t.Context(), scope, "ann", ""))
 
 	// A claim sets aside a thousand records or so in a transaction, until it finds some of the

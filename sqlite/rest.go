@@ -22,10 +22,10 @@ const sqlResting = `SELECT NOT (EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:
 	OR EXISTS (SELECT 1 FROM {p:sagas} INDEXED BY {p:sagas_delete} WHERE delete_at <= ?1)
 	OR EXISTS (SELECT 1 FROM {p:joins} INDEXED BY {p:joins_finished} WHERE finished_at <= ?3))`
 
-// RestsWith returns the handle and the store. See storekit.Rester.
+// RestsWith returns the handle and the store. See roles.Rester.
 func (s *Store) RestsWith() (with, self any) { return s.db, s }
 
-// Resting asks one store after the other. See storekit.Rester.
+// Resting asks one store after the other. See roles.Rester.
 func (s *Store) Resting(ctx context.Context, stores []any) ([]bool, error) {
 	const operation = "look for rest"
 	if err := s.usable(ctx); err != nil {

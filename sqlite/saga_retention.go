@@ -4,11 +4,12 @@ import (
 	"context"
 	"time"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-var _ storekit.SagaRetention = (*Store)(nil)
+var _ roles.SagaRetention = (*Store)(nil)
 
 const (
 	sqlRetainSaga = `UPDATE {p:sagas} SET delete_at = ?5 WHERE type = ?1 AND correlation = ?2 AND id = ?3 AND version = ?4 AND finished = 1`
@@ -17,8 +18,8 @@ const (
 	WHERE delete_at <= ?1 ORDER BY delete_at LIMIT ?2)`
 )
 
-// RetainSaga sets how long a finished saga is kept. See storekit.SagaRetention.
-func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention time.Duration, _ storekit.SagaOptions) error {
+// RetainSaga sets how long a finished saga is kept. See roles.SagaRetention.
+func (s *Store) RetainSaga(ctx context.Context, saga *roles.Saga, retention time.Duration, _ roles.SagaOptions) error {
 	const operation = "retain saga"
 	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
 		return s.explain(ctx, operation, err)
@@ -27,14 +28,14 @@ func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention t
 		t := tx.(sagaTx).t
 		n, err := t.exec(ctx, sqlRetainSaga, append(versionOfSaga(saga), t.after(retention))...)
 		if err == nil && n == 0 {
-			err = storekit.ErrSagaConflict
+			err = roles.ErrSagaConflict
 		}
 		return err
 	})
 }
 
 // DeleteOldSagas deletes finished sagas whose retention has passed. See
-// storekit.SagaRetention.
+// roles.SagaRetention.
 func (s *Store) DeleteOldSagas(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete old sagas", limit, func(t *txn, ctx context.Context, limit int) (int, error) {
 		return t.exec(ctx, sqlDeleteOldSagas, t.now, limit)

@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-var _ storekit.Sagas = (*Store)(nil)
+var _ roles.Sagas = (*Store)(nil)
 
 const (
 	sqlFindSaga = `SELECT id, version, state, finished, created_at, updated_at FROM {p:sagas} WHERE type = ?1 AND correlation = ?2`
@@ -32,7 +32,7 @@ WHERE type = ?1 AND correlation = ?2 AND id = ?3 AND version = ?4`
 	WHERE type = ?1 AND finished = 1 AND updated_at <= ?2 ORDER BY updated_at LIMIT ?3)`
 )
 
-// sagaEngine provides the calls of storekit.Sagas.
+// sagaEngine provides the calls of roles.Sagas.
 type sagaEngine = sqlkit.SagaEngine
 
 // sagaKeeping is the store as seen by the engine of sagas.
@@ -63,8 +63,8 @@ func (k sagaKeeping) InSagas(ctx context.Context, operation string, reads bool,
 type sagaTx struct{ t *txn }
 
 // Find reads a saga.
-func (x sagaTx) Find(ctx context.Context, kind, correlation string) (saga *storekit.Saga, state string, found bool, err error) {
-	saga = &storekit.Saga{}
+func (x sagaTx) Find(ctx context.Context, kind, correlation string) (saga *roles.Saga, state string, found bool, err error) {
+	saga = &roles.Saga{}
 	var id string
 	var created, updated int64
 	found, err = x.t.one(ctx, []any{&id, &saga.Version, &state, &saga.Finished, &created, &updated}, sqlFindSaga, kind, correlation)
@@ -76,14 +76,14 @@ func (x sagaTx) Find(ctx context.Context, kind, correlation string) (saga *store
 }
 
 // Before reads sagas with smaller ids.
-func (x sagaTx) Before(ctx context.Context, id outmill.WorkItemID, limit int) ([]*storekit.Saga, error) {
+func (x sagaTx) Before(ctx context.Context, id outmill.WorkItemID, limit int) ([]*roles.Saga, error) {
 	return list(ctx, x.t, scanSaga, sqlSagasBefore, id.String(), limit)
 }
 
-func scanSaga(rows *sql.Rows, saga **storekit.Saga) error {
+func scanSaga(rows *sql.Rows, saga **roles.Saga) error {
 	var id string
 	var created, updated int64
-	s := &storekit.Saga{}
+	s := &roles.Saga{}
 	*saga = s
 	if err := rows.Scan(&id, &s.Type, &s.Correlation, &s.Version, &s.Finished, &created, &updated); err != nil {
 		return err
@@ -93,25 +93,25 @@ func scanSaga(rows *sql.Rows, saga **storekit.Saga) error {
 }
 
 // State reads the state of a saga.
-func (x sagaTx) State(ctx context.Context, saga *storekit.Saga) (state string, found bool, err error) {
+func (x sagaTx) State(ctx context.Context, saga *roles.Saga) (state string, found bool, err error) {
 	found, err = x.t.one(ctx, []any{&state}, sqlSagaState, versionOfSaga(saga)...)
 	return state, found, err
 }
 
 // Insert writes a saga.
-func (x sagaTx) Insert(ctx context.Context, saga *storekit.Saga, state string) (at time.Time, inserted bool, err error) {
+func (x sagaTx) Insert(ctx context.Context, saga *roles.Saga, state string) (at time.Time, inserted bool, err error) {
 	n, err := x.t.exec(ctx, sqlInsertSaga, saga.ID.String(), saga.Type, saga.Correlation, state, saga.Finished, x.t.now)
 	return time.UnixMicro(x.t.now).UTC(), n > 0, err
 }
 
 // Update writes the state of a saga.
-func (x sagaTx) Update(ctx context.Context, saga *storekit.Saga, state string) (at time.Time, updated bool, err error) {
+func (x sagaTx) Update(ctx context.Context, saga *roles.Saga, state string) (at time.Time, updated bool, err error) {
 	n, err := x.t.exec(ctx, sqlUpdateSaga, append(versionOfSaga(saga), state, saga.Finished, x.t.now)...)
 	return time.UnixMicro(x.t.now).UTC(), n > 0, err
 }
 
 // Delete deletes a saga.
-func (x sagaTx) Delete(ctx context.Context, saga *storekit.Saga) (deleted bool, err error) {
+func (x sagaTx) Delete(ctx context.Context, saga *roles.Saga) (deleted bool, err error) {
 	n, err := x.t.exec(ctx, sqlDeleteSaga, versionOfSaga(saga)...)
 	return n > 0, err
 }
@@ -122,6 +122,6 @@ func (x sagaTx) DeleteFinished(ctx context.Context, kind string, retention time.
 }
 
 // versionOfSaga returns the arguments that name a saga and its version.
-func versionOfSaga(saga *storekit.Saga) []any {
+func versionOfSaga(saga *roles.Saga) []any {
 	return []any{saga.Type, saga.Correlation, saga.ID.String(), saga.Version}
 }

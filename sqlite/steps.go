@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -45,7 +46,7 @@ var (
 // member is a step of a join.
 type member struct {
 	join, step        string
-	status            storekit.StepStatus
+	status            roles.StepStatus
 	open, acked, dead int
 	reported          bool
 }
@@ -55,7 +56,7 @@ func scanMember(rows *sql.Rows, m *member) error {
 }
 
 // settled returns the outcome of the step.
-func (m *member) settled() storekit.StepStatus {
+func (m *member) settled() roles.StepStatus {
 	if m.reported {
 		return m.status
 	}
@@ -152,7 +153,7 @@ type attachment struct {
 
 func (t *txn) attach(ctx context.Context, list []attachment) error {
 	for _, a := range list {
-		if _, err := t.exec(ctx, sqlAddMember, a.join.String(), a.step.String(), storekit.StepPending, a.open, 0, 0); err != nil {
+		if _, err := t.exec(ctx, sqlAddMember, a.join.String(), a.step.String(), roles.StepPending, a.open, 0, 0); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // Transact runs fn in a transaction that has the write lock from its beginning. See
-// storekit.Transactor.
+// roles.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
 	return storekit.TransactOr(ctx, s, fn, explain, s.proveTx, func() error {
@@ -21,7 +21,7 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 // storekit.CommitJudge.
 func (*Store) MayBeCommitted(_ context.Context, err error) bool { return mayBeCommitted(err) }
 
-// TxLimit is 0, because SQLite has no limit. See storekit.Transactor.
+// TxLimit is 0, because SQLite has no limit. See roles.Transactor.
 func (s *Store) TxLimit() time.Duration { return 0 }
 
 // Tx returns the transaction that ctx carries for this store, such as that of Transact. It

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 )
 
 // orders makes a table of the user's own in the database of the outbox.
@@ -277,7 +277,7 @@ func TestStore_Tx(t *testing.T) {
 			require.NoError(t, err)
 			ctx := context.WithValue(t.Context(), key{}, tx)
 			require.NoError(t, adopting.Append(ctx, rec(fmt.Sprint("within ", commit), "")))
-			join := storekit.Join{ExpectedSteps: 1}
+			join := roles.Join{ExpectedSteps: 1}
 			require.NoError(t, adopting.StartJoin(ctx, &join))
 			found, err = adopting.TxOf(ctx)
 			require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/outmill/outmill/internal/crash"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite/internal/turnstile"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
@@ -57,7 +58,7 @@ type txn struct {
 	lanes bool
 	// pauseGeneration moves when the pauses change, and pauses has them.
 	pauseGeneration int64
-	pauses          *storekit.PauseList
+	pauses          *roles.PauseList
 	// asides reports whether any record is aside; pausedLanes, whether a pause blocks a key.
 	asides, pausedLanes bool
 	// steps reports whether any join has steps.

@@ -7,7 +7,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Wake calls woken when records of a topic may have become claimable: see storekit.Waker. It is
+// Wake calls woken when records of a topic may have become claimable: see roles.Waker. It is
 // called at once for this Store's own changes, and not for those of other processes. It is not
 // called after ctx ends or the store is closed.
 func (s *Store) Wake(ctx context.Context, woken func(topic string)) {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -34,14 +35,14 @@ FROM {p:records} AS r WHERE r.id = ?1`
 	sqlBeginSkip = `UPDATE {p:records} SET parked = 0, last_error = ?2, next_at = ?3 WHERE seq = ?1`
 )
 
-// workbench provides the calls of storekit.Workbench, and Audited.
+// workbench provides the calls of roles.Workbench, and Audited.
 type workbench = storekit.WorkbenchEngine
 
 // bench is the store as seen by the workbench.
 type bench struct{ finding }
 
 // Letters returns the dead records that no other record has parked.
-func (b bench) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) (letters []storekit.DeadLetter, err error) {
+func (b bench) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) (letters []roles.DeadLetter, err error) {
 	err = b.read(ctx, operation, func(ctx context.Context, t *txn) (err error) {
 		letters, err = t.letters(ctx, ids)
 		return err
@@ -49,13 +50,13 @@ func (b bench) Letters(ctx context.Context, operation string, ids []outmill.Work
 	return letters, err
 }
 
-func (t *txn) letters(ctx context.Context, ids []outmill.WorkItemID) ([]storekit.DeadLetter, error) {
+func (t *txn) letters(ctx context.Context, ids []outmill.WorkItemID) ([]roles.DeadLetter, error) {
 	type head struct {
 		id      outmill.WorkItemID
 		waiting int
 	}
 	heads, err := list(ctx, t, func(rows *sql.Rows, h *head) error { return rows.Scan(&h.id, &h.waiting) },
-		sqlLetters, idList(ids), storekit.SkippedError, storekit.MaxWaiting)
+		sqlLetters, idList(ids), storekit.SkippedError, roles.MaxWaiting)
 	if err != nil || len(heads) == 0 {
 		return nil, err
 	}
@@ -67,9 +68,9 @@ func (t *txn) letters(ctx context.Context, ids []outmill.WorkItemID) ([]storekit
 	if err != nil {
 		return nil, err
 	}
-	letters := make([]storekit.DeadLetter, len(records))
+	letters := make([]roles.DeadLetter, len(records))
 	for i, r := range records {
-		letters[i] = storekit.DeadLetter{Record: r, Waiting: heads[i].waiting}
+		letters[i] = roles.DeadLetter{Record: r, Waiting: heads[i].waiting}
 	}
 	return letters, nil
 }
@@ -88,7 +89,7 @@ func (t *txn) recordOf(ctx context.Context, id outmill.WorkItemID) (*outmill.Rec
 
 // EditDead changes a dead record.
 func (b bench) EditDead(ctx context.Context, operation string, id outmill.WorkItemID,
-	change func(before *outmill.Record) (*outmill.Record, storekit.AuditEntry, error)) error {
+	change func(before *outmill.Record) (*outmill.Record, roles.AuditEntry, error)) error {
 	return b.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		before, err := t.recordOf(ctx, id)
 		if err != nil {
@@ -119,7 +120,7 @@ func (t *txn) edit(ctx context.Context, r *outmill.Record) error {
 
 // SkipDead removes a dead record, or does a step of the release of what it has parked.
 func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
-	check func(*outmill.Record) (storekit.AuditEntry, error)) (skipped storekit.Skipped, err error) {
+	check func(*outmill.Record) (roles.AuditEntry, error)) (skipped roles.Skipped, err error) {
 	err = b.write(ctx, operation, func(ctx context.Context, t *txn) error {
 		r, err := t.recordOf(ctx, id)
 		if err != nil {
@@ -135,13 +136,13 @@ func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkIt
 		}
 		changed := skipped.Released
 		if skipped.Done {
-			entry.After.Status = storekit.AuditDeleted
+			entry.After.Status = roles.AuditDeleted
 			changed++
 		}
 		return t.audit(ctx, entry, changed)
 	})
 	if err != nil {
-		return storekit.Skipped{}, err
+		return roles.Skipped{}, err
 	}
 	if skipped.Released > 0 {
 		b.waker.notifier.Notify()
@@ -153,7 +154,7 @@ func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkIt
 // it deletes the record. All of them become due at one time, which the record keeps, so that
 // they become ready in the order of their places: claims between two steps may park the first
 // ones again.
-func (t *txn) skip(ctx context.Context, r *outmill.Record, limit int) (skipped storekit.Skipped, err error) {
+func (t *txn) skip(ctx context.Context, r *outmill.Record, limit int) (skipped roles.Skipped, err error) {
 	var seq int64
 	var parked, begun bool
 	var due int64

@@ -3,7 +3,7 @@ package sqlserver
 import (
 	"context"
 
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 const (
@@ -24,7 +24,7 @@ SELECT @@ROWCOUNT`
 
 // note is the call that notes that the transaction changes so many records, in the entry of its
 // command if that has one.
-func note(entry storekit.AuditEntry, changed int) call {
+func note(entry roles.AuditEntry, changed int) call {
 	return call{template: sqlNote, args: []any{
 		named("actor", entry.Actor), named("action", string(entry.Action)), named("changed", changed), named("details", entry.Details()),
 		named("command", entry.Command),
@@ -32,11 +32,11 @@ func note(entry storekit.AuditEntry, changed int) call {
 }
 
 // AuditEntries returns the newest entries with a smaller number.
-func (b bench) AuditEntries(ctx context.Context, operation string, before int64, limit int) (entries []storekit.AuditEntry, err error) {
+func (b bench) AuditEntries(ctx context.Context, operation string, before int64, limit int) (entries []roles.AuditEntry, err error) {
 	err = b.run(ctx, operation, call{
 		template: sqlAudited, args: []any{named("limit", limit), named("before", before)}, looks: true, reset: func() { entries = nil },
 		sets: []reader{func(scan func(...any) error) error {
-			var e storekit.AuditEntry
+			var e roles.AuditEntry
 			var details string
 			if err := scan(&e.Number, &e.At, &e.Actor, &e.Action, &e.Count, &details); err != nil {
 				return err
@@ -50,7 +50,7 @@ func (b bench) AuditEntries(ctx context.Context, operation string, before int64,
 	return entries, err
 }
 
-// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See storekit.Audit.
+// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See roles.Audit.
 func (s *Store) DeleteOldAudit(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete old audit entries", sqlDeleteOldAudit, "limit", limit, named("micros", s.config.RetainAudit.Microseconds()))
 }

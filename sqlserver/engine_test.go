@@ -17,8 +17,8 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/sqlservertest"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlserver"
-	"github.com/outmill/outmill/storekit"
 )
 
 // Tests of locks, plans and sessions, which only SQL Server's own engine can show.
@@ -115,7 +115,7 @@ func TestStore_Engine(t *testing.T) {
 		first, second := one("first"), one("second")
 		first.TenantID, second.TenantID = "acme", "acme"
 		require.NoError(t, store.Append(t.Context(), first, second))
-		scope := storekit.PauseScope{TenantID: "acme"}
+		scope := roles.PauseScope{TenantID: "acme"}
 		require.NoError(t, store.Pause(t.Context(), scope, "ann", ""))
 		request := claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone)
 		found, err := store.Claim(t.Context(), request)
@@ -148,7 +148,7 @@ func TestStore_Engine(t *testing.T) {
 		t.Parallel()
 		store, _ := onEngine(t, sqlserver.Config{})
 		allowSnapshot(t, store.DB())
-		join := &storekit.Join{Unsealed: true}
+		join := &roles.Join{Unsealed: true}
 		require.NoError(t, store.StartJoin(t.Context(), join))
 		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSnapshot, sql.LevelSerializable} {
 			tx, err := store.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
@@ -325,7 +325,7 @@ EXEC [dbo].[%[1]s_Claim] @Owner = @owner, @Group = N'%[2]s', @Topics = @topics, 
 		store, table := onEngine(t, sqlserver.Config{})
 		var joins []outmill.JoinID
 		for range 3 {
-			join := &storekit.Join{Unsealed: true}
+			join := &roles.Join{Unsealed: true}
 			require.NoError(t, store.StartJoin(t.Context(), join))
 			joins = append(joins, join.ID)
 			step := one("step")

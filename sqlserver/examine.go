@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -57,9 +58,9 @@ ORDER BY r.wait_time DESC`
 // Examine looks for missing rights and indexes, for transactions and lock waits that last too
 // long, and for another time than this machine's. The rights are those of [Store.Grants], whatever
 // the tasks. To see other sessions it needs VIEW SERVER STATE. No SQL Server has run it yet: see
-// "Tested on". See storekit.Examiner.
-func (s *Store) Examine(ctx context.Context, request storekit.ExamineRequest) (storekit.Examination, error) {
-	var e storekit.Examination
+// "Tested on". See roles.Examiner.
+func (s *Store) Examine(ctx context.Context, request roles.ExamineRequest) (roles.Examination, error) {
+	var e roles.Examination
 	err := s.usable(ctx)
 	if err == nil {
 		err = s.examine(ctx, request, &e)
@@ -67,7 +68,7 @@ func (s *Store) Examine(ctx context.Context, request storekit.ExamineRequest) (s
 	return e, s.explain(ctx, "examine", err)
 }
 
-func (s *Store) examine(ctx context.Context, request storekit.ExamineRequest, e *storekit.Examination) error {
+func (s *Store) examine(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
 	x := examiner{s: s, request: request, e: e}
 	for _, step := range []func(context.Context) error{s.checkSchema, x.clock, x.rights, x.indexes, x.transactions, x.locks} {
 		if err := step(ctx); err != nil {
@@ -81,8 +82,8 @@ func (s *Store) examine(ctx context.Context, request storekit.ExamineRequest, e 
 // examiner makes one examination.
 type examiner struct {
 	s       *Store
-	request storekit.ExamineRequest
-	e       *storekit.Examination
+	request roles.ExamineRequest
+	e       *roles.Examination
 	user    string
 	// seesAll: the user sees each object of the database.
 	seesAll bool
@@ -141,7 +142,7 @@ func (x *examiner) rights(ctx context.Context) error {
 		}
 		if object == nil && x.seesAll {
 			f := storekit.MissingPart(strings.ToLower(p.Class), p.Name, "Calls that name it fail.", true)
-			if !slices.ContainsFunc(x.e.Findings, func(other storekit.Finding) bool { return other.Subject == f.Subject }) {
+			if !slices.ContainsFunc(x.e.Findings, func(other roles.Finding) bool { return other.Subject == f.Subject }) {
 				x.e.Add(f)
 			}
 			return nil
@@ -150,7 +151,7 @@ func (x *examiner) rights(ctx context.Context) error {
 		if p.Class == "TYPE" {
 			on = "TYPE::" + on
 		}
-		x.e.Add(storekit.Finding{
+		x.e.Add(roles.Finding{
 			Code: "right_missing", Failure: true, Subject: p.Permission + " ON " + on,
 			Text:   fmt.Sprintf("The user %s lacks %s on %s, which the store needs, or somebody has dropped it.", x.user, p.Permission, on),
 			Remedy: "Run the statements of Store.Grants, or of grants.sql, for the user's role.",
@@ -232,7 +233,7 @@ func (x *examiner) transactions(ctx context.Context) error {
 			return err
 		}
 		open := time.Duration(age) * time.Millisecond
-		x.e.Add(storekit.Finding{
+		x.e.Add(roles.Finding{
 			Code: "old_transaction", Subject: session(id, program), Since: time.Now().Add(-open),
 			Text: fmt.Sprintf("The transaction of %s (%s) has been open for %v. It keeps its locks, and the server keeps old versions of rows and "+
 				"its log for it.", session(id, program), status, open.Round(time.Second)),
@@ -252,7 +253,7 @@ func (x *examiner) locks(ctx context.Context) error {
 			return err
 		}
 		waits := time.Duration(waited) * time.Millisecond
-		x.e.Add(storekit.Finding{
+		x.e.Add(roles.Finding{
 			Code: "lock_wait", Failure: true, Subject: session(id, program), Since: time.Now().Add(-waits),
 			Text: fmt.Sprintf("The %s has waited for %v for a lock (%s) of %s, which is %s.",
 				session(id, program), waits.Round(time.Second), lock, session(blocker, blocking), status),

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlserver"
-	"github.com/outmill/outmill/storekit"
 )
 
 func TestStore_Examine(t *testing.T) {
@@ -44,7 +44,7 @@ func TestStore_Examine(t *testing.T) {
 	t.Run("a store that works has no findings, and an index that was dropped is named", func(t *testing.T) {
 		t.Parallel()
 		store, table := ensured(t, sqlserver.Config{})
-		request := storekit.ExamineRequest{OpenTransaction: time.Hour, LockWait: time.Hour, ClockDifference: time.Hour}
+		request := roles.ExamineRequest{OpenTransaction: time.Hour, LockWait: time.Hour, ClockDifference: time.Hour}
 		found, err := store.Examine(t.Context(), request)
 		require.NoError(t, err)
 		require.Empty(t, found.Findings)

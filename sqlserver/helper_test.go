@@ -15,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/sqlservertest"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlserver"
 	"github.com/outmill/outmill/storekit"
 )
@@ -269,7 +270,7 @@ func operating(t *testing.T, store *sqlserver.Store) {
 	page, err := store.DeadLetters(ctx, outmill.ListQuery{})
 	require.NoError(t, err)
 	require.NotEmpty(t, page.Letters)
-	_, err = store.Edit(ctx, dead[0].ID, storekit.Edit{Seen: storekit.FingerprintOf(dead[0]), Payload: []byte("edited")})
+	_, err = store.Edit(ctx, dead[0].ID, roles.Edit{Seen: storekit.FingerprintOf(dead[0]), Payload: []byte("edited")})
 	require.NoError(t, err)
 	requeued, err := store.Requeue(ctx, dead[0].ID)
 	require.NoError(t, err)
@@ -277,12 +278,12 @@ func operating(t *testing.T, store *sqlserver.Store) {
 	if len(dead) > 1 {
 		skipped, err := store.Skip(ctx, dead[1].ID)
 		if err != nil { // requeued with the key of the first
-			require.ErrorIs(t, err, storekit.ErrNotDead)
+			require.ErrorIs(t, err, roles.ErrNotDead)
 		} else {
 			require.True(t, skipped.Done)
 		}
 	}
-	audited, err := store.Audited(ctx, storekit.AuditQuery{})
+	audited, err := store.Audited(ctx, roles.AuditQuery{})
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(audited.Entries), 2)
 	deleted, err := store.Delete(ctx, dead[0].ID)
@@ -295,7 +296,7 @@ func pausing(t *testing.T, store *sqlserver.Store) {
 	t.Helper()
 	ctx := t.Context()
 	require.NoError(t, store.Append(ctx, &outmill.Record{Topic: "paused", Key: "k", TenantID: "acme"}))
-	scope := storekit.PauseScope{TenantID: "acme"}
+	scope := roles.PauseScope{TenantID: "acme"}
 	require.NoError(t, store.Pause(ctx, scope, "ann", "maintenance"))
 	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
 		require.Empty(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 7, order, "paused")))
@@ -345,7 +346,7 @@ func handling(t *testing.T, store *sqlserver.Store) {
 	require.NoError(t, store.Append(t.Context(), handled...))
 	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "handled"))
 	require.Len(t, found, 1)
-	note := storekit.Note{Consumer: "billing", Key: unique(""), Retention: time.Microsecond, Lease: found[0].Lease()}
+	note := roles.Note{Consumer: "billing", Key: unique(""), Retention: time.Microsecond, Lease: found[0].Lease()}
 	require.NoError(t, store.Transact(t.Context(), func(ctx context.Context) error {
 		duplicate, err := store.PutNote(ctx, note, time.Second)
 		require.NoError(t, err)
@@ -366,7 +367,7 @@ func handling(t *testing.T, store *sqlserver.Store) {
 func joining(t *testing.T, store *sqlserver.Store) {
 	t.Helper()
 	ctx := t.Context()
-	join := &storekit.Join{ExpectedSteps: 4, Metadata: map[string]string{"a": "b"}, Timeout: time.Hour}
+	join := &roles.Join{ExpectedSteps: 4, Metadata: map[string]string{"a": "b"}, Timeout: time.Hour}
 	step := func(payload string) *outmill.Record {
 		r := made("steps", payload, 1)[0]
 		r.Joins = []outmill.JoinID{join.ID}
@@ -378,7 +379,7 @@ func joining(t *testing.T, store *sqlserver.Store) {
 		}
 		return store.Append(ctx, step("acked"), step("dead"), step("completed"), step("failed"))
 	}))
-	require.ErrorIs(t, store.Append(ctx, step("too many")), storekit.ErrTooManySteps)
+	require.ErrorIs(t, store.Append(ctx, step("too many")), roles.ErrTooManySteps)
 	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderNone, "steps"))
 	require.Len(t, found, 4)
 	require.NoError(t, store.Ack(ctx, "", leasesOf(found[:1])))
@@ -389,16 +390,16 @@ func joining(t *testing.T, store *sqlserver.Store) {
 	require.NoError(t, err)
 	require.Len(t, steps, 4)
 	ended, err := store.FinishJoin(ctx, join.ID,
-		storekit.FinishRequest{FailIfAnyStepFailed: true, Then: func(storekit.Join) (*outmill.Record, error) {
+		roles.FinishRequest{FailIfAnyStepFailed: true, Then: func(roles.Join) (*outmill.Record, error) {
 			return made("steps", "next", 1)[0], nil
 		}})
 	require.NoError(t, err)
-	require.Equal(t, storekit.JoinFailed, ended.Join.Status)
+	require.Equal(t, roles.JoinFailed, ended.Join.Status)
 
-	open := &storekit.Join{Unsealed: true}
+	open := &roles.Join{Unsealed: true}
 	require.NoError(t, store.StartJoin(ctx, open))
 	if err := store.AttachStep(ctx, open.ID, found[1].ID); err != nil {
-		require.ErrorIs(t, err, storekit.ErrUnknownMessage, "a store that does not retain what is processed")
+		require.ErrorIs(t, err, roles.ErrUnknownMessage, "a store that does not retain what is processed")
 	}
 	require.NoError(t, store.SealJoin(ctx, open.ID, 1))
 	require.NoError(t, store.CancelJoin(ctx, open.ID, "enough"))

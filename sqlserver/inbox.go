@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-var _ storekit.Inbox = (*Store)(nil)
+var _ roles.Inbox = (*Store)(nil)
 
 const (
 	// sqlHasNote skips a note that is not committed yet.
@@ -20,8 +21,8 @@ const (
 )
 
 // PutNote notes that a consumer handles a message, whatever the isolation level of the
-// caller's transaction. See storekit.Inbox.
-func (s *Store) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (duplicate bool, err error) {
+// caller's transaction. See roles.Inbox.
+func (s *Store) PutNote(ctx context.Context, note roles.Note, wait time.Duration) (duplicate bool, err error) {
 	const operation = "put a note"
 	tx, err := s.txOf(ctx)
 	if err == nil {
@@ -40,9 +41,9 @@ func (s *Store) PutNote(ctx context.Context, note storekit.Note, wait time.Durat
 		duplicate = became == 0
 		switch {
 		case number(err) == errLockTimeout:
-			return fmt.Errorf("%w: %w", storekit.ErrNoteBusy, err)
+			return fmt.Errorf("%w: %w", roles.ErrNoteBusy, err)
 		case err == nil && became == -1:
-			return storekit.ErrNoteBusy
+			return roles.ErrNoteBusy
 		case err == nil && became == -2:
 			return outmill.ErrLeaseLost
 		}
@@ -74,7 +75,7 @@ func milliseconds(wait time.Duration) int64 {
 	return min(max(wait.Milliseconds(), 1), math.MaxInt32)
 }
 
-// HasNote reports whether a message was noted for the consumer. See storekit.Inbox.
+// HasNote reports whether a message was noted for the consumer. See roles.Inbox.
 func (s *Store) HasNote(ctx context.Context, consumer, key string) (found bool, err error) {
 	const operation = "look for a note"
 	tx, err := s.txOf(ctx)
@@ -98,7 +99,7 @@ func (s *Store) HasNote(ctx context.Context, consumer, key string) (found bool, 
 }
 
 // DeleteNotes deletes notes whose retention has passed and whose record is gone or processed. See
-// storekit.Inbox.
+// roles.Inbox.
 func (s *Store) DeleteNotes(ctx context.Context, limit int) (int, error) {
 	const operation = "delete notes"
 	if err := storekit.CheckLimit(limit); err != nil {

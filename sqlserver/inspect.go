@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -52,14 +53,14 @@ func (s *Store) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, err
 
 // delete deletes the records that have the status; "" is any.
 func (s *Store) delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
-	return s.each(ctx, "delete", "[dbo].[Outbox_Delete]", storekit.NewAuditEntry(ctx, storekit.AuditDelete, ids...), ids,
+	return s.each(ctx, "delete", "[dbo].[Outbox_Delete]", storekit.NewAuditEntry(ctx, roles.AuditDelete, ids...), ids,
 		named("Status", string(status)))
 }
 
 // Requeue makes dead records pending again. See outmill.Inspector. For a parked key, it waits for
 // a claim that runs on the topic, because that claim would park the records again.
 func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
-	requeued, err := s.each(ctx, "requeue", "[dbo].[Outbox_Requeue]", storekit.NewAuditEntry(ctx, storekit.AuditRequeue, ids...), ids)
+	requeued, err := s.each(ctx, "requeue", "[dbo].[Outbox_Requeue]", storekit.NewAuditEntry(ctx, roles.AuditRequeue, ids...), ids)
 	if requeued > 0 {
 		s.notifier.Notify()
 	}
@@ -69,7 +70,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 // each calls a procedure on the records, in one transaction, notes the entry in the audit, and
 // returns how many records it changed.
 func (s *Store) each(
-	ctx context.Context, operation, procedure string, entry storekit.AuditEntry, ids []outmill.WorkItemID, more ...any,
+	ctx context.Context, operation, procedure string, entry roles.AuditEntry, ids []outmill.WorkItemID, more ...any,
 ) (int, error) {
 	if len(ids) == 0 {
 		return 0, s.runAll(ctx, operation, nil)

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-var _ storekit.Joins = (*Store)(nil)
+var _ roles.Joins = (*Store)(nil)
 
 const (
 	sqlStartJoin = atReadCommitted + `SET NOCOUNT ON;
@@ -144,8 +145,8 @@ SELECT @@ROWCOUNT`
 
 // The numbers that the functional specification uses.
 var (
-	joinStatuses = []storekit.JoinStatus{storekit.JoinPending, storekit.JoinCompleted, storekit.JoinFailed, storekit.JoinCancelled}
-	stepStatuses = []storekit.StepStatus{storekit.StepPending, storekit.StepCompleted, storekit.StepFailed}
+	joinStatuses = []roles.JoinStatus{roles.JoinPending, roles.JoinCompleted, roles.JoinFailed, roles.JoinCancelled}
+	stepStatuses = []roles.StepStatus{roles.StepPending, roles.StepCompleted, roles.StepFailed}
 )
 
 func numberOf[T comparable](list []T, status T) int {
@@ -204,7 +205,7 @@ func joinsCall(template string, into *[]*storekit.JoinState, ids ...outmill.Join
 }
 
 // StartJoin inserts a join.
-func (j joining) StartJoin(ctx context.Context, operation string, join *storekit.Join) error {
+func (j joining) StartJoin(ctx context.Context, operation string, join *roles.Join) error {
 	tx, err := j.s.txOf(ctx)
 	if err != nil {
 		return j.s.explain(ctx, operation, err)
@@ -220,7 +221,7 @@ func (j joining) StartJoin(ctx context.Context, operation string, join *storekit
 			return err
 		}
 		if err != nil || *started == 0 {
-			return fmt.Errorf("%w: %s", storekit.ErrJoinExists, join.ID)
+			return fmt.Errorf("%w: %s", roles.ErrJoinExists, join.ID)
 		}
 		return nil
 	}
@@ -230,7 +231,7 @@ func (j joining) StartJoin(ctx context.Context, operation string, join *storekit
 	return j.s.try(ctx, operation, func(ctx context.Context) error { return work(ctx, j.s.db) })
 }
 
-func startCall(join *storekit.Join) (c call, started *int, err error) {
+func startCall(join *roles.Join) (c call, started *int, err error) {
 	var metadata sql.NullString
 	if len(join.Metadata) > 0 {
 		text, err := json.Marshal(join.Metadata)
@@ -249,7 +250,7 @@ func startCall(join *storekit.Join) (c call, started *int, err error) {
 	}, sets: []reader{numbers(started)}}, started, nil
 }
 
-// joinEngine gives the store the methods of storekit.Joins that are the same in all stores.
+// joinEngine gives the store the methods of roles.Joins that are the same in all stores.
 type joinEngine = storekit.JoinEngine
 
 // joining implements what the engine of joins needs of the store.
@@ -351,15 +352,15 @@ func (t *joinTx) Append(ctx context.Context, record *outmill.Record) (*storekit.
 }
 
 // Report settles the step of that id.
-func (t *joinTx) Report(ctx context.Context, join *storekit.JoinState, step outmill.WorkItemID, as storekit.StepStatus) (known bool,
+func (t *joinTx) Report(ctx context.Context, join *storekit.JoinState, step outmill.WorkItemID, as roles.StepStatus) (known bool,
 	err error) {
 	var members, reported int
 	err = t.do(ctx, sqlReport, numbers(&members, &reported), named("step", hex(step)), named("join", hex(join.ID)),
-		named("status", numberOf(stepStatuses, as)), named("pending", join.Status == storekit.JoinPending))
+		named("status", numberOf(stepStatuses, as)), named("pending", join.Status == roles.JoinPending))
 	if err != nil || reported == 0 {
 		return members > 0, err
 	}
-	return true, t.count(ctx, join.ID, storekit.StepCounts{}.Moved(storekit.StepPending, as))
+	return true, t.count(ctx, join.ID, storekit.StepCounts{}.Moved(roles.StepPending, as))
 }
 
 func (t *joinTx) do(ctx context.Context, template string, row func(scan func(...any) error) error, args ...any) error {
@@ -376,12 +377,12 @@ func (t *joinTx) lockJoin(ctx context.Context, template string, id outmill.JoinI
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%w: %s", storekit.ErrUnknownJoin, id)
+		return nil, fmt.Errorf("%w: %s", roles.ErrUnknownJoin, id)
 	}
 	return found[0], nil
 }
 
-// AttachStep makes a record a step. See storekit.Joins.
+// AttachStep makes a record a step. See roles.Joins.
 func (s *Store) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
 	const operation = "attach step"
 	err := s.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
@@ -464,7 +465,7 @@ func (t *joinTx) attach(ctx context.Context, id outmill.JoinID, a *lateStep) err
 	if err != nil {
 		return err
 	}
-	return t.count(ctx, id, storekit.StepCounts{}.Moved(storekit.StepPending, status))
+	return t.count(ctx, id, storekit.StepCounts{}.Moved(roles.StepPending, status))
 }
 
 // count counts steps that were settled, if there are any.
@@ -475,7 +476,7 @@ func (t *joinTx) count(ctx context.Context, id outmill.JoinID, counts storekit.S
 	return t.do(ctx, sqlCount, nil, named("join", hex(id)), named("completed", counts.Completed), named("failed", counts.Failed))
 }
 
-// ReportCompleted settles a step. See storekit.Joins.
+// ReportCompleted settles a step. See roles.Joins.
 func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
 	step, err := s.stepOf(ctx, "report completed", step)
 	if err != nil {
@@ -484,7 +485,7 @@ func (s *Store) ReportCompleted(ctx context.Context, join outmill.JoinID, step o
 	return s.joinEngine.ReportCompleted(ctx, join, step)
 }
 
-// ReportFailed settles a step. See storekit.Joins.
+// ReportFailed settles a step. See roles.Joins.
 func (s *Store) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
 	step, err := s.stepOf(ctx, "report failed", step)
 	if err != nil {
@@ -504,7 +505,7 @@ func (s *Store) stepOf(ctx context.Context, operation string, message outmill.Wo
 }
 
 // ListJoins reads joins by status.
-func (j joining) ListJoins(ctx context.Context, operation string, query storekit.JoinQuery) ([]*storekit.JoinState, error) {
+func (j joining) ListJoins(ctx context.Context, operation string, query roles.JoinQuery) ([]*storekit.JoinState, error) {
 	template, args := sqlListJoins, []any{
 		named("limit", query.Limit), named("after", hex(query.After)),
 		named("any", query.Status == ""), named("status", numberOf(joinStatuses, query.Status)),
@@ -521,18 +522,18 @@ func (j joining) ListJoins(ctx context.Context, operation string, query storekit
 
 // ListSteps reads steps of a join.
 func (j joining) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID,
-	limit int) ([]storekit.JoinStep, error) {
+	limit int) ([]roles.JoinStep, error) {
 	if _, err := j.s.GetJoin(ctx, id); err != nil {
 		return nil, err
 	}
-	var found []storekit.JoinStep
+	var found []roles.JoinStep
 	err := j.s.run(ctx, operation, call{
 		template: sqlListSteps, args: []any{named("limit", limit), named("join", hex(id)), named("after", hex(after))},
 		looks: true, reset: func() { found = nil },
 		sets: []reader{func(scan func(...any) error) error {
 			var bytes []byte
 			var status int
-			var step storekit.JoinStep
+			var step roles.JoinStep
 			if err := scan(&bytes, &status); err != nil {
 				return err
 			}
@@ -545,7 +546,7 @@ func (j joining) ListSteps(ctx context.Context, operation string, id outmill.Joi
 	return found, err
 }
 
-// DeleteJoins deletes joins that ended long ago. See storekit.Joins.
+// DeleteJoins deletes joins that ended long ago. See roles.Joins.
 func (s *Store) DeleteJoins(ctx context.Context, limit int) (int, error) {
 	const operation = "delete joins"
 	if err := storekit.CheckLimit(limit); err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlserver"
-	"github.com/outmill/outmill/storekit"
 )
 
 func TestStore_Null(t *testing.T) {
@@ -37,12 +37,12 @@ func TestStore_Null(t *testing.T) {
 		require.NoError(t, store.Abandon(t.Context(), []outmill.Settlement{{Lease: found[0].Lease()}, {Lease: found[1].Lease(), Err: "boom"}}))
 		require.Equal(t, 1, count(table, `LastError IS NOT NULL`))
 
-		alone, grouped := &storekit.Join{ExpectedSteps: 1}, &storekit.Join{ExpectedSteps: 1, GroupingKey: "customer"}
+		alone, grouped := &roles.Join{ExpectedSteps: 1}, &roles.Join{ExpectedSteps: 1, GroupingKey: "customer"}
 		require.NoError(t, store.StartJoin(t.Context(), alone))
 		require.NoError(t, store.StartJoin(t.Context(), grouped))
 		require.Equal(t, 1, count(table+"Join", `GroupingKey IS NULL`))
 		require.Equal(t, 2, count(table+"Join", `Reason IS NULL AND Metadata IS NULL`))
-		joins, err := store.ListJoins(t.Context(), storekit.JoinQuery{GroupingKey: grouped.GroupingKey})
+		joins, err := store.ListJoins(t.Context(), roles.JoinQuery{GroupingKey: grouped.GroupingKey})
 		require.NoError(t, err)
 		require.Len(t, joins, 1)
 		require.Equal(t, grouped.ID, joins[0].ID)

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlserver"
-	"github.com/outmill/outmill/storekit"
 )
 
 // The section "pause" of the contract has the behaviour. These tests are about the tables.
@@ -29,7 +29,7 @@ func namesOf(records []*outmill.Record) []string {
 
 func TestStore_Pause(t *testing.T) {
 	t.Parallel()
-	acme := storekit.PauseScope{TenantID: "acme"}
+	acme := roles.PauseScope{TenantID: "acme"}
 	registered := func(t *testing.T) (*sqlserver.Store, string) {
 		t.Helper()
 		store, table := ensured(t, sqlserver.Config{})
@@ -44,7 +44,7 @@ func TestStore_Pause(t *testing.T) {
 			store, table := registered(t)
 			require.NoError(t, store.Append(t.Context(), keyed("", "first"), keyed("k", "second"), keyed("k", "third")))
 			require.NoError(t, store.Pause(t.Context(), acme, "ann", ""))
-			require.NoError(t, store.Pause(t.Context(), storekit.PauseScope{TenantID: "others"}, "ann", ""))
+			require.NoError(t, store.Pause(t.Context(), roles.PauseScope{TenantID: "others"}, "ann", ""))
 			ended, err := store.Resume(t.Context(), acme)
 			require.NoError(t, err)
 			require.True(t, ended)
@@ -113,7 +113,7 @@ func TestStore_Pause(t *testing.T) {
 		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey} {
 			store, _ := registered(t)
 			require.NoError(t, store.Append(t.Context(), ofTenant("a", "of acme", "acme"), ofTenant("b", "of another", "acme ")))
-			require.NoError(t, store.Pause(t.Context(), storekit.PauseScope{TenantID: "acme "}, "ann", ""))
+			require.NoError(t, store.Pause(t.Context(), roles.PauseScope{TenantID: "acme "}, "ann", ""))
 			ended, err := store.Resume(t.Context(), acme)
 			require.NoError(t, err)
 			require.False(t, ended)

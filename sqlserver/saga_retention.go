@@ -4,11 +4,12 @@ import (
 	"context"
 	"time"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-var _ storekit.SagaRetention = (*Store)(nil)
+var _ roles.SagaRetention = (*Store)(nil)
 
 const (
 	// microsFromNow is the time in @micros microseconds.
@@ -25,8 +26,8 @@ SELECT @@ROWCOUNT`
 SELECT @@ROWCOUNT`
 )
 
-// RetainSaga sets how long a finished saga is kept. See storekit.SagaRetention.
-func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention time.Duration, _ storekit.SagaOptions) error {
+// RetainSaga sets how long a finished saga is kept. See roles.SagaRetention.
+func (s *Store) RetainSaga(ctx context.Context, saga *roles.Saga, retention time.Duration, _ roles.SagaOptions) error {
 	const operation = "retain saga"
 	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
 		return s.explain(ctx, operation, err)
@@ -35,14 +36,14 @@ func (s *Store) RetainSaga(ctx context.Context, saga *storekit.Saga, retention t
 		var n int
 		_, err := tx.(sagaTx).one(ctx, sqlRetainSaga, append(versionOfSaga(saga), named("micros", sqlkit.CeilMicros(retention))), &n)
 		if err == nil && n == 0 {
-			err = storekit.ErrSagaConflict
+			err = roles.ErrSagaConflict
 		}
 		return err
 	})
 }
 
 // DeleteOldSagas deletes finished sagas whose retention has passed. See
-// storekit.SagaRetention.
+// roles.SagaRetention.
 func (s *Store) DeleteOldSagas(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete old sagas", sqlDeleteOldSagas, "limit", limit)
 }

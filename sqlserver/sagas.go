@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-var _ storekit.Sagas = (*Store)(nil)
+var _ roles.Sagas = (*Store)(nil)
 
 const (
 	ofSaga = ` WHERE Type = CAST(@type AS NVARCHAR(120)) AND Correlation = CAST(@correlation AS NVARCHAR(255))`
@@ -62,7 +62,7 @@ SELECT @@ROWCOUNT`
 // maxState bounds a state in bytes: NVARCHAR(MAX) uses two for a character.
 const maxState = math.MaxInt32 / 2
 
-// sagaEngine gives the store the methods of storekit.Sagas.
+// sagaEngine gives the store the methods of roles.Sagas.
 type sagaEngine = sqlkit.SagaEngine
 
 // sagaKeeping implements what the engine of sagas needs of the store.
@@ -93,8 +93,8 @@ type sagaTx struct {
 }
 
 // Find reads a saga.
-func (x sagaTx) Find(ctx context.Context, kind, correlation string) (saga *storekit.Saga, state string, found bool, err error) {
-	saga = &storekit.Saga{}
+func (x sagaTx) Find(ctx context.Context, kind, correlation string) (saga *roles.Saga, state string, found bool, err error) {
+	saga = &roles.Saga{}
 	var id []byte
 	found, err = x.one(ctx, sqlFindSaga, []any{named("type", kind), named("correlation", correlation)},
 		&id, &saga.Version, &state, &saga.Finished, &saga.CreatedAt, &saga.UpdatedAt)
@@ -106,10 +106,10 @@ func (x sagaTx) Find(ctx context.Context, kind, correlation string) (saga *store
 }
 
 // Before reads sagas with smaller ids.
-func (x sagaTx) Before(ctx context.Context, id outmill.WorkItemID, limit int) (sagas []*storekit.Saga, err error) {
+func (x sagaTx) Before(ctx context.Context, id outmill.WorkItemID, limit int) (sagas []*roles.Saga, err error) {
 	err = x.s.do(ctx, x.on, call{template: sqlSagasBefore, args: []any{named("limit", limit), named("id", hex(id))},
 		sets: []reader{func(scan func(...any) error) error {
-			saga := &storekit.Saga{}
+			saga := &roles.Saga{}
 			var id []byte
 			if err := scan(&id, &saga.Type, &saga.Correlation, &saga.Version, &saga.Finished, &saga.CreatedAt, &saga.UpdatedAt); err != nil {
 				return err
@@ -122,13 +122,13 @@ func (x sagaTx) Before(ctx context.Context, id outmill.WorkItemID, limit int) (s
 }
 
 // State reads the state of a saga.
-func (x sagaTx) State(ctx context.Context, saga *storekit.Saga) (state string, found bool, err error) {
+func (x sagaTx) State(ctx context.Context, saga *roles.Saga) (state string, found bool, err error) {
 	found, err = x.one(ctx, sqlSagaState, versionOfSaga(saga), &state)
 	return state, found, err
 }
 
 // Insert writes a saga.
-func (x sagaTx) Insert(ctx context.Context, saga *storekit.Saga, state string) (at time.Time, inserted bool, err error) {
+func (x sagaTx) Insert(ctx context.Context, saga *roles.Saga, state string) (at time.Time, inserted bool, err error) {
 	return x.write(ctx, sqlInsertSaga, []any{
 		named("type", saga.Type), named("correlation", saga.Correlation), named("id", hex(saga.ID)), named("state", state),
 		named("finished", saga.Finished),
@@ -136,12 +136,12 @@ func (x sagaTx) Insert(ctx context.Context, saga *storekit.Saga, state string) (
 }
 
 // Update writes the state of a saga.
-func (x sagaTx) Update(ctx context.Context, saga *storekit.Saga, state string) (at time.Time, updated bool, err error) {
+func (x sagaTx) Update(ctx context.Context, saga *roles.Saga, state string) (at time.Time, updated bool, err error) {
 	return x.write(ctx, sqlUpdateSaga, append(versionOfSaga(saga), named("state", state), named("finished", saga.Finished)))
 }
 
 // Delete deletes a saga.
-func (x sagaTx) Delete(ctx context.Context, saga *storekit.Saga) (deleted bool, err error) {
+func (x sagaTx) Delete(ctx context.Context, saga *roles.Saga) (deleted bool, err error) {
 	var n int
 	_, err = x.one(ctx, sqlDeleteSaga, versionOfSaga(saga), &n)
 	return n > 0, err
@@ -178,6 +178,6 @@ func (x sagaTx) one(ctx context.Context, template string, args []any, into ...an
 }
 
 // versionOfSaga returns the arguments that identify a saga and its version.
-func versionOfSaga(saga *storekit.Saga) []any {
+func versionOfSaga(saga *roles.Saga) []any {
 	return []any{named("type", saga.Type), named("correlation", saga.Correlation), named("id", hex(saga.ID)), named("version", saga.Version)}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -144,7 +145,7 @@ const dueAtOnce = 1000
 // oldestUnpaused returns the due time of the record of the topic that has been due longest and is
 // not paused; zero if there is none.
 func (s *Store) oldestUnpaused(
-	ctx context.Context, operation string, of outmill.TopicStats, pauses *storekit.PauseList,
+	ctx context.Context, operation string, of outmill.TopicStats, pauses *roles.PauseList,
 ) (time.Time, error) {
 	found, err := s.firstWaiting(ctx, operation, of.Group, of.Topic, dueAtOnce)
 	return found.OldestUnpaused(func(r storekit.WaitingRecord) bool { return pauses.Of(of.Group, of.Topic, r.Key, r.TenantID) != 0 }), err

@@ -8,25 +8,26 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 var (
-	_ outmill.Store  = (*Store)(nil)
-	_ storekit.Waker = (*Store)(nil)
+	_ outmill.Store = (*Store)(nil)
+	_ roles.Waker   = (*Store)(nil)
 
-	_ storekit.Operator = (*Store)(nil)
-	_ storekit.Examiner = (*Store)(nil)
-	_ storekit.Pauses   = (*Store)(nil)
+	_ roles.Operator = (*Store)(nil)
+	_ roles.Examiner = (*Store)(nil)
+	_ roles.Pauses   = (*Store)(nil)
 
-	_ storekit.Workbench = (*Store)(nil)
-	_ storekit.Audit     = (*Store)(nil)
+	_ roles.Workbench = (*Store)(nil)
+	_ roles.Audit     = (*Store)(nil)
 )
 
 // Store is an outbox in one SQL Server database. All methods are safe for concurrent use. Store
-// is also a storekit.Joins, a storekit.Sagas, a storekit.Operator, a storekit.Pauses, a
-// storekit.Workbench and a storekit.Audit, and has their methods, and List.
+// is also a roles.Joins, a roles.Sagas, a roles.Operator, a roles.Pauses, a
+// roles.Workbench and a roles.Audit, and has their methods, and List.
 type Store struct {
 	joinEngine
 	sagaEngine

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -13,7 +14,7 @@ import (
 const sqlAbort = "SET XACT_ABORT ON"
 
 // Transact runs fn in a transaction of the pool, READ COMMITTED with XACT_ABORT, and repeats it
-// if it fails for a reason that passes. See storekit.Transactor.
+// if it fails for a reason that passes. See roles.Transactor.
 func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	explain := func(err error) error { return s.explain(ctx, "transaction", err) }
 	return storekit.TransactOr(ctx, s, fn, explain, s.proveTx, func() error {
@@ -31,7 +32,7 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 	})
 }
 
-// TxLimit is 0, because SQL Server has no limit. See storekit.Transactor.
+// TxLimit is 0, because SQL Server has no limit. See roles.Transactor.
 func (s *Store) TxLimit() time.Duration { return 0 }
 
 // Tx returns the transaction that ctx carries for this store, such as the one of Transact. It
@@ -48,7 +49,7 @@ func (s *Store) Tx(ctx context.Context) (*sql.Tx, bool) {
 
 // worthAnother reports whether fn may succeed if it runs again. It is false for ErrNoteBusy: the
 // caller decides when to try again.
-func worthAnother(err error) bool { return passes(err) && !errors.Is(err, storekit.ErrNoteBusy) }
+func worthAnother(err error) bool { return passes(err) && !errors.Is(err, roles.ErrNoteBusy) }
 
 // MayBeCommitted reports whether a COMMIT with this error may have taken effect. See
 // storekit.CommitJudge.

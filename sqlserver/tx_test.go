@@ -14,8 +14,8 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/sqlservertest"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlserver"
-	"github.com/outmill/outmill/storekit"
 )
 
 // withOrders is a store in a database with a user's own table.
@@ -175,7 +175,7 @@ func TestStore_Tx(t *testing.T) {
 		require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
 			require.NoError(t, place(ctx, store, tx, orders, "before"))
 			require.ErrorIs(t, store.Append(ctx, one("fine"), &outmill.Record{}), outmill.ErrInvalidRecord)
-			require.ErrorIs(t, store.Append(ctx, unknown), storekit.ErrUnknownJoin)
+			require.ErrorIs(t, store.Append(ctx, unknown), roles.ErrUnknownJoin)
 			return place(ctx, store, tx, orders, "after")
 		}))
 		require.Equal(t, []string{"after", "before"}, listed(t, store))

@@ -3,6 +3,6 @@ package sqlserver
 import "context"
 
 // Wake calls woken when this process has appended or given back records of a topic. See
-// storekit.Waker. SQL Server has no LISTEN. Polling finds the commits of other processes and of a
+// roles.Waker. SQL Server has no LISTEN. Polling finds the commits of other processes and of a
 // caller's transaction, except one of InTx.
 func (s *Store) Wake(ctx context.Context, woken func(topic string)) { s.notifier.Listen(ctx, woken) }

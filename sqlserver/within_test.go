@@ -11,8 +11,8 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/sqlservertest"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlserver"
-	"github.com/outmill/outmill/storekit"
 )
 
 // Tests of calls in the caller's transaction: acks, notes and sagas. storetest/txtest has the
@@ -52,7 +52,7 @@ func TestStore_PutNote(t *testing.T) {
 	t.Run("leaves the session's settings as they were, also where another transaction has the note", func(t *testing.T) {
 		t.Parallel()
 		store, _ := ensured(t, sqlserver.Config{})
-		note := storekit.Note{Consumer: "billing", Key: "m1", Retention: time.Hour}
+		note := roles.Note{Consumer: "billing", Key: "m1", Retention: time.Hour}
 		require.NoError(t, store.Transact(t.Context(), func(ctx context.Context) error {
 			_, err := store.PutNote(ctx, note, time.Second)
 			require.NoError(t, err)
@@ -65,7 +65,7 @@ func TestStore_PutNote(t *testing.T) {
 			}
 			before := timeout()
 			_, err = store.PutNote(store.WithTx(t.Context(), tx), note, time.Millisecond)
-			require.ErrorIs(t, err, storekit.ErrNoteBusy)
+			require.ErrorIs(t, err, roles.ErrNoteBusy)
 			require.Equal(t, before, timeout(), "the transaction is open, with its settings")
 			return nil
 		}))
@@ -94,7 +94,7 @@ func TestStore_Transact_whateverTheLevel(t *testing.T) {
 			}
 			before, ctx := settings(), store.WithTx(t.Context(), tx)
 			// The note was committed after the transaction took its snapshot.
-			late := storekit.Note{Consumer: "billing", Key: "late " + level.String(), Retention: time.Hour}
+			late := roles.Note{Consumer: "billing", Key: "late " + level.String(), Retention: time.Hour}
 			_, err = store.PutNote(t.Context(), late, time.Second)
 			require.NoError(t, err)
 			duplicate, err := store.PutNote(ctx, late, time.Second)
@@ -127,18 +127,18 @@ type orderState struct {
 // keepSaga makes every call of sagas, and leaves a finished saga.
 func keepSaga(ctx context.Context, t *testing.T, store *sqlserver.Store, correlation string) {
 	t.Helper()
-	saga := &storekit.Saga{Type: "order", Correlation: correlation}
-	require.NoError(t, store.InsertSaga(ctx, saga, &orderState{}, storekit.SagaOptions{}))
-	again := &storekit.Saga{Type: "order", Correlation: correlation}
-	require.ErrorIs(t, store.InsertSaga(ctx, again, &orderState{}, storekit.SagaOptions{}), storekit.ErrSagaExists)
+	saga := &roles.Saga{Type: "order", Correlation: correlation}
+	require.NoError(t, store.InsertSaga(ctx, saga, &orderState{}, roles.SagaOptions{}))
+	again := &roles.Saga{Type: "order", Correlation: correlation}
+	require.ErrorIs(t, store.InsertSaga(ctx, again, &orderState{}, roles.SagaOptions{}), roles.ErrSagaExists)
 	saga.Finished = true
-	require.NoError(t, store.UpdateSaga(ctx, saga, &orderState{Paid: true}, storekit.SagaOptions{KeepUnknown: true}))
+	require.NoError(t, store.UpdateSaga(ctx, saga, &orderState{Paid: true}, roles.SagaOptions{KeepUnknown: true}))
 	var state orderState
-	found, err := store.FindSaga(ctx, "order", correlation, &state, storekit.SagaOptions{})
+	found, err := store.FindSaga(ctx, "order", correlation, &state, roles.SagaOptions{})
 	require.NoError(t, err)
 	require.Equal(t, orderState{Paid: true}, state)
 	require.Equal(t, int64(2), found.Version)
-	other := &storekit.Saga{Type: "order", Correlation: correlation + " other"}
-	require.NoError(t, store.InsertSaga(ctx, other, &orderState{}, storekit.SagaOptions{}))
-	require.NoError(t, store.DeleteSaga(ctx, other, storekit.SagaOptions{}))
+	other := &roles.Saga{Type: "order", Correlation: correlation + " other"}
+	require.NoError(t, store.InsertSaga(ctx, other, &orderState{}, roles.SagaOptions{}))
+	require.NoError(t, store.DeleteSaga(ctx, other, roles.SagaOptions{}))
 }

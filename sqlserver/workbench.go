@@ -5,6 +5,7 @@ import (
 	"database/sql"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -20,19 +21,19 @@ JOIN [dbo].[Outbox] AS o` + notLocked + ` ON o.IdBytes = i.IdBytes
 WHERE o.Stage = 7 AND (o.Parked = 0 OR o.Seq = (SELECT MIN(a.Seq) FROM [dbo].[Outbox] AS a` + notLocked + `
     WHERE a.GroupName = o.GroupName AND a.Topic = o.Topic AND a.[Key] = o.[Key] AND a.Parked = 1)) ORDER BY o.IdBytes`
 
-// workbench provides the calls of storekit.Workbench, and Audited.
+// workbench provides the calls of roles.Workbench, and Audited.
 type workbench = storekit.WorkbenchEngine
 
 // bench is the store as seen by the workbench.
 type bench struct{ finding }
 
 // Letters returns the dead records that no other record has parked.
-func (b bench) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]storekit.DeadLetter, error) {
+func (b bench) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]roles.DeadLetter, error) {
 	var heads []outmill.WorkItemID
 	waiting := map[outmill.WorkItemID]int{}
 	err := b.run(ctx, operation, call{
 		template: sqlLetters, looks: true, reset: func() { heads = nil },
-		args: []any{named("ids", jsonOf(hexes(ids))), named("skipped", storekit.SkippedError), named("most", storekit.MaxWaiting)},
+		args: []any{named("ids", jsonOf(hexes(ids))), named("skipped", storekit.SkippedError), named("most", roles.MaxWaiting)},
 		sets: []reader{func(scan func(...any) error) error {
 			var bytes []byte
 			var n int
@@ -49,9 +50,9 @@ func (b bench) Letters(ctx context.Context, operation string, ids []outmill.Work
 		return nil, err
 	}
 	records, err := b.Records(ctx, operation, heads)
-	letters := make([]storekit.DeadLetter, len(records))
+	letters := make([]roles.DeadLetter, len(records))
 	for i, r := range records {
-		letters[i] = storekit.DeadLetter{Record: r, Waiting: waiting[r.ID]}
+		letters[i] = roles.DeadLetter{Record: r, Waiting: waiting[r.ID]}
 	}
 	return letters, err
 }
@@ -74,7 +75,7 @@ func (s *Store) holdDead(ctx context.Context, tx *sql.Tx, id outmill.WorkItemID,
 
 // EditDead changes a dead record.
 func (b bench) EditDead(ctx context.Context, operation string, id outmill.WorkItemID,
-	change func(before *outmill.Record) (*outmill.Record, storekit.AuditEntry, error)) error {
+	change func(before *outmill.Record) (*outmill.Record, roles.AuditEntry, error)) error {
 	return b.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
 		before, err := b.holdDead(ctx, tx, id, false)
 		if err != nil {
@@ -106,7 +107,7 @@ func (s *Store) edit(ctx context.Context, tx *sql.Tx, r *outmill.Record) error {
 
 // SkipDead removes a dead record, or does a step of the release of what it has parked.
 func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
-	check func(*outmill.Record) (storekit.AuditEntry, error)) (skipped storekit.Skipped, err error) {
+	check func(*outmill.Record) (roles.AuditEntry, error)) (skipped roles.Skipped, err error) {
 	limit := storekit.BatchSize(maxAtOnce).Requeue(nth)
 	var counted []outmill.JoinID
 	err = b.write(ctx, operation, func(ctx context.Context, tx *sql.Tx) error {
@@ -129,13 +130,13 @@ func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkIt
 		}
 		changed := skipped.Released
 		if skipped.Done {
-			entry.After.Status = storekit.AuditDeleted
+			entry.After.Status = roles.AuditDeleted
 			changed++
 		}
 		return b.do(ctx, tx, note(entry, changed))
 	})
 	if err != nil {
-		return storekit.Skipped{}, err
+		return roles.Skipped{}, err
 	}
 	b.hurry(ctx, counted)
 	if skipped.Released > 0 {

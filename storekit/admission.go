@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/outmill/outmill/roles"
 )
 
 const (
@@ -117,7 +119,7 @@ func (a *Admission) waited(w *admitted) {
 
 // Examine adds a finding if handlers of this process have waited for a connection lately. more says
 // how the pool gets more connections.
-func (a *Admission) Examine(e *Examination, limit int, more string) {
+func (a *Admission) Examine(e *roles.Examination, limit int, more string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.queue) > 0 {
@@ -126,7 +128,7 @@ func (a *Admission) Examine(e *Examination, limit int, more string) {
 	if a.longest == 0 || time.Since(a.at) > waitRemembered {
 		return
 	}
-	e.Add(Finding{
+	e.Add(roles.Finding{
 		Code: "pool_small",
 		Text: fmt.Sprintf("A handler with a transaction has waited for %s for a connection: %d may have one at a time, and %d wait now.",
 			a.longest.Round(time.Millisecond), limit, len(a.queue)),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -47,7 +48,7 @@ func TestAdmission(t *testing.T) {
 				}()
 				synctest.Wait()
 			}
-			var now storekit.Examination
+			var now roles.Examination
 			<-time.After(1500 * time.Millisecond)
 			h.Examine(&now, h.limit, "More")
 			require.Equal(t, "pool_small", now.Findings[0].Code)
@@ -60,7 +61,7 @@ func TestAdmission(t *testing.T) {
 			}
 			require.Equal(t, 1, h.told)
 			<-time.After(time.Hour)
-			var later storekit.Examination
+			var later roles.Examination
 			h.Examine(&later, h.limit, "More")
 			require.Empty(t, later.Findings)
 		})

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/google/uuid"
+
+	"github.com/outmill/outmill/roles"
 )
 
 // OneCommand returns a context whose calls of an operator leave one entry together in the audit of
@@ -26,7 +28,7 @@ func OneCommand(ctx context.Context) context.Context {
 	if commandOf(ctx) != nil {
 		return ctx
 	}
-	return context.WithValue(ctx, commandKey{}, &command{entries: map[string]AuditEntry{}})
+	return context.WithValue(ctx, commandKey{}, &command{entries: map[string]roles.AuditEntry{}})
 }
 
 // CommandInMember returns a context for the calls of a command on the named member of a store that
@@ -46,7 +48,7 @@ type (
 // command has the entries that its calls have begun, by the member of a store and the action.
 type command struct {
 	mu      sync.Mutex
-	entries map[string]AuditEntry
+	entries map[string]roles.AuditEntry
 }
 
 func commandOf(ctx context.Context) *command {
@@ -61,7 +63,7 @@ func commandMember(ctx context.Context) string {
 
 // inCommand returns the entry of the context's command with what the next transaction does. A call
 // without a command has an entry of its own.
-func inCommand(ctx context.Context, next AuditEntry) AuditEntry {
+func inCommand(ctx context.Context, next roles.AuditEntry) roles.AuditEntry {
 	c := commandOf(ctx)
 	if c == nil {
 		next.Command = uuid.NewString()
@@ -69,10 +71,10 @@ func inCommand(ctx context.Context, next AuditEntry) AuditEntry {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	place := func(action AuditAction) string { return commandMember(ctx) + "\x00" + string(action) }
+	place := func(action roles.AuditAction) string { return commandMember(ctx) + "\x00" + string(action) }
 	at := place(next.Action)
-	if _, edited := c.entries[place(AuditEdit)]; edited && next.Action == AuditRequeue {
-		at = place(AuditEdit)
+	if _, edited := c.entries[place(roles.AuditEdit)]; edited && next.Action == roles.AuditRequeue {
+		at = place(roles.AuditEdit)
 	}
 	if entry, begun := c.entries[at]; begun {
 		next = goesOn(entry, next)
@@ -84,7 +86,7 @@ func inCommand(ctx context.Context, next AuditEntry) AuditEntry {
 }
 
 // goesOn adds what the next transaction does.
-func goesOn(e, next AuditEntry) AuditEntry {
+func goesOn(e, next roles.AuditEntry) roles.AuditEntry {
 	next.Command = e.Command
 	ids := slices.Clone(e.IDs)
 	for _, id := range next.IDs {
@@ -94,7 +96,7 @@ func goesOn(e, next AuditEntry) AuditEntry {
 	}
 	next.IDs = ids
 	if e.Action != next.Action {
-		next.Action, next.Before, next.Metadata = AuditEditRequeue, e.Before, e.Metadata
+		next.Action, next.Before, next.Metadata = roles.AuditEditRequeue, e.Before, e.Metadata
 		next.After.Fingerprint, next.After.Size = e.After.Fingerprint, e.After.Size
 	}
 	return next

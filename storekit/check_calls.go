@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 )
 
 const (
@@ -59,8 +60,8 @@ func CheckLimit(limit int) error {
 // CheckWaiting refuses a limit of FirstWaiting below 1 or above MaxExamined as an
 // outmill.ErrInvalidConfig.
 func CheckWaiting(limit int) error {
-	if limit < 1 || limit > MaxExamined {
-		return InvalidConfig("the limit of FirstWaiting is %d: want 1 to %d", limit, MaxExamined)
+	if limit < 1 || limit > roles.MaxExamined {
+		return InvalidConfig("the limit of FirstWaiting is %d: want 1 to %d", limit, roles.MaxExamined)
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/outmill/outmill/roles"
 )
 
 // ConnectionBudget bounds the connections of several stores to their servers: those of their pools and those that
@@ -71,9 +73,9 @@ func (e *ConnectionBudgetError) Error() string {
 		"raise it, hold fewer transactions at a time, or set WithoutWake, so that nothing listens", e.Most, e.Setting, e.Waited)
 }
 
-// BudgetedListener is a [Waker] whose wake-ups from other processes can take a connection of a budget.
+// BudgetedListener is a [roles.Waker] whose wake-ups from other processes can take a connection of a budget.
 type BudgetedListener interface {
-	Waker
+	roles.Waker
 	// ListensWithin returns the budget that has the connection which listens while a context of Wake has not ended;
 	// nil if there is none.
 	ListensWithin() *ConnectionBudget

@@ -36,7 +36,7 @@
 //
 // # Joins
 //
-//   - [Joins] is the role. [JoinEngine] implements it with the store's queries in a
+//   - [roles.Joins] is the role. [JoinEngine] implements it with the store's queries in a
 //     [JoinStore] and a [JoinTx]. A store calls [HurryJoins] after each commit that may
 //     have decided joins. [CheckSteps], [LateStep], [StepOutcome] and [StepCounts] are for
 //     appends and settlements, [JoinsText] and [ParseJoins] for a column.
@@ -47,7 +47,7 @@
 //   - [Lifecycle]: open, closed, schema checked.
 //   - [SchemaVersion], [CompatibleWith], [CheckSchemaVersion]: the version of the schema.
 //   - [Log]: the lines that all stores log.
-//   - [Waker] is the role; [Notifier] and [TopicSet] implement it within one process.
+//   - [roles.Waker] is the role; [Notifier] and [TopicSet] implement it within one process.
 //   - [ContextWithTx], [TxFromContext]: the user's transaction in a context. [TxLocks]
 //     serialises concurrent uses of a transaction.
 //   - [Repeat], [Waits], [Pause]: attempts, and the pauses between them.

@@ -11,26 +11,8 @@ import (
 	"strings"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 )
-
-var (
-	// ErrNotDead says that Edit and Skip change dead records only. Nothing was changed.
-	ErrNotDead = errors.New("outmill: the record is not dead: only dead records can be edited or skipped")
-	// ErrRecordChanged says that the payload or the metadata of a record has changed since the
-	// caller of Edit saw it. Nothing was changed.
-	ErrRecordChanged = errors.New("outmill: the record has changed since it was read: read it again, and repeat the edit if it still fits")
-)
-
-// Edit says how to change a dead record. See Workbench.
-type Edit struct {
-	// Seen is the FingerprintOf the record as the caller saw it.
-	Seen string
-	// Payload is the new payload; nil leaves the payload as it is, and an empty slice makes it
-	// empty. An edit cannot make a payload nil.
-	Payload []byte
-	// Metadata is the whole new metadata; nil leaves it as it is, and an empty map removes it.
-	Metadata map[string]string
-}
 
 // FingerprintOf identifies the payload and the metadata of a record: two parts of hexadecimal
 // digits of SHA-256, with a "-" between them; zeros stand for a nil payload. A short payload can
@@ -61,7 +43,7 @@ func digits(sum [sha256.Size]byte) string { return hex.EncodeToString(sum[:16]) 
 
 // checkEdit refuses an edit that no record can take. maxPayload is the store's limit in bytes; 0
 // is none.
-func checkEdit(e Edit, maxPayload int) error {
+func checkEdit(e roles.Edit, maxPayload int) error {
 	if e.Payload == nil && e.Metadata == nil {
 		return InvalidConfig("Edit changes nothing: set Edit.Payload or Edit.Metadata")
 	}
@@ -77,9 +59,9 @@ func checkEdit(e Edit, maxPayload int) error {
 }
 
 // applyEdit returns the record as it is after the edit. same says that it is so already.
-func applyEdit(e Edit, before *outmill.Record) (after *outmill.Record, same bool, err error) {
+func applyEdit(e roles.Edit, before *outmill.Record) (after *outmill.Record, same bool, err error) {
 	if before.Status != outmill.StatusDead {
-		return nil, false, fmt.Errorf("%w; it is %s", ErrNotDead, before.Status)
+		return nil, false, fmt.Errorf("%w; it is %s", roles.ErrNotDead, before.Status)
 	}
 	edited := *before
 	if e.Payload != nil {
@@ -95,7 +77,7 @@ func applyEdit(e Edit, before *outmill.Record) (after *outmill.Record, same bool
 		return before, true, nil
 	}
 	if e.Seen != FingerprintOf(before) {
-		return nil, false, ErrRecordChanged
+		return nil, false, roles.ErrRecordChanged
 	}
 	for _, name := range changedNames(before.Metadata, edited.Metadata) {
 		if reason := keptByEdit(name); reason != "" {
@@ -110,7 +92,7 @@ func samePayload(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (
 
 // mayHaveMade reports whether the record may be the result of this edit: what the edit leaves
 // is as the caller saw it. So an edit whose answer was lost can be repeated.
-func mayHaveMade(e Edit, r *outmill.Record) bool {
+func mayHaveMade(e roles.Edit, r *outmill.Record) bool {
 	payload, metadata, _ := strings.Cut(e.Seen, fingerprintMark)
 	return (e.Payload != nil || fingerprintOfPayload(r.Payload) == payload) &&
 		(e.Metadata != nil || fingerprintOfMetadata(r.Metadata) == metadata)

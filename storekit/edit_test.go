@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -67,15 +68,15 @@ func TestAuditEntry_Details(t *testing.T) {
 	t.Parallel()
 	t.Run("SetDetails reads what Details wrote", func(t *testing.T) {
 		t.Parallel()
-		entry := storekit.NewAuditEntry(t.Context(), storekit.AuditEdit, outmill.NewWorkItemID())
+		entry := storekit.NewAuditEntry(t.Context(), roles.AuditEdit, outmill.NewWorkItemID())
 		entry.Before.Fingerprint, entry.Before.Size, entry.Metadata = "abc", 3, []string{"a\"b"}
 		entry.Filter = map[string]string{"topic": "orders"}
-		var read storekit.AuditEntry
+		var read roles.AuditEntry
 		require.NoError(t, read.SetDetails(entry.Details()))
 		require.Equal(t, entry.AuditDetails, read.AuditDetails)
 	})
 	t.Run("the lists of an entry have 100 ids at most", func(t *testing.T) {
 		t.Parallel()
-		require.Len(t, storekit.NewAuditEntry(t.Context(), storekit.AuditDelete, make([]outmill.WorkItemID, 1000)...).IDs, 100)
+		require.Len(t, storekit.NewAuditEntry(t.Context(), roles.AuditDelete, make([]outmill.WorkItemID, 1000)...).IDs, 100)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 )
 
 // JoinStore has the operations of a store that [JoinEngine] needs: reading joins,
@@ -16,13 +17,13 @@ type JoinStore interface {
 	// StartJoin writes a join in the caller's transaction, or in one of its own. The join has
 	// been checked, and has an ID and a policy. StartJoin returns ErrJoinExists if the id is
 	// taken.
-	StartJoin(ctx context.Context, operation string, join *Join) error
+	StartJoin(ctx context.Context, operation string, join *roles.Join) error
 	// ListJoins returns the joins of the query without a lock: up to Limit, which is set, of
 	// each status of the query.
-	ListJoins(ctx context.Context, operation string, query JoinQuery) ([]*JoinState, error)
+	ListJoins(ctx context.Context, operation string, query roles.JoinQuery) ([]*JoinState, error)
 	// ListSteps returns up to limit steps behind after, in the order of their ids, or
 	// ErrUnknownJoin.
-	ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]JoinStep, error)
+	ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]roles.JoinStep, error)
 	// ReadJoins reads joins without a lock. It ignores ids that no join has.
 	ReadJoins(ctx context.Context, operation string, ids []outmill.JoinID) ([]*JoinState, error)
 	// OnJoin runs work in its own transaction, which locks the join, and commits. If the join
@@ -52,10 +53,10 @@ type JoinTx interface {
 	Append(ctx context.Context, record *outmill.Record) (*Appending, error)
 	// Report settles the step of the message, unless the step is settled or the join has
 	// ended. It reports whether the message is a step of the join.
-	Report(ctx context.Context, join *JoinState, message outmill.WorkItemID, as StepStatus) (known bool, err error)
+	Report(ctx context.Context, join *JoinState, message outmill.WorkItemID, as roles.StepStatus) (known bool, err error)
 }
 
-// JoinEngine implements [Joins] for a store, except AttachStep and DeleteJoins: it checks,
+// JoinEngine implements [roles.Joins] for a store, except AttachStep and DeleteJoins: it checks,
 // decides, seals, finishes and cancels. A store embeds it. It is safe for concurrent use.
 type JoinEngine struct {
 	store      JoinStore
@@ -66,8 +67,8 @@ type JoinEngine struct {
 // that follows a join, in bytes; 0 is no limit.
 func NewJoinEngine(store JoinStore, maxPayload int) JoinEngine { return JoinEngine{store, maxPayload} }
 
-// StartJoin begins a join. See [Joins].
-func (e JoinEngine) StartJoin(ctx context.Context, join *Join) error {
+// StartJoin begins a join. See [roles.Joins].
+func (e JoinEngine) StartJoin(ctx context.Context, join *roles.Join) error {
 	const operation = "start join"
 	if err := CheckJoin(join); err != nil {
 		return e.store.Explain(ctx, operation, err)
@@ -76,7 +77,7 @@ func (e JoinEngine) StartJoin(ctx context.Context, join *Join) error {
 	if started.ID.IsZero() {
 		started.ID = outmill.NewJoinID()
 	}
-	started.Policy = cmp.Or(started.Policy, JoinAll)
+	started.Policy = cmp.Or(started.Policy, roles.JoinAll)
 	if err := e.store.StartJoin(ctx, operation, &started); err != nil {
 		return err
 	}
@@ -84,27 +85,29 @@ func (e JoinEngine) StartJoin(ctx context.Context, join *Join) error {
 	return nil
 }
 
-// ReportCompleted settles a step. See [Joins].
+// ReportCompleted settles a step. See [roles.Joins].
 func (e JoinEngine) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return e.report(ctx, "report completed", join, step, StepCompleted)
+	return e.report(ctx, "report completed", join, step, roles.StepCompleted)
 }
 
-// ReportFailed settles a step. See [Joins].
+// ReportFailed settles a step. See [roles.Joins].
 func (e JoinEngine) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return e.report(ctx, "report failed", join, step, StepFailed)
+	return e.report(ctx, "report failed", join, step, roles.StepFailed)
 }
 
-func (e JoinEngine) report(ctx context.Context, operation string, id outmill.JoinID, message outmill.WorkItemID, as StepStatus) error {
+func (e JoinEngine) report(
+	ctx context.Context, operation string, id outmill.JoinID, message outmill.WorkItemID, as roles.StepStatus,
+) error {
 	return e.store.OnJoin(ctx, operation, id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
 		known, err := tx.Report(ctx, join, message, as)
 		if err == nil && !known {
-			err = fmt.Errorf("%w: %s of %s", ErrUnknownStep, message, id)
+			err = fmt.Errorf("%w: %s of %s", roles.ErrUnknownStep, message, id)
 		}
 		return err
 	})
 }
 
-// SealJoin sets the number of steps of the join. See [Joins].
+// SealJoin sets the number of steps of the join. See [roles.Joins].
 func (e JoinEngine) SealJoin(ctx context.Context, id outmill.JoinID, expectedSteps int) error {
 	return e.store.OnJoin(ctx, "seal join", id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
 		return sealJoin(ctx, tx, join, expectedSteps)
@@ -120,14 +123,14 @@ func sealJoin(ctx context.Context, tx JoinTx, join *JoinState, expectedSteps int
 		return err
 	}
 	if members > expectedSteps {
-		return fmt.Errorf("%w: %s has %d steps and cannot be sealed with %d", ErrTooManySteps, join.ID, members, expectedSteps)
+		return fmt.Errorf("%w: %s has %d steps and cannot be sealed with %d", roles.ErrTooManySteps, join.ID, members, expectedSteps)
 	}
 	join.ExpectedSteps, join.Unsealed = expectedSteps, false
 	return tx.Seal(ctx, join)
 }
 
-// FinishJoin ends the join if it is decided. See [Joins].
-func (e JoinEngine) FinishJoin(ctx context.Context, id outmill.JoinID, request FinishRequest) (FinishResult, error) {
+// FinishJoin ends the join if it is decided. See [roles.Joins].
+func (e JoinEngine) FinishJoin(ctx context.Context, id outmill.JoinID, request roles.FinishRequest) (roles.FinishResult, error) {
 	const operation = "finish join"
 	result, done, err := e.undecided(ctx, operation, id, request)
 	if err != nil || done {
@@ -139,7 +142,7 @@ func (e JoinEngine) FinishJoin(ctx context.Context, id outmill.JoinID, request F
 		return err
 	})
 	if err != nil {
-		return FinishResult{}, err
+		return roles.FinishResult{}, err
 	}
 	if follow != nil {
 		follow.Report()
@@ -150,37 +153,40 @@ func (e JoinEngine) FinishJoin(ctx context.Context, id outmill.JoinID, request F
 
 // undecided answers without a transaction if the join is not decided, because that is the
 // usual case.
-func (e JoinEngine) undecided(ctx context.Context, operation string, id outmill.JoinID, request FinishRequest) (result FinishResult,
-	done bool, err error) {
+func (e JoinEngine) undecided(
+	ctx context.Context, operation string, id outmill.JoinID, request roles.FinishRequest,
+) (result roles.FinishResult, done bool, err error) {
 	join, err := e.read(ctx, operation, id)
 	if err != nil {
-		return FinishResult{}, false, err
+		return roles.FinishResult{}, false, err
 	}
-	if join.Status != JoinPending {
+	if join.Status != roles.JoinPending {
 		return join.result(), true, nil
 	}
 	status, _ := join.Decide(request)
-	return join.result(), status == JoinPending && (!request.Seal || !join.Unsealed), nil
+	return join.result(), status == roles.JoinPending && (!request.Seal || !join.Unsealed), nil
 }
 
-func (e JoinEngine) finish(ctx context.Context, tx JoinTx, join *JoinState, request FinishRequest) (FinishResult, *Appending, error) {
-	if join.Status != JoinPending {
+func (e JoinEngine) finish(
+	ctx context.Context, tx JoinTx, join *JoinState, request roles.FinishRequest,
+) (roles.FinishResult, *Appending, error) {
+	if join.Status != roles.JoinPending {
 		return join.result(), nil, nil
 	}
 	if request.Seal && join.Unsealed {
 		if err := sealJoin(ctx, tx, join, request.ExpectedSteps); err != nil {
-			return FinishResult{}, nil, err
+			return roles.FinishResult{}, nil, err
 		}
 	}
 	status, reason := join.Decide(request)
-	if status == JoinPending {
+	if status == roles.JoinPending {
 		return join.result(), nil, nil
 	}
 	join.Status, join.Reason = status, reason
 	if err := tx.End(ctx, join); err != nil {
-		return FinishResult{}, nil, err
+		return roles.FinishResult{}, nil, err
 	}
-	result := FinishResult{Join: join.Join, Finished: true}
+	result := roles.FinishResult{Join: join.Join, Finished: true}
 	record, err := e.followup(ctx, tx, join.Join, request.Then)
 	if err != nil || record == nil {
 		return result, nil, err
@@ -191,7 +197,9 @@ func (e JoinEngine) finish(ctx context.Context, tx JoinTx, join *JoinState, requ
 
 // followup returns the record to append at the end of the join, or nil: a copy of the
 // record that then returns, as a step of those of its joins that still accept one.
-func (e JoinEngine) followup(ctx context.Context, tx JoinTx, join Join, then func(Join) (*outmill.Record, error)) (*outmill.Record, error) {
+func (e JoinEngine) followup(
+	ctx context.Context, tx JoinTx, join roles.Join, then func(roles.Join) (*outmill.Record, error),
+) (*outmill.Record, error) {
 	if then == nil {
 		return nil, nil
 	}
@@ -219,23 +227,23 @@ func (e JoinEngine) followup(ctx context.Context, tx JoinTx, join Join, then fun
 	return &follow, nil
 }
 
-// CancelJoin ends a pending join. See [Joins].
+// CancelJoin ends a pending join. See [roles.Joins].
 func (e JoinEngine) CancelJoin(ctx context.Context, id outmill.JoinID, reason string) error {
 	return e.store.OnJoin(ctx, "cancel join", id, func(ctx context.Context, tx JoinTx, join *JoinState) error {
 		switch join.Status {
-		case JoinCancelled:
+		case roles.JoinCancelled:
 			return nil
-		case JoinPending:
-			join.Status, join.Reason = JoinCancelled, CleanError(reason)
+		case roles.JoinPending:
+			join.Status, join.Reason = roles.JoinCancelled, CleanError(reason)
 			return tx.End(ctx, join)
-		case JoinCompleted, JoinFailed:
+		case roles.JoinCompleted, roles.JoinFailed:
 		}
-		return fmt.Errorf("%w: %s is %s", ErrJoinFinished, id, join.Status)
+		return fmt.Errorf("%w: %s is %s", roles.ErrJoinFinished, id, join.Status)
 	})
 }
 
-// GetJoin returns a join. See [Joins].
-func (e JoinEngine) GetJoin(ctx context.Context, id outmill.JoinID) (*Join, error) {
+// GetJoin returns a join. See [roles.Joins].
+func (e JoinEngine) GetJoin(ctx context.Context, id outmill.JoinID) (*roles.Join, error) {
 	join, err := e.read(ctx, "get join", id)
 	if err != nil {
 		return nil, err
@@ -243,32 +251,32 @@ func (e JoinEngine) GetJoin(ctx context.Context, id outmill.JoinID) (*Join, erro
 	return &join.Join, nil
 }
 
-// ListJoins returns joins in the order of their ids. See [Joins].
-func (e JoinEngine) ListJoins(ctx context.Context, query JoinQuery) ([]*Join, error) {
+// ListJoins returns joins in the order of their ids. See [roles.Joins].
+func (e JoinEngine) ListJoins(ctx context.Context, query roles.JoinQuery) ([]*roles.Join, error) {
 	const operation = "list joins"
 	if err := CheckJoinQuery(query); err != nil {
 		return nil, e.store.Explain(ctx, operation, err)
 	}
-	query.Limit = cmp.Or(query.Limit, DefaultJoinLimit)
+	query.Limit = cmp.Or(query.Limit, roles.DefaultJoinLimit)
 	found, err := e.store.ListJoins(ctx, operation, query)
 	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(found, func(a, b *JoinState) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	joins := make([]*Join, min(len(found), query.Limit))
+	joins := make([]*roles.Join, min(len(found), query.Limit))
 	for i := range joins {
 		joins[i] = &found[i].Join
 	}
 	return joins, nil
 }
 
-// ListSteps returns steps of a join. See [Joins].
-func (e JoinEngine) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]JoinStep, error) {
+// ListSteps returns steps of a join. See [roles.Joins].
+func (e JoinEngine) ListSteps(ctx context.Context, id outmill.JoinID, after outmill.WorkItemID, limit int) ([]roles.JoinStep, error) {
 	const operation = "list steps"
 	if limit < 0 {
-		return nil, e.store.Explain(ctx, operation, InvalidConfig("ListSteps: limit is %d: want 0 (%d) or more", limit, DefaultJoinLimit))
+		return nil, e.store.Explain(ctx, operation, InvalidConfig("ListSteps: limit is %d: want 0 (%d) or more", limit, roles.DefaultJoinLimit))
 	}
-	return e.store.ListSteps(ctx, operation, id, after, cmp.Or(limit, DefaultJoinLimit))
+	return e.store.ListSteps(ctx, operation, id, after, cmp.Or(limit, roles.DefaultJoinLimit))
 }
 
 func (e JoinEngine) read(ctx context.Context, operation string, id outmill.JoinID) (*JoinState, error) {
@@ -277,7 +285,7 @@ func (e JoinEngine) read(ctx context.Context, operation string, id outmill.JoinI
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, e.store.Explain(ctx, operation, fmt.Errorf("%w: %s", ErrUnknownJoin, id))
+		return nil, e.store.Explain(ctx, operation, fmt.Errorf("%w: %s", roles.ErrUnknownJoin, id))
 	}
 	return found[0], nil
 }

@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 )
 
 // JoinState is a join that a store has read, with times by the database's clock.
 type JoinState struct {
-	Join
+	roles.Join
 	// Late says that the deadline has passed. DeadlineIn is the time until the deadline.
 	Late       bool
 	DeadlineIn time.Duration
@@ -19,46 +20,46 @@ type JoinState struct {
 
 // Decide returns the status with which the join ends if it is finished now, or JoinPending
 // if that is not decided yet.
-func (j *JoinState) Decide(request FinishRequest) (status JoinStatus, reason string) {
+func (j *JoinState) Decide(request roles.FinishRequest) (status roles.JoinStatus, reason string) {
 	needed := 1
 	switch j.Policy {
-	case JoinQuorum:
+	case roles.JoinQuorum:
 		needed = j.Quorum
 		fallthrough
-	case JoinAny:
+	case roles.JoinAny:
 		if j.CompletedSteps >= needed {
-			return JoinCompleted, ""
+			return roles.JoinCompleted, ""
 		}
 		if !j.Unsealed && j.ExpectedSteps-j.FailedSteps < needed {
-			return JoinFailed, ReasonNoQuorum
+			return roles.JoinFailed, roles.ReasonNoQuorum
 		}
 	default:
 		if !j.Unsealed && j.CompletedSteps+j.FailedSteps >= j.ExpectedSteps {
 			if request.FailIfAnyStepFailed && j.FailedSteps > 0 {
-				return JoinFailed, ReasonStepFailed
+				return roles.JoinFailed, roles.ReasonStepFailed
 			}
-			return JoinCompleted, ""
+			return roles.JoinCompleted, ""
 		}
 	}
 	switch {
 	case j.Late && j.CompleteAtDeadline:
-		return JoinCompleted, ReasonDeadline
+		return roles.JoinCompleted, roles.ReasonDeadline
 	case j.Late:
-		return JoinFailed, ReasonDeadline
+		return roles.JoinFailed, roles.ReasonDeadline
 	}
-	return JoinPending, ""
+	return roles.JoinPending, ""
 }
 
 // Decided reports whether the join has ended, or would end if it were finished now.
 func (j *JoinState) Decided() bool {
-	status, _ := j.Decide(FinishRequest{})
-	return j.Status != JoinPending || status != JoinPending
+	status, _ := j.Decide(roles.FinishRequest{})
+	return j.Status != roles.JoinPending || status != roles.JoinPending
 }
 
 // result returns the result of a call that does not end the join.
-func (j *JoinState) result() FinishResult {
-	result := FinishResult{Join: j.Join}
-	if j.Status == JoinPending && !j.Deadline.IsZero() {
+func (j *JoinState) result() roles.FinishResult {
+	result := roles.FinishResult{Join: j.Join}
+	if j.Status == roles.JoinPending && !j.Deadline.IsZero() {
 		result.DeadlineIn = j.DeadlineIn
 	}
 	return result
@@ -68,11 +69,11 @@ func (j *JoinState) result() FinishResult {
 // its present steps.
 func (j *JoinState) checkSeal(expectedSteps int) error {
 	switch {
-	case expectedSteps < 0 || expectedSteps > MaxJoinSteps:
+	case expectedSteps < 0 || expectedSteps > roles.MaxJoinSteps:
 		return &outmill.InvalidRecordError{Index: -1, Field: "expected steps",
-			Reason: fmt.Sprintf("is %d: want 0 to %d", expectedSteps, MaxJoinSteps)}
-	case j.Status != JoinPending:
-		return fmt.Errorf("%w: %s is %s", ErrJoinFinished, j.ID, j.Status)
+			Reason: fmt.Sprintf("is %d: want 0 to %d", expectedSteps, roles.MaxJoinSteps)}
+	case j.Status != roles.JoinPending:
+		return fmt.Errorf("%w: %s is %s", roles.ErrJoinFinished, j.ID, j.Status)
 	case !j.Unsealed && j.ExpectedSteps != expectedSteps:
 		return &outmill.InvalidRecordError{Index: -1, Field: "expected steps",
 			Reason: fmt.Sprintf("is %d: the join is sealed with %d", expectedSteps, j.ExpectedSteps)}
@@ -84,10 +85,10 @@ func (j *JoinState) checkSeal(expectedSteps int) error {
 // exceed its number of steps.
 func (j *JoinState) takes(n int) error {
 	switch {
-	case j.Status != JoinPending:
-		return fmt.Errorf("%w: %s is %s", ErrJoinFinished, j.ID, j.Status)
+	case j.Status != roles.JoinPending:
+		return fmt.Errorf("%w: %s is %s", roles.ErrJoinFinished, j.ID, j.Status)
 	case !j.Unsealed && j.Members+n > j.ExpectedSteps:
-		return fmt.Errorf("%w: %s has %d of %d steps, and would get %d more", ErrTooManySteps, j.ID, j.Members, j.ExpectedSteps, n)
+		return fmt.Errorf("%w: %s has %d of %d steps, and would get %d more", roles.ErrTooManySteps, j.ID, j.Members, j.ExpectedSteps, n)
 	}
 	return nil
 }
@@ -118,7 +119,7 @@ func CheckSteps(records []*outmill.Record, read func(ids []outmill.JoinID) ([]*J
 	}
 	for _, id := range ids {
 		if known[id] == nil {
-			return fmt.Errorf("%w: %s", ErrUnknownJoin, id)
+			return fmt.Errorf("%w: %s", roles.ErrUnknownJoin, id)
 		}
 		if err := known[id].takes(wanted[id]); err != nil {
 			return err
@@ -142,7 +143,7 @@ type LateStep struct {
 func (s LateStep) Check(message outmill.WorkItemID, join *JoinState, retain time.Duration) (attach bool, err error) {
 	switch {
 	case !s.Found || retain <= 0:
-		return false, fmt.Errorf("%w: %s", ErrUnknownMessage, message)
+		return false, fmt.Errorf("%w: %s", roles.ErrUnknownMessage, message)
 	case s.Waits:
 		return false, ErrWaitIsNoStep
 	case s.Member:

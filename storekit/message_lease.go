@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 )
 
 // MessageLease is the lease of the message that a handler has. A subscriber puts it into the
@@ -12,7 +13,7 @@ import (
 type MessageLease interface {
 	// Inbox returns the inbox of the store that has delivered the message; nil if it has none. A
 	// middleware compares it with its own, because only the same store can check the lease.
-	Inbox() Inbox
+	Inbox() roles.Inbox
 	// Lease returns the lease.
 	Lease() outmill.Lease
 	// Waits tells the subscriber that the handler waits for its transaction, and Begins that the
@@ -43,7 +44,7 @@ func MessageLeaseOf(ctx context.Context) (MessageLease, bool) {
 // noLease is the lease of a message of another subscriber.
 type noLease struct{}
 
-func (noLease) Inbox() Inbox         { return nil }
+func (noLease) Inbox() roles.Inbox   { return nil }
 func (noLease) Lease() outmill.Lease { return outmill.Lease{} }
 func (noLease) Waits()               {}
 func (noLease) Begins()              {}

@@ -8,7 +8,7 @@ import (
 )
 
 // Notifier wakes the readers of a store within one process: it passes the topics with
-// records that may have become claimable to listeners. A store implements [Waker] with it.
+// records that may have become claimable to listeners. A store implements [roles.Waker] with it.
 // The zero value is ready to use. Notifier is safe for concurrent use.
 type Notifier struct {
 	mu        sync.Mutex
@@ -17,7 +17,7 @@ type Notifier struct {
 }
 
 // Listen calls woken for each topic of each Notify, until ctx ends or the notifier is
-// closed. See [Waker] for the rules of woken.
+// closed. See [roles.Waker] for the rules of woken.
 func (n *Notifier) Listen(ctx context.Context, woken func(topic string)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

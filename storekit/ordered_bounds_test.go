@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -44,8 +45,8 @@ func TestOrderedBounds(t *testing.T) {
 
 	t.Run("a scan holds a key from its first paused record on, and sets aside paused records without a key", func(t *testing.T) {
 		t.Parallel()
-		pauses := storekit.NewPauseList(1, []storekit.PauseInfo{
-			{PauseScope: storekit.PauseScope{TenantID: "acme"}, Number: 7}, {PauseScope: storekit.PauseScope{Topic: "orders", Key: "p"}, Number: 8},
+		pauses := roles.NewPauseList(1, []roles.PauseInfo{
+			{PauseScope: roles.PauseScope{TenantID: "acme"}, Number: 7}, {PauseScope: roles.PauseScope{Topic: "orders", Key: "p"}, Number: 8},
 		})
 		free := storekit.KeyState{Waiting: storekit.NoSeq, Held: storekit.NoSeq}
 		pages := [][]storekit.Candidate{

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -13,7 +14,7 @@ func TestOrderedScan_Unordered(t *testing.T) {
 
 	t.Run("without an order a paused record goes aside and holds no other of its key", func(t *testing.T) {
 		t.Parallel()
-		pauses := storekit.NewPauseList(7, []storekit.PauseInfo{{PauseScope: storekit.PauseScope{TenantID: "acme"}, Number: 7}})
+		pauses := roles.NewPauseList(7, []roles.PauseInfo{{PauseScope: roles.PauseScope{TenantID: "acme"}, Number: 7}})
 		scan := storekit.OrderedScan{Want: 10, Pauses: pauses, Group: "readers", Topic: "orders", Unordered: true}
 		scan.Page([]storekit.Candidate{{Seq: 1, Key: "k", TenantID: "acme"}, {Seq: 2, Key: "k"}})
 		require.Empty(t, scan.Holding)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 )
 
 // Candidate has the fields of a record that a claim needs for its decision.
@@ -58,7 +59,7 @@ type OrderedScan struct {
 	// Pauses are the pauses of the store, and Group and Topic those of the claim. WholeTopic
 	// says that the topic is claimed as one key (outmill.OrderTopic). The store itself checks
 	// before whether the whole topic is paused.
-	Pauses       *PauseList
+	Pauses       *roles.PauseList
 	Group, Topic string
 	WholeTopic   bool
 	// Unordered says that the claim has no order, so a paused record goes aside also if it has a

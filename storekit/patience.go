@@ -3,6 +3,8 @@ package storekit
 import (
 	"context"
 	"errors"
+
+	"github.com/outmill/outmill/roles"
 )
 
 // ErrOwnWriter says that a transaction of this process has had the database's only write lock
@@ -42,7 +44,7 @@ func (h *handlerTx) commits() error {
 // If the lease of the message is lost before the commit, the transaction rolls back, and the error
 // is outmill.ErrLeaseLost. Inside of a transaction that TransactPatiently or CommitPatiently began
 // it is t.Transact.
-func TransactPatiently(ctx context.Context, t Transactor, fn func(ctx context.Context) error) error {
+func TransactPatiently(ctx context.Context, t roles.Transactor, fn func(ctx context.Context) error) error {
 	if fn == nil {
 		return t.Transact(ctx, fn)
 	}

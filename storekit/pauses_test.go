@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -17,7 +18,7 @@ func TestCheckPause(t *testing.T) {
 
 	t.Run("each scope that an operator needs is valid", func(t *testing.T) {
 		t.Parallel()
-		for _, scope := range []storekit.PauseScope{
+		for _, scope := range []roles.PauseScope{
 			{Group: "g"}, {Topic: "t"}, {Group: "g", Topic: "t"}, {Topic: "t", Key: "k"}, {Group: "g", Topic: "t", Key: "k"},
 			{TenantID: "x"}, {Group: "g", TenantID: "x"}, {Topic: "t", TenantID: "x"}, {Group: "g", Topic: "t", TenantID: "x"},
 		} {
@@ -27,7 +28,7 @@ func TestCheckPause(t *testing.T) {
 
 	t.Run("an error names the field that is refused, and the remedy", func(t *testing.T) {
 		t.Parallel()
-		for want, scope := range map[string]storekit.PauseScope{
+		for want, scope := range map[string]roles.PauseScope{
 			"PauseScope is empty, and would stop every delivery: set Group, Topic or TenantID": {},
 			"PauseScope.Key is set without Topic: a key belongs to a topic, so set Topic too":  {Key: "k"},
 			"PauseScope.Key and PauseScope.TenantID are both set: pause the key or the tenant": {Topic: "t", Key: "k", TenantID: "x"},
@@ -41,7 +42,7 @@ func TestCheckPause(t *testing.T) {
 			require.ErrorContains(t, err, want)
 			require.ErrorContains(t, storekit.CheckPauseScope(scope), want, "for Resume, too")
 		}
-		topic := storekit.PauseScope{Topic: "t"}
+		topic := roles.PauseScope{Topic: "t"}
 		require.ErrorContains(t, storekit.CheckPause(topic, "", ""), "by is empty: name the person or the program")
 		require.ErrorContains(t, storekit.CheckPause(topic, " ann", ""), "by begins or ends with a blank")
 		require.ErrorContains(t, storekit.CheckPause(topic, "ann", strings.Repeat("r", 1001)), "reason has 1001 characters: want at most 1000")
@@ -64,11 +65,11 @@ func TestPauseList(t *testing.T) {
 				}
 			}
 		}
-		for _, s := range []storekit.PauseScope{
+		for _, s := range []roles.PauseScope{
 			{Group: "a"}, {Topic: "a"}, {Group: "a", Topic: "b"}, {Topic: "a", Key: "b"}, {Group: "b", Topic: "a", Key: "b"},
 			{TenantID: "a"}, {Group: "a", TenantID: "b"}, {Topic: "a", TenantID: "b"}, {Group: "a", Topic: "a", TenantID: "a"},
 		} {
-			list := storekit.NewPauseList(1, []storekit.PauseInfo{{PauseScope: s, Number: 7}})
+			list := roles.NewPauseList(1, []roles.PauseInfo{{PauseScope: s, Number: 7}})
 			covered := 0
 			for _, r := range all {
 				matches := (s.Group == "" || s.Group == r.Group) && (s.Topic == "" || s.Topic == r.Topic) && (s.Key == "" || s.Key == r.Key) &&
@@ -86,14 +87,14 @@ func TestPauseList(t *testing.T) {
 
 	t.Run("a pause of one of several stores covers no record of another", func(t *testing.T) {
 		t.Parallel()
-		list := storekit.NewPauseList(1, []storekit.PauseInfo{{PauseScope: storekit.PauseScope{Topic: "t"}, Number: 1, Store: "one"}})
+		list := roles.NewPauseList(1, []roles.PauseInfo{{PauseScope: roles.PauseScope{Topic: "t"}, Number: 1, Store: "one"}})
 		require.True(t, list.Covers(&outmill.Record{Topic: "t", Store: "one"}))
 		require.False(t, list.Covers(&outmill.Record{Topic: "t", Store: "two"}))
 	})
 
 	t.Run("a list that is nil has no pauses", func(t *testing.T) {
 		t.Parallel()
-		var none *storekit.PauseList
+		var none *roles.PauseList
 		require.True(t, none.Empty())
 		require.False(t, none.Has(1) || none.HasTenants() || none.Topic("g", "t") || none.Covers(&outmill.Record{Topic: "t"}))
 		require.Zero(t, none.Key("g", "t", "k")+none.Tenant("g", "t", "x")+none.Generation())
@@ -104,10 +105,10 @@ func TestPauseList(t *testing.T) {
 		t.Parallel()
 		var known storekit.KnownPauses
 		require.Nil(t, known.Load())
-		newer := storekit.NewPauseList(2, nil)
+		newer := roles.NewPauseList(2, nil)
 		known.Keep(newer)
-		known.Keep(storekit.NewPauseList(1, nil))
-		known.Keep(storekit.NewPauseList(2, nil))
+		known.Keep(roles.NewPauseList(1, nil))
+		known.Keep(roles.NewPauseList(2, nil))
 		require.Same(t, newer, known.Load())
 	})
 }
@@ -117,7 +118,7 @@ func TestNamePauses(t *testing.T) {
 	t.Run("the known list is replaced by an older one after a restore", func(t *testing.T) {
 		t.Parallel()
 		var known storekit.KnownPauses
-		newer, older, other := storekit.NewPauseList(2, nil), storekit.NewPauseList(1, nil), storekit.NewPauseList(0, nil)
+		newer, older, other := roles.NewPauseList(2, nil), roles.NewPauseList(1, nil), roles.NewPauseList(0, nil)
 		known.Renew(nil, newer)
 		require.Same(t, newer, known.Load())
 		known.Renew(newer, older)
@@ -131,9 +132,9 @@ func TestNamePauses(t *testing.T) {
 	t.Run("a group names the pauses that may stop its records", func(t *testing.T) {
 		t.Parallel()
 		at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-		var pauses []storekit.PauseInfo
-		for i, scope := range []storekit.PauseScope{{Group: "a"}, {Group: "b"}, {TenantID: "x"}, {Topic: "orders", Key: "k"}, {Topic: "mail"}} {
-			pauses = append(pauses, storekit.PauseInfo{PauseScope: scope, Number: int64(i + 1), At: at, By: "ann", Reason: fmt.Sprint("r", i)})
+		var pauses []roles.PauseInfo
+		for i, scope := range []roles.PauseScope{{Group: "a"}, {Group: "b"}, {TenantID: "x"}, {Topic: "orders", Key: "k"}, {Topic: "mail"}} {
+			pauses = append(pauses, roles.PauseInfo{PauseScope: scope, Number: int64(i + 1), At: at, By: "ann", Reason: fmt.Sprint("r", i)})
 		}
 		infos := []outmill.GroupInfo{
 			{Group: "a", Registrations: []outmill.RegistrationInfo{{Topics: outmill.Topics{Include: []string{"ord*"}}}}}, {Group: "c"},

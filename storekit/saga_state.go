@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 )
 
 // CheckSagaState returns an ErrInvalidRecord for a state that is not a pointer to a struct.
@@ -40,7 +41,7 @@ func SagaStateError(err error) error {
 // ErrSagaState, without the values of the state.
 func DecodeSagaState(text string, state any) error {
 	if err := json.Unmarshal([]byte(text), state); err != nil {
-		return fmt.Errorf("%w: %w", ErrSagaState, JSONError("decode from JSON", err))
+		return fmt.Errorf("%w: %w", roles.ErrSagaState, JSONError("decode from JSON", err))
 	}
 	return nil
 }

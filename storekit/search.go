@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 )
 
 // Searched is what a search came to.
@@ -20,7 +21,9 @@ type Searched struct {
 	Done     bool
 }
 
-func (s Searched) page() Page { return Page{Examined: s.Examined, Next: s.Next, Done: s.Done} }
+func (s Searched) page() roles.Page {
+	return roles.Page{Examined: s.Examined, Next: s.Next, Done: s.Done}
+}
 
 // SearchRange is one of the ranges that a search goes through: what an index has in the
 // order of ids, such as the dead records of a group's topic, or all records.
@@ -52,7 +55,7 @@ func Search(query outmill.ListQuery, ranges int, look func(ranges []SearchRange,
 		open[i] = SearchRange{i, query.After}
 	}
 	var seen []Looked
-	budget, each := MaxExamined, query.Limit
+	budget, each := roles.MaxExamined, query.Limit
 	for least := query.Limit; len(open) > 0; least *= 2 {
 		each = min(each, max(1, budget/len(open)))
 		found, err := look(open, each)
@@ -74,7 +77,7 @@ func Search(query outmill.ListQuery, ranges int, look func(ranges []SearchRange,
 // estimate is a quarter too high, because one that is too low costs a further query.
 func (s Searched) lacking(limit int) int {
 	if len(s.IDs) == 0 {
-		return MaxExamined
+		return roles.MaxExamined
 	}
 	return (limit - len(s.IDs)) * s.Examined / len(s.IDs) * 5 / 4
 }

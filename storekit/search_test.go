@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -74,7 +75,7 @@ func TestSearch(t *testing.T) {
 					return looked, nil
 				})
 				require.NoError(t, err)
-				require.LessOrEqual(t, ofPage, storekit.MaxExamined+ranges, "seed %d", seed)
+				require.LessOrEqual(t, ofPage, roles.MaxExamined+ranges, "seed %d", seed)
 				require.LessOrEqual(t, len(found.IDs), query.Limit)
 				got, examined, read = append(got, found.IDs...), examined+found.Examined, read+ofPage
 				if found.Done {

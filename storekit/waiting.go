@@ -13,7 +13,7 @@ import (
 // others. outmill.As finds it.
 type WaitingReader interface {
 	// FirstWaiting returns the first records of a group and topic that are not settled, up to limit
-	// (1 to [MaxExamined]) of each kind; "" is the records that wait for a first group. It reads no
+	// (1 to [roles.MaxExamined]) of each kind; "" is the records that wait for a first group. It reads no
 	// more than these, by an index, however many there are. Records that an open transaction
 	// appends or changes are as they were before it.
 	FirstWaiting(ctx context.Context, group, topic string, limit int) (Waiting, error)

@@ -5,84 +5,12 @@ import (
 	"fmt"
 
 	"github.com/outmill/outmill"
-)
-
-const (
-	// MaxReleased is about how many records one call of Skip brings back.
-	MaxReleased = 10_000
-	// MaxWaiting is the largest DeadLetter.Waiting.
-	MaxWaiting = 1_000
+	"github.com/outmill/outmill/roles"
 )
 
 // SkippedError is the LastError of a dead record that is being skipped, while the records
 // behind it come back in steps.
 const SkippedError = "skipped: the records behind it are being released"
-
-// Workbench repairs dead records. It is a role of a store, which outmill.As finds. A store that
-// has it also has the role Audit, which notes each change.
-//
-// A key is parked when a record of it failed with outmill.Settlement.Park (subscribers and
-// forwarders do so with outmill.KeyPark): the later records of the key are dead with it and
-// wait behind it. An operator requeues the first of them, its head, as it is or edited, or skips
-// it; each brings the others back in their order.
-//
-// Like other methods, these ignore a transaction in the context.
-type Workbench interface {
-	// DeadLetters returns the dead records that match the query and that no other record has
-	// parked: the heads of parked keys, and dead records that nobody waits for. They come in
-	// the order of their ids, up to query.Limit (0 is 100). The status of the query is dead,
-	// or "". A call looks at MaxExamined records at most: call it again, with query.After set
-	// to DeadPage.Next, until DeadPage.Done.
-	DeadLetters(ctx context.Context, query outmill.ListQuery) (DeadPage, error)
-
-	// Edit replaces the payload or the metadata of a dead record, and returns the record as it
-	// is then. The record stays dead: requeue it next. Everything else stays, such as its
-	// message id, by which consumers know messages that they have handled.
-	//
-	// Edit refuses a record that has changed since the caller saw it (ErrRecordChanged), one that
-	// is not dead (ErrNotDead) or unknown (outmill.ErrNotFound), a payload or metadata that
-	// Append would refuse (outmill.ErrInvalidRecord), and metadata that would change a field of
-	// the record, such as its key or its tenant (outmill.ErrInvalidRecord). An edit that is
-	// repeated changes nothing and is no error.
-	Edit(ctx context.Context, id outmill.WorkItemID, edit Edit) (*outmill.Record, error)
-
-	// Skip removes a dead record without handling it. If the record is the head of a parked
-	// key, the records that wait behind it become pending as with outmill.Inspector.Requeue,
-	// in their order. Other records of the key stay as they are: the record that another one
-	// has parked is only removed, and its key stays parked. A step of a join stays failed.
-	//
-	// One call brings back about MaxReleased records, in bounded steps. If more are left, or
-	// the call fails, the head stays dead until a later Skip of it has brought back all of
-	// them: repeat the call until Skipped.Done. The error is ErrNotDead for a record that is
-	// not dead, and outmill.ErrNotFound for one that does not exist or has been skipped.
-	Skip(ctx context.Context, id outmill.WorkItemID) (Skipped, error)
-}
-
-// Skipped is what a call of Skip did, also if it returns an error.
-type Skipped struct {
-	// Released is how many records became pending.
-	Released int
-	// Done says that the record is removed, and no record waits behind it.
-	Done bool
-}
-
-// DeadLetter is a dead record that no other record has parked.
-type DeadLetter struct {
-	Record *outmill.Record
-	// Waiting is how many records are parked behind it; MaxWaiting means that many or more. A
-	// record that is appended later counts once a claim has met it.
-	Waiting int
-}
-
-// DeadPage is what one call of DeadLetters returns.
-type DeadPage struct {
-	Letters []DeadLetter
-	// Examined is how many dead records the call has behind it; Next is what to set
-	// outmill.ListQuery.After to for the next call; Done says that nothing is left.
-	Examined int
-	Next     outmill.WorkItemID
-	Done     bool
-}
 
 // WorkbenchEngine is a Workbench, and the Audited of an Audit, over the queries of a store. A
 // store embeds it.
@@ -109,13 +37,13 @@ type WorkbenchStore interface {
 	// of the ids: each that is not marked as parked, and the first marked one of each key.
 	// It counts the marked records behind a marked record, or behind one with SkippedError, up
 	// to MaxWaiting, and reads no more of them. See ContentOf.
-	Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]DeadLetter, error)
+	Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]roles.DeadLetter, error)
 
 	// EditDead reads the record and locks it, or returns outmill.ErrNotFound, and calls change.
 	// If that returns a record, it writes its payload and metadata, and the entry with the
 	// count 1.
 	EditDead(ctx context.Context, operation string, id outmill.WorkItemID,
-		change func(before *outmill.Record) (after *outmill.Record, entry AuditEntry, err error)) error
+		change func(before *outmill.Record) (after *outmill.Record, entry roles.AuditEntry, err error)) error
 
 	// SkipDead reads the record and locks it, or returns outmill.ErrNotFound, and calls check.
 	// If the record is marked as parked or has SkippedError, and no earlier record of its key
@@ -126,37 +54,37 @@ type WorkbenchStore interface {
 	// is deleted. It writes the entry with the count of all that changed, and with
 	// AuditDeleted as the status after it if the record is deleted.
 	SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
-		check func(*outmill.Record) (AuditEntry, error)) (Skipped, error)
+		check func(*outmill.Record) (roles.AuditEntry, error)) (roles.Skipped, error)
 
 	// AuditEntries returns up to limit entries with a smaller number, the largest first.
-	AuditEntries(ctx context.Context, operation string, before int64, limit int) ([]AuditEntry, error)
+	AuditEntries(ctx context.Context, operation string, before int64, limit int) ([]roles.AuditEntry, error)
 }
 
 // lettersAtOnce is how many dead records are compared with the keys at once.
 const lettersAtOnce = 1000
 
 // DeadLetters returns a page of dead letters. See Workbench.
-func (w WorkbenchEngine) DeadLetters(ctx context.Context, query outmill.ListQuery) (DeadPage, error) {
+func (w WorkbenchEngine) DeadLetters(ctx context.Context, query outmill.ListQuery) (roles.DeadPage, error) {
 	const operation = "list dead letters"
 	query, err := CheckDeadLetters(query)
 	if err != nil {
-		return DeadPage{}, w.store.Explain(ctx, operation, err)
+		return roles.DeadPage{}, w.store.Explain(ctx, operation, err)
 	}
-	page := DeadPage{Next: query.After}
+	page := roles.DeadPage{Next: query.After}
 	atOnce := lettersAtOnce
 	if query.Content {
 		atOnce = query.Limit
 	}
 	for limit := query.Limit; ; {
-		query.Limit = min(atOnce, MaxExamined-page.Examined)
+		query.Limit = min(atOnce, roles.MaxExamined-page.Examined)
 		query.After = page.Next
 		found, err := w.store.Search(ctx, operation, query)
 		if err != nil {
-			return DeadPage{Next: query.After}, err
+			return roles.DeadPage{Next: query.After}, err
 		}
 		letters, err := w.store.Letters(withContent(ctx, query), operation, found.IDs)
 		if err != nil {
-			return DeadPage{Next: query.After}, err
+			return roles.DeadPage{Next: query.After}, err
 		}
 		for _, letter := range letters {
 			if len(page.Letters) == limit {
@@ -170,7 +98,7 @@ func (w WorkbenchEngine) DeadLetters(ctx context.Context, query outmill.ListQuer
 			}
 		}
 		page.Examined, page.Next, page.Done = page.Examined+found.Examined, found.Next, found.Done
-		if page.Done || page.Examined >= MaxExamined || len(page.Letters) == limit {
+		if page.Done || page.Examined >= roles.MaxExamined || len(page.Letters) == limit {
 			return page, nil
 		}
 	}
@@ -188,16 +116,16 @@ func CheckDeadLetters(query outmill.ListQuery) (outmill.ListQuery, error) {
 }
 
 // Edit changes a dead record. See Workbench.
-func (w WorkbenchEngine) Edit(ctx context.Context, id outmill.WorkItemID, edit Edit) (*outmill.Record, error) {
+func (w WorkbenchEngine) Edit(ctx context.Context, id outmill.WorkItemID, edit roles.Edit) (*outmill.Record, error) {
 	const operation = "edit"
 	if err := checkEdit(edit, w.maxPayload); err != nil {
 		return nil, w.store.Explain(ctx, operation, err)
 	}
 	var edited *outmill.Record
-	err := w.store.EditDead(ctx, operation, id, func(before *outmill.Record) (*outmill.Record, AuditEntry, error) {
+	err := w.store.EditDead(ctx, operation, id, func(before *outmill.Record) (*outmill.Record, roles.AuditEntry, error) {
 		after, same, err := applyEdit(edit, before)
 		if edited = after; err != nil || same {
-			return nil, AuditEntry{}, err
+			return nil, roles.AuditEntry{}, err
 		}
 		return after, editEntry(ctx, before, after), nil
 	})
@@ -207,8 +135,8 @@ func (w WorkbenchEngine) Edit(ctx context.Context, id outmill.WorkItemID, edit E
 	return edited, nil
 }
 
-func editEntry(ctx context.Context, before, after *outmill.Record) AuditEntry {
-	entry := newEntry(ctx, AuditEdit, before.ID)
+func editEntry(ctx context.Context, before, after *outmill.Record) roles.AuditEntry {
+	entry := newEntry(ctx, roles.AuditEdit, before.ID)
 	entry.Before.Fingerprint, entry.Before.Size = FingerprintOf(before), len(before.Payload)
 	entry.After.Fingerprint, entry.After.Size = FingerprintOf(after), len(after.Payload)
 	names := changedNames(before.Metadata, after.Metadata)
@@ -220,16 +148,16 @@ func editEntry(ctx context.Context, before, after *outmill.Record) AuditEntry {
 }
 
 // Skip removes a dead record, and brings back what waits behind it. See Workbench.
-func (w WorkbenchEngine) Skip(ctx context.Context, id outmill.WorkItemID) (Skipped, error) {
+func (w WorkbenchEngine) Skip(ctx context.Context, id outmill.WorkItemID) (roles.Skipped, error) {
 	const operation = "skip"
 	ctx = OneCommand(ctx)
-	var total Skipped
-	for nth := 0; !total.Done && total.Released < MaxReleased; nth++ {
-		step, err := w.store.SkipDead(ctx, operation, id, nth, func(r *outmill.Record) (AuditEntry, error) {
+	var total roles.Skipped
+	for nth := 0; !total.Done && total.Released < roles.MaxReleased; nth++ {
+		step, err := w.store.SkipDead(ctx, operation, id, nth, func(r *outmill.Record) (roles.AuditEntry, error) {
 			if r.Status != outmill.StatusDead {
-				return AuditEntry{}, fmt.Errorf("%w; it is %s", ErrNotDead, r.Status)
+				return roles.AuditEntry{}, fmt.Errorf("%w; it is %s", roles.ErrNotDead, r.Status)
 			}
-			entry := newEntry(ctx, AuditSkip, r.ID)
+			entry := newEntry(ctx, roles.AuditSkip, r.ID)
 			entry.Before.Fingerprint, entry.Before.Size = FingerprintOf(r), len(r.Payload)
 			return inCommand(ctx, entry), nil
 		})
@@ -242,15 +170,15 @@ func (w WorkbenchEngine) Skip(ctx context.Context, id outmill.WorkItemID) (Skipp
 }
 
 // Audited returns a page of the audit. See Audit.
-func (w WorkbenchEngine) Audited(ctx context.Context, query AuditQuery) (AuditPage, error) {
+func (w WorkbenchEngine) Audited(ctx context.Context, query roles.AuditQuery) (roles.AuditPage, error) {
 	const operation = "read the audit"
 	before, limit, err := CheckAudited(query)
 	if err != nil {
-		return AuditPage{}, w.store.Explain(ctx, operation, err)
+		return roles.AuditPage{}, w.store.Explain(ctx, operation, err)
 	}
 	entries, err := w.store.AuditEntries(ctx, operation, before, limit)
 	if err != nil {
-		return AuditPage{Next: query.After}, err
+		return roles.AuditPage{Next: query.After}, err
 	}
 	return AuditPageOf(query, limit, entries), nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -32,26 +33,26 @@ func auditSentences() []sentence {
 	}
 }
 
-// audit returns the store's storekit.Audit, or skips the sentence if it has none.
-func (e *env) audit() storekit.Audit {
+// audit returns the store's roles.Audit, or skips the sentence if it has none.
+func (e *env) audit() roles.Audit {
 	e.T.Helper()
-	found, ok := outmill.As[storekit.Audit](e.Store)
+	found, ok := outmill.As[roles.Audit](e.Store)
 	if !ok {
-		e.T.Skip("the store is no storekit.Audit")
+		e.T.Skip("the store is no roles.Audit")
 	}
 	return found
 }
 
 // audited returns all entries, the newest first.
-func (e *env) audited() []storekit.AuditEntry {
+func (e *env) audited() []roles.AuditEntry {
 	e.T.Helper()
 	return e.auditedBy(100)
 }
 
-func (e *env) auditedBy(limit int) (all []storekit.AuditEntry) {
+func (e *env) auditedBy(limit int) (all []roles.AuditEntry) {
 	e.T.Helper()
 	audit := e.audit()
-	query := storekit.AuditQuery{Limit: limit}
+	query := roles.AuditQuery{Limit: limit}
 	for range maxPages {
 		page, err := audit.Audited(e.Ctx, query)
 		require.NoError(e.T, err, "Audited")
@@ -85,17 +86,17 @@ func auditCalls(e *env) {
 	entries = entries[:len(entries)-before]
 	slices.Reverse(entries)
 	require.Len(e.T, entries, 4)
-	dead, pending := storekit.AuditState{Status: "dead"}, storekit.AuditState{Status: "pending"}
+	dead, pending := roles.AuditState{Status: "dead"}, roles.AuditState{Status: "pending"}
 	for i, want := range []struct {
-		action        storekit.AuditAction
+		action        roles.AuditAction
 		count         int
 		ids           []outmill.WorkItemID
-		before, after storekit.AuditState
+		before, after roles.AuditState
 	}{
-		{storekit.AuditEdit, 1, suite.IDs(records[:1]), dead, dead},
-		{storekit.AuditRequeue, 4, suite.IDs(records[:1]), dead, pending},
-		{storekit.AuditSkip, 4, suite.IDs(records[:1]), dead, storekit.AuditState{Status: storekit.AuditDeleted}},
-		{storekit.AuditDelete, 2, suite.IDs(records[1:3]), storekit.AuditState{}, storekit.AuditState{Status: storekit.AuditDeleted}},
+		{roles.AuditEdit, 1, suite.IDs(records[:1]), dead, dead},
+		{roles.AuditRequeue, 4, suite.IDs(records[:1]), dead, pending},
+		{roles.AuditSkip, 4, suite.IDs(records[:1]), dead, roles.AuditState{Status: roles.AuditDeleted}},
+		{roles.AuditDelete, 2, suite.IDs(records[1:3]), roles.AuditState{}, roles.AuditState{Status: roles.AuditDeleted}},
 	} {
 		got := entries[i]
 		require.Equal(e.T, want.action, got.Action, i)
@@ -123,16 +124,16 @@ func auditFilters(e *env) {
 	entries := e.audited()
 	require.Len(e.T, entries, 2)
 	deleted, requeued := entries[0], entries[1]
-	require.Equal(e.T, storekit.AuditRequeue, requeued.Action)
+	require.Equal(e.T, roles.AuditRequeue, requeued.Action)
 	require.Equal(e.T, ann, requeued.Actor)
 	require.Equal(e.T, 1, requeued.Count)
 	require.Len(e.T, requeued.IDs, 1)
 	require.Equal(e.T, map[string]string{"group": "one", "status": "dead", "error_text": "no ", "created_after": "2000-01-02T03:04:05Z"},
 		requeued.Filter)
-	require.Equal(e.T, storekit.AuditDelete, deleted.Action)
+	require.Equal(e.T, roles.AuditDelete, deleted.Action)
 	require.Equal(e.T, 2, deleted.Count)
 	require.Equal(e.T, map[string]string{"message_id": "retried"}, deleted.Filter)
-	require.Equal(e.T, storekit.AuditDeleted, deleted.After.Status)
+	require.Equal(e.T, roles.AuditDeleted, deleted.After.Status)
 }
 
 func auditNothing(e *env) {
@@ -146,9 +147,9 @@ func auditNothing(e *env) {
 	require.Zero(e.T, e.Delete(suite.Rec(orders, "unknown", func(r *outmill.Record) { r.ID = outmill.NewWorkItemID() })))
 	require.Zero(e.T, changedBy(e.pages(operator.RequeueWhere, outmill.ListQuery{Key: "none"})))
 	require.Zero(e.T, changedBy(e.pages(operator.DeleteWhere, outmill.ListQuery{Key: "none"})))
-	_, err := bench.Edit(e.Ctx, r.ID, storekit.Edit{Seen: storekit.FingerprintOf(r), Payload: r.Payload})
+	_, err := bench.Edit(e.Ctx, r.ID, roles.Edit{Seen: storekit.FingerprintOf(r), Payload: r.Payload})
 	require.NoError(e.T, err)
-	_, err = bench.Edit(e.Ctx, pending.ID, storekit.Edit{Seen: storekit.FingerprintOf(r), Payload: []byte("new")})
+	_, err = bench.Edit(e.Ctx, pending.ID, roles.Edit{Seen: storekit.FingerprintOf(r), Payload: []byte("new")})
 	require.Error(e.T, err)
 	_, err = bench.Skip(e.Ctx, pending.ID)
 	require.Error(e.T, err)
@@ -174,9 +175,9 @@ func auditEdit(e *env) {
 	after := e.edited(before, []byte("secret of the payload"), metadata)
 	entries := e.audited()
 	require.Len(e.T, entries, 1)
-	require.Equal(e.T, storekit.AuditState{Status: "dead", Fingerprint: storekit.FingerprintOf(before), Size: len(before.Payload)},
+	require.Equal(e.T, roles.AuditState{Status: "dead", Fingerprint: storekit.FingerprintOf(before), Size: len(before.Payload)},
 		entries[0].Before)
-	require.Equal(e.T, storekit.AuditState{Status: "dead", Fingerprint: storekit.FingerprintOf(after), Size: len(after.Payload)},
+	require.Equal(e.T, roles.AuditState{Status: "dead", Fingerprint: storekit.FingerprintOf(after), Size: len(after.Payload)},
 		entries[0].After)
 	require.Equal(e.T, []string{"new", "version"}, entries[0].Metadata)
 	text, err := json.Marshal(entries[0])
@@ -222,14 +223,14 @@ func auditPages(e *env) {
 	for limit := 1; limit <= all+1; limit++ {
 		require.Equal(e.T, want, e.auditedBy(limit), limit)
 	}
-	page, err := e.audit().Audited(e.Ctx, storekit.AuditQuery{})
+	page, err := e.audit().Audited(e.Ctx, roles.AuditQuery{})
 	require.NoError(e.T, err)
 	require.Equal(e.T, want, page.Entries)
 }
 
 func auditRefused(e *env) {
 	audit := e.audit()
-	for _, query := range []storekit.AuditQuery{{Limit: -1}, {After: "elsewhere"}} {
+	for _, query := range []roles.AuditQuery{{Limit: -1}, {After: "elsewhere"}} {
 		_, err := audit.Audited(e.Ctx, query)
 		e.RequireRefusal(err, query)
 	}
@@ -277,15 +278,15 @@ func auditEnded(e *env) {
 	cancelled, cancel := context.WithCancel(e.Ctx)
 	cancel()
 	other := e.Reopen()
-	closed, ok := outmill.As[storekit.Audit](other)
+	closed, ok := outmill.As[roles.Audit](other)
 	require.True(e.T, ok)
 	require.NoError(e.T, other.Close())
-	for name, call := range map[string]func(storekit.Audit, context.Context) error{
-		"Audited": func(a storekit.Audit, ctx context.Context) error {
-			_, err := a.Audited(ctx, storekit.AuditQuery{})
+	for name, call := range map[string]func(roles.Audit, context.Context) error{
+		"Audited": func(a roles.Audit, ctx context.Context) error {
+			_, err := a.Audited(ctx, roles.AuditQuery{})
 			return err
 		},
-		"DeleteOldAudit": func(a storekit.Audit, ctx context.Context) error {
+		"DeleteOldAudit": func(a roles.Audit, ctx context.Context) error {
 			_, err := a.DeleteOldAudit(ctx, 10)
 			return err
 		},

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -33,7 +34,7 @@ func commandByFilter(e *env) {
 	before := e.audited()
 	ctx := storekit.OneCommand(storekit.WithActor(e.Ctx, ann))
 	query := outmill.ListQuery{Topic: orders, Limit: 1}
-	var first storekit.AuditEntry
+	var first roles.AuditEntry
 	for done := 1; done < all; done++ {
 		page, err := operator.RequeueWhere(ctx, query)
 		require.NoError(e.T, err)
@@ -79,7 +80,7 @@ func commandInSteps(e *env) {
 	require.Equal(e.T, len(names), e.Delete(records...))
 	entries = e.audited()
 	require.Len(e.T, entries, 2)
-	require.Equal(e.T, storekit.AuditDelete, entries[0].Action)
+	require.Equal(e.T, roles.AuditDelete, entries[0].Action)
 	require.Equal(e.T, len(names), entries[0].Count)
 	require.Equal(e.T, suite.IDs(records[:100]), entries[0].IDs, "the first 100")
 }
@@ -90,19 +91,19 @@ func commandEditRequeue(e *env) {
 	records := e.Parked("m1", "m2", "m3")
 	before := e.Get(records[0])
 	ctx := storekit.OneCommand(storekit.WithActor(e.Ctx, ann))
-	after, err := bench.Edit(ctx, before.ID, storekit.Edit{Seen: storekit.FingerprintOf(before), Payload: []byte("new")})
+	after, err := bench.Edit(ctx, before.ID, roles.Edit{Seen: storekit.FingerprintOf(before), Payload: []byte("new")})
 	require.NoError(e.T, err)
-	require.Equal(e.T, []storekit.AuditAction{storekit.AuditEdit}, actionsOf(e.audited()))
+	require.Equal(e.T, []roles.AuditAction{roles.AuditEdit}, actionsOf(e.audited()))
 	n, err := e.Store.Requeue(ctx, before.ID)
 	require.NoError(e.T, err)
 	require.Equal(e.T, 3, n)
 	entries := e.audited()
-	require.Equal(e.T, []storekit.AuditAction{storekit.AuditEditRequeue}, actionsOf(entries))
+	require.Equal(e.T, []roles.AuditAction{roles.AuditEditRequeue}, actionsOf(entries))
 	require.Equal(e.T, 3, entries[0].Count)
 	require.Equal(e.T, suite.IDs(records[:1]), entries[0].IDs)
-	require.Equal(e.T, storekit.AuditState{Status: "dead", Fingerprint: storekit.FingerprintOf(before), Size: len(before.Payload)},
+	require.Equal(e.T, roles.AuditState{Status: "dead", Fingerprint: storekit.FingerprintOf(before), Size: len(before.Payload)},
 		entries[0].Before)
-	require.Equal(e.T, storekit.AuditState{Status: "pending", Fingerprint: storekit.FingerprintOf(after), Size: len(after.Payload)},
+	require.Equal(e.T, roles.AuditState{Status: "pending", Fingerprint: storekit.FingerprintOf(after), Size: len(after.Payload)},
 		entries[0].After)
 }
 
@@ -125,11 +126,11 @@ func commandActions(e *env) {
 	require.Equal(e.T, 1, n)
 	entries := e.audited()
 	slices.Reverse(entries)
-	require.Equal(e.T, []storekit.AuditAction{storekit.AuditRequeue, storekit.AuditRequeue, storekit.AuditDelete}, actionsOf(entries))
+	require.Equal(e.T, []roles.AuditAction{roles.AuditRequeue, roles.AuditRequeue, roles.AuditDelete}, actionsOf(entries))
 	require.Equal(e.T, []int{2, 1, 1}, []int{entries[0].Count, entries[1].Count, entries[2].Count})
 }
 
-func actionsOf(entries []storekit.AuditEntry) (actions []storekit.AuditAction) {
+func actionsOf(entries []roles.AuditEntry) (actions []roles.AuditAction) {
 	for _, entry := range entries {
 		actions = append(actions, entry.Action)
 	}

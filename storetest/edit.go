@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -31,18 +32,18 @@ func editSentences() []sentence {
 	}
 }
 
-// workbench returns the store's storekit.Workbench, or skips the sentence if it has none.
-func (e *env) workbench() storekit.Workbench {
+// workbench returns the store's roles.Workbench, or skips the sentence if it has none.
+func (e *env) workbench() roles.Workbench {
 	e.T.Helper()
 	if !e.hasWorkbench() {
-		e.T.Skip("the store is no storekit.Workbench")
+		e.T.Skip("the store is no roles.Workbench")
 	}
-	found, _ := outmill.As[storekit.Workbench](e.Store)
+	found, _ := outmill.As[roles.Workbench](e.Store)
 	return found
 }
 
 func (e *env) hasWorkbench() bool {
-	_, ok := outmill.As[storekit.Workbench](e.Store)
+	_, ok := outmill.As[roles.Workbench](e.Store)
 	return ok
 }
 
@@ -59,7 +60,7 @@ func (e *env) dead(changes ...func(*outmill.Record)) *outmill.Record {
 // edited makes an edit of what the store has, and returns the record.
 func (e *env) edited(r *outmill.Record, payload []byte, metadata map[string]string) *outmill.Record {
 	e.T.Helper()
-	after, err := e.workbench().Edit(e.Ctx, r.ID, storekit.Edit{Seen: storekit.FingerprintOf(e.Get(r)), Payload: payload, Metadata: metadata})
+	after, err := e.workbench().Edit(e.Ctx, r.ID, roles.Edit{Seen: storekit.FingerprintOf(e.Get(r)), Payload: payload, Metadata: metadata})
 	require.NoError(e.T, err, "Edit")
 	return after
 }
@@ -134,10 +135,10 @@ func editChanged(e *env) {
 	bench := e.workbench()
 	seen := e.dead()
 	e.edited(seen, []byte("by another"), nil)
-	_, err := bench.Edit(e.Ctx, seen.ID, storekit.Edit{Seen: storekit.FingerprintOf(seen), Payload: []byte("mine")})
-	require.ErrorIs(e.T, err, storekit.ErrRecordChanged)
-	_, err = bench.Edit(e.Ctx, seen.ID, storekit.Edit{Seen: storekit.FingerprintOf(seen), Metadata: map[string]string{"mine": "yes"}})
-	require.ErrorIs(e.T, err, storekit.ErrRecordChanged)
+	_, err := bench.Edit(e.Ctx, seen.ID, roles.Edit{Seen: storekit.FingerprintOf(seen), Payload: []byte("mine")})
+	require.ErrorIs(e.T, err, roles.ErrRecordChanged)
+	_, err = bench.Edit(e.Ctx, seen.ID, roles.Edit{Seen: storekit.FingerprintOf(seen), Metadata: map[string]string{"mine": "yes"}})
+	require.ErrorIs(e.T, err, roles.ErrRecordChanged)
 	after := e.Get(seen)
 	require.Equal(e.T, "by another", string(after.Payload))
 	require.Equal(e.T, seen.Metadata, after.Metadata)
@@ -148,14 +149,14 @@ func editsRace(e *env) {
 	seen := e.dead()
 	const editors = 4
 	errs := make([]error, editors)
-	stores := make([]storekit.Workbench, editors)
+	stores := make([]roles.Workbench, editors)
 	for i := range stores {
 		stores[i] = (&env{e.On(e.Reopen())}).workbench()
 	}
 	var all sync.WaitGroup
 	for i, bench := range stores {
 		all.Go(func() {
-			_, errs[i] = bench.Edit(e.Ctx, seen.ID, storekit.Edit{Seen: storekit.FingerprintOf(seen), Payload: []byte{byte('a' + i)}})
+			_, errs[i] = bench.Edit(e.Ctx, seen.ID, roles.Edit{Seen: storekit.FingerprintOf(seen), Payload: []byte{byte('a' + i)}})
 		})
 	}
 	all.Wait()
@@ -166,7 +167,7 @@ func editsRace(e *env) {
 			made = i
 			continue
 		}
-		require.ErrorIs(e.T, err, storekit.ErrRecordChanged)
+		require.ErrorIs(e.T, err, roles.ErrRecordChanged)
 	}
 	require.GreaterOrEqual(e.T, made, 0, "one edit is made")
 	require.Equal(e.T, string(rune('a'+made)), string(e.Get(seen).Payload))
@@ -175,7 +176,7 @@ func editsRace(e *env) {
 func editAgain(e *env) {
 	bench := e.workbench()
 	seen := e.dead()
-	edit := storekit.Edit{Seen: storekit.FingerprintOf(seen), Payload: []byte("new")}
+	edit := roles.Edit{Seen: storekit.FingerprintOf(seen), Payload: []byte("new")}
 	for range 2 {
 		after, err := bench.Edit(e.Ctx, seen.ID, edit)
 		require.NoError(e.T, err)
@@ -183,7 +184,7 @@ func editAgain(e *env) {
 	}
 	e.edited(seen, nil, map[string]string{"by": "another"})
 	_, err := bench.Edit(e.Ctx, seen.ID, edit)
-	require.ErrorIs(e.T, err, storekit.ErrRecordChanged, "the metadata has changed since")
+	require.ErrorIs(e.T, err, roles.ErrRecordChanged, "the metadata has changed since")
 }
 
 func editAlive(e *env) {
@@ -191,12 +192,12 @@ func editAlive(e *env) {
 	pending := suite.Rec(orders, "m1")
 	e.Filled(pending)
 	edit := func(id outmill.WorkItemID, seen *outmill.Record) error {
-		_, err := bench.Edit(e.Ctx, id, storekit.Edit{Seen: storekit.FingerprintOf(seen), Payload: []byte("new")})
+		_, err := bench.Edit(e.Ctx, id, roles.Edit{Seen: storekit.FingerprintOf(seen), Payload: []byte("new")})
 		return err
 	}
-	require.ErrorIs(e.T, edit(pending.ID, e.Get(pending)), storekit.ErrNotDead, "pending")
+	require.ErrorIs(e.T, edit(pending.ID, e.Get(pending)), roles.ErrNotDead, "pending")
 	leased := e.ClaimOne(outmill.NewOwnerToken(), "m1")
-	require.ErrorIs(e.T, edit(leased.ID, leased), storekit.ErrNotDead, "leased")
+	require.ErrorIs(e.T, edit(leased.ID, leased), roles.ErrNotDead, "leased")
 	require.Equal(e.T, "payload of m1", string(e.Get(pending).Payload))
 	require.ErrorIs(e.T, edit(outmill.NewWorkItemID(), leased), outmill.ErrNotFound)
 }
@@ -208,7 +209,7 @@ func editFields(e *env) {
 		outmill.MetadataKey, outmill.MetadataCorrelationID, outmill.MetadataCausationID, outmill.MetadataTenantID,
 		outmill.MetadataTraceParent, outmill.MetadataTraceState,
 	} {
-		_, err := bench.Edit(e.Ctx, before.ID, storekit.Edit{Seen: storekit.FingerprintOf(before), Metadata: map[string]string{name: "x"}})
+		_, err := bench.Edit(e.Ctx, before.ID, roles.Edit{Seen: storekit.FingerprintOf(before), Metadata: map[string]string{name: "x"}})
 		require.ErrorIs(e.T, err, outmill.ErrInvalidRecord, name)
 		require.ErrorContains(e.T, err, name)
 	}
@@ -219,7 +220,7 @@ func editInvalid(e *env) {
 	bench := e.workbench()
 	before := e.dead()
 	seen := storekit.FingerprintOf(before)
-	for what, edit := range map[string]storekit.Edit{
+	for what, edit := range map[string]roles.Edit{
 		"nothing":        {Seen: seen},
 		"nothing seen":   {Payload: []byte("new")},
 		"no fingerprint": {Seen: "abc", Payload: []byte("new")},
@@ -250,10 +251,10 @@ func editEnded(e *env) {
 	cancelled, cancel := context.WithCancel(e.Ctx)
 	cancel()
 	other := e.Reopen()
-	closed, ok := outmill.As[storekit.Workbench](other)
+	closed, ok := outmill.As[roles.Workbench](other)
 	require.True(e.T, ok)
 	require.NoError(e.T, other.Close())
-	edit := storekit.Edit{Seen: storekit.FingerprintOf(before), Payload: []byte("new")}
+	edit := roles.Edit{Seen: storekit.FingerprintOf(before), Payload: []byte("new")}
 	_, err := bench.Edit(cancelled, before.ID, edit)
 	require.ErrorIs(e.T, err, context.Canceled)
 	_, err = closed.Edit(e.Ctx, before.ID, edit)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
 
@@ -36,12 +36,12 @@ func findSentences() []sentence {
 	}
 }
 
-// operator returns the store's storekit.Operator, or skips the sentence if it has none.
-func (e *env) operator() storekit.Operator {
+// operator returns the store's roles.Operator, or skips the sentence if it has none.
+func (e *env) operator() roles.Operator {
 	e.T.Helper()
-	operator, ok := outmill.As[storekit.Operator](e.Store)
+	operator, ok := outmill.As[roles.Operator](e.Store)
 	if !ok {
-		e.T.Skip("the store is no storekit.Operator")
+		e.T.Skip("the store is no roles.Operator")
 	}
 	return operator
 }
@@ -51,7 +51,7 @@ const maxPages = 100
 
 // pages calls until the work is done, and returns the pages. Each call continues behind the
 // page before.
-func (e *env) pages(call func(context.Context, outmill.ListQuery) (storekit.Page, error), query outmill.ListQuery) (pages []storekit.Page) {
+func (e *env) pages(call func(context.Context, outmill.ListQuery) (roles.Page, error), query outmill.ListQuery) (pages []roles.Page) {
 	e.T.Helper()
 	for range maxPages {
 		page, err := call(e.Ctx, query)
@@ -67,14 +67,14 @@ func (e *env) pages(call func(context.Context, outmill.ListQuery) (storekit.Page
 	return nil
 }
 
-func recordsOf(pages []storekit.Page) (all []*outmill.Record) {
+func recordsOf(pages []roles.Page) (all []*outmill.Record) {
 	for _, p := range pages {
 		all = append(all, p.Records...)
 	}
 	return all
 }
 
-func changedBy(pages []storekit.Page) (n int) {
+func changedBy(pages []roles.Page) (n int) {
 	for _, p := range pages {
 		n += p.Changed
 	}
@@ -215,7 +215,7 @@ func findByErrorText(e *env) {
 func findIsBounded(e *env) {
 	e.Long("pages among 10,000 records")
 	operator := e.operator()
-	const most = storekit.MaxExamined
+	const most = roles.MaxExamined
 	e.Register(group)
 	for some := range slices.Chunk(suite.Numbered(most+1), 1000) {
 		e.Append(suite.Recs(orders, suite.Plain, some...)...)
@@ -387,7 +387,7 @@ func refuseFind(e *env) {
 		{Limit: -1, Topic: orders}, {Status: "done"}, {Key: "a\x00b"}, {MessageID: "\xff"}, {ErrorText: "a\x00"},
 		{CorrelationID: "\xff"}, {TenantID: "\x00"},
 	} {
-		for name, call := range map[string]func(context.Context, outmill.ListQuery) (storekit.Page, error){
+		for name, call := range map[string]func(context.Context, outmill.ListQuery) (roles.Page, error){
 			"Find": operator.Find, "RequeueWhere": operator.RequeueWhere, "DeleteWhere": operator.DeleteWhere,
 		} {
 			_, err := call(e.Ctx, query)
@@ -405,14 +405,14 @@ func findEnded(e *env) {
 	cancelled, cancel := context.WithCancel(e.Ctx)
 	cancel()
 	other := e.Reopen()
-	closed, ok := outmill.As[storekit.Operator](other)
+	closed, ok := outmill.As[roles.Operator](other)
 	require.True(e.T, ok)
 	require.NoError(e.T, other.Close())
 	query := outmill.ListQuery{Topic: orders}
-	for name, call := range map[string]func(storekit.Operator, context.Context) error{
-		"Find":         func(o storekit.Operator, ctx context.Context) error { _, err := o.Find(ctx, query); return err },
-		"RequeueWhere": func(o storekit.Operator, ctx context.Context) error { _, err := o.RequeueWhere(ctx, query); return err },
-		"DeleteWhere":  func(o storekit.Operator, ctx context.Context) error { _, err := o.DeleteWhere(ctx, query); return err },
+	for name, call := range map[string]func(roles.Operator, context.Context) error{
+		"Find":         func(o roles.Operator, ctx context.Context) error { _, err := o.Find(ctx, query); return err },
+		"RequeueWhere": func(o roles.Operator, ctx context.Context) error { _, err := o.RequeueWhere(ctx, query); return err },
+		"DeleteWhere":  func(o roles.Operator, ctx context.Context) error { _, err := o.DeleteWhere(ctx, query); return err },
 	} {
 		require.ErrorIs(e.T, call(operator, cancelled), context.Canceled, name)
 		require.ErrorIs(e.T, call(closed, e.Ctx), outmill.ErrClosed, name)

@@ -114,7 +114,7 @@ type Transactor interface {
 	InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error
 }
 
-// Repeater is a Harness of a storekit.Transactor. Without it, the sentences of txtest about
+// Repeater is a Harness of a roles.Transactor. Without it, the sentences of txtest about
 // repeats are skipped.
 type Repeater interface {
 	// Passing returns a temporary error of the driver, such as a deadlock, after which the
@@ -122,7 +122,7 @@ type Repeater interface {
 	Passing(ctx context.Context, store outmill.Store) error
 }
 
-// Doubtful is a Harness of a storekit.Transactor that can lose the answer to a commit.
+// Doubtful is a Harness of a roles.Transactor that can lose the answer to a commit.
 // Without it, the sentence of txtest about lost answers is skipped.
 type Doubtful interface {
 	// Doubtful returns a store on an empty database. Its next commit takes effect, but the
@@ -130,7 +130,7 @@ type Doubtful interface {
 	Doubtful() outmill.Store
 }
 
-// Guarded is a Harness of a storekit.Sagas. Without it, the sentences of txtest about unique
+// Guarded is a Harness of a roles.Sagas. Without it, the sentences of txtest about unique
 // indexes of the user are skipped.
 type Guarded interface {
 	// GuardSagas makes a unique index, as a user of the store would, on this field of the states

@@ -4,7 +4,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
 
@@ -48,9 +48,9 @@ func listHeads(e *env) {
 }
 
 func findHeads(e *env) {
-	operator, ok := outmill.As[storekit.Operator](e.Store)
+	operator, ok := outmill.As[roles.Operator](e.Store)
 	if !ok {
-		e.T.Skip("the store is no storekit.Operator")
+		e.T.Skip("the store is no roles.Operator")
 	}
 	r := e.withContent()
 	for _, content := range []bool{false, true} {

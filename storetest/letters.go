@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
 
@@ -27,7 +27,7 @@ func letterSentences() []sentence {
 }
 
 // letters returns the dead letters that match, in pages.
-func (e *env) letters(query outmill.ListQuery) (all []storekit.DeadLetter) {
+func (e *env) letters(query outmill.ListQuery) (all []roles.DeadLetter) {
 	e.T.Helper()
 	bench := e.workbench()
 	query.Content = true
@@ -45,7 +45,7 @@ func (e *env) letters(query outmill.ListQuery) (all []storekit.DeadLetter) {
 }
 
 // waiting has what waits, by the name of the head.
-func waiting(letters []storekit.DeadLetter) map[string]int {
+func waiting(letters []roles.DeadLetter) map[string]int {
 	found := map[string]int{}
 	for _, l := range letters {
 		found[l.Record.MessageID] = l.Waiting
@@ -150,7 +150,7 @@ func lettersPages(e *env) {
 func lettersBounded(e *env) {
 	e.Long("pages among 10,000 records")
 	bench := e.workbench()
-	const most = storekit.MaxExamined
+	const most = roles.MaxExamined
 	e.Register(group)
 	for some := range slices.Chunk(suite.Numbered(most+1), 1000) {
 		e.Append(suite.Recs(orders, suite.Plain, some...)...)
@@ -186,7 +186,7 @@ func lettersEnded(e *env) {
 	cancelled, cancel := context.WithCancel(e.Ctx)
 	cancel()
 	other := e.Reopen()
-	closed, ok := outmill.As[storekit.Workbench](other)
+	closed, ok := outmill.As[roles.Workbench](other)
 	require.True(e.T, ok)
 	require.NoError(e.T, other.Close())
 	_, err := bench.DeadLetters(cancelled, outmill.ListQuery{})

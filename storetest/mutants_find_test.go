@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest/internal/mutants"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -22,7 +22,7 @@ func TestRun_BrokenOperators(t *testing.T) {
 	asks := func(change func(*outmill.ListQuery)) func(mutants.File) outmill.Store {
 		return func(f mutants.File) outmill.Store { return asksOtherwise{f, change} }
 	}
-	says := func(change func(outmill.ListQuery, *storekit.Page)) func(mutants.File) outmill.Store {
+	says := func(change func(outmill.ListQuery, *roles.Page)) func(mutants.File) outmill.Store {
 		return func(f mutants.File) outmill.Store { return saysOtherwise{f, change} }
 	}
 	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 1, []mutant{
@@ -49,20 +49,20 @@ func TestRun_BrokenOperators(t *testing.T) {
 			func(f mutants.File) outmill.Store { return looksAtAll{f} }},
 		{"goes on behind what it found, not behind what it looked at", "find",
 			"a page of Find looks at 10,000 records at most, and the next one goes on behind it",
-			says(func(q outmill.ListQuery, p *storekit.Page) {
+			says(func(q outmill.ListQuery, p *roles.Page) {
 				if p.Next = q.After; len(p.Records) > 0 {
 					p.Next = p.Records[len(p.Records)-1].ID
 				}
 			})},
 		{"is done too soon", "find", "pages of Find have each record once, and count those that were looked at",
-			says(func(_ outmill.ListQuery, p *storekit.Page) { p.Done = true })},
+			says(func(_ outmill.ListQuery, p *roles.Page) { p.Done = true })},
 		{"counts what it found as what it looked at", "find",
 			"a page of Find looks at 10,000 records at most, and the next one goes on behind it",
-			says(func(_ outmill.ListQuery, p *storekit.Page) { p.Examined = len(p.Records) })},
+			says(func(_ outmill.ListQuery, p *roles.Page) { p.Examined = len(p.Records) })},
 		{"skips a record between two pages", "find", "a page of Find goes on although the records of the page before are gone",
-			says(func(_ outmill.ListQuery, p *storekit.Page) { p.Next[15] |= 0xff; p.Next[14] |= 0xff; p.Next[5] |= 0xff })},
+			says(func(_ outmill.ListQuery, p *roles.Page) { p.Next[15] |= 0xff; p.Next[14] |= 0xff; p.Next[5] |= 0xff })},
 		{"begins again behind the last page", "find", "a page of Find after the last one has what was appended since",
-			says(func(q outmill.ListQuery, p *storekit.Page) {
+			says(func(q outmill.ListQuery, p *roles.Page) {
 				if p.Done {
 					p.Next = q.After
 				}
@@ -71,7 +71,7 @@ func TestRun_BrokenOperators(t *testing.T) {
 		{"requeues whatever is dead", "find", "RequeueWhere requeues the dead records that match and counts them",
 			asks(func(q *outmill.ListQuery) { q.ErrorText = "" })},
 		{"leaves parked records behind", "find", "RequeueWhere brings along what was parked with a key",
-			says(func(_ outmill.ListQuery, p *storekit.Page) { p.Changed = min(p.Changed, 1) })},
+			says(func(_ outmill.ListQuery, p *roles.Page) { p.Changed = min(p.Changed, 1) })},
 		{"requeues more than the limit", "find", "RequeueWhere requeues no more than its limit and goes on behind it",
 			asks(func(q *outmill.ListQuery) { q.Limit *= 2 })},
 		{"takes any status for dead", "find", "RequeueWhere of a status that is not dead is refused",
@@ -95,17 +95,17 @@ type asksOtherwise struct {
 	change func(*outmill.ListQuery)
 }
 
-func (m asksOtherwise) Find(ctx context.Context, query outmill.ListQuery) (storekit.Page, error) {
+func (m asksOtherwise) Find(ctx context.Context, query outmill.ListQuery) (roles.Page, error) {
 	m.change(&query)
 	return m.File.Find(ctx, query)
 }
 
-func (m asksOtherwise) RequeueWhere(ctx context.Context, query outmill.ListQuery) (storekit.Page, error) {
+func (m asksOtherwise) RequeueWhere(ctx context.Context, query outmill.ListQuery) (roles.Page, error) {
 	m.change(&query)
 	return m.File.RequeueWhere(ctx, query)
 }
 
-func (m asksOtherwise) DeleteWhere(ctx context.Context, query outmill.ListQuery) (storekit.Page, error) {
+func (m asksOtherwise) DeleteWhere(ctx context.Context, query outmill.ListQuery) (roles.Page, error) {
 	m.change(&query)
 	return m.File.DeleteWhere(ctx, query)
 }
@@ -113,16 +113,16 @@ func (m asksOtherwise) DeleteWhere(ctx context.Context, query outmill.ListQuery)
 // saysOtherwise changes each page before it returns the page.
 type saysOtherwise struct {
 	mutants.File
-	change func(outmill.ListQuery, *storekit.Page)
+	change func(outmill.ListQuery, *roles.Page)
 }
 
-func (m saysOtherwise) Find(ctx context.Context, query outmill.ListQuery) (storekit.Page, error) {
+func (m saysOtherwise) Find(ctx context.Context, query outmill.ListQuery) (roles.Page, error) {
 	page, err := m.File.Find(ctx, query)
 	m.change(query, &page)
 	return page, err
 }
 
-func (m saysOtherwise) RequeueWhere(ctx context.Context, query outmill.ListQuery) (storekit.Page, error) {
+func (m saysOtherwise) RequeueWhere(ctx context.Context, query outmill.ListQuery) (roles.Page, error) {
 	page, err := m.File.RequeueWhere(ctx, query)
 	m.change(query, &page)
 	return page, err
@@ -138,8 +138,8 @@ func (m listsAnyAge) List(ctx context.Context, query outmill.ListQuery) ([]*outm
 // looksAtAll makes one page of all pages.
 type looksAtAll struct{ mutants.File }
 
-func (m looksAtAll) Find(ctx context.Context, query outmill.ListQuery) (storekit.Page, error) {
-	var all storekit.Page
+func (m looksAtAll) Find(ctx context.Context, query outmill.ListQuery) (roles.Page, error) {
+	var all roles.Page
 	for {
 		page, err := m.File.Find(ctx, query)
 		page.Records, page.Examined = append(all.Records, page.Records...), all.Examined+page.Examined
@@ -153,6 +153,6 @@ func (m looksAtAll) Find(ctx context.Context, query outmill.ListQuery) (storekit
 
 type findsLate struct{ mutants.File }
 
-func (m findsLate) Find(ctx context.Context, query outmill.ListQuery) (storekit.Page, error) {
+func (m findsLate) Find(ctx context.Context, query outmill.ListQuery) (roles.Page, error) {
 	return m.File.Find(context.WithoutCancel(ctx), query)
 }

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/mutants"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
 
 func TestRun_BrokenPauses(t *testing.T) {
-	pauses := func(change func(*storekit.PauseScope)) func(mutants.File) outmill.Store {
+	pauses := func(change func(*roles.PauseScope)) func(mutants.File) outmill.Store {
 		return func(f mutants.File) outmill.Store { return pausesOtherwise{f, change} }
 	}
 	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 1, []mutant{
@@ -24,25 +25,25 @@ func TestRun_BrokenPauses(t *testing.T) {
 		{"forgets its pauses", "pause", "a pause outlives the store that made it",
 			func(f mutants.File) outmill.Store { return &pausesHere{File: f} }},
 		{"pauses for all groups", "pause", "a topic that is paused for one group is handed out to another",
-			pauses(func(s *storekit.PauseScope) {
+			pauses(func(s *roles.PauseScope) {
 				if s.Topic != "" {
 					s.Group = ""
 				}
 			})},
 		{"pauses a key for all groups", "pause", "a key that is paused for one group is handed out to another",
-			pauses(func(s *storekit.PauseScope) {
+			pauses(func(s *roles.PauseScope) {
 				if s.Key != "" {
 					s.Group = ""
 				}
 			})},
 		{"pauses a tenant in all topics", "pause", "a tenant that is paused in one topic is handed out in another",
-			pauses(func(s *storekit.PauseScope) {
+			pauses(func(s *roles.PauseScope) {
 				if s.TenantID != "" {
 					s.Topic = ""
 				}
 			})},
 		{"pauses the topic of a key", "pause", "a paused key is held in claims by key, and other keys are not",
-			pauses(func(s *storekit.PauseScope) { s.Key = "" })},
+			pauses(func(s *roles.PauseScope) { s.Key = "" })},
 		{"ignores keys under a pause", "pause", "a record of a paused tenant holds the later records of its key",
 			func(f mutants.File) outmill.Store { return claimsUnordered{f} }},
 		{"ignores the order of a topic under a pause", "pause", "a paused record holds the later records of its topic with OrderTopic",
@@ -77,9 +78,9 @@ func TestRun_BrokenPauses(t *testing.T) {
 		{"tells its worker each time of new pauses", "pause", "LastPauses has the pauses that the last Claim or Extend has seen",
 			func(f mutants.File) outmill.Store { return tellsAgain{f} }},
 		{"takes any scope", "pause", "a scope or a name that is refused pauses and resumes nothing",
-			pauses(func(s *storekit.PauseScope) {
+			pauses(func(s *roles.PauseScope) {
 				if storekit.CheckPauseScope(*s) != nil {
-					*s = storekit.PauseScope{Topic: "any"}
+					*s = roles.PauseScope{Topic: "any"}
 				}
 			})},
 		{"takes any number of pauses", "pause", "a store has 1,000 pauses at most",
@@ -92,43 +93,43 @@ func TestRun_BrokenPauses(t *testing.T) {
 // pausesOtherwise changes the scope of each Pause and Resume.
 type pausesOtherwise struct {
 	mutants.File
-	change func(*storekit.PauseScope)
+	change func(*roles.PauseScope)
 }
 
-func (m pausesOtherwise) Pause(ctx context.Context, scope storekit.PauseScope, by, reason string) error {
+func (m pausesOtherwise) Pause(ctx context.Context, scope roles.PauseScope, by, reason string) error {
 	m.change(&scope)
 	return m.File.Pause(ctx, scope, by, reason)
 }
 
-func (m pausesOtherwise) Resume(ctx context.Context, scope storekit.PauseScope) (bool, error) {
+func (m pausesOtherwise) Resume(ctx context.Context, scope roles.PauseScope) (bool, error) {
 	m.change(&scope)
 	return m.File.Resume(ctx, scope)
 }
 
 type pausesNothing struct{ mutants.File }
 
-func (pausesNothing) Pause(context.Context, storekit.PauseScope, string, string) error { return nil }
+func (pausesNothing) Pause(context.Context, roles.PauseScope, string, string) error { return nil }
 
 // pausesHere keeps the pauses in its memory, and releases what it must not hand out.
 type pausesHere struct {
 	mutants.File
-	pauses []storekit.PauseInfo
+	pauses []roles.PauseInfo
 }
 
-func (m *pausesHere) Pause(_ context.Context, scope storekit.PauseScope, _, _ string) error {
-	m.pauses = append(m.pauses, storekit.PauseInfo{PauseScope: scope, Number: 1})
+func (m *pausesHere) Pause(_ context.Context, scope roles.PauseScope, _, _ string) error {
+	m.pauses = append(m.pauses, roles.PauseInfo{PauseScope: scope, Number: 1})
 	return nil
 }
 
-func (m *pausesHere) Resume(_ context.Context, scope storekit.PauseScope) (bool, error) {
+func (m *pausesHere) Resume(_ context.Context, scope roles.PauseScope) (bool, error) {
 	before := len(m.pauses)
-	m.pauses = slices.DeleteFunc(m.pauses, func(p storekit.PauseInfo) bool { return p.PauseScope == scope })
+	m.pauses = slices.DeleteFunc(m.pauses, func(p roles.PauseInfo) bool { return p.PauseScope == scope })
 	return len(m.pauses) < before, nil
 }
 
 func (m *pausesHere) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
 	found, err := m.File.Claim(ctx, req)
-	list := storekit.NewPauseList(1, slices.Clone(m.pauses))
+	list := roles.NewPauseList(1, slices.Clone(m.pauses))
 	var back []outmill.Lease
 	found = slices.DeleteFunc(found, func(r *outmill.Record) bool {
 		if list.Covers(r) {
@@ -164,7 +165,7 @@ func (m extendsUnpaused) Extend(ctx context.Context, lease time.Duration, leases
 // resumesAll ends one more pause.
 type resumesAll struct{ mutants.File }
 
-func (m resumesAll) Resume(ctx context.Context, scope storekit.PauseScope) (bool, error) {
+func (m resumesAll) Resume(ctx context.Context, scope roles.PauseScope) (bool, error) {
 	ended, err := m.File.Resume(ctx, scope)
 	list, listErr := m.Paused(ctx)
 	if err != nil || listErr != nil || len(list) == 0 {
@@ -198,7 +199,7 @@ func (m allBackwards) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*o
 // losesPaused deletes a record with each Pause.
 type losesPaused struct{ mutants.File }
 
-func (m losesPaused) Pause(ctx context.Context, scope storekit.PauseScope, by, reason string) error {
+func (m losesPaused) Pause(ctx context.Context, scope roles.PauseScope, by, reason string) error {
 	if list, err := m.List(ctx, outmill.ListQuery{Limit: 1}); err == nil && len(list) > 0 {
 		_, _ = m.Delete(ctx, list[0].ID)
 	}
@@ -208,7 +209,7 @@ func (m losesPaused) Pause(ctx context.Context, scope storekit.PauseScope, by, r
 type dropsPauses struct{ mutants.File }
 
 func (m dropsPauses) DropGroup(ctx context.Context, group string) (outmill.Dropped, error) {
-	_, _ = m.Resume(ctx, storekit.PauseScope{Group: group})
+	_, _ = m.Resume(ctx, roles.PauseScope{Group: group})
 	return m.File.DropGroup(ctx, group)
 }
 
@@ -223,14 +224,14 @@ func (m expiresUnpaused) ExpireDue(ctx context.Context, limit int) (int, error) 
 
 type renewsPauses struct{ mutants.File }
 
-func (m renewsPauses) Pause(ctx context.Context, scope storekit.PauseScope, by, reason string) error {
+func (m renewsPauses) Pause(ctx context.Context, scope roles.PauseScope, by, reason string) error {
 	_, _ = m.Resume(ctx, scope)
 	return m.File.Pause(ctx, scope, by, reason)
 }
 
 type listsBackwards struct{ mutants.File }
 
-func (m listsBackwards) Paused(ctx context.Context) ([]storekit.PauseInfo, error) {
+func (m listsBackwards) Paused(ctx context.Context) ([]roles.PauseInfo, error) {
 	list, err := m.File.Paused(ctx)
 	slices.Reverse(list)
 	return list, err
@@ -260,19 +261,19 @@ func (m allDue) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 
 type tellsNoPauses struct{ mutants.File }
 
-func (m tellsNoPauses) LastPauses() *storekit.PauseList { return nil }
+func (m tellsNoPauses) LastPauses() *roles.PauseList { return nil }
 
 type tellsAgain struct{ mutants.File }
 
-func (m tellsAgain) LastPauses() *storekit.PauseList {
+func (m tellsAgain) LastPauses() *roles.PauseList {
 	list := m.File.LastPauses()
-	return storekit.NewPauseList(list.Generation(), slices.Clone(list.All()))
+	return roles.NewPauseList(list.Generation(), slices.Clone(list.All()))
 }
 
 type pausesMore struct{ mutants.File }
 
-func (m pausesMore) Pause(ctx context.Context, scope storekit.PauseScope, by, reason string) error {
-	if list, err := m.Paused(ctx); err == nil && len(list) >= storekit.MaxPauses {
+func (m pausesMore) Pause(ctx context.Context, scope roles.PauseScope, by, reason string) error {
+	if list, err := m.Paused(ctx); err == nil && len(list) >= roles.MaxPauses {
 		return nil
 	}
 	return m.File.Pause(ctx, scope, by, reason)
@@ -280,6 +281,6 @@ func (m pausesMore) Pause(ctx context.Context, scope storekit.PauseScope, by, re
 
 type pausesLate struct{ mutants.File }
 
-func (m pausesLate) Pause(ctx context.Context, scope storekit.PauseScope, by, reason string) error {
+func (m pausesLate) Pause(ctx context.Context, scope roles.PauseScope, by, reason string) error {
 	return m.File.Pause(context.WithoutCancel(ctx), scope, by, reason)
 }

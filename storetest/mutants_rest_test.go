@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest/internal/mutants"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -48,7 +48,7 @@ type restsOn struct {
 func (s restsOn) RestsWith() (with, self any) { return s.kept, s }
 
 func (s restsOn) Resting(ctx context.Context, _ []any) ([]bool, error) {
-	inner, _ := outmill.As[storekit.Rester](s.File)
+	inner, _ := outmill.As[roles.Rester](s.File)
 	_, self := inner.RestsWith()
 	resting, err := inner.Resting(ctx, []any{self})
 	if err == nil && resting[0] {

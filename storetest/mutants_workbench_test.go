@@ -8,39 +8,40 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/mutants"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
 
 func TestRun_BrokenWorkbenches(t *testing.T) {
-	edits := func(change func(context.Context, mutants.File, outmill.WorkItemID, *storekit.Edit)) func(mutants.File) outmill.Store {
+	edits := func(change func(context.Context, mutants.File, outmill.WorkItemID, *roles.Edit)) func(mutants.File) outmill.Store {
 		return func(f mutants.File) outmill.Store { return editsOtherwise{f, change} }
 	}
 	exec := func(query string) func(mutants.File) outmill.Store {
 		return func(f mutants.File) outmill.Store { return skipsOtherwise{f, query} }
 	}
-	letters := func(change func(outmill.ListQuery, *storekit.DeadPage)) func(mutants.File) outmill.Store {
+	letters := func(change func(outmill.ListQuery, *roles.DeadPage)) func(mutants.File) outmill.Store {
 		return func(f mutants.File) outmill.Store { return listsLetters{f, change} }
 	}
-	entries := func(change func(storekit.AuditQuery, *storekit.AuditPage)) func(mutants.File) outmill.Store {
+	entries := func(change func(roles.AuditQuery, *roles.AuditPage)) func(mutants.File) outmill.Store {
 		return func(f mutants.File) outmill.Store { return auditsOtherwise{f, change} }
 	}
 	// seesNow edits whatever the record is now.
-	seesNow := func(ctx context.Context, f mutants.File, id outmill.WorkItemID, e *storekit.Edit) {
+	seesNow := func(ctx context.Context, f mutants.File, id outmill.WorkItemID, e *roles.Edit) {
 		if r, err := f.Get(ctx, id); err == nil {
 			e.Seen = storekit.FingerprintOf(r)
 		}
 	}
 	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 1, []mutant{
 		{"changes the payload with the metadata", "edit", "Edit replaces the payload or the metadata of a dead record, and nothing else",
-			edits(func(_ context.Context, _ mutants.File, _ outmill.WorkItemID, e *storekit.Edit) {
+			edits(func(_ context.Context, _ mutants.File, _ outmill.WorkItemID, e *roles.Edit) {
 				if e.Payload == nil {
 					e.Payload = []byte("other")
 				}
 			})},
 		{"keeps removed metadata", "edit", "Edit replaces the payload or the metadata of a dead record, and nothing else",
-			edits(func(ctx context.Context, f mutants.File, id outmill.WorkItemID, e *storekit.Edit) {
+			edits(func(ctx context.Context, f mutants.File, id outmill.WorkItemID, e *roles.Edit) {
 				if r, err := f.Get(ctx, id); err == nil && e.Metadata != nil {
 					for name, value := range r.Metadata {
 						if _, has := e.Metadata[name]; !has {
@@ -66,25 +67,25 @@ func TestRun_BrokenWorkbenches(t *testing.T) {
 			func(f mutants.File) outmill.Store { return editsAlive{f} }},
 		{"drops metadata that it should refuse", "edit",
 			"Edit refuses metadata that would change a field of the record",
-			edits(func(_ context.Context, _ mutants.File, _ outmill.WorkItemID, e *storekit.Edit) {
+			edits(func(_ context.Context, _ mutants.File, _ outmill.WorkItemID, e *roles.Edit) {
 				for _, name := range []string{outmill.MetadataKey, outmill.MetadataTenantID} {
 					delete(e.Metadata, name)
 				}
 			})},
 		{"takes any edit", "edit", "Edit refuses what Append refuses, and changes nothing",
-			edits(func(_ context.Context, _ mutants.File, _ outmill.WorkItemID, e *storekit.Edit) {
+			edits(func(_ context.Context, _ mutants.File, _ outmill.WorkItemID, e *roles.Edit) {
 				if e.Metadata["a"] == "\x00" {
 					e.Metadata["a"] = "?"
 				}
 			})},
 		{"empties a nil payload with an edit of the metadata", "edit", "Edit tells a nil payload from an empty one",
-			edits(func(ctx context.Context, f mutants.File, id outmill.WorkItemID, e *storekit.Edit) {
+			edits(func(ctx context.Context, f mutants.File, id outmill.WorkItemID, e *roles.Edit) {
 				if r, err := f.Get(ctx, id); err == nil && e.Payload == nil && r.Payload == nil {
 					e.Payload = []byte{}
 				}
 			})},
 		{"cuts a payload at a NUL", "edit", "Edit keeps texts as they are",
-			edits(func(_ context.Context, _ mutants.File, _ outmill.WorkItemID, e *storekit.Edit) {
+			edits(func(_ context.Context, _ mutants.File, _ outmill.WorkItemID, e *roles.Edit) {
 				if i := slices.Index(e.Payload, 0); i >= 0 {
 					e.Payload = e.Payload[:i]
 				}
@@ -120,23 +121,23 @@ func TestRun_BrokenWorkbenches(t *testing.T) {
 			func(f mutants.File) outmill.Store { return skipsAlone{f} }},
 
 		{"counts the head too", "dead letters", "DeadLetters has the head of each parked key with its error and what waits behind it",
-			letters(func(_ outmill.ListQuery, p *storekit.DeadPage) {
+			letters(func(_ outmill.ListQuery, p *roles.DeadPage) {
 				for i := range p.Letters {
 					p.Letters[i].Waiting++
 				}
 			})},
 		{"has parked keys only", "dead letters", "DeadLetters has dead records that have parked nothing, and nobody waits for them",
-			letters(func(_ outmill.ListQuery, p *storekit.DeadPage) {
-				p.Letters = slices.DeleteFunc(p.Letters, func(l storekit.DeadLetter) bool { return l.Waiting == 0 })
+			letters(func(_ outmill.ListQuery, p *roles.DeadPage) {
+				p.Letters = slices.DeleteFunc(p.Letters, func(l roles.DeadLetter) bool { return l.Waiting == 0 })
 			})},
 		{"has all dead records", "dead letters", "DeadLetters has no record that is not dead, nor one that another has parked",
 			func(f mutants.File) outmill.Store { return listsAllDead{f} }},
 		{"knows the head by its error", "dead letters", "the next parked record is the head when the head is gone",
-			letters(func(_ outmill.ListQuery, p *storekit.DeadPage) {
-				p.Letters = slices.DeleteFunc(p.Letters, func(l storekit.DeadLetter) bool { return l.Record.LastError == storekit.ParkedError })
+			letters(func(_ outmill.ListQuery, p *roles.DeadPage) {
+				p.Letters = slices.DeleteFunc(p.Letters, func(l roles.DeadLetter) bool { return l.Record.LastError == storekit.ParkedError })
 			})},
 		{"counts up to one", "dead letters", "records that are appended to a parked key wait behind its head once a claim has met them",
-			letters(func(_ outmill.ListQuery, p *storekit.DeadPage) {
+			letters(func(_ outmill.ListQuery, p *roles.DeadPage) {
 				for i := range p.Letters {
 					p.Letters[i].Waiting = min(p.Letters[i].Waiting, 1)
 				}
@@ -146,7 +147,7 @@ func TestRun_BrokenWorkbenches(t *testing.T) {
 				return asksLetters{f, func(q *outmill.ListQuery) { q.Key, q.Topic = "", "" }}
 			}},
 		{"has a head twice", "dead letters", "pages of DeadLetters have each head once",
-			letters(func(q outmill.ListQuery, p *storekit.DeadPage) {
+			letters(func(q outmill.ListQuery, p *roles.DeadPage) {
 				if q.After.IsZero() && len(p.Letters) > 1 {
 					p.Next = p.Letters[len(p.Letters)-2].Record.ID
 				}
@@ -163,17 +164,17 @@ func TestRun_BrokenWorkbenches(t *testing.T) {
 			func(f mutants.File) outmill.Store { return listsLate{f} }},
 
 		{"leaves an entry of edits only", "audit", "Requeue, Delete, Edit and Skip leave an entry each: who, when, what, and how many",
-			entries(func(_ storekit.AuditQuery, p *storekit.AuditPage) {
-				p.Entries = slices.DeleteFunc(p.Entries, func(e storekit.AuditEntry) bool { return e.Action != storekit.AuditEdit })
+			entries(func(_ roles.AuditQuery, p *roles.AuditPage) {
+				p.Entries = slices.DeleteFunc(p.Entries, func(e roles.AuditEntry) bool { return e.Action != roles.AuditEdit })
 			})},
 		{"counts calls", "audit", "Requeue, Delete, Edit and Skip leave an entry each: who, when, what, and how many",
-			entries(func(_ storekit.AuditQuery, p *storekit.AuditPage) {
+			entries(func(_ roles.AuditQuery, p *roles.AuditPage) {
 				for i := range p.Entries {
 					p.Entries[i].Count = 1
 				}
 			})},
 		{"forgets the filter", "audit", "a call by filter leaves entries with its filter, whose counts add up to what it changed",
-			entries(func(_ storekit.AuditQuery, p *storekit.AuditPage) {
+			entries(func(_ roles.AuditQuery, p *roles.AuditPage) {
 				for i := range p.Entries {
 					p.Entries[i].Filter = nil
 				}
@@ -182,27 +183,27 @@ func TestRun_BrokenWorkbenches(t *testing.T) {
 		{"notes the work of readers", "audit", "the work of readers leaves no entry",
 			func(f mutants.File) outmill.Store { return auditsAcks{f} }},
 		{"has no fingerprints", "audit", "an entry of Edit has fingerprints, sizes and names, and neither payload nor values",
-			entries(func(_ storekit.AuditQuery, p *storekit.AuditPage) {
+			entries(func(_ roles.AuditQuery, p *roles.AuditPage) {
 				for i := range p.Entries {
 					p.Entries[i].Before.Fingerprint = ""
 				}
 			})},
 		{"invents an actor", "audit", "a caller without a name leaves an entry without one",
-			entries(func(_ storekit.AuditQuery, p *storekit.AuditPage) {
+			entries(func(_ roles.AuditQuery, p *roles.AuditPage) {
 				for i := range p.Entries {
 					p.Entries[i].Actor = "root"
 				}
 			})},
 		{"trims names", "audit", "an entry takes names as they are",
-			entries(func(_ storekit.AuditQuery, p *storekit.AuditPage) {
+			entries(func(_ roles.AuditQuery, p *roles.AuditPage) {
 				for i := range p.Entries {
 					p.Entries[i].Actor = storekit.ActorOf(storekit.WithActor(context.Background(), p.Entries[i].Actor[:5]))
 				}
 			})},
 		{"returns the oldest entries first", "audit", "Audited returns the newest entries first, in pages that have each entry once",
-			entries(func(_ storekit.AuditQuery, p *storekit.AuditPage) { slices.Reverse(p.Entries) })},
+			entries(func(_ roles.AuditQuery, p *roles.AuditPage) { slices.Reverse(p.Entries) })},
 		{"begins at the newest entry with each page", "audit", "Audited returns the newest entries first, in pages that have each entry once",
-			entries(func(_ storekit.AuditQuery, p *storekit.AuditPage) { p.Next = "" })},
+			entries(func(_ roles.AuditQuery, p *roles.AuditPage) { p.Next = "" })},
 		{"takes any place", "audit", "Audited refuses a limit below 0 and a place that is not its own",
 			func(f mutants.File) outmill.Store { return auditsFromAnywhere{f} }},
 		{"audits in memory", "audit", "a second store on the same database has the same entries",
@@ -215,15 +216,15 @@ func TestRun_BrokenWorkbenches(t *testing.T) {
 			"the calls of one command leave one entry, which each of them brings up to date",
 			func(f mutants.File) outmill.Store { return auditsCalls{f} }},
 		{"leaves the count of the first step", "audit", "a call in several transactions leaves one entry",
-			entries(func(_ storekit.AuditQuery, p *storekit.AuditPage) {
+			entries(func(_ roles.AuditQuery, p *roles.AuditPage) {
 				for i := range p.Entries {
 					p.Entries[i].Count = min(p.Entries[i].Count, 100)
 				}
 			})},
 		{"counts an edit and a requeue", "audit", "an edit and a requeue by one command leave one entry with the count of the requeue",
-			entries(func(_ storekit.AuditQuery, p *storekit.AuditPage) {
+			entries(func(_ roles.AuditQuery, p *roles.AuditPage) {
 				for i := range p.Entries {
-					if p.Entries[i].Action == storekit.AuditEditRequeue {
+					if p.Entries[i].Action == roles.AuditEditRequeue {
 						p.Entries[i].Count++
 					}
 				}
@@ -236,17 +237,17 @@ func TestRun_BrokenWorkbenches(t *testing.T) {
 // editsOtherwise changes each edit.
 type editsOtherwise struct {
 	mutants.File
-	change func(ctx context.Context, f mutants.File, id outmill.WorkItemID, e *storekit.Edit)
+	change func(ctx context.Context, f mutants.File, id outmill.WorkItemID, e *roles.Edit)
 }
 
-func (m editsOtherwise) Edit(ctx context.Context, id outmill.WorkItemID, edit storekit.Edit) (*outmill.Record, error) {
+func (m editsOtherwise) Edit(ctx context.Context, id outmill.WorkItemID, edit roles.Edit) (*outmill.Record, error) {
 	m.change(ctx, m.File, id, &edit)
 	return m.File.Edit(ctx, id, edit)
 }
 
 type editsSilently struct{ mutants.File }
 
-func (m editsSilently) Edit(ctx context.Context, id outmill.WorkItemID, edit storekit.Edit) (*outmill.Record, error) {
+func (m editsSilently) Edit(ctx context.Context, id outmill.WorkItemID, edit roles.Edit) (*outmill.Record, error) {
 	before, err := m.Get(ctx, id)
 	if err != nil {
 		return nil, err
@@ -257,7 +258,7 @@ func (m editsSilently) Edit(ctx context.Context, id outmill.WorkItemID, edit sto
 
 type editsNothing struct{ mutants.File }
 
-func (m editsNothing) Edit(ctx context.Context, id outmill.WorkItemID, edit storekit.Edit) (*outmill.Record, error) {
+func (m editsNothing) Edit(ctx context.Context, id outmill.WorkItemID, edit roles.Edit) (*outmill.Record, error) {
 	r, err := m.Get(ctx, id)
 	if err != nil {
 		return nil, err
@@ -274,7 +275,7 @@ func run(ctx context.Context, f mutants.File, query string, args ...any) error {
 
 type editsUnsized struct{ mutants.File }
 
-func (m editsUnsized) Edit(ctx context.Context, id outmill.WorkItemID, edit storekit.Edit) (*outmill.Record, error) {
+func (m editsUnsized) Edit(ctx context.Context, id outmill.WorkItemID, edit roles.Edit) (*outmill.Record, error) {
 	after, err := m.File.Edit(ctx, id, edit)
 	if err == nil {
 		err = run(ctx, m.File, `UPDATE outmill_records SET size = 10`)
@@ -284,7 +285,7 @@ func (m editsUnsized) Edit(ctx context.Context, id outmill.WorkItemID, edit stor
 
 type editsAndRequeues struct{ mutants.File }
 
-func (m editsAndRequeues) Edit(ctx context.Context, id outmill.WorkItemID, edit storekit.Edit) (*outmill.Record, error) {
+func (m editsAndRequeues) Edit(ctx context.Context, id outmill.WorkItemID, edit roles.Edit) (*outmill.Record, error) {
 	after, err := m.File.Edit(ctx, id, edit)
 	if err == nil {
 		_, err = m.Requeue(ctx, id)
@@ -294,9 +295,9 @@ func (m editsAndRequeues) Edit(ctx context.Context, id outmill.WorkItemID, edit 
 
 type editsOnce struct{ mutants.File }
 
-func (m editsOnce) Edit(ctx context.Context, id outmill.WorkItemID, edit storekit.Edit) (*outmill.Record, error) {
+func (m editsOnce) Edit(ctx context.Context, id outmill.WorkItemID, edit roles.Edit) (*outmill.Record, error) {
 	if r, err := m.Get(ctx, id); err == nil && storekit.FingerprintOf(r) != edit.Seen {
-		return nil, storekit.ErrRecordChanged
+		return nil, roles.ErrRecordChanged
 	}
 	return m.File.Edit(ctx, id, edit)
 }
@@ -305,13 +306,13 @@ func (m editsOnce) Edit(ctx context.Context, id outmill.WorkItemID, edit storeki
 // their order.
 type editsUntilItWins struct{ mutants.File }
 
-func (m editsUntilItWins) Edit(ctx context.Context, id outmill.WorkItemID, edit storekit.Edit) (*outmill.Record, error) {
+func (m editsUntilItWins) Edit(ctx context.Context, id outmill.WorkItemID, edit roles.Edit) (*outmill.Record, error) {
 	for {
 		if r, err := m.Get(ctx, id); err == nil {
 			edit.Seen = storekit.FingerprintOf(r)
 		}
 		r, err := m.File.Edit(ctx, id, edit)
-		if !errors.Is(err, storekit.ErrRecordChanged) {
+		if !errors.Is(err, roles.ErrRecordChanged) {
 			return r, err
 		}
 	}
@@ -319,7 +320,7 @@ func (m editsUntilItWins) Edit(ctx context.Context, id outmill.WorkItemID, edit 
 
 type editsAlive struct{ mutants.File }
 
-func (m editsAlive) Edit(ctx context.Context, id outmill.WorkItemID, edit storekit.Edit) (*outmill.Record, error) {
+func (m editsAlive) Edit(ctx context.Context, id outmill.WorkItemID, edit roles.Edit) (*outmill.Record, error) {
 	r, err := m.Get(ctx, id)
 	if err != nil {
 		return nil, err
@@ -329,7 +330,7 @@ func (m editsAlive) Edit(ctx context.Context, id outmill.WorkItemID, edit storek
 
 type editsLate struct{ mutants.File }
 
-func (m editsLate) Edit(ctx context.Context, id outmill.WorkItemID, edit storekit.Edit) (*outmill.Record, error) {
+func (m editsLate) Edit(ctx context.Context, id outmill.WorkItemID, edit roles.Edit) (*outmill.Record, error) {
 	return m.File.Edit(context.WithoutCancel(ctx), id, edit)
 }
 
@@ -339,30 +340,30 @@ type skipsOtherwise struct {
 	query string
 }
 
-func (m skipsOtherwise) Skip(ctx context.Context, id outmill.WorkItemID) (storekit.Skipped, error) {
+func (m skipsOtherwise) Skip(ctx context.Context, id outmill.WorkItemID) (roles.Skipped, error) {
 	if err := run(ctx, m.File, m.query); err != nil {
-		return storekit.Skipped{}, err
+		return roles.Skipped{}, err
 	}
 	return m.File.Skip(ctx, id)
 }
 
 type skipsAlone struct{ mutants.File }
 
-func (m skipsAlone) Skip(ctx context.Context, id outmill.WorkItemID) (storekit.Skipped, error) {
+func (m skipsAlone) Skip(ctx context.Context, id outmill.WorkItemID) (roles.Skipped, error) {
 	_, err := m.Delete(ctx, id)
-	return storekit.Skipped{Done: true, Released: 2}, err
+	return roles.Skipped{Done: true, Released: 2}, err
 }
 
 type skipsByRequeue struct{ mutants.File }
 
-func (m skipsByRequeue) Skip(ctx context.Context, id outmill.WorkItemID) (storekit.Skipped, error) {
+func (m skipsByRequeue) Skip(ctx context.Context, id outmill.WorkItemID) (roles.Skipped, error) {
 	n, err := m.Requeue(ctx, id)
-	return storekit.Skipped{Done: true, Released: n - 1}, err
+	return roles.Skipped{Done: true, Released: n - 1}, err
 }
 
 type skipsWithAttempts struct{ mutants.File }
 
-func (m skipsWithAttempts) Skip(ctx context.Context, id outmill.WorkItemID) (storekit.Skipped, error) {
+func (m skipsWithAttempts) Skip(ctx context.Context, id outmill.WorkItemID) (roles.Skipped, error) {
 	skipped, err := m.File.Skip(ctx, id)
 	if err == nil {
 		err = run(ctx, m.File, `UPDATE outmill_records SET attempts = 1`)
@@ -372,17 +373,17 @@ func (m skipsWithAttempts) Skip(ctx context.Context, id outmill.WorkItemID) (sto
 
 type skipsLate struct{ mutants.File }
 
-func (m skipsLate) Skip(ctx context.Context, id outmill.WorkItemID) (storekit.Skipped, error) {
+func (m skipsLate) Skip(ctx context.Context, id outmill.WorkItemID) (roles.Skipped, error) {
 	return m.File.Skip(context.WithoutCancel(ctx), id)
 }
 
 // listsLetters changes each page of dead letters.
 type listsLetters struct {
 	mutants.File
-	change func(outmill.ListQuery, *storekit.DeadPage)
+	change func(outmill.ListQuery, *roles.DeadPage)
 }
 
-func (m listsLetters) DeadLetters(ctx context.Context, query outmill.ListQuery) (storekit.DeadPage, error) {
+func (m listsLetters) DeadLetters(ctx context.Context, query outmill.ListQuery) (roles.DeadPage, error) {
 	page, err := m.File.DeadLetters(ctx, query)
 	m.change(query, &page)
 	return page, err
@@ -394,26 +395,26 @@ type asksLetters struct {
 	change func(*outmill.ListQuery)
 }
 
-func (m asksLetters) DeadLetters(ctx context.Context, query outmill.ListQuery) (storekit.DeadPage, error) {
+func (m asksLetters) DeadLetters(ctx context.Context, query outmill.ListQuery) (roles.DeadPage, error) {
 	m.change(&query)
 	return m.File.DeadLetters(ctx, query)
 }
 
 type listsAllDead struct{ mutants.File }
 
-func (m listsAllDead) DeadLetters(ctx context.Context, query outmill.ListQuery) (storekit.DeadPage, error) {
+func (m listsAllDead) DeadLetters(ctx context.Context, query outmill.ListQuery) (roles.DeadPage, error) {
 	query.Status = outmill.StatusDead
 	found, err := m.Find(ctx, query)
-	page := storekit.DeadPage{Examined: found.Examined, Next: found.Next, Done: found.Done}
+	page := roles.DeadPage{Examined: found.Examined, Next: found.Next, Done: found.Done}
 	for _, r := range found.Records {
-		page.Letters = append(page.Letters, storekit.DeadLetter{Record: r})
+		page.Letters = append(page.Letters, roles.DeadLetter{Record: r})
 	}
 	return page, err
 }
 
 type looksAtAllLetters struct{ mutants.File }
 
-func (m looksAtAllLetters) DeadLetters(ctx context.Context, query outmill.ListQuery) (storekit.DeadPage, error) {
+func (m looksAtAllLetters) DeadLetters(ctx context.Context, query outmill.ListQuery) (roles.DeadPage, error) {
 	for {
 		page, err := m.File.DeadLetters(ctx, query)
 		if err != nil || page.Done {
@@ -425,17 +426,17 @@ func (m looksAtAllLetters) DeadLetters(ctx context.Context, query outmill.ListQu
 
 type listsLate struct{ mutants.File }
 
-func (m listsLate) DeadLetters(ctx context.Context, query outmill.ListQuery) (storekit.DeadPage, error) {
+func (m listsLate) DeadLetters(ctx context.Context, query outmill.ListQuery) (roles.DeadPage, error) {
 	return m.File.DeadLetters(context.WithoutCancel(ctx), query)
 }
 
 // auditsOtherwise changes each page of the audit.
 type auditsOtherwise struct {
 	mutants.File
-	change func(storekit.AuditQuery, *storekit.AuditPage)
+	change func(roles.AuditQuery, *roles.AuditPage)
 }
 
-func (m auditsOtherwise) Audited(ctx context.Context, query storekit.AuditQuery) (storekit.AuditPage, error) {
+func (m auditsOtherwise) Audited(ctx context.Context, query roles.AuditQuery) (roles.AuditPage, error) {
 	page, err := m.File.Audited(ctx, query)
 	m.change(query, &page)
 	return page, err
@@ -446,7 +447,7 @@ VALUES (1, '', 'requeue', 0, '{}', hex(randomblob(16)))`
 
 type auditsCalls struct{ mutants.File }
 
-func (m auditsCalls) RequeueWhere(ctx context.Context, query outmill.ListQuery) (storekit.Page, error) {
+func (m auditsCalls) RequeueWhere(ctx context.Context, query outmill.ListQuery) (roles.Page, error) {
 	return m.File.RequeueWhere(storekit.WithActor(context.Background(), storekit.ActorOf(ctx)), query)
 }
 
@@ -484,7 +485,7 @@ func (m auditsAcks) Ack(ctx context.Context, by string, leases []outmill.Lease) 
 
 type auditsFromAnywhere struct{ mutants.File }
 
-func (m auditsFromAnywhere) Audited(ctx context.Context, query storekit.AuditQuery) (storekit.AuditPage, error) {
+func (m auditsFromAnywhere) Audited(ctx context.Context, query roles.AuditQuery) (roles.AuditPage, error) {
 	if query.After == "elsewhere" {
 		query.After = ""
 	}
@@ -502,9 +503,9 @@ func (m *auditsHere) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (in
 	return m.File.Requeue(ctx, ids...)
 }
 
-func (m *auditsHere) Audited(ctx context.Context, query storekit.AuditQuery) (storekit.AuditPage, error) {
+func (m *auditsHere) Audited(ctx context.Context, query roles.AuditQuery) (roles.AuditPage, error) {
 	if !m.requeued {
-		return storekit.AuditPage{Done: true}, nil
+		return roles.AuditPage{Done: true}, nil
 	}
 	return m.File.Audited(ctx, query)
 }
@@ -520,7 +521,7 @@ func (m deletesAudit) DeleteOldAudit(ctx context.Context, limit int) (int, error
 
 type auditsLate struct{ mutants.File }
 
-func (m auditsLate) Audited(ctx context.Context, query storekit.AuditQuery) (storekit.AuditPage, error) {
+func (m auditsLate) Audited(ctx context.Context, query roles.AuditQuery) (roles.AuditPage, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	return m.File.Audited(ctx, query)

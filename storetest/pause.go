@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
 
@@ -56,24 +56,24 @@ func pauseSentences() []sentence {
 	}
 }
 
-// pauses returns the store's storekit.Pauses, or skips the sentence if it has none.
-func (e *env) pauses() storekit.Pauses {
+// pauses returns the store's roles.Pauses, or skips the sentence if it has none.
+func (e *env) pauses() roles.Pauses {
 	e.T.Helper()
-	pauses, ok := outmill.As[storekit.Pauses](e.Store)
+	pauses, ok := outmill.As[roles.Pauses](e.Store)
 	if !ok {
-		e.T.Skip("the store is no storekit.Pauses")
+		e.T.Skip("the store is no roles.Pauses")
 	}
 	return pauses
 }
 
-func (e *env) pause(scopes ...storekit.PauseScope) {
+func (e *env) pause(scopes ...roles.PauseScope) {
 	e.T.Helper()
 	for _, scope := range scopes {
 		require.NoError(e.T, e.pauses().Pause(e.Ctx, scope, "ann", "maintenance"), "Pause")
 	}
 }
 
-func (e *env) resume(scopes ...storekit.PauseScope) {
+func (e *env) resume(scopes ...roles.PauseScope) {
 	e.T.Helper()
 	for _, scope := range scopes {
 		ended, err := e.pauses().Resume(e.Ctx, scope)
@@ -130,13 +130,13 @@ func pausedTopic(e *env) {
 	e.Register("one")
 	e.Register("two")
 	e.Append(suite.Rec(orders, "m1", suite.WithKey("k")), suite.Rec("others", "m2", suite.WithKey("k")))
-	e.pause(storekit.PauseScope{Topic: orders})
+	e.pause(roles.PauseScope{Topic: orders})
 	for _, name := range []string{"one", "two"} {
 		for _, order := range everyOrder {
 			e.Release(e.ClaimOne(outmill.NewOwnerToken(), "m2", suite.OfGroup(name), order))
 		}
 	}
-	e.resume(storekit.PauseScope{Topic: orders})
+	e.resume(roles.PauseScope{Topic: orders})
 	require.Len(e.T, e.Claim(outmill.NewOwnerToken(), suite.OfGroup("one")), 2)
 	require.Len(e.T, e.Claim(outmill.NewOwnerToken(), suite.OfGroup("two"), suite.ByKey), 2)
 }
@@ -146,11 +146,11 @@ func pausedGroup(e *env) {
 	e.Register("one")
 	e.Register("two")
 	e.Append(suite.Rec(orders, "m1"), suite.Rec("others", "m2"))
-	e.pause(storekit.PauseScope{Group: "one"})
+	e.pause(roles.PauseScope{Group: "one"})
 	e.requireNothing("the group is paused", suite.OfGroup("one"))
 	e.requireNothing("the group is paused", suite.OfGroup("one"), suite.From(orders))
 	require.Len(e.T, e.Claim(outmill.NewOwnerToken(), suite.OfGroup("two")), 2)
-	e.resume(storekit.PauseScope{Group: "one"})
+	e.resume(roles.PauseScope{Group: "one"})
 	require.Len(e.T, e.Claim(outmill.NewOwnerToken(), suite.OfGroup("one")), 2)
 }
 
@@ -159,12 +159,12 @@ func pausedTopicOfGroup(e *env) {
 	e.Register("one")
 	e.Register("two")
 	e.Append(suite.Rec(orders, "m1"), suite.Rec("others", "m2"))
-	e.pause(storekit.PauseScope{Group: "one", Topic: orders})
+	e.pause(roles.PauseScope{Group: "one", Topic: orders})
 	for _, order := range everyOrder {
 		e.Release(e.ClaimOne(outmill.NewOwnerToken(), "m2", suite.OfGroup("one"), order))
 	}
 	require.Len(e.T, e.Claim(outmill.NewOwnerToken(), suite.OfGroup("two")), 2)
-	e.resume(storekit.PauseScope{Group: "one", Topic: orders})
+	e.resume(roles.PauseScope{Group: "one", Topic: orders})
 	require.Len(e.T, e.Claim(outmill.NewOwnerToken(), suite.OfGroup("one")), 2)
 }
 
@@ -175,27 +175,27 @@ func pausedParts(e *env) {
 		suite.Rec(orders, "of both", withKeyAndTenant("k", "acme")), suite.Rec(orders, "of none", withKeyAndTenant("other", "others")),
 		suite.Rec("others", "key of another topic", suite.WithKey("k")),
 	)
-	e.pause(storekit.PauseScope{Topic: orders, Key: "k"}, storekit.PauseScope{TenantID: "acme"})
+	e.pause(roles.PauseScope{Topic: orders, Key: "k"}, roles.PauseScope{TenantID: "acme"})
 	want := []string{"of none", "key of another topic"}
 	for range 2 {
 		found := e.Claim(outmill.NewOwnerToken())
 		require.ElementsMatch(e.T, want, suite.Names(found))
 		e.Release(found...)
 	}
-	e.resume(storekit.PauseScope{Topic: orders, Key: "k"})
+	e.resume(roles.PauseScope{Topic: orders, Key: "k"})
 	require.ElementsMatch(e.T, append(want, "of the key"), suite.Names(e.Claim(outmill.NewOwnerToken())))
-	e.resume(storekit.PauseScope{TenantID: "acme"})
+	e.resume(roles.PauseScope{TenantID: "acme"})
 	require.ElementsMatch(e.T, []string{"of the tenant", "of both"}, suite.Names(e.Claim(outmill.NewOwnerToken())))
 }
 
 func pausedKey(e *env) {
 	e.pauses()
 	e.Filled(append(suite.Keyed("k", "k1", "k2"), suite.Keyed("other", "o1", "o2")...)...)
-	e.pause(storekit.PauseScope{Topic: orders, Key: "k"})
+	e.pause(roles.PauseScope{Topic: orders, Key: "k"})
 	e.takes([]string{"o1", "o2"}, suite.ByKey, suite.Limit(1))
 	e.Append(suite.Keyed("k", "k3")...)
 	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByKey))
-	e.resume(storekit.PauseScope{Topic: orders, Key: "k"})
+	e.resume(roles.PauseScope{Topic: orders, Key: "k"})
 	e.takes([]string{"k1", "k2", "k3"}, suite.ByKey, suite.Limit(1))
 }
 
@@ -204,7 +204,7 @@ func pausedKeyOfGroup(e *env) {
 	e.Register("one")
 	e.Register("two")
 	e.Append(suite.Keyed("k", "k1", "k2")...)
-	e.pause(storekit.PauseScope{Group: "one", Topic: orders, Key: "k"})
+	e.pause(roles.PauseScope{Group: "one", Topic: orders, Key: "k"})
 	e.requireNothing("the key is paused for the group", suite.OfGroup("one"))
 	e.takes([]string{"k1", "k2"}, suite.OfGroup("two"), suite.ByKey)
 }
@@ -212,7 +212,7 @@ func pausedKeyOfGroup(e *env) {
 func pausedTenantOfTopic(e *env) {
 	e.pauses()
 	e.Filled(suite.Rec(orders, "m1", withKeyAndTenant("k", "acme")), suite.Rec("others", "m2", withKeyAndTenant("k", "acme")))
-	e.pause(storekit.PauseScope{Topic: orders, TenantID: "acme"})
+	e.pause(roles.PauseScope{Topic: orders, TenantID: "acme"})
 	for _, order := range everyOrder {
 		e.Release(e.ClaimOne(outmill.NewOwnerToken(), "m2", order))
 	}
@@ -225,11 +225,11 @@ func pausedTenantHoldsKeys(e *env) {
 		suite.Rec(orders, "k3", withKeyAndTenant("k", "others")), suite.Rec(orders, "x1", withKeyAndTenant("x", "others")),
 		suite.Rec(orders, "y1", withKeyAndTenant("y", "acme")),
 	)
-	e.pause(storekit.PauseScope{TenantID: "acme"})
+	e.pause(roles.PauseScope{TenantID: "acme"})
 	e.takes([]string{"k1", "x1"}, suite.ByKey, suite.Limit(1))
 	e.Append(suite.Rec(orders, "k4", withKeyAndTenant("k", "others")), suite.Rec(orders, "x2", withKeyAndTenant("x", "others")))
 	e.takes([]string{"x2"}, suite.ByKey)
-	e.resume(storekit.PauseScope{TenantID: "acme"})
+	e.resume(roles.PauseScope{TenantID: "acme"})
 	tally := map[string][]string{}
 	for _, r := range e.takeAll(4, suite.ByKey, suite.Limit(1)) {
 		tally[r.Key] = append(tally[r.Key], r.MessageID)
@@ -243,9 +243,9 @@ func pausedWithoutKey(e *env) {
 		suite.Rec(orders, "m1", withTenant("acme")), suite.Rec(orders, "m2", withTenant("others")),
 		suite.Rec(orders, "m3", withKeyAndTenant("k", "others")),
 	)
-	e.pause(storekit.PauseScope{TenantID: "acme"})
+	e.pause(roles.PauseScope{TenantID: "acme"})
 	e.takes([]string{"m2", "m3"}, suite.ByKey)
-	e.resume(storekit.PauseScope{TenantID: "acme"})
+	e.resume(roles.PauseScope{TenantID: "acme"})
 	e.takes([]string{"m1"}, suite.ByKey)
 }
 
@@ -255,21 +255,21 @@ func pausedHoldsTopic(e *env) {
 		suite.Rec(orders, "m1", suite.WithKey("a")), suite.Rec(orders, "m2", withKeyAndTenant("b", "acme")),
 		suite.Rec(orders, "m3", suite.WithKey("c")), suite.Rec("others", "x1", suite.WithKey("c")),
 	)
-	e.pause(storekit.PauseScope{TenantID: "acme"})
+	e.pause(roles.PauseScope{TenantID: "acme"})
 	require.ElementsMatch(e.T, []string{"m1", "x1"}, suite.Names(e.takeAll(2, suite.ByTopic, suite.Limit(1))))
-	e.resume(storekit.PauseScope{TenantID: "acme"})
+	e.resume(roles.PauseScope{TenantID: "acme"})
 	e.takes([]string{"m2", "m3"}, suite.ByTopic, suite.Limit(1))
 }
 
 func pausedUnderSkip(e *env) {
 	e.pauses()
 	e.Filled(suite.Rec(orders, "k1", withKeyAndTenant("k", "acme")), suite.Rec(orders, "k2", withKeyAndTenant("k", "others")))
-	e.pause(storekit.PauseScope{TenantID: "acme"})
+	e.pause(roles.PauseScope{TenantID: "acme"})
 	skip := suite.InOrder(outmill.OrderKey, outmill.KeySkip)
 	for range 2 {
 		require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), skip))
 	}
-	e.resume(storekit.PauseScope{TenantID: "acme"})
+	e.resume(roles.PauseScope{TenantID: "acme"})
 	e.takes([]string{"k1", "k2"}, skip)
 }
 
@@ -280,7 +280,7 @@ func pausedElsewhere(e *env) {
 	// Both stores know the topic, and that nothing is paused.
 	e.Release(e.ClaimOne(outmill.NewOwnerToken(), "k1", suite.From(orders), suite.Limit(1)))
 	other.Release(other.ClaimOne(outmill.NewOwnerToken(), "k1", suite.From(orders), suite.Limit(1)))
-	for _, scope := range []storekit.PauseScope{{Topic: orders}, {Topic: orders, Key: "k"}} {
+	for _, scope := range []roles.PauseScope{{Topic: orders}, {Topic: orders, Key: "k"}} {
 		other.pause(scope)
 		e.requireNothing("another process has paused it", suite.From(orders))
 		other.resume(scope)
@@ -293,18 +293,18 @@ func pausedElsewhere(e *env) {
 func pauseSurvives(e *env) {
 	e.pauses()
 	e.Filled(suite.Keyed("k", "k1", "k2")...)
-	e.pause(storekit.PauseScope{Topic: orders, Key: "k"})
+	e.pause(roles.PauseScope{Topic: orders, Key: "k"})
 	e.requireNothing("paused")
 	require.NoError(e.T, e.Store.Close())
 	later := &env{e.On(e.Reopen())}
 	later.requireNothing("the pause is in the database")
-	later.resume(storekit.PauseScope{Topic: orders, Key: "k"})
+	later.resume(roles.PauseScope{Topic: orders, Key: "k"})
 	later.takes([]string{"k1", "k2"}, suite.ByKey)
 }
 
 func pauseInAdvance(e *env) {
 	e.pauses()
-	scopes := []storekit.PauseScope{{Group: group, Topic: "new"}, {Topic: orders, Key: "k"}, {TenantID: "acme"}}
+	scopes := []roles.PauseScope{{Group: group, Topic: "new"}, {Topic: orders, Key: "k"}, {TenantID: "acme"}}
 	e.pause(scopes...)
 	e.Filled(suite.Rec("new", "m1"), suite.Rec(orders, "m2", suite.WithKey("k")), suite.Rec("others", "m3", withTenant("acme")))
 	e.requireNothing("all of it is paused")
@@ -317,7 +317,7 @@ func pauseLetsHandlersFinish(e *env) {
 	e.Filled(suite.Keyed("k", "k1", "k2", "k3")...)
 	owner := outmill.NewOwnerToken()
 	found := e.ClaimN(owner, 2, suite.ByKey, suite.Limit(2))
-	e.pause(storekit.PauseScope{Topic: orders, Key: "k"})
+	e.pause(roles.PauseScope{Topic: orders, Key: "k"})
 	standing, err := e.Store.Extend(e.Ctx, time.Hour, suite.Leases(found))
 	require.NoError(e.T, err)
 	require.ElementsMatch(e.T, suite.Leases(found), standing)
@@ -329,7 +329,7 @@ func pauseLetsHandlersFinish(e *env) {
 	e.Fail(found[1])
 	e.RequireStatus(outmill.StatusDead, found[1])
 	e.requireNothing("the key is paused")
-	e.resume(storekit.PauseScope{Topic: orders, Key: "k"})
+	e.resume(roles.PauseScope{Topic: orders, Key: "k"})
 	e.takes([]string{"k3"}, suite.ByKey)
 }
 
@@ -337,12 +337,12 @@ func pauseKeepsGivenBack(e *env) {
 	e.pauses()
 	e.Filled(suite.Keyed("k", "k1", "k2", "k3")...)
 	found := e.ClaimN(outmill.NewOwnerToken(), 3, suite.ByKey)
-	e.pause(storekit.PauseScope{Topic: orders, Key: "k"})
+	e.pause(roles.PauseScope{Topic: orders, Key: "k"})
 	e.Abandon(0, found[0])
 	e.Snooze(0, found[1])
 	e.Release(found[2])
 	e.requireNothing("the key is paused")
-	e.resume(storekit.PauseScope{Topic: orders, Key: "k"})
+	e.resume(roles.PauseScope{Topic: orders, Key: "k"})
 	all := e.takeAll(3, suite.ByKey)
 	require.Equal(e.T, []string{"k1", "k2", "k3"}, suite.Names(all))
 	require.Equal(e.T, []int{1, 0, 0}, []int{all[0].Attempts, all[1].Attempts, all[2].Attempts})
@@ -354,14 +354,14 @@ func pauseKeepsEndedLeases(e *env) {
 		topic := fmt.Sprint("topic", i)
 		e.Filled(suite.Rec(topic, "m1", suite.WithKey("k")))
 		e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.From(topic), order)
-		e.pause(storekit.PauseScope{Topic: topic, Key: "k"})
+		e.pause(roles.PauseScope{Topic: topic, Key: "k"})
 		e.Elapse(suite.LeaseOf + time.Minute)
 		for range 2 {
 			require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.From(topic), order))
 		}
 		e.Reap(10)
 		require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.From(topic), order))
-		e.resume(storekit.PauseScope{Topic: topic, Key: "k"})
+		e.resume(roles.PauseScope{Topic: topic, Key: "k"})
 		all := e.takeAll(1, suite.From(topic), order)
 		require.Equal(e.T, []string{"m1"}, suite.Names(all))
 		require.Equal(e.T, 1, all[0].Expiries)
@@ -375,12 +375,12 @@ func pauseKeepsDelayed(e *env) {
 		topic := fmt.Sprint("topic", i)
 		e.Filled(suite.Rec(topic, "retried", suite.WithKey("k")), suite.Rec(topic, "delayed", suite.WithKey("k"), suite.WithDelay(time.Minute)))
 		e.Abandon(time.Minute, e.ClaimOne(outmill.NewOwnerToken(), "retried", suite.From(topic), order))
-		e.pause(storekit.PauseScope{Topic: topic, Key: "k"})
+		e.pause(roles.PauseScope{Topic: topic, Key: "k"})
 		e.Elapse(time.Hour)
 		for range 2 {
 			require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.From(topic), order))
 		}
-		e.resume(storekit.PauseScope{Topic: topic, Key: "k"})
+		e.resume(roles.PauseScope{Topic: topic, Key: "k"})
 		require.ElementsMatch(e.T, []string{"retried", "delayed"}, suite.Names(e.takeAll(2, suite.From(topic), order)))
 	}
 }
@@ -390,10 +390,10 @@ func pauseKeepsRequeued(e *env) {
 	e.Filled(suite.Rec(orders, "m1", withKeyAndTenant("k", "acme")))
 	r := e.ClaimOne(outmill.NewOwnerToken(), "m1")
 	e.Fail(r)
-	e.pause(storekit.PauseScope{TenantID: "acme"})
+	e.pause(roles.PauseScope{TenantID: "acme"})
 	require.Equal(e.T, 1, e.Requeue(r))
 	e.requireNothing("the tenant is paused")
-	e.resume(storekit.PauseScope{TenantID: "acme"})
+	e.resume(roles.PauseScope{TenantID: "acme"})
 	e.takes([]string{"m1"}, suite.ByKey)
 }
 
@@ -404,7 +404,7 @@ func pausedExpires(e *env) {
 		suite.Rec(orders, "m2", withTenant("acme"), suite.WithTTL(time.Minute)),
 		suite.Rec("others", "m3", suite.WithTTL(time.Minute)),
 	)
-	scopes := []storekit.PauseScope{{Topic: orders, Key: "k"}, {TenantID: "acme"}, {Topic: "others"}}
+	scopes := []roles.PauseScope{{Topic: orders, Key: "k"}, {TenantID: "acme"}, {Topic: "others"}}
 	e.pause(scopes...)
 	e.requireNothing("all of it is paused")
 	e.Elapse(time.Hour)
@@ -419,7 +419,7 @@ func pausedExpires(e *env) {
 func pausedExpiredHoldsNothing(e *env) {
 	e.pauses()
 	e.Filled(suite.Rec(orders, "k1", withKeyAndTenant("k", "acme"), suite.WithTTL(time.Minute)), suite.Rec(orders, "k2", suite.WithKey("k")))
-	e.pause(storekit.PauseScope{TenantID: "acme"})
+	e.pause(roles.PauseScope{TenantID: "acme"})
 	for range 2 {
 		require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByKey))
 	}
@@ -429,7 +429,7 @@ func pausedExpiredHoldsNothing(e *env) {
 
 func pausedDropped(e *env) {
 	e.pauses()
-	scopes := []storekit.PauseScope{{Group: group}, {Topic: orders, Key: "k"}, {TenantID: "acme"}}
+	scopes := []roles.PauseScope{{Group: group}, {Topic: orders, Key: "k"}, {TenantID: "acme"}}
 	e.Filled(suite.Rec(orders, "m1", suite.WithKey("k")), suite.Rec(orders, "m2", withTenant("acme")))
 	e.pause(scopes[1:]...)
 	e.requireNothing("all of it is paused")
@@ -444,8 +444,8 @@ func pausedDropped(e *env) {
 
 func resumeReports(e *env) {
 	p := e.pauses()
-	e.pause(storekit.PauseScope{Group: group}, storekit.PauseScope{Group: group, Topic: orders})
-	for _, scope := range []storekit.PauseScope{{Topic: orders}, {Group: "others"}, {Group: group, Topic: orders, Key: "k"}} {
+	e.pause(roles.PauseScope{Group: group}, roles.PauseScope{Group: group, Topic: orders})
+	for _, scope := range []roles.PauseScope{{Topic: orders}, {Group: "others"}, {Group: group, Topic: orders, Key: "k"}} {
 		ended, err := p.Resume(e.Ctx, scope)
 		require.NoError(e.T, err)
 		require.False(e.T, ended, "%s", scope)
@@ -453,8 +453,8 @@ func resumeReports(e *env) {
 	left, err := p.Paused(e.Ctx)
 	require.NoError(e.T, err)
 	require.Len(e.T, left, 2)
-	e.resume(storekit.PauseScope{Group: group})
-	ended, err := p.Resume(e.Ctx, storekit.PauseScope{Group: group})
+	e.resume(roles.PauseScope{Group: group})
+	ended, err := p.Resume(e.Ctx, roles.PauseScope{Group: group})
 	require.NoError(e.T, err)
 	require.False(e.T, ended, "a second time")
 }
@@ -462,7 +462,7 @@ func resumeReports(e *env) {
 func overlappingPauses(e *env) {
 	e.pauses()
 	e.Filled(suite.Rec(orders, "m1", withKeyAndTenant("k", "acme")))
-	scopes := []storekit.PauseScope{
+	scopes := []roles.PauseScope{
 		{Topic: orders, Key: "k"}, {Group: group, Topic: orders, Key: "k"}, {TenantID: "acme"}, {Group: group}, {Topic: orders},
 	}
 	e.pause(scopes...)
@@ -475,7 +475,7 @@ func overlappingPauses(e *env) {
 
 func resumeKeepsOrder(e *env) {
 	e.pauses()
-	for i, scope := range []storekit.PauseScope{{Topic: "topic0"}, {Topic: "topic1", Key: "a"}, {TenantID: "acme"}, {Group: group}} {
+	for i, scope := range []roles.PauseScope{{Topic: "topic0"}, {Topic: "topic1", Key: "a"}, {TenantID: "acme"}, {Group: group}} {
 		topic := fmt.Sprint("topic", i)
 		var want []string
 		fill := func(from, to int) {
@@ -506,7 +506,7 @@ func resumeKeepsOrder(e *env) {
 
 func resumeAgain(e *env) {
 	e.pauses()
-	scope := storekit.PauseScope{Topic: orders, Key: "k"}
+	scope := roles.PauseScope{Topic: orders, Key: "k"}
 	e.Register(group)
 	var want []string
 	for i := range 5 {
@@ -533,11 +533,11 @@ func resumeMany(e *env) {
 			}
 		}
 		e.Append(records...)
-		e.pause(storekit.PauseScope{TenantID: "acme"})
+		e.pause(roles.PauseScope{TenantID: "acme"})
 		for range 5 {
 			require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.From(topic), order))
 		}
-		e.resume(storekit.PauseScope{TenantID: "acme"})
+		e.resume(roles.PauseScope{TenantID: "acme"})
 		e.Append(suite.Rec(topic, "last", suite.WithKey("k")))
 		tally := suite.NewTally()
 		all := e.takeAll(n+1, suite.From(topic), order, suite.Limit(500))
@@ -561,9 +561,9 @@ func hintAfterResume(e *env) {
 	e.pauses()
 	hints := e.hints(e.Ctx)
 	e.Filled(suite.Rec(orders, "m1"))
-	e.pause(storekit.PauseScope{Topic: orders})
+	e.pause(roles.PauseScope{Topic: orders})
 	e.settleDown(hints)
-	e.resume(storekit.PauseScope{Topic: orders})
+	e.resume(roles.PauseScope{Topic: orders})
 	e.requireHint(hints)
 }
 
@@ -582,14 +582,14 @@ func pausedBacklog(e *env) {
 		}
 		e.Append(append(records, suite.Rec(topic, "behind", suite.WithKey("other")))...)
 	}
-	e.pause(storekit.PauseScope{TenantID: "acme"})
+	e.pause(roles.PauseScope{TenantID: "acme"})
 	e.takes([]string{"behind"}, suite.From("topic0"))
 	e.takes([]string{"behind"}, suite.From("topic1"), suite.ByKey)
 }
 
 func pauseTwice(e *env) {
 	p := e.pauses()
-	scope := storekit.PauseScope{Topic: orders}
+	scope := roles.PauseScope{Topic: orders}
 	require.NoError(e.T, p.Pause(e.Ctx, scope, "ann", "the warehouse is down"))
 	first, err := p.Paused(e.Ctx)
 	require.NoError(e.T, err)
@@ -607,7 +607,7 @@ func pausedLists(e *env) {
 	none, err := p.Paused(e.Ctx)
 	require.NoError(e.T, err)
 	require.Empty(e.T, none)
-	sorted := []storekit.PauseScope{
+	sorted := []roles.PauseScope{
 		{TenantID: "a"}, {TenantID: "A tenant's name, with ünicode; DROP TABLE"}, {Topic: "a"}, {Topic: "a", Key: "k"},
 		{Topic: "b", TenantID: "t"}, {Group: "g"},
 		{Group: "g", Topic: "a", Key: "b"},
@@ -619,7 +619,7 @@ func pausedLists(e *env) {
 	list, err := p.Paused(e.Ctx)
 	require.NoError(e.T, err)
 	numbers := map[int64]bool{}
-	got := make([]storekit.PauseScope, len(list))
+	got := make([]roles.PauseScope, len(list))
 	for i, pause := range list {
 		got[i], numbers[pause.Number] = pause.PauseScope, true
 		require.Equal(e.T, "ann", pause.By)
@@ -639,7 +639,7 @@ func groupsNamePauses(e *env) {
 	e.pauses()
 	e.Register("one", orders)
 	e.Register("two", "others")
-	e.pause(storekit.PauseScope{Group: "one"}, storekit.PauseScope{Topic: orders, Key: "k"}, storekit.PauseScope{TenantID: "acme"})
+	e.pause(roles.PauseScope{Group: "one"}, roles.PauseScope{Topic: orders, Key: "k"}, roles.PauseScope{TenantID: "acme"})
 	list, err := e.pauses().Paused(e.Ctx)
 	require.NoError(e.T, err)
 	groups, err := e.Store.Groups(e.Ctx)
@@ -667,7 +667,7 @@ func pausedStats(e *env) {
 		}
 		return due
 	}
-	scopes := []storekit.PauseScope{{Topic: "a", Key: "k"}, {TenantID: "acme"}, {Group: group, Topic: "c"}}
+	scopes := []roles.PauseScope{{Topic: "a", Key: "k"}, {TenantID: "acme"}, {Group: group, Topic: "c"}}
 	e.pause(scopes...)
 	want := map[string]bool{"a": true, "b": false, "c": false}
 	require.Equal(e.T, want, oldest(), "before a claim has met the records")
@@ -687,7 +687,7 @@ func lastPauses(e *env) {
 	none := p.LastPauses()
 	require.True(e.T, none.Empty())
 	require.False(e.T, none.Covers(found["m1"]))
-	other.pause(storekit.PauseScope{Topic: orders})
+	other.pause(roles.PauseScope{Topic: orders})
 	require.Empty(e.T, e.Claim(outmill.NewOwnerToken()))
 	first := p.LastPauses()
 	require.NotSame(e.T, none, first)
@@ -697,8 +697,8 @@ func lastPauses(e *env) {
 	require.NoError(e.T, err)
 	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByKey))
 	require.Same(e.T, first, p.LastPauses(), "nothing has changed")
-	other.resume(storekit.PauseScope{Topic: orders})
-	other.pause(storekit.PauseScope{Topic: "others"})
+	other.resume(roles.PauseScope{Topic: orders})
+	other.pause(roles.PauseScope{Topic: "others"})
 	_, err = e.Store.Extend(e.Ctx, time.Minute, suite.Leases([]*outmill.Record{found["m1"]}))
 	require.NoError(e.T, err)
 	require.False(e.T, p.LastPauses().Covers(found["m1"]))
@@ -707,8 +707,8 @@ func lastPauses(e *env) {
 
 func refusePauses(e *env) {
 	p := e.pauses()
-	good := storekit.PauseScope{Topic: orders}
-	for _, scope := range []storekit.PauseScope{
+	good := roles.PauseScope{Topic: orders}
+	for _, scope := range []roles.PauseScope{
 		{}, {Key: "k"}, {Topic: orders, Key: "k", TenantID: "acme"}, {Topic: " "}, {Group: "g\x00"}, {TenantID: strings.Repeat("x", 256)},
 	} {
 		require.ErrorIs(e.T, p.Pause(e.Ctx, scope, "ann", ""), outmill.ErrInvalidConfig, "%#v", scope)
@@ -727,22 +727,22 @@ func mostPauses(e *env) {
 	e.Long("a thousand pauses")
 	p := e.pauses()
 	e.Filled(suite.Rec(orders, "m1", suite.WithKey("key 7")), suite.Rec(orders, "m2", suite.WithKey("free")))
-	for i := range storekit.MaxPauses {
-		e.pause(storekit.PauseScope{Topic: orders, Key: fmt.Sprint("key ", i)})
+	for i := range roles.MaxPauses {
+		e.pause(roles.PauseScope{Topic: orders, Key: fmt.Sprint("key ", i)})
 	}
-	require.ErrorIs(e.T, p.Pause(e.Ctx, storekit.PauseScope{Topic: "one more"}, "ann", ""), storekit.ErrTooManyPauses)
-	require.NoError(e.T, p.Pause(e.Ctx, storekit.PauseScope{Topic: orders, Key: "key 7"}, "bob", "again"), "a scope that is paused")
+	require.ErrorIs(e.T, p.Pause(e.Ctx, roles.PauseScope{Topic: "one more"}, "ann", ""), roles.ErrTooManyPauses)
+	require.NoError(e.T, p.Pause(e.Ctx, roles.PauseScope{Topic: orders, Key: "key 7"}, "bob", "again"), "a scope that is paused")
 	e.takes([]string{"m2"}, suite.ByKey)
-	e.resume(storekit.PauseScope{Topic: orders, Key: "key 7"})
+	e.resume(roles.PauseScope{Topic: orders, Key: "key 7"})
 	e.takes([]string{"m1"}, suite.ByKey)
-	e.pause(storekit.PauseScope{Topic: "one more"})
+	e.pause(roles.PauseScope{Topic: "one more"})
 }
 
 func pausesEnded(e *env) {
 	p := e.pauses()
 	ctx, cancel := context.WithCancel(e.Ctx)
 	cancel()
-	scope := storekit.PauseScope{Topic: orders}
+	scope := roles.PauseScope{Topic: orders}
 	require.ErrorIs(e.T, p.Pause(ctx, scope, "ann", ""), context.Canceled)
 	list, err := p.Paused(e.Ctx)
 	require.NoError(e.T, err)

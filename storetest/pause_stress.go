@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -32,7 +33,7 @@ func pausesAndClaims(e *env) {
 	}
 	e.Append(records...)
 	tally := suite.NewTally()
-	var paused atomic.Pointer[storekit.PauseScope]
+	var paused atomic.Pointer[roles.PauseScope]
 	var workers errgroup.Group
 	for range 4 {
 		store := e.Reopen()
@@ -47,7 +48,7 @@ func pausesAndClaims(e *env) {
 				// The pause was there before the claim began, and until after it returned.
 				if before != nil && paused.Load() == before {
 					for _, r := range found {
-						if storekit.NewPauseList(1, []storekit.PauseInfo{{PauseScope: *before, Number: 1}}).Covers(r) {
+						if roles.NewPauseList(1, []roles.PauseInfo{{PauseScope: *before, Number: 1}}).Covers(r) {
 							return fmt.Errorf("%s was handed out under the pause of %s", r.MessageID, before)
 						}
 					}
@@ -67,7 +68,7 @@ func pausesAndClaims(e *env) {
 			return nil
 		})
 	}
-	scopes := []storekit.PauseScope{
+	scopes := []roles.PauseScope{
 		{Topic: orders, Key: "k1"}, {TenantID: "t1"}, {Topic: orders}, {Group: group, TenantID: "t2"}, {Group: group},
 	}
 	for i := 0; e.Ctx.Err() == nil && !tally.Done(len(names)); i++ {

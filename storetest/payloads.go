@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -70,8 +71,8 @@ func editNilAndEmpty(e *env) {
 	require.NotNil(e.T, r.Payload, "an edit that empties the payload")
 	require.Equal(e.T, []byte{}, e.Get(r).Payload, "an edit that empties the payload")
 	require.NotEqual(e.T, seen, storekit.FingerprintOf(r))
-	_, err := e.workbench().Edit(e.Ctx, r.ID, storekit.Edit{Seen: seen, Metadata: map[string]string{"a": "c"}})
-	require.ErrorIs(e.T, err, storekit.ErrRecordChanged, "the caller saw a nil payload")
+	_, err := e.workbench().Edit(e.Ctx, r.ID, roles.Edit{Seen: seen, Metadata: map[string]string{"a": "c"}})
+	require.ErrorIs(e.T, err, roles.ErrRecordChanged, "the caller saw a nil payload")
 	r = e.edited(r, nil, map[string]string{"a": "c"})
 	require.Equal(e.T, []byte{}, r.Payload, "a later edit of the metadata")
 	require.Equal(e.T, 1, e.Requeue(r))

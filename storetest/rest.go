@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -35,9 +36,9 @@ func (e *env) rests() bool {
 
 func (e *env) restOf(stores ...outmill.Store) []bool {
 	e.T.Helper()
-	asker, ok := outmill.As[storekit.Rester](e.Store)
+	asker, ok := outmill.As[roles.Rester](e.Store)
 	if !ok {
-		e.T.Skip("the store is no storekit.Rester: it is always claimed from")
+		e.T.Skip("the store is no roles.Rester: it is always claimed from")
 	}
 	list := make([]any, len(stores))
 	for i, store := range stores {
@@ -106,7 +107,7 @@ func restEndsWithLeases(e *env) {
 
 func restEndsWithPaused(e *env) {
 	e.rests()
-	scope := storekit.PauseScope{Topic: orders, Key: "k"}
+	scope := roles.PauseScope{Topic: orders, Key: "k"}
 	require.NoError(e.T, e.pauses().Pause(e.Ctx, scope, "ada", "repair"))
 	e.Filled(suite.Rec(orders, "m1", suite.WithKey("k")))
 	require.False(e.T, e.rests())
@@ -168,7 +169,7 @@ func restEndsForRegistrations(e *env) {
 func restEndsWithOthers(e *env) {
 	e.Register(group)
 	e.rests()
-	if waker, ok := outmill.As[storekit.Waker](e.Store); ok {
+	if waker, ok := outmill.As[roles.Waker](e.Store); ok {
 		waker.Wake(e.Ctx, func(string) {})
 	}
 	other := e.Reopen()
@@ -191,8 +192,8 @@ func restEndsWithOthers(e *env) {
 
 func (e *env) restsWith(store outmill.Store) (with, self any) {
 	e.T.Helper()
-	rester, ok := outmill.As[storekit.Rester](store)
-	require.True(e.T, ok, "another store on the database is a storekit.Rester too")
+	rester, ok := outmill.As[roles.Rester](store)
+	require.True(e.T, ok, "another store on the database is a roles.Rester too")
 	return rester.RestsWith()
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -158,7 +159,7 @@ func roomOfSuspect(e *env, order func(*outmill.ClaimRequest)) {
 }
 
 func roomOfPaused(e *env, order func(*outmill.ClaimRequest)) {
-	scope := storekit.PauseScope{TenantID: "a"}
+	scope := roles.PauseScope{TenantID: "a"}
 	e.pause(scope)
 	e.Filled(slices.Concat(ofTenant("a", 6), ofTenant("b", 6))...)
 	owner := outmill.NewOwnerToken()

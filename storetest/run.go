@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
 
@@ -39,8 +39,8 @@ func (e Engine) open(t *testing.T, options suite.Options) suite.Harness {
 // two steps returns the records that an earlier claim would have returned, and that Requeue
 // brings back all records of a parked key while claims park others, and before later records of the
 // key. If the store has the role
-// storekit.Pauses, it also checks that claims bring back in order what they had set aside; if it
-// has the role storekit.Workbench, that Skip releases a key in order while claims park records, and
+// roles.Pauses, it also checks that claims bring back in order what they had set aside; if it
+// has the role roles.Workbench, that Skip releases a key in order while claims park records, and
 // that repairs at once lose nothing. WalkInSteps ignores engine.Unsupported.
 func WalkInSteps(t *testing.T, engine Engine) {
 	t.Helper()
@@ -71,7 +71,7 @@ func WalkInSteps(t *testing.T, engine Engine) {
 			}
 			for _, check := range checks {
 				e := &env{suite.NewEnv(t, engine.open, mode.Options)}
-				if _, ok := outmill.As[storekit.Pauses](e.Store); ok {
+				if _, ok := outmill.As[roles.Pauses](e.Store); ok {
 					check(e)
 				}
 			}

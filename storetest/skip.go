@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -147,10 +148,10 @@ func skipAlive(e *env) {
 	r := suite.Rec(orders, "m1")
 	e.Filled(r)
 	_, err := bench.Skip(e.Ctx, r.ID)
-	require.ErrorIs(e.T, err, storekit.ErrNotDead, "pending")
+	require.ErrorIs(e.T, err, roles.ErrNotDead, "pending")
 	e.ClaimOne(outmill.NewOwnerToken(), "m1")
 	_, err = bench.Skip(e.Ctx, r.ID)
-	require.ErrorIs(e.T, err, storekit.ErrNotDead, "leased")
+	require.ErrorIs(e.T, err, roles.ErrNotDead, "leased")
 	e.RequireStatus(outmill.StatusLeased, r)
 	_, err = bench.Skip(e.Ctx, outmill.NewWorkItemID())
 	require.ErrorIs(e.T, err, outmill.ErrNotFound)
@@ -234,7 +235,7 @@ func skipEnded(e *env) {
 	cancelled, cancel := context.WithCancel(e.Ctx)
 	cancel()
 	other := e.Reopen()
-	closed, ok := outmill.As[storekit.Workbench](other)
+	closed, ok := outmill.As[roles.Workbench](other)
 	require.True(e.T, ok)
 	require.NoError(e.T, other.Close())
 	_, err := bench.Skip(cancelled, records[0].ID)

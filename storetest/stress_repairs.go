@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -68,7 +69,7 @@ func repairAtOnce(e *env, inSteps bool) {
 	for writer := range 2 {
 		writers.Go(func() { w.write(ctx, writer) })
 	}
-	if pauses, ok := outmill.As[storekit.Pauses](e.Store); ok {
+	if pauses, ok := outmill.As[roles.Pauses](e.Store); ok {
 		writers.Go(func() { w.pauseAndResume(ctx, pauses) })
 	}
 	for _, store := range w.stores {
@@ -134,8 +135,8 @@ func (w *repairs) append(ctx context.Context, r *outmill.Record, kept bool) {
 	w.records[r.ID] = r
 }
 
-func (w *repairs) pauseAndResume(ctx context.Context, pauses storekit.Pauses) {
-	scopes := []storekit.PauseScope{
+func (w *repairs) pauseAndResume(ctx context.Context, pauses roles.Pauses) {
+	scopes := []roles.PauseScope{
 		{Topic: orders, Key: "k0-1"}, {TenantID: "t1"}, {Topic: orders}, {Group: group, TenantID: "t2"}, {Group: group},
 		{Group: group, Topic: orders, Key: "k1-0"}, {Topic: orders, TenantID: "t1"},
 	}
@@ -216,7 +217,7 @@ func (w *repairs) handle(ctx context.Context, r *outmill.Record) {
 
 // operate repairs dead letters. Some calls are cut off, as if the process had been killed.
 func (w *repairs) operate(ctx context.Context, store outmill.Store) {
-	bench, _ := outmill.As[storekit.Workbench](store)
+	bench, _ := outmill.As[roles.Workbench](store)
 	for ctx.Err() == nil {
 		page, err := bench.DeadLetters(ctx, outmill.ListQuery{Limit: 20})
 		w.fault(ctx, "DeadLetters", err)
@@ -227,7 +228,7 @@ func (w *repairs) operate(ctx context.Context, store outmill.Store) {
 	}
 }
 
-func (w *repairs) repair(ctx context.Context, store outmill.Store, bench storekit.Workbench, r *outmill.Record) {
+func (w *repairs) repair(ctx context.Context, store outmill.Store, bench roles.Workbench, r *outmill.Record) {
 	if w.inSteps {
 		if !w.lock(r.Key) {
 			return
@@ -247,7 +248,7 @@ func (w *repairs) repair(ctx context.Context, store outmill.Store, bench storeki
 		_, err = bench.Skip(cut, r.ID)
 	case how == 1:
 		what = "DeleteWhere"
-		operator, _ := outmill.As[storekit.Operator](store)
+		operator, _ := outmill.As[roles.Operator](store)
 		_, err = operator.DeleteWhere(cut, outmill.ListQuery{Status: outmill.StatusDead, MessageID: r.MessageID})
 	case how < 5:
 		what = "Requeue"
@@ -256,7 +257,7 @@ func (w *repairs) repair(ctx context.Context, store outmill.Store, bench storeki
 		what = "Edit"
 		err = w.edit(cut, bench, r)
 	}
-	if errors.Is(err, storekit.ErrNotDead) || errors.Is(err, outmill.ErrNotFound) || cut.Err() != nil {
+	if errors.Is(err, roles.ErrNotDead) || errors.Is(err, outmill.ErrNotFound) || cut.Err() != nil {
 		return
 	}
 	if cut != ctx && suite.EndedByDeadline(err) {
@@ -266,10 +267,10 @@ func (w *repairs) repair(ctx context.Context, store outmill.Store, bench storeki
 }
 
 // edit adds a word to the payload.
-func (w *repairs) edit(ctx context.Context, bench storekit.Workbench, r *outmill.Record) error {
+func (w *repairs) edit(ctx context.Context, bench roles.Workbench, r *outmill.Record) error {
 	word := fmt.Sprint(rand.Uint32())
-	_, err := bench.Edit(ctx, r.ID, storekit.Edit{Seen: storekit.FingerprintOf(r), Payload: fmt.Appendf(slices.Clone(r.Payload), " %s", word)})
-	if errors.Is(err, storekit.ErrRecordChanged) {
+	_, err := bench.Edit(ctx, r.ID, roles.Edit{Seen: storekit.FingerprintOf(r), Payload: fmt.Appendf(slices.Clone(r.Payload), " %s", word)})
+	if errors.Is(err, roles.ErrRecordChanged) {
 		return nil
 	}
 	if err == nil {
@@ -340,19 +341,19 @@ func (w *repairs) check() {
 		fingerprints[id] = storekit.FingerprintOf(r)
 	}
 	for _, entry := range entries {
-		if entry.Action == storekit.AuditDelete {
+		if entry.Action == roles.AuditDelete {
 			removed += entry.Count
 		}
-		if entry.Action != storekit.AuditEdit && entry.Action != storekit.AuditSkip {
+		if entry.Action != roles.AuditEdit && entry.Action != roles.AuditSkip {
 			continue
 		}
 		id := entry.IDs[0]
 		name := w.records[id].MessageID
 		require.Equal(t, fingerprints[id], entry.Before.Fingerprint, "an edit of %s is lost, or has no entry", name)
-		if entry.Action == storekit.AuditEdit {
+		if entry.Action == roles.AuditEdit {
 			fingerprints[id] = entry.After.Fingerprint
 		}
-		if entry.After.Status == storekit.AuditDeleted {
+		if entry.After.Status == roles.AuditDeleted {
 			removed++
 			require.Nil(t, w.handled[id], "%s was skipped, and handled", name)
 		}

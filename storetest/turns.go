@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -262,7 +263,7 @@ func turnsOfSuspects(e *env, order func(*outmill.ClaimRequest)) {
 }
 
 func turnsOfPaused(e *env, order func(*outmill.ClaimRequest)) {
-	scope := storekit.PauseScope{TenantID: "a"}
+	scope := roles.PauseScope{TenantID: "a"}
 	e.pause(scope)
 	e.Filled(slices.Concat(ofTenant("a", 30), ofTenant("b", 6), ofTenant("c", 6))...)
 	owner := outmill.NewOwnerToken()

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -168,7 +169,7 @@ func unreadableEdit(e *env) {
 		r := e.dead()
 		b.Break(e.Store, r.ID, column)
 		broken := e.Get(r)
-		edit := storekit.Edit{Seen: storekit.FingerprintOf(broken), Payload: []byte("new"), Metadata: map[string]string{"new": "1"}}
+		edit := roles.Edit{Seen: storekit.FingerprintOf(broken), Payload: []byte("new"), Metadata: map[string]string{"new": "1"}}
 		half := edit
 		half.Metadata = nil
 		if broken.Payload == nil {

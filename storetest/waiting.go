@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -173,7 +174,7 @@ func refuseWaiting(e *env) {
 	if !ok {
 		e.T.Skip("the store is no storekit.WaitingReader")
 	}
-	for _, limit := range []int{-1, 0, storekit.MaxExamined + 1} {
+	for _, limit := range []int{-1, 0, roles.MaxExamined + 1} {
 		_, err := reader.FirstWaiting(e.Ctx, group, orders, limit)
 		require.ErrorIs(e.T, err, outmill.ErrInvalidConfig, "limit %d", limit)
 	}

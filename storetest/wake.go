@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func wakeSentences() []sentence {
@@ -27,11 +27,11 @@ func wakeSentences() []sentence {
 // hintWithin is the longest wait for a hint, even on a busy machine.
 var hintWithin = time.Minute
 
-func (e *env) waker() storekit.Waker {
+func (e *env) waker() roles.Waker {
 	e.T.Helper()
-	waker, ok := outmill.As[storekit.Waker](e.Store)
+	waker, ok := outmill.As[roles.Waker](e.Store)
 	if !ok {
-		e.T.Skip("the store is no storekit.Waker: readers poll")
+		e.T.Skip("the store is no roles.Waker: readers poll")
 	}
 	return waker
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func TestSubscriber_Paused(t *testing.T) {
@@ -52,7 +52,7 @@ func TestSubscriber_Paused(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatal("the handlers did not begin")
 		}
-		scope := storekit.PauseScope{Topic: topic}
+		scope := roles.PauseScope{Topic: topic}
 		require.NoError(t, s.Pause(t.Context(), scope, "ann", "the warehouse is down"))
 		require.Eventually(t, func() bool { return s.count(t, outmill.StatusLeased) == 0 }, patience, 5*time.Millisecond,
 			"the running handler finished, and the other messages went back")

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -104,7 +104,7 @@ func TestSubscriber_Snooze(t *testing.T) {
 	t.Run("a delivery has the last error and the start of the handling (OBX-057)", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
-		join := &storekit.Join{ExpectedSteps: 1}
+		join := &roles.Join{ExpectedSteps: 1}
 		require.NoError(t, s.StartJoin(t.Context(), join))
 		order := newOrder()
 		outmill.SetJoins(order, join.ID)

@@ -17,8 +17,8 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -509,7 +509,7 @@ func TestSubscriber_TenantWalk(t *testing.T) {
 				sub, err := subscriber.New(s.meter, cfg, nil)
 				require.NoError(t, err)
 				serve(t.Context(), t, sub, handle)
-				scope := storekit.PauseScope{TenantID: fmt.Sprint("t", rand.IntN(4))}
+				scope := roles.PauseScope{TenantID: fmt.Sprint("t", rand.IntN(4))}
 				require.NoError(t, s.Pause(t.Context(), scope, "ann", "a walk"))
 				reached := want * (round + 1) / (rounds + 2)
 				require.Eventually(t, func() bool {

@@ -6,37 +6,38 @@ import (
 	"sync"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
-var _ storekit.Audit = (*Set)(nil)
+var _ roles.Audit = (*Set)(nil)
 
 // Audited returns a page of the entries of all members, or of the one that [WithTenant] names;
 // AuditEntry.Store names the member. Those of one member are in the order of their numbers, and
 // those of several in the order of their times. Members without the role have no entries. See
-// storekit.Audit.
+// roles.Audit.
 //
 // Where members fail, the error is a *storekit.PartialError with a *[MemberError] for each. The
 // page is then that of the other members, and a call that goes on from AuditPage.Next asks the
 // failed ones again from where they were.
-func (s *Set) Audited(ctx context.Context, query storekit.AuditQuery) (storekit.AuditPage, error) {
+func (s *Set) Audited(ctx context.Context, query roles.AuditQuery) (roles.AuditPage, error) {
 	const call = "read the audit"
 	places, limit, err := placesOf(query)
 	if err != nil {
-		return storekit.AuditPage{}, failed(call, err)
+		return roles.AuditPage{}, failed(call, err)
 	}
 	members, err := s.operated(ctx, call)
 	if err != nil {
-		return storekit.AuditPage{Next: query.After}, err
+		return roles.AuditPage{Next: query.After}, err
 	}
 	var mu sync.Mutex
-	pages := map[string]storekit.AuditPage{}
+	pages := map[string]roles.AuditPage{}
 	errs := s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
-		audit, ok := outmill.As[storekit.Audit](m.store)
+		audit, ok := outmill.As[roles.Audit](m.store)
 		if !ok {
 			return nil
 		}
-		page, err := audit.Audited(ctx, storekit.AuditQuery{After: places[m.name()], Limit: limit})
+		page, err := audit.Audited(ctx, roles.AuditQuery{After: places[m.name()], Limit: limit})
 		if err != nil {
 			return err
 		}
@@ -54,8 +55,8 @@ func (s *Set) Audited(ctx context.Context, query storekit.AuditQuery) (storekit.
 }
 
 // placesOf returns the places in the members that AuditQuery.After has, and the limit.
-func placesOf(query storekit.AuditQuery) (places map[string]string, limit int, err error) {
-	_, limit, err = storekit.CheckAudited(storekit.AuditQuery{Limit: query.Limit})
+func placesOf(query roles.AuditQuery) (places map[string]string, limit int, err error) {
+	_, limit, err = storekit.CheckAudited(roles.AuditQuery{Limit: query.Limit})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -71,8 +72,8 @@ func placesOf(query storekit.AuditQuery) (places map[string]string, limit int, e
 
 // mergeAudit takes the newest of the members' next entries, up to the limit, and moves the places
 // behind them.
-func mergeAudit(places map[string]string, pages map[string]storekit.AuditPage, limit int) storekit.AuditPage {
-	result := storekit.AuditPage{Done: true}
+func mergeAudit(places map[string]string, pages map[string]roles.AuditPage, limit int) roles.AuditPage {
+	result := roles.AuditPage{Done: true}
 	for len(result.Entries) < limit {
 		newest := ""
 		for name, page := range pages {
@@ -102,17 +103,17 @@ func mergeAudit(places map[string]string, pages map[string]storekit.AuditPage, l
 }
 
 // newer reports whether a comes before b.
-func newer(a, b storekit.AuditEntry) bool {
+func newer(a, b roles.AuditEntry) bool {
 	if a.At.Equal(b.At) {
 		return a.Store < b.Store
 	}
 	return a.At.After(b.At)
 }
 
-// DeleteOldAudit deletes entries of all members that have an audit. See storekit.Audit.
+// DeleteOldAudit deletes entries of all members that have an audit. See roles.Audit.
 func (s *Set) DeleteOldAudit(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete old audit entries", limit, func(ctx context.Context, m *member, limit int) (int, error) {
-		audit, ok := outmill.As[storekit.Audit](m.store)
+		audit, ok := outmill.As[roles.Audit](m.store)
 		if !ok {
 			return 0, nil
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/memstore"
 	"github.com/outmill/outmill/tenants"
@@ -28,7 +29,7 @@ func (e *everyRole) stall(ctx context.Context) error {
 	return err
 }
 
-func (e *everyRole) StartJoin(ctx context.Context, _ *storekit.Join) error { return e.stall(ctx) }
+func (e *everyRole) StartJoin(ctx context.Context, _ *roles.Join) error { return e.stall(ctx) }
 
 func (e *everyRole) AttachStep(ctx context.Context, _ outmill.JoinID, _ outmill.WorkItemID) error {
 	return e.stall(ctx)
@@ -44,23 +45,23 @@ func (e *everyRole) ReportFailed(ctx context.Context, _ outmill.JoinID, _ outmil
 
 func (e *everyRole) SealJoin(ctx context.Context, _ outmill.JoinID, _ int) error { return e.stall(ctx) }
 
-func (e *everyRole) FinishJoin(ctx context.Context, _ outmill.JoinID, _ storekit.FinishRequest) (storekit.FinishResult, error) {
-	return storekit.FinishResult{}, e.stall(ctx)
+func (e *everyRole) FinishJoin(ctx context.Context, _ outmill.JoinID, _ roles.FinishRequest) (roles.FinishResult, error) {
+	return roles.FinishResult{}, e.stall(ctx)
 }
 
 func (e *everyRole) CancelJoin(ctx context.Context, _ outmill.JoinID, _ string) error {
 	return e.stall(ctx)
 }
 
-func (e *everyRole) GetJoin(ctx context.Context, _ outmill.JoinID) (*storekit.Join, error) {
+func (e *everyRole) GetJoin(ctx context.Context, _ outmill.JoinID) (*roles.Join, error) {
 	return nil, e.stall(ctx)
 }
 
-func (e *everyRole) ListJoins(ctx context.Context, _ storekit.JoinQuery) ([]*storekit.Join, error) {
+func (e *everyRole) ListJoins(ctx context.Context, _ roles.JoinQuery) ([]*roles.Join, error) {
 	return nil, e.stall(ctx)
 }
 
-func (e *everyRole) ListSteps(ctx context.Context, _ outmill.JoinID, _ outmill.WorkItemID, _ int) ([]storekit.JoinStep, error) {
+func (e *everyRole) ListSteps(ctx context.Context, _ outmill.JoinID, _ outmill.WorkItemID, _ int) ([]roles.JoinStep, error) {
 	return nil, e.stall(ctx)
 }
 
@@ -72,15 +73,15 @@ func (e *everyRole) DedupKey(ctx context.Context, _, _ string) (storekit.DedupIn
 	return storekit.DedupInfo{}, e.stall(ctx)
 }
 
-func (e *everyRole) Examine(ctx context.Context, _ storekit.ExamineRequest) (storekit.Examination, error) {
-	return storekit.Examination{}, e.stall(ctx)
+func (e *everyRole) Examine(ctx context.Context, _ roles.ExamineRequest) (roles.Examination, error) {
+	return roles.Examination{}, e.stall(ctx)
 }
 
 var (
-	_ storekit.Joins         = (*everyRole)(nil)
-	_ storekit.DedupKeys     = (*everyRole)(nil)
-	_ storekit.Examiner      = (*everyRole)(nil)
-	_ storekit.SagaRetention = (*everyRole)(nil)
+	_ roles.Joins         = (*everyRole)(nil)
+	_ storekit.DedupKeys  = (*everyRole)(nil)
+	_ roles.Examiner      = (*everyRole)(nil)
+	_ roles.SagaRetention = (*everyRole)(nil)
 )
 
 // bounded is a set whose member "slow" does not answer any more, and what its calls need.
@@ -127,7 +128,7 @@ var boundedCalls = map[string]func(b *bounded) error{
 	"AttachStep": func(b *bounded) error {
 		return b.set.AttachStep(b.ctx, outmill.NewJoinID(), outmill.NewWorkItemID())
 	},
-	"Audited":    func(b *bounded) error { _, err := b.set.Audited(b.ctx, storekit.AuditQuery{}); return err },
+	"Audited":    func(b *bounded) error { _, err := b.set.Audited(b.ctx, roles.AuditQuery{}); return err },
 	"CancelJoin": func(b *bounded) error { return b.set.CancelJoin(b.ctx, outmill.NewJoinID(), "") },
 	"Claim":      func(b *bounded) error { _, err := b.set.Claim(b.ctx, request(10)); return err },
 	"DeadLetters": func(b *bounded) error {
@@ -144,8 +145,8 @@ var boundedCalls = map[string]func(b *bounded) error{
 	"DeleteOldSagas":      func(b *bounded) error { _, err := b.set.DeleteOldSagas(b.ctx, 10); return err },
 	"DeleteProcessed":     func(b *bounded) error { _, err := b.set.DeleteProcessed(b.ctx, 10); return err },
 	"DeleteSaga": func(b *bounded) error {
-		saga := &storekit.Saga{ID: outmill.NewWorkItemID(), Type: "order", Correlation: "1", Version: 1}
-		return b.set.DeleteSaga(b.inTx, saga, storekit.SagaOptions{})
+		saga := &roles.Saga{ID: outmill.NewWorkItemID(), Type: "order", Correlation: "1", Version: 1}
+		return b.set.DeleteSaga(b.inTx, saga, roles.SagaOptions{})
 	},
 	"DeleteWhere": func(b *bounded) error {
 		_, err := b.set.DeleteWhere(b.ctx, outmill.ListQuery{Topic: topic})
@@ -153,11 +154,11 @@ var boundedCalls = map[string]func(b *bounded) error{
 	},
 	"DropGroup": func(b *bounded) error { _, err := b.set.DropGroup(b.ctx, "none"); return err },
 	"Edit": func(b *bounded) error {
-		_, err := b.set.Edit(b.ctx, b.record.ID, storekit.Edit{Seen: "s", Payload: []byte("{}")})
+		_, err := b.set.Edit(b.ctx, b.record.ID, roles.Edit{Seen: "s", Payload: []byte("{}")})
 		return err
 	},
 	"Ensure":              func(b *bounded) error { return b.set.Ensure(b.ctx) },
-	"Examine":             func(b *bounded) error { _, err := b.set.Examine(b.ctx, storekit.ExamineRequest{}); return err },
+	"Examine":             func(b *bounded) error { _, err := b.set.Examine(b.ctx, roles.ExamineRequest{}); return err },
 	"ExpireDue":           func(b *bounded) error { _, err := b.set.ExpireDue(b.ctx, 10); return err },
 	"ExpireRegistrations": func(b *bounded) error { _, _, err := b.set.ExpireRegistrations(b.ctx, 10); return err },
 	"Extend": func(b *bounded) error {
@@ -168,11 +169,11 @@ var boundedCalls = map[string]func(b *bounded) error{
 	"FirstWaiting": func(b *bounded) error { _, err := b.set.FirstWaiting(b.ctx, "", topic, 10); return err },
 	"Find":         func(b *bounded) error { _, err := b.set.Find(b.ctx, outmill.ListQuery{}); return err },
 	"FindSaga": func(b *bounded) error {
-		_, err := b.set.FindSaga(b.ctx, "order", "1", &struct{}{}, storekit.SagaOptions{})
+		_, err := b.set.FindSaga(b.ctx, "order", "1", &struct{}{}, roles.SagaOptions{})
 		return err
 	},
 	"FinishJoin": func(b *bounded) error {
-		_, err := b.set.FinishJoin(b.ctx, outmill.NewJoinID(), storekit.FinishRequest{})
+		_, err := b.set.FinishJoin(b.ctx, outmill.NewJoinID(), roles.FinishRequest{})
 		return err
 	},
 	"Get":     func(b *bounded) error { _, err := b.set.Get(b.ctx, b.record.ID); return err },
@@ -180,12 +181,12 @@ var boundedCalls = map[string]func(b *bounded) error{
 	"Groups":  func(b *bounded) error { _, err := b.set.Groups(b.ctx); return err },
 	"HasNote": func(b *bounded) error { _, err := b.set.HasNote(b.ctx, "c", "k"); return err },
 	"InsertSaga": func(b *bounded) error {
-		return b.set.InsertSaga(b.inTx, &storekit.Saga{Type: "order", Correlation: "1"}, &struct{}{}, storekit.SagaOptions{})
+		return b.set.InsertSaga(b.inTx, &roles.Saga{Type: "order", Correlation: "1"}, &struct{}{}, roles.SagaOptions{})
 	},
 	"List":      func(b *bounded) error { _, err := b.set.List(b.ctx, outmill.ListQuery{}); return err },
-	"ListJoins": func(b *bounded) error { _, err := b.set.ListJoins(b.ctx, storekit.JoinQuery{}); return err },
+	"ListJoins": func(b *bounded) error { _, err := b.set.ListJoins(b.ctx, roles.JoinQuery{}); return err },
 	"ListSagas": func(b *bounded) error {
-		_, err := b.set.ListSagas(b.ctx, storekit.SagaQuery{Type: "order"}, storekit.SagaOptions{})
+		_, err := b.set.ListSagas(b.ctx, roles.SagaQuery{Type: "order"}, roles.SagaOptions{})
 		return err
 	},
 	"ListSteps": func(b *bounded) error {
@@ -193,11 +194,11 @@ var boundedCalls = map[string]func(b *bounded) error{
 		return err
 	},
 	"Maintain":     func(b *bounded) error { _, err := b.set.Maintain(b.ctx); return err },
-	"Pause":        func(b *bounded) error { return b.set.Pause(b.ctx, storekit.PauseScope{Topic: topic}, "me", "") },
+	"Pause":        func(b *bounded) error { return b.set.Pause(b.ctx, roles.PauseScope{Topic: topic}, "me", "") },
 	"Paused":       func(b *bounded) error { _, err := b.set.Paused(b.ctx); return err },
 	"PrepareSagas": func(b *bounded) error { return b.set.PrepareSagas(b.ctx, "order") },
 	"PutNote": func(b *bounded) error {
-		_, err := b.set.PutNote(b.inTx, storekit.Note{Consumer: "c", Key: "k", Retention: time.Hour}, 0)
+		_, err := b.set.PutNote(b.inTx, roles.Note{Consumer: "c", Key: "k", Retention: time.Hour}, 0)
 		return err
 	},
 	"ReapExpired":   func(b *bounded) error { _, err := b.set.ReapExpired(b.ctx, 10); return err },
@@ -211,23 +212,23 @@ var boundedCalls = map[string]func(b *bounded) error{
 	},
 	"Requeue":      func(b *bounded) error { _, err := b.set.Requeue(b.ctx, b.record.ID); return err },
 	"RequeueWhere": func(b *bounded) error { _, err := b.set.RequeueWhere(b.ctx, outmill.ListQuery{}); return err },
-	"Resume":       func(b *bounded) error { _, err := b.set.Resume(b.ctx, storekit.PauseScope{Topic: topic}); return err },
+	"Resume":       func(b *bounded) error { _, err := b.set.Resume(b.ctx, roles.PauseScope{Topic: topic}); return err },
 	"RetainSaga": func(b *bounded) error {
-		saga := &storekit.Saga{ID: outmill.NewWorkItemID(), Type: "order", Correlation: "1", Version: 1, Finished: true}
-		return b.set.RetainSaga(b.inTx, saga, time.Hour, storekit.SagaOptions{})
+		saga := &roles.Saga{ID: outmill.NewWorkItemID(), Type: "order", Correlation: "1", Version: 1, Finished: true}
+		return b.set.RetainSaga(b.inTx, saga, time.Hour, roles.SagaOptions{})
 	},
 	"SealJoin":    func(b *bounded) error { return b.set.SealJoin(b.ctx, outmill.NewJoinID(), 1) },
 	"Skip":        func(b *bounded) error { _, err := b.set.Skip(b.ctx, b.record.ID); return err },
 	"Snooze":      func(b *bounded) error { return b.set.Snooze(b.ctx, []outmill.Settlement{{Lease: b.lease}}) },
-	"StartJoin":   func(b *bounded) error { return b.set.StartJoin(b.ctx, &storekit.Join{ExpectedSteps: 1}) },
+	"StartJoin":   func(b *bounded) error { return b.set.StartJoin(b.ctx, &roles.Join{ExpectedSteps: 1}) },
 	"Stats":       func(b *bounded) error { _, err := b.set.Stats(b.ctx, 10); return err },
 	"StatsOfBusy": func(b *bounded) error { _, err := b.set.StatsOfBusy(b.ctx, 10); return err },
 	"Transact": func(b *bounded) error {
 		return b.set.Transact(b.ctx, func(context.Context) error { return nil })
 	},
 	"UpdateSaga": func(b *bounded) error {
-		saga := &storekit.Saga{ID: outmill.NewWorkItemID(), Type: "order", Correlation: "1", Version: 1}
-		return b.set.UpdateSaga(b.inTx, saga, &struct{}{}, storekit.SagaOptions{})
+		saga := &roles.Saga{ID: outmill.NewWorkItemID(), Type: "order", Correlation: "1", Version: 1}
+		return b.set.UpdateSaga(b.inTx, saga, &struct{}{}, roles.SagaOptions{})
 	},
 }
 

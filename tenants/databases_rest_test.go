@@ -19,7 +19,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/tenants"
 )
 
@@ -188,7 +188,7 @@ func TestSet_RestOfDatabases(t *testing.T) {
 		require.Eventually(t, func() bool {
 			w.sent.reset()
 			w.rounds.Store(0)
-			for w.rounds.Load() < int64(20*(n/storekit.RestersAtOnce+1)) {
+			for w.rounds.Load() < int64(20*(n/roles.RestersAtOnce+1)) {
 				if len(q.claim()) > 0 {
 					return false
 				}

@@ -52,7 +52,7 @@ func (e *MemberError) Unwrap() error { return e.Err }
 // RoleError says that the store of a member lacks the role that a call needs.
 type RoleError struct {
 	Member string
-	// Role is the name of the interface, such as "storekit.Joins".
+	// Role is the name of the interface, such as "roles.Joins".
 	Role string
 }
 

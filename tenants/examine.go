@@ -5,22 +5,23 @@ import (
 	"sync"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
-var _ storekit.Examiner = (*Set)(nil)
+var _ roles.Examiner = (*Set)(nil)
 
 // Examine examines all members, or the one that [WithTenant] names; Finding.Store names the
 // member. A member that cannot be opened or examined is a finding, and the others are examined
-// all the same. See storekit.Examiner.
-func (s *Set) Examine(ctx context.Context, request storekit.ExamineRequest) (storekit.Examination, error) {
+// all the same. See roles.Examiner.
+func (s *Set) Examine(ctx context.Context, request roles.ExamineRequest) (roles.Examination, error) {
 	members, err := s.operated(ctx, "examine")
 	if err != nil {
-		return storekit.Examination{}, err
+		return roles.Examination{}, err
 	}
 	var mu sync.Mutex
-	var all storekit.Examination
-	add := func(name string, found storekit.Examination) {
+	var all roles.Examination
+	add := func(name string, found roles.Examination) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, f := range found.Findings {
@@ -34,7 +35,7 @@ func (s *Set) Examine(ctx context.Context, request storekit.ExamineRequest) (sto
 	_, one := TenantOf(ctx)
 	for _, m := range s.Status().Members {
 		if !one && m.State == StateOpening && m.Err != nil {
-			add(m.Name, storekit.Examination{Findings: []storekit.Finding{storekit.StoreFinding(m.Err)}})
+			add(m.Name, roles.Examination{Findings: []roles.Finding{storekit.StoreFinding(m.Err)}})
 		}
 	}
 	for name, err := range s.each(ctx, "examine", long, members, func(ctx context.Context, m *member) error {
@@ -45,16 +46,16 @@ func (s *Set) Examine(ctx context.Context, request storekit.ExamineRequest) (sto
 		return ctx.Err()
 	}) {
 		if ctx.Err() == nil {
-			add(name, storekit.Examination{Findings: []storekit.Finding{storekit.StoreFinding(err)}})
+			add(name, roles.Examination{Findings: []roles.Finding{storekit.StoreFinding(err)}})
 		}
 	}
 	return all, ctx.Err()
 }
 
-func examined(ctx context.Context, m *member, request storekit.ExamineRequest) storekit.Examination {
-	examiner, ok := outmill.As[storekit.Examiner](m.store)
+func examined(ctx context.Context, m *member, request roles.ExamineRequest) roles.Examination {
+	examiner, ok := outmill.As[roles.Examiner](m.store)
 	if !ok {
-		return storekit.Examination{Unchecked: []string{"the store lacks the role storekit.Examiner"}}
+		return roles.Examination{Unchecked: []string{"the store lacks the role roles.Examiner"}}
 	}
 	found, err := examiner.Examine(ctx, request)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/tenants"
 )
 
@@ -40,7 +40,7 @@ func TestSet_Examine(t *testing.T) {
 
 	t.Run("each member's findings have its name, and one that is away is a finding", func(t *testing.T) {
 		t.Parallel()
-		found, err := set.Examine(t.Context(), storekit.ExamineRequest{LockWait: time.Second})
+		found, err := set.Examine(t.Context(), roles.ExamineRequest{LockWait: time.Second})
 		require.NoError(t, err)
 		codes := map[string]string{}
 		for _, f := range found.Findings {
@@ -52,7 +52,7 @@ func TestSet_Examine(t *testing.T) {
 
 	t.Run("a context that names a tenant examines that one", func(t *testing.T) {
 		t.Parallel()
-		found, err := set.Examine(tenants.WithTenant(t.Context(), "broken"), storekit.ExamineRequest{})
+		found, err := set.Examine(tenants.WithTenant(t.Context(), "broken"), roles.ExamineRequest{})
 		require.NoError(t, err)
 		require.Len(t, found.Findings, 1)
 		require.Equal(t, "broken", found.Findings[0].Store)
@@ -64,7 +64,7 @@ func TestSet_Examine(t *testing.T) {
 		closed, err := tenants.New(t.Context(), tenants.Config{Discovery: away, Open: open, Refresh: -1}, nil)
 		require.NoError(t, err)
 		require.NoError(t, closed.Close())
-		_, err = closed.Examine(t.Context(), storekit.ExamineRequest{})
+		_, err = closed.Examine(t.Context(), roles.ExamineRequest{})
 		require.ErrorIs(t, err, outmill.ErrClosed)
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/inbox"
 	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 	"github.com/outmill/outmill/tenants"
 )
@@ -263,7 +263,7 @@ func TestSet_Transact(t *testing.T) {
 		require.Len(t, found, 1)
 		put := func(key, consumer string) error {
 			return f.set.Transact(tenants.WithTenant(t.Context(), key), func(ctx context.Context) error {
-				_, err := f.set.PutNote(ctx, storekit.Note{
+				_, err := f.set.PutNote(ctx, roles.Note{
 					Consumer: consumer, Key: "m", Retention: time.Hour, Lease: found[0].Lease(),
 				}, soon)
 				return err
@@ -355,7 +355,7 @@ func TestSet_Draining(t *testing.T) {
 				return p.set.Transact(ctx, func(ctx context.Context) error {
 					again, _ := p.a.Tx(ctx)
 					require.Same(t, tx, again)
-					_, err := p.set.PutNote(ctx, storekit.Note{Consumer: "billing", Key: "m", Retention: time.Hour}, soon)
+					_, err := p.set.PutNote(ctx, roles.Note{Consumer: "billing", Key: "m", Retention: time.Hour}, soon)
 					return err
 				})
 			})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -104,7 +105,7 @@ func (s *Set) listensWithin(m *member) bool {
 // listen merges the wake-ups of a member, unless that takes a connection and none is left for it. The caller holds the
 // lock.
 func (s *Set) listen(m *member) {
-	waker, ok := outmill.As[storekit.Waker](m.store)
+	waker, ok := outmill.As[roles.Waker](m.store)
 	if !ok {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -26,11 +27,11 @@ type member struct {
 	end context.CancelFunc
 
 	// pauses is the role of the store, or nil; lastPauses is what the set has noted of it.
-	pauses     storekit.Pauses
-	lastPauses atomic.Pointer[storekit.PauseList]
+	pauses     roles.Pauses
+	lastPauses atomic.Pointer[roles.PauseList]
 
 	// rester is the role of the store, or nil.
-	rester storekit.Rester
+	rester roles.Rester
 
 	// registering serialises the registrations of the member. No call waits for it longer than its context.
 	registering *semaphore.Weighted
@@ -79,8 +80,8 @@ type member struct {
 
 func (s *Set) newMember(tenant Tenant, store outmill.Store, owned bool) *member {
 	ctx, end := context.WithCancel(context.Background())
-	pauses, _ := outmill.As[storekit.Pauses](store)
-	rester, _ := outmill.As[storekit.Rester](store)
+	pauses, _ := outmill.As[roles.Pauses](store)
+	rester, _ := outmill.As[roles.Rester](store)
 	m := &member{detach: func() {}, pauses: pauses, rester: rester, tenant: tenant, store: store, owned: owned, ctx: ctx, end: end,
 		leases: map[outmill.Lease]time.Time{}, questions: map[*question]struct{}{}, most: s.cfg.MaxInFlightPerTenant,
 		registering: semaphore.NewWeighted(1), changed: make(chan struct{}, 1), waits: storekit.NewWaits(firstTrouble, maxTrouble)}

@@ -7,40 +7,41 @@ import (
 	"sync"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
-const operatorRole = "storekit.Operator"
+const operatorRole = "roles.Operator"
 
-var _ storekit.Operator = (*Set)(nil)
+var _ roles.Operator = (*Set)(nil)
 
 // Find returns a page of the records of all members, or of the one that [WithTenant] names, in
 // the order of their ids; Record.Store names the member. Ids are unique across members, so
 // Page.Next, which is an id, is a place in all of them, and a query goes on from it as in one
-// store. See storekit.Operator.
+// store. See roles.Operator.
 //
 // One call asks each member once, Config.Parallel at a time, and each looks at
-// storekit.MaxExamined records at most. Page.Next is the least id up to which all members have
+// roles.MaxExamined records at most. Page.Next is the least id up to which all members have
 // looked. The next call looks again at what a member has behind that.
 //
 // Where members fail, the error is a *storekit.PartialError with a *[MemberError] or a
 // *[RoleError] for each. The page is then that of the other members: a call that repeats the
 // query asks all, and one that goes on from Page.Next leaves out what the failed ones have before
 // it.
-func (s *Set) Find(ctx context.Context, query outmill.ListQuery) (storekit.Page, error) {
+func (s *Set) Find(ctx context.Context, query outmill.ListQuery) (roles.Page, error) {
 	const call = "find"
 	query, err := storekit.CheckList(query)
 	if err != nil {
-		return storekit.Page{}, failed(call, err)
+		return roles.Page{}, failed(call, err)
 	}
 	members, err := s.operated(ctx, call)
 	if err != nil {
-		return storekit.Page{Next: query.After}, err
+		return roles.Page{Next: query.After}, err
 	}
 	var mu sync.Mutex
 	found := merged{query: query}
 	errs := s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
-		operator, err := role[storekit.Operator](m, operatorRole)
+		operator, err := role[roles.Operator](m, operatorRole)
 		if err != nil {
 			return err
 		}
@@ -58,26 +59,26 @@ func (s *Set) Find(ctx context.Context, query outmill.ListQuery) (storekit.Page,
 }
 
 // RequeueWhere requeues dead records of all members, or of the one that [WithTenant] names, which
-// share the limit. See storekit.Operator, and [Set.Find] for errors.
+// share the limit. See roles.Operator, and [Set.Find] for errors.
 //
 // Page.Next is the least id up to which all members are done. Where the limit ended the call before
 // it had asked all, Page.Next is query.After: call again.
-func (s *Set) RequeueWhere(ctx context.Context, query outmill.ListQuery) (storekit.Page, error) {
+func (s *Set) RequeueWhere(ctx context.Context, query outmill.ListQuery) (roles.Page, error) {
 	query, err := storekit.CheckRequeueWhere(query)
 	if err != nil {
-		return storekit.Page{}, failed("requeue by filter", err)
+		return roles.Page{}, failed("requeue by filter", err)
 	}
-	return s.change(ctx, "requeue by filter", query, storekit.Operator.RequeueWhere)
+	return s.change(ctx, "requeue by filter", query, roles.Operator.RequeueWhere)
 }
 
 // DeleteWhere deletes records of all members, or of the one that [WithTenant] names, which share
-// the limit. See storekit.Operator, [Set.RequeueWhere] for the page and [Set.Find] for errors.
-func (s *Set) DeleteWhere(ctx context.Context, query outmill.ListQuery) (storekit.Page, error) {
+// the limit. See roles.Operator, [Set.RequeueWhere] for the page and [Set.Find] for errors.
+func (s *Set) DeleteWhere(ctx context.Context, query outmill.ListQuery) (roles.Page, error) {
 	query, err := storekit.CheckDeleteWhere(query)
 	if err != nil {
-		return storekit.Page{}, failed("delete by filter", err)
+		return roles.Page{}, failed("delete by filter", err)
 	}
-	return s.change(ctx, "delete by filter", query, storekit.Operator.DeleteWhere)
+	return s.change(ctx, "delete by filter", query, roles.Operator.DeleteWhere)
 }
 
 // operated are the members that a call of an operator is for.
@@ -105,12 +106,12 @@ func partial(asked int, errs map[string]error) error {
 type merged struct {
 	query   outmill.ListQuery
 	records []*outmill.Record
-	pages   []storekit.Page
+	pages   []roles.Page
 }
 
 // add takes a page in. It keeps no more than the limit, so that no more than two pages with
 // records are in memory.
-func (f *merged) add(page storekit.Page) {
+func (f *merged) add(page roles.Page) {
 	f.records = append(f.records, page.Records...)
 	slices.SortFunc(f.records, func(a, b *outmill.Record) int { return compare(a.ID, b.ID) })
 	f.records = slices.Clip(f.records[:min(len(f.records), f.query.Limit)])
@@ -121,7 +122,7 @@ func (f *merged) add(page storekit.Page) {
 }
 
 // page is the result, up to the least id up to which all members have looked.
-func (f *merged) page() storekit.Page {
+func (f *merged) page() roles.Page {
 	next, done := commonEnd(f.query.After, f.pages)
 	if len(f.records) == f.query.Limit {
 		last := f.records[len(f.records)-1].ID
@@ -129,7 +130,7 @@ func (f *merged) page() storekit.Page {
 			next = last
 		}
 	}
-	result := storekit.Page{Next: next, Done: done}
+	result := roles.Page{Next: next, Done: done}
 	for _, r := range f.records {
 		if compare(r.ID, next) <= 0 {
 			result.Records = append(result.Records, r)
@@ -151,7 +152,7 @@ func (f *merged) page() storekit.Page {
 }
 
 // commonEnd is the least id up to which all pages go: where all are done, the greatest.
-func commonEnd(after outmill.WorkItemID, pages []storekit.Page) (next outmill.WorkItemID, done bool) {
+func commonEnd(after outmill.WorkItemID, pages []roles.Page) (next outmill.WorkItemID, done bool) {
 	next, done = after, true
 	for _, p := range pages {
 		switch {
@@ -169,31 +170,31 @@ func compare(a, b outmill.WorkItemID) int { return bytes.Compare(a[:], b[:]) }
 // change changes up to query.Limit records. A member that changed all of its share and is not
 // done is asked again.
 func (s *Set) change(ctx context.Context, call string, query outmill.ListQuery,
-	do func(storekit.Operator, context.Context, outmill.ListQuery) (storekit.Page, error),
-) (storekit.Page, error) {
+	do func(roles.Operator, context.Context, outmill.ListQuery) (roles.Page, error),
+) (roles.Page, error) {
 	members, err := s.operated(ctx, call)
 	if err != nil {
-		return storekit.Page{Next: query.After}, err
+		return roles.Page{Next: query.After}, err
 	}
 	ctx = storekit.OneCommand(ctx)
 	// last has the last page of each member, at first that it has not begun.
-	last := make(map[*member]storekit.Page, len(members))
+	last := make(map[*member]roles.Page, len(members))
 	for _, m := range members {
-		last[m] = storekit.Page{Next: query.After}
+		last[m] = roles.Page{Next: query.After}
 	}
-	total, errs := storekit.Page{}, map[string]error{}
+	total, errs := roles.Page{}, map[string]error{}
 	for queue := members; len(queue) > 0 && total.Changed < query.Limit && ctx.Err() == nil; {
 		n := min(len(queue), s.cfg.Parallel, query.Limit-total.Changed)
 		share := (query.Limit - total.Changed) / n
 		var mu sync.Mutex
 		var again []*member
 		for name, err := range s.each(ctx, call, long, queue[:n], func(ctx context.Context, m *member) error {
-			operator, err := role[storekit.Operator](m, operatorRole)
+			operator, err := role[roles.Operator](m, operatorRole)
 			mu.Lock()
 			query := query
 			query.After, query.Limit = last[m].Next, share
 			mu.Unlock()
-			var page storekit.Page
+			var page roles.Page
 			if err == nil {
 				page, err = do(operator, ctx, query)
 				err = m.failed(call, err)
@@ -218,7 +219,7 @@ func (s *Set) change(ctx context.Context, call string, query outmill.ListQuery,
 		}
 		queue = append(queue[n:len(queue):len(queue)], again...)
 	}
-	pages := make([]storekit.Page, 0, len(last))
+	pages := make([]roles.Page, 0, len(last))
 	for m, p := range last {
 		if errs[m.name()] == nil {
 			pages = append(pages, p)

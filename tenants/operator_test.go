@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/tenants"
@@ -19,16 +20,16 @@ import (
 // deaf is a store whose Find fails.
 type deaf struct{ *spy }
 
-func (d deaf) Find(context.Context, outmill.ListQuery) (storekit.Page, error) {
-	return storekit.Page{}, errAway
+func (d deaf) Find(context.Context, outmill.ListQuery) (roles.Page, error) {
+	return roles.Page{}, errAway
 }
 
-func (d deaf) RequeueWhere(context.Context, outmill.ListQuery) (storekit.Page, error) {
-	return storekit.Page{}, errAway
+func (d deaf) RequeueWhere(context.Context, outmill.ListQuery) (roles.Page, error) {
+	return roles.Page{}, errAway
 }
 
 // allPages calls until done and checks that each page has at most the limit.
-func allPages(t *testing.T, call func(context.Context, outmill.ListQuery) (storekit.Page, error), query outmill.ListQuery,
+func allPages(t *testing.T, call func(context.Context, outmill.ListQuery) (roles.Page, error), query outmill.ListQuery,
 ) (all []*outmill.Record, changed int) {
 	t.Helper()
 	for range 200 {
@@ -132,7 +133,7 @@ func TestSet_Operator(t *testing.T) {
 		})
 		r.append("well", 2)
 		r.append("ill", 2)
-		check := func(page storekit.Page, err error) {
+		check := func(page roles.Page, err error) {
 			t.Helper()
 			require.True(t, page.Done)
 			var partial *storekit.PartialError
@@ -144,7 +145,7 @@ func TestSet_Operator(t *testing.T) {
 			require.ErrorIs(t, err, errAway)
 			var lacks *tenants.RoleError
 			require.ErrorAs(t, partial.Of("plain"), &lacks)
-			require.Equal(t, tenants.RoleError{Member: "plain", Role: "storekit.Operator"}, *lacks)
+			require.Equal(t, tenants.RoleError{Member: "plain", Role: "roles.Operator"}, *lacks)
 		}
 		page, err := r.set.Find(t.Context(), outmill.ListQuery{})
 		check(page, err)
@@ -193,16 +194,16 @@ func TestSet_SagaRetention(t *testing.T) {
 		type state struct{ N int }
 		for _, key := range []string{"tenant00", "tenant01"} {
 			ctx := tenants.WithTenant(t.Context(), key)
-			saga := &storekit.Saga{Type: "order", Correlation: "1", Finished: true}
-			require.NoError(t, f.set.InsertSaga(ctx, saga, &state{1}, storekit.SagaOptions{}))
-			require.NoError(t, f.set.RetainSaga(ctx, saga, time.Microsecond, storekit.SagaOptions{}))
+			saga := &roles.Saga{Type: "order", Correlation: "1", Finished: true}
+			require.NoError(t, f.set.InsertSaga(ctx, saga, &state{1}, roles.SagaOptions{}))
+			require.NoError(t, f.set.RetainSaga(ctx, saga, time.Microsecond, roles.SagaOptions{}))
 		}
 		require.Eventually(t, func() bool {
 			_, err := f.set.DeleteOldSagas(t.Context(), 100)
 			require.NoError(t, err)
 			for _, store := range f.stores {
-				_, err := store.FindSaga(t.Context(), "order", "1", &state{}, storekit.SagaOptions{})
-				if !errors.Is(err, storekit.ErrSagaNotFound) {
+				_, err := store.FindSaga(t.Context(), "order", "1", &state{}, roles.SagaOptions{})
+				if !errors.Is(err, roles.ErrSagaNotFound) {
 					return false
 				}
 			}
@@ -213,11 +214,11 @@ func TestSet_SagaRetention(t *testing.T) {
 	t.Run("without a tenant it is refused, and a member without the role keeps the saga", func(t *testing.T) {
 		t.Parallel()
 		r := newPlain(t, "a")
-		saga := &storekit.Saga{Type: "order", Correlation: "1"}
-		require.ErrorIs(t, r.set.RetainSaga(t.Context(), saga, time.Hour, storekit.SagaOptions{}), tenants.ErrNoTenant)
+		saga := &roles.Saga{Type: "order", Correlation: "1"}
+		require.ErrorIs(t, r.set.RetainSaga(t.Context(), saga, time.Hour, roles.SagaOptions{}), tenants.ErrNoTenant)
 		ctx := tenants.WithTenant(t.Context(), "a")
-		require.NoError(t, r.set.RetainSaga(ctx, saga, time.Hour, storekit.SagaOptions{}))
-		require.ErrorIs(t, r.set.RetainSaga(ctx, saga, 0, storekit.SagaOptions{}), outmill.ErrInvalidConfig)
+		require.NoError(t, r.set.RetainSaga(ctx, saga, time.Hour, roles.SagaOptions{}))
+		require.ErrorIs(t, r.set.RetainSaga(ctx, saga, 0, roles.SagaOptions{}), outmill.ErrInvalidConfig)
 		n, err := r.set.DeleteOldSagas(t.Context(), 10)
 		require.NoError(t, err)
 		require.Zero(t, n)

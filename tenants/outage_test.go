@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 	"github.com/outmill/outmill/tenants"
@@ -273,9 +274,9 @@ func TestSet_Outage(t *testing.T) {
 			"RequeueWhere": func() error { _, err := r.set.RequeueWhere(ctx, all); return err },
 			"DeleteWhere":  func() error { _, err := r.set.DeleteWhere(ctx, outmill.ListQuery{Topic: "none"}); return err },
 			"DeadLetters":  func() error { _, err := r.set.DeadLetters(ctx, all); return err },
-			"Audited":      func() error { _, err := r.set.Audited(ctx, storekit.AuditQuery{}); return err },
+			"Audited":      func() error { _, err := r.set.Audited(ctx, roles.AuditQuery{}); return err },
 			"Paused":       func() error { _, err := r.set.Paused(ctx); return err },
-			"Pause":        func() error { return r.set.Pause(ctx, storekit.PauseScope{Topic: "none"}, "me", "") },
+			"Pause":        func() error { return r.set.Pause(ctx, roles.PauseScope{Topic: "none"}, "me", "") },
 		} {
 			var partly *storekit.PartialError
 			require.ErrorAs(t, call(), &partly, name)

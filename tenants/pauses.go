@@ -9,37 +9,38 @@ import (
 	"sync/atomic"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
-const pausesRole = "storekit.Pauses"
+const pausesRole = "roles.Pauses"
 
-var _ storekit.Pauses = (*Set)(nil)
+var _ roles.Pauses = (*Set)(nil)
 
 // Pause pauses the scope in all members, or in the one that [WithTenant] names. A member that
-// joins later has the pauses of its own store only. See storekit.Pauses.
+// joins later has the pauses of its own store only. See roles.Pauses.
 //
 // If members fail, the error is a *storekit.PartialError with a *[MemberError] or a *[RoleError]
 // for each, and the others have the pause. The call may be repeated.
-func (s *Set) Pause(ctx context.Context, scope storekit.PauseScope, by, reason string) error {
+func (s *Set) Pause(ctx context.Context, scope roles.PauseScope, by, reason string) error {
 	const call = "pause"
 	if err := storekit.CheckPause(scope, by, reason); err != nil {
 		return failed(call, err)
 	}
-	return s.pausing(ctx, call, func(ctx context.Context, _ *member, pauses storekit.Pauses) error {
+	return s.pausing(ctx, call, func(ctx context.Context, _ *member, pauses roles.Pauses) error {
 		return pauses.Pause(ctx, scope, by, reason)
 	})
 }
 
 // Resume ends the pause of the scope in all members, or in the one that [WithTenant] names, and
 // reports whether one of them had it. See [Set.Pause] for errors.
-func (s *Set) Resume(ctx context.Context, scope storekit.PauseScope) (bool, error) {
+func (s *Set) Resume(ctx context.Context, scope roles.PauseScope) (bool, error) {
 	const call = "resume"
 	if err := storekit.CheckPauseScope(scope); err != nil {
 		return false, failed(call, err)
 	}
 	var some atomic.Bool
-	err := s.pausing(ctx, call, func(ctx context.Context, m *member, pauses storekit.Pauses) error {
+	err := s.pausing(ctx, call, func(ctx context.Context, m *member, pauses roles.Pauses) error {
 		ended, err := pauses.Resume(ctx, scope)
 		if ended {
 			some.Store(true)
@@ -54,15 +55,15 @@ func (s *Set) Resume(ctx context.Context, scope storekit.PauseScope) (bool, erro
 // each of them has, with the same by and reason, is one entry without a Store, and its time is
 // that of the first; other entries name their member. Members without the role have no pauses.
 // See [Set.Pause] for errors.
-func (s *Set) Paused(ctx context.Context) ([]storekit.PauseInfo, error) {
+func (s *Set) Paused(ctx context.Context) ([]roles.PauseInfo, error) {
 	members, err := s.operated(ctx, "list pauses")
 	if err != nil {
 		return nil, err
 	}
 	var mu sync.Mutex
-	var all []storekit.PauseInfo
+	var all []roles.PauseInfo
 	errs := s.each(ctx, "list pauses", long, members, func(ctx context.Context, m *member) error {
-		pauses, ok := outmill.As[storekit.Pauses](m.store)
+		pauses, ok := outmill.As[roles.Pauses](m.store)
 		if !ok {
 			return nil
 		}
@@ -76,27 +77,27 @@ func (s *Set) Paused(ctx context.Context) ([]storekit.PauseInfo, error) {
 		return err
 	})
 	// A list of pauses sorts them.
-	return storekit.NewPauseList(0, mergePauses(all, len(members))).All(), partly(ctx, "list pauses", len(members), errs)
+	return roles.NewPauseList(0, mergePauses(all, len(members))).All(), partly(ctx, "list pauses", len(members), errs)
 }
 
 // mergePauses makes one entry of a pause that each of the members has.
-func mergePauses(all []storekit.PauseInfo, members int) []storekit.PauseInfo {
+func mergePauses(all []roles.PauseInfo, members int) []roles.PauseInfo {
 	type kind struct {
-		scope      storekit.PauseScope
+		scope      roles.PauseScope
 		by, reason string
 	}
-	alike := map[kind][]storekit.PauseInfo{}
+	alike := map[kind][]roles.PauseInfo{}
 	for _, p := range all {
 		k := kind{p.PauseScope, p.By, p.Reason}
 		alike[k] = append(alike[k], p)
 	}
-	var merged []storekit.PauseInfo
+	var merged []roles.PauseInfo
 	for _, list := range alike {
 		if len(list) < members {
 			merged = append(merged, list...)
 			continue
 		}
-		first := slices.MinFunc(list, func(a, b storekit.PauseInfo) int { return a.At.Compare(b.At) })
+		first := slices.MinFunc(list, func(a, b roles.PauseInfo) int { return a.At.Compare(b.At) })
 		first.Store = ""
 		merged = append(merged, first)
 	}
@@ -104,17 +105,17 @@ func mergePauses(all []storekit.PauseInfo, members int) []storekit.PauseInfo {
 }
 
 // LastPauses returns the pauses as calls of this process last read them in each member, which
-// PauseInfo.Store names. See storekit.Pauses.
-func (s *Set) LastPauses() *storekit.PauseList { return s.pauses.list.Load() }
+// PauseInfo.Store names. See roles.Pauses.
+func (s *Set) LastPauses() *roles.PauseList { return s.pauses.list.Load() }
 
 // pausing calls fn with the role of each member that is meant.
-func (s *Set) pausing(ctx context.Context, call string, fn func(ctx context.Context, m *member, pauses storekit.Pauses) error) error {
+func (s *Set) pausing(ctx context.Context, call string, fn func(ctx context.Context, m *member, pauses roles.Pauses) error) error {
 	members, err := s.operated(ctx, call)
 	if err != nil {
 		return err
 	}
 	return partly(ctx, call, len(members), s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
-		pauses, err := role[storekit.Pauses](m, pausesRole)
+		pauses, err := role[roles.Pauses](m, pausesRole)
 		if err != nil {
 			return err
 		}
@@ -124,12 +125,12 @@ func (s *Set) pausing(ctx context.Context, call string, fn func(ctx context.Cont
 
 // knownPauses has the pauses of all members as their last calls read them.
 type knownPauses struct {
-	list atomic.Pointer[storekit.PauseList]
+	list atomic.Pointer[roles.PauseList]
 
 	mu         sync.Mutex
 	generation int64
 	// members has the list of each member that was read.
-	members map[*member]*storekit.PauseList
+	members map[*member]*roles.PauseList
 }
 
 // note takes in what a call of the member has read. It costs a comparison of pointers where
@@ -145,7 +146,7 @@ func (k *knownPauses) note(m *member) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.members == nil {
-		k.members = map[*member]*storekit.PauseList{}
+		k.members = map[*member]*roles.PauseList{}
 	}
 	k.members[m] = m.pauses.LastPauses()
 	k.build()
@@ -162,7 +163,7 @@ func (k *knownPauses) forget(m *member) {
 }
 
 func (k *knownPauses) build() {
-	var all []storekit.PauseInfo
+	var all []roles.PauseInfo
 	for _, m := range slices.SortedFunc(maps.Keys(k.members), func(a, b *member) int { return cmp.Compare(a.name(), b.name()) }) {
 		for _, p := range k.members[m].All() {
 			p.Store = m.name()
@@ -170,5 +171,5 @@ func (k *knownPauses) build() {
 		}
 	}
 	k.generation++
-	k.list.Store(storekit.NewPauseList(k.generation, all))
+	k.list.Store(roles.NewPauseList(k.generation, all))
 }

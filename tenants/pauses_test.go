@@ -6,16 +6,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/tenants"
 )
 
-// withoutPauses is a store that has no role storekit.Pauses.
+// withoutPauses is a store that has no role roles.Pauses.
 type withoutPauses struct{ outmill.Store }
 
 func TestSet_Pauses(t *testing.T) {
 	t.Parallel()
-	scope := storekit.PauseScope{Topic: topic}
+	scope := roles.PauseScope{Topic: topic}
 
 	t.Run("a pause holds in all members, and Resume continues in all", func(t *testing.T) {
 		t.Parallel()
@@ -94,8 +95,8 @@ func TestSet_Pauses(t *testing.T) {
 	t.Run("a bad scope is refused before a member is asked", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, []string{"a"}, nil)
-		require.ErrorIs(t, r.set.Pause(t.Context(), storekit.PauseScope{}, "ann", ""), outmill.ErrInvalidConfig)
-		_, err := r.set.Resume(t.Context(), storekit.PauseScope{Key: "one"})
+		require.ErrorIs(t, r.set.Pause(t.Context(), roles.PauseScope{}, "ann", ""), outmill.ErrInvalidConfig)
+		_, err := r.set.Resume(t.Context(), roles.PauseScope{Key: "one"})
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -132,7 +133,7 @@ func (s *Set) renewList() {
 	s.all = slices.SortedFunc(maps.Values(s.members), func(a, b *member) int { return strings.Compare(a.name(), b.name()) })
 	s.txLimit = 0
 	for _, m := range s.all {
-		transactor, ok := outmill.As[storekit.Transactor](m.store)
+		transactor, ok := outmill.As[roles.Transactor](m.store)
 		if !ok {
 			continue
 		}
@@ -214,7 +215,7 @@ func (s *Set) prepare(ctx context.Context, m *member) (prepared int, err error) 
 	if err := s.register(ctx, m, s.remembered()); err != nil {
 		return 0, err
 	}
-	if sagas, ok := outmill.As[storekit.Sagas](m.store); ok && len(kinds) > 0 {
+	if sagas, ok := outmill.As[roles.Sagas](m.store); ok && len(kinds) > 0 {
 		if err := sagas.PrepareSagas(ctx, kinds...); err != nil {
 			return 0, err
 		}

@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
-// A member at rest has nothing to deliver and nothing to tidy (storekit.Rester). In a set of more
+// A member at rest has nothing to deliver and nothing to tidy (roles.Rester). In a set of more
 // than Config.Parallel members, the set asks all of them every Config.MaxIdle, those of one
 // database together. Until the next answer no reader asks a member at rest, and the upkeep leaves
 // it out.
@@ -210,7 +211,7 @@ func togetherAtRest(members []*member) []resters {
 		}
 		with, _ := m.rester.RestsWith()
 		i, known := last[with]
-		if !known || len(all[i]) == storekit.RestersAtOnce {
+		if !known || len(all[i]) == roles.RestersAtOnce {
 			i = len(all)
 			all = append(all, nil)
 			last[with] = i
@@ -265,7 +266,7 @@ func (s *Set) awake(call string) []*member {
 	return list
 }
 
-// StatsOfBusy is [Set.Stats] without the members at rest. See storekit.BusyStats.
+// StatsOfBusy is [Set.Stats] without the members at rest. See roles.BusyStats.
 func (s *Set) StatsOfBusy(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
 	var busy []*member
 	for _, m := range s.snapshot() {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest/memstore"
 	"github.com/outmill/outmill/tenants"
 )
@@ -323,4 +323,4 @@ func (q *quiet) claimAll() {
 	}
 }
 
-var _ storekit.Rester = (*meter)(nil)
+var _ roles.Rester = (*meter)(nil)

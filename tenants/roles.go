@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
 // Transact runs fn in a transaction of one member, which the context names: see [WithTenant]. The
 // context that fn gets names it too, so what fn publishes goes there. A transaction of another
-// member in ctx is refused with outmill.ErrForeignTx. See storekit.Transactor.
+// member in ctx is refused with outmill.ErrForeignTx. See roles.Transactor.
 func (s *Set) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	const call = "transact"
 	m, inTx, done, err := s.one(ctx, call)
@@ -20,7 +21,7 @@ func (s *Set) Transact(ctx context.Context, fn func(ctx context.Context) error) 
 		return err
 	}
 	defer done()
-	transactor, err := role[storekit.Transactor](m, "storekit.Transactor")
+	transactor, err := role[roles.Transactor](m, "roles.Transactor")
 	if err != nil {
 		return err
 	}
@@ -42,7 +43,7 @@ func (s *Set) Transact(ctx context.Context, fn func(ctx context.Context) error) 
 	return err
 }
 
-// TxLimit is the shortest limit of the members. See storekit.Transactor.
+// TxLimit is the shortest limit of the members. See roles.Transactor.
 func (s *Set) TxLimit() time.Duration {
 	// This looks at the members again if they have changed.
 	s.snapshot()
@@ -92,12 +93,12 @@ func boundOf(inTx bool) bound {
 	return long
 }
 
-const inboxRole, sagasRole, joinsRole = "storekit.Inbox", "storekit.Sagas", "storekit.Joins"
+const inboxRole, sagasRole, joinsRole = "roles.Inbox", "roles.Sagas", "roles.Joins"
 
 // PutNote notes that a consumer handles a message, in the member that ctx names: see
-// [WithTenant]. To that member, the message of another one comes from elsewhere. See storekit.Inbox.
-func (s *Set) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (duplicate bool, err error) {
-	err = in(ctx, s, "put a note", inboxRole, func(ctx context.Context, m *member, inbox storekit.Inbox) (err error) {
+// [WithTenant]. To that member, the message of another one comes from elsewhere. See roles.Inbox.
+func (s *Set) PutNote(ctx context.Context, note roles.Note, wait time.Duration) (duplicate bool, err error) {
+	err = in(ctx, s, "put a note", inboxRole, func(ctx context.Context, m *member, inbox roles.Inbox) (err error) {
 		note := note
 		if note.Lease.Store != m.name() {
 			note.Lease = outmill.Lease{}
@@ -109,19 +110,19 @@ func (s *Set) PutNote(ctx context.Context, note storekit.Note, wait time.Duratio
 	return duplicate, err
 }
 
-// HasNote asks the member that ctx names. See storekit.Inbox.
+// HasNote asks the member that ctx names. See roles.Inbox.
 func (s *Set) HasNote(ctx context.Context, consumer, key string) (noted bool, err error) {
-	err = in(ctx, s, "look for a note", inboxRole, func(ctx context.Context, _ *member, inbox storekit.Inbox) (err error) {
+	err = in(ctx, s, "look for a note", inboxRole, func(ctx context.Context, _ *member, inbox roles.Inbox) (err error) {
 		noted, err = inbox.HasNote(ctx, consumer, key)
 		return err
 	})
 	return noted, err
 }
 
-// DeleteNotes deletes notes of all members that keep some. See storekit.Inbox.
+// DeleteNotes deletes notes of all members that keep some. See roles.Inbox.
 func (s *Set) DeleteNotes(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete notes", limit, func(ctx context.Context, m *member, limit int) (int, error) {
-		inbox, ok := outmill.As[storekit.Inbox](m.store)
+		inbox, ok := outmill.As[roles.Inbox](m.store)
 		if !ok {
 			return 0, nil
 		}
@@ -129,49 +130,49 @@ func (s *Set) DeleteNotes(ctx context.Context, limit int) (int, error) {
 	})
 }
 
-// FindSaga reads a saga of the member that ctx names. See storekit.Sagas.
-func (s *Set) FindSaga(ctx context.Context, kind, correlation string, state any, options storekit.SagaOptions) (saga *storekit.Saga,
+// FindSaga reads a saga of the member that ctx names. See roles.Sagas.
+func (s *Set) FindSaga(ctx context.Context, kind, correlation string, state any, options roles.SagaOptions) (saga *roles.Saga,
 	err error) {
-	err = in(ctx, s, "find a saga", sagasRole, func(ctx context.Context, _ *member, sagas storekit.Sagas) (err error) {
+	err = in(ctx, s, "find a saga", sagasRole, func(ctx context.Context, _ *member, sagas roles.Sagas) (err error) {
 		saga, err = sagas.FindSaga(ctx, kind, correlation, state, options)
 		return err
 	})
 	return saga, err
 }
 
-// ListSagas lists sagas of the member that ctx names. See storekit.Sagas.
-func (s *Set) ListSagas(ctx context.Context, query storekit.SagaQuery, options storekit.SagaOptions) (page storekit.SagaPage, err error) {
+// ListSagas lists sagas of the member that ctx names. See roles.Sagas.
+func (s *Set) ListSagas(ctx context.Context, query roles.SagaQuery, options roles.SagaOptions) (page roles.SagaPage, err error) {
 	page.Next = query.After
-	err = in(ctx, s, "list sagas", sagasRole, func(ctx context.Context, _ *member, sagas storekit.Sagas) (err error) {
+	err = in(ctx, s, "list sagas", sagasRole, func(ctx context.Context, _ *member, sagas roles.Sagas) (err error) {
 		page, err = sagas.ListSagas(ctx, query, options)
 		return err
 	})
 	return page, err
 }
 
-// InsertSaga stores a new saga in the member that ctx names. See storekit.Sagas.
-func (s *Set) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
-	return in(ctx, s, "insert a saga", sagasRole, func(ctx context.Context, _ *member, sagas storekit.Sagas) error {
+// InsertSaga stores a new saga in the member that ctx names. See roles.Sagas.
+func (s *Set) InsertSaga(ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
+	return in(ctx, s, "insert a saga", sagasRole, func(ctx context.Context, _ *member, sagas roles.Sagas) error {
 		return sagas.InsertSaga(ctx, saga, state, options)
 	})
 }
 
-// UpdateSaga stores the state in the member that ctx names. See storekit.Sagas.
-func (s *Set) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
-	return in(ctx, s, "update a saga", sagasRole, func(ctx context.Context, _ *member, sagas storekit.Sagas) error {
+// UpdateSaga stores the state in the member that ctx names. See roles.Sagas.
+func (s *Set) UpdateSaga(ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
+	return in(ctx, s, "update a saga", sagasRole, func(ctx context.Context, _ *member, sagas roles.Sagas) error {
 		return sagas.UpdateSaga(ctx, saga, state, options)
 	})
 }
 
-// DeleteSaga deletes the saga from the member that ctx names. See storekit.Sagas.
-func (s *Set) DeleteSaga(ctx context.Context, saga *storekit.Saga, options storekit.SagaOptions) error {
-	return in(ctx, s, "delete a saga", sagasRole, func(ctx context.Context, _ *member, sagas storekit.Sagas) error {
+// DeleteSaga deletes the saga from the member that ctx names. See roles.Sagas.
+func (s *Set) DeleteSaga(ctx context.Context, saga *roles.Saga, options roles.SagaOptions) error {
+	return in(ctx, s, "delete a saga", sagasRole, func(ctx context.Context, _ *member, sagas roles.Sagas) error {
 		return sagas.DeleteSaga(ctx, saga, options)
 	})
 }
 
 // PrepareSagas makes what the types need in the member that ctx names, and in each that joins later. If ctx
-// names none, it does so in all members that keep sagas. See storekit.Sagas.
+// names none, it does so in all members that keep sagas. See roles.Sagas.
 func (s *Set) PrepareSagas(ctx context.Context, kinds ...string) error {
 	const call = "prepare sagas"
 	if err := s.life.Usable(ctx); err != nil {
@@ -184,12 +185,12 @@ func (s *Set) PrepareSagas(ctx context.Context, kinds ...string) error {
 	members, _ := s.list()
 	s.mu.Unlock()
 	if key, err := s.keyFor(ctx, nil); err == nil && cmp.Or(key, s.cfg.DefaultTenant) != "" {
-		return in(ctx, s, call, sagasRole, func(ctx context.Context, _ *member, sagas storekit.Sagas) error {
+		return in(ctx, s, call, sagasRole, func(ctx context.Context, _ *member, sagas roles.Sagas) error {
 			return sagas.PrepareSagas(ctx, kinds...)
 		})
 	}
 	return joined(s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
-		sagas, ok := outmill.As[storekit.Sagas](m.store)
+		sagas, ok := outmill.As[roles.Sagas](m.store)
 		if !ok {
 			return nil
 		}
@@ -197,10 +198,10 @@ func (s *Set) PrepareSagas(ctx context.Context, kinds ...string) error {
 	}))
 }
 
-// DeleteFinishedSagas deletes finished sagas of all members that keep some. See storekit.Sagas.
+// DeleteFinishedSagas deletes finished sagas of all members that keep some. See roles.Sagas.
 func (s *Set) DeleteFinishedSagas(ctx context.Context, kind string, retention time.Duration, limit int) (int, error) {
 	return s.tidy(ctx, "delete finished sagas", limit, func(ctx context.Context, m *member, limit int) (int, error) {
-		sagas, ok := outmill.As[storekit.Sagas](m.store)
+		sagas, ok := outmill.As[roles.Sagas](m.store)
 		if !ok {
 			return 0, nil
 		}
@@ -210,11 +211,11 @@ func (s *Set) DeleteFinishedSagas(ctx context.Context, kind string, retention ti
 
 // RetainSaga says how long a finished saga of the member that ctx names is kept. A member whose
 // store has no such role keeps it until DeleteFinishedSagas, as it does without a set. See
-// storekit.SagaRetention.
-func (s *Set) RetainSaga(ctx context.Context, saga *storekit.Saga, retention time.Duration, options storekit.SagaOptions) error {
+// roles.SagaRetention.
+func (s *Set) RetainSaga(ctx context.Context, saga *roles.Saga, retention time.Duration, options roles.SagaOptions) error {
 	return s.inOne(ctx, "retain a saga", func(m *member) (func(ctx context.Context) error, error) {
 		return func(ctx context.Context) error {
-			retaining, ok := outmill.As[storekit.SagaRetention](m.store)
+			retaining, ok := outmill.As[roles.SagaRetention](m.store)
 			if !ok {
 				return storekit.CheckRetainSaga(saga, retention)
 			}
@@ -224,10 +225,10 @@ func (s *Set) RetainSaga(ctx context.Context, saga *storekit.Saga, retention tim
 }
 
 // DeleteOldSagas deletes sagas of all members that retain some, whose retention has passed. See
-// storekit.SagaRetention.
+// roles.SagaRetention.
 func (s *Set) DeleteOldSagas(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete old sagas", limit, func(ctx context.Context, m *member, limit int) (int, error) {
-		retaining, ok := outmill.As[storekit.SagaRetention](m.store)
+		retaining, ok := outmill.As[roles.SagaRetention](m.store)
 		if !ok {
 			return 0, nil
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -73,16 +74,16 @@ type Set struct {
 }
 
 var (
-	_ outmill.Store       = (*Set)(nil)
-	_ storekit.Waker      = (*Set)(nil)
-	_ storekit.Transactor = (*Set)(nil)
-	_ storekit.Inbox      = (*Set)(nil)
-	_ storekit.Joins      = (*Set)(nil)
-	_ storekit.Sagas      = (*Set)(nil)
-	_ storekit.BusyStats  = (*Set)(nil)
+	_ outmill.Store    = (*Set)(nil)
+	_ roles.Waker      = (*Set)(nil)
+	_ roles.Transactor = (*Set)(nil)
+	_ roles.Inbox      = (*Set)(nil)
+	_ roles.Joins      = (*Set)(nil)
+	_ roles.Sagas      = (*Set)(nil)
+	_ roles.BusyStats  = (*Set)(nil)
 
-	_ storekit.SagaRetention = (*Set)(nil)
-	_ storekit.Attacher      = (*Set)(nil)
+	_ roles.SagaRetention = (*Set)(nil)
+	_ storekit.Attacher   = (*Set)(nil)
 )
 
 // New asks the discovery and opens the stores of its tenants. A store that cannot be opened is

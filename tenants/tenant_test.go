@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/memstore"
 	"github.com/outmill/outmill/tenants"
@@ -196,13 +197,13 @@ func TestSet_Roles(t *testing.T) {
 		r := newPlain(t, "a")
 		ctx := tenants.WithTenant(t.Context(), "a")
 		for role, call := range map[string]func(ctx context.Context) error{
-			"storekit.Transactor": func(ctx context.Context) error {
+			"roles.Transactor": func(ctx context.Context) error {
 				return r.set.Transact(ctx, func(context.Context) error { return nil })
 			},
-			"storekit.Inbox": func(ctx context.Context) error { _, err := r.set.HasNote(ctx, "c", "k"); return err },
-			"storekit.Joins": func(ctx context.Context) error { return r.set.StartJoin(ctx, &storekit.Join{ExpectedSteps: 1}) },
-			"storekit.Sagas": func(ctx context.Context) error {
-				_, err := r.set.FindSaga(ctx, "s", "1", &struct{}{}, storekit.SagaOptions{})
+			"roles.Inbox": func(ctx context.Context) error { _, err := r.set.HasNote(ctx, "c", "k"); return err },
+			"roles.Joins": func(ctx context.Context) error { return r.set.StartJoin(ctx, &roles.Join{ExpectedSteps: 1}) },
+			"roles.Sagas": func(ctx context.Context) error {
+				_, err := r.set.FindSaga(ctx, "s", "1", &struct{}{}, roles.SagaOptions{})
 				return err
 			},
 		} {

@@ -9,7 +9,7 @@ import (
 
 // Wake merges the wake-ups of all members, also of those that join later. The first call has
 // every member listen, which may take connections: see Config.WithoutWake, and Config.MaxConnections, with which
-// only the busiest members listen. See storekit.Waker.
+// only the busiest members listen. See roles.Waker.
 func (s *Set) Wake(ctx context.Context, woken func(topic string)) {
 	s.notifier.Listen(ctx, woken)
 	s.mu.Lock()

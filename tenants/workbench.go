@@ -6,30 +6,31 @@ import (
 	"sync"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
-const workbenchRole = "storekit.Workbench"
+const workbenchRole = "roles.Workbench"
 
-var _ storekit.Workbench = (*Set)(nil)
+var _ roles.Workbench = (*Set)(nil)
 
 // DeadLetters returns a page of the dead letters of all members, or of the one that [WithTenant]
-// names, in the order of ids; Record.Store names the member. See storekit.Workbench, and
+// names, in the order of ids; Record.Store names the member. See roles.Workbench, and
 // [Set.Find] for pages and errors.
-func (s *Set) DeadLetters(ctx context.Context, query outmill.ListQuery) (storekit.DeadPage, error) {
+func (s *Set) DeadLetters(ctx context.Context, query outmill.ListQuery) (roles.DeadPage, error) {
 	const call = "list dead letters"
 	query, err := storekit.CheckDeadLetters(query)
 	if err != nil {
-		return storekit.DeadPage{}, failed(call, err)
+		return roles.DeadPage{}, failed(call, err)
 	}
 	members, err := s.operated(ctx, call)
 	if err != nil {
-		return storekit.DeadPage{Next: query.After}, err
+		return roles.DeadPage{Next: query.After}, err
 	}
 	var mu sync.Mutex
 	found, waiting := merged{query: query}, map[outmill.WorkItemID]int{}
 	errs := s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
-		bench, err := role[storekit.Workbench](m, workbenchRole)
+		bench, err := role[roles.Workbench](m, workbenchRole)
 		if err != nil {
 			return err
 		}
@@ -37,7 +38,7 @@ func (s *Set) DeadLetters(ctx context.Context, query outmill.ListQuery) (storeki
 		if err != nil {
 			return err
 		}
-		page := storekit.Page{Examined: part.Examined, Next: part.Next, Done: part.Done}
+		page := roles.Page{Examined: part.Examined, Next: part.Next, Done: part.Done}
 		mu.Lock()
 		defer mu.Unlock()
 		for _, letter := range part.Letters {
@@ -49,17 +50,17 @@ func (s *Set) DeadLetters(ctx context.Context, query outmill.ListQuery) (storeki
 		return nil
 	})
 	page := found.page()
-	result := storekit.DeadPage{Examined: page.Examined, Next: page.Next, Done: page.Done}
+	result := roles.DeadPage{Examined: page.Examined, Next: page.Next, Done: page.Done}
 	for _, r := range page.Records {
-		result.Letters = append(result.Letters, storekit.DeadLetter{Record: r, Waiting: waiting[r.ID]})
+		result.Letters = append(result.Letters, roles.DeadLetter{Record: r, Waiting: waiting[r.ID]})
 	}
 	return result, partly(ctx, call, len(members), errs)
 }
 
 // Edit edits a dead record of the member that [WithTenant] names, and without that asks all
-// members. See storekit.Workbench.
-func (s *Set) Edit(ctx context.Context, id outmill.WorkItemID, edit storekit.Edit) (edited *outmill.Record, err error) {
-	err = s.inMember(ctx, "edit", id, func(ctx context.Context, m *member, bench storekit.Workbench) error {
+// members. See roles.Workbench.
+func (s *Set) Edit(ctx context.Context, id outmill.WorkItemID, edit roles.Edit) (edited *outmill.Record, err error) {
+	err = s.inMember(ctx, "edit", id, func(ctx context.Context, m *member, bench roles.Workbench) error {
 		after, err := bench.Edit(ctx, id, edit)
 		if err == nil {
 			m.own(after)
@@ -71,9 +72,9 @@ func (s *Set) Edit(ctx context.Context, id outmill.WorkItemID, edit storekit.Edi
 }
 
 // Skip skips a dead record of the member that [WithTenant] names, and without that asks all
-// members. See storekit.Workbench.
-func (s *Set) Skip(ctx context.Context, id outmill.WorkItemID) (skipped storekit.Skipped, err error) {
-	err = s.inMember(ctx, "skip", id, func(ctx context.Context, m *member, bench storekit.Workbench) (err error) {
+// members. See roles.Workbench.
+func (s *Set) Skip(ctx context.Context, id outmill.WorkItemID) (skipped roles.Skipped, err error) {
+	err = s.inMember(ctx, "skip", id, func(ctx context.Context, m *member, bench roles.Workbench) (err error) {
 		skipped, err = bench.Skip(ctx, id)
 		if skipped.Released > 0 {
 			s.woken(m, "")
@@ -86,7 +87,7 @@ func (s *Set) Skip(ctx context.Context, id outmill.WorkItemID) (skipped storekit
 // inMember calls fn for the member that has the record. It looks for the member first, because
 // every other one would answer that it does not know the record.
 func (s *Set) inMember(ctx context.Context, call string, id outmill.WorkItemID,
-	fn func(ctx context.Context, m *member, bench storekit.Workbench) error) error {
+	fn func(ctx context.Context, m *member, bench roles.Workbench) error) error {
 	r, err := s.Get(ctx, id)
 	if errors.Is(err, outmill.ErrNotFound) {
 		return failed(call, outmill.ErrNotFound)
@@ -99,7 +100,7 @@ func (s *Set) inMember(ctx context.Context, call string, id outmill.WorkItemID,
 		return failed(call, err)
 	}
 	defer done()
-	bench, err := role[storekit.Workbench](m, workbenchRole)
+	bench, err := role[roles.Workbench](m, workbenchRole)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/tenants"
 )
@@ -17,12 +18,12 @@ import (
 // mute is a store whose audit fails.
 type mute struct{ *spy }
 
-func (m mute) Audited(context.Context, storekit.AuditQuery) (storekit.AuditPage, error) {
-	return storekit.AuditPage{}, errAway
+func (m mute) Audited(context.Context, roles.AuditQuery) (roles.AuditPage, error) {
+	return roles.AuditPage{}, errAway
 }
 
 // letters returns the dead letters of the set, in pages.
-func (r *rig) letters(limit int) (all []storekit.DeadLetter) {
+func (r *rig) letters(limit int) (all []roles.DeadLetter) {
 	r.Helper()
 	query := outmill.ListQuery{Limit: limit}
 	for range 200 {
@@ -39,9 +40,9 @@ func (r *rig) letters(limit int) (all []storekit.DeadLetter) {
 }
 
 // audited returns the entries of the set, in pages.
-func (r *rig) audited(ctx context.Context, limit int) (all []storekit.AuditEntry) {
+func (r *rig) audited(ctx context.Context, limit int) (all []roles.AuditEntry) {
 	r.Helper()
-	query := storekit.AuditQuery{Limit: limit}
+	query := roles.AuditQuery{Limit: limit}
 	for range 200 {
 		page, err := r.set.Audited(ctx, query)
 		require.NoError(r, err)
@@ -68,7 +69,7 @@ func TestSet_Workbench(t *testing.T) {
 		r.die(9)
 		want := r.letters(1000)
 		require.Len(t, want, 9)
-		require.True(t, slices.IsSortedFunc(want, func(a, b storekit.DeadLetter) int { return slices.Compare(a.Record.ID[:], b.Record.ID[:]) }))
+		require.True(t, slices.IsSortedFunc(want, func(a, b roles.DeadLetter) int { return slices.Compare(a.Record.ID[:], b.Record.ID[:]) }))
 		for _, letter := range want {
 			require.Equal(t, letter.Record.TenantID, letter.Record.Store)
 		}
@@ -85,7 +86,7 @@ func TestSet_Workbench(t *testing.T) {
 		}
 		r.die(3)
 		for _, letter := range r.letters(10) {
-			edit := storekit.Edit{Seen: storekit.FingerprintOf(letter.Record), Payload: []byte("new")}
+			edit := roles.Edit{Seen: storekit.FingerprintOf(letter.Record), Payload: []byte("new")}
 			after, err := r.set.Edit(t.Context(), letter.Record.ID, edit)
 			require.NoError(t, err)
 			require.Equal(t, letter.Record.Store, after.Store)
@@ -108,7 +109,7 @@ func TestSet_Workbench(t *testing.T) {
 		elsewhere := tenants.WithTenant(t.Context(), "b")
 		_, err := r.set.Skip(elsewhere, letter.Record.ID)
 		require.ErrorIs(t, err, outmill.ErrNotFound)
-		_, err = r.set.Edit(elsewhere, letter.Record.ID, storekit.Edit{Seen: storekit.FingerprintOf(letter.Record), Payload: []byte("new")})
+		_, err = r.set.Edit(elsewhere, letter.Record.ID, roles.Edit{Seen: storekit.FingerprintOf(letter.Record), Payload: []byte("new")})
 		require.ErrorIs(t, err, outmill.ErrNotFound)
 		require.Len(t, r.letters(10), 1)
 	})
@@ -137,7 +138,7 @@ func TestSet_WorkbenchOnMongoDB(t *testing.T) {
 		for _, letter := range letters {
 			id := letter.Record.ID
 			require.Equal(t, letter.Record.TenantID, letter.Record.Store)
-			edit := storekit.Edit{Seen: storekit.FingerprintOf(letter.Record), Payload: []byte("new")}
+			edit := roles.Edit{Seen: storekit.FingerprintOf(letter.Record), Payload: []byte("new")}
 			after, err := r.set.Edit(t.Context(), id, edit)
 			require.NoError(t, err)
 			require.Equal(t, "new", string(after.Payload))
@@ -201,7 +202,7 @@ func TestSet_Audit(t *testing.T) {
 			_, err := r.set.Delete(t.Context(), r.append(name, 1)[0].ID)
 			require.NoError(t, err)
 		}
-		page, err := r.set.Audited(t.Context(), storekit.AuditQuery{})
+		page, err := r.set.Audited(t.Context(), roles.AuditQuery{})
 		var partial *storekit.PartialError
 		require.ErrorAs(t, err, &partial)
 		require.ErrorIs(t, err, errAway)
@@ -212,7 +213,7 @@ func TestSet_Audit(t *testing.T) {
 	t.Run("a place that is not of a set is refused", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, names, nil)
-		_, err := r.set.Audited(t.Context(), storekit.AuditQuery{After: "12"})
+		_, err := r.set.Audited(t.Context(), roles.AuditQuery{After: "12"})
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 	})
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func auditCommand(term terminal) *cobra.Command {
 	var on target
 	var out output
-	var query storekit.AuditQuery
+	var query roles.AuditQuery
 	cmd := &cobra.Command{
 		Use:   "audit [URL | --source NAME]",
 		Short: "Show who requeued, deleted, edited or skipped records",
@@ -47,9 +47,9 @@ otherwise. Payloads are not in the audit: an edit shows fingerprints and sizes.`
 			return usagef("--limit is %d: want 1 or more", query.Limit)
 		}
 		return on.with(ctx, url, func(store opened) error {
-			audit, ok := outmill.As[storekit.Audit](store.Store)
+			audit, ok := outmill.As[roles.Audit](store.Store)
 			if !ok {
-				return fmt.Errorf("outmill: the store %s has no audit: it lacks the role storekit.Audit", store.shown)
+				return fmt.Errorf("outmill: the store %s has no audit: it lacks the role roles.Audit", store.shown)
 			}
 			page, err := audit.Audited(ctx, query)
 			return showing(err, func() error {
@@ -77,10 +77,10 @@ type entryView struct {
 	Actor  string    `json:"actor"`
 	Action string    `json:"action"`
 	Count  int       `json:"count"`
-	storekit.AuditDetails
+	roles.AuditDetails
 }
 
-func auditJSON(page storekit.AuditPage) auditReport {
+func auditJSON(page roles.AuditPage) auditReport {
 	report := auditReport{Entries: []entryView{}, Done: page.Done}
 	for _, e := range page.Entries {
 		report.Entries = append(report.Entries, entryView{e.Number, e.Store, e.At, e.Actor, string(e.Action), e.Count, e.AuditDetails})
@@ -91,7 +91,7 @@ func auditJSON(page storekit.AuditPage) auditReport {
 	return report
 }
 
-func printAudit(w io.Writer, term terminal, page storekit.AuditPage) error {
+func printAudit(w io.Writer, term terminal, page roles.AuditPage) error {
 	if len(page.Entries) == 0 {
 		_, err := fmt.Fprintln(w, "No operator has changed records.")
 		return err
@@ -100,7 +100,7 @@ func printAudit(w io.Writer, term terminal, page storekit.AuditPage) error {
 		header: []string{"AT", "WHO", "ACTION", "RECORDS", "WHAT", "BEFORE", "AFTER"},
 		right:  map[string]bool{"RECORDS": true}, bold: term.colours(),
 	}
-	t.withStores(slices.ContainsFunc(page.Entries, func(e storekit.AuditEntry) bool { return e.Store != "" }))
+	t.withStores(slices.ContainsFunc(page.Entries, func(e roles.AuditEntry) bool { return e.Store != "" }))
 	for _, e := range page.Entries {
 		t.addOf(e.Store, stamp(e.At), orDash(oneLine(e.Actor, 40)), string(e.Action), strconv.Itoa(e.Count), orDash(oneLine(changedWhat(e), 120)),
 			orDash(stateText(e.Before)), orDash(stateText(e.After)))
@@ -115,7 +115,7 @@ func printAudit(w io.Writer, term terminal, page storekit.AuditPage) error {
 }
 
 // changedWhat is the filter of an entry, or its first record.
-func changedWhat(e storekit.AuditEntry) string {
+func changedWhat(e roles.AuditEntry) string {
 	if len(e.Filter) > 0 {
 		var parts []string
 		for _, name := range slices.Sorted(maps.Keys(e.Filter)) {
@@ -133,7 +133,7 @@ func changedWhat(e storekit.AuditEntry) string {
 	}
 }
 
-func stateText(s storekit.AuditState) string {
+func stateText(s roles.AuditState) string {
 	if s.Fingerprint == "" {
 		return s.Status
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func deadCommand(term terminal) *cobra.Command {
@@ -49,10 +49,10 @@ skip deletes it; both bring back the records behind it, in order.
 }
 
 // workbench returns the role that repairs dead records.
-func (o opened) workbench() (storekit.Workbench, error) {
-	bench, ok := outmill.As[storekit.Workbench](o.Store)
+func (o opened) workbench() (roles.Workbench, error) {
+	bench, ok := outmill.As[roles.Workbench](o.Store)
 	if !ok {
-		return nil, fmt.Errorf("outmill: the store %s cannot edit or skip dead records: it lacks the role storekit.Workbench", o.shown)
+		return nil, fmt.Errorf("outmill: the store %s cannot edit or skip dead records: it lacks the role roles.Workbench", o.shown)
 	}
 	return bench, nil
 }
@@ -60,8 +60,8 @@ func (o opened) workbench() (storekit.Workbench, error) {
 // lettersUpTo turns pages until it has limit dead letters, or nothing is left. If some of several stores fail,
 // it returns the letters of the others and the last error.
 func lettersUpTo(
-	ctx context.Context, bench storekit.Workbench, query outmill.ListQuery, limit int, progress *progress,
-) (found storekit.DeadPage, err error) {
+	ctx context.Context, bench roles.Workbench, query outmill.ListQuery, limit int, progress *progress,
+) (found roles.DeadPage, err error) {
 	defer progress.end()
 	found.Next = query.After
 	for !found.Done && len(found.Letters) < limit {
@@ -90,11 +90,11 @@ type deadReport struct {
 // letterView is a dead letter as JSON.
 type letterView struct {
 	recordView
-	// Waiting is how many records wait behind it; storekit.MaxWaiting means that many or more.
+	// Waiting is how many records wait behind it; roles.MaxWaiting means that many or more.
 	Waiting int `json:"waiting"`
 }
 
-func deadJSON(found storekit.DeadPage, payload bool) deadReport {
+func deadJSON(found roles.DeadPage, payload bool) deadReport {
 	report := deadReport{Letters: []letterView{}, Done: found.Done}
 	for _, l := range found.Letters {
 		report.Letters = append(report.Letters, letterView{viewOf(l.Record, payload), l.Waiting})
@@ -105,7 +105,7 @@ func deadJSON(found storekit.DeadPage, payload bool) deadReport {
 	return report
 }
 
-func printDead(w io.Writer, term terminal, found storekit.DeadPage, payload bool) error {
+func printDead(w io.Writer, term terminal, found roles.DeadPage, payload bool) error {
 	if len(found.Letters) == 0 {
 		_, err := fmt.Fprintln(w, "No dead record matches.")
 		return err
@@ -118,7 +118,7 @@ func printDead(w io.Writer, term terminal, found storekit.DeadPage, payload bool
 	if payload {
 		t.header = append(t.header, "PAYLOAD")
 	}
-	t.withStores(slices.ContainsFunc(found.Letters, func(l storekit.DeadLetter) bool { return l.Record.Store != "" }))
+	t.withStores(slices.ContainsFunc(found.Letters, func(l roles.DeadLetter) bool { return l.Record.Store != "" }))
 	for _, l := range found.Letters {
 		r := l.Record
 		cells := []string{
@@ -140,7 +140,7 @@ func printDead(w io.Writer, term terminal, found storekit.DeadPage, payload bool
 }
 
 func waitingText(n int) string {
-	if n >= storekit.MaxWaiting {
+	if n >= roles.MaxWaiting {
 		return strconv.Itoa(n) + "+"
 	}
 	return strconv.Itoa(n)

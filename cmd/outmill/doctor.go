@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outmill/outmill/monitor"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // examination has the flags of doctor.
@@ -83,10 +83,10 @@ func (e *examination) examine(ctx context.Context, args []string) (report monito
 		return report, false, store, err
 	}
 	for _, task := range e.tasks {
-		if task != string(storekit.TaskPublish) && task != string(storekit.TaskRead) {
+		if task != string(roles.TaskPublish) && task != string(roles.TaskRead) {
 			return report, false, store, usagef("--task is %q: want publish or read", task)
 		}
-		e.config.Tasks = append(e.config.Tasks, storekit.Task(task))
+		e.config.Tasks = append(e.config.Tasks, roles.Task(task))
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.config.Timeout+e.config.Watch)
 	defer cancel()

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -94,7 +95,7 @@ func (e *edit) run(ctx context.Context, cmd *cobra.Command, args []string) error
 	case e.seen != "" && !fingerprint.MatchString(e.seen):
 		return usagef("--seen is %.80q: want the fingerprint of the record, as outmill show prints it", e.seen)
 	}
-	change := storekit.Edit{Seen: e.seen}
+	change := roles.Edit{Seen: e.seen}
 	if change.Payload, err = e.readPayload(); err != nil {
 		return err
 	}
@@ -200,7 +201,7 @@ func (e *edit) metadata(r *outmill.Record) (map[string]string, error) {
 }
 
 // preview is the record as the edit would make it.
-func preview(before *outmill.Record, change storekit.Edit) *outmill.Record {
+func preview(before *outmill.Record, change roles.Edit) *outmill.Record {
 	after := *before
 	if change.Payload != nil {
 		after.Payload = change.Payload

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -128,7 +129,7 @@ func runs(w outmill.WorkerInfo) bool { return !w.Stopped && time.Since(w.SeenAt)
 
 // printOtherPauses prints the pauses that concern no group yet.
 func printOtherPauses(ctx context.Context, w io.Writer, store opened, groups []outmill.GroupInfo) error {
-	pauses, ok := outmill.As[storekit.Pauses](store.Store)
+	pauses, ok := outmill.As[roles.Pauses](store.Store)
 	if !ok {
 		return nil
 	}

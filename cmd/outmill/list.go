@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -61,7 +62,7 @@ type finding struct {
 // findUpTo turns pages until it has limit records, or nothing is left. If some of several stores fail, it
 // returns the records of the others and the last error.
 func findUpTo(
-	ctx context.Context, operator storekit.Operator, query outmill.ListQuery, limit int, progress *progress,
+	ctx context.Context, operator roles.Operator, query outmill.ListQuery, limit int, progress *progress,
 ) (found finding, err error) {
 	defer progress.end()
 	found.next = query.After

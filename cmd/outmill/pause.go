@@ -9,11 +9,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
 // scope has the flags that say what a pause stops.
-type scope struct{ storekit.PauseScope }
+type scope struct{ roles.PauseScope }
 
 func (s *scope) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.Group, "group", "", "only this `GROUP`; without it, every group")
@@ -26,7 +27,7 @@ func (s *scope) flags(cmd *cobra.Command) {
 func (s *scope) check() error {
 	err := storekit.CheckPauseScope(s.PauseScope)
 	switch {
-	case s.PauseScope == storekit.PauseScope{}:
+	case s.PauseScope == roles.PauseScope{}:
 		return usagef("no flag says what is meant: want --group, --topic, --topic with --key, or --tenant")
 	case s.Key != "" && s.Topic == "":
 		return usagef("--key is given without --topic: a key belongs to a topic, so want both")
@@ -39,10 +40,10 @@ func (s *scope) check() error {
 }
 
 // pausesOf returns the store's role.
-func pausesOf(store opened) (storekit.Pauses, error) {
-	pauses, ok := outmill.As[storekit.Pauses](store.Store)
+func pausesOf(store opened) (roles.Pauses, error) {
+	pauses, ok := outmill.As[roles.Pauses](store.Store)
 	if !ok {
-		return nil, fmt.Errorf("outmill: the store %s cannot pause: it lacks the role storekit.Pauses", store.shown)
+		return nil, fmt.Errorf("outmill: the store %s cannot pause: it lacks the role roles.Pauses", store.shown)
 	}
 	return pauses, nil
 }
@@ -128,7 +129,7 @@ lists the pauses.`,
 	})
 }
 
-func noSuchPause(ctx context.Context, pauses storekit.Pauses, what storekit.PauseScope) error {
+func noSuchPause(ctx context.Context, pauses roles.Pauses, what roles.PauseScope) error {
 	all, err := pauses.Paused(ctx)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -46,7 +47,7 @@ type skipped struct {
 	Action string `json:"action"`
 	ID     string `json:"id"`
 	// Released is how many records came back; with DryRun, how many wait, up to
-	// storekit.MaxWaiting.
+	// roles.MaxWaiting.
 	Released int  `json:"released"`
 	DryRun   bool `json:"dry_run"`
 	Done     bool `json:"done"`
@@ -93,7 +94,7 @@ func (s *skip) run(ctx context.Context, cmd *cobra.Command, args []string) error
 }
 
 // waiting is how many records wait behind a dead record.
-func (s *skip) waiting(ctx context.Context, store opened, bench storekit.Workbench, id outmill.WorkItemID) (int, error) {
+func (s *skip) waiting(ctx context.Context, store opened, bench roles.Workbench, id outmill.WorkItemID) (int, error) {
 	r, err := store.get(ctx, id)
 	if err != nil {
 		return 0, err
@@ -121,7 +122,7 @@ func (s *skip) waiting(ctx context.Context, store opened, bench storekit.Workben
 }
 
 func (s *skip) release(
-	ctx context.Context, store opened, bench storekit.Workbench, id outmill.WorkItemID, waiting int, result *skipped,
+	ctx context.Context, store opened, bench roles.Workbench, id outmill.WorkItemID, waiting int, result *skipped,
 ) error {
 	if waiting > askAbove {
 		question := fmt.Sprintf("This would delete the record and release %s behind it in %s.", waitingRecords(waiting), store.shown)
@@ -147,7 +148,7 @@ func (s *skip) release(
 }
 
 func waitingRecords(n int) string {
-	if n >= storekit.MaxWaiting {
+	if n >= roles.MaxWaiting {
 		return fmt.Sprintf("%d records or more", n)
 	}
 	return count(n, "record")
@@ -155,5 +156,5 @@ func waitingRecords(n int) string {
 
 // notDead refuses to repair a record that is not dead.
 func notDead(r *outmill.Record) error {
-	return fmt.Errorf("%w: the record %s is %s", storekit.ErrNotDead, r.ID, r.Status)
+	return fmt.Errorf("%w: the record %s is %s", roles.ErrNotDead, r.ID, r.Status)
 }

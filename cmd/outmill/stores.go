@@ -13,7 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/connect"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 
 	// The stores that the tool can open register themselves.
 	_ "github.com/outmill/outmill/mongo"
@@ -227,8 +227,8 @@ func (o opened) get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record
 }
 
 // operator returns the role that finds and changes records by a filter.
-func (o opened) operator() (storekit.Operator, error) {
-	operator, ok := outmill.As[storekit.Operator](o.Store)
+func (o opened) operator() (roles.Operator, error) {
+	operator, ok := outmill.As[roles.Operator](o.Store)
 	if !ok {
 		return nil, fmt.Errorf("outmill: the store %s finds no records by a filter: name the records by their ids", o.shown)
 	}

@@ -24,7 +24,7 @@ type DB interface {
 	// Transact runs fn in a new transaction of the caller's kind, which the context of fn carries. It commits if
 	// fn returns nil, and rolls back otherwise, after a panic too. It runs fn again after a temporary failure,
 	// ErrBusy included. It returns the errors of fn as they are, and an error that wraps
-	// storekit.ErrCommitInDoubt if it does not know whether the commit took effect. See storekit.Transactor.
+	// storekit.ErrCommitInDoubt if it does not know whether the commit took effect. See roles.Transactor.
 	Transact(ctx context.Context, fn func(ctx context.Context) error) error
 	// TxLimit is the longest duration of a transaction; 0 is no limit.
 	TxLimit() time.Duration
@@ -172,7 +172,7 @@ type Maintainer interface {
 }
 
 // Sharer is a DB that says which database it shares with others: a comparable value, which is equal for those
-// on one. See storekit.Rester.
+// on one. See roles.Rester.
 type Sharer interface {
 	SharesWith() any
 }

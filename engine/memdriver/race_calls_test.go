@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // The janitor leaves a dedup key that was taken again since it has read it.
@@ -136,7 +136,7 @@ func TestRace_RepausedIsForgotten(t *testing.T) {
 	both := outmill.Topics{Include: []string{"t1", "t2"}}
 	r.ok(r.store.RegisterGroup(ctx, outmill.Registration{Group: group, Topics: both}))
 	other := r.open() // another process pauses
-	scope := storekit.PauseScope{Topic: "t2"}
+	scope := roles.PauseScope{Topic: "t2"}
 	r.ok(other.Pause(ctx, scope, "ann", "x"))
 	r.ok(r.store.Append(ctx, &outmill.Record{Topic: "t1"}, &outmill.Record{Topic: "t1"}, &outmill.Record{Topic: "t2"}))
 	of := func(q *outmill.ClaimRequest) { q.Topics = both }
@@ -153,7 +153,7 @@ func TestRace_PausedTwice(t *testing.T) {
 	t.Parallel()
 	r := newRace(t)
 	ctx := r.Context()
-	r.ok(r.store.Pause(ctx, storekit.PauseScope{Topic: topic}, "ann", "x"))
+	r.ok(r.store.Pause(ctx, roles.PauseScope{Topic: topic}, "ann", "x"))
 	r.world.Views = true
 	once := true
 	r.world.Again = func() bool { again := once; once = false; return again }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -16,7 +16,7 @@ import (
 func raceWithJoin(t *testing.T, joins ...outmill.JoinID) (r *race, join outmill.JoinID, leased *outmill.Record) {
 	h := newInterleaved(t, storetest.Options{Retain: time.Hour}, 0)
 	r = &race{t, h, h.open()}
-	started := &storekit.Join{ExpectedSteps: 1}
+	started := &roles.Join{ExpectedSteps: 1}
 	r.ok(r.store.StartJoin(r.Context(), started))
 	r.register(r.Context())
 	one := rec("k1", "k")
@@ -66,7 +66,7 @@ func TestRace_EndBesideAck(t *testing.T) {
 		r.requireCounts(join, 0, 0)
 		steps, err := r.store.ListSteps(r.Context(), join, outmill.WorkItemID{}, 10)
 		r.ok(err)
-		require.Equal(t, storekit.StepPending, steps[0].Status)
+		require.Equal(t, roles.StepPending, steps[0].Status)
 	}
 }
 
@@ -104,5 +104,5 @@ func TestRace_AckBesideReport(t *testing.T) {
 	require.Equal(t, 1, got.CompletedSteps+got.FailedSteps)
 	steps, err := r.store.ListSteps(ctx, join, outmill.WorkItemID{}, 10)
 	r.ok(err)
-	require.Equal(t, got.CompletedSteps == 1, steps[0].Status == storekit.StepCompleted)
+	require.Equal(t, got.CompletedSteps == 1, steps[0].Status == roles.StepCompleted)
 }

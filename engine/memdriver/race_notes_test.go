@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // A claim that still knows an ended pause loses no record to it.
@@ -16,7 +16,7 @@ func TestRace_PauseNoteDropped(t *testing.T) {
 	r := newRace(t)
 	ctx := r.Context()
 	r.register(ctx)
-	scope := storekit.PauseScope{TenantID: "acme"}
+	scope := roles.PauseScope{TenantID: "acme"}
 	r.append(ctx, &outmill.Record{TenantID: "acme", TimeToLive: time.Second}) // leaves an empty note behind
 	r.ok(r.store.Pause(ctx, scope, "ann", "x"))
 	require.Empty(t, r.claim(ctx, a, 5, anyOrder))
@@ -80,7 +80,7 @@ func TestRace_DeletedWhileNoted(t *testing.T) {
 	r := newRace(t)
 	ctx := r.Context()
 	r.register(ctx)
-	r.ok(r.store.Pause(ctx, storekit.PauseScope{TenantID: "acme"}, "ann", "x"))
+	r.ok(r.store.Pause(ctx, roles.PauseScope{TenantID: "acme"}, "ann", "x"))
 	k1 := &outmill.Record{MessageID: "k1", Key: "k", TenantID: "acme", TimeToLive: 24 * time.Hour}
 	r.append(ctx, k1)
 	r.append(ctx, rec("k2", "k"))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/memdriver"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // A claim by topic that may take nothing ends, also beside pauses that have ended.
@@ -22,7 +22,7 @@ func TestRace_ClaimByTopicSpins(t *testing.T) {
 	for range 40 {
 		r.append(ctx, &outmill.Record{TenantID: "acme"})
 	}
-	scope := storekit.PauseScope{TenantID: "acme"}
+	scope := roles.PauseScope{TenantID: "acme"}
 	r.ok(r.store.Pause(ctx, scope, "ann", "x"))
 	require.Empty(t, r.claim(ctx, a, 100, anyOrder))
 	r.append(ctx, rec("first", ""))

@@ -11,7 +11,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine"
 	"github.com/outmill/outmill/engine/memdriver"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -31,18 +31,18 @@ func TestRest_PastRetention(t *testing.T) {
 		janitor func(store, context.Context, int) (int, error)
 	}{
 		"a note": {func(ctx context.Context, s store) error {
-			_, err := s.PutNote(ctx, storekit.Note{Consumer: "c", Key: "m1", Retention: 24 * time.Hour}, 0)
+			_, err := s.PutNote(ctx, roles.Note{Consumer: "c", Key: "m1", Retention: 24 * time.Hour}, 0)
 			return err
 		}, func(s store, ctx context.Context, limit int) (int, error) { return s.DeleteNotes(ctx, limit) }},
 		"a saga": {func(ctx context.Context, s store) error {
-			saga := &storekit.Saga{Type: "order", Correlation: "o1", Finished: true}
-			if err := s.InsertSaga(ctx, saga, &struct{}{}, storekit.SagaOptions{}); err != nil {
+			saga := &roles.Saga{Type: "order", Correlation: "o1", Finished: true}
+			if err := s.InsertSaga(ctx, saga, &struct{}{}, roles.SagaOptions{}); err != nil {
 				return err
 			}
-			return s.RetainSaga(ctx, saga, 24*time.Hour, storekit.SagaOptions{})
+			return s.RetainSaga(ctx, saga, 24*time.Hour, roles.SagaOptions{})
 		}, func(s store, ctx context.Context, limit int) (int, error) { return s.DeleteOldSagas(ctx, limit) }},
 		"a join": {func(ctx context.Context, s store) error {
-			join := &storekit.Join{ExpectedSteps: 1}
+			join := &roles.Join{ExpectedSteps: 1}
 			if err := s.StartJoin(ctx, join); err != nil {
 				return err
 			}
@@ -66,7 +66,7 @@ func TestRest_PastRetention(t *testing.T) {
 
 func TestExamine(t *testing.T) {
 	t.Parallel()
-	request := storekit.ExamineRequest{ClockDifference: time.Second}
+	request := roles.ExamineRequest{ClockDifference: time.Second}
 	missing := newHarness(t, storetest.Options{NoSchema: true}, 0).store
 	_, err := missing.Examine(t.Context(), request)
 	require.ErrorIs(t, err, outmill.ErrSchemaMissing)

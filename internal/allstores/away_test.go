@@ -15,6 +15,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlserver"
 	"github.com/outmill/outmill/storekit"
 )
@@ -57,14 +58,14 @@ func TestStoreAway(t *testing.T) {
 			t.Cleanup(func() { _ = store.Close() })
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			notes, ok := outmill.As[storekit.Inbox](store)
+			notes, ok := outmill.As[roles.Inbox](store)
 			require.True(t, ok)
-			transactor, ok := outmill.As[storekit.Transactor](store)
+			transactor, ok := outmill.As[roles.Transactor](store)
 			require.True(t, ok)
 			_, err = notes.HasNote(ctx, "c", "k")
 			require.ErrorIs(t, err, storekit.ErrStoreAway)
 			require.ErrorIs(t, transactor.Transact(ctx, func(ctx context.Context) error {
-				_, err := notes.PutNote(ctx, storekit.Note{Consumer: "c", Key: "k", Retention: time.Hour}, 0)
+				_, err := notes.PutNote(ctx, roles.Note{Consumer: "c", Key: "k", Retention: time.Hour}, 0)
 				return err
 			}), storekit.ErrStoreAway)
 			cancel()

@@ -13,6 +13,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/inbox"
 	"github.com/outmill/outmill/joins"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sagas"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
@@ -22,13 +23,13 @@ import (
 // such a loss as ErrCommitInDoubt is a sentence of txtest.
 type doubtful struct {
 	outmill.Store
-	storekit.Transactor
+	roles.Transactor
 	loses atomic.Bool
 }
 
 func newDoubtful(t *testing.T, store outmill.Store) *doubtful {
 	t.Helper()
-	transactor, ok := outmill.As[storekit.Transactor](store)
+	transactor, ok := outmill.As[roles.Transactor](store)
 	require.True(t, ok)
 	f := &doubtful{Store: store, Transactor: transactor}
 	f.loses.Store(true)
@@ -79,9 +80,9 @@ func TestInbox_CommitInDoubt(t *testing.T) {
 					return s.pub.WithContext(msg.Context()).Publish("effects", message.NewMessage("effect of "+msg.UUID, nil))
 				})
 				run(t, router)
-				of, ok := outmill.As[storekit.Joins](s.store)
+				of, ok := outmill.As[roles.Joins](s.store)
 				require.True(t, ok)
-				join := &storekit.Join{ExpectedSteps: 1}
+				join := &roles.Join{ExpectedSteps: 1}
 				require.NoError(t, of.StartJoin(t.Context(), join))
 				first := keyed("m1")
 				joins.AddStep(first, join.ID)
@@ -109,10 +110,10 @@ func TestSagas_CommitInDoubt(t *testing.T) {
 				}))
 			require.NoError(t, s.pub.Publish("paid", keyed("m1"), keyed("m2")))
 			s.requireNoneLeft(t, "paid")
-			found, ok := outmill.As[storekit.Sagas](s.store)
+			found, ok := outmill.As[roles.Sagas](s.store)
 			require.True(t, ok)
 			var state parcel
-			_, err := found.FindSaga(t.Context(), "parcel", "o1", &state, storekit.SagaOptions{})
+			_, err := found.FindSaga(t.Context(), "parcel", "o1", &state, roles.SagaOptions{})
 			require.NoError(t, err)
 			require.Equal(t, 2, state.Steps)
 			effects, err := s.store.List(t.Context(), outmill.ListQuery{Topic: "effects"})

@@ -16,7 +16,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/inbox"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/subscriber"
 	"github.com/outmill/outmill/tenants"
 )
@@ -141,10 +141,10 @@ func TestSet_TxOf(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, set.Close()) })
 			for _, transactor := range []interface {
 				outmill.Writer
-				storekit.Transactor
+				roles.Transactor
 			}{set, s.store.(interface {
 				outmill.Writer
-				storekit.Transactor
+				roles.Transactor
 			})} {
 				err := transactor.Transact(t.Context(), func(ctx context.Context) error { return rollBack(ctx, transactor) })
 				require.ErrorIs(t, err, outmill.ErrInvalidTx)

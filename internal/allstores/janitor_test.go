@@ -19,8 +19,8 @@ import (
 	"github.com/outmill/outmill/janitor"
 	outmillmongo "github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 )
 
 // instant is a retention that has passed when the test looks.
@@ -99,35 +99,35 @@ func leftovers(t *testing.T, store outmill.Store) {
 	require.NoError(t, store.Append(ctx, &outmill.Record{Topic: "replies", MessageID: "unread"}))
 	register("replies", "replies", instant)
 
-	join := storekit.Join{ExpectedSteps: 1}
-	joins, ok := outmill.As[storekit.Joins](store)
+	join := roles.Join{ExpectedSteps: 1}
+	joins, ok := outmill.As[roles.Joins](store)
 	require.True(t, ok)
 	require.NoError(t, joins.StartJoin(ctx, &join))
 	require.NoError(t, joins.CancelJoin(ctx, join.ID, "not needed"))
 
-	inbox, ok := outmill.As[storekit.Inbox](store)
+	inbox, ok := outmill.As[roles.Inbox](store)
 	require.True(t, ok)
 	for key, retention := range map[string]time.Duration{"over": instant, "kept": time.Hour} {
-		_, err := inbox.PutNote(ctx, storekit.Note{Consumer: "c", Key: key, Retention: retention}, 0)
+		_, err := inbox.PutNote(ctx, roles.Note{Consumer: "c", Key: key, Retention: retention}, 0)
 		require.NoError(t, err)
 	}
 
-	sagas, ok := outmill.As[storekit.Sagas](store)
+	sagas, ok := outmill.As[roles.Sagas](store)
 	require.True(t, ok)
-	retention, ok := outmill.As[storekit.SagaRetention](store)
+	retention, ok := outmill.As[roles.SagaRetention](store)
 	require.True(t, ok)
 	for correlation, d := range map[string]time.Duration{"over": instant, "kept": time.Hour} {
-		saga := storekit.Saga{Type: "order", Correlation: correlation}
-		require.NoError(t, sagas.InsertSaga(ctx, &saga, &struct{}{}, storekit.SagaOptions{}))
+		saga := roles.Saga{Type: "order", Correlation: correlation}
+		require.NoError(t, sagas.InsertSaga(ctx, &saga, &struct{}{}, roles.SagaOptions{}))
 		saga.Finished = true
-		require.NoError(t, sagas.UpdateSaga(ctx, &saga, &struct{}{}, storekit.SagaOptions{}))
-		require.NoError(t, retention.RetainSaga(ctx, &saga, d, storekit.SagaOptions{}))
+		require.NoError(t, sagas.UpdateSaga(ctx, &saga, &struct{}{}, roles.SagaOptions{}))
+		require.NoError(t, retention.RetainSaga(ctx, &saga, d, roles.SagaOptions{}))
 	}
 }
 
 // audits is how many entries the leftovers have in the audit of the store.
 func audits(store outmill.Store) int {
-	if _, ok := outmill.As[storekit.Audit](store); ok {
+	if _, ok := outmill.As[roles.Audit](store); ok {
 		return 1
 	}
 	return 0
@@ -171,10 +171,10 @@ func TestJanitor(t *testing.T) {
 				require.Len(t, left, 2)
 				require.Equal(t, outmill.StatusPending, left[0].Status, "its lease has ended")
 				require.Equal(t, outmill.StatusDead, left[1].Status, "it expired")
-				noted, err := store.(storekit.Inbox).HasNote(t.Context(), "c", "kept")
+				noted, err := store.(roles.Inbox).HasNote(t.Context(), "c", "kept")
 				require.NoError(t, err)
 				require.True(t, noted)
-				_, err = store.(storekit.Sagas).FindSaga(t.Context(), "order", "kept", &struct{}{}, storekit.SagaOptions{})
+				_, err = store.(roles.Sagas).FindSaga(t.Context(), "order", "kept", &struct{}{}, roles.SagaOptions{})
 				require.NoError(t, err)
 			})
 		}

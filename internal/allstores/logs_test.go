@@ -21,9 +21,9 @@ import (
 	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	outmillmongo "github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/sqlserver"
-	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -202,11 +202,11 @@ func TestLogs(t *testing.T) {
 			require.Zero(t, n)
 			require.Empty(t, log.take(), "nothing was claimed or reaped")
 
-			joins := s.Store.(storekit.Joins)
-			join := &storekit.Join{Unsealed: true}
+			joins := s.Store.(roles.Joins)
+			join := &roles.Join{Unsealed: true}
 			require.NoError(t, joins.StartJoin(ctx, join))
 			for range 2 {
-				_, err = joins.FinishJoin(ctx, join.ID, storekit.FinishRequest{Seal: true, Then: func(storekit.Join) (*outmill.Record, error) {
+				_, err = joins.FinishJoin(ctx, join.ID, roles.FinishRequest{Seal: true, Then: func(roles.Join) (*outmill.Record, error) {
 					return record("done", "follows", "c1"), nil
 				}})
 				require.NoError(t, err)

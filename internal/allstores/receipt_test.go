@@ -14,7 +14,7 @@ import (
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/publisher"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // passing returns an error after which the store's Transact repeats its function, or nil for
@@ -33,7 +33,7 @@ func Test_A_receipt_shows_the_last_run_of_a_transaction_on_every_store(t *testin
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, s site) {
 		require.NoError(t, s.store.RegisterGroup(t.Context(), outmill.Registration{Group: "a"}, outmill.Registration{Group: "b"}))
-		transactor, ok := outmill.As[storekit.Transactor](s.store)
+		transactor, ok := outmill.As[roles.Transactor](s.store)
 		require.True(t, ok)
 		passing := s.passing()
 		ctx, receipt := publisher.WithReceipt(t.Context())

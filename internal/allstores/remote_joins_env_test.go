@@ -16,6 +16,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/joins"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -124,7 +125,7 @@ func (f *fleet) leave(name string, away bool) {
 	f.away[name] = away
 }
 
-func (f *fleet) joins(name string) storekit.Joins { return f.stores[name].(storekit.Joins) }
+func (f *fleet) joins(name string) roles.Joins { return f.stores[name].(roles.Joins) }
 
 // Subscribe implements message.Subscriber for the router.
 func (f *fleet) Subscribe(_ context.Context, topic string) (<-chan *message.Message, error) {
@@ -318,7 +319,7 @@ func (a appender) Publish(topic string, messages ...*message.Message) error {
 
 func (appender) Close() error { return nil }
 
-func (f *fleet) join(id outmill.JoinID) *storekit.Join {
+func (f *fleet) join(id outmill.JoinID) *roles.Join {
 	f.t.Helper()
 	join, err := f.joins(home).GetJoin(f.t.Context(), id)
 	require.NoError(f.t, err)
@@ -333,12 +334,12 @@ func (f *fleet) requireCounts(id outmill.JoinID, completed, failed int) {
 
 // finish handles what is left until nothing is, and requires that the join has ended once, with
 // that status.
-func (f *fleet) finish(id outmill.JoinID, status storekit.JoinStatus, completed, failed int) {
+func (f *fleet) finish(id outmill.JoinID, status roles.JoinStatus, completed, failed int) {
 	f.t.Helper()
 	f.drain()
 	f.requireCounts(id, completed, failed)
 	require.Equal(f.t, status, f.join(id).Status)
-	topics := map[storekit.JoinStatus]string{storekit.JoinCompleted: ended, storekit.JoinFailed: broke}
+	topics := map[roles.JoinStatus]string{roles.JoinCompleted: ended, roles.JoinFailed: broke}
 	for at, topic := range topics {
 		want := 0
 		if at == status {
@@ -539,9 +540,9 @@ func (f *fleet) forgeLocal(store string, outcome *outmill.Record) {
 }
 
 // localJoins returns the joins of a store that wait for single steps of a join.
-func (f *fleet) localJoins(store string, id outmill.JoinID) []*storekit.Join {
+func (f *fleet) localJoins(store string, id outmill.JoinID) []*roles.Join {
 	f.t.Helper()
-	found, err := f.joins(store).ListJoins(f.t.Context(), storekit.JoinQuery{GroupingKey: id.String()})
+	found, err := f.joins(store).ListJoins(f.t.Context(), roles.JoinQuery{GroupingKey: id.String()})
 	require.NoError(f.t, err)
 	require.NotEmpty(f.t, found)
 	return found

@@ -16,8 +16,8 @@ import (
 	"github.com/outmill/outmill/inbox"
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 	"github.com/outmill/outmill/tenants"
 )
@@ -59,7 +59,7 @@ func TestRemoteJoins_Retention(t *testing.T) {
 			}
 			require.Empty(t, f.records(east, work, ""))
 			f.do(west, true)
-			f.finish(id, storekit.JoinCompleted, 2, 0)
+			f.finish(id, roles.JoinCompleted, 2, 0)
 			require.Empty(t, f.records(east, work, ""))
 		})
 	}
@@ -253,7 +253,7 @@ func TestRemoteJoins_Set(t *testing.T) {
 	t.Run("the outcomes of a home that is removed wait until it is back", func(t *testing.T) {
 		t.Parallel()
 		c := newCompany(t, remotePairs["SQLite with SQLite"])
-		pause := storekit.PauseScope{Topic: work}
+		pause := roles.PauseScope{Topic: work}
 		require.NoError(t, c.set.Pause(t.Context(), pause, "test", "the home is removed"))
 		id := c.begin(t, "k", joins.RemoteStep{Store: east, Topic: work})
 		require.Eventually(t, func() bool { return len(c.list(t, east, work)) == 1 }, patience, tickOfJoins)

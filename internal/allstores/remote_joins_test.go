@@ -15,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/joins"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -50,14 +51,14 @@ var remoteOutcomes = []sentence{
 			f.bring(store)
 			f.requireCounts(id, i+1, 0)
 		}
-		f.finish(id, storekit.JoinCompleted, 3, 0)
+		f.finish(id, roles.JoinCompleted, 3, 0)
 	}},
 	{"a message that goes dead in another store is a failed step", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 2}, east, west)
 		f.send(2)
 		f.do(east, false)
 		f.do(west, true)
-		f.finish(id, storekit.JoinFailed, 1, 1)
+		f.finish(id, roles.JoinFailed, 1, 1)
 	}},
 	{"steps of the home and of another store count together", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 2}, east)
@@ -67,7 +68,7 @@ var remoteOutcomes = []sentence{
 		f.send(1)
 		f.do(home, true)
 		f.do(east, true)
-		f.finish(id, storekit.JoinCompleted, 2, 0)
+		f.finish(id, roles.JoinCompleted, 2, 0)
 	}},
 	{"an attempt that fails, and is followed by one that succeeds, does not count", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 1}, east)
@@ -77,14 +78,14 @@ var remoteOutcomes = []sentence{
 		f.bring(east)
 		f.requireCounts(id, 0, 0)
 		f.do(east, true)
-		f.finish(id, storekit.JoinCompleted, 1, 0)
+		f.finish(id, roles.JoinCompleted, 1, 0)
 	}},
 	{"a message that was deleted in its store is a failed step", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 1}, east)
 		f.send(1)
 		_, err := f.stores[east].Delete(f.t.Context(), f.records(east, work, "")[0].ID)
 		require.NoError(f.t, err)
-		f.finish(id, storekit.JoinFailed, 0, 1)
+		f.finish(id, roles.JoinFailed, 0, 1)
 	}},
 	{"a requeue takes a failed step back until its outcome is counted", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 1}, east)
@@ -95,7 +96,7 @@ var remoteOutcomes = []sentence{
 		f.bring(east)
 		f.requireCounts(id, 0, 0)
 		f.do(east, true)
-		f.finish(id, storekit.JoinCompleted, 1, 0)
+		f.finish(id, roles.JoinCompleted, 1, 0)
 	}},
 	{"the first outcome that is counted stays", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 2}, east, west)
@@ -107,7 +108,7 @@ var remoteOutcomes = []sentence{
 		require.NoError(f.t, err)
 		f.do(east, true)
 		f.do(west, true)
-		f.finish(id, storekit.JoinFailed, 1, 1)
+		f.finish(id, roles.JoinFailed, 1, 1)
 	}},
 	{"any step ends its join, and the others do not count", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 2, Policy: joins.Any}, east, west)
@@ -116,7 +117,7 @@ var remoteOutcomes = []sentence{
 		f.bring(west)
 		require.NoError(f.t, f.next(home, joins.Topic))
 		f.do(east, true)
-		f.finish(id, storekit.JoinCompleted, 1, 0)
+		f.finish(id, roles.JoinCompleted, 1, 0)
 	}},
 	{"the message arrives as it was sent", func(f *fleet) {
 		id, err := joins.Start(f.t.Context(), f.joins(home), joins.Join{ExpectedSteps: 1})
@@ -136,7 +137,7 @@ var remoteOutcomes = []sentence{
 		require.Equal(f.t, msg.Metadata, got.Metadata)
 		f.settle(east, rec, nil)
 		f.wait(id)
-		f.finish(id, storekit.JoinCompleted, 1, 0)
+		f.finish(id, roles.JoinCompleted, 1, 0)
 	}},
 	{"a delay counts from the append in the other store", func(f *fleet) {
 		id, err := joins.Start(f.t.Context(), f.joins(home), joins.Join{ExpectedSteps: 1})
@@ -150,7 +151,7 @@ var remoteOutcomes = []sentence{
 	}},
 	{"nothing is sent before the transaction of the home commits", func(f *fleet) {
 		rollback := errors.New("no")
-		err := f.stores[home].(storekit.Transactor).Transact(f.t.Context(), func(ctx context.Context) error {
+		err := f.stores[home].(roles.Transactor).Transact(f.t.Context(), func(ctx context.Context) error {
 			id, err := joins.Start(ctx, f.joins(home), joins.Join{ExpectedSteps: 1})
 			if err != nil {
 				return err
@@ -175,7 +176,7 @@ var remoteOutcomes = []sentence{
 		f.requireCounts(id, 0, 0)
 		_, err := f.stores[east].DropGroup(ctx, "second")
 		require.NoError(f.t, err)
-		f.finish(id, storekit.JoinCompleted, 1, 0)
+		f.finish(id, roles.JoinCompleted, 1, 0)
 	}},
 	{"a second group that reads all topics of the home changes nothing", func(f *fleet) {
 		ctx := f.t.Context()
@@ -199,7 +200,7 @@ var remoteOutcomes = []sentence{
 		f.requireCounts(id, 1, 1)
 		_, err = f.stores[home].DropGroup(ctx, "audit")
 		require.NoError(f.t, err)
-		f.finish(id, storekit.JoinFailed, 1, 1)
+		f.finish(id, roles.JoinFailed, 1, 1)
 	}},
 }
 
@@ -214,7 +215,7 @@ var remoteOutages = []sentence{
 		f.leave(east, false)
 		f.send(1)
 		f.do(east, true)
-		f.finish(id, storekit.JoinCompleted, 1, 0)
+		f.finish(id, roles.JoinCompleted, 1, 0)
 	}},
 	{"an outcome waits while the home is away", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 1}, east)
@@ -227,7 +228,7 @@ var remoteOutages = []sentence{
 		require.Zero(f.t, f.records(east, joins.OutcomeTopic, "")[0].Attempts)
 		f.leave(home, false)
 		f.requireCounts(id, 0, 0)
-		f.finish(id, storekit.JoinCompleted, 1, 0)
+		f.finish(id, roles.JoinCompleted, 1, 0)
 	}},
 	{"a deadline decides while a store is away, and what was not sent is not sent any more", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 1, Timeout: time.Nanosecond}, east)
@@ -236,14 +237,14 @@ var remoteOutages = []sentence{
 		// Stores round the deadline up to a unit of their clock, so it may be a moment away.
 		f.until(func() bool { return f.next(home, joins.Topic) == nil }, "the deadline does not decide")
 		f.leave(east, false)
-		f.finish(id, storekit.JoinFailed, 0, 0)
-		require.Equal(f.t, storekit.ReasonDeadline, f.join(id).Reason)
+		f.finish(id, roles.JoinFailed, 0, 0)
+		require.Equal(f.t, roles.ReasonDeadline, f.join(id).Reason)
 		require.Empty(f.t, f.records(east, work, ""))
 	}},
 	{"a cancelled join sends no further step", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 1}, east)
 		require.NoError(f.t, f.joins(home).CancelJoin(f.t.Context(), id, "enough"))
-		f.finish(id, storekit.JoinCancelled, 0, 0)
+		f.finish(id, roles.JoinCancelled, 0, 0)
 		require.Empty(f.t, f.records(east, work, ""))
 	}},
 	{"the outcome of a join that has ended changes nothing, and a debug line says so", func(f *fleet) {
@@ -258,7 +259,7 @@ var remoteOutages = []sentence{
 		require.Empty(f.t, f.logged.lines()[before:], "an operator need not know")
 		f.drain()
 		require.Empty(f.t, f.records(east, joins.OutcomeTopic, ""))
-		require.Equal(f.t, storekit.JoinCompleted, f.localJoins(east, id)[0].Status)
+		require.Equal(f.t, roles.JoinCompleted, f.localJoins(east, id)[0].Status)
 	}},
 	{"a step for a store that nobody knows waits, and the error is logged", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 1}, "nowhere")
@@ -266,7 +267,7 @@ var remoteOutages = []sentence{
 		f.send(1)
 		require.Contains(f.t, strings.Join(f.logged.lines()[before:], "\n"), `no store has the name "nowhere"`)
 		require.NoError(f.t, f.joins(home).CancelJoin(f.t.Context(), id, "wrong name"))
-		f.finish(id, storekit.JoinCancelled, 0, 0)
+		f.finish(id, roles.JoinCancelled, 0, 0)
 	}},
 }
 
@@ -278,7 +279,7 @@ var remoteCrashes = []sentence{
 		}
 		require.Len(f.t, f.records(east, work, ""), 1)
 		f.do(east, true)
-		f.finish(id, storekit.JoinCompleted, 1, 0)
+		f.finish(id, roles.JoinCompleted, 1, 0)
 	}},
 	{"an outcome counts once, however often it arrives", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 2}, east, west)
@@ -289,7 +290,7 @@ var remoteCrashes = []sentence{
 			f.requireCounts(id, 1, 0)
 		}
 		f.do(west, true)
-		f.finish(id, storekit.JoinCompleted, 2, 0)
+		f.finish(id, roles.JoinCompleted, 2, 0)
 	}},
 	{"an outcome whose message somebody deleted counts nevertheless", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 1}, east)
@@ -297,7 +298,7 @@ var remoteCrashes = []sentence{
 		_, err := f.stores[east].Delete(f.t.Context(), f.records(east, joins.OutcomeTopic, "")[0].ID)
 		require.NoError(f.t, err)
 		f.do(east, false)
-		f.finish(id, storekit.JoinFailed, 0, 1)
+		f.finish(id, roles.JoinFailed, 0, 1)
 	}},
 	{"a join that only the outcome ends is kept by the other store until the outcome is home", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 1}, east)
@@ -305,10 +306,10 @@ var remoteCrashes = []sentence{
 		f.do(east, true)
 		f.leave(home, true)
 		f.bring(east)
-		require.Equal(f.t, storekit.JoinPending, f.localJoins(east, id)[0].Status)
+		require.Equal(f.t, roles.JoinPending, f.localJoins(east, id)[0].Status)
 		f.leave(home, false)
-		f.finish(id, storekit.JoinCompleted, 1, 0)
-		require.Equal(f.t, storekit.JoinCompleted, f.localJoins(east, id)[0].Status)
+		f.finish(id, roles.JoinCompleted, 1, 0)
+		require.Equal(f.t, roles.JoinCompleted, f.localJoins(east, id)[0].Status)
 	}},
 	{"a step whose record is deleted in the home has failed, and its outcome is dropped", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 1}, east)
@@ -316,7 +317,7 @@ var remoteCrashes = []sentence{
 		_, err := f.stores[home].Delete(f.t.Context(), f.records(home, joins.RemoteTopic, "")[0].ID)
 		require.NoError(f.t, err)
 		f.do(east, true)
-		f.finish(id, storekit.JoinFailed, 0, 1)
+		f.finish(id, roles.JoinFailed, 0, 1)
 	}},
 }
 
@@ -330,7 +331,7 @@ var remoteAttacks = []sentence{
 		require.ErrorIs(f.t, f.next(west, joins.OutcomeTopic), joins.ErrForeignOutcome)
 		f.requireCounts(id, 0, 0)
 		f.do(east, true)
-		f.finish(id, storekit.JoinCompleted, 1, 0)
+		f.finish(id, roles.JoinCompleted, 1, 0)
 	}},
 	{"an outcome cannot end the join of somebody else", func(f *fleet) {
 		victim := joins.Join{ExpectedSteps: 1}
@@ -346,10 +347,10 @@ var remoteAttacks = []sentence{
 			}
 		}
 		f.do(east, true)
-		f.finish(id, storekit.JoinCompleted, 1, 0)
+		f.finish(id, roles.JoinCompleted, 1, 0)
 		got, err := f.joins(east).GetJoin(f.t.Context(), victim.ID)
 		require.NoError(f.t, err)
-		require.Equal(f.t, storekit.JoinPending, got.Status)
+		require.Equal(f.t, roles.JoinPending, got.Status)
 	}},
 	{"a home cannot end a join of another store by a step with its id", func(f *fleet) {
 		victim := joins.Join{ExpectedSteps: 1}
@@ -368,10 +369,10 @@ var remoteAttacks = []sentence{
 		}
 		require.Equal(f.t, 1, refused)
 		f.do(east, true)
-		f.finish(id, storekit.JoinFailed, 1, 1)
+		f.finish(id, roles.JoinFailed, 1, 1)
 		got, err := f.joins(east).GetJoin(f.t.Context(), victim.ID)
 		require.NoError(f.t, err)
-		require.Equal(f.t, storekit.JoinPending, got.Status)
+		require.Equal(f.t, roles.JoinPending, got.Status)
 	}},
 	{"a step that names a topic or a join of package joins is not published", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 4}, east)
@@ -399,13 +400,13 @@ var remoteAttacks = []sentence{
 		require.Equal(f.t, 2, refused)
 		f.do(east, true)
 		f.do(east, true)
-		f.finish(id, storekit.JoinFailed, 2, 2)
+		f.finish(id, roles.JoinFailed, 2, 2)
 	}},
 	{"a step that Allow refuses has failed, and is not sent", func(f *fleet) {
 		f.allow = func(from, to string) bool { return from == to }
 		id := f.start(joins.Join{ExpectedSteps: 1}, east)
 		require.ErrorIs(f.t, f.next(home, joins.RemoteTopic), joins.ErrNotAllowed)
-		f.finish(id, storekit.JoinFailed, 0, 1)
+		f.finish(id, roles.JoinFailed, 0, 1)
 		require.Empty(f.t, f.records(east, work, ""))
 	}},
 	{"a requeue sends a step that was refused", func(f *fleet) {
@@ -418,7 +419,7 @@ var remoteAttacks = []sentence{
 		f.requireCounts(id, 0, 0)
 		f.send(1)
 		f.do(east, true)
-		f.finish(id, storekit.JoinCompleted, 1, 0)
+		f.finish(id, roles.JoinCompleted, 1, 0)
 	}},
 	{"messages that package joins has not written go dead and change nothing", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 1}, east)
@@ -441,7 +442,7 @@ var remoteAttacks = []sentence{
 		f.requireCounts(id, 0, 0)
 		f.giveBack()
 		f.do(east, true)
-		f.finish(id, storekit.JoinCompleted, 1, 0)
+		f.finish(id, roles.JoinCompleted, 1, 0)
 	}},
 	{"a payload of a newer version waits for a newer program", func(f *fleet) {
 		id := f.start(joins.Join{ExpectedSteps: 1}, east)

@@ -11,6 +11,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/joins"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -53,7 +54,7 @@ func newRemoteWalk(rt *rapid.T, f *fleet) *remoteWalk {
 	w := &remoteWalk{fleet: f, rt: rt, worked: map[string]map[outmill.WorkItemID]bool{}}
 	to := rapid.SliceOfN(rapid.SampledFrom(everywhere), 1, 5).Draw(rt, "stores of the steps")
 	w.steps = len(to)
-	policies := []storekit.JoinPolicy{joins.All, joins.Any, joins.Quorum}
+	policies := []roles.JoinPolicy{joins.All, joins.Any, joins.Quorum}
 	w.join = joins.Join{ExpectedSteps: w.steps, Policy: rapid.SampledFrom(policies).Draw(rt, "policy")}
 	if w.join.Policy == joins.Quorum {
 		w.join.Quorum = rapid.IntRange(1, w.steps).Draw(rt, "quorum")
@@ -155,7 +156,7 @@ func (w *remoteWalk) deleteOutcome() {
 // the outcomes of its steps.
 func (w *remoteWalk) check() {
 	join := w.fleet.join(w.id)
-	require.NotEqual(w.rt, storekit.JoinPending, join.Status)
+	require.NotEqual(w.rt, roles.JoinPending, join.Status)
 	require.Equal(w.rt, 1, w.follows(w.id, ended)+w.follows(w.id, broke), "messages that follow the join")
 	require.Len(w.rt, w.worked, w.done+w.died, "each message comes to its end once")
 	for _, records := range w.worked {
@@ -165,12 +166,12 @@ func (w *remoteWalk) check() {
 	if w.join.Policy == joins.All {
 		require.Equal(w.rt, w.steps, w.done+w.died)
 		require.Equal(w.rt, []int{w.done, w.died}, counts)
-		require.Equal(w.rt, w.died == 0, join.Status == storekit.JoinCompleted)
+		require.Equal(w.rt, w.died == 0, join.Status == roles.JoinCompleted)
 		return
 	}
 	needed := max(w.join.Quorum, 1)
 	require.LessOrEqual(w.rt, counts[0], w.done)
 	require.LessOrEqual(w.rt, counts[1], w.died)
-	require.Equal(w.rt, join.Status == storekit.JoinCompleted, join.CompletedSteps >= needed)
-	require.Equal(w.rt, join.Status == storekit.JoinFailed, w.steps-join.FailedSteps < needed)
+	require.Equal(w.rt, join.Status == roles.JoinCompleted, join.CompletedSteps >= needed)
+	require.Equal(w.rt, join.Status == roles.JoinFailed, w.steps-join.FailedSteps < needed)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/inbox"
 	"github.com/outmill/outmill/monitor"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sagas"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
@@ -19,11 +20,11 @@ import (
 
 // spoilParcel changes the stored saga before its own handler does, so that this conflicts.
 func (k keeper) spoilParcel(c *sagas.Context[parcel], _ parcelEvent) error {
-	saga, err := k.sagas.FindSaga(c, "parcel", c.Correlation, &parcel{}, storekit.SagaOptions{})
+	saga, err := k.sagas.FindSaga(c, "parcel", c.Correlation, &parcel{}, roles.SagaOptions{})
 	if err != nil {
 		return err
 	}
-	return k.sagas.UpdateSaga(c, saga, &parcel{}, storekit.SagaOptions{})
+	return k.sagas.UpdateSaga(c, saga, &parcel{}, roles.SagaOptions{})
 }
 
 // eager is a subscriber with so many attempts.
@@ -41,7 +42,7 @@ func (k keeper) eager(t *testing.T, attempts int) *subscriber.Subscriber {
 func (k keeper) startSpoiling(t *testing.T, cfg sagas.Config, sub *subscriber.Subscriber) {
 	t.Helper()
 	require.NoError(t, k.sagas.PrepareSagas(t.Context(), "parcel"))
-	require.NoError(t, k.sagas.InsertSaga(t.Context(), &storekit.Saga{Type: "parcel", Correlation: "o1"}, &parcel{}, storekit.SagaOptions{}))
+	require.NoError(t, k.sagas.InsertSaga(t.Context(), &roles.Saga{Type: "parcel", Correlation: "o1"}, &parcel{}, roles.SagaOptions{}))
 	k.start(t, cfg, sub, sagas.On("paid", ofParcel, k.spoilParcel))
 	k.publish(t, "paid", "m1", "o1")
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/outmill/outmill/inbox"
 	outmillmongo "github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sagas"
-	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 	"github.com/outmill/outmill/tenants"
 )
@@ -50,7 +50,7 @@ func cancelParcel(c *sagas.Context[parcel], m parcelEvent) error {
 func onEachKeeper(t *testing.T, test func(t *testing.T, s keeper)) {
 	t.Helper()
 	onEachStore(t, func(t *testing.T, s site) {
-		found, ok := outmill.As[storekit.Sagas](s.store)
+		found, ok := outmill.As[roles.Sagas](s.store)
 		if !ok {
 			t.Skipf("a %T keeps no sagas", s.store)
 		}
@@ -60,7 +60,7 @@ func onEachKeeper(t *testing.T, test func(t *testing.T, s keeper)) {
 
 type keeper struct {
 	site
-	sagas storekit.Sagas
+	sagas roles.Sagas
 }
 
 func (k keeper) start(t *testing.T, cfg sagas.Config, sub *subscriber.Subscriber, reactions ...sagas.Reaction[parcel]) {
@@ -74,9 +74,9 @@ func (k keeper) start(t *testing.T, cfg sagas.Config, sub *subscriber.Subscriber
 }
 
 // retention skips the rest of a test if the store keeps finished sagas for ever.
-func (k keeper) retention(t *testing.T) storekit.SagaRetention {
+func (k keeper) retention(t *testing.T) roles.SagaRetention {
 	t.Helper()
-	found, ok := outmill.As[storekit.SagaRetention](k.store)
+	found, ok := outmill.As[roles.SagaRetention](k.store)
 	if !ok {
 		t.Skipf("a %T deletes no finished sagas by itself", k.store)
 	}
@@ -90,10 +90,10 @@ func (k keeper) publish(t *testing.T, topic, uuid, order string) {
 	require.NoError(t, k.pub.Publish(topic, msg))
 }
 
-func (k keeper) find(t *testing.T, order string) (*storekit.Saga, parcel, error) {
+func (k keeper) find(t *testing.T, order string) (*roles.Saga, parcel, error) {
 	t.Helper()
 	var state parcel
-	saga, err := k.sagas.FindSaga(t.Context(), "parcel", order, &state, storekit.SagaOptions{})
+	saga, err := k.sagas.FindSaga(t.Context(), "parcel", order, &state, roles.SagaOptions{})
 	return saga, state, err
 }
 
@@ -221,7 +221,7 @@ func TestSagas_Story(t *testing.T) {
 			for order, want := range map[string]parcel{"paid": {2, true}, "unpaid": {2, false}} {
 				require.Eventually(t, func() bool {
 					saga, state, err := k.find(t, order)
-					if errors.Is(err, storekit.ErrSagaNotFound) {
+					if errors.Is(err, roles.ErrSagaNotFound) {
 						// MongoDB may have deleted it by itself.
 						return true
 					}
@@ -236,7 +236,7 @@ func TestSagas_Story(t *testing.T) {
 					_, err := retention.DeleteOldSagas(t.Context(), 10)
 					require.NoError(t, err)
 					_, _, err = k.find(t, order)
-					return errors.Is(err, storekit.ErrSagaNotFound)
+					return errors.Is(err, roles.ErrSagaNotFound)
 				}, patience, 10*time.Millisecond)
 			}
 		})
@@ -258,7 +258,7 @@ func TestSagas_Tenants(t *testing.T) {
 
 func requireSagasApart(t *testing.T, list []tenants.Tenant) {
 	t.Helper()
-	if _, ok := outmill.As[storekit.Sagas](list[0].Store); !ok {
+	if _, ok := outmill.As[roles.Sagas](list[0].Store); !ok {
 		t.Skipf("a %T keeps no sagas", list[0].Store)
 	}
 	set, err := tenants.New(t.Context(), tenants.Config{Discovery: tenants.Static(list), Ensure: true}, nil)
@@ -299,7 +299,7 @@ func requireSagasApart(t *testing.T, list []tenants.Tenant) {
 		state  parcel
 	}{{[]string{"overdue", "ship"}, parcel{2, true}}, {[]string{"cancel"}, parcel{2, false}}} {
 		store := list[i].Store
-		own, _ := outmill.As[storekit.Sagas](store)
+		own, _ := outmill.As[roles.Sagas](store)
 		_, state, err := keeper{site{store: store}, own}.find(t, "o1")
 		require.NoError(t, err)
 		require.Equal(t, want.state, state, list[i].Key)
@@ -319,16 +319,16 @@ func TestSagas_Retention(t *testing.T) {
 		t.Parallel()
 		onEachKeeper(t, func(t *testing.T, k keeper) {
 			retention := k.retention(t)
-			transactor, ok := outmill.As[storekit.Transactor](k.store)
+			transactor, ok := outmill.As[roles.Transactor](k.store)
 			require.True(t, ok)
-			ctx, options := t.Context(), storekit.SagaOptions{}
-			saga := &storekit.Saga{Type: "parcel", Correlation: "o1"}
+			ctx, options := t.Context(), roles.SagaOptions{}
+			saga := &roles.Saga{Type: "parcel", Correlation: "o1"}
 			require.NoError(t, k.sagas.InsertSaga(ctx, saga, &parcel{}, options))
-			require.ErrorIs(t, retention.RetainSaga(ctx, saga, time.Hour, options), storekit.ErrSagaConflict)
+			require.ErrorIs(t, retention.RetainSaga(ctx, saga, time.Hour, options), roles.ErrSagaConflict)
 			stale := *saga
 			saga.Finished = true
 			require.NoError(t, k.sagas.UpdateSaga(ctx, saga, &parcel{Steps: 1}, options))
-			require.ErrorIs(t, retention.RetainSaga(ctx, &stale, time.Hour, options), storekit.ErrSagaConflict)
+			require.ErrorIs(t, retention.RetainSaga(ctx, &stale, time.Hour, options), roles.ErrSagaConflict)
 			require.ErrorIs(t, retention.RetainSaga(ctx, saga, 0, options), outmill.ErrInvalidConfig)
 
 			refused := errors.New("refused")
@@ -357,9 +357,9 @@ func TestSagas_Retention(t *testing.T) {
 			}
 			retention := k.retention(t)
 			for i := range 5 {
-				saga := &storekit.Saga{Type: fmt.Sprint("kind", i%2), Correlation: fmt.Sprint(i), Finished: true}
-				require.NoError(t, k.sagas.InsertSaga(t.Context(), saga, &parcel{}, storekit.SagaOptions{}))
-				require.NoError(t, retention.RetainSaga(t.Context(), saga, time.Microsecond, storekit.SagaOptions{}))
+				saga := &roles.Saga{Type: fmt.Sprint("kind", i%2), Correlation: fmt.Sprint(i), Finished: true}
+				require.NoError(t, k.sagas.InsertSaga(t.Context(), saga, &parcel{}, roles.SagaOptions{}))
+				require.NoError(t, retention.RetainSaga(t.Context(), saga, time.Microsecond, roles.SagaOptions{}))
 			}
 			left := 5
 			require.Eventually(t, func() bool {

@@ -16,8 +16,8 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/inbox"
 	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 	"github.com/outmill/outmill/tenants"
 )
@@ -29,7 +29,7 @@ func TestWithin(t *testing.T) {
 	const messages = 5
 	boom := errors.New("boom")
 	onEachStore(t, func(t *testing.T, s site) {
-		transactor, ok := outmill.As[storekit.Transactor](s.store)
+		transactor, ok := outmill.As[roles.Transactor](s.store)
 		require.True(t, ok)
 		within, err := inbox.Within(s.store, transactor.Transact)
 		require.NoError(t, err)

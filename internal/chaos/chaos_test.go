@@ -27,7 +27,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/internal/testenv/proxy"
 	"github.com/outmill/outmill/joins"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 const (
@@ -99,8 +99,8 @@ func chaos(t *testing.T, kind target, seed uint64, duration time.Duration) {
 		forwarded.blame("forwarded"), handled.blame("handled")), "%s=%d", envSeed, seed)
 	require.NotEmpty(t, ends)
 	if duration >= fullDuration {
-		require.NotZero(t, ends[storekit.JoinCompleted])
-		require.NotZero(t, ends[storekit.JoinFailed])
+		require.NotZero(t, ends[roles.JoinCompleted])
+		require.NotZero(t, ends[roles.JoinFailed])
 		for _, d := range p.deck {
 			require.NotZero(t, p.count[d], "no %s", d)
 		}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/joins"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 const (
@@ -32,18 +32,18 @@ const (
 // is empty if it depends on the time.
 type promise struct {
 	steps  int
-	wanted storekit.JoinStatus
+	wanted roles.JoinStatus
 }
 
 // join makes the messages steps of a join, before they are published. Some joins have a
 // further step that fails, and some have a deadline.
 func (j *job) join(ctx context.Context, s session, messages []*message.Message) error {
-	join := storekit.Join{ExpectedSteps: len(messages)}
-	wanted := storekit.JoinCompleted
+	join := roles.Join{ExpectedSteps: len(messages)}
+	wanted := roles.JoinCompleted
 	fails := j.dice.IntN(3) == 0
 	if fails {
 		join.ExpectedSteps++
-		wanted = storekit.JoinFailed
+		wanted = roles.JoinFailed
 	}
 	if j.dice.IntN(4) == 0 {
 		join.Timeout = upTo(j.dice, lease)
@@ -78,7 +78,7 @@ type fate struct {
 	id     outmill.JoinID
 	ledger promise
 	// status is empty if the join does not exist.
-	status                   storekit.JoinStatus
+	status                   roles.JoinStatus
 	completed, failed        int
 	members                  int
 	membersDone, membersDead int
@@ -92,7 +92,7 @@ var neverStarted = promise{wanted: "none"}
 
 // fault describes the error in a join, or is "" if there is none.
 func (f fate) fault() string {
-	follower := map[storekit.JoinStatus]string{storekit.JoinCompleted: joined, storekit.JoinFailed: parted}[f.status]
+	follower := map[roles.JoinStatus]string{roles.JoinCompleted: joined, roles.JoinFailed: parted}[f.status]
 	wanted := f.ledger.wanted
 	switch {
 	case follower == "":
@@ -125,7 +125,7 @@ func fates(ctx context.Context, db database) (map[outmill.JoinID]*fate, error) {
 const page = 1000
 
 func addJoins(ctx context.Context, store outbox, all map[outmill.JoinID]*fate) error {
-	query := storekit.JoinQuery{Limit: page}
+	query := roles.JoinQuery{Limit: page}
 	for {
 		found, err := store.ListJoins(ctx, query)
 		if err != nil || len(found) == 0 {
@@ -151,11 +151,11 @@ func (f *fate) addSteps(ctx context.Context, store outbox) error {
 	f.members = len(steps)
 	for _, step := range steps {
 		switch step.Status {
-		case storekit.StepCompleted:
+		case roles.StepCompleted:
 			f.membersDone++
-		case storekit.StepFailed:
+		case roles.StepFailed:
 			f.membersDead++
-		case storekit.StepPending:
+		case roles.StepPending:
 		}
 	}
 	return err
@@ -190,8 +190,8 @@ func addFollowers(ctx context.Context, store outbox, all map[outmill.JoinID]*fat
 }
 
 // judgeJoins returns how many joins ended in which way, and the errors.
-func judgeJoins(all map[outmill.JoinID]*fate) (count map[storekit.JoinStatus]int, faults []string) {
-	count = map[storekit.JoinStatus]int{}
+func judgeJoins(all map[outmill.JoinID]*fate) (count map[roles.JoinStatus]int, faults []string) {
+	count = map[roles.JoinStatus]int{}
 	for _, f := range all {
 		count[f.status]++
 		if fault := f.fault(); fault != "" {

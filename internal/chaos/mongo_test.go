@@ -20,7 +20,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // forgetsAfter is the number of seconds after which the server ends a transaction whose client is
@@ -89,9 +89,9 @@ type (
 		N    int    `bson:"n"`
 	}
 	startedDocument struct {
-		ID     string              `bson:"_id"`
-		Steps  int                 `bson:"steps"`
-		Wanted storekit.JoinStatus `bson:"wanted"`
+		ID     string           `bson:"_id"`
+		Steps  int              `bson:"steps"`
+		Wanted roles.JoinStatus `bson:"wanted"`
 	}
 )
 

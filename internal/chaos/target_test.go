@@ -15,7 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // target is a kind of store, with the properties of its engine that the test needs.
@@ -73,7 +73,7 @@ type server interface {
 // outbox is a store that has joins.
 type outbox interface {
 	outmill.Store
-	storekit.Joins
+	roles.Joins
 }
 
 // database has an outbox and the application's own tables: the

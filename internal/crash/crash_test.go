@@ -25,8 +25,8 @@ import (
 	_ "github.com/outmill/outmill/mongo"
 	_ "github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/roles"
 	_ "github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -172,9 +172,9 @@ func survives(t *testing.T, address string, interrupted interruption) {
 	defer func() { require.NoError(t, store.Close()) }()
 	require.NoError(t, store.Ensure(t.Context()))
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Topics: outmill.Topics{Include: []string{orders}}}))
-	joins, ok := outmill.As[storekit.Joins](store)
+	joins, ok := outmill.As[roles.Joins](store)
 	require.True(t, ok)
-	join := &storekit.Join{ExpectedSteps: messages}
+	join := &roles.Join{ExpectedSteps: messages}
 	require.NoError(t, joins.StartJoin(t.Context(), join))
 	var want []string
 	for i := range messages {

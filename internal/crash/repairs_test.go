@@ -17,6 +17,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/crash"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -46,7 +47,7 @@ const (
 	group     = outmill.DefaultGroup
 )
 
-var paused = storekit.PauseScope{Topic: "paused"}
+var paused = roles.PauseScope{Topic: "paused"}
 
 // repair makes the call that envRepair names, as an operator does who does not know what an earlier
 // process has done.
@@ -84,7 +85,7 @@ func edit(ctx context.Context, store outmill.Store) error {
 	if string(r.Payload) == edited {
 		return nil
 	}
-	_, err = roleOf[storekit.Workbench](store).Edit(ctx, r.ID, storekit.Edit{Seen: storekit.FingerprintOf(r), Payload: []byte(edited)})
+	_, err = roleOf[roles.Workbench](store).Edit(ctx, r.ID, roles.Edit{Seen: storekit.FingerprintOf(r), Payload: []byte(edited)})
 	return err
 }
 
@@ -94,23 +95,23 @@ func skip(ctx context.Context, store outmill.Store) error {
 		return err
 	}
 	for done := false; !done && err == nil; {
-		var skipped storekit.Skipped
-		skipped, err = roleOf[storekit.Workbench](store).Skip(ctx, r.ID)
+		var skipped roles.Skipped
+		skipped, err = roleOf[roles.Workbench](store).Skip(ctx, r.ID)
 		done = skipped.Done
 	}
 	return err
 }
 
 func requeueWhere(ctx context.Context, store outmill.Store) error {
-	return whole(ctx, "requeue", roleOf[storekit.Operator](store).RequeueWhere)
+	return whole(ctx, "requeue", roleOf[roles.Operator](store).RequeueWhere)
 }
 
 func deleteWhere(ctx context.Context, store outmill.Store) error {
-	return whole(ctx, "delete", roleOf[storekit.Operator](store).DeleteWhere)
+	return whole(ctx, "delete", roleOf[roles.Operator](store).DeleteWhere)
 }
 
 // whole calls change for pages of two records.
-func whole(ctx context.Context, topic string, change func(context.Context, outmill.ListQuery) (storekit.Page, error)) error {
+func whole(ctx context.Context, topic string, change func(context.Context, outmill.ListQuery) (roles.Page, error)) error {
 	query := outmill.ListQuery{Topic: topic, Status: outmill.StatusDead, Limit: 2}
 	for {
 		page, err := change(ctx, query)
@@ -122,11 +123,11 @@ func whole(ctx context.Context, topic string, change func(context.Context, outmi
 }
 
 func pauseTopic(ctx context.Context, store outmill.Store) error {
-	return roleOf[storekit.Pauses](store).Pause(ctx, paused, "ann", "")
+	return roleOf[roles.Pauses](store).Pause(ctx, paused, "ann", "")
 }
 
 func resumeTopic(ctx context.Context, store outmill.Store) error {
-	_, err := roleOf[storekit.Pauses](store).Resume(ctx, paused)
+	_, err := roleOf[roles.Pauses](store).Resume(ctx, paused)
 	return err
 }
 
@@ -184,7 +185,7 @@ func (w *repairs) survive(step string) {
 		}
 		require.NotZero(w.t, kills, "the process of %s was to be killed", r.name)
 		w.check()
-		list, err := roleOf[storekit.Pauses](store).Paused(w.t.Context())
+		list, err := roleOf[roles.Pauses](store).Paused(w.t.Context())
 		require.NoError(w.t, err)
 		require.Equal(w.t, r.name == "pause", len(list) == 1, "the pause is made or not")
 	}
@@ -237,7 +238,7 @@ func (w *repairs) dead(topic string) int { return len(w.deadOf(topic)) }
 
 // audited returns how many records the entries of each action count.
 func (w *repairs) audited() map[string]int {
-	page, err := roleOf[storekit.Audit](w.store).Audited(w.t.Context(), storekit.AuditQuery{Limit: 1000})
+	page, err := roleOf[roles.Audit](w.store).Audited(w.t.Context(), roles.AuditQuery{Limit: 1000})
 	require.NoError(w.t, err)
 	counts := map[string]int{}
 	for _, entry := range page.Entries {

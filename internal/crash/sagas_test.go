@@ -15,8 +15,8 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/inbox"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sagas"
-	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -149,11 +149,11 @@ func sagaSurvives(t *testing.T, address string, interrupted interruption) {
 	for topic, want := range map[string][]string{invoices: bills, reminders: reminded} {
 		require.ElementsMatch(t, want, sentTo(t, store, topic))
 	}
-	states, ok := outmill.As[storekit.Sagas](store)
+	states, ok := outmill.As[roles.Sagas](store)
 	require.True(t, ok)
 	for i := range messages {
 		var state bill
-		saga, err := states.FindSaga(t.Context(), "bill", fmt.Sprint("order ", i), &state, storekit.SagaOptions{})
+		saga, err := states.FindSaga(t.Context(), "bill", fmt.Sprint("order ", i), &state, roles.SagaOptions{})
 		require.NoError(t, err)
 		require.Equal(t, []any{2, int64(2), true}, []any{state.Steps, saga.Version, saga.Finished})
 	}

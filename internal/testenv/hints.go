@@ -3,12 +3,12 @@ package testenv
 import (
 	"context"
 
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // Hints returns a channel that receives after each hint of the store about one of the
 // topics; without topics, after each hint.
-func Hints(ctx context.Context, store storekit.Waker, topics ...string) <-chan struct{} {
+func Hints(ctx context.Context, store roles.Waker, topics ...string) <-chan struct{} {
 	hints := make(chan struct{}, 1)
 	wanted := map[string]bool{"": true}
 	for _, topic := range topics {

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -21,7 +22,7 @@ const firstPoll = 10 * time.Millisecond
 const gatherRecords = 5 * time.Millisecond
 
 func (w *Worker) claimLoop(ctx context.Context) {
-	if waker, ok := outmill.As[storekit.Waker](w.cfg.Queue); ok {
+	if waker, ok := outmill.As[roles.Waker](w.cfg.Queue); ok {
 		waker.Wake(ctx, w.woken.add)
 	}
 	trouble := storekit.NewWaits(100*time.Millisecond, w.cfg.MaxErrorBackoff)

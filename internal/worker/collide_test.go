@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -153,7 +154,7 @@ func TestItem_Judge(t *testing.T) {
 		t.Parallel()
 		j := newJudging(t)
 		it := &outmill.Record{MessageID: "wait", Topic: topic, WaitsFor: outmill.NewJoinID()}
-		join := &storekit.Join{ID: it.WaitsFor, ExpectedSteps: 1}
+		join := &roles.Join{ID: it.WaitsFor, ExpectedSteps: 1}
 		require.NoError(t, j.store.StartJoin(t.Context(), join))
 		require.NoError(t, j.store.Append(t.Context(), it))
 		j.judge(120, outmill.Snooze(0))

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -15,7 +16,7 @@ const firstDoubt = time.Second
 var _ storekit.MessageLease = (*Item)(nil)
 
 // Inbox returns the inbox of the worker's queue. See storekit.MessageLease.
-func (it *Item) Inbox() storekit.Inbox { return it.worker.inbox }
+func (it *Item) Inbox() roles.Inbox { return it.worker.inbox }
 
 // Lease returns the lease of the record. See storekit.MessageLease.
 func (it *Item) Lease() outmill.Lease { return it.lease }

@@ -2,12 +2,12 @@ package worker
 
 import (
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // heedPauses releases the items that a pause covers and whose handling has not begun, if the
 // pauses have changed since the last time. The worker calls it after each call of the store,
-// which has read the pauses by the way (storekit.Pauses.LastPauses), so this costs no round
+// which has read the pauses by the way (roles.Pauses.LastPauses), so this costs no round
 // trip. The claim that returned an item may have begun before the pause, so heedPauses cannot
 // compare only the items of the last claim.
 func (w *Worker) heedPauses() {
@@ -42,7 +42,7 @@ func (it *Item) waits() bool {
 	return it.state == queued || it.state == taken && it.startedAt.IsZero()
 }
 
-func pausesOf(queue outmill.Queue) storekit.Pauses {
-	pauses, _ := outmill.As[storekit.Pauses](queue)
+func pausesOf(queue outmill.Queue) roles.Pauses {
+	pauses, _ := outmill.As[roles.Pauses](queue)
 	return pauses
 }

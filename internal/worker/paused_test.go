@@ -8,15 +8,15 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
-func (r *rig) pause(scope storekit.PauseScope) {
+func (r *rig) pause(scope roles.PauseScope) {
 	r.Helper()
 	require.NoError(r, r.store.Pause(r.Context(), scope, "ann", ""))
 }
 
-func (r *rig) resume(scope storekit.PauseScope) {
+func (r *rig) resume(scope roles.PauseScope) {
 	r.Helper()
 	ended, err := r.store.Resume(r.Context(), scope)
 	require.NoError(r, err)
@@ -25,7 +25,7 @@ func (r *rig) resume(scope storekit.PauseScope) {
 
 func TestWorker_Pauses(t *testing.T) {
 	t.Parallel()
-	paused := storekit.PauseScope{Topic: topic}
+	paused := roles.PauseScope{Topic: topic}
 
 	t.Run("items that wait are released under a pause, and the one in handling continues", func(t *testing.T) {
 		t.Parallel()
@@ -88,13 +88,13 @@ func TestWorker_Pauses(t *testing.T) {
 		w := r.start(func(c *worker.Config) { c.Order = outmill.OrderKey })
 		it := r.take(w)
 		require.Equal(t, "k1", it.Record.MessageID)
-		r.pause(storekit.PauseScope{TenantID: "acme"})
+		r.pause(roles.PauseScope{TenantID: "acme"})
 		r.eventuallyStatus(records[1], outmill.StatusPending)
 		r.eventuallyStatus(records[2], outmill.StatusPending)
 		it.Ack()
 		r.handlesInOrder(w, "o1")
 		r.takesNothing(w)
-		r.resume(storekit.PauseScope{TenantID: "acme"})
+		r.resume(roles.PauseScope{TenantID: "acme"})
 		r.handlesInOrder(w, "k2", "k3")
 	})
 

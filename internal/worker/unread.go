@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -32,7 +33,7 @@ func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAd
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	statsOf := inspector.Stats
-	if some, ok := outmill.As[storekit.BusyStats](queue); ok {
+	if some, ok := outmill.As[roles.BusyStats](queue); ok {
 		statsOf = some.StatsOfBusy
 	}
 	// A limit of 1 is the cheapest, and only OldestDue matters here.

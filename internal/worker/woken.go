@@ -28,7 +28,7 @@ func (w *woken) reads(read func(topic string) bool) {
 	w.read = read
 }
 
-// add is the callback for storekit.Waker.
+// add is the callback for roles.Waker.
 func (w *woken) add(topic string) {
 	w.mu.Lock()
 	switch {

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -38,9 +39,9 @@ type Worker struct {
 	repeats *Repeats
 	failing *Failing
 	// inbox is nil if the store has none.
-	inbox storekit.Inbox
+	inbox roles.Inbox
 	// pauses is nil if the store has no pauses.
-	pauses storekit.Pauses
+	pauses roles.Pauses
 
 	mu sync.Mutex
 	// owner is the owner of the next claim; each item has the owner of its own lease.
@@ -81,7 +82,7 @@ type Worker struct {
 	roundDone chan struct{}
 	settledN  int
 	// paused are the pauses that the worker has heeded.
-	paused *storekit.PauseList
+	paused *roles.PauseList
 
 	stopClaiming context.CancelFunc
 	stopRest     context.CancelFunc
@@ -125,8 +126,8 @@ func New(cfg Config) *Worker {
 		w.failing = &Failing{}
 	}
 	w.faults = Faults{Log: w.log, Of: fmt.Sprintf("group %q", cfg.Group), OnError: cfg.OnError}
-	w.inbox, _ = outmill.As[storekit.Inbox](cfg.Queue)
-	if far, ok := outmill.As[storekit.FarWaker](cfg.Queue); ok {
+	w.inbox, _ = outmill.As[roles.Inbox](cfg.Queue)
+	if far, ok := outmill.As[roles.FarWaker](cfg.Queue); ok {
 		w.hearsOthers = far.HearsOthers()
 	}
 	if !cfg.ByTopic {

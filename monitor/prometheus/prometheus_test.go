@@ -26,6 +26,7 @@ import (
 	"github.com/outmill/outmill/monitor"
 	"github.com/outmill/outmill/monitor/prometheus"
 	"github.com/outmill/outmill/publisher"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
@@ -315,7 +316,7 @@ func TestStore(t *testing.T) {
 		_, metrics := start(t, monitor.MetricsConfig{})
 		measured, err := metrics.Store(open(t, "main"))
 		require.NoError(t, err)
-		_, found := outmill.As[storekit.Inbox](measured)
+		_, found := outmill.As[roles.Inbox](measured)
 		require.True(t, found)
 	})
 }

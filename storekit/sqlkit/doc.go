@@ -7,6 +7,6 @@
 //     [ResolveTx] finds the transaction that a value wraps, [Handle] runs statements in it,
 //     and [TxEnded] marks the error of a transaction that has ended.
 //   - Schema: [LoadMigrations] reads the files, [Statements] lists their statements.
-//   - Sagas: [SagaEngine] has the calls of storekit.Sagas, on a [SagaStore].
+//   - Sagas: [SagaEngine] has the calls of roles.Sagas, on a [SagaStore].
 //   - Columns: [Text], [OrNull], [Micros] and [CeilMicros].
 package sqlkit

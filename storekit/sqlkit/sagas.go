@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -22,25 +23,25 @@ type SagaStore interface {
 // the argument.
 type SagaTx interface {
 	// Find reads a saga and its state, or reports that there is none.
-	Find(ctx context.Context, kind, correlation string) (saga *storekit.Saga, state string, found bool, err error)
+	Find(ctx context.Context, kind, correlation string) (saga *roles.Saga, state string, found bool, err error)
 	// Before reads up to limit sagas of all types with smaller ids, the largest id first, without
 	// their states.
-	Before(ctx context.Context, id outmill.WorkItemID, limit int) ([]*storekit.Saga, error)
+	Before(ctx context.Context, id outmill.WorkItemID, limit int) ([]*roles.Saga, error)
 	// State reads the state of a saga, or reports that its version is gone.
-	State(ctx context.Context, saga *storekit.Saga) (state string, found bool, err error)
+	State(ctx context.Context, saga *roles.Saga) (state string, found bool, err error)
 	// Insert writes a saga with version 1, or reports that its type and correlation value
 	// are taken. at is the database's time.
-	Insert(ctx context.Context, saga *storekit.Saga, state string) (at time.Time, inserted bool, err error)
+	Insert(ctx context.Context, saga *roles.Saga, state string) (at time.Time, inserted bool, err error)
 	// Update writes the state, Finished and the next version, or reports that the version is gone.
-	Update(ctx context.Context, saga *storekit.Saga, state string) (at time.Time, updated bool, err error)
+	Update(ctx context.Context, saga *roles.Saga, state string) (at time.Time, updated bool, err error)
 	// Delete deletes a saga, or reports that its version is gone.
-	Delete(ctx context.Context, saga *storekit.Saga) (deleted bool, err error)
+	Delete(ctx context.Context, saga *roles.Saga) (deleted bool, err error)
 	// DeleteFinished deletes up to limit sagas of the type that finished longer ago than
 	// retention.
 	DeleteFinished(ctx context.Context, kind string, retention time.Duration, limit int) (int, error)
 }
 
-// SagaEngine keeps the calls of [storekit.Sagas] for a store that has all sagas in one
+// SagaEngine keeps the calls of [roles.Sagas] for a store that has all sagas in one
 // table, with their states as JSON: it checks, encodes and decides. A store embeds it. It
 // may be used concurrently.
 type SagaEngine struct {
@@ -48,14 +49,14 @@ type SagaEngine struct {
 	maxState int
 }
 
-var _ storekit.Sagas = SagaEngine{}
+var _ roles.Sagas = SagaEngine{}
 
 // NewSagaEngine makes the engine of a store. maxState bounds a state, in bytes; 0 is no
 // limit.
 func NewSagaEngine(store SagaStore, maxState int) SagaEngine { return SagaEngine{store, maxState} }
 
-// FindSaga reads a saga. See [storekit.Sagas].
-func (e SagaEngine) FindSaga(ctx context.Context, kind, correlation string, state any, _ storekit.SagaOptions) (*storekit.Saga, error) {
+// FindSaga reads a saga. See [roles.Sagas].
+func (e SagaEngine) FindSaga(ctx context.Context, kind, correlation string, state any, _ roles.SagaOptions) (*roles.Saga, error) {
 	const operation = "find saga"
 	err := storekit.CheckSaga(kind, correlation)
 	if err == nil {
@@ -64,14 +65,14 @@ func (e SagaEngine) FindSaga(ctx context.Context, kind, correlation string, stat
 	if err != nil {
 		return nil, e.sagas.Explain(ctx, operation, err)
 	}
-	var saga *storekit.Saga
+	var saga *roles.Saga
 	err = e.sagas.InSagas(ctx, operation, true, func(ctx context.Context, tx SagaTx) error {
 		found, text, is, err := tx.Find(ctx, kind, correlation)
 		switch {
 		case err != nil:
 			return err
 		case !is:
-			return storekit.ErrSagaNotFound
+			return roles.ErrSagaNotFound
 		}
 		found.Type, found.Correlation = kind, correlation
 		saga = found
@@ -83,15 +84,15 @@ func (e SagaEngine) FindSaga(ctx context.Context, kind, correlation string, stat
 	return saga, nil
 }
 
-// ListSagas lists sagas. See [storekit.Sagas].
-func (e SagaEngine) ListSagas(ctx context.Context, query storekit.SagaQuery, _ storekit.SagaOptions) (storekit.SagaPage, error) {
+// ListSagas lists sagas. See [roles.Sagas].
+func (e SagaEngine) ListSagas(ctx context.Context, query roles.SagaQuery, _ roles.SagaOptions) (roles.SagaPage, error) {
 	const operation = "list sagas"
 	if err := storekit.CheckListSagas(query); err != nil {
-		return storekit.SagaPage{Next: query.After}, e.sagas.Explain(ctx, operation, err)
+		return roles.SagaPage{Next: query.After}, e.sagas.Explain(ctx, operation, err)
 	}
-	page := storekit.SagaPage{Next: query.After}
+	page := roles.SagaPage{Next: query.After}
 	err := e.sagas.InSagas(ctx, operation, true, func(ctx context.Context, tx SagaTx) (err error) {
-		page, err = storekit.PageOfSagas(query, func(id outmill.WorkItemID, limit int) ([]*storekit.Saga, error) {
+		page, err = storekit.PageOfSagas(query, func(id outmill.WorkItemID, limit int) ([]*roles.Saga, error) {
 			return tx.Before(ctx, id, limit)
 		})
 		return err
@@ -99,8 +100,8 @@ func (e SagaEngine) ListSagas(ctx context.Context, query storekit.SagaQuery, _ s
 	return page, err
 }
 
-// InsertSaga stores a new saga. See [storekit.Sagas].
-func (e SagaEngine) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, _ storekit.SagaOptions) error {
+// InsertSaga stores a new saga. See [roles.Sagas].
+func (e SagaEngine) InsertSaga(ctx context.Context, saga *roles.Saga, state any, _ roles.SagaOptions) error {
 	const operation = "insert saga"
 	text, err := e.encode(saga, state)
 	if err != nil {
@@ -113,7 +114,7 @@ func (e SagaEngine) InsertSaga(ctx context.Context, saga *storekit.Saga, state a
 	err = e.sagas.InSagas(ctx, operation, false, func(ctx context.Context, tx SagaTx) error {
 		at, inserted, err := tx.Insert(ctx, &started, text)
 		started.Version, started.CreatedAt, started.UpdatedAt = 1, at, at
-		return orElse(storekit.ErrSagaExists, inserted, err)
+		return orElse(roles.ErrSagaExists, inserted, err)
 	})
 	if err == nil {
 		*saga = started
@@ -121,8 +122,8 @@ func (e SagaEngine) InsertSaga(ctx context.Context, saga *storekit.Saga, state a
 	return err
 }
 
-// UpdateSaga stores the state of a saga. See [storekit.Sagas].
-func (e SagaEngine) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+// UpdateSaga stores the state of a saga. See [roles.Sagas].
+func (e SagaEngine) UpdateSaga(ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 	const operation = "update saga"
 	text, err := e.encode(saga, state)
 	if err != nil {
@@ -133,7 +134,7 @@ func (e SagaEngine) UpdateSaga(ctx context.Context, saga *storekit.Saga, state a
 		next := text
 		if options.KeepUnknown {
 			stored, found, err := tx.State(ctx, saga)
-			if err := orElse(storekit.ErrSagaConflict, found, err); err != nil {
+			if err := orElse(roles.ErrSagaConflict, found, err); err != nil {
 				return err
 			}
 			if next, err = storekit.MergeSagaState(stored, text, state, e.maxState); err != nil {
@@ -142,7 +143,7 @@ func (e SagaEngine) UpdateSaga(ctx context.Context, saga *storekit.Saga, state a
 		}
 		at, updated, err := tx.Update(ctx, saga, next)
 		now = at
-		return orElse(storekit.ErrSagaConflict, updated, err)
+		return orElse(roles.ErrSagaConflict, updated, err)
 	})
 	if err == nil {
 		saga.Version, saga.UpdatedAt = saga.Version+1, now
@@ -150,19 +151,19 @@ func (e SagaEngine) UpdateSaga(ctx context.Context, saga *storekit.Saga, state a
 	return err
 }
 
-// DeleteSaga deletes a saga. See [storekit.Sagas].
-func (e SagaEngine) DeleteSaga(ctx context.Context, saga *storekit.Saga, _ storekit.SagaOptions) error {
+// DeleteSaga deletes a saga. See [roles.Sagas].
+func (e SagaEngine) DeleteSaga(ctx context.Context, saga *roles.Saga, _ roles.SagaOptions) error {
 	const operation = "delete saga"
 	if err := storekit.CheckSaga(saga.Type, saga.Correlation); err != nil {
 		return e.sagas.Explain(ctx, operation, err)
 	}
 	return e.sagas.InSagas(ctx, operation, false, func(ctx context.Context, tx SagaTx) error {
 		deleted, err := tx.Delete(ctx, saga)
-		return orElse(storekit.ErrSagaConflict, deleted, err)
+		return orElse(roles.ErrSagaConflict, deleted, err)
 	})
 }
 
-// PrepareSagas does nothing, because Ensure makes the table. See [storekit.Sagas].
+// PrepareSagas does nothing, because Ensure makes the table. See [roles.Sagas].
 func (e SagaEngine) PrepareSagas(ctx context.Context, kinds ...string) error {
 	for _, kind := range kinds {
 		if err := storekit.CheckSagaType(kind); err != nil {
@@ -172,7 +173,7 @@ func (e SagaEngine) PrepareSagas(ctx context.Context, kinds ...string) error {
 	return nil
 }
 
-// DeleteFinishedSagas deletes sagas that finished long ago. See [storekit.Sagas].
+// DeleteFinishedSagas deletes sagas that finished long ago. See [roles.Sagas].
 func (e SagaEngine) DeleteFinishedSagas(ctx context.Context, kind string, retention time.Duration, limit int) (int, error) {
 	const operation = "delete finished sagas"
 	if err := storekit.CheckDeleteFinishedSagas(kind, retention, limit); err != nil {
@@ -189,7 +190,7 @@ func (e SagaEngine) DeleteFinishedSagas(ctx context.Context, kind string, retent
 	return deleted, nil
 }
 
-func (e SagaEngine) encode(saga *storekit.Saga, state any) (text string, err error) {
+func (e SagaEngine) encode(saga *roles.Saga, state any) (text string, err error) {
 	if err := storekit.CheckSaga(saga.Type, saga.Correlation); err != nil {
 		return "", err
 	}

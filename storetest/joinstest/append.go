@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func appendSentences() []sentence {
@@ -58,13 +58,13 @@ func refusedSteps() []refusedStep {
 		}
 	}
 	return []refusedStep{
-		{"a step of a join that nobody started", storekit.ErrUnknownJoin, "ErrUnknownJoin", func(_ *env, good outmill.JoinID) []*outmill.Record {
+		{"a step of a join that nobody started", roles.ErrUnknownJoin, "ErrUnknownJoin", func(_ *env, good outmill.JoinID) []*outmill.Record {
 			return []*outmill.Record{step("good", good), step("bad", good, outmill.NewJoinID())}
 		}},
-		{"a step of a completed join", storekit.ErrJoinFinished, "ErrJoinFinished", ended("completed")},
-		{"a step of a failed join", storekit.ErrJoinFinished, "ErrJoinFinished", ended("failed")},
-		{"a step of a cancelled join", storekit.ErrJoinFinished, "ErrJoinFinished", ended("cancelled")},
-		{"one step more than a join expects", storekit.ErrTooManySteps, "ErrTooManySteps", func(e *env, good outmill.JoinID) []*outmill.Record {
+		{"a step of a completed join", roles.ErrJoinFinished, "ErrJoinFinished", ended("completed")},
+		{"a step of a failed join", roles.ErrJoinFinished, "ErrJoinFinished", ended("failed")},
+		{"a step of a cancelled join", roles.ErrJoinFinished, "ErrJoinFinished", ended("cancelled")},
+		{"one step more than a join expects", roles.ErrTooManySteps, "ErrTooManySteps", func(e *env, good outmill.JoinID) []*outmill.Record {
 			full := e.startJoin(2)
 			e.Append(step("first", full))
 			return []*outmill.Record{step("second", full), step("third", full, good)}
@@ -127,8 +127,8 @@ func (r refusedStep) refused(ctx context.Context, e *env, records []*outmill.Rec
 // inventory has the counts that an append would change.
 type inventory struct {
 	records int
-	joins   []*storekit.Join
-	steps   []map[outmill.WorkItemID]storekit.StepStatus
+	joins   []*roles.Join
+	steps   []map[outmill.WorkItemID]roles.StepStatus
 }
 
 func (e *env) seen() inventory {
@@ -140,10 +140,10 @@ func (e *env) seen() inventory {
 	return found
 }
 
-func pendingSteps(records ...*outmill.Record) map[outmill.WorkItemID]storekit.StepStatus {
-	all := map[outmill.WorkItemID]storekit.StepStatus{}
+func pendingSteps(records ...*outmill.Record) map[outmill.WorkItemID]roles.StepStatus {
+	all := map[outmill.WorkItemID]roles.StepStatus{}
 	for _, r := range records {
-		all[r.ID] = storekit.StepPending
+		all[r.ID] = roles.StepPending
 	}
 	return all
 }
@@ -156,7 +156,7 @@ func appendAttaches(e *env) {
 	require.Equal(e.T, pendingSteps(both), e.steps(second))
 	for _, id := range []outmill.JoinID{first, second} {
 		e.requireCounts(id, 0, 0)
-		e.requireJoin(id, storekit.JoinPending)
+		e.requireJoin(id, roles.JoinPending)
 	}
 }
 
@@ -187,7 +187,7 @@ func joinAndSteps(e *env) {
 	records := suite.Recs(orders, withJoins(join.ID), "m1", "m2")
 	require.NoError(e.T, e.Store.Append(ctx, records[0]))
 	require.NoError(e.T, e.Store.Append(ctx, records[1]))
-	require.ErrorIs(e.T, e.Store.Append(ctx, suite.Rec(orders, "m3", withJoins(join.ID))), storekit.ErrTooManySteps)
+	require.ErrorIs(e.T, e.Store.Append(ctx, suite.Rec(orders, "m3", withJoins(join.ID))), roles.ErrTooManySteps)
 	require.NoError(e.T, e.Store.Append(ctx, waiter(join.ID)))
 	commit()
 	require.Equal(e.T, pendingSteps(records...), e.steps(join.ID))
@@ -203,7 +203,7 @@ func hundredJoins(e *env) {
 	e.completeSteps(r)
 	for _, id := range all {
 		e.requireCounts(id, 1, 0)
-		e.requireStep(id, r, storekit.StepCompleted)
+		e.requireStep(id, r, roles.StepCompleted)
 	}
 }
 
@@ -212,7 +212,7 @@ func thousandsOfSteps(e *env) {
 	id := e.startJoin(n)
 	e.members(id, suite.Numbered(n)...)
 	require.Len(e.T, e.steps(id), n)
-	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "more", withJoins(id))), storekit.ErrTooManySteps)
+	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "more", withJoins(id))), roles.ErrTooManySteps)
 }
 
 func joinsFill(e *env) {
@@ -222,11 +222,11 @@ func joinsFill(e *env) {
 	require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, "m2", withJoins(id))))
 	require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, "m3", withJoins(id))))
 	commit()
-	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Recs(orders, withJoins(id), "m4", "m5")...), storekit.ErrTooManySteps)
+	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Recs(orders, withJoins(id), "m4", "m5")...), roles.ErrTooManySteps)
 	e.members(id, "m4")
-	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "m5", withJoins(id))), storekit.ErrTooManySteps)
+	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "m5", withJoins(id))), roles.ErrTooManySteps)
 	e.completeSteps(e.List(outmill.ListQuery{})...)
-	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "m5", withJoins(id))), storekit.ErrTooManySteps,
+	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "m5", withJoins(id))), roles.ErrTooManySteps,
 		"steps that are settled count too")
 	require.Len(e.T, e.steps(id), 4)
 }
@@ -247,7 +247,7 @@ func appendsFill(e *env) {
 	require.NoError(e.T, work.Wait())
 	for _, id := range ids {
 		require.Len(e.T, e.steps(id), writers*each)
-		require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "more", withJoins(id))), storekit.ErrTooManySteps)
+		require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "more", withJoins(id))), roles.ErrTooManySteps)
 	}
 }
 
@@ -264,8 +264,8 @@ func decidedTakes(e *env) {
 	e.completeSteps(e.members(id, "m1")...)
 	e.members(id, "m2")
 	require.Len(e.T, e.steps(id), 2)
-	e.requireFinished(id, storekit.JoinCompleted)
-	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "m3", withJoins(id))), storekit.ErrJoinFinished)
+	e.requireFinished(id, roles.JoinCompleted)
+	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "m3", withJoins(id))), roles.ErrJoinFinished)
 }
 
 func attachNeedsRetain(e *env) {
@@ -275,7 +275,7 @@ func attachNeedsRetain(e *env) {
 	e.Release(found["pending"])
 	e.Fail(found["dead"])
 	for _, r := range found {
-		require.ErrorIs(e.T, e.joins().AttachStep(e.Ctx, id, r.ID), storekit.ErrUnknownMessage, r.MessageID)
+		require.ErrorIs(e.T, e.joins().AttachStep(e.Ctx, id, r.ID), roles.ErrUnknownMessage, r.MessageID)
 	}
 	require.Empty(e.T, e.steps(id))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func attachSentences() []sentence {
@@ -80,7 +80,7 @@ func attachProcessed(e *env) {
 	e.completeSteps(r)
 	e.attach(id, r)
 	e.requireCounts(id, 1, 0)
-	e.requireStep(id, r, storekit.StepCompleted)
+	e.requireStep(id, r, roles.StepCompleted)
 	require.Equal(e.T, 1, e.Delete(r))
 	e.requireCounts(id, 1, 0)
 }
@@ -92,7 +92,7 @@ func attachDead(e *env) {
 	e.failSteps(r)
 	e.attach(id, r)
 	e.requireCounts(id, 0, 1)
-	e.requireStep(id, r, storekit.StepFailed)
+	e.requireStep(id, r, roles.StepFailed)
 	require.Equal(e.T, 1, e.Requeue(r))
 	e.requireCounts(id, 0, 0)
 	e.completeSteps(r)
@@ -148,8 +148,8 @@ func attachUnrouted(e *env) {
 
 func attachUnknown(e *env) {
 	id := e.startJoin(1)
-	e.requireNoAttach(id, &outmill.Record{ID: outmill.NewWorkItemID()}, storekit.ErrUnknownMessage)
-	e.requireNoAttach(id, &outmill.Record{}, storekit.ErrUnknownMessage)
+	e.requireNoAttach(id, &outmill.Record{ID: outmill.NewWorkItemID()}, roles.ErrUnknownMessage)
+	e.requireNoAttach(id, &outmill.Record{}, roles.ErrUnknownMessage)
 }
 
 func attachDeleted(e *env) {
@@ -161,15 +161,15 @@ func attachDeleted(e *env) {
 	require.Equal(e.T, 1, e.Did(e.Store.DeleteProcessed, 10))
 	require.Equal(e.T, 1, e.Delete(records[1]))
 	for _, r := range records {
-		e.requireNoAttach(id, r, storekit.ErrUnknownMessage)
+		e.requireNoAttach(id, r, roles.ErrUnknownMessage)
 	}
 }
 
 func attachToUnknown(e *env) {
 	r := suite.Rec(orders, "m1")
 	e.Filled(r)
-	e.requireNoAttach(outmill.NewJoinID(), r, storekit.ErrUnknownJoin)
-	e.requireNoAttach(outmill.JoinID{}, r, storekit.ErrUnknownJoin)
+	e.requireNoAttach(outmill.NewJoinID(), r, roles.ErrUnknownJoin)
+	e.requireNoAttach(outmill.JoinID{}, r, roles.ErrUnknownJoin)
 }
 
 func attachToEnded(e *env) {
@@ -177,11 +177,11 @@ func attachToEnded(e *env) {
 	r := suite.Rec(orders, "m1")
 	e.Append(r)
 	for _, id := range ended {
-		e.requireNoAttach(id, r, storekit.ErrJoinFinished)
+		e.requireNoAttach(id, r, roles.ErrJoinFinished)
 	}
 	e.completeSteps(r)
 	for _, id := range ended {
-		e.requireNoAttach(id, r, storekit.ErrJoinFinished)
+		e.requireNoAttach(id, r, roles.ErrJoinFinished)
 	}
 }
 
@@ -191,7 +191,7 @@ func attachTooMany(e *env) {
 	late := suite.Recs(orders, suite.Plain, "m2", "m3")
 	e.Append(late...)
 	e.attach(id, late[0])
-	e.requireNoAttach(id, late[1], storekit.ErrTooManySteps)
+	e.requireNoAttach(id, late[1], roles.ErrTooManySteps)
 	open := e.startJoin(0, unsealed)
 	e.attach(open, late...)
 	require.Len(e.T, e.steps(open), 2)

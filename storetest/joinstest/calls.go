@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func callSentences() []sentence {
@@ -25,47 +25,47 @@ func callSentences() []sentence {
 // joinCall is a call that changes or returns something of the join and its step if it succeeds.
 type joinCall struct {
 	name string
-	do   func(ctx context.Context, joins storekit.Joins, join outmill.JoinID, step outmill.WorkItemID) error
+	do   func(ctx context.Context, joins roles.Joins, join outmill.JoinID, step outmill.WorkItemID) error
 }
 
 func joinCalls() []joinCall {
 	return []joinCall{
-		{"StartJoin", func(ctx context.Context, j storekit.Joins, _ outmill.JoinID, _ outmill.WorkItemID) error {
+		{"StartJoin", func(ctx context.Context, j roles.Joins, _ outmill.JoinID, _ outmill.WorkItemID) error {
 			return j.StartJoin(ctx, newJoin(1))
 		}},
-		{"AttachStep", func(ctx context.Context, j storekit.Joins, id outmill.JoinID, step outmill.WorkItemID) error {
+		{"AttachStep", func(ctx context.Context, j roles.Joins, id outmill.JoinID, step outmill.WorkItemID) error {
 			return j.AttachStep(ctx, id, step)
 		}},
-		{"ReportCompleted", func(ctx context.Context, j storekit.Joins, id outmill.JoinID, step outmill.WorkItemID) error {
+		{"ReportCompleted", func(ctx context.Context, j roles.Joins, id outmill.JoinID, step outmill.WorkItemID) error {
 			return j.ReportCompleted(ctx, id, step)
 		}},
-		{"ReportFailed", func(ctx context.Context, j storekit.Joins, id outmill.JoinID, step outmill.WorkItemID) error {
+		{"ReportFailed", func(ctx context.Context, j roles.Joins, id outmill.JoinID, step outmill.WorkItemID) error {
 			return j.ReportFailed(ctx, id, step)
 		}},
-		{"SealJoin", func(ctx context.Context, j storekit.Joins, id outmill.JoinID, _ outmill.WorkItemID) error {
+		{"SealJoin", func(ctx context.Context, j roles.Joins, id outmill.JoinID, _ outmill.WorkItemID) error {
 			return j.SealJoin(ctx, id, 1)
 		}},
-		{"GetJoin", func(ctx context.Context, j storekit.Joins, id outmill.JoinID, _ outmill.WorkItemID) error {
+		{"GetJoin", func(ctx context.Context, j roles.Joins, id outmill.JoinID, _ outmill.WorkItemID) error {
 			_, err := j.GetJoin(ctx, id)
 			return err
 		}},
-		{"ListJoins", func(ctx context.Context, j storekit.Joins, _ outmill.JoinID, _ outmill.WorkItemID) error {
-			_, err := j.ListJoins(ctx, storekit.JoinQuery{})
+		{"ListJoins", func(ctx context.Context, j roles.Joins, _ outmill.JoinID, _ outmill.WorkItemID) error {
+			_, err := j.ListJoins(ctx, roles.JoinQuery{})
 			return err
 		}},
-		{"ListSteps", func(ctx context.Context, j storekit.Joins, id outmill.JoinID, _ outmill.WorkItemID) error {
+		{"ListSteps", func(ctx context.Context, j roles.Joins, id outmill.JoinID, _ outmill.WorkItemID) error {
 			_, err := j.ListSteps(ctx, id, outmill.WorkItemID{}, 0)
 			return err
 		}},
-		{"DeleteJoins", func(ctx context.Context, j storekit.Joins, _ outmill.JoinID, _ outmill.WorkItemID) error {
+		{"DeleteJoins", func(ctx context.Context, j roles.Joins, _ outmill.JoinID, _ outmill.WorkItemID) error {
 			_, err := j.DeleteJoins(ctx, 10)
 			return err
 		}},
-		{"FinishJoin", func(ctx context.Context, j storekit.Joins, id outmill.JoinID, _ outmill.WorkItemID) error {
+		{"FinishJoin", func(ctx context.Context, j roles.Joins, id outmill.JoinID, _ outmill.WorkItemID) error {
 			_, err := j.FinishJoin(ctx, id, finishing(then("end")))
 			return err
 		}},
-		{"CancelJoin", func(ctx context.Context, j storekit.Joins, id outmill.JoinID, _ outmill.WorkItemID) error {
+		{"CancelJoin", func(ctx context.Context, j roles.Joins, id outmill.JoinID, _ outmill.WorkItemID) error {
 			return j.CancelJoin(ctx, id, "enough")
 		}},
 	}
@@ -74,7 +74,7 @@ func joinCalls() []joinCall {
 // anyOpenStep starts a join whose deadline has passed, so that every call changes it.
 func (e *env) anyOpenStep() (outmill.JoinID, *outmill.Record) {
 	e.T.Helper()
-	id := e.startJoin(0, unsealed, anyStep, func(j *storekit.Join) { j.Deadline = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) })
+	id := e.startJoin(0, unsealed, anyStep, func(j *roles.Join) { j.Deadline = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) })
 	return id, e.members(id, "m1")[0]
 }
 
@@ -86,7 +86,7 @@ func otherJoinCallsTakeNoNotice(e *env) {
 		case "StartJoin":
 			require.ErrorIs(e.T, err, outmill.ErrForeignTx, call.name)
 		case "AttachStep":
-			require.True(e.T, err == nil || errors.Is(err, storekit.ErrUnknownMessage), "%s: %v", call.name, err)
+			require.True(e.T, err == nil || errors.Is(err, roles.ErrUnknownMessage), "%s: %v", call.name, err)
 		default:
 			require.NoError(e.T, err, call.name)
 		}
@@ -123,5 +123,5 @@ func (e *env) requireNoJoinCall(ctx context.Context, want error) {
 	require.ErrorIs(e.T, e.Store.Append(ctx, suite.Rec(orders, "m2", withJoins(id))), want)
 	require.Equal(e.T, before, e.seen())
 	e.completeSteps(step)
-	e.requireFinished(id, storekit.JoinCompleted)
+	e.requireFinished(id, roles.JoinCompleted)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
 
@@ -29,7 +29,7 @@ func cancelEnds(e *env) {
 	e.Elapse(time.Hour)
 	require.NoError(e.T, e.joins().CancelJoin(e.Ctx, id, "no longer wanted"))
 	got := e.getJoin(id)
-	require.Equal(e.T, storekit.JoinCancelled, got.Status)
+	require.Equal(e.T, roles.JoinCancelled, got.Status)
 	require.Equal(e.T, "no longer wanted", got.Reason)
 	e.RequireAbout(e.Now(), got.FinishedAt, "finished at")
 	e.RequireAbout(e.Now(), got.UpdatedAt, "updated at")
@@ -48,14 +48,14 @@ func cancelFinished(e *env) {
 	ended := e.ended()
 	for _, status := range []string{"completed", "failed"} {
 		before := e.getJoin(ended[status])
-		require.ErrorIs(e.T, e.joins().CancelJoin(e.Ctx, before.ID, "too late"), storekit.ErrJoinFinished)
+		require.ErrorIs(e.T, e.joins().CancelJoin(e.Ctx, before.ID, "too late"), roles.ErrJoinFinished)
 		require.Equal(e.T, before, e.getJoin(before.ID))
 	}
 }
 
 func cancelUnknown(e *env) {
 	for _, id := range []outmill.JoinID{outmill.NewJoinID(), {}} {
-		require.ErrorIs(e.T, e.joins().CancelJoin(e.Ctx, id, ""), storekit.ErrUnknownJoin)
+		require.ErrorIs(e.T, e.joins().CancelJoin(e.Ctx, id, ""), roles.ErrUnknownJoin)
 	}
 }
 
@@ -68,7 +68,7 @@ func cancelLeavesMessages(e *env) {
 	e.Fail(found[2])
 	e.requireCounts(id, 0, 0)
 	require.False(e.T, e.finish(id, then("end")).Finished)
-	e.requireJoin(id, storekit.JoinCancelled)
+	e.requireJoin(id, roles.JoinCancelled)
 	require.Len(e.T, e.List(outmill.ListQuery{}), 1, "the dead one")
 }
 
@@ -106,10 +106,10 @@ func cancelRacesFinish(e *env) {
 			}
 		}
 		switch e.getJoin(id).Status {
-		case storekit.JoinCompleted:
+		case roles.JoinCompleted:
 			require.Equal(e.T, []int64{1, 0}, []int64{finished.Load(), cancelled.Load()})
 			require.Equal(e.T, 1, appended)
-		case storekit.JoinCancelled:
+		case roles.JoinCancelled:
 			require.Equal(e.T, []int64{0, 2}, []int64{finished.Load(), cancelled.Load()})
 			require.Zero(e.T, appended)
 		default:

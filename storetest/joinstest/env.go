@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 const (
@@ -42,41 +42,41 @@ func sections() []suite.Section {
 	}
 }
 
-func (e *env) joins() storekit.Joins { return e.Store.(storekit.Joins) }
+func (e *env) joins() roles.Joins { return e.Store.(roles.Joins) }
 
 // startJoin starts a join with this number of steps.
-func (e *env) startJoin(steps int, changes ...func(*storekit.Join)) outmill.JoinID {
+func (e *env) startJoin(steps int, changes ...func(*roles.Join)) outmill.JoinID {
 	e.T.Helper()
 	join := newJoin(steps, changes...)
 	require.NoError(e.T, e.joins().StartJoin(e.Ctx, join), "StartJoin")
 	return join.ID
 }
 
-func newJoin(steps int, changes ...func(*storekit.Join)) *storekit.Join {
-	join := &storekit.Join{ExpectedSteps: steps}
+func newJoin(steps int, changes ...func(*roles.Join)) *roles.Join {
+	join := &roles.Join{ExpectedSteps: steps}
 	for _, change := range changes {
 		change(join)
 	}
 	return join
 }
 
-func unsealed(j *storekit.Join) { j.ExpectedSteps, j.Unsealed = 0, true }
+func unsealed(j *roles.Join) { j.ExpectedSteps, j.Unsealed = 0, true }
 
-func plainJoin(*storekit.Join) {}
+func plainJoin(*roles.Join) {}
 
-func anyStep(j *storekit.Join) { j.Policy = storekit.JoinAny }
+func anyStep(j *roles.Join) { j.Policy = roles.JoinAny }
 
-func quorumOf(k int) func(*storekit.Join) {
-	return func(j *storekit.Join) { j.Policy, j.Quorum = storekit.JoinQuorum, k }
+func quorumOf(k int) func(*roles.Join) {
+	return func(j *roles.Join) { j.Policy, j.Quorum = roles.JoinQuorum, k }
 }
 
-func grouped(key string) func(*storekit.Join) {
-	return func(j *storekit.Join) { j.GroupingKey = key }
+func grouped(key string) func(*roles.Join) {
+	return func(j *roles.Join) { j.GroupingKey = key }
 }
 
-func inAnHour(j *storekit.Join) { j.Timeout = time.Hour }
+func inAnHour(j *roles.Join) { j.Timeout = time.Hour }
 
-func completeLate(j *storekit.Join) { j.Timeout, j.CompleteAtDeadline = time.Hour, true }
+func completeLate(j *roles.Join) { j.Timeout, j.CompleteAtDeadline = time.Hour, true }
 
 func withJoins(ids ...outmill.JoinID) func(*outmill.Record) {
 	return func(r *outmill.Record) { r.Joins = ids }
@@ -138,7 +138,7 @@ func (e *env) reportFailed(id outmill.JoinID, r *outmill.Record) {
 	require.NoError(e.T, e.joins().ReportFailed(e.Ctx, id, r.ID), "ReportFailed")
 }
 
-func (e *env) getJoin(id outmill.JoinID) *storekit.Join {
+func (e *env) getJoin(id outmill.JoinID) *roles.Join {
 	e.T.Helper()
 	join, err := e.joins().GetJoin(e.Ctx, id)
 	require.NoError(e.T, err, "GetJoin")
@@ -149,18 +149,18 @@ func (e *env) getJoin(id outmill.JoinID) *storekit.Join {
 func (e *env) requireNoJoin(id outmill.JoinID) {
 	e.T.Helper()
 	_, err := e.joins().GetJoin(e.Ctx, id)
-	require.ErrorIs(e.T, err, storekit.ErrUnknownJoin)
+	require.ErrorIs(e.T, err, roles.ErrUnknownJoin)
 }
 
 // allJoins pages through all joins.
-func (e *env) allJoins() []*storekit.Join {
+func (e *env) allJoins() []*roles.Join {
 	e.T.Helper()
-	return listAllJoins(e.Ctx, e.T, e.joins(), storekit.JoinQuery{})
+	return listAllJoins(e.Ctx, e.T, e.joins(), roles.JoinQuery{})
 }
 
-func listAllJoins(ctx context.Context, t require.TestingT, joins storekit.Joins, query storekit.JoinQuery) []*storekit.Join {
+func listAllJoins(ctx context.Context, t require.TestingT, joins roles.Joins, query roles.JoinQuery) []*roles.Join {
 	query.Limit = 1000
-	var all []*storekit.Join
+	var all []*roles.Join
 	for {
 		page, err := joins.ListJoins(ctx, query)
 		require.NoError(t, err, "ListJoins")
@@ -173,15 +173,15 @@ func listAllJoins(ctx context.Context, t require.TestingT, joins storekit.Joins,
 }
 
 // steps pages through the steps of the join.
-func (e *env) steps(id outmill.JoinID) map[outmill.WorkItemID]storekit.StepStatus {
+func (e *env) steps(id outmill.JoinID) map[outmill.WorkItemID]roles.StepStatus {
 	e.T.Helper()
 	return listAllSteps(e.Ctx, e.T, e.joins(), id)
 }
 
-func listAllSteps(ctx context.Context, t require.TestingT, joins storekit.Joins,
-	id outmill.JoinID) map[outmill.WorkItemID]storekit.StepStatus {
+func listAllSteps(ctx context.Context, t require.TestingT, joins roles.Joins,
+	id outmill.JoinID) map[outmill.WorkItemID]roles.StepStatus {
 	const limit = 1000
-	all := map[outmill.WorkItemID]storekit.StepStatus{}
+	all := map[outmill.WorkItemID]roles.StepStatus{}
 	var after outmill.WorkItemID
 	for {
 		page, err := joins.ListSteps(ctx, id, after, limit)
@@ -208,29 +208,29 @@ func (e *env) requireCounts(id outmill.JoinID, completed, failed int) {
 }
 
 // requireSound checks that the join's counters agree with its steps.
-func requireSound(ctx context.Context, t require.TestingT, joins storekit.Joins, id outmill.JoinID) {
+func requireSound(ctx context.Context, t require.TestingT, joins roles.Joins, id outmill.JoinID) {
 	join, err := joins.GetJoin(ctx, id)
 	require.NoError(t, err, "GetJoin")
-	counts := map[storekit.StepStatus]int{}
+	counts := map[roles.StepStatus]int{}
 	for _, status := range listAllSteps(ctx, t, joins, id) {
 		counts[status]++
 	}
 	require.Equal(t,
-		[]int{counts[storekit.StepCompleted], counts[storekit.StepFailed]}, []int{join.CompletedSteps, join.FailedSteps},
+		[]int{counts[roles.StepCompleted], counts[roles.StepFailed]}, []int{join.CompletedSteps, join.FailedSteps},
 		"steps completed, failed: by their states, by the counters of the %s join", join.Status)
 }
 
-func (e *env) requireStep(id outmill.JoinID, r *outmill.Record, want storekit.StepStatus) {
+func (e *env) requireStep(id outmill.JoinID, r *outmill.Record, want roles.StepStatus) {
 	e.T.Helper()
 	require.Equal(e.T, want, e.steps(id)[r.ID], "step %s", r.MessageID)
 }
 
-func (e *env) requireJoin(id outmill.JoinID, want storekit.JoinStatus) {
+func (e *env) requireJoin(id outmill.JoinID, want roles.JoinStatus) {
 	e.T.Helper()
 	require.Equal(e.T, want, e.getJoin(id).Status, "status of the join")
 }
 
-func (e *env) finish(id outmill.JoinID, changes ...func(*storekit.FinishRequest)) storekit.FinishResult {
+func (e *env) finish(id outmill.JoinID, changes ...func(*roles.FinishRequest)) roles.FinishResult {
 	e.T.Helper()
 	result, err := e.joins().FinishJoin(e.Ctx, id, finishing(changes...))
 	require.NoError(e.T, err, "FinishJoin")
@@ -239,27 +239,27 @@ func (e *env) finish(id outmill.JoinID, changes ...func(*storekit.FinishRequest)
 }
 
 // requireFinished finishes the join.
-func (e *env) requireFinished(id outmill.JoinID, want storekit.JoinStatus) {
+func (e *env) requireFinished(id outmill.JoinID, want roles.JoinStatus) {
 	e.T.Helper()
 	result := e.finish(id, failIfAny)
 	require.True(e.T, result.Finished, "finished")
 	require.Equal(e.T, want, result.Join.Status)
 }
 
-func finishing(changes ...func(*storekit.FinishRequest)) storekit.FinishRequest {
-	var request storekit.FinishRequest
+func finishing(changes ...func(*roles.FinishRequest)) roles.FinishRequest {
+	var request roles.FinishRequest
 	for _, change := range changes {
 		change(&request)
 	}
 	return request
 }
 
-func failIfAny(r *storekit.FinishRequest) { r.FailIfAnyStepFailed = true }
+func failIfAny(r *roles.FinishRequest) { r.FailIfAnyStepFailed = true }
 
 // then appends a record of that name when the join ends.
-func then(name string, changes ...func(*outmill.Record)) func(*storekit.FinishRequest) {
-	return func(r *storekit.FinishRequest) {
-		r.Then = func(storekit.Join) (*outmill.Record, error) { return suite.Rec(done, name, changes...), nil }
+func then(name string, changes ...func(*outmill.Record)) func(*roles.FinishRequest) {
+	return func(r *roles.FinishRequest) {
+		r.Then = func(roles.Join) (*outmill.Record, error) { return suite.Rec(done, name, changes...), nil }
 	}
 }
 
@@ -273,8 +273,8 @@ func (e *env) ended() map[string]outmill.JoinID {
 	e.Append(ok, bad)
 	e.reportCompleted(all["completed"], ok)
 	e.reportFailed(all["failed"], bad)
-	e.requireFinished(all["completed"], storekit.JoinCompleted)
-	e.requireFinished(all["failed"], storekit.JoinFailed)
+	e.requireFinished(all["completed"], roles.JoinCompleted)
+	e.requireFinished(all["failed"], roles.JoinFailed)
 	require.NoError(e.T, e.joins().CancelJoin(e.Ctx, all["cancelled"], "no longer wanted"))
 	e.Delete(ok, bad)
 	return all
@@ -300,8 +300,8 @@ func (e *env) workersOn(stores []joinStore, n int, work func(i int, store joinSt
 	require.NoError(e.T, all.Wait())
 }
 
-// joinStore is a store with the role storekit.Joins.
+// joinStore is a store with the role roles.Joins.
 type joinStore interface {
 	outmill.Store
-	storekit.Joins
+	roles.Joins
 }

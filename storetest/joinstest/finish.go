@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func finishSentences() []sentence {
@@ -55,8 +55,8 @@ func thenIsAppended(e *env) {
 		r.Metadata = map[string]string{"join": id.String()}
 		r.CorrelationID = "conversation"
 	})
-	require.True(e.T, e.finish(id, func(r *storekit.FinishRequest) {
-		r.Then = func(storekit.Join) (*outmill.Record, error) { return want, nil }
+	require.True(e.T, e.finish(id, func(r *roles.FinishRequest) {
+		r.Then = func(roles.Join) (*outmill.Record, error) { return want, nil }
 	}).Finished)
 	records := e.List(outmill.ListQuery{Topic: done})
 	require.Len(e.T, records, 3)
@@ -72,38 +72,38 @@ func thenIsAppended(e *env) {
 
 func thenSees(e *env) {
 	metadata := map[string]string{"type": "etl"}
-	id := e.startJoin(2, grouped("g"), func(j *storekit.Join) { j.Metadata = metadata })
+	id := e.startJoin(2, grouped("g"), func(j *roles.Join) { j.Metadata = metadata })
 	e.settleSteps(id, 1, 1)
-	var seen storekit.Join
-	result := e.finish(id, failIfAny, func(r *storekit.FinishRequest) {
-		r.Then = func(join storekit.Join) (*outmill.Record, error) {
+	var seen roles.Join
+	result := e.finish(id, failIfAny, func(r *roles.FinishRequest) {
+		r.Then = func(join roles.Join) (*outmill.Record, error) {
 			seen = join
 			return nil, nil
 		}
 	})
-	for _, got := range []*storekit.Join{&seen, &result.Join, e.getJoin(id)} {
+	for _, got := range []*roles.Join{&seen, &result.Join, e.getJoin(id)} {
 		require.Equal(e.T, id, got.ID)
 		require.Equal(e.T, "g", got.GroupingKey)
 		require.Equal(e.T, metadata, got.Metadata)
 		require.Equal(e.T, 2, got.ExpectedSteps)
 		require.Equal(e.T, []int{1, 1}, []int{got.CompletedSteps, got.FailedSteps})
-		require.Equal(e.T, storekit.JoinFailed, got.Status)
-		require.Equal(e.T, storekit.ReasonStepFailed, got.Reason)
+		require.Equal(e.T, roles.JoinFailed, got.Status)
+		require.Equal(e.T, roles.ReasonStepFailed, got.Reason)
 	}
 }
 
 func thenOfNothing(e *env) {
-	for _, change := range []func(*storekit.FinishRequest){
-		func(r *storekit.FinishRequest) { r.Then = nil },
-		func(r *storekit.FinishRequest) {
-			r.Then = func(storekit.Join) (*outmill.Record, error) { return nil, nil }
+	for _, change := range []func(*roles.FinishRequest){
+		func(r *roles.FinishRequest) { r.Then = nil },
+		func(r *roles.FinishRequest) {
+			r.Then = func(roles.Join) (*outmill.Record, error) { return nil, nil }
 		},
 	} {
 		id := e.startJoin(1)
 		e.settleSteps(id, 1, 0)
 		before := len(e.List(outmill.ListQuery{}))
 		require.True(e.T, e.finish(id, change).Finished)
-		e.requireJoin(id, storekit.JoinCompleted)
+		e.requireJoin(id, roles.JoinCompleted)
 		require.Len(e.T, e.List(outmill.ListQuery{}), before)
 	}
 }
@@ -114,7 +114,7 @@ func finishTimes(e *env) {
 	require.True(e.T, e.getJoin(id).FinishedAt.IsZero(), "finished at, before it is")
 	e.Elapse(time.Hour)
 	result := e.finish(id)
-	for _, got := range []*storekit.Join{&result.Join, e.getJoin(id)} {
+	for _, got := range []*roles.Join{&result.Join, e.getJoin(id)} {
 		e.RequireAbout(e.Now(), got.FinishedAt, "finished at")
 		e.RequireAbout(e.Now(), got.UpdatedAt, "updated at")
 		e.RequireAbout(e.Now().Add(-time.Hour), got.CreatedAt, "created at")
@@ -134,13 +134,13 @@ func deadlineIn(e *env) {
 
 var errThen = errors.New("no record today")
 
-func failing(r *storekit.FinishRequest) {
-	r.Then = func(storekit.Join) (*outmill.Record, error) { return suite.Rec(done, "never"), errThen }
+func failing(r *roles.FinishRequest) {
+	r.Then = func(roles.Join) (*outmill.Record, error) { return suite.Rec(done, "never"), errThen }
 }
 
 // requireUnfinished checks that the request returns an error and changes nothing, and that
 // another request finishes the join.
-func (e *env) requireUnfinished(id outmill.JoinID, want error, changes ...func(*storekit.FinishRequest)) {
+func (e *env) requireUnfinished(id outmill.JoinID, want error, changes ...func(*roles.FinishRequest)) {
 	e.T.Helper()
 	before := e.seen()
 	result, err := e.joins().FinishJoin(e.Ctx, id, finishing(changes...))
@@ -148,7 +148,7 @@ func (e *env) requireUnfinished(id outmill.JoinID, want error, changes ...func(*
 	require.False(e.T, result.Finished)
 	require.Equal(e.T, before, e.seen(), "something was written")
 	require.True(e.T, e.finish(id, then("end")).Finished)
-	e.requireJoin(id, storekit.JoinCompleted)
+	e.requireJoin(id, roles.JoinCompleted)
 	e.RequireNames([]string{"end"}, e.List(outmill.ListQuery{Topic: done}))
 }
 
@@ -170,7 +170,7 @@ func thenIsDuplicate(e *env) {
 	e.settleSteps(id, 1, 0)
 	e.Append(suite.Rec(done, "first", suite.WithDedup("k")))
 	require.True(e.T, e.finish(id, then("again", suite.WithDedup("k"))).Finished)
-	e.requireJoin(id, storekit.JoinCompleted)
+	e.requireJoin(id, roles.JoinCompleted)
 	e.RequireNames([]string{"first"}, e.List(outmill.ListQuery{Topic: done}))
 }
 
@@ -180,7 +180,7 @@ func finishCancelled(e *env) {
 	require.NoError(e.T, e.joins().CancelJoin(e.Ctx, id, "enough"))
 	result := e.finish(id, then("end"))
 	require.False(e.T, result.Finished)
-	require.Equal(e.T, storekit.JoinCancelled, result.Join.Status)
+	require.Equal(e.T, roles.JoinCancelled, result.Join.Status)
 	require.Equal(e.T, "enough", result.Join.Reason)
 	require.Empty(e.T, e.List(outmill.ListQuery{Topic: done}))
 }
@@ -188,7 +188,7 @@ func finishCancelled(e *env) {
 func finishUnknown(e *env) {
 	for _, id := range []outmill.JoinID{outmill.NewJoinID(), {}} {
 		_, err := e.joins().FinishJoin(e.Ctx, id, finishing(then("end")))
-		require.ErrorIs(e.T, err, storekit.ErrUnknownJoin)
+		require.ErrorIs(e.T, err, roles.ErrUnknownJoin)
 	}
 	require.Empty(e.T, e.List(outmill.ListQuery{}))
 }
@@ -212,7 +212,7 @@ func finishRace(e *env) {
 			if err != nil {
 				return err
 			}
-			if result.Join.Status != storekit.JoinFailed {
+			if result.Join.Status != roles.JoinFailed {
 				return errors.New("a caller sees the join as " + string(result.Join.Status))
 			}
 			if result.Finished {
@@ -260,7 +260,7 @@ func finishCutShort(e *env) {
 	}
 	for _, id := range ids {
 		e.finish(id, then(id.String()))
-		e.requireJoin(id, storekit.JoinCompleted)
+		e.requireJoin(id, roles.JoinCompleted)
 	}
 	e.requireEndsOnce(ids)
 }
@@ -272,13 +272,13 @@ func nestedJoin(e *env) {
 	e.Append(waiter(parent))
 	require.True(e.T, e.finish(child, then("end of the child", withJoins(parent))).Finished)
 	end := e.List(outmill.ListQuery{Topic: done})[0]
-	e.requireStep(parent, end, storekit.StepPending)
+	e.requireStep(parent, end, roles.StepPending)
 	e.requireCounts(parent, 1, 0)
 	e.requireAsleep()
 	e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "end of the child", suite.From(done)))
 	e.requireCounts(parent, 2, 0)
 	e.requireAwake()
-	e.requireFinished(parent, storekit.JoinCompleted)
+	e.requireFinished(parent, roles.JoinCompleted)
 }
 
 func nestedDeep(e *env) {
@@ -288,7 +288,7 @@ func nestedDeep(e *env) {
 	e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "one"))
 	e.finish(middle, then("two", withJoins(top)))
 	e.Fail(e.ClaimOne(outmill.NewOwnerToken(), "two"))
-	e.requireFinished(top, storekit.JoinFailed)
+	e.requireFinished(top, roles.JoinFailed)
 }
 
 func nestedLate(e *env) {
@@ -300,7 +300,7 @@ func nestedLate(e *env) {
 		id := e.startJoin(1)
 		e.settleSteps(id, 1, 0)
 		require.True(e.T, e.finish(id, then(name, withJoins(parent))).Finished, name)
-		e.requireJoin(id, storekit.JoinCompleted)
+		e.requireJoin(id, roles.JoinCompleted)
 	}
 	require.Len(e.T, e.List(outmill.ListQuery{Topic: done}), len(parents))
 	require.Len(e.T, e.steps(full), 1)
@@ -320,8 +320,8 @@ func nestedPartly(e *env) {
 	e.requireCounts(open, 1, 0)
 }
 
-func sealing(steps int) func(*storekit.FinishRequest) {
-	return func(r *storekit.FinishRequest) { r.Seal, r.ExpectedSteps = true, steps }
+func sealing(steps int) func(*roles.FinishRequest) {
+	return func(r *roles.FinishRequest) { r.Seal, r.ExpectedSteps = true, steps }
 }
 
 func finishSeals(e *env) {
@@ -329,10 +329,10 @@ func finishSeals(e *env) {
 	e.settleSteps(id, 1, 1)
 	result := e.finish(id, sealing(3), then("end"))
 	require.False(e.T, result.Finished)
-	for _, got := range []*storekit.Join{&result.Join, e.getJoin(id)} {
+	for _, got := range []*roles.Join{&result.Join, e.getJoin(id)} {
 		require.False(e.T, got.Unsealed)
 		require.Equal(e.T, 3, got.ExpectedSteps)
-		require.Equal(e.T, storekit.JoinPending, got.Status)
+		require.Equal(e.T, roles.JoinPending, got.Status)
 	}
 	e.completeSteps(e.members(id, "last")...)
 	require.True(e.T, e.finish(id, sealing(3), then("end")).Finished)
@@ -340,7 +340,7 @@ func finishSeals(e *env) {
 	empty := e.startJoin(0, unsealed)
 	result = e.finish(empty, sealing(0), then("end of nothing"))
 	require.True(e.T, result.Finished)
-	require.Equal(e.T, storekit.JoinCompleted, result.Join.Status)
+	require.Equal(e.T, roles.JoinCompleted, result.Join.Status)
 	e.RequireNames([]string{"end", "end of nothing"}, e.List(outmill.ListQuery{Topic: done}))
 }
 
@@ -351,7 +351,7 @@ func finishSealsNot(e *env) {
 	require.Equal(e.T, 2, e.getJoin(id).ExpectedSteps)
 	ended := e.startJoin(0, unsealed, anyStep)
 	e.settleSteps(ended, 1, 0)
-	e.requireFinished(ended, storekit.JoinCompleted)
+	e.requireFinished(ended, roles.JoinCompleted)
 	require.False(e.T, e.finish(ended, sealing(1)).Finished)
 	require.True(e.T, e.getJoin(ended).Unsealed)
 }
@@ -359,13 +359,13 @@ func finishSealsNot(e *env) {
 func finishSealsTooFew(e *env) {
 	id := e.startJoin(0, unsealed, anyStep)
 	e.settleSteps(id, 2, 0)
-	e.requireUnfinished(id, storekit.ErrTooManySteps, sealing(1), then("never"))
+	e.requireUnfinished(id, roles.ErrTooManySteps, sealing(1), then("never"))
 }
 
 func finishSealRefused(e *env) {
 	id := e.startJoin(0, unsealed, anyStep)
 	e.settleSteps(id, 1, 0)
-	e.requireUnfinished(id, outmill.ErrInvalidRecord, sealing(storekit.MaxJoinSteps+1), then("never"))
+	e.requireUnfinished(id, outmill.ErrInvalidRecord, sealing(roles.MaxJoinSteps+1), then("never"))
 	other := e.startJoin(0, unsealed)
 	_, err := e.joins().FinishJoin(e.Ctx, other, finishing(sealing(-1)))
 	require.ErrorIs(e.T, err, outmill.ErrInvalidRecord)
@@ -397,10 +397,10 @@ func requeueRacesFinish(e *env) {
 			return err
 		})
 		e.RequireStatus(outmill.StatusPending, r)
-		if e.getJoin(id).Status == storekit.JoinPending {
+		if e.getJoin(id).Status == roles.JoinPending {
 			e.requireCounts(id, 0, 0)
 		} else {
-			e.requireJoin(id, storekit.JoinFailed)
+			e.requireJoin(id, roles.JoinFailed)
 			e.requireCounts(id, 0, 1)
 		}
 		e.Delete(r)

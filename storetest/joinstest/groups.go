@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func groupSentences() []sentence {
@@ -54,7 +54,7 @@ func oneStepOfGroups(e *env) {
 	e.Append(r)
 	require.Len(e.T, e.List(outmill.ListQuery{}), 3)
 	require.Equal(e.T, pendingSteps(r), e.steps(id))
-	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "m2", withJoins(id))), storekit.ErrTooManySteps)
+	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "m2", withJoins(id))), roles.ErrTooManySteps)
 }
 
 func lastGroupCompletes(e *env) {
@@ -66,12 +66,12 @@ func lastGroupCompletes(e *env) {
 		}
 		e.Ack(one)
 		e.requireCounts(id, 0, 0)
-		e.requireStep(id, step, storekit.StepPending)
+		e.requireStep(id, step, roles.StepPending)
 		e.Abandon(0, two)
 		e.requireCounts(id, 0, 0)
 		e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.OfGroup(last)))
 		e.requireCounts(id, 1, 0)
-		e.requireStep(id, step, storekit.StepCompleted)
+		e.requireStep(id, step, roles.StepCompleted)
 	}
 }
 
@@ -82,7 +82,7 @@ func firstGroupFails(e *env) {
 	e.requireCounts(id, 0, 1)
 	e.Ack(one)
 	e.requireCounts(id, 0, 1)
-	e.requireStep(id, step, storekit.StepFailed)
+	e.requireStep(id, step, roles.StepFailed)
 
 	both := e.startJoin(1)
 	_, one, two = e.twoGroups(both)
@@ -100,7 +100,7 @@ func lastGroupIsTakenBack(e *env) {
 	e.requireCounts(id, 0, 1)
 	require.Equal(e.T, 1, e.Requeue(two))
 	e.requireCounts(id, 0, 0)
-	e.requireStep(id, step, storekit.StepPending)
+	e.requireStep(id, step, roles.StepPending)
 	e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.OfGroup("one")))
 	e.requireCounts(id, 0, 0)
 	e.Fail(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.OfGroup("two")))
@@ -121,7 +121,7 @@ func deletedInOneGroup(e *env) {
 	e.requireCounts(id, 0, 1)
 	e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.OfGroup("two")))
 	e.requireCounts(id, 0, 1)
-	e.requireStep(id, step, storekit.StepFailed)
+	e.requireStep(id, step, roles.StepFailed)
 }
 
 func groupsInOneCall(e *env) {
@@ -166,7 +166,7 @@ func adoptedSteps(e *env) {
 	e.Register("two")
 	found := suite.ByName(e.ClaimAll(suite.OfGroup("one")))
 	e.Ack(found["m1"])
-	e.requireStep(id, records[0], storekit.StepCompleted)
+	e.requireStep(id, records[0], roles.StepCompleted)
 	e.Fail(found["m2"])
 	e.requireCounts(id, 1, 1)
 	require.Equal(e.T, 1, e.Requeue(found["m2"]))
@@ -192,7 +192,7 @@ func dropCompletes(e *env) {
 	e.requireCounts(id, 0, 0)
 	e.Drop("two")
 	e.requireCounts(id, 1, 0)
-	e.requireStep(id, step, storekit.StepCompleted)
+	e.requireStep(id, step, roles.StepCompleted)
 	e.Drop("two")
 	e.requireCounts(id, 1, 0)
 }
@@ -202,10 +202,10 @@ func dropLeavesWaiting(e *env) {
 	step, _, two := e.twoGroups(id)
 	e.Drop("one")
 	e.requireCounts(id, 0, 0)
-	e.requireStep(id, step, storekit.StepPending)
+	e.requireStep(id, step, roles.StepPending)
 	e.Ack(two)
 	e.requireCounts(id, 1, 0)
-	e.requireStep(id, step, storekit.StepCompleted)
+	e.requireStep(id, step, roles.StepCompleted)
 }
 
 func dropLeavesToNext(e *env) {
@@ -247,8 +247,8 @@ func dropLeavesOthers(e *env) {
 	e.Append(waits)
 	e.Drop(group)
 	e.requireCounts(id, 1, 0)
-	e.requireStep(id, acked, storekit.StepCompleted)
-	e.requireStep(id, waits, storekit.StepPending)
+	e.requireStep(id, acked, roles.StepCompleted)
+	e.requireStep(id, waits, roles.StepPending)
 	e.Register(group)
 	e.completeSteps(waits)
 	e.requireCounts(id, 2, 0)
@@ -264,7 +264,7 @@ func dropWakes(e *env) {
 	e.requireAsleep()
 	e.Drop("leaves")
 	e.requireAwake()
-	e.requireFinished(id, storekit.JoinCompleted)
+	e.requireFinished(id, roles.JoinCompleted)
 }
 
 func dropHundreds(e *env) {
@@ -296,10 +296,10 @@ func expireSteps(e *env) {
 	e.Elapse(2 * time.Hour)
 	e.RequireExpired(1, 3)
 	e.requireCounts(id, 1, 0)
-	e.requireStep(id, both, storekit.StepCompleted)
-	e.requireStep(id, more, storekit.StepPending)
+	e.requireStep(id, both, roles.StepCompleted)
+	e.requireStep(id, more, roles.StepPending)
 	e.requireCounts(lonely, 0, 1)
-	e.requireStep(lonely, only, storekit.StepFailed)
+	e.requireStep(lonely, only, roles.StepFailed)
 }
 
 func expireWakes(e *env) {
@@ -312,5 +312,5 @@ func expireWakes(e *env) {
 	e.requireAsleep()
 	e.RequireExpired(1, 1)
 	e.requireAwake()
-	e.requireFinished(id, storekit.JoinFailed)
+	e.requireFinished(id, roles.JoinFailed)
 }

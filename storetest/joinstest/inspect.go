@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func inspectSentences() []sentence {
@@ -44,7 +44,7 @@ func getUnknownJoin(e *env) {
 func listJoinOrder(e *env) {
 	require.Empty(e.T, e.allJoins())
 	for _, first := range []byte{0x80, 0x10, 0xff, 0x20, 0x7f} {
-		e.startJoin(2, grouped(fmt.Sprintf("%02x", first)), func(j *storekit.Join) { j.ID = outmill.JoinID{first, 15: 1} })
+		e.startJoin(2, grouped(fmt.Sprintf("%02x", first)), func(j *roles.Join) { j.ID = outmill.JoinID{first, 15: 1} })
 	}
 	var got []string
 	for _, join := range e.allJoins() {
@@ -64,7 +64,7 @@ func listByGroupingKey(e *env) {
 	}
 	for _, key := range append(keys, "nobody", "' OR '1'='1", "%", "*") {
 		var got []outmill.JoinID
-		for _, join := range listAllJoins(e.Ctx, e.T, e.joins(), storekit.JoinQuery{GroupingKey: key}) {
+		for _, join := range listAllJoins(e.Ctx, e.T, e.joins(), roles.JoinQuery{GroupingKey: key}) {
 			require.Equal(e.T, key, join.GroupingKey)
 			got = append(got, join.ID)
 		}
@@ -76,28 +76,28 @@ func listByGroupingKey(e *env) {
 func listByStatus(e *env) {
 	key := "g"
 	ended := e.ended()
-	want := map[storekit.JoinStatus][]outmill.JoinID{
-		storekit.JoinPending:   {e.startJoin(1), e.startJoin(1, grouped(key))},
-		storekit.JoinCompleted: {ended["completed"]},
-		storekit.JoinFailed:    {ended["failed"]},
-		storekit.JoinCancelled: {ended["cancelled"]},
+	want := map[roles.JoinStatus][]outmill.JoinID{
+		roles.JoinPending:   {e.startJoin(1), e.startJoin(1, grouped(key))},
+		roles.JoinCompleted: {ended["completed"]},
+		roles.JoinFailed:    {ended["failed"]},
+		roles.JoinCancelled: {ended["cancelled"]},
 	}
 	for status, ids := range want {
-		require.Equal(e.T, ids, joinIDsOf(listAllJoins(e.Ctx, e.T, e.joins(), storekit.JoinQuery{Status: status})), status)
+		require.Equal(e.T, ids, joinIDsOf(listAllJoins(e.Ctx, e.T, e.joins(), roles.JoinQuery{Status: status})), status)
 	}
-	pending := want[storekit.JoinPending]
-	query := storekit.JoinQuery{Status: storekit.JoinPending, GroupingKey: key}
+	pending := want[roles.JoinPending]
+	query := roles.JoinQuery{Status: roles.JoinPending, GroupingKey: key}
 	require.Equal(e.T, pending[1:], joinIDsOf(listAllJoins(e.Ctx, e.T, e.joins(), query)))
-	query = storekit.JoinQuery{Status: storekit.JoinPending, After: pending[0]}
+	query = roles.JoinQuery{Status: roles.JoinPending, After: pending[0]}
 	require.Equal(e.T, pending[1:], joinIDsOf(listAllJoins(e.Ctx, e.T, e.joins(), query)))
 }
 
 func refuseJoinStatus(e *env) {
-	_, err := e.joins().ListJoins(e.Ctx, storekit.JoinQuery{Status: "done"})
+	_, err := e.joins().ListJoins(e.Ctx, roles.JoinQuery{Status: "done"})
 	e.RequireRefusal(err)
 }
 
-func joinIDsOf(joins []*storekit.Join) []outmill.JoinID {
+func joinIDsOf(joins []*roles.Join) []outmill.JoinID {
 	list := make([]outmill.JoinID, len(joins))
 	for i, join := range joins {
 		list[i] = join.ID
@@ -109,11 +109,11 @@ func listJoinPages(e *env) {
 	key := "g"
 	var want []outmill.JoinID
 	for first := range byte(7) {
-		want = append(want, e.startJoin(1, grouped(key), func(j *storekit.Join) { j.ID = outmill.JoinID{first, 15: 1} }))
-		e.startJoin(1, func(j *storekit.Join) { j.ID = outmill.JoinID{first, 15: 2} })
+		want = append(want, e.startJoin(1, grouped(key), func(j *roles.Join) { j.ID = outmill.JoinID{first, 15: 1} }))
+		e.startJoin(1, func(j *roles.Join) { j.ID = outmill.JoinID{first, 15: 2} })
 	}
 	var got []outmill.JoinID
-	query := storekit.JoinQuery{GroupingKey: key, Limit: 3}
+	query := roles.JoinQuery{GroupingKey: key, Limit: 3}
 	for _, n := range []int{3, 3, 1, 0} {
 		page, err := e.joins().ListJoins(e.Ctx, query)
 		require.NoError(e.T, err)
@@ -124,14 +124,14 @@ func listJoinPages(e *env) {
 		}
 	}
 	require.Equal(e.T, want, got)
-	page, err := e.joins().ListJoins(e.Ctx, storekit.JoinQuery{After: outmill.JoinID{3, 15: 3}, Limit: 3})
+	page, err := e.joins().ListJoins(e.Ctx, roles.JoinQuery{After: outmill.JoinID{3, 15: 3}, Limit: 3})
 	require.NoError(e.T, err)
 	require.Equal(e.T, []outmill.JoinID{want[4], {4, 15: 2}, want[5]}, joinIDsOf(page))
 }
 
 func listJoinLimit(e *env) {
 	all := numberedJoins(e, 110)
-	page, err := e.joins().ListJoins(e.Ctx, storekit.JoinQuery{})
+	page, err := e.joins().ListJoins(e.Ctx, roles.JoinQuery{})
 	require.NoError(e.T, err)
 	require.Equal(e.T, all[:100], joinIDsOf(page))
 }
@@ -164,7 +164,7 @@ func listStepLimit(e *env) {
 }
 
 func refuseJoinLimits(e *env) {
-	_, err := e.joins().ListJoins(e.Ctx, storekit.JoinQuery{Limit: -1})
+	_, err := e.joins().ListJoins(e.Ctx, roles.JoinQuery{Limit: -1})
 	e.RequireRefusal(err, "ListJoins")
 	_, err = e.joins().ListSteps(e.Ctx, e.startJoin(1), outmill.WorkItemID{}, -1)
 	e.RequireRefusal(err, "ListSteps")
@@ -176,7 +176,7 @@ func deleteJoins(e *env) {
 	e.Elapse(joinRetention - time.Minute)
 	young := e.startJoin(1)
 	e.settleSteps(young, 1, 0)
-	e.requireFinished(young, storekit.JoinCompleted)
+	e.requireFinished(young, roles.JoinCompleted)
 	require.Zero(e.T, e.Did(e.joins().DeleteJoins, 10))
 	e.Elapse(2 * time.Minute)
 	require.Equal(e.T, 3, e.Did(e.joins().DeleteJoins, 10))
@@ -186,7 +186,7 @@ func deleteJoins(e *env) {
 		e.requireNoJoin(id)
 	}
 	// A new join with the same id has nothing of the old one.
-	again := e.startJoin(1, func(j *storekit.Join) { j.ID = ended["completed"] })
+	again := e.startJoin(1, func(j *roles.Join) { j.ID = ended["completed"] })
 	require.Empty(e.T, e.steps(again))
 	e.requireCounts(again, 0, 0)
 }
@@ -195,7 +195,7 @@ func deleteJoinsLeaves(e *env) {
 	pending, ended := e.startJoin(2), e.startJoin(2, anyStep)
 	e.settleSteps(pending, 1, 0)
 	e.settleSteps(ended, 1, 1)
-	e.requireFinished(ended, storekit.JoinCompleted)
+	e.requireFinished(ended, roles.JoinCompleted)
 	e.Elapse(10 * joinRetention)
 	require.Equal(e.T, 1, e.Did(e.joins().DeleteJoins, 10))
 	e.requireCounts(pending, 1, 0)
@@ -233,7 +233,7 @@ func deletedJoinIsUnknown(e *env) {
 	e.members(id, "acked", "dead", "deleted")
 	e.Append(waiter(id))
 	e.deleteJoin(id)
-	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "late", withJoins(id))), storekit.ErrUnknownJoin)
+	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "late", withJoins(id))), roles.ErrUnknownJoin)
 	found := e.ClaimNamed(outmill.NewOwnerToken(), suite.From(orders))
 	require.Len(e.T, found, 3)
 	e.Ack(found["acked"])
@@ -241,8 +241,8 @@ func deletedJoinIsUnknown(e *env) {
 	require.Equal(e.T, 1, e.Requeue(found["dead"]))
 	require.Equal(e.T, 1, e.Delete(found["deleted"]))
 	e.Drop(group)
-	_, err := e.joins().FinishJoin(e.Ctx, id, storekit.FinishRequest{})
-	require.ErrorIs(e.T, err, storekit.ErrUnknownJoin)
+	_, err := e.joins().FinishJoin(e.Ctx, id, roles.FinishRequest{})
+	require.ErrorIs(e.T, err, roles.ErrUnknownJoin)
 }
 
 func stepOutlivesJoin(e *env) {

@@ -7,6 +7,7 @@ import (
 	"github.com/outmill/outmill/storetest/internal/suite"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -20,7 +21,7 @@ type joinModel struct {
 
 // modelJoin is a join. Its counters agree with its steps.
 type modelJoin struct {
-	storekit.Join
+	roles.Join
 	steps []*modelStep
 	// deadline and ended are times of the model.
 	deadline, ended time.Duration
@@ -57,7 +58,7 @@ const (
 
 type modelStep struct {
 	message  *modelMessage
-	status   storekit.StepStatus
+	status   roles.StepStatus
 	reported bool
 }
 
@@ -68,14 +69,14 @@ type modelWaiter struct {
 }
 
 // outcome returns the status that the message gives its step.
-func (m *modelMessage) outcome() storekit.StepStatus {
+func (m *modelMessage) outcome() roles.StepStatus {
 	left, acked := 0, 0
 	for _, p := range m.parts {
 		switch {
 		case p.fate == dropped:
 			continue
 		case p.fate == deletedAway || p.fate == stored && p.it.Status == outmill.StatusDead:
-			return storekit.StepFailed
+			return roles.StepFailed
 		case p.fate == ackedAway || p.it.Status == outmill.StatusProcessed:
 			acked++
 		}
@@ -83,18 +84,18 @@ func (m *modelMessage) outcome() storekit.StepStatus {
 	}
 	switch {
 	case left == 0:
-		return storekit.StepFailed
+		return roles.StepFailed
 	case acked == left:
-		return storekit.StepCompleted
+		return roles.StepCompleted
 	}
-	return storekit.StepPending
+	return roles.StepPending
 }
 
 func (s *modelStep) String() string {
 	return fmt.Sprintf("%s %s (reported %t, arguable %t)", s.message.id, s.status, s.reported, s.message.arguable)
 }
 
-func (j *modelJoin) pending() bool { return j.Status == storekit.JoinPending }
+func (j *modelJoin) pending() bool { return j.Status == roles.JoinPending }
 
 func (j *modelJoin) step(id outmill.WorkItemID) *modelStep {
 	for _, s := range j.steps {
@@ -130,22 +131,22 @@ func (j *modelJoin) count() {
 	j.CompletedSteps, j.FailedSteps = 0, 0
 	for _, s := range j.steps {
 		switch s.status {
-		case storekit.StepCompleted:
+		case roles.StepCompleted:
 			j.CompletedSteps++
-		case storekit.StepFailed:
+		case roles.StepFailed:
 			j.FailedSteps++
-		case storekit.StepPending:
+		case roles.StepPending:
 		}
 	}
 }
 
 // verdict returns the status and the reason with which the join would end now.
-func (j *modelJoin) verdict(failIfAny bool, now time.Duration) (storekit.JoinStatus, string) {
+func (j *modelJoin) verdict(failIfAny bool, now time.Duration) (roles.JoinStatus, string) {
 	state := storekit.JoinState{Join: j.Join, Late: j.hasDeadline && j.deadline <= now}
-	return state.Decide(storekit.FinishRequest{FailIfAnyStepFailed: failIfAny})
+	return state.Decide(roles.FinishRequest{FailIfAnyStepFailed: failIfAny})
 }
 
-func (j *modelJoin) end(status storekit.JoinStatus, reason string, now time.Duration) {
+func (j *modelJoin) end(status roles.JoinStatus, reason string, now time.Duration) {
 	j.Status, j.Reason, j.ended = status, reason, now
 }
 
@@ -177,7 +178,7 @@ func (m *joinModel) appended(items []*suite.Item) *modelMessage {
 }
 
 func (m *joinModel) attach(j *modelJoin, msg *modelMessage) {
-	j.steps = append(j.steps, &modelStep{message: msg, status: storekit.StepPending})
+	j.steps = append(j.steps, &modelStep{message: msg, status: roles.StepPending})
 }
 
 // fates notes the fate of records that the queue no longer has; gone is the reason.

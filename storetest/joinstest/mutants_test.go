@@ -10,7 +10,7 @@ import (
 	"github.com/outmill/outmill/storetest/internal/suite"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // mutant is mutants.Mutant, for a table.
@@ -60,7 +60,7 @@ func broken() []mutant {
 		}},
 		{"forgives failed steps", "finish",
 			"OBX-090 OBX-092 OBX-094 all, of which one failed where that matters: the join is failed once and for all",
-			finishes(func(r *storekit.FinishRequest) { r.FailIfAnyStepFailed = false })},
+			finishes(func(r *roles.FinishRequest) { r.FailIfAnyStepFailed = false })},
 		{"publishes after the end", "finish", "a record of Then that is refused leaves everything as it was", func(f mutants.File) outmill.Store {
 			return publishesAfter{f}
 		}},
@@ -104,7 +104,7 @@ type attachesWhereItCan struct{ mutants.File }
 
 func (m attachesWhereItCan) Append(ctx context.Context, records ...*outmill.Record) error {
 	err := m.File.Append(ctx, records...)
-	if !errors.Is(err, storekit.ErrTooManySteps) {
+	if !errors.Is(err, roles.ErrTooManySteps) {
 		return err
 	}
 	for _, r := range records {
@@ -115,15 +115,15 @@ func (m attachesWhereItCan) Append(ctx context.Context, records ...*outmill.Reco
 
 type startsAlone struct{ mutants.File }
 
-func (m startsAlone) StartJoin(_ context.Context, join *storekit.Join) error {
+func (m startsAlone) StartJoin(_ context.Context, join *roles.Join) error {
 	return m.File.StartJoin(context.Background(), join)
 }
 
 type startsAgain struct{ mutants.File }
 
-func (m startsAgain) StartJoin(ctx context.Context, join *storekit.Join) error {
+func (m startsAgain) StartJoin(ctx context.Context, join *roles.Join) error {
 	err := m.File.StartJoin(ctx, join)
-	if errors.Is(err, storekit.ErrJoinExists) {
+	if errors.Is(err, roles.ErrJoinExists) {
 		return nil
 	}
 	return err
@@ -216,16 +216,16 @@ func (m attachesNothingLate) AttachStep(context.Context, outmill.JoinID, outmill
 	return nil
 }
 
-func finishes(change func(*storekit.FinishRequest)) func(mutants.File) outmill.Store {
+func finishes(change func(*roles.FinishRequest)) func(mutants.File) outmill.Store {
 	return func(f mutants.File) outmill.Store { return finishesOtherwise{f, change} }
 }
 
 type finishesOtherwise struct {
 	mutants.File
-	change func(*storekit.FinishRequest)
+	change func(*roles.FinishRequest)
 }
 
-func (m finishesOtherwise) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult,
+func (m finishesOtherwise) FinishJoin(ctx context.Context, join outmill.JoinID, request roles.FinishRequest) (roles.FinishResult,
 	error) {
 	m.change(&request)
 	return m.File.FinishJoin(ctx, join, request)
@@ -234,7 +234,7 @@ func (m finishesOtherwise) FinishJoin(ctx context.Context, join outmill.JoinID, 
 // publishesAfter ends the join in one transaction and appends the message in another.
 type publishesAfter struct{ mutants.File }
 
-func (m publishesAfter) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult,
+func (m publishesAfter) FinishJoin(ctx context.Context, join outmill.JoinID, request roles.FinishRequest) (roles.FinishResult,
 	error) {
 	then := request.Then
 	request.Then = nil
@@ -251,7 +251,7 @@ func (m publishesAfter) FinishJoin(ctx context.Context, join outmill.JoinID, req
 
 type publishesAlways struct{ mutants.File }
 
-func (m publishesAlways) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult,
+func (m publishesAlways) FinishJoin(ctx context.Context, join outmill.JoinID, request roles.FinishRequest) (roles.FinishResult,
 	error) {
 	result, err := m.File.FinishJoin(ctx, join, request)
 	if err != nil || result.Finished {
@@ -272,7 +272,7 @@ type cancelsAny struct{ mutants.File }
 
 func (m cancelsAny) CancelJoin(ctx context.Context, join outmill.JoinID, reason string) error {
 	err := m.File.CancelJoin(ctx, join, reason)
-	if errors.Is(err, storekit.ErrJoinFinished) {
+	if errors.Is(err, roles.ErrJoinFinished) {
 		return nil
 	}
 	return err
@@ -280,7 +280,7 @@ func (m cancelsAny) CancelJoin(ctx context.Context, join outmill.JoinID, reason 
 
 type listsAllJoins struct{ mutants.File }
 
-func (m listsAllJoins) ListJoins(ctx context.Context, query storekit.JoinQuery) ([]*storekit.Join, error) {
+func (m listsAllJoins) ListJoins(ctx context.Context, query roles.JoinQuery) ([]*roles.Join, error) {
 	query.GroupingKey = ""
 	return m.File.ListJoins(ctx, query)
 }
@@ -293,7 +293,7 @@ func (m deletesAllJoins) DeleteJoins(ctx context.Context, _ int) (int, error) {
 
 type finishesAnyway struct{ mutants.File }
 
-func (m finishesAnyway) FinishJoin(ctx context.Context, join outmill.JoinID, request storekit.FinishRequest) (storekit.FinishResult,
+func (m finishesAnyway) FinishJoin(ctx context.Context, join outmill.JoinID, request roles.FinishRequest) (roles.FinishResult,
 	error) {
 	result, err := m.File.FinishJoin(context.WithoutCancel(ctx), join, request)
 	return result, errors.Join(err, ctx.Err())

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // outcome is one of the ways in which a step is settled.
@@ -20,7 +20,7 @@ type outcome struct {
 	before func(*env)
 	change func(*outmill.Record)
 	apply  func(*env, *outmill.Record)
-	status storekit.StepStatus
+	status roles.StepStatus
 	// dead says that the record of the step goes dead, so that it can be requeued.
 	dead bool
 }
@@ -28,22 +28,22 @@ type outcome struct {
 func messageOutcomes() []outcome {
 	none := func(*env) {}
 	return []outcome{
-		{"an ack", "OBX-033 OBX-034 OBX-089 ", none, suite.Plain, endAcked, storekit.StepCompleted, false},
-		{"an ack after a retry", "", none, suite.Plain, endRetried, storekit.StepCompleted, false},
-		{"a failure", "OBX-046 OBX-047 OBX-089 ", none, suite.Plain, endFailed, storekit.StepFailed, true},
-		{"a failure after a retry", "", none, suite.Plain, endRetriedAndFailed, storekit.StepFailed, true},
-		{"an expiry", "", none, suite.WithTTL(time.Hour), endExpired, storekit.StepFailed, true},
-		{"a failure with Park", "", none, suite.WithKey("k"), endParked, storekit.StepFailed, true},
-		{"a failure with Park before it", "", parkable, suite.WithKey("k"), endParkedBehind, storekit.StepFailed, true},
-		{"a claim that meets it behind a parked record", "", parkedHead, suite.WithKey("k"), endMet, storekit.StepFailed, true},
-		{"a delete while it is pending", "", none, suite.Plain, endDeleted, storekit.StepFailed, false},
-		{"a delete while it is leased", "", none, suite.Plain, endDeletedLeased, storekit.StepFailed, false},
+		{"an ack", "OBX-033 OBX-034 OBX-089 ", none, suite.Plain, endAcked, roles.StepCompleted, false},
+		{"an ack after a retry", "", none, suite.Plain, endRetried, roles.StepCompleted, false},
+		{"a failure", "OBX-046 OBX-047 OBX-089 ", none, suite.Plain, endFailed, roles.StepFailed, true},
+		{"a failure after a retry", "", none, suite.Plain, endRetriedAndFailed, roles.StepFailed, true},
+		{"an expiry", "", none, suite.WithTTL(time.Hour), endExpired, roles.StepFailed, true},
+		{"a failure with Park", "", none, suite.WithKey("k"), endParked, roles.StepFailed, true},
+		{"a failure with Park before it", "", parkable, suite.WithKey("k"), endParkedBehind, roles.StepFailed, true},
+		{"a claim that meets it behind a parked record", "", parkedHead, suite.WithKey("k"), endMet, roles.StepFailed, true},
+		{"a delete while it is pending", "", none, suite.Plain, endDeleted, roles.StepFailed, false},
+		{"a delete while it is leased", "", none, suite.Plain, endDeletedLeased, roles.StepFailed, false},
 	}
 }
 
 // counts returns the counters of a join that has only this step.
 func (x outcome) counts() (completed, failed int) {
-	if x.status == storekit.StepCompleted {
+	if x.status == roles.StepCompleted {
 		return 1, 0
 	}
 	return 0, 1
@@ -109,14 +109,14 @@ func (x outcome) settles(e *env) {
 	beside := suite.Rec(orders, "beside", withJoins(first, second))
 	r := x.member(e, []outmill.JoinID{second, first}, beside, suite.Rec("others", "other", withJoins(other)))
 	e.requireCounts(first, 0, 0)
-	e.requireStep(first, r, storekit.StepPending)
+	e.requireStep(first, r, roles.StepPending)
 	x.apply(e, r)
 	completed, failed := x.counts()
 	for _, id := range []outmill.JoinID{first, second} {
 		e.requireStep(id, r, x.status)
-		e.requireStep(id, beside, storekit.StepPending)
+		e.requireStep(id, beside, roles.StepPending)
 		e.requireCounts(id, completed, failed)
-		e.requireJoin(id, storekit.JoinPending)
+		e.requireJoin(id, roles.JoinPending)
 	}
 	e.requireCounts(other, 0, 0)
 }
@@ -129,7 +129,7 @@ func (x outcome) takenBack(e *env) {
 	x.apply(e, r)
 	e.Requeue(r)
 	e.requireCounts(id, 0, 0)
-	e.requireStep(id, r, storekit.StepPending)
+	e.requireStep(id, r, roles.StepPending)
 	e.completeSteps(r)
 	e.requireCounts(id, 1, 0)
 }
@@ -139,15 +139,15 @@ func (x outcome) noLongerTakenBack(e *env) {
 	ended, pending := e.startJoin(1), e.startJoin(1)
 	r := x.member(e, []outmill.JoinID{pending, ended})
 	x.apply(e, r)
-	e.requireFinished(ended, storekit.JoinFailed)
+	e.requireFinished(ended, roles.JoinFailed)
 	e.Requeue(r)
 	e.requireCounts(ended, 0, 1)
-	e.requireStep(ended, r, storekit.StepFailed)
+	e.requireStep(ended, r, roles.StepFailed)
 	e.requireCounts(pending, 0, 0)
 	e.completeSteps(r)
 	e.requireCounts(pending, 1, 0)
 	e.requireCounts(ended, 0, 1)
-	e.requireJoin(ended, storekit.JoinFailed)
+	e.requireJoin(ended, roles.JoinFailed)
 }
 
 // afterReport checks that the outcome does not change a step that was reported before.
@@ -186,7 +186,7 @@ func (x outcome) afterTheEnd(e *env) {
 	beside := suite.Rec("others", "beside", withJoins(finished))
 	r := x.member(e, []outmill.JoinID{cancelled, finished}, beside)
 	e.reportCompleted(finished, beside)
-	e.requireFinished(finished, storekit.JoinCompleted)
+	e.requireFinished(finished, roles.JoinCompleted)
 	require.NoError(e.T, e.joins().CancelJoin(e.Ctx, cancelled, "enough"))
 	pending := e.startJoin(1)
 	other := suite.Rec("others", "other", withJoins(pending))
@@ -195,10 +195,10 @@ func (x outcome) afterTheEnd(e *env) {
 	e.requireCounts(cancelled, 0, 0)
 	e.requireCounts(finished, 1, 0)
 	e.requireCounts(pending, 0, 0)
-	e.requireStep(cancelled, r, storekit.StepPending)
-	e.requireStep(finished, r, storekit.StepPending)
-	e.requireJoin(cancelled, storekit.JoinCancelled)
-	e.requireJoin(finished, storekit.JoinCompleted)
+	e.requireStep(cancelled, r, roles.StepPending)
+	e.requireStep(finished, r, roles.StepPending)
+	e.requireJoin(cancelled, roles.JoinCancelled)
+	e.requireJoin(finished, roles.JoinCompleted)
 }
 
 // wakes checks that a record that waits for the join becomes due.

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func reportSentences() []sentence {
@@ -41,8 +41,8 @@ func reportedCompleted(e *env) {
 		e.reportCompleted(id, records[0])
 		e.requireCounts(id, 1, 0)
 	}
-	e.requireStep(id, records[0], storekit.StepCompleted)
-	e.requireStep(id, records[1], storekit.StepPending)
+	e.requireStep(id, records[0], roles.StepCompleted)
+	e.requireStep(id, records[1], roles.StepPending)
 	e.reportCompleted(id, records[1])
 	e.requireCounts(id, 2, 0)
 }
@@ -54,7 +54,7 @@ func reportedFailed(e *env) {
 		e.reportFailed(id, records[0])
 		e.requireCounts(id, 0, 1)
 	}
-	e.requireStep(id, records[0], storekit.StepFailed)
+	e.requireStep(id, records[0], roles.StepFailed)
 	e.reportFailed(id, records[1])
 	e.requireCounts(id, 0, 2)
 }
@@ -69,8 +69,8 @@ func firstReportWins(e *env) {
 		e.reportCompleted(id, records[1])
 	}
 	e.requireCounts(id, 1, 1)
-	e.requireStep(id, records[0], storekit.StepCompleted)
-	e.requireStep(id, records[1], storekit.StepFailed)
+	e.requireStep(id, records[0], roles.StepCompleted)
+	e.requireStep(id, records[1], roles.StepFailed)
 }
 
 func reportOfOneJoin(e *env) {
@@ -89,7 +89,7 @@ func reportOfGroups(e *env) {
 	id := e.startJoin(2)
 	step, one, two := e.twoGroups(id)
 	e.reportFailed(id, two)
-	e.requireStep(id, step, storekit.StepFailed)
+	e.requireStep(id, step, roles.StepFailed)
 	e.reportCompleted(id, one)
 	e.Ack(one, two)
 	e.requireCounts(id, 0, 1)
@@ -110,8 +110,8 @@ func reportOfNoStep(e *env) {
 	none := suite.Rec(orders, "none")
 	e.Append(none)
 	for _, r := range []*outmill.Record{stranger, none, {ID: outmill.NewWorkItemID()}, {}} {
-		require.ErrorIs(e.T, e.joins().ReportCompleted(e.Ctx, id, r.ID), storekit.ErrUnknownStep)
-		require.ErrorIs(e.T, e.joins().ReportFailed(e.Ctx, id, r.ID), storekit.ErrUnknownStep)
+		require.ErrorIs(e.T, e.joins().ReportCompleted(e.Ctx, id, r.ID), roles.ErrUnknownStep)
+		require.ErrorIs(e.T, e.joins().ReportFailed(e.Ctx, id, r.ID), roles.ErrUnknownStep)
 	}
 	e.requireCounts(id, 0, 0)
 	e.requireCounts(other, 0, 0)
@@ -121,8 +121,8 @@ func reportToUnknown(e *env) {
 	id := e.startJoin(1)
 	r := e.members(id, "m1")[0]
 	for _, unknown := range []outmill.JoinID{outmill.NewJoinID(), {}} {
-		require.ErrorIs(e.T, e.joins().ReportCompleted(e.Ctx, unknown, r.ID), storekit.ErrUnknownJoin)
-		require.ErrorIs(e.T, e.joins().ReportFailed(e.Ctx, unknown, r.ID), storekit.ErrUnknownJoin)
+		require.ErrorIs(e.T, e.joins().ReportCompleted(e.Ctx, unknown, r.ID), roles.ErrUnknownJoin)
+		require.ErrorIs(e.T, e.joins().ReportFailed(e.Ctx, unknown, r.ID), roles.ErrUnknownJoin)
 	}
 	e.requireCounts(id, 0, 0)
 }
@@ -139,13 +139,13 @@ func reportToEnded(e *env) {
 	ended := e.startJoin(3, anyStep)
 	records := e.members(ended, "m1", "m2", "m3")
 	e.reportCompleted(ended, records[0])
-	e.requireFinished(ended, storekit.JoinCompleted)
+	e.requireFinished(ended, roles.JoinCompleted)
 	e.reportCompleted(ended, records[1])
 	e.reportFailed(ended, records[2])
 	e.reportFailed(ended, records[0])
 	e.requireCounts(ended, 1, 0)
-	e.requireStep(ended, records[0], storekit.StepCompleted)
-	e.requireJoin(ended, storekit.JoinCompleted)
+	e.requireStep(ended, records[0], roles.StepCompleted)
+	e.requireJoin(ended, roles.JoinCompleted)
 }
 
 func reportedThenDropped(e *env) {
@@ -154,7 +154,7 @@ func reportedThenDropped(e *env) {
 	e.reportCompleted(id, r)
 	e.Drop(group)
 	e.requireCounts(id, 1, 0)
-	e.requireStep(id, r, storekit.StepCompleted)
+	e.requireStep(id, r, roles.StepCompleted)
 }
 
 func reportsRace(e *env) {

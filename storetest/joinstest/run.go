@@ -1,4 +1,4 @@
-// Package joinstest tests the role storekit.Joins of a store. It has one test for each
+// Package joinstest tests the role roles.Joins of a store. It has one test for each
 // sentence of its contract. Package storetest tests the queue of the same store:
 //
 //	func TestConformance_Joins(t *testing.T) {
@@ -11,7 +11,7 @@ package joinstest
 import (
 	"testing"
 
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -40,7 +40,7 @@ func bind(list []sentence) []suite.Sentence {
 }
 
 // Run checks every sentence of the contract of joins, in parallel, each with a store of
-// its own. Each Harness that engine makes has a store that is a storekit.Joins.
+// its own. Each Harness that engine makes has a store that is a roles.Joins.
 func Run(t *testing.T, engine storetest.Engine) {
 	t.Helper()
 	suite.Suite{
@@ -49,8 +49,8 @@ func Run(t *testing.T, engine storetest.Engine) {
 		New: func(t *testing.T, options suite.Options) suite.Harness {
 			t.Helper()
 			harness := engine.New(t, storetest.Options(options))
-			if _, ok := harness.Store().(storekit.Joins); !ok {
-				t.Fatal("joinstest: the store is not a storekit.Joins")
+			if _, ok := harness.Store().(roles.Joins); !ok {
+				t.Fatal("joinstest: the store is not a roles.Joins")
 			}
 			return harness
 		},

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func sealSentences() []sentence {
@@ -42,9 +42,9 @@ func sealDecides(e *env) {
 	got := e.getJoin(id)
 	require.False(e.T, got.Unsealed)
 	require.Equal(e.T, 2, got.ExpectedSteps)
-	require.Equal(e.T, storekit.JoinPending, got.Status)
+	require.Equal(e.T, roles.JoinPending, got.Status)
 	e.RequireAbout(e.Now(), got.UpdatedAt, "updated at")
-	e.requireFinished(id, storekit.JoinCompleted)
+	e.requireFinished(id, roles.JoinCompleted)
 }
 
 func sealedWaits(e *env) {
@@ -53,21 +53,21 @@ func sealedWaits(e *env) {
 	e.seal(id, 2)
 	require.False(e.T, e.finish(id).Finished)
 	last := e.members(id, "m2")
-	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "m3", withJoins(id))), storekit.ErrTooManySteps)
+	require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "m3", withJoins(id))), roles.ErrTooManySteps)
 	e.failSteps(last...)
-	e.requireFinished(id, storekit.JoinFailed)
+	e.requireFinished(id, roles.JoinFailed)
 }
 
 func sealFails(e *env) {
-	for _, policy := range []func(*storekit.Join){anyStep, quorumOf(2)} {
+	for _, policy := range []func(*roles.Join){anyStep, quorumOf(2)} {
 		id := e.startJoin(0, unsealed, policy)
 		e.settleSteps(id, 0, 2)
 		require.False(e.T, e.finish(id).Finished)
 		e.seal(id, 2)
 		result := e.finish(id)
 		require.True(e.T, result.Finished)
-		require.Equal(e.T, storekit.JoinFailed, result.Join.Status)
-		require.Equal(e.T, storekit.ReasonNoQuorum, result.Join.Reason)
+		require.Equal(e.T, roles.JoinFailed, result.Join.Status)
+		require.Equal(e.T, roles.ReasonNoQuorum, result.Join.Reason)
 	}
 }
 
@@ -104,15 +104,15 @@ func sealOtherwise(e *env) {
 
 func sealEmpty(e *env) {
 	for _, c := range []struct {
-		policy func(*storekit.Join)
-		want   storekit.JoinStatus
-	}{{plainJoin, storekit.JoinCompleted}, {anyStep, storekit.JoinFailed}, {quorumOf(2), storekit.JoinFailed}} {
+		policy func(*roles.Join)
+		want   roles.JoinStatus
+	}{{plainJoin, roles.JoinCompleted}, {anyStep, roles.JoinFailed}, {quorumOf(2), roles.JoinFailed}} {
 		id := e.startJoin(0, unsealed, c.policy)
 		e.Filled(waiter(id))
 		e.requireAsleep()
 		e.seal(id, 0)
 		e.Ack(e.requireAwake())
-		require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "m1", withJoins(id))), storekit.ErrTooManySteps)
+		require.ErrorIs(e.T, e.Store.Append(e.Ctx, suite.Rec(orders, "m1", withJoins(id))), roles.ErrTooManySteps)
 		e.requireFinished(id, c.want)
 	}
 }
@@ -122,7 +122,7 @@ func sealTooFew(e *env) {
 	e.completeSteps(e.members(id, "m1", "m2")...)
 	e.members(id, "m3")
 	before := e.getJoin(id)
-	require.ErrorIs(e.T, e.joins().SealJoin(e.Ctx, id, 2), storekit.ErrTooManySteps)
+	require.ErrorIs(e.T, e.joins().SealJoin(e.Ctx, id, 2), roles.ErrTooManySteps)
 	require.Equal(e.T, before, e.getJoin(id))
 	e.seal(id, 3)
 }
@@ -130,25 +130,25 @@ func sealTooFew(e *env) {
 func sealRefused(e *env) {
 	id := e.startJoin(0, unsealed)
 	before := e.getJoin(id)
-	for _, steps := range []int{-1, math.MinInt, storekit.MaxJoinSteps + 1, math.MaxInt} {
+	for _, steps := range []int{-1, math.MinInt, roles.MaxJoinSteps + 1, math.MaxInt} {
 		require.ErrorIs(e.T, e.joins().SealJoin(e.Ctx, id, steps), outmill.ErrInvalidRecord, "%d steps", steps)
 	}
 	require.Equal(e.T, before, e.getJoin(id))
-	e.seal(id, storekit.MaxJoinSteps)
+	e.seal(id, roles.MaxJoinSteps)
 }
 
 func sealUnknown(e *env) {
 	for _, id := range []outmill.JoinID{outmill.NewJoinID(), {}} {
-		require.ErrorIs(e.T, e.joins().SealJoin(e.Ctx, id, 1), storekit.ErrUnknownJoin)
+		require.ErrorIs(e.T, e.joins().SealJoin(e.Ctx, id, 1), roles.ErrUnknownJoin)
 	}
 }
 
 func sealEnded(e *env) {
 	finished, cancelled := e.startJoin(0, unsealed, anyStep), e.startJoin(0, unsealed)
 	e.settleSteps(finished, 1, 0)
-	e.requireFinished(finished, storekit.JoinCompleted)
+	e.requireFinished(finished, roles.JoinCompleted)
 	require.NoError(e.T, e.joins().CancelJoin(e.Ctx, cancelled, ""))
 	for _, id := range []outmill.JoinID{finished, cancelled} {
-		require.ErrorIs(e.T, e.joins().SealJoin(e.Ctx, id, 3), storekit.ErrJoinFinished)
+		require.ErrorIs(e.T, e.joins().SealJoin(e.Ctx, id, 3), roles.ErrJoinFinished)
 	}
 }

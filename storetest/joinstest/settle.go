@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func settleSentences() []sentence {
@@ -206,9 +206,9 @@ func countsElsewhere(e *env) {
 	other.requireCounts(id, 1, 0)
 	other.failSteps(r[1])
 	e.requireCounts(id, 1, 1)
-	e.requireFinished(id, storekit.JoinFailed)
-	require.Equal(e.T, storekit.JoinFailed, other.getJoin(id).Status)
-	require.ErrorIs(e.T, other.Store.Append(e.Ctx, suite.Rec(orders, "late", withJoins(id))), storekit.ErrJoinFinished)
+	e.requireFinished(id, roles.JoinFailed)
+	require.Equal(e.T, roles.JoinFailed, other.getJoin(id).Status)
+	require.ErrorIs(e.T, other.Store.Append(e.Ctx, suite.Rec(orders, "late", withJoins(id))), roles.ErrJoinFinished)
 }
 
 func expiresUnrouted(e *env) {
@@ -228,7 +228,7 @@ func deletedUnrouted(e *env) {
 	e.Append(r)
 	endDeleted(e, r)
 	e.requireCounts(id, 0, 1)
-	e.requireStep(id, r, storekit.StepFailed)
+	e.requireStep(id, r, roles.StepFailed)
 }
 
 func goneAfterAck(e *env) {
@@ -242,7 +242,7 @@ func goneAfterAck(e *env) {
 	require.Empty(e.T, e.List(outmill.ListQuery{}))
 	e.requireCounts(id, 3, 0)
 	for _, r := range records {
-		e.requireStep(id, r, storekit.StepCompleted)
+		e.requireStep(id, r, roles.StepCompleted)
 	}
 }
 
@@ -254,7 +254,7 @@ func deletedDead(e *env) {
 	require.Zero(e.T, e.Delete(r))
 	require.Zero(e.T, e.Requeue(r))
 	e.requireCounts(id, 0, 1)
-	e.requireStep(id, r, storekit.StepFailed)
+	e.requireStep(id, r, roles.StepFailed)
 }
 
 func expireSome(e *env) {
@@ -284,9 +284,9 @@ func requeueParkedSteps(e *env) {
 }
 
 func skipParkedStep(e *env) {
-	bench, ok := outmill.As[storekit.Workbench](e.Store)
+	bench, ok := outmill.As[roles.Workbench](e.Store)
 	if !ok {
-		e.T.Skip("the store is no storekit.Workbench")
+		e.T.Skip("the store is no roles.Workbench")
 	}
 	id := e.startJoin(3)
 	records := suite.Recs(orders, func(r *outmill.Record) { r.Joins, r.Key = []outmill.JoinID{id}, "k" }, "m1", "m2", "m3")
@@ -295,7 +295,7 @@ func skipParkedStep(e *env) {
 	e.requireCounts(id, 0, 3)
 	skipped, err := bench.Skip(e.Ctx, records[0].ID)
 	require.NoError(e.T, err)
-	require.Equal(e.T, storekit.Skipped{Released: 2, Done: true}, skipped)
+	require.Equal(e.T, roles.Skipped{Released: 2, Done: true}, skipped)
 	e.requireCounts(id, 0, 1)
 	e.RequireNames([]string{"m2", "m3"}, e.ClaimAcked(2))
 	e.requireCounts(id, 2, 1)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func startSentences() []sentence {
@@ -44,35 +44,35 @@ func startSentences() []sentence {
 type refusedJoin struct {
 	name  string
 	field string
-	bad   []func(*storekit.Join)
+	bad   []func(*roles.Join)
 }
 
 func refusedJoins() []refusedJoin {
-	steps := func(n int) func(*storekit.Join) { return func(j *storekit.Join) { j.ExpectedSteps = n } }
-	metadata := func(name, value string) func(*storekit.Join) {
-		return func(j *storekit.Join) { j.Metadata = map[string]string{name: value} }
+	steps := func(n int) func(*roles.Join) { return func(j *roles.Join) { j.ExpectedSteps = n } }
+	metadata := func(name, value string) func(*roles.Join) {
+		return func(j *roles.Join) { j.Metadata = map[string]string{name: value} }
 	}
-	deadline := func(year int) func(*storekit.Join) {
-		return func(j *storekit.Join) { j.Deadline = time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC) }
+	deadline := func(year int) func(*roles.Join) {
+		return func(j *roles.Join) { j.Deadline = time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC) }
 	}
-	policy := func(p storekit.JoinPolicy, quorum int) func(*storekit.Join) {
-		return func(j *storekit.Join) { j.Policy, j.Quorum = p, quorum }
+	policy := func(p roles.JoinPolicy, quorum int) func(*roles.Join) {
+		return func(j *roles.Join) { j.Policy, j.Quorum = p, quorum }
 	}
 	return []refusedJoin{
-		{"a join of less than one step", "expected steps", []func(*storekit.Join){steps(0), steps(-1), steps(math.MinInt)}},
-		{"a join of more than a million steps", "expected steps", []func(*storekit.Join){steps(storekit.MaxJoinSteps + 1), steps(math.MaxInt)}},
-		{"an unsealed join of some steps", "expected steps", []func(*storekit.Join){func(j *storekit.Join) { j.Unsealed = true }}},
-		{"a negative timeout", "timeout", []func(*storekit.Join){func(j *storekit.Join) { j.Timeout = -1 }}},
-		{"a deadline outside the years 1 to 9999", "deadline", []func(*storekit.Join){deadline(0), deadline(10_000)}},
-		{"a quorum that cannot be", "quorum", []func(*storekit.Join){quorumOf(0), quorumOf(-1), quorumOf(4)}},
+		{"a join of less than one step", "expected steps", []func(*roles.Join){steps(0), steps(-1), steps(math.MinInt)}},
+		{"a join of more than a million steps", "expected steps", []func(*roles.Join){steps(roles.MaxJoinSteps + 1), steps(math.MaxInt)}},
+		{"an unsealed join of some steps", "expected steps", []func(*roles.Join){func(j *roles.Join) { j.Unsealed = true }}},
+		{"a negative timeout", "timeout", []func(*roles.Join){func(j *roles.Join) { j.Timeout = -1 }}},
+		{"a deadline outside the years 1 to 9999", "deadline", []func(*roles.Join){deadline(0), deadline(10_000)}},
+		{"a quorum that cannot be", "quorum", []func(*roles.Join){quorumOf(0), quorumOf(-1), quorumOf(4)}},
 		{"a quorum without JoinQuorum", "quorum",
-			[]func(*storekit.Join){policy("", 1), policy(storekit.JoinAll, 2), policy(storekit.JoinAny, -1)}},
-		{"an unknown policy", "policy", []func(*storekit.Join){policy("most", 0), policy("ALL", 0)}},
-		{"a grouping key that is not a name", "grouping key", []func(*storekit.Join){
+			[]func(*roles.Join){policy("", 1), policy(roles.JoinAll, 2), policy(roles.JoinAny, -1)}},
+		{"an unknown policy", "policy", []func(*roles.Join){policy("most", 0), policy("ALL", 0)}},
+		{"a grouping key that is not a name", "grouping key", []func(*roles.Join){
 			grouped(strings.Repeat("x", 256)), grouped(strings.Repeat("😀", 128)), grouped("a\x00"), grouped("\xff"), grouped("a "), grouped(" a"),
 		}},
-		{"metadata of a join that is not text", `metadata "name"`, []func(*storekit.Join){metadata("name", "\xff"), metadata("name", "\x00")}},
-		{"a name in a join's metadata that is not text", `metadata name "\xff"`, []func(*storekit.Join){metadata("\xff", "value")}},
+		{"metadata of a join that is not text", `metadata "name"`, []func(*roles.Join){metadata("name", "\xff"), metadata("name", "\x00")}},
+		{"a name in a join's metadata that is not text", `metadata name "\xff"`, []func(*roles.Join){metadata("\xff", "value")}},
 	}
 }
 
@@ -93,17 +93,17 @@ func (r refusedJoin) check(e *env) {
 		require.ErrorIs(e.T, e.joins().StartJoin(e.Ctx, newJoin(3, bad)), outmill.ErrInvalidRecord)
 	}
 	require.Len(e.T, e.allJoins(), 1)
-	e.requireJoin(good.ID, storekit.JoinPending)
+	e.requireJoin(good.ID, roles.JoinPending)
 }
 
 func joinBegins(e *env) {
 	metadata := map[string]string{"type": "etl", "phase": "extract"}
-	id := e.startJoin(3, grouped("customer 7"), func(j *storekit.Join) { j.Metadata = metadata })
+	id := e.startJoin(3, grouped("customer 7"), func(j *roles.Join) { j.Metadata = metadata })
 	got := e.getJoin(id)
 	require.Equal(e.T, "customer 7", got.GroupingKey)
 	require.Equal(e.T, 3, got.ExpectedSteps)
 	require.Equal(e.T, metadata, got.Metadata)
-	require.Equal(e.T, storekit.JoinAll, got.Policy)
+	require.Equal(e.T, roles.JoinAll, got.Policy)
 	require.False(e.T, got.Unsealed)
 	require.True(e.T, got.Deadline.IsZero(), "deadline")
 	e.RequireAbout(e.Now(), got.CreatedAt, "created at")
@@ -123,17 +123,17 @@ func joinIDs(e *env) {
 
 func joinKeepsID(e *env) {
 	want := outmill.NewJoinID()
-	require.Equal(e.T, want, e.startJoin(1, func(j *storekit.Join) { j.ID = want }))
+	require.Equal(e.T, want, e.startJoin(1, func(j *roles.Join) { j.ID = want }))
 	e.getJoin(want)
 }
 
 func takenJoinID(e *env) {
 	id := e.startJoin(1, grouped("first"))
 	before := e.getJoin(id)
-	again := newJoin(2, grouped("second"), func(j *storekit.Join) { j.ID = id })
-	require.ErrorIs(e.T, e.joins().StartJoin(e.Ctx, again), storekit.ErrJoinExists)
+	again := newJoin(2, grouped("second"), func(j *roles.Join) { j.ID = id })
+	require.ErrorIs(e.T, e.joins().StartJoin(e.Ctx, again), roles.ErrJoinExists)
 	ctx, commit, _ := e.Begin()
-	require.ErrorIs(e.T, e.joins().StartJoin(ctx, again), storekit.ErrJoinExists)
+	require.ErrorIs(e.T, e.joins().StartJoin(ctx, again), roles.ErrJoinExists)
 	require.NoError(e.T, e.joins().StartJoin(ctx, newJoin(1)))
 	commit()
 	require.Equal(e.T, before, e.getJoin(id))
@@ -141,13 +141,13 @@ func takenJoinID(e *env) {
 }
 
 func joinBeginsAtZero(e *env) {
-	id := e.startJoin(3, func(j *storekit.Join) {
-		j.Status, j.Reason = storekit.JoinCompleted, "because"
+	id := e.startJoin(3, func(j *roles.Join) {
+		j.Status, j.Reason = roles.JoinCompleted, "because"
 		j.CompletedSteps, j.FailedSteps = 2, 1
 		j.FinishedAt = time.Now()
 	})
 	got := e.getJoin(id)
-	require.Equal(e.T, storekit.JoinPending, got.Status)
+	require.Equal(e.T, roles.JoinPending, got.Status)
 	require.Empty(e.T, got.Reason)
 	require.True(e.T, got.FinishedAt.IsZero(), "finished at")
 	e.requireCounts(id, 0, 0)
@@ -156,13 +156,13 @@ func joinBeginsAtZero(e *env) {
 
 func joinRoundTrip(e *env) {
 	deadline := time.Date(2049, 12, 31, 23, 59, 59, 123_456_000, time.UTC)
-	got := e.getJoin(e.startJoin(5, quorumOf(3), func(j *storekit.Join) { j.Deadline, j.CompleteAtDeadline = deadline, true }))
-	require.Equal(e.T, storekit.JoinQuorum, got.Policy)
+	got := e.getJoin(e.startJoin(5, quorumOf(3), func(j *roles.Join) { j.Deadline, j.CompleteAtDeadline = deadline, true }))
+	require.Equal(e.T, roles.JoinQuorum, got.Policy)
 	require.Equal(e.T, 3, got.Quorum)
 	require.True(e.T, got.CompleteAtDeadline)
 	require.WithinDuration(e.T, deadline, got.Deadline, time.Millisecond)
 	got = e.getJoin(e.startJoin(5, anyStep))
-	require.Equal(e.T, storekit.JoinAny, got.Policy)
+	require.Equal(e.T, roles.JoinAny, got.Policy)
 	require.False(e.T, got.CompleteAtDeadline)
 }
 
@@ -176,9 +176,9 @@ func unsealedRoundTrip(e *env) {
 }
 
 func joinTimeout(e *env) {
-	far := e.startJoin(1, inAnHour, func(j *storekit.Join) { j.Deadline = time.Date(2049, 1, 1, 0, 0, 0, 0, time.UTC) })
+	far := e.startJoin(1, inAnHour, func(j *roles.Join) { j.Deadline = time.Date(2049, 1, 1, 0, 0, 0, 0, time.UTC) })
 	e.RequireAbout(e.Now().Add(time.Hour), e.getJoin(far).Deadline, "deadline")
-	past := e.startJoin(1, func(j *storekit.Join) { j.Deadline = e.Now().Add(-time.Hour) })
+	past := e.startJoin(1, func(j *roles.Join) { j.Deadline = e.Now().Add(-time.Hour) })
 	e.RequireAbout(e.Now().Add(-time.Hour), e.getJoin(past).Deadline, "deadline")
 }
 
@@ -189,7 +189,7 @@ func joinMetadata(e *env) {
 		"ümläut": "日本 😀 \u2028 \ufeff", "null": "null", "json": `{"a":[1,2]}`,
 		"long": strings.Repeat("x", 100_000), "sql": "'); DROP TABLE joins; --",
 	}
-	set := func(j *storekit.Join) { j.Metadata = metadata }
+	set := func(j *roles.Join) { j.Metadata = metadata }
 	id := e.startJoin(1, set)
 	require.Equal(e.T, metadata, e.getJoin(id).Metadata)
 	require.Empty(e.T, e.getJoin(e.startJoin(1)).Metadata)
@@ -197,14 +197,14 @@ func joinMetadata(e *env) {
 
 func joinLimits(e *env) {
 	for _, key := range []string{strings.Repeat("日", 255), strings.Repeat("😀", 127) + "x"} {
-		got := e.getJoin(e.startJoin(storekit.MaxJoinSteps, grouped(key)))
+		got := e.getJoin(e.startJoin(roles.MaxJoinSteps, grouped(key)))
 		require.Equal(e.T, key, got.GroupingKey)
-		require.Equal(e.T, storekit.MaxJoinSteps, got.ExpectedSteps)
+		require.Equal(e.T, roles.MaxJoinSteps, got.ExpectedSteps)
 	}
 }
 
 func joinIsCopied(e *env) {
-	join := newJoin(1, func(j *storekit.Join) { j.Metadata = map[string]string{"name": "as given"} })
+	join := newJoin(1, func(j *roles.Join) { j.Metadata = map[string]string{"name": "as given"} })
 	require.NoError(e.T, e.joins().StartJoin(e.Ctx, join))
 	join.Metadata["name"] = "changed"
 	got := e.getJoin(join.ID)

@@ -9,17 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // verdict is the expected end of a join with these numbers of settled steps, if it ends.
 type verdict struct {
 	name              string
-	join              func(*storekit.Join)
+	join              func(*roles.Join)
 	completed, failed int
 	failIfAny         bool
 	late              bool
-	want              storekit.JoinStatus
+	want              roles.JoinStatus
 	reason            string
 }
 
@@ -27,15 +27,15 @@ type verdict struct {
 const verdictSteps = 3
 
 func verdicts() []verdict {
-	const pending, completed, failed = storekit.JoinPending, storekit.JoinCompleted, storekit.JoinFailed
-	open := func(policy func(*storekit.Join)) func(*storekit.Join) {
-		return func(j *storekit.Join) {
+	const pending, completed, failed = roles.JoinPending, roles.JoinCompleted, roles.JoinFailed
+	open := func(policy func(*roles.Join)) func(*roles.Join) {
+		return func(j *roles.Join) {
 			policy(j)
 			unsealed(j)
 		}
 	}
-	late := func(changes ...func(*storekit.Join)) func(*storekit.Join) {
-		return func(j *storekit.Join) {
+	late := func(changes ...func(*roles.Join)) func(*roles.Join) {
+		return func(j *roles.Join) {
 			for _, change := range changes {
 				change(j)
 			}
@@ -45,23 +45,23 @@ func verdicts() []verdict {
 		{"OBX-090 OBX-091 all, of which none is settled", plainJoin, 0, 0, true, false, pending, ""},
 		{"OBX-090 OBX-091 all, of which one is not settled", plainJoin, 1, 1, true, false, pending, ""},
 		{"OBX-090 OBX-093 all, which are completed", plainJoin, 3, 0, true, false, completed, ""},
-		{"OBX-090 OBX-092 OBX-094 all, of which one failed where that matters", plainJoin, 2, 1, true, false, failed, storekit.ReasonStepFailed},
+		{"OBX-090 OBX-092 OBX-094 all, of which one failed where that matters", plainJoin, 2, 1, true, false, failed, roles.ReasonStepFailed},
 		{"OBX-090 OBX-092 all, of which one failed where that does not matter", plainJoin, 2, 1, false, false, completed, ""},
 		{"OBX-090 OBX-092 all, which failed where that does not matter", plainJoin, 0, 3, false, false, completed, ""},
-		{"OBX-090 OBX-092 all, which failed", plainJoin, 0, 3, true, false, failed, storekit.ReasonStepFailed},
+		{"OBX-090 OBX-092 all, which failed", plainJoin, 0, 3, true, false, failed, roles.ReasonStepFailed},
 
 		{"any, of which none is settled", anyStep, 0, 0, false, false, pending, ""},
 		{"any, of which two failed", anyStep, 0, 2, true, false, pending, ""},
 		{"any, of which one is completed", anyStep, 1, 0, true, false, completed, ""},
 		{"any, of which one is completed and the others failed", anyStep, 1, 2, true, false, completed, ""},
-		{"any, of which all failed", anyStep, 0, 3, false, false, failed, storekit.ReasonNoQuorum},
+		{"any, of which all failed", anyStep, 0, 3, false, false, failed, roles.ReasonNoQuorum},
 
 		{"a quorum that is not there yet", quorumOf(2), 1, 1, true, false, pending, ""},
 		{"a quorum", quorumOf(2), 2, 0, true, false, completed, ""},
 		{"a quorum beside a failed step", quorumOf(2), 2, 1, true, false, completed, ""},
-		{"a quorum that cannot be had any more", quorumOf(2), 0, 2, false, false, failed, storekit.ReasonNoQuorum},
-		{"a quorum that cannot be had any more, with a completed step", quorumOf(2), 1, 2, false, false, failed, storekit.ReasonNoQuorum},
-		{"a quorum of all", quorumOf(3), 2, 1, false, false, failed, storekit.ReasonNoQuorum},
+		{"a quorum that cannot be had any more", quorumOf(2), 0, 2, false, false, failed, roles.ReasonNoQuorum},
+		{"a quorum that cannot be had any more, with a completed step", quorumOf(2), 1, 2, false, false, failed, roles.ReasonNoQuorum},
+		{"a quorum of all", quorumOf(3), 2, 1, false, false, failed, roles.ReasonNoQuorum},
 
 		{"all of an unsealed join", open(plainJoin), 3, 0, true, false, pending, ""},
 		{"any of an unsealed join", open(anyStep), 1, 2, true, false, completed, ""},
@@ -70,24 +70,24 @@ func verdicts() []verdict {
 		{"a quorum of an unsealed join that is not there yet", open(quorumOf(2)), 1, 2, true, false, pending, ""},
 
 		{"all before the deadline", inAnHour, 2, 0, true, false, pending, ""},
-		{"all at the deadline", inAnHour, 2, 0, false, true, failed, storekit.ReasonDeadline},
-		{"all at a deadline that completes", completeLate, 1, 1, true, true, completed, storekit.ReasonDeadline},
+		{"all at the deadline", inAnHour, 2, 0, false, true, failed, roles.ReasonDeadline},
+		{"all at a deadline that completes", completeLate, 1, 1, true, true, completed, roles.ReasonDeadline},
 		{"all before a deadline that completes", completeLate, 2, 0, true, false, pending, ""},
 		{"all at the deadline, which were settled", inAnHour, 3, 0, true, true, completed, ""},
-		{"all at a deadline that completes, of which one failed", completeLate, 2, 1, true, true, failed, storekit.ReasonStepFailed},
-		{"any at the deadline", late(anyStep, inAnHour), 0, 1, false, true, failed, storekit.ReasonDeadline},
-		{"any at a deadline that completes", late(anyStep, completeLate), 0, 2, true, true, completed, storekit.ReasonDeadline},
+		{"all at a deadline that completes, of which one failed", completeLate, 2, 1, true, true, failed, roles.ReasonStepFailed},
+		{"any at the deadline", late(anyStep, inAnHour), 0, 1, false, true, failed, roles.ReasonDeadline},
+		{"any at a deadline that completes", late(anyStep, completeLate), 0, 2, true, true, completed, roles.ReasonDeadline},
 		{"any at the deadline, of which one is completed", late(anyStep, inAnHour), 1, 0, true, true, completed, ""},
-		{"a quorum at the deadline", late(quorumOf(2), inAnHour), 1, 0, true, true, failed, storekit.ReasonDeadline},
-		{"all of an unsealed join at the deadline", late(unsealed, inAnHour), 1, 0, true, true, failed, storekit.ReasonDeadline},
+		{"a quorum at the deadline", late(quorumOf(2), inAnHour), 1, 0, true, true, failed, roles.ReasonDeadline},
+		{"all of an unsealed join at the deadline", late(unsealed, inAnHour), 1, 0, true, true, failed, roles.ReasonDeadline},
 		{"all of an unsealed join at a deadline that completes", late(unsealed, completeLate), 0, 0, true, true, completed,
-			storekit.ReasonDeadline},
+			roles.ReasonDeadline},
 	}
 }
 
 func (v verdict) sentence() sentence {
 	outcome := "pending"
-	if v.want != storekit.JoinPending {
+	if v.want != roles.JoinPending {
 		outcome = fmt.Sprintf("%s once and for all", v.want)
 	}
 	return sentence{fmt.Sprintf("%s: the join is %s", v.name, outcome), v.check}
@@ -100,20 +100,20 @@ func (v verdict) check(e *env) {
 		e.Elapse(61 * time.Minute)
 	}
 	want := e.getJoin(id)
-	var seen []storekit.Join
-	request := storekit.FinishRequest{FailIfAnyStepFailed: v.failIfAny, Then: func(join storekit.Join) (*outmill.Record, error) {
+	var seen []roles.Join
+	request := roles.FinishRequest{FailIfAnyStepFailed: v.failIfAny, Then: func(join roles.Join) (*outmill.Record, error) {
 		seen = append(seen, join)
 		return suite.Rec(done, "end"), nil
 	}}
 	for call := range 2 {
 		result, err := e.joins().FinishJoin(e.Ctx, id, request)
 		require.NoError(e.T, err)
-		require.Equal(e.T, v.want != storekit.JoinPending && call == 0, result.Finished, "finished by call %d", call)
+		require.Equal(e.T, v.want != roles.JoinPending && call == 0, result.Finished, "finished by call %d", call)
 		v.requireEnd(e, want, &result.Join)
 		v.requireEnd(e, want, e.getJoin(id))
 	}
 	records := e.List(outmill.ListQuery{Topic: done})
-	if v.want == storekit.JoinPending {
+	if v.want == roles.JoinPending {
 		require.Empty(e.T, seen, "Then was called")
 		require.Empty(e.T, records)
 		return
@@ -123,7 +123,7 @@ func (v verdict) check(e *env) {
 	v.requireEnd(e, want, &seen[len(seen)-1])
 }
 
-func (v verdict) requireEnd(e *env, before, got *storekit.Join) {
+func (v verdict) requireEnd(e *env, before, got *roles.Join) {
 	e.T.Helper()
 	require.Equal(e.T, v.want, got.Status)
 	require.Equal(e.T, v.reason, got.Reason)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func waitSentences() []sentence {
@@ -76,7 +76,7 @@ func reportWakes(e *env) {
 
 func policyWakes(e *env) {
 	for _, c := range []struct {
-		policy  func(*storekit.Join)
+		policy  func(*roles.Join)
 		before  func(*env, *outmill.Record)
 		decides func(*env, *outmill.Record)
 	}{
@@ -186,7 +186,7 @@ func snoozedWakes(e *env) {
 	e.completeSteps(steps[1])
 	e.RequireAbout(e.Now(), e.Get(w).NextAttemptAt, "next attempt at")
 	require.Zero(e.T, e.requireAwake().Attempts)
-	e.requireFinished(id, storekit.JoinCompleted)
+	e.requireFinished(id, roles.JoinCompleted)
 }
 
 func abandonedWakes(e *env) {
@@ -215,7 +215,7 @@ func snoozedAfterEnd(e *env) {
 	e.Elapse(later + time.Minute)
 	w := e.requireAwake()
 	e.completeSteps(steps...)
-	e.requireFinished(id, storekit.JoinCompleted)
+	e.requireFinished(id, roles.JoinCompleted)
 	e.Snooze(time.Hour, w)
 	e.requireAwake()
 }
@@ -257,7 +257,7 @@ func sleepsAfterRequeue(e *env) {
 	e.requireAsleep()
 	e.completeSteps(steps...)
 	e.requireAwake()
-	e.requireFinished(id, storekit.JoinCompleted)
+	e.requireFinished(id, roles.JoinCompleted)
 }
 
 func keyedWakes(e *env) { e.checkOrderedWake(suite.ByKey, suite.WithKey("k")) }
@@ -351,7 +351,7 @@ func noEndIsLost(e *env) {
 			}
 			return store.Snooze(e.Ctx, suite.DelayedBy(later, "", suite.Leases([]*outmill.Record{w})))
 		})
-		if e.getJoin(id).Status == storekit.JoinPending {
+		if e.getJoin(id).Status == roles.JoinPending {
 			w = e.requireAwake()
 			require.True(e.T, e.finish(id).Finished, "after %s", end.name)
 		}
@@ -365,7 +365,7 @@ func noEndIsLost(e *env) {
 // joinEnd is one way to decide a join by its last step while others read the join.
 type joinEnd struct {
 	name   string
-	join   func(*storekit.Join)
+	join   func(*roles.Join)
 	decide func(*env, joinStore, outmill.JoinID, *outmill.Record) error
 }
 

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -37,20 +38,20 @@ type joinWalk struct {
 	before map[*suite.Item]outmill.Status
 }
 
-func (w *joinWalk) api() storekit.Joins { return w.Store.(storekit.Joins) }
+func (w *joinWalk) api() roles.Joins { return w.Store.(roles.Joins) }
 
 // begin ends and deletes all joins that there are: they are of former walks.
 func (w *joinWalk) begin() {
 	w.Begin(false)
-	for _, join := range listAllJoins(w.Ctx(), w.T, w.api(), storekit.JoinQuery{}) {
-		if join.Status == storekit.JoinPending {
+	for _, join := range listAllJoins(w.Ctx(), w.T, w.api(), roles.JoinQuery{}) {
+		if join.Status == roles.JoinPending {
 			w.NoError(w.api().CancelJoin(w.Ctx(), join.ID, "the walk is over"), "CancelJoin")
 		}
 	}
 	w.Pass(joinRetention + time.Second)
 	_, err := w.api().DeleteJoins(w.Ctx(), 1000)
 	w.NoError(err, "DeleteJoins")
-	require.Empty(w.T, listAllJoins(w.Ctx(), w.T, w.api(), storekit.JoinQuery{}), "joins after DeleteJoins")
+	require.Empty(w.T, listAllJoins(w.Ctx(), w.T, w.api(), roles.JoinQuery{}), "joins after DeleteJoins")
 	w.joins = joinModel{}
 }
 
@@ -170,7 +171,7 @@ func (w *joinWalk) wake(it *suite.Item) {
 // the walk, because the contract says nothing of it.
 func (w *joinWalk) snoozed() {
 	for _, waiter := range w.joins.waiters {
-		it, said := waiter.it, waiter.join.Status != storekit.JoinCancelled && w.join(waiter.join.ID) != nil
+		it, said := waiter.it, waiter.join.Status != roles.JoinCancelled && w.join(waiter.join.ID) != nil
 		asleep := suite.Contains(w.Queue.Items, it) && it.Status == outmill.StatusPending && it.Next > w.Queue.Now
 		switch {
 		case !asleep || !waiter.join.decided:
@@ -205,9 +206,9 @@ func (w *joinWalk) startJoin(t *rapid.T) {
 		return
 	}
 	j := &modelJoin{Join: *join, hasDeadline: join.Timeout > 0, deadline: w.Queue.Now + join.Timeout}
-	j.Status = storekit.JoinPending
+	j.Status = roles.JoinPending
 	if j.Policy == "" {
-		j.Policy = storekit.JoinAll
+		j.Policy = roles.JoinAll
 	}
 	w.joins.joins = append(w.joins.joins, j)
 }
@@ -279,13 +280,13 @@ func (w *joinWalk) join(id outmill.JoinID) *modelJoin {
 
 // appendWrongly appends a step of a join that takes none, together with a good record.
 func (w *joinWalk) appendWrongly(t *rapid.T) {
-	id, want := outmill.NewJoinID(), storekit.ErrUnknownJoin
+	id, want := outmill.NewJoinID(), roles.ErrUnknownJoin
 	closed := func(j *modelJoin) bool { return !j.pending() || j.room() <= 0 }
 	if slices.ContainsFunc(w.joins.joins, closed) && rapid.IntRange(0, 3).Draw(t, "unknown join at 0") > 0 {
 		j := w.pickJoin(t, closed)
-		id, want = j.ID, storekit.ErrTooManySteps
+		id, want = j.ID, roles.ErrTooManySteps
 		if !j.pending() {
-			want = storekit.ErrJoinFinished
+			want = roles.ErrJoinFinished
 		}
 	}
 	ctx, commit, _ := w.Env.Begin()

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // attachLate attaches a message that one group reads.
@@ -32,13 +32,13 @@ func (w *joinWalk) attachLate(t *rapid.T) {
 	member := j.step(msg.id) != nil
 	var allowed []error
 	if w.Queue.Retain == 0 {
-		allowed = append(allowed, storekit.ErrUnknownMessage)
+		allowed = append(allowed, roles.ErrUnknownMessage)
 	}
 	if !j.pending() {
-		allowed = append(allowed, storekit.ErrJoinFinished)
+		allowed = append(allowed, roles.ErrJoinFinished)
 	}
 	if !member && j.room() <= 0 {
-		allowed = append(allowed, storekit.ErrTooManySteps)
+		allowed = append(allowed, roles.ErrTooManySteps)
 	}
 	if len(allowed) == 0 || member && err == nil {
 		w.NoError(err, "AttachStep")
@@ -55,13 +55,13 @@ func (w *joinWalk) attachLate(t *rapid.T) {
 func (w *joinWalk) report(t *rapid.T) {
 	j := w.pickJoin(t, func(j *modelJoin) bool { return len(j.steps) > 0 })
 	step := suite.Pick(t, "step", j.steps...)
-	status := suite.Pick(t, "report", storekit.StepCompleted, storekit.StepFailed)
-	if status == storekit.StepCompleted {
+	status := suite.Pick(t, "report", roles.StepCompleted, roles.StepFailed)
+	if status == roles.StepCompleted {
 		w.NoError(w.api().ReportCompleted(w.Ctx(), j.ID, step.message.id), "ReportCompleted")
 	} else {
 		w.NoError(w.api().ReportFailed(w.Ctx(), j.ID, step.message.id), "ReportFailed")
 	}
-	if j.pending() && step.status == storekit.StepPending {
+	if j.pending() && step.status == roles.StepPending {
 		step.reported, step.status = true, status
 	}
 	w.follow()
@@ -73,11 +73,11 @@ func (w *joinWalk) seal(t *rapid.T) {
 	err := w.api().SealJoin(w.Ctx(), j.ID, steps)
 	switch {
 	case !j.pending():
-		require.ErrorIs(t, err, storekit.ErrJoinFinished)
+		require.ErrorIs(t, err, roles.ErrJoinFinished)
 	case !j.Unsealed && steps != j.ExpectedSteps:
 		require.ErrorIs(t, err, outmill.ErrInvalidRecord)
 	case steps < len(j.steps):
-		require.ErrorIs(t, err, storekit.ErrTooManySteps)
+		require.ErrorIs(t, err, roles.ErrTooManySteps)
 	default:
 		w.NoError(err, "SealJoin")
 		j.Unsealed, j.ExpectedSteps = false, steps
@@ -88,13 +88,13 @@ func (w *joinWalk) seal(t *rapid.T) {
 // finish may append the end of a join as a step of another.
 func (w *joinWalk) finish(t *rapid.T) {
 	j := w.pickJoin(t, func(*modelJoin) bool { return true })
-	request := storekit.FinishRequest{FailIfAnyStepFailed: rapid.Bool().Draw(t, "fail if any step failed")}
+	request := roles.FinishRequest{FailIfAnyStepFailed: rapid.Bool().Draw(t, "fail if any step failed")}
 	id, topic := outmill.NewWorkItemID(), w.Topic(t)
 	then := suite.Pick(t, "then", "record", "record", "nothing", "error")
 	parents, late := w.parents(t, j)
 	w.Messages++
 	var end *outmill.Record
-	request.Then = func(join storekit.Join) (*outmill.Record, error) {
+	request.Then = func(join roles.Join) (*outmill.Record, error) {
 		switch then {
 		case "nothing":
 			return nil, nil
@@ -108,7 +108,7 @@ func (w *joinWalk) finish(t *rapid.T) {
 	ends := false
 	if j.pending() {
 		status, reason = j.verdict(request.FailIfAnyStepFailed, w.Queue.Now)
-		ends = status != storekit.JoinPending
+		ends = status != roles.JoinPending
 	}
 	result, err := w.api().FinishJoin(w.Ctx(), j.ID, request)
 	if ends && then == "error" {
@@ -118,7 +118,7 @@ func (w *joinWalk) finish(t *rapid.T) {
 	w.NoError(err, "FinishJoin")
 	require.Equal(t, ends, result.Finished, "finished: %s", j)
 	require.Equal(t, []any{status, reason}, []any{result.Join.Status, result.Join.Reason}, "%s", j)
-	if j.hasDeadline && status == storekit.JoinPending {
+	if j.hasDeadline && status == roles.JoinPending {
 		require.InDelta(t, j.deadline-w.Queue.Now, result.DeadlineIn, float64(suite.Tick/2), "deadline of %s", j)
 	} else {
 		require.Zero(t, result.DeadlineIn, "deadline of %s", j)
@@ -161,14 +161,14 @@ func (w *joinWalk) cancel(t *rapid.T) {
 	switch {
 	case j.pending():
 		w.NoError(err, "CancelJoin")
-		j.end(storekit.JoinCancelled, "enough", w.Queue.Now)
+		j.end(roles.JoinCancelled, "enough", w.Queue.Now)
 		j.decided = true
 		w.before = nil
 		w.snoozed()
-	case j.Status == storekit.JoinCancelled:
+	case j.Status == roles.JoinCancelled:
 		w.NoError(err, "CancelJoin again")
 	default:
-		require.ErrorIs(t, err, storekit.ErrJoinFinished)
+		require.ErrorIs(t, err, roles.ErrJoinFinished)
 	}
 }
 
@@ -186,7 +186,7 @@ func (w *joinWalk) deleteJoins(t *rapid.T) {
 	require.Equal(t, min(limit, candidates), n, "joins deleted with limit %d", limit)
 	w.joins.joins = slices.DeleteFunc(w.joins.joins, func(j *modelJoin) bool {
 		_, err := w.api().GetJoin(w.Ctx(), j.ID)
-		return old(j) && errors.Is(err, storekit.ErrUnknownJoin)
+		return old(j) && errors.Is(err, roles.ErrUnknownJoin)
 	})
 }
 
@@ -199,7 +199,7 @@ func (w *joinWalk) elapseDay(t *rapid.T) {
 
 // checkJoins compares all joins and their steps with the model.
 func (w *joinWalk) checkJoins(t *rapid.T) {
-	listed := listAllJoins(w.Ctx(), t, w.api(), storekit.JoinQuery{})
+	listed := listAllJoins(w.Ctx(), t, w.api(), roles.JoinQuery{})
 	require.Len(t, listed, len(w.joins.joins), "joins\n%s", &w.joins)
 	for _, got := range listed {
 		j := w.join(got.ID)
@@ -224,16 +224,16 @@ func (w *joinWalk) checkSteps(t *rapid.T, j *modelJoin) {
 	j.count()
 }
 
-func (w *joinWalk) requireSameJoin(t *rapid.T, j *modelJoin, got *storekit.Join) {
+func (w *joinWalk) requireSameJoin(t *rapid.T, j *modelJoin, got *roles.Join) {
 	type visible struct {
 		GroupingKey                              string
 		ExpectedSteps, CompletedSteps, Failed, K int
 		Unsealed, CompleteAtDeadline             bool
-		Policy                                   storekit.JoinPolicy
-		Status                                   storekit.JoinStatus
+		Policy                                   roles.JoinPolicy
+		Status                                   roles.JoinStatus
 		Reason                                   string
 	}
-	see := func(j *storekit.Join) visible {
+	see := func(j *roles.Join) visible {
 		return visible{j.GroupingKey, j.ExpectedSteps, j.CompletedSteps, j.FailedSteps, j.Quorum, j.Unsealed, j.CompleteAtDeadline, j.Policy,
 			j.Status, j.Reason}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func workerSentences() []sentence {
@@ -234,7 +234,7 @@ func workersDoEverything(e *env) {
 	left := suite.ByName(e.List(outmill.ListQuery{}))
 	for _, id := range joins {
 		requireSound(e.Ctx, e.T, e.joins(), id)
-		e.requireJoin(id, storekit.JoinPending)
+		e.requireJoin(id, roles.JoinPending)
 	}
 	ids := map[string]outmill.WorkItemID{}
 	deleted.Range(func(name, id any) bool {
@@ -249,21 +249,21 @@ func workersDoEverything(e *env) {
 	for name := range of {
 		if id, gone := ids[name]; gone && left[name] == nil {
 			for _, join := range of[name] {
-				require.NotEqual(e.T, storekit.StepPending, e.steps(join)[id], "step of %s, which was deleted", name)
+				require.NotEqual(e.T, roles.StepPending, e.steps(join)[id], "step of %s, which was deleted", name)
 			}
 		}
 	}
 }
 
 // stepOf is the status of a step with one record.
-func stepOf(status outmill.Status) storekit.StepStatus {
+func stepOf(status outmill.Status) roles.StepStatus {
 	switch status {
 	case outmill.StatusProcessed:
-		return storekit.StepCompleted
+		return roles.StepCompleted
 	case outmill.StatusDead:
-		return storekit.StepFailed
+		return roles.StepFailed
 	default:
-		return storekit.StepPending
+		return roles.StepPending
 	}
 }
 
@@ -374,7 +374,7 @@ func openTransactionStallsNothing(e *env) {
 	quick.requireCounts(id, 2, 3)
 	commit()
 	for _, id := range []outmill.JoinID{id, parent, join.ID} {
-		e.requireStep(id, open, storekit.StepPending)
+		e.requireStep(id, open, roles.StepPending)
 	}
 	e.requireCounts(id, 2, 3)
 	e.completeSteps(open)
@@ -409,7 +409,7 @@ func workersFinish(e *env) {
 				mu.Lock()
 				finished++
 				mu.Unlock()
-			case result.Join.Status != storekit.JoinPending:
+			case result.Join.Status != roles.JoinPending:
 				return nil
 			}
 		}
@@ -418,5 +418,5 @@ func workersFinish(e *env) {
 	require.Equal(e.T, 1, finished)
 	e.RequireNames([]string{"end"}, e.List(outmill.ListQuery{Topic: done}))
 	e.requireCounts(id, n, 0)
-	e.requireJoin(id, storekit.JoinCompleted)
+	e.requireJoin(id, roles.JoinCompleted)
 }

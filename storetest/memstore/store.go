@@ -44,7 +44,7 @@ type Store struct {
 var _ outmill.Store = (*Store)(nil)
 
 // New returns a store on the database. Call Ensure first, as for every store. Several stores may share a database,
-// as several processes do. Each hears the hints of all (see storekit.Waker).
+// as several processes do. Each hears the hints of all (see roles.Waker).
 func New(db *Database, options Options) *Store {
 	if options.Name == "" {
 		options.Name = "memory"

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/internal/suite"
@@ -92,35 +93,35 @@ func endedNote(e *env) {
 
 func endedSaga(e *env) {
 	sagas := e.sagas()
-	saga := &storekit.Saga{Type: sagaKind, Correlation: "kept"}
-	require.NoError(e.T, sagas.InsertSaga(e.Ctx, saga, &sagaState{Customer: "Ada"}, storekit.SagaOptions{}))
+	saga := &roles.Saga{Type: sagaKind, Correlation: "kept"}
+	require.NoError(e.T, sagas.InsertSaga(e.Ctx, saga, &sagaState{Customer: "Ada"}, roles.SagaOptions{}))
 	e.endedTx(func(ctx context.Context, why string) {
-		changed, never := *saga, &storekit.Saga{Type: sagaKind, Correlation: "never"}
+		changed, never := *saga, &roles.Saga{Type: sagaKind, Correlation: "never"}
 		for name, err := range map[string]error{
-			"InsertSaga": sagas.InsertSaga(ctx, never, &sagaState{}, storekit.SagaOptions{}),
-			"UpdateSaga": sagas.UpdateSaga(ctx, &changed, &sagaState{Customer: "never"}, storekit.SagaOptions{}),
-			"DeleteSaga": sagas.DeleteSaga(ctx, &changed, storekit.SagaOptions{}),
-			"FindSaga":   second(sagas.FindSaga(ctx, sagaKind, "kept", &sagaState{}, storekit.SagaOptions{})),
+			"InsertSaga": sagas.InsertSaga(ctx, never, &sagaState{}, roles.SagaOptions{}),
+			"UpdateSaga": sagas.UpdateSaga(ctx, &changed, &sagaState{Customer: "never"}, roles.SagaOptions{}),
+			"DeleteSaga": sagas.DeleteSaga(ctx, &changed, roles.SagaOptions{}),
+			"FindSaga":   second(sagas.FindSaga(ctx, sagaKind, "kept", &sagaState{}, roles.SagaOptions{})),
 		} {
 			require.ErrorIs(e.T, err, outmill.ErrInvalidTx, "%s: %s", name, why)
 		}
 	})
 	var state sagaState
-	found, err := sagas.FindSaga(e.Ctx, sagaKind, "kept", &state, storekit.SagaOptions{})
+	found, err := sagas.FindSaga(e.Ctx, sagaKind, "kept", &state, roles.SagaOptions{})
 	require.NoError(e.T, err)
 	require.Equal(e.T, saga.Version, found.Version)
 	require.Equal(e.T, "Ada", state.Customer)
-	_, err = sagas.FindSaga(e.Ctx, sagaKind, "never", &state, storekit.SagaOptions{})
-	require.ErrorIs(e.T, err, storekit.ErrSagaNotFound)
+	_, err = sagas.FindSaga(e.Ctx, sagaKind, "never", &state, roles.SagaOptions{})
+	require.ErrorIs(e.T, err, roles.ErrSagaNotFound)
 }
 
 func second[T any](_ T, err error) error { return err }
 
 func endedJoin(e *env) {
-	join := &storekit.Join{ExpectedSteps: 1}
+	join := &roles.Join{ExpectedSteps: 1}
 	require.NoError(e.T, e.joins().StartJoin(e.Ctx, join), "StartJoin")
 	e.endedTx(func(ctx context.Context, why string) {
-		never := &storekit.Join{ExpectedSteps: 1}
+		never := &roles.Join{ExpectedSteps: 1}
 		require.ErrorIs(e.T, e.joins().StartJoin(ctx, never), outmill.ErrInvalidTx, why)
 		_, err := e.joins().GetJoin(e.Ctx, never.ID)
 		require.Error(e.T, err, why)
@@ -199,7 +200,7 @@ func (e *env) last(ctx context.Context) context.Context {
 
 func endedLast(e *env) {
 	for i, way := range e.ways() {
-		never := &storekit.Saga{Type: sagaKind, Correlation: fmt.Sprint("never", i)}
+		never := &roles.Saga{Type: sagaKind, Correlation: fmt.Sprint("never", i)}
 		runs := 0
 		err := e.transactor().Transact(e.Ctx, func(ctx context.Context) error {
 			if runs++; runs > 1 {
@@ -209,11 +210,11 @@ func endedLast(e *env) {
 				return err
 			}
 			way.End(ctx)
-			return e.sagas().InsertSaga(e.last(ctx), never, &sagaState{}, storekit.SagaOptions{})
+			return e.sagas().InsertSaga(e.last(ctx), never, &sagaState{}, roles.SagaOptions{})
 		})
 		require.Error(e.T, err, way.Name)
-		_, err = e.sagas().FindSaga(e.Ctx, sagaKind, never.Correlation, &sagaState{}, storekit.SagaOptions{})
-		require.ErrorIs(e.T, err, storekit.ErrSagaNotFound, way.Name)
+		_, err = e.sagas().FindSaga(e.Ctx, sagaKind, never.Correlation, &sagaState{}, roles.SagaOptions{})
+		require.ErrorIs(e.T, err, roles.ErrSagaNotFound, way.Name)
 		e.settleEnded(way, false)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
 
@@ -28,18 +28,18 @@ func inboxSentences() []sentence {
 	}
 }
 
-func (e *env) notes() storekit.Inbox {
+func (e *env) notes() roles.Inbox {
 	e.T.Helper()
-	found, ok := outmill.As[storekit.Inbox](e.Store)
-	require.True(e.T, ok, "the store is no storekit.Inbox")
+	found, ok := outmill.As[roles.Inbox](e.Store)
+	require.True(e.T, ok, "the store is no roles.Inbox")
 	return found
 }
 
-func noteOf(key string) storekit.Note {
-	return storekit.Note{Consumer: "billing", Key: key, Retention: retention}
+func noteOf(key string) roles.Note {
+	return roles.Note{Consumer: "billing", Key: key, Retention: retention}
 }
 
-func (e *env) put(ctx context.Context, note storekit.Note) (duplicate bool) {
+func (e *env) put(ctx context.Context, note roles.Note) (duplicate bool) {
 	e.T.Helper()
 	duplicate, err := e.notes().PutNote(ctx, note, soon)
 	require.NoError(e.T, err, "PutNote")
@@ -103,7 +103,7 @@ func noteOfConsumers(e *env) {
 }
 
 func noteInvalid(e *env) {
-	for field, note := range map[string]storekit.Note{
+	for field, note := range map[string]roles.Note{
 		"consumer":  {Key: "m1", Retention: retention},
 		"key":       {Consumer: "c", Key: " m1", Retention: retention},
 		"note key":  {Consumer: "c", Key: strings.Repeat("k", 256), Retention: retention},
@@ -113,7 +113,7 @@ func noteInvalid(e *env) {
 		require.ErrorIs(e.T, err, outmill.ErrInvalidRecord)
 		require.ErrorContains(e.T, err, field)
 	}
-	require.False(e.T, e.put(e.Ctx, storekit.Note{Consumer: strings.Repeat("ä", 255), Key: strings.Repeat("ä", 255), Retention: retention}))
+	require.False(e.T, e.put(e.Ctx, roles.Note{Consumer: strings.Repeat("ä", 255), Key: strings.Repeat("ä", 255), Retention: retention}))
 }
 
 // noteRace runs transactions that note one message at the same time. One commits, and the others
@@ -133,8 +133,8 @@ func noteRace(e *env) {
 
 // noteOnce appends a record in the transaction that puts the note.
 func noteOnce(ctx context.Context, store outmill.Store) error {
-	notes, _ := outmill.As[storekit.Inbox](store)
-	transactor, _ := outmill.As[storekit.Transactor](store)
+	notes, _ := outmill.As[roles.Inbox](store)
+	transactor, _ := outmill.As[roles.Transactor](store)
 	for {
 		err := transactor.Transact(ctx, func(ctx context.Context) error {
 			duplicate, err := notes.PutNote(ctx, noteOf("m1"), soon)
@@ -143,7 +143,7 @@ func noteOnce(ctx context.Context, store outmill.Store) error {
 			}
 			return store.Append(ctx, suite.Rec(orders, "effect"))
 		})
-		if !errors.Is(err, storekit.ErrNoteBusy) {
+		if !errors.Is(err, roles.ErrNoteBusy) {
 			return err
 		}
 	}
@@ -156,7 +156,7 @@ func noteBusy(e *env) {
 	e.promptly("a note beside an open transaction with the same one", func(e *env) {
 		second, _, rollback := other.Begin()
 		_, err := other.notes().PutNote(second, noteOf("m1"), 20*time.Millisecond)
-		require.ErrorIs(e.T, err, storekit.ErrNoteBusy)
+		require.ErrorIs(e.T, err, roles.ErrNoteBusy)
 		rollback()
 		third, commitThird, _ := other.Begin()
 		require.False(e.T, other.put(third, noteOf("m2")), "another message has no need to wait")

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest/internal/mutants"
 )
 
@@ -55,7 +55,7 @@ func (m appendsAlone) Append(ctx context.Context, records ...*outmill.Record) er
 
 type startsAlone struct{ mutants.File }
 
-func (m startsAlone) StartJoin(ctx context.Context, join *storekit.Join) error {
+func (m startsAlone) StartJoin(ctx context.Context, join *roles.Join) error {
 	err := m.File.StartJoin(ctx, join)
 	if errors.Is(err, outmill.ErrInvalidTx) {
 		return m.File.StartJoin(context.Background(), join)

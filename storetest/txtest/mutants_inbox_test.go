@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/mutants"
 )
 
 func brokenInboxes() []mutant {
 	return []mutant{
-		{"finds no duplicate", puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+		{"finds no duplicate", puts(func(m mutants.Memory, ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 			_, err := m.PutNote(ctx, note, wait)
 			return false, err
 		}), []string{
@@ -27,7 +28,7 @@ func brokenInboxes() []mutant {
 			"notes: a message that was handled and not acked is a duplicate at any time later, whatever was done with its record",
 			"notes: a message whose handler is stopped is handled once, also after something was done with its record",
 		}},
-		{"rolls back for a duplicate", puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+		{"rolls back for a duplicate", puts(func(m mutants.Memory, ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 			duplicate, err := m.PutNote(ctx, note, wait)
 			if tx, ok := m.Tx(ctx); ok && duplicate {
 				return duplicate, tx.Rollback()
@@ -41,7 +42,7 @@ func brokenInboxes() []mutant {
 			"notes: a message whose handler is stopped is handled once, also after something was done with its record",
 		}},
 		{"notes outside of the transaction",
-			puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+			puts(func(m mutants.Memory, ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 				if _, err := m.TxOf(ctx); err != nil {
 					return false, err
 				}
@@ -57,7 +58,7 @@ func brokenInboxes() []mutant {
 				"notes: a note of a lease that was lost is ErrLeaseLost, and nothing is written",
 			}},
 		{"has notes that all consumers share",
-			puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+			puts(func(m mutants.Memory, ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 				if note.Consumer != "" {
 					note.Consumer = "billing"
 				}
@@ -65,14 +66,14 @@ func brokenInboxes() []mutant {
 			}), []string{
 				"inbox: each consumer has notes of its own, and names are case-sensitive",
 			}},
-		{"ignores the case of names", puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+		{"ignores the case of names", puts(func(m mutants.Memory, ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 			note.Consumer, note.Key = strings.ToLower(note.Consumer), strings.ToLower(note.Key)
 			return m.PutNote(ctx, note, wait)
 		}), []string{
 			"inbox: each consumer has notes of its own, and names are case-sensitive",
 		}},
 		{"keeps notes without a retention",
-			puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+			puts(func(m mutants.Memory, ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 				if note.Retention == 0 {
 					note.Retention = time.Hour
 				}
@@ -90,7 +91,7 @@ func brokenInboxes() []mutant {
 			"notes: a message whose handler is stopped is handled once, also after something was done with its record",
 			"notes: a note of a lease that was lost is ErrLeaseLost, and nothing is written",
 		}},
-		{"waits for a note without a bound", puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, _ time.Duration) (bool, error) {
+		{"waits for a note without a bound", puts(func(m mutants.Memory, ctx context.Context, note roles.Note, _ time.Duration) (bool, error) {
 			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 			defer cancel()
 			return m.PutNote(ctx, note, time.Hour)
@@ -98,7 +99,7 @@ func brokenInboxes() []mutant {
 			"inbox: a transaction waits for the note of another one for a bounded time",
 			"notes: a message whose handler is stopped is handled once, also after something was done with its record",
 		}},
-		{"deletes notes early", puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+		{"deletes notes early", puts(func(m mutants.Memory, ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 			note.Retention = min(note.Retention, time.Second)
 			return m.PutNote(ctx, note, wait)
 		}), []string{
@@ -115,7 +116,7 @@ func brokenInboxes() []mutant {
 			"inbox: notes are deleted when their retention has passed, and count until then",
 		}},
 		{"notes beside a foreign transaction",
-			puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+			puts(func(m mutants.Memory, ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 				if _, err := m.TxOf(ctx); errors.Is(err, outmill.ErrForeignTx) {
 					ctx = context.Background()
 				}
@@ -126,7 +127,7 @@ func brokenInboxes() []mutant {
 	}
 }
 
-type putNote func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error)
+type putNote func(m mutants.Memory, ctx context.Context, note roles.Note, wait time.Duration) (bool, error)
 
 // puts makes mutants that put notes in a wrong way.
 func puts(how putNote) func(mutants.Memory) outmill.Store {
@@ -138,7 +139,7 @@ type putsOtherwise struct {
 	how putNote
 }
 
-func (m putsOtherwise) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+func (m putsOtherwise) PutNote(ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 	return m.how(m.Memory, ctx, note, wait)
 }
 
@@ -174,7 +175,7 @@ func (h *handlers) meet() {
 	}
 }
 
-func (m looksFirst) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+func (m looksFirst) PutNote(ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 	if _, ok := m.Tx(ctx); !ok || storekit.CheckNote(note) != nil {
 		return m.Memory.PutNote(ctx, note, wait)
 	}

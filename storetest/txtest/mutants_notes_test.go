@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest/internal/mutants"
 	"github.com/outmill/outmill/storetest/internal/suite"
 	"github.com/outmill/outmill/storetest/memstore"
@@ -15,7 +15,7 @@ import (
 
 func brokenNotes() []mutant {
 	return []mutant{
-		{"takes lost leases", puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+		{"takes lost leases", puts(func(m mutants.Memory, ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 			duplicate, err := m.PutNote(ctx, note, wait)
 			if errors.Is(err, outmill.ErrLeaseLost) {
 				note.Lease = outmill.Lease{}
@@ -28,7 +28,7 @@ func brokenNotes() []mutant {
 			"notes: a note of a lease that was lost is ErrLeaseLost, and nothing is written",
 		}},
 		{"forgets which record a note is of",
-			puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+			puts(func(m mutants.Memory, ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 				if !valid(ctx, m, note.Lease) {
 					return m.PutNote(ctx, note, wait)
 				}
@@ -39,7 +39,7 @@ func brokenNotes() []mutant {
 				"notes: notes of records that are gone or processed are deleted after their retention, and others stay",
 				"notes: notes that stay keep no others from being deleted",
 			}},
-		{"takes no lease that has ended", puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+		{"takes no lease that has ended", puts(func(m mutants.Memory, ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 			if _, err := m.ReapExpired(context.WithoutCancel(ctx), 1000); err != nil {
 				return false, err
 			}
@@ -50,7 +50,7 @@ func brokenNotes() []mutant {
 			"notes: notes of records that are gone or processed are deleted after their retention, and others stay",
 		}},
 		{"looks at the lease also without a transaction",
-			puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+			puts(func(m mutants.Memory, ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 				if tx, err := m.TxOf(ctx); err == nil && tx == nil && note.Own() && !valid(ctx, m, note.Lease) {
 					return false, outmill.ErrLeaseLost
 				}
@@ -58,7 +58,7 @@ func brokenNotes() []mutant {
 			}), []string{
 				"notes: a note without a transaction is written whatever has become of the lease",
 			}},
-		{"rolls back for a lost lease", puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+		{"rolls back for a lost lease", puts(func(m mutants.Memory, ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 			duplicate, err := m.PutNote(ctx, note, wait)
 			if tx, ok := m.Tx(ctx); ok && errors.Is(err, outmill.ErrLeaseLost) {
 				return false, errors.Join(err, tx.Rollback())
@@ -67,28 +67,30 @@ func brokenNotes() []mutant {
 		}), []string{
 			"notes: a lost lease comes before a duplicate, and leaves the transaction usable",
 		}},
-		{"looks for a note before the lease", puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
-			if found, err := m.HasNote(ctx, note.Consumer, note.Key); err == nil && found {
-				return true, nil
-			}
-			return m.PutNote(ctx, note, wait)
-		}), []string{
-			"notes: a lost lease comes before a duplicate, and leaves the transaction usable",
-		}},
+		{"looks for a note before the lease",
+			puts(func(m mutants.Memory, ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
+				if found, err := m.HasNote(ctx, note.Consumer, note.Key); err == nil && found {
+					return true, nil
+				}
+				return m.PutNote(ctx, note, wait)
+			}), []string{
+				"notes: a lost lease comes before a duplicate, and leaves the transaction usable",
+			}},
 		{"keeps the lease until the transaction has ended", func(m mutants.Memory) outmill.Store { return keepsLease{m} }, []string{
 			"notes: an open transaction with a note stalls neither the lease of its record nor claims",
 		}},
-		{"extends the lease that it looks at", puts(func(m mutants.Memory, ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
-			if tx, err := m.TxOf(ctx); err == nil && tx != nil && note.Own() {
-				if _, err := m.Extend(context.WithoutCancel(ctx), 24*time.Hour, []outmill.Lease{note.Lease}); err != nil {
-					return false, err
+		{"extends the lease that it looks at",
+			puts(func(m mutants.Memory, ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
+				if tx, err := m.TxOf(ctx); err == nil && tx != nil && note.Own() {
+					if _, err := m.Extend(context.WithoutCancel(ctx), 24*time.Hour, []outmill.Lease{note.Lease}); err != nil {
+						return false, err
+					}
 				}
-			}
-			return m.PutNote(ctx, note, wait)
-		}), []string{
-			"notes: a message that was handled and not acked is a duplicate at any time later, whatever was done with its record",
-			"notes: a message whose handler is stopped is handled once, also after something was done with its record",
-		}},
+				return m.PutNote(ctx, note, wait)
+			}), []string{
+				"notes: a message that was handled and not acked is a duplicate at any time later, whatever was done with its record",
+				"notes: a message whose handler is stopped is handled once, also after something was done with its record",
+			}},
 		{"deletes notes of records that may come again", func(m mutants.Memory) outmill.Store { return deletesNotesOfDead{m} }, []string{
 			"notes: a message that was handled and not acked is a duplicate at any time later, whatever was done with its record",
 			"notes: notes of records that are gone or processed are deleted after their retention, and others stay",
@@ -145,7 +147,7 @@ type keepsLease struct{ mutants.Memory }
 // noters are the transactions that have put notes, by database.
 var noters sync.Map
 
-func (m keepsLease) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+func (m keepsLease) PutNote(ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 	if tx, ok := m.Tx(ctx); ok {
 		noters.Store(m.DB, tx)
 	}
@@ -186,7 +188,7 @@ func brokenSteps() []fileMutant {
 // countsWithNote completes the step of a record when its note is written.
 type countsWithNote struct{ mutants.File }
 
-func (m countsWithNote) PutNote(ctx context.Context, note storekit.Note, wait time.Duration) (bool, error) {
+func (m countsWithNote) PutNote(ctx context.Context, note roles.Note, wait time.Duration) (bool, error) {
 	duplicate, err := m.File.PutNote(ctx, note, wait)
 	tx, ok := m.Tx(ctx)
 	if err != nil || duplicate || !ok {

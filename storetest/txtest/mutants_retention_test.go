@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest/internal/mutants"
 )
 
@@ -29,11 +29,11 @@ func brokenRetentions() []mutant {
 			}
 			return m.DeleteOldSagas(ctx, limit)
 		}), []string{limited}},
-		{"deletes sagas of one type", retains(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, d time.Duration) error {
+		{"deletes sagas of one type", retains(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, d time.Duration) error {
 			if saga.Type != sagaKind {
 				return nil
 			}
-			return m.RetainSaga(ctx, saga, d, storekit.SagaOptions{})
+			return m.RetainSaga(ctx, saga, d, roles.SagaOptions{})
 		}), []string{limited}},
 		{"deletes all that is finished", deletesOld(func(m mutants.Memory, ctx context.Context, limit int) (int, error) {
 			n, err := m.DeleteFinishedSagas(ctx, sagaKind, time.Minute, limit)
@@ -43,43 +43,43 @@ func brokenRetentions() []mutant {
 			old, err := m.DeleteOldSagas(ctx, limit-n)
 			return n + old, err
 		}), []string{conflicts, inTx, retained, refused, updated, without}},
-		{"keeps sagas too long", retains(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, d time.Duration) error {
-			return m.RetainSaga(ctx, saga, d*100, storekit.SagaOptions{})
+		{"keeps sagas too long", retains(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, d time.Duration) error {
+			return m.RetainSaga(ctx, saga, d*100, roles.SagaOptions{})
 		}), []string{inTx, limited, retained}},
-		{"deletes sagas too early", retains(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, d time.Duration) error {
-			return m.RetainSaga(ctx, saga, min(d, time.Hour), storekit.SagaOptions{})
+		{"deletes sagas too early", retains(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, d time.Duration) error {
+			return m.RetainSaga(ctx, saga, min(d, time.Hour), roles.SagaOptions{})
 		}), []string{retained}},
-		{"retains any version", retains(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, d time.Duration) error {
-			found, err := m.FindSaga(ctx, saga.Type, saga.Correlation, &sagaState{}, storekit.SagaOptions{})
+		{"retains any version", retains(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, d time.Duration) error {
+			found, err := m.FindSaga(ctx, saga.Type, saga.Correlation, &sagaState{}, roles.SagaOptions{})
 			if err != nil {
-				return m.RetainSaga(ctx, saga, d, storekit.SagaOptions{})
+				return m.RetainSaga(ctx, saga, d, roles.SagaOptions{})
 			}
-			return m.RetainSaga(ctx, found, d, storekit.SagaOptions{})
+			return m.RetainSaga(ctx, found, d, roles.SagaOptions{})
 		}), []string{conflicts}},
-		{"retains outside of the transaction", retains(func(m mutants.Memory, _ context.Context, saga *storekit.Saga, d time.Duration) error {
-			return m.RetainSaga(context.Background(), saga, d, storekit.SagaOptions{})
+		{"retains outside of the transaction", retains(func(m mutants.Memory, _ context.Context, saga *roles.Saga, d time.Duration) error {
+			return m.RetainSaga(context.Background(), saga, d, roles.SagaOptions{})
 		}), []string{inTx, refused}},
 		{"keeps the retention through an update", func(m mutants.Memory) outmill.Store { return &remembers{m, map[string]time.Duration{}} },
 			[]string{updated}},
-		{"retains for no time", retains(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, d time.Duration) error {
-			return m.RetainSaga(ctx, saga, max(d, time.Hour), storekit.SagaOptions{})
+		{"retains for no time", retains(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, d time.Duration) error {
+			return m.RetainSaga(ctx, saga, max(d, time.Hour), roles.SagaOptions{})
 		}), []string{refused}},
 	}
 }
 
 // retains returns a mutant with another RetainSaga.
 func retains(
-	retain func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, d time.Duration) error,
+	retain func(m mutants.Memory, ctx context.Context, saga *roles.Saga, d time.Duration) error,
 ) func(mutants.Memory) outmill.Store {
 	return func(m mutants.Memory) outmill.Store { return retainer{m, retain} }
 }
 
 type retainer struct {
 	mutants.Memory
-	retain func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, d time.Duration) error
+	retain func(m mutants.Memory, ctx context.Context, saga *roles.Saga, d time.Duration) error
 }
 
-func (r retainer) RetainSaga(ctx context.Context, saga *storekit.Saga, d time.Duration, _ storekit.SagaOptions) error {
+func (r retainer) RetainSaga(ctx context.Context, saga *roles.Saga, d time.Duration, _ roles.SagaOptions) error {
 	return r.retain(r.Memory, ctx, saga, d)
 }
 
@@ -103,7 +103,7 @@ type remembers struct {
 	retained map[string]time.Duration
 }
 
-func (r *remembers) RetainSaga(ctx context.Context, saga *storekit.Saga, d time.Duration, options storekit.SagaOptions) error {
+func (r *remembers) RetainSaga(ctx context.Context, saga *roles.Saga, d time.Duration, options roles.SagaOptions) error {
 	err := r.Memory.RetainSaga(ctx, saga, d, options)
 	if err == nil {
 		r.retained[saga.Correlation] = d
@@ -111,7 +111,7 @@ func (r *remembers) RetainSaga(ctx context.Context, saga *storekit.Saga, d time.
 	return err
 }
 
-func (r *remembers) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+func (r *remembers) UpdateSaga(ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 	err := r.Memory.UpdateSaga(ctx, saga, state, options)
 	if d, ok := r.retained[saga.Correlation]; ok && err == nil && saga.Finished {
 		err = errors.Join(err, r.Memory.RetainSaga(ctx, saga, d, options))

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest/internal/mutants"
 )
 
@@ -19,7 +19,7 @@ func brokenSagas() []mutant {
 			"sagas: sagas beyond the limits are refused with typed errors",
 		}},
 		{"makes an id of its own",
-			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+			inserts(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 				own := *saga
 				own.ID = outmill.WorkItemID{}
 				err := m.InsertSaga(ctx, &own, state, options)
@@ -31,7 +31,7 @@ func brokenSagas() []mutant {
 				"sagas: a saga is found by its type and correlation value, with its state",
 			}},
 		{"does not tell the new version",
-			updates(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+			updates(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 				own := *saga
 				return m.UpdateSaga(ctx, &own, state, options)
 			}), []string{
@@ -45,7 +45,7 @@ func brokenSagas() []mutant {
 			"sagas: the field of the version can be named",
 		}},
 		{"looks at no version that has a name",
-			updates(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+			updates(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 				if options.VersionField != "" {
 					return savesAnyVersion(m, ctx, saga, state, options)
 				}
@@ -54,24 +54,24 @@ func brokenSagas() []mutant {
 				"sagas: the field of the version can be named",
 			}},
 		{"lists sagas of all types",
-			lists(func(query *storekit.SagaQuery) { query.Type = "" }, func(*storekit.SagaPage) {}), []string{
+			lists(func(query *roles.SagaQuery) { query.Type = "" }, func(*roles.SagaPage) {}), []string{
 				"sagas: sagas are listed without their states, the newest first, in pages",
 				"sagas: sagas beyond the limits are refused with typed errors",
 			}},
 		{"lists the oldest saga first",
-			lists(func(*storekit.SagaQuery) {}, func(page *storekit.SagaPage) { slices.Reverse(page.Sagas) }), []string{
+			lists(func(*roles.SagaQuery) {}, func(page *roles.SagaPage) { slices.Reverse(page.Sagas) }), []string{
 				"sagas: sagas are listed without their states, the newest first, in pages",
 			}},
 		{"lists the newest sagas again",
-			lists(func(query *storekit.SagaQuery) { query.After = outmill.WorkItemID{} }, func(*storekit.SagaPage) {}), []string{
+			lists(func(query *roles.SagaQuery) { query.After = outmill.WorkItemID{} }, func(*roles.SagaPage) {}), []string{
 				"sagas: sagas are listed without their states, the newest first, in pages",
 			}},
 		{"deletes any version", func(m mutants.Memory) outmill.Store { return deletesAnyVersion{m} }, []string{
 			"sagas: an update and a deletion of a version that is gone are conflicts",
 		}},
 		{"starts a saga that exists",
-			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
-				return ignore(storekit.ErrSagaExists, m.InsertSaga(ctx, saga, state, options))
+			inserts(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
+				return ignore(roles.ErrSagaExists, m.InsertSaga(ctx, saga, state, options))
 			}), []string{
 				"sagas: a finished saga is kept until its retention has passed",
 				"sagas: a start that another unique index refuses is an error, and no start of another",
@@ -80,11 +80,11 @@ func brokenSagas() []mutant {
 				"sagas: of two starts of one saga one exists",
 			}},
 		{"lets two start one saga at the same time",
-			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+			inserts(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 				err := m.InsertSaga(ctx, saga, state, options)
-				if _, inTx := m.Tx(ctx); inTx && errors.Is(err, storekit.ErrSagaExists) {
+				if _, inTx := m.Tx(ctx); inTx && errors.Is(err, roles.ErrSagaExists) {
 					if _, err := m.FindSaga(context.Background(), saga.Type, saga.Correlation, &sagaState{}, options); errors.Is(err,
-						storekit.ErrSagaNotFound) {
+						roles.ErrSagaNotFound) {
 						return nil
 					}
 				}
@@ -93,10 +93,10 @@ func brokenSagas() []mutant {
 				"sagas: of two starts in open transactions one is refused",
 			}},
 		{"takes every error of a start for another start",
-			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+			inserts(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 				err := m.InsertSaga(ctx, saga, state, options)
 				if !isKnown(err) {
-					return storekit.ErrSagaExists
+					return roles.ErrSagaExists
 				}
 				return err
 			}), []string{
@@ -104,10 +104,10 @@ func brokenSagas() []mutant {
 				"sagas: a start that another unique index refuses is an error, and no start of another",
 			}},
 		{"takes every error of an update for a conflict",
-			updates(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+			updates(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 				err := m.UpdateSaga(ctx, saga, state, options)
 				if !isKnown(err) {
-					return storekit.ErrSagaConflict
+					return roles.ErrSagaConflict
 				}
 				return err
 			}), []string{
@@ -115,14 +115,14 @@ func brokenSagas() []mutant {
 				"sagas: an update that another unique index refuses is an error, and no conflict",
 			}},
 		{"saves outside of the transaction",
-			updates(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+			updates(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 				return m.UpdateSaga(context.Background(), saga, state, options)
 			}), []string{
 				"ended: calls about sagas in a transaction that has ended are ErrInvalidTx, and no saga changes",
 				"sagas: a rolled back transaction leaves no saga, no change and no message",
 			}},
 		{"starts outside of the transaction",
-			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+			inserts(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 				return m.InsertSaga(context.Background(), saga, state, options)
 			}), []string{
 				"ended: Transact fails if its transaction has ended before the call that also commits",
@@ -131,9 +131,9 @@ func brokenSagas() []mutant {
 				"sagas: a rolled back transaction leaves no saga, no change and no message",
 			}},
 		{"rolls back for a saga that exists",
-			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+			inserts(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 				err := m.InsertSaga(ctx, saga, state, options)
-				if tx, ok := m.Tx(ctx); ok && errors.Is(err, storekit.ErrSagaExists) {
+				if tx, ok := m.Tx(ctx); ok && errors.Is(err, roles.ErrSagaExists) {
 					return errors.Join(err, tx.Rollback())
 				}
 				return err
@@ -147,21 +147,21 @@ func brokenSagas() []mutant {
 			"sagas: a finished saga is kept until its retention has passed",
 		}},
 		{"keeps unknown fields always",
-			updates(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+			updates(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 				options.KeepUnknown = true
 				return m.UpdateSaga(ctx, saga, state, options)
 			}), []string{
 				"sagas: stored fields that the type has no longer are ignored, and dropped by an update",
 			}},
 		{"keeps no unknown fields",
-			updates(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+			updates(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 				options.KeepUnknown = false
 				return m.UpdateSaga(ctx, saga, state, options)
 			}), []string{
 				"sagas: stored fields that the type has no longer are preserved on request, nested ones too",
 			}},
 		{"cuts correlation values",
-			inserts(func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+			inserts(func(m mutants.Memory, ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 				own := *saga
 				own.Correlation = strings.TrimSpace(own.Correlation)
 				err := m.InsertSaga(ctx, &own, state, options)
@@ -177,17 +177,17 @@ func brokenSagas() []mutant {
 
 // isKnown reports whether an error is one of the errors of sagas.
 func isKnown(err error) bool {
-	return err == nil || errors.Is(err, storekit.ErrSagaExists) || errors.Is(err, storekit.ErrSagaConflict) ||
+	return err == nil || errors.Is(err, roles.ErrSagaExists) || errors.Is(err, roles.ErrSagaConflict) ||
 		errors.Is(err, outmill.ErrInvalidRecord)
 }
 
-type saveSaga func(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error
+type saveSaga func(m mutants.Memory, ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error
 
 // savesAnyVersion saves a saga with its current version, so that it never finds a conflict.
-func savesAnyVersion(m mutants.Memory, ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+func savesAnyVersion(m mutants.Memory, ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 	for ctx.Err() == nil {
 		err := m.UpdateSaga(ctx, saga, state, options)
-		if !errors.Is(err, storekit.ErrSagaConflict) {
+		if !errors.Is(err, roles.ErrSagaConflict) {
 			return err
 		}
 		found, err := m.FindSaga(ctx, saga.Type, saga.Correlation, &sagaState{}, options)
@@ -209,7 +209,7 @@ type insertsOtherwise struct {
 	how saveSaga
 }
 
-func (m insertsOtherwise) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+func (m insertsOtherwise) InsertSaga(ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 	return m.how(m.Memory, ctx, saga, state, options)
 }
 
@@ -223,29 +223,29 @@ type updatesOtherwise struct {
 	how saveSaga
 }
 
-func (m updatesOtherwise) UpdateSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+func (m updatesOtherwise) UpdateSaga(ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 	return m.how(m.Memory, ctx, saga, state, options)
 }
 
 type lowersCase struct{ mutants.Memory }
 
-func (m lowersCase) InsertSaga(ctx context.Context, saga *storekit.Saga, state any, options storekit.SagaOptions) error {
+func (m lowersCase) InsertSaga(ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
 	saga.Correlation = strings.ToLower(saga.Correlation)
 	return m.Memory.InsertSaga(ctx, saga, state, options)
 }
 
 // lists makes mutants that list sagas in a wrong way.
-func lists(ask func(*storekit.SagaQuery), answer func(*storekit.SagaPage)) func(mutants.Memory) outmill.Store {
+func lists(ask func(*roles.SagaQuery), answer func(*roles.SagaPage)) func(mutants.Memory) outmill.Store {
 	return func(m mutants.Memory) outmill.Store { return listsOtherwise{m, ask, answer} }
 }
 
 type listsOtherwise struct {
 	mutants.Memory
-	ask    func(*storekit.SagaQuery)
-	answer func(*storekit.SagaPage)
+	ask    func(*roles.SagaQuery)
+	answer func(*roles.SagaPage)
 }
 
-func (m listsOtherwise) ListSagas(ctx context.Context, query storekit.SagaQuery, options storekit.SagaOptions) (storekit.SagaPage, error) {
+func (m listsOtherwise) ListSagas(ctx context.Context, query roles.SagaQuery, options roles.SagaOptions) (roles.SagaPage, error) {
 	m.ask(&query)
 	page, err := m.Memory.ListSagas(ctx, query, options)
 	m.answer(&page)
@@ -254,7 +254,7 @@ func (m listsOtherwise) ListSagas(ctx context.Context, query storekit.SagaQuery,
 
 type deletesAnyVersion struct{ mutants.Memory }
 
-func (m deletesAnyVersion) DeleteSaga(ctx context.Context, saga *storekit.Saga, options storekit.SagaOptions) error {
+func (m deletesAnyVersion) DeleteSaga(ctx context.Context, saga *roles.Saga, options roles.SagaOptions) error {
 	found, err := m.FindSaga(ctx, saga.Type, saga.Correlation, &sagaState{}, options)
 	if err != nil {
 		return err

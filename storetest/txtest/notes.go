@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -60,9 +61,9 @@ func fates() []fate {
 		{name: "dead", happens: dead, back: requeue},
 		{name: "edited", happens: func(e *env, r *outmill.Record) {
 			dead(e, r)
-			workbench, ok := outmill.As[storekit.Workbench](e.Store)
-			require.True(e.T, ok, "the store is no storekit.Workbench")
-			_, err := workbench.Edit(e.Ctx, r.ID, storekit.Edit{Seen: storekit.FingerprintOf(r), Payload: []byte("edited")})
+			workbench, ok := outmill.As[roles.Workbench](e.Store)
+			require.True(e.T, ok, "the store is no roles.Workbench")
+			_, err := workbench.Edit(e.Ctx, r.ID, roles.Edit{Seen: storekit.FingerprintOf(r), Payload: []byte("edited")})
 			require.NoError(e.T, err, "Edit")
 		}, back: requeue},
 		{name: "expired", happens: func(e *env, r *outmill.Record) {
@@ -78,11 +79,11 @@ func fates() []fate {
 			e.RequireStatus(outmill.StatusDead, r)
 		}, back: requeue},
 		{name: "paused", happens: func(e *env, r *outmill.Record) {
-			require.NoError(e.T, e.pauses().Pause(e.Ctx, storekit.PauseScope{Group: group}, "ann", ""), "Pause")
+			require.NoError(e.T, e.pauses().Pause(e.Ctx, roles.PauseScope{Group: group}, "ann", ""), "Pause")
 			reaped(e, r)
 			require.Empty(e.T, e.ClaimAll())
 		}, back: func(e *env, _ *outmill.Record) {
-			resumed, err := e.pauses().Resume(e.Ctx, storekit.PauseScope{Group: group})
+			resumed, err := e.pauses().Resume(e.Ctx, roles.PauseScope{Group: group})
 			require.NoError(e.T, err, "Resume")
 			require.True(e.T, resumed)
 		}},
@@ -96,10 +97,10 @@ func fates() []fate {
 
 const ttl = 10 * retention
 
-func (e *env) pauses() storekit.Pauses {
+func (e *env) pauses() roles.Pauses {
 	e.T.Helper()
-	found, ok := outmill.As[storekit.Pauses](e.Store)
-	require.True(e.T, ok, "the store is no storekit.Pauses")
+	found, ok := outmill.As[roles.Pauses](e.Store)
+	require.True(e.T, ok, "the store is no roles.Pauses")
 	return found
 }
 
@@ -134,7 +135,7 @@ func (e *env) leased() *outmill.Record {
 	return found["m2"]
 }
 
-func noteOfRecord(r *outmill.Record) storekit.Note {
+func noteOfRecord(r *outmill.Record) roles.Note {
 	note := noteOf(r.MessageID)
 	note.Lease = r.Lease()
 	return note
@@ -272,7 +273,7 @@ func stoppedWithin(e *env) {
 				of.back(other, r)
 				again = other.again(r)
 				_, err := other.handle(again)
-				require.ErrorIs(e.T, err, storekit.ErrNoteBusy, of.name)
+				require.ErrorIs(e.T, err, roles.ErrNoteBusy, of.name)
 			}
 			if commits {
 				commit()

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 func retentionSentences() []sentence {
@@ -23,25 +23,25 @@ func retentionSentences() []sentence {
 	}
 }
 
-// retention returns the store as a storekit.SagaRetention.
-func (e *env) retention() storekit.SagaRetention {
+// retention returns the store as a roles.SagaRetention.
+func (e *env) retention() roles.SagaRetention {
 	e.T.Helper()
-	found, ok := outmill.As[storekit.SagaRetention](e.Store)
-	require.True(e.T, ok, "the store is no storekit.SagaRetention")
+	found, ok := outmill.As[roles.SagaRetention](e.Store)
+	require.True(e.T, ok, "the store is no roles.SagaRetention")
 	return found
 }
 
 // finishedSaga returns a saga that has ended.
-func (e *env) finishedSaga(correlation string) *storekit.Saga {
+func (e *env) finishedSaga(correlation string) *roles.Saga {
 	e.T.Helper()
-	saga := &storekit.Saga{Type: sagaKind, Correlation: correlation, Finished: true}
-	require.NoError(e.T, e.sagas().InsertSaga(e.Ctx, saga, anOrder(), storekit.SagaOptions{}))
+	saga := &roles.Saga{Type: sagaKind, Correlation: correlation, Finished: true}
+	require.NoError(e.T, e.sagas().InsertSaga(e.Ctx, saga, anOrder(), roles.SagaOptions{}))
 	return saga
 }
 
-func (e *env) retain(saga *storekit.Saga, d time.Duration) error {
+func (e *env) retain(saga *roles.Saga, d time.Duration) error {
 	e.T.Helper()
-	return e.retention().RetainSaga(e.Ctx, saga, d, storekit.SagaOptions{})
+	return e.retention().RetainSaga(e.Ctx, saga, d, roles.SagaOptions{})
 }
 
 // deletesOld deletes up to limit sagas, and returns how many that were.
@@ -86,8 +86,8 @@ func oldSagasLimit(e *env) {
 	require.NoError(e.T, e.sagas().PrepareSagas(e.Ctx, kinds...))
 	const n = 5
 	for i := range n {
-		saga := &storekit.Saga{Type: kinds[i%2], Correlation: fmt.Sprint(i), Finished: true}
-		require.NoError(e.T, e.sagas().InsertSaga(e.Ctx, saga, anOrder(), storekit.SagaOptions{}))
+		saga := &roles.Saga{Type: kinds[i%2], Correlation: fmt.Sprint(i), Finished: true}
+		require.NoError(e.T, e.sagas().InsertSaga(e.Ctx, saga, anOrder(), roles.SagaOptions{}))
 		// The second type may be none that Harness.Elapse knows.
 		d := time.Hour
 		if i%2 == 1 {
@@ -98,7 +98,7 @@ func oldSagasLimit(e *env) {
 	e.Elapse(2 * time.Hour)
 	left := func() (left int) {
 		for i := range n {
-			if _, err := e.sagas().FindSaga(e.Ctx, kinds[i%2], fmt.Sprint(i), &sagaState{}, storekit.SagaOptions{}); err == nil {
+			if _, err := e.sagas().FindSaga(e.Ctx, kinds[i%2], fmt.Sprint(i), &sagaState{}, roles.SagaOptions{}); err == nil {
 				left++
 			}
 		}
@@ -119,31 +119,31 @@ func oldSagasLimit(e *env) {
 
 func sagaRetainedConflicts(e *env) {
 	saga := e.startSaga("o1")
-	require.ErrorIs(e.T, e.retain(saga, time.Hour), storekit.ErrSagaConflict, "it is not finished")
+	require.ErrorIs(e.T, e.retain(saga, time.Hour), roles.ErrSagaConflict, "it is not finished")
 	stale := *saga
 	saga.Finished = true
-	require.NoError(e.T, e.sagas().UpdateSaga(e.Ctx, saga, anOrder(), storekit.SagaOptions{}))
-	require.ErrorIs(e.T, e.retain(&stale, time.Hour), storekit.ErrSagaConflict, "another version")
+	require.NoError(e.T, e.sagas().UpdateSaga(e.Ctx, saga, anOrder(), roles.SagaOptions{}))
+	require.ErrorIs(e.T, e.retain(&stale, time.Hour), roles.ErrSagaConflict, "another version")
 	other := *saga
 	other.ID = outmill.NewWorkItemID()
-	require.ErrorIs(e.T, e.retain(&other, time.Hour), storekit.ErrSagaConflict, "another saga")
+	require.ErrorIs(e.T, e.retain(&other, time.Hour), roles.ErrSagaConflict, "another saga")
 	e.Elapse(2 * time.Hour)
 	require.Zero(e.T, e.deletesOld(10))
 	require.NoError(e.T, e.retain(saga, time.Hour))
-	require.NoError(e.T, e.sagas().DeleteSaga(e.Ctx, saga, storekit.SagaOptions{}))
-	require.ErrorIs(e.T, e.retain(saga, time.Hour), storekit.ErrSagaConflict, "it is deleted")
+	require.NoError(e.T, e.sagas().DeleteSaga(e.Ctx, saga, roles.SagaOptions{}))
+	require.ErrorIs(e.T, e.retain(saga, time.Hour), roles.ErrSagaConflict, "it is deleted")
 }
 
 func sagaRetainedInTx(e *env) {
 	saga := e.finishedSaga("o1")
 	ctx, _, rollback := e.Begin()
-	require.NoError(e.T, e.retention().RetainSaga(ctx, saga, time.Hour, storekit.SagaOptions{}))
+	require.NoError(e.T, e.retention().RetainSaga(ctx, saga, time.Hour, roles.SagaOptions{}))
 	rollback()
 	e.Elapse(2 * time.Hour)
 	require.Zero(e.T, e.deletesOld(10))
 	e.findSaga("o1")
 	ctx, commit, _ := e.Begin()
-	require.NoError(e.T, e.retention().RetainSaga(ctx, saga, time.Hour, storekit.SagaOptions{}))
+	require.NoError(e.T, e.retention().RetainSaga(ctx, saga, time.Hour, roles.SagaOptions{}))
 	commit()
 	e.Elapse(2 * time.Hour)
 	e.deletesOld(10)
@@ -155,7 +155,7 @@ func sagaRetainedThenUpdated(e *env) {
 		saga := e.finishedSaga(correlation)
 		require.NoError(e.T, e.retain(saga, time.Hour))
 		saga.Finished = correlation == "finished"
-		require.NoError(e.T, e.sagas().UpdateSaga(e.Ctx, saga, anOrder(), storekit.SagaOptions{}))
+		require.NoError(e.T, e.sagas().UpdateSaga(e.Ctx, saga, anOrder(), roles.SagaOptions{}))
 	}
 	e.Elapse(2 * time.Hour)
 	require.Zero(e.T, e.deletesOld(10))
@@ -177,7 +177,7 @@ func sagaRetentionLimits(e *env) {
 	}
 	ended, cancel := context.WithCancel(e.Ctx)
 	cancel()
-	require.ErrorIs(e.T, e.retention().RetainSaga(ended, saga, time.Hour, storekit.SagaOptions{}), context.Canceled)
+	require.ErrorIs(e.T, e.retention().RetainSaga(ended, saga, time.Hour, roles.SagaOptions{}), context.Canceled)
 	e.Elapse(2 * time.Hour)
 	require.Zero(e.T, e.deletesOld(10))
 }

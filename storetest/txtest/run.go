@@ -1,5 +1,5 @@
-// Package txtest tests the roles storekit.Transactor, storekit.Inbox, storekit.Sagas and storekit.SagaRetention of a store. It has one test for each sentence of their contract. Package
-// storetest tests the queue of the same store:
+// Package txtest tests the roles.Transactor, Inbox, Sagas and SagaRetention of a store. It has one
+// test for each sentence of their contract. Package storetest tests the queue of the same store:
 //
 //	func TestConformance_Transactions(t *testing.T) {
 //		txtest.Run(t, storetest.Engine{New: newHarness})
@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -50,9 +50,9 @@ func bind(list []sentence) []suite.Sentence {
 }
 
 // Run checks every sentence, in parallel, each with a store of its own. Each Harness that
-// engine makes has a store that is a storekit.Transactor, Inbox and Sagas. The section "notes"
-// needs a storekit.Pauses and Workbench too. The section "steps" needs a storekit.Joins too, and the section "retention" a
-// storekit.SagaRetention: if the store lacks one, name the section in Unsupported.
+// engine makes has a store that is a roles.Transactor, Inbox and Sagas. The section "notes"
+// needs a roles.Pauses and Workbench too. The section "steps" needs a roles.Joins too, and the section "retention" a
+// roles.SagaRetention: if the store lacks one, name the section in Unsupported.
 func Run(t *testing.T, engine storetest.Engine) {
 	t.Helper()
 	suite.Suite{
@@ -80,12 +80,12 @@ func sections() []suite.Section {
 // on returns e with another store on the same database.
 func (e *env) on(store outmill.Store) *env { return &env{e.On(store)} }
 
-func (e *env) joins() storekit.Joins { return e.Store.(storekit.Joins) }
+func (e *env) joins() roles.Joins { return e.Store.(roles.Joins) }
 
 // steps starts a join with this number of steps, and appends the messages of the steps.
 func (e *env) steps(names ...string) outmill.JoinID {
 	e.T.Helper()
-	join := &storekit.Join{ExpectedSteps: len(names)}
+	join := &roles.Join{ExpectedSteps: len(names)}
 	require.NoError(e.T, e.joins().StartJoin(e.Ctx, join), "StartJoin")
 	e.Filled(suite.Recs(orders, func(r *outmill.Record) { r.Joins = []outmill.JoinID{join.ID} }, names...)...)
 	return join.ID
@@ -99,11 +99,11 @@ func (e *env) requireCounts(id outmill.JoinID, completed, failed int) {
 	require.Equal(e.T, []int{completed, failed}, []int{join.CompletedSteps, join.FailedSteps}, "steps completed, failed")
 	steps, err := e.joins().ListSteps(e.Ctx, id, outmill.WorkItemID{}, 0)
 	require.NoError(e.T, err, "ListSteps")
-	counts := map[storekit.StepStatus]int{}
+	counts := map[roles.StepStatus]int{}
 	for _, step := range steps {
 		counts[step.Status]++
 	}
-	require.Equal(e.T, []int{completed, failed}, []int{counts[storekit.StepCompleted], counts[storekit.StepFailed]}, "steps by their states")
+	require.Equal(e.T, []int{completed, failed}, []int{counts[roles.StepCompleted], counts[roles.StepFailed]}, "steps by their states")
 }
 
 // promptly runs fn, which must not wait for an open transaction.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -72,34 +72,34 @@ func anOrder() *sagaState {
 	}
 }
 
-// sagas returns the store as a storekit.Sagas.
-func (e *env) sagas() storekit.Sagas {
+// sagas returns the store as a roles.Sagas.
+func (e *env) sagas() roles.Sagas {
 	e.T.Helper()
-	found, ok := outmill.As[storekit.Sagas](e.Store)
-	require.True(e.T, ok, "the store is no storekit.Sagas")
+	found, ok := outmill.As[roles.Sagas](e.Store)
+	require.True(e.T, ok, "the store is no roles.Sagas")
 	require.NoError(e.T, found.PrepareSagas(e.Ctx, sagaKind))
 	return found
 }
 
-func (e *env) startSaga(correlation string) *storekit.Saga {
+func (e *env) startSaga(correlation string) *roles.Saga {
 	e.T.Helper()
-	saga := &storekit.Saga{Type: sagaKind, Correlation: correlation}
-	require.NoError(e.T, e.sagas().InsertSaga(e.Ctx, saga, anOrder(), storekit.SagaOptions{}))
+	saga := &roles.Saga{Type: sagaKind, Correlation: correlation}
+	require.NoError(e.T, e.sagas().InsertSaga(e.Ctx, saga, anOrder(), roles.SagaOptions{}))
 	return saga
 }
 
-func (e *env) findSaga(correlation string) (*storekit.Saga, *sagaState) {
+func (e *env) findSaga(correlation string) (*roles.Saga, *sagaState) {
 	e.T.Helper()
 	state := &sagaState{}
-	saga, err := e.sagas().FindSaga(e.Ctx, sagaKind, correlation, state, storekit.SagaOptions{})
+	saga, err := e.sagas().FindSaga(e.Ctx, sagaKind, correlation, state, roles.SagaOptions{})
 	require.NoError(e.T, err)
 	return saga, state
 }
 
 func (e *env) requireNoSaga(correlation string) {
 	e.T.Helper()
-	_, err := e.sagas().FindSaga(e.Ctx, sagaKind, correlation, &sagaState{}, storekit.SagaOptions{})
-	require.ErrorIs(e.T, err, storekit.ErrSagaNotFound)
+	_, err := e.sagas().FindSaga(e.Ctx, sagaKind, correlation, &sagaState{}, roles.SagaOptions{})
+	require.ErrorIs(e.T, err, roles.ErrSagaNotFound)
 }
 
 func sagaFound(e *env) {
@@ -116,12 +116,12 @@ func sagaFound(e *env) {
 	require.Equal(e.T, int64(1), found.Version)
 	require.False(e.T, found.Finished)
 	require.WithinDuration(e.T, started.CreatedAt, found.CreatedAt, time.Millisecond)
-	_, err := e.sagas().FindSaga(e.Ctx, "othersaga", "o1", &sagaState{}, storekit.SagaOptions{})
-	require.ErrorIs(e.T, err, storekit.ErrSagaNotFound)
+	_, err := e.sagas().FindSaga(e.Ctx, "othersaga", "o1", &sagaState{}, roles.SagaOptions{})
+	require.ErrorIs(e.T, err, roles.ErrSagaNotFound)
 
-	own := &storekit.Saga{ID: outmill.NewWorkItemID(), Type: sagaKind, Correlation: "o2"}
+	own := &roles.Saga{ID: outmill.NewWorkItemID(), Type: sagaKind, Correlation: "o2"}
 	id := own.ID
-	require.NoError(e.T, e.sagas().InsertSaga(e.Ctx, own, anOrder(), storekit.SagaOptions{}))
+	require.NoError(e.T, e.sagas().InsertSaga(e.Ctx, own, anOrder(), roles.SagaOptions{}))
 	found, _ = e.findSaga("o2")
 	require.Equal(e.T, id, found.ID)
 }
@@ -131,7 +131,7 @@ func sagaUpdated(e *env) {
 	e.Elapse(time.Hour)
 	changed := anOrder()
 	changed.Note, changed.Tags = "", map[string]int{"green": 3}
-	require.NoError(e.T, e.sagas().UpdateSaga(e.Ctx, saga, changed, storekit.SagaOptions{}))
+	require.NoError(e.T, e.sagas().UpdateSaga(e.Ctx, saga, changed, roles.SagaOptions{}))
 	require.Equal(e.T, int64(2), saga.Version)
 	found, state := e.findSaga("o1")
 	require.Equal(e.T, changed, state)
@@ -139,7 +139,7 @@ func sagaUpdated(e *env) {
 	require.WithinDuration(e.T, found.CreatedAt.Add(time.Hour), found.UpdatedAt, suite.Tolerance)
 	require.WithinDuration(e.T, saga.UpdatedAt, found.UpdatedAt, time.Millisecond)
 
-	require.NoError(e.T, e.sagas().DeleteSaga(e.Ctx, found, storekit.SagaOptions{}))
+	require.NoError(e.T, e.sagas().DeleteSaga(e.Ctx, found, roles.SagaOptions{}))
 	e.requireNoSaga("o1")
 	e.startSaga("o1")
 }
@@ -147,25 +147,25 @@ func sagaUpdated(e *env) {
 func sagaConflicts(e *env) {
 	saga := e.startSaga("o1")
 	stale := *saga
-	require.NoError(e.T, e.sagas().UpdateSaga(e.Ctx, saga, anOrder(), storekit.SagaOptions{}))
-	for _, options := range []storekit.SagaOptions{{}, {KeepUnknown: true}} {
-		require.ErrorIs(e.T, e.sagas().UpdateSaga(e.Ctx, &stale, &sagaState{Customer: "never"}, options), storekit.ErrSagaConflict)
+	require.NoError(e.T, e.sagas().UpdateSaga(e.Ctx, saga, anOrder(), roles.SagaOptions{}))
+	for _, options := range []roles.SagaOptions{{}, {KeepUnknown: true}} {
+		require.ErrorIs(e.T, e.sagas().UpdateSaga(e.Ctx, &stale, &sagaState{Customer: "never"}, options), roles.ErrSagaConflict)
 	}
 	require.Equal(e.T, int64(1), stale.Version)
-	require.ErrorIs(e.T, e.sagas().DeleteSaga(e.Ctx, &stale, storekit.SagaOptions{}), storekit.ErrSagaConflict)
+	require.ErrorIs(e.T, e.sagas().DeleteSaga(e.Ctx, &stale, roles.SagaOptions{}), roles.ErrSagaConflict)
 	_, state := e.findSaga("o1")
 	require.Equal(e.T, anOrder(), state)
 
-	require.NoError(e.T, e.sagas().DeleteSaga(e.Ctx, saga, storekit.SagaOptions{}))
+	require.NoError(e.T, e.sagas().DeleteSaga(e.Ctx, saga, roles.SagaOptions{}))
 	e.startSaga("o1")
-	require.ErrorIs(e.T, e.sagas().UpdateSaga(e.Ctx, &stale, anOrder(), storekit.SagaOptions{}), storekit.ErrSagaConflict,
+	require.ErrorIs(e.T, e.sagas().UpdateSaga(e.Ctx, &stale, anOrder(), roles.SagaOptions{}), roles.ErrSagaConflict,
 		"another saga with the same version")
 }
 
 func sagaStartedTwice(e *env) {
 	first := e.startSaga("o1")
-	again := &storekit.Saga{Type: sagaKind, Correlation: "o1"}
-	require.ErrorIs(e.T, e.sagas().InsertSaga(e.Ctx, again, &sagaState{}, storekit.SagaOptions{}), storekit.ErrSagaExists)
+	again := &roles.Saga{Type: sagaKind, Correlation: "o1"}
+	require.ErrorIs(e.T, e.sagas().InsertSaga(e.Ctx, again, &sagaState{}, roles.SagaOptions{}), roles.ErrSagaExists)
 	require.True(e.T, again.ID.IsZero())
 	found, state := e.findSaga("o1")
 	require.Equal(e.T, first.ID, found.ID)
@@ -222,8 +222,8 @@ func (m *meeting) join() {
 type sagasKey struct{}
 
 // sagasOf returns the store whose transaction twoAtOnce put into the context.
-func sagasOf(ctx context.Context) storekit.Sagas {
-	found, _ := outmill.As[storekit.Sagas](ctx.Value(sagasKey{}).(*env).Store)
+func sagasOf(ctx context.Context) roles.Sagas {
+	found, _ := outmill.As[roles.Sagas](ctx.Value(sagasKey{}).(*env).Store)
 	return found
 }
 
@@ -231,10 +231,10 @@ func sagaStartedConcurrently(e *env) {
 	e.sagas()
 	for _, name := range []string{"o1", "o2", "o3"} {
 		failed := twoAtOnce(e, func(ctx context.Context) error {
-			return sagasOf(ctx).InsertSaga(ctx, &storekit.Saga{Type: sagaKind, Correlation: name}, anOrder(), storekit.SagaOptions{})
+			return sagasOf(ctx).InsertSaga(ctx, &roles.Saga{Type: sagaKind, Correlation: name}, anOrder(), roles.SagaOptions{})
 		})
 		require.Len(e.T, failed, 1)
-		require.ErrorIs(e.T, failed[0], storekit.ErrSagaExists)
+		require.ErrorIs(e.T, failed[0], roles.ErrSagaExists)
 		e.findSaga(name)
 	}
 }
@@ -243,10 +243,10 @@ func sagaUpdatedConcurrently(e *env) {
 	saga := e.startSaga("o1")
 	failed := twoAtOnce(e, func(ctx context.Context) error {
 		mine := *saga
-		return sagasOf(ctx).UpdateSaga(ctx, &mine, anOrder(), storekit.SagaOptions{})
+		return sagasOf(ctx).UpdateSaga(ctx, &mine, anOrder(), roles.SagaOptions{})
 	})
 	require.Len(e.T, failed, 1)
-	require.ErrorIs(e.T, failed[0], storekit.ErrSagaConflict)
+	require.ErrorIs(e.T, failed[0], roles.ErrSagaConflict)
 	found, _ := e.findSaga("o1")
 	require.Equal(e.T, int64(2), found.Version)
 }
@@ -256,11 +256,11 @@ func sagaRolledBack(e *env) {
 	refused := errors.New("refused")
 	sagas := e.sagas()
 	require.ErrorIs(e.T, e.transactor().Transact(e.Ctx, func(ctx context.Context) error {
-		require.NoError(e.T, sagas.InsertSaga(ctx, &storekit.Saga{Type: sagaKind, Correlation: "o2"}, anOrder(), storekit.SagaOptions{}))
-		_, err := sagas.FindSaga(ctx, sagaKind, "o2", &sagaState{}, storekit.SagaOptions{})
+		require.NoError(e.T, sagas.InsertSaga(ctx, &roles.Saga{Type: sagaKind, Correlation: "o2"}, anOrder(), roles.SagaOptions{}))
+		_, err := sagas.FindSaga(ctx, sagaKind, "o2", &sagaState{}, roles.SagaOptions{})
 		require.NoError(e.T, err, "the transaction sees what it did")
 		mine := *kept
-		require.NoError(e.T, sagas.UpdateSaga(ctx, &mine, &sagaState{Customer: "never"}, storekit.SagaOptions{}))
+		require.NoError(e.T, sagas.UpdateSaga(ctx, &mine, &sagaState{Customer: "never"}, roles.SagaOptions{}))
 		require.NoError(e.T, e.Store.Append(ctx, suite.Rec(orders, "never")))
 		return refused
 	}), refused)
@@ -271,8 +271,8 @@ func sagaRolledBack(e *env) {
 	require.Empty(e.T, e.List(outmill.ListQuery{}))
 
 	ctx, commit, _ := e.Begin()
-	require.NoError(e.T, sagas.DeleteSaga(ctx, kept, storekit.SagaOptions{}))
-	require.NoError(e.T, sagas.InsertSaga(ctx, &storekit.Saga{Type: sagaKind, Correlation: "o3"}, anOrder(), storekit.SagaOptions{}))
+	require.NoError(e.T, sagas.DeleteSaga(ctx, kept, roles.SagaOptions{}))
+	require.NoError(e.T, sagas.InsertSaga(ctx, &roles.Saga{Type: sagaKind, Correlation: "o3"}, anOrder(), roles.SagaOptions{}))
 	commit()
 	e.requireNoSaga("o1")
 	e.findSaga("o3")
@@ -282,9 +282,9 @@ func sagaExistsInTx(e *env) {
 	e.startSaga("o1")
 	sagas := e.sagas()
 	ctx, commit, _ := e.Begin()
-	require.ErrorIs(e.T, sagas.InsertSaga(ctx, &storekit.Saga{Type: sagaKind, Correlation: "o1"}, anOrder(), storekit.SagaOptions{}),
-		storekit.ErrSagaExists)
-	require.NoError(e.T, sagas.InsertSaga(ctx, &storekit.Saga{Type: sagaKind, Correlation: "o2"}, anOrder(), storekit.SagaOptions{}))
+	require.ErrorIs(e.T, sagas.InsertSaga(ctx, &roles.Saga{Type: sagaKind, Correlation: "o1"}, anOrder(), roles.SagaOptions{}),
+		roles.ErrSagaExists)
+	require.NoError(e.T, sagas.InsertSaga(ctx, &roles.Saga{Type: sagaKind, Correlation: "o2"}, anOrder(), roles.SagaOptions{}))
 	commit()
 	e.findSaga("o2")
 }
@@ -293,7 +293,7 @@ func sagaFinished(e *env) {
 	for _, name := range []string{"o1", "o2", "o3"} {
 		saga := e.startSaga(name)
 		saga.Finished = name != "o3"
-		require.NoError(e.T, e.sagas().UpdateSaga(e.Ctx, saga, anOrder(), storekit.SagaOptions{}))
+		require.NoError(e.T, e.sagas().UpdateSaga(e.Ctx, saga, anOrder(), roles.SagaOptions{}))
 	}
 	deleted := func(limit int) int {
 		n, err := e.sagas().DeleteFinishedSagas(e.Ctx, sagaKind, time.Hour, limit)
@@ -304,8 +304,8 @@ func sagaFinished(e *env) {
 	found, state := e.findSaga("o1")
 	require.True(e.T, found.Finished)
 	require.Equal(e.T, anOrder(), state)
-	require.ErrorIs(e.T, e.sagas().InsertSaga(e.Ctx, &storekit.Saga{Type: sagaKind, Correlation: "o1"}, anOrder(), storekit.SagaOptions{}),
-		storekit.ErrSagaExists)
+	require.ErrorIs(e.T, e.sagas().InsertSaga(e.Ctx, &roles.Saga{Type: sagaKind, Correlation: "o1"}, anOrder(), roles.SagaOptions{}),
+		roles.ErrSagaExists)
 
 	e.Elapse(2 * time.Hour)
 	require.Equal(e.T, 1, deleted(1))
@@ -320,7 +320,7 @@ func sagaFinished(e *env) {
 }
 
 // changedType updates the saga by a program whose type of the state has changed.
-func changedType(e *env, options storekit.SagaOptions) *sagaState {
+func changedType(e *env, options roles.SagaOptions) *sagaState {
 	e.T.Helper()
 	e.startSaga("o1")
 	var now laterState
@@ -334,25 +334,25 @@ func changedType(e *env, options storekit.SagaOptions) *sagaState {
 }
 
 func sagaUnknownDropped(e *env) {
-	state := changedType(e, storekit.SagaOptions{})
+	state := changedType(e, roles.SagaOptions{})
 	require.Equal(e.T, &sagaState{Customer: anOrder().Customer, Item: sagaItem{Name: "book"}, Tags: map[string]int{"red": 5}}, state)
 }
 
 func sagaUnknownKept(e *env) {
-	state := changedType(e, storekit.SagaOptions{KeepUnknown: true})
+	state := changedType(e, roles.SagaOptions{KeepUnknown: true})
 	want := anOrder()
 	want.Paid, want.Tags = false, map[string]int{"red": 5}
 	require.Equal(e.T, want, state)
 }
 
 func sagaVersionField(e *env) {
-	options := storekit.SagaOptions{VersionField: "revision"}
+	options := roles.SagaOptions{VersionField: "revision"}
 	sagas := e.sagas()
-	saga := &storekit.Saga{Type: sagaKind, Correlation: "o1"}
+	saga := &roles.Saga{Type: sagaKind, Correlation: "o1"}
 	require.NoError(e.T, sagas.InsertSaga(e.Ctx, saga, anOrder(), options))
 	stale := *saga
 	require.NoError(e.T, sagas.UpdateSaga(e.Ctx, saga, anOrder(), options))
-	require.ErrorIs(e.T, sagas.UpdateSaga(e.Ctx, &stale, anOrder(), options), storekit.ErrSagaConflict)
+	require.ErrorIs(e.T, sagas.UpdateSaga(e.Ctx, &stale, anOrder(), options), roles.ErrSagaConflict)
 	state := &sagaState{}
 	found, err := sagas.FindSaga(e.Ctx, sagaKind, "o1", state, options)
 	require.NoError(e.T, err)
@@ -366,7 +366,7 @@ func sagaLimits(e *env) {
 	sagas := e.sagas()
 	refused := func(kind, correlation string, state any) {
 		e.T.Helper()
-		err := sagas.InsertSaga(e.Ctx, &storekit.Saga{Type: kind, Correlation: correlation}, state, storekit.SagaOptions{})
+		err := sagas.InsertSaga(e.Ctx, &roles.Saga{Type: kind, Correlation: correlation}, state, roles.SagaOptions{})
 		require.ErrorIs(e.T, err, outmill.ErrInvalidRecord, "%q %q %T", kind, correlation, state)
 	}
 	for _, kind := range []string{"", "a b", "a$b", "caf\u00e9", ".a", "system.a", strings.Repeat("x", 121)} {
@@ -382,8 +382,8 @@ func sagaLimits(e *env) {
 	if limited, ok := e.Harness.(storetest.Limited); ok {
 		refused(sagaKind, "o1", &sagaState{Customer: strings.Repeat("x", limited.MaxPayload()+1)})
 	}
-	for _, query := range []storekit.SagaQuery{{Type: sagaKind, Limit: -1}, {Type: "a b"}, {Type: strings.Repeat("x", 121)}} {
-		_, err := sagas.ListSagas(e.Ctx, query, storekit.SagaOptions{})
+	for _, query := range []roles.SagaQuery{{Type: sagaKind, Limit: -1}, {Type: "a b"}, {Type: strings.Repeat("x", 121)}} {
+		_, err := sagas.ListSagas(e.Ctx, query, roles.SagaOptions{})
 		require.True(e.T, errors.Is(err, outmill.ErrInvalidConfig) || errors.Is(err, outmill.ErrInvalidRecord), "%v: %v", query, err)
 	}
 	longest := strings.Repeat("\u00e9", 255)

@@ -5,12 +5,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest"
 )
 
 // guarded makes a unique index of the user's own on the customer of each saga.
-func (e *env) guarded() storekit.Sagas {
+func (e *env) guarded() roles.Sagas {
 	e.T.Helper()
 	harness, ok := e.Harness.(storetest.Guarded)
 	if !ok {
@@ -26,34 +26,34 @@ func (e *env) guarded() storekit.Sagas {
 func (e *env) requireRefused(err error) {
 	e.T.Helper()
 	require.Error(e.T, err)
-	require.NotErrorIs(e.T, err, storekit.ErrSagaExists)
-	require.NotErrorIs(e.T, err, storekit.ErrSagaConflict)
+	require.NotErrorIs(e.T, err, roles.ErrSagaExists)
+	require.NotErrorIs(e.T, err, roles.ErrSagaConflict)
 }
 
 func sagaStartRefusedByOther(e *env) {
 	sagas := e.guarded()
 	start := func(ctx context.Context, correlation string) error {
-		saga := &storekit.Saga{Type: sagaKind, Correlation: correlation}
-		return sagas.InsertSaga(ctx, saga, &sagaState{Customer: "Ada"}, storekit.SagaOptions{})
+		saga := &roles.Saga{Type: sagaKind, Correlation: correlation}
+		return sagas.InsertSaga(ctx, saga, &sagaState{Customer: "Ada"}, roles.SagaOptions{})
 	}
 	require.NoError(e.T, start(e.Ctx, "o1"))
 	e.requireRefused(start(e.Ctx, "o2"))
 	e.requireRefused(e.transactor().Transact(e.Ctx, func(ctx context.Context) error { return start(ctx, "o2") }))
 	e.requireRefused(e.transactor().Transact(e.Ctx, func(ctx context.Context) error { return start(e.last(ctx), "o2") }))
 	e.requireNoSaga("o2")
-	require.ErrorIs(e.T, start(e.Ctx, "o1"), storekit.ErrSagaExists, "the store's own index")
+	require.ErrorIs(e.T, start(e.Ctx, "o1"), roles.ErrSagaExists, "the store's own index")
 }
 
 func sagaUpdateRefusedByOther(e *env) {
 	sagas := e.guarded()
-	started := map[string]*storekit.Saga{}
+	started := map[string]*roles.Saga{}
 	for correlation, customer := range map[string]string{"o1": "Ada", "o2": "Bob"} {
-		started[correlation] = &storekit.Saga{Type: sagaKind, Correlation: correlation}
-		require.NoError(e.T, sagas.InsertSaga(e.Ctx, started[correlation], &sagaState{Customer: customer}, storekit.SagaOptions{}))
+		started[correlation] = &roles.Saga{Type: sagaKind, Correlation: correlation}
+		require.NoError(e.T, sagas.InsertSaga(e.Ctx, started[correlation], &sagaState{Customer: customer}, roles.SagaOptions{}))
 	}
 	change := func(ctx context.Context) error {
 		own := *started["o2"]
-		return sagas.UpdateSaga(ctx, &own, &sagaState{Customer: "Ada"}, storekit.SagaOptions{})
+		return sagas.UpdateSaga(ctx, &own, &sagaState{Customer: "Ada"}, roles.SagaOptions{})
 	}
 	e.requireRefused(change(e.Ctx))
 	e.requireRefused(e.transactor().Transact(e.Ctx, change))

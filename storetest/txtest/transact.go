@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/internal/suite"
@@ -28,11 +29,11 @@ func transactSentences() []sentence {
 	}
 }
 
-// transactor returns the store as a storekit.Transactor.
-func (e *env) transactor() storekit.Transactor {
+// transactor returns the store as a roles.Transactor.
+func (e *env) transactor() roles.Transactor {
 	e.T.Helper()
-	found, ok := outmill.As[storekit.Transactor](e.Store)
-	require.True(e.T, ok, "the store is no storekit.Transactor")
+	found, ok := outmill.As[roles.Transactor](e.Store)
+	require.True(e.T, ok, "the store is no roles.Transactor")
 	return found
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // model is a queue in memory that follows the contract. One caller uses it at a time. Its clock
@@ -32,7 +32,7 @@ type model struct {
 	// keys holds the time at which the record of a dedup key was appended, by topic and key.
 	keys map[[2]string]time.Duration
 	// pauses are the paused scopes. hasPaused is true after the first pause of the walk.
-	pauses    []storekit.PauseScope
+	pauses    []roles.PauseScope
 	hasPaused bool
 }
 

@@ -7,14 +7,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/roles"
 )
 
 // pauses returns the store's role, or nil. Walks in steps make no pauses: they mix orders, and
 // where a claim without an order has set keyed records aside, no order is promised until all are
 // back.
-func (w *Walk) pauses() storekit.Pauses {
-	pauses, ok := outmill.As[storekit.Pauses](w.Store)
+func (w *Walk) pauses() roles.Pauses {
+	pauses, ok := outmill.As[roles.Pauses](w.Store)
 	if !ok || w.Queue.inSteps {
 		return nil
 	}
@@ -35,11 +35,11 @@ func (w *Walk) endPauses() {
 	}
 }
 
-func (w *Walk) scope(t *rapid.T) storekit.PauseScope {
+func (w *Walk) scope(t *rapid.T) roles.PauseScope {
 	scope := Pick(t, "scope",
-		storekit.PauseScope{Group: "one"}, storekit.PauseScope{Topic: w.prefix + "a"}, storekit.PauseScope{Topic: w.prefix + "a", Key: "k"},
-		storekit.PauseScope{TenantID: "acme"}, storekit.PauseScope{Topic: w.prefix + "a", TenantID: "acme"},
-		storekit.PauseScope{Group: "two", Topic: w.prefix + "b", Key: "K"}, storekit.PauseScope{Group: "one", TenantID: "acme"})
+		roles.PauseScope{Group: "one"}, roles.PauseScope{Topic: w.prefix + "a"}, roles.PauseScope{Topic: w.prefix + "a", Key: "k"},
+		roles.PauseScope{TenantID: "acme"}, roles.PauseScope{Topic: w.prefix + "a", TenantID: "acme"},
+		roles.PauseScope{Group: "two", Topic: w.prefix + "b", Key: "K"}, roles.PauseScope{Group: "one", TenantID: "acme"})
 	return scope
 }
 
@@ -65,12 +65,12 @@ func (w *Walk) resume(t *rapid.T) {
 	ended, err := pauses.Resume(w.Ctx(), scope)
 	w.NoError(err, "Resume")
 	require.Equal(w.T, slices.Contains(w.Queue.pauses, scope), ended, "there was a pause of %s", scope)
-	w.Queue.pauses = slices.DeleteFunc(slices.Clone(w.Queue.pauses), func(s storekit.PauseScope) bool { return s == scope })
+	w.Queue.pauses = slices.DeleteFunc(slices.Clone(w.Queue.pauses), func(s roles.PauseScope) bool { return s == scope })
 }
 
 // paused reports whether a pause covers the item.
 func (m *model) paused(it *Item) bool {
-	return slices.ContainsFunc(m.pauses, func(s storekit.PauseScope) bool {
+	return slices.ContainsFunc(m.pauses, func(s roles.PauseScope) bool {
 		return (s.Group == "" || s.Group == it.Group) && (s.Topic == "" || s.Topic == it.topic) && (s.Key == "" || s.Key == it.key) &&
 			(s.TenantID == "" || s.TenantID == it.tenant)
 	})

@@ -1,6 +1,8 @@
-package storekit
+package roles
 
-import "context"
+import (
+	"context"
+)
 
 // Waker signals that records may have become claimable. The signal is only a hint, so
 // readers also poll.
