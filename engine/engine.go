@@ -132,7 +132,8 @@ func (e *Engine) StatementsFrom(version int) ([]string, error) {
 // It hears of what this process does, or, if the driver shares its notifier, of what all do that share it.
 func (e *Engine) Wake(ctx context.Context, woken func(topic string)) {
 	ctx, stop := context.WithCancel(ctx)
-	context.AfterFunc(e.open, stop)
+	leave := context.AfterFunc(e.open, stop)
+	context.AfterFunc(ctx, func() { leave() })
 	e.notifier.Listen(ctx, woken)
 }
 

@@ -32,6 +32,8 @@ type tx struct {
 	// gone says what deleted rows count as for their steps. hurries are the joins to look at after the commit.
 	gone    map[int64]driver.Stage
 	hurries []outmill.JoinID
+	// undelivered are the rows that were made dead because no reader can handle them.
+	undelivered []driver.Row
 }
 
 // run is a driver's View, Update or Within for one call.
@@ -54,10 +56,16 @@ func (e *Engine) do(ctx context.Context, operation string, run run, fn func(ctx 
 		_, err := t.write(ctx)
 		return err
 	})
-	if err == nil && len(t.hurries) > 0 {
+	if err != nil {
+		return e.explain(ctx, operation, err)
+	}
+	for _, r := range t.undelivered {
+		e.log.Undelivered(r.ID, r.Group, r.Topic, *r.Error)
+	}
+	if len(t.hurries) > 0 {
 		storekit.HurryJoins(ctx, joinStore{e}, t.hurries, e.log)
 	}
-	return e.explain(ctx, operation, err)
+	return nil
 }
 
 func (e *Engine) view(ctx context.Context, operation string, fn func(ctx context.Context, t *tx) error) error {
@@ -199,6 +207,7 @@ func (t *tx) apply(ctx context.Context, c driver.Changes) (driver.Applied, error
 	if err == nil && steps {
 		err = t.countSteps(ctx, t.movedSteps(c, done.Lost))
 	}
+	t.noteUndelivered(c, done.Lost)
 	if err != nil || len(done.Lost) == 0 || len(c.Drop) == 0 {
 		return done, err
 	}
@@ -220,4 +229,13 @@ func (t *tx) apply(ctx context.Context, c driver.Changes) (driver.Applied, error
 	inOrder(&again)
 	_, err = t.Apply(ctx, again)
 	return done, err
+}
+
+func (t *tx) noteUndelivered(c driver.Changes, lost map[int64]bool) {
+	for _, change := range c.Rows {
+		r := change.Now
+		if r.Stage == driver.Dead && change.Was.Stage != driver.Dead && !lost[r.Seq] && r.Error != nil && storekit.Undeliverable(*r.Error) {
+			t.undelivered = append(t.undelivered, r)
+		}
+	}
 }

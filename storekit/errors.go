@@ -11,6 +11,12 @@ const UnreadableError = "outmill: the record cannot be read"
 // TooLargeError is how the LastError of a record begins that is larger than the publisher of its reader can take.
 const TooLargeError = "outmill: the record is larger than the publisher can take"
 
+// Undeliverable reports whether a LastError is that of a record that a claim has made dead, because no reader can
+// handle it.
+func Undeliverable(lastError string) bool {
+	return strings.HasPrefix(lastError, UnreadableError) || strings.HasPrefix(lastError, TooLargeError)
+}
+
 // ParkedError is the LastError of a record that went dead with an earlier one of its key.
 const ParkedError = "parked: an earlier record of its key went dead"
 

@@ -1,6 +1,7 @@
 package storekit
 
 import (
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -121,6 +122,12 @@ func (l *Log) Reaped(n int) {
 		return
 	}
 	l.Info("Expired leases were reaped", watermill.LogFields{"count": n})
+}
+
+// Undelivered logs that a record is dead because no reader can handle it, which no handler and no OnDead learns.
+func (l *Log) Undelivered(id outmill.WorkItemID, group, topic, reason string) {
+	l.Error("A record was not delivered and is dead; edit and requeue it, or delete it", errors.New(reason),
+		watermill.LogFields{"work_item_id": id.String(), "group": group, "topic": topic})
 }
 
 // firstFew has the first few distinct texts, and … for the others.
