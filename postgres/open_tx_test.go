@@ -77,7 +77,7 @@ func (r *openTxRig) put(ctx context.Context) error {
 }
 
 // last is storekit.Last outside of a message's handler.
-func last(t *testing.T, ctx context.Context) context.Context { //nolint:revive // t comes first
+func last(t *testing.T, ctx context.Context) context.Context {
 	t.Helper()
 	ctx, err := storekit.Last(ctx)
 	require.NoError(t, err)

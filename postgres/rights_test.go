@@ -230,9 +230,9 @@ type ruledRole struct {
 
 // requireRights makes the calls of each role with all its rights, and then with all rights but
 // one.
-func requireRights(t *testing.T, lane postgres.Lane, roles map[string]ruledRole) {
+func requireRights(t *testing.T, lane postgres.Lane, each map[string]ruledRole) {
 	t.Helper()
-	for name, c := range roles {
+	for name, c := range each {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			database, admin, super := ruled(t, lane)

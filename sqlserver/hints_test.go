@@ -178,7 +178,9 @@ func TestStore_Hints(t *testing.T) {
 	t.Run("a deadlock ends the janitor's statement", func(t *testing.T) {
 		t.Parallel()
 		texts := all(t)
-		for _, name := range []string{"Outbox_Reap", "Outbox_Expire", "Outbox_Adopt", "Outbox_DropRecords", "Outbox_Sweep", "Outbox_DeleteNotes"} {
+		for _, name := range []string{
+			"Outbox_Reap", "Outbox_Expire", "Outbox_Adopt", "Outbox_DropRecords", "Outbox_Sweep", "Outbox_DeleteNotes",
+		} {
 			require.Regexp(t, `(?s)SET DEADLOCK_PRIORITY LOW;.*BEGIN TRANSACTION`, texts[name], name)
 		}
 		for _, name := range []string{

@@ -10,7 +10,7 @@ import (
 	"github.com/outmill/outmill/storetest/memstore"
 )
 
-func last(t *testing.T, ctx context.Context) context.Context { //nolint:revive // t comes first
+func last(t *testing.T, ctx context.Context) context.Context {
 	t.Helper()
 	ctx, err := storekit.Last(ctx)
 	require.NoError(t, err)

@@ -26,8 +26,9 @@ type MessageLease interface {
 	// subscriber does not give up the message before Ended.
 	Commits() error
 	// Ended tells the subscriber that the transaction has ended, or that the handler does not wait
-	// for it any more, with the error of Transact or nil. After ErrCommitInDoubt the message comes again without an attempt, whatever its handler
-	// returns, unless another transaction begins or the message is acked.
+	// for it any more, with the error of Transact or nil. After ErrCommitInDoubt the message comes
+	// again without an attempt, whatever its handler returns, unless another transaction begins or
+	// the message is acked.
 	Ended(err error)
 }
 

@@ -65,7 +65,8 @@ func TestGroups(t *testing.T) {
 				require.NoError(t, w.RegisterGroup(t.Context(), reg))
 			}
 			text := ok(t, "groups", "list", w.url)
-			require.Contains(t, text, "\nProblem of audit: Workers read \"orders\" differently: \"host:2\" without an order; \"host:1\" in the order of keys (park).")
+			require.Contains(t, text, "\nProblem of audit: Workers read \"orders\" differently: "+
+				"\"host:2\" without an order; \"host:1\" in the order of keys (park).")
 			require.Contains(t, text, "Give all readers of the group the same Order and KeyPolicy")
 			views := map[string][]readingView{}
 			for _, worker := range okJSON[[]groupView](t, "groups", "list", w.url)[0].Workers {

@@ -28,6 +28,7 @@ func TestShow_NamesWorkerAttemptsAndWhatIsUnreadable(t *testing.T) {
 	view, err := json.Marshal(viewOfOne(r, false))
 	require.NoError(t, err)
 	require.Contains(t, string(view), `"worker":"host:7"`)
-	require.Contains(t, string(view), `"history":[{"at":"2026-01-02T03:04:05Z","worker":"host:1","error":"two\nlines"},{"at":"2026-01-02T03:04:05Z"}]`)
+	require.Contains(t, string(view), `"history":[{"at":"2026-01-02T03:04:05Z","worker":"host:1","error":"two\nlines"},`+
+		`{"at":"2026-01-02T03:04:05Z"}]`)
 	require.Contains(t, string(view), `"unreadable":"column payload`)
 }

@@ -87,7 +87,9 @@ func fates() []fate {
 			require.NoError(e.T, err, "Resume")
 			require.True(e.T, resumed)
 		}},
-		{name: "of a group that nobody reads", happens: func(e *env, _ *outmill.Record) { e.Elapse(leaseOf + time.Second) }, back: reaped, keeps: true},
+		{name: "of a group that nobody reads", happens: func(e *env, _ *outmill.Record) {
+			e.Elapse(leaseOf + time.Second)
+		}, back: reaped, keeps: true},
 		{name: "deleted", happens: func(e *env, r *outmill.Record) {
 			reaped(e, r)
 			require.Equal(e.T, 1, e.Delete(r))
