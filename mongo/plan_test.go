@@ -579,7 +579,7 @@ func TestStore_Plan(t *testing.T) {
 				assert.LessOrEqual(t, max(p.keys, p.docs), int64(n/5), said)
 			}
 		}
-		require.Len(t, calls, 74)
+		require.Len(t, calls, 72)
 		for _, name := range []string{"queue", "keyed", "later", "leases", "expiring", "settled", "delete_at", "joined", "step", "join",
 			"grouping", "status", "finished", "blocked", "until", "topic", "expires", "seen", "look", "empty", "aside", "paused",
 			"outmill_correlation", "outmill_finished"} {
