@@ -47,7 +47,7 @@ const (
 	CASE WHEN d.due > now.at THEN 3 ELSE 0 END, CASE WHEN d.due > now.at THEN d.due END, d.due, d.due, now.at,
 	CASE WHEN r.expires LIKE '+%' THEN now.at + r.expires::interval ELSE nullif(r.expires, '')::timestamptz END, r.size,
 	r.message_id, ` + optionalTexts + `,
-	` + stepAndJoins + `, ` + waitsForAndTurn + `, nullif(r.metadata, '')::jsonb, r.payload`
+	` + stepAndJoins + `, ` + waitsForAndTurn + `, ` + storedMetadata + `::jsonb, ` + storedPayload
 
 	// optionalTexts are the columns from correlation_id to dedup_key.
 	optionalTexts = `nullif(r.correlation_id, ''), nullif(r.causation_id, ''), nullif(r.tenant_id, ''),
@@ -60,6 +60,11 @@ const (
 	// waitsForAndTurn reads a text that begins with a point if the record has a turn, so records
 	// without one pass nothing.
 	waitsForAndTurn = `nullif(ltrim(r.waits_for, '.'), '')::uuid, CASE WHEN r.waits_for LIKE '.%' THEN '.' || r.tenant_id END`
+
+	// storedMetadata and storedPayload read a text of metadata that begins with a minus sign if the payload is nil. In the
+	// text of a list NULL is a word if array_nulls of the session is off.
+	storedMetadata = `nullif(ltrim(r.metadata, '-'), '')`
+	storedPayload  = `CASE WHEN r.metadata LIKE '-%' THEN NULL ELSE r.payload END`
 
 	returningID = ` RETURNING id`
 

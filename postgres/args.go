@@ -14,9 +14,6 @@ func literal(arg any) any {
 		return array(list, quote)
 	case [][]byte:
 		return array(list, func(into []byte, item []byte) []byte {
-			if item == nil {
-				return append(into, "NULL"...)
-			}
 			return append(hex.AppendEncode(append(into, `"\\x`...), item), '"')
 		})
 	case []int64:

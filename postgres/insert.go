@@ -94,6 +94,14 @@ func (r *row) joins() [][16]byte {
 	return ids
 }
 
+// markedMetadata returns the text for the statements with lists: see the constant storedMetadata.
+func (r *row) markedMetadata() string {
+	if r.of.Payload == nil {
+		return "-" + r.metadata
+	}
+	return r.metadata
+}
+
 // columns returns the values as lists.
 func (r rows) columns() []any {
 	list := r.list
@@ -110,7 +118,7 @@ func (r rows) columns() []any {
 		column(list, func(r *row) string { return r.of.TraceParent }),
 		column(list, func(r *row) string { return r.of.TraceState }),
 		column(list, func(r *row) string { return r.of.DedupKey }),
-		column(list, func(r *row) string { return r.metadata }),
+		column(list, (*row).markedMetadata),
 		column(list, func(r *row) []byte { return r.of.Payload }),
 		column(list, func(r *row) string { return timeText(r.of.Delay, r.of.DueAt) }),
 		column(list, func(r *row) string { return timeText(r.of.TimeToLive, r.of.ExpiresAt) }),

@@ -50,7 +50,7 @@ func logInsertFrom(from, segment, where string) string {
 	return `INSERT INTO {p:log} (` + logColumns + `)
 SELECT r.line, r.id::uuid, statement_timestamp(), r.size, ` + segment + `, r.grp, r.topic, r.key,
 	r.message_id, ` + optionalTexts + `,
-	` + stepAndJoins + `, nullif(r.metadata, '')::json, r.payload
+	` + stepAndJoins + `, ` + storedMetadata + `::json, ` + storedPayload + `
 FROM ` + from + `
 WHERE ` + where
 }

@@ -95,8 +95,8 @@ func (e *exercising) sagas(where string, within within) {
 func (e *exercising) notesOfRecords() {
 	e.t.Helper()
 	ctx, store := e.t.Context(), e.store
-	require.NoError(e.t, store.Append(ctx, made("noted", "x", 1)...))
-	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "noted"))
+	require.NoError(e.t, store.Append(ctx, made("tnoted", "x", 1)...))
+	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "tnoted"))
 	require.NoError(e.t, err)
 	require.Len(e.t, found, 1)
 	note := roles.Note{Consumer: "c1", Key: found[0].ID.String(), Retention: time.Hour, Lease: found[0].Lease()}

@@ -584,7 +584,7 @@ BEGIN
         INSERT INTO {p:log} (line, id, created_at, size, segment, grp, topic, key, message_id, correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, metadata, payload)
         SELECT {p:line_of}(p.grp, p.topic), p.uid, statement_timestamp(), p.size, l.segment, p.grp, p.topic, p.key, p.message_id,
             nullif(p.correlation_id, ''), nullif(p.causation_id, ''), nullif(p.tenant_id, ''), nullif(p.traceparent, ''), nullif(p.tracestate, ''), nullif(p.dedup_key, ''),
-            nullif(p.metadata, '')::json, p.payload
+            nullif(ltrim(p.metadata, '-'), '')::json, CASE WHEN p.metadata LIKE '-%' THEN NULL ELSE p.payload END
         FROM placed AS p JOIN lane AS l ON l.logged ORDER BY p.nth, p.copy),
     to_records AS (
         INSERT INTO {p:records} (id, grp, topic, key, stage, available_at, due_at, next_at, created_at, expires_at, size,
@@ -592,7 +592,7 @@ BEGIN
         SELECT p.uid, p.grp, p.topic, p.key, CASE WHEN d.due > now.at THEN 3 ELSE 0 END, CASE WHEN d.due > now.at THEN d.due END, d.due, d.due, now.at,
             CASE WHEN p.expires LIKE '+%' THEN now.at + p.expires::interval ELSE nullif(p.expires, '')::timestamptz END, p.size,
             p.message_id, nullif(p.correlation_id, ''), nullif(p.causation_id, ''), nullif(p.tenant_id, ''), nullif(p.traceparent, ''), nullif(p.tracestate, ''),
-            nullif(p.dedup_key, ''), nullif(p.metadata, '')::jsonb, p.payload
+            nullif(p.dedup_key, ''), nullif(ltrim(p.metadata, '-'), '')::jsonb, CASE WHEN p.metadata LIKE '-%' THEN NULL ELSE p.payload END
         FROM placed AS p JOIN lane AS l ON NOT l.logged
         CROSS JOIN LATERAL (SELECT statement_timestamp() AS at) AS now
         CROSS JOIN LATERAL (SELECT CASE WHEN p.due = '' THEN now.at WHEN p.due LIKE '+%' THEN now.at + p.due::interval ELSE p.due::timestamptz END AS due) AS d
