@@ -3,9 +3,14 @@ package postgrestest
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
+
+// idleFor is how long a session is kept without work. It is shorter than goleak waits for goroutines: on a busy
+// machine pgx has one for a session, after a slow write, until the next answer.
+const idleFor = 100 * time.Millisecond
 
 // admins keeps sessions on the server of Server. It keeps none on a server that a test has for
 // itself, where such a session would be a stranger to the test.
@@ -15,6 +20,8 @@ type sessions struct {
 	mu     sync.Mutex
 	shared string
 	idle   []*pgx.Conn
+	// end closes the idle sessions.
+	end *time.Timer
 }
 
 func (s *sessions) keepFor(address string) {
@@ -50,4 +57,20 @@ func (s *sessions) put(ctx context.Context, address string, conn *pgx.Conn) {
 		return
 	}
 	s.idle = append(s.idle, conn)
+	if s.end == nil {
+		s.end = time.AfterFunc(idleFor, s.closeIdle)
+		return
+	}
+	s.end.Reset(idleFor)
+}
+
+func (s *sessions) closeIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for _, conn := range s.idle {
+		_ = conn.Close(ctx)
+	}
+	s.idle = nil
 }
