@@ -22,11 +22,19 @@ import (
 // may be started again after a weekend.
 const dedupWindow = 7 * 24 * time.Hour
 
+// run runs the tool until ctx ends, which is no error, whenever that is.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, err := parse(args, stderr)
 	if err != nil {
 		return err
 	}
+	if err := move(ctx, o, stdout, stderr); ctx.Err() == nil || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func move(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	logger := newLogger(o.verbose, stderr)
 	db, err := openSource(o.source)
 	if err != nil {
