@@ -31,8 +31,8 @@ FAULTS = [
     Fault("hints that exclude each other", "sqlGroups", "(READCOMMITTEDLOCK)", "(READCOMMITTEDLOCK, ROWLOCK)", "error 1047"),
     Fault("READPAST that is refused", "sqlHasEnded", "READCOMMITTEDLOCK, READPAST", "HOLDLOCK, READPAST", "error 650"),
     Fault("a column that a derived table has not", "sqlStats", "SELECT MIN(n.Name)", "SELECT MIN(n.Names)", "Names"),
-    Fault("an output column that a table has not", "75_within.sql", "deleted.[Key], deleted.Step INTO @gone", "deleted.[Key], deleted.Steps INTO @gone", "Steps"),
-    Fault("a procedure's parameter that a statement misspells", "sqlCountAckedOf", "@Step = @id", "@Steps = @id", "Steps"),
+    Fault("an output column that a table has not", "70_settle.sql", "deleted.[Key], deleted.Step INTO @gone", "deleted.[Key], deleted.Steps INTO @gone", "Steps"),
+    Fault("a procedure's parameter that a statement misspells", "sqlLockLine", "@Topic = @topic", "@Topics = @topic", "Topics"),
     Fault("a grant on what is missing", "grants.sql", "[Outbox_Sweep]", "[Outbox_Sweeper]", "Outbox_Sweeper"),
 ]
 
