@@ -3,6 +3,7 @@ package tenants_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -189,7 +190,8 @@ func TestSet_RestOfSchemas(t *testing.T) {
 		w.sent.reset()
 		require.Eventually(t, func() bool { asks, _ := w.sent.sent(); return asks >= 4*chunks }, soon, tick)
 		_, others := w.sent.sent()
-		require.Empty(t, others)
+		others = slices.DeleteFunc(slices.Clone(others), func(query string) bool { return strings.Contains(query, "transaction_read_only") })
+		require.Empty(t, others, "but for the proof of a connection after the one that broke")
 		require.Equal(t, n, small.resting())
 		t.Logf("%d schemas at rest: %d statements every MaxIdle, %.2f a second with the default of 30 s", n, chunks, float64(chunks)/30)
 	})
