@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/roles"
@@ -89,9 +90,28 @@ func (e *Engine) Pause(ctx context.Context, scope roles.PauseScope, by, reason s
 		if err := t.Put(ctx, entry); err != nil {
 			return err
 		}
-		_, err = t.Bump(ctx, false, true)
-		return err
+		made := roles.PauseInfo{PauseScope: scope, Number: paused.Number, At: entry.Made.Of(), By: by, Reason: reason}
+		return t.changePauses(ctx, append(t.pausesBut(scope), made))
 	})
+}
+
+// pausesBut returns a copy of the pauses without that of the scope.
+func (t *tx) pausesBut(scope roles.PauseScope) []roles.PauseInfo {
+	return slices.DeleteFunc(slices.Clone(t.pauses.All()), func(p roles.PauseInfo) bool { return p.PauseScope == scope })
+}
+
+// changePauses raises the generation. After the commit the engine knows the new list, so that a thousand pauses in
+// a row do not read a thousand entries each.
+func (t *tx) changePauses(ctx context.Context, list []roles.PauseInfo) error {
+	now, err := t.Bump(ctx, false, true)
+	if err != nil {
+		return err
+	}
+	t.OnCommit(func() {
+		t.e.busy.Forget()
+		t.e.pauses.Keep(roles.NewPauseList(now.Pauses, list))
+	})
+	return nil
 }
 
 // pauseOf returns the pause of exactly this scope, or nil.
@@ -118,8 +138,7 @@ func (e *Engine) Resume(ctx context.Context, scope roles.PauseScope) (ended bool
 			return err
 		}
 		ended = true
-		_, err := t.Bump(ctx, false, true)
-		return err
+		return t.changePauses(ctx, t.pausesBut(scope))
 	})
 	if err != nil {
 		return false, err
