@@ -128,7 +128,7 @@ func contentOf(n driver.NewRow) *outmill.Record {
 	return c
 }
 
-// content is a copy of what is wanted.
+// content returns a copy of the content, with the parts that want names.
 func (s *stored) content(want driver.Want) driver.Content {
 	c, r := driver.Content{Broken: s.damage.of(want)}, *s.record
 	r.Payload, r.Metadata, r.Joins = nil, nil, slices.Clone(r.Joins)

@@ -68,7 +68,7 @@ func (d Driver) run(ctx context.Context, caller *Tx, fn func(driver.Tx) error) (
 	return t, err
 }
 
-// Read reads what is committed.
+// Read returns the committed content of rows.
 func (d Driver) Read(ctx context.Context, rows []driver.Row, want driver.Want) ([]driver.Content, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

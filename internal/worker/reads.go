@@ -28,8 +28,8 @@ func Reads(queue outmill.Queue, group, name string, own ...outmill.Reading) []ou
 	return merged(all)
 }
 
-// merged joins the plain selections of one way, so that the report is small, and leaves out what is more
-// than a registration takes.
+// merged joins the plain selections that are read in one way, so that the report is small. It leaves out the readings
+// that are too many for a registration.
 func merged(all []outmill.Reading) (reads []outmill.Reading) {
 	for _, r := range all {
 		i := slices.IndexFunc(reads, func(m outmill.Reading) bool {

@@ -10,6 +10,7 @@ import (
 	"github.com/outmill/outmill/engine"
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/engine/memdriver"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Database has the records of the stores that share it, until the program ends. It is safe for concurrent use.
@@ -74,14 +75,7 @@ func (l late) wait(ctx context.Context) error {
 		return nil
 	}
 	l.db.delayed.Add(1)
-	timer := time.NewTimer(by)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return storekit.Pause(ctx, by)
 }
 
 func (l late) View(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
