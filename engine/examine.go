@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/outmill/outmill/roles"
@@ -9,28 +10,30 @@ import (
 
 var _ roles.Examiner = (*Engine)(nil)
 
-// Examine compares the clocks, and has the driver look at its database, if it can. See roles.Examiner.
-func (e *Engine) Examine(ctx context.Context, request roles.ExamineRequest) (roles.Examination, error) {
+// Examine has the driver look at its database, if it can, and compares the clocks. See roles.Examiner.
+func (e *Engine) Examine(ctx context.Context, request roles.ExamineRequest) (found roles.Examination, err error) {
 	const operation = "examine"
-	var found roles.Examination
+	if err := e.life.Usable(ctx); err != nil {
+		return found, e.explain(ctx, operation, err)
+	}
+	if examiner, ok := e.db.(roles.Examiner); !ok {
+		found.Skip("The settings of the database were not examined: the driver has nothing to examine.")
+	} else if found, err = examiner.Examine(ctx, request); err != nil {
+		return found, e.explain(ctx, operation, err)
+	}
 	asked := time.Now()
 	var now time.Time
-	err := e.view(ctx, operation, func(_ context.Context, t *tx) error {
+	err = e.view(ctx, operation, func(_ context.Context, t *tx) error {
 		now = t.now.Of()
 		return nil
 	})
-	if err != nil {
-		return found, err
+	if err == nil {
+		// The database's clock has microseconds.
+		found.AddClock(request, asked.Truncate(time.Microsecond), now, time.Now())
+	} else if slices.ContainsFunc(found.Findings, func(f roles.Finding) bool { return f.Failure }) {
+		// The finding is why the clock cannot be read.
+		found.Skip("The clock was not examined: the database did not answer.")
+		err = nil
 	}
-	// The database's clock has microseconds.
-	found.AddClock(request, asked.Truncate(time.Microsecond), now, time.Now())
-	examiner, ok := e.db.(roles.Examiner)
-	if !ok {
-		found.Skip("The settings of the database were not examined: the driver has nothing to examine.")
-		return found, nil
-	}
-	more, err := examiner.Examine(ctx, request)
-	found.Add(more.Findings...)
-	found.Unchecked = append(found.Unchecked, more.Unchecked...)
-	return found, e.explain(ctx, operation, err)
+	return found, err
 }

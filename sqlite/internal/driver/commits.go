@@ -108,7 +108,7 @@ func (c *commits) watch(h sqlkit.Handle, seq int64, then []func()) {
 func (d *Driver) reached(ctx context.Context, seq int64) bool {
 	waits := storekit.NewWaits(firstWatch, lastWatch)
 	for waits.Wait(ctx) == nil {
-		n, err := number(ctx, d.db, sqlReached, d.config.Prefix+"records", seq)
+		n, err := d.plain(d.db).number(ctx, sqlReached, d.config.Prefix+"records", seq)
 		if err == nil && n > 0 {
 			return true
 		}

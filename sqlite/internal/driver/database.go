@@ -189,18 +189,24 @@ const (
 	lastPause  = 50 * time.Millisecond
 )
 
-// whileBusy repeats fn, with growing pauses, until the database is not busy. SQLite's own waiting does not stop
-// when a context ends.
+// whileBusy repeats fn until the database is not busy.
 func (d *Driver) whileBusy(ctx context.Context, fn func() error) error {
-	deadline := time.Now().Add(d.config.BusyTimeout)
+	err := retry(ctx, d.config.BusyTimeout, fn)
+	if isBusy(err) {
+		return d.busy(err)
+	}
+	return err
+}
+
+// retry repeats fn, with growing pauses, until the database is not busy, or returns its error after that time. SQLite's
+// own waiting does not stop when a context ends.
+func retry(ctx context.Context, most time.Duration, fn func() error) error {
+	deadline := time.Now().Add(most)
 	waits := storekit.NewWaits(firstPause, lastPause)
 	for {
 		err := fn()
-		if err == nil || !isBusy(err) {
+		if !isBusy(err) || time.Now().After(deadline) {
 			return err
-		}
-		if time.Now().After(deadline) {
-			return d.busy(err)
 		}
 		if err := waits.Wait(ctx); err != nil {
 			return err

@@ -83,20 +83,11 @@ func (d *Driver) migrate(ctx context.Context, migrations []sqlkit.Migration) err
 
 // checkNames refuses tables of other programs.
 func (d *Driver) checkNames(ctx context.Context, h sqlkit.Handle, migrations []sqlkit.Migration) error {
-	rows, err := h.QueryContext(ctx, sqlTaken, jsonOf(sqlkit.TablesOf(migrations)))
+	taken, err := d.plain(h).texts(ctx, sqlTaken, jsonOf(sqlkit.TablesOf(migrations)))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rows.Close() }()
-	var taken []string
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return err
-		}
-		taken = append(taken, name)
-	}
-	return errors.Join(rows.Err(), storekit.ForeignTables("table", taken, "Config.TablePrefix (table_prefix in a URL)"))
+	return storekit.ForeignTables("table", taken, "Config.TablePrefix (table_prefix in a URL)")
 }
 
 // Statements returns the schema as plain SQL, with the statements that record its version.
@@ -141,22 +132,11 @@ func (d *Driver) checkSchema(ctx context.Context, h sqlkit.Handle) error {
 
 // version returns 0 if there is no schema.
 func (d *Driver) version(ctx context.Context, h sqlkit.Handle) (int, error) {
-	tables, err := number(ctx, h, sqlHasMeta, d.config.Prefix+"meta")
+	t := d.plain(h)
+	tables, err := t.number(ctx, sqlHasMeta, d.config.Prefix+"meta")
 	if err != nil || tables == 0 {
 		return 0, err
 	}
-	return number(ctx, h, d.names.in(sqlVersion))
-}
-
-// number returns 0 if there is no row.
-func number(ctx context.Context, h sqlkit.Handle, query string, args ...any) (n int, err error) {
-	rows, err := h.QueryContext(ctx, query, args...)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	if rows.Next() {
-		err = rows.Scan(&n)
-	}
-	return n, errors.Join(err, rows.Err())
+	version, err := t.number(ctx, sqlVersion)
+	return int(version), err
 }

@@ -35,7 +35,7 @@ type tx struct {
 	// runs them once for each topic, and preparing one takes longer than running it. They end with the
 	// transaction; nil keeps none.
 	kept map[string]*sql.Stmt
-	// outside: there is no transaction. Each statement is one.
+	// outside: there is no transaction of the driver's. Each statement stands alone.
 	outside bool
 	// patient: the transaction does not look at the end of a context.
 	patient bool
@@ -50,6 +50,9 @@ type tx struct {
 }
 
 var _ driver.Tx = (*tx)(nil)
+
+// plain runs single statements, which end with their context.
+func (d *Driver) plain(h sqlkit.Handle) *tx { return &tx{d: d, h: h, outside: true} }
 
 // State returns what the transaction knows about the database.
 func (t *tx) State() driver.State { return t.state }
@@ -82,7 +85,7 @@ func (t *tx) begin(ctx context.Context) error {
 // interrupted, because SQLite would end the transaction; the end of ctx is noticed between them. It also saves
 // modernc's driver a goroutine for each statement.
 func (t *tx) context(ctx context.Context) (context.Context, error) {
-	if t.kept != nil {
+	if t.kept != nil || t.outside && !t.patient {
 		return ctx, nil
 	}
 	if err := ctx.Err(); err != nil && !t.patient {
@@ -173,7 +176,7 @@ func list[T any](ctx context.Context, t *tx, names []string, read func(v values,
 	return found, rows.Err()
 }
 
-var oneName = []string{"text"}
+var oneName = columns("value")
 
 // texts returns the only column of a query.
 func (t *tx) texts(ctx context.Context, template string, args ...any) ([]string, error) {
@@ -181,6 +184,18 @@ func (t *tx) texts(ctx context.Context, template string, args ...any) ([]string,
 		*text = v.text(0)
 		return v.bad()
 	}, template, args...)
+}
+
+// number returns the only column of the first row of a query, or 0 if there is none.
+func (t *tx) number(ctx context.Context, template string, args ...any) (int64, error) {
+	found, err := list(ctx, t, oneName, func(v values, n *int64) error {
+		*n = v.number(0)
+		return v.bad()
+	}, template, args...)
+	if err != nil || len(found) == 0 {
+		return 0, err
+	}
+	return found[0], nil
 }
 
 // versionError returns an error if this program does not support the version of the schema.
