@@ -9,7 +9,8 @@ import (
 
 // WorkItemID identifies a record in the work queue. It is a UUIDv7 that Append makes, or
 // that the caller of Append chooses, and it is unique across stores. If a message goes to
-// several groups, each group's record has its own id, and all share the MessageID.
+// several groups, each group's record has its own id, and all share the MessageID. The ids of a message's records share
+// their first 8 bytes: see storekit.CopyID.
 type WorkItemID uuid.UUID
 
 // NewWorkItemID returns a new UUIDv7. Ids made by one process ascend.

@@ -70,7 +70,7 @@ func (a *Appending) Repeats(i int) bool {
 
 // Deliver returns the id of the record that is written of record i for the nth of the
 // groups that read its topic, and notes the group for Report. A record that waits for a
-// group is delivered to "", as the first.
+// group is delivered to "", as the first. The records of the other groups have ids by CopyID.
 func (a *Appending) Deliver(i, n int, group string) outmill.WorkItemID {
 	if n == 0 {
 		a.groups[i] = group
@@ -85,7 +85,7 @@ func (a *Appending) Deliver(i, n int, group string) outmill.WorkItemID {
 	if a.copies[i] == nil {
 		a.copies[i] = map[string]outmill.WorkItemID{}
 	}
-	id := outmill.NewWorkItemID()
+	id := CopyID(a.IDs[i], group)
 	a.copies[i][group] = id
 	return id
 }

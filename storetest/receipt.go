@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
 
@@ -30,6 +31,9 @@ func receiptOfGroups(e *env) {
 	require.ElementsMatch(e.T, []string{"b", "c"}, slices.Collect(maps.Keys(r.Copies)))
 	require.Equal(e.T, "a", other.Group)
 	require.Empty(e.T, other.Copies)
+	for group, id := range r.Copies {
+		require.Equal(e.T, storekit.CopyID(r.ID, group), id, "the id of %s leads back to that of the first", group)
+	}
 	ids := maps.Clone(r.Copies)
 	ids[r.Group] = r.ID
 	for name, id := range ids {
