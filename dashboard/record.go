@@ -46,6 +46,8 @@ type recordView struct {
 	// were not looked at.
 	Audited   bool
 	MoreAudit string
+	// Attempts are the last ones, the newest first, without their errors where these are hidden.
+	Attempts []outmill.Attempt
 	// Reasons say where the record is and what it waits for.
 	Reasons  []reason
 	Metadata []fact
@@ -82,7 +84,7 @@ func recordPage(c *call) error {
 	if err != nil {
 		return err
 	}
-	v := recordView{Record: c.recordLine(r), Facts: facts(r), History: history(r), Error: c.fullError(r)}
+	v := recordView{Record: c.recordLine(r), Facts: facts(r), History: history(r), Attempts: c.attempts(r), Error: c.fullError(r)}
 	if err := c.addChanges(&v, r); err != nil {
 		return err
 	}
@@ -95,14 +97,22 @@ func recordPage(c *call) error {
 	for _, join := range r.Joins {
 		v.Joins = append(v.Joins, join.String())
 	}
-	if v.PayloadSize = number(len(r.Payload)) + " bytes."; r.Payload == nil {
-		v.PayloadSize = "The payload is nil."
-	}
+	v.PayloadSize = payloadSize(r)
 	if c.config.ShowPayloads {
 		v.Payload, v.PayloadCut = payload(r.Payload)
 		v.Metadata, v.MoreMetadata = metadata(r.Metadata)
 	}
 	return c.render(200, "record", "Record", v)
+}
+
+func payloadSize(r *outmill.Record) string {
+	switch {
+	case r.Payload == nil && r.Unreadable != "":
+		return "There is no payload that can be read."
+	case r.Payload == nil:
+		return "The payload is nil."
+	}
+	return number(len(r.Payload)) + " bytes."
 }
 
 func (c *call) id(text string) (outmill.WorkItemID, error) {
@@ -140,6 +150,17 @@ func (c *call) fullError(r *outmill.Record) string {
 	return cut(r.LastError, maxError)
 }
 
+// attempts are the last attempts of the record. Its LastError has the whole error of the newest one.
+func (c *call) attempts(r *outmill.Record) []outmill.Attempt {
+	list := slices.Clone(r.History)
+	for i := range list {
+		if !c.config.ShowErrors {
+			list[i].Error = ""
+		}
+	}
+	return list
+}
+
 // facts are the fields that are set, except those that the page has elsewhere.
 func facts(r *outmill.Record) []fact {
 	all := []fact{
@@ -160,6 +181,9 @@ func facts(r *outmill.Record) []fact {
 	}
 	if !r.Owner.IsZero() {
 		all = append(all, fact{"Leased by", r.Owner.String()})
+	}
+	if r.Worker != "" {
+		all = append(all, fact{"Worker", r.Worker})
 	}
 	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
 }

@@ -147,13 +147,15 @@ type recordLine struct {
 	HasError                                bool
 	// Earlier says that the error is from before a requeue or a skip brought the record back.
 	Earlier bool
+	// Unreadable says what of the record the store cannot read. The text is the store's, and has no values of users.
+	Unreadable string
 }
 
 func (c *call) recordLine(r *outmill.Record) recordLine {
 	l := recordLine{
 		ID: r.ID.String(), Store: r.Store, Group: cmp.Or(r.Group, noGroup), Topic: r.Topic, Key: r.Key, MessageID: r.MessageID,
 		Status: r.Status, Attempts: r.Attempts, Created: r.CreatedAt, HasError: r.LastError != "",
-		Earlier: storekit.ErrorIsEarlier(r),
+		Earlier: storekit.ErrorIsEarlier(r), Unreadable: cut(r.Unreadable, maxError),
 	}
 	if c.config.ShowErrors {
 		l.Error = cut(r.LastError, 200)

@@ -14,8 +14,8 @@ import (
 
 // Doctor looks for everything that may keep messages from being delivered: a part of the schema
 // or a right that is missing, a session that slows the others down, a topic or a group without a
-// consumer, records that are late, dead, fail again and again or have an ended lease that nobody
-// takes, a broker that does not answer. It is for an operator who asks now and then; [Health] is
+// consumer, records that are late, dead, cannot be read, fail again and again or have an ended lease
+// that nobody takes, a broker that does not answer. It is for an operator who asks now and then; [Health] is
 // for probes.
 //
 // Doctor only reads. It counts records as Stats does and reads the catalog of the database

@@ -48,6 +48,9 @@ func (d *doctor) records(ctx context.Context) error {
 	d.add(some(c.differing(d.config.Unseen), "topics")...)
 	d.add(some(c.late(d.config.MaxAge), "topics")...)
 	d.add(some(c.dead(), "topics")...)
+	if err := d.unreadable(ctx, c, linesSearched); err != nil {
+		d.skip("Not all records that cannot be read were found: %v", err)
+	}
 	if err := d.waiting(ctx, c, linesSearched); err != nil {
 		d.skip("Not all ended leases and records that fail again and again were found: %v", err)
 	}

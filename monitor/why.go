@@ -45,6 +45,16 @@ type Explanation struct {
 	Key     string         `json:"key,omitempty"`
 	Status  outmill.Status `json:"status"`
 	Reasons []Reason       `json:"reasons"`
+	// Attempts are the last attempts of the record, the newest first (outmill.Record.History). In the answer to the id of a
+	// message, the first 10 records have them.
+	Attempts []Attempt `json:"attempts,omitempty"`
+}
+
+// Attempt is an outmill.Attempt. Its Error is "" with [WhyConfig].HideErrors.
+type Attempt struct {
+	At     time.Time `json:"at"`
+	Worker string    `json:"worker,omitempty"`
+	Error  string    `json:"error,omitempty"`
 }
 
 // Reason is one fact about a record.
@@ -60,6 +70,7 @@ type Reason struct {
 	//   - breaker, on_hold: the broker takes nothing, or not its topic, as a forwarder has reported;
 	//   - handler_runs: its handler has run for long, as a worker has reported;
 	//   - suspect, expires: what the next claim will do with it;
+	//   - unreadable: which parts of it the store cannot read;
 	//   - came_back, comes_again: it came back many times without an attempt, by its counts and by the
 	//     report of a worker;
 	//   - waits_for_join, step_of_join: it is part of a join.
@@ -161,7 +172,7 @@ func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConf
 			// The list of groups, or that of pauses, may lack those of the record's store.
 			continue
 		}
-		explanation, err := w.explain(ctx, r)
+		explanation, err := w.explain(ctx, w.whole(ctx, r, len(answer.Explanations)))
 		if err != nil {
 			return Answer{}, err
 		}
@@ -169,6 +180,20 @@ func Why(ctx context.Context, store outmill.Inspector, id string, config WhyConf
 	}
 	answer.Text = answer.summary()
 	return answer, partly
+}
+
+// shownWhole is of how many records of a message an answer has what only Get reads.
+const shownWhole = 10
+
+// whole returns the record with its history and what of its content cannot be read. A list has neither.
+func (w why) whole(ctx context.Context, r *outmill.Record, nth int) *outmill.Record {
+	if r.History != nil || nth >= shownWhole || r.Attempts == 0 && !storekit.Undeliverable(r.LastError) {
+		return r
+	}
+	if got, err := w.store.Get(storekit.InStoreOf(ctx, w.store, r), r.ID); err == nil {
+		return got
+	}
+	return r
 }
 
 // find returns the records with this id, and those of the message with this id.

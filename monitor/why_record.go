@@ -32,7 +32,7 @@ type why struct {
 func (w why) explain(ctx context.Context, r *outmill.Record) (Explanation, error) {
 	e := Explanation{
 		Record: r.ID, MessageID: r.MessageID, Store: r.Store, Group: r.Group, Topic: r.Topic, Key: r.Key, Status: r.Status,
-		Reasons: []Reason{},
+		Reasons: []Reason{}, Attempts: w.attempts(r),
 	}
 	ctx = storekit.InStoreOf(ctx, w.store, r)
 	var reasons []Reason
@@ -50,7 +50,7 @@ func (w why) explain(ctx context.Context, r *outmill.Record) (Explanation, error
 	if err != nil {
 		return e, err
 	}
-	e.Reasons = append(e.Reasons, reasons...)
+	e.Reasons = slices.Concat(e.Reasons, reasons, unreadable(r))
 	joins, err := w.joins(ctx, r)
 	e.Reasons = append(e.Reasons, joins...)
 	return e, err
@@ -100,6 +100,30 @@ func failures(r *outmill.Record) (reasons []Reason) {
 	return reasons
 }
 
+// unreadable says which parts of the record cannot be read. The text is the store's, and has no values of users.
+func unreadable(r *outmill.Record) []Reason {
+	if r.Unreadable == "" {
+		return nil
+	}
+	text := "The store cannot read all of it: " + r.Unreadable + "."
+	if r.Status == outmill.StatusPending || r.Status == outmill.StatusLeased {
+		text += " The next claim makes it dead."
+	}
+	return []Reason{{Kind: "unreadable", Text: text}}
+}
+
+// attempts are the last attempts of the record, the newest first.
+func (w why) attempts(r *outmill.Record) []Attempt {
+	list := make([]Attempt, len(r.History))
+	for i, a := range r.History {
+		list[i] = Attempt(a)
+		if w.hideErrors {
+			list[i].Error = ""
+		}
+	}
+	return list
+}
+
 func (w why) dead(ctx context.Context, r *outmill.Record) ([]Reason, error) {
 	switch {
 	case r.LastError == storekit.ParkedError:
@@ -107,6 +131,10 @@ func (w why) dead(ctx context.Context, r *outmill.Record) ([]Reason, error) {
 	case r.LastError == expiredError && !r.ExpiresAt.IsZero():
 		return []Reason{{Kind: "expired", At: r.ExpiresAt, Text: fmt.Sprintf(
 			"It is dead, because it expired at %s. No claim returns it until it is requeued.", w.at(r.ExpiresAt))}}, nil
+	}
+	if storekit.Undeliverable(r.LastError) {
+		return []Reason{{Kind: "dead", Text: "It is dead: a claim found that no reader can handle it, and nobody has handled it. " +
+			"No claim returns it until it is requeued. " + w.lastError(r)}}, nil
 	}
 	return []Reason{{Kind: "dead", Text: fmt.Sprintf(
 		"It is dead after %s. No claim returns it until it is requeued. %s", times(r.Claims, "claim"), w.lastError(r))}}, nil

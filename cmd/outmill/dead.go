@@ -123,7 +123,7 @@ func printDead(w io.Writer, term terminal, found roles.DeadPage, payload bool) e
 		r := l.Record
 		cells := []string{
 			r.ID.String(), orDash(oneLine(r.Group, 40)), oneLine(r.Topic, 40), orDash(oneLine(r.Key, 40)),
-			age(time.Since(r.CreatedAt)), strconv.Itoa(r.Attempts), waitingText(l.Waiting), orDash(oneLine(r.LastError, 60)),
+			age(time.Since(r.CreatedAt)), strconv.Itoa(r.Attempts), waitingText(l.Waiting), orDash(listedError(r)),
 		}
 		if payload {
 			cells = append(cells, payloadCell(r.Payload))

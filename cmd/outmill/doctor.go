@@ -30,8 +30,9 @@ func doctorCommand() *cobra.Command {
 		Short: "Look for what keeps messages from being delivered",
 		Long: `Looks for faults, and says for each what to do: a part of the schema or a right that is
 missing, a session of the database that slows the others down, clocks that differ, a topic
-or a group without a consumer, records that are late or dead, that fail again and again, or
-whose lease has ended and that nobody takes, and with --to a broker that does not answer. docs/operations.md lists all kinds.
+or a group without a consumer, records that are late or dead, that cannot be read, that fail
+again and again, or whose lease has ended and that nobody takes, and with --to a broker that
+does not answer. docs/operations.md lists all kinds.
 
 The rights are those of the user in the URL: run it with the URL of the program that is in
 trouble. --task publish looks only for the rights of a publisher, --task read for those of

@@ -151,9 +151,12 @@ func printList(w io.Writer, term terminal, found finding, payload bool) error {
 	return nil
 }
 
-// listedError is the error of a record in a table.
+// listedError is the error of a record in a table, or what of the record cannot be read.
 func listedError(r *outmill.Record) string {
 	text := oneLine(r.LastError, 60)
+	if r.Unreadable != "" && !storekit.Undeliverable(r.LastError) {
+		return oneLine("cannot be read: "+r.Unreadable, 60)
+	}
 	if storekit.ErrorIsEarlier(r) {
 		return "(earlier) " + text
 	}

@@ -20,9 +20,10 @@ func showCommand() *cobra.Command {
 	var out output
 	var payload bool
 	cmd := &cobra.Command{
-		Use:     "show [URL | --source NAME] ID",
-		Short:   "Show one record with all its fields",
-		Long:    "Shows the record with this id. The payload is shown only with --payload.",
+		Use:   "show [URL | --source NAME] ID",
+		Short: "Show one record with all its fields",
+		Long: "Shows the record with this id, what of it the store cannot read, and its last attempts. The payload is shown only\n" +
+			"with --payload.",
 		Example: "  outmill show sqlite:orders.db 01890a5d-ac96-774b-bcce-b302099a8057 --payload",
 	}
 	on.flags(cmd)
@@ -113,7 +114,7 @@ func printRecord(w io.Writer, r *outmill.Record, payload bool) error {
 	line("last error", lastError(r))
 	line("unreadable", r.Unreadable)
 	for _, a := range r.History {
-		line("attempt", strings.TrimSpace(a.At.Format(time.RFC3339)+" "+a.Worker)+": "+oneLine(a.Error, 256))
+		line("attempt", attemptLine(a))
 	}
 	at("processed", r.ProcessedAt)
 	line("processed by", r.ProcessedBy)
@@ -130,13 +131,26 @@ func printRecord(w io.Writer, r *outmill.Record, payload bool) error {
 	for _, name := range names {
 		line("metadata", name+"="+r.Metadata[name])
 	}
-	line("payload", payloadSize(r.Payload))
+	if r.Payload == nil && r.Unreadable != "" {
+		line("payload", "none that can be read")
+	} else {
+		line("payload", payloadSize(r.Payload))
+	}
 	line("fingerprint", storekit.FingerprintOf(r))
 	if payload {
 		b.WriteString("\n" + printable(r.Payload) + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// attemptLine is an attempt as one line.
+func attemptLine(a outmill.Attempt) string {
+	text := strings.TrimSpace(a.At.Format(time.RFC3339) + " " + oneLine(a.Worker, 0))
+	if a.Error != "" {
+		text += ": " + oneLine(a.Error, 256)
+	}
+	return text
 }
 
 // lastError marks an error that does not say why the record waits now.

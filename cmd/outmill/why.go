@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/monitor"
 )
 
@@ -20,7 +21,8 @@ func whyCommand() *cobra.Command {
 		Use:   "why [URL | --source NAME] {ID | --topic TOPIC --dedup-key KEY}",
 		Short: "Explain where a message is and what it waits for",
 		Long: `Explains where a message is and what it waits for: a claim, the end of a lease, a retry,
-an earlier record of its key, a requeue, a group, a join, or the end of a pause. ID is the
+an earlier record of its key, a requeue, a group, a join, or the end of a pause. It names
+what of a record cannot be read, and its last attempts, where the store keeps them. ID is the
 id of a record, as outmill list shows it, or the id of a message, which has a record for
 each group. The command only reads, and shows no payload.
 
@@ -98,6 +100,12 @@ func printAnswer(w io.Writer, answer monitor.Answer) error {
 		fmt.Fprintf(&b, " is %s.\n", e.Status)
 		for _, reason := range e.Reasons {
 			b.WriteString("  - " + reason.Text + "\n")
+		}
+		for i, a := range e.Attempts {
+			if i == 0 {
+				b.WriteString("  Its last attempts:\n")
+			}
+			b.WriteString("    " + attemptLine(outmill.Attempt(a)) + "\n")
 		}
 	}
 	_, err := io.WriteString(w, b.String())
