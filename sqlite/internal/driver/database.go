@@ -74,6 +74,11 @@ func New(db *sql.DB, config Config) *Driver {
 // DB returns the handle.
 func (d *Driver) DB() *sql.DB { return d.db }
 
+// Ping connects. The switch to WAL may make it wait for other processes that are opening the same file.
+func (d *Driver) Ping(ctx context.Context) error {
+	return d.whileBusy(ctx, func() error { return d.db.PingContext(ctx) })
+}
+
 // Close forgets the prepared statements, and closes the handle if it is the driver's.
 func (d *Driver) Close() error {
 	d.closed.Store(true)
@@ -108,9 +113,14 @@ func (d *Driver) View(ctx context.Context, _ driver.Begin, fn func(driver.Tx) er
 		}
 	}
 	err := d.whileBusy(ctx, func() error { return d.viewOnce(ctx, fn) })
+	return d.orSchema(ctx, d.db, err)
+}
+
+// orSchema returns what is wrong with the schema, if that may be the cause of the error: a table or column is missing
+// where the schema is not this program's.
+func (d *Driver) orSchema(ctx context.Context, h sqlkit.Handle, err error) error {
 	if code(err) == sqlite3.SQLITE_ERROR {
-		// A table or column is missing where the schema is not this program's.
-		err = cmp.Or(d.checkSchema(ctx, d.db), err)
+		return cmp.Or(d.checkSchema(ctx, h), err)
 	}
 	return err
 }
@@ -221,6 +231,9 @@ func (d *Driver) busy(err error) error {
 
 // ready does what must come before a transaction: it may need a connection of its own.
 func (d *Driver) ready(ctx context.Context) error {
+	if d.closed.Load() {
+		return outmill.ErrClosed
+	}
 	if d.statements.Load() != nil {
 		return nil
 	}

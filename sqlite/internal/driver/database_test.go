@@ -175,3 +175,49 @@ func TestDriver_Schema(t *testing.T) {
 		require.NoError(t, applied.Ensure(t.Context()))
 	})
 }
+
+func TestDriver_Contract(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a database with tables of an earlier kind is refused, whatever the first call is", func(t *testing.T) {
+		t.Parallel()
+		s := openFile(t, filepath.Join(t.TempDir(), "orders.db"), engine.Config{}, &atomic.Int64{})
+		_, err := s.DB().ExecContext(t.Context(), "CREATE TABLE outmill_meta (only_row INTEGER PRIMARY KEY, version INTEGER, generation INTEGER);"+
+			"INSERT INTO outmill_meta VALUES (1, 1, 0); CREATE TABLE outmill_records (seq INTEGER PRIMARY KEY)")
+		require.NoError(t, err)
+		tx, err := s.DB().BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		within := s.Append(s.WithTx(t.Context(), tx), &outmill.Record{Topic: "orders"})
+		require.NoError(t, tx.Rollback())
+		_, reads := s.Stats(t.Context(), 1)
+		for _, err := range []error{within, reads, s.Ensure(t.Context()), s.Append(t.Context(), &outmill.Record{Topic: "orders"})} {
+			require.ErrorIs(t, err, outmill.ErrSchemaForeign)
+			require.ErrorContains(t, err, "TablePrefix")
+		}
+	})
+
+	t.Run("a transaction without a function, or of a closed store, is refused", func(t *testing.T) {
+		t.Parallel()
+		s := newHarness(t, storetest.Options{}, 0).store
+		require.ErrorIs(t, s.driver.InTx(t.Context(), nil), outmill.ErrInvalidConfig)
+		require.NoError(t, s.Close())
+		require.ErrorIs(t, s.driver.InTx(t.Context(), func(context.Context, *sql.Tx) error { return nil }), outmill.ErrClosed)
+	})
+
+	t.Run("a commit that SQLite refuses is not in doubt, and one that the disk fails is", func(t *testing.T) {
+		t.Parallel()
+		s := newHarness(t, storetest.Options{}, 0).store
+		_, err := s.DB().ExecContext(t.Context(), "CREATE TABLE parents (id INTEGER PRIMARY KEY); "+
+			"CREATE TABLE children (parent INTEGER REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED)")
+		require.NoError(t, err)
+		err = s.driver.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "INSERT INTO children VALUES (7)")
+			return err
+		})
+		require.ErrorContains(t, err, "FOREIGN KEY")
+		require.NotErrorIs(t, err, storekit.ErrCommitInDoubt)
+		require.False(t, s.MayBeCommitted(t.Context(), err))
+		require.False(t, s.MayBeCommitted(t.Context(), sql.ErrTxDone))
+		require.True(t, s.MayBeCommitted(t.Context(), context.DeadlineExceeded))
+	})
+}

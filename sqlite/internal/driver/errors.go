@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -38,6 +39,13 @@ func code(err error) int {
 
 func isBusy(err error) bool {
 	return code(err) == sqlite3.SQLITE_BUSY || code(err) == sqlite3.SQLITE_LOCKED
+}
+
+// mayBeCommitted reports whether a COMMIT with this error may have taken effect. An error of the disk leaves open what
+// has reached it; any other error of SQLite is a refusal.
+func mayBeCommitted(err error) bool {
+	c := code(err)
+	return c == sqlite3.SQLITE_IOERR || c == 0 && !errors.Is(err, sql.ErrTxDone)
 }
 
 // isNoTransaction reports whether SQLite refused a COMMIT because it has ended the transaction before. SQLite has

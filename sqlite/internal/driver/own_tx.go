@@ -10,6 +10,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/outmill/outmill/internal/crash"
+	"github.com/outmill/outmill/storekit"
 )
 
 // ownTx is a transaction of the driver's own on a connection of the pool.
@@ -64,6 +65,9 @@ func (o *ownTx) commit(ctx context.Context) error {
 	crash.At(crash.BeforeCommit)
 	err := o.tx.Commit()
 	crash.At(crash.AfterCommit)
+	if err != nil && mayBeCommitted(err) {
+		err = storekit.CommitInDoubt(err)
+	}
 	return err
 }
 

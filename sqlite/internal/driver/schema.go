@@ -18,13 +18,18 @@ var schemaFiles embed.FS
 const schemaVersion = 1
 
 const (
-	sqlHasMeta = `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?`
+	// sqlHasMeta returns 0 without the table, 1 if it is another one, and 2 if it is that of the schema.
+	sqlHasMeta = `SELECT count(*) + (SELECT count(*) FROM pragma_table_info(?1) WHERE name = 'routes') FROM sqlite_master
+WHERE type = 'table' AND name = ?1`
 	sqlTaken   = `SELECT name FROM sqlite_master WHERE lower(name) IN (SELECT lower(value) FROM json_each(?)) ORDER BY name`
 	sqlVersion = `SELECT version FROM {p:meta} WHERE only_row = 1`
 
 	sqlSetVersion = `INSERT INTO {p:meta} (only_row, version) VALUES (1, %d)
 ON CONFLICT (only_row) DO UPDATE SET version = excluded.version`
 )
+
+// prefixSettings are the settings that give the tables other names.
+const prefixSettings = "Config.TablePrefix (table_prefix in a URL)"
 
 // Ensure creates the tables, or updates them, in one transaction. See outmill.Schema.
 func (d *Driver) Ensure(ctx context.Context) error {
@@ -87,7 +92,7 @@ func (d *Driver) checkNames(ctx context.Context, h sqlkit.Handle, migrations []s
 	if err != nil {
 		return err
 	}
-	return storekit.ForeignTables("table", taken, "Config.TablePrefix (table_prefix in a URL)")
+	return storekit.ForeignTables("table", taken, prefixSettings)
 }
 
 // Statements returns the schema as plain SQL, with the statements that record its version.
@@ -132,10 +137,14 @@ func (d *Driver) checkSchema(ctx context.Context, h sqlkit.Handle) error {
 
 // version returns 0 if there is no schema.
 func (d *Driver) version(ctx context.Context, h sqlkit.Handle) (int, error) {
-	t := d.plain(h)
-	tables, err := t.number(ctx, sqlHasMeta, d.config.Prefix+"meta")
-	if err != nil || tables == 0 {
+	t, meta := d.plain(h), d.config.Prefix+"meta"
+	switch found, err := t.number(ctx, sqlHasMeta, meta); {
+	case err != nil || found == 0:
 		return 0, err
+	case found == 1:
+		// Versions of this store before its first release had a table of this name, too.
+		return 0, fmt.Errorf("%w: the table %s is not one of this version's: drop the tables, indexes and views whose names begin with %s, "+
+			"or choose another name for Outmill's with %s", outmill.ErrSchemaForeign, meta, d.config.Prefix, prefixSettings)
 	}
 	version, err := t.number(ctx, sqlVersion)
 	return int(version), err

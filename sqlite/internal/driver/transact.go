@@ -36,6 +36,9 @@ func (d *Driver) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.
 }
 
 func (d *Driver) inTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	if fn == nil {
+		return storekit.InvalidConfig("InTx: fn is nil")
+	}
 	if err := d.ready(ctx); err != nil {
 		return err
 	}
@@ -84,6 +87,9 @@ func (d *Driver) inTurnOfHandlers(ctx context.Context, fn func() error) error {
 		}
 	}
 }
+
+// MayBeCommitted reports whether a COMMIT with this error may have taken effect. See storekit.CommitJudge.
+func (*Driver) MayBeCommitted(_ context.Context, err error) bool { return mayBeCommitted(err) }
 
 // TxLimit is 0, because SQLite has no limit.
 func (d *Driver) TxLimit() time.Duration { return 0 }

@@ -41,7 +41,7 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 	if err = proven(ctx, h); err == nil {
 		err = savepoint(ctx, h, func() (err error) {
 			if t, err = d.join(ctx, h); err != nil {
-				return err
+				return d.orSchema(ctx, h, err)
 			}
 			return fn(t)
 		})
