@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -294,7 +295,9 @@ func dueOf(r driver.Row) driver.Time {
 	return max(r.Next, r.Created)
 }
 
-func bySeq(a, b driver.Row) int { return cmp.Compare(a.Seq, b.Seq) }
+func bySeq(a, b driver.Row) int {
+	return cmp.Or(cmp.Compare(a.Seq, b.Seq), bytes.Compare(a.ID[:], b.ID[:]))
+}
 
 func byDue(a, b driver.Row) int {
 	return cmp.Or(cmp.Compare(dueOf(a), dueOf(b)), bySeq(a, b))
@@ -334,7 +337,7 @@ func (c *topicClaim) keep(ctx context.Context, taken []driver.Change, done drive
 		r := change.Now
 		key, ordered := c.orderedBy(r)
 		switch {
-		case done.Lost[r.Seq]:
+		case done.Lost[r.ID]:
 			lost[key] = lost[key] || ordered
 		case ordered && lost[key]:
 			behind = append(behind, change)
@@ -381,7 +384,7 @@ func (t *tx) unlease(ctx context.Context, changes []driver.Change) error {
 		if err != nil {
 			return err
 		}
-		changes = slices.DeleteFunc(changes, func(c driver.Change) bool { return !done.Lost[c.Now.Seq] })
+		changes = slices.DeleteFunc(changes, func(c driver.Change) bool { return !done.Lost[c.Now.ID] })
 	}
 	return errLost
 }

@@ -57,7 +57,7 @@ func (c *topicClaim) writeOn(ctx context.Context, lost map[string]bool) error {
 	}
 	c.lost = c.lost || len(done.Lost) > 0
 	for _, change := range taken {
-		if key := change.Now.Key; key != "" && done.Lost[change.Now.Seq] {
+		if key := change.Now.Key; key != "" && done.Lost[change.Now.ID] {
 			lost[key] = true
 		}
 	}

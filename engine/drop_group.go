@@ -124,7 +124,7 @@ func (d *drop) giveBack(ctx context.Context, topic string) (done int, more bool,
 
 // unroute makes up to limit of the rows as if they were appended without a group.
 func (t *tx) unroute(ctx context.Context, search driver.Search, limit int) (done int, err error) {
-	first := map[int64]driver.Time{}
+	first := map[outmill.WorkItemID]driver.Time{}
 	done, _, err = t.changeAll(ctx, limit, func(ctx context.Context, limit int) ([]driver.Row, error) {
 		rows, err := t.searched(search)(ctx, limit)
 		if err != nil || len(rows) == 0 {
@@ -137,13 +137,13 @@ func (t *tx) unroute(ctx context.Context, search driver.Search, limit int) (done
 				continue
 			}
 			// What waits for a join is due when the join is decided.
-			if first[rows[i].Seq] = rows[i].Next; rows[i].WaitsFor.IsZero() {
-				first[rows[i].Seq] = driver.Time(r.DueAt.UnixMicro())
+			if first[rows[i].ID] = rows[i].Next; rows[i].WaitsFor.IsZero() {
+				first[rows[i].ID] = driver.Time(r.DueAt.UnixMicro())
 			}
 		}
 		return rows, err
 	}, func(r driver.Row) {
-		t.change(r, func(r *driver.Row) { unroute(r, first[r.Seq]) })
+		t.change(r, func(r *driver.Row) { unroute(r, first[r.ID]) })
 	})
 	return done, err
 }

@@ -76,7 +76,7 @@ func (s *settling) once(ctx context.Context, t *tx, ids []outmill.WorkItemID) (
 	}
 	var changed []leased
 	for _, r := range rows {
-		if done.Lost[r.Seq] {
+		if done.Lost[r.ID] {
 			lost = append(lost, r.ID)
 			continue
 		}
@@ -228,10 +228,10 @@ func (t *tx) parkBehind(ctx context.Context, searches []driver.Search) error {
 
 // eachOnce returns the rows without repeats.
 func eachOnce(rows []driver.Row) []driver.Row {
-	seen := make(map[int64]bool, len(rows))
+	seen := make(map[outmill.WorkItemID]bool, len(rows))
 	return slices.DeleteFunc(rows, func(r driver.Row) bool {
-		again := seen[r.Seq]
-		seen[r.Seq] = true
+		again := seen[r.ID]
+		seen[r.ID] = true
 		return again
 	})
 }

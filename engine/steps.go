@@ -80,9 +80,9 @@ const droppedStage driver.Stage = -1
 func (t *tx) removeAs(r driver.Row, as driver.Stage) {
 	if !r.Step.IsZero() && r.Stage < driver.Processed {
 		if t.gone == nil {
-			t.gone = map[int64]driver.Stage{}
+			t.gone = map[outmill.WorkItemID]driver.Stage{}
 		}
-		t.gone[r.Seq] = as
+		t.gone[r.ID] = as
 	}
 	t.remove(r)
 }
@@ -92,10 +92,10 @@ func (t *tx) drop(r driver.Row) { t.removeAs(r, droppedStage) }
 
 // movedSteps returns the moves of the steps of rows that were written. What was lost was written by somebody else,
 // who has counted it.
-func (t *tx) movedSteps(c driver.Changes, lost map[int64]bool) map[outmill.WorkItemID]stepMove {
+func (t *tx) movedSteps(c driver.Changes, lost map[outmill.WorkItemID]bool) map[outmill.WorkItemID]stepMove {
 	moves := map[outmill.WorkItemID]stepMove{}
 	add := func(r driver.Row, now stepMove) {
-		if move := now.minus(counted(r.Stage)); !lost[r.Seq] && move != (stepMove{}) {
+		if move := now.minus(counted(r.Stage)); !lost[r.ID] && move != (stepMove{}) {
 			moves[r.Step] = moves[r.Step].plus(move)
 		}
 	}
@@ -109,7 +109,7 @@ func (t *tx) movedSteps(c driver.Changes, lost map[int64]bool) map[outmill.WorkI
 			// What was processed or dead counts as before.
 			continue
 		}
-		as, noted := t.gone[r.Seq]
+		as, noted := t.gone[r.ID]
 		switch {
 		case !noted:
 			add(r, counted(driver.Dead))

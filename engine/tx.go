@@ -30,7 +30,7 @@ type tx struct {
 	// parks says that the transaction is a claim with KeyPark.
 	parks bool
 	// gone says what deleted rows count as for their steps. hurries are the joins to look at after the commit.
-	gone    map[int64]driver.Stage
+	gone    map[outmill.WorkItemID]driver.Stage
 	hurries []outmill.JoinID
 	// undelivered are the rows that were made dead because no reader can handle them.
 	undelivered []driver.Row
@@ -218,7 +218,7 @@ func (t *tx) apply(ctx context.Context, c driver.Changes) (driver.Applied, error
 	var again driver.Changes
 	for _, change := range c.Rows {
 		r := change.Was
-		if n := (driver.Note{Line: r.Line, Name: r.Under}); done.Lost[r.Seq] && dropped[n] {
+		if n := (driver.Note{Line: r.Line, Name: r.Under}); done.Lost[r.ID] && dropped[n] {
 			n.Head = r.Seq
 			again.Notes = append(again.Notes, n)
 		}
@@ -231,10 +231,10 @@ func (t *tx) apply(ctx context.Context, c driver.Changes) (driver.Applied, error
 	return done, err
 }
 
-func (t *tx) noteUndelivered(c driver.Changes, lost map[int64]bool) {
+func (t *tx) noteUndelivered(c driver.Changes, lost map[outmill.WorkItemID]bool) {
 	for _, change := range c.Rows {
 		r := change.Now
-		if r.Stage == driver.Dead && change.Was.Stage != driver.Dead && !lost[r.Seq] && r.Error != nil && storekit.Undeliverable(*r.Error) {
+		if r.Stage == driver.Dead && change.Was.Stage != driver.Dead && !lost[r.ID] && r.Error != nil && storekit.Undeliverable(*r.Error) {
 			t.undelivered = append(t.undelivered, r)
 		}
 	}

@@ -25,6 +25,7 @@ func parkSentences() []sentence {
 		{"Park leaves other keys, topics and groups, and records without a key", parkLeavesOthers},
 		{"a record without a key that is failed with Park takes nothing along", parkWithoutKey},
 		{"one call of Fail parks some keys and not others", parkSome},
+		{"one call of Fail parks the key of a message in each group", parkInEachGroup},
 		{"Requeue of the record that failed brings the parked ones back, in order", requeueHead},
 		{"Requeue of a record that was parked brings all that were parked with it, in order", requeueFollower},
 		{"Requeue of some or all of the parked records counts each once", requeueAllParked},
@@ -157,6 +158,23 @@ func parkSome(e *env) {
 	require.NoError(e.T, e.Store.Fail(e.Ctx, list))
 	e.RequireNames([]string{"b2"}, e.ClaimOn(owner, suite.ParkOrder))
 	require.Len(e.T, e.List(outmill.ListQuery{Status: outmill.StatusDead}), 5)
+}
+
+// parkInEachGroup: the records that a message has in two groups may share a place in a log.
+func parkInEachGroup(e *env) {
+	groups := []string{"a", "b"}
+	for _, group := range groups {
+		e.Register(group)
+	}
+	e.Append(suite.Keyed("k", "m1", "m2", "m3")...)
+	var first []*outmill.Record
+	for _, group := range groups {
+		first = append(first, e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ParkOrder, suite.OfGroup(group)))
+	}
+	e.Park(first...)
+	for _, r := range suite.ListAll(e.Ctx, e.T, e.Store, outmill.ListQuery{}) {
+		require.Equal(e.T, outmill.StatusDead, r.Status, "%s of group %s", r.MessageID, r.Group)
+	}
 }
 
 func requeueHead(e *env) {

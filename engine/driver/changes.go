@@ -14,7 +14,7 @@ type NewRow struct {
 // Change is a row before and after a change.
 type Change struct{ Was, Now Row }
 
-// Changes are written together, in the order of the fields. Rows and Delete are sorted by Seq, the notes by line
+// Changes are written together, in the order of the fields. Rows and Delete are sorted by Seq and ID, the notes by line
 // and name, and each row and each note is named once in a list, so that transactions wait for each other in one
 // order.
 type Changes struct {
@@ -45,6 +45,6 @@ func (c *Changes) None() bool {
 
 // Applied says what Apply has done.
 type Applied struct {
-	// Lost has the Seqs of the rows that were not written.
-	Lost map[int64]bool
+	// Lost has the IDs of the rows that were not written.
+	Lost map[outmill.WorkItemID]bool
 }

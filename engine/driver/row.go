@@ -66,8 +66,9 @@ type Row struct {
 	// These fields never change, but for Group, which an adoption sets and a change of a row may make "".
 
 	// Seq is the place of the row in its line: larger than that of every row that was committed before the
-	// row was inserted. It is unique in the database. Insert decides it, also in a caller's transaction, so a row
-	// may be committed after rows with a larger Seq.
+	// row was inserted. It is unique in the line: the rows of a message in the lines of several groups may share one, as
+	// they do in a log. Insert decides it, also in a caller's transaction, so a row may be committed after rows with a
+	// larger Seq.
 	Seq int64
 	ID  outmill.WorkItemID
 	Line

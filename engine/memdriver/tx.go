@@ -51,8 +51,12 @@ func (t *tx) Insert(_ context.Context, rows []driver.NewRow) error {
 	if err := t.unknown(mine); err != nil {
 		return err
 	}
-	for _, n := range rows {
-		t.seq++
+	for i, n := range rows {
+		// The rows of one message share a Seq, as in a log that each message is written to once: no other driver makes it
+		// so hard for package engine.
+		if i == 0 || n.Record != rows[i-1].Record {
+			t.seq++
+		}
 		n.Seq = t.seq
 		if t.caller != nil {
 			copied := *n.Record
@@ -113,14 +117,14 @@ func (t *tx) Replace(_ context.Context, n driver.NewRow) error {
 var errOutside = errors.New("a caller's transaction changes no rows: this is a fault of package engine")
 
 func (t *tx) Apply(_ context.Context, c driver.Changes) (driver.Applied, error) {
-	done := driver.Applied{Lost: map[int64]bool{}}
+	done := driver.Applied{Lost: map[outmill.WorkItemID]bool{}}
 	if t.caller != nil {
 		return done, errOutside
 	}
 	for _, change := range c.Rows {
 		s := t.unchanged(change.Was)
 		if s == nil {
-			done.Lost[change.Was.Seq] = true
+			done.Lost[change.Was.ID] = true
 			continue
 		}
 		t.change(s, change.Now)
@@ -128,7 +132,7 @@ func (t *tx) Apply(_ context.Context, c driver.Changes) (driver.Applied, error) 
 	for _, r := range c.Delete {
 		s := t.unchanged(r)
 		if s == nil {
-			done.Lost[r.Seq] = true
+			done.Lost[r.ID] = true
 			continue
 		}
 		t.drop(s)

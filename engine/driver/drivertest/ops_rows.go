@@ -88,9 +88,9 @@ func (w *walk) apply() operation {
 		mine.Open, mine.Drop, mine.Notes = w.notesOf(s, c.Open), w.notesOf(s, c.Drop), w.notesOf(s, c.Notes)
 		done, err := t.Apply(w.ctx, mine)
 		lost := []int64{}
-		for seq, is := range done.Lost {
+		for id, is := range done.Lost {
 			if is {
-				lost = append(lost, w.placeOf(s, seq))
+				lost = append(lost, w.nth[id])
 			}
 		}
 		return sorted(lost), err

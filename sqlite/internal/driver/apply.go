@@ -108,9 +108,9 @@ func (t *tx) stands(r *driver.Row, done *driver.Applied) bool {
 		return true
 	}
 	if done.Lost == nil {
-		done.Lost = map[int64]bool{}
+		done.Lost = map[outmill.WorkItemID]bool{}
 	}
-	done.Lost[r.Seq] = true
+	done.Lost[r.ID] = true
 	return false
 }
 
