@@ -30,7 +30,7 @@ func Example_requeueWhere() {
 		{Lease: leased[0].Lease(), Err: "connection refused"}, {Lease: leased[1].Lease(), Err: "no such order"},
 	}))
 
-	operator, _ := outmill.As[roles.Operator](store)
+	operator, _ := outmill.As[roles.Repairs](store)
 	query := outmill.ListQuery{Topic: "orders", ErrorText: "refused"}
 	for page := (roles.Page{}); !page.Done; query.After = page.Next {
 		page, err = operator.RequeueWhere(ctx, query)

@@ -352,7 +352,7 @@ type Inspector interface {
 	DropGroup(ctx context.Context, group string) (Dropped, error)
 	// List returns records in the order of their ids, which is about the order in
 	// which they were appended. It goes on until it has query.Limit of them or all is
-	// looked at, in as many steps as that takes. The role roles.Operator looks at a
+	// looked at, in as many steps as that takes. The role roles.Repairs looks at a
 	// bounded number of records with each call, and requeues and deletes by a query.
 	List(ctx context.Context, query ListQuery) ([]*Record, error)
 	// Get returns one record, or ErrNotFound.

@@ -149,7 +149,7 @@ func TestAttacks(t *testing.T) {
 			paused, err := pauses.Paused(t.Context())
 			require.NoError(t, err)
 			require.Empty(t, paused)
-			audit, _ := outmill.As[roles.Audit](s.Store)
+			audit, _ := outmill.As[roles.Repairs](s.Store)
 			page, err := audit.Audited(t.Context(), roles.AuditQuery{})
 			require.NoError(t, err)
 			require.Empty(t, page.Entries)

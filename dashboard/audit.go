@@ -33,9 +33,9 @@ type auditView struct {
 
 // auditPage lists the changes by operators, or those of one record.
 func auditPage(c *call) error {
-	role, ok := outmill.As[roles.Audit](c.store)
+	role, ok := outmill.As[roles.Repairs](c.store)
 	if !ok {
-		return lacks("keeps no audit (roles.Audit)")
+		return lacks("keeps no audit (roles.Repairs)")
 	}
 	var of outmill.WorkItemID
 	query := roles.AuditQuery{After: c.r.URL.Query().Get("after"), Limit: recordsAtOnce}
@@ -49,7 +49,7 @@ func auditPage(c *call) error {
 	}
 	page, err := role.Audited(c.ctx, query)
 	if isLack(err) {
-		return lacks("keeps no audit (roles.Audit)")
+		return lacks("keeps no audit (roles.Repairs)")
 	}
 	if storekit.NoneAnswered(err) {
 		return err
@@ -93,7 +93,7 @@ var pastOf = map[roles.AuditAction]string{
 // addChanges adds to the history of a record what operators did to it, by the newest entries of
 // the audit. Entries that are older than the record are not of it.
 func (c *call) addChanges(v *recordView, r *outmill.Record) error {
-	role, ok := outmill.As[roles.Audit](c.store)
+	role, ok := outmill.As[roles.Repairs](c.store)
 	if !ok {
 		return nil
 	}

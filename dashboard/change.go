@@ -21,7 +21,7 @@ type change struct {
 	danger    bool
 	past      string
 	byID      func(ctx context.Context, ids ...outmill.WorkItemID) (int, error)
-	where     func(operator roles.Operator, ctx context.Context, query outmill.ListQuery) (roles.Page, error)
+	where     func(operator roles.Repairs, ctx context.Context, query outmill.ListQuery) (roles.Page, error)
 	// check refuses searches that the change is not for.
 	check func(query outmill.ListQuery) error
 }
@@ -32,7 +32,7 @@ func (c *call) requeueing() change {
 		one: "The record becomes due at once, with all its attempts. Records that were parked with its key come along.",
 		many: "All dead records that match become due at once, with all their attempts. The records that were parked with their keys " +
 			"come along.",
-		byID: c.store.Requeue, where: roles.Operator.RequeueWhere,
+		byID: c.store.Requeue, where: roles.Repairs.RequeueWhere,
 		check: func(query outmill.ListQuery) error {
 			if query.Status != outmill.StatusDead {
 				return badRequest("Only dead records are requeued: search with the status dead.")
@@ -47,7 +47,7 @@ func (c *call) deleting() change {
 		action: "delete", title: "Delete", button: "Delete", past: "deleted", danger: true,
 		one:  "The record is deleted, and is not delivered again. This cannot be undone.",
 		many: "All records that match are deleted, and are not delivered again. This cannot be undone.",
-		byID: c.store.Delete, where: roles.Operator.DeleteWhere,
+		byID: c.store.Delete, where: roles.Repairs.DeleteWhere,
 		check: func(query outmill.ListQuery) error {
 			if query.Status == "" {
 				return badRequest("A search without a status would also delete records that workers are handling: choose a status.")
@@ -173,9 +173,9 @@ func (c *call) changeMany(ch change) error {
 	if err != nil {
 		return err
 	}
-	operator, ok := outmill.As[roles.Operator](c.store)
+	operator, ok := outmill.As[roles.Repairs](c.store)
 	if !ok {
-		return lacks("finds no records by a filter (roles.Operator)")
+		return lacks("finds no records by a filter (roles.Repairs)")
 	}
 	before := c.before()
 	changed, done := 0, false

@@ -117,12 +117,12 @@ func tourOfJoinsAndSagas(t *testing.T, s *site) {
 // tourOfWorkbench edits the first record and skips the second one.
 func tourOfWorkbench(t *testing.T, s *site, first, second string) {
 	t.Helper()
-	_, audits := outmill.As[roles.Audit](s.Store)
-	if _, repairs := outmill.As[roles.Workbench](s.Store); !repairs {
+	_, repairs := outmill.As[roles.Repairs](s.Store)
+	if !repairs {
 		require.Equal(t, http.StatusSeeOther, s.get("dead").StatusCode)
 		require.NotContains(t, s.page("record?id="+first).body, `href="edit?`)
 		for _, path := range []string{"edit?id=" + first, "skip?id=" + first} {
-			require.Contains(t, s.page(path).text(), "roles.Workbench", path)
+			require.Contains(t, s.page(path).text(), "roles.Repairs", path)
 		}
 	} else {
 		require.Equal(t, 4, strings.Count(s.page("dead").body, `class="id" href="record?id=`))
@@ -131,8 +131,8 @@ func tourOfWorkbench(t *testing.T, s *site, first, second string) {
 		require.Contains(t, s.submit(s.page("skip?id="+second)).text(), "The record was skipped.")
 		require.Equal(t, http.StatusNotFound, s.get("record?id="+second).StatusCode)
 	}
-	if !audits {
-		require.Contains(t, s.page("audit").text(), "roles.Audit")
+	if !repairs {
+		require.Contains(t, s.page("audit").text(), "roles.Repairs")
 		return
 	}
 	require.Contains(t, s.page("record?id="+first).text(), "by ann")

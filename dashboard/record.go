@@ -88,7 +88,7 @@ func recordPage(c *call) error {
 	if err := c.addChanges(&v, r); err != nil {
 		return err
 	}
-	_, v.Bench = outmill.As[roles.Workbench](c.store)
+	_, v.Bench = outmill.As[roles.Repairs](c.store)
 	for _, e := range answer.Explanations {
 		if e.Record == r.ID {
 			v.Reasons = reasons(e)

@@ -220,9 +220,9 @@ func recordsPage(c *call) error {
 // find asks the role of an operator, which looks at a bounded number of records. partly says that
 // some stores of many did not answer.
 func (c *call) find(query outmill.ListQuery) (page roles.Page, partly bool, err error) {
-	operator, ok := outmill.As[roles.Operator](c.store)
+	operator, ok := outmill.As[roles.Repairs](c.store)
 	if !ok {
-		return page, false, lacks("finds no records by a filter (roles.Operator)")
+		return page, false, lacks("finds no records by a filter (roles.Repairs)")
 	}
 	page, err = operator.Find(c.ctx, query)
 	if storekit.SomeAnswered(err) {

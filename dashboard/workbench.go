@@ -39,7 +39,7 @@ type deadView struct {
 func deadPage(c *call) error {
 	s := readSearch(c.r.URL.Query().Get)
 	s.Status = string(outmill.StatusDead)
-	role, ok := outmill.As[roles.Workbench](c.store)
+	role, ok := outmill.As[roles.Repairs](c.store)
 	if !ok {
 		c.redirect(c.page("records", s.pairs()...))
 		return nil
@@ -79,10 +79,10 @@ func deadPage(c *call) error {
 }
 
 // bench is the role of the store, or the error that it lacks it.
-func (c *call) bench() (roles.Workbench, error) {
-	role, ok := outmill.As[roles.Workbench](c.store)
+func (c *call) bench() (roles.Repairs, error) {
+	role, ok := outmill.As[roles.Repairs](c.store)
 	if !ok {
-		return nil, lacks("cannot edit or skip records (roles.Workbench)")
+		return nil, lacks("cannot edit or skip records (roles.Repairs)")
 	}
 	return role, nil
 }

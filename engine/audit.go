@@ -120,7 +120,7 @@ func (b bench) AuditEntries(ctx context.Context, operation string, before int64,
 	return list, err
 }
 
-// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See roles.Audit.
+// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See roles.Repairs.
 func (e *Engine) DeleteOldAudit(ctx context.Context, limit int) (int, error) {
 	return e.count(ctx, "delete old audit entries", limit, func(ctx context.Context, t *tx) (int, error) {
 		for _, kind := range []string{commandKind, auditKind} {

@@ -137,6 +137,9 @@ func (e *Engine) Wake(ctx context.Context, woken func(topic string)) {
 	e.notifier.Listen(ctx, woken)
 }
 
+// HearsOthers is false: other processes do not report their commits. See roles.Waker.
+func (*Engine) HearsOthers() bool { return false }
+
 // explain adds the operation to an error, and that the store is closed where that is the cause.
 func (e *Engine) explain(ctx context.Context, operation string, err error) error {
 	if err == nil {

@@ -9,29 +9,29 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-var _ roles.Rester = (*Engine)(nil)
+var _ roles.Idle = (*Engine)(nil)
 
 // endingKinds are the kinds of entries for which the janitor has work when their At has come.
 var endingKinds = []string{dedupKind, registrationKind, endedKind, noteKind, sagaKind}
 
 // onEngine is an Engine, or a store that embeds one.
 type onEngine interface {
-	roles.Rester
+	roles.Idle
 	itself() *Engine
 }
 
 func (e *Engine) itself() *Engine { return e }
 
-// RestsWith returns the database and the store. See roles.Rester.
-func (e *Engine) RestsWith() (with, self any) {
+// IdleWith returns the database and the store. See roles.Idle.
+func (e *Engine) IdleWith() (with, self any) {
 	if s, ok := e.db.(driver.Sharer); ok {
 		return s.SharesWith(), e
 	}
 	return e, e
 }
 
-// Resting asks one store after the other. See roles.Rester.
-func (e *Engine) Resting(ctx context.Context, stores []any) ([]bool, error) {
+// Resting asks one store after the other. See roles.Idle.
+func (e *Engine) AreIdle(ctx context.Context, stores []any) ([]bool, error) {
 	const operation = "look for rest"
 	if err := e.life.Usable(ctx); err != nil {
 		return nil, e.explain(ctx, operation, err)

@@ -354,7 +354,7 @@ func (t *tx) deleteSagasIf(ctx context.Context, keys []driver.Entry, condition f
 	return len(gone), t.deleteSagas(ctx, gone...)
 }
 
-// RetainSaga sets how long a finished saga is kept. See roles.SagaRetention.
+// RetainSaga sets how long a finished saga is kept. See roles.Sagas.
 func (e *Engine) RetainSaga(ctx context.Context, saga *roles.Saga, retention time.Duration, _ roles.SagaOptions) error {
 	const operation = "retain saga"
 	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
@@ -373,7 +373,7 @@ func (e *Engine) RetainSaga(ctx context.Context, saga *roles.Saga, retention tim
 	})
 }
 
-// DeleteOldSagas deletes finished sagas whose retention has passed. See roles.SagaRetention.
+// DeleteOldSagas deletes finished sagas whose retention has passed. See roles.Sagas.
 func (e *Engine) DeleteOldSagas(ctx context.Context, limit int) (int, error) {
 	return e.count(ctx, "delete old sagas", limit, func(ctx context.Context, t *tx) (int, error) {
 		old, err := t.Old(ctx, sagaKind, t.now, limit)

@@ -16,7 +16,6 @@ var (
 	_ roles.Joins          = (*Engine)(nil)
 	_ roles.Inbox          = (*Engine)(nil)
 	_ roles.Sagas          = (*Engine)(nil)
-	_ roles.SagaRetention  = (*Engine)(nil)
 )
 
 // A call that takes part in a caller's transaction is a Within of the driver: it has a savepoint of its own, so that
@@ -46,6 +45,9 @@ func (e *Engine) MayBeCommitted(ctx context.Context, err error) bool {
 
 // TxLimit returns the longest duration of a transaction. See roles.Transactor.
 func (e *Engine) TxLimit() time.Duration { return e.db.TxLimit() }
+
+// HasTransactions is true. See roles.Transactor.
+func (*Engine) HasTransactions() bool { return true }
 
 // inTx runs fn in the transaction of ctx, or in one of its own, which is durable. In both it may insert rows, and
 // write entries; in the caller's it changes no row.

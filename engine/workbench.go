@@ -9,7 +9,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// workbench provides the calls of roles.Workbench, and Audited.
+// workbench provides the DeadLetters, Edit, Skip and Audited of roles.Repairs.
 type workbench = storekit.WorkbenchEngine
 
 // bench has what storekit.WorkbenchEngine needs. See storekit.WorkbenchStore.

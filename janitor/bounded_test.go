@@ -72,8 +72,8 @@ func (s *silent) DeleteDedupKeys(ctx context.Context, _ int) (int, error) {
 }
 
 var (
-	_ roles.SagaRetention = (*silent)(nil)
-	_ outmill.Janitor     = (*silent)(nil)
+	_ roles.Sagas     = (*silent)(nil)
+	_ outmill.Janitor = (*silent)(nil)
 )
 
 func TestJanitor_Silent(t *testing.T) {

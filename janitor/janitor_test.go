@@ -398,4 +398,4 @@ func TestNew(t *testing.T) {
 	})
 }
 
-var _ roles.SagaRetention = (*broken)(nil)
+var _ roles.Sagas = (*broken)(nil)

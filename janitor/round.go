@@ -82,10 +82,10 @@ func (j *Janitor) chores(r *Report) []chore {
 	if inbox, ok := outmill.As[roles.Inbox](j.store); ok {
 		list = append(list, counted("delete notes", &r.Notes, inbox.DeleteNotes))
 	}
-	if sagas, ok := outmill.As[roles.SagaRetention](j.store); ok {
+	if sagas, ok := outmill.As[roles.Sagas](j.store); ok {
 		list = append(list, counted("delete sagas", &r.Sagas, sagas.DeleteOldSagas))
 	}
-	if audit, ok := outmill.As[roles.Audit](j.store); ok {
+	if audit, ok := outmill.As[roles.Repairs](j.store); ok {
 		list = append(list, counted("delete old audit entries", &r.Audit, audit.DeleteOldAudit))
 	}
 	if isJanitor {

@@ -94,7 +94,7 @@ func (b bench) AuditEntries(ctx context.Context, operation string, before int64,
 }
 
 // DeleteOldAudit deletes entries that are older than Config.RetainAudit. It looks at the oldest
-// entries only, and needs no index on the time. See roles.Audit.
+// entries only, and needs no index on the time. See roles.Repairs.
 func (s *Store) DeleteOldAudit(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete old audit entries", limit, func(ctx context.Context, limit int) (int, int, error) {
 		now, err := s.now(ctx)

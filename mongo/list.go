@@ -26,7 +26,7 @@ func stagesOf(status outmill.Status) []int {
 	return allStages
 }
 
-// finder gives the store List and the methods of roles.Operator.
+// finder gives the store List and the methods of roles.Repairs by a filter.
 type finder = storekit.Finder
 
 // finding implements what the finder needs of the store.

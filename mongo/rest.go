@@ -77,13 +77,13 @@ func (r *standing) stands(of *changes) bool {
 	return of != nil && r.of == of && time.Now().Before(r.until)
 }
 
-// RestsWith returns the client and the store. See roles.Rester.
-func (s *Store) RestsWith() (with, self any) { return s.client, s }
+// IdleWith returns the client and the store. See roles.Idle.
+func (s *Store) IdleWith() (with, self any) { return s.client, s }
 
 // Resting asks each database with one command. While a store has a change stream, which it opens
 // for Wake, its answer stands for 20 to 40 minutes unless the stream reports a change, and costs no
-// command. See roles.Rester.
-func (s *Store) Resting(ctx context.Context, stores []any) ([]bool, error) {
+// command. See roles.Idle.
+func (s *Store) AreIdle(ctx context.Context, stores []any) ([]bool, error) {
 	const operation = "look for rest"
 	if err := s.usable(ctx); err != nil {
 		return nil, s.explain(ctx, operation, err)

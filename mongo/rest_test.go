@@ -26,9 +26,9 @@ func restOf(t *testing.T, stores ...*mongo.Store) []bool {
 	t.Helper()
 	selves := make([]any, len(stores))
 	for i, store := range stores {
-		_, selves[i] = store.RestsWith()
+		_, selves[i] = store.IdleWith()
 	}
-	resting, err := stores[0].Resting(t.Context(), selves)
+	resting, err := stores[0].AreIdle(t.Context(), selves)
 	require.NoError(t, err)
 	return resting
 }
@@ -114,9 +114,9 @@ func (r restful) missesNothing(t *testing.T, s stand, n int, before func(i int))
 	reading.Go(func() {
 		req := claimOf(outmill.NewOwnerToken(), 100, outmill.OrderNone)
 		req.Lease = 5 * time.Second // a lost answer of a claim holds its records up
-		_, self := r.RestsWith()
+		_, self := r.IdleWith()
 		for pause(ctx, time.Millisecond) == nil {
-			if resting, err := r.Resting(ctx, []any{self}); err == nil && resting[0] {
+			if resting, err := r.AreIdle(ctx, []any{self}); err == nil && resting[0] {
 				continue
 			}
 			found, err := r.Claim(ctx, req)
@@ -343,9 +343,9 @@ func TestStore_Rest(t *testing.T) {
 		other := newStore(t, r.Client(), mongo.Config{Database: s.db.Name()})
 		require.NoError(t, r.Close())
 		require.Equal(t, []bool{true, false}, restOf(t, other, r.Store))
-		_, err := r.Resting(t.Context(), nil)
+		_, err := r.AreIdle(t.Context(), nil)
 		require.ErrorIs(t, err, outmill.ErrClosed)
-		_, err = other.Resting(t.Context(), []any{"a store"})
+		_, err = other.AreIdle(t.Context(), []any{"a store"})
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 	})
 }

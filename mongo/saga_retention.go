@@ -11,12 +11,10 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-var _ roles.SagaRetention = (*Store)(nil)
-
 // fieldDelete is the time at which the TTL index deletes a finished saga.
 const fieldDelete = "_delete_at"
 
-// RetainSaga sets how long a finished saga is kept. See roles.SagaRetention.
+// RetainSaga sets how long a finished saga is kept. See roles.Sagas.
 func (s *Store) RetainSaga(ctx context.Context, saga *roles.Saga, retention time.Duration, opts roles.SagaOptions) error {
 	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
 		return s.explain(ctx, "retain saga", err)
@@ -33,7 +31,7 @@ func (s *Store) RetainSaga(ctx context.Context, saga *roles.Saga, retention time
 
 // DeleteOldSagas deletes finished sagas whose retention has passed and that the server's TTL
 // index has not deleted yet, of the types on which this store has worked. See
-// roles.SagaRetention.
+// roles.Sagas.
 func (s *Store) DeleteOldSagas(ctx context.Context, limit int) (deleted int, err error) {
 	if err := storekit.CheckLimit(limit); err != nil {
 		return 0, s.explain(ctx, "delete old sagas", err)

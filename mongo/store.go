@@ -24,19 +24,17 @@ var (
 	_ outmill.Store = (*Store)(nil)
 	_ roles.Waker   = (*Store)(nil)
 
-	_ roles.Operator  = (*Store)(nil)
-	_ roles.Examiner  = (*Store)(nil)
-	_ roles.Pauses    = (*Store)(nil)
-	_ roles.Workbench = (*Store)(nil)
-	_ roles.Audit     = (*Store)(nil)
-	_ roles.Rester    = (*Store)(nil)
+	_ roles.Repairs  = (*Store)(nil)
+	_ roles.Examiner = (*Store)(nil)
+	_ roles.Pauses   = (*Store)(nil)
+	_ roles.Idle     = (*Store)(nil)
 
 	_ storekit.TenantTurns = (*Store)(nil)
 )
 
 // Store is an outbox in one MongoDB database. All methods are safe for concurrent use. Store is
-// also a roles.Joins, a roles.Sagas, a roles.Operator, a roles.Pauses, a roles.Workbench,
-// a roles.Audit and a storekit.TenantTurns, and has their methods, and List.
+// also a roles.Joins, a roles.Sagas, a roles.Pauses, a roles.Repairs
+// and a storekit.TenantTurns, and has their methods, and List.
 type Store struct {
 	joinEngine
 	finder

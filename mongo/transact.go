@@ -26,9 +26,9 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 	})
 }
 
-var _ roles.OptionalTransactor = (*Store)(nil)
+var _ roles.Transactor = (*Store)(nil)
 
-// HasTransactions is false with Config.WithoutTransactions. See roles.OptionalTransactor.
+// HasTransactions is false with Config.WithoutTransactions. See roles.Transactor.
 func (s *Store) HasTransactions() bool { return !s.config.WithoutTransactions }
 
 // proven has nothing to do: TxOf refuses a session whose transaction was committed or aborted, and

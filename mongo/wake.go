@@ -49,6 +49,10 @@ func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
 	}
 }
 
+// HearsOthers is false, because a change stream does not report records that other processes give back.
+// See roles.Waker.
+func (*Store) HearsOthers() bool { return false }
+
 // FailingCalls reports the change stream while it cannot be opened, also where the server does not allow it.
 // See storekit.FailingCaller.
 func (s *Store) FailingCalls() []outmill.FailingCall {

@@ -12,7 +12,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// workbench provides the calls of roles.Workbench, and Audited.
+// workbench provides the DeadLetters, Edit, Skip and Audited of roles.Repairs.
 type workbench = storekit.WorkbenchEngine
 
 // bench is the store as seen by the workbench.

@@ -21,9 +21,9 @@ const unreadableRemedy = "outmill show lists what is left of the record. If its 
 // most dead records. A search for them looks at no more than roles.MaxExamined records of each.
 func (d *doctor) unreadable(ctx context.Context, c tally, most int) error {
 	rows := slices.DeleteFunc(slices.Clone(c.stats), func(row outmill.TopicStats) bool { return row.Group == "" || row.Dead == 0 })
-	operator, ok := outmill.As[roles.Operator](d.store)
+	operator, ok := outmill.As[roles.Repairs](d.store)
 	if !ok && len(rows) > 0 {
-		d.skip("Records that cannot be read were not searched for: the store lacks the role roles.Operator.")
+		d.skip("Records that cannot be read were not searched for: the store lacks the role roles.Repairs.")
 		return nil
 	}
 	slices.SortStableFunc(rows, func(a, b outmill.TopicStats) int { return cmp.Compare(b.Dead, a.Dead) })

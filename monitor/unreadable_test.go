@@ -93,7 +93,7 @@ func TestDoctor_NamesRecordsThatCannotBeRead(t *testing.T) {
 		b := newDamaged(t)
 		b.kill(memdriver.PayloadColumn, &outmill.Record{})
 		report := examine(t, struct{ outmill.Inspector }{b.Store}, monitor.DoctorConfig{})
-		require.Contains(t, strings.Join(report.Unchecked, "\n"), "the store lacks the role roles.Operator")
+		require.Contains(t, strings.Join(report.Unchecked, "\n"), "the store lacks the role roles.Repairs")
 	})
 }
 
@@ -104,7 +104,7 @@ func (b damaged) follow(p monitor.Problem, r *outmill.Record) {
 	require.NoError(b, err)
 	if got.Unreadable != "" {
 		require.Contains(b, p.Remedy, "outmill edit")
-		bench, ok := outmill.As[roles.Workbench](b.Store)
+		bench, ok := outmill.As[roles.Repairs](b.Store)
 		require.True(b, ok)
 		edit := roles.Edit{Seen: storekit.FingerprintOf(got), Payload: []byte("new"), Metadata: map[string]string{"a": "c"}}
 		_, err := bench.Edit(b.Context(), r.ID, edit)

@@ -23,9 +23,9 @@ const pageSize = 200
 func walk(
 	ctx context.Context, store outmill.Inspector, query outmill.ListQuery, limit int, visit func(*outmill.Record) bool,
 ) (scanned, error) {
-	operator, ok := outmill.As[roles.Operator](store)
+	operator, ok := outmill.As[roles.Repairs](store)
 	if !ok {
-		return scanned{}, storekit.InvalidConfig("Why: the store has no role roles.Operator, so it finds no neighbours of a record")
+		return scanned{}, storekit.InvalidConfig("Why: the store has no role roles.Repairs, so it finds no neighbours of a record")
 	}
 	query.Limit = pageSize
 	var seen scanned

@@ -62,7 +62,7 @@ func (b bench) AuditEntries(ctx context.Context, operation string, before int64,
 	return entries, err
 }
 
-// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See roles.Audit.
+// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See roles.Repairs.
 func (s *Store) DeleteOldAudit(ctx context.Context, limit int) (deleted int, err error) {
 	const operation = "delete old audit entries"
 	if err := storekit.CheckLimit(limit); err != nil {

@@ -87,7 +87,7 @@ func groupTopics(name, kind string) string {
 		WHERE ` + kind + ` AND (grp, topic) > (t.grp, t.topic) ORDER BY grp, topic LIMIT 1) AS n)`
 }
 
-// finder provides List and the calls of roles.Operator.
+// finder provides List and the calls of roles.Repairs by a filter.
 type finder = storekit.Finder
 
 // finding is the store as seen by the finder.

@@ -14,15 +14,15 @@ const (
 	sqlResting = `SELECT {p:resting_of}($1::pg_catalog.text[], $2::pg_catalog.int8[], $3::pg_catalog.int8[])`
 )
 
-// RestsWith returns the pool and the store: the schemas of one database whose stores share a pool
-// are asked together, with one statement. See roles.Rester.
-func (s *Store) RestsWith() (with, self any) { return s.conns.pool(), s }
+// IdleWith returns the pool and the store: the schemas of one database whose stores share a pool
+// are asked together, with one statement. See roles.Idle.
+func (s *Store) IdleWith() (with, self any) { return s.conns.pool(), s }
 
 // Resting reports which of the stores are at rest. It is one statement for all of them, which
 // takes about a millisecond of processor time for each, and ten times as much for the first time on
 // a connection. A store whose schema is missing, or locked for more than 100 ms, is not at rest. See
-// roles.Rester.
-func (s *Store) Resting(ctx context.Context, stores []any) ([]bool, error) {
+// roles.Idle.
+func (s *Store) AreIdle(ctx context.Context, stores []any) ([]bool, error) {
 	const operation = "look for rest"
 	if err := s.usable(ctx); err != nil {
 		return nil, s.explain(ctx, operation, err)

@@ -15,9 +15,9 @@ func restOf(t *testing.T, asker *postgres.Store, stores ...*postgres.Store) []bo
 	t.Helper()
 	selves := make([]any, len(stores))
 	for i, store := range stores {
-		_, selves[i] = store.RestsWith()
+		_, selves[i] = store.IdleWith()
 	}
-	resting, err := asker.Resting(t.Context(), selves)
+	resting, err := asker.AreIdle(t.Context(), selves)
 	require.NoError(t, err)
 	return resting
 }
@@ -44,7 +44,7 @@ func TestStore_Rest(t *testing.T) {
 	t.Run("a value that is no store of PostgreSQL is refused", func(t *testing.T) {
 		t.Parallel()
 		r := newRing(t, postgres.LaneRows, storetest.Options{})
-		_, err := r.store.Resting(t.Context(), []any{"a store"})
+		_, err := r.store.AreIdle(t.Context(), []any{"a store"})
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 	})
 

@@ -9,8 +9,6 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-var _ roles.SagaRetention = (*Store)(nil)
-
 const (
 	sqlRetainSaga = `UPDATE {p:sagas} SET delete_at = statement_timestamp() + $5::bigint * interval '1 microsecond'
 WHERE type = $1::text AND correlation = $2::text AND id = $3::text::uuid AND version = $4::bigint AND finished RETURNING 1`
@@ -21,7 +19,7 @@ WHERE type = $1::text AND correlation = $2::text AND id = $3::text::uuid AND ver
 SELECT count(*) FROM gone`
 )
 
-// RetainSaga sets how long a finished saga is kept. See roles.SagaRetention.
+// RetainSaga sets how long a finished saga is kept. See roles.Sagas.
 func (s *Store) RetainSaga(ctx context.Context, saga *roles.Saga, retention time.Duration, _ roles.SagaOptions) error {
 	const operation = "retain saga"
 	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
@@ -38,7 +36,7 @@ func (s *Store) RetainSaga(ctx context.Context, saga *roles.Saga, retention time
 }
 
 // DeleteOldSagas deletes finished sagas whose retention has passed. See
-// roles.SagaRetention.
+// roles.Sagas.
 func (s *Store) DeleteOldSagas(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete old sagas", sqlDeleteOldSagas, limit)
 }

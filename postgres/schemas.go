@@ -17,7 +17,7 @@ import (
 
 // Schemas is a discovery for package tenants: each schema of one database whose name matches is a
 // tenant. The stores share the pool, and one connection beside it that listens for all of them. A
-// tenants.Set asks 64 of them with one statement whether they are at rest: see roles.Rester.
+// tenants.Set asks 64 of them with one statement whether they are at rest: see roles.Idle.
 //
 //	tenants.Config{Discovery: postgres.Schemas{Pool: pool, Pattern: "tenant_*"}, Ensure: true}
 //

@@ -82,6 +82,9 @@ func commitSQL(ctx context.Context, conn *sql.Conn, tx *sql.Tx) error {
 // roles.Transactor.
 func (s *Store) TxLimit() time.Duration { return 0 }
 
+// HasTransactions is true. See roles.Transactor.
+func (*Store) HasTransactions() bool { return true }
+
 // Tx returns the transaction that ctx carries for this store, such as that of Transact. It
 // reports false if there is none, or if it is not a pgx.Tx: then SQLTx or TxOf has it, such as
 // the *sql.Tx of gorm, bun, sqlx, sqlc or ent. The first such call logs a line.

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -42,10 +41,8 @@ func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
 	}
 }
 
-// HearsOthers is false if NotifyInterval turns notifications off. See roles.FarWaker.
+// HearsOthers is false if NotifyInterval turns notifications off. See roles.Waker.
 func (s *Store) HearsOthers() bool { return !s.notices.off() }
-
-var _ roles.FarWaker = (*Store)(nil)
 
 // FailingCalls reports the listening connection while it cannot be opened. See storekit.FailingCaller.
 func (s *Store) FailingCalls() []outmill.FailingCall {

@@ -49,7 +49,7 @@ SELECT count(*) FROM gone`
 var sqlReleaseParked = `WITH ` + requeued(`ARRAY(SELECT id FROM {p:records} WHERE `+ofKey(`$3::text`)+` AND parked AND seq > $6::bigint
 	ORDER BY hashtextextended(key, hashtextextended(topic, 0)), seq LIMIT $4::bigint)`, `$5::text::timestamptz`, "")
 
-// workbench provides the calls of roles.Workbench, and Audited.
+// workbench provides the DeadLetters, Edit, Skip and Audited of roles.Repairs.
 type workbench = storekit.WorkbenchEngine
 
 // bench is the store as seen by the workbench.

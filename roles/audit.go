@@ -1,32 +1,11 @@
 package roles
 
 import (
-	"context"
 	"encoding/json"
 	"time"
 
 	"github.com/outmill/outmill"
 )
-
-// Audit is a role of a store that notes what operators change, in the transaction of the
-// change: each call of Requeue, Delete, RequeueWhere, DeleteWhere, Edit and Skip that changes a
-// record leaves one entry, and so do the calls of one command (storekit.OneCommand). A call in several
-// transactions writes the entry in the first of them, and brings it up to date in the others. A
-// worker that settles a record leaves none. outmill.As finds the role.
-//
-// The audit is a table of its own, without an index that publishers or workers write. It
-// contains no payload and no value of the metadata: an edit leaves fingerprints, sizes and the
-// names of the metadata that changed.
-type Audit interface {
-	// Audited returns entries, the newest first. Call it again, with AuditQuery.After set to
-	// AuditPage.Next, until AuditPage.Done. It returns an outmill.ErrInvalidConfig for a
-	// negative limit and for an After that is not from a page of this store.
-	Audited(ctx context.Context, query AuditQuery) (AuditPage, error)
-
-	// DeleteOldAudit deletes up to limit entries that are older than the store's retention,
-	// and returns how many. A number below limit means that none is left. A janitor calls it.
-	DeleteOldAudit(ctx context.Context, limit int) (int, error)
-}
 
 // AuditQuery says which entries Audited returns.
 type AuditQuery struct {

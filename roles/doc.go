@@ -3,15 +3,16 @@
 // role that its engine supports, and package storetest tests those that it has.
 //
 //   - [Joins]: fan-in, with the states and the errors of joins.
-//   - [Transactor], [OptionalTransactor]: transactions without the types of a driver.
+//   - [Transactor]: transactions without the types of a driver.
 //   - [Inbox]: notes of handled messages, for idempotent consumers.
-//   - [Sagas], [SagaRetention]: the states of sagas.
+//   - [Sagas]: the states of sagas, and how long finished ones are kept.
 //   - [Pauses]: stopping deliveries at run time.
-//   - [Operator], [Workbench], [Audit]: finding, requeuing and deleting by a filter; dead letters,
-//     edits and skips; notes of what operators changed.
+//   - [Repairs]: finding, requeuing and deleting by a filter; dead letters, edits and skips; notes of
+//     what operators changed.
 //   - [Examiner]: what doctor asks of a database.
-//   - [Waker], [FarWaker]: a hint that something may be claimable. Polling is always the fallback.
-//   - [Rester], [BusyStats]: whether there is anything to do at all.
+//   - [Waker]: a hint that something may be claimable. Polling is always the fallback.
+//   - [Idle]: whether there is anything to do at all.
+//   - [Members]: only a store that is made of others, such as a tenants.Set, has it.
 //
 // Programs rarely need this package: joins, inbox, sagas, tenants, monitor and the command outmill
 // use it for them. It imports package outmill only.

@@ -12,7 +12,7 @@ var (
 	ErrRecordChanged = errors.New("outmill: the record has changed since it was read: read it again, and repeat the edit if it still fits")
 )
 
-// Edit says how to change a dead record. See Workbench.
+// Edit says how to change a dead record. See Repairs.
 type Edit struct {
 	// Seen is the storekit.FingerprintOf the record as the caller saw it.
 	Seen string

@@ -61,6 +61,9 @@ type SagaOptions struct {
 // Sagas keeps the states of sagas with optimistic concurrency. The methods take part in
 // the transaction of the context; without one, each is a transaction of its own.
 //
+// A finished saga is kept until DeleteFinishedSagas or DeleteOldSagas deletes it. Package janitor, which
+// subscribers and forwarders run, calls DeleteOldSagas.
+//
 // A state is a pointer to a struct. SQL stores encode it as JSON. MongoDB encodes it as a
 // document, by the bson tag of each field, or by the json tag if there is no bson tag.
 type Sagas interface {
@@ -91,4 +94,17 @@ type Sagas interface {
 	// DeleteFinishedSagas deletes up to limit sagas of the type that finished longer ago than
 	// retention, and returns their number.
 	DeleteFinishedSagas(ctx context.Context, kind string, retention time.Duration, limit int) (int, error)
+
+	// RetainSaga says how long a saga that is finished is kept from now on, by the
+	// database's clock; more than 0. Without it the saga is kept until
+	// DeleteFinishedSagas. A second call sets another retention, and an update of the
+	// saga ends it. RetainSaga takes part in the transaction of the context, and leaves the
+	// version as it is. Errors: ErrSagaConflict if the saga is not finished or has another
+	// version, outmill.ErrInvalidRecord, outmill.ErrInvalidConfig.
+	RetainSaga(ctx context.Context, saga *Saga, retention time.Duration, options SagaOptions) error
+	// DeleteOldSagas deletes up to limit finished sagas, of all types, whose retention has
+	// passed, and returns how many it did; fewer than limit means that it is done. On
+	// MongoDB a TTL index does so too, and DeleteOldSagas knows the types that this store
+	// has worked on since it was made.
+	DeleteOldSagas(ctx context.Context, limit int) (int, error)
 }

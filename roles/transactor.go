@@ -46,12 +46,8 @@ type Transactor interface {
 	// TxLimit returns the longest duration of a transaction that the engine allows; 0 is no
 	// limit. On MongoDB it is 60 s.
 	TxLimit() time.Duration
-}
 
-// OptionalTransactor is a Transactor that a setting can leave without transactions, as on MongoDB.
-type OptionalTransactor interface {
-	Transactor
-	// HasTransactions reports whether Transact does not return ErrNoTransactions. It makes no
-	// call to the database.
+	// HasTransactions reports whether Transact does not return ErrNoTransactions: a setting can leave a
+	// store without transactions, as on MongoDB. It makes no call to the database.
 	HasTransactions() bool
 }

@@ -16,11 +16,8 @@ type Waker interface {
 	// the store. It may be called concurrently. A call that is in progress when ctx ends still
 	// finishes.
 	Wake(ctx context.Context, woken func(topic string))
-}
 
-// FarWaker is the role of a Waker that may also hear of the commits of other processes.
-type FarWaker interface {
-	Waker
-	// HearsOthers reports whether it does. Its readers then poll half as often while nothing comes.
+	// HearsOthers reports whether the Waker may also hear of the commits of other processes. Its readers
+	// then poll half as often while nothing comes.
 	HearsOthers() bool
 }

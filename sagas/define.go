@@ -24,7 +24,6 @@ type Saga[State any] struct {
 	topics    []string
 	sagas     roles.Sagas
 	transact  roles.Transactor
-	retention roles.SagaRetention // nil if finished sagas are never deleted by age
 	publisher message.Publisher
 	inbox     *inbox.Inbox
 }
@@ -46,7 +45,7 @@ func Define[State any](cfg Config, reactions ...Reaction[State]) (*Saga[State], 
 		return nil, fmt.Errorf("%w: sagas.Config.Store is a %T, which cannot keep sagas: want a roles.Sagas and roles.Transactor",
 			outmill.ErrInvalidConfig, cfg.Store)
 	}
-	if optional, is := outmill.As[roles.OptionalTransactor](cfg.Store); is && !optional.HasTransactions() {
+	if !s.transact.HasTransactions() {
 		return nil, fmt.Errorf("%w: sagas.Config.Store: %w", outmill.ErrInvalidConfig, errNoTransactions)
 	}
 	if err := storekit.CheckSagaType(s.kind); err != nil {
@@ -61,9 +60,6 @@ func Define[State any](cfg Config, reactions ...Reaction[State]) (*Saga[State], 
 	}
 	if s.inbox, err = cfg.newInbox(s.kind); err != nil {
 		return nil, err
-	}
-	if cfg.KeepFinished && cfg.Retention > 0 {
-		s.retention, _ = outmill.As[roles.SagaRetention](cfg.Store)
 	}
 	s.publisher, err = publisher.New(cfg.Store, publisher.Config{RequireTx: true}, cfg.Logger)
 	return s, err

@@ -97,7 +97,7 @@ func (s *Saga[State]) work(ctx context.Context, topic string, msg *message.Messa
 func (s *Saga[State]) store(c *Context[State], saga *roles.Saga, starts bool) (err error) {
 	gone := c.completed && !s.cfg.KeepFinished
 	saga.Finished = c.completed
-	retained := saga.Finished && !gone && s.retention != nil
+	retained := saga.Finished && !gone && s.cfg.Retention > 0
 	if starts && gone {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (s *Saga[State]) store(c *Context[State], saga *roles.Saga, starts bool) (e
 	}
 	if err == nil && retained {
 		crash.At("finished")
-		err = s.retention.RetainSaga(c, saga, s.cfg.Retention, s.cfg.Options)
+		err = s.sagas.RetainSaga(c, saga, s.cfg.Retention, s.cfg.Options)
 	}
 	return err
 }

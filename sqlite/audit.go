@@ -47,7 +47,7 @@ func scanEntry(rows *sql.Rows, e *roles.AuditEntry) error {
 	return e.SetDetails(details)
 }
 
-// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See roles.Audit.
+// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See roles.Repairs.
 func (s *Store) DeleteOldAudit(ctx context.Context, limit int) (deleted int, err error) {
 	const operation = "delete old audit entries"
 	err = storekit.CheckLimit(limit)

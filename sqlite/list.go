@@ -63,7 +63,7 @@ func metadataOf(names []string) string {
 	return `CASE WHEN json_valid(metadata) THEN coalesce(metadata ->> '$.` + strings.Join(names, `', metadata ->> '$.`) + `') END`
 }
 
-// finder provides List and the calls of roles.Operator.
+// finder provides List and the calls of roles.Repairs by a filter.
 type finder = storekit.Finder
 
 // finding is the store as seen by the finder.

@@ -22,11 +22,11 @@ const sqlResting = `SELECT NOT (EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:
 	OR EXISTS (SELECT 1 FROM {p:sagas} INDEXED BY {p:sagas_delete} WHERE delete_at <= ?1)
 	OR EXISTS (SELECT 1 FROM {p:joins} INDEXED BY {p:joins_finished} WHERE finished_at <= ?3))`
 
-// RestsWith returns the handle and the store. See roles.Rester.
-func (s *Store) RestsWith() (with, self any) { return s.db, s }
+// IdleWith returns the handle and the store. See roles.Idle.
+func (s *Store) IdleWith() (with, self any) { return s.db, s }
 
-// Resting asks one store after the other. See roles.Rester.
-func (s *Store) Resting(ctx context.Context, stores []any) ([]bool, error) {
+// Resting asks one store after the other. See roles.Idle.
+func (s *Store) AreIdle(ctx context.Context, stores []any) ([]bool, error) {
 	const operation = "look for rest"
 	if err := s.usable(ctx); err != nil {
 		return nil, s.explain(ctx, operation, err)

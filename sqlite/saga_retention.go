@@ -9,8 +9,6 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-var _ roles.SagaRetention = (*Store)(nil)
-
 const (
 	sqlRetainSaga = `UPDATE {p:sagas} SET delete_at = ?5 WHERE type = ?1 AND correlation = ?2 AND id = ?3 AND version = ?4 AND finished = 1`
 
@@ -18,7 +16,7 @@ const (
 	WHERE delete_at <= ?1 ORDER BY delete_at LIMIT ?2)`
 )
 
-// RetainSaga sets how long a finished saga is kept. See roles.SagaRetention.
+// RetainSaga sets how long a finished saga is kept. See roles.Sagas.
 func (s *Store) RetainSaga(ctx context.Context, saga *roles.Saga, retention time.Duration, _ roles.SagaOptions) error {
 	const operation = "retain saga"
 	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
@@ -35,7 +33,7 @@ func (s *Store) RetainSaga(ctx context.Context, saga *roles.Saga, retention time
 }
 
 // DeleteOldSagas deletes finished sagas whose retention has passed. See
-// roles.SagaRetention.
+// roles.Sagas.
 func (s *Store) DeleteOldSagas(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete old sagas", limit, func(t *txn, ctx context.Context, limit int) (int, error) {
 		return t.exec(ctx, sqlDeleteOldSagas, t.now, limit)

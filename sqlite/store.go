@@ -19,19 +19,16 @@ var (
 	_ outmill.Store = (*Store)(nil)
 	_ roles.Waker   = (*Store)(nil)
 
-	_ roles.Operator = (*Store)(nil)
-	_ roles.Rester   = (*Store)(nil)
+	_ roles.Repairs  = (*Store)(nil)
+	_ roles.Idle     = (*Store)(nil)
 	_ roles.Pauses   = (*Store)(nil)
 	_ roles.Examiner = (*Store)(nil)
-
-	_ roles.Workbench = (*Store)(nil)
-	_ roles.Audit     = (*Store)(nil)
 
 	_ storekit.TenantTurns = (*Store)(nil)
 )
 
 // Store is an outbox in one SQLite database. It also implements roles.Joins, roles.Sagas,
-// roles.Operator, roles.Pauses, roles.Workbench, roles.Audit and storekit.TenantTurns.
+// roles.Pauses, roles.Repairs and storekit.TenantTurns.
 // All methods are safe for concurrent use.
 type Store struct {
 	joinEngine

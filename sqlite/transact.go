@@ -24,6 +24,9 @@ func (*Store) MayBeCommitted(_ context.Context, err error) bool { return mayBeCo
 // TxLimit is 0, because SQLite has no limit. See roles.Transactor.
 func (s *Store) TxLimit() time.Duration { return 0 }
 
+// HasTransactions is true. See roles.Transactor.
+func (*Store) HasTransactions() bool { return true }
+
 // Tx returns the transaction that ctx carries for this store, such as that of Transact. It
 // reports false if there is none, or if it is not a *sql.Tx: then TxOf has it, and the first such
 // call logs a line.

@@ -14,6 +14,9 @@ func (s *Store) Wake(ctx context.Context, woken func(topic string)) {
 	s.waker.notifier.Listen(ctx, woken)
 }
 
+// HearsOthers is false: see Wake. See roles.Waker.
+func (*Store) HearsOthers() bool { return false }
+
 // waker notifies readers when records may have become claimable, also after callers' commits.
 type waker struct {
 	// ctx ends when the store is closed.

@@ -35,7 +35,7 @@ FROM {p:records} AS r WHERE r.id = ?1`
 	sqlBeginSkip = `UPDATE {p:records} SET parked = 0, last_error = ?2, next_at = ?3 WHERE seq = ?1`
 )
 
-// workbench provides the calls of roles.Workbench, and Audited.
+// workbench provides the DeadLetters, Edit, Skip and Audited of roles.Repairs.
 type workbench = storekit.WorkbenchEngine
 
 // bench is the store as seen by the workbench.

@@ -50,7 +50,7 @@ func (b bench) AuditEntries(ctx context.Context, operation string, before int64,
 	return entries, err
 }
 
-// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See roles.Audit.
+// DeleteOldAudit deletes entries that are older than Config.RetainAudit. See roles.Repairs.
 func (s *Store) DeleteOldAudit(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete old audit entries", sqlDeleteOldAudit, "limit", limit, named("micros", s.config.RetainAudit.Microseconds()))
 }

@@ -84,7 +84,7 @@ var matching = func() string {
 		`(@until = N'' OR o.CreatedAt < CONVERT(DATETIME2(6), CAST(@until AS NVARCHAR(30)), 126))`), "\n    AND ")
 }()
 
-// finder gives the store List and the methods of roles.Operator.
+// finder gives the store List and the methods of roles.Repairs by a filter.
 type finder = storekit.Finder
 
 // finding implements what the finder needs of the store.

@@ -9,8 +9,6 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-var _ roles.SagaRetention = (*Store)(nil)
-
 const (
 	// microsFromNow is the time in @micros microseconds.
 	microsFromNow = `DATEADD(MICROSECOND, CAST(@micros % 1000000 AS INT), DATEADD(SECOND, CAST(@micros / 1000000 % 86400 AS INT), DATEADD(DAY,
@@ -26,7 +24,7 @@ SELECT @@ROWCOUNT`
 SELECT @@ROWCOUNT`
 )
 
-// RetainSaga sets how long a finished saga is kept. See roles.SagaRetention.
+// RetainSaga sets how long a finished saga is kept. See roles.Sagas.
 func (s *Store) RetainSaga(ctx context.Context, saga *roles.Saga, retention time.Duration, _ roles.SagaOptions) error {
 	const operation = "retain saga"
 	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
@@ -43,7 +41,7 @@ func (s *Store) RetainSaga(ctx context.Context, saga *roles.Saga, retention time
 }
 
 // DeleteOldSagas deletes finished sagas whose retention has passed. See
-// roles.SagaRetention.
+// roles.Sagas.
 func (s *Store) DeleteOldSagas(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete old sagas", sqlDeleteOldSagas, "limit", limit)
 }

@@ -17,17 +17,14 @@ var (
 	_ outmill.Store = (*Store)(nil)
 	_ roles.Waker   = (*Store)(nil)
 
-	_ roles.Operator = (*Store)(nil)
+	_ roles.Repairs  = (*Store)(nil)
 	_ roles.Examiner = (*Store)(nil)
 	_ roles.Pauses   = (*Store)(nil)
-
-	_ roles.Workbench = (*Store)(nil)
-	_ roles.Audit     = (*Store)(nil)
 )
 
 // Store is an outbox in one SQL Server database. All methods are safe for concurrent use. Store
-// is also a roles.Joins, a roles.Sagas, a roles.Operator, a roles.Pauses, a
-// roles.Workbench and a roles.Audit, and has their methods, and List.
+// is also a roles.Joins, a roles.Sagas, a roles.Pauses and a
+// roles.Repairs, and has their methods, and List.
 type Store struct {
 	joinEngine
 	sagaEngine

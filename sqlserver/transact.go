@@ -35,6 +35,9 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 // TxLimit is 0, because SQL Server has no limit. See roles.Transactor.
 func (s *Store) TxLimit() time.Duration { return 0 }
 
+// HasTransactions is true. See roles.Transactor.
+func (*Store) HasTransactions() bool { return true }
+
 // Tx returns the transaction that ctx carries for this store, such as the one of Transact. It
 // reports false if there is none, or if it is not a *sql.Tx: then TxOf has it, and the first such
 // call logs a line.

@@ -6,3 +6,6 @@ import "context"
 // roles.Waker. SQL Server has no LISTEN. Polling finds the commits of other processes and of a
 // caller's transaction, except one of InTx.
 func (s *Store) Wake(ctx context.Context, woken func(topic string)) { s.notifier.Listen(ctx, woken) }
+
+// HearsOthers is false: see Wake. See roles.Waker.
+func (*Store) HearsOthers() bool { return false }

@@ -21,7 +21,7 @@ JOIN [dbo].[Outbox] AS o` + notLocked + ` ON o.IdBytes = i.IdBytes
 WHERE o.Stage = 7 AND (o.Parked = 0 OR o.Seq = (SELECT MIN(a.Seq) FROM [dbo].[Outbox] AS a` + notLocked + `
     WHERE a.GroupName = o.GroupName AND a.Topic = o.Topic AND a.[Key] = o.[Key] AND a.Parked = 1)) ORDER BY o.IdBytes`
 
-// workbench provides the calls of roles.Workbench, and Audited.
+// workbench provides the DeadLetters, Edit, Skip and Audited of roles.Repairs.
 type workbench = storekit.WorkbenchEngine
 
 // bench is the store as seen by the workbench.

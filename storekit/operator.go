@@ -8,7 +8,7 @@ import (
 	"github.com/outmill/outmill/roles"
 )
 
-// Finder is an Operator, and the List of an outmill.Inspector, over the queries of a store.
+// Finder has the calls of roles.Repairs by a filter, and the List of an outmill.Inspector, over the queries of a store.
 // A store embeds it.
 type Finder struct{ store FindStore }
 
@@ -57,7 +57,7 @@ func (f Finder) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.R
 	}
 }
 
-// Find returns a page of records. See Operator.
+// Find returns a page of records. See roles.Repairs.
 func (f Finder) Find(ctx context.Context, query outmill.ListQuery) (roles.Page, error) {
 	const operation = "find"
 	query, err := CheckList(query)
@@ -89,7 +89,7 @@ func (f Finder) find(ctx context.Context, operation string, query outmill.ListQu
 	return page, nil
 }
 
-// RequeueWhere requeues dead records that match. See Operator.
+// RequeueWhere requeues dead records that match. See roles.Repairs.
 func (f Finder) RequeueWhere(ctx context.Context, query outmill.ListQuery) (roles.Page, error) {
 	const operation = "requeue by filter"
 	query, err := CheckRequeueWhere(query)
@@ -101,7 +101,7 @@ func (f Finder) RequeueWhere(ctx context.Context, query outmill.ListQuery) (role
 	})
 }
 
-// DeleteWhere deletes records that match. See Operator.
+// DeleteWhere deletes records that match. See roles.Repairs.
 func (f Finder) DeleteWhere(ctx context.Context, query outmill.ListQuery) (roles.Page, error) {
 	const operation = "delete by filter"
 	query, err := CheckDeleteWhere(query)
@@ -113,7 +113,7 @@ func (f Finder) DeleteWhere(ctx context.Context, query outmill.ListQuery) (roles
 	})
 }
 
-// CheckRequeueWhere returns the query of an Operator's RequeueWhere with its defaults, and
+// CheckRequeueWhere returns the query of a RequeueWhere with its defaults, and
 // refuses one that makes no sense as an outmill.ErrInvalidConfig.
 func CheckRequeueWhere(query outmill.ListQuery) (outmill.ListQuery, error) {
 	query, err := checkChange(query)
@@ -124,7 +124,7 @@ func CheckRequeueWhere(query outmill.ListQuery) (outmill.ListQuery, error) {
 	return query, err
 }
 
-// CheckDeleteWhere returns the query of an Operator's DeleteWhere with its defaults, and
+// CheckDeleteWhere returns the query of a DeleteWhere with its defaults, and
 // refuses one that makes no sense, or has no filter, as an outmill.ErrInvalidConfig.
 func CheckDeleteWhere(query outmill.ListQuery) (outmill.ListQuery, error) {
 	query, err := checkChange(query)

@@ -10,14 +10,14 @@ import (
 // RestOf implements Resting for a kind of store that asks each store by itself, so many at the same
 // time. It passes each of the stores to ask, in their order if atOnce is 1, and returns an error of
 // the caller's context or of a store of another kind. A store for which ask fails is not at rest.
-func RestOf[S roles.Rester](
+func RestOf[S roles.Idle](
 	ctx context.Context, stores []any, atOnce int, ask func(ctx context.Context, store S) (bool, error),
 ) ([]bool, error) {
 	list := make([]S, len(stores))
 	for i, other := range stores {
 		store, ok := other.(S)
 		if !ok {
-			return nil, InvalidConfig("Resting got a %T: want what RestsWith of such stores returns", other)
+			return nil, InvalidConfig("Resting got a %T: want what IdleWith of such stores returns", other)
 		}
 		list[i] = store
 	}

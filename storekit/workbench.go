@@ -12,7 +12,7 @@ import (
 // behind it come back in steps.
 const SkippedError = "skipped: the records behind it are being released"
 
-// WorkbenchEngine is a Workbench, and the Audited of an Audit, over the queries of a store. A
+// WorkbenchEngine has the DeadLetters, Edit, Skip and Audited of roles.Repairs, over the queries of a store. A
 // store embeds it.
 type WorkbenchEngine struct {
 	store      WorkbenchStore
@@ -63,7 +63,7 @@ type WorkbenchStore interface {
 // lettersAtOnce is how many dead records are compared with the keys at once.
 const lettersAtOnce = 1000
 
-// DeadLetters returns a page of dead letters. See Workbench.
+// DeadLetters returns a page of dead letters. See roles.Repairs.
 func (w WorkbenchEngine) DeadLetters(ctx context.Context, query outmill.ListQuery) (roles.DeadPage, error) {
 	const operation = "list dead letters"
 	query, err := CheckDeadLetters(query)
@@ -104,7 +104,7 @@ func (w WorkbenchEngine) DeadLetters(ctx context.Context, query outmill.ListQuer
 	}
 }
 
-// CheckDeadLetters returns the query of a Workbench's DeadLetters with its defaults, and
+// CheckDeadLetters returns the query of a DeadLetters with its defaults, and
 // refuses one that makes no sense as an outmill.ErrInvalidConfig.
 func CheckDeadLetters(query outmill.ListQuery) (outmill.ListQuery, error) {
 	query, err := CheckList(query)
@@ -115,7 +115,7 @@ func CheckDeadLetters(query outmill.ListQuery) (outmill.ListQuery, error) {
 	return query, err
 }
 
-// Edit changes a dead record. See Workbench.
+// Edit changes a dead record. See roles.Repairs.
 func (w WorkbenchEngine) Edit(ctx context.Context, id outmill.WorkItemID, edit roles.Edit) (*outmill.Record, error) {
 	const operation = "edit"
 	if err := checkEdit(edit, w.maxPayload); err != nil {
@@ -147,7 +147,7 @@ func editEntry(ctx context.Context, before, after *outmill.Record) roles.AuditEn
 	return inCommand(ctx, entry)
 }
 
-// Skip removes a dead record, and brings back what waits behind it. See Workbench.
+// Skip removes a dead record, and brings back what waits behind it. See roles.Repairs.
 func (w WorkbenchEngine) Skip(ctx context.Context, id outmill.WorkItemID) (roles.Skipped, error) {
 	const operation = "skip"
 	ctx = OneCommand(ctx)

@@ -33,16 +33,6 @@ func auditSentences() []sentence {
 	}
 }
 
-// audit returns the store's roles.Audit, or skips the sentence if it has none.
-func (e *env) audit() roles.Audit {
-	e.T.Helper()
-	found, ok := outmill.As[roles.Audit](e.Store)
-	if !ok {
-		e.T.Skip("the store is no roles.Audit")
-	}
-	return found
-}
-
 // audited returns all entries, the newest first.
 func (e *env) audited() []roles.AuditEntry {
 	e.T.Helper()
@@ -51,7 +41,7 @@ func (e *env) audited() []roles.AuditEntry {
 
 func (e *env) auditedBy(limit int) (all []roles.AuditEntry) {
 	e.T.Helper()
-	audit := e.audit()
+	audit := e.repairs()
 	query := roles.AuditQuery{Limit: limit}
 	for range maxPages {
 		page, err := audit.Audited(e.Ctx, query)
@@ -72,7 +62,7 @@ const ann = "ann@example.com"
 func (e *env) as(actor string) *env { return &env{e.Under(storekit.WithActor(e.Ctx, actor))} }
 
 func auditCalls(e *env) {
-	e.audit()
+	e.repairs()
 	now := e.Now()
 	before := len(e.audited())
 	e = e.as(ann)
@@ -112,8 +102,8 @@ func auditCalls(e *env) {
 }
 
 func auditFilters(e *env) {
-	operator := e.operator()
-	e.audit()
+	operator := e.repairs()
+	e.repairs()
 	e.mixed()
 	ctx := storekit.WithActor(e.Ctx, ann)
 	create := time.Date(2000, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -137,8 +127,8 @@ func auditFilters(e *env) {
 }
 
 func auditNothing(e *env) {
-	operator := e.operator()
-	bench := e.workbench()
+	operator := e.repairs()
+	bench := e.repairs()
 	r := e.dead()
 	pending := suite.Rec(orders, "m2")
 	e.Append(pending)
@@ -157,7 +147,7 @@ func auditNothing(e *env) {
 }
 
 func auditWorkers(e *env) {
-	e.audit()
+	e.repairs()
 	e.Filled(suite.Recs(orders, suite.Plain, "acked", "abandoned", "failed", "released")...)
 	found := e.ClaimNamed(outmill.NewOwnerToken())
 	e.Ack(found["acked"])
@@ -168,8 +158,8 @@ func auditWorkers(e *env) {
 }
 
 func auditEdit(e *env) {
-	e.workbench()
-	e.audit()
+	e.repairs()
+	e.repairs()
 	before := e.dead()
 	metadata := map[string]string{"version": "secret of the value", "kind": "order", "new": "x"}
 	after := e.edited(before, []byte("secret of the payload"), metadata)
@@ -186,7 +176,7 @@ func auditEdit(e *env) {
 }
 
 func auditNobody(e *env) {
-	e.audit()
+	e.repairs()
 	e.Requeue(e.dead())
 	entries := e.audited()
 	require.Len(e.T, entries, 1)
@@ -194,7 +184,7 @@ func auditNobody(e *env) {
 }
 
 func auditHostile(e *env) {
-	e.audit()
+	e.repairs()
 	for i, name := range []string{
 		"O'Brien; --", `"quoted"\`, "$$NOW", "line\nbreak", "😀", "blank ", strings.Repeat("x", storekit.MaxActorLength),
 	} {
@@ -208,7 +198,7 @@ func auditHostile(e *env) {
 }
 
 func auditPages(e *env) {
-	e.audit()
+	e.repairs()
 	const all = 7
 	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(all)...)...)
 	found := e.ClaimN(outmill.NewOwnerToken(), all)
@@ -223,13 +213,13 @@ func auditPages(e *env) {
 	for limit := 1; limit <= all+1; limit++ {
 		require.Equal(e.T, want, e.auditedBy(limit), limit)
 	}
-	page, err := e.audit().Audited(e.Ctx, roles.AuditQuery{})
+	page, err := e.repairs().Audited(e.Ctx, roles.AuditQuery{})
 	require.NoError(e.T, err)
 	require.Equal(e.T, want, page.Entries)
 }
 
 func auditRefused(e *env) {
-	audit := e.audit()
+	audit := e.repairs()
 	for _, query := range []roles.AuditQuery{{Limit: -1}, {After: "elsewhere"}} {
 		_, err := audit.Audited(e.Ctx, query)
 		e.RequireRefusal(err, query)
@@ -239,13 +229,13 @@ func auditRefused(e *env) {
 }
 
 func auditReopened(e *env) {
-	e.audit()
+	e.repairs()
 	e.as(ann).Requeue(e.dead())
 	require.Equal(e.T, e.audited(), (&env{e.On(e.Reopen())}).audited())
 }
 
 func auditRetention(e *env) {
-	audit := e.audit()
+	audit := e.repairs()
 	const old = 3
 	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(old+2)...)...)
 	found := e.ClaimN(outmill.NewOwnerToken(), old+2)
@@ -272,21 +262,21 @@ func auditRetention(e *env) {
 }
 
 func auditEnded(e *env) {
-	audit := e.audit()
+	audit := e.repairs()
 	e.Requeue(e.dead())
 	e.Elapse(2 * storekit.AuditRetention)
 	cancelled, cancel := context.WithCancel(e.Ctx)
 	cancel()
 	other := e.Reopen()
-	closed, ok := outmill.As[roles.Audit](other)
+	closed, ok := outmill.As[roles.Repairs](other)
 	require.True(e.T, ok)
 	require.NoError(e.T, other.Close())
-	for name, call := range map[string]func(roles.Audit, context.Context) error{
-		"Audited": func(a roles.Audit, ctx context.Context) error {
+	for name, call := range map[string]func(roles.Repairs, context.Context) error{
+		"Audited": func(a roles.Repairs, ctx context.Context) error {
 			_, err := a.Audited(ctx, roles.AuditQuery{})
 			return err
 		},
-		"DeleteOldAudit": func(a roles.Audit, ctx context.Context) error {
+		"DeleteOldAudit": func(a roles.Repairs, ctx context.Context) error {
 			_, err := a.DeleteOldAudit(ctx, 10)
 			return err
 		},

@@ -24,8 +24,8 @@ func commandSentences() []sentence {
 // commandByFilter looks at the audit after each call: that is what a command leaves which a crash
 // ends there.
 func commandByFilter(e *env) {
-	operator := e.operator()
-	e.audit()
+	operator := e.repairs()
+	e.repairs()
 	const all = 5
 	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(all)...)...)
 	found := e.ClaimN(outmill.NewOwnerToken(), all)
@@ -61,8 +61,8 @@ func commandByFilter(e *env) {
 }
 
 func commandInSteps(e *env) {
-	e.workbench()
-	e.audit()
+	e.repairs()
+	e.repairs()
 	names := suite.Numbered(suite.Large(1500))
 	records := e.Parked(names...)
 	e = e.as(ann)
@@ -86,8 +86,8 @@ func commandInSteps(e *env) {
 }
 
 func commandEditRequeue(e *env) {
-	bench := e.workbench()
-	e.audit()
+	bench := e.repairs()
+	e.repairs()
 	records := e.Parked("m1", "m2", "m3")
 	before := e.Get(records[0])
 	ctx := storekit.OneCommand(storekit.WithActor(e.Ctx, ann))
@@ -108,7 +108,7 @@ func commandEditRequeue(e *env) {
 }
 
 func commandActions(e *env) {
-	e.audit()
+	e.repairs()
 	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(3)...)...)
 	found := e.ClaimN(outmill.NewOwnerToken(), 3)
 	e.Fail(found...)

@@ -32,18 +32,18 @@ func editSentences() []sentence {
 	}
 }
 
-// workbench returns the store's roles.Workbench, or skips the sentence if it has none.
-func (e *env) workbench() roles.Workbench {
+// repairs returns the store's roles.Repairs, or skips the sentence if it has none.
+func (e *env) repairs() roles.Repairs {
 	e.T.Helper()
-	if !e.hasWorkbench() {
-		e.T.Skip("the store is no roles.Workbench")
+	if !e.hasRepairs() {
+		e.T.Skip("the store is no roles.Repairs")
 	}
-	found, _ := outmill.As[roles.Workbench](e.Store)
+	found, _ := outmill.As[roles.Repairs](e.Store)
 	return found
 }
 
-func (e *env) hasWorkbench() bool {
-	_, ok := outmill.As[roles.Workbench](e.Store)
+func (e *env) hasRepairs() bool {
+	_, ok := outmill.As[roles.Repairs](e.Store)
 	return ok
 }
 
@@ -60,13 +60,13 @@ func (e *env) dead(changes ...func(*outmill.Record)) *outmill.Record {
 // edited makes an edit of what the store has, and returns the record.
 func (e *env) edited(r *outmill.Record, payload []byte, metadata map[string]string) *outmill.Record {
 	e.T.Helper()
-	after, err := e.workbench().Edit(e.Ctx, r.ID, roles.Edit{Seen: storekit.FingerprintOf(e.Get(r)), Payload: payload, Metadata: metadata})
+	after, err := e.repairs().Edit(e.Ctx, r.ID, roles.Edit{Seen: storekit.FingerprintOf(e.Get(r)), Payload: payload, Metadata: metadata})
 	require.NoError(e.T, err, "Edit")
 	return after
 }
 
 func editReplaces(e *env) {
-	e.workbench()
+	e.repairs()
 	before := e.dead(suite.WithKey("k"), suite.WithDedup("d"), func(r *outmill.Record) {
 		r.CorrelationID, r.CausationID, r.TenantID = "c", "cause", "t"
 		r.TraceParent, r.TraceState = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=b"
@@ -89,13 +89,13 @@ func editReplaces(e *env) {
 }
 
 func editReturns(e *env) {
-	e.workbench()
+	e.repairs()
 	before := e.dead()
 	require.Equal(e.T, e.edited(before, []byte("new"), map[string]string{"a": "b"}), e.Get(before))
 }
 
 func editedIsDelivered(e *env) {
-	e.workbench()
+	e.repairs()
 	before := e.dead(suite.WithKey("k"))
 	e.edited(before, []byte("new"), map[string]string{"version": "2"})
 	require.Equal(e.T, 1, e.Requeue(before))
@@ -106,7 +106,7 @@ func editedIsDelivered(e *env) {
 }
 
 func editedCounts(e *env) {
-	e.workbench()
+	e.repairs()
 	before := e.dead()
 	e.edited(before, []byte(strings.Repeat("x", 10_000)), nil)
 	e.Requeue(before)
@@ -116,7 +116,7 @@ func editedCounts(e *env) {
 }
 
 func editParked(e *env) {
-	e.workbench()
+	e.repairs()
 	records := e.Parked("m1", "m2", "m3")
 	e.edited(records[0], []byte("new"), nil)
 	e.edited(records[1], []byte("newer"), nil)
@@ -132,7 +132,7 @@ func editParked(e *env) {
 }
 
 func editChanged(e *env) {
-	bench := e.workbench()
+	bench := e.repairs()
 	seen := e.dead()
 	e.edited(seen, []byte("by another"), nil)
 	_, err := bench.Edit(e.Ctx, seen.ID, roles.Edit{Seen: storekit.FingerprintOf(seen), Payload: []byte("mine")})
@@ -145,13 +145,13 @@ func editChanged(e *env) {
 }
 
 func editsRace(e *env) {
-	e.workbench()
+	e.repairs()
 	seen := e.dead()
 	const editors = 4
 	errs := make([]error, editors)
-	stores := make([]roles.Workbench, editors)
+	stores := make([]roles.Repairs, editors)
 	for i := range stores {
-		stores[i] = (&env{e.On(e.Reopen())}).workbench()
+		stores[i] = (&env{e.On(e.Reopen())}).repairs()
 	}
 	var all sync.WaitGroup
 	for i, bench := range stores {
@@ -174,7 +174,7 @@ func editsRace(e *env) {
 }
 
 func editAgain(e *env) {
-	bench := e.workbench()
+	bench := e.repairs()
 	seen := e.dead()
 	edit := roles.Edit{Seen: storekit.FingerprintOf(seen), Payload: []byte("new")}
 	for range 2 {
@@ -188,7 +188,7 @@ func editAgain(e *env) {
 }
 
 func editAlive(e *env) {
-	bench := e.workbench()
+	bench := e.repairs()
 	pending := suite.Rec(orders, "m1")
 	e.Filled(pending)
 	edit := func(id outmill.WorkItemID, seen *outmill.Record) error {
@@ -203,7 +203,7 @@ func editAlive(e *env) {
 }
 
 func editFields(e *env) {
-	bench := e.workbench()
+	bench := e.repairs()
 	before := e.dead()
 	for _, name := range []string{
 		outmill.MetadataKey, outmill.MetadataCorrelationID, outmill.MetadataCausationID, outmill.MetadataTenantID,
@@ -217,7 +217,7 @@ func editFields(e *env) {
 }
 
 func editInvalid(e *env) {
-	bench := e.workbench()
+	bench := e.repairs()
 	before := e.dead()
 	seen := storekit.FingerprintOf(before)
 	for what, edit := range map[string]roles.Edit{
@@ -235,7 +235,7 @@ func editInvalid(e *env) {
 }
 
 func editHostile(e *env) {
-	e.workbench()
+	e.repairs()
 	before := e.dead()
 	metadata := map[string]string{"$set": "$$NOW", "a.b": "c", "quote'\"": `\`, "tag</x>": "&<>", "😀": "line\nbreak", "empty": ""}
 	payload := []byte("\x00\xff'; --")
@@ -246,12 +246,12 @@ func editHostile(e *env) {
 }
 
 func editEnded(e *env) {
-	bench := e.workbench()
+	bench := e.repairs()
 	before := e.dead()
 	cancelled, cancel := context.WithCancel(e.Ctx)
 	cancel()
 	other := e.Reopen()
-	closed, ok := outmill.As[roles.Workbench](other)
+	closed, ok := outmill.As[roles.Repairs](other)
 	require.True(e.T, ok)
 	require.NoError(e.T, other.Close())
 	edit := roles.Edit{Seen: storekit.FingerprintOf(before), Payload: []byte("new")}

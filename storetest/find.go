@@ -36,16 +36,6 @@ func findSentences() []sentence {
 	}
 }
 
-// operator returns the store's roles.Operator, or skips the sentence if it has none.
-func (e *env) operator() roles.Operator {
-	e.T.Helper()
-	operator, ok := outmill.As[roles.Operator](e.Store)
-	if !ok {
-		e.T.Skip("the store is no roles.Operator")
-	}
-	return operator
-}
-
 // maxPages limits loops over the pages of a broken store.
 const maxPages = 100
 
@@ -103,7 +93,7 @@ func (e *env) mixed() {
 }
 
 func findByFields(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	e.mixed()
 	for _, c := range []struct {
 		want  []string
@@ -141,7 +131,7 @@ func findByFields(e *env) {
 }
 
 func findByAge(e *env) {
-	e.operator()
+	e.repairs()
 	e.Filled(suite.Rec(orders, "old"))
 	e.Elapse(time.Hour)
 	young := suite.Rec(orders, "young")
@@ -170,7 +160,7 @@ func texts() []string {
 }
 
 func findHostile(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	e.Register(group)
 	var records []*outmill.Record
 	for i, text := range texts() {
@@ -190,7 +180,7 @@ func findHostile(e *env) {
 }
 
 func findByErrorText(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	errors := []string{
 		"dial tcp: timeout (after 5s)", "Timeout", "100% full", "1000 full", "it's a \"quote\"", "a_b", "axb",
 		`back\slash`, "日本 😀 end", ".*", "$where",
@@ -214,7 +204,7 @@ func findByErrorText(e *env) {
 // findIsBounded appends the only matching record behind more than one page of other records.
 func findIsBounded(e *env) {
 	e.Long("pages among 10,000 records")
-	operator := e.operator()
+	operator := e.repairs()
 	const most = roles.MaxExamined
 	e.Register(group)
 	for some := range slices.Chunk(suite.Numbered(most+1), 1000) {
@@ -240,7 +230,7 @@ func findIsBounded(e *env) {
 }
 
 func findPages(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	e.Register(group)
 	const topics, each = 3, 8
 	const all = topics * each
@@ -276,7 +266,7 @@ func findPages(e *env) {
 }
 
 func findWhileChanging(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(6)...)...)
 	page, err := operator.Find(e.Ctx, outmill.ListQuery{Limit: 3})
 	require.NoError(e.T, err)
@@ -286,7 +276,7 @@ func findWhileChanging(e *env) {
 }
 
 func findAfterDone(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	e.Filled(suite.Rec(orders, "m1"))
 	pages := e.pages(operator.Find, outmill.ListQuery{})
 	e.Append(suite.Rec(orders, "m2"))
@@ -296,7 +286,7 @@ func findAfterDone(e *env) {
 }
 
 func findLimit(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(120)...)...)
 	for limit, want := range map[int]int{0: 100, 7: 7, 1000: 120} {
 		page, err := operator.Find(e.Ctx, outmill.ListQuery{Limit: limit})
@@ -306,7 +296,7 @@ func findLimit(e *env) {
 }
 
 func requeueWhere(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	e.mixed()
 	require.Equal(e.T, 1, changedBy(e.pages(operator.RequeueWhere, outmill.ListQuery{ErrorText: "no "})))
 	e.RequireNames([]string{"dead-b"}, e.List(outmill.ListQuery{Status: outmill.StatusDead}))
@@ -318,7 +308,7 @@ func requeueWhere(e *env) {
 }
 
 func requeueWhereParked(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	e.Filled(suite.Recs(orders, suite.WithKey("k"), "m1", "m2", "m3")...)
 	e.Park(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.InOrder(outmill.OrderKey, outmill.KeyPark)))
 	require.Len(e.T, e.List(outmill.ListQuery{Status: outmill.StatusDead}), 3)
@@ -327,7 +317,7 @@ func requeueWhereParked(e *env) {
 }
 
 func requeueWhereLimit(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(7)...)...)
 	e.Fail(e.ClaimN(outmill.NewOwnerToken(), 7)...)
 	page, err := operator.RequeueWhere(e.Ctx, outmill.ListQuery{Topic: orders, Limit: 3})
@@ -340,7 +330,7 @@ func requeueWhereLimit(e *env) {
 }
 
 func requeueWhereStatus(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	e.Filled(suite.Rec(orders, "m1"))
 	for _, status := range []outmill.Status{outmill.StatusPending, outmill.StatusLeased, outmill.StatusProcessed, "done"} {
 		_, err := operator.RequeueWhere(e.Ctx, outmill.ListQuery{Status: status})
@@ -349,7 +339,7 @@ func requeueWhereStatus(e *env) {
 }
 
 func deleteWhere(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	e.mixed()
 	require.Equal(e.T, 1, changedBy(e.pages(operator.DeleteWhere, outmill.ListQuery{Status: outmill.StatusDead, CorrelationID: "c2"})))
 	require.Equal(e.T, 6, len(e.List(outmill.ListQuery{})))
@@ -360,7 +350,7 @@ func deleteWhere(e *env) {
 }
 
 func deleteWhereLimit(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(7)...)...)
 	page, err := operator.DeleteWhere(e.Ctx, outmill.ListQuery{Topic: orders, Limit: 3})
 	require.NoError(e.T, err)
@@ -372,7 +362,7 @@ func deleteWhereLimit(e *env) {
 }
 
 func deleteWhereAll(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	e.Filled(suite.Rec(orders, "m1"))
 	for _, query := range []outmill.ListQuery{{}, {Limit: 10}, {After: outmill.WorkItemID{1}}} {
 		_, err := operator.DeleteWhere(e.Ctx, query)
@@ -382,7 +372,7 @@ func deleteWhereAll(e *env) {
 }
 
 func refuseFind(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	for _, query := range []outmill.ListQuery{
 		{Limit: -1, Topic: orders}, {Status: "done"}, {Key: "a\x00b"}, {MessageID: "\xff"}, {ErrorText: "a\x00"},
 		{CorrelationID: "\xff"}, {TenantID: "\x00"},
@@ -399,20 +389,20 @@ func refuseFind(e *env) {
 }
 
 func findEnded(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	e.Filled(suite.Rec(orders, "m1"))
 	e.Fail(e.ClaimOne(outmill.NewOwnerToken(), "m1"))
 	cancelled, cancel := context.WithCancel(e.Ctx)
 	cancel()
 	other := e.Reopen()
-	closed, ok := outmill.As[roles.Operator](other)
+	closed, ok := outmill.As[roles.Repairs](other)
 	require.True(e.T, ok)
 	require.NoError(e.T, other.Close())
 	query := outmill.ListQuery{Topic: orders}
-	for name, call := range map[string]func(roles.Operator, context.Context) error{
-		"Find":         func(o roles.Operator, ctx context.Context) error { _, err := o.Find(ctx, query); return err },
-		"RequeueWhere": func(o roles.Operator, ctx context.Context) error { _, err := o.RequeueWhere(ctx, query); return err },
-		"DeleteWhere":  func(o roles.Operator, ctx context.Context) error { _, err := o.DeleteWhere(ctx, query); return err },
+	for name, call := range map[string]func(roles.Repairs, context.Context) error{
+		"Find":         func(o roles.Repairs, ctx context.Context) error { _, err := o.Find(ctx, query); return err },
+		"RequeueWhere": func(o roles.Repairs, ctx context.Context) error { _, err := o.RequeueWhere(ctx, query); return err },
+		"DeleteWhere":  func(o roles.Repairs, ctx context.Context) error { _, err := o.DeleteWhere(ctx, query); return err },
 	} {
 		require.ErrorIs(e.T, call(operator, cancelled), context.Canceled, name)
 		require.ErrorIs(e.T, call(closed, e.Ctx), outmill.ErrClosed, name)

@@ -31,7 +31,7 @@ func contract(prefix, name, version string) func(*outmill.Record) {
 }
 
 func findByContract(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	e.Filled(
 		suite.Rec(orders, "dead-1", contract("outmill", "placed", "1")), suite.Rec(orders, "dead-2", contract("outmill", "placed", "2")),
 		suite.Rec(orders, "dead-ce", contract("ce", "placed", "2")), suite.Rec(orders, "leased", contract("outmill", "placed", "2")),
@@ -72,7 +72,7 @@ func findByContract(e *env) {
 }
 
 func findHostileContract(e *env) {
-	operator := e.operator()
+	operator := e.repairs()
 	e.Register(group)
 	var records []*outmill.Record
 	for i, text := range append(texts(), "😀", `"`, strings.Repeat("x", outmill.MaxTextLength)) {

@@ -48,9 +48,9 @@ func listHeads(e *env) {
 }
 
 func findHeads(e *env) {
-	operator, ok := outmill.As[roles.Operator](e.Store)
+	operator, ok := outmill.As[roles.Repairs](e.Store)
 	if !ok {
-		e.T.Skip("the store is no roles.Operator")
+		e.T.Skip("the store is no roles.Repairs")
 	}
 	r := e.withContent()
 	for _, content := range []bool{false, true} {
@@ -62,7 +62,7 @@ func findHeads(e *env) {
 }
 
 func letterHeads(e *env) {
-	bench := e.workbench()
+	bench := e.repairs()
 	r := e.withContent()
 	e.Fail(e.ClaimOne(outmill.NewOwnerToken(), "m1"))
 	for _, content := range []bool{false, true} {

@@ -29,7 +29,7 @@ func letterSentences() []sentence {
 // letters returns the dead letters that match, in pages.
 func (e *env) letters(query outmill.ListQuery) (all []roles.DeadLetter) {
 	e.T.Helper()
-	bench := e.workbench()
+	bench := e.repairs()
 	query.Content = true
 	for range maxPages {
 		page, err := bench.DeadLetters(e.Ctx, query)
@@ -66,7 +66,7 @@ func (e *env) parkedKeys() {
 }
 
 func lettersOfKeys(e *env) {
-	e.workbench()
+	e.repairs()
 	e.parkedKeys()
 	letters := e.letters(outmill.ListQuery{})
 	require.Equal(e.T, map[string]int{"a1": 2, "b1": 3, "i1": 1}, waiting(letters))
@@ -79,7 +79,7 @@ func lettersOfKeys(e *env) {
 }
 
 func lettersAlone(e *env) {
-	e.workbench()
+	e.repairs()
 	e.Filled(suite.Rec(orders, "keyless"), suite.Rec(orders, "keyed", suite.WithKey("k")), suite.Rec(orders, "later", suite.WithKey("k")))
 	found := e.ClaimNamed(outmill.NewOwnerToken())
 	e.Fail(found["keyless"], found["keyed"])
@@ -88,7 +88,7 @@ func lettersAlone(e *env) {
 }
 
 func lettersLeaveOthers(e *env) {
-	e.workbench()
+	e.repairs()
 	e.Parked("m1", "m2")
 	e.Append(suite.Recs(orders, suite.Plain, "processed", "leased")...)
 	found := e.ClaimNamed(outmill.NewOwnerToken(), suite.ParkOrder)
@@ -98,7 +98,7 @@ func lettersLeaveOthers(e *env) {
 }
 
 func lettersNextHead(e *env) {
-	e.workbench()
+	e.repairs()
 	records := e.Parked("m1", "m2", "m3")
 	e.Delete(records[0])
 	require.Equal(e.T, map[string]int{"m2": 1}, waiting(e.letters(outmill.ListQuery{})))
@@ -107,7 +107,7 @@ func lettersNextHead(e *env) {
 }
 
 func lettersAppended(e *env) {
-	e.workbench()
+	e.repairs()
 	e.Parked("m1", "m2")
 	e.Append(suite.Keyed("k", "m3", "m4")...)
 	require.Empty(e.T, e.ClaimAll(suite.ParkOrder))
@@ -115,7 +115,7 @@ func lettersAppended(e *env) {
 }
 
 func lettersByFields(e *env) {
-	e.workbench()
+	e.repairs()
 	e.parkedKeys()
 	for _, c := range []struct {
 		want  map[string]int
@@ -134,12 +134,12 @@ func lettersByFields(e *env) {
 }
 
 func lettersPages(e *env) {
-	e.workbench()
+	e.repairs()
 	e.parkedKeys()
 	want := e.letters(outmill.ListQuery{})
 	for limit := 1; limit < 4; limit++ {
 		require.Equal(e.T, want, e.letters(outmill.ListQuery{Limit: limit}), limit)
-		page, err := e.workbench().DeadLetters(e.Ctx, outmill.ListQuery{Limit: limit})
+		page, err := e.repairs().DeadLetters(e.Ctx, outmill.ListQuery{Limit: limit})
 		require.NoError(e.T, err)
 		require.Len(e.T, page.Letters, limit)
 	}
@@ -149,7 +149,7 @@ func lettersPages(e *env) {
 // lettersBounded has a head behind more than one page of records that it does not match.
 func lettersBounded(e *env) {
 	e.Long("pages among 10,000 records")
-	bench := e.workbench()
+	bench := e.repairs()
 	const most = roles.MaxExamined
 	e.Register(group)
 	for some := range slices.Chunk(suite.Numbered(most+1), 1000) {
@@ -171,7 +171,7 @@ func lettersBounded(e *env) {
 }
 
 func lettersRefused(e *env) {
-	bench := e.workbench()
+	bench := e.repairs()
 	for _, query := range []outmill.ListQuery{
 		{Limit: -1}, {Status: outmill.StatusPending}, {Status: "done"}, {Key: "a\x00b"}, {ErrorText: "\xff"},
 	} {
@@ -181,12 +181,12 @@ func lettersRefused(e *env) {
 }
 
 func lettersEnded(e *env) {
-	bench := e.workbench()
+	bench := e.repairs()
 	e.Parked("m1")
 	cancelled, cancel := context.WithCancel(e.Ctx)
 	cancel()
 	other := e.Reopen()
-	closed, ok := outmill.As[roles.Workbench](other)
+	closed, ok := outmill.As[roles.Repairs](other)
 	require.True(e.T, ok)
 	require.NoError(e.T, other.Close())
 	_, err := bench.DeadLetters(cancelled, outmill.ListQuery{})

@@ -28,15 +28,15 @@ func TestRun_BrokenRests(t *testing.T) {
 
 type restsAlways struct{ mutants.File }
 
-func (restsAlways) RestsWith() (with, self any) { return 0, 0 }
+func (restsAlways) IdleWith() (with, self any) { return 0, 0 }
 
-func (restsAlways) Resting(_ context.Context, stores []any) ([]bool, error) {
+func (restsAlways) AreIdle(_ context.Context, stores []any) ([]bool, error) {
 	return slices.Repeat([]bool{true}, len(stores)), nil
 }
 
 type restsNever struct{ restsAlways }
 
-func (restsNever) Resting(_ context.Context, stores []any) ([]bool, error) {
+func (restsNever) AreIdle(_ context.Context, stores []any) ([]bool, error) {
 	return make([]bool, len(stores)), nil
 }
 
@@ -45,12 +45,12 @@ type restsOn struct {
 	kept *atomic.Bool
 }
 
-func (s restsOn) RestsWith() (with, self any) { return s.kept, s }
+func (s restsOn) IdleWith() (with, self any) { return s.kept, s }
 
-func (s restsOn) Resting(ctx context.Context, _ []any) ([]bool, error) {
-	inner, _ := outmill.As[roles.Rester](s.File)
-	_, self := inner.RestsWith()
-	resting, err := inner.Resting(ctx, []any{self})
+func (s restsOn) AreIdle(ctx context.Context, _ []any) ([]bool, error) {
+	inner, _ := outmill.As[roles.Idle](s.File)
+	_, self := inner.IdleWith()
+	resting, err := inner.AreIdle(ctx, []any{self})
 	if err == nil && resting[0] {
 		s.kept.Store(true)
 	}

@@ -61,7 +61,7 @@ func nilAndEmpty(e *env) {
 }
 
 func editNilAndEmpty(e *env) {
-	e.workbench()
+	e.repairs()
 	r := e.dead(withNil)
 	r = e.edited(r, nil, map[string]string{"a": "b"})
 	require.Nil(e.T, r.Payload, "an edit of the metadata")
@@ -71,7 +71,7 @@ func editNilAndEmpty(e *env) {
 	require.NotNil(e.T, r.Payload, "an edit that empties the payload")
 	require.Equal(e.T, []byte{}, e.Get(r).Payload, "an edit that empties the payload")
 	require.NotEqual(e.T, seen, storekit.FingerprintOf(r))
-	_, err := e.workbench().Edit(e.Ctx, r.ID, roles.Edit{Seen: seen, Metadata: map[string]string{"a": "c"}})
+	_, err := e.repairs().Edit(e.Ctx, r.ID, roles.Edit{Seen: seen, Metadata: map[string]string{"a": "c"}})
 	require.ErrorIs(e.T, err, roles.ErrRecordChanged, "the caller saw a nil payload")
 	r = e.edited(r, nil, map[string]string{"a": "c"})
 	require.Equal(e.T, []byte{}, r.Payload, "a later edit of the metadata")

@@ -36,15 +36,15 @@ func (e *env) rests() bool {
 
 func (e *env) restOf(stores ...outmill.Store) []bool {
 	e.T.Helper()
-	asker, ok := outmill.As[roles.Rester](e.Store)
+	asker, ok := outmill.As[roles.Idle](e.Store)
 	if !ok {
-		e.T.Skip("the store is no roles.Rester: it is always claimed from")
+		e.T.Skip("the store is no roles.Idle: it is always claimed from")
 	}
 	list := make([]any, len(stores))
 	for i, store := range stores {
 		_, list[i] = e.restsWith(store)
 	}
-	resting, err := asker.Resting(e.Ctx, list)
+	resting, err := asker.AreIdle(e.Ctx, list)
 	require.NoError(e.T, err)
 	require.Len(e.T, resting, len(stores))
 	return resting
@@ -192,9 +192,9 @@ func restEndsWithOthers(e *env) {
 
 func (e *env) restsWith(store outmill.Store) (with, self any) {
 	e.T.Helper()
-	rester, ok := outmill.As[roles.Rester](store)
-	require.True(e.T, ok, "another store on the database is a roles.Rester too")
-	return rester.RestsWith()
+	rester, ok := outmill.As[roles.Idle](store)
+	require.True(e.T, ok, "another store on the database is a roles.Idle too")
+	return rester.IdleWith()
 }
 
 // neighbour returns another store on the database that is asked together with the first one.

@@ -40,7 +40,7 @@ func (e Engine) open(t *testing.T, options suite.Options) suite.Harness {
 // brings back all records of a parked key while claims park others, and before later records of the
 // key. If the store has the role
 // roles.Pauses, it also checks that claims bring back in order what they had set aside; if it
-// has the role roles.Workbench, that Skip releases a key in order while claims park records, and
+// has the role roles.Repairs, that Skip releases a key in order while claims park records, and
 // that repairs at once lose nothing. WalkInSteps ignores engine.Unsupported.
 func WalkInSteps(t *testing.T, engine Engine) {
 	t.Helper()
@@ -61,7 +61,7 @@ func WalkInSteps(t *testing.T, engine Engine) {
 				t.Log("skipped: repairs in small steps take a minute; OUTMILL_TEST_ALL=1 has them run")
 			}
 			for _, check := range repairs {
-				if e := (&env{suite.NewEnv(t, engine.open, mode.Options)}); e.hasWorkbench() {
+				if e := (&env{suite.NewEnv(t, engine.open, mode.Options)}); e.hasRepairs() {
 					check(e)
 				}
 			}

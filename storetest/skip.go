@@ -35,7 +35,7 @@ func (e *env) skip(r *outmill.Record) int {
 	e.T.Helper()
 	released := 0
 	for range maxPages {
-		skipped, err := e.workbench().Skip(e.Ctx, r.ID)
+		skipped, err := e.repairs().Skip(e.Ctx, r.ID)
 		require.NoError(e.T, err, "Skip")
 		if released += skipped.Released; skipped.Done {
 			return released
@@ -46,7 +46,7 @@ func (e *env) skip(r *outmill.Record) int {
 }
 
 func skipHead(e *env) {
-	e.workbench()
+	e.repairs()
 	records := e.Parked("m1", "m2", "m3")
 	require.Equal(e.T, 2, e.skip(records[0]))
 	e.RequireGone(records[0])
@@ -55,7 +55,7 @@ func skipHead(e *env) {
 }
 
 func skipBringsLater(e *env) {
-	e.workbench()
+	e.repairs()
 	records := e.Parked("m1", "m2")
 	e.Append(suite.Keyed("k", "m3", "m4")...)
 	require.Empty(e.T, e.ClaimAll(suite.ParkOrder))
@@ -65,7 +65,7 @@ func skipBringsLater(e *env) {
 }
 
 func skipGoesOn(e *env) {
-	e.workbench()
+	e.repairs()
 	records := e.Parked("m1", "m2")
 	e.skip(records[0])
 	e.Append(suite.Keyed("k", "m3")...)
@@ -75,7 +75,7 @@ func skipGoesOn(e *env) {
 }
 
 func skipParkAgain(e *env) {
-	e.workbench()
+	e.repairs()
 	records := e.Parked("m1", "m2", "m3")
 	e.skip(records[0])
 	e.Park(e.ClaimOne(outmill.NewOwnerToken(), "m2", suite.ParkOrder))
@@ -85,7 +85,7 @@ func skipParkAgain(e *env) {
 }
 
 func skipFollower(e *env) {
-	e.workbench()
+	e.repairs()
 	records := e.Parked("m1", "m2", "m3")
 	require.Zero(e.T, e.skip(records[1]))
 	e.RequireGone(records[1])
@@ -96,7 +96,7 @@ func skipFollower(e *env) {
 }
 
 func skipAlone(e *env) {
-	e.workbench()
+	e.repairs()
 	for _, key := range []string{"", "k"} {
 		records := suite.Keyed(key, "a"+key, "b"+key)
 		e.Filled(records...)
@@ -109,7 +109,7 @@ func skipAlone(e *env) {
 }
 
 func skipBeforeHead(e *env) {
-	e.workbench()
+	e.repairs()
 	records := suite.Keyed("k", "m0", "m1", "m2")
 	e.Filled(records...)
 	e.Fail(e.ClaimOne(outmill.NewOwnerToken(), "m0", suite.ParkOrder))
@@ -121,7 +121,7 @@ func skipBeforeHead(e *env) {
 }
 
 func skipOthers(e *env) {
-	e.workbench()
+	e.repairs()
 	e.Register("others")
 	e.Register(group)
 	lists := [][]*outmill.Record{
@@ -144,7 +144,7 @@ func skipOthers(e *env) {
 }
 
 func skipAlive(e *env) {
-	bench := e.workbench()
+	bench := e.repairs()
 	r := suite.Rec(orders, "m1")
 	e.Filled(r)
 	_, err := bench.Skip(e.Ctx, r.ID)
@@ -158,7 +158,7 @@ func skipAlive(e *env) {
 }
 
 func skipCounts(e *env) {
-	e.workbench()
+	e.repairs()
 	e.Filled(suite.Keyed("k", "m1", "m2")...)
 	found := e.ClaimN(outmill.NewOwnerToken(), 2, suite.ParkOrder)
 	e.Abandon(0, found[1])
@@ -173,7 +173,7 @@ func skipCounts(e *env) {
 }
 
 func skipMany(e *env) {
-	e.workbench()
+	e.repairs()
 	names := suite.Numbered(suite.Large(3000))
 	records := e.Parked(names...)
 	owner := outmill.NewOwnerToken()
@@ -188,7 +188,7 @@ func skipMany(e *env) {
 // records of the key that they meet again. The first calls of Skip end in the middle, as if
 // their processes had been killed.
 func skipBesideClaims(e *env) {
-	bench := e.workbench()
+	bench := e.repairs()
 	names := suite.Numbered(150)
 	records := e.Parked(names...)
 	owner := outmill.NewOwnerToken()
@@ -230,12 +230,12 @@ func skipBesideClaims(e *env) {
 }
 
 func skipEnded(e *env) {
-	bench := e.workbench()
+	bench := e.repairs()
 	records := e.Parked("m1", "m2")
 	cancelled, cancel := context.WithCancel(e.Ctx)
 	cancel()
 	other := e.Reopen()
-	closed, ok := outmill.As[roles.Workbench](other)
+	closed, ok := outmill.As[roles.Repairs](other)
 	require.True(e.T, ok)
 	require.NoError(e.T, other.Close())
 	_, err := bench.Skip(cancelled, records[0].ID)

@@ -54,8 +54,8 @@ func repairsAtOnce(e *env) { repairAtOnce(e, false) }
 func repairsInSteps(e *env) { repairAtOnce(e, true) }
 
 func repairAtOnce(e *env, inSteps bool) {
-	e.workbench()
-	e.audit()
+	e.repairs()
+	e.repairs()
 	w := &repairs{
 		e: e, inSteps: inSteps, stores: []outmill.Store{e.Store, e.Reopen(), e.Reopen()},
 		records: map[outmill.WorkItemID]*outmill.Record{}, handled: map[outmill.WorkItemID]*outmill.Record{}, last: map[string]int{},
@@ -217,7 +217,7 @@ func (w *repairs) handle(ctx context.Context, r *outmill.Record) {
 
 // operate repairs dead letters. Some calls are cut off, as if the process had been killed.
 func (w *repairs) operate(ctx context.Context, store outmill.Store) {
-	bench, _ := outmill.As[roles.Workbench](store)
+	bench, _ := outmill.As[roles.Repairs](store)
 	for ctx.Err() == nil {
 		page, err := bench.DeadLetters(ctx, outmill.ListQuery{Limit: 20})
 		w.fault(ctx, "DeadLetters", err)
@@ -228,7 +228,7 @@ func (w *repairs) operate(ctx context.Context, store outmill.Store) {
 	}
 }
 
-func (w *repairs) repair(ctx context.Context, store outmill.Store, bench roles.Workbench, r *outmill.Record) {
+func (w *repairs) repair(ctx context.Context, store outmill.Store, bench roles.Repairs, r *outmill.Record) {
 	if w.inSteps {
 		if !w.lock(r.Key) {
 			return
@@ -248,8 +248,7 @@ func (w *repairs) repair(ctx context.Context, store outmill.Store, bench roles.W
 		_, err = bench.Skip(cut, r.ID)
 	case how == 1:
 		what = "DeleteWhere"
-		operator, _ := outmill.As[roles.Operator](store)
-		_, err = operator.DeleteWhere(cut, outmill.ListQuery{Status: outmill.StatusDead, MessageID: r.MessageID})
+		_, err = bench.DeleteWhere(cut, outmill.ListQuery{Status: outmill.StatusDead, MessageID: r.MessageID})
 	case how < 5:
 		what = "Requeue"
 		_, err = store.Requeue(cut, r.ID)
@@ -267,7 +266,7 @@ func (w *repairs) repair(ctx context.Context, store outmill.Store, bench roles.W
 }
 
 // edit adds a word to the payload.
-func (w *repairs) edit(ctx context.Context, bench roles.Workbench, r *outmill.Record) error {
+func (w *repairs) edit(ctx context.Context, bench roles.Repairs, r *outmill.Record) error {
 	word := fmt.Sprint(rand.Uint32())
 	_, err := bench.Edit(ctx, r.ID, roles.Edit{Seen: storekit.FingerprintOf(r), Payload: fmt.Appendf(slices.Clone(r.Payload), " %s", word)})
 	if errors.Is(err, roles.ErrRecordChanged) {

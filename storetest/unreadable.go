@@ -164,7 +164,7 @@ func unreadableRepairs(e *env) {
 
 func unreadableEdit(e *env) {
 	b := e.breaker()
-	bench := e.workbench()
+	bench := e.repairs()
 	for _, column := range b.Columns() {
 		r := e.dead()
 		b.Break(e.Store, r.ID, column)

@@ -10,12 +10,10 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-var _ roles.Audit = (*Set)(nil)
-
 // Audited returns a page of the entries of all members, or of the one that [WithTenant] names;
 // AuditEntry.Store names the member. Those of one member are in the order of their numbers, and
 // those of several in the order of their times. Members without the role have no entries. See
-// roles.Audit.
+// roles.Repairs.
 //
 // Where members fail, the error is a *storekit.PartialError with a *[MemberError] for each. The
 // page is then that of the other members, and a call that goes on from AuditPage.Next asks the
@@ -33,7 +31,7 @@ func (s *Set) Audited(ctx context.Context, query roles.AuditQuery) (roles.AuditP
 	var mu sync.Mutex
 	pages := map[string]roles.AuditPage{}
 	errs := s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
-		audit, ok := outmill.As[roles.Audit](m.store)
+		audit, ok := outmill.As[roles.Repairs](m.store)
 		if !ok {
 			return nil
 		}
@@ -110,10 +108,10 @@ func newer(a, b roles.AuditEntry) bool {
 	return a.At.After(b.At)
 }
 
-// DeleteOldAudit deletes entries of all members that have an audit. See roles.Audit.
+// DeleteOldAudit deletes entries of all members that have an audit. See roles.Repairs.
 func (s *Set) DeleteOldAudit(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete old audit entries", limit, func(ctx context.Context, m *member, limit int) (int, error) {
-		audit, ok := outmill.As[roles.Audit](m.store)
+		audit, ok := outmill.As[roles.Repairs](m.store)
 		if !ok {
 			return 0, nil
 		}

@@ -78,10 +78,10 @@ func (e *everyRole) Examine(ctx context.Context, _ roles.ExamineRequest) (roles.
 }
 
 var (
-	_ roles.Joins         = (*everyRole)(nil)
-	_ storekit.DedupKeys  = (*everyRole)(nil)
-	_ roles.Examiner      = (*everyRole)(nil)
-	_ roles.SagaRetention = (*everyRole)(nil)
+	_ roles.Joins        = (*everyRole)(nil)
+	_ storekit.DedupKeys = (*everyRole)(nil)
+	_ roles.Examiner     = (*everyRole)(nil)
+	_ roles.Sagas        = (*everyRole)(nil)
 )
 
 // bounded is a set whose member "slow" does not answer any more, and what its calls need.

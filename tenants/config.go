@@ -44,7 +44,7 @@ type Config struct {
 	MaxInFlightPerTenant int
 	// MaxIdle is the longest until a claim looks again at a member that had nothing, in sets of
 	// more than Parallel members. Wake-ups and appends in this process shorten it. It is also how
-	// often the set asks which members are at rest (roles.Rester). Default 30 s.
+	// often the set asks which members are at rest (roles.Idle). Default 30 s.
 	MaxIdle time.Duration
 	// WithoutWake has no member listen for wake-ups, which takes a connection for each pool on
 	// PostgreSQL, and for each client on MongoDB. Appends of this process still wake its readers. Default false.

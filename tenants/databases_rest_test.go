@@ -62,9 +62,9 @@ type questioned struct {
 	rounds *atomic.Int64
 }
 
-func (q questioned) Resting(ctx context.Context, stores []any) ([]bool, error) {
+func (q questioned) AreIdle(ctx context.Context, stores []any) ([]bool, error) {
 	q.rounds.Add(1)
-	return q.Store.Resting(ctx, stores)
+	return q.Store.AreIdle(ctx, stores)
 }
 
 func (q questioned) Unwrap() outmill.Store { return q.Store }
@@ -188,7 +188,7 @@ func TestSet_RestOfDatabases(t *testing.T) {
 		require.Eventually(t, func() bool {
 			w.sent.reset()
 			w.rounds.Store(0)
-			for w.rounds.Load() < int64(20*(n/roles.RestersAtOnce+1)) {
+			for w.rounds.Load() < int64(20*(n/roles.IdleAtOnce+1)) {
 				if len(q.claim()) > 0 {
 					return false
 				}

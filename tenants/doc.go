@@ -35,7 +35,7 @@
 //     transactions of the user's end. The store is closed if the set opened it.
 //
 // A ready member may be at rest: it has nothing to deliver and nothing to tidy (see
-// roles.Rester). The set asks every Config.MaxIdle, if it has more than Config.Parallel members.
+// roles.Idle). The set asks every Config.MaxIdle, if it has more than Config.Parallel members.
 // Readers and the upkeep leave a member at rest alone, until the next answer, a wake-up or a call of
 // this set ends its rest.
 //

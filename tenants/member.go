@@ -31,7 +31,7 @@ type member struct {
 	lastPauses atomic.Pointer[roles.PauseList]
 
 	// rester is the role of the store, or nil.
-	rester roles.Rester
+	rester roles.Idle
 
 	// registering serialises the registrations of the member. No call waits for it longer than its context.
 	registering *semaphore.Weighted
@@ -81,7 +81,7 @@ type member struct {
 func (s *Set) newMember(tenant Tenant, store outmill.Store, owned bool) *member {
 	ctx, end := context.WithCancel(context.Background())
 	pauses, _ := outmill.As[roles.Pauses](store)
-	rester, _ := outmill.As[roles.Rester](store)
+	rester, _ := outmill.As[roles.Idle](store)
 	m := &member{detach: func() {}, pauses: pauses, rester: rester, tenant: tenant, store: store, owned: owned, ctx: ctx, end: end,
 		leases: map[outmill.Lease]time.Time{}, questions: map[*question]struct{}{}, most: s.cfg.MaxInFlightPerTenant,
 		registering: semaphore.NewWeighted(1), changed: make(chan struct{}, 1), waits: storekit.NewWaits(firstTrouble, maxTrouble)}

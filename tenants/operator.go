@@ -11,14 +11,12 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-const operatorRole = "roles.Operator"
-
-var _ roles.Operator = (*Set)(nil)
+const operatorRole = "roles.Repairs"
 
 // Find returns a page of the records of all members, or of the one that [WithTenant] names, in
 // the order of their ids; Record.Store names the member. Ids are unique across members, so
 // Page.Next, which is an id, is a place in all of them, and a query goes on from it as in one
-// store. See roles.Operator.
+// store. See roles.Repairs.
 //
 // One call asks each member once, Config.Parallel at a time, and each looks at
 // roles.MaxExamined records at most. Page.Next is the least id up to which all members have
@@ -41,7 +39,7 @@ func (s *Set) Find(ctx context.Context, query outmill.ListQuery) (roles.Page, er
 	var mu sync.Mutex
 	found := merged{query: query}
 	errs := s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
-		operator, err := role[roles.Operator](m, operatorRole)
+		operator, err := role[roles.Repairs](m, operatorRole)
 		if err != nil {
 			return err
 		}
@@ -59,7 +57,7 @@ func (s *Set) Find(ctx context.Context, query outmill.ListQuery) (roles.Page, er
 }
 
 // RequeueWhere requeues dead records of all members, or of the one that [WithTenant] names, which
-// share the limit. See roles.Operator, and [Set.Find] for errors.
+// share the limit. See roles.Repairs, and [Set.Find] for errors.
 //
 // Page.Next is the least id up to which all members are done. Where the limit ended the call before
 // it had asked all, Page.Next is query.After: call again.
@@ -68,17 +66,17 @@ func (s *Set) RequeueWhere(ctx context.Context, query outmill.ListQuery) (roles.
 	if err != nil {
 		return roles.Page{}, failed("requeue by filter", err)
 	}
-	return s.change(ctx, "requeue by filter", query, roles.Operator.RequeueWhere)
+	return s.change(ctx, "requeue by filter", query, roles.Repairs.RequeueWhere)
 }
 
 // DeleteWhere deletes records of all members, or of the one that [WithTenant] names, which share
-// the limit. See roles.Operator, [Set.RequeueWhere] for the page and [Set.Find] for errors.
+// the limit. See roles.Repairs, [Set.RequeueWhere] for the page and [Set.Find] for errors.
 func (s *Set) DeleteWhere(ctx context.Context, query outmill.ListQuery) (roles.Page, error) {
 	query, err := storekit.CheckDeleteWhere(query)
 	if err != nil {
 		return roles.Page{}, failed("delete by filter", err)
 	}
-	return s.change(ctx, "delete by filter", query, roles.Operator.DeleteWhere)
+	return s.change(ctx, "delete by filter", query, roles.Repairs.DeleteWhere)
 }
 
 // operated are the members that a call of an operator is for.
@@ -170,7 +168,7 @@ func compare(a, b outmill.WorkItemID) int { return bytes.Compare(a[:], b[:]) }
 // change changes up to query.Limit records. A member that changed all of its share and is not
 // done is asked again.
 func (s *Set) change(ctx context.Context, call string, query outmill.ListQuery,
-	do func(roles.Operator, context.Context, outmill.ListQuery) (roles.Page, error),
+	do func(roles.Repairs, context.Context, outmill.ListQuery) (roles.Page, error),
 ) (roles.Page, error) {
 	members, err := s.operated(ctx, call)
 	if err != nil {
@@ -189,7 +187,7 @@ func (s *Set) change(ctx context.Context, call string, query outmill.ListQuery,
 		var mu sync.Mutex
 		var again []*member
 		for name, err := range s.each(ctx, call, long, queue[:n], func(ctx context.Context, m *member) error {
-			operator, err := role[roles.Operator](m, operatorRole)
+			operator, err := role[roles.Repairs](m, operatorRole)
 			mu.Lock()
 			query := query
 			query.After, query.Limit = last[m].Next, share

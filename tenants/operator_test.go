@@ -145,7 +145,7 @@ func TestSet_Operator(t *testing.T) {
 			require.ErrorIs(t, err, errAway)
 			var lacks *tenants.RoleError
 			require.ErrorAs(t, partial.Of("plain"), &lacks)
-			require.Equal(t, tenants.RoleError{Member: "plain", Role: "roles.Operator"}, *lacks)
+			require.Equal(t, tenants.RoleError{Member: "plain", Role: "roles.Repairs"}, *lacks)
 		}
 		page, err := r.set.Find(t.Context(), outmill.ListQuery{})
 		check(page, err)

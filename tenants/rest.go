@@ -13,7 +13,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// A member at rest has nothing to deliver and nothing to tidy (roles.Rester). In a set of more
+// A member at rest has nothing to deliver and nothing to tidy (roles.Idle). In a set of more
 // than Config.Parallel members, the set asks all of them every Config.MaxIdle, those of one
 // database together. Until the next answer no reader asks a member at rest, and the upkeep leaves
 // it out.
@@ -209,9 +209,9 @@ func togetherAtRest(members []*member) []resters {
 		if m.rester == nil {
 			continue
 		}
-		with, _ := m.rester.RestsWith()
+		with, _ := m.rester.IdleWith()
 		i, known := last[with]
-		if !known || len(all[i]) == roles.RestersAtOnce {
+		if !known || len(all[i]) == roles.IdleAtOnce {
 			i = len(all)
 			all = append(all, nil)
 			last[with] = i
@@ -231,7 +231,7 @@ func (s *Set) askForRest(ctx context.Context, members resters) {
 			continue
 		}
 		defer m.done()
-		_, self := m.rester.RestsWith()
+		_, self := m.rester.IdleWith()
 		asked, selves, stirs = append(asked, m), append(selves, self), append(stirs, m.stirred())
 	}
 	if len(asked) == 0 {
@@ -239,7 +239,7 @@ func (s *Set) askForRest(ctx context.Context, members resters) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.CallTimeout)
 	defer cancel()
-	resting, err := asked[0].rester.Resting(ctx, selves)
+	resting, err := asked[0].rester.AreIdle(ctx, selves)
 	if err != nil || len(resting) != len(asked) {
 		resting = make([]bool, len(asked))
 	}
@@ -266,7 +266,7 @@ func (s *Set) awake(call string) []*member {
 	return list
 }
 
-// StatsOfBusy is [Set.Stats] without the members at rest. See roles.BusyStats.
+// StatsOfBusy is [Set.Stats] without the members at rest. See roles.Members.
 func (s *Set) StatsOfBusy(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
 	var busy []*member
 	for _, m := range s.snapshot() {

@@ -67,16 +67,16 @@ func (m *meter) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
 	return m.Store.DeleteDedupKeys(ctx, limit)
 }
 
-func (m *meter) Resting(ctx context.Context, stores []any) ([]bool, error) {
+func (m *meter) AreIdle(ctx context.Context, stores []any) ([]bool, error) {
 	m.of.asks.Add(1)
 	if m.of.refuse.Load() {
 		return nil, errAway
 	}
-	return m.Store.Resting(ctx, stores)
+	return m.Store.AreIdle(ctx, stores)
 }
 
-// RestsWith has all stores asked together, as if they were schemas of one database.
-func (m *meter) RestsWith() (with, self any) { return m.of, m.Store }
+// IdleWith has all stores asked together, as if they were schemas of one database.
+func (m *meter) IdleWith() (with, self any) { return m.of, m.Store }
 
 // newQuiet returns a set of n members that looks for rests every pause.
 func newQuiet(t *testing.T, n int, config tenants.Config) *quiet {
@@ -324,4 +324,4 @@ func (q *quiet) claimAll() {
 	}
 }
 
-var _ roles.Rester = (*meter)(nil)
+var _ roles.Idle = (*meter)(nil)

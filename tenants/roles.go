@@ -52,6 +52,10 @@ func (s *Set) TxLimit() time.Duration {
 	return s.txLimit
 }
 
+// HasTransactions is true. A member whose store was made without transactions refuses each
+// transaction. See roles.Transactor.
+func (*Set) HasTransactions() bool { return true }
+
 // MayBeCommitted asks the member that ctx names. See storekit.CommitJudge.
 func (s *Set) MayBeCommitted(ctx context.Context, err error) bool {
 	m, _, done, unknown := s.one(ctx, "judge a commit")
@@ -211,11 +215,11 @@ func (s *Set) DeleteFinishedSagas(ctx context.Context, kind string, retention ti
 
 // RetainSaga says how long a finished saga of the member that ctx names is kept. A member whose
 // store has no such role keeps it until DeleteFinishedSagas, as it does without a set. See
-// roles.SagaRetention.
+// roles.Sagas.
 func (s *Set) RetainSaga(ctx context.Context, saga *roles.Saga, retention time.Duration, options roles.SagaOptions) error {
 	return s.inOne(ctx, "retain a saga", func(m *member) (func(ctx context.Context) error, error) {
 		return func(ctx context.Context) error {
-			retaining, ok := outmill.As[roles.SagaRetention](m.store)
+			retaining, ok := outmill.As[roles.Sagas](m.store)
 			if !ok {
 				return storekit.CheckRetainSaga(saga, retention)
 			}
@@ -225,10 +229,10 @@ func (s *Set) RetainSaga(ctx context.Context, saga *roles.Saga, retention time.D
 }
 
 // DeleteOldSagas deletes sagas of all members that retain some, whose retention has passed. See
-// roles.SagaRetention.
+// roles.Sagas.
 func (s *Set) DeleteOldSagas(ctx context.Context, limit int) (int, error) {
 	return s.tidy(ctx, "delete old sagas", limit, func(ctx context.Context, m *member, limit int) (int, error) {
-		retaining, ok := outmill.As[roles.SagaRetention](m.store)
+		retaining, ok := outmill.As[roles.Sagas](m.store)
 		if !ok {
 			return 0, nil
 		}

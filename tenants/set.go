@@ -80,10 +80,9 @@ var (
 	_ roles.Inbox      = (*Set)(nil)
 	_ roles.Joins      = (*Set)(nil)
 	_ roles.Sagas      = (*Set)(nil)
-	_ roles.BusyStats  = (*Set)(nil)
+	_ roles.Members    = (*Set)(nil)
 
-	_ roles.SagaRetention = (*Set)(nil)
-	_ storekit.Attacher   = (*Set)(nil)
+	_ storekit.Attacher = (*Set)(nil)
 )
 
 // New asks the discovery and opens the stores of its tenants. A store that cannot be opened is

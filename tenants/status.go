@@ -40,7 +40,7 @@ type MemberStatus struct {
 	// InFlight counts the leases that this set holds in the member.
 	InFlight int
 	// Resting: the member had nothing to deliver and nothing to tidy when it was last asked.
-	// Readers and the upkeep leave it alone until that changes: see roles.Rester.
+	// Readers and the upkeep leave it alone until that changes: see roles.Idle.
 	Resting bool
 	// Listening: a connection of Config.MaxConnections listens for commits of other processes in the
 	// member. It is false where there is no such limit.

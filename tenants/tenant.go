@@ -27,7 +27,7 @@ func WithTenant(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, tenantKey{}, key)
 }
 
-// InMember is [WithTenant] for tools that do not know this package. See storekit.MemberChooser.
+// InMember is [WithTenant] for tools that do not know this package. See roles.Members.
 func (s *Set) InMember(ctx context.Context, name string) context.Context {
 	return WithTenant(ctx, name)
 }

@@ -23,6 +23,9 @@ func (s *Set) Wake(ctx context.Context, woken func(topic string)) {
 	}
 }
 
+// HearsOthers is false, because not every member may listen. See roles.Waker.
+func (*Set) HearsOthers() bool { return false }
+
 // woken has the readers of the topic look at the member with their next claim.
 func (s *Set) woken(m *member, topic string) {
 	m.stir()

@@ -10,12 +10,12 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-const workbenchRole = "roles.Workbench"
+const workbenchRole = "roles.Repairs"
 
-var _ roles.Workbench = (*Set)(nil)
+var _ roles.Repairs = (*Set)(nil)
 
 // DeadLetters returns a page of the dead letters of all members, or of the one that [WithTenant]
-// names, in the order of ids; Record.Store names the member. See roles.Workbench, and
+// names, in the order of ids; Record.Store names the member. See roles.Repairs, and
 // [Set.Find] for pages and errors.
 func (s *Set) DeadLetters(ctx context.Context, query outmill.ListQuery) (roles.DeadPage, error) {
 	const call = "list dead letters"
@@ -30,7 +30,7 @@ func (s *Set) DeadLetters(ctx context.Context, query outmill.ListQuery) (roles.D
 	var mu sync.Mutex
 	found, waiting := merged{query: query}, map[outmill.WorkItemID]int{}
 	errs := s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
-		bench, err := role[roles.Workbench](m, workbenchRole)
+		bench, err := role[roles.Repairs](m, workbenchRole)
 		if err != nil {
 			return err
 		}
@@ -58,9 +58,9 @@ func (s *Set) DeadLetters(ctx context.Context, query outmill.ListQuery) (roles.D
 }
 
 // Edit edits a dead record of the member that [WithTenant] names, and without that asks all
-// members. See roles.Workbench.
+// members. See roles.Repairs.
 func (s *Set) Edit(ctx context.Context, id outmill.WorkItemID, edit roles.Edit) (edited *outmill.Record, err error) {
-	err = s.inMember(ctx, "edit", id, func(ctx context.Context, m *member, bench roles.Workbench) error {
+	err = s.inMember(ctx, "edit", id, func(ctx context.Context, m *member, bench roles.Repairs) error {
 		after, err := bench.Edit(ctx, id, edit)
 		if err == nil {
 			m.own(after)
@@ -72,9 +72,9 @@ func (s *Set) Edit(ctx context.Context, id outmill.WorkItemID, edit roles.Edit) 
 }
 
 // Skip skips a dead record of the member that [WithTenant] names, and without that asks all
-// members. See roles.Workbench.
+// members. See roles.Repairs.
 func (s *Set) Skip(ctx context.Context, id outmill.WorkItemID) (skipped roles.Skipped, err error) {
-	err = s.inMember(ctx, "skip", id, func(ctx context.Context, m *member, bench roles.Workbench) (err error) {
+	err = s.inMember(ctx, "skip", id, func(ctx context.Context, m *member, bench roles.Repairs) (err error) {
 		skipped, err = bench.Skip(ctx, id)
 		if skipped.Released > 0 {
 			s.woken(m, "")
@@ -87,7 +87,7 @@ func (s *Set) Skip(ctx context.Context, id outmill.WorkItemID) (skipped roles.Sk
 // inMember calls fn for the member that has the record. It looks for the member first, because
 // every other one would answer that it does not know the record.
 func (s *Set) inMember(ctx context.Context, call string, id outmill.WorkItemID,
-	fn func(ctx context.Context, m *member, bench roles.Workbench) error) error {
+	fn func(ctx context.Context, m *member, bench roles.Repairs) error) error {
 	r, err := s.Get(ctx, id)
 	if errors.Is(err, outmill.ErrNotFound) {
 		return failed(call, outmill.ErrNotFound)
@@ -100,7 +100,7 @@ func (s *Set) inMember(ctx context.Context, call string, id outmill.WorkItemID,
 		return failed(call, err)
 	}
 	defer done()
-	bench, err := role[roles.Workbench](m, workbenchRole)
+	bench, err := role[roles.Repairs](m, workbenchRole)
 	if err != nil {
 		return err
 	}

@@ -47,9 +47,9 @@ otherwise. Payloads are not in the audit: an edit shows fingerprints and sizes.`
 			return usagef("--limit is %d: want 1 or more", query.Limit)
 		}
 		return on.with(ctx, url, func(store opened) error {
-			audit, ok := outmill.As[roles.Audit](store.Store)
+			audit, ok := outmill.As[roles.Repairs](store.Store)
 			if !ok {
-				return fmt.Errorf("outmill: the store %s has no audit: it lacks the role roles.Audit", store.shown)
+				return fmt.Errorf("outmill: the store %s has no audit: it lacks the role roles.Repairs", store.shown)
 			}
 			page, err := audit.Audited(ctx, query)
 			return showing(err, func() error {

@@ -33,14 +33,14 @@ type change struct {
 	dryRun bool
 	yes    bool
 	// byFilter and byIDs are the calls of the store.
-	byFilter func(ctx context.Context, operator roles.Operator, query outmill.ListQuery) (roles.Page, error)
+	byFilter func(ctx context.Context, operator roles.Repairs, query outmill.ListQuery) (roles.Page, error)
 	byIDs    func(ctx context.Context, store outmill.Store, ids ...outmill.WorkItemID) (int, error)
 }
 
 func requeueCommand(term terminal) *cobra.Command {
 	c := &change{
 		term: term, verb: "requeue", done: "requeued",
-		byFilter: func(ctx context.Context, operator roles.Operator, query outmill.ListQuery) (roles.Page, error) {
+		byFilter: func(ctx context.Context, operator roles.Repairs, query outmill.ListQuery) (roles.Page, error) {
 			return operator.RequeueWhere(ctx, query)
 		},
 		byIDs: func(ctx context.Context, store outmill.Store, ids ...outmill.WorkItemID) (int, error) {
@@ -63,7 +63,7 @@ come along.`,
 func deleteCommand(term terminal) *cobra.Command {
 	c := &change{
 		term: term, verb: "delete", done: "deleted",
-		byFilter: func(ctx context.Context, operator roles.Operator, query outmill.ListQuery) (roles.Page, error) {
+		byFilter: func(ctx context.Context, operator roles.Repairs, query outmill.ListQuery) (roles.Page, error) {
 			return operator.DeleteWhere(ctx, query)
 		},
 		byIDs: func(ctx context.Context, store outmill.Store, ids ...outmill.WorkItemID) (int, error) {
@@ -228,7 +228,7 @@ func wasOrWere(n int) string {
 }
 
 func (c *change) bulk(ctx context.Context, store opened, query outmill.ListQuery, result *changed) error {
-	operator, err := store.operator()
+	operator, err := store.repairs()
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func (c *change) bulk(ctx context.Context, store opened, query outmill.ListQuery
 }
 
 // count counts the records that match.
-func (c *change) count(ctx context.Context, operator roles.Operator, query outmill.ListQuery, result *changed) error {
+func (c *change) count(ctx context.Context, operator roles.Repairs, query outmill.ListQuery, result *changed) error {
 	progress := newProgress(c.term.err, "looked at", 0)
 	defer progress.end()
 	var failed error
@@ -267,7 +267,7 @@ func (c *change) count(ctx context.Context, operator roles.Operator, query outmi
 }
 
 // askFirst asks where more than askAbove records match.
-func (c *change) askFirst(ctx context.Context, store opened, operator roles.Operator, query outmill.ListQuery) error {
+func (c *change) askFirst(ctx context.Context, store opened, operator roles.Repairs, query outmill.ListQuery) error {
 	if c.yes || c.limit > 0 && c.limit <= askAbove {
 		return nil
 	}
@@ -304,7 +304,7 @@ func about(ctx context.Context, store opened, query outmill.ListQuery) (n int) {
 
 // change changes the records that match, in steps.
 func (c *change) change(
-	ctx context.Context, operator roles.Operator, query outmill.ListQuery, result *changed, progress *progress,
+	ctx context.Context, operator roles.Repairs, query outmill.ListQuery, result *changed, progress *progress,
 ) error {
 	defer progress.end()
 	pace := newPace(c.rate)

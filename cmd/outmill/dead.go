@@ -31,7 +31,7 @@ skip deletes it; both bring back the records behind it, in order.
 	}
 	by.flags(cmd, false)
 	return by.does(cmd, func(ctx context.Context, store opened, query outmill.ListQuery, asJSON bool) error {
-		bench, err := store.workbench()
+		bench, err := store.repairs()
 		if err != nil {
 			return err
 		}
@@ -48,19 +48,10 @@ skip deletes it; both bring back the records behind it, in order.
 	})
 }
 
-// workbench returns the role that repairs dead records.
-func (o opened) workbench() (roles.Workbench, error) {
-	bench, ok := outmill.As[roles.Workbench](o.Store)
-	if !ok {
-		return nil, fmt.Errorf("outmill: the store %s cannot edit or skip dead records: it lacks the role roles.Workbench", o.shown)
-	}
-	return bench, nil
-}
-
 // lettersUpTo turns pages until it has limit dead letters, or nothing is left. If some of several stores fail,
 // it returns the letters of the others and the last error.
 func lettersUpTo(
-	ctx context.Context, bench roles.Workbench, query outmill.ListQuery, limit int, progress *progress,
+	ctx context.Context, bench roles.Repairs, query outmill.ListQuery, limit int, progress *progress,
 ) (found roles.DeadPage, err error) {
 	defer progress.end()
 	found.Next = query.After

@@ -101,7 +101,7 @@ func (e *edit) run(ctx context.Context, cmd *cobra.Command, args []string) error
 	}
 	return e.with(ctx, url, func(store opened) error {
 		ctx := e.named(ctx)
-		bench, err := store.workbench()
+		bench, err := store.repairs()
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ a terminal how far it came. --after continues a list behind its last record.`,
 	}
 	by.flags(cmd, true)
 	return by.does(cmd, func(ctx context.Context, store opened, query outmill.ListQuery, asJSON bool) error {
-		operator, err := store.operator()
+		operator, err := store.repairs()
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ type finding struct {
 // findUpTo turns pages until it has limit records, or nothing is left. If some of several stores fail, it
 // returns the records of the others and the last error.
 func findUpTo(
-	ctx context.Context, operator roles.Operator, query outmill.ListQuery, limit int, progress *progress,
+	ctx context.Context, operator roles.Repairs, query outmill.ListQuery, limit int, progress *progress,
 ) (found finding, err error) {
 	defer progress.end()
 	found.next = query.After

@@ -67,7 +67,7 @@ func (s *skip) run(ctx context.Context, cmd *cobra.Command, args []string) error
 	}
 	return s.with(ctx, url, func(store opened) error {
 		ctx := s.named(ctx)
-		bench, err := store.workbench()
+		bench, err := store.repairs()
 		if err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (s *skip) run(ctx context.Context, cmd *cobra.Command, args []string) error
 }
 
 // waiting is how many records wait behind a dead record.
-func (s *skip) waiting(ctx context.Context, store opened, bench roles.Workbench, id outmill.WorkItemID) (int, error) {
+func (s *skip) waiting(ctx context.Context, store opened, bench roles.Repairs, id outmill.WorkItemID) (int, error) {
 	r, err := store.get(ctx, id)
 	if err != nil {
 		return 0, err
@@ -122,7 +122,7 @@ func (s *skip) waiting(ctx context.Context, store opened, bench roles.Workbench,
 }
 
 func (s *skip) release(
-	ctx context.Context, store opened, bench roles.Workbench, id outmill.WorkItemID, waiting int, result *skipped,
+	ctx context.Context, store opened, bench roles.Repairs, id outmill.WorkItemID, waiting int, result *skipped,
 ) error {
 	if waiting > askAbove {
 		question := fmt.Sprintf("This would delete the record and release %s behind it in %s.", waitingRecords(waiting), store.shown)

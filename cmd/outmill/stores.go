@@ -226,13 +226,14 @@ func (o opened) get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record
 	return r, err
 }
 
-// operator returns the role that finds and changes records by a filter.
-func (o opened) operator() (roles.Operator, error) {
-	operator, ok := outmill.As[roles.Operator](o.Store)
+// repairs returns the role that finds and changes records by a filter, and repairs dead ones.
+func (o opened) repairs() (roles.Repairs, error) {
+	repairs, ok := outmill.As[roles.Repairs](o.Store)
 	if !ok {
-		return nil, fmt.Errorf("outmill: the store %s finds no records by a filter: name the records by their ids", o.shown)
+		return nil, fmt.Errorf("outmill: the store %s finds no records by a filter, and cannot edit or skip dead ones, because it lacks "+
+			"the role roles.Repairs: name the records by their ids", o.shown)
 	}
-	return operator, nil
+	return repairs, nil
 }
 
 // shellOf returns how statements are written for the store's own shell.

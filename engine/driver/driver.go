@@ -172,7 +172,7 @@ type Maintainer interface {
 }
 
 // Sharer is a DB that says which database it shares with others: a comparable value, which is equal for those
-// on one. See roles.Rester.
+// on one. See roles.Idle.
 type Sharer interface {
 	SharesWith() any
 }

@@ -17,8 +17,8 @@ import (
 
 func resting(t *testing.T, s store) bool {
 	t.Helper()
-	_, self := s.RestsWith()
-	rests, err := s.Resting(t.Context(), []any{self})
+	_, self := s.IdleWith()
+	rests, err := s.AreIdle(t.Context(), []any{self})
 	require.NoError(t, err)
 	return rests[0]
 }

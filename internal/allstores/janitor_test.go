@@ -114,20 +114,18 @@ func leftovers(t *testing.T, store outmill.Store) {
 
 	sagas, ok := outmill.As[roles.Sagas](store)
 	require.True(t, ok)
-	retention, ok := outmill.As[roles.SagaRetention](store)
-	require.True(t, ok)
 	for correlation, d := range map[string]time.Duration{"over": instant, "kept": time.Hour} {
 		saga := roles.Saga{Type: "order", Correlation: correlation}
 		require.NoError(t, sagas.InsertSaga(ctx, &saga, &struct{}{}, roles.SagaOptions{}))
 		saga.Finished = true
 		require.NoError(t, sagas.UpdateSaga(ctx, &saga, &struct{}{}, roles.SagaOptions{}))
-		require.NoError(t, retention.RetainSaga(ctx, &saga, d, roles.SagaOptions{}))
+		require.NoError(t, sagas.RetainSaga(ctx, &saga, d, roles.SagaOptions{}))
 	}
 }
 
 // audits is how many entries the leftovers have in the audit of the store.
 func audits(store outmill.Store) int {
-	if _, ok := outmill.As[roles.Audit](store); ok {
+	if _, ok := outmill.As[roles.Repairs](store); ok {
 		return 1
 	}
 	return 0

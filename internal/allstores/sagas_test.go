@@ -73,16 +73,6 @@ func (k keeper) start(t *testing.T, cfg sagas.Config, sub *subscriber.Subscriber
 	run(t, router)
 }
 
-// retention skips the rest of a test if the store keeps finished sagas for ever.
-func (k keeper) retention(t *testing.T) roles.SagaRetention {
-	t.Helper()
-	found, ok := outmill.As[roles.SagaRetention](k.store)
-	if !ok {
-		t.Skipf("a %T deletes no finished sagas by itself", k.store)
-	}
-	return found
-}
-
 func (k keeper) publish(t *testing.T, topic, uuid, order string) {
 	t.Helper()
 	msg := message.NewMessage(uuid, fmt.Appendf(nil, `{"Order":%q}`, order))
@@ -230,7 +220,7 @@ func TestSagas_Story(t *testing.T) {
 				}, patience, 10*time.Millisecond, order)
 			}
 			k.requireDone(t, "paid", "cancel", 1)
-			retention := k.retention(t)
+			retention := k.sagas
 			for _, order := range []string{"paid", "unpaid"} {
 				require.Eventually(t, func() bool {
 					_, err := retention.DeleteOldSagas(t.Context(), 10)
@@ -318,7 +308,7 @@ func TestSagas_Retention(t *testing.T) {
 	t.Run("is for the version of a saga that is finished, and takes part in the transaction", func(t *testing.T) {
 		t.Parallel()
 		onEachKeeper(t, func(t *testing.T, k keeper) {
-			retention := k.retention(t)
+			retention := k.sagas
 			transactor, ok := outmill.As[roles.Transactor](k.store)
 			require.True(t, ok)
 			ctx, options := t.Context(), roles.SagaOptions{}
@@ -355,7 +345,7 @@ func TestSagas_Retention(t *testing.T) {
 			if _, is := k.store.(*outmillmongo.Store); is {
 				t.Skip("the server deletes by itself, too")
 			}
-			retention := k.retention(t)
+			retention := k.sagas
 			for i := range 5 {
 				saga := &roles.Saga{Type: fmt.Sprint("kind", i%2), Correlation: fmt.Sprint(i), Finished: true}
 				require.NoError(t, k.sagas.InsertSaga(t.Context(), saga, &parcel{}, roles.SagaOptions{}))

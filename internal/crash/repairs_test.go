@@ -85,7 +85,7 @@ func edit(ctx context.Context, store outmill.Store) error {
 	if string(r.Payload) == edited {
 		return nil
 	}
-	_, err = roleOf[roles.Workbench](store).Edit(ctx, r.ID, roles.Edit{Seen: storekit.FingerprintOf(r), Payload: []byte(edited)})
+	_, err = roleOf[roles.Repairs](store).Edit(ctx, r.ID, roles.Edit{Seen: storekit.FingerprintOf(r), Payload: []byte(edited)})
 	return err
 }
 
@@ -96,18 +96,18 @@ func skip(ctx context.Context, store outmill.Store) error {
 	}
 	for done := false; !done && err == nil; {
 		var skipped roles.Skipped
-		skipped, err = roleOf[roles.Workbench](store).Skip(ctx, r.ID)
+		skipped, err = roleOf[roles.Repairs](store).Skip(ctx, r.ID)
 		done = skipped.Done
 	}
 	return err
 }
 
 func requeueWhere(ctx context.Context, store outmill.Store) error {
-	return whole(ctx, "requeue", roleOf[roles.Operator](store).RequeueWhere)
+	return whole(ctx, "requeue", roleOf[roles.Repairs](store).RequeueWhere)
 }
 
 func deleteWhere(ctx context.Context, store outmill.Store) error {
-	return whole(ctx, "delete", roleOf[roles.Operator](store).DeleteWhere)
+	return whole(ctx, "delete", roleOf[roles.Repairs](store).DeleteWhere)
 }
 
 // whole calls change for pages of two records.
@@ -238,7 +238,7 @@ func (w *repairs) dead(topic string) int { return len(w.deadOf(topic)) }
 
 // audited returns how many records the entries of each action count.
 func (w *repairs) audited() map[string]int {
-	page, err := roleOf[roles.Audit](w.store).Audited(w.t.Context(), roles.AuditQuery{Limit: 1000})
+	page, err := roleOf[roles.Repairs](w.store).Audited(w.t.Context(), roles.AuditQuery{Limit: 1000})
 	require.NoError(w.t, err)
 	counts := map[string]int{}
 	for _, entry := range page.Entries {

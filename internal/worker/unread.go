@@ -33,7 +33,7 @@ func WarnUnread(ctx context.Context, queue outmill.Queue, log watermill.LoggerAd
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	statsOf := inspector.Stats
-	if some, ok := outmill.As[roles.BusyStats](queue); ok {
+	if some, ok := outmill.As[roles.Members](queue); ok {
 		statsOf = some.StatsOfBusy
 	}
 	// A limit of 1 is the cheapest, and only OldestDue matters here.

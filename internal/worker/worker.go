@@ -127,8 +127,8 @@ func New(cfg Config) *Worker {
 	}
 	w.faults = Faults{Log: w.log, Of: fmt.Sprintf("group %q", cfg.Group), OnError: cfg.OnError}
 	w.inbox, _ = outmill.As[roles.Inbox](cfg.Queue)
-	if far, ok := outmill.As[roles.FarWaker](cfg.Queue); ok {
-		w.hearsOthers = far.HearsOthers()
+	if waker, ok := outmill.As[roles.Waker](cfg.Queue); ok {
+		w.hearsOthers = waker.HearsOthers()
 	}
 	if !cfg.ByTopic {
 		w.feeds[""] = w.newFeed("", "")

@@ -41,15 +41,13 @@ type SagaTx interface {
 	DeleteFinished(ctx context.Context, kind string, retention time.Duration, limit int) (int, error)
 }
 
-// SagaEngine keeps the calls of [roles.Sagas] for a store that has all sagas in one
+// SagaEngine keeps the calls of [roles.Sagas], without RetainSaga and DeleteOldSagas, for a store that has all sagas in one
 // table, with their states as JSON: it checks, encodes and decides. A store embeds it. It
 // may be used concurrently.
 type SagaEngine struct {
 	sagas    SagaStore
 	maxState int
 }
-
-var _ roles.Sagas = SagaEngine{}
 
 // NewSagaEngine makes the engine of a store. maxState bounds a state, in bytes; 0 is no
 // limit.

@@ -284,9 +284,9 @@ func requeueParkedSteps(e *env) {
 }
 
 func skipParkedStep(e *env) {
-	bench, ok := outmill.As[roles.Workbench](e.Store)
+	bench, ok := outmill.As[roles.Repairs](e.Store)
 	if !ok {
-		e.T.Skip("the store is no roles.Workbench")
+		e.T.Skip("the store is no roles.Repairs")
 	}
 	id := e.startJoin(3)
 	records := suite.Recs(orders, func(r *outmill.Record) { r.Joins, r.Key = []outmill.JoinID{id}, "k" }, "m1", "m2", "m3")

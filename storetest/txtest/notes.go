@@ -61,8 +61,8 @@ func fates() []fate {
 		{name: "dead", happens: dead, back: requeue},
 		{name: "edited", happens: func(e *env, r *outmill.Record) {
 			dead(e, r)
-			workbench, ok := outmill.As[roles.Workbench](e.Store)
-			require.True(e.T, ok, "the store is no roles.Workbench")
+			workbench, ok := outmill.As[roles.Repairs](e.Store)
+			require.True(e.T, ok, "the store is no roles.Repairs")
 			_, err := workbench.Edit(e.Ctx, r.ID, roles.Edit{Seen: storekit.FingerprintOf(r), Payload: []byte("edited")})
 			require.NoError(e.T, err, "Edit")
 		}, back: requeue},

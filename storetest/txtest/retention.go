@@ -23,14 +23,6 @@ func retentionSentences() []sentence {
 	}
 }
 
-// retention returns the store as a roles.SagaRetention.
-func (e *env) retention() roles.SagaRetention {
-	e.T.Helper()
-	found, ok := outmill.As[roles.SagaRetention](e.Store)
-	require.True(e.T, ok, "the store is no roles.SagaRetention")
-	return found
-}
-
 // finishedSaga returns a saga that has ended.
 func (e *env) finishedSaga(correlation string) *roles.Saga {
 	e.T.Helper()
@@ -41,13 +33,13 @@ func (e *env) finishedSaga(correlation string) *roles.Saga {
 
 func (e *env) retain(saga *roles.Saga, d time.Duration) error {
 	e.T.Helper()
-	return e.retention().RetainSaga(e.Ctx, saga, d, roles.SagaOptions{})
+	return e.sagas().RetainSaga(e.Ctx, saga, d, roles.SagaOptions{})
 }
 
 // deletesOld deletes up to limit sagas, and returns how many that were.
 func (e *env) deletesOld(limit int) int {
 	e.T.Helper()
-	n, err := e.retention().DeleteOldSagas(e.Ctx, limit)
+	n, err := e.sagas().DeleteOldSagas(e.Ctx, limit)
 	require.NoError(e.T, err)
 	return n
 }
@@ -137,13 +129,13 @@ func sagaRetainedConflicts(e *env) {
 func sagaRetainedInTx(e *env) {
 	saga := e.finishedSaga("o1")
 	ctx, _, rollback := e.Begin()
-	require.NoError(e.T, e.retention().RetainSaga(ctx, saga, time.Hour, roles.SagaOptions{}))
+	require.NoError(e.T, e.sagas().RetainSaga(ctx, saga, time.Hour, roles.SagaOptions{}))
 	rollback()
 	e.Elapse(2 * time.Hour)
 	require.Zero(e.T, e.deletesOld(10))
 	e.findSaga("o1")
 	ctx, commit, _ := e.Begin()
-	require.NoError(e.T, e.retention().RetainSaga(ctx, saga, time.Hour, roles.SagaOptions{}))
+	require.NoError(e.T, e.sagas().RetainSaga(ctx, saga, time.Hour, roles.SagaOptions{}))
 	commit()
 	e.Elapse(2 * time.Hour)
 	e.deletesOld(10)
@@ -172,12 +164,12 @@ func sagaRetentionLimits(e *env) {
 	bad.Correlation = ""
 	require.ErrorIs(e.T, e.retain(&bad, time.Hour), outmill.ErrInvalidRecord)
 	for _, limit := range []int{0, -1} {
-		_, err := e.retention().DeleteOldSagas(e.Ctx, limit)
+		_, err := e.sagas().DeleteOldSagas(e.Ctx, limit)
 		require.ErrorIs(e.T, err, outmill.ErrInvalidConfig)
 	}
 	ended, cancel := context.WithCancel(e.Ctx)
 	cancel()
-	require.ErrorIs(e.T, e.retention().RetainSaga(ended, saga, time.Hour, roles.SagaOptions{}), context.Canceled)
+	require.ErrorIs(e.T, e.sagas().RetainSaga(ended, saga, time.Hour, roles.SagaOptions{}), context.Canceled)
 	e.Elapse(2 * time.Hour)
 	require.Zero(e.T, e.deletesOld(10))
 }

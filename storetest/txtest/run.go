@@ -1,4 +1,4 @@
-// Package txtest tests the roles.Transactor, Inbox, Sagas and SagaRetention of a store. It has one
+// Package txtest tests the roles.Transactor, Inbox and Sagas of a store. It has one
 // test for each sentence of their contract. Package storetest tests the queue of the same store:
 //
 //	func TestConformance_Transactions(t *testing.T) {
@@ -51,8 +51,8 @@ func bind(list []sentence) []suite.Sentence {
 
 // Run checks every sentence, in parallel, each with a store of its own. Each Harness that
 // engine makes has a store that is a roles.Transactor, Inbox and Sagas. The section "notes"
-// needs a roles.Pauses and Workbench too. The section "steps" needs a roles.Joins too, and the section "retention" a
-// roles.SagaRetention: if the store lacks one, name the section in Unsupported.
+// needs a roles.Pauses and Repairs too, and the section "steps" a roles.Joins: if the store lacks one, name the
+// section in Unsupported.
 func Run(t *testing.T, engine storetest.Engine) {
 	t.Helper()
 	suite.Suite{
