@@ -19,7 +19,8 @@ SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json
 ON CONFLICT (kind, key) DO UPDATE SET at = excluded.at, made_at = excluded.made_at, value = excluded.value
 WHERE at <= ?2 RETURNING kind || ' ' || key`
 
-	sqlAdd = `INSERT INTO {p:entries} (kind, key, at, made_at, value) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING`
+	sqlAdd = `INSERT INTO {p:entries} (kind, key, at, made_at, value) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (kind, key) DO NOTHING`
 
 	sqlEntries = `SELECT +e.kind, +e.key, e.at, e.made_at, +e.value FROM json_each(?1) AS j CROSS JOIN {p:entries} AS e
 ON e.kind = j.value ->> 0 AND e.key = j.value ->> 1`

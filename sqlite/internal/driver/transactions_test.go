@@ -2,7 +2,10 @@ package driver_test
 
 import (
 	"database/sql"
+	"fmt"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/sqlitetest"
@@ -26,4 +29,13 @@ func (s store) DB() *sql.DB { return s.driver.DB() }
 
 func (h harness) EndTx(s outmill.Store) []storetest.TxEnd {
 	return sqlitetest.EndTx[storetest.TxEnd](h.t, s.(store))
+}
+
+// GuardSagas makes an index on the entries of one type of sagas. Their keys begin with the length of the type and the type.
+func (h harness) GuardSagas(s outmill.Store, kind, field string) {
+	const index = `CREATE UNIQUE INDEX mine ON outmill_entries (json_extract(value, '$.State.%s'))
+WHERE kind = 'saga' AND substr(key, 1, %d) = '%s'`
+	prefix := fmt.Sprintf("%d:%s", len(kind), kind)
+	_, err := s.(store).DB().ExecContext(h.t.Context(), fmt.Sprintf(index, field, len(prefix), prefix))
+	require.NoError(h.t, err)
 }

@@ -41,7 +41,8 @@ WHERE at <= ?2 RETURNING kind || ' ' || key;
 --   SCAN json_each VIRTUAL TABLE INDEX 1:
 
 -- sqlAdd
-INSERT INTO "outmill_entries" (kind, key, at, made_at, value) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING;
+INSERT INTO "outmill_entries" (kind, key, at, made_at, value) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (kind, key) DO NOTHING;
 
 -- sqlDueTopics
 WITH RECURSIVE
