@@ -32,24 +32,15 @@ WHERE seq IN (SELECT value FROM json_each(?1))`
 	// sqlExtend is the extension of leases.
 	sqlExtend = `UPDATE {p:records} SET wake_at = ?2 WHERE seq IN (SELECT value FROM json_each(?1))`
 
-	// sqlMove is what a claim admits or holds, and what ends a lease. SQLite writes each index of which a column is named
-	// here, whether it changes or not. A NULL leaves a column as it is.
-	sqlMove = `UPDATE {p:records} SET stage = ?2, wake_at = ?3, next_at = coalesce(?4, next_at), attempts = coalesce(?5, attempts + ?6),
-	claims = claims + ?7, expiries = coalesce(?8, expiries + ?9), owner = ?10, worker = ?11, under = ?12,
-	last_error = coalesce(?13, last_error), history = iif(?14 = '', history, substr(CAST(?14 || history AS BLOB), 1, 3072))
+	// sqlChange is every other change: what a claim admits or holds, what ends a lease, what an operator does. A NULL
+	// leaves a column as it is.
+	sqlChange = `UPDATE {p:records} SET stage = ?2, wake_at = ?3, next_at = coalesce(?4, next_at), expires_at = coalesce(?5, expires_at),
+	attempts = ?6, claims = ?7, expiries = ?8, owner = ?9, worker = ?10, under = ?11, parked = ?12, processed_at = ?13, processed_by = ?14,
+	last_error = coalesce(?15, last_error), history = iif(?16 = '', history, substr(CAST(?16 || history AS BLOB), 1, 3072))
 WHERE seq IN (SELECT value FROM json_each(?1))`
 
-	// sqlSettle is sqlMove for the other columns too: what is processed, parked, requeued or given back by a group.
-	sqlSettle = `UPDATE {p:records} SET stage = ?2, wake_at = ?3, next_at = coalesce(?4, next_at), attempts = coalesce(?5, attempts + ?6),
-	claims = claims + ?7, expiries = coalesce(?8, expiries + ?9), owner = ?10, worker = ?11, under = ?12,
-	last_error = coalesce(?13, last_error), history = iif(?14 = '', history, substr(CAST(?14 || history AS BLOB), 1, 3072)),
-	expires_at = coalesce(?15, expires_at), parked = ?16, processed_at = ?17, processed_by = ?18, grp = coalesce(?19, grp)
-WHERE seq IN (SELECT value FROM json_each(?1))`
-
-	// sqlMend is a change of a record that cannot be read: it writes the whole state.
-	sqlMend = `UPDATE {p:records} SET stage = ?2, wake_at = ?3, next_at = ?4, expires_at = ?5, attempts = ?6, claims = ?7, expiries = ?8,
-	owner = ?9, worker = ?10, under = ?11, parked = ?12, processed_at = ?13, processed_by = ?14, last_error = coalesce(?15, last_error),
-	history = iif(?16 = '', history, substr(CAST(?16 || history AS BLOB), 1, 3072)) WHERE seq = ?1`
+	// sqlUnroute takes records from a group. It is apart from sqlChange, because it writes each index.
+	sqlUnroute = `UPDATE {p:records} SET grp = '' WHERE seq IN (SELECT value FROM json_each(?1))`
 
 	// sqlDelete is an ack where processed records do not stay, and a deletion by an operator or the janitor.
 	sqlDelete = `DELETE FROM {p:records} WHERE seq IN (SELECT value FROM json_each(?1))`
@@ -98,7 +89,7 @@ func (t *tx) learn(ctx context.Context, c *driver.Changes) error {
 		t.known[seq] = standing{v.text(1), v.stage(2), v.time(3), v.text(4), v.count(5), outmill.WorkItemID(v.id(6))}
 		_ = v.broken()
 		return nil
-	}, sqlStandings, seqList(len(seqs), func(i int) int64 { return seqs[i] }))
+	}, sqlStandings, jsonOf(seqs))
 	return err
 }
 
@@ -114,140 +105,106 @@ func (t *tx) stands(r *driver.Row, done *driver.Applied) bool {
 	return false
 }
 
-// move is how a row changes: rows that change in the same way are written by one statement. Counters are
-// differences, except that they may become 0.
-type move struct {
-	stage                          driver.Stage
-	wake                           driver.Time
-	next, expires                  optional
-	attempts, claims, expiries     int
-	noAttempts, noExpiries, parked bool
-	owner, worker, under           string
-	hasError, unroute              bool
-	// settles says that sqlMove is not enough.
-	settles    bool
-	err, tried string
-	processed  driver.Time
-	by         string
+// lease is what a claim writes. The rows for which that is the same are written by one statement.
+type lease struct {
+	wake               driver.Time
+	owner, worker      string
+	attempts, expiries int
 }
 
-// optional is a new value, if it is set.
-type optional struct {
-	set   bool
-	value driver.Time
+// isLease reports whether a claim makes the change.
+func isLease(was, now driver.Row) bool {
+	was.Stage, was.Wake, was.Owner, was.Worker, was.Under = driver.Leased, now.Wake, now.Owner, now.Worker, ""
+	was.Attempts, was.Claims, was.Expiries = now.Attempts, was.Claims+1, now.Expiries
+	return was == now && was.Broken == ""
 }
 
-func changed(was, now driver.Time) optional {
-	if was == now {
-		return optional{}
+// isExtension reports whether only the end of a lease changes.
+func isExtension(was, now driver.Row) bool {
+	was.Wake = now.Wake
+	return now.Stage == driver.Leased && was == now && was.Broken == ""
+}
+
+// change is what sqlChange writes. The rows for which that is the same are written by one statement.
+type change struct {
+	state    driver.Row
+	hasError bool
+	err      string
+}
+
+// same is a time that stays as it is.
+const same = driver.Time(driver.None)
+
+func changeOf(was, now *driver.Row) change {
+	c := change{state: driver.Row{
+		Stage: now.Stage, Wake: now.Wake, Next: now.Next, Expires: now.Expires, Attempts: now.Attempts, Claims: now.Claims,
+		Expiries: now.Expiries, Owner: now.Owner, Worker: now.Worker, Under: now.Under, Parked: now.Parked, Processed: now.Processed,
+		By: now.By, Tried: now.Tried,
+	}}
+	// A row that could not be read gets its whole state. In others these times differ from row to row.
+	if was.Broken == "" && was.Next == now.Next {
+		c.state.Next = same
 	}
-	return optional{true, now}
-}
-
-func (o optional) arg() any {
-	if !o.set {
-		return nil
-	}
-	return int64(o.value)
-}
-
-func moveOf(c *driver.Change) move {
-	was, now := &c.Was, &c.Now
-	m := move{stage: now.Stage, wake: now.Wake, next: changed(was.Next, now.Next), expires: changed(was.Expires, now.Expires),
-		attempts: now.Attempts - was.Attempts, claims: now.Claims - was.Claims, expiries: now.Expiries - was.Expiries,
-		owner: now.Owner, worker: now.Worker, under: now.Under, tried: now.Tried, parked: now.Parked,
-		processed: now.Processed, by: now.By, unroute: now.Group != was.Group}
-	m.settles = m.expires.set || m.unroute || now.Parked != was.Parked || now.Processed != was.Processed || now.By != was.By
-	if now.Attempts == 0 && was.Attempts != 0 {
-		m.noAttempts, m.attempts = true, 0
-	}
-	if now.Expiries == 0 && was.Expiries != 0 {
-		m.noExpiries, m.expiries = true, 0
+	if was.Broken == "" && was.Expires == now.Expires {
+		c.state.Expires = same
 	}
 	if now.Error != nil {
-		m.hasError, m.err = true, *now.Error
+		c.hasError, c.err = true, *now.Error
 	}
-	return m
+	return c
 }
 
-// isLease reports whether a claim makes the move.
-func (m move) isLease() bool {
-	rest := m
-	rest.stage, rest.wake, rest.owner, rest.worker, rest.claims, rest.attempts, rest.expiries = 0, 0, "", "", 0, 0, 0
-	return m.stage == driver.Leased && m.claims == 1 && rest == move{}
+func (t *tx) write(ctx context.Context, c change, seqs string) error {
+	s := &c.state
+	return t.exec(ctx, sqlChange, seqs, int64(s.Stage), int64(s.Wake), nullIf(s.Next == same, int64(s.Next)),
+		nullIf(s.Expires == same, int64(s.Expires)), s.Attempts, s.Claims, s.Expiries, s.Owner, s.Worker, s.Under, s.Parked,
+		int64(s.Processed), s.By, nullIf(!c.hasError, c.err), s.Tried)
 }
 
 // change writes changed rows.
 func (t *tx) change(ctx context.Context, c *driver.Changes, done *driver.Applied) error {
-	moves, order := map[move][]int64{}, []move(nil)
+	leases, extensions, others := map[lease][]int64{}, map[driver.Time][]int64{}, map[change][]int64{}
+	var unrouted []int64
 	for i := range c.Rows {
-		r := &c.Rows[i]
-		if !t.stands(&r.Was, done) {
+		was, now := &c.Rows[i].Was, &c.Rows[i].Now
+		if !t.stands(was, done) {
 			continue
 		}
-		t.known[r.Was.Seq] = standingOf(&r.Now)
-		if r.Was.Broken != "" {
-			if err := t.mend(ctx, &r.Now); err != nil {
-				return err
-			}
-			continue
+		t.known[was.Seq] = standingOf(now)
+		switch {
+		case isLease(*was, *now):
+			l := lease{now.Wake, now.Owner, now.Worker, now.Attempts - was.Attempts, now.Expiries - was.Expiries}
+			leases[l] = append(leases[l], was.Seq)
+		case isExtension(*was, *now):
+			extensions[now.Wake] = append(extensions[now.Wake], was.Seq)
+		default:
+			other := changeOf(was, now)
+			others[other] = append(others[other], was.Seq)
 		}
-		t.state.Unrouted = t.state.Unrouted || r.Now.Group == ""
-		m := moveOf(r)
-		seqs, known := moves[m]
-		if !known {
-			order = append(order, m)
+		if was.Group != now.Group {
+			unrouted = append(unrouted, was.Seq)
 		}
-		moves[m] = append(seqs, r.Was.Seq)
 	}
-	for _, m := range order {
-		seqs := moves[m]
-		if err := t.move(ctx, m, seqList(len(seqs), func(i int) int64 { return seqs[i] })); err != nil {
+	for l, seqs := range leases {
+		if err := t.exec(ctx, sqlLease, jsonOf(seqs), int64(l.wake), l.owner, l.worker, l.attempts, l.expiries); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-func (t *tx) move(ctx context.Context, m move, seqs string) error {
-	switch {
-	case m.isLease():
-		return t.exec(ctx, sqlLease, seqs, int64(m.wake), m.owner, m.worker, m.attempts, m.expiries)
-	case m == move{stage: driver.Leased, wake: m.wake, owner: m.owner, worker: m.worker}:
-		return t.exec(ctx, sqlExtend, seqs, int64(m.wake))
+	for wake, seqs := range extensions {
+		if err := t.exec(ctx, sqlExtend, jsonOf(seqs), int64(wake)); err != nil {
+			return err
+		}
 	}
-	args := []any{
-		seqs, int64(m.stage), int64(m.wake), m.next.arg(), zeroIf(m.noAttempts), m.attempts, m.claims, zeroIf(m.noExpiries), m.expiries,
-		m.owner, m.worker, m.under, textIf(m.hasError, m.err), m.tried,
+	for other, seqs := range others {
+		if err := t.write(ctx, other, jsonOf(seqs)); err != nil {
+			return err
+		}
 	}
-	if !m.settles {
-		return t.exec(ctx, sqlMove, args...)
-	}
-	return t.exec(ctx, sqlSettle, append(args, m.expires.arg(), m.parked, int64(m.processed), m.by, textIf(m.unroute, ""))...)
-}
-
-// mend writes the state of a row that could not be read.
-func (t *tx) mend(ctx context.Context, r *driver.Row) error {
-	var text any
-	if r.Error != nil {
-		text = *r.Error
-	}
-	return t.exec(ctx, sqlMend, r.Seq, int64(r.Stage), int64(r.Wake), int64(r.Next), int64(r.Expires), r.Attempts, r.Claims, r.Expiries,
-		r.Owner, r.Worker, r.Under, r.Parked, int64(r.Processed), r.By, text, r.Tried)
-}
-
-func zeroIf(is bool) any {
-	if !is {
+	if len(unrouted) == 0 {
 		return nil
 	}
-	return 0
-}
-
-func textIf(is bool, text string) any {
-	if !is {
-		return nil
-	}
-	return text
+	t.state.Unrouted = true
+	return t.exec(ctx, sqlUnroute, jsonOf(unrouted))
 }
 
 // remove deletes rows.
@@ -262,7 +219,7 @@ func (t *tx) remove(ctx context.Context, rows []driver.Row, done *driver.Applied
 	if len(seqs) == 0 {
 		return nil
 	}
-	return t.exec(ctx, sqlDelete, seqList(len(seqs), func(i int) int64 { return seqs[i] }))
+	return t.exec(ctx, sqlDelete, jsonOf(seqs))
 }
 
 // Adopt gives rows to a group. Their standing has to be read again.

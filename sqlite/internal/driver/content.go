@@ -72,7 +72,7 @@ func appendRow(args []any, r *driver.NewRow) []any {
 	return append(args, r.ID.String(), r.Group, r.Topic, r.Key, r.Tenant, int64(r.Created), r.Size, int64(r.Stage), int64(r.Wake),
 		int64(r.Next), int64(r.Expires), idOf(r.Step), idOf(r.WaitsFor), int64(max(r.Next, r.Created)), r.Message, orNull(c.CorrelationID),
 		orNull(c.CausationID), orNull(c.TraceParent), orNull(c.TraceState), orNull(c.DedupKey), orNull(storekit.JoinsText(c.Joins)),
-		orNull(r.Metadata), payloadOf(c.Payload))
+		orNull(r.Metadata), nullIf(c.Payload == nil, c.Payload))
 }
 
 // idOf is NULL for none, so that its index has no entry.
@@ -80,26 +80,17 @@ func idOf[T interface {
 	IsZero() bool
 	String() string
 }](id T) any {
-	if id.IsZero() {
-		return nil
-	}
-	return id.String()
+	return nullIf(id.IsZero(), id.String())
 }
 
 // orNull is NULL for none: SQLite and its driver pass it on faster than an empty text.
-func orNull(text string) any {
-	if text == "" {
-		return nil
-	}
-	return text
-}
+func orNull(text string) any { return nullIf(text == "", text) }
 
-// payloadOf keeps nil, which is NULL, apart from an empty payload.
-func payloadOf(payload []byte) any {
-	if payload == nil {
+func nullIf(is bool, value any) any {
+	if is {
 		return nil
 	}
-	return payload
+	return value
 }
 
 // taken explains that one of the ids exists.
@@ -121,7 +112,7 @@ func (t *tx) taken(ctx context.Context, rows []driver.NewRow, err error) error {
 
 // Replace writes another payload and metadata.
 func (t *tx) Replace(ctx context.Context, r driver.NewRow) error {
-	return t.exec(ctx, sqlReplace, r.Seq, r.Size, orNull(r.Metadata), payloadOf(r.Record.Payload))
+	return t.exec(ctx, sqlReplace, r.Seq, r.Size, orNull(r.Metadata), nullIf(r.Record.Payload == nil, r.Record.Payload))
 }
 
 // Attach makes rows records of a step.

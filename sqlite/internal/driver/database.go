@@ -272,13 +272,13 @@ func (d *Driver) prepare(ctx context.Context) error {
 
 func (d *Driver) prepareAll(ctx context.Context) (map[string]*sql.Stmt, error) {
 	prepared := make(map[string]*sql.Stmt, len(hot))
-	for _, s := range hot {
-		statement, err := d.db.PrepareContext(ctx, d.names.in(s.text)) //nolint:sqlclosecheck // Close does
+	for _, text := range hot {
+		statement, err := d.db.PrepareContext(ctx, d.names.in(text)) //nolint:sqlclosecheck // Close does
 		if err != nil {
 			closeAll(prepared)
 			return nil, cmp.Or(d.checkSchema(ctx, d.db), err)
 		}
-		prepared[s.text] = statement
+		prepared[text] = statement
 	}
 	return prepared, nil
 }

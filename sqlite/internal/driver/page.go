@@ -10,11 +10,11 @@ import (
 const notExpired = `(expires_at = 0 OR expires_at > ?3)`
 
 const (
-	sqlUnder = `SELECT ` + lineColumns + ` FROM json_each(?5) AS j CROSS JOIN {p:records} AS r ON r.seq IN (
+	sqlUnder = `SELECT ` + rowColumns + ` FROM json_each(?5) AS j CROSS JOIN {p:records} AS r ON r.seq IN (
 	SELECT seq FROM {p:records} INDEXED BY {p:held_under} WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under = j.value
 	ORDER BY seq LIMIT ?4)`
 
-	sqlHeldByKey = `SELECT ` + lineColumns + ` FROM {p:records} AS r INDEXED BY {p:held_under}
+	sqlHeldByKey = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:held_under}
 WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under >= 'k' AND under < 'l' ORDER BY under, seq LIMIT ?4`
 
 	// sqlNotes reads the first notes of each blocker in ?5, and those whose time has come.
@@ -71,12 +71,12 @@ func (t *tx) Notes(ctx context.Context, line driver.Line, free []string, limit i
 
 // Under is a part of a page.
 func (t *tx) Under(ctx context.Context, line driver.Line, names []string, limit int) ([]driver.Row, error) {
-	return t.rows(ctx, lineNames, readLine(line), sqlUnder, line.Group, line.Topic, 0, limit, jsonOf(names))
+	return t.rows(ctx, rowNames, readRow, sqlUnder, line.Group, line.Topic, 0, limit, jsonOf(names))
 }
 
 // HeldByKey returns rows that are held under the notes of keys.
 func (t *tx) HeldByKey(ctx context.Context, line driver.Line, limit int) ([]driver.Row, error) {
-	return t.rows(ctx, lineNames, readLine(line), sqlHeldByKey, line.Group, line.Topic, 0, limit)
+	return t.rows(ctx, rowNames, readRow, sqlHeldByKey, line.Group, line.Topic, 0, limit)
 }
 
 type keyState struct {

@@ -26,26 +26,6 @@ func readRow(v values, r *driver.Row) error {
 	return nil
 }
 
-// lineColumns are those of rowColumns that a search of one line and one stage does not know before.
-const lineColumns = `r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for`
-
-var lineNames = columns(lineColumns)
-
-// readLine reads lineColumns.
-func readLine(line driver.Line) func(v values, r *driver.Row) error {
-	return func(v values, r *driver.Row) error {
-		r.Line = line
-		r.Seq, r.ID, r.Key, r.Tenant = v.number(0), outmill.WorkItemID(v.id(1)), v.text(2), v.text(3)
-		r.Created, r.Size, r.Stage, r.Wake, r.Next, r.Expires = v.time(4), v.count(5), v.stage(6), v.time(7), v.time(8), v.time(9)
-		r.Attempts, r.Claims, r.Expiries = v.count(10), v.count(11), v.count(12)
-		r.Owner, r.Worker, r.Under = v.text(13), v.text(14), v.text(15)
-		r.Step, r.WaitsFor = outmill.WorkItemID(v.id(16)), outmill.JoinID(v.id(17))
-		r.Broken = v.broken()
-		return nil
-	}
-}
-
 // blocked says that a row is held under the note of its key, and that this note is not open.
 const blocked = `r.stage = 1 AND r.under >= 'k' AND r.under < 'l' AND EXISTS (SELECT 1 FROM {p:notes} AS n
 	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> '')`

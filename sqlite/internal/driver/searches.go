@@ -2,36 +2,28 @@ package driver
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/outmill/outmill/engine/driver"
 )
 
-// search is a statement that finds rows. ?1 is the group, ?2 the topic, ?3 now, ?4 the limit, ?5 Search.From or
-// Search.Until, ?6 the key, the step or the join.
-type search struct {
-	text string
-	// line: it finds rows of one line, by lineColumns.
-	line bool
-}
-
 // Each search reads one index in its order, and names it, so that SQLite scans no table, with or without ANALYZE.
+// ?1 is the group, ?2 the topic, ?3 now, ?4 the limit, ?5 Search.From or Search.Until, ?6 the key, the step or the join.
 const (
-	sqlByLine = `SELECT ` + lineColumns + ` FROM {p:records} AS r INDEXED BY {p:line}
+	sqlByLine = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:line}
 WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND seq > ?5 ORDER BY seq LIMIT ?4`
-	sqlByHeld = `SELECT ` + lineColumns + ` FROM {p:records} AS r INDEXED BY {p:held}
+	sqlByHeld = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:held}
 WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND seq > ?5 ORDER BY seq LIMIT ?4`
-	sqlByWaiting = `SELECT ` + lineColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
+	sqlByWaiting = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
 WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT ?4`
-	sqlByDelayed = `SELECT ` + lineColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
+	sqlByDelayed = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
 WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT ?4`
-	sqlByLease = `SELECT ` + lineColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
+	sqlByLease = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
 WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT ?4`
 	sqlByEnded = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:leases}
 WHERE stage = 4 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT ?4`
 	sqlByExpiry = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:expiring}
 WHERE expires_at <> 0 AND expires_at <= ?3 AND stage < 5 AND (stage <> 4 OR wake_at <= ?3) ORDER BY expires_at, seq LIMIT ?4`
-	sqlByKey = `SELECT ` + lineColumns + ` FROM {p:records} AS r INDEXED BY {p:by_key}
+	sqlByKey = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:by_key}
 WHERE grp = ?1 AND topic = ?2 AND key = ?6 AND key <> '' AND seq > ?5 AND stage < 4 ORDER BY seq LIMIT ?4`
 	sqlByParked = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:parked}
 WHERE grp = ?1 AND topic = ?2 AND key = ?6 AND parked > 0 AND seq > ?5 ORDER BY seq LIMIT ?4`
@@ -47,11 +39,11 @@ WHERE waits_for = ?6 AND stage IN (2, 3) AND wake_at > ?3 ORDER BY seq LIMIT ?4`
 
 // The searches of the stages that the searches above do not read whole.
 const (
-	sqlWaiting = `SELECT ` + lineColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
+	sqlWaiting = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
 WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND wake_at <> 0 ORDER BY wake_at, seq LIMIT ?4`
-	sqlDelayed = `SELECT ` + lineColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
+	sqlDelayed = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
 WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND wake_at <> 0 ORDER BY wake_at, seq LIMIT ?4`
-	sqlLeased = `SELECT ` + lineColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
+	sqlLeased = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
 WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 ORDER BY wake_at, seq LIMIT ?4`
 	sqlProcessed = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:settled}
 WHERE grp = ?1 AND topic = ?2 AND stage = 5 AND stage > 4 ORDER BY seq LIMIT ?4`
@@ -74,46 +66,18 @@ const sqlByOpen = `SELECT * FROM (SELECT ` + rowColumns + ` FROM {p:records} AS 
 UNION ALL SELECT * FROM (SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:held} WHERE stage = 1 LIMIT ?4)
 UNION ALL SELECT * FROM (SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:later} WHERE wake_at <> 0 LIMIT ?4) LIMIT ?4`
 
-// searchOf returns the statement of a search.
-func searchOf(s driver.Search) (found search) {
-	switch s.By {
-	case driver.ByLine:
-		return search{sqlByLine, true}
-	case driver.ByHeld:
-		return search{sqlByHeld, true}
-	case driver.ByWaiting:
-		return search{sqlByWaiting, true}
-	case driver.ByDelayed:
-		return search{sqlByDelayed, true}
-	case driver.ByLease:
-		return search{sqlByLease, true}
-	case driver.ByEnded:
-		return search{sqlByEnded, false}
-	case driver.ByExpiry:
-		return search{sqlByExpiry, false}
-	case driver.ByKey:
-		return search{sqlByKey, true}
-	case driver.ByParked:
-		return search{sqlByParked, false}
-	case driver.ByDone:
-		return search{sqlByDone, false}
-	case driver.ByStage:
-		return stages[s.Stage]
-	case driver.ByUnrouted:
-		return search{sqlByUnrouted, false}
-	case driver.ByStep:
-		return search{sqlByStep, false}
-	case driver.ByWaiter:
-		return search{sqlByWaiter, false}
-	case driver.ByOpen:
-		return search{sqlByOpen, false}
-	}
-	return found
+// searches are the statements of all searches but ByStage.
+var searches = map[driver.Index]string{
+	driver.ByLine: sqlByLine, driver.ByHeld: sqlByHeld, driver.ByWaiting: sqlByWaiting, driver.ByDelayed: sqlByDelayed,
+	driver.ByLease: sqlByLease, driver.ByEnded: sqlByEnded, driver.ByExpiry: sqlByExpiry, driver.ByKey: sqlByKey,
+	driver.ByParked: sqlByParked, driver.ByDone: sqlByDone, driver.ByUnrouted: sqlByUnrouted, driver.ByStep: sqlByStep,
+	driver.ByWaiter: sqlByWaiter, driver.ByOpen: sqlByOpen,
 }
 
-var stages = [driver.Dead + 1]search{
-	driver.Ready: {sqlByLine, true}, driver.Held: {sqlByHeld, true}, driver.Waiting: {sqlWaiting, true}, driver.Delayed: {sqlDelayed, true},
-	driver.Leased: {sqlLeased, true}, driver.Processed: {sqlProcessed, false}, driver.Dead: {sqlDead, false},
+// stages are the statements of ByStage.
+var stages = [driver.Dead + 1]string{
+	driver.Ready: sqlByLine, driver.Held: sqlByHeld, driver.Waiting: sqlWaiting, driver.Delayed: sqlDelayed, driver.Leased: sqlLeased,
+	driver.Processed: sqlProcessed, driver.Dead: sqlDead,
 }
 
 // together are the lists of searches that have a statement of their own.
@@ -129,15 +93,8 @@ var together = []struct {
 // Rows runs the searches.
 func (t *tx) Rows(ctx context.Context, searches ...driver.Search) (all []driver.Row, _ error) {
 	for len(searches) > 0 {
-		s := searches[0]
-		how, n := searchOf(s), 1
-		for _, many := range together {
-			if isTogether(searches, many.by) {
-				how, n = search{many.text, true}, len(many.by)
-				break
-			}
-		}
-		found, err := t.search(ctx, s, how)
+		text, n := textOf(searches)
+		found, err := t.search(ctx, text, searches[0])
 		if err != nil {
 			return nil, err
 		}
@@ -149,6 +106,19 @@ func (t *tx) Rows(ctx context.Context, searches ...driver.Search) (all []driver.
 		searches = searches[n:]
 	}
 	return all, nil
+}
+
+// textOf returns the statement of the first of the searches, and how many of them it is for.
+func textOf(list []driver.Search) (text string, n int) {
+	for _, many := range together {
+		if isTogether(list, many.by) {
+			return many.text, len(many.by)
+		}
+	}
+	if list[0].By == driver.ByStage {
+		return stages[list[0].Stage], 1
+	}
+	return searches[list[0].By], 1
 }
 
 // isTogether reports whether the searches begin with these, and have the same arguments.
@@ -165,35 +135,22 @@ func isTogether(searches []driver.Search, by []driver.Index) bool {
 	return true
 }
 
-func (t *tx) search(ctx context.Context, s driver.Search, how search) ([]driver.Row, error) {
-	if how.text == "" {
-		return nil, fmt.Errorf("unknown search %d of stage %d: this is a fault of package engine", s.By, s.Stage)
-	}
-	if s.By == driver.ByUnrouted && !t.state.Unrouted {
-		return nil, nil
-	}
-	read, names := readRow, rowNames
-	if how.line {
-		read, names = readLine(s.Line), lineNames
-	}
-	key := s.Key
+func (t *tx) search(ctx context.Context, text string, s driver.Search) ([]driver.Row, error) {
+	from, key := s.From, s.Key
 	switch s.By {
+	case driver.ByUnrouted:
+		if !t.state.Unrouted {
+			return nil, nil
+		}
 	case driver.ByStep:
 		key = s.Step.String()
 	case driver.ByWaiter:
 		key = s.Join.String()
-	default:
-	}
-	return t.rows(ctx, names, read, how.text, s.Group, s.Topic, int64(t.state.Now), s.Limit, from(s), key)
-}
-
-func from(s driver.Search) int64 {
-	switch s.By {
 	case driver.ByDone:
-		return int64(s.Until)
+		from = int64(s.Until)
 	case driver.ByStage:
-		return 0
+		from = 0
 	default:
-		return s.From
 	}
+	return t.rows(ctx, rowNames, readRow, text, s.Group, s.Topic, int64(t.state.Now), s.Limit, from, key)
 }

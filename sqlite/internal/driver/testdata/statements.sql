@@ -236,26 +236,26 @@ SELECT blocker FROM found WHERE blocker IS NOT NULL;
 --   SCAN found
 
 -- sqlByLine
-SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_line"
+SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line"
 WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND seq > ?5 ORDER BY seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_line (grp=? AND topic=? AND seq>?)
 
 -- sqlByHeld
-SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_held"
+SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
 WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND seq > ?5 ORDER BY seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_held (grp=? AND topic=? AND seq>?)
 
 -- sqlComing
-SELECT * FROM (SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_later"
+SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4)
-UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_later"
+UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4)
-UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_later"
+UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4);
 --   COMPOUND QUERY
 --   LEFT-MOST SUBQUERY
@@ -272,16 +272,16 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 O
 --   SCAN (subquery-5)
 
 -- sqlFree
-SELECT * FROM (SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_line"
-WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND seq > ?5 ORDER BY seq LIMIT +?4) UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_later"
+SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line"
+WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND seq > ?5 ORDER BY seq LIMIT +?4) UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4)
-UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_later"
+UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4)
-UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_later"
+UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4);
 --   COMPOUND QUERY
 --   LEFT-MOST SUBQUERY
@@ -302,11 +302,11 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 O
 --   SCAN (subquery-7)
 
 -- sqlInLine
-SELECT * FROM (SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_line"
+SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line"
 WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND seq > ?5 ORDER BY seq LIMIT +?4)
-UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_held"
+UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
 WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND seq > ?5 ORDER BY seq LIMIT +?4);
 --   COMPOUND QUERY
 --   LEFT-MOST SUBQUERY
@@ -319,8 +319,8 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND seq > ?5 ORDER BY seq LIMIT +?4)
 --   SCAN (subquery-3)
 
 -- sqlByKey
-SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_by_key"
+SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_by_key"
 WHERE grp = ?1 AND topic = ?2 AND key = ?6 AND key <> '' AND seq > ?5 AND stage < 4 ORDER BY seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_by_key (grp=? AND topic=? AND key=? AND seq>?)
 
@@ -348,8 +348,8 @@ ORDER BY head, name LIMIT +?4;
 --   USE TEMP B-TREE FOR ORDER BY
 
 -- sqlUnder
-SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM json_each(?5) AS j CROSS JOIN "outmill_records" AS r ON r.seq IN (
+SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM json_each(?5) AS j CROSS JOIN "outmill_records" AS r ON r.seq IN (
 	SELECT seq FROM "outmill_records" INDEXED BY "outmill_held_under" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under = j.value
 	ORDER BY seq LIMIT +?4);
 --   SCAN j VIRTUAL TABLE INDEX 1:
@@ -358,8 +358,8 @@ SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake
 --   SEARCH outmill_records USING COVERING INDEX outmill_held_under (grp=? AND topic=? AND under=?)
 
 -- sqlHeldByKey
-SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_held_under"
+SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held_under"
 WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under >= 'k' AND under < 'l' ORDER BY under, seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_held_under (grp=? AND topic=? AND under>? AND under<?)
 
@@ -428,20 +428,10 @@ UPDATE "outmill_records" SET wake_at = ?2 WHERE seq IN (SELECT value FROM json_e
 --   LIST SUBQUERY 1
 --   SCAN json_each VIRTUAL TABLE INDEX 1:
 
--- sqlMove
-UPDATE "outmill_records" SET stage = ?2, wake_at = ?3, next_at = coalesce(?4, next_at), attempts = coalesce(?5, attempts + ?6),
-	claims = claims + ?7, expiries = coalesce(?8, expiries + ?9), owner = ?10, worker = ?11, under = ?12,
-	last_error = coalesce(?13, last_error), history = iif(?14 = '', history, substr(CAST(?14 || history AS BLOB), 1, 3072))
-WHERE seq IN (SELECT value FROM json_each(?1));
---   SEARCH outmill_records USING INTEGER PRIMARY KEY (rowid=?)
---   LIST SUBQUERY 1
---   SCAN json_each VIRTUAL TABLE INDEX 1:
-
--- sqlSettle
-UPDATE "outmill_records" SET stage = ?2, wake_at = ?3, next_at = coalesce(?4, next_at), attempts = coalesce(?5, attempts + ?6),
-	claims = claims + ?7, expiries = coalesce(?8, expiries + ?9), owner = ?10, worker = ?11, under = ?12,
-	last_error = coalesce(?13, last_error), history = iif(?14 = '', history, substr(CAST(?14 || history AS BLOB), 1, 3072)),
-	expires_at = coalesce(?15, expires_at), parked = ?16, processed_at = ?17, processed_by = ?18, grp = coalesce(?19, grp)
+-- sqlChange
+UPDATE "outmill_records" SET stage = ?2, wake_at = ?3, next_at = coalesce(?4, next_at), expires_at = coalesce(?5, expires_at),
+	attempts = ?6, claims = ?7, expiries = ?8, owner = ?9, worker = ?10, under = ?11, parked = ?12, processed_at = ?13, processed_by = ?14,
+	last_error = coalesce(?15, last_error), history = iif(?16 = '', history, substr(CAST(?16 || history AS BLOB), 1, 3072))
 WHERE seq IN (SELECT value FROM json_each(?1));
 --   SEARCH outmill_records USING INTEGER PRIMARY KEY (rowid=?)
 --   LIST SUBQUERY 1
@@ -501,20 +491,20 @@ ON CONFLICT (grp, topic, name) DO UPDATE SET blocker = excluded.blocker, look_at
 --   SCAN json_each VIRTUAL TABLE INDEX 1:
 
 -- sqlByWaiting
-SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_later"
+SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
 
 -- sqlByDelayed
-SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_later"
+SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
 
 -- sqlByLease
-SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_later"
+SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
 
@@ -582,20 +572,20 @@ UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenan
 --   SCAN (subquery-5)
 
 -- sqlWaiting
-SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_later"
+SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND wake_at <> 0 ORDER BY wake_at, seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=?)
 
 -- sqlDelayed
-SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_later"
+SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND wake_at <> 0 ORDER BY wake_at, seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=?)
 
 -- sqlLeased
-SELECT r.seq, +r.id, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for FROM "outmill_records" AS r INDEXED BY "outmill_later"
+SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 ORDER BY wake_at, seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=?)
 
@@ -772,11 +762,11 @@ WHERE seq IN (SELECT value FROM json_each(?1));
 --   LIST SUBQUERY 1
 --   SCAN json_each VIRTUAL TABLE INDEX 1:
 
--- sqlMend
-UPDATE "outmill_records" SET stage = ?2, wake_at = ?3, next_at = ?4, expires_at = ?5, attempts = ?6, claims = ?7, expiries = ?8,
-	owner = ?9, worker = ?10, under = ?11, parked = ?12, processed_at = ?13, processed_by = ?14, last_error = coalesce(?15, last_error),
-	history = iif(?16 = '', history, substr(CAST(?16 || history AS BLOB), 1, 3072)) WHERE seq = ?1;
+-- sqlUnroute
+UPDATE "outmill_records" SET grp = '' WHERE seq IN (SELECT value FROM json_each(?1));
 --   SEARCH outmill_records USING INTEGER PRIMARY KEY (rowid=?)
+--   LIST SUBQUERY 1
+--   SCAN json_each VIRTUAL TABLE INDEX 1:
 
 -- sqlAdopt
 UPDATE "outmill_records" SET grp = ?2 WHERE seq IN (
