@@ -65,7 +65,7 @@ func (t *Tx) end(commit bool) (then []func(), err error) {
 	}
 	t.turn()
 	for _, r := range t.rows {
-		t.db.insert(r)
+		t.db.put(r.ID, newRow(r))
 	}
 	return t.onCommit, nil
 }
@@ -76,13 +76,8 @@ func (t *Tx) turn() {
 		return
 	}
 	for key, other := range t.other {
-		now, known := t.db.entries[key]
-		if t.other[key] = nil; known {
-			t.other[key] = &now
-		}
-		if delete(t.db.entries, key); other != nil {
-			t.db.entries[key] = *other
-		}
+		t.other[key] = t.db.entries[key]
+		putIn(t.db.entries, key, other)
 	}
 }
 
@@ -119,10 +114,7 @@ func (t *tx) mayChange(key entryKey) error {
 	case by != nil && by != t.caller:
 		return fmt.Errorf("%s %q: %w", key.kind, key.key, driver.ErrBusy)
 	case by == nil && t.caller != nil:
-		t.taken[key], t.caller.other[key] = t.caller, nil
-		if e, known := t.entries[key]; known {
-			t.caller.other[key] = &e
-		}
+		t.taken[key], t.caller.other[key] = t.caller, t.entries[key]
 	}
 	return nil
 }

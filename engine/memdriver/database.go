@@ -23,8 +23,8 @@ type Database struct {
 	seq     int64
 	byID    map[outmill.WorkItemID]*stored
 	lines   map[driver.Line][]*stored // each by Seq
-	notes   map[noteKey]driver.Note
-	entries map[entryKey]driver.Entry
+	notes   map[noteKey]*driver.Note
+	entries map[entryKey]*driver.Entry
 	// taken are the entries that open transactions of callers have changed.
 	taken map[entryKey]*Tx
 	driver.Generations
@@ -36,12 +36,15 @@ type Database struct {
 	lose func() bool
 }
 
-// stored is a row with its content. Its record has the last error, too.
+// stored is a row with its content. It never changes: a change puts another one in its place.
 type stored struct {
 	driver.Row
+	// record has the last error, too.
 	record  *outmill.Record
 	history string
-	damage  damage
+	// identity, metadata and payload say why those parts cannot be decoded, for tests of package engine. Row.Broken has
+	// identity, and the same of the state.
+	identity, metadata, payload string
 }
 
 type noteKey struct {
@@ -54,8 +57,8 @@ type entryKey struct{ kind, key string }
 // New returns an empty database.
 func New() *Database {
 	return &Database{
-		byID: map[outmill.WorkItemID]*stored{}, lines: map[driver.Line][]*stored{}, notes: map[noteKey]driver.Note{},
-		entries: map[entryKey]driver.Entry{}, taken: map[entryKey]*Tx{},
+		byID: map[outmill.WorkItemID]*stored{}, lines: map[driver.Line][]*stored{}, notes: map[noteKey]*driver.Note{},
+		entries: map[entryKey]*driver.Entry{}, taken: map[entryKey]*Tx{},
 	}
 }
 
@@ -74,48 +77,44 @@ func (d *Database) Guard(guard func(changed, other driver.Entry) error) {
 	d.guards = append(d.guards, guard)
 }
 
-// Lose has each Apply lose the rows for which lose returns true, as if another call had changed them. It is for
-// tests of package engine; nil loses none.
-func (d *Database) Lose(lose func() bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.lose = lose
-}
-
 func (d *Database) now() driver.Time { return driver.Time(time.Now().Add(d.ahead).UnixMicro()) }
 
-// insert adds a new row.
-func (d *Database) insert(n driver.NewRow) {
-	d.add(&stored{Row: n.Row, record: contentOf(n)})
+// put puts s in the place of the row with this id; nil deletes it.
+func (d *Database) put(id outmill.WorkItemID, s *stored) {
+	was := d.byID[id]
+	putIn(d.byID, id, s)
+	if was != nil {
+		rows := d.lines[was.Line]
+		at, _ := place(rows, was.Seq)
+		if s != nil && s.Line == was.Line {
+			rows[at] = s
+			return
+		}
+		if rows = slices.Delete(rows, at, at+1); len(rows) == 0 {
+			delete(d.lines, was.Line)
+		} else {
+			d.lines[was.Line] = rows
+		}
+	}
+	if s != nil {
+		at, _ := place(d.lines[s.Line], s.Seq)
+		d.lines[s.Line] = slices.Insert(d.lines[s.Line], at, s)
+	}
 }
 
-func (d *Database) add(s *stored) {
-	d.byID[s.ID] = s
-	rows := d.lines[s.Line]
-	at, _ := place(rows, s.Seq)
-	d.lines[s.Line] = slices.Insert(rows, at, s)
-}
-
-func (d *Database) drop(s *stored) {
-	delete(d.byID, s.ID)
-	rows := d.lines[s.Line]
-	at, found := place(rows, s.Seq)
-	if !found {
-		return
+// putIn sets the value of a key; nil deletes it.
+func putIn[K comparable, V any](m map[K]*V, key K, value *V) {
+	if delete(m, key); value != nil {
+		m[key] = value
 	}
-	if rows = slices.Delete(rows, at, at+1); len(rows) == 0 {
-		delete(d.lines, s.Line)
-		return
-	}
-	d.lines[s.Line] = rows
 }
 
 func place(rows []*stored, seq int64) (at int, found bool) {
 	return slices.BinarySearchFunc(rows, seq, func(s *stored, seq int64) int { return cmp.Compare(s.Seq, seq) })
 }
 
-// contentOf is the content that Load returns. It shares nothing with the record of the caller.
-func contentOf(n driver.NewRow) *outmill.Record {
+// newRow is a row with its content. It shares nothing with the record of the caller.
+func newRow(n driver.NewRow) *stored {
 	r := n.Record
 	c := &outmill.Record{
 		MessageID: n.Message, Payload: slices.Clone(r.Payload), Metadata: maps.Clone(r.Metadata),
@@ -125,18 +124,18 @@ func contentOf(n driver.NewRow) *outmill.Record {
 	if len(c.Metadata) == 0 {
 		c.Metadata = nil
 	}
-	return c
+	return &stored{Row: n.Row, record: c}
 }
 
 // content returns a copy of the content, with the parts that want names.
 func (s *stored) content(want driver.Want) driver.Content {
-	c, r := driver.Content{Broken: s.damage.of(want)}, *s.record
+	c, r := driver.Content{}, *s.record
 	r.Payload, r.Metadata, r.Joins = nil, nil, slices.Clone(r.Joins)
-	if want&driver.Payload != 0 && !s.damage.has(PayloadColumn) {
-		r.Payload = slices.Clone(s.record.Payload)
+	if want&driver.Payload != 0 {
+		r.Payload, c.Broken = slices.Clone(s.record.Payload), s.payload
 	}
-	if want&driver.Metadata != 0 && !s.damage.has(MetadataColumn) {
-		r.Metadata = maps.Clone(s.record.Metadata)
+	if want&driver.Metadata != 0 {
+		r.Metadata, c.Broken = maps.Clone(s.record.Metadata), c.Broken+s.metadata
 	}
 	if want&driver.History != 0 {
 		c.History = s.history

@@ -13,23 +13,17 @@ import (
 
 func keyOf(e driver.Entry) entryKey { return entryKey{e.Kind, e.Key} }
 
-// set writes the entry; nil deletes it.
-func (t *tx) set(key entryKey, e *driver.Entry) error {
+// setEntry writes the entry; nil deletes it.
+func (t *tx) setEntry(key entryKey, e *driver.Entry) error {
 	if err := t.mayChange(key); err != nil {
 		return err
 	}
 	if err := t.guard(key, e); err != nil {
 		return err
 	}
-	was, known := t.entries[key]
-	t.undo = append(t.undo, func() {
-		if delete(t.entries, key); known {
-			t.entries[key] = was
-		}
-	})
-	if delete(t.entries, key); e != nil {
-		t.entries[key] = *e
-	}
+	was := t.entries[key]
+	t.undo = append(t.undo, func() { putIn(t.entries, key, was) })
+	putIn(t.entries, key, e)
 	return nil
 }
 
@@ -39,7 +33,7 @@ func (t *tx) guard(key entryKey, changed *driver.Entry) error {
 			if changed == nil || other == key {
 				continue
 			}
-			if err := guard(*changed, e); err != nil {
+			if err := guard(*changed, *e); err != nil {
 				return err
 			}
 		}
@@ -49,7 +43,7 @@ func (t *tx) guard(key entryKey, changed *driver.Entry) error {
 
 func (t *tx) Put(_ context.Context, entries ...driver.Entry) error {
 	for _, e := range entries {
-		if err := t.set(keyOf(e), &e); err != nil {
+		if err := t.setEntry(keyOf(e), &e); err != nil {
 			return err
 		}
 	}
@@ -62,11 +56,11 @@ func (t *tx) Take(_ context.Context, entries ...driver.Entry) ([]bool, error) {
 		if err := t.mayChange(keyOf(e)); err != nil {
 			return nil, err
 		}
-		old, known := t.entries[keyOf(e)]
-		if free[i] = !known || old.At <= t.now; !free[i] {
+		old := t.entries[keyOf(e)]
+		if free[i] = old == nil || old.At <= t.now; !free[i] {
 			continue
 		}
-		if err := t.set(keyOf(e), &e); err != nil {
+		if err := t.setEntry(keyOf(e), &e); err != nil {
 			return nil, err
 		}
 	}
@@ -89,18 +83,18 @@ func (t *tx) Add(ctx context.Context, wait time.Duration, e driver.Entry) (bool,
 	if t.caller != nil && t.caller.ended {
 		return false, storekit.TxGone(nil)
 	}
-	if _, known := t.entries[keyOf(e)]; known {
+	if t.entries[keyOf(e)] != nil {
 		return false, ctx.Err()
 	}
-	err := cmp.Or(ctx.Err(), t.set(keyOf(e), &e))
+	err := cmp.Or(ctx.Err(), t.setEntry(keyOf(e), &e))
 	return err == nil, err
 }
 
 func (t *tx) Entries(_ context.Context, lock bool, keys ...driver.Entry) (found []driver.Entry, _ error) {
 	seen := map[entryKey]bool{}
 	for _, k := range keys {
-		e, known := t.entries[keyOf(k)]
-		if !known || seen[keyOf(k)] {
+		e := t.entries[keyOf(k)]
+		if e == nil || seen[keyOf(k)] {
 			continue
 		}
 		seen[keyOf(k)] = true
@@ -109,7 +103,7 @@ func (t *tx) Entries(_ context.Context, lock bool, keys ...driver.Entry) (found 
 				return nil, err
 			}
 		}
-		found = append(found, e)
+		found = append(found, *e)
 	}
 	return found, nil
 }
@@ -120,8 +114,8 @@ func (t *tx) CountEntries(_ context.Context, kind string) (int, error) {
 
 func (t *tx) find(kind string, match func(driver.Entry) bool) (found []driver.Entry) {
 	for key, e := range t.entries {
-		if key.kind == kind && match(e) {
-			found = append(found, e)
+		if key.kind == kind && match(*e) {
+			found = append(found, *e)
 		}
 	}
 	return found
@@ -152,10 +146,10 @@ func (t *tx) Old(_ context.Context, kind string, until driver.Time, limit int) (
 
 func (t *tx) Delete(_ context.Context, entries ...driver.Entry) error {
 	for _, e := range entries {
-		if e.At != 0 && t.entries[keyOf(e)].At != e.At {
+		if now := t.entries[keyOf(e)]; now == nil || e.At != 0 && now.At != e.At {
 			continue
 		}
-		if err := t.set(keyOf(e), nil); err != nil {
+		if err := t.setEntry(keyOf(e), nil); err != nil {
 			return err
 		}
 	}

@@ -271,10 +271,7 @@ func (t *itx) lockEntries(entries []driver.Entry) func() error {
 			if _, known := t.entries[key]; known {
 				continue
 			}
-			t.entries[key] = nil
-			if e, known := t.db.entries[key]; known {
-				t.entries[key] = &e
-			}
+			t.entries[key] = t.db.entries[key]
 		}
 		return nil
 	}

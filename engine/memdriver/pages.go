@@ -16,7 +16,7 @@ func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
 }
 
 // looks reports whether a claim looks at the note.
-func (t *tx) looks(n driver.Note, free []string) bool {
+func (t *tx) looks(n *driver.Note, free []string) bool {
 	return slices.Contains(free, n.Blocker) || n.LookAt != 0 && n.LookAt <= t.now
 }
 
@@ -24,7 +24,7 @@ func (t *tx) looks(n driver.Note, free []string) bool {
 func (t *tx) Notes(_ context.Context, line driver.Line, free []string, limit int) (notes []driver.Note, _ error) {
 	for _, n := range t.notes {
 		if n.Line == line && t.looks(n, free) {
-			notes = append(notes, n)
+			notes = append(notes, *n)
 		}
 	}
 	slices.SortFunc(notes, func(a, b driver.Note) int { return cmp.Or(cmp.Compare(a.Head, b.Head), cmp.Compare(a.Name, b.Name)) })

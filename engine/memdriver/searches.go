@@ -3,77 +3,94 @@ package memdriver
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 )
 
+// search is what a search finds.
+type search struct {
+	// all: it looks at all lines.
+	all bool
+	// by is what the rows are sorted by, before their Seqs; nil is nothing.
+	by func(r *driver.Row) driver.Time
+	is func(t *tx, s driver.Search, r *driver.Row) bool
+}
+
+func byWake(r *driver.Row) driver.Time { return r.Wake }
+
+// ended finds rows of a stage whose Wake has come.
+func ended(stage driver.Stage) func(t *tx, s driver.Search, r *driver.Row) bool {
+	return func(t *tx, _ driver.Search, r *driver.Row) bool { return r.Stage == stage && r.Wake <= t.now }
+}
+
+// behind finds rows of a stage behind Search.From.
+func behind(stage driver.Stage) func(t *tx, s driver.Search, r *driver.Row) bool {
+	return func(_ *tx, s driver.Search, r *driver.Row) bool { return r.Stage == stage && r.Seq > s.From }
+}
+
+var searches = map[driver.Index]search{
+	driver.ByLine:    {is: behind(driver.Ready)},
+	driver.ByHeld:    {is: behind(driver.Held)},
+	driver.ByWaiting: {is: ended(driver.Waiting), by: byWake},
+	driver.ByDelayed: {is: ended(driver.Delayed), by: byWake},
+	driver.ByLease:   {is: ended(driver.Leased), by: byWake},
+	driver.ByEnded:   {is: ended(driver.Leased), by: byWake, all: true},
+	driver.ByExpiry: {all: true, by: func(r *driver.Row) driver.Time { return r.Expires }, is: func(t *tx, _ driver.Search, r *driver.Row) bool {
+		return t.expired(r) && r.Stage < driver.Processed && (r.Stage != driver.Leased || r.Wake <= t.now)
+	}},
+	driver.ByKey: {is: func(_ *tx, s driver.Search, r *driver.Row) bool {
+		return r.Key == s.Key && r.Seq > s.From && r.Stage < driver.Leased
+	}},
+	driver.ByParked: {is: func(_ *tx, s driver.Search, r *driver.Row) bool { return r.Key == s.Key && r.Parked && r.Seq > s.From }},
+	driver.ByDone: {all: true, by: func(r *driver.Row) driver.Time { return r.Processed }, is: func(_ *tx, s driver.Search, r *driver.Row) bool {
+		return r.Stage == driver.Processed && r.Processed <= s.Until
+	}},
+	driver.ByStage:    {by: byWake, is: func(_ *tx, s driver.Search, r *driver.Row) bool { return r.Stage == s.Stage }},
+	driver.ByUnrouted: {is: func(_ *tx, _ driver.Search, r *driver.Row) bool { return waitsForGroup(r) }},
+	driver.ByStep:     {all: true, is: func(_ *tx, s driver.Search, r *driver.Row) bool { return r.Step == s.Step }},
+	driver.ByWaiter: {all: true, is: func(t *tx, s driver.Search, r *driver.Row) bool {
+		return r.WaitsFor == s.Join && (r.Stage == driver.Waiting || r.Stage == driver.Delayed) && r.Wake > t.now
+	}},
+	driver.ByOpen: {all: true, is: func(_ *tx, _ driver.Search, r *driver.Row) bool { return r.Stage < driver.Processed }},
+}
+
 // Rows goes through the rows of a line, or of all lines.
-func (t *tx) Rows(_ context.Context, searches ...driver.Search) (all []driver.Row, _ error) {
-	for _, s := range searches {
-		var found []driver.Row
-		for _, r := range t.among(s) {
-			if t.matches(s, &r.Row) {
-				found = append(found, r.Row)
-			}
+func (t *tx) Rows(_ context.Context, list ...driver.Search) (all []driver.Row, _ error) {
+	for _, s := range list {
+		found := t.found(s)
+		if by := searches[s.By].by; by != nil {
+			slices.SortStableFunc(found, func(a, b driver.Row) int { return cmp.Or(cmp.Compare(by(&a), by(&b)), cmp.Compare(a.Seq, b.Seq)) })
+		} else {
+			slices.SortFunc(found, func(a, b driver.Row) int { return cmp.Compare(a.Seq, b.Seq) })
 		}
-		slices.SortStableFunc(found, func(a, b driver.Row) int {
-			return cmp.Or(cmp.Compare(orderOf(s, a), orderOf(s, b)), cmp.Compare(a.Seq, b.Seq))
-		})
 		all = append(all, found[:min(len(found), s.Limit)]...)
 	}
 	return all, nil
 }
 
-// among returns the rows that the search may find.
-func (t *tx) among(s driver.Search) []*stored {
-	switch s.By {
-	case driver.ByEnded, driver.ByExpiry, driver.ByDone, driver.ByStep, driver.ByWaiter, driver.ByOpen:
-		return slices.Collect(maps.Values(t.byID))
-	case driver.ByUnrouted:
-		return t.unrouted(s.Topic)
-	case driver.ByLine, driver.ByHeld, driver.ByWaiting, driver.ByDelayed, driver.ByLease, driver.ByKey, driver.ByParked, driver.ByStage:
+// found are the rows of a search, in any order.
+func (t *tx) found(s driver.Search) (found []driver.Row) {
+	how := searches[s.By]
+	add := func(rows ...*stored) {
+		for _, r := range rows {
+			if how.is(t, s, &r.Row) {
+				found = append(found, r.Row)
+			}
+		}
 	}
-	return t.lines[s.Line]
-}
-
-func (t *tx) matches(s driver.Search, r *driver.Row) bool {
-	come := r.Wake <= t.now
-	switch s.By {
-	case driver.ByLine:
-		return r.Stage == driver.Ready && r.Seq > s.From
-	case driver.ByHeld:
-		return r.Stage == driver.Held && r.Seq > s.From
-	case driver.ByWaiting:
-		return r.Stage == driver.Waiting && come
-	case driver.ByDelayed:
-		return r.Stage == driver.Delayed && come
-	case driver.ByLease:
-		return r.Stage == driver.Leased && come
-	case driver.ByEnded:
-		return r.Stage == driver.Leased && come
-	case driver.ByExpiry:
-		return t.expired(r) && r.Stage < driver.Processed && (r.Stage != driver.Leased || come)
-	case driver.ByKey:
-		return r.Key == s.Key && r.Seq > s.From && r.Stage < driver.Leased
-	case driver.ByParked:
-		return r.Key == s.Key && r.Parked && r.Seq > s.From
-	case driver.ByDone:
-		return r.Stage == driver.Processed && r.Processed <= s.Until
-	case driver.ByStage:
-		return r.Stage == s.Stage
-	case driver.ByUnrouted:
-		return true
-	case driver.ByOpen:
-		return r.Stage < driver.Processed
-	case driver.ByStep:
-		return r.Step == s.Step
-	case driver.ByWaiter:
-		return r.WaitsFor == s.Join && (r.Stage == driver.Waiting || r.Stage == driver.Delayed) && !come
+	switch {
+	case how.all:
+		for _, r := range t.byID {
+			add(r)
+		}
+	case s.By == driver.ByUnrouted:
+		add(t.lines[driver.Line{Topic: s.Topic}]...)
+	default:
+		add(t.lines[s.Line]...)
 	}
-	return false
+	return found
 }
 
 func (t *tx) expired(r *driver.Row) bool { return r.Expires != 0 && r.Expires <= t.now }
@@ -95,7 +112,7 @@ func orderOf(s driver.Search, r driver.Row) driver.Time {
 // unrouted are the rows of the topic that wait for a first group.
 func (t *tx) unrouted(topic string) (rows []*stored) {
 	for _, s := range t.lines[driver.Line{Topic: topic}] {
-		if s.waitsForGroup() {
+		if waitsForGroup(&s.Row) {
 			rows = append(rows, s)
 		}
 	}
@@ -103,7 +120,7 @@ func (t *tx) unrouted(topic string) (rows []*stored) {
 }
 
 // waitsForGroup is for rows without a group.
-func (s *stored) waitsForGroup() bool { return s.Stage == driver.Ready || s.Stage == driver.Delayed }
+func waitsForGroup(r *driver.Row) bool { return r.Stage == driver.Ready || r.Stage == driver.Delayed }
 
 func (t *tx) Find(_ context.Context, ids []outmill.WorkItemID) (rows []driver.Row, _ error) {
 	seen := map[outmill.WorkItemID]bool{}
@@ -129,7 +146,10 @@ func (t *tx) After(_ context.Context, id outmill.WorkItemID, limit int) (rows []
 // shown sets Blocked.
 func (t *tx) shown(r driver.Row) driver.Row {
 	_, ofKey := driver.KeyOf(r.Under)
-	r.Blocked = r.Stage == driver.Held && ofKey && t.notes[noteKey{r.Line, r.Under}].Blocker != ""
+	r.Blocked = false
+	if n := t.notes[noteKey{r.Line, r.Under}]; n != nil && ofKey {
+		r.Blocked = r.Stage == driver.Held && n.Blocker != ""
+	}
 	return r
 }
 
@@ -170,13 +190,11 @@ func (t *tx) Lock(_ context.Context, id outmill.WorkItemID) (r driver.Row, found
 	return t.shown(s.Row), true, nil
 }
 
-func (t *tx) Count(_ context.Context, searches ...driver.Search) ([]driver.Counted, error) {
-	counted := make([]driver.Counted, len(searches))
-	for i, search := range searches {
-		for _, s := range t.among(search) {
-			if t.matches(search, &s.Row) {
-				t.count(&counted[i], search, &s.Row)
-			}
+func (t *tx) Count(_ context.Context, list ...driver.Search) ([]driver.Counted, error) {
+	counted := make([]driver.Counted, len(list))
+	for i, s := range list {
+		for _, r := range t.found(s) {
+			t.count(&counted[i], s, &r)
 		}
 	}
 	return counted, nil

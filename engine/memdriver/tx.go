@@ -38,7 +38,7 @@ func (t *tx) State() driver.State {
 		s.Paused = s.Paused || paused
 	}
 	for line, rows := range t.lines {
-		s.Unrouted = s.Unrouted || line.Group == "" && slices.ContainsFunc(rows, (*stored).waitsForGroup)
+		s.Unrouted = s.Unrouted || line.Group == "" && slices.ContainsFunc(rows, func(s *stored) bool { return waitsForGroup(&s.Row) })
 	}
 	return s
 }
@@ -65,8 +65,7 @@ func (t *tx) Insert(_ context.Context, rows []driver.NewRow) error {
 			t.caller.rows = append(t.caller.rows, n)
 			continue
 		}
-		t.insert(n)
-		t.undo = append(t.undo, func() { t.drop(t.byID[n.ID]) })
+		t.set(n.ID, newRow(n))
 	}
 	if n := len(rows); t.caller != nil {
 		t.undo = append(t.undo, func() { t.caller.rows = t.caller.rows[:len(t.caller.rows)-n] })
@@ -86,30 +85,33 @@ func (d *Database) unknown(rows []driver.NewRow) error {
 	return nil
 }
 
+// set is put that can be undone.
+func (t *tx) set(id outmill.WorkItemID, s *stored) {
+	was := t.byID[id]
+	t.undo = append(t.undo, func() { t.put(id, was) })
+	t.put(id, s)
+}
+
 func (t *tx) Attach(_ context.Context, step outmill.WorkItemID, join outmill.JoinID, rows []driver.Row) error {
 	for _, r := range rows {
 		s := t.byID[r.ID]
 		if s == nil {
 			continue
 		}
-		was, record := s.Step, s.record
-		t.undo = append(t.undo, func() { s.Step, s.record = was, record })
-		changed := *record
-		changed.Joins = append(slices.Clone(record.Joins), join)
-		s.Step, s.record = step, &changed
+		changed, record := *s, *s.record
+		record.Joins = append(slices.Clone(record.Joins), join)
+		changed.Step, changed.record = step, &record
+		t.set(r.ID, &changed)
 	}
 	return nil
 }
 
 func (t *tx) Replace(_ context.Context, n driver.NewRow) error {
-	s := t.byID[n.ID]
-	size, was, damage := s.Size, s.record, s.damage
-	t.undo = append(t.undo, func() { s.Size, s.record, s.damage, s.Broken = size, was, damage, damage.ofRow() })
-	s.damage = s.damage.replaced()
-	s.Broken = s.damage.ofRow()
-	changed := *s.record
-	changed.Payload, changed.Metadata = slices.Clone(n.Record.Payload), maps.Clone(n.Record.Metadata)
-	s.Size, s.record = n.Size, &changed
+	changed := *t.byID[n.ID]
+	record := *changed.record
+	record.Payload, record.Metadata = slices.Clone(n.Record.Payload), maps.Clone(n.Record.Metadata)
+	changed.Size, changed.record, changed.metadata, changed.payload = n.Size, &record, "", ""
+	t.set(n.ID, &changed)
 	return nil
 }
 
@@ -135,8 +137,7 @@ func (t *tx) Apply(_ context.Context, c driver.Changes) (driver.Applied, error) 
 			done.Lost[r.ID] = true
 			continue
 		}
-		t.drop(s)
-		t.undo = append(t.undo, func() { t.add(s) })
+		t.set(r.ID, nil)
 	}
 	t.setNotes(c)
 	return done, nil
@@ -154,58 +155,46 @@ func (t *tx) unchanged(was driver.Row) *stored {
 }
 
 func (t *tx) change(s *stored, now driver.Row) {
-	was, text, history, damage := s.Row, s.record.LastError, s.history, s.damage
-	t.undo = append(t.undo, func() {
-		t.place(s, was)
-		s.record.LastError, s.history, s.damage = text, history, damage
-	})
+	changed := *s
 	if now.Error != nil {
-		s.record.LastError = *now.Error
+		record := *s.record
+		record.LastError, changed.record = *now.Error, &record
 	}
 	if now.Tried != "" {
-		s.history = now.Tried + s.history
-		s.history = s.history[:min(len(s.history), driver.HistoryBytes)]
+		changed.history = now.Tried + s.history
+		changed.history = changed.history[:min(len(changed.history), driver.HistoryBytes)]
 	}
-	s.damage = s.damage.mended()
-	now.Error, now.Blocked, now.Tried, now.Broken, now.Size, now.Step = nil, false, "", s.damage.ofRow(), s.Size, s.Step
-	t.place(s, now)
+	now.Error, now.Blocked, now.Tried, now.Broken, now.Size, now.Step = nil, false, "", s.identity, s.Size, s.Step
+	changed.Row = now
+	t.set(s.ID, &changed)
 }
 
-// place changes the row of a record, which may leave its line.
-func (t *tx) place(s *stored, now driver.Row) {
-	if s.Line == now.Line {
-		s.Row = now
-		return
-	}
-	t.drop(s)
-	s.Row = now
-	t.add(s)
+// setNote sets a note; nil deletes it.
+func (t *tx) setNote(key noteKey, n *driver.Note) {
+	was := t.notes[key]
+	t.undo = append(t.undo, func() { putIn(t.notes, key, was) })
+	putIn(t.notes, key, n)
 }
 
 func (t *tx) setNotes(c driver.Changes) {
-	if len(c.Open)+len(c.Drop)+len(c.Notes) == 0 {
-		return
-	}
-	before := maps.Clone(t.notes)
-	t.undo = append(t.undo, func() { t.notes = before })
 	for _, n := range c.Open {
-		key := noteKey{n.Line, n.Name}
-		if note, known := t.notes[key]; known {
+		if key := (noteKey{n.Line, n.Name}); t.notes[key] != nil {
+			note := *t.notes[key]
 			note.Blocker, note.LookAt, note.Looks = "", 0, 0
-			t.notes[key] = note
+			t.setNote(key, &note)
 		}
 	}
 	for _, n := range c.Drop {
-		if key := (noteKey{n.Line, n.Name}); t.notes[key].Looks == n.Looks {
-			delete(t.notes, key)
+		if key := (noteKey{n.Line, n.Name}); t.notes[key] != nil && t.notes[key].Looks == n.Looks {
+			t.setNote(key, nil)
 		}
 	}
 	for _, n := range c.Notes {
 		key := noteKey{n.Line, n.Name}
-		if old, known := t.notes[key]; known && n.Name == n.Blocker {
+		if old := t.notes[key]; old != nil && n.Name == n.Blocker {
 			n.Head, n.Looks = min(n.Head, old.Head), old.Looks+1
 		}
-		t.notes[key] = n
+		t.setNote(key, &n)
 	}
 }
 
@@ -213,21 +202,18 @@ func (t *tx) Adopt(_ context.Context, topic, group string, limit int) (int, erro
 	rows := t.unrouted(topic)
 	rows = rows[:min(len(rows), limit)]
 	for _, s := range rows {
-		t.regroup(s, group)
-		t.undo = append(t.undo, func() { t.regroup(s, "") })
+		changed := *s
+		changed.Group = group
+		t.set(s.ID, &changed)
 	}
 	return len(rows), nil
 }
 
-func (t *tx) regroup(s *stored, group string) {
-	t.drop(s)
-	s.Group = group
-	t.add(s)
-}
-
 func (t *tx) Forget(_ context.Context, group string) error {
-	before := maps.Clone(t.notes)
-	t.undo = append(t.undo, func() { t.notes = before })
-	maps.DeleteFunc(t.notes, func(key noteKey, _ driver.Note) bool { return key.Group == group })
+	for key := range t.notes {
+		if key.Group == group {
+			t.setNote(key, nil)
+		}
+	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -216,21 +215,12 @@ func (t *itx) install() (restore func()) {
 	var undo []func()
 	theirs := map[outmill.WorkItemID]*stored{}
 	for id, mine := range t.rows {
-		if theirs[id] = t.db.byID[id]; theirs[id] != nil {
-			t.db.drop(theirs[id])
-		}
-		if mine != nil {
-			t.db.add(mine)
-		}
+		theirs[id] = t.db.byID[id]
+		t.db.put(id, mine)
 	}
 	undo = append(undo, func() {
 		for id, s := range theirs {
-			if mine := t.db.byID[id]; mine != nil {
-				t.db.drop(mine)
-			}
-			if s != nil {
-				t.db.add(s)
-			}
+			t.db.put(id, s)
 		}
 	})
 	undo = append(undo, installMap(t.db.notes, t.notes), installMap(t.db.entries, t.entries))
@@ -246,21 +236,16 @@ func (t *itx) install() (restore func()) {
 	}
 }
 
-func installMap[K comparable, V any](into map[K]V, mine map[K]*V) func() {
-	was := map[K]V{}
+func installMap[K comparable, V any](into, mine map[K]*V) func() {
+	was := map[K]*V{}
 	for key, v := range mine {
-		if old, known := into[key]; known {
-			was[key] = old
-		}
-		if delete(into, key); v != nil {
-			into[key] = *v
-		}
+		was[key] = into[key]
+		putIn(into, key, v)
 	}
 	return func() {
-		for key := range mine {
-			delete(into, key)
+		for key, v := range was {
+			putIn(into, key, v)
 		}
-		maps.Copy(into, was)
 	}
 }
 
@@ -333,11 +318,7 @@ func (t *itx) own(id outmill.WorkItemID) {
 	if _, known := t.rows[id]; known {
 		return
 	}
-	t.rows[id] = nil
-	if s := t.db.byID[id]; s != nil {
-		record := *s.record
-		t.rows[id] = &stored{s.Row, &record, s.history, s.damage}
-	}
+	t.rows[id] = t.db.byID[id]
 }
 
 func (t *itx) lockRows(ids []outmill.WorkItemID) error {
@@ -362,10 +343,7 @@ func (t *itx) ownNote(key noteKey) {
 	if _, known := t.notes[key]; known {
 		return
 	}
-	t.notes[key] = nil
-	if n, known := t.db.notes[key]; known {
-		t.notes[key] = &n
-	}
+	t.notes[key] = t.db.notes[key]
 }
 
 func (t *itx) hasNote(key noteKey) bool {
@@ -396,16 +374,10 @@ func (t *itx) keep() {
 		t.rows[id] = t.db.byID[id]
 	}
 	for key := range t.notes {
-		t.notes[key] = nil
-		if n, known := t.db.notes[key]; known {
-			t.notes[key] = &n
-		}
+		t.notes[key] = t.db.notes[key]
 	}
 	for key := range t.entries {
-		t.entries[key] = nil
-		if e, known := t.db.entries[key]; known {
-			t.entries[key] = &e
-		}
+		t.entries[key] = t.db.entries[key]
 	}
 	t.inner.undo = nil
 }
