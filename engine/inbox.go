@@ -27,16 +27,25 @@ func (e *Engine) PutNote(ctx context.Context, note roles.Note, wait time.Duratio
 	if err := storekit.CheckNote(note); err != nil {
 		return false, e.explain(ctx, operation, err)
 	}
-	err = e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {
-		entry := driver.Entry{Kind: noteKind, Key: noteKey(note.Consumer, note.Key), At: t.after(note.Retention), Made: t.now}
-		if note.Own() {
-			entry.Value = note.Lease.ID.String()
+	entry := driver.Entry{Kind: noteKind, Key: noteKey(note.Consumer, note.Key)}
+	if note.Own() {
+		entry.Value = note.Lease.ID.String()
+	}
+	wait = max(wait, 1)
+	if noter, caller := e.noter(ctx); noter != nil {
+		added := false
+		if err = e.life.Usable(ctx); err == nil {
+			added, err = noter.Note(ctx, caller, entry, note.Retention, wait, note.Lease)
 		}
+		return err == nil && !added, e.explain(ctx, operation, busyAs(err, roles.ErrNoteBusy))
+	}
+	err = e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {
+		entry.At, entry.Made = t.after(note.Retention), t.now
 		if err := t.checkLease(ctx, note.Lease); err != nil {
 			return err
 		}
 		// A driver may wait in Add, and the lease may end until then.
-		added, err := t.Add(ctx, max(wait, 1), entry)
+		added, err := t.Add(ctx, wait, entry)
 		if err != nil {
 			return busyAs(err, roles.ErrNoteBusy)
 		}
@@ -44,6 +53,15 @@ func (e *Engine) PutNote(ctx context.Context, note roles.Note, wait time.Duratio
 		return t.checkLease(ctx, note.Lease)
 	})
 	return duplicate && err == nil, err
+}
+
+// noter returns the driver's shortcut, and the caller's transaction for it; nil if one of them is missing.
+func (e *Engine) noter(ctx context.Context) (noter driver.Noter, caller any) {
+	caller, err := e.db.TxOf(ctx)
+	if err == nil && caller != nil {
+		noter, _ = e.db.(driver.Noter)
+	}
+	return noter, caller
 }
 
 // checkLease returns ErrLeaseLost if the lease is not valid. The zero lease is that of a message from elsewhere,

@@ -189,3 +189,12 @@ type Notifying interface {
 type Acker interface {
 	Ack(ctx context.Context, leases []outmill.Lease, durable bool) (left []outmill.Lease, err error)
 }
+
+// Noter is a DB that notes a message in a caller's transaction in one round trip, without a Within around it. An error
+// leaves the transaction usable, and nothing in it; storekit.TxGone says that the transaction has ended.
+type Noter interface {
+	// Note is Tx.Add of the entry in the caller's transaction, which TxOf has returned. Made becomes the time of the database's
+	// clock, and At the time keep later. It returns outmill.ErrLeaseLost, and adds nothing, unless the row of the lease has
+	// that lease, also after a wait for another transaction. It does not lock the row. A lease without an id is not looked at.
+	Note(ctx context.Context, tx any, entry Entry, keep, wait time.Duration, lease outmill.Lease) (added bool, err error)
+}
