@@ -222,7 +222,8 @@ func (c *claim) take(r driver.Row) (parked bool) {
 	return false
 }
 
-// mostText is at most how many bytes of the size of a record are not payload and metadata.
+// mostText is more than what the size of a record has beyond the message that a publisher makes of it: topic, id and dedup
+// key. Metadata and the other texts are its headers, so the message is not smaller than the rest.
 const mostText = 8 << 10
 
 // tooLarge reports whether the reader can do nothing with the record.

@@ -23,15 +23,15 @@ import (
 // methods may be called concurrently.
 type Forwarder struct {
 	queue outmill.Queue
-	send  sender
-	cfg   Config
-	log   watermill.LoggerAdapter
-	fails worker.Faults
+	// publisher is for its limit of sizes; send publishes.
+	publisher message.Publisher
+	send      sender
+	cfg       Config
+	log       watermill.LoggerAdapter
+	fails     worker.Faults
 	// pinger is nil if the publisher cannot ask its destination. reached says that what waits for a first
 	// group may be taken: see destination.go.
-	pinger storekit.Pinger
-	// largest is the size of the largest message that the publisher can take; 0 is unknown.
-	largest int
+	pinger  storekit.Pinger
 	reached atomic.Bool
 	// janitor is nil if UpkeepInterval leaves the maintenance of the store to others.
 	janitor *janitor.Janitor
@@ -68,13 +68,12 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 	cfg.setDefaults()
 	mode := modeOf(publisher)
 	f := &Forwarder{
-		queue:   queue,
+		queue: queue, publisher: publisher,
 		send:    newSender(mode, publisher, cfg),
 		cfg:     cfg,
 		log:     storekit.LogWith(logger, watermill.LogFields{"store": queue.Name(), "group": cfg.Group}),
 		running: make(chan struct{}),
 		pinger:  batching.PingerOf(publisher),
-		largest: largestFor(publisher, cfg),
 	}
 	f.reached.Store(f.pinger == nil)
 	f.fails = worker.Faults{Log: f.log, Of: "forwarder", OnError: cfg.OnError}
@@ -89,14 +88,13 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 	return f, nil
 }
 
-// largestFor is the size of the largest message that the publisher can take; 0 is unknown. A decorator, or
-// Config.Transform, may make messages smaller.
-func largestFor(publisher message.Publisher, cfg Config) int {
-	limited, ok := publisher.(storekit.SizeLimited)
-	if !ok || cfg.Transform != nil {
-		return 0
+// largest returns the size of the largest message that the publisher can take, which a broker may tell only once it is
+// connected; nil is unknown. Config.Transform may make messages smaller.
+func (f *Forwarder) largest() func() int {
+	if f.cfg.Transform != nil {
+		return nil
 	}
-	return max(limited.MaxMessageBytes(), 0)
+	return func() int { return batching.LargestOf(f.publisher) }
 }
 
 // Run forwards until ctx ends, Close is called or the store closes, and then returns nil. The

@@ -14,14 +14,22 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// narrow is a publisher that knows the largest message that it can take.
+// narrow is a publisher that knows the largest message that it can take, at first or once it has published.
 type narrow struct {
 	mu   sync.Mutex
 	most int
+	late bool
 	got  []string
 }
 
-func (p *narrow) MaxMessageBytes() int { return p.most }
+func (p *narrow) MaxMessageBytes() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.late && p.got == nil {
+		return 0
+	}
+	return p.most
+}
 
 func (p *narrow) Publish(_ string, messages ...*message.Message) error {
 	p.mu.Lock()
@@ -68,4 +76,42 @@ func TestForwarder_LeavesRecordsUnreadThatAreTooLarge(t *testing.T) {
 			}
 		})
 	}
+}
+
+// wrapped is a decorator that says nothing of sizes.
+type wrapped struct{ message.Publisher }
+
+func (p wrapped) Unwrap() message.Publisher { return p.Publisher }
+
+func TestForwarder_AsksForTheLimitBeforeEachClaim(t *testing.T) {
+	t.Parallel()
+	store := engine.New(memdriver.Driver{Database: memdriver.New()}, engine.Config{Name: "memory"})
+	defer func() { require.NoError(t, store.Close()) }()
+	require.NoError(t, store.Ensure(t.Context()))
+	p := &narrow{most: 20_000, late: true}
+	f, err := forwarder.New(store, p, forwarder.Config{}, nil)
+	require.NoError(t, err)
+	for i, want := range []string{"small", "small"} {
+		large := &outmill.Record{MessageID: "large", Topic: "orders", Payload: make([]byte, 40_000)}
+		small := &outmill.Record{MessageID: want, Topic: "orders"}
+		if i == 0 {
+			// The publisher does not know its limit yet.
+			require.NoError(t, store.Append(t.Context(), small))
+		} else {
+			require.NoError(t, store.Append(t.Context(), large, small))
+		}
+		_, err := f.Once(t.Context())
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"small", "small"}, p.got)
+
+	// A decorator that does not declare the limit may make messages smaller.
+	p = &narrow{most: 20_000}
+	f, err = forwarder.New(store, wrapped{p}, forwarder.Config{Group: "other"}, nil)
+	require.NoError(t, err)
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: "other"}))
+	require.NoError(t, store.Append(t.Context(), &outmill.Record{MessageID: "large", Topic: "orders", Payload: make([]byte, 40_000)}))
+	_, err = f.Once(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"large"}, p.got)
 }

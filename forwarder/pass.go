@@ -122,7 +122,7 @@ func (f *Forwarder) workerConfig(failing *worker.Failing, running *worker.Regist
 		BatchSize: f.cfg.BatchSize,
 		MaxItems:  3 * f.cfg.BatchSize,
 		MaxBytes:  f.cfg.MaxInFlightBytes,
-		MaxRecord: f.largest,
+		MaxRecord: f.largest(),
 		Lease:     f.cfg.Lease,
 		// awaitLate gives up a slow batch before this time.
 		MaxProcessing:   4*f.cfg.PublishTimeout + f.cfg.Lease,

@@ -124,6 +124,9 @@ func (p meteredPublisher) forwarded(n int, at func(i int) *message.Message, err 
 // them where the publisher does.
 func (p meteredPublisher) Unwrap() message.Publisher { return p.Publisher }
 
+// MaxMessageBytes implements storekit.SizeLimited for the publisher: the decorator leaves messages as they are.
+func (p meteredPublisher) MaxMessageBytes() int { return batching.LargestOf(p.Publisher) }
+
 func (p meteredPublisher) Publish(topic string, messages ...*message.Message) error {
 	began := time.Now()
 	err := p.Publisher.Publish(topic, messages...)

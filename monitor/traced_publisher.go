@@ -46,6 +46,9 @@ type tracedPublisher struct {
 // them where the publisher does.
 func (p tracedPublisher) Unwrap() message.Publisher { return p.Publisher }
 
+// MaxMessageBytes implements storekit.SizeLimited for the publisher: the decorator leaves messages as they are.
+func (p tracedPublisher) MaxMessageBytes() int { return batching.LargestOf(p.Publisher) }
+
 func (p tracedPublisher) Publish(topic string, messages ...*message.Message) error {
 	sent := spans{messages: len(messages)}
 	for _, msg := range messages {

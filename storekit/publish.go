@@ -24,9 +24,10 @@ type Pinger interface {
 
 // SizeLimited is a role of publishers that know the largest message that they can take. A forwarder without a
 // Transform then has its store make larger records dead without reading them (outmill.ClaimRequest.MaxRecord). A
-// decorator does not keep the role, because it may change messages.
+// decorator has the role only if it declares it, because it may make messages smaller; those of package monitor do.
 type SizeLimited interface {
-	// MaxMessageBytes is the largest size of a message in bytes, payload and metadata; 0 is unknown.
+	// MaxMessageBytes is the largest size of a message in bytes, payload and metadata; 0 is unknown, such as before the
+	// first connection. A forwarder asks before each claim, also concurrently with publishing.
 	MaxMessageBytes() int
 }
 

@@ -58,6 +58,15 @@ func PingerOf(publisher message.Publisher) storekit.Pinger {
 	return nil
 }
 
+// LargestOf returns the largest size of a message that the publisher takes, in bytes; 0 is unknown. It does not look
+// behind decorators, which may make messages smaller.
+func LargestOf(publisher message.Publisher) int {
+	if limited, ok := publisher.(storekit.SizeLimited); ok {
+		return max(limited.MaxMessageBytes(), 0)
+	}
+	return 0
+}
+
 // unwrap returns nil if the publisher has no Unwrap, or if Unwrap returns nil or panics.
 func unwrap(publisher message.Publisher) (inner message.Publisher) {
 	wrapper, ok := publisher.(interface{ Unwrap() message.Publisher })

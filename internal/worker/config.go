@@ -33,8 +33,8 @@ type Config struct {
 	// limit their number instead of MaxItems.
 	MaxItems int
 	MaxBytes int
-	// MaxRecord is that of outmill.ClaimRequest.
-	MaxRecord int
+	// MaxRecord returns that of outmill.ClaimRequest, before each claim; nil is 0.
+	MaxRecord func() int
 	// MaxPerTenant limits the unsettled items of each tenant of a feed, together with the
 	// handlings that continue after their lease was lost. 0 is no limit. It is for workers that
 	// are ByTopic, on stores and topics that serve turns.

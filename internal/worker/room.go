@@ -136,7 +136,7 @@ func (w *Worker) orderFor(first *Feed, now time.Time) order {
 			Topics:    w.selection(covered),
 			Limit:     limit.items,
 			MaxBytes:  limit.bytes,
-			MaxRecord: w.cfg.MaxRecord,
+			MaxRecord: w.cfg.maxRecord(),
 			Lease:     w.cfg.Lease,
 			Order:     w.cfg.Order,
 			KeyPolicy: w.cfg.KeyPolicy,
@@ -185,4 +185,12 @@ func namesOf(feeds []*Feed) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// maxRecord is outmill.ClaimRequest.MaxRecord now.
+func (c *Config) maxRecord() int {
+	if c.MaxRecord == nil {
+		return 0
+	}
+	return c.MaxRecord()
 }

@@ -102,6 +102,9 @@ func (p *Publisher) Ping(ctx context.Context) error {
 	return nil
 }
 
+// MaxMessageBytes implements storekit.SizeLimited: what the server takes, payload and headers; 0 before the first connection.
+func (p *Publisher) MaxMessageBytes() int { return int(p.conn.MaxPayload()) }
+
 // lastError is why there is no connection; nil if that is not known.
 func (p *Publisher) lastError() error {
 	if cause := p.cause.Load(); cause != nil {

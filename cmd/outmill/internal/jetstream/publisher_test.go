@@ -199,6 +199,18 @@ func TestPublisher(t *testing.T) {
 		require.Equal(t, "good", stored[0].Header.Get(storekit.HeaderUUID))
 	})
 
+	t.Run("the largest message is that of the server, once there was a connection", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t)
+		require.NoError(t, r.pub.Ping(t.Context()))
+		var limited storekit.SizeLimited = r.pub
+		require.Equal(t, 64<<10, limited.MaxMessageBytes())
+		away, err := Connect("nats://127.0.0.1:1")
+		require.NoError(t, err)
+		defer func() { require.NoError(t, away.Close()) }()
+		require.Zero(t, away.MaxMessageBytes())
+	})
+
 	t.Run("a stream that is full makes its topic unavailable", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
