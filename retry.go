@@ -1,6 +1,7 @@
 package outmill
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -73,12 +74,12 @@ func (p RetryPolicy) Validate() error {
 
 // Exhausted reports whether a record with this many failures gets no further attempt.
 func (p RetryPolicy) Exhausted(failures int) bool {
-	limit := p.MaxAttempts
-	if limit == 0 {
-		limit = DefaultMaxAttempts
-	}
+	limit := p.Limit()
 	return limit > 0 && failures >= limit
 }
+
+// Limit is the largest number of handlings, with the default applied; 0 is no limit.
+func (p RetryPolicy) Limit() int { return max(0, cmp.Or(p.MaxAttempts, DefaultMaxAttempts)) }
 
 // Delay returns the wait after the n-th failure, n from 1, or backoff.Stop.
 func (p RetryPolicy) Delay(n int) time.Duration {

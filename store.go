@@ -128,6 +128,11 @@ type ClaimRequest struct {
 	// payload and metadata alone are larger than MaxRecord. PostgreSQL, SQL Server, MongoDB and
 	// SQLite return such a record yet.
 	MaxRecord int
+	// MaxAttempts is how many attempts a record may have had that is a suspect (Record.Suspect); 0 is
+	// no limit. A claim makes it dead then, and does not read its content, because a record that
+	// ends the process that reads it would do so for ever. PostgreSQL, SQL Server, MongoDB and SQLite
+	// return such a record yet.
+	MaxAttempts int
 	// Lease is the duration of the leases, more than 0.
 	Lease time.Duration
 	Order Order

@@ -192,6 +192,8 @@ func (c *claim) fits(r *driver.Row) bool {
 	}
 	suspect, first := expiries >= outmill.SuspectExpiries, c.claimed() == 0
 	switch {
+	case c.refuses(r) != "":
+		return true
 	case c.room() <= 0, c.req.MaxBytes > 0 && c.bytes+r.Size > c.req.MaxBytes && !first:
 		return false
 	case suspect && !first:
@@ -202,12 +204,13 @@ func (c *claim) fits(r *driver.Row) bool {
 	return true
 }
 
-// take leases the row, to be written later. If the row cannot be decoded or is too large, it goes dead instead, and parked reports
-// whether its key is parked with it.
+// take leases the row, to be written later. If the row cannot be decoded, or the claim refuses it, it goes dead instead, and
+// parked reports whether its key is parked with it.
 func (c *claim) take(r driver.Row) (parked bool) {
 	c.change(r, func(r *driver.Row) {
-		if c.tooLarge(r) {
-			kill(r, fmt.Sprintf("%s: %d bytes, and the limit is %d", storekit.TooLargeError, r.Size, c.req.MaxRecord))
+		if reason := c.refuses(r); reason != "" {
+			endLease(r)
+			kill(r, reason)
 			r.Parked = c.parks && r.Key != ""
 			return
 		}
@@ -226,9 +229,21 @@ func (c *claim) take(r driver.Row) (parked bool) {
 // key. Metadata and the other texts are its headers, so the message is not smaller than the rest.
 const mostText = 8 << 10
 
-// tooLarge reports whether the reader can do nothing with the record.
-func (c *claim) tooLarge(r *driver.Row) bool {
-	return c.req.MaxRecord > 0 && r.Size-mostText > c.req.MaxRecord
+// refuses returns why nobody may read the record any more; "" is nothing: it is too large for its reader, or it is a suspect
+// whose attempts are used up.
+func (c *claim) refuses(r *driver.Row) string {
+	if c.req.MaxRecord > 0 && r.Size-mostText > c.req.MaxRecord {
+		return fmt.Sprintf("%s: %d bytes, and the limit is %d", storekit.TooLargeError, r.Size, c.req.MaxRecord)
+	}
+	if c.req.MaxAttempts <= 0 || r.Expiries+1 < outmill.SuspectExpiries {
+		return ""
+	}
+	ended := *r
+	endLease(&ended)
+	if ended.Expiries < outmill.SuspectExpiries || ended.Attempts < c.req.MaxAttempts {
+		return ""
+	}
+	return storekit.SuspectError(ended.Expiries)
 }
 
 // topicClaim is the part of a claim that is one topic.

@@ -66,7 +66,7 @@ func (c *topicClaim) takeRows(rows []driver.Row) (moved int, full bool) {
 		case pause != 0:
 			c.holdByPause(r, pause)
 			moved++
-		case r.Broken != "" || c.tooLarge(&r):
+		case r.Broken != "" || c.refuses(&r) != "":
 			c.take(r)
 			moved++
 		case len(c.taken) < c.want && c.fits(&r):

@@ -234,7 +234,7 @@ func (t *tx) apply(ctx context.Context, c driver.Changes) (driver.Applied, error
 func (t *tx) noteUndelivered(c driver.Changes, lost map[outmill.WorkItemID]bool) {
 	for _, change := range c.Rows {
 		r := change.Now
-		if r.Stage == driver.Dead && change.Was.Stage != driver.Dead && !lost[r.ID] && r.Error != nil && storekit.Undeliverable(*r.Error) {
+		if r.Stage == driver.Dead && change.Was.Stage != driver.Dead && !lost[r.ID] && r.Error != nil && storekit.EndedByClaim(*r.Error) {
 			t.undelivered = append(t.undelivered, r)
 		}
 	}

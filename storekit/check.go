@@ -216,6 +216,7 @@ func CheckClaim(r outmill.ClaimRequest) error {
 	invalid(r.Limit < 1, "Limit", r.Limit, "1 or more")
 	invalid(r.MaxBytes < 0, "MaxBytes", r.MaxBytes, "0 (no bound) or more")
 	invalid(r.MaxRecord < 0, "MaxRecord", r.MaxRecord, "0 (no bound) or more")
+	invalid(r.MaxAttempts < 0, "MaxAttempts", r.MaxAttempts, "0 (no bound) or more")
 	invalid(r.Lease <= 0, "Lease", r.Lease, "a duration above 0")
 	invalid(r.Order < outmill.OrderNone || r.Order > outmill.OrderTopic, "Order", int(r.Order), "OrderNone, OrderKey or OrderTopic")
 	invalid(r.KeyPolicy < outmill.KeyBlock || r.KeyPolicy > outmill.KeyPark, "KeyPolicy", int(r.KeyPolicy), "KeyBlock, KeySkip or KeyPark")

@@ -1,6 +1,9 @@
 package storekit
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // MaxErrorLength is the largest length of LastError, in bytes; longer texts are cut.
 const MaxErrorLength = 4096
@@ -15,6 +18,18 @@ const TooLargeError = "outmill: the record is larger than the publisher can take
 // handle it.
 func Undeliverable(lastError string) bool {
 	return strings.HasPrefix(lastError, UnreadableError) || strings.HasPrefix(lastError, TooLargeError)
+}
+
+const suspectError = "outmill: the lease expired"
+
+// SuspectError is the LastError of a suspect that went dead, because its attempts are used up.
+func SuspectError(expiries int) string {
+	return fmt.Sprintf("%s %d times: the record may be killing its workers, or hanging them", suspectError, expiries)
+}
+
+// EndedByClaim reports whether a LastError is that of a record that a claim may have made dead by itself.
+func EndedByClaim(lastError string) bool {
+	return Undeliverable(lastError) || strings.HasPrefix(lastError, suspectError)
 }
 
 // ParkedError is the LastError of a record that went dead with an earlier one of its key.

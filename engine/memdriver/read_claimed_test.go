@@ -3,6 +3,7 @@ package memdriver_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/outmill/outmill/engine"
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/engine/memdriver"
+	"github.com/outmill/outmill/storekit"
 )
 
 // reads is a driver that has before run before each read of contents after a claim.
@@ -83,4 +85,54 @@ func TestClaim_ReturnsWhatItCouldRead(t *testing.T) {
 			require.Zero(t, p.Attempts+p.Expiries)
 		}
 	}
+}
+
+// A process that ends while it reads leaves its leases behind.
+func TestClaim_EndsWithWhatNobodyCanRead(t *testing.T) {
+	t.Parallel()
+	died := 0
+	r := readRace(t, func(_ *race, rows []driver.Row) error {
+		for _, row := range rows {
+			if row.Claims > 0 && row.Size > 10_000 {
+				died++
+				runtime.Goexit()
+			}
+		}
+		return nil
+	})
+	require.NoError(t, r.store.Ack(t.Context(), "", leases(r.claim(t.Context(), a, 10)...)))
+	large := rec("large", "")
+	large.Payload = make([]byte, 20_000)
+	r.append(t.Context(), large)
+	r.append(t.Context(), rec("m5", ""), rec("m6", ""))
+	req := outmill.ClaimRequest{Owner: b, Group: group, Topics: outmill.Topics{Include: []string{topic}}, Limit: 10, MaxBytes: 10_000,
+		Lease: time.Minute, MaxAttempts: 2}
+	// claims as a process that may die.
+	claims := func() (found []*outmill.Record) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			var err error
+			if found, err = r.store.Claim(t.Context(), req); err == nil {
+				err = r.store.Ack(t.Context(), "", leases(found...))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		<-done
+		return found
+	}
+	require.Empty(t, claims())
+	require.Equal(t, []string{"m5", "m6"}, ids(claims()), "while the lease of the large one is valid")
+	for range 10 {
+		r.store.db.Elapse(2 * time.Minute)
+		require.Empty(t, claims())
+	}
+	require.Equal(t, outmill.SuspectExpiries+req.MaxAttempts, died)
+	got, err := r.serial.Get(t.Context(), large.ID)
+	require.NoError(t, err)
+	require.Equal(t, outmill.StatusDead, got.Status)
+	require.Equal(t, storekit.SuspectError(died), got.LastError)
+	require.Equal(t, req.MaxAttempts, got.Attempts)
 }

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -190,7 +189,7 @@ func (w *Worker) admit(it *Item, changed bool) {
 	switch {
 	case rec.Suspect() && w.cfg.Retry.Exhausted(rec.Attempts):
 		w.settleLocked(it, outcome{kind: failed, unhandled: true,
-			reason: fmt.Sprintf("outmill: the lease expired %d times: the record may be killing its workers, or hanging them", rec.Expiries)})
+			reason: storekit.SuspectError(rec.Expiries)})
 	case w.overdue(it, time.Now()):
 		// This process still handles the record and has given it up once. Another process may be
 		// able to handle it.

@@ -136,7 +136,7 @@ func (w *Worker) orderFor(first *Feed, now time.Time) order {
 			Topics:    w.selection(covered),
 			Limit:     limit.items,
 			MaxBytes:  limit.bytes,
-			MaxRecord: w.cfg.maxRecord(),
+			MaxRecord: w.cfg.maxRecord(), MaxAttempts: w.cfg.Retry.Limit(),
 			Lease:     w.cfg.Lease,
 			Order:     w.cfg.Order,
 			KeyPolicy: w.cfg.KeyPolicy,
