@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// Part is a table, index, view or function that migrations create.
+// Part is a table, index, view, function or trigger that migrations create.
 type Part struct {
-	// Kind is in lower case: table, index, view or function.
+	// Kind is in lower case: table, index, view, function or trigger.
 	Kind string
 	// Name is the name in the placeholder of the file: records for {p:records}.
 	Name string
 }
 
 var made = regexp.MustCompile(`(?m)^(CREATE|DROP)(?: UNIQUE)?(?: OR REPLACE)? ` +
-	`(TABLE|INDEX|VIEW|FUNCTION)(?: IF(?: NOT)? EXISTS)? \{[pi]:([a-z0-9_]+)\}`)
+	`(TABLE|INDEX|VIEW|FUNCTION|TRIGGER)(?: IF(?: NOT)? EXISTS)? \{[pi]:([a-z0-9_]+)\}`)
 
 // Parts returns what the migrations of the directory create and do not drop again, in the order
 // of the files. It finds the lines that begin with CREATE or DROP and name a part by a

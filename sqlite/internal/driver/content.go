@@ -23,11 +23,16 @@ const (
 	// sqlLoad reads no more of a record than what ?2, a driver.Want, asks for: SQLite leaves the pages of a payload alone
 	// that it need not return.
 	sqlLoad = `SELECT r.seq, r.due_at, +r.message_id, +r.correlation_id, +r.causation_id, +r.traceparent, +r.tracestate, +r.dedup_key,
-	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, NULL), iif(?2 & 2, r.payload, NULL), iif(?2 & 4, r.history, NULL), +r.id
+	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, NULL), iif(?2 & 2, coalesce(r.payload, (SELECT p.payload FROM {p:payloads} AS p WHERE p.seq = r.seq)), NULL),
+	iif(?2 & 4, r.history, NULL), +r.id
 FROM {p:records} AS r WHERE seq IN (SELECT value FROM json_each(?1))`
+
+	// sqlPutApart writes a large payload. See isApart.
+	sqlPutApart = `INSERT INTO {p:payloads} (seq, payload) SELECT r.seq, ?2 FROM {p:records} AS r WHERE r.id = ?1`
 
 	// sqlReplace is the edit of an operator.
 	sqlReplace = `UPDATE {p:records} SET size = ?2, metadata = ?3, payload = ?4 WHERE seq = ?1`
+	sqlNoApart = `DELETE FROM {p:payloads} WHERE seq = ?1`
 
 	// sqlAttach makes records a step of a join.
 	sqlAttach = `UPDATE {p:records} SET step = ?2, joins = coalesce(joins || ',', '') || ?3
@@ -62,6 +67,9 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 		if t.last, err = result.LastInsertId(); err != nil {
 			return err
 		}
+		if err := t.putApart(ctx, rows[:n]...); err != nil {
+			return err
+		}
 		rows = rows[n:]
 	}
 	return nil
@@ -72,8 +80,26 @@ func appendRow(args []any, r *driver.NewRow) []any {
 	return append(args, r.ID.String(), r.Group, r.Topic, r.Key, r.Tenant, int64(r.Created), r.Size, int64(r.Stage), int64(r.Wake),
 		int64(r.Next), int64(r.Expires), idOf(r.Step), idOf(r.WaitsFor), int64(max(r.Next, r.Created)), r.Message, orNull(c.CorrelationID),
 		orNull(c.CausationID), orNull(c.TraceParent), orNull(c.TraceState), orNull(c.DedupKey), orNull(storekit.JoinsText(c.Joins)),
-		orNull(r.Metadata), nullIf(c.Payload == nil, c.Payload))
+		orNull(r.Metadata), inRow(c.Payload))
 }
+
+// isApart reports whether a payload has a row of its own. SQLite writes a whole row again when something in it changes,
+// so that a claim would need memory for the payloads of all records that it leases.
+func isApart(payload []byte) bool { return len(payload) > 64<<10 }
+
+func (t *tx) putApart(ctx context.Context, rows ...driver.NewRow) error {
+	for i := range rows {
+		if payload := rows[i].Record.Payload; isApart(payload) {
+			if err := t.exec(ctx, sqlPutApart, rows[i].ID.String(), payload); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// inRow is what a record's own row has of its payload.
+func inRow(payload []byte) any { return nullIf(payload == nil || isApart(payload), payload) }
 
 // idOf is NULL for none, so that its index has no entry.
 func idOf[T interface {
@@ -112,7 +138,13 @@ func (t *tx) taken(ctx context.Context, rows []driver.NewRow, err error) error {
 
 // Replace writes another payload and metadata.
 func (t *tx) Replace(ctx context.Context, r driver.NewRow) error {
-	return t.exec(ctx, sqlReplace, r.Seq, r.Size, orNull(r.Metadata), nullIf(r.Record.Payload == nil, r.Record.Payload))
+	if err := t.exec(ctx, sqlNoApart, r.Seq); err != nil {
+		return err
+	}
+	if err := t.exec(ctx, sqlReplace, r.Seq, r.Size, orNull(r.Metadata), inRow(r.Record.Payload)); err != nil {
+		return err
+	}
+	return t.putApart(ctx, r)
 }
 
 // Attach makes rows records of a step.

@@ -44,8 +44,16 @@ CREATE TABLE {p:records} (
     last_error     TEXT,
     history        BLOB    NOT NULL DEFAULT x'',      -- the last attempts, the newest first
     metadata       TEXT,                              -- a JSON object
-    payload        BLOB                               -- NULL: the message has no payload
+    payload        BLOB                               -- NULL: none, or in the table of payloads
 );
+
+-- Payloads of more than 64 KiB: SQLite writes a whole row again when something in it changes.
+CREATE TABLE {p:payloads} (
+    seq     INTEGER PRIMARY KEY, -- of the record
+    payload BLOB    NOT NULL
+);
+
+CREATE TRIGGER {p:gone} AFTER DELETE ON {p:records} WHEN OLD.size > 65536 BEGIN DELETE FROM {p:payloads} WHERE seq = OLD.seq; END;
 
 -- Due, and not known to be blocked: claims take these.
 CREATE INDEX {p:line} ON {p:records} (grp, topic, seq) WHERE stage = 0;
@@ -133,5 +141,5 @@ SELECT seq, id, nullif(grp, '') AS grp, topic, key, message_id,
        strftime('%Y-%m-%dT%H:%M:%fZ', nullif(processed_at, 0) / 1000000.0, 'unixepoch') AS processed_at,
        attempts, claims, expiries, parked, owner, worker, under, processed_by, last_error,
        correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, joins, waits_for,
-       size, metadata, CAST(payload AS TEXT) AS payload
-FROM {p:records};
+       size, metadata, CAST(coalesce(payload, (SELECT p.payload FROM {p:payloads} AS p WHERE p.seq = r.seq)) AS TEXT) AS payload
+FROM {p:records} AS r;

@@ -409,11 +409,14 @@ SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.siz
 
 -- sqlLoad
 SELECT r.seq, r.due_at, +r.message_id, +r.correlation_id, +r.causation_id, +r.traceparent, +r.tracestate, +r.dedup_key,
-	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, NULL), iif(?2 & 2, r.payload, NULL), iif(?2 & 4, r.history, NULL), +r.id
+	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, NULL), iif(?2 & 2, coalesce(r.payload, (SELECT p.payload FROM "outmill_payloads" AS p WHERE p.seq = r.seq)), NULL),
+	iif(?2 & 4, r.history, NULL), +r.id
 FROM "outmill_records" AS r WHERE seq IN (SELECT value FROM json_each(?1));
 --   SEARCH r USING INTEGER PRIMARY KEY (rowid=?)
---   LIST SUBQUERY 1
+--   LIST SUBQUERY 2
 --   SCAN json_each VIRTUAL TABLE INDEX 1:
+--   CORRELATED SCALAR SUBQUERY 1
+--   SEARCH p USING INTEGER PRIMARY KEY (rowid=?)
 
 -- sqlLease
 UPDATE "outmill_records" SET stage = 4, wake_at = ?2, owner = ?3, worker = ?4, claims = claims + 1, attempts = attempts + ?5,
@@ -754,6 +757,14 @@ WHERE seq IN (SELECT value FROM json_each(?1));
 -- sqlReplace
 UPDATE "outmill_records" SET size = ?2, metadata = ?3, payload = ?4 WHERE seq = ?1;
 --   SEARCH outmill_records USING INTEGER PRIMARY KEY (rowid=?)
+
+-- sqlPutApart
+INSERT INTO "outmill_payloads" (seq, payload) SELECT r.seq, ?2 FROM "outmill_records" AS r WHERE r.id = ?1;
+--   SEARCH r USING COVERING INDEX sqlite_autoindex_outmill_records_1 (id=?)
+
+-- sqlNoApart
+DELETE FROM "outmill_payloads" WHERE seq = ?1;
+--   SEARCH outmill_payloads USING INTEGER PRIMARY KEY (rowid=?)
 
 -- sqlAttach
 UPDATE "outmill_records" SET step = ?2, joins = coalesce(joins || ',', '') || ?3
