@@ -3,10 +3,14 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill/kafka"
 )
 
 func TestDeploy(t *testing.T) {
@@ -28,6 +32,21 @@ func TestDeploy(t *testing.T) {
 			_, err = parseKafka(cmd.Flags().Lookup("to").Value.String())
 			require.NoError(t, err)
 		}
+	})
+	t.Run("the memory of the manifest holds what a forwarder may read", func(t *testing.T) {
+		t.Parallel()
+		manifest, err := os.ReadFile(filepath.Join("deploy", "kubernetes.yaml"))
+		require.NoError(t, err)
+		_, limits, found := strings.Cut(string(manifest), "limits:")
+		require.True(t, found)
+		text := regexp.MustCompile(`memory: (\d+Mi)\n`).FindStringSubmatch(limits)
+		require.NotNil(t, text)
+		var limit bytesValue
+		require.NoError(t, limit.Set(text[1]+"B"))
+		// A process that forwards small messages needs 72 MiB, and what it reads takes about four times its size.
+		const maxInFlightBytes = 16 << 20
+		most := 72<<20 + 4*(maxInFlightBytes+kafka.DefaultMaxMessageBytes)
+		require.Less(t, most, int(softLimit(0, writeFile(t, strconv.FormatInt(int64(limit), 10)))))
 	})
 	t.Run("the discovery in a comment of the example takes the place of the source", func(t *testing.T) {
 		t.Parallel()

@@ -29,6 +29,7 @@ func sections() []suite.Section {
 		{Name: "append", Sentences: bind(appendSentences()), AnyMode: true},
 		{Name: "settle", Sentences: bind(settleSentences())},
 		{Name: "groups", Sentences: bind(groupSentences())},
+		{Name: "undeliverable", Sentences: bind(undeliverableSentences()), AnyMode: true, New: true},
 		{Name: "attach", Sentences: bind(attachSentences()), Retained: true},
 		{Name: "report", Sentences: bind(reportSentences())},
 		{Name: "finish", Sentences: bind(finishSentences()), AnyMode: true},
