@@ -1,4 +1,4 @@
-package monitor_test
+package driver_test
 
 import (
 	"fmt"
@@ -9,53 +9,92 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/engine"
-	"github.com/outmill/outmill/engine/memdriver"
 	"github.com/outmill/outmill/monitor"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storetest"
 )
 
-// damaged is a mystery with a store whose records can be made unreadable.
+// damaged is a store whose group "billing" reads the topic "orders", and whose records can be made unreadable.
 type damaged struct {
-	mystery
-	db *memdriver.Database
+	harness
+	store
+	*testing.T
 }
 
 func newDamaged(t *testing.T) damaged {
 	t.Helper()
-	db := memdriver.New()
-	store := engine.New(memdriver.Driver{Database: db}, engine.Config{Name: "memory"})
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	require.NoError(t, store.Ensure(t.Context()))
-	b := damaged{mystery{t, store}, db}
-	b.register("billing")
+	h := newHarness(t, storetest.Options{}, 0)
+	b := damaged{h, h.store, t}
+	require.NoError(t, b.RegisterGroup(t.Context(), outmill.Registration{Group: "billing", Topics: orders}))
 	return b
 }
 
+var orders = outmill.Topics{Include: []string{"orders"}}
+
+func (b damaged) append(records ...*outmill.Record) {
+	b.Helper()
+	for _, r := range records {
+		r.Topic, r.Payload = "orders", []byte("secret payload")
+	}
+	require.NoError(b, b.store.Append(b.Context(), records...))
+}
+
+func (b damaged) breakIt(r *outmill.Record, column string) { b.Break(b.store, r.ID, column) }
+
+func (b damaged) claim(worker string) []*outmill.Record {
+	b.Helper()
+	found, err := b.Claim(b.Context(), outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Group: "billing", Topics: orders, Limit: 100,
+		Lease: time.Hour, Order: outmill.OrderKey, Worker: worker})
+	require.NoError(b, err)
+	return found
+}
+
+func (b damaged) abandon(reason string) {
+	b.Helper()
+	found := b.claim("host <7>")
+	require.Len(b, found, 1)
+	require.NoError(b, b.Abandon(b.Context(), []outmill.Settlement{{Lease: found[0].Lease(), Err: reason}}))
+}
+
 // kill appends records that cannot be read, and has a claim make them dead.
-func (b damaged) kill(column memdriver.Column, records ...*outmill.Record) {
+func (b damaged) kill(column string, records ...*outmill.Record) {
 	b.Helper()
 	b.append(records...)
 	for _, r := range records {
-		require.NoError(b, b.db.Break(r.ID, column))
+		b.breakIt(r, column)
 	}
-	require.Empty(b, b.claim(100, outmill.OrderKey))
+	require.Empty(b, b.claim(""))
+}
+
+// problems are those of doctor of one kind.
+func (b damaged) problems(kind string) (found []monitor.Problem) {
+	b.Helper()
+	report, err := monitor.Doctor(b.Context(), b.store, monitor.DoctorConfig{})
+	require.NoError(b, err)
+	for _, p := range report.Problems {
+		if p.Kind == kind {
+			found = append(found, p)
+		}
+	}
+	return found
 }
 
 func TestDoctor_NamesRecordsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 
-	for _, column := range memdriver.Columns() {
-		t.Run("a record whose column "+string(column)+" cannot be read has a remedy that works", func(t *testing.T) {
+	for _, column := range (harness{}).Columns() {
+		t.Run("a record whose column "+column+" cannot be read has a remedy that works", func(t *testing.T) {
 			t.Parallel()
 			b := newDamaged(t)
 			r := &outmill.Record{MessageID: "one", Key: "k", Metadata: map[string]string{"a": "b"}}
 			b.kill(column, r)
-			p := one(t, examine(t, b.Store, monitor.DoctorConfig{}), "record_unreadable")
+			found := b.problems("record_unreadable")
+			require.Len(t, found, 1)
+			p := found[0]
 			require.Equal(t, []string{"billing", "orders", r.ID.String()}, []string{p.Group, p.Topic, p.Subject})
 			require.Equal(t, monitor.Warning, p.Severity)
-			require.Contains(t, p.Text, "column "+string(column))
+			require.Contains(t, p.Text, "column "+column)
 			require.NotContains(t, p.Text, "secret payload")
 			b.follow(p, r)
 		})
@@ -68,13 +107,8 @@ func TestDoctor_NamesRecordsThatCannotBeRead(t *testing.T) {
 		for i := range 30 {
 			records = append(records, &outmill.Record{MessageID: fmt.Sprint(i)})
 		}
-		b.kill(memdriver.PayloadColumn, records...)
-		var found []monitor.Problem
-		for _, p := range examine(t, b.Store, monitor.DoctorConfig{}).Problems {
-			if p.Kind == "record_unreadable" {
-				found = append(found, p)
-			}
-		}
+		b.kill("payload", records...)
+		found := b.problems("record_unreadable")
 		require.Len(t, found, 11)
 		require.Contains(t, found[10].Text, "20 more records")
 	})
@@ -83,16 +117,18 @@ func TestDoctor_NamesRecordsThatCannotBeRead(t *testing.T) {
 		t.Parallel()
 		b := newDamaged(t)
 		b.append(&outmill.Record{})
-		r := b.claim(1, outmill.OrderKey)[0]
-		require.NoError(t, b.Fail(t.Context(), []outmill.Settlement{{Lease: r.Lease(), Err: "handler: " + storekit.UnreadableError}}))
-		require.Equal(t, []string{"dead_records"}, kindsOf(examine(t, b.Store, monitor.DoctorConfig{Unseen: time.Hour})))
+		r := b.claim("")[0]
+		require.NoError(t, b.store.Fail(t.Context(), []outmill.Settlement{{Lease: r.Lease(), Err: "handler: " + storekit.UnreadableError}}))
+		require.Empty(t, b.problems("record_unreadable"))
+		require.Len(t, b.problems("dead_records"), 1)
 	})
 
 	t.Run("a store without the role is not checked", func(t *testing.T) {
 		t.Parallel()
 		b := newDamaged(t)
-		b.kill(memdriver.PayloadColumn, &outmill.Record{})
-		report := examine(t, struct{ outmill.Inspector }{b.Store}, monitor.DoctorConfig{})
+		b.kill("payload", &outmill.Record{})
+		report, err := monitor.Doctor(t.Context(), struct{ outmill.Inspector }{b.store}, monitor.DoctorConfig{})
+		require.NoError(t, err)
 		require.Contains(t, strings.Join(report.Unchecked, "\n"), "the store lacks the role roles.Repairs")
 	})
 }
@@ -104,7 +140,7 @@ func (b damaged) follow(p monitor.Problem, r *outmill.Record) {
 	require.NoError(b, err)
 	if got.Unreadable != "" {
 		require.Contains(b, p.Remedy, "outmill edit")
-		bench, ok := outmill.As[roles.Repairs](b.Store)
+		bench, ok := outmill.As[roles.Repairs](outmill.Store(b.store))
 		require.True(b, ok)
 		edit := roles.Edit{Seen: storekit.FingerprintOf(got), Payload: []byte("new"), Metadata: map[string]string{"a": "c"}}
 		_, err := bench.Edit(b.Context(), r.ID, edit)
@@ -116,16 +152,16 @@ func (b damaged) follow(p monitor.Problem, r *outmill.Record) {
 	require.Equal(b, 1, n)
 	if got, err = b.Get(b.Context(), r.ID); got.Unreadable == "" {
 		require.NoError(b, err)
-		require.Len(b, b.claim(10, outmill.OrderKey), 1)
-		require.NotContains(b, kindsOf(examine(b.T, b.Store, monitor.DoctorConfig{})), "record_unreadable")
+		require.Len(b, b.claim(""), 1)
+		require.Empty(b, b.problems("record_unreadable"))
 		return
 	}
-	require.Empty(b, b.claim(10, outmill.OrderKey))
+	require.Empty(b, b.claim(""))
 	require.Contains(b, p.Remedy, "goes dead again")
 	require.Contains(b, p.Remedy, "outmill delete")
 	_, err = b.Delete(b.Context(), r.ID)
 	require.NoError(b, err)
-	require.NotContains(b, kindsOf(examine(b.T, b.Store, monitor.DoctorConfig{})), "record_unreadable")
+	require.Empty(b, b.problems("record_unreadable"))
 }
 
 func TestWhy_NamesWhatCannotBeRead(t *testing.T) {
@@ -137,23 +173,35 @@ func TestWhy_NamesWhatCannotBeRead(t *testing.T) {
 			b := newDamaged(t)
 			b.append(&outmill.Record{MessageID: "one"})
 			r := b.list()[0]
-			require.NoError(t, b.db.Break(r.ID, memdriver.TenantColumn))
+			b.breakIt(r, "tenant_id")
 			asked := "one"
 			if id == "the id of the record" {
 				asked = r.ID.String()
 			}
-			kinds, text, _ := b.reasons(asked)
+			kinds, text := b.reasons(asked)
 			require.Equal(t, []string{"due", "unreadable"}, kinds, text)
-			require.Contains(t, text, "column tenant has a value of another type. The next claim makes it dead.")
-			require.NoError(t, b.db.Break(r.ID, memdriver.PayloadColumn))
-			require.Empty(t, b.claim(10, outmill.OrderKey))
-			kinds, text, _ = b.reasons(asked)
+			require.Contains(t, text, "column tenant_id: want text, have a blob. The next claim makes it dead.")
+			b.breakIt(r, "payload")
+			require.Empty(t, b.claim(""))
+			kinds, text = b.reasons(asked)
 			require.Equal(t, []string{"dead", "unreadable"}, kinds, text)
 			require.Contains(t, text, "nobody has handled it")
 			require.Contains(t, text, "column payload")
 			require.NotContains(t, text, "The next claim")
 		})
 	}
+}
+
+// reasons asks why, and returns the kinds of the only record's reasons with the whole text.
+func (b damaged) reasons(id string) (kinds []string, text string) {
+	b.Helper()
+	answer, err := monitor.Why(b.Context(), b.store, id, monitor.WhyConfig{})
+	require.NoError(b, err)
+	require.Len(b, answer.Explanations, 1, answer.Text)
+	for _, r := range answer.Explanations[0].Reasons {
+		kinds, text = append(kinds, r.Kind), text+r.Text+"\n"
+	}
+	return kinds, text
 }
 
 func (b damaged) list() []*outmill.Record {
@@ -167,18 +215,18 @@ func TestWhy_HasTheLastAttempts(t *testing.T) {
 	t.Parallel()
 	b := newDamaged(t)
 	b.append(&outmill.Record{MessageID: "one"})
-	b.abandon("refused", 0)
-	b.abandon("refused again", 0)
+	b.abandon("refused")
+	b.abandon("refused again")
 	id := b.list()[0].ID.String()
 	for _, asked := range []string{"one", id} {
-		answer, err := monitor.Why(t.Context(), b.Store, asked, monitor.WhyConfig{})
+		answer, err := monitor.Why(t.Context(), b.store, asked, monitor.WhyConfig{})
 		require.NoError(t, err)
 		attempts := answer.Explanations[0].Attempts
 		require.Len(t, attempts, 2)
 		require.Equal(t, "refused again", attempts[0].Error)
 		require.WithinDuration(t, answer.At, attempts[0].At, time.Minute)
-		hidden, err := monitor.Why(t.Context(), b.Store, asked, monitor.WhyConfig{HideErrors: true})
+		hidden, err := monitor.Why(t.Context(), b.store, asked, monitor.WhyConfig{HideErrors: true})
 		require.NoError(t, err)
-		require.Equal(t, []monitor.Attempt{{At: attempts[0].At}, {At: attempts[1].At}}, hidden.Explanations[0].Attempts)
+		require.Equal(t, []monitor.Attempt{{At: attempts[0].At, Worker: "host <7>"}, {At: attempts[1].At, Worker: "host <7>"}}, hidden.Explanations[0].Attempts)
 	}
 }
