@@ -41,6 +41,23 @@ func TestStatements(t *testing.T) {
 		requireGoodPlans(t, newHarness(t, storetest.Options{}, 0).store)
 	})
 
+	t.Run("the plan of each statement is tested", func(t *testing.T) {
+		t.Parallel()
+		known := map[string]bool{}
+		for _, statement := range newHarness(t, storetest.Options{}, 0).store.driver.Texts() {
+			known[statement.Name] = true
+		}
+		files, err := filepath.Glob("*.go")
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(filepath.Clean(file))
+			require.NoError(t, err)
+			for _, name := range declared.FindAllStringSubmatch(string(text), -1) {
+				require.True(t, known[name[1]] || contains(others, name[1]), "%s of %s is not in the list of export_test.go", name[1], file)
+			}
+		}
+	})
+
 	t.Run("at a million records the plans are the same, with and without ANALYZE", func(t *testing.T) {
 		t.Parallel()
 		testenv.Long(t, "plans of SQLite at a million records")
@@ -93,6 +110,12 @@ FROM n`
 const millionEntries = `
 WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999999)
 INSERT INTO outmill_entries (kind, key, at, made_at, value) SELECT 'kind' || (i % 5), 'key' || i, i, i, '' FROM n`
+
+// declared matches the constant of a statement.
+var declared = regexp.MustCompile(`(?m)^\s*(?:const )?(sql[A-Z]\w*)\s+= `)
+
+// others read no records, notes or entries, or are the beginning of statements.
+var others = []string{"sqlInsert", "sqlHasMeta", "sqlTaken", "sqlVersion", "sqlSetVersion", "sqlMainFile", "sqlReached", "sqlOutside"}
 
 // statementsOf returns the statements and their plans as text.
 func statementsOf(t *testing.T, s store) string {
