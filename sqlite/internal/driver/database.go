@@ -126,15 +126,11 @@ func (d *Driver) orSchema(ctx context.Context, h sqlkit.Handle, err error) error
 }
 
 func (d *Driver) viewOnce(ctx context.Context, fn func(driver.Tx) error) error {
-	conn, err := d.db.Conn(ctx)
+	own, err := d.begin(ctx, readOnly)
 	if err != nil {
 		return err
 	}
-	own := &ownTx{conn: conn}
 	defer own.discard()
-	if own.tx, err = conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{ReadOnly: true}); err != nil {
-		return err
-	}
 	t := &tx{d: d, h: own.tx, own: own.tx, kept: map[string]*sql.Stmt{}}
 	if err := t.begin(ctx); err != nil {
 		return err
@@ -162,7 +158,7 @@ func (d *Driver) Update(ctx context.Context, begin driver.Begin, fn func(driver.
 }
 
 func (d *Driver) updateOnce(ctx context.Context, fn func(driver.Tx) error) error {
-	own, err := d.beginImmediate(ctx)
+	own, err := d.begin(ctx, d.lock)
 	if err != nil {
 		return err
 	}

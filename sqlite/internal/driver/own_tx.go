@@ -19,22 +19,35 @@ type ownTx struct {
 	tx   *sql.Tx
 }
 
-// beginImmediate returns a transaction that has the write lock, or a busy error at once. The transaction does
-// not end with ctx by itself: database/sql would roll it back while it is still in use.
-func (d *Driver) beginImmediate(ctx context.Context) (*ownTx, error) {
+// begin returns a transaction that how has begun. It does not end with ctx by itself: database/sql would roll it back
+// while it is still in use.
+func (d *Driver) begin(ctx context.Context, how func(ctx context.Context, own *ownTx) error) (*ownTx, error) {
 	conn, err := d.db.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
 	own := &ownTx{conn: conn}
-	if err := d.lock(context.WithoutCancel(ctx), own); err != nil {
+	if err := how(context.WithoutCancel(ctx), own); err != nil {
 		own.discard()
 		return nil, err
 	}
 	return own, nil
 }
 
-// lock begins the transaction with the connection's busy timeout off, and sets the timeout again afterwards.
+// deferred begins a transaction that takes the write lock with its first write.
+func deferred(ctx context.Context, own *ownTx) (err error) {
+	own.tx, err = own.conn.BeginTx(ctx, nil)
+	return err
+}
+
+// readOnly begins a transaction that writes nothing.
+func readOnly(ctx context.Context, own *ownTx) (err error) {
+	own.tx, err = own.conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	return err
+}
+
+// lock begins a transaction that has the write lock, or returns a busy error at once: the connection's busy timeout is
+// off until then.
 func (d *Driver) lock(ctx context.Context, own *ownTx) (err error) {
 	var patience int
 	if err := own.conn.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&patience); err != nil {
@@ -46,7 +59,7 @@ func (d *Driver) lock(ctx context.Context, own *ownTx) (err error) {
 		}
 		defer func() { err = errors.Join(err, setBusyTimeout(ctx, own.conn, patience)) }()
 	}
-	if own.tx, err = own.conn.BeginTx(ctx, nil); err != nil {
+	if err := deferred(ctx, own); err != nil {
 		return err
 	}
 	return (&tx{d: d, h: own.tx, own: own.tx}).exec(ctx, sqlLock)

@@ -23,9 +23,6 @@ const (
 WHERE type = 'table' AND name = ?1`
 	sqlTaken   = `SELECT name FROM sqlite_master WHERE lower(name) IN (SELECT lower(value) FROM json_each(?)) ORDER BY name`
 	sqlVersion = `SELECT version FROM {p:meta} WHERE only_row = 1`
-
-	sqlSetVersion = `INSERT INTO {p:meta} (only_row, version) VALUES (1, %d)
-ON CONFLICT (only_row) DO UPDATE SET version = excluded.version`
 )
 
 // prefixSettings are the settings that give the tables other names.
@@ -47,15 +44,11 @@ func (d *Driver) Ensure(ctx context.Context) error {
 }
 
 func (d *Driver) migrate(ctx context.Context, migrations []sqlkit.Migration) error {
-	conn, err := d.db.Conn(ctx)
+	own, err := d.begin(ctx, deferred)
 	if err != nil {
 		return err
 	}
-	own := &ownTx{conn: conn}
 	defer own.discard()
-	if own.tx, err = conn.BeginTx(context.WithoutCancel(ctx), nil); err != nil {
-		return err
-	}
 	// Write first, which takes the write lock. After a read, SQLite would refuse a write if another process has
 	// migrated in between.
 	if _, err := own.tx.ExecContext(ctx, d.names.in(`CREATE TABLE IF NOT EXISTS {p:lock} (x); DROP TABLE {p:lock}`)); err != nil {
@@ -73,10 +66,7 @@ func (d *Driver) migrate(ctx context.Context, migrations []sqlkit.Migration) err
 			return err
 		}
 	}
-	for _, migration := range migrations {
-		if migration.Version <= version {
-			continue
-		}
+	for _, migration := range migrations[version:] {
 		for _, statement := range migration.Statements {
 			if _, err := own.tx.ExecContext(ctx, statement); err != nil {
 				return fmt.Errorf("schema version %d: %w", migration.Version, err)
@@ -95,7 +85,7 @@ func (d *Driver) checkNames(ctx context.Context, h sqlkit.Handle, migrations []s
 	return storekit.ForeignTables("table", taken, prefixSettings)
 }
 
-// Statements returns the schema as plain SQL, with the statements that record its version.
+// Statements returns the schema as plain SQL.
 func (d *Driver) Statements() []string {
 	statements, _ := d.StatementsFrom(0)
 	return statements
@@ -115,15 +105,7 @@ func (d *Driver) StatementsFrom(version int) ([]string, error) {
 
 // migrations can fail only if the files built into the program are wrong, which a test excludes.
 func (d *Driver) migrations() ([]sqlkit.Migration, error) {
-	migrations, err := sqlkit.LoadMigrations(schemaFiles, "schema", d.names.in)
-	if err != nil {
-		return nil, err
-	}
-	for i := range migrations {
-		m := &migrations[i]
-		m.Statements = append(m.Statements, d.names.in(fmt.Sprintf(sqlSetVersion, m.Version)))
-	}
-	return migrations, nil
+	return sqlkit.LoadMigrations(schemaFiles, "schema", d.names.in)
 }
 
 // checkSchema returns an error if this program does not support the schema's version.

@@ -45,7 +45,7 @@ func (d *Driver) inTx(ctx context.Context, fn func(ctx context.Context, tx *sql.
 	run := func() error {
 		var own *ownTx
 		err := d.whileBusy(ctx, func() (err error) {
-			own, err = d.beginImmediate(ctx)
+			own, err = d.begin(ctx, d.lock)
 			return err
 		})
 		if err != nil {

@@ -143,3 +143,6 @@ SELECT seq, id, nullif(grp, '') AS grp, topic, key, message_id,
        correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, joins, waits_for,
        size, metadata, CAST(coalesce(payload, (SELECT p.payload FROM {p:payloads} AS p WHERE p.seq = r.seq)) AS TEXT) AS payload
 FROM {p:records} AS r;
+
+-- Each file of the schema ends with its version.
+INSERT INTO {p:meta} (only_row, version) VALUES (1, 1);
