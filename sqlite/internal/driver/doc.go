@@ -1,9 +1,10 @@
 // Package driver keeps what package engine needs in a SQLite database: see engine/driver for what that is.
 //
-//   - database.go and own_tx.go run transactions of the driver's own, and within.go runs in the caller's.
-//   - tx.go runs statements. reads.go, searches.go, topics.go, writes.go and notes.go have their texts.
-//   - rows.go and content.go convert between columns and fields.
-//   - apply.go writes changes, entries.go small things.
+//   - database.go, own_tx.go and transact.go run transactions of the driver's own, and within.go runs in the caller's.
+//   - tx.go runs statements. They stand beside what uses them: searches.go, topics.go, page.go and count.go read,
+//     apply.go, ack.go and notes.go write, and content.go does both.
+//   - rows.go and values.go convert between columns and fields.
+//   - entries.go has small things, schema.go the tables, and examine.go the doctor's questions.
 //
 // SQLite has one writer at a time: nothing changes between what a write transaction reads and what it writes.
 // What the contract says of locks and of lost rows is therefore cheap here.
