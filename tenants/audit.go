@@ -3,9 +3,7 @@ package tenants
 import (
 	"context"
 	"encoding/json"
-	"sync"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
@@ -28,24 +26,17 @@ func (s *Set) Audited(ctx context.Context, query roles.AuditQuery) (roles.AuditP
 	if err != nil {
 		return roles.AuditPage{Next: query.After}, err
 	}
-	var mu sync.Mutex
 	pages := map[string]roles.AuditPage{}
-	errs := s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
-		audit, ok := outmill.As[roles.Repairs](m.store)
-		if !ok {
-			return nil
-		}
-		page, err := audit.Audited(ctx, roles.AuditQuery{After: places[m.name()], Limit: limit})
-		if err != nil {
-			return err
-		}
+	ask := func(ctx context.Context, m *member, repairs roles.Repairs) (roles.AuditPage, error) {
+		return repairs.Audited(ctx, roles.AuditQuery{After: places[m.name()], Limit: limit})
+	}
+	errs := gather(ctx, s, call, having(members, repairsOf), repairsOf, ask, func(m *member, page roles.AuditPage, err error) {
 		for i := range page.Entries {
 			page.Entries[i].Store = m.name()
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		pages[m.name()] = page
-		return nil
+		if err == nil {
+			pages[m.name()] = page
+		}
 	})
 	page := mergeAudit(places, pages, limit)
 	page.Done = page.Done && len(errs) == 0
@@ -110,11 +101,5 @@ func newer(a, b roles.AuditEntry) bool {
 
 // DeleteOldAudit deletes entries of all members that have an audit. See roles.Repairs.
 func (s *Set) DeleteOldAudit(ctx context.Context, limit int) (int, error) {
-	return s.tidy(ctx, "delete old audit entries", limit, func(ctx context.Context, m *member, limit int) (int, error) {
-		audit, ok := outmill.As[roles.Repairs](m.store)
-		if !ok {
-			return 0, nil
-		}
-		return audit.DeleteOldAudit(ctx, limit)
-	})
+	return tidy(ctx, s, "delete old audit entries", limit, repairsOf, roles.Repairs.DeleteOldAudit)
 }

@@ -16,7 +16,7 @@ func (s *Set) DedupKey(ctx context.Context, topic, key string) (storekit.DedupIn
 		return storekit.DedupInfo{}, failed(call, err)
 	}
 	var found storekit.DedupInfo
-	err := in(ctx, s, call, "storekit.DedupKeys", func(ctx context.Context, m *member, keys storekit.DedupKeys) (err error) {
+	err := inOne(ctx, s, call, keysOf, func(ctx context.Context, m *member, keys storekit.DedupKeys) (err error) {
 		found, err = keys.DedupKey(ctx, topic, key)
 		found.Store = m.name()
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
@@ -53,11 +52,10 @@ func (s *Set) Examine(ctx context.Context, request roles.ExamineRequest) (roles.
 }
 
 func examined(ctx context.Context, m *member, request roles.ExamineRequest) roles.Examination {
-	examiner, ok := outmill.As[roles.Examiner](m.store)
-	if !ok {
+	if m.examiner == nil {
 		return roles.Examination{Unchecked: []string{"the store lacks the role roles.Examiner"}}
 	}
-	found, err := examiner.Examine(ctx, request)
+	found, err := m.examiner.Examine(ctx, request)
 	if err != nil {
 		found.Add(storekit.StoreFinding(err))
 	}

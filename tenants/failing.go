@@ -59,33 +59,10 @@ var _ storekit.FailingCaller = (*Set)(nil)
 func (m *member) onlyOwn(regs []outmill.Registration) []outmill.Registration {
 	isOthers := func(call outmill.FailingCall) bool { return call.Store != "" && call.Store != m.name() }
 	handlesOthers := func(h outmill.Handling) bool { return h.Store != "" && h.Store != m.name() }
-	if !slices.ContainsFunc(regs, func(reg outmill.Registration) bool {
-		return slices.ContainsFunc(reg.Failing, isOthers) || slices.ContainsFunc(reg.Handling, handlesOthers)
-	}) {
-		return regs
-	}
 	own := slices.Clone(regs)
 	for i := range own {
 		own[i].Failing = slices.DeleteFunc(slices.Clone(own[i].Failing), isOthers)
 		own[i].Handling = slices.DeleteFunc(slices.Clone(own[i].Handling), handlesOthers)
 	}
 	return own
-}
-
-// bothFailing has the failing calls that a worker reported to one store or to both, each once, as it was
-// reported last.
-func bothFailing(a, b []outmill.FailingCall) []outmill.FailingCall {
-	merged := slices.Clone(a)
-	for _, call := range b {
-		i := slices.IndexFunc(merged, func(c outmill.FailingCall) bool {
-			return c.Call == call.Call && c.Part == call.Part && c.Store == call.Store
-		})
-		switch {
-		case i < 0:
-			merged = append(merged, call)
-		case call.Times > merged[i].Times:
-			merged[i] = call
-		}
-	}
-	return merged
 }

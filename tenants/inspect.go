@@ -1,7 +1,6 @@
 package tenants
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -23,33 +22,26 @@ func (s *Set) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error
 }
 
 func (s *Set) stats(ctx context.Context, members []*member, limit int) ([]outmill.TopicStats, error) {
-	var mu sync.Mutex
 	var all []outmill.TopicStats
-	err := s.inspectSome(ctx, "stats", members, func(ctx context.Context, m *member) error {
-		found, err := m.store.Stats(ctx, limit)
+	err := inspect(ctx, s, "stats", members, func(ctx context.Context, _ *member, store outmill.Store) ([]outmill.TopicStats, error) {
+		return store.Stats(ctx, limit)
+	}, func(m *member, found []outmill.TopicStats, _ error) {
 		for i := range found {
 			found[i].Store = m.name()
 		}
-		mu.Lock()
-		defer mu.Unlock()
 		all = append(all, found...)
-		return err
 	})
 	slices.SortStableFunc(all, func(a, b outmill.TopicStats) int { return strings.Compare(a.Store, b.Store) })
 	return all, err
 }
 
-// inspect calls fn for all members.
-func (s *Set) inspect(ctx context.Context, call string, fn func(ctx context.Context, m *member) error) error {
-	return s.inspectSome(ctx, call, s.snapshot(), fn)
-}
-
-func (s *Set) inspectSome(ctx context.Context, call string, members []*member,
-	fn func(ctx context.Context, m *member) error) error {
+// inspect calls ask for the stores of the members. take gets what they gave, one at a time, also with an error.
+func inspect[T any](ctx context.Context, s *Set, call string, members []*member,
+	ask func(ctx context.Context, m *member, store outmill.Store) (T, error), take func(m *member, given T, err error)) error {
 	if err := s.life.Usable(ctx); err != nil {
 		return failed(call, err)
 	}
-	return partial(len(members), s.each(ctx, call, long, members, fn))
+	return partial(len(members), gather(ctx, s, call, members, storeOf, ask, take))
 }
 
 // List returns records of all members in the order of their ids; Record.Store names the member.
@@ -59,18 +51,15 @@ func (s *Set) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Rec
 	if err != nil {
 		return nil, failed("list", err)
 	}
-	var mu sync.Mutex
 	var all []*outmill.Record
-	err = s.inspect(ctx, "list", func(ctx context.Context, m *member) error {
-		found, err := m.store.List(ctx, query)
+	err = inspect(ctx, s, "list", s.snapshot(), func(ctx context.Context, _ *member, store outmill.Store) ([]*outmill.Record, error) {
+		return store.List(ctx, query)
+	}, func(m *member, found []*outmill.Record, _ error) {
 		m.own(found...)
-		mu.Lock()
-		defer mu.Unlock()
 		// In steps, so that no more than two lists are in memory.
 		all = append(all, found...)
-		slices.SortFunc(all, func(a, b *outmill.Record) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+		slices.SortFunc(all, func(a, b *outmill.Record) int { return compare(a.ID, b.ID) })
 		all = slices.Clip(all[:min(len(all), query.Limit)])
-		return err
 	})
 	return all, err
 }
@@ -79,10 +68,7 @@ func (s *Set) List(ctx context.Context, query outmill.ListQuery) ([]*outmill.Rec
 // Config.Parallel at a time, until one has it. If none has it and some fail, the error is a
 // *storekit.PartialError. See outmill.Inspector.
 func (s *Set) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, error) {
-	if err := s.life.Usable(ctx); err != nil {
-		return nil, failed("get", err)
-	}
-	members, err := s.meant(ctx)
+	members, err := s.operated(ctx, "get")
 	if err != nil {
 		return nil, err
 	}
@@ -136,54 +122,45 @@ func (s *Set) meant(ctx context.Context) ([]*member, error) {
 // Requeue requeues records of the member that [WithTenant] names, and without that asks all
 // members. See outmill.Inspector.
 func (s *Set) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
-	return s.byID(ctx, "requeue", ids, func(ctx context.Context, m *member) (int, error) { return m.store.Requeue(ctx, ids...) })
+	return s.byID(ctx, "requeue", ids, outmill.Store.Requeue)
 }
 
 // Delete deletes records of the member that [WithTenant] names, and without that asks all
 // members. See outmill.Inspector.
 func (s *Set) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
-	return s.byID(ctx, "delete", ids, func(ctx context.Context, m *member) (int, error) { return m.store.Delete(ctx, ids...) })
+	return s.byID(ctx, "delete", ids, outmill.Store.Delete)
 }
 
 func (s *Set) byID(ctx context.Context, call string, ids []outmill.WorkItemID,
-	fn func(ctx context.Context, m *member) (int, error)) (total int, err error) {
-	if err := s.life.Usable(ctx); err != nil {
-		return 0, failed(call, err)
-	}
-	members, err := s.meant(ctx)
+	change func(store outmill.Store, ctx context.Context, ids ...outmill.WorkItemID) (int, error)) (total int, err error) {
+	members, err := s.operated(ctx, call)
 	if err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	var mu sync.Mutex
-	errs := s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
-		n, err := fn(ctx, m)
-		mu.Lock()
-		defer mu.Unlock()
-		total += n
-		if n > 0 {
+	err = inspect(ctx, s, call, members, func(ctx context.Context, _ *member, store outmill.Store) (int, error) {
+		return change(store, ctx, ids...)
+	}, func(m *member, changed int, _ error) {
+		total += changed
+		if changed > 0 {
 			s.woken(m, "")
 		}
-		return err
 	})
-	return total, partial(len(members), errs)
+	return total, err
 }
 
 // Groups lists the groups of all members, each once. See outmill.Inspector, and [Set.Stats] for
 // errors.
 func (s *Set) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
-	var mu sync.Mutex
 	groups := map[string]outmill.GroupInfo{}
-	err := s.inspect(ctx, "groups", func(ctx context.Context, m *member) error {
-		found, err := m.store.Groups(ctx)
-		mu.Lock()
-		defer mu.Unlock()
+	err := inspect(ctx, s, "groups", s.snapshot(), func(ctx context.Context, _ *member, store outmill.Store) ([]outmill.GroupInfo, error) {
+		return store.Groups(ctx)
+	}, func(_ *member, found []outmill.GroupInfo, _ error) {
 		for _, g := range found {
 			if other, known := groups[g.Group]; known {
 				g = mergeGroups(other, g)
 			}
 			groups[g.Group] = g
 		}
-		return err
 	})
 	infos := slices.SortedFunc(maps.Values(groups), func(a, b outmill.GroupInfo) int { return strings.Compare(a.Group, b.Group) })
 	pauses, pausesErr := s.Paused(ctx)
@@ -223,40 +200,47 @@ func mergeGroups(a, b outmill.GroupInfo) outmill.GroupInfo {
 			merged.Workers = append(merged.Workers, worker)
 			continue
 		}
-		merged.Workers[i].SeenAt = later(merged.Workers[i].SeenAt, worker.SeenAt)
-		merged.Workers[i].Problems = bothProblems(merged.Workers[i].Problems, worker.Problems)
-		merged.Workers[i].Stopped = merged.Workers[i].Stopped && worker.Stopped
-		merged.Workers[i].Handling = bothHandling(merged.Workers[i].Handling, worker.Handling)
-		merged.Workers[i].Failing = bothFailing(merged.Workers[i].Failing, worker.Failing)
-		merged.Workers[i].Reads = bothReads(merged.Workers[i].Reads, worker.Reads)
+		w := &merged.Workers[i]
+		w.SeenAt = later(w.SeenAt, worker.SeenAt)
+		w.Problems = bothProblems(w.Problems, worker.Problems)
+		w.Stopped = w.Stopped && worker.Stopped
+		w.Handling = union(w.Handling, worker.Handling, sameHandling, alike)
+		w.Failing = union(w.Failing, worker.Failing, sameFailing, failedLater)
+		w.Reads = union(w.Reads, worker.Reads, sameReading, alike)
 	}
 	slices.SortStableFunc(merged.Workers, func(a, b outmill.WorkerInfo) int { return b.SeenAt.Compare(a.SeenAt) })
 	return merged
 }
 
-// bothHandling has the handlers that a worker reported to one store or to both, each once.
-func bothHandling(a, b []outmill.Handling) []outmill.Handling {
+// union has what a worker reported to one store or to both, each once, as it was reported last.
+func union[T any](a, b []T, same, later func(old, t T) bool) []T {
 	merged := slices.Clone(a)
-	for _, h := range b {
-		if !slices.ContainsFunc(merged, func(m outmill.Handling) bool { return m.Record == h.Record }) {
-			merged = append(merged, h)
+	for _, t := range b {
+		i := slices.IndexFunc(merged, func(old T) bool { return same(old, t) })
+		switch {
+		case i < 0:
+			merged = append(merged, t)
+		case later(merged[i], t):
+			merged[i] = t
 		}
 	}
 	return merged
 }
 
-// bothReads has how a worker reads, as it reported to one store or to both, each once.
-func bothReads(a, b []outmill.Reading) []outmill.Reading {
-	merged := slices.Clone(a)
-	for _, r := range b {
-		if !slices.ContainsFunc(merged, func(m outmill.Reading) bool {
-			return m.Order == r.Order && m.KeyPolicy == r.KeyPolicy && selectionKey("", m.Topics) == selectionKey("", r.Topics)
-		}) {
-			merged = append(merged, r)
-		}
-	}
-	return merged
+func sameHandling(a, b outmill.Handling) bool { return a.Record == b.Record }
+
+func sameReading(a, b outmill.Reading) bool {
+	return a.Order == b.Order && a.KeyPolicy == b.KeyPolicy && selectionKey("", a.Topics) == selectionKey("", b.Topics)
 }
+
+func sameFailing(a, b outmill.FailingCall) bool {
+	return a.Call == b.Call && a.Part == b.Part && a.Store == b.Store
+}
+
+func failedLater(a, b outmill.FailingCall) bool { return b.Times > a.Times }
+
+// alike is the later of union for what does not change.
+func alike[T any](_, _ T) bool { return false }
 
 // bothProblems has the problems that a worker reported to one store or to both.
 func bothProblems(a, b map[string]string) map[string]string {

@@ -2,6 +2,7 @@ package tenants
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -9,39 +10,48 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// tidy does up to limit records of work in all members, which share the limit. A member that did
+// tidy does up to limit records of work in all members that have the role, which share the limit. A member that did
 // all of its share is asked again.
-func (s *Set) tidy(ctx context.Context, call string, limit int,
-	work func(ctx context.Context, m *member, limit int) (int, error)) (total int, err error) {
+func tidy[Role any](ctx context.Context, s *Set, call string, limit int, of roleOf[Role],
+	work func(role Role, ctx context.Context, limit int) (int, error)) (int, error) {
 	if err := storekit.CheckLimit(limit); err != nil {
 		return 0, failed(call, err)
 	}
 	if err := s.life.Usable(ctx); err != nil {
 		return 0, failed(call, err)
 	}
-	queue := s.awake(call)
-	asked := len(queue)
-	errs := map[string]error{}
-	for len(queue) > 0 && total < limit && ctx.Err() == nil {
+	members := having(s.awake(call), of)
+	total, errs := share(ctx, s, call, limit, members, of, func(ctx context.Context, m *member, role Role, limit int) (int, bool, error) {
+		did, err := work(role, ctx, limit)
+		return did, did == limit, s.worked(ctx, m, call, err)
+	})
+	return total, s.bestEffort(ctx, len(members), errs)
+}
+
+// share has the members do up to limit pieces of work in all. A member whose work, of which it got a share, says
+// that it has more is asked again.
+func share[Role any](ctx context.Context, s *Set, call string, limit int, members []*member, of roleOf[Role],
+	work func(ctx context.Context, m *member, role Role, limit int) (did int, more bool, err error)) (total int, errs map[string]error) {
+	type done struct {
+		did  int
+		more bool
+	}
+	errs = map[string]error{}
+	for queue := members; len(queue) > 0 && total < limit && ctx.Err() == nil; {
 		n := min(len(queue), s.cfg.Parallel, limit-total)
-		share := (limit - total) / n
-		var mu sync.Mutex
+		part := (limit - total) / n
 		var again []*member
-		for name, err := range s.each(ctx, call, long, queue[:n], func(ctx context.Context, m *member) error {
-			did, err := work(ctx, m, share)
-			mu.Lock()
-			defer mu.Unlock()
-			total += did
-			if err == nil && did == share {
+		maps.Copy(errs, gather(ctx, s, call, queue[:n], of, func(ctx context.Context, m *member, role Role) (d done, err error) {
+			d.did, d.more, err = work(ctx, m, role, part)
+			return d, err
+		}, func(m *member, d done, err error) {
+			if total += d.did; d.more && err == nil {
 				again = append(again, m)
 			}
-			return s.worked(ctx, m, call, err)
-		}) {
-			errs[name] = err
-		}
-		queue = append(queue[n:], again...)
+		}))
+		queue = append(queue[n:len(queue):len(queue)], again...)
 	}
-	return total, s.bestEffort(ctx, asked, errs)
+	return total, errs
 }
 
 // working are the members that the upkeep does not leave out.
@@ -69,38 +79,30 @@ func (s *Set) worked(ctx context.Context, m *member, call string, err error) err
 
 // ReapExpired ends expired leases of all members. See outmill.Queue.
 func (s *Set) ReapExpired(ctx context.Context, limit int) (int, error) {
-	return s.tidy(ctx, "reap", limit, func(ctx context.Context, m *member, limit int) (int, error) {
-		return m.store.ReapExpired(ctx, limit)
-	})
+	return tidy(ctx, s, "reap", limit, storeOf, outmill.Store.ReapExpired)
 }
 
 // DeleteProcessed deletes processed records of all members. See outmill.Janitor.
 func (s *Set) DeleteProcessed(ctx context.Context, limit int) (int, error) {
-	return s.tidy(ctx, "delete processed records", limit, func(ctx context.Context, m *member, limit int) (int, error) {
-		return m.store.DeleteProcessed(ctx, limit)
-	})
+	return tidy(ctx, s, "delete processed records", limit, storeOf, outmill.Store.DeleteProcessed)
 }
 
 // ExpireDue makes expired records of all members dead. See outmill.Janitor.
 func (s *Set) ExpireDue(ctx context.Context, limit int) (int, error) {
-	return s.tidy(ctx, "expire records", limit, func(ctx context.Context, m *member, limit int) (int, error) {
-		return m.store.ExpireDue(ctx, limit)
-	})
+	return tidy(ctx, s, "expire records", limit, storeOf, outmill.Store.ExpireDue)
 }
 
 // DeleteDedupKeys deletes dedup keys of all members. See outmill.Janitor.
 func (s *Set) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
-	return s.tidy(ctx, "delete dedup keys", limit, func(ctx context.Context, m *member, limit int) (int, error) {
-		return m.store.DeleteDedupKeys(ctx, limit)
-	})
+	return tidy(ctx, s, "delete dedup keys", limit, storeOf, outmill.Store.DeleteDedupKeys)
 }
 
 // ExpireRegistrations ends registrations in all members. See outmill.Janitor.
 func (s *Set) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
 	var mu sync.Mutex
 	// A member is done when it did less than its share of both.
-	_, err = s.tidy(ctx, "expire registrations", limit, func(ctx context.Context, m *member, share int) (int, error) {
-		ended, deleted, err := m.store.ExpireRegistrations(ctx, share)
+	_, err = tidy(ctx, s, "expire registrations", limit, storeOf, func(store outmill.Store, ctx context.Context, share int) (int, error) {
+		ended, deleted, err := store.ExpireRegistrations(ctx, share)
 		mu.Lock()
 		defer mu.Unlock()
 		registrations, records = registrations+ended, records+deleted

@@ -10,13 +10,9 @@ import (
 // A join is in one member, which the context of each call names: see [WithTenant]. Its steps are
 // in that member too, unless joins.SendSteps has sent them to others.
 
-func (s *Set) inJoins(ctx context.Context, call string, fn func(ctx context.Context, joins roles.Joins) error) error {
-	return in(ctx, s, call, joinsRole, func(ctx context.Context, _ *member, joins roles.Joins) error { return fn(ctx, joins) })
-}
-
 // StartJoin begins a join in the member that ctx names. See roles.Joins.
 func (s *Set) StartJoin(ctx context.Context, join *roles.Join) error {
-	return s.inJoins(ctx, "start a join", func(ctx context.Context, joins roles.Joins) error {
+	return do(ctx, s, "start a join", joinsOf, func(ctx context.Context, joins roles.Joins) error {
 		return joins.StartJoin(ctx, join)
 	})
 }
@@ -24,84 +20,68 @@ func (s *Set) StartJoin(ctx context.Context, join *roles.Join) error {
 // AttachStep makes a record a step of a join, both of the member that ctx names. See
 // roles.Joins.
 func (s *Set) AttachStep(ctx context.Context, join outmill.JoinID, message outmill.WorkItemID) error {
-	return s.inJoins(ctx, "attach a step", func(ctx context.Context, joins roles.Joins) error {
+	return do(ctx, s, "attach a step", joinsOf, func(ctx context.Context, joins roles.Joins) error {
 		return joins.AttachStep(ctx, join, message)
 	})
 }
 
 // ReportCompleted settles a step in the member that ctx names. See roles.Joins.
 func (s *Set) ReportCompleted(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.inJoins(ctx, "report a step", func(ctx context.Context, joins roles.Joins) error {
+	return do(ctx, s, "report a step", joinsOf, func(ctx context.Context, joins roles.Joins) error {
 		return joins.ReportCompleted(ctx, join, step)
 	})
 }
 
 // ReportFailed settles a step in the member that ctx names. See roles.Joins.
 func (s *Set) ReportFailed(ctx context.Context, join outmill.JoinID, step outmill.WorkItemID) error {
-	return s.inJoins(ctx, "report a step", func(ctx context.Context, joins roles.Joins) error {
+	return do(ctx, s, "report a step", joinsOf, func(ctx context.Context, joins roles.Joins) error {
 		return joins.ReportFailed(ctx, join, step)
 	})
 }
 
 // SealJoin says how many steps a join of the member that ctx names has. See roles.Joins.
 func (s *Set) SealJoin(ctx context.Context, join outmill.JoinID, expectedSteps int) error {
-	return s.inJoins(ctx, "seal a join", func(ctx context.Context, joins roles.Joins) error {
+	return do(ctx, s, "seal a join", joinsOf, func(ctx context.Context, joins roles.Joins) error {
 		return joins.SealJoin(ctx, join, expectedSteps)
 	})
 }
 
 // FinishJoin ends a join of the member that ctx names. See roles.Joins.
-func (s *Set) FinishJoin(ctx context.Context, join outmill.JoinID, request roles.FinishRequest) (result roles.FinishResult,
-	err error) {
-	err = s.inJoins(ctx, "finish a join", func(ctx context.Context, joins roles.Joins) (err error) {
-		result, err = joins.FinishJoin(ctx, join, request)
-		return err
+func (s *Set) FinishJoin(ctx context.Context, join outmill.JoinID, request roles.FinishRequest) (roles.FinishResult, error) {
+	return get(ctx, s, "finish a join", joinsOf, func(ctx context.Context, joins roles.Joins) (roles.FinishResult, error) {
+		return joins.FinishJoin(ctx, join, request)
 	})
-	return result, err
 }
 
 // CancelJoin ends a join of the member that ctx names. See roles.Joins.
 func (s *Set) CancelJoin(ctx context.Context, join outmill.JoinID, reason string) error {
-	return s.inJoins(ctx, "cancel a join", func(ctx context.Context, joins roles.Joins) error {
+	return do(ctx, s, "cancel a join", joinsOf, func(ctx context.Context, joins roles.Joins) error {
 		return joins.CancelJoin(ctx, join, reason)
 	})
 }
 
 // GetJoin returns a join of the member that ctx names. See roles.Joins.
-func (s *Set) GetJoin(ctx context.Context, join outmill.JoinID) (found *roles.Join, err error) {
-	err = s.inJoins(ctx, "get a join", func(ctx context.Context, joins roles.Joins) (err error) {
-		found, err = joins.GetJoin(ctx, join)
-		return err
+func (s *Set) GetJoin(ctx context.Context, join outmill.JoinID) (*roles.Join, error) {
+	return get(ctx, s, "get a join", joinsOf, func(ctx context.Context, joins roles.Joins) (*roles.Join, error) {
+		return joins.GetJoin(ctx, join)
 	})
-	return found, err
 }
 
 // ListJoins returns joins of the member that ctx names. See roles.Joins.
-func (s *Set) ListJoins(ctx context.Context, query roles.JoinQuery) (found []*roles.Join, err error) {
-	err = s.inJoins(ctx, "list joins", func(ctx context.Context, joins roles.Joins) (err error) {
-		found, err = joins.ListJoins(ctx, query)
-		return err
+func (s *Set) ListJoins(ctx context.Context, query roles.JoinQuery) ([]*roles.Join, error) {
+	return get(ctx, s, "list joins", joinsOf, func(ctx context.Context, joins roles.Joins) ([]*roles.Join, error) {
+		return joins.ListJoins(ctx, query)
 	})
-	return found, err
 }
 
 // ListSteps returns steps of a join of the member that ctx names. See roles.Joins.
-func (s *Set) ListSteps(ctx context.Context, join outmill.JoinID, after outmill.WorkItemID, limit int) (steps []roles.JoinStep,
-	err error) {
-	err = s.inJoins(ctx, "list steps", func(ctx context.Context, joins roles.Joins) (err error) {
-		steps, err = joins.ListSteps(ctx, join, after, limit)
-		return err
+func (s *Set) ListSteps(ctx context.Context, join outmill.JoinID, after outmill.WorkItemID, limit int) ([]roles.JoinStep, error) {
+	return get(ctx, s, "list steps", joinsOf, func(ctx context.Context, joins roles.Joins) ([]roles.JoinStep, error) {
+		return joins.ListSteps(ctx, join, after, limit)
 	})
-	return steps, err
 }
 
 // DeleteJoins deletes ended joins of all members that keep some. See roles.Joins.
 func (s *Set) DeleteJoins(ctx context.Context, limit int) (int, error) {
-	return s.tidy(ctx, "delete joins", limit, func(ctx context.Context, m *member, limit int) (int, error) {
-		joins, ok := outmill.As[roles.Joins](m.store)
-		if !ok {
-			return 0, nil
-		}
-		return joins.DeleteJoins(ctx, limit)
-	})
+	return tidy(ctx, s, "delete joins", limit, joinsOf, roles.Joins.DeleteJoins)
 }

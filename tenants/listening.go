@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -95,27 +93,23 @@ func (l *listening) end(m *member) {
 
 // listensWithin tells whether the member would listen on a connection of the set's budget.
 func (s *Set) listensWithin(m *member) bool {
-	if s.budget == nil {
-		return false
-	}
-	listener, ok := outmill.As[storekit.BudgetedListener](m.store)
-	return ok && listener.ListensWithin() == s.budget
+	return s.budget != nil && m.listener != nil && m.listener.ListensWithin() == s.budget
 }
 
 // listen merges the wake-ups of a member, unless that takes a connection and none is left for it. The caller holds the
 // lock.
 func (s *Set) listen(m *member) {
-	waker, ok := outmill.As[roles.Waker](m.store)
-	if !ok {
+	if m.waker == nil {
 		return
 	}
 	ctx := m.ctx
 	if s.listensWithin(m) {
-		if ctx, ok = s.listening.start(m); !ok {
+		var started bool
+		if ctx, started = s.listening.start(m); !started {
 			return
 		}
 	}
-	waker.Wake(ctx, func(topic string) { s.woken(m, topic) })
+	m.waker.Wake(ctx, func(topic string) { s.woken(m, topic) })
 }
 
 // listenLoop has the busiest members listen until the set is closed.

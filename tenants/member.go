@@ -18,20 +18,16 @@ import (
 
 // member is the open store of one tenant. See the package comment for its states.
 type member struct {
+	able
 	tenant Tenant
-	store  outmill.Store
 	// owned: the set closes the store.
 	owned bool
 	// ctx ends when the member is gone.
 	ctx context.Context
 	end context.CancelFunc
 
-	// pauses is the role of the store, or nil; lastPauses is what the set has noted of it.
-	pauses     roles.Pauses
+	// lastPauses is what the set has noted of the store's pauses.
 	lastPauses atomic.Pointer[roles.PauseList]
-
-	// rester is the role of the store, or nil.
-	rester roles.Idle
 
 	// registering serialises the registrations of the member. No call waits for it longer than its context.
 	registering *semaphore.Weighted
@@ -80,9 +76,7 @@ type member struct {
 
 func (s *Set) newMember(tenant Tenant, store outmill.Store, owned bool) *member {
 	ctx, end := context.WithCancel(context.Background())
-	pauses, _ := outmill.As[roles.Pauses](store)
-	rester, _ := outmill.As[roles.Idle](store)
-	m := &member{detach: func() {}, pauses: pauses, rester: rester, tenant: tenant, store: store, owned: owned, ctx: ctx, end: end,
+	m := &member{detach: func() {}, able: ableOf(store), tenant: tenant, owned: owned, ctx: ctx, end: end,
 		leases: map[outmill.Lease]time.Time{}, questions: map[*question]struct{}{}, most: s.cfg.MaxInFlightPerTenant,
 		registering: semaphore.NewWeighted(1), changed: make(chan struct{}, 1), waits: storekit.NewWaits(firstTrouble, maxTrouble)}
 	m.roomy = func() { s.woken(m, "") }
@@ -339,15 +333,6 @@ func (m *member) close() error {
 		return nil
 	}
 	return m.failed("close", m.store.Close())
-}
-
-// role returns the role of exactly this member's store.
-func role[Role any](m *member, name string) (Role, error) {
-	found, ok := outmill.As[Role](m.store)
-	if !ok {
-		return found, &RoleError{Member: m.name(), Role: name}
-	}
-	return found, nil
 }
 
 // bare returns the leases as the member's store knows them.

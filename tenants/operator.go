@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"slices"
-	"sync"
+	"sync/atomic"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
-
-const operatorRole = "roles.Repairs"
 
 // Find returns a page of the records of all members, or of the one that [WithTenant] names, in
 // the order of their ids; Record.Store names the member. Ids are unique across members, so
@@ -36,22 +34,14 @@ func (s *Set) Find(ctx context.Context, query outmill.ListQuery) (roles.Page, er
 	if err != nil {
 		return roles.Page{Next: query.After}, err
 	}
-	var mu sync.Mutex
 	found := merged{query: query}
-	errs := s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
-		operator, err := role[roles.Repairs](m, operatorRole)
-		if err != nil {
-			return err
+	errs := gather(ctx, s, call, members, repairsOf, func(ctx context.Context, _ *member, repairs roles.Repairs) (roles.Page, error) {
+		return repairs.Find(ctx, query)
+	}, func(m *member, page roles.Page, err error) {
+		if err == nil {
+			m.own(page.Records...)
+			found.add(page)
 		}
-		page, err := operator.Find(ctx, query)
-		if err != nil {
-			return err
-		}
-		m.own(page.Records...)
-		mu.Lock()
-		defer mu.Unlock()
-		found.add(page)
-		return nil
 	})
 	return found.page(), partly(ctx, call, len(members), errs)
 }
@@ -176,51 +166,31 @@ func (s *Set) change(ctx context.Context, call string, query outmill.ListQuery,
 	}
 	ctx = storekit.OneCommand(ctx)
 	// last has the last page of each member, at first that it has not begun.
-	last := make(map[*member]roles.Page, len(members))
+	last := make(map[*member]*roles.Page, len(members))
 	for _, m := range members {
-		last[m] = roles.Page{Next: query.After}
+		last[m] = &roles.Page{Next: query.After}
 	}
-	total, errs := roles.Page{}, map[string]error{}
-	for queue := members; len(queue) > 0 && total.Changed < query.Limit && ctx.Err() == nil; {
-		n := min(len(queue), s.cfg.Parallel, query.Limit-total.Changed)
-		share := (query.Limit - total.Changed) / n
-		var mu sync.Mutex
-		var again []*member
-		for name, err := range s.each(ctx, call, long, queue[:n], func(ctx context.Context, m *member) error {
-			operator, err := role[roles.Repairs](m, operatorRole)
-			mu.Lock()
-			query := query
-			query.After, query.Limit = last[m].Next, share
-			mu.Unlock()
-			var page roles.Page
-			if err == nil {
-				page, err = do(operator, ctx, query)
-				err = m.failed(call, err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			total.Changed += page.Changed
-			total.Examined += page.Examined
-			if page.Changed > 0 {
-				s.woken(m, "")
-			}
-			if err != nil {
-				return err
-			}
-			last[m] = page
-			if !page.Done && page.Changed >= share {
-				again = append(again, m)
-			}
-			return nil
-		}) {
-			errs[name] = err
+	var total roles.Page
+	var examined atomic.Int64
+	work := func(ctx context.Context, m *member, repairs roles.Repairs, limit int) (int, bool, error) {
+		query := query
+		query.After, query.Limit = last[m].Next, limit
+		page, err := do(repairs, ctx, query)
+		examined.Add(int64(page.Examined))
+		if page.Changed > 0 {
+			s.woken(m, "")
 		}
-		queue = append(queue[n:len(queue):len(queue)], again...)
+		if err == nil {
+			*last[m] = page
+		}
+		return page.Changed, !page.Done && page.Changed >= limit, err
 	}
+	changed, errs := share(ctx, s, call, query.Limit, members, repairsOf, work)
+	total.Changed, total.Examined = changed, int(examined.Load())
 	pages := make([]roles.Page, 0, len(last))
 	for m, p := range last {
 		if errs[m.name()] == nil {
-			pages = append(pages, p)
+			pages = append(pages, *p)
 		}
 	}
 	total.Next, total.Done = commonEnd(query.After, pages)

@@ -211,14 +211,15 @@ func TestSet_SagaRetention(t *testing.T) {
 		}, soon, tick)
 	})
 
-	t.Run("without a tenant it is refused, and a member without the role keeps the saga", func(t *testing.T) {
+	t.Run("without a tenant it is refused, and so it is in a member without the role", func(t *testing.T) {
 		t.Parallel()
 		r := newPlain(t, "a")
 		saga := &roles.Saga{Type: "order", Correlation: "1"}
 		require.ErrorIs(t, r.set.RetainSaga(t.Context(), saga, time.Hour, roles.SagaOptions{}), tenants.ErrNoTenant)
 		ctx := tenants.WithTenant(t.Context(), "a")
-		require.NoError(t, r.set.RetainSaga(ctx, saga, time.Hour, roles.SagaOptions{}))
-		require.ErrorIs(t, r.set.RetainSaga(ctx, saga, 0, roles.SagaOptions{}), outmill.ErrInvalidConfig)
+		var lacks *tenants.RoleError
+		require.ErrorAs(t, r.set.RetainSaga(ctx, saga, time.Hour, roles.SagaOptions{}), &lacks)
+		require.Equal(t, tenants.RoleError{Member: "a", Role: "roles.Sagas"}, *lacks)
 		n, err := r.set.DeleteOldSagas(t.Context(), 10)
 		require.NoError(t, err)
 		require.Zero(t, n)

@@ -8,12 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
-
-const pausesRole = "roles.Pauses"
 
 var _ roles.Pauses = (*Set)(nil)
 
@@ -27,9 +24,9 @@ func (s *Set) Pause(ctx context.Context, scope roles.PauseScope, by, reason stri
 	if err := storekit.CheckPause(scope, by, reason); err != nil {
 		return failed(call, err)
 	}
-	return s.pausing(ctx, call, func(ctx context.Context, _ *member, pauses roles.Pauses) error {
-		return pauses.Pause(ctx, scope, by, reason)
-	})
+	return pausing(ctx, s, call, func(ctx context.Context, _ *member, pauses roles.Pauses) (bool, error) {
+		return false, pauses.Pause(ctx, scope, by, reason)
+	}, func(*member, bool, error) {})
 }
 
 // Resume ends the pause of the scope in all members, or in the one that [WithTenant] names, and
@@ -39,16 +36,16 @@ func (s *Set) Resume(ctx context.Context, scope roles.PauseScope) (bool, error) 
 	if err := storekit.CheckPauseScope(scope); err != nil {
 		return false, failed(call, err)
 	}
-	var some atomic.Bool
-	err := s.pausing(ctx, call, func(ctx context.Context, m *member, pauses roles.Pauses) error {
-		ended, err := pauses.Resume(ctx, scope)
+	some := false
+	err := pausing(ctx, s, call, func(ctx context.Context, _ *member, pauses roles.Pauses) (bool, error) {
+		return pauses.Resume(ctx, scope)
+	}, func(m *member, ended bool, _ error) {
 		if ended {
-			some.Store(true)
+			some = true
 			s.woken(m, "")
 		}
-		return err
 	})
-	return some.Load(), err
+	return some, err
 }
 
 // Paused returns the pauses of all members, or of the one that [WithTenant] names. A pause that
@@ -56,28 +53,23 @@ func (s *Set) Resume(ctx context.Context, scope roles.PauseScope) (bool, error) 
 // that of the first; other entries name their member. Members without the role have no pauses.
 // See [Set.Pause] for errors.
 func (s *Set) Paused(ctx context.Context) ([]roles.PauseInfo, error) {
-	members, err := s.operated(ctx, "list pauses")
+	const call = "list pauses"
+	members, err := s.operated(ctx, call)
 	if err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex
 	var all []roles.PauseInfo
-	errs := s.each(ctx, "list pauses", long, members, func(ctx context.Context, m *member) error {
-		pauses, ok := outmill.As[roles.Pauses](m.store)
-		if !ok {
-			return nil
-		}
-		found, err := pauses.Paused(ctx)
+	ask := func(ctx context.Context, _ *member, pauses roles.Pauses) ([]roles.PauseInfo, error) {
+		return pauses.Paused(ctx)
+	}
+	errs := gather(ctx, s, call, having(members, pausesOf), pausesOf, ask, func(m *member, found []roles.PauseInfo, _ error) {
 		for i := range found {
 			found[i].Store = m.name()
 		}
-		mu.Lock()
-		defer mu.Unlock()
 		all = append(all, found...)
-		return err
 	})
 	// A list of pauses sorts them.
-	return roles.NewPauseList(0, mergePauses(all, len(members))).All(), partly(ctx, "list pauses", len(members), errs)
+	return roles.NewPauseList(0, mergePauses(all, len(members))).All(), partly(ctx, call, len(members), errs)
 }
 
 // mergePauses makes one entry of a pause that each of the members has.
@@ -108,19 +100,14 @@ func mergePauses(all []roles.PauseInfo, members int) []roles.PauseInfo {
 // PauseInfo.Store names. See roles.Pauses.
 func (s *Set) LastPauses() *roles.PauseList { return s.pauses.list.Load() }
 
-// pausing calls fn with the role of each member that is meant.
-func (s *Set) pausing(ctx context.Context, call string, fn func(ctx context.Context, m *member, pauses roles.Pauses) error) error {
+// pausing calls ask with the role of each member that is meant.
+func pausing(ctx context.Context, s *Set, call string, ask func(ctx context.Context, m *member, pauses roles.Pauses) (bool, error),
+	take func(m *member, ended bool, err error)) error {
 	members, err := s.operated(ctx, call)
 	if err != nil {
 		return err
 	}
-	return partly(ctx, call, len(members), s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
-		pauses, err := role[roles.Pauses](m, pausesRole)
-		if err != nil {
-			return err
-		}
-		return fn(ctx, m, pauses)
-	}))
+	return partly(ctx, call, len(members), gather(ctx, s, call, members, pausesOf, ask, take))
 }
 
 // knownPauses has the pauses of all members as their last calls read them.

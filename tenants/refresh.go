@@ -12,7 +12,6 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/worker"
-	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -133,11 +132,10 @@ func (s *Set) renewList() {
 	s.all = slices.SortedFunc(maps.Values(s.members), func(a, b *member) int { return strings.Compare(a.name(), b.name()) })
 	s.txLimit = 0
 	for _, m := range s.all {
-		transactor, ok := outmill.As[roles.Transactor](m.store)
-		if !ok {
+		if m.transactor == nil {
 			continue
 		}
-		if limit := transactor.TxLimit(); limit > 0 && (s.txLimit == 0 || limit < s.txLimit) {
+		if limit := m.transactor.TxLimit(); limit > 0 && (s.txLimit == 0 || limit < s.txLimit) {
 			s.txLimit = limit
 		}
 	}
@@ -215,8 +213,8 @@ func (s *Set) prepare(ctx context.Context, m *member) (prepared int, err error) 
 	if err := s.register(ctx, m, s.remembered()); err != nil {
 		return 0, err
 	}
-	if sagas, ok := outmill.As[roles.Sagas](m.store); ok && len(kinds) > 0 {
-		if err := sagas.PrepareSagas(ctx, kinds...); err != nil {
+	if m.sagas != nil && len(kinds) > 0 {
+		if err := m.sagas.PrepareSagas(ctx, kinds...); err != nil {
 			return 0, err
 		}
 	}

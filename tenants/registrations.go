@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -176,15 +175,12 @@ func (s *Set) DropGroup(ctx context.Context, group string) (outmill.Dropped, err
 	s.mu.Lock()
 	s.known.forget(storekit.GroupOf(group))
 	s.mu.Unlock()
-	var mu sync.Mutex
-	err := s.inspect(ctx, "drop a group", func(ctx context.Context, m *member) error {
+	err := inspect(ctx, s, "drop a group", s.snapshot(), func(ctx context.Context, m *member, store outmill.Store) (outmill.Dropped, error) {
 		m.forgetRegistered()
-		n, err := m.store.DropGroup(ctx, group)
-		mu.Lock()
-		defer mu.Unlock()
+		return store.DropGroup(ctx, group)
+	}, func(_ *member, n outmill.Dropped, _ error) {
 		dropped.GivenBack += n.GivenBack
 		dropped.Deleted += n.Deleted
-		return err
 	})
 	return dropped, err
 }

@@ -206,10 +206,10 @@ func togetherAtRest(members []*member) []resters {
 	var all []resters
 	last := map[any]int{}
 	for _, m := range members {
-		if m.rester == nil {
+		if m.idler == nil {
 			continue
 		}
-		with, _ := m.rester.IdleWith()
+		with, _ := m.idler.IdleWith()
 		i, known := last[with]
 		if !known || len(all[i]) == roles.IdleAtOnce {
 			i = len(all)
@@ -231,7 +231,7 @@ func (s *Set) askForRest(ctx context.Context, members resters) {
 			continue
 		}
 		defer m.done()
-		_, self := m.rester.IdleWith()
+		_, self := m.idler.IdleWith()
 		asked, selves, stirs = append(asked, m), append(selves, self), append(stirs, m.stirred())
 	}
 	if len(asked) == 0 {
@@ -239,7 +239,7 @@ func (s *Set) askForRest(ctx context.Context, members resters) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.CallTimeout)
 	defer cancel()
-	resting, err := asked[0].rester.AreIdle(ctx, selves)
+	resting, err := asked[0].idler.AreIdle(ctx, selves)
 	if err != nil || len(resting) != len(asked) {
 		resting = make([]bool, len(asked))
 	}

@@ -15,8 +15,7 @@ var _ storekit.TenantTurns = (*Set)(nil)
 // comes later and does not serve turns. See storekit.TenantTurns.
 func (s *Set) ServesTurns(topic string) bool {
 	for _, m := range s.snapshot() {
-		turns, ok := outmill.As[storekit.TenantTurns](m.store)
-		if !ok || !turns.ServesTurns(topic) {
+		if m.turns == nil || !m.turns.ServesTurns(topic) {
 			return false
 		}
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // Set is an outmill.Store of many: see the package comment. It also has the roles of package
-// storekit; a call that the member's store does not have is a [RoleError]. It may be used
+// roles; a call for which the member's store lacks the role is a [RoleError]. It may be used
 // concurrently.
 type Set struct {
 	cfg    Config

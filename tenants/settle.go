@@ -17,13 +17,13 @@ type part[T any] struct {
 
 // split groups a list by the member that handed the lease out, and begins a call of each. What is
 // of no member is left out: such a lease is not valid.
-func split[T any](s *Set, list []T, leaseOf func(T) outmill.Lease) []part[T] {
+func split[T any](s *Set, list []T, leaseOf func(*T) *outmill.Lease) []part[T] {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var parts []part[T]
 	places := map[*member]int{}
 	for _, item := range list {
-		m := s.holder(leaseOf(item))
+		m := s.holder(*leaseOf(&item))
 		if m == nil {
 			continue
 		}
@@ -53,7 +53,7 @@ func (s *Set) holder(lease outmill.Lease) *member {
 }
 
 // inParts calls fn for each part, several at a time.
-func inParts[T any](ctx context.Context, s *Set, call string, list []T, leaseOf func(T) outmill.Lease,
+func inParts[T any](ctx context.Context, s *Set, call string, list []T, leaseOf func(*T) *outmill.Lease,
 	fn func(ctx context.Context, m *member, list []T) error) error {
 	if err := s.life.Usable(ctx); err != nil {
 		return failed(call, err)
@@ -73,44 +73,34 @@ func inParts[T any](ctx context.Context, s *Set, call string, list []T, leaseOf 
 	return partial.OrNil()
 }
 
-// settleLeases is inParts for leases that are over then.
-func (s *Set) settleLeases(ctx context.Context, call string, leases []outmill.Lease,
-	fn func(ctx context.Context, store outmill.Store, leases []outmill.Lease) error) error {
-	return inParts(ctx, s, call, leases, itself, func(ctx context.Context, m *member, leases []outmill.Lease) error {
-		leases = bare(leases)
-		if call == releaseCall {
-			defer m.givesBack(leases)
-		}
-		err := fn(ctx, m.store, leases)
-		if err == nil {
-			m.drop(leases)
-		}
-		return err
-	})
-}
-
-const releaseCall = "release"
-
-func itself(l outmill.Lease) outmill.Lease { return l }
-
-// settle is inParts for settlements.
-func (s *Set) settle(ctx context.Context, call string, list []outmill.Settlement,
-	fn func(ctx context.Context, store outmill.Store, list []outmill.Settlement) error) error {
-	leaseOf := func(st outmill.Settlement) outmill.Lease { return st.Lease }
-	return inParts(ctx, s, call, list, leaseOf, func(ctx context.Context, m *member, list []outmill.Settlement) error {
+// settle is inParts for leases that are over then.
+func settle[T any](ctx context.Context, s *Set, call string, list []T, leaseOf func(*T) *outmill.Lease,
+	fn func(store outmill.Store, ctx context.Context, list []T) error) error {
+	return inParts(ctx, s, call, list, leaseOf, func(ctx context.Context, m *member, list []T) error {
 		leases := make([]outmill.Lease, len(list))
 		for i := range list {
-			list[i].Lease.Store = ""
-			leases[i] = list[i].Lease
+			leaseOf(&list[i]).Store = ""
+			leases[i] = *leaseOf(&list[i])
 		}
-		defer m.givesBack(leases)
-		err := fn(ctx, m.store, list)
+		if call != ackCall {
+			defer m.givesBack(leases)
+		}
+		err := fn(m.store, ctx, list)
 		if err == nil {
 			m.drop(leases)
 		}
 		return err
 	})
 }
+
+// The calls that settle leases.
+const (
+	ackCall     = "ack"
+	releaseCall = "release"
+)
+
+func itself(l *outmill.Lease) *outmill.Lease             { return l }
+func ofSettlement(st *outmill.Settlement) *outmill.Lease { return &st.Lease }
 
 // Extend sets the end of the leases, each in its member, and returns those that stand. See
 // outmill.Queue. Where some members fail, it returns those of the others with the error.
@@ -118,18 +108,10 @@ func (s *Set) Extend(ctx context.Context, lease time.Duration, leases []outmill.
 	if err := storekit.CheckExtend(lease); err != nil {
 		return nil, failed("extend", err)
 	}
-	return s.keep(ctx, "extend", lease, leases, func(ctx context.Context, m *member, leases []outmill.Lease) ([]outmill.Lease, error) {
-		return m.store.Extend(ctx, lease, leases)
-	})
-}
-
-// keep gathers the leases that stand in their members.
-func (s *Set) keep(ctx context.Context, call string, lease time.Duration, leases []outmill.Lease,
-	fn func(ctx context.Context, m *member, leases []outmill.Lease) ([]outmill.Lease, error)) ([]outmill.Lease, error) {
 	var mu sync.Mutex
 	var standing []outmill.Lease
-	err := inParts(ctx, s, call, leases, itself, func(ctx context.Context, m *member, leases []outmill.Lease) error {
-		kept, err := fn(ctx, m, bare(leases))
+	err := inParts(ctx, s, "extend", leases, itself, func(ctx context.Context, m *member, leases []outmill.Lease) error {
+		kept, err := m.store.Extend(ctx, lease, bare(leases))
 		s.pauses.note(m)
 		m.hold(kept, time.Now().Add(lease))
 		mu.Lock()
@@ -147,41 +129,33 @@ func (s *Set) Ack(ctx context.Context, by string, leases []outmill.Lease) error 
 	if err := storekit.CheckWorker(by); err != nil {
 		return failed("ack", err)
 	}
-	return s.settleLeases(ctx, "ack", leases, func(ctx context.Context, store outmill.Store, leases []outmill.Lease) error {
+	return settle(ctx, s, ackCall, leases, itself, func(store outmill.Store, ctx context.Context, leases []outmill.Lease) error {
 		return store.Ack(ctx, by, leases)
 	})
 }
 
 // Release gives the records back, each in its member. See outmill.Queue.
 func (s *Set) Release(ctx context.Context, leases []outmill.Lease) error {
-	return s.settleLeases(ctx, releaseCall, leases, func(ctx context.Context, store outmill.Store, leases []outmill.Lease) error {
-		return store.Release(ctx, leases)
-	})
+	return settle(ctx, s, releaseCall, leases, itself, outmill.Store.Release)
 }
 
 // Abandon makes the records due again, each in its member. See outmill.Queue.
 func (s *Set) Abandon(ctx context.Context, settlements []outmill.Settlement) error {
-	err := s.settle(ctx, "abandon", settlements, func(ctx context.Context, store outmill.Store, list []outmill.Settlement) error {
-		return store.Abandon(ctx, list)
-	})
+	err := settle(ctx, s, "abandon", settlements, ofSettlement, outmill.Store.Abandon)
 	s.dueAgain(settlements)
 	return err
 }
 
 // Snooze makes the records due again and counts no attempt, each in its member. See outmill.Queue.
 func (s *Set) Snooze(ctx context.Context, settlements []outmill.Settlement) error {
-	err := s.settle(ctx, "snooze", settlements, func(ctx context.Context, store outmill.Store, list []outmill.Settlement) error {
-		return store.Snooze(ctx, list)
-	})
+	err := settle(ctx, s, "snooze", settlements, ofSettlement, outmill.Store.Snooze)
 	s.dueAgain(settlements)
 	return err
 }
 
 // Fail makes the records dead, each in its member. See outmill.Queue.
 func (s *Set) Fail(ctx context.Context, settlements []outmill.Settlement) error {
-	return s.settle(ctx, "fail", settlements, func(ctx context.Context, store outmill.Store, list []outmill.Settlement) error {
-		return store.Fail(ctx, list)
-	})
+	return settle(ctx, s, "fail", settlements, ofSettlement, outmill.Store.Fail)
 }
 
 // dueAgain has the readers look at the members when the records are due, and not only when the

@@ -15,10 +15,7 @@ func (s *Set) FirstWaiting(ctx context.Context, group, topic string, limit int) 
 	if err := storekit.CheckWaiting(limit); err != nil {
 		return storekit.Waiting{}, failed(call, err)
 	}
-	var found storekit.Waiting
-	err := in(ctx, s, call, "storekit.WaitingReader", func(ctx context.Context, _ *member, reader storekit.WaitingReader) (err error) {
-		found, err = reader.FirstWaiting(ctx, group, topic, limit)
-		return err
+	return get(ctx, s, call, waitingOf, func(ctx context.Context, reader storekit.WaitingReader) (storekit.Waiting, error) {
+		return reader.FirstWaiting(ctx, group, topic, limit)
 	})
-	return found, err
 }

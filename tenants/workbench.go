@@ -3,14 +3,11 @@ package tenants
 import (
 	"context"
 	"errors"
-	"sync"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
-
-const workbenchRole = "roles.Repairs"
 
 var _ roles.Repairs = (*Set)(nil)
 
@@ -27,27 +24,20 @@ func (s *Set) DeadLetters(ctx context.Context, query outmill.ListQuery) (roles.D
 	if err != nil {
 		return roles.DeadPage{Next: query.After}, err
 	}
-	var mu sync.Mutex
 	found, waiting := merged{query: query}, map[outmill.WorkItemID]int{}
-	errs := s.each(ctx, call, long, members, func(ctx context.Context, m *member) error {
-		bench, err := role[roles.Repairs](m, workbenchRole)
+	errs := gather(ctx, s, call, members, repairsOf, func(ctx context.Context, _ *member, repairs roles.Repairs) (roles.DeadPage, error) {
+		return repairs.DeadLetters(ctx, query)
+	}, func(m *member, part roles.DeadPage, err error) {
 		if err != nil {
-			return err
-		}
-		part, err := bench.DeadLetters(ctx, query)
-		if err != nil {
-			return err
+			return
 		}
 		page := roles.Page{Examined: part.Examined, Next: part.Next, Done: part.Done}
-		mu.Lock()
-		defer mu.Unlock()
 		for _, letter := range part.Letters {
 			m.own(letter.Record)
 			page.Records = append(page.Records, letter.Record)
 			waiting[letter.Record.ID] = letter.Waiting
 		}
 		found.add(page)
-		return nil
 	})
 	page := found.page()
 	result := roles.DeadPage{Examined: page.Examined, Next: page.Next, Done: page.Done}
@@ -60,8 +50,8 @@ func (s *Set) DeadLetters(ctx context.Context, query outmill.ListQuery) (roles.D
 // Edit edits a dead record of the member that [WithTenant] names, and without that asks all
 // members. See roles.Repairs.
 func (s *Set) Edit(ctx context.Context, id outmill.WorkItemID, edit roles.Edit) (edited *outmill.Record, err error) {
-	err = s.inMember(ctx, "edit", id, func(ctx context.Context, m *member, bench roles.Repairs) error {
-		after, err := bench.Edit(ctx, id, edit)
+	err = s.inMember(ctx, "edit", id, func(ctx context.Context, m *member, repairs roles.Repairs) error {
+		after, err := repairs.Edit(ctx, id, edit)
 		if err == nil {
 			m.own(after)
 			edited = after
@@ -74,8 +64,8 @@ func (s *Set) Edit(ctx context.Context, id outmill.WorkItemID, edit roles.Edit) 
 // Skip skips a dead record of the member that [WithTenant] names, and without that asks all
 // members. See roles.Repairs.
 func (s *Set) Skip(ctx context.Context, id outmill.WorkItemID) (skipped roles.Skipped, err error) {
-	err = s.inMember(ctx, "skip", id, func(ctx context.Context, m *member, bench roles.Repairs) (err error) {
-		skipped, err = bench.Skip(ctx, id)
+	err = s.inMember(ctx, "skip", id, func(ctx context.Context, m *member, repairs roles.Repairs) (err error) {
+		skipped, err = repairs.Skip(ctx, id)
 		if skipped.Released > 0 {
 			s.woken(m, "")
 		}
@@ -87,7 +77,7 @@ func (s *Set) Skip(ctx context.Context, id outmill.WorkItemID) (skipped roles.Sk
 // inMember calls fn for the member that has the record. It looks for the member first, because
 // every other one would answer that it does not know the record.
 func (s *Set) inMember(ctx context.Context, call string, id outmill.WorkItemID,
-	fn func(ctx context.Context, m *member, bench roles.Repairs) error) error {
+	fn func(ctx context.Context, m *member, repairs roles.Repairs) error) error {
 	r, err := s.Get(ctx, id)
 	if errors.Is(err, outmill.ErrNotFound) {
 		return failed(call, outmill.ErrNotFound)
@@ -100,9 +90,9 @@ func (s *Set) inMember(ctx context.Context, call string, id outmill.WorkItemID,
 		return failed(call, err)
 	}
 	defer done()
-	bench, err := role[roles.Repairs](m, workbenchRole)
+	repairs, err := roleOf[roles.Repairs](repairsOf).in(m)
 	if err != nil {
 		return err
 	}
-	return s.call(ctx, m, call, long, func(ctx context.Context) error { return fn(ctx, m, bench) })
+	return s.call(ctx, m, call, long, func(ctx context.Context) error { return fn(ctx, m, repairs) })
 }
