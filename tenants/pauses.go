@@ -116,7 +116,7 @@ type knownPauses struct {
 
 	mu         sync.Mutex
 	generation int64
-	// members has the list of each member that was read.
+	// members has the list of each member that has pauses.
 	members map[*member]*roles.PauseList
 }
 
@@ -132,10 +132,16 @@ func (k *knownPauses) note(m *member) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.members == nil {
-		k.members = map[*member]*roles.PauseList{}
+	_, known := k.members[m]
+	switch read = m.pauses.LastPauses(); {
+	case !read.Empty():
+		k.members[m] = read
+	case known:
+		delete(k.members, m)
+	case k.list.Load() != nil:
+		// Most members have no pauses: the first answer of one changes nothing.
+		return
 	}
-	k.members[m] = m.pauses.LastPauses()
 	k.build()
 }
 

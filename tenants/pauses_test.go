@@ -92,6 +92,21 @@ func TestSet_Pauses(t *testing.T) {
 		require.Eventually(t, func() bool { return r.set.LastPauses().Empty() }, soon, tick)
 	})
 
+	t.Run("the pauses stay the same when members without any are asked for the first time", func(t *testing.T) {
+		t.Parallel()
+		w := newTown(t, map[string]string{"a": "mem:a"})
+		r := w.set(nil)
+		require.Empty(t, r.claim(10))
+		last := r.set.LastPauses()
+		require.NotNil(t, last)
+		w.change(func() { w.tenants["b"], w.tenants["c"] = "mem:b", "mem:c" })
+		require.NoError(t, r.set.Refresh(t.Context()))
+		r.append("b", 1)
+		r.append("c", 1)
+		require.Equal(t, map[string]int{"b": 1, "c": 1}, perStore(r.claim(10)))
+		require.Same(t, last, r.set.LastPauses())
+	})
+
 	t.Run("a bad scope is refused before a member is asked", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, []string{"a"}, nil)

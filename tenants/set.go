@@ -107,6 +107,7 @@ func New(ctx context.Context, cfg Config, logger watermill.LoggerAdapter) (*Set,
 		kinds:     map[string]struct{}{},
 		readers:   map[string]*reader{},
 	}
+	s.pauses.members = map[*member]*roles.PauseList{}
 	s.faults = worker.Faults{Log: s.log, Of: "tenants", OnError: cfg.OnError}
 	if cfg.MaxConnections > 0 {
 		s.budget = storekit.NewConnectionBudget(cfg.MaxConnections, cfg.CallTimeout/2, "tenants.Config.MaxConnections")
