@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storekit"
@@ -124,13 +125,14 @@ func TestSet_MaxConnections(t *testing.T) {
 
 	t.Run("twelve databases deliver everything within six connections", func(t *testing.T) {
 		t.Parallel()
-		const most, each = 6, 8
+		const most = 6
+		each := testenv.Steps(2, 8)
 		e := newEstate(t, 12, func(c *tenants.Config) { c.MaxConnections, c.MaxIdle, c.CallTimeout = most, time.Second, 2*soon })
 		ctx, cancel := context.WithTimeout(t.Context(), 20*soon)
 		defer cancel()
 		e.set.Wake(ctx, func(string) {})
 		var left atomic.Int64
-		left.Store(2 * each * int64(len(e.keys)))
+		left.Store(int64(2 * each * len(e.keys)))
 		var seen sync.Map
 		var work sync.WaitGroup
 		failures := make(chan error, 2*len(e.keys)+3)
