@@ -18,7 +18,9 @@ type search struct {
 	is func(t *tx, s driver.Search, r *driver.Row) bool
 }
 
-func byWake(r *driver.Row) driver.Time { return r.Wake }
+func byWake(r *driver.Row) driver.Time      { return r.Wake }
+func byExpires(r *driver.Row) driver.Time   { return r.Expires }
+func byProcessed(r *driver.Row) driver.Time { return r.Processed }
 
 // ended finds rows of a stage whose Wake has come.
 func ended(stage driver.Stage) func(t *tx, s driver.Search, r *driver.Row) bool {
@@ -37,14 +39,14 @@ var searches = map[driver.Index]search{
 	driver.ByDelayed: {is: ended(driver.Delayed), by: byWake},
 	driver.ByLease:   {is: ended(driver.Leased), by: byWake},
 	driver.ByEnded:   {is: ended(driver.Leased), by: byWake, all: true},
-	driver.ByExpiry: {all: true, by: func(r *driver.Row) driver.Time { return r.Expires }, is: func(t *tx, _ driver.Search, r *driver.Row) bool {
+	driver.ByExpiry: {all: true, by: byExpires, is: func(t *tx, _ driver.Search, r *driver.Row) bool {
 		return t.expired(r) && r.Stage < driver.Processed && (r.Stage != driver.Leased || r.Wake <= t.now)
 	}},
 	driver.ByKey: {is: func(_ *tx, s driver.Search, r *driver.Row) bool {
 		return r.Key == s.Key && r.Seq > s.From && r.Stage < driver.Leased
 	}},
 	driver.ByParked: {is: func(_ *tx, s driver.Search, r *driver.Row) bool { return r.Key == s.Key && r.Parked && r.Seq > s.From }},
-	driver.ByDone: {all: true, by: func(r *driver.Row) driver.Time { return r.Processed }, is: func(_ *tx, s driver.Search, r *driver.Row) bool {
+	driver.ByDone: {all: true, by: byProcessed, is: func(_ *tx, s driver.Search, r *driver.Row) bool {
 		return r.Stage == driver.Processed && r.Processed <= s.Until
 	}},
 	driver.ByStage:    {by: byWake, is: func(_ *tx, s driver.Search, r *driver.Row) bool { return r.Stage == s.Stage }},
@@ -94,20 +96,6 @@ func (t *tx) found(s driver.Search) (found []driver.Row) {
 }
 
 func (t *tx) expired(r *driver.Row) bool { return r.Expires != 0 && r.Expires <= t.now }
-
-// orderOf is what the rows of the search are sorted by, before their Seqs.
-func orderOf(s driver.Search, r driver.Row) driver.Time {
-	switch s.By {
-	case driver.ByWaiting, driver.ByDelayed, driver.ByLease, driver.ByEnded, driver.ByStage:
-		return r.Wake
-	case driver.ByExpiry:
-		return r.Expires
-	case driver.ByDone:
-		return r.Processed
-	case driver.ByLine, driver.ByHeld, driver.ByKey, driver.ByParked, driver.ByUnrouted, driver.ByStep, driver.ByWaiter, driver.ByOpen:
-	}
-	return 0
-}
 
 // unrouted are the rows of the topic that wait for a first group.
 func (t *tx) unrouted(topic string) (rows []*stored) {

@@ -181,6 +181,7 @@ func (t *tx) change(ctx context.Context, c *driver.Changes, done *driver.Applied
 			other := changeOf(was, now)
 			others[other] = append(others[other], was.Seq)
 		}
+		t.state.Unrouted = t.state.Unrouted || now.Group == ""
 		if was.Group != now.Group {
 			unrouted = append(unrouted, was.Seq)
 		}
@@ -203,7 +204,6 @@ func (t *tx) change(ctx context.Context, c *driver.Changes, done *driver.Applied
 	if len(unrouted) == 0 {
 		return nil
 	}
-	t.state.Unrouted = true
 	return t.exec(ctx, sqlUnroute, jsonOf(unrouted))
 }
 
