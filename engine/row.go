@@ -32,8 +32,8 @@ import (
 //
 // A row that cannot be decoded goes dead (kill) instead of any change to a stage before Processed, except that an
 // operator requeues it, that its lease is extended, or that it loses its group: see tx.change. A claim also kills a row
-// that is too large for its publisher, and a suspect whose attempts are used up (claim.take). A row whose content cannot be decoded is failed by the claim that
-// has leased it (readClaimed).
+// that is too large for its publisher, and a suspect whose attempts are used up (claim.take). A row whose content cannot
+// be decoded is failed by the claim that has leased it (readClaimed).
 
 // expiredError is the last error of a record that expired.
 const expiredError = "expired"

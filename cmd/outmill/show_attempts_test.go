@@ -45,7 +45,8 @@ func TestWhy_PrintsTheLastAttempts(t *testing.T) {
 	}}}
 	var text strings.Builder
 	require.NoError(t, printAnswer(&text, answer))
-	require.Contains(t, text.String(), "  - It is dead.\n  Its last attempts:\n    2026-01-02T03:04:05Z host:1: two lines [31m\n    2026-01-02T03:04:05Z\n")
+	require.Contains(t, text.String(), "  - It is dead.\n  Its last attempts:\n    2026-01-02T03:04:05Z host:1: two lines [31m\n"+
+		"    2026-01-02T03:04:05Z\n")
 	view, err := json.Marshal(answer)
 	require.NoError(t, err)
 	require.Contains(t, string(view), `"attempts":[{"at":"2026-01-02T03:04:05Z","worker":"host:1","error":"two`)

@@ -23,7 +23,8 @@ const (
 	// sqlLoad reads no more of a record than what ?2, a driver.Want, asks for: SQLite leaves the pages of a payload alone
 	// that it need not return.
 	sqlLoad = `SELECT r.seq, r.due_at, +r.message_id, +r.correlation_id, +r.causation_id, +r.traceparent, +r.tracestate, +r.dedup_key,
-	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, NULL), iif(?2 & 2, coalesce(r.payload, (SELECT p.payload FROM {p:payloads} AS p WHERE p.seq = r.seq)), NULL),
+	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, NULL),
+	iif(?2 & 2, coalesce(r.payload, (SELECT p.payload FROM {p:payloads} AS p WHERE p.seq = r.seq)), NULL),
 	iif(?2 & 4, r.history, NULL), +r.id
 FROM {p:records} AS r WHERE seq IN (SELECT value FROM json_each(?1))`
 

@@ -50,7 +50,8 @@ func (s damagedSite) page(path string) string {
 func (s damagedSite) submit(page string, pairs ...string) string {
 	s.Helper()
 	form := url.Values{}
-	for _, field := range regexp.MustCompile(`<input type="hidden" name="([^"]+)" value="([^"]*)">`).FindAllStringSubmatch(s.ask(http.MethodGet, page, nil), -1) {
+	hidden := regexp.MustCompile(`<input type="hidden" name="([^"]+)" value="([^"]*)">`)
+	for _, field := range hidden.FindAllStringSubmatch(s.ask(http.MethodGet, page, nil), -1) {
 		form.Set(field[1], html.UnescapeString(field[2]))
 	}
 	for i := 0; i < len(pairs); i += 2 {
@@ -63,7 +64,7 @@ func (s damagedSite) submit(page string, pairs ...string) string {
 func (s damagedSite) add(payload string) *outmill.Record {
 	s.Helper()
 	r := &outmill.Record{Topic: "orders", Payload: []byte(payload)}
-	require.NoError(s, s.store.Append(s.Context(), r))
+	require.NoError(s, s.Append(s.Context(), r))
 	return r
 }
 
@@ -80,7 +81,9 @@ func TestDashboard_Unreadable(t *testing.T) {
 			require.Empty(t, s.claim("host:1"))
 			s.breakIt(r, "payload")
 			page := s.page("record?id=" + r.ID.String())
-			for _, text := range []string{"What cannot be read", "column tenant_id", "column payload", "nobody has handled it", "There is no payload that can be read."} {
+			for _, text := range []string{
+				"What cannot be read", "column tenant_id", "column payload", "nobody has handled it", "There is no payload that can be read.",
+			} {
 				require.Contains(t, page, text)
 			}
 			require.NotContains(t, page, "secret")

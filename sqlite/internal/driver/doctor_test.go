@@ -37,7 +37,7 @@ func (b damaged) append(records ...*outmill.Record) {
 	for _, r := range records {
 		r.Topic, r.Payload = "orders", []byte("secret payload")
 	}
-	require.NoError(b, b.store.Append(b.Context(), records...))
+	require.NoError(b, b.Append(b.Context(), records...))
 }
 
 func (b damaged) breakIt(r *outmill.Record, column string) { b.Break(b.store, r.ID, column) }
@@ -227,6 +227,7 @@ func TestWhy_HasTheLastAttempts(t *testing.T) {
 		require.WithinDuration(t, answer.At, attempts[0].At, time.Minute)
 		hidden, err := monitor.Why(t.Context(), b.store, asked, monitor.WhyConfig{HideErrors: true})
 		require.NoError(t, err)
-		require.Equal(t, []monitor.Attempt{{At: attempts[0].At, Worker: "host <7>"}, {At: attempts[1].At, Worker: "host <7>"}}, hidden.Explanations[0].Attempts)
+		want := []monitor.Attempt{{At: attempts[0].At, Worker: "host <7>"}, {At: attempts[1].At, Worker: "host <7>"}}
+		require.Equal(t, want, hidden.Explanations[0].Attempts)
 	}
 }

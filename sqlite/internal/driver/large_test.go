@@ -50,7 +50,8 @@ func TestLargePayloads(t *testing.T) {
 		require.Equal(t, payloads[i], r.Payload)
 	}
 	var text string
-	require.NoError(t, s.DB().QueryRowContext(t.Context(), "SELECT payload FROM outmill_readable WHERE id = ?", found[4].ID.String()).Scan(&text))
+	shown := s.DB().QueryRowContext(t.Context(), "SELECT payload FROM outmill_readable WHERE id = ?", found[4].ID.String())
+	require.NoError(t, shown.Scan(&text))
 	require.Equal(t, string(payloads[4]), text)
 
 	t.Run("an edit moves the payload", func(t *testing.T) {

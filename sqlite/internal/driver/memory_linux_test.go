@@ -194,7 +194,8 @@ func (p *narrow) Close() error { return nil }
 // forwardAll forwards until nothing is due.
 func forwardAll(t *testing.T, store *engine.Engine, to message.Publisher) {
 	t.Helper()
-	f, err := forwarder.New(store, to, forwarder.Config{Group: outmill.DefaultGroup, Lease: time.Second, Retry: outmill.RetryPolicy{MaxAttempts: 1}}, nil)
+	config := forwarder.Config{Group: outmill.DefaultGroup, Lease: time.Second, Retry: outmill.RetryPolicy{MaxAttempts: 1}}
+	f, err := forwarder.New(store, to, config, nil)
 	require.NoError(t, err)
 	_, err = f.Once(t.Context())
 	require.NoError(t, err)

@@ -409,7 +409,8 @@ SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.siz
 
 -- sqlLoad
 SELECT r.seq, r.due_at, +r.message_id, +r.correlation_id, +r.causation_id, +r.traceparent, +r.tracestate, +r.dedup_key,
-	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, NULL), iif(?2 & 2, coalesce(r.payload, (SELECT p.payload FROM "outmill_payloads" AS p WHERE p.seq = r.seq)), NULL),
+	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, NULL),
+	iif(?2 & 2, coalesce(r.payload, (SELECT p.payload FROM "outmill_payloads" AS p WHERE p.seq = r.seq)), NULL),
 	iif(?2 & 4, r.history, NULL), +r.id
 FROM "outmill_records" AS r WHERE seq IN (SELECT value FROM json_each(?1));
 --   SEARCH r USING INTEGER PRIMARY KEY (rowid=?)
