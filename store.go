@@ -150,6 +150,13 @@ type ClaimRequest struct {
 	// TenantRoom concurrently and more than once for a tenant, until Claim returns. It must
 	// return at once, with the same result for the same arguments, and must not call the store.
 	TenantRoom func(store, topic, tenantID string) int `json:"-"`
+	// Full returns the parts of a fair topic that the claim leaves out, whatever they have: bit n for part n, as
+	// storekit.PartOf numbers them. It is for stores on package engine, and has no effect in topics that are not fair. The
+	// store is the member that has the records, as in Record.Store. nil leaves out none. It has the same rules as
+	// TenantRoom: it returns at once, and may be called concurrently until Claim returns.
+	Full func(store, topic string) uint64 `json:"-"`
+	// PartLimit is the largest number of records of one part of a fair topic that the claim returns; 0 is no limit.
+	PartLimit int
 	// PassOver reports whether the claim leaves out a member of a store that is made of several, whose
 	// name is that of Record.Store. Other stores ignore it. nil leaves out none. It has the same rules
 	// as TenantRoom: it returns at once, and may be called concurrently until Claim returns.

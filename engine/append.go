@@ -34,6 +34,9 @@ func (e *Engine) Append(ctx context.Context, records ...*outmill.Record) error {
 		if caller != nil && e.notifier.HasListeners() {
 			t.OnCommit(func() { e.notifier.Notify(storekit.TopicsOf(records)...) })
 		}
+		if _, err := t.sameFair(ctx); err != nil {
+			return err
+		}
 		return a.run(ctx, t)
 	})
 	if err != nil {
@@ -57,8 +60,12 @@ func (a *appending) run(ctx context.Context, t *tx) error {
 	if err != nil {
 		return err
 	}
+	fair, err := t.fair(ctx)
+	if err != nil {
+		return err
+	}
 	a.CreatedAt = t.now.Of()
-	rows, err := a.rows(t, routes)
+	rows, err := a.rows(t, routes, fair)
 	if err != nil {
 		return err
 	}
@@ -106,7 +113,7 @@ func (a *appending) deduplicate(ctx context.Context, t *tx) error {
 }
 
 // rows returns a row for each group of each record, and one without a group for a record that no group reads.
-func (a *appending) rows(t *tx, routes *storekit.RoutingTable) ([]driver.NewRow, error) {
+func (a *appending) rows(t *tx, routes *storekit.RoutingTable, fair *fairTopics) ([]driver.NewRow, error) {
 	limits := t.e.db.Limits()
 	texts, err := a.Metadata(limits.Check)
 	if err != nil {
@@ -125,9 +132,13 @@ func (a *appending) rows(t *tx, routes *storekit.RoutingTable) ([]driver.NewRow,
 			}
 			readers[r.Topic] = groups
 		}
+		part := 0
+		if fair.ServesTurns(r.Topic) {
+			part = storekit.PartOf(r.Topic, r.TenantID)
+		}
 		for n, group := range groups {
 			row := driver.NewRow{Record: r, Message: cmp.Or(r.MessageID, a.IDs[i].String()), Metadata: texts[i]}
-			row.ID, row.Line = a.Deliver(i, n, group), driver.Line{Group: group, Topic: r.Topic}
+			row.ID, row.Line = a.Deliver(i, n, group), driver.Line{Group: group, Topic: r.Topic, Part: part}
 			if len(r.Joins) > 0 {
 				row.Step = a.IDs[i]
 			}

@@ -20,7 +20,7 @@ const (
 	minPage   = 32
 	// maxClaim is the most records that a claim returns.
 	maxClaim = 100_000
-	// manyTopics is the most names that a claim looks for one by one.
+	// manyTopics is the most topics that a claim looks for one by one.
 	manyTopics = 16
 )
 
@@ -36,22 +36,31 @@ func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 	half := storekit.HalfTime(ctx)
 	generation := e.pauses.Load().Generation()
 	for known := e.busy.Topics(req.Group, req.Topics); ; known = nil {
-		topics := slices.Clone(known)
+		names := known
 		if known == nil {
 			var err error
-			if topics, err = e.dueTopics(ctx, req); err != nil || len(topics) == 0 {
+			if names, err = e.dueNames(ctx, req); err != nil {
 				return nil, err
 			}
 		}
-		guess := guess{known != nil, generation}
-		c, err := e.claimOf(ctx, req, e.topics.order(topics, req.Limit), guess)
+		due, err := e.dueLines(req, names)
+		switch {
+		case err != nil:
+			return nil, e.explain(ctx, operation, err)
+		case len(due.topics) == 0 && known == nil:
+			return nil, nil
+		case len(due.topics) == 0:
+			continue
+		}
+		due.topics = e.topics.order(due.topics, req.Limit)
+		c, err := e.claimOf(ctx, req, due, guess{known != nil, generation})
 		if err != nil {
 			return nil, err
 		}
 		if len(c.got) > 0 && known == nil {
-			e.busy.Note(req.Group, req.Topics, slices.Clone(topics))
+			e.busy.Note(req.Group, req.Topics, names)
 		}
-		if len(topics) > manyTopics {
+		if len(names) > manyTopics {
 			// Otherwise each of the next claims would meet them again.
 			e.busy.Drop(req.Group, req.Topics, c.empty)
 		}
@@ -88,14 +97,14 @@ type guess struct {
 	generation int64
 }
 
-// claimOf claims from these topics in one transaction. If they are a guess, and the pauses have changed since, it
+// claimOf claims from these lines in one transaction. If they are a guess, and the pauses have changed since, it
 // claims nothing, because the change may have freed other topics.
-func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, topics []string, guess guess) (*claim, error) {
+func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, due dueLines, guess guess) (*claim, error) {
 	var c *claim
-	begin := (&claim{tx: &tx{e: e}, req: req, owner: req.Owner.String(), free: freeBlockers(req)}).begin(topics)
+	begin := (&claim{tx: &tx{e: e}, req: req, owner: req.Owner.String(), free: freeBlockers(req)}).begin(due)
 	err := e.updateFrom(ctx, "claim", begin, func(ctx context.Context, t *tx) (err error) {
 		c = &claim{
-			tx: t, req: req, owner: req.Owner.String(), empty: map[string]bool{},
+			tx: t, req: req, owner: req.Owner.String(), empty: map[string]bool{}, ofPart: map[driver.Line]int{},
 			scans: max(scanLimit, 10*req.Limit), admits: e.config.AtOnce.Admit(req.Limit),
 		}
 		if guess.made && t.State().Pauses != guess.generation {
@@ -105,7 +114,7 @@ func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, topics [
 		if c.free, err = t.freeBlockers(ctx, req); err != nil {
 			return err
 		}
-		return c.run(ctx, topics)
+		return c.run(ctx, due)
 	})
 	return c, err
 }
@@ -126,16 +135,22 @@ type claim struct {
 	// lines are those that it has locked. unrouted says that rows wait to be adopted before it may go on.
 	lines    []driver.Line
 	unrouted bool
-	// empty are the topics in which the claim has left nothing that it could take.
+	// empty are the names of the lines in which the claim has left nothing that it could take.
 	empty map[string]bool
+	// ofPart is how many records it has of parts of fair topics.
+	ofPart map[driver.Line]int
 	// over: a suspect, which is alone, or the bytes ended the claim. again: another transaction may find more.
 	over, again bool
 }
 
 // begin is the first read of run.
-func (c *claim) begin(topics []string) driver.Begin {
+func (c *claim) begin(due dueLines) driver.Begin {
 	b := driver.Begin{Durable: c.e.config.DurableSettle}
-	tc := c.of(topics[0], (c.req.Limit+len(topics)-1)/len(topics))
+	lines := due.lines[due.topics[0]]
+	if len(lines) > 1 {
+		return b
+	}
+	tc := c.of(lines[0], storekit.ShareOf(c.req.Limit, len(due.topics)))
 	tc.admits = c.e.config.AtOnce.Admit(c.req.Limit)
 	if c.req.Order == outmill.OrderNone {
 		b.Searches = tc.dueSearches(tc.want)
@@ -146,23 +161,18 @@ func (c *claim) begin(topics []string) driver.Begin {
 	return b
 }
 
-func (c *claim) of(topic string, want int) *topicClaim {
-	return &topicClaim{claim: c, line: driver.Line{Group: c.req.Group, Topic: topic}, want: want}
+func (c *claim) of(line driver.Line, want int) *topicClaim {
+	return &topicClaim{claim: c, line: line, want: want}
 }
 
 // run claims from the topics, a share from each.
-func (c *claim) run(ctx context.Context, topics []string) error {
+func (c *claim) run(ctx context.Context, due dueLines) error {
 	claimed := func() int { return len(c.got) }
-	return storekit.ServeTopics(topics, c.req.Limit, c.room, claimed, func(topic string, want int) error {
+	return storekit.ServeTopics(due.topics, c.req.Limit, c.room, claimed, func(topic string, want int) error {
 		if c.pauses.Topic(c.req.Group, topic) {
 			return nil
 		}
-		before := c.claimed()
-		err := c.of(topic, want).run(ctx, len(topics) == 1)
-		if c.claimed()-before < want && !c.over {
-			c.empty[topic] = true
-		}
-		return err
+		return c.serve(ctx, due.lines[topic], want, len(due.topics) == 1)
 	})
 }
 
@@ -246,7 +256,7 @@ func (c *claim) refuses(r *driver.Row) string {
 	return storekit.SuspectError(ended.Expiries)
 }
 
-// topicClaim is the part of a claim that is one topic.
+// topicClaim is the part of a claim that is one line.
 type topicClaim struct {
 	*claim
 	line driver.Line
@@ -347,11 +357,12 @@ func (c *topicClaim) finish(ctx context.Context, last bool) error {
 // keep returns the rows that the claim may return. If a row was lost in an ordered claim, somebody may have
 // given it back to wait for a retry, so the later rows of its key are not leased after all.
 func (c *topicClaim) keep(ctx context.Context, taken []driver.Change, done driver.Applied) (kept []driver.Change, err error) {
-	lost := map[string]bool{}
+	lost := map[lineKey]bool{}
 	var behind []driver.Change
 	for _, change := range taken {
 		r := change.Now
-		key, ordered := c.orderedBy(r)
+		name, ordered := c.orderedBy(r)
+		key := lineKey{r.Line, name}
 		switch {
 		case done.Lost[r.ID]:
 			lost[key] = lost[key] || ordered

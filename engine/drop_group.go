@@ -23,7 +23,7 @@ func (e *Engine) DropGroup(ctx context.Context, group string) (outmill.Dropped, 
 		return outmill.Dropped{}, e.explain(ctx, operation, err)
 	}
 	d := &drop{e, operation, group}
-	dropped, err := storekit.GroupDrop{Begin: d.begin, Topics: d.topics, GiveBack: d.giveBack, Delete: d.delete,
+	dropped, err := storekit.GroupDrop{Begin: d.begin, Topics: d.lines, GiveBack: d.giveBack, Delete: d.delete,
 		DeleteSettled: d.deleteSettled, End: d.end}.Run(ctx)
 	if dropped.GivenBack > 0 {
 		e.notifier.Notify()
@@ -101,18 +101,22 @@ func (d *drop) step(ctx context.Context, work func(ctx context.Context, t *tx, l
 	return done, done == limit, nil
 }
 
-func (d *drop) topics(ctx context.Context) (topics []string, err error) {
+func (d *drop) lines(ctx context.Context) (names []string, err error) {
 	err = d.e.view(ctx, d.operation, func(ctx context.Context, t *tx) error {
-		topics, err = t.TopicsOf(ctx, d.group)
+		lines, err := t.LinesOf(ctx, d.group)
+		names = nil
+		for _, line := range lines {
+			names = append(names, line.Name())
+		}
 		return err
 	})
-	return topics, err
+	return names, err
 }
 
-func (d *drop) giveBack(ctx context.Context, topic string) (done int, more bool, err error) {
+func (d *drop) giveBack(ctx context.Context, line string) (done int, more bool, err error) {
 	return d.step(ctx, func(ctx context.Context, t *tx, limit int) (done int, err error) {
 		for _, stage := range undelivered {
-			search := driver.Search{By: driver.ByStage, Line: driver.Line{Group: d.group, Topic: topic}, Stage: stage}
+			search := driver.Search{By: driver.ByStage, Line: driver.LineOf(d.group, line), Stage: stage}
 			n, err := t.unroute(ctx, search, limit-done)
 			if done += n; err != nil || done == limit {
 				return done, err
@@ -148,22 +152,22 @@ func (t *tx) unroute(ctx context.Context, search driver.Search, limit int) (done
 	return done, err
 }
 
-func (d *drop) delete(ctx context.Context, topic string) (done int, more bool, err error) {
+func (d *drop) delete(ctx context.Context, line string) (done int, more bool, err error) {
 	return d.step(ctx, func(ctx context.Context, t *tx, limit int) (int, error) {
-		n, _, err := t.removeLine(ctx, driver.Line{Group: d.group, Topic: topic}, undelivered, true, limit)
+		n, _, err := t.removeLine(ctx, driver.LineOf(d.group, line), undelivered, true, limit)
 		return n, err
 	})
 }
 
 func (d *drop) deleteSettled(ctx context.Context) (done int, more bool, err error) {
 	return d.step(ctx, func(ctx context.Context, t *tx, limit int) (done int, err error) {
-		topics, err := t.TopicsOf(ctx, d.group)
-		for _, topic := range topics {
+		lines, err := t.LinesOf(ctx, d.group)
+		for _, line := range lines {
 			if err != nil || done == limit {
 				break
 			}
 			var n int
-			n, _, err = t.removeLine(ctx, driver.Line{Group: d.group, Topic: topic}, settled, true, limit-done)
+			n, _, err = t.removeLine(ctx, line, settled, true, limit-done)
 			done += n
 		}
 		return done, err
@@ -188,8 +192,8 @@ func (d *drop) end(ctx context.Context) error {
 				return err
 			}
 		}
-		topics, err := t.TopicsOf(ctx, d.group)
-		if err != nil || registered || len(topics) > 0 {
+		lines, err := t.LinesOf(ctx, d.group)
+		if err != nil || registered || len(lines) > 0 {
 			return err
 		}
 		return t.Forget(ctx, d.group)

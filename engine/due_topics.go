@@ -2,47 +2,59 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 )
 
-// dueTopics returns the selected topics that may have something to claim. It first gives what waits for a
+// dueNames returns the names of the selected lines that may have something to claim. It first gives what waits for a
 // first group to it: a transaction was open while the group registered.
-func (e *Engine) dueTopics(ctx context.Context, req outmill.ClaimRequest) ([]string, error) {
-	topics, unrouted, err := e.lookForTopics(ctx, req)
+func (e *Engine) dueNames(ctx context.Context, req outmill.ClaimRequest) ([]string, error) {
+	names, unrouted, err := e.lookForLines(ctx, req)
 	if err != nil || !unrouted {
-		return topics, err
+		return names, err
 	}
 	adopted, err := e.adopt(ctx, "claim", req.Topics.Matcher())
 	if err == nil && adopted > 0 {
-		topics, _, err = e.lookForTopics(ctx, req)
+		names, _, err = e.lookForLines(ctx, req)
 	}
-	return topics, err
+	return names, err
 }
 
-// lookForTopics also reports whether a first group may get what waits for one.
-func (e *Engine) lookForTopics(ctx context.Context, req outmill.ClaimRequest) (topics []string, unrouted bool, err error) {
+// lookForLines also reports whether a first group may get what waits for one.
+func (e *Engine) lookForLines(ctx context.Context, req outmill.ClaimRequest) (names []string, unrouted bool, err error) {
 	ask := driver.Topics{Group: req.Group, Free: freeBlockers(req), Held: req.Order != outmill.OrderKey}
-	if names, listed := req.Topics.Names(); listed && len(names) <= manyTopics {
-		ask.Names = names
+	if topics, listed := req.Topics.Names(); listed && len(topics) <= manyTopics {
+		if ask.Lines = namedLines(e.serves, req.Group, topics...); req.Order == outmill.OrderTopic && slices.ContainsFunc(topics, e.ServesTurns) {
+			return nil, false, e.explain(ctx, "claim", fmt.Errorf("%w: one of %q", outmill.ErrFairOrder, topics))
+		}
 	}
 	run := func(fn func(driver.Tx) error) error { return e.db.View(ctx, driver.Begin{Topics: &ask}, fn) }
 	err = e.do(ctx, "claim", run, func(ctx context.Context, t *tx) (err error) {
 		ask := ask
+		if _, err := t.sameFair(ctx); err != nil {
+			return err
+		}
 		if ask.Free, err = t.freeBlockers(ctx, req); err != nil {
 			return err
 		}
-		if topics, err = t.Due(ctx, ask); err != nil {
+		lines, err := t.Due(ctx, ask)
+		if err != nil {
 			return err
 		}
 		match := req.Topics.Matcher()
-		topics = slices.DeleteFunc(topics, func(topic string) bool { return !match(topic) || t.pauses.Topic(req.Group, topic) })
+		names = nil
+		for _, line := range lines {
+			if match(line.Topic) && !t.pauses.Topic(req.Group, line.Topic) {
+				names = append(names, line.Name())
+			}
+		}
 		unrouted, err = t.mayAdopt(ctx, match)
 		return err
 	})
-	return topics, unrouted, err
+	return names, unrouted, err
 }
 
 // mayAdopt reports whether rows of the topics wait that a registered group is to have.
@@ -50,7 +62,7 @@ func (t *tx) mayAdopt(ctx context.Context, selects func(topic string) bool) (boo
 	if !t.State().Unrouted {
 		return false, nil
 	}
-	waiting, err := t.TopicsOf(ctx, "")
+	waiting, err := t.LinesOf(ctx, "")
 	if err != nil {
 		return false, err
 	}
@@ -58,7 +70,10 @@ func (t *tx) mayAdopt(ctx context.Context, selects func(topic string) bool) (boo
 	if err != nil {
 		return false, err
 	}
-	return len(routes.FirstOf(slices.DeleteFunc(waiting, func(topic string) bool { return !selects(topic) }))) > 0, nil
+	return slices.ContainsFunc(waiting, func(line driver.Line) bool {
+		_, takes := routes.First(line.Topic)
+		return takes && selects(line.Topic)
+	}), nil
 }
 
 // freeBlockers are the Blockers of notes that do not block the claim, whatever is paused.

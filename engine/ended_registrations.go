@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/storekit"
@@ -83,14 +84,13 @@ func (t *tx) sweep(ctx context.Context, group string, limit int) (deleted int, e
 		return 0, err
 	}
 	routes := &storekit.RoutingTable{Registrations: registrations}
-	topics, err := t.TopicsOf(ctx, group)
+	lines, err := t.LinesOf(ctx, group)
 	if err != nil {
 		return 0, err
 	}
 	leased := false
-	unread := routes.Unread(group, topics)
-	for i, topic := range unread {
-		line := driver.Line{Group: group, Topic: topic}
+	unread := slices.DeleteFunc(lines, func(line driver.Line) bool { return len(routes.Unread(group, []string{line.Topic})) == 0 })
+	for i, line := range unread {
 		n, more, err := t.removeLine(ctx, line, undelivered, false, limit-deleted)
 		if err != nil {
 			return 0, err
@@ -105,14 +105,14 @@ func (t *tx) sweep(ctx context.Context, group string, limit int) (deleted int, e
 		}
 		leased = leased || left[0].N > 0
 	}
-	if topics, err = t.TopicsOf(ctx, group); err != nil {
+	if lines, err = t.LinesOf(ctx, group); err != nil {
 		return 0, err
 	}
 	registered := false
 	for _, r := range registrations {
 		registered = registered || r.Group == group
 	}
-	return deleted, t.swept(ctx, group, registered, leased, len(topics) == 0)
+	return deleted, t.swept(ctx, group, registered, leased, len(lines) == 0)
 }
 
 // swept sets the time of the next sweep, or ends the sweeps of the group.

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -41,6 +43,9 @@ type Config struct {
 	// Logger gets a line for each append, at AppendLogLevel, and for faults. nil logs nothing.
 	Logger         watermill.LoggerAdapter
 	AppendLogLevel slog.Leveler
+	// FairTopics are the topics, or patterns of topics as outmill.Topics.Include has them, whose tenants have lines of their
+	// own, so that one with many records does not hold up the others. The database keeps them: see SetFairTopics.
+	FairTopics []string
 	// AtOnce makes the steps of large work small, for tests.
 	AtOnce storekit.BatchSize
 }
@@ -57,6 +62,9 @@ type Engine struct {
 	routes   storekit.KnownRoutes
 	pauses   storekit.KnownPauses
 	topics   topicTurns
+	fair     atomic.Pointer[fairTopics]
+	serves   storekit.FairTopics
+	parts    storekit.TurnRotation
 	busy     storekit.BusyTopics
 	notifier *storekit.Notifier
 	// open ends when the store is closed.
@@ -78,7 +86,9 @@ func New(db driver.DB, config Config) *Engine {
 	if config.RetainAudit <= 0 {
 		config.RetainAudit = storekit.AuditRetention
 	}
+	config.FairTopics = slices.Compact(slices.Sorted(slices.Values(config.FairTopics)))
 	e := &Engine{db: db, config: config, log: storekit.NewLog(config.Logger, config.Name, config.AppendLogLevel)}
+	e.serves = storekit.NewFairTopics(config.FairTopics)
 	e.open, e.end = context.WithCancel(context.Background())
 	e.notifier = &storekit.Notifier{}
 	if shares, ok := db.(driver.Notifying); ok {
@@ -110,13 +120,16 @@ func (e *Engine) Close() error {
 	return e.db.Close()
 }
 
-// Ensure creates the schema. See outmill.Schema.
+// Ensure creates the schema. If the database has no setting of fair topics, it sets those of Config. See outmill.Schema.
 func (e *Engine) Ensure(ctx context.Context) error {
 	const operation = "ensure the schema"
 	if err := e.life.Usable(ctx); err != nil {
 		return e.explain(ctx, operation, err)
 	}
-	return e.explain(ctx, operation, e.db.Ensure(ctx))
+	if err := e.db.Ensure(ctx); err != nil || len(e.config.FairTopics) == 0 {
+		return e.explain(ctx, operation, err)
+	}
+	return e.setFairTopics(ctx, false)
 }
 
 // Statements returns the schema. See outmill.Schema.

@@ -34,5 +34,5 @@ func eachNoteOnce(notes []driver.Note) []driver.Note {
 }
 
 func byName(a, b driver.Note) int {
-	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Part, b.Part), cmp.Compare(a.Name, b.Name))
 }

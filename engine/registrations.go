@@ -181,11 +181,11 @@ func (e *Engine) adopt(ctx context.Context, operation string, selects func(topic
 		var n int
 		err := e.update(ctx, operation, func(ctx context.Context, t *tx) error {
 			n, more = 0, false
-			topics, err := t.TopicsOf(ctx, "")
+			lines, err := t.LinesOf(ctx, "")
 			if err != nil {
 				return err
 			}
-			n, more, err = t.adopt(ctx, slices.DeleteFunc(topics, func(topic string) bool { return !selects(topic) })...)
+			n, more, err = t.adopt(ctx, slices.DeleteFunc(lines, func(line driver.Line) bool { return !selects(line.Topic) })...)
 			return err
 		})
 		if err != nil {
@@ -196,11 +196,11 @@ func (e *Engine) adopt(ctx context.Context, operation string, selects func(topic
 	return adopted, nil
 }
 
-// adopt gives rows of the topics that wait for a first group to the group whose registration is the first that
+// adopt gives rows of the lines that wait for a first group to the group whose registration is the first that
 // takes, and reports whether more may be left. It holds the registrations, because one that is dropped in
 // between must get nothing.
-func (t *tx) adopt(ctx context.Context, topics ...string) (adopted int, more bool, err error) {
-	if len(topics) == 0 {
+func (t *tx) adopt(ctx context.Context, lines ...driver.Line) (adopted int, more bool, err error) {
+	if len(lines) == 0 {
 		return 0, false, nil
 	}
 	if err := t.lockRoutes(ctx); err != nil {
@@ -212,8 +212,12 @@ func (t *tx) adopt(ctx context.Context, topics ...string) (adopted int, more boo
 	}
 	routes := storekit.RoutingTable{Registrations: registrations}
 	most := t.e.adoptAtOnce()
-	for topic, first := range routes.FirstOf(topics) {
-		n, err := t.Adopt(ctx, topic, first.Group, most-adopted)
+	for _, line := range lines {
+		first, takes := routes.First(line.Topic)
+		if !takes {
+			continue
+		}
+		n, err := t.Adopt(ctx, line, first.Group, most-adopted)
 		if adopted += n; err != nil || adopted == most {
 			return adopted, true, err
 		}

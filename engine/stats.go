@@ -24,16 +24,17 @@ func (e *Engine) Stats(ctx context.Context, limit int) (list []outmill.TopicStat
 			return err
 		}
 		for _, group := range groups {
-			topics, err := t.TopicsOf(ctx, group)
+			lines, err := t.LinesOf(ctx, group)
 			if err != nil {
 				return err
 			}
-			for _, topic := range topics {
-				s, err := t.stats(ctx, driver.Line{Group: group, Topic: topic}, limit)
-				if err != nil {
+			for i, line := range lines {
+				if i == 0 || lines[i-1].Topic != line.Topic {
+					list = append(list, outmill.TopicStats{Group: group, Topic: line.Topic})
+				}
+				if err := t.addStats(ctx, &list[len(list)-1], line, limit); err != nil {
 					return err
 				}
-				list = append(list, s)
 			}
 		}
 		slices.SortFunc(list, func(a, b outmill.TopicStats) int {
@@ -65,29 +66,28 @@ func (t *tx) groupsWithRecords(ctx context.Context) ([]string, error) {
 	return slices.Compact(groups), nil
 }
 
-// stats counts the records of a line.
-func (t *tx) stats(ctx context.Context, line driver.Line, limit int) (outmill.TopicStats, error) {
-	s := outmill.TopicStats{Group: line.Group, Topic: line.Topic}
+// addStats counts the records of a line.
+func (t *tx) addStats(ctx context.Context, s *outmill.TopicStats, line driver.Line, limit int) error {
 	searches := make([]driver.Search, len(allStages))
 	for i, stage := range allStages {
 		searches[i] = driver.Search{By: driver.ByStage, Line: line, Stage: stage, Limit: limit}
 	}
 	counted, err := t.Count(ctx, searches...)
 	if err != nil {
-		return s, err
+		return err
 	}
 	var oldest driver.Time
 	for i, c := range counted {
 		switch allStages[i] {
 		case driver.Processed:
-			s.Processed = c.N
+			s.Processed = min(s.Processed+c.N, limit)
 			continue
 		case driver.Dead:
-			s.Dead = c.N
+			s.Dead = min(s.Dead+c.N, limit)
 			continue
 		case driver.Leased:
 			// A record whose lease has ended is due, whether somebody has reaped it or not.
-			s.Leased, s.Pending = c.N, min(s.Pending+c.Ended, limit)
+			s.Leased, s.Pending = min(s.Leased+c.N, limit), min(s.Pending+c.Ended, limit)
 		case driver.Ready, driver.Held, driver.Waiting, driver.Delayed:
 			s.Pending, s.Delayed = min(s.Pending+c.N, limit), min(s.Delayed+c.Later, limit)
 		}
@@ -96,15 +96,17 @@ func (t *tx) stats(ctx context.Context, line driver.Line, limit int) (outmill.To
 		}
 	}
 	if t.pauses.Topic(line.Group, line.Topic) {
-		return s, nil
+		return nil
 	}
 	if oldest != 0 && t.pauses.HasParts() {
 		if oldest, err = t.oldestUnpaused(ctx, line); err != nil {
-			return s, err
+			return err
 		}
 	}
-	s.OldestDue = oldest.Of()
-	return s, nil
+	if at := oldest.Of(); s.OldestDue.IsZero() || oldest != 0 && at.Before(s.OldestDue) {
+		s.OldestDue = at
+	}
+	return nil
 }
 
 // oldestUnpaused is the first due time of the rows that have been due longest and that no pause of a key or

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/storekit"
@@ -21,11 +22,23 @@ func (e *Engine) FirstWaiting(ctx context.Context, group, topic string, limit in
 	}
 	err = e.view(ctx, operation, func(ctx context.Context, t *tx) error {
 		found = storekit.Waiting{Now: t.now.Of()}
+		fair, err := t.fair(ctx)
+		if err != nil {
+			return err
+		}
 		for _, search := range waitingSearches {
-			search.Line, search.Limit = driver.Line{Group: group, Topic: topic}, limit
-			rows, err := t.Rows(ctx, search)
+			var searches []driver.Search
+			for _, line := range namedLines(fair.FairTopics, group, topic) {
+				search.Line, search.Limit = line, limit
+				searches = append(searches, search)
+			}
+			rows, err := t.Rows(ctx, searches...)
 			if err != nil {
 				return err
+			}
+			if len(searches) > 1 {
+				slices.SortFunc(rows, byWake)
+				rows = rows[:min(len(rows), limit)]
 			}
 			kinds := map[int]*storekit.WaitingKind{}
 			for _, r := range rows {

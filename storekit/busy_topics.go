@@ -12,7 +12,7 @@ import (
 // searches for others.
 const busyFor = 100 * time.Millisecond
 
-// BusyTopics remembers, for each group and selection, the topics that had records a moment
+// BusyTopics remembers, for each group and selection, the topics, or names of lines (LineName), that had records a moment
 // ago, so that not every claim of a series must search for topics. The zero value is ready
 // to use. BusyTopics is safe for concurrent use.
 type BusyTopics struct {
@@ -78,7 +78,7 @@ func (b *BusyTopics) Topics(group string, selection outmill.Topics) []string {
 	var left []string
 	match := selection.Matcher()
 	for _, topic := range found.topics {
-		if match(topic) {
+		if of, _ := TopicOfLine(topic); match(of) {
 			left = append(left, topic)
 		}
 	}

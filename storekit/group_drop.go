@@ -61,7 +61,7 @@ type GroupDrop struct {
 	// interrupted drop, the note stays, and Begin returns its selections. The note lists the
 	// group as an ended one, and no sweep of [RegistrationExpiry] looks at it.
 	Begin func(ctx context.Context) (Selections, error)
-	// Topics returns the topics of the group's records that are neither processed nor dead.
+	// Topics returns the topics, or names of lines (LineName), of the group's records that are neither processed nor dead.
 	Topics func(ctx context.Context) ([]string, error)
 	// GiveBack takes a bounded number of the topic's records that are neither processed nor dead
 	// from the group: from then on they are as if they were appended without a group. See
@@ -101,7 +101,7 @@ func (d GroupDrop) Run(ctx context.Context) (dropped outmill.Dropped, err error)
 
 func (d GroupDrop) dropTopic(ctx context.Context, topic string, others Selections, dropped *outmill.Dropped) error {
 	step, count := d.GiveBack, &dropped.GivenBack
-	if others.Match(topic) {
+	if of, _ := TopicOfLine(topic); others.Match(of) {
 		step, count = d.Delete, &dropped.Deleted
 	}
 	return repeat(ctx, count, func(ctx context.Context) (int, bool, error) { return step(ctx, topic) })

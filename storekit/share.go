@@ -4,7 +4,7 @@ package storekit
 // and then, from topics with more records, the shares that the others left unused. room
 // returns the number of records that still fit in the claim, taken the number that it has,
 // and take claims up to want records of a topic.
-func ServeTopics(topics []string, limit int, room, taken func() int, take func(topic string, want int) error) error {
+func ServeTopics[T any](topics []T, limit int, room, taken func() int, take func(topic T, want int) error) error {
 	if len(topics) == 0 {
 		return nil
 	}
@@ -17,8 +17,8 @@ func ServeTopics(topics []string, limit int, room, taken func() int, take func(t
 }
 
 // serve returns the topics that may have more records.
-func serve(topics []string, share int, room, taken func() int, take func(topic string, want int) error) ([]string, error) {
-	var open []string
+func serve[T any](topics []T, share int, room, taken func() int, take func(topic T, want int) error) ([]T, error) {
+	var open []T
 	for _, topic := range topics {
 		if room() <= 0 {
 			break

@@ -131,8 +131,11 @@ func (q *question) ask() answer {
 	defer m.unreserve(room)
 	req.Limit = room
 	rooms := c.roomsOf(m)
-	if req.TenantRoom = nil; rooms != nil {
+	if req.TenantRoom != nil {
 		req.TenantRoom = rooms.left
+	}
+	if req.Full != nil {
+		req.Full = rooms.parts
 	}
 	began := time.Now()
 	answered := &handover{}

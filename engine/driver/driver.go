@@ -111,15 +111,19 @@ type Tx interface {
 	Load(ctx context.Context, rows []Row, want Want) ([]Content, error)
 	// Page returns a page of a line.
 	Page(ctx context.Context, ask Ask) (Page, error)
+	// Pages returns a page of each line, of one moment, with Ready and, if ask.Keys is set, Keys. A page is Busy, and empty, if
+	// the page that Page returns of the line has more than that, or if another transaction has locked the line. Without
+	// ask.Lock it leaves out the rows that others have locked, and locks the others, as Search.Free does.
+	Pages(ctx context.Context, ask Ask, lines []Line) ([]Page, error)
 	// Whole returns the state of all rows of a line, as if they had one key. It needs not have Held and Parked.
 	Whole(ctx context.Context, line Line, owner string) (KeyState, error)
 	// HeldByKey returns some of the rows of a line that are held under the notes of keys.
 	HeldByKey(ctx context.Context, line Line, limit int) ([]Row, error)
 
-	// Due returns the topics that may have something to claim, those first whose rows have been due longest.
-	Due(ctx context.Context, ask Topics) ([]string, error)
-	// TopicsOf returns the topics of all rows of a group.
-	TopicsOf(ctx context.Context, group string) ([]string, error)
+	// Due returns the lines that may have something to claim, those first whose rows have been due longest.
+	Due(ctx context.Context, ask Topics) ([]Line, error)
+	// LinesOf returns the lines of all rows of a group, by topic and part.
+	LinesOf(ctx context.Context, group string) ([]Line, error)
 	// Pausing returns the different Blockers of a group's notes that are those of pauses.
 	Pausing(ctx context.Context, group string) ([]string, error)
 	// Count counts the rows that each search finds, each number up to the Limit of the search. The searches are ByStage
@@ -127,8 +131,8 @@ type Tx interface {
 	Count(ctx context.Context, searches ...Search) ([]Counted, error)
 	// Keys returns the states of keys of a line.
 	Keys(ctx context.Context, line Line, owner string, keys []string) (map[string]KeyState, error)
-	// Adopt gives up to limit rows of the topic that wait for a first group to the group, in their order.
-	Adopt(ctx context.Context, topic, group string, limit int) (int, error)
+	// Adopt gives up to limit rows of a line without a group to the group, those that wait for a first one, in their order.
+	Adopt(ctx context.Context, from Line, group string, limit int) (int, error)
 	// Forget deletes the notes of a group.
 	Forget(ctx context.Context, group string) error
 

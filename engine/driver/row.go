@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Time is a time of the database's clock, in microseconds since 1970. 0 is none.
@@ -57,9 +58,21 @@ const (
 	Dead
 )
 
-// Line is one topic of one group. Its rows have an order: that of their Seqs. Group "" has the rows that wait
-// for a first group.
-type Line struct{ Group, Topic string }
+// Line is one part of one topic of one group. Its rows have an order: that of their Seqs. Group "" has the rows that
+// wait for a first group. Part is 0 but in fair topics, where package engine chooses it.
+type Line struct {
+	Group, Topic string
+	Part         int
+}
+
+// Name is a text for the topic and part of the line: see storekit.LineName.
+func (l Line) Name() string { return storekit.LineName(l.Topic, l.Part) }
+
+// LineOf is the line of a group with this name.
+func LineOf(group, name string) Line {
+	topic, part := storekit.TopicOfLine(name)
+	return Line{Group: group, Topic: topic, Part: part}
+}
 
 // Row is a record without its content.
 type Row struct {

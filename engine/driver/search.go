@@ -38,12 +38,12 @@ const (
 	ByDone
 	// ByStage finds the rows of a line in a stage, by Wake and Seq.
 	ByStage
-	// ByUnrouted finds the rows of the topic that wait for a first group, in stages Ready and Delayed.
+	// ByUnrouted finds the rows of the topic and part that wait for a first group, in stages Ready and Delayed.
 	ByUnrouted
-	// ByStep finds the rows of all lines that have the Step, by Seq.
+	// ByStep finds the rows of all lines that have the Step, in any order.
 	ByStep
 	// ByWaiter finds the rows of all lines that wait for the Join, in stages Waiting and Delayed, and whose Wake
-	// has not come, by Seq.
+	// has not come, in any order.
 	ByWaiter
 	// ByOpen finds the rows of all lines in stages Ready to Leased, in any order.
 	ByOpen
@@ -138,15 +138,15 @@ type KeyState struct {
 	Parked int64
 }
 
-// Topics asks for the topics of a group that may have something to claim.
+// Topics asks for the lines of a group that may have something to claim.
 type Topics struct {
 	Group string
 	// Free: notes with one of these Blockers count, and notes whose LookAt has come.
 	Free []string
 	// Held says that rows count that are held under the notes of keys.
 	Held bool
-	// Names asks for these topics only; nil is all.
-	Names []string
+	// Lines asks for these only; nil is all.
+	Lines []Line
 }
 
 // Counted are the rows that a search finds.

@@ -2,6 +2,7 @@ package memdriver
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"time"
@@ -156,12 +157,40 @@ func (t *itx) HeldByKey(ctx context.Context, line driver.Line, limit int) ([]dri
 	return read(ctx, t, "HeldByKey", func() ([]driver.Row, error) { return t.inner.HeldByKey(ctx, line, limit) })
 }
 
-func (t *itx) Due(ctx context.Context, ask driver.Topics) ([]string, error) {
-	return read(ctx, t, "Due", func() ([]string, error) { return t.inner.Due(ctx, ask) })
+func (t *itx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
+	return read(ctx, t, "Pages", func() ([]driver.Page, error) {
+		t.inner.now = max(t.inner.now, t.db.now())
+		pages, err := t.inner.Pages(ctx, ask, lines)
+		for i, line := range lines {
+			if holder := t.held[line]; ask.Lock && holder != nil && holder != t {
+				pages[i] = driver.Page{Busy: true}
+			}
+			if ask.Lock && !pages[i].Busy {
+				err = errors.Join(err, t.lock(line))
+			}
+			if ask.Lock {
+				continue
+			}
+			pages[i].Ready = slices.DeleteFunc(pages[i].Ready, func(r driver.Row) bool {
+				by := t.held[rowLock(r.ID)]
+				return by != nil && by != t
+			})
+			for _, r := range pages[i].Ready {
+				if !t.NoLocks {
+					err = errors.Join(err, t.lock(rowLock(r.ID)))
+				}
+			}
+		}
+		return pages, err
+	})
 }
 
-func (t *itx) TopicsOf(ctx context.Context, group string) ([]string, error) {
-	return read(ctx, t, "TopicsOf", func() ([]string, error) { return t.inner.TopicsOf(ctx, group) })
+func (t *itx) Due(ctx context.Context, ask driver.Topics) ([]driver.Line, error) {
+	return read(ctx, t, "Due", func() ([]driver.Line, error) { return t.inner.Due(ctx, ask) })
+}
+
+func (t *itx) LinesOf(ctx context.Context, group string) ([]driver.Line, error) {
+	return read(ctx, t, "LinesOf", func() ([]driver.Line, error) { return t.inner.LinesOf(ctx, group) })
 }
 
 func (t *itx) Pausing(ctx context.Context, group string) ([]string, error) {
@@ -213,10 +242,10 @@ func (t *itx) Attach(ctx context.Context, step outmill.WorkItemID, join outmill.
 	})
 }
 
-func (t *itx) Adopt(ctx context.Context, topic, group string, limit int) (n int, err error) {
+func (t *itx) Adopt(ctx context.Context, from driver.Line, group string, limit int) (n int, err error) {
 	lock := func() error {
 		for {
-			rows := t.inner.unrouted(topic)
+			rows := t.inner.unrouted(from)
 			rows = rows[:min(len(rows), limit)]
 			var ids []outmill.WorkItemID
 			for _, s := range rows {
@@ -225,14 +254,14 @@ func (t *itx) Adopt(ctx context.Context, topic, group string, limit int) (n int,
 			if err := t.lockRows(ids); err != nil {
 				return err
 			}
-			again := t.inner.unrouted(topic)
+			again := t.inner.unrouted(from)
 			if !slices.ContainsFunc(again[:min(len(again), limit)], func(s *stored) bool { return t.held[rowLock(s.ID)] != t }) {
 				return nil
 			}
 		}
 	}
 	err = t.step(ctx, "Adopt", lock, func() (err error) {
-		n, err = t.inner.Adopt(ctx, topic, group, limit)
+		n, err = t.inner.Adopt(ctx, from, group, limit)
 		t.keep()
 		return err
 	})

@@ -15,6 +15,28 @@ func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
 	return page, err
 }
 
+func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
+	pages := make([]driver.Page, len(lines))
+	for i, line := range lines {
+		ask.Line, ask.Due = line, 1
+		alone := ask
+		alone.Keys = true
+		page, err := t.Page(ctx, alone)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(page.Due)+len(page.Notes) > 0 || page.Unrouted:
+			pages[i].Busy = true
+		case ask.Keys:
+			pages[i].Keys = page.Keys
+			fallthrough
+		default:
+			pages[i].Ready = page.Ready
+		}
+	}
+	return pages, nil
+}
+
 // looks reports whether a claim looks at the note.
 func (t *tx) looks(n *driver.Note, free []string) bool {
 	return slices.Contains(free, n.Blocker) || n.LookAt != 0 && n.LookAt <= t.now
@@ -112,11 +134,11 @@ func (t *tx) Pausing(_ context.Context, group string) ([]string, error) {
 	return slices.Sorted(maps.Keys(blockers)), nil
 }
 
-func (t *tx) Due(_ context.Context, ask driver.Topics) ([]string, error) {
-	since := map[string]driver.Time{}
-	note := func(topic string, due driver.Time) {
-		if first, known := since[topic]; !known || due < first {
-			since[topic] = due
+func (t *tx) Due(_ context.Context, ask driver.Topics) ([]driver.Line, error) {
+	since := map[driver.Line]driver.Time{}
+	note := func(line driver.Line, due driver.Time) {
+		if first, known := since[line]; !known || due < first {
+			since[line] = due
 		}
 	}
 	for line, rows := range t.lines {
@@ -125,17 +147,17 @@ func (t *tx) Due(_ context.Context, ask driver.Topics) ([]string, error) {
 		}
 		for _, s := range rows {
 			if t.claimable(ask, s) {
-				note(line.Topic, max(s.Next, s.Created))
+				note(line, max(s.Next, s.Created))
 			}
 		}
 	}
 	for _, n := range t.notes {
 		if n.Group == ask.Group && t.looks(n, ask.Free) {
-			note(n.Topic, n.LookAt)
+			note(n.Line, n.LookAt)
 		}
 	}
-	topics := slices.SortedFunc(maps.Keys(since), func(a, b string) int { return cmp.Or(cmp.Compare(since[a], since[b]), cmp.Compare(a, b)) })
-	return slices.DeleteFunc(topics, func(topic string) bool { return ask.Names != nil && !slices.Contains(ask.Names, topic) }), nil
+	lines := slices.SortedFunc(maps.Keys(since), func(a, b driver.Line) int { return cmp.Or(cmp.Compare(since[a], since[b]), byTopic(a, b)) })
+	return slices.DeleteFunc(lines, func(line driver.Line) bool { return ask.Lines != nil && !slices.Contains(ask.Lines, line) }), nil
 }
 
 func (t *tx) claimable(ask driver.Topics, s *stored) bool {

@@ -88,7 +88,7 @@ func (t *tx) found(s driver.Search) (found []driver.Row) {
 			add(r)
 		}
 	case s.By == driver.ByUnrouted:
-		add(t.lines[driver.Line{Topic: s.Topic}]...)
+		add(t.lines[driver.Line{Topic: s.Topic, Part: s.Part}]...)
 	default:
 		add(t.lines[s.Line]...)
 	}
@@ -97,9 +97,10 @@ func (t *tx) found(s driver.Search) (found []driver.Row) {
 
 func (t *tx) expired(r *driver.Row) bool { return r.Expires != 0 && r.Expires <= t.now }
 
-// unrouted are the rows of the topic that wait for a first group.
-func (t *tx) unrouted(topic string) (rows []*stored) {
-	for _, s := range t.lines[driver.Line{Topic: topic}] {
+// unrouted are the rows of the topic and part that wait for a first group.
+func (t *tx) unrouted(line driver.Line) (rows []*stored) {
+	line.Group = ""
+	for _, s := range t.lines[line] {
 		if waitsForGroup(&s.Row) {
 			rows = append(rows, s)
 		}
@@ -155,15 +156,19 @@ func (d *Database) contents(rows []driver.Row, want driver.Want) []driver.Conten
 	return contents
 }
 
-func (t *tx) TopicsOf(_ context.Context, group string) ([]string, error) {
-	var topics []string
+func (t *tx) LinesOf(_ context.Context, group string) ([]driver.Line, error) {
+	var lines []driver.Line
 	for line := range t.lines {
 		if line.Group == group {
-			topics = append(topics, line.Topic)
+			lines = append(lines, line)
 		}
 	}
-	slices.Sort(topics)
-	return topics, nil
+	slices.SortFunc(lines, byTopic)
+	return lines, nil
+}
+
+func byTopic(a, b driver.Line) int {
+	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Part, b.Part))
 }
 
 func (t *tx) Lock(_ context.Context, id outmill.WorkItemID) (r driver.Row, found bool, err error) {

@@ -198,8 +198,8 @@ func (t *tx) setNotes(c driver.Changes) {
 	}
 }
 
-func (t *tx) Adopt(_ context.Context, topic, group string, limit int) (int, error) {
-	rows := t.unrouted(topic)
+func (t *tx) Adopt(_ context.Context, from driver.Line, group string, limit int) (int, error) {
+	rows := t.unrouted(from)
 	rows = rows[:min(len(rows), limit)]
 	for _, s := range rows {
 		changed := *s

@@ -142,6 +142,8 @@ func (w *Worker) orderFor(first *Feed, now time.Time) order {
 			KeyPolicy: w.cfg.KeyPolicy,
 
 			TenantRoom: w.tenantRoom(covered),
+			Full:       w.fullParts(covered),
+			PartLimit:  partLimit(w.cfg.MaxPerTenant),
 			PassOver:   w.passOver(),
 		},
 		feeds:   covered,

@@ -1,10 +1,24 @@
 package worker
 
-import "time"
+import (
+	"time"
+
+	"github.com/outmill/outmill/storekit"
+)
 
 // tenantOf names a tenant of a feed's topic, in one store if the reader's store is made of
 // several.
 type tenantOf struct{ store, tenant string }
+
+// partOf names a part of a feed's topic: see storekit.PartOf.
+type partOf struct {
+	store string
+	part  int
+}
+
+// partLimit is the most records of a part of one claim. A part that holds more than the rest is left out, so that it
+// never exceeds most.
+func partLimit(most int) int { return (most + 1) / 2 }
 
 // tenantLoad is what the worker holds of one tenant.
 type tenantLoad struct {
@@ -21,6 +35,8 @@ type tenantLoad struct {
 type tenants struct {
 	most  int
 	loads map[tenantOf]*tenantLoad
+	// parts counts the records of each part, by which stores on package engine limit what a claim returns.
+	parts map[partOf]int
 	// freed says that a tenant has been at its limit since the last claim began, and is not any
 	// more.
 	freed bool
@@ -33,7 +49,7 @@ func (w *Worker) tenantsOf(topic string) *tenants {
 	}
 	t := w.tenants[topic]
 	if t == nil {
-		t = &tenants{most: w.cfg.MaxPerTenant, loads: map[tenantOf]*tenantLoad{}}
+		t = &tenants{most: w.cfg.MaxPerTenant, loads: map[tenantOf]*tenantLoad{}, parts: map[partOf]int{}}
 		w.tenants[topic] = t
 	}
 	return t
@@ -60,6 +76,11 @@ func (f *Feed) tenantHeld(it *Item) {
 		f.tenants.loads[tenant] = load
 	}
 	load.records++
+	f.tenants.parts[f.partOfItem(it)]++
+}
+
+func (f *Feed) partOfItem(it *Item) partOf {
+	return partOf{it.Record.Store, storekit.PartOf(f.topic, it.Record.TenantID)}
 }
 
 // tenantFreed counts a record that the worker no longer holds. If its tenant was at its limit,
@@ -77,7 +98,13 @@ func (f *Feed) tenantFreed(it *Item) {
 		delete(f.tenants.loads, tenant)
 		w.forgetTenants(f.topic)
 	}
-	if reader := w.feeds[f.topic]; reader != nil && load.records == f.tenants.most-1 {
+	part, rest := f.partOfItem(it), f.tenants.most-partLimit(f.tenants.most)
+	f.tenants.parts[part]--
+	again := load.records == f.tenants.most-1 || f.tenants.parts[part] == rest
+	if f.tenants.parts[part] == 0 {
+		delete(f.tenants.parts, part)
+	}
+	if reader := w.feeds[f.topic]; reader != nil && again {
 		f.tenants.freed = true
 		reader.look.soon(time.Now())
 		signal(w.poke)
@@ -100,6 +127,23 @@ func (w *Worker) tenantRoom(covered []*Feed) func(store, topic, tenantID string)
 		held[f.topic] = of
 	}
 	return func(store, topic, tenantID string) int { return most - held[topic][tenantOf{store, tenantID}] }
+}
+
+// fullParts returns the Full of a claim that covers the feeds, as of now; nil is no limit.
+func (w *Worker) fullParts(covered []*Feed) func(store, topic string) uint64 {
+	most := w.cfg.MaxPerTenant
+	if most == 0 {
+		return nil
+	}
+	full := map[tenantOf]uint64{} // of a store and a topic
+	for _, f := range covered {
+		for of, held := range f.tenants.parts {
+			if held > most-partLimit(most) {
+				full[tenantOf{of.store, f.topic}] |= 1 << of.part
+			}
+		}
+	}
+	return func(store, topic string) uint64 { return full[tenantOf{store, topic}] }
 }
 
 // tenantWaits reports whether a tenant has been freed since the last claim of the feed began.
@@ -132,7 +176,7 @@ func (f *Feed) crowdedTenants(now time.Time) map[tenantOf]bool {
 		switch {
 		case ready[tenant] || load.records <= f.tenants.most/2:
 			load.crowdedSince = time.Time{}
-		case load.records < f.tenants.most:
+		case load.records <= f.tenants.most-partLimit(f.tenants.most):
 		case load.crowdedSince.IsZero():
 			load.crowdedSince = now
 		case now.Sub(load.crowdedSince) >= crowdPatience:

@@ -78,6 +78,8 @@ func (t wrongTx) Rows(ctx context.Context, searches ...driver.Search) ([]driver.
 		switch s := &searches[i]; t.fault {
 		case "Rows ignores From":
 			s.From = 0
+		case "Rows reads the first part":
+			s.Part = 0
 		case "Rows returns one more than the limit":
 			s.Limit++
 		case "Rows takes ready rows for held ones":
@@ -100,7 +102,27 @@ func (t wrongTx) Rows(ctx context.Context, searches ...driver.Search) ([]driver.
 	return rows, err
 }
 
+func (t wrongTx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
+	pages, err := t.Tx.Pages(ctx, ask, lines)
+	for i := range pages {
+		switch p := &pages[i]; t.fault {
+		case "Pages returns no busy page":
+			p.Busy = false
+		case "Pages leaves out a row":
+			p.Ready = less(p.Ready)
+		case "Pages returns no states of keys":
+			p.Keys = nil
+		case "Pages returns another page":
+			pages[i] = pages[0]
+		}
+	}
+	return pages, err
+}
+
 func (t wrongTx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
+	if t.fault == "Page reads the first part" {
+		ask.Part = 0
+	}
 	if t.fault == "Page ignores Free" {
 		ask.Free = []string{""}
 	}
@@ -166,8 +188,13 @@ func (t wrongTx) Apply(ctx context.Context, c driver.Changes) (driver.Applied, e
 }
 
 func (t wrongTx) Insert(ctx context.Context, rows []driver.NewRow) error {
-	if t.fault == "Insert returns another order" {
-		rows = reversed(slices.Clone(rows))
+	switch rows = slices.Clone(rows); t.fault {
+	case "Insert returns another order":
+		rows = reversed(rows)
+	case "Insert ignores the part":
+		for i := range rows {
+			rows[i].Part = 0
+		}
 	}
 	return t.Tx.Insert(ctx, rows)
 }
@@ -242,24 +269,39 @@ func (t wrongTx) HeldByKey(ctx context.Context, line driver.Line, limit int) ([]
 	return rows, err
 }
 
-func (t wrongTx) Due(ctx context.Context, ask driver.Topics) ([]string, error) {
+func (t wrongTx) Due(ctx context.Context, ask driver.Topics) ([]driver.Line, error) {
 	switch t.fault {
 	case "Due ignores Held":
 		ask.Held = false
-	case "Due ignores Names":
-		ask.Names = nil
+	case "Due ignores Lines":
+		ask.Lines = nil
+	case "Due takes all parts of the topics":
+		for _, line := range ask.Lines {
+			line.Part = 63
+			ask.Lines = append(slices.Clip(ask.Lines), line)
+		}
 	}
 	found, err := t.Tx.Due(ctx, ask)
-	if t.fault == "Due leaves out a topic" {
+	switch t.fault {
+	case "Due leaves out a line":
 		found = less(found)
+	case "Due returns no parts":
+		for i := range found {
+			found[i].Part = 0
+		}
 	}
 	return found, err
 }
 
-func (t wrongTx) TopicsOf(ctx context.Context, group string) ([]string, error) {
-	found, err := t.Tx.TopicsOf(ctx, group)
-	if t.fault == "TopicsOf leaves out a topic" {
+func (t wrongTx) LinesOf(ctx context.Context, group string) ([]driver.Line, error) {
+	found, err := t.Tx.LinesOf(ctx, group)
+	switch t.fault {
+	case "Page reads the first part", "Pages returns no busy page", "Pages leaves out a row", "Pages returns no states of keys",
+		"Pages returns another page", "Rows reads the first part",
+		"LinesOf leaves out a line":
 		found = less(found)
+	case "LinesOf returns another order":
+		found = reversed(found)
 	}
 	return found, err
 }
@@ -285,11 +327,14 @@ func (t wrongTx) Count(ctx context.Context, searches ...driver.Search) ([]driver
 	return counted, err
 }
 
-func (t wrongTx) Adopt(ctx context.Context, topic, group string, limit int) (int, error) {
-	if t.fault == "Adopt gives one more" {
+func (t wrongTx) Adopt(ctx context.Context, from driver.Line, group string, limit int) (int, error) {
+	switch t.fault {
+	case "Adopt gives one more":
 		limit++
+	case "Adopt takes from the first part":
+		from.Part = 0
 	}
-	return t.Tx.Adopt(ctx, topic, group, limit)
+	return t.Tx.Adopt(ctx, from, group, limit)
 }
 
 func (t wrongTx) Forget(ctx context.Context, group string) error {
@@ -403,7 +448,10 @@ var faults = []string{
 	"Replace does not write the size", "Load reads the payload always", "Load returns another order", "Find returns a row twice",
 	"Find does not say that a row is blocked", "After returns another order", "Keys does not know other owners",
 	"Keys does not know parked rows", "Keys does not know held rows", "Whole does not know waiting rows", "HeldByKey leaves out a row",
-	"Due ignores Held", "Due ignores Names", "Due leaves out a topic", "TopicsOf leaves out a topic", "Pausing leaves out a pause",
+	"Due ignores Held", "Due ignores Lines", "Due takes all parts of the topics", "Due leaves out a line", "Due returns no parts",
+	"Page reads the first part", "Pages returns no busy page", "Pages leaves out a row", "Pages returns no states of keys",
+	"Pages returns another page", "Rows reads the first part",
+	"LinesOf leaves out a line", "LinesOf returns another order", "Insert ignores the part", "Adopt takes from the first part", "Pausing leaves out a pause",
 	"Count does not know the oldest", "Count takes ended leases for others", "Adopt gives one more", "Forget forgets nothing",
 	"Attach attaches one row less", "Put writes one less", "Take takes what others have", "Add takes what has ended",
 	"Entries leaves out one", "Scan ignores the prefix", "Range ignores the key", "Old ignores the time", "Delete ignores the time",

@@ -16,38 +16,33 @@ const all = 10_000
 // read is one search.
 func (w *walk) read() operation {
 	ops := []func() operation{
-		w.searches, w.searches, w.searches, w.page, w.page, w.findSome, w.after, w.load, w.keys, w.heldByKey, w.due, w.count, w.readEntries,
+		w.searches, w.searches, w.searches, w.ofAllLines, w.page, w.page, w.pages, w.findSome, w.after, w.load, w.keys, w.heldByKey, w.due, w.count, w.readEntries,
 	}
 	return pick(w, "read", ops)()
 }
 
-// search is one along an index whose order is certain.
+// search is one of a line along an index whose order is certain.
 func (w *walk) search(limit int) driver.Search {
 	by := pick(w, "by", []driver.Index{
-		driver.ByLine, driver.ByHeld, driver.ByWaiting, driver.ByDelayed, driver.ByLease, driver.ByEnded, driver.ByExpiry, driver.ByKey,
-		driver.ByParked, driver.ByDone, driver.ByStage, driver.ByStep, driver.ByWaiter,
+		driver.ByLine, driver.ByHeld, driver.ByWaiting, driver.ByDelayed, driver.ByLease, driver.ByKey, driver.ByParked, driver.ByStage,
 	})
 	s := driver.Search{By: by, Limit: limit, Free: w.chance(2)}
 	switch by {
-	case driver.ByEnded, driver.ByExpiry, driver.ByOpen:
-	case driver.ByDone:
-		s.Until = w.past()
-	case driver.ByStep:
-		s.Step = pick(w, "step", steps[1:])
-	case driver.ByWaiter:
-		s.Join = pick(w, "join", joins[1:])
+	case driver.ByEnded, driver.ByExpiry, driver.ByOpen, driver.ByDone, driver.ByStep, driver.ByWaiter:
 	case driver.ByStage:
 		s.Line, s.Stage = w.line(), pick(w, "stage", stages)
 	case driver.ByLine, driver.ByHeld:
-		s.Line, s.From = w.line(), w.place()
+		s.Line = w.line()
+		s.From = w.placeIn(s.Line)
 	case driver.ByKey, driver.ByParked:
-		s.Line, s.From = w.line(), w.place()
+		s.Line = w.line()
 		s.Key = pick(w, "key", keyNames[1:])
 		if len(w.rows) > 0 && !w.chance(3) {
 			if r := w.row(); r.Key != "" {
 				s.Line, s.Key = r.Line, r.Key
 			}
 		}
+		s.From = w.placeIn(s.Line)
 	case driver.ByWaiting, driver.ByDelayed, driver.ByLease, driver.ByUnrouted:
 		s.Line = w.line()
 	}
@@ -76,6 +71,45 @@ func (w *walk) searches() operation {
 		},
 		begin: func(s *side) driver.Begin { return driver.Begin{Searches: of(s)} },
 	}
+}
+
+// ofAllLines is a search of all lines. The order of its rows is certain only as far as their times are.
+func (w *walk) ofAllLines() operation {
+	by := pick(w, "by", []driver.Index{driver.ByEnded, driver.ByExpiry, driver.ByDone, driver.ByStep, driver.ByWaiter, driver.ByOpen})
+	search := driver.Search{By: by, Limit: w.limit(), Free: w.chance(2), Until: w.past(), Step: pick(w, "step", steps[1:]),
+		Join: pick(w, "join", joins[1:])}
+	return operation{name: fmt.Sprintf("Rows of %+v", search), run: func(_ *side, t driver.Tx) (any, error) {
+		rows, err := t.Rows(w.ctx, search)
+		times := make([]driver.Time, len(rows))
+		for i, r := range rows {
+			times[i] = map[driver.Index]driver.Time{driver.ByEnded: r.Wake, driver.ByExpiry: r.Expires, driver.ByDone: r.Processed}[by]
+		}
+		if rows = unblocked(w.placed(rows)); search.Limit < all {
+			rows = nil
+		}
+		slices.SortFunc(rows, byPlace)
+		return []any{times, rows}, err
+	}}
+}
+
+// pages are those of several lines.
+func (w *walk) pages() operation {
+	ask := driver.Ask{Owner: pick(w, "owner", owners), Free: w.free(), Limit: w.limit(), Keys: w.chance(2), Pass: true}
+	ask.Lock = ask.Keys
+	lines := []driver.Line{w.line()}
+	for range rapid.IntRange(1, 3).Draw(w.T, "lines") {
+		line := w.line()
+		if line.Group = lines[0].Group; !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return operation{name: fmt.Sprintf("Pages of %+v for %+v", lines, ask), run: func(s *side, t driver.Tx) (any, error) {
+		pages, err := t.Pages(w.ctx, ask, lines)
+		for i := range pages {
+			pages[i] = w.pageOf(s, pages[i])
+		}
+		return pages, err
+	}}
 }
 
 func (w *walk) page() operation {
@@ -142,21 +176,18 @@ func (w *walk) keys() operation {
 	}}
 }
 
-// heldByKey returns some rows, so only the number of fewer than all is certain. So does a search for unrouted or open
-// rows.
+// heldByKey returns some rows, so only the number of fewer than all is certain. So does a search for unrouted rows.
 func (w *walk) heldByKey() operation {
 	line, limit := w.line(), w.limit()
-	which := rapid.IntRange(0, 2).Draw(w.T, "rows in any order")
-	return operation{name: []string{"HeldByKey", "Rows of ByUnrouted", "Rows of ByOpen"}[which], run: func(_ *side, t driver.Tx) (any, error) {
+	which := rapid.IntRange(0, 1).Draw(w.T, "rows in any order")
+	return operation{name: []string{"HeldByKey", "Rows of ByUnrouted"}[which], run: func(_ *side, t driver.Tx) (any, error) {
 		var rows []driver.Row
 		var err error
 		switch which {
 		case 0:
 			rows, err = t.HeldByKey(w.ctx, line, limit)
-		case 1:
-			rows, err = t.Rows(w.ctx, driver.Search{By: driver.ByUnrouted, Line: line, Limit: limit})
 		default:
-			rows, err = t.Rows(w.ctx, driver.Search{By: driver.ByOpen, Limit: limit})
+			rows, err = t.Rows(w.ctx, driver.Search{By: driver.ByUnrouted, Line: line, Limit: limit})
 		}
 		if rows = unblocked(w.placed(rows)); limit < all {
 			return len(rows), err
@@ -169,10 +200,14 @@ func (w *walk) heldByKey() operation {
 func (w *walk) due() operation {
 	ask := driver.Topics{Group: pick(w, "group", groups), Free: w.free(), Held: w.chance(2)}
 	if w.chance(2) {
-		ask.Names = topics[:2]
+		for _, part := range parts[1:3] {
+			for _, topic := range topics[:2] {
+				ask.Lines = append(ask.Lines, driver.Line{Group: ask.Group, Topic: topic, Part: part})
+			}
+		}
 	}
 	return operation{
-		name: fmt.Sprintf("Due of %+v, TopicsOf, Pausing", ask),
+		name: fmt.Sprintf("Due of %+v, LinesOf, Pausing", ask),
 		run: func(_ *side, t driver.Tx) (any, error) {
 			due, err := t.Due(w.ctx, ask)
 			if err != nil {
@@ -184,12 +219,12 @@ func (w *walk) due() operation {
 			if err != nil {
 				return nil, err
 			}
-			of, err := t.TopicsOf(w.ctx, ask.Group)
+			of, err := t.LinesOf(w.ctx, ask.Group)
 			if err != nil {
 				return nil, err
 			}
 			pausing, err := t.Pausing(w.ctx, ask.Group)
-			return [][]string{sorted(due), sorted(other), sorted(of), sorted(pausing)}, err
+			return []any{inOrder(due), inOrder(other), orEmpty(of), sorted(pausing)}, err
 		},
 		begin: func(*side) driver.Begin { return driver.Begin{Topics: &ask} },
 	}
@@ -203,7 +238,11 @@ func (w *walk) count() operation {
 		list = append(list, parked)
 	}
 	for _, stage := range stages {
-		list = append(list, driver.Search{By: driver.ByStage, Line: w.line(), Stage: stage, Limit: limit})
+		line := w.line()
+		if at := slices.IndexFunc(w.rows, func(r driver.Row) bool { return r.Stage == stage }); at >= 0 && !w.chance(3) {
+			line = w.rows[at].Line
+		}
+		list = append(list, driver.Search{By: driver.ByStage, Line: line, Stage: stage, Limit: limit})
 	}
 	return operation{name: fmt.Sprintf("Count of %+v", list), run: func(s *side, t driver.Tx) (any, error) {
 		mine := slices.Clone(list)

@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"math"
 	"slices"
 
 	"pgregory.net/rapid"
@@ -38,8 +39,7 @@ func (w *walk) insert() operation {
 // newRows are rows for one Insert. They have their places from now on.
 func (w *walk) newRows() (rows []driver.NewRow) {
 	for range rapid.IntRange(1, 4).Draw(w.T, "rows") {
-		line := driver.Line{Group: pick(w, "group", append([]string{""}, groups...)), Topic: pick(w, "topic", topics)}
-		n := w.newRow(line)
+		n := w.newRow(w.lineOf(append([]string{""}, groups...)))
 		w.ids = append(w.ids, n.ID)
 		w.nth[n.ID] = int64(len(w.ids))
 		rows = append(rows, n)
@@ -122,10 +122,10 @@ func byName(a, b driver.Note) int {
 	return slices.Compare([]string{a.Group, a.Topic, a.Name}, []string{b.Group, b.Topic, b.Name})
 }
 
-// head is a place of a row that no note of the line has had as its Head, or 0.
+// head is a place of a row that no note of the line has had as its Head, or one before every row.
 func (w *walk) head(line driver.Line) int64 {
 	for _, r := range w.rows {
-		if !w.heads[line][r.Seq] {
+		if r.Line == line && !w.heads[line][r.Seq] {
 			if w.heads[line] == nil {
 				w.heads[line] = map[int64]bool{}
 			}
@@ -133,7 +133,7 @@ func (w *walk) head(line driver.Line) int64 {
 			return r.Seq
 		}
 	}
-	return 0
+	return math.MinInt64
 }
 
 // replace locks a row and changes its content, as an edit does.
@@ -164,8 +164,13 @@ func (w *walk) attach() operation {
 }
 
 func (w *walk) adopt() operation {
-	topic, group, limit := pick(w, "topic", topics), pick(w, "group", groups), rapid.IntRange(1, 4).Draw(w.T, "limit")
-	return operation{name: "Adopt", run: func(_ *side, t driver.Tx) (any, error) { return t.Adopt(w.ctx, topic, group, limit) }}
+	from, group, limit := w.lineOf([]string{""}), pick(w, "group", groups), rapid.IntRange(1, 4).Draw(w.T, "limit")
+	for _, r := range w.rows {
+		if r.Group == "" && w.chance(2) {
+			from = r.Line
+		}
+	}
+	return operation{name: "Adopt", run: func(_ *side, t driver.Tx) (any, error) { return t.Adopt(w.ctx, from, group, limit) }}
 }
 
 func (w *walk) forget() operation {

@@ -156,5 +156,12 @@ func sorted[T cmp.Ordered](list []T) []T {
 	return list
 }
 
+// inOrder is sorted for lines.
+func inOrder(lines []driver.Line) []driver.Line {
+	lines = orEmpty(lines)
+	slices.SortFunc(lines, func(a, b driver.Line) int { return cmp.Compare(a.Name(), b.Name()) })
+	return lines
+}
+
 // orEmpty is the same for nil and empty.
 func orEmpty[T any](list []T) []T { return append([]T{}, list...) }

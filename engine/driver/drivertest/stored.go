@@ -65,9 +65,9 @@ func (w *walk) dump() []operation {
 		return driver.Generations{Routes: g.Routes - s.first.Routes, Pauses: g.Pauses - s.first.Pauses}, nil
 	}}}
 	for _, group := range groups {
-		for _, topic := range topics {
+		for i := range len(topics) * len(parts[1:]) {
 			ask := driver.Ask{
-				Line: driver.Line{Group: group, Topic: topic}, Owner: owners[0], Limit: all, Keys: true,
+				Line: driver.Line{Group: group, Topic: topics[i%len(topics)], Part: parts[1+i/len(topics)]}, Owner: owners[0], Limit: all, Keys: true,
 				Free: []string{
 					"", driver.RetryBlocks, owners[0], owners[1], driver.PauseNote(7), driver.KeyedPauseNote(7), driver.PauseNote(8),
 				},

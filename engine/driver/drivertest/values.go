@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"pgregory.net/rapid"
@@ -20,6 +21,7 @@ var (
 	stages   = []driver.Stage{
 		driver.Ready, driver.Held, driver.Waiting, driver.Delayed, driver.Leased, driver.Processed, driver.Dead,
 	}
+	parts = []int{0, 0, 3, 63}
 	steps = []outmill.WorkItemID{{}, {1}, {2}}
 	joins = []outmill.JoinID{{}, {1}, {2}}
 )
@@ -31,7 +33,12 @@ func (w *walk) line() driver.Line {
 	if len(w.rows) > 0 && !w.chance(4) {
 		return w.row().Line
 	}
-	return driver.Line{Group: pick(w, "group", groups), Topic: pick(w, "topic", topics)}
+	return w.lineOf(groups)
+}
+
+// lineOf is a line of one of these groups.
+func (w *walk) lineOf(groups []string) driver.Line {
+	return driver.Line{Group: pick(w, "group", groups), Topic: pick(w, "topic", topics), Part: pick(w, "part", parts)}
 }
 
 func (w *walk) row() driver.Row { return pick(w, "row", w.rows) }
@@ -54,12 +61,13 @@ func (w *walk) idsOf(known []outmill.WorkItemID) []outmill.WorkItemID {
 	return ids
 }
 
-// place is that of a row or 0.
-func (w *walk) place() int64 {
-	if len(w.rows) == 0 || w.chance(3) {
+// placeIn is that of a row of the line, or 0: places of several lines cannot be compared.
+func (w *walk) placeIn(line driver.Line) int64 {
+	rows := slices.DeleteFunc(slices.Clone(w.rows), func(r driver.Row) bool { return r.Line != line })
+	if len(rows) == 0 || w.chance(3) {
 		return 0
 	}
-	return w.row().Seq
+	return pick(w, "row of the line", rows).Seq
 }
 
 // time is one that no other time is equal to: hours in the past or the future, so that the clocks of both drivers agree

@@ -223,7 +223,7 @@ func (t *tx) remove(ctx context.Context, rows []driver.Row, done *driver.Applied
 }
 
 // Adopt gives rows to a group. Their standing has to be read again.
-func (t *tx) Adopt(ctx context.Context, topic, group string, limit int) (int, error) {
+func (t *tx) Adopt(ctx context.Context, from driver.Line, group string, limit int) (int, error) {
 	clear(t.known)
-	return t.changed(ctx, sqlAdopt, topic, group, limit)
+	return t.changed(ctx, sqlAdopt, from.Name(), group, limit)
 }

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	sqlInsert = `INSERT INTO {p:records} (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, step,
+	sqlInsert = `INSERT INTO {p:records} (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, step,
 	waits_for, due_at, message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload) VALUES `
-	insertRow     = `(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-	insertColumns = 23
+	insertRow     = `(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	insertColumns = 24
 
 	// sqlLoad reads no more of a record than what ?2, a driver.Want, asks for: SQLite leaves the pages of a payload alone
 	// that it need not return.
@@ -46,8 +46,46 @@ var (
 	insertHundred = insertOne + strings.Repeat(", "+insertRow, 99)
 )
 
+// sqlPlaces takes places from the counter of SQLite for AUTOINCREMENT.
+const (
+	sqlPlaces     = `UPDATE sqlite_sequence SET seq = seq + ?2 WHERE name = ?1 RETURNING seq`
+	sqlFirstPlace = `INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)`
+)
+
+// places takes a place for each row of a part, and returns the one before the first. SQLite keeps rows together whose
+// Seqs are near, so those of a part are: a claim writes some pages for each part, and not a page for each row.
+func (t *tx) places(ctx context.Context, rows []driver.NewRow) (before int64, err error) {
+	n := int64(0)
+	for i := range rows {
+		n += int64(min(rows[i].Part, 1))
+	}
+	if n == 0 {
+		return 0, nil
+	}
+	name := t.d.names.prefix + "records"
+	found, err := list(ctx, t, placeNames, func(v values, last *int64) error {
+		*last = v.number(0)
+		return v.bad()
+	}, sqlPlaces, name, n)
+	if err != nil || len(found) > 0 {
+		t.last = append(found, 0)[0]
+		return t.last - n, err
+	}
+	t.last = n
+	return 0, t.exec(ctx, sqlFirstPlace, name, n)
+}
+
+// placeBits are those of a place in a part. Places in parts are negative, because SQLite goes on behind the largest one.
+const placeBits = 55
+
+var placeNames = columns("seq")
+
 // Insert inserts rows with as few statements as there are prepared sizes.
 func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
+	place, err := t.places(ctx, rows)
+	if err != nil {
+		return err
+	}
 	for len(rows) > 0 {
 		template, n := insertOne, 1
 		switch {
@@ -58,16 +96,23 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 		}
 		args := make([]any, 0, insertColumns*n)
 		for i := range rows[:n] {
-			args = appendRow(args, &rows[i])
+			var seq any
+			if part := rows[i].Part; part > 0 {
+				place++
+				seq = int64(part-storekit.FairParts)<<placeBits + place
+			}
+			args = appendRow(args, seq, &rows[i])
 			t.state.Unrouted = t.state.Unrouted || rows[i].Group == ""
 		}
 		result, err := t.run(ctx, template, args...)
 		if err != nil {
 			return t.taken(ctx, rows[:n], err)
 		}
-		if t.last, err = result.LastInsertId(); err != nil {
+		inserted, err := result.LastInsertId()
+		if err != nil {
 			return err
 		}
+		t.last = max(t.last, inserted)
 		if err := t.putApart(ctx, rows[:n]...); err != nil {
 			return err
 		}
@@ -76,9 +121,9 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 	return nil
 }
 
-func appendRow(args []any, r *driver.NewRow) []any {
+func appendRow(args []any, seq any, r *driver.NewRow) []any {
 	c := r.Record
-	return append(args, r.ID.String(), r.Group, r.Topic, r.Key, r.Tenant, int64(r.Created), r.Size, int64(r.Stage), int64(r.Wake),
+	return append(args, seq, r.ID.String(), r.Group, r.Name(), r.Key, r.Tenant, int64(r.Created), r.Size, int64(r.Stage), int64(r.Wake),
 		int64(r.Next), int64(r.Expires), idOf(r.Step), idOf(r.WaitsFor), int64(max(r.Next, r.Created)), r.Message, orNull(c.CorrelationID),
 		orNull(c.CausationID), orNull(c.TraceParent), orNull(c.TraceState), orNull(c.DedupKey), orNull(storekit.JoinsText(c.Joins)),
 		orNull(r.Metadata), inRow(c.Payload))

@@ -49,7 +49,7 @@ func (t *tx) Count(ctx context.Context, searches ...driver.Search) ([]driver.Cou
 		found, err := list(ctx, t, countNames, func(v values, c *driver.Counted) error {
 			c.N, c.Later, c.Oldest, c.Ended = int(v.number(0)), int(v.number(1)), driver.Time(v.number(2)), int(v.number(3))
 			return v.bad()
-		}, text, s.Group, s.Topic, int64(t.state.Now), s.Limit, last, s.Key)
+		}, text, s.Group, s.Name(), int64(t.state.Now), s.Limit, last, s.Key)
 		if err != nil {
 			return nil, err
 		}
@@ -62,7 +62,7 @@ func (t *tx) Count(ctx context.Context, searches ...driver.Search) ([]driver.Cou
 func countOf(s driver.Search) (text string, last int64) {
 	switch s.By {
 	case driver.ByParked:
-		return sqlCountPark, s.From
+		return sqlCountPark, fromOf(s)
 	case driver.ByStage:
 		return counts[s.Stage], int64(s.Stage)
 	default:

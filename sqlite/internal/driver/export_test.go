@@ -9,6 +9,7 @@ var (
 		"sqlPausing", "sqlByLine", "sqlByHeld", "sqlComing", "sqlFree", "sqlInLine", "sqlByKey", "sqlNotes", "sqlUnder",
 		"sqlHeldByKey", "sqlKeys", "sqlWhole", "sqlFind", "sqlLoad", "sqlLease", "sqlExtend", "sqlChange", "sqlDelete",
 		"sqlAckedSteps", "sqlOpenAcked", "sqlAck", "sqlOpen", "sqlDrop", "sqlNote",
+		"sqlAlone", "sqlFirst", "sqlKeysOf", "sqlPlaces",
 	}
 	// rest are the others that a worker, an operator or the janitor runs again and again.
 	rest = []Statement{
@@ -23,7 +24,7 @@ var (
 		{"sqlAttach", sqlAttach}, {"sqlUnroute", sqlUnroute}, {"sqlAdopt", sqlAdopt},
 		{"sqlForget", sqlForget}, {"sqlPut", sqlPut}, {"sqlEntries", sqlEntries}, {"sqlCountEntries", sqlCountEntries},
 		{"sqlScan", sqlScan}, {"sqlRange", sqlRange}, {"sqlOld", sqlOld}, {"sqlDeleteEntries", sqlDeleteEntries},
-		{"sqlBump", sqlBump},
+		{"sqlBump", sqlBump}, {"sqlFirstPlace", sqlFirstPlace},
 	}
 )
 

@@ -50,7 +50,7 @@ func (t *tx) writeNotes(ctx context.Context, c *driver.Changes) error {
 func noteList(notes []driver.Note) string {
 	list := make([][7]any, len(notes))
 	for i, n := range notes {
-		list[i] = [7]any{n.Group, n.Topic, n.Name, n.Blocker, n.Head, int64(n.LookAt), n.Looks}
+		list[i] = [7]any{n.Group, n.Line.Name(), n.Name, n.Blocker, n.Head, int64(n.LookAt), n.Looks}
 	}
 	return jsonOf(list)
 }

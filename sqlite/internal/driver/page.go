@@ -27,19 +27,21 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under >= 'k' AND under < 'l' ORD
 	WHERE grp = ?1 AND topic = ?2 AND look_at <> 0 AND look_at <= ?3)
 ORDER BY head, name LIMIT ?4`
 
-	// sqlKeys reads, for each key in ?5, another owner than ?4 with a lease, and the first rows that wait, that are held
+	// keyStates are, for each key of k, another owner than ?4 with a lease, and the first rows that wait, that are held
 	// and that are parked. The owners before and behind ?4 are two searches of one entry each.
-	sqlKeys = `SELECT k.value, coalesce(
-	(SELECT owner FROM {p:records} INDEXED BY {p:leased_key} WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 4 AND key <> ''
+	keyStates = `SELECT k.name, coalesce(
+	(SELECT owner FROM {p:records} INDEXED BY {p:leased_key} WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 4 AND key <> ''
 		AND owner < ?4 AND (wake_at > ?3 OR ` + notExpired + `) LIMIT 1),
-	(SELECT owner FROM {p:records} INDEXED BY {p:leased_key} WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 4 AND key <> ''
+	(SELECT owner FROM {p:records} INDEXED BY {p:leased_key} WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 4 AND key <> ''
 		AND owner > ?4 AND (wake_at > ?3 OR ` + notExpired + `) LIMIT 1), ''),
-	(SELECT seq FROM {p:records} INDEXED BY {p:waiting_key} WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 2 AND key <> ''
+	(SELECT seq FROM {p:records} INDEXED BY {p:waiting_key} WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 2 AND key <> ''
 		AND ` + notExpired + ` ORDER BY seq LIMIT 1),
-	(SELECT seq FROM {p:records} INDEXED BY {p:held_under} WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under = 'k' || k.value
+	(SELECT seq FROM {p:records} INDEXED BY {p:held_under} WHERE grp = ?1 AND topic = k.topic AND stage = 1 AND under = 'k' || k.key
 		ORDER BY seq LIMIT 1),
-	(SELECT seq FROM {p:records} INDEXED BY {p:parked} WHERE grp = ?1 AND topic = ?2 AND key = k.value AND parked > 0 ORDER BY seq LIMIT 1)
-FROM json_each(?5) AS k`
+	(SELECT seq FROM {p:records} INDEXED BY {p:parked} WHERE grp = ?1 AND topic = k.topic AND key = k.key AND parked > 0 ORDER BY seq LIMIT 1)
+FROM `
+
+	sqlKeys = keyStates + `(SELECT value AS name, ?2 AS topic, value AS key FROM json_each(?5)) AS k`
 
 	sqlWhole = `SELECT '', coalesce((SELECT owner FROM {p:records} INDEXED BY {p:later}
 		WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND owner <> ?4 AND (wake_at > ?3 OR ` + notExpired + `) LIMIT 1), ''),
@@ -66,17 +68,17 @@ func (t *tx) Notes(ctx context.Context, line driver.Line, free []string, limit i
 		n.Name, n.Blocker = v.text(0), v.text(1)
 		n.Head, n.LookAt, n.Looks = v.number(2), driver.Time(v.number(3)), int(v.number(4))
 		return v.bad()
-	}, sqlNotes, line.Group, line.Topic, int64(t.state.Now), limit, jsonOf(free))
+	}, sqlNotes, line.Group, line.Name(), int64(t.state.Now), limit, jsonOf(free))
 }
 
 // Under is a part of a page.
 func (t *tx) Under(ctx context.Context, line driver.Line, names []string, limit int) ([]driver.Row, error) {
-	return t.rows(ctx, rowNames, readRow, sqlUnder, line.Group, line.Topic, 0, limit, jsonOf(names))
+	return t.rows(ctx, rowNames, readRow, sqlUnder, line.Group, line.Name(), 0, limit, jsonOf(names))
 }
 
 // HeldByKey returns rows that are held under the notes of keys.
 func (t *tx) HeldByKey(ctx context.Context, line driver.Line, limit int) ([]driver.Row, error) {
-	return t.rows(ctx, rowNames, readRow, sqlHeldByKey, line.Group, line.Topic, 0, limit)
+	return t.rows(ctx, rowNames, readRow, sqlHeldByKey, line.Group, line.Name(), 0, limit)
 }
 
 type keyState struct {
@@ -93,7 +95,7 @@ func readState(v values, s *keyState) error {
 
 // Keys is a part of a page.
 func (t *tx) Keys(ctx context.Context, line driver.Line, owner string, keys []string) (map[string]driver.KeyState, error) {
-	found, err := list(ctx, t, stateOfKey, readState, sqlKeys, line.Group, line.Topic, int64(t.state.Now), owner, jsonOf(keys))
+	found, err := list(ctx, t, stateOfKey, readState, sqlKeys, line.Group, line.Name(), int64(t.state.Now), owner, jsonOf(keys))
 	states := make(map[string]driver.KeyState, len(found))
 	for _, s := range found {
 		states[s.key] = s.KeyState
@@ -103,7 +105,7 @@ func (t *tx) Keys(ctx context.Context, line driver.Line, owner string, keys []st
 
 // Whole returns the state of a line.
 func (t *tx) Whole(ctx context.Context, line driver.Line, owner string) (driver.KeyState, error) {
-	found, err := list(ctx, t, stateOfKey, readState, sqlWhole, line.Group, line.Topic, int64(t.state.Now), owner)
+	found, err := list(ctx, t, stateOfKey, readState, sqlWhole, line.Group, line.Name(), int64(t.state.Now), owner)
 	if err != nil {
 		return driver.KeyState{}, err
 	}

@@ -15,7 +15,7 @@ const rowColumns = `r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.crea
 var rowNames = columns(rowColumns)
 
 func readRow(v values, r *driver.Row) error {
-	r.Seq, r.ID, r.Group, r.Topic = v.number(0), outmill.WorkItemID(v.id(1)), v.text(2), v.text(3)
+	r.Seq, r.ID, r.Line = v.number(0), outmill.WorkItemID(v.id(1)), driver.LineOf(v.text(2), v.text(3))
 	r.Key, r.Tenant, r.Created, r.Size = v.text(4), v.text(5), v.time(6), v.count(7)
 	r.Stage, r.Wake, r.Next, r.Expires = v.stage(8), v.time(9), v.time(10), v.time(11)
 	r.Attempts, r.Claims, r.Expiries = v.count(12), v.count(13), v.count(14)

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"math"
 
 	"github.com/outmill/outmill/engine/driver"
 )
@@ -135,8 +136,16 @@ func isTogether(searches []driver.Search, by []driver.Index) bool {
 	return true
 }
 
+// fromOf is Search.From: some Seqs are below 0.
+func fromOf(s driver.Search) int64 {
+	if s.From == 0 {
+		return math.MinInt64
+	}
+	return s.From
+}
+
 func (t *tx) search(ctx context.Context, text string, s driver.Search) ([]driver.Row, error) {
-	from, key := s.From, s.Key
+	from, key := fromOf(s), s.Key
 	switch s.By {
 	case driver.ByUnrouted:
 		if !t.state.Unrouted {
@@ -149,8 +158,8 @@ func (t *tx) search(ctx context.Context, text string, s driver.Search) ([]driver
 	case driver.ByDone:
 		from = int64(s.Until)
 	case driver.ByStage:
-		from = 0
+		from = math.MinInt64
 	default:
 	}
-	return t.rows(ctx, rowNames, readRow, text, s.Group, s.Topic, int64(t.state.Now), s.Limit, from, key)
+	return t.rows(ctx, rowNames, readRow, text, s.Group, s.Name(), int64(t.state.Now), s.Limit, from, key)
 }

@@ -1,7 +1,9 @@
 package driver
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/outmill/outmill/engine/driver"
 )
@@ -94,18 +96,31 @@ SELECT topic FROM due WHERE since < 9223372036854775807 ORDER BY since, topic`
 SELECT blocker FROM found WHERE blocker IS NOT NULL`
 )
 
-// Due returns the topics that may have something to claim.
-func (t *tx) Due(ctx context.Context, ask driver.Topics) ([]string, error) {
+// Due returns the lines that may have something to claim.
+func (t *tx) Due(ctx context.Context, ask driver.Topics) ([]driver.Line, error) {
 	args := []any{ask.Group, jsonOf(ask.Free), ask.Held, int64(t.state.Now)}
-	if ask.Names == nil {
-		return t.texts(ctx, sqlDueTopics, args...)
+	if ask.Lines == nil {
+		return t.lines(ctx, ask.Group, sqlDueTopics, args...)
 	}
-	return t.texts(ctx, sqlDueNames, append(args, jsonOf(ask.Names))...)
+	names := make([]string, len(ask.Lines))
+	for i, line := range ask.Lines {
+		names[i] = line.Name()
+	}
+	return t.lines(ctx, ask.Group, sqlDueNames, append(args, jsonOf(names))...)
 }
 
-// TopicsOf returns the topics of a group.
-func (t *tx) TopicsOf(ctx context.Context, group string) ([]string, error) {
-	return t.texts(ctx, sqlTopicsOf, group)
+// LinesOf returns the lines of a group.
+func (t *tx) LinesOf(ctx context.Context, group string) ([]driver.Line, error) {
+	lines, err := t.lines(ctx, group, sqlTopicsOf, group)
+	slices.SortFunc(lines, func(a, b driver.Line) int { return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Part, b.Part)) })
+	return lines, err
+}
+
+func (t *tx) lines(ctx context.Context, group, template string, args ...any) ([]driver.Line, error) {
+	return list(ctx, t, oneName, func(v values, line *driver.Line) error {
+		*line = driver.LineOf(group, v.text(0))
+		return v.bad()
+	}, template, args...)
 }
 
 // Pausing returns the blockers of a group that are pauses.

@@ -10,10 +10,10 @@ CREATE TABLE {p:meta} (
 -- One row for each message and group. Times are microseconds since 1970; 0 is none. Small columns come
 -- first, so that SQLite reads them without the payload.
 CREATE TABLE {p:records} (
-    seq            INTEGER PRIMARY KEY AUTOINCREMENT, -- the order of the appends
+    seq            INTEGER PRIMARY KEY AUTOINCREMENT, -- the order of the appends; below 0 in the parts of fair topics
     id             TEXT    NOT NULL UNIQUE,
     grp            TEXT    NOT NULL,                  -- '': no group has registered for the topic yet
-    topic          TEXT    NOT NULL,
+    topic          TEXT    NOT NULL,                  -- of a fair topic behind ' 07 ', the number of its part; part 0 has none
     key            TEXT    NOT NULL,
     tenant_id      TEXT    NOT NULL,
     created_at     INTEGER NOT NULL,
@@ -130,7 +130,7 @@ CREATE INDEX {p:entries_at} ON {p:entries} (kind, at) WHERE at <> 0;
 
 -- For people: the records with readable times. It reads all records.
 CREATE VIEW {p:readable} AS
-SELECT seq, id, nullif(grp, '') AS grp, topic, key, message_id,
+SELECT seq, id, nullif(grp, '') AS grp, iif(topic LIKE ' %', substr(topic, 5), topic) AS topic, key, message_id,
        CASE stage WHEN 4 THEN 'leased' WHEN 5 THEN 'processed' WHEN 6 THEN 'dead' ELSE 'pending' END AS status,
        CASE stage WHEN 0 THEN 'ready' WHEN 1 THEN 'held' WHEN 2 THEN 'waiting' WHEN 3 THEN 'delayed' WHEN 4 THEN 'leased' WHEN 5 THEN 'processed' ELSE 'dead' END AS stage,
        strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000000.0, 'unixepoch') AS created_at,

@@ -20,16 +20,16 @@ SELECT version, routes, pauses, EXISTS (SELECT 1 FROM "outmill_notes"),
 --   SEARCH outmill_records USING COVERING INDEX outmill_step (step>?)
 
 -- insertOne
-INSERT INTO "outmill_records" (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, step,
-	waits_for, due_at, message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO "outmill_records" (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, step,
+	waits_for, due_at, message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- insertTen
-INSERT INTO "outmill_records" (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, step,
+INSERT INTO "outmill_records" (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, step,
 	waits_for, due_at, message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload) VALUES … -- 10 rows;
 --   SCAN 10-ROW VALUES CLAUSE
 
 -- insertHundred
-INSERT INTO "outmill_records" (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, step,
+INSERT INTO "outmill_records" (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, step,
 	waits_for, due_at, message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload) VALUES … -- 100 rows;
 --   SCAN 100-ROW VALUES CLAUSE
 
@@ -364,18 +364,18 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under >= 'k' AND under < 'l' ORD
 --   SEARCH r USING INDEX outmill_held_under (grp=? AND topic=? AND under>? AND under<?)
 
 -- sqlKeys
-SELECT k.value, coalesce(
-	(SELECT owner FROM "outmill_records" INDEXED BY "outmill_leased_key" WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 4 AND key <> ''
+SELECT k.name, coalesce(
+	(SELECT owner FROM "outmill_records" INDEXED BY "outmill_leased_key" WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 4 AND key <> ''
 		AND owner < ?4 AND (wake_at > ?3 OR (expires_at = 0 OR expires_at > ?3)) LIMIT 1),
-	(SELECT owner FROM "outmill_records" INDEXED BY "outmill_leased_key" WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 4 AND key <> ''
+	(SELECT owner FROM "outmill_records" INDEXED BY "outmill_leased_key" WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 4 AND key <> ''
 		AND owner > ?4 AND (wake_at > ?3 OR (expires_at = 0 OR expires_at > ?3)) LIMIT 1), ''),
-	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_waiting_key" WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 2 AND key <> ''
+	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_waiting_key" WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 2 AND key <> ''
 		AND (expires_at = 0 OR expires_at > ?3) ORDER BY seq LIMIT 1),
-	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_held_under" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under = 'k' || k.value
+	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_held_under" WHERE grp = ?1 AND topic = k.topic AND stage = 1 AND under = 'k' || k.key
 		ORDER BY seq LIMIT 1),
-	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_parked" WHERE grp = ?1 AND topic = ?2 AND key = k.value AND parked > 0 ORDER BY seq LIMIT 1)
-FROM json_each(?5) AS k;
---   SCAN k VIRTUAL TABLE INDEX 1:
+	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_parked" WHERE grp = ?1 AND topic = k.topic AND key = k.key AND parked > 0 ORDER BY seq LIMIT 1)
+FROM (SELECT value AS name, ?2 AS topic, value AS key FROM json_each(?5)) AS k;
+--   SCAN json_each VIRTUAL TABLE INDEX 1:
 --   CORRELATED SCALAR SUBQUERY 1
 --   SEARCH outmill_records USING INDEX outmill_leased_key (grp=? AND topic=? AND key=? AND owner<?)
 --   CORRELATED SCALAR SUBQUERY 2
@@ -493,6 +493,65 @@ ON CONFLICT (grp, topic, name) DO UPDATE SET blocker = excluded.blocker, look_at
 	looks = iif(n.name = excluded.blocker, n.looks + 1, excluded.looks),
 	head = iif(n.name = excluded.blocker, min(n.head, excluded.head), excluded.head);
 --   SCAN json_each VIRTUAL TABLE INDEX 1:
+
+-- sqlAlone
+SELECT value FROM json_each(?2) AS j WHERE
+	EXISTS (SELECT 1 FROM "outmill_records" INDEXED BY "outmill_later"
+		WHERE grp = ?1 AND topic = j.value AND stage IN (2, 3, 4) AND wake_at <> 0 AND wake_at <= ?3)
+	OR ?4 AND (EXISTS (SELECT 1 FROM json_each(?5) AS b CROSS JOIN "outmill_notes" AS n INDEXED BY "outmill_notes_by"
+		ON n.grp = ?1 AND n.blocker = b.value AND n.topic = j.value)
+		OR EXISTS (SELECT 1 FROM "outmill_notes" INDEXED BY "outmill_notes_look" WHERE grp = ?1 AND topic = j.value AND look_at <> 0 AND look_at <= ?3))
+	OR ?6 AND EXISTS (SELECT 1 FROM "outmill_records" INDEXED BY "outmill_unrouted" WHERE grp = '' AND stage IN (0, 3) AND topic = j.value);
+--   SCAN j VIRTUAL TABLE INDEX 1:
+--   CORRELATED SCALAR SUBQUERY 1
+--   SEARCH outmill_records USING COVERING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
+--   CORRELATED SCALAR SUBQUERY 2
+--   SCAN b VIRTUAL TABLE INDEX 1:
+--   SEARCH n USING COVERING INDEX outmill_notes_by (grp=? AND blocker=? AND topic=?)
+--   CORRELATED SCALAR SUBQUERY 3
+--   SEARCH outmill_notes USING COVERING INDEX outmill_notes_look (grp=? AND topic=? AND look_at<?)
+--   CORRELATED SCALAR SUBQUERY 4
+--   SEARCH outmill_records USING INDEX outmill_unrouted (topic=?)
+
+-- sqlFirst
+SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by, j.key FROM json_each(?2) AS j CROSS JOIN "outmill_records" AS r ON r.seq IN (
+	SELECT seq FROM "outmill_records" INDEXED BY "outmill_line" WHERE grp = ?1 AND topic = j.value AND stage = 0 ORDER BY seq LIMIT +?3);
+--   SCAN j VIRTUAL TABLE INDEX 1:
+--   SEARCH r USING INTEGER PRIMARY KEY (rowid=?)
+--   CORRELATED LIST SUBQUERY 1
+--   SEARCH outmill_records USING COVERING INDEX outmill_line (grp=? AND topic=?)
+
+-- sqlKeysOf
+WITH k AS MATERIALIZED (SELECT CAST(key AS TEXT) AS name, value ->> 0 AS topic, value ->> 1 AS key FROM json_each(?5))
+SELECT k.name, coalesce(
+	(SELECT owner FROM "outmill_records" INDEXED BY "outmill_leased_key" WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 4 AND key <> ''
+		AND owner < ?4 AND (wake_at > ?3 OR (expires_at = 0 OR expires_at > ?3)) LIMIT 1),
+	(SELECT owner FROM "outmill_records" INDEXED BY "outmill_leased_key" WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 4 AND key <> ''
+		AND owner > ?4 AND (wake_at > ?3 OR (expires_at = 0 OR expires_at > ?3)) LIMIT 1), ''),
+	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_waiting_key" WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 2 AND key <> ''
+		AND (expires_at = 0 OR expires_at > ?3) ORDER BY seq LIMIT 1),
+	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_held_under" WHERE grp = ?1 AND topic = k.topic AND stage = 1 AND under = 'k' || k.key
+		ORDER BY seq LIMIT 1),
+	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_parked" WHERE grp = ?1 AND topic = k.topic AND key = k.key AND parked > 0 ORDER BY seq LIMIT 1)
+FROM k;
+--   MATERIALIZE k
+--   SCAN json_each VIRTUAL TABLE INDEX 1:
+--   SCAN k
+--   CORRELATED SCALAR SUBQUERY 2
+--   SEARCH outmill_records USING INDEX outmill_leased_key (grp=? AND topic=? AND key=? AND owner<?)
+--   CORRELATED SCALAR SUBQUERY 3
+--   SEARCH outmill_records USING INDEX outmill_leased_key (grp=? AND topic=? AND key=? AND owner>?)
+--   CORRELATED SCALAR SUBQUERY 4
+--   SEARCH outmill_records USING INDEX outmill_waiting_key (grp=? AND topic=? AND key=?)
+--   CORRELATED SCALAR SUBQUERY 5
+--   SEARCH outmill_records USING COVERING INDEX outmill_held_under (grp=? AND topic=? AND under=?)
+--   CORRELATED SCALAR SUBQUERY 6
+--   SEARCH outmill_records USING INDEX outmill_parked (grp=? AND topic=? AND key=?)
+
+-- sqlPlaces
+UPDATE sqlite_sequence SET seq = seq + ?2 WHERE name = ?1 RETURNING seq;
+--   SCAN sqlite_sequence
 
 -- sqlByWaiting
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
@@ -833,3 +892,6 @@ DELETE FROM "outmill_entries" WHERE (kind, key) IN (
 -- sqlBump
 UPDATE "outmill_meta" SET routes = routes + ?1, pauses = pauses + ?2 WHERE only_row = 1 RETURNING routes, pauses;
 --   SEARCH outmill_meta USING INTEGER PRIMARY KEY (rowid=?)
+
+-- sqlFirstPlace
+INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2);
