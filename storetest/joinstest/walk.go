@@ -293,7 +293,7 @@ func (w *joinWalk) appendWrongly(t *rapid.T) {
 	w.Messages++
 	good := suite.Rec(w.Topic(t), fmt.Sprintf("m%d", w.Messages))
 	err := w.Store.Append(ctx, suite.Rec(w.Topic(t), "never"), suite.Rec(w.Topic(t), "never", withJoins(id)))
-	require.ErrorIs(t, err, want)
+	require.ErrorIs(w.T, err, want)
 	w.NoError(w.Store.Append(ctx, good), "Append after an error")
 	commit()
 	w.attached([]*outmill.Record{good})

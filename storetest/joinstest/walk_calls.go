@@ -48,7 +48,7 @@ func (w *joinWalk) attachLate(t *rapid.T) {
 		w.follow()
 		return
 	}
-	require.True(t, slices.ContainsFunc(allowed, func(want error) bool { return errors.Is(err, want) }), "AttachStep: %v, and not one of %v",
+	require.True(w.T, slices.ContainsFunc(allowed, func(want error) bool { return errors.Is(err, want) }), "AttachStep: %v, and not one of %v",
 		err, allowed)
 }
 
@@ -73,11 +73,11 @@ func (w *joinWalk) seal(t *rapid.T) {
 	err := w.api().SealJoin(w.Ctx(), j.ID, steps)
 	switch {
 	case !j.pending():
-		require.ErrorIs(t, err, roles.ErrJoinFinished)
+		require.ErrorIs(w.T, err, roles.ErrJoinFinished)
 	case !j.Unsealed && steps != j.ExpectedSteps:
-		require.ErrorIs(t, err, outmill.ErrInvalidRecord)
+		require.ErrorIs(w.T, err, outmill.ErrInvalidRecord)
 	case steps < len(j.steps):
-		require.ErrorIs(t, err, roles.ErrTooManySteps)
+		require.ErrorIs(w.T, err, roles.ErrTooManySteps)
 	default:
 		w.NoError(err, "SealJoin")
 		j.Unsealed, j.ExpectedSteps = false, steps
@@ -112,19 +112,19 @@ func (w *joinWalk) finish(t *rapid.T) {
 	}
 	result, err := w.api().FinishJoin(w.Ctx(), j.ID, request)
 	if ends && then == "error" {
-		require.ErrorIs(t, err, errThen)
+		require.ErrorIs(w.T, err, errThen)
 		return
 	}
 	w.NoError(err, "FinishJoin")
-	require.Equal(t, ends, result.Finished, "finished: %s", j)
-	require.Equal(t, []any{status, reason}, []any{result.Join.Status, result.Join.Reason}, "%s", j)
+	require.Equal(w.T, ends, result.Finished, "finished: %s", j)
+	require.Equal(w.T, []any{status, reason}, []any{result.Join.Status, result.Join.Reason}, "%s", j)
 	if j.hasDeadline && status == roles.JoinPending {
-		require.InDelta(t, j.deadline-w.Queue.Now, result.DeadlineIn, float64(suite.Tick/2), "deadline of %s", j)
+		require.InDelta(w.T, j.deadline-w.Queue.Now, result.DeadlineIn, float64(suite.Tick/2), "deadline of %s", j)
 	} else {
-		require.Zero(t, result.DeadlineIn, "deadline of %s", j)
+		require.Zero(w.T, result.DeadlineIn, "deadline of %s", j)
 	}
 	if !ends {
-		require.Nil(t, end, "Then was called")
+		require.Nil(w.T, end, "Then was called")
 		return
 	}
 	j.end(status, reason, w.Queue.Now)
@@ -168,7 +168,7 @@ func (w *joinWalk) cancel(t *rapid.T) {
 	case j.Status == roles.JoinCancelled:
 		w.NoError(err, "CancelJoin again")
 	default:
-		require.ErrorIs(t, err, roles.ErrJoinFinished)
+		require.ErrorIs(w.T, err, roles.ErrJoinFinished)
 	}
 }
 
@@ -183,7 +183,7 @@ func (w *joinWalk) deleteJoins(t *rapid.T) {
 	}
 	n, err := w.api().DeleteJoins(w.Ctx(), limit)
 	w.NoError(err, "DeleteJoins")
-	require.Equal(t, min(limit, candidates), n, "joins deleted with limit %d", limit)
+	require.Equal(w.T, min(limit, candidates), n, "joins deleted with limit %d", limit)
 	w.joins.joins = slices.DeleteFunc(w.joins.joins, func(j *modelJoin) bool {
 		_, err := w.api().GetJoin(w.Ctx(), j.ID)
 		return old(j) && errors.Is(err, roles.ErrUnknownJoin)
@@ -199,11 +199,11 @@ func (w *joinWalk) elapseDay(t *rapid.T) {
 
 // checkJoins compares all joins and their steps with the model.
 func (w *joinWalk) checkJoins(t *rapid.T) {
-	listed := listAllJoins(w.Ctx(), t, w.api(), roles.JoinQuery{})
-	require.Len(t, listed, len(w.joins.joins), "joins\n%s", &w.joins)
+	listed := listAllJoins(w.Ctx(), w.T, w.api(), roles.JoinQuery{})
+	require.Len(w.T, listed, len(w.joins.joins), "joins\n%s", &w.joins)
 	for _, got := range listed {
 		j := w.join(got.ID)
-		require.NotNil(t, j, "the join %s is in the store, but not in the model", got.ID)
+		require.NotNil(w.T, j, "the join %s is in the store, but not in the model", got.ID)
 		w.checkSteps(t, j)
 		w.requireSameJoin(t, j, got)
 	}
@@ -212,14 +212,14 @@ func (w *joinWalk) checkJoins(t *rapid.T) {
 // checkSteps follows the store where the contract does not say what becomes of
 // a step.
 func (w *joinWalk) checkSteps(t *rapid.T, j *modelJoin) {
-	steps := listAllSteps(w.Ctx(), t, w.api(), j.ID)
-	require.Len(t, steps, len(j.steps), "steps of %s", j)
+	steps := listAllSteps(w.Ctx(), w.T, w.api(), j.ID)
+	require.Len(w.T, steps, len(j.steps), "steps of %s", j)
 	for _, s := range j.steps {
 		got := steps[s.message.id]
 		if s.message.arguable && !s.reported && j.pending() {
 			s.status = got
 		}
-		require.Equal(t, s.status, got, "step %s of %s", s, j)
+		require.Equal(w.T, s.status, got, "step %s of %s", s, j)
 	}
 	j.count()
 }
@@ -237,14 +237,14 @@ func (w *joinWalk) requireSameJoin(t *rapid.T, j *modelJoin, got *roles.Join) {
 		return visible{j.GroupingKey, j.ExpectedSteps, j.CompletedSteps, j.FailedSteps, j.Quorum, j.Unsealed, j.CompleteAtDeadline, j.Policy,
 			j.Status, j.Reason}
 	}
-	require.Equal(t, see(&j.Join), see(got), "model, store: %s", j)
+	require.Equal(w.T, see(&j.Join), see(got), "model, store: %s", j)
 	if j.hasDeadline {
 		w.RequireTime(j.deadline, got.Deadline, "deadline")
 	} else {
-		require.True(t, got.Deadline.IsZero(), "deadline of %s", j)
+		require.True(w.T, got.Deadline.IsZero(), "deadline of %s", j)
 	}
 	if j.pending() {
-		require.True(t, got.FinishedAt.IsZero(), "end of %s", j)
+		require.True(w.T, got.FinishedAt.IsZero(), "end of %s", j)
 	} else {
 		w.RequireTime(j.ended, got.FinishedAt, "end of "+j.ID.String())
 	}

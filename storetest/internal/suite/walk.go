@@ -2,7 +2,6 @@ package suite
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"strings"
 	"time"
@@ -39,30 +38,6 @@ func RandomWalks(e *Env, inSteps bool) {
 	})
 }
 
-// MakeWalks makes all its walks on one store, which begin empties at first: some at
-// least, and as many as there is time for. It begins a walk, and returns its actions.
-func MakeWalks(e *Env, some int, begin func(*Walk) map[string]func(*rapid.T)) {
-	walks, failed := 0, false
-	checks := flag.Lookup("rapid.checks")
-	limited := checks.Value.String() == checks.DefValue
-	began := time.Now()
-	rapid.Check(e.T, func(t *rapid.T) {
-		// Once a walk has failed, rapid makes more of them to find a short one.
-		if limited && !failed && walks >= few(some) && time.Since(began) > walking() {
-			return
-		}
-		passed := false
-		defer func() { failed = failed || !passed }()
-		walks++
-		actions := begin(&Walk{T: t, Env: e, Store: e.Store, prefix: fmt.Sprintf("w%d.", walks)})
-		// Twice, because a walk must be long to get anywhere.
-		t.Repeat(actions)
-		t.Repeat(actions)
-		passed = true
-	})
-	e.T.Logf("%d walks", walks)
-}
-
 // Actions has the frequent ones under several names.
 func (w *Walk) Actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
@@ -96,7 +71,7 @@ func (w *Walk) Actions() map[string]func(*rapid.T) {
 
 // Walk is one random walk over store and model.
 type Walk struct {
-	T      *rapid.T
+	T      *WalkT
 	Env    *Env
 	Store  outmill.Store
 	prefix string
@@ -204,7 +179,7 @@ func (w *Walk) dropGroup(t *rapid.T) {
 	name := Pick(t, "group", walkGroups...)
 	dropped, err := w.Store.DropGroup(w.Ctx(), name)
 	w.NoError(err, "DropGroup")
-	require.Equal(t, w.Queue.drop(name), dropped, "records of the group")
+	require.Equal(w.T, w.Queue.drop(name), dropped, "records of the group")
 }
 
 func (w *Walk) append(t *rapid.T) {

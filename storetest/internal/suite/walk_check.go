@@ -12,14 +12,14 @@ import (
 
 // check compares all that can be seen of the store with the model.
 func (w *Walk) check(t *rapid.T) {
-	listed := ListAll(w.Ctx(), t, w.Store, outmill.ListQuery{})
-	require.Len(t, listed, len(w.Queue.Items), "records\nstore: %q\nmodel:\n%s", Names(listed), &w.Queue)
+	listed := ListAll(w.Ctx(), w.T, w.Store, outmill.ListQuery{})
+	require.Len(w.T, listed, len(w.Queue.Items), "records\nstore: %q\nmodel:\n%s", Names(listed), &w.Queue)
 	last := outmill.WorkItemID{}
 	for _, r := range listed {
 		it := w.Queue.find(r.ID)
-		require.NotNil(t, it, "%s is in the store, but not in the model", r.MessageID)
+		require.NotNil(w.T, it, "%s is in the store, but not in the model", r.MessageID)
 		w.requireSame(it, r)
-		require.Negative(t, bytes.Compare(last[:], r.ID[:]), "List is not in the order of the ids: %q", Names(listed))
+		require.Negative(w.T, bytes.Compare(last[:], r.ID[:]), "List is not in the order of the ids: %q", Names(listed))
 		last = r.ID
 	}
 	// Statistics cost more than anything else.
@@ -110,5 +110,5 @@ func (w *Walk) checkStats(t *rapid.T) {
 			got[row{s.Group, s.Topic}] = c
 		}
 	}
-	require.Equal(t, want, got, "pending, delayed, leased, processed, dead: an ended lease is due")
+	require.Equal(w.T, want, got, "pending, delayed, leased, processed, dead: an ended lease is due")
 }

@@ -121,5 +121,5 @@ func (w *Walk) extend(t *rapid.T, leases []outmill.Lease) {
 	for _, l := range standing {
 		got[l] = true
 	}
-	require.Equal(t, want, got, "leases that Extend returned")
+	require.Equal(w.T, want, got, "leases that Extend returned")
 }

@@ -77,7 +77,7 @@ func (w *Walk) requeue(t *rapid.T) {
 	w.Queue.calls++
 	n, err := w.Store.Requeue(w.Ctx(), it.ID)
 	w.NoError(err, "Requeue")
-	require.Equal(t, w.Queue.requeue(it), n, "records requeued with %s", it.Name)
+	require.Equal(w.T, w.Queue.requeue(it), n, "records requeued with %s", it.Name)
 }
 
 func (w *Walk) delete(t *rapid.T) {
@@ -87,7 +87,7 @@ func (w *Walk) delete(t *rapid.T) {
 	it := Pick(t, "record", w.Queue.Items...)
 	n, err := w.Store.Delete(w.Ctx(), it.ID)
 	w.NoError(err, "Delete")
-	require.Equal(t, w.Queue.Remove(func(other *Item) bool { return other == it }), n)
+	require.Equal(w.T, w.Queue.Remove(func(other *Item) bool { return other == it }), n)
 }
 
 // maintain changes nothing that the model knows of.
@@ -102,10 +102,10 @@ func (w *Walk) deleteOld(t *rapid.T) {
 	old := func(it *Item) bool {
 		return it.Status == outmill.StatusProcessed && it.processed+w.Queue.Retain <= w.Queue.Now
 	}
-	require.Equal(t, w.Queue.Remove(old), n, "processed records deleted")
+	require.Equal(w.T, w.Queue.Remove(old), n, "processed records deleted")
 	_, err = w.Store.DeleteDedupKeys(w.Ctx(), 100)
 	w.NoError(err, "DeleteDedupKeys")
 	registrations, records, err := w.Store.ExpireRegistrations(w.Ctx(), 100)
 	w.NoError(err, "ExpireRegistrations")
-	require.Zero(t, registrations+records, "registrations without a TTL, and their records, that ended")
+	require.Zero(w.T, registrations+records, "registrations without a TTL, and their records, that ended")
 }
