@@ -44,15 +44,42 @@ func (c *topicClaim) addHeld(ctx context.Context, rows []driver.Row, limit int) 
 	if !c.State().Notes {
 		return rows, nil
 	}
-	page, err := c.pageOf(ctx, driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: limit})
+	ask := driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: limit}
+	page, err := c.pageOf(ctx, ask)
+	for range attempts {
+		if err != nil || len(page.Notes) == 0 || len(page.Held) > 0 {
+			break
+		}
+		// The first notes hold nothing: they would hide those behind them from each claim.
+		if free, err := c.dropFirst(ctx); err != nil || !free {
+			return rows, err
+		}
+		page, err = c.pageOf(ctx, ask)
+	}
 	if err != nil {
 		return nil, err
 	}
+	c.again = c.again || len(page.Notes) > 0 && len(page.Held) == 0
 	keyed, err := c.HeldByKey(ctx, c.line, limit)
 	if err != nil {
 		return nil, err
 	}
 	return append(rows, eachOnce(slices.Concat(page.Held, keyed))...), nil
+}
+
+// dropFirst drops the first notes that hold nothing. It locks the line, because a claim by key may be about to hold
+// rows under one of them, and reports whether it got the lock.
+func (c *topicClaim) dropFirst(ctx context.Context) (free bool, err error) {
+	ask := driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: minPage, Lock: true, Pass: c.hasOther(c.line)}
+	page, err := c.pageOf(ctx, ask)
+	if err != nil || page.Busy {
+		c.again = c.again || page.Busy
+		return false, err
+	}
+	c.lines = append(c.lines, c.line)
+	c.dropEmpty(page.Notes, page.Held, minPage)
+	_, err = c.write(ctx)
+	return err == nil, err
 }
 
 // takeRows takes what fits. It returns how many rows it has moved out of the way, and whether the claim needs

@@ -41,6 +41,19 @@ func (r *race) at(call string, nth int, fn func()) context.Context {
 	})
 }
 
+// reaches waits until something is closed, or a transaction waits for another one.
+func (r *race) reaches(closed <-chan bool) {
+	r.Helper()
+	require.Eventually(r.T, func() bool {
+		select {
+		case <-closed:
+			return true
+		default:
+			return r.world.Waiting()
+		}
+	}, time.Minute, time.Millisecond)
+}
+
 func (r *race) ok(err error) {
 	r.Helper()
 	require.NoError(r.T, err)
