@@ -141,7 +141,7 @@ func TestSubscriber_Corners(t *testing.T) {
 			cfg.Group = group
 			sub, err := subscriber.New(s, cfg, logger)
 			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, sub.Close()) })
+			t.Cleanup(func() { closes(t, sub) })
 			subscribe(t, sub)
 		}
 		const warning = "two subscriptions of this process read this topic in the same group"
@@ -361,7 +361,7 @@ func TestSubscriber_Corners(t *testing.T) {
 			<-msg.Context().Done()
 			msg.Nack()
 		}()
-		require.NoError(t, sub.Close())
+		closes(t, sub)
 		<-answered
 		rec := s.only(t, topic, outmill.StatusPending)
 		require.Zero(t, rec.Attempts, "what ends because the subscription does was not the message's fault")
@@ -372,7 +372,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		s := openShop(t)
 		sub, err := subscriber.New(s, quick(), newJournal())
 		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, sub.Close()) })
+		t.Cleanup(func() { closes(t, sub) })
 		messages := subscribe(t, sub)
 		s.publishOrders(t, 1)
 		handle := subscriber.KeepError(func(*message.Message) ([]*message.Message, error) {
@@ -453,7 +453,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		logger := newJournal()
 		sub, err := subscriber.New(s, quick(), logger)
 		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, sub.Close()) })
+		t.Cleanup(func() { closes(t, sub) })
 		messages := subscribe(t, sub)
 		msg := newOrder()
 		outmill.SetCorrelationID(msg, "conversation-1")

@@ -52,7 +52,7 @@ func quick() subscriber.Config {
 	return subscriber.Config{
 		Retry:        outmill.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond},
 		PollInterval: 10 * time.Millisecond,
-		CloseTimeout: time.Second,
+		CloseTimeout: patience,
 	}
 }
 
@@ -60,8 +60,21 @@ func (s *shop) subscriber(t *testing.T, cfg subscriber.Config) *subscriber.Subsc
 	t.Helper()
 	sub, err := subscriber.New(s, cfg, nil)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, sub.Close()) })
+	t.Cleanup(func() { closes(t, sub) })
 	return sub
+}
+
+// closes closes the subscriber, and waits until its handlers have returned, whatever its CloseTimeout is.
+func closes(t *testing.T, sub *subscriber.Subscriber) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; <-time.After(10 * time.Millisecond) {
+		err := sub.Close()
+		if err == nil {
+			return
+		}
+		require.ErrorIs(t, err, outmill.ErrHandlersRunning)
+		require.True(t, time.Now().Before(end), "%v", err)
+	}
 }
 
 func (s *shop) publish(t *testing.T, messages ...*message.Message) {
@@ -79,7 +92,7 @@ func (s *shop) route(t *testing.T, cfg subscriber.Config, handle message.NoPubli
 func (s *shop) routeTopic(t *testing.T, from string, cfg subscriber.Config, handle message.NoPublishHandlerFunc,
 	middlewares ...message.HandlerMiddleware) {
 	t.Helper()
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, nil)
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, nil)
 	require.NoError(t, err)
 	router.AddMiddleware(middlewares...)
 	router.AddConsumerHandler("handler", from, s.subscriber(t, cfg), handle)
@@ -392,7 +405,7 @@ func TestSubscriber_Middleware(t *testing.T) {
 	t.Run("the CorrelationID is copied from the message to the returned messages", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
-		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, nil)
+		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, nil)
 		require.NoError(t, err)
 		router.AddMiddleware(subscriber.KeepError, middleware.CorrelationID)
 		router.AddHandler("handler", topic, s.subscriber(t, quick()), "shipments", s.pub,

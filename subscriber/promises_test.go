@@ -151,8 +151,10 @@ func TestSubscriber_Promises(t *testing.T) {
 	t.Run("a nack after the subscription has ended counts no attempt", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
+		cfg := quick()
+		cfg.CloseTimeout = 10 * time.Millisecond
 		ctx, cancel := context.WithCancel(t.Context())
-		messages, err := s.subscriber(t, quick()).Subscribe(ctx, topic)
+		messages, err := s.subscriber(t, cfg).Subscribe(ctx, topic)
 		require.NoError(t, err)
 		s.publish(t, newOrder())
 		msg := next(t, messages)

@@ -48,6 +48,8 @@ type session struct {
 	handling atomic.Int64
 	idle     chan struct{}
 
+	// ending is closed when the session holds no record any more: it waits for no handler from then on.
+	ending chan struct{}
 	// over is closed when the session has ended. err is then the reason why outcomes were not
 	// stored.
 	over chan struct{}
@@ -73,6 +75,7 @@ func (s *Subscriber) newSession() (*session, error) {
 		failing:    failing,
 		unname:     unname,
 		idle:       make(chan struct{}, 1),
+		ending:     make(chan struct{}),
 		over:       make(chan struct{}),
 		subs:       map[*subscription]struct{}{},
 	}
@@ -149,6 +152,16 @@ func (ses *session) returned() {
 	}
 }
 
+// stillHandling is how many handlers the session waits for.
+func (ses *session) stillHandling() int {
+	select {
+	case <-ses.ending:
+		return 0
+	default:
+		return int(ses.handling.Load())
+	}
+}
+
 // finished notes that the subscription has nothing to wait for any more. If it was the last one,
 // the session ends, unless another one comes. over is closed when it has ended.
 func (ses *session) finished() (over <-chan struct{}) {
@@ -209,6 +222,7 @@ func (ses *session) mayEnd() (goesOn, ends bool) {
 // end stores what is left, and ends the goroutines.
 func (ses *session) end() {
 	s := ses.subscriber
+	close(ses.ending)
 	ses.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), storeOutcomes)
 	defer cancel()

@@ -76,7 +76,7 @@ func TestSubscriber_StoreCloses(t *testing.T) {
 		logs := watermill.NewCaptureLogger()
 		sub, err := subscriber.New(store, quick(), logs)
 		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, sub.Close()) })
+		t.Cleanup(func() { closes(t, sub) })
 		messages, err := sub.Subscribe(t.Context(), topic)
 		require.NoError(t, err)
 		s.publish(t, newOrder(), newOrder(), newOrder())

@@ -47,7 +47,8 @@ type Subscriber struct {
 	// ctx ends when Close begins.
 	ctx    context.Context
 	cancel context.CancelFunc
-	close  func() error
+	// close begins the end, and returns the sessions that there were.
+	close func() []*session
 
 	// delays are those that Watermill's DelayOnError has asked for.
 	delays delays
@@ -85,7 +86,7 @@ func New(queue outmill.Queue, cfg Config, logger watermill.LoggerAdapter) (*Subs
 		sessions: map[*session]struct{}{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.close = sync.OnceValue(s.closeNow)
+	s.close = sync.OnceValue(s.stop)
 	if cfg.UpkeepInterval > 0 {
 		report := func(err error) { _ = s.told(s.ctx, err) }
 		if s.janitor, err = janitor.New(queue, janitor.Config{Interval: cfg.UpkeepInterval, OnError: report}, logger); err != nil {
@@ -281,31 +282,15 @@ func (s *Subscriber) ClaimedAt() time.Time {
 // outmill.ErrHandlersRunning with their number. It does not release their records, because
 // another process would then handle them at the same time. Instead the subscriber extends
 // their leases in the background until the handlers return, MaxProcessing ends, the process
-// ends, or the store is closed. Close may be called more than once; after the handlers have
-// returned, it returns nil. An outcome that could not be stored is an error too.
+// ends, or the store is closed. Close may be called more than once: a further call reports the
+// handlers that run then. Once all have returned, it waits for their outcomes and returns nil.
+// An outcome that could not be stored is an error too.
 func (s *Subscriber) Close() error {
-	err := s.close()
-	if !errors.Is(err, outmill.ErrHandlersRunning) {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.sessions) == 0 {
-		return nil
-	}
-	return err
-}
-
-func (s *Subscriber) closeNow() error {
-	s.mu.Lock()
-	s.cancel()
-	sessions := slices.Collect(maps.Keys(s.sessions))
-	s.mu.Unlock()
 	running := 0
 	var errs []error
-	for _, ses := range sessions {
+	for _, ses := range s.close() {
 		ses.finishing.Wait()
-		if left := int(ses.handling.Load()); left > 0 {
+		if left := ses.stillHandling(); left > 0 {
 			running += left
 			continue
 		}
@@ -317,6 +302,13 @@ func (s *Subscriber) closeNow() error {
 			"until they do, at most for %s (MaxProcessing)", outmill.ErrHandlersRunning, running, s.cfg.CloseTimeout, s.cfg.MaxProcessing))
 	}
 	return errors.Join(errs...)
+}
+
+func (s *Subscriber) stop() []*session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancel()
+	return slices.Collect(maps.Keys(s.sessions))
 }
 
 // renewInterval is the time between two rounds.
