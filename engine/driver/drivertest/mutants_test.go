@@ -285,6 +285,8 @@ func (t wrongTx) Due(ctx context.Context, ask driver.Topics) ([]driver.Line, err
 	switch t.fault {
 	case "Due leaves out a line":
 		found = less(found)
+	case "Due returns another order":
+		found = reversed(found)
 	case "Due returns no parts":
 		for i := range found {
 			found[i].Part = 0
@@ -448,7 +450,7 @@ var faults = []string{
 	"Replace does not write the size", "Load reads the payload always", "Load returns another order", "Find returns a row twice",
 	"Find does not say that a row is blocked", "After returns another order", "Keys does not know other owners",
 	"Keys does not know parked rows", "Keys does not know held rows", "Whole does not know waiting rows", "HeldByKey leaves out a row",
-	"Due ignores Held", "Due ignores Lines", "Due takes all parts of the topics", "Due leaves out a line", "Due returns no parts",
+	"Due ignores Held", "Due ignores Lines", "Due takes all parts of the topics", "Due leaves out a line", "Due returns no parts", "Due returns another order",
 	"Page reads the first part", "Pages returns no busy page", "Pages leaves out a row", "Pages returns no states of keys",
 	"Pages returns another page", "Rows reads the first part",
 	"LinesOf leaves out a line", "LinesOf returns another order", "Insert ignores the part", "Adopt takes from the first part", "Pausing leaves out a pause",

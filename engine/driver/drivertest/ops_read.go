@@ -210,6 +210,9 @@ func (w *walk) due() operation {
 		name: fmt.Sprintf("Due of %+v, LinesOf, Pausing", ask),
 		run: func(_ *side, t driver.Tx) (any, error) {
 			due, err := t.Due(w.ctx, ask)
+			if err == nil {
+				err = w.requireOldestFirst(t, ask, due)
+			}
 			if err != nil {
 				return nil, err
 			}
