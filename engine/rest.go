@@ -30,7 +30,7 @@ func (e *Engine) IdleWith() (with, self any) {
 	return e, e
 }
 
-// Resting asks one store after the other. See roles.Idle.
+// AreIdle asks one store after the other. See roles.Idle.
 func (e *Engine) AreIdle(ctx context.Context, stores []any) ([]bool, error) {
 	const operation = "look for rest"
 	if err := e.life.Usable(ctx); err != nil {

@@ -182,8 +182,9 @@ func TestDriver_Contract(t *testing.T) {
 	t.Run("a database with tables of an earlier kind is refused, whatever the first call is", func(t *testing.T) {
 		t.Parallel()
 		s := openFile(t, filepath.Join(t.TempDir(), "orders.db"), engine.Config{}, &atomic.Int64{})
-		_, err := s.DB().ExecContext(t.Context(), "CREATE TABLE outmill_meta (only_row INTEGER PRIMARY KEY, version INTEGER, generation INTEGER);"+
-			"INSERT INTO outmill_meta VALUES (1, 1, 0); CREATE TABLE outmill_records (seq INTEGER PRIMARY KEY)")
+		_, err := s.DB().ExecContext(t.Context(),
+			"CREATE TABLE outmill_meta (only_row INTEGER PRIMARY KEY, version INTEGER, generation INTEGER); "+
+				"INSERT INTO outmill_meta VALUES (1, 1, 0); CREATE TABLE outmill_records (seq INTEGER PRIMARY KEY)")
 		require.NoError(t, err)
 		tx, err := s.DB().BeginTx(t.Context(), nil)
 		require.NoError(t, err)
