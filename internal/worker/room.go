@@ -136,7 +136,7 @@ func (w *Worker) orderFor(first *Feed, now time.Time) order {
 			Topics:    w.selection(covered),
 			Limit:     limit.items,
 			MaxBytes:  limit.bytes,
-			MaxRecord: w.cfg.maxRecord(), MaxAttempts: w.cfg.Retry.Limit(),
+			MaxRecord: w.cfg.maxRecord(), MaxAttempts: w.cfg.maxAttempts(),
 			Lease:     w.cfg.Lease,
 			Order:     w.cfg.Order,
 			KeyPolicy: w.cfg.KeyPolicy,
@@ -195,4 +195,13 @@ func (c *Config) maxRecord() int {
 		return 0
 	}
 	return c.MaxRecord()
+}
+
+// maxAttempts is outmill.ClaimRequest.MaxAttempts: one more than the record may have, so that a suspect that a claim can
+// return goes dead here, with OnDead.
+func (c *Config) maxAttempts() int {
+	if most := c.Retry.Limit(); most > 0 {
+		return most + 1
+	}
+	return 0
 }

@@ -267,6 +267,8 @@ func TestMemory_RecordThatKillsItsProcess(t *testing.T) {
 		require.NoError(t, err)
 		return got
 	}
+	// One attempt is allowed, and a worker would make the record dead that has had it, if a claim could return it.
+	const most = outmill.SuspectExpiries + 2
 	var delivered []string
 	for deaths := 0; ; {
 		says, _, err := child(t, "forward", path, limit)
@@ -274,13 +276,13 @@ func TestMemory_RecordThatKillsItsProcess(t *testing.T) {
 		got := status()
 		if got.Status == outmill.StatusDead {
 			require.NoError(t, err)
-			require.Equal(t, outmill.SuspectExpiries+1, deaths, "the processes that died")
+			require.Equal(t, most, deaths, "the processes that died")
 			require.Equal(t, storekit.SuspectError(deaths), got.LastError)
 			break
 		}
 		if err != nil {
 			deaths++
-			require.LessOrEqual(t, deaths, outmill.SuspectExpiries+1)
+			require.LessOrEqual(t, deaths, most)
 			require.Equal(t, "signal: killed", err.Error())
 			require.Equal(t, outmill.StatusLeased, got.Status, "the lease is stored before the content is read")
 		}
