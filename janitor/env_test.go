@@ -17,7 +17,7 @@ import (
 
 const (
 	// soon is long enough for every expected event, even on a busy machine.
-	soon  = 20 * time.Second
+	soon  = 2 * time.Minute
 	topic = "orders"
 	// kept is longer than any test, and every retention of the rig's store.
 	kept = time.Hour

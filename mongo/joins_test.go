@@ -63,7 +63,7 @@ func TestStore_Joins(t *testing.T) {
 			}
 		})
 		<-reached
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		require.NoError(t, s.Ack(ctx, "", leasesOf(found[1:2])), "the other process has not committed yet")
 		require.NoError(t, s.Fail(ctx, []outmill.Settlement{{Lease: found[2].Lease()}}))

@@ -76,7 +76,7 @@ func TestDoctor_Waiting(t *testing.T) {
 			require.Eventually(m, func() bool {
 				row := rowOf(m, "billing", "orders")
 				return row.Pending == 3 && row.Leased == 0
-			}, 10*time.Second, 5*time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 			require.NotContains(m, kindsOf(examine(m.T, m.Store, monitor.DoctorConfig{})), "lease_ended", "it may be reaped at any moment")
 			p := one(m.T, examine(m.T, m.Store, monitor.DoctorConfig{EndedLease: time.Nanosecond}), "lease_ended")
 			require.Equal(m, []string{"billing", "orders"}, []string{p.Group, p.Topic})

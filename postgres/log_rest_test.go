@@ -96,7 +96,7 @@ func TestStore_LogRest(t *testing.T) {
 		require.Eventually(t, func() bool {
 			found := r.look()
 			return len(found) == 1 && found[0] == "lost"
-		}, 20*time.Second, 10*time.Millisecond)
+		}, time.Minute, 10*time.Millisecond)
 	})
 
 	// After a crash the server restarts its processes by itself, and its start time stays the
@@ -112,6 +112,6 @@ func TestStore_LogRest(t *testing.T) {
 			_, err := r.db.Exec(t.Context(), r.sql(`DELETE FROM {`+table+`}`))
 			require.NoError(t, err)
 		}
-		require.Eventually(t, func() bool { return len(r.look()) == 1 }, 20*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return len(r.look()) == 1 }, time.Minute, 10*time.Millisecond)
 	})
 }

@@ -155,7 +155,7 @@ func TestStore_Races(t *testing.T) {
 			require.Eventually(t, func() bool {
 				found = append(found, r.claim(outmill.NewOwnerToken(), 1)...)
 				return len(found) > 0
-			}, 3*time.Second, 10*time.Millisecond, "second is claimable, since it is still there")
+			}, time.Minute, 10*time.Millisecond, "second is claimable, since it is still there")
 		})
 	})
 

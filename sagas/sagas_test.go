@@ -50,11 +50,11 @@ func newShop(t *testing.T) *shop {
 	require.NoError(t, err)
 	sub, err := subscriber.New(store, subscriber.Config{
 		Retry:        outmill.RetryPolicy{MaxAttempts: 2, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond},
-		PollInterval: 20 * time.Millisecond, CloseTimeout: time.Second,
+		PollInterval: 20 * time.Millisecond, CloseTimeout: patience,
 	}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, sub.Close()) })
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, nil)
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, nil)
 	require.NoError(t, err)
 	return &shop{store, pub, router, sub}
 }

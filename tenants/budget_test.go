@@ -243,7 +243,7 @@ func TestSet_MaxConnections(t *testing.T) {
 
 	t.Run("a transaction of the user's counts", func(t *testing.T) {
 		t.Parallel()
-		e := newEstate(t, 3, func(c *tenants.Config) { c.MaxConnections, c.CallTimeout = 2, 2*soon })
+		e := newEstate(t, 3, func(c *tenants.Config) { c.MaxConnections, c.CallTimeout = 2, time.Minute })
 		release := make(chan struct{})
 		goOn := sync.OnceFunc(func() { close(release) })
 		defer goOn()

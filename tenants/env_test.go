@@ -19,7 +19,7 @@ import (
 const (
 	topic = "orders"
 	// soon is long enough for anything that is going to happen, on a busy machine.
-	soon = 30 * time.Second
+	soon = 2 * time.Minute
 	tick = 2 * time.Millisecond
 	// patient is a CallTimeout with which a claim waits for all members, on a busy machine too.
 	patient = 20 * time.Minute

@@ -124,7 +124,7 @@ func TestSet_ManySick(t *testing.T) {
 		t.Parallel()
 		for _, limit := range []int{1, 100} {
 			// The first claim waits for 3 s.
-			w := newCrowdedWard(t, soon)
+			w := newCrowdedWard(t, 30*time.Second)
 			w.hang(time.Hour)
 			require.Eventually(t, func() bool {
 				found, err := w.set.Claim(t.Context(), request(limit))

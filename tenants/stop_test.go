@@ -14,7 +14,7 @@ import (
 	"github.com/outmill/outmill/tenants"
 )
 
-const callTimeout = 5 * time.Second
+const callTimeout = 30 * time.Second
 
 // stopping are three tenants, of each of which a handler has a message.
 type stopping struct {
@@ -107,7 +107,7 @@ func TestSet_Stop(t *testing.T) {
 
 	t.Run("a member that does not answer keeps no outcome of the others from being stored", func(t *testing.T) {
 		t.Parallel()
-		s := newStopping(t, time.Second)
+		s := newStopping(t, 5*time.Second)
 		s.databases["bob"].Delay(time.Hour)
 		for _, msg := range s.handled {
 			msg.Ack()

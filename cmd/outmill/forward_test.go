@@ -376,7 +376,7 @@ func writeFile(t *testing.T, text string) string {
 // get returns the status and the JSON of an answer; 0 where there is none.
 func get(t *testing.T, url string) (code int, body map[string]string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	require.NoError(t, err)

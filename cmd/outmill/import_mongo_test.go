@@ -189,7 +189,7 @@ func TestImportMongo(t *testing.T) {
 		}()
 		for _, id := range []string{"a", "b"} {
 			w.insert("outbox_events", oldEvent(id, "created", time.Now(), time.Now()))
-			require.Eventually(t, func() bool { return w.count("outbox_events") == 0 }, 30*time.Second, 5*time.Millisecond)
+			require.Eventually(t, func() bool { return w.count("outbox_events") == 0 }, time.Minute, 5*time.Millisecond)
 		}
 		stop()
 		require.NoError(t, <-ended)

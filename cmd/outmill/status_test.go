@@ -62,7 +62,7 @@ func TestStatus(t *testing.T) {
 				row := w.statusOf(t, "billing", "orders")
 				require.Equal(t, 6, row.Pending+row.Leased+row.Dead+row.Processed)
 				return row.Pending-row.Delayed == 3 && row.Delayed == 1 && row.Leased == 2
-			}, 10*time.Second, 5*time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 			require.Regexp(t, `(?m)^billing +orders +3 +1 +2 +0 +0 +\d+\w+$`, ok(t, "status", w.url))
 		})
 	})

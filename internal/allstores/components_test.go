@@ -70,7 +70,7 @@ func quick() subscriber.Config {
 	return subscriber.Config{
 		Retry:        outmill.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond},
 		PollInterval: 10 * time.Millisecond,
-		CloseTimeout: time.Second,
+		CloseTimeout: patience,
 	}
 }
 

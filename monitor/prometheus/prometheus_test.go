@@ -410,9 +410,9 @@ func TestForwarder(t *testing.T) {
 		ran := make(chan error, 1)
 		go func() { ran <- f.Run(t.Context()) }()
 		publish(t, store, "orders", 1)
-		require.Eventually(t, func() bool { return breaker() == 1 }, 20*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return breaker() == 1 }, time.Minute, 5*time.Millisecond)
 		to.repaired.Store(true)
-		require.Eventually(t, func() bool { return breaker() == 0 }, 20*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return breaker() == 0 }, time.Minute, 5*time.Millisecond)
 		require.NoError(t, f.Close())
 		<-ran
 	})
@@ -439,7 +439,7 @@ func TestForwarder(t *testing.T) {
 					}
 					return count, sum
 				}
-				require.Eventually(t, func() bool { n, _ := sum("outmill_attempts", labels...); return n == 4 }, 20*time.Second, 5*time.Millisecond)
+				require.Eventually(t, func() bool { n, _ := sum("outmill_attempts", labels...); return n == 4 }, time.Minute, 5*time.Millisecond)
 				_, attempts := sum("outmill_attempts", labels...)
 				require.InDelta(t, 1+1+1+2, attempts, 0, "the first attempt of one failed, and its second succeeded")
 				failures, attempts := sum("outmill_attempts", append(labels, "error_type", "_OTHER")...)
@@ -478,7 +478,7 @@ func TestForwarder(t *testing.T) {
 		publish(t, store, "orders", 1)
 		require.Eventually(t, func() bool {
 			return gauge(t, registry, "outmill_forwarder_topics_held", "forwarder", "forwarder") == 1
-		}, 20*time.Second, 5*time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		require.Equal(t, []string{"orders"}, f.HeldTopics())
 		require.NoError(t, f.Close())
 		<-ran

@@ -300,7 +300,7 @@ func TestPublisher(t *testing.T) {
 		first.Shutdown()
 		first.WaitForShutdown()
 
-		require.Eventually(t, func() bool { return pub.Ping(t.Context()) != nil }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return pub.Ping(t.Context()) != nil }, time.Minute, 10*time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		err = pub.PublishBatch(ctx, []storekit.Outgoing{out("orders.a", "m1", "")})
@@ -314,7 +314,7 @@ func TestPublisher(t *testing.T) {
 		startServer(t, dir, number)
 		require.Eventually(t, func() bool {
 			return pub.PublishBatch(t.Context(), []storekit.Outgoing{out("orders.a", "m1", "")}) == nil
-		}, 20*time.Second, 20*time.Millisecond)
+		}, time.Minute, 20*time.Millisecond)
 	})
 
 	t.Run("a call ends with its context, and after Close with an error", func(t *testing.T) {
