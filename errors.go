@@ -35,13 +35,15 @@ var (
 	// ErrInvalidConfig says that a setting is refused. The error names it.
 	ErrInvalidConfig = errors.New("outmill: invalid configuration")
 	// ErrFairTopics says that this process has other FairTopics than the database, so it may neither append nor claim.
-	ErrFairTopics = errors.New("outmill: the fair topics of this store are not those of the database: " +
-		"give all processes the same FairTopics, and call SetFairTopics once to change them")
+	// It is an ErrInvalidConfig.
+	ErrFairTopics = fmt.Errorf("%w: the fair topics of this store are not those of the database: "+
+		"give all processes the same FairTopics, and call SetFairTopics once to change them", ErrInvalidConfig)
 	// ErrUndelivered says that a topic cannot become fair, or cease to be, because it has records that are neither processed nor
 	// dead. Nothing was changed.
 	ErrUndelivered = errors.New("outmill: the topic has undelivered records: have them delivered first, or delete them")
 	// ErrFairOrder says that a claim in the order of a topic (OrderTopic) selects a fair topic, which has no order.
-	ErrFairOrder = errors.New("outmill: a fair topic has no order as a whole: use OrderKey, or take it from the fair topics")
+	// It is an ErrInvalidConfig.
+	ErrFairOrder = fmt.Errorf("%w: a fair topic has no order as a whole: use OrderKey, or take it from the fair topics", ErrInvalidConfig)
 	// ErrSchemaMissing says that the store's tables do not exist. The error names the command
 	// that creates them.
 	ErrSchemaMissing = errors.New("outmill: the schema is missing")

@@ -104,7 +104,7 @@ func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, due dueL
 	begin := (&claim{tx: &tx{e: e}, req: req, owner: req.Owner.String(), free: freeBlockers(req)}).begin(due)
 	err := e.updateFrom(ctx, "claim", begin, func(ctx context.Context, t *tx) (err error) {
 		c = &claim{
-			tx: t, req: req, owner: req.Owner.String(), empty: map[string]bool{}, ofPart: map[driver.Line]int{},
+			tx: t, req: req, owner: req.Owner.String(), empty: map[string]bool{},
 			scans: max(scanLimit, 10*req.Limit), admits: e.config.AtOnce.Admit(req.Limit),
 		}
 		if guess.made && t.State().Pauses != guess.generation {
@@ -137,8 +137,6 @@ type claim struct {
 	unrouted bool
 	// empty are the names of the lines in which the claim has left nothing that it could take.
 	empty map[string]bool
-	// ofPart is how many records it has of parts of fair topics.
-	ofPart map[driver.Line]int
 	// over: a suspect, which is alone, or the bytes ended the claim. again: another transaction may find more.
 	over, again bool
 }

@@ -236,17 +236,26 @@ func (c *claim) serveTogether(ctx context.Context, lines []driver.Line, share in
 		}
 	}
 	all := c.of(driver.Line{}, 0)
-	err = all.finish(ctx, false)
+	if err = all.finish(ctx, false); all.lost && c.scanned(share*len(lines)) {
+		// The claim looks again at the lines of which somebody else got rows.
+		more = slices.DeleteFunc(slices.Clone(lines), func(line driver.Line) bool { return slices.Contains(alone, line) })
+	}
 	c.again = c.again || all.lost
 	return alone, more, err
 }
 
 // shareOf is how much of the share the claim may take of the line.
 func (c *claim) shareOf(line driver.Line, share int) int {
-	if c.req.PartLimit > 0 && c.e.isFair(line) {
-		return max(0, min(share, c.req.PartLimit-c.ofPart[line]))
+	if c.req.PartLimit <= 0 || !c.e.isFair(line) {
+		return share
 	}
-	return share
+	left := c.req.PartLimit
+	for _, change := range c.got {
+		if change.Now.Line == line {
+			left--
+		}
+	}
+	return max(0, min(share, left))
 }
 
 // took notes that the claim has taken n rows of the line, and had wanted more than that or not.
@@ -255,7 +264,6 @@ func (c *claim) took(line driver.Line, n, want int) {
 		c.empty[line.Name()] = true
 	}
 	if n > 0 && c.e.isFair(line) {
-		c.ofPart[line] += n
 		c.e.parts.End(line.Group, line.Topic, storekit.AfterTurn(place(line)))
 	}
 }

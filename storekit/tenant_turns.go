@@ -19,6 +19,9 @@ import (
 //
 // A claim that serves turns returns no more records of a tenant than
 // outmill.ClaimRequest.TenantRoom allows.
+//
+// A store on package engine serves parts of tenants (PartOf) in turn, and not single tenants. There each part has its own
+// order, claims with OrderTopic are refused, and not TenantRoom but Full and PartLimit of the request bound a claim.
 type TenantTurns interface {
 	// ServesTurns reports whether claims of the topic serve its tenants in turn. It is false if
 	// the setting does not name the topic.

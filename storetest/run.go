@@ -126,6 +126,7 @@ func sections() []suite.Section {
 		{Name: "park", Sentences: bind(parkSentences())},
 		{Name: "topic order", Sentences: bind(topicOrderSentences())},
 		{Name: "turns", Sentences: bind(turnSentences())},
+		{Name: "parts", Sentences: bind(partSentences())},
 		{Name: "pause", Sentences: bind(pauseSentences())},
 		{Name: "inspect", Sentences: bind(inspectSentences()), BothModes: true},
 		{Name: "waiting", Sentences: bind(waitingSentences()), AnyMode: true},

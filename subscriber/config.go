@@ -64,6 +64,9 @@ type Config struct {
 	// so does each subscriber. With OrderKey, a record that waits for its tenant holds back the
 	// later records of its key, whatever their tenants are.
 	//
+	// A store on package engine counts the records of a part (storekit.PartOf): a tenant then has less while others of its part
+	// have some, and with OrderKey only records of the part wait.
+	//
 	// It needs a store that serves the tenants of the topic in turn (storekit.TenantTurns, the
 	// setting FairTopics of the stores), otherwise New or Subscribe returns an
 	// outmill.ErrInvalidConfig, and it is not for OrderTopic. Default 0: no limit.

@@ -53,9 +53,9 @@ type harness struct {
 	atOnce  storekit.BatchSize
 }
 
-func open(t *testing.T, db *memdriver.Database, o storetest.Options, atOnce storekit.BatchSize) store {
+func open(t *testing.T, db *memdriver.Database, o storetest.Options, atOnce storekit.BatchSize, fair ...string) store {
 	t.Helper()
-	config := engine.Config{Name: "memory", Retain: o.Retain, DedupWindow: o.DedupWindow, AtOnce: atOnce}
+	config := engine.Config{Name: "memory", Retain: o.Retain, DedupWindow: o.DedupWindow, AtOnce: atOnce, FairTopics: fair}
 	s := store{engine.New(memdriver.Driver{Database: db}, config), db}
 	t.Cleanup(func() { _ = s.Close() })
 	return s
@@ -72,8 +72,12 @@ func newHarness(t *testing.T, o storetest.Options, atOnce storekit.BatchSize) ha
 	return harness{t, s, o, atOnce}
 }
 
-func (h harness) Store() outmill.Store                    { return h.store }
-func (h harness) Reopen() outmill.Store                   { return open(h.t, h.store.db, h.options, h.atOnce) }
+func (h harness) Store() outmill.Store  { return h.store }
+func (h harness) Reopen() outmill.Store { return open(h.t, h.store.db, h.options, h.atOnce) }
+func (h harness) ReopenFair(topics ...string) outmill.Store {
+	return open(h.t, h.store.db, h.options, h.atOnce, topics...)
+}
+
 func (h harness) Elapse(_ outmill.Store, d time.Duration) { h.store.db.Elapse(d) }
 
 func (harness) Columns() (columns []string) {

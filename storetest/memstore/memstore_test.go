@@ -53,6 +53,12 @@ func (h harness) Store() outmill.Store { return h.store }
 
 func (h harness) Reopen() outmill.Store { return open(h.t, h.store.db, h.store.options) }
 
+func (h harness) ReopenFair(topics ...string) outmill.Store {
+	options := h.store.options
+	options.FairTopics = topics
+	return open(h.t, h.store.db, options)
+}
+
 func (h harness) Elapse(_ outmill.Store, d time.Duration) { h.store.db.Elapse(d) }
 
 func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error) {

@@ -30,6 +30,9 @@ type Options struct {
 	Retain time.Duration
 	// DedupWindow is how long a dedup key is remembered. Default DefaultDedupWindow.
 	DedupWindow time.Duration
+	// FairTopics are the topics, or patterns of topics, whose tenants have lines of their own. The database keeps them: see
+	// engine.Engine.SetFairTopics.
+	FairTopics []string
 	// RetainAudit is how long the notes of what operators changed are kept. Default
 	// storekit.AuditRetention.
 	RetainAudit time.Duration
@@ -55,6 +58,7 @@ func New(db *Database, options Options) *Store {
 	memory := memdriver.Driver{Database: db.memory}
 	return &Store{engine.New(late{memory, db}, engine.Config{
 		Name: options.Name, Retain: options.Retain, DedupWindow: options.DedupWindow, RetainAudit: options.RetainAudit,
+		FairTopics: options.FairTopics,
 	}), memory}
 }
 

@@ -91,6 +91,12 @@ func newHarness(t *testing.T, o storetest.Options, atOnce storekit.BatchSize) ha
 func (h harness) Store() outmill.Store  { return h.store }
 func (h harness) Reopen() outmill.Store { return openFile(h.t, h.path, h.config, h.clock) }
 
+func (h harness) ReopenFair(topics ...string) outmill.Store {
+	config := h.config
+	config.FairTopics = topics
+	return openFile(h.t, h.path, config, h.clock)
+}
+
 // Elapse moves the clock of all stores on the file.
 func (h harness) Elapse(_ outmill.Store, d time.Duration) { h.clock.Add(int64(d)) }
 
