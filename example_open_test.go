@@ -26,7 +26,7 @@ func ExampleOpen() {
 		fmt.Println(err)
 		return
 	}
-	records, err := store.List(ctx, outmill.ListQuery{Topic: "orders"})
+	records, err := store.List(ctx, outmill.ListQuery{Topic: "orders", Content: true})
 	for _, rec := range records {
 		fmt.Println(rec.Status, string(rec.Payload))
 	}

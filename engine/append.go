@@ -32,7 +32,11 @@ func (e *Engine) Append(ctx context.Context, records ...*outmill.Record) error {
 	err = e.do(ctx, operation, run, func(ctx context.Context, t *tx) error {
 		// A driver may have to poll for the commit.
 		if caller != nil && e.notifier.HasListeners() {
-			t.OnCommit(func() { e.notifier.Notify(storekit.TopicsOf(records)...) })
+			t.OnCommit(func() {
+				if topics, appended := a.Topics(); appended {
+					e.notifier.Notify(topics...)
+				}
+			})
 		}
 		if _, err := t.sameFair(ctx); err != nil {
 			return err

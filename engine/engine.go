@@ -90,6 +90,8 @@ func New(db driver.DB, config Config) *Engine {
 	e := &Engine{db: db, config: config, log: storekit.NewLog(config.Logger, config.Name, config.AppendLogLevel)}
 	e.serves = storekit.NewFairTopics(config.FairTopics)
 	e.open, e.end = context.WithCancel(context.Background())
+	// Its channel is made now, and not by the first reader: Close may be called outside of the reader's synctest bubble.
+	_ = e.open.Done()
 	e.notifier = &storekit.Notifier{}
 	if shares, ok := db.(driver.Notifying); ok {
 		e.notifier = shares.Notifier()

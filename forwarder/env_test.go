@@ -116,7 +116,7 @@ func register(tb testing.TB, store outmill.Queue) {
 
 func list(tb tester, store outmill.Inspector, status outmill.Status) []*outmill.Record {
 	tb.Helper()
-	records, err := store.List(tb.Context(), outmill.ListQuery{Status: status, Limit: 10_000})
+	records, err := store.List(tb.Context(), outmill.ListQuery{Content: true, Status: status, Limit: 10_000})
 	require.NoError(tb, err)
 	return records
 }

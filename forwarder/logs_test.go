@@ -173,7 +173,7 @@ func TestForwarder_Logs(t *testing.T) {
 		register(t, store)
 		add(t, store, rec("elsewhere", "", "m"), rec("forgotten", "", "m2"))
 		// The worker that registered for all topics has been gone for a while.
-		_, err := store.DB().ExecContext(t.Context(), `UPDATE outmill_groups SET seen_at = 0`)
+		_, err := store.DB().ExecContext(t.Context(), `UPDATE outmill_entries SET made_at = 1 WHERE kind = 'registration'`)
 		require.NoError(t, err)
 		require.NoError(t, store.RegisterGroup(t.Context(),
 			outmill.Registration{Group: forwarder.DefaultGroup, Topics: outmill.Topics{Include: []string{"elsewhere"}}}))

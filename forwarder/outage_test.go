@@ -220,7 +220,7 @@ func TestForwarder_Outage(t *testing.T) {
 		defer stop()
 		require.Equal(t, poison, (<-told).MessageID)
 		dead := requireDead(t, store, poison)
-		require.Equal(t, 2, dead[0].Attempts)
+		require.Equal(t, 3, dead[0].Attempts)
 		require.Equal(t, errPoison.Error(), dead[0].LastError)
 	})
 

@@ -88,7 +88,7 @@ func (s *shop) effects() []string {
 
 func (s *shop) appended(topic string) []*outmill.Record {
 	s.t.Helper()
-	list, err := s.store.List(s.t.Context(), outmill.ListQuery{Topic: topic})
+	list, err := s.store.List(s.t.Context(), outmill.ListQuery{Topic: topic, Content: true})
 	require.NoError(s.t, err)
 	return list
 }
@@ -263,7 +263,7 @@ func TestRouter(t *testing.T) {
 		require.Len(t, left, 1, "nobody has acked the message yet")
 		require.Equal(t, []string{"m1"}, s.effects())
 		var noted string
-		require.NoError(t, s.store.DB().QueryRowContext(t.Context(), "SELECT record FROM outmill_inbox").Scan(&noted))
+		require.NoError(t, s.store.DB().QueryRowContext(t.Context(), "SELECT value FROM outmill_entries WHERE kind = 'note'").Scan(&noted))
 		require.Equal(t, left[0].ID.String(), noted)
 		close(release)
 		require.Eventually(t, func() bool { return len(s.appended(orders)) == 0 }, patience, time.Millisecond)

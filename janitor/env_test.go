@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/clock"
 	"github.com/outmill/outmill/janitor"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
@@ -28,6 +29,7 @@ type rig struct {
 	*testing.T
 	store *sqlite.Store
 	file  string
+	clock clock.Clock
 }
 
 func newRig(t *testing.T) *rig {
@@ -43,23 +45,23 @@ func newRig(t *testing.T) *rig {
 func (r *rig) open() *sqlite.Store {
 	r.Helper()
 	config := sqlite.Config{BusyTimeout: soon, Retain: kept, RetainJoins: kept, RetainAudit: kept, DedupWindow: kept}
-	store, err := sqlite.Open(r.Context(), r.file, config, nil)
+	store, err := sqlite.Open(clock.With(r.Context(), &r.clock), r.file, config, nil)
 	require.NoError(r, err)
 	r.Cleanup(func() { require.NoError(r, store.Close()) })
 	return store
 }
 
-// exec changes the store's tables, to simulate passed time.
+// exec changes the store's tables.
 func (r *rig) exec(query string, args ...any) {
 	r.Helper()
 	_, err := r.store.DB().ExecContext(r.Context(), query, args...)
 	require.NoError(r, err)
 }
 
-// count counts the rows of a table.
-func (r *rig) count(table string) (n int) {
+// entries counts the entries of a kind, such as those of dedup keys.
+func (r *rig) entries(kind string) (n int) {
 	r.Helper()
-	require.NoError(r, r.store.DB().QueryRowContext(r.Context(), `SELECT count(*) FROM outmill_`+table).Scan(&n))
+	require.NoError(r, r.store.DB().QueryRowContext(r.Context(), `SELECT count(*) FROM outmill_entries WHERE kind = ?`, kind).Scan(&n))
 	return n
 }
 
@@ -116,24 +118,14 @@ func (r *rig) leftovers() {
 	require.NoError(r, r.store.RetainSaga(ctx, &saga, kept, roles.SagaOptions{}))
 }
 
-// elapse moves all times of the store back by d, as if d had passed.
-func (r *rig) elapse(d time.Duration) {
-	r.Helper()
-	for table, columns := range map[string][]string{
-		"records": {"processed_at", "available_at", "expires_at"}, "dedup": {"expires_at"}, "groups": {"expires_at"},
-		"joins": {"finished_at"}, "inbox": {"delete_at"}, "sagas": {"delete_at"}, "audit": {"changed_at"},
-	} {
-		for _, column := range columns {
-			r.exec(`UPDATE outmill_`+table+` SET `+column+` = `+column+` - ? WHERE `+column+` IS NOT NULL`, d.Microseconds())
-		}
-	}
-}
+// elapse moves the clock of the rig's stores forward by d.
+func (r *rig) elapse(d time.Duration) { r.clock.Elapse(d) }
 
 // backlog makes n notes that are past their retention, which is the cheapest kind of work to make.
 func (r *rig) backlog(n int) {
 	r.Helper()
 	r.exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-		INSERT INTO outmill_inbox (consumer, key, delete_at) SELECT 'c', 'key ' || i, 1 FROM n`, n)
+		INSERT INTO outmill_entries (kind, key, at, made_at, value) SELECT 'note', '1:ckey ' || i, 1, 1, '' FROM n`, n)
 }
 
 func newJanitor(t *testing.T, store outmill.Queue, cfg janitor.Config) *janitor.Janitor {

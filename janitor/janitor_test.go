@@ -124,8 +124,8 @@ func TestJanitor_RunOnce(t *testing.T) {
 		report, err = j.RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, all, report)
-		for _, table := range []string{"dedup", "joins", "inbox", "sagas"} {
-			require.Zero(t, r.count(table), table)
+		for _, kind := range []string{"dedup", "join", "note", "saga"} {
+			require.Zero(t, r.entries(kind), kind)
 		}
 		left, err := r.store.List(t.Context(), outmill.ListQuery{})
 		require.NoError(t, err)
@@ -229,7 +229,7 @@ func TestJanitor_RunOnce(t *testing.T) {
 		report, err := j.RunOnce(ctx)
 		require.ErrorIs(t, err, context.Canceled)
 		require.Equal(t, 20, report.Notes)
-		require.Equal(t, 980, r.count("inbox"))
+		require.Equal(t, 980, r.entries("note"))
 	})
 
 	t.Run("Close ends a round in its pause", func(t *testing.T) {
@@ -251,7 +251,7 @@ func TestJanitor_RunOnce(t *testing.T) {
 		<-paused
 		require.NoError(t, j.Close())
 		require.ErrorIs(t, <-ended, context.Canceled)
-		require.GreaterOrEqual(t, r.count("inbox"), 990, "the second batch was never begun")
+		require.GreaterOrEqual(t, r.entries("note"), 990, "the second batch was never begun")
 	})
 
 	t.Run("a record that expired and a registration that ended are logged with their numbers", func(t *testing.T) {

@@ -242,7 +242,7 @@ func (p *plant) requireSettled(t *testing.T, quiet ...<-chan *message.Message) {
 
 func (p *plant) records(t *testing.T, topic string, status outmill.Status) []*outmill.Record {
 	t.Helper()
-	found, err := p.List(t.Context(), outmill.ListQuery{Topic: topic, Status: status, Limit: 1000})
+	found, err := p.List(t.Context(), outmill.ListQuery{Topic: topic, Status: status, Limit: 1000, Content: true})
 	require.NoError(t, err)
 	return found
 }

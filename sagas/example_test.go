@@ -58,7 +58,7 @@ func ExampleDefine() {
 			panic(err)
 		}
 	}
-	sent, err := store.List(ctx, outmill.ListQuery{Topic: "shipping"})
+	sent, err := store.List(ctx, outmill.ListQuery{Topic: "shipping", Content: true})
 	if err != nil {
 		panic(err)
 	}

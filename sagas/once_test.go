@@ -31,7 +31,7 @@ func TestConfig_Inbox(t *testing.T) {
 			require.NoError(t, s.pub.Publish("placed", message.NewMessage("m1", []byte(`{"Order":"o1"}`))))
 		}
 		s.settled(t, outmill.StatusProcessed, 2)
-		sent, err := s.List(t.Context(), outmill.ListQuery{Topic: "invoices"})
+		sent, err := s.List(t.Context(), outmill.ListQuery{Topic: "invoices", Content: true})
 		require.NoError(t, err)
 		require.Len(t, sent, 1)
 	})
@@ -151,7 +151,7 @@ func TestContext_Publish(t *testing.T) {
 		outmill.SetCorrelationID(msg, "visit 7")
 		require.NoError(t, s.pub.Publish("placed", msg))
 		s.settled(t, outmill.StatusProcessed, 1)
-		sent, err := s.List(context.WithoutCancel(t.Context()), outmill.ListQuery{Topic: "invoices"})
+		sent, err := s.List(context.WithoutCancel(t.Context()), outmill.ListQuery{Topic: "invoices", Content: true})
 		require.NoError(t, err)
 		require.Len(t, sent, 1)
 		require.Equal(t, []string{"o1", "visit 7", "m1"}, []string{sent[0].Key, sent[0].CorrelationID, sent[0].CausationID})

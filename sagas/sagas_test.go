@@ -91,7 +91,7 @@ func (s *shop) settled(t *testing.T, status outmill.Status, n int) []*outmill.Re
 	var found []*outmill.Record
 	require.Eventually(t, func() bool {
 		var err error
-		found, err = s.List(t.Context(), outmill.ListQuery{Status: status, Limit: 100})
+		found, err = s.List(t.Context(), outmill.ListQuery{Status: status, Limit: 100, Content: true})
 		return err == nil && len(found) == n
 	}, patience, 5*time.Millisecond)
 	return found
@@ -148,7 +148,7 @@ func TestSaga_RollsBack(t *testing.T) {
 		s.settled(t, outmill.StatusDead, 1)
 		_, _, err := s.find(t, "o1")
 		require.ErrorIs(t, err, roles.ErrSagaNotFound)
-		all, err := s.List(t.Context(), outmill.ListQuery{Limit: 10})
+		all, err := s.List(t.Context(), outmill.ListQuery{Limit: 10, Content: true})
 		require.NoError(t, err)
 		require.Len(t, all, 1)
 	})

@@ -53,7 +53,7 @@ func TestSaga_Within(t *testing.T) {
 				require.NoError(t, s.pub.Publish("placed", message.NewMessage("m1", []byte(`{"Order":"o1"}`))))
 			}
 			s.settled(t, outmill.StatusProcessed, 2)
-			sent, err := s.List(t.Context(), outmill.ListQuery{Topic: "invoices"})
+			sent, err := s.List(t.Context(), outmill.ListQuery{Topic: "invoices", Content: true})
 			require.NoError(t, err)
 			require.Len(t, sent, 1)
 		})

@@ -57,14 +57,15 @@ type Config struct {
 	// a middleware puts there: Adopt(yours.TxFromContext). It must return a value that WithTx
 	// takes, of the database of this store. Default none.
 	TxFromContext func(ctx context.Context) (tx any, ok bool)
-	// FairTopics are the topics, or patterns of topics such as "orders.*", whose claims serve the
-	// tenants in turn, so that a tenant with a large backlog does not hold up the others. Records
-	// of these topics cost two or three more index entries. Set it in all programs on the
-	// database: claims move the records of a program without it to their turns, 1,000 or more at
-	// a time. Default none. See storekit.TenantTurns.
+	// FairTopics must be empty: claims of this store do not serve the tenants of a topic in turn, as those of
+	// other stores do (storekit.TenantTurns). A tenant with a large backlog holds up the others of its topics,
+	// unless each tenant has a topic, or a database in a tenants.Set.
 	FairTopics []string
 	// MaxPayload is the largest size of a payload in bytes, at most the default of 900,000,000.
 	MaxPayload int
+
+	// atOnce makes the steps of large work small, for tests.
+	atOnce storekit.BatchSize
 }
 
 // Adopt makes a Config.TxFromContext of a function that returns a transaction of a specific
@@ -111,7 +112,8 @@ func (c Config) Validate() error {
 	check.Duration("RetainAudit", c.RetainAudit, "90 days")
 	check.Duration("DedupWindow", c.DedupWindow, "24 h")
 	check.Duration("BusyTimeout", c.BusyTimeout, "5 s")
-	check.FairTopics(c.FairTopics)
+	check.Refuse(len(c.FairTopics) > 0, "FairTopics is %q: this store does not serve the tenants of a topic in turn: leave it out, and "+
+		"give a tenant that holds up the others a topic or a database of its own (tenants.Set)", c.FairTopics)
 	check.MaxPayload(c.MaxPayload, DefaultMaxPayload, "900,000,000")
 	return check.Err()
 }

@@ -45,6 +45,14 @@ func TestStore_Config(t *testing.T) {
 		require.NoError(t, sqlite.Config{}.Validate())
 	})
 
+	t.Run("turns for the tenants of a topic are refused with what helps instead", func(t *testing.T) {
+		t.Parallel()
+		_, err := outmill.Open(t.Context(), "sqlite::memory:?fair_topics=orders", nil)
+		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
+		require.ErrorContains(t, err, "Config.FairTopics")
+		require.ErrorContains(t, err, "tenants.Set")
+	})
+
 	t.Run("New refuses a nil handle", func(t *testing.T) {
 		t.Parallel()
 		_, err := sqlite.New(nil, sqlite.Config{}, nil)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/clock"
 	"github.com/outmill/outmill/internal/testenv/sqlitetest"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storetest"
@@ -54,7 +55,7 @@ func engine(unsupported map[string]string) storetest.Engine {
 	return storetest.Engine{
 		New: func(t *testing.T, options storetest.Options) storetest.Harness {
 			t.Helper()
-			return harness{t, newConforming(t, options)}
+			return harness{t: t, file: newConforming(t, options)}
 		},
 		Unsupported: unsupported,
 	}
@@ -62,22 +63,22 @@ func engine(unsupported map[string]string) storetest.Engine {
 
 // harness is a store for one test.
 type harness struct {
+	sqlitetest.Breaker
 	t    *testing.T
 	file file
 }
 
 func (h harness) Store() outmill.Store { return h.file }
 
-// Old says that the store is not on package engine yet.
-func (harness) Old() {}
+func (h harness) Reopen() outmill.Store { return openAt(h.t, h.file.path, h.file.config, h.file.clock) }
 
-func (h harness) Reopen() outmill.Store { return openFile(h.t, h.file.path, h.file.config) }
-
-func (h harness) Elapse(store outmill.Store, d time.Duration) { passTime(h.t, store.(file).DB(), d) }
+// Elapse moves the clock of all stores on the file.
+func (h harness) Elapse(_ outmill.Store, d time.Duration) { h.file.clock.Elapse(d) }
 
 func (h harness) GuardSagas(store outmill.Store, kind, field string) {
-	_, err := store.(file).DB().ExecContext(h.t.Context(), fmt.Sprintf(
-		"CREATE UNIQUE INDEX mine ON outmill_sagas (json_extract(state, '$.%s')) WHERE type = '%s'", field, kind))
+	prefix := fmt.Sprintf("%d:%s", len(kind), kind)
+	_, err := store.(file).DB().ExecContext(h.t.Context(), fmt.Sprintf("CREATE UNIQUE INDEX mine ON outmill_entries "+
+		"(json_extract(value, '$.State.%s')) WHERE kind = 'saga' AND substr(key, 1, %d) = '%s'", field, len(prefix), prefix))
 	require.NoError(h.t, err)
 }
 
@@ -92,16 +93,20 @@ type file struct {
 	*sqlite.Store
 	path   string
 	config sqlite.Config
+	clock  *clock.Clock
 }
 
-func newConforming(t *testing.T, options storetest.Options) file {
+func newConforming(t *testing.T, options storetest.Options, change ...func(sqlite.Config) sqlite.Config) file {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "outbox.db")
 	if !options.NoSchema {
 		require.NoError(t, os.WriteFile(path, template(), 0o600))
 	}
-	store := openFile(t, path, sqlite.Config{Retain: options.Retain, DedupWindow: options.DedupWindow, MaxPayload: maxPayload})
-	return store
+	config := sqlite.Config{Retain: options.Retain, DedupWindow: options.DedupWindow, MaxPayload: maxPayload, BusyTimeout: time.Minute}
+	for _, c := range change {
+		config = c(config)
+	}
+	return openFile(t, path, config)
 }
 
 // template is an empty database with the schema. A copy of it is faster than a new schema for
@@ -125,36 +130,18 @@ var template = sync.OnceValue(func() []byte {
 	return content
 })
 
-// openFile turns off the fsync of each commit, because no sentence depends on it.
 func openFile(t *testing.T, path string, config sqlite.Config) file {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), "file:"+path+"?_pragma=synchronous(OFF)", config, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	return file{store, path, config}
+	return openAt(t, path, config, &clock.Clock{})
 }
 
-// passTime moves every time in the tables back by d.
-func passTime(t *testing.T, db *sql.DB, d time.Duration) {
+// openAt turns off the fsync of each commit, because no sentence depends on it.
+func openAt(t *testing.T, path string, config sqlite.Config, at *clock.Clock) file {
 	t.Helper()
-	for table, columns := range map[string][]string{
-		"records": {"created_at", "due_at", "next_at", "available_at", "expires_at", "processed_at"},
-		"lanes":   {"until"},
-		"groups":  {"seen_at", "expires_at"},
-		"workers": {"seen_at"},
-		"endings": {"ended_at", "look_at"},
-		"dedup":   {"expires_at"},
-		"inbox":   {"delete_at"},
-		"sagas":   {"created_at", "updated_at", "delete_at"},
-		"audit":   {"changed_at"},
-		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
-	} {
-		for _, column := range columns {
-			_, err := db.ExecContext(context.WithoutCancel(t.Context()),
-				fmt.Sprintf(`UPDATE outmill_%s SET %s = %s - ? WHERE %s IS NOT NULL`, table, column, column, column), d.Microseconds())
-			require.NoError(t, err)
-		}
-	}
+	store, err := sqlite.Open(clock.With(t.Context(), at), "file:"+path+"?_pragma=synchronous(OFF)", config, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return file{store, path, config, at}
 }
 
 func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error) {
@@ -193,4 +180,8 @@ func (h harness) Readable() []storetest.Shown {
 func (h harness) MakeNewer() {
 	_, err := h.file.DB().ExecContext(h.t.Context(), `UPDATE outmill_meta SET version = version + 1`)
 	require.NoError(h.t, err)
+}
+
+func (h harness) Break(store outmill.Store, id outmill.WorkItemID, column string) {
+	sqlitetest.BreakColumn(h.t, store.(file).DB(), id.String(), column)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/roles"
+	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -19,9 +20,8 @@ func TestStore_InSteps(t *testing.T) {
 		t.Parallel()
 		storetest.WalkInSteps(t, storetest.Engine{
 			New: func(t *testing.T, options storetest.Options) storetest.Harness {
-				store := newConforming(t, options)
-				store.SetAtOnce(1)
-				return harness{t, store}
+				inSteps := func(c sqlite.Config) sqlite.Config { return c.InSteps(1) }
+				return harness{t: t, file: newConforming(t, options, inSteps)}
 			},
 		})
 	})
@@ -36,7 +36,7 @@ func TestStore_InSteps(t *testing.T) {
 			records[i] = &outmill.Record{Topic: fmt.Sprint("topic", i%3), Key: "k", MessageID: fmt.Sprint(i), Delay: time.Minute}
 		}
 		require.NoError(t, store.Append(t.Context(), records...))
-		passTime(t, store.DB(), time.Hour)
+		store.clock.Elapse(time.Hour)
 		owner := outmill.NewOwnerToken()
 		for i := 1; i <= 2; i++ {
 			found, err := store.Claim(t.Context(), outmill.ClaimRequest{Owner: owner, Limit: 30, Lease: time.Minute, Order: outmill.OrderKey})
@@ -67,9 +67,9 @@ func TestStore_InSteps(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, none, "held")
 		require.NoError(t, store.Fail(t.Context(), []outmill.Settlement{{Lease: found[0].Lease(), Err: "no good", Park: true}}))
-		require.Equal(t, 1001, count(t, store, "status = 'dead'"), "the record, and one step")
-		for before := 0; count(t, store, "status = 'dead'") <= n; {
-			dead := count(t, store, "status = 'dead'")
+		require.Equal(t, 1001, count(t, store, "stage = 6"), "the record, and one step")
+		for before := 0; count(t, store, "stage = 6") <= n; {
+			dead := count(t, store, "stage = 6")
 			require.Greater(t, dead, before, "each claim parks more")
 			before = dead
 			none, err := store.Claim(t.Context(), other)
@@ -86,9 +86,9 @@ func TestStore_InSteps(t *testing.T) {
 		require.NoError(t, store.CancelJoin(t.Context(), join.ID, "not needed"))
 		const members, parts = 60_000, 30
 		_, err := store.DB().ExecContext(t.Context(), `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?2)
-			INSERT INTO outmill_join_members (join_id, step, open) SELECT ?1, printf('%032d', i), 0 FROM n`, join.ID.String(), members)
+			INSERT INTO outmill_entries (kind, key, at, made_at, value) SELECT 'steps of ' || ?1, printf('%032d', i), 0, 0, '' FROM n`, join.ID.String(), members)
 		require.NoError(t, err)
-		passTime(t, store.DB(), 48*time.Hour)
+		store.clock.Elapse(48 * time.Hour)
 		ended := make(chan error, 1)
 		go func() {
 			_, err := store.DeleteJoins(t.Context(), 10)
@@ -109,7 +109,7 @@ func TestStore_InSteps(t *testing.T) {
 		_, err = store.GetJoin(t.Context(), join.ID)
 		require.ErrorIs(t, err, roles.ErrUnknownJoin)
 		var left int
-		require.NoError(t, store.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM outmill_join_members`).Scan(&left))
+		require.NoError(t, store.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM outmill_entries WHERE kind LIKE 'steps of %'`).Scan(&left))
 		require.Zero(t, left)
 	})
 }

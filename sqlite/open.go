@@ -14,6 +14,8 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/outmill/outmill/internal/clock"
+	"github.com/outmill/outmill/sqlite/internal/driver"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -65,14 +67,9 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 		db.SetMaxIdleConns(idleConnections)
 		db.SetConnMaxIdleTime(time.Minute)
 	}
-	store, err := New(db, config, logger)
-	if err != nil {
-		_ = db.Close()
-		return nil, err
-	}
-	store.ownsDB = true
-	if err := store.ping(ctx); err != nil {
-		_ = db.Close()
+	store := newStore(db, config, logger, driver.Config{Owned: true, Now: clock.From(ctx)})
+	if err := store.driver.Ping(ctx); err != nil {
+		_ = store.Close()
 		if missing := source.missing(); missing != nil {
 			return nil, missing
 		}
@@ -81,7 +78,7 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	}
 	if config.EnsureSchema {
 		if err := store.Ensure(ctx); err != nil {
-			_ = db.Close()
+			_ = store.Close()
 			return nil, fmt.Errorf("outmill/sqlite: open %s: %w", source.path, err)
 		}
 	}
@@ -102,12 +99,6 @@ func (e *FileNotFoundError) Error() string {
 
 // Is makes errors.Is(err, fs.ErrNotExist) true.
 func (e *FileNotFoundError) Is(target error) bool { return target == fs.ErrNotExist }
-
-// ping connects. The switch to WAL may make it wait for other processes that are opening the
-// same file.
-func (s *Store) ping(ctx context.Context) error {
-	return s.whileBusy(ctx, func() error { return s.db.PingContext(ctx) })
-}
 
 // source is a database in the form that Open takes.
 type source struct {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/clock"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
 )
@@ -138,7 +139,8 @@ func TestStore_Open(t *testing.T) {
 		t.Parallel()
 		path := filepath.Join(t.TempDir(), "orders.db")
 		logger := watermill.NewCaptureLogger()
-		opened, err := outmill.Open(t.Context(), "sqlite:"+path+
+		at := &clock.Clock{}
+		opened, err := outmill.Open(clock.With(t.Context(), at), "sqlite:"+path+
 			"?append_log_level=debug-4&table_prefix=shop_&_pragma=cache_size(123)&retain=1h&retain_joins=90m"+
 			"&name=a%20shop&dedup_window=2h&busy_timeout=3s", logger)
 		require.NoError(t, err)
@@ -153,17 +155,16 @@ func TestStore_Open(t *testing.T) {
 		record.DedupKey = "k"
 		require.NoError(t, opened.Append(t.Context(), record))
 		require.Len(t, logger.Captured()[watermill.TraceLogLevel], 1, "the line of the append")
-		require.InDelta(t, 7200, number(t, db, `SELECT (d.expires_at - r.created_at) / 1000000 FROM shop_dedup AS d, shop_records AS r`), 1)
+		require.InDelta(t, 7200, number(t, db, `SELECT (d.at - r.created_at) / 1000000 FROM shop_entries AS d, shop_records AS r WHERE d.kind = 'dedup'`), 1)
 		found := claim(t, opened, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))
 		require.NoError(t, opened.Ack(t.Context(), "", leases(found)))
-		require.Equal(t, 1, number(t, db, `SELECT count(*) FROM shop_records WHERE status = 'processed'`))
+		require.Equal(t, 1, number(t, db, `SELECT count(*) FROM shop_records WHERE stage = 5`))
 
 		join := roles.Join{ExpectedSteps: 1}
 		require.NoError(t, opened.(*sqlite.Store).StartJoin(t.Context(), &join))
 		require.NoError(t, opened.(*sqlite.Store).CancelJoin(t.Context(), join.ID, ""))
 		for _, deleted := range []int{0, 1} {
-			_, err = db.ExecContext(t.Context(), `UPDATE shop_joins SET finished_at = finished_at - ?`, time.Hour.Microseconds())
-			require.NoError(t, err)
+			at.Elapse(time.Hour)
 			n, err := opened.(*sqlite.Store).DeleteJoins(t.Context(), 10)
 			require.NoError(t, err)
 			require.Equal(t, deleted, n)

@@ -4,60 +4,39 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine"
 	"github.com/outmill/outmill/roles"
-	"github.com/outmill/outmill/sqlite/internal/turnstile"
+	"github.com/outmill/outmill/sqlite/internal/driver"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 var (
 	_ outmill.Store = (*Store)(nil)
-	_ roles.Waker   = (*Store)(nil)
 
-	_ roles.Repairs  = (*Store)(nil)
-	_ roles.Idle     = (*Store)(nil)
-	_ roles.Pauses   = (*Store)(nil)
-	_ roles.Examiner = (*Store)(nil)
+	_ roles.Examiner   = (*Store)(nil)
+	_ roles.Idle       = (*Store)(nil)
+	_ roles.Inbox      = (*Store)(nil)
+	_ roles.Joins      = (*Store)(nil)
+	_ roles.Pauses     = (*Store)(nil)
+	_ roles.Repairs    = (*Store)(nil)
+	_ roles.Sagas      = (*Store)(nil)
+	_ roles.Transactor = (*Store)(nil)
+	_ roles.Waker      = (*Store)(nil)
 
-	_ storekit.TenantTurns = (*Store)(nil)
+	_ storekit.CommitJudge = (*Store)(nil)
 )
 
-// Store is an outbox in one SQLite database. It also implements roles.Joins, roles.Sagas,
-// roles.Pauses, roles.Repairs and storekit.TenantTurns.
-// All methods are safe for concurrent use.
+// Store is an outbox in one SQLite database: package engine, which has the rules and the methods, on the tables of
+// this package. It has all roles of package roles but Members. All methods are safe for concurrent use.
 type Store struct {
-	joinEngine
-	sagaEngine
-	finder
-	workbench
-	db     *sql.DB
-	ownsDB bool
-	config Config
-	logger *storekit.Log
-	sql    *queries
-	writer *turnstile.Turnstile
-	// handlers lets one transaction of a handler at a time stand at writer's queue, so that an
-	// extension of leases, a claim or a publish waits for one handler and not for all.
-	handlers *turnstile.Turnstile
-	waker    *waker
-	topics   storekit.TopicRotation
-	fair     storekit.FairTopics
-	turns    storekit.TurnRotation
-	// atOnce limits the steps of work that one transaction does not finish.
-	atOnce storekit.BatchSize
-	// inUse are the callers' transactions in which an append is running.
-	inUse storekit.TxLocks
-	// statements are prepared once for the whole handle; nil until then.
-	statements atomic.Pointer[map[string]*sql.Stmt]
-	preparing  chan struct{}
-	routes     atomic.Pointer[storekit.RoutingTable]
-	pauses     storekit.KnownPauses
-	life       storekit.Lifecycle
+	*engine.Engine
+	driver *driver.Driver
+	log    *storekit.Log
 }
 
 // New returns a store on a handle that the user opened with the driver "sqlite" of
@@ -74,130 +53,72 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 		return nil, err
 	}
 	config.setDefaults()
-	s := &Store{
-		db:     db,
-		config: config,
-		logger: storekit.NewLog(logger, config.Name, config.AppendLogLevel),
-		sql:    newQueries(config.TablePrefix),
-		writer: turnstile.New(),
+	return newStore(db, config, logger, driver.Config{}), nil
+}
 
-		handlers: turnstile.New(),
-		waker:    newWaker(),
-		fair:     storekit.NewFairTopics(config.FairTopics),
-
-		preparing: make(chan struct{}, 1),
+// newStore returns a store whose driver has those settings of its own that a Config does not have.
+func newStore(db *sql.DB, config Config, logger watermill.LoggerAdapter, own driver.Config) *Store {
+	own.Name, own.Prefix, own.BusyTimeout = config.Name, config.TablePrefix, config.BusyTimeout
+	own.EnsureSchema, own.TxFromContext = config.EnsureSchema, config.TxFromContext
+	d := driver.New(db, own)
+	return &Store{
+		Engine: engine.New(d, engine.Config{
+			Name: config.Name, Retain: config.Retain, RetainJoins: config.RetainJoins, RetainAudit: config.RetainAudit,
+			DedupWindow: config.DedupWindow, MaxPayload: config.MaxPayload, Logger: logger, AppendLogLevel: config.AppendLogLevel,
+			AtOnce: config.atOnce,
+		}),
+		driver: d, log: storekit.NewLog(logger, config.Name, config.AppendLogLevel),
 	}
-	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
-	s.sagaEngine = sqlkit.NewSagaEngine(sagaKeeping{s}, config.MaxPayload)
-	s.finder = storekit.NewFinder(finding{s})
-	s.workbench = storekit.NewWorkbenchEngine(bench{finding{s}}, config.MaxPayload)
-	return s, nil
 }
 
 // DB returns the handle of the database, for the user's own tables. If the store opened the
 // handle, Close closes it.
-func (s *Store) DB() *sql.DB { return s.db }
+func (s *Store) DB() *sql.DB { return s.driver.DB() }
 
-// Name identifies the store in logs, metrics and deliveries.
-func (s *Store) Name() string { return s.config.Name }
+// Handle is a transaction in which the store can run statements: a *sql.Tx, or another type
+// with these methods, such as the ContextExecutor of watermill-sql v3.
+type Handle = sqlkit.Handle
 
-// Close ends the store's background work, and closes the handle if the store opened it. It may
-// be called more than once. Afterwards other methods return outmill.ErrClosed.
-func (s *Store) Close() error {
-	if !s.life.End() {
-		return nil
-	}
-	s.waker.close()
-	s.closeStatements()
-	if !s.ownsDB {
-		return nil
-	}
-	if err := s.db.Close(); err != nil {
-		return fmt.Errorf("outmill/sqlite: close %s: %w", s.Name(), err)
-	}
-	return nil
+// WithTx returns a context that carries tx: with it, Append takes part in that transaction. The
+// caller begins and ends the transaction.
+//
+// tx is a *sql.Tx, a struct (or a pointer to one) that embeds one or has it in an exported
+// field, such as bun.Tx, *sqlx.Tx, gorm's tx.Statement.ConnPool, ent's dialect.Tx and the Tx of
+// watermill-sql v4, or another [Handle]. The store sends its statements to the *sql.Tx itself
+// and not to its wrapper, and treats a transaction as the same one in every wrapper. If a
+// wrapper should see the statements, it must keep its *sql.Tx in an unexported field; two such
+// wrappers around one transaction count as two transactions.
+//
+// Calls that use the context refuse a nil, a pool such as *sql.DB, and any other value with
+// outmill.ErrInvalidTx. A *sql.Conn counts as a connection on which the caller has sent BEGIN.
+//
+// SQLite ends a transaction by itself after some errors, such as an interrupted statement, ON
+// CONFLICT ROLLBACK or a full database. From then on calls with the context return
+// outmill.ErrInvalidTx and write nothing.
+//
+// An Append in the transaction checks its context at its start and is not interrupted
+// afterwards, because SQLite would roll back the caller's whole transaction.
+func (s *Store) WithTx(ctx context.Context, tx any) context.Context { return s.driver.WithTx(ctx, tx) }
+
+// InTx runs fn in a transaction that has the write lock from its beginning. It commits if fn
+// returns nil, and rolls back if fn returns an error or panics (the panic continues), or if ctx
+// has ended. The context that fn gets carries the transaction, so publishers and Append take
+// part in it. The commit wakes readers in this process at once.
+//
+// fn must not call other methods of the store that write (Claim, Ack, …), because they would
+// wait for fn's transaction to end.
+func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	return s.driver.InTx(ctx, fn)
 }
 
-// Attach adds a worker that leaves before the store closes. See storekit.Attacher.
-func (s *Store) Attach(leave func(ctx context.Context)) (detach func(), err error) {
-	return s.life.Attach(leave)
-}
-
-func (s *Store) closeStatements() {
-	if prepared := s.statements.Swap(nil); prepared != nil {
-		closeAll(*prepared)
+// Tx returns the transaction that ctx carries for this store, such as that of Transact. It
+// reports false if there is none, or if it is not a *sql.Tx: then TxOf has it, and the first such
+// call logs a line.
+func (s *Store) Tx(ctx context.Context) (*sql.Tx, bool) {
+	found, err := s.TxOf(ctx)
+	tx, ok := found.(*sql.Tx)
+	if !ok {
+		s.log.OtherTx("Tx", found)
 	}
-}
-
-func closeAll(statements map[string]*sql.Stmt) {
-	for _, statement := range statements {
-		_ = statement.Close()
-	}
-}
-
-func (s *Store) usable(ctx context.Context) error { return s.life.Usable(ctx) }
-
-// ready does the checks before a transaction begins.
-func (s *Store) ready(ctx context.Context) error {
-	if err := s.usable(ctx); err != nil || s.statements.Load() != nil {
-		return err
-	}
-	if s.config.EnsureSchema {
-		if err := s.ensure(ctx); err != nil {
-			return err
-		}
-	}
-	return s.whileBusy(ctx, func() error { return s.prepare(ctx) })
-}
-
-// readyToRead is ready for a read transaction, which prepares what it needs. A program that reads
-// once, such as outmill status, need not wait until all statements are prepared.
-func (s *Store) readyToRead(ctx context.Context) error {
-	if s.config.EnsureSchema {
-		return s.ready(ctx)
-	}
-	return s.usable(ctx)
-}
-
-// prepare prepares the statements. It must not be called within a caller's transaction, because
-// it may need another connection.
-func (s *Store) prepare(ctx context.Context) error {
-	if s.statements.Load() != nil {
-		return nil
-	}
-	select {
-	case s.preparing <- struct{}{}:
-		defer func() { <-s.preparing }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if s.statements.Load() != nil {
-		return nil
-	}
-	prepared, err := s.prepareAll(ctx)
-	if err != nil {
-		return err
-	}
-	s.statements.Store(&prepared)
-	if s.life.Closed() {
-		s.closeStatements()
-		return outmill.ErrClosed
-	}
-	return nil
-}
-
-func (s *Store) prepareAll(ctx context.Context) (map[string]*sql.Stmt, error) {
-	prepared := make(map[string]*sql.Stmt, len(hotStatements))
-	for _, template := range hotStatements {
-		statement, err := s.db.PrepareContext(ctx, s.sql.text(template)) //nolint:sqlclosecheck // Close does
-		if err != nil {
-			closeAll(prepared)
-			if schemaErr := s.checkSchema(ctx, s.db); schemaErr != nil {
-				return nil, schemaErr
-			}
-			return nil, err
-		}
-		prepared[template] = statement
-	}
-	return prepared, nil
+	return tx, ok && err == nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/sqlite/internal/turnstile"
 )
 
 // queued is a store whose write lock a transaction has, until end is called.
@@ -88,8 +89,10 @@ func TestStore_Queue(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
 		defer cancel()
-		extension, other, end := sqlite.AtLeast(ctx)
+		extension, end := turnstile.AtLeast(turnstile.Urgently(ctx))
 		defer end()
+		other, none := turnstile.AtLeast(ctx)
+		defer none()
 		<-ctx.Done()
 		require.ErrorIs(t, other.Err(), context.DeadlineExceeded)
 		deadline, _ := extension.Deadline()

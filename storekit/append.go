@@ -134,13 +134,29 @@ func (a *Appending) Report() {
 	}
 }
 
+// Topics are the topics of the records that are not duplicates, each once. If there are more than a [TopicSet] keeps,
+// the list is empty, which stands for any topic. appended is false if all records are duplicates.
+func (a *Appending) Topics() (list []string, appended bool) {
+	var topics TopicSet
+	for i, r := range a.Records {
+		if !a.Duplicate[i] {
+			topics.Add(r.Topic)
+			appended = true
+		}
+	}
+	return topics.List(), appended
+}
+
 // Finish ends a successful append: it calls Report, logs the append, and wakes the readers
 // of the topics. In a caller's transaction, if the store sees the commit, the commit wakes
 // the readers: see [GatherTopics].
 func (a *Appending) Finish(ctx context.Context, store any, inTransaction bool, log *Log, readers *Notifier) {
 	a.Report()
 	log.Appended(inTransaction, a.Records...)
-	topics := TopicsOf(a.Records)
+	topics, appended := a.Topics()
+	if !appended {
+		return
+	}
 	if inTransaction {
 		NoteTopics(ctx, store, topics)
 		return

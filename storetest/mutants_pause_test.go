@@ -55,7 +55,7 @@ func TestRun_BrokenPauses(t *testing.T) {
 		{"ends a pause with any scope", "pause", "Resume reports whether there was a pause of exactly this scope",
 			func(f mutants.File) outmill.Store { return resumesAll{f} }},
 		{"hands out backwards after Resume", "pause", "Resume hands out the records of each key in their order",
-			func(f mutants.File) outmill.Store { return backwards{f} }},
+			func(f mutants.File) outmill.Store { return allBackwards{f} }},
 		{"loses what was paused", "pause", "Resume hands out thousands of records, each once and in the order of their keys",
 			func(f mutants.File) outmill.Store { return losesPaused{f} }},
 		{"hands out backwards beside pauses", "pause",

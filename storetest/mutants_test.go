@@ -156,6 +156,8 @@ func broken() []mutant {
 			"a group that registers again after its end but before the janitor's round loses nothing", func(f mutants.File) outmill.Store {
 				return renewsInVain{f}
 			}},
+		{"limits claims that serve no turns", "claim", "TenantRoom has no effect where the claim serves no turns",
+			func(f mutants.File) outmill.Store { return roomsEverywhere{f} }},
 		{"counts without a limit", "inspect", "Stats counts no further than its limit", func(f mutants.File) outmill.Store {
 			return countsAll{f}
 		}},
@@ -397,7 +399,7 @@ func (m parksWithReason) Fail(ctx context.Context, failures []outmill.Settlement
 	if err := m.File.Fail(ctx, failures); err != nil || !failures[0].Park {
 		return err
 	}
-	_, err := m.DB().ExecContext(ctx, `UPDATE outmill_records SET last_error = ? WHERE status = 'dead'`, failures[0].Err)
+	_, err := m.DB().ExecContext(ctx, `UPDATE outmill_records SET last_error = ? WHERE stage = 6`, failures[0].Err)
 	return err
 }
 
@@ -539,8 +541,7 @@ func (m lastCallWins) RegisterGroup(ctx context.Context, regs ...outmill.Registr
 		if reg.TTL == 0 {
 			continue
 		}
-		if _, err := m.DB().ExecContext(ctx, `UPDATE outmill_groups SET expires_at = 0 WHERE grp = ? AND expires_at IS NULL`,
-			reg.Group); err != nil {
+		if _, err := m.DB().ExecContext(ctx, `UPDATE outmill_entries SET at = 1 WHERE kind = 'registration' AND at = 0`); err != nil {
 			return err
 		}
 	}
@@ -578,7 +579,7 @@ func (m dropsEnded) ExpireRegistrations(ctx context.Context, limit int) (registr
 type dropsLeased struct{ mutants.File }
 
 func (m dropsLeased) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
-	if _, err := m.DB().ExecContext(ctx, `UPDATE outmill_records SET available_at = 0 WHERE stage = 4`); err != nil {
+	if _, err := m.DB().ExecContext(ctx, `UPDATE outmill_records SET wake_at = 1 WHERE stage = 4`); err != nil {
 		return 0, 0, err
 	}
 	return m.File.ExpireRegistrations(ctx, limit)
@@ -589,7 +590,7 @@ type looksOnce struct{ mutants.File }
 
 func (m looksOnce) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
 	if registrations, records, err = m.File.ExpireRegistrations(ctx, limit); err == nil {
-		_, err = m.DB().ExecContext(ctx, `DELETE FROM outmill_endings`)
+		_, err = m.DB().ExecContext(ctx, `DELETE FROM outmill_entries WHERE kind = 'ended'`)
 	}
 	return registrations, records, err
 }
@@ -679,6 +680,17 @@ func (m *dropsReleases) Release(ctx context.Context, leases []outmill.Lease) err
 		return m.Ack(ctx, "", leases)
 	}
 	return m.File.Release(ctx, leases)
+}
+
+// roomsEverywhere drops what has no room also where the claim serves no turns.
+type roomsEverywhere struct{ mutants.File }
+
+func (m roomsEverywhere) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	found, err := m.File.Claim(ctx, req)
+	if req.TenantRoom == nil {
+		return found, err
+	}
+	return slices.DeleteFunc(found, func(r *outmill.Record) bool { return req.TenantRoom("", r.Topic, r.TenantID) <= 0 }), err
 }
 
 type namesNoWorker struct{ mutants.File }

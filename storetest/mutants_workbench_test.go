@@ -105,11 +105,11 @@ func TestRun_BrokenWorkbenches(t *testing.T) {
 			"Skip of a parked record behind the head removes it alone, and its key stays parked",
 			exec(`UPDATE outmill_records SET parked = 0 WHERE last_error = 'poison'`)},
 		{"releases with a record that parks nothing", "skip", "Skip of a dead record before the head leaves the key parked",
-			exec(`UPDATE outmill_records SET parked = 1 WHERE status = 'dead'`)},
+			exec(`UPDATE outmill_records SET parked = 1 WHERE stage = 6`)},
 		{"releases the key of all groups", "skip", "Skip leaves other keys, topics and groups parked",
 			exec(`UPDATE outmill_records SET grp = 'readers', topic = 'orders', key = 'k' WHERE parked > 0`)},
 		{"skips what is alive", "skip", "Skip refuses records that are not dead, and unknown ones",
-			exec(`UPDATE outmill_records SET status = 'dead', stage = 6, available_at = NULL`)},
+			exec(`UPDATE outmill_records SET stage = 6, wake_at = 0`)},
 		{"keeps the attempts of what it releases", "skip",
 			"Skip sets the attempts and expiries of released records to 0, as Requeue does",
 			func(f mutants.File) outmill.Store { return skipsWithAttempts{f} }},
@@ -442,8 +442,8 @@ func (m auditsOtherwise) Audited(ctx context.Context, query roles.AuditQuery) (r
 	return page, err
 }
 
-const auditSomething = `INSERT INTO outmill_audit (changed_at, actor, action, count, details, command)
-VALUES (1, '', 'requeue', 0, '{}', hex(randomblob(16)))`
+const auditSomething = `INSERT INTO outmill_entries (kind, key, at, made_at, value)
+SELECT 'audit', printf('%019d', 9000000000000000000 - count(*)), 0, 1, '{"Action":"requeue","Details":{}}' FROM outmill_entries`
 
 type auditsCalls struct{ mutants.File }
 
@@ -513,7 +513,7 @@ func (m *auditsHere) Audited(ctx context.Context, query roles.AuditQuery) (roles
 type deletesAudit struct{ mutants.File }
 
 func (m deletesAudit) DeleteOldAudit(ctx context.Context, limit int) (int, error) {
-	if err := run(ctx, m.File, `UPDATE outmill_audit SET changed_at = changed_at - ?`, storekit.AuditRetention.Microseconds()); err != nil {
+	if err := run(ctx, m.File, `UPDATE outmill_entries SET at = at - ? WHERE kind = 'audit'`, storekit.AuditRetention.Microseconds()); err != nil {
 		return 0, err
 	}
 	return m.File.DeleteOldAudit(ctx, limit)

@@ -184,7 +184,7 @@ func TestSubscriber_Child(t *testing.T) {
 			}
 		}()
 		require.Eventually(t, func() bool { return s.count(t, outmill.StatusProcessed) == neighbours }, patience, 5*time.Millisecond)
-		dead, err := s.List(t.Context(), outmill.ListQuery{Status: outmill.StatusDead})
+		dead, err := s.List(t.Context(), outmill.ListQuery{Content: true, Status: outmill.StatusDead})
 		require.NoError(t, err)
 		require.Len(t, dead, 1)
 		require.Equal(t, killer, string(dead[0].Payload))

@@ -272,7 +272,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		s.publishOrders(t, 5)
 		messages := subscribe(t, s.subscriber(t, cfg))
 		oldest := func() *outmill.Record {
-			records, err := s.List(t.Context(), outmill.ListQuery{Topic: topic, Limit: 1})
+			records, err := s.List(t.Context(), outmill.ListQuery{Content: true, Topic: topic, Limit: 1})
 			require.NoError(t, err)
 			return records[0]
 		}
@@ -341,7 +341,7 @@ func TestSubscriber_Corners(t *testing.T) {
 		require.False(t, open)
 		require.Equal(t, 1, s.count(t, outmill.StatusProcessed), "the outcomes are stored before the channel is closed")
 		require.NoError(t, <-closed)
-		pending, err := s.List(t.Context(), outmill.ListQuery{Topic: topic, Status: outmill.StatusPending})
+		pending, err := s.List(t.Context(), outmill.ListQuery{Content: true, Topic: topic, Status: outmill.StatusPending})
 		require.NoError(t, err)
 		require.Zero(t, pending[0].Attempts, "what fails while the subscriber stops may fail because of that")
 	})

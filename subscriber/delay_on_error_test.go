@@ -78,7 +78,7 @@ func TestSubscriber_DelayOnError(t *testing.T) {
 				s.route(t, patient(), func(*message.Message) error { return c.err }, c.middlewares...)
 				s.publish(t, newOrder())
 				require.Eventually(t, func() bool {
-					found, err := s.List(t.Context(), outmill.ListQuery{Topic: topic})
+					found, err := s.List(t.Context(), outmill.ListQuery{Content: true, Topic: topic})
 					require.NoError(t, err)
 					return len(found) == 1 && found[0].Attempts == 1 && time.Until(found[0].NextAttemptAt) > 30*time.Minute
 				}, patience, 5*time.Millisecond)

@@ -117,7 +117,7 @@ func (s *shop) only(t *testing.T, of string, status outmill.Status) *outmill.Rec
 	var found []*outmill.Record
 	require.Eventually(t, func() bool {
 		var err error
-		found, err = s.List(t.Context(), outmill.ListQuery{Topic: of})
+		found, err = s.List(t.Context(), outmill.ListQuery{Content: true, Topic: of})
 		require.NoError(t, err)
 		return len(found) == 1 && found[0].Status == status
 	}, patience, 5*time.Millisecond, "no single %s record in %s", status, of)
@@ -265,7 +265,7 @@ func TestSubscriber_Middleware(t *testing.T) {
 			s.route(t, quick(), wait, withKeepError(outermost, m.make(t, s))...)
 			s.publish(t, newOrder())
 			require.Eventually(t, func() bool {
-				found, err := s.List(t.Context(), outmill.ListQuery{Topic: topic})
+				found, err := s.List(t.Context(), outmill.ListQuery{Content: true, Topic: topic})
 				require.NoError(t, err)
 				return found[0].Attempts == 1 && time.Until(found[0].NextAttemptAt) > 50*time.Minute
 			}, patience, 5*time.Millisecond)
@@ -427,7 +427,7 @@ func TestSubscriber_Middleware(t *testing.T) {
 // count returns how many records of the topic have the status.
 func (s *shop) count(t *testing.T, status outmill.Status) int {
 	t.Helper()
-	found, err := s.List(t.Context(), outmill.ListQuery{Topic: topic, Status: status, Limit: 10_000})
+	found, err := s.List(t.Context(), outmill.ListQuery{Content: true, Topic: topic, Status: status, Limit: 10_000})
 	require.NoError(t, err)
 	return len(found)
 }

@@ -75,7 +75,7 @@ func TestSubscriber_Paused(t *testing.T) {
 
 func (s *shop) records(t *testing.T) []*outmill.Record {
 	t.Helper()
-	found, err := s.List(t.Context(), outmill.ListQuery{Limit: 10_000})
+	found, err := s.List(t.Context(), outmill.ListQuery{Content: true, Limit: 10_000})
 	require.NoError(t, err)
 	return found
 }

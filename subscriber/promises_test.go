@@ -424,7 +424,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		require.Equal(t, []string{"b1", "b2"}, handled)
 		broken = false
 		mu.Unlock()
-		dead, err := s.List(t.Context(), outmill.ListQuery{Status: outmill.StatusDead})
+		dead, err := s.List(t.Context(), outmill.ListQuery{Content: true, Status: outmill.StatusDead})
 		require.NoError(t, err)
 		n, err := s.Requeue(t.Context(), dead[0].ID)
 		require.NoError(t, err)

@@ -93,7 +93,7 @@ func TestSubscriber_StoreCloses(t *testing.T) {
 		require.NoError(t, <-closed)
 		_, open := <-messages
 		require.False(t, open)
-		records, err := memstore.New(database, memstore.Options{}).List(t.Context(), outmill.ListQuery{})
+		records, err := memstore.New(database, memstore.Options{}).List(t.Context(), outmill.ListQuery{Content: true})
 		require.NoError(t, err)
 		statuses := map[outmill.Status]int{}
 		for _, rec := range records {
@@ -141,13 +141,13 @@ func TestSubscriber_StoreCloses(t *testing.T) {
 		go func() { closed <- store.Close() }()
 		other := memstore.New(database, memstore.Options{})
 		require.Eventually(t, func() bool {
-			leased, err := other.List(t.Context(), outmill.ListQuery{Status: outmill.StatusLeased})
+			leased, err := other.List(t.Context(), outmill.ListQuery{Content: true, Status: outmill.StatusLeased})
 			require.NoError(t, err)
 			return len(leased) == 1
 		}, patience, time.Millisecond)
 		msg.Ack()
 		require.NoError(t, <-closed)
-		left, err := other.List(t.Context(), outmill.ListQuery{})
+		left, err := other.List(t.Context(), outmill.ListQuery{Content: true})
 		require.NoError(t, err)
 		require.Len(t, left, 19)
 	})

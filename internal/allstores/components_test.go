@@ -89,7 +89,7 @@ func run(t *testing.T, router *message.Router) {
 func (s site) requireNothingLeft(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		left, err := s.store.List(t.Context(), outmill.ListQuery{})
+		left, err := s.store.List(t.Context(), outmill.ListQuery{Content: true})
 		require.NoError(t, err)
 		return len(left) == 0
 	}, patience, 5*time.Millisecond, "messages are left in the store")

@@ -116,7 +116,7 @@ func TestSagas_CommitInDoubt(t *testing.T) {
 			_, err := found.FindSaga(t.Context(), "parcel", "o1", &state, roles.SagaOptions{})
 			require.NoError(t, err)
 			require.Equal(t, 2, state.Steps)
-			effects, err := s.store.List(t.Context(), outmill.ListQuery{Topic: "effects"})
+			effects, err := s.store.List(t.Context(), outmill.ListQuery{Content: true, Topic: "effects"})
 			require.NoError(t, err)
 			require.Len(t, effects, 2)
 		})
@@ -127,7 +127,7 @@ func TestSagas_CommitInDoubt(t *testing.T) {
 func (s site) requireNoneLeft(t *testing.T, topic string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		left, err := s.store.List(t.Context(), outmill.ListQuery{Topic: topic})
+		left, err := s.store.List(t.Context(), outmill.ListQuery{Content: true, Topic: topic})
 		require.NoError(t, err)
 		return len(left) == 0
 	}, patience, 10*time.Millisecond)
@@ -135,7 +135,7 @@ func (s site) requireNoneLeft(t *testing.T, topic string) {
 
 func (s site) requireUUIDs(t *testing.T, topic string, want ...string) {
 	t.Helper()
-	found, err := s.store.List(t.Context(), outmill.ListQuery{Topic: topic})
+	found, err := s.store.List(t.Context(), outmill.ListQuery{Content: true, Topic: topic})
 	require.NoError(t, err)
 	var got []string
 	for _, r := range found {

@@ -66,7 +66,7 @@ func (s site) failsOnce(runs *atomic.Int32, first func(msg *message.Message) err
 func (s site) requireHandledAgain(t *testing.T, runs *atomic.Int32) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		left, err := s.store.List(t.Context(), outmill.ListQuery{Topic: "orders"})
+		left, err := s.store.List(t.Context(), outmill.ListQuery{Content: true, Topic: "orders"})
 		require.NoError(t, err)
 		return len(left) == 0
 	}, patience, 5*time.Millisecond)
@@ -76,7 +76,7 @@ func (s site) requireHandledAgain(t *testing.T, runs *atomic.Int32) {
 
 func (s site) requireEffect(t *testing.T) {
 	t.Helper()
-	effects, err := s.store.List(t.Context(), outmill.ListQuery{Topic: "effects"})
+	effects, err := s.store.List(t.Context(), outmill.ListQuery{Content: true, Topic: "effects"})
 	require.NoError(t, err)
 	require.Len(t, effects, 1)
 	require.Equal(t, "effect of run 2", effects[0].MessageID)
@@ -158,7 +158,7 @@ func TestSet_TxOf(t *testing.T) {
 					return transactor.Append(ctx, &outmill.Record{Topic: "orders"})
 				}))
 			}
-			found, err := s.store.List(t.Context(), outmill.ListQuery{Topic: "orders"})
+			found, err := s.store.List(t.Context(), outmill.ListQuery{Content: true, Topic: "orders"})
 			require.NoError(t, err)
 			require.Len(t, found, 2)
 		})

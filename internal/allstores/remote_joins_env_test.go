@@ -271,7 +271,7 @@ func (f *fleet) do(store string, ok bool) {
 
 func (f *fleet) records(store, topic string, status outmill.Status) []*outmill.Record {
 	f.t.Helper()
-	found, err := f.stores[store].List(f.t.Context(), outmill.ListQuery{Topic: topic, Status: status, Limit: 1000})
+	found, err := f.stores[store].List(f.t.Context(), outmill.ListQuery{Content: true, Topic: topic, Status: status, Limit: 1000})
 	require.NoError(f.t, err)
 	return found
 }

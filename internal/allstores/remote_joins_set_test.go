@@ -199,7 +199,7 @@ func (c *company) requireEnded(t *testing.T) *message.Message {
 func (c *company) requireEmpty(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		left, err := c.set.List(t.Context(), outmill.ListQuery{Limit: 1000})
+		left, err := c.set.List(t.Context(), outmill.ListQuery{Content: true, Limit: 1000})
 		require.NoError(t, err)
 		for _, rec := range left {
 			if rec.Status != outmill.StatusDead {
@@ -292,7 +292,7 @@ func (c *company) list(t *testing.T, tenant, topic string) []*outmill.Record {
 	t.Helper()
 	for _, one := range c.all {
 		if one.Key == tenant {
-			found, err := one.Store.List(t.Context(), outmill.ListQuery{Topic: topic})
+			found, err := one.Store.List(t.Context(), outmill.ListQuery{Content: true, Topic: topic})
 			require.NoError(t, err)
 			return found
 		}

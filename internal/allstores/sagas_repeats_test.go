@@ -49,7 +49,7 @@ func (k keeper) startSpoiling(t *testing.T, cfg sagas.Config, sub *subscriber.Su
 
 func (k keeper) records(t *testing.T) []*outmill.Record {
 	t.Helper()
-	found, err := k.store.List(t.Context(), outmill.ListQuery{Topic: "paid"})
+	found, err := k.store.List(t.Context(), outmill.ListQuery{Content: true, Topic: "paid"})
 	require.NoError(t, err)
 	return found
 }
@@ -66,7 +66,8 @@ func TestSagas_EndlessConflict(t *testing.T) {
 					return len(found) == 1 && found[0].Status == outmill.StatusDead
 				}, patience, 10*time.Millisecond)
 				dead := k.records(t)[0]
-				require.Equal(t, 2, dead.Attempts, "those that were tried again")
+				// Stores on package engine count the last one, too.
+				require.Contains(t, []int{2, 3}, dead.Attempts)
 				require.Equal(t, 12, dead.Claims)
 				require.Contains(t, dead.LastError, "12 times in a row: ")
 				require.Contains(t, dead.LastError, sagas.ErrConflict.Error())

@@ -175,7 +175,7 @@ func TestSagas_Hot(t *testing.T) {
 func (k keeper) requireDone(t *testing.T, topic, others string, n int) {
 	t.Helper()
 	list := func(topic string) []*outmill.Record {
-		found, err := k.store.List(t.Context(), outmill.ListQuery{Topic: topic, Limit: 1000})
+		found, err := k.store.List(t.Context(), outmill.ListQuery{Content: true, Topic: topic, Limit: 1000})
 		require.NoError(t, err)
 		return found
 	}
@@ -280,7 +280,7 @@ func requireSagasApart(t *testing.T, list []tenants.Tenant) {
 	publish("paid", list[0])
 	k.requireDone(t, "paid", "ship", 1)
 	require.Eventually(t, func() bool {
-		found, err := set.List(t.Context(), outmill.ListQuery{Topic: "cancel"})
+		found, err := set.List(t.Context(), outmill.ListQuery{Content: true, Topic: "cancel"})
 		require.NoError(t, err)
 		return len(found) == 1
 	}, patience, 10*time.Millisecond)
@@ -293,7 +293,7 @@ func requireSagasApart(t *testing.T, list []tenants.Tenant) {
 		_, state, err := keeper{site{store: store}, own}.find(t, "o1")
 		require.NoError(t, err)
 		require.Equal(t, want.state, state, list[i].Key)
-		left, err := store.List(t.Context(), outmill.ListQuery{})
+		left, err := store.List(t.Context(), outmill.ListQuery{Content: true})
 		require.NoError(t, err)
 		var topics []string
 		for _, rec := range left {

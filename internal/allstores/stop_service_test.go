@@ -224,7 +224,7 @@ func stopAsTold(task []string) error {
 	if err != nil {
 		return err
 	}
-	left, err := other.List(ctx, outmill.ListQuery{Limit: 1000})
+	left, err := other.List(ctx, outmill.ListQuery{Content: true, Limit: 1000})
 	for _, rec := range left {
 		fmt.Println("left", rec.MessageID, rec.Status)
 	}
@@ -253,7 +253,7 @@ func stopOnce(t *testing.T, address, kind, way, topic string, store outmill.Stor
 	if address == inMemory {
 		return result
 	}
-	left, err := store.List(t.Context(), outmill.ListQuery{Topic: topic, Limit: 1000})
+	left, err := store.List(t.Context(), outmill.ListQuery{Content: true, Topic: topic, Limit: 1000})
 	require.NoError(t, err)
 	for _, rec := range left {
 		result.add(rec.MessageID, rec.Status == outmill.StatusLeased)

@@ -95,7 +95,7 @@ func handleEverywhere(t *testing.T, set *tenants.Set, list []tenants.Tenant) {
 	}
 	require.NoError(t, sub.Close())
 	for _, tenant := range list {
-		left, err := tenant.Store.List(t.Context(), outmill.ListQuery{})
+		left, err := tenant.Store.List(t.Context(), outmill.ListQuery{Content: true})
 		require.NoError(t, err)
 		require.Len(t, left, each, tenant.Key)
 		for _, rec := range left {

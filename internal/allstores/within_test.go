@@ -60,7 +60,7 @@ func TestWithin(t *testing.T) {
 // left are the records of the topic.
 func left(t *testing.T, store outmill.Inspector, topic string) []*outmill.Record {
 	t.Helper()
-	list, err := store.List(t.Context(), outmill.ListQuery{Topic: topic, Limit: 1000})
+	list, err := store.List(t.Context(), outmill.ListQuery{Content: true, Topic: topic, Limit: 1000})
 	require.NoError(t, err)
 	return list
 }

@@ -230,7 +230,7 @@ func (s *stage) countLeft(ctx context.Context, topics []string) (int, error) {
 	const first, most = 20, 100_000
 	s.left = nil
 	for _, topic := range topics {
-		left, err := s.db.outbox().List(ctx, outmill.ListQuery{Topic: topic, Limit: first})
+		left, err := s.db.outbox().List(ctx, outmill.ListQuery{Content: true, Topic: topic, Limit: first})
 		if err != nil {
 			return 0, err
 		}

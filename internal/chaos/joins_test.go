@@ -163,7 +163,7 @@ func (f *fate) addSteps(ctx context.Context, store outbox) error {
 
 func addFollowers(ctx context.Context, store outbox, all map[outmill.JoinID]*fate) error {
 	for _, topic := range []string{joined, parted} {
-		query := outmill.ListQuery{Topic: topic, Limit: page}
+		query := outmill.ListQuery{Content: true, Topic: topic, Limit: page}
 		for {
 			found, err := store.List(ctx, query)
 			if err != nil {

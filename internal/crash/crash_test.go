@@ -102,7 +102,7 @@ func consume(ctx context.Context, store outmill.Store) error {
 		look := time.NewTicker(20 * time.Millisecond)
 		defer look.Stop()
 		for range look.C {
-			if left, err := store.List(ctx, outmill.ListQuery{Topic: orders}); err == nil && len(left) == 0 {
+			if left, err := store.List(ctx, outmill.ListQuery{Content: true, Topic: orders}); err == nil && len(left) == 0 {
 				_ = router.Close()
 				return
 			}

@@ -70,7 +70,7 @@ func roleOf[R any](store outmill.Store) R {
 
 // first returns the first record of the topic, or nil if there is none.
 func first(ctx context.Context, store outmill.Store, topic string) (*outmill.Record, error) {
-	found, err := store.List(ctx, outmill.ListQuery{Topic: topic, MessageID: topic + " 0"})
+	found, err := store.List(ctx, outmill.ListQuery{Content: true, Topic: topic, MessageID: topic + " 0"})
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -229,7 +229,7 @@ func (w *repairs) killed(name, at string) bool {
 }
 
 func (w *repairs) deadOf(topic string) []*outmill.Record {
-	found, err := w.store.List(w.t.Context(), outmill.ListQuery{Topic: topic, Status: outmill.StatusDead})
+	found, err := w.store.List(w.t.Context(), outmill.ListQuery{Content: true, Topic: topic, Status: outmill.StatusDead})
 	require.NoError(w.t, err)
 	return found
 }
@@ -262,7 +262,7 @@ func (w *repairs) check() {
 	if skipped == nil {
 		removed++
 	}
-	all, err := w.store.List(w.t.Context(), outmill.ListQuery{Limit: 1000})
+	all, err := w.store.List(w.t.Context(), outmill.ListQuery{Content: true, Limit: 1000})
 	require.NoError(w.t, err)
 	require.Len(w.t, all, w.appended-removed, "no record is lost or doubled")
 	r, err := first(w.t.Context(), w.store, "edit")

@@ -85,7 +85,7 @@ func handleSagas(ctx context.Context, store outmill.Store) error {
 			<-look.C
 			left := 0
 			for _, topic := range []string{placed, overdue} {
-				found, err := store.List(ctx, outmill.ListQuery{Topic: topic})
+				found, err := store.List(ctx, outmill.ListQuery{Content: true, Topic: topic})
 				if err != nil {
 					return
 				}
@@ -161,7 +161,7 @@ func sagaSurvives(t *testing.T, address string, interrupted interruption) {
 
 func sentTo(t *testing.T, store outmill.Store, topic string) (ids []string) {
 	t.Helper()
-	found, err := store.List(t.Context(), outmill.ListQuery{Topic: topic})
+	found, err := store.List(t.Context(), outmill.ListQuery{Content: true, Topic: topic})
 	require.NoError(t, err)
 	for _, r := range found {
 		ids = append(ids, r.MessageID)

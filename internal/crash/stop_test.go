@@ -28,7 +28,7 @@ func stopped(at, topic string, alone bool) interruption {
 		first, ended := started(t, address, append(env, crash.EnvStop+"="+at)...)
 		soon := func(what string, condition func(found []*outmill.Record) bool) {
 			require.Eventually(t, func() bool {
-				found, err := store.List(context.WithoutCancel(t.Context()), outmill.ListQuery{Topic: topic, Limit: 100})
+				found, err := store.List(context.WithoutCancel(t.Context()), outmill.ListQuery{Content: true, Topic: topic, Limit: 100})
 				return err == nil && condition(found)
 			}, patience, 10*time.Millisecond, what)
 		}

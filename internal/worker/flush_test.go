@@ -149,7 +149,7 @@ func TestFlush(t *testing.T) {
 				w := r.start(func(c *worker.Config) { c.Retry.MaxAttempts = 2 })
 				require.False(t, r.take(w).Judge(err).Dead)
 				r.eventually("the attempt is counted", func() bool { return r.get(rec).Attempts == 1 })
-				r.exec(`UPDATE outmill_records SET available_at = 0, next_at = 0`)
+				r.exec(`UPDATE outmill_records SET wake_at = 1, next_at = 1`)
 				require.True(t, r.take(w).Judge(err).Dead)
 				r.eventuallyStatus(rec, outmill.StatusDead)
 			})

@@ -188,7 +188,7 @@ func (r *rig) exec(query string, args ...any) {
 // endLease ends the lease of the record now, by the database's clock.
 func (r *rig) endLease(rec *outmill.Record) {
 	r.Helper()
-	r.exec(`UPDATE outmill_records SET available_at = 0 WHERE id = ? AND status = 'leased'`, rec.ID)
+	r.exec(`UPDATE outmill_records SET wake_at = 1 WHERE id = ? AND stage = 4`, rec.ID)
 }
 
 // fault gets the context of a call, and returns the error of the call.

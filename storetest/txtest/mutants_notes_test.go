@@ -194,7 +194,8 @@ func (m countsWithNote) PutNote(ctx context.Context, note roles.Note, wait time.
 	if err != nil || duplicate || !ok {
 		return duplicate, err
 	}
-	_, err = tx.ExecContext(ctx, `UPDATE outmill_joins SET completed_steps = completed_steps + 1`)
+	_, err = tx.ExecContext(ctx, `UPDATE outmill_entries
+		SET value = json_set(value, '$.Completed', coalesce(json_extract(value, '$.Completed'), 0) + 1) WHERE kind = 'join'`)
 	return false, err
 }
 
@@ -202,7 +203,7 @@ func (m countsWithNote) PutNote(ctx context.Context, note roles.Note, wait time.
 type keepsFailed struct{ mutants.File }
 
 func (m keepsFailed) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
-	if _, err := m.DB().ExecContext(ctx, `UPDATE outmill_records SET step = NULL WHERE status = 'dead'`); err != nil {
+	if _, err := m.DB().ExecContext(ctx, `UPDATE outmill_records SET step = NULL WHERE stage = 6`); err != nil {
 		return 0, err
 	}
 	return m.File.Requeue(ctx, ids...)

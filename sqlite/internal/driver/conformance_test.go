@@ -15,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine"
+	"github.com/outmill/outmill/internal/testenv/sqlitetest"
 	"github.com/outmill/outmill/sqlite/internal/driver"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest"
@@ -31,16 +32,6 @@ func suiteOf(atOnce storekit.BatchSize) storetest.Engine {
 	}
 }
 
-func TestConformance(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, suiteOf(0))
-}
-
-func TestConformance_Walk(t *testing.T) {
-	t.Parallel()
-	storetest.WalkInSteps(t, suiteOf(2))
-}
-
 // store is a store on a file.
 type store struct {
 	*engine.Engine
@@ -50,6 +41,8 @@ type store struct {
 func (s store) WithTx(ctx context.Context, tx *sql.Tx) context.Context {
 	return s.driver.WithTx(ctx, tx)
 }
+
+func (s store) DB() *sql.DB { return s.driver.DB() }
 
 // openFile turns off the fsync of each commit, because no sentence depends on it.
 func openFile(t testing.TB, path string, config engine.Config, ahead *atomic.Int64) store {
@@ -69,6 +62,7 @@ func openFile(t testing.TB, path string, config engine.Config, ahead *atomic.Int
 }
 
 type harness struct {
+	sqlitetest.Breaker
 	t      *testing.T
 	path   string
 	config engine.Config
@@ -85,10 +79,14 @@ func newHarness(t *testing.T, o storetest.Options, atOnce storekit.BatchSize) ha
 	}
 	config := engine.Config{Retain: o.Retain, DedupWindow: o.DedupWindow, AtOnce: atOnce}
 	clock := &atomic.Int64{}
-	return harness{t, path, config, clock, openFile(t, path, config, clock)}
+	return harness{t: t, path: path, config: config, clock: clock, store: openFile(t, path, config, clock)}
 }
 
-func (h harness) Store() outmill.Store  { return h.store }
+func (h harness) Store() outmill.Store { return h.store }
+func (h harness) Break(s outmill.Store, id outmill.WorkItemID, column string) {
+	sqlitetest.BreakColumn(h.t, s.(store).DB(), id.String(), column)
+}
+
 func (h harness) Reopen() outmill.Store { return openFile(h.t, h.path, h.config, h.clock) }
 
 func (h harness) ReopenFair(topics ...string) outmill.Store {

@@ -71,6 +71,11 @@ func New(db *sql.DB, config Config) *Driver {
 	return d
 }
 
+// Waiting is how many write transactions wait for their turn.
+func (d *Driver) Waiting() int {
+	return d.writer.Waiting()
+}
+
 // DB returns the handle.
 func (d *Driver) DB() *sql.DB { return d.db }
 

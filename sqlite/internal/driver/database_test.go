@@ -222,3 +222,17 @@ func TestDriver_Contract(t *testing.T) {
 		require.True(t, s.MayBeCommitted(t.Context(), context.DeadlineExceeded))
 	})
 }
+
+func request(order outmill.Order, limit int) outmill.ClaimRequest {
+	return outmill.ClaimRequest{
+		Owner: outmill.NewOwnerToken(), Topics: outmill.Topics{Include: []string{"orders"}}, Limit: limit, Lease: time.Minute, Order: order,
+	}
+}
+
+func leasesOf(records []*outmill.Record) []outmill.Lease {
+	leases := make([]outmill.Lease, len(records))
+	for i, r := range records {
+		leases[i] = r.Lease()
+	}
+	return leases
+}

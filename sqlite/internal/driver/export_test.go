@@ -40,8 +40,3 @@ func (d *Driver) Texts() []Statement {
 	}
 	return all
 }
-
-// Waiting is how many write transactions wait for their turn.
-func (d *Driver) Waiting() int {
-	return d.writer.Waiting()
-}

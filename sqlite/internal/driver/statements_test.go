@@ -36,7 +36,7 @@ func TestStatements(t *testing.T) {
 		require.Equal(t, written(t), text)
 	})
 
-	t.Run("no statement scans the records, the notes or the entries, or sorts records", func(t *testing.T) {
+	t.Run("OBX-119 no statement scans the records, the notes or the entries, or sorts records", func(t *testing.T) {
 		t.Parallel()
 		requireGoodPlans(t, newHarness(t, storetest.Options{}, 0).store)
 	})

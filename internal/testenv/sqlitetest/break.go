@@ -1,11 +1,11 @@
-package driver_test
+package sqlitetest
 
 import (
 	"context"
+	"database/sql"
+	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/outmill/outmill"
 )
 
 // wrong has a value that no store writes, for each column that a claim reads, and that it does not need to find the
@@ -16,16 +16,20 @@ var wrong = map[string]string{
 	"due_at": "'later'", "last_error": "x'65'", "joins": "'none'", "metadata": "'[1]'", "payload": "12",
 }
 
-// Columns are those that Break knows. See storetest.Breaker.
-func (harness) Columns() (columns []string) {
+// Breaker is embedded by a storetest.Breaker of a store on SQLite.
+type Breaker struct{}
+
+// Columns are those that BreakColumn knows. See storetest.Breaker.
+func (Breaker) Columns() (columns []string) {
 	for column := range wrong {
 		columns = append(columns, column)
 	}
 	return columns
 }
 
-func (h harness) Break(s outmill.Store, id outmill.WorkItemID, column string) {
-	_, err := s.(store).DB().ExecContext(context.WithoutCancel(h.t.Context()),
-		"UPDATE outmill_records SET "+column+" = "+wrong[column]+" WHERE id = ?", id.String())
-	require.NoError(h.t, err)
+// BreakColumn gives a column of a record a value that no store writes there.
+func BreakColumn(t *testing.T, db *sql.DB, id, column string) {
+	t.Helper()
+	_, err := db.ExecContext(context.WithoutCancel(t.Context()), "UPDATE outmill_records SET "+column+" = "+wrong[column]+" WHERE id = ?", id)
+	require.NoError(t, err)
 }

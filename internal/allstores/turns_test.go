@@ -1,31 +1,48 @@
-package subscriber_test
+package allstores_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/roles"
-	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/subscriber"
 )
+
+const (
+	patience = time.Minute
+	topic    = "orders"
+)
+
+// quick is a configuration with short retry waits.
+func quick() subscriber.Config {
+	return subscriber.Config{
+		Retry:        outmill.RetryPolicy{MaxAttempts: 3, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond},
+		PollInterval: 10 * time.Millisecond,
+		CloseTimeout: time.Second,
+	}
+}
+
+func newOrder() *message.Message { return message.NewMessage(watermill.NewUUID(), []byte("{}")) }
 
 // meter is a store that counts the records that its readers have claimed and not settled, of each
 // tenant, and remembers the largest number.
 type meter struct {
-	*sqlite.Store
+	*postgres.Store
 
 	mu     sync.Mutex
 	leased map[outmill.Lease]string
@@ -122,8 +139,8 @@ type fairShop struct {
 
 func openFairShop(t *testing.T) *fairShop {
 	t.Helper()
-	file := "file:" + filepath.Join(t.TempDir(), "outbox.db") + "?_pragma=synchronous(OFF)"
-	store, err := sqlite.Open(t.Context(), file, sqlite.Config{FairTopics: []string{topic, "bills"}, EnsureSchema: true}, nil)
+	config := postgres.Config{FairTopics: []string{topic, "bills"}, EnsureSchema: true}
+	store, err := postgres.Open(t.Context(), postgrestest.Database(t), config, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	pub, err := publisher.New(store, publisher.Config{}, nil)
