@@ -35,7 +35,7 @@ func TestSet_Examine(t *testing.T) {
 	require.NoError(t, err)
 	broken, ok := outmill.As[*sqlite.Store](store)
 	require.True(t, ok)
-	_, err = broken.DB().ExecContext(t.Context(), "DROP INDEX outmill_endings_look")
+	_, err = broken.DB().ExecContext(t.Context(), "DROP INDEX outmill_entries_at")
 	require.NoError(t, err)
 
 	t.Run("each member's findings have its name, and one that is away is a finding", func(t *testing.T) {

@@ -160,7 +160,7 @@ func TestSet_Fleet(t *testing.T) {
 			}
 		}
 		for key, store := range f.stores {
-			left, err := store.List(t.Context(), outmill.ListQuery{})
+			left, err := store.List(t.Context(), outmill.ListQuery{Content: true})
 			require.NoError(t, err)
 			require.Len(t, left, perTenant*2/3, key)
 			for _, rec := range left {
