@@ -57,9 +57,10 @@ type Config struct {
 	// a middleware puts there: Adopt(yours.TxFromContext). It must return a value that WithTx
 	// takes, of the database of this store. Default none.
 	TxFromContext func(ctx context.Context) (tx any, ok bool)
-	// FairTopics must be empty: claims of this store do not serve the tenants of a topic in turn, as those of
-	// other stores do (storekit.TenantTurns). A tenant with a large backlog holds up the others of its topics,
-	// unless each tenant has a topic, or a database in a tenants.Set.
+	// FairTopics are the topics, or patterns of topics such as "orders.*", of which claims take as much from each of several
+	// parts, so that a tenant with a large backlog does not hold up tenants of other parts. The database keeps them: the
+	// first Ensure sets them, and SetFairTopics changes them. A store with other ones can neither append nor claim
+	// (outmill.ErrFairTopics). Default none. See storekit.PartOf.
 	FairTopics []string
 	// MaxPayload is the largest size of a payload in bytes, at most the default of 900,000,000.
 	MaxPayload int
@@ -112,8 +113,7 @@ func (c Config) Validate() error {
 	check.Duration("RetainAudit", c.RetainAudit, "90 days")
 	check.Duration("DedupWindow", c.DedupWindow, "24 h")
 	check.Duration("BusyTimeout", c.BusyTimeout, "5 s")
-	check.Refuse(len(c.FairTopics) > 0, "FairTopics is %q: this store does not serve the tenants of a topic in turn: leave it out, and "+
-		"give a tenant that holds up the others a topic or a database of its own (tenants.Set)", c.FairTopics)
+	check.FairTopics(c.FairTopics)
 	check.MaxPayload(c.MaxPayload, DefaultMaxPayload, "900,000,000")
 	return check.Err()
 }

@@ -3,6 +3,7 @@ package sqlite_test
 import (
 	"database/sql"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -45,12 +46,21 @@ func TestStore_Config(t *testing.T) {
 		require.NoError(t, sqlite.Config{}.Validate())
 	})
 
-	t.Run("turns for the tenants of a topic are refused with what helps instead", func(t *testing.T) {
+	t.Run("the first Ensure with fair topics sets them, and a store with others does not append", func(t *testing.T) {
 		t.Parallel()
-		_, err := outmill.Open(t.Context(), "sqlite::memory:?fair_topics=orders", nil)
+		file := "sqlite:" + filepath.Join(t.TempDir(), "outbox.db")
+		open := func(parameters string) outmill.Store {
+			store, err := outmill.Open(t.Context(), file+parameters, nil)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, store.Close()) })
+			return store
+		}
+		fair := open("?fair_topics=orders")
+		require.NoError(t, fair.Ensure(t.Context()))
+		require.NoError(t, fair.Append(t.Context(), &outmill.Record{Topic: "orders"}))
+		err := open("").Append(t.Context(), &outmill.Record{Topic: "orders"})
+		require.ErrorIs(t, err, outmill.ErrFairTopics)
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
-		require.ErrorContains(t, err, "Config.FairTopics")
-		require.ErrorContains(t, err, "tenants.Set")
 	})
 
 	t.Run("New refuses a nil handle", func(t *testing.T) {

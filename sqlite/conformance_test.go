@@ -72,6 +72,12 @@ func (h harness) Store() outmill.Store { return h.file }
 
 func (h harness) Reopen() outmill.Store { return openAt(h.t, h.file.path, h.file.config, h.file.clock) }
 
+func (h harness) ReopenFair(topics ...string) outmill.Store {
+	config := h.file.config
+	config.FairTopics = topics
+	return openAt(h.t, h.file.path, config, h.file.clock)
+}
+
 // Elapse moves the clock of all stores on the file.
 func (h harness) Elapse(_ outmill.Store, d time.Duration) { h.file.clock.Elapse(d) }
 

@@ -65,7 +65,7 @@ func newStore(db *sql.DB, config Config, logger watermill.LoggerAdapter, own dri
 		Engine: engine.New(d, engine.Config{
 			Name: config.Name, Retain: config.Retain, RetainJoins: config.RetainJoins, RetainAudit: config.RetainAudit,
 			DedupWindow: config.DedupWindow, MaxPayload: config.MaxPayload, Logger: logger, AppendLogLevel: config.AppendLogLevel,
-			AtOnce: config.atOnce,
+			FairTopics: config.FairTopics, AtOnce: config.atOnce,
 		}),
 		driver: d, log: storekit.NewLog(logger, config.Name, config.AppendLogLevel),
 	}

@@ -68,6 +68,13 @@ func (h *harnessOf) Reopen() outmill.Store {
 	return h.change(open(h.t, h.file.path, h.file.config, h.file.clock))
 }
 
+// ReopenFair is that of storetest.Fair.
+func (h *harnessOf) ReopenFair(topics ...string) outmill.Store {
+	config := h.file.config
+	config.FairTopics = topics
+	return h.change(open(h.t, h.file.path, config, h.file.clock))
+}
+
 func (h *harnessOf) Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error) {
 	f := store.(file).opened()
 	tx, err := f.DB().BeginTx(context.WithoutCancel(h.t.Context()), nil)
