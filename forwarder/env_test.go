@@ -19,7 +19,7 @@ import (
 
 const (
 	// patience limits the wait for an event that must happen.
-	patience = time.Minute
+	patience = 5 * time.Minute
 	tick     = 2 * time.Millisecond
 )
 
