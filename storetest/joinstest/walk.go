@@ -83,7 +83,7 @@ func (w *joinWalk) actions() map[string]func(*rapid.T) {
 	}
 	maps.Copy(all, own)
 	all[""] = func(t *rapid.T) {
-		w.checkJoins(t)
+		w.checkJoins()
 		w.follow()
 		check(t)
 	}

@@ -198,20 +198,20 @@ func (w *joinWalk) elapseDay(t *rapid.T) {
 }
 
 // checkJoins compares all joins and their steps with the model.
-func (w *joinWalk) checkJoins(t *rapid.T) {
+func (w *joinWalk) checkJoins() {
 	listed := listAllJoins(w.Ctx(), w.T, w.api(), roles.JoinQuery{})
 	require.Len(w.T, listed, len(w.joins.joins), "joins\n%s", &w.joins)
 	for _, got := range listed {
 		j := w.join(got.ID)
 		require.NotNil(w.T, j, "the join %s is in the store, but not in the model", got.ID)
-		w.checkSteps(t, j)
-		w.requireSameJoin(t, j, got)
+		w.checkSteps(j)
+		w.requireSameJoin(j, got)
 	}
 }
 
 // checkSteps follows the store where the contract does not say what becomes of
 // a step.
-func (w *joinWalk) checkSteps(t *rapid.T, j *modelJoin) {
+func (w *joinWalk) checkSteps(j *modelJoin) {
 	steps := listAllSteps(w.Ctx(), w.T, w.api(), j.ID)
 	require.Len(w.T, steps, len(j.steps), "steps of %s", j)
 	for _, s := range j.steps {
@@ -224,7 +224,7 @@ func (w *joinWalk) checkSteps(t *rapid.T, j *modelJoin) {
 	j.count()
 }
 
-func (w *joinWalk) requireSameJoin(t *rapid.T, j *modelJoin, got *roles.Join) {
+func (w *joinWalk) requireSameJoin(j *modelJoin, got *roles.Join) {
 	type visible struct {
 		GroupingKey                              string
 		ExpectedSteps, CompletedSteps, Failed, K int

@@ -11,7 +11,7 @@ import (
 )
 
 // check compares all that can be seen of the store with the model.
-func (w *Walk) check(t *rapid.T) {
+func (w *Walk) check(*rapid.T) {
 	listed := ListAll(w.Ctx(), w.T, w.Store, outmill.ListQuery{})
 	require.Len(w.T, listed, len(w.Queue.Items), "records\nstore: %q\nmodel:\n%s", Names(listed), &w.Queue)
 	last := outmill.WorkItemID{}
@@ -24,7 +24,7 @@ func (w *Walk) check(t *rapid.T) {
 	}
 	// Statistics cost more than anything else.
 	if w.steps++; w.steps%4 == 0 {
-		w.checkStats(t)
+		w.checkStats()
 	}
 }
 
@@ -79,7 +79,7 @@ func (w *Walk) RequireTime(want time.Duration, got time.Time, what string) {
 	require.WithinDuration(w.T, w.base.Add(want-w.Queue.Now), got, Tick/2, what)
 }
 
-func (w *Walk) checkStats(t *rapid.T) {
+func (w *Walk) checkStats() {
 	type row struct {
 		group string
 		topic string

@@ -53,14 +53,14 @@ type WalkT struct {
 
 // Errorf notes a failure.
 func (t *WalkT) Errorf(format string, args ...any) {
-	t.T.Helper()
+	t.Helper()
 	t.tell(false, fmt.Sprintf(format, args...))
 	t.T.Errorf(format, args...)
 }
 
 // Fatalf notes a failure, and ends the walk.
 func (t *WalkT) Fatalf(format string, args ...any) {
-	t.T.Helper()
+	t.Helper()
 	t.Errorf(format, args...)
 	t.FailNow()
 }
