@@ -38,7 +38,7 @@ func (e *Engine) Append(ctx context.Context, records ...*outmill.Record) error {
 				}
 			})
 		}
-		if _, err := t.sameFair(ctx); err != nil {
+		if err := t.sameFair(ctx); err != nil {
 			return err
 		}
 		return a.run(ctx, t)

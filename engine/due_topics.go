@@ -34,7 +34,7 @@ func (e *Engine) lookForLines(ctx context.Context, req outmill.ClaimRequest) (na
 	run := func(fn func(driver.Tx) error) error { return e.db.View(ctx, driver.Begin{Topics: &ask}, fn) }
 	err = e.do(ctx, "claim", run, func(ctx context.Context, t *tx) (err error) {
 		ask := ask
-		if _, err := t.sameFair(ctx); err != nil {
+		if err := t.sameFair(ctx); err != nil {
 			return err
 		}
 		if ask.Free, err = t.freeBlockers(ctx, req); err != nil {

@@ -53,14 +53,14 @@ func (t *tx) fair(ctx context.Context) (*fairTopics, error) {
 	return found, nil
 }
 
-// sameFair returns the setting of the database, or an error if this process has another one.
-func (t *tx) sameFair(ctx context.Context) (*fairTopics, error) {
+// sameFair returns an error if the database has another setting than this process.
+func (t *tx) sameFair(ctx context.Context) error {
 	fair, err := t.fair(ctx)
 	if err == nil && !slices.Equal(fair.patterns, t.e.config.FairTopics) {
 		err = fmt.Errorf("%w: the store %q has %q, the database has %q", outmill.ErrFairTopics, t.e.config.Name,
 			t.e.config.FairTopics, fair.patterns)
 	}
-	return fair, err
+	return err
 }
 
 // ServesTurns reports whether the topic is one of Config.FairTopics. See storekit.TenantTurns.

@@ -80,7 +80,7 @@ func (r *standing) stands(of *changes) bool {
 // IdleWith returns the client and the store. See roles.Idle.
 func (s *Store) IdleWith() (with, self any) { return s.client, s }
 
-// Resting asks each database with one command. While a store has a change stream, which it opens
+// AreIdle asks each database with one command. While a store has a change stream, which it opens
 // for Wake, its answer stands for 20 to 40 minutes unless the stream reports a change, and costs no
 // command. See roles.Idle.
 func (s *Store) AreIdle(ctx context.Context, stores []any) ([]bool, error) {

@@ -14,7 +14,8 @@ import (
 )
 
 const unreadableRemedy = "outmill show lists what is left of the record. If its payload or its metadata cannot be read, outmill edit " +
-	"sets both. Then outmill requeue has it delivered. If it goes dead again, publish its message again and delete the record (outmill delete). " +
+	"sets both. Then outmill requeue has it delivered. " +
+	"If it goes dead again, publish its message again and delete the record (outmill delete). " +
 	"If nobody has changed the record by hand, check the disk of the database."
 
 // unreadable names the dead records that a claim could not decode, in up to so many groups and topics, those with the

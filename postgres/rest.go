@@ -18,7 +18,7 @@ const (
 // are asked together, with one statement. See roles.Idle.
 func (s *Store) IdleWith() (with, self any) { return s.conns.pool(), s }
 
-// Resting reports which of the stores are at rest. It is one statement for all of them, which
+// AreIdle reports which of the stores are at rest. It is one statement for all of them, which
 // takes about a millisecond of processor time for each, and ten times as much for the first time on
 // a connection. A store whose schema is missing, or locked for more than 100 ms, is not at rest. See
 // roles.Idle.

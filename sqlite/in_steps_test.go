@@ -86,7 +86,8 @@ func TestStore_InSteps(t *testing.T) {
 		require.NoError(t, store.CancelJoin(t.Context(), join.ID, "not needed"))
 		const members, parts = 60_000, 30
 		_, err := store.DB().ExecContext(t.Context(), `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?2)
-			INSERT INTO outmill_entries (kind, key, at, made_at, value) SELECT 'steps of ' || ?1, printf('%032d', i), 0, 0, '' FROM n`, join.ID.String(), members)
+			INSERT INTO outmill_entries (kind, key, at, made_at, value)
+			SELECT 'steps of ' || ?1, printf('%032d', i), 0, 0, '' FROM n`, join.ID.String(), members)
 		require.NoError(t, err)
 		store.clock.Elapse(48 * time.Hour)
 		ended := make(chan error, 1)
@@ -109,7 +110,8 @@ func TestStore_InSteps(t *testing.T) {
 		_, err = store.GetJoin(t.Context(), join.ID)
 		require.ErrorIs(t, err, roles.ErrUnknownJoin)
 		var left int
-		require.NoError(t, store.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM outmill_entries WHERE kind LIKE 'steps of %'`).Scan(&left))
+		require.NoError(t, store.DB().QueryRowContext(t.Context(),
+			`SELECT count(*) FROM outmill_entries WHERE kind LIKE 'steps of %'`).Scan(&left))
 		require.Zero(t, left)
 	})
 }

@@ -155,7 +155,8 @@ func TestStore_Open(t *testing.T) {
 		record.DedupKey = "k"
 		require.NoError(t, opened.Append(t.Context(), record))
 		require.Len(t, logger.Captured()[watermill.TraceLogLevel], 1, "the line of the append")
-		require.InDelta(t, 7200, number(t, db, `SELECT (d.at - r.created_at) / 1000000 FROM shop_entries AS d, shop_records AS r WHERE d.kind = 'dedup'`), 1)
+		require.InDelta(t, 7200, number(t, db,
+			`SELECT (d.at - r.created_at) / 1000000 FROM shop_entries AS d, shop_records AS r WHERE d.kind = 'dedup'`), 1)
 		found := claim(t, opened, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))
 		require.NoError(t, opened.Ack(t.Context(), "", leases(found)))
 		require.Equal(t, 1, number(t, db, `SELECT count(*) FROM shop_records WHERE stage = 5`))

@@ -513,7 +513,8 @@ func (m *auditsHere) Audited(ctx context.Context, query roles.AuditQuery) (roles
 type deletesAudit struct{ mutants.File }
 
 func (m deletesAudit) DeleteOldAudit(ctx context.Context, limit int) (int, error) {
-	if err := run(ctx, m.File, `UPDATE outmill_entries SET at = at - ? WHERE kind = 'audit'`, storekit.AuditRetention.Microseconds()); err != nil {
+	older := storekit.AuditRetention.Microseconds()
+	if err := run(ctx, m.File, `UPDATE outmill_entries SET at = at - ? WHERE kind = 'audit'`, older); err != nil {
 		return 0, err
 	}
 	return m.File.DeleteOldAudit(ctx, limit)

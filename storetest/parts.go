@@ -35,7 +35,8 @@ func partSentences() []sentence {
 		}
 		list = append(list,
 			sentence{"a claim takes as much of each part, " + name, bind(partsShare)},
-			sentence{"ten records of a tenant beside thousands of another come within five claims, if their parts differ, " + name, bind(partsBeside)},
+			sentence{"ten records of a tenant beside thousands of another come within five claims, if their parts differ, " + name,
+				bind(partsBeside)},
 			sentence{"due again, leased or held, each record of each part comes, in the order of its key, " + name, bind(partsComplete)})
 	}
 	return list

@@ -51,7 +51,8 @@ func TestSubscriber_WarnsOfUnreadTopics(t *testing.T) {
 		look()
 		require.Zero(t, log.count(warning), "a reader that has ended just now may come back")
 
-		_, err = s.DB().ExecContext(t.Context(), `UPDATE outmill_entries SET made_at = 1 WHERE kind = 'registration' AND value LIKE '%'||?||'%'`, unread)
+		_, err = s.DB().ExecContext(t.Context(),
+			`UPDATE outmill_entries SET made_at = 1 WHERE kind = 'registration' AND value LIKE '%'||?||'%'`, unread)
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return log.count("ERROR", warning, unread) > 0 }, patience, time.Millisecond)
 	})

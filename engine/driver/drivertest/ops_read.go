@@ -16,7 +16,8 @@ const all = 10_000
 // read is one search.
 func (w *walk) read() operation {
 	ops := []func() operation{
-		w.searches, w.searches, w.searches, w.ofAllLines, w.page, w.page, w.pages, w.findSome, w.after, w.load, w.keys, w.heldByKey, w.due, w.count,
+		w.searches, w.searches, w.searches, w.ofAllLines, w.page, w.page, w.pages, w.findSome, w.after, w.load, w.keys,
+		w.heldByKey, w.due, w.count,
 		w.readEntries,
 	}
 	return pick(w, "read", ops)()
