@@ -17,7 +17,7 @@ import (
 // conformance has, for each package that runs the suites of storetest, the levels of test names above a sentence.
 var conformance = map[string]string{
 	"sqlite":             "^TestConformance(_Joins|_Transactions)?$/.*/.*/",
-	"storetest/memstore": "^TestConformance(_Transactions)?$/.*/.*/",
+	"storetest/memstore": "^TestConformance(_Joins|_Transactions)?$/.*/.*/",
 	"postgres":           "^TestConformance$/^log$/.*/.*/.*/",
 	"mongo":              "^TestConformance$/.*/.*/.*/",
 	"tenants":            "^TestConformance$/.*/.*/.*/",
