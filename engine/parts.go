@@ -21,7 +21,7 @@ const (
 	fairKey     = "fair topics"
 	// A claim takes about fromPart records from each of some parts, but a share from fewParts of them if it is small.
 	// Then come the next ones. With less from more of them it would write more pages.
-	fromPart, fewParts = 16, 4
+	fromPart, fewParts = 64, 4
 	// manyLines is the most lines that a search for due ones names.
 	manyLines = 4 * storekit.FairParts
 )
