@@ -14,10 +14,8 @@ import (
 )
 
 const (
-	// scanLimit is the least number of rows that one transaction of a claim looks at, and minPage the least
-	// that it reads at a time.
+	// scanLimit is the least number of rows that one transaction of a claim looks at.
 	scanLimit = 1000
-	minPage   = 32
 	// maxClaim is the most records that a claim returns.
 	maxClaim = 100_000
 	// manyTopics is the most topics that a claim looks for one by one.

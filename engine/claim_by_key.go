@@ -29,9 +29,12 @@ func (c *topicClaim) takeByKey(ctx context.Context) error {
 				k.block("")
 			}
 		}
+		read := len(page.Ready)
+		if read == limit {
+			rows = leaveBehind(known, rows, page.Ready[read-1].Seq)
+		}
 		full := c.decide(known, rows)
 		c.noteKeys(known)
-		read := len(page.Ready)
 		more := read == limit || len(page.Notes) == limit
 		if full || c.found() == c.want || !more || !c.scanned(len(rows)+len(page.Notes)) {
 			return nil
@@ -44,6 +47,17 @@ func (c *topicClaim) takeByKey(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// leaveBehind returns the rows up to the last ready one of a full page. Of the keys of the others, which are held, the
+// next page may have earlier rows.
+func leaveBehind(known keys, rows []driver.Row, last int64) []driver.Row {
+	n := len(rows)
+	for n > 0 && rows[n-1].Seq > last {
+		n--
+	}
+	known.leave(rows[n:])
+	return rows[:n]
 }
 
 // writeOn writes the changes in the middle of a claim. A key of which a row was lost is blocked from here on:
@@ -162,7 +176,7 @@ func (c *topicClaim) open(ctx context.Context) (page driver.Page, ready bool, er
 
 // firstAsk is the first Ask of an ordered claim of the topic.
 func (c *topicClaim) firstAsk() driver.Ask {
-	ask := driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: minPage, Lock: true, Pass: c.hasOther(c.line), Due: c.admits + 1}
+	ask := driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: c.notesPage(), Lock: true, Pass: c.hasOther(c.line), Due: c.admits + 1}
 	if c.req.Order == outmill.OrderKey {
 		ask.Limit, ask.Keys = c.keyPage(), true
 	}
@@ -170,7 +184,10 @@ func (c *topicClaim) firstAsk() driver.Ask {
 }
 
 // keyPage is the limit of a page of a claim by key.
-func (c *topicClaim) keyPage() int { return max(c.want, minPage) }
+func (c *topicClaim) keyPage() int { return c.e.config.AtOnce.Page(c.want) }
+
+// notesPage is the limit of the notes and held rows of a page of another claim.
+func (c *claim) notesPage() int { return c.e.config.AtOnce.Page(0) }
 
 // hasOther reports whether the claim has locked another line.
 func (c *claim) hasOther(line driver.Line) bool {

@@ -15,13 +15,13 @@ func (c *topicClaim) takeByTopic(ctx context.Context) error {
 		return err
 	}
 	again := c.again
-	c.dropEmpty(page.Notes, page.Held, minPage)
+	c.dropEmpty(page.Notes, page.Held, c.notesPage())
 	c.again = again
 	state, err := c.Whole(ctx, c.line, c.owner)
 	if err != nil || state.Other != "" {
 		return err
 	}
-	limit := max(c.want, minPage)
+	limit := c.e.config.AtOnce.Page(c.want)
 	rows, err := c.Rows(ctx, driver.Search{By: driver.ByLine, Line: c.line, Limit: limit},
 		driver.Search{By: driver.ByHeld, Line: c.line, Limit: limit})
 	if err != nil {

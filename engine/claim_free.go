@@ -70,14 +70,14 @@ func (c *topicClaim) addHeld(ctx context.Context, rows []driver.Row, limit int) 
 // dropFirst drops the first notes that hold nothing. It locks the line, because a claim by key may be about to hold
 // rows under one of them, and reports whether it got the lock.
 func (c *topicClaim) dropFirst(ctx context.Context) (free bool, err error) {
-	ask := driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: minPage, Lock: true, Pass: c.hasOther(c.line)}
+	ask := driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: c.notesPage(), Lock: true, Pass: c.hasOther(c.line)}
 	page, err := c.pageOf(ctx, ask)
 	if err != nil || page.Busy {
 		c.again = c.again || page.Busy
 		return false, err
 	}
 	c.lines = append(c.lines, c.line)
-	c.dropEmpty(page.Notes, page.Held, minPage)
+	c.dropEmpty(page.Notes, page.Held, c.notesPage())
 	_, err = c.write(ctx)
 	return err == nil, err
 }

@@ -26,6 +26,9 @@ import (
 // trip, and few enough to take only some milliseconds.
 const atOnce = 1000
 
+// minPage is the least number of records that a claim reads at a time.
+const minPage = 32
+
 // BatchSize limits the work of one transaction of a claim or a requeue; further
 // transactions do the rest. Only tests use another value than zero, to make the batches
 // small.
@@ -38,6 +41,14 @@ func (b BatchSize) Admit(want int) int {
 		return int(b)
 	}
 	return max(atOnce, 2*want)
+}
+
+// Page returns the number of records that a claim for want records reads at a time.
+func (b BatchSize) Page(want int) int {
+	if b > 0 {
+		return int(b)
+	}
+	return max(minPage, want)
 }
 
 // Park returns the number of records of a key that one transaction parks. The others follow

@@ -25,6 +25,7 @@ func orderSentences() []sentence {
 		{"records without a key are not ordered", keylessIsUnordered},
 		{"a held key does not hold up other keys", otherKeysPass},
 		{"a huge backlog behind one blocked key does not hold up other keys", blockedBacklog},
+		{"what was given back behind many blocked records comes before what is held behind it", givenBackBehindMany},
 		{"blocked records that are larger than the bytes of a claim hold up no other keys", blockedAndLarge},
 		{"after a lease has ended the key begins again with its oldest record", orderAfterExpiry},
 		{"after a lease has ended its own holder begins again too", orderAfterOwnExpiry},
@@ -53,6 +54,27 @@ func orderSentences() []sentence {
 		list = append(list, sentence{"records behind a blocker come when it is " + end.name, end.check})
 	}
 	return list
+}
+
+// givenBackBehindMany: a store that reads a page of what is due, and what is held besides, must not take what is held
+// before it has read all that is earlier.
+func givenBackBehindMany(e *env) {
+	blocked := suite.Numbered(60)
+	e.Filled(suite.Keyed("y", blocked...)...)
+	e.Append(suite.Keyed("k", "k1", "k2", "k3", "k4")...)
+	first := e.ClaimN(outmill.NewOwnerToken(), len(blocked)+2, suite.ByKey)
+	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ByKey), "all keys are held")
+	e.Release(first[1:]...)
+	var got []string
+	owner := outmill.NewOwnerToken()
+	for {
+		found := e.Claim(owner, suite.ByKey, suite.Limit(40))
+		if len(found) == 0 {
+			break
+		}
+		got = append(got, suite.Names(found)...)
+	}
+	require.Equal(e.T, []string{"k1", "k2", "k3", "k4"}, got)
 }
 
 func keyOrder(e *env) {
