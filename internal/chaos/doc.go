@@ -36,6 +36,9 @@
 // continues late can only repeat messages that the next holder has seen by then, or see a
 // message before its later ones.
 //
+// Two groups handle each message in a transaction: one by an inbox, one by sagas, which count the messages of each
+// key. What their transactions publish must be there once for each message of the ledger.
+//
 // There is also a ledger of joins. Each join must have ended as the results of its steps
 // require, with counters that agree with its steps, and one message must follow it. No
 // group reads these messages, so the test would find a second one.

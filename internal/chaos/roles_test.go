@@ -169,6 +169,9 @@ func handle(ctx context.Context, db database, logger watermill.LoggerAdapter) er
 	if _, err := joins.AddHandlers(router, sub, joins.Config{Store: db.outbox()}); err != nil {
 		return err
 	}
+	if err := addEffects(router, db, os.Getenv(envTopic), logger); err != nil {
+		return err
+	}
 	return router.Run(ctx)
 }
 
