@@ -22,7 +22,7 @@ run at a time (-handlers), over a pool of 80 connections. The clock stops when t
 rows together must have been updated n times. Before that each side handles 1,280 other messages, so that the connections
 have prepared their statements.
 
-  inbox_per_s              Outmill's inbox: note, UPDATE and ack in one transaction
+  inbox_per_s              Outmill's inbox: note and UPDATE in one transaction; the subscriber acks afterwards, in batches
   plain_per_s              Outmill without an inbox: the handler begins a pgx.Tx, updates and commits, and the subscriber acks
                            afterwards, in batches; a crash between the two handles a message twice
   river_per_s              River, tuned as its own bench, with JobCompleteTx in the handler's transaction

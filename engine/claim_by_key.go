@@ -176,7 +176,9 @@ func (c *topicClaim) open(ctx context.Context) (page driver.Page, ready bool, er
 
 // firstAsk is the first Ask of an ordered claim of the topic.
 func (c *topicClaim) firstAsk() driver.Ask {
-	ask := driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: c.notesPage(), Lock: true, Pass: c.hasOther(c.line), Due: c.admits + 1}
+	ask := driver.Ask{
+		Line: c.line, Owner: c.owner, Free: c.free, Limit: c.notesPage(), Lock: true, Pass: c.hasOther(c.line), Due: c.admits + 1,
+	}
 	if c.req.Order == outmill.OrderKey {
 		ask.Limit, ask.Keys = c.keyPage(), true
 	}

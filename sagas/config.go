@@ -51,9 +51,8 @@ type Config struct {
 	// roles.Transactor and a roles.Sagas, as sqlite, postgres, mongo (with transactions)
 	// and sqlserver are.
 	Store outmill.Store
-	// Inbox makes each message be handled once. The transaction then also contains a note of
-	// the message and, if the message comes from Store, its ack. The zero value of
-	// inbox.Config is ready to use; its Consumer is "saga:" and the kind's name by default. A
+	// Inbox makes each message be handled once: the transaction then also contains a note of
+	// the message. The zero value of inbox.Config is ready to use; its Consumer is "saga:" and the kind's name by default. A
 	// message that comes on two topics is handled once on each.
 	// Default nil: a message that comes twice is handled twice.
 	Inbox *inbox.Config

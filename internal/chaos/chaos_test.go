@@ -96,11 +96,12 @@ func chaos(t *testing.T, kind target, seed uint64, duration time.Duration) {
 	twice := judgeEffects(ledger, byInbox, bySaga)
 	t.Logf("chaos on %s: duration=%s published=%d rolled_back=%d %s outage=%s drained_in=%s forgotten=%d | forwarded: %s | handled: %s | "+
 		"joins: %v faults=%d | handled in transactions: by the inbox %d, by sagas %d, faults=%d | %s=%d",
-		kind.name, duration, len(ledger), writers.rolledBack, p, away, drained, len(forgotten), forwarded, handled, ends, len(faults), len(byInbox),
-		len(bySaga), len(twice), envSeed, seed)
+		kind.name, duration, len(ledger), writers.rolledBack, p, away, drained, len(forgotten), forwarded, handled, ends, len(faults),
+		len(byInbox), len(bySaga), len(twice), envSeed, seed)
 	t.Logf("the writers' trouble: %v", writers.trouble)
 	require.NotEmpty(t, ledger)
-	require.Empty(t, slices.Concat(few("strange error", writers.strange), few("forgotten", forgotten), few("join", faults), few("effect", twice),
+	require.Empty(t, slices.Concat(few("strange error", writers.strange), few("forgotten", forgotten), few("join", faults),
+		few("effect", twice),
 		forwarded.blame("forwarded"), handled.blame("handled")), "%s=%d", envSeed, seed)
 	require.NotEmpty(t, ends)
 	if duration >= fullDuration {
@@ -205,7 +206,9 @@ func prepare(t *testing.T, kind target, at server, topic string) database {
 	t.Cleanup(func() { require.NoError(t, db.close()) })
 	store := db.outbox()
 	require.NoError(t, store.Ensure(t.Context()))
-	for group, topics := range map[string][]string{forwarder.DefaultGroup: {topic}, audit: {topic, doomed, joins.Topic}, books: {topic}, tallies: {topic}} {
+	for group, topics := range map[string][]string{
+		forwarder.DefaultGroup: {topic}, audit: {topic, doomed, joins.Topic}, books: {topic}, tallies: {topic},
+	} {
 		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: group, Topics: outmill.Topics{Include: topics}}))
 	}
 	require.NoError(t, db.prepare(t.Context()))
