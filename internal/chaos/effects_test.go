@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
@@ -106,28 +105,6 @@ func effect(of *message.Message, payload []byte) *message.Message {
 	return msg
 }
 
-// moody runs a handler, before or after which it sometimes waits, rarely longer than the lease, or fails.
-func moody(handle func() error) error {
-	mood := rand.IntN(2000)
-	if mood >= 200 && mood < 220 {
-		return errMoody
-	}
-	if err := handle(); err != nil {
-		return err
-	}
-	switch {
-	case mood == 0:
-		time.Sleep(lease * 3 / 2)
-	case mood < 20:
-		time.Sleep(rand.N(200 * time.Millisecond))
-	case mood < 200:
-		time.Sleep(rand.N(5 * time.Millisecond))
-	case mood < 240:
-		return errMoody
-	}
-	return nil
-}
-
 // effects are the messages that handlers have published, by the message that they are of.
 func effects(ctx context.Context, store outbox, topic string) (map[string][]*outmill.Record, error) {
 	all := map[string][]*outmill.Record{}
@@ -144,8 +121,8 @@ func effects(ctx context.Context, store outbox, topic string) (map[string][]*out
 	}
 }
 
-// judgeEffects returns what is wrong with the effects of the messages of the ledger: each must have one, and no other
-// message any. The sagas must have counted the messages of each key.
+// judgeEffects returns the faults of the effects: each message of the ledger must have one effect of each group, other
+// messages must have none, and the sagas must have counted the messages of each key.
 func judgeEffects(ledger map[string]entry, byInbox, bySaga map[string][]*outmill.Record) (faults []string) {
 	for name, found := range map[string]map[string][]*outmill.Record{books: byInbox, tallies: bySaga} {
 		for uuid, e := range ledger {

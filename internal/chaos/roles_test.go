@@ -177,11 +177,8 @@ func handle(ctx context.Context, db database, logger watermill.LoggerAdapter) er
 
 var errMoody = errors.New("the handler does not feel like it")
 
-// note is the handler. It writes each message to the journal. All processes append to this
-// file, so the order of its lines is the order of the sightings, and a line survives the death
-// of its writer. Sometimes note waits, rarely longer than the lease, or fails, before or after
-// the line.
-func note(journal io.Writer, msg *message.Message) error {
+// moody runs a handler. Sometimes it waits, rarely longer than the lease, or fails, before or after the handler.
+func moody(handle func() error) error {
 	mood := rand.IntN(2000)
 	switch {
 	case mood == 0:
@@ -194,13 +191,23 @@ func note(journal io.Writer, msg *message.Message) error {
 	case mood < 220:
 		return errMoody
 	}
-	info, _ := outmill.Delivery(msg.Context())
-	by := fmt.Sprintf("%s:claim-%d:%s", os.Getenv(envName), info.Claims, time.Now().UTC().Format("15:04:05.000000"))
-	if _, err := fmt.Fprintf(journal, "%s %s %s %s\n", msg.UUID, info.Key, msg.Payload, by); err != nil {
+	if err := handle(); err != nil {
 		return err
 	}
 	if mood >= 220 && mood < 240 {
 		return errMoody
 	}
 	return nil
+}
+
+// note is the handler. It writes each message to the journal. All processes append to this
+// file, so the order of its lines is the order of the sightings, and a line survives the death
+// of its writer.
+func note(journal io.Writer, msg *message.Message) error {
+	return moody(func() error {
+		info, _ := outmill.Delivery(msg.Context())
+		by := fmt.Sprintf("%s:claim-%d:%s", os.Getenv(envName), info.Claims, time.Now().UTC().Format("15:04:05.000000"))
+		_, err := fmt.Fprintf(journal, "%s %s %s %s\n", msg.UUID, info.Key, msg.Payload, by)
+		return err
+	})
 }
