@@ -161,6 +161,9 @@ func (e *Engine) dueLines(req outmill.ClaimRequest, names []string) (due dueLine
 		due.lines[line.Topic] = append(due.lines[line.Topic], line)
 	}
 	for topic, lines := range due.lines {
+		if len(lines) == 1 {
+			continue
+		}
 		from := e.parts.Begin(req.Group, topic)
 		slices.SortFunc(lines, func(a, b driver.Line) int { return cmp.Compare(a.Part, b.Part) })
 		if at := slices.IndexFunc(lines, func(line driver.Line) bool { return place(line) >= from }); at > 0 {
