@@ -13,8 +13,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-const unreadableRemedy = "outmill show lists what is left of the record. If its payload or its metadata cannot be read, outmill edit " +
-	"sets both. Then outmill requeue has it delivered. " +
+const unreadableRemedy = "outmill show lists the readable parts of the record. If its payload or its metadata cannot be read, " +
+	"set both with outmill edit. Then requeue the record (outmill requeue). " +
 	"If it goes dead again, publish its message again and delete the record (outmill delete). " +
 	"If nobody has changed the record by hand, check the disk of the database."
 

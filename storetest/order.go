@@ -25,7 +25,7 @@ func orderSentences() []sentence {
 		{"records without a key are not ordered", keylessIsUnordered},
 		{"a held key does not hold up other keys", otherKeysPass},
 		{"a huge backlog behind one blocked key does not hold up other keys", blockedBacklog},
-		{"what was given back behind many blocked records comes before what is held behind it", givenBackBehindMany},
+		{"a record that is given back behind many blocked ones comes before the held ones of its key", givenBackBehindMany},
 		{"blocked records that are larger than the bytes of a claim hold up no other keys", blockedAndLarge},
 		{"after a lease has ended the key begins again with its oldest record", orderAfterExpiry},
 		{"after a lease has ended its own holder begins again too", orderAfterOwnExpiry},
@@ -56,8 +56,8 @@ func orderSentences() []sentence {
 	return list
 }
 
-// givenBackBehindMany: a store that reads a page of what is due, and what is held besides, must not take what is held
-// before it has read all that is earlier.
+// givenBackBehindMany: a store may read the due records by pages, and the held ones at once. It must not take a held
+// record before it has read the due records that are earlier.
 func givenBackBehindMany(e *env) {
 	blocked := suite.Numbered(60)
 	e.Filled(suite.Keyed("y", blocked...)...)

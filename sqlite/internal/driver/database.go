@@ -121,8 +121,8 @@ func (d *Driver) View(ctx context.Context, _ driver.Begin, fn func(driver.Tx) er
 	return d.orSchema(ctx, d.db, err)
 }
 
-// orSchema returns what is wrong with the schema, if that may be the cause of the error: a table or column is missing
-// where the schema is not this program's.
+// orSchema returns the fault of the schema, if that may be the cause of the error: a schema of another program lacks a
+// table or a column of this one.
 func (d *Driver) orSchema(ctx context.Context, h sqlkit.Handle, err error) error {
 	if code(err) == sqlite3.SQLITE_ERROR {
 		return cmp.Or(d.checkSchema(ctx, h), err)
