@@ -17,6 +17,7 @@ func givingBackSentences() []sentence {
 		{"a dropped group gives back what it has not settled and no other group reads, and the next group gets it", givesBack},
 		{"what is given back keeps its order, in front of what comes later", givesBackInOrder},
 		{"what is given back is due as when it was appended, with no attempt and no expiry", givesBackAsAppended},
+		{"what is given back before it is due holds up nothing of its key, though it was claimed before", givesBackAsNew},
 		{"a lease of a record that was given back is invalid", givesBackLeased},
 		{"what is given back keeps its end", givesBackExpiring},
 		{"a group that reads some of the topics keeps only these from being given back", givesBackByTopic},
@@ -98,6 +99,23 @@ func givesBackAsAppended(e *env) {
 	e.Ack(got["tried"], got["expired"])
 	e.Elapse(time.Hour)
 	e.ClaimOne(outmill.NewOwnerToken(), "later", suite.OfGroup("next"))
+}
+
+// givesBackAsNew has a record that an operator has made due before its time, so that it was claimed and is given back
+// before it is due.
+func givesBackAsNew(e *env) {
+	e.Filled(suite.Rec(orders, "m1", suite.WithKey("k"), suite.WithDelay(2*time.Hour), suite.WithTTL(time.Hour)))
+	e.Elapse(time.Hour + time.Minute)
+	e.Did(e.Store.ExpireDue, 10)
+	require.Equal(e.T, 1, e.Requeue(e.List(groupQuery(group))...))
+	e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ByKey)
+	e.requireDrop(group, 1, 0)
+	e.Register("next")
+	e.Append(suite.Keyed("k", "m2")...)
+	next := suite.OfGroup("next")
+	e.Ack(e.ClaimOne(outmill.NewOwnerToken(), "m2", next, suite.ByKey))
+	e.Elapse(2 * time.Hour)
+	e.ClaimOne(outmill.NewOwnerToken(), "m1", next, suite.ByKey)
 }
 
 func givesBackLeased(e *env) {

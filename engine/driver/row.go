@@ -48,7 +48,8 @@ const (
 	Held
 	// Waiting rows were claimed before, and wait for Row.Wake: a retry, a snooze, or their expiry.
 	Waiting
-	// Delayed rows were never claimed, and wait for Row.Wake: their first time, or their expiry.
+	// Delayed rows were not claimed since they were appended, or since their group was dropped, and wait for Row.Wake:
+	// their first time, or their expiry.
 	Delayed
 	// Leased rows belong to Row.Owner. Their lease ends at Row.Wake.
 	Leased

@@ -65,8 +65,9 @@ type Item struct {
 	dueCall      int
 	appended     time.Duration
 	appendedCall int
-	// requeued is true from a requeue until the next claim.
-	requeued   bool
+	// renewed is true from a requeue, or the drop of the group that the record is taken from, until the
+	// next claim: the claims before do not count.
+	renewed    bool
 	expires    time.Duration
 	mayExpire  bool
 	Attempts   int
@@ -111,8 +112,11 @@ func (m *model) ready(it *Item) bool {
 
 // waitsForRetry reports whether the item was claimed before and is due later.
 func (m *model) waitsForRetry(it *Item) bool {
-	return it.Status == outmill.StatusPending && it.Next > m.Now && it.claims > 0 && !m.expired(it)
+	return it.Status == outmill.StatusPending && it.Next > m.Now && !it.isNew() && !m.expired(it)
 }
+
+// isNew reports whether the item was not claimed since it was appended, requeued or given back.
+func (it *Item) isNew() bool { return it.claims == 0 || it.renewed }
 
 // held reports whether the item is leased by an owner for which who returns true.
 func (m *model) held(it *Item, who func(outmill.OwnerToken) bool) bool {
@@ -193,7 +197,7 @@ func (m *model) cameFirst(req outmill.ClaimRequest, it, peer *Item) bool {
 	if tidied {
 		return lease.owner == req.Owner && after(lease.until, lease.call)
 	}
-	return (peer.claims == 0 || peer.requeued || req.KeyPolicy == outmill.KeySkip) && after(peer.Next, peer.dueCall)
+	return (peer.isNew() || req.KeyPolicy == outmill.KeySkip) && after(peer.Next, peer.dueCall)
 }
 
 // owed returns an item that an empty claim must have returned, or nil.
@@ -247,7 +251,7 @@ func (m *model) claim(req outmill.ClaimRequest, it *Item) {
 	if it.Status == outmill.StatusLeased {
 		it.countExpiry()
 	}
-	it.Status, it.requeued = outmill.StatusLeased, false
+	it.Status, it.renewed = outmill.StatusLeased, false
 	it.owner = req.Owner
 	it.leaseUntil, it.leaseCall = m.Now+req.Lease, m.calls
 	it.claims++
@@ -281,26 +285,6 @@ func (m *model) find(id outmill.WorkItemID) *Item {
 		}
 	}
 	return nil
-}
-
-// drop drops a group.
-func (m *model) drop(name string) (dropped outmill.Dropped) {
-	m.Groups = slices.DeleteFunc(m.Groups, func(g *modelGroup) bool { return g.Name == name })
-	for _, it := range m.Items {
-		open := it.Status == outmill.StatusPending || it.Status == outmill.StatusLeased
-		if it.Group == name && open && len(m.readers(it.topic)) == 0 {
-			it.giveBack()
-			dropped.GivenBack++
-		}
-	}
-	dropped.Deleted = m.Remove(func(it *Item) bool { return it.Group == name })
-	return dropped
-}
-
-// giveBack makes the item as if it were appended without a group.
-func (it *Item) giveBack() {
-	it.Group, it.Status, it.Next, it.dueCall = "", outmill.StatusPending, it.due, it.appendedCall
-	it.Attempts, it.Expiries, it.requeued, it.owner, it.leaseUntil = 0, 0, false, outmill.OwnerToken{}, 0
 }
 
 func (m *model) Remove(gone func(*Item) bool) int {
@@ -383,44 +367,11 @@ func (m *model) requeue(it *Item) int {
 	}
 	for _, it := range together {
 		it.toPending()
-		it.parked, it.mayExpire, it.requeued = false, false, true
+		it.parked, it.mayExpire, it.renewed = false, false, true
 		it.Next, it.Attempts, it.Expiries = m.Now, 0, 0
 		it.dueCall = m.calls
 	}
 	return len(together)
-}
-
-// readers returns the groups that get records of the topic.
-func (m *model) readers(topic string) []string {
-	var list []string
-	for _, g := range m.Groups {
-		for _, topics := range g.topics {
-			if topics.Match(topic) {
-				list = append(list, g.Name)
-				break
-			}
-		}
-	}
-	return list
-}
-
-func (m *model) register(name string, topics outmill.Topics) {
-	var g *modelGroup
-	for _, other := range m.Groups {
-		if other.Name == name {
-			g = other
-		}
-	}
-	if g == nil {
-		g = &modelGroup{Name: name}
-		m.Groups = append(m.Groups, g)
-	}
-	g.topics = append(g.topics, topics)
-	for _, it := range m.Items {
-		if it.Group == "" && it.Status == outmill.StatusPending && topics.Match(it.topic) {
-			it.Group = name
-		}
-	}
 }
 
 // appendMessage adds an item for each group that reads the topic, and returns them. It adds none
