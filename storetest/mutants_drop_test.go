@@ -31,7 +31,7 @@ func TestRun_StoresWithBrokenDrops(t *testing.T) {
 			return dropped, err
 		})
 	}
-	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 1, []mutant{
+	mutants.RequireNoticed(t, sections(), suite.Modes()[0], []mutant{
 		{"deletes what a dropped group has not settled", "giving back",
 			"a dropped group gives back what it has not settled and no other group reads, and the next group gets it",
 			after(`DELETE FROM outmill_records WHERE grp = '' AND ?1 <> ''`)},

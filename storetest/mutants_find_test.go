@@ -25,7 +25,7 @@ func TestRun_BrokenOperators(t *testing.T) {
 	says := func(change func(outmill.ListQuery, *roles.Page)) func(mutants.File) outmill.Store {
 		return func(f mutants.File) outmill.Store { return saysOtherwise{f, change} }
 	}
-	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 1, []mutant{
+	mutants.RequireNoticed(t, sections(), suite.Modes()[0], []mutant{
 		{"ignores the key", "find", fields, asks(func(q *outmill.ListQuery) { q.Key = "" })},
 		{"ignores the correlation", "find", fields, asks(func(q *outmill.ListQuery) { q.CorrelationID = "" })},
 		{"ignores the tenant", "find", fields, asks(func(q *outmill.ListQuery) { q.TenantID = "" })},

@@ -12,7 +12,7 @@ import (
 
 func TestRun_BrokenParts(t *testing.T) {
 	oneTenant := mutants.Appends(func(r *outmill.Record) { r.TenantID = "one" })
-	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 1, []mutant{
+	mutants.RequireNoticed(t, sections(), suite.Modes()[0], []mutant{
 		{"takes a share of no part, without an order", "parts", "a claim takes as much of each part, without an order", oneTenant},
 		{"takes a share of no part, by key", "parts", "a claim takes as much of each part, by key", oneTenant},
 		{"has a small tenant wait", "parts",

@@ -17,7 +17,7 @@ func TestRun_BrokenPauses(t *testing.T) {
 	pauses := func(change func(*roles.PauseScope)) func(mutants.File) outmill.Store {
 		return func(f mutants.File) outmill.Store { return pausesOtherwise{f, change} }
 	}
-	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 1, []mutant{
+	mutants.RequireNoticed(t, sections(), suite.Modes()[0], []mutant{
 		{"pauses nothing", "pause", "a paused topic is handed out to no group, and other topics are",
 			func(f mutants.File) outmill.Store { return pausesNothing{f} }},
 		{"pauses in this process alone", "pause", "no claim that begins after a pause hands out what is paused, in another process either",

@@ -11,7 +11,7 @@ import (
 )
 
 func TestRun_BrokenReceipts(t *testing.T) {
-	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 1, []mutant{
+	mutants.RequireNoticed(t, sections(), suite.Modes()[0], []mutant{
 		{"names one group only", "receipt", "Append says which groups a record reaches, and under which id each",
 			reports(func(r *outmill.Record) { r.Copies = nil })},
 		{"names ids that nobody has", "receipt", "Append says which groups a record reaches, and under which id each",

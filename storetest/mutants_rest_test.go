@@ -16,7 +16,7 @@ import (
 func TestRun_BrokenRests(t *testing.T) {
 	// The test of the store that keeps its rest then fails sooner.
 	hintWithin = time.Second
-	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 1, []mutant{
+	mutants.RequireNoticed(t, sections(), suite.Modes()[0], []mutant{
 		{"is always at rest", "rest", "a store with a pending record is not at rest, due or delayed, of a group or of none",
 			func(f mutants.File) outmill.Store { return restsAlways{f} }},
 		{"is never at rest", "rest", "a store whose records are processed or dead is at rest",

@@ -26,12 +26,12 @@ type mutant struct {
 func TestRun_BrokenStores(t *testing.T) {
 	// The test of the store that gives no hint then fails sooner.
 	hintWithin = time.Second
-	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 1, broken())
+	mutants.RequireNoticed(t, sections(), suite.Modes()[0], broken())
 }
 
 // TestRun_BrokenStoresThatRetain has the faults that show only if acked records are retained.
 func TestRun_BrokenStoresThatRetain(t *testing.T) {
-	mutants.RequireNoticed(t, sections(), suite.Modes()[1], 1, []mutant{
+	mutants.RequireNoticed(t, sections(), suite.Modes()[1], []mutant{
 		{"names no worker", "settle", "OBX-029 a processed record keeps the name of the worker that acked it, up to 255 UTF-16 units",
 			func(f mutants.File) outmill.Store { return namesNoWorker{f} }},
 	})
@@ -192,7 +192,7 @@ func TestRun_BrokenStoresUnderStress(t *testing.T) {
 		t.Skip("skipped: stores that break under concurrent calls; " + suite.EnvAll + "=1 has them run")
 	}
 	stuckAfter = 3 * time.Second // otherwise stores that keep records take minutes
-	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 3, []mutant{
+	mutants.RequireNoticed(t, sections(), suite.Modes()[0], []mutant{
 		{"forgets the order behind a retry", "stress", stressSentence, claims(func(r *outmill.ClaimRequest) {
 			if r.Order != outmill.OrderNone {
 				r.KeyPolicy = outmill.KeySkip

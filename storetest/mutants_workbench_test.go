@@ -33,7 +33,7 @@ func TestRun_BrokenWorkbenches(t *testing.T) {
 			e.Seen = storekit.FingerprintOf(r)
 		}
 	}
-	mutants.RequireNoticed(t, sections(), suite.Modes()[0], 1, []mutant{
+	mutants.RequireNoticed(t, sections(), suite.Modes()[0], []mutant{
 		{"changes the payload with the metadata", "edit", "Edit replaces the payload or the metadata of a dead record, and nothing else",
 			edits(func(_ context.Context, _ mutants.File, _ outmill.WorkItemID, e *roles.Edit) {
 				if e.Payload == nil {

@@ -24,7 +24,7 @@ type mutant struct {
 // TestRun_BrokenStores tests stores that retain records, because AttachStep needs retained
 // records.
 func TestRun_BrokenStores(t *testing.T) {
-	mutants.RequireNoticed(t, sections(), suite.Modes()[1], 1, broken())
+	mutants.RequireNoticed(t, sections(), suite.Modes()[1], broken())
 }
 
 func broken() []mutant {
