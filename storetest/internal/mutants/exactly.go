@@ -37,7 +37,7 @@ func RequireExactly(t *testing.T, sections []suite.Section, mode suite.Mode, lis
 		return
 	}
 	t.Parallel()
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.parallel=8", "-test.timeout=2m")
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.parallel=8", "-test.timeout=20m")
 	child.Env = append(os.Environ(), inChild+"=1")
 	var output bytes.Buffer
 	child.Stdout, child.Stderr = &output, &output
