@@ -1,10 +1,15 @@
+// Package memdriver is a driver in memory. It is the reference of package driver: what another driver does in
+// its database, this one does in a few lines of Go. storetest/memstore makes a store of it for tests of
+// applications.
 package memdriver
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -30,6 +35,8 @@ type Database struct {
 	driver.Generations
 	notifier storekit.Notifier
 
+	// delay is how late the database answers, and delayed how many transactions began late.
+	delay, delayed atomic.Int64
 	// guards are the unique indexes of users.
 	guards []func(changed, other driver.Entry) error
 	// lose, for tests, says which rows an Apply loses.
@@ -62,12 +69,14 @@ func New() *Database {
 	}
 }
 
-// Elapse moves the clock of the database on.
+// Elapse moves the clock of the database forward, so that a test need not wait.
 func (d *Database) Elapse(by time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ahead += by
 }
+
+func (d *Database) now() driver.Time { return driver.Time(time.Now().Add(d.ahead).UnixMicro()) }
 
 // Guard has a change of an entry fail for which guard returns an error with one of the others, as a unique index
 // of a user does.
@@ -77,7 +86,23 @@ func (d *Database) Guard(guard func(changed, other driver.Entry) error) {
 	d.guards = append(d.guards, guard)
 }
 
-func (d *Database) now() driver.Time { return driver.Time(time.Now().Add(d.ahead).UnixMicro()) }
+// Delay has each further transaction on the database begin only after that time, so that a test sees what a slow
+// database does, or with an hour one that hangs. Most calls of a store are one or two transactions. A call whose
+// context ends before returns the error of the context. 0, as at first, is no delay.
+func (d *Database) Delay(by time.Duration) { d.delay.Store(int64(by)) }
+
+// Delayed is how many transactions have been delayed so far.
+func (d *Database) Delayed() int { return int(d.delayed.Load()) }
+
+// late waits for the delay. It returns the error of a context that ends before.
+func (d *Database) late(ctx context.Context) error {
+	by := time.Duration(d.delay.Load())
+	if by <= 0 {
+		return ctx.Err()
+	}
+	d.delayed.Add(1)
+	return storekit.Pause(ctx, by)
+}
 
 // put puts s in the place of the row with this id; nil deletes it.
 func (d *Database) put(id outmill.WorkItemID, s *stored) {
@@ -90,10 +115,8 @@ func (d *Database) put(id outmill.WorkItemID, s *stored) {
 			rows[at] = s
 			return
 		}
-		if rows = slices.Delete(rows, at, at+1); len(rows) == 0 {
+		if d.lines[was.Line] = slices.Delete(rows, at, at+1); len(rows) == 1 {
 			delete(d.lines, was.Line)
-		} else {
-			d.lines[was.Line] = rows
 		}
 	}
 	if s != nil {
@@ -142,4 +165,14 @@ func (s *stored) content(want driver.Want) driver.Content {
 	}
 	c.Record = &r
 	return c
+}
+
+func (d *Database) contents(rows []driver.Row, want driver.Want) []driver.Content {
+	contents := make([]driver.Content, len(rows))
+	for i, r := range rows {
+		if s := d.byID[r.ID]; s != nil {
+			contents[i] = s.content(want)
+		}
+	}
+	return contents
 }

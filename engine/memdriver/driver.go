@@ -2,9 +2,12 @@ package memdriver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -31,29 +34,24 @@ func (d Driver) Update(ctx context.Context, _ driver.Begin, fn func(driver.Tx) e
 
 // Within runs fn in the caller's transaction.
 func (d Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) error) error {
-	tx := caller.(*Tx)
-	t, err := d.run(ctx, tx, fn)
-	if err == nil {
-		tx.then(t.onCommit)
-	}
+	_, err := d.run(ctx, caller.(*Tx), fn)
 	return err
 }
 
 func (d Driver) run(ctx context.Context, caller *Tx, fn func(driver.Tx) error) (*tx, error) {
+	if err := d.late(ctx); err != nil {
+		return nil, err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
 	case !d.made:
 		return nil, fmt.Errorf("%w: call Ensure first", outmill.ErrSchemaMissing)
 	case caller != nil && caller.ended:
 		return nil, storekit.TxGone(nil)
 	}
-	if caller != nil {
-		caller.turn()
-		defer caller.turn()
-	}
+	caller.turn()
+	defer caller.turn()
 	t := &tx{Database: d.Database, now: d.now(), caller: caller}
 	err := fn(t)
 	if err == nil {
@@ -64,9 +62,34 @@ func (d Driver) run(ctx context.Context, caller *Tx, fn func(driver.Tx) error) (
 		for _, undo := range slices.Backward(t.undo) {
 			undo()
 		}
+	} else if caller != nil {
+		caller.onCommit = append(caller.onCommit, t.onCommit...)
 	}
 	return t, err
 }
+
+// Transact runs fn in a transaction. See driver.DB.
+func (d Driver) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
+	if err := d.late(ctx); err != nil {
+		return d.Explain(ctx, "transact", err)
+	}
+	passes := func(err error) bool { return errors.Is(err, driver.ErrBusy) }
+	return storekit.Repeat(ctx, passes, func() error {
+		tx := d.Begin()
+		// After a commit it does nothing.
+		defer func() { _ = tx.Rollback() }()
+		if err := fn(d.WithTx(ctx, tx)); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return tx.Commit()
+	})
+}
+
+// TxLimit is 0.
+func (Driver) TxLimit() time.Duration { return 0 }
 
 // Read returns the committed content of rows.
 func (d Driver) Read(ctx context.Context, rows []driver.Row, want driver.Want) ([]driver.Content, error) {
@@ -86,7 +109,7 @@ func (d Driver) TxOf(ctx context.Context) (any, error) {
 }
 
 // Explain adds the operation to an error.
-func (d Driver) Explain(_ context.Context, operation string, err error) error {
+func (Driver) Explain(_ context.Context, operation string, err error) error {
 	return fmt.Errorf("outmill: memory: %s: %w", operation, err)
 }
 
@@ -98,10 +121,11 @@ func (d Driver) Notifier() *storekit.Notifier { return &d.notifier }
 
 // Ensure makes the database usable.
 func (d Driver) Ensure(ctx context.Context) error {
+	err := d.late(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.made = d.made || ctx.Err() == nil
-	return ctx.Err()
+	d.made = d.made || err == nil
+	return err
 }
 
 // Statements is empty: memory has no language.
@@ -119,3 +143,68 @@ func (Driver) Limits() storekit.RowLimits {
 
 // Close does nothing.
 func (Driver) Close() error { return nil }
+
+// Tx is a transaction of a caller. Its changes become visible when it commits. While it has changed an entry, no
+// other transaction may. It is safe for concurrent use.
+type Tx struct {
+	db   *Database
+	rows []*stored
+	// other has the entries that the transaction has changed, as it sees them; nil is deleted. While a call of the
+	// transaction runs, the database has those, and other what all others see.
+	other    map[entryKey]*driver.Entry
+	onCommit []func()
+	// over is closed when the transaction has ended.
+	over  chan struct{}
+	ended bool
+}
+
+// Begin begins a transaction. End it with Commit or Rollback.
+func (d *Database) Begin() *Tx {
+	return &Tx{db: d, other: map[entryKey]*driver.Entry{}, over: make(chan struct{})}
+}
+
+// Commit makes the changes of the transaction visible.
+func (t *Tx) Commit() error {
+	if err := t.end(true); err != nil {
+		return err
+	}
+	for _, fn := range t.onCommit {
+		fn()
+	}
+	return nil
+}
+
+// Rollback drops them.
+func (t *Tx) Rollback() error { return t.end(false) }
+
+func (t *Tx) end(commit bool) (err error) {
+	t.db.mu.Lock()
+	defer t.db.mu.Unlock()
+	if t.ended {
+		return fmt.Errorf("%w: it has been committed or rolled back", outmill.ErrInvalidTx)
+	}
+	close(t.over)
+	maps.DeleteFunc(t.db.taken, func(_ entryKey, by *Tx) bool { return by == t })
+	if commit {
+		err = t.db.unknown(t.rows)
+	}
+	if commit && err == nil {
+		t.turn()
+		for _, s := range t.rows {
+			t.db.put(s.ID, s)
+		}
+	}
+	t.ended = true
+	return err
+}
+
+// turn gives the database the entries of other, and other those of the database.
+func (t *Tx) turn() {
+	if t == nil || t.ended {
+		return
+	}
+	for key, other := range t.other {
+		t.other[key] = t.db.entries[key]
+		putIn(t.db.entries, key, other)
+	}
+}

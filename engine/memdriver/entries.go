@@ -3,6 +3,8 @@ package memdriver
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -13,31 +15,51 @@ import (
 
 func keyOf(e driver.Entry) entryKey { return entryKey{e.Kind, e.Key} }
 
+// mayChange returns an error if another open transaction has changed the entry. Otherwise that of the caller has
+// from now on.
+func (t *tx) mayChange(key entryKey) error {
+	switch by := t.taken[key]; {
+	case by != nil && by != t.caller:
+		return fmt.Errorf("%s %q: %w", key.kind, key.key, driver.ErrBusy)
+	case by == nil && t.caller != nil:
+		t.taken[key], t.caller.other[key] = t.caller, t.entries[key]
+	}
+	return nil
+}
+
+// await waits until no other open transaction has changed the entry, for at most that time. Until then the database is
+// as others see it, and they may work. So it is for calls that have changed nothing yet.
+func (t *tx) await(ctx context.Context, key entryKey, most time.Duration) {
+	ctx, stop := context.WithTimeout(ctx, most)
+	defer stop()
+	for by := t.taken[key]; by != nil && by != t.caller && ctx.Err() == nil; by = t.taken[key] {
+		t.caller.turn()
+		t.mu.Unlock()
+		select {
+		case <-by.over:
+		case <-ctx.Done():
+		}
+		t.mu.Lock()
+		t.caller.turn()
+	}
+}
+
 // setEntry writes the entry; nil deletes it.
 func (t *tx) setEntry(key entryKey, e *driver.Entry) error {
 	if err := t.mayChange(key); err != nil {
 		return err
 	}
-	if err := t.guard(key, e); err != nil {
-		return err
-	}
-	was := t.entries[key]
-	t.undo = append(t.undo, func() { putIn(t.entries, key, was) })
-	putIn(t.entries, key, e)
-	return nil
-}
-
-func (t *tx) guard(key entryKey, changed *driver.Entry) error {
 	for _, guard := range t.guards {
-		for other, e := range t.entries {
-			if changed == nil || other == key {
+		for other, has := range t.entries {
+			if e == nil || other == key {
 				continue
 			}
-			if err := guard(*changed, *e); err != nil {
+			if err := guard(*e, *has); err != nil {
 				return err
 			}
 		}
 	}
+	swap(t, t.entries, key, e)
 	return nil
 }
 
@@ -50,43 +72,32 @@ func (t *tx) Put(_ context.Context, entries ...driver.Entry) error {
 	return nil
 }
 
-func (t *tx) Take(_ context.Context, entries ...driver.Entry) ([]bool, error) {
+func (t *tx) Take(ctx context.Context, entries ...driver.Entry) ([]bool, error) {
 	free := make([]bool, len(entries))
 	for i, e := range entries {
 		if err := t.mayChange(keyOf(e)); err != nil {
 			return nil, err
 		}
-		old := t.entries[keyOf(e)]
-		if free[i] = old == nil || old.At <= t.now; !free[i] {
+		if old := t.entries[keyOf(e)]; old != nil && old.At > t.now {
 			continue
 		}
-		if err := t.setEntry(keyOf(e), &e); err != nil {
+		if err := t.Put(ctx, e); err != nil {
 			return nil, err
 		}
+		free[i] = true
 	}
 	return free, nil
 }
 
 func (t *tx) Add(ctx context.Context, wait time.Duration, e driver.Entry) (bool, error) {
-	var until <-chan time.Time
-	for by := t.taken[keyOf(e)]; by != nil && by != t.caller; by = t.taken[keyOf(e)] {
-		if wait <= 0 {
-			break
-		}
-		if until == nil {
-			until = time.After(wait)
-		}
-		if !t.await(ctx, by, until) {
-			break
-		}
-	}
-	if t.caller != nil && t.caller.ended {
+	t.await(ctx, keyOf(e), wait)
+	switch {
+	case t.caller != nil && t.caller.ended:
 		return false, storekit.TxGone(nil)
-	}
-	if t.entries[keyOf(e)] != nil {
+	case t.entries[keyOf(e)] != nil:
 		return false, ctx.Err()
 	}
-	err := cmp.Or(ctx.Err(), t.setEntry(keyOf(e), &e))
+	err := cmp.Or(ctx.Err(), t.Put(ctx, e))
 	return err == nil, err
 }
 
@@ -108,40 +119,39 @@ func (t *tx) Entries(_ context.Context, lock bool, keys ...driver.Entry) (found 
 	return found, nil
 }
 
-func (t *tx) CountEntries(_ context.Context, kind string) (int, error) {
-	return len(t.find(kind, func(driver.Entry) bool { return true })), nil
-}
-
-func (t *tx) find(kind string, match func(driver.Entry) bool) (found []driver.Entry) {
+// find returns up to limit entries of a kind that match.
+func (t *tx) find(kind string, limit int, by func(a, b driver.Entry) int, match func(e *driver.Entry) bool) ([]driver.Entry, error) {
+	var found []driver.Entry
 	for key, e := range t.entries {
-		if key.kind == kind && match(*e) {
+		if key.kind == kind && match(e) {
 			found = append(found, *e)
 		}
 	}
-	return found
+	slices.SortFunc(found, by)
+	return found[:min(len(found), limit)], nil
 }
 
 func byKey(a, b driver.Entry) int { return cmp.Compare(a.Key, b.Key) }
+func byAt(a, b driver.Entry) int  { return cmp.Or(cmp.Compare(a.At, b.At), byKey(a, b)) }
+
+func (t *tx) CountEntries(ctx context.Context, kind string) (int, error) {
+	all, err := t.Scan(ctx, kind, "")
+	return len(all), err
+}
 
 func (t *tx) Scan(_ context.Context, kind, prefix string) ([]driver.Entry, error) {
-	found := t.find(kind, func(e driver.Entry) bool { return strings.HasPrefix(e.Key, prefix) })
-	slices.SortFunc(found, byKey)
-	return found, nil
+	return t.find(kind, math.MaxInt, byKey, func(e *driver.Entry) bool { return strings.HasPrefix(e.Key, prefix) })
 }
 
 func (t *tx) Range(_ context.Context, kind, after string, limit int) ([]driver.Entry, error) {
-	found := t.find(kind, func(e driver.Entry) bool { return e.Key > after })
-	slices.SortFunc(found, byKey)
-	return found[:min(len(found), limit)], nil
+	return t.find(kind, limit, byKey, func(e *driver.Entry) bool { return e.Key > after })
 }
 
 func (t *tx) Old(_ context.Context, kind string, until driver.Time, limit int) ([]driver.Entry, error) {
-	found := t.find(kind, func(e driver.Entry) bool {
-		by := t.taken[keyOf(e)]
+	return t.find(kind, limit, byAt, func(e *driver.Entry) bool {
+		by := t.taken[keyOf(*e)]
 		return e.At != 0 && e.At <= until && (by == nil || by == t.caller)
 	})
-	slices.SortFunc(found, func(a, b driver.Entry) int { return cmp.Or(cmp.Compare(a.At, b.At), byKey(a, b)) })
-	return found[:min(len(found), limit)], nil
 }
 
 func (t *tx) Delete(_ context.Context, entries ...driver.Entry) error {

@@ -245,8 +245,7 @@ func (t *itx) Attach(ctx context.Context, step outmill.WorkItemID, join outmill.
 func (t *itx) Adopt(ctx context.Context, from driver.Line, group string, limit int) (n int, err error) {
 	lock := func() error {
 		for {
-			rows := t.inner.unrouted(from)
-			rows = rows[:min(len(rows), limit)]
+			rows := t.inner.unrouted(from, limit)
 			var ids []outmill.WorkItemID
 			for _, s := range rows {
 				ids = append(ids, s.ID)
@@ -254,8 +253,8 @@ func (t *itx) Adopt(ctx context.Context, from driver.Line, group string, limit i
 			if err := t.lockRows(ids); err != nil {
 				return err
 			}
-			again := t.inner.unrouted(from)
-			if !slices.ContainsFunc(again[:min(len(again), limit)], func(s *stored) bool { return t.held[rowLock(s.ID)] != t }) {
+			again := t.inner.unrouted(from, limit)
+			if !slices.ContainsFunc(again, func(r driver.Row) bool { return t.held[rowLock(r.ID)] != t }) {
 				return nil
 			}
 		}

@@ -20,7 +20,7 @@ type tx struct {
 	undo     []func()
 	onCommit []func()
 	// locked are the rows that Lock has returned: they are not lost.
-	locked map[outmill.WorkItemID]bool
+	locked []outmill.WorkItemID
 }
 
 func (t *tx) OnCommit(fn func()) { t.onCommit = append(t.onCommit, fn) }
@@ -37,20 +37,14 @@ func (t *tx) State() driver.State {
 		_, paused := driver.ByPause(n.Blocker)
 		s.Paused = s.Paused || paused
 	}
-	for line, rows := range t.lines {
-		s.Unrouted = s.Unrouted || line.Group == "" && slices.ContainsFunc(rows, func(s *stored) bool { return waitsForGroup(&s.Row) })
+	for line := range t.lines {
+		s.Unrouted = s.Unrouted || line.Group == "" && len(t.unrouted(line, 1)) > 0
 	}
 	return s
 }
 
 func (t *tx) Insert(_ context.Context, rows []driver.NewRow) error {
-	mine := rows
-	if t.caller != nil {
-		mine = slices.Concat(t.caller.rows, rows)
-	}
-	if err := t.unknown(mine); err != nil {
-		return err
-	}
+	made := make([]*stored, len(rows))
 	for i, n := range rows {
 		// The rows of one message share a Seq, as in a log that each message is written to once: no other driver makes it
 		// so hard for package engine.
@@ -58,29 +52,31 @@ func (t *tx) Insert(_ context.Context, rows []driver.NewRow) error {
 			t.seq++
 		}
 		n.Seq = t.seq
-		if t.caller != nil {
-			copied := *n.Record
-			copied.Payload, copied.Metadata = slices.Clone(n.Record.Payload), maps.Clone(n.Record.Metadata)
-			n.Record = &copied
-			t.caller.rows = append(t.caller.rows, n)
-			continue
-		}
-		t.set(n.ID, newRow(n))
+		made[i] = newRow(n)
 	}
-	if n := len(rows); t.caller != nil {
-		t.undo = append(t.undo, func() { t.caller.rows = t.caller.rows[:len(t.caller.rows)-n] })
+	if caller := t.caller; caller != nil {
+		was := caller.rows
+		t.undo = append(t.undo, func() { caller.rows = was })
+		caller.rows = slices.Concat(was, made)
+		return t.unknown(caller.rows)
+	}
+	if err := t.unknown(made); err != nil {
+		return err
+	}
+	for _, s := range made {
+		t.set(s.ID, s)
 	}
 	return nil
 }
 
 // unknown returns an error if the database has a row with one of the ids, or if two of the rows have one id.
-func (d *Database) unknown(rows []driver.NewRow) error {
+func (d *Database) unknown(rows []*stored) error {
 	ids := make(map[outmill.WorkItemID]bool, len(rows))
-	for _, n := range rows {
-		if d.byID[n.ID] != nil || ids[n.ID] {
-			return fmt.Errorf("a record with id %s exists: leave the id empty, and Append makes one", n.ID)
+	for _, s := range rows {
+		if d.byID[s.ID] != nil || ids[s.ID] {
+			return fmt.Errorf("a record with id %s exists: leave the id empty, and Append makes one", s.ID)
 		}
-		ids[n.ID] = true
+		ids[s.ID] = true
 	}
 	return nil
 }
@@ -92,27 +88,45 @@ func (t *tx) set(id outmill.WorkItemID, s *stored) {
 	t.put(id, s)
 }
 
+// swap is putIn that can be undone.
+func swap[K comparable, V any](t *tx, m map[K]*V, key K, value *V) {
+	was := m[key]
+	t.undo = append(t.undo, func() { putIn(m, key, was) })
+	putIn(m, key, value)
+}
+
+// edit puts a changed copy of a row in its place.
+func (t *tx) edit(s *stored, how func(s *stored)) {
+	changed, record := *s, *s.record
+	changed.record = &record
+	how(&changed)
+	t.set(s.ID, &changed)
+}
+
 func (t *tx) Attach(_ context.Context, step outmill.WorkItemID, join outmill.JoinID, rows []driver.Row) error {
 	for _, r := range rows {
-		s := t.byID[r.ID]
-		if s == nil {
-			continue
+		if s := t.byID[r.ID]; s != nil {
+			t.edit(s, func(s *stored) { s.Step, s.record.Joins = step, append(slices.Clone(s.record.Joins), join) })
 		}
-		changed, record := *s, *s.record
-		record.Joins = append(slices.Clone(record.Joins), join)
-		changed.Step, changed.record = step, &record
-		t.set(r.ID, &changed)
 	}
 	return nil
 }
 
 func (t *tx) Replace(_ context.Context, n driver.NewRow) error {
-	changed := *t.byID[n.ID]
-	record := *changed.record
-	record.Payload, record.Metadata = slices.Clone(n.Record.Payload), maps.Clone(n.Record.Metadata)
-	changed.Size, changed.record, changed.metadata, changed.payload = n.Size, &record, "", ""
-	t.set(n.ID, &changed)
+	t.edit(t.byID[n.ID], func(s *stored) {
+		s.record.Payload, s.record.Metadata = slices.Clone(n.Record.Payload), maps.Clone(n.Record.Metadata)
+		s.Size, s.metadata, s.payload = n.Size, "", ""
+	})
 	return nil
+}
+
+func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, found bool, err error) {
+	rows, err := t.Find(ctx, []outmill.WorkItemID{id})
+	if len(rows) == 0 {
+		return r, false, err
+	}
+	t.locked = append(t.locked, id)
+	return rows[0], true, nil
 }
 
 // errOutside is a fault of the engine: a caller's transaction only appends.
@@ -123,21 +137,18 @@ func (t *tx) Apply(_ context.Context, c driver.Changes) (driver.Applied, error) 
 	if t.caller != nil {
 		return done, errOutside
 	}
-	for _, change := range c.Rows {
-		s := t.unchanged(change.Was)
-		if s == nil {
-			done.Lost[change.Was.ID] = true
-			continue
+	write := func(was driver.Row, how func(s *stored)) {
+		if s := t.unchanged(was); s != nil {
+			how(s)
+		} else {
+			done.Lost[was.ID] = true
 		}
-		t.change(s, change.Now)
+	}
+	for _, change := range c.Rows {
+		write(change.Was, func(s *stored) { t.edit(s, func(s *stored) { s.become(change.Now) }) })
 	}
 	for _, r := range c.Delete {
-		s := t.unchanged(r)
-		if s == nil {
-			done.Lost[r.ID] = true
-			continue
-		}
-		t.set(r.ID, nil)
+		write(r, func(s *stored) { t.set(s.ID, nil) })
 	}
 	t.setNotes(c)
 	return done, nil
@@ -148,32 +159,23 @@ func (t *tx) unchanged(was driver.Row) *stored {
 	s := t.byID[was.ID]
 	if s == nil || s.Line != was.Line || s.Stage != was.Stage || s.Owner != was.Owner || s.Claims != was.Claims ||
 		s.Wake != was.Wake || s.Step != was.Step ||
-		t.lose != nil && !t.locked[was.ID] && t.lose() {
+		t.lose != nil && !slices.Contains(t.locked, was.ID) && t.lose() {
 		return nil
 	}
 	return s
 }
 
-func (t *tx) change(s *stored, now driver.Row) {
-	changed := *s
+// become takes over what Apply writes of a row.
+func (s *stored) become(now driver.Row) {
 	if now.Error != nil {
-		record := *s.record
-		record.LastError, changed.record = *now.Error, &record
+		s.record.LastError = *now.Error
 	}
 	if now.Tried != "" {
-		changed.history = now.Tried + s.history
-		changed.history = changed.history[:min(len(changed.history), driver.HistoryBytes)]
+		s.history = now.Tried + s.history
+		s.history = s.history[:min(len(s.history), driver.HistoryBytes)]
 	}
 	now.Error, now.Blocked, now.Tried, now.Broken, now.Size, now.Step = nil, false, "", s.identity, s.Size, s.Step
-	changed.Row = now
-	t.set(s.ID, &changed)
-}
-
-// setNote sets a note; nil deletes it.
-func (t *tx) setNote(key noteKey, n *driver.Note) {
-	was := t.notes[key]
-	t.undo = append(t.undo, func() { putIn(t.notes, key, was) })
-	putIn(t.notes, key, n)
+	s.Row = now
 }
 
 func (t *tx) setNotes(c driver.Changes) {
@@ -181,12 +183,12 @@ func (t *tx) setNotes(c driver.Changes) {
 		if key := (noteKey{n.Line, n.Name}); t.notes[key] != nil {
 			note := *t.notes[key]
 			note.Blocker, note.LookAt, note.Looks = "", 0, 0
-			t.setNote(key, &note)
+			swap(t, t.notes, key, &note)
 		}
 	}
 	for _, n := range c.Drop {
 		if key := (noteKey{n.Line, n.Name}); t.notes[key] != nil && t.notes[key].Looks == n.Looks {
-			t.setNote(key, nil)
+			swap(t, t.notes, key, nil)
 		}
 	}
 	for _, n := range c.Notes {
@@ -194,25 +196,28 @@ func (t *tx) setNotes(c driver.Changes) {
 		if old := t.notes[key]; old != nil && n.Name == n.Blocker {
 			n.Head, n.Looks = min(n.Head, old.Head), old.Looks+1
 		}
-		t.setNote(key, &n)
+		swap(t, t.notes, key, &n)
 	}
 }
 
 func (t *tx) Adopt(_ context.Context, from driver.Line, group string, limit int) (int, error) {
-	rows := t.unrouted(from)
-	rows = rows[:min(len(rows), limit)]
-	for _, s := range rows {
-		changed := *s
-		changed.Group = group
-		t.set(s.ID, &changed)
+	rows := t.unrouted(from, limit)
+	for _, r := range rows {
+		t.edit(t.byID[r.ID], func(s *stored) { s.Group = group })
 	}
 	return len(rows), nil
+}
+
+// unrouted are the first rows of the topic and part that wait for a first group.
+func (t *tx) unrouted(line driver.Line, limit int) []driver.Row {
+	rows := t.found(driver.Search{By: driver.ByUnrouted, Line: line})
+	return rows[:min(len(rows), limit)]
 }
 
 func (t *tx) Forget(_ context.Context, group string) error {
 	for key := range t.notes {
 		if key.Group == group {
-			t.setNote(key, nil)
+			swap(t, t.notes, key, nil)
 		}
 	}
 	return nil

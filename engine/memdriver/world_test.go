@@ -165,7 +165,10 @@ type within struct {
 func (t within) free(entries ...driver.Entry) {
 	for _, e := range entries {
 		for t.held[keyOf(e)] != nil {
-			t.Tx.(*tx).outside(t.freed.Wait)
+			caller := t.Tx.(*tx).caller
+			caller.turn()
+			t.freed.Wait()
+			caller.turn()
 		}
 	}
 }

@@ -11,32 +11,19 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
-	"time"
+	"encoding/json"
+	"errors"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine"
+	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/engine/memdriver"
 )
 
-// DefaultDedupWindow is the default of Options.DedupWindow.
-const DefaultDedupWindow = 24 * time.Hour
-
-// Options has the settings of a store. The zero value is ready to use.
-type Options struct {
-	// Name identifies the store in logs, metrics and deliveries. Default "memory".
-	Name string
-	// Retain is how long processed records are kept; 0 deletes them on ack.
-	Retain time.Duration
-	// DedupWindow is how long a dedup key is remembered. Default DefaultDedupWindow.
-	DedupWindow time.Duration
-	// FairTopics are the topics, or patterns of topics, whose tenants have lines of their own. The database keeps them: see
-	// engine.Engine.SetFairTopics.
-	FairTopics []string
-	// RetainAudit is how long the notes of what operators changed are kept. Default
-	// storekit.AuditRetention.
-	RetainAudit time.Duration
-}
+// Options has the settings of a store. The zero value is ready to use. The default of Name is "memory".
+type Options = engine.Config
 
 // Store is a store on a Database, as one process would have it. It is safe for concurrent use.
 type Store struct {
@@ -49,17 +36,9 @@ var _ outmill.Store = (*Store)(nil)
 // New returns a store on the database. Call Ensure first, as for every store. Several stores may share a database,
 // as several processes do. Each hears the hints of all (see roles.Waker).
 func New(db *Database, options Options) *Store {
-	if options.Name == "" {
-		options.Name = "memory"
-	}
-	if options.DedupWindow <= 0 {
-		options.DedupWindow = DefaultDedupWindow
-	}
-	memory := memdriver.Driver{Database: db.memory}
-	return &Store{engine.New(late{memory, db}, engine.Config{
-		Name: options.Name, Retain: options.Retain, DedupWindow: options.DedupWindow, RetainAudit: options.RetainAudit,
-		FairTopics: options.FairTopics,
-	}), memory}
+	options.Name = cmp.Or(options.Name, "memory")
+	memory := memdriver.Driver{Database: db.Database}
+	return &Store{engine.New(memory, options), memory}
 }
 
 // WithTx returns a context that carries the transaction: methods that work in transactions take part in it. The
@@ -72,4 +51,35 @@ func (s *Store) Tx(ctx context.Context) (*Tx, bool) {
 	found, err := s.TxOf(ctx)
 	tx, ok := found.(*Tx)
 	return tx, err == nil && ok && tx != nil
+}
+
+// Database has the records of the stores that share it, until the program ends. It is safe for concurrent use.
+type Database struct{ *memdriver.Database }
+
+// Tx is a transaction. Its changes become visible when it commits. It is safe for concurrent use.
+type Tx = memdriver.Tx
+
+// NewDatabase returns an empty database.
+func NewDatabase() *Database { return &Database{memdriver.New()} }
+
+// errGuarded is the error of a unique index that a user has made.
+var errGuarded = errors.New("another saga has the same value in a field that is unique")
+
+// GuardSagas makes a field of the states of this type of sagas unique, as an index of a user does on other
+// engines.
+func (d *Database) GuardSagas(kind, field string) {
+	value := func(e driver.Entry) string {
+		ofKind, state := engine.SagaState(e)
+		var fields map[string]json.RawMessage
+		if ofKind != kind || json.Unmarshal(state, &fields) != nil {
+			return ""
+		}
+		return string(fields[field])
+	}
+	d.Guard(func(changed, other driver.Entry) error {
+		if wanted := value(changed); wanted != "" && wanted == value(other) {
+			return errGuarded
+		}
+		return nil
+	})
 }
