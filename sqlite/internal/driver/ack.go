@@ -44,14 +44,11 @@ func (d *Driver) Ack(ctx context.Context, leases []outmill.Lease, durable bool) 
 	return left, err
 }
 
-var ackedNames = columns("id, claims")
-
 // ack returns the leases of records that are steps.
 func (t *tx) ack(ctx context.Context, owner outmill.OwnerToken, leases string) (steps []outmill.Lease, err error) {
 	if t.steps {
-		steps, err = list(ctx, t, ackedNames, func(v values, l *outmill.Lease) error {
+		steps, err = list(ctx, t, func(v *values, l *outmill.Lease) {
 			*l = outmill.Lease{ID: outmill.WorkItemID(v.id(0)), Owner: owner, Claim: v.count(1)}
-			return v.bad()
 		}, sqlAckedSteps, leases, owner.String())
 		if err != nil {
 			return nil, err

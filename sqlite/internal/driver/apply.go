@@ -22,8 +22,7 @@ func standingOf(r *driver.Row) standing {
 }
 
 const (
-	sqlStandings = `SELECT seq, +grp, stage, wake_at, +owner, claims, +step FROM {p:records}
-WHERE seq IN (SELECT value FROM json_each(?1))`
+	sqlInPlaces = `SELECT ` + rowColumns + ` FROM {p:records} AS r WHERE seq IN (SELECT value FROM json_each(?1))`
 
 	// sqlLease is a claim.
 	sqlLease = `UPDATE {p:records} SET stage = 4, wake_at = ?2, owner = ?3, worker = ?4, claims = claims + 1, attempts = attempts + ?5,
@@ -64,10 +63,8 @@ func (t *tx) Apply(ctx context.Context, c driver.Changes) (done driver.Applied, 
 	return done, t.writeNotes(ctx, &c)
 }
 
-var standingNames = columns("seq, grp, stage, wake_at, owner, claims, step")
-
-// learn reads the standing of rows that this transaction has not read itself.
-func (t *tx) learn(ctx context.Context, c *driver.Changes) error {
+// learn reads rows that this transaction has not read itself.
+func (t *tx) learn(ctx context.Context, c *driver.Changes) (err error) {
 	var seqs []int64
 	ask := func(r *driver.Row) {
 		if _, known := t.known[r.Seq]; !known {
@@ -80,16 +77,9 @@ func (t *tx) learn(ctx context.Context, c *driver.Changes) error {
 	for i := range c.Delete {
 		ask(&c.Delete[i])
 	}
-	if len(seqs) == 0 {
-		return nil
+	if len(seqs) > 0 {
+		_, err = t.rows(ctx, readRow, sqlInPlaces, jsonOf(seqs))
 	}
-	_, err := list(ctx, t, standingNames, func(v values, _ *struct{}) error {
-		seq := v.number(0)
-		// A column that cannot be read is as the engine has it: zero.
-		t.known[seq] = standing{v.text(1), v.stage(2), v.time(3), v.text(4), v.count(5), outmill.WorkItemID(v.id(6))}
-		_ = v.broken()
-		return nil
-	}, sqlStandings, jsonOf(seqs))
 	return err
 }
 
@@ -105,29 +95,11 @@ func (t *tx) stands(r *driver.Row, done *driver.Applied) bool {
 	return false
 }
 
-// lease is what a claim writes. The rows for which that is the same are written by one statement.
-type lease struct {
-	wake               driver.Time
-	owner, worker      string
-	attempts, expiries int
-}
-
-// isLease reports whether a claim makes the change.
-func isLease(was, now driver.Row) bool {
-	was.Stage, was.Wake, was.Owner, was.Worker, was.Under = driver.Leased, now.Wake, now.Owner, now.Worker, ""
-	was.Attempts, was.Claims, was.Expiries = now.Attempts, was.Claims+1, now.Expiries
-	return was == now && was.Broken == ""
-}
-
-// isExtension reports whether only the end of a lease changes.
-func isExtension(was, now driver.Row) bool {
-	was.Wake = now.Wake
-	return now.Stage == driver.Leased && was == now && was.Broken == ""
-}
-
-// change is what sqlChange writes. The rows for which that is the same are written by one statement.
+// change is what one statement writes of a row. The rows for which that is the same are written together.
 type change struct {
-	state    driver.Row
+	template string
+	// row has what changes, and the other fields are zero. Of sqlLease, Attempts and Expiries are what is added.
+	row      driver.Row
 	hasError bool
 	err      string
 }
@@ -136,17 +108,30 @@ type change struct {
 const same = driver.Time(driver.None)
 
 func changeOf(was, now *driver.Row) change {
-	c := change{state: driver.Row{
+	lease := *was
+	lease.Stage, lease.Wake, lease.Owner, lease.Worker, lease.Under = driver.Leased, now.Wake, now.Owner, now.Worker, ""
+	lease.Attempts, lease.Claims, lease.Expiries = now.Attempts, was.Claims+1, now.Expiries
+	extension := *was
+	extension.Wake = now.Wake
+	switch {
+	case lease == *now && was.Broken == "":
+		return change{template: sqlLease, row: driver.Row{
+			Wake: now.Wake, Owner: now.Owner, Worker: now.Worker, Attempts: now.Attempts - was.Attempts, Expiries: now.Expiries - was.Expiries,
+		}}
+	case extension == *now && was.Broken == "" && was.Stage == driver.Leased:
+		return change{template: sqlExtend, row: driver.Row{Wake: now.Wake}}
+	}
+	c := change{template: sqlChange, row: driver.Row{
 		Stage: now.Stage, Wake: now.Wake, Next: now.Next, Expires: now.Expires, Attempts: now.Attempts, Claims: now.Claims,
 		Expiries: now.Expiries, Owner: now.Owner, Worker: now.Worker, Under: now.Under, Parked: now.Parked, Processed: now.Processed,
 		By: now.By, Tried: now.Tried,
 	}}
 	// A row that could not be read gets its whole state. In others these times differ from row to row.
 	if was.Broken == "" && was.Next == now.Next {
-		c.state.Next = same
+		c.row.Next = same
 	}
 	if was.Broken == "" && was.Expires == now.Expires {
-		c.state.Expires = same
+		c.row.Expires = same
 	}
 	if now.Error != nil {
 		c.hasError, c.err = true, *now.Error
@@ -155,15 +140,21 @@ func changeOf(was, now *driver.Row) change {
 }
 
 func (t *tx) write(ctx context.Context, c change, seqs string) error {
-	s := &c.state
-	return t.exec(ctx, sqlChange, seqs, int64(s.Stage), int64(s.Wake), nullIf(s.Next == same, int64(s.Next)),
-		nullIf(s.Expires == same, int64(s.Expires)), s.Attempts, s.Claims, s.Expiries, s.Owner, s.Worker, s.Under, s.Parked,
-		int64(s.Processed), s.By, nullIf(!c.hasError, c.err), s.Tried)
+	r := &c.row
+	switch c.template {
+	case sqlLease:
+		return t.exec(ctx, sqlLease, seqs, int64(r.Wake), r.Owner, r.Worker, r.Attempts, r.Expiries)
+	case sqlExtend:
+		return t.exec(ctx, sqlExtend, seqs, int64(r.Wake))
+	}
+	return t.exec(ctx, sqlChange, seqs, int64(r.Stage), int64(r.Wake), nullIf(r.Next == same, int64(r.Next)),
+		nullIf(r.Expires == same, int64(r.Expires)), r.Attempts, r.Claims, r.Expiries, r.Owner, r.Worker, r.Under, r.Parked,
+		int64(r.Processed), r.By, nullIf(!c.hasError, c.err), r.Tried)
 }
 
 // change writes changed rows.
 func (t *tx) change(ctx context.Context, c *driver.Changes, done *driver.Applied) error {
-	leases, extensions, others := map[lease][]int64{}, map[driver.Time][]int64{}, map[change][]int64{}
+	changes := map[change][]int64{}
 	var unrouted []int64
 	for i := range c.Rows {
 		was, now := &c.Rows[i].Was, &c.Rows[i].Now
@@ -171,33 +162,15 @@ func (t *tx) change(ctx context.Context, c *driver.Changes, done *driver.Applied
 			continue
 		}
 		t.known[was.Seq] = standingOf(now)
-		switch {
-		case isLease(*was, *now):
-			l := lease{now.Wake, now.Owner, now.Worker, now.Attempts - was.Attempts, now.Expiries - was.Expiries}
-			leases[l] = append(leases[l], was.Seq)
-		case isExtension(*was, *now):
-			extensions[now.Wake] = append(extensions[now.Wake], was.Seq)
-		default:
-			other := changeOf(was, now)
-			others[other] = append(others[other], was.Seq)
-		}
+		how := changeOf(was, now)
+		changes[how] = append(changes[how], was.Seq)
 		t.state.Unrouted = t.state.Unrouted || now.Group == ""
 		if was.Group != now.Group {
 			unrouted = append(unrouted, was.Seq)
 		}
 	}
-	for l, seqs := range leases {
-		if err := t.exec(ctx, sqlLease, jsonOf(seqs), int64(l.wake), l.owner, l.worker, l.attempts, l.expiries); err != nil {
-			return err
-		}
-	}
-	for wake, seqs := range extensions {
-		if err := t.exec(ctx, sqlExtend, jsonOf(seqs), int64(wake)); err != nil {
-			return err
-		}
-	}
-	for other, seqs := range others {
-		if err := t.write(ctx, other, jsonOf(seqs)); err != nil {
+	for how, seqs := range changes {
+		if err := t.write(ctx, how, jsonOf(seqs)); err != nil {
 			return err
 		}
 	}
@@ -209,7 +182,7 @@ func (t *tx) change(ctx context.Context, c *driver.Changes, done *driver.Applied
 
 // remove deletes rows.
 func (t *tx) remove(ctx context.Context, rows []driver.Row, done *driver.Applied) error {
-	seqs := make([]int64, 0, len(rows))
+	var seqs []int64
 	for i := range rows {
 		if t.stands(&rows[i], done) {
 			seqs = append(seqs, rows[i].Seq)

@@ -2,12 +2,10 @@ package driver
 
 import (
 	"context"
-	"database/sql"
 	"sync"
 	"time"
 
 	"github.com/outmill/outmill/storekit"
-	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 const (
@@ -22,98 +20,67 @@ const sqlReached = `SELECT count(*) FROM sqlite_sequence WHERE name = ? AND seq 
 // commits runs functions after the commits of callers' transactions. It must poll for those that the driver has not
 // begun, because database/sql does not report commits.
 type commits struct {
-	d *Driver
-	// ctx ends when the driver is closed.
-	ctx  context.Context
+	// begun are the transactions of InTx, by their *sql.Tx.
+	begun sync.Map
+	// open ends when the driver is closed.
+	open context.Context
 	end  context.CancelFunc
 	work sync.WaitGroup
 
 	mu sync.Mutex
-	// begun are the transactions of Transact, and what is to run after their commits.
-	begun map[*sql.Tx]*[]func()
-	// watched is the transaction that is polled for. SQLite has one writer, so when another transaction has
+	// last is the transaction that is polled for. SQLite has one writer, so when another transaction has
 	// appended, the one before has ended.
-	watched *watched
+	last *watched
 }
 
 type watched struct {
-	tx   sqlkit.Handle
+	tx   any
 	stop context.CancelFunc
 	then []func()
 }
 
-func newCommits(d *Driver) *commits {
-	ctx, end := context.WithCancel(context.Background())
-	return &commits{d: d, ctx: ctx, end: end, begun: map[*sql.Tx]*[]func(){}}
-}
-
-// own has then get the functions that are to run after the commit of a transaction of Transact.
-func (c *commits) own(tx *sql.Tx, then *[]func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.begun[tx] = then
-}
-
-func (c *commits) forget(tx *sql.Tx) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.begun, tx)
-}
-
-// after has the functions run after the commit of the caller's transaction, which has inserted the row seq.
-func (c *commits) after(h sqlkit.Handle, seq int64, then []func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if tx, ok := h.(*sql.Tx); ok {
-		if list := c.begun[tx]; list != nil {
-			*list = append(*list, then...)
-			return
-		}
-	}
-	if c.ctx.Err() != nil || len(then) == 0 || seq == 0 {
+// afterCommit has the functions run after the commit of the caller's transaction, which has inserted the row seq.
+func (d *Driver) afterCommit(caller any, seq int64, then []func()) {
+	c := &d.commits
+	if own, ok := c.begun.Load(caller); ok {
+		own.(*tx).onCommit = append(own.(*tx).onCommit, then...)
 		return
 	}
-	if c.watched != nil {
-		if c.watched.tx == h {
-			c.watched.then = append(c.watched.then, then...)
-			return
-		}
-		c.watched.stop()
-		before := c.watched.then
-		c.work.Go(func() { runAll(before) })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.last
+	switch {
+	case c.open.Err() != nil || len(then) == 0 || seq == 0:
+		return
+	case before != nil && before.tx == caller:
+		before.then = append(before.then, then...)
+		return
+	case before != nil:
+		before.stop()
+		c.work.Go(func() { runAll(before.then) })
 	}
-	c.watch(h, seq, then)
+	ctx, stop := context.WithTimeout(c.open, watchFor)
+	now := &watched{caller, stop, then}
+	c.last = now
+	c.work.Go(func() { d.watch(ctx, now, seq) })
 }
 
-func (c *commits) watch(h sqlkit.Handle, seq int64, then []func()) {
-	ctx, stop := context.WithTimeout(c.ctx, watchFor)
-	current := &watched{tx: h, stop: stop, then: then}
-	c.watched = current
-	c.work.Go(func() {
-		defer stop()
-		committed := c.d.reached(ctx, seq)
-		c.mu.Lock()
-		if c.watched == current {
-			c.watched = nil
-		}
-		then := current.then
-		c.mu.Unlock()
-		if committed {
-			runAll(then)
-		}
-	})
-}
-
-// reached waits until other connections can see that the row was inserted.
-func (d *Driver) reached(ctx context.Context, seq int64) bool {
-	waits := storekit.NewWaits(firstWatch, lastWatch)
-	for waits.Wait(ctx) == nil {
-		n, err := d.plain(d.db).number(ctx, sqlReached, d.config.Prefix+"records", seq)
-		if err == nil && n > 0 {
-			return true
-		}
+// watch runs the functions when other connections can see that the row was inserted.
+func (d *Driver) watch(ctx context.Context, w *watched, seq int64) {
+	defer w.stop()
+	c, committed := &d.commits, int64(0)
+	for waits := storekit.NewWaits(firstWatch, lastWatch); committed == 0 && waits.Wait(ctx) == nil; {
+		committed, _ = d.plain(d.db).number(ctx, sqlReached, d.config.Prefix+"records", seq)
 	}
-	return false
+	c.mu.Lock()
+	if c.last == w {
+		c.last = nil
+	}
+	then := w.then
+	c.mu.Unlock()
+	if committed > 0 {
+		runAll(then)
+	}
 }
 
 // close ends the watch and waits for it.

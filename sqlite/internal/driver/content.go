@@ -23,9 +23,9 @@ const (
 	// sqlLoad reads no more of a record than what ?2, a driver.Want, asks for: SQLite leaves the pages of a payload alone
 	// that it need not return.
 	sqlLoad = `SELECT r.seq, r.due_at, +r.message_id, +r.correlation_id, +r.causation_id, +r.traceparent, +r.tracestate, +r.dedup_key,
-	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, NULL),
-	iif(?2 & 2, coalesce(r.payload, (SELECT p.payload FROM {p:payloads} AS p WHERE p.seq = r.seq)), NULL),
-	iif(?2 & 4, r.history, NULL), +r.id
+	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, NULL) AS metadata,
+	iif(?2 & 2, coalesce(r.payload, (SELECT p.payload FROM {p:payloads} AS p WHERE p.seq = r.seq)), NULL) AS payload,
+	iif(?2 & 4, r.history, NULL) AS history, +r.id
 FROM {p:records} AS r WHERE seq IN (SELECT value FROM json_each(?1))`
 
 	// sqlPutApart writes a large payload. See isApart.
@@ -63,22 +63,14 @@ func (t *tx) places(ctx context.Context, rows []driver.NewRow) (before int64, er
 		return 0, nil
 	}
 	name := t.d.names.prefix + "records"
-	found, err := list(ctx, t, placeNames, func(v values, last *int64) error {
-		*last = v.number(0)
-		return v.bad()
-	}, sqlPlaces, name, n)
-	if err != nil || len(found) > 0 {
-		t.last = append(found, 0)[0]
-		return t.last - n, err
+	if t.last, err = t.number(ctx, sqlPlaces, name, n); err == nil && t.last == 0 {
+		t.last, err = n, t.exec(ctx, sqlFirstPlace, name, n)
 	}
-	t.last = n
-	return 0, t.exec(ctx, sqlFirstPlace, name, n)
+	return t.last - n, err
 }
 
 // placeBits are those of a place in a part. Places in parts are negative, because SQLite goes on behind the largest one.
 const placeBits = 55
-
-var placeNames = columns("seq")
 
 // Insert inserts rows with as few statements as there are prepared sizes.
 func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
@@ -200,7 +192,7 @@ func (t *tx) Attach(ctx context.Context, step outmill.WorkItemID, join outmill.J
 		delete(t.known, r.Seq)
 	}
 	t.steps = t.steps || len(rows) > 0
-	return t.exec(ctx, sqlAttach, seqList(len(rows), func(i int) int64 { return rows[i].Seq }), step.String(), join.String())
+	return t.exec(ctx, sqlAttach, seqsOf(rows), step.String(), join.String())
 }
 
 type content struct {
@@ -209,10 +201,7 @@ type content struct {
 	driver.Content
 }
 
-var contentNames = columns("seq, due_at, message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, " +
-	"last_error, metadata, payload, history, id")
-
-func readContent(v values, c *content) error {
+func readContent(v *values, c *content) {
 	r := &outmill.Record{}
 	c.seq, c.id, c.Record = v.number(0), v.got[13], r
 	r.DueAt = v.time(1).Of()
@@ -233,12 +222,11 @@ func readContent(v values, c *content) error {
 	}
 	r.Payload, c.History = v.bytes(11), string(v.bytes(12))
 	c.Broken = v.broken()
-	return nil
 }
 
 // Load returns the content of rows.
 func (t *tx) Load(ctx context.Context, rows []driver.Row, want driver.Want) ([]driver.Content, error) {
-	found, err := list(ctx, t, contentNames, readContent, sqlLoad, seqList(len(rows), func(i int) int64 { return rows[i].Seq }), int(want))
+	found, err := list(ctx, t, readContent, sqlLoad, seqsOf(rows), int(want))
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +246,7 @@ func (t *tx) Load(ctx context.Context, rows []driver.Row, want driver.Want) ([]d
 
 // Read is Load in one statement without a transaction around it.
 func (d *Driver) Read(ctx context.Context, rows []driver.Row, want driver.Want) (found []driver.Content, err error) {
-	t := &tx{d: d, h: d.db, outside: true, patient: true}
+	t := &tx{d: d, h: d.db, patient: true}
 	err = d.whileBusy(ctx, func() (err error) {
 		found, err = t.Load(ctx, rows, want)
 		return err

@@ -36,8 +36,6 @@ const sqlCountLeased = `SELECT (SELECT count(*) FROM (SELECT 1 FROM {p:records} 
 FROM (SELECT wake_at, expires_at FROM {p:records} INDEXED BY {p:later}
 	WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at LIMIT ?4)`
 
-var countNames = columns("n, later, oldest, ended")
-
 // Count counts rows in stages, and parked rows of keys.
 func (t *tx) Count(ctx context.Context, searches ...driver.Search) ([]driver.Counted, error) {
 	all := make([]driver.Counted, len(searches))
@@ -46,9 +44,8 @@ func (t *tx) Count(ctx context.Context, searches ...driver.Search) ([]driver.Cou
 		if text == "" {
 			return nil, fmt.Errorf("nothing counts search %d: this is a fault of package engine", s.By)
 		}
-		found, err := list(ctx, t, countNames, func(v values, c *driver.Counted) error {
+		found, err := list(ctx, t, func(v *values, c *driver.Counted) {
 			c.N, c.Later, c.Oldest, c.Ended = int(v.number(0)), int(v.number(1)), driver.Time(v.number(2)), int(v.number(3))
-			return v.bad()
 		}, text, s.Group, s.Name(), int64(t.state.Now), s.Limit, last, s.Key)
 		if err != nil {
 			return nil, err

@@ -44,13 +44,11 @@ type Driver struct {
 	writer *turnstile.Turnstile
 	// handlers lets one transaction of a handler at a time stand at writer's queue.
 	handlers *turnstile.Turnstile
-	commits  *commits
+	commits  commits
 	// inUse are the callers' transactions in which a call is running.
-	inUse storekit.TxLocks
-	// statements are prepared once for the whole handle; nil until then, and after Close.
-	statements atomic.Pointer[map[string]*sql.Stmt]
-	preparing  chan struct{}
-	closed     atomic.Bool
+	inUse           storekit.TxLocks
+	statements      statements
+	ensured, closed atomic.Bool
 }
 
 var (
@@ -63,18 +61,13 @@ func New(db *sql.DB, config Config) *Driver {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	d := &Driver{
-		db: db, config: config, names: names{config.Prefix}, writer: turnstile.New(), handlers: turnstile.New(),
-		preparing: make(chan struct{}, 1),
-	}
-	d.commits = newCommits(d)
+	d := &Driver{db: db, config: config, names: names{config.Prefix}, writer: turnstile.New(), handlers: turnstile.New()}
+	d.commits.open, d.commits.end = context.WithCancel(context.Background())
 	return d
 }
 
 // Waiting is how many write transactions wait for their turn.
-func (d *Driver) Waiting() int {
-	return d.writer.Waiting()
-}
+func (d *Driver) Waiting() int { return d.writer.Waiting() }
 
 // DB returns the handle.
 func (d *Driver) DB() *sql.DB { return d.db }
@@ -88,9 +81,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 func (d *Driver) Close() error {
 	d.closed.Store(true)
 	d.commits.close()
-	if prepared := d.statements.Swap(nil); prepared != nil {
-		closeAll(*prepared)
-	}
+	d.statements.close()
 	if !d.config.Owned {
 		return nil
 	}
@@ -111,40 +102,10 @@ func (d *Driver) Limits() storekit.RowLimits {
 
 // View runs fn in a read transaction. It sees one state of the database, and does not wait for writers in WAL mode.
 func (d *Driver) View(ctx context.Context, _ driver.Begin, fn func(driver.Tx) error) error {
-	// A program that reads once, such as outmill status, need not wait until all statements are prepared.
-	if d.config.EnsureSchema {
-		if err := d.ready(ctx); err != nil {
-			return err
-		}
-	}
-	err := d.whileBusy(ctx, func() error { return d.viewOnce(ctx, fn) })
-	return d.orSchema(ctx, d.db, err)
-}
-
-// orSchema returns the fault of the schema, if that may be the cause of the error: a schema of another program lacks a
-// table or a column of this one.
-func (d *Driver) orSchema(ctx context.Context, h sqlkit.Handle, err error) error {
-	if code(err) == sqlite3.SQLITE_ERROR {
-		return cmp.Or(d.checkSchema(ctx, h), err)
-	}
-	return err
-}
-
-func (d *Driver) viewOnce(ctx context.Context, fn func(driver.Tx) error) error {
-	own, err := d.begin(ctx, readOnly)
-	if err != nil {
+	if err := d.ready(ctx); err != nil {
 		return err
 	}
-	defer own.discard()
-	t := &tx{d: d, h: own.tx, own: own.tx, kept: map[string]*sql.Stmt{}}
-	if err := t.begin(ctx); err != nil {
-		return err
-	}
-	if err := fn(t); err != nil {
-		return err
-	}
-	runAll(t.onCommit)
-	return nil
+	return d.run(ctx, readOnly, fn)
 }
 
 // Update runs fn in a write transaction, in turn with the other writers of this driver.
@@ -158,28 +119,59 @@ func (d *Driver) Update(ctx context.Context, begin driver.Begin, fn func(driver.
 	return d.inTurn(ctx, func() error {
 		ctx, cancel := turnstile.AtLeast(ctx)
 		defer cancel()
-		return d.whileBusy(ctx, func() error { return d.updateOnce(ctx, fn) })
+		return d.run(ctx, sqlLock, fn)
 	})
 }
 
-func (d *Driver) updateOnce(ctx context.Context, fn func(driver.Tx) error) error {
-	own, err := d.begin(ctx, d.lock)
-	if err != nil {
-		return err
+// run runs fn in a transaction of the driver's own. See begin for how it begins.
+func (d *Driver) run(ctx context.Context, how string, fn func(driver.Tx) error) error {
+	err := d.whileBusy(ctx, func() error {
+		t, err := d.begin(ctx, how)
+		if err != nil {
+			return err
+		}
+		defer t.discard()
+		if err := t.readState(ctx); err != nil {
+			return err
+		}
+		if err := fn(t); err != nil {
+			return err
+		}
+		if how != readOnly {
+			if err := t.commit(ctx); err != nil {
+				return err
+			}
+		}
+		runAll(t.onCommit)
+		return nil
+	})
+	if err == nil {
+		d.prepare(ctx)
 	}
-	defer own.discard()
-	t := &tx{d: d, h: own.tx, own: own.tx, known: map[int64]standing{}}
-	if err := t.begin(ctx); err != nil {
-		return err
+	return d.orSchema(ctx, d.db, err)
+}
+
+// ready refuses the calls of a closed driver, and does what must come before a transaction: it may need a connection of
+// its own.
+func (d *Driver) ready(ctx context.Context) error {
+	if d.closed.Load() {
+		return outmill.ErrClosed
 	}
-	if err := fn(t); err != nil {
-		return err
+	if !d.config.EnsureSchema || d.ensured.Load() {
+		return nil
 	}
-	if err := own.commit(ctx); err != nil {
-		return err
+	err := d.Ensure(ctx)
+	d.ensured.Store(err == nil)
+	return err
+}
+
+// orSchema returns the fault of the schema, if that may be the cause of the error: a schema of another program lacks a
+// table or a column of this one.
+func (d *Driver) orSchema(ctx context.Context, h sqlkit.Handle, err error) error {
+	if code(err) == sqlite3.SQLITE_ERROR {
+		return cmp.Or(d.checkSchema(ctx, h), err)
 	}
-	runAll(t.onCommit)
-	return nil
+	return err
 }
 
 // inTurn runs fn while no other write transaction of the driver is running.
@@ -228,64 +220,4 @@ func retry(ctx context.Context, most time.Duration, fn func() error) error {
 func (d *Driver) busy(err error) error {
 	return fmt.Errorf("%w for %s: look for one that stays open too long, in this process or another (%w)", storekit.ErrBusy,
 		d.config.BusyTimeout, err)
-}
-
-// ready does what must come before a transaction: it may need a connection of its own.
-func (d *Driver) ready(ctx context.Context) error {
-	if d.closed.Load() {
-		return outmill.ErrClosed
-	}
-	if d.statements.Load() != nil {
-		return nil
-	}
-	if d.config.EnsureSchema {
-		if err := d.Ensure(ctx); err != nil {
-			return err
-		}
-	}
-	return d.whileBusy(ctx, func() error { return d.prepare(ctx) })
-}
-
-// prepare prepares the statements of write transactions.
-func (d *Driver) prepare(ctx context.Context) error {
-	select {
-	case d.preparing <- struct{}{}:
-		defer func() { <-d.preparing }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if d.statements.Load() != nil {
-		return nil
-	}
-	prepared, err := d.prepareAll(ctx)
-	if err != nil {
-		return err
-	}
-	d.statements.Store(&prepared)
-	if d.closed.Load() {
-		if prepared := d.statements.Swap(nil); prepared != nil {
-			closeAll(*prepared)
-		}
-		return outmill.ErrClosed
-	}
-	return nil
-}
-
-func (d *Driver) prepareAll(ctx context.Context) (map[string]*sql.Stmt, error) {
-	prepared := make(map[string]*sql.Stmt, len(hot))
-	for _, text := range hot {
-		statement, err := d.db.PrepareContext(ctx, d.names.in(text)) //nolint:sqlclosecheck // Close does
-		if err != nil {
-			closeAll(prepared)
-			return nil, cmp.Or(d.checkSchema(ctx, d.db), err)
-		}
-		prepared[text] = statement
-	}
-	return prepared, nil
-}
-
-func closeAll(statements map[string]*sql.Stmt) {
-	for _, statement := range statements {
-		_ = statement.Close()
-	}
 }

@@ -44,11 +44,6 @@ WHERE kind = ?1 AND at <> 0 AND at <= ?2 ORDER BY at, key LIMIT ?3`
 	sqlBump = `UPDATE {p:meta} SET routes = routes + ?1, pauses = pauses + ?2 WHERE only_row = 1 RETURNING routes, pauses`
 )
 
-var (
-	entryNames = columns("kind, key, at, made_at, value")
-	bumpNames  = columns("routes, pauses")
-)
-
 func entryList(entries []driver.Entry) string {
 	list := make([][5]any, len(entries))
 	for i, e := range entries {
@@ -58,9 +53,8 @@ func entryList(entries []driver.Entry) string {
 }
 
 func (t *tx) entries(ctx context.Context, template string, args ...any) ([]driver.Entry, error) {
-	return list(ctx, t, entryNames, func(v values, e *driver.Entry) error {
+	return list(ctx, t, func(v *values, e *driver.Entry) {
 		e.Kind, e.Key, e.At, e.Made, e.Value = v.text(0), v.text(1), driver.Time(v.number(2)), driver.Time(v.number(3)), v.text(4)
-		return v.bad()
 	}, template, args...)
 }
 
@@ -108,14 +102,8 @@ func (t *tx) Entries(ctx context.Context, _ bool, keys ...driver.Entry) ([]drive
 
 // CountEntries counts the entries of a kind.
 func (t *tx) CountEntries(ctx context.Context, kind string) (int, error) {
-	found, err := list(ctx, t, countNames[:1], func(v values, n *int) error {
-		*n = v.count(0)
-		return v.bad()
-	}, sqlCountEntries, kind)
-	if err != nil {
-		return 0, err
-	}
-	return found[0], nil
+	n, err := t.number(ctx, sqlCountEntries, kind)
+	return int(n), err
 }
 
 // Scan returns entries by a prefix of their keys.
@@ -146,9 +134,6 @@ func (t *tx) Bump(ctx context.Context, routes, pauses bool) (driver.Generations,
 	if !routes && !pauses {
 		return t.state.Generations, nil
 	}
-	_, err := list(ctx, t, bumpNames, func(v values, _ *struct{}) error {
-		t.state.Routes, t.state.Pauses = v.number(0), v.number(1)
-		return v.bad()
-	}, sqlBump, routes, pauses)
+	_, err := list(ctx, t, func(v *values, _ *struct{}) { t.state.Routes, t.state.Pauses = v.number(0), v.number(1) }, sqlBump, routes, pauses)
 	return t.state.Generations, err
 }

@@ -70,7 +70,7 @@ func (d *Driver) examineParts(ctx context.Context, e *roles.Examination) error {
 // the busy_timeout of a connection is the user's.
 func (d *Driver) examineLock(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
 	err := retry(ctx, request.LockWait, func() error {
-		own, err := d.begin(ctx, d.lock)
+		own, err := d.begin(ctx, sqlLock)
 		if err == nil {
 			own.discard()
 		}

@@ -1,42 +1,41 @@
 package driver
 
+import "slices"
+
 // Statement is a statement as SQLite gets it.
 type Statement struct{ Name, Text string }
 
-var (
-	hotNames = []string{
-		"sqlLock", "sqlState", "insertOne", "insertTen", "insertHundred", "sqlTake", "sqlAdd", "sqlDueTopics", "sqlDueNames",
-		"sqlPausing", "sqlByLine", "sqlByHeld", "sqlComing", "sqlFree", "sqlInLine", "sqlByKey", "sqlNotes", "sqlUnder",
-		"sqlHeldByKey", "sqlKeys", "sqlWhole", "sqlFind", "sqlLoad", "sqlLease", "sqlExtend", "sqlChange", "sqlDelete",
-		"sqlAckedSteps", "sqlOpenAcked", "sqlAck", "sqlOpen", "sqlDrop", "sqlNote",
-		"sqlAlone", "sqlFirst", "sqlKeysOf", "sqlPlaces",
-	}
-	// rest are the others that a worker, an operator or the janitor runs again and again.
-	rest = []Statement{
-		{"sqlByWaiting", sqlByWaiting}, {"sqlByDelayed", sqlByDelayed}, {"sqlByLease", sqlByLease}, {"sqlByEnded", sqlByEnded},
-		{"sqlByExpiry", sqlByExpiry}, {"sqlByParked", sqlByParked}, {"sqlByDone", sqlByDone}, {"sqlByUnrouted", sqlByUnrouted},
-		{"sqlByStep", sqlByStep}, {"sqlByWaiter", sqlByWaiter}, {"sqlByOpen", sqlByOpen}, {"sqlWaiting", sqlWaiting},
-		{"sqlDelayed", sqlDelayed}, {"sqlLeased", sqlLeased}, {"sqlProcessed", sqlProcessed}, {"sqlDead", sqlDead},
-		{"sqlCountReady", sqlCountReady}, {"sqlCountHeld", sqlCountHeld}, {"sqlCountWait", sqlCountWait},
-		{"sqlCountLeased", sqlCountLeased}, {"sqlCountDone", sqlCountDone}, {"sqlCountDead", sqlCountDead},
-		{"sqlCountPark", sqlCountPark}, {"sqlAfter", sqlAfter}, {"sqlTopicsOf", sqlTopicsOf}, {"sqlStandings", sqlStandings},
-		{"sqlReplace", sqlReplace}, {"sqlPutApart", sqlPutApart}, {"sqlNoApart", sqlNoApart},
-		{"sqlAttach", sqlAttach}, {"sqlUnroute", sqlUnroute}, {"sqlAdopt", sqlAdopt},
-		{"sqlForget", sqlForget}, {"sqlPut", sqlPut}, {"sqlEntries", sqlEntries}, {"sqlCountEntries", sqlCountEntries},
-		{"sqlScan", sqlScan}, {"sqlRange", sqlRange}, {"sqlOld", sqlOld}, {"sqlDeleteEntries", sqlDeleteEntries},
-		{"sqlBump", sqlBump}, {"sqlFirstPlace", sqlFirstPlace},
-	}
-)
+// all are those of claims, settlements and appends first, and then those that a worker, an operator or the janitor runs again
+// and again.
+var all = []Statement{
+	{"sqlLock", sqlLock}, {"sqlState", sqlState}, {"insertOne", insertOne}, {"insertTen", insertTen},
+	{"insertHundred", insertHundred}, {"sqlTake", sqlTake}, {"sqlAdd", sqlAdd}, {"sqlDueTopics", sqlDueTopics},
+	{"sqlDueNames", sqlDueNames}, {"sqlPausing", sqlPausing}, {"sqlByLine", sqlByLine}, {"sqlByHeld", sqlByHeld},
+	{"sqlComing", sqlComing}, {"sqlFree", sqlFree}, {"sqlInLine", sqlInLine}, {"sqlByKey", sqlByKey}, {"sqlNotes", sqlNotes},
+	{"sqlUnder", sqlUnder}, {"sqlHeldByKey", sqlHeldByKey}, {"sqlKeys", sqlKeys}, {"sqlWhole", sqlWhole}, {"sqlFind", sqlFind},
+	{"sqlLoad", sqlLoad}, {"sqlLease", sqlLease}, {"sqlExtend", sqlExtend}, {"sqlChange", sqlChange}, {"sqlDelete", sqlDelete},
+	{"sqlAckedSteps", sqlAckedSteps}, {"sqlOpenAcked", sqlOpenAcked}, {"sqlAck", sqlAck}, {"sqlOpen", sqlOpen},
+	{"sqlDrop", sqlDrop}, {"sqlNote", sqlNote}, {"sqlAlone", sqlAlone}, {"sqlFirst", sqlFirst}, {"sqlKeysOf", sqlKeysOf},
+	{"sqlPlaces", sqlPlaces},
+	{"sqlByWaiting", sqlByWaiting}, {"sqlByDelayed", sqlByDelayed}, {"sqlByLease", sqlByLease}, {"sqlByEnded", sqlByEnded},
+	{"sqlByExpiry", sqlByExpiry}, {"sqlByParked", sqlByParked}, {"sqlByDone", sqlByDone}, {"sqlByUnrouted", sqlByUnrouted},
+	{"sqlByStep", sqlByStep}, {"sqlByWaiter", sqlByWaiter}, {"sqlByOpen", sqlByOpen}, {"sqlWaiting", sqlWaiting},
+	{"sqlDelayed", sqlDelayed}, {"sqlLeased", sqlLeased}, {"sqlProcessed", sqlProcessed}, {"sqlDead", sqlDead},
+	{"sqlCountReady", sqlCountReady}, {"sqlCountHeld", sqlCountHeld}, {"sqlCountWait", sqlCountWait},
+	{"sqlCountLeased", sqlCountLeased}, {"sqlCountDone", sqlCountDone}, {"sqlCountDead", sqlCountDead},
+	{"sqlCountPark", sqlCountPark}, {"sqlAfter", sqlAfter}, {"sqlTopicsOf", sqlTopicsOf}, {"sqlInPlaces", sqlInPlaces},
+	{"sqlReplace", sqlReplace}, {"sqlPutApart", sqlPutApart}, {"sqlNoApart", sqlNoApart},
+	{"sqlAttach", sqlAttach}, {"sqlUnroute", sqlUnroute}, {"sqlAdopt", sqlAdopt},
+	{"sqlForget", sqlForget}, {"sqlPut", sqlPut}, {"sqlEntries", sqlEntries}, {"sqlCountEntries", sqlCountEntries},
+	{"sqlScan", sqlScan}, {"sqlRange", sqlRange}, {"sqlOld", sqlOld}, {"sqlDeleteEntries", sqlDeleteEntries},
+	{"sqlBump", sqlBump}, {"sqlFirstPlace", sqlFirstPlace},
+}
 
-// Texts returns all statements, those of claims, settlements and appends first.
+// Texts returns all statements.
 func (d *Driver) Texts() []Statement {
-	var all []Statement
-	for i, text := range hot {
-		all = append(all, Statement{hotNames[i], text})
+	texts := slices.Clone(all)
+	for i := range texts {
+		texts[i].Text = d.names.in(texts[i].Text)
 	}
-	all = append(all, rest...)
-	for i := range all {
-		all[i].Text = d.names.in(all[i].Text)
-	}
-	return all
+	return texts
 }

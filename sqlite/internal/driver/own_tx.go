@@ -13,56 +13,50 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// ownTx is a transaction of the driver's own on a connection of the pool.
-type ownTx struct {
-	conn *sql.Conn
-	tx   *sql.Tx
-}
+const (
+	// readOnly is for begin.
+	readOnly = ""
 
-// begin returns a transaction that how has begun. It does not end with ctx by itself: database/sql would roll it back
-// while it is still in use.
-func (d *Driver) begin(ctx context.Context, how func(ctx context.Context, own *ownTx) error) (*ownTx, error) {
+	// sqlLock changes nothing, but takes the write lock: a deferred transaction that begins with it behaves like
+	// an immediate one.
+	sqlLock = `UPDATE {p:meta} SET version = version WHERE only_row = 0`
+)
+
+// begin returns a transaction on a connection of the pool, either a readOnly one, or one with the write lock, which the
+// statement takes. If another connection has the lock, it returns a busy error at once: the connection's busy timeout is
+// off until then. The transaction does not end with ctx by itself: database/sql would roll it back while it is still in use.
+func (d *Driver) begin(ctx context.Context, how string) (_ *tx, err error) {
 	conn, err := d.db.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	own := &ownTx{conn: conn}
-	if err := how(context.WithoutCancel(ctx), own); err != nil {
-		own.discard()
+	t := &tx{d: d, conn: conn, kept: map[string]*sql.Stmt{}, interruptible: how == readOnly}
+	defer func() {
+		if err != nil {
+			t.discard()
+		}
+	}()
+	ctx = context.WithoutCancel(ctx)
+	if how == readOnly {
+		t.own, err = conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+		t.h = t.own
+		return t, err
+	}
+	var patience int
+	if err := conn.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&patience); err != nil {
 		return nil, err
 	}
-	return own, nil
-}
-
-// deferred begins a transaction that takes the write lock with its first write.
-func deferred(ctx context.Context, own *ownTx) (err error) {
-	own.tx, err = own.conn.BeginTx(ctx, nil)
-	return err
-}
-
-// readOnly begins a transaction that writes nothing.
-func readOnly(ctx context.Context, own *ownTx) (err error) {
-	own.tx, err = own.conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	return err
-}
-
-// lock begins a transaction that has the write lock, or returns a busy error at once: the connection's busy timeout is
-// off until then.
-func (d *Driver) lock(ctx context.Context, own *ownTx) (err error) {
-	var patience int
-	if err := own.conn.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&patience); err != nil {
-		return err
-	}
 	if patience > 0 {
-		if err := setBusyTimeout(ctx, own.conn, 0); err != nil {
-			return err
+		if err := setBusyTimeout(ctx, conn, 0); err != nil {
+			return nil, err
 		}
-		defer func() { err = errors.Join(err, setBusyTimeout(ctx, own.conn, patience)) }()
+		defer func() { err = errors.Join(err, setBusyTimeout(ctx, conn, patience)) }()
 	}
-	if err := deferred(ctx, own); err != nil {
-		return err
+	if t.own, err = conn.BeginTx(ctx, nil); err != nil {
+		return nil, err
 	}
-	return (&tx{d: d, h: own.tx, own: own.tx}).exec(ctx, sqlLock)
+	t.h, t.known = t.own, map[int64]standing{}
+	return t, t.exec(ctx, how)
 }
 
 func setBusyTimeout(ctx context.Context, conn *sql.Conn, milliseconds int) error {
@@ -71,12 +65,12 @@ func setBusyTimeout(ctx context.Context, conn *sql.Conn, milliseconds int) error
 }
 
 // commit commits, unless ctx has ended: a call that outlives its context has done nothing.
-func (o *ownTx) commit(ctx context.Context) error {
+func (t *tx) commit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	crash.At(crash.BeforeCommit)
-	err := o.tx.Commit()
+	err := t.own.Commit()
 	crash.At(crash.AfterCommit)
 	if err != nil && mayBeCommitted(err) {
 		err = storekit.CommitInDoubt(err)
@@ -86,12 +80,12 @@ func (o *ownTx) commit(ctx context.Context) error {
 
 // discard rolls back what is not committed, and returns the connection to the pool. If the connection may still
 // be in a transaction, it closes it.
-func (o *ownTx) discard() {
-	if o.tx != nil {
-		err := o.tx.Rollback()
+func (t *tx) discard() {
+	if t.own != nil {
+		err := t.own.Rollback()
 		if err != nil && !errors.Is(err, sql.ErrTxDone) && code(err) != sqlite3.SQLITE_ERROR {
-			_ = o.conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+			_ = t.conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 		}
 	}
-	_ = o.conn.Close()
+	_ = t.conn.Close()
 }

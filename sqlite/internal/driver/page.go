@@ -56,29 +56,23 @@ func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
 	return page, err
 }
 
-var (
-	noteNames  = columns("name, blocker, head, look_at, looks")
-	stateOfKey = columns("key, other, waiting, held, parked")
-)
-
 // Notes is a part of a page. See driver.Parts.
 func (t *tx) Notes(ctx context.Context, line driver.Line, free []string, limit int) ([]driver.Note, error) {
-	return list(ctx, t, noteNames, func(v values, n *driver.Note) error {
+	return list(ctx, t, func(v *values, n *driver.Note) {
 		n.Line = line
 		n.Name, n.Blocker = v.text(0), v.text(1)
 		n.Head, n.LookAt, n.Looks = v.number(2), driver.Time(v.number(3)), int(v.number(4))
-		return v.bad()
 	}, sqlNotes, line.Group, line.Name(), int64(t.state.Now), limit, jsonOf(free))
 }
 
 // Under is a part of a page.
 func (t *tx) Under(ctx context.Context, line driver.Line, names []string, limit int) ([]driver.Row, error) {
-	return t.rows(ctx, rowNames, readRow, sqlUnder, line.Group, line.Name(), 0, limit, jsonOf(names))
+	return t.rows(ctx, readRow, sqlUnder, line.Group, line.Name(), 0, limit, jsonOf(names))
 }
 
 // HeldByKey returns rows that are held under the notes of keys.
 func (t *tx) HeldByKey(ctx context.Context, line driver.Line, limit int) ([]driver.Row, error) {
-	return t.rows(ctx, rowNames, readRow, sqlHeldByKey, line.Group, line.Name(), 0, limit)
+	return t.rows(ctx, readRow, sqlHeldByKey, line.Group, line.Name(), 0, limit)
 }
 
 type keyState struct {
@@ -87,15 +81,14 @@ type keyState struct {
 }
 
 // readState leaves Due out: see driver.KeyState.
-func readState(v values, s *keyState) error {
+func readState(v *values, s *keyState) {
 	s.key, s.Other, s.Due = v.text(0), v.text(1), driver.None
 	s.Waiting, s.Held, s.Parked = v.seq(2), v.seq(3), v.seq(4)
-	return v.bad()
 }
 
 // Keys is a part of a page.
 func (t *tx) Keys(ctx context.Context, line driver.Line, owner string, keys []string) (map[string]driver.KeyState, error) {
-	found, err := list(ctx, t, stateOfKey, readState, sqlKeys, line.Group, line.Name(), int64(t.state.Now), owner, jsonOf(keys))
+	found, err := list(ctx, t, readState, sqlKeys, line.Group, line.Name(), int64(t.state.Now), owner, jsonOf(keys))
 	states := make(map[string]driver.KeyState, len(found))
 	for _, s := range found {
 		states[s.key] = s.KeyState
@@ -105,7 +98,7 @@ func (t *tx) Keys(ctx context.Context, line driver.Line, owner string, keys []st
 
 // Whole returns the state of a line.
 func (t *tx) Whole(ctx context.Context, line driver.Line, owner string) (driver.KeyState, error) {
-	found, err := list(ctx, t, stateOfKey, readState, sqlWhole, line.Group, line.Name(), int64(t.state.Now), owner)
+	found, err := list(ctx, t, readState, sqlWhole, line.Group, line.Name(), int64(t.state.Now), owner)
 	if err != nil {
 		return driver.KeyState{}, err
 	}

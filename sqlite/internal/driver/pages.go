@@ -44,15 +44,15 @@ func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]
 	// Pairs of a line and a key, each once, and of which page they are.
 	var pairs [][2]string
 	var of []int
-	if _, err = t.rows(ctx, firstNames, func(v values, r *driver.Row) error {
-		i := int(v.number(len(rowNames)))
-		if err := readRow(v, r); err != nil || pages[i].Busy {
-			return err
-		}
+	if _, err = t.rows(ctx, func(v *values, r *driver.Row) {
+		i := int(v.number(rowWidth))
 		page := &pages[i]
+		if readRow(v, r); page.Busy {
+			return
+		}
 		page.Ready = append(page.Ready, *r)
 		if !ask.Keys || r.Key == "" {
-			return nil
+			return
 		}
 		if page.Keys == nil {
 			page.Keys = map[string]driver.KeyState{}
@@ -61,16 +61,13 @@ func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]
 			page.Keys[r.Key] = driver.KeyState{}
 			pairs, of = append(pairs, [2]string{names[i], r.Key}), append(of, i)
 		}
-		return nil
 	}, sqlFirst, group, jsonOf(names), ask.Limit); err != nil || len(pairs) == 0 {
 		return pages, err
 	}
-	found, err := list(ctx, t, stateOfKey, readState, sqlKeysOf, group, "", int64(t.state.Now), ask.Owner, jsonOf(pairs))
+	found, err := list(ctx, t, readState, sqlKeysOf, group, "", int64(t.state.Now), ask.Owner, jsonOf(pairs))
 	for _, s := range found {
 		i, _ := strconv.Atoi(s.key)
 		pages[of[i]].Keys[pairs[i][1]] = s.KeyState
 	}
 	return pages, err
 }
-
-var firstNames = append(columns(rowColumns), "line")

@@ -12,9 +12,10 @@ import (
 const rowColumns = `r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by`
 
-var rowNames = columns(rowColumns)
+// rowWidth is the number of rowColumns.
+const rowWidth = 23
 
-func readRow(v values, r *driver.Row) error {
+func readRow(v *values, r *driver.Row) {
 	r.Seq, r.ID, r.Line = v.number(0), outmill.WorkItemID(v.id(1)), driver.LineOf(v.text(2), v.text(3))
 	r.Key, r.Tenant, r.Created, r.Size = v.text(4), v.text(5), v.time(6), v.count(7)
 	r.Stage, r.Wake, r.Next, r.Expires = v.stage(8), v.time(9), v.time(10), v.time(11)
@@ -23,18 +24,15 @@ func readRow(v values, r *driver.Row) error {
 	r.Step, r.WaitsFor = outmill.WorkItemID(v.id(18)), outmill.JoinID(v.id(19))
 	r.Parked, r.Processed, r.By = v.truth(20), v.time(21), v.text(22)
 	r.Broken = v.broken()
-	return nil
 }
 
 // blocked says that a row is held under the note of its key, and that this note is not open.
 const blocked = `r.stage = 1 AND r.under >= 'k' AND r.under < 'l' AND EXISTS (SELECT 1 FROM {p:notes} AS n
 	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> '')`
 
-var blockedNames = append(columns(rowColumns), "blocked")
-
-func readBlocked(v values, r *driver.Row) error {
-	r.Blocked = v.truth(len(rowNames))
-	return readRow(v, r)
+func readBlocked(v *values, r *driver.Row) {
+	r.Blocked = v.truth(rowWidth)
+	readRow(v, r)
 }
 
 const (
@@ -51,7 +49,7 @@ func (t *tx) Find(ctx context.Context, ids []outmill.WorkItemID) ([]driver.Row, 
 			texts = append(texts, id.String())
 		}
 	}
-	return t.rows(ctx, blockedNames, readBlocked, sqlFind, jsonOf(texts))
+	return t.rows(ctx, readBlocked, sqlFind, jsonOf(texts))
 }
 
 // Lock is Find: nobody else writes before the transaction ends.
@@ -65,13 +63,12 @@ func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, fou
 
 // After returns the rows behind an id.
 func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int) ([]driver.Row, error) {
-	return t.rows(ctx, blockedNames, readBlocked, sqlAfter, id.String(), limit)
+	return t.rows(ctx, readBlocked, sqlAfter, id.String(), limit)
 }
 
 // rows reads rows of records, and remembers their standing for Apply.
-func (t *tx) rows(ctx context.Context, names []string, read func(v values, r *driver.Row) error, template string, args ...any) (
-	[]driver.Row, error) {
-	found, err := list(ctx, t, names, read, template, args...)
+func (t *tx) rows(ctx context.Context, read func(v *values, r *driver.Row), template string, args ...any) ([]driver.Row, error) {
+	found, err := list(ctx, t, read, template, args...)
 	if t.known != nil {
 		for i := range found {
 			t.known[found[i].Seq] = standingOf(&found[i])

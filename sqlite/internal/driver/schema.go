@@ -23,6 +23,10 @@ const (
 WHERE type = 'table' AND name = ?1`
 	sqlTaken   = `SELECT name FROM sqlite_master WHERE lower(name) IN (SELECT lower(value) FROM json_each(?)) ORDER BY name`
 	sqlVersion = `SELECT version FROM {p:meta} WHERE only_row = 1`
+
+	// sqlLockAll is sqlLock without a schema. After a read, SQLite would refuse a write if another process has migrated in
+	// between.
+	sqlLockAll = `CREATE TABLE IF NOT EXISTS {p:lock} (x); DROP TABLE {p:lock}`
 )
 
 // prefixSettings are the settings that give the tables other names.
@@ -44,17 +48,12 @@ func (d *Driver) Ensure(ctx context.Context) error {
 }
 
 func (d *Driver) migrate(ctx context.Context, migrations []sqlkit.Migration) error {
-	own, err := d.begin(ctx, deferred)
+	t, err := d.begin(ctx, sqlLockAll)
 	if err != nil {
 		return err
 	}
-	defer own.discard()
-	// Write first, which takes the write lock. After a read, SQLite would refuse a write if another process has
-	// migrated in between.
-	if _, err := own.tx.ExecContext(ctx, d.names.in(`CREATE TABLE IF NOT EXISTS {p:lock} (x); DROP TABLE {p:lock}`)); err != nil {
-		return err
-	}
-	version, err := d.version(ctx, own.tx)
+	defer t.discard()
+	version, err := d.version(ctx, t.h)
 	if err != nil {
 		return err
 	}
@@ -62,18 +61,18 @@ func (d *Driver) migrate(ctx context.Context, migrations []sqlkit.Migration) err
 		return versionError(version)
 	}
 	if version == 0 {
-		if err := d.checkNames(ctx, own.tx, migrations); err != nil {
+		if err := d.checkNames(ctx, t.h, migrations); err != nil {
 			return err
 		}
 	}
 	for _, migration := range migrations[version:] {
 		for _, statement := range migration.Statements {
-			if _, err := own.tx.ExecContext(ctx, statement); err != nil {
+			if _, err := t.h.ExecContext(ctx, statement); err != nil {
 				return fmt.Errorf("schema version %d: %w", migration.Version, err)
 			}
 		}
 	}
-	return own.commit(ctx)
+	return t.commit(ctx)
 }
 
 // checkNames refuses tables of other programs.

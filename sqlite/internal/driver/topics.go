@@ -9,10 +9,6 @@ import (
 )
 
 const (
-	// sqlLock changes nothing, but takes the write lock: a deferred transaction that begins with it behaves like
-	// an immediate one.
-	sqlLock = `UPDATE {p:meta} SET version = version WHERE only_row = 0`
-
 	// sqlState begins each transaction.
 	sqlState = `SELECT version, routes, pauses, EXISTS (SELECT 1 FROM {p:notes}),
 	EXISTS (SELECT 1 FROM {p:notes} INDEXED BY {p:notes_paused} WHERE blocker >= 'p' AND blocker < 'r'),
@@ -117,10 +113,7 @@ func (t *tx) LinesOf(ctx context.Context, group string) ([]driver.Line, error) {
 }
 
 func (t *tx) lines(ctx context.Context, group, template string, args ...any) ([]driver.Line, error) {
-	return list(ctx, t, oneName, func(v values, line *driver.Line) error {
-		*line = driver.LineOf(group, v.text(0))
-		return v.bad()
-	}, template, args...)
+	return list(ctx, t, func(v *values, line *driver.Line) { *line = driver.LineOf(group, v.text(0)) }, template, args...)
 }
 
 // Pausing returns the blockers of a group that are pauses.

@@ -12,63 +12,53 @@ import (
 // forever is longer than any wait: the context ends it.
 const forever = 100 * 365 * 24 * time.Hour
 
-// callerError is the error of a function of the caller, which is returned as it is.
-type callerError struct{ err error }
-
-func (e *callerError) Error() string { return e.err.Error() }
-
 // Transact runs fn in a transaction that has the write lock from its beginning. See driver.DB.
 func (d *Driver) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	return d.InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return fn(ctx) })
 }
 
-// InTx is Transact for a function that takes the transaction.
-func (d *Driver) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
-	err := d.inTx(ctx, fn)
-	var own *callerError
-	if errors.As(err, &own) {
-		return own.err
-	}
-	if err != nil {
-		return d.Explain(ctx, "transaction", err)
-	}
-	return nil
-}
-
-func (d *Driver) inTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
-	if fn == nil {
-		return storekit.InvalidConfig("InTx: fn is nil")
-	}
-	if err := d.ready(ctx); err != nil {
-		return err
-	}
+// InTx is Transact for a function that takes the transaction. It returns the error of fn as it is.
+func (d *Driver) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) (err error) {
+	var fault error
 	run := func() error {
-		var own *ownTx
+		var t *tx
 		err := d.whileBusy(ctx, func() (err error) {
-			own, err = d.begin(ctx, d.lock)
+			t, err = d.begin(ctx, sqlLock)
 			return err
 		})
 		if err != nil {
-			return err
+			return d.orSchema(ctx, d.db, err)
 		}
-		defer own.discard()
+		defer t.discard()
 		d.writer.HasLock()
-		var then []func()
-		d.commits.own(own.tx, &then)
-		defer d.commits.forget(own.tx)
-		if err := fn(d.WithTx(ctx, own.tx), own.tx); err != nil {
-			return &callerError{err}
+		d.commits.begun.Store(t.own, t)
+		defer d.commits.begun.Delete(t.own)
+		if fault = fn(d.WithTx(ctx, t.own), t.own); fault != nil {
+			return nil
 		}
-		if err := own.commit(ctx); err != nil {
+		if err := t.commit(ctx); err != nil {
 			return err
 		}
-		runAll(then)
+		runAll(t.onCommit)
 		return nil
 	}
+	turn := d.inTurn
 	if storekit.IsPatient(ctx) {
-		return d.inTurnOfHandlers(ctx, run)
+		turn = d.inTurnOfHandlers
 	}
-	return d.inTurn(ctx, run)
+	if fn == nil {
+		err = storekit.InvalidConfig("InTx: fn is nil")
+	} else if err = d.ready(ctx); err == nil {
+		err = turn(ctx, run)
+	}
+	switch {
+	case fault != nil:
+		return fault
+	case err != nil:
+		return d.Explain(ctx, "transaction", err)
+	}
+	d.prepare(ctx)
+	return nil
 }
 
 // inTurnOfHandlers is inTurn for the handler of a message, which waits until ctx ends. One handler at a time stands
@@ -80,9 +70,7 @@ func (d *Driver) inTurnOfHandlers(ctx context.Context, fn func() error) error {
 	}
 	defer d.handlers.Leave()
 	for {
-		err := d.inTurn(ctx, fn)
-		var own *callerError
-		if errors.As(err, &own) || !errors.Is(err, storekit.ErrBusy) || ctx.Err() != nil {
+		if err := d.inTurn(ctx, fn); !errors.Is(err, storekit.ErrBusy) || ctx.Err() != nil {
 			return err
 		}
 	}

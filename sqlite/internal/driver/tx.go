@@ -4,42 +4,24 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"regexp"
-	"strings"
 
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// names converts templates of statements to SQL for one prefix: {p:records} becomes the quoted name of the table
-// (or index) records.
-type names struct{ prefix string }
-
-var placeholder = regexp.MustCompile(`\{p:([a-z_]+)\}`)
-
-func (n names) in(template string) string {
-	return placeholder.ReplaceAllString(strings.ReplaceAll(template, "LIMIT ?", "LIMIT +?"), `"`+n.prefix+`$1"`)
-}
-
-// The sign in LIMIT +? hides the parameter from SQLite's planner. The planner would plan by its value, and so
-// prepare the statement again each time that it gets one.
-
 // tx is a transaction: the driver's own, or the caller's.
 type tx struct {
 	d *Driver
 	h sqlkit.Handle
-	// own is set if prepared statements can be used.
-	own *sql.Tx
-	// kept are the statements of a read transaction that are not prepared for the whole handle. A call such as Stats
-	// runs them once for each topic, and preparing one takes longer than running it. They end with the
-	// transaction; nil keeps none.
+	// own is set if prepared statements can be used, and conn if the transaction is the driver's own.
+	own  *sql.Tx
+	conn *sql.Conn
+	// kept are the statements that have run, prepared. They end with the transaction; nil keeps none.
 	kept map[string]*sql.Stmt
-	// outside: there is no transaction of the driver's. Each statement stands alone.
-	outside bool
-	// patient: the transaction does not look at the end of a context.
-	patient bool
-	state   driver.State
+	// interruptible: statements end with their context. patient: they run although it has ended.
+	interruptible, patient bool
+	state                  driver.State
 	// steps says that records are steps of joins.
 	steps bool
 	// known has the standing of the rows that a write transaction has read. Nobody else can change it.
@@ -52,7 +34,7 @@ type tx struct {
 var _ driver.Tx = (*tx)(nil)
 
 // plain runs single statements, which end with their context.
-func (d *Driver) plain(h sqlkit.Handle) *tx { return &tx{d: d, h: h, outside: true} }
+func (d *Driver) plain(h sqlkit.Handle) *tx { return &tx{d: d, h: h, interruptible: true} }
 
 // State returns what the transaction knows about the database.
 func (t *tx) State() driver.State { return t.state }
@@ -60,52 +42,58 @@ func (t *tx) State() driver.State { return t.state }
 // OnCommit has fn run after the commit of the driver's own transaction.
 func (t *tx) OnCommit(fn func()) { t.onCommit = append(t.onCommit, fn) }
 
-var stateNames = columns("version, routes, pauses, notes, paused, unrouted, steps")
-
-// begin reads the state.
-func (t *tx) begin(ctx context.Context) error {
-	version := int64(0)
+// readState begins the work of a transaction.
+func (t *tx) readState(ctx context.Context) error {
+	version := 0
 	s := &t.state
 	// SQLite runs in the process, so its clock is that of the process, which is finer.
 	s.Serial, s.Now = true, driver.Time(t.d.config.Now().UnixMicro())
-	_, err := list(ctx, t, stateNames, func(v values, _ *struct{}) error {
-		version = v.number(0)
-		s.Routes, s.Pauses = v.number(1), v.number(2)
+	_, err := list(ctx, t, func(v *values, _ *struct{}) {
+		version, s.Routes, s.Pauses = int(v.number(0)), v.number(1), v.number(2)
 		s.Notes, s.Paused, s.Unrouted, t.steps = v.truth(3), v.truth(4), v.truth(5), v.truth(6)
-		return v.bad()
 	}, sqlState)
 	if err != nil {
 		return err
 	}
 	// If there is no row, the process that created the schema was lost.
-	return versionError(int(version))
+	return versionError(version)
 }
 
 // context is the context of a statement. Statements of write transactions take some milliseconds and are not
 // interrupted, because SQLite would end the transaction; the end of ctx is noticed between them. It also saves
 // modernc's driver a goroutine for each statement.
 func (t *tx) context(ctx context.Context) (context.Context, error) {
-	if t.kept != nil || t.outside && !t.patient {
+	switch {
+	case t.interruptible:
 		return ctx, nil
+	case t.patient:
+		return context.WithoutCancel(ctx), nil
 	}
-	if err := ctx.Err(); err != nil && !t.patient {
-		return nil, err
-	}
-	return context.WithoutCancel(ctx), nil
+	return context.WithoutCancel(ctx), ctx.Err()
 }
 
-func (t *tx) prepared(ctx context.Context, template string) *sql.Stmt {
-	if t.own == nil && !t.outside {
-		return nil
+// statement returns the prepared statement of a template, or nil.
+func (t *tx) statement(ctx context.Context, template string) (*sql.Stmt, error) {
+	if kept := t.kept[template]; kept != nil {
+		return kept, nil
 	}
-	if all := t.d.statements.Load(); all != nil {
-		if statement, found := (*all)[template]; found && t.outside {
-			return statement
-		} else if found {
-			return t.own.StmtContext(ctx, statement)
+	prepared := t.d.statements.of(template)
+	switch {
+	case t.own == nil && t.h == t.d.db:
+		return prepared, nil
+	case t.own == nil:
+		return nil, nil
+	case prepared != nil:
+		t.kept[template] = t.own.StmtContext(ctx, prepared)
+	case t.conn != nil:
+		// A call such as Stats runs a statement once for each topic, and preparing one takes longer than running it.
+		own, err := t.own.PrepareContext(ctx, t.d.names.in(template)) //nolint:sqlclosecheck // ends with its transaction
+		if err != nil {
+			return nil, err
 		}
+		t.kept[template] = own
 	}
-	return t.kept[template]
+	return t.kept[template], nil
 }
 
 func (t *tx) query(ctx context.Context, template string, args ...any) (*sql.Rows, error) {
@@ -113,18 +101,10 @@ func (t *tx) query(ctx context.Context, template string, args ...any) (*sql.Rows
 	if err != nil {
 		return nil, err
 	}
-	if statement := t.prepared(ctx, template); statement != nil { //nolint:sqlclosecheck // ends with its transaction
-		return statement.QueryContext(ctx, args...)
+	statement, err := t.statement(ctx, template) //nolint:sqlclosecheck // ends with its transaction
+	if err != nil || statement == nil {
+		return t.h.QueryContext(ctx, t.d.names.in(template), args...)
 	}
-	text := t.d.names.in(template)
-	if t.kept == nil {
-		return t.h.QueryContext(ctx, text, args...)
-	}
-	statement, err := t.own.PrepareContext(ctx, text) //nolint:sqlclosecheck // ends with its transaction
-	if err != nil {
-		return nil, err
-	}
-	t.kept[template] = statement
 	return statement.QueryContext(ctx, args...)
 }
 
@@ -133,10 +113,11 @@ func (t *tx) run(ctx context.Context, template string, args ...any) (sql.Result,
 	if err != nil {
 		return nil, err
 	}
-	if statement := t.prepared(ctx, template); statement != nil { //nolint:sqlclosecheck // ends with its transaction
-		return statement.ExecContext(ctx, args...)
+	statement, err := t.statement(ctx, template) //nolint:sqlclosecheck // ends with its transaction
+	if err != nil || statement == nil {
+		return t.h.ExecContext(ctx, t.d.names.in(template), args...)
 	}
-	return t.h.ExecContext(ctx, t.d.names.in(template), args...)
+	return statement.ExecContext(ctx, args...)
 }
 
 func (t *tx) exec(ctx context.Context, template string, args ...any) error {
@@ -154,44 +135,40 @@ func (t *tx) changed(ctx context.Context, template string, args ...any) (int, er
 	return int(n), err
 }
 
-// list returns what read makes of the rows of a query, which has columns with these names.
-func list[T any](ctx context.Context, t *tx, names []string, read func(v values, item *T) error, template string, args ...any) (
-	found []T, err error) {
+// list returns what read makes of the rows of a query. A value that cannot be read is an error, unless read has asked
+// for it (see values.broken).
+func list[T any](ctx context.Context, t *tx, read func(v *values, item *T), template string, args ...any) (found []T, err error) {
 	rows, err := t.query(ctx, template, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
-	v := newValues(names)
+	v, err := newValues(rows)
+	if err != nil {
+		return nil, err
+	}
 	for rows.Next() {
 		if err := rows.Scan(v.into...); err != nil {
 			return nil, err
 		}
 		var item T
-		if err := read(v, &item); err != nil {
-			return nil, err
+		read(v, &item)
+		if wrong := v.broken(); wrong != "" {
+			return nil, errors.New(wrong)
 		}
 		found = append(found, item)
 	}
 	return found, rows.Err()
 }
 
-var oneName = columns("value")
-
 // texts returns the only column of a query.
 func (t *tx) texts(ctx context.Context, template string, args ...any) ([]string, error) {
-	return list(ctx, t, oneName, func(v values, text *string) error {
-		*text = v.text(0)
-		return v.bad()
-	}, template, args...)
+	return list(ctx, t, func(v *values, text *string) { *text = v.text(0) }, template, args...)
 }
 
 // number returns the only column of the first row of a query, or 0 if there is none.
 func (t *tx) number(ctx context.Context, template string, args ...any) (int64, error) {
-	found, err := list(ctx, t, oneName, func(v values, n *int64) error {
-		*n = v.number(0)
-		return v.bad()
-	}, template, args...)
+	found, err := list(ctx, t, func(v *values, n *int64) { *n = v.number(0) }, template, args...)
 	if err != nil || len(found) == 0 {
 		return 0, err
 	}

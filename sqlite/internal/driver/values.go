@@ -1,10 +1,10 @@
 package driver
 
 import (
+	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strconv"
+	"math"
 	"strings"
 
 	"github.com/google/uuid"
@@ -16,50 +16,33 @@ import (
 // may hold any of these, whatever its declared type. Reading into them is also faster than into fields, for which
 // database/sql would convert numbers to text and back.
 type values struct {
-	names []string
-	got   []any
-	into  []any
+	names     []string
+	got, into []any
 	// wrong says which columns have values of another type than their fields.
-	wrong *string
+	wrong string
 }
 
-func newValues(names []string) values {
-	v := values{names: names, got: make([]any, len(names)), into: make([]any, len(names)), wrong: new(string)}
+func newValues(rows *sql.Rows) (*values, error) {
+	names, err := rows.Columns()
+	v := &values{names: names, got: make([]any, len(names)), into: make([]any, len(names))}
 	for i := range v.got {
 		v.into[i] = &v.got[i]
 	}
-	return v
-}
-
-// columns are the names of a list of columns.
-func columns(list string) []string {
-	names := strings.Split(list, ",")
-	for i, name := range names {
-		names[i] = strings.TrimPrefix(strings.TrimLeft(name, " \n\t+"), "r.")
-	}
-	return names
+	return v, err
 }
 
 // broken says what was wrong since the last call.
-func (v values) broken() string {
-	wrong := *v.wrong
-	*v.wrong = ""
+func (v *values) broken() (wrong string) {
+	wrong, v.wrong = v.wrong, ""
 	return wrong
 }
 
-// bad is broken as an error.
-func (v values) bad() error {
-	if wrong := v.broken(); wrong != "" {
-		return errors.New(wrong)
+func (v *values) refuse(column int, want string) {
+	if v.wrong != "" {
+		v.wrong += "; "
 	}
-	return nil
-}
-
-func (v values) refuse(column int, want string) {
-	if *v.wrong != "" {
-		*v.wrong += "; "
-	}
-	*v.wrong += fmt.Sprintf("column %s: want %s, have %s", v.names[column], want, kindOf(v.got[column]))
+	name := strings.TrimPrefix(strings.TrimLeft(v.names[column], "+"), "r.")
+	v.wrong += fmt.Sprintf("column %s: want %s, have %s", name, want, kindOf(v.got[column]))
 }
 
 // kindOf shows a number, and of other values only the type: they may be parts of messages.
@@ -76,7 +59,7 @@ func kindOf(value any) string {
 	}
 }
 
-func (v values) number(column int) int64 {
+func (v *values) number(column int) int64 {
 	n, ok := v.got[column].(int64)
 	if !ok {
 		v.refuse(column, "an integer")
@@ -84,36 +67,31 @@ func (v values) number(column int) int64 {
 	return n
 }
 
-func (v values) count(column int) int {
+// within is a number in a range, or 0.
+func (v *values) within(column int, least, most int64, want string) int64 {
 	n := v.number(column)
-	if n < 0 {
-		v.refuse(column, "a number from 0 on")
+	if n < least || n > most {
+		v.refuse(column, want)
 		return 0
 	}
-	return int(n)
+	return n
 }
 
-func (v values) time(column int) driver.Time {
-	at := driver.Time(v.number(column))
-	if at < -driver.Never || at > driver.Never {
-		v.refuse(column, "a time")
-		return 0
-	}
-	return at
+func (v *values) count(column int) int {
+	return int(v.within(column, 0, math.MaxInt64, "a number from 0 on"))
 }
 
-func (v values) stage(column int) driver.Stage {
-	stage := driver.Stage(v.number(column))
-	if stage < driver.Ready || stage > driver.Dead {
-		v.refuse(column, "a stage")
-		return 0
-	}
-	return stage
+func (v *values) time(column int) driver.Time {
+	return driver.Time(v.within(column, -int64(driver.Never), int64(driver.Never), "a time"))
 }
 
-func (v values) truth(column int) bool { return v.number(column) != 0 }
+func (v *values) stage(column int) driver.Stage {
+	return driver.Stage(v.within(column, int64(driver.Ready), int64(driver.Dead), "a stage"))
+}
 
-func (v values) text(column int) string {
+func (v *values) truth(column int) bool { return v.number(column) != 0 }
+
+func (v *values) text(column int) string {
 	text, ok := v.got[column].(string)
 	if !ok {
 		v.refuse(column, "text")
@@ -122,7 +100,7 @@ func (v values) text(column int) string {
 }
 
 // maybe is "" for NULL.
-func (v values) maybe(column int) string {
+func (v *values) maybe(column int) string {
 	if v.got[column] == nil {
 		return ""
 	}
@@ -130,7 +108,7 @@ func (v values) maybe(column int) string {
 }
 
 // seq is a Seq, or driver.None for NULL.
-func (v values) seq(column int) int64 {
+func (v *values) seq(column int) int64 {
 	if v.got[column] == nil {
 		return driver.None
 	}
@@ -138,7 +116,7 @@ func (v values) seq(column int) int64 {
 }
 
 // id is zero for NULL.
-func (v values) id(column int) (id uuid.UUID) {
+func (v *values) id(column int) (id uuid.UUID) {
 	if v.got[column] == nil {
 		return id
 	}
@@ -152,7 +130,7 @@ func (v values) id(column int) (id uuid.UUID) {
 }
 
 // bytes are nil for NULL. A text that somebody has written by hand is taken as it is.
-func (v values) bytes(column int) []byte {
+func (v *values) bytes(column int) []byte {
 	switch value := v.got[column].(type) {
 	case nil:
 		return nil
@@ -169,21 +147,17 @@ func (v values) bytes(column int) []byte {
 	return nil
 }
 
-// Lists are JSON, so that a statement is the same for every length.
-
-// jsonOf never fails: a text or a number becomes JSON.
+// jsonOf is a list as JSON, so that a statement is the same for every length. It never fails: a text or a number becomes
+// JSON.
 func jsonOf(value any) string {
 	text, _ := json.Marshal(value)
 	return string(text)
 }
 
-func seqList(n int, seq func(i int) int64) string {
-	text := append(make([]byte, 0, 2+10*n), '[')
-	for i := range n {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = strconv.AppendInt(text, seq(i), 10)
+func seqsOf(rows []driver.Row) string {
+	seqs := make([]int64, len(rows))
+	for i := range rows {
+		seqs[i] = rows[i].Seq
 	}
-	return string(append(text, ']'))
+	return jsonOf(seqs)
 }

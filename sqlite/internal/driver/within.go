@@ -47,7 +47,7 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 		})
 	}
 	if err == nil {
-		d.commits.after(h, t.last, t.onCommit)
+		d.afterCommit(caller, t.last, t.onCommit)
 	}
 	if isBusy(err) {
 		return fmt.Errorf("another connection is writing, or has written since this transaction first read: begin it with BEGIN IMMEDIATE "+
@@ -77,13 +77,14 @@ func proven(ctx context.Context, h sqlkit.Handle) error {
 // database/sql shows whether that is so only by refusing them. An error of SQLite may have ended the transaction.
 func (d *Driver) join(ctx context.Context, h sqlkit.Handle) (*tx, error) {
 	t := &tx{d: d, h: h, patient: true, known: map[int64]standing{}}
-	if own, ok := h.(*sql.Tx); ok && d.statements.Load() != nil {
-		prepared := &tx{d: d, h: h, own: own, patient: true, known: t.known}
-		if err := prepared.begin(ctx); err == nil || code(err) != 0 {
-			return prepared, err
+	if own, ok := h.(*sql.Tx); ok && d.statements.of(sqlState) != nil {
+		t.own, t.kept = own, map[string]*sql.Stmt{}
+		if err := t.readState(ctx); err == nil || code(err) != 0 {
+			return t, err
 		}
+		t.own, t.kept = nil, nil
 	}
-	return t, t.begin(ctx)
+	return t, t.readState(ctx)
 }
 
 // savepoint undoes what fn has done if it fails.

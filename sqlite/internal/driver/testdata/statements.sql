@@ -409,9 +409,9 @@ SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.siz
 
 -- sqlLoad
 SELECT r.seq, r.due_at, +r.message_id, +r.correlation_id, +r.causation_id, +r.traceparent, +r.tracestate, +r.dedup_key,
-	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, NULL),
-	iif(?2 & 2, coalesce(r.payload, (SELECT p.payload FROM "outmill_payloads" AS p WHERE p.seq = r.seq)), NULL),
-	iif(?2 & 4, r.history, NULL), +r.id
+	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, NULL) AS metadata,
+	iif(?2 & 2, coalesce(r.payload, (SELECT p.payload FROM "outmill_payloads" AS p WHERE p.seq = r.seq)), NULL) AS payload,
+	iif(?2 & 4, r.history, NULL) AS history, +r.id
 FROM "outmill_records" AS r WHERE seq IN (SELECT value FROM json_each(?1));
 --   SEARCH r USING INTEGER PRIMARY KEY (rowid=?)
 --   LIST SUBQUERY 2
@@ -807,10 +807,10 @@ UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM set
 --   SCAN settled
 --   USE TEMP B-TREE FOR ORDER BY
 
--- sqlStandings
-SELECT seq, +grp, stage, wake_at, +owner, claims, +step FROM "outmill_records"
-WHERE seq IN (SELECT value FROM json_each(?1));
---   SEARCH outmill_records USING INTEGER PRIMARY KEY (rowid=?)
+-- sqlInPlaces
+SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r WHERE seq IN (SELECT value FROM json_each(?1));
+--   SEARCH r USING INTEGER PRIMARY KEY (rowid=?)
 --   LIST SUBQUERY 1
 --   SCAN json_each VIRTUAL TABLE INDEX 1:
 
