@@ -71,46 +71,52 @@ func (ks keys) leave(rows []driver.Row) {
 	}
 }
 
-// learn notes the states of keys that are new, and which notes the claim looks at.
-func (c *topicClaim) learn(known keys, page driver.Page, limit int) {
+// learn returns the states of the keys of a page, and which notes the claim looks at. end is the Seq behind which the page may
+// leave out rows that a pause has held: those of a note with more rows than the limit, or of one behind the last note.
+func (c *topicClaim) learn(page driver.Page, limit int) (known keys, end int64) {
+	known, end = keys{}, driver.None
 	for name, state := range page.Keys {
-		if known[name] == nil {
-			known[name] = &key{KeyState: state, head: driver.None}
-		}
+		known[name] = &key{KeyState: state, head: driver.None}
 	}
-	counts, last := map[string]int{}, map[string]int64{}
-	for _, r := range page.Held {
-		counts[r.Under]++
-		last[r.Under] = r.Seq
+	if len(page.Notes) == limit && c.State().Paused {
+		end = page.Notes[limit-1].Head
 	}
+	held := byNote(page.Held)
 	for i, n := range page.Notes {
+		rows := held[n.Name]
 		name, ofKey := driver.KeyOf(n.Name)
-		if !ofKey {
-			c.dropEmpty(page.Notes[i:i+1], page.Held, limit)
-			continue
+		if ofKey {
+			known[name].note = &page.Notes[i]
 		}
-		k := known[name]
-		k.note, k.head = &page.Notes[i], driver.None
-		if counts[n.Name] == limit {
+		switch full := len(rows) == limit; {
+		case full && ofKey:
 			// There may be more behind the last one.
-			k.head = last[n.Name] + 1
-		}
-	}
-}
-
-// dropEmpty drops those notes of pauses that hold no rows.
-func (c *topicClaim) dropEmpty(notes []driver.Note, held []driver.Row, limit int) {
-	for _, n := range notes {
-		count := 0
-		for _, r := range held {
-			if r.Under == n.Name {
-				count++
-			}
-		}
-		if count == 0 {
+			known[name].head = rows[limit-1].Seq + 1
+		case full:
+			end = min(end, rows[limit-1].Seq)
+		case len(rows) == 0 && !ofKey:
 			c.changes.Drop = append(c.changes.Drop, n)
 		}
-		c.again = c.again || count == limit
+	}
+	return known, end
+}
+
+// byNote are the rows by the names of their notes.
+func byNote(held []driver.Row) map[string][]driver.Row {
+	rows := map[string][]driver.Row{}
+	for _, r := range held {
+		rows[r.Under] = append(rows[r.Under], r)
+	}
+	return rows
+}
+
+// dropEmpty drops the notes of a page that hold no rows.
+func (c *topicClaim) dropEmpty(page driver.Page) {
+	held := byNote(page.Held)
+	for _, n := range page.Notes {
+		if len(held[n.Name]) == 0 {
+			c.changes.Drop = append(c.changes.Drop, n)
+		}
 	}
 }
 

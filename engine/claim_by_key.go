@@ -20,22 +20,20 @@ func (c *topicClaim) takeByKey(ctx context.Context) error {
 		return err
 	}
 	for lost := map[string]bool{}; ; {
-		known := keys{}
 		rows := slices.Concat(page.Held, page.Ready)
 		slices.SortFunc(rows, bySeq)
-		c.learn(known, page, limit)
+		known, end := c.learn(page, limit)
 		for name := range lost {
 			if k := known[name]; k != nil {
 				k.block("")
 			}
 		}
-		read := len(page.Ready)
-		if read == limit {
-			rows = leaveBehind(known, rows, page.Ready[read-1].Seq)
+		if len(page.Ready) == limit {
+			end = min(end, page.Ready[limit-1].Seq)
 		}
-		full := c.decide(known, rows)
+		full := c.decide(known, leaveBehind(known, rows, end))
 		c.noteKeys(known)
-		more := read == limit || len(page.Notes) == limit
+		more := end < driver.None || len(page.Notes) == limit
 		if full || c.found() == c.want || !more || !c.scanned(len(rows)+len(page.Notes)) {
 			return nil
 		}
@@ -49,8 +47,7 @@ func (c *topicClaim) takeByKey(ctx context.Context) error {
 	}
 }
 
-// leaveBehind returns the rows up to the last ready one of a full page. Of the keys of the others, which are held, the
-// next page may have earlier rows.
+// leaveBehind returns the rows up to the end of a page. Of the keys of the others the next page may have earlier rows.
 func leaveBehind(known keys, rows []driver.Row, last int64) []driver.Row {
 	n := len(rows)
 	for n > 0 && rows[n-1].Seq > last {

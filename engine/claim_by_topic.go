@@ -14,9 +14,7 @@ func (c *topicClaim) takeByTopic(ctx context.Context) error {
 	if err != nil || !ready {
 		return err
 	}
-	again := c.again
-	c.dropEmpty(page.Notes, page.Held, c.notesPage())
-	c.again = again
+	c.dropEmpty(page)
 	state, err := c.Whole(ctx, c.line, c.owner)
 	if err != nil || state.Other != "" {
 		return err

@@ -77,7 +77,7 @@ func (c *topicClaim) dropFirst(ctx context.Context) (free bool, err error) {
 		return false, err
 	}
 	c.lines = append(c.lines, c.line)
-	c.dropEmpty(page.Notes, page.Held, c.notesPage())
+	c.dropEmpty(page)
 	_, err = c.write(ctx)
 	return err == nil, err
 }

@@ -226,8 +226,7 @@ func (c *claim) serveTogether(ctx context.Context, lines []driver.Line, share in
 		tc := c.of(lines[i], before+c.shareOf(lines[i], share))
 		if ordered {
 			c.lines = append(c.lines, lines[i])
-			known := keys{}
-			tc.learn(known, page, share)
+			known, _ := tc.learn(page, share)
 			tc.decide(known, page.Ready)
 			tc.noteKeys(known)
 		} else {

@@ -33,3 +33,25 @@ func resumeBehindKeys(e *env) {
 	e.resume(acme)
 	e.takes([]string{"plain", "keyed"}, suite.Limit(1))
 }
+
+// resumeBehindOthers: a claim looks at a part of what a pause has held, and a later record of a key may be in front of it.
+func resumeBehindOthers(e *env) {
+	const keys = 40
+	e.Register(suite.Group)
+	leased, paused := make([]*outmill.Record, keys), make([]*outmill.Record, keys)
+	for i := range keys {
+		key := fmt.Sprint("k", i)
+		leased[i] = suite.Rec(suite.Orders, fmt.Sprint("leased", i), suite.WithKey(key))
+		paused[i] = suite.Rec(suite.Orders, fmt.Sprint("paused", i), withKeyAndTenant(key, "acme"))
+	}
+	e.Append(leased...)
+	e.ClaimN(outmill.NewOwnerToken(), keys)
+
+	acme := roles.PauseScope{TenantID: "acme"}
+	e.pause(acme)
+	e.Append(append(paused, suite.Rec(suite.Orders, "first", withKeyAndTenant("k", "acme")))...)
+	require.Empty(e.T, suite.Names(e.Claim(outmill.NewOwnerToken())), "paused")
+	e.resume(acme)
+	e.Append(suite.Rec(suite.Orders, "second", suite.WithKey("k")))
+	e.takes([]string{"first", "second"}, suite.ByKey, suite.Limit(1))
+}
