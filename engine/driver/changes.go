@@ -20,7 +20,8 @@ type Change struct{ Was, Now Row }
 type Changes struct {
 	// Rows are written only where the Group, Stage, Wake, Owner, Claims and Step of a row are still those of Was. The
 	// driver reports the others in Applied.Lost: somebody else has changed or deleted them since they were read.
-	// Of a row whose Was is Broken, a driver compares only the columns that it can read.
+	// Of a row whose Was is Broken, a driver compares only the columns that it can read. A driver that is Serial need not
+	// compare: no row is named that the transaction has not read, or has changed since.
 	// A driver writes neither Seq, ID, Topic, Key, Tenant, Created, Step, WaitsFor nor Size.
 	Rows []Change
 	// Delete are deleted in the same way.

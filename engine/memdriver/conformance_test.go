@@ -56,7 +56,7 @@ type harness struct {
 func open(t *testing.T, db *memdriver.Database, o storetest.Options, atOnce storekit.BatchSize, fair ...string) store {
 	t.Helper()
 	config := engine.Config{Name: "memory", Retain: o.Retain, DedupWindow: o.DedupWindow, AtOnce: atOnce, FairTopics: fair}
-	s := store{engine.New(memdriver.Driver{Database: db}, config), db}
+	s := store{engine.New(serial{memdriver.Driver{Database: db}, t}, config), db}
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }

@@ -15,6 +15,13 @@ func (d *Database) Lose(lose func() bool) {
 	d.lose = lose
 }
 
+// Loses reports whether Lose has set a function.
+func (d *Database) Loses() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lose != nil
+}
+
 // Column is one column of a row, or a part of its content, that Database.Break makes unreadable.
 type Column string
 

@@ -68,6 +68,13 @@ type wrongTx struct {
 	fault string
 }
 
+// State has the walks expect all that they expect of a driver that is not Serial.
+func (t wrongTx) State() driver.State {
+	s := t.Tx.State()
+	s.Serial = false
+	return s
+}
+
 func less[T any](list []T) []T { return list[:max(len(list)-1, 0)] }
 
 func reversed[T any](list []T) []T { slices.Reverse(list); return list }

@@ -68,7 +68,7 @@ func (w *walk) apply() operation {
 			continue
 		}
 		was := r
-		if w.chance(6) { // somebody else has changed it
+		if !w.serial && w.chance(6) { // somebody else has changed it
 			was.Claims++
 		}
 		if w.chance(5) {

@@ -64,7 +64,7 @@ type walk struct {
 	*rapid.T
 	ctx        context.Context
 	want, have *side
-	// serial says that the driver is Serial: see driver.KeyState.Due.
+	// serial says that the driver is Serial: see driver.Changes.Rows and driver.KeyState.Due.
 	serial bool
 	// ids are those of all rows that were inserted, in their order, and nth is the place of each, from 1. A Seq of a
 	// result, or of an operation, is that place, because drivers choose different Seqs.

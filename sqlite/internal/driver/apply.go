@@ -3,27 +3,10 @@ package driver
 import (
 	"context"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 )
 
-// standing is what must not have changed since a row was read. See driver.Changes.
-type standing struct {
-	group  string
-	stage  driver.Stage
-	wake   driver.Time
-	owner  string
-	claims int
-	step   outmill.WorkItemID
-}
-
-func standingOf(r *driver.Row) standing {
-	return standing{r.Group, r.Stage, r.Wake, r.Owner, r.Claims, r.Step}
-}
-
 const (
-	sqlInPlaces = `SELECT ` + rowColumns + ` FROM {p:records} AS r WHERE seq IN (SELECT value FROM json_each(?1))`
-
 	// sqlLease is a claim.
 	sqlLease = `UPDATE {p:records} SET stage = 4, wake_at = ?2, owner = ?3, worker = ?4, claims = claims + 1, attempts = attempts + ?5,
 	expiries = expiries + ?6, under = '' WHERE seq IN (SELECT value FROM json_each(?1))`
@@ -49,50 +32,36 @@ WHERE seq IN (SELECT value FROM json_each(?1))`
 	SELECT seq FROM {p:records} INDEXED BY {p:unrouted} WHERE grp = '' AND stage IN (0, 3) AND topic = ?1 ORDER BY seq LIMIT ?3)`
 )
 
-// Apply writes the changes of the rows that still stand as they were read, and then the notes.
-func (t *tx) Apply(ctx context.Context, c driver.Changes) (done driver.Applied, err error) {
-	if err := t.learn(ctx, &c); err != nil {
-		return done, err
-	}
-	if err := t.change(ctx, &c, &done); err != nil {
-		return done, err
-	}
-	if err := t.remove(ctx, c.Delete, &done); err != nil {
-		return done, err
-	}
-	return done, t.writeNotes(ctx, &c)
-}
-
-// learn reads rows that this transaction has not read itself.
-func (t *tx) learn(ctx context.Context, c *driver.Changes) (err error) {
-	var seqs []int64
-	ask := func(r *driver.Row) {
-		if _, known := t.known[r.Seq]; !known {
-			seqs = append(seqs, r.Seq)
+// Apply writes the changes of rows, and then the notes. Nobody else has changed the rows since the transaction has read
+// them.
+func (t *tx) Apply(ctx context.Context, c driver.Changes) (driver.Applied, error) {
+	changes := map[change][]int64{}
+	var unrouted []int64
+	for i := range c.Rows {
+		was, now := &c.Rows[i].Was, &c.Rows[i].Now
+		how := changeOf(was, now)
+		changes[how] = append(changes[how], was.Seq)
+		t.state.Unrouted = t.state.Unrouted || now.Group == ""
+		if was.Group != now.Group {
+			unrouted = append(unrouted, was.Seq)
 		}
 	}
-	for i := range c.Rows {
-		ask(&c.Rows[i].Was)
+	for how, seqs := range changes {
+		if err := t.write(ctx, how, jsonOf(seqs)); err != nil {
+			return driver.Applied{}, err
+		}
 	}
-	for i := range c.Delete {
-		ask(&c.Delete[i])
+	if len(unrouted) > 0 {
+		if err := t.exec(ctx, sqlUnroute, jsonOf(unrouted)); err != nil {
+			return driver.Applied{}, err
+		}
 	}
-	if len(seqs) > 0 {
-		_, err = t.rows(ctx, readRow, sqlInPlaces, jsonOf(seqs))
+	if len(c.Delete) > 0 {
+		if err := t.exec(ctx, sqlDelete, seqsOf(c.Delete)); err != nil {
+			return driver.Applied{}, err
+		}
 	}
-	return err
-}
-
-// stands reports whether the row is still the one that the engine has read.
-func (t *tx) stands(r *driver.Row, done *driver.Applied) bool {
-	if now, exists := t.known[r.Seq]; exists && now == standingOf(r) {
-		return true
-	}
-	if done.Lost == nil {
-		done.Lost = map[outmill.WorkItemID]bool{}
-	}
-	done.Lost[r.ID] = true
-	return false
+	return driver.Applied{}, t.writeNotes(ctx, &c)
 }
 
 // change is what one statement writes of a row. The rows for which that is the same are written together.
@@ -152,51 +121,7 @@ func (t *tx) write(ctx context.Context, c change, seqs string) error {
 		int64(r.Processed), r.By, nullIf(!c.hasError, c.err), r.Tried)
 }
 
-// change writes changed rows.
-func (t *tx) change(ctx context.Context, c *driver.Changes, done *driver.Applied) error {
-	changes := map[change][]int64{}
-	var unrouted []int64
-	for i := range c.Rows {
-		was, now := &c.Rows[i].Was, &c.Rows[i].Now
-		if !t.stands(was, done) {
-			continue
-		}
-		t.known[was.Seq] = standingOf(now)
-		how := changeOf(was, now)
-		changes[how] = append(changes[how], was.Seq)
-		t.state.Unrouted = t.state.Unrouted || now.Group == ""
-		if was.Group != now.Group {
-			unrouted = append(unrouted, was.Seq)
-		}
-	}
-	for how, seqs := range changes {
-		if err := t.write(ctx, how, jsonOf(seqs)); err != nil {
-			return err
-		}
-	}
-	if len(unrouted) == 0 {
-		return nil
-	}
-	return t.exec(ctx, sqlUnroute, jsonOf(unrouted))
-}
-
-// remove deletes rows.
-func (t *tx) remove(ctx context.Context, rows []driver.Row, done *driver.Applied) error {
-	var seqs []int64
-	for i := range rows {
-		if t.stands(&rows[i], done) {
-			seqs = append(seqs, rows[i].Seq)
-			delete(t.known, rows[i].Seq)
-		}
-	}
-	if len(seqs) == 0 {
-		return nil
-	}
-	return t.exec(ctx, sqlDelete, jsonOf(seqs))
-}
-
-// Adopt gives rows to a group. Their standing has to be read again.
+// Adopt gives rows to a group.
 func (t *tx) Adopt(ctx context.Context, from driver.Line, group string, limit int) (int, error) {
-	clear(t.known)
 	return t.changed(ctx, sqlAdopt, from.Name(), group, limit)
 }

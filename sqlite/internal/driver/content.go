@@ -187,10 +187,6 @@ func (t *tx) Replace(ctx context.Context, r driver.NewRow) error {
 
 // Attach makes rows records of a step.
 func (t *tx) Attach(ctx context.Context, step outmill.WorkItemID, join outmill.JoinID, rows []driver.Row) error {
-	for _, r := range rows {
-		// Its standing has to be read again.
-		delete(t.known, r.Seq)
-	}
 	t.steps = t.steps || len(rows) > 0
 	return t.exec(ctx, sqlAttach, seqsOf(rows), step.String(), join.String())
 }

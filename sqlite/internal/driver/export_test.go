@@ -23,7 +23,7 @@ var all = []Statement{
 	{"sqlDelayed", sqlDelayed}, {"sqlLeased", sqlLeased}, {"sqlProcessed", sqlProcessed}, {"sqlDead", sqlDead},
 	{"sqlCountReady", sqlCountReady}, {"sqlCountHeld", sqlCountHeld}, {"sqlCountWait", sqlCountWait},
 	{"sqlCountLeased", sqlCountLeased}, {"sqlCountDone", sqlCountDone}, {"sqlCountDead", sqlCountDead},
-	{"sqlCountPark", sqlCountPark}, {"sqlAfter", sqlAfter}, {"sqlTopicsOf", sqlTopicsOf}, {"sqlInPlaces", sqlInPlaces},
+	{"sqlCountPark", sqlCountPark}, {"sqlAfter", sqlAfter}, {"sqlTopicsOf", sqlTopicsOf},
 	{"sqlReplace", sqlReplace}, {"sqlPutApart", sqlPutApart}, {"sqlNoApart", sqlNoApart},
 	{"sqlAttach", sqlAttach}, {"sqlUnroute", sqlUnroute}, {"sqlAdopt", sqlAdopt},
 	{"sqlForget", sqlForget}, {"sqlPut", sqlPut}, {"sqlEntries", sqlEntries}, {"sqlCountEntries", sqlCountEntries},

@@ -55,7 +55,7 @@ func (d *Driver) begin(ctx context.Context, how string) (_ *tx, err error) {
 	if t.own, err = conn.BeginTx(ctx, nil); err != nil {
 		return nil, err
 	}
-	t.h, t.known = t.own, map[int64]standing{}
+	t.h = t.own
 	return t, t.exec(ctx, how)
 }
 

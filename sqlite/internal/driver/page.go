@@ -67,12 +67,12 @@ func (t *tx) Notes(ctx context.Context, line driver.Line, free []string, limit i
 
 // Under is a part of a page.
 func (t *tx) Under(ctx context.Context, line driver.Line, names []string, limit int) ([]driver.Row, error) {
-	return t.rows(ctx, readRow, sqlUnder, line.Group, line.Name(), 0, limit, jsonOf(names))
+	return list(ctx, t, readRow, sqlUnder, line.Group, line.Name(), 0, limit, jsonOf(names))
 }
 
 // HeldByKey returns rows that are held under the notes of keys.
 func (t *tx) HeldByKey(ctx context.Context, line driver.Line, limit int) ([]driver.Row, error) {
-	return t.rows(ctx, readRow, sqlHeldByKey, line.Group, line.Name(), 0, limit)
+	return list(ctx, t, readRow, sqlHeldByKey, line.Group, line.Name(), 0, limit)
 }
 
 type keyState struct {

@@ -44,7 +44,7 @@ func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]
 	// Pairs of a line and a key, each once, and of which page they are.
 	var pairs [][2]string
 	var of []int
-	if _, err = t.rows(ctx, func(v *values, r *driver.Row) {
+	if _, err = list(ctx, t, func(v *values, r *driver.Row) {
 		i := int(v.number(rowWidth))
 		page := &pages[i]
 		if readRow(v, r); page.Busy {

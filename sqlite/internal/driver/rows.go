@@ -49,7 +49,7 @@ func (t *tx) Find(ctx context.Context, ids []outmill.WorkItemID) ([]driver.Row, 
 			texts = append(texts, id.String())
 		}
 	}
-	return t.rows(ctx, readBlocked, sqlFind, jsonOf(texts))
+	return list(ctx, t, readBlocked, sqlFind, jsonOf(texts))
 }
 
 // Lock is Find: nobody else writes before the transaction ends.
@@ -63,16 +63,5 @@ func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, fou
 
 // After returns the rows behind an id.
 func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int) ([]driver.Row, error) {
-	return t.rows(ctx, readBlocked, sqlAfter, id.String(), limit)
-}
-
-// rows reads rows of records, and remembers their standing for Apply.
-func (t *tx) rows(ctx context.Context, read func(v *values, r *driver.Row), template string, args ...any) ([]driver.Row, error) {
-	found, err := list(ctx, t, read, template, args...)
-	if t.known != nil {
-		for i := range found {
-			t.known[found[i].Seq] = standingOf(&found[i])
-		}
-	}
-	return found, err
+	return list(ctx, t, readBlocked, sqlAfter, id.String(), limit)
 }

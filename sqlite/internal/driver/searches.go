@@ -161,5 +161,5 @@ func (t *tx) search(ctx context.Context, text string, s driver.Search) ([]driver
 		from = math.MinInt64
 	default:
 	}
-	return t.rows(ctx, readRow, text, s.Group, s.Name(), int64(t.state.Now), s.Limit, from, key)
+	return list(ctx, t, readRow, text, s.Group, s.Name(), int64(t.state.Now), s.Limit, from, key)
 }

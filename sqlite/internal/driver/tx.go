@@ -24,8 +24,6 @@ type tx struct {
 	state                  driver.State
 	// steps says that records are steps of joins.
 	steps bool
-	// known has the standing of the rows that a write transaction has read. Nobody else can change it.
-	known map[int64]standing
 	// last is the Seq of the last row that was inserted.
 	last     int64
 	onCommit []func()

@@ -76,7 +76,7 @@ func proven(ctx context.Context, h sqlkit.Handle) error {
 // join returns a tx on the caller's handle. Prepared statements work only in transactions of the same *sql.DB, and
 // database/sql shows whether that is so only by refusing them. An error of SQLite may have ended the transaction.
 func (d *Driver) join(ctx context.Context, h sqlkit.Handle) (*tx, error) {
-	t := &tx{d: d, h: h, patient: true, known: map[int64]standing{}}
+	t := &tx{d: d, h: h, patient: true}
 	if own, ok := h.(*sql.Tx); ok && d.statements.of(sqlState) != nil {
 		t.own, t.kept = own, map[string]*sql.Stmt{}
 		if err := t.readState(ctx); err == nil || code(err) != 0 {

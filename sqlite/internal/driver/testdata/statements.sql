@@ -807,13 +807,6 @@ UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM set
 --   SCAN settled
 --   USE TEMP B-TREE FOR ORDER BY
 
--- sqlInPlaces
-SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r WHERE seq IN (SELECT value FROM json_each(?1));
---   SEARCH r USING INTEGER PRIMARY KEY (rowid=?)
---   LIST SUBQUERY 1
---   SCAN json_each VIRTUAL TABLE INDEX 1:
-
 -- sqlReplace
 UPDATE "outmill_records" SET size = ?2, metadata = ?3, payload = ?4 WHERE seq = ?1;
 --   SEARCH outmill_records USING INTEGER PRIMARY KEY (rowid=?)
