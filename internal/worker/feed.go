@@ -187,28 +187,31 @@ func (f *Feed) take(limit int) []*Item {
 	}
 	now := time.Now()
 	f.takenAt = now
-	for _, it := range f.ready {
-		// The later items of its key are released with it.
-		if it.state == queued && now.After(it.until) {
-			w.settleLocked(it, outcome{kind: released})
-		}
-	}
 	items := make([]*Item, 0, min(limit, len(f.ready)))
-	rest := f.ready[:0]
-	for _, it := range f.ready {
-		switch {
+	var waits *Item
+	// It looks at no more items than it returns, because a reader takes a few at a time of a large batch.
+	seen := 0
+	for ; seen < len(f.ready) && len(items) < limit; seen++ {
+		switch it := f.ready[seen]; {
 		case it.state != queued:
+		case now.After(it.until):
+			// The later items of its key are released with it.
+			w.settleLocked(it, outcome{kind: released})
 		// A suspect is handled while the feed has no other item, so that it can harm only itself.
-		case len(items) == limit || it == f.solo && f.held.items > 1:
-			rest = append(rest, it)
+		case it == f.solo && f.held.items > 1:
+			waits = it
 		default:
 			w.begin(it, now)
 			items = append(items, it)
 		}
 	}
-	clear(f.ready[len(rest):])
-	f.ready = rest
-	if len(rest) > 0 && len(items) > 0 {
+	if waits != nil {
+		seen--
+		f.ready[seen] = waits
+	}
+	clear(f.ready[:seen])
+	f.ready = f.ready[seen:]
+	if len(f.ready) > 0 && len(items) > 0 {
 		// Another reader of the topic may have free hands.
 		signal(f.readySignal)
 	}
