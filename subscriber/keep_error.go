@@ -1,7 +1,6 @@
 package subscriber
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -82,8 +81,9 @@ type keptKey struct{}
 
 // keptContext keeps a handler's error until the nack.
 type keptContext struct {
-	context.Context
-	mu   sync.Mutex
+	messageContext
+
+	keep sync.Mutex
 	kept bool
 	err  error
 	// snoozed says that KeepError has nacked the message for a snooze; later calls of set have
@@ -102,12 +102,12 @@ func (k *keptContext) Value(key any) any {
 	case storekit.MessageLeaseKey{}:
 		return k.item
 	}
-	return k.Context.Value(key)
+	return k.messageContext.Value(key)
 }
 
 func (k *keptContext) set(err error, snoozed bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	k.keep.Lock()
+	defer k.keep.Unlock()
 	if !k.snoozed {
 		k.kept, k.err, k.snoozed = true, err, snoozed
 	}
@@ -115,8 +115,8 @@ func (k *keptContext) set(err error, snoozed bool) {
 
 // reason is never nil.
 func (k *keptContext) reason() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	k.keep.Lock()
+	defer k.keep.Unlock()
 	switch {
 	case !k.kept:
 		return errNotKept

@@ -172,7 +172,8 @@ func TestSubscriber_Promises(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
 		cfg := quick()
-		cfg.Lease = time.Second
+		// A busy machine must not lose it.
+		cfg.Lease = 5 * time.Second
 		sub := s.subscriber(t, cfg)
 		messages := subscribe(t, sub)
 		s.publish(t, newOrder())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -56,6 +57,10 @@ type subscription struct {
 	// slots holds a token for each message that is with a handler.
 	slots    chan struct{}
 	handling sync.WaitGroup
+	// attended has the messages that the attendant waits for; nil before the first. Only the delivering goroutine
+	// uses it. slow is the number of further messages that get a goroutine each. See attend.
+	attended chan handed
+	slow     atomic.Int32
 	// patience is the timer of offer. Only the delivering goroutine uses it.
 	patience *time.Timer
 }
@@ -87,6 +92,9 @@ func (sub *subscription) run() {
 	sub.delivery = ctx
 	leave := s.enter(sub)
 	sub.deliverAll(ctx)
+	if sub.attended != nil {
+		close(sub.attended)
+	}
 	stop()
 	sub.feed.Close(s.cfg.MaxInFlight)
 	leave()
@@ -187,14 +195,14 @@ func (sub *subscription) free(n int) {
 // deliver passes one message to the channel, unless the subscription or the lease ends
 // first.
 func (sub *subscription) deliver(ctx context.Context, it *worker.Item) {
-	msgCtx, cancel := context.WithCancel(sub.ctx)
 	msg := storekit.MessageOf(it.Record)
-	kept := &keptContext{Context: msgCtx, item: it, delayed: sub.subscriber.delays.restore(it.Record, msg)}
+	kept := &keptContext{item: it, delayed: sub.subscriber.delays.restore(it.Record, msg)}
+	kept.Context = sub.ctx
 	handling := storekit.NewHandling(sub.subscriber.queue.Name(), it.Record, it.Clock)
 	msg.SetContext(handling.Context(kept))
 	it.Answers(msg.Acked(), msg.Nacked())
 	if !sub.offer(ctx, it, msg) {
-		cancel()
+		kept.end()
 		it.Release()
 		sub.free(1)
 		return
@@ -204,9 +212,7 @@ func (sub *subscription) deliver(ctx context.Context, it *worker.Item) {
 	if !sub.subscriber.quiet {
 		sub.logOf(it.Record.Store).Debug("Message delivered", fieldsOf(it.Record))
 	}
-	sub.handling.Add(1)
-	sub.session.handling.Add(1)
-	go sub.attend(kept, cancel, it, msg)
+	sub.attend(handed{kept, it, msg})
 }
 
 // logOf is worker.InStore, which costs too much for each message.
@@ -225,6 +231,12 @@ func (sub *subscription) offer(ctx context.Context, it *worker.Item, msg *messag
 		if left <= 0 || ctx.Err() != nil {
 			return false
 		}
+		select {
+		case sub.out <- msg:
+			return true
+		default:
+			// What follows makes a channel and sets a timer.
+		}
 		sub.patience.Reset(left)
 		select {
 		case sub.out <- msg:
@@ -236,39 +248,6 @@ func (sub *subscription) offer(ctx context.Context, it *worker.Item, msg *messag
 		case <-sub.patience.C:
 			// The lease may have been extended.
 		}
-	}
-}
-
-func (sub *subscription) attend(ctx *keptContext, cancel context.CancelFunc, it *worker.Item, msg *message.Message) {
-	defer sub.handling.Done()
-	defer sub.session.returned()
-	defer sub.free(1)
-	defer cancel()
-	sub.await(ctx, cancel, it, msg)
-}
-
-// await settles the item by the handler's ack or nack. After a lost lease it waits for the
-// handler to end, and until then this process does not deliver the record a second time. If
-// this process has claimed the record again by then, the handler's outcome counts.
-func (sub *subscription) await(ctx *keptContext, cancel context.CancelFunc, it *worker.Item, msg *message.Message) {
-	select {
-	case <-msg.Acked():
-		it.Ack()
-		sub.subscriber.delays.forget(it.Record.ID)
-		return
-	case <-msg.Nacked():
-		sub.nacked(ctx, it)
-		return
-	case <-it.Lost():
-		cancel()
-	}
-	select {
-	case <-msg.Acked():
-		it.Ack()
-	case <-msg.Nacked():
-		it.Release()
-	case <-sub.session.over:
-		it.Release()
 	}
 }
 
