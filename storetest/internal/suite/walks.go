@@ -14,6 +14,9 @@ import (
 // least, and as many as there is time for. It begins a walk, and returns its actions.
 func MakeWalks(e *Env, some int, begin func(*Walk) map[string]func(*rapid.T)) {
 	walks, failed := 0, false
+	// rapid has one T for all walks by its seeds, and others for those by a file, or by bits of a walk before.
+	var of *rapid.T
+	nth := 0
 	checks := flag.Lookup("rapid.checks")
 	limited := checks.Value.String() == checks.DefValue
 	began := time.Now()
@@ -22,11 +25,20 @@ func MakeWalks(e *Env, some int, begin func(*Walk) map[string]func(*rapid.T)) {
 		if limited && !failed && walks >= few(some) && time.Since(began) > walking() {
 			return
 		}
-		told := &WalkT{T: t, test: e.T, nth: walks, quiet: failed}
+		if nth++; t != of {
+			of, nth = t, 0
+		}
+		told := &WalkT{T: t, test: e.T, nth: nth, quiet: failed}
 		passed := false
 		defer func() {
+			why := recover()
+			// A walk that rapid's bits do not suffice for is none: they are those of a file of long ago.
+			passed = passed || fmt.Sprintf("%T", why) == "rapid.invalidData"
 			failed = failed || !passed
 			told.tell(passed, "")
+			if why != nil {
+				panic(why)
+			}
 		}()
 		walks++
 		actions := told.watch(begin(&Walk{T: told, Env: e, Store: e.Store, prefix: fmt.Sprintf("w%d.", walks)}))
