@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"slices"
 
@@ -37,7 +39,7 @@ func (e *Engine) FirstWaiting(ctx context.Context, group, topic string, limit in
 				return err
 			}
 			if len(searches) > 1 {
-				slices.SortFunc(rows, byWake)
+				slices.SortFunc(rows, byWaiting)
 				rows = rows[:min(len(rows), limit)]
 			}
 			kinds := map[int]*storekit.WaitingKind{}
@@ -57,6 +59,12 @@ func (e *Engine) FirstWaiting(ctx context.Context, group, topic string, limit in
 		return nil
 	})
 	return found, err
+}
+
+// byWaiting is the order of a kind of records: by their times, or by their appends where they have none. The Seqs of
+// two parts say nothing about that.
+func byWaiting(a, b driver.Row) int {
+	return cmp.Or(cmp.Compare(a.Wake, b.Wake), cmp.Compare(a.Created, b.Created), bytes.Compare(a.ID[:], b.ID[:]))
 }
 
 // stageOf is the stage of storekit.

@@ -1,11 +1,15 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest/internal/mutants"
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
@@ -48,7 +52,23 @@ func TestRun_BrokenParts(t *testing.T) {
 		{"pauses nothing of a part", "parts", "a pause of a tenant stops its records only, and the others of its part come", oneTenant},
 		{"gives nothing back to a part", "parts", "what waits for a first group, or is given back by one, is delivered in its part",
 			func(f mutants.File) outmill.Store { return dropsNothing{f} }},
+		{"shows one part after the other", "parts",
+			"FirstWaiting returns what was appended first, of whichever part, and counts what is before a record",
+			func(f mutants.File) outmill.Store { return showsByPart{f} }},
 	})
+}
+
+// showsByPart shows the first of each kind in the order of their tenants.
+type showsByPart struct{ mutants.File }
+
+func (m showsByPart) FirstWaiting(ctx context.Context, group, topic string, limit int) (storekit.Waiting, error) {
+	found, err := m.File.FirstWaiting(ctx, group, topic, roles.MaxExamined)
+	for i, kind := range found.Kinds {
+		slices.SortStableFunc(kind.Records, func(a, b storekit.WaitingRecord) int { return cmp.Compare(a.TenantID, b.TenantID) })
+		found.Kinds[i].More = len(kind.Records) >= limit
+		found.Kinds[i].Records = kind.Records[:min(limit, len(kind.Records))]
+	}
+	return found, err
 }
 
 type dropsNothing struct{ mutants.File }
