@@ -31,11 +31,16 @@ func MakeWalks(e *Env, some int, begin func(*Walk) map[string]func(*rapid.T)) {
 		told := &WalkT{T: t, test: e.T, nth: nth, quiet: failed}
 		passed := false
 		defer func() {
+			if passed || told.failed {
+				failed = failed || told.failed
+				return
+			}
 			why := recover()
 			// A walk that rapid's bits do not suffice for is none: they are those of a file of long ago.
-			passed = passed || fmt.Sprintf("%T", why) == "rapid.invalidData"
-			failed = failed || !passed
-			told.tell(passed, "")
+			if fmt.Sprintf("%T", why) != "rapid.invalidData" {
+				failed = true
+				told.tell(fmt.Sprint(why))
+			}
 			if why != nil {
 				panic(why)
 			}
@@ -59,14 +64,14 @@ type WalkT struct {
 	// nth is how many walks there were before, and done the actions of this one.
 	nth  int
 	done []string
-	// quiet says that a failure was logged.
-	quiet bool
+	// quiet says that a failure was logged, and failed that this walk has one.
+	quiet, failed bool
 }
 
 // Errorf notes a failure.
 func (t *WalkT) Errorf(format string, args ...any) {
 	t.Helper()
-	t.tell(false, fmt.Sprintf(format, args...))
+	t.tell(fmt.Sprintf(format, args...))
 	t.T.Errorf(format, args...)
 }
 
@@ -77,8 +82,8 @@ func (t *WalkT) Fatalf(format string, args ...any) {
 	t.FailNow()
 }
 
-func (t *WalkT) tell(passed bool, text string) {
-	if passed || t.quiet {
+func (t *WalkT) tell(text string) {
+	if t.failed = true; t.quiet {
 		return
 	}
 	t.quiet = true
