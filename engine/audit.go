@@ -42,7 +42,7 @@ func (t *tx) audit(ctx context.Context, entry roles.AuditEntry, count int) error
 	if count == 0 {
 		return nil
 	}
-	known, err := t.entryOf(ctx, commandKind, entry.Command)
+	known, err := t.entry(ctx, false, commandKind, entry.Command)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (t *tx) audit(ctx context.Context, entry roles.AuditEntry, count int) error
 
 // addToAudit adds what a further transaction of a command has done.
 func (t *tx) addToAudit(ctx context.Context, key string, entry roles.AuditEntry, count int) error {
-	known, err := t.entryOf(ctx, auditKind, key)
+	known, err := t.entry(ctx, false, auditKind, key)
 	if err != nil || known == nil {
 		return err
 	}
@@ -91,17 +91,14 @@ func (t *tx) addToAudit(ctx context.Context, key string, entry roles.AuditEntry,
 	}
 	stored.Count += count
 	stored.Details = json.RawMessage(entry.Details())
-	if known.Value, err = asText(stored); err != nil {
-		return err
-	}
-	return t.Put(ctx, *known)
+	return t.putAs(ctx, *known, stored)
 }
 
 // AuditEntries returns the newest entries with a smaller number. See storekit.WorkbenchStore.
-func (b bench) AuditEntries(ctx context.Context, operation string, before int64, limit int) (list []roles.AuditEntry, err error) {
-	err = b.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
+func (b bench) AuditEntries(ctx context.Context, operation string, before int64, limit int) ([]roles.AuditEntry, error) {
+	return valueOf(ctx, b.e.view, operation, func(ctx context.Context, t *tx) ([]roles.AuditEntry, error) {
 		entries, err := t.Range(ctx, auditKind, auditKey(before), limit)
-		list = make([]roles.AuditEntry, 0, len(entries))
+		list := make([]roles.AuditEntry, 0, len(entries))
 		for _, e := range entries {
 			var stored storedAudit
 			entry := roles.AuditEntry{Number: auditNumber(e.Key), At: e.Made.Of()}
@@ -115,9 +112,8 @@ func (b bench) AuditEntries(ctx context.Context, operation string, before int64,
 			entry.Actor, entry.Action, entry.Count = stored.Actor, stored.Action, stored.Count
 			list = append(list, entry)
 		}
-		return err
+		return list, err
 	})
-	return list, err
 }
 
 // DeleteOldAudit deletes entries that are older than Config.RetainAudit. See roles.Repairs.
@@ -134,20 +130,4 @@ func (e *Engine) DeleteOldAudit(ctx context.Context, limit int) (int, error) {
 		}
 		return 0, nil
 	})
-}
-
-// entryOf returns the entry with exactly this key, or nil.
-func (t *tx) entryOf(ctx context.Context, kind, key string) (*driver.Entry, error) {
-	entries, err := t.Scan(ctx, kind, key)
-	for _, e := range entries {
-		if e.Key == key {
-			return &e, err
-		}
-	}
-	return nil, err
-}
-
-func asText(v any) (string, error) {
-	text, err := json.Marshal(v)
-	return string(text), err
 }

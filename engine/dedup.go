@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -16,17 +15,16 @@ func (e *Engine) DedupKey(ctx context.Context, topic, key string) (found storeki
 	if err := storekit.CheckDedupKey(topic, key); err != nil {
 		return found, e.explain(ctx, operation, err)
 	}
-	err = e.view(ctx, operation, func(ctx context.Context, t *tx) error {
-		entries, err := t.Entries(ctx, false, driver.Entry{Kind: dedupKind, Key: joined(topic, key)})
-		if err != nil {
-			return err
+	return valueOf(ctx, e.view, operation, func(ctx context.Context, t *tx) (found storekit.DedupInfo, err error) {
+		entry, err := t.entry(ctx, false, dedupKind, joined(topic, key))
+		switch {
+		case err != nil:
+			return found, err
+		case entry == nil || entry.At <= t.now:
+			return found, outmill.ErrNotFound
 		}
-		if len(entries) == 0 || entries[0].At <= t.now {
-			return outmill.ErrNotFound
-		}
-		found = storekit.DedupInfo{Topic: topic, Key: key, ExpiresAt: entries[0].At.Of()}
-		found.Record, err = outmill.ParseWorkItemID(entries[0].Value)
-		return err
+		found = storekit.DedupInfo{Topic: topic, Key: key, ExpiresAt: entry.At.Of()}
+		found.Record, err = outmill.ParseWorkItemID(entry.Value)
+		return found, err
 	})
-	return found, err
 }

@@ -44,7 +44,7 @@ func (d *drop) begin(ctx context.Context) (others storekit.Selections, err error
 		if err != nil {
 			return err
 		}
-		note, err := t.ended(ctx, d.group)
+		note, err := t.entry(ctx, false, endedKind, d.group)
 		if err != nil {
 			return err
 		}
@@ -87,30 +87,24 @@ func (d *drop) registered(ctx context.Context, t *tx) (bool, *storekit.RoutingTa
 // step runs work, unless the group has registered again, and returns how many rows work has changed.
 func (d *drop) step(ctx context.Context, work func(ctx context.Context, t *tx, limit int) (int, error)) (done int, more bool, err error) {
 	limit := d.e.adoptAtOnce()
-	err = d.e.update(ctx, d.operation, func(ctx context.Context, t *tx) error {
-		done = 0
+	done, err = valueOf(ctx, d.e.update, d.operation, func(ctx context.Context, t *tx) (int, error) {
 		registered, _, err := d.registered(ctx, t)
-		if err == nil && !registered {
-			done, err = work(ctx, t, limit)
+		if err != nil || registered {
+			return 0, err
 		}
-		return err
+		return work(ctx, t, limit)
 	})
-	if err != nil {
-		return 0, false, err
-	}
-	return done, done == limit, nil
+	return done, done == limit, err
 }
 
-func (d *drop) lines(ctx context.Context) (names []string, err error) {
-	err = d.e.view(ctx, d.operation, func(ctx context.Context, t *tx) error {
+func (d *drop) lines(ctx context.Context) ([]string, error) {
+	return valueOf(ctx, d.e.view, d.operation, func(ctx context.Context, t *tx) (names []string, err error) {
 		lines, err := t.LinesOf(ctx, d.group)
-		names = nil
 		for _, line := range lines {
 			names = append(names, line.Name())
 		}
-		return err
+		return names, err
 	})
-	return names, err
 }
 
 func (d *drop) giveBack(ctx context.Context, line string) (done int, more bool, err error) {
@@ -181,7 +175,7 @@ func (d *drop) end(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		note, err := t.ended(ctx, d.group)
+		note, err := t.entry(ctx, false, endedKind, d.group)
 		if err != nil {
 			return err
 		}

@@ -34,16 +34,14 @@ func (e *Engine) ExpireRegistrations(ctx context.Context, limit int) (registrati
 		End: func(ctx context.Context, limit int) (int, error) {
 			return e.count(ctx, operation, limit, func(ctx context.Context, t *tx) (int, error) { return t.endRegistrations(ctx, limit) })
 		},
-		Noted: func(ctx context.Context, limit int) (groups []string, err error) {
-			err = e.view(ctx, operation, func(ctx context.Context, t *tx) error {
+		Noted: func(ctx context.Context, limit int) ([]string, error) {
+			return valueOf(ctx, e.view, operation, func(ctx context.Context, t *tx) (groups []string, err error) {
 				entries, err := t.Old(ctx, endedKind, t.now, limit)
-				groups = nil
 				for _, n := range entries {
 					groups = append(groups, n.Key)
 				}
-				return err
+				return groups, err
 			})
-			return groups, err
 		},
 		Sweep: func(ctx context.Context, group string, limit int) (int, error) {
 			return e.count(ctx, operation, limit, func(ctx context.Context, t *tx) (int, error) { return t.sweep(ctx, group, limit) })
@@ -117,7 +115,7 @@ func (t *tx) sweep(ctx context.Context, group string, limit int) (deleted int, e
 
 // swept sets the time of the next sweep, or ends the sweeps of the group.
 func (t *tx) swept(ctx context.Context, group string, registered, leased, empty bool) error {
-	ended, err := t.ended(ctx, group)
+	ended, err := t.entry(ctx, false, endedKind, group)
 	if err != nil || ended == nil {
 		return err
 	}
@@ -142,15 +140,4 @@ func (t *tx) swept(ctx context.Context, group string, registered, leased, empty 
 	}
 	ended.At = t.after(storekit.SweepEvery)
 	return t.Put(ctx, *ended)
-}
-
-// ended returns the entry of a group of which a registration ended, or nil.
-func (t *tx) ended(ctx context.Context, group string) (*driver.Entry, error) {
-	entries, err := t.Scan(ctx, endedKind, group)
-	for _, n := range entries {
-		if n.Key == group {
-			return &n, err
-		}
-	}
-	return nil, err
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -13,14 +14,12 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// The DedupWindow and RetainJoins where none is set.
+// The settings of Config where none is set.
 const (
 	defaultDedupWindow = 24 * time.Hour
 	defaultRetainJoins = 24 * time.Hour
+	defaultReadBytes   = 64 << 20
 )
-
-// defaultReadBytes is the ReadBytes where none is set.
-const defaultReadBytes = 64 << 20
 
 // Config has the settings that all stores share.
 type Config struct {
@@ -74,18 +73,10 @@ type Engine struct {
 
 // New returns the store on db. Its Close closes db.
 func New(db driver.DB, config Config) *Engine {
-	if config.DedupWindow <= 0 {
-		config.DedupWindow = defaultDedupWindow
-	}
-	if config.RetainJoins <= 0 {
-		config.RetainJoins = defaultRetainJoins
-	}
-	if config.ReadBytes <= 0 {
-		config.ReadBytes = defaultReadBytes
-	}
-	if config.RetainAudit <= 0 {
-		config.RetainAudit = storekit.AuditRetention
-	}
+	config.DedupWindow = cmp.Or(max(config.DedupWindow, 0), defaultDedupWindow)
+	config.RetainJoins = cmp.Or(max(config.RetainJoins, 0), defaultRetainJoins)
+	config.ReadBytes = cmp.Or(max(config.ReadBytes, 0), defaultReadBytes)
+	config.RetainAudit = cmp.Or(max(config.RetainAudit, 0), storekit.AuditRetention)
 	config.FairTopics = slices.Compact(slices.Sorted(slices.Values(config.FairTopics)))
 	e := &Engine{db: db, config: config, log: storekit.NewLog(config.Logger, config.Name, config.AppendLogLevel)}
 	e.serves = storekit.NewFairTopics(config.FairTopics)

@@ -1,11 +1,37 @@
 package engine
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"strconv"
 	"strings"
+
+	"github.com/outmill/outmill/engine/driver"
 )
+
+// entry returns an entry, or nil.
+func (t *tx) entry(ctx context.Context, lock bool, kind, key string) (*driver.Entry, error) {
+	entries, err := t.Entries(ctx, lock, driver.Entry{Kind: kind, Key: key})
+	if err != nil || len(entries) == 0 {
+		return nil, err
+	}
+	return &entries[0], nil
+}
+
+// putAs writes an entry with v as its Value.
+func (t *tx) putAs(ctx context.Context, entry driver.Entry, v any) (err error) {
+	if entry.Value, err = asText(v); err != nil {
+		return err
+	}
+	return t.Put(ctx, entry)
+}
+
+func asText(v any) (string, error) {
+	text, err := json.Marshal(v)
+	return string(text), err
+}
 
 // joined is the key of an entry that has two parts. It is unambiguous whatever the parts contain, and the
 // joined keys of one first part have a common prefix: joined(first, "").

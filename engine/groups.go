@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -19,26 +20,19 @@ var (
 )
 
 // Groups lists the groups. See outmill.Inspector.
-func (e *Engine) Groups(ctx context.Context) (infos []outmill.GroupInfo, err error) {
-	err = e.view(ctx, "list groups", func(ctx context.Context, t *tx) error {
+func (e *Engine) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
+	return valueOf(ctx, e.view, "list groups", func(ctx context.Context, t *tx) ([]outmill.GroupInfo, error) {
 		registrations, err := t.registrations(ctx)
-		if err != nil {
-			return err
-		}
-		workers, err := t.workers(ctx)
-		if err != nil {
-			return err
-		}
-		ended, err := t.endedGroups(ctx)
-		if err != nil {
-			return err
+		workers, badWorkers := t.workers(ctx)
+		ended, badEnded := t.endedGroups(ctx)
+		if err = cmp.Or(err, badWorkers, badEnded); err != nil {
+			return nil, err
 		}
 		table := storekit.RoutingTable{Registrations: registrations}
-		infos = table.Infos(workers, ended)
+		infos := table.Infos(workers, ended)
 		storekit.NamePauses(infos, t.pauses.All())
-		return nil
+		return infos, nil
 	})
-	return infos, err
 }
 
 // removeLine deletes up to limit records of the line in these stages, but without leased none whose lease has

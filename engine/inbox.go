@@ -39,20 +39,18 @@ func (e *Engine) PutNote(ctx context.Context, note roles.Note, wait time.Duratio
 		}
 		return err == nil && !added, e.explain(ctx, operation, busyAs(err, roles.ErrNoteBusy))
 	}
-	err = e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {
+	return valueOf(ctx, e.inTx, operation, func(ctx context.Context, t *tx) (bool, error) {
 		entry.At, entry.Made = t.after(note.Retention), t.now
 		if err := t.checkLease(ctx, note.Lease); err != nil {
-			return err
+			return false, err
 		}
 		// A driver may wait in Add, and the lease may end until then.
 		added, err := t.Add(ctx, wait, entry)
 		if err != nil {
-			return busyAs(err, roles.ErrNoteBusy)
+			return false, busyAs(err, roles.ErrNoteBusy)
 		}
-		duplicate = !added
-		return t.checkLease(ctx, note.Lease)
+		return !added, t.checkLease(ctx, note.Lease)
 	})
-	return duplicate && err == nil, err
 }
 
 // noter returns the driver's shortcut, and the caller's transaction for it; nil if one of them is missing.
@@ -78,13 +76,11 @@ func (t *tx) checkLease(ctx context.Context, lease outmill.Lease) error {
 }
 
 // HasNote reports whether a message was noted. See roles.Inbox.
-func (e *Engine) HasNote(ctx context.Context, consumer, key string) (found bool, err error) {
-	err = e.viewTx(ctx, "look for a note", func(ctx context.Context, t *tx) error {
-		entries, err := t.Entries(ctx, false, driver.Entry{Kind: noteKind, Key: noteKey(consumer, key)})
-		found = len(entries) > 0
-		return err
+func (e *Engine) HasNote(ctx context.Context, consumer, key string) (bool, error) {
+	return valueOf(ctx, e.viewTx, "look for a note", func(ctx context.Context, t *tx) (bool, error) {
+		note, err := t.entry(ctx, false, noteKind, noteKey(consumer, key))
+		return note != nil, err
 	})
-	return found && err == nil, err
 }
 
 // DeleteNotes deletes notes whose retention has passed. See roles.Inbox. It puts the next look at those off

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"slices"
 
@@ -12,19 +11,17 @@ import (
 )
 
 // Get returns one record. See outmill.Inspector.
-func (e *Engine) Get(ctx context.Context, id outmill.WorkItemID) (record *outmill.Record, err error) {
-	err = e.view(ctx, "get", func(ctx context.Context, t *tx) error {
+func (e *Engine) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, error) {
+	return valueOf(ctx, e.view, "get", func(ctx context.Context, t *tx) (*outmill.Record, error) {
 		records, err := t.get(ctx, everything, id)
+		if err == nil && len(records) == 0 {
+			err = outmill.ErrNotFound
+		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if len(records) == 0 {
-			return outmill.ErrNotFound
-		}
-		record = records[0]
-		return nil
+		return records[0], nil
 	})
-	return record, err
 }
 
 // everything is the whole content.
@@ -36,16 +33,11 @@ func (t *tx) get(ctx context.Context, want driver.Want, ids ...outmill.WorkItemI
 	if err != nil {
 		return nil, err
 	}
-	return t.records(ctx, rows, want)
-}
-
-// records reads the content of rows. It leaves out those that were deleted since they were read.
-func (t *tx) records(ctx context.Context, rows []driver.Row, want driver.Want) ([]*outmill.Record, error) {
 	_, records, err := t.load(ctx, rows, want)
 	return records, err
 }
 
-// load is records. It also returns the rows of the records.
+// load reads the content of rows. It leaves out those that were deleted since they were read, and returns the others.
 func (t *tx) load(ctx context.Context, rows []driver.Row, want driver.Want) (
 	found []driver.Row, records []*outmill.Record, err error) {
 	loaded, err := t.Load(ctx, rows, want)
@@ -81,27 +73,22 @@ func (e *Engine) deleteWith(ctx context.Context, status outmill.Status, ids []ou
 
 // changeFound changes the rows with these ids for which a condition holds, and returns how many there were.
 func (e *Engine) changeFound(ctx context.Context, operation string, action roles.AuditAction, ids []outmill.WorkItemID,
-	has func(r driver.Row) bool, change func(t *tx, r driver.Row)) (changed int, err error) {
+	has func(r driver.Row) bool, change func(t *tx, r driver.Row)) (int, error) {
 	entry := storekit.NewAuditEntry(ctx, action, ids...)
-	err = e.update(ctx, operation, func(ctx context.Context, t *tx) (err error) {
+	return valueOf(ctx, e.update, operation, func(ctx context.Context, t *tx) (int, error) {
 		find := func(ctx context.Context, _ int) ([]driver.Row, error) {
 			rows, err := t.Find(ctx, ids)
 			return slices.DeleteFunc(rows, func(r driver.Row) bool { return !has(r) }), err
 		}
-		var lost bool
-		changed, lost, err = t.changeAll(ctx, len(ids), find, func(r driver.Row) { change(t, r) })
-		if err != nil {
-			return err
-		}
+		changed, lost, err := t.changeAll(ctx, len(ids), find, func(r driver.Row) { change(t, r) })
 		if lost {
-			return errLost
+			err = errLost
 		}
-		return t.audit(ctx, entry, changed)
+		if err != nil {
+			return 0, err
+		}
+		return changed, t.audit(ctx, entry, changed)
 	})
-	if err != nil {
-		return 0, err
-	}
-	return changed, nil
 }
 
 // Requeue makes dead records pending again, those of a parked key in steps. See outmill.Inspector.
@@ -130,10 +117,6 @@ func (e *Engine) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeu
 	return requeued + n, err
 }
 
-func sortByID(rows []driver.Row) {
-	slices.SortFunc(rows, func(a, b driver.Row) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-}
-
 func isDead(r driver.Row) bool { return r.Stage == driver.Dead }
 
 func (t *tx) requeue(r driver.Row, due driver.Time) {
@@ -160,47 +143,42 @@ func (e *Engine) parkedKeys(ctx context.Context, operation string, ids []outmill
 // grow: claims between two steps may park the first ones again.
 func (e *Engine) requeueParked(ctx context.Context, operation string, k driver.Row, due driver.Time, entry roles.AuditEntry) (
 	requeued int, err error) {
-	for nth := 0; ; nth++ {
-		n := 0
-		err := e.update(ctx, operation, func(ctx context.Context, t *tx) (err error) {
+	for n, nth := 1, 0; n > 0 && err == nil; nth++ {
+		n, err = valueOf(ctx, e.update, operation, func(ctx context.Context, t *tx) (int, error) {
 			if _, err := t.Page(ctx, driver.Ask{Line: k.Line, Limit: 1, Lock: true}); err != nil {
-				return err
+				return 0, err
 			}
 			parked := t.searched(driver.Search{By: driver.ByParked, Line: k.Line, Key: k.Key})
-			n, _, err = t.changeAll(ctx, e.config.AtOnce.Requeue(nth), parked, func(r driver.Row) { t.requeue(r, due) })
+			n, _, err := t.changeAll(ctx, e.config.AtOnce.Requeue(nth), parked, func(r driver.Row) { t.requeue(r, due) })
 			if err != nil {
-				return err
+				return 0, err
 			}
-			return t.audit(ctx, entry, n)
+			return n, t.audit(ctx, entry, n)
 		})
-		if err != nil || n == 0 {
-			return requeued, err
-		}
 		requeued += n
 	}
+	return requeued, err
 }
 
 // finder has the queries of List and Operator.
 type finder struct{ e *Engine }
 
 // Search looks at a bounded number of records behind an id. See storekit.FindStore.
-func (f finder) Search(ctx context.Context, operation string, query outmill.ListQuery) (found storekit.Searched, err error) {
-	err = f.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
-		found, err = storekit.Search(query, 1, func(ranges []storekit.SearchRange, each int) ([]storekit.Looked, error) {
+func (f finder) Search(ctx context.Context, operation string, query outmill.ListQuery) (storekit.Searched, error) {
+	return valueOf(ctx, f.e.view, operation, func(ctx context.Context, t *tx) (storekit.Searched, error) {
+		return storekit.Search(query, 1, func(ranges []storekit.SearchRange, each int) ([]storekit.Looked, error) {
 			rows, err := t.After(ctx, ranges[0].After, each)
 			if err != nil {
 				return nil, err
 			}
-			records, err := t.records(ctx, rows, headOf(query))
+			_, records, err := t.load(ctx, rows, headOf(query))
 			looked := make([]storekit.Looked, len(records))
 			for i, r := range records {
 				looked[i] = storekit.Looked{ID: r.ID, Matches: storekit.Matches(query, r)}
 			}
 			return looked, err
 		})
-		return err
 	})
-	return found, err
 }
 
 // headOf is what the conditions of a query look at.
@@ -224,12 +202,11 @@ func wantedIn(ctx context.Context) (want driver.Want) {
 }
 
 // Records returns the records with these ids, by id.
-func (f finder) Records(ctx context.Context, operation string, ids []outmill.WorkItemID) (records []*outmill.Record, err error) {
-	err = f.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
-		records, err = t.get(ctx, wantedIn(ctx), ids...)
-		return err
+func (f finder) Records(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]*outmill.Record, error) {
+	records, err := valueOf(ctx, f.e.view, operation, func(ctx context.Context, t *tx) ([]*outmill.Record, error) {
+		return t.get(ctx, wantedIn(ctx), ids...)
 	})
-	slices.SortFunc(records, func(a, b *outmill.Record) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	slices.SortFunc(records, func(a, b *outmill.Record) int { return byWorkItem(a.ID, b.ID) })
 	return records, err
 }
 

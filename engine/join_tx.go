@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"math"
 
 	"github.com/outmill/outmill"
@@ -19,15 +18,12 @@ type joinTx struct{ *tx }
 func (j joinStore) OnJoin(ctx context.Context, operation string, id outmill.JoinID,
 	work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
 	return j.e.update(ctx, operation, func(ctx context.Context, t *tx) error {
-		found, err := t.joins(ctx, true, id)
-		if err == nil && len(found) == 0 {
-			err = fmt.Errorf("%w: %s", roles.ErrUnknownJoin, id)
-		}
+		join, err := t.join(ctx, true, id)
 		if err != nil {
 			return err
 		}
 		t.hurry(id)
-		return work(ctx, joinTx{t}, found[0])
+		return work(ctx, joinTx{t}, join)
 	})
 }
 
@@ -116,23 +112,23 @@ func (t joinTx) Report(ctx context.Context, join *storekit.JoinState, message ou
 		step = rows[0].Step
 	}
 	// A settlement changes the members of a step while it has the step locked.
-	if _, err := t.Entries(ctx, true, stepKey(step)); err != nil {
+	if _, err := t.entry(ctx, true, stepKind, step.String()); err != nil {
 		return false, err
 	}
-	members, err := t.Entries(ctx, false, driver.Entry{Kind: stepsOf(join.ID), Key: step.String()})
-	if err != nil || len(members) == 0 {
+	member, err := t.entry(ctx, false, stepsOf(join.ID), step.String())
+	if err != nil || member == nil {
 		return false, err
 	}
-	status, _ := memberStatus(members[0])
+	status, _ := memberStatus(*member)
 	if join.Status != roles.JoinPending || status != roles.StepPending {
 		return true, nil
 	}
-	members[0].Value = string(as) + reported
+	member.Value = string(as) + reported
 	entry, err := t.countIn(join, storekit.StepCounts{}.Moved(status, as))
 	if err != nil {
 		return true, err
 	}
-	return true, t.Put(ctx, members[0], entry)
+	return true, t.Put(ctx, *member, entry)
 }
 
 // AttachStep makes a record a step. See roles.Joins.
@@ -161,11 +157,11 @@ func (t *tx) attachStep(ctx context.Context, join *storekit.JoinState, message o
 		return err
 	}
 	member := driver.Entry{Kind: stepsOf(join.ID), Key: name.String()}
-	known, err := t.Entries(ctx, false, member)
+	known, err := t.entry(ctx, false, member.Kind, member.Key)
 	if err != nil {
 		return err
 	}
-	late.Member = len(known) > 0
+	late.Member = known != nil
 	late.Open, late.Acked, late.Dead = step.Open, step.Acked, step.Dead
 	if attach, err := late.Check(message, join, t.e.config.Retain); err != nil || !attach {
 		return err
@@ -195,12 +191,12 @@ func (t *tx) stepToAttach(ctx context.Context, row driver.Row, name outmill.Work
 			return nil, step, err
 		}
 	}
-	entries, err := t.Entries(ctx, true, stepKey(name))
+	entry, err := t.entry(ctx, true, stepKind, name.String())
 	if err != nil {
 		return nil, step, err
 	}
-	if len(entries) > 0 {
-		step, err = readStep(entries[0])
+	if entry != nil {
+		step, err = readStep(*entry)
 		return rows, step, err
 	}
 	for _, r := range rows {

@@ -145,6 +145,10 @@ func (t *tx) joins(ctx context.Context, lock bool, ids ...outmill.JoinID) ([]*st
 	for i, id := range ids {
 		keys[i] = joinKey(id)
 	}
+	return t.joinsOf(ctx, lock, keys)
+}
+
+func (t *tx) joinsOf(ctx context.Context, lock bool, keys []driver.Entry) ([]*storekit.JoinState, error) {
 	entries, err := t.Entries(ctx, lock, keys...)
 	found := make([]*storekit.JoinState, 0, len(entries))
 	for _, entry := range entries {
@@ -158,70 +162,69 @@ func (t *tx) joins(ctx context.Context, lock bool, ids ...outmill.JoinID) ([]*st
 }
 
 // ReadJoins reads joins without a lock.
-func (j joinStore) ReadJoins(ctx context.Context, operation string, ids []outmill.JoinID) (found []*storekit.JoinState, err error) {
-	err = j.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
-		found, err = t.joins(ctx, false, ids...)
-		return err
+func (j joinStore) ReadJoins(ctx context.Context, operation string, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
+	return valueOf(ctx, j.e.view, operation, func(ctx context.Context, t *tx) ([]*storekit.JoinState, error) {
+		return t.joins(ctx, false, ids...)
 	})
-	return found, err
 }
 
 // ListJoins reads joins of each status.
-func (j joinStore) ListJoins(ctx context.Context, operation string, query roles.JoinQuery) (all []*storekit.JoinState, err error) {
-	err = j.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
-		all = nil
+func (j joinStore) ListJoins(ctx context.Context, operation string, query roles.JoinQuery) ([]*storekit.JoinState, error) {
+	return valueOf(ctx, j.e.view, operation, func(ctx context.Context, t *tx) (all []*storekit.JoinState, err error) {
 		for _, status := range query.Statuses() {
 			index, err := t.Range(ctx, joinsWith(status, query.GroupingKey), query.After.String(), query.Limit)
+			if err != nil {
+				return nil, err
+			}
 			for i := range index {
 				index[i].Kind = joinKind
 			}
+			found, err := t.joinsOf(ctx, false, index)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			entries, err := t.Entries(ctx, false, index...)
-			if err != nil {
-				return err
-			}
-			for _, entry := range entries {
-				join, err := t.joinOf(entry)
-				if err != nil {
-					return err
-				}
+			for _, join := range found {
 				// It may have ended since.
 				if join.Status == status && (query.GroupingKey == "" || join.GroupingKey == query.GroupingKey) {
 					all = append(all, join)
 				}
 			}
 		}
-		return nil
+		return all, nil
 	})
-	return all, err
 }
 
 // ListSteps reads steps of a join.
 func (j joinStore) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID,
-	limit int) (steps []roles.JoinStep, err error) {
-	err = j.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
-		found, err := t.joins(ctx, false, id)
-		if err == nil && len(found) == 0 {
-			err = fmt.Errorf("%w: %s", roles.ErrUnknownJoin, id)
-		}
-		if err != nil {
-			return err
+	limit int) ([]roles.JoinStep, error) {
+	return valueOf(ctx, j.e.view, operation, func(ctx context.Context, t *tx) ([]roles.JoinStep, error) {
+		if _, err := t.join(ctx, false, id); err != nil {
+			return nil, err
 		}
 		entries, err := t.Range(ctx, stepsOf(id), after.String(), limit)
-		steps = make([]roles.JoinStep, 0, len(entries))
+		steps := make([]roles.JoinStep, 0, len(entries))
 		for _, entry := range entries {
 			step, bad := outmill.ParseWorkItemID(entry.Key)
 			if bad != nil {
-				return bad
+				return nil, bad
 			}
 			status, _ := memberStatus(entry)
 			steps = append(steps, roles.JoinStep{ID: step, Status: status})
 		}
-		return err
+		return steps, err
 	})
-	return steps, err
+}
+
+// join reads a join that must exist.
+func (t *tx) join(ctx context.Context, lock bool, id outmill.JoinID) (*storekit.JoinState, error) {
+	found, err := t.joins(ctx, lock, id)
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("%w: %s", roles.ErrUnknownJoin, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return found[0], nil
 }
 
 // MakeDue makes due the records that wait for the joins. It locks no join, because what settles a step locks rows

@@ -38,13 +38,13 @@ func (t *tx) fair(ctx context.Context) (*fairTopics, error) {
 	if known := t.e.fair.Load(); known != nil && known.generation == t.State().Routes {
 		return known, nil
 	}
-	entries, err := t.Entries(ctx, false, driver.Entry{Kind: settingKind, Key: fairKey})
+	entry, err := t.entry(ctx, false, settingKind, fairKey)
 	if err != nil {
 		return nil, err
 	}
 	found := &fairTopics{generation: t.State().Routes}
-	if len(entries) > 0 {
-		if err := json.Unmarshal([]byte(entries[0].Value), &found.patterns); err != nil {
+	if entry != nil {
+		if err := json.Unmarshal([]byte(entry.Value), &found.patterns); err != nil {
 			return nil, fmt.Errorf("the setting of fair topics cannot be read: %w: call SetFairTopics", err)
 		}
 	}
@@ -74,29 +74,23 @@ func (e *Engine) SetFairTopics(ctx context.Context) error { return e.setFairTopi
 // setFairTopics does nothing to a setting that exists, unless change is set.
 func (e *Engine) setFairTopics(ctx context.Context, change bool) error {
 	return e.update(ctx, "set the fair topics", func(ctx context.Context, t *tx) error {
-		entry := driver.Entry{Kind: settingKind, Key: fairKey, Made: t.now}
 		if err := t.lockRoutes(ctx); err != nil {
 			return err
 		}
-		found, err := t.Entries(ctx, true, entry)
-		if err != nil || len(found) > 0 && !change {
+		found, err := t.entry(ctx, true, settingKind, fairKey)
+		if err != nil || found != nil && !change {
 			return err
 		}
 		var was []string
-		if len(found) > 0 {
+		if found != nil {
 			// One that cannot be read is as if there were none.
-			_ = json.Unmarshal([]byte(found[0].Value), &was)
+			_ = json.Unmarshal([]byte(found.Value), &was)
 		}
 		before := storekit.NewFairTopics(was)
 		if err := t.noneUndelivered(ctx, func(topic string) bool { return before.ServesTurns(topic) != e.ServesTurns(topic) }); err != nil {
 			return err
 		}
-		value, err := json.Marshal(e.config.FairTopics)
-		if err != nil {
-			return err
-		}
-		entry.Value = string(value)
-		if err := t.Put(ctx, entry); err != nil {
+		if err := t.putAs(ctx, driver.Entry{Kind: settingKind, Key: fairKey, Made: t.now}, e.config.FairTopics); err != nil {
 			return err
 		}
 		return t.bumpRoutes(ctx)
@@ -105,22 +99,20 @@ func (e *Engine) setFairTopics(ctx context.Context, change bool) error {
 
 // noneUndelivered returns an error if one of the topics has undelivered records.
 func (t *tx) noneUndelivered(ctx context.Context, of func(topic string) bool) error {
-	groups, err := t.groupsWithRecords(ctx)
-	for _, group := range groups {
-		lines, err := t.LinesOf(ctx, group)
-		if err != nil {
-			return err
+	return t.eachLine(ctx, func(line driver.Line) error {
+		if !of(line.Topic) {
+			return nil
 		}
-		for _, line := range slices.DeleteFunc(lines, func(line driver.Line) bool { return !of(line.Topic) }) {
-			for _, stage := range undelivered {
-				found, err := t.Rows(ctx, driver.Search{By: driver.ByStage, Line: line, Stage: stage, Limit: 1})
-				if err != nil || len(found) > 0 {
-					return cmp.Or(err, fmt.Errorf("%w: topic %q of group %q", outmill.ErrUndelivered, line.Topic, group))
-				}
-			}
+		searches := make([]driver.Search, len(undelivered))
+		for i, stage := range undelivered {
+			searches[i] = driver.Search{By: driver.ByStage, Line: line, Stage: stage, Limit: 1}
 		}
-	}
-	return err
+		found, err := t.Rows(ctx, searches...)
+		if err == nil && len(found) > 0 {
+			err = fmt.Errorf("%w: topic %q of group %q", outmill.ErrUndelivered, line.Topic, line.Group)
+		}
+		return err
+	})
 }
 
 // namedLines are the lines of these topics; nil if they are too many to name.

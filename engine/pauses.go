@@ -82,12 +82,8 @@ func (e *Engine) Pause(ctx context.Context, scope roles.PauseScope, by, reason s
 			}
 			paused = &roles.PauseInfo{Number: generation + 1, At: t.now.Of()}
 		}
-		text, err := json.Marshal(storedPause{scope, paused.Number, by, reason})
-		if err != nil {
-			return err
-		}
-		entry := driver.Entry{Kind: pauseKind, Key: pauseKey(scope), Made: driver.Time(paused.At.UnixMicro()), Value: string(text)}
-		if err := t.Put(ctx, entry); err != nil {
+		entry := driver.Entry{Kind: pauseKind, Key: pauseKey(scope), Made: driver.Time(paused.At.UnixMicro())}
+		if err := t.putAs(ctx, entry, storedPause{scope, paused.Number, by, reason}); err != nil {
 			return err
 		}
 		made := roles.PauseInfo{PauseScope: scope, Number: paused.Number, At: entry.Made.Of(), By: by, Reason: reason}
@@ -129,33 +125,26 @@ func (e *Engine) Resume(ctx context.Context, scope roles.PauseScope) (ended bool
 	if err := storekit.CheckPauseScope(scope); err != nil {
 		return false, e.explain(ctx, "resume", err)
 	}
-	err = e.update(ctx, "resume", func(ctx context.Context, t *tx) error {
-		ended = false
+	ended, err = valueOf(ctx, e.update, "resume", func(ctx context.Context, t *tx) (bool, error) {
 		if _, err := t.lockPauses(ctx); err != nil || t.pauseOf(scope) == nil {
-			return err
+			return false, err
 		}
 		if err := t.Delete(ctx, driver.Entry{Kind: pauseKind, Key: pauseKey(scope)}); err != nil {
-			return err
+			return false, err
 		}
-		ended = true
-		return t.changePauses(ctx, t.pausesBut(scope))
+		return true, t.changePauses(ctx, t.pausesBut(scope))
 	})
-	if err != nil {
-		return false, err
-	}
 	if ended {
 		e.notifier.Notify()
 	}
-	return ended, nil
+	return ended, err
 }
 
 // Paused returns the pauses. See roles.Pauses.
-func (e *Engine) Paused(ctx context.Context) (pauses []roles.PauseInfo, err error) {
-	err = e.view(ctx, "list pauses", func(_ context.Context, t *tx) error {
-		pauses = append([]roles.PauseInfo(nil), t.pauses.All()...)
-		return nil
+func (e *Engine) Paused(ctx context.Context) ([]roles.PauseInfo, error) {
+	return valueOf(ctx, e.view, "list pauses", func(_ context.Context, t *tx) ([]roles.PauseInfo, error) {
+		return slices.Concat(t.pauses.All()), nil
 	})
-	return pauses, err
 }
 
 // LastPauses returns the pauses as the store last read them. See roles.Pauses.

@@ -144,21 +144,21 @@ func (t *tx) register(ctx context.Context, reg outmill.Registration) error {
 		entry.At = t.after(reg.TTL)
 	}
 	stored := storedRegistration{Include: reg.Topics.Include, Exclude: reg.Topics.Exclude}
-	known, err := t.Scan(ctx, registrationKind, entry.Key)
+	known, err := t.entry(ctx, false, registrationKind, entry.Key)
 	if err != nil {
 		return err
 	}
-	if len(known) > 0 {
-		if known[0].At == 0 {
+	if known != nil {
+		if known.At == 0 {
 			entry.At = 0
 		}
 		var was storedRegistration
-		if err := json.Unmarshal([]byte(known[0].Value), &was); err == nil {
+		if err := json.Unmarshal([]byte(known.Value), &was); err == nil {
 			stored.Takes = was.Takes
 		}
 	}
 	begins := stored.Takes == 0 && !reg.Hold
-	if begins || len(known) == 0 {
+	if begins || known == nil {
 		now, err := t.Bump(ctx, true, false)
 		if err != nil {
 			return err
@@ -167,33 +167,24 @@ func (t *tx) register(ctx context.Context, reg outmill.Registration) error {
 			stored.Takes = now.Routes
 		}
 	}
-	value, err := json.Marshal(stored)
-	if err != nil {
-		return err
-	}
-	entry.Value = string(value)
-	return t.Put(ctx, entry)
+	return t.putAs(ctx, entry, stored)
 }
 
 // adopt gives rows of the selected topics that wait for a first group to it, in steps.
 func (e *Engine) adopt(ctx context.Context, operation string, selects func(topic string) bool) (adopted int, err error) {
-	for more := true; more; {
+	for more := true; more && err == nil; {
 		var n int
-		err := e.update(ctx, operation, func(ctx context.Context, t *tx) error {
-			n, more = 0, false
+		n, err = valueOf(ctx, e.update, operation, func(ctx context.Context, t *tx) (n int, err error) {
 			lines, err := t.LinesOf(ctx, "")
 			if err != nil {
-				return err
+				return 0, err
 			}
 			n, more, err = t.adopt(ctx, slices.DeleteFunc(lines, func(line driver.Line) bool { return !selects(line.Topic) })...)
-			return err
+			return n, err
 		})
-		if err != nil {
-			return adopted, err
-		}
 		adopted += n
 	}
-	return adopted, nil
+	return adopted, err
 }
 
 // adopt gives rows of the lines that wait for a first group to the group whose registration is the first that

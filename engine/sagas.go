@@ -127,11 +127,11 @@ func (e *Engine) FindSaga(ctx context.Context, kind, correlation string, state a
 
 // saga returns the saga with this key, or nil.
 func (t *tx) saga(ctx context.Context, lock bool, key driver.Entry) (*storedSaga, error) {
-	entries, err := t.Entries(ctx, lock, key)
-	if err != nil || len(entries) == 0 {
+	entry, err := t.entry(ctx, lock, key.Kind, key.Key)
+	if err != nil || entry == nil {
 		return nil, err
 	}
-	return readSaga(entries[0])
+	return readSaga(*entry)
 }
 
 // ListSagas lists sagas. See roles.Sagas.

@@ -37,11 +37,8 @@ func (e *Engine) settle(ctx context.Context, s settling) (valid []outmill.Lease,
 		left := ids
 		for range attempts {
 			settled, lost, err := s.once(ctx, t, left)
-			if err != nil {
+			if valid, left = append(valid, settled...), lost; err != nil || len(left) == 0 {
 				return err
-			}
-			if valid, left = append(valid, settled...), lost; len(left) == 0 {
-				return nil
 			}
 		}
 		return errLost

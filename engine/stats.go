@@ -17,32 +17,33 @@ func (e *Engine) Stats(ctx context.Context, limit int) (list []outmill.TopicStat
 	if limit, err = storekit.CheckStats(limit); err != nil {
 		return nil, e.explain(ctx, operation, err)
 	}
-	err = e.view(ctx, operation, func(ctx context.Context, t *tx) error {
-		list = nil
-		groups, err := t.groupsWithRecords(ctx)
-		if err != nil {
-			return err
-		}
-		for _, group := range groups {
-			lines, err := t.LinesOf(ctx, group)
-			if err != nil {
-				return err
+	return valueOf(ctx, e.view, operation, func(ctx context.Context, t *tx) (list []outmill.TopicStats, err error) {
+		err = t.eachLine(ctx, func(line driver.Line) error {
+			if n := len(list); n == 0 || list[n-1].Group != line.Group || list[n-1].Topic != line.Topic {
+				list = append(list, outmill.TopicStats{Group: line.Group, Topic: line.Topic})
 			}
-			for i, line := range lines {
-				if i == 0 || lines[i-1].Topic != line.Topic {
-					list = append(list, outmill.TopicStats{Group: group, Topic: line.Topic})
-				}
-				if err := t.addStats(ctx, &list[len(list)-1], line, limit); err != nil {
-					return err
-				}
-			}
-		}
+			return t.addStats(ctx, &list[len(list)-1], line, limit)
+		})
 		slices.SortFunc(list, func(a, b outmill.TopicStats) int {
 			return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Topic, b.Topic))
 		})
-		return nil
+		return list, err
 	})
-	return list, err
+}
+
+// eachLine calls fn for each line that may have records, by group, topic and part.
+func (t *tx) eachLine(ctx context.Context, fn func(line driver.Line) error) error {
+	groups, err := t.groupsWithRecords(ctx)
+	for _, group := range groups {
+		lines, err := t.LinesOf(ctx, group)
+		for i := 0; i < len(lines) && err == nil; i++ {
+			err = fn(lines[i])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // groupsWithRecords returns the groups that may have records: those that are registered or were, and "".

@@ -83,19 +83,25 @@ func (e *Engine) updateFrom(ctx context.Context, operation string, begin driver.
 }
 
 // count is update for work on up to limit rows.
-func (e *Engine) count(ctx context.Context, operation string, limit int, fn func(ctx context.Context, t *tx) (int, error)) (
-	n int, err error) {
+func (e *Engine) count(ctx context.Context, operation string, limit int, fn func(ctx context.Context, t *tx) (int, error)) (int, error) {
 	if err := storekit.CheckLimit(limit); err != nil {
 		return 0, e.explain(ctx, operation, err)
 	}
-	err = e.update(ctx, operation, func(ctx context.Context, t *tx) (err error) {
-		n, err = fn(ctx, t)
+	return valueOf(ctx, e.update, operation, fn)
+}
+
+// valueOf runs fn in a transaction by view, update or the like, and returns what fn has returned in the run that counts.
+func valueOf[T any](ctx context.Context, run func(context.Context, string, func(context.Context, *tx) error) error, operation string,
+	fn func(ctx context.Context, t *tx) (T, error)) (T, error) {
+	var value, none T
+	err := run(ctx, operation, func(ctx context.Context, t *tx) (err error) {
+		value, err = fn(ctx, t)
 		return err
 	})
 	if err != nil {
-		return 0, err
+		return none, err
 	}
-	return n, nil
+	return value, nil
 }
 
 // after returns the time d from now; now if d is not positive.

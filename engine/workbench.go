@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -16,19 +17,18 @@ type workbench = storekit.WorkbenchEngine
 type bench struct{ finder }
 
 // Letters returns those of the dead records that no other record has parked.
-func (b bench) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) (letters []roles.DeadLetter, err error) {
-	err = b.e.view(ctx, operation, func(ctx context.Context, t *tx) error {
-		letters = nil
+func (b bench) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]roles.DeadLetter, error) {
+	return valueOf(ctx, b.e.view, operation, func(ctx context.Context, t *tx) (letters []roles.DeadLetter, err error) {
 		rows, err := t.Find(ctx, ids)
-		if err != nil {
-			return err
+		if err == nil {
+			rows, err = t.heads(ctx, rows)
 		}
-		if rows, err = t.heads(ctx, rows); err != nil {
-			return err
+		if err != nil {
+			return nil, err
 		}
 		rows, records, err := t.load(ctx, rows, wantedIn(ctx))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		var searches []driver.Search
 		var holding []int
@@ -43,9 +43,8 @@ func (b bench) Letters(ctx context.Context, operation string, ids []outmill.Work
 		for n, c := range counted {
 			letters[holding[n]].Waiting = c.N
 		}
-		return err
+		return letters, err
 	})
-	return letters, err
 }
 
 // heads returns those of the rows that are dead and that no other row has parked, by id.
@@ -67,7 +66,7 @@ func (t *tx) heads(ctx context.Context, rows []driver.Row) (heads []driver.Row, 
 			heads = append(heads, r)
 		}
 	}
-	sortByID(heads)
+	slices.SortFunc(heads, func(a, b driver.Row) int { return byWorkItem(a.ID, b.ID) })
 	return heads, nil
 }
 
@@ -79,18 +78,15 @@ func holdsKey(r driver.Row, record *outmill.Record) bool {
 // lockRecord locks a record.
 func (t *tx) lockRecord(ctx context.Context, id outmill.WorkItemID) (r driver.Row, record *outmill.Record, err error) {
 	r, found, err := t.Lock(ctx, id)
+	var records []*outmill.Record
+	if err == nil && found {
+		_, records, err = t.load(ctx, []driver.Row{r}, everything)
+	}
+	if err == nil && len(records) == 0 {
+		err = outmill.ErrNotFound
+	}
 	if err != nil {
 		return r, nil, err
-	}
-	if !found {
-		return r, nil, outmill.ErrNotFound
-	}
-	records, err := t.records(ctx, []driver.Row{r}, everything)
-	if err != nil {
-		return r, nil, err
-	}
-	if len(records) == 0 {
-		return r, nil, outmill.ErrNotFound
 	}
 	return r, records[0], nil
 }
@@ -149,39 +145,33 @@ func (t *tx) setsUnreadable(ctx context.Context, r driver.Row, before, after *ou
 // SkipDead removes a dead record and requeues what is parked behind it, in steps. Between two steps the record
 // has SkippedError and keeps in Next the time at which all become due.
 func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
-	check func(*outmill.Record) (roles.AuditEntry, error)) (skipped roles.Skipped, err error) {
-	err = b.e.update(ctx, operation, func(ctx context.Context, t *tx) error {
-		skipped = roles.Skipped{}
+	check func(*outmill.Record) (roles.AuditEntry, error)) (roles.Skipped, error) {
+	skipped, err := valueOf(ctx, b.e.update, operation, func(ctx context.Context, t *tx) (skipped roles.Skipped, err error) {
 		head, record, err := t.lockRecord(ctx, id)
 		if err != nil {
-			return err
+			return skipped, err
 		}
 		entry, err := check(record)
+		if err == nil && holdsKey(head, record) {
+			skipped.Released, err = t.release(ctx, &head, record, nth)
+		}
+		if err == nil {
+			skipped.Done, err = t.endSkip(ctx, head, skipped.Released)
+		}
 		if err != nil {
-			return err
-		}
-		if holdsKey(head, record) {
-			if skipped.Released, err = t.release(ctx, &head, record, nth); err != nil {
-				return err
-			}
-		}
-		if skipped.Done, err = t.endSkip(ctx, head, skipped.Released); err != nil {
-			return err
+			return skipped, err
 		}
 		count := skipped.Released
 		if skipped.Done {
 			entry.After.Status = roles.AuditDeleted
 			count++
 		}
-		return t.audit(ctx, entry, count)
+		return skipped, t.audit(ctx, entry, count)
 	})
-	if err != nil {
-		return roles.Skipped{}, err
-	}
 	if skipped.Released > 0 {
 		b.e.notifier.Notify()
 	}
-	return skipped, nil
+	return skipped, err
 }
 
 // release requeues the first parked rows behind the head, unless an earlier row of the key is parked.
@@ -202,18 +192,19 @@ func (t *tx) release(ctx context.Context, head *driver.Row, record *outmill.Reco
 
 // endSkip deletes the head, or marks it for the next step if rows are parked behind it that have to come back.
 func (t *tx) endSkip(ctx context.Context, head driver.Row, released int) (done bool, err error) {
+	done = true
 	if released > 0 {
 		left, err := t.Count(ctx, driver.Search{By: driver.ByParked, Line: head.Line, Key: head.Key, From: head.Seq, Limit: 1})
 		if err != nil {
 			return false, err
 		}
-		if left[0].N > 0 {
-			t.rewrite(head, markSkipped)
-			_, err := t.write(ctx)
-			return false, err
-		}
+		done = left[0].N == 0
 	}
-	t.remove(head)
+	if done {
+		t.remove(head)
+	} else {
+		t.rewrite(head, markSkipped)
+	}
 	_, err = t.write(ctx)
-	return true, err
+	return done, err
 }

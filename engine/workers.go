@@ -30,12 +30,9 @@ func (t *tx) seeWorker(ctx context.Context, reg outmill.Registration) error {
 	}
 	slices.SortFunc(all, func(a, b driver.Entry) int { return cmp.Compare(b.Made, a.Made) })
 	since := t.now - driver.Time(storekit.KeepWorkersFor.Microseconds())
-	kept := slices.IndexFunc(all, func(w driver.Entry) bool { return w.Made < since })
-	if kept < 0 {
-		kept = len(all)
-	}
-	if kept = min(kept, storekit.MaxWorkers); kept == len(all) {
-		return nil
+	kept := 0
+	for kept < min(len(all), storekit.MaxWorkers) && all[kept].Made >= since {
+		kept++
 	}
 	return t.Delete(ctx, all[kept:]...)
 }
@@ -43,10 +40,10 @@ func (t *tx) seeWorker(ctx context.Context, reg outmill.Registration) error {
 // stopWorkers notes that workers have stopped, those that there are.
 func (t *tx) stopWorkers(ctx context.Context, regs []outmill.Registration) error {
 	for _, reg := range regs {
-		key := joined(reg.Group, reg.Worker)
-		known, err := t.Scan(ctx, workerKind, key)
-		if err == nil && slices.ContainsFunc(known, func(w driver.Entry) bool { return w.Key == key }) {
-			err = t.Put(ctx, driver.Entry{Kind: workerKind, Key: key, Made: t.now, Value: storekit.EncodeProblems(reg)})
+		known, err := t.entry(ctx, false, workerKind, joined(reg.Group, reg.Worker))
+		if err == nil && known != nil {
+			known.Made, known.Value = t.now, storekit.EncodeProblems(reg)
+			err = t.Put(ctx, *known)
 		}
 		if err != nil {
 			return err
