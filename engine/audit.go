@@ -119,15 +119,9 @@ func (b bench) AuditEntries(ctx context.Context, operation string, before int64,
 // DeleteOldAudit deletes entries that are older than Config.RetainAudit. See roles.Repairs.
 func (e *Engine) DeleteOldAudit(ctx context.Context, limit int) (int, error) {
 	return e.count(ctx, "delete old audit entries", limit, func(ctx context.Context, t *tx) (int, error) {
-		for _, kind := range []string{commandKind, auditKind} {
-			old, err := t.Old(ctx, kind, t.now, limit)
-			if err != nil {
-				return 0, err
-			}
-			if err := t.Delete(ctx, old...); err != nil || kind == auditKind {
-				return len(old), err
-			}
+		if _, err := t.deleteOld(ctx, commandKind, limit); err != nil {
+			return 0, err
 		}
-		return 0, nil
+		return t.deleteOld(ctx, auditKind, limit)
 	})
 }

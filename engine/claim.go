@@ -192,11 +192,7 @@ func (c *claim) scanned(n int) bool {
 
 // fits reports whether the claim takes the row. After false it must take no later row of the topic.
 func (c *claim) fits(r *driver.Row) bool {
-	expiries := r.Expiries
-	if r.Stage == driver.Leased {
-		expiries++
-	}
-	suspect, first := expiries >= outmill.SuspectExpiries, c.claimed() == 0
+	suspect, first := expiriesOf(r) >= outmill.SuspectExpiries, c.claimed() == 0
 	switch {
 	case c.refuses(r) != "":
 		return true
@@ -241,12 +237,11 @@ func (c *claim) refuses(r *driver.Row) string {
 	if c.req.MaxRecord > 0 && r.Size-mostText > c.req.MaxRecord {
 		return fmt.Sprintf("%s: %d bytes, and the limit is %d", storekit.TooLargeError, r.Size, c.req.MaxRecord)
 	}
-	if c.req.MaxAttempts <= 0 || r.Expiries+1 < outmill.SuspectExpiries {
+	if c.req.MaxAttempts <= 0 || expiriesOf(r) < outmill.SuspectExpiries {
 		return ""
 	}
 	ended := *r
-	endLease(&ended)
-	if ended.Expiries < outmill.SuspectExpiries || ended.Attempts < c.req.MaxAttempts {
+	if endLease(&ended); ended.Attempts < c.req.MaxAttempts {
 		return ""
 	}
 	return storekit.SuspectError(ended.Expiries)
@@ -342,9 +337,6 @@ func (c *topicClaim) finish(ctx context.Context, last bool) error {
 	if err != nil {
 		return err
 	}
-	if len(kept) < len(taken) {
-		c.uncount(taken, kept)
-	}
 	c.got = append(append(c.got, leased...), kept...)
 	c.want -= len(leased) + len(kept)
 	return nil
@@ -356,42 +348,24 @@ func (c *topicClaim) keep(ctx context.Context, taken []driver.Change, done drive
 	lost := map[lineKey]bool{}
 	var behind []driver.Change
 	for _, change := range taken {
-		r := change.Now
-		name, ordered := c.orderedBy(r)
-		key := lineKey{r.Line, name}
+		r, key := change.Now, lineKey{Line: change.Now.Line}
+		if c.req.Order == outmill.OrderKey {
+			key.key = r.Key
+		}
 		switch {
 		case done.Lost[r.ID]:
-			lost[key] = lost[key] || ordered
-		case ordered && lost[key]:
+			lost[key] = c.req.Order == outmill.OrderTopic || key.key != ""
+		case lost[key]:
 			behind = append(behind, change)
 		default:
 			kept = append(kept, change)
+			continue
 		}
+		// The claim goes on as if it had not met the row.
+		c.bytes -= r.Size
+		c.over = false
 	}
 	return kept, c.unlease(ctx, behind)
-}
-
-// uncount has the claim go on as if it had not met the rows that it did not get.
-func (c *claim) uncount(taken, kept []driver.Change) {
-	for _, change := range taken {
-		c.bytes -= change.Now.Size
-	}
-	for _, change := range kept {
-		c.bytes += change.Now.Size
-	}
-	c.over = false
-}
-
-// orderedBy returns what the claim orders the row by, and whether it does.
-func (c *topicClaim) orderedBy(r driver.Row) (key string, ordered bool) {
-	switch c.req.Order {
-	case outmill.OrderKey:
-		return r.Key, r.Key != ""
-	case outmill.OrderTopic:
-		return "", true
-	case outmill.OrderNone:
-	}
-	return "", false
 }
 
 // unlease undoes leases that nobody has got.

@@ -10,12 +10,9 @@ import (
 var _ storekit.DedupKeys = (*Engine)(nil)
 
 // DedupKey returns a dedup key that the store remembers. See storekit.DedupKeys.
-func (e *Engine) DedupKey(ctx context.Context, topic, key string) (found storekit.DedupInfo, err error) {
-	const operation = "get dedup key"
-	if err := storekit.CheckDedupKey(topic, key); err != nil {
-		return found, e.explain(ctx, operation, err)
-	}
-	return valueOf(ctx, e.view, operation, func(ctx context.Context, t *tx) (found storekit.DedupInfo, err error) {
+func (e *Engine) DedupKey(ctx context.Context, topic, key string) (storekit.DedupInfo, error) {
+	view := e.checked(storekit.CheckDedupKey(topic, key), e.view)
+	return valueOf(ctx, view, "get dedup key", func(ctx context.Context, t *tx) (found storekit.DedupInfo, err error) {
 		entry, err := t.entry(ctx, false, dedupKind, joined(topic, key))
 		switch {
 		case err != nil:

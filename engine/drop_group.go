@@ -40,7 +40,7 @@ type drop struct {
 // begin removes the registrations and workers, and notes the selections of the other groups.
 func (d *drop) begin(ctx context.Context) (others storekit.Selections, err error) {
 	err = d.e.update(ctx, d.operation, func(ctx context.Context, t *tx) error {
-		registered, table, err := d.registered(ctx, t)
+		table, err := t.lockedRoutes(ctx)
 		if err != nil {
 			return err
 		}
@@ -48,7 +48,7 @@ func (d *drop) begin(ctx context.Context) (others storekit.Selections, err error
 		if err != nil {
 			return err
 		}
-		if note != nil && !registered {
+		if note != nil && !table.Has(d.group) {
 			if text, goesOn := strings.CutPrefix(note.Value, dropping); goesOn {
 				others, err = storekit.ParseSelections(text)
 				return err
@@ -74,22 +74,11 @@ func (d *drop) begin(ctx context.Context) (others storekit.Selections, err error
 	return others, err
 }
 
-// registered holds the registrations and returns them.
-func (d *drop) registered(ctx context.Context, t *tx) (bool, *storekit.RoutingTable, error) {
-	if err := t.lockRoutes(ctx); err != nil {
-		return false, nil, err
-	}
-	registrations, err := t.registrations(ctx)
-	table := &storekit.RoutingTable{Registrations: registrations}
-	return table.Has(d.group), table, err
-}
-
 // step runs work, unless the group has registered again, and returns how many rows work has changed.
 func (d *drop) step(ctx context.Context, work func(ctx context.Context, t *tx, limit int) (int, error)) (done int, more bool, err error) {
 	limit := d.e.adoptAtOnce()
 	done, err = valueOf(ctx, d.e.update, d.operation, func(ctx context.Context, t *tx) (int, error) {
-		registered, _, err := d.registered(ctx, t)
-		if err != nil || registered {
+		if routes, err := t.lockedRoutes(ctx); err != nil || routes.Has(d.group) {
 			return 0, err
 		}
 		return work(ctx, t, limit)
@@ -171,7 +160,7 @@ func (d *drop) deleteSettled(ctx context.Context) (done int, more bool, err erro
 // end ends the note of the drop, and deletes the notes of keys, unless the group has registered again.
 func (d *drop) end(ctx context.Context) error {
 	return d.e.update(ctx, d.operation, func(ctx context.Context, t *tx) error {
-		registered, _, err := d.registered(ctx, t)
+		routes, err := t.lockedRoutes(ctx)
 		if err != nil {
 			return err
 		}
@@ -187,7 +176,7 @@ func (d *drop) end(ctx context.Context) error {
 			}
 		}
 		lines, err := t.LinesOf(ctx, d.group)
-		if err != nil || registered || len(lines) > 0 {
+		if err != nil || routes.Has(d.group) || len(lines) > 0 {
 			return err
 		}
 		return t.Forget(ctx, d.group)

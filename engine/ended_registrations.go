@@ -74,14 +74,10 @@ func (t *tx) endRegistrations(ctx context.Context, limit int) (int, error) {
 // time of the next sweep: the next round, if leases have not ended.
 func (t *tx) sweep(ctx context.Context, group string, limit int) (deleted int, err error) {
 	// No registration may come before the records are deleted that it would keep.
-	if err := t.lockRoutes(ctx); err != nil {
-		return 0, err
-	}
-	registrations, err := t.registrations(ctx)
+	routes, err := t.lockedRoutes(ctx)
 	if err != nil {
 		return 0, err
 	}
-	routes := &storekit.RoutingTable{Registrations: registrations}
 	lines, err := t.LinesOf(ctx, group)
 	if err != nil {
 		return 0, err
@@ -106,11 +102,7 @@ func (t *tx) sweep(ctx context.Context, group string, limit int) (deleted int, e
 	if lines, err = t.LinesOf(ctx, group); err != nil {
 		return 0, err
 	}
-	registered := false
-	for _, r := range registrations {
-		registered = registered || r.Group == group
-	}
-	return deleted, t.swept(ctx, group, registered, leased, len(lines) == 0)
+	return deleted, t.swept(ctx, group, routes.Has(group), leased, len(lines) == 0)
 }
 
 // swept sets the time of the next sweep, or ends the sweeps of the group.

@@ -31,13 +31,16 @@ func (e *Engine) DeleteProcessed(ctx context.Context, limit int) (int, error) {
 
 // DeleteDedupKeys deletes dedup keys whose window has ended. See outmill.Janitor.
 func (e *Engine) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
-	return e.count(ctx, "delete dedup keys", limit, func(ctx context.Context, t *tx) (int, error) {
-		old, err := t.Old(ctx, dedupKind, t.now, limit)
-		if err != nil || len(old) == 0 {
-			return 0, err
-		}
-		return len(old), t.Delete(ctx, old...)
-	})
+	return e.count(ctx, "delete dedup keys", limit, func(ctx context.Context, t *tx) (int, error) { return t.deleteOld(ctx, dedupKind, limit) })
+}
+
+// deleteOld deletes entries of a kind whose At has come.
+func (t *tx) deleteOld(ctx context.Context, kind string, limit int) (int, error) {
+	old, err := t.Old(ctx, kind, t.now, limit)
+	if err != nil || len(old) == 0 {
+		return 0, err
+	}
+	return len(old), t.Delete(ctx, old...)
 }
 
 // Maintain has the driver do a part of its upkeep, if it has any. See outmill.Janitor.

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -34,24 +36,16 @@ func (t joinTx) JoinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*store
 
 func (t *tx) joinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
 	found, err := t.joins(ctx, false, ids...)
-	if err != nil {
-		return nil, err
+	for _, join := range found {
+		if err == nil {
+			err = t.countMembers(ctx, join)
+		}
 	}
 	// JoinEngine appends to the joins in the order of ids.
-	inOrder := make([]*storekit.JoinState, 0, len(found))
-	for _, id := range ids {
-		for _, join := range found {
-			if join.ID == id {
-				inOrder = append(inOrder, join)
-			}
-		}
-	}
-	for _, join := range inOrder {
-		if err := t.countMembers(ctx, join); err != nil {
-			return nil, err
-		}
-	}
-	return inOrder, nil
+	slices.SortFunc(found, func(a, b *storekit.JoinState) int {
+		return cmp.Compare(slices.Index(ids, a.ID), slices.Index(ids, b.ID))
+	})
+	return found, err
 }
 
 func (t *tx) countMembers(ctx context.Context, join *storekit.JoinState) (err error) {

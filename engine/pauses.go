@@ -67,10 +67,7 @@ func (t *tx) scanPauses(ctx context.Context, generation int64) error {
 
 // Pause stops the deliveries of the scope. See roles.Pauses.
 func (e *Engine) Pause(ctx context.Context, scope roles.PauseScope, by, reason string) error {
-	if err := storekit.CheckPause(scope, by, reason); err != nil {
-		return e.explain(ctx, "pause", err)
-	}
-	return e.update(ctx, "pause", func(ctx context.Context, t *tx) error {
+	return e.checked(storekit.CheckPause(scope, by, reason), e.update)(ctx, "pause", func(ctx context.Context, t *tx) error {
 		generation, err := t.lockPauses(ctx)
 		if err != nil {
 			return err
@@ -121,11 +118,9 @@ func (t *tx) pauseOf(scope roles.PauseScope) *roles.PauseInfo {
 }
 
 // Resume ends the pause of the scope. See roles.Pauses.
-func (e *Engine) Resume(ctx context.Context, scope roles.PauseScope) (ended bool, err error) {
-	if err := storekit.CheckPauseScope(scope); err != nil {
-		return false, e.explain(ctx, "resume", err)
-	}
-	ended, err = valueOf(ctx, e.update, "resume", func(ctx context.Context, t *tx) (bool, error) {
+func (e *Engine) Resume(ctx context.Context, scope roles.PauseScope) (bool, error) {
+	update := e.checked(storekit.CheckPauseScope(scope), e.update)
+	ended, err := valueOf(ctx, update, "resume", func(ctx context.Context, t *tx) (bool, error) {
 		if _, err := t.lockPauses(ctx); err != nil || t.pauseOf(scope) == nil {
 			return false, err
 		}

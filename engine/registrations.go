@@ -92,6 +92,15 @@ func (t *tx) lockRoutes(ctx context.Context) error {
 	return err
 }
 
+// lockedRoutes locks the registrations, and returns those that there are.
+func (t *tx) lockedRoutes(ctx context.Context) (*storekit.RoutingTable, error) {
+	if err := t.lockRoutes(ctx); err != nil {
+		return nil, err
+	}
+	registrations, err := t.registrations(ctx)
+	return &storekit.RoutingTable{Registrations: registrations}, err
+}
+
 // bumpRoutes makes the change of the registrations known.
 func (t *tx) bumpRoutes(ctx context.Context) error {
 	_, err := t.Bump(ctx, true, false)
@@ -194,14 +203,10 @@ func (t *tx) adopt(ctx context.Context, lines ...driver.Line) (adopted int, more
 	if len(lines) == 0 {
 		return 0, false, nil
 	}
-	if err := t.lockRoutes(ctx); err != nil {
-		return 0, false, err
-	}
-	registrations, err := t.registrations(ctx)
+	routes, err := t.lockedRoutes(ctx)
 	if err != nil {
 		return 0, false, err
 	}
-	routes := storekit.RoutingTable{Registrations: registrations}
 	most := t.e.adoptAtOnce()
 	for _, line := range lines {
 		first, takes := routes.First(line.Topic)

@@ -75,6 +75,14 @@ func wait(r *driver.Row, stage driver.Stage) {
 	move(r, stage, wake)
 }
 
+// expiriesOf counts the expiry of a lease that has ended, too.
+func expiriesOf(r *driver.Row) int {
+	if r.Stage == driver.Leased {
+		return r.Expiries + 1
+	}
+	return r.Expiries
+}
+
 // endLease counts the expiry of a lease that has ended, if the row has one.
 func endLease(r *driver.Row) {
 	if r.Stage != driver.Leased {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -98,23 +99,15 @@ func (s *storedSaga) finished() driver.Entry {
 }
 
 // FindSaga reads a saga. See roles.Sagas.
-func (e *Engine) FindSaga(ctx context.Context, kind, correlation string, state any, _ roles.SagaOptions) (saga *roles.Saga,
-	err error) {
+func (e *Engine) FindSaga(ctx context.Context, kind, correlation string, state any, _ roles.SagaOptions) (*roles.Saga, error) {
 	const operation = "find saga"
-	err = storekit.CheckSaga(kind, correlation)
-	if err == nil {
-		err = storekit.CheckSagaState(state)
-	}
-	if err != nil {
-		return nil, e.explain(ctx, operation, err)
-	}
-	var found *storedSaga
-	err = e.viewTx(ctx, operation, func(ctx context.Context, t *tx) error {
-		found, err = t.saga(ctx, false, sagaKey(kind, correlation))
+	view := e.checked(cmp.Or(storekit.CheckSaga(kind, correlation), storekit.CheckSagaState(state)), e.viewTx)
+	found, err := valueOf(ctx, view, operation, func(ctx context.Context, t *tx) (*storedSaga, error) {
+		found, err := t.saga(ctx, false, sagaKey(kind, correlation))
 		if err == nil && found == nil {
 			err = roles.ErrSagaNotFound
 		}
-		return err
+		return found, err
 	})
 	if err != nil {
 		return nil, err
@@ -127,21 +120,39 @@ func (e *Engine) FindSaga(ctx context.Context, kind, correlation string, state a
 
 // saga returns the saga with this key, or nil.
 func (t *tx) saga(ctx context.Context, lock bool, key driver.Entry) (*storedSaga, error) {
-	entry, err := t.entry(ctx, lock, key.Kind, key.Key)
-	if err != nil || entry == nil {
+	found, err := t.sagas(ctx, lock, key)
+	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	return readSaga(*entry)
+	return found[0], nil
+}
+
+// sagas returns the sagas with these keys that exist, in any order.
+func (t *tx) sagas(ctx context.Context, lock bool, keys ...driver.Entry) ([]*storedSaga, error) {
+	entries, err := t.Entries(ctx, lock, keys...)
+	found := make([]*storedSaga, 0, len(entries))
+	for _, entry := range entries {
+		s, err := readSaga(entry)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, s)
+	}
+	return found, err
+}
+
+// byIndex has the entries of an index lead to their sagas.
+func byIndex(index []driver.Entry) []driver.Entry {
+	for i, entry := range index {
+		index[i] = driver.Entry{Kind: sagaKind, Key: entry.Value}
+	}
+	return index
 }
 
 // ListSagas lists sagas. See roles.Sagas.
 func (e *Engine) ListSagas(ctx context.Context, query roles.SagaQuery, _ roles.SagaOptions) (page roles.SagaPage, err error) {
-	const operation = "list sagas"
 	page.Next = query.After
-	if err := storekit.CheckListSagas(query); err != nil {
-		return page, e.explain(ctx, operation, err)
-	}
-	err = e.viewTx(ctx, operation, func(ctx context.Context, t *tx) (err error) {
+	err = e.checked(storekit.CheckListSagas(query), e.viewTx)(ctx, "list sagas", func(ctx context.Context, t *tx) (err error) {
 		page, err = storekit.PageOfSagas(query, func(id outmill.WorkItemID, limit int) ([]*roles.Saga, error) {
 			return t.sagasBefore(ctx, id, limit)
 		})
@@ -156,25 +167,13 @@ func (t *tx) sagasBefore(ctx context.Context, id outmill.WorkItemID, limit int) 
 	if err != nil {
 		return nil, err
 	}
-	keys := make([]driver.Entry, len(index))
-	place := make(map[string]int, len(index))
-	for i, entry := range index {
-		keys[i] = driver.Entry{Kind: sagaKind, Key: entry.Value}
-		place[entry.Value] = i
+	found, err := t.sagas(ctx, false, byIndex(index)...)
+	slices.SortFunc(found, func(a, b *storedSaga) int { return byWorkItem(b.ID, a.ID) })
+	sagas := make([]*roles.Saga, len(found))
+	for i, s := range found {
+		sagas[i] = s.saga()
 	}
-	entries, err := t.Entries(ctx, false, keys...)
-	if err != nil {
-		return nil, err
-	}
-	found := make([]*roles.Saga, len(index))
-	for _, entry := range entries {
-		s, err := readSaga(entry)
-		if err != nil {
-			return nil, err
-		}
-		found[place[entry.Key]] = s.saga()
-	}
-	return slices.DeleteFunc(found, func(s *roles.Saga) bool { return s == nil }), nil
+	return sagas, err
 }
 
 // InsertSaga stores a new saga. See roles.Sagas.
@@ -248,19 +247,9 @@ func (e *Engine) sagaLimit() int { return e.config.MaxPayload }
 // saveSaga checks and encodes the state, has change store it, and fills the saga.
 func (e *Engine) saveSaga(ctx context.Context, operation string, saga *roles.Saga, state any,
 	change func(ctx context.Context, t *tx, text string) (*storedSaga, error)) error {
-	err := storekit.CheckSaga(saga.Type, saga.Correlation)
-	var text string
-	if err == nil {
-		text, err = storekit.EncodeSagaState(state, e.sagaLimit())
-	}
-	if err != nil {
-		return e.explain(ctx, operation, err)
-	}
-	var saved *storedSaga
-	err = e.inTx(ctx, operation, func(ctx context.Context, t *tx) (err error) {
-		saved, err = change(ctx, t, text)
-		return err
-	})
+	text, err := storekit.EncodeSagaState(state, e.sagaLimit())
+	save := e.checked(cmp.Or(storekit.CheckSaga(saga.Type, saga.Correlation), err), e.inTx)
+	saved, err := valueOf(ctx, save, operation, func(ctx context.Context, t *tx) (*storedSaga, error) { return change(ctx, t, text) })
 	if err == nil {
 		*saga = *saved.saga()
 	}
@@ -281,11 +270,8 @@ func (t *tx) currentSaga(ctx context.Context, saga *roles.Saga) (*storedSaga, er
 
 // DeleteSaga deletes a saga. See roles.Sagas.
 func (e *Engine) DeleteSaga(ctx context.Context, saga *roles.Saga, _ roles.SagaOptions) error {
-	const operation = "delete saga"
-	if err := storekit.CheckSaga(saga.Type, saga.Correlation); err != nil {
-		return e.explain(ctx, operation, err)
-	}
-	return e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {
+	remove := e.checked(storekit.CheckSaga(saga.Type, saga.Correlation), e.inTx)
+	return remove(ctx, "delete saga", func(ctx context.Context, t *tx) error {
 		found, err := t.currentSaga(ctx, saga)
 		if err != nil {
 			return err
@@ -307,60 +293,39 @@ func (t *tx) deleteSagas(ctx context.Context, sagas ...*storedSaga) error {
 
 // PrepareSagas only checks the names, because there is nothing to create. See roles.Sagas.
 func (e *Engine) PrepareSagas(ctx context.Context, kinds ...string) error {
+	var err error
 	for _, kind := range kinds {
-		if err := storekit.CheckSagaType(kind); err != nil {
-			return e.explain(ctx, "prepare sagas", err)
-		}
+		err = cmp.Or(err, storekit.CheckSagaType(kind))
 	}
-	return nil
+	return e.explain(ctx, "prepare sagas", err)
 }
 
 // DeleteFinishedSagas deletes sagas that finished long ago. See roles.Sagas.
 func (e *Engine) DeleteFinishedSagas(ctx context.Context, kind string, retention time.Duration, limit int) (int, error) {
-	const operation = "delete finished sagas"
-	if err := storekit.CheckDeleteFinishedSagas(kind, retention, limit); err != nil {
-		return 0, e.explain(ctx, operation, err)
-	}
-	return e.count(ctx, operation, limit, func(ctx context.Context, t *tx) (int, error) {
+	update := e.checked(storekit.CheckDeleteFinishedSagas(kind, retention, limit), e.update)
+	return valueOf(ctx, update, "delete finished sagas", func(ctx context.Context, t *tx) (int, error) {
 		old, err := t.Old(ctx, finishedSagas(kind), t.now-driver.Time(retention.Microseconds()), limit)
-		keys := make([]driver.Entry, len(old))
-		for i, entry := range old {
-			keys[i] = driver.Entry{Kind: sagaKind, Key: entry.Value}
-		}
 		if err != nil || len(old) == 0 {
 			return 0, err
 		}
-		return t.deleteSagasIf(ctx, keys, func(s *storedSaga) bool { return s.Finished && s.Updated.After(retention) <= t.now })
+		return t.deleteSagasIf(ctx, byIndex(old), func(s *storedSaga) bool { return s.Finished && s.Updated.After(retention) <= t.now })
 	})
 }
 
 // deleteSagasIf locks the sagas with these keys, deletes those for which a condition holds, and returns how many
 // that were.
 func (t *tx) deleteSagasIf(ctx context.Context, keys []driver.Entry, condition func(s *storedSaga) bool) (int, error) {
-	entries, err := t.Entries(ctx, true, keys...)
+	found, err := t.sagas(ctx, true, keys...)
 	if err != nil {
 		return 0, err
 	}
-	var gone []*storedSaga
-	for _, entry := range entries {
-		s, err := readSaga(entry)
-		if err != nil {
-			return 0, err
-		}
-		if condition(s) {
-			gone = append(gone, s)
-		}
-	}
+	gone := slices.DeleteFunc(found, func(s *storedSaga) bool { return !condition(s) })
 	return len(gone), t.deleteSagas(ctx, gone...)
 }
 
 // RetainSaga sets how long a finished saga is kept. See roles.Sagas.
 func (e *Engine) RetainSaga(ctx context.Context, saga *roles.Saga, retention time.Duration, _ roles.SagaOptions) error {
-	const operation = "retain saga"
-	if err := storekit.CheckRetainSaga(saga, retention); err != nil {
-		return e.explain(ctx, operation, err)
-	}
-	return e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {
+	return e.checked(storekit.CheckRetainSaga(saga, retention), e.inTx)(ctx, "retain saga", func(ctx context.Context, t *tx) error {
 		found, err := t.currentSaga(ctx, saga)
 		if err == nil && !found.Finished {
 			err = roles.ErrSagaConflict

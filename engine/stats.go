@@ -12,12 +12,9 @@ import (
 )
 
 // Stats counts records. See outmill.Inspector.
-func (e *Engine) Stats(ctx context.Context, limit int) (list []outmill.TopicStats, err error) {
-	const operation = "stats"
-	if limit, err = storekit.CheckStats(limit); err != nil {
-		return nil, e.explain(ctx, operation, err)
-	}
-	return valueOf(ctx, e.view, operation, func(ctx context.Context, t *tx) (list []outmill.TopicStats, err error) {
+func (e *Engine) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
+	limit, err := storekit.CheckStats(limit)
+	return valueOf(ctx, e.checked(err, e.view), "stats", func(ctx context.Context, t *tx) (list []outmill.TopicStats, err error) {
 		err = t.eachLine(ctx, func(line driver.Line) error {
 			if n := len(list); n == 0 || list[n-1].Group != line.Group || list[n-1].Topic != line.Topic {
 				list = append(list, outmill.TopicStats{Group: line.Group, Topic: line.Topic})

@@ -84,15 +84,24 @@ func (e *Engine) updateFrom(ctx context.Context, operation string, begin driver.
 
 // count is update for work on up to limit rows.
 func (e *Engine) count(ctx context.Context, operation string, limit int, fn func(ctx context.Context, t *tx) (int, error)) (int, error) {
-	if err := storekit.CheckLimit(limit); err != nil {
-		return 0, e.explain(ctx, operation, err)
-	}
-	return valueOf(ctx, e.update, operation, fn)
+	return valueOf(ctx, e.checked(storekit.CheckLimit(limit), e.update), operation, fn)
 }
 
-// valueOf runs fn in a transaction by view, update or the like, and returns what fn has returned in the run that counts.
-func valueOf[T any](ctx context.Context, run func(context.Context, string, func(context.Context, *tx) error) error, operation string,
-	fn func(ctx context.Context, t *tx) (T, error)) (T, error) {
+// runner is a method such as view or update.
+type runner func(ctx context.Context, operation string, fn func(ctx context.Context, t *tx) error) error
+
+// checked returns a runner that runs nothing if a check has failed.
+func (e *Engine) checked(failed error, run runner) runner {
+	if failed == nil {
+		return run
+	}
+	return func(ctx context.Context, operation string, _ func(ctx context.Context, t *tx) error) error {
+		return e.explain(ctx, operation, failed)
+	}
+}
+
+// valueOf runs fn in a transaction, and returns what fn has returned in the run that counts.
+func valueOf[T any](ctx context.Context, run runner, operation string, fn func(ctx context.Context, t *tx) (T, error)) (T, error) {
 	var value, none T
 	err := run(ctx, operation, func(ctx context.Context, t *tx) (err error) {
 		value, err = fn(ctx, t)

@@ -17,16 +17,13 @@ var waitingSearches = []driver.Search{
 }
 
 // FirstWaiting returns the first records of a group and topic that wait. See storekit.WaitingReader.
-func (e *Engine) FirstWaiting(ctx context.Context, group, topic string, limit int) (found storekit.Waiting, err error) {
-	const operation = "first waiting"
-	if err := storekit.CheckWaiting(limit); err != nil {
-		return found, e.explain(ctx, operation, err)
-	}
-	err = e.view(ctx, operation, func(ctx context.Context, t *tx) error {
-		found = storekit.Waiting{Now: t.now.Of()}
+func (e *Engine) FirstWaiting(ctx context.Context, group, topic string, limit int) (storekit.Waiting, error) {
+	view := e.checked(storekit.CheckWaiting(limit), e.view)
+	return valueOf(ctx, view, "first waiting", func(ctx context.Context, t *tx) (found storekit.Waiting, err error) {
+		found.Now = t.now.Of()
 		fair, err := t.fair(ctx)
 		if err != nil {
-			return err
+			return found, err
 		}
 		for _, search := range waitingSearches {
 			var searches []driver.Search
@@ -36,7 +33,7 @@ func (e *Engine) FirstWaiting(ctx context.Context, group, topic string, limit in
 			}
 			rows, err := t.Rows(ctx, searches...)
 			if err != nil {
-				return err
+				return found, err
 			}
 			if len(searches) > 1 {
 				slices.SortFunc(rows, byWaiting)
@@ -56,9 +53,8 @@ func (e *Engine) FirstWaiting(ctx context.Context, group, topic string, limit in
 				found.Kinds = append(found.Kinds, *kind)
 			}
 		}
-		return nil
+		return found, nil
 	})
-	return found, err
 }
 
 // byWaiting is the order of a kind of records: by their times, or by their appends where they have none. The Seqs of
