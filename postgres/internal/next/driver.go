@@ -1,0 +1,189 @@
+package next
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
+)
+
+// Pool lends connections.
+type Pool interface {
+	// Acquire returns a connection that belongs to the caller until it calls release, with the error of what it did.
+	Acquire(ctx context.Context) (conn *pgx.Conn, release func(err error), err error)
+}
+
+// PoolOf is the Pool of a pool of pgx.
+func PoolOf(pool *pgxpool.Pool) Pool { return pgxPool{pool} }
+
+type pgxPool struct{ *pgxpool.Pool }
+
+// Acquire is that of Pool.
+func (p pgxPool) Acquire(ctx context.Context) (*pgx.Conn, func(error), error) {
+	conn, err := p.Pool.Acquire(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return conn.Conn(), func(error) { conn.Release() }, nil
+}
+
+// Config says how a Driver uses a database.
+type Config struct {
+	// Name is that of the store, for errors.
+	Name string
+	// Schema is that of the tables, and Prefix begins the names of all tables, indexes and functions.
+	Schema, Prefix string
+	// EnsureSchema makes the first call outside a caller's transaction create the schema.
+	EnsureSchema bool
+	// TxFromContext finds a transaction that WithTx has not put into a context; nil finds none.
+	TxFromContext sqlkit.Adoption
+}
+
+// Driver is a driver.DB on a PostgreSQL database. It is safe for concurrent use.
+type Driver struct {
+	pool   Pool
+	config Config
+	names  *names
+	// inUse are the callers' transactions in which a call is running.
+	inUse  storekit.TxLocks
+	ready  atomic.Bool
+	closed atomic.Bool
+}
+
+var _ driver.DB = (*Driver)(nil)
+
+// New returns a driver on a pool, which the caller closes. It does not connect.
+func New(pool Pool, config Config) *Driver {
+	return &Driver{pool: pool, config: config, names: &names{schema: config.Schema, prefix: config.Prefix}}
+}
+
+// Close ends what the driver has started. The pool stays open.
+func (d *Driver) Close() error {
+	d.closed.Store(true)
+	return nil
+}
+
+// TxLimit is 0: PostgreSQL has no limit unless transaction_timeout sets one.
+func (d *Driver) TxLimit() time.Duration { return 0 }
+
+// Limits are those of a row: PostgreSQL takes at most 1 GiB for a row in any form. In the text form, which pg_dump uses, a payload
+// has twice its size.
+func (d *Driver) Limits() storekit.RowLimits {
+	const most = 1<<30 - 1<<20
+	return storekit.RowLimits{Row: most, Metadata: most, PayloadTimes: 2}
+}
+
+// View runs fn in a transaction that sees one moment and writes nothing.
+func (d *Driver) View(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
+	return d.repeat(ctx, func(bool) error { return d.run(ctx, sqlView, begin, fn, false) })
+}
+
+// Update runs fn in a transaction.
+func (d *Driver) Update(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
+	return d.repeat(ctx, func(again bool) error { return d.run(ctx, sqlBegin, begin, fn, !again) })
+}
+
+const (
+	sqlBegin  = `BEGIN ISOLATION LEVEL READ COMMITTED`
+	sqlView   = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
+	sqlCommit = `COMMIT`
+)
+
+// repeat runs fn until it succeeds, or fails for a reason that lasts. again says that it has failed before.
+func (d *Driver) repeat(ctx context.Context, fn func(again bool) error) error {
+	if err := d.check(ctx); err != nil {
+		return err
+	}
+	again := false
+	return storekit.Repeat(ctx, passes, func() error {
+		defer func() { again = true }()
+		return fn(again)
+	})
+}
+
+// check creates the schema with the first call, if it should.
+func (d *Driver) check(ctx context.Context) error {
+	switch {
+	case d.closed.Load():
+		return outmill.ErrClosed
+	case d.ready.Load() || !d.config.EnsureSchema:
+		return nil
+	}
+	err := d.Ensure(ctx)
+	d.ready.Store(err == nil)
+	return err
+}
+
+// run runs fn in a transaction. rides says that the commit may travel with the last write.
+func (d *Driver) run(ctx context.Context, how string, begin driver.Begin, fn func(driver.Tx) error, rides bool) error {
+	own, err := d.begin(ctx)
+	if err != nil {
+		return err
+	}
+	t := &tx{d: d, to: onPgx{own.conn}, own: own, locks: how == sqlBegin, rides: rides}
+	defer func() { own.end(ctx, err) }()
+	if err = t.runOwn(ctx, how, begin, fn); err != nil {
+		if own.lost(ctx, err) {
+			err = errors.Join(errConnectionLost, err)
+		}
+		return err
+	}
+	for _, fn := range t.onCommit {
+		fn()
+	}
+	return nil
+}
+
+func (t *tx) runOwn(ctx context.Context, how string, begin driver.Begin, fn func(driver.Tx) error) error {
+	t.addStep(step{text: how})
+	t.addStep(step{text: t.d.names.text("settings", false), args: []any{begin.Durable}})
+	t.addState()
+	t.addFirst(begin)
+	// The first read stays for the first call.
+	first := t.begun
+	if err := t.flush(ctx); err != nil {
+		return err
+	}
+	t.begun = first
+	if err := fn(t); err != nil || t.own.over {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return t.commit(ctx)
+}
+
+// commit sends what is queued, and the COMMIT.
+func (t *tx) commit(ctx context.Context) error {
+	t.addStep(step{text: sqlCommit, done: func(int) error {
+		t.own.over = true
+		return nil
+	}})
+	return t.own.committing(func() error { return t.flush(ctx) })
+}
+
+// Read is Tx.Load in one statement without a transaction around it.
+func (d *Driver) Read(ctx context.Context, rows []driver.Row, want driver.Want) (found []driver.Content, err error) {
+	err = d.repeat(ctx, func(bool) error {
+		own, err := d.begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { own.end(ctx, err) }()
+		t := &tx{d: d, to: onPgx{own.conn}}
+		// Without a transaction the settings hold for the statement that is sent with them.
+		t.addStep(step{text: d.names.text("settings", false), args: []any{true}})
+		found, err = t.Load(ctx, rows, want)
+		return err
+	})
+	return found, err
+}

@@ -1,0 +1,274 @@
+package next
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// rowInto has the columns of a row as PostgreSQL has them. Their types are certain, but not their values: somebody may have changed
+// them by hand.
+type rowInto struct {
+	driver.Row
+	group, topic                     string
+	stage                            int64
+	attempts, claims, expiries, size int64
+}
+
+// columns are the targets of rowColumns.
+func (i *rowInto) columns(more ...any) []any {
+	r := &i.Row
+	return append([]any{
+		&r.Seq, (*[16]byte)(&r.ID), &i.group, &i.topic, &r.Key, &r.Tenant, (*int64)(&r.Created), &i.size, &i.stage,
+		(*int64)(&r.Wake), (*int64)(&r.Next), (*int64)(&r.Expires), &i.attempts, &i.claims, &i.expiries, &r.Owner, &r.Worker, &r.Under, (*[16]byte)(&r.Step), (*[16]byte)(&r.WaitsFor),
+		&r.Parked, (*int64)(&r.Processed), &r.By,
+	}, more...)
+}
+
+// row returns the row. What is no possible value is zero, and named in Broken.
+func (i *rowInto) row() driver.Row {
+	r := &i.Row
+	r.Line = driver.LineOf(i.group, i.topic)
+	if i.plausible() {
+		r.Stage, r.Attempts, r.Claims, r.Expiries, r.Size = driver.Stage(i.stage), int(i.attempts), int(i.claims), int(i.expiries), int(i.size)
+		return *r
+	}
+	var wrong []string
+	refuse := func(column, want string, have int64) {
+		wrong = append(wrong, fmt.Sprintf("column %s: want %s, have %d", column, want, have))
+	}
+	for _, n := range []struct {
+		column string
+		have   int64
+		into   *int
+	}{
+		{"size", i.size, &r.Size}, {"attempts", i.attempts, &r.Attempts}, {"claims", i.claims, &r.Claims}, {"expiries", i.expiries, &r.Expiries},
+	} {
+		if *n.into = int(n.have); n.have < 0 {
+			*n.into = 0
+			refuse(n.column, "a number from 0 on", n.have)
+		}
+	}
+	if r.Stage = driver.Stage(i.stage); r.Stage < driver.Ready || r.Stage > driver.Dead {
+		r.Stage = 0
+		refuse("stage", "a stage", i.stage)
+	}
+	for _, t := range []struct {
+		column string
+		at     *driver.Time
+	}{
+		{"created_at", &r.Created}, {"wake_at", &r.Wake}, {"next_at", &r.Next}, {"expires_at", &r.Expires}, {"processed_at", &r.Processed},
+	} {
+		if !isTime(*t.at) {
+			refuse(t.column, "a time", int64(*t.at))
+			*t.at = 0
+		}
+	}
+	r.Broken = strings.Join(wrong, "; ")
+	return *r
+}
+
+func (i *rowInto) plausible() bool {
+	r := &i.Row
+	return i.stage >= int64(driver.Ready) && i.stage <= int64(driver.Dead) && i.size|i.attempts|i.claims|i.expiries >= 0 &&
+		isTime(r.Created) && isTime(r.Wake) && isTime(r.Next) && isTime(r.Expires) && isTime(r.Processed)
+}
+
+func isTime(t driver.Time) bool { return t >= -driver.Never && t <= driver.Never }
+
+func readRow(scan scan, r *driver.Row) error {
+	var into rowInto
+	err := scan(into.columns()...)
+	*r = into.row()
+	return err
+}
+
+// readBlocked reads whether the note of its key holds the row, too.
+func readBlocked(scan scan, r *driver.Row) error {
+	var into rowInto
+	blocked := false
+	err := scan(into.columns(&blocked)...)
+	*r = into.row()
+	r.Blocked = blocked
+	return err
+}
+
+// once are the ids without repeats.
+func once(ids []outmill.WorkItemID) []outmill.WorkItemID {
+	seen, list := make(map[outmill.WorkItemID]bool, len(ids)), make([]outmill.WorkItemID, 0, len(ids))
+	for _, id := range ids {
+		if !seen[id] {
+			seen[id] = true
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+func itself[T any](item *T) T { return *item }
+
+// same reports whether a call asks for what the first read has read.
+func same[T any](read, asked T) bool { return reflect.DeepEqual(read, asked) }
+
+func (t *tx) addFind(ids []outmill.WorkItemID) *[]driver.Row {
+	return collect(t, "find", []any{idsOf(once(ids), itself)}, readBlocked)
+}
+
+// Find returns the rows with these ids.
+func (t *tx) Find(ctx context.Context, ids []outmill.WorkItemID) ([]driver.Row, error) {
+	if first := t.first(); first.found != nil && same(first.Find, ids) {
+		return *first.found, nil
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	found := t.addFind(ids)
+	err := t.flush(ctx)
+	return *found, err
+}
+
+// Lock returns a row and locks it.
+func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, found bool, err error) {
+	rows, err := list(ctx, t, "find_locked", []any{id.String()}, readBlocked)
+	if err != nil || len(rows) == 0 {
+		return r, false, err
+	}
+	return rows[0], true, nil
+}
+
+// After returns the rows behind an id.
+func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int) ([]driver.Row, error) {
+	return list(ctx, t, "after", []any{id.String(), limit}, readBlocked)
+}
+
+// HeldByKey returns rows that are held under the notes of keys.
+func (t *tx) HeldByKey(ctx context.Context, line driver.Line, limit int) ([]driver.Row, error) {
+	return list(ctx, t, "held_by_key", []any{line.Group, line.Name(), limit}, readRow)
+}
+
+// searches are the statements of the searches of a line along an index, and what their fourth argument is.
+var searches = map[driver.Index]struct {
+	name   string
+	fourth func(s driver.Search, now driver.Time) []any
+}{
+	driver.ByLine: {"by_line", bySeq}, driver.ByHeld: {"by_held", bySeq},
+	driver.ByWaiting: {"by_waiting", byTime}, driver.ByDelayed: {"by_delayed", byTime}, driver.ByLease: {"by_lease", byTime},
+	driver.ByKey: {"by_key", byKey}, driver.ByParked: {"by_parked", byKey},
+}
+
+func bySeq(s driver.Search, _ driver.Time) []any { return []any{fromOf(s)} }
+
+func byTime(_ driver.Search, now driver.Time) []any { return []any{int64(now)} }
+
+func byKey(s driver.Search, _ driver.Time) []any { return []any{fromOf(s), s.Key} }
+
+// fromOf is Search.From; 0 is before every row.
+func fromOf(s driver.Search) int64 {
+	if s.From == 0 {
+		return math.MinInt64
+	}
+	return s.From
+}
+
+// statementOf returns the statement and the arguments of a search.
+func statementOf(s driver.Search, now driver.Time) (name string, args []any) {
+	switch s.By {
+	case driver.ByEnded:
+		return "by_ended", []any{s.Limit, int64(now)}
+	case driver.ByExpiry:
+		return "by_expiry", []any{s.Limit, int64(now)}
+	case driver.ByDone:
+		return "by_done", []any{s.Limit, int64(s.Until)}
+	case driver.ByUnrouted:
+		return "by_unrouted", []any{s.Name(), s.Limit}
+	case driver.ByStep:
+		return "by_step", []any{s.Limit, s.Step.String()}
+	case driver.ByWaiter:
+		return "by_waiter", []any{s.Limit, s.Join.String(), int64(now)}
+	case driver.ByOpen:
+		return "by_open", []any{s.Limit}
+	case driver.ByStage:
+		line := []any{s.Group, s.Name(), s.Limit}
+		switch s.Stage {
+		case driver.Ready:
+			return "by_line", append(line, int64(math.MinInt64))
+		case driver.Held:
+			return "by_held", append(line, int64(math.MinInt64))
+		case driver.Waiting, driver.Delayed, driver.Leased:
+			return "by_stage_later", append(line, int64(s.Stage))
+		case driver.Processed, driver.Dead:
+			return "by_stage_settled", append(line, int64(s.Stage))
+		}
+	default:
+	}
+	how := searches[s.By]
+	return how.name, append([]any{s.Group, s.Name(), s.Limit}, how.fourth(s, now)...)
+}
+
+var (
+	comingOf = []driver.Index{driver.ByWaiting, driver.ByDelayed, driver.ByLease}
+	freeOf   = append([]driver.Index{driver.ByLine}, comingOf...)
+)
+
+// together returns the statement for the first searches of the list, and for how many of them it is.
+func together(list []driver.Search, now driver.Time) (name string, args []any, n int) {
+	first := list[0]
+	args = []any{first.Group, first.Name(), first.Limit, int64(now)}
+	switch {
+	case begins(list, freeOf):
+		return "any_order", append(args, fromOf(first)), len(freeOf)
+	case begins(list, comingOf):
+		return "coming", args, len(comingOf)
+	}
+	name, args = statementOf(first, now)
+	return name, args, 1
+}
+
+// begins reports whether the list begins with these searches of one line, with one limit, and with locks or without.
+func begins(list []driver.Search, by []driver.Index) bool {
+	if len(list) < len(by) {
+		return false
+	}
+	for i, index := range by {
+		if s := list[i]; s.By != index || s.Line != list[0].Line || s.Limit != list[0].Limit || s.Free != list[0].Free {
+			return false
+		}
+	}
+	return true
+}
+
+// addSearches queues searches, and returns what returns their rows.
+func (t *tx) addSearches(list []driver.Search) func() []driver.Row {
+	all := make([]*[]driver.Row, 0, len(list))
+	may := t.locks
+	for len(list) > 0 {
+		name, args, n := together(list, t.state.Now)
+		t.locks = may && list[0].Free
+		all = append(all, collect(t, name, args, readRow))
+		list = list[n:]
+	}
+	t.locks = may
+	return func() (rows []driver.Row) {
+		for _, found := range all {
+			rows = append(rows, *found...)
+		}
+		return rows
+	}
+}
+
+// Rows runs the searches.
+func (t *tx) Rows(ctx context.Context, searches ...driver.Search) ([]driver.Row, error) {
+	if first := t.first(); first.rows != nil && same(first.Searches, searches) {
+		return first.rows(), nil
+	}
+	rows := t.addSearches(searches)
+	if err := t.flush(ctx); err != nil {
+		return nil, err
+	}
+	return rows(), nil
+}

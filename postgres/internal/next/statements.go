@@ -1,0 +1,158 @@
+package next
+
+import (
+	"embed"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed statements/*.sql
+var statementFiles embed.FS
+
+// templates are the statements of the directory, by name.
+var templates = sync.OnceValue(func() map[string]string {
+	all := map[string]string{}
+	files, err := fs.Glob(statementFiles, "statements/*.sql")
+	if err != nil {
+		panic(err)
+	}
+	for _, file := range files {
+		text, err := statementFiles.ReadFile(file)
+		if err != nil {
+			panic(err)
+		}
+		for name, statement := range parse(string(text)) {
+			all[name] = statement
+		}
+	}
+	return all
+})
+
+// parse returns the statements of a file by their names. The comments stay in the file; a statement has its name instead.
+func parse(text string) map[string]string {
+	found := map[string]string{}
+	for part := range strings.SplitSeq("\n"+text, "\n-- name: ") {
+		name, body, named := strings.Cut(part, "\n")
+		if !named || strings.ContainsAny(name, " -") || name == "" {
+			continue
+		}
+		var lines []string
+		for line := range strings.SplitSeq(body, "\n") {
+			if !strings.HasPrefix(line, "--") && line != "" {
+				lines = append(lines, line)
+			}
+		}
+		verb, rest, _ := strings.Cut(strings.Join(lines, "\n"), " ")
+		found[name] = verb + " /* outmill " + name + " */ " + rest
+	}
+	return found
+}
+
+// rowColumns are the columns that rowInto reads.
+var rowColumns = []string{
+	"seq", "id", "grp", "topic", "key", "tenant_id", "created_at", "size", "stage", "wake_at", "next_at", "expires_at", "attempts", "claims",
+	"expiries", "owner", "worker", "under", "step", "waits_for", "parked", "processed_at", "processed_by",
+}
+
+const none = `'00000000-0000-0000-0000-000000000000'::uuid`
+
+// columnsOfRow is the text of {row}. Of several lines their own columns line and topic are left out.
+func columnsOfRow(without string) string {
+	list := make([]string, 0, len(rowColumns))
+	for _, column := range rowColumns {
+		switch column {
+		case without:
+			continue
+		case "step", "waits_for":
+			list = append(list, "coalesce(r."+column+", "+none+") AS "+column)
+		default:
+			list = append(list, "r."+column)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// blocked says that a row is held under the note of its key, and that this note is not open.
+const blocked = `r.stage = 1 AND r.under >= 'k' AND r.under < 'l' AND (SELECT 1 FROM {p:notes} AS n
+	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> '') IS NOT NULL`
+
+// fixed are the placeholders that do not depend on the schema's name.
+var fixed = strings.NewReplacer(
+	"{row}", columnsOfRow(""), "{row:line}", columnsOfRow("topic"), "{blocked}", blocked, "{none}", none,
+	"{last}", strconv.FormatInt(last, 10)+"::bigint",
+)
+
+// last is driver.None.
+const last int64 = 1<<63 - 1
+
+// names convert templates to statements for one schema and prefix. {p:records} is the qualified name of a table, {i:line} the bare
+// one of an index, {now:4} the time of parameter 4, or now if that is 0, and {lane:5} the lane of the key in parameter 5.
+type names struct {
+	schema, prefix string
+	made           sync.Map
+}
+
+var placeholder = regexp.MustCompile(`\{(p|i|now|lane):([a-z0-9_]+)\}`)
+
+// free has a search lock what it finds, and leave out what others have locked.
+const free = "FOR NO KEY UPDATE OF r SKIP LOCKED"
+
+type made struct {
+	name  string
+	locks bool
+}
+
+// text returns a named statement. locks says that its rows are locked, if it can lock them.
+func (n *names) text(name string, locks bool) string {
+	key := made{name, locks}
+	if text, ok := n.made.Load(key); ok {
+		return text.(string)
+	}
+	template, known := templates()[name]
+	if !known {
+		panic(fmt.Sprintf("there is no statement %q", name))
+	}
+	lock, skip := "", ""
+	if locks {
+		lock, skip = free, "FOR NO KEY UPDATE SKIP LOCKED"
+	}
+	text := n.in(strings.NewReplacer("{free}", lock, "{lock}", skip).Replace(template))
+	n.made.Store(key, text)
+	return text
+}
+
+func (n *names) in(template string) string {
+	return placeholder.ReplaceAllStringFunc(fixed.Replace(template), func(found string) string {
+		match := placeholder.FindStringSubmatch(found)
+		switch match[1] {
+		case "now":
+			return "coalesce(nullif($" + match[2] + "::bigint, 0), (SELECT " + n.qualified("now") + "()))"
+		case "lane":
+			return "hashtextextended($" + match[2] + "::text, hashtextextended($2::text, hashtextextended($1::text, 0)))"
+		case "i":
+			return pgx.Identifier{n.prefix + match[2]}.Sanitize()
+		}
+		return n.qualified(match[2])
+	})
+}
+
+func (n *names) qualified(name string) string {
+	return pgx.Identifier{n.schema, n.prefix + name}.Sanitize()
+}
+
+// lockOf is the number of an advisory lock of this schema and prefix.
+func (n *names) lockOf(parts ...string) int64 {
+	hash := fnv.New64a()
+	for _, part := range append([]string{"outmill", n.schema, n.prefix}, parts...) {
+		_, _ = hash.Write([]byte(part))
+		_, _ = hash.Write([]byte{0})
+	}
+	return int64(hash.Sum64())
+}

@@ -1,0 +1,48 @@
+-- name: put
+-- Writes entries: registrations, workers, pauses, joins and their steps, sagas, the audit.
+INSERT INTO {p:entries} (kind, key, at, made_at, value)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text::bigint[], $4::text::bigint[], $5::text[])
+ON CONFLICT (kind, key) DO UPDATE SET at = excluded.at, made_at = excluded.made_at, value = excluded.value
+
+-- name: take
+-- Takes dedup keys and the like, unless they are taken and their time, compared with $6, has not come.
+INSERT INTO {p:entries} AS e (kind, key, at, made_at, value)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text::bigint[], $4::text::bigint[], $5::text[])
+ON CONFLICT (kind, key) DO UPDATE SET at = excluded.at, made_at = excluded.made_at, value = excluded.value
+WHERE e.at <= $6::bigint RETURNING e.kind, e.key
+
+-- name: add
+-- Writes an entry that does not exist: the note of a handled message.
+INSERT INTO {p:entries} (kind, key, at, made_at, value) VALUES ($1::text, $2::text, $3::bigint, $4::bigint, $5::text)
+ON CONFLICT (kind, key) DO NOTHING
+
+-- name: entries
+-- Entries by their keys.
+SELECT e.kind, e.key, e.at, e.made_at, e.value FROM unnest($1::text[], $2::text[]) AS u (kind, key)
+JOIN {p:entries} AS e ON e.kind = u.kind AND e.key = u.key
+
+-- name: entries_locked
+-- The same, locked in the order of the list.
+SELECT e.kind, e.key, e.at, e.made_at, e.value FROM unnest($1::text[], $2::text[]) AS u (kind, key)
+JOIN {p:entries} AS e ON e.kind = u.kind AND e.key = u.key FOR UPDATE OF e
+
+-- name: count_entries
+-- How many there are of a kind.
+SELECT count(*) FROM {p:entries} WHERE kind = $1::text
+
+-- name: scan
+-- Entries by a prefix of their keys. The last character of Unicode ends each prefix.
+SELECT kind, key, at, made_at, value FROM {p:entries} WHERE kind = $1::text AND key >= $2::text AND key < $2::text || chr(1114111) ORDER BY key
+
+-- name: range
+-- The first entries behind a key.
+SELECT kind, key, at, made_at, value FROM {p:entries} WHERE kind = $1::text AND key > $2::text ORDER BY key LIMIT $3::bigint
+
+-- name: old
+-- Entries whose time has come.
+SELECT kind, key, at, made_at, value FROM {p:entries} WHERE kind = $1::text AND at <> 0 AND at <= $2::bigint ORDER BY at, key LIMIT $3::bigint {lock}
+
+-- name: delete_entries
+-- Deletes entries. One whose time is another than that of the list stays, unless that is 0.
+DELETE FROM {p:entries} AS e USING unnest($1::text[], $2::text[], $3::text::bigint[]) AS u (kind, key, at)
+WHERE e.kind = u.kind AND e.key = u.key AND (u.at = 0 OR e.at = u.at)
