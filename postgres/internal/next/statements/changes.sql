@@ -50,10 +50,10 @@ RETURNING r.id
 -- name: open_notes
 -- The next claim looks at these notes: something about their keys has changed. One that a claim writes at this moment is left out,
 -- because that claim has set when the next one looks at it.
-UPDATE {p:notes} AS n SET blocker = '', look_at = 0, looks = 0
-FROM (SELECT o.grp, o.topic, o.name FROM unnest($1::text[], $2::text[], $3::text[]) AS u (grp, topic, name)
+WITH f AS MATERIALIZED (SELECT o.grp, o.topic, o.name FROM unnest($1::text[], $2::text[], $3::text[]) AS u (grp, topic, name)
 	JOIN {p:notes} AS o ON o.grp = u.grp AND o.topic = u.topic AND o.name = u.name
-	WHERE o.blocker <> '' OR o.look_at <> 0 OR o.looks <> 0 FOR UPDATE OF o SKIP LOCKED) AS f
+	WHERE o.blocker <> '' OR o.look_at <> 0 OR o.looks <> 0 FOR UPDATE OF o SKIP LOCKED)
+UPDATE {p:notes} AS n SET blocker = '', look_at = 0, looks = 0 FROM f
 WHERE n.grp = f.grp AND n.topic = f.topic AND n.name = f.name
 
 -- name: drop_notes
@@ -84,9 +84,10 @@ WHERE r.stage = 4 AND r.owner = u.owner AND r.claims = u.claims AND r.step IS NO
 -- An ack in one statement, where processed records do not stay: deletes by leases, and opens the notes of the keys.
 WITH gone AS (DELETE FROM {p:records} AS r USING unnest($1::text::uuid[], $2::text[], $3::text::integer[]) AS u (id, owner, claims)
 	WHERE r.id = u.id AND r.stage = 4 AND r.owner = u.owner AND r.claims = u.claims AND r.step IS NULL
-	RETURNING r.grp, r.topic, r.key)
-UPDATE {p:notes} AS n SET blocker = '', look_at = 0, looks = 0
-FROM (SELECT o.grp, o.topic, o.name FROM (SELECT DISTINCT grp, topic, 'k' || key AS name FROM gone WHERE key <> '' ORDER BY 1, 2, 3) AS g
+	RETURNING r.grp, r.topic, r.key),
+f AS MATERIALIZED (SELECT o.grp, o.topic, o.name
+	FROM (SELECT DISTINCT grp, topic, 'k' || key AS name FROM gone WHERE key <> '' ORDER BY 1, 2, 3) AS g
 	JOIN {p:notes} AS o ON o.grp = g.grp AND o.topic = g.topic AND o.name = g.name
-	WHERE o.blocker <> '' OR o.look_at <> 0 OR o.looks <> 0 FOR UPDATE OF o SKIP LOCKED) AS f
+	WHERE o.blocker <> '' OR o.look_at <> 0 OR o.looks <> 0 FOR UPDATE OF o SKIP LOCKED)
+UPDATE {p:notes} AS n SET blocker = '', look_at = 0, looks = 0 FROM f
 WHERE n.grp = f.grp AND n.topic = f.topic AND n.name = f.name

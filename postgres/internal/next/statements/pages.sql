@@ -8,7 +8,7 @@ WITH at AS MATERIALIZED (SELECT {p:now}() AS now),
 notes AS MATERIALIZED (SELECT * FROM (
 	SELECT b.* FROM unnest($5::text[]) AS f (blocker) CROSS JOIN LATERAL (
 		SELECT name, blocker, head, look_at, looks, xmin::text::bigint AS writer FROM {p:notes}
-		WHERE grp = $1::text AND topic = $2::text AND blocker = f.blocker ORDER BY head LIMIT $4::bigint) AS b
+		WHERE grp = $1::text AND topic = $2::text AND blocker = f.blocker ORDER BY head, name LIMIT $4::bigint) AS b
 	UNION SELECT * FROM (SELECT name, blocker, head, look_at, looks, xmin::text::bigint FROM {p:notes}
 		WHERE grp = $1::text AND topic = $2::text AND look_at <> 0 AND look_at <= (SELECT now FROM at) ORDER BY look_at
 		LIMIT 10 * $4::bigint + 1000) AS l) AS n
