@@ -214,18 +214,26 @@ func (c *claim) serveTogether(ctx context.Context, lines []driver.Line, share in
 			alone = append(alone, lines[i])
 			continue
 		}
-		before := len(c.taken)
-		tc := c.of(lines[i], before+c.shareOf(lines[i], share))
+		taken, changed, full := len(c.taken), len(c.changes.Rows), false
+		tc := c.of(lines[i], taken+c.shareOf(lines[i], share))
 		if ordered {
 			c.lines = append(c.lines, lines[i])
 			known, _ := tc.learn(page, share)
-			tc.decide(known, page.Ready)
+			full = tc.decide(known, page.Ready)
 			tc.noteKeys(known)
 		} else {
 			slices.SortFunc(page.Ready, byDue)
-			tc.takeRows(page.Ready)
+			_, full = tc.takeRows(page.Ready)
 		}
-		if c.took(lines[i], len(c.taken)-before, share); len(page.Ready) == share {
+		taken, changed = len(c.taken)-taken, len(c.changes.Rows)-changed
+		if full {
+			// It has more, but the claim has no room for it.
+			c.took(lines[i], taken, taken)
+			continue
+		}
+		c.took(lines[i], taken, share)
+		// If nothing of the page was changed, the next one would be the same.
+		if len(page.Ready) == share && changed > 0 && c.scanned(changed-taken) {
 			more = append(more, lines[i])
 		}
 	}

@@ -28,6 +28,13 @@ func TestRun_BrokenParts(t *testing.T) {
 			claims(func(r *outmill.ClaimRequest) { r.Full = nil })},
 		{"ignores the limit of parts", "parts", "a claim leaves out the parts that are full, and takes no more of a part than its limit",
 			claims(func(r *outmill.ClaimRequest) { r.PartLimit = 0 })},
+		{"ignores the limit of parts that have more", "parts", "a claim of parts that have more than the limit of a part ends, by key",
+			claims(func(r *outmill.ClaimRequest) { r.PartLimit = 0 })},
+		{"ignores the bytes of a claim of parts", "parts",
+			"a claim of parts that have more than its bytes ends, and all of them come, without an order",
+			claims(func(r *outmill.ClaimRequest) { r.MaxBytes = 0 })},
+		{"hands out what has expired in parts", "parts", "a claim passes over thousands of expired records of some parts, by key",
+			mutants.Appends(func(r *outmill.Record) { r.TimeToLive = 0 })},
 		{"limits topics that are not fair", "parts", "a topic that is not fair has no parts, so neither Full nor PartLimit has an effect",
 			claims(func(r *outmill.ClaimRequest) {
 				if r.PartLimit > 0 {

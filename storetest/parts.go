@@ -38,6 +38,9 @@ func partSentences() []sentence {
 			sentence{"a claim takes as much of each part, " + name, bind(partsShare)},
 			sentence{"ten records of a tenant beside thousands of another come within five claims, if their parts differ, " + name,
 				bind(partsBeside)},
+			sentence{"a claim of parts that have more than the limit of a part ends, " + name, bind(partsLimited)},
+			sentence{"a claim of parts that have more than its bytes ends, and all of them come, " + name, bind(partsOfBytes)},
+			sentence{"a claim passes over thousands of expired records of some parts, " + name, bind(partsOfManyExpired)},
 			sentence{"due again, leased or held, each record of each part comes, in the order of its key, " + name, bind(partsComplete)})
 	}
 	return list
