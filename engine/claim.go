@@ -149,7 +149,7 @@ func (c *claim) begin(due dueLines) driver.Begin {
 	tc := c.of(lines[0], storekit.ShareOf(c.req.Limit, len(due.topics)))
 	tc.admits = c.e.config.AtOnce.Admit(c.req.Limit)
 	if c.req.Order == outmill.OrderNone {
-		b.Searches = tc.dueSearches(tc.want)
+		b.Searches = []driver.Search{tc.dueSearch(tc.want)}
 		return b
 	}
 	ask := tc.firstAsk()

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"slices"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -20,15 +19,11 @@ func (c *topicClaim) takeByTopic(ctx context.Context) error {
 		return err
 	}
 	limit := c.e.config.AtOnce.Page(c.want)
-	rows, err := c.Rows(ctx, driver.Search{By: driver.ByLine, Line: c.line, Limit: limit},
-		driver.Search{By: driver.ByHeld, Line: c.line, Limit: limit})
+	// Later rows are for another transaction, because an earlier one may come before that.
+	rows, err := c.Rows(ctx, driver.Search{By: driver.ByPlace, Line: c.line, Limit: limit})
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(rows, bySeq)
-	// Behind the first page of both, some of one may be missing. Later rows are for another transaction, because
-	// an earlier one may come before that.
-	rows = rows[:min(len(rows), limit)]
 	c.again = c.takeInOrder(rows, min(state.Waiting, state.Due)) && len(rows) == limit || c.again
 	return nil
 }

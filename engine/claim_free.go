@@ -7,20 +7,16 @@ import (
 	"github.com/outmill/outmill/engine/driver"
 )
 
-// dueSearches find the rows that a claim without an order may take.
-func (c *topicClaim) dueSearches(limit int) []driver.Search {
-	searches := make([]driver.Search, 0, 4)
-	for _, by := range []driver.Index{driver.ByLine, driver.ByWaiting, driver.ByDelayed, driver.ByLease} {
-		searches = append(searches, driver.Search{By: by, Line: c.line, Limit: limit, Free: true})
-	}
-	return searches
+// dueSearch finds the rows that a claim without an order may take.
+func (c *topicClaim) dueSearch(limit int) driver.Search {
+	return driver.Search{By: driver.ByDue, Line: c.line, Limit: limit, Free: true}
 }
 
 // takeFree takes rows without an order, those that have been due longest first. Expired rows go
 // dead, and paused ones are held, a bounded number in each transaction.
 func (c *topicClaim) takeFree(ctx context.Context) error {
 	for limit := c.want; ; limit = max(c.want, min(2*limit, scanLimit)) {
-		rows, err := c.Rows(ctx, c.dueSearches(limit)...)
+		rows, err := c.Rows(ctx, c.dueSearch(limit))
 		if err != nil {
 			return err
 		}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/outmill/outmill"
@@ -184,4 +183,4 @@ func (d *drop) end(ctx context.Context) error {
 }
 
 // settled are the stages of processed and dead records.
-var settled = slices.Clone(allStages[len(undelivered):])
+var settled = []driver.Stage{driver.Processed, driver.Dead}

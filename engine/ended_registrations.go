@@ -93,7 +93,7 @@ func (t *tx) sweep(ctx context.Context, group string, limit int) (deleted int, e
 			// The next call goes on.
 			return deleted, nil
 		}
-		left, err := t.Count(ctx, driver.Search{By: driver.ByStage, Line: line, Stage: driver.Leased, Limit: 1})
+		left, err := t.Count(ctx, driver.Search{By: driver.ByLater, Line: line, Stage: driver.Leased, Limit: 1})
 		if err != nil {
 			return 0, err
 		}

@@ -13,11 +13,8 @@ import (
 // topicsAtOnce is the largest number of topics that one transaction looks at to delete their records.
 const topicsAtOnce = 200
 
-// undelivered are the stages of records that are neither processed nor dead, and allStages are all.
-var (
-	undelivered = []driver.Stage{driver.Ready, driver.Held, driver.Waiting, driver.Delayed, driver.Leased}
-	allStages   = append(undelivered[:len(undelivered):len(undelivered)], driver.Processed, driver.Dead)
-)
+// undelivered are the stages of records that are neither processed nor dead.
+var undelivered = []driver.Stage{driver.Ready, driver.Held, driver.Waiting, driver.Delayed, driver.Leased}
 
 // Groups lists the groups. See outmill.Inspector.
 func (e *Engine) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {

@@ -64,31 +64,29 @@ func (t *tx) groupsWithRecords(ctx context.Context) ([]string, error) {
 	return slices.Compact(groups), nil
 }
 
+// statsSearches find the rows that Stats counts, each kind by its own index.
+var statsSearches = []driver.Search{
+	{By: driver.ByStage, Stage: driver.Processed}, {By: driver.ByStage, Stage: driver.Dead}, {By: driver.ByLater, Stage: driver.Leased},
+	{By: driver.ByStage, Stage: driver.Ready}, {By: driver.ByStage, Stage: driver.Held}, {By: driver.ByComing},
+	{By: driver.ByLater, Stage: driver.Waiting}, {By: driver.ByLater, Stage: driver.Delayed},
+}
+
 // addStats counts the records of a line.
 func (t *tx) addStats(ctx context.Context, s *outmill.TopicStats, line driver.Line, limit int) error {
-	searches := make([]driver.Search, len(allStages))
-	for i, stage := range allStages {
-		searches[i] = driver.Search{By: driver.ByStage, Line: line, Stage: stage, Limit: limit}
+	searches := slices.Clone(statsSearches)
+	for i := range searches {
+		searches[i].Line, searches[i].Limit = line, limit
 	}
 	counted, err := t.Count(ctx, searches...)
 	if err != nil {
 		return err
 	}
+	s.Processed, s.Dead = min(s.Processed+counted[0].N, limit), min(s.Dead+counted[1].N, limit)
+	s.Leased = min(s.Leased+counted[2].N, limit)
 	var oldest driver.Time
-	for i, c := range counted {
-		switch allStages[i] {
-		case driver.Processed:
-			s.Processed = min(s.Processed+c.N, limit)
-			continue
-		case driver.Dead:
-			s.Dead = min(s.Dead+c.N, limit)
-			continue
-		case driver.Leased:
-			// A record whose lease has ended is due, whether somebody has reaped it or not.
-			s.Leased, s.Pending = min(s.Leased+c.N, limit), min(s.Pending+c.Ended, limit)
-		case driver.Ready, driver.Held, driver.Waiting, driver.Delayed:
-			s.Pending, s.Delayed = min(s.Pending+c.N, limit), min(s.Delayed+c.Later, limit)
-		}
+	// A record whose lease has ended is due, whether somebody has reaped it or not.
+	for _, c := range counted[3:] {
+		s.Pending, s.Delayed = min(s.Pending+c.N, limit), min(s.Delayed+c.Later, limit)
 		if c.Oldest != 0 && c.Oldest <= t.now && (oldest == 0 || c.Oldest < oldest) {
 			oldest = c.Oldest
 		}
@@ -110,11 +108,7 @@ func (t *tx) addStats(ctx context.Context, s *outmill.TopicStats, line driver.Li
 // oldestUnpaused is the first due time of the rows that have been due longest and that no pause of a key or
 // tenant stops.
 func (t *tx) oldestUnpaused(ctx context.Context, line driver.Line) (oldest driver.Time, err error) {
-	searches := []driver.Search{{By: driver.ByLine}, {By: driver.ByWaiting}, {By: driver.ByDelayed}, {By: driver.ByLease}}
-	for i := range searches {
-		searches[i].Line, searches[i].Limit = line, scanLimit
-	}
-	rows, err := t.Rows(ctx, searches...)
+	rows, err := t.Rows(ctx, driver.Search{By: driver.ByDue, Line: line, Limit: scanLimit})
 	for _, r := range rows {
 		due := dueOf(r)
 		if t.pauses.Of(r.Group, r.Topic, r.Key, r.Tenant) == 0 && !expired(&r, t.now) && (oldest == 0 || due < oldest) {

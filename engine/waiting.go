@@ -12,8 +12,7 @@ import (
 
 // waitingSearches find the records that FirstWaiting shows, each kind by its own index.
 var waitingSearches = []driver.Search{
-	{By: driver.ByLine}, {By: driver.ByHeld}, {By: driver.ByStage, Stage: driver.Waiting}, {By: driver.ByDelayed},
-	{By: driver.ByStage, Stage: driver.Leased},
+	{Stage: driver.Ready}, {Stage: driver.Held}, {Stage: driver.Waiting}, {Stage: driver.Delayed}, {Stage: driver.Leased},
 }
 
 // FirstWaiting returns the first records of a group and topic that wait. See storekit.WaitingReader.
@@ -34,6 +33,9 @@ func (e *Engine) FirstWaiting(ctx context.Context, group, topic string, limit in
 			rows, err := t.Rows(ctx, searches...)
 			if err != nil {
 				return found, err
+			}
+			if search.Stage == driver.Delayed {
+				rows = slices.DeleteFunc(rows, func(r driver.Row) bool { return r.Wake > t.now })
 			}
 			if len(searches) > 1 {
 				slices.SortFunc(rows, byWaiting)

@@ -126,8 +126,7 @@ type Tx interface {
 	LinesOf(ctx context.Context, group string) ([]Line, error)
 	// Pausing returns the different Blockers of a group's notes that are those of pauses.
 	Pausing(ctx context.Context, group string) ([]string, error)
-	// Count counts the rows that each search finds, each number up to the Limit of the search. The searches are ByStage
-	// and ByParked.
+	// Count counts the rows that each search finds, up to its Limit. The searches are of one line.
 	Count(ctx context.Context, searches ...Search) ([]Counted, error)
 	// Keys returns the states of keys of a line.
 	Keys(ctx context.Context, line Line, owner string, keys []string) (map[string]KeyState, error)

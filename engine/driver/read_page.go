@@ -38,7 +38,7 @@ func ReadPage(ctx context.Context, t Parts, notes bool, ask Ask) (p Page, err er
 	if !ask.Keys {
 		return p, nil
 	}
-	if p.Ready, err = t.Rows(ctx, Search{By: ByLine, Line: ask.Line, Limit: ask.Limit}); err != nil {
+	if p.Ready, err = t.Rows(ctx, Search{By: ByStage, Stage: Ready, Line: ask.Line, Limit: ask.Limit}); err != nil {
 		return p, err
 	}
 	if keys := p.keys(); len(keys) > 0 {

@@ -13,17 +13,17 @@ const None int64 = math.MaxInt64
 type Index int
 
 const (
-	// ByLine finds the ready rows of a line whose Seq is above From, by Seq.
-	ByLine Index = iota
-	// ByHeld finds the held rows of a line whose Seq is above From, by Seq.
-	ByHeld
-	// ByWaiting finds the waiting rows of a line whose Wake has come, by Wake and Seq.
-	ByWaiting
-	// ByDelayed finds the delayed rows of a line whose Wake has come, by Wake and Seq.
-	ByDelayed
-	// ByLease finds the leased rows of a line whose Wake has come, by Wake and Seq. An expired one counts as
-	// well: a claim must meet it to free its key.
-	ByLease
+	// ByStage finds the rows of a line in Stage, by Wake and Seq.
+	ByStage Index = iota
+	// ByPlace finds the ready and the held rows of a line, by Seq.
+	ByPlace
+	// ByComing finds the rows of a line whose Wake has come: the waiting, then the delayed, then the leased ones, up to Limit of
+	// each, by Wake and Seq. An expired one counts as well: a claim must meet it to free its key.
+	ByComing
+	// ByDue finds up to Limit of the ready rows of a line, by Seq, and then the rows of ByComing.
+	ByDue
+	// ByLater finds the rows of a line in Stage, which is Waiting, Delayed or Leased, whose Wake has not come, by Wake and Seq.
+	ByLater
 	// ByEnded finds the leased rows of all lines whose Wake has come, by Wake.
 	ByEnded
 	// ByExpiry finds the rows of all lines whose Expires has come, by Expires: those in stages Ready to
@@ -36,8 +36,6 @@ const (
 	ByParked
 	// ByDone finds the processed rows of all lines that were processed at Until or before, by Processed.
 	ByDone
-	// ByStage finds the rows of a line in a stage, by Wake and Seq.
-	ByStage
 	// ByUnrouted finds the rows of the topic and part that wait for a first group, in stages Ready and Delayed.
 	ByUnrouted
 	// ByStep finds the rows of all lines that have the Step, in any order.
@@ -82,20 +80,16 @@ type Ask struct {
 	// Pass, with Lock, does not wait for a lock that another transaction has: the page is then Busy. A claim
 	// waits for its first line only, so that two claims never wait for each other.
 	Pass bool
-	// Due is how many rows to read of each of ByWaiting, ByDelayed and ByLease, before all others.
+	// Due is the Limit of a search ByComing before all others; 0 is none.
 	Due int
 }
 
-// Searches are the searches of Ask.Due.
+// Searches is the search of Ask.Due, or none.
 func (a Ask) Searches() []Search {
 	if a.Due == 0 {
 		return nil
 	}
-	due := make([]Search, 0, 3)
-	for _, by := range []Index{ByWaiting, ByDelayed, ByLease} {
-		due = append(due, Search{By: by, Line: a.Line, Limit: a.Due, Free: true})
-	}
-	return due
+	return []Search{{By: ByComing, Line: a.Line, Limit: a.Due, Free: true}}
 }
 
 // Page answers an Ask. If there are rows in Due, or Busy is true, the other fields may be empty: the
@@ -113,7 +107,7 @@ type Page struct {
 	Notes []Note
 	// Held are the first rows under each of Notes, by Seq.
 	Held []Row
-	// Ready are the rows of ByLine.
+	// Ready are the first ready rows, by Seq.
 	Ready []Row
 	// Keys has a state for each key of Notes, Held and Ready, except "".
 	Keys map[string]KeyState
@@ -149,13 +143,10 @@ type Topics struct {
 	Lines []Line
 }
 
-// Counted are the rows that a search finds.
+// Counted is about the rows that a search finds.
 type Counted struct {
-	// N is their number, and Later the number of those whose Next has not come.
+	// N is their number, and Later the number of those whose Next has not come, without leased ones.
 	N, Later int
-	// Oldest is the first Next of those that have not expired; 0 if there are none.
+	// Oldest is the first time of those that have not expired, Wake of leased ones and Next of others; 0 if there are none.
 	Oldest Time
-	// Ended, in ByStage of Leased, is the number of rows whose lease has ended, and N that of the others. Oldest
-	// is then the first end of a lease that has ended, and Later is 0.
-	Ended int
 }

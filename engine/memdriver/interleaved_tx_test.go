@@ -77,7 +77,7 @@ type parts struct {
 }
 
 func (p parts) Rows(ctx context.Context, searches ...driver.Search) (all []driver.Row, _ error) {
-	for _, s := range searches {
+	for _, s := range simple(searches) {
 		limit := s.Limit
 		if s.Free {
 			s.Limit = math.MaxInt

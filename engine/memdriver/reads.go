@@ -23,23 +23,19 @@ func byWake(r *driver.Row) driver.Time      { return r.Wake }
 func byExpires(r *driver.Row) driver.Time   { return r.Expires }
 func byProcessed(r *driver.Row) driver.Time { return r.Processed }
 
-// ended finds rows of a stage whose Wake has come.
-func ended(stage driver.Stage) func(t *tx, s driver.Search, r *driver.Row) bool {
-	return func(t *tx, _ driver.Search, r *driver.Row) bool { return r.Stage == stage && r.Wake <= t.now }
-}
-
-// behind finds rows of a stage behind Search.From.
-func behind(stage driver.Stage) func(t *tx, s driver.Search, r *driver.Row) bool {
-	return func(_ *tx, s driver.Search, r *driver.Row) bool { return r.Stage == stage && r.Seq > s.From }
-}
+// byCome finds the rows of a line in a stage whose Wake has come.
+const byCome driver.Index = -1
 
 var searches = map[driver.Index]search{
-	driver.ByLine:    {is: behind(driver.Ready)},
-	driver.ByHeld:    {is: behind(driver.Held)},
-	driver.ByWaiting: {is: ended(driver.Waiting), by: byWake},
-	driver.ByDelayed: {is: ended(driver.Delayed), by: byWake},
-	driver.ByLease:   {is: ended(driver.Leased), by: byWake},
-	driver.ByEnded:   {is: ended(driver.Leased), by: byWake, all: true},
+	driver.ByStage: {by: byWake, is: func(_ *tx, s driver.Search, r *driver.Row) bool { return r.Stage == s.Stage }},
+	driver.ByPlace: {is: func(_ *tx, _ driver.Search, r *driver.Row) bool {
+		return r.Stage == driver.Ready || r.Stage == driver.Held
+	}},
+	byCome:         {by: byWake, is: func(t *tx, s driver.Search, r *driver.Row) bool { return r.Stage == s.Stage && r.Wake <= t.now }},
+	driver.ByLater: {by: byWake, is: func(t *tx, s driver.Search, r *driver.Row) bool { return r.Stage == s.Stage && r.Wake > t.now }},
+	driver.ByEnded: {all: true, by: byWake, is: func(t *tx, s driver.Search, r *driver.Row) bool {
+		return r.Stage == driver.Leased && r.Wake <= t.now
+	}},
 	driver.ByExpiry: {all: true, by: byExpires, is: func(t *tx, _ driver.Search, r *driver.Row) bool {
 		return t.expired(r) && r.Stage < driver.Processed && (r.Stage != driver.Leased || r.Wake <= t.now)
 	}},
@@ -50,7 +46,6 @@ var searches = map[driver.Index]search{
 	driver.ByDone: {all: true, by: byProcessed, is: func(_ *tx, s driver.Search, r *driver.Row) bool {
 		return r.Stage == driver.Processed && r.Processed <= s.Until
 	}},
-	driver.ByStage: {by: byWake, is: func(_ *tx, s driver.Search, r *driver.Row) bool { return r.Stage == s.Stage }},
 	driver.ByUnrouted: {is: func(_ *tx, _ driver.Search, r *driver.Row) bool {
 		return r.Stage == driver.Ready || r.Stage == driver.Delayed
 	}},
@@ -61,9 +56,28 @@ var searches = map[driver.Index]search{
 	driver.ByOpen: {all: true, is: func(_ *tx, _ driver.Search, r *driver.Row) bool { return r.Stage < driver.Processed }},
 }
 
+// simple makes one search for each stage of a search that has a limit for each.
+func simple(list []driver.Search) (all []driver.Search) {
+	stages := map[driver.Index][]driver.Stage{
+		driver.ByComing: {driver.Waiting, driver.Delayed, driver.Leased},
+		driver.ByDue:    {driver.Ready, driver.Waiting, driver.Delayed, driver.Leased},
+	}
+	for _, s := range list {
+		if stages[s.By] == nil {
+			all = append(all, s)
+		}
+		for _, stage := range stages[s.By] {
+			one := s
+			one.By, one.Stage = byCome, stage
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
 // Rows goes through the rows of a line, or of all lines.
 func (t *tx) Rows(_ context.Context, list ...driver.Search) (all []driver.Row, _ error) {
-	for _, s := range list {
+	for _, s := range simple(list) {
 		found := t.found(s)
 		by := searches[s.By].by
 		slices.SortFunc(found, func(a, b driver.Row) int {
@@ -134,25 +148,23 @@ func (t *tx) Load(_ context.Context, rows []driver.Row, want driver.Want) ([]dri
 	return t.contents(rows, want), nil
 }
 
-func (t *tx) Count(_ context.Context, list ...driver.Search) ([]driver.Counted, error) {
+func (t *tx) Count(ctx context.Context, list ...driver.Search) ([]driver.Counted, error) {
 	counted := make([]driver.Counted, len(list))
 	for i, s := range list {
-		c := &counted[i]
-		one := func(n *int, is bool) {
-			if is {
-				*n = min(*n+1, s.Limit)
-			}
+		rows, err := t.Rows(ctx, s)
+		if err != nil {
+			return nil, err
 		}
-		for _, r := range t.found(s) {
-			leased, due := s.By == driver.ByStage && r.Stage == driver.Leased, r.Next
-			if leased {
+		c := &counted[i]
+		c.N = len(rows)
+		for _, r := range rows {
+			due := r.Next
+			if r.Stage == driver.Leased {
 				due = r.Wake
+			} else if due > t.now {
+				c.Later++
 			}
-			come := due <= t.now
-			one(&c.N, !leased || !come)
-			one(&c.Ended, leased && come)
-			one(&c.Later, !leased && !come)
-			if (come || !leased) && !t.expired(&r) && (c.Oldest == 0 || due < c.Oldest) {
+			if !t.expired(&r) && (c.Oldest == 0 || due < c.Oldest) {
 				c.Oldest = due
 			}
 		}

@@ -90,8 +90,12 @@ func (t wrongTx) Rows(ctx context.Context, searches ...driver.Search) ([]driver.
 		case "Rows returns one more than the limit":
 			s.Limit++
 		case "Rows takes ready rows for held ones":
-			if s.By == driver.ByHeld {
-				s.By = driver.ByLine
+			if s.By == driver.ByStage && s.Stage == driver.Held {
+				s.Stage = driver.Ready
+			}
+		case "Rows returns what comes later":
+			if s.By == driver.ByLater {
+				s.By = driver.ByStage
 			}
 		}
 	}
@@ -329,8 +333,8 @@ func (t wrongTx) Count(ctx context.Context, searches ...driver.Search) ([]driver
 		switch t.fault {
 		case "Count does not know the oldest":
 			counted[i].Oldest = 0
-		case "Count takes ended leases for others":
-			counted[i].N, counted[i].Ended = counted[i].N+counted[i].Ended, 0
+		case "Count does not know what comes later":
+			counted[i].Later = 0
 		}
 	}
 	return counted, err
@@ -448,7 +452,8 @@ func (t wrongTx) OnCommit(fn func()) {
 
 var faults = []string{
 	"Update commits although fn fails", "Transact commits although fn fails", "Read leaves out a content", "Rows ignores From",
-	"Rows returns one more than the limit", "Rows takes ready rows for held ones", "Rows leaves out a row", "Rows returns another order",
+	"Rows returns one more than the limit", "Rows takes ready rows for held ones", "Rows returns what comes later",
+	"Rows leaves out a row", "Rows returns another order",
 	"Rows returns no worker", "Page ignores Free", "Page leaves out a note", "Page leaves out a held row", "Page leaves out a ready row",
 	"Page returns no due rows", "Page does not know that rows are unrouted", "Page returns no states of keys", "Apply opens no notes",
 	"Apply drops no notes", "Apply drops whatever the Looks are", "Apply sets no notes", "Apply deletes nothing",
@@ -463,7 +468,7 @@ var faults = []string{
 	"Pages returns another page", "Rows reads the first part",
 	"LinesOf leaves out a line", "LinesOf returns another order", "Insert ignores the part", "Adopt takes from the first part",
 	"Pausing leaves out a pause",
-	"Count does not know the oldest", "Count takes ended leases for others", "Adopt gives one more", "Forget forgets nothing",
+	"Count does not know the oldest", "Count does not know what comes later", "Adopt gives one more", "Forget forgets nothing",
 	"Attach attaches one row less", "Put writes one less", "Take takes what others have", "Add takes what has ended",
 	"Entries leaves out one", "Scan ignores the prefix", "Range ignores the key", "Old ignores the time", "Delete ignores the time",
 	"CountEntries counts one more", "Bump bumps both", "OnCommit runs at once", "OnCommit runs nothing",

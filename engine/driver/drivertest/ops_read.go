@@ -26,16 +26,15 @@ func (w *walk) read() operation {
 // search is one of a line along an index whose order is certain.
 func (w *walk) search(limit int) driver.Search {
 	by := pick(w, "by", []driver.Index{
-		driver.ByLine, driver.ByHeld, driver.ByWaiting, driver.ByDelayed, driver.ByLease, driver.ByKey, driver.ByParked, driver.ByStage,
+		driver.ByStage, driver.ByStage, driver.ByPlace, driver.ByComing, driver.ByDue, driver.ByLater, driver.ByKey, driver.ByParked,
 	})
 	s := driver.Search{By: by, Limit: limit, Free: w.chance(2)}
 	switch by {
 	case driver.ByEnded, driver.ByExpiry, driver.ByOpen, driver.ByDone, driver.ByStep, driver.ByWaiter:
 	case driver.ByStage:
 		s.Line, s.Stage = w.line(), pick(w, "stage", stages)
-	case driver.ByLine, driver.ByHeld:
-		s.Line = w.line()
-		s.From = w.placeIn(s.Line)
+	case driver.ByLater:
+		s.Line, s.Stage = w.line(), pick(w, "stage", []driver.Stage{driver.Waiting, driver.Delayed, driver.Leased})
 	case driver.ByKey, driver.ByParked:
 		s.Line = w.line()
 		s.Key = pick(w, "key", keyNames[1:])
@@ -45,7 +44,7 @@ func (w *walk) search(limit int) driver.Search {
 			}
 		}
 		s.From = w.placeIn(s.Line)
-	case driver.ByWaiting, driver.ByDelayed, driver.ByLease, driver.ByUnrouted:
+	case driver.ByPlace, driver.ByComing, driver.ByDue, driver.ByUnrouted:
 		s.Line = w.line()
 	}
 	return s
@@ -235,13 +234,10 @@ func (w *walk) due() operation {
 	}
 }
 
-// count compares the number only if there may be more rows than the limit.
+// count compares the numbers of some searches of lines, and of each stage.
 func (w *walk) count() operation {
 	limit := w.limit()
-	var list []driver.Search
-	if parked := w.search(limit); parked.By == driver.ByParked {
-		list = append(list, parked)
-	}
+	list := []driver.Search{w.search(limit), w.search(limit)}
 	for _, stage := range stages {
 		line := w.line()
 		if at := slices.IndexFunc(w.rows, func(r driver.Row) bool { return r.Stage == stage }); at >= 0 && !w.chance(3) {
@@ -255,11 +251,6 @@ func (w *walk) count() operation {
 			mine[i] = w.searchOf(s, mine[i])
 		}
 		counted, err := t.Count(w.ctx, mine...)
-		if limit < all {
-			for i, c := range counted {
-				counted[i] = driver.Counted{N: min(c.N+c.Ended, limit)}
-			}
-		}
 		return orEmpty(counted), err
 	}}
 }

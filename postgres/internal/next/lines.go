@@ -3,8 +3,8 @@ package next
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/outmill/outmill/engine/driver"
 )
@@ -53,15 +53,15 @@ func (t *tx) Adopt(ctx context.Context, from driver.Line, group string, limit in
 	return t.changed(ctx, "adopt", from.Name(), group, limit)
 }
 
-// Count counts rows in stages, and parked rows of keys.
+// Count counts what searches of lines find.
 func (t *tx) Count(ctx context.Context, searches ...driver.Search) ([]driver.Counted, error) {
 	found := make([]*[]driver.Counted, len(searches))
 	for i, s := range searches {
-		name, args := countOf(s, t.state.Now)
-		if name == "" {
-			return nil, fmt.Errorf("nothing counts search %d: this is a fault of package engine", s.By)
+		name, args := statementOf(s, t.state.Now)
+		if !strings.Contains(templates()[name], nowOfSearch) {
+			args = append(args, int64(t.state.Now))
 		}
-		found[i] = collect(t, name, args, func(scan scan, c *driver.Counted) error { return scan(&c.N, &c.Later, (*int64)(&c.Oldest), &c.Ended) })
+		found[i] = collect(t, countOf+name, args, func(scan scan, c *driver.Counted) error { return scan(&c.N, &c.Later, (*int64)(&c.Oldest)) })
 	}
 	if err := t.flush(ctx); err != nil {
 		return nil, err
@@ -71,27 +71,4 @@ func (t *tx) Count(ctx context.Context, searches ...driver.Search) ([]driver.Cou
 		all[i] = (*found[i])[0]
 	}
 	return all, nil
-}
-
-func countOf(s driver.Search, now driver.Time) (name string, args []any) {
-	args = []any{s.Group, s.Name(), s.Limit, int64(now)}
-	switch {
-	case s.By == driver.ByParked:
-		return "count_parked", append(args, fromOf(s), s.Key)
-	case s.By != driver.ByStage:
-		return "", nil
-	}
-	switch s.Stage {
-	case driver.Ready:
-		return "count_ready", args
-	case driver.Held:
-		return "count_held", args
-	case driver.Leased:
-		return "count_leased", args
-	case driver.Waiting, driver.Delayed:
-		return "count_waiting", append(args, int64(s.Stage))
-	case driver.Processed, driver.Dead:
-		return "count_settled", append(args, int64(s.Stage))
-	}
-	return "", nil
 }

@@ -151,22 +151,6 @@ func (t *tx) HeldByKey(ctx context.Context, line driver.Line, limit int) ([]driv
 	return list(ctx, t, "held_by_key", []any{line.Group, line.Name(), limit}, readRow)
 }
 
-// searches are the statements of the searches of a line along an index, and what their fourth argument is.
-var searches = map[driver.Index]struct {
-	name   string
-	fourth func(s driver.Search, now driver.Time) []any
-}{
-	driver.ByLine: {"by_line", bySeq}, driver.ByHeld: {"by_held", bySeq},
-	driver.ByWaiting: {"by_waiting", byTime}, driver.ByDelayed: {"by_delayed", byTime}, driver.ByLease: {"by_lease", byTime},
-	driver.ByKey: {"by_key", byKey}, driver.ByParked: {"by_parked", byKey},
-}
-
-func bySeq(s driver.Search, _ driver.Time) []any { return []any{fromOf(s)} }
-
-func byTime(_ driver.Search, now driver.Time) []any { return []any{int64(now)} }
-
-func byKey(s driver.Search, _ driver.Time) []any { return []any{fromOf(s), s.Key} }
-
 // fromOf is Search.From; 0 is before every row.
 func fromOf(s driver.Search) int64 {
 	if s.From == 0 {
@@ -192,65 +176,44 @@ func statementOf(s driver.Search, now driver.Time) (name string, args []any) {
 		return "by_waiter", []any{s.Limit, s.Join.String(), int64(now)}
 	case driver.ByOpen:
 		return "by_open", []any{s.Limit}
-	case driver.ByStage:
-		line := []any{s.Group, s.Name(), s.Limit}
-		switch s.Stage {
-		case driver.Ready:
-			return "by_line", append(line, int64(math.MinInt64))
-		case driver.Held:
-			return "by_held", append(line, int64(math.MinInt64))
-		case driver.Waiting, driver.Delayed, driver.Leased:
-			return "by_stage_later", append(line, int64(s.Stage))
-		case driver.Processed, driver.Dead:
-			return "by_stage_settled", append(line, int64(s.Stage))
-		}
 	default:
 	}
-	how := searches[s.By]
-	return how.name, append([]any{s.Group, s.Name(), s.Limit}, how.fourth(s, now)...)
-}
-
-var (
-	comingOf = []driver.Index{driver.ByWaiting, driver.ByDelayed, driver.ByLease}
-	freeOf   = append([]driver.Index{driver.ByLine}, comingOf...)
-)
-
-// together returns the statement for the first searches of the list, and for how many of them it is.
-func together(list []driver.Search, now driver.Time) (name string, args []any, n int) {
-	first := list[0]
-	args = []any{first.Group, first.Name(), first.Limit, int64(now)}
-	switch {
-	case begins(list, freeOf):
-		return "any_order", append(args, fromOf(first)), len(freeOf)
-	case begins(list, comingOf):
-		return "coming", args, len(comingOf)
+	line := []any{s.Group, s.Name(), s.Limit}
+	switch s.By {
+	case driver.ByPlace:
+		return "by_place", line
+	case driver.ByComing:
+		return "coming", append(line, int64(now))
+	case driver.ByDue:
+		return "any_order", append(line, int64(now))
+	case driver.ByLater:
+		return "by_later", append(line, int64(now), int64(s.Stage))
+	case driver.ByKey:
+		return "by_key", append(line, fromOf(s), s.Key)
+	case driver.ByParked:
+		return "by_parked", append(line, fromOf(s), s.Key)
+	default:
 	}
-	name, args = statementOf(first, now)
-	return name, args, 1
-}
-
-// begins reports whether the list begins with these searches of one line, with one limit, and with locks or without.
-func begins(list []driver.Search, by []driver.Index) bool {
-	if len(list) < len(by) {
-		return false
+	switch s.Stage {
+	case driver.Ready:
+		return "by_line", line
+	case driver.Held:
+		return "by_held", line
+	case driver.Waiting, driver.Delayed, driver.Leased:
+		return "by_stage_later", append(line, int64(s.Stage))
+	default:
+		return "by_stage_settled", append(line, int64(s.Stage))
 	}
-	for i, index := range by {
-		if s := list[i]; s.By != index || s.Line != list[0].Line || s.Limit != list[0].Limit || s.Free != list[0].Free {
-			return false
-		}
-	}
-	return true
 }
 
 // addSearches queues searches, and returns what returns their rows.
 func (t *tx) addSearches(list []driver.Search) func() []driver.Row {
 	all := make([]*[]driver.Row, 0, len(list))
 	may := t.locks
-	for len(list) > 0 {
-		name, args, n := together(list, t.state.Now)
-		t.locks = may && list[0].Free
+	for _, s := range list {
+		name, args := statementOf(s, t.state.Now)
+		t.locks = may && s.Free
 		all = append(all, collect(t, name, args, readRow))
-		list = list[n:]
 	}
 	t.locks = may
 	return func() (rows []driver.Row) {

@@ -32,8 +32,35 @@ var templates = sync.OnceValue(func() map[string]string {
 			all[name] = statement
 		}
 	}
+	for _, name := range []string{
+		"by_line", "by_held", "by_place", "coming", "any_order", "by_later", "by_key", "by_parked", "by_stage_later", "by_stage_settled",
+	} {
+		all[countOf+name] = count(all[name])
+	}
 	return all
 })
+
+// countOf begins the names of the statements that count what the searches of a line find.
+const countOf = "count of "
+
+// nowOfSearch is now in a search that has it.
+const nowOfSearch = "{now:4}"
+
+// count returns a statement that counts what a search finds: the rows, those that are later, and the first time. If the search
+// does not have now, it is the last parameter.
+func count(search string) string {
+	now := nowOfSearch
+	if !strings.Contains(search, now) {
+		n := 3
+		for strings.Contains(search, "$"+strconv.Itoa(n+1)) || strings.Contains(search, "{lane:"+strconv.Itoa(n+1)) {
+			n++
+		}
+		now = "{now:" + strconv.Itoa(n+1) + "}"
+	}
+	return "SELECT count(*), coalesce(sum((next_at > " + now + " AND stage <> 4)::integer), 0), " +
+		"coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > " + now + ")), 0)\nFROM (" +
+		strings.ReplaceAll(search, "{free}", "") + ") AS found"
+}
 
 // parse returns the statements of a file by their names. The comments stay in the file; a statement has its name instead.
 func parse(text string) map[string]string {

@@ -2,32 +2,27 @@
 -- locked. Each search reads one index in its order: see the schema for conditions such as stage - 4 = 0.
 
 -- name: by_line
--- $1 and $2 are the line, $3 the limit, $4 a Seq.
-SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND seq > $4::bigint
-ORDER BY seq LIMIT $3::bigint {free}
+-- Ready rows. $1 and $2 are the line, $3 the limit.
+SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $3::bigint {free}
 
 -- name: by_held
--- $4 is a Seq.
-SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = 1 AND seq > $4::bigint
-ORDER BY seq LIMIT $3::bigint {free}
+-- Held rows.
+SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $3::bigint {free}
 
--- name: by_waiting
--- $4 is now.
-SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= {now:4}
-ORDER BY wake_at, seq LIMIT $3::bigint {free}
+-- name: by_place
+-- Ready and held rows in the order of their places: what a claim by topic takes.
+SELECT * FROM (SELECT * FROM (SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0
+	ORDER BY seq LIMIT $3::bigint {free}) AS ready
+UNION ALL SELECT * FROM (SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = 1
+	ORDER BY seq LIMIT $3::bigint {free}) AS held) AS both_of_them ORDER BY seq LIMIT $3::bigint
 
--- name: by_delayed
--- $4 is now.
-SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= {now:4}
-ORDER BY wake_at, seq LIMIT $3::bigint {free}
-
--- name: by_lease
--- $4 is now.
-SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= {now:4}
+-- name: by_later
+-- Rows of the stage $5 that end at a time after $4, which is now.
+SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = $5::smallint AND wake_at <> 0 AND wake_at > {now:4}
 ORDER BY wake_at, seq LIMIT $3::bigint {free}
 
 -- name: coming
--- by_waiting, by_delayed and by_lease in one statement: what a claim in an order makes ready first.
+-- Rows whose time has come, in one statement: what a claim in an order makes ready first. $4 is now.
 SELECT * FROM (SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= {now:4}
 	ORDER BY wake_at, seq LIMIT $3::bigint {free}) AS waiting
 UNION ALL SELECT * FROM (SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= {now:4}
@@ -36,8 +31,8 @@ UNION ALL SELECT * FROM (SELECT {row} FROM {p:records} AS r WHERE grp = $1::text
 	ORDER BY wake_at, seq LIMIT $3::bigint {free}) AS leased
 
 -- name: any_order
--- by_line and coming in one statement: what a claim without an order takes. $5 is a Seq.
-SELECT * FROM (SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND seq > $5::bigint
+-- by_line and coming in one statement: what a claim without an order takes.
+SELECT * FROM (SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0
 	ORDER BY seq LIMIT $3::bigint {free}) AS ready
 UNION ALL SELECT * FROM (SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= {now:4}
 	ORDER BY wake_at, seq LIMIT $3::bigint {free}) AS waiting

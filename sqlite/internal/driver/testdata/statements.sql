@@ -235,19 +235,13 @@ SELECT blocker FROM found WHERE blocker IS NOT NULL;
 --   SEARCH n USING COVERING INDEX outmill_notes_paused (grp=? AND blocker>? AND blocker<?)
 --   SCAN found
 
--- sqlByLine
+-- sqlReady
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line"
-WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND seq > ?5 ORDER BY seq LIMIT +?4;
---   SEARCH r USING INDEX outmill_line (grp=? AND topic=? AND seq>?)
+WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT +?4;
+--   SEARCH r USING INDEX outmill_line (grp=? AND topic=?)
 
--- sqlByHeld
-SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND seq > ?5 ORDER BY seq LIMIT +?4;
---   SEARCH r USING INDEX outmill_held (grp=? AND topic=? AND seq>?)
-
--- sqlComing
+-- sqlByComing
 SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4)
@@ -271,10 +265,10 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 O
 --   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
 --   SCAN (subquery-5)
 
--- sqlFree
+-- sqlByDue
 SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line"
-WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND seq > ?5 ORDER BY seq LIMIT +?4) UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT +?4) UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4)
 UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
@@ -286,7 +280,7 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 O
 --   COMPOUND QUERY
 --   LEFT-MOST SUBQUERY
 --   CO-ROUTINE (subquery-1)
---   SEARCH r USING INDEX outmill_line (grp=? AND topic=? AND seq>?)
+--   SEARCH r USING INDEX outmill_line (grp=? AND topic=?)
 --   SCAN (subquery-1)
 --   UNION ALL
 --   CO-ROUTINE (subquery-3)
@@ -301,22 +295,17 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 O
 --   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
 --   SCAN (subquery-7)
 
--- sqlInLine
-SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line"
-WHERE grp = ?1 AND topic = ?2 AND stage = 0 AND seq > ?5 ORDER BY seq LIMIT +?4)
-UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND seq > ?5 ORDER BY seq LIMIT +?4);
---   COMPOUND QUERY
---   LEFT-MOST SUBQUERY
---   CO-ROUTINE (subquery-1)
---   SEARCH r USING INDEX outmill_line (grp=? AND topic=? AND seq>?)
---   SCAN (subquery-1)
---   UNION ALL
---   CO-ROUTINE (subquery-3)
---   SEARCH r USING INDEX outmill_held (grp=? AND topic=? AND seq>?)
---   SCAN (subquery-3)
+-- sqlByPlace
+SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line" WHERE grp = ?1 AND topic = ?2 AND stage = 0
+UNION ALL SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held" WHERE grp = ?1 AND topic = ?2 AND stage = 1
+ORDER BY 1 LIMIT +?4;
+--   MERGE (UNION ALL)
+--   LEFT
+--   SEARCH r USING INDEX outmill_line (grp=? AND topic=?)
+--   RIGHT
+--   SEARCH r USING INDEX outmill_held (grp=? AND topic=?)
 
 -- sqlByKey
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
@@ -553,23 +542,23 @@ FROM k;
 UPDATE sqlite_sequence SET seq = seq + ?2 WHERE name = ?1 RETURNING seq;
 --   SCAN sqlite_sequence
 
--- sqlByWaiting
+-- sqlHeld
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
-WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4;
---   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
+WHERE grp = ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT +?4;
+--   SEARCH r USING INDEX outmill_held (grp=? AND topic=?)
 
--- sqlByDelayed
+-- sqlTimed
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
-WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4;
---   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
+WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND wake_at <> 0 AND wake_at > ?5 ORDER BY wake_at, seq LIMIT +?4;
+--   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at>?)
 
--- sqlByLease
+-- sqlSettled
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
-WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4;
---   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_settled"
+WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND stage > 4 ORDER BY seq LIMIT +?4;
+--   SEARCH r USING INDEX outmill_settled (grp=? AND topic=? AND stage=?)
 
 -- sqlByEnded
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
@@ -634,99 +623,76 @@ UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenan
 --   SCAN r USING INDEX outmill_later
 --   SCAN (subquery-5)
 
--- sqlWaiting
-SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
-WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND wake_at <> 0 ORDER BY wake_at, seq LIMIT +?4;
---   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=?)
+-- count sqlReady
+SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
+	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line"
+WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT +?4);
+--   CO-ROUTINE (subquery-1)
+--   SEARCH r USING INDEX outmill_line (grp=? AND topic=?)
+--   SCAN (subquery-1)
 
--- sqlDelayed
-SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
-WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND wake_at <> 0 ORDER BY wake_at, seq LIMIT +?4;
---   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=?)
+-- count sqlHeld
+SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
+	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
+WHERE grp = ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT +?4);
+--   CO-ROUTINE (subquery-1)
+--   SEARCH r USING INDEX outmill_held (grp=? AND topic=?)
+--   SCAN (subquery-1)
 
--- sqlLeased
-SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+-- count sqlTimed
+SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
+	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
-WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 ORDER BY wake_at, seq LIMIT +?4;
---   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=?)
+WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND wake_at <> 0 AND wake_at > ?5 ORDER BY wake_at, seq LIMIT +?4);
+--   CO-ROUTINE (subquery-1)
+--   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at>?)
+--   SCAN (subquery-1)
 
--- sqlProcessed
-SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+-- count sqlSettled
+SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
+	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_settled"
-WHERE grp = ?1 AND topic = ?2 AND stage = 5 AND stage > 4 ORDER BY seq LIMIT +?4;
+WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND stage > 4 ORDER BY seq LIMIT +?4);
+--   CO-ROUTINE (subquery-1)
 --   SEARCH r USING INDEX outmill_settled (grp=? AND topic=? AND stage=?)
-
--- sqlDead
-SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_settled"
-WHERE grp = ?1 AND topic = ?2 AND stage = 6 AND stage > 4 ORDER BY seq LIMIT +?4;
---   SEARCH r USING INDEX outmill_settled (grp=? AND topic=? AND stage=?)
-
--- sqlCountReady
-SELECT count(*), coalesce(sum(next_at > ?3), 0), coalesce(min(iif((expires_at = 0 OR expires_at > ?3), next_at, NULL)), 0), 0
-FROM (SELECT next_at, expires_at FROM "outmill_records" INDEXED BY "outmill_line" WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT +?4);
---   CO-ROUTINE (subquery-1)
---   SEARCH outmill_records USING INDEX outmill_line (grp=? AND topic=?)
 --   SCAN (subquery-1)
 
--- sqlCountHeld
-SELECT count(*), coalesce(sum(next_at > ?3), 0), coalesce(min(iif((expires_at = 0 OR expires_at > ?3), next_at, NULL)), 0), 0
-FROM (SELECT next_at, expires_at FROM "outmill_records" INDEXED BY "outmill_held" WHERE grp = ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT +?4);
+-- count sqlByComing
+SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
+	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
+WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4)
+UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
+WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4)
+UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
+WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4));
+--   CO-ROUTINE (subquery-6)
+--   COMPOUND QUERY
+--   LEFT-MOST SUBQUERY
 --   CO-ROUTINE (subquery-1)
---   SEARCH outmill_records USING INDEX outmill_held (grp=? AND topic=?)
+--   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
 --   SCAN (subquery-1)
-
--- sqlCountWait
-SELECT count(*), min(?4, coalesce(sum(next_at > ?3 AND wake_at <= ?3), 0) + (
-	SELECT count(*) FROM (SELECT 1 FROM "outmill_records" INDEXED BY "outmill_later"
-		WHERE grp = ?1 AND topic = ?2 AND stage = ?5 AND wake_at <> 0 AND wake_at > ?3 ORDER BY wake_at LIMIT +?4))),
-	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), next_at, NULL)), 0), 0
-FROM (SELECT next_at, expires_at, wake_at FROM "outmill_records" INDEXED BY "outmill_later"
-	WHERE grp = ?1 AND topic = ?2 AND stage = ?5 AND wake_at <> 0 ORDER BY wake_at LIMIT +?4);
+--   UNION ALL
 --   CO-ROUTINE (subquery-3)
---   SEARCH outmill_records USING INDEX outmill_later (grp=? AND topic=? AND stage=?)
+--   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
 --   SCAN (subquery-3)
---   SCALAR SUBQUERY 2
---   CO-ROUTINE (subquery-1)
---   SEARCH outmill_records USING COVERING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at>?)
---   SCAN (subquery-1)
+--   UNION ALL
+--   CO-ROUTINE (subquery-5)
+--   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
+--   SCAN (subquery-5)
+--   SCAN (subquery-6)
 
--- sqlCountLeased
-SELECT (SELECT count(*) FROM (SELECT 1 FROM "outmill_records" INDEXED BY "outmill_later"
-	WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at > ?3 ORDER BY wake_at LIMIT +?4)), 0,
-	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), wake_at, NULL)), 0), count(*)
-FROM (SELECT wake_at, expires_at FROM "outmill_records" INDEXED BY "outmill_later"
-	WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at LIMIT +?4);
---   CO-ROUTINE (subquery-3)
---   SEARCH outmill_records USING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
---   SCAN (subquery-3)
---   SCALAR SUBQUERY 2
+-- count sqlByParked
+SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
+	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_parked"
+WHERE grp = ?1 AND topic = ?2 AND key = ?6 AND parked > 0 AND seq > ?5 ORDER BY seq LIMIT +?4);
 --   CO-ROUTINE (subquery-1)
---   SEARCH outmill_records USING COVERING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at>?)
---   SCAN (subquery-1)
-
--- sqlCountDone
-SELECT count(*), coalesce(sum(next_at > ?3), 0), coalesce(min(iif((expires_at = 0 OR expires_at > ?3), next_at, NULL)), 0), 0
-FROM (SELECT next_at, expires_at FROM "outmill_records" INDEXED BY "outmill_settled" WHERE grp = ?1 AND topic = ?2 AND stage = 5 AND stage > 4 ORDER BY seq LIMIT +?4);
---   CO-ROUTINE (subquery-1)
---   SEARCH outmill_records USING INDEX outmill_settled (grp=? AND topic=? AND stage=?)
---   SCAN (subquery-1)
-
--- sqlCountDead
-SELECT count(*), coalesce(sum(next_at > ?3), 0), coalesce(min(iif((expires_at = 0 OR expires_at > ?3), next_at, NULL)), 0), 0
-FROM (SELECT next_at, expires_at FROM "outmill_records" INDEXED BY "outmill_settled" WHERE grp = ?1 AND topic = ?2 AND stage = 6 AND stage > 4 ORDER BY seq LIMIT +?4);
---   CO-ROUTINE (subquery-1)
---   SEARCH outmill_records USING INDEX outmill_settled (grp=? AND topic=? AND stage=?)
---   SCAN (subquery-1)
-
--- sqlCountPark
-SELECT count(*), coalesce(sum(next_at > ?3), 0), coalesce(min(iif((expires_at = 0 OR expires_at > ?3), next_at, NULL)), 0), 0
-FROM (SELECT next_at, expires_at FROM "outmill_records" INDEXED BY "outmill_parked" WHERE grp = ?1 AND topic = ?2 AND key = ?6 AND parked > 0 AND seq > ?5
-	ORDER BY seq LIMIT +?4);
---   CO-ROUTINE (subquery-1)
---   SEARCH outmill_records USING INDEX outmill_parked (grp=? AND topic=? AND key=? AND seq>?)
+--   SEARCH r USING INDEX outmill_parked (grp=? AND topic=? AND key=? AND seq>?)
 --   SCAN (subquery-1)
 
 -- sqlAfter
