@@ -180,6 +180,8 @@ func broken() []mutant {
 				r.Order = outmill.OrderTopic
 			}
 		})},
+		{"ignores full parts, on a walk", "model", walkInPartsSentence, claims(func(r *outmill.ClaimRequest) { r.Full = nil })},
+		{"ignores keys of parts, on a walk", "model", walkInPartsSentence, claims(func(r *outmill.ClaimRequest) { r.Order = outmill.OrderNone })},
 		{"ignores due times, on a walk", "model", walkSentence, mutants.Appends(func(r *outmill.Record) { r.DueAt, r.Delay = time.Time{}, 0 })},
 		{"parks nothing, on a walk", "model", walkSentence, func(f mutants.File) outmill.Store { return parksNothing{f} }},
 		{"drops a release now and then, on a walk", "model", walkSentence, func(f mutants.File) outmill.Store { return &dropsReleases{File: f} }},
@@ -271,7 +273,10 @@ func (s alwaysWhole) StatementsFrom(version int) ([]string, error) {
 	return s.Statements(), err
 }
 
-const walkSentence = "random walks leave the store as the model of a queue"
+const (
+	walkSentence        = "random walks leave the store as the model of a queue"
+	walkInPartsSentence = "random walks over fair topics leave the store as the model of a queue"
+)
 
 // losesAcks releases records instead of acking them.
 type losesAcks struct{ mutants.File }

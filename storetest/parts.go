@@ -57,11 +57,17 @@ func (e *env) parted(topics ...string) *env {
 // partedAs is a store with these fair topics.
 func (e *env) partedAs(topics ...string) *env {
 	e.T.Helper()
-	harness, ok := e.Harness.(Fair)
-	if _, old := e.Harness.(Old); old || !ok {
+	if !e.hasParts() {
 		e.T.Skip("the harness opens no store of package engine with fair topics")
 	}
-	return &env{e.On(harness.ReopenFair(topics...))}
+	return &env{e.On(e.Harness.(Fair).ReopenFair(topics...))}
+}
+
+// hasParts reports whether the harness opens stores of package engine with fair topics.
+func (e *env) hasParts() bool {
+	_, fair := e.Harness.(Fair)
+	_, old := e.Harness.(Old)
+	return fair && !old
 }
 
 // setFair is SetFairTopics of the store.

@@ -51,6 +51,9 @@ func WalkInSteps(t *testing.T, engine Engine) {
 				t.Skip("skipped: small steps in the mode " + mode.Name + "; " + suite.EnvAll + "=1 has them run")
 			}
 			suite.RandomWalks(suite.NewEnv(t, engine.open, mode.Options), true)
+			if e := (&env{suite.NewEnv(t, engine.open, mode.Options)}); e.hasParts() {
+				suite.RandomWalksInParts(e.parted("*").Env, true)
+			}
 			requeueBesideClaims(&env{suite.NewEnv(t, engine.open, mode.Options)})
 			requeueBeforeUnmet(&env{suite.NewEnv(t, engine.open, mode.Options)})
 			endedBeforeLater(&env{suite.NewEnv(t, engine.open, mode.Options)})
@@ -147,7 +150,12 @@ func sections() []suite.Section {
 }
 
 func modelSentences() []sentence {
-	return []sentence{{"random walks leave the store as the model of a queue", randomWalks}}
+	return []sentence{
+		{"random walks leave the store as the model of a queue", randomWalks},
+		{"random walks over fair topics leave the store as the model of a queue", randomWalksInParts},
+	}
 }
 
 func randomWalks(e *env) { suite.RandomWalks(e.Env, false) }
+
+func randomWalksInParts(e *env) { suite.RandomWalksInParts(e.parted("*").Env, false) }

@@ -20,8 +20,8 @@ type model struct {
 	// inSteps is true for a store that queues due records in steps. A claim of such a store may
 	// see the queue as it was at an earlier time.
 	inSteps bool
-	// old is true for a store of storetest.Old.
-	old bool
+	// old is true for a store of storetest.Old, and fair for one whose topics are all fair.
+	old, fair bool
 	// tidied has the expired leases that the last claim ended.
 	tidied map[*Item]tidiedLease
 	// calls counts the calls that set a due time. It orders the calls that happen at one time.
@@ -124,26 +124,26 @@ func (m *model) held(it *Item, who func(outmill.OwnerToken) bool) bool {
 }
 
 // lane returns the topic or key by which the item is ordered. "" means that it has no order.
-func lane(it *Item, order outmill.Order) string {
+func (m *model) lane(it *Item, order outmill.Order) string {
 	switch {
 	case order == outmill.OrderTopic:
 		return it.topic
 	case order == outmill.OrderKey && it.key != "":
-		return it.topic + "\x00" + it.key
+		return fmt.Sprintf("%s\x00%d\x00%s", it.topic, m.part(it), it.key)
 	}
 	return ""
 }
 
 // peers returns the other items of the item's lane that are pending or leased.
 func (m *model) peers(it *Item, order outmill.Order) []*Item {
-	name := lane(it, order)
+	name := m.lane(it, order)
 	if name == "" {
 		return nil
 	}
 	var list []*Item
 	for _, other := range m.Items {
 		alive := other.Status == outmill.StatusPending || other.Status == outmill.StatusLeased
-		if other != it && alive && other.Group == it.Group && lane(other, order) == name {
+		if other != it && alive && other.Group == it.Group && m.lane(other, order) == name {
 			list = append(list, other)
 		}
 	}
@@ -165,6 +165,8 @@ func (m *model) forbids(req outmill.ClaimRequest, it *Item, taken []*Item) strin
 		return "it is not due, leased, expired or settled"
 	case m.paused(it):
 		return "it is paused"
+	case m.full(req, it):
+		return "its part is full"
 	case parks(req) && m.parkedBefore(it):
 		return "its key is parked"
 	}
@@ -308,14 +310,14 @@ func (m *model) ack(it *Item) {
 	it.Status, it.processed, it.processor = outmill.StatusProcessed, m.Now, Worker
 }
 
-// sameKey reports whether both are of one group, topic and key.
-func sameKey(a, b *Item) bool {
-	return a.key != "" && a.key == b.key && a.topic == b.topic && a.Group == b.Group
+// sameKey reports whether both are of one group, topic, part and key.
+func (m *model) sameKey(a, b *Item) bool {
+	return a.key != "" && a.key == b.key && a.topic == b.topic && a.Group == b.Group && m.part(a) == m.part(b)
 }
 
 func (m *model) keyParked(it *Item) bool {
 	for _, other := range m.Items {
-		if other.parked && sameKey(it, other) {
+		if other.parked && m.sameKey(it, other) {
 			return true
 		}
 	}
@@ -325,7 +327,7 @@ func (m *model) keyParked(it *Item) bool {
 // parkedBefore reports whether an earlier record of the item's key is parked.
 func (m *model) parkedBefore(it *Item) bool {
 	for _, other := range m.Items {
-		if other.parked && sameKey(it, other) && other.message < it.message {
+		if other.parked && m.sameKey(it, other) && other.message < it.message {
 			return true
 		}
 	}
@@ -343,7 +345,7 @@ func (m *model) fail(it *Item, park bool) (behind []*Item) {
 	}
 	it.parked = true
 	for _, other := range m.Items {
-		if sameKey(it, other) && other.message > it.message && other.Status == outmill.StatusPending {
+		if m.sameKey(it, other) && other.message > it.message && other.Status == outmill.StatusPending {
 			other.toDead()
 			other.parked = true
 			behind = append(behind, other)
@@ -360,7 +362,7 @@ func (m *model) requeue(it *Item) int {
 	together := []*Item{it}
 	if it.parked {
 		for _, other := range m.Items {
-			if other != it && other.parked && sameKey(it, other) {
+			if other != it && other.parked && m.sameKey(it, other) {
 				together = append(together, other)
 			}
 		}

@@ -31,9 +31,15 @@ func few(some int) int {
 
 // RandomWalks compares the store with the model of a queue. inSteps: see
 // storetest.WalkInSteps.
-func RandomWalks(e *Env, inSteps bool) {
+func RandomWalks(e *Env, inSteps bool) { randomWalks(e, inSteps, false) }
+
+// RandomWalksInParts are RandomWalks over a store whose topics are all fair.
+func RandomWalksInParts(e *Env, inSteps bool) { randomWalks(e, inSteps, true) }
+
+func randomWalks(e *Env, inSteps, fair bool) {
 	MakeWalks(e, 30, func(w *Walk) map[string]func(*rapid.T) {
 		w.Begin(inSteps)
+		w.Queue.fair = fair
 		return w.Actions()
 	})
 }

@@ -19,7 +19,7 @@ func (w *Walk) claim(t *rapid.T) {
 		Limit:    Pick(t, "limit", 1, 2, 3, 100, 100),
 		MaxBytes: Pick(t, "max bytes", 0, 0, 0, 1, 60, 250),
 		Lease:    Pick(t, "lease", Tick, 3*Tick),
-		Order:    Pick(t, "order", outmill.OrderNone, outmill.OrderKey, outmill.OrderKey, outmill.OrderTopic),
+		Order:    Pick(t, "order", w.orders(outmill.OrderKey)...),
 	}
 	switch req.Order {
 	case outmill.OrderKey:
@@ -28,6 +28,7 @@ func (w *Walk) claim(t *rapid.T) {
 		req.KeyPolicy = Pick(t, "key policy", outmill.KeyBlock, outmill.KeyBlock, outmill.KeySkip)
 	case outmill.OrderNone:
 	}
+	w.limitParts(t, &req)
 	w.Queue.calls++
 	found, err := w.Store.Claim(w.Ctx(), req)
 	w.NoError(err, "Claim")
@@ -73,7 +74,7 @@ func (w *Walk) adoptParked(req outmill.ClaimRequest, metAll bool) {
 		if got.Status == outmill.StatusDead {
 			it.toDead()
 			it.parked, it.Attempts = true, got.Attempts
-		} else if metAll && len(w.Queue.pauses) == 0 && it.Status == outmill.StatusPending && w.Queue.parkedBefore(it) && free(it) {
+		} else if metAll && !w.Queue.full(req, it) && len(w.Queue.pauses) == 0 && it.Status == outmill.StatusPending && w.Queue.parkedBefore(it) && free(it) {
 			require.Fail(w.T, "the record of a parked key did not go dead", "%s", it)
 		}
 	}
@@ -100,6 +101,7 @@ func (w *Walk) claimed(req outmill.ClaimRequest, found []*outmill.Record) {
 	if req.MaxBytes > 0 && len(found) > 1 {
 		require.LessOrEqual(w.T, size, req.MaxBytes, "bytes of %d records", len(found))
 	}
+	w.requirePartLimit(req, taken)
 	for i, it := range taken {
 		w.Queue.claim(req, it)
 		w.requireSame(it, found[i])
@@ -131,7 +133,7 @@ func (w *Walk) everythingOver(t *rapid.T) {
 func (w *Walk) claimAway(t *rapid.T, name string) {
 	req := outmill.ClaimRequest{
 		Owner: w.owners[0], Group: name, Limit: 10, Lease: Tick,
-		Order: Pick(t, "order", outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic),
+		Order: Pick(t, "order", w.orders()...),
 	}
 	for {
 		w.Queue.calls++

@@ -103,7 +103,7 @@ func (w *Walk) adoptNotYetParked(it *Item) {
 // that went dead on their own before it is parked.
 func (w *Walk) parkArguable(it *Item) bool {
 	return slices.ContainsFunc(w.Queue.Items, func(other *Item) bool {
-		return other != it && sameKey(it, other) && other.Status == outmill.StatusDead && !other.parked
+		return other != it && w.Queue.sameKey(it, other) && other.Status == outmill.StatusDead && !other.parked
 	})
 }
 
