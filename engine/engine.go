@@ -141,10 +141,16 @@ func (e *Engine) Wake(ctx context.Context, woken func(topic string)) {
 	leave := context.AfterFunc(e.open, stop)
 	context.AfterFunc(ctx, func() { leave() })
 	e.notifier.Listen(ctx, woken)
+	if hears, ok := e.db.(driver.Hearer); ok {
+		hears.Hear(ctx)
+	}
 }
 
-// HearsOthers is false: other processes do not report their commits. See roles.Waker.
-func (*Engine) HearsOthers() bool { return false }
+// HearsOthers is true if the driver hears of the commits of other processes. See roles.Waker.
+func (e *Engine) HearsOthers() bool {
+	hears, ok := e.db.(driver.Hearer)
+	return ok && hears.HearsOthers()
+}
 
 // explain adds the operation to an error, and that the store is closed where that is the cause.
 func (e *Engine) explain(ctx context.Context, operation string, err error) error {

@@ -186,6 +186,15 @@ type Notifying interface {
 	Notifier() *storekit.Notifier
 }
 
+// Hearer is a Notifying DB that can hear of the commits of other processes, such as by notifications of the database.
+type Hearer interface {
+	// Hear has the Notifier get the hints of other processes until ctx ends. It returns at once. Several calls may share one
+	// connection.
+	Hear(ctx context.Context)
+	// HearsOthers reports whether Hear does anything. See roles.Waker.
+	HearsOthers() bool
+}
+
 // Acker is a DB that deletes rows by their leases and opens the notes of their keys in one round trip. The
 // engine uses it where an ack has nothing else to do. It leaves the rows that have a Step, and returns the
 // leases of the list that belong to such a row.

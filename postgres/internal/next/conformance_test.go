@@ -26,13 +26,7 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	suite := suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0)
-	suite.Unsupported = notYet
 	storetest.Run(t, suite)
-}
-
-// notYet are the sentences that this driver does not keep yet.
-var notYet = map[string]string{
-	"wake: a hint comes after the commit of a caller's transaction, where the engine can tell": "the driver does not notify yet",
 }
 
 func TestConformance_Joins(t *testing.T) {
@@ -139,7 +133,8 @@ type harness struct {
 func (h harness) open(schema string, config engine.Config) opened {
 	db := h.suite.pool(schema)
 	config.Name = "postgres:" + schema
-	d := next.New(next.PoolOf(db), next.Config{Name: config.Name, Schema: schema})
+	d := next.New(next.PoolOf(db), next.Config{Name: config.Name, Schema: schema,
+		Listen: func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, db.Config().ConnConfig) }})
 	o := opened{engine.New(d, config), d, db, schema}
 	h.t.Cleanup(func() { require.NoError(h.t, o.Close()) })
 	return o

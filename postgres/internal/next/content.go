@@ -24,6 +24,7 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 	if size >= largeInsert && t.own != nil {
 		t.add("patience", nil, nil)
 	}
+	t.addNotice(rows)
 	_, err := t.changed(ctx, "insert", insertArgs(rows)...)
 	if code(err) == codeUnique {
 		err = taken(err)

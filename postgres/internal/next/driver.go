@@ -43,6 +43,10 @@ type Config struct {
 	Schema, Prefix string
 	// EnsureSchema makes the first call outside a caller's transaction create the schema.
 	EnsureSchema bool
+	// Listen opens the connection on which the driver hears of the commits of others; nil hears nothing, and notifies nobody.
+	Listen func(ctx context.Context) (*pgx.Conn, error)
+	// NotifyInterval is the least time between two notifications of this driver.
+	NotifyInterval time.Duration
 	// TxFromContext finds a transaction that WithTx has not put into a context; nil finds none.
 	TxFromContext sqlkit.Adoption
 }
@@ -53,21 +57,23 @@ type Driver struct {
 	config Config
 	names  *names
 	// inUse are the callers' transactions in which a call is running.
-	inUse  storekit.TxLocks
-	ready  atomic.Bool
-	closed atomic.Bool
+	inUse   storekit.TxLocks
+	hearing hearing
+	ready   atomic.Bool
+	closed  atomic.Bool
 }
 
 var _ driver.DB = (*Driver)(nil)
 
 // New returns a driver on a pool, which the caller closes. It does not connect.
 func New(pool Pool, config Config) *Driver {
-	return &Driver{pool: pool, config: config, names: &names{schema: config.Schema, prefix: config.Prefix}}
+	return &Driver{pool: pool, config: config, names: &names{schema: config.Schema, prefix: config.Prefix}, hearing: newHearing()}
 }
 
 // Close ends what the driver has started. The pool stays open.
 func (d *Driver) Close() error {
 	d.closed.Store(true)
+	d.hearing.close()
 	return nil
 }
 

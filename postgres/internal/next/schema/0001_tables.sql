@@ -145,6 +145,31 @@ CREATE TABLE {p:entries} (
 
 CREATE INDEX {i:entries_at} ON {p:entries} (kind, at, key) WHERE at <> 0;
 
+-- Notes that a message is handled, in a caller's transaction: 1 is a new note, 0 one that exists, -1 a lease that was lost, and -2 another
+-- transaction that has the note and does not end in time. The block undoes what it has done where it ends by an exception, and gives
+-- the caller's settings back in any case. The lease is read after the note, which may have waited.
+CREATE FUNCTION {p:put_note}(of_kind text, of_key text, of_value text, keep bigint, wait text, lease uuid, of_owner text, claim integer) RETURNS integer
+LANGUAGE plpgsql AS $outmill$
+DECLARE
+    timeout text := current_setting('lock_timeout');
+    scans text := current_setting('enable_seqscan');
+    written bigint;
+BEGIN
+    PERFORM set_config('lock_timeout', wait, true), set_config('enable_seqscan', 'off', true);
+    INSERT INTO {p:entries} (kind, key, value, made_at, at) SELECT of_kind, of_key, of_value, n.now, n.now + keep FROM (SELECT {p:now}() AS now) AS n
+    ON CONFLICT (kind, key) DO NOTHING;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF lease IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {p:records} AS r
+        WHERE r.id = lease AND r.stage = 4 AND r.owner = of_owner AND r.claims = claim) THEN
+        RAISE EXCEPTION USING ERRCODE = 'OM002';
+    END IF;
+    PERFORM set_config('lock_timeout', timeout, true), set_config('enable_seqscan', scans, true);
+    RETURN written;
+EXCEPTION
+    WHEN lock_not_available THEN RETURN -2;
+    WHEN SQLSTATE 'OM002' THEN RETURN -1;
+END $outmill$;
+
 -- For people: the records with readable times. It reads all records.
 CREATE VIEW {p:readable} AS
 SELECT seq, id, nullif(grp, '') AS grp, CASE WHEN topic LIKE ' %' THEN substr(topic, 5) ELSE topic END AS topic, key, message_id,

@@ -46,3 +46,7 @@ SELECT kind, key, at, made_at, value FROM {p:entries} WHERE kind = $1::text AND 
 -- Deletes entries. One whose time is another than that of the list stays, unless that is 0.
 DELETE FROM {p:entries} AS e USING unnest($1::text[], $2::text[], $3::text::bigint[]) AS u (kind, key, at)
 WHERE e.kind = u.kind AND e.key = u.key AND (u.at = 0 OR e.at = u.at)
+
+-- name: put_note
+-- Notes a handled message in a caller's transaction. See the schema.
+SELECT {p:put_note}($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::text::uuid, $7::text, $8::integer)

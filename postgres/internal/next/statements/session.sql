@@ -4,7 +4,7 @@
 -- plan is made once. The timeouts end the transaction of a process that was stopped in the middle of it.
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), set_config('enable_seqscan', 'off', true),
 	set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
-	set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), set_config('lock_timeout', '10s', true),
+	set_config('jit', 'off', true), set_config('bytea_output', 'hex', true), set_config('plan_cache_mode', 'force_generic_plan', true), set_config('lock_timeout', '10s', true),
 	set_config('idle_in_transaction_session_timeout', '10s', true),
 	set_config('synchronous_commit', CASE WHEN $1::boolean THEN current_setting('synchronous_commit') ELSE 'off' END, true),
 	CASE WHEN version() LIKE '%linux%' THEN set_config('tcp_user_timeout', '10s', true) END
@@ -27,12 +27,12 @@ FROM {p:meta} AS m
 SELECT pg_catalog.set_config('outmill.' OPERATOR(pg_catalog.||) s.name, pg_catalog.current_setting(s.name), true),
 	pg_catalog.set_config(s.name, s.value, true)
 FROM (VALUES ('search_path', 'pg_catalog, pg_temp'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_hashjoin', 'off'),
-	('enable_mergejoin', 'off'), ('jit', 'off'), ('plan_cache_mode', 'force_generic_plan')) AS s (name, value)
+	('enable_mergejoin', 'off'), ('jit', 'off'), ('bytea_output', 'hex'), ('plan_cache_mode', 'force_generic_plan')) AS s (name, value)
 
 -- name: giveback
 -- The caller's settings again.
 SELECT pg_catalog.set_config(s.name, pg_catalog.current_setting('outmill.' OPERATOR(pg_catalog.||) s.name), true)
-FROM (VALUES ('enable_seqscan'), ('enable_bitmapscan'), ('enable_hashjoin'), ('enable_mergejoin'), ('jit'), ('plan_cache_mode'),
+FROM (VALUES ('enable_seqscan'), ('enable_bitmapscan'), ('enable_hashjoin'), ('enable_mergejoin'), ('jit'), ('bytea_output'), ('plan_cache_mode'),
 	('search_path')) AS s (name)
 
 -- name: wait_for
@@ -54,3 +54,8 @@ SELECT pg_try_advisory_xact_lock(u.line) FROM unnest($1::text::bigint[]) AS u (l
 -- name: bump
 -- Changes the generations, and locks them until the transaction ends.
 UPDATE {p:meta} SET routes = routes + $1::bigint, pauses = pauses + $2::bigint RETURNING routes, pauses
+
+-- name: notify
+-- Wakes the readers of other processes after the commit. While the queue of notifications is half full, because a listening session
+-- stays in a transaction, it does not: with a full queue the commit would fail.
+SELECT pg_catalog.pg_notify($1::text, $2::text) WHERE pg_catalog.pg_notification_queue_usage() OPERATOR(pg_catalog.<) 0.5

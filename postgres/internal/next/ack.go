@@ -1,0 +1,56 @@
+package next
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+)
+
+var _ driver.Acker = (*Driver)(nil)
+
+// Ack deletes rows by their leases in one round trip. See driver.Acker.
+func (d *Driver) Ack(ctx context.Context, leases []outmill.Lease, durable bool) (left []outmill.Lease, err error) {
+	// The order of the list is that of the locks. Rows that are claimed together have ids in the order of their appends, mostly.
+	leases = slices.Clone(leases)
+	slices.SortFunc(leases, func(a, b outmill.Lease) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	args := []any{
+		idsOf(leases, func(l *outmill.Lease) outmill.WorkItemID { return l.ID }),
+		textsOf(leases, func(l *outmill.Lease) string { return l.Owner.String() }),
+		numbersOf(leases, func(l *outmill.Lease) int { return l.Claim }),
+	}
+	err = d.repeat(ctx, func(bool) error {
+		left = nil
+		return d.alone(ctx, durable, func(t *tx) {
+			t.add("acked_steps", args, func(scan scan) error {
+				var id outmill.WorkItemID
+				err := scan((*[16]byte)(&id))
+				for _, l := range leases {
+					if l.ID == id {
+						left = append(left, l)
+					}
+				}
+				return err
+			})
+			t.add("ack", args, nil)
+		})
+	})
+	return left, err
+}
+
+// alone sends the statements that add queues as a transaction, in one round trip.
+func (d *Driver) alone(ctx context.Context, durable bool, add func(t *tx)) (err error) {
+	own, err := d.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { own.end(ctx, err) }()
+	t := &tx{d: d, to: onPgx{own.conn}, own: own}
+	t.addStep(step{text: sqlBegin})
+	t.addStep(step{text: d.names.text("settings", false), args: []any{durable}})
+	add(t)
+	err = t.commit(ctx)
+	return err
+}

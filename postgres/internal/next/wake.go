@@ -1,0 +1,159 @@
+package next
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+var (
+	_ driver.Notifying = (*Driver)(nil)
+	_ driver.Hearer    = (*Driver)(nil)
+)
+
+const (
+	firstReconnect = 100 * time.Millisecond
+	lastReconnect  = 30 * time.Second
+	// mostNotified is a little less than PostgreSQL's limit of 8,000 bytes.
+	mostNotified = 7900
+)
+
+// hearing is what a driver hears of other processes' commits, by LISTEN on a connection of its own.
+type hearing struct {
+	notifier storekit.Notifier
+	// ctx ends with the driver.
+	ctx  context.Context
+	end  context.CancelFunc
+	work sync.WaitGroup
+
+	mu sync.Mutex
+	// wakes are the calls of Hear whose contexts have not ended. stop ends the connection; nil is none.
+	wakes int
+	stop  context.CancelFunc
+	// told is when this process last notified. topics are those that it has not told since.
+	told   time.Time
+	topics storekit.TopicSet
+}
+
+// Notifier has the hints of this process, and of those that it hears of.
+func (d *Driver) Notifier() *storekit.Notifier { return &d.hearing.notifier }
+
+// HearsOthers reports whether the driver has a connection to listen on. See driver.Hearer.
+func (d *Driver) HearsOthers() bool { return d.config.Listen != nil }
+
+// Hear listens until ctx ends. See driver.Hearer.
+func (d *Driver) Hear(ctx context.Context) {
+	h := &d.hearing
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if d.config.Listen == nil || h.ctx.Err() != nil || ctx.Err() != nil {
+		return
+	}
+	if h.wakes++; h.wakes == 1 {
+		listens, stop := context.WithCancel(h.ctx)
+		h.stop = stop
+		h.work.Go(func() { d.listen(listens) })
+	}
+	context.AfterFunc(ctx, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.wakes--; h.wakes == 0 {
+			h.stop()
+		}
+	})
+}
+
+// listen keeps a connection until ctx ends.
+func (d *Driver) listen(ctx context.Context) {
+	waits := storekit.NewWaits(firstReconnect, lastReconnect)
+	for ctx.Err() == nil {
+		if d.listenOnce(ctx) {
+			waits = storekit.NewWaits(firstReconnect, lastReconnect)
+		}
+		if waits.Wait(ctx) != nil {
+			return
+		}
+	}
+}
+
+// listenOnce passes notifications on until the connection breaks. worked says that it listened.
+func (d *Driver) listenOnce(ctx context.Context) (worked bool) {
+	conn, err := d.config.Listen(ctx)
+	if err != nil {
+		return false
+	}
+	defer func() {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackWithin)
+		defer cancel()
+		_ = conn.Close(within)
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{d.channel()}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {
+		return false
+	}
+	// What was committed before is not notified any more.
+	d.hearing.notifier.Notify()
+	for {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return true
+		}
+		var topics []string
+		// A text that cannot be read stands for any topic.
+		_ = json.Unmarshal([]byte(n.Payload), &topics)
+		d.hearing.notifier.Notify(topics...)
+	}
+}
+
+// channel is the name of the channel of NOTIFY. Its length is limited like that of other identifiers.
+func (d *Driver) channel() string {
+	return "outmill_" + strconv.FormatUint(uint64(d.names.lockOf("notify")), 36)
+}
+
+// addNotice queues a notification of the rows that are due at once. PostgreSQL commits transactions that notify one after the other,
+// so not every append notifies: its topics come with the next one behind the interval, or readers find them by polling.
+func (t *tx) addNotice(rows []driver.NewRow) {
+	h := &t.d.hearing
+	if t.d.config.Listen == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	due := false
+	for i := range rows {
+		if rows[i].Stage == driver.Ready {
+			h.topics.Add(rows[i].Topic)
+			due = true
+		}
+	}
+	if !due || time.Since(h.told) < t.d.config.NotifyInterval {
+		return
+	}
+	topics := h.topics.Take()
+	// Strings always marshal.
+	text, _ := json.Marshal(topics)
+	if len(topics) == 0 || len(text) > mostNotified {
+		text = nil
+	}
+	h.told = time.Now()
+	t.add("notify", []any{t.d.channel(), string(text)}, nil)
+}
+
+func newHearing() hearing {
+	ctx, end := context.WithCancel(context.Background())
+	return hearing{ctx: ctx, end: end}
+}
+
+func (h *hearing) close() {
+	h.mu.Lock()
+	h.end()
+	h.mu.Unlock()
+	h.work.Wait()
+	h.notifier.Close()
+}
