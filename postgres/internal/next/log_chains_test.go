@@ -1,0 +1,280 @@
+package next
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/outmill/outmill"
+)
+
+const orders = "orders"
+
+// registrations makes a history, an event at a time.
+type registrations struct {
+	readings []logReading
+	events   int64
+}
+
+func (r *registrations) event() int64 { r.events++; return r.events }
+
+// begin returns the index of the new reading.
+func (r *registrations) begin(group string, takes bool, topics ...string) int {
+	n := r.event()
+	reading := logReading{number: n, group: group, topics: outmill.Topics{Include: topics}}
+	if takes {
+		reading.takes = n
+	}
+	r.readings = append(r.readings, reading)
+	return len(r.readings) - 1
+}
+
+func (r *registrations) take(i int) { r.readings[i].takes = r.event() }
+
+func (r *registrations) expire(i int) { r.readings[i].ended = r.event() }
+
+func (r *registrations) drop(group string) {
+	n := r.event()
+	for i := range r.readings {
+		if r.readings[i].group == group && r.readings[i].ended == 0 {
+			r.readings[i].ended, r.readings[i].dropped = n, true
+		}
+	}
+}
+
+// TestLogChains is the table of docs/postgres-next.md.
+func TestLogChains(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		run     func(r *registrations)
+		of      map[string]int64
+		waiting int64
+	}{
+		"what nobody reads waits": {func(*registrations) {
+		}, map[string]int64{}, 0},
+		"a group of other topics leaves it waiting": {func(r *registrations) {
+			r.begin("a", true, "others")
+		}, map[string]int64{}, 0},
+		"the first group has what waited": {func(r *registrations) {
+			r.begin("a", true)
+		}, map[string]int64{"a": 0}, noChain},
+		"a later group begins by itself": {func(r *registrations) {
+			r.begin("a", true)
+			r.begin("b", true)
+		}, map[string]int64{"a": 0, "b": 2}, noChain},
+		"a second selection of a group changes nothing": {func(r *registrations) {
+			r.begin("a", true)
+			r.begin("a", true, "ord*")
+		}, map[string]int64{"a": 0}, noChain},
+		"the end of one of two selections changes nothing": {func(r *registrations) {
+			first := r.begin("a", true)
+			r.begin("a", true, "ord*")
+			r.expire(first)
+		}, map[string]int64{"a": 0}, noChain},
+		"a dropped group gives its chain back": {func(r *registrations) {
+			r.begin("a", true)
+			r.drop("a")
+		}, map[string]int64{}, 0},
+		"the same group gets it again": {func(r *registrations) {
+			r.begin("a", true)
+			r.drop("a")
+			r.begin("a", true)
+		}, map[string]int64{"a": 0}, noChain},
+		"beside another group the chain of a dropped one ends": {func(r *registrations) {
+			r.begin("a", true)
+			r.begin("b", true)
+			r.drop("a")
+		}, map[string]int64{"b": 2}, noChain},
+		"and the same group begins by itself": {func(r *registrations) {
+			r.begin("a", true)
+			r.begin("b", true)
+			r.drop("a")
+			r.begin("a", true)
+		}, map[string]int64{"a": 4, "b": 2}, noChain},
+		"the chain of a later group passes on, too": {func(r *registrations) {
+			r.begin("a", true)
+			r.begin("b", true)
+			r.drop("a")
+			r.drop("b")
+			r.begin("c", true)
+		}, map[string]int64{"c": 2}, noChain},
+		"what a group had not read at the end of its TTL is gone": {func(r *registrations) {
+			r.expire(r.begin("a", true))
+		}, map[string]int64{}, 2},
+		"and the next group has what came since": {func(r *registrations) {
+			r.expire(r.begin("a", true))
+			r.begin("b", true)
+		}, map[string]int64{"b": 2}, noChain},
+		"a group that holds leaves what waited": {func(r *registrations) {
+			r.begin("a", false)
+		}, map[string]int64{"a": 1}, 0},
+		"it gets it when it takes": {func(r *registrations) {
+			r.take(r.begin("a", false))
+		}, map[string]int64{"a": 0}, noChain},
+		"unless another group has taken it": {func(r *registrations) {
+			a := r.begin("a", false)
+			r.begin("b", true)
+			r.take(a)
+		}, map[string]int64{"a": 1, "b": 0}, noChain},
+		"a further selection that takes ends the holding": {func(r *registrations) {
+			r.begin("a", false)
+			r.begin("a", true, "ord*")
+		}, map[string]int64{"a": 0}, noChain},
+		"a group that holds reads what is dropped": {func(r *registrations) {
+			r.begin("a", true)
+			r.begin("b", false)
+			r.drop("a")
+		}, map[string]int64{"b": 2}, noChain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var r registrations
+			c.run(&r)
+			chains := logChainsOf(r.readings, orders)
+			require.Equal(t, c.of, chains.of)
+			require.Equal(t, c.waiting, chains.waiting)
+		})
+	}
+}
+
+func TestLogCopyID(t *testing.T) {
+	t.Parallel()
+	var r registrations
+	r.expire(r.begin("a", true))
+	r.begin("b", true)
+	id := outmill.NewWorkItemID()
+	require.Equal(t, id, logCopyID(r.readings, 0, id), "the chain that has waited since the beginning")
+	ids := map[outmill.WorkItemID]bool{id: true}
+	for _, chain := range []int64{1, 2, 3} {
+		of := logCopyID(r.readings, chain, id)
+		require.False(t, ids[of], "two chains give a row two ids")
+		require.Equal(t, id, logCopyID(r.readings, chain, of), "an id leads back to its row")
+		ids[of] = true
+	}
+}
+
+// copies is how records do it: the groups of a message are those that are registered at its append.
+type copies struct {
+	*rapid.T
+	registrations
+	rows    int
+	unread  map[string][]int // rows by group; "" is none
+	cursors map[int64]int    // of chains: how many rows were read
+}
+
+func (w *copies) groups() (living []string) {
+	for _, r := range w.readings {
+		if r.ended == 0 && !slices.Contains(living, r.group) {
+			living = append(living, r.group)
+		}
+	}
+	return living
+}
+
+func (w *copies) append() {
+	groups := w.groups()
+	if len(groups) == 0 {
+		groups = []string{""}
+	}
+	for _, g := range groups {
+		w.unread[g] = append(w.unread[g], w.rows)
+	}
+	w.rows++
+}
+
+func (w *copies) register(group string) {
+	first := len(w.groups()) == 0
+	i := w.begin(group, true)
+	w.readings[i].begin.pos = int64(w.rows) - 1
+	if first {
+		w.unread[group] = append(w.unread[group], w.unread[""]...)
+		slices.Sort(w.unread[group])
+		delete(w.unread, "")
+	}
+}
+
+func (w *copies) dropAll(group string) {
+	w.drop(group)
+	if len(w.groups()) == 0 {
+		w.unread[""] = append(w.unread[""], w.unread[group]...)
+	}
+	delete(w.unread, group)
+}
+
+func (w *copies) end(i int) {
+	w.expire(i)
+	w.readings[i].end.pos = int64(w.rows) - 1
+	if group := w.readings[i].group; !slices.Contains(w.groups(), group) {
+		delete(w.unread, group)
+	}
+}
+
+// at is the next row of a chain.
+func (w *copies) at(chain int64) int {
+	return max(w.cursors[chain], int(logChainBegin(w.readings, chain).pos)+1)
+}
+
+// left are the rows that a chain has not read.
+func (w *copies) left(chain int64) (rows []int) {
+	if chain == noChain {
+		return nil
+	}
+	for row := w.at(chain); row < w.rows; row++ {
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// claim reads n rows of the group's chain.
+func (w *copies) claim(group string, n int) {
+	chain, reads := logChainsOf(w.readings, orders).of[group]
+	if !reads {
+		return
+	}
+	n = min(n, len(w.left(chain)))
+	w.cursors[chain] = w.at(chain) + n
+	w.unread[group] = w.unread[group][n:]
+}
+
+// check compares what each chain has left with the copies.
+func (w *copies) check(*rapid.T) {
+	chains := logChainsOf(w.readings, orders)
+	require.Len(w, chains.of, len(w.groups()))
+	of := map[string]int64{"": chains.waiting}
+	for group, chain := range chains.of {
+		of[group] = chain
+	}
+	for group, chain := range of {
+		require.Equal(w, append([]int{}, w.unread[group]...), append([]int{}, w.left(chain)...), "%q, chain %d", group, chain)
+	}
+}
+
+// TestLogChains_Copies compares chains with copies of each message for each group, without transactions that stay open.
+func TestLogChains_Copies(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		w := &copies{T: t, unread: map[string][]int{}, cursors: map[int64]int{}}
+		group := rapid.SampledFrom([]string{"a", "b", "c"})
+		t.Repeat(map[string]func(*rapid.T){
+			"append":   func(*rapid.T) { w.append() },
+			"register": func(t *rapid.T) { w.register(group.Draw(t, "group")) },
+			"drop":     func(t *rapid.T) { w.dropAll(group.Draw(t, "group")) },
+			"claim":    func(t *rapid.T) { w.claim(group.Draw(t, "group"), rapid.IntRange(1, 9).Draw(t, "n")) },
+			"end": func(t *rapid.T) {
+				var living []int
+				for i, r := range w.readings {
+					if r.ended == 0 {
+						living = append(living, i)
+					}
+				}
+				if len(living) == 0 {
+					t.Skip("nobody reads")
+				}
+				w.end(rapid.SampledFrom(living).Draw(t, "reading"))
+			},
+			"": w.check,
+		})
+	})
+}
