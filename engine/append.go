@@ -25,11 +25,7 @@ func (e *Engine) Append(ctx context.Context, records ...*outmill.Record) error {
 		return e.explain(ctx, operation, e.life.Usable(ctx))
 	}
 	a := &appending{Appending: storekit.NewAppending(records)}
-	run := func(fn func(driver.Tx) error) error { return e.db.Update(ctx, driver.Begin{Durable: true}, fn) }
-	if caller != nil {
-		run = func(fn func(driver.Tx) error) error { return e.db.Within(ctx, caller, fn) }
-	}
-	err = e.do(ctx, operation, run, func(ctx context.Context, t *tx) error {
+	err = e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {
 		// A driver may have to poll for the commit.
 		if caller != nil && e.notifier.HasListeners() {
 			t.OnCommit(func() {

@@ -63,14 +63,10 @@ func (t *tx) audit(ctx context.Context, entry roles.AuditEntry, count int) error
 	if len(newest) > 0 {
 		number = max(number, auditNumber(newest[0].Key)+1)
 	}
-	for ; ; number++ {
+	for free := []bool{false}; !free[0]; number++ {
 		made.Key = auditKey(number)
-		free, err := t.Take(ctx, made)
-		if err != nil {
+		if free, err = t.Take(ctx, made); err != nil {
 			return err
-		}
-		if free[0] {
-			break
 		}
 	}
 	return t.Put(ctx, driver.Entry{Kind: commandKind, Key: entry.Command, At: made.At, Made: t.now, Value: made.Key})

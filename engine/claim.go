@@ -50,7 +50,7 @@ func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 		case len(due.topics) == 0:
 			continue
 		}
-		due.topics = e.topics.order(due.topics, req.Limit)
+		due.topics = e.topics.Order(due.topics, req.Limit)
 		c, err := e.claimOf(ctx, req, due, guess{known != nil, generation})
 		if err != nil {
 			return nil, err

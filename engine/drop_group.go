@@ -73,16 +73,20 @@ func (d *drop) begin(ctx context.Context) (others storekit.Selections, err error
 	return others, err
 }
 
-// step runs work, unless the group has registered again, and returns how many rows work has changed.
-func (d *drop) step(ctx context.Context, work func(ctx context.Context, t *tx, limit int) (int, error)) (done int, more bool, err error) {
-	limit := d.e.adoptAtOnce()
-	done, err = valueOf(ctx, d.e.update, d.operation, func(ctx context.Context, t *tx) (int, error) {
-		if routes, err := t.lockedRoutes(ctx); err != nil || routes.Has(d.group) {
-			return 0, err
+// step runs work, unless the group has registered again. work returns how many rows it has changed, and whether more may be left.
+func (d *drop) step(ctx context.Context, work func(ctx context.Context, t *tx, limit int) (int, bool, error)) (done int, more bool, err error) {
+	err = d.e.update(ctx, d.operation, func(ctx context.Context, t *tx) error {
+		done, more = 0, false
+		routes, err := t.lockedRoutes(ctx)
+		if err == nil && !routes.Has(d.group) {
+			done, more, err = work(ctx, t, d.e.adoptAtOnce())
 		}
-		return work(ctx, t, limit)
+		return err
 	})
-	return done, done == limit, err
+	if err != nil {
+		return 0, false, err
+	}
+	return done, more, nil
 }
 
 func (d *drop) lines(ctx context.Context) ([]string, error) {
@@ -96,63 +100,47 @@ func (d *drop) lines(ctx context.Context) ([]string, error) {
 }
 
 func (d *drop) giveBack(ctx context.Context, line string) (done int, more bool, err error) {
-	return d.step(ctx, func(ctx context.Context, t *tx, limit int) (done int, err error) {
-		for _, stage := range undelivered {
-			search := driver.Search{By: driver.ByStage, Line: driver.LineOf(d.group, line), Stage: stage}
-			n, err := t.unroute(ctx, search, limit-done)
-			if done += n; err != nil || done == limit {
-				return done, err
-			}
-		}
-		return done, nil
+	return d.step(ctx, func(ctx context.Context, t *tx, limit int) (int, bool, error) {
+		return t.unroute(ctx, driver.LineOf(d.group, line), limit)
 	})
 }
 
-// unroute makes up to limit of the rows as if they were appended without a group.
-func (t *tx) unroute(ctx context.Context, search driver.Search, limit int) (done int, err error) {
+// unroute makes up to limit of the undelivered rows as if they were appended without a group.
+func (t *tx) unroute(ctx context.Context, line driver.Line, limit int) (done int, more bool, err error) {
 	first := map[outmill.WorkItemID]driver.Time{}
-	done, _, err = t.changeAll(ctx, limit, func(ctx context.Context, limit int) ([]driver.Row, error) {
-		rows, err := t.searched(search)(ctx, limit)
+	return t.changeLine(ctx, line, undelivered, limit, func(ctx context.Context, search driver.Search) ([]driver.Row, error) {
+		rows, err := t.Rows(ctx, search)
 		if err != nil || len(rows) == 0 {
 			return nil, err
 		}
 		contents, err := t.Load(ctx, rows, 0)
 		for i, c := range contents {
-			r := c.Record
-			if r == nil {
-				continue
-			}
 			// What waits for a join is due when the join is decided.
-			if first[rows[i].ID] = rows[i].Next; rows[i].WaitsFor.IsZero() {
-				first[rows[i].ID] = driver.Time(r.DueAt.UnixMicro())
+			if first[rows[i].ID] = rows[i].Next; c.Record != nil && rows[i].WaitsFor.IsZero() {
+				first[rows[i].ID] = driver.Time(c.Record.DueAt.UnixMicro())
 			}
 		}
 		return rows, err
 	}, func(r driver.Row) {
 		t.change(r, func(r *driver.Row) { unroute(r, first[r.ID]) })
 	})
-	return done, err
 }
 
 func (d *drop) delete(ctx context.Context, line string) (done int, more bool, err error) {
-	return d.step(ctx, func(ctx context.Context, t *tx, limit int) (int, error) {
-		n, _, err := t.removeLine(ctx, driver.LineOf(d.group, line), undelivered, true, limit)
-		return n, err
+	return d.step(ctx, func(ctx context.Context, t *tx, limit int) (int, bool, error) {
+		return t.removeLine(ctx, driver.LineOf(d.group, line), undelivered, true, limit)
 	})
 }
 
 func (d *drop) deleteSettled(ctx context.Context) (done int, more bool, err error) {
-	return d.step(ctx, func(ctx context.Context, t *tx, limit int) (done int, err error) {
+	return d.step(ctx, func(ctx context.Context, t *tx, limit int) (done int, more bool, err error) {
 		lines, err := t.LinesOf(ctx, d.group)
-		for _, line := range lines {
-			if err != nil || done == limit {
-				break
-			}
-			var n int
-			n, _, err = t.removeLine(ctx, line, settled, true, limit-done)
+		for i := 0; i < len(lines) && !more && err == nil; i++ {
+			n := 0
+			n, more, err = t.removeLine(ctx, lines[i], settled, true, limit-done)
 			done += n
 		}
-		return done, err
+		return done, more, err
 	})
 }
 

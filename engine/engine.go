@@ -60,7 +60,7 @@ type Engine struct {
 	log      *storekit.Log
 	routes   storekit.KnownRoutes
 	pauses   storekit.KnownPauses
-	topics   topicTurns
+	topics   storekit.TopicTurns
 	fair     atomic.Pointer[fairTopics]
 	serves   storekit.FairTopics
 	parts    storekit.TurnRotation

@@ -36,18 +36,25 @@ func (e *Engine) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {
 // not ended. more says that some of them may be left.
 func (t *tx) removeLine(ctx context.Context, line driver.Line, stages []driver.Stage, leased bool, limit int) (
 	removed int, more bool, err error) {
+	return t.changeLine(ctx, line, stages, limit, func(ctx context.Context, search driver.Search) ([]driver.Row, error) {
+		rows, err := t.Rows(ctx, search)
+		if search.Stage == driver.Leased && !leased {
+			rows = slices.DeleteFunc(rows, func(r driver.Row) bool { return r.Wake > t.now })
+		}
+		return rows, err
+	}, t.drop)
+}
+
+// changeLine changes up to limit records of the line in these stages. more says that some of them may be left.
+func (t *tx) changeLine(ctx context.Context, line driver.Line, stages []driver.Stage, limit int,
+	find func(ctx context.Context, search driver.Search) ([]driver.Row, error), change func(r driver.Row)) (changed int, more bool, err error) {
 	for _, stage := range stages {
-		search := driver.Search{By: driver.ByStage, Line: line, Stage: stage}
-		n, lost, err := t.changeAll(ctx, limit-removed, func(ctx context.Context, limit int) ([]driver.Row, error) {
-			rows, err := t.searched(search)(ctx, limit)
-			if stage == driver.Leased && !leased {
-				rows = slices.DeleteFunc(rows, func(r driver.Row) bool { return r.Wake > t.now })
-			}
-			return rows, err
-		}, t.drop)
-		if removed += n; err != nil || lost || removed == limit {
-			return removed, true, err
+		n, lost, err := t.changeAll(ctx, limit-changed, func(ctx context.Context, limit int) ([]driver.Row, error) {
+			return find(ctx, driver.Search{By: driver.ByStage, Line: line, Stage: stage, Limit: limit})
+		}, change)
+		if changed += n; err != nil || lost || changed == limit {
+			return changed, true, err
 		}
 	}
-	return removed, false, nil
+	return changed, false, nil
 }

@@ -114,10 +114,7 @@ func (t *tx) stillNeeded(ctx context.Context, notes []driver.Entry) (stay, gone 
 			ids = append(ids, id)
 		}
 	}
-	var rows []driver.Row
-	if len(ids) > 0 {
-		rows, err = t.Find(ctx, ids)
-	}
+	rows, err := t.Find(ctx, ids)
 	open := map[string]bool{}
 	for _, r := range rows {
 		open[r.ID.String()] = r.Stage != driver.Processed

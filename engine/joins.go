@@ -230,15 +230,13 @@ func (t *tx) join(ctx context.Context, lock bool, id outmill.JoinID) (*storekit.
 // MakeDue makes due the records that wait for the joins. It locks no join, because what settles a step locks rows
 // first, and joins last. It works in steps, and one that was cut short is repeated by the next snooze of a record.
 func (j joinStore) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
+	limit := j.e.adoptAtOnce()
 	for _, id := range ids {
-		for more := true; more; {
-			err := j.e.update(ctx, "make records due", func(ctx context.Context, t *tx) error {
-				limit := j.e.adoptAtOnce()
-				n, _, err := t.changeAll(ctx, limit, t.searched(driver.Search{By: driver.ByWaiter, Join: id}), func(r driver.Row) {
-					t.change(r, func(r *driver.Row) { hurry(r, t.now) })
-				})
-				more = n == limit
-				return err
+		waits := func(*tx) driver.Search { return driver.Search{By: driver.ByWaiter, Join: id} }
+		for n := limit; n == limit; {
+			var err error
+			n, err = j.e.sweepRows(ctx, "make records due", limit, waits, func(t *tx, r driver.Row) {
+				t.change(r, func(r *driver.Row) { hurry(r, t.now) })
 			})
 			if err != nil {
 				return err
@@ -260,14 +258,12 @@ const membersAtOnce = 2000
 
 // DeleteJoins deletes joins that ended long ago. See roles.Joins.
 func (e *Engine) DeleteJoins(ctx context.Context, limit int) (deleted int, err error) {
-	for more := true; more && err == nil; {
-		var n int
+	for n, more := 0, true; more && err == nil; more = more && deleted < limit {
 		n, err = e.count(ctx, "delete joins", limit-deleted, func(ctx context.Context, t *tx) (n int, err error) {
 			n, more, err = t.deleteJoins(ctx, limit-deleted)
 			return n, err
 		})
 		deleted += n
-		more = more && deleted < limit
 	}
 	return deleted, err
 }

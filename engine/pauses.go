@@ -72,18 +72,16 @@ func (e *Engine) Pause(ctx context.Context, scope roles.PauseScope, by, reason s
 		if err != nil {
 			return err
 		}
-		paused := t.pauseOf(scope)
-		if paused == nil {
-			if len(t.pauses.All()) >= roles.MaxPauses {
-				return roles.ErrTooManyPauses
-			}
-			paused = &roles.PauseInfo{Number: generation + 1, At: t.now.Of()}
+		made := roles.PauseInfo{PauseScope: scope, Number: generation + 1, At: t.now.Of(), By: by, Reason: reason}
+		if was := t.pauseOf(scope); was != nil {
+			made.Number, made.At = was.Number, was.At
+		} else if len(t.pauses.All()) >= roles.MaxPauses {
+			return roles.ErrTooManyPauses
 		}
-		entry := driver.Entry{Kind: pauseKind, Key: pauseKey(scope), Made: driver.Time(paused.At.UnixMicro())}
-		if err := t.putAs(ctx, entry, storedPause{scope, paused.Number, by, reason}); err != nil {
+		entry := driver.Entry{Kind: pauseKind, Key: pauseKey(scope), Made: driver.Time(made.At.UnixMicro())}
+		if err := t.putAs(ctx, entry, storedPause{scope, made.Number, by, reason}); err != nil {
 			return err
 		}
-		made := roles.PauseInfo{PauseScope: scope, Number: paused.Number, At: entry.Made.Of(), By: by, Reason: reason}
 		return t.changePauses(ctx, append(t.pausesBut(scope), made))
 	})
 }

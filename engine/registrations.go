@@ -58,11 +58,7 @@ func (t *tx) registrations(ctx context.Context) ([]storekit.StoredRegistration, 
 			err = errors.Join(err, fmt.Errorf("the registration %q cannot be read: %w: drop its group and register it again", entry.Key, bad))
 			continue
 		}
-		takes := s.Takes
-		if takes == 0 {
-			takes = math.MaxInt64
-		}
-		list = append(list, numbered{takes, s.of(entry)})
+		list = append(list, numbered{cmp.Or(s.Takes, math.MaxInt64), s.of(entry)})
 	}
 	slices.SortStableFunc(list, func(a, b numbered) int { return cmp.Compare(a.takes, b.takes) })
 	registrations := make([]storekit.StoredRegistration, len(list))

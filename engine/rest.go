@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"slices"
 
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/roles"
@@ -36,12 +35,8 @@ func (e *Engine) AreIdle(ctx context.Context, stores []any) ([]bool, error) {
 	if err := e.life.Usable(ctx); err != nil {
 		return nil, e.explain(ctx, operation, err)
 	}
-	return storekit.RestOf(ctx, stores, 1, func(ctx context.Context, other onEngine) (resting bool, err error) {
-		err = other.itself().view(ctx, operation, func(ctx context.Context, t *tx) error {
-			resting, err = t.resting(ctx)
-			return err
-		})
-		return resting, err
+	return storekit.RestOf(ctx, stores, 1, func(ctx context.Context, other onEngine) (bool, error) {
+		return valueOf(ctx, other.itself().view, operation, func(ctx context.Context, t *tx) (bool, error) { return t.resting(ctx) })
 	})
 }
 
@@ -53,15 +48,9 @@ func (t *tx) resting(ctx context.Context) (bool, error) {
 	if err != nil || len(rows) > 0 {
 		return false, err
 	}
-	for _, kind := range slices.Concat(endingKinds, []string{joinKind}) {
-		until := t.now
-		if kind == joinKind {
-			until -= driver.Time(t.e.config.RetainJoins.Microseconds())
-		}
-		old, err := t.Old(ctx, kind, until, 1)
-		if err != nil || len(old) > 0 {
-			return false, err
-		}
+	old, err := t.Old(ctx, joinKind, t.now-driver.Time(t.e.config.RetainJoins.Microseconds()), 1)
+	for i := 0; i < len(endingKinds) && err == nil && len(old) == 0; i++ {
+		old, err = t.Old(ctx, endingKinds[i], t.now, 1)
 	}
-	return true, nil
+	return len(old) == 0, err
 }

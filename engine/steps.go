@@ -27,9 +27,7 @@ func (m stepMove) plus(o stepMove) stepMove {
 	return stepMove{m.Open + o.Open, m.Acked + o.Acked, m.Dead + o.Dead}
 }
 
-func (m stepMove) minus(o stepMove) stepMove {
-	return stepMove{m.Open - o.Open, m.Acked - o.Acked, m.Dead - o.Dead}
-}
+func (m stepMove) minus(o stepMove) stepMove { return m.plus(stepMove{-o.Open, -o.Acked, -o.Dead}) }
 
 // counted is a row in this stage.
 func counted(stage driver.Stage) stepMove {

@@ -1,4 +1,4 @@
-package engine
+package storekit_test
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/outmill/outmill/storekit"
 )
 
 func TestTopicTurns(t *testing.T) {
@@ -18,27 +20,27 @@ func TestTopicTurns(t *testing.T) {
 
 	t.Run("half of a claim is for the topics that have been due longest, a quarter for the newest", func(t *testing.T) {
 		t.Parallel()
-		var turns topicTurns
-		served := turns.order(topics, 20)[:20]
+		var turns storekit.TopicTurns
+		served := turns.Order(topics, 20)[:20]
 		require.Subset(t, served, topics[:10])
 		require.Subset(t, served, topics[95:])
 	})
 	t.Run("claims of one record serve each topic within four rounds, however long others have been due", func(t *testing.T) {
 		t.Parallel()
-		var turns topicTurns
+		var turns storekit.TopicTurns
 		seen := map[string]bool{}
 		for range 4 * len(topics) {
-			seen[turns.order(topics, 1)[0]] = true
+			seen[turns.Order(topics, 1)[0]] = true
 		}
 		require.Len(t, seen, len(topics))
 	})
 	t.Run("each topic is in the order once", func(t *testing.T) {
 		t.Parallel()
 		rapid.Check(t, func(rt *rapid.T) {
-			var turns topicTurns
+			var turns storekit.TopicTurns
 			for range 5 {
 				list := topics[:rapid.IntRange(0, 30).Draw(rt, "topics")]
-				ordered := turns.order(list, rapid.IntRange(0, 40).Draw(rt, "served"))
+				ordered := turns.Order(list, rapid.IntRange(0, 40).Draw(rt, "served"))
 				slices.Sort(ordered)
 				require.Equal(rt, list, ordered)
 			}
