@@ -79,7 +79,7 @@ func (d *drop) step(ctx context.Context, work func(ctx context.Context, t *tx, l
 		done, more = 0, false
 		routes, err := t.lockedRoutes(ctx)
 		if err == nil && !routes.Has(d.group) {
-			done, more, err = work(ctx, t, d.e.adoptAtOnce())
+			done, more, err = work(ctx, t, d.e.config.AtOnce.Step())
 		}
 		return err
 	})
@@ -169,6 +169,3 @@ func (d *drop) end(ctx context.Context) error {
 		return t.Forget(ctx, d.group)
 	})
 }
-
-// settled are the stages of processed and dead records.
-var settled = []driver.Stage{driver.Processed, driver.Dead}

@@ -13,8 +13,11 @@ import (
 // topicsAtOnce is the largest number of topics that one transaction looks at to delete their records.
 const topicsAtOnce = 200
 
-// undelivered are the stages of records that are neither processed nor dead.
-var undelivered = []driver.Stage{driver.Ready, driver.Held, driver.Waiting, driver.Delayed, driver.Leased}
+// undelivered are the stages of records that are neither processed nor dead, and settled the others.
+var (
+	undelivered = []driver.Stage{driver.Ready, driver.Held, driver.Waiting, driver.Delayed, driver.Leased}
+	settled     = []driver.Stage{driver.Processed, driver.Dead}
+)
 
 // Groups lists the groups. See outmill.Inspector.
 func (e *Engine) Groups(ctx context.Context) ([]outmill.GroupInfo, error) {

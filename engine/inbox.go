@@ -32,7 +32,8 @@ func (e *Engine) PutNote(ctx context.Context, note roles.Note, wait time.Duratio
 		entry.Value = note.Lease.ID.String()
 	}
 	wait = max(wait, 1)
-	if noter, caller := e.noter(ctx); noter != nil {
+	noter, can := e.db.(driver.Noter)
+	if caller, err := e.db.TxOf(ctx); can && err == nil && caller != nil {
 		added := false
 		if err = e.life.Usable(ctx); err == nil {
 			added, err = noter.Note(ctx, caller, entry, note.Retention, wait, note.Lease)
@@ -51,15 +52,6 @@ func (e *Engine) PutNote(ctx context.Context, note roles.Note, wait time.Duratio
 		}
 		return !added, t.checkLease(ctx, note.Lease)
 	})
-}
-
-// noter returns the driver's shortcut, and the caller's transaction for it; nil if one of them is missing.
-func (e *Engine) noter(ctx context.Context) (noter driver.Noter, caller any) {
-	caller, err := e.db.TxOf(ctx)
-	if err == nil && caller != nil {
-		noter, _ = e.db.(driver.Noter)
-	}
-	return noter, caller
 }
 
 // checkLease returns ErrLeaseLost if the lease is not valid. The zero lease is that of a message from elsewhere,

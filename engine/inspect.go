@@ -58,17 +58,7 @@ func (t *tx) load(ctx context.Context, rows []driver.Row, want driver.Want) (
 
 // Delete removes records. See outmill.Inspector.
 func (e *Engine) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
-	return e.deleteWith(ctx, "", ids)
-}
-
-// deleteWith deletes those records that have the status; "" is any.
-func (e *Engine) deleteWith(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
-	const operation = "delete"
-	if len(ids) == 0 {
-		return 0, e.explain(ctx, operation, e.life.Usable(ctx))
-	}
-	has := func(r driver.Row) bool { return status == "" || statusOf(r.Stage) == status }
-	return e.changeFound(ctx, operation, roles.AuditDelete, ids, has, (*tx).remove)
+	return finder{e}.Delete(ctx, "", ids)
 }
 
 // changeFound changes the rows with these ids for which a condition holds, and returns how many there were.
@@ -217,7 +207,12 @@ func (f finder) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, er
 
 // Delete deletes those records that have the status; "" is any.
 func (f finder) Delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
-	return f.e.deleteWith(ctx, status, ids)
+	const operation = "delete"
+	if len(ids) == 0 {
+		return 0, f.e.explain(ctx, operation, f.e.life.Usable(ctx))
+	}
+	has := func(r driver.Row) bool { return status == "" || statusOf(r.Stage) == status }
+	return f.e.changeFound(ctx, operation, roles.AuditDelete, ids, has, (*tx).remove)
 }
 
 // Explain adds the operation to an error.

@@ -102,8 +102,8 @@ func (t joinTx) Report(ctx context.Context, join *storekit.JoinState, message ou
 	}
 	// If the message is gone, its own id is that of the step.
 	step := message
-	if len(rows) > 0 && !rows[0].Step.IsZero() {
-		step = rows[0].Step
+	if len(rows) > 0 {
+		step = cmp.Or(rows[0].Step, message)
 	}
 	// A settlement changes the members of a step while it has the step locked.
 	if _, err := t.entry(ctx, true, stepKind, step.String()); err != nil {
@@ -142,10 +142,7 @@ func (t *tx) attachStep(ctx context.Context, join *storekit.JoinState, message o
 		return err
 	}
 	late := storekit.LateStep{Found: found, Waits: !row.WaitsFor.IsZero()}
-	name := row.Step
-	if name.IsZero() {
-		name = message
-	}
+	name := cmp.Or(row.Step, message)
 	rows, step, err := t.stepToAttach(ctx, row, name)
 	if err != nil {
 		return err

@@ -230,7 +230,7 @@ func (t *tx) join(ctx context.Context, lock bool, id outmill.JoinID) (*storekit.
 // MakeDue makes due the records that wait for the joins. It locks no join, because what settles a step locks rows
 // first, and joins last. It works in steps, and one that was cut short is repeated by the next snooze of a record.
 func (j joinStore) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
-	limit := j.e.adoptAtOnce()
+	limit := j.e.config.AtOnce.Step()
 	for _, id := range ids {
 		waits := func(*tx) driver.Search { return driver.Search{By: driver.ByWaiter, Join: id} }
 		for n := limit; n == limit; {

@@ -18,9 +18,6 @@ import (
 // group last registered, Value a storedRegistration, and the key that of the group and of a hash of the topics.
 const registrationKind = "registration"
 
-// adoptAtOnce is the largest number of records that one transaction gives to first groups.
-const adoptAtOnce = 1000
-
 type storedRegistration struct {
 	Include, Exclude []string
 	// Takes is the generation of the registrations in which this one began to take what waits for a first
@@ -203,7 +200,7 @@ func (t *tx) adopt(ctx context.Context, lines ...driver.Line) (adopted int, more
 	if err != nil {
 		return 0, false, err
 	}
-	most := t.e.adoptAtOnce()
+	most := t.e.config.AtOnce.Step()
 	for _, line := range lines {
 		first, takes := routes.First(line.Topic)
 		if !takes {
@@ -215,12 +212,4 @@ func (t *tx) adopt(ctx context.Context, lines ...driver.Line) (adopted int, more
 		}
 	}
 	return adopted, false, nil
-}
-
-// adoptAtOnce is smaller in tests of small steps.
-func (e *Engine) adoptAtOnce() int {
-	if e.config.AtOnce > 0 {
-		return int(e.config.AtOnce)
-	}
-	return adoptAtOnce
 }

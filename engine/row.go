@@ -42,23 +42,13 @@ func expired(r *driver.Row, now driver.Time) bool { return r.Expires != 0 && r.E
 
 // due reports whether the row waits for a claim to admit it.
 func due(r *driver.Row, now driver.Time) bool {
-	switch r.Stage {
-	case driver.Waiting, driver.Delayed, driver.Leased:
-		return r.Wake <= now
-	case driver.Ready, driver.Held, driver.Processed, driver.Dead:
-	}
-	return false
+	return driver.Waiting <= r.Stage && r.Stage <= driver.Leased && r.Wake <= now
 }
 
 // blocks reports whether later rows of the key may wait for the row, or the row for others: then the key must
 // be looked at after a change of the row.
 func blocks(r *driver.Row) bool {
-	switch r.Stage {
-	case driver.Held, driver.Waiting, driver.Delayed, driver.Leased:
-		return true
-	case driver.Ready, driver.Processed, driver.Dead:
-	}
-	return false
+	return driver.Held <= r.Stage && r.Stage <= driver.Leased
 }
 
 // move gives the row its stage, and ends its lease and its holding.

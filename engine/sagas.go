@@ -221,7 +221,7 @@ func (e *Engine) UpdateSaga(ctx context.Context, saga *roles.Saga, state any, op
 	return e.saveSaga(ctx, "update saga", saga, state, func(ctx context.Context, t *tx, text string) (*storedSaga, error) {
 		s, err := t.currentSaga(ctx, saga)
 		if err == nil && options.KeepUnknown {
-			text, err = storekit.MergeSagaState(string(s.State), text, state, e.sagaLimit())
+			text, err = storekit.MergeSagaState(string(s.State), text, state, e.config.MaxPayload)
 		}
 		if err != nil {
 			return nil, err
@@ -241,13 +241,10 @@ func (e *Engine) UpdateSaga(ctx context.Context, saga *roles.Saga, state any, op
 	})
 }
 
-// sagaLimit is the largest size of a state in bytes; 0 is no limit.
-func (e *Engine) sagaLimit() int { return e.config.MaxPayload }
-
 // saveSaga checks and encodes the state, has change store it, and fills the saga.
 func (e *Engine) saveSaga(ctx context.Context, operation string, saga *roles.Saga, state any,
 	change func(ctx context.Context, t *tx, text string) (*storedSaga, error)) error {
-	text, err := storekit.EncodeSagaState(state, e.sagaLimit())
+	text, err := storekit.EncodeSagaState(state, e.config.MaxPayload)
 	save := e.checked(cmp.Or(storekit.CheckSaga(saga.Type, saga.Correlation), err), e.inTx)
 	saved, err := valueOf(ctx, save, operation, func(ctx context.Context, t *tx) (*storedSaga, error) { return change(ctx, t, text) })
 	if err == nil {

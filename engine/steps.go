@@ -90,11 +90,12 @@ func (t *tx) drop(r driver.Row) { t.removeAs(r, droppedStage) }
 
 // movedSteps returns the moves of the steps of rows that were written. What was lost was written by somebody else,
 // who has counted it.
-func (t *tx) movedSteps(c driver.Changes, lost map[outmill.WorkItemID]bool) map[outmill.WorkItemID]stepMove {
-	moves := map[outmill.WorkItemID]stepMove{}
+func (t *tx) movedSteps(c driver.Changes, lost map[outmill.WorkItemID]bool) map[string]stepMove {
+	moves := map[string]stepMove{}
 	add := func(r driver.Row, now stepMove) {
 		if move := now.minus(counted(r.Stage)); !lost[r.ID] && move != (stepMove{}) {
-			moves[r.Step] = moves[r.Step].plus(move)
+			step := r.Step.String()
+			moves[step] = moves[step].plus(move)
 		}
 	}
 	for _, change := range c.Rows {
@@ -127,13 +128,13 @@ func hasSteps(c *driver.Changes) bool {
 }
 
 // countSteps counts moves of records in their steps, and in the joins of those that are pending.
-func (t *tx) countSteps(ctx context.Context, moves map[outmill.WorkItemID]stepMove) error {
+func (t *tx) countSteps(ctx context.Context, moves map[string]stepMove) error {
 	if len(moves) == 0 {
 		return nil
 	}
 	keys := make([]driver.Entry, 0, len(moves))
-	for _, step := range slices.SortedFunc(maps.Keys(moves), byWorkItem) {
-		keys = append(keys, stepKey(step))
+	for _, step := range slices.Sorted(maps.Keys(moves)) {
+		keys = append(keys, driver.Entry{Kind: stepKind, Key: step})
 	}
 	entries, err := t.Entries(ctx, true, keys...)
 	if err != nil {
@@ -145,11 +146,7 @@ func (t *tx) countSteps(ctx context.Context, moves map[outmill.WorkItemID]stepMo
 		if err != nil {
 			return err
 		}
-		id, err := outmill.ParseWorkItemID(entry.Key)
-		if err != nil {
-			return err
-		}
-		step.stepMove = step.plus(moves[id])
+		step.stepMove = step.plus(moves[entry.Key])
 		if entries[i].Value, err = asText(step); err != nil {
 			return err
 		}

@@ -157,14 +157,11 @@ func (t *tx) open(r driver.Row) {
 	if !t.State().Notes {
 		return
 	}
-	names := []string{r.Under}
-	if name := driver.KeyNote(r.Key); r.Key != "" && r.Under != name {
-		names = append(names, name)
+	if r.Under != "" {
+		t.changes.Open = append(t.changes.Open, driver.Note{Line: r.Line, Name: r.Under})
 	}
-	for _, name := range names {
-		if name != "" {
-			t.changes.Open = append(t.changes.Open, driver.Note{Line: r.Line, Name: name})
-		}
+	if name := driver.KeyNote(r.Key); r.Key != "" && r.Under != name {
+		t.changes.Open = append(t.changes.Open, driver.Note{Line: r.Line, Name: name})
 	}
 }
 

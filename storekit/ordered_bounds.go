@@ -61,6 +61,9 @@ func (b BatchSize) Park() int {
 	return firstBatch
 }
 
+// Step returns the number of records that one transaction of other large work changes, such as a drop of a group.
+func (b BatchSize) Step() int { return cmp.Or(max(int(b), 0), atOnce) }
+
 // mostDoublings limits the growth of a requeue's batches, to 64 times the first.
 const mostDoublings = 6
 
