@@ -17,7 +17,8 @@ import (
 const firstPoll = 10 * time.Millisecond
 
 // gatherRecords is the pause after a claim that returned few records, so that more become
-// due, because a claim of one record costs the database as much as a claim of dozens.
+// due, because a claim of one record costs the database as much as a claim of dozens. While the
+// user of a pipelined worker is busy with what it took, the pause lasts until it takes again.
 const gatherRecords = 5 * time.Millisecond
 
 func (w *Worker) claimLoop(ctx context.Context) {
@@ -273,8 +274,12 @@ func (w *Worker) scheduleNext(o order, got catch, err error) {
 		} else {
 			f.look.foundNothing(now, w.cfg.PollInterval, w.hearsOthers)
 		}
-		if f.look.notBefore = (time.Time{}); few {
+		f.look.goOn()
+		if few && w.cfg.Pipelined && !f.free() {
+			f.look.gatherWhileBusy(now, w.cfg.PollInterval)
+		} else if few {
 			f.look.notBefore = now.Add(gatherRecords)
 		}
+		f.gathered()
 	}
 }

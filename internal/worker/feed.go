@@ -48,8 +48,10 @@ type Feed struct {
 	// been zero.
 	want      load
 	fullSince time.Time
-	// takenAt is the time of the last take.
-	takenAt time.Time
+	// takenAt is the time of the last take. hungry says that the reader waits since; gathers, that it
+	// waits although items are ready, for the claim that waited for it.
+	takenAt         time.Time
+	hungry, gathers bool
 }
 
 // load is a number of records and their size.
@@ -59,8 +61,9 @@ type load struct{ items, bytes int }
 type look struct {
 	at   time.Time
 	idle time.Duration
-	// notBefore delays the claim so that more records become due.
-	notBefore time.Time
+	// notBefore delays the claim so that more records become due. It waits for a busy reader too if
+	// unlessFree is set, which is the delay without that.
+	notBefore, unlessFree time.Time
 	// stirred is when something came last.
 	stirred time.Time
 }
@@ -68,6 +71,24 @@ type look struct {
 // quiet is the time without a record or a wake-up after which looks are half as frequent, if the
 // store wakes for the commits of other processes, too.
 const quiet = 10 * time.Second
+
+// gatherWhileBusy delays the claim until the reader has its hands free, at most for so long.
+func (l *look) gatherWhileBusy(now time.Time, longest time.Duration) {
+	l.unlessFree = now.Add(gatherRecords)
+	l.notBefore = now.Add(max(longest, gatherRecords))
+}
+
+// readerFree ends the wait for the reader. It reports false if there was none.
+func (l *look) readerFree() bool {
+	if l.unlessFree.IsZero() {
+		return false
+	}
+	l.notBefore, l.unlessFree = l.unlessFree, time.Time{}
+	return true
+}
+
+// goOn ends what delays the claim.
+func (l *look) goOn() { l.notBefore, l.unlessFree = time.Time{}, time.Time{} }
 
 // soon makes the next claim cover the feed.
 func (l *look) soon(now time.Time) { l.at, l.idle, l.stirred = now, firstPoll, now }
@@ -166,11 +187,20 @@ func (f *Feed) Take(ctx context.Context, limit int) ([]*Item, error) {
 			signal(f.readySignal)
 			return nil, err
 		}
-		if items := f.take(limit); len(items) > 0 {
+		items, gathers := f.take(limit)
+		if len(items) > 0 {
 			return items, nil
+		}
+		var late <-chan time.Time
+		if gathers {
+			late = time.After(gatherRecords)
 		}
 		select {
 		case <-f.readySignal:
+		case <-late:
+			f.worker.mu.Lock()
+			f.gathers = false
+			f.worker.mu.Unlock()
 		case <-f.worker.stopped:
 			return nil, outmill.ErrClosed
 		case <-ctx.Done():
@@ -178,16 +208,25 @@ func (f *Feed) Take(ctx context.Context, limit int) ([]*Item, error) {
 	}
 }
 
-func (f *Feed) take(limit int) []*Item {
+// take reports gathers if a claim may add items to those that are ready.
+func (f *Feed) take(limit int) (items []*Item, gathers bool) {
 	w := f.worker
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopping {
-		return nil
+		return nil, false
 	}
 	now := time.Now()
 	f.takenAt = now
-	items := make([]*Item, 0, min(limit, len(f.ready)))
+	if !f.hungry && f.look.readerFree() {
+		f.gathers = !f.look.notBefore.After(now)
+		signal(w.poke)
+	}
+	if f.gathers && len(f.ready) < limit {
+		f.hungry = true
+		return nil, true
+	}
+	items = make([]*Item, 0, min(limit, len(f.ready)))
 	var waits *Item
 	// It looks at no more items than it returns, because a reader takes a few at a time of a large batch.
 	seen := 0
@@ -215,8 +254,20 @@ func (f *Feed) take(limit int) []*Item {
 		// Another reader of the topic may have free hands.
 		signal(f.readySignal)
 	}
-	return items
+	f.hungry = len(items) == 0
+	return items, false
 }
+
+// gathered ends the wait for a claim.
+func (f *Feed) gathered() {
+	if f.gathers {
+		f.gathers = false
+		signal(f.readySignal)
+	}
+}
+
+// free reports whether the reader waits, and there is nothing that it will take.
+func (f *Feed) free() bool { return f.hungry && !f.anyReady() }
 
 // started records that a handling has begun.
 func (f *Feed) started(now time.Time) {

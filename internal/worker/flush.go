@@ -183,7 +183,7 @@ func (w *Worker) lookForFreed(batch []outcome) {
 		if o.maySetFree() {
 			freed = true
 			o.item.feed.look.soon(now)
-			o.item.feed.look.notBefore = time.Time{}
+			o.item.feed.look.goOn()
 		}
 	}
 	if freed {

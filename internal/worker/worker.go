@@ -251,7 +251,7 @@ func (w *Worker) lookAtOnce() {
 	now := time.Now()
 	for _, f := range w.feeds {
 		f.look.soon(now)
-		f.look.notBefore = time.Time{}
+		f.look.goOn()
 	}
 	signal(w.poke)
 }
