@@ -117,7 +117,8 @@ type Config struct {
 	UpkeepInterval time.Duration
 
 	// OnDead is called for each record that this forwarder made dead, after the store has
-	// saved it. It must return quickly.
+	// saved it. It must return quickly. It learns nothing of records that the store makes dead
+	// without an attempt to forward them: see docs/operations.md.
 	OnDead func(rec *outmill.Record, reason string)
 
 	// OnError is called with each error that is otherwise only logged: a message that could

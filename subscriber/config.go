@@ -123,7 +123,8 @@ type Config struct {
 
 	// OnDead is called for each record that this subscriber made dead, after the store has
 	// saved it. The goroutine that stores acks calls OnDead, so it must return quickly and
-	// must not call the subscriber. OnDead may keep the record.
+	// must not call the subscriber. OnDead may keep the record. It learns nothing of records that
+	// the store makes dead without a handling: see docs/operations.md.
 	OnDead func(rec *outmill.Record, reason string)
 }
 
