@@ -1,6 +1,7 @@
 package forwarder
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,6 +19,8 @@ const DefaultGroup = "forwarder"
 
 const (
 	defaultUpkeepInterval = time.Minute
+	// grownBatch is what BatchSize grows to by default.
+	grownBatch = 1000
 	// maxBatch limits the number of records in one statement of a store.
 	maxBatch = 10_000
 	// maxDuration is small enough that sums of durations do not overflow.
@@ -74,8 +77,12 @@ type Config struct {
 	// outmill.ErrBrokerUnavailable, or err unchanged.
 	Classify func(err error) error
 
-	// BatchSize is the largest number of records of one claim and one publish, up to 10,000.
-	// Default 100.
+	// BatchSize is the largest number of records of one claim and one publish, up to 10,000. By default it
+	// grows with the backlog: it is 100, doubles with each claim that is full up to 1,000, and is 100 again after
+	// one that is not, and while messages take longer than a quarter of Lease from the claim to the stored ack.
+	// Records whose lease has ended once, because their process died, come 100 at a time. A larger batch costs less,
+	// and a process that dies publishes as many messages more than once: up to three batches. A BatchSize that
+	// is set does not grow.
 	BatchSize int
 
 	// MaxInFlightBytes limits the payloads and metadata in memory; one record may exceed it.
@@ -137,6 +144,9 @@ func (c Config) WithDefaults(defaults outmill.WorkerDefaults) Config {
 	defaultTo(&c.Retry.MaxAttempts, defaults.MaxAttempts)
 	return c
 }
+
+// mostBatch is the largest number of records of one claim and one publish. It grows only if the user has not chosen it.
+func (c Config) mostBatch() int { return cmp.Or(c.BatchSize, grownBatch) }
 
 func (c *Config) setDefaults() {
 	c.Topics = withoutJoins(c.Topics)

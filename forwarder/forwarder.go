@@ -27,6 +27,8 @@ type Forwarder struct {
 	publisher message.Publisher
 	send      sender
 	cfg       Config
+	// mostBatch is the largest number of records of one claim and one publish.
+	mostBatch int
 	log       watermill.LoggerAdapter
 	fails     worker.Faults
 	// pinger is nil if the publisher cannot ask its destination. reached says that what waits for a first
@@ -65,12 +67,13 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	mostBatch := cfg.mostBatch()
 	cfg.setDefaults()
 	mode := modeOf(publisher)
 	f := &Forwarder{
 		queue: queue, publisher: publisher,
-		send:    newSender(mode, publisher, cfg),
-		cfg:     cfg,
+		send: newSender(mode, publisher, cfg),
+		cfg:  cfg, mostBatch: mostBatch,
 		log:     storekit.LogWith(logger, watermill.LogFields{"store": queue.Name(), "group": cfg.Group}),
 		running: make(chan struct{}),
 		pinger:  batching.PingerOf(publisher),

@@ -120,6 +120,7 @@ func (f *Forwarder) workerConfig(failing *worker.Failing, running *worker.Regist
 		KeyPolicy: f.cfg.KeyPolicy,
 		Retry:     f.cfg.Retry,
 		BatchSize: f.cfg.BatchSize,
+		MostBatch: f.mostBatch,
 		MaxItems:  3 * f.cfg.BatchSize,
 		MaxBytes:  f.cfg.MaxInFlightBytes,
 		MaxRecord: f.largest(),
@@ -179,7 +180,7 @@ func (p *pass) prepareEnd() (stop func()) {
 // the outcomes of the previous one.
 func (p *pass) forwardAll() {
 	for !p.ending() {
-		items, err := p.worker.Take(p.ctx, p.forwarder.cfg.BatchSize)
+		items, err := p.worker.Take(p.ctx, p.forwarder.mostBatch)
 		if err != nil {
 			return
 		}

@@ -116,6 +116,8 @@ func (w *Worker) claim(ctx context.Context, o order) (int, error) {
 type catch struct {
 	load
 	suspect bool
+	// tried says that the lease of one of them has ended before.
+	tried bool
 }
 
 // accept makes items of the claimed records. It holds the lock throughout, so that no
@@ -124,7 +126,8 @@ func (w *Worker) accept(o order, records []*outmill.Record, began func(outmill.L
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.heedPausesLocked()
-	got := catch{load: load{items: len(records)}}
+	got := catch{load: load{items: len(records)}, tried: tried(records)}
+	giveBack := got.tried && o.request.Limit > w.cfg.BatchSize
 	for _, f := range o.feeds {
 		f.asked.items -= o.request.Limit
 		f.asked.bytes -= o.request.MaxBytes
@@ -166,7 +169,7 @@ func (w *Worker) accept(o order, records []*outmill.Record, began func(outmill.L
 			w.settleLocked(it, how)
 			continue
 		}
-		w.admit(it, o.changes != w.changes)
+		w.admit(it, o.changes != w.changes, giveBack)
 	}
 	return got
 }
@@ -183,8 +186,9 @@ func (w *Worker) feedOf(topic string) *Feed {
 	return w.newFeed(topic, "")
 }
 
-// admit queues the item, or settles it if it must not be handled.
-func (w *Worker) admit(it *Item, changed bool) {
+// admit queues the item, or settles it if it must not be handled. A claim that is given back was too large: see
+// growth.
+func (w *Worker) admit(it *Item, changed, giveBack bool) {
 	rec := it.Record
 	_, back := w.tainted[it.key]
 	switch {
@@ -197,7 +201,7 @@ func (w *Worker) admit(it *Item, changed bool) {
 		w.settleLocked(it, outcome{kind: snoozed, delay: w.cfg.Lease})
 	case it.successor:
 		w.enqueueKey(it)
-	case back, changed && w.unwanted(it), w.paused.Covers(rec):
+	case back, giveBack, changed && w.unwanted(it), w.paused.Covers(rec):
 		w.settleLocked(it, outcome{kind: released})
 	case rec.Suspect() && it.feed.solo != nil:
 		// Two concurrent claims have returned one suspect each.
@@ -254,6 +258,7 @@ func (w *Worker) endRound(o order, got catch, err error) {
 	if err == nil {
 		w.claimedAt = time.Now()
 	}
+	w.grow(o, got, err)
 	w.scheduleNext(o, got, err)
 	w.rounds++
 	w.lastEmpty, w.lastErr = got.items == 0 && err == nil && o.whole && o.number == w.claims, err

@@ -27,8 +27,9 @@ type Config struct {
 	// (see pace). Without ByTopic all topics share one feed.
 	ByTopic bool
 
-	// BatchSize is the largest number of records of one claim.
-	BatchSize int
+	// BatchSize is the largest number of records of one claim. If MostBatch is larger, claims grow up to that while
+	// there is a backlog, and MaxItems grows with them: see growth. It is for workers that are not ByTopic.
+	BatchSize, MostBatch int
 	// MaxItems and MaxBytes limit the unsettled items of each feed. With ByTopic the hands
 	// limit their number instead of MaxItems.
 	MaxItems int

@@ -48,7 +48,7 @@ func (w *Worker) gather(ctx context.Context) {
 func (w *Worker) worthFlushing() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.closing || len(w.outcomes) >= min(w.cfg.BatchSize, len(w.items)-w.flushing)
+	return w.closing || len(w.outcomes) >= min(w.usual(), len(w.items)-w.flushing)
 }
 
 // flush stores outcomes of a source, those of one kind in one call.
@@ -152,6 +152,7 @@ func convert[O, T any](batch []O, f func(O) T) []T {
 func (w *Worker) forget(batch []outcome) []outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.noteAge(batch, time.Now())
 	latest := batch[:0:0]
 	for _, o := range batch {
 		w.removeLocked(o.item)

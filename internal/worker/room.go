@@ -83,8 +83,8 @@ func (w *Worker) wish(f *Feed, now time.Time) load {
 	if f.solo != nil {
 		return load{}
 	}
-	most := w.cfg.MaxItems
-	batch := min(w.limit, most)
+	most := w.maxItems()
+	batch := min(w.batch(), most)
 	least := (batch + 1) / 2
 	switch {
 	case w.cfg.ByTopic:
@@ -99,7 +99,10 @@ func (w *Worker) wish(f *Feed, now time.Time) load {
 	}
 	free := most - f.held.items - f.asked.items - f.orphans
 	bytes := w.cfg.MaxBytes - f.held.bytes - f.asked.bytes
-	if !w.ordered() && w.cfg.MaxPerTenant == 0 {
+	switch {
+	case !w.cfg.ByTopic && batch > w.cfg.BatchSize:
+		bytes = min(bytes, (w.cfg.MaxBytes+2)/3)
+	case !w.ordered() && w.cfg.MaxPerTenant == 0:
 		// A second claim may be in progress, so each gets half.
 		bytes = min(bytes, (w.cfg.MaxBytes+1)/2)
 	}

@@ -73,6 +73,7 @@ type Worker struct {
 	hearsOthers bool
 	// changes counts the changes of topics, feeds and limit.
 	changes int
+	growth  growth
 	// rounds counts the finished claims; roundDone is closed after each.
 	rounds    int
 	lastEmpty bool
