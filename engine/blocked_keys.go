@@ -78,7 +78,8 @@ func (c *topicClaim) learn(page driver.Page, limit int) (known keys, end int64) 
 	for name, state := range page.Keys {
 		known[name] = &key{KeyState: state, head: driver.None}
 	}
-	if len(page.Notes) == limit && c.State().Paused {
+	more := len(page.Notes) == limit
+	if more {
 		end = page.Notes[limit-1].Head
 	}
 	held := byNote(page.Held)
@@ -96,9 +97,24 @@ func (c *topicClaim) learn(page driver.Page, limit int) (known keys, end int64) 
 			end = min(end, rows[limit-1].Seq)
 		case len(rows) == 0 && !ofKey:
 			c.changes.Drop = append(c.changes.Drop, n)
+			continue
+		}
+		if more && !ofKey {
+			c.raiseHead(n, rows[0].Seq)
 		}
 	}
 	return known, end
+}
+
+// raiseHead raises the Head of a note of a pause, which the rows that left it have not done: it would end a full page before
+// its first row, for ever. If another claim has held a row under the note since, the note keeps its Head.
+func (c *topicClaim) raiseHead(n driver.Note, head int64) {
+	if n.Head == head {
+		return
+	}
+	c.changes.Drop = append(c.changes.Drop, n)
+	n.Head, n.Looks = head, n.Looks+1
+	c.changes.Notes = append(c.changes.Notes, n)
 }
 
 // byNote are the rows by the names of their notes.

@@ -227,6 +227,10 @@ func (t *tx) apply(ctx context.Context, c driver.Changes) (driver.Applied, error
 	for _, n := range c.Drop {
 		dropped[driver.Note{Line: n.Line, Name: n.Name}] = true
 	}
+	for _, n := range c.Notes {
+		// It was dropped and written again.
+		delete(dropped, driver.Note{Line: n.Line, Name: n.Name})
+	}
 	var again driver.Changes
 	for _, change := range c.Rows {
 		r := change.Was

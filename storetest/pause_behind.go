@@ -55,3 +55,39 @@ func resumeBehindOthers(e *env) {
 	e.Append(suite.Rec(suite.Orders, "second", suite.WithKey("k")))
 	e.takes([]string{"first", "second"}, suite.ByKey, suite.Limit(1))
 }
+
+// resumeManyPauses: where the records of a pause begin is out of date once the first is deleted, and more pauses have held
+// records than a claim looks at.
+func resumeManyPauses(e *env) {
+	const tenants = 40
+	e.Register(suite.Group)
+	var leased, first, rest []*outmill.Record
+	for i := range tenants {
+		tenant, key := fmt.Sprint("tenant", i), fmt.Sprint("k", i)
+		leased = append(leased, suite.Rec(suite.Orders, fmt.Sprint("leased", i), suite.WithKey(key)))
+		first = append(first, suite.Rec(suite.Orders, fmt.Sprint("deleted", i), withKeyAndTenant(key, tenant)))
+		rest = append(rest, suite.Rec(suite.Orders, fmt.Sprint("stays", i), withKeyAndTenant(key, tenant)))
+	}
+	e.Append(leased...)
+	leased = e.ClaimN(outmill.NewOwnerToken(), tenants)
+	first = append(first, suite.Rec(suite.Orders, "deleted", withKeyAndTenant("k", "tenant")))
+	e.Append(first...)
+	e.Append(append(rest, suite.Rec(suite.Orders, "first", withKeyAndTenant("k", "tenant")))...)
+	for _, r := range first {
+		e.pause(roles.PauseScope{TenantID: r.TenantID})
+	}
+	require.Empty(e.T, suite.Names(e.Claim(outmill.NewOwnerToken(), suite.Limit(3*tenants))), "paused")
+	for _, r := range first {
+		_, err := e.Store.Delete(e.Ctx, r.ID)
+		require.NoError(e.T, err)
+		e.resume(roles.PauseScope{TenantID: r.TenantID})
+	}
+	e.Append(suite.Rec(suite.Orders, "second", suite.WithKey("k")))
+	e.takes([]string{"first", "second"}, suite.ByKey, suite.Limit(1))
+	e.Ack(leased...)
+	tally := suite.NewTally()
+	for _, r := range e.takeAll(tenants, suite.ByKey, suite.Limit(1)) {
+		tally.Acked(r)
+	}
+	tally.RequireOnce(e.Env, suite.Names(rest))
+}
