@@ -19,8 +19,8 @@ type interleaved struct {
 	serial store
 }
 
-func (h interleaved) open() store {
-	config := engine.Config{Name: "memory", Retain: h.options.Retain, DedupWindow: h.options.DedupWindow, AtOnce: h.atOnce}
+func (h interleaved) open(fair ...string) store {
+	config := engine.Config{Name: "memory", Retain: h.options.Retain, DedupWindow: h.options.DedupWindow, AtOnce: h.atOnce, FairTopics: fair}
 	db := h.store.db
 	s := store{engine.New(memdriver.Interleaved{Driver: memdriver.Driver{Database: db}, World: h.world}, config), db}
 	h.t.Cleanup(func() { _ = s.Close() })
@@ -28,6 +28,8 @@ func (h interleaved) open() store {
 }
 
 func (h interleaved) Reopen() outmill.Store { return h.open() }
+
+func (h interleaved) ReopenFair(topics ...string) outmill.Store { return h.open(topics...) }
 
 func newInterleaved(t *testing.T, o storetest.Options, atOnce storekit.BatchSize) interleaved {
 	h := interleaved{harness: newHarness(t, o, atOnce)}
