@@ -36,7 +36,8 @@ func TestWorker_PartsOfAFairTopic(t *testing.T) {
 				if i >= large {
 					tenant = "small"
 				}
-				require.NoError(t, r.store.Append(t.Context(), &outmill.Record{MessageID: fmt.Sprint(tenant, i), Topic: topic, Key: fmt.Sprint(i), TenantID: tenant}))
+				rec := &outmill.Record{MessageID: fmt.Sprint(tenant, i), Topic: topic, Key: fmt.Sprint(i), TenantID: tenant}
+				require.NoError(t, r.store.Append(t.Context(), rec))
 			}
 			w := r.start(func(c *worker.Config) { byTopic(c); c.Order, c.MaxPerTenant = order, most })
 			f := w.Open(topic, 30)

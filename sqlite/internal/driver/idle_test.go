@@ -137,7 +137,9 @@ func TestClaim_FairTopicsNeedNoMoreStatementsWhenIdle(t *testing.T) {
 		for name, topics := range map[string]outmill.Topics{"all topics": {}, "one topic": {Include: []string{"orders"}}} {
 			t.Run(order.String()+", "+name, func(t *testing.T) {
 				t.Parallel()
-				req := outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Group: storekit.GroupOf(""), Topics: topics, Limit: 20, Lease: time.Minute, Order: order}
+				req := outmill.ClaimRequest{
+					Owner: outmill.NewOwnerToken(), Group: storekit.GroupOf(""), Topics: topics, Limit: 20, Lease: time.Minute, Order: order,
+				}
 				want := idleStatements(t, req)
 				require.Positive(t, want)
 				require.Equal(t, want, idleStatements(t, req, "orders"), "statements of ten claims")

@@ -74,7 +74,8 @@ func (w *Walk) adoptParked(req outmill.ClaimRequest, metAll bool) {
 		if got.Status == outmill.StatusDead {
 			it.toDead()
 			it.parked, it.Attempts = true, got.Attempts
-		} else if metAll && !w.Queue.full(req, it) && len(w.Queue.pauses) == 0 && it.Status == outmill.StatusPending && w.Queue.parkedBefore(it) && free(it) {
+		} else if metAll && !w.Queue.full(req, it) && len(w.Queue.pauses) == 0 && it.Status == outmill.StatusPending &&
+			w.Queue.parkedBefore(it) && free(it) {
 			require.Fail(w.T, "the record of a parked key did not go dead", "%s", it)
 		}
 	}

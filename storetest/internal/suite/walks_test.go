@@ -43,7 +43,9 @@ func failingWalk(t *testing.T, dir string) string {
 
 func TestMakeWalks(t *testing.T) {
 	t.Parallel()
-	for name, files := range map[string]int{"the first failure of the walks is logged": 0, "what failed long ago and means nothing now is no failure": 2} {
+	for name, files := range map[string]int{
+		"the first failure of the walks is logged": 0, "what failed long ago and means nothing now is no failure": 2,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
