@@ -25,7 +25,10 @@ func (e *Engine) Append(ctx context.Context, records ...*outmill.Record) error {
 		return e.explain(ctx, operation, e.life.Usable(ctx))
 	}
 	a := &appending{Appending: storekit.NewAppending(records)}
-	err = e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {
+	own := func(fn func(driver.Tx) error) error {
+		return e.db.Update(ctx, driver.Begin{Durable: true, Inserts: !a.hasSteps()}, fn)
+	}
+	err = e.inTxOr(ctx, operation, func(ctx context.Context, t *tx) error {
 		// A driver may have to poll for the commit.
 		if caller != nil && e.notifier.HasListeners() {
 			t.OnCommit(func() {
@@ -38,7 +41,7 @@ func (e *Engine) Append(ctx context.Context, records ...*outmill.Record) error {
 			return err
 		}
 		return a.run(ctx, t)
-	})
+	}, own)
 	if err != nil {
 		return err
 	}
@@ -73,6 +76,11 @@ func (a *appending) run(ctx context.Context, t *tx) error {
 		return err
 	}
 	return a.attach(ctx, t, rows)
+}
+
+// hasSteps reports whether there is something to attach to joins after the insert.
+func (a *appending) hasSteps() bool {
+	return slices.ContainsFunc(a.Records, func(r *outmill.Record) bool { return len(r.Joins) > 0 })
 }
 
 // checkSteps refuses records that cannot be steps of their joins.

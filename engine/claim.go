@@ -18,6 +18,9 @@ const (
 	scanLimit = 1000
 	// maxClaim is the most records that a claim returns.
 	maxClaim = 100_000
+	// readAlong is the most content that a driver may read with the commit of a claim. A record that is larger is not in memory before
+	// the lease is known to be stored.
+	readAlong = 1 << 20
 	// manyTopics is the most topics that a claim looks for one by one.
 	manyTopics = 16
 )
@@ -63,7 +66,7 @@ func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 			e.busy.Drop(req.Group, req.Topics, c.empty)
 		}
 		if len(c.got) > 0 {
-			records, err := e.readClaimed(ctx, req, c.got)
+			records, err := e.readClaimed(ctx, req, c.got, c.contents)
 			if err != nil || len(records) > 0 {
 				e.log.Claimed(req, len(records))
 				return records, err
@@ -128,6 +131,8 @@ type claim struct {
 	// taken are the rows that are leased, but not written yet; leased those of a topic that are written; and got
 	// those of all topics that the claim returns.
 	taken, leased, got []driver.Change
+	// contents are those of rows in got that came with the commit.
+	contents map[outmill.WorkItemID]driver.Content
 	// scans is how many rows it may still look at, and admits how many it may still make ready.
 	scans, admits int
 	// lines are those that it has locked. unrouted says that rows wait to be adopted before it may go on.
@@ -328,7 +333,11 @@ func (c *topicClaim) finish(ctx context.Context, last bool) error {
 	taken, leased := c.taken, c.leased
 	c.taken, c.leased = nil, nil
 	c.changes.Last = last || c.req.Limit <= len(c.got)+len(leased)+len(taken) || c.over
+	if c.bytes <= readAlong {
+		c.changes.Want = driver.Metadata | driver.Payload
+	}
 	done, err := c.write(ctx)
+	c.contents = done.Contents
 	c.lost = c.lost || len(done.Lost) > 0
 	if err != nil || len(leased)+len(taken) == 0 {
 		return err

@@ -16,9 +16,10 @@ const releasing = 5 * time.Second
 
 // readClaimed reads the content of rows that a claim has leased, in their order. It runs after the commit, so that a
 // record that ends its process by its size becomes a suspect, and a transaction does not last as long as the reading.
-// If it fails, it gives back what it has not read, and returns what it has.
-func (e *Engine) readClaimed(ctx context.Context, req outmill.ClaimRequest, got []driver.Change) ([]*outmill.Record, error) {
-	read := reading{records: make([]*outmill.Record, 0, len(got))}
+// If it fails, it gives back what it has not read, and returns what it has. known are contents that came with the commit.
+func (e *Engine) readClaimed(ctx context.Context, req outmill.ClaimRequest, got []driver.Change,
+	known map[outmill.WorkItemID]driver.Content) ([]*outmill.Record, error) {
+	read := reading{records: make([]*outmill.Record, 0, len(got)), known: known}
 	for len(got) > 0 {
 		n := piece(got, cmp.Or(req.MaxBytes, e.config.ReadBytes))
 		err := e.readPiece(ctx, got[:n], &read)
@@ -43,6 +44,21 @@ type reading struct {
 	// bad are the rows that cannot be decoded, and reasons say why.
 	bad     []driver.Row
 	reasons []string
+	// known are the contents that need not be read.
+	known map[outmill.WorkItemID]driver.Content
+}
+
+// knownOf returns the contents of the rows if all of them are known.
+func (r *reading) knownOf(rows []driver.Row) []driver.Content {
+	contents := make([]driver.Content, 0, len(rows))
+	for _, row := range rows {
+		c, known := r.known[row.ID]
+		if !known {
+			return nil
+		}
+		contents = append(contents, c)
+	}
+	return contents
 }
 
 // piece is how many of the rows to read at a time: at least one, and otherwise not more than most bytes.
@@ -58,9 +74,12 @@ func piece(rows []driver.Change, most int) (n int) {
 // readPiece leaves out rows that an operator has deleted since they were leased.
 func (e *Engine) readPiece(ctx context.Context, changes []driver.Change, read *reading) error {
 	rows := rowsOf(changes)
-	contents, err := e.db.Read(ctx, rows, driver.Metadata|driver.Payload)
-	if err != nil {
-		return err
+	contents := read.knownOf(rows)
+	if contents == nil {
+		var err error
+		if contents, err = e.db.Read(ctx, rows, driver.Metadata|driver.Payload); err != nil {
+			return err
+		}
 	}
 	for i, c := range contents {
 		switch {

@@ -37,6 +37,9 @@ type Changes struct {
 	// Last says that no other call follows in the transaction if no row is lost. A driver may send the commit
 	// along, if the commit then fails where a row is lost, so that Update runs again.
 	Last bool
+	// Want is what the caller reads of the content of the rows that become leased, as soon as the transaction is committed. With
+	// Last a driver may send that read along, behind the commit: see Applied.
+	Want Want
 }
 
 // None reports whether there is nothing to write.
@@ -48,4 +51,7 @@ func (c *Changes) None() bool {
 type Applied struct {
 	// Lost has the IDs of the rows that were not written.
 	Lost map[outmill.WorkItemID]bool
+	// Contents are those of rows that were leased, as Read returns them after the commit; nil is none. The caller reads the
+	// others.
+	Contents map[outmill.WorkItemID]Content
 }

@@ -46,7 +46,7 @@ func (t *tx) Apply(ctx context.Context, c driver.Changes) (done driver.Applied, 
 	w.addDelete(c.Delete)
 	t.addNotes(&c)
 	if w.last {
-		return done, t.commit(ctx)
+		return done, t.commitAnd(ctx, w.leasedIn(c.Rows, c.Want), c.Want, &done)
 	}
 	if err := t.flush(ctx); err != nil {
 		return done, err
@@ -62,6 +62,16 @@ func (t *tx) Apply(ctx context.Context, c driver.Changes) (done driver.Applied, 
 		}
 	}
 	return done, nil
+}
+
+// leasedIn are the rows of which the caller wants the content.
+func (w *writing) leasedIn(rows []driver.Change, want driver.Want) (leased []driver.Row) {
+	for i := range rows {
+		if want != 0 && isLease(rows[i].Was, rows[i].Now) {
+			leased = append(leased, rows[i].Now)
+		}
+	}
+	return leased
 }
 
 // writing is one Apply.
@@ -84,6 +94,11 @@ func (w *writing) add(name string, rows []driver.Change, args ...any) {
 		was(func(r *driver.Row) int64 { return int64(r.Claims) }), textsOf(rows, func(c *driver.Change) string { return c.Was.Owner }),
 		textsOf(rows, func(c *driver.Change) string { return guardOf(&c.Was) }),
 	}, args...)
+	w.addText(name, rows, args)
+}
+
+// addText queues a statement with these arguments for the rows.
+func (w *writing) addText(name string, rows []driver.Change, args []any) {
 	text := w.t.d.names.text(name, false)
 	if w.last {
 		args = append(args, len(rows))
@@ -142,7 +157,13 @@ func (w *writing) addRows(rows []driver.Change) {
 		}
 	}
 	for _, l := range order {
-		some := leases[l]
+		same, some := alike(leases[l])
+		for _, rows := range same {
+			w.addSame(rows, l)
+		}
+		if len(some) == 0 {
+			continue
+		}
 		w.add("lease", some, int64(l.wake), l.owner, l.worker,
 			numbersOf(some, func(c *driver.Change) int { return c.Now.Attempts - c.Was.Attempts }),
 			numbersOf(some, func(c *driver.Change) int { return c.Now.Expiries - c.Was.Expiries }))
@@ -153,6 +174,43 @@ func (w *writing) addRows(rows []driver.Change) {
 	if len(others) > 0 {
 		w.add("change", others, stateArgs(others)...)
 	}
+}
+
+// fewKinds is how many statements are still cheaper than one with lists of what was read.
+const fewKinds = 3
+
+// alike parts the rows of a claim by what was read of them and is added to them. If these are many kinds, as with rows that waited for
+// different times, it returns all of them as rest.
+func alike(rows []driver.Change) (same [][]driver.Change, rest []driver.Change) {
+	type kind struct {
+		stage                      driver.Stage
+		wake                       driver.Time
+		owner, guard               string
+		claims, attempts, expiries int
+	}
+	at := map[kind]int{}
+	for _, c := range rows {
+		w := &c.Was
+		k := kind{w.Stage, w.Wake, w.Owner, guardOf(w), w.Claims, c.Now.Attempts - w.Attempts, c.Now.Expiries - w.Expiries}
+		i, known := at[k]
+		if !known {
+			if i = len(same); i == fewKinds {
+				return nil, rows
+			}
+			at[k], same = i, append(same, nil)
+		}
+		same[i] = append(same[i], c)
+	}
+	return same, nil
+}
+
+// addSame is add of lease_same.
+func (w *writing) addSame(rows []driver.Change, l lease) {
+	was, now := &rows[0].Was, &rows[0].Now
+	w.addText("lease_same", rows, []any{
+		idsOf(rows, func(c *driver.Change) outmill.WorkItemID { return c.Was.ID }), int(was.Stage), int64(was.Wake), was.Claims, was.Owner, guardOf(was),
+		int64(l.wake), l.owner, l.worker, now.Attempts - was.Attempts, now.Expiries - was.Expiries,
+	})
 }
 
 // stateArgs are the lists of the new state.

@@ -25,7 +25,12 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 		t.add("patience", nil, nil)
 	}
 	t.addNotice(rows)
-	_, err := t.changed(ctx, "insert", insertArgs(rows)...)
+	t.add("insert", insertArgs(rows), nil)
+	send := t.flush
+	if t.inserts && t.rides {
+		send = t.commit
+	}
+	err := send(ctx)
 	if code(err) == codeUnique {
 		err = taken(err)
 	}
@@ -115,7 +120,9 @@ func (t *tx) Load(ctx context.Context, rows []driver.Row, want driver.Want) ([]d
 	if len(rows) == 0 {
 		return contents, nil
 	}
-	found, err := list(ctx, t, "load", []any{idsOf(rows, func(r *driver.Row) outmill.WorkItemID { return r.ID }), int(want)}, readContent)
+	loaded := t.addLoad(rows, want)
+	err := t.flush(ctx)
+	found := *loaded
 	byID := make(map[outmill.WorkItemID]*content, len(found))
 	for i := range found {
 		byID[found[i].id] = &found[i]
@@ -126,4 +133,8 @@ func (t *tx) Load(ctx context.Context, rows []driver.Row, want driver.Want) ([]d
 		}
 	}
 	return contents, err
+}
+
+func (t *tx) addLoad(rows []driver.Row, want driver.Want) *[]content {
+	return collect(t, "load", []any{idsOf(rows, func(r *driver.Row) outmill.WorkItemID { return r.ID }), int(want)}, readContent)
 }

@@ -21,6 +21,8 @@ type tx struct {
 	begun *read
 	// rides says that the commit may travel with the last write.
 	rides bool
+	// inserts says that the transaction ends with its Insert.
+	inserts bool
 	// writers are the transactions that had written the notes that this one has read.
 	writers  map[noteKey]int64
 	onCommit []func()

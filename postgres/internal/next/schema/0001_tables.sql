@@ -126,7 +126,7 @@ CREATE TABLE {p:notes} (
     PRIMARY KEY (grp, topic, name)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 
-CREATE INDEX {i:notes_by} ON {p:notes} (grp, topic, blocker, head);
+CREATE INDEX {i:notes_by} ON {p:notes} (hashtextextended(topic, hashtextextended(grp, 0)), blocker, head);
 
 CREATE INDEX {i:notes_look} ON {p:notes} (grp, topic, look_at) WHERE look_at <> 0;
 

@@ -4,11 +4,13 @@
 -- A page of a line, of one moment. Its rows are of five kinds: 0 is now as seq, and whether rows of the topic wait for a first group as
 -- parked; 1 a note that does not block the claim; 2 a row that it holds; 3 a ready row; 4 the state of a key. $1 and $2 are
 -- the line, $3 the owner, $4 the limit, $5 the blockers that do not block; $6 says whether ready rows and keys are wanted.
+-- flags are what the line has at all, so that the states of its keys need no searches that find nothing.
 WITH at AS MATERIALIZED (SELECT {p:now}() AS now),
 notes AS MATERIALIZED (SELECT * FROM (
 	SELECT b.* FROM unnest($5::text[]) AS f (blocker) CROSS JOIN LATERAL (
 		SELECT name, blocker, head, look_at, looks, xmin::text::bigint AS writer FROM {p:notes}
-		WHERE grp = $1::text AND topic = $2::text AND blocker = f.blocker ORDER BY head, name LIMIT $4::bigint) AS b
+		WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended($2::text, hashtextextended($1::text, 0))
+			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM $2::text AND blocker = f.blocker ORDER BY head, name LIMIT $4::bigint) AS b
 	UNION SELECT * FROM (SELECT name, blocker, head, look_at, looks, xmin::text::bigint FROM {p:notes}
 		WHERE grp = $1::text AND topic = $2::text AND look_at <> 0 AND look_at <= (SELECT now FROM at) ORDER BY look_at
 		LIMIT 10 * $4::bigint + 1000) AS l) AS n
@@ -20,24 +22,31 @@ held AS MATERIALIZED (SELECT h.* FROM notes AS n CROSS JOIN LATERAL (SELECT {row
 	ORDER BY seq LIMIT $4::bigint) AS h),
 ready AS MATERIALIZED (SELECT {row} FROM {p:records} AS r WHERE $6::boolean AND grp = $1::text AND topic = $2::text AND stage = 0
 	ORDER BY seq LIMIT $4::bigint),
+flags AS MATERIALIZED (SELECT
+	(SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage - 2 = 0 LIMIT 1) IS NOT NULL AS waiting,
+	(SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1)
+		IS NOT NULL AS delayed,
+	(SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 LIMIT 1) IS NOT NULL AS leased,
+	(SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l' LIMIT 1) IS NOT NULL AS held,
+	(SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = $2::text AND stage = 6 AND stage > 4 LIMIT 1) IS NOT NULL AS dead),
 keys AS (SELECT key FROM held UNION SELECT key FROM ready UNION SELECT substr(name, 2) FROM notes WHERE name >= 'k' AND name < 'l')
 SELECT 0 AS kind, 0::bigint AS line, (SELECT now FROM at), {none}, '', '', 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '', {none}, {none}, (SELECT 1 FROM {p:records} WHERE grp = '' AND stage IN (0, 3) AND topic = $2::text LIMIT 1) IS NOT NULL, 0, ''
 UNION ALL SELECT 1, 0, head, {none}, name, '', writer, 0, 0, look_at, 0, 0, looks, 0, 0, blocker, '', '', {none}, {none}, false, 0, '' FROM notes
 UNION ALL SELECT 2, 0, seq, id, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, attempts, claims, expiries, owner, worker, under, step, waits_for, parked, processed_at, processed_by FROM held
 UNION ALL SELECT 3, 0, seq, id, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, attempts, claims, expiries, owner, worker, under, step, waits_for, parked, processed_at, processed_by FROM ready
-UNION ALL SELECT 4, 0, s.waiting, {none}, k.key, '', s.held, 0, 0, s.parked, s.due, 0, 0, 0, 0, s.other, '', '', {none}, {none}, false, 0, '' FROM keys AS k CROSS JOIN LATERAL (SELECT coalesce((SELECT owner FROM {p:records} WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner < $3::text AND grp = $1::text AND topic = $2::text AND key = k.key
-		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1),
-	(SELECT owner FROM {p:records} WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner > $3::text AND grp = $1::text AND topic = $2::text AND key = k.key
-		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1), '') AS other,
-	coalesce((SELECT seq FROM {p:records} WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) ORDER BY seq LIMIT 1), {last}) AS waiting,
-	coalesce((SELECT seq FROM {p:records} WHERE hashtextextended('k' || k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) =
+UNION ALL SELECT 4, 0, s.waiting, {none}, k.key, '', s.held, 0, 0, s.parked, s.due, 0, 0, 0, 0, s.other, '', '', {none}, {none}, false, 0, '' FROM keys AS k CROSS JOIN LATERAL (SELECT coalesce(CASE WHEN (SELECT leased FROM flags) THEN (SELECT owner FROM {p:records} WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner < $3::text AND grp = $1::text AND topic = $2::text AND key = k.key
+		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1) END,
+	CASE WHEN (SELECT leased FROM flags) THEN (SELECT owner FROM {p:records} WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner > $3::text AND grp = $1::text AND topic = $2::text AND key = k.key
+		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1) END, '') AS other,
+	coalesce(CASE WHEN (SELECT waiting FROM flags) THEN (SELECT seq FROM {p:records} WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) ORDER BY seq LIMIT 1) END, {last}) AS waiting,
+	coalesce(CASE WHEN (SELECT held FROM flags) THEN (SELECT seq FROM {p:records} WHERE hashtextextended('k' || k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) =
 			hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) AND 1 - stage = 0
-		AND grp = $1::text AND topic = $2::text AND under = 'k' || k.key ORDER BY seq LIMIT 1), {last}) AS held,
-	coalesce((SELECT seq FROM {p:records} WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND parked AND grp = $1::text AND topic = $2::text AND key = k.key ORDER BY seq LIMIT 1), {last}) AS parked,
+		AND grp = $1::text AND topic = $2::text AND under = 'k' || k.key ORDER BY seq LIMIT 1) END, {last}) AS held,
+	coalesce(CASE WHEN (SELECT dead FROM flags) THEN (SELECT seq FROM {p:records} WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND parked AND grp = $1::text AND topic = $2::text AND key = k.key ORDER BY seq LIMIT 1) END, {last}) AS parked,
 	least(
-		(SELECT seq FROM {p:records} WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1),
-		(SELECT seq FROM {p:records} WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 4 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1),
-		(SELECT min(seq) FROM {p:records} WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner = $3::text AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at)),
+		CASE WHEN (SELECT waiting FROM flags) THEN (SELECT seq FROM {p:records} WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1) END,
+		CASE WHEN (SELECT delayed FROM flags) THEN (SELECT seq FROM {p:records} WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 4 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1) END,
+		CASE WHEN (SELECT leased FROM flags) THEN (SELECT min(seq) FROM {p:records} WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner = $3::text AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at)) END,
 		{last}) AS due) AS s WHERE $6::boolean AND k.key <> ''
 
 -- name: pages
@@ -51,7 +60,8 @@ alone AS MATERIALIZED (SELECT l.line FROM lines AS l WHERE
 	OR (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = l.topic AND stage = 3 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = l.topic AND stage = 4 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM unnest($5::text[]) AS f (blocker) CROSS JOIN LATERAL (SELECT 1 FROM {p:notes}
-		WHERE grp = $1::text AND topic = l.topic AND blocker = f.blocker LIMIT 1) AS n LIMIT 1) IS NOT NULL
+		WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended(l.topic, hashtextextended($1::text, 0))
+			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM l.topic AND blocker = f.blocker LIMIT 1) AS n LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM {p:notes} WHERE grp = $1::text AND topic = l.topic AND look_at <> 0 AND look_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM {p:records} WHERE grp = '' AND stage IN (0, 3) AND topic = l.topic LIMIT 1) IS NOT NULL),
 ready AS MATERIALIZED (SELECT l.line, l.topic, r.* FROM lines AS l CROSS JOIN LATERAL (SELECT {row:line} FROM {p:records} AS r
@@ -136,7 +146,8 @@ since AS (SELECT t.topic, least(
 		(SELECT wake_at FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 3 AND wake_at <> 0 AND wake_at <= {now:4} ORDER BY wake_at LIMIT 1),
 		(SELECT wake_at FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 4 AND wake_at <> 0 AND wake_at <= {now:4} ORDER BY wake_at LIMIT 1),
 		(SELECT 0 FROM unnest($2::text[]) AS f (blocker) CROSS JOIN LATERAL (SELECT 1 FROM {p:notes}
-			WHERE grp = $1::text AND topic = t.topic AND blocker = f.blocker LIMIT 1) AS n LIMIT 1),
+			WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended(t.topic, hashtextextended($1::text, 0))
+			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM t.topic AND blocker = f.blocker LIMIT 1) AS n LIMIT 1),
 		(SELECT look_at FROM {p:notes} WHERE grp = $1::text AND topic = t.topic AND look_at <> 0 AND look_at <= {now:4} ORDER BY look_at LIMIT 1),
 		(SELECT greatest(next_at, created_at) FROM {p:records} WHERE $3::boolean AND grp = $1::text AND topic = t.topic
 			AND stage - 1 = 0 AND under >= 'k' AND under < 'l' ORDER BY seq LIMIT 1)) AS first
@@ -152,7 +163,8 @@ since AS (SELECT t.topic, least(
 		(SELECT wake_at FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 3 AND wake_at <> 0 AND wake_at <= {now:4} ORDER BY wake_at LIMIT 1),
 		(SELECT wake_at FROM {p:records} WHERE grp = $1::text AND topic = t.topic AND stage = 4 AND wake_at <> 0 AND wake_at <= {now:4} ORDER BY wake_at LIMIT 1),
 		(SELECT 0 FROM unnest($2::text[]) AS f (blocker) CROSS JOIN LATERAL (SELECT 1 FROM {p:notes}
-			WHERE grp = $1::text AND topic = t.topic AND blocker = f.blocker LIMIT 1) AS n LIMIT 1),
+			WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended(t.topic, hashtextextended($1::text, 0))
+			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM t.topic AND blocker = f.blocker LIMIT 1) AS n LIMIT 1),
 		(SELECT look_at FROM {p:notes} WHERE grp = $1::text AND topic = t.topic AND look_at <> 0 AND look_at <= {now:4} ORDER BY look_at LIMIT 1),
 		(SELECT greatest(next_at, created_at) FROM {p:records} WHERE $3::boolean AND grp = $1::text AND topic = t.topic
 			AND stage - 1 = 0 AND under >= 'k' AND under < 'l' ORDER BY seq LIMIT 1)) AS first

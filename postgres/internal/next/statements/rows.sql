@@ -96,7 +96,7 @@ SELECT * FROM (SELECT * FROM (SELECT {row} FROM {p:records} AS r WHERE stage = 0
 
 -- name: find
 -- Rows by their ids, and whether the note of their key holds them.
-SELECT {row}, {blocked} FROM unnest($1::text::uuid[]) AS u (id) JOIN {p:records} AS r ON r.id = u.id
+SELECT {row}, {blocked} FROM {p:records} AS r WHERE r.id = ANY ($1::text::uuid[])
 
 -- name: find_locked
 -- One row, which stays as it is until the transaction ends.
@@ -132,7 +132,7 @@ SELECT r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.
 	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
 	CASE WHEN $2::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END, CASE WHEN $2::integer & 2 <> 0 THEN r.payload END,
 	CASE WHEN $2::integer & 4 <> 0 THEN r.history END
-FROM unnest($1::text::uuid[]) AS u (id) JOIN {p:records} AS r ON r.id = u.id
+FROM {p:records} AS r WHERE r.id = ANY ($1::text::uuid[])
 
 -- name: replace
 -- The edit of an operator.

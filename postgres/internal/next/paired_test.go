@@ -1,0 +1,131 @@
+package next_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/postgres"
+	"github.com/outmill/outmill/postgres/internal/next"
+)
+
+// paired is a store that is measured, on a pool of one connection.
+type paired struct {
+	outmill.Store
+	db      *pgxpool.Pool
+	backend int
+	trips   *trips
+}
+
+func pairedOn(t *testing.T, open func(db *pgxpool.Pool) outmill.Store) paired {
+	t.Helper()
+	db := connect(t, postgrestest.Database(t), 1, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tap{} })
+	p := paired{Store: open(db), db: db, trips: &trips{}}
+	require.NoError(t, p.Ensure(t.Context()))
+	require.NoError(t, db.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&p.backend))
+	require.NoError(t, p.RegisterGroup(t.Context(), outmill.Registration{Group: "readers", Topics: outmill.Topics{Include: []string{"orders"}}}))
+	return p
+}
+
+// used is the processor time of this process and of the server's, as far as the system tells it.
+func (p paired) used() time.Duration {
+	var own syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &own)
+	used := time.Duration(own.Utime.Nano() + own.Stime.Nano())
+	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", p.backend)); err == nil {
+		on, _ := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
+		used += time.Duration(on)
+	}
+	return used
+}
+
+// times are those of one call of each kind, per call.
+type times map[string]time.Duration
+
+func (p paired) round(t *testing.T, n, calls int) times {
+	t.Helper()
+	total := times{}
+	measure := func(name string, fn func(ctx context.Context)) {
+		before := p.used()
+		fn(t.Context())
+		total[name] += (p.used() - before) / time.Duration(calls)
+	}
+	for call := range calls {
+		records := make([]*outmill.Record, n)
+		for i := range records {
+			records[i] = &outmill.Record{Topic: "orders", Key: fmt.Sprint("key", (call*n+i)%1000), Payload: make([]byte, 200)}
+		}
+		measure("append", func(ctx context.Context) { require.NoError(t, p.Append(ctx, records...)) })
+	}
+	for _, order := range []outmill.Order{outmill.OrderKey} {
+		for range calls {
+			var got []*outmill.Record
+			measure("claim", func(ctx context.Context) {
+				var err error
+				got, err = p.Claim(ctx, outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Group: "readers", Limit: n, Lease: time.Minute, Order: order})
+				require.NoError(t, err)
+			})
+			require.Len(t, got, n)
+			leases := make([]outmill.Lease, n)
+			for i, r := range got {
+				leases[i] = r.Lease()
+			}
+			measure("ack", func(ctx context.Context) { require.NoError(t, p.Ack(ctx, "worker", leases)) })
+		}
+	}
+	return total
+}
+
+// TestPaired prints the processor time of appends, claims by key and acks beside those of the present store without its log.
+func TestPaired(t *testing.T) {
+	rounds, err := strconv.Atoi(os.Getenv("OUTMILL_PAIRS"))
+	if err != nil {
+		t.Skip("OUTMILL_PAIRS is the number of rounds")
+	}
+	stores := map[string]paired{
+		"present": pairedOn(t, func(db *pgxpool.Pool) outmill.Store {
+			s, err := postgres.New(db, postgres.Config{Lane: postgres.LaneRows, NotifyInterval: -1}, nil)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, s.Close()) })
+			return s
+		}),
+		"next": pairedOn(t, func(db *pgxpool.Pool) outmill.Store {
+			s := engine.New(next.New(next.PoolOf(db), next.Config{Name: "next", Schema: "outmill_next"}), engine.Config{})
+			t.Cleanup(func() { require.NoError(t, s.Close()) })
+			return s
+		}),
+	}
+	for _, size := range []struct{ n, calls int }{{1, 200}, {100, 20}} {
+		found := map[string][]time.Duration{}
+		for round := range rounds + 1 {
+			for _, name := range []string{"present", "next"} {
+				for call, d := range stores[name].round(t, size.n, size.calls) {
+					if round > 0 { // the first one prepares
+						found[call+" "+name] = append(found[call+" "+name], d)
+					}
+				}
+			}
+		}
+		for _, call := range []string{"append", "claim", "ack"} {
+			median := func(name string) time.Duration {
+				list := slices.Sorted(slices.Values(found[call+" "+name]))
+				return list[len(list)/2]
+			}
+			was, is := median("present"), median("next")
+			t.Logf("%-6s %3d: present %8v, next %8v, %.2f", call, size.n, was.Round(time.Microsecond), is.Round(time.Microsecond),
+				float64(is)/float64(was))
+		}
+	}
+}

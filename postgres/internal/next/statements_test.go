@@ -1,0 +1,33 @@
+package next_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill/postgres/internal/next"
+)
+
+var update = flag.Bool("update", false, "write testdata/statements.sql again")
+
+// A reviewer reads all statements as PostgreSQL gets them.
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	names, texts := next.New(nil, next.Config{Schema: "outmill"}).Texts()
+	var all strings.Builder
+	for _, name := range names {
+		all.WriteString("-- " + name + "\n" + texts[name] + ";\n\n")
+	}
+	file := filepath.Join("testdata", "statements.sql")
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o750))
+		require.NoError(t, os.WriteFile(file, []byte(all.String()), 0o600))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), all.String(), "run go test -run TestStatements -update, and read the difference")
+}

@@ -1,0 +1,634 @@
+-- ack
+WITH /* outmill ack */ gone AS (DELETE FROM "outmill"."records" AS r USING (SELECT * FROM unnest($1::text::uuid[], $2::text[], $3::text::integer[])
+		LIMIT cardinality($2::text[])) AS u (id, owner, claims)
+	WHERE r.id = u.id AND r.stage = 4 AND r.owner = u.owner AND r.claims = u.claims AND r.step IS NULL
+	RETURNING r.grp, r.topic, r.key),
+f AS MATERIALIZED (SELECT o.grp, o.topic, o.name
+	FROM (SELECT DISTINCT grp, topic, 'k' || key AS name FROM gone WHERE key <> '' ORDER BY 1, 2, 3 LIMIT cardinality($2::text[])) AS g
+	JOIN "outmill"."notes" AS o ON o.grp = g.grp AND o.topic = g.topic AND o.name = g.name
+	WHERE o.blocker <> '' OR o.look_at <> 0 OR o.looks <> 0 FOR UPDATE OF o SKIP LOCKED)
+UPDATE "outmill"."notes" AS n SET blocker = '', look_at = 0, looks = 0 FROM f
+WHERE n.grp = f.grp AND n.topic = f.topic AND n.name = f.name;
+
+-- acked_steps
+SELECT /* outmill acked_steps */ r.id FROM (SELECT * FROM unnest($1::text::uuid[], $2::text[], $3::text::integer[])
+	LIMIT cardinality($2::text[])) AS u (id, owner, claims) JOIN "outmill"."records" AS r ON r.id = u.id
+WHERE r.stage = 4 AND r.owner = u.owner AND r.claims = u.claims AND r.step IS NOT NULL;
+
+-- add
+INSERT /* outmill add */ INTO "outmill"."entries" (kind, key, at, made_at, value) VALUES ($1::text, $2::text, $3::bigint, $4::bigint, $5::text)
+ON CONFLICT (kind, key) DO NOTHING;
+
+-- adopt
+WITH /* outmill adopt */ waiting AS MATERIALIZED (SELECT id FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) AND topic = $1::text
+	ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE)
+UPDATE "outmill"."records" AS r SET grp = $2::text FROM waiting WHERE r.id = waiting.id;
+
+-- after
+SELECT /* outmill after */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by, r.stage = 1 AND r.under >= 'k' AND r.under < 'l' AND (SELECT 1 FROM "outmill"."notes" AS n
+	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> '') IS NOT NULL FROM "outmill"."records" AS r WHERE r.id > $1::text::uuid ORDER BY r.id LIMIT $2::bigint;
+
+-- any_order
+SELECT /* outmill any_order */ * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND seq > $5::bigint
+	ORDER BY seq LIMIT $3::bigint ) AS ready
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint ) AS waiting
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint ) AS delayed
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint ) AS leased;
+
+-- any_order, with locks
+SELECT /* outmill any_order */ * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND seq > $5::bigint
+	ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS ready
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS waiting
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS delayed
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS leased;
+
+-- attach
+UPDATE /* outmill attach */ "outmill"."records" SET step = $2::text::uuid, joins = coalesce(joins || ',', '') || $3::text WHERE id = ANY ($1::text::uuid[]);
+
+-- borrow
+SELECT /* outmill borrow */ pg_catalog.set_config('outmill.' OPERATOR(pg_catalog.||) s.name, pg_catalog.current_setting(s.name), true),
+	pg_catalog.set_config(s.name, s.value, true)
+FROM (VALUES ('search_path', 'pg_catalog, pg_temp'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_hashjoin', 'off'),
+	('enable_mergejoin', 'off'), ('enable_material', 'off'), ('jit', 'off'), ('bytea_output', 'hex'), ('plan_cache_mode', 'force_generic_plan')) AS s (name, value);
+
+-- bump
+UPDATE /* outmill bump */ "outmill"."meta" SET routes = routes + $1::bigint, pauses = pauses + $2::bigint RETURNING routes, pauses;
+
+-- by_delayed
+SELECT /* outmill by_delayed */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+ORDER BY wake_at, seq LIMIT $3::bigint ;
+
+-- by_delayed, with locks
+SELECT /* outmill by_delayed */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- by_done
+SELECT /* outmill by_done */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE stage - 5 = 0 AND processed_at <= $2::bigint ORDER BY processed_at, seq LIMIT $1::bigint ;
+
+-- by_done, with locks
+SELECT /* outmill by_done */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE stage - 5 = 0 AND processed_at <= $2::bigint ORDER BY processed_at, seq LIMIT $1::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- by_ended
+SELECT /* outmill by_ended */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE stage - 4 = 0 AND wake_at <= coalesce(nullif($2::bigint, 0), (SELECT "outmill"."now"())) ORDER BY wake_at LIMIT $1::bigint ;
+
+-- by_ended, with locks
+SELECT /* outmill by_ended */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE stage - 4 = 0 AND wake_at <= coalesce(nullif($2::bigint, 0), (SELECT "outmill"."now"())) ORDER BY wake_at LIMIT $1::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- by_expiry
+SELECT /* outmill by_expiry */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE expires_at <> 0 AND expires_at <= coalesce(nullif($2::bigint, 0), (SELECT "outmill"."now"())) AND stage < 5 AND (stage <> 4 OR wake_at <= coalesce(nullif($2::bigint, 0), (SELECT "outmill"."now"())))
+ORDER BY expires_at, seq LIMIT $1::bigint ;
+
+-- by_expiry, with locks
+SELECT /* outmill by_expiry */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE expires_at <> 0 AND expires_at <= coalesce(nullif($2::bigint, 0), (SELECT "outmill"."now"())) AND stage < 5 AND (stage <> 4 OR wake_at <= coalesce(nullif($2::bigint, 0), (SELECT "outmill"."now"())))
+ORDER BY expires_at, seq LIMIT $1::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- by_held
+SELECT /* outmill by_held */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 1 AND seq > $4::bigint
+ORDER BY seq LIMIT $3::bigint ;
+
+-- by_held, with locks
+SELECT /* outmill by_held */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 1 AND seq > $4::bigint
+ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- by_key
+SELECT /* outmill by_key */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE lane = hashtextextended($5::text, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage < 4 AND seq > $4::bigint
+	AND grp = $1::text AND topic = $2::text AND key = $5::text
+ORDER BY seq LIMIT $3::bigint ;
+
+-- by_key, with locks
+SELECT /* outmill by_key */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE lane = hashtextextended($5::text, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage < 4 AND seq > $4::bigint
+	AND grp = $1::text AND topic = $2::text AND key = $5::text
+ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- by_lease
+SELECT /* outmill by_lease */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+ORDER BY wake_at, seq LIMIT $3::bigint ;
+
+-- by_lease, with locks
+SELECT /* outmill by_lease */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- by_line
+SELECT /* outmill by_line */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND seq > $4::bigint
+ORDER BY seq LIMIT $3::bigint ;
+
+-- by_line, with locks
+SELECT /* outmill by_line */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND seq > $4::bigint
+ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- by_open
+SELECT /* outmill by_open */ * FROM (SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE stage = 0 LIMIT $1::bigint) AS ready
+	UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE stage = 1 LIMIT $1::bigint) AS held
+	UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE wake_at <> 0 LIMIT $1::bigint) AS later) AS all_of_them LIMIT $1::bigint;
+
+-- by_parked
+SELECT /* outmill by_parked */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE lane = hashtextextended($5::text, hashtextextended($2::text, hashtextextended($1::text, 0))) AND parked AND seq > $4::bigint
+	AND grp = $1::text AND topic = $2::text AND key = $5::text
+ORDER BY seq LIMIT $3::bigint ;
+
+-- by_parked, with locks
+SELECT /* outmill by_parked */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE lane = hashtextextended($5::text, hashtextextended($2::text, hashtextextended($1::text, 0))) AND parked AND seq > $4::bigint
+	AND grp = $1::text AND topic = $2::text AND key = $5::text
+ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- by_stage_later
+SELECT /* outmill by_stage_later */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = $4::smallint AND wake_at <> 0
+ORDER BY wake_at, seq LIMIT $3::bigint ;
+
+-- by_stage_later, with locks
+SELECT /* outmill by_stage_later */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = $4::smallint AND wake_at <> 0
+ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- by_stage_settled
+SELECT /* outmill by_stage_settled */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = $4::smallint AND stage > 4
+ORDER BY seq LIMIT $3::bigint ;
+
+-- by_stage_settled, with locks
+SELECT /* outmill by_stage_settled */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = $4::smallint AND stage > 4
+ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- by_step
+SELECT /* outmill by_step */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE step = $2::text::uuid ORDER BY seq LIMIT $1::bigint ;
+
+-- by_step, with locks
+SELECT /* outmill by_step */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE step = $2::text::uuid ORDER BY seq LIMIT $1::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- by_unrouted
+SELECT /* outmill by_unrouted */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = '' AND stage IN (0, 3) AND topic = $1::text ORDER BY seq LIMIT $2::bigint ;
+
+-- by_unrouted, with locks
+SELECT /* outmill by_unrouted */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = '' AND stage IN (0, 3) AND topic = $1::text ORDER BY seq LIMIT $2::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- by_waiter
+SELECT /* outmill by_waiter */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE waits_for = $2::text::uuid AND stage IN (2, 3) AND wake_at > coalesce(nullif($3::bigint, 0), (SELECT "outmill"."now"())) ORDER BY seq LIMIT $1::bigint ;
+
+-- by_waiter, with locks
+SELECT /* outmill by_waiter */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE waits_for = $2::text::uuid AND stage IN (2, 3) AND wake_at > coalesce(nullif($3::bigint, 0), (SELECT "outmill"."now"())) ORDER BY seq LIMIT $1::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- by_waiting
+SELECT /* outmill by_waiting */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+ORDER BY wake_at, seq LIMIT $3::bigint ;
+
+-- by_waiting, with locks
+SELECT /* outmill by_waiting */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- change
+UPDATE /* outmill change */ "outmill"."records" AS r SET stage = u.to_stage, wake_at = u.wake_at, next_at = u.next_at, expires_at = u.expires_at, attempts = u.attempts,
+	claims = u.to_claims, expiries = u.expiries, owner = u.to_owner, worker = u.worker, under = u.under, parked = u.parked,
+	processed_at = u.processed_at, processed_by = u.processed_by, grp = u.grp,
+	last_error = CASE WHEN u.error LIKE '+%' THEN substr(u.error, 2) ELSE r.last_error END,
+	history = CASE WHEN u.tried = '' THEN r.history ELSE substr(convert_to(u.tried, 'UTF8') || coalesce(r.history, ''), 1, 3072) END
+FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[], $7::text::smallint[],
+	$8::text::bigint[], $9::text::bigint[], $10::text::bigint[], $11::text::integer[], $12::text::integer[], $13::text::integer[], $14::text[],
+	$15::text[], $16::text[], $17::text::boolean[], $18::text::bigint[], $19::text[], $20::text[], $21::text[], $22::text[])
+	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, to_stage, wake_at, next_at, expires_at, attempts, to_claims, expiries, to_owner, worker, under,
+	parked, processed_at, processed_by, grp, error, tried)
+WHERE r.id = u.id AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+	AND coalesce(r.step::text, '') || r.grp = u.guard)
+RETURNING r.id;
+
+-- coming
+SELECT /* outmill coming */ * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint ) AS waiting
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint ) AS delayed
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint ) AS leased;
+
+-- coming, with locks
+SELECT /* outmill coming */ * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS waiting
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS delayed
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS leased;
+
+-- count_entries
+SELECT /* outmill count_entries */ count(*) FROM "outmill"."entries" WHERE kind = $1::text;
+
+-- count_held
+SELECT /* outmill count_held */ count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))::integer), 0), coalesce(min(next_at) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0), 0::bigint
+FROM (SELECT next_at, expires_at FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $3::bigint) AS c;
+
+-- count_leased
+SELECT /* outmill count_leased */ (SELECT count(*) FROM (SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at LIMIT $3::bigint) AS l), 0::bigint, coalesce(min(wake_at) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0), count(*)
+FROM (SELECT wake_at, expires_at FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at LIMIT $3::bigint) AS c;
+
+-- count_parked
+SELECT /* outmill count_parked */ count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))::integer), 0), coalesce(min(next_at) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0), 0::bigint
+FROM (SELECT next_at, expires_at FROM "outmill"."records" WHERE lane = hashtextextended($6::text, hashtextextended($2::text, hashtextextended($1::text, 0))) AND parked AND seq > $5::bigint AND grp = $1::text AND topic = $2::text AND key = $6::text ORDER BY seq LIMIT $3::bigint) AS c;
+
+-- count_ready
+SELECT /* outmill count_ready */ count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))::integer), 0), coalesce(min(next_at) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0), 0::bigint
+FROM (SELECT next_at, expires_at FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $3::bigint) AS c;
+
+-- count_settled
+SELECT /* outmill count_settled */ count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))::integer), 0), coalesce(min(next_at) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0), 0::bigint
+FROM (SELECT next_at, expires_at FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = $5::smallint AND stage > 4 ORDER BY seq LIMIT $3::bigint) AS c;
+
+-- count_waiting
+SELECT /* outmill count_waiting */ count(*), least($3::bigint, coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))::integer), 0)
+	+ (SELECT count(*) FROM (SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = $5::smallint AND wake_at <> 0 AND wake_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+		ORDER BY wake_at LIMIT $3::bigint) AS l)), coalesce(min(next_at) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0), 0::bigint
+FROM (SELECT next_at, expires_at, wake_at FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = $5::smallint AND wake_at <> 0
+	ORDER BY wake_at LIMIT $3::bigint) AS c;
+
+-- delete
+DELETE /* outmill delete */ FROM "outmill"."records" AS r
+USING (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[])
+	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard)
+WHERE r.id = u.id AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+	AND coalesce(r.step::text, '') || r.grp = u.guard)
+RETURNING r.id;
+
+-- delete_entries
+DELETE /* outmill delete_entries */ FROM "outmill"."entries" AS e USING (SELECT * FROM unnest($1::text[], $2::text[], $3::text::bigint[]) LIMIT cardinality($1::text[])) AS u (kind, key, at)
+WHERE e.kind = u.kind AND e.key = u.key AND (u.at = 0 OR e.at = u.at);
+
+-- drop_notes
+DELETE /* outmill drop_notes */ FROM "outmill"."notes" AS n USING (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text::integer[], $5::text::bigint[])
+	LIMIT cardinality($1::text[])) AS u (grp, topic, name, looks, writer)
+WHERE n.grp = u.grp AND n.topic = u.topic AND n.name = u.name AND n.looks = u.looks
+	AND (u.writer = 0 OR n.xmin::text::bigint = u.writer OR n.xmin = pg_current_xact_id()::xid);
+
+-- due
+WITH /* outmill due */ RECURSIVE line AS (
+	(SELECT topic FROM "outmill"."records" WHERE grp = $1::text AND stage = 0 ORDER BY topic LIMIT 1)
+	UNION ALL SELECT (SELECT topic FROM "outmill"."records" WHERE grp = $1::text AND stage = 0 AND topic > line.topic ORDER BY topic LIMIT 1)
+	FROM line WHERE topic IS NOT NULL),
+later AS (
+	(SELECT topic FROM "outmill"."records" WHERE grp = $1::text AND wake_at <> 0 ORDER BY topic LIMIT 1)
+	UNION ALL SELECT (SELECT topic FROM "outmill"."records" WHERE grp = $1::text AND wake_at <> 0 AND topic > later.topic ORDER BY topic LIMIT 1)
+	FROM later WHERE topic IS NOT NULL),
+held AS (
+	(SELECT topic FROM "outmill"."records" WHERE grp = $1::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l' ORDER BY topic LIMIT 1)
+	UNION ALL SELECT (SELECT topic FROM "outmill"."records" WHERE grp = $1::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l' AND topic > held.topic ORDER BY topic LIMIT 1)
+	FROM held WHERE topic IS NOT NULL),
+noted AS (
+	(SELECT topic FROM "outmill"."notes" WHERE grp = $1::text AND true ORDER BY topic LIMIT 1)
+	UNION ALL SELECT (SELECT topic FROM "outmill"."notes" WHERE grp = $1::text AND true AND topic > noted.topic ORDER BY topic LIMIT 1)
+	FROM noted WHERE topic IS NOT NULL),
+t AS MATERIALIZED (SELECT topic FROM line WHERE topic IS NOT NULL UNION SELECT topic FROM later WHERE topic IS NOT NULL
+	UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM noted WHERE topic IS NOT NULL),
+since AS (SELECT t.topic, least(
+		(SELECT greatest(next_at, created_at) FROM "outmill"."records" WHERE grp = $1::text AND topic = t.topic AND stage = 0 ORDER BY seq LIMIT 1),
+		(SELECT wake_at FROM "outmill"."records" WHERE grp = $1::text AND topic = t.topic AND stage = 2 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) ORDER BY wake_at LIMIT 1),
+		(SELECT wake_at FROM "outmill"."records" WHERE grp = $1::text AND topic = t.topic AND stage = 3 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) ORDER BY wake_at LIMIT 1),
+		(SELECT wake_at FROM "outmill"."records" WHERE grp = $1::text AND topic = t.topic AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) ORDER BY wake_at LIMIT 1),
+		(SELECT 0 FROM unnest($2::text[]) AS f (blocker) CROSS JOIN LATERAL (SELECT 1 FROM "outmill"."notes"
+			WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended(t.topic, hashtextextended($1::text, 0))
+			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM t.topic AND blocker = f.blocker LIMIT 1) AS n LIMIT 1),
+		(SELECT look_at FROM "outmill"."notes" WHERE grp = $1::text AND topic = t.topic AND look_at <> 0 AND look_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) ORDER BY look_at LIMIT 1),
+		(SELECT greatest(next_at, created_at) FROM "outmill"."records" WHERE $3::boolean AND grp = $1::text AND topic = t.topic
+			AND stage - 1 = 0 AND under >= 'k' AND under < 'l' ORDER BY seq LIMIT 1)) AS first
+	FROM t)
+SELECT topic FROM since WHERE first IS NOT NULL ORDER BY first, topic;
+
+-- due_of
+WITH /* outmill due_of */ t AS MATERIALIZED (SELECT topic FROM unnest($5::text[]) AS u (topic)),
+since AS (SELECT t.topic, least(
+		(SELECT greatest(next_at, created_at) FROM "outmill"."records" WHERE grp = $1::text AND topic = t.topic AND stage = 0 ORDER BY seq LIMIT 1),
+		(SELECT wake_at FROM "outmill"."records" WHERE grp = $1::text AND topic = t.topic AND stage = 2 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) ORDER BY wake_at LIMIT 1),
+		(SELECT wake_at FROM "outmill"."records" WHERE grp = $1::text AND topic = t.topic AND stage = 3 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) ORDER BY wake_at LIMIT 1),
+		(SELECT wake_at FROM "outmill"."records" WHERE grp = $1::text AND topic = t.topic AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) ORDER BY wake_at LIMIT 1),
+		(SELECT 0 FROM unnest($2::text[]) AS f (blocker) CROSS JOIN LATERAL (SELECT 1 FROM "outmill"."notes"
+			WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended(t.topic, hashtextextended($1::text, 0))
+			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM t.topic AND blocker = f.blocker LIMIT 1) AS n LIMIT 1),
+		(SELECT look_at FROM "outmill"."notes" WHERE grp = $1::text AND topic = t.topic AND look_at <> 0 AND look_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) ORDER BY look_at LIMIT 1),
+		(SELECT greatest(next_at, created_at) FROM "outmill"."records" WHERE $3::boolean AND grp = $1::text AND topic = t.topic
+			AND stage - 1 = 0 AND under >= 'k' AND under < 'l' ORDER BY seq LIMIT 1)) AS first
+	FROM t)
+SELECT topic FROM since WHERE first IS NOT NULL ORDER BY first, topic;
+
+-- entries
+SELECT /* outmill entries */ e.kind, e.key, e.at, e.made_at, e.value FROM (SELECT * FROM unnest($1::text[], $2::text[]) LIMIT cardinality($1::text[])) AS u (kind, key)
+JOIN "outmill"."entries" AS e ON e.kind = u.kind AND e.key = u.key;
+
+-- entries_locked
+SELECT /* outmill entries_locked */ e.kind, e.key, e.at, e.made_at, e.value FROM (SELECT * FROM unnest($1::text[], $2::text[]) LIMIT cardinality($1::text[])) AS u (kind, key)
+JOIN "outmill"."entries" AS e ON e.kind = u.kind AND e.key = u.key FOR UPDATE OF e;
+
+-- extend
+UPDATE /* outmill extend */ "outmill"."records" AS r SET wake_at = u.until
+FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[], $7::text::bigint[])
+	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, until)
+WHERE r.id = u.id AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+	AND coalesce(r.step::text, '') || r.grp = u.guard
+RETURNING r.id;
+
+-- find
+SELECT /* outmill find */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by, r.stage = 1 AND r.under >= 'k' AND r.under < 'l' AND (SELECT 1 FROM "outmill"."notes" AS n
+	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> '') IS NOT NULL FROM "outmill"."records" AS r WHERE r.id = ANY ($1::text::uuid[]);
+
+-- find_locked
+SELECT /* outmill find_locked */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by, r.stage = 1 AND r.under >= 'k' AND r.under < 'l' AND (SELECT 1 FROM "outmill"."notes" AS n
+	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> '') IS NOT NULL FROM "outmill"."records" AS r WHERE r.id = $1::text::uuid FOR NO KEY UPDATE OF r;
+
+-- forget
+DELETE /* outmill forget */ FROM "outmill"."notes" WHERE grp = $1::text;
+
+-- giveback
+SELECT /* outmill giveback */ pg_catalog.set_config(s.name, pg_catalog.current_setting('outmill.' OPERATOR(pg_catalog.||) s.name), true)
+FROM (VALUES ('enable_seqscan'), ('enable_bitmapscan'), ('enable_hashjoin'), ('enable_mergejoin'), ('enable_material'), ('jit'), ('bytea_output'), ('plan_cache_mode'),
+	('search_path')) AS s (name);
+
+-- held_by_key
+SELECT /* outmill held_by_key */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l'
+ORDER BY seq LIMIT $3::bigint ;
+
+-- held_by_key, with locks
+SELECT /* outmill held_by_key */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l'
+ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- insert
+INSERT /* outmill insert */ INTO "outmill"."records" (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, step, waits_for,
+	message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload)
+SELECT u.id, u.grp, u.topic, u.key, u.tenant_id, u.created_at, u.size, u.stage, u.wake_at, u.next_at, u.expires_at, u.due_at,
+	nullif(u.step, '00000000-0000-0000-0000-000000000000'), nullif(u.waits_for, '00000000-0000-0000-0000-000000000000'), u.message_id,
+	nullif(u.correlation_id, ''), nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''),
+	nullif(u.joins, ''), nullif(substr(u.metadata, 2), ''), CASE WHEN u.metadata LIKE '+%' THEN u.payload END
+FROM unnest($1::text::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text::bigint[], $7::text::bigint[], $8::text::smallint[],
+	$9::text::bigint[], $10::text::bigint[], $11::text::bigint[], $12::text::bigint[], $13::text::uuid[], $14::text::uuid[], $15::text[],
+	$16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::bytea[])
+AS u (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, step, waits_for, message_id,
+	correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload);
+
+-- key_states
+WITH /* outmill key_states */ at AS MATERIALIZED (SELECT "outmill"."now"() AS now)
+SELECT 4, 0::bigint, s.waiting, '00000000-0000-0000-0000-000000000000'::uuid, k.key, '', s.held, 0, 0, s.parked, s.due, 0, 0, 0, 0, s.other, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM unnest($4::text[]) AS k (key) CROSS JOIN LATERAL (SELECT coalesce((SELECT owner FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner < $3::text AND grp = $1::text AND topic = $2::text AND key = k.key
+		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1),
+	(SELECT owner FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner > $3::text AND grp = $1::text AND topic = $2::text AND key = k.key
+		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1), '') AS other,
+	coalesce((SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) ORDER BY seq LIMIT 1), 9223372036854775807::bigint) AS waiting,
+	coalesce((SELECT seq FROM "outmill"."records" WHERE hashtextextended('k' || k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) =
+			hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) AND 1 - stage = 0
+		AND grp = $1::text AND topic = $2::text AND under = 'k' || k.key ORDER BY seq LIMIT 1), 9223372036854775807::bigint) AS held,
+	coalesce((SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND parked AND grp = $1::text AND topic = $2::text AND key = k.key ORDER BY seq LIMIT 1), 9223372036854775807::bigint) AS parked,
+	least(
+		(SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1),
+		(SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 4 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1),
+		(SELECT min(seq) FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner = $3::text AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at)),
+		9223372036854775807::bigint) AS due) AS s;
+
+-- lease
+UPDATE /* outmill lease */ "outmill"."records" AS r SET stage = 4, wake_at = $7::bigint, owner = $8::text, worker = $9::text, claims = r.claims + 1,
+	attempts = r.attempts + u.attempts, expiries = r.expiries + u.expiries, under = ''
+FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[], $10::text::integer[],
+	$11::text::integer[])
+	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, attempts, expiries)
+WHERE r.id = u.id AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+	AND coalesce(r.step::text, '') || r.grp = u.guard
+RETURNING r.id;
+
+-- lease_same
+UPDATE /* outmill lease_same */ "outmill"."records" AS r SET stage = 4, wake_at = $7::bigint, owner = $8::text, worker = $9::text, claims = r.claims + 1,
+	attempts = r.attempts + $10::integer, expiries = r.expiries + $11::integer, under = ''
+WHERE r.id = ANY ($1::text::uuid[]) AND r.stage = $2::smallint AND r.wake_at = $3::bigint AND r.claims = $4::integer AND r.owner = $5::text
+	AND coalesce(r.step::text, '') || r.grp = $6::text
+RETURNING r.id;
+
+-- lines_of
+WITH /* outmill lines_of */ RECURSIVE line AS (
+	(SELECT topic FROM "outmill"."records" WHERE grp = $1::text AND stage = 0 ORDER BY topic LIMIT 1)
+	UNION ALL SELECT (SELECT topic FROM "outmill"."records" WHERE grp = $1::text AND stage = 0 AND topic > line.topic ORDER BY topic LIMIT 1)
+	FROM line WHERE topic IS NOT NULL),
+later AS (
+	(SELECT topic FROM "outmill"."records" WHERE grp = $1::text AND wake_at <> 0 ORDER BY topic LIMIT 1)
+	UNION ALL SELECT (SELECT topic FROM "outmill"."records" WHERE grp = $1::text AND wake_at <> 0 AND topic > later.topic ORDER BY topic LIMIT 1)
+	FROM later WHERE topic IS NOT NULL),
+held AS (
+	(SELECT topic FROM "outmill"."records" WHERE grp = $1::text AND stage = 1 ORDER BY topic LIMIT 1)
+	UNION ALL SELECT (SELECT topic FROM "outmill"."records" WHERE grp = $1::text AND stage = 1 AND topic > held.topic ORDER BY topic LIMIT 1)
+	FROM held WHERE topic IS NOT NULL),
+settled AS (
+	(SELECT topic FROM "outmill"."records" WHERE grp = $1::text AND stage > 4 ORDER BY topic LIMIT 1)
+	UNION ALL SELECT (SELECT topic FROM "outmill"."records" WHERE grp = $1::text AND stage > 4 AND topic > settled.topic ORDER BY topic LIMIT 1)
+	FROM settled WHERE topic IS NOT NULL)
+SELECT topic FROM line WHERE topic IS NOT NULL UNION SELECT topic FROM later WHERE topic IS NOT NULL
+UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM settled WHERE topic IS NOT NULL;
+
+-- load
+SELECT /* outmill load */ r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''), coalesce(r.traceparent, ''),
+	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
+	CASE WHEN $2::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END, CASE WHEN $2::integer & 2 <> 0 THEN r.payload END,
+	CASE WHEN $2::integer & 4 <> 0 THEN r.history END
+FROM "outmill"."records" AS r WHERE r.id = ANY ($1::text::uuid[]);
+
+-- lock
+SELECT /* outmill lock */ pg_advisory_xact_lock($1::bigint);
+
+-- notify
+SELECT /* outmill notify */ pg_catalog.pg_notify($1::text, $2::text) WHERE pg_catalog.pg_notification_queue_usage() OPERATOR(pg_catalog.<) 0.5;
+
+-- old
+SELECT /* outmill old */ kind, key, at, made_at, value FROM "outmill"."entries" WHERE kind = $1::text AND at <> 0 AND at <= $2::bigint ORDER BY at, key LIMIT $3::bigint ;
+
+-- old, with locks
+SELECT /* outmill old */ kind, key, at, made_at, value FROM "outmill"."entries" WHERE kind = $1::text AND at <> 0 AND at <= $2::bigint ORDER BY at, key LIMIT $3::bigint FOR NO KEY UPDATE SKIP LOCKED;
+
+-- open_notes
+WITH /* outmill open_notes */ f AS MATERIALIZED (SELECT o.grp, o.topic, o.name FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::text[])
+		LIMIT cardinality($1::text[])) AS u (grp, topic, name)
+	JOIN "outmill"."notes" AS o ON o.grp = u.grp AND o.topic = u.topic AND o.name = u.name
+	WHERE o.blocker <> '' OR o.look_at <> 0 OR o.looks <> 0 FOR UPDATE OF o SKIP LOCKED)
+UPDATE "outmill"."notes" AS n SET blocker = '', look_at = 0, looks = 0 FROM f
+WHERE n.grp = f.grp AND n.topic = f.topic AND n.name = f.name;
+
+-- page
+WITH /* outmill page */ at AS MATERIALIZED (SELECT "outmill"."now"() AS now),
+notes AS MATERIALIZED (SELECT * FROM (
+	SELECT b.* FROM unnest($5::text[]) AS f (blocker) CROSS JOIN LATERAL (
+		SELECT name, blocker, head, look_at, looks, xmin::text::bigint AS writer FROM "outmill"."notes"
+		WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended($2::text, hashtextextended($1::text, 0))
+			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM $2::text AND blocker = f.blocker ORDER BY head, name LIMIT $4::bigint) AS b
+	UNION SELECT * FROM (SELECT name, blocker, head, look_at, looks, xmin::text::bigint FROM "outmill"."notes"
+		WHERE grp = $1::text AND topic = $2::text AND look_at <> 0 AND look_at <= (SELECT now FROM at) ORDER BY look_at
+		LIMIT 10 * $4::bigint + 1000) AS l) AS n
+	ORDER BY head, name LIMIT $4::bigint),
+held AS MATERIALIZED (SELECT h.* FROM notes AS n CROSS JOIN LATERAL (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r
+	WHERE hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) =
+			hashtextextended(n.name, hashtextextended($2::text, hashtextextended($1::text, 0))) AND 1 - stage = 0
+		AND grp = $1::text AND topic = $2::text AND under = n.name
+	ORDER BY seq LIMIT $4::bigint) AS h),
+ready AS MATERIALIZED (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE $6::boolean AND grp = $1::text AND topic = $2::text AND stage = 0
+	ORDER BY seq LIMIT $4::bigint),
+flags AS MATERIALIZED (SELECT
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage - 2 = 0 LIMIT 1) IS NOT NULL AS waiting,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1)
+		IS NOT NULL AS delayed,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 LIMIT 1) IS NOT NULL AS leased,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l' LIMIT 1) IS NOT NULL AS held,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 6 AND stage > 4 LIMIT 1) IS NOT NULL AS dead),
+keys AS (SELECT key FROM held UNION SELECT key FROM ready UNION SELECT substr(name, 2) FROM notes WHERE name >= 'k' AND name < 'l')
+SELECT 0 AS kind, 0::bigint AS line, (SELECT now FROM at), '00000000-0000-0000-0000-000000000000'::uuid, '', '', 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, (SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) AND topic = $2::text LIMIT 1) IS NOT NULL, 0, ''
+UNION ALL SELECT 1, 0, head, '00000000-0000-0000-0000-000000000000'::uuid, name, '', writer, 0, 0, look_at, 0, 0, looks, 0, 0, blocker, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM notes
+UNION ALL SELECT 2, 0, seq, id, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, attempts, claims, expiries, owner, worker, under, step, waits_for, parked, processed_at, processed_by FROM held
+UNION ALL SELECT 3, 0, seq, id, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, attempts, claims, expiries, owner, worker, under, step, waits_for, parked, processed_at, processed_by FROM ready
+UNION ALL SELECT 4, 0, s.waiting, '00000000-0000-0000-0000-000000000000'::uuid, k.key, '', s.held, 0, 0, s.parked, s.due, 0, 0, 0, 0, s.other, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM keys AS k CROSS JOIN LATERAL (SELECT coalesce(CASE WHEN (SELECT leased FROM flags) THEN (SELECT owner FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner < $3::text AND grp = $1::text AND topic = $2::text AND key = k.key
+		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1) END,
+	CASE WHEN (SELECT leased FROM flags) THEN (SELECT owner FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner > $3::text AND grp = $1::text AND topic = $2::text AND key = k.key
+		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1) END, '') AS other,
+	coalesce(CASE WHEN (SELECT waiting FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) ORDER BY seq LIMIT 1) END, 9223372036854775807::bigint) AS waiting,
+	coalesce(CASE WHEN (SELECT held FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE hashtextextended('k' || k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) =
+			hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) AND 1 - stage = 0
+		AND grp = $1::text AND topic = $2::text AND under = 'k' || k.key ORDER BY seq LIMIT 1) END, 9223372036854775807::bigint) AS held,
+	coalesce(CASE WHEN (SELECT dead FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND parked AND grp = $1::text AND topic = $2::text AND key = k.key ORDER BY seq LIMIT 1) END, 9223372036854775807::bigint) AS parked,
+	least(
+		CASE WHEN (SELECT waiting FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1) END,
+		CASE WHEN (SELECT delayed FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 4 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1) END,
+		CASE WHEN (SELECT leased FROM flags) THEN (SELECT min(seq) FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner = $3::text AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at)) END,
+		9223372036854775807::bigint) AS due) AS s WHERE $6::boolean AND k.key <> '';
+
+-- pages
+WITH /* outmill pages */ at AS MATERIALIZED (SELECT "outmill"."now"() AS now),
+lines AS MATERIALIZED (SELECT u.topic, u.line FROM unnest($2::text[]) WITH ORDINALITY AS u (topic, line)),
+alone AS MATERIALIZED (SELECT l.line FROM lines AS l WHERE
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = l.topic AND stage = 2 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = l.topic AND stage = 3 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = l.topic AND stage = 4 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM unnest($5::text[]) AS f (blocker) CROSS JOIN LATERAL (SELECT 1 FROM "outmill"."notes"
+		WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended(l.topic, hashtextextended($1::text, 0))
+			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM l.topic AND blocker = f.blocker LIMIT 1) AS n LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."notes" WHERE grp = $1::text AND topic = l.topic AND look_at <> 0 AND look_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) AND topic = l.topic LIMIT 1) IS NOT NULL),
+ready AS MATERIALIZED (SELECT l.line, l.topic, r.* FROM lines AS l CROSS JOIN LATERAL (SELECT r.seq, r.id, r.grp, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r
+	WHERE grp = $1::text AND topic = l.topic AND stage = 0 ORDER BY seq LIMIT $4::bigint ) AS r
+	WHERE l.line NOT IN (SELECT line FROM alone)),
+keys AS (SELECT DISTINCT line, topic, key FROM ready WHERE $6::boolean AND key <> '')
+SELECT 1 AS kind, line, 0::bigint, '00000000-0000-0000-0000-000000000000'::uuid AS id, '', '', 0::bigint, 0, 0, 0::bigint, 0::bigint, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM alone
+UNION ALL SELECT 3, line, seq, id, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, attempts, claims, expiries, owner, worker, under, step, waits_for, parked, processed_at, processed_by FROM ready
+UNION ALL SELECT 4, k.line, s.waiting, '00000000-0000-0000-0000-000000000000'::uuid, k.key, '', s.held, 0, 0, s.parked, s.due, 0, 0, 0, 0, s.other, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM keys AS k CROSS JOIN LATERAL (SELECT coalesce((SELECT owner FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner < $3::text AND grp = $1::text AND topic = k.topic AND key = k.key
+		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1),
+	(SELECT owner FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner > $3::text AND grp = $1::text AND topic = k.topic AND key = k.key
+		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1), '') AS other,
+	coalesce((SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) ORDER BY seq LIMIT 1), 9223372036854775807::bigint) AS waiting,
+	coalesce((SELECT seq FROM "outmill"."records" WHERE hashtextextended('k' || k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) =
+			hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) AND 1 - stage = 0
+		AND grp = $1::text AND topic = k.topic AND under = 'k' || k.key ORDER BY seq LIMIT 1), 9223372036854775807::bigint) AS held,
+	coalesce((SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND parked AND grp = $1::text AND topic = k.topic AND key = k.key ORDER BY seq LIMIT 1), 9223372036854775807::bigint) AS parked,
+	least(
+		(SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1),
+		(SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 4 = -1 AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1),
+		(SELECT min(seq) FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner = $3::text AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at)),
+		9223372036854775807::bigint) AS due) AS s;
+
+-- pages, with locks
+WITH /* outmill pages */ at AS MATERIALIZED (SELECT "outmill"."now"() AS now),
+lines AS MATERIALIZED (SELECT u.topic, u.line FROM unnest($2::text[]) WITH ORDINALITY AS u (topic, line)),
+alone AS MATERIALIZED (SELECT l.line FROM lines AS l WHERE
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = l.topic AND stage = 2 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = l.topic AND stage = 3 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = l.topic AND stage = 4 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM unnest($5::text[]) AS f (blocker) CROSS JOIN LATERAL (SELECT 1 FROM "outmill"."notes"
+		WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended(l.topic, hashtextextended($1::text, 0))
+			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM l.topic AND blocker = f.blocker LIMIT 1) AS n LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."notes" WHERE grp = $1::text AND topic = l.topic AND look_at <> 0 AND look_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) AND topic = l.topic LIMIT 1) IS NOT NULL),
+ready AS MATERIALIZED (SELECT l.line, l.topic, r.* FROM lines AS l CROSS JOIN LATERAL (SELECT r.seq, r.id, r.grp, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r
+	WHERE grp = $1::text AND topic = l.topic AND stage = 0 ORDER BY seq LIMIT $4::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS r
+	WHERE l.line NOT IN (SELECT line FROM alone)),
+keys AS (SELECT DISTINCT line, topic, key FROM ready WHERE $6::boolean AND key <> '')
+SELECT 1 AS kind, line, 0::bigint, '00000000-0000-0000-0000-000000000000'::uuid AS id, '', '', 0::bigint, 0, 0, 0::bigint, 0::bigint, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM alone
+UNION ALL SELECT 3, line, seq, id, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, attempts, claims, expiries, owner, worker, under, step, waits_for, parked, processed_at, processed_by FROM ready
+UNION ALL SELECT 4, k.line, s.waiting, '00000000-0000-0000-0000-000000000000'::uuid, k.key, '', s.held, 0, 0, s.parked, s.due, 0, 0, 0, 0, s.other, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM keys AS k CROSS JOIN LATERAL (SELECT coalesce((SELECT owner FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner < $3::text AND grp = $1::text AND topic = k.topic AND key = k.key
+		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1),
+	(SELECT owner FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner > $3::text AND grp = $1::text AND topic = k.topic AND key = k.key
+		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1), '') AS other,
+	coalesce((SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) ORDER BY seq LIMIT 1), 9223372036854775807::bigint) AS waiting,
+	coalesce((SELECT seq FROM "outmill"."records" WHERE hashtextextended('k' || k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) =
+			hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) AND 1 - stage = 0
+		AND grp = $1::text AND topic = k.topic AND under = 'k' || k.key ORDER BY seq LIMIT 1), 9223372036854775807::bigint) AS held,
+	coalesce((SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND parked AND grp = $1::text AND topic = k.topic AND key = k.key ORDER BY seq LIMIT 1), 9223372036854775807::bigint) AS parked,
+	least(
+		(SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1),
+		(SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 4 = -1 AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1),
+		(SELECT min(seq) FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner = $3::text AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at)),
+		9223372036854775807::bigint) AS due) AS s;
+
+-- patience
+SELECT /* outmill patience */ set_config('idle_in_transaction_session_timeout', '10min', true);
+
+-- pausing
+WITH /* outmill pausing */ RECURSIVE found AS (
+	(SELECT blocker FROM "outmill"."notes" WHERE grp = $1::text AND blocker >= 'p' AND blocker < 'r' ORDER BY blocker LIMIT 1)
+	UNION ALL SELECT (SELECT blocker FROM "outmill"."notes" WHERE grp = $1::text AND blocker >= 'p' AND blocker < 'r' AND blocker > found.blocker
+		ORDER BY blocker LIMIT 1) FROM found WHERE blocker IS NOT NULL)
+SELECT blocker FROM found WHERE blocker IS NOT NULL;
+
+-- put
+INSERT /* outmill put */ INTO "outmill"."entries" (kind, key, at, made_at, value)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text::bigint[], $4::text::bigint[], $5::text[])
+ON CONFLICT (kind, key) DO UPDATE SET at = excluded.at, made_at = excluded.made_at, value = excluded.value;
+
+-- put_note
+SELECT /* outmill put_note */ "outmill"."put_note"($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::text::uuid, $7::text, $8::integer);
+
+-- put_notes
+INSERT /* outmill put_notes */ INTO "outmill"."notes" AS n (grp, topic, name, blocker, head, look_at, looks)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text::bigint[], $6::text::bigint[], $7::text::integer[])
+ON CONFLICT (grp, topic, name) DO UPDATE SET blocker = excluded.blocker, look_at = excluded.look_at,
+	looks = CASE WHEN n.name = excluded.blocker THEN n.looks + 1 ELSE excluded.looks END,
+	head = CASE WHEN n.name = excluded.blocker THEN least(n.head, excluded.head) ELSE excluded.head END;
+
+-- range
+SELECT /* outmill range */ kind, key, at, made_at, value FROM "outmill"."entries" WHERE kind = $1::text AND key > $2::text ORDER BY key LIMIT $3::bigint;
+
+-- replace
+UPDATE /* outmill replace */ "outmill"."records" SET size = $2::bigint, metadata = nullif($3::text, ''), payload = $4::bytea WHERE id = $1::text::uuid;
+
+-- scan
+SELECT /* outmill scan */ kind, key, at, made_at, value FROM "outmill"."entries" WHERE kind = $1::text AND key >= $2::text AND key < $2::text || chr(1114111) ORDER BY key;
+
+-- settings
+SELECT /* outmill settings */ pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), set_config('enable_seqscan', 'off', true),
+	set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+	set_config('enable_material', 'off', true), set_config('jit', 'off', true), set_config('bytea_output', 'hex', true),
+	set_config('plan_cache_mode', 'force_generic_plan', true), set_config('lock_timeout', '10s', true),
+	set_config('idle_in_transaction_session_timeout', '10s', true),
+	set_config('synchronous_commit', CASE WHEN $1::boolean THEN current_setting('synchronous_commit') ELSE 'off' END, true),
+	CASE WHEN version() LIKE '%linux%' THEN set_config('tcp_user_timeout', '10s', true) END;
+
+-- state
+SELECT /* outmill state */ m.version, m.compatible, m.routes, m.pauses, "outmill"."now"(),
+	(SELECT 1 FROM "outmill"."notes" LIMIT 1) IS NOT NULL,
+	(SELECT 1 FROM "outmill"."notes" WHERE blocker >= 'p' AND blocker < 'r' LIMIT 1) IS NOT NULL,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) LIMIT 1) IS NOT NULL
+FROM "outmill"."meta" AS m;
+
+-- take
+INSERT /* outmill take */ INTO "outmill"."entries" AS e (kind, key, at, made_at, value)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text::bigint[], $4::text::bigint[], $5::text[])
+ON CONFLICT (kind, key) DO UPDATE SET at = excluded.at, made_at = excluded.made_at, value = excluded.value
+WHERE e.at <= $6::bigint RETURNING e.kind, e.key;
+
+-- try_lock
+SELECT /* outmill try_lock */ pg_try_advisory_xact_lock(u.line) FROM unnest($1::text::bigint[]) AS u (line);
+
+-- wait_for
+SELECT /* outmill wait_for */ set_config('outmill.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', $1::text, true);
+
+-- waited
+SELECT /* outmill waited */ set_config('lock_timeout', current_setting('outmill.lock_timeout'), true);
+
+-- whole
+WITH /* outmill whole */ at AS MATERIALIZED (SELECT "outmill"."now"() AS now)
+SELECT coalesce((SELECT owner FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND owner <> $3::text
+		AND (wake_at > (SELECT now FROM at) OR expires_at = 0 OR expires_at > (SELECT now FROM at)) LIMIT 1), ''),
+	coalesce((SELECT seq FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage - 2 = 0
+		AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) ORDER BY seq LIMIT 1), 9223372036854775807::bigint),
+	least((SELECT min(seq) FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at)
+			AND (expires_at = 0 OR expires_at > (SELECT now FROM at))),
+		(SELECT min(seq) FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at)
+			AND (expires_at = 0 OR expires_at > (SELECT now FROM at))),
+		(SELECT min(seq) FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at)
+			AND owner = $3::text AND (expires_at = 0 OR expires_at > (SELECT now FROM at))), 9223372036854775807::bigint);
+
