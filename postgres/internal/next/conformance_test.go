@@ -42,6 +42,7 @@ func TestConformance_Transactions(t *testing.T) {
 // Work that is done in several transactions does the same.
 func TestConformance_Steps(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t, "walks in small steps")
 	storetest.WalkInSteps(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 2))
 }
 

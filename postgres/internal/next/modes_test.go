@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/engine/driver/drivertest"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres/internal/next"
 )
@@ -33,6 +34,9 @@ func TestDriver_ModesAndSettings(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if mode != pgx.QueryExecModeSimpleProtocol {
+				testenv.Long(t, "another mode of pgx")
+			}
 			db := connect(t, postgrestest.Database(t), 4, func(c *pgxpool.Config) {
 				c.ConnConfig.DefaultQueryExecMode = mode
 				for setting, value := range hostile {

@@ -29,7 +29,7 @@ SELECT /* outmill after */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.cr
 	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> '') IS NOT NULL FROM "outmill"."records" AS r WHERE r.id > $1::text::uuid ORDER BY r.id LIMIT $2::bigint;
 
 -- any_order
-SELECT /* outmill any_order */ * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND seq > $5::bigint
+SELECT /* outmill any_order */ * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0
 	ORDER BY seq LIMIT $3::bigint ) AS ready
 UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
 	ORDER BY wake_at, seq LIMIT $3::bigint ) AS waiting
@@ -39,7 +39,7 @@ UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id,
 	ORDER BY wake_at, seq LIMIT $3::bigint ) AS leased;
 
 -- any_order, with locks
-SELECT /* outmill any_order */ * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND seq > $5::bigint
+SELECT /* outmill any_order */ * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0
 	ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS ready
 UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
 	ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS waiting
@@ -59,14 +59,6 @@ FROM (VALUES ('search_path', 'pg_catalog, pg_temp'), ('enable_seqscan', 'off'), 
 
 -- bump
 UPDATE /* outmill bump */ "outmill"."meta" SET routes = routes + $1::bigint, pauses = pauses + $2::bigint RETURNING routes, pauses;
-
--- by_delayed
-SELECT /* outmill by_delayed */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
-ORDER BY wake_at, seq LIMIT $3::bigint ;
-
--- by_delayed, with locks
-SELECT /* outmill by_delayed */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
-ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
 
 -- by_done
 SELECT /* outmill by_done */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE stage - 5 = 0 AND processed_at <= $2::bigint ORDER BY processed_at, seq LIMIT $1::bigint ;
@@ -89,12 +81,10 @@ SELECT /* outmill by_expiry */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, 
 ORDER BY expires_at, seq LIMIT $1::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
 
 -- by_held
-SELECT /* outmill by_held */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 1 AND seq > $4::bigint
-ORDER BY seq LIMIT $3::bigint ;
+SELECT /* outmill by_held */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $3::bigint ;
 
 -- by_held, with locks
-SELECT /* outmill by_held */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 1 AND seq > $4::bigint
-ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+SELECT /* outmill by_held */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
 
 -- by_key
 SELECT /* outmill by_key */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE lane = hashtextextended($5::text, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage < 4 AND seq > $4::bigint
@@ -106,21 +96,19 @@ SELECT /* outmill by_key */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.c
 	AND grp = $1::text AND topic = $2::text AND key = $5::text
 ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
 
--- by_lease
-SELECT /* outmill by_lease */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+-- by_later
+SELECT /* outmill by_later */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = $5::smallint AND wake_at <> 0 AND wake_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
 ORDER BY wake_at, seq LIMIT $3::bigint ;
 
--- by_lease, with locks
-SELECT /* outmill by_lease */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+-- by_later, with locks
+SELECT /* outmill by_later */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = $5::smallint AND wake_at <> 0 AND wake_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
 ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
 
 -- by_line
-SELECT /* outmill by_line */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND seq > $4::bigint
-ORDER BY seq LIMIT $3::bigint ;
+SELECT /* outmill by_line */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $3::bigint ;
 
 -- by_line, with locks
-SELECT /* outmill by_line */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0 AND seq > $4::bigint
-ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+SELECT /* outmill by_line */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
 
 -- by_open
 SELECT /* outmill by_open */ * FROM (SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE stage = 0 LIMIT $1::bigint) AS ready
@@ -136,6 +124,18 @@ ORDER BY seq LIMIT $3::bigint ;
 SELECT /* outmill by_parked */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE lane = hashtextextended($5::text, hashtextextended($2::text, hashtextextended($1::text, 0))) AND parked AND seq > $4::bigint
 	AND grp = $1::text AND topic = $2::text AND key = $5::text
 ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- by_place
+SELECT /* outmill by_place */ * FROM (SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0
+	ORDER BY seq LIMIT $3::bigint ) AS ready
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 1
+	ORDER BY seq LIMIT $3::bigint ) AS held) AS both_of_them ORDER BY seq LIMIT $3::bigint;
+
+-- by_place, with locks
+SELECT /* outmill by_place */ * FROM (SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0
+	ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS ready
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 1
+	ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS held) AS both_of_them ORDER BY seq LIMIT $3::bigint;
 
 -- by_stage_later
 SELECT /* outmill by_stage_later */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = $4::smallint AND wake_at <> 0
@@ -171,14 +171,6 @@ SELECT /* outmill by_waiter */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, 
 -- by_waiter, with locks
 SELECT /* outmill by_waiter */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE waits_for = $2::text::uuid AND stage IN (2, 3) AND wake_at > coalesce(nullif($3::bigint, 0), (SELECT "outmill"."now"())) ORDER BY seq LIMIT $1::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
 
--- by_waiting
-SELECT /* outmill by_waiting */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
-ORDER BY wake_at, seq LIMIT $3::bigint ;
-
--- by_waiting, with locks
-SELECT /* outmill by_waiting */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
-ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
-
 -- change
 UPDATE /* outmill change */ "outmill"."records" AS r SET stage = u.to_stage, wake_at = u.wake_at, next_at = u.next_at, expires_at = u.expires_at, attempts = u.attempts,
 	claims = u.to_claims, expiries = u.expiries, owner = u.to_owner, worker = u.worker, under = u.under, parked = u.parked,
@@ -210,37 +202,70 @@ UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id,
 UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
 	ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS leased;
 
+-- count of any_order
+SELECT count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) AND stage <> 4)::integer), 0), coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0)
+FROM (SELECT /* outmill any_order */ * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0
+	ORDER BY seq LIMIT $3::bigint ) AS ready
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint ) AS waiting
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint ) AS delayed
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint ) AS leased) AS found;
+
+-- count of by_held
+SELECT count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) AND stage <> 4)::integer), 0), coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0)
+FROM (SELECT /* outmill by_held */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $3::bigint ) AS found;
+
+-- count of by_key
+SELECT count(*), coalesce(sum((next_at > coalesce(nullif($6::bigint, 0), (SELECT "outmill"."now"())) AND stage <> 4)::integer), 0), coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($6::bigint, 0), (SELECT "outmill"."now"())))), 0)
+FROM (SELECT /* outmill by_key */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE lane = hashtextextended($5::text, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage < 4 AND seq > $4::bigint
+	AND grp = $1::text AND topic = $2::text AND key = $5::text
+ORDER BY seq LIMIT $3::bigint ) AS found;
+
+-- count of by_later
+SELECT count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) AND stage <> 4)::integer), 0), coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0)
+FROM (SELECT /* outmill by_later */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = $5::smallint AND wake_at <> 0 AND wake_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+ORDER BY wake_at, seq LIMIT $3::bigint ) AS found;
+
+-- count of by_line
+SELECT count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) AND stage <> 4)::integer), 0), coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0)
+FROM (SELECT /* outmill by_line */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $3::bigint ) AS found;
+
+-- count of by_parked
+SELECT count(*), coalesce(sum((next_at > coalesce(nullif($6::bigint, 0), (SELECT "outmill"."now"())) AND stage <> 4)::integer), 0), coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($6::bigint, 0), (SELECT "outmill"."now"())))), 0)
+FROM (SELECT /* outmill by_parked */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE lane = hashtextextended($5::text, hashtextextended($2::text, hashtextextended($1::text, 0))) AND parked AND seq > $4::bigint
+	AND grp = $1::text AND topic = $2::text AND key = $5::text
+ORDER BY seq LIMIT $3::bigint ) AS found;
+
+-- count of by_place
+SELECT count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) AND stage <> 4)::integer), 0), coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0)
+FROM (SELECT /* outmill by_place */ * FROM (SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0
+	ORDER BY seq LIMIT $3::bigint ) AS ready
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 1
+	ORDER BY seq LIMIT $3::bigint ) AS held) AS both_of_them ORDER BY seq LIMIT $3::bigint) AS found;
+
+-- count of by_stage_later
+SELECT count(*), coalesce(sum((next_at > coalesce(nullif($5::bigint, 0), (SELECT "outmill"."now"())) AND stage <> 4)::integer), 0), coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($5::bigint, 0), (SELECT "outmill"."now"())))), 0)
+FROM (SELECT /* outmill by_stage_later */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = $4::smallint AND wake_at <> 0
+ORDER BY wake_at, seq LIMIT $3::bigint ) AS found;
+
+-- count of by_stage_settled
+SELECT count(*), coalesce(sum((next_at > coalesce(nullif($5::bigint, 0), (SELECT "outmill"."now"())) AND stage <> 4)::integer), 0), coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($5::bigint, 0), (SELECT "outmill"."now"())))), 0)
+FROM (SELECT /* outmill by_stage_settled */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = $4::smallint AND stage > 4
+ORDER BY seq LIMIT $3::bigint ) AS found;
+
+-- count of coming
+SELECT count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) AND stage <> 4)::integer), 0), coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0)
+FROM (SELECT /* outmill coming */ * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint ) AS waiting
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint ) AS delayed
+UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
+	ORDER BY wake_at, seq LIMIT $3::bigint ) AS leased) AS found;
+
 -- count_entries
 SELECT /* outmill count_entries */ count(*) FROM "outmill"."entries" WHERE kind = $1::text;
-
--- count_held
-SELECT /* outmill count_held */ count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))::integer), 0), coalesce(min(next_at) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0), 0::bigint
-FROM (SELECT next_at, expires_at FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $3::bigint) AS c;
-
--- count_leased
-SELECT /* outmill count_leased */ (SELECT count(*) FROM (SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
-	ORDER BY wake_at LIMIT $3::bigint) AS l), 0::bigint, coalesce(min(wake_at) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0), count(*)
-FROM (SELECT wake_at, expires_at FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
-	ORDER BY wake_at LIMIT $3::bigint) AS c;
-
--- count_parked
-SELECT /* outmill count_parked */ count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))::integer), 0), coalesce(min(next_at) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0), 0::bigint
-FROM (SELECT next_at, expires_at FROM "outmill"."records" WHERE lane = hashtextextended($6::text, hashtextextended($2::text, hashtextextended($1::text, 0))) AND parked AND seq > $5::bigint AND grp = $1::text AND topic = $2::text AND key = $6::text ORDER BY seq LIMIT $3::bigint) AS c;
-
--- count_ready
-SELECT /* outmill count_ready */ count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))::integer), 0), coalesce(min(next_at) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0), 0::bigint
-FROM (SELECT next_at, expires_at FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 0 ORDER BY seq LIMIT $3::bigint) AS c;
-
--- count_settled
-SELECT /* outmill count_settled */ count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))::integer), 0), coalesce(min(next_at) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0), 0::bigint
-FROM (SELECT next_at, expires_at FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = $5::smallint AND stage > 4 ORDER BY seq LIMIT $3::bigint) AS c;
-
--- count_waiting
-SELECT /* outmill count_waiting */ count(*), least($3::bigint, coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))::integer), 0)
-	+ (SELECT count(*) FROM (SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = $5::smallint AND wake_at <> 0 AND wake_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
-		ORDER BY wake_at LIMIT $3::bigint) AS l)), coalesce(min(next_at) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0), 0::bigint
-FROM (SELECT next_at, expires_at, wake_at FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = $5::smallint AND wake_at <> 0
-	ORDER BY wake_at LIMIT $3::bigint) AS c;
 
 -- delete
 DELETE /* outmill delete */ FROM "outmill"."records" AS r
@@ -425,6 +450,37 @@ FROM "outmill"."records" AS r WHERE r.id = ANY ($1::text::uuid[]);
 
 -- lock
 SELECT /* outmill lock */ pg_advisory_xact_lock($1::bigint);
+
+-- log_append
+INSERT /* outmill log_append */ INTO "outmill"."log" (line, created_at, id, topic, key, message_id, extra, metadata, payload)
+SELECT u.line, u.created_at, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.extra, '')::json, nullif(u.metadata, ''), u.payload
+FROM unnest($1::bigint[], $2::bigint[], $3::text[]::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[])
+	WITH ORDINALITY AS u (line, created_at, id, topic, key, message_id, extra, metadata, payload, nth) ORDER BY u.nth;
+
+-- log_cap
+SELECT /* outmill log_cap */ "outmill"."log_cap"($1::bigint);
+
+-- log_page
+SELECT /* outmill log_page */ pg_current_snapshot()::text, r.pos, r.late, r.odd, r.id::text, r.created_at, r.topic, r.key, r.tenant_id, r.size
+FROM "outmill"."log_page"($1::bigint, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, nullif($5::text, '')::xid8, $6::bigint, $7::bigint) AS r
+WHERE EXISTS (SELECT 1 FROM "outmill"."readings" AS l WHERE l.number = ANY ($8::bigint[]) AND l.ended = 0 AND l.takes <> 0) ORDER BY r.pos;
+
+-- log_rows
+SELECT /* outmill log_rows */ r.ordinal, r.pos FROM "outmill"."batches" AS b CROSS JOIN LATERAL "outmill"."log_rows_of"(b) AS r
+WHERE b.line = $1::bigint AND b.chain = $2::bigint AND b.n = $3::bigint ORDER BY r.ordinal;
+
+-- log_settle
+SELECT /* outmill log_settle */ "outmill"."log_settle"($1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::integer[]);
+
+-- log_skip
+INSERT /* outmill log_skip */ INTO "outmill"."skips" (line, chain, pos) SELECT $1::bigint, $2::bigint, u.pos FROM unnest($3::bigint[]) AS u (pos);
+
+-- log_take
+SELECT /* outmill log_take */ "outmill"."log_take"($1::bigint, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, nullif($5::text, '')::xid8, $6::text::pg_snapshot,
+	$7::bigint, $8::bigint, $9::bigint[], $10::boolean, $11::bigint[], $12::bigint, $13::bigint, $14::bigint, $15::text, $16::text, $17::text);
+
+-- log_unread
+SELECT /* outmill log_unread */ "outmill"."log_unread"($1::bigint, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, nullif($5::text, '')::xid8, $6::bigint[]);
 
 -- notify
 SELECT /* outmill notify */ pg_catalog.pg_notify($1::text, $2::text) WHERE pg_catalog.pg_notification_queue_usage() OPERATOR(pg_catalog.<) 0.5;
