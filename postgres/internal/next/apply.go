@@ -208,7 +208,8 @@ func alike(rows []driver.Change) (same [][]driver.Change, rest []driver.Change) 
 func (w *writing) addSame(rows []driver.Change, l lease) {
 	was, now := &rows[0].Was, &rows[0].Now
 	w.addText("lease_same", rows, []any{
-		idsOf(rows, func(c *driver.Change) outmill.WorkItemID { return c.Was.ID }), int(was.Stage), int64(was.Wake), was.Claims, was.Owner, guardOf(was),
+		idsOf(rows, func(c *driver.Change) outmill.WorkItemID { return c.Was.ID }),
+		int(was.Stage), int64(was.Wake), was.Claims, was.Owner, guardOf(was),
 		int64(l.wake), l.owner, l.worker, now.Attempts - was.Attempts, now.Expiries - was.Expiries,
 	})
 }

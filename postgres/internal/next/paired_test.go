@@ -35,7 +35,8 @@ func pairedOn(t *testing.T, open func(db *pgxpool.Pool) outmill.Store) paired {
 	p := paired{Store: open(db), db: db, trips: &trips{}}
 	require.NoError(t, p.Ensure(t.Context()))
 	require.NoError(t, db.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&p.backend))
-	require.NoError(t, p.RegisterGroup(t.Context(), outmill.Registration{Group: "readers", Topics: outmill.Topics{Include: []string{"orders"}}}))
+	topics := outmill.Topics{Include: []string{"orders"}}
+	require.NoError(t, p.RegisterGroup(t.Context(), outmill.Registration{Group: "readers", Topics: topics}))
 	return p
 }
 
@@ -74,7 +75,9 @@ func (p paired) round(t *testing.T, n, calls int) times {
 			var got []*outmill.Record
 			measure("claim", func(ctx context.Context) {
 				var err error
-				got, err = p.Claim(ctx, outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Group: "readers", Limit: n, Lease: time.Minute, Order: order})
+				got, err = p.Claim(ctx, outmill.ClaimRequest{
+					Owner: outmill.NewOwnerToken(), Group: "readers", Limit: n, Lease: time.Minute, Order: order,
+				})
 				require.NoError(t, err)
 			})
 			require.Len(t, got, n)

@@ -25,7 +25,8 @@ func (i *rowInto) columns(more ...any) []any {
 	r := &i.Row
 	return append([]any{
 		&r.Seq, (*[16]byte)(&r.ID), &i.group, &i.topic, &r.Key, &r.Tenant, (*int64)(&r.Created), &i.size, &i.stage,
-		(*int64)(&r.Wake), (*int64)(&r.Next), (*int64)(&r.Expires), &i.attempts, &i.claims, &i.expiries, &r.Owner, &r.Worker, &r.Under, (*[16]byte)(&r.Step), (*[16]byte)(&r.WaitsFor),
+		(*int64)(&r.Wake), (*int64)(&r.Next), (*int64)(&r.Expires), &i.attempts, &i.claims, &i.expiries,
+		&r.Owner, &r.Worker, &r.Under, (*[16]byte)(&r.Step), (*[16]byte)(&r.WaitsFor),
 		&r.Parked, (*int64)(&r.Processed), &r.By,
 	}, more...)
 }
