@@ -126,7 +126,10 @@ func (e *Engine) Ensure(ctx context.Context) error {
 }
 
 // Statements returns the schema. See outmill.Schema.
-func (e *Engine) Statements() []string { return e.db.Statements() }
+func (e *Engine) Statements() []string {
+	statements, _ := e.db.StatementsFrom(0)
+	return statements
+}
 
 // StatementsFrom returns the end of the schema. See outmill.Schema.
 func (e *Engine) StatementsFrom(version int) ([]string, error) {

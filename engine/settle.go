@@ -138,7 +138,8 @@ func (e *Engine) Ack(ctx context.Context, by string, leases []outmill.Lease) err
 	if err := storekit.CheckWorker(by); err != nil {
 		return e.explain(ctx, operation, err)
 	}
-	if acker, ok := e.db.(driver.Acker); ok && e.config.Retain <= 0 && len(leases) > 0 {
+	ofOthers := func(l outmill.Lease) bool { return l.Owner != leases[0].Owner }
+	if acker, ok := e.db.(driver.Acker); ok && e.config.Retain <= 0 && len(leases) > 0 && !slices.ContainsFunc(leases, ofOthers) {
 		if err := e.life.Usable(ctx); err != nil {
 			return e.explain(ctx, operation, err)
 		}

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"regexp"
@@ -78,27 +79,13 @@ func Adopt[T any](from func(ctx context.Context) (T, bool)) func(ctx context.Con
 var prefixPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,39}$`)
 
 func (c *Config) setDefaults() {
-	if c.Name == "" {
-		c.Name = "sqlite"
-	}
-	if c.TablePrefix == "" {
-		c.TablePrefix = DefaultTablePrefix
-	}
-	if c.RetainJoins == 0 {
-		c.RetainJoins = DefaultRetainJoins
-	}
-	if c.RetainAudit == 0 {
-		c.RetainAudit = DefaultRetainAudit
-	}
-	if c.DedupWindow == 0 {
-		c.DedupWindow = DefaultDedupWindow
-	}
-	if c.BusyTimeout == 0 {
-		c.BusyTimeout = DefaultBusyTimeout
-	}
-	if c.MaxPayload == 0 {
-		c.MaxPayload = DefaultMaxPayload
-	}
+	c.Name = cmp.Or(c.Name, "sqlite")
+	c.TablePrefix = cmp.Or(c.TablePrefix, DefaultTablePrefix)
+	c.RetainJoins = cmp.Or(c.RetainJoins, DefaultRetainJoins)
+	c.RetainAudit = cmp.Or(c.RetainAudit, DefaultRetainAudit)
+	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
+	c.BusyTimeout = cmp.Or(c.BusyTimeout, DefaultBusyTimeout)
+	c.MaxPayload = cmp.Or(c.MaxPayload, DefaultMaxPayload)
 }
 
 // Validate returns an outmill.ErrInvalidConfig for every invalid setting, joined. Unset fields

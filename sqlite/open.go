@@ -128,13 +128,13 @@ func parseURL(database, rest string) (source, error) {
 	rest, _, _ = strings.Cut(rest, "#")
 	escaped, query, _ := strings.Cut(rest, "?")
 	file, err := url.PathUnescape(escaped)
-	if err != nil {
-		return source{}, storekit.InvalidConfig("sqlite.Open: %q: %w", database, err)
+	if err == nil {
+		_, err = url.ParseQuery(query)
 	}
-	if _, err := url.ParseQuery(query); err != nil {
+	switch {
+	case err != nil:
 		return source{}, storekit.InvalidConfig("sqlite.Open: %q: %w", database, err)
-	}
-	if file == "" {
+	case file == "":
 		return source{}, storekit.InvalidConfig("sqlite.Open: %q names no file: want sqlite:orders.db, sqlite:///var/lib/orders.db or "+
 			"sqlite::memory:", database)
 	}
@@ -145,14 +145,18 @@ func (s source) inMemory() bool {
 	return s.path == memory || strings.Contains("&"+s.query+"&", "&mode=memory&")
 }
 
-// missing returns an error if the file must exist and does not.
-func (s source) missing() error {
+// gone reports whether the database is a file that does not exist, and whether its parameters forbid to create it.
+func (s source) gone() (gone, must bool) {
+	_, err := os.Stat(s.path)
 	// parseURL has checked the query.
 	query, _ := url.ParseQuery(s.query)
-	if mode := query.Get("mode"); mode != "rw" && mode != "ro" || s.inMemory() {
-		return nil
-	}
-	if _, err := os.Stat(s.path); !errors.Is(err, fs.ErrNotExist) {
+	mode := query.Get("mode")
+	return !s.inMemory() && errors.Is(err, fs.ErrNotExist), mode == "rw" || mode == "ro"
+}
+
+// missing returns an error if the file must exist and does not.
+func (s source) missing() error {
+	if gone, must := s.gone(); !gone || !must {
 		return nil
 	}
 	path, err := filepath.Abs(s.path)
@@ -166,12 +170,7 @@ func (s source) missing() error {
 // SQLite itself would leave that to the umask, and gives the files -wal and -shm the mode of the
 // database. SQLite reports what this cannot do.
 func (s source) create() {
-	// parseURL has checked the query.
-	query, _ := url.ParseQuery(s.query)
-	if mode := query.Get("mode"); s.inMemory() || mode == "ro" || mode == "rw" || query.Has("immutable") {
-		return
-	}
-	if _, err := os.Stat(s.path); !errors.Is(err, fs.ErrNotExist) {
+	if gone, must := s.gone(); !gone || must || strings.Contains("&"+s.query, "&immutable") {
 		return
 	}
 	if file, err := os.OpenFile(filepath.Clean(s.path), os.O_CREATE|os.O_RDWR, ownerOnly); err == nil {

@@ -35,7 +35,9 @@ type DB interface {
 	// Explain adds the operation and a remedy to an error.
 	Explain(ctx context.Context, operation string, err error) error
 
-	outmill.Schema
+	// Ensure and StatementsFrom are those of outmill.Schema.
+	Ensure(ctx context.Context) error
+	StatementsFrom(version int) ([]string, error)
 	Limits() storekit.RowLimits
 	// Close ends what the driver itself has started.
 	Close() error
@@ -199,7 +201,7 @@ type Hearer interface {
 
 // Acker is a DB that deletes rows by their leases and opens the notes of their keys in one round trip. The
 // engine uses it where an ack has nothing else to do. It leaves the rows that have a Step, and returns the
-// leases of the list that belong to such a row.
+// leases of the list that belong to such a row. All leases have one owner.
 type Acker interface {
 	Ack(ctx context.Context, leases []outmill.Lease, durable bool) (left []outmill.Lease, err error)
 }

@@ -128,10 +128,7 @@ func (d Driver) Ensure(ctx context.Context) error {
 	return err
 }
 
-// Statements is empty: memory has no language.
-func (Driver) Statements() []string { return nil }
-
-// StatementsFrom is empty, too.
+// StatementsFrom is empty: memory has no language.
 func (Driver) StatementsFrom(version int) ([]string, error) {
 	return nil, storekit.CheckSchemaVersion(version, 1)
 }

@@ -128,12 +128,6 @@ func (d *Driver) version(ctx context.Context, q querier) (version storekit.Schem
 	return version, err
 }
 
-// Statements returns the schema as plain SQL.
-func (d *Driver) Statements() []string {
-	statements, _ := d.StatementsFrom(0)
-	return statements
-}
-
 // StatementsFrom returns the statements that bring a schema of that version to the newest one. See outmill.Schema.
 func (d *Driver) StatementsFrom(version int) ([]string, error) {
 	migrations, err := d.migrations()

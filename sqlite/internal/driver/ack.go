@@ -28,58 +28,36 @@ AND (grp, topic, name) IN (SELECT r.grp, r.topic, 'k' || r.key FROM json_each(?1
 
 // Ack deletes rows by their leases. See driver.Acker.
 func (d *Driver) Ack(ctx context.Context, leases []outmill.Lease, durable bool) (left []outmill.Lease, err error) {
-	owners, lists := byOwner(leases)
-	err = d.Update(ctx, driver.Begin{Durable: durable}, func(dt driver.Tx) error {
+	owner, claims := leases[0].Owner, claimsOf(leases)
+	err = d.Update(ctx, driver.Begin{Durable: durable}, func(dt driver.Tx) (err error) {
 		t := dt.(*tx)
-		left = nil
-		for i, owner := range owners {
-			steps, err := t.ack(ctx, owner, lists[i])
-			if err != nil {
-				return err
-			}
-			left = append(left, steps...)
+		if left = nil; t.steps {
+			left, err = list(ctx, t, func(v *values, l *outmill.Lease) {
+				*l = outmill.Lease{ID: outmill.WorkItemID(v.id(0)), Owner: owner, Claim: v.count(1)}
+			}, sqlAckedSteps, claims, owner.String())
 		}
-		return nil
+		if err == nil && t.state.Notes {
+			err = t.exec(ctx, sqlOpenAcked, claims, owner.String())
+		}
+		if err == nil {
+			err = t.exec(ctx, sqlAck, claims, owner.String())
+		}
+		return err
 	})
 	return left, err
 }
 
-// ack returns the leases of records that are steps.
-func (t *tx) ack(ctx context.Context, owner outmill.OwnerToken, leases string) (steps []outmill.Lease, err error) {
-	if t.steps {
-		steps, err = list(ctx, t, func(v *values, l *outmill.Lease) {
-			*l = outmill.Lease{ID: outmill.WorkItemID(v.id(0)), Owner: owner, Claim: v.count(1)}
-		}, sqlAckedSteps, leases, owner.String())
-		if err != nil {
-			return nil, err
+// claimsOf is an object of ids to claim numbers. An id may be in it twice, with different claims.
+func claimsOf(leases []outmill.Lease) string {
+	text := []byte{'{'}
+	for i, l := range leases {
+		if i > 0 {
+			text = append(text, ',')
 		}
-	}
-	if t.state.Notes {
-		if err := t.exec(ctx, sqlOpenAcked, leases, owner.String()); err != nil {
-			return nil, err
-		}
-	}
-	return steps, t.exec(ctx, sqlAck, leases, owner.String())
-}
-
-// byOwner returns the owners of leases, usually one, and an object of ids to claim numbers for each. An id may be
-// in it twice, with different claims.
-func byOwner(leases []outmill.Lease) (owners []outmill.OwnerToken, objects []string) {
-	texts := map[outmill.OwnerToken][]byte{}
-	for _, l := range leases {
-		text, known := texts[l.Owner]
-		separator := byte(',')
-		if !known {
-			owners = append(owners, l.Owner)
-			separator = '{'
-		}
-		text = append(text, separator, '"')
+		text = append(text, '"')
 		text = append(text, l.ID.String()...)
 		text = append(text, '"', ':')
-		texts[l.Owner] = strconv.AppendInt(text, int64(l.Claim), 10)
+		text = strconv.AppendInt(text, int64(l.Claim), 10)
 	}
-	for _, owner := range owners {
-		objects = append(objects, string(texts[owner])+"}")
-	}
-	return owners, objects
+	return string(append(text, '}'))
 }

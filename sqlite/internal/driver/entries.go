@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/outmill/outmill/engine/driver"
@@ -14,16 +13,14 @@ SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json
 ON CONFLICT (kind, key) DO UPDATE SET at = excluded.at, made_at = excluded.made_at, value = excluded.value`
 
 	// sqlTake leaves out the entries that exist and whose time has not come.
-	sqlTake = `INSERT INTO {p:entries} (kind, key, at, made_at, value)
-SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(?1) WHERE true
-ON CONFLICT (kind, key) DO UPDATE SET at = excluded.at, made_at = excluded.made_at, value = excluded.value
+	sqlTake = sqlPut + `
 WHERE at <= ?2 RETURNING kind || ' ' || key`
 
 	sqlAdd = `INSERT INTO {p:entries} (kind, key, at, made_at, value) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (kind, key) DO NOTHING`
 
-	sqlEntries = `SELECT +e.kind, +e.key, e.at, e.made_at, +e.value FROM json_each(?1) AS j CROSS JOIN {p:entries} AS e
-ON e.kind = j.value ->> 0 AND e.key = j.value ->> 1`
+	sqlEntries = `SELECT +kind, +key, at, made_at, +value FROM {p:entries}
+WHERE (kind, key) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?1))`
 
 	sqlCountEntries = `SELECT count(*) FROM {p:entries} WHERE kind = ?1`
 
@@ -91,13 +88,7 @@ func (t *tx) Add(ctx context.Context, _ time.Duration, e driver.Entry) (bool, er
 
 // Entries returns entries by their keys.
 func (t *tx) Entries(ctx context.Context, _ bool, keys ...driver.Entry) ([]driver.Entry, error) {
-	found, err := t.entries(ctx, sqlEntries, entryList(keys))
-	seen := make(map[driver.Entry]bool, len(found))
-	return slices.DeleteFunc(found, func(e driver.Entry) bool {
-		again := seen[e]
-		seen[e] = true
-		return again
-	}), err
+	return t.entries(ctx, sqlEntries, entryList(keys))
 }
 
 // CountEntries counts the entries of a kind.

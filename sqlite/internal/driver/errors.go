@@ -19,10 +19,11 @@ func (d *Driver) Explain(ctx context.Context, operation string, err error) error
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) && (code(err) == sqlite3.SQLITE_INTERRUPT || isBusy(err)) {
 		err = cause
 	}
-	if isNoTransaction(err) {
+	// SQLite has no codes for these two.
+	if says(err, "no transaction is active") {
 		err = storekit.TxGone(err)
 	}
-	if isMissingTable(err) {
+	if says(err, "no such table") {
 		err = fmt.Errorf("%w (%w)", versionError(0), err)
 	}
 	return fmt.Errorf("outmill/sqlite: %s %s: %w", d.config.Name, operation, sqlkit.TxEnded(err))
@@ -48,13 +49,6 @@ func mayBeCommitted(err error) bool {
 	return c == sqlite3.SQLITE_IOERR || c == 0 && !errors.Is(err, sql.ErrTxDone)
 }
 
-// isNoTransaction reports whether SQLite refused a COMMIT because it has ended the transaction before. SQLite has
-// no code for it.
-func isNoTransaction(err error) bool {
-	return code(err) == sqlite3.SQLITE_ERROR && strings.Contains(err.Error(), "no transaction is active")
-}
-
-// isMissingTable reads the message, since SQLite has no code for it.
-func isMissingTable(err error) bool {
-	return code(err) == sqlite3.SQLITE_ERROR && strings.Contains(err.Error(), "no such table")
+func says(err error, text string) bool {
+	return code(err) == sqlite3.SQLITE_ERROR && strings.Contains(err.Error(), text)
 }

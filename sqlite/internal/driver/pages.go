@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"slices"
 	"strconv"
 
 	"github.com/outmill/outmill/engine/driver"
@@ -28,18 +29,13 @@ const (
 
 // Pages reads the first ready rows of several lines, and the states of their keys.
 func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
-	group, at, names := lines[0].Group, make(map[string]int, len(lines)), make([]string, len(lines))
-	for i, line := range lines {
-		names[i] = line.Name()
-		at[names[i]] = i
-	}
+	group, names, pages := lines[0].Group, namesOf(lines), make([]driver.Page, len(lines))
 	alone, err := t.texts(ctx, sqlAlone, group, jsonOf(names), int64(t.state.Now), t.state.Notes, jsonOf(ask.Free), t.state.Unrouted)
 	if err != nil {
 		return nil, err
 	}
-	pages := make([]driver.Page, len(lines))
 	for _, name := range alone {
-		pages[at[name]].Busy = true
+		pages[slices.Index(names, name)].Busy = true
 	}
 	// Pairs of a line and a key, each once, and of which page they are.
 	var pairs [][2]string

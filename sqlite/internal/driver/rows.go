@@ -36,20 +36,13 @@ func readBlocked(v *values, r *driver.Row) {
 }
 
 const (
-	sqlFind  = `SELECT ` + rowColumns + `, ` + blocked + ` FROM json_each(?1) AS j CROSS JOIN {p:records} AS r ON r.id = j.value`
+	sqlFind  = `SELECT ` + rowColumns + `, ` + blocked + ` FROM {p:records} AS r WHERE r.id IN (SELECT value FROM json_each(?1))`
 	sqlAfter = `SELECT ` + rowColumns + `, ` + blocked + ` FROM {p:records} AS r WHERE r.id > ?1 ORDER BY r.id LIMIT ?2`
 )
 
 // Find returns the rows with these ids.
 func (t *tx) Find(ctx context.Context, ids []outmill.WorkItemID) ([]driver.Row, error) {
-	seen, texts := make(map[outmill.WorkItemID]bool, len(ids)), make([]string, 0, len(ids))
-	for _, id := range ids {
-		if !seen[id] {
-			seen[id] = true
-			texts = append(texts, id.String())
-		}
-	}
-	return list(ctx, t, readBlocked, sqlFind, jsonOf(texts))
+	return list(ctx, t, readBlocked, sqlFind, jsonOf(ids))
 }
 
 // Lock is Find: nobody else writes before the transaction ends.

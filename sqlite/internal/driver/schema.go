@@ -84,12 +84,6 @@ func (d *Driver) checkNames(ctx context.Context, h sqlkit.Handle, migrations []s
 	return storekit.ForeignTables("table", taken, prefixSettings)
 }
 
-// Statements returns the schema as plain SQL.
-func (d *Driver) Statements() []string {
-	statements, _ := d.StatementsFrom(0)
-	return statements
-}
-
 // StatementsFrom returns the statements that bring a schema of that version to the newest one. See outmill.Schema.
 func (d *Driver) StatementsFrom(version int) ([]string, error) {
 	migrations, err := d.migrations()

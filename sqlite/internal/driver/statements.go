@@ -61,7 +61,7 @@ func (d *Driver) prepare(ctx context.Context) {
 		if statement != nil {
 			continue
 		}
-		statement, err := d.db.PrepareContext(ctx, d.names.in(template)) //nolint:sqlclosecheck // close does
+		statement, err := d.db.PrepareContext(ctx, d.names.in(template))
 		if err != nil {
 			s.more.Store(true)
 			return

@@ -98,11 +98,15 @@ func (t *tx) Due(ctx context.Context, ask driver.Topics) ([]driver.Line, error) 
 	if ask.Lines == nil {
 		return t.lines(ctx, ask.Group, sqlDueTopics, args...)
 	}
-	names := make([]string, len(ask.Lines))
-	for i, line := range ask.Lines {
+	return t.lines(ctx, ask.Group, sqlDueNames, append(args, jsonOf(namesOf(ask.Lines)))...)
+}
+
+func namesOf(lines []driver.Line) []string {
+	names := make([]string, len(lines))
+	for i, line := range lines {
 		names[i] = line.Name()
 	}
-	return t.lines(ctx, ask.Group, sqlDueNames, append(args, jsonOf(names))...)
+	return names
 }
 
 // LinesOf returns the lines of a group.

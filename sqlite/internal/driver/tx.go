@@ -70,28 +70,26 @@ func (t *tx) context(ctx context.Context) (context.Context, error) {
 	return context.WithoutCancel(ctx), ctx.Err()
 }
 
-// statement returns the prepared statement of a template, or nil.
-func (t *tx) statement(ctx context.Context, template string) (*sql.Stmt, error) {
+// statement returns the prepared statement of a template, or nil: then the handle runs it, and has the error, too.
+func (t *tx) statement(ctx context.Context, template string) *sql.Stmt {
 	if kept := t.kept[template]; kept != nil {
-		return kept, nil
+		return kept
 	}
 	prepared := t.d.statements.of(template)
 	switch {
 	case t.own == nil && t.h == t.d.db:
-		return prepared, nil
+		return prepared
 	case t.own == nil:
-		return nil, nil
+		return nil
 	case prepared != nil:
 		t.kept[template] = t.own.StmtContext(ctx, prepared)
 	case t.conn != nil:
 		// A call such as Stats runs a statement once for each topic, and preparing one takes longer than running it.
-		own, err := t.own.PrepareContext(ctx, t.d.names.in(template)) //nolint:sqlclosecheck // ends with its transaction
-		if err != nil {
-			return nil, err
+		if own, err := t.own.PrepareContext(ctx, t.d.names.in(template)); err == nil { //nolint:sqlclosecheck // ends with its transaction
+			t.kept[template] = own
 		}
-		t.kept[template] = own
 	}
-	return t.kept[template], nil
+	return t.kept[template]
 }
 
 func (t *tx) query(ctx context.Context, template string, args ...any) (*sql.Rows, error) {
@@ -99,11 +97,10 @@ func (t *tx) query(ctx context.Context, template string, args ...any) (*sql.Rows
 	if err != nil {
 		return nil, err
 	}
-	statement, err := t.statement(ctx, template) //nolint:sqlclosecheck // ends with its transaction
-	if err != nil || statement == nil {
-		return t.h.QueryContext(ctx, t.d.names.in(template), args...)
+	if statement := t.statement(ctx, template); statement != nil { //nolint:sqlclosecheck // ends with its transaction
+		return statement.QueryContext(ctx, args...)
 	}
-	return statement.QueryContext(ctx, args...)
+	return t.h.QueryContext(ctx, t.d.names.in(template), args...)
 }
 
 func (t *tx) run(ctx context.Context, template string, args ...any) (sql.Result, error) {
@@ -111,11 +108,10 @@ func (t *tx) run(ctx context.Context, template string, args ...any) (sql.Result,
 	if err != nil {
 		return nil, err
 	}
-	statement, err := t.statement(ctx, template) //nolint:sqlclosecheck // ends with its transaction
-	if err != nil || statement == nil {
-		return t.h.ExecContext(ctx, t.d.names.in(template), args...)
+	if statement := t.statement(ctx, template); statement != nil { //nolint:sqlclosecheck // ends with its transaction
+		return statement.ExecContext(ctx, args...)
 	}
-	return statement.ExecContext(ctx, args...)
+	return t.h.ExecContext(ctx, t.d.names.in(template), args...)
 }
 
 func (t *tx) exec(ctx context.Context, template string, args ...any) error {

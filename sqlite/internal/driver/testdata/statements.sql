@@ -390,9 +390,10 @@ SELECT '', coalesce((SELECT owner FROM "outmill_records" INDEXED BY "outmill_lat
 -- sqlFind
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by, r.stage = 1 AND r.under >= 'k' AND r.under < 'l' AND EXISTS (SELECT 1 FROM "outmill_notes" AS n
-	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> '') FROM json_each(?1) AS j CROSS JOIN "outmill_records" AS r ON r.id = j.value;
---   SCAN j VIRTUAL TABLE INDEX 1:
+	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> '') FROM "outmill_records" AS r WHERE r.id IN (SELECT value FROM json_each(?1));
 --   SEARCH r USING INDEX sqlite_autoindex_outmill_records_1 (id=?)
+--   LIST SUBQUERY 2
+--   SCAN json_each VIRTUAL TABLE INDEX 1:
 --   CORRELATED SCALAR SUBQUERY 1
 --   SEARCH n USING PRIMARY KEY (grp=? AND topic=? AND name=?)
 
@@ -816,10 +817,11 @@ ON CONFLICT (kind, key) DO UPDATE SET at = excluded.at, made_at = excluded.made_
 --   SCAN json_each VIRTUAL TABLE INDEX 1:
 
 -- sqlEntries
-SELECT +e.kind, +e.key, e.at, e.made_at, +e.value FROM json_each(?1) AS j CROSS JOIN "outmill_entries" AS e
-ON e.kind = j.value ->> 0 AND e.key = j.value ->> 1;
---   SCAN j VIRTUAL TABLE INDEX 1:
---   SEARCH e USING PRIMARY KEY (kind=? AND key=?)
+SELECT +kind, +key, at, made_at, +value FROM "outmill_entries"
+WHERE (kind, key) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?1));
+--   SEARCH outmill_entries USING PRIMARY KEY (kind=? AND key=?)
+--   LIST SUBQUERY 3
+--   SCAN json_each VIRTUAL TABLE INDEX 1:
 
 -- sqlCountEntries
 SELECT count(*) FROM "outmill_entries" WHERE kind = ?1;
