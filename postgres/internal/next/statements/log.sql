@@ -39,3 +39,23 @@ INSERT INTO {p:skips} (line, chain, pos) SELECT $1::bigint, $2::bigint, u.pos FR
 -- The rows of a batch.
 SELECT r.ordinal, r.pos FROM {p:batches} AS b CROSS JOIN LATERAL {p:log_rows_of}(b) AS r
 WHERE b.line = $1::bigint AND b.chain = $2::bigint AND b.n = $3::bigint ORDER BY r.ordinal
+
+-- name: log_move_unread
+-- Writes the rows at the places $2 of the line $1 to the records, due at once, with the ids $3 and the group $4. The same transaction has
+-- skipped them, and may change the records.
+INSERT INTO {p:records} (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, message_id,
+	correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload) OVERRIDING SYSTEM VALUE
+SELECT l.pos, u.id, $4::text, l.topic, coalesce(l.key, ''), coalesce(l.extra ->> 'tenant_id', ''), l.created_at, {p:log_size}(l), 0, 0, l.created_at,
+	0, l.created_at, coalesce(l.message_id, l.id::text), l.extra ->> 'correlation_id', l.extra ->> 'causation_id', l.extra ->> 'traceparent',
+	l.extra ->> 'tracestate', l.extra ->> 'dedup_key', l.metadata, l.payload
+FROM unnest($2::bigint[], $3::text[]::uuid[]) AS u (pos, id) JOIN {p:log} AS l ON l.line = $1::bigint AND l.pos = u.pos
+
+-- name: log_move_leased
+-- Writes the rows at the places $5 of the batch $1 to $4 to the records, with their lease. The same transaction has settled them there.
+INSERT INTO {p:records} (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, owner, worker, claims,
+	message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload) OVERRIDING SYSTEM VALUE
+SELECT l.pos, u.id, b.grp, l.topic, coalesce(l.key, ''), coalesce(l.extra ->> 'tenant_id', ''), l.created_at, {p:log_size}(l), 4, b.lease_until,
+	l.created_at, 0, l.created_at, b.owner, b.worker, 1, coalesce(l.message_id, l.id::text), l.extra ->> 'correlation_id', l.extra ->> 'causation_id',
+	l.extra ->> 'traceparent', l.extra ->> 'tracestate', l.extra ->> 'dedup_key', l.metadata, l.payload
+FROM {p:batches} AS b CROSS JOIN unnest($5::bigint[], $6::text[]::uuid[]) AS u (pos, id) JOIN {p:log} AS l ON l.line = b.line AND l.pos = u.pos
+WHERE b.line = $1::bigint AND b.chain = $2::bigint AND b.n = $3::bigint AND b.token = $4::bigint
