@@ -74,7 +74,8 @@ func (d *drop) begin(ctx context.Context) (others storekit.Selections, err error
 }
 
 // step runs work, unless the group has registered again. work returns how many rows it has changed, and whether more may be left.
-func (d *drop) step(ctx context.Context, work func(ctx context.Context, t *tx, limit int) (int, bool, error)) (done int, more bool, err error) {
+func (d *drop) step(ctx context.Context, work func(ctx context.Context, t *tx, limit int) (int, bool, error)) (
+	done int, more bool, err error) {
 	err = d.e.update(ctx, d.operation, func(ctx context.Context, t *tx) error {
 		done, more = 0, false
 		routes, err := t.lockedRoutes(ctx)

@@ -50,7 +50,8 @@ func (t *tx) removeLine(ctx context.Context, line driver.Line, stages []driver.S
 
 // changeLine changes up to limit records of the line in these stages. more says that some of them may be left.
 func (t *tx) changeLine(ctx context.Context, line driver.Line, stages []driver.Stage, limit int,
-	find func(ctx context.Context, search driver.Search) ([]driver.Row, error), change func(r driver.Row)) (changed int, more bool, err error) {
+	find func(ctx context.Context, search driver.Search) ([]driver.Row, error), change func(r driver.Row)) (
+	changed int, more bool, err error) {
 	for _, stage := range stages {
 		n, lost, err := t.changeAll(ctx, limit-changed, func(ctx context.Context, limit int) ([]driver.Row, error) {
 			return find(ctx, driver.Search{By: driver.ByStage, Line: line, Stage: stage, Limit: limit})

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -28,21 +27,16 @@ func attempted(r *driver.Row, at driver.Time, reason string) {
 // tried is one line of a history: the time, the worker and the error, as JSON, so that no text can end the line.
 // The largest is far smaller than driver.HistoryBytes.
 func tried(at driver.Time, worker, reason string) string {
+	if runes := []rune(reason); len(runes) > mostErrorText {
+		reason = string(runes[:mostErrorText])
+	}
 	var line bytes.Buffer
 	e := json.NewEncoder(&line)
 	e.SetEscapeHTML(false)
-	if err := e.Encode([]any{at, worker, cutText(reason, mostErrorText)}); err != nil {
+	if err := e.Encode([]any{at, worker, reason}); err != nil {
 		return ""
 	}
 	return line.String()
-}
-
-// cutText returns up to n characters of a text.
-func cutText(text string, n int) string {
-	if utf8.RuneCountInString(text) <= n {
-		return text
-	}
-	return string([]rune(text)[:n])
 }
 
 // historyOf returns the attempts of a history, the newest first. The driver may have cut the last line.

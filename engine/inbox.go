@@ -19,15 +19,13 @@ import (
 // the message is one of this store.
 const noteKind = "note"
 
-func noteKey(consumer, key string) string { return joined(consumer, key) }
-
 // PutNote notes that a consumer handles a message. See roles.Inbox.
 func (e *Engine) PutNote(ctx context.Context, note roles.Note, wait time.Duration) (duplicate bool, err error) {
 	const operation = "put a note"
 	if err := storekit.CheckNote(note); err != nil {
 		return false, e.explain(ctx, operation, err)
 	}
-	entry := driver.Entry{Kind: noteKind, Key: noteKey(note.Consumer, note.Key)}
+	entry := driver.Entry{Kind: noteKind, Key: joined(note.Consumer, note.Key)}
 	if note.Own() {
 		entry.Value = note.Lease.ID.String()
 	}
@@ -70,7 +68,7 @@ func (t *tx) checkLease(ctx context.Context, lease outmill.Lease) error {
 // HasNote reports whether a message was noted. See roles.Inbox.
 func (e *Engine) HasNote(ctx context.Context, consumer, key string) (bool, error) {
 	return valueOf(ctx, e.viewTx, "look for a note", func(ctx context.Context, t *tx) (bool, error) {
-		note, err := t.entry(ctx, false, noteKind, noteKey(consumer, key))
+		note, err := t.entry(ctx, false, noteKind, joined(consumer, key))
 		return note != nil, err
 	})
 }

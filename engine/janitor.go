@@ -31,7 +31,9 @@ func (e *Engine) DeleteProcessed(ctx context.Context, limit int) (int, error) {
 
 // DeleteDedupKeys deletes dedup keys whose window has ended. See outmill.Janitor.
 func (e *Engine) DeleteDedupKeys(ctx context.Context, limit int) (int, error) {
-	return e.count(ctx, "delete dedup keys", limit, func(ctx context.Context, t *tx) (int, error) { return t.deleteOld(ctx, dedupKind, limit) })
+	return e.count(ctx, "delete dedup keys", limit, func(ctx context.Context, t *tx) (int, error) {
+		return t.deleteOld(ctx, dedupKind, limit)
+	})
 }
 
 // deleteOld deletes entries of a kind whose At has come.

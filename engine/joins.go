@@ -53,12 +53,9 @@ type storedJoin struct {
 	Updated            driver.Time
 }
 
-func joinKey(id outmill.JoinID) driver.Entry { return driver.Entry{Kind: joinKind, Key: id.String()} }
-
 // joinEntry is the entry of the join.
 func joinEntry(j *roles.Join) (driver.Entry, error) {
-	entry := joinKey(j.ID)
-	entry.Made = driver.Time(j.CreatedAt.UnixMicro())
+	entry := driver.Entry{Kind: joinKind, Key: j.ID.String(), Made: driver.Time(j.CreatedAt.UnixMicro())}
 	if !j.FinishedAt.IsZero() {
 		entry.At = driver.Time(j.FinishedAt.UnixMicro())
 	}
@@ -143,7 +140,7 @@ func (j joinStore) StartJoin(ctx context.Context, operation string, join *roles.
 func (t *tx) joins(ctx context.Context, lock bool, ids ...outmill.JoinID) ([]*storekit.JoinState, error) {
 	keys := make([]driver.Entry, len(ids))
 	for i, id := range ids {
-		keys[i] = joinKey(id)
+		keys[i] = driver.Entry{Kind: joinKind, Key: id.String()}
 	}
 	return t.joinsOf(ctx, lock, keys)
 }

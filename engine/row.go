@@ -208,9 +208,9 @@ func statusOf(stage driver.Stage) outmill.Status {
 		return outmill.StatusProcessed
 	case driver.Dead:
 		return outmill.StatusDead
-	case driver.Ready, driver.Held, driver.Waiting, driver.Delayed:
+	default:
+		return outmill.StatusPending
 	}
-	return outmill.StatusPending
 }
 
 // fill sets the fields of the record that the row has.

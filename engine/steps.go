@@ -36,9 +36,9 @@ func counted(stage driver.Stage) stepMove {
 		return stepMove{Acked: 1}
 	case driver.Dead:
 		return stepMove{Dead: 1}
-	case driver.Ready, driver.Held, driver.Waiting, driver.Delayed, driver.Leased:
+	default:
+		return stepMove{Open: 1}
 	}
-	return stepMove{Open: 1}
 }
 
 // storedStep is the Value of a step's entry: the joins that it is a step of, in the order in which it became so,

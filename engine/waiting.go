@@ -79,7 +79,7 @@ func stageOf(r driver.Row) int {
 		return storekit.StageDelayed
 	case driver.Leased:
 		return storekit.StageLeased
-	case driver.Ready, driver.Processed, driver.Dead:
+	default:
+		return storekit.StageReady
 	}
-	return storekit.StageReady
 }

@@ -17,9 +17,7 @@ const workerKind = "worker"
 // seeWorker notes the worker of a registration, and deletes those of the group that were not seen for long.
 func (t *tx) seeWorker(ctx context.Context, reg outmill.Registration) error {
 	if reg.Worker != "" {
-		entry := driver.Entry{
-			Kind: workerKind, Key: joined(reg.Group, reg.Worker), Made: t.now, Value: storekit.EncodeProblems(reg),
-		}
+		entry := driver.Entry{Kind: workerKind, Key: joined(reg.Group, reg.Worker), Made: t.now, Value: storekit.EncodeProblems(reg)}
 		if err := t.Put(ctx, entry); err != nil {
 			return err
 		}
