@@ -214,7 +214,8 @@ func (c *claim) serveTogether(ctx context.Context, lines []driver.Line, share in
 			alone = append(alone, lines[i])
 			continue
 		}
-		taken, changed, full := len(c.taken), len(c.changes.Rows), false
+		var full bool
+		taken, changed := len(c.taken), len(c.changes.Rows)
 		tc := c.of(lines[i], taken+c.shareOf(lines[i], share))
 		if ordered {
 			c.lines = append(c.lines, lines[i])
