@@ -194,7 +194,7 @@ func TestLost(t *testing.T) {
 		rec := r.append("a")[0]
 		dead := make(chan string, 1)
 		slow := func(c *worker.Config) {
-			c.Lease = 600 * time.Millisecond
+			c.Lease = 3 * time.Second
 			c.MaxProcessing = 10 * time.Millisecond
 			c.Retry.MaxAttempts = 2
 			c.OnDead = func(_ *outmill.Record, reason string) { dead <- reason }
@@ -262,7 +262,7 @@ func TestLost(t *testing.T) {
 		r := newRig(t)
 		records := r.append("a", "b", "c")
 		r.store.failBefore("Extend", away)
-		r.start(func(c *worker.Config) { c.Lease = 3 * time.Second })
+		r.start(func(c *worker.Config) { c.Lease = 8 * time.Second })
 		for _, rec := range records {
 			r.eventually("it is claimed again", func() bool { return r.get(rec).Claims >= 2 })
 			found := r.get(rec)
