@@ -42,8 +42,14 @@ func pauseSentences() []sentence {
 		{"Resume hands out the records of each key in their order", resumeKeepsOrder},
 		{"Resume hands out in order what was paused, resumed and paused again", resumeAgain},
 		{"Resume hands out to claims without an order what they have held, behind keys that claims by key have held before", resumeBehindKeys},
-		{"Resume hands out to claims by key in order what claims without an order have held, behind many keys that others hold", resumeBehindOthers},
-		{"Resume hands out to claims by key in order what many pauses have held, also after the first record of each is deleted", resumeManyPauses},
+		{
+			"Resume hands out to claims by key in order what claims without an order have held, behind many keys that others hold",
+			resumeBehindOthers,
+		},
+		{
+			"Resume hands out to claims by key in order what many pauses have held, also after the first record of each is deleted",
+			resumeManyPauses,
+		},
 		{"Resume hands out thousands of records, each once and in the order of their keys", resumeMany},
 		{"a hint comes after Resume", hintAfterResume},
 		{"a claim finds a record behind thousands of paused ones", pausedBacklog},

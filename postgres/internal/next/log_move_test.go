@@ -127,8 +127,9 @@ func TestLog_Moves(t *testing.T) {
 			_, err := tx.moveUnread(w.ctx, w.lineOf("a"), w.moving("a", "nil", "full"))
 			require.NoError(w, err)
 			w.commit(tx)
-			rows, err := w.pool.Query(w.ctx, w.names.in(`SELECT concat_ws(' ', payload IS NULL, tenant_id, created_at, due_at, message_id, correlation_id,
-				causation_id, traceparent, tracestate, dedup_key, metadata) FROM {p:records} WHERE topic = $1 ORDER BY seq`), w.line.Name())
+			rows, err := w.pool.Query(w.ctx, w.names.in(`SELECT concat_ws(' ', payload IS NULL, tenant_id, created_at, due_at, message_id,
+				correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata)
+				FROM {p:records} WHERE topic = $1 ORDER BY seq`), w.line.Name())
 			require.NoError(w, err)
 			got, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			require.NoError(w, err)

@@ -32,7 +32,8 @@ func TestConformance_DatabaseSQL(t *testing.T) {
 
 func appendIn(t *testing.T, h harness, db *sql.DB) {
 	t.Helper()
-	require.NoError(t, h.store.RegisterGroup(t.Context(), outmill.Registration{Group: "g", Topics: outmill.Topics{Include: []string{"orders"}}}))
+	group := outmill.Registration{Group: "g", Topics: outmill.Topics{Include: []string{"orders"}}}
+	require.NoError(t, h.store.RegisterGroup(t.Context(), group))
 	text := func(tx *sql.Tx, setting string) (value string) {
 		require.NoError(t, tx.QueryRowContext(t.Context(), "SELECT current_setting('"+setting+"')").Scan(&value))
 		return value
