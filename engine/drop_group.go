@@ -137,7 +137,7 @@ func (d *drop) deleteSettled(ctx context.Context) (done int, more bool, err erro
 	return d.step(ctx, func(ctx context.Context, t *tx, limit int) (done int, more bool, err error) {
 		lines, err := t.LinesOf(ctx, d.group)
 		for i := 0; i < len(lines) && !more && err == nil; i++ {
-			n := 0
+			var n int
 			n, more, err = t.removeLine(ctx, lines[i], settled, true, limit-done)
 			done += n
 		}

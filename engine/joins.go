@@ -255,7 +255,8 @@ const membersAtOnce = 2000
 
 // DeleteJoins deletes joins that ended long ago. See roles.Joins.
 func (e *Engine) DeleteJoins(ctx context.Context, limit int) (deleted int, err error) {
-	for n, more := 0, true; more && err == nil; more = more && deleted < limit {
+	for more := true; more && err == nil; more = more && deleted < limit {
+		var n int
 		n, err = e.count(ctx, "delete joins", limit-deleted, func(ctx context.Context, t *tx) (n int, err error) {
 			n, more, err = t.deleteJoins(ctx, limit-deleted)
 			return n, err

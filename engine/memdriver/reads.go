@@ -267,7 +267,7 @@ func (t *tx) Whole(_ context.Context, line driver.Line, owner string) (driver.Ke
 
 func (t *tx) stateWith(state driver.KeyState, s *stored, owner string) driver.KeyState {
 	over, come, others := t.expired(&s.Row), s.Wake <= t.now, s.Stage == driver.Leased && s.Owner != owner
-	if others && !(come && over) {
+	if others && (!come || !over) {
 		state.Other = s.Owner
 	}
 	first := func(seq *int64, is bool) {
