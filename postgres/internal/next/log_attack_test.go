@@ -1,0 +1,142 @@
+//go:build outmill_next_open
+
+package next
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// TestLog_Attack has what an attack found and the log does not keep yet: see docs/postgres-next.md. Each case fails.
+func TestLog_Attack(t *testing.T) {
+	db := newLogDB(t)
+	t.Run("a claim of two topics does not take back how far another has read", func(t *testing.T) {
+		w := db.world(t)
+		w.register("a", true)
+		one, two := w.line, driver.Line{Topic: w.line.Topic + "-two"}
+		w.append("x0")
+		tx := w.begin()
+		_ = w.page(tx, w.lineOf("a"), 9) // T: chain of one: cap and number
+		w.line = two
+		late := w.open("late") // X, number behind T
+		w.append("1")
+		open := w.open("open") // W, number behind T, place before C's cursor
+		w.append("2")
+		_, got := w.claim("a", 9) // C
+		require.Equal(t, []string{"1", "2"}, got)
+		w.commit(late)
+		p := w.page(tx, w.lineOf("a"), 9) // T on two, with the old cap
+		_, got = w.takeOf(tx, p, nil)
+		t.Log("T takes", got)
+		w.commit(tx)
+		w.commit(open)
+		w.append("3")
+		_, got = w.claim("a", 9)
+		t.Log("next claim gives", got, "want open and 3")
+		require.Contains(t, got, "open")
+		w.line = one
+	})
+	t.Run("a process that knows a group as one that holds reads nothing once it takes", func(t *testing.T) {
+		w := db.world(t)
+		w.append("0")
+		a := w.register("a", false)
+		stale := w.lineOf("a")
+		w.append("1")
+		w.take(a)
+		tx := w.begin()
+		_, got := w.takeOf(tx, w.page(tx, stale, 9), nil)
+		w.commit(tx)
+		t.Log("stale process", got)
+		_, again := w.claim("a", 9)
+		t.Log("other process", again)
+		require.Empty(t, got)
+	})
+	t.Run("a move for a group that was dropped leaves the row to the next group", func(t *testing.T) {
+		w := db.world(t)
+		w.register("a", true)
+		w.append("1")
+		stale := w.lineOf("a")
+		rows := w.moving("a", "1")
+		w.drop("a")
+		w.register("b", true)
+		tx := w.begin()
+		_, err := tx.moveUnread(w.ctx, stale, rows)
+		require.NoError(t, err)
+		w.commit(tx)
+		t.Log("records", w.records())
+		w.requireClaims("b", "1")
+	})
+	t.Run("a row of a claim that was open at a drop goes to the next group when it fails", func(t *testing.T) {
+		w := db.world(t)
+		w.register("a", true)
+		w.append("1")
+		rows := w.moving("a", "1")
+		tx := w.begin()
+		p := w.page(tx, w.lineOf("a"), 9)
+		w.drop("a") // its steps find nothing to give back
+		w.register("b", true)
+		b, _ := w.takeOf(tx, p, nil)
+		w.commit(tx)
+		tx = w.begin()
+		_, err := tx.moveLeased(w.ctx, b, rows)
+		require.NoError(t, err)
+		w.commit(tx)
+		t.Log("records", w.records())
+		_, got := w.claim("b", 9)
+		require.Equal(t, "b", w.records()[0].Group, "%v", got)
+	})
+	t.Run("what was moved for a group that holds does not come again when it takes", func(t *testing.T) {
+		w := db.world(t)
+		a := w.register("a", false)
+		w.append("1")
+		tx := w.begin()
+		_, err := tx.moveUnread(w.ctx, w.lineOf("a"), w.moving("a", "1"))
+		require.NoError(t, err)
+		w.commit(tx)
+		w.take(a)
+		_, got := w.claim("a", 9)
+		t.Log("records", w.records(), "log gives", got)
+		require.Empty(t, got)
+	})
+	t.Run("a row that cannot be decoded does not stop its topic", func(t *testing.T) {
+		w := db.world(t)
+		w.register("a", true)
+		w.append("1")
+		_, err := w.pool.Exec(w.ctx, w.names.in(`INSERT INTO {p:log} (line, created_at, id, topic, extra)
+			VALUES ($1, 1, gen_random_uuid(), $2, '{"tenant_id":"\u0000"}')`), logLineOf(w.line), w.line.Name())
+		require.NoError(t, err)
+		tx := w.begin()
+		_, err = tx.page(w.ctx, w.lineOf("a"), 9)
+		require.NoError(t, err)
+	})
+	t.Run("a claim that waited for a table that upkeep rewrote hands out nothing again", func(t *testing.T) {
+		w := db.world(t)
+		w.register("a", true)
+		w.append("1", "2")
+		w.claim("a", 9)
+		up := w.begin()
+		w.exec(up, `LOCK TABLE {p:batches} IN ACCESS EXCLUSIVE MODE`)
+		w.exec(up, `CREATE TEMP TABLE kept ON COMMIT DROP AS SELECT * FROM {p:batches}`)
+		w.exec(up, `TRUNCATE {p:batches}`)
+		w.exec(up, `INSERT INTO {p:batches} SELECT * FROM kept`)
+		got := make(chan []string)
+		go func() {
+			defer close(got)
+			_, texts := w.claim("a", 9)
+			got <- texts
+		}()
+		require.Eventually(t, func() bool {
+			var waits bool
+			err := w.pool.QueryRow(w.ctx, w.names.in(`SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = '{p:batches}'::regclass)`)).Scan(&waits)
+			return err == nil && waits
+		}, time.Minute, 10*time.Millisecond, "the claim waits for the table")
+		w.commit(up)
+		texts := <-got
+		t.Log("claim gives again", texts)
+		require.Empty(t, texts)
+	})
+}
