@@ -460,6 +460,23 @@ FROM unnest($1::bigint[], $2::bigint[], $3::text[]::uuid[], $4::text[], $5::text
 -- log_cap
 SELECT /* outmill log_cap */ "outmill"."log_cap"($1::bigint);
 
+-- log_move_leased
+INSERT /* outmill log_move_leased */ INTO "outmill"."records" (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, owner, worker, claims,
+	message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload) OVERRIDING SYSTEM VALUE
+SELECT l.pos, u.id, b.grp, l.topic, coalesce(l.key, ''), coalesce(l.extra ->> 'tenant_id', ''), l.created_at, "outmill"."log_size"(l), 4, b.lease_until,
+	l.created_at, 0, l.created_at, b.owner, b.worker, 1, coalesce(l.message_id, l.id::text), l.extra ->> 'correlation_id', l.extra ->> 'causation_id',
+	l.extra ->> 'traceparent', l.extra ->> 'tracestate', l.extra ->> 'dedup_key', l.metadata, l.payload
+FROM "outmill"."batches" AS b CROSS JOIN unnest($5::bigint[], $6::text[]::uuid[]) AS u (pos, id) JOIN "outmill"."log" AS l ON l.line = b.line AND l.pos = u.pos
+WHERE b.line = $1::bigint AND b.chain = $2::bigint AND b.n = $3::bigint AND b.token = $4::bigint;
+
+-- log_move_unread
+INSERT /* outmill log_move_unread */ INTO "outmill"."records" (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, message_id,
+	correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload) OVERRIDING SYSTEM VALUE
+SELECT l.pos, u.id, $4::text, l.topic, coalesce(l.key, ''), coalesce(l.extra ->> 'tenant_id', ''), l.created_at, "outmill"."log_size"(l), 0, 0, l.created_at,
+	0, l.created_at, coalesce(l.message_id, l.id::text), l.extra ->> 'correlation_id', l.extra ->> 'causation_id', l.extra ->> 'traceparent',
+	l.extra ->> 'tracestate', l.extra ->> 'dedup_key', l.metadata, l.payload
+FROM unnest($2::bigint[], $3::text[]::uuid[]) AS u (pos, id) JOIN "outmill"."log" AS l ON l.line = $1::bigint AND l.pos = u.pos;
+
 -- log_page
 SELECT /* outmill log_page */ pg_current_snapshot()::text, r.pos, r.late, r.odd, r.id::text, r.created_at, r.topic, r.key, r.tenant_id, r.size
 FROM "outmill"."log_page"($1::bigint, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, nullif($5::text, '')::xid8, $6::bigint, $7::bigint) AS r
