@@ -23,12 +23,6 @@ import (
 	"github.com/outmill/outmill/storetest/txtest"
 )
 
-func TestConformance(t *testing.T) {
-	t.Parallel()
-	suite := suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0)
-	storetest.Run(t, suite)
-}
-
 func TestConformance_Joins(t *testing.T) {
 	t.Parallel()
 	joinstest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0))
@@ -37,13 +31,6 @@ func TestConformance_Joins(t *testing.T) {
 func TestConformance_Transactions(t *testing.T) {
 	t.Parallel()
 	txtest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0))
-}
-
-// Work that is done in several transactions does the same.
-func TestConformance_Steps(t *testing.T) {
-	t.Parallel()
-	testenv.Long(t, "walks in small steps")
-	storetest.WalkInSteps(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 2))
 }
 
 // connect returns a pool, which change may set up.
