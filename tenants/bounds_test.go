@@ -299,8 +299,20 @@ func TestSet_Bounds(t *testing.T) {
 	}
 }
 
-// requireEnds makes the call with a context that does not end.
+// requireEnds makes the call with a context that does not end. On a busy machine the other member may be late, too, and
+// the error names that one: then the call is made again.
 func requireEnds(t *testing.T, b *bounded, name string, call func(*bounded) error) {
+	t.Helper()
+	for began := time.Now(); ; {
+		if member := requireOneEnds(t, b, name, call); member != "quick" || time.Since(began) > soon {
+			require.Contains(t, []string{"slow", ""}, member)
+			return
+		}
+	}
+}
+
+// requireOneEnds returns the member that the error of the call names.
+func requireOneEnds(t *testing.T, b *bounded, name string, call func(*bounded) error) string {
 	t.Helper()
 	ended := make(chan error, 1)
 	go func() { ended <- call(b) }()
@@ -308,15 +320,17 @@ func requireEnds(t *testing.T, b *bounded, name string, call func(*bounded) erro
 	case err := <-ended:
 		if noError[name] {
 			require.NoError(t, err)
-			return
+			return ""
 		}
 		require.ErrorIs(t, err, storekit.ErrStoreAway)
 		var in *tenants.MemberError
 		require.ErrorAs(t, err, &in)
-		require.Equal(t, "slow", in.Member)
+		require.NotEmpty(t, in.Member)
+		return in.Member
 	case <-time.After(soon):
 		require.FailNow(t, "the call hangs with its member")
 	}
+	return ""
 }
 
 // hang has the set find out that the member hangs.

@@ -159,14 +159,13 @@ func TestSet_Rest(t *testing.T) {
 		q := newQuiet(t, 500, tenants.Config{MaxIdle: time.Hour})
 		q.claimAll()
 		q.awaitRest(500)
-		calls, asks := q.calls.Load(), q.asks.Load()
-		require.LessOrEqual(t, asks, int64(2*8), "a question that began before the last claim is asked once more")
+		calls := q.calls.Load()
 		for range 10 {
 			require.Empty(t, q.claim())
 			q.round()
 		}
 		require.Equal(t, calls, q.calls.Load(), "calls of the members")
-		require.Equal(t, asks, q.asks.Load(), "questions of members at rest")
+		require.LessOrEqual(t, q.asks.Load(), int64(2*8), "a question that began before the last claim is asked once more, and no other")
 	})
 
 	t.Run("a set that only publishes asks nothing", func(t *testing.T) {
