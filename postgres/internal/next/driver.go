@@ -168,7 +168,7 @@ func (t *tx) runOwn(ctx context.Context, how string, begin driver.Begin, fn func
 	return t.commit(ctx)
 }
 
-// commit sends what is queued, and the COMMIT.
+// commit sends the queued statements, and the COMMIT.
 func (t *tx) commit(ctx context.Context) error {
 	t.addStep(step{text: sqlCommit, done: func(int) error {
 		t.own.over = true

@@ -6,7 +6,7 @@ import (
 	"github.com/outmill/outmill/engine/driver"
 )
 
-// logExtra has what is empty in most messages, as JSON; "" is nothing.
+// logExtra returns the fields that most messages leave empty, as JSON; "" is none of them.
 func logExtra(r driver.NewRow) string {
 	extra := map[string]string{}
 	for name, text := range map[string]string{
