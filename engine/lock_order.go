@@ -15,6 +15,11 @@ func inOrder(c *driver.Changes) {
 	for _, list := range []*[]driver.Note{&c.Open, &c.Drop, &c.Notes} {
 		*list = eachNoteOnce(*list)
 	}
+	// A note that is opened has other Looks, and would not be dropped.
+	c.Open = slices.DeleteFunc(c.Open, func(n driver.Note) bool {
+		_, dropped := slices.BinarySearchFunc(c.Drop, n, byName)
+		return dropped
+	})
 }
 
 // eachNoteOnce sorts notes. Of several with one name, the last one stays, with the smallest Head of all.
