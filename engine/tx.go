@@ -152,12 +152,13 @@ func (t *tx) remove(r driver.Row) {
 	t.changes.Delete = append(t.changes.Delete, r)
 }
 
-// open opens the note that holds the row, and the note of its key.
+// open opens the note that holds the row, and the note of its key. That of a pause stays as it is: whether a claim looks at it
+// depends on the pause alone, and its Looks must not go back, because claims that lock no line hold rows under it.
 func (t *tx) open(r driver.Row) {
 	if !t.State().Notes {
 		return
 	}
-	if r.Under != "" {
+	if _, paused := driver.ByPause(r.Under); r.Under != "" && !paused {
 		t.changes.Open = append(t.changes.Open, driver.Note{Line: r.Line, Name: r.Under})
 	}
 	if name := driver.KeyNote(r.Key); r.Key != "" && r.Under != name {
@@ -236,6 +237,9 @@ func (t *tx) apply(ctx context.Context, c driver.Changes) (driver.Applied, error
 		r := change.Was
 		if n := (driver.Note{Line: r.Line, Name: r.Under}); done.Lost[r.ID] && dropped[n] {
 			n.Head = r.Seq
+			if _, paused := driver.ByPause(n.Name); paused {
+				n.Blocker = n.Name
+			}
 			again.Notes = append(again.Notes, n)
 		}
 	}
