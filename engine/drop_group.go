@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/outmill/outmill"
@@ -145,28 +147,39 @@ func (d *drop) deleteSettled(ctx context.Context) (done int, more bool, err erro
 	})
 }
 
-// end ends the note of the drop, and deletes the notes of keys, unless the group has registered again.
+// end ends the note of the drop, and deletes the notes of keys, unless the group has registered again, or has records again.
 func (d *drop) end(ctx context.Context) error {
+	err := d.endAnd(ctx, true)
+	if errors.Is(err, errHasRecords) {
+		err = d.endAnd(ctx, false)
+	}
+	return err
+}
+
+// errHasRecords takes back that the notes of a group were deleted.
+var errHasRecords = errors.New("the group has records again")
+
+func (d *drop) endAnd(ctx context.Context, forget bool) error {
 	return d.e.update(ctx, d.operation, func(ctx context.Context, t *tx) error {
 		routes, err := t.lockedRoutes(ctx)
 		if err != nil {
 			return err
 		}
-		note, err := t.entry(ctx, false, endedKind, d.group)
-		if err != nil {
-			return err
-		}
-		if note != nil && strings.HasPrefix(note.Value, dropping) {
-			// A transaction that is still open may append for the group: Stats finds such records by the entry.
-			note.Value = hasNoRecords
-			if err := t.Put(ctx, *note); err != nil {
+		if forget && !routes.Has(d.group) {
+			// Records that are committed from here on get notes of their own. Those of before may be held under one of these.
+			if err := t.Forget(ctx, d.group); err != nil {
 				return err
 			}
+			if lines, err := t.LinesOf(ctx, d.group); err != nil || len(lines) > 0 {
+				return cmp.Or(err, errHasRecords)
+			}
 		}
-		lines, err := t.LinesOf(ctx, d.group)
-		if err != nil || routes.Has(d.group) || len(lines) > 0 {
+		note, err := t.entry(ctx, false, endedKind, d.group)
+		if err != nil || note == nil || !strings.HasPrefix(note.Value, dropping) {
 			return err
 		}
-		return t.Forget(ctx, d.group)
+		// A transaction that is still open may append for the group: Stats finds such records by the entry.
+		note.Value = hasNoRecords
+		return t.Put(ctx, *note)
 	})
 }
