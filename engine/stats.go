@@ -108,7 +108,8 @@ func (t *tx) addStats(ctx context.Context, s *outmill.TopicStats, line driver.Li
 // oldestUnpaused is the first due time of the rows that have been due longest and that no pause of a key or
 // tenant stops.
 func (t *tx) oldestUnpaused(ctx context.Context, line driver.Line) (oldest driver.Time, err error) {
-	rows, err := t.Rows(ctx, driver.Search{By: driver.ByDue, Line: line, Limit: scanLimit})
+	rows, err := t.Rows(ctx, driver.Search{By: driver.ByDue, Line: line, Limit: scanLimit},
+		driver.Search{By: driver.ByStage, Stage: driver.Held, Line: line, Limit: scanLimit})
 	for _, r := range rows {
 		due := dueOf(r)
 		if t.pauses.Of(r.Group, r.Topic, r.Key, r.Tenant) == 0 && !expired(&r, t.now) && (oldest == 0 || due < oldest) {
