@@ -95,8 +95,7 @@ func (t *tx) freeBlockers(ctx context.Context, req outmill.ClaimRequest) ([]stri
 	blockers, err := t.Pausing(ctx, req.Group)
 	for _, name := range blockers {
 		number, _ := driver.ByPause(name)
-		keyed := name == driver.KeyedPauseNote(number)
-		if !t.pauses.Has(number) || keyed && req.Order == outmill.OrderKey {
+		if !t.pauses.Has(number) || driver.IsKeyedPause(name) && req.Order == outmill.OrderKey {
 			free = append(free, name)
 		}
 	}

@@ -5,8 +5,8 @@ import "context"
 // Parts are the reads of a page, for a driver whose transactions see one moment.
 type Parts interface {
 	Rows(ctx context.Context, searches ...Search) ([]Row, error)
-	// Notes returns the notes of a line that are Free or whose LookAt has come, by Head.
-	Notes(ctx context.Context, line Line, free []string, limit int) ([]Note, error)
+	// Notes returns the notes that the page has.
+	Notes(ctx context.Context, ask Ask) ([]Note, error)
 	// Under returns the first rows under each name, up to limit for each.
 	Under(ctx context.Context, line Line, names []string, limit int) ([]Row, error)
 	Keys(ctx context.Context, line Line, owner string, keys []string) (map[string]KeyState, error)
@@ -22,7 +22,7 @@ func ReadPage(ctx context.Context, t Parts, notes bool, ask Ask) (p Page, err er
 		return p, err
 	}
 	if notes {
-		if p.Notes, err = t.Notes(ctx, ask.Line, ask.Free, ask.Limit); err != nil {
+		if p.Notes, err = t.Notes(ctx, ask); err != nil {
 			return p, err
 		}
 	}

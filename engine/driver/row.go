@@ -196,9 +196,12 @@ func PauseNote(number int64) string { return pausePrefix + strconv.FormatInt(num
 // has met in a pause. A claim in the order of keys gives them to the notes of their keys.
 func KeyedPauseNote(number int64) string { return keyedPausePrefix + strconv.FormatInt(number, 10) }
 
+// IsKeyedPause reports whether a Name or Blocker is a KeyedPauseNote.
+func IsKeyedPause(name string) bool { return strings.HasPrefix(name, keyedPausePrefix) }
+
 // ByPause reports whether a Name or Blocker is one of a pause, and returns the pause's number.
 func ByPause(name string) (number int64, ok bool) {
-	if !strings.HasPrefix(name, pausePrefix) && !strings.HasPrefix(name, keyedPausePrefix) {
+	if !strings.HasPrefix(name, pausePrefix) && !IsKeyedPause(name) {
 		return 0, false
 	}
 	number, err := strconv.ParseInt(name[1:], 10, 64)

@@ -73,6 +73,8 @@ type Ask struct {
 	// Limit is the largest number of notes, of held rows of each note, and of ready rows.
 	Limit int
 	// Keys asks for the ready rows, and for the states of the keys of all rows and notes of the page.
+	// Each KeyedPauseNote then counts as well, whatever its Blocker is: a claim without an order may have made it after this claim
+	// has read which Blockers there are.
 	Keys bool
 	// Lock locks the line until the transaction ends: one claim at a time decides about the order of a line.
 	// The moment of the page is after the lock is granted, also where locking and reading are one statement.

@@ -179,20 +179,20 @@ func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
 }
 
 func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
-	pages, keys := make([]driver.Page, len(lines)), ask.Keys
+	pages := make([]driver.Page, len(lines))
 	for i, line := range lines {
-		ask.Line, ask.Due, ask.Keys = line, 1, true
+		ask.Line, ask.Due = line, 1
 		page, err := t.Page(ctx, ask)
 		switch {
 		case err != nil:
 			return nil, err
-		case len(page.Due)+len(page.Notes) > 0 || page.Unrouted:
+		case len(page.Due)+len(page.Notes) > 0 || page.Unrouted || !ask.Keys && len(t.held(line, 1, ofKey)) > 0:
 			pages[i].Busy = true
 			continue
-		case keys:
-			pages[i].Keys = page.Keys
+		case !ask.Keys:
+			page.Ready, _ = t.Rows(ctx, driver.Search{By: driver.ByStage, Line: line, Limit: ask.Limit})
 		}
-		pages[i].Ready = page.Ready
+		pages[i].Ready, pages[i].Keys = page.Ready, page.Keys
 	}
 	return pages, nil
 }
@@ -203,14 +203,14 @@ func (t *tx) looks(n *driver.Note, free []string) bool {
 }
 
 // Notes is a part of a page. See driver.Parts.
-func (t *tx) Notes(_ context.Context, line driver.Line, free []string, limit int) (notes []driver.Note, _ error) {
+func (t *tx) Notes(_ context.Context, ask driver.Ask) (notes []driver.Note, _ error) {
 	for _, n := range t.notes {
-		if n.Line == line && t.looks(n, free) {
+		if n.Line == ask.Line && (t.looks(n, ask.Free) || ask.Keys && driver.IsKeyedPause(n.Name)) {
 			notes = append(notes, *n)
 		}
 	}
 	slices.SortFunc(notes, func(a, b driver.Note) int { return cmp.Or(cmp.Compare(a.Head, b.Head), cmp.Compare(a.Name, b.Name)) })
-	return notes[:min(len(notes), limit)], nil
+	return notes[:min(len(notes), ask.Limit)], nil
 }
 
 // held returns the first held rows of a line under the notes that match.

@@ -17,14 +17,15 @@ const (
 	sqlHeldByKey = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:held_under}
 WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under >= 'k' AND under < 'l' ORDER BY under, seq LIMIT ?4`
 
-	// sqlNotes reads the first notes of each blocker in ?5, and those whose time has come.
+	// sqlNotes reads the first notes of each blocker in ?5, those whose time has come, and with ?6 those of Ask.Keys.
 	sqlNotes = `SELECT name, blocker, head, look_at, looks FROM (
 	SELECT n.name, n.blocker, n.head, n.look_at, n.looks FROM json_each(?5) AS j CROSS JOIN {p:notes} AS n
 	ON n.grp = ?1 AND n.topic = ?2 AND n.name IN (
 		SELECT name FROM {p:notes} INDEXED BY {p:notes_by} WHERE grp = ?1 AND blocker = j.value AND topic = ?2 ORDER BY head LIMIT ?4)
 	UNION
 	SELECT name, blocker, head, look_at, looks FROM {p:notes} INDEXED BY {p:notes_look}
-	WHERE grp = ?1 AND topic = ?2 AND look_at <> 0 AND look_at <= ?3)
+	WHERE grp = ?1 AND topic = ?2 AND look_at <> 0 AND look_at <= ?3
+	UNION SELECT name, blocker, head, look_at, looks FROM {p:notes} WHERE ?6 AND grp = ?1 AND topic = ?2 AND name >= 'q' AND name < 'r')
 ORDER BY head, name LIMIT ?4`
 
 	// keyStates are, for each key of k, another owner than ?4 with a lease, and the first rows that wait, that are held
@@ -57,12 +58,12 @@ func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
 }
 
 // Notes is a part of a page. See driver.Parts.
-func (t *tx) Notes(ctx context.Context, line driver.Line, free []string, limit int) ([]driver.Note, error) {
+func (t *tx) Notes(ctx context.Context, ask driver.Ask) ([]driver.Note, error) {
 	return list(ctx, t, func(v *values, n *driver.Note) {
-		n.Line = line
+		n.Line = ask.Line
 		n.Name, n.Blocker = v.text(0), v.text(1)
 		n.Head, n.LookAt, n.Looks = v.number(2), driver.Time(v.number(3)), int(v.number(4))
-	}, sqlNotes, line.Group, line.Name(), int64(t.state.Now), limit, jsonOf(free))
+	}, sqlNotes, ask.Group, ask.Name(), int64(t.state.Now), ask.Limit, jsonOf(ask.Free), ask.Keys)
 }
 
 // Under is a part of a page.

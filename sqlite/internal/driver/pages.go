@@ -16,8 +16,11 @@ const (
 		WHERE grp = ?1 AND topic = j.value AND stage IN (2, 3, 4) AND wake_at <> 0 AND wake_at <= ?3)
 	OR ?4 AND (EXISTS (SELECT 1 FROM json_each(?5) AS b CROSS JOIN {p:notes} AS n INDEXED BY {p:notes_by}
 		ON n.grp = ?1 AND n.blocker = b.value AND n.topic = j.value)
-		OR EXISTS (SELECT 1 FROM {p:notes} INDEXED BY {p:notes_look} WHERE grp = ?1 AND topic = j.value AND look_at <> 0 AND look_at <= ?3))
-	OR ?6 AND EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:unrouted} WHERE grp = '' AND stage IN (0, 3) AND topic = j.value)`
+		OR EXISTS (SELECT 1 FROM {p:notes} INDEXED BY {p:notes_look} WHERE grp = ?1 AND topic = j.value AND look_at <> 0 AND look_at <= ?3)
+		OR NOT ?7 AND EXISTS (SELECT 1 FROM {p:notes} WHERE grp = ?1 AND topic = j.value AND name >= 'q' AND name < 'r'))
+	OR ?6 AND EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:unrouted} WHERE grp = '' AND stage IN (0, 3) AND topic = j.value)
+	OR ?7 AND EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:held_under}
+		WHERE grp = ?1 AND topic = j.value AND stage = 1 AND under >= 'k' AND under < 'l')`
 
 	sqlFirst = `SELECT ` + rowColumns + `, j.key FROM json_each(?2) AS j CROSS JOIN {p:records} AS r ON r.seq IN (
 	SELECT seq FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND topic = j.value AND stage = 0 ORDER BY seq LIMIT ?3)`
@@ -30,7 +33,7 @@ const (
 // Pages reads the first ready rows of several lines, and the states of their keys.
 func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
 	group, names, pages := lines[0].Group, namesOf(lines), make([]driver.Page, len(lines))
-	alone, err := t.texts(ctx, sqlAlone, group, jsonOf(names), int64(t.state.Now), t.state.Notes, jsonOf(ask.Free), t.state.Unrouted)
+	alone, err := t.texts(ctx, sqlAlone, group, jsonOf(names), int64(t.state.Now), t.state.Notes, jsonOf(ask.Free), t.state.Unrouted, !ask.Keys)
 	if err != nil {
 		return nil, err
 	}

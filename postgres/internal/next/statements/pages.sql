@@ -13,7 +13,9 @@ notes AS MATERIALIZED (SELECT * FROM (
 			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM $2::text AND blocker = f.blocker ORDER BY head, name LIMIT $4::bigint) AS b
 	UNION SELECT * FROM (SELECT name, blocker, head, look_at, looks, xmin::text::bigint FROM {p:notes}
 		WHERE grp = $1::text AND topic = $2::text AND look_at <> 0 AND look_at <= (SELECT now FROM at) ORDER BY look_at
-		LIMIT 10 * $4::bigint + 1000) AS l) AS n
+		LIMIT 10 * $4::bigint + 1000) AS l
+	UNION SELECT name, blocker, head, look_at, looks, xmin::text::bigint FROM {p:notes}
+		WHERE $6::boolean AND grp = $1::text AND topic = $2::text AND name >= 'q' AND name < 'r') AS n
 	ORDER BY head, name LIMIT $4::bigint),
 held AS MATERIALIZED (SELECT h.* FROM notes AS n CROSS JOIN LATERAL (SELECT {row} FROM {p:records} AS r
 	WHERE hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) =
@@ -63,6 +65,9 @@ alone AS MATERIALIZED (SELECT l.line FROM lines AS l WHERE
 		WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended(l.topic, hashtextextended($1::text, 0))
 			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM l.topic AND blocker = f.blocker LIMIT 1) AS n LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM {p:notes} WHERE grp = $1::text AND topic = l.topic AND look_at <> 0 AND look_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
+	OR $6::boolean AND (SELECT 1 FROM {p:notes} WHERE grp = $1::text AND topic = l.topic AND name >= 'q' AND name < 'r' LIMIT 1) IS NOT NULL
+	OR NOT $6::boolean AND (SELECT 1 FROM {p:records} WHERE grp = $1::text AND topic = l.topic AND stage - 1 = 0 AND under >= 'k' AND under < 'l' LIMIT 1)
+		IS NOT NULL
 	OR (SELECT 1 FROM {p:records} WHERE grp = '' AND stage IN (0, 3) AND topic = l.topic LIMIT 1) IS NOT NULL),
 ready AS MATERIALIZED (SELECT l.line, l.topic, r.* FROM lines AS l CROSS JOIN LATERAL (SELECT {row:line} FROM {p:records} AS r
 	WHERE grp = $1::text AND topic = l.topic AND stage = 0 ORDER BY seq LIMIT $4::bigint {free}) AS r

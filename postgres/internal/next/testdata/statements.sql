@@ -525,7 +525,9 @@ notes AS MATERIALIZED (SELECT * FROM (
 			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM $2::text AND blocker = f.blocker ORDER BY head, name LIMIT $4::bigint) AS b
 	UNION SELECT * FROM (SELECT name, blocker, head, look_at, looks, xmin::text::bigint FROM "outmill"."notes"
 		WHERE grp = $1::text AND topic = $2::text AND look_at <> 0 AND look_at <= (SELECT now FROM at) ORDER BY look_at
-		LIMIT 10 * $4::bigint + 1000) AS l) AS n
+		LIMIT 10 * $4::bigint + 1000) AS l
+	UNION SELECT name, blocker, head, look_at, looks, xmin::text::bigint FROM "outmill"."notes"
+		WHERE $6::boolean AND grp = $1::text AND topic = $2::text AND name >= 'q' AND name < 'r') AS n
 	ORDER BY head, name LIMIT $4::bigint),
 held AS MATERIALIZED (SELECT h.* FROM notes AS n CROSS JOIN LATERAL (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r
 	WHERE hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) =
@@ -572,6 +574,9 @@ alone AS MATERIALIZED (SELECT l.line FROM lines AS l WHERE
 		WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended(l.topic, hashtextextended($1::text, 0))
 			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM l.topic AND blocker = f.blocker LIMIT 1) AS n LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM "outmill"."notes" WHERE grp = $1::text AND topic = l.topic AND look_at <> 0 AND look_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
+	OR $6::boolean AND (SELECT 1 FROM "outmill"."notes" WHERE grp = $1::text AND topic = l.topic AND name >= 'q' AND name < 'r' LIMIT 1) IS NOT NULL
+	OR NOT $6::boolean AND (SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = l.topic AND stage - 1 = 0 AND under >= 'k' AND under < 'l' LIMIT 1)
+		IS NOT NULL
 	OR (SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) AND topic = l.topic LIMIT 1) IS NOT NULL),
 ready AS MATERIALIZED (SELECT l.line, l.topic, r.* FROM lines AS l CROSS JOIN LATERAL (SELECT r.seq, r.id, r.grp, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r
 	WHERE grp = $1::text AND topic = l.topic AND stage = 0 ORDER BY seq LIMIT $4::bigint ) AS r
@@ -605,6 +610,9 @@ alone AS MATERIALIZED (SELECT l.line FROM lines AS l WHERE
 		WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended(l.topic, hashtextextended($1::text, 0))
 			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM l.topic AND blocker = f.blocker LIMIT 1) AS n LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM "outmill"."notes" WHERE grp = $1::text AND topic = l.topic AND look_at <> 0 AND look_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
+	OR $6::boolean AND (SELECT 1 FROM "outmill"."notes" WHERE grp = $1::text AND topic = l.topic AND name >= 'q' AND name < 'r' LIMIT 1) IS NOT NULL
+	OR NOT $6::boolean AND (SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = l.topic AND stage - 1 = 0 AND under >= 'k' AND under < 'l' LIMIT 1)
+		IS NOT NULL
 	OR (SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) AND topic = l.topic LIMIT 1) IS NOT NULL),
 ready AS MATERIALIZED (SELECT l.line, l.topic, r.* FROM lines AS l CROSS JOIN LATERAL (SELECT r.seq, r.id, r.grp, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r
 	WHERE grp = $1::text AND topic = l.topic AND stage = 0 ORDER BY seq LIMIT $4::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS r

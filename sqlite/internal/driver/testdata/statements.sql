@@ -320,9 +320,12 @@ SELECT name, blocker, head, look_at, looks FROM (
 		SELECT name FROM "outmill_notes" INDEXED BY "outmill_notes_by" WHERE grp = ?1 AND blocker = j.value AND topic = ?2 ORDER BY head LIMIT +?4)
 	UNION
 	SELECT name, blocker, head, look_at, looks FROM "outmill_notes" INDEXED BY "outmill_notes_look"
-	WHERE grp = ?1 AND topic = ?2 AND look_at <> 0 AND look_at <= ?3)
+	WHERE grp = ?1 AND topic = ?2 AND look_at <> 0 AND look_at <= ?3
+	UNION SELECT name, blocker, head, look_at, looks FROM "outmill_notes" WHERE ?6 AND grp = ?1 AND topic = ?2 AND name >= 'q' AND name < 'r')
 ORDER BY head, name LIMIT +?4;
---   CO-ROUTINE (subquery-3)
+--   CO-ROUTINE (subquery-4)
+--   MERGE (UNION)
+--   LEFT
 --   MERGE (UNION)
 --   LEFT
 --   SCAN j VIRTUAL TABLE INDEX 1:
@@ -333,7 +336,9 @@ ORDER BY head, name LIMIT +?4;
 --   RIGHT
 --   SEARCH outmill_notes USING INDEX outmill_notes_look (grp=? AND topic=? AND look_at<?)
 --   USE TEMP B-TREE FOR ORDER BY
---   SCAN (subquery-3)
+--   RIGHT
+--   SEARCH outmill_notes USING PRIMARY KEY (grp=? AND topic=? AND name>? AND name<?)
+--   SCAN (subquery-4)
 --   USE TEMP B-TREE FOR ORDER BY
 
 -- sqlUnder
@@ -490,8 +495,11 @@ SELECT value FROM json_each(?2) AS j WHERE
 		WHERE grp = ?1 AND topic = j.value AND stage IN (2, 3, 4) AND wake_at <> 0 AND wake_at <= ?3)
 	OR ?4 AND (EXISTS (SELECT 1 FROM json_each(?5) AS b CROSS JOIN "outmill_notes" AS n INDEXED BY "outmill_notes_by"
 		ON n.grp = ?1 AND n.blocker = b.value AND n.topic = j.value)
-		OR EXISTS (SELECT 1 FROM "outmill_notes" INDEXED BY "outmill_notes_look" WHERE grp = ?1 AND topic = j.value AND look_at <> 0 AND look_at <= ?3))
-	OR ?6 AND EXISTS (SELECT 1 FROM "outmill_records" INDEXED BY "outmill_unrouted" WHERE grp = '' AND stage IN (0, 3) AND topic = j.value);
+		OR EXISTS (SELECT 1 FROM "outmill_notes" INDEXED BY "outmill_notes_look" WHERE grp = ?1 AND topic = j.value AND look_at <> 0 AND look_at <= ?3)
+		OR NOT ?7 AND EXISTS (SELECT 1 FROM "outmill_notes" WHERE grp = ?1 AND topic = j.value AND name >= 'q' AND name < 'r'))
+	OR ?6 AND EXISTS (SELECT 1 FROM "outmill_records" INDEXED BY "outmill_unrouted" WHERE grp = '' AND stage IN (0, 3) AND topic = j.value)
+	OR ?7 AND EXISTS (SELECT 1 FROM "outmill_records" INDEXED BY "outmill_held_under"
+		WHERE grp = ?1 AND topic = j.value AND stage = 1 AND under >= 'k' AND under < 'l');
 --   SCAN j VIRTUAL TABLE INDEX 1:
 --   CORRELATED SCALAR SUBQUERY 1
 --   SEARCH outmill_records USING COVERING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
@@ -501,7 +509,11 @@ SELECT value FROM json_each(?2) AS j WHERE
 --   CORRELATED SCALAR SUBQUERY 3
 --   SEARCH outmill_notes USING COVERING INDEX outmill_notes_look (grp=? AND topic=? AND look_at<?)
 --   CORRELATED SCALAR SUBQUERY 4
+--   SEARCH outmill_notes USING PRIMARY KEY (grp=? AND topic=? AND name>? AND name<?)
+--   CORRELATED SCALAR SUBQUERY 5
 --   SEARCH outmill_records USING INDEX outmill_unrouted (topic=?)
+--   CORRELATED SCALAR SUBQUERY 6
+--   SEARCH outmill_records USING COVERING INDEX outmill_held_under (grp=? AND topic=? AND under>? AND under<?)
 
 -- sqlFirst
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
