@@ -92,3 +92,28 @@ func (d *Database) Break(id outmill.WorkItemID, column Column) error {
 	d.put(id, &s)
 	return nil
 }
+
+// Notes are all notes.
+func (d *Database) Notes() (notes []driver.Note) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, n := range d.notes {
+		notes = append(notes, *n)
+	}
+	return notes
+}
+
+// Rows are all rows.
+func (d *Database) Rows() (rows []driver.Row) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, list := range d.lines {
+		for _, s := range list {
+			rows = append(rows, s.Row)
+		}
+	}
+	return rows
+}
+
+// Now is the time of the database.
+func (d *Database) Now() driver.Time { return d.now() }
