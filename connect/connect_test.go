@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/connect"
+	"github.com/outmill/outmill/internal/testenv/journal"
 )
 
 func TestConnect(t *testing.T) {
@@ -184,7 +185,7 @@ func TestConnect(t *testing.T) {
 
 	t.Run("Open logs its choice and opens it", func(t *testing.T) {
 		t.Parallel()
-		logger := watermill.NewCaptureLogger()
+		logger := journal.New()
 		store, choice, err := connect.Open(t.Context(), connect.Connection{
 			Source: "orders",
 			Lookup: connect.LookupMap(map[string]string{
@@ -195,23 +196,23 @@ func TestConnect(t *testing.T) {
 		require.Equal(t, "low://u:S3CRET@h/db?x=y", store.(*openedStore).url)
 		require.Equal(t, outmill.WorkerDefaults{Lease: time.Minute, BatchSize: 7, MaxAttempts: -1}, choice.Defaults)
 		require.Same(t, logger, store.(*openedStore).logger)
-		require.True(t, logger.Has(watermill.CapturedMessage{
+		require.Contains(t, logger.Lines(), journal.Line{
 			Level: watermill.InfoLogLevel,
 			Msg:   "Chose the store's connection",
 			Fields: watermill.LogFields{
 				"store": "fake", "provider": "low", "from": "sources.orders.low.connection_string", "url": "low://u:xxxxx@h/db?x=y",
 				"lease": "1m0s", "batch_size": 7, "max_attempts": -1,
 			},
-		}), "%v", logger.Captured())
+		})
 	})
 
 	t.Run("Open opens no store if it finds no URL", func(t *testing.T) {
 		t.Parallel()
-		logger := watermill.NewCaptureLogger()
+		logger := journal.New()
 		store, _, err := connect.Open(t.Context(), connect.Connection{Provider: "low", Lookup: connect.LookupMap(nil)}, logger)
 		require.ErrorAs(t, err, new(*connect.ConnectionNotFoundError))
 		require.Nil(t, store)
-		require.Empty(t, logger.Captured())
+		require.Empty(t, logger.Lines())
 
 		store, _, err = connect.Open(t.Context(), connect.Connection{
 			Provider: "broken", Lookup: connect.LookupMap(map[string]string{"connection_strings.broken": "broken:x"}),
@@ -219,7 +220,7 @@ func TestConnect(t *testing.T) {
 		require.ErrorIs(t, err, errOpen)
 		require.ErrorContains(t, err, "connection_strings.broken: ")
 		require.Nil(t, store)
-		require.Empty(t, logger.Captured())
+		require.Empty(t, logger.Lines())
 
 		store, _, err = connect.Open(t.Context(), connect.Connection{URL: "low:x"}, nil)
 		require.NoError(t, err)

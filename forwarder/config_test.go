@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/sqlite"
 )
 
@@ -44,7 +45,7 @@ func TestForwarder_Config(t *testing.T) {
 		store, d := newStore(t), newDestination(t)
 		_, err := forwarder.New(store, d, forwarder.Config{}, nil)
 		require.NoError(t, err)
-		_, err = forwarder.New(store, d, forwarder.Config{}, (*logs)(nil))
+		_, err = forwarder.New(store, d, forwarder.Config{}, (*journal.Journal)(nil))
 		require.NoError(t, err)
 	})
 

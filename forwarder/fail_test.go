@@ -12,6 +12,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/sqlite"
 )
 
@@ -97,12 +98,12 @@ func TestForwarder_Fail(t *testing.T) {
 		d.failOnly(outmill.Permanent(errPoison), nameOf("orders", "", 0))
 		cfg := quick()
 		cfg.OnError = func(error) { panic("oops") }
-		l := newLogs()
+		l := journal.New()
 		startLogged(t, store, d, cfg, l)
 		d.waitFor(t, 4)
 		requireDead(t, store, nameOf("orders", "", 0))
-		require.Contains(t, l.waitFor(t, "OnError panicked"), "oops")
-		require.NotEmpty(t, l.find("could not be forwarded"), "the logger is told as well")
+		require.Contains(t, l.Wait(t, "OnError panicked"), "oops")
+		require.NotEmpty(t, l.Find("could not be forwarded"), "the logger is told as well")
 	})
 
 	t.Run("OnError may call the forwarder", func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/kafka"
 )
@@ -119,7 +120,7 @@ func TestForwarder_Kafka(t *testing.T) {
 			topic := kafkatest.CreateTopic(t, brokers, 2)
 			store := newStore(t)
 			register(t, store)
-			l := newLogs()
+			l := journal.New()
 			cfg := quick()
 			cfg.Retry = mortal()
 			// After an error sarama does not use a part of a broker for 10 s.
@@ -142,7 +143,7 @@ func TestForwarder_Kafka(t *testing.T) {
 				addSome()
 				broker.stop()
 				addSome()
-				require.Eventually(t, func() bool { return len(l.find("The broker accepted no message")) > outage }, patience, tick)
+				require.Eventually(t, func() bool { return len(l.Find("The broker accepted no message")) > outage }, patience, tick)
 				requireUntouched(t, store)
 				broker.start(t)
 			}
@@ -166,10 +167,10 @@ func TestForwarder_Kafka(t *testing.T) {
 		cfg := quick()
 		cfg.Retry = mortal()
 		cfg.BatchSize = 20
-		l := newLogs()
+		l := journal.New()
 		startLogged(t, store, ours(t, brokers), cfg, l)
 		require.Eventually(t, func() bool { return len(list(t, store, "")) == 50 }, patience, tick)
-		require.Contains(t, l.waitFor(t, "the forwarder holds it"), missing)
+		require.Contains(t, l.Wait(t, "the forwarder holds it"), missing)
 		requireUntouched(t, store)
 		kafkatest.CreateTopicNamed(t, brokers, missing, 1)
 		requireEmpty(t, store)
@@ -192,7 +193,7 @@ func TestForwarder_Kafka(t *testing.T) {
 			}
 			return topic
 		}
-		l := newLogs()
+		l := journal.New()
 		startLogged(t, store, ours(t, brokers), cfg, l)
 		dead := requireDead(t, store, "bad")
 		require.Contains(t, dead[0].LastError, "forwarder.Config.MapTopic")
@@ -201,7 +202,7 @@ func TestForwarder_Kafka(t *testing.T) {
 		require.Eventually(t, func() bool { return len(list(t, store, "")) == 1 }, patience, tick)
 		ids, _ := inKafka(t, brokers, topic)
 		require.ElementsMatch(t, []string{"mapped", "neighbour"}, ids)
-		require.Empty(t, l.find("the forwarder holds it"))
+		require.Empty(t, l.Find("the forwarder holds it"))
 	})
 
 	t.Run("a nil payload is a tombstone in Kafka, and an empty one is none", func(t *testing.T) {

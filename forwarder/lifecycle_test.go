@@ -16,6 +16,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/internal/worker"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storekit"
@@ -148,7 +149,7 @@ func TestForwarder_Lifecycle(t *testing.T) {
 		})
 		cfg := quick()
 		cfg.CloseTimeout = 10 * time.Millisecond
-		l := newLogs()
+		l := journal.New()
 		fwd := startLogged(t, store, d, cfg, l)
 		d.waitFor(t, 29)
 		<-g.reached
@@ -156,7 +157,7 @@ func TestForwarder_Lifecycle(t *testing.T) {
 		require.Equal(t, []string{nameOf("orders", "", 7)}, idsOf(list(t, store, outmill.StatusLeased)),
 			"what did arrive must be acked, what hangs is left to its lease")
 		require.Empty(t, list(t, store, outmill.StatusPending))
-		l.waitFor(t, "did not return in time")
+		l.Wait(t, "did not return in time")
 		close(g.open)
 	})
 
@@ -178,13 +179,13 @@ func TestForwarder_Lifecycle(t *testing.T) {
 		})
 		cfg := quick()
 		cfg.CloseTimeout = 10 * time.Millisecond
-		l := newLogs()
+		l := journal.New()
 		fwd := startLogged(t, store, d, cfg, l)
 		<-inside
 		require.NoError(t, fwd.Close())
 		require.Len(t, list(t, store, outmill.StatusPending), 5)
 		requireUntouched(t, store)
-		require.Empty(t, l.find("The broker accepted no message"), "it was not the broker")
+		require.Empty(t, l.Find("The broker accepted no message"), "it was not the broker")
 	})
 
 	t.Run("a call of a publisher of batches ends with the publish timeout", func(t *testing.T) {
@@ -221,10 +222,10 @@ func TestForwarder_Lifecycle(t *testing.T) {
 		cfg := quick()
 		cfg.PublishTimeout = time.Millisecond
 		cfg.Retry = mortal()
-		l := newLogs()
+		l := journal.New()
 		startLogged(t, store, d, cfg, l)
 		<-g.reached
-		l.waitFor(t, "has not returned")
+		l.Wait(t, "has not returned")
 		close(g.open)
 		d.waitFor(t, 5)
 		require.Equal(t, namesOf("orders", "a", 5), d.withKey("a"))
@@ -394,7 +395,7 @@ func TestForwarder_Lifecycle(t *testing.T) {
 				}
 				return inner.RegisterGroup(ctx, reg)
 			}}
-			l := newLogs()
+			l := journal.New()
 			d := &destination{real: gochannel.NewGoChannel(gochannel.Config{}, nil)}
 			fwd, err := forwarder.New(store, d, forwarder.Config{}, l)
 			require.NoError(t, err)

@@ -1,71 +1,16 @@
 package forwarder_test
 
 import (
-	"fmt"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/internal/testenv/journal"
 )
-
-// logs keeps the log lines of every level.
-type logs struct {
-	with  watermill.LogFields
-	lines *lines
-}
-
-type lines struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func newLogs() *logs { return &logs{lines: &lines{}} }
-
-func (l *logs) log(level, msg string, err error, fields watermill.LogFields) {
-	l.lines.mu.Lock()
-	defer l.lines.mu.Unlock()
-	l.lines.all = append(l.lines.all, fmt.Sprintf("%s %s err=%v %v", level, msg, err, l.with.Add(fields)))
-}
-
-func (l *logs) Error(msg string, err error, fields watermill.LogFields) {
-	l.log("ERROR", msg, err, fields)
-}
-func (l *logs) Info(msg string, fields watermill.LogFields)  { l.log("INFO", msg, nil, fields) }
-func (l *logs) Debug(msg string, fields watermill.LogFields) { l.log("DEBUG", msg, nil, fields) }
-func (l *logs) Trace(msg string, fields watermill.LogFields) { l.log("TRACE", msg, nil, fields) }
-func (l *logs) With(fields watermill.LogFields) watermill.LoggerAdapter {
-	return &logs{with: l.with.Add(fields), lines: l.lines}
-}
-
-// find returns the lines that have all the words.
-func (l *logs) find(words ...string) []string {
-	l.lines.mu.Lock()
-	defer l.lines.mu.Unlock()
-	var found []string
-	for _, line := range l.lines.all {
-		has := true
-		for _, word := range words {
-			has = has && strings.Contains(line, word)
-		}
-		if has {
-			found = append(found, line)
-		}
-	}
-	return found
-}
-
-func (l *logs) waitFor(tb testing.TB, words ...string) string {
-	tb.Helper()
-	require.Eventually(tb, func() bool { return len(l.find(words...)) > 0 }, patience, tick, "no log line with %q", words)
-	return l.find(words...)[0]
-}
 
 func TestForwarder_Logs(t *testing.T) {
 	t.Parallel()
@@ -81,7 +26,7 @@ func TestForwarder_Logs(t *testing.T) {
 				r.Metadata = map[string]string{"also": "the secret"}
 			}
 			add(t, store, records...)
-			l := newLogs()
+			l := journal.New()
 			d.failOnly(outmill.Permanent(errPoison), nameOf("orders", "a", 0))
 			startLogged(t, store, dest, quick(), l)
 			d.waitFor(t, 4)
@@ -89,11 +34,11 @@ func TestForwarder_Logs(t *testing.T) {
 			secret := rec("orders", "", "more")
 			secret.Payload = []byte("the secret")
 			add(t, store, secret)
-			l.waitFor(t, "The broker accepted no message")
+			l.Wait(t, "The broker accepted no message")
 			d.comeBack()
 			d.waitFor(t, 5)
-			require.NotEmpty(t, l.find(""))
-			require.Empty(t, l.find("the secret"))
+			require.NotEmpty(t, l.Find(""))
+			require.Empty(t, l.Find("the secret"))
 		})
 	})
 
@@ -106,9 +51,9 @@ func TestForwarder_Logs(t *testing.T) {
 		add(t, store, bad)
 		d := newDestination(t)
 		d.failOnly(outmill.Permanent(errPoison), "bad")
-		l := newLogs()
+		l := journal.New()
 		startLogged(t, store, d, quick(), l)
-		line := l.waitFor(t, "could not be forwarded")
+		line := l.Wait(t, "could not be forwarded")
 		for _, want := range []string{"ERROR", errPoison.Error(), "message_uuid:bad", "topic:orders", "correlation_id:conversation",
 			"work_item_id:" + bad.ID.String(), "dead:true", "store:" + store.Name(), "group:forwarder"} {
 			require.Contains(t, line, want)
@@ -121,25 +66,25 @@ func TestForwarder_Logs(t *testing.T) {
 		add(t, store, rec("orders", "a", "m"))
 		d := newDestination(t)
 		d.goAway()
-		l := newLogs()
+		l := journal.New()
 		startLogged(t, store, d, quick(), l)
-		line := l.waitFor(t, "The broker accepted no message")
+		line := l.Wait(t, "The broker accepted no message")
 		require.Contains(t, line, errAway.Error())
 		require.Contains(t, line, "Check")
 		d.comeBack()
-		l.waitFor(t, "The broker accepts messages again")
+		l.Wait(t, "The broker accepts messages again")
 	})
 
 	t.Run("it warns of topics that no group has registered for", func(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		add(t, store, rec("forgotten", "", "m"))
-		l := newLogs()
+		l := journal.New()
 		cfg := quick()
 		cfg.Topics = outmill.Topics{Include: []string{"orders"}}
 		cfg.UpkeepInterval = 10 * time.Millisecond
 		startLogged(t, store, newDestination(t), cfg, l)
-		line := l.waitFor(t, "Warning", "no group has registered")
+		line := l.Wait(t, "Warning", "no group has registered")
 		require.Contains(t, line, "topic:forgotten")
 	})
 
@@ -150,11 +95,11 @@ func TestForwarder_Logs(t *testing.T) {
 		other := outmill.Reading{Topics: outmill.Topics{Include: []string{"orders"}}, Order: outmill.OrderKey, KeyPolicy: outmill.KeySkip}
 		require.NoError(t, store.RegisterGroup(t.Context(),
 			outmill.Registration{Group: forwarder.DefaultGroup, Worker: "other", Reads: []outmill.Reading{other}}))
-		l := newLogs()
+		l := journal.New()
 		cfg := quick()
 		cfg.UpkeepInterval, cfg.Worker = 10*time.Millisecond, "this"
 		startLogged(t, store, newDestination(t), cfg, l)
-		line := l.waitFor(t, "Warning", "in different orders or by different policies", "topic:orders")
+		line := l.Wait(t, "Warning", "in different orders or by different policies", "topic:orders")
 		require.Contains(t, line, `"this" in the order of keys (block); "other" in the order of keys (skip)`)
 		groups, err := store.Groups(t.Context())
 		require.NoError(t, err)
@@ -177,13 +122,13 @@ func TestForwarder_Logs(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, store.RegisterGroup(t.Context(),
 			outmill.Registration{Group: forwarder.DefaultGroup, Topics: outmill.Topics{Include: []string{"elsewhere"}}}))
-		l := newLogs()
+		l := journal.New()
 		cfg := quick()
 		cfg.Topics = outmill.Topics{Include: []string{"orders"}}
 		cfg.UpkeepInterval = 10 * time.Millisecond
 		startLogged(t, store, newDestination(t), cfg, l)
-		line := l.waitFor(t, "Warning", "no worker of the group has registered for their topic")
+		line := l.Wait(t, "Warning", "no worker of the group has registered for their topic")
 		require.Contains(t, line, "topic:forgotten")
-		require.Empty(t, l.find("Warning", "topic:elsewhere"), "another worker of the group reads it")
+		require.Empty(t, l.Find("Warning", "topic:elsewhere"), "another worker of the group reads it")
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -51,12 +52,12 @@ func (broken) Unwrap() message.Publisher { panic("no idea") }
 
 // forwardTen forwards ten messages, and returns the number of batches at the destination
 // and the log.
-func forwardTen(t *testing.T, d *batchDestination, pub message.Publisher) (batches int, l *logs) {
+func forwardTen(t *testing.T, d *batchDestination, pub message.Publisher) (batches int, l *journal.Journal) {
 	t.Helper()
 	store := newStore(t)
 	register(t, store)
 	add(t, store, recs("orders", "a", 10)...)
-	l = newLogs()
+	l = journal.New()
 	startLogged(t, store, pub, quick(), l)
 	d.waitFor(t, 10)
 	requireEmpty(t, store)
@@ -72,8 +73,8 @@ func TestForwarder_Mode(t *testing.T) {
 		d := newBatchDestination(t)
 		batches, l := forwardTen(t, d, d)
 		require.Positive(t, batches)
-		require.Len(t, l.find("INFO The forwarder publishes in batches", "batchDestination"), 1)
-		require.Empty(t, l.find("Warning"))
+		require.Len(t, l.Find("INFO The forwarder publishes in batches", "batchDestination"), 1)
+		require.Empty(t, l.Find("Warning"))
 	})
 
 	t.Run("a plain publisher is said to get one message at a time", func(t *testing.T) {
@@ -81,11 +82,11 @@ func TestForwarder_Mode(t *testing.T) {
 		store := newStore(t)
 		add(t, store, rec("orders", "a", "m"))
 		d := newDestination(t)
-		l := newLogs()
+		l := journal.New()
 		startLogged(t, store, d, quick(), l)
 		d.waitFor(t, 1)
-		require.Len(t, l.find("INFO The forwarder publishes one message at a time", "destination", "lanes:64"), 1)
-		require.Empty(t, l.find("Warning"))
+		require.Len(t, l.Find("INFO The forwarder publishes one message at a time", "destination", "lanes:64"), 1)
+		require.Empty(t, l.Find("Warning"))
 	})
 
 	t.Run("batches go past decorators that unwrap and the log names them", func(t *testing.T) {
@@ -96,9 +97,9 @@ func TestForwarder_Mode(t *testing.T) {
 		batches, l := forwardTen(t, d, outer)
 		require.Positive(t, batches)
 		require.Zero(t, outer.calls+inner.calls)
-		require.Len(t, l.find("INFO The forwarder publishes in batches", "passed_by:[*forwarder_test.unwrapping *forwarder_test.unwrapping]",
+		require.Len(t, l.Find("INFO The forwarder publishes in batches", "passed_by:[*forwarder_test.unwrapping *forwarder_test.unwrapping]",
 			"batches_through:*forwarder_test.batchDestination"), 1)
-		require.Empty(t, l.find("Warning"))
+		require.Empty(t, l.Find("Warning"))
 	})
 
 	t.Run("a decorator that publishes batches itself gets them", func(t *testing.T) {
@@ -124,8 +125,8 @@ func TestForwarder_Mode(t *testing.T) {
 				d := newBatchDestination(t)
 				batches, l := forwardTen(t, d, decorate(d))
 				require.Zero(t, batches)
-				require.Len(t, l.find("one message at a time"), 1)
-				warnings := l.find("Warning", "hides", "PublishBatch", "Unwrap() message.Publisher", "batchDestination")
+				require.Len(t, l.Find("one message at a time"), 1)
+				warnings := l.Find("Warning", "hides", "PublishBatch", "Unwrap() message.Publisher", "batchDestination")
 				require.Len(t, warnings, 1)
 			})
 		}
@@ -137,13 +138,13 @@ func TestForwarder_Mode(t *testing.T) {
 		add(t, store, rec("orders", "a", "m"))
 		d := newDestination(t)
 		one, two := &hiding{pub: d}, &hiding{pub: d}
-		l := newLogs()
+		l := journal.New()
 		turning := &turning{destination: d, next: one}
 		one.pub = turning
 		startLogged(t, store, two, quick(), l)
 		startLogged(t, store, turning, quick(), l)
 		d.waitFor(t, 1)
-		require.Empty(t, l.find("Warning", "hides"))
+		require.Empty(t, l.Find("Warning", "hides"))
 	})
 
 	t.Run("the mode is logged once", func(t *testing.T) {
@@ -151,11 +152,11 @@ func TestForwarder_Mode(t *testing.T) {
 		store := newStore(t)
 		register(t, store)
 		d := newBatchDestination(t)
-		l := newLogs()
+		l := journal.New()
 		fwd := startLogged(t, store, &hiding{pub: d}, quick(), l)
 		_, err := fwd.Once(t.Context())
 		require.NoError(t, err)
-		require.Len(t, l.find("Warning", "hides"), 1)
+		require.Len(t, l.Find("Warning", "hides"), 1)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/internal/testenv/journal"
 )
 
 func TestForwarder_Once(t *testing.T) {
@@ -83,11 +84,11 @@ func TestForwarder_Once(t *testing.T) {
 		add(t, store, rec("orders", "a", "m"))
 		d := newDestination(t)
 		d.goAway()
-		l := newLogs()
+		l := journal.New()
 		cfg := quick()
 		cfg.MaxErrorBackoff = time.Hour
 		fwd := startLogged(t, store, d, cfg, l)
-		l.waitFor(t, "The broker accepted no message")
+		l.Wait(t, "The broker accepted no message")
 		_, err := fwd.Once(t.Context())
 		require.ErrorIs(t, err, errAway)
 		require.Len(t, d.triedIDs(), 1, "it need not wait for the next probe")
@@ -124,11 +125,11 @@ func TestForwarder_Once(t *testing.T) {
 		add(t, store, rec("forbidden", "a", "m"))
 		d := newDestination(t)
 		d.judge(func(string, *message.Message) error { return outmill.ErrTopicUnavailable })
-		l := newLogs()
+		l := journal.New()
 		cfg := quick()
 		cfg.MaxErrorBackoff = time.Hour
 		fwd := startLogged(t, store, d, cfg, l)
-		l.waitFor(t, "the forwarder holds it")
+		l.Wait(t, "the forwarder holds it")
 		_, err := fwd.Once(t.Context())
 		require.ErrorIs(t, err, outmill.ErrTopicUnavailable)
 		require.ErrorContains(t, err, "forbidden")

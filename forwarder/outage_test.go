@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -411,12 +412,12 @@ func TestForwarder_Outage(t *testing.T) {
 		cfg := quick()
 		cfg.Retry = mortal()
 		cfg.BatchSize = 20
-		l := newLogs()
+		l := journal.New()
 		startLogged(t, store, d, cfg, l)
 		d.requireArrived(t, namesOf("orders", "a", 10)...)
 		add(t, store, recs("orders", "b", 50)...)
 		d.waitFor(t, 60)
-		require.Contains(t, l.waitFor(t, "the forwarder holds it"), "topic:leaderless")
+		require.Contains(t, l.Wait(t, "the forwarder holds it"), "topic:leaderless")
 		requireUntouched(t, store)
 		d.comeBack()
 		d.waitFor(t, 70)
@@ -469,9 +470,9 @@ func TestForwarder_Outage(t *testing.T) {
 				d.goAway()
 				cfg := quick()
 				cfg.Classify = classify
-				l := newLogs()
+				l := journal.New()
 				startLogged(t, store, d, cfg, l)
-				require.Contains(t, l.waitFor(t, "The broker accepted no message"), errAway.Error())
+				require.Contains(t, l.Wait(t, "The broker accepted no message"), errAway.Error())
 				d.comeBack()
 				d.requireArrived(t, "m")
 			})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/storetest/memstore"
 )
 
@@ -32,7 +33,7 @@ func TestForwarder_StoreCloses(t *testing.T) {
 		store := memstore.New(database, memstore.Options{})
 		require.NoError(t, store.Ensure(t.Context()))
 		require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders", MessageID: "m1", Payload: []byte("{}")}))
-		broker, logs := &slow{began: make(chan bool), goOn: make(chan bool)}, watermill.NewCaptureLogger()
+		broker, logs := &slow{began: make(chan bool), goOn: make(chan bool)}, journal.New()
 		fwd, err := forwarder.New(store, broker, quick(), logs)
 		require.NoError(t, err)
 		ended := make(chan error, 1)
@@ -46,6 +47,6 @@ func TestForwarder_StoreCloses(t *testing.T) {
 		left, err := memstore.New(database, memstore.Options{}).List(t.Context(), outmill.ListQuery{})
 		require.NoError(t, err)
 		require.Empty(t, left)
-		require.Empty(t, logs.Captured()[watermill.ErrorLogLevel])
+		require.Empty(t, logs.Lines(watermill.ErrorLogLevel))
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/janitor"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
@@ -257,31 +258,31 @@ func TestJanitor_RunOnce(t *testing.T) {
 	t.Run("a record that expired and a registration that ended are logged with their numbers", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
-		log := watermill.NewCaptureLogger()
+		log := journal.New()
 		j, err := janitor.New(r.store, janitor.Config{}, log)
 		require.NoError(t, err)
 		_, err = j.RunOnce(t.Context())
 		require.NoError(t, err)
-		require.Empty(t, log.Captured(), "nothing to tell")
+		require.Empty(t, log.Lines(), "nothing to tell")
 		r.leftovers()
 		r.elapse(2 * kept)
 		_, err = j.RunOnce(t.Context())
 		require.NoError(t, err)
-		told := log.Captured()[watermill.InfoLogLevel]
+		told := log.Lines(watermill.InfoLogLevel)
 		require.Len(t, told, 2)
 		require.Equal(t, watermill.LogFields{"count": 1, "store": r.store.Name()}, told[0].Fields)
 		require.Equal(t, watermill.LogFields{"registrations": 1, "records": 1, "store": r.store.Name()}, told[1].Fields)
-		require.Len(t, log.Captured()[watermill.DebugLogLevel], 1, "the counts of the round")
+		require.Len(t, log.Lines(watermill.DebugLogLevel), 1, "the counts of the round")
 	})
 
 	t.Run("a hook that panics is logged and the round goes well", func(t *testing.T) {
 		t.Parallel()
-		log := watermill.NewCaptureLogger()
+		log := journal.New()
 		j, err := janitor.New(newRig(t).store, janitor.Config{OnRound: func(janitor.Report, error) { panic("oops") }}, log)
 		require.NoError(t, err)
 		_, err = j.RunOnce(t.Context())
 		require.NoError(t, err)
-		require.Len(t, log.Captured()[watermill.ErrorLogLevel], 1)
+		require.Len(t, log.Lines(watermill.ErrorLogLevel), 1)
 	})
 }
 

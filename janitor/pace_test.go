@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/janitor"
 )
 
@@ -72,7 +73,7 @@ func TestJanitor_Pace(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
-			log := watermill.NewCaptureLogger()
+			log := journal.New()
 			store := &slow{maintain: func(call int) (bool, error) {
 				time.Sleep(100 * time.Millisecond)
 				switch call {
@@ -91,7 +92,7 @@ func TestJanitor_Pace(t *testing.T) {
 			require.NoError(t, j.Run(ctx))
 			require.Equal(t, []time.Duration{400 * time.Millisecond, 400 * time.Millisecond, 2 * time.Second, 30 * time.Second},
 				pauses(store.maintained, 100*time.Millisecond))
-			require.Len(t, log.Captured()[watermill.ErrorLogLevel], 1)
+			require.Len(t, log.Lines(watermill.ErrorLogLevel), 1)
 		})
 	})
 

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/janitor"
 	"github.com/outmill/outmill/storetest/memstore"
 )
@@ -19,7 +20,7 @@ func TestJanitor_StoreCloses(t *testing.T) {
 		t.Parallel()
 		store := memstore.New(memstore.NewDatabase(), memstore.Options{})
 		require.NoError(t, store.Ensure(t.Context()))
-		logs, rounds := watermill.NewCaptureLogger(), make(chan bool, 100)
+		logs, rounds := journal.New(), make(chan bool, 100)
 		j, err := janitor.New(store, janitor.Config{Interval: time.Millisecond, OnRound: func(janitor.Report, error) {
 			select {
 			case rounds <- true:
@@ -32,7 +33,7 @@ func TestJanitor_StoreCloses(t *testing.T) {
 		<-rounds
 		require.NoError(t, store.Close())
 		require.NoError(t, <-ended)
-		require.Empty(t, logs.Captured()[watermill.ErrorLogLevel])
+		require.Empty(t, logs.Lines(watermill.ErrorLogLevel))
 		require.ErrorIs(t, j.Run(t.Context()), outmill.ErrClosed)
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
@@ -262,7 +263,7 @@ func TestHandler(t *testing.T) {
 	t.Run("the end of a join is logged once", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
-		logs := watermill.NewCaptureLogger()
+		logs := journal.New()
 		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, logs)
 		require.NoError(t, err)
 		p.router = router
@@ -272,14 +273,7 @@ func TestHandler(t *testing.T) {
 		id := p.etl(t, of(1), nil, good)
 		receive(t, completed)
 		p.requireSettled(t, completed)
-		var said []watermill.CapturedMessage
-		for _, entries := range logs.Captured() {
-			for _, entry := range entries {
-				if entry.Msg == "Join ended" {
-					said = append(said, entry)
-				}
-			}
-		}
+		said := slices.DeleteFunc(logs.Lines(), func(l journal.Line) bool { return l.Msg != "Join ended" })
 		require.Len(t, said, 1)
 		require.Equal(t, id.String(), said[0].Fields["join_id"])
 		require.Equal(t, "completed", said[0].Fields["status"])

@@ -1,7 +1,6 @@
 package joins_test
 
 import (
-	"sync"
 	"testing"
 	"time"
 
@@ -10,30 +9,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/roles"
 )
-
-// errorLog keeps the errors that are logged.
-type errorLog struct {
-	watermill.NopLogger
-	mu   sync.Mutex
-	said []string
-}
-
-func (l *errorLog) Error(msg string, err error, _ watermill.LogFields) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.said = append(l.said, msg)
-}
-
-func (l *errorLog) With(watermill.LogFields) watermill.LoggerAdapter { return l }
-
-func (l *errorLog) errors() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append([]string(nil), l.said...)
-}
 
 func TestQuiet(t *testing.T) {
 	t.Parallel()
@@ -41,7 +20,7 @@ func TestQuiet(t *testing.T) {
 	t.Run("checking an undecided join is no error", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
-		log := &errorLog{}
+		log := journal.New()
 		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, log)
 		require.NoError(t, err)
 		p.router = router
@@ -60,6 +39,6 @@ func TestQuiet(t *testing.T) {
 		p.publishSteps(t, t.Context(), id, good)
 		requireJoinOf(t, receive(t, completed), id, roles.JoinCompleted, "", "1", "1", "0")
 		p.requireSettled(t, completed)
-		require.Empty(t, log.errors())
+		require.Empty(t, log.Lines(watermill.ErrorLogLevel))
 	})
 }

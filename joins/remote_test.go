@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
@@ -129,7 +130,7 @@ func TestRemote_Logs(t *testing.T) {
 	t.Run("a step that is settled already is logged with the name of the store", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
-		logs := watermill.NewCaptureLogger()
+		logs := journal.New()
 		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, logs)
 		require.NoError(t, err)
 		p.router = router
@@ -140,7 +141,7 @@ func TestRemote_Logs(t *testing.T) {
 		p.requireSettled(t)
 		require.NoError(t, p.router.Close())
 		stores := []any{}
-		for _, line := range logs.Captured()[watermill.DebugLogLevel] {
+		for _, line := range logs.Lines(watermill.DebugLogLevel) {
 			if line.Msg == "A step for another store is settled" {
 				stores = append(stores, line.Fields["store"])
 			}

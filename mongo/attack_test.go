@@ -24,6 +24,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/roles"
@@ -358,7 +359,7 @@ func TestStore_Attack(t *testing.T) {
 	t.Run("a change stream outlives the timeout of the client's operations", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
-		logger, looks := noted{errors: &atomic.Int64{}}, make(chan struct{}, 100)
+		logger, looks := journal.New(), make(chan struct{}, 100)
 		client := clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetTimeout(2*time.Second).SetMonitor(&event.CommandMonitor{
 			Started: func(_ context.Context, e *event.CommandStartedEvent) {
 				if e.CommandName == "getMore" {
@@ -374,7 +375,7 @@ func TestStore_Attack(t *testing.T) {
 		for range 4 { // each waits a second
 			<-looks
 		}
-		require.Zero(t, logger.errors.Load())
+		require.Empty(t, logger.Lines(watermill.ErrorLogLevel))
 		require.NoError(t, s.Append(t.Context(), one("from elsewhere")))
 		told(t, wake)
 	})
@@ -567,15 +568,6 @@ func (s stand) watchedBefore(t *testing.T, command string, config mongo.Config, 
 		}
 	})
 }
-
-// noted is a logger that keeps errors.
-type noted struct {
-	watermill.NopLogger
-	errors *atomic.Int64
-}
-
-func (n noted) Error(string, error, watermill.LogFields)         { n.errors.Add(1) }
-func (n noted) With(watermill.LogFields) watermill.LoggerAdapter { return n }
 
 // rounds returns how many commands a call sends.
 func rounds(t *testing.T, kept *recorder, call func() error) int {

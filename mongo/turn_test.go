@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/internal/testenv/proxy"
 	"github.com/outmill/outmill/mongo"
@@ -28,7 +29,7 @@ type relayed struct {
 	*mongo.Store
 	*proxy.Proxy
 	other stand
-	logs  *watermill.CaptureLoggerAdapter
+	logs  *journal.Journal
 	t     *testing.T
 }
 
@@ -37,7 +38,7 @@ func newRelayed(t *testing.T) relayed {
 	other := newStand(t, mongo.Config{})
 	at, err := url.Parse(mongotest.Server(t))
 	require.NoError(t, err)
-	p, logs := proxy.New(t, at.Host), watermill.NewCaptureLogger()
+	p, logs := proxy.New(t, at.Host), journal.New()
 	client := clientOf(t, options.Client().SetHosts([]string{p.Addr()}).SetDirect(true))
 	store, err := mongo.New(client, mongo.Config{Database: other.db.Name()}, logs)
 	require.NoError(t, err)
@@ -176,7 +177,7 @@ func TestStore_Turn(t *testing.T) {
 		require.NoError(t, r.Close())
 		held.Deliver()
 		require.Len(t, claimed(t, r.other, req), 1)
-		require.Empty(t, r.logs.Captured()[watermill.ErrorLogLevel])
+		require.Empty(t, r.logs.Lines(watermill.ErrorLogLevel))
 	})
 
 	t.Run("a store that cannot give a turn back logs it once", func(t *testing.T) {
@@ -190,7 +191,7 @@ func TestStore_Turn(t *testing.T) {
 		<-r.canceled(claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"), held)
 		<-background.Came()
 		require.NoError(t, r.Close())
-		logged := r.logs.Captured()[watermill.ErrorLogLevel]
+		logged := r.logs.Lines(watermill.ErrorLogLevel)
 		require.Len(t, logged, 1)
 		require.Equal(t, "orders", logged[0].Fields["topic"])
 		require.Equal(t, readers, logged[0].Fields["group"])

@@ -19,6 +19,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -320,7 +321,7 @@ NULL FROM outmill.log`)
 			require.NoError(t, store.TendSegments(ctx))
 		}
 		last := segment()
-		log := watermill.NewCaptureLogger()
+		log := journal.New()
 		telling, err := postgres.New(store.Pool(), postgres.Config{NotifyInterval: -1}, log)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, telling.Close()) }()
@@ -331,7 +332,7 @@ NULL FROM outmill.log`)
 			require.NoError(t, store.TendSegments(ctx))
 			require.Equal(t, last, segment(), "there is no other segment")
 			require.NoError(t, telling.TendSegments(ctx))
-			require.Len(t, log.Captured()[watermill.ErrorLogLevel], 1, "it says once that the log grows, and why")
+			require.Len(t, log.Lines(watermill.ErrorLogLevel), 1, "it says once that the log grows, and why")
 		}
 		require.NoError(t, pins[0].Rollback(ctx))
 		again := newStore(t, store.Pool(), postgres.Config{NotifyInterval: -1}) // a store that no lock was refused yet

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -77,7 +78,7 @@ func TestStore_Neighbours(t *testing.T) {
 		_, err = dump.Exec(t.Context(), `LOCK TABLE outmill.meta IN ACCESS SHARE MODE`)
 		require.NoError(t, err)
 		traced, told := tracedPool(t, database)
-		log := watermill.NewCaptureLogger()
+		log := journal.New()
 		upgrading, err := postgres.New(traced, postgres.Config{}, log)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, upgrading.Close()) }()
@@ -92,7 +93,7 @@ func TestStore_Neighbours(t *testing.T) {
 		spans := refused()
 		wait, pause := spans[0].ended.Sub(spans[0].began), spans[1].began.Sub(spans[0].ended)
 		require.Greater(t, pause, 5*wait, "it waited for %s, and let others pass for %s", wait, pause)
-		require.Len(t, log.Captured()[watermill.InfoLogLevel], 1, "it says once for whom it waits")
+		require.Len(t, log.Lines(watermill.InfoLogLevel), 1, "it says once for whom it waits")
 		require.NoError(t, store.Append(t.Context(), made("orders", "beside", 1)...))
 		require.NoError(t, dump.Rollback(t.Context()))
 		require.NoError(t, <-ended)

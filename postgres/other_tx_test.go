@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/postgres"
 )
 
@@ -15,7 +16,7 @@ func TestStore_Tx_OfAnotherLibrary(t *testing.T) {
 	db := pool(t)
 	std := stdlib.OpenDBFromPool(db)
 	t.Cleanup(func() { require.NoError(t, std.Close()) })
-	log := watermill.NewCaptureLogger()
+	log := journal.New()
 	store, err := postgres.New(db, postgres.Config{}, log)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
@@ -23,7 +24,7 @@ func TestStore_Tx_OfAnotherLibrary(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback()) }()
 	hints := func() (found []watermill.LogFields) {
-		for _, line := range log.Captured()[watermill.InfoLogLevel] {
+		for _, line := range log.Lines(watermill.InfoLogLevel) {
 			if fields := line.Fields; fields["transaction"] != nil {
 				require.Contains(t, line.Msg, "TxOf")
 				found = append(found, fields)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/outmilltest"
 	"github.com/outmill/outmill/publisher"
 )
@@ -131,7 +132,7 @@ func TestPublisher_Delays(t *testing.T) {
 		t.Run("that came in with a message are data, also around a delay of the program, and the first one is a warning", func(t *testing.T) {
 			t.Parallel()
 			store := outmilltest.NewStore(t)
-			logger := watermill.NewCaptureLogger()
+			logger := journal.New()
 			pub, err := publisher.New(store, publisher.Config{AllowNoTx: true}, logger)
 			require.NoError(t, err)
 			wrapped, err := delay.NewPublisher(pub, delay.PublisherConfig{AllowNoDelay: true})
@@ -150,7 +151,7 @@ func TestPublisher_Delays(t *testing.T) {
 			for _, r := range found {
 				require.Equal(t, late, r.Metadata)
 			}
-			warned := logger.Captured()[watermill.ErrorLogLevel]
+			warned := logger.Lines(watermill.ErrorLogLevel)
 			require.Len(t, warned, 1)
 			require.Contains(t, warned[0].Msg, "publisher.Config.DelaysInMetadata")
 			require.Equal(t, "m1", warned[0].Fields["message_uuid"])

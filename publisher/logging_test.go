@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storekit"
@@ -20,15 +21,15 @@ const secret = "top-secret-4711"
 
 // logged publishes with a logger for store and publisher that keeps every line, and returns
 // these lines.
-func logged(t *testing.T, cfg publisher.Config, publish func(pub *publisher.Publisher)) map[watermill.LogLevel][]watermill.CapturedMessage {
+func logged(t *testing.T, cfg publisher.Config, publish func(pub *publisher.Publisher)) *journal.Journal {
 	t.Helper()
-	capture := watermill.NewCaptureLogger()
+	capture := journal.New()
 	store := newLogged(t, sqlite.Config{Name: "shop"}, capture)
 	pub, err := publisher.New(store, cfg, capture)
 	require.NoError(t, err)
 	publish(pub)
 	require.NoError(t, pub.Close())
-	return capture.Captured()
+	return capture
 }
 
 // withSecrets makes a message whose payload and metadata must not appear in a log.
@@ -50,20 +51,17 @@ func TestPublisher_Logging(t *testing.T) {
 
 		t.Run("with store, topic, message and correlation id", func(t *testing.T) {
 			t.Parallel()
-			lines := logged(t, publisher.Config{AllowNoTx: true}, func(pub *publisher.Publisher) {
+			log := logged(t, publisher.Config{AllowNoTx: true}, func(pub *publisher.Publisher) {
 				require.NoError(t, pub.Publish(orders, withSecrets("m1")))
 			})
-			require.Len(t, lines, 1)
-			require.Len(t, lines[watermill.DebugLogLevel], 1)
-			require.Equal(t, watermill.LogFields{
+			require.Equal(t, []journal.Line{{Level: watermill.DebugLogLevel, Msg: "Records appended", Fields: watermill.LogFields{
 				"store": "shop", "topic": orders, "count": 1, "message_uuid": "m1", "correlation_id": "c-m1",
-			}, lines[watermill.DebugLogLevel][0].Fields)
-			require.Equal(t, "Records appended", lines[watermill.DebugLogLevel][0].Msg)
+			}}}, log.Lines())
 		})
 
 		t.Run("once for a call, with the correlation ids that its messages have", func(t *testing.T) {
 			t.Parallel()
-			lines := logged(t, publisher.Config{AllowNoTx: true}, func(pub *publisher.Publisher) {
+			log := logged(t, publisher.Config{AllowNoTx: true}, func(pub *publisher.Publisher) {
 				require.NoError(t, pub.Publish(orders, withSecrets("m1"), withSecrets("m1"), msg("bare"), withSecrets("m2")))
 				var many []*message.Message
 				for i := range 12 {
@@ -71,35 +69,36 @@ func TestPublisher_Logging(t *testing.T) {
 				}
 				require.NoError(t, pub.Publish(orders, many...))
 			})
-			require.Len(t, lines[watermill.DebugLogLevel], 2)
+			lines := log.Lines(watermill.DebugLogLevel)
+			require.Len(t, lines, 2)
 			require.Equal(t, watermill.LogFields{"store": "shop", "topic": orders, "count": 4, "correlation_id": "c-m1,c-m2"},
-				lines[watermill.DebugLogLevel][0].Fields)
-			require.Equal(t, "c-0,c-1,c-2,c-3,c-4,c-5,c-6,c-7,c-8,c-9,…", lines[watermill.DebugLogLevel][1].Fields["correlation_id"])
+				lines[0].Fields)
+			require.Equal(t, "c-0,c-1,c-2,c-3,c-4,c-5,c-6,c-7,c-8,c-9,…", lines[1].Fields["correlation_id"])
 		})
 
 		t.Run("with the number of duplicates", func(t *testing.T) {
 			t.Parallel()
-			lines := logged(t, publisher.Config{AllowNoTx: true}, func(pub *publisher.Publisher) {
+			log := logged(t, publisher.Config{AllowNoTx: true}, func(pub *publisher.Publisher) {
 				require.NoError(t, pub.Publish(orders, keyed("m1", "d"), keyed("m2", "d"), keyed("m3", "d")))
 			})
-			require.Equal(t, 2, lines[watermill.DebugLogLevel][0].Fields["duplicates"])
+			require.Equal(t, 2, log.Lines(watermill.DebugLogLevel)[0].Fields["duplicates"])
 		})
 
 		t.Run("and not where nothing was appended", func(t *testing.T) {
 			t.Parallel()
-			lines := logged(t, publisher.Config{RequireTx: true}, func(pub *publisher.Publisher) {
+			log := logged(t, publisher.Config{RequireTx: true}, func(pub *publisher.Publisher) {
 				require.Error(t, pub.Publish(orders, withSecrets("m1")))
 				require.Error(t, pub.Publish("", withSecrets("m1")))
 				require.NoError(t, pub.Publish(orders))
 			})
-			require.Empty(t, lines[watermill.DebugLogLevel])
+			require.Empty(t, log.Lines(watermill.DebugLogLevel))
 		})
 	})
 
 	t.Run("No payload and no metadata is ever logged or part of an error (OBX-125)", func(t *testing.T) {
 		t.Parallel()
 		var errs []error
-		lines := logged(t, publisher.Config{AllowNoTx: true}, func(pub *publisher.Publisher) {
+		log := logged(t, publisher.Config{AllowNoTx: true}, func(pub *publisher.Publisher) {
 			require.NoError(t, pub.Publish(orders, withSecrets("m1"), withSecrets("m2")))
 			duplicate := withSecrets("m3")
 			outmill.SetDedupKey(duplicate, secret)
@@ -115,12 +114,8 @@ func TestPublisher_Logging(t *testing.T) {
 			lost.SetContext(foreign)
 			errs = append(errs, pub.Publish(orders, lost))
 		})
-		for level, messages := range lines {
-			for _, line := range messages {
-				require.NotContains(t, fmt.Sprintf("%v %s %v %v", level, line.Msg, line.Fields, line.Err), secret)
-			}
-		}
-		require.NotEmpty(t, lines[watermill.DebugLogLevel])
+		require.Empty(t, log.Find(secret))
+		require.NotEmpty(t, log.Lines(watermill.DebugLogLevel))
 		for _, err := range errs {
 			require.Error(t, err)
 			require.NotContains(t, err.Error(), secret)

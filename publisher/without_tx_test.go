@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/sqlite"
 )
@@ -17,9 +18,7 @@ import (
 func TestPublisher_WithoutTransaction(t *testing.T) {
 	t.Parallel()
 
-	warnings := func(lines map[watermill.LogLevel][]watermill.CapturedMessage) []watermill.CapturedMessage {
-		return lines[watermill.ErrorLogLevel]
-	}
+	warnings := func(log *journal.Journal) []journal.Line { return log.Lines(watermill.ErrorLogLevel) }
 
 	t.Run("The first message outside a transaction is warned of, once for a publisher, with the settings that end it", func(t *testing.T) {
 		t.Parallel()
@@ -54,7 +53,7 @@ func TestPublisher_WithoutTransaction(t *testing.T) {
 
 		t.Run("in a transaction, and by a call without messages", func(t *testing.T) {
 			t.Parallel()
-			capture := watermill.NewCaptureLogger()
+			capture := journal.New()
 			store := newNamed(t, sqlite.Config{})
 			pub, err := publisher.New(store, publisher.Config{}, capture)
 			require.NoError(t, err)
@@ -64,7 +63,7 @@ func TestPublisher_WithoutTransaction(t *testing.T) {
 				m.SetContext(ctx)
 				return message.Publisher(pub).Publish(orders, m)
 			}))
-			require.Empty(t, capture.Captured())
+			require.Empty(t, capture.Lines())
 		})
 	})
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sagas"
@@ -205,11 +206,11 @@ func TestSaga_NotFound(t *testing.T) {
 	t.Run("is logged with the name of the store", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		logs := watermill.NewCaptureLogger()
+		logs := journal.New()
 		s.run(t, sagas.Config{Logger: logs}, sagas.On("paid", ofOrder, placed))
 		s.publish(t, "paid", "o1")
 		id := s.settled(t, outmill.StatusProcessed, 1)[0].MessageID
-		lines := logs.Captured()[watermill.InfoLogLevel]
+		lines := logs.Lines(watermill.InfoLogLevel)
 		require.Len(t, lines, 1)
 		require.Equal(t, watermill.LogFields{
 			"store": s.Name(), "saga": "order", "topic": "paid", "message_uuid": id, "correlation": "o1",

@@ -18,6 +18,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/clock"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
 )
@@ -138,7 +139,7 @@ func TestStore_Open(t *testing.T) {
 	t.Run("the parameters of a URL are settings", func(t *testing.T) {
 		t.Parallel()
 		path := filepath.Join(t.TempDir(), "orders.db")
-		logger := watermill.NewCaptureLogger()
+		logger := journal.New()
 		at := &clock.Clock{}
 		opened, err := outmill.Open(clock.With(t.Context(), at), "sqlite:"+path+
 			"?append_log_level=debug-4&table_prefix=shop_&_pragma=cache_size(123)&retain=1h&retain_joins=90m"+
@@ -154,7 +155,7 @@ func TestStore_Open(t *testing.T) {
 		record := rec("m1", "")
 		record.DedupKey = "k"
 		require.NoError(t, opened.Append(t.Context(), record))
-		require.Len(t, logger.Captured()[watermill.TraceLogLevel], 1, "the line of the append")
+		require.Len(t, logger.Lines(watermill.TraceLogLevel), 1, "the line of the append")
 		require.InDelta(t, 7200, number(t, db,
 			`SELECT (d.at - r.created_at) / 1000000 FROM shop_entries AS d, shop_records AS r WHERE d.kind = 'dedup'`), 1)
 		found := claim(t, opened, claimRequest(outmill.NewOwnerToken(), 1, outmill.OrderNone))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -19,17 +20,13 @@ func record(topic, name, correlation string) *outmill.Record {
 }
 
 // fieldsOf returns the fields of the only line at this level.
-func fieldsOf(t *testing.T, capture *watermill.CaptureLoggerAdapter, level watermill.LogLevel, msg string) watermill.LogFields {
+func fieldsOf(t *testing.T, capture *journal.Journal, level watermill.LogLevel, msg string) watermill.LogFields {
 	t.Helper()
-	all := 0
-	for _, lines := range capture.Captured() {
-		all += len(lines)
-	}
-	require.Equal(t, 1, all)
-	require.Len(t, capture.Captured()[level], 1, "%v", capture.Captured())
-	line := capture.Captured()[level][0]
-	require.Equal(t, msg, line.Msg)
-	return line.Fields
+	lines := capture.Lines()
+	require.Len(t, lines, 1)
+	require.Equal(t, level, lines[0].Level)
+	require.Equal(t, msg, lines[0].Msg)
+	return lines[0].Fields
 }
 
 func TestLog(t *testing.T) {
@@ -64,7 +61,7 @@ func TestLog(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				capture := watermill.NewCaptureLogger()
+				capture := journal.New()
 				storekit.NewLog(capture, "shop", nil).Appended(c.inTransaction, c.records...)
 				c.want["store"] = "shop"
 				require.Equal(t, c.want, fieldsOf(t, capture, watermill.DebugLogLevel, "Records appended"))
@@ -78,7 +75,7 @@ func TestLog(t *testing.T) {
 			slog.LevelInfo: watermill.InfoLogLevel, slog.LevelInfo - 1: watermill.DebugLogLevel, slog.LevelDebug: watermill.DebugLogLevel,
 			slog.LevelDebug - 1: watermill.TraceLogLevel, watermill.LevelTrace: watermill.TraceLogLevel,
 		} {
-			capture := watermill.NewCaptureLogger()
+			capture := journal.New()
 			storekit.NewLog(capture, "shop", level).Appended(false, record("orders", "m1", ""))
 			fieldsOf(t, capture, want, "Records appended")
 		}
@@ -87,14 +84,14 @@ func TestLog(t *testing.T) {
 	t.Run("claims and reaps that found something are logged", func(t *testing.T) {
 		t.Parallel()
 		owner := outmill.NewOwnerToken()
-		capture := watermill.NewCaptureLogger()
+		capture := journal.New()
 		log := storekit.NewLog(capture, "shop", nil)
 		log.Claimed(outmill.ClaimRequest{Group: "g", Owner: owner}, 0)
 		log.Claimed(outmill.ClaimRequest{Group: "g", Owner: owner}, 3)
 		require.Equal(t, watermill.LogFields{"store": "shop", "count": 3, "group": "g", "owner": owner.String()},
 			fieldsOf(t, capture, watermill.DebugLogLevel, "Records claimed"))
 
-		capture = watermill.NewCaptureLogger()
+		capture = journal.New()
 		log = storekit.NewLog(capture, "shop", nil)
 		log.Reaped(0)
 		log.Reaped(2)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -135,7 +136,7 @@ func TestSubscriber_Corners(t *testing.T) {
 	t.Run("two subscriptions to one group and topic are warned of once", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
-		logger := newJournal()
+		logger := journal.New()
 		for _, group := range []string{"a", "a", "a", "b"} {
 			cfg := quick()
 			cfg.Group = group
@@ -145,8 +146,8 @@ func TestSubscriber_Corners(t *testing.T) {
 			subscribe(t, sub)
 		}
 		const warning = "two subscriptions of this process read this topic in the same group"
-		require.Eventually(t, func() bool { return logger.count(warning) > 0 }, patience, time.Millisecond)
-		require.Equal(t, 1, logger.count("ERROR", warning, "group:a", topic))
+		require.Eventually(t, func() bool { return logger.Count(warning) > 0 }, patience, time.Millisecond)
+		require.Equal(t, 1, logger.Count("ERROR", warning, "group:a", topic))
 	})
 
 	t.Run("a message's context outlives the end of its subscription", func(t *testing.T) {
@@ -370,7 +371,7 @@ func TestSubscriber_Corners(t *testing.T) {
 	t.Run("a handler that returns a typed nil has failed", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
-		sub, err := subscriber.New(s, quick(), newJournal())
+		sub, err := subscriber.New(s, quick(), journal.New())
 		require.NoError(t, err)
 		t.Cleanup(func() { closes(t, sub) })
 		messages := subscribe(t, sub)
@@ -450,7 +451,7 @@ func TestSubscriber_Corners(t *testing.T) {
 	t.Run("deliveries and failures are logged with the ids of the message (OBX-105)", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
-		logger := newJournal()
+		logger := journal.New()
 		sub, err := subscriber.New(s, quick(), logger)
 		require.NoError(t, err)
 		t.Cleanup(func() { closes(t, sub) })
@@ -462,9 +463,9 @@ func TestSubscriber_Corners(t *testing.T) {
 		next(t, messages).Ack()
 		s.only(t, topic, outmill.StatusProcessed)
 		known := []string{msg.UUID, topic, "conversation-1", s.Name()}
-		require.Equal(t, 2, logger.count(append(known, "DEBUG", "Message delivered")...))
-		require.Equal(t, 1, logger.count(append(known, "ERROR", "Handling failed", "dead:false")...))
-		require.Zero(t, logger.count("laimed"), "the store logs its claims")
+		require.Equal(t, 2, logger.Count(append(known, "DEBUG", "Message delivered")...))
+		require.Equal(t, 1, logger.Count(append(known, "ERROR", "Handling failed", "dead:false")...))
+		require.Zero(t, logger.Count("laimed"), "the store logs its claims")
 	})
 }
 

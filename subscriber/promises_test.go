@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/subscriber"
@@ -473,7 +474,7 @@ func TestSubscriber_Promises(t *testing.T) {
 	t.Run("it warns of topics with due records that no group reads (OBX-055)", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
-		logger := newJournal()
+		logger := journal.New()
 		cfg := quick()
 		cfg.UpkeepInterval = 10 * time.Millisecond
 		sub, err := subscriber.New(s, cfg, logger)
@@ -482,7 +483,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		subscribe(t, sub)
 		require.NoError(t, s.pub.Publish("nobody.reads.this", newOrder()))
 		require.Eventually(t, func() bool {
-			return logger.count("ERROR", "no group has registered", "nobody.reads.this") > 0
+			return logger.Count("ERROR", "no group has registered", "nobody.reads.this") > 0
 		}, patience, 10*time.Millisecond)
 	})
 
@@ -532,7 +533,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		store, err := sqlite.New(db, sqlite.Config{}, nil)
 		require.NoError(t, err)
 		require.NoError(t, store.Ensure(t.Context()))
-		logger := newJournal()
+		logger := journal.New()
 		cfg := quick()
 		cfg.MaxErrorBackoff = 5 * time.Millisecond
 		sub, err := subscriber.New(store, cfg, logger)
@@ -540,7 +541,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		subscribe(t, sub)
 		require.NoError(t, db.Close())
 		require.Eventually(t, func() bool {
-			return logger.count("ERROR", "Claim failed") > 3
+			return logger.Count("ERROR", "Claim failed") > 3
 		}, patience, 5*time.Millisecond)
 		require.NoError(t, sub.Close())
 		require.NoError(t, store.Close())
@@ -578,7 +579,7 @@ func TestSubscriber_Promises(t *testing.T) {
 	t.Run("payloads are never logged (OBX-125)", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
-		logger := newJournal()
+		logger := journal.New()
 		sub, err := subscriber.New(s, quick(), logger)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, sub.Close()) })
@@ -592,7 +593,7 @@ func TestSubscriber_Promises(t *testing.T) {
 		next(t, messages).Ack()
 		s.only(t, topic, outmill.StatusProcessed)
 		require.NoError(t, sub.Close())
-		require.Positive(t, logger.count("DEBUG", "Message delivered"))
-		require.Zero(t, logger.count("top secret"))
+		require.Positive(t, logger.Count("DEBUG", "Message delivered"))
+		require.Zero(t, logger.Count("top secret"))
 	})
 }

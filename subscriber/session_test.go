@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/storetest/memstore"
 	"github.com/outmill/outmill/subscriber"
@@ -73,7 +74,7 @@ func TestSubscriber_StoreCloses(t *testing.T) {
 		store := memstore.New(database, memstore.Options{Retain: time.Hour})
 		require.NoError(t, store.Ensure(t.Context()))
 		s := &shop{pub: publisherOf(t, store)}
-		logs := watermill.NewCaptureLogger()
+		logs := journal.New()
 		sub, err := subscriber.New(store, quick(), logs)
 		require.NoError(t, err)
 		t.Cleanup(func() { closes(t, sub) })
@@ -102,7 +103,7 @@ func TestSubscriber_StoreCloses(t *testing.T) {
 		require.Equal(t, map[outmill.Status]int{outmill.StatusProcessed: 2, outmill.StatusPending: 1}, statuses)
 		_, err = sub.Subscribe(t.Context(), topic)
 		require.ErrorIs(t, err, outmill.ErrClosed)
-		for _, line := range logs.Captured()[watermill.ErrorLogLevel] {
+		for _, line := range logs.Lines(watermill.ErrorLogLevel) {
 			require.Contains(t, []string{"Handling failed", "Warning: two subscriptions of this process"}, strings.Split(line.Msg, " read")[0])
 		}
 	})

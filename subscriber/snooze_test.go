@@ -12,12 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/subscriber"
 )
 
 // routed runs a router with that logger over the handler until the test ends.
-func (s *shop) routed(t *testing.T, logger *journal, handle message.NoPublishHandlerFunc, middlewares ...message.HandlerMiddleware) {
+func (s *shop) routed(t *testing.T, logger *journal.Journal, handle message.NoPublishHandlerFunc, middlewares ...message.HandlerMiddleware) {
 	t.Helper()
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, logger)
 	require.NoError(t, err)
@@ -41,7 +42,7 @@ func TestSubscriber_Snooze(t *testing.T) {
 	t.Run("a snooze is no error for the router and for middlewares outside KeepError", func(t *testing.T) {
 		t.Parallel()
 		s := openShop(t)
-		logger := newJournal()
+		logger := journal.New()
 		var calls, outside atomic.Int32
 		noError := func(h message.HandlerFunc) message.HandlerFunc {
 			return func(msg *message.Message) ([]*message.Message, error) {
@@ -74,7 +75,7 @@ func TestSubscriber_Snooze(t *testing.T) {
 		require.Zero(t, rec.Attempts)
 		require.Empty(t, rec.LastError)
 		require.Zero(t, outside.Load())
-		require.Zero(t, logger.count("ERROR"))
+		require.Zero(t, logger.Count("ERROR"))
 	})
 
 	t.Run("a snooze that an error wraps takes effect and is logged", func(t *testing.T) {
@@ -86,7 +87,7 @@ func TestSubscriber_Snooze(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				s := openShop(t)
-				logger := newJournal()
+				logger := journal.New()
 				var calls atomic.Int32
 				s.routed(t, logger, func(*message.Message) error {
 					if calls.Add(1) < 4 {
@@ -96,7 +97,7 @@ func TestSubscriber_Snooze(t *testing.T) {
 				}, subscriber.KeepError)
 				s.publish(t, newOrder())
 				require.Zero(t, s.only(t, topic, outmill.StatusProcessed).Attempts)
-				require.Equal(t, 3, logger.count("ERROR", "the machine is"))
+				require.Equal(t, 3, logger.Count("ERROR", "the machine is"))
 			})
 		}
 	})

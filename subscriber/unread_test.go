@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/subscriber"
 )
 
@@ -18,7 +19,7 @@ func TestSubscriber_WarnsOfUnreadTopics(t *testing.T) {
 		t.Parallel()
 		const unread, warning = "returns", "no worker of the group has registered for their topic"
 		s := openShop(t)
-		log := newJournal()
+		log := journal.New()
 		cfg := quick()
 		cfg.UpkeepInterval = 5 * time.Millisecond
 		looking, err := subscriber.New(s, cfg, log)
@@ -28,8 +29,8 @@ func TestSubscriber_WarnsOfUnreadTopics(t *testing.T) {
 		// Each look warns of this topic, so the count of its warnings is the number of looks.
 		require.NoError(t, s.pub.Publish("nobody.reads.this", newOrder()))
 		look := func() {
-			seen := log.count("ERROR", "nobody.reads.this")
-			require.Eventually(t, func() bool { return log.count("ERROR", "nobody.reads.this") >= seen+3 }, patience, time.Millisecond)
+			seen := log.Count("ERROR", "nobody.reads.this")
+			require.Eventually(t, func() bool { return log.Count("ERROR", "nobody.reads.this") >= seen+3 }, patience, time.Millisecond)
 		}
 
 		// Another subscriber of the group reads the topic. Its handler is busy, so records are due.
@@ -44,16 +45,16 @@ func TestSubscriber_WarnsOfUnreadTopics(t *testing.T) {
 		}
 		held := <-messages
 		look()
-		require.Zero(t, log.count(warning), "another subscriber reads the topic")
+		require.Zero(t, log.Count(warning), "another subscriber reads the topic")
 
 		held.Ack()
 		require.NoError(t, other.Close())
 		look()
-		require.Zero(t, log.count(warning), "a reader that has ended just now may come back")
+		require.Zero(t, log.Count(warning), "a reader that has ended just now may come back")
 
 		_, err = s.DB().ExecContext(t.Context(),
 			`UPDATE outmill_entries SET made_at = 1 WHERE kind = 'registration' AND value LIKE '%'||?||'%'`, unread)
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return log.count("ERROR", warning, unread) > 0 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return log.Count("ERROR", warning, unread) > 0 }, patience, time.Millisecond)
 	})
 }

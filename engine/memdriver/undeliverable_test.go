@@ -10,11 +10,12 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine"
 	"github.com/outmill/outmill/engine/memdriver"
+	"github.com/outmill/outmill/internal/testenv/journal"
 )
 
 func TestClaim_LogsEachRecordThatItMakesDead(t *testing.T) {
 	t.Parallel()
-	logger := watermill.NewCaptureLogger()
+	logger := journal.New()
 	db := memdriver.New()
 	s := store{engine.New(memdriver.Driver{Database: db}, engine.Config{Name: "memory", Logger: logger}), db}
 	t.Cleanup(func() { _ = s.Close() })
@@ -33,7 +34,7 @@ func TestClaim_LogsEachRecordThatItMakesDead(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"good"}, ids(found))
 	reasons := map[any]string{}
-	for _, line := range logger.Captured()[watermill.ErrorLogLevel] {
+	for _, line := range logger.Lines(watermill.ErrorLogLevel) {
 		require.Equal(t, topic, line.Fields["topic"])
 		require.Equal(t, group, line.Fields["group"])
 		reasons[line.Fields["work_item_id"]] = line.Err.Error()

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine"
 	"github.com/outmill/outmill/engine/memdriver"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest"
 )
@@ -104,7 +104,7 @@ func TestWake_OtherStore(t *testing.T) {
 
 func TestLog(t *testing.T) {
 	t.Parallel()
-	logger := watermill.NewCaptureLogger()
+	logger := journal.New()
 	db := memdriver.New()
 	s := store{engine.New(memdriver.Driver{Database: db}, engine.Config{Name: "memory", Logger: logger}), db}
 	t.Cleanup(func() { _ = s.Close() })
@@ -118,11 +118,9 @@ func TestLog(t *testing.T) {
 	_, err = s.ReapExpired(ctx, 10)
 	require.NoError(t, err)
 	var lines []string
-	for _, level := range []watermill.LogLevel{watermill.DebugLogLevel, watermill.InfoLogLevel} {
-		for _, line := range logger.Captured()[level] {
-			require.Equal(t, "memory", line.Fields["store"])
-			lines = append(lines, line.Msg)
-		}
+	for _, line := range logger.Lines() {
+		require.Equal(t, "memory", line.Fields["store"])
+		lines = append(lines, line.Msg)
 	}
 	require.Equal(t, []string{"Records appended", "Records claimed", "Expired leases were reaped"}, lines)
 }

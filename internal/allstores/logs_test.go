@@ -4,9 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"log/slog"
-	"maps"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/internal/testenv/sqlservertest"
@@ -34,53 +33,6 @@ const (
 func record(topic, name, correlation string) *outmill.Record {
 	return &outmill.Record{Topic: topic, MessageID: name, CorrelationID: correlation, Payload: []byte("secret"),
 		Metadata: map[string]string{"card": "secret"}}
-}
-
-// journal keeps the log lines. It is safe for concurrent use.
-type journal struct {
-	fields watermill.LogFields
-	pages  *pages
-}
-
-type line struct {
-	level, msg string
-	fields     watermill.LogFields
-}
-
-type pages struct {
-	mu    sync.Mutex
-	lines []line
-}
-
-func newJournal() *journal { return &journal{pages: &pages{}} }
-
-func (j *journal) write(level, msg string, fields watermill.LogFields) {
-	j.pages.mu.Lock()
-	defer j.pages.mu.Unlock()
-	j.pages.lines = append(j.pages.lines, line{level, msg, j.fields.Add(fields)})
-}
-
-func (j *journal) Error(msg string, _ error, fields watermill.LogFields) {
-	j.write("error", msg, fields)
-}
-func (j *journal) Info(msg string, fields watermill.LogFields)  { j.write("info", msg, fields) }
-func (j *journal) Debug(msg string, fields watermill.LogFields) { j.write("debug", msg, fields) }
-func (j *journal) Trace(msg string, fields watermill.LogFields) { j.write("trace", msg, fields) }
-
-func (j *journal) With(fields watermill.LogFields) watermill.LoggerAdapter {
-	all := watermill.LogFields{}
-	maps.Copy(all, j.fields)
-	maps.Copy(all, fields)
-	return &journal{all, j.pages}
-}
-
-// take returns the log lines since the last call.
-func (j *journal) take() []line {
-	j.pages.mu.Lock()
-	defer j.pages.mu.Unlock()
-	lines := j.pages.lines
-	j.pages.lines = nil
-	return lines
 }
 
 // stand has a store, and a function that runs a transaction as a user would.
@@ -130,17 +82,17 @@ func standOnPostgreSQL(lane postgres.Lane) func(t *testing.T, appends slog.Level
 	}
 }
 
-func eachStore(t *testing.T, appends slog.Leveler, test func(t *testing.T, s stand, log *journal)) {
+func eachStore(t *testing.T, appends slog.Leveler, test func(t *testing.T, s stand, log *journal.Journal)) {
 	t.Helper()
 	for name, open := range stands {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			log := newJournal()
+			log := journal.New()
 			s := open(t, appends, log)
 			t.Cleanup(func() { require.NoError(t, s.Close()) })
 			require.NoError(t, s.Ensure(t.Context()))
 			require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "readers"}))
-			log.take()
+			log.Take()
 			test(t, s, log)
 		})
 	}
@@ -151,25 +103,25 @@ func TestLogs(t *testing.T) {
 
 	t.Run("each event of a store is logged once with the store's name (OBX-102, OBX-103, OBX-106)", func(t *testing.T) {
 		t.Parallel()
-		eachStore(t, nil, func(t *testing.T, s stand, log *journal) {
+		eachStore(t, nil, func(t *testing.T, s stand, log *journal.Journal) {
 			ctx := t.Context()
-			requireLine := func(level, msg string, fields watermill.LogFields) {
+			requireLine := func(level watermill.LogLevel, msg string, fields watermill.LogFields) {
 				t.Helper()
 				fields["store"] = "shop"
-				require.Equal(t, []line{{level, msg, fields}}, log.take())
+				require.Equal(t, []journal.Line{{Level: level, Msg: msg, Fields: fields}}, log.Take())
 			}
 
 			require.NoError(t, s.Append(ctx))
-			require.Empty(t, log.take(), "nothing was appended")
+			require.Empty(t, log.Take(), "nothing was appended")
 			require.Error(t, s.Append(ctx, record("", "m1", "c1")))
-			require.Empty(t, log.take(), "it was refused")
+			require.Empty(t, log.Take(), "it was refused")
 			require.NoError(t, s.Append(ctx, record("orders", "m1", "c1")))
-			requireLine("debug", "Records appended",
+			requireLine(watermill.DebugLogLevel, "Records appended",
 				watermill.LogFields{"count": 1, "topic": "orders", "correlation_id": "c1", "message_uuid": "m1"})
 			once := []*outmill.Record{record("orders", "m2", ""), record("mails", "m3", "c3"), record("mails", "m4", "c1")}
 			once[1].DedupKey, once[2].DedupKey = "once", "once"
 			require.NoError(t, s.inTx(ctx, func(ctx context.Context) error { return s.Append(ctx, once...) }))
-			requireLine("debug", "Records appended",
+			requireLine(watermill.DebugLogLevel, "Records appended",
 				watermill.LogFields{"count": 2, "topic": "orders,mails", "correlation_id": "c3,c1", "duplicates": 1, "in_transaction": true})
 
 			owner := outmill.NewOwnerToken()
@@ -179,7 +131,7 @@ func TestLogs(t *testing.T) {
 				records, err := s.Claim(ctx, req)
 				require.NoError(t, err)
 				require.NotEmpty(t, records)
-				requireLine("debug", "Records claimed", watermill.LogFields{"count": len(records), "group": "readers", "owner": owner.String()})
+				requireLine(watermill.DebugLogLevel, "Records claimed", watermill.LogFields{"count": len(records), "group": "readers", "owner": owner.String()})
 				found += len(records)
 				req.Limit = 3 - found
 			}
@@ -188,7 +140,7 @@ func TestLogs(t *testing.T) {
 				n, err := s.ReapExpired(ctx, 10)
 				require.NoError(t, err)
 				if reaped += n; n > 0 {
-					requireLine("info", "Expired leases were reaped", watermill.LogFields{"count": n})
+					requireLine(watermill.InfoLogLevel, "Expired leases were reaped", watermill.LogFields{"count": n})
 				}
 				return reaped == 3
 			}, patience, 5*time.Millisecond)
@@ -200,7 +152,7 @@ func TestLogs(t *testing.T) {
 			n, err := s.ReapExpired(ctx, 10)
 			require.NoError(t, err)
 			require.Zero(t, n)
-			require.Empty(t, log.take(), "nothing was claimed or reaped")
+			require.Empty(t, log.Take(), "nothing was claimed or reaped")
 
 			joins := s.Store.(roles.Joins)
 			join := &roles.Join{Unsealed: true}
@@ -211,18 +163,18 @@ func TestLogs(t *testing.T) {
 				}})
 				require.NoError(t, err)
 			}
-			requireLine("debug", "Records appended",
+			requireLine(watermill.DebugLogLevel, "Records appended",
 				watermill.LogFields{"count": 1, "topic": "done", "correlation_id": "c1", "message_uuid": "follows"})
 		})
 	})
 
 	t.Run("the level of a stores appends can be set", func(t *testing.T) {
 		t.Parallel()
-		eachStore(t, slog.LevelInfo, func(t *testing.T, s stand, log *journal) {
+		eachStore(t, slog.LevelInfo, func(t *testing.T, s stand, log *journal.Journal) {
 			require.NoError(t, s.Append(t.Context(), record("orders", "m1", "c1")))
-			lines := log.take()
+			lines := log.Take()
 			require.Len(t, lines, 1)
-			require.Equal(t, "info", lines[0].level)
+			require.Equal(t, watermill.InfoLogLevel, lines[0].Level)
 		})
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
@@ -55,7 +55,7 @@ type fleet struct {
 	t      tb
 	stores map[string]outmill.Store
 	topics map[string]chan *message.Message
-	logged *logbook
+	logged *journal.Journal
 
 	// allow is RemoteConfig.Allow; nil allows all.
 	allow func(home, to string) bool
@@ -76,7 +76,7 @@ func newRemoteFleet(t *testing.T, providers [3]string) *fleet {
 func newFleetOf(t *testing.T, openers ...func(t *testing.T) outmill.Store) *fleet {
 	t.Helper()
 	f := &fleet{
-		t: t, stores: map[string]outmill.Store{}, topics: map[string]chan *message.Message{}, logged: &logbook{},
+		t: t, stores: map[string]outmill.Store{}, topics: map[string]chan *message.Message{}, logged: journal.New(),
 		away: map[string]bool{},
 	}
 	for i, name := range everywhere {
@@ -437,47 +437,6 @@ func (l *remains) String() (text string) {
 	}
 	return text
 }
-
-// logbook keeps what is logged.
-type logbook struct {
-	watermill.NopLogger
-	mu   sync.Mutex
-	said []string
-	// details are the messages of level debug.
-	details []string
-}
-
-func (l *logbook) Error(msg string, err error, _ watermill.LogFields) {
-	l.say(msg + ": " + err.Error())
-}
-
-func (l *logbook) Info(msg string, _ watermill.LogFields) { l.say(msg) }
-
-func (l *logbook) Debug(msg string, _ watermill.LogFields) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.details = append(l.details, msg)
-}
-
-func (l *logbook) say(text string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.said = append(l.said, text)
-}
-
-func (l *logbook) lines() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.said)
-}
-
-func (l *logbook) debugged() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Join(l.details, "\n")
-}
-
-func (l *logbook) With(watermill.LogFields) watermill.LoggerAdapter { return l }
 
 // send handles n records of steps, which snooze afterwards.
 func (f *fleet) send(n int) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/internal/worker"
 	"github.com/outmill/outmill/storekit"
 )
@@ -93,10 +93,10 @@ func TestItem_Ended(t *testing.T) {
 	doubt := storekit.CommitInDoubt(errors.New("the connection was lost"))
 	boom := errors.New("boom")
 	// judged has a record on its last attempt judged by err after its handler has done something.
-	judged := func(t *testing.T, handles func(it *worker.Item), err error) (now *outmill.Record, logged int32) {
+	judged := func(t *testing.T, handles func(it *worker.Item), err error) (now *outmill.Record, logged int) {
 		t.Helper()
 		r := newRig(t)
-		log := &errorLog{}
+		log := journal.New()
 		w := r.start(func(c *worker.Config) { c.Retry.MaxAttempts, c.Logger, c.KeyPolicy = 1, log, outmill.KeyPark })
 		rec := r.append("k:1")[0]
 		it := r.take(w)
@@ -108,7 +108,7 @@ func TestItem_Ended(t *testing.T) {
 			now = r.get(rec)
 			return now.Status != outmill.StatusLeased
 		})
-		return now, log.lines.Load()
+		return now, len(log.Lines(watermill.ErrorLogLevel))
 	}
 	for name, c := range map[string]struct {
 		handles func(it *worker.Item)
@@ -125,7 +125,7 @@ func TestItem_Ended(t *testing.T) {
 			now, logged := judged(t, c.handles, c.err)
 			require.Equal(t, outmill.StatusPending, now.Status)
 			require.Zero(t, now.Attempts)
-			require.EqualValues(t, 1, logged)
+			require.Equal(t, 1, logged)
 		})
 	}
 	t.Run("a lost lease is no attempt", func(t *testing.T) {
@@ -148,13 +148,3 @@ func TestItem_Ended(t *testing.T) {
 		require.Equal(t, outmill.StatusDead, now.Status)
 	})
 }
-
-// errorLog counts lines of errors.
-type errorLog struct {
-	watermill.NopLogger
-	lines atomic.Int32
-}
-
-func (l *errorLog) Error(string, error, watermill.LogFields) { l.lines.Add(1) }
-
-func (l *errorLog) With(watermill.LogFields) watermill.LoggerAdapter { return l }
