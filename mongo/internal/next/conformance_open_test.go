@@ -1,0 +1,34 @@
+//go:build outmill_next_open
+
+package next_test
+
+import (
+	"testing"
+
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/storetest"
+	"github.com/outmill/outmill/storetest/joinstest"
+	"github.com/outmill/outmill/storetest/txtest"
+)
+
+func TestConformance_Open(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, suiteOn(t, 0))
+}
+
+func TestConformance_Joins(t *testing.T) {
+	t.Parallel()
+	joinstest.Run(t, suiteOn(t, 0))
+}
+
+func TestConformance_Transactions(t *testing.T) {
+	t.Parallel()
+	txtest.Run(t, suiteOn(t, 0))
+}
+
+// Work that is done in several transactions does the same.
+func TestConformance_Steps(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t, "walks in small steps")
+	storetest.WalkInSteps(t, suiteOn(t, 2))
+}

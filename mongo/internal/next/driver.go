@@ -1,0 +1,218 @@
+package next
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// txLimit is the default of the server's transactionLifetimeLimitSeconds.
+const txLimit = time.Minute
+
+const (
+	firstPause = 2 * time.Millisecond
+	lastPause  = 50 * time.Millisecond
+	// tryWithin bounds how long work is repeated that fails for a reason that passes: enough for the election of a primary.
+	tryWithin = 20 * time.Second
+)
+
+// Config says how a Driver uses a database.
+type Config struct {
+	// Name is that of the store, for errors.
+	Name string
+	// Database has the collections, and Prefix begins their names.
+	Database, Prefix string
+}
+
+// Driver is a driver.DB on a MongoDB database. It is safe for concurrent use.
+type Driver struct {
+	client *mongo.Client
+	config Config
+	db     *mongo.Database
+	// records are the rows with their content. lines has a document for each line, which its lock writes.
+	meta, records, notes, entries, lines *mongo.Collection
+	// inUse are the callers' sessions in which a call is running.
+	inUse storekit.TxLocks
+	// locks are those of lines, and of the meta document, within this process: transactions of one process wait here, and not for
+	// conflicts.
+	locks  sync.Map
+	closed atomic.Bool
+}
+
+var _ driver.DB = (*Driver)(nil)
+
+// New returns a driver on a client, which the caller disconnects. It does not connect.
+func New(client *mongo.Client, config Config) *Driver {
+	db := client.Database(config.Database, options.Database().SetReadConcern(readconcern.Local()).
+		SetWriteConcern(writeconcern.Majority()).SetReadPreference(readpref.Primary()))
+	d := &Driver{client: client, config: config, db: db}
+	for name, in := range map[string]**mongo.Collection{
+		"meta": &d.meta, "records": &d.records, "notes": &d.notes, "entries": &d.entries, "lines": &d.lines,
+	} {
+		*in = db.Collection(config.Prefix + name)
+	}
+	return d
+}
+
+// Close does nothing else than refuse further calls. The client stays connected.
+func (d *Driver) Close() error {
+	d.closed.Store(true)
+	return nil
+}
+
+// TxLimit is 60 s: the server aborts transactions that take longer.
+func (d *Driver) TxLimit() time.Duration { return txLimit }
+
+// Limits are those of a document.
+func (d *Driver) Limits() storekit.RowLimits {
+	const document = 16 << 20
+	return storekit.RowLimits{Row: document - 64<<10, Metadata: document - 64<<10, PayloadTimes: 1}
+}
+
+// View runs fn in a transaction that only reads. A session with a snapshot would cost one command less, but the server keeps no
+// snapshot for it where minSnapshotHistoryWindowInSeconds is 0.
+func (d *Driver) View(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
+	return d.repeat(ctx, func() (err error) {
+		t := &tx{d: d}
+		if t.view, err = d.moment(); err != nil {
+			return err
+		}
+		defer func() { d.endSession(ctx, t.view, err) }()
+		if err := t.start(ctx, begin); err != nil {
+			return err
+		}
+		if err := fn(t); err != nil {
+			return err
+		}
+		t.committed()
+		return nil
+	})
+}
+
+// moment returns a session whose transaction begins with its first read, and sees that moment.
+func (d *Driver) moment() (*mongo.Session, error) {
+	session, err := d.client.StartSession()
+	if err == nil {
+		err = session.StartTransaction(ownTransaction())
+	}
+	return session, err
+}
+
+// Update runs fn in a transaction, which begins with its first write.
+func (d *Driver) Update(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
+	known := &learned{busy: map[driver.Line]bool{}}
+	return d.repeat(ctx, func() error { return d.run(ctx, begin, known, fn) })
+}
+
+// learned is what a transaction that begins again knows from the tries before.
+type learned struct {
+	// careful says that rows were lost: the next try reads which.
+	careful bool
+	// busy are the lines that other processes had locked.
+	busy map[driver.Line]bool
+}
+
+func (d *Driver) run(ctx context.Context, begin driver.Begin, known *learned, fn func(driver.Tx) error) (err error) {
+	t := &tx{d: d, learned: known, inserts: begin.Inserts}
+	defer func() { t.end(ctx, err) }()
+	if err = t.start(ctx, begin); err != nil {
+		return err
+	}
+	if err = fn(t); err != nil {
+		return err
+	}
+	if err = ctx.Err(); err != nil {
+		return err
+	}
+	if t.session != nil {
+		if err = commit(ctx, t.session); err != nil {
+			return err
+		}
+	}
+	t.committed()
+	return nil
+}
+
+// repeat runs fn until it succeeds, or fails for a reason that lasts.
+func (d *Driver) repeat(ctx context.Context, fn func() error) error {
+	if d.closed.Load() {
+		return outmill.ErrClosed
+	}
+	return again(ctx, passes, fn)
+}
+
+// again is storekit.Repeat for up to tryWithin: where transactions do not wait for each other, a conflict is not rare.
+func again(ctx context.Context, worthIt func(error) bool, fn func() error) error {
+	until, waits := time.Now().Add(tryWithin), storekit.NewWaits(firstPause, lastPause)
+	for attempt := 1; ; attempt++ {
+		err := fn()
+		if err == nil || !worthIt(err) {
+			return err
+		}
+		if attempt > 1 && time.Now().After(until) {
+			return fmt.Errorf("tried %d times: %w", attempt, err)
+		}
+		if stop := waits.Wait(ctx); stop != nil {
+			return stop
+		}
+	}
+}
+
+// Read returns the content of rows, outside of a transaction.
+func (d *Driver) Read(ctx context.Context, rows []driver.Row, want driver.Want) (found []driver.Content, err error) {
+	err = d.repeat(ctx, func() error {
+		found, err = (&tx{d: d}).Load(ctx, rows, want)
+		return err
+	})
+	return found, err
+}
+
+// lock is a lock within this process. It does not wait if pass is set.
+func (d *Driver) lock(ctx context.Context, of any, pass bool) (unlock func(), err error) {
+	found, _ := d.locks.LoadOrStore(of, make(chan struct{}, 1))
+	token := found.(chan struct{})
+	if pass {
+		select {
+		case token <- struct{}{}:
+			return func() { <-token }, nil
+		default:
+			return nil, nil
+		}
+	}
+	select {
+	case token <- struct{}{}:
+		return func() { <-token }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// metaID is the id of the only document of meta.
+const metaID = "outmill"
+
+func idIs(id any) bson.D { return bson.D{{Key: "_id", Value: id}} }
+
+func in(field string, values any) bson.E {
+	return bson.E{Key: field, Value: bson.D{{Key: "$in", Value: values}}}
+}
+
+func ascending(fields ...string) bson.D {
+	keys := make(bson.D, len(fields))
+	for i, field := range fields {
+		keys[i] = bson.E{Key: field, Value: 1}
+	}
+	return keys
+}

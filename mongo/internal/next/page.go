@@ -1,0 +1,300 @@
+package next
+
+import (
+	"context"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// noteKey names a note.
+type noteKey struct {
+	driver.Line
+	name string
+}
+
+func lineID(l driver.Line) bson.D {
+	return bson.D{{Key: "grp", Value: l.Group}, {Key: "topic", Value: l.Name()}}
+}
+
+func noteID(l driver.Line, name string) bson.D {
+	return append(lineID(l), bson.E{Key: "name", Value: name})
+}
+
+func notesOf(l driver.Line) bson.D {
+	return bson.D{{Key: "_id.grp", Value: l.Group}, {Key: "_id.topic", Value: l.Name()}}
+}
+
+// blockedByPause selects the notes of which a pause is the reason.
+var blockedByPause = bson.E{Key: "blocker", Value: bson.D{{Key: "$gte", Value: "p"}, {Key: "$lt", Value: "r"}}}
+
+func readNote(raw bson.Raw) (n driver.Note) {
+	var f fields
+	each(raw, func(field string, v bsoncore.Value) {
+		switch field {
+		case "_id":
+			id, _ := v.DocumentOK()
+			group, topic := "", ""
+			each(id, func(field string, v bsoncore.Value) {
+				f.text(field, v, map[string]*string{"grp": &group, "topic": &topic, "name": &n.Name}[field])
+			})
+			n.Line = driver.LineOf(group, topic)
+		case "blocker":
+			f.text(field, v, &n.Blocker)
+		case "head":
+			n.Head, _ = wholeNumber(v)
+		case "look_at":
+			f.time(field, v, &n.LookAt)
+		case "looks":
+			f.number(field, v, &n.Looks)
+		}
+	})
+	return n
+}
+
+// looks selects the notes that a claim looks at.
+func (t *tx) looks(free []string) bson.E {
+	return bson.E{Key: "$or", Value: bson.A{
+		bson.D{in("blocker", append([]string{}, free...))}, bson.D{above("look_at", 0), t.passed("look_at")},
+	}}
+}
+
+// Page returns a page of a line. What it reads is of one moment, the snapshot of the transaction, or of one that only reads.
+func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
+	if first := t.first(); first.Ask != nil && same(*first.Ask, ask) {
+		return first.page, nil
+	}
+	return t.pageOf(ctx, ask, false)
+}
+
+func (t *tx) pageOf(ctx context.Context, ask driver.Ask, state bool) (p driver.Page, err error) {
+	if ask.Lock && t.view == nil {
+		free, waited, err := t.lockLine(ctx, ask)
+		if err != nil || !free {
+			if state && err == nil {
+				_, err = t.read(ctx, true)
+			}
+			return driver.Page{Busy: true, Now: t.state.Now}, err
+		}
+		state = state || waited
+	}
+	if t.session == nil && t.view == nil {
+		if t.view, err = t.d.moment(); err != nil {
+			return p, err
+		}
+		defer func() {
+			t.d.endSession(ctx, t.view, err)
+			t.view = nil
+		}()
+	}
+	if state {
+		// The time is that of the server while it reads.
+		t.state.Now = 0
+	}
+	if err := t.readPage(ctx, ask, state, &p); err != nil {
+		return p, err
+	}
+	p.Now = t.state.Now
+	if len(p.Due) > 0 {
+		return p, nil
+	}
+	return p, t.readHeld(ctx, ask, &p)
+}
+
+// lockLine writes the document of the line in the transaction, once. So the transaction conflicts with each other one that has locked
+// the line since the moment that it sees. waited says that this may be later than the state.
+func (t *tx) lockLine(ctx context.Context, ask driver.Ask) (free, waited bool, err error) {
+	switch {
+	case t.locked[ask.Line]:
+		return true, false, nil
+	case ask.Pass && t.busy[ask.Line]:
+		return false, false, nil
+	}
+	unlock, err := t.d.lock(ctx, ask.Line, ask.Pass)
+	if err != nil || unlock == nil {
+		return false, false, err
+	}
+	t.unlocks = append(t.unlocks, unlock)
+	own, err := t.begin(ctx)
+	if err != nil {
+		return false, false, err
+	}
+	_, err = t.d.lines.UpdateOne(own, idIs(lineID(ask.Line)), bson.D{{Key: "$inc", Value: bson.D{{Key: "claims", Value: int64(1)}}}},
+		options.UpdateOne().SetUpsert(true))
+	if err != nil {
+		if mongo.IsDuplicateKeyError(err) {
+			err = errConflict
+		}
+		if ask.Pass && conflicts(err) {
+			// The server has aborted the transaction. The next try leaves the line out.
+			t.busy[ask.Line] = true
+		}
+		return false, false, err
+	}
+	if t.locked == nil {
+		t.locked = map[driver.Line]bool{}
+	}
+	t.locked[ask.Line] = true
+	return true, true, nil
+}
+
+// readPage reads all of a page that does not depend on another part.
+func (t *tx) readPage(ctx context.Context, ask driver.Ask, state bool, p *driver.Page) error {
+	var parts []part
+	add := func(s driver.Search) (count int) {
+		for _, q := range t.queries(s) {
+			parts = append(parts, t.partOf(q))
+			count++
+		}
+		return count
+	}
+	due := 0
+	for _, s := range ask.Searches() {
+		due += add(s)
+	}
+	unrouted := add(driver.Search{By: driver.ByUnrouted, Line: ask.Line, Limit: 1})
+	parts = append(parts, part{t.d.notes, mongo.Pipeline{
+		{{Key: "$match", Value: append(notesOf(ask.Line), t.looks(ask.Free))}},
+		{{Key: "$sort", Value: ascending("head", "_id.name")}}, {{Key: "$limit", Value: ask.Limit}},
+	}})
+	if ask.Keys {
+		add(driver.Search{By: driver.ByStage, Line: ask.Line, Stage: driver.Ready, Limit: ask.Limit})
+	}
+	results, err := t.read(ctx, state, parts...)
+	if err != nil {
+		return err
+	}
+	for _, found := range results[:due] {
+		p.Due = append(p.Due, readRows(found)...)
+	}
+	if len(p.Due) > 0 {
+		return nil
+	}
+	results = results[due:]
+	p.Unrouted = len(results[unrouted-1]) > 0
+	for _, raw := range results[unrouted] {
+		p.Notes = append(p.Notes, readNote(raw))
+	}
+	if ask.Keys {
+		p.Ready = readRows(results[unrouted+1])
+	}
+	return nil
+}
+
+// readHeld reads the rows under the notes of the page, and the states of the keys.
+func (t *tx) readHeld(ctx context.Context, ask driver.Ask, p *driver.Page) error {
+	keys := keysOfPage(p)
+	var parts []part
+	for _, n := range p.Notes {
+		parts = append(parts, t.partOf(query{
+			ofLine(ask.Line, bson.E{Key: "under", Value: n.Name}, stageIs(driver.Held)), bySeq, ask.Limit,
+		}))
+	}
+	held := len(parts)
+	if ask.Keys && len(keys) > 0 {
+		parts = append(parts, t.keyParts(ask.Line, keys)...)
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	results, err := t.readInPieces(ctx, parts)
+	if err != nil {
+		return err
+	}
+	for _, found := range results[:held] {
+		p.Held = append(p.Held, readRows(found)...)
+	}
+	if !ask.Keys || len(keys) == 0 && len(p.Held) == 0 {
+		return nil
+	}
+	p.Keys = map[string]driver.KeyState{}
+	if len(keys) > 0 {
+		p.Keys = t.statesOf(keys, ask.Owner, results[held:])
+	}
+	// The rows under the notes of pauses may have other keys.
+	var others []string
+	for _, key := range keysOfPage(p) {
+		if !slices.Contains(keys, key) {
+			others = append(others, key)
+		}
+	}
+	more, err := t.Keys(ctx, ask.Line, ask.Owner, others)
+	for key, state := range more {
+		p.Keys[key] = state
+	}
+	if len(p.Keys) == 0 {
+		p.Keys = nil
+	}
+	return err
+}
+
+// partsAtOnce is less than the number of stages that a pipeline may have.
+const partsAtOnce = 500
+
+// readInPieces is read for any number of parts. A transaction and a snapshot see one moment in all commands.
+func (t *tx) readInPieces(ctx context.Context, parts []part) (results [][]bson.Raw, err error) {
+	for piece := range slices.Chunk(parts, partsAtOnce) {
+		found, err := t.read(ctx, false, piece...)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, found...)
+	}
+	return results, nil
+}
+
+func keysOfPage(p *driver.Page) (keys []string) {
+	seen := map[string]bool{"": true}
+	add := func(key string) {
+		if !seen[key] {
+			seen[key] = true
+			keys = append(keys, key)
+		}
+	}
+	for _, n := range p.Notes {
+		if key, ok := driver.KeyOf(n.Name); ok {
+			add(key)
+		}
+	}
+	for _, r := range slices.Concat(p.Held, p.Ready) {
+		add(r.Key)
+	}
+	return keys
+}
+
+// Pages returns a page of each line, one after the other, in the moment of the transaction.
+func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
+	pages, keys := make([]driver.Page, len(lines)), ask.Keys
+	for i, line := range lines {
+		ask.Line, ask.Due, ask.Keys, ask.Pass = line, 1, true, true
+		page, err := t.pageOf(ctx, ask, false)
+		switch {
+		case err != nil:
+			return nil, err
+		case page.Busy || len(page.Due)+len(page.Notes) > 0 || page.Unrouted:
+			pages[i].Busy = true
+			continue
+		case keys:
+			pages[i].Keys = page.Keys
+		}
+		pages[i].Ready = page.Ready
+	}
+	return pages, nil
+}
+
+// HeldByKey returns rows that are held under the notes of keys.
+func (t *tx) HeldByKey(ctx context.Context, line driver.Line, limit int) ([]driver.Row, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	found, err := t.all(ctx, t.partOf(query{
+		ofLine(line, stageIs(driver.Held), bson.E{Key: "wake", Value: 0},
+			bson.E{Key: "under", Value: bson.D{{Key: "$gte", Value: driver.KeyNote("")}, {Key: "$lt", Value: "l"}}}), bySeq, limit,
+	}))
+	return readRows(found), err
+}

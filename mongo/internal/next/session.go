@@ -1,0 +1,152 @@
+package next
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/crash"
+	"github.com/outmill/outmill/storekit"
+)
+
+const (
+	// abortWithin bounds the cleanup after a failure.
+	abortWithin = 2 * time.Second
+	commitPause = 2 * time.Millisecond
+)
+
+// Codes and labels of MongoDB's errors.
+const (
+	codeWriteConflict     = 112
+	codeNoSuchTransaction = 251
+	codeMaxTimeExpired    = 50
+	codeNamespaceExists   = 48
+
+	labelTransient = "TransientTransactionError"
+	labelUnknown   = "UnknownTransactionCommitResult"
+)
+
+// interruptions are the codes of a server that steps down as the primary, or shuts down, during a command.
+var interruptions = []int{10107, 13435, 189, 11600, 11602, 91}
+
+// errConflict has a transaction run again: others have changed what it has read.
+var errConflict = errors.New("others have changed the same records since they were read")
+
+func ownTransaction() *options.TransactionOptionsBuilder {
+	return options.Transaction().SetReadConcern(readconcern.Snapshot()).
+		SetWriteConcern(writeconcern.Majority()).SetReadPreference(readpref.Primary())
+}
+
+// alone returns ctx without a session.
+func alone(ctx context.Context) context.Context { return mongo.NewSessionContext(ctx, nil) }
+
+// commit repeats the request while its result is unknown. A commit that is cut off would leave the transaction open on the server,
+// with its locks, for a minute.
+func commit(ctx context.Context, session *mongo.Session) error {
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryWithin)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(abortWithin, cancel) })()
+	crash.At(crash.BeforeCommit)
+	defer crash.At(crash.AfterCommit)
+	for {
+		err := session.CommitTransaction(own)
+		switch {
+		case err == nil:
+			return nil
+		case hasLabel(err, labelUnknown) && own.Err() == nil && storekit.Pause(own, commitPause) == nil:
+			continue
+		case mayBeCommitted(err):
+			return storekit.CommitInDoubt(err)
+		}
+		return err
+	}
+}
+
+// endSession aborts what still runs. If the last statement has no answer, the server may get the abort before it; so the session
+// then begins another transaction, which ends the one before and has the server refuse what is late of it.
+func (d *Driver) endSession(ctx context.Context, session *mongo.Session, err error) {
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortWithin)
+	defer cancel()
+	if session.TransactionRunning() {
+		_ = session.AbortTransaction(own)
+		if unanswered(ctx, err) && session.StartTransaction(ownTransaction()) == nil {
+			_ = d.meta.FindOne(mongo.NewSessionContext(own, session), idIs(metaID)).Err()
+			_ = session.AbortTransaction(own)
+		}
+	}
+	session.EndSession(own)
+}
+
+func hasCode(err error, code int) bool {
+	var e mongo.ServerError
+	return errors.As(err, &e) && e.HasErrorCode(code)
+}
+
+func hasLabel(err error, label string) bool {
+	var e mongo.LabeledError
+	return errors.As(err, &e) && e.HasErrorLabel(label)
+}
+
+func isTimeout(err error) bool { return mongo.IsTimeout(err) || hasCode(err, codeMaxTimeExpired) }
+
+func unanswered(ctx context.Context, err error) bool {
+	return err != nil && (ctx.Err() != nil || mongo.IsNetworkError(err) || isTimeout(err))
+}
+
+// interrupted reports that the primary, or the connection to it, was lost during a command.
+func interrupted(err error) bool {
+	return !hasLabel(err, labelUnknown) &&
+		(mongo.IsNetworkError(err) || slices.ContainsFunc(interruptions, func(code int) bool { return hasCode(err, code) }))
+}
+
+// passes reports whether a transaction that has failed may succeed if it runs again.
+func passes(err error) bool {
+	return !errors.Is(err, storekit.ErrCommitInDoubt) && (conflicts(err) || interrupted(err))
+}
+
+func conflicts(err error) bool {
+	return errors.Is(err, errConflict) || hasLabel(err, labelTransient) || hasCode(err, codeWriteConflict) ||
+		hasCode(err, codeNoSuchTransaction) && !errors.Is(err, outmill.ErrInvalidTx)
+}
+
+// MayBeCommitted reports whether a commit with this error may have taken effect. See storekit.CommitJudge.
+func (d *Driver) MayBeCommitted(_ context.Context, err error) bool { return mayBeCommitted(err) }
+
+func mayBeCommitted(err error) bool {
+	var refused mongo.ServerError
+	switch {
+	case hasLabel(err, labelUnknown), mongo.IsNetworkError(err), isTimeout(err):
+		return true
+	case errors.Is(err, outmill.ErrInvalidTx):
+		return false
+	}
+	return !errors.As(err, &refused)
+}
+
+// Explain adds the operation to an error.
+func (d *Driver) Explain(ctx context.Context, operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w (%w)", cause, err)
+	}
+	err = storekit.MarkAway(ctx, err, func(err error) bool {
+		return interrupted(err) || isTimeout(err) || errors.As(err, new(topology.ServerSelectionError))
+	})
+	return fmt.Errorf("outmill/mongo: %s %s: %w", d.config.Name, operation, err)
+}
+
+var (
+	_ storekit.CommitJudge = (*Driver)(nil)
+)

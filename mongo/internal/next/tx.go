@@ -1,0 +1,222 @@
+package next
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+)
+
+// tx is a transaction: a View, an Update, or a Within in the caller's transaction.
+type tx struct {
+	d *Driver
+	// session is nil until the transaction has begun. In a caller's transaction it is the caller's.
+	session *mongo.Session
+	// view is the session of a View, and nil otherwise.
+	view *mongo.Session
+	// callers says that the transaction is the caller's.
+	callers bool
+	*learned
+	state   driver.State
+	begun   *firstRead
+	inserts bool
+	// locked are the lines that the transaction has locked.
+	locked map[driver.Line]bool
+	// wrote says that something was written in the transaction.
+	wrote    bool
+	unlocks  []func()
+	onCommit []func()
+}
+
+var _ driver.Tx = (*tx)(nil)
+
+// State returns what the transaction knows about the database.
+func (t *tx) State() driver.State { return t.state }
+
+// OnCommit has fn run after the commit.
+func (t *tx) OnCommit(fn func()) { t.onCommit = append(t.onCommit, fn) }
+
+func (t *tx) committed() {
+	for _, fn := range t.onCommit {
+		fn()
+	}
+}
+
+// in returns a context with the session in which reads run.
+func (t *tx) in(ctx context.Context) context.Context {
+	if t.session != nil {
+		return mongo.NewSessionContext(ctx, t.session)
+	}
+	return mongo.NewSessionContext(ctx, t.view)
+}
+
+// begin begins the transaction, if it has not begun, and returns a context with its session.
+func (t *tx) begin(ctx context.Context) (context.Context, error) {
+	if t.session == nil {
+		session, err := t.d.moment()
+		if err != nil {
+			return nil, err
+		}
+		t.session = session
+	}
+	t.begun, t.wrote = nil, true
+	return mongo.NewSessionContext(ctx, t.session), nil
+}
+
+// end ends the session of an Update.
+func (t *tx) end(ctx context.Context, err error) {
+	if t.session != nil {
+		t.d.endSession(ctx, t.session, err)
+	}
+	for _, unlock := range t.unlocks {
+		unlock()
+	}
+}
+
+// firstRead is the read that came with the state. It answers one call, the first of the transaction.
+type firstRead struct {
+	driver.Begin
+	rows []driver.Row
+	page driver.Page
+}
+
+// first returns the first read if no other call has come before.
+func (t *tx) first() firstRead {
+	if t.begun == nil {
+		return firstRead{}
+	}
+	r := *t.begun
+	t.begun = nil
+	return r
+}
+
+// start reads the state, and what the transaction reads first. A page that locks its line begins the transaction.
+func (t *tx) start(ctx context.Context, begin driver.Begin) error {
+	switch {
+	case begin.Ask != nil && t.view == nil:
+		page, err := t.pageOf(ctx, *begin.Ask, true)
+		t.begun = &firstRead{Begin: begin, page: page}
+		return err
+	case len(begin.Searches) > 0 && !slices.ContainsFunc(begin.Searches, func(s driver.Search) bool { return s.By != driver.ByDue }):
+		rows, err := t.search(ctx, true, begin.Searches)
+		t.begun = &firstRead{Begin: begin, rows: rows}
+		return err
+	case begin.Find != nil:
+		rows, err := t.find(ctx, true, begin.Find)
+		t.begun = &firstRead{Begin: begin, rows: rows}
+		return err
+	}
+	_, err := t.read(ctx, true)
+	return err
+}
+
+// part is one of several reads in one command.
+type part struct {
+	from   *mongo.Collection
+	stages mongo.Pipeline
+}
+
+// read carries out several reads in one command, also in a transaction, where MongoDB has no $unionWith. state reads the state along.
+func (t *tx) read(ctx context.Context, state bool, parts ...part) ([][]bson.Raw, error) {
+	if len(parts) == 1 && !state {
+		found, err := t.all(ctx, parts[0])
+		return [][]bson.Raw{found}, err
+	}
+	stages := mongo.Pipeline{{{Key: "$match", Value: idIs(metaID)}}}
+	if state {
+		stages = append(stages, bson.D{{Key: "$set", Value: bson.D{{Key: "now", Value: nowOfDatabase}}}})
+		parts = append(parts, t.d.stateParts()...)
+	}
+	for i, p := range parts {
+		lookup := bson.D{{Key: "from", Value: p.from.Name()}, {Key: "pipeline", Value: p.stages}, {Key: "as", Value: partName(i)}}
+		if state {
+			lookup = append(lookup, bson.E{Key: "let", Value: bson.D{{Key: strings.TrimPrefix(serverNow, "$$"), Value: "$now"}}})
+		}
+		stages = append(stages, bson.D{{Key: "$lookup", Value: lookup}})
+	}
+	found, err := t.all(ctx, part{t.d.meta, stages})
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, storekit.SchemaVersion{}.Check(schemaVersion)
+	}
+	results := make([][]bson.Raw, len(parts))
+	for i := range parts {
+		values, _ := found[0].Lookup(partName(i)).Array().Values()
+		for _, v := range values {
+			results[i] = append(results[i], v.Document())
+		}
+	}
+	if state {
+		n := len(parts) - len(t.d.stateParts())
+		return results[:n], t.keepState(found[0], results[n:])
+	}
+	return results, nil
+}
+
+func partName(i int) string { return fmt.Sprint("p", i) }
+
+// all returns the documents of one read.
+func (t *tx) all(ctx context.Context, p part) ([]bson.Raw, error) {
+	// One batch is as much as the server puts into one answer.
+	cursor, err := p.from.Aggregate(t.in(ctx), p.stages, options.Aggregate().SetBatchSize(1<<20))
+	if err != nil {
+		return nil, err
+	}
+	var found []bson.Raw
+	err = cursor.All(t.in(ctx), &found)
+	return found, err
+}
+
+const (
+	partNotes = iota
+	partPaused
+	partUnrouted
+)
+
+// stateParts are the reads of the state beside the document of meta.
+func (d *Driver) stateParts() []part {
+	one := func(from *mongo.Collection, filter bson.D) part {
+		return part{from, mongo.Pipeline{{{Key: "$match", Value: filter}}, {{Key: "$limit", Value: 1}}, {{Key: "$project", Value: idIs(1)}}}}
+	}
+	return []part{
+		partNotes:    one(d.notes, bson.D{}),
+		partPaused:   one(d.notes, bson.D{blockedByPause}),
+		partUnrouted: one(d.records, bson.D{{Key: "grp", Value: ""}, in("stage", unroutedStages)}),
+	}
+}
+
+// nowOfDatabase is the server's time in microseconds. The document of meta moves it, for tests.
+var nowOfDatabase = bson.D{{Key: "$add", Value: bson.A{
+	bson.D{{Key: "$multiply", Value: bson.A{bson.D{{Key: "$toLong", Value: "$$NOW"}}, 1000}}},
+	bson.D{{Key: "$ifNull", Value: bson.A{"$ahead", 0}}},
+}}}
+
+// meta is the document of meta, with the server's time.
+type meta struct {
+	Version    int   `bson:"version"`
+	Compatible int   `bson:"compatible"`
+	Routes     int64 `bson:"routes"`
+	Pauses     int64 `bson:"pauses"`
+	Now        int64 `bson:"now"`
+}
+
+func (t *tx) keepState(raw bson.Raw, found [][]bson.Raw) error {
+	var m meta
+	if err := bson.Unmarshal(raw, &m); err != nil {
+		return err
+	}
+	t.state = driver.State{
+		Now: driver.Time(m.Now), Generations: driver.Generations{Routes: m.Routes, Pauses: m.Pauses},
+		Notes: len(found[partNotes]) > 0, Paused: len(found[partPaused]) > 0, Unrouted: len(found[partUnrouted]) > 0,
+	}
+	return storekit.SchemaVersion{Version: m.Version, Compatible: m.Compatible}.Check(schemaVersion)
+}
