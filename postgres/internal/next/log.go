@@ -3,8 +3,8 @@ package next
 import (
 	"context"
 	_ "embed"
-	"encoding/binary"
-	"hash/fnv"
+	"math/rand/v2"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,57 +17,56 @@ import (
 //go:embed log.sql
 var logSchema string
 
-// logLineOf is the number of a topic and part: 58 bits of a hash, and the part.
-func logLineOf(line driver.Line) int64 {
-	const partBits = 6
-	hash := fnv.New64a()
-	_, _ = hash.Write([]byte(line.Topic))
-	return int64(hash.Sum64()<<partBits | uint64(line.Part))
-}
-
-// logLine is a chain of a topic line, as a group reads it.
+// logLine is a chain of a topic line, as a process knows it.
 type logLine struct {
-	line, chain int64
-	group       string
-	begin       logMark
-	// readings are those that have the group read the chain: one of them must live.
-	readings []int64
+	topic string // the name of the line
+	chain int64
+	// group has the chain; "" is none, because it waits.
+	group string
+	begin logMark
+	// stamp is that of the history that says so.
+	stamp int64
+	// dropping says that a drop still gives back earlier records of the chain: until then nothing of it is read.
+	dropping bool
 }
 
 // lock is the number of the advisory lock of the chain.
 func (l logLine) lock(names *names) int64 {
-	text := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(l.line)), uint64(l.chain))
-	return names.lockOf("log", string(text))
+	return names.lockOf("log", l.topic, strconv.FormatInt(l.chain, 10))
 }
 
 // args are what says which cursor it is.
 func (l logLine) args(more ...any) []any {
-	return append([]any{l.line, l.chain, l.begin.pos, l.begin.seen, l.begin.horizon}, more...)
+	return append([]any{l.topic, l.chain, l.begin.pos, l.begin.seen}, more...)
 }
 
 // logRow is a row of a page.
 type logRow struct {
-	pos                int64
-	late, odd          bool
-	id                 outmill.WorkItemID
-	created            driver.Time
-	topic, key, tenant string
-	size               int
+	pos         int64
+	late        bool
+	id          outmill.WorkItemID
+	created     driver.Time
+	key, tenant string
+	size        int
 }
 
-// logPage is what a claim may take, in order. place is its cap, seen its snapshot.
+// logPage is what a claim may take, in order. A caller that has no room for all takes the first ones of rows.
 type logPage struct {
 	logLine
-	place int64
-	want  int
+	// stale says that the registrations have changed, so the page is empty.
+	stale bool
 	seen  string
-	rows  []logRow
+	// odd says that the chain has skips, and moreLate that there are late rows behind those of the page, of which there are late.
+	odd, moreLate bool
+	late          int
+	rows          []logRow
 }
 
 // logBatch is what a claim has leased.
 type logBatch struct {
-	line, chain, n, token int64
-	places                []int64
+	topic           string
+	chain, n, token int64
+	places          []int64
 }
 
 // logLease says who leases until when.
@@ -80,8 +79,10 @@ type logLease struct {
 type logTx struct {
 	pgx.Tx
 	names *names
-	// place is the last place of the sequence as of a moment at which the transaction had no number.
-	place *int64
+	// place is the last place that the transaction has seen before it got its number; 0 is none.
+	place int64
+	// stamp is that of the events of this transaction; 0 is none.
+	stamp int64
 }
 
 // logValue returns the value of a statement.
@@ -90,36 +91,49 @@ func logValue[T any](ctx context.Context, t *logTx, name string, args ...any) (v
 	return value, err
 }
 
-// readPlace must be called before the transaction writes. A claim calls it after it has locked its first chain.
-func (t *logTx) readPlace(ctx context.Context) error {
-	place, err := logValue[int64](ctx, t, "log_cap", t.place)
-	t.place = &place
+// lock locks the chain. In a transaction that has locked another chain before, it must be called with the chains in order.
+func (t *logTx) lock(ctx context.Context, line logLine) error {
+	if _, err := t.Exec(ctx, t.names.text("log_tables", false)); err != nil {
+		return err
+	}
+	_, err := t.Exec(ctx, t.names.text("lock", false), line.lock(t.names))
 	return err
 }
 
-// page locks the chain, and reads what the group may take, at most want rows. In a transaction that has locked another chain before, it
-// must be called with the chains in order.
+// page locks the chain, and reads what the group may take, at most want rows.
 func (t *logTx) page(ctx context.Context, line logLine, want int) (p logPage, err error) {
-	if _, err := t.Exec(ctx, t.names.text("lock", false), line.lock(t.names)); err != nil {
+	p = logPage{logLine: line}
+	if line.dropping || line.group == "" {
+		return p, nil
+	}
+	if err := t.lock(ctx, line); err != nil {
 		return p, err
 	}
-	if err := t.readPlace(ctx); err != nil {
-		return p, err
-	}
-	p = logPage{logLine: line, place: *t.place, want: want}
-	rows, err := t.Query(ctx, t.names.text("log_page", false), line.args(p.place, want, line.readings)...)
+	rows, err := t.Query(ctx, t.names.text("log_page", false), line.args(want, line.stamp)...)
 	if err != nil {
 		return p, err
 	}
-	p.rows, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r logRow, err error) {
-		var id string
-		err = row.Scan(&p.seen, &r.pos, &r.late, &r.odd, &id, &r.created, &r.topic, &r.key, &r.tenant, &r.size)
-		if err == nil {
-			err = r.id.Scan(id)
+	p.stale = true
+	last, fresh, head := int64(0), false, false
+	p.rows, err = pgx.AppendRows(p.rows, rows, func(row pgx.CollectableRow) (r logRow, err error) {
+		var seen *string
+		err = row.Scan(&r.pos, &r.late, &seen, &head, (*[16]byte)(&r.id), &r.created, &r.key, &r.tenant, &r.size)
+		if last = max(last, r.pos); seen != nil {
+			p.stale, p.seen, p.odd, fresh = false, *seen, r.late, head
+		} else if r.late {
+			p.late++
 		}
 		return r, err
 	})
-	return p, err
+	if p.stale || err != nil {
+		return p, err
+	}
+	p.rows = p.rows[1:]
+	if fresh {
+		t.place = max(t.place, last)
+	}
+	p.moreLate = p.late == want
+	return p, nil
 }
 
 // logFate is what a claim does with a row of a page.
@@ -136,9 +150,9 @@ const (
 
 // take leases rows of the page, and moves the cursor behind all that it has decided about.
 func (t *logTx) take(ctx context.Context, p logPage, token int64, lease logLease, decide func(r logRow) logFate) (b logBatch, err error) {
-	b = logBatch{line: p.line, chain: p.chain, token: token, places: []int64{}}
+	b = logBatch{topic: p.topic, chain: p.chain, token: token, places: []int64{}}
 	fates := make([]logFate, len(p.rows))
-	upto, late, whole, decided := int64(-1), 0, true, 0
+	upto, late, whole, decided := int64(-1), 0, !p.odd, 0
 	for i, r := range p.rows {
 		fates[i] = decide(r)
 		if r.late {
@@ -158,57 +172,106 @@ func (t *logTx) take(ctx context.Context, p logPage, token int64, lease logLease
 	left := []int64{}
 	for i, r := range p.rows {
 		if r.late || r.pos <= upto {
-			whole = whole && fates[i] == logTaken && !r.odd
+			whole = whole && fates[i] == logTaken && !r.late
 			if fates[i] == logUndecided {
 				left = append(left, r.pos)
 			}
 		}
 	}
-	var cut *int64
-	if late == p.want {
-		cut = &p.rows[late-1].pos
-	}
-	b.n, err = logValue[int64](ctx, t, "log_take", p.args(p.seen, p.place, upto, b.places, whole, left, cut, int64(lease.until),
-		token, p.group, lease.owner, lease.worker)...)
+	b.n, err = logValue[int64](ctx, t, "log_take", p.args(p.seen, t.place, upto, b.places, whole, left, p.cut(late), int64(lease.until),
+		token, lease.owner, lease.worker)...)
 	return b, err
 }
 
-// settle settles rows of a batch, all if ordinals is nil, and returns those that were open.
-func (t *logTx) settle(ctx context.Context, b logBatch, ordinals []int32) ([]int32, error) {
-	return logValue[[]int32](ctx, t, "log_settle", b.line, b.chain, b.n, b.token, ordinals)
+// cut is the place up to which the caller was given the late rows, of which it has seen n; nil if it was given all.
+func (p *logPage) cut(n int) *int64 {
+	switch {
+	case n == p.late && !p.moreLate:
+		return nil
+	case n == 0:
+		place := int64(-1)
+		return &place
+	}
+	return &p.rows[n-1].pos
 }
 
-// skip takes those of the rows out of the chain that it has not read, for the caller to move or delete, and returns their places.
-func (t *logTx) skip(ctx context.Context, line logLine, places []int64) (skipped []int64, err error) {
-	if _, err := t.Exec(ctx, t.names.text("lock", false), line.lock(t.names)); err != nil {
+// settle settles rows of a batch, all if ordinals is nil, and returns those that were open.
+func (t *logTx) settle(ctx context.Context, b logBatch, ordinals []int32) (won []int32, err error) {
+	if _, err := t.Exec(ctx, t.names.text("log_tables", false)); err != nil {
 		return nil, err
 	}
-	rows, err := t.Query(ctx, t.names.text("log_unread", false), line.args(places)...)
+	var mask *string
+	if ordinals != nil {
+		bits := make([]byte, len(b.places))
+		for i := range bits {
+			bits[i] = '0'
+		}
+		for _, i := range ordinals {
+			bits[i] = '1'
+		}
+		text := string(bits)
+		mask = &text
+	}
+	bits, err := logValue[string](ctx, t, "log_settle", b.topic, b.chain, b.n, b.token, mask)
+	for i := range len(bits) {
+		if bits[i] == '1' {
+			won = append(won, int32(i))
+		}
+	}
+	return won, err
+}
+
+// skip takes those of the rows out of the chain that it has not read, for the caller to move or delete, and returns their places. It
+// returns none if the registrations have changed.
+func (t *logTx) skip(ctx context.Context, line logLine, places []int64) (skipped []int64, err error) {
+	if err := t.lock(ctx, line); err != nil {
+		return nil, err
+	}
+	rows, err := t.Query(ctx, t.names.text("log_unread", false), line.args(places, line.stamp)...)
 	if err != nil {
 		return nil, err
 	}
 	if skipped, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil || len(skipped) == 0 {
 		return nil, err
 	}
-	_, err = t.Exec(ctx, t.names.text("log_skip", false), line.line, line.chain, skipped)
+	_, err = t.Exec(ctx, t.names.text("log_skip", false), line.topic, line.chain, skipped)
 	return skipped, err
+}
+
+// event locks the history for n events, and returns the number of the first one and the mark of all. What the registrations were
+// must be read behind it.
+func (t *logTx) event(ctx context.Context, n int) (first int64, mark logMark, err error) {
+	if t.stamp == 0 {
+		t.stamp = rand.Int64()
+	}
+	if first, err = logValue[int64](ctx, t, "log_event", n, t.stamp); err != nil {
+		return 0, mark, err
+	}
+	err = t.QueryRow(ctx, t.names.text("log_mark", false)).Scan(&mark.pos, &mark.seen)
+	return first, mark, err
 }
 
 // append writes rows, in their order.
 func (t *logTx) append(ctx context.Context, rows []driver.NewRow) error {
-	columns := make([][]string, 6)
-	lines, created, payloads := make([]int64, len(rows)), make([]int64, len(rows)), make([][]byte, len(rows))
+	columns := make([][]string, 11)
+	created, payloads := make([]int64, len(rows)), make([][]byte, len(rows))
 	for i, r := range rows {
-		lines[i], created[i], payloads[i] = logLineOf(r.Line), int64(r.Created), r.Record.Payload
-		message, extra := r.Message, logExtra(r)
+		created[i], payloads[i] = int64(r.Created), r.Record.Payload
+		message := r.Message
 		if message == r.ID.String() {
 			message = ""
 		}
-		for n, text := range []string{r.ID.String(), r.Name(), r.Key, message, extra, r.Metadata} {
+		for n, text := range []string{
+			r.ID.String(), r.Name(), r.Key, message, r.Tenant, r.Record.CorrelationID, r.Record.CausationID, r.Record.TraceParent,
+			r.Record.TraceState, r.Record.DedupKey, r.Metadata,
+		} {
 			columns[n] = append(columns[n], text)
 		}
 	}
-	args := []any{lines, created, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], payloads}
-	_, err := t.Exec(ctx, t.names.text("log_append", false), args...)
+	args := []any{created}
+	for _, column := range columns {
+		args = append(args, column)
+	}
+	_, err := t.Exec(ctx, t.names.text("log_append", false), append(args, payloads)...)
 	return err
 }

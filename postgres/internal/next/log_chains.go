@@ -13,18 +13,16 @@ import (
 // docs/postgres-next.md, "Readings and chains". A chain is a cursor over the rows of a topic and part. It passes from
 // group to group, and to no group while it waits for a first one.
 
-// logMark says what was committed at a moment: the rows up to pos that seen shows. The transactions from the end of seen up
-// to horizon may have written rows up to pos, too.
+// logMark says what was committed at a moment: the rows that seen shows, of which none is behind pos.
 type logMark struct {
-	pos           int64
-	seen, horizon string
+	pos  int64
+	seen string
 }
 
 // logBegin is before the first row.
 var logBegin = logMark{pos: -1}
 
-// logReading is the time for which a group has one registration. Events have numbers in their order: all of one transaction
-// that drops a group share one.
+// logReading is the time for which a group has one registration. Each event has a number, in their order.
 type logReading struct {
 	// number is the event of the begin.
 	number int64
@@ -32,9 +30,12 @@ type logReading struct {
 	topics outmill.Topics
 	// takes is the event since which the registration does not hold; 0 is none.
 	takes int64
-	// ended is the event of the end, 0 if there was none; dropped says that it was a drop and not the end of the TTL.
-	ended   int64
-	dropped bool
+	// ended is the event of the end, 0 if there was none.
+	ended int64
+	// swept is the event since which what the group had not read is gone, if it still waits: after the end of the TTL.
+	swept int64
+	// dropping says that the steps of its drop have not given back its records yet.
+	dropping bool
 	// begin and end are the marks of the two events.
 	begin, end logMark
 }
@@ -44,24 +45,32 @@ const noChain int64 = -1
 
 // logChains are the chains of a topic.
 type logChains struct {
-	// of has the chain of each group that reads the topic, waiting that of no group, or noChain.
+	// of has the chain of each group that reads the topic, waiting that of no group, or noChain. While a chain waits, no
+	// group has one: those that read the topic hold.
 	of      map[string]int64
 	waiting int64
-	// readings are the living ones of each group that select the topic.
+	// waitsBy is the reading with the end of which the chain began to wait.
+	waitsBy int64
+	// readings are the living ones of each group that select the topic, and first is with which it began to read it.
 	readings map[string][]logReading
+	first    map[string]int64
+	// dropping are the chains that a group had whose drop still gives back records.
+	dropping map[int64]bool
 }
 
 // logChainsOf folds the history of the readings that select the topic.
 func logChainsOf(history []logReading, topic string) *logChains {
-	c := &logChains{of: map[string]int64{}, readings: map[string][]logReading{}}
+	c := &logChains{of: map[string]int64{}, readings: map[string][]logReading{}, first: map[string]int64{}, dropping: map[int64]bool{}}
 	for _, e := range logEvents(history, topic) {
-		switch e.number {
-		case e.reading.number:
-			c.begin(e.reading)
-		case e.reading.takes:
-			c.take(e.reading)
-		default:
-			c.end(e.reading)
+		switch r := e.reading; e.number {
+		case r.number:
+			c.begin(r)
+		case r.takes:
+			c.take(r)
+		case r.ended:
+			c.end(r)
+		case r.swept:
+			c.sweep(r)
 		}
 	}
 	return c
@@ -79,11 +88,10 @@ func logEvents(history []logReading, topic string) (events []logEvent) {
 			continue
 		}
 		events = append(events, logEvent{r.number, r})
-		if r.takes > r.number {
-			events = append(events, logEvent{r.takes, r})
-		}
-		if r.ended != 0 {
-			events = append(events, logEvent{r.ended, r})
+		for _, number := range []int64{r.takes, r.ended, r.swept} {
+			if number > r.number {
+				events = append(events, logEvent{number, r})
+			}
 		}
 	}
 	slices.SortStableFunc(events, func(a, b logEvent) int { return cmp.Compare(a.number, b.number) })
@@ -92,70 +100,110 @@ func logEvents(history []logReading, topic string) (events []logEvent) {
 
 func (c *logChains) begin(r logReading) {
 	if len(c.readings[r.group]) == 0 {
-		c.of[r.group] = r.number
+		c.first[r.group] = r.number
+		if c.waiting == noChain {
+			c.of[r.group] = r.number
+		}
 	}
+	c.readings[r.group] = append(c.readings[r.group], r)
 	if r.takes == r.number {
 		c.take(r)
+	}
+}
+
+// take has the group read what waits. The others that held begin where they began to hold.
+func (c *logChains) take(r logReading) {
+	if c.waiting == noChain {
 		return
 	}
-	r.takes = 0 // not yet
-	c.readings[r.group] = append(c.readings[r.group], r)
-}
-
-// take has the group read what waits. The chain that it had while it held has given it nothing.
-func (c *logChains) take(r logReading) {
-	if c.waiting != noChain { // then nobody takes yet
-		c.of[r.group], c.waiting = c.waiting, noChain
+	for group := range c.readings {
+		c.of[group] = c.first[group]
 	}
-	c.remove(r)
-	c.readings[r.group] = append(c.readings[r.group], r)
-}
-
-func (c *logChains) remove(r logReading) {
-	c.readings[r.group] = slices.DeleteFunc(c.readings[r.group], func(known logReading) bool { return known.number == r.number })
+	c.of[r.group], c.waiting = c.waiting, noChain
 }
 
 // end ends a reading. With the last one of a group its chain ends, or waits if nobody else reads the topic.
 func (c *logChains) end(r logReading) {
-	c.remove(r)
+	c.readings[r.group] = slices.DeleteFunc(c.readings[r.group], func(known logReading) bool { return known.number == r.number })
 	if len(c.readings[r.group]) > 0 {
 		return
 	}
-	chain := c.of[r.group]
+	chain, reads := c.of[r.group]
 	delete(c.of, r.group)
 	delete(c.readings, r.group)
-	switch {
-	case len(c.readings) > 0 || c.waiting != noChain:
-	case r.dropped:
-		c.waiting = chain
-	default:
-		c.waiting = r.ended
+	if reads && len(c.readings) == 0 {
+		c.waiting, c.waitsBy, c.dropping[chain] = chain, r.number, r.dropping
 	}
+}
+
+// sweep replaces the chain that waits since the end of a reading by one that begins there.
+func (c *logChains) sweep(r logReading) {
+	if c.waiting != noChain && c.waitsBy == r.number {
+		c.waiting = r.swept
+	}
+}
+
+// holder is the group that has the chain; "" is none, because it waits. A chain that has ended has no holder.
+func (c *logChains) holder(chain int64) (group string, ok bool) {
+	for group, of := range c.of {
+		if of == chain {
+			return group, true
+		}
+	}
+	return "", chain == c.waiting
 }
 
 // logChainBegin is where a chain begins.
 func logChainBegin(history []logReading, chain int64) logMark {
 	for _, r := range history {
-		switch {
-		case chain == r.number:
+		switch chain {
+		case 0:
+		case r.number:
 			return r.begin
-		case chain == r.ended && chain != 0:
+		case r.swept:
 			return r.end
 		}
 	}
 	return logBegin
 }
 
+// logLineOf is a chain of a line as the history has it; ok is false if the chain has ended.
+func logLineOf(history []logReading, stamp int64, topic string, chain int64) (line logLine, ok bool) {
+	name, _ := storekit.TopicOfLine(topic)
+	chains := logChainsOf(history, name)
+	group, ok := chains.holder(chain)
+	return logLine{
+		topic: topic, chain: chain, group: group, begin: logChainBegin(history, chain), stamp: stamp, dropping: chains.dropping[chain],
+	}, ok
+}
+
 // logCopyID is the id that a row has for a chain. A row that two chains read has two ids, so each can be a record.
-func logCopyID(history []logReading, chain int64, id outmill.WorkItemID) outmill.WorkItemID {
+func logCopyID(chain int64, id outmill.WorkItemID) outmill.WorkItemID {
 	if chain == 0 {
 		return id
 	}
-	name := "\x00" + strconv.FormatInt(chain, 10) // that no group can have
+	return storekit.CopyID(id, "\x00"+strconv.FormatInt(chain, 10)) // which no group can have as its name
+}
+
+// logPruned is the history without the readings that have ended and that change nothing: for all of its time another one with the
+// same topics took, so its chain was its own, and has ended with it. What the chain has left in the tables must be gone.
+func logPruned(history []logReading) (kept []logReading) {
 	for _, r := range history {
-		if r.number == chain {
-			name = r.group
+		if r.ended == 0 || r.dropping || !slices.ContainsFunc(history, func(o logReading) bool { return o.covers(r) }) ||
+			slices.ContainsFunc(history, func(o logReading) bool { return o.goesOn(r) }) {
+			kept = append(kept, r)
 		}
 	}
-	return storekit.CopyID(id, name)
+	return kept
+}
+
+// covers reports whether the reading took before r began, and lives longer.
+func (o logReading) covers(r logReading) bool {
+	return o.takes != 0 && o.takes < r.number && (o.ended == 0 || o.ended > r.ended) &&
+		slices.Equal(o.topics.Include, r.topics.Include) && slices.Equal(o.topics.Exclude, r.topics.Exclude)
+}
+
+// goesOn reports whether the reading keeps the chain of r, which has ended.
+func (o logReading) goesOn(r logReading) bool {
+	return o.group == r.group && o.number > r.number && o.number < r.ended && (o.ended == 0 || o.ended > r.ended)
 }

@@ -143,7 +143,6 @@ func TestLog_Readings(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			run(db.world(t))
 		})
 	}

@@ -1,15 +1,20 @@
 package next
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
 )
 
-// logWalk makes random steps with open transactions, claims, registrations and moves, one after the other, and compares what each
-// chain gives with what it must give: each row that was not committed as of its begin, once.
+// logWalk makes random steps with open transactions, claims of two topics in one transaction, registrations and moves, one after the other,
+// and compares what each chain gives with what it must give: each row that was not committed as of its begin, once, and each group
+// a row once.
 type logWalk struct {
 	*rapid.T
 	*logWorld
@@ -17,18 +22,27 @@ type logWalk struct {
 	step   int
 	open   []*appending
 	rows   map[string]*written
-	began  map[int64]int // the step at which a chain began
+	topics []*walkTopic
+	began  map[int64]int      // the step at which a chain began
+	known  map[string]logLine // what a slow process knows, by topic and group
+	slow   *claiming
+}
+
+// walkTopic has what the chains of a topic have given.
+type walkTopic struct {
+	line   driver.Line
 	given  map[int64][]string
 	skips  map[int64]map[string]bool
-	lines  map[string]logLine // what a slow process knows
-	slow   *claiming
+	groups map[string]map[string]bool
 }
 
 // claiming is a claim that other steps come between.
 type claiming struct {
-	tx   *logTx
-	line logLine
-	page *logPage
+	tx     *logTx
+	line   logLine
+	locked bool
+	page   *logPage
+	more   []int // topics
 }
 
 // appending is an open transaction.
@@ -39,13 +53,22 @@ type appending struct {
 
 type written struct {
 	text                string
+	topic               int
 	appended, committed int // steps; 0 is not yet
 	gone                bool
 }
 
 func newLogWalk(t *rapid.T, w *logWorld) *logWalk {
-	return &logWalk{T: t, logWorld: w, strict: rapid.Bool().Draw(t, "strict"), rows: map[string]*written{}, began: map[int64]int{0: -1},
-		given: map[int64][]string{}, skips: map[int64]map[string]bool{}, lines: map[string]logLine{}}
+	walk := &logWalk{
+		T: t, logWorld: w, strict: rapid.Bool().Draw(t, "strict"), rows: map[string]*written{}, began: map[int64]int{0: -1},
+		known: map[string]logLine{},
+	}
+	for _, name := range []string{w.line.Topic, w.line.Topic + " two"} {
+		walk.topics = append(walk.topics, &walkTopic{
+			line: driver.Line{Topic: name}, given: map[int64][]string{}, skips: map[int64]map[string]bool{}, groups: map[string]map[string]bool{},
+		})
+	}
+	return walk
 }
 
 // beginTx opens a transaction, which perhaps gets its number now and its places later.
@@ -60,6 +83,24 @@ func (w *logWalk) beginTx(t *rapid.T) {
 	w.open = append(w.open, o)
 }
 
+// hides leaves a transaction open that is behind the end of the snapshots, although its row is before one that they show.
+func (w *logWalk) hides(t *rapid.T) {
+	if len(w.open) >= 4 {
+		t.Skip("enough transactions")
+	}
+	w.hidesOn(w.on(t))
+}
+
+func (w *logWalk) hidesOn(topic int) {
+	w.line = w.topics[topic].line
+	early, late := &appending{tx: w.begin()}, &appending{tx: w.begin()}
+	w.exec(early.tx, "SELECT pg_current_xact_id()")
+	w.writes(late, topic)
+	w.writes(early, topic)
+	w.open = append(w.open, late, early)
+	w.finishAt(len(w.open)-1, false)
+}
+
 func (w *logWalk) drawOpen(t *rapid.T) int {
 	if len(w.open) == 0 {
 		t.Skip("no transaction is open")
@@ -67,14 +108,25 @@ func (w *logWalk) drawOpen(t *rapid.T) int {
 	return rapid.IntRange(0, len(w.open)-1).Draw(t, "transaction")
 }
 
+// on draws a topic, of which the world is then.
+func (w *logWalk) on(t *rapid.T) int {
+	topic := rapid.IntRange(0, 1).Draw(t, "topic")
+	w.line = w.topics[topic].line
+	return topic
+}
+
 func (w *logWalk) append(t *rapid.T) {
-	o := w.open[w.drawOpen(t)]
+	o, topic := w.open[w.drawOpen(t)], w.on(t)
 	for range rapid.IntRange(1, 3).Draw(t, "rows") {
-		r := &written{text: "r" + string(rune('a'+len(w.rows)%26)) + string(rune('0'+len(w.rows)/26)), appended: w.step}
-		w.rows[r.text] = r
-		o.rows = append(o.rows, r)
-		w.write(o.tx, r.text)
+		w.writes(o, topic)
 	}
+}
+
+func (w *logWalk) writes(o *appending, topic int) {
+	r := &written{text: fmt.Sprint("r", len(w.rows)), topic: topic, appended: w.step}
+	w.rows[r.text] = r
+	o.rows = append(o.rows, r)
+	w.write(o.tx, r.text)
 }
 
 func (w *logWalk) finish(t *rapid.T) {
@@ -121,58 +173,120 @@ func (w *logWalk) takes(t *rapid.T) {
 	w.take(i)
 }
 
-func (w *logWalk) drops(t *rapid.T) { w.drop(w.readings[w.living(t)].group) }
+// drops drops a group. Until the drop has ended, what it gives back comes before what waits.
+func (w *logWalk) drops(t *rapid.T) {
+	group := w.readings[w.living(t)].group
+	for i := range w.readings {
+		if r := &w.readings[i]; r.group == group && r.ended == 0 {
+			w.ends(i)
+			r.dropping = rapid.Bool().Draw(t, "dropping")
+		}
+	}
+}
+
+func (w *logWalk) dropsEnd(t *rapid.T) {
+	w.event(func(*logTx, int64, logMark) {
+		for i := range w.readings {
+			w.readings[i].dropping = false
+		}
+	})
+}
 
 func (w *logWalk) expires(t *rapid.T) {
 	i := w.living(t)
-	w.expire(i)
-	w.began[w.readings[i].ended] = w.step
+	w.ends(i)
+	if rapid.Bool().Draw(t, "sweep") {
+		w.sweepAt(i, w.step)
+	}
 }
 
-// claims claims as a process that knows the newest registrations, or those of its last claim.
-func (w *logWalk) claims(t *rapid.T) {
-	group := w.readings[w.living(t)].group
-	line, known := w.lines[group]
+func (w *logWalk) sweepAt(i, ended int) {
+	w.sweep(i)
+	w.began[w.readings[i].swept] = ended
+}
+
+// lineFor is what a process that claims knows: the newest registrations, or those of before. It ends the step if it knows of nothing.
+func (w *logWalk) lineFor(t *rapid.T, topic int, group string) logLine {
+	key := fmt.Sprint(topic, group)
+	line, known := w.known[key]
 	if !known || rapid.IntRange(0, 3).Draw(t, "slow") > 0 {
 		line = w.lineOf(group)
-		w.lines[group] = line
+		w.known[key] = line
 	}
-	w.mayLock(t, line)
-	if w.slow == nil && rapid.Bool().Draw(t, "slow claim") {
-		w.slow = &claiming{tx: w.begin(), line: line}
-		_, err := w.slow.tx.Exec(w.ctx, w.names.text("lock", false), line.lock(w.names))
-		require.NoError(w.T, err)
-		require.NoError(w.T, w.slow.tx.readPlace(w.ctx))
-		return
-	}
-	tx := w.begin()
-	for range rapid.IntRange(1, 2).Draw(t, "pages") {
-		w.takePage(t, tx, w.page(tx, line, rapid.IntRange(1, 5).Draw(t, "want")))
-	}
-	w.commit(tx)
+	return line
 }
 
-// mayLock ends the step if it would wait for the slow claim.
-func (w *logWalk) mayLock(t *rapid.T, line logLine) {
-	if w.slow != nil && w.slow.line.chain == line.chain {
-		t.Skip("a claim has the chain")
+// claims claims from one topic or both, in one transaction.
+func (w *logWalk) claims(t *rapid.T) {
+	topic, group := w.on(t), w.readings[w.living(t)].group
+	c := &claiming{tx: w.begin(), line: w.lineFor(t, topic, group)}
+	if rapid.Bool().Draw(t, "both") {
+		c.more = []int{1 - topic, topic, 1 - topic}[:rapid.IntRange(1, 3).Draw(t, "topics")]
+	}
+	if w.slow == nil && rapid.Bool().Draw(t, "slow claim") {
+		w.slow = c
+		return
+	}
+	for !w.claimGoesOn(t, c, group) {
 	}
 }
 
 // goesOn is the next statement of the slow claim.
 func (w *logWalk) goesOn(t *rapid.T) {
-	c := w.slow
-	switch {
-	case c == nil:
+	if w.slow == nil {
 		t.Skip("no claim is slow")
-	case c.page == nil:
-		p := w.page(c.tx, c.line, rapid.IntRange(1, 5).Draw(t, "want"))
-		c.page = &p
-	default:
-		w.slow = nil
-		w.takePage(t, c.tx, *c.page)
-		w.commit(c.tx)
 	}
+	if w.claimGoesOn(t, w.slow, w.slow.line.group) {
+		w.slow = nil
+	}
+}
+
+// claimGoesOn reports whether the claim has ended. Of a topic it has a page, then takes, and then perhaps the next topic, of which
+// it does not lock the chain before.
+func (w *logWalk) claimGoesOn(t *rapid.T, c *claiming, group string) (over bool) {
+	if c.page == nil {
+		if w.isLocked(c) {
+			w.commit(c.tx)
+			return true
+		}
+		p := w.page(c.tx, c.line, rapid.IntRange(1, 5).Draw(t, "want"))
+		// Records with places before have no room for the others.
+		p.rows = p.rows[:min(len(p.rows), rapid.IntRange(0, 9).Draw(t, "room"))]
+		c.page, c.locked = &p, true
+		return false
+	}
+	w.takePage(t, c.tx, *c.page)
+	c.page = nil
+	if len(c.more) == 0 {
+		w.commit(c.tx)
+		return true
+	}
+	topic := c.more[0]
+	c.more = c.more[1:]
+	w.line = w.topics[topic].line
+	if !slices.ContainsFunc(w.readings, func(r logReading) bool { return r.group == group && r.ended == 0 }) {
+		w.commit(c.tx)
+		return true
+	}
+	c.line = w.lineFor(t, topic, group)
+	if rapid.Bool().Draw(t, "hide") {
+		w.hidesOn(topic)
+	}
+	return false
+}
+
+// isLocked reports whether the claim would wait for the slow one, or that for it.
+func (w *logWalk) isLocked(c *claiming) bool { return w.slow != nil && c != w.slow && w.slow.locked }
+
+// mayLock ends the step if it would wait for the slow claim.
+func (w *logWalk) mayLock(t *rapid.T) {
+	if w.slow != nil && w.slow.locked {
+		t.Skip("a claim has the chain")
+	}
+}
+
+func (w *logWalk) topicOf(p logPage) *walkTopic {
+	return w.topics[slices.IndexFunc(w.topics, func(topic *walkTopic) bool { return topic.line.Name() == p.topic })]
 }
 
 // takePage decides about the rows of a page.
@@ -193,72 +307,31 @@ func (w *logWalk) takePage(t *rapid.T, tx *logTx, p logPage) {
 		return logTaken
 	})
 	for _, text := range gave {
-		w.give(p.chain, text)
+		w.give(w.topicOf(p), p.chain, p.group, text)
+	}
+	if len(gave) > 0 {
+		w.checkCursors(tx, p)
 	}
 	if len(texts) > 0 {
 		w.checkBatch(tx, b)
 	}
 }
 
-// checkBatch checks that what is in work is what was taken.
-func (w *logWalk) checkBatch(tx *logTx, b logBatch) {
-	rows, err := tx.Query(w.ctx, w.names.text("log_rows", false), b.line, b.chain, b.n)
-	require.NoError(w.T, err)
-	places := []int64{}
-	for rows.Next() {
-		var nth int
-		var pos int64
-		require.NoError(w.T, rows.Scan(&nth, &pos))
-		places = append(places, pos)
-	}
-	require.NoError(w.T, rows.Err())
-	require.Equal(w.T, b.places, places)
-}
-
-// give notes that a chain has given a row.
-func (w *logWalk) give(chain int64, text string) {
-	require.NotContains(w.T, w.given[chain], text, "chain %d gives it again", chain)
-	require.False(w.T, w.skips[chain][text], "chain %d gives a skipped row", chain)
-	require.Contains(w.T, w.expected(chain), text, "chain %d", chain)
-	if w.strict {
-		for _, earlier := range w.expected(chain) {
-			if w.rows[earlier].committed < w.rows[text].appended && !slices.Contains(w.given[chain], earlier) && !w.skips[chain][earlier] {
-				require.Failf(w.T, "out of order", "chain %d gives %s before %s", chain, text, earlier)
-			}
-		}
-	}
-	w.given[chain] = append(w.given[chain], text)
-}
-
-// expected are the rows of a chain that are committed.
-func (w *logWalk) expected(chain int64) (texts []string) {
-	for text, r := range w.rows {
-		if r.committed > w.began[chain] && r.committed != 0 && !r.gone {
-			texts = append(texts, text)
-		}
-	}
-	slices.Sort(texts)
-	return texts
-}
-
 // moves skips rows of a group's chain, as an operator's deletion does.
 func (w *logWalk) moves(t *rapid.T) {
-	line := w.lineOf(w.readings[w.living(t)].group)
-	w.mayLock(t, line)
+	w.mayLock(t)
+	topic := w.on(t)
+	line := w.lineFor(t, topic, w.readings[w.living(t)].group)
 	tx := w.begin()
-	rows, err := tx.Query(w.ctx, w.names.in("SELECT pos, id::text FROM {p:log} WHERE line = $1 ORDER BY pos"), line.line)
+	rows, err := tx.Query(w.ctx, w.names.in("SELECT pos, id FROM {p:log} WHERE topic = $1 ORDER BY pos"), line.topic)
 	require.NoError(w.T, err)
 	all := map[int64]string{}
 	var places []int64
 	for rows.Next() {
 		var pos int64
-		var id string
-		require.NoError(w.T, rows.Scan(&pos, &id))
-		for known, text := range w.texts {
-			if known.String() == id {
-				all[pos] = text
-			}
-		}
+		var id outmill.WorkItemID
+		require.NoError(w.T, rows.Scan(&pos, (*[16]byte)(&id)))
+		all[pos] = w.texts[id]
 		if rapid.IntRange(0, 3).Draw(t, "skip") == 0 {
 			places = append(places, pos)
 		}
@@ -270,12 +343,16 @@ func (w *logWalk) moves(t *rapid.T) {
 	}
 	skipped, err := tx.skip(w.ctx, line, places)
 	require.NoError(w.T, err)
+	if line.stamp != w.stamp {
+		require.Empty(w.T, skipped, "a process that knows old registrations")
+	}
+	skips := w.topics[topic].skips
 	for _, pos := range skipped {
-		if w.skips[line.chain] == nil {
-			w.skips[line.chain] = map[string]bool{}
+		if skips[line.chain] == nil {
+			skips[line.chain] = map[string]bool{}
 		}
-		require.NotContains(w.T, w.given[line.chain], all[pos])
-		w.skips[line.chain][all[pos]] = true
+		require.NotContains(w.T, w.topics[topic].given[line.chain], all[pos])
+		skips[line.chain][all[pos]] = true
 	}
 	w.commit(tx)
 }
@@ -291,33 +368,31 @@ func (w *logWalk) drain(t *rapid.T) {
 		w.goesOn(t)
 	}
 	w.strict = false
+	w.dropsEnd(t)
 	for i := range w.readings {
 		if w.readings[i].ended == 0 && w.readings[i].takes == 0 {
 			w.take(i)
 		}
 	}
-	chains := logChainsOf(w.readings, w.line.Topic)
-	for group, chain := range chains.of {
-		for {
-			tx := w.begin()
-			p := w.page(tx, w.lineOf(group), 3)
-			_, texts := w.takeOf(tx, p, nil)
-			w.commit(tx)
-			if len(texts) == 0 {
-				break
+	for _, topic := range w.topics {
+		w.line = topic.line
+		for group, chain := range logChainsOf(w.readings, w.line.Topic).of {
+			for {
+				_, texts := w.claim(group, 3)
+				if len(texts) == 0 {
+					break
+				}
+				for _, text := range texts {
+					w.give(topic, chain, group, text)
+				}
 			}
-			for _, text := range texts {
-				w.give(chain, text)
+			got := slices.Clone(topic.given[chain])
+			for text := range topic.skips[chain] {
+				got = append(got, text)
 			}
-		}
-		got := slices.Clone(w.given[chain])
-		for text := range w.skips[chain] {
-			got = append(got, text)
-		}
-		slices.Sort(got)
-		want := w.expected(chain)
-		for _, text := range want {
-			require.Contains(t, got, text, "lost in chain %d", chain)
+			for _, text := range w.expected(topic, chain) {
+				require.Contains(t, got, text, "lost in chain %d", chain)
+			}
 		}
 	}
 }
@@ -335,9 +410,9 @@ func TestLog_Walk(t *testing.T) {
 			}
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"begin": next(w.beginTx), "append": next(w.append), "write": next(w.append), "finish": next(w.finish), "claim": next(w.claims),
-			"claim again": next(w.claims), "register": next(w.registers), "take": next(w.takes), "drop": next(w.drops),
-			"expire": next(w.expires), "move": next(w.moves), "go on": next(w.goesOn),
+			"begin": next(w.beginTx), "append": next(w.append), "write": next(w.append), "hide": next(w.hides), "finish": next(w.finish),
+			"claim": next(w.claims), "claim again": next(w.claims), "go on": next(w.goesOn), "move": next(w.moves),
+			"register": next(w.registers), "take": next(w.takes), "drop": next(w.drops), "drop ends": next(w.dropsEnd), "expire": next(w.expires),
 		})
 		w.drain(rt)
 	})

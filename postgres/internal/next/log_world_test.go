@@ -21,8 +21,8 @@ import (
 type logDB struct {
 	pool   *pgxpool.Pool
 	names  *names
-	events atomic.Int64
 	topics atomic.Int64
+	tokens atomic.Int64
 }
 
 func newLogDB(t *testing.T) *logDB {
@@ -31,6 +31,7 @@ func newLogDB(t *testing.T) *logDB {
 	config, err := pgxpool.ParseConfig(postgrestest.Database(t))
 	require.NoError(t, err)
 	config.MaxConns = 40
+	config.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
@@ -42,13 +43,15 @@ func newLogDB(t *testing.T) *logDB {
 	return db
 }
 
-// logWorld has the registrations and the rows of a topic.
+// logWorld has the registrations and the rows of a topic. The history is one of all topics, so the worlds of a logDB come one after the
+// other.
 type logWorld struct {
 	testing.TB
 	*logDB
 	ctx      context.Context
 	line     driver.Line
 	readings []logReading
+	stamp    int64
 	texts    map[outmill.WorkItemID]string
 	mu       sync.Mutex
 	begun    []pgx.Tx
@@ -57,6 +60,7 @@ type logWorld struct {
 func (db *logDB) world(t testing.TB) *logWorld {
 	line := driver.Line{Topic: fmt.Sprint("topic", db.topics.Add(1))}
 	w := &logWorld{TB: t, logDB: db, ctx: context.Background(), line: line, texts: map[outmill.WorkItemID]string{}}
+	require.NoError(t, db.pool.QueryRow(w.ctx, db.names.in("SELECT stamp FROM {p:events}")).Scan(&w.stamp))
 	t.Cleanup(w.close)
 	return w
 }
@@ -119,10 +123,10 @@ func (w *logWorld) open(texts ...string) *logTx {
 func (w *logWorld) event(change func(tx *logTx, number int64, mark logMark)) {
 	w.Helper()
 	tx := w.begin()
-	require.NoError(w, tx.readPlace(w.ctx))
-	mark := logMark{pos: *tx.place}
-	require.NoError(w, tx.QueryRow(w.ctx, "SELECT pg_current_snapshot()::text, pg_current_xact_id()::text").Scan(&mark.seen, &mark.horizon))
-	change(tx, w.events.Add(1), mark)
+	number, mark, err := tx.event(w.ctx, 1)
+	require.NoError(w, err)
+	change(tx, number, mark)
+	w.stamp = tx.stamp
 	w.commit(tx)
 }
 
@@ -142,9 +146,8 @@ func (w *logWorld) register(group string, takes bool) int {
 		}
 		topics, err := json.Marshal(r.topics)
 		require.NoError(w, err)
-		w.exec(tx, `INSERT INTO {p:readings} (number, grp, topics, takes, ended, dropped, begin_pos, begin_seen, begin_horizon, end_pos)
-			VALUES ($1, $2, $3, $4, 0, false, $5, $6::text::pg_snapshot, $7::text::xid8, 0)`,
-			number, group, topics, r.takes, mark.pos, mark.seen, mark.horizon)
+		w.exec(tx, `INSERT INTO {p:readings} (number, grp, topics, takes, ended, swept, dropping, begin_pos, begin_seen, end_pos)
+			VALUES ($1, $2, $3, $4, 0, 0, false, $5, $6::text::pg_snapshot, 0)`, number, group, topics, r.takes, mark.pos, mark.seen)
 		w.readings = append(w.readings, r)
 	})
 	return len(w.readings) - 1
@@ -152,46 +155,63 @@ func (w *logWorld) register(group string, takes bool) int {
 
 func (w *logWorld) take(i int) {
 	w.Helper()
-	w.event(func(tx *logTx, number int64, _ logMark) {
-		w.exec(tx, `UPDATE {p:readings} SET takes = $2 WHERE number = $1`, w.readings[i].number, number)
-		w.readings[i].takes = number
-	})
+	w.change(i, "takes", func(r *logReading, number int64, _ logMark) { r.takes = number })
 }
 
-// end ends the readings for which ends is true.
-func (w *logWorld) end(dropped bool, ends func(r logReading) bool) {
+// change is an event of a reading.
+func (w *logWorld) change(i int, column string, set func(r *logReading, number int64, mark logMark)) {
 	w.Helper()
 	w.event(func(tx *logTx, number int64, mark logMark) {
-		for i := range w.readings {
-			if r := &w.readings[i]; r.ended == 0 && ends(*r) {
-				r.ended, r.dropped, r.end = number, dropped, mark
-				w.exec(tx, `UPDATE {p:readings} SET ended = $2 WHERE number = $1`, r.number, number)
-			}
-		}
+		set(&w.readings[i], number, mark)
+		w.exec(tx, `UPDATE {p:readings} SET `+column+` = $2 WHERE number = $1`, w.readings[i].number, number)
 	})
 }
 
+func (w *logWorld) ends(i int) {
+	w.Helper()
+	w.change(i, "ended", func(r *logReading, number int64, mark logMark) { r.ended, r.end = number, mark })
+}
+
+// drop is a drop with all of its steps, which find nothing to give back.
 func (w *logWorld) drop(group string) {
 	w.Helper()
-	w.end(true, func(r logReading) bool { return r.group == group })
+	for i, r := range w.readings {
+		if r.group == group && r.ended == 0 {
+			w.ends(i)
+		}
+	}
 }
 
+// expire is the end of a TTL, and the sweep behind it.
 func (w *logWorld) expire(i int) {
 	w.Helper()
-	w.end(false, func(r logReading) bool { return r.number == w.readings[i].number })
+	w.ends(i)
+	w.sweep(i)
 }
 
-// lineOf is what a process knows of a group's line now.
+func (w *logWorld) sweep(i int) {
+	w.Helper()
+	w.change(i, "swept", func(r *logReading, number int64, _ logMark) { r.swept = number })
+}
+
+// lineOf is what a process knows of a group's line now: what waits, if it holds and has no other.
 func (w *logWorld) lineOf(group string) logLine {
 	w.Helper()
 	chains := logChainsOf(w.readings, w.line.Topic)
 	chain, reads := chains.of[group]
-	require.True(w, reads, "%s reads nothing", group)
-	l := logLine{line: logLineOf(w.line), chain: chain, group: group, begin: logChainBegin(w.readings, chain)}
-	for _, r := range chains.readings[group] {
-		l.readings = append(l.readings, r.number)
+	if !reads {
+		require.Contains(w, chains.readings, group, "%s reads nothing", group)
+		chain = chains.waiting
 	}
-	return l
+	return w.chainOf(chain)
+}
+
+// chainOf is what a process knows of a chain now.
+func (w *logWorld) chainOf(chain int64) logLine {
+	w.Helper()
+	line, known := logLineOf(w.readings, w.stamp, w.line.Name(), chain)
+	require.True(w, known, "chain %d has ended", chain)
+	return line
 }
 
 // page reads a page in the transaction.
@@ -206,7 +226,7 @@ func (w *logWorld) page(tx *logTx, line logLine, want int) logPage {
 func (w *logWorld) takeOf(tx *logTx, p logPage, decide func(r logRow) logFate) (logBatch, []string) {
 	w.Helper()
 	texts := []string{}
-	b, err := tx.take(w.ctx, p, w.events.Add(1), logLease{owner: p.group, worker: "w", until: 1}, func(r logRow) logFate {
+	b, err := tx.take(w.ctx, p, w.tokens.Add(1), logLease{owner: p.group, worker: "w", until: 1}, func(r logRow) logFate {
 		fate := logTaken
 		if decide != nil {
 			fate = decide(r)
@@ -258,7 +278,7 @@ func (w *logWorld) inWork(b logBatch) (open []int64, ranged bool) {
 	w.Helper()
 	rows, err := w.pool.Query(w.ctx, w.names.in(`SELECT r.pos, b.positions IS NULL FROM {p:log_in_work}($1, $2) AS b
 		CROSS JOIN LATERAL {p:log_rows_of}(b) AS r WHERE b.n = $3 AND b.token = $4
-		AND get_bit(coalesce(b.done, repeat('0', b.size)::bit varying), r.ordinal) = 0 ORDER BY r.pos`), b.line, b.chain, b.n, b.token)
+		AND get_bit(coalesce(b.done, repeat('0', b.size)::bit varying), r.ordinal) = 0 ORDER BY r.pos`), b.topic, b.chain, b.n, b.token)
 	require.NoError(w, err)
 	open, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (pos int64, err error) { return pos, row.Scan(&pos, &ranged) })
 	require.NoError(w, err)

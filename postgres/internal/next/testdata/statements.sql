@@ -452,52 +452,63 @@ FROM "outmill"."records" AS r WHERE r.id = ANY ($1::text::uuid[]);
 SELECT /* outmill lock */ pg_advisory_xact_lock($1::bigint);
 
 -- log_append
-INSERT /* outmill log_append */ INTO "outmill"."log" (line, created_at, id, topic, key, message_id, extra, metadata, payload)
-SELECT u.line, u.created_at, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.extra, '')::json, nullif(u.metadata, ''), u.payload
-FROM unnest($1::bigint[], $2::bigint[], $3::text[]::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[])
-	WITH ORDINALITY AS u (line, created_at, id, topic, key, message_id, extra, metadata, payload, nth) ORDER BY u.nth;
+INSERT /* outmill log_append */ INTO "outmill"."log" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload)
+SELECT u.created_at, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
+	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(u.metadata, ''), u.payload
+FROM unnest($1::bigint[], $2::text[]::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
+	$12::text[], $13::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate,
+	dedup_key, metadata, payload, nth) ORDER BY u.nth;
 
--- log_cap
-SELECT /* outmill log_cap */ "outmill"."log_cap"($1::bigint);
+-- log_event
+UPDATE /* outmill log_event */ "outmill"."events" SET last = last + $1::bigint, stamp = $2::bigint RETURNING last - $1::bigint + 1;
+
+-- log_mark
+SELECT /* outmill log_mark */ s.last_value, pg_current_snapshot()::text FROM "outmill"."records_seq_seq" AS s;
 
 -- log_move_leased
 INSERT /* outmill log_move_leased */ INTO "outmill"."records" (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, owner, worker, claims,
 	message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload) OVERRIDING SYSTEM VALUE
-SELECT l.pos, u.id, b.grp, l.topic, coalesce(l.key, ''), coalesce(l.extra ->> 'tenant_id', ''), l.created_at, "outmill"."log_size"(l), 4, b.lease_until,
-	l.created_at, 0, l.created_at, b.owner, b.worker, 1, coalesce(l.message_id, l.id::text), l.extra ->> 'correlation_id', l.extra ->> 'causation_id',
-	l.extra ->> 'traceparent', l.extra ->> 'tracestate', l.extra ->> 'dedup_key', l.metadata, l.payload
-FROM "outmill"."batches" AS b CROSS JOIN unnest($5::bigint[], $6::text[]::uuid[]) AS u (pos, id) JOIN "outmill"."log" AS l ON l.line = b.line AND l.pos = u.pos
-WHERE b.line = $1::bigint AND b.chain = $2::bigint AND b.n = $3::bigint AND b.token = $4::bigint;
+SELECT l.pos, u.id, $7::text, l.topic, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.created_at, "outmill"."log_size"(l), 4, b.lease_until,
+	l.created_at, 0, l.created_at, b.owner, b.worker, 1, coalesce(l.message_id, l.id::text), l.correlation_id, l.causation_id,
+	l.traceparent, l.tracestate, l.dedup_key, l.metadata, l.payload
+FROM "outmill"."batches" AS b CROSS JOIN unnest($5::bigint[], $6::text[]::uuid[]) AS u (pos, id) JOIN "outmill"."log" AS l ON l.topic = b.topic AND l.pos = u.pos
+WHERE b.topic = $1::text AND b.chain = $2::bigint AND b.n = $3::bigint AND b.token = $4::bigint;
 
 -- log_move_unread
 INSERT /* outmill log_move_unread */ INTO "outmill"."records" (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, message_id,
 	correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload) OVERRIDING SYSTEM VALUE
-SELECT l.pos, u.id, $4::text, l.topic, coalesce(l.key, ''), coalesce(l.extra ->> 'tenant_id', ''), l.created_at, "outmill"."log_size"(l), 0, 0, l.created_at,
-	0, l.created_at, coalesce(l.message_id, l.id::text), l.extra ->> 'correlation_id', l.extra ->> 'causation_id', l.extra ->> 'traceparent',
-	l.extra ->> 'tracestate', l.extra ->> 'dedup_key', l.metadata, l.payload
-FROM unnest($2::bigint[], $3::text[]::uuid[]) AS u (pos, id) JOIN "outmill"."log" AS l ON l.line = $1::bigint AND l.pos = u.pos;
+SELECT l.pos, u.id, $4::text, l.topic, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.created_at, "outmill"."log_size"(l), 0, 0, l.created_at,
+	0, l.created_at, coalesce(l.message_id, l.id::text), l.correlation_id, l.causation_id, l.traceparent, l.tracestate, l.dedup_key, l.metadata, l.payload
+FROM unnest($2::bigint[], $3::text[]::uuid[]) AS u (pos, id) JOIN "outmill"."log" AS l ON l.topic = $1::text AND l.pos = u.pos;
 
 -- log_page
-SELECT /* outmill log_page */ pg_current_snapshot()::text, r.pos, r.late, r.odd, r.id::text, r.created_at, r.topic, r.key, r.tenant_id, r.size
-FROM "outmill"."log_page"($1::bigint, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, nullif($5::text, '')::xid8, $6::bigint, $7::bigint) AS r
-WHERE EXISTS (SELECT 1 FROM "outmill"."readings" AS l WHERE l.number = ANY ($8::bigint[]) AND l.ended = 0 AND l.takes <> 0) ORDER BY r.pos;
+SELECT /* outmill log_page */ r.pos, r.flag, r.seen, r.fresh, r.id, r.created_at, r.key, r.tenant_id, r.size
+FROM "outmill"."log_page"($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::bigint) AS r
+WHERE (SELECT stamp FROM "outmill"."events") = $6::bigint;
 
 -- log_rows
 SELECT /* outmill log_rows */ r.ordinal, r.pos FROM "outmill"."batches" AS b CROSS JOIN LATERAL "outmill"."log_rows_of"(b) AS r
-WHERE b.line = $1::bigint AND b.chain = $2::bigint AND b.n = $3::bigint ORDER BY r.ordinal;
+WHERE b.topic = $1::text AND b.chain = $2::bigint AND b.n = $3::bigint ORDER BY r.ordinal;
 
 -- log_settle
-SELECT /* outmill log_settle */ "outmill"."log_settle"($1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::integer[]);
+SELECT /* outmill log_settle */ "outmill"."log_settle"($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying);
 
 -- log_skip
-INSERT /* outmill log_skip */ INTO "outmill"."skips" (line, chain, pos) SELECT $1::bigint, $2::bigint, u.pos FROM unnest($3::bigint[]) AS u (pos);
+INSERT /* outmill log_skip */ INTO "outmill"."skips" (topic, chain, pos) SELECT $1::text, $2::bigint, u.pos FROM unnest($3::bigint[]) AS u (pos);
+
+-- log_stamp
+SELECT /* outmill log_stamp */ stamp = $1::bigint FROM "outmill"."events";
+
+-- log_tables
+LOCK /* outmill log_tables */ TABLE "outmill"."log", "outmill"."batches", "outmill"."ended", "outmill"."left_rows", "outmill"."skips" IN ACCESS SHARE MODE;
 
 -- log_take
-SELECT /* outmill log_take */ "outmill"."log_take"($1::bigint, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, nullif($5::text, '')::xid8, $6::text::pg_snapshot,
-	$7::bigint, $8::bigint, $9::bigint[], $10::boolean, $11::bigint[], $12::bigint, $13::bigint, $14::bigint, $15::text, $16::text, $17::text);
+SELECT /* outmill log_take */ "outmill"."log_take"($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::text::pg_snapshot,
+	$6::bigint, $7::bigint, $8::bigint[], $9::boolean, $10::bigint[], $11::bigint, $12::bigint, $13::bigint, $14::text, $15::text);
 
 -- log_unread
-SELECT /* outmill log_unread */ "outmill"."log_unread"($1::bigint, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, nullif($5::text, '')::xid8, $6::bigint[]);
+SELECT /* outmill log_unread */ r.pos FROM "outmill"."log_unread"($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::bigint[]) AS r (pos)
+WHERE (SELECT stamp FROM "outmill"."events") = $6::bigint;
 
 -- notify
 SELECT /* outmill notify */ pg_catalog.pg_notify($1::text, $2::text) WHERE pg_catalog.pg_notification_queue_usage() OPERATOR(pg_catalog.<) 0.5;
