@@ -56,7 +56,8 @@ type logPage struct {
 	// stale says that the registrations have changed, so the page is empty.
 	stale bool
 	seen  string
-	// odd says that the chain has skips, and moreLate that there are late rows behind those of the page, of which there are late.
+	// odd says that rows behind the cursor are skipped, and moreLate that there are late rows behind those of the page, of which there are
+	// late.
 	odd, moreLate bool
 	late          int
 	rows          []logRow
@@ -113,27 +114,31 @@ func (t *logTx) page(ctx context.Context, line logLine, want int) (p logPage, er
 	if err != nil {
 		return p, err
 	}
+	defer rows.Close()
 	p.stale = true
-	last, fresh, head := int64(0), false, false
-	p.rows, err = pgx.AppendRows(p.rows, rows, func(row pgx.CollectableRow) (r logRow, err error) {
+	last, fresh := int64(0), false
+	for rows.Next() {
+		var r logRow
 		var seen *string
-		err = row.Scan(&r.pos, &r.late, &seen, &head, (*[16]byte)(&r.id), &r.created, &r.key, &r.tenant, &r.size)
-		if last = max(last, r.pos); seen != nil {
-			p.stale, p.seen, p.odd, fresh = false, *seen, r.late, head
-		} else if r.late {
+		var none bool
+		if err := rows.Scan(&r.pos, &r.late, &seen, &none, (*[16]byte)(&r.id), &r.created, &r.key, &r.tenant, &r.size); err != nil {
+			return p, err
+		}
+		last = max(last, r.pos)
+		switch {
+		case seen != nil:
+			p.stale, p.seen, p.odd, fresh = false, *seen, r.late, none
+			continue
+		case r.late:
 			p.late++
 		}
-		return r, err
-	})
-	if p.stale || err != nil {
-		return p, err
+		p.rows = append(p.rows, r)
 	}
-	p.rows = p.rows[1:]
 	if fresh {
 		t.place = max(t.place, last)
 	}
 	p.moreLate = p.late == want
-	return p, nil
+	return p, rows.Err()
 }
 
 // logFate is what a claim does with a row of a page.
@@ -219,6 +224,29 @@ func (t *logTx) settle(ctx context.Context, b logBatch, ordinals []int32) (won [
 		}
 	}
 	return won, err
+}
+
+// extend extends the lease of the batch, and reports whether it was in work.
+func (t *logTx) extend(ctx context.Context, b logBatch, until driver.Time) (bool, error) {
+	if _, err := t.Exec(ctx, t.names.text("log_tables", false)); err != nil {
+		return false, err
+	}
+	return logValue[bool](ctx, t, "log_extend", b.topic, b.chain, b.n, b.token, int64(until))
+}
+
+// others returns which of the keys other owners have in work, with one of them.
+func (t *logTx) others(ctx context.Context, line logLine, owner string, keys []string) (map[string]string, error) {
+	rows, err := t.Query(ctx, t.names.text("log_others", false), line.topic, line.chain, owner, keys)
+	if err != nil {
+		return nil, err
+	}
+	others := map[string]string{}
+	var key, other string
+	_, err = pgx.ForEachRow(rows, []any{&key, &other}, func() error {
+		others[key] = other
+		return nil
+	})
+	return others, err
 }
 
 // skip takes those of the rows out of the chain that it has not read, for the caller to move or delete, and returns their places. It

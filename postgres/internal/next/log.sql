@@ -135,28 +135,38 @@ END
 $outmill$;
 
 -- What a claim of the chain may take: at most want rows, first the late ones, and then those behind the cursor, in the order of their
--- places. The first row returned is the head: the place of the cursor, whether the chain has skips in the page's range, the snapshot, and
--- whether the transaction has no number yet. It is STABLE, so it reads with the snapshot of the statement that calls it, which may read
+-- places. The first row returned is the head: the place of the cursor, whether some of the rows behind the cursor are skipped, the snapshot,
+-- and whether the transaction has no number yet. It is STABLE, so it reads with the snapshot of the statement that calls it, which may read
 -- other tables, too.
 CREATE FUNCTION {p:log_page}(of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot, want bigint)
 RETURNS TABLE (pos bigint, flag boolean, seen text, fresh boolean, id uuid, created_at bigint, key text, tenant_id text, size bigint) LANGUAGE plpgsql STABLE AS $outmill$
 #variable_conflict use_column
 DECLARE
     cur {p:log_cursor} := {p:log_cursor_of}(of_topic, of_chain, begin_pos, begin_seen);
-    has_skips boolean := (SELECT 1 FROM {p:skips} AS s WHERE s.topic = of_topic AND s.chain = of_chain LIMIT 1) IS NOT NULL;
+    skipped bigint := (SELECT s.pos FROM {p:skips} AS s WHERE s.topic = of_topic AND s.chain = of_chain AND s.pos > cur.pos ORDER BY s.pos LIMIT 1);
     given bigint;
 BEGIN
-    RETURN QUERY SELECT cur.pos, has_skips, pg_current_snapshot()::text, pg_current_xact_id_if_assigned() IS NULL, '00000000-0000-0000-0000-000000000000'::uuid, 0::bigint, '', '', 0::bigint;
     RETURN QUERY SELECT l.pos, true, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), {p:log_size}(l)
         FROM (SELECT DISTINCT q.pos FROM {p:log_late}(of_topic, of_chain, cur) AS q
-            WHERE NOT has_skips OR (SELECT 1 FROM {p:skips} AS s WHERE s.topic = of_topic AND s.chain = of_chain AND s.pos = q.pos) IS NULL
+            WHERE (SELECT 1 FROM {p:skips} AS s WHERE s.topic = of_topic AND s.chain = of_chain AND s.pos = q.pos) IS NULL
             ORDER BY q.pos LIMIT want) AS f
         JOIN {p:log} AS l ON l.topic = of_topic AND l.pos = f.pos ORDER BY l.pos;
     GET DIAGNOSTICS given = ROW_COUNT;
-    RETURN QUERY SELECT l.pos, false, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), {p:log_size}(l)
-        FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos
-            AND (NOT has_skips OR (SELECT 1 FROM {p:skips} AS s WHERE s.topic = of_topic AND s.chain = of_chain AND s.pos = l.pos) IS NULL)
-        ORDER BY l.pos LIMIT want - given;
+    -- A skip behind the page costs nothing: the page is read without a look at skips, if there is none between its places.
+    IF skipped > (SELECT max(r.pos) FROM (SELECT l.pos FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos ORDER BY l.pos LIMIT want - given) AS r) THEN
+        skipped := NULL;
+    END IF;
+    RETURN QUERY SELECT cur.pos, skipped IS NOT NULL, pg_current_snapshot()::text, pg_current_xact_id_if_assigned() IS NULL,
+        '00000000-0000-0000-0000-000000000000'::uuid, 0::bigint, '', '', 0::bigint;
+    IF skipped IS NULL THEN
+        RETURN QUERY SELECT l.pos, false, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), {p:log_size}(l)
+            FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos ORDER BY l.pos LIMIT want - given;
+    ELSE
+        RETURN QUERY SELECT l.pos, false, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), {p:log_size}(l)
+            FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos
+                AND (SELECT 1 FROM {p:skips} AS s WHERE s.topic = of_topic AND s.chain = of_chain AND s.pos = l.pos) IS NULL
+            ORDER BY l.pos LIMIT want - given;
+    END IF;
 END
 $outmill$;
 
@@ -264,4 +274,22 @@ BEGIN
         AND (l.pos > cur.pos OR l.pos IN (SELECT q.pos FROM {p:log_late}($1, $2, cur) AS q))
         AND (SELECT 1 FROM {p:skips} AS s WHERE s.topic = $1 AND s.chain = $2 AND s.pos = l.pos) IS NULL ORDER BY l.pos;
 END
+$outmill$;
+
+-- Extends the lease of a batch, and reports whether it was in work. The lock is a statement of its own, as in log_settle.
+CREATE FUNCTION {p:log_extend}(of_topic text, of_chain bigint, of_n bigint, of_token bigint, until bigint) RETURNS boolean LANGUAGE plpgsql AS $outmill$
+#variable_conflict use_column
+BEGIN
+    PERFORM 1 FROM {p:batches} AS b WHERE b.topic = of_topic AND b.chain = of_chain AND b.n = of_n AND b.token = of_token FOR UPDATE;
+    UPDATE {p:batches} AS b SET lease_until = until FROM {p:log_in_work}(of_topic, of_chain) AS w
+        WHERE w.n = of_n AND w.token = of_token AND b.topic = of_topic AND b.chain = of_chain AND b.n = of_n;
+    RETURN FOUND;
+END
+$outmill$;
+
+-- The rows of the batches of a chain that are in work and not done, with the owner.
+CREATE FUNCTION {p:log_leased}(text, bigint) RETURNS TABLE (n bigint, token bigint, size integer, lease_until bigint, owner text, ordinal integer, pos bigint)
+LANGUAGE sql STABLE AS $outmill$
+    SELECT b.n, b.token, b.size, b.lease_until, b.owner, r.ordinal, r.pos FROM {p:log_in_work}($1, $2) AS b CROSS JOIN LATERAL {p:log_rows_of}(b) AS r
+    WHERE b.done IS NULL OR get_bit(b.done, r.ordinal) = 0
 $outmill$;

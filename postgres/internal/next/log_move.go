@@ -3,7 +3,10 @@ package next
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
 )
 
 // A row moves to the records in one transaction with the end of its life in the log: it is skipped there, or its bit in the batch is
@@ -43,10 +46,7 @@ func (t *logTx) moveLeased(ctx context.Context, line logLine, b logBatch, rows l
 			ordinals = append(ordinals, int32(i))
 		}
 	}
-	if err := t.lock(ctx, line); err != nil {
-		return nil, err
-	}
-	if known, err := logValue[bool](ctx, t, "log_stamp", line.stamp); err != nil || !known {
+	if known, err := t.lockKnown(ctx, line); err != nil || !known {
 		return nil, err
 	}
 	won, err := t.settle(ctx, b, ordinals)
@@ -57,5 +57,49 @@ func (t *logTx) moveLeased(ctx context.Context, line logLine, b logBatch, rows l
 		moved = append(moved, b.places[i])
 	}
 	_, err = t.Exec(ctx, t.names.text("log_move_leased", false), b.topic, b.chain, b.n, b.token, moved, rows.of(moved), line.group)
+	return moved, err
+}
+
+// lockKnown locks the chain, and reports whether the registrations are still those that the process knows.
+func (t *logTx) lockKnown(ctx context.Context, line logLine) (bool, error) {
+	if err := t.lock(ctx, line); err != nil {
+		return false, err
+	}
+	return logValue[bool](ctx, t, "log_stamp", line.stamp)
+}
+
+// moveEnded moves the rows of up to limit batches whose leases have ended at the time, and returns how many rows. They arrive with leases
+// that have ended, so the claim goes on with them as with any record. It comes before the first search of the claim: no record is
+// locked before a batch.
+func (t *logTx) moveEnded(ctx context.Context, line logLine, now driver.Time, limit int) (moved int, err error) {
+	if known, err := t.lockKnown(ctx, line); err != nil || !known {
+		return 0, err
+	}
+	rows, err := t.Query(ctx, t.names.text("log_ended", false), line.topic, line.chain, int64(now))
+	if err != nil {
+		return 0, err
+	}
+	var batches []logBatch
+	all := logMoving{}
+	var n, token, pos int64
+	var ordinal, size int
+	var id outmill.WorkItemID
+	_, err = pgx.ForEachRow(rows, []any{&n, &token, &size, &ordinal, &pos, (*[16]byte)(&id)}, func() error {
+		if len(batches) == 0 || batches[len(batches)-1].token != token {
+			// The places of rows that are done stay 0.
+			batches = append(batches, logBatch{topic: line.topic, chain: line.chain, n: n, token: token, places: make([]int64, size)})
+		}
+		batches[len(batches)-1].places[ordinal] = pos
+		all[pos] = logCopyID(line.chain, id)
+		return nil
+	})
+	for _, b := range batches[:min(len(batches), limit)] {
+		if err != nil {
+			break
+		}
+		var places []int64
+		places, err = t.moveLeased(ctx, line, b, all)
+		moved += len(places)
+	}
 	return moved, err
 }

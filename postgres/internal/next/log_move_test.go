@@ -68,6 +68,31 @@ func TestLog_Moves(t *testing.T) {
 			require.Equal(w, []moved{{"2", "a", driver.Leased, "a", 1, b.places[1]}}, w.records())
 			require.Equal(w, []int32{0, 2}, w.settle(b))
 		},
+		"batches whose leases have ended move, but for what is done": func(w *logWorld) {
+			w.register("a", true)
+			w.append("1", "2", "3", "4", "5")
+			ended := func(now driver.Time, limit int) (moved int) {
+				tx := w.begin()
+				moved, err := tx.moveEnded(w.ctx, w.lineOf("a"), now, limit)
+				require.NoError(w, err)
+				w.commit(tx)
+				return moved
+			}
+			b, _ := w.claim("a", 3) // until 1
+			w.claim("a", 9)
+			w.settle(b, 1)
+			w.settle(b, 2)
+			require.Zero(w, ended(0, 9))
+			require.Equal(w, 1, ended(1, 1))
+			require.Equal(w, 2, ended(1, 9))
+			require.Zero(w, ended(1, 9))
+			texts := []string{}
+			for _, r := range w.records() {
+				require.Equal(w, driver.Leased, r.Stage)
+				texts = append(texts, r.Text)
+			}
+			require.Equal(w, []string{"1", "4", "5"}, texts)
+		},
 		"a move that is undone leaves the row where it was": func(w *logWorld) {
 			w.register("a", true)
 			w.append("1", "2")

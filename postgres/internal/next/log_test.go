@@ -295,6 +295,60 @@ func TestLog_Batches(t *testing.T) {
 			w.commit(tx)
 			w.requireClaims("a", "2")
 		},
+		"an extension finds a batch that is in work, and none that has ended": func(w *logWorld) {
+			b := filled(w)
+			extend := func() bool {
+				tx := w.begin()
+				extended, err := tx.extend(w.ctx, b, 7)
+				require.NoError(w, err)
+				w.commit(tx)
+				return extended
+			}
+			require.True(w, extend())
+			var until int64
+			require.NoError(w, w.pool.QueryRow(w.ctx, w.names.in("SELECT lease_until FROM {p:batches} WHERE token = $1"), b.token).Scan(&until))
+			require.EqualValues(w, 7, until)
+			tx := w.begin()
+			_, err := tx.settle(w.ctx, b, nil)
+			require.NoError(w, err)
+			found := make(chan bool)
+			go func() {
+				defer close(found)
+				found <- extend() // waits for the settlement
+			}()
+			w.commit(tx)
+			require.False(w, <-found)
+		},
+		"the keys of other owners are those of their open rows": func(w *logWorld) {
+			b := filled(w)
+			w.settle(b, 0)
+			tx := w.begin()
+			others, err := tx.others(w.ctx, w.lineOf("a"), "me", []string{"1", "2", "4"})
+			require.NoError(w, err)
+			require.Equal(w, map[string]string{"2": "a"}, others)
+			others, err = tx.others(w.ctx, w.lineOf("a"), "a", []string{"1", "2", "4"})
+			require.NoError(w, err)
+			require.Empty(w, others)
+			w.commit(tx)
+		},
+		"a skip behind a page leaves its batch a range, and one in it does not": func(w *logWorld) {
+			w.register("a", true)
+			w.append("1", "2", "3", "4")
+			tx := w.begin()
+			p := w.page(tx, w.lineOf("a"), 9)
+			_, err := tx.skip(w.ctx, w.lineOf("a"), []int64{p.rows[2].pos})
+			require.NoError(w, err)
+			w.commit(tx)
+			for _, c := range []struct {
+				got    []string
+				ranged bool
+			}{{[]string{"1", "2"}, true}, {[]string{"4"}, false}} {
+				b, got := w.claim("a", 2)
+				require.Equal(w, c.got, got)
+				_, ranged := w.inWork(b)
+				require.Equal(w, c.ranged, ranged)
+			}
+		},
 		"two settlements of one batch share its rows": func(w *logWorld) {
 			b := filled(w)
 			tx := w.begin()

@@ -30,6 +30,21 @@ SELECT {p:log_take}($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_s
 -- Settles rows of a batch: an ack, or, with the write of a record, every other change.
 SELECT {p:log_settle}($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying)
 
+-- name: log_extend
+-- Extends the lease of a batch, if it is in work.
+SELECT {p:log_extend}($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint)
+
+-- name: log_ended
+-- The rows in work of the chain $1 and $2 whose leases have ended at the time $3, batch by batch: a claim moves them to the records before
+-- it asks for a page.
+SELECT w.n, w.token, w.size, w.ordinal, w.pos, l.id FROM {p:log_leased}($1::text, $2::bigint) AS w JOIN {p:log} AS l ON l.topic = $1::text AND l.pos = w.pos
+WHERE w.lease_until <= $3::bigint ORDER BY w.n, w.pos
+
+-- name: log_others
+-- Which of the keys $4 other owners than $3 have in work of the chain $1 and $2.
+SELECT l.key, min(w.owner) FROM {p:log_leased}($1::text, $2::bigint) AS w JOIN {p:log} AS l ON l.topic = $1::text AND l.pos = w.pos
+WHERE w.owner <> $3::text AND l.key = ANY ($4::text[]) GROUP BY l.key
+
 -- name: log_unread
 -- Which of the places $5 the chain has not read. $6 is the stamp.
 SELECT r.pos FROM {p:log_unread}($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::bigint[]) AS r (pos)

@@ -459,8 +459,15 @@ FROM unnest($1::bigint[], $2::text[]::uuid[], $3::text[], $4::text[], $5::text[]
 	$12::text[], $13::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate,
 	dedup_key, metadata, payload, nth) ORDER BY u.nth;
 
+-- log_ended
+SELECT /* outmill log_ended */ w.n, w.token, w.size, w.ordinal, w.pos, l.id FROM "outmill"."log_leased"($1::text, $2::bigint) AS w JOIN "outmill"."log" AS l ON l.topic = $1::text AND l.pos = w.pos
+WHERE w.lease_until <= $3::bigint ORDER BY w.n, w.pos;
+
 -- log_event
 UPDATE /* outmill log_event */ "outmill"."events" SET last = last + $1::bigint, stamp = $2::bigint RETURNING last - $1::bigint + 1;
+
+-- log_extend
+SELECT /* outmill log_extend */ "outmill"."log_extend"($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint);
 
 -- log_mark
 SELECT /* outmill log_mark */ s.last_value, pg_current_snapshot()::text FROM "outmill"."records_seq_seq" AS s;
@@ -480,6 +487,10 @@ INSERT /* outmill log_move_unread */ INTO "outmill"."records" (seq, id, grp, top
 SELECT l.pos, u.id, $4::text, l.topic, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.created_at, "outmill"."log_size"(l), 0, 0, l.created_at,
 	0, l.created_at, coalesce(l.message_id, l.id::text), l.correlation_id, l.causation_id, l.traceparent, l.tracestate, l.dedup_key, l.metadata, l.payload
 FROM unnest($2::bigint[], $3::text[]::uuid[]) AS u (pos, id) JOIN "outmill"."log" AS l ON l.topic = $1::text AND l.pos = u.pos;
+
+-- log_others
+SELECT /* outmill log_others */ l.key, min(w.owner) FROM "outmill"."log_leased"($1::text, $2::bigint) AS w JOIN "outmill"."log" AS l ON l.topic = $1::text AND l.pos = w.pos
+WHERE w.owner <> $3::text AND l.key = ANY ($4::text[]) GROUP BY l.key;
 
 -- log_page
 SELECT /* outmill log_page */ r.pos, r.flag, r.seen, r.fresh, r.id, r.created_at, r.key, r.tenant_id, r.size
