@@ -15,14 +15,14 @@ import (
 // mostHistory is more entries than a history of driver.HistoryBytes has that package engine writes.
 const mostHistory = 100
 
-// Apply writes changes of rows and notes. Leases that are the last changes of a claim are written outside of a transaction, if none has
-// begun: each is valid by itself.
+// Apply writes changes of rows and notes. Leases that are the last changes of a claim are written outside of the transaction, if that has
+// written no row: each is valid by itself. If the transaction has locked lines, its commit says that they were locked all the time.
 func (t *tx) Apply(ctx context.Context, c driver.Changes) (driver.Applied, error) {
 	if t.callers {
 		return driver.Applied{}, errOutside
 	}
-	if c.Last && t.session == nil && onlyLeases(&c) {
-		return t.lease(ctx, c.Rows)
+	if c.Last && !t.wroteRows && onlyLeases(&c) {
+		return t.lease(ctx, &c)
 	}
 	own, err := t.begin(ctx)
 	if err != nil {
@@ -45,6 +45,7 @@ func (t *tx) Apply(ctx context.Context, c driver.Changes) (driver.Applied, error
 		}
 	}
 	if len(models) > 0 {
+		t.wroteRows = true
 		result, err := t.d.records.BulkWrite(own, models, options.BulkWrite().SetOrdered(false))
 		if err != nil {
 			return done, err
@@ -86,57 +87,6 @@ func (t *tx) lost(ctx context.Context, c *driver.Changes) (map[outmill.WorkItemI
 		}
 	}
 	return lost, nil
-}
-
-func onlyLeases(c *driver.Changes) bool {
-	for i := range c.Rows {
-		if now := &c.Rows[i].Now; now.Stage != driver.Leased || now.Tried != "" || now.Error != nil {
-			return false
-		}
-	}
-	return len(c.Delete)+len(c.Open)+len(c.Drop)+len(c.Notes) == 0
-}
-
-// lease writes leases outside of a transaction. Each update says what it expects, so two claims never get one row. A claim that
-// fails leaves leases behind that nobody has got, as one does whose process ends.
-func (t *tx) lease(ctx context.Context, rows []driver.Change) (done driver.Applied, err error) {
-	var models []mongo.WriteModel
-	for _, u := range updatesOf(rows, nil) {
-		models = append(models, u.model())
-	}
-	matched := 0
-	err = again(ctx, interrupted, func() error {
-		result, err := t.d.records.BulkWrite(alone(ctx), models, options.BulkWrite().SetOrdered(false))
-		if err == nil {
-			matched = int(result.MatchedCount)
-		}
-		return err
-	})
-	if err != nil || matched == len(rows) {
-		return done, err
-	}
-	ids := make(bson.A, len(rows))
-	for i := range rows {
-		ids[i] = uuid(rows[i].Was.ID)
-	}
-	found, err := t.all(ctx, part{t.d.records, mongo.Pipeline{
-		{{Key: "$match", Value: bson.D{in("_id", ids), stageIs(driver.Leased), {Key: "owner", Value: rows[0].Now.Owner}}}}, withoutContent,
-	}})
-	if err != nil {
-		return done, err
-	}
-	mine := map[outmill.WorkItemID]driver.Row{}
-	for _, r := range readRows(found) {
-		mine[r.ID] = r
-	}
-	done.Lost = map[outmill.WorkItemID]bool{}
-	for i := range rows {
-		now := &rows[i].Now
-		if r, is := mine[now.ID]; !is || r.Claims != now.Claims || r.Wake != now.Wake {
-			done.Lost[now.ID] = true
-		}
-	}
-	return done, nil
 }
 
 // unchanged selects a row that is still what was read. Of a row that could not be decoded, the fields that could be count.
@@ -201,8 +151,9 @@ func updatesOf(changes []driver.Change, without map[outmill.WorkItemID]bool) []u
 	return list
 }
 
-func (u *update) model() mongo.WriteModel {
-	filter, change := unchanged(&u.Was), changeOf(&u.Was, &u.Now)
+// model is the update with further conditions.
+func (u *update) model(more ...bson.E) mongo.WriteModel {
+	filter, change := append(unchanged(&u.Was), more...), changeOf(&u.Was, &u.Now)
 	if len(u.ids) == 1 {
 		return mongo.NewUpdateOneModel().SetFilter(append(idIs(u.ids[0]), filter...)).SetUpdate(change)
 	}

@@ -35,6 +35,7 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) (err error) {
 		for size := rows[0].Size; n < len(rows) && size+rows[n].Size <= insertAtOnce; n++ {
 			size += rows[n].Size
 		}
+		t.wrote = true
 		err = t.insert(own, rows[:n])
 		for i := range rows[:n] {
 			t.state.Unrouted = t.state.Unrouted || rows[i].Group == ""
@@ -95,7 +96,8 @@ func (t *tx) Replace(ctx context.Context, n driver.NewRow) error {
 	}
 	put("content.payload", n.Record.Payload != nil, bson.Binary{Data: n.Record.Payload})
 	put("content.metadata", n.Metadata != "" && n.Metadata != "{}", n.Metadata)
-	change := bson.D{{Key: "$set", Value: set}}
+	// A claim that has read the content before does not get the row any more.
+	change := bson.D{{Key: "$set", Value: set}, {Key: "$inc", Value: bson.D{{Key: "edits", Value: 1}}}}
 	if len(unset) > 0 {
 		change = append(change, bson.E{Key: "$unset", Value: unset})
 	}

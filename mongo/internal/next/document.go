@@ -30,14 +30,18 @@ func uuid(id [16]byte) bson.Binary {
 }
 
 // fields reads the fields of a document. Their types and values are not certain: somebody may have changed them by hand.
-type fields struct{ wrong []string }
+type fields struct {
+	// of begins the names of the fields.
+	of    string
+	wrong []string
+}
 
 func (f *fields) refuse(field, want string, have bsoncore.Value) {
 	text := have.String()
 	if len(text) > 40 {
 		text = text[:40] + "…"
 	}
-	f.wrong = append(f.wrong, fmt.Sprintf("field %s: want %s, have %s", field, want, strings.ToValidUTF8(text, "?")))
+	f.wrong = append(f.wrong, fmt.Sprintf("field %s: want %s, have %s", f.of+field, want, strings.ToValidUTF8(text, "?")))
 }
 
 func (f *fields) text(field string, v bsoncore.Value, into *string) {
@@ -254,7 +258,7 @@ func appendContent(dst []byte, n *driver.NewRow) []byte {
 
 // readContent returns the content of a document.
 func readContent(raw bson.Raw) (c driver.Content) {
-	var f fields
+	f := fields{of: "content."}
 	r := &outmill.Record{}
 	c.Record = r
 	content, _ := raw.Lookup("content").DocumentOK()

@@ -48,8 +48,10 @@ type Driver struct {
 	inUse storekit.TxLocks
 	// locks are those of lines, and of the meta document, within this process: transactions of one process wait here, and not for
 	// conflicts.
-	locks  sync.Map
-	closed atomic.Bool
+	locks sync.Map
+	// asked is when the driver has last read whether there are notes, and noted when there were some.
+	asked, noted atomic.Int64
+	closed       atomic.Bool
 }
 
 var _ driver.DB = (*Driver)(nil)
@@ -113,7 +115,7 @@ func (d *Driver) moment() (*mongo.Session, error) {
 
 // Update runs fn in a transaction, which begins with its first write.
 func (d *Driver) Update(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
-	known := &learned{busy: map[driver.Line]bool{}}
+	known := &learned{busy: map[driver.Line]bool{}, waits: map[driver.Line]bool{}}
 	return d.repeat(ctx, func() error { return d.run(ctx, begin, known, fn) })
 }
 
@@ -121,8 +123,8 @@ func (d *Driver) Update(ctx context.Context, begin driver.Begin, fn func(driver.
 type learned struct {
 	// careful says that rows were lost: the next try reads which.
 	careful bool
-	// busy are the lines that other processes had locked.
-	busy map[driver.Line]bool
+	// busy are the lines that other processes had locked, and that the transaction must not wait for; waits are the others.
+	busy, waits map[driver.Line]bool
 }
 
 func (d *Driver) run(ctx context.Context, begin driver.Begin, known *learned, fn func(driver.Tx) error) (err error) {

@@ -63,6 +63,7 @@ func (t *tx) writeEntries(ctx context.Context, models []mongo.WriteModel) error 
 	}
 	own, err := t.begin(ctx)
 	if err == nil {
+		t.wrote = true
 		_, err = t.d.entries.BulkWrite(own, models)
 	}
 	return t.busyAs(err)
@@ -227,6 +228,7 @@ func (t *tx) Bump(ctx context.Context, routes, pauses bool) (driver.Generations,
 	if err != nil {
 		return driver.Generations{}, err
 	}
+	t.wrote = true
 	var m meta
 	err = t.d.meta.FindOneAndUpdate(own, idIs(metaID), bson.D{{Key: "$inc", Value: bson.D{
 		{Key: "routes", Value: raise[routes]}, {Key: "pauses", Value: raise[pauses]}, {Key: "bumps", Value: int64(1)},

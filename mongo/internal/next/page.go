@@ -66,7 +66,7 @@ func (t *tx) looks(free []string) bson.E {
 
 // Page returns a page of a line. What it reads is of one moment, the snapshot of the transaction, or of one that only reads.
 func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
-	if first := t.first(); first.Ask != nil && same(*first.Ask, ask) {
+	if first := t.first(); first.read && first.Ask != nil && same(*first.Ask, ask) {
 		return first.page, nil
 	}
 	return t.pageOf(ctx, ask, false)
@@ -120,6 +120,13 @@ func (t *tx) lockLine(ctx context.Context, ask driver.Ask) (free, waited bool, e
 		return false, false, err
 	}
 	t.unlocks = append(t.unlocks, unlock)
+	if t.waits[ask.Line] {
+		// Outside of a transaction, the server has the update wait for the one that has written the document.
+		if _, err := t.d.lines.UpdateOne(alone(ctx), idIs(lineID(ask.Line)),
+			bson.D{{Key: "$inc", Value: bson.D{{Key: "waits", Value: int64(1)}}}}); err != nil {
+			return false, false, err
+		}
+	}
 	own, err := t.begin(ctx)
 	if err != nil {
 		return false, false, err
@@ -130,9 +137,9 @@ func (t *tx) lockLine(ctx context.Context, ask driver.Ask) (free, waited bool, e
 		if mongo.IsDuplicateKeyError(err) {
 			err = errConflict
 		}
-		if ask.Pass && conflicts(err) {
-			// The server has aborted the transaction. The next try leaves the line out.
-			t.busy[ask.Line] = true
+		if conflicts(err) {
+			// The server has aborted the transaction. The next try leaves the line out, or waits for it first.
+			t.busy[ask.Line], t.waits[ask.Line] = ask.Pass, !ask.Pass
 		}
 		return false, false, err
 	}

@@ -136,16 +136,65 @@ func (t *tx) search(ctx context.Context, state bool, searches []driver.Search) (
 	if len(parts) == 0 && !state {
 		return nil, nil
 	}
+	alongs := state && len(searches) == 1 && searches[0].Free && searches[0].Limit <= smallOnes
+	if alongs {
+		if err := t.choose(ctx, searches[0].Line); err != nil {
+			return nil, err
+		}
+		for i := range parts {
+			parts[i].stages[len(parts[i].stages)-1] = withSmallContent
+		}
+	}
 	results, err := t.read(ctx, state, parts...)
 	for _, found := range results {
 		rows = append(rows, readRows(found)...)
+		if alongs {
+			t.keepContents(found)
+		}
 	}
 	return rows, err
 }
 
+// A claim without an order reads small contents with its rows: the lease then needs the row to be unchanged, so the content is that of
+// the leased row. Large ones are read behind the lease, so that a record that ends its process by its size becomes a suspect.
+const (
+	smallOnes = 500
+	small     = 2 << 10
+)
+
+var withSmallContent = bson.D{{Key: "$set", Value: bson.D{{Key: "content", Value: given(
+	bson.D{{Key: "$lte", Value: bson.A{"$size", small}}}, "$content", "$$REMOVE")}}}}
+
+func (t *tx) keepContents(found []bson.Raw) {
+	for _, raw := range found {
+		if _, err := raw.LookupErr("content"); err != nil {
+			continue
+		}
+		if t.contents == nil {
+			t.contents = make(map[outmill.WorkItemID]bson.Raw, len(found))
+		}
+		if _, data, ok := raw.Lookup("_id").BinaryOK(); ok && len(data) == len(outmill.WorkItemID{}) {
+			t.contents[outmill.WorkItemID(data)] = raw
+		}
+	}
+}
+
+// chosen is the lock of a line from which a claim without an order chooses: the claims of one process choose one after another, so that
+// they do not choose the same rows.
+type chosen struct{ driver.Line }
+
+// choose locks the line within this process. A transaction waits for its first line only.
+func (t *tx) choose(ctx context.Context, line driver.Line) error {
+	unlock, err := t.d.lock(ctx, chosen{line}, len(t.unlocks) > 0)
+	if unlock != nil {
+		t.unlocks = append(t.unlocks, unlock)
+	}
+	return err
+}
+
 // Rows returns the results of the searches. It locks nothing: Apply compares.
 func (t *tx) Rows(ctx context.Context, searches ...driver.Search) ([]driver.Row, error) {
-	if first := t.first(); first.rows != nil && same(first.Searches, searches) {
+	if first := t.first(); first.read && len(first.Searches) > 0 && same(first.Searches, searches) {
 		return first.rows, nil
 	}
 	return t.search(ctx, false, searches)
@@ -153,7 +202,7 @@ func (t *tx) Rows(ctx context.Context, searches ...driver.Search) ([]driver.Row,
 
 // Find returns the rows with these ids.
 func (t *tx) Find(ctx context.Context, ids []outmill.WorkItemID) ([]driver.Row, error) {
-	if first := t.first(); first.Begin.Find != nil && same(first.Begin.Find, ids) {
+	if first := t.first(); first.read && first.Begin.Find != nil && same(first.Begin.Find, ids) {
 		return first.rows, nil
 	}
 	return t.find(ctx, false, ids)

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/storekit"
 )
@@ -29,8 +31,13 @@ type tx struct {
 	inserts bool
 	// locked are the lines that the transaction has locked.
 	locked map[driver.Line]bool
-	// wrote says that something was written in the transaction.
-	wrote    bool
+	// wrote says that something was written in the caller's transaction.
+	wrote bool
+	// wroteRows says that the transaction has changed rows. leased are those that were leased outside of it.
+	wroteRows bool
+	leased    []driver.Change
+	// contents are the small ones that came with the rows of a search, for leases.
+	contents map[outmill.WorkItemID]bson.Raw
 	unlocks  []func()
 	onCommit []func()
 }
@@ -66,7 +73,7 @@ func (t *tx) begin(ctx context.Context) (context.Context, error) {
 		}
 		t.session = session
 	}
-	t.begun, t.wrote = nil, true
+	t.begun = nil
 	return mongo.NewSessionContext(ctx, t.session), nil
 }
 
@@ -74,6 +81,9 @@ func (t *tx) begin(ctx context.Context) (context.Context, error) {
 func (t *tx) end(ctx context.Context, err error) {
 	if t.session != nil {
 		t.d.endSession(ctx, t.session, err)
+	}
+	if err != nil {
+		t.unlease(ctx)
 	}
 	for _, unlock := range t.unlocks {
 		unlock()
@@ -83,6 +93,8 @@ func (t *tx) end(ctx context.Context, err error) {
 // firstRead is the read that came with the state. It answers one call, the first of the transaction.
 type firstRead struct {
 	driver.Begin
+	// read says that it was made.
+	read bool
 	rows []driver.Row
 	page driver.Page
 }
@@ -102,15 +114,15 @@ func (t *tx) start(ctx context.Context, begin driver.Begin) error {
 	switch {
 	case begin.Ask != nil && t.view == nil:
 		page, err := t.pageOf(ctx, *begin.Ask, true)
-		t.begun = &firstRead{Begin: begin, page: page}
+		t.begun = &firstRead{Begin: begin, page: page, read: true}
 		return err
 	case len(begin.Searches) > 0 && !slices.ContainsFunc(begin.Searches, func(s driver.Search) bool { return s.By != driver.ByDue }):
 		rows, err := t.search(ctx, true, begin.Searches)
-		t.begun = &firstRead{Begin: begin, rows: rows}
+		t.begun = &firstRead{Begin: begin, rows: rows, read: true}
 		return err
 	case begin.Find != nil:
 		rows, err := t.find(ctx, true, begin.Find)
-		t.begun = &firstRead{Begin: begin, rows: rows}
+		t.begun = &firstRead{Begin: begin, rows: rows, read: true}
 		return err
 	}
 	_, err := t.read(ctx, true)
@@ -132,7 +144,9 @@ func (t *tx) read(ctx context.Context, state bool, parts ...part) ([][]bson.Raw,
 	stages := mongo.Pipeline{{{Key: "$match", Value: idIs(metaID)}}}
 	if state {
 		stages = append(stages, bson.D{{Key: "$set", Value: bson.D{{Key: "now", Value: nowOfDatabase}}}})
-		parts = append(parts, t.d.stateParts()...)
+		if !t.inserts {
+			parts = append(parts, t.d.stateParts()...)
+		}
 	}
 	for i, p := range parts {
 		lookup := bson.D{{Key: "from", Value: p.from.Name()}, {Key: "pipeline", Value: p.stages}, {Key: "as", Value: partName(i)}}
@@ -156,7 +170,10 @@ func (t *tx) read(ctx context.Context, state bool, parts ...part) ([][]bson.Raw,
 		}
 	}
 	if state {
-		n := len(parts) - len(t.d.stateParts())
+		n := len(parts)
+		if !t.inserts {
+			n -= len(t.d.stateParts())
+		}
 		return results[:n], t.keepState(found[0], results[n:])
 	}
 	return results, nil
@@ -178,7 +195,6 @@ func (t *tx) all(ctx context.Context, p part) ([]bson.Raw, error) {
 
 const (
 	partNotes = iota
-	partPaused
 	partUnrouted
 )
 
@@ -189,7 +205,6 @@ func (d *Driver) stateParts() []part {
 	}
 	return []part{
 		partNotes:    one(d.notes, bson.D{}),
-		partPaused:   one(d.notes, bson.D{blockedByPause}),
 		partUnrouted: one(d.records, bson.D{{Key: "grp", Value: ""}, in("stage", unroutedStages)}),
 	}
 }
@@ -216,7 +231,16 @@ func (t *tx) keepState(raw bson.Raw, found [][]bson.Raw) error {
 	}
 	t.state = driver.State{
 		Now: driver.Time(m.Now), Generations: driver.Generations{Routes: m.Routes, Pauses: m.Pauses},
-		Notes: len(found[partNotes]) > 0, Paused: len(found[partPaused]) > 0, Unrouted: len(found[partUnrouted]) > 0,
 	}
+	if len(found) == 0 {
+		// An append needs no more.
+		return storekit.SchemaVersion{Version: m.Version, Compatible: m.Compatible}.Check(schemaVersion)
+	}
+	// Some of the notes may be those of pauses.
+	t.state.Notes, t.state.Paused, t.state.Unrouted = len(found[partNotes]) > 0, len(found[partNotes]) > 0, len(found[partUnrouted]) > 0
+	if t.state.Notes {
+		t.d.noted.Store(time.Now().UnixNano())
+	}
+	t.d.asked.Store(time.Now().UnixNano())
 	return storekit.SchemaVersion{Version: m.Version, Compatible: m.Compatible}.Check(schemaVersion)
 }

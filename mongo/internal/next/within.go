@@ -82,7 +82,8 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 		if hasCode(err, codeNoSuchTransaction) {
 			return storekit.TxGone(err)
 		}
-		if t.wrote {
+		// After a conflict the server has aborted it.
+		if t.wrote && !conflicts(err) {
 			own, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortWithin)
 			defer cancel()
 			_ = session.AbortTransaction(own)
