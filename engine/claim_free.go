@@ -56,7 +56,7 @@ func (c *topicClaim) addHeld(ctx context.Context, rows []driver.Row, limit int) 
 		return nil, err
 	}
 	c.again = c.again || len(page.Notes) > 0 && len(page.Held) == 0
-	keyed, err := c.HeldByKey(ctx, c.line, limit)
+	keyed, err := c.Rows(ctx, driver.Search{By: driver.ByKeyed, Line: c.line, Limit: limit})
 	if err != nil {
 		return nil, err
 	}

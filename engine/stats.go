@@ -108,8 +108,11 @@ func (t *tx) addStats(ctx context.Context, s *outmill.TopicStats, line driver.Li
 // oldestUnpaused is the first due time of the rows that have been due longest and that no pause of a key or
 // tenant stops.
 func (t *tx) oldestUnpaused(ctx context.Context, line driver.Line) (oldest driver.Time, err error) {
-	rows, err := t.Rows(ctx, driver.Search{By: driver.ByDue, Line: line, Limit: scanLimit},
-		driver.Search{By: driver.ByStage, Stage: driver.Held, Line: line, Limit: scanLimit})
+	var searches []driver.Search
+	for _, by := range []driver.Index{driver.ByDue, driver.ByKeyed, driver.ByPaused} {
+		searches = append(searches, driver.Search{By: by, Line: line, Limit: scanLimit})
+	}
+	rows, err := t.Rows(ctx, searches...)
 	for _, r := range rows {
 		due := dueOf(r)
 		if t.pauses.Of(r.Group, r.Topic, r.Key, r.Tenant) == 0 && !expired(&r, t.now) && (oldest == 0 || due < oldest) {

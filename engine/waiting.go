@@ -10,9 +10,17 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// waitingSearches find the records that FirstWaiting shows, each kind by its own index.
-var waitingSearches = []driver.Search{
-	{Stage: driver.Ready}, {Stage: driver.Held}, {Stage: driver.Waiting}, {Stage: driver.Delayed}, {Stage: driver.Leased},
+// waitingKinds are the kinds of records that FirstWaiting shows, each with its own index.
+var waitingKinds = []struct {
+	stage int
+	driver.Search
+}{
+	{storekit.StageReady, driver.Search{Stage: driver.Ready}},
+	{storekit.StageHeld, driver.Search{By: driver.ByKeyed}},
+	{storekit.StageAside, driver.Search{By: driver.ByPaused}},
+	{storekit.StageWaiting, driver.Search{Stage: driver.Waiting}},
+	{storekit.StageDelayed, driver.Search{Stage: driver.Delayed}},
+	{storekit.StageLeased, driver.Search{Stage: driver.Leased}},
 }
 
 // FirstWaiting returns the first records of a group and topic that wait. See storekit.WaitingReader.
@@ -24,7 +32,8 @@ func (e *Engine) FirstWaiting(ctx context.Context, group, topic string, limit in
 		if err != nil {
 			return found, err
 		}
-		for _, search := range waitingSearches {
+		for _, kind := range waitingKinds {
+			search := kind.Search
 			var searches []driver.Search
 			for _, line := range namedLines(fair.FairTopics, group, topic) {
 				search.Line, search.Limit = line, limit
@@ -41,19 +50,16 @@ func (e *Engine) FirstWaiting(ctx context.Context, group, topic string, limit in
 				slices.SortFunc(rows, byWaiting)
 				rows = rows[:min(len(rows), limit)]
 			}
-			kinds := map[int]*storekit.WaitingKind{}
+			if len(rows) == 0 {
+				continue
+			}
+			shown := storekit.WaitingKind{More: len(rows) == limit}
 			for _, r := range rows {
-				stage := stageOf(r)
-				if kinds[stage] == nil {
-					kinds[stage] = &storekit.WaitingKind{More: len(rows) == limit}
-				}
-				kinds[stage].Records = append(kinds[stage].Records, storekit.WaitingRecord{
-					ID: r.ID, Stage: stage, DueAt: dueOf(r).Of(), Key: r.Key, TenantID: r.Tenant, Attempts: r.Attempts,
+				shown.Records = append(shown.Records, storekit.WaitingRecord{
+					ID: r.ID, Stage: kind.stage, DueAt: dueOf(r).Of(), Key: r.Key, TenantID: r.Tenant, Attempts: r.Attempts,
 				})
 			}
-			for _, kind := range kinds {
-				found.Kinds = append(found.Kinds, *kind)
-			}
+			found.Kinds = append(found.Kinds, shown)
 		}
 		return found, nil
 	})
@@ -63,23 +69,4 @@ func (e *Engine) FirstWaiting(ctx context.Context, group, topic string, limit in
 // two parts say nothing about that.
 func byWaiting(a, b driver.Row) int {
 	return cmp.Or(cmp.Compare(a.Wake, b.Wake), cmp.Compare(a.Created, b.Created), bytes.Compare(a.ID[:], b.ID[:]))
-}
-
-// stageOf is the stage of storekit.
-func stageOf(r driver.Row) int {
-	switch r.Stage {
-	case driver.Held:
-		if _, paused := driver.ByPause(r.Under); paused {
-			return storekit.StageAside
-		}
-		return storekit.StageHeld
-	case driver.Waiting:
-		return storekit.StageWaiting
-	case driver.Delayed:
-		return storekit.StageDelayed
-	case driver.Leased:
-		return storekit.StageLeased
-	default:
-		return storekit.StageReady
-	}
 }

@@ -117,13 +117,11 @@ type Tx interface {
 	Page(ctx context.Context, ask Ask) (Page, error)
 	// Pages returns a page of each line, of one moment, with Ready and, if ask.Keys is set, Keys. A page is Busy, and empty, if
 	// the page that Page returns of the line has more than that, if another transaction has locked the line, or, where ask.Keys is
-	// not set, if HeldByKey finds rows. Without ask.Lock it leaves out the rows that others have locked, and locks the others, as
+	// not set, if ByKeyed finds rows. Without ask.Lock it leaves out the rows that others have locked, and locks the others, as
 	// Search.Free does.
 	Pages(ctx context.Context, ask Ask, lines []Line) ([]Page, error)
 	// Whole returns the state of all rows of a line, as if they had one key. It needs not have Held and Parked.
 	Whole(ctx context.Context, line Line, owner string) (KeyState, error)
-	// HeldByKey returns some of the rows of a line that are held under the notes of keys.
-	HeldByKey(ctx context.Context, line Line, limit int) ([]Row, error)
 
 	// Due returns the lines that may have something to claim, those first whose rows have been due longest.
 	Due(ctx context.Context, ask Topics) ([]Line, error)

@@ -153,10 +153,6 @@ func (t *itx) Whole(ctx context.Context, line driver.Line, owner string) (driver
 	return read(ctx, t, "Whole", func() (driver.KeyState, error) { return t.inner.Whole(ctx, line, owner) })
 }
 
-func (t *itx) HeldByKey(ctx context.Context, line driver.Line, limit int) ([]driver.Row, error) {
-	return read(ctx, t, "HeldByKey", func() ([]driver.Row, error) { return t.inner.HeldByKey(ctx, line, limit) })
-}
-
 func (t *itx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
 	return read(ctx, t, "Pages", func() ([]driver.Page, error) {
 		t.inner.now = max(t.inner.now, t.db.now())

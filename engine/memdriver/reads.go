@@ -31,8 +31,10 @@ var searches = map[driver.Index]search{
 	driver.ByPlace: {is: func(_ *tx, _ driver.Search, r *driver.Row) bool {
 		return r.Stage == driver.Ready || r.Stage == driver.Held
 	}},
-	byCome:         {by: byWake, is: func(t *tx, s driver.Search, r *driver.Row) bool { return r.Stage == s.Stage && r.Wake <= t.now }},
-	driver.ByLater: {by: byWake, is: func(t *tx, s driver.Search, r *driver.Row) bool { return r.Stage == s.Stage && r.Wake > t.now }},
+	driver.ByKeyed:  {is: func(_ *tx, _ driver.Search, r *driver.Row) bool { return r.Stage == driver.Held && ofKey(r.Under) }},
+	driver.ByPaused: {is: func(_ *tx, _ driver.Search, r *driver.Row) bool { return r.Stage == driver.Held && !ofKey(r.Under) }},
+	byCome:          {by: byWake, is: func(t *tx, s driver.Search, r *driver.Row) bool { return r.Stage == s.Stage && r.Wake <= t.now }},
+	driver.ByLater:  {by: byWake, is: func(t *tx, s driver.Search, r *driver.Row) bool { return r.Stage == s.Stage && r.Wake > t.now }},
 	driver.ByEnded: {all: true, by: byWake, is: func(t *tx, s driver.Search, r *driver.Row) bool {
 		return r.Stage == driver.Leased && r.Wake <= t.now
 	}},
@@ -229,10 +231,6 @@ func (t *tx) Under(_ context.Context, line driver.Line, names []string, limit in
 		rows = append(rows, t.held(line, limit, func(under string) bool { return under == name })...)
 	}
 	return rows, nil
-}
-
-func (t *tx) HeldByKey(_ context.Context, line driver.Line, limit int) ([]driver.Row, error) {
-	return t.held(line, limit, ofKey), nil
 }
 
 func ofKey(under string) bool {

@@ -93,6 +93,10 @@ func (t wrongTx) Rows(ctx context.Context, searches ...driver.Search) ([]driver.
 			if s.By == driver.ByStage && s.Stage == driver.Held {
 				s.Stage = driver.Ready
 			}
+		case "Rows takes rows of keys for those of pauses":
+			if s.By == driver.ByPaused {
+				s.By = driver.ByKeyed
+			}
 		case "Rows returns what comes later":
 			if s.By == driver.ByLater {
 				s.By = driver.ByStage
@@ -270,14 +274,6 @@ func (t wrongTx) Whole(ctx context.Context, line driver.Line, owner string) (dri
 		k.Waiting = driver.None
 	}
 	return k, err
-}
-
-func (t wrongTx) HeldByKey(ctx context.Context, line driver.Line, limit int) ([]driver.Row, error) {
-	rows, err := t.Tx.HeldByKey(ctx, line, limit)
-	if t.fault == "HeldByKey leaves out a row" {
-		rows = less(rows)
-	}
-	return rows, err
 }
 
 func (t wrongTx) Due(ctx context.Context, ask driver.Topics) ([]driver.Line, error) {
@@ -461,7 +457,7 @@ var faults = []string{
 	"Apply does not change the group", "Apply does not say what it has lost", "Insert returns another order",
 	"Replace does not write the size", "Load reads the payload always", "Load returns another order", "Find returns a row twice",
 	"Find does not say that a row is blocked", "After returns another order", "Keys does not know other owners",
-	"Keys does not know parked rows", "Keys does not know held rows", "Whole does not know waiting rows", "HeldByKey leaves out a row",
+	"Keys does not know parked rows", "Keys does not know held rows", "Whole does not know waiting rows", "Rows takes rows of keys for those of pauses",
 	"Due ignores Held", "Due ignores Lines", "Due takes all parts of the topics", "Due leaves out a line", "Due returns no parts",
 	"Due returns another order",
 	"Page reads the first part", "Pages returns no busy page", "Pages leaves out a row", "Pages returns no states of keys",

@@ -17,7 +17,7 @@ const all = 10_000
 func (w *walk) read() operation {
 	ops := []func() operation{
 		w.searches, w.searches, w.searches, w.ofAllLines, w.page, w.page, w.pages, w.findSome, w.after, w.load, w.keys,
-		w.heldByKey, w.due, w.count,
+		w.unrouted, w.due, w.count,
 		w.readEntries,
 	}
 	return pick(w, "read", ops)()
@@ -26,7 +26,7 @@ func (w *walk) read() operation {
 // search is one of a line along an index whose order is certain.
 func (w *walk) search(limit int) driver.Search {
 	by := pick(w, "by", []driver.Index{
-		driver.ByStage, driver.ByStage, driver.ByPlace, driver.ByComing, driver.ByDue, driver.ByLater, driver.ByKey, driver.ByParked,
+		driver.ByStage, driver.ByStage, driver.ByPlace, driver.ByKeyed, driver.ByPaused, driver.ByComing, driver.ByDue, driver.ByLater, driver.ByKey, driver.ByParked,
 	})
 	s := driver.Search{By: by, Limit: limit, Free: w.chance(2)}
 	switch by {
@@ -44,7 +44,7 @@ func (w *walk) search(limit int) driver.Search {
 			}
 		}
 		s.From = w.placeIn(s.Line)
-	case driver.ByPlace, driver.ByComing, driver.ByDue, driver.ByUnrouted:
+	case driver.ByPlace, driver.ByKeyed, driver.ByPaused, driver.ByComing, driver.ByDue, driver.ByUnrouted:
 		s.Line = w.line()
 	}
 	return s
@@ -177,19 +177,11 @@ func (w *walk) keys() operation {
 	}}
 }
 
-// heldByKey returns some rows, so only the number of fewer than all is certain. So does a search for unrouted rows.
-func (w *walk) heldByKey() operation {
+// unrouted finds some rows, so only the number of fewer than all is certain.
+func (w *walk) unrouted() operation {
 	line, limit := w.line(), w.limit()
-	which := rapid.IntRange(0, 1).Draw(w.T, "rows in any order")
-	return operation{name: []string{"HeldByKey", "Rows of ByUnrouted"}[which], run: func(_ *side, t driver.Tx) (any, error) {
-		var rows []driver.Row
-		var err error
-		switch which {
-		case 0:
-			rows, err = t.HeldByKey(w.ctx, line, limit)
-		default:
-			rows, err = t.Rows(w.ctx, driver.Search{By: driver.ByUnrouted, Line: line, Limit: limit})
-		}
+	return operation{name: "Rows of ByUnrouted", run: func(_ *side, t driver.Tx) (any, error) {
+		rows, err := t.Rows(w.ctx, driver.Search{By: driver.ByUnrouted, Line: line, Limit: limit})
 		if rows = unblocked(w.placed(rows)); limit < all {
 			return len(rows), err
 		}

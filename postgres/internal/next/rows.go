@@ -147,11 +147,6 @@ func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int) ([]dri
 	return list(ctx, t, "after", []any{id.String(), limit}, readBlocked)
 }
 
-// HeldByKey returns rows that are held under the notes of keys.
-func (t *tx) HeldByKey(ctx context.Context, line driver.Line, limit int) ([]driver.Row, error) {
-	return list(ctx, t, "held_by_key", []any{line.Group, line.Name(), limit}, readRow)
-}
-
 // fromOf is Search.From; 0 is before every row.
 func fromOf(s driver.Search) int64 {
 	if s.From == 0 {
@@ -183,6 +178,10 @@ func statementOf(s driver.Search, now driver.Time) (name string, args []any) {
 	switch s.By {
 	case driver.ByPlace:
 		return "by_place", line
+	case driver.ByKeyed:
+		return "by_keyed", line
+	case driver.ByPaused:
+		return "by_paused", line
 	case driver.ByComing:
 		return "coming", append(line, int64(now))
 	case driver.ByDue:

@@ -33,7 +33,8 @@ var templates = sync.OnceValue(func() map[string]string {
 		}
 	}
 	for _, name := range []string{
-		"by_line", "by_held", "by_place", "coming", "any_order", "by_later", "by_key", "by_parked", "by_stage_later", "by_stage_settled",
+		"by_line", "by_held", "by_place", "by_keyed", "by_paused", "coming", "any_order", "by_later", "by_key", "by_parked",
+		"by_stage_later", "by_stage_settled",
 	} {
 		all[countOf+name] = count(all[name])
 	}

@@ -12,7 +12,7 @@ var all = []Statement{
 	{"insertHundred", insertHundred}, {"sqlTake", sqlTake}, {"sqlAdd", sqlAdd}, {"sqlDueTopics", sqlDueTopics},
 	{"sqlDueNames", sqlDueNames}, {"sqlPausing", sqlPausing}, {"sqlReady", sqlReady}, {"sqlByComing", sqlByComing},
 	{"sqlByDue", sqlByDue}, {"sqlByPlace", sqlByPlace}, {"sqlByKey", sqlByKey}, {"sqlNotes", sqlNotes}, {"sqlUnder", sqlUnder},
-	{"sqlHeldByKey", sqlHeldByKey}, {"sqlKeys", sqlKeys}, {"sqlWhole", sqlWhole}, {"sqlFind", sqlFind}, {"sqlLoad", sqlLoad},
+	{"sqlByKeyed", sqlByKeyed}, {"sqlByPaused", sqlByPaused}, {"sqlKeys", sqlKeys}, {"sqlWhole", sqlWhole}, {"sqlFind", sqlFind}, {"sqlLoad", sqlLoad},
 	{"sqlLease", sqlLease}, {"sqlExtend", sqlExtend}, {"sqlChange", sqlChange}, {"sqlDelete", sqlDelete},
 	{"sqlAckedSteps", sqlAckedSteps}, {"sqlOpenAcked", sqlOpenAcked}, {"sqlAck", sqlAck}, {"sqlOpen", sqlOpen},
 	{"sqlDrop", sqlDrop}, {"sqlNote", sqlNote}, {"sqlAlone", sqlAlone}, {"sqlFirst", sqlFirst}, {"sqlKeysOf", sqlKeysOf},

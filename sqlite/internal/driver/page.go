@@ -14,9 +14,6 @@ const (
 	SELECT seq FROM {p:records} INDEXED BY {p:held_under} WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under = j.value
 	ORDER BY seq LIMIT ?4)`
 
-	sqlHeldByKey = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:held_under}
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under >= 'k' AND under < 'l' ORDER BY under, seq LIMIT ?4`
-
 	// sqlNotes reads the first notes of each blocker in ?5, those whose time has come, and with ?6 those of Ask.Keys.
 	sqlNotes = `SELECT name, blocker, head, look_at, looks FROM (
 	SELECT n.name, n.blocker, n.head, n.look_at, n.looks FROM json_each(?5) AS j CROSS JOIN {p:notes} AS n
@@ -69,11 +66,6 @@ func (t *tx) Notes(ctx context.Context, ask driver.Ask) ([]driver.Note, error) {
 // Under is a part of a page.
 func (t *tx) Under(ctx context.Context, line driver.Line, names []string, limit int) ([]driver.Row, error) {
 	return list(ctx, t, readRow, sqlUnder, line.Group, line.Name(), 0, limit, jsonOf(names))
-}
-
-// HeldByKey returns rows that are held under the notes of keys.
-func (t *tx) HeldByKey(ctx context.Context, line driver.Line, limit int) ([]driver.Row, error) {
-	return list(ctx, t, readRow, sqlHeldByKey, line.Group, line.Name(), 0, limit)
 }
 
 type keyState struct {

@@ -13,15 +13,19 @@ import (
 const (
 	sqlReady = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:line}
 WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT ?4`
-	sqlHeld = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:held}
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT ?4`
-	sqlTimed = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
+	keyed = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:held}
+WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1`
+	paused = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:held}
+WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0`
+	sqlByKeyed  = keyed + ` ORDER BY seq LIMIT ?4`
+	sqlByPaused = paused + ` ORDER BY seq LIMIT ?4`
+	sqlHeld     = keyed + ` UNION ALL ` + paused + ` ORDER BY 1 LIMIT ?4`
+	sqlTimed    = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
 WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND wake_at <> 0 AND wake_at > ?5 ORDER BY wake_at, seq LIMIT ?4`
 	sqlSettled = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:settled}
 WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND stage > 4 ORDER BY seq LIMIT ?4`
 	sqlByPlace = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:line} WHERE grp = ?1 AND topic = ?2 AND stage = 0
-UNION ALL SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:held} WHERE grp = ?1 AND topic = ?2 AND stage = 1
-ORDER BY 1 LIMIT ?4`
+UNION ALL ` + sqlHeld
 	sqlByComing = `SELECT * FROM (SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
 WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT ?4)
 UNION ALL SELECT * FROM (SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
@@ -54,7 +58,7 @@ UNION ALL SELECT * FROM (SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED
 
 // searches are the statements of all searches but ByStage.
 var searches = map[driver.Index]string{
-	driver.ByPlace: sqlByPlace, driver.ByComing: sqlByComing, driver.ByDue: sqlByDue, driver.ByLater: sqlTimed,
+	driver.ByPlace: sqlByPlace, driver.ByKeyed: sqlByKeyed, driver.ByPaused: sqlByPaused, driver.ByComing: sqlByComing, driver.ByDue: sqlByDue, driver.ByLater: sqlTimed,
 	driver.ByEnded: sqlByEnded, driver.ByExpiry: sqlByExpiry, driver.ByKey: sqlByKey, driver.ByParked: sqlByParked,
 	driver.ByDone: sqlByDone, driver.ByUnrouted: sqlByUnrouted, driver.ByStep: sqlByStep, driver.ByWaiter: sqlByWaiter,
 	driver.ByOpen: sqlByOpen,

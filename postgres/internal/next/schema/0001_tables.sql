@@ -75,6 +75,8 @@ CREATE INDEX {i:held} ON {p:records} (grp, topic, seq) WHERE stage = 1;
 
 CREATE INDEX {i:held_keyed} ON {p:records} (grp, topic, seq) WHERE stage - 1 = 0 AND under >= 'k' AND under < 'l';
 
+CREATE INDEX {i:held_paused} ON {p:records} (grp, topic, seq) WHERE stage - 1 = 0 AND under >= 'l';
+
 CREATE INDEX {i:held_under} ON {p:records} (hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))), seq)
 WHERE 1 - stage = 0;
 

@@ -9,6 +9,16 @@ SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND
 -- Held rows.
 SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = 1 ORDER BY seq LIMIT $3::bigint {free}
 
+-- name: by_keyed
+-- Rows that are held under the notes of keys.
+SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l'
+ORDER BY seq LIMIT $3::bigint {free}
+
+-- name: by_paused
+-- Rows that are held under the notes of pauses.
+SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'l'
+ORDER BY seq LIMIT $3::bigint {free}
+
 -- name: by_place
 -- Ready and held rows in the order of their places: what a claim by topic takes.
 SELECT * FROM (SELECT * FROM (SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0
@@ -105,11 +115,6 @@ SELECT {row}, {blocked} FROM {p:records} AS r WHERE r.id = $1::text::uuid FOR NO
 -- name: after
 -- Rows by id.
 SELECT {row}, {blocked} FROM {p:records} AS r WHERE r.id > $1::text::uuid ORDER BY r.id LIMIT $2::bigint
-
--- name: held_by_key
--- Rows that are held under the notes of keys. $1 and $2 are the line, $3 the limit.
-SELECT {row} FROM {p:records} AS r WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l'
-ORDER BY seq LIMIT $3::bigint {free}
 
 -- name: insert
 -- An append: rows as lists, in their order.

@@ -96,6 +96,14 @@ SELECT /* outmill by_key */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.c
 	AND grp = $1::text AND topic = $2::text AND key = $5::text
 ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
 
+-- by_keyed
+SELECT /* outmill by_keyed */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l'
+ORDER BY seq LIMIT $3::bigint ;
+
+-- by_keyed, with locks
+SELECT /* outmill by_keyed */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l'
+ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
 -- by_later
 SELECT /* outmill by_later */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = $5::smallint AND wake_at <> 0 AND wake_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
 ORDER BY wake_at, seq LIMIT $3::bigint ;
@@ -123,6 +131,14 @@ ORDER BY seq LIMIT $3::bigint ;
 -- by_parked, with locks
 SELECT /* outmill by_parked */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE lane = hashtextextended($5::text, hashtextextended($2::text, hashtextextended($1::text, 0))) AND parked AND seq > $4::bigint
 	AND grp = $1::text AND topic = $2::text AND key = $5::text
+ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- by_paused
+SELECT /* outmill by_paused */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'l'
+ORDER BY seq LIMIT $3::bigint ;
+
+-- by_paused, with locks
+SELECT /* outmill by_paused */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'l'
 ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
 
 -- by_place
@@ -223,6 +239,11 @@ FROM (SELECT /* outmill by_key */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_i
 	AND grp = $1::text AND topic = $2::text AND key = $5::text
 ORDER BY seq LIMIT $3::bigint ) AS found;
 
+-- count of by_keyed
+SELECT count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) AND stage <> 4)::integer), 0), coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0)
+FROM (SELECT /* outmill by_keyed */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l'
+ORDER BY seq LIMIT $3::bigint ) AS found;
+
 -- count of by_later
 SELECT count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) AND stage <> 4)::integer), 0), coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0)
 FROM (SELECT /* outmill by_later */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = $5::smallint AND wake_at <> 0 AND wake_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
@@ -236,6 +257,11 @@ FROM (SELECT /* outmill by_line */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_
 SELECT count(*), coalesce(sum((next_at > coalesce(nullif($6::bigint, 0), (SELECT "outmill"."now"())) AND stage <> 4)::integer), 0), coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($6::bigint, 0), (SELECT "outmill"."now"())))), 0)
 FROM (SELECT /* outmill by_parked */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE lane = hashtextextended($5::text, hashtextextended($2::text, hashtextextended($1::text, 0))) AND parked AND seq > $4::bigint
 	AND grp = $1::text AND topic = $2::text AND key = $5::text
+ORDER BY seq LIMIT $3::bigint ) AS found;
+
+-- count of by_paused
+SELECT count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) AND stage <> 4)::integer), 0), coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0)
+FROM (SELECT /* outmill by_paused */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'l'
 ORDER BY seq LIMIT $3::bigint ) AS found;
 
 -- count of by_place
@@ -365,14 +391,6 @@ DELETE /* outmill forget */ FROM "outmill"."notes" WHERE grp = $1::text;
 SELECT /* outmill giveback */ pg_catalog.set_config(s.name, pg_catalog.current_setting('outmill.' OPERATOR(pg_catalog.||) s.name), true)
 FROM (VALUES ('enable_seqscan'), ('enable_bitmapscan'), ('enable_hashjoin'), ('enable_mergejoin'), ('enable_material'), ('jit'), ('bytea_output'), ('plan_cache_mode'),
 	('search_path')) AS s (name);
-
--- held_by_key
-SELECT /* outmill held_by_key */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l'
-ORDER BY seq LIMIT $3::bigint ;
-
--- held_by_key, with locks
-SELECT /* outmill held_by_key */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l'
-ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED;
 
 -- insert
 INSERT /* outmill insert */ INTO "outmill"."records" (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, step, waits_for,

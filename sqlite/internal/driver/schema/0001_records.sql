@@ -58,8 +58,8 @@ CREATE TRIGGER {p:gone} AFTER DELETE ON {p:records} WHEN OLD.size > 65536 BEGIN 
 -- Due, and not known to be blocked: claims take these.
 CREATE INDEX {p:line} ON {p:records} (grp, topic, seq) WHERE stage = 0;
 
--- Due, but a claim has found that they must wait: for an earlier record of the key, or a pause.
-CREATE INDEX {p:held} ON {p:records} (grp, topic, seq) WHERE stage = 1;
+-- Due, but a claim has found that they must wait: for an earlier record of the key (1), or a pause (0).
+CREATE INDEX {p:held} ON {p:records} (grp, topic, under < 'l', seq) WHERE stage = 1;
 
 CREATE INDEX {p:held_under} ON {p:records} (grp, topic, under, seq) WHERE stage = 1;
 

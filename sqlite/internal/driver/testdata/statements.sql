@@ -299,13 +299,19 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 O
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line" WHERE grp = ?1 AND topic = ?2 AND stage = 0
 UNION ALL SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held" WHERE grp = ?1 AND topic = ?2 AND stage = 1
-ORDER BY 1 LIMIT +?4;
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
+WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1 UNION ALL SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
+WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0 ORDER BY 1 LIMIT +?4;
+--   MERGE (UNION ALL)
+--   LEFT
 --   MERGE (UNION ALL)
 --   LEFT
 --   SEARCH r USING INDEX outmill_line (grp=? AND topic=?)
 --   RIGHT
---   SEARCH r USING INDEX outmill_held (grp=? AND topic=?)
+--   SEARCH r USING INDEX outmill_held (grp=? AND topic=? AND <expr>=?)
+--   RIGHT
+--   SEARCH r USING INDEX outmill_held (grp=? AND topic=? AND <expr>=?)
 
 -- sqlByKey
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
@@ -351,11 +357,17 @@ SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.siz
 --   CORRELATED LIST SUBQUERY 1
 --   SEARCH outmill_records USING COVERING INDEX outmill_held_under (grp=? AND topic=? AND under=?)
 
--- sqlHeldByKey
+-- sqlByKeyed
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held_under"
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under >= 'k' AND under < 'l' ORDER BY under, seq LIMIT +?4;
---   SEARCH r USING INDEX outmill_held_under (grp=? AND topic=? AND under>? AND under<?)
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
+WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1 ORDER BY seq LIMIT +?4;
+--   SEARCH r USING INDEX outmill_held (grp=? AND topic=? AND <expr>=?)
+
+-- sqlByPaused
+SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
+WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0 ORDER BY seq LIMIT +?4;
+--   SEARCH r USING INDEX outmill_held (grp=? AND topic=? AND <expr>=?)
 
 -- sqlKeys
 SELECT k.name, coalesce(
@@ -558,8 +570,14 @@ UPDATE sqlite_sequence SET seq = seq + ?2 WHERE name = ?1 RETURNING seq;
 -- sqlHeld
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT +?4;
---   SEARCH r USING INDEX outmill_held (grp=? AND topic=?)
+WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1 UNION ALL SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
+WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0 ORDER BY 1 LIMIT +?4;
+--   MERGE (UNION ALL)
+--   LEFT
+--   SEARCH r USING INDEX outmill_held (grp=? AND topic=? AND <expr>=?)
+--   RIGHT
+--   SEARCH r USING INDEX outmill_held (grp=? AND topic=? AND <expr>=?)
 
 -- sqlTimed
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
@@ -649,10 +667,16 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT +?4);
 SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
 	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 ORDER BY seq LIMIT +?4);
---   CO-ROUTINE (subquery-1)
---   SEARCH r USING INDEX outmill_held (grp=? AND topic=?)
---   SCAN (subquery-1)
+WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1 UNION ALL SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
+WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0 ORDER BY 1 LIMIT +?4);
+--   CO-ROUTINE (subquery-2)
+--   MERGE (UNION ALL)
+--   LEFT
+--   SEARCH r USING INDEX outmill_held (grp=? AND topic=? AND <expr>=?)
+--   RIGHT
+--   SEARCH r USING INDEX outmill_held (grp=? AND topic=? AND <expr>=?)
+--   SCAN (subquery-2)
 
 -- count sqlTimed
 SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
