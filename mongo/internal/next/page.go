@@ -2,6 +2,7 @@ package next
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -58,10 +59,18 @@ func readNote(raw bson.Raw) (n driver.Note) {
 }
 
 // looks selects the notes that a claim looks at.
-func (t *tx) looks(free []string) bson.E {
-	return bson.E{Key: "$or", Value: bson.A{
+func (t *tx) looks(free []string, more ...any) bson.E {
+	return bson.E{Key: "$or", Value: append(bson.A{
 		bson.D{in("blocker", append([]string{}, free...))}, bson.D{above("look_at", 0), t.passed("look_at")},
-	}}
+	}, more...)}
+}
+
+// keyedPauses selects the notes of Ask.Keys.
+func keyedPauses(ask driver.Ask) (list []any) {
+	if ask.Keys {
+		list = append(list, bson.D{{Key: "_id.name", Value: bson.D{{Key: "$gte", Value: "q"}, {Key: "$lt", Value: "r"}}}})
+	}
+	return list
 }
 
 // Page returns a page of a line. What it reads is of one moment, the snapshot of the transaction, or of one that only reads.
@@ -166,7 +175,7 @@ func (t *tx) readPage(ctx context.Context, ask driver.Ask, state bool, p *driver
 	}
 	unrouted := add(driver.Search{By: driver.ByUnrouted, Line: ask.Line, Limit: 1})
 	parts = append(parts, part{t.d.notes, mongo.Pipeline{
-		{{Key: "$match", Value: append(notesOf(ask.Line), t.looks(ask.Free))}},
+		{{Key: "$match", Value: append(notesOf(ask.Line), t.looks(ask.Free, keyedPauses(ask)...))}},
 		{{Key: "$sort", Value: ascending("head", "_id.name")}}, {{Key: "$limit", Value: ask.Limit}},
 	}})
 	if ask.Keys {
@@ -276,32 +285,23 @@ func keysOfPage(p *driver.Page) (keys []string) {
 
 // Pages returns a page of each line, one after the other, in the moment of the transaction.
 func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
-	pages, keys := make([]driver.Page, len(lines)), ask.Keys
+	pages := make([]driver.Page, len(lines))
 	for i, line := range lines {
-		ask.Line, ask.Due, ask.Keys, ask.Pass = line, 1, true, true
+		ask.Line, ask.Due, ask.Pass = line, 1, true
 		page, err := t.pageOf(ctx, ask, false)
-		switch {
-		case err != nil:
+		if err == nil && !ask.Keys && !page.Busy {
+			page.Ready, err = t.Rows(ctx, driver.Search{By: driver.ByStage, Stage: driver.Ready, Line: line, Limit: ask.Limit})
+			held, heldErr := t.Rows(ctx, driver.Search{By: driver.ByKeyed, Line: line, Limit: 1})
+			page.Busy, err = len(held) > 0, errors.Join(err, heldErr)
+		}
+		if err != nil {
 			return nil, err
-		case page.Busy || len(page.Due)+len(page.Notes) > 0 || page.Unrouted:
+		}
+		if page.Busy || len(page.Due)+len(page.Notes) > 0 || page.Unrouted {
 			pages[i].Busy = true
 			continue
-		case keys:
-			pages[i].Keys = page.Keys
 		}
-		pages[i].Ready = page.Ready
+		pages[i].Ready, pages[i].Keys = page.Ready, page.Keys
 	}
 	return pages, nil
-}
-
-// HeldByKey returns rows that are held under the notes of keys.
-func (t *tx) HeldByKey(ctx context.Context, line driver.Line, limit int) ([]driver.Row, error) {
-	if limit <= 0 {
-		return nil, nil
-	}
-	found, err := t.all(ctx, t.partOf(query{
-		ofLine(line, stageIs(driver.Held), bson.E{Key: "wake", Value: 0},
-			bson.E{Key: "under", Value: bson.D{{Key: "$gte", Value: driver.KeyNote("")}, {Key: "$lt", Value: "l"}}}), bySeq, limit,
-	}))
-	return readRows(found), err
 }

@@ -67,6 +67,12 @@ func (t *tx) queries(s driver.Search) []query {
 		return one(byWake, ofLine(s.Line, stageIs(s.Stage)))
 	case driver.ByPlace:
 		return one(bySeq, ofLine(s.Line, in("stage", bson.A{driver.Ready, driver.Held}), bson.E{Key: "wake", Value: 0}))
+	case driver.ByKeyed:
+		return one(bySeq, ofLine(s.Line, stageIs(driver.Held), bson.E{Key: "wake", Value: 0},
+			bson.E{Key: "under", Value: bson.D{{Key: "$gte", Value: driver.KeyNote("")}, {Key: "$lt", Value: "l"}}}))
+	case driver.ByPaused:
+		return one(bySeq, ofLine(s.Line, stageIs(driver.Held), bson.E{Key: "wake", Value: 0},
+			bson.E{Key: "under", Value: bson.D{{Key: "$gte", Value: "l"}}}))
 	case driver.ByComing, driver.ByDue:
 		var list []query
 		if s.By == driver.ByDue {
