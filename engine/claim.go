@@ -36,7 +36,8 @@ func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 	req.Limit = min(req.Limit, maxClaim)
 	half := storekit.HalfTime(ctx)
 	generation := e.pauses.Load().Generation()
-	for known := e.busy.Topics(req.Group, req.Topics); ; known = nil {
+	var waits []string
+	for known := e.busy.Topics(req.Group, req.Topics); ; known, waits = waits, nil {
 		names := known
 		if known == nil {
 			var err error
@@ -58,6 +59,7 @@ func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 		if err != nil {
 			return nil, err
 		}
+		waits = c.busy
 		if len(c.got) > 0 && known == nil {
 			e.busy.Note(req.Group, req.Topics, names)
 		}
@@ -140,6 +142,8 @@ type claim struct {
 	unrouted bool
 	// empty are the names of the lines in which the claim has left nothing that it could take.
 	empty map[string]bool
+	// busy has a line that another claim has locked. The next transaction claims from it alone, and so waits for it.
+	busy []string
 	// over: a suspect, which is alone, or the bytes ended the claim. again: another transaction may find more.
 	over, again bool
 }

@@ -142,7 +142,6 @@ func (c *topicClaim) parksAlong(k *key, r driver.Row, pause int64) bool {
 func (c *topicClaim) open(ctx context.Context) (page driver.Page, ready bool, err error) {
 	ask := c.firstAsk()
 	if page, err = c.pageOf(ctx, ask); err != nil || page.Busy {
-		c.again = c.again || page.Busy
 		return page, false, err
 	}
 	c.lines = append(c.lines, c.line)
@@ -197,6 +196,9 @@ func (c *claim) hasOther(line driver.Line) bool {
 func (c *claim) pageOf(ctx context.Context, ask driver.Ask) (driver.Page, error) {
 	page, err := c.Page(ctx, ask)
 	c.now = max(c.now, page.Now)
+	if page.Busy {
+		c.again, c.busy = true, []string{ask.Name()}
+	}
 	return page, err
 }
 

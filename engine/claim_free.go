@@ -69,7 +69,6 @@ func (c *topicClaim) dropFirst(ctx context.Context) (free bool, err error) {
 	ask := driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: c.notesPage(), Lock: true, Pass: c.hasOther(c.line)}
 	page, err := c.pageOf(ctx, ask)
 	if err != nil || page.Busy {
-		c.again = c.again || page.Busy
 		return false, err
 	}
 	c.lines = append(c.lines, c.line)
