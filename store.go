@@ -288,7 +288,8 @@ type TopicStats struct {
 	// a retry, or because they were snoozed. The others of Pending are due.
 	Delayed int
 	// OldestDue is the due time of the record that has been due longest, for one whose lease has
-	// ended the end of the lease; zero if no record is due.
+	// ended the end of the lease; zero if no record is due. If Pending is the limit of the request,
+	// it is that of the records that were counted: another one may have been due longer.
 	OldestDue time.Time
 }
 

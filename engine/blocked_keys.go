@@ -136,7 +136,8 @@ func (c *topicClaim) dropEmpty(page driver.Page) {
 	}
 }
 
-// holdBehind holds the row under the note of its key.
+// holdBehind holds the row under the note of its key. If Held is before it, that note exists: only a claim that has locked the
+// line drops it, or a drop of the group, which takes that back if it finds rows.
 func (c *topicClaim) holdBehind(k *key, r driver.Row) {
 	k.head = min(k.head, r.Seq)
 	name := driver.KeyNote(r.Key)
