@@ -164,8 +164,8 @@ func assertNoError(t *testing.T, err error) bool {
 	return err == nil
 }
 
-// bare is what MongoDB itself takes: findOneAndUpdate and deleteOne for each message, and InsertMany of n in a transaction, into a collection
-// with the indexes of the driver's records.
+// bare is what MongoDB itself takes: findOneAndUpdate and deleteOne for each message, and InsertMany of n in a transaction, into a
+// collection with the indexes of the driver's records.
 func (p paired) bare(t *testing.T, in *mongo.Collection, n, calls int) map[string]spent {
 	ctx := t.Context()
 	documents := func(call int) []any {

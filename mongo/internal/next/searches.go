@@ -208,7 +208,7 @@ func (t *tx) Rows(ctx context.Context, searches ...driver.Search) ([]driver.Row,
 
 // Find returns the rows with these ids.
 func (t *tx) Find(ctx context.Context, ids []outmill.WorkItemID) ([]driver.Row, error) {
-	if first := t.first(); first.read && first.Begin.Find != nil && same(first.Begin.Find, ids) {
+	if first := t.first(); first.read && first.Find != nil && same(first.Find, ids) {
 		return first.rows, nil
 	}
 	return t.find(ctx, false, ids)
