@@ -132,7 +132,7 @@ type claim struct {
 	bytes int
 	// taken are the rows that are leased, but not written yet; leased those of a topic that are written; and got
 	// those of all topics that the claim returns.
-	taken, leased, got []driver.Change
+	taken, leased, got []*driver.Change
 	// contents are those of rows in got that came with the commit.
 	contents map[outmill.WorkItemID]driver.Content
 	// scans is how many rows it may still look at, and admits how many it may still make ready.
@@ -227,11 +227,12 @@ func (c *claim) take(r driver.Row) (parked bool) {
 		}
 		lease(r, c.owner, c.req.Worker, c.after(c.req.Lease))
 	})
-	change := c.changes.Rows[len(c.changes.Rows)-1]
+	change := &c.changes.Rows[len(c.changes.Rows)-1]
 	if change.Now.Stage != driver.Leased {
 		return change.Now.Parked
 	}
-	c.taken = append(c.taken, change)
+	leased := *change
+	c.taken = append(c.taken, &leased)
 	c.bytes += r.Size
 	return false
 }
@@ -300,12 +301,12 @@ func (c *topicClaim) run(ctx context.Context, last bool) error {
 }
 
 // sort brings the rows of several passes into the order of one.
-func (c *topicClaim) sort(rows []driver.Change) {
+func (c *topicClaim) sort(rows []*driver.Change) {
 	by := bySeq
 	if c.req.Order == outmill.OrderNone {
 		by = byDue
 	}
-	slices.SortFunc(rows, func(a, b driver.Change) int { return by(a.Was, b.Was) })
+	slices.SortFunc(rows, func(a, b *driver.Change) int { return by(a.Was, b.Was) })
 }
 
 // late reports whether the row came after the moment of the claim.
@@ -357,11 +358,14 @@ func (c *topicClaim) finish(ctx context.Context, last bool) error {
 
 // keep returns the rows that the claim may return. If a row was lost in an ordered claim, somebody may have
 // given it back to wait for a retry, so the later rows of its key are not leased after all.
-func (c *topicClaim) keep(ctx context.Context, taken []driver.Change, done driver.Applied) (kept []driver.Change, err error) {
+func (c *topicClaim) keep(ctx context.Context, taken []*driver.Change, done driver.Applied) (kept []*driver.Change, err error) {
+	if len(done.Lost) == 0 {
+		return taken, nil
+	}
 	lost := map[lineKey]bool{}
-	var behind []driver.Change
+	var behind []*driver.Change
 	for _, change := range taken {
-		r, key := change.Now, lineKey{Line: change.Now.Line}
+		r, key := &change.Now, lineKey{Line: change.Now.Line}
 		if c.req.Order == outmill.OrderKey {
 			key.key = r.Key
 		}
@@ -382,7 +386,7 @@ func (c *topicClaim) keep(ctx context.Context, taken []driver.Change, done drive
 }
 
 // unlease undoes leases that nobody has got.
-func (t *tx) unlease(ctx context.Context, changes []driver.Change) error {
+func (t *tx) unlease(ctx context.Context, changes []*driver.Change) error {
 	for range attempts {
 		if len(changes) == 0 {
 			return nil
@@ -394,7 +398,7 @@ func (t *tx) unlease(ctx context.Context, changes []driver.Change) error {
 		if err != nil {
 			return err
 		}
-		changes = slices.DeleteFunc(changes, func(c driver.Change) bool { return !done.Lost[c.Now.ID] })
+		changes = slices.DeleteFunc(changes, func(c *driver.Change) bool { return !done.Lost[c.Now.ID] })
 	}
 	return errLost
 }

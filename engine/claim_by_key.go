@@ -79,6 +79,7 @@ func (c *topicClaim) writeOn(ctx context.Context, lost map[string]bool) error {
 
 // decide decides about the rows, and reports whether the claim needs no more of the topic.
 func (c *topicClaim) decide(known keys, rows []driver.Row) (full bool) {
+	c.changes.Rows = slices.Grow(c.changes.Rows, min(len(rows), c.want))
 	for i, r := range rows {
 		k := known.of(r.Key)
 		pause, late := c.pauses.Of(c.line.Group, c.line.Topic, r.Key, r.Tenant), c.late(r)

@@ -17,9 +17,9 @@ const releasing = 5 * time.Second
 // readClaimed reads the content of rows that a claim has leased, in their order. It runs after the commit, so that a
 // record that ends its process by its size becomes a suspect, and a transaction does not last as long as the reading.
 // If it fails, it gives back what it has not read, and returns what it has. known are contents that came with the commit.
-func (e *Engine) readClaimed(ctx context.Context, req outmill.ClaimRequest, got []driver.Change,
+func (e *Engine) readClaimed(ctx context.Context, req outmill.ClaimRequest, got []*driver.Change,
 	known map[outmill.WorkItemID]driver.Content) ([]*outmill.Record, error) {
-	read := reading{records: make([]*outmill.Record, 0, len(got)), known: known}
+	read := reading{records: make([]*outmill.Record, 0, len(got)), rows: make([]*driver.Row, 0, len(got)), known: known}
 	for len(got) > 0 {
 		n := piece(got, cmp.Or(req.MaxBytes, e.config.ReadBytes))
 		err := e.readPiece(ctx, got[:n], &read)
@@ -40,7 +40,7 @@ func (e *Engine) readClaimed(ctx context.Context, req outmill.ClaimRequest, got 
 type reading struct {
 	records []*outmill.Record
 	// rows are those of the records.
-	rows []driver.Row
+	rows []*driver.Row
 	// bad are the rows that cannot be decoded, and reasons say why.
 	bad     []driver.Row
 	reasons []string
@@ -62,7 +62,7 @@ func (r *reading) knownOf(rows []driver.Row) []driver.Content {
 }
 
 // piece is how many of the rows to read at a time: at least one, and otherwise not more than most bytes.
-func piece(rows []driver.Change, most int) (n int) {
+func piece(rows []*driver.Change, most int) (n int) {
 	bytes := 0
 	for n < len(rows) && (n == 0 || bytes+rows[n].Now.Size <= most) {
 		bytes += rows[n].Now.Size
@@ -72,7 +72,7 @@ func piece(rows []driver.Change, most int) (n int) {
 }
 
 // readPiece leaves out rows that an operator has deleted since they were leased.
-func (e *Engine) readPiece(ctx context.Context, changes []driver.Change, read *reading) error {
+func (e *Engine) readPiece(ctx context.Context, changes []*driver.Change, read *reading) error {
 	rows := rowsOf(changes)
 	contents := read.knownOf(rows)
 	if contents == nil {
@@ -88,7 +88,7 @@ func (e *Engine) readPiece(ctx context.Context, changes []driver.Change, read *r
 			read.bad, read.reasons = append(read.bad, rows[i]), append(read.reasons, c.Broken)
 		default:
 			fill(c.Record, &rows[i])
-			read.records, read.rows = append(read.records, c.Record), append(read.rows, rows[i])
+			read.records, read.rows = append(read.records, c.Record), append(read.rows, &rows[i])
 		}
 	}
 	return nil
@@ -113,7 +113,7 @@ func (e *Engine) failUnreadable(ctx context.Context, req outmill.ClaimRequest, r
 	var behind []driver.Row
 	for i, r := range read.rows {
 		if first := parked[lineKey{r.Line, r.Key}]; first != 0 && first < r.Seq {
-			behind = append(behind, r)
+			behind = append(behind, *r)
 			continue
 		}
 		records = append(records, read.records[i])
@@ -154,7 +154,7 @@ func (e *Engine) releaseUnread(ctx context.Context, rows []driver.Row) error {
 	return e.Release(ctx, leases)
 }
 
-func rowsOf(changes []driver.Change) []driver.Row {
+func rowsOf(changes []*driver.Change) []driver.Row {
 	rows := make([]driver.Row, len(changes))
 	for i, c := range changes {
 		rows[i] = c.Now

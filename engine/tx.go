@@ -135,13 +135,13 @@ func (t *tx) change(r driver.Row, how func(r *driver.Row)) {
 
 // rewrite is change for a change that frees no key.
 func (t *tx) rewrite(r driver.Row, how func(r *driver.Row)) {
-	was := r
-	how(&r)
-	if !r.WaitsFor.IsZero() && (r.Stage == driver.Waiting || r.Stage == driver.Delayed) && r.Next > t.now {
+	t.changes.Rows = append(t.changes.Rows, driver.Change{Was: r, Now: r})
+	now := &t.changes.Rows[len(t.changes.Rows)-1].Now
+	how(now)
+	if !now.WaitsFor.IsZero() && (now.Stage == driver.Waiting || now.Stage == driver.Delayed) && now.Next > t.now {
 		// The join may have been decided while the record was leased.
-		t.hurry(r.WaitsFor)
+		t.hurry(now.WaitsFor)
 	}
-	t.changes.Rows = append(t.changes.Rows, driver.Change{Was: was, Now: r})
 }
 
 // remove deletes a row, later.
