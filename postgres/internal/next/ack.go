@@ -18,8 +18,9 @@ func (d *Driver) Ack(ctx context.Context, leases []outmill.Lease, durable bool) 
 	slices.SortFunc(leases, func(a, b outmill.Lease) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	args := []any{
 		idsOf(leases, func(l *outmill.Lease) outmill.WorkItemID { return l.ID }),
-		textsOf(leases, func(l *outmill.Lease) string { return l.Owner.String() }),
 		numbersOf(leases, func(l *outmill.Lease) int { return l.Claim }),
+		leases[0].Owner.String(),
+		len(leases),
 	}
 	err = d.repeat(ctx, func(bool) error {
 		left = nil

@@ -3,7 +3,6 @@ package next
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -21,39 +20,35 @@ func guardOf(r *driver.Row) string {
 }
 
 // isLease reports whether a claim makes the change.
-func isLease(was, now driver.Row) bool {
+func isLease(c *driver.Change) bool {
+	was, now := c.Was, &c.Now
 	was.Stage, was.Wake, was.Owner, was.Worker, was.Under = driver.Leased, now.Wake, now.Owner, now.Worker, ""
 	was.Attempts, was.Claims, was.Expiries = now.Attempts, was.Claims+1, now.Expiries
-	return was == now && was.Broken == ""
+	return was == *now && was.Broken == ""
 }
 
 // isExtension reports whether only the end of a lease changes.
-func isExtension(was, now driver.Row) bool {
-	was.Wake = now.Wake
-	return now.Stage == driver.Leased && was == now && was.Broken == ""
-}
-
-// lease is what one statement writes for all its rows.
-type lease struct {
-	wake          driver.Time
-	owner, worker string
+func isExtension(c *driver.Change) bool {
+	was := c.Was
+	was.Wake = c.Now.Wake
+	return was.Stage == driver.Leased && was == c.Now && was.Broken == ""
 }
 
 // Apply writes the changes of the rows that still stand as they were read, and then the notes, in one round trip.
 func (t *tx) Apply(ctx context.Context, c driver.Changes) (done driver.Applied, err error) {
-	w := writing{t: t, last: c.Last && t.rides}
+	w := writing{t: t, last: c.Last && t.rides, want: c.Want, done: &done}
 	w.addRows(c.Rows)
 	w.addDelete(c.Delete)
 	t.addNotes(&c)
 	if w.last {
-		return done, t.commitAnd(ctx, w.leasedIn(c.Rows, c.Want), c.Want, &done)
+		return done, t.commit(ctx)
 	}
 	if err := t.flush(ctx); err != nil {
 		return done, err
 	}
 	for _, list := range w.asked {
-		for _, id := range list {
-			if !w.written[id] {
+		for i := range list {
+			if id := list[i].Was.ID; !w.written[id] {
 				if done.Lost == nil {
 					done.Lost = map[outmill.WorkItemID]bool{}
 				}
@@ -64,66 +59,64 @@ func (t *tx) Apply(ctx context.Context, c driver.Changes) (done driver.Applied, 
 	return done, nil
 }
 
-// leasedIn are the rows of which the caller wants the content.
-func (w *writing) leasedIn(rows []driver.Change, want driver.Want) (leased []driver.Row) {
-	for i := range rows {
-		if want != 0 && isLease(rows[i].Was, rows[i].Now) {
-			leased = append(leased, rows[i].Now)
-		}
-	}
-	return leased
-}
-
 // writing is one Apply.
 type writing struct {
 	t *tx
 	// last says that the commit travels with it. It must fail if a row is lost.
 	last    bool
-	asked   [][]outmill.WorkItemID
+	want    driver.Want
+	done    *driver.Applied
+	asked   [][]driver.Change
 	written map[outmill.WorkItemID]bool
 }
 
-// add queues a statement that returns the ids of the rows that it has written.
+// add queues a statement for the rows, with what was read of them, and then these arguments.
 func (w *writing) add(name string, rows []driver.Change, args ...any) {
 	was := func(of func(r *driver.Row) int64) string {
 		return numbersOf(rows, func(c *driver.Change) int64 { return of(&c.Was) })
 	}
-	args = append([]any{
-		idsOf(rows, func(c *driver.Change) outmill.WorkItemID { return c.Was.ID }),
+	w.addWith(name, rows, append([]any{
+		changedIDs(rows),
 		was(func(r *driver.Row) int64 { return int64(r.Stage) }), was(func(r *driver.Row) int64 { return int64(r.Wake) }),
 		was(func(r *driver.Row) int64 { return int64(r.Claims) }), textsOf(rows, func(c *driver.Change) string { return c.Was.Owner }),
 		textsOf(rows, func(c *driver.Change) string { return guardOf(&c.Was) }),
-	}, args...)
-	w.addText(name, rows, args)
+	}, args...))
 }
 
-// addText queues a statement with these arguments for the rows.
-func (w *writing) addText(name string, rows []driver.Change, args []any) {
-	text := w.t.d.names.text(name, false)
-	if w.last {
-		args = append(args, len(rows))
-		w.t.addStep(step{text: w.t.d.names.demanding(text, len(args)), args: args})
+func changedIDs(rows []driver.Change) string {
+	return idsOf(rows, func(c *driver.Change) outmill.WorkItemID { return c.Was.ID })
+}
+
+// addWith queues a statement with these arguments for the rows. It returns the ids of those that it has written. With the last
+// write it fails instead unless it has written all, and returns the content of those that are leased.
+func (w *writing) addWith(name string, rows []driver.Change, args []any) {
+	t := w.t
+	switch {
+	case w.last && w.want != 0 && (name == "lease" || name == "lease_same"):
+		if w.done.Contents == nil {
+			w.done.Contents = make(map[outmill.WorkItemID]driver.Content, len(rows))
+		}
+		t.add(contentOf+name, append(args, len(rows), int(w.want)), func(scan scan) error {
+			var c content
+			err := readContent(scan, &c)
+			w.done.Contents[c.id] = c.Content
+			return err
+		})
+		return
+	case w.last:
+		t.add(allOf+name, append(args, len(rows)), nil)
 		return
 	}
-	ids := make([]outmill.WorkItemID, len(rows))
-	for i := range rows {
-		ids[i] = rows[i].Was.ID
-	}
-	w.asked = append(w.asked, ids)
+	w.asked = append(w.asked, rows)
 	if w.written == nil {
 		w.written = make(map[outmill.WorkItemID]bool, len(rows))
 	}
-	w.t.addStep(step{text: text, args: args, row: func(scan scan) error {
+	t.add(name, args, func(scan scan) error {
 		var id outmill.WorkItemID
 		err := scan((*[16]byte)(&id))
 		w.written[id] = true
 		return err
-	}})
-}
-
-// demanding makes a statement fail unless it has written as many rows as its last argument says.
-func (n *names) demanding(text string, last int) string {
-	return "WITH written AS (" + text + ") SELECT " + n.qualified("demand") + "(count(*), $" + strconv.Itoa(last) + "::bigint) FROM written"
+	})
 }
 
 func (w *writing) addDelete(rows []driver.Row) {
@@ -137,81 +130,89 @@ func (w *writing) addDelete(rows []driver.Row) {
 	w.add("delete", list)
 }
 
-// addRows writes leases, extensions and other changes by a statement each.
-func (w *writing) addRows(rows []driver.Change) {
-	leases := map[lease][]driver.Change{}
-	var order []lease
-	var extensions, others []driver.Change
-	for _, c := range rows {
-		switch {
-		case isLease(c.Was, c.Now):
-			l := lease{c.Now.Wake, c.Now.Owner, c.Now.Worker}
-			if leases[l] == nil {
-				order = append(order, l)
-			}
-			leases[l] = append(leases[l], c)
-		case isExtension(c.Was, c.Now):
-			extensions = append(extensions, c)
-		default:
-			others = append(others, c)
-		}
+// how is how a statement writes a row: each is for the rows of one kind.
+type how struct {
+	statement string
+	// Of leases: what all rows of the statement become.
+	wake          driver.Time
+	owner, worker string
+}
+
+func howOf(c *driver.Change) how {
+	switch {
+	case isLease(c):
+		return how{"lease", c.Now.Wake, c.Now.Owner, c.Now.Worker}
+	case isExtension(c):
+		return how{statement: "extend"}
 	}
-	for _, l := range order {
-		same, some := alike(leases[l])
-		for _, rows := range same {
-			w.addSame(rows, l)
+	return how{statement: "change"}
+}
+
+// kind is what was read of a row that becomes leased, and what is added to it.
+type kind struct {
+	stage                      driver.Stage
+	wake                       driver.Time
+	owner, guard               string
+	claims, attempts, expiries int
+}
+
+func kindOf(c *driver.Change) kind {
+	w := &c.Was
+	return kind{w.Stage, w.Wake, w.Owner, guardOf(w), w.Claims, c.Now.Attempts - w.Attempts, c.Now.Expiries - w.Expiries}
+}
+
+// parts are the rows of each kind, in the order of the kinds' first rows. Rows of one kind only are not copied.
+func parts[K comparable](rows []driver.Change, of func(*driver.Change) K) (kinds []K, lists [][]driver.Change) {
+	at := map[K]int{}
+	for n := range rows {
+		kind := of(&rows[n])
+		i, known := at[kind]
+		if !known {
+			i = len(kinds)
+			at[kind], kinds = i, append(kinds, kind)
+			lists = append(lists, nil)
 		}
-		if len(some) == 0 {
+		if i == 0 && len(kinds) == 1 {
+			lists[0] = rows[: n+1 : n+1]
 			continue
 		}
-		w.add("lease", some, int64(l.wake), l.owner, l.worker,
-			numbersOf(some, func(c *driver.Change) int { return c.Now.Attempts - c.Was.Attempts }),
-			numbersOf(some, func(c *driver.Change) int { return c.Now.Expiries - c.Was.Expiries }))
+		lists[i] = append(lists[i], rows[n])
 	}
-	if len(extensions) > 0 {
-		w.add("extend", extensions, numbersOf(extensions, func(c *driver.Change) int64 { return int64(c.Now.Wake) }))
-	}
-	if len(others) > 0 {
-		w.add("change", others, stateArgs(others)...)
-	}
+	return kinds, lists
 }
 
 // fewKinds is how many statements are still cheaper than one with lists of what was read.
 const fewKinds = 3
 
-// alike parts the rows of a claim by what was read of them and is added to them. If these are many kinds, as with rows that waited for
-// different times, it returns all of them as rest.
-func alike(rows []driver.Change) (same [][]driver.Change, rest []driver.Change) {
-	type kind struct {
-		stage                      driver.Stage
-		wake                       driver.Time
-		owner, guard               string
-		claims, attempts, expiries int
-	}
-	at := map[kind]int{}
-	for _, c := range rows {
-		w := &c.Was
-		k := kind{w.Stage, w.Wake, w.Owner, guardOf(w), w.Claims, c.Now.Attempts - w.Attempts, c.Now.Expiries - w.Expiries}
-		i, known := at[k]
-		if !known {
-			if i = len(same); i == fewKinds {
-				return nil, rows
-			}
-			at[k], same = i, append(same, nil)
+// addRows writes leases, extensions and other changes by a statement each.
+func (w *writing) addRows(rows []driver.Change) {
+	all, lists := parts(rows, howOf)
+	for i, h := range all {
+		switch rows := lists[i]; h.statement {
+		case "lease":
+			w.addLeases(rows, h)
+		case "extend":
+			w.add("extend", rows, numbersOf(rows, func(c *driver.Change) int64 { return int64(c.Now.Wake) }))
+		default:
+			w.add("change", rows, stateArgs(rows)...)
 		}
-		same[i] = append(same[i], c)
 	}
-	return same, nil
 }
 
-// addSame is add of lease_same.
-func (w *writing) addSame(rows []driver.Change, l lease) {
-	was, now := &rows[0].Was, &rows[0].Now
-	w.addText("lease_same", rows, []any{
-		idsOf(rows, func(c *driver.Change) outmill.WorkItemID { return c.Was.ID }),
-		int(was.Stage), int64(was.Wake), was.Claims, was.Owner, guardOf(was),
-		int64(l.wake), l.owner, l.worker, now.Attempts - was.Attempts, now.Expiries - was.Expiries,
-	})
+// addLeases writes a claim. Mostly the same was read of all its rows; rows that waited for different times are of many kinds.
+func (w *writing) addLeases(rows []driver.Change, h how) {
+	kinds, lists := parts(rows, kindOf)
+	if len(kinds) > fewKinds {
+		w.add("lease", rows, int64(h.wake), h.owner, h.worker,
+			numbersOf(rows, func(c *driver.Change) int { return c.Now.Attempts - c.Was.Attempts }),
+			numbersOf(rows, func(c *driver.Change) int { return c.Now.Expiries - c.Was.Expiries }))
+		return
+	}
+	for i, k := range kinds {
+		w.addWith("lease_same", lists[i], []any{
+			changedIDs(lists[i]), int(k.stage), int64(k.wake), k.claims, k.owner, k.guard, int64(h.wake), h.owner, h.worker, k.attempts, k.expiries,
+		})
+	}
 }
 
 // stateArgs are the lists of the new state.

@@ -177,33 +177,6 @@ func (t *tx) commit(ctx context.Context) error {
 	return t.own.committing(func() error { return t.flush(ctx) })
 }
 
-// commitAnd is commit, and reads the content of rows behind the COMMIT, in the same round trip. The rows are leased then, also if this
-// process ends while it reads them.
-func (t *tx) commitAnd(ctx context.Context, rows []driver.Row, want driver.Want, done *driver.Applied) error {
-	if len(rows) == 0 {
-		return t.commit(ctx)
-	}
-	t.addStep(step{text: sqlCommit, done: func(int) error {
-		t.own.over = true
-		return nil
-	}})
-	// The settings of the transaction have ended with it.
-	t.addStep(step{text: t.d.names.text("settings", false), args: []any{true}})
-	found := t.addLoad(rows, want)
-	if err := t.own.committing(func() error { return t.flush(ctx) }); err != nil {
-		if t.own.over {
-			// Only the read has failed, and the caller repeats it.
-			return nil
-		}
-		return err
-	}
-	done.Contents = make(map[outmill.WorkItemID]driver.Content, len(rows))
-	for _, c := range *found {
-		done.Contents[c.id] = c.Content
-	}
-	return nil
-}
-
 // Read is Tx.Load in one statement without a transaction around it.
 func (d *Driver) Read(ctx context.Context, rows []driver.Row, want driver.Want) (found []driver.Content, err error) {
 	err = d.repeat(ctx, func(bool) error {

@@ -32,15 +32,15 @@ type pageRow struct {
 	kind, line int64
 }
 
-func (p *pageRow) read(scan scan) error {
-	all := p.columns()
-	// A page has neither group nor topic, which are those of its line.
-	return scan(append([]any{&p.kind, &p.line, all[0], all[1]}, all[4:]...)...)
+// columns are the targets of a page's columns. A page has neither group nor topic, which are those of its line.
+func (p *pageRow) columns() []any {
+	all := p.rowInto.columns()
+	return append([]any{&p.kind, &p.line, all[0], all[1]}, all[4:]...)
 }
 
 // of returns the row of a line.
 func (p *pageRow) of(line driver.Line) driver.Row {
-	p.group, p.topic = line.Group, line.Name()
+	p.Broken = ""
 	r := p.row()
 	r.Line = line
 	return r
@@ -85,9 +85,10 @@ func (t *tx) addPage(ask driver.Ask) func() driver.Page {
 	if ask.Due > 0 {
 		due = t.addSearches(ask.Searches())
 	}
+	r := &pageRow{}
+	columns := r.columns()
 	t.add("page", []any{ask.Group, ask.Name(), ask.Owner, ask.Limit, ask.Free, ask.Keys}, func(scan scan) error {
-		var r pageRow
-		err := r.read(scan)
+		err := scan(columns...)
 		switch r.kind {
 		case kindHead:
 			p.Now, p.Unrouted = driver.Time(r.Seq), r.Parked
@@ -100,7 +101,7 @@ func (t *tx) addPage(ask driver.Ask) func() driver.Page {
 		case kindReady:
 			p.Ready = append(p.Ready, r.of(ask.Line))
 		case kindKey:
-			addKey(p, &r)
+			addKey(p, r)
 		}
 		return err
 	})
@@ -158,12 +159,12 @@ func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]
 		})
 	}
 	t.locks = locks && !ask.Lock
+	r := &pageRow{}
+	columns := r.columns()
 	lineNames := textsOf(lines, func(l *driver.Line) string { return l.Name() })
 	t.add("pages", []any{lines[0].Group, lineNames, ask.Owner, ask.Limit, ask.Free, ask.Keys},
 		func(scan scan) error {
-			var r pageRow
-			err := r.read(scan)
-			if err != nil {
+			if err := scan(columns...); err != nil {
 				return err
 			}
 			page, line := &pages[r.line-1], lines[r.line-1]
@@ -173,7 +174,7 @@ func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]
 			case kindReady:
 				page.Ready = append(page.Ready, r.of(line))
 			case kindKey:
-				addKey(page, &r)
+				addKey(page, r)
 			}
 			return nil
 		})
@@ -191,13 +192,15 @@ func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]
 // Keys returns the states of keys of a line.
 func (t *tx) Keys(ctx context.Context, line driver.Line, owner string, keys []string) (map[string]driver.KeyState, error) {
 	args := []any{line.Group, line.Name(), owner, keys}
-	found, err := list(ctx, t, "key_states", args, func(scan scan, r *pageRow) error { return r.read(scan) })
-	states := make(map[string]driver.KeyState, len(found))
-	for i := range found {
-		key, state := found[i].key()
-		states[key] = state
-	}
-	return states, err
+	p, r := driver.Page{Keys: make(map[string]driver.KeyState, len(keys))}, &pageRow{}
+	columns := r.columns()
+	t.add("key_states", args, func(scan scan) error {
+		err := scan(columns...)
+		addKey(&p, r)
+		return err
+	})
+	err := t.flush(ctx)
+	return p.Keys, err
 }
 
 // Whole returns the state of a line.

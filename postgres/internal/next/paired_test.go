@@ -1,6 +1,7 @@
 package next_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -40,20 +41,28 @@ func pairedOn(t *testing.T, open func(db *pgxpool.Pool) outmill.Store) paired {
 	return p
 }
 
-// used is the processor time of this process and of the server's, as far as the system tells it.
-func (p paired) used() time.Duration {
+// spent is processor time: that of this process, and that of the server's, as far as the system tells it.
+type spent struct{ client, server time.Duration }
+
+func (s spent) total() time.Duration { return s.client + s.server }
+
+func (s spent) String() string {
+	return fmt.Sprintf("%v (server %v)", s.total().Round(time.Microsecond), s.server.Round(time.Microsecond))
+}
+
+func (p paired) used() (s spent) {
 	var own syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &own)
-	used := time.Duration(own.Utime.Nano() + own.Stime.Nano())
+	s.client = time.Duration(own.Utime.Nano() + own.Stime.Nano())
 	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", p.backend)); err == nil {
 		on, _ := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
-		used += time.Duration(on)
+		s.server = time.Duration(on)
 	}
-	return used
+	return s
 }
 
 // times are those of one call of each kind, per call.
-type times map[string]time.Duration
+type times map[string]spent
 
 func (p paired) round(t *testing.T, n, calls int) times {
 	t.Helper()
@@ -61,7 +70,10 @@ func (p paired) round(t *testing.T, n, calls int) times {
 	measure := func(name string, fn func(ctx context.Context)) {
 		before := p.used()
 		fn(t.Context())
-		total[name] += (p.used() - before) / time.Duration(calls)
+		after, sum := p.used(), total[name]
+		total[name] = spent{
+			sum.client + (after.client-before.client)/time.Duration(calls), sum.server + (after.server-before.server)/time.Duration(calls),
+		}
 	}
 	for call := range calls {
 		records := make([]*outmill.Record, n)
@@ -111,7 +123,7 @@ func TestPaired(t *testing.T) {
 		}),
 	}
 	for _, size := range []struct{ n, calls int }{{1, 200}, {100, 20}} {
-		found := map[string][]time.Duration{}
+		found := map[string][]spent{}
 		for round := range rounds + 1 {
 			for _, name := range []string{"present", "next"} {
 				for call, d := range stores[name].round(t, size.n, size.calls) {
@@ -122,13 +134,13 @@ func TestPaired(t *testing.T) {
 			}
 		}
 		for _, call := range []string{"append", "claim", "ack"} {
-			median := func(name string) time.Duration {
-				list := slices.Sorted(slices.Values(found[call+" "+name]))
+			median := func(name string) spent {
+				list := found[call+" "+name]
+				slices.SortFunc(list, func(a, b spent) int { return cmp.Compare(a.total(), b.total()) })
 				return list[len(list)/2]
 			}
 			was, is := median("present"), median("next")
-			t.Logf("%-6s %3d: present %8v, next %8v, %.2f", call, size.n, was.Round(time.Microsecond), is.Round(time.Microsecond),
-				float64(is)/float64(was))
+			t.Logf("%-6s %3d: present %v, next %v, %.2f", call, size.n, was, is, float64(is.total())/float64(was.total()))
 		}
 	}
 }

@@ -21,14 +21,14 @@ type rowInto struct {
 }
 
 // columns are the targets of rowColumns.
-func (i *rowInto) columns(more ...any) []any {
+func (i *rowInto) columns() []any {
 	r := &i.Row
-	return append([]any{
+	return []any{
 		&r.Seq, (*[16]byte)(&r.ID), &i.group, &i.topic, &r.Key, &r.Tenant, (*int64)(&r.Created), &i.size, &i.stage,
 		(*int64)(&r.Wake), (*int64)(&r.Next), (*int64)(&r.Expires), &i.attempts, &i.claims, &i.expiries,
 		&r.Owner, &r.Worker, &r.Under, (*[16]byte)(&r.Step), (*[16]byte)(&r.WaitsFor),
 		&r.Parked, (*int64)(&r.Processed), &r.By,
-	}, more...)
+	}
 }
 
 // row returns the row. What is no possible value is zero, and named in Broken.
@@ -82,21 +82,26 @@ func (i *rowInto) plausible() bool {
 
 func isTime(t driver.Time) bool { return t >= -driver.Never && t <= driver.Never }
 
-func readRow(scan scan, r *driver.Row) error {
-	var into rowInto
-	err := scan(into.columns()...)
-	*r = into.row()
-	return err
+// collectRows is collect of rows; blocked says that each is followed by whether the note of its key holds it.
+func (t *tx) collectRows(name string, args []any, blocked bool) *[]driver.Row {
+	found, into := new([]driver.Row), new(rowInto)
+	columns := into.columns()
+	if blocked {
+		columns = append(columns, &into.Blocked)
+	}
+	t.add(name, args, func(scan scan) error {
+		into.Broken = ""
+		err := scan(columns...)
+		*found = append(*found, into.row())
+		return err
+	})
+	return found
 }
 
-// readBlocked reads whether the note of its key holds the row, too.
-func readBlocked(scan scan, r *driver.Row) error {
-	var into rowInto
-	blocked := false
-	err := scan(into.columns(&blocked)...)
-	*r = into.row()
-	r.Blocked = blocked
-	return err
+func (t *tx) listRows(ctx context.Context, name string, args []any, blocked bool) ([]driver.Row, error) {
+	found := t.collectRows(name, args, blocked)
+	err := t.flush(ctx)
+	return *found, err
 }
 
 // once are the ids without repeats.
@@ -117,7 +122,7 @@ func itself[T any](item *T) T { return *item }
 func same[T any](read, asked T) bool { return reflect.DeepEqual(read, asked) }
 
 func (t *tx) addFind(ids []outmill.WorkItemID) *[]driver.Row {
-	return collect(t, "find", []any{idsOf(once(ids), itself)}, readBlocked)
+	return t.collectRows("find", []any{idsOf(once(ids), itself)}, true)
 }
 
 // Find returns the rows with these ids.
@@ -135,7 +140,7 @@ func (t *tx) Find(ctx context.Context, ids []outmill.WorkItemID) ([]driver.Row, 
 
 // Lock returns a row and locks it.
 func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, found bool, err error) {
-	rows, err := list(ctx, t, "find_locked", []any{id.String()}, readBlocked)
+	rows, err := t.listRows(ctx, "find_locked", []any{id.String()}, true)
 	if err != nil || len(rows) == 0 {
 		return r, false, err
 	}
@@ -144,7 +149,7 @@ func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, fou
 
 // After returns the rows behind an id.
 func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int) ([]driver.Row, error) {
-	return list(ctx, t, "after", []any{id.String(), limit}, readBlocked)
+	return t.listRows(ctx, "after", []any{id.String(), limit}, true)
 }
 
 // fromOf is Search.From; 0 is before every row.
@@ -213,7 +218,7 @@ func (t *tx) addSearches(list []driver.Search) func() []driver.Row {
 	for _, s := range list {
 		name, args := statementOf(s, t.state.Now)
 		t.locks = may && s.Free
-		all = append(all, collect(t, name, args, readRow))
+		all = append(all, t.collectRows(name, args, false))
 	}
 	t.locks = may
 	return func() (rows []driver.Row) {

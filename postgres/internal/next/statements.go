@@ -38,11 +38,26 @@ var templates = sync.OnceValue(func() map[string]string {
 	} {
 		all[countOf+name] = count(all[name])
 	}
+	for _, name := range []string{"lease", "lease_same", "extend", "change", "delete"} {
+		n := parameters(all[name])
+		written := "WITH written AS (" + all[name] + ")"
+		checked := "{p:demand}(count(*), $" + strconv.Itoa(n+1) + "::bigint) FROM written"
+		all[allOf+name] = written + " SELECT " + checked
+		// The check is first, whatever the planner does: a left join that has no condition begins with its left side.
+		all[contentOf+name] = strings.Replace(written, "RETURNING r.id", "RETURNING {content:"+strconv.Itoa(n+2)+"}", 1) +
+			",\nchecked AS MATERIALIZED (SELECT " + checked + ")\nSELECT written.* FROM checked LEFT JOIN written ON true"
+	}
 	return all
 })
 
-// countOf begins the names of the statements that count what the searches of a line find.
-const countOf = "count of "
+const (
+	// countOf begins the names of the statements that count what the searches of a line find.
+	countOf = "count of "
+	// allOf begins those of writes that fail unless they write as many rows as their last argument says, and contentOf those that return
+	// the content of the rows, too: one more argument says what is read of it.
+	allOf     = "all of "
+	contentOf = "content of "
+)
 
 // nowOfSearch is now in a search that has it.
 const nowOfSearch = "{now:4}"
@@ -52,15 +67,22 @@ const nowOfSearch = "{now:4}"
 func count(search string) string {
 	now := nowOfSearch
 	if !strings.Contains(search, now) {
-		n := 3
-		for strings.Contains(search, "$"+strconv.Itoa(n+1)) || strings.Contains(search, "{lane:"+strconv.Itoa(n+1)) {
-			n++
-		}
-		now = "{now:" + strconv.Itoa(n+1) + "}"
+		now = "{now:" + strconv.Itoa(parameters(search)+1) + "}"
 	}
 	return "SELECT count(*), coalesce(sum((next_at > " + now + " AND stage <> 4)::integer), 0), " +
 		"coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > " + now + ")), 0)\nFROM (" +
 		strings.ReplaceAll(search, "{free}", "") + ") AS found"
+}
+
+var parameter = regexp.MustCompile(`(\$|\{lane:|\{now:)(\d+)`)
+
+// parameters is the number of the last parameter of a statement.
+func parameters(text string) (last int) {
+	for _, match := range parameter.FindAllStringSubmatch(text, -1) {
+		n, _ := strconv.Atoi(match[2])
+		last = max(last, n)
+	}
+	return last
 }
 
 // parse returns the statements of a file by their names. The comments stay in the file; a statement has its name instead.
@@ -88,6 +110,12 @@ var rowColumns = []string{
 	"seq", "id", "grp", "topic", "key", "tenant_id", "created_at", "size", "stage", "wake_at", "next_at", "expires_at", "attempts", "claims",
 	"expiries", "owner", "worker", "under", "step", "waits_for", "parked", "processed_at", "processed_by",
 }
+
+// contentColumns are what readContent reads. What the parameter does not ask for is not read from the disk.
+const contentColumns = `r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''), coalesce(r.traceparent, ''),
+	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
+	CASE WHEN $N::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $N::integer & 2 <> 0 THEN r.payload END,
+	CASE WHEN $N::integer & 4 <> 0 THEN r.history END`
 
 const none = `'00000000-0000-0000-0000-000000000000'::uuid`
 
@@ -127,7 +155,7 @@ type names struct {
 	made           sync.Map
 }
 
-var placeholder = regexp.MustCompile(`\{(p|i|now|lane):([a-z0-9_]+)\}`)
+var placeholder = regexp.MustCompile(`\{(p|i|now|lane|content):([a-z0-9_]+)\}`)
 
 // free has a search lock what it finds, and leave out what others have locked.
 const free = "FOR NO KEY UPDATE OF r SKIP LOCKED"
@@ -162,6 +190,8 @@ func (n *names) in(template string) string {
 		switch match[1] {
 		case "now":
 			return "coalesce(nullif($" + match[2] + "::bigint, 0), (SELECT " + n.qualified("now") + "()))"
+		case "content":
+			return strings.ReplaceAll(contentColumns, "$N", "$"+match[2])
 		case "lane":
 			return "hashtextextended($" + match[2] + "::text, hashtextextended($2::text, hashtextextended($1::text, 0)))"
 		case "i":

@@ -88,19 +88,18 @@ ON CONFLICT (grp, topic, name) DO UPDATE SET blocker = excluded.blocker, look_at
 DELETE FROM {p:notes} WHERE grp = $1::text
 
 -- name: acked_steps
--- The leases of an ack whose records are steps of joins: the engine counts them.
-SELECT r.id FROM (SELECT * FROM unnest($1::text::uuid[], $2::text[], $3::text::integer[])
-	LIMIT cardinality($2::text[])) AS u (id, owner, claims) JOIN {p:records} AS r ON r.id = u.id
-WHERE r.stage = 4 AND r.owner = u.owner AND r.claims = u.claims AND r.step IS NOT NULL
+-- The leases of an ack whose records are steps of joins: the engine counts them. $1 and $2 are the ids and claims, $3 is the owner of all
+-- of them, and $4 how many they are.
+SELECT r.id FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::integer[]) LIMIT $4::bigint) AS u (id, claims) JOIN {p:records} AS r ON r.id = u.id
+WHERE r.stage = 4 AND r.owner = $3::text AND r.claims = u.claims AND r.step IS NOT NULL
 
 -- name: ack
 -- An ack in one statement, where processed records do not stay: deletes by leases, and opens the notes of the keys.
-WITH gone AS (DELETE FROM {p:records} AS r USING (SELECT * FROM unnest($1::text::uuid[], $2::text[], $3::text::integer[])
-		LIMIT cardinality($2::text[])) AS u (id, owner, claims)
-	WHERE r.id = u.id AND r.stage = 4 AND r.owner = u.owner AND r.claims = u.claims AND r.step IS NULL
+WITH gone AS (DELETE FROM {p:records} AS r USING (SELECT * FROM unnest($1::text::uuid[], $2::text::integer[]) LIMIT $4::bigint) AS u (id, claims)
+	WHERE r.id = u.id AND r.stage = 4 AND r.owner = $3::text AND r.claims = u.claims AND r.step IS NULL
 	RETURNING r.grp, r.topic, r.key),
 f AS MATERIALIZED (SELECT o.grp, o.topic, o.name
-	FROM (SELECT DISTINCT grp, topic, 'k' || key AS name FROM gone WHERE key <> '' ORDER BY 1, 2, 3 LIMIT cardinality($2::text[])) AS g
+	FROM (SELECT DISTINCT grp, topic, 'k' || key AS name FROM gone WHERE key <> '' ORDER BY 1, 2, 3 LIMIT $4::bigint) AS g
 	JOIN {p:notes} AS o ON o.grp = g.grp AND o.topic = g.topic AND o.name = g.name
 	WHERE o.blocker <> '' OR o.look_at <> 0 OR o.looks <> 0 FOR UPDATE OF o SKIP LOCKED)
 UPDATE {p:notes} AS n SET blocker = '', look_at = 0, looks = 0 FROM f

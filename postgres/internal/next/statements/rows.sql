@@ -131,13 +131,8 @@ AS u (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at,
 	correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload)
 
 -- name: load
--- The content of records. $2 is what is read of it beside the texts: 1 metadata, 2 payload, 4 history. What is not asked for is
--- not read from the disk.
-SELECT r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''), coalesce(r.traceparent, ''),
-	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
-	CASE WHEN $2::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END, CASE WHEN $2::integer & 2 <> 0 THEN r.payload END,
-	CASE WHEN $2::integer & 4 <> 0 THEN r.history END
-FROM {p:records} AS r WHERE r.id = ANY ($1::text::uuid[])
+-- The content of records. $2 is what is read of it beside the texts: 1 metadata, 2 payload, 4 history.
+SELECT {content:2} FROM {p:records} AS r WHERE r.id = ANY ($1::text::uuid[])
 
 -- name: replace
 -- The edit of an operator.

@@ -1,19 +1,17 @@
 -- ack
-WITH /* outmill ack */ gone AS (DELETE FROM "outmill"."records" AS r USING (SELECT * FROM unnest($1::text::uuid[], $2::text[], $3::text::integer[])
-		LIMIT cardinality($2::text[])) AS u (id, owner, claims)
-	WHERE r.id = u.id AND r.stage = 4 AND r.owner = u.owner AND r.claims = u.claims AND r.step IS NULL
+WITH /* outmill ack */ gone AS (DELETE FROM "outmill"."records" AS r USING (SELECT * FROM unnest($1::text::uuid[], $2::text::integer[]) LIMIT $4::bigint) AS u (id, claims)
+	WHERE r.id = u.id AND r.stage = 4 AND r.owner = $3::text AND r.claims = u.claims AND r.step IS NULL
 	RETURNING r.grp, r.topic, r.key),
 f AS MATERIALIZED (SELECT o.grp, o.topic, o.name
-	FROM (SELECT DISTINCT grp, topic, 'k' || key AS name FROM gone WHERE key <> '' ORDER BY 1, 2, 3 LIMIT cardinality($2::text[])) AS g
+	FROM (SELECT DISTINCT grp, topic, 'k' || key AS name FROM gone WHERE key <> '' ORDER BY 1, 2, 3 LIMIT $4::bigint) AS g
 	JOIN "outmill"."notes" AS o ON o.grp = g.grp AND o.topic = g.topic AND o.name = g.name
 	WHERE o.blocker <> '' OR o.look_at <> 0 OR o.looks <> 0 FOR UPDATE OF o SKIP LOCKED)
 UPDATE "outmill"."notes" AS n SET blocker = '', look_at = 0, looks = 0 FROM f
 WHERE n.grp = f.grp AND n.topic = f.topic AND n.name = f.name;
 
 -- acked_steps
-SELECT /* outmill acked_steps */ r.id FROM (SELECT * FROM unnest($1::text::uuid[], $2::text[], $3::text::integer[])
-	LIMIT cardinality($2::text[])) AS u (id, owner, claims) JOIN "outmill"."records" AS r ON r.id = u.id
-WHERE r.stage = 4 AND r.owner = u.owner AND r.claims = u.claims AND r.step IS NOT NULL;
+SELECT /* outmill acked_steps */ r.id FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::integer[]) LIMIT $4::bigint) AS u (id, claims) JOIN "outmill"."records" AS r ON r.id = u.id
+WHERE r.stage = 4 AND r.owner = $3::text AND r.claims = u.claims AND r.step IS NOT NULL;
 
 -- add
 INSERT /* outmill add */ INTO "outmill"."entries" (kind, key, at, made_at, value) VALUES ($1::text, $2::text, $3::bigint, $4::bigint, $5::text)
@@ -27,6 +25,54 @@ UPDATE "outmill"."records" AS r SET grp = $2::text FROM waiting WHERE r.id = wai
 -- after
 SELECT /* outmill after */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by, r.stage = 1 AND r.under >= 'k' AND r.under < 'l' AND (SELECT 1 FROM "outmill"."notes" AS n
 	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> '') IS NOT NULL FROM "outmill"."records" AS r WHERE r.id > $1::text::uuid ORDER BY r.id LIMIT $2::bigint;
+
+-- all of change
+WITH written AS (UPDATE /* outmill change */ "outmill"."records" AS r SET stage = u.to_stage, wake_at = u.wake_at, next_at = u.next_at, expires_at = u.expires_at, attempts = u.attempts,
+	claims = u.to_claims, expiries = u.expiries, owner = u.to_owner, worker = u.worker, under = u.under, parked = u.parked,
+	processed_at = u.processed_at, processed_by = u.processed_by, grp = u.grp,
+	last_error = CASE WHEN u.error LIKE '+%' THEN substr(u.error, 2) ELSE r.last_error END,
+	history = CASE WHEN u.tried = '' THEN r.history ELSE substr(convert_to(u.tried, 'UTF8') || coalesce(r.history, ''), 1, 3072) END
+FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[], $7::text::smallint[],
+	$8::text::bigint[], $9::text::bigint[], $10::text::bigint[], $11::text::integer[], $12::text::integer[], $13::text::integer[], $14::text[],
+	$15::text[], $16::text[], $17::text::boolean[], $18::text::bigint[], $19::text[], $20::text[], $21::text[], $22::text[])
+	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, to_stage, wake_at, next_at, expires_at, attempts, to_claims, expiries, to_owner, worker, under,
+	parked, processed_at, processed_by, grp, error, tried)
+WHERE r.id = u.id AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+	AND coalesce(r.step::text, '') || r.grp = u.guard)
+RETURNING r.id) SELECT "outmill"."demand"(count(*), $23::bigint) FROM written;
+
+-- all of delete
+WITH written AS (DELETE /* outmill delete */ FROM "outmill"."records" AS r
+USING (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[])
+	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard)
+WHERE r.id = u.id AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+	AND coalesce(r.step::text, '') || r.grp = u.guard)
+RETURNING r.id) SELECT "outmill"."demand"(count(*), $7::bigint) FROM written;
+
+-- all of extend
+WITH written AS (UPDATE /* outmill extend */ "outmill"."records" AS r SET wake_at = u.until
+FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[], $7::text::bigint[])
+	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, until)
+WHERE r.id = u.id AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+	AND coalesce(r.step::text, '') || r.grp = u.guard
+RETURNING r.id) SELECT "outmill"."demand"(count(*), $8::bigint) FROM written;
+
+-- all of lease
+WITH written AS (UPDATE /* outmill lease */ "outmill"."records" AS r SET stage = 4, wake_at = $7::bigint, owner = $8::text, worker = $9::text, claims = r.claims + 1,
+	attempts = r.attempts + u.attempts, expiries = r.expiries + u.expiries, under = ''
+FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[], $10::text::integer[],
+	$11::text::integer[])
+	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, attempts, expiries)
+WHERE r.id = u.id AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+	AND coalesce(r.step::text, '') || r.grp = u.guard
+RETURNING r.id) SELECT "outmill"."demand"(count(*), $12::bigint) FROM written;
+
+-- all of lease_same
+WITH written AS (UPDATE /* outmill lease_same */ "outmill"."records" AS r SET stage = 4, wake_at = $7::bigint, owner = $8::text, worker = $9::text, claims = r.claims + 1,
+	attempts = r.attempts + $10::integer, expiries = r.expiries + $11::integer, under = ''
+WHERE r.id = ANY ($1::text::uuid[]) AND r.stage = $2::smallint AND r.wake_at = $3::bigint AND r.claims = $4::integer AND r.owner = $5::text
+	AND coalesce(r.step::text, '') || r.grp = $6::text
+RETURNING r.id) SELECT "outmill"."demand"(count(*), $12::bigint) FROM written;
 
 -- any_order
 SELECT /* outmill any_order */ * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 0
@@ -217,6 +263,79 @@ UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id,
 	ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS delayed
 UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
 	ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS leased;
+
+-- content of change
+WITH written AS (UPDATE /* outmill change */ "outmill"."records" AS r SET stage = u.to_stage, wake_at = u.wake_at, next_at = u.next_at, expires_at = u.expires_at, attempts = u.attempts,
+	claims = u.to_claims, expiries = u.expiries, owner = u.to_owner, worker = u.worker, under = u.under, parked = u.parked,
+	processed_at = u.processed_at, processed_by = u.processed_by, grp = u.grp,
+	last_error = CASE WHEN u.error LIKE '+%' THEN substr(u.error, 2) ELSE r.last_error END,
+	history = CASE WHEN u.tried = '' THEN r.history ELSE substr(convert_to(u.tried, 'UTF8') || coalesce(r.history, ''), 1, 3072) END
+FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[], $7::text::smallint[],
+	$8::text::bigint[], $9::text::bigint[], $10::text::bigint[], $11::text::integer[], $12::text::integer[], $13::text::integer[], $14::text[],
+	$15::text[], $16::text[], $17::text::boolean[], $18::text::bigint[], $19::text[], $20::text[], $21::text[], $22::text[])
+	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, to_stage, wake_at, next_at, expires_at, attempts, to_claims, expiries, to_owner, worker, under,
+	parked, processed_at, processed_by, grp, error, tried)
+WHERE r.id = u.id AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+	AND coalesce(r.step::text, '') || r.grp = u.guard)
+RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''), coalesce(r.traceparent, ''),
+	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
+	CASE WHEN $24::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $24::integer & 2 <> 0 THEN r.payload END,
+	CASE WHEN $24::integer & 4 <> 0 THEN r.history END),
+checked AS MATERIALIZED (SELECT "outmill"."demand"(count(*), $23::bigint) FROM written)
+SELECT written.* FROM checked LEFT JOIN written ON true;
+
+-- content of delete
+WITH written AS (DELETE /* outmill delete */ FROM "outmill"."records" AS r
+USING (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[])
+	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard)
+WHERE r.id = u.id AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+	AND coalesce(r.step::text, '') || r.grp = u.guard)
+RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''), coalesce(r.traceparent, ''),
+	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
+	CASE WHEN $8::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $8::integer & 2 <> 0 THEN r.payload END,
+	CASE WHEN $8::integer & 4 <> 0 THEN r.history END),
+checked AS MATERIALIZED (SELECT "outmill"."demand"(count(*), $7::bigint) FROM written)
+SELECT written.* FROM checked LEFT JOIN written ON true;
+
+-- content of extend
+WITH written AS (UPDATE /* outmill extend */ "outmill"."records" AS r SET wake_at = u.until
+FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[], $7::text::bigint[])
+	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, until)
+WHERE r.id = u.id AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+	AND coalesce(r.step::text, '') || r.grp = u.guard
+RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''), coalesce(r.traceparent, ''),
+	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
+	CASE WHEN $9::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $9::integer & 2 <> 0 THEN r.payload END,
+	CASE WHEN $9::integer & 4 <> 0 THEN r.history END),
+checked AS MATERIALIZED (SELECT "outmill"."demand"(count(*), $8::bigint) FROM written)
+SELECT written.* FROM checked LEFT JOIN written ON true;
+
+-- content of lease
+WITH written AS (UPDATE /* outmill lease */ "outmill"."records" AS r SET stage = 4, wake_at = $7::bigint, owner = $8::text, worker = $9::text, claims = r.claims + 1,
+	attempts = r.attempts + u.attempts, expiries = r.expiries + u.expiries, under = ''
+FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[], $10::text::integer[],
+	$11::text::integer[])
+	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, attempts, expiries)
+WHERE r.id = u.id AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+	AND coalesce(r.step::text, '') || r.grp = u.guard
+RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''), coalesce(r.traceparent, ''),
+	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
+	CASE WHEN $13::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $13::integer & 2 <> 0 THEN r.payload END,
+	CASE WHEN $13::integer & 4 <> 0 THEN r.history END),
+checked AS MATERIALIZED (SELECT "outmill"."demand"(count(*), $12::bigint) FROM written)
+SELECT written.* FROM checked LEFT JOIN written ON true;
+
+-- content of lease_same
+WITH written AS (UPDATE /* outmill lease_same */ "outmill"."records" AS r SET stage = 4, wake_at = $7::bigint, owner = $8::text, worker = $9::text, claims = r.claims + 1,
+	attempts = r.attempts + $10::integer, expiries = r.expiries + $11::integer, under = ''
+WHERE r.id = ANY ($1::text::uuid[]) AND r.stage = $2::smallint AND r.wake_at = $3::bigint AND r.claims = $4::integer AND r.owner = $5::text
+	AND coalesce(r.step::text, '') || r.grp = $6::text
+RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''), coalesce(r.traceparent, ''),
+	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
+	CASE WHEN $13::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $13::integer & 2 <> 0 THEN r.payload END,
+	CASE WHEN $13::integer & 4 <> 0 THEN r.history END),
+checked AS MATERIALIZED (SELECT "outmill"."demand"(count(*), $12::bigint) FROM written)
+SELECT written.* FROM checked LEFT JOIN written ON true;
 
 -- count of any_order
 SELECT count(*), coalesce(sum((next_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())) AND stage <> 4)::integer), 0), coalesce(min(CASE stage WHEN 4 THEN wake_at ELSE next_at END) FILTER (WHERE (expires_at = 0 OR expires_at > coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"())))), 0)
@@ -462,9 +581,8 @@ UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM set
 -- load
 SELECT /* outmill load */ r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''), coalesce(r.traceparent, ''),
 	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
-	CASE WHEN $2::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END, CASE WHEN $2::integer & 2 <> 0 THEN r.payload END,
-	CASE WHEN $2::integer & 4 <> 0 THEN r.history END
-FROM "outmill"."records" AS r WHERE r.id = ANY ($1::text::uuid[]);
+	CASE WHEN $2::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $2::integer & 2 <> 0 THEN r.payload END,
+	CASE WHEN $2::integer & 4 <> 0 THEN r.history END FROM "outmill"."records" AS r WHERE r.id = ANY ($1::text::uuid[]);
 
 -- lock
 SELECT /* outmill lock */ pg_advisory_xact_lock($1::bigint);
