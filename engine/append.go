@@ -69,7 +69,6 @@ func (a *appending) run(ctx context.Context, t *tx) error {
 	if err != nil {
 		return err
 	}
-	a.CreatedAt = t.now.Of()
 	rows, err := a.rows(t, routes, fair)
 	if err != nil {
 		return err
@@ -77,6 +76,7 @@ func (a *appending) run(ctx context.Context, t *tx) error {
 	if err := t.Insert(ctx, rows); err != nil {
 		return err
 	}
+	a.CreatedAt = t.State().Now.Of()
 	return a.attach(ctx, t, rows)
 }
 

@@ -55,7 +55,8 @@ type Begin struct {
 	// Urgent is for the extension of leases: where transactions of one process wait for each other, it passes before
 	// those that are not. A claim that passed before could take a record whose handler still runs.
 	Urgent bool
-	// Inserts says that the transaction ends with its only Insert. A driver may send the commit along.
+	// Inserts says that the transaction ends with its only Insert. A driver may send the begin and the commit along, and guess the State: if
+	// it was wrong, nothing is written, and fn runs again. Now is then certain behind the Insert.
 	Inserts bool
 	// At most one of these is set.
 	Ask      *Ask

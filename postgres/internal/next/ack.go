@@ -49,8 +49,8 @@ func (d *Driver) alone(ctx context.Context, durable bool, add func(t *tx)) (err 
 	}
 	defer func() { own.end(ctx, err) }()
 	t := &tx{d: d, to: onPgx{own.conn}, own: own}
-	t.addStep(step{text: sqlBegin})
-	t.addStep(step{text: d.names.text("settings", false), args: []any{durable}})
+	t.addBegin(sqlBegin)
+	t.add("settings", []any{durable}, nil)
 	add(t)
 	err = t.commit(ctx)
 	return err

@@ -2,6 +2,9 @@ package next
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -16,6 +19,11 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 	if len(rows) == 0 {
 		return nil
 	}
+	if t.guesses {
+		if err := t.beginInsert(ctx, rows); err != nil {
+			return err
+		}
+	}
 	size := 0
 	for i := range rows {
 		size += rows[i].Size
@@ -25,16 +33,84 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 		t.add("patience", nil, nil)
 	}
 	t.addNotice(rows)
-	t.add("insert", insertArgs(rows), nil)
+	same := t.addInsert(rows)
 	send := t.flush
 	if t.inserts && t.rides {
 		send = t.commit
 	}
 	err := send(ctx)
-	if code(err) == codeUnique {
+	switch {
+	case code(err) == codeUnique:
 		err = taken(err)
+	case err == nil && !*same:
+		err = errGuess
 	}
 	return err
+}
+
+// errGuess says that a transaction that guessed the state has written nothing.
+var errGuess = errors.New("the registrations have changed: the transaction runs again")
+
+// addInsert queues the insert. Where the state is guessed, the rows are inserted only if the registrations are the same, and their times
+// become those of the database.
+func (t *tx) addInsert(rows []driver.NewRow) (same *bool) {
+	same = new(bool)
+	guessed, routes := driver.Time(0), int64(0)
+	if t.guesses {
+		guessed, routes = t.state.Now, t.state.Routes
+	}
+	t.add("insert", append(insertArgs(rows), int64(guessed), routes, schemaVersion), func(scan scan) error {
+		*same = true
+		var shift int64
+		err := scan(&shift)
+		t.state.Now += driver.Time(shift)
+		return err
+	})
+	return same
+}
+
+// guess runs fn, which only inserts, as if the state were that of the last transaction. The insert then begins the transaction, checks
+// the state, and commits, in one round trip. guessed is false if that does not do, and nothing is written.
+func (d *Driver) guess(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) (guessed bool, err error) {
+	last := d.last.Load()
+	if last == nil {
+		return false, nil
+	}
+	t := &tx{d: d, to: guessing{}, rides: true, inserts: true, guesses: true, durable: begin.Durable, state: *last}
+	t.state.Now = driver.Time(time.Now().UnixMicro())
+	err = fn(t)
+	if t.own != nil {
+		t.own.end(ctx, err)
+	}
+	if errors.Is(err, errGuess) || passes(err) {
+		d.hearing.untold()
+		return false, nil
+	}
+	if err == nil {
+		t.committed()
+	}
+	return true, err
+}
+
+// guessing is the sender of a transaction that has not begun: whatever it is asked for needs one that has.
+type guessing struct{}
+
+func (guessing) send(context.Context, []step) error { return errGuess }
+
+// beginInsert begins the transaction of an insert whose rows have no other times than those that depend on its moment.
+func (t *tx) beginInsert(ctx context.Context, rows []driver.NewRow) error {
+	fixed := func(r driver.NewRow) bool { return !r.Record.DueAt.IsZero() || !r.Record.ExpiresAt.IsZero() }
+	if slices.ContainsFunc(rows, fixed) {
+		return errGuess
+	}
+	own, err := t.d.begin(ctx)
+	if err != nil {
+		return err
+	}
+	t.own, t.to = own, onPgx{own.conn}
+	t.addBegin(sqlBegin)
+	t.add("settings", []any{t.durable}, nil)
+	return nil
 }
 
 func insertArgs(rows []driver.NewRow) []any {

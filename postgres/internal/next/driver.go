@@ -59,8 +59,10 @@ type Driver struct {
 	// inUse are the callers' transactions in which a call is running.
 	inUse   storekit.TxLocks
 	hearing hearing
-	ready   atomic.Bool
-	closed  atomic.Bool
+	// last is the state that the last transaction has read.
+	last   atomic.Pointer[driver.State]
+	ready  atomic.Bool
+	closed atomic.Bool
 }
 
 var _ driver.DB = (*Driver)(nil)
@@ -94,6 +96,14 @@ func (d *Driver) View(ctx context.Context, begin driver.Begin, fn func(driver.Tx
 
 // Update runs fn in a transaction.
 func (d *Driver) Update(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
+	if begin.Inserts {
+		if err := d.check(ctx); err != nil {
+			return err
+		}
+		if guessed, err := d.guess(ctx, begin, fn); guessed {
+			return err
+		}
+	}
 	return d.repeat(ctx, func(again bool) error { return d.run(ctx, sqlBegin, begin, fn, !again) })
 }
 
@@ -142,15 +152,19 @@ func (d *Driver) run(ctx context.Context, how string, begin driver.Begin, fn fun
 		}
 		return err
 	}
-	for _, fn := range t.onCommit {
-		fn()
-	}
+	t.committed()
 	return nil
 }
 
+func (t *tx) committed() {
+	for _, fn := range t.onCommit {
+		fn()
+	}
+}
+
 func (t *tx) runOwn(ctx context.Context, how string, begin driver.Begin, fn func(driver.Tx) error) error {
-	t.addStep(step{text: how})
-	t.addStep(step{text: t.d.names.text("settings", false), args: []any{begin.Durable}})
+	t.addBegin(how)
+	t.add("settings", []any{begin.Durable}, nil)
 	t.addState()
 	t.addFirst(begin)
 	// The first read stays for the first call.
@@ -166,6 +180,13 @@ func (t *tx) runOwn(ctx context.Context, how string, begin driver.Begin, fn func
 		return err
 	}
 	return t.commit(ctx)
+}
+
+func (t *tx) addBegin(how string) {
+	t.addStep(step{text: how, done: func(int) error {
+		t.own.begun = true
+		return nil
+	}})
 }
 
 // commit sends the queued statements, and the COMMIT.

@@ -21,8 +21,8 @@ var errConnectionLost = errors.New("the connection was lost before the commit")
 type ownTx struct {
 	conn    *pgx.Conn
 	release func(err error)
-	// sent says that the COMMIT was sent, and over that it was answered.
-	sent, over bool
+	// begun says that the BEGIN was answered, sent that the COMMIT was sent, and over that it was answered.
+	begun, sent, over bool
 }
 
 func (d *Driver) begin(ctx context.Context) (*ownTx, error) {
@@ -39,6 +39,13 @@ func (o *ownTx) committing(send func() error) error {
 	crash.At(crash.BeforeCommit)
 	err := send()
 	crash.At(crash.AfterCommit)
+	if !o.begun && code(err) != "" {
+		// What the server answers instead of the BEGIN, such as that it has ended the session, comes before it has begun.
+		if o.sent = false; isConnection(err) {
+			return errors.Join(errConnectionLost, err)
+		}
+		return err
+	}
 	return committed(err)
 }
 

@@ -23,6 +23,8 @@ type tx struct {
 	rides bool
 	// inserts says that the transaction ends with its Insert.
 	inserts bool
+	// guesses says that the state is that of an earlier transaction. See guess.
+	guesses, durable bool
 	// writers are the transactions that had written the notes that this one has read.
 	writers  map[noteKey]int64
 	onCommit []func()
@@ -98,6 +100,10 @@ func (t *tx) addState() {
 		err := scan(&version.Version, &version.Compatible, &s.Routes, &s.Pauses, (*int64)(&s.Now), &s.Notes, &s.Paused, &s.Unrouted)
 		if err != nil {
 			return err
+		}
+		if t.own != nil {
+			seen := *s
+			t.d.last.Store(&seen)
 		}
 		return version.Check(schemaVersion)
 	}, done: func(int) error {

@@ -145,6 +145,13 @@ func (t *tx) addNotice(rows []driver.NewRow) {
 	t.add("notify", []any{t.d.channel(), string(text)}, nil)
 }
 
+// untold has the next notice not wait for the interval.
+func (h *hearing) untold() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.told = time.Time{}
+}
+
 func newHearing() hearing {
 	ctx, end := context.WithCancel(context.Background())
 	return hearing{ctx: ctx, end: end}

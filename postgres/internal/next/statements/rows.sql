@@ -117,18 +117,24 @@ SELECT {row}, {blocked} FROM {p:records} AS r WHERE r.id = $1::text::uuid FOR NO
 SELECT {row}, {blocked} FROM {p:records} AS r WHERE r.id > $1::text::uuid ORDER BY r.id LIMIT $2::bigint
 
 -- name: insert
--- An append: rows as lists, in their order.
-INSERT INTO {p:records} (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, step, waits_for,
+-- An append: rows as lists, in their order. $24 is the moment that the times of the rows were made for, 0 if it was read from this
+-- database. If it was not, the rows are inserted only if the generation of the registrations is still $25, for a program of the version $26, and
+-- their times become as much later as the clock of the database is. The result is by how much; no row says that nothing was inserted.
+WITH m AS MATERIALIZED (SELECT CASE WHEN $24::bigint <> 0 THEN {p:now}() - $24::bigint ELSE 0 END AS later FROM {p:meta}
+	WHERE $24::bigint = 0 OR routes = $25::bigint AND version >= $26::integer AND compatible <= $26::integer),
+inserted AS (INSERT INTO {p:records} (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, step, waits_for,
 	message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload)
-SELECT u.id, u.grp, u.topic, u.key, u.tenant_id, u.created_at, u.size, u.stage, u.wake_at, u.next_at, u.expires_at, u.due_at,
-	nullif(u.step, '00000000-0000-0000-0000-000000000000'), nullif(u.waits_for, '00000000-0000-0000-0000-000000000000'), u.message_id,
+SELECT u.id, u.grp, u.topic, u.key, u.tenant_id, u.created_at + m.later, u.size, u.stage, CASE WHEN u.wake_at <> 0 THEN u.wake_at + m.later ELSE 0 END,
+	u.next_at + m.later, CASE WHEN u.expires_at <> 0 THEN u.expires_at + m.later ELSE 0 END, u.due_at + m.later,
+	nullif(u.step, {none}), nullif(u.waits_for, {none}), u.message_id,
 	nullif(u.correlation_id, ''), nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''),
 	nullif(u.joins, ''), nullif(substr(u.metadata, 2), ''), CASE WHEN u.metadata LIKE '+%' THEN u.payload END
-FROM unnest($1::text::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text::bigint[], $7::text::bigint[], $8::text::smallint[],
+FROM m CROSS JOIN unnest($1::text::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text::bigint[], $7::text::bigint[], $8::text::smallint[],
 	$9::text::bigint[], $10::text::bigint[], $11::text::bigint[], $12::text::bigint[], $13::text::uuid[], $14::text::uuid[], $15::text[],
 	$16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::bytea[])
 AS u (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, step, waits_for, message_id,
-	correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload)
+	correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload))
+SELECT later FROM m
 
 -- name: load
 -- The content of records. $2 is what is read of it beside the texts: 1 metadata, 2 payload, 4 history.

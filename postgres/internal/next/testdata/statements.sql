@@ -512,17 +512,21 @@ FROM (VALUES ('enable_seqscan'), ('enable_bitmapscan'), ('enable_hashjoin'), ('e
 	('search_path')) AS s (name);
 
 -- insert
-INSERT /* outmill insert */ INTO "outmill"."records" (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, step, waits_for,
+WITH /* outmill insert */ m AS MATERIALIZED (SELECT CASE WHEN $24::bigint <> 0 THEN "outmill"."now"() - $24::bigint ELSE 0 END AS later FROM "outmill"."meta"
+	WHERE $24::bigint = 0 OR routes = $25::bigint AND version >= $26::integer AND compatible <= $26::integer),
+inserted AS (INSERT INTO "outmill"."records" (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, step, waits_for,
 	message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload)
-SELECT u.id, u.grp, u.topic, u.key, u.tenant_id, u.created_at, u.size, u.stage, u.wake_at, u.next_at, u.expires_at, u.due_at,
-	nullif(u.step, '00000000-0000-0000-0000-000000000000'), nullif(u.waits_for, '00000000-0000-0000-0000-000000000000'), u.message_id,
+SELECT u.id, u.grp, u.topic, u.key, u.tenant_id, u.created_at + m.later, u.size, u.stage, CASE WHEN u.wake_at <> 0 THEN u.wake_at + m.later ELSE 0 END,
+	u.next_at + m.later, CASE WHEN u.expires_at <> 0 THEN u.expires_at + m.later ELSE 0 END, u.due_at + m.later,
+	nullif(u.step, '00000000-0000-0000-0000-000000000000'::uuid), nullif(u.waits_for, '00000000-0000-0000-0000-000000000000'::uuid), u.message_id,
 	nullif(u.correlation_id, ''), nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''),
 	nullif(u.joins, ''), nullif(substr(u.metadata, 2), ''), CASE WHEN u.metadata LIKE '+%' THEN u.payload END
-FROM unnest($1::text::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text::bigint[], $7::text::bigint[], $8::text::smallint[],
+FROM m CROSS JOIN unnest($1::text::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text::bigint[], $7::text::bigint[], $8::text::smallint[],
 	$9::text::bigint[], $10::text::bigint[], $11::text::bigint[], $12::text::bigint[], $13::text::uuid[], $14::text::uuid[], $15::text[],
 	$16::text[], $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::bytea[])
 AS u (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, step, waits_for, message_id,
-	correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload);
+	correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload))
+SELECT later FROM m;
 
 -- key_states
 WITH /* outmill key_states */ at AS MATERIALIZED (SELECT "outmill"."now"() AS now)
