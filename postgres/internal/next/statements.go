@@ -112,8 +112,8 @@ var rowColumns = []string{
 }
 
 // contentColumns are what readContent reads. What the parameter does not ask for is not read from the disk.
-const contentColumns = `r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''), coalesce(r.traceparent, ''),
-	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
+const contentColumns = `r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''),
+	coalesce(r.traceparent, ''), coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
 	CASE WHEN $N::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $N::integer & 2 <> 0 THEN r.payload END,
 	CASE WHEN $N::integer & 4 <> 0 THEN r.history END`
 

@@ -277,8 +277,8 @@ FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::big
 	parked, processed_at, processed_by, grp, error, tried)
 WHERE r.id = u.id AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
 	AND coalesce(r.step::text, '') || r.grp = u.guard)
-RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''), coalesce(r.traceparent, ''),
-	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
+RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''),
+	coalesce(r.traceparent, ''), coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
 	CASE WHEN $24::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $24::integer & 2 <> 0 THEN r.payload END,
 	CASE WHEN $24::integer & 4 <> 0 THEN r.history END),
 checked AS MATERIALIZED (SELECT "outmill"."demand"(count(*), $23::bigint) FROM written)
@@ -290,8 +290,8 @@ USING (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bi
 	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard)
 WHERE r.id = u.id AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
 	AND coalesce(r.step::text, '') || r.grp = u.guard)
-RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''), coalesce(r.traceparent, ''),
-	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
+RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''),
+	coalesce(r.traceparent, ''), coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
 	CASE WHEN $8::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $8::integer & 2 <> 0 THEN r.payload END,
 	CASE WHEN $8::integer & 4 <> 0 THEN r.history END),
 checked AS MATERIALIZED (SELECT "outmill"."demand"(count(*), $7::bigint) FROM written)
@@ -303,8 +303,8 @@ FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::big
 	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, until)
 WHERE r.id = u.id AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
 	AND coalesce(r.step::text, '') || r.grp = u.guard
-RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''), coalesce(r.traceparent, ''),
-	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
+RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''),
+	coalesce(r.traceparent, ''), coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
 	CASE WHEN $9::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $9::integer & 2 <> 0 THEN r.payload END,
 	CASE WHEN $9::integer & 4 <> 0 THEN r.history END),
 checked AS MATERIALIZED (SELECT "outmill"."demand"(count(*), $8::bigint) FROM written)
@@ -318,8 +318,8 @@ FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::big
 	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, attempts, expiries)
 WHERE r.id = u.id AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
 	AND coalesce(r.step::text, '') || r.grp = u.guard
-RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''), coalesce(r.traceparent, ''),
-	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
+RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''),
+	coalesce(r.traceparent, ''), coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
 	CASE WHEN $13::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $13::integer & 2 <> 0 THEN r.payload END,
 	CASE WHEN $13::integer & 4 <> 0 THEN r.history END),
 checked AS MATERIALIZED (SELECT "outmill"."demand"(count(*), $12::bigint) FROM written)
@@ -330,8 +330,8 @@ WITH written AS (UPDATE /* outmill lease_same */ "outmill"."records" AS r SET st
 	attempts = r.attempts + $10::integer, expiries = r.expiries + $11::integer, under = ''
 WHERE r.id = ANY ($1::text::uuid[]) AND r.stage = $2::smallint AND r.wake_at = $3::bigint AND r.claims = $4::integer AND r.owner = $5::text
 	AND coalesce(r.step::text, '') || r.grp = $6::text
-RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''), coalesce(r.traceparent, ''),
-	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
+RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''),
+	coalesce(r.traceparent, ''), coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
 	CASE WHEN $13::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $13::integer & 2 <> 0 THEN r.payload END,
 	CASE WHEN $13::integer & 4 <> 0 THEN r.history END),
 checked AS MATERIALIZED (SELECT "outmill"."demand"(count(*), $12::bigint) FROM written)
@@ -583,8 +583,8 @@ SELECT topic FROM line WHERE topic IS NOT NULL UNION SELECT topic FROM later WHE
 UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM settled WHERE topic IS NOT NULL;
 
 -- load
-SELECT /* outmill load */ r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''), coalesce(r.traceparent, ''),
-	coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
+SELECT /* outmill load */ r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''),
+	coalesce(r.traceparent, ''), coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
 	CASE WHEN $2::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $2::integer & 2 <> 0 THEN r.payload END,
 	CASE WHEN $2::integer & 4 <> 0 THEN r.history END FROM "outmill"."records" AS r WHERE r.id = ANY ($1::text::uuid[]);
 
