@@ -113,9 +113,22 @@ func (t *tx) beginInsert(ctx context.Context, rows []driver.NewRow) error {
 	return nil
 }
 
+// insertArgs are a list for each column. A list of which each item is empty is itself empty, and has NULL for each row: most messages have
+// only few of the texts.
 func insertArgs(rows []driver.NewRow) []any {
-	text := func(of func(r *driver.NewRow) string) []string { return textsOf(rows, of) }
+	text := func(of func(r *driver.NewRow) string) []string {
+		if slices.ContainsFunc(rows, func(r driver.NewRow) bool { return of(&r) != "" }) {
+			return textsOf(rows, of)
+		}
+		return []string{}
+	}
 	number := func(of func(r *driver.NewRow) int64) string { return numbersOf(rows, of) }
+	id := func(of func(r *driver.NewRow) [16]byte) string {
+		if slices.ContainsFunc(rows, func(r driver.NewRow) bool { return of(&r) != [16]byte{} }) {
+			return idsOf(rows, of)
+		}
+		return "{}"
+	}
 	payloads := make([][]byte, len(rows))
 	for i := range rows {
 		if payloads[i] = rows[i].Record.Payload; payloads[i] == nil {
@@ -124,15 +137,14 @@ func insertArgs(rows []driver.NewRow) []any {
 		}
 	}
 	return []any{
-		idsOf(rows, func(r *driver.NewRow) outmill.WorkItemID { return r.ID }), text(func(r *driver.NewRow) string { return r.Group }),
+		id(func(r *driver.NewRow) [16]byte { return r.ID }), text(func(r *driver.NewRow) string { return r.Group }),
 		text(func(r *driver.NewRow) string { return r.Name() }), text(func(r *driver.NewRow) string { return r.Key }),
 		text(func(r *driver.NewRow) string { return r.Tenant }), number(func(r *driver.NewRow) int64 { return int64(r.Created) }),
 		number(func(r *driver.NewRow) int64 { return int64(r.Size) }), number(func(r *driver.NewRow) int64 { return int64(r.Stage) }),
 		number(func(r *driver.NewRow) int64 { return int64(r.Wake) }), number(func(r *driver.NewRow) int64 { return int64(r.Next) }),
 		number(func(r *driver.NewRow) int64 { return int64(r.Expires) }),
 		number(func(r *driver.NewRow) int64 { return int64(max(r.Next, r.Created)) }),
-		idsOf(rows, func(r *driver.NewRow) outmill.WorkItemID { return r.Step }),
-		idsOf(rows, func(r *driver.NewRow) outmill.JoinID { return r.WaitsFor }),
+		id(func(r *driver.NewRow) [16]byte { return r.Step }), id(func(r *driver.NewRow) [16]byte { return r.WaitsFor }),
 		text(func(r *driver.NewRow) string { return r.Message }), text(func(r *driver.NewRow) string { return r.Record.CorrelationID }),
 		text(func(r *driver.NewRow) string { return r.Record.CausationID }), text(func(r *driver.NewRow) string { return r.Record.TraceParent }),
 		text(func(r *driver.NewRow) string { return r.Record.TraceState }), text(func(r *driver.NewRow) string { return r.Record.DedupKey }),

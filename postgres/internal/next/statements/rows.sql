@@ -117,14 +117,15 @@ SELECT {row}, {blocked} FROM {p:records} AS r WHERE r.id = $1::text::uuid FOR NO
 SELECT {row}, {blocked} FROM {p:records} AS r WHERE r.id > $1::text::uuid ORDER BY r.id LIMIT $2::bigint
 
 -- name: insert
--- An append: rows as lists, in their order. $24 is the moment that the times of the rows were made for, 0 if it was read from this
--- database. If it was not, the rows are inserted only if the generation of the registrations is still $25, for a program of the version $26, and
--- their times become as much later as the clock of the database is. The result is by how much; no row says that nothing was inserted.
+-- An append: rows as lists, in their order; a list of nothing but empty texts or ids may be empty itself. $24 is the moment that the times
+-- of the rows were made for, 0 if it was read from this database. If it was not, the rows are inserted only if the generation of the
+-- registrations is still $25, for a program of the version $26, and their times become as much later as the clock of the database is. The
+-- result is by how much; no row says that nothing was inserted.
 WITH m AS MATERIALIZED (SELECT CASE WHEN $24::bigint <> 0 THEN {p:now}() - $24::bigint ELSE 0 END AS later FROM {p:meta}
 	WHERE $24::bigint = 0 OR routes = $25::bigint AND version >= $26::integer AND compatible <= $26::integer),
 inserted AS (INSERT INTO {p:records} (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, step, waits_for,
 	message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload)
-SELECT u.id, u.grp, u.topic, u.key, u.tenant_id, u.created_at + m.later, u.size, u.stage, CASE WHEN u.wake_at <> 0 THEN u.wake_at + m.later ELSE 0 END,
+SELECT u.id, coalesce(u.grp, ''), u.topic, coalesce(u.key, ''), coalesce(u.tenant_id, ''), u.created_at + m.later, u.size, u.stage, CASE WHEN u.wake_at <> 0 THEN u.wake_at + m.later ELSE 0 END,
 	u.next_at + m.later, CASE WHEN u.expires_at <> 0 THEN u.expires_at + m.later ELSE 0 END, u.due_at + m.later,
 	nullif(u.step, {none}), nullif(u.waits_for, {none}), u.message_id,
 	nullif(u.correlation_id, ''), nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''),

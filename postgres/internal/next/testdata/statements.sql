@@ -264,52 +264,6 @@ UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id,
 UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
 	ORDER BY wake_at, seq LIMIT $3::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS leased;
 
--- content of change
-WITH written AS (UPDATE /* outmill change */ "outmill"."records" AS r SET stage = u.to_stage, wake_at = u.wake_at, next_at = u.next_at, expires_at = u.expires_at, attempts = u.attempts,
-	claims = u.to_claims, expiries = u.expiries, owner = u.to_owner, worker = u.worker, under = u.under, parked = u.parked,
-	processed_at = u.processed_at, processed_by = u.processed_by, grp = u.grp,
-	last_error = CASE WHEN u.error LIKE '+%' THEN substr(u.error, 2) ELSE r.last_error END,
-	history = CASE WHEN u.tried = '' THEN r.history ELSE substr(convert_to(u.tried, 'UTF8') || coalesce(r.history, ''), 1, 3072) END
-FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[], $7::text::smallint[],
-	$8::text::bigint[], $9::text::bigint[], $10::text::bigint[], $11::text::integer[], $12::text::integer[], $13::text::integer[], $14::text[],
-	$15::text[], $16::text[], $17::text::boolean[], $18::text::bigint[], $19::text[], $20::text[], $21::text[], $22::text[])
-	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, to_stage, wake_at, next_at, expires_at, attempts, to_claims, expiries, to_owner, worker, under,
-	parked, processed_at, processed_by, grp, error, tried)
-WHERE r.id = u.id AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
-	AND coalesce(r.step::text, '') || r.grp = u.guard)
-RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''),
-	coalesce(r.traceparent, ''), coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
-	CASE WHEN $24::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $24::integer & 2 <> 0 THEN r.payload END,
-	CASE WHEN $24::integer & 4 <> 0 THEN r.history END),
-checked AS MATERIALIZED (SELECT "outmill"."demand"(count(*), $23::bigint) FROM written)
-SELECT written.* FROM checked LEFT JOIN written ON true;
-
--- content of delete
-WITH written AS (DELETE /* outmill delete */ FROM "outmill"."records" AS r
-USING (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[])
-	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard)
-WHERE r.id = u.id AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
-	AND coalesce(r.step::text, '') || r.grp = u.guard)
-RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''),
-	coalesce(r.traceparent, ''), coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
-	CASE WHEN $8::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $8::integer & 2 <> 0 THEN r.payload END,
-	CASE WHEN $8::integer & 4 <> 0 THEN r.history END),
-checked AS MATERIALIZED (SELECT "outmill"."demand"(count(*), $7::bigint) FROM written)
-SELECT written.* FROM checked LEFT JOIN written ON true;
-
--- content of extend
-WITH written AS (UPDATE /* outmill extend */ "outmill"."records" AS r SET wake_at = u.until
-FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[], $7::text::bigint[])
-	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, until)
-WHERE r.id = u.id AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
-	AND coalesce(r.step::text, '') || r.grp = u.guard
-RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''),
-	coalesce(r.traceparent, ''), coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
-	CASE WHEN $9::integer & 1 <> 0 THEN coalesce(r.metadata, '') ELSE '' END AS metadata, CASE WHEN $9::integer & 2 <> 0 THEN r.payload END,
-	CASE WHEN $9::integer & 4 <> 0 THEN r.history END),
-checked AS MATERIALIZED (SELECT "outmill"."demand"(count(*), $8::bigint) FROM written)
-SELECT written.* FROM checked LEFT JOIN written ON true;
-
 -- content of lease
 WITH written AS (UPDATE /* outmill lease */ "outmill"."records" AS r SET stage = 4, wake_at = $7::bigint, owner = $8::text, worker = $9::text, claims = r.claims + 1,
 	attempts = r.attempts + u.attempts, expiries = r.expiries + u.expiries, under = ''
@@ -516,7 +470,7 @@ WITH /* outmill insert */ m AS MATERIALIZED (SELECT CASE WHEN $24::bigint <> 0 T
 	WHERE $24::bigint = 0 OR routes = $25::bigint AND version >= $26::integer AND compatible <= $26::integer),
 inserted AS (INSERT INTO "outmill"."records" (id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, step, waits_for,
 	message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload)
-SELECT u.id, u.grp, u.topic, u.key, u.tenant_id, u.created_at + m.later, u.size, u.stage, CASE WHEN u.wake_at <> 0 THEN u.wake_at + m.later ELSE 0 END,
+SELECT u.id, coalesce(u.grp, ''), u.topic, coalesce(u.key, ''), coalesce(u.tenant_id, ''), u.created_at + m.later, u.size, u.stage, CASE WHEN u.wake_at <> 0 THEN u.wake_at + m.later ELSE 0 END,
 	u.next_at + m.later, CASE WHEN u.expires_at <> 0 THEN u.expires_at + m.later ELSE 0 END, u.due_at + m.later,
 	nullif(u.step, '00000000-0000-0000-0000-000000000000'::uuid), nullif(u.waits_for, '00000000-0000-0000-0000-000000000000'::uuid), u.message_id,
 	nullif(u.correlation_id, ''), nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''),
