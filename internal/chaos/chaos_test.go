@@ -37,8 +37,8 @@ const (
 	// fullDuration is long enough for each kind of fault to happen.
 	fullDuration = 2 * time.Minute
 	// stuckAfter is how long no message may be delivered after the last fault has ended. The time
-	// until all messages are delivered depends on the machine.
-	stuckAfter = time.Minute
+	// until all messages are delivered depends on the machine, which may have much else to do.
+	stuckAfter = 5 * time.Minute
 )
 
 func TestChaos(t *testing.T) {
