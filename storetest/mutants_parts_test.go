@@ -59,6 +59,8 @@ func TestRun_BrokenParts(t *testing.T) {
 		{"pauses nothing of a part", "parts", "a pause of a tenant stops its records only, and the others of its part come", oneTenant},
 		{"gives nothing back to a part", "parts", "what waits for a first group, or is given back by one, is delivered in its part",
 			func(f mutants.File) outmill.Store { return dropsNothing{f} }},
+		{"holds records of parts behind keys", "parts", "a claim without an order takes what claims by key hold, in each part",
+			claims(func(r *outmill.ClaimRequest) { r.Order = outmill.OrderKey })},
 		{"shows one part after the other", "parts",
 			"FirstWaiting returns what was appended first, of whichever part, and counts what is before a record",
 			func(f mutants.File) outmill.Store { return showsByPart{f} }},

@@ -76,6 +76,11 @@ func TestRun_BrokenPauses(t *testing.T) {
 			func(f mutants.File) outmill.Store { return namesNoPauses{f} }},
 		{"has paused records due", "pause", "paused records are pending, and not due for OldestDue",
 			func(f mutants.File) outmill.Store { return allDue{f} }},
+		{"knows nothing due beside a pause", "pause", "OldestDue is that of records that a leased one of their key holds, also beside a pause",
+			func(f mutants.File) outmill.Store { return noneDue{f} }},
+		{"shows what pauses hold, or what keys do", "waiting",
+			"FirstWaiting returns the first records that keys hold and that pauses hold, however many there are of the others",
+			func(f mutants.File) outmill.Store { return showsHeld{f} }},
 		{"tells its worker nothing of pauses", "pause", "LastPauses has the pauses that the last Claim or Extend has seen",
 			func(f mutants.File) outmill.Store { return tellsNoPauses{f} }},
 		{"tells its worker each time of new pauses", "pause", "LastPauses has the pauses that the last Claim or Extend has seen",
@@ -260,6 +265,33 @@ func (m allDue) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, err
 		}
 	}
 	return stats, err
+}
+
+type noneDue struct{ mutants.File }
+
+func (m noneDue) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
+	stats, err := m.File.Stats(ctx, limit)
+	if list, listErr := m.Paused(ctx); listErr == nil && len(list) > 0 {
+		for i := range stats {
+			stats[i].OldestDue = time.Time{}
+		}
+	}
+	return stats, err
+}
+
+// showsHeld shows the first records of all that are held, together.
+type showsHeld struct{ mutants.File }
+
+func (m showsHeld) FirstWaiting(ctx context.Context, group, topic string, limit int) (storekit.Waiting, error) {
+	found, err := m.File.FirstWaiting(ctx, group, topic, limit)
+	found.Kinds = slices.DeleteFunc(found.Kinds, func(kind storekit.WaitingKind) bool {
+		stage := kind.Records[0].Stage
+		return stage != storekit.StageAside && stage != storekit.StageLeased && len(kind.Records) > 0 && slices.ContainsFunc(found.Kinds,
+			func(other storekit.WaitingKind) bool {
+				return other.Records[0].Stage == storekit.StageAside && other.More
+			})
+	})
+	return found, err
 }
 
 type tellsNoPauses struct{ mutants.File }

@@ -27,6 +27,7 @@ func partSentences() []sentence {
 		{"Stats counts the records of all parts of a topic as one", partsStats},
 		{"what waits for a first group, or is given back by one, is delivered in its part", partsOfNoGroup},
 		{"a pause of a tenant stops its records only, and the others of its part come", partsPaused},
+		{"a claim without an order takes what claims by key hold, in each part", partsFreeOfHeld},
 		{"FirstWaiting returns what was appended first, of whichever part, and counts what is before a record", partsWaiting},
 	}
 	for i, order := range []func(*outmill.ClaimRequest){suite.Plainly, suite.ByKey} {

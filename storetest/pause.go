@@ -58,6 +58,7 @@ func pauseSentences() []sentence {
 		{"Paused lists the pauses, sorted", pausedLists},
 		{"Groups names the pauses that concern a group", groupsNamePauses},
 		{"paused records are pending, and not due for OldestDue", pausedStats},
+		{"OldestDue is that of records that a leased one of their key holds, also beside a pause", heldStats},
 		{"LastPauses has the pauses that the last Claim or Extend has seen", lastPauses},
 		{"a scope or a name that is refused pauses and resumes nothing", refusePauses},
 		{"a store has 1,000 pauses at most", mostPauses},

@@ -18,6 +18,7 @@ func waitingSentences() []sentence {
 	return []sentence{
 		{"FirstWaiting returns the records that wait, by kind, and no settled one", waitingKinds},
 		{"FirstWaiting returns the first records of each kind up to its limit, and says that there may be more", waitingLimit},
+		{"FirstWaiting returns the first records that keys hold and that pauses hold, however many there are of the others", waitingOfEachKind},
 		{"FirstWaiting returns the records that wait for a first group", waitingUnrouted},
 		{"FirstWaiting counts what is before a record, and says less than all of it only where it stopped", waitingBefore},
 		{"FirstWaiting of a closed store is ErrClosed, and the error of a context that has ended", waitingEnded},
