@@ -129,6 +129,9 @@ func (s *Set) watch(ctx context.Context, m *member, cancel context.CancelCauseFu
 	var mu sync.Mutex
 	ended := false
 	var timer *time.Timer
+	// A busy machine may call the function before AfterFunc has returned the timer that it uses.
+	mu.Lock()
+	defer mu.Unlock()
 	timer = time.AfterFunc(s.cfg.CallTimeout, func() {
 		mu.Lock()
 		defer mu.Unlock()
