@@ -77,7 +77,8 @@ func withHanging(t *testing.T, change func(*tenants.Config)) (*rig, *hanging) {
 	t.Helper()
 	slow := &hanging{spy: newSpy(t, "slow")}
 	return newRig(t, nil, func(c *tenants.Config) {
-		c.CallTimeout = 200 * time.Millisecond
+		// The quick one answers within it, on a busy machine too.
+		c.CallTimeout = time.Second
 		c.Discovery = tenants.Static{{Key: "slow", Store: slow}, {Key: "quick", Store: newSpy(t, "quick")}}
 		change(c)
 	}), slow

@@ -183,17 +183,15 @@ func settlementsCutShort(e *env) {
 			longest = max(time.Since(begin), time.Microsecond)
 		}
 	}
-	var failed, open int
-	// The server may still work on a call whose caller has given up.
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-time.After(10 * time.Millisecond) {
-		failed = len(e.List(outmill.ListQuery{Status: outmill.StatusDead}))
-		open = len(e.List(outmill.ListQuery{Status: outmill.StatusLeased}))
-		if join := e.getJoin(id); join.CompletedSteps == n-open-failed && join.FailedSteps == failed {
-			break
-		}
-	}
-	e.requireCounts(id, n-open-failed, failed)
+	// The server may still work on a call whose caller has given up, between any two of these reads.
+	require.Eventually(e.T, func() bool {
+		failed := len(e.List(outmill.ListQuery{Status: outmill.StatusDead}))
+		open := len(e.List(outmill.ListQuery{Status: outmill.StatusLeased}))
+		join := e.getJoin(id)
+		return join.CompletedSteps == n-open-failed && join.FailedSteps == failed
+	}, 30*time.Second, 10*time.Millisecond)
 	e.Ack(found...)
+	failed := len(e.List(outmill.ListQuery{Status: outmill.StatusDead}))
 	e.requireCounts(id, n-failed, failed)
 }
 
