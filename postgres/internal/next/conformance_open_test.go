@@ -10,8 +10,8 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
-// These pass but for the stress with repairs, now and then, mostly in small steps: where transactions run at the same
-// time, package engine can leave a record held under a note that is gone. See docs/postgres-next.md.
+// The short form passes. The stress with repairs fails now and then in the long form, on a busy machine: see
+// docs/postgres-next.md.
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
