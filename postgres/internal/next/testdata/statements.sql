@@ -11,7 +11,7 @@ WHERE n.grp = f.grp AND n.topic = f.topic AND n.name = f.name;
 
 -- acked_steps
 SELECT /* outmill acked_steps */ r.id FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::integer[]) LIMIT $4::bigint) AS u (id, claims) JOIN "outmill"."records" AS r ON r.id = u.id
-WHERE r.stage = 4 AND r.owner = $3::text AND r.claims = u.claims AND r.step IS NOT NULL;
+WHERE r.stage = 4 AND r.owner = $3::text AND r.claims = u.claims AND COALESCE(r.step::text, '') <> '';
 
 -- add
 INSERT /* outmill add */ INTO "outmill"."entries" (kind, key, at, made_at, value) VALUES ($1::text, $2::text, $3::bigint, $4::bigint, $5::text)
