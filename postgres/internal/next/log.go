@@ -188,14 +188,11 @@ func (t *logTx) take(ctx context.Context, p logPage, token int64, lease logLease
 	return b, err
 }
 
-// cut is the place up to which the caller was given the late rows, of which it has seen n; nil if it was given all.
+// cut is the place up to which the caller was given the late rows, of which it has seen n; nil if it was given all. They come first, so
+// a caller that was given some of the rows has seen one of them.
 func (p *logPage) cut(n int) *int64 {
-	switch {
-	case n == p.late && !p.moreLate:
+	if n == p.late && !p.moreLate {
 		return nil
-	case n == 0:
-		place := int64(-1)
-		return &place
 	}
 	return &p.rows[n-1].pos
 }

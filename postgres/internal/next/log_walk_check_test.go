@@ -36,11 +36,13 @@ func (w *logWalk) give(topic *walkTopic, chain int64, group, text string) {
 	require.NotContains(w.T, topic.given[chain], text, "chain %d gives it again", chain)
 	require.False(w.T, topic.skips[chain][text], "chain %d gives a skipped row", chain)
 	require.Contains(w.T, w.expected(topic, chain), text, "chain %d", chain)
-	if topic.groups[group] == nil {
-		topic.groups[group] = map[string]bool{}
+	if w.lives(group) {
+		if topic.groups[group] == nil {
+			topic.groups[group] = map[string]bool{}
+		}
+		require.False(w.T, topic.groups[group][text], "%s gets %s again", group, text)
+		topic.groups[group][text] = true
 	}
-	require.False(w.T, topic.groups[group][text], "%s gets %s again", group, text)
-	topic.groups[group][text] = true
 	if w.strict {
 		for _, earlier := range w.expected(topic, chain) {
 			if w.rows[earlier].committed < w.rows[text].appended && !slices.Contains(topic.given[chain], earlier) && !topic.skips[chain][earlier] {

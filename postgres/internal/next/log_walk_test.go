@@ -14,7 +14,7 @@ import (
 
 // logWalk makes random steps with open transactions, claims of two topics in one transaction, registrations and moves, one after the other,
 // and compares what each chain gives with what it must give: each row that was not committed as of its begin, once, and each group
-// a row once.
+// a row once for as long as it lives.
 type logWalk struct {
 	*rapid.T
 	*logWorld
@@ -178,8 +178,22 @@ func (w *logWalk) drops(t *rapid.T) {
 	group := w.readings[w.living(t)].group
 	for i := range w.readings {
 		if r := &w.readings[i]; r.group == group && r.ended == 0 {
-			w.ends(i)
+			w.readingEnds(i)
 			r.dropping = rapid.Bool().Draw(t, "dropping")
+		}
+	}
+}
+
+func (w *logWalk) lives(group string) bool {
+	return slices.ContainsFunc(w.readings, func(r logReading) bool { return r.group == group && r.ended == 0 })
+}
+
+// readingEnds ends a reading. A group that comes back may get the row of another group that has gone, although it had its own.
+func (w *logWalk) readingEnds(i int) {
+	w.ends(i)
+	for _, topic := range w.topics {
+		if group := w.readings[i].group; !w.lives(group) {
+			delete(topic.groups, group)
 		}
 	}
 }
@@ -194,7 +208,7 @@ func (w *logWalk) dropsEnd(t *rapid.T) {
 
 func (w *logWalk) expires(t *rapid.T) {
 	i := w.living(t)
-	w.ends(i)
+	w.readingEnds(i)
 	if rapid.Bool().Draw(t, "sweep") {
 		w.sweepAt(i, w.step)
 	}
@@ -264,12 +278,12 @@ func (w *logWalk) claimGoesOn(t *rapid.T, c *claiming, group string) (over bool)
 	topic := c.more[0]
 	c.more = c.more[1:]
 	w.line = w.topics[topic].line
-	if !slices.ContainsFunc(w.readings, func(r logReading) bool { return r.group == group && r.ended == 0 }) {
+	if !w.lives(group) {
 		w.commit(c.tx)
 		return true
 	}
 	c.line = w.lineFor(t, topic, group)
-	if rapid.Bool().Draw(t, "hide") {
+	if len(w.open) < 4 && rapid.Bool().Draw(t, "hide") {
 		w.hidesOn(topic)
 	}
 	return false
