@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -28,6 +29,24 @@ const (
 // Claim leases records. See outmill.Queue. It works in transactions of bounded size, and returns after the
 // first one that has leased a record, or that has nothing left to look at.
 func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	found, err := e.claimWith(ctx, req, driver.Metadata|driver.Payload)
+	if found == nil {
+		return nil, err
+	}
+	records := make([]*outmill.Record, len(found))
+	for i := range found {
+		records[i] = found[i].Record
+	}
+	return records, err
+}
+
+// ClaimRaw is Claim for a store that has the role roles.Raw.
+func (e *Engine) ClaimRaw(ctx context.Context, req outmill.ClaimRequest) ([]roles.RawRecord, error) {
+	return e.claimWith(ctx, req, driver.Metadata|driver.Payload|driver.Listed)
+}
+
+// claimWith leases records, and reads that much of them.
+func (e *Engine) claimWith(ctx context.Context, req outmill.ClaimRequest, content driver.Want) ([]roles.RawRecord, error) {
 	const operation = "claim"
 	if err := storekit.CheckClaim(req); err != nil {
 		return nil, e.explain(ctx, operation, err)
@@ -55,7 +74,7 @@ func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 			continue
 		}
 		due.topics = e.topics.Order(due.topics, req.Limit)
-		c, err := e.claimOf(ctx, req, due, guess{known != nil, generation})
+		c, err := e.claimOf(ctx, req, due, content, guess{known != nil, generation})
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +87,7 @@ func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 			e.busy.Drop(req.Group, req.Topics, c.empty)
 		}
 		if len(c.got) > 0 {
-			records, err := e.readClaimed(ctx, req, c.got, c.contents)
+			records, err := e.readClaimed(ctx, req, c.got, reading{want: content, known: c.contents})
 			if err != nil || len(records) > 0 {
 				e.log.Claimed(req, len(records))
 				return records, err
@@ -102,12 +121,12 @@ type guess struct {
 
 // claimOf claims from these lines in one transaction. If they are a guess, and the pauses have changed since, it
 // claims nothing, because the change may have freed other topics.
-func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, due dueLines, guess guess) (*claim, error) {
+func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, due dueLines, content driver.Want, guess guess) (*claim, error) {
 	var c *claim
 	begin := (&claim{tx: &tx{e: e}, req: req, owner: req.Owner.String(), free: freeBlockers(req)}).begin(due)
 	err := e.updateFrom(ctx, "claim", begin, func(ctx context.Context, t *tx) (err error) {
 		c = &claim{
-			tx: t, req: req, owner: req.Owner.String(), empty: map[string]bool{},
+			tx: t, req: req, owner: req.Owner.String(), content: content, empty: map[string]bool{},
 			scans: max(scanLimit, 10*req.Limit), admits: e.config.AtOnce.Admit(req.Limit),
 		}
 		if guess.made && t.State().Pauses != guess.generation {
@@ -133,7 +152,8 @@ type claim struct {
 	// taken are the rows that are leased, but not written yet; leased those of a topic that are written; and got
 	// those of all topics that the claim returns.
 	taken, leased, got []*driver.Change
-	// contents are those of rows in got that came with the commit.
+	// content is what it reads of the records. contents are those of rows in got that came with the commit.
+	content  driver.Want
 	contents map[outmill.WorkItemID]driver.Content
 	// scans is how many rows it may still look at, and admits how many it may still make ready.
 	scans, admits int
@@ -339,7 +359,7 @@ func (c *topicClaim) finish(ctx context.Context, last bool) error {
 	c.taken, c.leased = nil, nil
 	c.changes.Last = last || c.req.Limit <= len(c.got)+len(leased)+len(taken) || c.over
 	if c.bytes <= readAlong {
-		c.changes.Want = driver.Metadata | driver.Payload
+		c.changes.Want = c.content
 	}
 	done, err := c.write(ctx)
 	c.contents = done.Contents

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -16,10 +17,9 @@ const releasing = 5 * time.Second
 
 // readClaimed reads the content of rows that a claim has leased, in their order. It runs after the commit, so that a
 // record that ends its process by its size becomes a suspect, and a transaction does not last as long as the reading.
-// If it fails, it gives back what it has not read, and returns what it has. known are contents that came with the commit.
-func (e *Engine) readClaimed(ctx context.Context, req outmill.ClaimRequest, got []*driver.Change,
-	known map[outmill.WorkItemID]driver.Content) ([]*outmill.Record, error) {
-	read := reading{records: make([]*outmill.Record, 0, len(got)), rows: make([]*driver.Row, 0, len(got)), known: known}
+// If it fails, it gives back what it has not read, and returns what it has.
+func (e *Engine) readClaimed(ctx context.Context, req outmill.ClaimRequest, got []*driver.Change, read reading) ([]roles.RawRecord, error) {
+	read.records, read.rows = make([]roles.RawRecord, 0, len(got)), make([]*driver.Row, 0, len(got))
 	for len(got) > 0 {
 		n := piece(got, cmp.Or(req.MaxBytes, e.config.ReadBytes))
 		err := e.readPiece(ctx, got[:n], &read)
@@ -38,13 +38,15 @@ func (e *Engine) readClaimed(ctx context.Context, req outmill.ClaimRequest, got 
 
 // reading is what a claim has read.
 type reading struct {
-	records []*outmill.Record
+	// want is what it reads of each record.
+	want    driver.Want
+	records []roles.RawRecord
 	// rows are those of the records.
 	rows []*driver.Row
 	// bad are the rows that cannot be decoded, and reasons say why.
 	bad     []driver.Row
 	reasons []string
-	// known are the contents that need not be read.
+	// known are the contents that came with the commit.
 	known map[outmill.WorkItemID]driver.Content
 }
 
@@ -77,7 +79,7 @@ func (e *Engine) readPiece(ctx context.Context, changes []*driver.Change, read *
 	contents := read.knownOf(rows)
 	if contents == nil {
 		var err error
-		if contents, err = e.db.Read(ctx, rows, driver.Metadata|driver.Payload); err != nil {
+		if contents, err = e.db.Read(ctx, rows, read.want); err != nil {
 			return err
 		}
 	}
@@ -88,7 +90,8 @@ func (e *Engine) readPiece(ctx context.Context, changes []*driver.Change, read *
 			read.bad, read.reasons = append(read.bad, rows[i]), append(read.reasons, c.Broken)
 		default:
 			fill(c.Record, &rows[i])
-			read.records, read.rows = append(read.records, c.Record), append(read.rows, &rows[i])
+			read.records = append(read.records, roles.RawRecord{Record: c.Record, Entries: c.Entries})
+			read.rows = append(read.rows, &rows[i])
 		}
 	}
 	return nil
@@ -96,7 +99,7 @@ func (e *Engine) readPiece(ctx context.Context, changes []*driver.Change, read *
 
 // failUnreadable makes the leased records dead that cannot be decoded, as a Fail by the claim does. If a key is parked
 // with one, the claim gives back its later records, so that the next one parks them, too.
-func (e *Engine) failUnreadable(ctx context.Context, req outmill.ClaimRequest, read reading) ([]*outmill.Record, error) {
+func (e *Engine) failUnreadable(ctx context.Context, req outmill.ClaimRequest, read reading) ([]roles.RawRecord, error) {
 	if len(read.bad) == 0 {
 		return read.records, nil
 	}
@@ -109,7 +112,7 @@ func (e *Engine) failUnreadable(ctx context.Context, req outmill.ClaimRequest, r
 		}
 	}
 	err := e.Fail(ctx, list)
-	var records []*outmill.Record
+	var records []roles.RawRecord
 	var behind []driver.Row
 	for i, r := range read.rows {
 		if first := parked[lineKey{r.Line, r.Key}]; first != 0 && first < r.Seq {

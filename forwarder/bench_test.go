@@ -104,3 +104,42 @@ func fill(b *testing.B, store outmill.Writer, topic string) {
 		add(b, store, records...)
 	}
 }
+
+// Each iteration drains 10,000 waiting messages with metadata by records and as many by messages, so that what else the
+// machine does costs both alike:
+//
+//	go test ./forwarder -run '^$' -bench Raw -benchtime 20x
+func BenchmarkRaw(b *testing.B) {
+	const messages = 10_000
+	brokers := kafkatest.Real(b)
+	pub, topic := toKafka(b, brokers, ours)
+	store := openStore(b, filepath.Join(b.TempDir(), "outbox.db"), sqlite.Config{})
+	register(b, store)
+	sides := map[string]message.Publisher{"raw": pub, "messages": byMessages{pub.(storekit.BatchPublisher)}}
+	used := map[string]time.Duration{}
+	for b.Loop() {
+		for name, pub := range sides {
+			b.StopTimer()
+			for range messages / 1000 {
+				records := recs(topic, "k", 1000)
+				for i, r := range records {
+					r.Key, r.Payload = fmt.Sprint("key ", i), make([]byte, benchPayload)
+					r.Metadata = map[string]string{"content_type": "application/json", "source": "shop", outmill.MetadataContract: "orders.placed"}
+					r.CorrelationID, r.TraceParent = r.MessageID, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+				}
+				add(b, store, records...)
+			}
+			fwd, err := forwarder.New(store, pub, forwarder.Config{}, nil)
+			require.NoError(b, err)
+			b.StartTimer()
+			began := processorTime(b)
+			n, err := fwd.Once(b.Context())
+			used[name] += processorTime(b) - began
+			require.NoError(b, err)
+			require.Equal(b, messages, n)
+		}
+	}
+	for name, spent := range used {
+		b.ReportMetric(float64(spent.Nanoseconds())/float64(b.N)/messages, name+"-cpu-ns/msg")
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -12,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
+	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -228,6 +231,11 @@ func each(t *testing.T, test func(t *testing.T, pub message.Publisher, d *destin
 		d := newBatchDestination(t)
 		test(t, d, d.destination)
 	})
+	t.Run("with a publisher of raw records", func(t *testing.T) {
+		t.Parallel()
+		d := newBatchDestination(t)
+		test(t, rawDestination{d}, d.destination)
+	})
 	t.Run("with a plain publisher", func(t *testing.T) {
 		t.Parallel()
 		d := newDestination(t)
@@ -236,3 +244,48 @@ func each(t *testing.T, test func(t *testing.T, pub message.Publisher, d *destin
 }
 
 var _ storekit.BatchPublisher = (*batchDestination)(nil)
+
+// rawDestination takes records. The forwarders of the tests claim every second of its batches raw.
+type rawDestination struct{ *batchDestination }
+
+func (d rawDestination) PublishesRaw(message.Publisher) func(ctx context.Context, batch []roles.RawRecord) error {
+	return func(ctx context.Context, batch []roles.RawRecord) error {
+		return d.PublishBatch(ctx, messagesOf(batch))
+	}
+}
+
+func messagesOf(batch []roles.RawRecord) []storekit.Outgoing {
+	messages := make([]storekit.Outgoing, len(batch))
+	for i, r := range batch {
+		messages[i] = storekit.Outgoing{Topic: r.Topic, Message: storekit.RawMessage(r)}
+	}
+	return messages
+}
+
+// alternating is a store of whose claims every second one is raw.
+type alternating struct {
+	*sqlite.Store
+	claims atomic.Int64
+}
+
+func (a *alternating) RawClaims(outmill.Queue) roles.RawClaims {
+	return func(ctx context.Context, req outmill.ClaimRequest) (records []roles.RawRecord, err error) {
+		if a.claims.Add(1)%2 == 0 {
+			return a.ClaimRaw(ctx, req)
+		}
+		found, err := a.Claim(ctx, req)
+		for _, r := range found {
+			records = append(records, roles.RawRecord{Record: r})
+		}
+		return records, err
+	}
+}
+
+// alternate returns the store with claims that alternate, for a publisher that takes records.
+func alternate(store outmill.Queue, pub message.Publisher) outmill.Queue {
+	_, raw := pub.(storekit.RawPublisher)
+	if file, is := store.(*sqlite.Store); is && raw {
+		return &alternating{Store: file}
+	}
+	return store
+}

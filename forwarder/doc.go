@@ -10,7 +10,8 @@
 // other publisher the forwarder publishes one message per call, in several lanes
 // (goroutines), and the messages of a key one after the other in one lane. Either way the
 // messages of one topic and key arrive in the order in which they were appended. When the
-// forwarder starts, it logs which of the two it does.
+// forwarder starts, it logs which of the two it does. A publisher that takes records as they are
+// (storekit.RawPublisher, such as package kafka's) gets no messages unless a hook needs them.
 //
 // A decorator around a publisher of batches must have the method PublishBatch too;
 // otherwise it hides that of the publisher. If it has Unwrap() message.Publisher instead,

@@ -50,7 +50,7 @@ func quick() forwarder.Config {
 
 func newForwarder(tb testing.TB, store outmill.Queue, pub message.Publisher, cfg forwarder.Config) *forwarder.Forwarder {
 	tb.Helper()
-	fwd, err := forwarder.New(store, pub, cfg, nil)
+	fwd, err := forwarder.New(alternate(store, pub), pub, cfg, nil)
 	require.NoError(tb, err)
 	return fwd
 }
@@ -64,7 +64,7 @@ func start(tb testing.TB, store outmill.Queue, pub message.Publisher, cfg forwar
 func startLogged(tb testing.TB, store outmill.Queue, pub message.Publisher, cfg forwarder.Config,
 	log watermill.LoggerAdapter) *forwarder.Forwarder {
 	tb.Helper()
-	fwd, err := forwarder.New(store, pub, cfg, log)
+	fwd, err := forwarder.New(alternate(store, pub), pub, cfg, log)
 	require.NoError(tb, err)
 	ended := make(chan error, 1)
 	go func() { ended <- fwd.Run(context.Background()) }()

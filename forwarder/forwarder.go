@@ -26,7 +26,9 @@ type Forwarder struct {
 	// publisher is for its limit of sizes; send publishes.
 	publisher message.Publisher
 	send      sender
-	cfg       Config
+	// raw says that records are published without messages.
+	raw bool
+	cfg Config
 	// mostBatch is the largest number of records of one claim and one publish.
 	mostBatch int
 	log       watermill.LoggerAdapter
@@ -72,8 +74,8 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 	mode := modeOf(publisher)
 	f := &Forwarder{
 		queue: queue, publisher: publisher,
-		send: newSender(mode, publisher, cfg),
-		cfg:  cfg, mostBatch: mostBatch,
+		send: newSender(mode, publisher, cfg), raw: rawOf(mode, cfg) != nil,
+		cfg: cfg, mostBatch: mostBatch,
 		log:     storekit.LogWith(logger, watermill.LogFields{"store": queue.Name(), "group": cfg.Group}),
 		running: make(chan struct{}),
 		pinger:  batching.PingerOf(publisher),

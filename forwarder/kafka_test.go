@@ -1,6 +1,7 @@
 package forwarder_test
 
 import (
+	"context"
 	"net"
 	"slices"
 	"strconv"
@@ -17,9 +18,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/kafka"
+	"github.com/outmill/outmill/roles"
+	"github.com/outmill/outmill/storekit"
 )
 
 // ours is the publisher of package kafka, which takes batches.
@@ -29,6 +33,25 @@ func ours(tb testing.TB, brokers []string) message.Publisher {
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, pub.Close()) })
 	return pub
+}
+
+// byMessages hides that the publisher takes records.
+type byMessages struct{ storekit.BatchPublisher }
+
+// changing takes every second batch as messages.
+type changing struct {
+	*kafka.Publisher
+	batches atomic.Int64
+}
+
+func (c *changing) PublishesRaw(message.Publisher) func(ctx context.Context, batch []roles.RawRecord) error {
+	raw := c.Publisher.PublishesRaw(c.Publisher)
+	return func(ctx context.Context, batch []roles.RawRecord) error {
+		if c.batches.Add(1)%2 == 0 {
+			return raw(ctx, batch)
+		}
+		return c.PublishBatch(ctx, messagesOf(batch))
+	}
 }
 
 // watermills is the publisher of watermill-kafka, which takes one message at a time.
@@ -54,6 +77,21 @@ func eachPublisher(t *testing.T, test func(t *testing.T, connect func(tb testing
 	t.Run("with Outmill's publisher", func(t *testing.T) {
 		t.Parallel()
 		test(t, ours)
+	})
+	t.Run("with Outmill's publisher, raw or not", func(t *testing.T) {
+		t.Parallel()
+		testenv.Long(t, "Kafka with batches of messages, and with those and raw ones in turn")
+		for name, change := range map[string]func(*kafka.Publisher) message.Publisher{
+			"messages": func(pub *kafka.Publisher) message.Publisher { return byMessages{pub} },
+			"in turn":  func(pub *kafka.Publisher) message.Publisher { return &changing{Publisher: pub} },
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, func(tb testing.TB, brokers []string) message.Publisher {
+					return change(ours(tb, brokers).(*kafka.Publisher))
+				})
+			})
+		}
 	})
 	t.Run("with watermill-kafka's publisher", func(t *testing.T) {
 		t.Parallel()

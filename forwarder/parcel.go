@@ -38,7 +38,8 @@ const (
 type parcel struct {
 	item  *worker.Item
 	topic string
-	msg   *message.Message
+	// msg is nil if the record is published without one.
+	msg *message.Message
 	// key orders the parcels; "" is no order.
 	key string
 
@@ -134,6 +135,9 @@ func (f *Forwarder) render(p *parcel) (err error) {
 			err = fmt.Errorf("outmill: forwarder hook panicked: %v", r)
 		}
 	}()
+	if f.raw {
+		return nil
+	}
 	rec := p.item.Record
 	p.msg = f.messageOf(rec)
 	handling := storekit.NewHandling(f.queue.Name(), rec, p.item.Clock)

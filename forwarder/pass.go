@@ -130,6 +130,7 @@ func (f *Forwarder) workerConfig(failing *worker.Failing, running *worker.Regist
 		PollInterval:    f.cfg.PollInterval,
 		MaxErrorBackoff: f.cfg.MaxErrorBackoff,
 		FlushInterval:   f.cfg.AckFlushInterval,
+		Raw:             f.raw,
 		Pipelined:       true,
 		OnDead:          f.cfg.OnDead,
 		Name:            f.cfg.Worker,

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -19,7 +20,7 @@ type sender interface {
 
 func newSender(m mode, publisher message.Publisher, cfg Config) sender {
 	if m.Publisher != nil {
-		return &batchSender{publisher: m.Publisher, policy: cfg.KeyPolicy}
+		return &batchSender{publisher: m.Publisher, raw: rawOf(m, cfg), policy: cfg.KeyPolicy}
 	}
 	return &laneSender{publisher: publisher, lanes: cfg.Lanes, policy: cfg.KeyPolicy}
 }
@@ -27,7 +28,18 @@ func newSender(m mode, publisher message.Publisher, cfg Config) sender {
 // batchSender publishes the parcels in one call.
 type batchSender struct {
 	publisher storekit.BatchPublisher
-	policy    outmill.KeyPolicy
+	// raw is nil if the publisher gets messages.
+	raw    func(ctx context.Context, batch []roles.RawRecord) error
+	policy outmill.KeyPolicy
+}
+
+// rawOf returns how the publisher publishes records without messages. It returns nil if it cannot, or if hooks need messages.
+func rawOf(m mode, cfg Config) func(ctx context.Context, batch []roles.RawRecord) error {
+	raw, ok := m.Publisher.(storekit.RawPublisher)
+	if !ok || cfg.Filter != nil || cfg.Transform != nil || cfg.MapTopic != nil {
+		return nil
+	}
+	return raw.PublishesRaw(m.Publisher)
 }
 
 func (s *batchSender) send(ctx context.Context, parcels []*parcel) {
@@ -73,11 +85,22 @@ func (s *batchSender) call(ctx context.Context, parcels []*parcel) {
 		endAll(parcels, unsent, nil)
 		return
 	}
+	note(parcels, guard(func() error { return s.publish(ctx, parcels) }))
+}
+
+func (s *batchSender) publish(ctx context.Context, parcels []*parcel) error {
+	if s.raw != nil {
+		batch := make([]roles.RawRecord, len(parcels))
+		for i, p := range parcels {
+			batch[i] = p.item.Raw()
+		}
+		return s.raw(ctx, batch)
+	}
 	batch := make([]storekit.Outgoing, len(parcels))
 	for i, p := range parcels {
 		batch[i] = storekit.Outgoing{Topic: p.topic, Message: p.msg}
 	}
-	note(parcels, guard(func() error { return s.publisher.PublishBatch(ctx, batch) }))
+	return s.publisher.PublishBatch(ctx, batch)
 }
 
 func stillUnderway(parcels []*parcel) []*parcel {

@@ -49,10 +49,14 @@ func (m *marshalling) usualRecord(into *kgo.Record, topic string, msg *message.M
 	if key != "" {
 		into.Key = m.bytes(key)
 	}
-	m.headers = append(m.headers, kgo.RecordHeader{Key: UUIDHeaderKey, Value: m.bytes(msg.UUID)})
+	m.header(UUIDHeaderKey, msg.UUID)
 	for name, value := range msg.Metadata {
-		m.headers = append(m.headers, kgo.RecordHeader{Key: name, Value: m.bytes(value)})
+		m.header(name, value)
 	}
 	into.Headers = m.headers[begin:len(m.headers):len(m.headers)]
 	return nil
+}
+
+func (m *marshalling) header(name, value string) {
+	m.headers = append(m.headers, kgo.RecordHeader{Key: name, Value: m.bytes(value)})
 }

@@ -85,6 +85,18 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 // delivered. The publisher reads their payloads until then, at most for
 // Config.DeliveryTimeout. Messages that this publisher sends later arrive after them.
 func (p *Publisher) PublishBatch(ctx context.Context, batch []storekit.Outgoing) error {
+	return p.publish(ctx, len(batch), func(m *marshalling, i int, d *delivery) error {
+		out := batch[i]
+		d.topic = out.Topic
+		if out.Message != nil {
+			d.messageID = out.Message.UUID
+		}
+		return m.record(&d.record, out.Topic, storekit.ForBroker(out.Message, reserved))
+	})
+}
+
+// publish publishes n messages. marshal makes the record of one, and sets its topic and messageID in any case.
+func (p *Publisher) publish(ctx context.Context, n int, marshal func(m *marshalling, i int, d *delivery) error) error {
 	if err := p.enter(); err != nil {
 		return err
 	}
@@ -92,7 +104,7 @@ func (p *Publisher) PublishBatch(ctx context.Context, batch []storekit.Outgoing)
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	deliveries, failures := p.prepare(batch)
+	deliveries, failures := p.prepare(n, marshal)
 	known, unknown := p.split(deliveries)
 	var late []failure
 	var asking sync.WaitGroup
@@ -101,16 +113,19 @@ func (p *Publisher) PublishBatch(ctx context.Context, batch []storekit.Outgoing)
 	}
 	failures = append(failures, p.deliver(ctx, known)...)
 	asking.Wait()
-	return publishError(len(batch), append(failures, late...))
+	return publishError(n, append(failures, late...))
 }
 
 // MaxMessageBytes implements storekit.SizeLimited. It is 0 with a marshaler of the user's own, which may make a message smaller.
 func (p *Publisher) MaxMessageBytes() int {
-	if _, usual := p.config.Marshaler.(DefaultMarshaler); !usual {
+	if !p.isUsual() {
 		return 0
 	}
 	return p.config.MaxMessageBytes
 }
+
+// isUsual reports whether the marshaler is that of this package.
+func (p *Publisher) isUsual() bool { return p.config.Marshaler == DefaultMarshaler{} }
 
 // Ping returns an error if no broker can be reached, or if the brokers refuse this
 // publisher. It ends with ctx.
@@ -159,17 +174,14 @@ func (p *Publisher) enter() error {
 }
 
 // prepare marshals the messages. Messages that cannot be marshalled fail.
-func (p *Publisher) prepare(batch []storekit.Outgoing) (deliveries []*delivery, failures []failure) {
-	deliveries = make([]*delivery, 0, len(batch))
-	space := make([]delivery, len(batch))
-	marshal := newMarshalling(p.config.Marshaler, len(batch))
-	for i, out := range batch {
+func (p *Publisher) prepare(n int, marshal func(m *marshalling, i int, d *delivery) error) (deliveries []*delivery, failures []failure) {
+	deliveries = make([]*delivery, 0, n)
+	space := make([]delivery, n)
+	m := newMarshalling(p.config.Marshaler, n)
+	for i := range space {
 		d := &space[i]
-		d.index, d.topic = i, out.Topic
-		if out.Message != nil {
-			d.messageID = out.Message.UUID
-		}
-		err := marshal.record(&d.record, out.Topic, storekit.ForBroker(out.Message, reserved))
+		d.index = i
+		err := marshal(m, i, d)
 		if err == nil {
 			d.topic, d.size = d.record.Topic, recordSize(&d.record)
 			deliveries = append(deliveries, d)

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 )
 
 // RecordOf makes a record of a message: it moves instructions, and metadata with a column, to
@@ -132,18 +133,66 @@ func MessageOf(rec *outmill.Record) *message.Message {
 	if rec.Metadata != nil {
 		msg.Metadata = rec.Metadata
 	}
-	restore := func(name, value string) {
-		if value != "" {
-			msg.Metadata[name] = value
+	eachField(rec, func(name, value string) { msg.Metadata[name] = value })
+	return msg
+}
+
+// RawMessage is MessageOf for a copy of a raw record.
+func RawMessage(r roles.RawRecord) *message.Message {
+	whole := *r.Record
+	whole.Metadata = r.MapOf()
+	return MessageOf(&whole)
+}
+
+// EachHeader calls header with each entry of the metadata that the message of a raw record has, as a publisher for a broker sends it:
+// see ForBroker. It calls nothing and returns false for the few records whose metadata has names with a meaning: of these make the message.
+func EachHeader(r roles.RawRecord, reserved func(name string) bool, header func(name, value string)) bool {
+	for i := range r.Entries {
+		if name := r.Entries[i].Name; hasMeaning(name) || reserved(name) {
+			return false
 		}
 	}
-	restore(outmill.MetadataKey, rec.Key)
-	restore(outmill.MetadataCorrelationID, rec.CorrelationID)
-	restore(outmill.MetadataCausationID, rec.CausationID)
-	restore(outmill.MetadataTenantID, rec.TenantID)
-	restore(outmill.MetadataTraceParent, rec.TraceParent)
-	restore(outmill.MetadataTraceState, rec.TraceState)
-	return msg
+	for name := range r.Metadata {
+		if hasMeaning(name) || reserved(name) {
+			return false
+		}
+	}
+	for _, e := range r.Entries {
+		header(e.Name, e.Value)
+	}
+	for name, value := range r.Metadata {
+		header(name, value)
+	}
+	eachField(r.Record, header)
+	return true
+}
+
+// hasMeaning reports whether metadata of this name may be more than data to a message or to ForBroker.
+func hasMeaning(name string) bool {
+	switch name {
+	case outmill.MetadataContract, outmill.MetadataContractVersion, outmill.MetadataOccurredAt:
+		return false
+	case outmill.MetadataCorrelationID, outmill.MetadataCausationID, outmill.MetadataTenantID, outmill.MetadataTraceParent,
+		outmill.MetadataTraceState:
+		return true
+	}
+	// These are the key, the instructions, and what is escaped.
+	return strings.HasPrefix(name, "outmill")
+}
+
+// eachField calls restore with each field of the record that is in the metadata of its message.
+func eachField(rec *outmill.Record, restore func(name, value string)) {
+	one := func(name, value string) {
+		if value != "" {
+			restore(name, value)
+		}
+	}
+	one(outmill.MetadataKey, rec.Key)
+	one(outmill.MetadataCorrelationID, rec.CorrelationID)
+	one(outmill.MetadataCausationID, rec.CausationID)
+	one(outmill.MetadataTenantID, rec.TenantID)
+	one(outmill.MetadataTraceParent, rec.TraceParent)
+	one(outmill.MetadataTraceState, rec.TraceState)
 }
 
 // parser keeps the first error of several values.

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/outmill/outmill/roles"
 )
 
 // Outgoing is one message to publish to a broker.
@@ -50,6 +52,17 @@ type BatchPublisher interface {
 	// PublishBatch returns soon after ctx ends; messages that are not known to be delivered
 	// then count as failed.
 	PublishBatch(ctx context.Context, batch []Outgoing) error
+}
+
+// RawPublisher is a role of publishers of batches that can publish records without making messages of them. A forwarder without
+// hooks uses it.
+type RawPublisher interface {
+	BatchPublisher
+	// PublishesRaw returns PublishBatch for records: it publishes each to its topic, as PublishBatch does with the message that
+	// MessageOf makes of it, with the same errors. It does not change the records, and keeps what they share until they are
+	// delivered or have failed. It returns nil if there is none, and unless the publisher is this one itself: a type that embeds
+	// the publisher has the method too, and its own PublishBatch must not be passed by.
+	PublishesRaw(publisher message.Publisher) func(ctx context.Context, batch []roles.RawRecord) error
 }
 
 // PublishError lists the messages of a call that were not delivered; the others were.

@@ -50,6 +50,8 @@ func claimSentences() []sentence {
 		{"topics that are no patterns are refused in a claim", refuseClaim(badTopics()...)},
 		{"a registration of a group whose name is refused is refused", refuseGroupNames},
 		{"a registration of topics that are no patterns is refused", refuseRegisteredTopics},
+		{"a raw claim hands out what a claim hands out, with the metadata as a list or as a map", rawClaims},
+		{"a store has no raw claims for a type that embeds it", rawOfAnother},
 	}
 }
 

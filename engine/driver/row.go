@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -143,6 +144,8 @@ const (
 	Payload
 	// History is that of Content.
 	History
+	// Listed has the metadata in Content.Entries instead of the record, where the driver can make the list. A driver may ignore it.
+	Listed
 )
 
 // Content is what a driver keeps beside a row.
@@ -150,6 +153,8 @@ type Content struct {
 	// Record has the texts, and the metadata and payload that were wanted; nil is a row that was deleted since it
 	// was read.
 	Record *outmill.Record
+	// Entries is the metadata if Listed was wanted, and the driver has made the list; the record then has none.
+	Entries []roles.MetadataEntry
 	// History has the texts of Row.Tried, the newest first, as far as they are kept.
 	History string
 	// Broken says what of the wanted content cannot be decoded, and why; "" is nothing. Record then has the rest.

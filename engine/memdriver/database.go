@@ -14,6 +14,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -172,7 +173,18 @@ func (d *Database) contents(rows []driver.Row, want driver.Want) []driver.Conten
 	for i, r := range rows {
 		if s := d.byID[r.ID]; s != nil {
 			contents[i] = s.content(want)
+			if want&driver.Listed != 0 {
+				list(&contents[i])
+			}
 		}
 	}
 	return contents
+}
+
+// list makes a list of the metadata.
+func list(c *driver.Content) {
+	for name, value := range c.Record.Metadata {
+		c.Entries = append(c.Entries, roles.MetadataEntry{Name: name, Value: value})
+	}
+	c.Record.Metadata = nil
 }

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime/pprof"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -20,6 +21,7 @@ import (
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/kafka"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
 )
@@ -101,7 +103,7 @@ func forward(ctx context.Context, db database, logger watermill.LoggerAdapter) e
 		return err
 	}
 	defer pub.Close()
-	fwd, err := forwarder.New(db.outbox(), dawdler{pub}, forwarder.Config{
+	config := forwarder.Config{
 		Topics:          outmill.Topics{Include: []string{os.Getenv(envTopic)}},
 		BatchSize:       50,
 		Lease:           lease,
@@ -109,11 +111,15 @@ func forward(ctx context.Context, db database, logger watermill.LoggerAdapter) e
 		MaxErrorBackoff: time.Second,
 		UpkeepInterval:  2 * time.Second,
 		Retry:           stubborn,
-		Transform: func(_ string, msg *message.Message) (*message.Message, error) {
+	}
+	if rand.IntN(2) == 0 {
+		// With a hook, records are published as messages.
+		config.Transform = func(_ string, msg *message.Message) (*message.Message, error) {
 			msg.Metadata.Set(seenBy, os.Getenv(envName))
 			return msg, nil
-		},
-	}, logger)
+		}
+	}
+	fwd, err := forwarder.New(db.outbox(), dawdler{pub}, config, logger)
 	if err != nil {
 		return err
 	}
@@ -128,6 +134,22 @@ func (d dawdler) PublishBatch(ctx context.Context, batch []storekit.Outgoing) er
 	dawdle()
 	defer dawdle()
 	return d.Publisher.PublishBatch(ctx, batch)
+}
+
+// PublishesRaw marks the records as the hook marks messages.
+func (d dawdler) PublishesRaw(message.Publisher) func(ctx context.Context, batch []roles.RawRecord) error {
+	publish := d.Publisher.PublishesRaw(d.Publisher)
+	return func(ctx context.Context, batch []roles.RawRecord) error {
+		dawdle()
+		defer dawdle()
+		marked := make([]roles.RawRecord, len(batch))
+		for i, r := range batch {
+			marked[i] = roles.RawRecord{Record: r.Record, Entries: append(slices.Clone(r.Entries), roles.MetadataEntry{
+				Name: seenBy, Value: os.Getenv(envName),
+			})}
+		}
+		return publish(ctx, marked)
+	}
 }
 
 func dawdle() {

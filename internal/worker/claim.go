@@ -104,7 +104,7 @@ func (w *Worker) claim(ctx context.Context, o order) (int, error) {
 	defer cancel()
 	begin := time.Now()
 	claim, notes := storekit.WithClaimNotes(claim)
-	records, err := w.cfg.Queue.Claim(claim, o.request)
+	records, err := w.claimRaw(claim, o.request)
 	w.failing.Note(ctx, storekit.CallClaim, "", begin, err)
 	got := w.accept(o, records, func(l outmill.Lease) time.Time { return notes.Began(l, begin) })
 	o.whole = o.whole && !notes.Unanswered()
@@ -122,7 +122,7 @@ type catch struct {
 
 // accept makes items of the claimed records. It holds the lock throughout, so that no
 // caller can take an item that must be released.
-func (w *Worker) accept(o order, records []*outmill.Record, began func(outmill.Lease) time.Time) catch {
+func (w *Worker) accept(o order, records []roles.RawRecord, began func(outmill.Lease) time.Time) catch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.heedPausesLocked()
@@ -135,9 +135,11 @@ func (w *Worker) accept(o order, records []*outmill.Record, began func(outmill.L
 			f.ready = slices.DeleteFunc(f.ready, func(it *Item) bool { return it.state != queued })
 		}
 	}
-	for _, rec := range records {
+	for _, raw := range records {
+		rec := raw.Record
 		it := &Item{
 			Record:    rec,
+			entries:   raw.Entries,
 			worker:    w,
 			feed:      w.feedOf(rec.Topic),
 			lease:     rec.Lease(),

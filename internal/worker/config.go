@@ -55,6 +55,8 @@ type Config struct {
 	// FlushInterval is the longest time that an outcome waits for others.
 	FlushInterval time.Duration
 
+	// Raw has the records keep their metadata as a list, where the store can claim so: see Item.Raw.
+	Raw bool
 	// Pipelined lets Take return later records of a key before earlier ones are settled. The
 	// user keeps their order, and releases the later ones if an earlier one fails.
 	Pipelined bool

@@ -208,5 +208,5 @@ func (w *Worker) tellOneDead(o outcome) {
 				watermill.LogFields{"work_item_id": o.item.lease.ID.String()})
 		}
 	}()
-	w.cfg.OnDead(o.item.Record, o.reason)
+	w.cfg.OnDead(o.item.whole(), o.reason)
 }

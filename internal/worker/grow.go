@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 )
 
 // growth is the size of the claims while there is a backlog: a claim that is full doubles the next one, from
@@ -69,6 +69,6 @@ func (w *Worker) noteAge(batch []outcome, now time.Time) {
 }
 
 // tried reports whether the lease of one of the records has ended before.
-func tried(records []*outmill.Record) bool {
-	return slices.ContainsFunc(records, func(rec *outmill.Record) bool { return rec.Expiries > 0 })
+func tried(records []roles.RawRecord) bool {
+	return slices.ContainsFunc(records, func(rec roles.RawRecord) bool { return rec.Expiries > 0 })
 }

@@ -4,13 +4,16 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
 // Item is a claimed record. Only the first call of Ack, Abandon, Fail, Release and Snooze
 // takes effect. None of them blocks, and any goroutine may call them.
 type Item struct {
-	Record *outmill.Record
+	// Record has no metadata if entries has it: see Raw.
+	Record  *outmill.Record
+	entries []roles.MetadataEntry
 	// Clock is the end of the lease by the database's clock.
 	Clock *storekit.LeaseClock
 

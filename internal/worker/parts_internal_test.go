@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -19,9 +20,9 @@ func oneOfEach(t *testing.T, perTenant int, tenants ...string) (w *Worker, items
 		Lease: time.Hour, PollInterval: time.Hour, Running: NewRegistry()})
 	w.Open("orders", 10)
 	o, _ := w.room(time.Now())
-	var records []*outmill.Record
+	var records []roles.RawRecord
 	for _, tenant := range tenants {
-		records = append(records, &outmill.Record{ID: outmill.NewWorkItemID(), Topic: "orders", TenantID: tenant})
+		records = append(records, roles.RawRecord{Record: &outmill.Record{ID: outmill.NewWorkItemID(), Topic: "orders", TenantID: tenant}})
 	}
 	w.endRound(o, w.accept(o, records, func(outmill.Lease) time.Time { return time.Now() }), nil)
 	for _, rec := range records {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 )
 
 // noStore has the name that a worker asks for.
@@ -26,9 +27,9 @@ func TestWorker_TenantsDue(t *testing.T) {
 		w.Open("orders", 10)
 		o, _ := w.room(time.Now())
 		require.Equal(t, 2, o.request.TenantRoom("", "orders", "a"))
-		records := make([]*outmill.Record, 2)
+		records := make([]roles.RawRecord, 2)
 		for i := range records {
-			records[i] = &outmill.Record{ID: outmill.NewWorkItemID(), Topic: "orders", TenantID: "a"}
+			records[i].Record = &outmill.Record{ID: outmill.NewWorkItemID(), Topic: "orders", TenantID: "a"}
 		}
 		w.endRound(o, w.accept(o, records, func(outmill.Lease) time.Time { return time.Now() }), nil)
 		for _, rec := range records {

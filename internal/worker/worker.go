@@ -42,6 +42,8 @@ type Worker struct {
 	inbox roles.Inbox
 	// pauses is nil if the store has no pauses.
 	pauses roles.Pauses
+	// claimRaw claims; see claimsOf.
+	claimRaw roles.RawClaims
 
 	mu sync.Mutex
 	// owner is the owner of the next claim; each item has the owner of its own lease.
@@ -108,6 +110,7 @@ func New(cfg Config) *Worker {
 		repeats:      cfg.Repeats,
 		failing:      cfg.Failing,
 		pauses:       pausesOf(cfg.Queue),
+		claimRaw:     claimsOf(cfg),
 		feeds:        map[string]*Feed{},
 		tenants:      map[string]*tenants{},
 		items:        map[outmill.WorkItemID]*Item{},

@@ -20,6 +20,7 @@ import (
 	"github.com/outmill/outmill/engine"
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/engine/memdriver"
+	"github.com/outmill/outmill/roles"
 )
 
 // Options has the settings of a store. The zero value is ready to use. The default of Name is "memory".
@@ -39,6 +40,14 @@ func New(db *Database, options Options) *Store {
 	options.Name = cmp.Or(options.Name, "memory")
 	memory := memdriver.Driver{Database: db.Database}
 	return &Store{engine.New(memory, options), memory}
+}
+
+// RawClaims returns the raw claims of this store. See roles.Raw.
+func (s *Store) RawClaims(queue outmill.Queue) roles.RawClaims {
+	if queue != outmill.Queue(s) {
+		return nil
+	}
+	return s.ClaimRaw
 }
 
 // WithTx returns a context that carries the transaction: methods that work in transactions take part in it. The

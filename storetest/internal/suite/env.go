@@ -2,12 +2,14 @@ package suite
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 )
 
 const (
@@ -58,6 +60,7 @@ type Env struct {
 	Store   outmill.Store
 	open    func(t *testing.T, options Options) Harness
 	short   bool
+	claims  *atomic.Int64
 }
 
 // NewEnv opens a store for the test.
@@ -68,7 +71,7 @@ func NewEnv(t *testing.T, open func(t *testing.T, options Options) Harness, opti
 	require.NotNil(t, harness, "New returned no Harness")
 	store := harness.Store()
 	require.NotNil(t, store, "Harness.Store returned no store")
-	return &Env{T: t, Ctx: ctx, Harness: harness, Options: options, Store: store, open: open}
+	return &Env{T: t, Ctx: ctx, Harness: harness, Options: options, Store: store, open: open, claims: &atomic.Int64{}}
 }
 
 // Old reports whether the store is one of storetest.Old.
@@ -162,9 +165,33 @@ func (e *Env) Filled(records ...*outmill.Record) {
 // Claim claims once.
 func (e *Env) Claim(owner outmill.OwnerToken, changes ...func(*outmill.ClaimRequest)) []*outmill.Record {
 	e.T.Helper()
-	found, err := e.Store.Claim(e.Ctx, Request(owner, changes...))
+	claim := e.Store.Claim
+	if raw := e.RawClaims(); raw != nil && e.claims.Add(1)%2 == 0 {
+		claim = whole(raw)
+	}
+	found, err := claim(e.Ctx, Request(owner, changes...))
 	require.NoError(e.T, err, "Claim")
 	return found
+}
+
+// RawClaims are those of the store; nil is none. Every second claim of a sentence is a raw one.
+func (e *Env) RawClaims() roles.RawClaims {
+	if raw, ok := e.Store.(roles.Raw); ok {
+		return raw.RawClaims(e.Store)
+	}
+	return nil
+}
+
+// whole returns a claim whose records have their metadata.
+func whole(raw roles.RawClaims) func(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	return func(ctx context.Context, req outmill.ClaimRequest) (records []*outmill.Record, err error) {
+		found, err := raw(ctx, req)
+		for _, r := range found {
+			r.Metadata = r.MapOf()
+			records = append(records, r.Record)
+		}
+		return records, err
+	}
 }
 
 // ClaimOne claims one record and checks its name.
