@@ -17,8 +17,9 @@ const (
 	ByStage Index = iota
 	// ByPlace finds the ready and the held rows of a line, by Seq.
 	ByPlace
-	// ByKeyed finds the rows of a line that are held under the notes of keys, and ByPaused those under the notes of pauses, by Seq.
+	// ByKeyed finds the rows of a line that are held under the notes of keys, by Seq.
 	ByKeyed
+	// ByPaused finds the rows of a line that are held under the notes of pauses, by Seq.
 	ByPaused
 	// ByComing finds the rows of a line whose Wake has come: the waiting, then the delayed, then the leased ones, up to Limit of
 	// each, by Wake and Seq. An expired one counts as well: a claim must meet it to free its key.

@@ -26,7 +26,8 @@ func (w *walk) read() operation {
 // search is one of a line along an index whose order is certain.
 func (w *walk) search(limit int) driver.Search {
 	by := pick(w, "by", []driver.Index{
-		driver.ByStage, driver.ByStage, driver.ByPlace, driver.ByKeyed, driver.ByPaused, driver.ByComing, driver.ByDue, driver.ByLater, driver.ByKey, driver.ByParked,
+		driver.ByStage, driver.ByStage, driver.ByPlace, driver.ByKeyed, driver.ByPaused, driver.ByComing, driver.ByDue,
+		driver.ByLater, driver.ByKey, driver.ByParked,
 	})
 	s := driver.Search{By: by, Limit: limit, Free: w.chance(2)}
 	switch by {
