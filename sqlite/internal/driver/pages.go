@@ -33,7 +33,8 @@ const (
 // Pages reads the first ready rows of several lines, and the states of their keys.
 func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
 	group, names, pages := lines[0].Group, namesOf(lines), make([]driver.Page, len(lines))
-	alone, err := t.texts(ctx, sqlAlone, group, jsonOf(names), int64(t.state.Now), t.state.Notes, jsonOf(ask.Free), t.state.Unrouted, !ask.Keys)
+	alone, err := t.texts(ctx, sqlAlone, group, jsonOf(names), int64(t.state.Now), t.state.Notes, jsonOf(ask.Free),
+		t.state.Unrouted, !ask.Keys)
 	if err != nil {
 		return nil, err
 	}

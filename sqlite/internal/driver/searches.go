@@ -58,7 +58,8 @@ UNION ALL SELECT * FROM (SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED
 
 // searches are the statements of all searches but ByStage.
 var searches = map[driver.Index]string{
-	driver.ByPlace: sqlByPlace, driver.ByKeyed: sqlByKeyed, driver.ByPaused: sqlByPaused, driver.ByComing: sqlByComing, driver.ByDue: sqlByDue, driver.ByLater: sqlTimed,
+	driver.ByPlace: sqlByPlace, driver.ByKeyed: sqlByKeyed, driver.ByPaused: sqlByPaused,
+	driver.ByComing: sqlByComing, driver.ByDue: sqlByDue, driver.ByLater: sqlTimed,
 	driver.ByEnded: sqlByEnded, driver.ByExpiry: sqlByExpiry, driver.ByKey: sqlByKey, driver.ByParked: sqlByParked,
 	driver.ByDone: sqlByDone, driver.ByUnrouted: sqlByUnrouted, driver.ByStep: sqlByStep, driver.ByWaiter: sqlByWaiter,
 	driver.ByOpen: sqlByOpen,
