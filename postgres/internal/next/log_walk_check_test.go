@@ -1,3 +1,5 @@
+//go:build outmill_next_open
+
 package next
 
 import (

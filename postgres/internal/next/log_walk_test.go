@@ -1,3 +1,7 @@
+//go:build outmill_next_open
+
+// The walk hung once, and nobody knows why yet: so only those who ask for it run it.
+
 package next
 
 import (
