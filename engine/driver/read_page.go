@@ -47,6 +47,28 @@ func ReadPage(ctx context.Context, t Parts, notes bool, ask Ask) (p Page, err er
 	return p, err
 }
 
+// ReadPages reads a page of each line as Tx.Pages returns them, line by line.
+func ReadPages(ctx context.Context, t Parts, notes bool, ask Ask, lines []Line) ([]Page, error) {
+	pages := make([]Page, len(lines))
+	for i, line := range lines {
+		ask.Line, ask.Due = line, 1
+		p, err := ReadPage(ctx, t, notes, ask)
+		if p.Busy = len(p.Due)+len(p.Notes) > 0 || p.Unrouted; err == nil && !p.Busy && !ask.Keys {
+			if p.Held, err = t.Rows(ctx, Search{By: ByKeyed, Line: line, Limit: 1}); err == nil {
+				p.Busy = len(p.Held) > 0
+				p.Ready, err = t.Rows(ctx, Search{By: ByStage, Stage: Ready, Line: line, Limit: ask.Limit})
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if pages[i] = p; p.Busy {
+			pages[i] = Page{Busy: true}
+		}
+	}
+	return pages, nil
+}
+
 // keys are the keys of the page, each once.
 func (p *Page) keys() (keys []string) {
 	seen := map[string]bool{"": true}

@@ -181,22 +181,7 @@ func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
 }
 
 func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
-	pages := make([]driver.Page, len(lines))
-	for i, line := range lines {
-		ask.Line, ask.Due = line, 1
-		page, err := t.Page(ctx, ask)
-		switch {
-		case err != nil:
-			return nil, err
-		case len(page.Due)+len(page.Notes) > 0 || page.Unrouted || !ask.Keys && len(t.held(line, 1, ofKey)) > 0:
-			pages[i].Busy = true
-			continue
-		case !ask.Keys:
-			page.Ready, _ = t.Rows(ctx, driver.Search{By: driver.ByStage, Line: line, Limit: ask.Limit})
-		}
-		pages[i].Ready, pages[i].Keys = page.Ready, page.Keys
-	}
-	return pages, nil
+	return driver.ReadPages(ctx, t, true, ask, lines)
 }
 
 // looks reports whether a claim looks at the note.
