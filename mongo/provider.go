@@ -35,18 +35,10 @@ func ConfigOf(text string) (string, Config, error) {
 		return "", Config{}, err
 	}
 	var config Config
-	parameters.Text("name", &config.Name)
-	parameters.Level("append_log_level", &config.AppendLogLevel)
-	parameters.Text("collection_prefix", &config.CollectionPrefix)
-	parameters.Duration("retain", &config.Retain)
-	parameters.Duration("retain_joins", &config.RetainJoins)
-	parameters.Duration("retain_audit", &config.RetainAudit)
-	parameters.Duration("dedup_window", &config.DedupWindow)
-	parameters.Bool("embed_json", &config.EmbedJSON)
-	parameters.List("fair_topics", &config.FairTopics)
+	parameters.Fields(&config, "name", "append_log_level", "collection_prefix", "retain", "retain_joins", "retain_audit", "dedup_window",
+		"embed_json", "fair_topics", "ensure_schema")
 	parameters.Off("transactions", &config.WithoutTransactions)
 	parameters.Off("change_stream", &config.WithoutChangeStream)
-	parameters.Bool("ensure_schema", &config.EnsureSchema)
 	left := parameters.URL()
 	parameters.CheckRest(driversOf(left))
 	if len(left.Path) > 1 {

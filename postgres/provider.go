@@ -30,21 +30,8 @@ func ConfigOf(text string) (string, Config, error) {
 		return "", Config{}, err
 	}
 	var config Config
-	parameters.Text("name", &config.Name)
-	parameters.Level("append_log_level", &config.AppendLogLevel)
-	parameters.Text("schema", &config.Schema)
-	parameters.Text("table_prefix", &config.TablePrefix)
-	parameters.Text("listen_url", &config.ListenURL)
-	parameters.Text("lane", (*string)(&config.Lane))
-	parameters.List("fair_topics", &config.FairTopics)
-	parameters.Duration("retain", &config.Retain)
-	parameters.Duration("retain_joins", &config.RetainJoins)
-	parameters.Duration("retain_audit", &config.RetainAudit)
-	parameters.Duration("dedup_window", &config.DedupWindow)
-	parameters.Duration("notify_interval", &config.NotifyInterval)
-	parameters.Duration("idle_in_transaction", &config.IdleInTransaction)
-	parameters.Bool("durable_settle", &config.DurableSettle)
-	parameters.Bool("ensure_schema", &config.EnsureSchema)
+	parameters.Fields(&config, "name", "append_log_level", "schema", "table_prefix", "listen_url", "lane", "fair_topics", "retain",
+		"retain_joins", "retain_audit", "dedup_window", "notify_interval", "idle_in_transaction", "durable_settle", "ensure_schema")
 	// The server refuses what it does not know, so only names that are nearly the store's are refused here.
 	parameters.CheckRest(func(string) bool { return true })
 	return parameters.URL().String(), config, parameters.Err()

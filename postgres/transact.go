@@ -90,20 +90,12 @@ func (*Store) HasTransactions() bool { return true }
 // the *sql.Tx of gorm, bun, sqlx, sqlc or ent. The first such call logs a line.
 func (s *Store) Tx(ctx context.Context) (pgx.Tx, bool) {
 	found, err := s.TxOf(ctx)
-	tx, ok := found.(pgx.Tx)
-	if !ok {
-		s.logger.OtherTx("Tx", found)
-	}
-	return tx, ok && err == nil
+	return storekit.TxAs[pgx.Tx](s.logger, "Tx", found, err)
 }
 
 // SQLTx is Tx for a *sql.Tx, such as that of Transact if Config.DB is set, or that of a library
 // over database/sql.
 func (s *Store) SQLTx(ctx context.Context) (*sql.Tx, bool) {
 	found, err := s.TxOf(ctx)
-	tx, ok := found.(*sql.Tx)
-	if !ok {
-		s.logger.OtherTx("SQLTx", found)
-	}
-	return tx, ok && err == nil
+	return storekit.TxAs[*sql.Tx](s.logger, "SQLTx", found, err)
 }

@@ -20,8 +20,7 @@ const (
 	DefaultRetainJoins = 24 * time.Hour
 	// DefaultRetainAudit is how long the audit keeps an entry.
 	DefaultRetainAudit = storekit.AuditRetention
-	// DefaultMaxPayload leaves space for the other columns: SQLite, as the driver is built,
-	// holds rows of up to 1e9 bytes.
+	// DefaultMaxPayload leaves space for the other columns: SQLite, as the driver is built, holds rows of up to 1e9 bytes.
 	DefaultMaxPayload = 900_000_000
 )
 
@@ -30,13 +29,11 @@ type Config struct {
 	// Name identifies the store in logs, metrics and deliveries. Open's default is "sqlite:"
 	// and the file's name without its folder. New's default is "sqlite".
 	Name string
-	// TablePrefix starts the name of every table, index and view. Two stores with different
-	// prefixes can share one database. It is a letter or _ followed by letters, digits and _,
-	// at most 40 characters in all. Default "outmill_".
+	// TablePrefix starts the name of every table, index and view. Two stores with different prefixes can share one database. It is
+	// a letter or _ followed by letters, digits and _, at most 40 characters in all. Default "outmill_".
 	TablePrefix string
-	// AppendLogLevel is the level of the line that each call logs if it appends records: how
-	// many, to which topics, with which correlation ids. nil is
-	// slog.LevelDebug; slog.LevelInfo is Info, and levels below Debug are trace.
+	// AppendLogLevel is the level of the line that each call logs if it appends records: how many, to which topics, with which
+	// correlation ids. nil is slog.LevelDebug; slog.LevelInfo is Info, and levels below Debug are trace.
 	AppendLogLevel slog.Leveler
 	// Retain is how long a processed record is kept. 0 deletes it on ack.
 	Retain time.Duration
@@ -46,17 +43,15 @@ type Config struct {
 	RetainAudit time.Duration
 	// DedupWindow is how long a dedup key is remembered. Default 24 h.
 	DedupWindow time.Duration
-	// BusyTimeout is how long an operation waits for another write transaction before it fails
-	// with storekit.ErrBusy. If its context ends earlier, the wait ends then. The transactions of
-	// handlers in an inbox and of sagas wait until their contexts end. Open also sets it as the busy_timeout of
-	// the connections that it opens. Default 5 s.
+	// BusyTimeout is how long an operation waits for another write transaction before it fails with storekit.ErrBusy. If its
+	// context ends earlier, the wait ends then. The transactions of handlers in an inbox and of sagas wait until their contexts
+	// end. Open also sets it as the busy_timeout of the connections that it opens. Default 5 s.
 	BusyTimeout time.Duration
 	// EnsureSchema makes Open call Ensure. After New, the first call outside a caller's
 	// transaction does so. Default: the user calls Ensure.
 	EnsureSchema bool
-	// TxFromContext finds a transaction in a context that WithTx did not make, such as one that
-	// a middleware puts there: Adopt(yours.TxFromContext). It must return a value that WithTx
-	// takes, of the database of this store. Default none.
+	// TxFromContext finds a transaction in a context that WithTx did not make, such as one that a middleware puts there:
+	// Adopt(yours.TxFromContext). It must return a value that WithTx takes, of the database of this store. Default none.
 	TxFromContext func(ctx context.Context) (tx any, ok bool)
 	// FairTopics are the topics, or patterns of topics such as "orders.*", of which claims take as much from each of several
 	// parts, so that a tenant with a large backlog does not hold up tenants of other parts. The database keeps them: the
@@ -70,8 +65,7 @@ type Config struct {
 	atOnce storekit.BatchSize
 }
 
-// Adopt makes a Config.TxFromContext of a function that returns a transaction of a specific
-// type, such as a *sql.Tx.
+// Adopt makes a Config.TxFromContext of a function that returns a transaction of a specific type, such as a *sql.Tx.
 func Adopt[T any](from func(ctx context.Context) (T, bool)) func(ctx context.Context) (any, bool) {
 	return sqlkit.Adopt(from)
 }
@@ -88,8 +82,7 @@ func (c *Config) setDefaults() {
 	c.MaxPayload = cmp.Or(c.MaxPayload, DefaultMaxPayload)
 }
 
-// Validate returns an outmill.ErrInvalidConfig for every invalid setting, joined. Unset fields
-// are valid.
+// Validate returns an outmill.ErrInvalidConfig for every invalid setting, joined. Unset fields are valid.
 func (c Config) Validate() error {
 	check := storekit.CheckConfig("sqlite.Config")
 	check.Refuse(c.TablePrefix != "" &&

@@ -18,11 +18,10 @@
 //
 // # One writer at a time
 //
-// SQLite has one writer at a time. The write transactions of one Store wait for each other in
-// the process. If another connection or process is writing, the store tries again until
-// Config.BusyTimeout has passed. A caller's own transaction should be an immediate one (InTx,
-// or _txlock=immediate in the DSN, as Open sets it). SQLite refuses a write of a deferred
-// transaction that has read before, if another connection has written since.
+// SQLite has one writer at a time. The write transactions of one Store wait for each other in the process. If another connection or
+// process is writing, the store tries again until Config.BusyTimeout has passed. A caller's own transaction should be an immediate
+// one (InTx, or _txlock=immediate in the DSN, as Open sets it). SQLite refuses a write of a deferred transaction that has read
+// before, if another connection has written since.
 //
 // # Time
 //
@@ -31,8 +30,7 @@
 //
 // # Order
 //
-// If an ordered claim finds a record behind another one of its key, it holds the record: later
-// claims skip it until its key changes, so the cost of a claim does not grow with the backlog
-// of a blocked key. Unordered claims ignore holds. While an owner has a lease of any record of
-// a key, claims of other owners get none of the key's records, not even earlier ones.
+// If an ordered claim finds a record behind another one of its key, it holds the record: later claims skip it until its key
+// changes, so the cost of a claim does not grow with the backlog of a blocked key. Unordered claims ignore holds. While an owner
+// has a lease of any record of a key, claims of other owners get none of the key's records, not even earlier ones.
 package sqlite

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -20,28 +21,26 @@ import (
 )
 
 const (
-	memory          = ":memory:"
 	idleConnections = 8
+	// ownerOnly is the mode of a new database file.
+	ownerOnly = 0o600
 )
 
-// Open opens the database file and returns a store on it. Close closes both. Open creates the
-// file if it does not exist, with the mode 0600, which SQLite gives to its files -wal and -shm too;
-// with the parameter mode=rw of SQLite (sqlite:orders.db?mode=rw) it returns a *FileNotFoundError
-// instead, and creates nothing. It does not create the schema, unless Config.EnsureSchema is set:
-// see Ensure. A nil logger logs nothing.
+// Open opens the database file and returns a store on it. Close closes both. Open creates the file if it does not exist, with the
+// mode 0600, which SQLite gives to its files -wal and -shm too; with the parameter mode=rw of SQLite (sqlite:orders.db?mode=rw) it
+// returns a *FileNotFoundError instead, and creates nothing. It does not create the schema, unless Config.EnsureSchema is set: see
+// Ensure. A nil logger logs nothing.
 //
-// The database is a path (orders.db), a URL (sqlite:orders.db, sqlite://orders.db,
-// sqlite:///var/lib/orders.db), a DSN of SQLite (file:orders.db?mode=rwc), or ":memory:".
-// Parameters of URLs and DSNs go to the driver (_pragma=…). They are applied after the settings
-// below and override them. In a plain path a ? is part of the name.
+// The database is a path (orders.db), a URL (sqlite:orders.db, sqlite://orders.db, sqlite:///var/lib/orders.db), a DSN of SQLite
+// (file:orders.db?mode=rwc), or ":memory:". Parameters of URLs and DSNs go to the driver (_pragma=…). They are applied after the
+// settings below and override them. In a plain path a ? is part of the name.
 //
 // Every connection gets journal_mode(WAL), synchronous(FULL) (NORMAL may lose the last commits
 // when the power fails), foreign_keys(1), busy_timeout (Config.BusyTimeout) and
 // _txlock=immediate, so that DB().BeginTx begins a transaction in which Append works.
 //
-// A database in memory has a single connection: while a transaction is open, all other calls of
-// the store wait for its end. For a file, up to 8 idle connections are kept for a minute. The
-// number of open connections is not limited (DB().SetMaxOpenConns).
+// A database in memory has a single connection: while a transaction is open, all other calls of the store wait for its end. For a
+// file, up to 8 idle connections are kept for a minute. The number of open connections is not limited (DB().SetMaxOpenConns).
 func Open(ctx context.Context, database string, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -51,7 +50,7 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 		return nil, err
 	}
 	if config.Name == "" {
-		config.Name = "sqlite:" + source.base()
+		config.Name = "sqlite:" + filepath.Base(source.path)
 	}
 	config.setDefaults()
 	source.create()
@@ -62,25 +61,22 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	if source.inMemory() {
 		db.SetMaxOpenConns(1)
 	} else {
-		// Keep idle connections, because a new one runs the settings above and prepares its
-		// statements again.
+		// Keep idle connections, because a new one runs the settings above and prepares its statements again.
 		db.SetMaxIdleConns(idleConnections)
 		db.SetConnMaxIdleTime(time.Minute)
 	}
 	store := newStore(db, config, logger, driver.Config{Owned: true, Now: clock.From(ctx)})
-	if err := store.driver.Ping(ctx); err != nil {
-		_ = store.Close()
-		if missing := source.missing(); missing != nil {
-			return nil, missing
+	if err = store.driver.Ping(ctx); err != nil {
+		err = cmp.Or(source.missing(), fmt.Errorf("outmill/sqlite: open %s: check that its folder exists, that it may be written, and that "+
+			"it is a SQLite database: %w", source.path, err))
+	} else if config.EnsureSchema {
+		if err = store.Ensure(ctx); err != nil {
+			err = fmt.Errorf("outmill/sqlite: open %s: %w", source.path, err)
 		}
-		return nil, fmt.Errorf("outmill/sqlite: open %s: check that its folder exists, that it may be written, and that it is a SQLite "+
-			"database: %w", source.path, err)
 	}
-	if config.EnsureSchema {
-		if err := store.Ensure(ctx); err != nil {
-			_ = store.Close()
-			return nil, fmt.Errorf("outmill/sqlite: open %s: %w", source.path, err)
-		}
+	if err != nil {
+		_ = store.Close()
+		return nil, err
 	}
 	return store, nil
 }
@@ -109,22 +105,18 @@ type source struct {
 }
 
 func parseSource(database string) (source, error) {
-	if rest, ok := strings.CutPrefix(database, "sqlite:"); ok {
-		return parseURL(database, strings.TrimPrefix(rest, "//"))
+	rest, isURL := strings.CutPrefix(database, "sqlite:")
+	if isURL {
+		rest = strings.TrimPrefix(rest, "//")
+	} else if rest, isURL = strings.CutPrefix(database, "file:"); strings.HasPrefix(rest, "//") {
+		rest = strings.TrimPrefix(rest[2:], "localhost")
 	}
-	if rest, ok := strings.CutPrefix(database, "file:"); ok {
-		if local, ok := strings.CutPrefix(rest, "//"); ok {
-			rest = strings.TrimPrefix(local, "localhost")
-		}
-		return parseURL(database, rest)
-	}
-	if database == "" {
+	switch {
+	case database == "":
 		return source{}, storekit.InvalidConfig("sqlite.Open: the path is empty: want a file, or \":memory:\"")
+	case !isURL:
+		return source{path: database}, nil
 	}
-	return source{path: database}, nil
-}
-
-func parseURL(database, rest string) (source, error) {
 	rest, _, _ = strings.Cut(rest, "#")
 	escaped, query, _ := strings.Cut(rest, "?")
 	file, err := url.PathUnescape(escaped)
@@ -142,13 +134,13 @@ func parseURL(database, rest string) (source, error) {
 }
 
 func (s source) inMemory() bool {
-	return s.path == memory || strings.Contains("&"+s.query+"&", "&mode=memory&")
+	return s.path == ":memory:" || strings.Contains("&"+s.query+"&", "&mode=memory&")
 }
 
 // gone reports whether the database is a file that does not exist, and whether its parameters forbid to create it.
 func (s source) gone() (gone, must bool) {
 	_, err := os.Stat(s.path)
-	// parseURL has checked the query.
+	// parseSource has checked the query.
 	query, _ := url.ParseQuery(s.query)
 	mode := query.Get("mode")
 	return !s.inMemory() && errors.Is(err, fs.ErrNotExist), mode == "rw" || mode == "ro"
@@ -166,9 +158,8 @@ func (s source) missing() error {
 	return &FileNotFoundError{Path: path}
 }
 
-// create makes a file that does not exist, readable by its owner only, because messages are in it.
-// SQLite itself would leave that to the umask, and gives the files -wal and -shm the mode of the
-// database. SQLite reports what this cannot do.
+// create makes a file that does not exist, readable by its owner only, because messages are in it. SQLite itself would leave that
+// to the umask, and gives the files -wal and -shm the mode of the database. SQLite reports what this cannot do.
 func (s source) create() {
 	if gone, must := s.gone(); !gone || must || strings.Contains("&"+s.query, "&immutable") {
 		return
@@ -178,34 +169,19 @@ func (s source) create() {
 	}
 }
 
-// ownerOnly is the mode of a new database file.
-const ownerOnly = 0o600
-
-func (s source) base() string { return filepath.Base(s.path) }
-
+// dsn has the path in the form of a URL: with slashes, and one before a drive letter.
 func (s source) dsn(config Config) string {
-	settings := []string{
-		fmt.Sprintf("_pragma=busy_timeout(%d)", config.BusyTimeout.Milliseconds()),
-		"_pragma=foreign_keys(1)",
-		"_pragma=synchronous(FULL)",
-		"_txlock=immediate",
-	}
-	if !s.inMemory() {
-		settings = append(settings, "_pragma=journal_mode(WAL)")
-	}
-	query := strings.Join(settings, "&")
-	if s.query != "" {
-		query += "&" + s.query
-	}
-	return "file:" + s.escapedPath() + "?" + query
-}
-
-// escapedPath returns the path in the form of a URL: with slashes, and one before a drive
-// letter.
-func (s source) escapedPath() string {
 	file := filepath.ToSlash(filepath.Clean(s.path))
 	if filepath.VolumeName(s.path) != "" {
 		file = "/" + file
 	}
-	return (&url.URL{Path: file}).EscapedPath()
+	dsn := fmt.Sprintf("file:%s?_pragma=busy_timeout(%d)&_pragma=foreign_keys(1)&_pragma=synchronous(FULL)&_txlock=immediate",
+		(&url.URL{Path: file}).EscapedPath(), config.BusyTimeout.Milliseconds())
+	if !s.inMemory() {
+		dsn += "&_pragma=journal_mode(WAL)"
+	}
+	if s.query != "" {
+		dsn += "&" + s.query
+	}
+	return dsn
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/sqlite"
-	"github.com/outmill/outmill/sqlite/internal/turnstile"
 )
 
 // queued is a store whose write lock a transaction has, until end is called.
@@ -83,21 +82,6 @@ func TestStore_Queue(t *testing.T) {
 		end()
 		require.Equal(t, []outmill.Lease{lease}, <-extended)
 		require.Empty(t, <-claimed)
-	})
-
-	t.Run("an extension whose turn has come has time for its work, although it waited for nearly all its time", func(t *testing.T) {
-		t.Parallel()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
-		defer cancel()
-		extension, end := turnstile.AtLeast(turnstile.Urgently(ctx))
-		defer end()
-		other, none := turnstile.AtLeast(ctx)
-		defer none()
-		<-ctx.Done()
-		require.ErrorIs(t, other.Err(), context.DeadlineExceeded)
-		deadline, _ := extension.Deadline()
-		first, _ := ctx.Deadline()
-		require.Greater(t, deadline.Sub(first), time.Second/2)
 	})
 
 	t.Run("a call that gives up leaves its place, and the others pass in their order", func(t *testing.T) {

@@ -27,15 +27,8 @@ func configOf(text string) (string, Config, error) {
 		return "", Config{}, err
 	}
 	var config Config
-	parameters.Text("name", &config.Name)
-	parameters.Level("append_log_level", &config.AppendLogLevel)
-	parameters.Text("schema", &config.Schema)
-	parameters.Text("table", &config.Table)
-	parameters.Duration("retain", &config.Retain)
-	parameters.Duration("retain_joins", &config.RetainJoins)
-	parameters.Duration("retain_audit", &config.RetainAudit)
-	parameters.Duration("dedup_window", &config.DedupWindow)
-	parameters.Bool("ensure_schema", &config.EnsureSchema)
+	parameters.Fields(&config, "name", "append_log_level", "schema", "table", "retain", "retain_joins", "retain_audit", "dedup_window",
+		"ensure_schema")
 	parameters.CheckRest(storekit.WithoutUnderscore)
 	return parameters.URL().String(), config, parameters.Err()
 }

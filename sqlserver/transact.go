@@ -43,11 +43,7 @@ func (*Store) HasTransactions() bool { return true }
 // call logs a line.
 func (s *Store) Tx(ctx context.Context) (*sql.Tx, bool) {
 	found, err := s.TxOf(ctx)
-	tx, ok := found.(*sql.Tx)
-	if !ok {
-		s.logger.OtherTx("Tx", found)
-	}
-	return tx, ok && err == nil
+	return storekit.TxAs[*sql.Tx](s.logger, "Tx", found, err)
 }
 
 // worthAnother reports whether fn may succeed if it runs again. It is false for ErrNoteBusy: the

@@ -18,3 +18,11 @@ func (l *Log) OtherTx(accessor string, tx any) {
 			"or the transaction of the library that began it", watermill.LogFields{"transaction": fmt.Sprintf("%T", tx)})
 	})
 }
+
+// TxAs returns a transaction that a store's TxOf has found, if it has the type of the accessor. Otherwise it is OtherTx.
+func TxAs[T any](l *Log, accessor string, found any, err error) (tx T, ok bool) {
+	if tx, ok = found.(T); !ok {
+		l.OtherTx(accessor, found)
+	}
+	return tx, ok && err == nil
+}

@@ -1,7 +1,9 @@
 package storekit_test
 
 import (
+	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -63,5 +65,31 @@ func TestParseURL(t *testing.T) {
 		t.Parallel()
 		_, err := storekit.ParseURL("postgres://db:x/orders")
 		require.ErrorContains(t, err, `invalid port ":x"`)
+	})
+
+	t.Run("the fields of a Config are those with the names of the parameters", func(t *testing.T) {
+		t.Parallel()
+		type text string
+		var config struct {
+			Name          text
+			ListenURL     string
+			DedupWindow   time.Duration
+			EnsureSchema  bool
+			FairTopics    []string
+			AppendLevel   slog.Leveler
+			Other, Retain time.Duration
+		}
+		parameters, err := storekit.ParseURL("?name=n&listen_url=l&dedup_window=2s&ensure_schema=true&fair_topics=a,b&append_level=info&other=1s")
+		require.NoError(t, err)
+		parameters.Fields(&config, "name", "listen_url", "dedup_window", "ensure_schema", "fair_topics", "append_level", "retain")
+		require.NoError(t, parameters.Err())
+		require.EqualValues(t, "n", config.Name)
+		require.Equal(t, "l", config.ListenURL)
+		require.Equal(t, 2*time.Second, config.DedupWindow)
+		require.True(t, config.EnsureSchema)
+		require.Equal(t, []string{"a", "b"}, config.FairTopics)
+		require.Equal(t, slog.LevelInfo, config.AppendLevel)
+		require.Zero(t, config.Other+config.Retain, "not named, and not in the URL")
+		require.Equal(t, "other=1s", parameters.URL().RawQuery)
 	})
 }

@@ -14,6 +14,21 @@ type NewRow struct {
 // Change is a row before and after a change.
 type Change struct{ Was, Now Row }
 
+// IsLease reports whether the change is what a claim makes of a row: a statement with few columns can write it.
+func (c *Change) IsLease() bool {
+	lease, now := c.Was, &c.Now
+	lease.Stage, lease.Wake, lease.Owner, lease.Worker, lease.Under = Leased, now.Wake, now.Owner, now.Worker, ""
+	lease.Attempts, lease.Claims, lease.Expiries = now.Attempts, lease.Claims+1, now.Expiries
+	return lease == *now && lease.Broken == ""
+}
+
+// IsExtension reports whether only the end of a lease changes.
+func (c *Change) IsExtension() bool {
+	extension := c.Was
+	extension.Wake = c.Now.Wake
+	return extension == c.Now && extension.Stage == Leased && extension.Broken == ""
+}
+
 // Changes are written together, in the order of the fields. Rows and Delete are sorted by Seq and ID, the notes by line
 // and name, and each row and each note is named once in a list, so that transactions wait for each other in one
 // order.

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/outmill/outmill/storekit"
 )
 
 // Migration is one file of a store's schema: the statements that bring the schema from the
@@ -100,4 +102,17 @@ func Statements(migrations []Migration) []string {
 		statements = append(statements, m.Statements...)
 	}
 	return statements
+}
+
+// StatementsFrom returns the statements of the files of dir that bring a schema of that version to the newest one. See
+// outmill.Schema and LoadMigrations.
+func StatementsFrom(fsys fs.FS, dir string, rewrite func(string) string, version int) ([]string, error) {
+	migrations, err := LoadMigrations(fsys, dir, rewrite)
+	if err == nil {
+		err = storekit.CheckSchemaVersion(version, len(migrations))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Statements(migrations[version:]), nil
 }

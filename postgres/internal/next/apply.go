@@ -19,21 +19,6 @@ func guardOf(r *driver.Row) string {
 	return r.Step.String() + r.Group
 }
 
-// isLease reports whether a claim makes the change.
-func isLease(c *driver.Change) bool {
-	was, now := c.Was, &c.Now
-	was.Stage, was.Wake, was.Owner, was.Worker, was.Under = driver.Leased, now.Wake, now.Owner, now.Worker, ""
-	was.Attempts, was.Claims, was.Expiries = now.Attempts, was.Claims+1, now.Expiries
-	return was == *now && was.Broken == ""
-}
-
-// isExtension reports whether only the end of a lease changes.
-func isExtension(c *driver.Change) bool {
-	was := c.Was
-	was.Wake = c.Now.Wake
-	return was.Stage == driver.Leased && was == c.Now && was.Broken == ""
-}
-
 // Apply writes the changes of the rows that still stand as they were read, and then the notes, in one round trip.
 func (t *tx) Apply(ctx context.Context, c driver.Changes) (done driver.Applied, err error) {
 	w := writing{t: t, last: c.Last && t.rides, want: c.Want, done: &done}
@@ -140,9 +125,9 @@ type how struct {
 
 func howOf(c *driver.Change) how {
 	switch {
-	case isLease(c):
+	case c.IsLease():
 		return how{"lease", c.Now.Wake, c.Now.Owner, c.Now.Worker}
-	case isExtension(c):
+	case c.IsExtension():
 		return how{statement: "extend"}
 	}
 	return how{statement: "change"}

@@ -182,7 +182,7 @@ func readContent(scan scan, c *content) error {
 		}
 		c.Broken += "column " + column + ": want " + want
 	}
-	if !isTime(driver.Time(due)) {
+	if !driver.IsTime(driver.Time(due)) {
 		refuse("due_at", "a time")
 		due = 0
 	}

@@ -2,10 +2,8 @@ package next
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"reflect"
-	"strings"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -34,53 +32,11 @@ func (i *rowInto) columns() []any {
 // row returns the row. What is no possible value is zero, and named in Broken.
 func (i *rowInto) row() driver.Row {
 	r := &i.Row
-	r.Line = driver.LineOf(i.group, i.topic)
-	if i.plausible() {
-		r.Stage, r.Attempts, r.Claims, r.Expiries, r.Size = driver.Stage(i.stage), int(i.attempts), int(i.claims), int(i.expiries), int(i.size)
-		return *r
-	}
-	var wrong []string
-	refuse := func(column, want string, have int64) {
-		wrong = append(wrong, fmt.Sprintf("column %s: want %s, have %d", column, want, have))
-	}
-	for _, n := range []struct {
-		column string
-		have   int64
-		into   *int
-	}{
-		{"size", i.size, &r.Size}, {"attempts", i.attempts, &r.Attempts}, {"claims", i.claims, &r.Claims}, {"expiries", i.expiries, &r.Expiries},
-	} {
-		if *n.into = int(n.have); n.have < 0 {
-			*n.into = 0
-			refuse(n.column, "a number from 0 on", n.have)
-		}
-	}
-	if r.Stage = driver.Stage(i.stage); r.Stage < driver.Ready || r.Stage > driver.Dead {
-		r.Stage = 0
-		refuse("stage", "a stage", i.stage)
-	}
-	for _, t := range []struct {
-		column string
-		at     *driver.Time
-	}{
-		{"created_at", &r.Created}, {"wake_at", &r.Wake}, {"next_at", &r.Next}, {"expires_at", &r.Expires}, {"processed_at", &r.Processed},
-	} {
-		if !isTime(*t.at) {
-			refuse(t.column, "a time", int64(*t.at))
-			*t.at = 0
-		}
-	}
-	r.Broken = strings.Join(wrong, "; ")
+	r.Line, r.Stage = driver.LineOf(i.group, i.topic), driver.Stage(i.stage)
+	r.Attempts, r.Claims, r.Expiries, r.Size = int(i.attempts), int(i.claims), int(i.expiries), int(i.size)
+	r.Refuse()
 	return *r
 }
-
-func (i *rowInto) plausible() bool {
-	r := &i.Row
-	return i.stage >= int64(driver.Ready) && i.stage <= int64(driver.Dead) && i.size|i.attempts|i.claims|i.expiries >= 0 &&
-		isTime(r.Created) && isTime(r.Wake) && isTime(r.Next) && isTime(r.Expires) && isTime(r.Processed)
-}
-
-func isTime(t driver.Time) bool { return t >= -driver.Never && t <= driver.Never }
 
 // collectRows is collect of rows; blocked says that each is followed by whether the note of its key holds it.
 func (t *tx) collectRows(name string, args []any, blocked bool) *[]driver.Row {

@@ -130,18 +130,11 @@ func (d *Driver) version(ctx context.Context, q querier) (version storekit.Schem
 
 // StatementsFrom returns the statements that bring a schema of that version to the newest one. See outmill.Schema.
 func (d *Driver) StatementsFrom(version int) ([]string, error) {
-	migrations, err := d.migrations()
-	if err == nil {
-		err = storekit.CheckSchemaVersion(version, len(migrations))
-	}
-	if err != nil {
-		return nil, err
-	}
-	statements := sqlkit.Statements(migrations[version:])
-	if version == 0 {
+	statements, err := sqlkit.StatementsFrom(schemaFiles, "schema", d.names.in, version)
+	if err == nil && version == 0 {
 		statements = append([]string{d.createSchema()}, statements...)
 	}
-	return statements, nil
+	return statements, err
 }
 
 // migrations can fail only if the files built into the program are wrong, which a test excludes.

@@ -32,14 +32,12 @@ WHERE seq IN (SELECT value FROM json_each(?1))`
 	SELECT seq FROM {p:records} INDEXED BY {p:unrouted} WHERE grp = '' AND stage IN (0, 3) AND topic = ?1 ORDER BY seq LIMIT ?3)`
 )
 
-// Apply writes the changes of rows, and then the notes. Nobody else has changed the rows since the transaction has read
-// them.
-func (t *tx) Apply(ctx context.Context, c driver.Changes) (driver.Applied, error) {
-	changes := map[change][]int64{}
-	var unrouted []int64
+// Apply writes the changes of rows, and then the notes. Nobody else has changed the rows since the transaction has read them.
+func (t *tx) Apply(ctx context.Context, c driver.Changes) (none driver.Applied, _ error) {
+	changes, unrouted := map[change][]int64{}, []int64{}
 	for i := range c.Rows {
 		was, now := &c.Rows[i].Was, &c.Rows[i].Now
-		how := changeOf(was, now)
+		how := changeOf(&c.Rows[i])
 		changes[how] = append(changes[how], was.Seq)
 		t.state.Unrouted = t.state.Unrouted || now.Group == ""
 		if was.Group != now.Group {
@@ -47,81 +45,65 @@ func (t *tx) Apply(ctx context.Context, c driver.Changes) (driver.Applied, error
 		}
 	}
 	for how, seqs := range changes {
-		if err := t.write(ctx, how, jsonOf(seqs)); err != nil {
-			return driver.Applied{}, err
+		if err := t.exec(ctx, how.template, append([]any{jsonOf(seqs)}, how.args[:how.n]...)...); err != nil {
+			return none, err
 		}
 	}
-	if len(unrouted) > 0 {
-		if err := t.exec(ctx, sqlUnroute, jsonOf(unrouted)); err != nil {
-			return driver.Applied{}, err
-		}
+	for _, n := range c.Notes {
+		_, paused := driver.ByPause(n.Blocker)
+		t.state.Notes, t.state.Paused = true, t.state.Paused || paused
 	}
-	if len(c.Delete) > 0 {
-		if err := t.exec(ctx, sqlDelete, seqsOf(c.Delete)); err != nil {
-			return driver.Applied{}, err
-		}
-	}
-	return driver.Applied{}, t.writeNotes(ctx, &c)
+	return none, t.execEach(ctx, []lists{
+		{sqlUnroute, jsonOf(unrouted)}, {sqlDelete, seqsOf(c.Delete)},
+		{sqlOpen, noteList(c.Open)}, {sqlDrop, noteList(c.Drop)}, {sqlNote, noteList(c.Notes)},
+	}...)
 }
 
-// change is what one statement writes of a row. The rows for which that is the same are written together.
+// lists are a statement and the list that it is for, as JSON.
+type lists struct{ template, list string }
+
+// execEach runs the statements whose lists are not empty.
+func (t *tx) execEach(ctx context.Context, all ...lists) error {
+	for _, s := range all {
+		if s.list == "[]" {
+			continue
+		}
+		if err := t.exec(ctx, s.template, s.list); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// change is what one statement writes of a row, in args from its second parameter on. The rows for which that is the same are
+// written together.
 type change struct {
 	template string
-	// row has what changes, and the other fields are zero. Of sqlLease, Attempts and Expiries are what is added.
-	row      driver.Row
-	hasError bool
-	err      string
+	n        int
+	args     [15]any
 }
 
-// same is a time that stays as it is.
-const same = driver.Time(driver.None)
-
-func changeOf(was, now *driver.Row) change {
-	lease := *was
-	lease.Stage, lease.Wake, lease.Owner, lease.Worker, lease.Under = driver.Leased, now.Wake, now.Owner, now.Worker, ""
-	lease.Attempts, lease.Claims, lease.Expiries = now.Attempts, was.Claims+1, now.Expiries
-	extension := *was
-	extension.Wake = now.Wake
+func changeOf(both *driver.Change) change {
+	was, now := &both.Was, &both.Now
 	switch {
-	case lease == *now && was.Broken == "":
-		return change{template: sqlLease, row: driver.Row{
-			Wake: now.Wake, Owner: now.Owner, Worker: now.Worker, Attempts: now.Attempts - was.Attempts, Expiries: now.Expiries - was.Expiries,
-		}}
-	case extension == *now && was.Broken == "" && was.Stage == driver.Leased:
-		return change{template: sqlExtend, row: driver.Row{Wake: now.Wake}}
+	case both.IsLease():
+		return change{sqlLease, 5, [15]any{int64(now.Wake), now.Owner, now.Worker, now.Attempts - was.Attempts, now.Expiries - was.Expiries}}
+	case both.IsExtension():
+		return change{sqlExtend, 1, [15]any{int64(now.Wake)}}
 	}
-	c := change{template: sqlChange, row: driver.Row{
-		Stage: now.Stage, Wake: now.Wake, Next: now.Next, Expires: now.Expires, Attempts: now.Attempts, Claims: now.Claims,
-		Expiries: now.Expiries, Owner: now.Owner, Worker: now.Worker, Under: now.Under, Parked: now.Parked, Processed: now.Processed,
-		By: now.By, Tried: now.Tried,
-	}}
-	// A row that could not be read gets its whole state. In others these times differ from row to row.
-	if was.Broken == "" && was.Next == now.Next {
-		c.row.Next = same
-	}
-	if was.Broken == "" && was.Expires == now.Expires {
-		c.row.Expires = same
-	}
+	var failed any
 	if now.Error != nil {
-		c.hasError, c.err = true, *now.Error
+		failed = *now.Error
 	}
-	return c
+	// A row that could not be read gets its whole state. In others these times differ from row to row.
+	readable := was.Broken == ""
+	return change{sqlChange, 15, [15]any{
+		int64(now.Stage), int64(now.Wake), nullIf(readable && was.Next == now.Next, int64(now.Next)),
+		nullIf(readable && was.Expires == now.Expires, int64(now.Expires)), now.Attempts, now.Claims, now.Expiries, now.Owner, now.Worker,
+		now.Under, now.Parked, int64(now.Processed), now.By, failed, now.Tried,
+	}}
 }
 
-func (t *tx) write(ctx context.Context, c change, seqs string) error {
-	r := &c.row
-	switch c.template {
-	case sqlLease:
-		return t.exec(ctx, sqlLease, seqs, int64(r.Wake), r.Owner, r.Worker, r.Attempts, r.Expiries)
-	case sqlExtend:
-		return t.exec(ctx, sqlExtend, seqs, int64(r.Wake))
-	}
-	return t.exec(ctx, sqlChange, seqs, int64(r.Stage), int64(r.Wake), nullIf(r.Next == same, int64(r.Next)),
-		nullIf(r.Expires == same, int64(r.Expires)), r.Attempts, r.Claims, r.Expiries, r.Owner, r.Worker, r.Under, r.Parked,
-		int64(r.Processed), r.By, nullIf(!c.hasError, c.err), r.Tried)
-}
-
-// Adopt gives rows to a group.
 func (t *tx) Adopt(ctx context.Context, from driver.Line, group string, limit int) (int, error) {
 	return t.changed(ctx, sqlAdopt, from.Name(), group, limit)
 }

@@ -4,16 +4,10 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/outmill/outmill/storekit"
 )
 
-const (
-	firstWatch = time.Millisecond
-	lastWatch  = 50 * time.Millisecond
-	// watchFor is how long a watch waits for the caller's transaction to commit. Later commits are found by polling.
-	watchFor = 30 * time.Second
-)
+// watchFor is how long a watch waits for the caller's transaction to commit. Later commits are found by polling.
+const watchFor = 30 * time.Second
 
 const sqlReached = `SELECT count(*) FROM sqlite_sequence WHERE name = ? AND seq >= ?`
 
@@ -48,16 +42,14 @@ func (d *Driver) afterCommit(caller any, seq int64, then []func()) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.last
-	switch {
+	switch last := c.last; {
 	case c.open.Err() != nil || len(then) == 0 || seq == 0:
 		return
-	case before != nil && before.tx == caller:
-		before.then = append(before.then, then...)
+	case last != nil && last.tx == caller:
+		last.then = append(last.then, then...)
 		return
-	case before != nil:
-		before.stop()
-		c.work.Go(func() { runAll(before.then) })
+	case last != nil:
+		last.stop()
 	}
 	ctx, stop := context.WithTimeout(c.open, watchFor)
 	now := &watched{caller, stop, then}
@@ -65,21 +57,21 @@ func (d *Driver) afterCommit(caller any, seq int64, then []func()) {
 	c.work.Go(func() { d.watch(ctx, now, seq) })
 }
 
-// watch runs the functions when other connections can see that the row was inserted.
+// watch runs the functions when other connections can see that the row was inserted, or another transaction has followed.
 func (d *Driver) watch(ctx context.Context, w *watched, seq int64) {
 	defer w.stop()
 	c, committed := &d.commits, int64(0)
-	for waits := storekit.NewWaits(firstWatch, lastWatch); committed == 0 && waits.Wait(ctx) == nil; {
+	for waits := newWaits(); committed == 0 && waits.Wait(ctx) == nil; {
 		committed, _ = d.plain(d.db).number(ctx, sqlReached, d.config.Prefix+"records", seq)
 	}
 	c.mu.Lock()
-	if c.last == w {
+	followed := c.last != w
+	if !followed {
 		c.last = nil
 	}
-	then := w.then
 	c.mu.Unlock()
-	if committed > 0 {
-		runAll(then)
+	if committed > 0 || followed {
+		runAll(w.then)
 	}
 }
 

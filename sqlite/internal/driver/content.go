@@ -26,7 +26,7 @@ const (
 	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, NULL) AS metadata,
 	iif(?2 & 2, coalesce(r.payload, (SELECT p.payload FROM {p:payloads} AS p WHERE p.seq = r.seq)), NULL) AS payload,
 	iif(?2 & 4, r.history, NULL) AS history, +r.id
-FROM {p:records} AS r WHERE seq IN (SELECT value FROM json_each(?1))`
+FROM json_each(?1) AS j LEFT JOIN {p:records} AS r ON r.seq = j.value ORDER BY j.rowid`
 
 	// sqlPutApart writes a large payload. See isApart.
 	sqlPutApart = `INSERT INTO {p:payloads} (seq, payload) SELECT r.seq, ?2 FROM {p:records} AS r WHERE r.id = ?1`
@@ -62,7 +62,7 @@ func (t *tx) places(ctx context.Context, rows []driver.NewRow) (before int64, er
 	if n == 0 {
 		return 0, nil
 	}
-	name := t.d.names.prefix + "records"
+	name := t.d.config.Prefix + "records"
 	if t.last, err = t.number(ctx, sqlPlaces, name, n); err == nil && t.last == 0 {
 		t.last, err = n, t.exec(ctx, sqlFirstPlace, name, n)
 	}
@@ -160,55 +160,47 @@ func nullIf(is bool, value any) any {
 // taken explains that one of the ids exists.
 func (t *tx) taken(ctx context.Context, rows []driver.NewRow, err error) error {
 	var e *sqlite.Error
-	if !errors.As(err, &e) || e.Code() != sqlite3.SQLITE_CONSTRAINT_UNIQUE {
-		return err
+	if errors.As(err, &e) && e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE {
+		for i := range rows {
+			if r, found, _ := t.Lock(ctx, rows[i].ID); found {
+				return fmt.Errorf("a record with id %s exists: leave the id empty, and Append makes one (%w)", r.ID, err)
+			}
+		}
 	}
-	ids := make([]outmill.WorkItemID, len(rows))
-	for i := range rows {
-		ids[i] = rows[i].ID
-	}
-	found, findErr := t.Find(ctx, ids)
-	if findErr != nil || len(found) == 0 {
-		return err
-	}
-	return fmt.Errorf("a record with id %s exists: leave the id empty, and Append makes one (%w)", found[0].ID, err)
+	return err
 }
 
-// Replace writes another payload and metadata.
 func (t *tx) Replace(ctx context.Context, r driver.NewRow) error {
-	if err := t.exec(ctx, sqlNoApart, r.Seq); err != nil {
-		return err
+	err := t.exec(ctx, sqlNoApart, r.Seq)
+	if err == nil {
+		err = t.exec(ctx, sqlReplace, r.Seq, r.Size, orNull(r.Metadata), inRow(r.Record.Payload))
 	}
-	if err := t.exec(ctx, sqlReplace, r.Seq, r.Size, orNull(r.Metadata), inRow(r.Record.Payload)); err != nil {
-		return err
+	if err == nil {
+		err = t.putApart(ctx, r)
 	}
-	return t.putApart(ctx, r)
+	return err
 }
 
-// Attach makes rows records of a step.
 func (t *tx) Attach(ctx context.Context, step outmill.WorkItemID, join outmill.JoinID, rows []driver.Row) error {
-	t.steps = t.steps || len(rows) > 0
 	return t.exec(ctx, sqlAttach, seqsOf(rows), step.String(), join.String())
 }
 
-type content struct {
-	seq int64
-	id  any
-	driver.Content
-}
-
-func readContent(v *values, c *content) {
+func readContent(v *values, c *driver.Content) {
 	r := &outmill.Record{}
-	c.seq, c.id, c.Record = v.number(0), v.got[13], r
-	r.DueAt = v.time(1).Of()
-	r.MessageID, r.CorrelationID, r.CausationID = v.text(2), v.maybe(3), v.maybe(4)
-	r.TraceParent, r.TraceState, r.DedupKey = v.maybe(5), v.maybe(6), v.maybe(7)
+	c.Record = r
+	if due := v.time(1); driver.IsTime(due) {
+		r.DueAt = due.Of()
+	} else {
+		v.refuse(1, "a time")
+	}
+	r.MessageID, r.CorrelationID, r.CausationID = v.text(2), v.text(3), v.text(4)
+	r.TraceParent, r.TraceState, r.DedupKey = v.text(5), v.text(6), v.text(7)
 	var err error
-	if r.Joins, err = storekit.ParseJoins(v.maybe(8)); err != nil {
+	if r.Joins, err = storekit.ParseJoins(v.text(8)); err != nil {
 		v.refuse(8, "ids")
 	}
-	r.LastError = v.maybe(9)
-	if metadata := v.maybe(10); metadata != "" {
+	r.LastError = v.text(9)
+	if metadata := v.text(10); metadata != "" {
 		if r.Metadata, err = storekit.ParseMetadata([]byte(metadata)); err != nil {
 			v.refuse(10, "a JSON object of texts")
 		}
@@ -220,31 +212,22 @@ func readContent(v *values, c *content) {
 	c.Broken = v.broken()
 }
 
-// Load returns the content of rows.
 func (t *tx) Load(ctx context.Context, rows []driver.Row, want driver.Want) ([]driver.Content, error) {
-	found, err := list(ctx, t, readContent, sqlLoad, seqsOf(rows), int(want))
-	if err != nil {
-		return nil, err
-	}
-	bySeq := make(map[int64]*content, len(found))
-	for i := range found {
-		bySeq[found[i].seq] = &found[i]
-	}
-	contents := make([]driver.Content, len(rows))
-	for i, r := range rows {
+	next := 0
+	return list(ctx, t, func(v *values, c *driver.Content) {
+		r := &rows[next]
+		next++
 		// A Seq of a transaction that was rolled back may be another row's.
-		if c := bySeq[r.Seq]; c != nil && (r.Broken != "" || c.id == r.ID.String()) {
-			contents[i] = c.Content
+		if v.got[0] != nil && (r.Broken != "" || v.got[13] == r.ID.String()) {
+			readContent(v, c)
 		}
-	}
-	return contents, nil
+	}, sqlLoad, seqsOf(rows), int(want))
 }
 
 // Read is Load in one statement without a transaction around it.
 func (d *Driver) Read(ctx context.Context, rows []driver.Row, want driver.Want) (found []driver.Content, err error) {
-	t := &tx{d: d, h: d.db, patient: true}
 	err = d.whileBusy(ctx, func() (err error) {
-		found, err = t.Load(ctx, rows, want)
+		found, err = (&tx{d: d, h: d.db, patient: true}).Load(ctx, rows, want)
 		return err
 	})
 	return found, err

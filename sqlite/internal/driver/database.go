@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,23 +14,18 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
-	"github.com/outmill/outmill/sqlite/internal/turnstile"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // Config says how a Driver uses a database.
 type Config struct {
-	// Name is that of the store, for errors.
-	Name string
-	// Prefix begins the names of all tables, indexes and views.
-	Prefix string
+	// Name is that of the store, for errors, and Prefix begins the names of all tables, indexes and views.
+	Name, Prefix string
 	// BusyTimeout is how long a call waits for another write transaction.
 	BusyTimeout time.Duration
-	// EnsureSchema makes the first call outside a caller's transaction create the schema.
-	EnsureSchema bool
-	// Owned has Close close the handle.
-	Owned bool
+	// EnsureSchema makes the first call outside a caller's transaction create the schema. Owned has Close close the handle.
+	EnsureSchema, Owned bool
 	// Now is the clock, which tests set; nil is time.Now.
 	Now func() time.Time
 	// TxFromContext finds a transaction that WithTx has not put into a context; nil finds none.
@@ -38,17 +34,15 @@ type Config struct {
 
 // Driver is a driver.DB on a SQLite database. It is safe for concurrent use.
 type Driver struct {
-	db     *sql.DB
-	config Config
-	names  names
-	writer *turnstile.Turnstile
-	// handlers lets one transaction of a handler at a time stand at writer's queue.
-	handlers *turnstile.Turnstile
-	commits  commits
-	// inUse are the callers' transactions in which a call is running.
-	inUse           storekit.TxLocks
-	statements      statements
-	ensured, closed atomic.Bool
+	db      *sql.DB
+	config  Config
+	writer  turnstile
+	commits commits
+	// inUse are the callers' transactions in which a call is running, and the driver while the transaction of a handler waits.
+	inUse storekit.TxLocks
+	// statements are the prepared ones by their templates, nil before they are prepared; more says that there are such.
+	statements            sync.Map
+	more, ensured, closed atomic.Bool
 }
 
 var (
@@ -61,13 +55,13 @@ func New(db *sql.DB, config Config) *Driver {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	d := &Driver{db: db, config: config, names: names{config.Prefix}, writer: turnstile.New(), handlers: turnstile.New()}
+	d := &Driver{db: db, config: config}
 	d.commits.open, d.commits.end = context.WithCancel(context.Background())
 	return d
 }
 
 // Waiting is how many write transactions wait for their turn.
-func (d *Driver) Waiting() int { return d.writer.Waiting() }
+func (d *Driver) Waiting() int { return d.writer.waiting() }
 
 // DB returns the handle.
 func (d *Driver) DB() *sql.DB { return d.db }
@@ -81,7 +75,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 func (d *Driver) Close() error {
 	d.closed.Store(true)
 	d.commits.close()
-	d.statements.close()
+	d.forget()
 	if !d.config.Owned {
 		return nil
 	}
@@ -113,46 +107,23 @@ func (d *Driver) Update(ctx context.Context, begin driver.Begin, fn func(driver.
 	if err := d.ready(ctx); err != nil {
 		return err
 	}
-	if begin.Urgent {
-		ctx = turnstile.Urgently(ctx)
-	}
-	return d.inTurn(ctx, func() error {
-		ctx, cancel := turnstile.AtLeast(ctx)
-		defer cancel()
-		return d.run(ctx, sqlLock, fn)
-	})
+	return d.inTurn(ctx, begin.Urgent, func(ctx context.Context) error { return d.run(ctx, sqlLock, fn) })
 }
 
-// run runs fn in a transaction of the driver's own. See begin for how it begins.
+// run runs fn in a transaction of the driver's own.
 func (d *Driver) run(ctx context.Context, how string, fn func(driver.Tx) error) error {
 	err := d.whileBusy(ctx, func() error {
-		t, err := d.begin(ctx, how)
-		if err != nil {
-			return err
-		}
-		defer t.discard()
-		if err := t.readState(ctx); err != nil {
-			return err
-		}
-		if err := fn(t); err != nil {
-			return err
-		}
-		if how != readOnly {
-			if err := t.commit(ctx); err != nil {
+		return d.once(ctx, how, func(t *tx) error {
+			if err := t.readState(ctx); err != nil {
 				return err
 			}
-		}
-		runAll(t.onCommit)
-		return nil
+			return fn(t)
+		})
 	})
-	if err == nil {
-		d.prepare(ctx)
-	}
-	return d.orSchema(ctx, d.db, err)
+	return d.ended(ctx, d.db, err)
 }
 
-// ready refuses the calls of a closed driver, and does what must come before a transaction: it may need a connection of
-// its own.
+// ready refuses the calls of a closed driver, and does what must come before a transaction: it may need a connection of its own.
 func (d *Driver) ready(ctx context.Context) error {
 	if d.closed.Load() {
 		return outmill.ErrClosed
@@ -165,47 +136,45 @@ func (d *Driver) ready(ctx context.Context) error {
 	return err
 }
 
-// orSchema returns the fault of the schema, if that may be the cause of the error: a schema of another program lacks a
-// table or a column of this one.
-func (d *Driver) orSchema(ctx context.Context, h sqlkit.Handle, err error) error {
-	if code(err) == sqlite3.SQLITE_ERROR {
+// ended prepares the statements of a transaction. It returns the fault of the schema, if that may be the cause of an error: a
+// schema of another program lacks a table or a column of this one.
+func (d *Driver) ended(ctx context.Context, h sqlkit.Handle, err error) error {
+	switch {
+	case err == nil:
+		d.prepare(ctx)
+	case code(err) == sqlite3.SQLITE_ERROR:
 		return cmp.Or(d.checkSchema(ctx, h), err)
 	}
 	return err
 }
 
 // inTurn runs fn while no other write transaction of the driver is running.
-func (d *Driver) inTurn(ctx context.Context, fn func() error) error {
-	err := d.writer.Enter(ctx, d.config.BusyTimeout)
-	if errors.Is(err, turnstile.ErrHeld) {
-		return d.busy(err)
-	}
+func (d *Driver) inTurn(ctx context.Context, urgent bool, fn func(ctx context.Context) error) error {
+	leave, err := d.writer.enter(ctx, d.config.BusyTimeout, urgent)
 	if err != nil {
-		return err
+		return d.orBusy(err)
 	}
-	defer d.writer.Leave()
-	return fn()
+	defer leave()
+	if urgent {
+		longer, end := atLeast(ctx)
+		defer end()
+		ctx = longer
+	}
+	return fn(ctx)
 }
 
-const (
-	firstPause = time.Millisecond
-	lastPause  = 50 * time.Millisecond
-)
+func newWaits() *storekit.Waits { return storekit.NewWaits(time.Millisecond, 50*time.Millisecond) }
 
 // whileBusy repeats fn until the database is not busy.
 func (d *Driver) whileBusy(ctx context.Context, fn func() error) error {
-	err := retry(ctx, d.config.BusyTimeout, fn)
-	if isBusy(err) {
-		return d.busy(err)
-	}
-	return err
+	return d.orBusy(retry(ctx, d.config.BusyTimeout, fn))
 }
 
 // retry repeats fn, with growing pauses, until the database is not busy, or returns its error after that time. SQLite's
 // own waiting does not stop when a context ends.
 func retry(ctx context.Context, most time.Duration, fn func() error) error {
 	deadline := time.Now().Add(most)
-	waits := storekit.NewWaits(firstPause, lastPause)
+	waits := newWaits()
 	for {
 		err := fn()
 		if !isBusy(err) || time.Now().After(deadline) {
@@ -217,7 +186,10 @@ func retry(ctx context.Context, most time.Duration, fn func() error) error {
 	}
 }
 
-func (d *Driver) busy(err error) error {
-	return fmt.Errorf("%w for %s: look for one that stays open too long, in this process or another (%w)", storekit.ErrBusy,
-		d.config.BusyTimeout, err)
+func (d *Driver) orBusy(err error) error {
+	if isBusy(err) || errors.Is(err, errHeld) {
+		return fmt.Errorf("%w for %s: look for one that stays open too long, in this process or another (%w)", storekit.ErrBusy,
+			d.config.BusyTimeout, err)
+	}
+	return err
 }

@@ -72,6 +72,18 @@ func TestDriver_Lock(t *testing.T) {
 		require.NoError(t, <-done)
 	})
 
+	t.Run("an extension whose turn has come has time for its work, although it waited for nearly all its time", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+		defer cancel()
+		extension, end := driver.AtLeast(ctx)
+		defer end()
+		<-ctx.Done()
+		deadline, _ := extension.Deadline()
+		first, _ := ctx.Deadline()
+		require.Greater(t, deadline.Sub(first), time.Second/2)
+	})
+
 	t.Run("an extension of leases passes before a claim that has waited for longer", func(t *testing.T) {
 		t.Parallel()
 		s := newHarness(t, storetest.Options{}, 0).store

@@ -24,11 +24,7 @@ WHERE (kind, key) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?1))`
 
 	sqlCountEntries = `SELECT count(*) FROM {p:entries} WHERE kind = ?1`
 
-	// The last character of Unicode ends each prefix.
-	sqlScan = `SELECT +kind, +key, at, made_at, +value FROM {p:entries}
-WHERE kind = ?1 AND key >= ?2 AND key < ?2 || char(1114111) ORDER BY key`
-
-	sqlRange = `SELECT +kind, +key, at, made_at, +value FROM {p:entries} WHERE kind = ?1 AND key > ?2 ORDER BY key LIMIT ?3`
+	sqlRange = `SELECT +kind, +key, at, made_at, +value FROM {p:entries} WHERE kind = ?1 AND key >= ?2 AND key < ?3 ORDER BY key LIMIT ?4`
 
 	sqlOld = `SELECT +kind, +key, at, made_at, +value FROM {p:entries} INDEXED BY {p:entries_at}
 WHERE kind = ?1 AND at <> 0 AND at <= ?2 ORDER BY at, key LIMIT ?3`
@@ -40,6 +36,9 @@ WHERE kind = ?1 AND at <> 0 AND at <= ?2 ORDER BY at, key LIMIT ?3`
 
 	sqlBump = `UPDATE {p:meta} SET routes = routes + ?1, pauses = pauses + ?2 WHERE only_row = 1 RETURNING routes, pauses`
 )
+
+// lastKey is behind all keys: the last character of Unicode.
+const lastKey = "\U0010FFFF"
 
 func entryList(entries []driver.Entry) string {
 	list := make([][5]any, len(entries))
@@ -55,25 +54,17 @@ func (t *tx) entries(ctx context.Context, template string, args ...any) ([]drive
 	}, template, args...)
 }
 
-// Put writes entries.
 func (t *tx) Put(ctx context.Context, entries ...driver.Entry) error {
-	if len(entries) == 0 {
-		return nil
-	}
-	return t.exec(ctx, sqlPut, entryList(entries))
+	return t.execEach(ctx, lists{sqlPut, entryList(entries)})
 }
 
-// Take writes those entries that are free.
 func (t *tx) Take(ctx context.Context, entries ...driver.Entry) ([]bool, error) {
 	free := make([]bool, len(entries))
 	if len(entries) == 0 {
 		return free, nil
 	}
-	taken, err := t.texts(ctx, sqlTake, entryList(entries), int64(t.state.Now))
-	is := make(map[string]bool, len(taken))
-	for _, key := range taken {
-		is[key] = true
-	}
+	is := map[string]bool{}
+	_, err := list(ctx, t, func(v *values, _ *struct{}) { is[v.text(0)] = true }, sqlTake, entryList(entries), int64(t.state.Now))
 	for i, e := range entries {
 		free[i] = is[e.Kind+" "+e.Key]
 	}
@@ -86,38 +77,29 @@ func (t *tx) Add(ctx context.Context, _ time.Duration, e driver.Entry) (bool, er
 	return n > 0, err
 }
 
-// Entries returns entries by their keys.
 func (t *tx) Entries(ctx context.Context, _ bool, keys ...driver.Entry) ([]driver.Entry, error) {
 	return t.entries(ctx, sqlEntries, entryList(keys))
 }
 
-// CountEntries counts the entries of a kind.
 func (t *tx) CountEntries(ctx context.Context, kind string) (int, error) {
 	n, err := t.number(ctx, sqlCountEntries, kind)
 	return int(n), err
 }
 
-// Scan returns entries by a prefix of their keys.
 func (t *tx) Scan(ctx context.Context, kind, prefix string) ([]driver.Entry, error) {
-	return t.entries(ctx, sqlScan, kind, prefix)
+	return t.entries(ctx, sqlRange, kind, prefix, prefix+lastKey, -1)
 }
 
-// Range returns the first entries behind a key.
 func (t *tx) Range(ctx context.Context, kind, after string, limit int) ([]driver.Entry, error) {
-	return t.entries(ctx, sqlRange, kind, after, limit)
+	return t.entries(ctx, sqlRange, kind, after+"\x00", lastKey, limit)
 }
 
-// Old returns the entries whose time has come.
 func (t *tx) Old(ctx context.Context, kind string, until driver.Time, limit int) ([]driver.Entry, error) {
 	return t.entries(ctx, sqlOld, kind, int64(until), limit)
 }
 
-// Delete deletes entries.
 func (t *tx) Delete(ctx context.Context, entries ...driver.Entry) error {
-	if len(entries) == 0 {
-		return nil
-	}
-	return t.exec(ctx, sqlDeleteEntries, entryList(entries))
+	return t.execEach(ctx, lists{sqlDeleteEntries, entryList(entries)})
 }
 
 // Bump raises generations. There is one writer, so there is nothing to lock.

@@ -13,11 +13,13 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// largeWAL is a size of the log that SQLite's automatic checkpoints reach only if a reader stays open: they begin at
-// 4 MiB.
+// largeWAL is a size of the log that SQLite's automatic checkpoints reach only if a reader stays open: they begin at 4 MiB.
 const largeWAL = 64 << 20
 
-const sqlMainFile = `SELECT file FROM pragma_database_list WHERE name = 'main'`
+const (
+	sqlMainFile = `SELECT file FROM pragma_database_list WHERE name = 'main'`
+	sqlParts    = `SELECT name FROM sqlite_master`
+)
 
 var _ roles.Examiner = (*Driver)(nil)
 
@@ -50,17 +52,13 @@ func (d *Driver) examineParts(ctx context.Context, e *roles.Examination) error {
 	if err != nil {
 		return err
 	}
-	names := make([]string, len(parts))
-	for i, part := range parts {
-		names[i] = d.config.Prefix + part.Name
-	}
-	there, err := d.plain(d.db).texts(ctx, sqlTaken, jsonOf(names))
+	there, err := d.plain(d.db).texts(ctx, sqlParts)
 	if err != nil {
 		return err
 	}
-	for i, part := range parts {
-		if !slices.Contains(there, names[i]) {
-			e.Add(storekit.MissingPart(part.Kind, names[i], "Calls that name it fail.", part.Kind != "view"))
+	for _, part := range parts {
+		if name := d.config.Prefix + part.Name; !slices.Contains(there, name) {
+			e.Add(storekit.MissingPart(part.Kind, name, "Calls that name it fail.", part.Kind != "view"))
 		}
 	}
 	return nil
@@ -69,13 +67,7 @@ func (d *Driver) examineParts(ctx context.Context, e *roles.Examination) error {
 // examineLock takes the write lock, changes nothing under it, and gives it back. It waits for the lock itself, because
 // the busy_timeout of a connection is the user's.
 func (d *Driver) examineLock(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
-	err := retry(ctx, request.LockWait, func() error {
-		own, err := d.begin(ctx, sqlLock)
-		if err == nil {
-			own.discard()
-		}
-		return err
-	})
+	err := retry(ctx, request.LockWait, func() error { return d.once(ctx, sqlLock, func(*tx) error { return nil }) })
 	switch {
 	case isBusy(err):
 		e.Add(roles.Finding{

@@ -2,6 +2,9 @@ package driver
 
 import "slices"
 
+// AtLeast is atLeast.
+var AtLeast = atLeast
+
 // Statement is a statement as SQLite gets it.
 type Statement struct{ Name, Text string }
 
@@ -15,8 +18,8 @@ var all = []Statement{
 	{"sqlByKeyed", sqlByKeyed}, {"sqlByPaused", sqlByPaused},
 	{"sqlKeys", sqlKeys}, {"sqlWhole", sqlWhole}, {"sqlFind", sqlFind}, {"sqlLoad", sqlLoad},
 	{"sqlLease", sqlLease}, {"sqlExtend", sqlExtend}, {"sqlChange", sqlChange}, {"sqlDelete", sqlDelete},
-	{"sqlAckedSteps", sqlAckedSteps}, {"sqlOpenAcked", sqlOpenAcked}, {"sqlAck", sqlAck}, {"sqlOpen", sqlOpen},
-	{"sqlDrop", sqlDrop}, {"sqlNote", sqlNote}, {"sqlAlone", sqlAlone}, {"sqlFirst", sqlFirst}, {"sqlKeysOf", sqlKeysOf},
+	{"sqlAcked", sqlAcked}, {"sqlOpen", sqlOpen},
+	{"sqlDrop", sqlDrop}, {"sqlNote", sqlNote},
 	{"sqlPlaces", sqlPlaces}, {"sqlHeld", sqlHeld}, {"sqlTimed", sqlTimed}, {"sqlSettled", sqlSettled},
 	{"sqlByEnded", sqlByEnded}, {"sqlByExpiry", sqlByExpiry}, {"sqlByParked", sqlByParked}, {"sqlByDone", sqlByDone},
 	{"sqlByUnrouted", sqlByUnrouted}, {"sqlByStep", sqlByStep}, {"sqlByWaiter", sqlByWaiter}, {"sqlByOpen", sqlByOpen},
@@ -26,7 +29,7 @@ var all = []Statement{
 	{"sqlAfter", sqlAfter}, {"sqlTopicsOf", sqlTopicsOf}, {"sqlReplace", sqlReplace}, {"sqlPutApart", sqlPutApart},
 	{"sqlNoApart", sqlNoApart}, {"sqlAttach", sqlAttach}, {"sqlUnroute", sqlUnroute}, {"sqlAdopt", sqlAdopt},
 	{"sqlForget", sqlForget}, {"sqlPut", sqlPut}, {"sqlEntries", sqlEntries}, {"sqlCountEntries", sqlCountEntries},
-	{"sqlScan", sqlScan}, {"sqlRange", sqlRange}, {"sqlOld", sqlOld}, {"sqlDeleteEntries", sqlDeleteEntries},
+	{"sqlRange", sqlRange}, {"sqlOld", sqlOld}, {"sqlDeleteEntries", sqlDeleteEntries},
 	{"sqlBump", sqlBump}, {"sqlFirstPlace", sqlFirstPlace},
 }
 
@@ -34,7 +37,7 @@ var all = []Statement{
 func (d *Driver) Texts() []Statement {
 	texts := slices.Clone(all)
 	for i := range texts {
-		texts[i].Text = d.names.in(texts[i].Text)
+		texts[i].Text = d.text(texts[i].Text)
 	}
 	return texts
 }

@@ -27,26 +27,6 @@ ON CONFLICT (grp, topic, name) DO UPDATE SET blocker = excluded.blocker, look_at
 	sqlForget = `DELETE FROM {p:notes} WHERE grp = ?1`
 )
 
-// writeNotes opens, drops and writes notes.
-func (t *tx) writeNotes(ctx context.Context, c *driver.Changes) error {
-	for _, write := range []struct {
-		template string
-		notes    []driver.Note
-	}{{sqlOpen, c.Open}, {sqlDrop, c.Drop}, {sqlNote, c.Notes}} {
-		if len(write.notes) == 0 {
-			continue
-		}
-		if err := t.exec(ctx, write.template, noteList(write.notes)); err != nil {
-			return err
-		}
-	}
-	for _, n := range c.Notes {
-		_, paused := driver.ByPause(n.Blocker)
-		t.state.Notes, t.state.Paused = true, t.state.Paused || paused
-	}
-	return nil
-}
-
 func noteList(notes []driver.Note) string {
 	list := make([][7]any, len(notes))
 	for i, n := range notes {
@@ -55,5 +35,4 @@ func noteList(notes []driver.Note) string {
 	return jsonOf(list)
 }
 
-// Forget deletes the notes of a group.
 func (t *tx) Forget(ctx context.Context, group string) error { return t.exec(ctx, sqlForget, group) }

@@ -17,10 +17,38 @@ const (
 	// readOnly is for begin.
 	readOnly = ""
 
-	// sqlLock changes nothing, but takes the write lock: a deferred transaction that begins with it behaves like
-	// an immediate one.
+	// sqlLock changes nothing, but takes the write lock: a deferred transaction that begins with it behaves like an immediate one.
 	sqlLock = `UPDATE {p:meta} SET version = version WHERE only_row = 0`
 )
+
+// once runs fn in a transaction of the driver's own, and commits unless ctx has ended: a call that outlives its context has
+// done nothing. See begin.
+func (d *Driver) once(ctx context.Context, how string, fn func(*tx) error) error {
+	t, err := d.begin(ctx, how)
+	if err != nil {
+		return err
+	}
+	defer t.discard()
+	if err := fn(t); err != nil {
+		return err
+	}
+	if how != readOnly {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		crash.At(crash.BeforeCommit)
+		err := t.own.Commit()
+		crash.At(crash.AfterCommit)
+		if err != nil && mayBeCommitted(err) {
+			return storekit.CommitInDoubt(err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	runAll(t.onCommit)
+	return nil
+}
 
 // begin returns a transaction on a connection of the pool, either a readOnly one, or one with the write lock, which the
 // statement takes. If another connection has the lock, it returns a busy error at once: the connection's busy timeout is
@@ -37,45 +65,27 @@ func (d *Driver) begin(ctx context.Context, how string) (_ *tx, err error) {
 		}
 	}()
 	ctx = context.WithoutCancel(ctx)
-	if how == readOnly {
-		t.own, err = conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-		t.h = t.own
-		return t, err
-	}
-	var patience int
-	if err := conn.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&patience); err != nil {
-		return nil, err
-	}
-	if patience > 0 {
-		if err := setBusyTimeout(ctx, conn, 0); err != nil {
+	if how != readOnly {
+		patience := 0
+		set := func(milliseconds int) error {
+			_, err := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", milliseconds))
+			return err
+		}
+		if err = conn.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&patience); err == nil && patience > 0 {
+			defer func() { err = errors.Join(err, set(patience)) }()
+			err = set(0)
+		}
+		if err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, setBusyTimeout(ctx, conn, patience)) }()
 	}
-	if t.own, err = conn.BeginTx(ctx, nil); err != nil {
+	if t.own, err = conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: how == readOnly}); err != nil {
 		return nil, err
 	}
-	t.h = t.own
-	return t, t.exec(ctx, how)
-}
-
-func setBusyTimeout(ctx context.Context, conn *sql.Conn, milliseconds int) error {
-	_, err := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", milliseconds))
-	return err
-}
-
-// commit commits, unless ctx has ended: a call that outlives its context has done nothing.
-func (t *tx) commit(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
+	if t.h = t.own; how != readOnly {
+		err = t.exec(ctx, how)
 	}
-	crash.At(crash.BeforeCommit)
-	err := t.own.Commit()
-	crash.At(crash.AfterCommit)
-	if err != nil && mayBeCommitted(err) {
-		err = storekit.CommitInDoubt(err)
-	}
-	return err
+	return t, err
 }
 
 // discard rolls back what is not committed, and returns the connection to the pool. If the connection may still

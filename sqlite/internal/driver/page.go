@@ -25,21 +25,19 @@ const (
 	UNION SELECT name, blocker, head, look_at, looks FROM {p:notes} WHERE ?6 AND grp = ?1 AND topic = ?2 AND name >= 'q' AND name < 'r')
 ORDER BY head, name LIMIT ?4`
 
-	// keyStates are, for each key of k, another owner than ?4 with a lease, and the first rows that wait, that are held
+	// sqlKeys finds, for each key of ?5, another owner than ?4 with a lease, and the first rows that wait, that are held
 	// and that are parked. The owners before and behind ?4 are two searches of one entry each.
-	keyStates = `SELECT k.name, coalesce(
-	(SELECT owner FROM {p:records} INDEXED BY {p:leased_key} WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 4 AND key <> ''
+	sqlKeys = `SELECT k.value, coalesce(
+	(SELECT owner FROM {p:records} INDEXED BY {p:leased_key} WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 4 AND key <> ''
 		AND owner < ?4 AND (wake_at > ?3 OR ` + notExpired + `) LIMIT 1),
-	(SELECT owner FROM {p:records} INDEXED BY {p:leased_key} WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 4 AND key <> ''
+	(SELECT owner FROM {p:records} INDEXED BY {p:leased_key} WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 4 AND key <> ''
 		AND owner > ?4 AND (wake_at > ?3 OR ` + notExpired + `) LIMIT 1), ''),
-	(SELECT seq FROM {p:records} INDEXED BY {p:waiting_key} WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 2 AND key <> ''
+	(SELECT seq FROM {p:records} INDEXED BY {p:waiting_key} WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 2 AND key <> ''
 		AND ` + notExpired + ` ORDER BY seq LIMIT 1),
-	(SELECT seq FROM {p:records} INDEXED BY {p:held_under} WHERE grp = ?1 AND topic = k.topic AND stage = 1 AND under = 'k' || k.key
+	(SELECT seq FROM {p:records} INDEXED BY {p:held_under} WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under = 'k' || k.value
 		ORDER BY seq LIMIT 1),
-	(SELECT seq FROM {p:records} INDEXED BY {p:parked} WHERE grp = ?1 AND topic = k.topic AND key = k.key AND parked > 0 ORDER BY seq LIMIT 1)
-FROM `
-
-	sqlKeys = keyStates + `(SELECT value AS name, ?2 AS topic, value AS key FROM json_each(?5)) AS k`
+	(SELECT seq FROM {p:records} INDEXED BY {p:parked} WHERE grp = ?1 AND topic = ?2 AND key = k.value AND parked > 0 ORDER BY seq LIMIT 1)
+FROM json_each(?5) AS k`
 
 	sqlWhole = `SELECT '', coalesce((SELECT owner FROM {p:records} INDEXED BY {p:later}
 		WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND owner <> ?4 AND (wake_at > ?3 OR ` + notExpired + `) LIMIT 1), ''),
@@ -54,7 +52,10 @@ func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
 	return page, err
 }
 
-// Notes is a part of a page. See driver.Parts.
+func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
+	return driver.ReadPages(ctx, t, t.state.Notes, ask, lines)
+}
+
 func (t *tx) Notes(ctx context.Context, ask driver.Ask) ([]driver.Note, error) {
 	return list(ctx, t, func(v *values, n *driver.Note) {
 		n.Line = ask.Line
@@ -63,37 +64,28 @@ func (t *tx) Notes(ctx context.Context, ask driver.Ask) ([]driver.Note, error) {
 	}, sqlNotes, ask.Group, ask.Name(), int64(t.state.Now), ask.Limit, jsonOf(ask.Free), ask.Keys)
 }
 
-// Under is a part of a page.
 func (t *tx) Under(ctx context.Context, line driver.Line, names []string, limit int) ([]driver.Row, error) {
 	return list(ctx, t, readRow, sqlUnder, line.Group, line.Name(), 0, limit, jsonOf(names))
 }
 
-type keyState struct {
-	key string
-	driver.KeyState
-}
-
 // readState leaves Due out: see driver.KeyState.
-func readState(v *values, s *keyState) {
-	s.key, s.Other, s.Due = v.text(0), v.text(1), driver.None
-	s.Waiting, s.Held, s.Parked = v.seq(2), v.seq(3), v.seq(4)
+func readState(v *values, s *driver.KeyState) {
+	*s = driver.KeyState{Other: v.text(1), Due: driver.None, Waiting: v.seq(2), Held: v.seq(3), Parked: v.seq(4)}
 }
 
-// Keys is a part of a page.
 func (t *tx) Keys(ctx context.Context, line driver.Line, owner string, keys []string) (map[string]driver.KeyState, error) {
-	found, err := list(ctx, t, readState, sqlKeys, line.Group, line.Name(), int64(t.state.Now), owner, jsonOf(keys))
-	states := make(map[string]driver.KeyState, len(found))
-	for _, s := range found {
-		states[s.key] = s.KeyState
-	}
+	states := make(map[string]driver.KeyState, len(keys))
+	_, err := list(ctx, t, func(v *values, s *driver.KeyState) {
+		readState(v, s)
+		states[v.text(0)] = *s
+	}, sqlKeys, line.Group, line.Name(), int64(t.state.Now), owner, jsonOf(keys))
 	return states, err
 }
 
-// Whole returns the state of a line.
 func (t *tx) Whole(ctx context.Context, line driver.Line, owner string) (driver.KeyState, error) {
 	found, err := list(ctx, t, readState, sqlWhole, line.Group, line.Name(), int64(t.state.Now), owner)
 	if err != nil {
 		return driver.KeyState{}, err
 	}
-	return found[0].KeyState, nil
+	return found[0], nil
 }

@@ -18,12 +18,13 @@ const rowWidth = 23
 func readRow(v *values, r *driver.Row) {
 	r.Seq, r.ID, r.Line = v.number(0), outmill.WorkItemID(v.id(1)), driver.LineOf(v.text(2), v.text(3))
 	r.Key, r.Tenant, r.Created, r.Size = v.text(4), v.text(5), v.time(6), v.count(7)
-	r.Stage, r.Wake, r.Next, r.Expires = v.stage(8), v.time(9), v.time(10), v.time(11)
+	r.Stage, r.Wake, r.Next, r.Expires = driver.Stage(v.number(8)), v.time(9), v.time(10), v.time(11)
 	r.Attempts, r.Claims, r.Expiries = v.count(12), v.count(13), v.count(14)
 	r.Owner, r.Worker, r.Under = v.text(15), v.text(16), v.text(17)
 	r.Step, r.WaitsFor = outmill.WorkItemID(v.id(18)), outmill.JoinID(v.id(19))
 	r.Parked, r.Processed, r.By = v.truth(20), v.time(21), v.text(22)
 	r.Broken = v.broken()
+	r.Refuse()
 }
 
 // blocked says that a row is held under the note of its key, and that this note is not open.
@@ -40,7 +41,6 @@ const (
 	sqlAfter = `SELECT ` + rowColumns + `, ` + blocked + ` FROM {p:records} AS r WHERE r.id > ?1 ORDER BY r.id LIMIT ?2`
 )
 
-// Find returns the rows with these ids.
 func (t *tx) Find(ctx context.Context, ids []outmill.WorkItemID) ([]driver.Row, error) {
 	return list(ctx, t, readBlocked, sqlFind, jsonOf(ids))
 }
@@ -54,7 +54,6 @@ func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, fou
 	return rows[0], true, nil
 }
 
-// After returns the rows behind an id.
 func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int) ([]driver.Row, error) {
 	return list(ctx, t, readBlocked, sqlAfter, id.String(), limit)
 }

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -24,8 +25,7 @@ WHERE type = 'table' AND name = ?1`
 	sqlTaken   = `SELECT name FROM sqlite_master WHERE lower(name) IN (SELECT lower(value) FROM json_each(?)) ORDER BY name`
 	sqlVersion = `SELECT version FROM {p:meta} WHERE only_row = 1`
 
-	// sqlLockAll is sqlLock without a schema. After a read, SQLite would refuse a write if another process has migrated in
-	// between.
+	// sqlLockAll is sqlLock without a schema. After a read, SQLite would refuse a write if another process has migrated in between.
 	sqlLockAll = `CREATE TABLE IF NOT EXISTS {p:lock} (x); DROP TABLE {p:lock}`
 )
 
@@ -38,21 +38,18 @@ func (d *Driver) Ensure(ctx context.Context) error {
 	if !errors.Is(err, outmill.ErrSchemaMissing) && !errors.Is(err, outmill.ErrSchemaOutdated) {
 		return err
 	}
-	migrations, err := d.migrations()
+	migrations, err := sqlkit.LoadMigrations(schemaFiles, "schema", d.text)
 	if err != nil {
 		return err
 	}
-	return d.inTurn(ctx, func() error {
-		return d.whileBusy(ctx, func() error { return d.migrate(ctx, migrations) })
+	return d.inTurn(ctx, false, func(ctx context.Context) error {
+		return d.whileBusy(ctx, func() error {
+			return d.once(ctx, sqlLockAll, func(t *tx) error { return d.migrate(ctx, t, migrations) })
+		})
 	})
 }
 
-func (d *Driver) migrate(ctx context.Context, migrations []sqlkit.Migration) error {
-	t, err := d.begin(ctx, sqlLockAll)
-	if err != nil {
-		return err
-	}
-	defer t.discard()
+func (d *Driver) migrate(ctx context.Context, t *tx, migrations []sqlkit.Migration) error {
 	version, err := d.version(ctx, t.h)
 	if err != nil {
 		return err
@@ -61,7 +58,9 @@ func (d *Driver) migrate(ctx context.Context, migrations []sqlkit.Migration) err
 		return versionError(version)
 	}
 	if version == 0 {
-		if err := d.checkNames(ctx, t.h, migrations); err != nil {
+		// The tables of other programs.
+		taken, err := t.texts(ctx, sqlTaken, jsonOf(sqlkit.TablesOf(migrations)))
+		if err := cmp.Or(err, storekit.ForeignTables("table", taken, prefixSettings)); err != nil {
 			return err
 		}
 	}
@@ -72,42 +71,18 @@ func (d *Driver) migrate(ctx context.Context, migrations []sqlkit.Migration) err
 			}
 		}
 	}
-	return t.commit(ctx)
-}
-
-// checkNames refuses tables of other programs.
-func (d *Driver) checkNames(ctx context.Context, h sqlkit.Handle, migrations []sqlkit.Migration) error {
-	taken, err := d.plain(h).texts(ctx, sqlTaken, jsonOf(sqlkit.TablesOf(migrations)))
-	if err != nil {
-		return err
-	}
-	return storekit.ForeignTables("table", taken, prefixSettings)
+	return nil
 }
 
 // StatementsFrom returns the statements that bring a schema of that version to the newest one. See outmill.Schema.
 func (d *Driver) StatementsFrom(version int) ([]string, error) {
-	migrations, err := d.migrations()
-	if err == nil {
-		err = storekit.CheckSchemaVersion(version, len(migrations))
-	}
-	if err != nil {
-		return nil, err
-	}
-	return sqlkit.Statements(migrations[version:]), nil
-}
-
-// migrations can fail only if the files built into the program are wrong, which a test excludes.
-func (d *Driver) migrations() ([]sqlkit.Migration, error) {
-	return sqlkit.LoadMigrations(schemaFiles, "schema", d.names.in)
+	return sqlkit.StatementsFrom(schemaFiles, "schema", d.text, version)
 }
 
 // checkSchema returns an error if this program does not support the schema's version.
 func (d *Driver) checkSchema(ctx context.Context, h sqlkit.Handle) error {
 	version, err := d.version(ctx, h)
-	if err != nil {
-		return err
-	}
-	return versionError(version)
+	return cmp.Or(err, versionError(version))
 }
 
 // version returns 0 if there is no schema.

@@ -7,54 +7,45 @@ import (
 	"github.com/outmill/outmill/engine/driver"
 )
 
-// Each search reads one index in its order, and names it, so that SQLite scans no table, with or without ANALYZE.
-// ?1 is the group, ?2 the topic, ?3 now, ?4 the limit, ?5 where the search begins (see startOf), ?6 the key, the step or the
-// join, ?7 the stage.
+// Each search reads one index in its order, and names it, so that SQLite scans no table, with or without ANALYZE. ?1 is the group,
+// ?2 the topic, ?3 now, ?4 the limit, ?5 where the search begins (see startOf), ?6 the key, the step or the join, ?7 the stage.
 const (
-	sqlReady = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:line}
-WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT ?4`
-	keyed = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:held}
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1`
-	paused = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:held}
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0`
+	rowsBy = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY `
+
+	sqlReady    = rowsBy + `{p:line} WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT ?4`
+	keyed       = rowsBy + `{p:held} WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1`
+	paused      = rowsBy + `{p:held} WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0`
 	sqlByKeyed  = keyed + ` ORDER BY seq LIMIT ?4`
 	sqlByPaused = paused + ` ORDER BY seq LIMIT ?4`
 	sqlHeld     = keyed + ` UNION ALL ` + paused + ` ORDER BY 1 LIMIT ?4`
-	sqlTimed    = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
+	sqlTimed    = rowsBy + `{p:later}
 WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND wake_at <> 0 AND wake_at > ?5 ORDER BY wake_at, seq LIMIT ?4`
-	sqlSettled = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:settled}
-WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND stage > 4 ORDER BY seq LIMIT ?4`
-	sqlByPlace = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:line} WHERE grp = ?1 AND topic = ?2 AND stage = 0
+	sqlSettled = rowsBy + `{p:settled} WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND stage > 4 ORDER BY seq LIMIT ?4`
+	sqlByPlace = rowsBy + `{p:line} WHERE grp = ?1 AND topic = ?2 AND stage = 0
 UNION ALL ` + sqlHeld
-	sqlByComing = `SELECT * FROM (SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
+	sqlByComing = `SELECT * FROM (` + rowsBy + `{p:later}
 WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT ?4)
-UNION ALL SELECT * FROM (SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
+UNION ALL SELECT * FROM (` + rowsBy + `{p:later}
 WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT ?4)
-UNION ALL SELECT * FROM (SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:later}
+UNION ALL SELECT * FROM (` + rowsBy + `{p:later}
 WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT ?4)`
-	sqlByDue   = `SELECT * FROM (` + sqlReady + `) UNION ALL ` + sqlByComing
-	sqlByEnded = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:leases}
-WHERE stage = 4 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT ?4`
-	sqlByExpiry = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:expiring}
+	sqlByDue    = `SELECT * FROM (` + sqlReady + `) UNION ALL ` + sqlByComing
+	sqlByEnded  = rowsBy + `{p:leases} WHERE stage = 4 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT ?4`
+	sqlByExpiry = rowsBy + `{p:expiring}
 WHERE expires_at <> 0 AND expires_at <= ?3 AND stage < 5 AND (stage <> 4 OR wake_at <= ?3) ORDER BY expires_at, seq LIMIT ?4`
-	sqlByKey = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:by_key}
+	sqlByKey = rowsBy + `{p:by_key}
 WHERE grp = ?1 AND topic = ?2 AND key = ?6 AND key <> '' AND seq > ?5 AND stage < 4 ORDER BY seq LIMIT ?4`
-	sqlByParked = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:parked}
-WHERE grp = ?1 AND topic = ?2 AND key = ?6 AND parked > 0 AND seq > ?5 ORDER BY seq LIMIT ?4`
-	sqlByDone = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:processed}
-WHERE stage = 5 AND processed_at <= ?5 ORDER BY processed_at, seq LIMIT ?4`
-	sqlByUnrouted = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:unrouted}
-WHERE grp = '' AND stage IN (0, 3) AND topic = ?2 ORDER BY seq LIMIT ?4`
-	sqlByStep = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:step}
-WHERE step = ?6 ORDER BY seq LIMIT ?4`
-	sqlByWaiter = `SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:waits_for}
-WHERE waits_for = ?6 AND stage IN (2, 3) AND wake_at > ?3 ORDER BY seq LIMIT ?4`
-)
+	sqlByParked   = rowsBy + `{p:parked} WHERE grp = ?1 AND topic = ?2 AND key = ?6 AND parked > 0 AND seq > ?5 ORDER BY seq LIMIT ?4`
+	sqlByDone     = rowsBy + `{p:processed} WHERE stage = 5 AND processed_at <= ?5 ORDER BY processed_at, seq LIMIT ?4`
+	sqlByUnrouted = rowsBy + `{p:unrouted} WHERE grp = '' AND stage IN (0, 3) AND topic = ?2 ORDER BY seq LIMIT ?4`
+	sqlByStep     = rowsBy + `{p:step} WHERE step = ?6 ORDER BY seq LIMIT ?4`
+	sqlByWaiter   = rowsBy + `{p:waits_for} WHERE waits_for = ?6 AND stage IN (2, 3) AND wake_at > ?3 ORDER BY seq LIMIT ?4`
 
-// sqlByOpen takes the first entries of each index that has rows in work.
-const sqlByOpen = `SELECT * FROM (SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:line} WHERE stage = 0 LIMIT ?4)
-UNION ALL SELECT * FROM (SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:held} WHERE stage = 1 LIMIT ?4)
-UNION ALL SELECT * FROM (SELECT ` + rowColumns + ` FROM {p:records} AS r INDEXED BY {p:later} WHERE wake_at <> 0 LIMIT ?4) LIMIT ?4`
+	// sqlByOpen takes the first entries of each index that has rows in work.
+	sqlByOpen = `SELECT * FROM (` + rowsBy + `{p:line} WHERE stage = 0 LIMIT ?4)
+UNION ALL SELECT * FROM (` + rowsBy + `{p:held} WHERE stage = 1 LIMIT ?4)
+UNION ALL SELECT * FROM (` + rowsBy + `{p:later} WHERE wake_at <> 0 LIMIT ?4) LIMIT ?4`
+)
 
 // searches are the statements of all searches but ByStage.
 var searches = map[driver.Index]string{
@@ -71,7 +62,6 @@ var stages = [driver.Dead + 1]string{
 	driver.Processed: sqlSettled, driver.Dead: sqlSettled,
 }
 
-// Rows runs the searches.
 func (t *tx) Rows(ctx context.Context, searches ...driver.Search) (all []driver.Row, _ error) {
 	for _, s := range searches {
 		if s.By == driver.ByUnrouted && !t.state.Unrouted {
@@ -82,11 +72,7 @@ func (t *tx) Rows(ctx context.Context, searches ...driver.Search) (all []driver.
 		if err != nil {
 			return nil, err
 		}
-		if all == nil {
-			all = found
-		} else {
-			all = append(all, found...)
-		}
+		all = append(all, found...)
 	}
 	return all, nil
 }
@@ -95,7 +81,6 @@ func (t *tx) Rows(ctx context.Context, searches ...driver.Search) (all []driver.
 const counted = `SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
 	coalesce(min(iif(` + notExpired + `, iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (`
 
-// Count counts what the searches find.
 func (t *tx) Count(ctx context.Context, searches ...driver.Search) (all []driver.Counted, _ error) {
 	for _, s := range searches {
 		text, args := t.search(s)

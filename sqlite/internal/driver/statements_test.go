@@ -115,7 +115,7 @@ INSERT INTO outmill_entries (kind, key, at, made_at, value) SELECT 'kind' || (i 
 var declared = regexp.MustCompile(`(?m)^\s*(?:const )?(sql[A-Z]\w*)\s+= `)
 
 // others read no records, notes or entries, or are the beginning of statements.
-var others = []string{"sqlInsert", "sqlHasMeta", "sqlTaken", "sqlVersion", "sqlSetVersion", "sqlMainFile",
+var others = []string{"sqlInsert", "sqlHasMeta", "sqlTaken", "sqlVersion", "sqlSetVersion", "sqlMainFile", "sqlParts",
 	"sqlReached", "sqlOutside", "sqlLockAll"}
 
 // statementsOf returns the statements and their plans as text.

@@ -12,36 +12,23 @@ const (
 	// sqlState begins each transaction.
 	sqlState = `SELECT version, routes, pauses, EXISTS (SELECT 1 FROM {p:notes}),
 	EXISTS (SELECT 1 FROM {p:notes} INDEXED BY {p:notes_paused} WHERE blocker >= 'p' AND blocker < 'r'),
-	EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:unrouted} WHERE grp = '' AND stage IN (0, 3)),
-	EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:step} WHERE step IS NOT NULL) FROM {p:meta} WHERE only_row = 1`
+	EXISTS (SELECT 1 FROM {p:records} INDEXED BY {p:unrouted} WHERE grp = '' AND stage IN (0, 3)) FROM {p:meta} WHERE only_row = 1`
 
 	// topicsOf finds the topics of the group ?1 by one search of an index for each, so its cost grows with the topics
-	// and not with their rows.
+	// and not with their rows. It begins with '', and ends with NULL.
 	topicsOf = `
-	line (topic) AS (
-		SELECT min(topic) FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0
-		UNION ALL
-		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:line} WHERE grp = ?1 AND stage = 0 AND topic > line.topic)
-		FROM line WHERE topic IS NOT NULL),
-	later (topic) AS (
-		SELECT min(topic) FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND wake_at <> 0
-		UNION ALL
-		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:later} WHERE grp = ?1 AND wake_at <> 0 AND topic > later.topic)
-		FROM later WHERE topic IS NOT NULL),
-	held (topic) AS (
-		SELECT min(topic) FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND stage = 1
-		UNION ALL
-		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:held} WHERE grp = ?1 AND stage = 1 AND topic > held.topic)
-		FROM held WHERE topic IS NOT NULL),`
+	line (topic) AS (SELECT '' UNION ALL SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:line}
+		WHERE grp = ?1 AND stage = 0 AND topic > line.topic) FROM line WHERE topic IS NOT NULL),
+	later (topic) AS (SELECT '' UNION ALL SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:later}
+		WHERE grp = ?1 AND wake_at <> 0 AND topic > later.topic) FROM later WHERE topic IS NOT NULL),
+	held (topic) AS (SELECT '' UNION ALL SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:held}
+		WHERE grp = ?1 AND stage = 1 AND topic > held.topic) FROM held WHERE topic IS NOT NULL),`
 
 	sqlTopicsOf = `WITH RECURSIVE` + topicsOf + `
-	settled (topic) AS (
-		SELECT min(topic) FROM {p:records} INDEXED BY {p:settled} WHERE grp = ?1 AND stage > 4
-		UNION ALL
-		SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:settled} WHERE grp = ?1 AND stage > 4 AND topic > settled.topic)
-		FROM settled WHERE topic IS NOT NULL)
-SELECT topic FROM line WHERE topic IS NOT NULL UNION SELECT topic FROM later WHERE topic IS NOT NULL
-UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM settled WHERE topic IS NOT NULL ORDER BY topic`
+	settled (topic) AS (SELECT '' UNION ALL SELECT (SELECT min(topic) FROM {p:records} INDEXED BY {p:settled}
+		WHERE grp = ?1 AND stage > 4 AND topic > settled.topic) FROM settled WHERE topic IS NOT NULL)
+SELECT topic FROM (SELECT topic FROM line UNION SELECT topic FROM later UNION SELECT topic FROM held UNION SELECT topic FROM settled)
+WHERE topic <> ''`
 
 	// dueSince selects the topics of t that may have something to claim, those first whose rows have been due longest. ?2
 	// are the blockers of notes that do not block, ?3 says whether rows that are held under keys count.
@@ -65,34 +52,21 @@ UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM set
 SELECT topic FROM due WHERE since < 9223372036854775807 ORDER BY since, topic`
 
 	sqlDueTopics = `WITH RECURSIVE` + topicsOf + `
-	notes (blocker, topic) AS (
-		SELECT j.value, (SELECT min(topic) FROM {p:notes} INDEXED BY {p:notes_by} WHERE grp = ?1 AND blocker = j.value)
-		FROM json_each(?2) AS j
-		UNION ALL
+	notes (blocker, topic) AS (SELECT value, '' FROM json_each(?2) UNION ALL
 		SELECT blocker, (SELECT min(topic) FROM {p:notes} AS n INDEXED BY {p:notes_by}
-			WHERE grp = ?1 AND n.blocker = notes.blocker AND n.topic > notes.topic)
-		FROM notes WHERE topic IS NOT NULL),
-	looks (topic) AS (
-		SELECT min(topic) FROM {p:notes} INDEXED BY {p:notes_look} WHERE grp = ?1 AND look_at <> 0
-		UNION ALL
-		SELECT (SELECT min(topic) FROM {p:notes} INDEXED BY {p:notes_look} WHERE grp = ?1 AND look_at <> 0 AND topic > looks.topic)
-		FROM looks WHERE topic IS NOT NULL),
-	t (topic) AS (
-		SELECT topic FROM line WHERE topic IS NOT NULL UNION SELECT topic FROM later WHERE topic IS NOT NULL
-		UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM notes WHERE topic IS NOT NULL
-		UNION SELECT topic FROM looks WHERE topic IS NOT NULL),` + dueSince
+			WHERE grp = ?1 AND n.blocker = notes.blocker AND n.topic > notes.topic) FROM notes WHERE topic IS NOT NULL),
+	looks (topic) AS (SELECT '' UNION ALL SELECT (SELECT min(topic) FROM {p:notes} INDEXED BY {p:notes_look}
+		WHERE grp = ?1 AND look_at <> 0 AND topic > looks.topic) FROM looks WHERE topic IS NOT NULL),
+	t (topic) AS (SELECT topic FROM line UNION SELECT topic FROM later UNION SELECT topic FROM held UNION SELECT topic FROM notes
+		UNION SELECT topic FROM looks),` + dueSince
 
 	sqlDueNames = `WITH t (topic) AS (SELECT value FROM json_each(?5)),` + dueSince
 
-	sqlPausing = `WITH RECURSIVE found (blocker) AS (
-	SELECT min(blocker) FROM {p:notes} INDEXED BY {p:notes_paused} WHERE grp = ?1 AND blocker >= 'p' AND blocker < 'r'
-	UNION ALL
-	SELECT (SELECT min(blocker) FROM {p:notes} AS n INDEXED BY {p:notes_paused}
-		WHERE grp = ?1 AND blocker >= 'p' AND blocker < 'r' AND n.blocker > found.blocker) FROM found WHERE blocker IS NOT NULL)
-SELECT blocker FROM found WHERE blocker IS NOT NULL`
+	sqlPausing = `WITH RECURSIVE found (blocker) AS (SELECT 'p' UNION ALL SELECT (SELECT min(blocker) FROM {p:notes} AS n
+	INDEXED BY {p:notes_paused} WHERE grp = ?1 AND blocker >= 'p' AND blocker < 'r' AND n.blocker > found.blocker)
+	FROM found WHERE blocker IS NOT NULL) SELECT blocker FROM found WHERE blocker > 'p'`
 )
 
-// Due returns the lines that may have something to claim.
 func (t *tx) Due(ctx context.Context, ask driver.Topics) ([]driver.Line, error) {
 	args := []any{ask.Group, jsonOf(ask.Free), ask.Held, int64(t.state.Now)}
 	if ask.Lines == nil {
@@ -109,7 +83,6 @@ func namesOf(lines []driver.Line) []string {
 	return names
 }
 
-// LinesOf returns the lines of a group.
 func (t *tx) LinesOf(ctx context.Context, group string) ([]driver.Line, error) {
 	lines, err := t.lines(ctx, group, sqlTopicsOf, group)
 	slices.SortFunc(lines, func(a, b driver.Line) int { return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Part, b.Part)) })
@@ -120,7 +93,6 @@ func (t *tx) lines(ctx context.Context, group, template string, args ...any) ([]
 	return list(ctx, t, func(v *values, line *driver.Line) { *line = driver.LineOf(group, v.text(0)) }, template, args...)
 }
 
-// Pausing returns the blockers of a group that are pauses.
 func (t *tx) Pausing(ctx context.Context, group string) ([]string, error) {
 	return t.texts(ctx, sqlPausing, group)
 }

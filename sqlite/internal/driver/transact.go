@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -9,68 +10,62 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// forever is longer than any wait: the context ends it.
-const forever = 100 * 365 * 24 * time.Hour
-
 // Transact runs fn in a transaction that has the write lock from its beginning. See driver.DB.
 func (d *Driver) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	return d.InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return fn(ctx) })
 }
 
-// InTx is Transact for a function that takes the transaction. It returns the error of fn as it is.
-func (d *Driver) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) (err error) {
-	var fault error
-	run := func() error {
-		var t *tx
-		err := d.whileBusy(ctx, func() (err error) {
-			t, err = d.begin(ctx, sqlLock)
-			return err
-		})
-		if err != nil {
-			return d.orSchema(ctx, d.db, err)
-		}
-		defer t.discard()
-		d.writer.HasLock()
+// InTx is Transact for a function that takes the transaction. It returns the error of fn as it is. What comes before fn is
+// repeated while the database is busy; fn runs once.
+func (d *Driver) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	var fault, ended error
+	begun := false
+	work := func(t *tx) error {
+		begun = true
+		d.writer.hasLock()
 		d.commits.begun.Store(t.own, t)
 		defer d.commits.begun.Delete(t.own)
-		if fault = fn(d.WithTx(ctx, t.own), t.own); fault != nil {
-			return nil
-		}
-		if err := t.commit(ctx); err != nil {
-			return err
-		}
-		runAll(t.onCommit)
-		return nil
+		fault = fn(d.WithTx(ctx, t.own), t.own)
+		return fault
 	}
 	turn := d.inTurn
 	if storekit.IsPatient(ctx) {
 		turn = d.inTurnOfHandlers
 	}
+	err := d.ready(ctx)
 	if fn == nil {
 		err = storekit.InvalidConfig("InTx: fn is nil")
-	} else if err = d.ready(ctx); err == nil {
-		err = turn(ctx, run)
 	}
-	switch {
-	case fault != nil:
+	if err == nil {
+		err = turn(ctx, false, func(ctx context.Context) error {
+			return d.whileBusy(ctx, func() error {
+				if ended = d.once(ctx, sqlLock, work); begun {
+					return nil
+				}
+				return ended
+			})
+		})
+	}
+	if fault != nil {
 		return fault
-	case err != nil:
-		return d.Explain(ctx, "transaction", err)
 	}
-	d.prepare(ctx)
-	return nil
+	if err = d.ended(ctx, d.db, cmp.Or(err, ended)); err != nil {
+		err = d.Explain(ctx, "transaction", err)
+	}
+	return err
 }
 
 // inTurnOfHandlers is inTurn for the handler of a message, which waits until ctx ends. One handler at a time stands
 // in the queue of the writers, so that an extension of leases, a claim or a publish waits for one and not for all.
 // Between its attempts at a lock that another process has, it lets other writers of this process pass.
-func (d *Driver) inTurnOfHandlers(ctx context.Context, fn func() error) error {
-	if err := d.handlers.Enter(ctx, forever); err != nil {
+func (d *Driver) inTurnOfHandlers(ctx context.Context, _ bool, fn func(ctx context.Context) error) error {
+	leave, err := d.inUse.Lock(ctx, d)
+	if err != nil {
 		return err
 	}
-	defer d.handlers.Leave()
+	defer leave()
 	for {
-		if err := d.inTurn(ctx, fn); !errors.Is(err, storekit.ErrBusy) || ctx.Err() != nil {
+		if err := d.inTurn(ctx, false, fn); !errors.Is(err, storekit.ErrBusy) || ctx.Err() != nil {
 			return err
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// tx is a transaction: the driver's own, or the caller's.
+// tx is a transaction: the driver's own, or the caller's. The contract of its methods is that of driver.Tx, and of driver.Parts.
 type tx struct {
 	d *Driver
 	h sqlkit.Handle
@@ -22,8 +22,6 @@ type tx struct {
 	// interruptible: statements end with their context. patient: they run although it has ended.
 	interruptible, patient bool
 	state                  driver.State
-	// steps says that records are steps of joins.
-	steps bool
 	// last is the Seq of the last row that was inserted.
 	last     int64
 	onCommit []func()
@@ -34,7 +32,6 @@ var _ driver.Tx = (*tx)(nil)
 // plain runs single statements, which end with their context.
 func (d *Driver) plain(h sqlkit.Handle) *tx { return &tx{d: d, h: h, interruptible: true} }
 
-// State returns what the transaction knows about the database.
 func (t *tx) State() driver.State { return t.state }
 
 // OnCommit has fn run after the commit of the driver's own transaction.
@@ -48,7 +45,7 @@ func (t *tx) readState(ctx context.Context) error {
 	s.Serial, s.Now = true, driver.Time(t.d.config.Now().UnixMicro())
 	_, err := list(ctx, t, func(v *values, _ *struct{}) {
 		version, s.Routes, s.Pauses = int(v.number(0)), v.number(1), v.number(2)
-		s.Notes, s.Paused, s.Unrouted, t.steps = v.truth(3), v.truth(4), v.truth(5), v.truth(6)
+		s.Notes, s.Paused, s.Unrouted = v.truth(3), v.truth(4), v.truth(5)
 	}, sqlState)
 	if err != nil {
 		return err
@@ -75,7 +72,7 @@ func (t *tx) statement(ctx context.Context, template string) *sql.Stmt {
 	if kept := t.kept[template]; kept != nil {
 		return kept
 	}
-	prepared := t.d.statements.of(template)
+	prepared := t.d.prepared(template)
 	switch {
 	case t.own == nil && t.h == t.d.db:
 		return prepared
@@ -85,7 +82,7 @@ func (t *tx) statement(ctx context.Context, template string) *sql.Stmt {
 		t.kept[template] = t.own.StmtContext(ctx, prepared)
 	case t.conn != nil:
 		// A call such as Stats runs a statement once for each topic, and preparing one takes longer than running it.
-		if own, err := t.own.PrepareContext(ctx, t.d.names.in(template)); err == nil { //nolint:sqlclosecheck // ends with its transaction
+		if own, err := t.own.PrepareContext(ctx, t.d.text(template)); err == nil { //nolint:sqlclosecheck // ends with its transaction
 			t.kept[template] = own
 		}
 	}
@@ -100,7 +97,7 @@ func (t *tx) query(ctx context.Context, template string, args ...any) (*sql.Rows
 	if statement := t.statement(ctx, template); statement != nil { //nolint:sqlclosecheck // ends with its transaction
 		return statement.QueryContext(ctx, args...)
 	}
-	return t.h.QueryContext(ctx, t.d.names.in(template), args...)
+	return t.h.QueryContext(ctx, t.d.text(template), args...)
 }
 
 func (t *tx) run(ctx context.Context, template string, args ...any) (sql.Result, error) {
@@ -111,7 +108,7 @@ func (t *tx) run(ctx context.Context, template string, args ...any) (sql.Result,
 	if statement := t.statement(ctx, template); statement != nil { //nolint:sqlclosecheck // ends with its transaction
 		return statement.ExecContext(ctx, args...)
 	}
-	return t.h.ExecContext(ctx, t.d.names.in(template), args...)
+	return t.h.ExecContext(ctx, t.d.text(template), args...)
 }
 
 func (t *tx) exec(ctx context.Context, template string, args ...any) error {

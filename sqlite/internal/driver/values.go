@@ -4,7 +4,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/google/uuid"
@@ -67,44 +66,17 @@ func (v *values) number(column int) int64 {
 	return n
 }
 
-// within is a number in a range, or 0.
-func (v *values) within(column int, least, most int64, want string) int64 {
-	n := v.number(column)
-	if n < least || n > most {
-		v.refuse(column, want)
-		return 0
-	}
-	return n
-}
+func (v *values) count(column int) int        { return int(v.number(column)) }
+func (v *values) time(column int) driver.Time { return driver.Time(v.number(column)) }
+func (v *values) truth(column int) bool       { return v.number(column) != 0 }
 
-func (v *values) count(column int) int {
-	return int(v.within(column, 0, math.MaxInt64, "a number from 0 on"))
-}
-
-func (v *values) time(column int) driver.Time {
-	return driver.Time(v.within(column, -int64(driver.Never), int64(driver.Never), "a time"))
-}
-
-func (v *values) stage(column int) driver.Stage {
-	return driver.Stage(v.within(column, int64(driver.Ready), int64(driver.Dead), "a stage"))
-}
-
-func (v *values) truth(column int) bool { return v.number(column) != 0 }
-
+// text is "" for NULL.
 func (v *values) text(column int) string {
 	text, ok := v.got[column].(string)
-	if !ok {
+	if !ok && v.got[column] != nil {
 		v.refuse(column, "text")
 	}
 	return text
-}
-
-// maybe is "" for NULL.
-func (v *values) maybe(column int) string {
-	if v.got[column] == nil {
-		return ""
-	}
-	return v.text(column)
 }
 
 // seq is a Seq, or driver.None for NULL.
@@ -147,8 +119,7 @@ func (v *values) bytes(column int) []byte {
 	return nil
 }
 
-// jsonOf is a list as JSON, so that a statement is the same for every length. It never fails: a text or a number becomes
-// JSON.
+// jsonOf is a list as JSON, so that a statement is the same for every length. It never fails: a text or a number becomes JSON.
 func jsonOf(value any) string {
 	text, _ := json.Marshal(value)
 	return string(text)

@@ -41,7 +41,7 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 	if err = proven(ctx, h); err == nil {
 		err = savepoint(ctx, h, func() (err error) {
 			if t, err = d.join(ctx, h); err != nil {
-				return d.orSchema(ctx, h, err)
+				return d.ended(ctx, h, err)
 			}
 			return fn(t)
 		})
@@ -77,7 +77,7 @@ func proven(ctx context.Context, h sqlkit.Handle) error {
 // database/sql shows whether that is so only by refusing them. An error of SQLite may have ended the transaction.
 func (d *Driver) join(ctx context.Context, h sqlkit.Handle) (*tx, error) {
 	t := &tx{d: d, h: h, patient: true}
-	if own, ok := h.(*sql.Tx); ok && d.statements.of(sqlState) != nil {
+	if own, ok := h.(*sql.Tx); ok && d.prepared(sqlState) != nil {
 		t.own, t.kept = own, map[string]*sql.Stmt{}
 		if err := t.readState(ctx); err == nil || code(err) != 0 {
 			return t, err

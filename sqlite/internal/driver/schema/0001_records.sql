@@ -65,7 +65,6 @@ CREATE INDEX {p:held_under} ON {p:records} (grp, topic, under, seq) WHERE stage 
 
 -- Records of which something ends at a time: a wait, a delay or a lease.
 CREATE INDEX {p:later} ON {p:records} (grp, topic, stage, wake_at, seq) WHERE wake_at <> 0;
-
 CREATE INDEX {p:leases} ON {p:records} (wake_at) WHERE stage = 4;
 
 -- The records of one key, whatever their stage.
@@ -73,16 +72,12 @@ CREATE INDEX {p:by_key} ON {p:records} (grp, topic, key, seq) WHERE key <> '';
 
 -- Records that block ordered claims.
 CREATE INDEX {p:waiting} ON {p:records} (grp, topic, seq) WHERE stage = 2;
-
 CREATE INDEX {p:waiting_key} ON {p:records} (grp, topic, key, seq) WHERE stage = 2 AND key <> '';
-
 CREATE INDEX {p:leased_key} ON {p:records} (grp, topic, key, owner) WHERE stage = 4 AND key <> '';
-
 CREATE INDEX {p:parked} ON {p:records} (grp, topic, key, seq) WHERE parked > 0;
 
 -- Records that no group reads yet.
 CREATE INDEX {p:unrouted} ON {p:records} (topic, seq) WHERE grp = '' AND stage IN (0, 3);
-
 CREATE INDEX {p:expiring} ON {p:records} (expires_at) WHERE expires_at <> 0 AND stage < 5;
 
 -- Processed and dead records.
@@ -90,9 +85,7 @@ CREATE INDEX {p:settled} ON {p:records} (grp, topic, stage, seq) WHERE stage > 4
 
 -- The records of a step, and those that finish a join.
 CREATE INDEX {p:step} ON {p:records} (step, seq) WHERE step IS NOT NULL;
-
 CREATE INDEX {p:waits_for} ON {p:records} (waits_for, seq) WHERE waits_for IS NOT NULL;
-
 CREATE INDEX {p:processed} ON {p:records} (processed_at) WHERE stage = 5;
 
 -- Why the rows that are held under a name must wait: a name is k and a key, or p or q and the number of a pause.
@@ -108,11 +101,8 @@ CREATE TABLE {p:notes} (
     looks   INTEGER NOT NULL, -- how many claims have found the same blocker
     PRIMARY KEY (grp, topic, name)
 ) WITHOUT ROWID;
-
 CREATE INDEX {p:notes_by} ON {p:notes} (grp, blocker, topic, head);
-
 CREATE INDEX {p:notes_look} ON {p:notes} (grp, topic, look_at) WHERE look_at <> 0;
-
 CREATE INDEX {p:notes_paused} ON {p:notes} (grp, blocker) WHERE blocker >= 'p' AND blocker < 'r';
 
 -- Small things with a kind, a key and a time: registrations, workers, pauses, dedup keys, joins and their steps, notes of
@@ -125,7 +115,6 @@ CREATE TABLE {p:entries} (
     value   TEXT    NOT NULL,
     PRIMARY KEY (kind, key)
 ) WITHOUT ROWID;
-
 CREATE INDEX {p:entries_at} ON {p:entries} (kind, at) WHERE at <> 0;
 
 -- For people: the records with readable times. It reads all records.

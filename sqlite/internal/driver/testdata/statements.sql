@@ -7,8 +7,7 @@ UPDATE "outmill_meta" SET version = version WHERE only_row = 0;
 -- sqlState
 SELECT version, routes, pauses, EXISTS (SELECT 1 FROM "outmill_notes"),
 	EXISTS (SELECT 1 FROM "outmill_notes" INDEXED BY "outmill_notes_paused" WHERE blocker >= 'p' AND blocker < 'r'),
-	EXISTS (SELECT 1 FROM "outmill_records" INDEXED BY "outmill_unrouted" WHERE grp = '' AND stage IN (0, 3)),
-	EXISTS (SELECT 1 FROM "outmill_records" INDEXED BY "outmill_step" WHERE step IS NOT NULL) FROM "outmill_meta" WHERE only_row = 1;
+	EXISTS (SELECT 1 FROM "outmill_records" INDEXED BY "outmill_unrouted" WHERE grp = '' AND stage IN (0, 3)) FROM "outmill_meta" WHERE only_row = 1;
 --   SEARCH outmill_meta USING INTEGER PRIMARY KEY (rowid=?)
 --   SCALAR SUBQUERY 1
 --   SCAN outmill_notes USING COVERING INDEX outmill_notes_by
@@ -16,8 +15,6 @@ SELECT version, routes, pauses, EXISTS (SELECT 1 FROM "outmill_notes"),
 --   SCAN outmill_notes USING COVERING INDEX outmill_notes_paused
 --   SCALAR SUBQUERY 3
 --   SCAN outmill_records USING INDEX outmill_unrouted
---   SCALAR SUBQUERY 4
---   SEARCH outmill_records USING COVERING INDEX outmill_step (step>?)
 
 -- insertOne
 INSERT INTO "outmill_records" (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, step,
@@ -46,37 +43,19 @@ ON CONFLICT (kind, key) DO NOTHING;
 
 -- sqlDueTopics
 WITH RECURSIVE
-	line (topic) AS (
-		SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_line" WHERE grp = ?1 AND stage = 0
-		UNION ALL
-		SELECT (SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_line" WHERE grp = ?1 AND stage = 0 AND topic > line.topic)
-		FROM line WHERE topic IS NOT NULL),
-	later (topic) AS (
-		SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_later" WHERE grp = ?1 AND wake_at <> 0
-		UNION ALL
-		SELECT (SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_later" WHERE grp = ?1 AND wake_at <> 0 AND topic > later.topic)
-		FROM later WHERE topic IS NOT NULL),
-	held (topic) AS (
-		SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_held" WHERE grp = ?1 AND stage = 1
-		UNION ALL
-		SELECT (SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_held" WHERE grp = ?1 AND stage = 1 AND topic > held.topic)
-		FROM held WHERE topic IS NOT NULL),
-	notes (blocker, topic) AS (
-		SELECT j.value, (SELECT min(topic) FROM "outmill_notes" INDEXED BY "outmill_notes_by" WHERE grp = ?1 AND blocker = j.value)
-		FROM json_each(?2) AS j
-		UNION ALL
+	line (topic) AS (SELECT '' UNION ALL SELECT (SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_line"
+		WHERE grp = ?1 AND stage = 0 AND topic > line.topic) FROM line WHERE topic IS NOT NULL),
+	later (topic) AS (SELECT '' UNION ALL SELECT (SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_later"
+		WHERE grp = ?1 AND wake_at <> 0 AND topic > later.topic) FROM later WHERE topic IS NOT NULL),
+	held (topic) AS (SELECT '' UNION ALL SELECT (SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_held"
+		WHERE grp = ?1 AND stage = 1 AND topic > held.topic) FROM held WHERE topic IS NOT NULL),
+	notes (blocker, topic) AS (SELECT value, '' FROM json_each(?2) UNION ALL
 		SELECT blocker, (SELECT min(topic) FROM "outmill_notes" AS n INDEXED BY "outmill_notes_by"
-			WHERE grp = ?1 AND n.blocker = notes.blocker AND n.topic > notes.topic)
-		FROM notes WHERE topic IS NOT NULL),
-	looks (topic) AS (
-		SELECT min(topic) FROM "outmill_notes" INDEXED BY "outmill_notes_look" WHERE grp = ?1 AND look_at <> 0
-		UNION ALL
-		SELECT (SELECT min(topic) FROM "outmill_notes" INDEXED BY "outmill_notes_look" WHERE grp = ?1 AND look_at <> 0 AND topic > looks.topic)
-		FROM looks WHERE topic IS NOT NULL),
-	t (topic) AS (
-		SELECT topic FROM line WHERE topic IS NOT NULL UNION SELECT topic FROM later WHERE topic IS NOT NULL
-		UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM notes WHERE topic IS NOT NULL
-		UNION SELECT topic FROM looks WHERE topic IS NOT NULL),
+			WHERE grp = ?1 AND n.blocker = notes.blocker AND n.topic > notes.topic) FROM notes WHERE topic IS NOT NULL),
+	looks (topic) AS (SELECT '' UNION ALL SELECT (SELECT min(topic) FROM "outmill_notes" INDEXED BY "outmill_notes_look"
+		WHERE grp = ?1 AND look_at <> 0 AND topic > looks.topic) FROM looks WHERE topic IS NOT NULL),
+	t (topic) AS (SELECT topic FROM line UNION SELECT topic FROM later UNION SELECT topic FROM held UNION SELECT topic FROM notes
+		UNION SELECT topic FROM looks),
 	due (topic, since) AS MATERIALIZED (SELECT topic, min(
 	coalesce((SELECT CAST(max(next_at, created_at) AS INTEGER) FROM "outmill_records" INDEXED BY "outmill_line"
 		WHERE grp = ?1 AND topic = t.topic AND stage = 0 ORDER BY seq LIMIT 1), never),
@@ -102,7 +81,7 @@ SELECT topic FROM due WHERE since < 9223372036854775807 ORDER BY since, topic;
 --   LEFT
 --   CO-ROUTINE line
 --   SETUP
---   SEARCH outmill_records USING COVERING INDEX outmill_line (grp=?)
+--   SCAN CONSTANT ROW
 --   RECURSIVE STEP
 --   SCAN line
 --   CORRELATED SCALAR SUBQUERY 2
@@ -112,7 +91,7 @@ SELECT topic FROM due WHERE since < 9223372036854775807 ORDER BY since, topic;
 --   RIGHT
 --   CO-ROUTINE later
 --   SETUP
---   SEARCH outmill_records USING COVERING INDEX outmill_later (grp=?)
+--   SCAN CONSTANT ROW
 --   RECURSIVE STEP
 --   SCAN later
 --   CORRELATED SCALAR SUBQUERY 5
@@ -126,7 +105,7 @@ SELECT topic FROM due WHERE since < 9223372036854775807 ORDER BY since, topic;
 --   LEFT
 --   CO-ROUTINE held
 --   SETUP
---   SEARCH outmill_records USING COVERING INDEX outmill_held (grp=?)
+--   SCAN CONSTANT ROW
 --   RECURSIVE STEP
 --   SCAN held
 --   CORRELATED SCALAR SUBQUERY 8
@@ -136,43 +115,41 @@ SELECT topic FROM due WHERE since < 9223372036854775807 ORDER BY since, topic;
 --   RIGHT
 --   CO-ROUTINE notes
 --   SETUP
---   SCAN j VIRTUAL TABLE INDEX 1:
---   CORRELATED SCALAR SUBQUERY 10
---   SEARCH outmill_notes USING COVERING INDEX outmill_notes_by (grp=? AND blocker=?)
+--   SCAN json_each VIRTUAL TABLE INDEX 1:
 --   RECURSIVE STEP
 --   SCAN notes
---   CORRELATED SCALAR SUBQUERY 12
+--   CORRELATED SCALAR SUBQUERY 11
 --   SEARCH n USING COVERING INDEX outmill_notes_by (grp=? AND blocker=? AND topic>?)
 --   SCAN notes
 --   USE TEMP B-TREE FOR ORDER BY
 --   RIGHT
 --   CO-ROUTINE looks
 --   SETUP
---   SEARCH outmill_notes USING COVERING INDEX outmill_notes_look (grp=?)
+--   SCAN CONSTANT ROW
 --   RECURSIVE STEP
 --   SCAN looks
---   CORRELATED SCALAR SUBQUERY 15
+--   CORRELATED SCALAR SUBQUERY 14
 --   SEARCH outmill_notes USING COVERING INDEX outmill_notes_look (grp=? AND topic>?)
 --   SCAN looks
 --   USE TEMP B-TREE FOR ORDER BY
---   MATERIALIZE (subquery-29)
+--   MATERIALIZE (subquery-28)
 --   SCAN CONSTANT ROW
 --   SCAN t
---   SCAN (subquery-29)
---   CORRELATED SCALAR SUBQUERY 22
+--   SCAN (subquery-28)
+--   CORRELATED SCALAR SUBQUERY 21
 --   SEARCH outmill_records USING INDEX outmill_line (grp=? AND topic=?)
+--   CORRELATED SCALAR SUBQUERY 22
+--   SEARCH outmill_records USING COVERING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
 --   CORRELATED SCALAR SUBQUERY 23
 --   SEARCH outmill_records USING COVERING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
 --   CORRELATED SCALAR SUBQUERY 24
 --   SEARCH outmill_records USING COVERING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
 --   CORRELATED SCALAR SUBQUERY 25
---   SEARCH outmill_records USING COVERING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
---   CORRELATED SCALAR SUBQUERY 26
 --   SCAN j VIRTUAL TABLE INDEX 1:
 --   SEARCH n USING COVERING INDEX outmill_notes_by (grp=? AND blocker=? AND topic=?)
---   CORRELATED SCALAR SUBQUERY 27
+--   CORRELATED SCALAR SUBQUERY 26
 --   SEARCH outmill_notes USING COVERING INDEX outmill_notes_look (grp=? AND topic=? AND look_at<?)
---   CORRELATED SCALAR SUBQUERY 28
+--   CORRELATED SCALAR SUBQUERY 27
 --   SEARCH outmill_records USING INDEX outmill_held_under (grp=? AND topic=? AND under>? AND under<?)
 --   SCAN due
 --   USE TEMP B-TREE FOR ORDER BY
@@ -220,15 +197,12 @@ SELECT topic FROM due WHERE since < 9223372036854775807 ORDER BY since, topic;
 --   USE TEMP B-TREE FOR ORDER BY
 
 -- sqlPausing
-WITH RECURSIVE found (blocker) AS (
-	SELECT min(blocker) FROM "outmill_notes" INDEXED BY "outmill_notes_paused" WHERE grp = ?1 AND blocker >= 'p' AND blocker < 'r'
-	UNION ALL
-	SELECT (SELECT min(blocker) FROM "outmill_notes" AS n INDEXED BY "outmill_notes_paused"
-		WHERE grp = ?1 AND blocker >= 'p' AND blocker < 'r' AND n.blocker > found.blocker) FROM found WHERE blocker IS NOT NULL)
-SELECT blocker FROM found WHERE blocker IS NOT NULL;
+WITH RECURSIVE found (blocker) AS (SELECT 'p' UNION ALL SELECT (SELECT min(blocker) FROM "outmill_notes" AS n
+	INDEXED BY "outmill_notes_paused" WHERE grp = ?1 AND blocker >= 'p' AND blocker < 'r' AND n.blocker > found.blocker)
+	FROM found WHERE blocker IS NOT NULL) SELECT blocker FROM found WHERE blocker > 'p';
 --   CO-ROUTINE found
 --   SETUP
---   SEARCH outmill_notes USING COVERING INDEX outmill_notes_paused (grp=? AND blocker>? AND blocker<?)
+--   SCAN CONSTANT ROW
 --   RECURSIVE STEP
 --   SCAN found
 --   CORRELATED SCALAR SUBQUERY 2
@@ -237,8 +211,7 @@ SELECT blocker FROM found WHERE blocker IS NOT NULL;
 
 -- sqlReady
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line"
-WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT +?4;
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line" WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_line (grp=? AND topic=?)
 
 -- sqlByComing
@@ -267,8 +240,7 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 O
 
 -- sqlByDue
 SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line"
-WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT +?4) UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line" WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT +?4) UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4)
 UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
@@ -299,10 +271,8 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 O
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line" WHERE grp = ?1 AND topic = ?2 AND stage = 0
 UNION ALL SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1 UNION ALL SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0 ORDER BY 1 LIMIT +?4;
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1 UNION ALL SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0 ORDER BY 1 LIMIT +?4;
 --   MERGE (UNION ALL)
 --   LEFT
 --   MERGE (UNION ALL)
@@ -359,29 +329,27 @@ SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.siz
 
 -- sqlByKeyed
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1 ORDER BY seq LIMIT +?4;
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1 ORDER BY seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_held (grp=? AND topic=? AND <expr>=?)
 
 -- sqlByPaused
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0 ORDER BY seq LIMIT +?4;
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0 ORDER BY seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_held (grp=? AND topic=? AND <expr>=?)
 
 -- sqlKeys
-SELECT k.name, coalesce(
-	(SELECT owner FROM "outmill_records" INDEXED BY "outmill_leased_key" WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 4 AND key <> ''
+SELECT k.value, coalesce(
+	(SELECT owner FROM "outmill_records" INDEXED BY "outmill_leased_key" WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 4 AND key <> ''
 		AND owner < ?4 AND (wake_at > ?3 OR (expires_at = 0 OR expires_at > ?3)) LIMIT 1),
-	(SELECT owner FROM "outmill_records" INDEXED BY "outmill_leased_key" WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 4 AND key <> ''
+	(SELECT owner FROM "outmill_records" INDEXED BY "outmill_leased_key" WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 4 AND key <> ''
 		AND owner > ?4 AND (wake_at > ?3 OR (expires_at = 0 OR expires_at > ?3)) LIMIT 1), ''),
-	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_waiting_key" WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 2 AND key <> ''
+	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_waiting_key" WHERE grp = ?1 AND topic = ?2 AND key = k.value AND stage = 2 AND key <> ''
 		AND (expires_at = 0 OR expires_at > ?3) ORDER BY seq LIMIT 1),
-	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_held_under" WHERE grp = ?1 AND topic = k.topic AND stage = 1 AND under = 'k' || k.key
+	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_held_under" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND under = 'k' || k.value
 		ORDER BY seq LIMIT 1),
-	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_parked" WHERE grp = ?1 AND topic = k.topic AND key = k.key AND parked > 0 ORDER BY seq LIMIT 1)
-FROM (SELECT value AS name, ?2 AS topic, value AS key FROM json_each(?5)) AS k;
---   SCAN json_each VIRTUAL TABLE INDEX 1:
+	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_parked" WHERE grp = ?1 AND topic = ?2 AND key = k.value AND parked > 0 ORDER BY seq LIMIT 1)
+FROM json_each(?5) AS k;
+--   SCAN k VIRTUAL TABLE INDEX 1:
 --   CORRELATED SCALAR SUBQUERY 1
 --   SEARCH outmill_records USING INDEX outmill_leased_key (grp=? AND topic=? AND key=? AND owner<?)
 --   CORRELATED SCALAR SUBQUERY 2
@@ -419,10 +387,9 @@ SELECT r.seq, r.due_at, +r.message_id, +r.correlation_id, +r.causation_id, +r.tr
 	+r.joins, +r.last_error, iif(?2 & 1, r.metadata, NULL) AS metadata,
 	iif(?2 & 2, coalesce(r.payload, (SELECT p.payload FROM "outmill_payloads" AS p WHERE p.seq = r.seq)), NULL) AS payload,
 	iif(?2 & 4, r.history, NULL) AS history, +r.id
-FROM "outmill_records" AS r WHERE seq IN (SELECT value FROM json_each(?1));
---   SEARCH r USING INTEGER PRIMARY KEY (rowid=?)
---   LIST SUBQUERY 2
---   SCAN json_each VIRTUAL TABLE INDEX 1:
+FROM json_each(?1) AS j LEFT JOIN "outmill_records" AS r ON r.seq = j.value ORDER BY j.rowid;
+--   SCAN j VIRTUAL TABLE INDEX 1:
+--   SEARCH r USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN
 --   CORRELATED SCALAR SUBQUERY 1
 --   SEARCH p USING INTEGER PRIMARY KEY (rowid=?)
 
@@ -454,26 +421,9 @@ DELETE FROM "outmill_records" WHERE seq IN (SELECT value FROM json_each(?1));
 --   LIST SUBQUERY 1
 --   SCAN json_each VIRTUAL TABLE INDEX 1:
 
--- sqlAckedSteps
-SELECT +r.id, r.claims FROM json_each(?1) AS j CROSS JOIN "outmill_records" AS r ON r.id = j.key
-WHERE r.stage = 4 AND r.owner = ?2 AND r.claims = j.value AND r.step IS NOT NULL;
---   SCAN j VIRTUAL TABLE INDEX 1:
---   SEARCH r USING INDEX sqlite_autoindex_outmill_records_1 (id=?)
-
--- sqlOpenAcked
-UPDATE "outmill_notes" SET blocker = '', look_at = 0, looks = 0 WHERE (blocker <> '' OR look_at <> 0 OR looks <> 0)
-AND (grp, topic, name) IN (SELECT r.grp, r.topic, 'k' || r.key FROM json_each(?1) AS j CROSS JOIN "outmill_records" AS r ON r.id = j.key
-	WHERE r.stage = 4 AND r.owner = ?2 AND r.claims = j.value AND r.step IS NULL AND r.key <> '');
---   SEARCH outmill_notes USING PRIMARY KEY (grp=? AND topic=? AND name=?)
---   LIST SUBQUERY 2
---   SCAN j VIRTUAL TABLE INDEX 1:
---   SEARCH r USING INDEX sqlite_autoindex_outmill_records_1 (id=?)
-
--- sqlAck
-DELETE FROM "outmill_records" WHERE seq IN (SELECT r.seq FROM json_each(?1) AS j CROSS JOIN "outmill_records" AS r ON r.id = j.key
-	WHERE r.stage = 4 AND r.owner = ?2 AND r.claims = j.value AND r.step IS NULL);
---   SEARCH outmill_records USING INTEGER PRIMARY KEY (rowid=?)
---   LIST SUBQUERY 1
+-- sqlAcked
+SELECT r.seq, +r.id, r.claims, r.step IS NULL, +r.grp, +r.topic, +r.key
+FROM json_each(?1) AS j CROSS JOIN "outmill_records" AS r ON r.id = j.value WHERE r.stage = 4 AND r.owner = ?2;
 --   SCAN j VIRTUAL TABLE INDEX 1:
 --   SEARCH r USING INDEX sqlite_autoindex_outmill_records_1 (id=?)
 
@@ -501,78 +451,14 @@ ON CONFLICT (grp, topic, name) DO UPDATE SET blocker = excluded.blocker, look_at
 	head = iif(n.name = excluded.blocker, min(n.head, excluded.head), excluded.head);
 --   SCAN json_each VIRTUAL TABLE INDEX 1:
 
--- sqlAlone
-SELECT value FROM json_each(?2) AS j WHERE
-	EXISTS (SELECT 1 FROM "outmill_records" INDEXED BY "outmill_later"
-		WHERE grp = ?1 AND topic = j.value AND stage IN (2, 3, 4) AND wake_at <> 0 AND wake_at <= ?3)
-	OR ?4 AND (EXISTS (SELECT 1 FROM json_each(?5) AS b CROSS JOIN "outmill_notes" AS n INDEXED BY "outmill_notes_by"
-		ON n.grp = ?1 AND n.blocker = b.value AND n.topic = j.value)
-		OR EXISTS (SELECT 1 FROM "outmill_notes" INDEXED BY "outmill_notes_look" WHERE grp = ?1 AND topic = j.value AND look_at <> 0 AND look_at <= ?3)
-		OR NOT ?7 AND EXISTS (SELECT 1 FROM "outmill_notes" WHERE grp = ?1 AND topic = j.value AND name >= 'q' AND name < 'r'))
-	OR ?6 AND EXISTS (SELECT 1 FROM "outmill_records" INDEXED BY "outmill_unrouted" WHERE grp = '' AND stage IN (0, 3) AND topic = j.value)
-	OR ?7 AND EXISTS (SELECT 1 FROM "outmill_records" INDEXED BY "outmill_held_under"
-		WHERE grp = ?1 AND topic = j.value AND stage = 1 AND under >= 'k' AND under < 'l');
---   SCAN j VIRTUAL TABLE INDEX 1:
---   CORRELATED SCALAR SUBQUERY 1
---   SEARCH outmill_records USING COVERING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at<?)
---   CORRELATED SCALAR SUBQUERY 2
---   SCAN b VIRTUAL TABLE INDEX 1:
---   SEARCH n USING COVERING INDEX outmill_notes_by (grp=? AND blocker=? AND topic=?)
---   CORRELATED SCALAR SUBQUERY 3
---   SEARCH outmill_notes USING COVERING INDEX outmill_notes_look (grp=? AND topic=? AND look_at<?)
---   CORRELATED SCALAR SUBQUERY 4
---   SEARCH outmill_notes USING PRIMARY KEY (grp=? AND topic=? AND name>? AND name<?)
---   CORRELATED SCALAR SUBQUERY 5
---   SEARCH outmill_records USING INDEX outmill_unrouted (topic=?)
---   CORRELATED SCALAR SUBQUERY 6
---   SEARCH outmill_records USING COVERING INDEX outmill_held_under (grp=? AND topic=? AND under>? AND under<?)
-
--- sqlFirst
-SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by, j.key FROM json_each(?2) AS j CROSS JOIN "outmill_records" AS r ON r.seq IN (
-	SELECT seq FROM "outmill_records" INDEXED BY "outmill_line" WHERE grp = ?1 AND topic = j.value AND stage = 0 ORDER BY seq LIMIT +?3);
---   SCAN j VIRTUAL TABLE INDEX 1:
---   SEARCH r USING INTEGER PRIMARY KEY (rowid=?)
---   CORRELATED LIST SUBQUERY 1
---   SEARCH outmill_records USING COVERING INDEX outmill_line (grp=? AND topic=?)
-
--- sqlKeysOf
-WITH k AS MATERIALIZED (SELECT CAST(key AS TEXT) AS name, value ->> 0 AS topic, value ->> 1 AS key FROM json_each(?5))
-SELECT k.name, coalesce(
-	(SELECT owner FROM "outmill_records" INDEXED BY "outmill_leased_key" WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 4 AND key <> ''
-		AND owner < ?4 AND (wake_at > ?3 OR (expires_at = 0 OR expires_at > ?3)) LIMIT 1),
-	(SELECT owner FROM "outmill_records" INDEXED BY "outmill_leased_key" WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 4 AND key <> ''
-		AND owner > ?4 AND (wake_at > ?3 OR (expires_at = 0 OR expires_at > ?3)) LIMIT 1), ''),
-	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_waiting_key" WHERE grp = ?1 AND topic = k.topic AND key = k.key AND stage = 2 AND key <> ''
-		AND (expires_at = 0 OR expires_at > ?3) ORDER BY seq LIMIT 1),
-	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_held_under" WHERE grp = ?1 AND topic = k.topic AND stage = 1 AND under = 'k' || k.key
-		ORDER BY seq LIMIT 1),
-	(SELECT seq FROM "outmill_records" INDEXED BY "outmill_parked" WHERE grp = ?1 AND topic = k.topic AND key = k.key AND parked > 0 ORDER BY seq LIMIT 1)
-FROM k;
---   MATERIALIZE k
---   SCAN json_each VIRTUAL TABLE INDEX 1:
---   SCAN k
---   CORRELATED SCALAR SUBQUERY 2
---   SEARCH outmill_records USING INDEX outmill_leased_key (grp=? AND topic=? AND key=? AND owner<?)
---   CORRELATED SCALAR SUBQUERY 3
---   SEARCH outmill_records USING INDEX outmill_leased_key (grp=? AND topic=? AND key=? AND owner>?)
---   CORRELATED SCALAR SUBQUERY 4
---   SEARCH outmill_records USING INDEX outmill_waiting_key (grp=? AND topic=? AND key=?)
---   CORRELATED SCALAR SUBQUERY 5
---   SEARCH outmill_records USING COVERING INDEX outmill_held_under (grp=? AND topic=? AND under=?)
---   CORRELATED SCALAR SUBQUERY 6
---   SEARCH outmill_records USING INDEX outmill_parked (grp=? AND topic=? AND key=?)
-
 -- sqlPlaces
 UPDATE sqlite_sequence SET seq = seq + ?2 WHERE name = ?1 RETURNING seq;
 --   SCAN sqlite_sequence
 
 -- sqlHeld
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1 UNION ALL SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0 ORDER BY 1 LIMIT +?4;
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1 UNION ALL SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0 ORDER BY 1 LIMIT +?4;
 --   MERGE (UNION ALL)
 --   LEFT
 --   SEARCH r USING INDEX outmill_held (grp=? AND topic=? AND <expr>=?)
@@ -587,14 +473,12 @@ WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND wake_at <> 0 AND wake_at > ?5 O
 
 -- sqlSettled
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_settled"
-WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND stage > 4 ORDER BY seq LIMIT +?4;
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_settled" WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND stage > 4 ORDER BY seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_settled (grp=? AND topic=? AND stage=?)
 
 -- sqlByEnded
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_leases"
-WHERE stage = 4 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4;
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_leases" WHERE stage = 4 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_leases (wake_at<?)
 
 -- sqlByExpiry
@@ -605,32 +489,27 @@ WHERE expires_at <> 0 AND expires_at <= ?3 AND stage < 5 AND (stage <> 4 OR wake
 
 -- sqlByParked
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_parked"
-WHERE grp = ?1 AND topic = ?2 AND key = ?6 AND parked > 0 AND seq > ?5 ORDER BY seq LIMIT +?4;
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_parked" WHERE grp = ?1 AND topic = ?2 AND key = ?6 AND parked > 0 AND seq > ?5 ORDER BY seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_parked (grp=? AND topic=? AND key=? AND seq>?)
 
 -- sqlByDone
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_processed"
-WHERE stage = 5 AND processed_at <= ?5 ORDER BY processed_at, seq LIMIT +?4;
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_processed" WHERE stage = 5 AND processed_at <= ?5 ORDER BY processed_at, seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_processed (processed_at<?)
 
 -- sqlByUnrouted
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_unrouted"
-WHERE grp = '' AND stage IN (0, 3) AND topic = ?2 ORDER BY seq LIMIT +?4;
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_unrouted" WHERE grp = '' AND stage IN (0, 3) AND topic = ?2 ORDER BY seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_unrouted (topic=?)
 
 -- sqlByStep
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_step"
-WHERE step = ?6 ORDER BY seq LIMIT +?4;
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_step" WHERE step = ?6 ORDER BY seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_step (step=?)
 
 -- sqlByWaiter
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_waits_for"
-WHERE waits_for = ?6 AND stage IN (2, 3) AND wake_at > ?3 ORDER BY seq LIMIT +?4;
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_waits_for" WHERE waits_for = ?6 AND stage IN (2, 3) AND wake_at > ?3 ORDER BY seq LIMIT +?4;
 --   SEARCH r USING INDEX outmill_waits_for (waits_for=?)
 
 -- sqlByOpen
@@ -657,8 +536,7 @@ UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenan
 -- count sqlReady
 SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
 	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line"
-WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT +?4);
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line" WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT +?4);
 --   CO-ROUTINE (subquery-1)
 --   SEARCH r USING INDEX outmill_line (grp=? AND topic=?)
 --   SCAN (subquery-1)
@@ -666,10 +544,8 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT +?4);
 -- count sqlHeld
 SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
 	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1 UNION ALL SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held"
-WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0 ORDER BY 1 LIMIT +?4);
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1 UNION ALL SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0 ORDER BY 1 LIMIT +?4);
 --   CO-ROUTINE (subquery-2)
 --   MERGE (UNION ALL)
 --   LEFT
@@ -690,8 +566,7 @@ WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND wake_at <> 0 AND wake_at > ?5 O
 -- count sqlSettled
 SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
 	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_settled"
-WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND stage > 4 ORDER BY seq LIMIT +?4);
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_settled" WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND stage > 4 ORDER BY seq LIMIT +?4);
 --   CO-ROUTINE (subquery-1)
 --   SEARCH r USING INDEX outmill_settled (grp=? AND topic=? AND stage=?)
 --   SCAN (subquery-1)
@@ -726,8 +601,7 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 O
 -- count sqlByParked
 SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
 	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_parked"
-WHERE grp = ?1 AND topic = ?2 AND key = ?6 AND parked > 0 AND seq > ?5 ORDER BY seq LIMIT +?4);
+	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_parked" WHERE grp = ?1 AND topic = ?2 AND key = ?6 AND parked > 0 AND seq > ?5 ORDER BY seq LIMIT +?4);
 --   CO-ROUTINE (subquery-1)
 --   SEARCH r USING INDEX outmill_parked (grp=? AND topic=? AND key=? AND seq>?)
 --   SCAN (subquery-1)
@@ -742,35 +616,24 @@ SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.siz
 
 -- sqlTopicsOf
 WITH RECURSIVE
-	line (topic) AS (
-		SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_line" WHERE grp = ?1 AND stage = 0
-		UNION ALL
-		SELECT (SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_line" WHERE grp = ?1 AND stage = 0 AND topic > line.topic)
-		FROM line WHERE topic IS NOT NULL),
-	later (topic) AS (
-		SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_later" WHERE grp = ?1 AND wake_at <> 0
-		UNION ALL
-		SELECT (SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_later" WHERE grp = ?1 AND wake_at <> 0 AND topic > later.topic)
-		FROM later WHERE topic IS NOT NULL),
-	held (topic) AS (
-		SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_held" WHERE grp = ?1 AND stage = 1
-		UNION ALL
-		SELECT (SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_held" WHERE grp = ?1 AND stage = 1 AND topic > held.topic)
-		FROM held WHERE topic IS NOT NULL),
-	settled (topic) AS (
-		SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_settled" WHERE grp = ?1 AND stage > 4
-		UNION ALL
-		SELECT (SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_settled" WHERE grp = ?1 AND stage > 4 AND topic > settled.topic)
-		FROM settled WHERE topic IS NOT NULL)
-SELECT topic FROM line WHERE topic IS NOT NULL UNION SELECT topic FROM later WHERE topic IS NOT NULL
-UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM settled WHERE topic IS NOT NULL ORDER BY topic;
+	line (topic) AS (SELECT '' UNION ALL SELECT (SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_line"
+		WHERE grp = ?1 AND stage = 0 AND topic > line.topic) FROM line WHERE topic IS NOT NULL),
+	later (topic) AS (SELECT '' UNION ALL SELECT (SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_later"
+		WHERE grp = ?1 AND wake_at <> 0 AND topic > later.topic) FROM later WHERE topic IS NOT NULL),
+	held (topic) AS (SELECT '' UNION ALL SELECT (SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_held"
+		WHERE grp = ?1 AND stage = 1 AND topic > held.topic) FROM held WHERE topic IS NOT NULL),
+	settled (topic) AS (SELECT '' UNION ALL SELECT (SELECT min(topic) FROM "outmill_records" INDEXED BY "outmill_settled"
+		WHERE grp = ?1 AND stage > 4 AND topic > settled.topic) FROM settled WHERE topic IS NOT NULL)
+SELECT topic FROM (SELECT topic FROM line UNION SELECT topic FROM later UNION SELECT topic FROM held UNION SELECT topic FROM settled)
+WHERE topic <> '';
+--   CO-ROUTINE (subquery-16)
 --   MERGE (UNION)
 --   LEFT
 --   MERGE (UNION)
 --   LEFT
 --   CO-ROUTINE line
 --   SETUP
---   SEARCH outmill_records USING COVERING INDEX outmill_line (grp=?)
+--   SCAN CONSTANT ROW
 --   RECURSIVE STEP
 --   SCAN line
 --   CORRELATED SCALAR SUBQUERY 2
@@ -780,7 +643,7 @@ UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM set
 --   RIGHT
 --   CO-ROUTINE later
 --   SETUP
---   SEARCH outmill_records USING COVERING INDEX outmill_later (grp=?)
+--   SCAN CONSTANT ROW
 --   RECURSIVE STEP
 --   SCAN later
 --   CORRELATED SCALAR SUBQUERY 5
@@ -792,7 +655,7 @@ UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM set
 --   LEFT
 --   CO-ROUTINE held
 --   SETUP
---   SEARCH outmill_records USING COVERING INDEX outmill_held (grp=?)
+--   SCAN CONSTANT ROW
 --   RECURSIVE STEP
 --   SCAN held
 --   CORRELATED SCALAR SUBQUERY 8
@@ -802,13 +665,14 @@ UNION SELECT topic FROM held WHERE topic IS NOT NULL UNION SELECT topic FROM set
 --   RIGHT
 --   CO-ROUTINE settled
 --   SETUP
---   SEARCH outmill_records USING COVERING INDEX outmill_settled (grp=?)
+--   SCAN CONSTANT ROW
 --   RECURSIVE STEP
 --   SCAN settled
 --   CORRELATED SCALAR SUBQUERY 11
 --   SEARCH outmill_records USING COVERING INDEX outmill_settled (grp=? AND topic>?)
 --   SCAN settled
 --   USE TEMP B-TREE FOR ORDER BY
+--   SCAN (subquery-16)
 
 -- sqlReplace
 UPDATE "outmill_records" SET size = ?2, metadata = ?3, payload = ?4 WHERE seq = ?1;
@@ -863,14 +727,9 @@ WHERE (kind, key) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?1));
 SELECT count(*) FROM "outmill_entries" WHERE kind = ?1;
 --   SEARCH outmill_entries USING PRIMARY KEY (kind=?)
 
--- sqlScan
-SELECT +kind, +key, at, made_at, +value FROM "outmill_entries"
-WHERE kind = ?1 AND key >= ?2 AND key < ?2 || char(1114111) ORDER BY key;
---   SEARCH outmill_entries USING PRIMARY KEY (kind=? AND key>? AND key<?)
-
 -- sqlRange
-SELECT +kind, +key, at, made_at, +value FROM "outmill_entries" WHERE kind = ?1 AND key > ?2 ORDER BY key LIMIT +?3;
---   SEARCH outmill_entries USING PRIMARY KEY (kind=? AND key>?)
+SELECT +kind, +key, at, made_at, +value FROM "outmill_entries" WHERE kind = ?1 AND key >= ?2 AND key < ?3 ORDER BY key LIMIT +?4;
+--   SEARCH outmill_entries USING PRIMARY KEY (kind=? AND key>? AND key<?)
 
 -- sqlOld
 SELECT +kind, +key, at, made_at, +value FROM "outmill_entries" INDEXED BY "outmill_entries_at"
