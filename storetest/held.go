@@ -80,7 +80,12 @@ func partsFreeOfHeld(e *env) {
 			e.Append(suite.Rec(orders, fmt.Sprint(tenant, ".", i+1), withKeyAndTenant("k", tenant)))
 		}
 	}
-	require.ElementsMatch(e.T, first, suite.Names(e.Claim(outmill.NewOwnerToken(), suite.ByKey, suite.Limit(len(first)))))
+	var got []string
+	for len(got) < len(first) {
+		// With an owner of its own a claim gets no second record of a key, also where it loses the first one of another part.
+		got = append(got, suite.Names(e.Claim(outmill.NewOwnerToken(), suite.ByKey, suite.Limit(1)))...)
+	}
+	require.ElementsMatch(e.T, first, got)
 	require.Empty(e.T, suite.Names(e.Claim(outmill.NewOwnerToken(), suite.ByKey)), "the first record of each key is leased")
 	require.ElementsMatch(e.T, second, suite.Names(e.takeAll(len(second), suite.Plainly)))
 }
