@@ -234,6 +234,20 @@ func TestStore_Open(t *testing.T) {
 		}
 	})
 
+	t.Run("a store that makes its schema sets the fair topics too", func(t *testing.T) {
+		t.Parallel()
+		plain := openFile(t, filepath.Join(t.TempDir(), "orders.db"), sqlite.Config{})
+		config := sqlite.Config{EnsureSchema: true, FairTopics: []string{"orders"}}
+		var starts errgroup.Group
+		for range 4 {
+			lazy, err := sqlite.New(plain.DB(), config, nil)
+			require.NoError(t, err)
+			starts.Go(func() error { return errors.Join(lazy.Append(t.Context(), rec("one", "")), lazy.Close()) })
+		}
+		require.NoError(t, starts.Wait())
+		require.ErrorIs(t, plain.Append(t.Context(), rec("two", "")), outmill.ErrFairTopics)
+	})
+
 	t.Run("ten stores that ensure the schema may start at once", func(t *testing.T) {
 		t.Parallel()
 		path := filepath.Join(t.TempDir(), "orders.db")

@@ -43,16 +43,18 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 // newStore returns a store whose driver has those settings of its own that a Config does not have.
 func newStore(db *sql.DB, config Config, logger watermill.LoggerAdapter, own driver.Config) *Store {
 	own.Name, own.Prefix, own.BusyTimeout = config.Name, config.TablePrefix, config.BusyTimeout
-	own.EnsureSchema, own.TxFromContext = config.EnsureSchema, config.TxFromContext
-	d := driver.New(db, own)
-	return &Store{
-		Engine: engine.New(d, engine.Config{
-			Name: config.Name, Retain: config.Retain, RetainJoins: config.RetainJoins, RetainAudit: config.RetainAudit,
-			DedupWindow: config.DedupWindow, MaxPayload: config.MaxPayload, Logger: logger, AppendLogLevel: config.AppendLogLevel,
-			FairTopics: config.FairTopics, AtOnce: config.atOnce,
-		}),
-		driver: d, log: storekit.NewLog(logger, config.Name, config.AppendLogLevel),
+	own.TxFromContext = config.TxFromContext
+	s := &Store{log: storekit.NewLog(logger, config.Name, config.AppendLogLevel)}
+	if config.EnsureSchema {
+		own.EnsureSchema = func(ctx context.Context) error { return s.Ensure(ctx) }
 	}
+	s.driver = driver.New(db, own)
+	s.Engine = engine.New(s.driver, engine.Config{
+		Name: config.Name, Retain: config.Retain, RetainJoins: config.RetainJoins, RetainAudit: config.RetainAudit,
+		DedupWindow: config.DedupWindow, MaxPayload: config.MaxPayload, Logger: logger, AppendLogLevel: config.AppendLogLevel,
+		FairTopics: config.FairTopics, AtOnce: config.atOnce,
+	})
+	return s
 }
 
 // DB returns the handle of the database, for the user's own tables. If the store opened the handle, Close closes it.

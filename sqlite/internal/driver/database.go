@@ -24,8 +24,10 @@ type Config struct {
 	Name, Prefix string
 	// BusyTimeout is how long a call waits for another write transaction.
 	BusyTimeout time.Duration
-	// EnsureSchema makes the first call outside a caller's transaction create the schema. Owned has Close close the handle.
-	EnsureSchema, Owned bool
+	// EnsureSchema creates the schema, with what the engine keeps in it; the first call outside a caller's transaction calls it.
+	// nil creates none. Owned has Close close the handle.
+	EnsureSchema func(ctx context.Context) error
+	Owned        bool
 	// Now is the clock, which tests set; nil is time.Now.
 	Now func() time.Time
 	// TxFromContext finds a transaction that WithTx has not put into a context; nil finds none.
@@ -123,15 +125,18 @@ func (d *Driver) run(ctx context.Context, how string, fn func(driver.Tx) error) 
 	return d.ended(ctx, d.db, err)
 }
 
+// ensuring is in the contexts of the calls that EnsureSchema makes.
+type ensuring struct{}
+
 // ready refuses the calls of a closed driver, and does what must come before a transaction: it may need a connection of its own.
 func (d *Driver) ready(ctx context.Context) error {
 	if d.closed.Load() {
 		return outmill.ErrClosed
 	}
-	if !d.config.EnsureSchema || d.ensured.Load() {
+	if d.config.EnsureSchema == nil || d.ensured.Load() || ctx.Value(ensuring{}) != nil {
 		return nil
 	}
-	err := d.Ensure(ctx)
+	err := d.config.EnsureSchema(context.WithValue(ctx, ensuring{}, true))
 	d.ensured.Store(err == nil)
 	return err
 }

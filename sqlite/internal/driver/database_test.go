@@ -135,7 +135,9 @@ func TestDriver_Memory(t *testing.T) {
 		db, err := sql.Open("sqlite", ":memory:")
 		require.NoError(t, err)
 		db.SetMaxOpenConns(1)
-		d := driver.New(db, driver.Config{Name: "memory", Prefix: "my_", BusyTimeout: time.Minute, EnsureSchema: true, Owned: true})
+		var d *driver.Driver
+		ensure := func(ctx context.Context) error { return d.Ensure(ctx) }
+		d = driver.New(db, driver.Config{Name: "memory", Prefix: "my_", BusyTimeout: time.Minute, EnsureSchema: ensure, Owned: true})
 		s := store{engine.New(d, engine.Config{Name: "memory"}), d}
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{}))
