@@ -123,7 +123,7 @@ func TestLost(t *testing.T) {
 				w.SetLimit(0)
 				other := r.start(share)
 				r.endLease(rec)
-				r.eventually("the record is claimed again", func() bool { return r.get(rec).Claims > it.Record.Claims })
+				r.claimedAgain(rec, it)
 				r.takesNothing(other)
 				finish(r, rec, it)
 				r.takesNothing(other)
@@ -143,7 +143,7 @@ func TestLost(t *testing.T) {
 		it := r.take(w)
 		it.Fail("no good")
 		r.endLease(rec)
-		r.eventually("the record is claimed again", func() bool { return r.get(rec).Claims > it.Record.Claims })
+		r.claimedAgain(rec, it)
 		r.takesNothing(w)
 		r.store.heal()
 		require.Equal(t, "no good", r.eventuallyStatus(rec, outmill.StatusDead).LastError)
@@ -163,10 +163,7 @@ func TestLost(t *testing.T) {
 			it := r.take(w)
 			it.Ack()
 			r.endLease(rec)
-			r.eventually("the record is claimed again", func() bool {
-				found := r.get(rec)
-				return found != nil && found.Claims > 1
-			})
+			r.claimedAgain(rec, it)
 			r.store.heal()
 			r.eventuallyGone(rec)
 		}
@@ -231,7 +228,7 @@ func TestLost(t *testing.T) {
 		it.GiveUp()
 		require.NoError(t, w.Close(t.Context()))
 		next := r.start(share)
-		r.eventually("the record is claimed again", func() bool { return r.get(rec).Claims > it.Record.Claims })
+		r.claimedAgain(rec, it)
 		r.takesNothing(next)
 		it.Release()
 		again := r.take(next)

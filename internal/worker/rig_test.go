@@ -161,6 +161,15 @@ func (r *rig) eventually(what string, condition func() bool) {
 	require.Eventually(r, condition, soon, tick, what)
 }
 
+// claimedAgain waits until a worker knows that it has claimed the record of the item again. Claims follow each other, so the
+// next one begins when the worker has read the answer.
+func (r *rig) claimedAgain(rec *outmill.Record, it *worker.Item) {
+	r.Helper()
+	r.eventually("the record is claimed again", func() bool { return r.get(rec).Claims > it.Record.Claims })
+	claims := r.store.called("Claim")
+	r.eventually("the answer of the claim is read", func() bool { return r.store.called("Claim") > claims })
+}
+
 func (r *rig) eventuallyGone(records ...*outmill.Record) {
 	r.Helper()
 	for _, rec := range records {
