@@ -29,6 +29,15 @@ type RawRecord struct {
 // MetadataEntry is an entry of a record's metadata. A list has each name once.
 type MetadataEntry struct{ Name, Value string }
 
+// Size is that of the record with all of its metadata. See outmill.Record.Size.
+func (r RawRecord) Size() int {
+	n := r.Record.Size()
+	for _, e := range r.Entries {
+		n += len(e.Name) + len(e.Value)
+	}
+	return n
+}
+
 // MapOf returns the metadata as a new map; nil is none.
 func (r RawRecord) MapOf() map[string]string {
 	n := len(r.Entries) + len(r.Metadata)

@@ -59,8 +59,8 @@ type BatchPublisher interface {
 type RawPublisher interface {
 	BatchPublisher
 	// PublishesRaw returns PublishBatch for records: it publishes each to its topic, as PublishBatch does with the message that
-	// MessageOf makes of it, with the same errors. It does not change the records, and keeps what they share until they are
-	// delivered or have failed. It returns nil if there is none, and unless the publisher is this one itself: a type that embeds
+	// MessageOf makes of it, with the same errors. It does not change the records, and reads them only until it returns; what it
+	// has sent on may share their texts. It returns nil if there is none, and unless the publisher is this one itself: a type that embeds
 	// the publisher has the method too, and its own PublishBatch must not be passed by.
 	PublishesRaw(publisher message.Publisher) func(ctx context.Context, batch []roles.RawRecord) error
 }

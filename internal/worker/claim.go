@@ -144,7 +144,7 @@ func (w *Worker) accept(o order, records []roles.RawRecord, began func(outmill.L
 			feed:      w.feedOf(rec.Topic),
 			lease:     rec.Lease(),
 			key:       w.keyOf(rec),
-			size:      rec.Size(),
+			size:      raw.Size(),
 			expiries:  rec.Expiries,
 			claimedAt: began(rec.Lease()),
 			until:     began(rec.Lease()).Add(w.cfg.Lease),
