@@ -63,6 +63,12 @@ func (t *turnstile) enter(ctx context.Context, patience time.Duration, urgent bo
 		case <-ctx.Done():
 			err = ctx.Err()
 		case <-timer.C:
+			select {
+			case <-p.turn:
+				// It came together with the end of the patience.
+				return leave, nil
+			default:
+			}
 			now := t.passed.Load()
 			if now == seen {
 				err = errHeld
