@@ -19,6 +19,7 @@ func unreadableSentences() []sentence {
 		{"what waits behind a record that cannot be decoded follows it to death with KeyPark, and is delivered otherwise", unreadableKey},
 		{"Get and List name what of a record cannot be decoded, and show the rest", unreadableShown},
 		{"Edit of a record whose content cannot be decoded sets all that cannot, or changes nothing", unreadableEdit},
+		{"an ack of records of which one cannot be decoded any more acks the others", unreadableAck},
 		{"a record with readable content is delivered after a Requeue if only its state could not be decoded", unreadableRequeue},
 	}
 	for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
@@ -122,6 +123,19 @@ func unreadableKey(e *env) {
 			}
 			e.Delete(first, later)
 		}
+	}
+}
+
+func unreadableAck(e *env) {
+	b := e.breaker()
+	for _, column := range b.Columns() {
+		e.Filled(suite.Rec(orders, "first"), suite.Rec(orders, "broken", suite.WithKey("k")), suite.Rec(orders, "last"))
+		found := e.ClaimNamed(outmill.NewOwnerToken())
+		b.Break(e.Store, found["broken"].ID, column)
+		e.Ack(found["first"], found["broken"], found["last"])
+		e.RequireProcessed(found["first"])
+		e.RequireProcessed(found["last"])
+		e.Delete(found["broken"])
 	}
 }
 

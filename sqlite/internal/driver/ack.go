@@ -24,14 +24,17 @@ func (d *Driver) Ack(ctx context.Context, leases []outmill.Lease, durable bool) 
 		left = nil
 		_, err := list(ctx, t, func(v *values, _ *struct{}) {
 			l := outmill.Lease{ID: outmill.WorkItemID(v.id(1)), Owner: owner, Claim: v.count(2)}
-			switch key := v.text(6); {
+			group, topic, key, alone := v.text(4), v.text(5), v.text(6), v.truth(3)
+			// A row that cannot be decoded is the engine's. It must not stop the others.
+			whole := v.broken() == ""
+			switch {
 			case !asked[l]:
-			case !v.truth(3):
+			case !alone || !whole:
 				left = append(left, l)
 			default:
 				acked.Delete = append(acked.Delete, driver.Row{Seq: v.number(0)})
 				if t.state.Notes && key != "" {
-					acked.Open = append(acked.Open, driver.Note{Line: driver.LineOf(v.text(4), v.text(5)), Name: driver.KeyNote(key)})
+					acked.Open = append(acked.Open, driver.Note{Line: driver.LineOf(group, topic), Name: driver.KeyNote(key)})
 				}
 			}
 		}, sqlAcked, jsonOf(ids), owner.String())
