@@ -357,7 +357,8 @@ func (c *topicClaim) found() int { return len(c.leased) + len(c.taken) }
 func (c *topicClaim) finish(ctx context.Context, last bool) error {
 	taken, leased := c.taken, c.leased
 	c.taken, c.leased = nil, nil
-	c.changes.Last = last || c.req.Limit <= len(c.got)+len(leased)+len(taken) || c.over
+	// After a row was lost in the middle, another pass follows.
+	c.changes.Last = !c.lost && (last || c.req.Limit <= len(c.got)+len(leased)+len(taken) || c.over)
 	if c.bytes <= readAlong {
 		c.changes.Want = c.content
 	}

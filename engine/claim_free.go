@@ -28,7 +28,7 @@ func (c *topicClaim) takeFree(ctx context.Context) error {
 		if full || moved == 0 || !c.scanned(moved) {
 			return nil
 		}
-		if err := c.finish(ctx, false); err != nil || c.want <= 0 {
+		if err := c.finish(ctx, false); err != nil || c.want <= 0 || c.room() <= 0 {
 			return err
 		}
 	}

@@ -56,6 +56,7 @@ func (t *itx) Apply(ctx context.Context, c driver.Changes) (done driver.Applied,
 	err = t.step(ctx, "Apply", lock, func() (err error) {
 		done, err = t.inner.Apply(ctx, c)
 		t.keep()
+		t.over = c.Last && len(done.Lost) == 0
 		return err
 	})
 	return done, err

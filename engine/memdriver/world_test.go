@@ -70,7 +70,11 @@ type itx struct {
 	entries map[entryKey]*driver.Entry
 	bumped  *driver.Generations
 	locks   []any
+	// over says that the last Apply has come: a driver may have committed with it.
+	over bool
 }
+
+var errOver = errors.New("a call came behind Changes.Last")
 
 type (
 	rowLock  outmill.WorkItemID
@@ -265,6 +269,9 @@ func (t *itx) step(ctx context.Context, call string, lock func() error, fn func(
 	defer t.mu().Unlock()
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if t.over {
+		return errOver
 	}
 	if lock != nil {
 		if err := lock(); err != nil {
