@@ -133,16 +133,19 @@ func (e *Engine) parkedKeys(ctx context.Context, operation string, ids []outmill
 // grow: claims between two steps may park the first ones again.
 func (e *Engine) requeueParked(ctx context.Context, operation string, k driver.Row, due driver.Time, entry roles.AuditEntry) (
 	requeued int, err error) {
-	for n, nth := 1, 0; n > 0 && err == nil; nth++ {
+	for more, nth := true, 0; more && err == nil; nth++ {
+		limit, n := e.config.AtOnce.Requeue(nth), 0
 		n, err = valueOf(ctx, e.update, operation, func(ctx context.Context, t *tx) (int, error) {
 			if _, err := t.Page(ctx, driver.Ask{Line: k.Line, Limit: 1, Lock: true}); err != nil {
 				return 0, err
 			}
 			parked := t.searched(driver.Search{By: driver.ByParked, Line: k.Line, Key: k.Key})
-			n, _, err := t.changeAll(ctx, e.config.AtOnce.Requeue(nth), parked, func(r driver.Row) { t.requeue(r, due) })
+			n, lost, err := t.changeAll(ctx, limit, parked, func(r driver.Row) { t.requeue(r, due) })
 			if err != nil {
 				return 0, err
 			}
+			// A step that is not full leaves nothing parked. A worker that parks it again must not keep the call going.
+			more = n == limit || lost
 			return n, t.audit(ctx, entry, n)
 		})
 		requeued += n
