@@ -134,7 +134,8 @@ func (e *Engine) parkedKeys(ctx context.Context, operation string, ids []outmill
 func (e *Engine) requeueParked(ctx context.Context, operation string, k driver.Row, due driver.Time, entry roles.AuditEntry) (
 	requeued int, err error) {
 	for more, nth := true, 0; more && err == nil; nth++ {
-		limit, n := e.config.AtOnce.Requeue(nth), 0
+		limit := e.config.AtOnce.Requeue(nth)
+		var n int
 		n, err = valueOf(ctx, e.update, operation, func(ctx context.Context, t *tx) (int, error) {
 			if _, err := t.Page(ctx, driver.Ask{Line: k.Line, Limit: 1, Lock: true}); err != nil {
 				return 0, err

@@ -18,7 +18,9 @@ import (
 )
 
 // routed runs a router with that logger over the handler until the test ends.
-func (s *shop) routed(t *testing.T, logger *journal.Journal, handle message.NoPublishHandlerFunc, middlewares ...message.HandlerMiddleware) {
+func (s *shop) routed(
+	t *testing.T, logger *journal.Journal, handle message.NoPublishHandlerFunc, middlewares ...message.HandlerMiddleware,
+) {
 	t.Helper()
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, logger)
 	require.NoError(t, err)
