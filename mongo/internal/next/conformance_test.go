@@ -1,3 +1,5 @@
+//go:build outmill_next_open
+
 package next_test
 
 import (
@@ -21,24 +23,6 @@ import (
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest"
 )
-
-// others are the sections that only the build tag outmill_next_open has run: see TestConformance_Open.
-var others = []string{
-	"receipt", "limits", "transactions", "holding", "giving back", "worker names", "registrations", "stopped", "topics", "topic age", "dedup",
-	"time", "clock", "round trips", "attempts", "heads", "sizes", "unreadable", "suspects", "reap", "topic order", "turns", "parts", "pause",
-	"inspect", "waiting", "find", "edit", "skip", "dead letters", "audit", "janitor", "rest", "wake", "schema", "calls", "workers", "model",
-	"stress",
-}
-
-func TestConformance(t *testing.T) {
-	t.Parallel()
-	suite := suiteOn(t, 0)
-	suite.Unsupported = map[string]string{}
-	for _, section := range others {
-		suite.Unsupported[section] = "MongoDB's next driver is a prototype"
-	}
-	storetest.Run(t, suite)
-}
 
 // suite makes stores with prefixes in one database, which later tests use again.
 type suite struct {
