@@ -106,10 +106,10 @@ func (e *env) requireCounts(id outmill.JoinID, completed, failed int) {
 	require.Equal(e.T, []int{completed, failed}, []int{counts[roles.StepCompleted], counts[roles.StepFailed]}, "steps by their states")
 }
 
-// promptly runs fn, which must not wait for an open transaction.
+// promptly runs fn, which must not wait for an open transaction. A call that does waits for ever, so a busy machine gets more than soon.
 func (e *env) promptly(what string, fn func(e *env)) {
 	e.T.Helper()
-	ctx, cancel := context.WithTimeout(e.Ctx, soon)
+	ctx, cancel := context.WithTimeout(e.Ctx, 3*soon)
 	defer cancel()
 	fn(&env{e.Under(ctx)})
 	require.NoError(e.T, ctx.Err(), what)
