@@ -27,9 +27,7 @@ func (e *Engine) Append(ctx context.Context, records ...*outmill.Record) error {
 		return e.explain(ctx, operation, e.life.Usable(ctx))
 	}
 	a := &appending{Appending: storekit.NewAppending(records)}
-	own := func(fn func(driver.Tx) error) error {
-		return e.db.Update(ctx, driver.Begin{Durable: true, Inserts: !a.hasSteps()}, fn)
-	}
+	own := e.own(ctx, e.db.Update, driver.Begin{Durable: true, Inserts: !a.hasSteps()})
 	err = e.inTxOr(ctx, operation, func(ctx context.Context, t *tx) error {
 		// A driver may have to poll for the commit.
 		if caller != nil && e.notifier.HasListeners() {

@@ -31,8 +31,7 @@ func (e *Engine) lookForLines(ctx context.Context, req outmill.ClaimRequest) (na
 			return nil, false, e.explain(ctx, "claim", fmt.Errorf("%w: one of %q", outmill.ErrFairOrder, topics))
 		}
 	}
-	run := func(fn func(driver.Tx) error) error { return e.db.View(ctx, driver.Begin{Topics: &ask}, fn) }
-	err = e.do(ctx, "claim", run, func(ctx context.Context, t *tx) (err error) {
+	err = e.do(ctx, "claim", e.own(ctx, e.db.View, driver.Begin{Topics: &ask}), func(ctx context.Context, t *tx) (err error) {
 		ask := ask
 		if err := t.sameFair(ctx); err != nil {
 			return err

@@ -45,6 +45,8 @@ type Config struct {
 	// FairTopics are the topics, or patterns of topics as outmill.Topics.Include has them, whose tenants have lines of their
 	// own, so that one with many records does not hold up the others. The database keeps them: see SetFairTopics.
 	FairTopics []string
+	// EnsureSchema has the first call that begins a transaction of its own call Ensure. Default: the user calls Ensure.
+	EnsureSchema bool
 	// AtOnce makes the steps of large work small, for tests.
 	AtOnce storekit.BatchSize
 }
@@ -122,7 +124,21 @@ func (e *Engine) Ensure(ctx context.Context) error {
 	if err := e.db.Ensure(ctx); err != nil || len(e.config.FairTopics) == 0 {
 		return e.explain(ctx, operation, err)
 	}
-	return e.setFairTopics(ctx, false)
+	return e.setFairTopics(ctx, operation, false)
+}
+
+// Ready does for a store what the engine itself does before a transaction that is not a caller's: see Config.EnsureSchema.
+func Ready(ctx context.Context, e *Engine, operation string) error {
+	return e.explain(ctx, operation, e.ready(ctx))
+}
+
+func (e *Engine) ready(ctx context.Context) error {
+	return e.life.Ready(ctx, func(ctx context.Context) error {
+		if !e.config.EnsureSchema {
+			return nil
+		}
+		return e.Ensure(ctx)
+	})
 }
 
 // Statements returns the schema. See outmill.Schema.

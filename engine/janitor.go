@@ -52,7 +52,7 @@ func (e *Engine) Maintain(ctx context.Context) (more bool, err error) {
 	if !ok {
 		return false, e.view(ctx, operation, func(context.Context, *tx) error { return nil })
 	}
-	if err := e.life.Usable(ctx); err != nil {
+	if err := e.ready(ctx); err != nil {
 		return false, e.explain(ctx, operation, err)
 	}
 	more, err = maintainer.Maintain(ctx)

@@ -69,11 +69,18 @@ func (e *Engine) ServesTurns(topic string) bool { return e.serves.ServesTurns(to
 // SetFairTopics makes Config.FairTopics those of the database. Stores of other processes that have other ones fail from
 // then on with outmill.ErrFairTopics. If a topic that becomes fair, or is no longer fair, has undelivered records, it
 // changes nothing, and returns outmill.ErrUndelivered: their order, and the turn of their tenants, would be lost.
-func (e *Engine) SetFairTopics(ctx context.Context) error { return e.setFairTopics(ctx, true) }
+func (e *Engine) SetFairTopics(ctx context.Context) error {
+	const operation = "set the fair topics"
+	if err := Ready(ctx, e, operation); err != nil {
+		return err
+	}
+	return e.setFairTopics(ctx, operation, true)
+}
 
-// setFairTopics does nothing to a setting that exists, unless change is set.
-func (e *Engine) setFairTopics(ctx context.Context, change bool) error {
-	return e.update(ctx, "set the fair topics", func(ctx context.Context, t *tx) error {
+// setFairTopics does nothing to a setting that exists, unless change is set. It is a part of Ensure.
+func (e *Engine) setFairTopics(ctx context.Context, operation string, change bool) error {
+	update := func(fn func(driver.Tx) error) error { return e.db.Update(ctx, driver.Begin{Durable: true}, fn) }
+	return e.do(ctx, operation, update, func(ctx context.Context, t *tx) error {
 		if err := t.lockRoutes(ctx); err != nil {
 			return err
 		}

@@ -140,7 +140,7 @@ func (e *Engine) Ack(ctx context.Context, by string, leases []outmill.Lease) err
 	}
 	ofOthers := func(l outmill.Lease) bool { return l.Owner != leases[0].Owner }
 	if acker, ok := e.db.(driver.Acker); ok && e.config.Retain <= 0 && len(leases) > 0 && !slices.ContainsFunc(leases, ofOthers) {
-		if err := e.life.Usable(ctx); err != nil {
+		if err := e.ready(ctx); err != nil {
 			return e.explain(ctx, operation, err)
 		}
 		left, err := acker.Ack(ctx, leases, e.config.DurableSettle)

@@ -30,7 +30,7 @@ func (e *Engine) Transact(ctx context.Context, fn func(ctx context.Context) erro
 		return e.inTx(ctx, operation, func(context.Context, *tx) error { return nil })
 	}
 	return storekit.TransactOr(ctx, e, fn, explain, prove, func() error {
-		if err := e.life.Usable(ctx); err != nil {
+		if err := e.ready(ctx); err != nil {
 			return explain(err)
 		}
 		return e.db.Transact(ctx, fn)
@@ -52,14 +52,12 @@ func (*Engine) HasTransactions() bool { return true }
 // inTx runs fn in the transaction of ctx, or in one of its own, which is durable. In both it may insert rows, and
 // write entries; in the caller's it changes no row.
 func (e *Engine) inTx(ctx context.Context, operation string, fn func(ctx context.Context, t *tx) error) error {
-	return e.inTxOr(ctx, operation, fn, func(fn func(driver.Tx) error) error {
-		return e.db.Update(ctx, driver.Begin{Durable: true}, fn)
-	})
+	return e.inTxOr(ctx, operation, fn, e.own(ctx, e.db.Update, driver.Begin{Durable: true}))
 }
 
 // viewTx is inTx for what only reads.
 func (e *Engine) viewTx(ctx context.Context, operation string, fn func(ctx context.Context, t *tx) error) error {
-	return e.inTxOr(ctx, operation, fn, func(fn func(driver.Tx) error) error { return e.db.View(ctx, driver.Begin{}, fn) })
+	return e.inTxOr(ctx, operation, fn, e.own(ctx, e.db.View, driver.Begin{}))
 }
 
 func (e *Engine) inTxOr(ctx context.Context, operation string, fn func(ctx context.Context, t *tx) error, own run) error {

@@ -39,6 +39,16 @@ type tx struct {
 // run is a driver's View, Update or Within for one call.
 type run func(fn func(driver.Tx) error) error
 
+// own is a run in a transaction that is not a caller's: begin is the View or the Update of the driver.
+func (e *Engine) own(ctx context.Context, begin func(context.Context, driver.Begin, func(driver.Tx) error) error, how driver.Begin) run {
+	return func(fn func(driver.Tx) error) error {
+		if err := e.ready(ctx); err != nil {
+			return err
+		}
+		return begin(ctx, how, fn)
+	}
+}
+
 // do runs fn in a transaction, and writes what fn has changed.
 func (e *Engine) do(ctx context.Context, operation string, run run, fn func(ctx context.Context, t *tx) error) error {
 	if err := e.life.Usable(ctx); err != nil {
@@ -69,7 +79,7 @@ func (e *Engine) do(ctx context.Context, operation string, run run, fn func(ctx 
 }
 
 func (e *Engine) view(ctx context.Context, operation string, fn func(ctx context.Context, t *tx) error) error {
-	return e.do(ctx, operation, func(fn func(driver.Tx) error) error { return e.db.View(ctx, driver.Begin{}, fn) }, fn)
+	return e.do(ctx, operation, e.own(ctx, e.db.View, driver.Begin{}), fn)
 }
 
 // update is for what operators and registrations change: it is durable.
@@ -79,7 +89,7 @@ func (e *Engine) update(ctx context.Context, operation string, fn func(ctx conte
 
 // updateFrom is update, with the first read of fn.
 func (e *Engine) updateFrom(ctx context.Context, operation string, begin driver.Begin, fn func(ctx context.Context, t *tx) error) error {
-	return e.do(ctx, operation, func(fn func(driver.Tx) error) error { return e.db.Update(ctx, begin, fn) }, fn)
+	return e.do(ctx, operation, e.own(ctx, e.db.Update, begin), fn)
 }
 
 // count is update for work on up to limit rows.

@@ -44,15 +44,11 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 func newStore(db *sql.DB, config Config, logger watermill.LoggerAdapter, own driver.Config) *Store {
 	own.Name, own.Prefix, own.BusyTimeout = config.Name, config.TablePrefix, config.BusyTimeout
 	own.TxFromContext = config.TxFromContext
-	s := &Store{log: storekit.NewLog(logger, config.Name, config.AppendLogLevel)}
-	if config.EnsureSchema {
-		own.EnsureSchema = func(ctx context.Context) error { return s.Ensure(ctx) }
-	}
-	s.driver = driver.New(db, own)
+	s := &Store{driver: driver.New(db, own), log: storekit.NewLog(logger, config.Name, config.AppendLogLevel)}
 	s.Engine = engine.New(s.driver, engine.Config{
 		Name: config.Name, Retain: config.Retain, RetainJoins: config.RetainJoins, RetainAudit: config.RetainAudit,
 		DedupWindow: config.DedupWindow, MaxPayload: config.MaxPayload, Logger: logger, AppendLogLevel: config.AppendLogLevel,
-		FairTopics: config.FairTopics, AtOnce: config.atOnce,
+		FairTopics: config.FairTopics, EnsureSchema: config.EnsureSchema, AtOnce: config.atOnce,
 	})
 	return s
 }
@@ -88,6 +84,9 @@ func (s *Store) WithTx(ctx context.Context, tx any) context.Context { return s.d
 //
 // fn must not call other methods of the store that write (Claim, Ack, …), because they would wait for fn's transaction to end.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	if err := engine.Ready(ctx, s.Engine, "transaction"); err != nil {
+		return err
+	}
 	return s.driver.InTx(ctx, fn)
 }
 

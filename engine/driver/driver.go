@@ -39,7 +39,7 @@ type DB interface {
 	Ensure(ctx context.Context) error
 	StatementsFrom(version int) ([]string, error)
 	Limits() storekit.RowLimits
-	// Close ends what the driver itself has started.
+	// Close ends what the driver itself has started. No call comes after it.
 	Close() error
 }
 

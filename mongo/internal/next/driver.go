@@ -14,7 +14,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/storekit"
 )
@@ -51,7 +50,6 @@ type Driver struct {
 	locks sync.Map
 	// asked is when the driver has last read whether there are notes, and noted when there were some.
 	asked, noted atomic.Int64
-	closed       atomic.Bool
 }
 
 var _ driver.DB = (*Driver)(nil)
@@ -69,11 +67,8 @@ func New(client *mongo.Client, config Config) *Driver {
 	return d
 }
 
-// Close does nothing else than refuse further calls. The client stays connected.
-func (d *Driver) Close() error {
-	d.closed.Store(true)
-	return nil
-}
+// Close does nothing: the client stays connected.
+func (d *Driver) Close() error { return nil }
 
 // TxLimit is 60 s: the server aborts transactions that take longer.
 func (d *Driver) TxLimit() time.Duration { return txLimit }
@@ -150,9 +145,6 @@ func (d *Driver) run(ctx context.Context, begin driver.Begin, known *learned, fn
 
 // repeat runs fn until it succeeds, or fails for a reason that lasts.
 func (d *Driver) repeat(ctx context.Context, fn func() error) error {
-	if d.closed.Load() {
-		return outmill.ErrClosed
-	}
 	return again(ctx, passes, fn)
 }
 

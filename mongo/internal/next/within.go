@@ -59,9 +59,6 @@ func (d *Driver) running(session *mongo.Session) bool {
 
 // Within runs fn in the caller's transaction. MongoDB has no savepoints: if fn fails after its first write, the transaction is aborted.
 func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) error) error {
-	if d.closed.Load() {
-		return outmill.ErrClosed
-	}
 	session, ok := caller.(*mongo.Session)
 	if !ok {
 		return fmt.Errorf("%w: the context carries a %T: use the store's WithTx", outmill.ErrInvalidTx, caller)
@@ -107,9 +104,6 @@ func (e *callerError) Unwrap() error { return e.err }
 
 // Transact runs fn in a transaction, whose session is in the context of fn. See driver.DB.
 func (d *Driver) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
-	if d.closed.Load() {
-		return d.Explain(ctx, "transaction", outmill.ErrClosed)
-	}
 	worthAnother := func(err error) bool { return passes(err) || errors.Is(err, driver.ErrBusy) }
 	err := again(ctx, worthAnother, func() error { return d.transactOnce(ctx, fn) })
 	var own *callerError

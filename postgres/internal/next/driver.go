@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
@@ -41,8 +40,6 @@ type Config struct {
 	Name string
 	// Schema is that of the tables, and Prefix begins the names of all tables, indexes and functions.
 	Schema, Prefix string
-	// EnsureSchema makes the first call outside a caller's transaction create the schema.
-	EnsureSchema bool
 	// Listen opens the connection on which the driver hears of the commits of others; nil hears nothing, and notifies nobody.
 	Listen func(ctx context.Context) (*pgx.Conn, error)
 	// NotifyInterval is the least time between two notifications of this driver.
@@ -60,9 +57,7 @@ type Driver struct {
 	inUse   storekit.TxLocks
 	hearing hearing
 	// last is the state that the last transaction has read.
-	last   atomic.Pointer[driver.State]
-	ready  atomic.Bool
-	closed atomic.Bool
+	last atomic.Pointer[driver.State]
 }
 
 var _ driver.DB = (*Driver)(nil)
@@ -74,7 +69,6 @@ func New(pool Pool, config Config) *Driver {
 
 // Close ends what the driver has started. The pool stays open.
 func (d *Driver) Close() error {
-	d.closed.Store(true)
 	d.hearing.close()
 	return nil
 }
@@ -97,9 +91,6 @@ func (d *Driver) View(ctx context.Context, begin driver.Begin, fn func(driver.Tx
 // Update runs fn in a transaction.
 func (d *Driver) Update(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
 	if begin.Inserts {
-		if err := d.check(ctx); err != nil {
-			return err
-		}
 		if guessed, err := d.guess(ctx, begin, fn); guessed {
 			return err
 		}
@@ -115,27 +106,11 @@ const (
 
 // repeat runs fn until it succeeds, or fails for a reason that lasts. again says that it has failed before.
 func (d *Driver) repeat(ctx context.Context, fn func(again bool) error) error {
-	if err := d.check(ctx); err != nil {
-		return err
-	}
 	again := false
 	return storekit.Repeat(ctx, passes, func() error {
 		defer func() { again = true }()
 		return fn(again)
 	})
-}
-
-// check creates the schema with the first call, if it should.
-func (d *Driver) check(ctx context.Context) error {
-	switch {
-	case d.closed.Load():
-		return outmill.ErrClosed
-	case d.ready.Load() || !d.config.EnsureSchema:
-		return nil
-	}
-	err := d.Ensure(ctx)
-	d.ready.Store(err == nil)
-	return err
 }
 
 // run runs fn in a transaction. rides says that the commit may travel with the last write.

@@ -22,9 +22,6 @@ const (
 // Note notes a message in the caller's transaction by one statement. See driver.Noter.
 func (d *Driver) Note(ctx context.Context, caller any, e driver.Entry, keep, wait time.Duration, lease outmill.Lease) (
 	added bool, err error) {
-	if d.closed.Load() {
-		return false, outmill.ErrClosed
-	}
 	unlock, err := d.inUse.Lock(ctx, lockOwner(caller))
 	if err != nil {
 		return false, err

@@ -24,9 +24,6 @@ func (e *callerError) Unwrap() error { return e.err }
 
 // Transact runs fn in a READ COMMITTED transaction, which is a pgx.Tx. See driver.DB.
 func (d *Driver) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
-	if err := d.check(ctx); err != nil {
-		return d.Explain(ctx, "transaction", err)
-	}
 	err := storekit.Repeat(ctx, worthAnother, func() error { return d.transactOnce(ctx, fn) })
 	var own *callerError
 	if errors.As(err, &own) {

@@ -85,9 +85,6 @@ func (t *tx) undo(ctx context.Context, savepoint string) error {
 // Within runs fn in the caller's transaction, completely or not at all. The statements of fn run with the driver's settings, and
 // the caller gets its own back.
 func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) error) error {
-	if d.closed.Load() {
-		return outmill.ErrClosed
-	}
 	unlock, err := d.inUse.Lock(ctx, lockOwner(caller))
 	if err != nil {
 		return err

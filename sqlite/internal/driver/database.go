@@ -12,7 +12,6 @@ import (
 
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
@@ -24,10 +23,8 @@ type Config struct {
 	Name, Prefix string
 	// BusyTimeout is how long a call waits for another write transaction.
 	BusyTimeout time.Duration
-	// EnsureSchema creates the schema, with what the engine keeps in it; the first call outside a caller's transaction calls it.
-	// nil creates none. Owned has Close close the handle.
-	EnsureSchema func(ctx context.Context) error
-	Owned        bool
+	// Owned has Close close the handle.
+	Owned bool
 	// Now is the clock, which tests set; nil is time.Now.
 	Now func() time.Time
 	// TxFromContext finds a transaction that WithTx has not put into a context; nil finds none.
@@ -43,8 +40,8 @@ type Driver struct {
 	// inUse are the callers' transactions in which a call is running, and the driver while the transaction of a handler waits.
 	inUse storekit.TxLocks
 	// statements are the prepared ones by their templates, nil before they are prepared; more says that there are such.
-	statements            sync.Map
-	more, ensured, closed atomic.Bool
+	statements   sync.Map
+	more, closed atomic.Bool
 }
 
 var (
@@ -98,17 +95,11 @@ func (d *Driver) Limits() storekit.RowLimits {
 
 // View runs fn in a read transaction. It sees one state of the database, and does not wait for writers in WAL mode.
 func (d *Driver) View(ctx context.Context, _ driver.Begin, fn func(driver.Tx) error) error {
-	if err := d.ready(ctx); err != nil {
-		return err
-	}
 	return d.run(ctx, readOnly, fn)
 }
 
 // Update runs fn in a write transaction, in turn with the other writers of this driver.
 func (d *Driver) Update(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
-	if err := d.ready(ctx); err != nil {
-		return err
-	}
 	return d.inTurn(ctx, begin.Urgent, func(ctx context.Context) error { return d.run(ctx, sqlLock, fn) })
 }
 
@@ -123,22 +114,6 @@ func (d *Driver) run(ctx context.Context, how string, fn func(driver.Tx) error) 
 		})
 	})
 	return d.ended(ctx, d.db, err)
-}
-
-// ensuring is in the contexts of the calls that EnsureSchema makes.
-type ensuring struct{}
-
-// ready refuses the calls of a closed driver, and does what must come before a transaction: it may need a connection of its own.
-func (d *Driver) ready(ctx context.Context) error {
-	if d.closed.Load() {
-		return outmill.ErrClosed
-	}
-	if d.config.EnsureSchema == nil || d.ensured.Load() || ctx.Value(ensuring{}) != nil {
-		return nil
-	}
-	err := d.config.EnsureSchema(context.WithValue(ctx, ensuring{}, true))
-	d.ensured.Store(err == nil)
-	return err
 }
 
 // ended prepares the statements of a transaction. It returns the fault of the schema, if that may be the cause of an error: a

@@ -32,11 +32,8 @@ func (d *Driver) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.
 	if storekit.IsPatient(ctx) {
 		turn = d.inTurnOfHandlers
 	}
-	err := d.ready(ctx)
-	if fn == nil {
-		err = storekit.InvalidConfig("InTx: fn is nil")
-	}
-	if err == nil {
+	err := storekit.InvalidConfig("InTx: fn is nil")
+	if fn != nil {
 		err = turn(ctx, false, func(ctx context.Context) error {
 			return d.whileBusy(ctx, func() error {
 				if ended = d.once(ctx, sqlLock, work); begun {
