@@ -147,24 +147,31 @@ func (t *tx) setsUnreadable(ctx context.Context, r driver.Row, before, after *ou
 func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
 	check func(*outmill.Record) (roles.AuditEntry, error)) (roles.Skipped, error) {
 	skipped, err := valueOf(ctx, b.e.update, operation, func(ctx context.Context, t *tx) (skipped roles.Skipped, err error) {
+		if err := t.lockLineOf(ctx, id); err != nil {
+			return skipped, err
+		}
 		head, record, err := t.lockRecord(ctx, id)
 		if err != nil {
 			return skipped, err
 		}
 		entry, err := check(record)
+		more := false
 		if err == nil && holdsKey(head, record) {
-			skipped.Released, err = t.release(ctx, &head, record, nth)
-		}
-		if err == nil {
-			skipped.Done, err = t.endSkip(ctx, head, skipped.Released)
+			skipped.Released, more, err = t.release(ctx, &head, record, b.e.config.AtOnce.Requeue(nth))
 		}
 		if err != nil {
 			return skipped, err
 		}
 		count := skipped.Released
-		if skipped.Done {
-			entry.After.Status = roles.AuditDeleted
+		if more {
+			t.rewrite(head, markSkipped)
+		} else {
+			t.remove(head)
+			skipped.Done, entry.After.Status = true, roles.AuditDeleted
 			count++
+		}
+		if _, err := t.write(ctx); err != nil {
+			return skipped, err
 		}
 		return skipped, t.audit(ctx, entry, count)
 	})
@@ -174,11 +181,22 @@ func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkIt
 	return skipped, err
 }
 
-// release requeues the first parked rows behind the head, unless an earlier row of the key is parked.
-func (t *tx) release(ctx context.Context, head *driver.Row, record *outmill.Record, nth int) (released int, err error) {
+// lockLineOf locks the line of a record with a key, so that no claim parks a record in the middle of a Skip. As in a claim and in a
+// Requeue, the line comes before the rows.
+func (t *tx) lockLineOf(ctx context.Context, id outmill.WorkItemID) error {
+	rows, err := t.Find(ctx, []outmill.WorkItemID{id})
+	if err == nil && len(rows) > 0 && isDead(rows[0]) && rows[0].Key != "" && rows[0].Group != "" {
+		_, err = t.Page(ctx, driver.Ask{Line: rows[0].Line, Limit: 1, Lock: true})
+	}
+	return err
+}
+
+// release requeues the first parked rows behind the head, unless an earlier row of the key is parked. more says that others may be
+// left. Behind a step that is not full none is: what is parked there by now was parked since, with a record that failed.
+func (t *tx) release(ctx context.Context, head *driver.Row, record *outmill.Record, limit int) (released int, more bool, err error) {
 	states, err := t.Keys(ctx, head.Line, "", []string{head.Key})
 	if err != nil || states[head.Key].Parked < head.Seq {
-		return 0, err
+		return 0, false, err
 	}
 	due := t.now
 	if record.LastError == storekit.SkippedError {
@@ -186,25 +204,6 @@ func (t *tx) release(ctx context.Context, head *driver.Row, record *outmill.Reco
 	}
 	head.Next = due
 	behind := t.searched(driver.Search{By: driver.ByParked, Line: head.Line, Key: head.Key, From: head.Seq})
-	released, _, err = t.changeAll(ctx, t.e.config.AtOnce.Requeue(nth), behind, func(r driver.Row) { t.requeue(r, due) })
-	return released, err
-}
-
-// endSkip deletes the head, or marks it for the next step if rows are parked behind it that have to come back.
-func (t *tx) endSkip(ctx context.Context, head driver.Row, released int) (done bool, err error) {
-	done = true
-	if released > 0 {
-		left, err := t.Count(ctx, driver.Search{By: driver.ByParked, Line: head.Line, Key: head.Key, From: head.Seq, Limit: 1})
-		if err != nil {
-			return false, err
-		}
-		done = left[0].N == 0
-	}
-	if done {
-		t.remove(head)
-	} else {
-		t.rewrite(head, markSkipped)
-	}
-	_, err = t.write(ctx)
-	return done, err
+	released, lost, err := t.changeAll(ctx, limit, behind, func(r driver.Row) { t.requeue(r, due) })
+	return released, released == limit || lost, err
 }

@@ -49,8 +49,9 @@ type WorkbenchStore interface {
 	// If the record is marked as parked or has SkippedError, and no earlier record of its key
 	// is marked, it requeues the first marked records behind it: as many as BatchSize.Requeue
 	// allows for the nth step of the call, from 0 on. All of them become due at one time, that of
-	// the first step, which the store keeps with the record. If none is left, it deletes the record; otherwise it removes the record's mark
-	// and sets its LastError to SkippedError. A record to which the condition does not apply
+	// the first step, which the store keeps with the record. If they are fewer than that, it deletes
+	// the record; otherwise it removes the record's mark and sets its LastError to SkippedError. No
+	// claim of the topic marks a record in the middle of it. A record to which the condition does not apply
 	// is deleted. It writes the entry with the count of all that changed, and with
 	// AuditDeleted as the status after it if the record is deleted.
 	SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
