@@ -2,6 +2,7 @@ package next
 
 import (
 	"context"
+	"errors"
 
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/storekit"
@@ -52,6 +53,9 @@ func (t *tx) flush(ctx context.Context) error {
 	t.queue = nil
 	if len(steps) == 0 {
 		return nil
+	}
+	if t.own != nil && t.own.over {
+		return errOver
 	}
 	return t.to.send(ctx, steps)
 }
@@ -148,3 +152,6 @@ func (t *tx) first() read {
 	t.begun = nil
 	return r
 }
+
+// errOver says that a call came after the last one, whose commit has taken effect.
+var errOver = errors.New("a call came after Changes.Last: the transaction is committed")
