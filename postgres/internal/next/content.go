@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -77,7 +76,6 @@ func (d *Driver) guess(ctx context.Context, begin driver.Begin, fn func(driver.T
 		return false, nil
 	}
 	t := &tx{d: d, to: guessing{}, rides: true, inserts: true, guesses: true, durable: begin.Durable, state: *last}
-	t.state.Now = driver.Time(time.Now().UnixMicro())
 	err = fn(t)
 	if t.own != nil {
 		t.own.end(ctx, err)
