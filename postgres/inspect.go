@@ -40,14 +40,16 @@ SELECT count(*) FROM gone, (SELECT count(*) FROM noted) AS n`
 	ORDER BY hashtextextended(key, hashtextextended(topic, 0)), seq LIMIT $4::bigint)`, `$5::text::timestamptz`, auditRequeued(6))
 )
 
-// requeued requeues dead records. audit is a further part of the statement that writes the entry
-// of the audit, or "".
+// requeued requeues those of the records that are dead. It returns how many it has requeued, and how many ids there are: more, if others
+// have changed some of these records during the statement. audit is a further part of the statement that writes the entry of the audit,
+// or "".
 func requeued(ids, due, audit string) string {
-	return `back AS (UPDATE {p:records} SET stage = CASE WHEN grp IS NULL THEN 3 ELSE 2 END, available_at = ` + due + `, next_at = ` + due + `,
+	return `found AS MATERIALIZED (SELECT ` + ids + ` AS ids),
+back AS (UPDATE {p:records} SET stage = CASE WHEN grp IS NULL THEN 3 ELSE 2 END, available_at = ` + due + `, next_at = ` + due + `,
 	attempts = 0, expiries = 0, expires_at = NULL, parked = false
-WHERE id = ANY (` + ids + `) AND stage + 0 = 7 RETURNING step),` + audit + `
+WHERE id = ANY ((SELECT ids FROM found)::uuid[]) AND stage + 0 = 7 RETURNING step),` + audit + `
 noted AS MATERIALIZED (` + noteSteps + `FROM (SELECT 'r' AS how, step FROM back) AS n WHERE step IS NOT NULL HAVING count(*) > 0)
-SELECT count(*) FROM back, (SELECT count(*) FROM noted) AS n`
+SELECT count(*), (SELECT cardinality(ids) FROM found) FROM back, (SELECT count(*) FROM noted) AS n`
 }
 
 // auditRequeued writes the entry of the audit, whose arguments begin with first.
@@ -124,7 +126,7 @@ func (s *Store) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeue
 			return requeued, err
 		}
 	}
-	n, err := s.requeue(ctx, operation, step{template: sqlRequeue, args: entryArgs(entry, idTexts(ids))})
+	n, _, err := s.requeue(ctx, operation, step{template: sqlRequeue, args: entryArgs(entry, idTexts(ids))})
 	return requeued + n, err
 }
 
@@ -148,29 +150,31 @@ func (s *Store) parkedKeys(ctx context.Context, operation string, ids []outmill.
 
 // requeueParked waits for a running claim, which would otherwise park the records that it meets
 // next. If claims park records again between two transactions, the next transaction requeues
-// them too. The last one leaves nothing parked.
+// them too. The last one has found fewer than it may requeue, so it leaves nothing parked. What a worker
+// parks again behind it does not keep the call going.
 func (s *Store) requeueParked(ctx context.Context, operation string, entry roles.AuditEntry, k parkedKey) (requeued int, err error) {
 	for nth := 0; ; nth++ {
-		n, err := s.requeue(ctx, operation, append(lockTopics([]int64{s.lockOfTopic(k.group, k.topic)}),
-			step{template: sqlRequeueParked, args: entryArgs(entry, k.group, k.topic, k.key, s.atOnce.Requeue(nth), k.due)})...)
-		if requeued += n; err != nil || n == 0 {
+		limit := s.atOnce.Requeue(nth)
+		n, found, err := s.requeue(ctx, operation, append(lockTopics([]int64{s.lockOfTopic(k.group, k.topic)}),
+			step{template: sqlRequeueParked, args: entryArgs(entry, k.group, k.topic, k.key, limit, k.due)})...)
+		if requeued += n; err != nil || found < limit {
 			return requeued, err
 		}
 	}
 }
 
-// requeue runs the steps in one transaction. The last step returns the number.
-func (s *Store) requeue(ctx context.Context, operation string, list ...step) (requeued int, err error) {
+// requeue runs the steps in one transaction. The last step returns the numbers: see requeued.
+func (s *Store) requeue(ctx context.Context, operation string, list ...step) (n, found int, err error) {
 	var counted []outmill.JoinID
-	list[len(list)-1].row = func(scan func(...any) error) error { return scan(&requeued) }
+	list[len(list)-1].row = func(scan func(...any) error) error { return scan(&n, &found) }
 	err = s.durably(ctx, operation, func(ctx context.Context, t *txn) error {
 		return t.finish(ctx, append(slices.Clone(list), countSteps(&counted))...)
 	})
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	s.hurry(ctx, counted)
-	return requeued, nil
+	return n, found, nil
 }
 
 // lockTopics locks the topics in a fixed order, so that two callers cannot deadlock.

@@ -177,8 +177,8 @@ func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkIt
 	return skipped, nil
 }
 
-// skip requeues up to limit records that are parked behind the record. If these were the last,
-// it deletes the record. All of them become due at one time, which the record keeps, so that
+// skip requeues up to limit records that are parked behind the record. If it finds fewer, these were
+// the last, and it deletes the record. All of them become due at one time, which the record keeps, so that
 // they become ready in the order of their places: claims between two steps may park the first
 // ones again.
 func (t *txn) skip(ctx context.Context, of placed, limit int, entry roles.AuditEntry, counted *[]outmill.JoinID,
@@ -186,6 +186,7 @@ func (t *txn) skip(ctx context.Context, of placed, limit int, entry roles.AuditE
 	r := of.record
 	var parked, begun, another bool
 	var due string
+	found := 0
 	head := step{template: sqlHead, args: []any{r.ID.String(), storekit.SkippedError}, row: func(scan func(...any) error) error {
 		return scan(&parked, &begun, &due, &another)
 	}}
@@ -194,14 +195,14 @@ func (t *txn) skip(ctx context.Context, of placed, limit int, entry roles.AuditE
 	}
 	if (parked || begun) && !another {
 		release := step{template: sqlReleaseParked, args: []any{r.Group, r.Topic, r.Key, limit, due, of.seq},
-			row: func(scan func(...any) error) error { return scan(&skipped.Released) }}
+			row: func(scan func(...any) error) error { return scan(&skipped.Released, &found) }}
 		if err := t.run(ctx, release); err != nil {
 			return skipped, err
 		}
 	}
 	end := step{template: sqlBeginSkip, args: []any{r.ID.String(), storekit.SkippedError, due}}
 	changed := skipped.Released
-	if skipped.Released < limit {
+	if found < limit {
 		end = step{template: sqlRemove, args: []any{r.ID.String()}}
 		skipped.Done, entry.After.Status = true, roles.AuditDeleted
 		changed++
