@@ -16,8 +16,11 @@ import (
 
 // addresses are the URLs of empty stores for processes.
 var addresses = map[string]func(t *testing.T) string{
-	"memory":     func(*testing.T) string { return inMemory },
-	"SQLite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "outbox.db") },
+	"memory": func(*testing.T) string { return inMemory },
+	// The processes of several services write to one file, and SQLite keeps no order among them.
+	"SQLite": func(t *testing.T) string {
+		return "sqlite:" + filepath.Join(t.TempDir(), "outbox.db") + "?busy_timeout=2m"
+	},
 	"PostgreSQL": func(t *testing.T) string { return postgrestest.Database(t) },
 	"MongoDB": func(t *testing.T) string {
 		address, err := url.Parse(mongotest.Server(t))
