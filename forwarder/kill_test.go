@@ -11,10 +11,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -22,6 +24,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/kafka"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
 )
 
@@ -54,11 +57,34 @@ func forwardFrom(file string, brokers []string) error {
 	if err != nil {
 		return err
 	}
-	fwd, err := forwarder.New(store, pub, killable(), nil)
+	fwd, err := forwarder.New(store, &ending{Publisher: pub}, killable(), nil)
 	if err != nil {
 		return err
 	}
 	return fwd.Run(ctx)
+}
+
+// perKill is how many messages come between two kills. A child publishes fewer than are committed of them.
+const (
+	perKill  = 300
+	perChild = 200
+)
+
+// ending publishes perChild records, and then waits for its end, so that a late kill is in the middle too.
+type ending struct {
+	*kafka.Publisher
+	published atomic.Int64
+}
+
+func (e *ending) PublishesRaw(message.Publisher) func(ctx context.Context, batch []roles.RawRecord) error {
+	raw := e.Publisher.PublishesRaw(e.Publisher)
+	return func(ctx context.Context, batch []roles.RawRecord) error {
+		if e.published.Add(int64(len(batch))) > perChild {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return raw(ctx, batch)
+	}
 }
 
 // killable has short leases, so that the records of a dead process are due again soon, and
@@ -81,7 +107,6 @@ func TestForwarder_Kill(t *testing.T) {
 		store := openStore(t, file, sqlite.Config{})
 		register(t, store)
 
-		const perKill = 300
 		kills := testenv.Steps(2, 5)
 		keys := []string{"a", "b", "c", ""}
 		want := map[string][]string{}
