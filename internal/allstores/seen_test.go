@@ -113,7 +113,7 @@ func TestDoctor_HangingHandler(t *testing.T) {
 		t.Parallel()
 		onEachStoreAndMemory(t, func(t *testing.T, store outmill.Store) {
 			cfg := quick()
-			cfg.Lease, cfg.UpkeepInterval, cfg.Worker = time.Second, 20*time.Millisecond, "host:7"
+			cfg.Lease, cfg.UpkeepInterval, cfg.Worker = 3*time.Second, 20*time.Millisecond, "host:7"
 			sub, err := subscriber.New(store, cfg, nil)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, sub.Close()) })
@@ -126,8 +126,9 @@ func TestDoctor_HangingHandler(t *testing.T) {
 			hanging := func() []monitor.Problem {
 				return problemsOf(t, store, "handler_hangs", monitor.DoctorConfig{MaxHandling: time.Millisecond})
 			}
-			require.Eventually(t, func() bool { return len(hanging()) == 1 }, patience, 20*time.Millisecond)
-			p := hanging()[0]
+			var found []monitor.Problem
+			require.Eventually(t, func() bool { found = hanging(); return len(found) == 1 }, patience, 20*time.Millisecond)
+			p := found[0]
 			require.Equal(t, []string{outmill.DefaultGroup, "orders", "host:7"}, []string{p.Group, p.Topic, p.Subject})
 			require.Contains(t, p.Text, record.ID.String())
 			answer, err := monitor.Why(t.Context(), store, record.ID.String(), monitor.WhyConfig{})
