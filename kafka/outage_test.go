@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -161,7 +162,8 @@ func TestOutage(t *testing.T) {
 func outage(t *testing.T, addr string, broker restarter) {
 	brokers := []string{addr}
 	topic := kafkatest.CreateTopic(t, brokers, 2)
-	pub := newPublisher(t, brokers, kafka.Config{DeliveryTimeout: 2 * time.Second})
+	// Long enough for the publishes that succeed on a busy machine; those that fail take it whole.
+	pub := newPublisher(t, brokers, kafka.Config{DeliveryTimeout: 4 * time.Second})
 	require.NoError(t, pub.Ping(t.Context()))
 	require.NoError(t, pub.Publish(topic, numbered(10)...))
 
@@ -228,7 +230,10 @@ func hangs(t *testing.T, engine *kafkaengine.Engine) {
 	brokers := []string{engine.Addr}
 	topic := kafkatest.CreateTopic(t, brokers, 1)
 	pub := newPublisher(t, brokers, kafka.Config{DeliveryTimeout: time.Second})
-	require.NoError(t, pub.Publish(topic, keyedMessage("k", "0")))
+	publish := func(msg *message.Message) {
+		require.Eventually(t, func() bool { return pub.Publish(topic, msg) == nil }, soon, time.Millisecond)
+	}
+	publish(keyedMessage("k", "0"))
 	process, err := engine.Process()
 	require.NoError(t, err)
 	next := 1
@@ -240,8 +245,8 @@ func hangs(t *testing.T, engine *kafkaengine.Engine) {
 		require.NotErrorIs(t, failed.Err, outmill.ErrTopicUnavailable)
 		require.False(t, outmill.IsPermanent(failed.Err))
 		require.NoError(t, process.Signal(syscall.SIGCONT))
-		require.Eventually(t, func() bool { return pub.Publish(topic, hung) == nil }, soon, time.Millisecond)
-		require.NoError(t, pub.Publish(topic, keyedMessage("k", fmt.Sprint(next+1))))
+		publish(hung)
+		publish(keyedMessage("k", fmt.Sprint(next+1)))
 		next += 2
 	}
 	requireOrder(t, payloads(kafkatest.ReadAll(t, brokers, topic)), next)
