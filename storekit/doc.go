@@ -50,7 +50,7 @@
 //   - [roles.Waker] is the role; [Notifier] and [TopicSet] implement it within one process.
 //   - [ContextWithTx], [TxFromContext]: the user's transaction in a context. [TxLocks]
 //     serialises concurrent uses of a transaction.
-//   - [Repeat], [Waits], [Pause]: attempts, and the pauses between them.
+//   - [Repeat], [RepeatFor], [Waits], [Pause]: attempts, and the pauses between them.
 //
 // # Publishers and readers
 //

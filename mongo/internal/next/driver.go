@@ -2,7 +2,6 @@ package next
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -148,21 +147,8 @@ func (d *Driver) repeat(ctx context.Context, fn func() error) error {
 	return again(ctx, passes, fn)
 }
 
-// again is storekit.Repeat for up to tryWithin: where transactions do not wait for each other, a conflict is not rare.
 func again(ctx context.Context, worthIt func(error) bool, fn func() error) error {
-	until, waits := time.Now().Add(tryWithin), storekit.NewWaits(firstPause, lastPause)
-	for attempt := 1; ; attempt++ {
-		err := fn()
-		if err == nil || !worthIt(err) {
-			return err
-		}
-		if attempt > 1 && time.Now().After(until) {
-			return fmt.Errorf("tried %d times: %w", attempt, err)
-		}
-		if stop := waits.Wait(ctx); stop != nil {
-			return stop
-		}
-	}
+	return storekit.RepeatFor(ctx, tryWithin, storekit.NewWaits(firstPause, lastPause), worthIt, fn)
 }
 
 // Read returns the content of rows, outside of a transaction.

@@ -145,25 +145,9 @@ func (d *Driver) inTurn(ctx context.Context, urgent bool, fn func(ctx context.Co
 
 func newWaits() *storekit.Waits { return storekit.NewWaits(time.Millisecond, 50*time.Millisecond) }
 
-// whileBusy repeats fn until the database is not busy.
+// whileBusy repeats fn until the database is not busy. SQLite's own waiting does not stop when a context ends.
 func (d *Driver) whileBusy(ctx context.Context, fn func() error) error {
-	return d.orBusy(retry(ctx, d.config.BusyTimeout, fn))
-}
-
-// retry repeats fn, with growing pauses, until the database is not busy, or returns its error after that time. SQLite's
-// own waiting does not stop when a context ends.
-func retry(ctx context.Context, most time.Duration, fn func() error) error {
-	deadline := time.Now().Add(most)
-	waits := newWaits()
-	for {
-		err := fn()
-		if !isBusy(err) || time.Now().After(deadline) {
-			return err
-		}
-		if err := waits.Wait(ctx); err != nil {
-			return err
-		}
-	}
+	return d.orBusy(storekit.RepeatFor(ctx, d.config.BusyTimeout, newWaits(), isBusy, fn))
 }
 
 func (d *Driver) orBusy(err error) error {

@@ -67,7 +67,9 @@ func (d *Driver) examineParts(ctx context.Context, e *roles.Examination) error {
 // examineLock takes the write lock, changes nothing under it, and gives it back. It waits for the lock itself, because
 // the busy_timeout of a connection is the user's.
 func (d *Driver) examineLock(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
-	err := retry(ctx, request.LockWait, func() error { return d.once(ctx, sqlLock, func(*tx) error { return nil }) })
+	err := storekit.RepeatFor(ctx, request.LockWait, newWaits(), isBusy, func() error {
+		return d.once(ctx, sqlLock, func(*tx) error { return nil })
+	})
 	switch {
 	case isBusy(err):
 		e.Add(roles.Finding{
