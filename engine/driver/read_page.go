@@ -4,6 +4,7 @@ import "context"
 
 // Parts are the reads of a page, for a driver whose transactions see one moment.
 type Parts interface {
+	State() State
 	Rows(ctx context.Context, searches ...Search) ([]Row, error)
 	// Notes returns the notes that the page has.
 	Notes(ctx context.Context, ask Ask) ([]Note, error)
@@ -12,8 +13,10 @@ type Parts interface {
 	Keys(ctx context.Context, line Line, owner string, keys []string) (map[string]KeyState, error)
 }
 
-// ReadPage reads a page part by part. notes says whether there are notes at all (State.Notes).
-func ReadPage(ctx context.Context, t Parts, notes bool, ask Ask) (p Page, err error) {
+// ReadPage reads a page part by part.
+func ReadPage(ctx context.Context, t Parts, ask Ask) (p Page, err error) {
+	s := t.State()
+	p.Now = s.Now
 	if p.Due, err = t.Rows(ctx, ask.Searches()...); err != nil || len(p.Due) > 0 {
 		return p, err
 	}
@@ -21,7 +24,7 @@ func ReadPage(ctx context.Context, t Parts, notes bool, ask Ask) (p Page, err er
 	if p.Unrouted = len(unrouted) > 0; err != nil {
 		return p, err
 	}
-	if notes {
+	if s.Notes {
 		if p.Notes, err = t.Notes(ctx, ask); err != nil {
 			return p, err
 		}
@@ -48,11 +51,11 @@ func ReadPage(ctx context.Context, t Parts, notes bool, ask Ask) (p Page, err er
 }
 
 // ReadPages reads a page of each line as Tx.Pages returns them, line by line.
-func ReadPages(ctx context.Context, t Parts, notes bool, ask Ask, lines []Line) ([]Page, error) {
+func ReadPages(ctx context.Context, t Parts, ask Ask, lines []Line) ([]Page, error) {
 	pages := make([]Page, len(lines))
 	for i, line := range lines {
 		ask.Line, ask.Due = line, 1
-		p, err := ReadPage(ctx, t, notes, ask)
+		p, err := ReadPage(ctx, t, ask)
 		if p.Busy = len(p.Due)+len(p.Notes) > 0 || p.Unrouted; err == nil && !p.Busy && !ask.Keys {
 			if p.Held, err = t.Rows(ctx, Search{By: ByKeyed, Line: line, Limit: 1}); err == nil {
 				p.Busy = len(p.Held) > 0

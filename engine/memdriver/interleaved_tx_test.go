@@ -123,8 +123,7 @@ func (t *itx) Page(ctx context.Context, ask driver.Ask) (page driver.Page, err e
 			return nil
 		}
 		t.inner.now = max(t.inner.now, t.db.now())
-		page, err = driver.ReadPage(ctx, parts{t.inner, t}, true, ask)
-		page.Now = t.inner.now
+		page, err = driver.ReadPage(ctx, parts{t.inner, t}, ask)
 		return err
 	})
 	return page, err

@@ -175,13 +175,11 @@ func (t *tx) Count(ctx context.Context, list ...driver.Search) ([]driver.Counted
 }
 
 func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
-	page, err := driver.ReadPage(ctx, t, true, ask)
-	page.Now = t.now
-	return page, err
+	return driver.ReadPage(ctx, t, ask)
 }
 
 func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
-	return driver.ReadPages(ctx, t, true, ask, lines)
+	return driver.ReadPages(ctx, t, ask, lines)
 }
 
 // looks reports whether a claim looks at the note.

@@ -47,13 +47,11 @@ FROM json_each(?5) AS k`
 
 // Page reads a page part by part: a transaction sees one moment.
 func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
-	page, err := driver.ReadPage(ctx, t, t.state.Notes, ask)
-	page.Now = t.state.Now
-	return page, err
+	return driver.ReadPage(ctx, t, ask)
 }
 
 func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
-	return driver.ReadPages(ctx, t, t.state.Notes, ask, lines)
+	return driver.ReadPages(ctx, t, ask, lines)
 }
 
 func (t *tx) Notes(ctx context.Context, ask driver.Ask) ([]driver.Note, error) {
