@@ -8,6 +8,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // largeInsert is the size from which the server may be busy receiving a statement for longer than a transaction may be idle.
@@ -174,29 +175,13 @@ func readContent(scan scan, c *content) error {
 	if err != nil {
 		return err
 	}
-	refuse := func(column, want string) {
+	c.History = string(history)
+	sqlkit.SetContent(r, driver.Time(due), joins, metadata, func(column, want string) {
 		if c.Broken != "" {
 			c.Broken += "; "
 		}
 		c.Broken += "column " + column + ": want " + want
-	}
-	if !driver.IsTime(driver.Time(due)) {
-		refuse("due_at", "a time")
-		due = 0
-	}
-	r.DueAt, c.History = driver.Time(due).Of(), string(history)
-	if r.Joins, err = storekit.ParseJoins(joins); err != nil {
-		refuse("joins", "ids")
-	}
-	if metadata == "" {
-		return nil
-	}
-	if r.Metadata, err = storekit.ParseMetadata([]byte(metadata)); err != nil {
-		refuse("metadata", "a JSON object of texts")
-	}
-	if len(r.Metadata) == 0 {
-		r.Metadata = nil
-	}
+	})
 	return nil
 }
 

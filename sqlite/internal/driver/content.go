@@ -12,6 +12,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 const (
@@ -188,26 +189,11 @@ func (t *tx) Attach(ctx context.Context, step outmill.WorkItemID, join outmill.J
 func readContent(v *values, c *driver.Content) {
 	r := &outmill.Record{}
 	c.Record = r
-	if due := v.time(1); driver.IsTime(due) {
-		r.DueAt = due.Of()
-	} else {
-		v.refuse(1, "a time")
-	}
 	r.MessageID, r.CorrelationID, r.CausationID = v.text(2), v.text(3), v.text(4)
 	r.TraceParent, r.TraceState, r.DedupKey = v.text(5), v.text(6), v.text(7)
-	var err error
-	if r.Joins, err = storekit.ParseJoins(v.text(8)); err != nil {
-		v.refuse(8, "ids")
-	}
 	r.LastError = v.text(9)
-	if metadata := v.text(10); metadata != "" {
-		if r.Metadata, err = storekit.ParseMetadata([]byte(metadata)); err != nil {
-			v.refuse(10, "a JSON object of texts")
-		}
-		if len(r.Metadata) == 0 {
-			r.Metadata = nil
-		}
-	}
+	columns := map[string]int{"due_at": 1, "joins": 8, "metadata": 10}
+	sqlkit.SetContent(r, v.time(1), v.text(8), v.text(10), func(column, want string) { v.refuse(columns[column], want) })
 	r.Payload, c.History = v.bytes(11), string(v.bytes(12))
 	c.Broken = v.broken()
 }
