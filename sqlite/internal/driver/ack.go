@@ -15,9 +15,9 @@ FROM json_each(?1) AS j CROSS JOIN {p:records} AS r ON r.id = j.value WHERE r.st
 
 // Ack deletes rows by their leases. See driver.Acker.
 func (d *Driver) Ack(ctx context.Context, leases []outmill.Lease, durable bool) (left []outmill.Lease, err error) {
-	ids, asked, owner := make([]outmill.WorkItemID, len(leases)), make(map[outmill.Lease]bool, len(leases)), leases[0].Owner
-	for i, l := range leases {
-		ids[i], asked[l] = l.ID, true
+	asked, owner := make(map[outmill.Lease]bool, len(leases)), leases[0].Owner
+	for _, l := range leases {
+		asked[l] = true
 	}
 	err = d.Update(ctx, driver.Begin{Durable: durable}, func(dt driver.Tx) error {
 		t, acked := dt.(*tx), driver.Changes{}
@@ -37,7 +37,7 @@ func (d *Driver) Ack(ctx context.Context, leases []outmill.Lease, durable bool) 
 					acked.Open = append(acked.Open, driver.Note{Line: driver.LineOf(group, topic), Name: driver.KeyNote(key)})
 				}
 			}
-		}, sqlAcked, jsonOf(ids), owner.String())
+		}, sqlAcked, listOf(leases, func(l *outmill.Lease) outmill.WorkItemID { return l.ID }), owner.String())
 		if err != nil {
 			return err
 		}

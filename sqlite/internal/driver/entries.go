@@ -41,11 +41,7 @@ WHERE kind = ?1 AND at <> 0 AND at <= ?2 ORDER BY at, key LIMIT ?3`
 const lastKey = "\U0010FFFF"
 
 func entryList(entries []driver.Entry) string {
-	list := make([][5]any, len(entries))
-	for i, e := range entries {
-		list[i] = [5]any{e.Kind, e.Key, int64(e.At), int64(e.Made), e.Value}
-	}
-	return jsonOf(list)
+	return listOf(entries, func(e *driver.Entry) [5]any { return [5]any{e.Kind, e.Key, int64(e.At), int64(e.Made), e.Value} })
 }
 
 func (t *tx) entries(ctx context.Context, template string, args ...any) ([]driver.Entry, error) {

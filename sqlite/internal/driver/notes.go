@@ -28,11 +28,9 @@ ON CONFLICT (grp, topic, name) DO UPDATE SET blocker = excluded.blocker, look_at
 )
 
 func noteList(notes []driver.Note) string {
-	list := make([][7]any, len(notes))
-	for i, n := range notes {
-		list[i] = [7]any{n.Group, n.Line.Name(), n.Name, n.Blocker, n.Head, int64(n.LookAt), n.Looks}
-	}
-	return jsonOf(list)
+	return listOf(notes, func(n *driver.Note) [7]any {
+		return [7]any{n.Group, n.Line.Name(), n.Name, n.Blocker, n.Head, int64(n.LookAt), n.Looks}
+	})
 }
 
 func (t *tx) Forget(ctx context.Context, group string) error { return t.exec(ctx, sqlForget, group) }

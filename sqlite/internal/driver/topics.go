@@ -72,15 +72,7 @@ func (t *tx) Due(ctx context.Context, ask driver.Topics) ([]driver.Line, error) 
 	if ask.Lines == nil {
 		return t.lines(ctx, ask.Group, sqlDueTopics, args...)
 	}
-	return t.lines(ctx, ask.Group, sqlDueNames, append(args, jsonOf(namesOf(ask.Lines)))...)
-}
-
-func namesOf(lines []driver.Line) []string {
-	names := make([]string, len(lines))
-	for i, line := range lines {
-		names[i] = line.Name()
-	}
-	return names
+	return t.lines(ctx, ask.Group, sqlDueNames, append(args, listOf(ask.Lines, (*driver.Line).Name))...)
 }
 
 func (t *tx) LinesOf(ctx context.Context, group string) ([]driver.Line, error) {

@@ -90,25 +90,23 @@ func (t *tx) statement(ctx context.Context, template string) *sql.Stmt {
 }
 
 func (t *tx) query(ctx context.Context, template string, args ...any) (*sql.Rows, error) {
-	ctx, err := t.context(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if statement := t.statement(ctx, template); statement != nil { //nolint:sqlclosecheck // ends with its transaction
-		return statement.QueryContext(ctx, args...)
-	}
-	return t.h.QueryContext(ctx, t.d.text(template), args...)
+	return through(ctx, t, (*sql.Stmt).QueryContext, t.h.QueryContext, template, args)
 }
 
 func (t *tx) run(ctx context.Context, template string, args ...any) (sql.Result, error) {
-	ctx, err := t.context(ctx)
-	if err != nil {
-		return nil, err
+	return through(ctx, t, (*sql.Stmt).ExecContext, t.h.ExecContext, template, args)
+}
+
+// through runs a template as a prepared statement, or else as a text.
+func through[T any](ctx context.Context, t *tx, prepared func(*sql.Stmt, context.Context, ...any) (T, error),
+	plain func(context.Context, string, ...any) (T, error), template string, args []any) (none T, err error) {
+	if ctx, err = t.context(ctx); err != nil {
+		return none, err
 	}
 	if statement := t.statement(ctx, template); statement != nil { //nolint:sqlclosecheck // ends with its transaction
-		return statement.ExecContext(ctx, args...)
+		return prepared(statement, ctx, args...)
 	}
-	return t.h.ExecContext(ctx, t.d.text(template), args...)
+	return plain(ctx, t.d.text(template), args...)
 }
 
 func (t *tx) exec(ctx context.Context, template string, args ...any) error {

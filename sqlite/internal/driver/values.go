@@ -125,10 +125,15 @@ func jsonOf(value any) string {
 	return string(text)
 }
 
-func seqsOf(rows []driver.Row) string {
-	seqs := make([]int64, len(rows))
-	for i := range rows {
-		seqs[i] = rows[i].Seq
+// listOf is jsonOf for a part of each item.
+func listOf[T, V any](items []T, of func(item *T) V) string {
+	list := make([]V, len(items))
+	for i := range items {
+		list[i] = of(&items[i])
 	}
-	return jsonOf(seqs)
+	return jsonOf(list)
+}
+
+func seqsOf(rows []driver.Row) string {
+	return listOf(rows, func(r *driver.Row) int64 { return r.Seq })
 }
