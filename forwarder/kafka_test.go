@@ -2,9 +2,7 @@ package forwarder_test
 
 import (
 	"context"
-	"net"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,6 +19,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/journal"
 	"github.com/outmill/outmill/internal/testenv/kafkatest"
+	"github.com/outmill/outmill/internal/testenv/proc"
 	"github.com/outmill/outmill/kafka"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
@@ -318,23 +317,17 @@ type restartable struct {
 }
 
 func newRestartable(t *testing.T) *restartable {
-	r := &restartable{dir: t.TempDir()}
+	port, err := proc.FreePort()
+	require.NoError(t, err)
+	r := &restartable{dir: t.TempDir(), port: port}
 	r.start(t)
-	_, port, err := net.SplitHostPort(r.addrs()[0])
-	require.NoError(t, err)
-	r.port, err = strconv.Atoi(port)
-	require.NoError(t, err)
 	t.Cleanup(r.stop)
 	return r
 }
 
 func (r *restartable) start(t *testing.T) {
-	opts := []kfake.Opt{kfake.NumBrokers(1), kfake.DataDir(r.dir)}
-	if r.port != 0 {
-		opts = append(opts, kfake.Ports(r.port))
-	}
 	var err error
-	r.cluster, err = kfake.NewCluster(opts...)
+	r.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(r.port), kfake.DataDir(r.dir))
 	require.NoError(t, err)
 }
 

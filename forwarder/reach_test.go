@@ -2,7 +2,7 @@ package forwarder_test
 
 import (
 	"context"
-	"net"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +14,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/internal/testenv/kafkatest"
+	"github.com/outmill/outmill/internal/testenv/proc"
 	"github.com/outmill/outmill/kafka"
 )
 
@@ -151,11 +152,9 @@ func TestForwarder_Reach(t *testing.T) {
 		t.Parallel()
 		store := newStore(t)
 		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: "billing"}))
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		port, err := proc.FreePort()
 		require.NoError(t, err)
-		port := listener.Addr().(*net.TCPAddr).Port
-		address := listener.Addr().String()
-		require.NoError(t, listener.Close())
+		address := fmt.Sprint("127.0.0.1:", port)
 		pub, err := kafka.NewPublisher(kafka.Config{Brokers: []string{address}, DeliveryTimeout: 2 * time.Second}, nil)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, pub.Close()) }()

@@ -22,6 +22,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
 	"github.com/outmill/outmill/internal/testenv/kafkatest"
+	"github.com/outmill/outmill/internal/testenv/proc"
 	"github.com/outmill/outmill/kafka"
 )
 
@@ -188,18 +189,19 @@ type restarter struct{ stop, start func(*testing.T) }
 
 func restartableFake(t *testing.T) (string, restarter) {
 	dir := t.TempDir()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DataDir(dir))
+	port, err := proc.FreePort()
+	require.NoError(t, err)
+	open := func() (*kfake.Cluster, error) {
+		return kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(port), kfake.DataDir(dir))
+	}
+	cluster, err := open()
 	require.NoError(t, err)
 	addr := cluster.ListenAddrs()[0]
 	t.Cleanup(func() { cluster.Close() })
 	return addr, restarter{
 		stop: func(*testing.T) { cluster.Close() },
 		start: func(t *testing.T) {
-			_, port, err := net.SplitHostPort(addr)
-			require.NoError(t, err)
-			number, err := net.LookupPort("tcp", port)
-			require.NoError(t, err)
-			cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(number), kfake.DataDir(dir))
+			cluster, err = open()
 			require.NoError(t, err)
 		},
 	}

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -242,16 +243,17 @@ group.initial.rebalance.delay.ms=0
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// freePorts returns ports that were free a moment ago.
+// freePorts returns different ports that were free a moment ago.
 func freePorts(n int) ([]int, error) {
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", loopback(0))
+	var ports []int
+	for len(ports) < n {
+		port, err := proc.FreePort()
 		if err != nil {
-			return nil, fmt.Errorf("kafka: find a free port: %w", err)
+			return nil, fmt.Errorf("kafka: %w", err)
 		}
-		defer func() { _ = l.Close() }()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
+		if !slices.Contains(ports, port) {
+			ports = append(ports, port)
+		}
 	}
 	return ports, nil
 }
