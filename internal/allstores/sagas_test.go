@@ -293,12 +293,17 @@ func requireSagasApart(t *testing.T, list []tenants.Tenant) {
 		_, state, err := keeper{site{store: store}, own}.find(t, "o1")
 		require.NoError(t, err)
 		require.Equal(t, want.state, state, list[i].Key)
-		left, err := store.List(t.Context(), outmill.ListQuery{Content: true})
-		require.NoError(t, err)
 		var topics []string
-		for _, rec := range left {
-			topics = append(topics, rec.Topic)
-		}
+		require.Eventually(t, func() bool {
+			left, err := store.List(t.Context(), outmill.ListQuery{Content: true})
+			require.NoError(t, err)
+			topics = nil
+			for _, rec := range left {
+				topics = append(topics, rec.Topic)
+			}
+			// The timeout is acked after the step that publishes has committed.
+			return len(topics) <= len(want.topics)
+		}, patience, 10*time.Millisecond, list[i].Key)
 		require.ElementsMatch(t, want.topics, topics, list[i].Key)
 	}
 }
