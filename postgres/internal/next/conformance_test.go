@@ -23,6 +23,18 @@ import (
 	"github.com/outmill/outmill/storetest/txtest"
 )
 
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0))
+}
+
+// Work that is done in several transactions does the same.
+func TestConformance_Steps(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t, "walks in small steps")
+	storetest.WalkInSteps(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 2))
+}
+
 func TestConformance_Joins(t *testing.T) {
 	t.Parallel()
 	joinstest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0))
