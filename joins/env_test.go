@@ -96,7 +96,7 @@ func plantOn(t *testing.T, store *sqlite.Store, queue outmill.Queue, cfg subscri
 	sub, err := subscriber.New(queue, cfg, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, sub.Close()) })
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, nil)
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, nil)
 	require.NoError(t, err)
 	return &plant{Store: store, pub: pub, router: router, sub: sub}
 }

@@ -264,7 +264,7 @@ func TestHandler(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
 		logs := journal.New()
-		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, logs)
+		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, logs)
 		require.NoError(t, err)
 		p.router = router
 		p.extract()

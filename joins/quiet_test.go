@@ -21,7 +21,7 @@ func TestQuiet(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
 		log := journal.New()
-		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, log)
+		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, log)
 		require.NoError(t, err)
 		p.router = router
 		// A PoisonQueue outside the handler's KeepError hides every error.

@@ -131,7 +131,7 @@ func TestRemote_Logs(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
 		logs := journal.New()
-		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, logs)
+		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, logs)
 		require.NoError(t, err)
 		p.router = router
 		id := start(t, t.Context(), p.Store, of(1))

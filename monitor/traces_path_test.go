@@ -100,7 +100,7 @@ func TestTraces_Path(t *testing.T) {
 		require.NoError(t, err)
 		sub, err := subscriber.New(store, subscriber.Config{PollInterval: 5 * time.Millisecond}, nil)
 		require.NoError(t, err)
-		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, watermill.NopLogger{})
+		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: time.Minute}, watermill.NopLogger{})
 		require.NoError(t, err)
 		router.AddMiddleware(traces(t, by, monitor.TracesConfig{}).Middleware, subscriber.KeepError)
 		inside, mails := make(chan trace.SpanContext, 1), make(chan string, 2)

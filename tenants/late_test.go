@@ -2,6 +2,7 @@ package tenants_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
+	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/tenants"
 )
 
@@ -88,20 +90,22 @@ func withGated(t *testing.T, change func(*tenants.Config)) (*rig, *gated) {
 	return r, slow
 }
 
-// claimFor claims for the owner until records come.
+// claimFor claims for the owner until records come. On a busy machine all members may be late for a claim.
 func (r *rig) claimFor(owner outmill.OwnerToken, limit int) []*outmill.Record {
 	r.Helper()
 	req, deadline := request(limit), time.After(soon)
 	req.Owner, req.Order = owner, outmill.OrderKey
 	for {
 		found, err := r.set.Claim(r.Context(), req)
-		require.NoError(r, err)
+		if !errors.Is(err, storekit.ErrStoreAway) {
+			require.NoError(r, err)
+		}
 		if len(found) > 0 {
 			return found
 		}
 		select {
 		case <-deadline:
-			require.FailNow(r, "no record comes")
+			require.FailNow(r, "no record comes", "%v", err)
 		case <-time.After(tick):
 		}
 	}

@@ -357,7 +357,7 @@ func startNATS(t *testing.T) (url string, js jetstream.JetStream) {
 		s.Shutdown()
 		s.WaitForShutdown()
 	})
-	require.True(t, s.ReadyForConnections(10*time.Second))
+	require.True(t, s.ReadyForConnections(time.Minute))
 	conn, err := nats.Connect(s.ClientURL())
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
