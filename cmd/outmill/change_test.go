@@ -194,7 +194,7 @@ func requeueKilled(t *testing.T, w world) {
 // returns the number that it showed.
 func requeueUntilKilled(t *testing.T, w world, n int) (shown int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	// The rate lets it run long enough to show its progress, on the slowest machine too.
 	cmd := exec.CommandContext(ctx, binary, "requeue", w.url, "--yes", "--rate", "15000")

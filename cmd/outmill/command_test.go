@@ -211,7 +211,7 @@ func TestSecrets(t *testing.T) {
 			{args: file("tenants: [{key: a, url: 'sqlite:a.db'}]\nmax-connections: \"" + url + "\"")},
 			{args: file("discover: {every: " + url + ", schemas: {url: x, pattern: y}}")},
 		} {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			cmd := exec.CommandContext(ctx, binary, c.args...)
 			cmd.Env = append(os.Environ(), c.variables...)
 			output, err := cmd.CombinedOutput()

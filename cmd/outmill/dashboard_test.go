@@ -21,7 +21,7 @@ import (
 // startBoard runs outmill dashboard on a free port, and returns its address.
 func startBoard(t *testing.T, env []string, args ...string) (d *daemon, address string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Minute)
 	d = &daemon{cmd: exec.CommandContext(ctx, binary, append([]string{"dashboard", "--listen", "127.0.0.1:0"}, args...)...)}
 	d.cmd.Env = append(os.Environ(), env...)
 	stderr, err := d.cmd.StderrPipe()

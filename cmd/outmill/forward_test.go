@@ -37,7 +37,7 @@ type daemon struct {
 
 func startDaemon(t *testing.T, env []string, args ...string) *daemon {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Minute)
 	d := &daemon{cmd: exec.CommandContext(ctx, binary, append([]string{"forward", "--poll-interval", "50ms"}, args...)...)}
 	d.cmd.Env = append(os.Environ(), env...)
 	stderr, err := d.cmd.StderrPipe()
@@ -88,7 +88,7 @@ func read(t *testing.T, brokers []string, topic string, n int) []string {
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	require.NoError(t, err)
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var payloads []string
 	for len(payloads) < n {
@@ -233,8 +233,12 @@ func TestForward(t *testing.T) {
 		broker := kafkatest.Fake(t)
 		d := startDaemon(t, nil, w.url, "--to", "kafka://"+broker.Addrs[0], "--listen", "127.0.0.1:0")
 		base := "http://" + d.await(t, `msg="Serving /healthz, /readyz and /metrics" address=(\S+)`)[1]
-		require.Eventually(t, func() bool { code, _ := get(t, base+"/readyz"); return code == http.StatusOK }, time.Minute, 10*time.Millisecond)
-		_, body := get(t, base+"/readyz")
+		var body map[string]string
+		require.Eventually(t, func() (is bool) {
+			var code int
+			code, body = get(t, base+"/readyz")
+			return code == http.StatusOK
+		}, time.Minute, 10*time.Millisecond)
 		require.Equal(t, map[string]string{"process": "ok", "forwarder": "ok", "store": "ok", "broker": "ok"}, body)
 
 		broker.Cluster.Close()
@@ -376,7 +380,7 @@ func writeFile(t *testing.T, text string) string {
 // get returns the status and the JSON of an answer; 0 where there is none.
 func get(t *testing.T, url string) (code int, body map[string]string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	require.NoError(t, err)

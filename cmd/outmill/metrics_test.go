@@ -22,7 +22,7 @@ type scrape string
 // scrapeOf reads the metrics of a daemon; "" if it does not answer.
 func scrapeOf(t *testing.T, base string) scrape {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/metrics", http.NoBody)
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 // and what the terminal showed.
 func typed(t *testing.T, env []string, answer string, args ...string) (code int, shown string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Env = append(append(os.Environ(), "TERM=xterm"), env...)
