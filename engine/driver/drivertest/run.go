@@ -18,24 +18,29 @@ import (
 	"github.com/outmill/outmill/engine/memdriver"
 )
 
-// fewWalks are made at least, and further ones until the time is over.
-const (
-	fewWalks = 3
-	walking  = 5 * time.Second
-)
+// fewWalks are made at least.
+const fewWalks = 3
+
+// walking is how long further ones are begun.
+func walking() time.Duration {
+	if os.Getenv("OUTMILL_TEST_ALL") != "" {
+		return time.Minute
+	}
+	return 5 * time.Second
+}
 
 // Run compares the driver that open returns with package memdriver. open returns an empty database with its schema,
 // and closes it by t.Cleanup. The flag -rapid.checks says how many walks there are. Without it, they are as many as 5 seconds have room
-// for: 3 at least and 100 at most, or 100 with OUTMILL_TEST_ALL=1.
+// for, or a minute with OUTMILL_TEST_ALL=1: 3 at least and 100 at most.
 func Run(t *testing.T, open func(t *testing.T) driver.DB) {
 	t.Helper()
 	db := open(t)
 	checks := flag.Lookup("rapid.checks")
-	limited := checks.Value.String() == checks.DefValue && os.Getenv("OUTMILL_TEST_ALL") == ""
+	limited := checks.Value.String() == checks.DefValue
 	walks, failed, began := 0, false, time.Now()
 	rapid.Check(t, func(rt *rapid.T) {
 		// Once a walk has failed, rapid makes more of them to find a short one.
-		if limited && !failed && walks >= fewWalks && time.Since(began) > walking {
+		if limited && !failed && walks >= fewWalks && time.Since(began) > walking() {
 			return
 		}
 		walks++
