@@ -33,11 +33,7 @@ func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 	if found == nil {
 		return nil, err
 	}
-	records := make([]*outmill.Record, len(found))
-	for i := range found {
-		records[i] = found[i].Record
-	}
-	return records, err
+	return mapped(found, func(r roles.RawRecord) *outmill.Record { return r.Record }), err
 }
 
 // ClaimRaw is Claim for a store that has the role roles.Raw.

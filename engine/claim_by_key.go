@@ -214,10 +214,7 @@ func (c *topicClaim) admit(ctx context.Context, rows []driver.Row) (lost bool, e
 		}
 	}
 	c.admits -= len(rows)
-	ids := make([]outmill.WorkItemID, len(rows))
-	for i, r := range rows {
-		ids[i] = r.ID
-	}
+	ids := mapped(rows, func(r driver.Row) outmill.WorkItemID { return r.ID })
 	find := func(ctx context.Context, _ int) ([]driver.Row, error) {
 		if first := rows; first != nil {
 			rows = nil

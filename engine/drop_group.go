@@ -93,12 +93,9 @@ func (d *drop) step(ctx context.Context, work func(ctx context.Context, t *tx, l
 }
 
 func (d *drop) lines(ctx context.Context) ([]string, error) {
-	return valueOf(ctx, d.e.view, d.operation, func(ctx context.Context, t *tx) (names []string, err error) {
+	return valueOf(ctx, d.e.view, d.operation, func(ctx context.Context, t *tx) ([]string, error) {
 		lines, err := t.LinesOf(ctx, d.group)
-		for _, line := range lines {
-			names = append(names, line.Name())
-		}
-		return names, err
+		return mapped(lines, driver.Line.Name), err
 	})
 }
 

@@ -35,12 +35,9 @@ func (e *Engine) ExpireRegistrations(ctx context.Context, limit int) (registrati
 			return e.count(ctx, operation, limit, func(ctx context.Context, t *tx) (int, error) { return t.endRegistrations(ctx, limit) })
 		},
 		Noted: func(ctx context.Context, limit int) ([]string, error) {
-			return valueOf(ctx, e.view, operation, func(ctx context.Context, t *tx) (groups []string, err error) {
+			return valueOf(ctx, e.view, operation, func(ctx context.Context, t *tx) ([]string, error) {
 				entries, err := t.Old(ctx, endedKind, t.now, limit)
-				for _, n := range entries {
-					groups = append(groups, n.Key)
-				}
-				return groups, err
+				return mapped(entries, func(n driver.Entry) string { return n.Key }), err
 			})
 		},
 		Sweep: func(ctx context.Context, group string, limit int) (int, error) {

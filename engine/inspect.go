@@ -166,11 +166,9 @@ func (f finder) Search(ctx context.Context, operation string, query outmill.List
 				return nil, err
 			}
 			_, records, err := t.load(ctx, rows, headOf(query))
-			looked := make([]storekit.Looked, len(records))
-			for i, r := range records {
-				looked[i] = storekit.Looked{ID: r.ID, Matches: storekit.Matches(query, r)}
-			}
-			return looked, err
+			return mapped(records, func(r *outmill.Record) storekit.Looked {
+				return storekit.Looked{ID: r.ID, Matches: storekit.Matches(query, r)}
+			}), err
 		})
 	})
 }

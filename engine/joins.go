@@ -138,24 +138,15 @@ func (j joinStore) StartJoin(ctx context.Context, operation string, join *roles.
 
 // joins reads the joins that exist.
 func (t *tx) joins(ctx context.Context, lock bool, ids ...outmill.JoinID) ([]*storekit.JoinState, error) {
-	keys := make([]driver.Entry, len(ids))
-	for i, id := range ids {
-		keys[i] = driver.Entry{Kind: joinKind, Key: id.String()}
-	}
-	return t.joinsOf(ctx, lock, keys)
+	return t.joinsOf(ctx, lock, mapped(ids, func(id outmill.JoinID) driver.Entry { return driver.Entry{Kind: joinKind, Key: id.String()} }))
 }
 
 func (t *tx) joinsOf(ctx context.Context, lock bool, keys []driver.Entry) ([]*storekit.JoinState, error) {
 	entries, err := t.Entries(ctx, lock, keys...)
-	found := make([]*storekit.JoinState, 0, len(entries))
-	for _, entry := range entries {
-		join, bad := t.joinOf(entry)
-		if bad != nil {
-			return nil, bad
-		}
-		found = append(found, join)
+	if err != nil {
+		return nil, err
 	}
-	return found, err
+	return mappedOr(entries, t.joinOf)
 }
 
 // ReadJoins reads joins without a lock.
@@ -199,16 +190,14 @@ func (j joinStore) ListSteps(ctx context.Context, operation string, id outmill.J
 			return nil, err
 		}
 		entries, err := t.Range(ctx, stepsOf(id), after.String(), limit)
-		steps := make([]roles.JoinStep, 0, len(entries))
-		for _, entry := range entries {
-			step, bad := outmill.ParseWorkItemID(entry.Key)
-			if bad != nil {
-				return nil, bad
-			}
-			status, _ := memberStatus(entry)
-			steps = append(steps, roles.JoinStep{ID: step, Status: status})
+		if err != nil {
+			return nil, err
 		}
-		return steps, err
+		return mappedOr(entries, func(entry driver.Entry) (roles.JoinStep, error) {
+			step, err := outmill.ParseWorkItemID(entry.Key)
+			status, _ := memberStatus(entry)
+			return roles.JoinStep{ID: step, Status: status}, err
+		})
 	})
 }
 

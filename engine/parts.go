@@ -110,11 +110,9 @@ func (t *tx) noneUndelivered(ctx context.Context, of func(topic string) bool) er
 		if !of(line.Topic) {
 			return nil
 		}
-		searches := make([]driver.Search, len(undelivered))
-		for i, stage := range undelivered {
-			searches[i] = driver.Search{By: driver.ByStage, Line: line, Stage: stage, Limit: 1}
-		}
-		found, err := t.Rows(ctx, searches...)
+		found, err := t.Rows(ctx, mapped(undelivered, func(stage driver.Stage) driver.Search {
+			return driver.Search{By: driver.ByStage, Line: line, Stage: stage, Limit: 1}
+		})...)
 		if err == nil && len(found) > 0 {
 			err = fmt.Errorf("%w: topic %q of group %q", outmill.ErrUndelivered, line.Topic, line.Group)
 		}

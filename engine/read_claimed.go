@@ -150,19 +150,11 @@ func unreadable(r driver.Row, c driver.Content) string {
 func (e *Engine) releaseUnread(ctx context.Context, rows []driver.Row) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releasing)
 	defer cancel()
-	leases := make([]outmill.Lease, len(rows))
-	for i, r := range rows {
-		leases[i] = leaseOf(r)
-	}
-	return e.Release(ctx, leases)
+	return e.Release(ctx, mapped(rows, leaseOf))
 }
 
 func rowsOf(changes []*driver.Change) []driver.Row {
-	rows := make([]driver.Row, len(changes))
-	for i, c := range changes {
-		rows[i] = c.Now
-	}
-	return rows
+	return mapped(changes, func(c *driver.Change) driver.Row { return c.Now })
 }
 
 // leaseOf is the lease of a row that a claim has just written.

@@ -58,11 +58,7 @@ func (t *tx) registrations(ctx context.Context) ([]storekit.StoredRegistration, 
 		list = append(list, numbered{cmp.Or(s.Takes, math.MaxInt64), s.of(entry)})
 	}
 	slices.SortStableFunc(list, func(a, b numbered) int { return cmp.Compare(a.takes, b.takes) })
-	registrations := make([]storekit.StoredRegistration, len(list))
-	for i, r := range list {
-		registrations[i] = r.StoredRegistration
-	}
-	return registrations, err
+	return mapped(list, func(r numbered) storekit.StoredRegistration { return r.StoredRegistration }), err
 }
 
 // routing returns the registrations as this transaction sees them.

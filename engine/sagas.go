@@ -130,15 +130,10 @@ func (t *tx) saga(ctx context.Context, lock bool, key driver.Entry) (*storedSaga
 // sagas returns the sagas with these keys that exist, in any order.
 func (t *tx) sagas(ctx context.Context, lock bool, keys ...driver.Entry) ([]*storedSaga, error) {
 	entries, err := t.Entries(ctx, lock, keys...)
-	found := make([]*storedSaga, 0, len(entries))
-	for _, entry := range entries {
-		s, err := readSaga(entry)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, s)
+	if err != nil {
+		return nil, err
 	}
-	return found, err
+	return mappedOr(entries, readSaga)
 }
 
 // byIndex has the entries of an index lead to their sagas.
@@ -169,11 +164,7 @@ func (t *tx) sagasBefore(ctx context.Context, id outmill.WorkItemID, limit int) 
 	}
 	found, err := t.sagas(ctx, false, byIndex(index)...)
 	slices.SortFunc(found, func(a, b *storedSaga) int { return byWorkItem(b.ID, a.ID) })
-	sagas := make([]*roles.Saga, len(found))
-	for i, s := range found {
-		sagas[i] = s.saga()
-	}
-	return sagas, err
+	return mapped(found, (*storedSaga).saga), err
 }
 
 // InsertSaga stores a new saga. See roles.Sagas.

@@ -27,10 +27,7 @@ func (e *Engine) settle(ctx context.Context, s settling) (valid []outmill.Lease,
 	if len(s.list) == 0 {
 		return nil, e.explain(ctx, s.operation, e.life.Usable(ctx))
 	}
-	ids := make([]outmill.WorkItemID, len(s.list))
-	for i, one := range s.list {
-		ids[i] = one.Lease.ID
-	}
+	ids := mapped(s.list, func(one outmill.Settlement) outmill.WorkItemID { return one.Lease.ID })
 	begin := driver.Begin{Find: ids, Durable: e.config.DurableSettle, Urgent: s.urgent}
 	err = e.updateFrom(ctx, s.operation, begin, func(ctx context.Context, t *tx) error {
 		valid = nil

@@ -132,11 +132,7 @@ func (t *tx) countSteps(ctx context.Context, moves map[string]stepMove) error {
 	if len(moves) == 0 {
 		return nil
 	}
-	keys := make([]driver.Entry, 0, len(moves))
-	for _, step := range slices.Sorted(maps.Keys(moves)) {
-		keys = append(keys, driver.Entry{Kind: stepKind, Key: step})
-	}
-	entries, err := t.Entries(ctx, true, keys...)
+	entries, err := t.lockSteps(ctx, slices.Sorted(maps.Keys(moves)))
 	if err != nil {
 		return err
 	}
@@ -259,13 +255,13 @@ func (a *appending) attach(ctx context.Context, t *tx, rows []driver.NewRow) err
 	return t.Put(ctx, entries...)
 }
 
+func (t *tx) lockSteps(ctx context.Context, ids []string) ([]driver.Entry, error) {
+	return t.Entries(ctx, true, mapped(ids, func(id string) driver.Entry { return driver.Entry{Kind: stepKind, Key: id} })...)
+}
+
 // forgetSteps deletes steps of a join that has ended.
 func (t *tx) forgetSteps(ctx context.Context, id outmill.JoinID, members []driver.Entry) error {
-	keys := make([]driver.Entry, len(members))
-	for i, m := range members {
-		keys[i] = driver.Entry{Kind: stepKind, Key: m.Key}
-	}
-	entries, err := t.Entries(ctx, true, keys...)
+	entries, err := t.lockSteps(ctx, mapped(members, func(m driver.Entry) string { return m.Key }))
 	if err != nil {
 		return err
 	}

@@ -53,13 +53,8 @@ func (t *tx) stopWorkers(ctx context.Context, regs []outmill.Registration) error
 // workers returns all workers.
 func (t *tx) workers(ctx context.Context) ([]storekit.StoredWorker, error) {
 	entries, err := t.Scan(ctx, workerKind, "")
-	if err != nil {
-		return nil, err
-	}
-	workers := make([]storekit.StoredWorker, len(entries))
-	for i, w := range entries {
+	return mapped(entries, func(w driver.Entry) storekit.StoredWorker {
 		group, name := parts(w.Key)
-		workers[i] = storekit.StoredWorker{Group: group, Name: name, SeenAt: w.Made.Of(), Problems: w.Value}
-	}
-	return workers, nil
+		return storekit.StoredWorker{Group: group, Name: name, SeenAt: w.Made.Of(), Problems: w.Value}
+	}), err
 }
