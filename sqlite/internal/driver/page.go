@@ -80,10 +80,7 @@ func (t *tx) Keys(ctx context.Context, line driver.Line, owner string, keys []st
 	return states, err
 }
 
-func (t *tx) Whole(ctx context.Context, line driver.Line, owner string) (driver.KeyState, error) {
-	found, err := list(ctx, t, readState, sqlWhole, line.Group, line.Name(), int64(t.state.Now), owner)
-	if err != nil {
-		return driver.KeyState{}, err
-	}
-	return found[0], nil
+func (t *tx) Whole(ctx context.Context, line driver.Line, owner string) (s driver.KeyState, err error) {
+	_, err = list(ctx, t, func(v *values, _ *struct{}) { readState(v, &s) }, sqlWhole, line.Group, line.Name(), int64(t.state.Now), owner)
+	return s, err
 }

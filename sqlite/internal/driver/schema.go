@@ -64,11 +64,9 @@ func (d *Driver) migrate(ctx context.Context, t *tx, migrations []sqlkit.Migrati
 			return err
 		}
 	}
-	for _, migration := range migrations[version:] {
-		for _, statement := range migration.Statements {
-			if _, err := t.h.ExecContext(ctx, statement); err != nil {
-				return fmt.Errorf("schema version %d: %w", migration.Version, err)
-			}
+	for _, statement := range sqlkit.Statements(migrations[version:]) {
+		if _, err := t.h.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("schema version %d: %w", schemaVersion, err)
 		}
 	}
 	return nil

@@ -156,12 +156,9 @@ func (t *tx) texts(ctx context.Context, template string, args ...any) ([]string,
 }
 
 // number returns the only column of the first row of a query, or 0 if there is none.
-func (t *tx) number(ctx context.Context, template string, args ...any) (int64, error) {
-	found, err := list(ctx, t, func(v *values, n *int64) { *n = v.number(0) }, template, args...)
-	if err != nil || len(found) == 0 {
-		return 0, err
-	}
-	return found[0], nil
+func (t *tx) number(ctx context.Context, template string, args ...any) (n int64, err error) {
+	_, err = list(ctx, t, func(v *values, _ *struct{}) { n = v.number(0) }, template, args...)
+	return n, err
 }
 
 // versionError returns an error if this program does not support the version of the schema.
