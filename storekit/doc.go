@@ -51,6 +51,7 @@
 //   - [ContextWithTx], [TxFromContext]: the user's transaction in a context. [TxLocks]
 //     serialises concurrent uses of a transaction.
 //   - [Repeat], [RepeatFor], [Waits], [Pause]: attempts, and the pauses between them.
+//   - [AfterCommit]: what runs after the commit of a transaction.
 //
 // # Publishers and readers
 //

@@ -27,7 +27,7 @@ func (d Driver) View(ctx context.Context, begin driver.Begin, fn func(driver.Tx)
 func (d Driver) Update(ctx context.Context, _ driver.Begin, fn func(driver.Tx) error) error {
 	t, err := d.run(ctx, nil, fn)
 	if err == nil {
-		t.committed()
+		t.Committed()
 	}
 	return err
 }
@@ -63,7 +63,7 @@ func (d Driver) run(ctx context.Context, caller *Tx, fn func(driver.Tx) error) (
 			undo()
 		}
 	} else if caller != nil {
-		caller.onCommit = append(caller.onCommit, t.onCommit...)
+		caller.onCommit = append(caller.onCommit, t.AfterCommit...)
 	}
 	return t, err
 }
@@ -149,7 +149,7 @@ type Tx struct {
 	// other has the entries that the transaction has changed, as it sees them; nil is deleted. While a call of the
 	// transaction runs, the database has those, and other what all others see.
 	other    map[entryKey]*driver.Entry
-	onCommit []func()
+	onCommit storekit.AfterCommit
 	// over is closed when the transaction has ended.
 	over  chan struct{}
 	ended bool
@@ -162,13 +162,11 @@ func (d *Database) Begin() *Tx {
 
 // Commit makes the changes of the transaction visible.
 func (t *Tx) Commit() error {
-	if err := t.end(true); err != nil {
-		return err
+	err := t.end(true)
+	if err == nil {
+		t.onCommit.Committed()
 	}
-	for _, fn := range t.onCommit {
-		fn()
-	}
-	return nil
+	return err
 }
 
 // Rollback drops them.

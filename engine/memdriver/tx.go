@@ -9,26 +9,19 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
 )
 
 // tx is a transaction of the engine. It has the database for itself. undo has what a failure takes back, in
 // the order of the changes.
 type tx struct {
 	*Database
-	now      driver.Time
-	caller   *Tx
-	undo     []func()
-	onCommit []func()
+	now    driver.Time
+	caller *Tx
+	undo   []func()
+	storekit.AfterCommit
 	// locked are the rows that Lock has returned: they are not lost.
 	locked []outmill.WorkItemID
-}
-
-func (t *tx) OnCommit(fn func()) { t.onCommit = append(t.onCommit, fn) }
-
-func (t *tx) committed() {
-	for _, fn := range t.onCommit {
-		fn()
-	}
 }
 
 func (t *tx) State() driver.State {

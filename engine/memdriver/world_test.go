@@ -95,7 +95,7 @@ func (i Interleaved) Update(ctx context.Context, _ driver.Begin, fn func(driver.
 	for range 1000 {
 		t, err := i.once(ctx, fn)
 		if err == nil {
-			t.inner.committed()
+			t.inner.Committed()
 		}
 		if !errors.Is(err, errDeadlock) {
 			return err

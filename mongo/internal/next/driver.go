@@ -93,7 +93,7 @@ func (d *Driver) View(ctx context.Context, begin driver.Begin, fn func(driver.Tx
 		if err := fn(t); err != nil {
 			return err
 		}
-		t.committed()
+		t.Committed()
 		return nil
 	})
 }
@@ -138,7 +138,7 @@ func (d *Driver) run(ctx context.Context, begin driver.Begin, known *learned, fn
 			return err
 		}
 	}
-	t.committed()
+	t.Committed()
 	return nil
 }
 

@@ -39,22 +39,13 @@ type tx struct {
 	// contents are the small ones that came with the rows of a search, for leases.
 	contents map[outmill.WorkItemID]bson.Raw
 	unlocks  []func()
-	onCommit []func()
+	storekit.AfterCommit
 }
 
 var _ driver.Tx = (*tx)(nil)
 
 // State returns what the transaction knows about the database.
 func (t *tx) State() driver.State { return t.state }
-
-// OnCommit has fn run after the commit.
-func (t *tx) OnCommit(fn func()) { t.onCommit = append(t.onCommit, fn) }
-
-func (t *tx) committed() {
-	for _, fn := range t.onCommit {
-		fn()
-	}
-}
 
 // in returns a context with the session in which reads run.
 func (t *tx) in(ctx context.Context) context.Context {

@@ -87,8 +87,8 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 		}
 		return err
 	}
-	if open, ok := ctx.Value(openTx{}).(*[]func()); ok {
-		*open = append(*open, t.onCommit...)
+	if open, ok := ctx.Value(openTx{}).(*storekit.AfterCommit); ok {
+		*open = append(*open, t.AfterCommit...)
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func (d *Driver) transactOnce(ctx context.Context, fn func(ctx context.Context) 
 		return err
 	}
 	defer func() { d.endSession(ctx, session, err) }()
-	var onCommit []func()
+	var onCommit storekit.AfterCommit
 	if err = fn(context.WithValue(d.WithTx(ctx, session), openTx{}, &onCommit)); err != nil {
 		return &callerError{err}
 	}
@@ -132,8 +132,6 @@ func (d *Driver) transactOnce(ctx context.Context, fn func(ctx context.Context) 
 	if err = commit(ctx, session); err != nil {
 		return err
 	}
-	for _, fn := range onCommit {
-		fn()
-	}
+	onCommit.Committed()
 	return nil
 }

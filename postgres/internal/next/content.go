@@ -86,7 +86,7 @@ func (d *Driver) guess(ctx context.Context, begin driver.Begin, fn func(driver.T
 		return false, nil
 	}
 	if err == nil {
-		t.committed()
+		t.Committed()
 	}
 	return true, err
 }

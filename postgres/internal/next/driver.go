@@ -127,14 +127,8 @@ func (d *Driver) run(ctx context.Context, how string, begin driver.Begin, fn fun
 		}
 		return err
 	}
-	t.committed()
+	t.Committed()
 	return nil
-}
-
-func (t *tx) committed() {
-	for _, fn := range t.onCommit {
-		fn()
-	}
 }
 
 func (t *tx) runOwn(ctx context.Context, how string, begin driver.Begin, fn func(driver.Tx) error) error {

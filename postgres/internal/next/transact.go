@@ -13,7 +13,7 @@ import (
 // openTx is a transaction of Transact.
 type openTx struct {
 	pgx.Tx
-	onCommit []func()
+	onCommit storekit.AfterCommit
 }
 
 // callerError is the error of a function of the caller, which is returned as it is.
@@ -64,8 +64,6 @@ func (d *Driver) transactOnce(ctx context.Context, fn func(ctx context.Context) 
 	if err = own.committing(func() error { return tx.Commit(ctx) }); err != nil {
 		return err
 	}
-	for _, fn := range t.onCommit {
-		fn()
-	}
+	t.onCommit.Committed()
 	return nil
 }

@@ -27,17 +27,14 @@ type tx struct {
 	// guesses says that the state is that of an earlier transaction. See guess.
 	guesses, durable bool
 	// writers are the transactions that had written the notes that this one has read.
-	writers  map[noteKey]int64
-	onCommit []func()
+	writers map[noteKey]int64
+	storekit.AfterCommit
 }
 
 var _ driver.Tx = (*tx)(nil)
 
 // State returns what the transaction knows about the database.
 func (t *tx) State() driver.State { return t.state }
-
-// OnCommit has fn run after the commit.
-func (t *tx) OnCommit(fn func()) { t.onCommit = append(t.onCommit, fn) }
 
 func (t *tx) add(name string, args []any, row func(scan scan) error) {
 	t.addStep(step{text: t.d.names.text(name, t.locks), args: args, row: row})

@@ -111,7 +111,7 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 		return withSession(ctx, connOf(caller), err)
 	}
 	if own, ok := caller.(*openTx); ok {
-		own.onCommit = append(own.onCommit, t.onCommit...)
+		own.onCommit = append(own.onCommit, t.AfterCommit...)
 	}
 	return nil
 }

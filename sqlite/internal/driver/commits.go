@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/outmill/outmill/storekit"
 )
 
 // watchFor is how long a watch waits for the caller's transaction to commit. Later commits are found by polling.
@@ -30,14 +32,14 @@ type commits struct {
 type watched struct {
 	tx   any
 	stop context.CancelFunc
-	then []func()
+	then storekit.AfterCommit
 }
 
 // afterCommit has the functions run after the commit of the caller's transaction, which has inserted the row seq.
-func (d *Driver) afterCommit(caller any, seq int64, then []func()) {
+func (d *Driver) afterCommit(caller any, seq int64, then storekit.AfterCommit) {
 	c := &d.commits
 	if own, ok := c.begun.Load(caller); ok {
-		own.(*tx).onCommit = append(own.(*tx).onCommit, then...)
+		own.(*tx).AfterCommit = append(own.(*tx).AfterCommit, then...)
 		return
 	}
 	c.mu.Lock()
@@ -71,7 +73,7 @@ func (d *Driver) watch(ctx context.Context, w *watched, seq int64) {
 	}
 	c.mu.Unlock()
 	if committed > 0 || followed {
-		runAll(w.then)
+		w.then.Committed()
 	}
 }
 
@@ -81,10 +83,4 @@ func (c *commits) close() {
 	c.end()
 	c.mu.Unlock()
 	c.work.Wait()
-}
-
-func runAll(list []func()) {
-	for _, fn := range list {
-		fn()
-	}
 }

@@ -46,7 +46,7 @@ func (d *Driver) once(ctx context.Context, how string, fn func(*tx) error) error
 			return err
 		}
 	}
-	runAll(t.onCommit)
+	t.Committed()
 	return nil
 }
 

@@ -23,8 +23,8 @@ type tx struct {
 	interruptible, patient bool
 	state                  driver.State
 	// last is the Seq of the last row that was inserted.
-	last     int64
-	onCommit []func()
+	last int64
+	storekit.AfterCommit
 }
 
 var _ driver.Tx = (*tx)(nil)
@@ -33,9 +33,6 @@ var _ driver.Tx = (*tx)(nil)
 func (d *Driver) plain(h sqlkit.Handle) *tx { return &tx{d: d, h: h, interruptible: true} }
 
 func (t *tx) State() driver.State { return t.state }
-
-// OnCommit has fn run after the commit of the driver's own transaction.
-func (t *tx) OnCommit(fn func()) { t.onCommit = append(t.onCommit, fn) }
 
 // readState begins the work of a transaction.
 func (t *tx) readState(ctx context.Context) error {

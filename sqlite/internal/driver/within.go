@@ -47,7 +47,7 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 		})
 	}
 	if err == nil {
-		d.afterCommit(caller, t.last, t.onCommit)
+		d.afterCommit(caller, t.last, t.AfterCommit)
 	}
 	if isBusy(err) {
 		return fmt.Errorf("another connection is writing, or has written since this transaction first read: begin it with BEGIN IMMEDIATE "+
