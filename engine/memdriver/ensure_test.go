@@ -16,11 +16,11 @@ import (
 // transaction. This holds for every driver, because the engine does it.
 func TestEngine_EnsureSchema(t *testing.T) {
 	t.Parallel()
-	append := func(ctx context.Context, s *engine.Engine) error {
+	publish := func(ctx context.Context, s *engine.Engine) error {
 		return s.Append(ctx, &outmill.Record{Topic: "orders", Payload: []byte("{}")})
 	}
 	for name, first := range map[string]func(ctx context.Context, s *engine.Engine) error{
-		"Append": append,
+		"Append": publish,
 		"Ack": func(ctx context.Context, s *engine.Engine) error {
 			return s.Ack(ctx, "w", []outmill.Lease{{ID: outmill.NewWorkItemID(), Owner: outmill.NewOwnerToken(), Claim: 1}})
 		},
@@ -39,7 +39,7 @@ func TestEngine_EnsureSchema(t *testing.T) {
 		},
 		"SetFairTopics": func(ctx context.Context, s *engine.Engine) error { return s.SetFairTopics(ctx) },
 		"Transact": func(ctx context.Context, s *engine.Engine) error {
-			return s.Transact(ctx, func(ctx context.Context) error { return append(ctx, s) })
+			return s.Transact(ctx, func(ctx context.Context) error { return publish(ctx, s) })
 		},
 		"Ready": func(ctx context.Context, s *engine.Engine) error { return engine.Ready(ctx, s, "begin") },
 	} {
@@ -48,13 +48,13 @@ func TestEngine_EnsureSchema(t *testing.T) {
 			db := memdriver.Driver{Database: memdriver.New()}
 			plain := engine.New(db, engine.Config{})
 			lazy := engine.New(db, engine.Config{FairTopics: []string{"orders"}, EnsureSchema: true})
-			require.ErrorIs(t, append(t.Context(), plain), outmill.ErrSchemaMissing)
+			require.ErrorIs(t, publish(t.Context(), plain), outmill.ErrSchemaMissing)
 			tx := db.Begin()
-			require.ErrorIs(t, append(db.WithTx(t.Context(), tx), lazy), outmill.ErrSchemaMissing)
+			require.ErrorIs(t, publish(db.WithTx(t.Context(), tx), lazy), outmill.ErrSchemaMissing)
 			require.NoError(t, tx.Rollback())
 			require.NoError(t, first(t.Context(), lazy))
-			require.ErrorIs(t, append(t.Context(), plain), outmill.ErrFairTopics)
-			require.NoError(t, append(t.Context(), lazy))
+			require.ErrorIs(t, publish(t.Context(), plain), outmill.ErrFairTopics)
+			require.NoError(t, publish(t.Context(), lazy))
 		})
 	}
 }

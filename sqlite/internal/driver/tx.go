@@ -100,7 +100,7 @@ func through[T any](ctx context.Context, t *tx, prepared func(*sql.Stmt, context
 	if ctx, err = t.context(ctx); err != nil {
 		return none, err
 	}
-	if statement := t.statement(ctx, template); statement != nil { //nolint:sqlclosecheck // ends with its transaction
+	if statement := t.statement(ctx, template); statement != nil {
 		return prepared(statement, ctx, args...)
 	}
 	return plain(ctx, t.d.text(template), args...)
