@@ -201,11 +201,11 @@ func TestForwarder_Hooks(t *testing.T) {
 			add(t, store, recs("orders", "a", 20)...)
 			cfg := quick()
 			cfg.Retry = mortal()
-			cfg.PublishTimeout = 10 * time.Millisecond
+			cfg.PublishTimeout = 50 * time.Millisecond
 			calls := 0
 			cfg.Transform = func(_ string, msg *message.Message) (*message.Message, error) {
 				calls++
-				<-time.After(6 * time.Millisecond)
+				<-time.After(30 * time.Millisecond)
 				return msg, nil
 			}
 			start(t, store, dest, cfg)

@@ -89,7 +89,7 @@ func TestConfig(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, pub.Publish(kafkatest.Topic(t), newMessage("the payload")))
 		require.NoError(t, pub.Close())
-		require.NotEmpty(t, logger.Find("kafka client: "))
+		logger.Wait(t, "kafka client: ")
 		require.Empty(t, logger.Find("the payload"))
 	})
 }
