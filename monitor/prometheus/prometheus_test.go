@@ -443,6 +443,9 @@ func TestForwarder(t *testing.T) {
 					return count, sum
 				}
 				require.Eventually(t, func() bool { n, _ := sum("outmill_attempts", labels...); return n == 4 }, time.Minute, 5*time.Millisecond)
+				// One measurement of an attempt follows another.
+				require.NoError(t, f.Close())
+				require.NoError(t, <-ran)
 				_, attempts := sum("outmill_attempts", labels...)
 				require.InDelta(t, 1+1+1+2, attempts, 0, "the first attempt of one failed, and its second succeeded")
 				failures, attempts := sum("outmill_attempts", append(labels, "error_type", "_OTHER")...)
@@ -451,8 +454,6 @@ func TestForwarder(t *testing.T) {
 				count, age := sum("outmill_end_to_end_duration_seconds", labels...)
 				require.Equal(t, uint64(4), count)
 				require.Positive(t, age)
-				require.NoError(t, f.Close())
-				<-ran
 			})
 		}
 	})
