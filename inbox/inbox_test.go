@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	patience = time.Minute
+	patience = 5 * time.Minute
 	orders   = "orders"
 	invoices = "invoices"
 )

@@ -22,7 +22,7 @@ import (
 
 const (
 	// patience limits the wait for an event that must happen.
-	patience = time.Minute
+	patience = 5 * time.Minute
 	tick     = 5 * time.Millisecond
 
 	transform = "etl.transform"

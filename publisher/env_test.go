@@ -20,7 +20,7 @@ import (
 const (
 	orders = "orders"
 	// patience limits the wait for an event that should happen at once.
-	patience = time.Minute
+	patience = 5 * time.Minute
 	tick     = 5 * time.Millisecond
 )
 

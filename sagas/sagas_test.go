@@ -21,7 +21,7 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 type order struct {
 	Placed int  `json:"placed"`

@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	patience = time.Minute
+	patience = 5 * time.Minute
 	topic    = "orders"
 )
 
