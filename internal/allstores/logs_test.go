@@ -131,7 +131,8 @@ func TestLogs(t *testing.T) {
 				records, err := s.Claim(ctx, req)
 				require.NoError(t, err)
 				require.NotEmpty(t, records)
-				requireLine(watermill.DebugLogLevel, "Records claimed", watermill.LogFields{"count": len(records), "group": "readers", "owner": owner.String()})
+				requireLine(watermill.DebugLogLevel, "Records claimed",
+					watermill.LogFields{"count": len(records), "group": "readers", "owner": owner.String()})
 				found += len(records)
 				req.Limit = 3 - found
 			}
