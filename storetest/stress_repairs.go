@@ -234,6 +234,15 @@ func (w *repairs) repair(ctx context.Context, store outmill.Store, bench roles.R
 			return
 		}
 		defer w.unlock(r.Key)
+		// The page may be older than a Skip that was cut short in the middle.
+		now, err := store.Get(ctx, r.ID)
+		if err != nil {
+			if !errors.Is(err, outmill.ErrNotFound) {
+				w.fault(ctx, "Get", err)
+			}
+			return
+		}
+		r.LastError = now.LastError
 	}
 	cut := ctx
 	if rand.N(4) == 0 {
