@@ -25,6 +25,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/outmill/outmill/internal/checkout"
 	"github.com/outmill/outmill/internal/mutants/catalog"
 )
 
@@ -106,7 +107,7 @@ func draw(all []*catalog.Mutant, n int, seed uint64) []*catalog.Mutant {
 }
 
 func runAll(ctx context.Context, chosen []*catalog.Mutant, stdout io.Writer, verbose bool) error {
-	root, err := checkout(ctx)
+	root, err := checkout.Dir(ctx)
 	if err != nil {
 		return err
 	}

@@ -46,15 +46,6 @@ type runner struct {
 	took map[string]time.Duration
 }
 
-// checkout returns the directory of the checkout.
-func checkout(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/outmill/outmill").Output()
-	if err != nil {
-		return "", fmt.Errorf("cannot find the checkout of Outmill; run the command inside of it: %w", err)
-	}
-	return strings.TrimSpace(string(out)), nil
-}
-
 func newRunner(root string) (*runner, error) {
 	dir, err := os.MkdirTemp("", "outmill-mutants-")
 	if err != nil {

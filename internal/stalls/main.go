@@ -30,6 +30,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/outmill/outmill/internal/checkout"
 	"github.com/outmill/outmill/internal/stalls/stall"
 )
 
@@ -59,7 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano()) % 1_000_000
 	}
-	root, err := checkout(ctx)
+	root, err := checkout.Dir(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,15 +103,6 @@ func testArgs(packages []string, overlay string) []string {
 		args, packages = append(args, packages[i+1:]...), packages[:i]
 	}
 	return append(args, packages...)
-}
-
-// checkout returns the directory of the checkout.
-func checkout(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/outmill/outmill").Output()
-	if err != nil {
-		return "", fmt.Errorf("cannot find the checkout of Outmill; run the command inside of it: %w", err)
-	}
-	return strings.TrimSpace(string(out)), nil
 }
 
 // leftAlone are the directories whose files stay as they are.
