@@ -192,7 +192,7 @@ func (t *tx) lockLineOf(ctx context.Context, id outmill.WorkItemID) error {
 }
 
 // release requeues the first parked rows behind the head, unless an earlier row of the key is parked. more says that others may be
-// left. Behind a step that is not full none is: what is parked there by now was parked since, with a record that failed.
+// left. After a step that is not full none is left: a row that is parked there by now was parked later, by a record that failed.
 func (t *tx) release(ctx context.Context, head *driver.Row, record *outmill.Record, limit int) (released int, more bool, err error) {
 	states, err := t.Keys(ctx, head.Line, "", []string{head.Key})
 	if err != nil || states[head.Key].Parked < head.Seq {

@@ -30,7 +30,7 @@ func (r *ring) claimParking(limit int) []*outmill.Record {
 	return claimed(r.t, r.store, req)
 }
 
-// A Requeue and a Skip bring back what is parked with a key in several transactions.
+// A Requeue of a parked key and a Skip requeue the parked records of the key in several transactions.
 func TestStore_ParkedBesideOthers(t *testing.T) {
 	t.Parallel()
 	t.Run("a Requeue of a parked key ends although a worker fails its first record before each step", func(t *testing.T) {

@@ -23,7 +23,8 @@ func (r *race) parkedKey() *outmill.Record {
 	return k1[0]
 }
 
-// skip skips the record, and runs between behind the search for what is parked. It requires that one transaction does all.
+// skip skips the record. It calls the function between after the search for the parked rows, and requires that one transaction
+// releases them all.
 func (r *race) skip(id outmill.WorkItemID, released int, between func()) {
 	r.Helper()
 	calls := map[string]int{}

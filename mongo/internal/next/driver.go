@@ -147,6 +147,7 @@ func (d *Driver) repeat(ctx context.Context, fn func() error) error {
 	return again(ctx, passes, fn)
 }
 
+// again runs fn for up to tryWithin, until it succeeds or fails with an error that is not worth another attempt.
 func again(ctx context.Context, worthIt func(error) bool, fn func() error) error {
 	return storekit.RepeatFor(ctx, tryWithin, storekit.NewWaits(firstPause, lastPause), worthIt, fn)
 }
