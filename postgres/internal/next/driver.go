@@ -64,12 +64,14 @@ var _ driver.DB = (*Driver)(nil)
 
 // New returns a driver on a pool, which the caller closes. It does not connect.
 func New(pool Pool, config Config) *Driver {
-	return &Driver{pool: pool, config: config, names: &names{schema: config.Schema, prefix: config.Prefix}, hearing: newHearing()}
+	d := &Driver{pool: pool, config: config, names: &names{schema: config.Schema, prefix: config.Prefix}}
+	d.hearing.Hearing = storekit.NewHearing(d.listen)
+	return d
 }
 
 // Close ends what the driver has started. The pool stays open.
 func (d *Driver) Close() error {
-	d.hearing.close()
+	d.hearing.Close()
 	return nil
 }
 

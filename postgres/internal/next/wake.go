@@ -18,73 +18,34 @@ var (
 	_ driver.Hearer    = (*Driver)(nil)
 )
 
-const (
-	firstReconnect = 100 * time.Millisecond
-	lastReconnect  = 30 * time.Second
-	// mostNotified is a little less than PostgreSQL's limit of 8,000 bytes.
-	mostNotified = 7900
-)
+// mostNotified is a little less than PostgreSQL's limit of 8,000 bytes.
+const mostNotified = 7900
 
-// hearing is what a driver hears of other processes' commits, by LISTEN on a connection of its own.
+// hearing is what a driver hears of other processes' commits, by LISTEN on a connection of its own, and what it has told them.
 type hearing struct {
-	notifier storekit.Notifier
-	// ctx ends with the driver.
-	ctx  context.Context
-	end  context.CancelFunc
-	work sync.WaitGroup
+	*storekit.Hearing
 
 	mu sync.Mutex
-	// wakes are the calls of Hear whose contexts have not ended. stop ends the connection; nil is none.
-	wakes int
-	stop  context.CancelFunc
 	// told is when this process last notified. topics are those that it has not told since.
 	told   time.Time
 	topics storekit.TopicSet
 }
 
 // Notifier has the hints of this process, and of those that it hears of.
-func (d *Driver) Notifier() *storekit.Notifier { return &d.hearing.notifier }
+func (d *Driver) Notifier() *storekit.Notifier { return &d.hearing.Notifier }
 
 // HearsOthers reports whether the driver has a connection to listen on. See driver.Hearer.
 func (d *Driver) HearsOthers() bool { return d.config.Listen != nil }
 
 // Hear listens until ctx ends. See driver.Hearer.
 func (d *Driver) Hear(ctx context.Context) {
-	h := &d.hearing
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if d.config.Listen == nil || h.ctx.Err() != nil || ctx.Err() != nil {
-		return
-	}
-	if h.wakes++; h.wakes == 1 {
-		listens, stop := context.WithCancel(h.ctx)
-		h.stop = stop
-		h.work.Go(func() { d.listen(listens) })
-	}
-	context.AfterFunc(ctx, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.wakes--; h.wakes == 0 {
-			h.stop()
-		}
-	})
-}
-
-// listen keeps a connection until ctx ends.
-func (d *Driver) listen(ctx context.Context) {
-	waits := storekit.NewWaits(firstReconnect, lastReconnect)
-	for ctx.Err() == nil {
-		if d.listenOnce(ctx) {
-			waits = storekit.NewWaits(firstReconnect, lastReconnect)
-		}
-		if waits.Wait(ctx) != nil {
-			return
-		}
+	if d.config.Listen != nil {
+		d.hearing.Hear(ctx)
 	}
 }
 
-// listenOnce passes notifications on until the connection breaks. worked says that it listened.
-func (d *Driver) listenOnce(ctx context.Context) (worked bool) {
+// listen passes notifications on until the connection breaks. worked says that it listened.
+func (d *Driver) listen(ctx context.Context) (worked bool) {
 	conn, err := d.config.Listen(ctx)
 	if err != nil {
 		return false
@@ -98,7 +59,7 @@ func (d *Driver) listenOnce(ctx context.Context) (worked bool) {
 		return false
 	}
 	// What was committed before is not notified any more.
-	d.hearing.notifier.Notify()
+	d.hearing.Notify()
 	for {
 		n, err := conn.WaitForNotification(ctx)
 		if err != nil {
@@ -107,7 +68,7 @@ func (d *Driver) listenOnce(ctx context.Context) (worked bool) {
 		var topics []string
 		// A text that cannot be read stands for any topic.
 		_ = json.Unmarshal([]byte(n.Payload), &topics)
-		d.hearing.notifier.Notify(topics...)
+		d.hearing.Notify(topics...)
 	}
 }
 
@@ -150,17 +111,4 @@ func (h *hearing) untold() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.told = time.Time{}
-}
-
-func newHearing() hearing {
-	ctx, end := context.WithCancel(context.Background())
-	return hearing{ctx: ctx, end: end}
-}
-
-func (h *hearing) close() {
-	h.mu.Lock()
-	h.end()
-	h.mu.Unlock()
-	h.work.Wait()
-	h.notifier.Close()
 }
