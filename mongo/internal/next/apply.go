@@ -36,7 +36,7 @@ func (t *tx) Apply(ctx context.Context, c driver.Changes) (driver.Applied, error
 	}
 	var models []mongo.WriteModel
 	changed, deleted := 0, 0
-	for _, u := range updatesOf(c.Rows, done.Lost) {
+	for _, u := range updatesOf(c.Rows, done.Lost, t.state.Now) {
 		models, changed = append(models, u.model()), changed+len(u.ids)
 	}
 	for i := range c.Delete {
@@ -117,10 +117,12 @@ func unchanged(r *driver.Row) bson.D {
 type update struct {
 	driver.Change
 	ids bson.A
+	// tells says that other processes are told.
+	tells bool
 }
 
 // updatesOf makes as few updates of the changes as possible.
-func updatesOf(changes []driver.Change, without map[outmill.WorkItemID]bool) []update {
+func updatesOf(changes []driver.Change, without map[outmill.WorkItemID]bool, now driver.Time) []update {
 	at := make(map[driver.Change]int, 4)
 	var list []update
 	for _, c := range changes {
@@ -138,13 +140,13 @@ func updatesOf(changes []driver.Change, without map[outmill.WorkItemID]bool) []u
 		}
 		if one.Now.Error != nil {
 			// Errors are compared by their addresses, so each is alone.
-			list = append(list, update{one, bson.A{uuid(id)}})
+			list = append(list, update{one, bson.A{uuid(id)}, givesBack(&c.Was, &c.Now, now)})
 			continue
 		}
 		i, known := at[one]
 		if !known {
 			i = len(list)
-			at[one], list = i, append(list, update{one, nil})
+			at[one], list = i, append(list, update{one, nil, givesBack(&c.Was, &c.Now, now)})
 		}
 		list[i].ids = append(list[i].ids, uuid(id))
 	}
@@ -154,6 +156,9 @@ func updatesOf(changes []driver.Change, without map[outmill.WorkItemID]bool) []u
 // model is the update with further conditions.
 func (u *update) model(more ...bson.E) mongo.WriteModel {
 	filter, change := append(unchanged(&u.Was), more...), changeOf(&u.Was, &u.Now)
+	if u.tells {
+		change = append(change, bson.E{Key: "$inc", Value: bson.D{{Key: fieldWoken, Value: 1}}})
+	}
 	if len(u.ids) == 1 {
 		return mongo.NewUpdateOneModel().SetFilter(append(idIs(u.ids[0]), filter...)).SetUpdate(change)
 	}

@@ -25,8 +25,9 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) (err error) {
 	if len(rows) == 0 {
 		return nil
 	}
+	tells := noticeOf(rows)
 	if t.inserts && len(rows) == 1 && t.session == nil {
-		_, err = t.d.records.InsertOne(alone(ctx), bson.Raw(appendRow(nil, &rows[0])))
+		_, err = t.d.records.InsertOne(alone(ctx), bson.Raw(appendRow(nil, &rows[0], &tells)))
 		return taken(err)
 	}
 	own, err := t.begin(ctx)
@@ -36,7 +37,7 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) (err error) {
 			size += rows[n].Size
 		}
 		t.wrote = true
-		err = t.insert(own, rows[:n])
+		err = t.insert(own, rows[:n], &tells)
 		for i := range rows[:n] {
 			t.state.Unrouted = t.state.Unrouted || rows[i].Group == ""
 		}
@@ -46,13 +47,13 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) (err error) {
 }
 
 // insert sends one command. The client's InsertMany would decode and encode each document again.
-func (t *tx) insert(ctx context.Context, rows []driver.NewRow) error {
+func (t *tx) insert(ctx context.Context, rows []driver.NewRow, tells *notice) error {
 	start, command := bsoncore.AppendDocumentStart(nil)
 	command = bsoncore.AppendStringElement(command, "insert", t.d.records.Name())
 	list, command := bsoncore.AppendArrayElementStart(command, "documents")
 	for i := range rows {
 		command = append(append(append(command, byte(bson.TypeEmbeddedDocument)), fmt.Sprint(i)...), 0)
-		command = appendRow(command, &rows[i])
+		command = appendRow(command, &rows[i], tells)
 	}
 	command, _ = bsoncore.AppendArrayEnd(command, list)
 	command, _ = bsoncore.AppendDocumentEnd(command, start)

@@ -185,7 +185,7 @@ func readRows(list []bson.Raw) []driver.Row {
 }
 
 // appendRow appends the document of a new row. Fields that are zero are left out, but for those that searches compare.
-func appendRow(dst []byte, n *driver.NewRow) []byte {
+func appendRow(dst []byte, n *driver.NewRow, tells *notice) []byte {
 	start, dst := bsoncore.AppendDocumentStart(dst)
 	dst = bsoncore.AppendBinaryElement(dst, "_id", bson.TypeBinaryUUID, n.ID[:])
 	// The server sets it to a place of its own.
@@ -217,7 +217,7 @@ func appendRow(dst []byte, n *driver.NewRow) []byte {
 	if !n.WaitsFor.IsZero() {
 		dst = bsoncore.AppendBinaryElement(dst, "waits_for", bson.TypeBinaryUUID, n.WaitsFor[:])
 	}
-	dst = appendContent(dst, n)
+	dst = appendContent(tells.appendTo(dst, n), n)
 	dst, _ = bsoncore.AppendDocumentEnd(dst, start)
 	return dst
 }

@@ -33,6 +33,8 @@ type Config struct {
 	Name string
 	// Database has the collections, and Prefix begins their names.
 	Database, Prefix string
+	// WithoutChangeStream has readers hear only of this process: see Driver.Hear.
+	WithoutChangeStream bool
 }
 
 // Driver is a driver.DB on a MongoDB database. It is safe for concurrent use.
@@ -49,6 +51,7 @@ type Driver struct {
 	locks sync.Map
 	// asked is when the driver has last read whether there are notes, and noted when there were some.
 	asked, noted atomic.Int64
+	hearing      *storekit.Hearing
 }
 
 var _ driver.DB = (*Driver)(nil)
@@ -63,11 +66,15 @@ func New(client *mongo.Client, config Config) *Driver {
 	} {
 		*in = db.Collection(config.Prefix + name)
 	}
+	d.hearing = storekit.NewHearing(d.listen)
 	return d
 }
 
-// Close does nothing: the client stays connected.
-func (d *Driver) Close() error { return nil }
+// Close ends what the driver has started. The client stays connected.
+func (d *Driver) Close() error {
+	d.hearing.Close()
+	return nil
+}
 
 // TxLimit is 60 s: the server aborts transactions that take longer.
 func (d *Driver) TxLimit() time.Duration { return txLimit }

@@ -72,6 +72,7 @@ func (t *tx) writeEntries(ctx context.Context, models []mongo.WriteModel) error 
 // busyAs has a conflict in a caller's transaction say so. The server has then aborted it, and only the caller can begin it again.
 func (t *tx) busyAs(err error) error {
 	if err != nil && t.callers && conflicts(err) {
+		t.aborted = true
 		return fmt.Errorf("%w: %w", driver.ErrBusy, err)
 	}
 	return err

@@ -67,7 +67,7 @@ func (t *tx) hasContents(rows []driver.Change) bool {
 // update, some are written: the update is repeated, and finds the others.
 func (d *Driver) writeOutside(ctx context.Context, rows []driver.Change, more ...bson.E) (matched int, err error) {
 	var models []mongo.WriteModel
-	for _, u := range updatesOf(rows, nil) {
+	for _, u := range updatesOf(rows, nil, 0) {
 		models = append(models, u.model(more...))
 	}
 	err = again(ctx, interrupted, func() error {

@@ -33,6 +33,8 @@ type tx struct {
 	locked map[driver.Line]bool
 	// wrote says that something was written in the caller's transaction.
 	wrote bool
+	// aborted says that the server has ended the caller's transaction.
+	aborted bool
 	// wroteRows says that the transaction has changed rows. leased are those that were leased outside of it.
 	wroteRows bool
 	leased    []driver.Change

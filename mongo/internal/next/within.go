@@ -80,7 +80,7 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 			return storekit.TxGone(err)
 		}
 		// After a conflict the server has aborted it.
-		if t.wrote && !conflicts(err) {
+		if t.wrote && !t.aborted && !conflicts(err) {
 			own, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortWithin)
 			defer cancel()
 			_ = session.AbortTransaction(own)
