@@ -161,24 +161,54 @@ type finder struct{ e *Engine }
 func (f finder) Search(ctx context.Context, operation string, query outmill.ListQuery) (storekit.Searched, error) {
 	return valueOf(ctx, f.e.view, operation, func(ctx context.Context, t *tx) (storekit.Searched, error) {
 		return storekit.Search(query, 1, func(ranges []storekit.SearchRange, each int) ([]storekit.Looked, error) {
-			rows, err := t.After(ctx, ranges[0].After, each)
-			if err != nil {
-				return nil, err
-			}
-			_, records, err := t.load(ctx, rows, headOf(query))
-			return mapped(records, func(r *outmill.Record) storekit.Looked {
-				return storekit.Looked{ID: r.ID, Matches: storekit.Matches(query, r)}
-			}), err
+			return t.look(ctx, query, ranges[0].After, each)
 		})
 	})
 }
 
-// headOf is what the conditions of a query look at.
-func headOf(query outmill.ListQuery) driver.Want {
-	if query.Contract != "" || query.ContractVersion != 0 {
-		return driver.Metadata
+// look looks at records behind an id. It loads only the content of those that match as far as their rows tell.
+func (t *tx) look(ctx context.Context, query outmill.ListQuery, after outmill.WorkItemID, limit int) ([]storekit.Looked, error) {
+	ids, rows, err := t.After(ctx, after, limit, likeOf(query))
+	if err != nil {
+		return nil, err
 	}
-	return 0
+	ofRow := query
+	ofRow.MessageID, ofRow.CorrelationID, ofRow.ErrorText, ofRow.Contract, ofRow.ContractVersion = "", "", "", "", 0
+	var records []*outmill.Record
+	rows = slices.DeleteFunc(rows, func(r driver.Row) bool {
+		record := &outmill.Record{}
+		fill(record, &r)
+		records = append(records, record)
+		return !storekit.Matches(ofRow, record)
+	})
+	if ofRow != query {
+		var want driver.Want
+		if query.Contract != "" || query.ContractVersion != 0 {
+			want = driver.Metadata
+		}
+		if _, records, err = t.load(ctx, rows, want); err != nil {
+			return nil, err
+		}
+	}
+	matches := make(map[outmill.WorkItemID]bool, len(rows))
+	for _, r := range records {
+		matches[r.ID] = storekit.Matches(query, r)
+	}
+	return mapped(ids, func(id outmill.WorkItemID) storekit.Looked { return storekit.Looked{ID: id, Matches: matches[id]} }), nil
+}
+
+// likeOf are the conditions of a query that a database may look at.
+func likeOf(query outmill.ListQuery) driver.Like {
+	like := driver.Like{
+		Group: query.Group, Topic: query.Topic, Key: query.Key, Tenant: query.TenantID, MessageID: query.MessageID,
+		CorrelationID: query.CorrelationID, First: driver.Dead, Last: driver.Ready,
+	}
+	for stage := driver.Ready; stage <= driver.Dead; stage++ {
+		if query.Status == "" || query.Status == statusOf(stage) {
+			like.First, like.Last = min(like.First, stage), max(like.Last, stage)
+		}
+	}
+	return like
 }
 
 // wantedIn is what a list asks for.

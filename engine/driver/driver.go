@@ -110,8 +110,9 @@ type Tx interface {
 	// Lock returns the row with this id and locks it until the transaction ends, so that Apply does not lose
 	// it; found is false if there is none.
 	Lock(ctx context.Context, id outmill.WorkItemID) (r Row, found bool, err error)
-	// After returns the rows behind an id, by id.
-	After(ctx context.Context, id outmill.WorkItemID, limit int) ([]Row, error)
+	// After looks at the first rows behind an id, up to limit. It returns the ids of all of them, by id, and in any order the rows
+	// that are like the given one. Other rows of them may be in the list as well: the engine looks again.
+	After(ctx context.Context, id outmill.WorkItemID, limit int, like Like) ([]outmill.WorkItemID, []Row, error)
 	// Load returns the content of rows, in their order.
 	Load(ctx context.Context, rows []Row, want Want) ([]Content, error)
 	// Page returns a page of a line.

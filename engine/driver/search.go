@@ -67,6 +67,22 @@ type Search struct {
 	Free bool
 }
 
+// Like says what rows have in common. An empty field is anything.
+type Like struct {
+	Group, Topic, Key, Tenant, MessageID, CorrelationID string
+	// First and Last are the first and the last of their stages.
+	First, Last Stage
+}
+
+// Looked is what Tx.After returns of rows that are sorted by id, for a driver that leaves all comparing to the engine.
+func Looked(rows []Row, err error) ([]outmill.WorkItemID, []Row, error) {
+	ids := make([]outmill.WorkItemID, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	return ids, rows, err
+}
+
 // Ask asks for a page of a line for a claim.
 type Ask struct {
 	Line

@@ -141,8 +141,13 @@ func (t *itx) Find(ctx context.Context, ids []outmill.WorkItemID) ([]driver.Row,
 	return read(ctx, t, "Find", func() ([]driver.Row, error) { return t.inner.Find(ctx, ids) })
 }
 
-func (t *itx) After(ctx context.Context, id outmill.WorkItemID, limit int) ([]driver.Row, error) {
-	return read(ctx, t, "After", func() ([]driver.Row, error) { return t.inner.After(ctx, id, limit) })
+func (t *itx) After(ctx context.Context, id outmill.WorkItemID, limit int, like driver.Like) (
+	ids []outmill.WorkItemID, rows []driver.Row, err error) {
+	err = t.step(ctx, "After", nil, func() (err error) {
+		ids, rows, err = t.inner.After(ctx, id, limit, like)
+		return err
+	})
+	return ids, rows, err
 }
 
 func (t *itx) Load(ctx context.Context, rows []driver.Row, want driver.Want) ([]driver.Content, error) {

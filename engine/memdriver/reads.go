@@ -129,14 +129,28 @@ func (t *tx) Find(_ context.Context, ids []outmill.WorkItemID) (rows []driver.Ro
 	return rows, nil
 }
 
-func (t *tx) After(_ context.Context, id outmill.WorkItemID, limit int) (rows []driver.Row, _ error) {
-	for other, s := range t.byID {
+func (t *tx) After(_ context.Context, id outmill.WorkItemID, limit int, like driver.Like) (
+	ids []outmill.WorkItemID, rows []driver.Row, _ error) {
+	for other := range t.byID {
 		if slices.Compare(other[:], id[:]) > 0 {
+			ids = append(ids, other)
+		}
+	}
+	slices.SortFunc(ids, func(a, b outmill.WorkItemID) int { return slices.Compare(a[:], b[:]) })
+	ids = ids[:min(len(ids), limit)]
+	for _, id := range ids {
+		if s := t.byID[id]; isLike(s, like) {
 			rows = append(rows, t.shown(s.Row))
 		}
 	}
-	slices.SortFunc(rows, func(a, b driver.Row) int { return slices.Compare(a.ID[:], b.ID[:]) })
-	return rows[:min(len(rows), limit)], nil
+	return ids, rows, nil
+}
+
+func isLike(s *stored, like driver.Like) bool {
+	same := func(want, have string) bool { return want == "" || want == have }
+	return same(like.Group, s.Group) && same(like.Topic, s.Topic) && same(like.Key, s.Key) && same(like.Tenant, s.Tenant) &&
+		same(like.MessageID, s.record.MessageID) && same(like.CorrelationID, s.record.CorrelationID) &&
+		s.Stage >= like.First && s.Stage <= like.Last
 }
 
 // shown sets Blocked.

@@ -243,12 +243,19 @@ func (t wrongTx) Find(ctx context.Context, ids []outmill.WorkItemID) ([]driver.R
 	return rows, err
 }
 
-func (t wrongTx) After(ctx context.Context, id outmill.WorkItemID, limit int) ([]driver.Row, error) {
-	rows, err := t.Tx.After(ctx, id, limit)
-	if t.fault == "After returns another order" {
-		rows = reversed(rows)
+func (t wrongTx) After(ctx context.Context, id outmill.WorkItemID, limit int, like driver.Like) (
+	[]outmill.WorkItemID, []driver.Row, error) {
+	if t.fault == "After compares the group with the topic" {
+		like.Group, like.Topic = like.Topic, like.Group
 	}
-	return rows, err
+	ids, rows, err := t.Tx.After(ctx, id, limit, like)
+	switch t.fault {
+	case "After returns another order":
+		ids = reversed(ids)
+	case "After leaves out a row":
+		rows = rows[min(len(rows), 1):]
+	}
+	return ids, rows, err
 }
 
 func (t wrongTx) Keys(ctx context.Context, line driver.Line, owner string, keys []string) (map[string]driver.KeyState, error) {
@@ -456,7 +463,7 @@ var faults = []string{
 	"Apply writes no last error", "Apply writes no history", "Apply does not write Next", "Apply does not write Parked",
 	"Apply does not change the group", "Apply does not say what it has lost", "Insert returns another order",
 	"Replace does not write the size", "Load reads the payload always", "Load returns another order", "Find returns a row twice",
-	"Find does not say that a row is blocked", "After returns another order", "Keys does not know other owners",
+	"Find does not say that a row is blocked", "After returns another order", "After leaves out a row", "After compares the group with the topic", "Keys does not know other owners",
 	"Keys does not know parked rows", "Keys does not know held rows", "Whole does not know waiting rows",
 	"Rows takes rows of keys for those of pauses",
 	"Due ignores Held", "Due ignores Lines", "Due takes all parts of the topics", "Due leaves out a line", "Due returns no parts",

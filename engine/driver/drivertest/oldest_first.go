@@ -14,7 +14,7 @@ type span struct{ from, to driver.Time }
 // requireOldestFirst returns an error if a line of the answer stands before one that has been due longer. It leaves out
 // lines with notes that the claim looks at.
 func (w *walk) requireOldestFirst(t driver.Tx, ask driver.Topics, due []driver.Line) error {
-	rows, err := t.After(w.ctx, outmill.WorkItemID{}, all)
+	_, rows, err := t.After(w.ctx, outmill.WorkItemID{}, all, anything)
 	if err != nil {
 		return err
 	}

@@ -145,15 +145,6 @@ func (w *walk) found(ids []outmill.WorkItemID) operation {
 	}
 }
 
-func (w *walk) after() operation {
-	limit := w.limit()
-	ids := append(w.someIDs(), steps[0])
-	return operation{name: "After", run: func(_ *side, t driver.Tx) (any, error) {
-		rows, err := t.After(w.ctx, ids[0], limit)
-		return w.placed(rows), err
-	}}
-}
-
 func (w *walk) load() operation {
 	want, rows := driver.Want(rapid.IntRange(0, 7).Draw(w.T, "want")), w.rows[:min(len(w.rows), 3)]
 	return operation{name: fmt.Sprint("Load of ", want), run: func(s *side, t driver.Tx) (any, error) {

@@ -14,7 +14,7 @@ func (w *walk) empty() error {
 	for _, s := range []*side{w.want, w.have} {
 		err := s.db.Update(w.ctx, driver.Begin{}, func(t driver.Tx) error {
 			s.first = t.State().Generations
-			rows, err := t.After(w.ctx, outmill.WorkItemID{}, all)
+			_, rows, err := t.After(w.ctx, outmill.WorkItemID{}, all, anything)
 			if err != nil {
 				return err
 			}
@@ -58,8 +58,10 @@ func (w *walk) dump() []operation {
 		if err != nil {
 			return nil, err
 		}
-		behind, err := t.After(w.ctx, outmill.WorkItemID{}, all)
-		return [][]driver.Row{orEmpty(rows), orEmpty(w.placed(behind))}, err
+		_, behind, err := t.After(w.ctx, outmill.WorkItemID{}, all, anything)
+		behind = w.placed(behind)
+		slices.SortFunc(behind, byID)
+		return [][]driver.Row{orEmpty(rows), orEmpty(behind)}, err
 	}}, {name: "state", run: func(s *side, t driver.Tx) (any, error) {
 		g := t.State().Generations
 		return driver.Generations{Routes: g.Routes - s.first.Routes, Pauses: g.Pauses - s.first.Pauses}, nil

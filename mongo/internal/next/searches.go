@@ -229,16 +229,16 @@ func (t *tx) find(ctx context.Context, state bool, ids []outmill.WorkItemID) ([]
 	return t.shown(ctx, readRows(results[0]))
 }
 
-// After returns the rows behind an id, by id.
-func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int) ([]driver.Row, error) {
+// After returns all rows behind an id, by id.
+func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int, _ driver.Like) ([]outmill.WorkItemID, []driver.Row, error) {
 	if limit <= 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	found, err := t.all(ctx, t.partOf(query{bson.D{above("_id", uuid(id))}, ascending("_id"), limit}))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return t.shown(ctx, readRows(found))
+	return driver.Looked(t.shown(ctx, readRows(found)))
 }
 
 // shown sets Blocked, by another read if rows are held under the notes of their keys.

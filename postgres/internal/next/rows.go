@@ -103,9 +103,9 @@ func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, fou
 	return rows[0], true, nil
 }
 
-// After returns the rows behind an id.
-func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int) ([]driver.Row, error) {
-	return t.listRows(ctx, "after", []any{id.String(), limit}, true)
+// After returns all rows behind an id.
+func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int, _ driver.Like) ([]outmill.WorkItemID, []driver.Row, error) {
+	return driver.Looked(t.listRows(ctx, "after", []any{id.String(), limit}, true))
 }
 
 // fromOf is Search.From; 0 is before every row.

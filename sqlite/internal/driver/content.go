@@ -172,14 +172,13 @@ func (t *tx) taken(ctx context.Context, rows []driver.NewRow, err error) error {
 }
 
 func (t *tx) Replace(ctx context.Context, r driver.NewRow) error {
-	err := t.exec(ctx, sqlNoApart, r.Seq)
-	if err == nil {
-		err = t.exec(ctx, sqlReplace, r.Seq, r.Size, orNull(r.Metadata), inRow(r.Record.Payload))
+	if err := t.exec(ctx, sqlNoApart, r.Seq); err != nil {
+		return err
 	}
-	if err == nil {
-		err = t.putApart(ctx, r)
+	if err := t.exec(ctx, sqlReplace, r.Seq, r.Size, orNull(r.Metadata), inRow(r.Record.Payload)); err != nil {
+		return err
 	}
-	return err
+	return t.putApart(ctx, r)
 }
 
 func (t *tx) Attach(ctx context.Context, step outmill.WorkItemID, join outmill.JoinID, rows []driver.Row) error {

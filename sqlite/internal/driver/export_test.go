@@ -26,7 +26,7 @@ var all = []Statement{
 	{"count sqlReady", counted + sqlReady + ")"}, {"count sqlHeld", counted + sqlHeld + ")"},
 	{"count sqlTimed", counted + sqlTimed + ")"}, {"count sqlSettled", counted + sqlSettled + ")"},
 	{"count sqlByComing", counted + sqlByComing + ")"}, {"count sqlByParked", counted + sqlByParked + ")"},
-	{"sqlAfter", sqlAfter}, {"sqlTopicsOf", sqlTopicsOf}, {"sqlReplace", sqlReplace}, {"sqlPutApart", sqlPutApart},
+	{"sqlAfter", sqlAfter}, {"sqlLike", sqlLike}, {"sqlTopicsOf", sqlTopicsOf}, {"sqlReplace", sqlReplace}, {"sqlPutApart", sqlPutApart},
 	{"sqlNoApart", sqlNoApart}, {"sqlAttach", sqlAttach}, {"sqlUnroute", sqlUnroute}, {"sqlAdopt", sqlAdopt},
 	{"sqlForget", sqlForget}, {"sqlPut", sqlPut}, {"sqlEntries", sqlEntries}, {"sqlCountEntries", sqlCountEntries},
 	{"sqlRange", sqlRange}, {"sqlOld", sqlOld}, {"sqlDeleteEntries", sqlDeleteEntries},

@@ -13,13 +13,11 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-const (
-	// readOnly is for begin.
-	readOnly = ""
+// readOnly is for begin.
+const readOnly = ""
 
-	// sqlLock changes nothing, but takes the write lock: a deferred transaction that begins with it behaves like an immediate one.
-	sqlLock = `UPDATE {p:meta} SET version = version WHERE only_row = 0`
-)
+// sqlLock changes nothing, but takes the write lock: a deferred transaction that begins with it behaves like an immediate one.
+const sqlLock = `UPDATE {p:meta} SET version = version WHERE only_row = 0`
 
 // once runs fn in a transaction of the driver's own, and commits unless ctx has ended: a call that outlives its context has
 // done nothing. See begin.

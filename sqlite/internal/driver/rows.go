@@ -38,7 +38,11 @@ func readBlocked(v *values, r *driver.Row) {
 
 const (
 	sqlFind  = `SELECT ` + rowColumns + `, ` + blocked + ` FROM {p:records} AS r WHERE r.id IN (SELECT value FROM json_each(?1))`
-	sqlAfter = `SELECT ` + rowColumns + `, ` + blocked + ` FROM {p:records} AS r WHERE r.id > ?1 ORDER BY r.id LIMIT ?2`
+	sqlAfter = `SELECT id FROM {p:records} WHERE id > ?1 ORDER BY id LIMIT ?2`
+	// A topic that begins with a blank is that of a part. A stage that no row has is broken, and the engine takes it for the first.
+	sqlLike = `SELECT ` + rowColumns + `, ` + blocked + ` FROM {p:records} AS r WHERE r.id > ?1 AND r.id <= ?2
+	AND ?3 IN ('', r.grp) AND (?4 IN ('', r.topic) OR r.topic < '!') AND ?5 IN ('', r.key) AND ?6 IN ('', r.tenant_id)
+	AND ?7 IN ('', r.message_id) AND ?8 IN ('', r.correlation_id) AND (r.stage BETWEEN ?9 AND ?10 OR r.stage NOT BETWEEN 0 AND 6)`
 )
 
 func (t *tx) Find(ctx context.Context, ids []outmill.WorkItemID) ([]driver.Row, error) {
@@ -48,12 +52,19 @@ func (t *tx) Find(ctx context.Context, ids []outmill.WorkItemID) ([]driver.Row, 
 // Lock is Find: nobody else writes before the transaction ends.
 func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, found bool, err error) {
 	rows, err := t.Find(ctx, []outmill.WorkItemID{id})
-	if err != nil || len(rows) == 0 {
-		return r, false, err
-	}
-	return rows[0], true, nil
+	return append(rows, r)[0], len(rows) > 0, err
 }
 
-func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int) ([]driver.Row, error) {
-	return list(ctx, t, readBlocked, sqlAfter, id.String(), limit)
+func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int, like driver.Like) ([]outmill.WorkItemID, []driver.Row, error) {
+	var last any
+	ids, err := list(ctx, t, func(v *values, id *outmill.WorkItemID) {
+		last, *id = v.got[0], outmill.WorkItemID(v.id(0))
+		v.broken() // The row says so.
+	}, sqlAfter, id.String(), limit)
+	if err != nil || len(ids) == 0 {
+		return nil, nil, err
+	}
+	rows, err := list(ctx, t, readBlocked, sqlLike, id.String(), last, like.Group, like.Topic, like.Key, like.Tenant, like.MessageID,
+		like.CorrelationID, int(like.First), int(like.Last))
+	return ids, rows, err
 }

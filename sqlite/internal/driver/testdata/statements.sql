@@ -607,10 +607,16 @@ SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
 --   SCAN (subquery-1)
 
 -- sqlAfter
+SELECT id FROM "outmill_records" WHERE id > ?1 ORDER BY id LIMIT +?2;
+--   SEARCH outmill_records USING COVERING INDEX sqlite_autoindex_outmill_records_1 (id>?)
+
+-- sqlLike
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
 	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by, r.stage = 1 AND r.under >= 'k' AND r.under < 'l' AND EXISTS (SELECT 1 FROM "outmill_notes" AS n
-	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> '') FROM "outmill_records" AS r WHERE r.id > ?1 ORDER BY r.id LIMIT +?2;
---   SEARCH r USING INDEX sqlite_autoindex_outmill_records_1 (id>?)
+	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> '') FROM "outmill_records" AS r WHERE r.id > ?1 AND r.id <= ?2
+	AND ?3 IN ('', r.grp) AND (?4 IN ('', r.topic) OR r.topic < '!') AND ?5 IN ('', r.key) AND ?6 IN ('', r.tenant_id)
+	AND ?7 IN ('', r.message_id) AND ?8 IN ('', r.correlation_id) AND (r.stage BETWEEN ?9 AND ?10 OR r.stage NOT BETWEEN 0 AND 6);
+--   SEARCH r USING INDEX sqlite_autoindex_outmill_records_1 (id>? AND id<?)
 --   CORRELATED SCALAR SUBQUERY 1
 --   SEARCH n USING PRIMARY KEY (grp=? AND topic=? AND name=?)
 
