@@ -84,6 +84,8 @@ type logTx struct {
 	place int64
 	// stamp is that of the events of this transaction; 0 is none.
 	stamp int64
+	// segment is where it appends.
+	segment int
 }
 
 // logValue returns the value of a statement.
@@ -297,6 +299,6 @@ func (t *logTx) append(ctx context.Context, rows []driver.NewRow) error {
 	for _, column := range columns {
 		args = append(args, column)
 	}
-	_, err := t.Exec(ctx, t.names.text("log_append", false), append(args, payloads)...)
+	_, err := t.Exec(ctx, t.names.text(appendTo+strconv.Itoa(t.segment), false), append(args, payloads)...)
 	return err
 }

@@ -1,5 +1,6 @@
 -- The log: see docs/postgres-next.md. xid stands before pos, so a transaction has its number before it has a place. topic names the line of
--- the topic and part. Rows are never updated or deleted. NULL is an empty text, of message_id the text of id.
+-- the topic and part. Rows are never updated or deleted. NULL is an empty text, of message_id the text of id. The log is read by this
+-- table, which has no rows of its own: they are in the segments, and an append writes to one of these.
 CREATE TABLE {p:log} (
     xid            xid8   NOT NULL DEFAULT pg_current_xact_id(),
     pos            bigint NOT NULL DEFAULT nextval('{p:records_seq_seq}'),
@@ -15,11 +16,22 @@ CREATE TABLE {p:log} (
     tracestate     text COLLATE "C",
     dedup_key      text COLLATE "C",
     metadata       text COLLATE "C", -- a JSON object
-    payload        bytea
-) WITH (autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647, toast.autovacuum_vacuum_insert_threshold = -1);
+    payload        bytea,
+    CHECK (false) NO INHERIT -- the planner leaves the table itself out
+);
+
+-- The segments. A child of a table has no column for the segment, which a partition would need.
+CREATE TABLE {p:log_0} () INHERITS ({p:log})
+WITH (autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647, toast.autovacuum_vacuum_insert_threshold = -1);
+CREATE TABLE {p:log_1} () INHERITS ({p:log})
+WITH (autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647, toast.autovacuum_vacuum_insert_threshold = -1);
+CREATE TABLE {p:log_2} () INHERITS ({p:log})
+WITH (autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647, toast.autovacuum_vacuum_insert_threshold = -1);
 
 -- The next rows of a topic line, and those of one transaction between two places.
-CREATE INDEX {i:log_next} ON {p:log} (topic, pos, xid);
+CREATE INDEX {i:log_0_next} ON {p:log_0} (topic, pos, xid);
+CREATE INDEX {i:log_1_next} ON {p:log_1} (topic, pos, xid);
+CREATE INDEX {i:log_2_next} ON {p:log_2} (topic, pos, xid);
 
 -- One row for each claim of a chain. The newest one is the chain's cursor: it was read up to pos, as of the snapshot seen. Transactions
 -- from horizon on have no place up to bound. since has, for each transaction that seen has in progress, a place behind which all

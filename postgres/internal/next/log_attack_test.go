@@ -101,7 +101,7 @@ func TestLog_Attack(t *testing.T) {
 		w.register("a", true)
 		w.append("1")
 		// Every column that a page reads is a plain one, so there is no value that it cannot read.
-		w.exec2(`INSERT INTO {p:log} (created_at, id, topic, metadata, tenant_id)
+		w.exec2(`INSERT INTO {p:log_0} (created_at, id, topic, metadata, tenant_id)
 			VALUES (-1, gen_random_uuid(), $1, '{"a":"\u0000"', E'\x01')`, w.line.Name())
 		tx := w.begin()
 		require.Len(t, w.page(tx, w.lineOf("a"), 9).rows, 2)

@@ -82,7 +82,8 @@ func (w *logWorld) begin() *logTx {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.begun = append(w.begun, tx)
-	return &logTx{Tx: tx, names: w.names}
+	// Whatever is done is done over all segments.
+	return &logTx{Tx: tx, names: w.names, segment: len(w.begun) % segments}
 }
 
 func (w *logWorld) commit(tx *logTx) {

@@ -38,6 +38,12 @@ var templates = sync.OnceValue(func() map[string]string {
 	} {
 		all[countOf+name] = count(all[name])
 	}
+	// An append names its segment: by the parent of all it costs half as much again.
+	for n := range segments {
+		number := strconv.Itoa(n)
+		all[appendTo+number] = strings.ReplaceAll(all["log_append"], "{segment}", number)
+	}
+	delete(all, "log_append")
 	for _, name := range []string{"lease", "lease_same", "extend", "change", "delete"} {
 		n := parameters(all[name])
 		written := "WITH written AS (" + all[name] + ")"
@@ -54,6 +60,10 @@ var templates = sync.OnceValue(func() map[string]string {
 })
 
 const (
+	// segments is the number of the segments of the log.
+	segments = 3
+	// appendTo begins the names of the appends to a segment.
+	appendTo = "log_append_"
 	// countOf begins the names of the statements that count what the searches of a line find.
 	countOf = "count of "
 	// allOf begins those of writes that fail unless they write as many rows as their last argument says, and contentOf those that return

@@ -7,8 +7,8 @@
 LOCK TABLE {p:log}, {p:batches}, {p:ended}, {p:left_rows}, {p:skips} IN ACCESS SHARE MODE
 
 -- name: log_append
--- An append of rows that are due at once, in their order.
-INSERT INTO {p:log} (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload)
+-- An append of rows that are due at once, in their order, to a segment.
+INSERT INTO {p:log_{segment}} (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload)
 SELECT u.created_at, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(u.metadata, ''), u.payload
 FROM unnest($1::bigint[], $2::text[]::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],

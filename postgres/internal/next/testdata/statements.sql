@@ -545,8 +545,24 @@ SELECT /* outmill load */ r.id, r.due_at, r.message_id, coalesce(r.correlation_i
 -- lock
 SELECT /* outmill lock */ pg_advisory_xact_lock($1::bigint);
 
--- log_append
-INSERT /* outmill log_append */ INTO "outmill"."log" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload)
+-- log_append_0
+INSERT /* outmill log_append */ INTO "outmill"."log_0" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload)
+SELECT u.created_at, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
+	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(u.metadata, ''), u.payload
+FROM unnest($1::bigint[], $2::text[]::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
+	$12::text[], $13::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate,
+	dedup_key, metadata, payload, nth) ORDER BY u.nth;
+
+-- log_append_1
+INSERT /* outmill log_append */ INTO "outmill"."log_1" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload)
+SELECT u.created_at, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
+	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(u.metadata, ''), u.payload
+FROM unnest($1::bigint[], $2::text[]::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
+	$12::text[], $13::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate,
+	dedup_key, metadata, payload, nth) ORDER BY u.nth;
+
+-- log_append_2
+INSERT /* outmill log_append */ INTO "outmill"."log_2" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload)
 SELECT u.created_at, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(u.metadata, ''), u.payload
 FROM unnest($1::bigint[], $2::text[]::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],

@@ -1,0 +1,105 @@
+package next
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+var blocks = regexp.MustCompile(`Buffers: shared (?:hit=(\d+))?(?: ?read=(\d+))?`)
+
+// blocksOf is how many blocks a statement reads, with all that its functions read.
+func (w *logWorld) blocksOf(sql string, args ...any) (n int) {
+	w.Helper()
+	tx := w.begin()
+	defer func() { _ = tx.Rollback(context.WithoutCancel(w.ctx)) }()
+	// The first call of a session reads the catalog.
+	for range 2 {
+		rows, err := tx.Query(w.ctx, "EXPLAIN (ANALYZE, BUFFERS, TIMING off) "+w.names.in(sql), args...)
+		require.NoError(w, err)
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(w, err)
+		for _, line := range plan {
+			if found := blocks.FindStringSubmatch(line); found != nil {
+				hit, _ := strconv.Atoi(found[1])
+				read, _ := strconv.Atoi(found[2])
+				n = hit + read
+				break
+			}
+		}
+	}
+	return n
+}
+
+// pageBlocks are the blocks that a page of some rows reads.
+func (w *logWorld) pageBlocks(group string, want int) int {
+	w.Helper()
+	line := w.lineOf(group)
+	return w.blocksOf(`SELECT * FROM {p:log_page}($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::bigint)`, line.args(want)...)
+}
+
+// numbered are texts of one key.
+func numbered(key string, from, n int) (texts []string) {
+	for i := range n {
+		texts = append(texts, fmt.Sprint(key, from+i))
+	}
+	return texts
+}
+
+func TestLogSegments(t *testing.T) {
+	t.Parallel()
+	db := newLogDB(t)
+	t.Run("a page reads no more however many rows are behind the cursor", func(t *testing.T) {
+		w := db.world(t)
+		w.register("a", true)
+		cost := func(behind int) int {
+			for i := range 3 { // one to each segment
+				w.append(numbered("a", i*behind, behind)...)
+			}
+			tx := w.begin()
+			_, got := w.takeOf(tx, w.page(tx, w.lineOf("a"), 3*behind), nil)
+			require.Len(t, got, 3*behind)
+			w.commit(tx)
+			for i := range 30 {
+				w.append(fmt.Sprint("b", i))
+			}
+			w.requireClaims("a", numbered("b", 0, 30)...)
+			// Behind transactions that were open at a claim the next one searches: those of other programs, too.
+			least := math.MaxInt
+			for range 20 {
+				w.append("c")
+				least = min(least, w.pageBlocks("a", 30))
+				w.requireClaims("a", "c")
+			}
+			return least
+		}
+		few := cost(100)
+		require.NotZero(t, few)
+		require.LessOrEqual(t, cost(10_000), few+few/2)
+	})
+	t.Run("rows of all segments come in the order of their places", func(t *testing.T) {
+		w := db.world(t)
+		w.register("a", true)
+		want := numbered("k", 0, 20)
+		for _, text := range want {
+			w.append(text)
+		}
+		for n := range segments {
+			var rows int
+			require.NoError(t, w.pool.QueryRow(w.ctx, w.names.in(fmt.Sprintf("SELECT count(*) FROM {p:log_%d} WHERE topic = $1", n)), w.line.Name()).Scan(&rows))
+			require.NotZero(t, rows, n)
+		}
+		w.requireClaims("a", want...)
+	})
+	t.Run("the table of all segments takes no row", func(t *testing.T) {
+		w := db.world(t)
+		_, err := w.pool.Exec(w.ctx, w.names.in("INSERT INTO {p:log} (created_at, id, topic) VALUES (0, gen_random_uuid(), $1)"), w.line.Name())
+		require.ErrorContains(t, err, "violates check constraint")
+	})
+}
