@@ -83,7 +83,7 @@ func (e *Engine) claimWith(ctx context.Context, req outmill.ClaimRequest, conten
 			e.busy.Drop(req.Group, req.Topics, c.empty)
 		}
 		if len(c.got) > 0 {
-			records, err := e.readClaimed(ctx, req, c.got, reading{want: content, known: c.contents})
+			records, err := e.readClaimed(ctx, c)
 			if err != nil || len(records) > 0 {
 				e.log.Claimed(req, len(records))
 				return records, err
@@ -349,37 +349,30 @@ func byDue(a, b driver.Row) int {
 // found is how many records of the topic the claim has so far.
 func (c *topicClaim) found() int { return len(c.leased) + len(c.taken) }
 
-// finish writes the changes. last says that the claim goes on to no other topic.
+// finish writes the changes of a pass over the topic. last says that the claim goes on to no other topic.
 func (c *topicClaim) finish(ctx context.Context, last bool) error {
-	taken, leased := c.taken, c.leased
-	c.taken, c.leased = nil, nil
 	// After a row was lost in the middle, another pass follows.
-	c.changes.Last = !c.lost && (last || c.req.Limit <= len(c.got)+len(leased)+len(taken) || c.over)
+	c.changes.Last = !c.lost && (last || c.req.Limit <= c.claimed() || c.over)
 	if c.bytes <= readAlong {
 		c.changes.Want = c.content
 	}
-	done, err := c.write(ctx)
-	c.contents = done.Contents
-	c.lost = c.lost || len(done.Lost) > 0
-	if err != nil || len(leased)+len(taken) == 0 {
-		return err
-	}
-	kept, err := c.keep(ctx, taken, done)
-	if err != nil {
-		return err
-	}
-	c.got = append(append(c.got, leased...), kept...)
-	c.want -= len(leased) + len(kept)
-	return nil
+	err := c.writeOn(ctx, map[lineKey]bool{})
+	c.got, c.want, c.leased = append(c.got, c.leased...), c.want-len(c.leased), nil
+	return err
 }
 
-// keep returns the rows that the claim may return. If a row was lost in an ordered claim, somebody may have
-// given it back to wait for a retry, so the later rows of its key are not leased after all.
-func (c *topicClaim) keep(ctx context.Context, taken []*driver.Change, done driver.Applied) (kept []*driver.Change, err error) {
-	if len(done.Lost) == 0 {
-		return taken, nil
+// writeOn writes the changes, and leases what was taken. If a row was lost in an ordered claim, somebody may have given it back to wait
+// for a retry, so the later rows of its key are not leased after all. It adds the key to lost.
+func (c *topicClaim) writeOn(ctx context.Context, lost map[lineKey]bool) error {
+	taken := c.taken
+	c.taken = nil
+	done, err := c.write(ctx)
+	c.contents = done.Contents
+	if err != nil || len(done.Lost) == 0 {
+		c.leased = append(c.leased, taken...)
+		return err
 	}
-	lost := map[lineKey]bool{}
+	c.lost = true
 	var behind []*driver.Change
 	for _, change := range taken {
 		r, key := &change.Now, lineKey{Line: change.Now.Line}
@@ -392,14 +385,14 @@ func (c *topicClaim) keep(ctx context.Context, taken []*driver.Change, done driv
 		case lost[key]:
 			behind = append(behind, change)
 		default:
-			kept = append(kept, change)
+			c.leased = append(c.leased, change)
 			continue
 		}
 		// The claim goes on as if it had not met the row.
 		c.bytes -= r.Size
 		c.over = false
 	}
-	return kept, c.unlease(ctx, behind)
+	return c.unlease(ctx, behind)
 }
 
 // unlease undoes leases that nobody has got.

@@ -19,12 +19,13 @@ func (c *topicClaim) takeByKey(ctx context.Context) error {
 	if err != nil || !ready {
 		return err
 	}
-	for lost := map[string]bool{}; ; {
+	for lost := map[lineKey]bool{}; ; {
 		rows := slices.Concat(page.Held, page.Ready)
 		slices.SortFunc(rows, bySeq)
 		known, end := c.learn(page, limit)
-		for name := range lost {
-			if k := known[name]; k != nil {
+		for at := range lost {
+			// The next claim sees what has become of the row that was lost.
+			if k := known[at.key]; k != nil {
 				k.block("")
 			}
 		}
@@ -55,26 +56,6 @@ func leaveBehind(known keys, rows []driver.Row, last int64) []driver.Row {
 	}
 	known.leave(rows[n:])
 	return rows[:n]
-}
-
-// writeOn writes the changes in the middle of a claim. A key of which a row was lost is blocked from here on:
-// the next claim sees what has become of the row.
-func (c *topicClaim) writeOn(ctx context.Context, lost map[string]bool) error {
-	taken := c.taken
-	c.taken = nil
-	done, err := c.write(ctx)
-	if err != nil {
-		return err
-	}
-	c.lost = c.lost || len(done.Lost) > 0
-	for _, change := range taken {
-		if key := change.Now.Key; key != "" && done.Lost[change.Now.ID] {
-			lost[key] = true
-		}
-	}
-	kept, err := c.keep(ctx, taken, done)
-	c.leased = append(c.leased, kept...)
-	return err
 }
 
 // decide decides about the rows, and reports whether the claim needs no more of the topic.
