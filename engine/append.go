@@ -91,7 +91,7 @@ func (a *appending) checkSteps(ctx context.Context, t *tx) error {
 			records = append(records, r)
 		}
 	}
-	return storekit.CheckSteps(records, func(ids []outmill.JoinID) ([]*storekit.JoinState, error) { return t.joinsToFill(ctx, ids) })
+	return storekit.CheckSteps(records, func(ids []outmill.JoinID) ([]*storekit.JoinState, error) { return t.JoinsToFill(ctx, ids) })
 }
 
 // dedupKind is the kind of the entries of dedup keys. At is the end of the window, Value the id of the record.
@@ -99,23 +99,18 @@ const dedupKind = "dedup"
 
 // deduplicate takes the dedup keys. The records whose keys are taken are duplicates.
 func (a *appending) deduplicate(ctx context.Context, t *tx) error {
-	entries, indices := make([]driver.Entry, 0, len(a.First)), make([]int, 0, len(a.First))
 	keys := slices.SortedFunc(maps.Keys(a.First), func(x, y storekit.DedupKey) int {
 		return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Key, y.Key))
 	})
-	for _, key := range keys {
-		i := a.First[key]
-		entries = append(entries, driver.Entry{
-			Kind: dedupKind, Key: joined(key.Topic, key.Key), At: t.after(t.e.config.DedupWindow), Value: a.IDs[i].String(),
-		})
-		indices = append(indices, i)
-	}
-	if len(entries) == 0 {
+	if len(keys) == 0 {
 		return nil
 	}
-	free, err := t.Take(ctx, entries...)
-	for n, i := range indices {
-		a.Duplicate[i] = err == nil && !free[n]
+	until := t.after(t.e.config.DedupWindow)
+	free, err := t.Take(ctx, mapped(keys, func(key storekit.DedupKey) driver.Entry {
+		return driver.Entry{Kind: dedupKind, Key: joined(key.Topic, key.Key), At: until, Value: a.IDs[a.First[key]].String()}
+	})...)
+	for n, key := range keys {
+		a.Duplicate[a.First[key]] = err == nil && !free[n]
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -78,9 +79,9 @@ func (t *tx) addToAudit(ctx context.Context, key string, entry roles.AuditEntry,
 	if err != nil || known == nil {
 		return err
 	}
-	var stored storedAudit
-	if err := json.Unmarshal([]byte(known.Value), &stored); err != nil {
-		return fmt.Errorf("the audit entry %d cannot be read: %w", auditNumber(key), err)
+	stored, err := valueAs[storedAudit](*known)
+	if err != nil {
+		return err
 	}
 	if stored.Action != entry.Action {
 		stored.Action, stored.Count = entry.Action, 0
@@ -91,21 +92,17 @@ func (t *tx) addToAudit(ctx context.Context, key string, entry roles.AuditEntry,
 }
 
 // AuditEntries returns the newest entries with a smaller number. See storekit.WorkbenchStore.
-func (b bench) AuditEntries(ctx context.Context, operation string, before int64, limit int) ([]roles.AuditEntry, error) {
-	return valueOf(ctx, b.e.view, operation, func(ctx context.Context, t *tx) ([]roles.AuditEntry, error) {
+func (f finder) AuditEntries(ctx context.Context, operation string, before int64, limit int) ([]roles.AuditEntry, error) {
+	return valueOf(ctx, f.e.view, operation, func(ctx context.Context, t *tx) ([]roles.AuditEntry, error) {
 		entries, err := t.Range(ctx, auditKind, auditKey(before), limit)
 		list := make([]roles.AuditEntry, 0, len(entries))
 		for _, e := range entries {
-			var stored storedAudit
-			entry := roles.AuditEntry{Number: auditNumber(e.Key), At: e.Made.Of()}
-			bad := json.Unmarshal([]byte(e.Value), &stored)
+			stored, bad := valueAs[storedAudit](e)
+			entry := roles.AuditEntry{Number: auditNumber(e.Key), At: e.Made.Of(), Actor: stored.Actor, Action: stored.Action, Count: stored.Count}
 			if bad == nil {
 				bad = entry.SetDetails(string(stored.Details))
 			}
-			if bad != nil && err == nil {
-				err = fmt.Errorf("the audit entry %d cannot be read: %w", entry.Number, bad)
-			}
-			entry.Actor, entry.Action, entry.Count = stored.Actor, stored.Action, stored.Count
+			err = cmp.Or(err, bad)
 			list = append(list, entry)
 		}
 		return list, err

@@ -90,8 +90,8 @@ func New(db driver.DB, config Config) *Engine {
 		e.notifier = shares.Notifier()
 	}
 	e.Finder = storekit.NewFinder(finder{e})
-	e.joinEngine = storekit.NewJoinEngine(joinStore{e}, config.MaxPayload)
-	e.workbench = storekit.NewWorkbenchEngine(bench{finder{e}}, config.MaxPayload)
+	e.joinEngine = storekit.NewJoinEngine(joinStore{finder{e}}, config.MaxPayload)
+	e.workbench = storekit.NewWorkbenchEngine(finder{e}, config.MaxPayload)
 	return e
 }
 

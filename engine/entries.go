@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
 )
 
 // entry returns an entry, or nil.
@@ -26,6 +28,14 @@ func (t *tx) putAs(ctx context.Context, entry driver.Entry, v any) (err error) {
 		return err
 	}
 	return t.Put(ctx, entry)
+}
+
+// valueAs decodes the Value of an entry.
+func valueAs[T any](entry driver.Entry) (v T, err error) {
+	if err = json.Unmarshal([]byte(entry.Value), &v); err != nil {
+		err = fmt.Errorf("the %s %q cannot be read: %w", entry.Kind, entry.Key, storekit.JSONError("decode from JSON", err))
+	}
+	return v, err
 }
 
 func asText(v any) (string, error) {

@@ -22,11 +22,7 @@ func (e *Engine) Examine(ctx context.Context, request roles.ExamineRequest) (fou
 		return found, e.explain(ctx, operation, err)
 	}
 	asked := time.Now()
-	var now time.Time
-	err = e.view(ctx, operation, func(_ context.Context, t *tx) error {
-		now = t.now.Of()
-		return nil
-	})
+	now, err := valueOf(ctx, e.view, operation, func(_ context.Context, t *tx) (time.Time, error) { return t.now.Of(), nil })
 	if err == nil {
 		// The database's clock has microseconds.
 		found.AddClock(request, asked.Truncate(time.Microsecond), now, time.Now())

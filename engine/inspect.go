@@ -113,6 +113,20 @@ func (t *tx) requeue(r driver.Row, due driver.Time) {
 	t.change(r, func(r *driver.Row) { requeue(r, due) })
 }
 
+// requeueBehind requeues up to limit parked rows of the key of the head whose Seqs are above from. more says that others may be left:
+// after a step that is not full, a row that is parked by now was parked later.
+func (t *tx) requeueBehind(ctx context.Context, head driver.Row, from int64, due driver.Time, limit int) (n int, more bool, err error) {
+	behind := t.searched(driver.Search{By: driver.ByParked, Line: head.Line, Key: head.Key, From: from})
+	n, lost, err := t.changeAll(ctx, limit, behind, func(r driver.Row) { t.requeue(r, due) })
+	return n, n == limit || lost, err
+}
+
+// lockLine locks the line: no claim decides about it until the transaction ends.
+func (t *tx) lockLine(ctx context.Context, line driver.Line) error {
+	_, err := t.Page(ctx, driver.Ask{Line: line, Limit: 1, Lock: true})
+	return err
+}
+
 // parkedKeys returns a row of each record with one of these ids that is parked, and the time of the database.
 func (e *Engine) parkedKeys(ctx context.Context, operation string, ids []outmill.WorkItemID) (
 	keys []driver.Row, now driver.Time, err error) {
@@ -136,17 +150,14 @@ func (e *Engine) requeueParked(ctx context.Context, operation string, k driver.R
 	for more, nth := true, 0; more && err == nil; nth++ {
 		limit := e.config.AtOnce.Requeue(nth)
 		var n int
-		n, err = valueOf(ctx, e.update, operation, func(ctx context.Context, t *tx) (int, error) {
-			if _, err := t.Page(ctx, driver.Ask{Line: k.Line, Limit: 1, Lock: true}); err != nil {
+		n, err = valueOf(ctx, e.update, operation, func(ctx context.Context, t *tx) (n int, err error) {
+			if err = t.lockLine(ctx, k.Line); err != nil {
 				return 0, err
 			}
-			parked := t.searched(driver.Search{By: driver.ByParked, Line: k.Line, Key: k.Key})
-			n, lost, err := t.changeAll(ctx, limit, parked, func(r driver.Row) { t.requeue(r, due) })
-			if err != nil {
+			// A worker that parks it again must not keep the call going.
+			if n, more, err = t.requeueBehind(ctx, k, 0, due, limit); err != nil {
 				return 0, err
 			}
-			// A step that is not full leaves nothing parked. A worker that parks it again must not keep the call going.
-			more = n == limit || lost
 			return n, t.audit(ctx, entry, n)
 		})
 		requeued += n
@@ -154,7 +165,7 @@ func (e *Engine) requeueParked(ctx context.Context, operation string, k driver.R
 	return requeued, err
 }
 
-// finder has the queries of List and Operator.
+// finder has what storekit.Finder and storekit.WorkbenchEngine need. See storekit.FindStore and storekit.WorkbenchStore.
 type finder struct{ e *Engine }
 
 // Search looks at a bounded number of records behind an id. See storekit.FindStore.

@@ -12,8 +12,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// joinTx is a transaction that has locked one join. See storekit.JoinTx.
-type joinTx struct{ *tx }
+var _ storekit.JoinTx = (*tx)(nil)
 
 // OnJoin runs work in a transaction. After its commit the records become due that wait for the join, if it is
 // decided.
@@ -25,16 +24,12 @@ func (j joinStore) OnJoin(ctx context.Context, operation string, id outmill.Join
 			return err
 		}
 		t.hurry(id)
-		return work(ctx, joinTx{t}, join)
+		return work(ctx, t, join)
 	})
 }
 
 // JoinsToFill reads joins, with the number of steps of those that are pending and sealed.
-func (t joinTx) JoinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
-	return t.joinsToFill(ctx, ids)
-}
-
-func (t *tx) joinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
+func (t *tx) JoinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
 	found, err := t.joins(ctx, false, ids...)
 	for _, join := range found {
 		if err == nil {
@@ -56,17 +51,13 @@ func (t *tx) countMembers(ctx context.Context, join *storekit.JoinState) (err er
 }
 
 // CountMembers counts the steps of a join.
-func (t joinTx) CountMembers(ctx context.Context, id outmill.JoinID) (int, error) {
+func (t *tx) CountMembers(ctx context.Context, id outmill.JoinID) (int, error) {
 	return t.CountEntries(ctx, stepsOf(id))
 }
 
 // Seal writes the number of steps.
-func (t joinTx) Seal(ctx context.Context, join *storekit.JoinState) error {
+func (t *tx) Seal(ctx context.Context, join *storekit.JoinState) error {
 	join.UpdatedAt = t.now.Of()
-	return t.putJoin(ctx, join)
-}
-
-func (t *tx) putJoin(ctx context.Context, join *storekit.JoinState) error {
 	entry, err := joinEntry(&join.Join)
 	if err != nil {
 		return err
@@ -75,27 +66,27 @@ func (t *tx) putJoin(ctx context.Context, join *storekit.JoinState) error {
 }
 
 // End writes how the join ended.
-func (t joinTx) End(ctx context.Context, join *storekit.JoinState) error {
+func (t *tx) End(ctx context.Context, join *storekit.JoinState) error {
 	was := join.Join
 	was.Status = roles.JoinPending
 	if err := t.Delete(ctx, joinIndex(&was)...); err != nil {
 		return err
 	}
-	join.FinishedAt, join.UpdatedAt = t.now.Of(), t.now.Of()
+	join.FinishedAt = t.now.Of()
 	if err := t.Put(ctx, joinIndex(&join.Join)...); err != nil {
 		return err
 	}
-	return t.putJoin(ctx, join)
+	return t.Seal(ctx, join)
 }
 
 // Append appends the record that follows a join.
-func (t joinTx) Append(ctx context.Context, record *outmill.Record) (*storekit.Appending, error) {
+func (t *tx) Append(ctx context.Context, record *outmill.Record) (*storekit.Appending, error) {
 	follow := &appending{Appending: storekit.NewAppending([]*outmill.Record{record})}
-	return follow.Appending, follow.run(ctx, t.tx)
+	return follow.Appending, follow.run(ctx, t)
 }
 
 // Report settles the step that the message names.
-func (t joinTx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as roles.StepStatus) (bool, error) {
+func (t *tx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as roles.StepStatus) (bool, error) {
 	rows, err := t.Find(ctx, []outmill.WorkItemID{message})
 	if err != nil {
 		return false, err
@@ -127,16 +118,15 @@ func (t joinTx) Report(ctx context.Context, join *storekit.JoinState, message ou
 
 // AttachStep makes a record a step. See roles.Joins.
 func (e *Engine) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
-	return joinStore{e}.OnJoin(ctx, "attach step", id, func(ctx context.Context, j storekit.JoinTx, join *storekit.JoinState) error {
-		t := j.(joinTx).tx
-		if err := t.countMembers(ctx, join); err != nil {
-			return err
-		}
-		return t.attachStep(ctx, join, message)
+	return joinStore{finder{e}}.OnJoin(ctx, "attach step", id, func(ctx context.Context, j storekit.JoinTx, join *storekit.JoinState) error {
+		return j.(*tx).attachStep(ctx, join, message)
 	})
 }
 
 func (t *tx) attachStep(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID) error {
+	if err := t.countMembers(ctx, join); err != nil {
+		return err
+	}
 	row, found, err := t.Lock(ctx, message)
 	if err != nil {
 		return err
@@ -187,7 +177,7 @@ func (t *tx) stepToAttach(ctx context.Context, row driver.Row, name outmill.Work
 		return nil, step, err
 	}
 	if entry != nil {
-		step, err = readStep(*entry)
+		step, err = valueAs[storedStep](*entry)
 		return rows, step, err
 	}
 	for _, r := range rows {

@@ -1,8 +1,8 @@
 package engine
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -70,13 +70,10 @@ func joinEntry(j *roles.Join) (driver.Entry, error) {
 
 // joinOf reads the entry of a join.
 func (t *tx) joinOf(entry driver.Entry) (*storekit.JoinState, error) {
-	id, err := outmill.ParseJoinID(entry.Key)
-	var s storedJoin
-	if err == nil {
-		err = json.Unmarshal([]byte(entry.Value), &s)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the entry of the join %q cannot be read: %w", entry.Key, err)
+	id, badID := outmill.ParseJoinID(entry.Key)
+	s, err := valueAs[storedJoin](entry)
+	if err = cmp.Or(err, badID); err != nil {
+		return nil, err
 	}
 	j := &storekit.JoinState{Join: roles.Join{
 		ID: id, GroupingKey: s.Grouping, ExpectedSteps: s.Expected, Unsealed: s.Unsealed, Policy: s.Policy, Quorum: s.Quorum,
@@ -104,12 +101,7 @@ func joinIndex(j *roles.Join) []driver.Entry {
 type joinEngine = storekit.JoinEngine
 
 // joinStore has what storekit.JoinEngine needs. See storekit.JoinStore.
-type joinStore struct{ e *Engine }
-
-// Explain adds the operation to an error.
-func (j joinStore) Explain(ctx context.Context, operation string, err error) error {
-	return j.e.explain(ctx, operation, err)
-}
+type joinStore struct{ finder }
 
 // StartJoin writes a join.
 func (j joinStore) StartJoin(ctx context.Context, operation string, join *roles.Join) error {

@@ -16,10 +16,13 @@ func inOrder(c *driver.Changes) {
 		*list = eachNoteOnce(*list)
 	}
 	// A note that is opened has other Looks, and would not be dropped.
-	c.Open = slices.DeleteFunc(c.Open, func(n driver.Note) bool {
-		_, dropped := slices.BinarySearchFunc(c.Drop, n, byName)
-		return dropped
-	})
+	c.Open = slices.DeleteFunc(c.Open, func(n driver.Note) bool { return hasNote(c.Drop, n) })
+}
+
+// hasNote reports whether notes that inOrder has sorted have one with the name of n.
+func hasNote(notes []driver.Note, n driver.Note) bool {
+	_, found := slices.BinarySearchFunc(notes, n, byName)
+	return found
 }
 
 // eachNoteOnce sorts notes. Of several with one name, the last one stays, with the smallest Head of all.

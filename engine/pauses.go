@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -54,9 +53,9 @@ func (t *tx) scanPauses(ctx context.Context, generation int64) error {
 	}
 	list := make([]roles.PauseInfo, len(entries))
 	for i, entry := range entries {
-		var p storedPause
-		if err := json.Unmarshal([]byte(entry.Value), &p); err != nil {
-			return fmt.Errorf("the pause %q cannot be read: %w: delete its entry, and pause again", entry.Key, err)
+		p, err := valueAs[storedPause](entry)
+		if err != nil {
+			return fmt.Errorf("%w: delete its entry, and pause again", err)
 		}
 		list[i] = roles.PauseInfo{PauseScope: p.Scope, Number: p.Number, At: entry.Made.Of(), By: p.By, Reason: p.Reason}
 	}

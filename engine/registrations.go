@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -30,14 +29,6 @@ func registrationKey(reg outmill.Registration) string {
 	return joined(reg.Group, hashed(append(selection, fmt.Sprint(len(reg.Topics.Include)))...))
 }
 
-func (s *storedRegistration) of(entry driver.Entry) storekit.StoredRegistration {
-	group, _ := parts(entry.Key)
-	return storekit.StoredRegistration{
-		Group: group, Topics: outmill.Topics{Include: s.Include, Exclude: s.Exclude},
-		SeenAt: entry.Made.Of(), ExpiresAt: entry.At.Of(), Holding: s.Takes == 0,
-	}
-}
-
 // registrations returns the registrations in the order in which they began to take.
 func (t *tx) registrations(ctx context.Context) ([]storekit.StoredRegistration, error) {
 	entries, err := t.Scan(ctx, registrationKind, "")
@@ -50,12 +41,16 @@ func (t *tx) registrations(ctx context.Context) ([]storekit.StoredRegistration, 
 	}
 	list := make([]numbered, 0, len(entries))
 	for _, entry := range entries {
-		var s storedRegistration
-		if bad := json.Unmarshal([]byte(entry.Value), &s); bad != nil {
-			err = errors.Join(err, fmt.Errorf("the registration %q cannot be read: %w: drop its group and register it again", entry.Key, bad))
+		s, bad := valueAs[storedRegistration](entry)
+		if bad != nil {
+			err = errors.Join(err, fmt.Errorf("%w: drop its group and register it again", bad))
 			continue
 		}
-		list = append(list, numbered{cmp.Or(s.Takes, math.MaxInt64), s.of(entry)})
+		group, _ := parts(entry.Key)
+		list = append(list, numbered{cmp.Or(s.Takes, math.MaxInt64), storekit.StoredRegistration{
+			Group: group, Topics: outmill.Topics{Include: s.Include, Exclude: s.Exclude},
+			SeenAt: entry.Made.Of(), ExpiresAt: entry.At.Of(), Holding: s.Takes == 0,
+		}})
 	}
 	slices.SortStableFunc(list, func(a, b numbered) int { return cmp.Compare(a.takes, b.takes) })
 	return mapped(list, func(r numbered) storekit.StoredRegistration { return r.StoredRegistration }), err
@@ -150,10 +145,9 @@ func (t *tx) register(ctx context.Context, reg outmill.Registration) error {
 		if known.At == 0 {
 			entry.At = 0
 		}
-		var was storedRegistration
-		if err := json.Unmarshal([]byte(known.Value), &was); err == nil {
-			stored.Takes = was.Takes
-		}
+		// One that cannot be read begins again.
+		was, _ := valueAs[storedRegistration](*known)
+		stored.Takes = was.Takes
 	}
 	begins := stored.Takes == 0 && !reg.Hold
 	if begins || known == nil {

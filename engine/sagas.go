@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
@@ -43,10 +42,7 @@ func SagaState(entry driver.Entry) (kind string, state json.RawMessage) {
 	if entry.Kind != sagaKind {
 		return "", nil
 	}
-	found, err := readSaga(entry)
-	if err != nil {
-		return "", nil
-	}
+	found, _ := valueAs[StoredSaga](entry)
 	kind, _ = parts(entry.Key)
 	return kind, found.State
 }
@@ -70,11 +66,8 @@ type storedSaga struct {
 }
 
 func readSaga(entry driver.Entry) (*storedSaga, error) {
-	s := &storedSaga{entry: entry}
-	if err := json.Unmarshal([]byte(entry.Value), &s.StoredSaga); err != nil {
-		return nil, fmt.Errorf("the entry of the saga %q cannot be read: %w", entry.Key, storekit.JSONError("decode from JSON", err))
-	}
-	return s, nil
+	stored, err := valueAs[StoredSaga](entry)
+	return &storedSaga{entry, stored}, err
 }
 
 func (s *storedSaga) saga() *roles.Saga {
@@ -187,24 +180,12 @@ func (e *Engine) InsertSaga(ctx context.Context, saga *roles.Saga, state any, _ 
 		if err != nil {
 			return nil, busyAs(err, roles.ErrSagaExists)
 		}
-		if err := t.Put(ctx, idIndex(id, entry.Key)); err != nil {
-			return nil, err
-		}
+		index := []driver.Entry{idIndex(id, entry.Key)}
 		if s.Finished {
-			err = t.Put(ctx, s.finished())
+			index = append(index, s.finished())
 		}
-		return s, err
+		return s, t.Put(ctx, index...)
 	})
-}
-
-// indexFinished writes the entry of the finished sagas, or deletes it.
-func (t *tx) indexFinished(ctx context.Context, s *storedSaga) error {
-	entry := s.finished()
-	if s.Finished {
-		return t.Put(ctx, entry)
-	}
-	entry.At = 0
-	return t.Delete(ctx, entry)
 }
 
 // UpdateSaga stores the state of a saga. See roles.Sagas.
@@ -222,11 +203,15 @@ func (e *Engine) UpdateSaga(ctx context.Context, saga *roles.Saga, state any, op
 		// An update ends the retention.
 		s.entry.At = 0
 		entry, err := s.text()
-		if err == nil {
-			err = t.Put(ctx, entry)
-		}
-		if err == nil && (was || s.Finished) {
-			err = t.indexFinished(ctx, s)
+		switch finished := s.finished(); {
+		case err != nil:
+		case s.Finished:
+			err = t.Put(ctx, entry, finished)
+		default:
+			if err = t.Put(ctx, entry); err == nil && was {
+				finished.At = 0
+				err = t.Delete(ctx, finished)
+			}
 		}
 		return s, err
 	})

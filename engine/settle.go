@@ -22,8 +22,8 @@ type settling struct {
 	urgent bool
 }
 
-// settle returns the leases that were valid.
-func (e *Engine) settle(ctx context.Context, s settling) (valid []outmill.Lease, err error) {
+// settle returns the rows whose leases were valid.
+func (e *Engine) settle(ctx context.Context, s settling) (valid []leased, err error) {
 	if len(s.list) == 0 {
 		return nil, e.explain(ctx, s.operation, e.life.Usable(ctx))
 	}
@@ -40,10 +40,7 @@ func (e *Engine) settle(ctx context.Context, s settling) (valid []outmill.Lease,
 		}
 		return errLost
 	})
-	if err != nil {
-		return nil, err
-	}
-	return valid, nil
+	return valid, err
 }
 
 // leased is a row with a valid lease, and what becomes of it.
@@ -52,10 +49,8 @@ type leased struct {
 	outmill.Settlement
 }
 
-// once settles the rows with these ids. It returns the leases of those that it has changed, and the ids of
-// those that it has lost.
-func (s *settling) once(ctx context.Context, t *tx, ids []outmill.WorkItemID) (
-	settled []outmill.Lease, lost []outmill.WorkItemID, err error) {
+// once settles the rows with these ids. It returns those that it has changed, and the ids of those that it has lost.
+func (s *settling) once(ctx context.Context, t *tx, ids []outmill.WorkItemID) (settled []leased, lost []outmill.WorkItemID, err error) {
 	found, err := t.Find(ctx, ids)
 	if err != nil {
 		return nil, nil, err
@@ -68,16 +63,14 @@ func (s *settling) once(ctx context.Context, t *tx, ids []outmill.WorkItemID) (
 	if err != nil {
 		return nil, nil, err
 	}
-	var changed []leased
-	for _, r := range rows {
+	settled = slices.DeleteFunc(rows, func(r leased) bool {
 		if done.Lost[r.ID] {
 			lost = append(lost, r.ID)
-			continue
 		}
-		settled, changed = append(settled, r.Lease), append(changed, r)
-	}
+		return done.Lost[r.ID]
+	})
 	if s.then != nil {
-		err = s.then(ctx, t, changed)
+		err = s.then(ctx, t, settled)
 	}
 	return settled, lost, err
 }
@@ -126,7 +119,11 @@ func (e *Engine) Extend(ctx context.Context, length time.Duration, leases []outm
 	extend := func(t *tx, r driver.Row, _ outmill.Settlement) {
 		t.rewrite(r, func(r *driver.Row) { r.Wake = t.after(length) })
 	}
-	return e.settle(ctx, settling{operation: operation, list: storekit.Bare(leases), change: extend, urgent: true})
+	extended, err := e.settle(ctx, settling{operation: operation, list: storekit.Bare(leases), change: extend, urgent: true})
+	if err != nil {
+		return nil, err
+	}
+	return mapped(extended, func(r leased) outmill.Lease { return r.Lease }), nil
 }
 
 // Ack makes records processed. See outmill.Queue.
@@ -148,7 +145,7 @@ func (e *Engine) Ack(ctx context.Context, by string, leases []outmill.Lease) err
 	}
 	ack := func(t *tx, r driver.Row, _ outmill.Settlement) {
 		if e.config.Retain <= 0 {
-			t.removeAs(r, driver.Processed)
+			t.removeAs(r, counted(driver.Processed))
 			return
 		}
 		t.change(r, func(r *driver.Row) { process(r, by, t.now) })

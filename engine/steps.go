@@ -3,8 +3,6 @@ package engine
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -52,13 +50,6 @@ func stepKey(step outmill.WorkItemID) driver.Entry {
 	return driver.Entry{Kind: stepKind, Key: step.String()}
 }
 
-func readStep(entry driver.Entry) (s storedStep, err error) {
-	if err = json.Unmarshal([]byte(entry.Value), &s); err != nil {
-		err = fmt.Errorf("the entry of the step %q cannot be read: %w", entry.Key, err)
-	}
-	return s, err
-}
-
 // outcome is the status of the step by its records.
 func (s storedStep) outcome() roles.StepStatus {
 	return storekit.StepOutcome(s.Open, s.Acked, s.Dead)
@@ -70,15 +61,11 @@ func memberStatus(entry driver.Entry) (status roles.StepStatus, isReported bool)
 	return roles.StepStatus(text), isReported
 }
 
-// droppedStage is in tx.gone for a row that was deleted with its group. The other values are driver.Processed, for a
-// row that was acked where nothing is retained, and driver.Dead, for one that an operator has deleted.
-const droppedStage driver.Stage = -1
-
 // removeAs is remove for a row that counts as this for its step.
-func (t *tx) removeAs(r driver.Row, as driver.Stage) {
-	if !r.Step.IsZero() && r.Stage < driver.Processed {
+func (t *tx) removeAs(r driver.Row, as stepMove) {
+	if !r.Step.IsZero() {
 		if t.gone == nil {
-			t.gone = map[outmill.WorkItemID]driver.Stage{}
+			t.gone = map[outmill.WorkItemID]stepMove{}
 		}
 		t.gone[r.ID] = as
 	}
@@ -86,7 +73,7 @@ func (t *tx) removeAs(r driver.Row, as driver.Stage) {
 }
 
 // drop removes a row that was deleted with its group: its step no longer waits for it.
-func (t *tx) drop(r driver.Row) { t.removeAs(r, droppedStage) }
+func (t *tx) drop(r driver.Row) { t.removeAs(r, stepMove{}) }
 
 // movedSteps returns the moves of the steps of rows that were written. What was lost was written by somebody else,
 // who has counted it.
@@ -104,18 +91,13 @@ func (t *tx) movedSteps(c driver.Changes, lost map[outmill.WorkItemID]bool) map[
 		}
 	}
 	for _, r := range c.Delete {
-		if r.Step.IsZero() || r.Stage >= driver.Processed {
-			// What was processed or dead counts as before.
-			continue
-		}
 		as, noted := t.gone[r.ID]
-		switch {
-		case !noted:
-			add(r, counted(driver.Dead))
-		case as == droppedStage:
-			add(r, stepMove{})
-		default:
-			add(r, counted(as))
+		if !noted {
+			as = counted(driver.Dead)
+		}
+		// What was processed or dead counts as before.
+		if !r.Step.IsZero() && r.Stage < driver.Processed {
+			add(r, as)
 		}
 	}
 	return moves
@@ -138,7 +120,7 @@ func (t *tx) countSteps(ctx context.Context, moves map[string]stepMove) error {
 	}
 	steps, of := make(map[string]storedStep, len(entries)), map[outmill.JoinID][]string{}
 	for i, entry := range entries {
-		step, err := readStep(entry)
+		step, err := valueAs[storedStep](entry)
 		if err != nil {
 			return err
 		}
@@ -151,20 +133,16 @@ func (t *tx) countSteps(ctx context.Context, moves map[string]stepMove) error {
 			of[join] = append(of[join], entry.Key)
 		}
 	}
-	changed, err := t.countJoins(ctx, of, func(member *driver.Entry) {
-		if _, isReported := memberStatus(*member); !isReported {
-			member.Value = string(steps[member.Key].outcome())
-		}
-	})
+	changed, err := t.countJoins(ctx, of, steps)
 	if err != nil {
 		return err
 	}
 	return t.Put(ctx, append(entries, changed...)...)
 }
 
-// countJoins locks the joins, changes those of their steps that are listed, if the join is pending, and counts the
-// changes. It returns the entries to write.
-func (t *tx) countJoins(ctx context.Context, of map[outmill.JoinID][]string, change func(member *driver.Entry)) ([]driver.Entry, error) {
+// countJoins locks the joins, gives those of their steps that are listed their outcome, if the join is pending, and counts
+// the changes. It returns the entries to write.
+func (t *tx) countJoins(ctx context.Context, of map[outmill.JoinID][]string, steps map[string]storedStep) ([]driver.Entry, error) {
 	ids := slices.SortedFunc(maps.Keys(of), func(a, b outmill.JoinID) int { return bytes.Compare(a[:], b[:]) })
 	joins, err := t.joins(ctx, true, ids...)
 	if err != nil {
@@ -189,14 +167,12 @@ func (t *tx) countJoins(ctx context.Context, of map[outmill.JoinID][]string, cha
 	var written []driver.Entry
 	counts := map[string]storekit.StepCounts{}
 	for _, member := range members {
-		before, was := member.Value, member
-		if change(&member); member.Value == before {
-			continue
+		was, isReported := memberStatus(member)
+		if now := steps[member.Key].outcome(); now != was && !isReported {
+			counts[member.Kind] = counts[member.Kind].Moved(was, now)
+			member.Value = string(now)
+			written = append(written, member)
 		}
-		from, _ := memberStatus(was)
-		to, _ := memberStatus(member)
-		counts[member.Kind] = counts[member.Kind].Moved(from, to)
-		written = append(written, member)
 	}
 	for kind, c := range counts {
 		if c == (storekit.StepCounts{}) {
@@ -267,7 +243,7 @@ func (t *tx) forgetSteps(ctx context.Context, id outmill.JoinID, members []drive
 	}
 	var left, gone []driver.Entry
 	for _, entry := range entries {
-		step, err := readStep(entry)
+		step, err := valueAs[storedStep](entry)
 		if err != nil {
 			return err
 		}

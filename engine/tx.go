@@ -29,8 +29,8 @@ type tx struct {
 	callers bool
 	// parks says that the transaction is a claim with KeyPark.
 	parks bool
-	// gone says what deleted rows count as for their steps. hurries are the joins to look at after the commit.
-	gone    map[outmill.WorkItemID]driver.Stage
+	// gone says what deleted rows count as for their steps, where that is not dead. hurries are the joins to look at after the commit.
+	gone    map[outmill.WorkItemID]stepMove
 	hurries []outmill.JoinID
 	// undelivered are the rows that were made dead because no reader can handle them.
 	undelivered []driver.Row
@@ -73,7 +73,7 @@ func (e *Engine) do(ctx context.Context, operation string, run run, fn func(ctx 
 		e.log.Undelivered(r.ID, r.Group, r.Topic, *r.Error)
 	}
 	if len(t.hurries) > 0 {
-		storekit.HurryJoins(ctx, joinStore{e}, t.hurries, e.log)
+		storekit.HurryJoins(ctx, joinStore{finder{e}}, t.hurries, e.log)
 	}
 	return nil
 }
@@ -234,19 +234,11 @@ func (t *tx) apply(ctx context.Context, c driver.Changes) (driver.Applied, error
 	if err != nil || len(done.Lost) == 0 || len(c.Drop) == 0 {
 		return done, err
 	}
-	dropped := map[driver.Note]bool{}
-	for _, n := range c.Drop {
-		dropped[driver.Note{Line: n.Line, Name: n.Name}] = true
-	}
-	for _, n := range c.Notes {
-		// It was dropped and written again.
-		delete(dropped, driver.Note{Line: n.Line, Name: n.Name})
-	}
 	var again driver.Changes
 	for _, change := range c.Rows {
 		r := change.Was
-		if n := (driver.Note{Line: r.Line, Name: r.Under}); done.Lost[r.ID] && dropped[n] {
-			n.Head = r.Seq
+		// One that is in Notes, too, was dropped and written again.
+		if n := (driver.Note{Line: r.Line, Name: r.Under, Head: r.Seq}); done.Lost[r.ID] && hasNote(c.Drop, n) && !hasNote(c.Notes, n) {
 			if _, paused := driver.ByPause(n.Name); paused {
 				n.Blocker = n.Name
 			}

@@ -13,12 +13,9 @@ import (
 // workbench provides the DeadLetters, Edit, Skip and Audited of roles.Repairs.
 type workbench = storekit.WorkbenchEngine
 
-// bench has what storekit.WorkbenchEngine needs. See storekit.WorkbenchStore.
-type bench struct{ finder }
-
 // Letters returns those of the dead records that no other record has parked.
-func (b bench) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]roles.DeadLetter, error) {
-	return valueOf(ctx, b.e.view, operation, func(ctx context.Context, t *tx) (letters []roles.DeadLetter, err error) {
+func (f finder) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]roles.DeadLetter, error) {
+	return valueOf(ctx, f.e.view, operation, func(ctx context.Context, t *tx) (letters []roles.DeadLetter, err error) {
 		rows, err := t.Find(ctx, ids)
 		if err == nil {
 			rows, err = t.heads(ctx, rows)
@@ -92,9 +89,9 @@ func (t *tx) lockRecord(ctx context.Context, id outmill.WorkItemID) (r driver.Ro
 }
 
 // EditDead changes a dead record.
-func (b bench) EditDead(ctx context.Context, operation string, id outmill.WorkItemID,
+func (f finder) EditDead(ctx context.Context, operation string, id outmill.WorkItemID,
 	change func(before *outmill.Record) (*outmill.Record, roles.AuditEntry, error)) error {
-	return b.e.update(ctx, operation, func(ctx context.Context, t *tx) error {
+	return f.e.update(ctx, operation, func(ctx context.Context, t *tx) error {
 		r, before, err := t.lockRecord(ctx, id)
 		if err != nil {
 			return err
@@ -110,7 +107,7 @@ func (b bench) EditDead(ctx context.Context, operation string, id outmill.WorkIt
 		if err != nil {
 			return err
 		}
-		if err := b.e.db.Limits().Check(-1, after, metadata); err != nil {
+		if err := f.e.db.Limits().Check(-1, after, metadata); err != nil {
 			return err
 		}
 		r.Size = after.Size()
@@ -144,9 +141,9 @@ func (t *tx) setsUnreadable(ctx context.Context, r driver.Row, before, after *ou
 
 // SkipDead removes a dead record and requeues what is parked behind it, in steps. Between two steps the record
 // has SkippedError and keeps in Next the time at which all become due.
-func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
+func (f finder) SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
 	check func(*outmill.Record) (roles.AuditEntry, error)) (roles.Skipped, error) {
-	skipped, err := valueOf(ctx, b.e.update, operation, func(ctx context.Context, t *tx) (skipped roles.Skipped, err error) {
+	skipped, err := valueOf(ctx, f.e.update, operation, func(ctx context.Context, t *tx) (skipped roles.Skipped, err error) {
 		if err := t.lockLineOf(ctx, id); err != nil {
 			return skipped, err
 		}
@@ -157,7 +154,7 @@ func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkIt
 		entry, err := check(record)
 		more := false
 		if err == nil && holdsKey(head, record) {
-			skipped.Released, more, err = t.release(ctx, &head, record, b.e.config.AtOnce.Requeue(nth))
+			skipped.Released, more, err = t.release(ctx, &head, record, f.e.config.AtOnce.Requeue(nth))
 		}
 		if err != nil {
 			return skipped, err
@@ -176,7 +173,7 @@ func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkIt
 		return skipped, t.audit(ctx, entry, count)
 	})
 	if skipped.Released > 0 {
-		b.e.notifier.Notify()
+		f.e.notifier.Notify()
 	}
 	return skipped, err
 }
@@ -186,13 +183,12 @@ func (b bench) SkipDead(ctx context.Context, operation string, id outmill.WorkIt
 func (t *tx) lockLineOf(ctx context.Context, id outmill.WorkItemID) error {
 	rows, err := t.Find(ctx, []outmill.WorkItemID{id})
 	if err == nil && len(rows) > 0 && isDead(rows[0]) && rows[0].Key != "" && rows[0].Group != "" {
-		_, err = t.Page(ctx, driver.Ask{Line: rows[0].Line, Limit: 1, Lock: true})
+		err = t.lockLine(ctx, rows[0].Line)
 	}
 	return err
 }
 
-// release requeues the first parked rows behind the head, unless an earlier row of the key is parked. more says that others may be
-// left. After a step that is not full none is left: a row that is parked there by now was parked later, by a record that failed.
+// release requeues the first parked rows behind the head, unless an earlier row of the key is parked.
 func (t *tx) release(ctx context.Context, head *driver.Row, record *outmill.Record, limit int) (released int, more bool, err error) {
 	states, err := t.Keys(ctx, head.Line, "", []string{head.Key})
 	if err != nil || states[head.Key].Parked < head.Seq {
@@ -203,7 +199,5 @@ func (t *tx) release(ctx context.Context, head *driver.Row, record *outmill.Reco
 		due = head.Next
 	}
 	head.Next = due
-	behind := t.searched(driver.Search{By: driver.ByParked, Line: head.Line, Key: head.Key, From: head.Seq})
-	released, lost, err := t.changeAll(ctx, limit, behind, func(r driver.Row) { t.requeue(r, due) })
-	return released, released == limit || lost, err
+	return t.requeueBehind(ctx, *head, head.Seq, due, limit)
 }
