@@ -1,5 +1,3 @@
-//go:build outmill_next_open
-
 package next_test
 
 import (
@@ -22,7 +20,49 @@ import (
 	"github.com/outmill/outmill/mongo/internal/next"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest"
+	"github.com/outmill/outmill/storetest/joinstest"
+	"github.com/outmill/outmill/storetest/txtest"
 )
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, suiteOn(t, 0, longest...))
+}
+
+func TestConformance_Joins(t *testing.T) {
+	t.Parallel()
+	joinstest.Run(t, suiteOn(t, 0, "model", "workers", "append", "attach", "report", "finish", "groups", "undeliverable"))
+}
+
+func TestConformance_Transactions(t *testing.T) {
+	t.Parallel()
+	txtest.Run(t, suiteOn(t, 0, "notes"))
+}
+
+// Work that is done in several transactions does the same.
+func TestConformance_Steps(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t, "walks in small steps")
+	storetest.WalkInSteps(t, suiteOn(t, 2))
+}
+
+// longest are the sections and sentences that take two thirds of the time, because they are thousands of transactions.
+var longest = []string{
+	"model", "topic age", "workers",
+	"stress: repairs of dead records and pauses at once lose no record and no edit, and keys keep their order",
+	"parts: due again, leased or held, each record of each part comes, in the order of its key, by key",
+	"parts: due again, leased or held, each record of each part comes, in the order of its key, without an order",
+	"find: Find takes texts as they are",
+	"giving back: an interrupted drop goes on as it began, although another group has registered since",
+	"giving back: a group that registers after an interrupted drop keeps what it still has",
+	"giving back: the end of registrations leaves a drop that was interrupted alone",
+	"topics: a registration routes the topics that its patterns match and no others",
+	"pause: Resume hands out to claims by key in order what many pauses have held, also after the first record of each is deleted",
+	"pause: Resume hands out thousands of records, each once and in the order of their keys",
+	"pause: a claim finds a record behind thousands of paused ones",
+	"pause: claims while pauses come and go hand out each record once and in the order of its key",
+	"unreadable: what waits behind a record that cannot be decoded follows it to death with KeyPark, and is delivered otherwise",
+}
 
 // suite makes stores with prefixes in one database, which later tests use again.
 type suite struct {
@@ -31,14 +71,21 @@ type suite struct {
 	atOnce   storekit.BatchSize
 }
 
-func suiteOn(t testing.TB, atOnce storekit.BatchSize) storetest.Engine {
+// suiteOn leaves the long sections and sentences out, unless all tests run.
+func suiteOn(t testing.TB, atOnce storekit.BatchSize, long ...string) storetest.Engine {
 	t.Helper()
 	name := mongotest.Database(t).Name()
 	client, err := mongo.Connect(options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{Started: noteTrip}))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Disconnect(context.WithoutCancel(t.Context())) })
 	s := &suite{db: client.Database(name), atOnce: atOnce}
-	return storetest.Engine{New: s.open}
+	left := map[string]string{}
+	for _, name := range long {
+		if !testenv.All() {
+			left[name] = testenv.Shorter(name)
+		}
+	}
+	return storetest.Engine{New: s.open, Unsupported: left}
 }
 
 func (s *suite) open(t *testing.T, o storetest.Options) storetest.Harness {

@@ -86,14 +86,16 @@ func (d *Driver) Limits() storekit.RowLimits {
 }
 
 // View runs fn in a transaction that only reads. A session with a snapshot would cost one command less, but the server keeps no
-// snapshot for it where minSnapshotHistoryWindowInSeconds is 0.
+// snapshot for it where minSnapshotHistoryWindowInSeconds is 0. A search for lines needs no moment.
 func (d *Driver) View(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
 	return d.repeat(ctx, func() (err error) {
 		t := &tx{d: d}
-		if t.view, err = d.moment(); err != nil {
-			return err
+		if begin.Topics == nil {
+			if t.view, err = d.moment(); err != nil {
+				return err
+			}
+			defer func() { d.endSession(ctx, t.view, err) }()
 		}
-		defer func() { d.endSession(ctx, t.view, err) }()
 		if err := t.start(ctx, begin); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package next
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -26,42 +27,34 @@ func (t *tx) Pausing(ctx context.Context, group string) (blockers []string, err 
 	return blockers, err
 }
 
-// linesAtOnce is how many lines one command of Due looks at.
-const linesAtOnce = 80
-
-// Due returns the lines that may have something to claim, those that have been due longest first.
+// Due returns the lines that may have something to claim, those that have been due longest first. The server skips from line to line: it
+// reads an entry of an index for each line that has rows in a stage.
 func (t *tx) Due(ctx context.Context, ask driver.Topics) ([]driver.Line, error) {
-	lines := ask.Lines
-	if lines == nil {
-		var err error
-		if lines, err = t.LinesOf(ctx, ask.Group); err != nil {
-			return nil, err
-		}
+	if first := t.first(); first.read && first.Topics != nil && same(*first.Topics, ask) {
+		return first.lines, nil
+	}
+	return t.dueLines(ctx, false, ask)
+}
+
+func (t *tx) dueLines(ctx context.Context, state bool, ask driver.Topics) ([]driver.Line, error) {
+	found, err := t.readAlike(ctx, state, t.dueParts(ask, state || t.state.Notes)...)
+	if err != nil {
+		return nil, err
 	}
 	since := map[driver.Line]driver.Time{}
-	note := func(line driver.Line, due driver.Time) {
+	for _, raw := range found {
+		name, ok := raw.Lookup("_id").StringValueOK()
+		if !ok {
+			continue
+		}
+		line, due := driver.LineOf(ask.Group, name), driver.Time(0)
+		for _, field := range []string{"next", "created", "look_at"} {
+			at, _ := raw.Lookup(field).AsInt64OK()
+			due = max(due, driver.Time(at))
+		}
 		if first, known := since[line]; !known || due < first {
 			since[line] = due
 		}
-	}
-	for piece := range slices.Chunk(lines, linesAtOnce) {
-		var parts []part
-		for _, line := range piece {
-			line.Group = ask.Group
-			parts = append(parts, t.dueParts(line, ask)...)
-		}
-		results, err := t.readInPieces(ctx, parts)
-		if err != nil {
-			return nil, err
-		}
-		for _, found := range results {
-			for _, r := range readRows(found) {
-				note(r.Line, max(r.Next, r.Created))
-			}
-		}
-	}
-	if err := t.dueNotes(ctx, ask, note); err != nil {
-		return nil, err
 	}
 	due := make([]driver.Line, 0, len(since))
 	for line := range since {
@@ -77,41 +70,57 @@ func byTopic(a, b driver.Line) int {
 	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Part, b.Part))
 }
 
-// dueParts read the first row of each stage that may be due.
-func (t *tx) dueParts(line driver.Line, ask driver.Topics) []part {
-	one := func(filter ...bson.E) part { return t.partOf(query{ofLine(line, filter...), byWake, 1}) }
-	parts := []part{one(stageIs(driver.Ready))}
+// dueParts read the first row of each line in each stage that may be due, and the notes to look at. notes says that there may be some, and
+// rows that are held.
+func (t *tx) dueParts(ask driver.Topics, notes bool) []part {
+	of := bson.D{{Key: "grp", Value: ask.Group}}
+	ofNotes := bson.D{{Key: "_id.grp", Value: ask.Group}}
+	if ask.Lines != nil {
+		names := make([]string, len(ask.Lines))
+		for i, line := range ask.Lines {
+			names[i] = line.Name()
+		}
+		of, ofNotes = append(of, in("topic", names)), append(ofNotes, in("_id.topic", names))
+	}
+	firsts := func(sort bson.D, filter ...bson.E) mongo.Pipeline {
+		first := bson.D{{Key: "_id", Value: "$topic"}}
+		for _, field := range []string{"wake", "next", "created"} {
+			first = append(first, bson.E{Key: field, Value: bson.D{{Key: "$first", Value: "$" + field}}})
+		}
+		return mongo.Pipeline{{{Key: "$match", Value: append(slices.Clone(of), filter...)}}, {{Key: "$sort", Value: sort}},
+			{{Key: "$group", Value: first}}}
+	}
+	byLine := ascending("topic", "wake", "seq")
+	parts := []part{{t.d.records, firsts(byLine, stageIs(driver.Ready))}}
 	for _, stage := range dueStages {
-		parts = append(parts, one(t.come(stage)...))
+		parts = append(parts, part{t.d.records, append(firsts(byLine, stageIs(stage)), bson.D{{Key: "$match", Value: bson.D{t.passed("wake")}}})})
+	}
+	if !notes {
+		return parts
 	}
 	if ask.Held {
-		parts = append(parts, one(stageIs(driver.Held),
-			bson.E{Key: "under", Value: bson.D{{Key: "$gte", Value: driver.KeyNote("")}, {Key: "$lt", Value: "l"}}}))
+		parts = append(parts, part{t.d.records, firsts(ascending("topic", "under", "seq"), stageIs(driver.Held), underKeys)})
 	}
-	return parts
-}
-
-func (t *tx) dueNotes(ctx context.Context, ask driver.Topics, note func(line driver.Line, due driver.Time)) error {
-	found, err := t.all(ctx, part{t.d.notes, mongo.Pipeline{
-		{{Key: "$match", Value: bson.D{{Key: "_id.grp", Value: ask.Group}, t.looks(ask.Free)}}},
+	return append(parts, part{t.d.notes, mongo.Pipeline{
+		{{Key: "$match", Value: append(ofNotes, t.looks(ask.Free))}},
 		{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$_id.topic"}, {Key: "look_at", Value: bson.D{{Key: "$min", Value: "$look_at"}}}}}},
 	}})
-	for _, raw := range found {
-		at, _ := raw.Lookup("look_at").AsInt64OK()
-		note(driver.LineOf(ask.Group, raw.Lookup("_id").StringValue()), driver.Time(at))
-	}
-	return err
 }
 
 // LinesOf returns the lines of a group.
 func (t *tx) LinesOf(ctx context.Context, group string) ([]driver.Line, error) {
-	found, err := t.all(ctx, part{t.d.records, mongo.Pipeline{
-		{{Key: "$match", Value: bson.D{{Key: "grp", Value: group}}}}, {{Key: "$group", Value: bson.D{{Key: "_id", Value: "$topic"}}}},
-	}})
-	lines := make([]driver.Line, len(found))
-	for i, raw := range found {
-		lines[i] = driver.LineOf(group, raw.Lookup("_id").StringValue())
+	var parts []part
+	for stage := driver.Ready; stage <= driver.Dead; stage++ {
+		parts = append(parts, part{t.d.records, mongo.Pipeline{
+			{{Key: "$match", Value: bson.D{{Key: "grp", Value: group}, stageIs(stage)}}}, {{Key: "$group", Value: bson.D{{Key: "_id", Value: "$topic"}}}},
+		}})
 	}
-	slices.SortFunc(lines, byTopic)
-	return lines, err
+	found, err := t.readAlike(ctx, false, parts...)
+	seen := map[driver.Line]bool{}
+	for _, raw := range found {
+		if name, ok := raw.Lookup("_id").StringValueOK(); ok {
+			seen[driver.LineOf(group, name)] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(seen), byTopic), err
 }

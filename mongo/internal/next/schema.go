@@ -27,7 +27,8 @@ func indexes() []index {
 	}
 	exists := func(field string) bson.D { return bson.D{{Key: field, Value: bson.D{{Key: "$exists", Value: true}}}} }
 	return []index{
-		{"records", "line", ascending("grp", "topic", "stage", "wake", "seq"), nil},
+		// The topic is behind the stage, so that the server skips from line to line of a stage. See tx.Due.
+		{"records", "line", ascending("grp", "stage", "topic", "wake", "seq"), nil},
 		{"records", "keyed", ascending("grp", "topic", "key", "stage", "seq"), has("key", "")},
 		{"records", "parked", ascending("grp", "topic", "key", "seq"), bson.D{{Key: "parked", Value: true}}},
 		{"records", "held", ascending("grp", "topic", "under", "seq"), has("under", "")},
@@ -36,8 +37,8 @@ func indexes() []index {
 		{"records", "processed", ascending("processed"), has("processed", 0)},
 		{"records", "steps", ascending("step"), exists("step")},
 		{"records", "waiters", ascending("waits_for"), exists("waits_for")},
-		{"notes", "heads", ascending("_id.grp", "_id.topic", "head", "_id.name"), nil},
-		{"notes", "blockers", ascending("blocker"), nil},
+		{"notes", "blockers", ascending("_id.grp", "blocker", "_id.topic", "head"), nil},
+		{"notes", "looks", ascending("_id.grp", "look_at", "_id.topic"), has("look_at", 0)},
 		{"entries", "ends", ascending("_id.kind", "at", "_id"), has("at", 0)},
 	}
 }

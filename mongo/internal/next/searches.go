@@ -18,6 +18,8 @@ type query struct {
 }
 
 var (
+	// underKeys selects what is held under the notes of keys.
+	underKeys      = bson.E{Key: "under", Value: bson.D{{Key: "$gte", Value: driver.KeyNote("")}, {Key: "$lt", Value: "l"}}}
 	unroutedStages = bson.A{driver.Ready, driver.Delayed}
 	byWake         = ascending("wake", "seq")
 	bySeq          = ascending("seq")
@@ -69,7 +71,7 @@ func (t *tx) queries(s driver.Search) []query {
 		return one(bySeq, ofLine(s.Line, in("stage", bson.A{driver.Ready, driver.Held}), bson.E{Key: "wake", Value: 0}))
 	case driver.ByKeyed:
 		return one(bySeq, ofLine(s.Line, stageIs(driver.Held), bson.E{Key: "wake", Value: 0},
-			bson.E{Key: "under", Value: bson.D{{Key: "$gte", Value: driver.KeyNote("")}, {Key: "$lt", Value: "l"}}}))
+			underKeys))
 	case driver.ByPaused:
 		return one(bySeq, ofLine(s.Line, stageIs(driver.Held), bson.E{Key: "wake", Value: 0},
 			bson.E{Key: "under", Value: bson.D{{Key: "$gte", Value: "l"}}}))

@@ -87,9 +87,10 @@ func (t *tx) end(ctx context.Context, err error) {
 type firstRead struct {
 	driver.Begin
 	// read says that it was made.
-	read bool
-	rows []driver.Row
-	page driver.Page
+	read  bool
+	rows  []driver.Row
+	page  driver.Page
+	lines []driver.Line
 }
 
 // first returns the first read if no other call has come before.
@@ -112,6 +113,10 @@ func (t *tx) start(ctx context.Context, begin driver.Begin) error {
 	case len(begin.Searches) > 0 && !slices.ContainsFunc(begin.Searches, func(s driver.Search) bool { return s.By != driver.ByDue }):
 		rows, err := t.search(ctx, true, begin.Searches)
 		t.begun = &firstRead{Begin: begin, rows: rows, read: true}
+		return err
+	case begin.Topics != nil && begin.Topics.Lines != nil:
+		lines, err := t.dueLines(ctx, true, *begin.Topics)
+		t.begun = &firstRead{Begin: begin, lines: lines, read: true}
 		return err
 	case begin.Find != nil:
 		rows, err := t.find(ctx, true, begin.Find)
@@ -170,6 +175,22 @@ func (t *tx) read(ctx context.Context, state bool, parts ...part) ([][]bson.Raw,
 		return results[:n], t.keepState(found[0], results[n:])
 	}
 	return results, nil
+}
+
+// readAlike is read for parts whose results need not be told apart.
+func (t *tx) readAlike(ctx context.Context, state bool, parts ...part) ([]bson.Raw, error) {
+	if state || t.session != nil || t.view != nil {
+		results, err := t.read(ctx, state, parts...)
+		return slices.Concat(results...), err
+	}
+	// The answer may be larger than a document.
+	all := parts[0]
+	for _, p := range parts[1:] {
+		all.stages = append(all.stages, bson.D{{Key: "$unionWith", Value: bson.D{
+			{Key: "coll", Value: p.from.Name()}, {Key: "pipeline", Value: p.stages},
+		}}})
+	}
+	return t.all(ctx, all)
 }
 
 func partName(i int) string { return fmt.Sprint("p", i) }
