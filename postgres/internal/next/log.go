@@ -61,6 +61,8 @@ type logPage struct {
 	odd, moreLate bool
 	late          int
 	rows          []logRow
+	// passes is the place to which the cursor may go, although there is no row: all up to there are skipped. 0 is none.
+	passes int64
 }
 
 // logBatch is what a claim has leased.
@@ -129,7 +131,8 @@ func (t *logTx) page(ctx context.Context, line logLine, want int) (p logPage, er
 		last = max(last, r.pos)
 		switch {
 		case seen != nil:
-			p.stale, p.seen, p.odd, fresh = false, *seen, r.late, none
+			p.stale, p.seen, p.odd, p.passes, fresh = false, *seen, r.late, int64(r.size), none
+			last = max(last, p.passes)
 			continue
 		case r.late:
 			p.late++
@@ -188,6 +191,15 @@ func (t *logTx) take(ctx context.Context, p logPage, token int64, lease logLease
 	b.n, err = logValue[int64](ctx, t, "log_take", p.args(p.seen, t.place, upto, b.places, whole, left, p.cut(late), int64(lease.until),
 		token, lease.owner, lease.worker)...)
 	return b, err
+}
+
+// pass moves the cursor over what is skipped, where a page has found nothing else.
+func (t *logTx) pass(ctx context.Context, p logPage) error {
+	if p.passes == 0 {
+		return nil
+	}
+	_, err := logValue[int64](ctx, t, "log_take", p.args(p.seen, t.place, p.passes, []int64{}, true, []int64{}, nil, int64(0), rand.Int64(), "", "")...)
+	return err
 }
 
 // cut is the place up to which the caller was given the late rows, of which it has seen n; nil if it was given all. They come first, so

@@ -86,6 +86,17 @@ CREATE TABLE {p:skips} (
     PRIMARY KEY (topic, chain, pos)
 );
 
+-- The same for many rows that follow one another in their line: those behind from_pos and up to to_pos, the place of the last one, that the
+-- snapshot shows; all of them if it is NULL. Ranges of a chain do not overlap, and a place of skips may be in one.
+CREATE TABLE {p:skip_ranges} (
+    chain    bigint NOT NULL,
+    from_pos bigint NOT NULL,
+    to_pos   bigint NOT NULL,
+    topic    text COLLATE "C" NOT NULL,
+    seen     pg_snapshot,
+    PRIMARY KEY (topic, chain, to_pos)
+);
+
 -- The registrations with their history: see logReading. Numbers are those of events, in their order.
 CREATE TABLE {p:readings} (
     number     bigint  NOT NULL PRIMARY KEY,
@@ -146,40 +157,90 @@ BEGIN
 END
 $outmill$;
 
+-- Whether the row of the transaction $4 at the place $3 is skipped.
+CREATE FUNCTION {p:log_skipped}(text, bigint, bigint, xid8) RETURNS boolean LANGUAGE sql STABLE AS $outmill$
+    SELECT (SELECT 1 FROM {p:skips} AS s WHERE s.topic = $1 AND s.chain = $2 AND s.pos = $3) IS NOT NULL
+        OR coalesce((SELECT r.from_pos < $3 AND (r.seen IS NULL OR pg_visible_in_snapshot($4, r.seen))
+            FROM {p:skip_ranges} AS r WHERE r.topic = $1 AND r.chain = $2 AND r.to_pos >= $3 ORDER BY r.to_pos LIMIT 1), false)
+$outmill$;
+
 -- What a claim of the chain may take: at most want rows, first the late ones, and then those behind the cursor, in the order of their
--- places. The first row returned is the head: the place of the cursor, whether some of the rows behind the cursor are skipped, the snapshot,
--- and whether the transaction has no number yet. It is STABLE, so it reads with the snapshot of the statement that calls it, which may read
--- other tables, too.
+-- places. The last row returned is the head: the place of the cursor, whether some of the rows behind the cursor are skipped, the snapshot,
+-- whether the transaction has no number yet, and, as its size, the place to which the cursor may go if there is no other row (0: it stays).
+-- It is STABLE, so it reads with the snapshot of the statement that calls it, which may read other tables, too.
 CREATE FUNCTION {p:log_page}(of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot, want bigint)
 RETURNS TABLE (pos bigint, flag boolean, seen text, fresh boolean, id uuid, created_at bigint, key text, tenant_id text, size bigint) LANGUAGE plpgsql STABLE AS $outmill$
 #variable_conflict use_column
 DECLARE
     cur {p:log_cursor} := {p:log_cursor_of}(of_topic, of_chain, begin_pos, begin_seen);
-    skipped bigint := (SELECT s.pos FROM {p:skips} AS s WHERE s.topic = of_topic AND s.chain = of_chain AND s.pos > cur.pos ORDER BY s.pos LIMIT 1);
+    skipped bigint := least((SELECT s.pos FROM {p:skips} AS s WHERE s.topic = of_topic AND s.chain = of_chain AND s.pos > cur.pos ORDER BY s.pos LIMIT 1),
+        (SELECT r.from_pos + 1 FROM {p:skip_ranges} AS r WHERE r.topic = of_topic AND r.chain = of_chain AND r.to_pos > cur.pos ORDER BY r.to_pos LIMIT 1));
+    ever CONSTANT bigint := 9223372036854775807;
+    reach bigint := 0;
+    odd boolean := false;
     given bigint;
+    more bigint;
+    -- The rows behind after and up to until are read next: if inside is not NULL, those that it does not show.
+    after bigint := cur.pos;
+    until bigint := CASE WHEN skipped IS NULL THEN ever ELSE greatest(skipped - 1, cur.pos) END;
+    inside pg_snapshot;
+    singles bigint := 0;
+    around {p:skip_ranges};
 BEGIN
     RETURN QUERY SELECT l.pos, true, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), {p:log_size}(l)
-        FROM (SELECT DISTINCT q.pos FROM {p:log_late}(of_topic, of_chain, cur) AS q
-            WHERE (SELECT 1 FROM {p:skips} AS s WHERE s.topic = of_topic AND s.chain = of_chain AND s.pos = q.pos) IS NULL
+        FROM (SELECT DISTINCT q.pos FROM {p:log_late}(of_topic, of_chain, cur) AS q WHERE NOT {p:log_skipped}(of_topic, of_chain, q.pos, q.xid)
             ORDER BY q.pos LIMIT want) AS f
         JOIN {p:log} AS l ON l.topic = of_topic AND l.pos = f.pos ORDER BY l.pos;
     GET DIAGNOSTICS given = ROW_COUNT;
-    -- A skip behind the page costs nothing: the page is read without a look at skips, if there is none between its places.
-    IF skipped > (SELECT max(r.pos) FROM (SELECT l.pos FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos ORDER BY l.pos LIMIT want - given) AS r) THEN
-        skipped := NULL;
-    END IF;
-    RETURN QUERY SELECT cur.pos, skipped IS NOT NULL, pg_current_snapshot()::text, pg_current_xact_id_if_assigned() IS NULL,
-        '00000000-0000-0000-0000-000000000000'::uuid, 0::bigint, '', '', 0::bigint;
-    IF skipped IS NULL THEN
+    -- What is before the first skip is read without a look at them. The rows between two ranges are read at once, without the single places
+    -- that are skipped there, and a range is jumped over, but for the rows in it that it does not cover.
+    LOOP
         RETURN QUERY SELECT l.pos, false, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), {p:log_size}(l)
-            FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos ORDER BY l.pos LIMIT want - given;
-    ELSE
-        RETURN QUERY SELECT l.pos, false, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), {p:log_size}(l)
-            FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos
-                AND (SELECT 1 FROM {p:skips} AS s WHERE s.topic = of_topic AND s.chain = of_chain AND s.pos = l.pos) IS NULL
+            FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > after AND l.pos <= until AND l.xid >= coalesce(pg_snapshot_xmin(inside), '0'::xid8)
+                AND (inside IS NULL OR NOT pg_visible_in_snapshot(l.xid, inside))
+                AND (singles = 0 OR l.pos NOT IN (SELECT s.pos FROM {p:skips} AS s WHERE s.topic = of_topic AND s.chain = of_chain AND s.pos > after AND s.pos <= until))
             ORDER BY l.pos LIMIT want - given;
+        GET DIAGNOSTICS more = ROW_COUNT;
+        given := given + more;
+        EXIT WHEN given >= want OR until = ever;
+        odd := true;
+        after := until;
+        LOOP
+            SELECT r.* INTO around FROM {p:skip_ranges} AS r WHERE r.topic = of_topic AND r.chain = of_chain AND r.to_pos > after ORDER BY r.to_pos LIMIT 1;
+            EXIT WHEN around.from_pos IS NULL OR around.from_pos > after OR around.seen IS NOT NULL;
+            after := around.to_pos;
+        END LOOP;
+        inside := CASE WHEN around.from_pos <= after THEN around.seen END;
+        until := coalesce(CASE WHEN inside IS NULL THEN around.from_pos ELSE around.to_pos END, ever);
+        -- So many single places that the rows between them fill the page, or all.
+        SELECT count(*), CASE WHEN count(*) = want - given + 100 THEN max(s.pos) ELSE until END INTO singles, until
+            FROM (SELECT s.pos FROM {p:skips} AS s WHERE s.topic = of_topic AND s.chain = of_chain AND s.pos > after AND s.pos <= until
+                ORDER BY s.pos LIMIT want - given + 100) AS s;
+    END LOOP;
+    IF given = 0 THEN
+        reach := coalesce(greatest((SELECT max(s.pos) FROM {p:skips} AS s WHERE s.topic = of_topic AND s.chain = of_chain AND s.pos > cur.pos),
+            (SELECT max(r.to_pos) FROM {p:skip_ranges} AS r WHERE r.topic = of_topic AND r.chain = of_chain AND r.to_pos > cur.pos)), 0);
     END IF;
+    RETURN QUERY SELECT cur.pos, odd, pg_current_snapshot()::text, pg_current_xact_id_if_assigned() IS NULL,
+        '00000000-0000-0000-0000-000000000000'::uuid, 0::bigint, '', '', reach;
 END
+$outmill$;
+
+-- Takes rows, none of which is skipped, out of a chain. Many that follow one another become one range: the statement that finds that
+-- nothing is between them gives the range its snapshot.
+CREATE FUNCTION {p:log_skip}(of_topic text, of_chain bigint, places bigint[]) RETURNS void LANGUAGE sql AS $outmill$
+    WITH ends AS MATERIALIZED (SELECT min(u.pos) AS first, max(u.pos) AS last FROM unnest(places) AS u (pos)),
+    line AS MATERIALIZED (SELECT l.pos FROM {p:log} AS l WHERE cardinality(places) >= 64 AND l.topic = of_topic
+        AND l.pos >= (SELECT e.first FROM ends AS e) AND l.pos <= (SELECT e.last FROM ends AS e) ORDER BY l.pos LIMIT 2 * cardinality(places)),
+    runs AS MATERIALIZED (SELECT min(g.pos) AS first, max(g.pos) AS last FROM (SELECT l.pos, u.pos AS own, count(*) FILTER (WHERE u.pos IS NULL)
+            OVER (ORDER BY l.pos) AS nth FROM line AS l LEFT JOIN unnest(places) AS u (pos) ON u.pos = l.pos) AS g
+        WHERE g.own IS NOT NULL GROUP BY g.nth HAVING count(*) >= 64),
+    ranges AS MATERIALIZED (SELECT n.first, n.last FROM runs AS n WHERE (SELECT 1 FROM {p:skip_ranges} AS r WHERE r.topic = of_topic AND r.chain = of_chain
+        AND r.to_pos >= n.first AND r.from_pos < n.last LIMIT 1) IS NULL),
+    written AS (INSERT INTO {p:skip_ranges} (topic, chain, from_pos, to_pos, seen)
+        SELECT of_topic, of_chain, n.first - 1, n.last, pg_current_snapshot() FROM ranges AS n)
+    INSERT INTO {p:skips} (topic, chain, pos) SELECT of_topic, of_chain, u.pos FROM unnest(places) AS u (pos)
+    WHERE (SELECT 1 FROM ranges AS n WHERE u.pos >= n.first AND u.pos <= n.last LIMIT 1) IS NULL
 $outmill$;
 
 -- The number of bytes of a row's content, without reading it.
@@ -284,7 +345,7 @@ DECLARE
 BEGIN
     RETURN QUERY SELECT l.pos FROM {p:log} AS l WHERE l.topic = $1 AND l.pos = ANY ($5)
         AND (l.pos > cur.pos OR l.pos IN (SELECT q.pos FROM {p:log_late}($1, $2, cur) AS q))
-        AND (SELECT 1 FROM {p:skips} AS s WHERE s.topic = $1 AND s.chain = $2 AND s.pos = l.pos) IS NULL ORDER BY l.pos;
+        AND NOT {p:log_skipped}($1, $2, l.pos, l.xid) ORDER BY l.pos;
 END
 $outmill$;
 

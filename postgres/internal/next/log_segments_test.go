@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -58,30 +59,30 @@ func TestLogSegments(t *testing.T) {
 	t.Run("a page reads no more however many rows are behind the cursor", func(t *testing.T) {
 		w := db.world(t)
 		w.register("a", true)
-		cost := func(behind int) int {
+		behind := func(n int) {
 			for i := range 3 { // one to each segment
-				w.append(numbered("a", i*behind, behind)...)
+				w.append(numbered("a", i*n, n)...)
 			}
 			tx := w.begin()
-			_, got := w.takeOf(tx, w.page(tx, w.lineOf("a"), 3*behind), nil)
-			require.Len(t, got, 3*behind)
+			_, got := w.takeOf(tx, w.page(tx, w.lineOf("a"), 3*n), nil)
+			require.Len(t, got, 3*n)
 			w.commit(tx)
-			for i := range 30 {
-				w.append(fmt.Sprint("b", i))
-			}
-			w.requireClaims("a", numbered("b", 0, 30)...)
-			// Behind transactions that were open at a claim the next one searches: those of other programs, too.
-			least := math.MaxInt
-			for range 20 {
-				w.append("c")
-				least = min(least, w.pageBlocks("a", 30))
-				w.requireClaims("a", "c")
-			}
-			return least
 		}
-		few := cost(100)
+		// Behind a transaction that was open at a claim the next one searches, also if it is one of another program. So only the cheapest
+		// of some pages counts.
+		blocks := func() int {
+			w.append("c")
+			defer w.requireClaims("a", "c")
+			return w.pageBlocks("a", 30)
+		}
+		behind(100)
+		few := math.MaxInt
+		for range 5 {
+			few = min(few, blocks())
+		}
 		require.NotZero(t, few)
-		require.LessOrEqual(t, cost(10_000), few+few/2)
+		behind(10_000)
+		require.Eventually(t, func() bool { return blocks() <= few+few/2 }, time.Minute, time.Millisecond)
 	})
 	t.Run("rows of all segments come in the order of their places", func(t *testing.T) {
 		w := db.world(t)

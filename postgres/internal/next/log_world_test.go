@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,7 +26,8 @@ type logDB struct {
 	tokens atomic.Int64
 }
 
-func newLogDB(t *testing.T) *logDB {
+// newLogDB makes the tables. replace are texts of their functions, each with what stands there instead.
+func newLogDB(t *testing.T, replace ...string) *logDB {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	config, err := pgxpool.ParseConfig(postgrestest.Database(t))
@@ -38,7 +40,7 @@ func newLogDB(t *testing.T) *logDB {
 	db := &logDB{pool: pool, names: &names{schema: "next"}}
 	tables, err := schemaFiles.ReadFile("schema/0001_tables.sql")
 	require.NoError(t, err)
-	_, err = pool.Exec(ctx, "CREATE SCHEMA next; "+db.names.in(string(tables))+"; "+db.names.in(logSchema), pgx.QueryExecModeSimpleProtocol)
+	_, err = pool.Exec(ctx, "CREATE SCHEMA next; "+db.names.in(string(tables))+"; "+db.names.in(strings.NewReplacer(replace...).Replace(logSchema)), pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	return db
 }

@@ -4,7 +4,7 @@
 -- name: log_tables
 -- What truncates one of these tables has it alone before, and TRUNCATE heeds no snapshot. Their functions would lock them only after their
 -- statement has its snapshot.
-LOCK TABLE {p:log}, {p:batches}, {p:ended}, {p:left_rows}, {p:skips} IN ACCESS SHARE MODE
+LOCK TABLE {p:log}, {p:batches}, {p:ended}, {p:left_rows}, {p:skips}, {p:skip_ranges} IN ACCESS SHARE MODE
 
 -- name: log_append
 -- An append of rows that are due at once, in their order, to a segment.
@@ -52,7 +52,7 @@ WHERE (SELECT stamp FROM {p:events}) = $6::bigint
 
 -- name: log_skip
 -- Takes rows out of a chain. The same transaction moves or deletes them.
-INSERT INTO {p:skips} (topic, chain, pos) SELECT $1::text, $2::bigint, u.pos FROM unnest($3::bigint[]) AS u (pos)
+SELECT {p:log_skip}($1::text, $2::bigint, $3::bigint[])
 
 -- name: log_rows
 -- The rows of a batch.

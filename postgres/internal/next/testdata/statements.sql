@@ -615,13 +615,13 @@ WHERE b.topic = $1::text AND b.chain = $2::bigint AND b.n = $3::bigint ORDER BY 
 SELECT /* outmill log_settle */ "outmill"."log_settle"($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying);
 
 -- log_skip
-INSERT /* outmill log_skip */ INTO "outmill"."skips" (topic, chain, pos) SELECT $1::text, $2::bigint, u.pos FROM unnest($3::bigint[]) AS u (pos);
+SELECT /* outmill log_skip */ "outmill"."log_skip"($1::text, $2::bigint, $3::bigint[]);
 
 -- log_stamp
 SELECT /* outmill log_stamp */ stamp = $1::bigint FROM "outmill"."events";
 
 -- log_tables
-LOCK /* outmill log_tables */ TABLE "outmill"."log", "outmill"."batches", "outmill"."ended", "outmill"."left_rows", "outmill"."skips" IN ACCESS SHARE MODE;
+LOCK /* outmill log_tables */ TABLE "outmill"."log", "outmill"."batches", "outmill"."ended", "outmill"."left_rows", "outmill"."skips", "outmill"."skip_ranges" IN ACCESS SHARE MODE;
 
 -- log_take
 SELECT /* outmill log_take */ "outmill"."log_take"($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::text::pg_snapshot,
