@@ -145,11 +145,9 @@ func (c *topicClaim) open(ctx context.Context) (page driver.Page, ready bool, er
 	if err != nil {
 		return page, false, err
 	}
-	if _, takes := routes.First(c.line.Topic); takes {
-		c.unrouted = true
-		return page, false, nil
-	}
-	return page, true, nil
+	_, takes := routes.First(c.line.Topic)
+	c.unrouted = c.unrouted || takes
+	return page, !takes, nil
 }
 
 // firstAsk is the first Ask of an ordered claim of the topic.

@@ -41,19 +41,19 @@ func (c *topicClaim) addHeld(ctx context.Context, rows []driver.Row, limit int) 
 		return rows, nil
 	}
 	ask := driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: limit}
-	page, err := c.pageOf(ctx, ask)
+	var page driver.Page
 	for range attempts {
-		if err != nil || len(page.Notes) == 0 || len(page.Held) > 0 {
+		var err error
+		if page, err = c.pageOf(ctx, ask); err != nil {
+			return nil, err
+		}
+		if len(page.Notes) == 0 || len(page.Held) > 0 {
 			break
 		}
 		// The first notes hold nothing: they would hide those behind them from each claim.
 		if free, err := c.dropFirst(ctx); err != nil || !free {
 			return rows, err
 		}
-		page, err = c.pageOf(ctx, ask)
-	}
-	if err != nil {
-		return nil, err
 	}
 	c.again = c.again || len(page.Notes) > 0 && len(page.Held) == 0
 	keyed, err := c.Rows(ctx, driver.Search{By: driver.ByKeyed, Line: c.line, Limit: limit})

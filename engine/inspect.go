@@ -38,8 +38,7 @@ func (t *tx) get(ctx context.Context, want driver.Want, ids ...outmill.WorkItemI
 }
 
 // load reads the content of rows. It leaves out those that were deleted since they were read, and returns the others.
-func (t *tx) load(ctx context.Context, rows []driver.Row, want driver.Want) (
-	found []driver.Row, records []*outmill.Record, err error) {
+func (t *tx) load(ctx context.Context, rows []driver.Row, want driver.Want) (found []driver.Row, records []*outmill.Record, err error) {
 	loaded, err := t.Load(ctx, rows, want)
 	if err != nil {
 		return nil, nil, err
