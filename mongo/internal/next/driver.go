@@ -52,6 +52,7 @@ type Driver struct {
 	// asked is when the driver has last read whether there are notes, and noted when there were some.
 	asked, noted atomic.Int64
 	hearing      *storekit.Hearing
+	crowds       crowds
 }
 
 var _ driver.DB = (*Driver)(nil)
@@ -128,6 +129,8 @@ type learned struct {
 	careful bool
 	// busy are the lines that other processes had locked, and that the transaction must not wait for; waits are the others.
 	busy, waits map[driver.Line]bool
+	// oneByOne says that several lines were locked at once, and some of them by others.
+	oneByOne bool
 }
 
 func (d *Driver) run(ctx context.Context, begin driver.Begin, known *learned, fn func(driver.Tx) error) (err error) {

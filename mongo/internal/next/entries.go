@@ -220,10 +220,7 @@ func (t *tx) Bump(ctx context.Context, routes, pauses bool) (driver.Generations,
 			return driver.Generations{}, err
 		}
 		t.unlocks = append(t.unlocks, unlock)
-		if t.locked == nil {
-			t.locked = map[driver.Line]bool{}
-		}
-		t.locked[driver.Line{}] = true
+		t.noteLocked(driver.Line{})
 	}
 	own, err := t.begin(ctx)
 	if err != nil {

@@ -9,6 +9,9 @@ import (
 	"github.com/outmill/outmill/engine/driver"
 )
 
+// keyPartsOf is how many parts keyParts returns.
+const keyPartsOf = 4
+
 // keyParts read what decides the states of keys.
 func (t *tx) keyParts(line driver.Line, keys []string) []part {
 	under := make([]string, len(keys))

@@ -37,6 +37,9 @@ func (t *tx) lease(ctx context.Context, c *driver.Changes) (done driver.Applied,
 			return done, err
 		}
 	}
+	if len(t.locked) == 0 {
+		t.d.crowds.note(c.Rows[0].Was.Line, len(c.Rows), len(c.Rows)-len(done.Lost))
+	}
 	if unedited == nil {
 		return done, nil
 	}

@@ -73,38 +73,18 @@ func byTopic(a, b driver.Line) int {
 // dueParts read the first row of each line in each stage that may be due, and the notes to look at. notes says that there may be some, and
 // rows that are held.
 func (t *tx) dueParts(ask driver.Topics, notes bool) []part {
-	of := bson.D{{Key: "grp", Value: ask.Group}}
-	ofNotes := bson.D{{Key: "_id.grp", Value: ask.Group}}
-	if ask.Lines != nil {
-		names := make([]string, len(ask.Lines))
-		for i, line := range ask.Lines {
-			names[i] = line.Name()
-		}
-		of, ofNotes = append(of, in("topic", names)), append(ofNotes, in("_id.topic", names))
+	var names []string
+	for _, line := range ask.Lines {
+		names = append(names, line.Name())
 	}
-	firsts := func(sort bson.D, filter ...bson.E) mongo.Pipeline {
-		first := bson.D{{Key: "_id", Value: "$topic"}}
-		for _, field := range []string{"wake", "next", "created"} {
-			first = append(first, bson.E{Key: field, Value: bson.D{{Key: "$first", Value: "$" + field}}})
-		}
-		return mongo.Pipeline{{{Key: "$match", Value: append(slices.Clone(of), filter...)}}, {{Key: "$sort", Value: sort}},
-			{{Key: "$group", Value: first}}}
+	parts := append(t.coming(ask.Group, names), t.firstsOf(ask.Group, names, ascending("topic", "wake", "seq"), stageIs(driver.Ready)))
+	if notes && ask.Held {
+		parts = append(parts, t.firstsOf(ask.Group, names, ascending("topic", "under", "seq"), stageIs(driver.Held), underKeys))
 	}
-	byLine := ascending("topic", "wake", "seq")
-	parts := []part{{t.d.records, firsts(byLine, stageIs(driver.Ready))}}
-	for _, stage := range dueStages {
-		parts = append(parts, part{t.d.records, append(firsts(byLine, stageIs(stage)), bson.D{{Key: "$match", Value: bson.D{t.passed("wake")}}})})
+	if notes {
+		parts = append(parts, t.notesOfLines(driver.Ask{Free: ask.Free}, ask.Group, names))
 	}
-	if !notes {
-		return parts
-	}
-	if ask.Held {
-		parts = append(parts, part{t.d.records, firsts(ascending("topic", "under", "seq"), stageIs(driver.Held), underKeys)})
-	}
-	return append(parts, part{t.d.notes, mongo.Pipeline{
-		{{Key: "$match", Value: append(ofNotes, t.looks(ask.Free))}},
-		{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$_id.topic"}, {Key: "look_at", Value: bson.D{{Key: "$min", Value: "$look_at"}}}}}},
-	}})
+	return parts
 }
 
 // LinesOf returns the lines of a group.
@@ -112,7 +92,8 @@ func (t *tx) LinesOf(ctx context.Context, group string) ([]driver.Line, error) {
 	var parts []part
 	for stage := driver.Ready; stage <= driver.Dead; stage++ {
 		parts = append(parts, part{t.d.records, mongo.Pipeline{
-			{{Key: "$match", Value: bson.D{{Key: "grp", Value: group}, stageIs(stage)}}}, {{Key: "$group", Value: bson.D{{Key: "_id", Value: "$topic"}}}},
+			{{Key: "$match", Value: bson.D{{Key: "grp", Value: group}, stageIs(stage)}}},
+			{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$topic"}}}},
 		}})
 	}
 	found, err := t.readAlike(ctx, false, parts...)

@@ -2,7 +2,6 @@ package next
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -68,9 +67,13 @@ func (t *tx) looks(free []string, more ...any) bson.E {
 // keyedPauses selects the notes of Ask.Keys.
 func keyedPauses(ask driver.Ask) (list []any) {
 	if ask.Keys {
-		list = append(list, bson.D{{Key: "_id.name", Value: bson.D{{Key: "$gte", Value: "q"}, {Key: "$lt", Value: "r"}}}})
+		list = append(list, keyedPausesOf(ask.Line))
 	}
 	return list
+}
+
+func keyedPausesOf(line driver.Line) bson.D {
+	return bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: noteID(line, "q")}, {Key: "$lt", Value: noteID(line, "r")}}}}
 }
 
 // Page returns a page of a line. What it reads is of one moment, the snapshot of the transaction, or of one that only reads.
@@ -118,17 +121,12 @@ func (t *tx) pageOf(ctx context.Context, ask driver.Ask, state bool) (p driver.P
 // lockLine writes the document of the line in the transaction, once. So the transaction conflicts with each other one that has locked
 // the line since the moment that it sees. waited says that this may be later than the state.
 func (t *tx) lockLine(ctx context.Context, ask driver.Ask) (free, waited bool, err error) {
-	switch {
-	case t.locked[ask.Line]:
+	if t.locked[ask.Line] {
 		return true, false, nil
-	case ask.Pass && t.busy[ask.Line]:
-		return false, false, nil
 	}
-	unlock, err := t.d.lock(ctx, ask.Line, ask.Pass)
-	if err != nil || unlock == nil {
+	if free, err = t.mayLock(ctx, ask); err != nil || !free {
 		return false, false, err
 	}
-	t.unlocks = append(t.unlocks, unlock)
 	if t.waits[ask.Line] {
 		// Outside of a transaction, the server has the update wait for the one that has written the document.
 		if _, err := t.d.lines.UpdateOne(alone(ctx), idIs(lineID(ask.Line)),
@@ -140,23 +138,50 @@ func (t *tx) lockLine(ctx context.Context, ask driver.Ask) (free, waited bool, e
 	if err != nil {
 		return false, false, err
 	}
-	_, err = t.d.lines.UpdateOne(own, idIs(lineID(ask.Line)), bson.D{{Key: "$inc", Value: bson.D{{Key: "claims", Value: int64(1)}}}},
-		options.UpdateOne().SetUpsert(true))
-	if err != nil {
-		if mongo.IsDuplicateKeyError(err) {
-			err = errConflict
-		}
+	_, err = t.d.lines.UpdateOne(own, idIs(lineID(ask.Line)), lockOfLine, options.UpdateOne().SetUpsert(true))
+	if err = conflictOfLock(err); err != nil {
 		if conflicts(err) {
 			// The server has aborted the transaction. The next try leaves the line out, or waits for it first.
 			t.busy[ask.Line], t.waits[ask.Line] = ask.Pass, !ask.Pass
 		}
 		return false, false, err
 	}
+	t.noteLocked(ask.Line)
+	return true, true, nil
+}
+
+// lockOfLine is the write that locks a line.
+var lockOfLine = bson.D{{Key: "$inc", Value: bson.D{{Key: "claims", Value: int64(1)}}}}
+
+// conflictOfLock takes it as a conflict that another transaction has made the document of the line.
+func conflictOfLock(err error) error {
+	if mongo.IsDuplicateKeyError(err) {
+		return errConflict
+	}
+	return err
+}
+
+// mayLock locks the line within this process, once, unless another transaction is known to have it.
+func (t *tx) mayLock(ctx context.Context, ask driver.Ask) (free bool, err error) {
+	switch {
+	case t.locked[ask.Line]:
+		return true, nil
+	case ask.Pass && t.busy[ask.Line]:
+		return false, nil
+	}
+	unlock, err := t.d.lock(ctx, ask.Line, ask.Pass)
+	if err != nil || unlock == nil {
+		return false, err
+	}
+	t.unlocks = append(t.unlocks, unlock)
+	return true, nil
+}
+
+func (t *tx) noteLocked(line driver.Line) {
 	if t.locked == nil {
 		t.locked = map[driver.Line]bool{}
 	}
-	t.locked[ask.Line] = true
-	return true, true, nil
+	t.locked[line] = true
 }
 
 // readPage reads all of a page that does not depend on another part.
@@ -281,27 +306,4 @@ func keysOfPage(p *driver.Page) (keys []string) {
 		add(r.Key)
 	}
 	return keys
-}
-
-// Pages returns a page of each line, one after the other, in the moment of the transaction.
-func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
-	pages := make([]driver.Page, len(lines))
-	for i, line := range lines {
-		ask.Line, ask.Due, ask.Pass = line, 1, true
-		page, err := t.pageOf(ctx, ask, false)
-		if err == nil && !ask.Keys && !page.Busy {
-			page.Ready, err = t.Rows(ctx, driver.Search{By: driver.ByStage, Stage: driver.Ready, Line: line, Limit: ask.Limit})
-			held, heldErr := t.Rows(ctx, driver.Search{By: driver.ByKeyed, Line: line, Limit: 1})
-			page.Busy, err = len(held) > 0, errors.Join(err, heldErr)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if page.Busy || len(page.Due)+len(page.Notes) > 0 || page.Unrouted {
-			pages[i].Busy = true
-			continue
-		}
-		pages[i].Ready, pages[i].Keys = page.Ready, page.Keys
-	}
-	return pages, nil
 }

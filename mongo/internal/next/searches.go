@@ -3,6 +3,7 @@ package next
 import (
 	"context"
 	"reflect"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -132,41 +133,72 @@ func (t *tx) partOf(q query) part {
 
 // search returns the results of the searches, one after the other.
 func (t *tx) search(ctx context.Context, state bool, searches []driver.Search) (rows []driver.Row, err error) {
+	if len(searches) == 1 && searches[0].Free && searches[0].By == driver.ByDue {
+		return t.searchFree(ctx, state, searches[0])
+	}
 	var parts []part
 	for _, s := range searches {
-		if s.Limit <= 0 {
-			continue
-		}
-		for _, q := range t.queries(s) {
-			parts = append(parts, t.partOf(q))
-		}
+		parts = append(parts, t.partsOf(s)...)
 	}
 	if len(parts) == 0 && !state {
 		return nil, nil
 	}
-	alongs := state && len(searches) == 1 && searches[0].Free && searches[0].Limit <= smallOnes
-	if alongs {
-		if err := t.choose(ctx, searches[0].Line); err != nil {
-			return nil, err
-		}
-		for i := range parts {
-			parts[i].stages[len(parts[i].stages)-1] = withSmallContent
-		}
-	}
 	results, err := t.read(ctx, state, parts...)
 	for _, found := range results {
 		rows = append(rows, readRows(found)...)
-		if alongs {
-			t.keepContents(found)
-		}
 	}
 	return rows, err
+}
+
+func (t *tx) partsOf(s driver.Search) (parts []part) {
+	if s.Limit <= 0 {
+		return nil
+	}
+	for _, q := range t.queries(s) {
+		parts = append(parts, t.partOf(q))
+	}
+	return parts
+}
+
+// searchFree is the search of a claim without an order: small contents come along, and rows that claims of other processes are likely to
+// take are left to them. If that leaves too few, it takes them after all.
+func (t *tx) searchFree(ctx context.Context, state bool, s driver.Search) (rows []driver.Row, err error) {
+	if s.Limit <= 0 && !state {
+		return nil, nil
+	}
+	if err := t.choose(ctx, s.Line); err != nil {
+		return nil, err
+	}
+	parts, skip := t.partsOf(s), t.d.crowds.skip(s.Line, s.Limit)
+	for i, p := range parts {
+		last := len(p.stages) - 1
+		if s.Limit <= smallOnes {
+			p.stages[last] = withSmallContent
+		}
+		if i == 0 && skip > 0 {
+			// Ready rows are first. See driver.ByDue.
+			parts[0].stages = slices.Insert(p.stages, last-1, bson.D{{Key: "$skip", Value: skip}})
+		}
+	}
+	results, err := t.read(ctx, state, parts...)
+	if err != nil {
+		return nil, err
+	}
+	if skip > 0 && len(results[0]) < s.Limit {
+		t.d.crowds.forget(s.Line)
+		return t.searchFree(ctx, false, s)
+	}
+	for _, found := range results {
+		rows = append(rows, readRows(found)...)
+		t.keepContents(found)
+	}
+	return rows, nil
 }
 
 // A claim without an order reads small contents with its rows: the lease then needs the row to be unchanged, so the content is that of
 // the leased row. Large ones are read behind the lease, so that a record that ends its process by its size becomes a suspect.
 const (
-	smallOnes = 500
+	smallOnes = 1000
 	small     = 2 << 10
 )
 
