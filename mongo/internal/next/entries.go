@@ -114,7 +114,7 @@ func (t *tx) Add(ctx context.Context, _ time.Duration, e driver.Entry) (bool, er
 	if err != nil || len(found) > 0 {
 		return false, err
 	}
-	return true, t.Put(ctx, e)
+	return true, t.insertEntry(ctx, e)
 }
 
 // Entries returns entries by their keys. With lock it writes them, so that no other transaction changes them.

@@ -59,6 +59,15 @@ func (d *Driver) running(session *mongo.Session) bool {
 
 // Within runs fn in the caller's transaction. MongoDB has no savepoints: if fn fails after its first write, the transaction is aborted.
 func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) error) error {
+	return d.within(ctx, caller, func(t *tx) error {
+		if err := t.start(ctx, driver.Begin{}); err != nil {
+			return err
+		}
+		return fn(t)
+	})
+}
+
+func (d *Driver) within(ctx context.Context, caller any, fn func(*tx) error) error {
 	session, ok := caller.(*mongo.Session)
 	if !ok {
 		return fmt.Errorf("%w: the context carries a %T: use the store's WithTx", outmill.ErrInvalidTx, caller)
@@ -72,10 +81,7 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 		return storekit.TxGone(nil)
 	}
 	t := &tx{d: d, session: session, callers: true, learned: &learned{}}
-	if err = t.start(ctx, driver.Begin{}); err == nil {
-		err = fn(t)
-	}
-	if err != nil {
+	if err := fn(t); err != nil {
 		if hasCode(err, codeNoSuchTransaction) {
 			return storekit.TxGone(err)
 		}
