@@ -44,6 +44,8 @@ type Driver struct {
 	db     *mongo.Database
 	// records are the rows with their content. lines has a document for each line, which its lock writes.
 	meta, records, notes, entries, lines *mongo.Collection
+	// atOnce are the records, and waiting the lines, for writes whose answer needs not wait for a majority.
+	atOnce, waiting *mongo.Collection
 	// inUse are the callers' sessions in which a call is running.
 	inUse storekit.TxLocks
 	// locks are those of lines, and of the meta document, within this process: transactions of one process wait here, and not for
@@ -67,6 +69,8 @@ func New(client *mongo.Client, config Config) *Driver {
 	} {
 		*in = db.Collection(config.Prefix + name)
 	}
+	early := options.Collection().SetWriteConcern(writeconcern.W1())
+	d.atOnce, d.waiting = d.records.Clone(early), d.lines.Clone(early)
 	d.hearing = storekit.NewHearing(d.listen)
 	return d
 }
@@ -90,7 +94,7 @@ func (d *Driver) Limits() storekit.RowLimits {
 // snapshot for it where minSnapshotHistoryWindowInSeconds is 0. A search for lines needs no moment.
 func (d *Driver) View(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
 	return d.repeat(ctx, func() (err error) {
-		t := &tx{d: d}
+		t := &tx{d: d, reads: true}
 		if begin.Topics == nil {
 			if t.view, err = d.moment(); err != nil {
 				return err

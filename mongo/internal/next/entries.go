@@ -126,7 +126,7 @@ func (t *tx) Entries(ctx context.Context, lock bool, keys ...driver.Entry) ([]dr
 	for i, k := range keys {
 		ids[i] = idOf(k)
 	}
-	if lock && t.view == nil {
+	if lock && !t.reads {
 		own, err := t.begin(ctx)
 		if err != nil {
 			return nil, err

@@ -28,7 +28,12 @@ func (t *tx) lease(ctx context.Context, c *driver.Changes) (done driver.Applied,
 	if t.hasContents(c.Rows) {
 		unedited = bson.D{{Key: "edits", Value: nil}}
 	}
-	matched, err := t.d.writeOutside(ctx, c.Rows, unedited...)
+	records := t.d.records
+	if len(t.locked) > 0 {
+		// The commit comes later, so a majority that has it has the leases, too. If it fails, they are undone.
+		records = t.d.atOnce
+	}
+	matched, err := writeOutside(ctx, records, c.Rows, unedited...)
 	if err != nil {
 		return done, err
 	}
@@ -68,13 +73,13 @@ func (t *tx) hasContents(rows []driver.Change) bool {
 
 // writeOutside writes rows outside of a transaction, and returns how many were as they were read. If the server steps down during the
 // update, some are written: the update is repeated, and finds the others.
-func (d *Driver) writeOutside(ctx context.Context, rows []driver.Change, more ...bson.E) (matched int, err error) {
+func writeOutside(ctx context.Context, records *mongo.Collection, rows []driver.Change, more ...bson.E) (matched int, err error) {
 	var models []mongo.WriteModel
 	for _, u := range updatesOf(rows, nil, 0) {
 		models = append(models, u.model(more...))
 	}
 	err = again(ctx, interrupted, func() error {
-		result, err := d.records.BulkWrite(alone(ctx), models, options.BulkWrite().SetOrdered(false))
+		result, err := records.BulkWrite(alone(ctx), models, options.BulkWrite().SetOrdered(false))
 		if err == nil {
 			matched = int(result.MatchedCount)
 		}
@@ -121,5 +126,5 @@ func (t *tx) unlease(ctx context.Context) {
 	for i, c := range t.leased {
 		back[i] = driver.Change{Was: c.Now, Now: c.Was}
 	}
-	_, _ = t.d.writeOutside(own, back)
+	_, _ = writeOutside(own, t.d.records, back)
 }

@@ -85,7 +85,7 @@ func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
 }
 
 func (t *tx) pageOf(ctx context.Context, ask driver.Ask, state bool) (p driver.Page, err error) {
-	if ask.Lock && t.view == nil {
+	if ask.Lock && !t.reads {
 		free, waited, err := t.lockLine(ctx, ask)
 		if err != nil || !free {
 			if state && err == nil {
@@ -129,7 +129,7 @@ func (t *tx) lockLine(ctx context.Context, ask driver.Ask) (free, waited bool, e
 	}
 	if t.waits[ask.Line] {
 		// Outside of a transaction, the server has the update wait for the one that has written the document.
-		if _, err := t.d.lines.UpdateOne(alone(ctx), idIs(lineID(ask.Line)),
+		if _, err := t.d.waiting.UpdateOne(alone(ctx), idIs(lineID(ask.Line)),
 			bson.D{{Key: "$inc", Value: bson.D{{Key: "waits", Value: int64(1)}}}}); err != nil {
 			return false, false, err
 		}

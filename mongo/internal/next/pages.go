@@ -16,7 +16,7 @@ func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) (pa
 	ask.Pass = true
 	pages = make([]driver.Page, len(lines))
 	free, state := lines, false
-	if ask.Lock && t.view == nil {
+	if ask.Lock && !t.reads {
 		if free, err = t.lockLines(ctx, ask, lines); err != nil {
 			return nil, err
 		}

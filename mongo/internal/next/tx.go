@@ -21,8 +21,9 @@ type tx struct {
 	d *Driver
 	// session is nil until the transaction has begun. In a caller's transaction it is the caller's.
 	session *mongo.Session
-	// view is the session of a View, and nil otherwise.
-	view *mongo.Session
+	// reads says that the transaction is a View, and view is the session of one that sees one moment.
+	reads bool
+	view  *mongo.Session
 	// callers says that the transaction is the caller's.
 	callers bool
 	*learned
@@ -106,7 +107,7 @@ func (t *tx) first() firstRead {
 // start reads the state, and what the transaction reads first. A page that locks its line begins the transaction.
 func (t *tx) start(ctx context.Context, begin driver.Begin) error {
 	switch {
-	case begin.Ask != nil && t.view == nil:
+	case begin.Ask != nil && !t.reads:
 		page, err := t.pageOf(ctx, *begin.Ask, true)
 		t.begun = &firstRead{Begin: begin, page: page, read: true}
 		return err
