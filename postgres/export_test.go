@@ -144,12 +144,8 @@ func (s *Store) RoundsKnown() int {
 // RightsOf are the rights that Examine wants for a task.
 func RightsOf(task roles.Task, logged bool) map[string][]string {
 	all := map[string][]string{}
-	rights := taskRights[task]
-	if logged {
-		rights = append(rights[:len(rights):len(rights)], logRights[task]...)
-	}
-	for _, r := range rights {
-		all[r.name] = append(all[r.name], r.privileges...)
+	for _, r := range rightsOf(logged)[task] {
+		all[r.Name] = append(all[r.Name], r.Privileges...)
 	}
 	return all
 }

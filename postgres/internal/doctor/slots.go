@@ -1,4 +1,4 @@
-package postgres
+package doctor
 
 import (
 	"context"
@@ -22,8 +22,8 @@ const (
 WHERE kept > $1::bigint OR behind > $2::bigint OR behind >= 0 AND NOT active ORDER BY kept DESC, behind DESC LIMIT $3::bigint`
 )
 
-func (s *Store) examineSlots(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
-	return s.rowsOf(ctx, sqlSlots, []any{request.RetainedWAL, mostBehind, mostSessions}, func(scan func(...any) error) error {
+func (d Database) slots(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
+	return d.Query(ctx, sqlSlots, []any{request.RetainedWAL, mostBehind, mostSessions}, func(scan func(...any) error) error {
 		var name, drop string
 		var active bool
 		var behind, kept int64

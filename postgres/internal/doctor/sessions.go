@@ -1,4 +1,4 @@
-package postgres
+package doctor
 
 import (
 	"context"
@@ -48,8 +48,8 @@ WHERE w.since < clock_timestamp() - $2::float8 * interval '1 second' AND EXISTS 
 ORDER BY w.since LIMIT $3::bigint`
 )
 
-func (s *Store) examineTransactions(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
-	err := s.rowsOf(ctx, sqlOldTransactions, []any{request.OpenTransaction.Seconds(), mostSessions}, func(scan func(...any) error) error {
+func (d Database) transactions(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
+	err := d.Query(ctx, sqlOldTransactions, []any{request.OpenTransaction.Seconds(), mostSessions}, func(scan func(...any) error) error {
 		f := roles.Finding{Code: "old_transaction"}
 		var state *string
 		if err := scan(&f.Subject, &state, &f.Since, &f.Remedy); err != nil {
@@ -64,16 +64,18 @@ func (s *Store) examineTransactions(ctx context.Context, request roles.ExamineRe
 	if err != nil {
 		return err
 	}
-	var hidden int
-	var user string
-	if err := s.safe().QueryRow(ctx, sqlHiddenSessions).Scan(&hidden, &user); err != nil {
-		return err
-	}
-	if hidden > 0 {
-		e.Skip("The sessions of other users were not examined for old transactions, because %s may not see them: "+
-			"GRANT pg_read_all_stats TO it.", user)
-	}
-	return nil
+	return d.Query(ctx, sqlHiddenSessions, nil, func(scan func(...any) error) error {
+		var hidden int
+		var user string
+		if err := scan(&hidden, &user); err != nil {
+			return err
+		}
+		if hidden > 0 {
+			e.Skip("The sessions of other users were not examined for old transactions, because %s may not see them: "+
+				"GRANT pg_read_all_stats TO it.", user)
+		}
+		return nil
+	})
 }
 
 func inState(state *string) string {
@@ -83,9 +85,9 @@ func inState(state *string) string {
 	return " (" + *state + ")"
 }
 
-func (s *Store) examineLocks(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
-	args := []any{s.config.Schema, request.LockWait.Seconds(), mostSessions, s.config.TablePrefix}
-	return s.rowsOf(ctx, sqlLockWaits, args, func(scan func(...any) error) error {
+func (d Database) locks(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
+	args := []any{d.Schema, request.LockWait.Seconds(), mostSessions, d.Prefix}
+	return d.Query(ctx, sqlLockWaits, args, func(scan func(...any) error) error {
 		f := roles.Finding{Code: "lock_wait", Failure: true}
 		var lock, blocker string
 		var pid int
