@@ -51,3 +51,11 @@ func TestDriver_ModesAndSettings(t *testing.T) {
 		})
 	}
 }
+
+func inMode(mode pgx.QueryExecMode) func(*pgxpool.Config) {
+	return func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }
+}
+
+func inSession(setting, value string) func(*pgxpool.Config) {
+	return func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams[setting] = value }
+}

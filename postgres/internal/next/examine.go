@@ -1,0 +1,96 @@
+package next
+
+import (
+	"context"
+
+	"github.com/outmill/outmill/postgres/internal/doctor"
+	"github.com/outmill/outmill/roles"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
+)
+
+var _ roles.Examiner = (*Driver)(nil)
+
+var (
+	selectOnly = []string{"SELECT"}
+	everything = []string{"SELECT", "INSERT", "UPDATE", "DELETE"}
+)
+
+// taskRights are those of the documentation. Who publishes reads two columns of the records: whether any are of no group.
+var taskRights = map[roles.Task][]doctor.Right{
+	roles.TaskPublish: {
+		{Name: "meta", Privileges: selectOnly}, {Name: "notes", Privileges: selectOnly},
+		{Name: "records", Privileges: []string{"INSERT", "SELECT (grp, stage)"}},
+		{Name: "entries", Privileges: []string{"SELECT", "INSERT", "UPDATE"}},
+	},
+	roles.TaskRead: {
+		{Name: "meta", Privileges: []string{"SELECT", "UPDATE"}}, {Name: "notes", Privileges: everything},
+		{Name: "entries", Privileges: everything},
+		{Name: "records", Privileges: []string{"SELECT", "UPDATE", "DELETE"}},
+	},
+}
+
+// sqlServer is whether the server accepts writes, and how full the queue of notifications is.
+const sqlServer = `SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off', pg_notification_queue_usage()`
+
+// Examine looks for missing parts of the schema and rights, for a sequence that does not count one by one, for transactions and lock
+// waits that last too long, for replication slots that nobody reads, and for a full queue of notifications. See roles.Examiner.
+func (d *Driver) Examine(ctx context.Context, request roles.ExamineRequest) (e roles.Examination, err error) {
+	// A user without the right to read the version lacks others, too, which the report names.
+	if err := d.checkVersion(ctx); err != nil && code(err) != codeNoRight {
+		return e, err
+	}
+	parts, err := sqlkit.Parts(schemaFiles, "schema")
+	if err != nil {
+		return e, err
+	}
+	err = d.query(ctx, sqlServer, nil, func(scan func(...any) error) error {
+		var writable bool
+		var usage float64
+		if err := scan(&writable, &usage); err != nil {
+			return err
+		}
+		if !writable {
+			e.Add(storekit.StoreFinding(storekit.ErrReadOnly))
+		}
+		doctor.AddQueue(request, usage, &e)
+		return nil
+	})
+	if err != nil {
+		return e, err
+	}
+	database := doctor.Database{
+		Query: d.query, Schema: d.config.Schema, Prefix: d.config.Prefix, Parts: parts, Rights: taskRights, Sequence: "records_seq_seq",
+	}
+	return e, database.Examine(ctx, request, &e)
+}
+
+func (d *Driver) checkVersion(ctx context.Context) error {
+	return d.repeat(ctx, func(bool) error {
+		own, err := d.begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { own.end(ctx, err) }()
+		version, err := d.version(ctx, own.conn)
+		if err == nil {
+			err = version.Check(schemaVersion)
+		}
+		return err
+	})
+}
+
+// query calls row for each row of a statement, which has no transaction around it.
+func (d *Driver) query(ctx context.Context, text string, args []any, row func(scan func(into ...any) error) error) error {
+	own, err := d.begin(ctx)
+	if err != nil {
+		return err
+	}
+	t := &tx{d: d, to: onPgx{own.conn}}
+	// Without a transaction the settings hold for the statements that are sent with them.
+	t.addStep(step{text: d.names.text("settings", false), args: []any{true}})
+	t.addStep(step{text: text, args: args, row: func(scan scan) error { return row(scan) }})
+	err = t.flush(ctx)
+	own.end(ctx, err)
+	return err
+}

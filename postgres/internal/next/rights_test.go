@@ -1,0 +1,222 @@
+package next_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/postgres/internal/next"
+)
+
+func execute(t *testing.T, db *pgxpool.Pool, statement string, args ...any) {
+	t.Helper()
+	_, err := db.Exec(t.Context(), statement, args...)
+	require.NoError(t, err, statement)
+}
+
+func valueOf[T any](t *testing.T, db *pgxpool.Pool, statement string, args ...any) (value T) {
+	t.Helper()
+	require.NoError(t, db.QueryRow(t.Context(), statement, args...).Scan(&value), statement)
+	return value
+}
+
+// storeOn is a store in the schema outmill on a pool that the caller closes.
+func storeOn(t *testing.T, db *pgxpool.Pool) opened {
+	t.Helper()
+	d := next.New(next.PoolOf(db), next.Config{Name: "next", Schema: "outmill"})
+	o := opened{engine.New(d, engine.Config{}), d, db, "outmill"}
+	t.Cleanup(func() { require.NoError(t, o.Close()) })
+	return o
+}
+
+// ready is a database whose schema its superuser has made.
+func ready(t *testing.T) (database string, store opened) {
+	t.Helper()
+	database = postgrestest.Database(t)
+	store = storeOn(t, connect(t, database, 8, nil))
+	require.NoError(t, store.Ensure(t.Context()))
+	return database, store
+}
+
+// newRole creates a role that may only log in, and returns the database's URL for it. The role is dropped at the end of the test.
+func newRole(t *testing.T, admin *pgxpool.Pool, database string) (role, roleURL string) {
+	t.Helper()
+	role = "outmill_" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "")
+	execute(t, admin, "CREATE ROLE "+role+" LOGIN PASSWORD 'secret'")
+	t.Cleanup(func() {
+		_, err := admin.Exec(context.WithoutCancel(t.Context()), "DROP OWNED BY "+role+"; DROP ROLE "+role, pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err)
+	})
+	u, err := url.Parse(database)
+	require.NoError(t, err)
+	u.User = url.UserPassword(role, "secret")
+	return role, u.String()
+}
+
+// rights of a role, for each table.
+type rights map[string][]string
+
+func (r rights) grant(t *testing.T, admin *pgxpool.Pool, role string) {
+	t.Helper()
+	execute(t, admin, "GRANT USAGE ON SCHEMA outmill TO "+role)
+	for table, allowed := range r {
+		execute(t, admin, "GRANT "+strings.Join(allowed, ", ")+" ON outmill."+table+" TO "+role)
+	}
+}
+
+// The rights that the documentation names, apart from USAGE of the schema.
+var (
+	publisherRights = rights{
+		"meta": {"SELECT"}, "notes": {"SELECT"}, "records": {"INSERT", "SELECT (grp, stage)"}, "entries": {"SELECT", "INSERT", "UPDATE"},
+	}
+	workerRights = rights{
+		"meta": {"SELECT", "UPDATE"}, "notes": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "records": {"SELECT", "UPDATE", "DELETE"},
+		"entries": {"SELECT", "INSERT", "UPDATE", "DELETE"},
+	}
+	readerRights = rights{"meta": {"SELECT"}, "notes": {"SELECT"}, "records": {"SELECT"}, "entries": {"SELECT"}}
+)
+
+func made(topic, key string, n int) []*outmill.Record {
+	records := make([]*outmill.Record, n)
+	for i := range records {
+		records[i] = &outmill.Record{Topic: topic, Key: key, Payload: []byte(fmt.Sprint(i))}
+	}
+	return records
+}
+
+func firstOf(calls ...func() error) error {
+	for _, call := range calls {
+		if err := call(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// requireNoRight requires an error that names the documentation of the rights.
+func requireNoRight(t *testing.T, err error, right string) {
+	t.Helper()
+	require.ErrorContains(t, err, "permission denied", "without %s", right)
+	require.ErrorContains(t, err, "rights", "without %s", right)
+	require.NotErrorIs(t, err, outmill.ErrSchemaMissing, "without %s", right)
+}
+
+// A role needs no more than the rights of the documentation, and each of them.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	for name, role := range map[string]struct {
+		rights rights
+		use    func(t *testing.T, store, super opened) error
+	}{
+		"publisher": {publisherRights, usedByPublisher}, "worker": {workerRights, usedByWorker}, "reader": {readerRights, usedByReader},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			database, super := ready(t)
+			user, userURL := newRole(t, super.db, database)
+			role.rights.grant(t, super.db, user)
+			use := func() error {
+				db := connect(t, userURL, 2, nil)
+				defer db.Close()
+				d := next.New(next.PoolOf(db), next.Config{Name: "next", Schema: "outmill"})
+				store := opened{engine.New(d, engine.Config{Retain: time.Hour}), d, db, "outmill"}
+				defer func() { require.NoError(t, store.Close()) }()
+				return role.use(t, store, super)
+			}
+			require.NoError(t, use())
+			require.NoError(t, use(), "once more")
+			for table, allowed := range role.rights {
+				for _, right := range allowed {
+					execute(t, super.db, "REVOKE "+right+" ON outmill."+table+" FROM "+user)
+					requireNoRight(t, use(), right+" on "+table)
+					execute(t, super.db, "GRANT "+right+" ON outmill."+table+" TO "+user)
+				}
+			}
+			execute(t, super.db, "REVOKE USAGE ON SCHEMA outmill FROM "+user)
+			requireNoRight(t, use(), "USAGE of the schema")
+		})
+	}
+}
+
+func usedByPublisher(t *testing.T, store, _ opened) error {
+	ctx := t.Context()
+	once := func() error {
+		records := made("orders", "x", 3)
+		records[0].DedupKey, records[1].DedupKey = "once", "once"
+		return store.Append(ctx, records...)
+	}
+	return firstOf(
+		func() error { return store.Ensure(ctx) },
+		func() error { return store.Append(ctx, made("orders", "x", 3)...) },
+		once, once,
+		func() error {
+			return store.Transact(ctx, func(ctx context.Context) error { return store.Append(ctx, made("orders", "x", 3)...) })
+		},
+	)
+}
+
+// usedByWorker makes the calls of a subscriber, a forwarder and their janitor.
+func usedByWorker(t *testing.T, store, super opened) error {
+	ctx := t.Context()
+	steps := []func() error{
+		func() error { return store.Ensure(ctx) },
+		func() error {
+			group := outmill.NewWorkItemID().String()
+			return store.RegisterGroup(ctx, outmill.Registration{Group: group, Topics: outmill.Topics{Include: []string{"none"}}})
+		},
+		func() error {
+			return store.RegisterGroup(ctx, outmill.Registration{Group: "readers", Topics: outmill.Topics{Include: []string{"orders"}}})
+		},
+		func() error { return super.Append(ctx, append(made("orders", "x", 50), made("orders", "y", 50)...)...) },
+	}
+	for _, order := range []outmill.Order{outmill.OrderKey, outmill.OrderNone, outmill.OrderTopic, outmill.OrderKey} {
+		for range 2 {
+			steps = append(steps, func() error { return work(ctx, store, order) })
+		}
+	}
+	for _, tidy := range []func(context.Context, int) (int, error){store.ReapExpired, store.ExpireDue, store.DeleteProcessed,
+		store.DeleteDedupKeys, store.DeleteJoins, store.DeleteNotes, store.DeleteOldSagas, store.DeleteOldAudit} {
+		steps = append(steps, func() error { _, err := tidy(ctx, 10); return err })
+	}
+	return firstOf(append(steps,
+		func() error { _, err := store.DropGroup(ctx, "readers"); return err },
+		func() error { _, err := super.DropGroup(ctx, "readers"); return err })...)
+}
+
+// work claims, acks one, and gives another back.
+func work(ctx context.Context, store opened, order outmill.Order) error {
+	owner := outmill.NewOwnerToken()
+	got, err := store.Claim(ctx, outmill.ClaimRequest{Owner: owner, Worker: "w", Group: "readers", Limit: 4, Lease: time.Minute, Order: order})
+	if err != nil || len(got) == 0 {
+		return err
+	}
+	last := len(got) - 1
+	return firstOf(
+		func() error { return store.Ack(ctx, "w", []outmill.Lease{got[0].Lease()}) },
+		func() error { return store.Release(ctx, []outmill.Lease{got[last].Lease()}) },
+	)
+}
+
+func usedByReader(t *testing.T, store, super opened) error {
+	ctx := t.Context()
+	records := made("orders", "x", 1)
+	if err := super.Append(ctx, records...); err != nil {
+		return err
+	}
+	return firstOf(
+		func() error { _, err := store.Stats(ctx, 10); return err },
+		func() error { _, err := store.Groups(ctx); return err },
+		func() error { _, err := store.Get(ctx, records[0].ID); return err },
+		func() error { _, err := store.Paused(ctx); return err },
+	)
+}
