@@ -18,6 +18,14 @@ PARAMETERS = {
 }
 OTHERWISE = {("sqlStartJoin", "after"): "BIGINT"}
 
+# The same of the driver of package engine (sqlserver/internal/next).
+DRIVERS = {
+    "BIGINT": """limit now from until stage hold want size patience at made keep claim due keys locks held leased routes pauses length""",
+    "VARBINARY(MAX)": "id step join payload entry",
+    "NVARCHAR(MAX)": "group topic key owner worker ids rows notes entries lock kind value prefix free lines names metadata name tables",
+}
+DRIVERS_OTHERWISE = {("insert", "rows"): "[dbo].[outbox_new_records] READONLY", ("attach", "join"): "NVARCHAR(MAX)"}
+
 
 @dataclass
 class Batch:
@@ -61,6 +69,24 @@ def program(repository, free_variables):
         yield Batch(*places[of], f"CREATE PROCEDURE [dbo].[program {name}] {', '.join(typed)} AS BEGIN {text}\nEND", name)
 
 
+def driver(repository, free_variables):
+    """The schema and the statements of the driver of package engine, whose tables have other names."""
+    folder = "sqlserver/internal/next/"
+    found = printed(repository, "./sqlserver/internal/next", "^TestStatements$")
+    for text in found["schema"]:
+        yield Batch(folder + "schema/0001_tables.sql", 1, text)
+    for name, text in found["statements"].items():
+        typed = [f"@{p} {drivers_type_of(name.partition(',')[0], p)}" for p in free_variables(text)]
+        yield Batch(folder + "statements", 1, f"CREATE PROCEDURE [dbo].[driver {name}] {', '.join(typed)} AS BEGIN {text}\nEND", f"driver {name}")
+
+
+def drivers_type_of(statement, parameter):
+    for kind, names in DRIVERS.items():
+        if parameter in names.split():
+            return DRIVERS_OTHERWISE.get((statement, parameter), kind)
+    raise ValueError(f"{statement} has a parameter @{parameter}, whose type .ci/tsql/batches.py does not say")
+
+
 OLD_OUTBOX = """CREATE TABLE [dbo].[OldOutbox] (Id UNIQUEIDENTIFIER PRIMARY KEY, Topic NVARCHAR(255) NOT NULL, Payload NVARCHAR(MAX) NOT NULL,
     CreatedAt DATETIMEOFFSET NOT NULL, Status TINYINT NOT NULL, LockedUntil DATETIME2(3) NULL, OwnerToken UNIQUEIDENTIFIER NULL,
     MessageId UNIQUEIDENTIFIER NOT NULL, CorrelationId NVARCHAR(255) NULL, DueTimeUtc DATETIMEOFFSET NULL)"""
@@ -91,11 +117,11 @@ def declarations(repository):
                 yield found[1], (str(file.relative_to(repository)), line)
 
 
-def printed(repository):
-    """A test of the store writes the statements to a file, as the driver gets them."""
+def printed(repository, package="./sqlserver", test="^TestStore_Statements/each_statement_of_the_program_is_listed$"):
+    """A test writes the statements to a file, as SQL Server gets them."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "statements.json"
         env = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
-        subprocess.run(["go", "test", "-count=1", "-run", "^TestStore_Statements/each_statement_of_the_program_is_listed$", "./sqlserver"],
+        subprocess.run(["go", "test", "-count=1", "-run", test, package],
                        cwd=repository, env={**env, "OUTMILL_STATEMENTS_FILE": str(file)}, check=True, stdout=subprocess.DEVNULL)
         return json.loads(file.read_text(encoding="utf-8"))

@@ -1,0 +1,76 @@
+package next
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Texts returns all statements by their names, as SQL Server gets them in a caller's transaction, also with locks where they differ.
+func (d *Driver) Texts() (names []string, texts map[string]string) {
+	texts = map[string]string{}
+	for name := range templates() {
+		texts[name] = within + d.names.text(name, false)
+		if strings.Contains(templates()[name], "{free}") && !strings.HasPrefix(name, countOf) {
+			texts[name+", with locks"] = alone + d.names.text(name, true)
+		}
+	}
+	for name, text := range bare {
+		texts[name] = d.names.in(text)
+	}
+	for name := range texts {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, texts
+}
+
+// bare are the statements that no file has, because they need no transaction of the driver.
+var bare = map[string]string{
+	"has_meta": sqlHasMeta, "version": sqlVersion, "lock_schema": sqlLockSchema, "taken": sqlTaken, "has_schema": sqlHasSchema,
+	"database": sqlDatabase,
+}
+
+// Passes reports whether a transaction that failed with err is repeated.
+func Passes(err error) bool { return passes(err) }
+
+// Ended returns what becomes of the error of a statement in a transaction.
+func Ended(err error) error { return ended(err) }
+
+// Items are the columns of the lists that the program sends to a statement.
+func Items(statement string) []string {
+	switch statement {
+	case "lease":
+		return columnsSent(leaseItem{})
+	case "extend":
+		return columnsSent(extendItem{})
+	case "change", moving + "change", "delete":
+		return columnsSent(changeItem{})
+	case "open_notes", "drop_notes", "put_notes":
+		return columnsSent(noteItem{})
+	case "put", "take", "delete_entries":
+		return columnsSent(entryItem{})
+	case "pages":
+		return columnsSent(lineItem{})
+	}
+	return nil
+}
+
+// columnsSent are the names of an item in JSON, each with all types that its value can have.
+func columnsSent(item any) (columns []string) {
+	types := map[reflect.Kind][]string{
+		reflect.Int: {"INT", "SMALLINT", "TINYINT"}, reflect.Int64: {"BIGINT"}, reflect.Bool: {"BIT"},
+		reflect.String:  {"VARCHAR(32)", "VARCHAR(MAX)", "NVARCHAR(40)", "NVARCHAR(200)", "NVARCHAR(255)", "NVARCHAR(260)", "NVARCHAR(600)", "NVARCHAR(MAX)"},
+		reflect.Pointer: {"NVARCHAR(MAX)"},
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeOf(item)) {
+		name := field.Tag.Get("json")
+		if name == "key" {
+			name = "[key]"
+		}
+		for _, kind := range types[field.Type.Kind()] {
+			columns = append(columns, name+" "+kind)
+		}
+	}
+	return columns
+}

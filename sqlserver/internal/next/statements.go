@@ -1,0 +1,176 @@
+package next
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strings"
+	"sync"
+)
+
+//go:embed statements/*.sql
+var statementFiles embed.FS
+
+// templates are the statements of the directory, by name.
+var templates = sync.OnceValue(func() map[string]string {
+	all := map[string]string{}
+	files, err := fs.Glob(statementFiles, "statements/*.sql")
+	if err != nil {
+		panic(err)
+	}
+	for _, file := range files {
+		text, err := statementFiles.ReadFile(file)
+		if err != nil {
+			panic(err)
+		}
+		for name, statement := range parse(string(text)) {
+			all[name] = statement
+		}
+	}
+	for _, name := range []string{
+		"by_line", "by_held", "by_hold", "by_place", "coming", "any_order", "by_later", "by_key", "by_parked", "by_stage_later",
+		"by_stage_settled",
+	} {
+		all[countOf+name] = count(all[name])
+	}
+	all[moving+"change"] = strings.ReplaceAll(all["change"], "{moves}", ", grp = u.to_grp")
+	all["change"] = strings.ReplaceAll(all["change"], "{moves}", "")
+	return all
+})
+
+const (
+	// countOf begins the names of the statements that count what the searches of a line find.
+	countOf = "count of "
+	// moving begins the name of the statement for rows that get another group.
+	moving = "moving "
+)
+
+// count returns a statement that counts what a search finds: the rows, those that are later, and the first time.
+func count(search string) string {
+	return `SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
+FROM (` + strings.TrimSuffix(search, ";") + ") AS f;"
+}
+
+// parse returns the statements of a file by their names. The comments stay in the file.
+func parse(text string) map[string]string {
+	found := map[string]string{}
+	for part := range strings.SplitSeq("\n"+text, "\n-- name: ") {
+		name, body, named := strings.Cut(part, "\n")
+		if !named || strings.ContainsAny(name, " -") || name == "" {
+			continue
+		}
+		var lines []string
+		for line := range strings.SplitSeq(body, "\n") {
+			if !strings.HasPrefix(line, "--") && line != "" {
+				lines = append(lines, line)
+			}
+		}
+		found[name] = strings.Join(lines, "\n")
+	}
+	return found
+}
+
+// rowColumns are the columns that rowInto reads.
+var rowColumns = []string{
+	"seq", "id", "grp", "topic", "[key]", "tenant_id", "created_at", "size", "stage", "wake_at", "next_at", "expires_at", "attempts", "claims",
+	"expiries", "owner", "worker", "under", "step", "waits_for", "parked", "processed_at", "processed_by",
+}
+
+// columnsOf is a list of columns of an alias. The rows of a page have neither group nor topic, which are those of its line.
+func columnsOf(alias string, page bool) string {
+	var list []string
+	for _, column := range rowColumns {
+		if !page || column != "grp" && column != "topic" {
+			list = append(list, alias+"."+column)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+const (
+	// bin is the collation of the columns: a text of a list has that of the database, and the two cannot be compared.
+	bin = "COLLATE Latin1_General_100_BIN2"
+	// none is an id that is none.
+	none = "CAST(0x AS BINARY(16))"
+	// blocked says that a row is held under the note of its key, and that this note is not open.
+	blocked = `CAST(CASE WHEN r.stage = 1 AND r.hold = 1 AND EXISTS (SELECT 1 FROM {p:notes} AS n WITH (FORCESEEK)
+	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> N'') THEN 1 ELSE 0 END AS BIT)`
+	// empty are the columns of a page's row, up to its step.
+	empty = "CAST(0 AS BIGINT) AS seq, " + none + " AS id, N'' AS [key], N'' AS tenant_id, CAST(0 AS BIGINT) AS created_at, " +
+		"0 AS size, 0 AS stage, CAST(0 AS BIGINT) AS wake_at, CAST(0 AS BIGINT) AS next_at, 0 AS expires_at, 0 AS attempts, 0 AS claims, " +
+		"0 AS expiries, N'' AS owner, N'' AS worker, N'' AS under, " + none + " AS step, " + none + " AS waits_for"
+	// was is what is read of a row that is written, in a list.
+	was = "seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32)"
+	// last is driver.None.
+	last = "9223372036854775807"
+)
+
+// fixed are the placeholders that do not depend on the schema's name. Texts are sent without a length, so that a statement has one
+// plan, and have that of their column here.
+var fixed = strings.NewReplacer(
+	"{row}", columnsOf("r", false), "{columns}", columnsOf("h", true), "{empty}", empty, "{blocked}", blocked, "{none}", none, "{last}", last,
+	"{bin}", bin, "{was}", was, "{group}", "CAST(@group AS NVARCHAR(255))", "{topic}", "CAST(@topic AS NVARCHAR(260))",
+	"{key}", "CAST(@key AS NVARCHAR(255))", "{owner}", "CAST(@owner AS NVARCHAR(40))", "{kind}", "CAST(@kind AS NVARCHAR(200))",
+	"{prefix}", "CAST(@prefix AS NVARCHAR(600))",
+)
+
+const (
+	// within begins what is sent in a caller's transaction: outside of one each statement would be a transaction by itself. A caller's level
+	// may be one at which the server refuses READPAST. The setting ends with the text, because the server runs a text with parameters as
+	// a procedure (sp_executesql).
+	within = "SET NOCOUNT ON;\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n" +
+		"IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;\n"
+	// alone begins what is sent in a transaction of the driver's own: any error ends it.
+	alone = "SET NOCOUNT, XACT_ABORT ON;\n"
+)
+
+// The hints of searches.
+const (
+	seek     = "WITH (FORCESEEK)"
+	seekFree = "WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)"
+)
+
+// names convert templates to statements for one schema and prefix. {p:records} is the qualified name of a table, and {i:line} the bare
+// one of an index or a constraint.
+type names struct {
+	schema, prefix string
+	made           sync.Map
+}
+
+var placeholder = regexp.MustCompile(`\{(p|i):([a-z0-9_]+)\}`)
+
+type made struct {
+	name  string
+	locks bool
+}
+
+// text returns a named statement. locks says that the rows of its searches are locked.
+func (n *names) text(name string, locks bool) string {
+	key := made{name, locks}
+	if text, ok := n.made.Load(key); ok {
+		return text.(string)
+	}
+	template, known := templates()[name]
+	if !known {
+		panic(fmt.Sprintf("there is no statement %q", name))
+	}
+	hints := seek
+	if locks {
+		hints = seekFree
+	}
+	text := "/* outmill " + name + " */ " + n.in(strings.ReplaceAll(template, "{free}", hints))
+	n.made.Store(key, text)
+	return text
+}
+
+func (n *names) in(template string) string {
+	return placeholder.ReplaceAllStringFunc(fixed.Replace(template), func(found string) string {
+		match := placeholder.FindStringSubmatch(found)
+		if match[1] == "i" {
+			return "[" + n.prefix + match[2] + "]"
+		}
+		return "[" + n.schema + "].[" + n.prefix + match[2] + "]"
+	})
+}

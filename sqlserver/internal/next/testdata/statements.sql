@@ -1,0 +1,1036 @@
+-- add
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill add */ DECLARE @rc INT = 0, @resource NVARCHAR(255) = @lock;
+IF @patience >= 0
+	EXEC @rc = sp_getapplock @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = @patience;
+IF @rc < -1
+	THROW 50901, N'outmill: the lock of a name was not to be had; the transaction may be repeated', 1;
+IF @rc >= 0
+BEGIN
+	INSERT INTO [dbo].[outbox_entries] (id, kind, [key], at, made_at, value) VALUES (CAST(@id AS BINARY(16)), @kind, @key, @at, @made, @value);
+	SET @rc = @@ROWCOUNT;
+END
+SELECT @rc AS added;
+
+-- adopt
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill adopt */ DECLARE @adopted TABLE (seq BIGINT NOT NULL PRIMARY KEY);
+INSERT @adopted (seq) SELECT TOP (@limit) r.seq FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK)
+	WHERE r.grp = N'' AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage IN (0, 3) ORDER BY r.seq;
+UPDATE r SET grp = CAST(@group AS NVARCHAR(255)) FROM @adopted AS a INNER LOOP JOIN [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON r.seq = a.seq WHERE r.grp = N'';
+SELECT @@ROWCOUNT AS adopted;
+
+-- after
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill after */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by, CAST(CASE WHEN r.stage = 1 AND r.hold = 1 AND EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK)
+	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> N'') THEN 1 ELSE 0 END AS BIT) AS blocked FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.id > CAST(@id AS BINARY(16)) ORDER BY r.id;
+
+-- any_order
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill any_order */ SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0
+		ORDER BY r.seq) AS ready
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS waiting
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 3
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS delayed
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 4
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS leased) AS r;
+
+-- any_order, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill any_order */ SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0
+		ORDER BY r.seq) AS ready
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS waiting
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 3
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS delayed
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 4
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS leased) AS r;
+
+-- attach
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill attach */ DECLARE @u TABLE (id VARCHAR(32));
+INSERT @u SELECT * FROM OPENJSON(@ids) WITH (id VARCHAR(32) N'$');
+UPDATE r SET step = CAST(@step AS BINARY(16)), joins = CASE WHEN r.joins IS NULL OR r.joins = N'' THEN @join ELSE r.joins + N',' + @join END
+FROM @u AS u
+INNER LOOP JOIN [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON r.id = CONVERT(BINARY(16), u.id, 2);
+
+-- bump
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill bump */ UPDATE [dbo].[outbox_meta] SET routes = routes + @routes, pauses = pauses + @pauses WHERE only_row = 1;
+SELECT m.routes, m.pauses FROM [dbo].[outbox_meta] AS m WITH (UPDLOCK) WHERE m.only_row = 1;
+
+-- by_done
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill by_done */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.stage = 5 AND r.processed_at <= @until ORDER BY r.processed_at, r.seq;
+
+-- by_done, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill by_done */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.stage = 5 AND r.processed_at <= @until ORDER BY r.processed_at, r.seq;
+
+-- by_ended
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill by_ended */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.stage = 4 AND r.wake_at <= @now ORDER BY r.wake_at;
+
+-- by_ended, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill by_ended */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.stage = 4 AND r.wake_at <= @now ORDER BY r.wake_at;
+
+-- by_expiry
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill by_expiry */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.expires_at > 0 AND r.expires_at <= @now AND r.stage < 5
+	AND (r.stage <> 4 OR r.wake_at <= @now) ORDER BY r.expires_at, r.seq;
+
+-- by_expiry, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill by_expiry */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.expires_at > 0 AND r.expires_at <= @now AND r.stage < 5
+	AND (r.stage <> 4 OR r.wake_at <= @now) ORDER BY r.expires_at, r.seq;
+
+-- by_held
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill by_held */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 ORDER BY r.seq;
+
+-- by_held, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill by_held */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 ORDER BY r.seq;
+
+-- by_hold
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill by_hold */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 AND r.hold = @hold
+ORDER BY r.seq;
+
+-- by_hold, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill by_hold */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 AND r.hold = @hold
+ORDER BY r.seq;
+
+-- by_key
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill by_key */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
+	AND r.keyed = 1 AND r.stage IN (0, 1, 2, 3) AND r.seq > @from ORDER BY r.seq;
+
+-- by_key, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill by_key */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
+	AND r.keyed = 1 AND r.stage IN (0, 1, 2, 3) AND r.seq > @from ORDER BY r.seq;
+
+-- by_later
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill by_later */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage
+	AND r.wake_at > 0 AND r.wake_at > @now ORDER BY r.wake_at, r.seq;
+
+-- by_later, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill by_later */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage
+	AND r.wake_at > 0 AND r.wake_at > @now ORDER BY r.wake_at, r.seq;
+
+-- by_line
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill by_line */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0 ORDER BY r.seq;
+
+-- by_line, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill by_line */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0 ORDER BY r.seq;
+
+-- by_open
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill by_open */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WHERE r.stage = 0) AS ready
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WHERE r.stage = 1) AS held
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WHERE r.wake_at > 0) AS later) AS r;
+
+-- by_parked
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill by_parked */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
+	AND r.parked = 1 AND r.seq > @from ORDER BY r.seq;
+
+-- by_parked, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill by_parked */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
+	AND r.parked = 1 AND r.seq > @from ORDER BY r.seq;
+
+-- by_place
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill by_place */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0
+		ORDER BY r.seq) AS ready
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1
+		ORDER BY r.seq) AS held) AS r ORDER BY r.seq;
+
+-- by_place, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill by_place */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0
+		ORDER BY r.seq) AS ready
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1
+		ORDER BY r.seq) AS held) AS r ORDER BY r.seq;
+
+-- by_stage_later
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill by_stage_later */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.wake_at > 0
+ORDER BY r.wake_at, r.seq;
+
+-- by_stage_later, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill by_stage_later */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.wake_at > 0
+ORDER BY r.wake_at, r.seq;
+
+-- by_stage_settled
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill by_stage_settled */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.stage > 4
+ORDER BY r.seq;
+
+-- by_stage_settled, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill by_stage_settled */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.stage > 4
+ORDER BY r.seq;
+
+-- by_step
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill by_step */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.step IS NOT NULL AND r.step = CAST(@step AS BINARY(16)) ORDER BY r.seq;
+
+-- by_step, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill by_step */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.step IS NOT NULL AND r.step = CAST(@step AS BINARY(16)) ORDER BY r.seq;
+
+-- by_unrouted
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill by_unrouted */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = N'' AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage IN (0, 3) ORDER BY r.seq;
+
+-- by_unrouted, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill by_unrouted */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = N'' AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage IN (0, 3) ORDER BY r.seq;
+
+-- by_waiter
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill by_waiter */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.waits_for IS NOT NULL AND r.waits_for = CAST(@join AS BINARY(16))
+	AND r.stage IN (2, 3) AND r.wake_at > @now ORDER BY r.seq;
+
+-- by_waiter, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill by_waiter */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.waits_for IS NOT NULL AND r.waits_for = CAST(@join AS BINARY(16))
+	AND r.stage IN (2, 3) AND r.wake_at > @now ORDER BY r.seq;
+
+-- change
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill change */ DECLARE @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT, to_stage SMALLINT, to_wake BIGINT, next_at BIGINT, expires_at BIGINT, attempts INT, to_claims INT, expiries INT, to_owner NVARCHAR(40), worker NVARCHAR(255), under NVARCHAR(260), hold TINYINT, parked BIT, processed_at BIGINT, processed_by NVARCHAR(255), to_grp NVARCHAR(255), error NVARCHAR(MAX), tried VARCHAR(MAX));
+DECLARE @written TABLE (seq BIGINT NOT NULL);
+INSERT @u SELECT * FROM OPENJSON(@rows) WITH (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT, to_stage SMALLINT, to_wake BIGINT, next_at BIGINT, expires_at BIGINT, attempts INT, to_claims INT, expiries INT, to_owner NVARCHAR(40), worker NVARCHAR(255), under NVARCHAR(260), hold TINYINT, parked BIT, processed_at BIGINT, processed_by NVARCHAR(255), to_grp NVARCHAR(255), error NVARCHAR(MAX), tried VARCHAR(MAX));
+UPDATE r SET stage = u.to_stage, wake_at = u.to_wake, next_at = u.next_at, expires_at = u.expires_at, attempts = u.attempts, claims = u.to_claims,
+	expiries = u.expiries, owner = u.to_owner, worker = u.worker, under = u.under, hold = u.hold, parked = u.parked, processed_at = u.processed_at,
+	processed_by = u.processed_by, last_error = ISNULL(u.error, r.last_error),
+	history = CASE WHEN u.tried = '' THEN r.history ELSE SUBSTRING(CONVERT(VARBINARY(MAX), u.tried, 2) + ISNULL(r.history, 0x), 1, 3072) END 
+	OUTPUT inserted.seq INTO @written (seq)
+FROM @u AS u
+INNER LOOP JOIN [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON r.seq = u.seq
+WHERE r.id = CONVERT(BINARY(16), u.id, 2) AND (u.broken = 1 OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner COLLATE Latin1_General_100_BIN2
+	AND r.grp = u.grp COLLATE Latin1_General_100_BIN2 AND ISNULL(r.step, CAST(0x AS BINARY(16))) = CONVERT(BINARY(16), u.step, 2));
+SELECT w.seq FROM @written AS w;
+
+-- coming
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill coming */ SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS waiting
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 3
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS delayed
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 4
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS leased) AS r;
+
+-- coming, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill coming */ SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS waiting
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 3
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS delayed
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 4
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS leased) AS r;
+
+-- count of any_order
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill count of any_order */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
+FROM (SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0
+		ORDER BY r.seq) AS ready
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS waiting
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 3
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS delayed
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 4
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS leased) AS r) AS f;
+
+-- count of by_held
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill count of by_held */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
+FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 ORDER BY r.seq) AS f;
+
+-- count of by_hold
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill count of by_hold */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
+FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 AND r.hold = @hold
+ORDER BY r.seq) AS f;
+
+-- count of by_key
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill count of by_key */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
+FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
+	AND r.keyed = 1 AND r.stage IN (0, 1, 2, 3) AND r.seq > @from ORDER BY r.seq) AS f;
+
+-- count of by_later
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill count of by_later */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
+FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage
+	AND r.wake_at > 0 AND r.wake_at > @now ORDER BY r.wake_at, r.seq) AS f;
+
+-- count of by_line
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill count of by_line */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
+FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0 ORDER BY r.seq) AS f;
+
+-- count of by_parked
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill count of by_parked */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
+FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
+	AND r.parked = 1 AND r.seq > @from ORDER BY r.seq) AS f;
+
+-- count of by_place
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill count of by_place */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
+FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0
+		ORDER BY r.seq) AS ready
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1
+		ORDER BY r.seq) AS held) AS r ORDER BY r.seq) AS f;
+
+-- count of by_stage_later
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill count of by_stage_later */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
+FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.wake_at > 0
+ORDER BY r.wake_at, r.seq) AS f;
+
+-- count of by_stage_settled
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill count of by_stage_settled */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
+FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.stage > 4
+ORDER BY r.seq) AS f;
+
+-- count of coming
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill count of coming */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
+FROM (SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS waiting
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 3
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS delayed
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 4
+		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS leased) AS r) AS f;
+
+-- count_entries
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill count_entries */ SELECT COUNT_BIG(*) AS n FROM [dbo].[outbox_entries] AS e WITH (FORCESEEK) WHERE e.kind = CAST(@kind AS NVARCHAR(200));
+
+-- database
+SELECT CASE WHEN SERVERPROPERTY('Babelfish') = 1 THEN 150 ELSE d.compatibility_level END AS level,
+	CASE WHEN SERVERPROPERTY('Babelfish') = 1 THEN 1 ELSE CAST(d.is_read_committed_snapshot_on AS INT) END AS versioned
+FROM sys.databases AS d WHERE d.name = DB_NAME()
+
+-- delete
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill delete */ DECLARE @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT);
+DECLARE @written TABLE (seq BIGINT NOT NULL);
+INSERT @u SELECT * FROM OPENJSON(@rows) WITH (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT);
+DELETE r OUTPUT deleted.seq INTO @written (seq)
+FROM @u AS u
+INNER LOOP JOIN [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON r.seq = u.seq
+WHERE r.id = CONVERT(BINARY(16), u.id, 2) AND (u.broken = 1 OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner COLLATE Latin1_General_100_BIN2
+	AND r.grp = u.grp COLLATE Latin1_General_100_BIN2 AND ISNULL(r.step, CAST(0x AS BINARY(16))) = CONVERT(BINARY(16), u.step, 2));
+SELECT w.seq FROM @written AS w;
+
+-- delete_entries
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill delete_entries */ DECLARE @u TABLE (id VARCHAR(32), at BIGINT);
+INSERT @u SELECT * FROM OPENJSON(@entries) WITH (id VARCHAR(32), at BIGINT);
+DELETE e FROM @u AS u
+INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON e.id = CONVERT(BINARY(16), u.id, 2) WHERE u.at = 0 OR e.at = u.at;
+
+-- drop_notes
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill drop_notes */ DECLARE @u TABLE (id VARCHAR(32), looks INT, version BIGINT);
+INSERT @u SELECT * FROM OPENJSON(@notes) WITH (id VARCHAR(32), looks INT, version BIGINT);
+DELETE n FROM @u AS u
+INNER LOOP JOIN [dbo].[outbox_notes] AS n WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON n.id = CONVERT(BINARY(16), u.id, 2)
+WHERE n.looks = u.looks AND (u.version = 0 OR CAST(n.version AS BIGINT) = u.version);
+
+-- due
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill due */ DECLARE @line TABLE (topic NVARCHAR(260) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY WITH (IGNORE_DUP_KEY = ON));
+DECLARE @freed TABLE (blocker NVARCHAR(40) COLLATE Latin1_General_100_BIN2 NOT NULL);
+DECLARE @topic NVARCHAR(260);
+INSERT @freed SELECT * FROM OPENJSON(@free) WITH (blocker NVARCHAR(40) N'$');
+IF @lines IS NOT NULL
+	INSERT @line SELECT * FROM OPENJSON(@lines) WITH (topic NVARCHAR(260) N'$');
+ELSE
+BEGIN
+	SET @topic = (SELECT TOP (1) r.topic FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.stage = 0 ORDER BY r.topic);
+	WHILE @topic IS NOT NULL
+	BEGIN
+		INSERT @line (topic) VALUES (@topic);
+		SET @topic = (SELECT TOP (1) r.topic FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic > @topic AND r.stage = 0 ORDER BY r.topic);
+	END
+	SET @topic = (SELECT TOP (1) r.topic FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.wake_at > 0 ORDER BY r.topic);
+	WHILE @topic IS NOT NULL
+	BEGIN
+		INSERT @line (topic) VALUES (@topic);
+		SET @topic = (SELECT TOP (1) r.topic FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic > @topic AND r.wake_at > 0 ORDER BY r.topic);
+	END
+	SET @topic = (SELECT TOP (1) r.topic FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.stage = 1 ORDER BY r.topic);
+	WHILE @held = 1 AND @topic IS NOT NULL
+	BEGIN
+		INSERT @line (topic) VALUES (@topic);
+		SET @topic = (SELECT TOP (1) r.topic FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic > @topic AND r.stage = 1 ORDER BY r.topic);
+	END
+	SET @topic = (SELECT TOP (1) n.topic FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK) WHERE n.grp = CAST(@group AS NVARCHAR(255)) ORDER BY n.topic);
+	WHILE @topic IS NOT NULL
+	BEGIN
+		INSERT @line (topic) VALUES (@topic);
+		SET @topic = (SELECT TOP (1) n.topic FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK) WHERE n.grp = CAST(@group AS NVARCHAR(255)) AND n.topic > @topic ORDER BY n.topic);
+	END
+END
+SELECT s.topic FROM (SELECT l.topic, (SELECT MIN(v.since) FROM (VALUES
+		((SELECT TOP (1) CASE WHEN r.next_at > r.created_at THEN r.next_at ELSE r.created_at END FROM [dbo].[outbox_records] AS r WITH (FORCESEEK)
+			WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = l.topic AND r.stage = 0 ORDER BY r.seq)),
+		((SELECT TOP (1) r.wake_at FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = l.topic AND r.stage = 2
+			AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at)),
+		((SELECT TOP (1) r.wake_at FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = l.topic AND r.stage = 3
+			AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at)),
+		((SELECT TOP (1) r.wake_at FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = l.topic AND r.stage = 4
+			AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at)),
+		((SELECT TOP (1) CAST(0 AS BIGINT) FROM @freed AS f JOIN [dbo].[outbox_notes] AS n WITH (FORCESEEK)
+			ON n.grp = CAST(@group AS NVARCHAR(255)) AND n.topic = l.topic AND n.blocker = f.blocker)),
+		((SELECT TOP (1) n.look_at FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK) WHERE n.grp = CAST(@group AS NVARCHAR(255)) AND n.topic = l.topic
+			AND n.look_at > 0 AND n.look_at <= @now ORDER BY n.look_at)),
+		((SELECT TOP (1) CASE WHEN r.next_at > r.created_at THEN r.next_at ELSE r.created_at END FROM [dbo].[outbox_records] AS r WITH (FORCESEEK)
+			WHERE @held = 1 AND r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = l.topic AND r.stage = 1 AND r.hold = 1 ORDER BY r.seq))) AS v (since)) AS since
+	FROM @line AS l) AS s WHERE s.since IS NOT NULL ORDER BY s.since, s.topic;
+
+-- entries
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill entries */ DECLARE @u TABLE (id VARCHAR(32));
+INSERT @u SELECT * FROM OPENJSON(@ids) WITH (id VARCHAR(32) N'$');
+SELECT e.kind, e.[key], e.at, e.made_at, e.value FROM @u AS u
+INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (FORCESEEK) ON e.id = CONVERT(BINARY(16), u.id, 2);
+
+-- entries_locked
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill entries_locked */ DECLARE @u TABLE (id VARCHAR(32));
+INSERT @u SELECT * FROM OPENJSON(@ids) WITH (id VARCHAR(32) N'$');
+SELECT e.kind, e.[key], e.at, e.made_at, e.value FROM @u AS u
+INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON e.id = CONVERT(BINARY(16), u.id, 2);
+
+-- extend
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill extend */ DECLARE @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), until BIGINT);
+DECLARE @written TABLE (seq BIGINT NOT NULL);
+INSERT @u SELECT * FROM OPENJSON(@rows) WITH (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), until BIGINT);
+UPDATE r SET wake_at = u.until OUTPUT inserted.seq INTO @written (seq)
+FROM @u AS u
+INNER LOOP JOIN [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON r.seq = u.seq
+WHERE r.id = CONVERT(BINARY(16), u.id, 2) AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner COLLATE Latin1_General_100_BIN2
+	AND r.grp = u.grp COLLATE Latin1_General_100_BIN2 AND ISNULL(r.step, CAST(0x AS BINARY(16))) = CONVERT(BINARY(16), u.step, 2);
+SELECT w.seq FROM @written AS w;
+
+-- find
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill find */ DECLARE @u TABLE (id VARCHAR(32));
+INSERT @u SELECT * FROM OPENJSON(@ids) WITH (id VARCHAR(32) N'$');
+SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by, CAST(CASE WHEN r.stage = 1 AND r.hold = 1 AND EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK)
+	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> N'') THEN 1 ELSE 0 END AS BIT) AS blocked FROM @u AS u
+INNER LOOP JOIN [dbo].[outbox_records] AS r WITH (FORCESEEK) ON r.id = CONVERT(BINARY(16), u.id, 2);
+
+-- find_locked
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill find_locked */ SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by, CAST(CASE WHEN r.stage = 1 AND r.hold = 1 AND EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK)
+	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> N'') THEN 1 ELSE 0 END AS BIT) AS blocked FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE r.id = CAST(@id AS BINARY(16));
+
+-- forget
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill forget */ DELETE n FROM [dbo].[outbox_notes] AS n WITH (ROWLOCK, FORCESEEK) WHERE n.grp = CAST(@group AS NVARCHAR(255));
+
+-- has_meta
+SELECT CASE WHEN OBJECT_ID(N'[dbo].[outbox_meta]', N'U') IS NULL THEN 0 ELSE 1 END AS found
+
+-- has_schema
+SELECT CASE WHEN SCHEMA_ID(@name) IS NULL THEN 0 ELSE 1 END AS found
+
+-- insert
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill insert */ INSERT INTO [dbo].[outbox_records] (id, grp, topic, [key], keyed, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, step, waits_for, message_id,
+	correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload,
+	processed_at, attempts, claims, expiries, hold, parked, owner, worker, under, processed_by)
+SELECT n.id, n.grp, n.topic, n.[key], CASE n.[key] WHEN N'' THEN 0 ELSE 1 END, n.tenant_id, n.created_at, n.size, n.stage, n.wake_at, n.next_at, n.expires_at, n.due_at, n.step, n.waits_for, n.message_id,
+	n.correlation_id, n.causation_id, n.traceparent, n.tracestate, n.dedup_key, n.joins, n.metadata, n.payload,
+	0, 0, 0, 0, 0, 0, N'', N'', N'', N'' FROM @rows AS n ORDER BY n.place;
+
+-- key_states
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill key_states */ DECLARE @asked TABLE ([key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
+DECLARE @now BIGINT = [dbo].[outbox_now]();
+INSERT @asked SELECT * FROM OPENJSON(@names) WITH ([key] NVARCHAR(255) N'$');
+SELECT 4 AS kind, 0 AS line, s.waiting, CAST(0x AS BINARY(16)) AS id, k.[key], N'' AS tenant_id, s.held, 0 AS size, 0 AS stage, s.parked, s.due, 0 AS expires_at, 0 AS attempts, 0 AS claims,
+	0 AS expiries, s.other, N'' AS worker, N'' AS under, CAST(0x AS BINARY(16)) AS step, CAST(0x AS BINARY(16)) AS waits_for, 0 AS parked_row, 0 AS processed_at, N'' AS processed_by
+FROM @asked AS k CROSS APPLY [dbo].[outbox_key_state](CAST(@group AS NVARCHAR(255)), CAST(@topic AS NVARCHAR(260)), k.[key], CAST(@owner AS NVARCHAR(40)), @now) AS s;
+
+-- lease
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill lease */ DECLARE @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), more_attempts INT, more_expiries INT);
+DECLARE @written TABLE (seq BIGINT NOT NULL);
+INSERT @u SELECT * FROM OPENJSON(@rows) WITH (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), more_attempts INT, more_expiries INT);
+UPDATE r SET stage = 4, wake_at = @until, owner = @owner, worker = @worker, claims = r.claims + 1, attempts = r.attempts + u.more_attempts,
+	expiries = r.expiries + u.more_expiries, under = N'', hold = 0 OUTPUT inserted.seq INTO @written (seq)
+FROM @u AS u
+INNER LOOP JOIN [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON r.seq = u.seq
+WHERE r.id = CONVERT(BINARY(16), u.id, 2) AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner COLLATE Latin1_General_100_BIN2
+	AND r.grp = u.grp COLLATE Latin1_General_100_BIN2 AND ISNULL(r.step, CAST(0x AS BINARY(16))) = CONVERT(BINARY(16), u.step, 2);
+SELECT w.seq FROM @written AS w;
+
+-- lines_of
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill lines_of */ DECLARE @line TABLE (topic NVARCHAR(260) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY WITH (IGNORE_DUP_KEY = ON));
+DECLARE @topic NVARCHAR(260) = (SELECT TOP (1) r.topic FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.stage = 0 ORDER BY r.topic);
+WHILE @topic IS NOT NULL
+BEGIN
+	INSERT @line (topic) VALUES (@topic);
+	SET @topic = (SELECT TOP (1) r.topic FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic > @topic AND r.stage = 0 ORDER BY r.topic);
+END
+SET @topic = (SELECT TOP (1) r.topic FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.wake_at > 0 ORDER BY r.topic);
+WHILE @topic IS NOT NULL
+BEGIN
+	INSERT @line (topic) VALUES (@topic);
+	SET @topic = (SELECT TOP (1) r.topic FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic > @topic AND r.wake_at > 0 ORDER BY r.topic);
+END
+SET @topic = (SELECT TOP (1) r.topic FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.stage = 1 ORDER BY r.topic);
+WHILE @topic IS NOT NULL
+BEGIN
+	INSERT @line (topic) VALUES (@topic);
+	SET @topic = (SELECT TOP (1) r.topic FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic > @topic AND r.stage = 1 ORDER BY r.topic);
+END
+SET @topic = (SELECT TOP (1) r.topic FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.stage > 4 ORDER BY r.topic);
+WHILE @topic IS NOT NULL
+BEGIN
+	INSERT @line (topic) VALUES (@topic);
+	SET @topic = (SELECT TOP (1) r.topic FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic > @topic AND r.stage > 4 ORDER BY r.topic);
+END
+SELECT l.topic FROM @line AS l;
+
+-- load
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill load */ DECLARE @u TABLE (id VARCHAR(32));
+INSERT @u SELECT * FROM OPENJSON(@ids) WITH (id VARCHAR(32) N'$');
+SELECT r.id, r.due_at, r.message_id, ISNULL(r.correlation_id, N'') AS correlation_id, ISNULL(r.causation_id, N'') AS causation_id,
+	ISNULL(r.traceparent, N'') AS traceparent, ISNULL(r.tracestate, N'') AS tracestate, ISNULL(r.dedup_key, N'') AS dedup_key,
+	ISNULL(r.joins, N'') AS joins, ISNULL(r.last_error, N'') AS last_error,
+	CASE WHEN @want & 1 <> 0 THEN ISNULL(r.metadata, N'') ELSE N'' END AS metadata, CASE WHEN @want & 2 <> 0 THEN r.payload END AS payload,
+	CASE WHEN @want & 4 <> 0 THEN r.history END AS history
+FROM @u AS u
+INNER LOOP JOIN [dbo].[outbox_records] AS r WITH (FORCESEEK) ON r.id = CONVERT(BINARY(16), u.id, 2);
+
+-- lock_schema
+DECLARE @rc INT, @resource NVARCHAR(255) = @name;
+EXEC @rc = sp_getapplock @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 60000;
+IF @rc < 0 THROW 50901, N'outmill: somebody else is at the schema; the call may be repeated', 1;
+
+-- moving change
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill moving change */ DECLARE @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT, to_stage SMALLINT, to_wake BIGINT, next_at BIGINT, expires_at BIGINT, attempts INT, to_claims INT, expiries INT, to_owner NVARCHAR(40), worker NVARCHAR(255), under NVARCHAR(260), hold TINYINT, parked BIT, processed_at BIGINT, processed_by NVARCHAR(255), to_grp NVARCHAR(255), error NVARCHAR(MAX), tried VARCHAR(MAX));
+DECLARE @written TABLE (seq BIGINT NOT NULL);
+INSERT @u SELECT * FROM OPENJSON(@rows) WITH (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT, to_stage SMALLINT, to_wake BIGINT, next_at BIGINT, expires_at BIGINT, attempts INT, to_claims INT, expiries INT, to_owner NVARCHAR(40), worker NVARCHAR(255), under NVARCHAR(260), hold TINYINT, parked BIT, processed_at BIGINT, processed_by NVARCHAR(255), to_grp NVARCHAR(255), error NVARCHAR(MAX), tried VARCHAR(MAX));
+UPDATE r SET stage = u.to_stage, wake_at = u.to_wake, next_at = u.next_at, expires_at = u.expires_at, attempts = u.attempts, claims = u.to_claims,
+	expiries = u.expiries, owner = u.to_owner, worker = u.worker, under = u.under, hold = u.hold, parked = u.parked, processed_at = u.processed_at,
+	processed_by = u.processed_by, last_error = ISNULL(u.error, r.last_error),
+	history = CASE WHEN u.tried = '' THEN r.history ELSE SUBSTRING(CONVERT(VARBINARY(MAX), u.tried, 2) + ISNULL(r.history, 0x), 1, 3072) END , grp = u.to_grp
+	OUTPUT inserted.seq INTO @written (seq)
+FROM @u AS u
+INNER LOOP JOIN [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON r.seq = u.seq
+WHERE r.id = CONVERT(BINARY(16), u.id, 2) AND (u.broken = 1 OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner COLLATE Latin1_General_100_BIN2
+	AND r.grp = u.grp COLLATE Latin1_General_100_BIN2 AND ISNULL(r.step, CAST(0x AS BINARY(16))) = CONVERT(BINARY(16), u.step, 2));
+SELECT w.seq FROM @written AS w;
+
+-- old
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill old */ SELECT TOP (@limit) e.kind, e.[key], e.at, e.made_at, e.value FROM [dbo].[outbox_entries] AS e WITH (FORCESEEK) WHERE e.kind = CAST(@kind AS NVARCHAR(200)) AND e.at > 0 AND e.at <= @until
+ORDER BY e.at;
+
+-- old, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill old */ SELECT TOP (@limit) e.kind, e.[key], e.at, e.made_at, e.value FROM [dbo].[outbox_entries] AS e WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE e.kind = CAST(@kind AS NVARCHAR(200)) AND e.at > 0 AND e.at <= @until
+ORDER BY e.at;
+
+-- open_notes
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill open_notes */ DECLARE @u TABLE (id VARCHAR(32));
+INSERT @u SELECT * FROM OPENJSON(@notes) WITH (id VARCHAR(32));
+UPDATE n SET blocker = N'', look_at = 0, looks = 0, paused = 0
+FROM @u AS u
+INNER LOOP JOIN [dbo].[outbox_notes] AS n WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON n.id = CONVERT(BINARY(16), u.id, 2)
+WHERE n.blocker <> N'' OR n.look_at <> 0 OR n.looks <> 0;
+
+-- page
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill page */ DECLARE @freed TABLE (blocker NVARCHAR(40) COLLATE Latin1_General_100_BIN2 NOT NULL);
+DECLARE @rc INT = 0, @now BIGINT, @found BIGINT = 0, @resource NVARCHAR(255) = @lock;
+INSERT @freed SELECT * FROM OPENJSON(@free) WITH (blocker NVARCHAR(40) N'$');
+IF @locks = 1
+	EXEC @rc = sp_getapplock @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = @patience;
+IF @rc < -1 OR @rc = -1 AND @patience > 0
+	THROW 50901, N'outmill: the lock of a line was not to be had; the transaction may be repeated', 1;
+SET @now = [dbo].[outbox_now]();
+SELECT @rc AS rc, @now AS now;
+IF @rc >= 0
+BEGIN
+	SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+		SELECT * FROM (SELECT TOP (@due) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2
+			AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS waiting
+		UNION ALL SELECT * FROM (SELECT TOP (@due) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 3
+			AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS delayed
+		UNION ALL SELECT * FROM (SELECT TOP (@due) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 4
+			AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS leased) AS r;
+	SET @found = @@ROWCOUNT;
+END
+IF @rc >= 0 AND @found = 0
+BEGIN
+	WITH noted AS (SELECT TOP (@limit) a.name, a.blocker, a.head, a.look_at, a.looks, a.version FROM (
+		SELECT b.name, b.blocker, b.head, b.look_at, b.looks, b.version FROM @freed AS f CROSS APPLY (
+			SELECT TOP (@limit) n.name, n.blocker, n.head, n.look_at, n.looks, CAST(n.version AS BIGINT) AS version FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK)
+			WHERE n.grp = CAST(@group AS NVARCHAR(255)) AND n.topic = CAST(@topic AS NVARCHAR(260)) AND n.blocker = f.blocker ORDER BY n.head, n.name) AS b
+		UNION SELECT l.name, l.blocker, l.head, l.look_at, l.looks, l.version FROM (
+			SELECT TOP (10 * @limit + 1000) n.name, n.blocker, n.head, n.look_at, n.looks, CAST(n.version AS BIGINT) AS version FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK)
+			WHERE n.grp = CAST(@group AS NVARCHAR(255)) AND n.topic = CAST(@topic AS NVARCHAR(260)) AND n.look_at > 0 AND n.look_at <= @now ORDER BY n.look_at) AS l
+		UNION SELECT n.name, n.blocker, n.head, n.look_at, n.looks, CAST(n.version AS BIGINT) FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK)
+			WHERE @keys = 1 AND n.grp = CAST(@group AS NVARCHAR(255)) AND n.topic = CAST(@topic AS NVARCHAR(260)) AND n.name >= N'q' AND n.name < N'r') AS a ORDER BY a.head, a.name),
+	held AS (SELECT h.* FROM noted AS n CROSS APPLY (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK)
+		WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 AND r.under = n.name ORDER BY r.seq) AS h),
+	ready AS (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE @keys = 1 AND r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0
+		ORDER BY r.seq),
+	wanted AS (SELECT h.[key] FROM held AS h UNION SELECT y.[key] FROM ready AS y
+		UNION SELECT SUBSTRING(n.name, 2, 255) FROM noted AS n WHERE n.name >= N'k' AND n.name < N'l')
+	SELECT 0 AS kind, 0 AS line, CAST(0 AS BIGINT) AS seq, CAST(0x AS BINARY(16)) AS id, N'' AS [key], N'' AS tenant_id, CAST(0 AS BIGINT) AS created_at, 0 AS size, 0 AS stage, CAST(0 AS BIGINT) AS wake_at, CAST(0 AS BIGINT) AS next_at, 0 AS expires_at, 0 AS attempts, 0 AS claims, 0 AS expiries, N'' AS owner, N'' AS worker, N'' AS under, CAST(0x AS BINARY(16)) AS step, CAST(0x AS BINARY(16)) AS waits_for, CASE WHEN EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = N'' AND r.topic = CAST(@topic AS NVARCHAR(260))
+		AND r.stage IN (0, 3)) THEN 1 ELSE 0 END AS parked, 0 AS processed_at, N'' AS processed_by
+	UNION ALL SELECT 1, 0, n.head, CAST(0x AS BINARY(16)), n.name, N'', n.version, 0, 0, n.look_at, 0, 0, n.looks, 0, 0, n.blocker, N'', N'', CAST(0x AS BINARY(16)), CAST(0x AS BINARY(16)), 0, 0, N'' FROM noted AS n
+	UNION ALL SELECT 2, 0, h.seq, h.id, h.[key], h.tenant_id, h.created_at, h.size, h.stage, h.wake_at, h.next_at, h.expires_at, h.attempts, h.claims, h.expiries, h.owner, h.worker, h.under, h.step, h.waits_for, h.parked, h.processed_at, h.processed_by FROM held AS h
+	UNION ALL SELECT 3, 0, h.seq, h.id, h.[key], h.tenant_id, h.created_at, h.size, h.stage, h.wake_at, h.next_at, h.expires_at, h.attempts, h.claims, h.expiries, h.owner, h.worker, h.under, h.step, h.waits_for, h.parked, h.processed_at, h.processed_by FROM ready AS h
+	UNION ALL SELECT 4, 0, s.waiting, CAST(0x AS BINARY(16)), k.[key], N'', s.held, 0, 0, s.parked, s.due, 0, 0, 0, 0, s.other, N'', N'', CAST(0x AS BINARY(16)), CAST(0x AS BINARY(16)), 0, 0, N''
+		FROM wanted AS k CROSS APPLY [dbo].[outbox_key_state](CAST(@group AS NVARCHAR(255)), CAST(@topic AS NVARCHAR(260)), k.[key], CAST(@owner AS NVARCHAR(40)), @now) AS s WHERE @keys = 1 AND k.[key] <> N'';
+END
+
+-- page, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill page */ DECLARE @freed TABLE (blocker NVARCHAR(40) COLLATE Latin1_General_100_BIN2 NOT NULL);
+DECLARE @rc INT = 0, @now BIGINT, @found BIGINT = 0, @resource NVARCHAR(255) = @lock;
+INSERT @freed SELECT * FROM OPENJSON(@free) WITH (blocker NVARCHAR(40) N'$');
+IF @locks = 1
+	EXEC @rc = sp_getapplock @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = @patience;
+IF @rc < -1 OR @rc = -1 AND @patience > 0
+	THROW 50901, N'outmill: the lock of a line was not to be had; the transaction may be repeated', 1;
+SET @now = [dbo].[outbox_now]();
+SELECT @rc AS rc, @now AS now;
+IF @rc >= 0
+BEGIN
+	SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+		SELECT * FROM (SELECT TOP (@due) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2
+			AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS waiting
+		UNION ALL SELECT * FROM (SELECT TOP (@due) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 3
+			AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS delayed
+		UNION ALL SELECT * FROM (SELECT TOP (@due) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 4
+			AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS leased) AS r;
+	SET @found = @@ROWCOUNT;
+END
+IF @rc >= 0 AND @found = 0
+BEGIN
+	WITH noted AS (SELECT TOP (@limit) a.name, a.blocker, a.head, a.look_at, a.looks, a.version FROM (
+		SELECT b.name, b.blocker, b.head, b.look_at, b.looks, b.version FROM @freed AS f CROSS APPLY (
+			SELECT TOP (@limit) n.name, n.blocker, n.head, n.look_at, n.looks, CAST(n.version AS BIGINT) AS version FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK)
+			WHERE n.grp = CAST(@group AS NVARCHAR(255)) AND n.topic = CAST(@topic AS NVARCHAR(260)) AND n.blocker = f.blocker ORDER BY n.head, n.name) AS b
+		UNION SELECT l.name, l.blocker, l.head, l.look_at, l.looks, l.version FROM (
+			SELECT TOP (10 * @limit + 1000) n.name, n.blocker, n.head, n.look_at, n.looks, CAST(n.version AS BIGINT) AS version FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK)
+			WHERE n.grp = CAST(@group AS NVARCHAR(255)) AND n.topic = CAST(@topic AS NVARCHAR(260)) AND n.look_at > 0 AND n.look_at <= @now ORDER BY n.look_at) AS l
+		UNION SELECT n.name, n.blocker, n.head, n.look_at, n.looks, CAST(n.version AS BIGINT) FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK)
+			WHERE @keys = 1 AND n.grp = CAST(@group AS NVARCHAR(255)) AND n.topic = CAST(@topic AS NVARCHAR(260)) AND n.name >= N'q' AND n.name < N'r') AS a ORDER BY a.head, a.name),
+	held AS (SELECT h.* FROM noted AS n CROSS APPLY (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK)
+		WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 AND r.under = n.name ORDER BY r.seq) AS h),
+	ready AS (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE @keys = 1 AND r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0
+		ORDER BY r.seq),
+	wanted AS (SELECT h.[key] FROM held AS h UNION SELECT y.[key] FROM ready AS y
+		UNION SELECT SUBSTRING(n.name, 2, 255) FROM noted AS n WHERE n.name >= N'k' AND n.name < N'l')
+	SELECT 0 AS kind, 0 AS line, CAST(0 AS BIGINT) AS seq, CAST(0x AS BINARY(16)) AS id, N'' AS [key], N'' AS tenant_id, CAST(0 AS BIGINT) AS created_at, 0 AS size, 0 AS stage, CAST(0 AS BIGINT) AS wake_at, CAST(0 AS BIGINT) AS next_at, 0 AS expires_at, 0 AS attempts, 0 AS claims, 0 AS expiries, N'' AS owner, N'' AS worker, N'' AS under, CAST(0x AS BINARY(16)) AS step, CAST(0x AS BINARY(16)) AS waits_for, CASE WHEN EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = N'' AND r.topic = CAST(@topic AS NVARCHAR(260))
+		AND r.stage IN (0, 3)) THEN 1 ELSE 0 END AS parked, 0 AS processed_at, N'' AS processed_by
+	UNION ALL SELECT 1, 0, n.head, CAST(0x AS BINARY(16)), n.name, N'', n.version, 0, 0, n.look_at, 0, 0, n.looks, 0, 0, n.blocker, N'', N'', CAST(0x AS BINARY(16)), CAST(0x AS BINARY(16)), 0, 0, N'' FROM noted AS n
+	UNION ALL SELECT 2, 0, h.seq, h.id, h.[key], h.tenant_id, h.created_at, h.size, h.stage, h.wake_at, h.next_at, h.expires_at, h.attempts, h.claims, h.expiries, h.owner, h.worker, h.under, h.step, h.waits_for, h.parked, h.processed_at, h.processed_by FROM held AS h
+	UNION ALL SELECT 3, 0, h.seq, h.id, h.[key], h.tenant_id, h.created_at, h.size, h.stage, h.wake_at, h.next_at, h.expires_at, h.attempts, h.claims, h.expiries, h.owner, h.worker, h.under, h.step, h.waits_for, h.parked, h.processed_at, h.processed_by FROM ready AS h
+	UNION ALL SELECT 4, 0, s.waiting, CAST(0x AS BINARY(16)), k.[key], N'', s.held, 0, 0, s.parked, s.due, 0, 0, 0, 0, s.other, N'', N'', CAST(0x AS BINARY(16)), CAST(0x AS BINARY(16)), 0, 0, N''
+		FROM wanted AS k CROSS APPLY [dbo].[outbox_key_state](CAST(@group AS NVARCHAR(255)), CAST(@topic AS NVARCHAR(260)), k.[key], CAST(@owner AS NVARCHAR(40)), @now) AS s WHERE @keys = 1 AND k.[key] <> N'';
+END
+
+-- pages
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill pages */ DECLARE @line TABLE (line INT NOT NULL PRIMARY KEY, topic NVARCHAR(260) COLLATE Latin1_General_100_BIN2 NOT NULL, resource NVARCHAR(255) NOT NULL, busy BIT NOT NULL);
+DECLARE @freed TABLE (blocker NVARCHAR(40) COLLATE Latin1_General_100_BIN2 NOT NULL);
+DECLARE @rc INT, @now BIGINT, @n INT = 0, @resource NVARCHAR(255);
+INSERT @freed SELECT * FROM OPENJSON(@free) WITH (blocker NVARCHAR(40) N'$');
+INSERT @line SELECT * FROM OPENJSON(@lines) WITH (line INT, topic NVARCHAR(260), resource NVARCHAR(255), busy BIT);
+WHILE @locks = 1 AND EXISTS (SELECT 1 FROM @line AS l WHERE l.line = @n)
+BEGIN
+	SET @resource = (SELECT l.resource FROM @line AS l WHERE l.line = @n);
+	EXEC @rc = sp_getapplock @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 0;
+	IF @rc < -1
+		THROW 50901, N'outmill: the lock of a line was not to be had; the transaction may be repeated', 1;
+	IF @rc < 0
+		UPDATE l SET busy = 1 FROM @line AS l WHERE l.line = @n;
+	SET @n = @n + 1;
+END
+SET @now = [dbo].[outbox_now]();
+WITH looked AS (SELECT l.line, l.topic, CASE WHEN l.busy = 1
+	OR EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = l.topic AND r.stage = 2 AND r.wake_at > 0 AND r.wake_at <= @now)
+	OR EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = l.topic AND r.stage = 3 AND r.wake_at > 0 AND r.wake_at <= @now)
+	OR EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = l.topic AND r.stage = 4 AND r.wake_at > 0 AND r.wake_at <= @now)
+	OR EXISTS (SELECT 1 FROM @freed AS f JOIN [dbo].[outbox_notes] AS n WITH (FORCESEEK)
+		ON n.grp = CAST(@group AS NVARCHAR(255)) AND n.topic = l.topic AND n.blocker = f.blocker)
+	OR EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK) WHERE n.grp = CAST(@group AS NVARCHAR(255)) AND n.topic = l.topic AND n.look_at > 0 AND n.look_at <= @now)
+	OR @keys = 1 AND EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK) WHERE n.grp = CAST(@group AS NVARCHAR(255)) AND n.topic = l.topic AND n.name >= N'q' AND n.name < N'r')
+	OR @keys = 0 AND EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = l.topic AND r.stage = 1 AND r.hold = 1)
+	OR EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = N'' AND r.topic = l.topic AND r.stage IN (0, 3))
+	THEN 1 ELSE 0 END AS alone FROM @line AS l),
+ready AS (SELECT l.line, h.* FROM looked AS l CROSS APPLY (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK)
+	WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = l.topic AND r.stage = 0 ORDER BY r.seq) AS h WHERE l.alone = 0),
+wanted AS (SELECT DISTINCT h.line, h.topic, h.[key] FROM ready AS h WHERE @keys = 1 AND h.[key] <> N'')
+SELECT 1 AS kind, l.line, CAST(0 AS BIGINT) AS seq, CAST(0x AS BINARY(16)) AS id, N'' AS [key], N'' AS tenant_id, CAST(0 AS BIGINT) AS created_at, 0 AS size, 0 AS stage, CAST(0 AS BIGINT) AS wake_at, CAST(0 AS BIGINT) AS next_at, 0 AS expires_at, 0 AS attempts, 0 AS claims, 0 AS expiries, N'' AS owner, N'' AS worker, N'' AS under, CAST(0x AS BINARY(16)) AS step, CAST(0x AS BINARY(16)) AS waits_for, 0 AS parked, 0 AS processed_at, N'' AS processed_by FROM looked AS l WHERE l.alone = 1
+UNION ALL SELECT 3, h.line, h.seq, h.id, h.[key], h.tenant_id, h.created_at, h.size, h.stage, h.wake_at, h.next_at, h.expires_at, h.attempts, h.claims, h.expiries, h.owner, h.worker, h.under, h.step, h.waits_for, h.parked, h.processed_at, h.processed_by FROM ready AS h
+UNION ALL SELECT 4, k.line, s.waiting, CAST(0x AS BINARY(16)), k.[key], N'', s.held, 0, 0, s.parked, s.due, 0, 0, 0, 0, s.other, N'', N'', CAST(0x AS BINARY(16)), CAST(0x AS BINARY(16)), 0, 0, N''
+	FROM wanted AS k CROSS APPLY [dbo].[outbox_key_state](CAST(@group AS NVARCHAR(255)), k.topic, k.[key], CAST(@owner AS NVARCHAR(40)), @now) AS s;
+
+-- pages, with locks
+SET NOCOUNT, XACT_ABORT ON;
+/* outmill pages */ DECLARE @line TABLE (line INT NOT NULL PRIMARY KEY, topic NVARCHAR(260) COLLATE Latin1_General_100_BIN2 NOT NULL, resource NVARCHAR(255) NOT NULL, busy BIT NOT NULL);
+DECLARE @freed TABLE (blocker NVARCHAR(40) COLLATE Latin1_General_100_BIN2 NOT NULL);
+DECLARE @rc INT, @now BIGINT, @n INT = 0, @resource NVARCHAR(255);
+INSERT @freed SELECT * FROM OPENJSON(@free) WITH (blocker NVARCHAR(40) N'$');
+INSERT @line SELECT * FROM OPENJSON(@lines) WITH (line INT, topic NVARCHAR(260), resource NVARCHAR(255), busy BIT);
+WHILE @locks = 1 AND EXISTS (SELECT 1 FROM @line AS l WHERE l.line = @n)
+BEGIN
+	SET @resource = (SELECT l.resource FROM @line AS l WHERE l.line = @n);
+	EXEC @rc = sp_getapplock @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 0;
+	IF @rc < -1
+		THROW 50901, N'outmill: the lock of a line was not to be had; the transaction may be repeated', 1;
+	IF @rc < 0
+		UPDATE l SET busy = 1 FROM @line AS l WHERE l.line = @n;
+	SET @n = @n + 1;
+END
+SET @now = [dbo].[outbox_now]();
+WITH looked AS (SELECT l.line, l.topic, CASE WHEN l.busy = 1
+	OR EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = l.topic AND r.stage = 2 AND r.wake_at > 0 AND r.wake_at <= @now)
+	OR EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = l.topic AND r.stage = 3 AND r.wake_at > 0 AND r.wake_at <= @now)
+	OR EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = l.topic AND r.stage = 4 AND r.wake_at > 0 AND r.wake_at <= @now)
+	OR EXISTS (SELECT 1 FROM @freed AS f JOIN [dbo].[outbox_notes] AS n WITH (FORCESEEK)
+		ON n.grp = CAST(@group AS NVARCHAR(255)) AND n.topic = l.topic AND n.blocker = f.blocker)
+	OR EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK) WHERE n.grp = CAST(@group AS NVARCHAR(255)) AND n.topic = l.topic AND n.look_at > 0 AND n.look_at <= @now)
+	OR @keys = 1 AND EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK) WHERE n.grp = CAST(@group AS NVARCHAR(255)) AND n.topic = l.topic AND n.name >= N'q' AND n.name < N'r')
+	OR @keys = 0 AND EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = l.topic AND r.stage = 1 AND r.hold = 1)
+	OR EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = N'' AND r.topic = l.topic AND r.stage IN (0, 3))
+	THEN 1 ELSE 0 END AS alone FROM @line AS l),
+ready AS (SELECT l.line, h.* FROM looked AS l CROSS APPLY (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+	WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = l.topic AND r.stage = 0 ORDER BY r.seq) AS h WHERE l.alone = 0),
+wanted AS (SELECT DISTINCT h.line, h.topic, h.[key] FROM ready AS h WHERE @keys = 1 AND h.[key] <> N'')
+SELECT 1 AS kind, l.line, CAST(0 AS BIGINT) AS seq, CAST(0x AS BINARY(16)) AS id, N'' AS [key], N'' AS tenant_id, CAST(0 AS BIGINT) AS created_at, 0 AS size, 0 AS stage, CAST(0 AS BIGINT) AS wake_at, CAST(0 AS BIGINT) AS next_at, 0 AS expires_at, 0 AS attempts, 0 AS claims, 0 AS expiries, N'' AS owner, N'' AS worker, N'' AS under, CAST(0x AS BINARY(16)) AS step, CAST(0x AS BINARY(16)) AS waits_for, 0 AS parked, 0 AS processed_at, N'' AS processed_by FROM looked AS l WHERE l.alone = 1
+UNION ALL SELECT 3, h.line, h.seq, h.id, h.[key], h.tenant_id, h.created_at, h.size, h.stage, h.wake_at, h.next_at, h.expires_at, h.attempts, h.claims, h.expiries, h.owner, h.worker, h.under, h.step, h.waits_for, h.parked, h.processed_at, h.processed_by FROM ready AS h
+UNION ALL SELECT 4, k.line, s.waiting, CAST(0x AS BINARY(16)), k.[key], N'', s.held, 0, 0, s.parked, s.due, 0, 0, 0, 0, s.other, N'', N'', CAST(0x AS BINARY(16)), CAST(0x AS BINARY(16)), 0, 0, N''
+	FROM wanted AS k CROSS APPLY [dbo].[outbox_key_state](CAST(@group AS NVARCHAR(255)), k.topic, k.[key], CAST(@owner AS NVARCHAR(40)), @now) AS s;
+
+-- pausing
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill pausing */ DECLARE @found TABLE (blocker NVARCHAR(40) NOT NULL);
+DECLARE @blocker NVARCHAR(40) = (SELECT TOP (1) n.blocker FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK) WHERE n.grp = CAST(@group AS NVARCHAR(255)) AND n.paused = 1 ORDER BY n.blocker);
+WHILE @blocker IS NOT NULL
+BEGIN
+	INSERT @found (blocker) VALUES (@blocker);
+	SET @blocker = (SELECT TOP (1) n.blocker FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK) WHERE n.grp = CAST(@group AS NVARCHAR(255)) AND n.blocker > @blocker AND n.paused = 1 ORDER BY n.blocker);
+END
+SELECT f.blocker FROM @found AS f;
+
+-- prove
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill prove */ SELECT 1 AS proven;
+
+-- put
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill put */ DECLARE @new TABLE (id VARCHAR(32) NOT NULL PRIMARY KEY, kind NVARCHAR(200) NOT NULL, [key] NVARCHAR(600) NOT NULL, at BIGINT NOT NULL,
+	made_at BIGINT NOT NULL, value NVARCHAR(MAX) NOT NULL, done BIT NOT NULL);
+DECLARE @done TABLE (id BINARY(16) NOT NULL);
+INSERT @new SELECT * FROM OPENJSON(@entries) WITH (id VARCHAR(32), kind NVARCHAR(200), [key] NVARCHAR(600), at BIGINT, made_at BIGINT, value NVARCHAR(MAX), done BIT);
+WHILE 1 = 1
+BEGIN
+	UPDATE e SET at = u.at, made_at = u.made_at, value = u.value OUTPUT inserted.id INTO @done (id)
+	FROM @new AS u INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON e.id = CONVERT(BINARY(16), u.id, 2) WHERE u.done = 0;
+	UPDATE u SET done = 1 FROM @new AS u JOIN @done AS d ON d.id = CONVERT(BINARY(16), u.id, 2);
+	IF NOT EXISTS (SELECT 1 FROM @new AS u WHERE u.done = 0)
+		BREAK;
+	INSERT INTO [dbo].[outbox_entries] (id, kind, [key], at, made_at, value)
+		SELECT CONVERT(BINARY(16), u.id, 2), u.kind, u.[key], u.at, u.made_at, u.value FROM @new AS u WHERE u.done = 0 ORDER BY u.id;
+END
+
+-- put_note
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill put_note */ DECLARE @rc INT, @resource NVARCHAR(255) = @lock, @made BIGINT;
+EXEC @rc = sp_getapplock @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = @patience;
+IF @rc < -1
+	THROW 50901, N'outmill: the lock of a name was not to be had; the transaction may be repeated', 1;
+IF @rc >= 0 AND @leased = 1 AND NOT EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WITH (READCOMMITTEDLOCK, FORCESEEK)
+	WHERE r.id = CAST(@id AS BINARY(16)) AND r.stage = 4 AND r.owner = CAST(@owner AS NVARCHAR(40)) AND r.claims = @claim)
+	SET @rc = -2;
+IF @rc >= 0
+BEGIN
+	SET @made = [dbo].[outbox_now]();
+	INSERT INTO [dbo].[outbox_entries] (id, kind, [key], at, made_at, value) VALUES (CAST(@entry AS BINARY(16)), @kind, @key, @made + @keep, @made, @value);
+	SET @rc = @@ROWCOUNT;
+END
+SELECT @rc AS added;
+
+-- put_notes
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill put_notes */ DECLARE @new TABLE (id VARCHAR(32) NOT NULL PRIMARY KEY, grp NVARCHAR(255) NOT NULL, topic NVARCHAR(260) NOT NULL, name NVARCHAR(260) NOT NULL,
+	blocker NVARCHAR(40) NOT NULL, head BIGINT NOT NULL, look_at BIGINT NOT NULL, looks INT NOT NULL, paused BIT NOT NULL, same BIT NOT NULL, done BIT NOT NULL);
+DECLARE @done TABLE (id BINARY(16) NOT NULL);
+INSERT @new SELECT * FROM OPENJSON(@notes) WITH (id VARCHAR(32), grp NVARCHAR(255), topic NVARCHAR(260), name NVARCHAR(260), blocker NVARCHAR(40), head BIGINT,
+	look_at BIGINT, looks INT, paused BIT, same BIT, done BIT);
+WHILE 1 = 1
+BEGIN
+	UPDATE n SET blocker = u.blocker, look_at = u.look_at, paused = u.paused, looks = CASE u.same WHEN 1 THEN n.looks + 1 ELSE u.looks END,
+		head = CASE WHEN u.same = 1 AND n.head < u.head THEN n.head ELSE u.head END OUTPUT inserted.id INTO @done (id)
+	FROM @new AS u INNER LOOP JOIN [dbo].[outbox_notes] AS n WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON n.id = CONVERT(BINARY(16), u.id, 2) WHERE u.done = 0;
+	UPDATE u SET done = 1 FROM @new AS u JOIN @done AS d ON d.id = CONVERT(BINARY(16), u.id, 2);
+	IF NOT EXISTS (SELECT 1 FROM @new AS u WHERE u.done = 0)
+		BREAK;
+	INSERT INTO [dbo].[outbox_notes] (id, grp, topic, name, blocker, head, look_at, looks, paused)
+		SELECT CONVERT(BINARY(16), u.id, 2), u.grp, u.topic, u.name, u.blocker, u.head, u.look_at, CASE u.same WHEN 1 THEN u.looks - 1 ELSE u.looks END, u.paused
+		FROM @new AS u WHERE u.done = 0 ORDER BY u.id;
+END
+
+-- range
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill range */ SELECT TOP (@limit) e.kind, e.[key], e.at, e.made_at, e.value FROM [dbo].[outbox_entries] AS e WITH (FORCESEEK) WHERE e.kind = CAST(@kind AS NVARCHAR(200)) AND e.[key] > CAST(@prefix AS NVARCHAR(600))
+ORDER BY e.[key];
+
+-- replace
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill replace */ UPDATE r SET size = @size, metadata = @metadata, payload = @payload FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK)
+WHERE r.id = CAST(@id AS BINARY(16));
+
+-- save
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill save */ SAVE TRANSACTION outmill;
+
+-- scan
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill scan */ SELECT e.kind, e.[key], e.at, e.made_at, e.value FROM [dbo].[outbox_entries] AS e WITH (FORCESEEK)
+WHERE e.kind = CAST(@kind AS NVARCHAR(200)) AND e.[key] >= CAST(@prefix AS NVARCHAR(600)) AND e.[key] <= CAST(@prefix AS NVARCHAR(600)) + NCHAR(65535)
+	AND CAST(SUBSTRING(e.[key], 1, @length / 2) AS VARBINARY(1200)) = CAST(CAST(@prefix AS NVARCHAR(600)) AS VARBINARY(1200)) ORDER BY e.[key];
+
+-- state
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill state */ SELECT m.version, m.compatible, m.routes, m.pauses, [dbo].[outbox_now]() AS now,
+	CAST(CASE WHEN EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n) THEN 1 ELSE 0 END AS BIT) AS notes,
+	CAST(CASE WHEN EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n WHERE n.paused = 1) THEN 1 ELSE 0 END AS BIT) AS paused,
+	CAST(CASE WHEN EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WHERE r.grp = N'' AND r.stage IN (0, 3)) THEN 1 ELSE 0 END AS BIT) AS unrouted
+FROM [dbo].[outbox_meta] AS m WHERE m.only_row = 1;
+
+-- take
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill take */ DECLARE @new TABLE (id VARCHAR(32) NOT NULL PRIMARY KEY, kind NVARCHAR(200) NOT NULL, [key] NVARCHAR(600) NOT NULL, at BIGINT NOT NULL,
+	made_at BIGINT NOT NULL, value NVARCHAR(MAX) NOT NULL, done BIT NOT NULL);
+DECLARE @taken TABLE (id BINARY(16) NOT NULL);
+INSERT @new SELECT * FROM OPENJSON(@entries) WITH (id VARCHAR(32), kind NVARCHAR(200), [key] NVARCHAR(600), at BIGINT, made_at BIGINT, value NVARCHAR(MAX), done BIT);
+WHILE 1 = 1
+BEGIN
+	UPDATE e SET at = u.at, made_at = u.made_at, value = u.value OUTPUT inserted.id INTO @taken (id)
+	FROM @new AS u INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON e.id = CONVERT(BINARY(16), u.id, 2) WHERE u.done = 0 AND e.at <= @now;
+	UPDATE u SET done = 1 FROM @new AS u JOIN @taken AS t ON t.id = CONVERT(BINARY(16), u.id, 2);
+	UPDATE u SET done = 1 FROM @new AS u INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON e.id = CONVERT(BINARY(16), u.id, 2) WHERE u.done = 0 AND e.at > @now;
+	IF NOT EXISTS (SELECT 1 FROM @new AS u WHERE u.done = 0)
+		BREAK;
+	INSERT INTO [dbo].[outbox_entries] (id, kind, [key], at, made_at, value)
+		SELECT CONVERT(BINARY(16), u.id, 2), u.kind, u.[key], 0, u.made_at, u.value FROM @new AS u WHERE u.done = 0 ORDER BY u.id;
+END
+SELECT t.id FROM @taken AS t;
+
+-- taken
+SELECT o.name FROM (SELECT [value] AS name FROM OPENJSON(@tables)) AS i JOIN sys.objects AS o ON o.name = i.name
+WHERE o.schema_id = SCHEMA_ID(@name) ORDER BY o.name
+
+-- undo
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill undo */ IF @@TRANCOUNT > 0 AND XACT_STATE() = 1
+	ROLLBACK TRANSACTION outmill;
+
+-- version
+SELECT m.version, m.compatible FROM [dbo].[outbox_meta] AS m WHERE m.only_row = 1
+
+-- whole
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+/* outmill whole */ DECLARE @now BIGINT = [dbo].[outbox_now]();
+SELECT ISNULL((SELECT TOP (1) r.owner FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 4 AND r.wake_at > 0
+		AND r.owner <> CAST(@owner AS NVARCHAR(40)) AND (r.wake_at > @now OR r.expires_at = 0 OR r.expires_at > @now)), N'') AS other,
+	ISNULL((SELECT MIN(r.seq) FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2 AND r.wake_at > 0
+		AND (r.expires_at = 0 OR r.expires_at > @now)), 9223372036854775807) AS waiting,
+	ISNULL((SELECT MIN(r.seq) FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage IN (2, 3, 4) AND r.wake_at > 0
+		AND r.wake_at <= @now AND (r.stage <> 4 OR r.owner = CAST(@owner AS NVARCHAR(40))) AND (r.expires_at = 0 OR r.expires_at > @now)), 9223372036854775807) AS due;
+

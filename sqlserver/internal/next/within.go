@@ -1,0 +1,105 @@
+package next
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/storekit/sqlkit"
+)
+
+// WithTx returns a context that carries the caller's transaction. See sqlkit.WithTx.
+func (d *Driver) WithTx(ctx context.Context, caller any) context.Context {
+	return sqlkit.WithTx(ctx, d, caller)
+}
+
+// TxOf returns the transaction that ctx carries.
+func (d *Driver) TxOf(ctx context.Context) (any, error) {
+	return sqlkit.TxOf(ctx, d, d.config.TxFromContext)
+}
+
+// join returns a tx in the caller's transaction, which no other call uses until leave is called.
+func (d *Driver) join(ctx context.Context, caller any) (t *tx, leave func(), err error) {
+	handle, ok := caller.(sqlkit.Handle)
+	if !ok {
+		return nil, nil, fmt.Errorf("%w: the context carries a %T: use the store's WithTx", outmill.ErrInvalidTx, caller)
+	}
+	leave, err = d.inUse.Lock(ctx, handle)
+	return &tx{d: d, on: handle, callers: true}, leave, err
+}
+
+// Within runs fn in the caller's transaction, completely or not at all. Each statement proves that the transaction still exists, runs
+// under READ COMMITTED, and leaves the settings of the session alone. If fn fails, what it has done is undone by a savepoint; where
+// the caller has set XACT_ABORT, an error of SQL Server has rolled back the whole transaction.
+func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) error) error {
+	t, leave, err := d.join(ctx, caller)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := t.query(ctx, "save", nil); err != nil {
+		return err
+	}
+	if err = t.readState(ctx); err == nil {
+		err = fn(t)
+	}
+	if err != nil {
+		// If that fails, nothing is left either: SQL Server has ended the transaction, or the connection.
+		_ = t.query(context.WithoutCancel(ctx), "undo", nil)
+		return err
+	}
+	if own, ok := d.begun.Load(caller); ok {
+		then := own.(*storekit.AfterCommit)
+		*then = append(*then, t.AfterCommit...)
+	}
+	return nil
+}
+
+// callerError is the error of a function of the caller, which is returned as it is.
+type callerError struct{ err error }
+
+func (e *callerError) Error() string { return e.err.Error() }
+func (e *callerError) Unwrap() error { return e.err }
+
+// worthAnother reports whether fn may succeed if it runs again: not after a commit that nobody knows of.
+func worthAnother(err error) bool { return passes(err) && !errors.Is(err, storekit.ErrCommitInDoubt) }
+
+// sqlAbort has any error end the transaction, so that no part of it can be committed. It has no parameter, so it holds for the
+// session, until the connection is used again.
+const sqlAbort = "SET XACT_ABORT ON"
+
+// Transact runs fn in a READ COMMITTED transaction, which is a *sql.Tx. See driver.DB.
+func (d *Driver) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
+	err := storekit.Repeat(ctx, worthAnother, func() error {
+		then := &storekit.AfterCommit{}
+		err := d.in(ctx, func(own *sql.Tx) error {
+			d.begun.Store(own, then)
+			defer d.begun.Delete(own)
+			if _, err := own.ExecContext(ctx, sqlAbort); err != nil {
+				return err
+			}
+			if err := fn(d.WithTx(ctx, own)); err != nil {
+				return &callerError{err}
+			}
+			// go-mssqldb refuses the statement if the server has ended the transaction.
+			t := &tx{d: d, on: own, callers: true}
+			return t.query(ctx, "prove", nil)
+		})
+		if err == nil {
+			then.Committed()
+		}
+		return err
+	})
+	var own *callerError
+	if errors.As(err, &own) {
+		return own.err
+	}
+	if err != nil {
+		return d.Explain(ctx, "transaction", err)
+	}
+	return nil
+}
