@@ -60,7 +60,9 @@ func Items(statement string) []string {
 func columnsSent(item any) (columns []string) {
 	types := map[reflect.Kind][]string{
 		reflect.Int: {"INT", "SMALLINT", "TINYINT"}, reflect.Int64: {"BIGINT"}, reflect.Bool: {"BIT"},
-		reflect.String:  {"VARCHAR(32)", "VARCHAR(MAX)", "NVARCHAR(40)", "NVARCHAR(200)", "NVARCHAR(255)", "NVARCHAR(260)", "NVARCHAR(600)", "NVARCHAR(MAX)"},
+		reflect.String: {
+			"VARCHAR(32)", "VARCHAR(MAX)", "NVARCHAR(40)", "NVARCHAR(200)", "NVARCHAR(255)", "NVARCHAR(260)", "NVARCHAR(600)", "NVARCHAR(MAX)",
+		},
 		reflect.Pointer: {"NVARCHAR(MAX)"},
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeOf(item)) {

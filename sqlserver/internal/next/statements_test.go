@@ -107,6 +107,24 @@ func columnsIn(list string) (columns []string) {
 	return columns
 }
 
+// With IGNORE_DUP_KEY on an index that is not clustered, inserts lock ranges, and transactions wait for those that have nothing to do
+// with them.
+func TestSchema_OnlyClusteredKeysIgnore(t *testing.T) {
+	t.Parallel()
+	schema, err := named().StatementsFrom(0)
+	require.NoError(t, err)
+	ignore := 0
+	for _, statement := range schema {
+		for line := range strings.SplitSeq(statement, "\n") {
+			if strings.Contains(line, "IGNORE_DUP_KEY = ON") {
+				ignore++
+				require.Contains(t, line, "PRIMARY KEY CLUSTERED")
+			}
+		}
+	}
+	require.Equal(t, 2, ignore, "notes and entries")
+}
+
 // A search repeats the filter of the index that it is for, literally: the server uses a filtered index only then.
 func TestStatements_Filters(t *testing.T) {
 	t.Parallel()

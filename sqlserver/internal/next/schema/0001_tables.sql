@@ -101,7 +101,8 @@ CREATE INDEX {i:waits_for} ON {p:records} (waits_for, seq) WHERE waits_for IS NO
 
 -- Why the rows that are held under a name must wait: a name is k and a key, or p or q and the number of a pause. blocker is the owner
 -- of a lease, 'waiting' for a record that waits for its retry, the name of a pause's note, or '' if the next claim must look.
--- id is a hash of group, topic and name. An insert of an id that exists waits for the transaction that has it, and then does nothing.
+-- id is a hash of group, topic and name. An insert of an id that exists waits for the transaction that has it, and then does nothing. Only a
+-- clustered index may have IGNORE_DUP_KEY: with another one an insert locks the range around the key, and its neighbours wait.
 CREATE TABLE {p:notes} (
     id      BINARY(16) NOT NULL CONSTRAINT {i:pk_notes} PRIMARY KEY CLUSTERED WITH (IGNORE_DUP_KEY = ON, ALLOW_PAGE_LOCKS = OFF),
     head    BIGINT     NOT NULL,           -- the first row

@@ -97,11 +97,11 @@ SELECT TOP (@limit) {row} FROM {p:records} AS r {free} WHERE r.waits_for IS NOT 
 	AND r.stage IN (2, 3) AND r.wake_at > @now ORDER BY r.seq;
 
 -- name: by_open
--- The first rows of each index that has rows in work.
+-- The first rows of each index that has rows in work. Every group is at least '': without a seek the server may read the whole table.
 SELECT TOP (@limit) {row} FROM (
-	SELECT * FROM (SELECT TOP (@limit) {row} FROM {p:records} AS r WHERE r.stage = 0) AS ready
-	UNION ALL SELECT * FROM (SELECT TOP (@limit) {row} FROM {p:records} AS r WHERE r.stage = 1) AS held
-	UNION ALL SELECT * FROM (SELECT TOP (@limit) {row} FROM {p:records} AS r WHERE r.wake_at > 0) AS later) AS r;
+	SELECT * FROM (SELECT TOP (@limit) {row} FROM {p:records} AS r WITH (FORCESEEK) WHERE r.grp >= N'' AND r.stage = 0) AS ready
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) {row} FROM {p:records} AS r WITH (FORCESEEK) WHERE r.grp >= N'' AND r.stage = 1) AS held
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) {row} FROM {p:records} AS r WITH (FORCESEEK) WHERE r.grp >= N'' AND r.wake_at > 0) AS later) AS r;
 
 -- name: find
 -- Rows by their ids, and whether the note of their key holds them.
@@ -153,9 +153,10 @@ FROM @u AS u
 INNER LOOP JOIN {p:records} AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON r.id = CONVERT(BINARY(16), u.id, 2);
 
 -- name: adopt
--- Gives records to the first group of their topic.
+-- Gives records to the first group of their topic. It leaves out those that others have locked: a transaction that has appended one may
+-- stay open for long.
 DECLARE @adopted TABLE (seq BIGINT NOT NULL PRIMARY KEY);
-INSERT @adopted (seq) SELECT TOP (@limit) r.seq FROM {p:records} AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK)
-	WHERE r.grp = N'' AND r.topic = {topic} AND r.stage IN (0, 3) ORDER BY r.seq;
+INSERT @adopted (seq) SELECT TOP (@limit) r.seq FROM {p:records} AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+	WHERE r.grp = N'' AND r.topic = {topic} AND r.stage IN (0, 3) AND r.claims >= 0 ORDER BY r.seq;
 UPDATE r SET grp = {group} FROM @adopted AS a INNER LOOP JOIN {p:records} AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON r.seq = a.seq WHERE r.grp = N'';
 SELECT @@ROWCOUNT AS adopted;

@@ -1,9 +1,10 @@
 -- name: state
--- What every transaction begins with.
+-- What every transaction begins with. Every topic is larger than '', and every group at least '': without a seek the server may read the whole
+-- table where there is nothing.
 SELECT m.version, m.compatible, m.routes, m.pauses, {p:now}() AS now,
 	CAST(CASE WHEN EXISTS (SELECT 1 FROM {p:notes} AS n) THEN 1 ELSE 0 END AS BIT) AS notes,
-	CAST(CASE WHEN EXISTS (SELECT 1 FROM {p:notes} AS n WHERE n.paused = 1) THEN 1 ELSE 0 END AS BIT) AS paused,
-	CAST(CASE WHEN EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = N'' AND r.stage IN (0, 3)) THEN 1 ELSE 0 END AS BIT) AS unrouted
+	CAST(CASE WHEN EXISTS (SELECT 1 FROM {p:notes} AS n WITH (FORCESEEK) WHERE n.grp >= N'' AND n.paused = 1) THEN 1 ELSE 0 END AS BIT) AS paused,
+	CAST(CASE WHEN EXISTS (SELECT 1 FROM {p:records} AS r WITH (FORCESEEK) WHERE r.grp = N'' AND r.topic > N'' AND r.stage IN (0, 3)) THEN 1 ELSE 0 END AS BIT) AS unrouted
 FROM {p:meta} AS m WHERE m.only_row = 1;
 
 -- name: bump

@@ -19,8 +19,8 @@ SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
 /* outmill adopt */ DECLARE @adopted TABLE (seq BIGINT NOT NULL PRIMARY KEY);
-INSERT @adopted (seq) SELECT TOP (@limit) r.seq FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK)
-	WHERE r.grp = N'' AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage IN (0, 3) ORDER BY r.seq;
+INSERT @adopted (seq) SELECT TOP (@limit) r.seq FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+	WHERE r.grp = N'' AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage IN (0, 3) AND r.claims >= 0 ORDER BY r.seq;
 UPDATE r SET grp = CAST(@group AS NVARCHAR(255)) FROM @adopted AS a INNER LOOP JOIN [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON r.seq = a.seq WHERE r.grp = N'';
 SELECT @@ROWCOUNT AS adopted;
 
@@ -167,9 +167,9 @@ SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
 /* outmill by_open */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
-	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WHERE r.stage = 0) AS ready
-	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WHERE r.stage = 1) AS held
-	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WHERE r.wake_at > 0) AS later) AS r;
+	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp >= N'' AND r.stage = 0) AS ready
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp >= N'' AND r.stage = 1) AS held
+	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp >= N'' AND r.wake_at > 0) AS later) AS r;
 
 -- by_parked
 SET NOCOUNT ON;
@@ -983,8 +983,8 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
 /* outmill state */ SELECT m.version, m.compatible, m.routes, m.pauses, [dbo].[outbox_now]() AS now,
 	CAST(CASE WHEN EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n) THEN 1 ELSE 0 END AS BIT) AS notes,
-	CAST(CASE WHEN EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n WHERE n.paused = 1) THEN 1 ELSE 0 END AS BIT) AS paused,
-	CAST(CASE WHEN EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WHERE r.grp = N'' AND r.stage IN (0, 3)) THEN 1 ELSE 0 END AS BIT) AS unrouted
+	CAST(CASE WHEN EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK) WHERE n.grp >= N'' AND n.paused = 1) THEN 1 ELSE 0 END AS BIT) AS paused,
+	CAST(CASE WHEN EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = N'' AND r.topic > N'' AND r.stage IN (0, 3)) THEN 1 ELSE 0 END AS BIT) AS unrouted
 FROM [dbo].[outbox_meta] AS m WHERE m.only_row = 1;
 
 -- take
