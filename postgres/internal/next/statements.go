@@ -4,13 +4,14 @@ import (
 	"embed"
 	"fmt"
 	"hash/fnv"
-	"io/fs"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 //go:embed statements/*.sql
@@ -18,19 +19,9 @@ var statementFiles embed.FS
 
 // templates are the statements of the directory, by name.
 var templates = sync.OnceValue(func() map[string]string {
-	all := map[string]string{}
-	files, err := fs.Glob(statementFiles, "statements/*.sql")
+	all, err := sqlkit.NamedStatements(statementFiles, "statements/*.sql")
 	if err != nil {
 		panic(err)
-	}
-	for _, file := range files {
-		text, err := statementFiles.ReadFile(file)
-		if err != nil {
-			panic(err)
-		}
-		for name, statement := range parse(string(text)) {
-			all[name] = statement
-		}
 	}
 	for _, name := range []string{
 		"by_line", "by_held", "by_place", "by_keyed", "by_paused", "coming", "any_order", "by_later", "by_key", "by_parked",
@@ -96,26 +87,6 @@ func parameters(text string) (last int) {
 		last = max(last, n)
 	}
 	return last
-}
-
-// parse returns the statements of a file by their names. The comments stay in the file; a statement has its name instead.
-func parse(text string) map[string]string {
-	found := map[string]string{}
-	for part := range strings.SplitSeq("\n"+text, "\n-- name: ") {
-		name, body, named := strings.Cut(part, "\n")
-		if !named || strings.ContainsAny(name, " -") || name == "" {
-			continue
-		}
-		var lines []string
-		for line := range strings.SplitSeq(body, "\n") {
-			if !strings.HasPrefix(line, "--") && line != "" {
-				lines = append(lines, line)
-			}
-		}
-		verb, rest, _ := strings.Cut(strings.Join(lines, "\n"), " ")
-		found[name] = verb + " /* outmill " + name + " */ " + rest
-	}
-	return found
 }
 
 // rowColumns are the columns that rowInto reads.

@@ -3,10 +3,11 @@ package next
 import (
 	"embed"
 	"fmt"
-	"io/fs"
 	"regexp"
 	"strings"
 	"sync"
+
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 //go:embed statements/*.sql
@@ -14,19 +15,9 @@ var statementFiles embed.FS
 
 // templates are the statements of the directory, by name.
 var templates = sync.OnceValue(func() map[string]string {
-	all := map[string]string{}
-	files, err := fs.Glob(statementFiles, "statements/*.sql")
+	all, err := sqlkit.NamedStatements(statementFiles, "statements/*.sql")
 	if err != nil {
 		panic(err)
-	}
-	for _, file := range files {
-		text, err := statementFiles.ReadFile(file)
-		if err != nil {
-			panic(err)
-		}
-		for name, statement := range parse(string(text)) {
-			all[name] = statement
-		}
 	}
 	for _, name := range []string{
 		"by_line", "by_held", "by_hold", "by_place", "coming", "any_order", "by_later", "by_key", "by_parked", "by_stage_later",
@@ -51,25 +42,6 @@ func count(search string) string {
 	return `SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
 	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
 FROM (` + strings.TrimSuffix(search, ";") + ") AS f;"
-}
-
-// parse returns the statements of a file by their names. The comments stay in the file.
-func parse(text string) map[string]string {
-	found := map[string]string{}
-	for part := range strings.SplitSeq("\n"+text, "\n-- name: ") {
-		name, body, named := strings.Cut(part, "\n")
-		if !named || strings.ContainsAny(name, " -") || name == "" {
-			continue
-		}
-		var lines []string
-		for line := range strings.SplitSeq(body, "\n") {
-			if !strings.HasPrefix(line, "--") && line != "" {
-				lines = append(lines, line)
-			}
-		}
-		found[name] = strings.Join(lines, "\n")
-	}
-	return found
 }
 
 // rowColumns are the columns that rowInto reads.
@@ -160,7 +132,7 @@ func (n *names) text(name string, locks bool) string {
 	if locks {
 		hints = seekFree
 	}
-	text := "/* outmill " + name + " */ " + n.in(strings.ReplaceAll(template, "{free}", hints))
+	text := n.in(strings.ReplaceAll(template, "{free}", hints))
 	n.made.Store(key, text)
 	return text
 }

@@ -2,7 +2,7 @@
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill add */ DECLARE @rc INT = 0, @resource NVARCHAR(255) = @lock;
+DECLARE /* outmill add */ @rc INT = 0, @resource NVARCHAR(255) = @lock;
 IF @patience >= 0
 	EXEC @rc = sp_getapplock @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = @patience;
 IF @rc < -1
@@ -18,7 +18,7 @@ SELECT @rc AS added;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill adopt */ DECLARE @adopted TABLE (seq BIGINT NOT NULL PRIMARY KEY);
+DECLARE /* outmill adopt */ @adopted TABLE (seq BIGINT NOT NULL PRIMARY KEY);
 INSERT @adopted (seq) SELECT TOP (@limit) r.seq FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 	WHERE r.grp = N'' AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage IN (0, 3) AND r.claims >= 0 ORDER BY r.seq;
 UPDATE r SET grp = CAST(@group AS NVARCHAR(255)) FROM @adopted AS a INNER LOOP JOIN [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON r.seq = a.seq WHERE r.grp = N'';
@@ -28,14 +28,14 @@ SELECT @@ROWCOUNT AS adopted;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill after */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by, CAST(CASE WHEN r.stage = 1 AND r.hold = 1 AND EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK)
+SELECT /* outmill after */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by, CAST(CASE WHEN r.stage = 1 AND r.hold = 1 AND EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK)
 	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> N'') THEN 1 ELSE 0 END AS BIT) AS blocked FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.id > CAST(@id AS BINARY(16)) ORDER BY r.id;
 
 -- any_order
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill any_order */ SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+SELECT /* outmill any_order */ r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
 	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0
 		ORDER BY r.seq) AS ready
 	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2
@@ -47,7 +47,7 @@ IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
 
 -- any_order, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill any_order */ SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+SELECT /* outmill any_order */ r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
 	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0
 		ORDER BY r.seq) AS ready
 	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2
@@ -61,7 +61,7 @@ SET NOCOUNT, XACT_ABORT ON;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill attach */ DECLARE @u TABLE (id VARCHAR(32));
+DECLARE /* outmill attach */ @u TABLE (id VARCHAR(32));
 INSERT @u SELECT * FROM OPENJSON(@ids) WITH (id VARCHAR(32) N'$');
 UPDATE r SET step = CAST(@step AS BINARY(16)), joins = CASE WHEN r.joins IS NULL OR r.joins = N'' THEN @join ELSE r.joins + N',' + @join END
 FROM @u AS u
@@ -71,102 +71,102 @@ INNER LOOP JOIN [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) O
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill bump */ UPDATE [dbo].[outbox_meta] SET routes = routes + @routes, pauses = pauses + @pauses WHERE only_row = 1;
+UPDATE /* outmill bump */ [dbo].[outbox_meta] SET routes = routes + @routes, pauses = pauses + @pauses WHERE only_row = 1;
 SELECT m.routes, m.pauses FROM [dbo].[outbox_meta] AS m WITH (UPDLOCK) WHERE m.only_row = 1;
 
 -- by_done
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill by_done */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.stage = 5 AND r.processed_at <= @until ORDER BY r.processed_at, r.seq;
+SELECT /* outmill by_done */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.stage = 5 AND r.processed_at <= @until ORDER BY r.processed_at, r.seq;
 
 -- by_done, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill by_done */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.stage = 5 AND r.processed_at <= @until ORDER BY r.processed_at, r.seq;
+SELECT /* outmill by_done */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.stage = 5 AND r.processed_at <= @until ORDER BY r.processed_at, r.seq;
 
 -- by_ended
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill by_ended */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.stage = 4 AND r.wake_at <= @now ORDER BY r.wake_at;
+SELECT /* outmill by_ended */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.stage = 4 AND r.wake_at <= @now ORDER BY r.wake_at;
 
 -- by_ended, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill by_ended */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.stage = 4 AND r.wake_at <= @now ORDER BY r.wake_at;
+SELECT /* outmill by_ended */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.stage = 4 AND r.wake_at <= @now ORDER BY r.wake_at;
 
 -- by_expiry
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill by_expiry */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.expires_at > 0 AND r.expires_at <= @now AND r.stage < 5
+SELECT /* outmill by_expiry */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.expires_at > 0 AND r.expires_at <= @now AND r.stage < 5
 	AND (r.stage <> 4 OR r.wake_at <= @now) ORDER BY r.expires_at, r.seq;
 
 -- by_expiry, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill by_expiry */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.expires_at > 0 AND r.expires_at <= @now AND r.stage < 5
+SELECT /* outmill by_expiry */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.expires_at > 0 AND r.expires_at <= @now AND r.stage < 5
 	AND (r.stage <> 4 OR r.wake_at <= @now) ORDER BY r.expires_at, r.seq;
 
 -- by_held
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill by_held */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 ORDER BY r.seq;
+SELECT /* outmill by_held */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 ORDER BY r.seq;
 
 -- by_held, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill by_held */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 ORDER BY r.seq;
+SELECT /* outmill by_held */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 ORDER BY r.seq;
 
 -- by_hold
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill by_hold */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 AND r.hold = @hold
+SELECT /* outmill by_hold */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 AND r.hold = @hold
 ORDER BY r.seq;
 
 -- by_hold, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill by_hold */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 AND r.hold = @hold
+SELECT /* outmill by_hold */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 AND r.hold = @hold
 ORDER BY r.seq;
 
 -- by_key
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill by_key */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
+SELECT /* outmill by_key */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
 	AND r.keyed = 1 AND r.stage IN (0, 1, 2, 3) AND r.seq > @from ORDER BY r.seq;
 
 -- by_key, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill by_key */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
+SELECT /* outmill by_key */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
 	AND r.keyed = 1 AND r.stage IN (0, 1, 2, 3) AND r.seq > @from ORDER BY r.seq;
 
 -- by_later
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill by_later */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage
+SELECT /* outmill by_later */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage
 	AND r.wake_at > 0 AND r.wake_at > @now ORDER BY r.wake_at, r.seq;
 
 -- by_later, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill by_later */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage
+SELECT /* outmill by_later */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage
 	AND r.wake_at > 0 AND r.wake_at > @now ORDER BY r.wake_at, r.seq;
 
 -- by_line
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill by_line */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0 ORDER BY r.seq;
+SELECT /* outmill by_line */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0 ORDER BY r.seq;
 
 -- by_line, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill by_line */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0 ORDER BY r.seq;
+SELECT /* outmill by_line */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0 ORDER BY r.seq;
 
 -- by_open
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill by_open */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+SELECT /* outmill by_open */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
 	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp >= N'' AND r.stage = 0) AS ready
 	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp >= N'' AND r.stage = 1) AS held
 	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp >= N'' AND r.wake_at > 0) AS later) AS r;
@@ -175,19 +175,19 @@ IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill by_parked */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
+SELECT /* outmill by_parked */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
 	AND r.parked = 1 AND r.seq > @from ORDER BY r.seq;
 
 -- by_parked, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill by_parked */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
+SELECT /* outmill by_parked */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
 	AND r.parked = 1 AND r.seq > @from ORDER BY r.seq;
 
 -- by_place
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill by_place */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+SELECT /* outmill by_place */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
 	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0
 		ORDER BY r.seq) AS ready
 	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1
@@ -195,7 +195,7 @@ IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
 
 -- by_place, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill by_place */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+SELECT /* outmill by_place */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
 	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0
 		ORDER BY r.seq) AS ready
 	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1
@@ -205,63 +205,63 @@ SET NOCOUNT, XACT_ABORT ON;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill by_stage_later */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.wake_at > 0
+SELECT /* outmill by_stage_later */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.wake_at > 0
 ORDER BY r.wake_at, r.seq;
 
 -- by_stage_later, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill by_stage_later */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.wake_at > 0
+SELECT /* outmill by_stage_later */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.wake_at > 0
 ORDER BY r.wake_at, r.seq;
 
 -- by_stage_settled
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill by_stage_settled */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.stage > 4
+SELECT /* outmill by_stage_settled */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.stage > 4
 ORDER BY r.seq;
 
 -- by_stage_settled, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill by_stage_settled */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.stage > 4
+SELECT /* outmill by_stage_settled */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.stage > 4
 ORDER BY r.seq;
 
 -- by_step
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill by_step */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.step IS NOT NULL AND r.step = CAST(@step AS BINARY(16)) ORDER BY r.seq;
+SELECT /* outmill by_step */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.step IS NOT NULL AND r.step = CAST(@step AS BINARY(16)) ORDER BY r.seq;
 
 -- by_step, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill by_step */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.step IS NOT NULL AND r.step = CAST(@step AS BINARY(16)) ORDER BY r.seq;
+SELECT /* outmill by_step */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.step IS NOT NULL AND r.step = CAST(@step AS BINARY(16)) ORDER BY r.seq;
 
 -- by_unrouted
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill by_unrouted */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = N'' AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage IN (0, 3) ORDER BY r.seq;
+SELECT /* outmill by_unrouted */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = N'' AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage IN (0, 3) ORDER BY r.seq;
 
 -- by_unrouted, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill by_unrouted */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = N'' AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage IN (0, 3) ORDER BY r.seq;
+SELECT /* outmill by_unrouted */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = N'' AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage IN (0, 3) ORDER BY r.seq;
 
 -- by_waiter
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill by_waiter */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.waits_for IS NOT NULL AND r.waits_for = CAST(@join AS BINARY(16))
+SELECT /* outmill by_waiter */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.waits_for IS NOT NULL AND r.waits_for = CAST(@join AS BINARY(16))
 	AND r.stage IN (2, 3) AND r.wake_at > @now ORDER BY r.seq;
 
 -- by_waiter, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill by_waiter */ SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.waits_for IS NOT NULL AND r.waits_for = CAST(@join AS BINARY(16))
+SELECT /* outmill by_waiter */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.waits_for IS NOT NULL AND r.waits_for = CAST(@join AS BINARY(16))
 	AND r.stage IN (2, 3) AND r.wake_at > @now ORDER BY r.seq;
 
 -- change
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill change */ DECLARE @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT, to_stage SMALLINT, to_wake BIGINT, next_at BIGINT, expires_at BIGINT, attempts INT, to_claims INT, expiries INT, to_owner NVARCHAR(40), worker NVARCHAR(255), under NVARCHAR(260), hold TINYINT, parked BIT, processed_at BIGINT, processed_by NVARCHAR(255), to_grp NVARCHAR(255), error NVARCHAR(MAX), tried VARCHAR(MAX));
+DECLARE /* outmill change */ @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT, to_stage SMALLINT, to_wake BIGINT, next_at BIGINT, expires_at BIGINT, attempts INT, to_claims INT, expiries INT, to_owner NVARCHAR(40), worker NVARCHAR(255), under NVARCHAR(260), hold TINYINT, parked BIT, processed_at BIGINT, processed_by NVARCHAR(255), to_grp NVARCHAR(255), error NVARCHAR(MAX), tried VARCHAR(MAX));
 DECLARE @written TABLE (seq BIGINT NOT NULL);
 INSERT @u SELECT * FROM OPENJSON(@rows) WITH (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT, to_stage SMALLINT, to_wake BIGINT, next_at BIGINT, expires_at BIGINT, attempts INT, to_claims INT, expiries INT, to_owner NVARCHAR(40), worker NVARCHAR(255), under NVARCHAR(260), hold TINYINT, parked BIT, processed_at BIGINT, processed_by NVARCHAR(255), to_grp NVARCHAR(255), error NVARCHAR(MAX), tried VARCHAR(MAX));
 UPDATE r SET stage = u.to_stage, wake_at = u.to_wake, next_at = u.next_at, expires_at = u.expires_at, attempts = u.attempts, claims = u.to_claims,
@@ -279,7 +279,7 @@ SELECT w.seq FROM @written AS w;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill coming */ SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+SELECT /* outmill coming */ r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
 	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2
 		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS waiting
 	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 3
@@ -289,7 +289,7 @@ IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
 
 -- coming, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill coming */ SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+SELECT /* outmill coming */ r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
 	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2
 		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS waiting
 	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 3
@@ -301,9 +301,9 @@ SET NOCOUNT, XACT_ABORT ON;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill count of any_order */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
 	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
-FROM (SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+FROM (SELECT /* outmill any_order */ r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
 	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0
 		ORDER BY r.seq) AS ready
 	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2
@@ -317,61 +317,61 @@ FROM (SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill count of by_held */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
 	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
-FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 ORDER BY r.seq) AS f;
+FROM (SELECT /* outmill by_held */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 ORDER BY r.seq) AS f;
 
 -- count of by_hold
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill count of by_hold */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
 	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
-FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 AND r.hold = @hold
+FROM (SELECT /* outmill by_hold */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 AND r.hold = @hold
 ORDER BY r.seq) AS f;
 
 -- count of by_key
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill count of by_key */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
 	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
-FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
+FROM (SELECT /* outmill by_key */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
 	AND r.keyed = 1 AND r.stage IN (0, 1, 2, 3) AND r.seq > @from ORDER BY r.seq) AS f;
 
 -- count of by_later
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill count of by_later */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
 	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
-FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage
+FROM (SELECT /* outmill by_later */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage
 	AND r.wake_at > 0 AND r.wake_at > @now ORDER BY r.wake_at, r.seq) AS f;
 
 -- count of by_line
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill count of by_line */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
 	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
-FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0 ORDER BY r.seq) AS f;
+FROM (SELECT /* outmill by_line */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0 ORDER BY r.seq) AS f;
 
 -- count of by_parked
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill count of by_parked */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
 	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
-FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
+FROM (SELECT /* outmill by_parked */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
 	AND r.parked = 1 AND r.seq > @from ORDER BY r.seq) AS f;
 
 -- count of by_place
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill count of by_place */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
 	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
-FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+FROM (SELECT /* outmill by_place */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
 	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0
 		ORDER BY r.seq) AS ready
 	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1
@@ -381,27 +381,27 @@ FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.c
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill count of by_stage_later */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
 	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
-FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.wake_at > 0
+FROM (SELECT /* outmill by_stage_later */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.wake_at > 0
 ORDER BY r.wake_at, r.seq) AS f;
 
 -- count of by_stage_settled
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill count of by_stage_settled */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
 	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
-FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.stage > 4
+FROM (SELECT /* outmill by_stage_settled */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.stage > 4
 ORDER BY r.seq) AS f;
 
 -- count of coming
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill count of coming */ SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
+SELECT COUNT_BIG(*) AS n, ISNULL(SUM(CASE WHEN f.next_at > @now AND f.stage <> 4 THEN 1 ELSE 0 END), 0) AS later,
 	ISNULL(MIN(CASE WHEN f.expires_at > 0 AND f.expires_at <= @now THEN NULL WHEN f.stage = 4 THEN f.wake_at ELSE f.next_at END), 0) AS oldest
-FROM (SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
+FROM (SELECT /* outmill coming */ r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
 	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2
 		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS waiting
 	UNION ALL SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 3
@@ -413,7 +413,7 @@ FROM (SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill count_entries */ SELECT COUNT_BIG(*) AS n FROM [dbo].[outbox_entries] AS e WITH (FORCESEEK) WHERE e.kind = CAST(@kind AS NVARCHAR(200));
+SELECT /* outmill count_entries */ COUNT_BIG(*) AS n FROM [dbo].[outbox_entries] AS e WITH (FORCESEEK) WHERE e.kind = CAST(@kind AS NVARCHAR(200));
 
 -- database
 SELECT CASE WHEN SERVERPROPERTY('Babelfish') = 1 THEN 150 ELSE d.compatibility_level END AS level,
@@ -424,7 +424,7 @@ FROM sys.databases AS d WHERE d.name = DB_NAME()
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill delete */ DECLARE @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT);
+DECLARE /* outmill delete */ @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT);
 DECLARE @written TABLE (seq BIGINT NOT NULL);
 INSERT @u SELECT * FROM OPENJSON(@rows) WITH (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT);
 DELETE r OUTPUT deleted.seq INTO @written (seq)
@@ -438,7 +438,7 @@ SELECT w.seq FROM @written AS w;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill delete_entries */ DECLARE @u TABLE (id VARCHAR(32), at BIGINT);
+DECLARE /* outmill delete_entries */ @u TABLE (id VARCHAR(32), at BIGINT);
 INSERT @u SELECT * FROM OPENJSON(@entries) WITH (id VARCHAR(32), at BIGINT);
 DELETE e FROM @u AS u
 INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON e.id = CONVERT(BINARY(16), u.id, 2) WHERE u.at = 0 OR e.at = u.at;
@@ -447,7 +447,7 @@ INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (UPDLOCK, ROWLOCK, FORCESEEK) O
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill drop_notes */ DECLARE @u TABLE (id VARCHAR(32), looks INT, version BIGINT);
+DECLARE /* outmill drop_notes */ @u TABLE (id VARCHAR(32), looks INT, version BIGINT);
 INSERT @u SELECT * FROM OPENJSON(@notes) WITH (id VARCHAR(32), looks INT, version BIGINT);
 DELETE n FROM @u AS u
 INNER LOOP JOIN [dbo].[outbox_notes] AS n WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON n.id = CONVERT(BINARY(16), u.id, 2)
@@ -457,7 +457,7 @@ WHERE n.looks = u.looks AND (u.version = 0 OR CAST(n.version AS BIGINT) = u.vers
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill due */ DECLARE @line TABLE (topic NVARCHAR(260) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY WITH (IGNORE_DUP_KEY = ON));
+DECLARE /* outmill due */ @line TABLE (topic NVARCHAR(260) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY WITH (IGNORE_DUP_KEY = ON));
 DECLARE @freed TABLE (blocker NVARCHAR(40) COLLATE Latin1_General_100_BIN2 NOT NULL);
 DECLARE @topic NVARCHAR(260);
 INSERT @freed SELECT * FROM OPENJSON(@free) WITH (blocker NVARCHAR(40) N'$');
@@ -511,7 +511,7 @@ SELECT s.topic FROM (SELECT l.topic, (SELECT MIN(v.since) FROM (VALUES
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill entries */ DECLARE @u TABLE (id VARCHAR(32));
+DECLARE /* outmill entries */ @u TABLE (id VARCHAR(32));
 INSERT @u SELECT * FROM OPENJSON(@ids) WITH (id VARCHAR(32) N'$');
 SELECT e.kind, e.[key], e.at, e.made_at, e.value FROM @u AS u
 INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (FORCESEEK) ON e.id = CONVERT(BINARY(16), u.id, 2);
@@ -520,7 +520,7 @@ INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (FORCESEEK) ON e.id = CONVERT(B
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill entries_locked */ DECLARE @u TABLE (id VARCHAR(32));
+DECLARE /* outmill entries_locked */ @u TABLE (id VARCHAR(32));
 INSERT @u SELECT * FROM OPENJSON(@ids) WITH (id VARCHAR(32) N'$');
 SELECT e.kind, e.[key], e.at, e.made_at, e.value FROM @u AS u
 INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON e.id = CONVERT(BINARY(16), u.id, 2);
@@ -529,7 +529,7 @@ INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (UPDLOCK, ROWLOCK, FORCESEEK) O
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill extend */ DECLARE @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), until BIGINT);
+DECLARE /* outmill extend */ @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), until BIGINT);
 DECLARE @written TABLE (seq BIGINT NOT NULL);
 INSERT @u SELECT * FROM OPENJSON(@rows) WITH (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), until BIGINT);
 UPDATE r SET wake_at = u.until OUTPUT inserted.seq INTO @written (seq)
@@ -543,7 +543,7 @@ SELECT w.seq FROM @written AS w;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill find */ DECLARE @u TABLE (id VARCHAR(32));
+DECLARE /* outmill find */ @u TABLE (id VARCHAR(32));
 INSERT @u SELECT * FROM OPENJSON(@ids) WITH (id VARCHAR(32) N'$');
 SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by, CAST(CASE WHEN r.stage = 1 AND r.hold = 1 AND EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK)
 	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> N'') THEN 1 ELSE 0 END AS BIT) AS blocked FROM @u AS u
@@ -553,14 +553,14 @@ INNER LOOP JOIN [dbo].[outbox_records] AS r WITH (FORCESEEK) ON r.id = CONVERT(B
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill find_locked */ SELECT r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by, CAST(CASE WHEN r.stage = 1 AND r.hold = 1 AND EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK)
+SELECT /* outmill find_locked */ r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by, CAST(CASE WHEN r.stage = 1 AND r.hold = 1 AND EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK)
 	WHERE n.grp = r.grp AND n.topic = r.topic AND n.name = r.under AND n.blocker <> N'') THEN 1 ELSE 0 END AS BIT) AS blocked FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE r.id = CAST(@id AS BINARY(16));
 
 -- forget
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill forget */ DELETE n FROM [dbo].[outbox_notes] AS n WITH (ROWLOCK, FORCESEEK) WHERE n.grp = CAST(@group AS NVARCHAR(255));
+DELETE /* outmill forget */ n FROM [dbo].[outbox_notes] AS n WITH (ROWLOCK, FORCESEEK) WHERE n.grp = CAST(@group AS NVARCHAR(255));
 
 -- has_meta
 SELECT CASE WHEN OBJECT_ID(N'[dbo].[outbox_meta]', N'U') IS NULL THEN 0 ELSE 1 END AS found
@@ -572,7 +572,7 @@ SELECT CASE WHEN SCHEMA_ID(@name) IS NULL THEN 0 ELSE 1 END AS found
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill insert */ INSERT INTO [dbo].[outbox_records] (id, grp, topic, [key], keyed, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, step, waits_for, message_id,
+INSERT /* outmill insert */ INTO [dbo].[outbox_records] (id, grp, topic, [key], keyed, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, step, waits_for, message_id,
 	correlation_id, causation_id, traceparent, tracestate, dedup_key, joins, metadata, payload,
 	processed_at, attempts, claims, expiries, hold, parked, owner, worker, under, processed_by)
 SELECT n.id, n.grp, n.topic, n.[key], CASE n.[key] WHEN N'' THEN 0 ELSE 1 END, n.tenant_id, n.created_at, n.size, n.stage, n.wake_at, n.next_at, n.expires_at, n.due_at, n.step, n.waits_for, n.message_id,
@@ -583,7 +583,7 @@ SELECT n.id, n.grp, n.topic, n.[key], CASE n.[key] WHEN N'' THEN 0 ELSE 1 END, n
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill key_states */ DECLARE @asked TABLE ([key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
+DECLARE /* outmill key_states */ @asked TABLE ([key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
 DECLARE @now BIGINT = [dbo].[outbox_now]();
 INSERT @asked SELECT * FROM OPENJSON(@names) WITH ([key] NVARCHAR(255) N'$');
 SELECT 4 AS kind, 0 AS line, s.waiting, CAST(0x AS BINARY(16)) AS id, k.[key], N'' AS tenant_id, s.held, 0 AS size, 0 AS stage, s.parked, s.due, 0 AS expires_at, 0 AS attempts, 0 AS claims,
@@ -594,7 +594,7 @@ FROM @asked AS k CROSS APPLY [dbo].[outbox_key_state](CAST(@group AS NVARCHAR(25
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill lease */ DECLARE @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), more_attempts INT, more_expiries INT);
+DECLARE /* outmill lease */ @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), more_attempts INT, more_expiries INT);
 DECLARE @written TABLE (seq BIGINT NOT NULL);
 INSERT @u SELECT * FROM OPENJSON(@rows) WITH (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), more_attempts INT, more_expiries INT);
 UPDATE r SET stage = 4, wake_at = @until, owner = @owner, worker = @worker, claims = r.claims + 1, attempts = r.attempts + u.more_attempts,
@@ -609,7 +609,7 @@ SELECT w.seq FROM @written AS w;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill lines_of */ DECLARE @line TABLE (topic NVARCHAR(260) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY WITH (IGNORE_DUP_KEY = ON));
+DECLARE /* outmill lines_of */ @line TABLE (topic NVARCHAR(260) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY WITH (IGNORE_DUP_KEY = ON));
 DECLARE @topic NVARCHAR(260) = (SELECT TOP (1) r.topic FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.stage = 0 ORDER BY r.topic);
 WHILE @topic IS NOT NULL
 BEGIN
@@ -640,7 +640,7 @@ SELECT l.topic FROM @line AS l;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill load */ DECLARE @u TABLE (id VARCHAR(32));
+DECLARE /* outmill load */ @u TABLE (id VARCHAR(32));
 INSERT @u SELECT * FROM OPENJSON(@ids) WITH (id VARCHAR(32) N'$');
 SELECT r.id, r.due_at, r.message_id, ISNULL(r.correlation_id, N'') AS correlation_id, ISNULL(r.causation_id, N'') AS causation_id,
 	ISNULL(r.traceparent, N'') AS traceparent, ISNULL(r.tracestate, N'') AS tracestate, ISNULL(r.dedup_key, N'') AS dedup_key,
@@ -659,7 +659,7 @@ IF @rc < 0 THROW 50901, N'outmill: somebody else is at the schema; the call may 
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill moving change */ DECLARE @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT, to_stage SMALLINT, to_wake BIGINT, next_at BIGINT, expires_at BIGINT, attempts INT, to_claims INT, expiries INT, to_owner NVARCHAR(40), worker NVARCHAR(255), under NVARCHAR(260), hold TINYINT, parked BIT, processed_at BIGINT, processed_by NVARCHAR(255), to_grp NVARCHAR(255), error NVARCHAR(MAX), tried VARCHAR(MAX));
+DECLARE /* outmill change */ @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT, to_stage SMALLINT, to_wake BIGINT, next_at BIGINT, expires_at BIGINT, attempts INT, to_claims INT, expiries INT, to_owner NVARCHAR(40), worker NVARCHAR(255), under NVARCHAR(260), hold TINYINT, parked BIT, processed_at BIGINT, processed_by NVARCHAR(255), to_grp NVARCHAR(255), error NVARCHAR(MAX), tried VARCHAR(MAX));
 DECLARE @written TABLE (seq BIGINT NOT NULL);
 INSERT @u SELECT * FROM OPENJSON(@rows) WITH (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT, to_stage SMALLINT, to_wake BIGINT, next_at BIGINT, expires_at BIGINT, attempts INT, to_claims INT, expiries INT, to_owner NVARCHAR(40), worker NVARCHAR(255), under NVARCHAR(260), hold TINYINT, parked BIT, processed_at BIGINT, processed_by NVARCHAR(255), to_grp NVARCHAR(255), error NVARCHAR(MAX), tried VARCHAR(MAX));
 UPDATE r SET stage = u.to_stage, wake_at = u.to_wake, next_at = u.next_at, expires_at = u.expires_at, attempts = u.attempts, claims = u.to_claims,
@@ -677,19 +677,19 @@ SELECT w.seq FROM @written AS w;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill old */ SELECT TOP (@limit) e.kind, e.[key], e.at, e.made_at, e.value FROM [dbo].[outbox_entries] AS e WITH (FORCESEEK) WHERE e.kind = CAST(@kind AS NVARCHAR(200)) AND e.at > 0 AND e.at <= @until
+SELECT /* outmill old */ TOP (@limit) e.kind, e.[key], e.at, e.made_at, e.value FROM [dbo].[outbox_entries] AS e WITH (FORCESEEK) WHERE e.kind = CAST(@kind AS NVARCHAR(200)) AND e.at > 0 AND e.at <= @until
 ORDER BY e.at;
 
 -- old, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill old */ SELECT TOP (@limit) e.kind, e.[key], e.at, e.made_at, e.value FROM [dbo].[outbox_entries] AS e WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE e.kind = CAST(@kind AS NVARCHAR(200)) AND e.at > 0 AND e.at <= @until
+SELECT /* outmill old */ TOP (@limit) e.kind, e.[key], e.at, e.made_at, e.value FROM [dbo].[outbox_entries] AS e WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE e.kind = CAST(@kind AS NVARCHAR(200)) AND e.at > 0 AND e.at <= @until
 ORDER BY e.at;
 
 -- open_notes
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill open_notes */ DECLARE @u TABLE (id VARCHAR(32));
+DECLARE /* outmill open_notes */ @u TABLE (id VARCHAR(32));
 INSERT @u SELECT * FROM OPENJSON(@notes) WITH (id VARCHAR(32));
 UPDATE n SET blocker = N'', look_at = 0, looks = 0, paused = 0
 FROM @u AS u
@@ -700,7 +700,7 @@ WHERE n.blocker <> N'' OR n.look_at <> 0 OR n.looks <> 0;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill page */ DECLARE @freed TABLE (blocker NVARCHAR(40) COLLATE Latin1_General_100_BIN2 NOT NULL);
+DECLARE /* outmill page */ @freed TABLE (blocker NVARCHAR(40) COLLATE Latin1_General_100_BIN2 NOT NULL);
 DECLARE @rc INT = 0, @now BIGINT, @found BIGINT = 0, @resource NVARCHAR(255) = @lock;
 INSERT @freed SELECT * FROM OPENJSON(@free) WITH (blocker NVARCHAR(40) N'$');
 IF @locks = 1
@@ -748,7 +748,7 @@ END
 
 -- page, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill page */ DECLARE @freed TABLE (blocker NVARCHAR(40) COLLATE Latin1_General_100_BIN2 NOT NULL);
+DECLARE /* outmill page */ @freed TABLE (blocker NVARCHAR(40) COLLATE Latin1_General_100_BIN2 NOT NULL);
 DECLARE @rc INT = 0, @now BIGINT, @found BIGINT = 0, @resource NVARCHAR(255) = @lock;
 INSERT @freed SELECT * FROM OPENJSON(@free) WITH (blocker NVARCHAR(40) N'$');
 IF @locks = 1
@@ -798,7 +798,7 @@ END
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill pages */ DECLARE @line TABLE (line INT NOT NULL PRIMARY KEY, topic NVARCHAR(260) COLLATE Latin1_General_100_BIN2 NOT NULL, resource NVARCHAR(255) NOT NULL, busy BIT NOT NULL);
+DECLARE /* outmill pages */ @line TABLE (line INT NOT NULL PRIMARY KEY, topic NVARCHAR(260) COLLATE Latin1_General_100_BIN2 NOT NULL, resource NVARCHAR(255) NOT NULL, busy BIT NOT NULL);
 DECLARE @freed TABLE (blocker NVARCHAR(40) COLLATE Latin1_General_100_BIN2 NOT NULL);
 DECLARE @rc INT, @now BIGINT, @n INT = 0, @resource NVARCHAR(255);
 INSERT @freed SELECT * FROM OPENJSON(@free) WITH (blocker NVARCHAR(40) N'$');
@@ -835,7 +835,7 @@ UNION ALL SELECT 4, k.line, s.waiting, CAST(0x AS BINARY(16)), k.[key], N'', s.h
 
 -- pages, with locks
 SET NOCOUNT, XACT_ABORT ON;
-/* outmill pages */ DECLARE @line TABLE (line INT NOT NULL PRIMARY KEY, topic NVARCHAR(260) COLLATE Latin1_General_100_BIN2 NOT NULL, resource NVARCHAR(255) NOT NULL, busy BIT NOT NULL);
+DECLARE /* outmill pages */ @line TABLE (line INT NOT NULL PRIMARY KEY, topic NVARCHAR(260) COLLATE Latin1_General_100_BIN2 NOT NULL, resource NVARCHAR(255) NOT NULL, busy BIT NOT NULL);
 DECLARE @freed TABLE (blocker NVARCHAR(40) COLLATE Latin1_General_100_BIN2 NOT NULL);
 DECLARE @rc INT, @now BIGINT, @n INT = 0, @resource NVARCHAR(255);
 INSERT @freed SELECT * FROM OPENJSON(@free) WITH (blocker NVARCHAR(40) N'$');
@@ -874,7 +874,7 @@ UNION ALL SELECT 4, k.line, s.waiting, CAST(0x AS BINARY(16)), k.[key], N'', s.h
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill pausing */ DECLARE @found TABLE (blocker NVARCHAR(40) NOT NULL);
+DECLARE /* outmill pausing */ @found TABLE (blocker NVARCHAR(40) NOT NULL);
 DECLARE @blocker NVARCHAR(40) = (SELECT TOP (1) n.blocker FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK) WHERE n.grp = CAST(@group AS NVARCHAR(255)) AND n.paused = 1 ORDER BY n.blocker);
 WHILE @blocker IS NOT NULL
 BEGIN
@@ -887,13 +887,13 @@ SELECT f.blocker FROM @found AS f;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill prove */ SELECT 1 AS proven;
+SELECT /* outmill prove */ 1 AS proven;
 
 -- put
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill put */ DECLARE @new TABLE (id VARCHAR(32) NOT NULL PRIMARY KEY, kind NVARCHAR(200) NOT NULL, [key] NVARCHAR(600) NOT NULL, at BIGINT NOT NULL,
+DECLARE /* outmill put */ @new TABLE (id VARCHAR(32) NOT NULL PRIMARY KEY, kind NVARCHAR(200) NOT NULL, [key] NVARCHAR(600) NOT NULL, at BIGINT NOT NULL,
 	made_at BIGINT NOT NULL, value NVARCHAR(MAX) NOT NULL, done BIT NOT NULL);
 DECLARE @done TABLE (id BINARY(16) NOT NULL);
 INSERT @new SELECT * FROM OPENJSON(@entries) WITH (id VARCHAR(32), kind NVARCHAR(200), [key] NVARCHAR(600), at BIGINT, made_at BIGINT, value NVARCHAR(MAX), done BIT);
@@ -912,7 +912,7 @@ END
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill put_note */ DECLARE @rc INT, @resource NVARCHAR(255) = @lock, @made BIGINT;
+DECLARE /* outmill put_note */ @rc INT, @resource NVARCHAR(255) = @lock, @made BIGINT;
 EXEC @rc = sp_getapplock @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = @patience;
 IF @rc < -1
 	THROW 50901, N'outmill: the lock of a name was not to be had; the transaction may be repeated', 1;
@@ -931,7 +931,7 @@ SELECT @rc AS added;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill put_notes */ DECLARE @new TABLE (id VARCHAR(32) NOT NULL PRIMARY KEY, grp NVARCHAR(255) NOT NULL, topic NVARCHAR(260) NOT NULL, name NVARCHAR(260) NOT NULL,
+DECLARE /* outmill put_notes */ @new TABLE (id VARCHAR(32) NOT NULL PRIMARY KEY, grp NVARCHAR(255) NOT NULL, topic NVARCHAR(260) NOT NULL, name NVARCHAR(260) NOT NULL,
 	blocker NVARCHAR(40) NOT NULL, head BIGINT NOT NULL, look_at BIGINT NOT NULL, looks INT NOT NULL, paused BIT NOT NULL, same BIT NOT NULL, done BIT NOT NULL);
 DECLARE @done TABLE (id BINARY(16) NOT NULL);
 INSERT @new SELECT * FROM OPENJSON(@notes) WITH (id VARCHAR(32), grp NVARCHAR(255), topic NVARCHAR(260), name NVARCHAR(260), blocker NVARCHAR(40), head BIGINT,
@@ -953,27 +953,27 @@ END
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill range */ SELECT TOP (@limit) e.kind, e.[key], e.at, e.made_at, e.value FROM [dbo].[outbox_entries] AS e WITH (FORCESEEK) WHERE e.kind = CAST(@kind AS NVARCHAR(200)) AND e.[key] > CAST(@prefix AS NVARCHAR(600))
+SELECT /* outmill range */ TOP (@limit) e.kind, e.[key], e.at, e.made_at, e.value FROM [dbo].[outbox_entries] AS e WITH (FORCESEEK) WHERE e.kind = CAST(@kind AS NVARCHAR(200)) AND e.[key] > CAST(@prefix AS NVARCHAR(600))
 ORDER BY e.[key];
 
 -- replace
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill replace */ UPDATE r SET size = @size, metadata = @metadata, payload = @payload FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK)
+UPDATE /* outmill replace */ r SET size = @size, metadata = @metadata, payload = @payload FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE r.id = CAST(@id AS BINARY(16));
 
 -- save
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill save */ SAVE TRANSACTION outmill;
+SAVE /* outmill save */ TRANSACTION outmill;
 
 -- scan
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill scan */ SELECT e.kind, e.[key], e.at, e.made_at, e.value FROM [dbo].[outbox_entries] AS e WITH (FORCESEEK)
+SELECT /* outmill scan */ e.kind, e.[key], e.at, e.made_at, e.value FROM [dbo].[outbox_entries] AS e WITH (FORCESEEK)
 WHERE e.kind = CAST(@kind AS NVARCHAR(200)) AND e.[key] >= CAST(@prefix AS NVARCHAR(600)) AND e.[key] <= CAST(@prefix AS NVARCHAR(600)) + NCHAR(65535)
 	AND CAST(SUBSTRING(e.[key], 1, @length / 2) AS VARBINARY(1200)) = CAST(CAST(@prefix AS NVARCHAR(600)) AS VARBINARY(1200)) ORDER BY e.[key];
 
@@ -981,7 +981,7 @@ WHERE e.kind = CAST(@kind AS NVARCHAR(200)) AND e.[key] >= CAST(@prefix AS NVARC
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill state */ SELECT m.version, m.compatible, m.routes, m.pauses, [dbo].[outbox_now]() AS now,
+SELECT /* outmill state */ m.version, m.compatible, m.routes, m.pauses, [dbo].[outbox_now]() AS now,
 	CAST(CASE WHEN EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n) THEN 1 ELSE 0 END AS BIT) AS notes,
 	CAST(CASE WHEN EXISTS (SELECT 1 FROM [dbo].[outbox_notes] AS n WITH (FORCESEEK) WHERE n.grp >= N'' AND n.paused = 1) THEN 1 ELSE 0 END AS BIT) AS paused,
 	CAST(CASE WHEN EXISTS (SELECT 1 FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = N'' AND r.topic > N'' AND r.stage IN (0, 3)) THEN 1 ELSE 0 END AS BIT) AS unrouted
@@ -991,7 +991,7 @@ FROM [dbo].[outbox_meta] AS m WHERE m.only_row = 1;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill take */ DECLARE @new TABLE (id VARCHAR(32) NOT NULL PRIMARY KEY, kind NVARCHAR(200) NOT NULL, [key] NVARCHAR(600) NOT NULL, at BIGINT NOT NULL,
+DECLARE /* outmill take */ @new TABLE (id VARCHAR(32) NOT NULL PRIMARY KEY, kind NVARCHAR(200) NOT NULL, [key] NVARCHAR(600) NOT NULL, at BIGINT NOT NULL,
 	made_at BIGINT NOT NULL, value NVARCHAR(MAX) NOT NULL, done BIT NOT NULL);
 DECLARE @taken TABLE (id BINARY(16) NOT NULL);
 INSERT @new SELECT * FROM OPENJSON(@entries) WITH (id VARCHAR(32), kind NVARCHAR(200), [key] NVARCHAR(600), at BIGINT, made_at BIGINT, value NVARCHAR(MAX), done BIT);
@@ -1016,7 +1016,7 @@ WHERE o.schema_id = SCHEMA_ID(@name) ORDER BY o.name
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill undo */ IF @@TRANCOUNT > 0 AND XACT_STATE() = 1
+IF /* outmill undo */ @@TRANCOUNT > 0 AND XACT_STATE() = 1
 	ROLLBACK TRANSACTION outmill;
 
 -- version
@@ -1026,7 +1026,7 @@ SELECT m.version, m.compatible FROM [dbo].[outbox_meta] AS m WHERE m.only_row = 
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-/* outmill whole */ DECLARE @now BIGINT = [dbo].[outbox_now]();
+DECLARE /* outmill whole */ @now BIGINT = [dbo].[outbox_now]();
 SELECT ISNULL((SELECT TOP (1) r.owner FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 4 AND r.wake_at > 0
 		AND r.owner <> CAST(@owner AS NVARCHAR(40)) AND (r.wake_at > @now OR r.expires_at = 0 OR r.expires_at > @now)), N'') AS other,
 	ISNULL((SELECT MIN(r.seq) FROM [dbo].[outbox_records] AS r WITH (FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2 AND r.wake_at > 0
