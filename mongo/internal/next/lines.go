@@ -82,7 +82,7 @@ func (t *tx) dueParts(ask driver.Topics, notes bool) []part {
 		parts = append(parts, t.firstsOf(ask.Group, names, ascending("topic", "under", "seq"), stageIs(driver.Held), underKeys))
 	}
 	if notes {
-		parts = append(parts, t.notesOfLines(driver.Ask{Free: ask.Free}, ask.Group, names))
+		parts = append(parts, t.notesOfLines(driver.Ask{Free: ask.Free}, ask.Group, names)...)
 	}
 	return parts
 }

@@ -1,6 +1,7 @@
 package next
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -57,23 +58,34 @@ func readNote(raw bson.Raw) (n driver.Note) {
 	return n
 }
 
-// looks selects the notes that a claim looks at.
-func (t *tx) looks(free []string, more ...any) bson.E {
-	return bson.E{Key: "$or", Value: append(bson.A{
-		bson.D{in("blocker", append([]string{}, free...))}, bson.D{above("look_at", 0), t.passed("look_at")},
-	}, more...)}
-}
-
-// keyedPauses selects the notes of Ask.Keys.
-func keyedPauses(ask driver.Ask) (list []any) {
-	if ask.Keys {
-		list = append(list, keyedPausesOf(ask.Line))
+// looks selects the notes that a claim looks at, by one filter for each index: the server would use none of them for an $or.
+func (t *tx) looks(of bson.D, ask driver.Ask, lines ...driver.Line) []bson.D {
+	filters := []bson.D{
+		append(slices.Clone(of), in("blocker", append([]string{}, ask.Free...))),
+		append(slices.Clone(of), above("look_at", 0), t.passed("look_at")),
 	}
-	return list
+	if ask.Keys && len(lines) > 0 {
+		pauses := make(bson.A, len(lines))
+		for i, line := range lines {
+			pauses[i] = bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: noteID(line, "q")}, {Key: "$lt", Value: noteID(line, "r")}}}}
+		}
+		filters = append(filters, bson.D{{Key: "$or", Value: pauses}})
+	}
+	return filters
 }
 
-func keyedPausesOf(line driver.Line) bson.D {
-	return bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: noteID(line, "q")}, {Key: "$lt", Value: noteID(line, "r")}}}}
+// notesAmong returns the first notes of several results.
+func notesAmong(results [][]bson.Raw, limit int) (notes []driver.Note) {
+	seen := map[noteKey]bool{}
+	for _, raw := range slices.Concat(results...) {
+		n := readNote(raw)
+		if key := (noteKey{n.Line, n.Name}); !seen[key] {
+			seen[key] = true
+			notes = append(notes, n)
+		}
+	}
+	slices.SortFunc(notes, func(a, b driver.Note) int { return cmp.Or(cmp.Compare(a.Head, b.Head), cmp.Compare(a.Name, b.Name)) })
+	return notes[:min(len(notes), limit)]
 }
 
 // Page returns a page of a line. What it reads is of one moment, the snapshot of the transaction, or of one that only reads.
@@ -199,10 +211,12 @@ func (t *tx) readPage(ctx context.Context, ask driver.Ask, state bool, p *driver
 		due += add(s)
 	}
 	unrouted := add(driver.Search{By: driver.ByUnrouted, Line: ask.Line, Limit: 1})
-	parts = append(parts, part{t.d.notes, mongo.Pipeline{
-		{{Key: "$match", Value: append(notesOf(ask.Line), t.looks(ask.Free, keyedPauses(ask)...))}},
-		{{Key: "$sort", Value: ascending("head", "_id.name")}}, {{Key: "$limit", Value: ask.Limit}},
-	}})
+	filters := t.looks(notesOf(ask.Line), ask, ask.Line)
+	for _, filter := range filters {
+		parts = append(parts, part{t.d.notes, mongo.Pipeline{
+			{{Key: "$match", Value: filter}}, {{Key: "$sort", Value: ascending("head", "_id.name")}}, {{Key: "$limit", Value: ask.Limit}},
+		}})
+	}
 	if ask.Keys {
 		add(driver.Search{By: driver.ByStage, Line: ask.Line, Stage: driver.Ready, Limit: ask.Limit})
 	}
@@ -218,11 +232,10 @@ func (t *tx) readPage(ctx context.Context, ask driver.Ask, state bool, p *driver
 	}
 	results = results[due:]
 	p.Unrouted = len(results[unrouted-1]) > 0
-	for _, raw := range results[unrouted] {
-		p.Notes = append(p.Notes, readNote(raw))
-	}
+	results = results[unrouted:]
+	p.Notes = notesAmong(results[:len(filters)], ask.Limit)
 	if ask.Keys {
-		p.Ready = readRows(results[unrouted+1])
+		p.Ready = readRows(results[len(filters)])
 	}
 	return nil
 }

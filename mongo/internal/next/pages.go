@@ -116,7 +116,7 @@ func (t *tx) readReady(ctx context.Context, ask driver.Ask, state bool, lines []
 		}})
 	}
 	if state || t.state.Notes {
-		busy = append(busy, t.notesOfLines(ask, group, names))
+		busy = append(busy, t.notesOfLines(ask, group, names)...)
 		if !ask.Keys {
 			busy = append(busy, t.firstsOf(group, names, ascending("topic", "under", "seq"), stageIs(driver.Held), underKeys))
 		}
@@ -176,20 +176,20 @@ func (t *tx) firstsOf(group string, names []string, sort bson.D, filter ...bson.
 }
 
 // notesOfLines reads which lines have notes that a claim looks at, and the first time of these.
-func (t *tx) notesOfLines(ask driver.Ask, group string, names []string) part {
-	of, more := bson.D{{Key: "_id.grp", Value: group}}, []any(nil)
+func (t *tx) notesOfLines(ask driver.Ask, group string, names []string) (parts []part) {
+	of := bson.D{{Key: "_id.grp", Value: group}}
 	if names != nil {
 		of = append(of, in("_id.topic", names))
 	}
-	if ask.Keys {
-		for _, name := range names {
-			more = append(more, keyedPausesOf(driver.LineOf(group, name)))
-		}
+	lines := make([]driver.Line, len(names))
+	for i, name := range names {
+		lines[i] = driver.LineOf(group, name)
 	}
-	return part{t.d.notes, mongo.Pipeline{
-		{{Key: "$match", Value: append(of, t.looks(ask.Free, more...))}},
-		{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$_id.topic"}, {Key: "look_at", Value: bson.D{{Key: "$min", Value: "$look_at"}}}}}},
-	}}
+	first := bson.D{{Key: "_id", Value: "$_id.topic"}, {Key: "look_at", Value: bson.D{{Key: "$min", Value: "$look_at"}}}}
+	for _, filter := range t.looks(of, ask, lines...) {
+		parts = append(parts, part{t.d.notes, mongo.Pipeline{{{Key: "$match", Value: filter}}, {{Key: "$group", Value: first}}}})
+	}
+	return parts
 }
 
 // readKeys reads the states of the keys of the ready rows.
