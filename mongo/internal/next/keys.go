@@ -9,11 +9,29 @@ import (
 	"github.com/outmill/outmill/engine/driver"
 )
 
-// keyPartsOf is how many parts keyParts returns.
-const keyPartsOf = 4
+// beside is what rows a line may have beside those that are ready: come are those whose Wake has come, live the waiting and leased
+// ones. Where there are none, no key has some.
+type beside struct{ come, live, held, parked bool }
 
-// keyParts read what decides the states of keys.
-func (t *tx) keyParts(line driver.Line, keys []string) []part {
+var anything = beside{true, true, true, true}
+
+// The results of keyParts.
+const (
+	keyLive = iota
+	keyCome
+	keyHeld
+	keyParked
+	keyResults
+)
+
+// keyParts read what decides the states of keys, and say which results they give.
+func (t *tx) keyParts(line driver.Line, keys []string, has beside) (parts []part, give []int) {
+	add := func(result int, may bool, filter bson.D, then bson.D) {
+		if may {
+			parts = append(parts, part{t.d.records, mongo.Pipeline{{{Key: "$match", Value: filter}}, then}})
+			give = append(give, result)
+		}
+	}
 	under := make([]string, len(keys))
 	for i, key := range keys {
 		under[i] = driver.KeyNote(key)
@@ -22,13 +40,37 @@ func (t *tx) keyParts(line driver.Line, keys []string) []part {
 	first := func(of string) bson.D {
 		return bson.D{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$" + of}, {Key: "seq", Value: bson.D{{Key: "$min", Value: "$seq"}}}}}}
 	}
-	match := func(filter bson.D) bson.D { return bson.D{{Key: "$match", Value: filter}} }
-	return []part{
-		{t.d.records, mongo.Pipeline{match(ofLine(line, in("key", keys), in("stage", bson.A{driver.Waiting, driver.Leased}))), fields}},
-		{t.d.records, mongo.Pipeline{match(ofLine(line, append(t.come(driver.Delayed), in("key", keys))...)), fields}},
-		{t.d.records, mongo.Pipeline{match(ofLine(line, in("under", under), stageIs(driver.Held))), first("under")}},
-		{t.d.records, mongo.Pipeline{match(ofLine(line, in("key", keys), bson.E{Key: "parked", Value: true})), first("key")}},
+	add(keyLive, has.live, ofLine(line, in("key", keys), in("stage", liveStages)), fields)
+	add(keyCome, has.come, ofLine(line, append(t.come(driver.Delayed), in("key", keys))...), fields)
+	add(keyHeld, has.held, ofLine(line, in("under", under), stageIs(driver.Held)), first("under"))
+	add(keyParked, has.parked, ofLine(line, in("key", keys), isParked), first("key"))
+	return parts, give
+}
+
+var (
+	liveStages = bson.A{driver.Waiting, driver.Leased}
+	isParked   = bson.E{Key: "parked", Value: true}
+)
+
+// probes read whether the line has rows of which keyParts tell: live, held and parked ones.
+func (t *tx) probes(line driver.Line) (parts []part) {
+	for _, filter := range []bson.D{
+		ofLine(line, in("stage", liveStages)), ofLine(line, stageIs(driver.Held)), ofLine(line, isParked),
+	} {
+		parts = append(parts, part{t.d.records, mongo.Pipeline{
+			{{Key: "$match", Value: filter}}, {{Key: "$limit", Value: 1}}, {{Key: "$project", Value: idIs(1)}},
+		}})
 	}
+	return parts
+}
+
+// placed are the results of keyParts in their places.
+func placed(give []int, results [][]bson.Raw) [][]bson.Raw {
+	all := make([][]bson.Raw, keyResults)
+	for i, result := range give {
+		all[result] = results[i]
+	}
+	return all
 }
 
 // none is the state of a key without rows.
@@ -40,7 +82,7 @@ func (t *tx) statesOf(keys []string, owner string, results [][]bson.Raw) map[str
 	for _, key := range keys {
 		states[key] = none
 	}
-	for _, found := range results[:2] {
+	for _, found := range results[:keyHeld] {
 		for _, raw := range found {
 			r := readRow(raw)
 			states[r.Key] = t.stateWith(states[r.Key], &r, owner)
@@ -52,13 +94,13 @@ func (t *tx) statesOf(keys []string, owner string, results [][]bson.Raw) map[str
 			set(raw.Lookup("_id").StringValue(), seqOf(seconds, n))
 		}
 	}
-	firsts(results[2], func(name string, seq int64) {
+	firsts(results[keyHeld], func(name string, seq int64) {
 		key, _ := driver.KeyOf(name)
 		state := states[key]
 		state.Held = seq
 		states[key] = state
 	})
-	firsts(results[3], func(key string, seq int64) {
+	firsts(results[keyParked], func(key string, seq int64) {
 		state := states[key]
 		state.Parked = seq
 		states[key] = state
@@ -86,11 +128,12 @@ func (t *tx) Keys(ctx context.Context, line driver.Line, owner string, keys []st
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	results, err := t.read(ctx, false, t.keyParts(line, keys)...)
+	parts, give := t.keyParts(line, keys, anything)
+	results, err := t.read(ctx, false, parts...)
 	if err != nil {
 		return nil, err
 	}
-	return t.statesOf(keys, owner, results), nil
+	return t.statesOf(keys, owner, placed(give, results)), nil
 }
 
 // Whole returns the state of a line.

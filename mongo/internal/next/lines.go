@@ -77,7 +77,7 @@ func (t *tx) dueParts(ask driver.Topics, notes bool) []part {
 	for _, line := range ask.Lines {
 		names = append(names, line.Name())
 	}
-	parts := append(t.coming(ask.Group, names), t.firstsOf(ask.Group, names, ascending("topic", "wake", "seq"), stageIs(driver.Ready)))
+	parts := append(t.coming(ask.Group, names, true), t.firstsOf(ask.Group, names, ascending("topic", "wake", "seq"), stageIs(driver.Ready)))
 	if notes && ask.Held {
 		parts = append(parts, t.firstsOf(ask.Group, names, ascending("topic", "under", "seq"), stageIs(driver.Held), underKeys))
 	}

@@ -120,14 +120,15 @@ func (t *tx) pageOf(ctx context.Context, ask driver.Ask, state bool) (p driver.P
 		// The time is that of the server while it reads.
 		t.state.Now = 0
 	}
-	if err := t.readPage(ctx, ask, state, &p); err != nil {
+	has, err := t.readPage(ctx, ask, state, &p)
+	if err != nil {
 		return p, err
 	}
 	p.Now = t.state.Now
 	if len(p.Due) > 0 {
 		return p, nil
 	}
-	return p, t.readHeld(ctx, ask, &p)
+	return p, t.readHeld(ctx, ask, &p, has)
 }
 
 // lockLine writes the document of the line in the transaction, once. So the transaction conflicts with each other one that has locked
@@ -196,8 +197,8 @@ func (t *tx) noteLocked(line driver.Line) {
 	t.locked[line] = true
 }
 
-// readPage reads all of a page that does not depend on another part.
-func (t *tx) readPage(ctx context.Context, ask driver.Ask, state bool, p *driver.Page) error {
+// readPage reads all of a page that does not depend on another part, and which rows the line has beside.
+func (t *tx) readPage(ctx context.Context, ask driver.Ask, state bool, p *driver.Page) (has beside, err error) {
 	var parts []part
 	add := func(s driver.Search) (count int) {
 		for _, q := range t.queries(s) {
@@ -219,29 +220,33 @@ func (t *tx) readPage(ctx context.Context, ask driver.Ask, state bool, p *driver
 	}
 	if ask.Keys {
 		add(driver.Search{By: driver.ByStage, Line: ask.Line, Stage: driver.Ready, Limit: ask.Limit})
+		parts = append(parts, t.probes(ask.Line)...)
 	}
 	results, err := t.read(ctx, state, parts...)
 	if err != nil {
-		return err
+		return has, err
 	}
 	for _, found := range results[:due] {
 		p.Due = append(p.Due, readRows(found)...)
 	}
 	if len(p.Due) > 0 {
-		return nil
+		return has, nil
 	}
 	results = results[due:]
 	p.Unrouted = len(results[unrouted-1]) > 0
 	results = results[unrouted:]
 	p.Notes = notesAmong(results[:len(filters)], ask.Limit)
 	if ask.Keys {
-		p.Ready = readRows(results[len(filters)])
+		results = results[len(filters):]
+		p.Ready = readRows(results[0])
+		// Ask.Due has found none whose Wake has come.
+		has = beside{ask.Due == 0, len(results[1]) > 0, len(results[2]) > 0, len(results[3]) > 0}
 	}
-	return nil
+	return has, nil
 }
 
 // readHeld reads the rows under the notes of the page, and the states of the keys.
-func (t *tx) readHeld(ctx context.Context, ask driver.Ask, p *driver.Page) error {
+func (t *tx) readHeld(ctx context.Context, ask driver.Ask, p *driver.Page, has beside) error {
 	keys := keysOfPage(p)
 	var parts []part
 	for _, n := range p.Notes {
@@ -249,12 +254,11 @@ func (t *tx) readHeld(ctx context.Context, ask driver.Ask, p *driver.Page) error
 			ofLine(ask.Line, bson.E{Key: "under", Value: n.Name}, stageIs(driver.Held)), bySeq, ask.Limit,
 		}))
 	}
-	held := len(parts)
+	held, give := len(parts), []int(nil)
 	if ask.Keys && len(keys) > 0 {
-		parts = append(parts, t.keyParts(ask.Line, keys)...)
-	}
-	if len(parts) == 0 {
-		return nil
+		var ofKeys []part
+		ofKeys, give = t.keyParts(ask.Line, keys, has)
+		parts = append(parts, ofKeys...)
 	}
 	results, err := t.readInPieces(ctx, parts)
 	if err != nil {
@@ -268,7 +272,7 @@ func (t *tx) readHeld(ctx context.Context, ask driver.Ask, p *driver.Page) error
 	}
 	p.Keys = map[string]driver.KeyState{}
 	if len(keys) > 0 {
-		p.Keys = t.statesOf(keys, ask.Owner, results[held:])
+		p.Keys = t.statesOf(keys, ask.Owner, placed(give, results[held:]))
 	}
 	// The rows under the notes of pauses may have other keys.
 	var others []string

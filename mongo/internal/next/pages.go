@@ -10,6 +10,12 @@ import (
 	"github.com/outmill/outmill/engine/driver"
 )
 
+// pageOfLine is one of several pages, and what rows its line has beside.
+type pageOfLine struct {
+	*driver.Page
+	beside
+}
+
 // Pages returns a page of each line, by one command for all, and one for the states of their keys. Those are of one moment where there are
 // keys: a claim without an order needs none.
 func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) (pages []driver.Page, err error) {
@@ -31,10 +37,10 @@ func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) (pa
 			t.view = nil
 		}()
 	}
-	at := make(map[driver.Line]*driver.Page, len(lines))
+	at := make(map[driver.Line]*pageOfLine, len(lines))
 	for i, line := range lines {
 		pages[i].Busy = true
-		at[line] = &pages[i]
+		at[line] = &pageOfLine{Page: &pages[i]}
 	}
 	for _, line := range free {
 		at[line].Busy = false
@@ -99,7 +105,7 @@ func (t *tx) forgetTime(waited bool) {
 }
 
 // readReady reads the first ready rows of the lines, and which lines need a Page of their own.
-func (t *tx) readReady(ctx context.Context, ask driver.Ask, state bool, lines []driver.Line, at map[driver.Line]*driver.Page) error {
+func (t *tx) readReady(ctx context.Context, ask driver.Ask, state bool, lines []driver.Line, at map[driver.Line]*pageOfLine) error {
 	if len(lines) == 0 {
 		return nil
 	}
@@ -108,7 +114,7 @@ func (t *tx) readReady(ctx context.Context, ask driver.Ask, state bool, lines []
 		names[i] = line.Name()
 	}
 	group := lines[0].Group
-	busy := t.coming(group, names)
+	busy := t.coming(group, names, !ask.Keys)
 	for _, stage := range unroutedStages {
 		busy = append(busy, part{t.d.records, mongo.Pipeline{
 			{{Key: "$match", Value: bson.D{{Key: "grp", Value: ""}, {Key: "stage", Value: stage}, in("topic", names)}}},
@@ -120,6 +126,11 @@ func (t *tx) readReady(ctx context.Context, ask driver.Ask, state bool, lines []
 		if !ask.Keys {
 			busy = append(busy, t.firstsOf(group, names, ascending("topic", "under", "seq"), stageIs(driver.Held), underKeys))
 		}
+	}
+	ofKeys := len(busy)
+	if ask.Keys {
+		busy = append(busy, t.firstsOf(group, names, ascending("topic", "wake", "seq"), stageIs(driver.Held)),
+			t.firstsOf(group, names, ascending("topic", "key", "seq"), isParked))
 	}
 	parts, along := busy, !ask.Keys && ask.Limit <= smallOnes
 	for _, line := range lines {
@@ -133,10 +144,23 @@ func (t *tx) readReady(ctx context.Context, ask driver.Ask, state bool, lines []
 	if err != nil {
 		return err
 	}
-	for _, found := range results[:len(busy)] {
+	for i, found := range results[:len(busy)] {
 		for _, raw := range found {
-			if name, ok := raw.Lookup("_id").StringValueOK(); ok && at[driver.LineOf(group, name)] != nil {
-				at[driver.LineOf(group, name)].Busy = true
+			name, ok := raw.Lookup("_id").StringValueOK()
+			page := at[driver.LineOf(group, name)]
+			if !ok || page == nil {
+				continue
+			}
+			wake, _ := raw.Lookup("wake").AsInt64OK()
+			switch {
+			case i == ofKeys:
+				page.held = true
+			case i == ofKeys+1:
+				page.parked = true
+			case i >= len(dueStages) || wake <= t.now():
+				page.Busy = true
+			default:
+				page.live = page.live || dueStages[i] != driver.Delayed
 			}
 		}
 	}
@@ -151,11 +175,13 @@ func (t *tx) readReady(ctx context.Context, ask driver.Ask, state bool, lines []
 	return nil
 }
 
-// coming reads which lines have rows whose Wake has come.
-func (t *tx) coming(group string, names []string) (parts []part) {
+// coming reads which lines have rows in the stages that end by time, or only those whose Wake has come.
+func (t *tx) coming(group string, names []string, onlyCome bool) (parts []part) {
 	for _, stage := range dueStages {
 		p := t.firstsOf(group, names, ascending("topic", "wake", "seq"), stageIs(stage))
-		p.stages = append(p.stages, bson.D{{Key: "$match", Value: bson.D{t.passed("wake")}}})
+		if onlyCome {
+			p.stages = append(p.stages, bson.D{{Key: "$match", Value: bson.D{t.passed("wake")}}})
+		}
 		parts = append(parts, p)
 	}
 	return parts
@@ -193,28 +219,27 @@ func (t *tx) notesOfLines(ask driver.Ask, group string, names []string) (parts [
 }
 
 // readKeys reads the states of the keys of the ready rows.
-func (t *tx) readKeys(ctx context.Context, ask driver.Ask, lines []driver.Line, at map[driver.Line]*driver.Page) error {
+func (t *tx) readKeys(ctx context.Context, ask driver.Ask, lines []driver.Line, at map[driver.Line]*pageOfLine) error {
 	var parts []part
-	keys := make([][]string, len(lines))
+	keys, gives := make([][]string, len(lines)), make([][]int, len(lines))
 	for i, line := range lines {
 		if page := at[line]; !page.Busy {
-			keys[i] = keysOfPage(page)
+			keys[i] = keysOfPage(page.Page)
 		}
 		if len(keys[i]) > 0 {
-			parts = append(parts, t.keyParts(line, keys[i])...)
+			var more []part
+			more, gives[i] = t.keyParts(line, keys[i], at[line].beside)
+			parts = append(parts, more...)
 		}
-	}
-	if len(parts) == 0 {
-		return nil
 	}
 	results, err := t.readInPieces(ctx, parts)
 	if err != nil {
 		return err
 	}
 	for i, line := range lines {
-		if n := keyPartsOf; len(keys[i]) > 0 {
-			at[line].Keys = t.statesOf(keys[i], ask.Owner, results[:n])
-			results = results[n:]
+		if len(keys[i]) > 0 {
+			at[line].Keys = t.statesOf(keys[i], ask.Owner, placed(gives[i], results))
+			results = results[len(gives[i]):]
 		}
 	}
 	return nil

@@ -101,7 +101,7 @@ func (t *tx) queries(s driver.Search) []query {
 		return one(bySeq, ofLine(s.Line, bson.E{Key: "key", Value: s.Key},
 			in("stage", bson.A{driver.Ready, driver.Held, driver.Waiting, driver.Delayed}), above("seq", timestampOf(s.From))))
 	case driver.ByParked:
-		return one(bySeq, ofLine(s.Line, bson.E{Key: "key", Value: s.Key}, bson.E{Key: "parked", Value: true},
+		return one(bySeq, ofLine(s.Line, bson.E{Key: "key", Value: s.Key}, isParked,
 			above("seq", timestampOf(s.From))))
 	case driver.ByDone:
 		return one(ascending("processed", "seq"), bson.D{stageIs(driver.Processed),

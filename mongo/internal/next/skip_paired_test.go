@@ -41,8 +41,7 @@ func TestPaired_Skip(t *testing.T) {
 		first := claim()
 		require.NoError(t, s.Release(ctx, leasesOf(first[1:])))
 		require.NoError(t, s.Fail(ctx, []outmill.Settlement{{Lease: first[0].Lease(), Err: "no", Park: true}}))
-		for last, err := s.Get(ctx, records[parked-1].ID); err != nil || last.Status != outmill.StatusDead; last, err = s.Get(ctx, records[parked-1].ID) {
-			require.NoError(t, err)
+		for h.status(records[parked-1].ID) != outmill.StatusDead {
 			require.Empty(t, claim())
 		}
 		began, done := time.Now(), make(chan error, 1)
@@ -82,6 +81,12 @@ func TestPaired_Skip(t *testing.T) {
 		beside, claims := skip(true)
 		t.Logf("Skip of a record that holds %d others, in steps of 2: %v alone, %v beside %d claims", parked-1, alone, beside, claims)
 	}
+}
+
+func (h harness) status(id outmill.WorkItemID) outmill.Status {
+	found, err := h.store.Get(h.t.Context(), id)
+	require.NoError(h.t, err)
+	return found.Status
 }
 
 var _ roles.Repairs = opened{}

@@ -33,11 +33,14 @@ func TestDriver_RoundTrips(t *testing.T) {
 	require.NoError(t, s.Append(ctx, records(1)...)) // the registrations are read
 	trips(2, "the state, and the insert", func(ctx context.Context) error { return s.Append(ctx, records(1)...) })
 	trips(3, "the state, the inserts, and the commit", func(ctx context.Context) error { return s.Append(ctx, records(10)...) })
-	for order, want := range map[outmill.Order]int{outmill.OrderNone: 2, outmill.OrderKey: 6} {
+	for order, want := range map[outmill.Order]int{outmill.OrderNone: 2, outmill.OrderKey: 5} {
 		var got []*outmill.Record
 		fewest := 100
 		for range 4 {
-			// Some of them look for topics first.
+			// Some of them look for topics first. By key, a claim reads the states of its keys only where something is leased.
+			if got != nil {
+				require.NoError(t, s.Ack(ctx, "worker", leasesOf(got)))
+			}
 			tapped, seen := h.Tap(ctx)
 			var err error
 			got, err = s.Claim(tapped, outmill.ClaimRequest{
