@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,7 +17,7 @@ func TestEnglish(t *testing.T) {
 	t.Run("does without words that readers have to look up", func(t *testing.T) {
 		t.Parallel()
 		// This file contains the words, so the walk skips it.
-		refused := regexp.MustCompile(`(?i)\b(whoever|anew|lest|meanwhile)\b`)
+		refused := regexp.MustCompile(`\b(whoever|anew|lest|meanwhile)\b`)
 		read := 0
 		require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || filepath.Base(path) == "english_test.go" ||
@@ -28,7 +29,7 @@ func TestEnglish(t *testing.T) {
 				return err
 			}
 			read++
-			require.Empty(t, refused.FindAllString(string(text), -1), "%s: write a plainer word", path)
+			require.Empty(t, refused.FindAllString(strings.ToLower(string(text)), -1), "%s: write a plainer word", path)
 			return nil
 		}))
 		require.NotZero(t, read)

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"bytes"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // conformance has, for each package that runs the suites of storetest, the levels of test names above a sentence.
@@ -66,6 +68,7 @@ func HasTest(root, pkg, number string) (bool, error) {
 
 // inSuites reports whether a sentence of a suite contains the text.
 func inSuites(root, text string) (bool, error) {
+	literals := regexp.MustCompile(`"[^"\n]*` + regexp.QuoteMeta(text) + `[^"\n]*"`)
 	for _, suite := range suites {
 		names, err := filepath.Glob(filepath.Join(root, suite, "*.go"))
 		if err != nil {
@@ -79,7 +82,8 @@ func inSuites(root, text string) (bool, error) {
 			if err != nil {
 				return false, err
 			}
-			if regexp.MustCompile(`"[^"\n]*` + regexp.QuoteMeta(text) + `[^"\n]*"`).Match(source) {
+			// Most files do not have the text at all, and a search for it is quick.
+			if bytes.Contains(source, []byte(text)) && literals.Match(source) {
 				return true, nil
 			}
 		}
@@ -90,8 +94,15 @@ func inSuites(root, text string) (bool, error) {
 // tests are the functions of a package's test files.
 type tests map[string]*ast.FuncDecl
 
+// parsed has the tests of each package, because many mutants are for the same ones.
+var parsed sync.Map
+
 func parse(root, dir string) (tests, error) {
-	names, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+	at := filepath.Join(root, dir)
+	if known, ok := parsed.Load(at); ok {
+		return known.(tests), nil
+	}
+	names, err := filepath.Glob(filepath.Join(at, "*_test.go"))
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +118,7 @@ func parse(root, dir string) (tests, error) {
 			}
 		}
 	}
+	parsed.Store(at, found)
 	return found, nil
 }
 
