@@ -306,7 +306,12 @@ func (c *topicClaim) run(ctx context.Context, last bool) error {
 			return err
 		}
 		if pass > 0 {
-			c.sort(c.got[begin:])
+			// They are in the order of one pass.
+			by := bySeq
+			if c.req.Order == outmill.OrderNone {
+				by = byDue
+			}
+			slices.SortFunc(c.got[begin:], func(a, b *driver.Change) int { return by(a.Was, b.Was) })
 		}
 		if !c.lost || c.want <= 0 || c.room() <= 0 {
 			break
@@ -314,15 +319,6 @@ func (c *topicClaim) run(ctx context.Context, last bool) error {
 	}
 	c.again = c.again || c.lost
 	return nil
-}
-
-// sort brings the rows of several passes into the order of one.
-func (c *topicClaim) sort(rows []*driver.Change) {
-	by := bySeq
-	if c.req.Order == outmill.OrderNone {
-		by = byDue
-	}
-	slices.SortFunc(rows, func(a, b *driver.Change) int { return by(a.Was, b.Was) })
 }
 
 // late reports whether the row came after the moment of the claim.

@@ -131,10 +131,7 @@ func (t *tx) sagas(ctx context.Context, lock bool, keys ...driver.Entry) ([]*sto
 
 // byIndex has the entries of an index lead to their sagas.
 func byIndex(index []driver.Entry) []driver.Entry {
-	for i, entry := range index {
-		index[i] = driver.Entry{Kind: sagaKind, Key: entry.Value}
-	}
-	return index
+	return mapped(index, func(entry driver.Entry) driver.Entry { return driver.Entry{Kind: sagaKind, Key: entry.Value} })
 }
 
 // ListSagas lists sagas. See roles.Sagas.

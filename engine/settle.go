@@ -33,8 +33,30 @@ func (e *Engine) settle(ctx context.Context, s settling) (valid []leased, err er
 		valid = nil
 		left := ids
 		for range attempts {
-			settled, lost, err := s.once(ctx, t, left)
-			if valid, left = append(valid, settled...), lost; err != nil || len(left) == 0 {
+			found, err := t.Find(ctx, left)
+			if err != nil {
+				return err
+			}
+			rows := s.valid(found)
+			for _, r := range rows {
+				s.change(t, r.Row, r.Settlement)
+			}
+			done, err := t.write(ctx)
+			if err != nil {
+				return err
+			}
+			left = nil
+			rows = slices.DeleteFunc(rows, func(r leased) bool {
+				if done.Lost[r.ID] {
+					left = append(left, r.ID)
+				}
+				return done.Lost[r.ID]
+			})
+			valid = append(valid, rows...)
+			if s.then != nil {
+				err = s.then(ctx, t, rows)
+			}
+			if err != nil || len(left) == 0 {
 				return err
 			}
 		}
@@ -47,32 +69,6 @@ func (e *Engine) settle(ctx context.Context, s settling) (valid []leased, err er
 type leased struct {
 	driver.Row
 	outmill.Settlement
-}
-
-// once settles the rows with these ids. It returns those that it has changed, and the ids of those that it has lost.
-func (s *settling) once(ctx context.Context, t *tx, ids []outmill.WorkItemID) (settled []leased, lost []outmill.WorkItemID, err error) {
-	found, err := t.Find(ctx, ids)
-	if err != nil {
-		return nil, nil, err
-	}
-	rows := s.valid(found)
-	for _, r := range rows {
-		s.change(t, r.Row, r.Settlement)
-	}
-	done, err := t.write(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	settled = slices.DeleteFunc(rows, func(r leased) bool {
-		if done.Lost[r.ID] {
-			lost = append(lost, r.ID)
-		}
-		return done.Lost[r.ID]
-	})
-	if s.then != nil {
-		err = s.then(ctx, t, settled)
-	}
-	return settled, lost, err
 }
 
 // valid returns the rows that have the lease of a settlement, in the order of the list. A row that the list

@@ -53,13 +53,8 @@ func (t *tx) groupsWithRecords(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	groups := []string{""}
-	for _, r := range registrations {
-		groups = append(groups, r.Group)
-	}
-	for _, n := range ended {
-		groups = append(groups, n.Key)
-	}
+	groups := slices.Concat([]string{""}, mapped(registrations, func(r storekit.StoredRegistration) string { return r.Group }),
+		mapped(ended, func(n driver.Entry) string { return n.Key }))
 	slices.Sort(groups)
 	return slices.Compact(groups), nil
 }
@@ -108,11 +103,9 @@ func (t *tx) addStats(ctx context.Context, s *outmill.TopicStats, line driver.Li
 // oldestUnpaused is the first due time of the rows that have been due longest and that no pause of a key or
 // tenant stops.
 func (t *tx) oldestUnpaused(ctx context.Context, line driver.Line) (oldest driver.Time, err error) {
-	var searches []driver.Search
-	for _, by := range []driver.Index{driver.ByDue, driver.ByKeyed, driver.ByPaused} {
-		searches = append(searches, driver.Search{By: by, Line: line, Limit: scanLimit})
-	}
-	rows, err := t.Rows(ctx, searches...)
+	rows, err := t.Rows(ctx, mapped([]driver.Index{driver.ByDue, driver.ByKeyed, driver.ByPaused}, func(by driver.Index) driver.Search {
+		return driver.Search{By: by, Line: line, Limit: scanLimit}
+	})...)
 	for _, r := range rows {
 		due := dueOf(r)
 		if t.pauses.Of(r.Group, r.Topic, r.Key, r.Tenant) == 0 && !expired(&r, t.now) && (oldest == 0 || due < oldest) {

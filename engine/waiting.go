@@ -34,11 +34,10 @@ func (e *Engine) FirstWaiting(ctx context.Context, group, topic string, limit in
 		}
 		for _, kind := range waitingKinds {
 			search := kind.Search
-			var searches []driver.Search
-			for _, line := range namedLines(fair.FairTopics, group, topic) {
+			searches := mapped(namedLines(fair.FairTopics, group, topic), func(line driver.Line) driver.Search {
 				search.Line, search.Limit = line, limit
-				searches = append(searches, search)
-			}
+				return search
+			})
 			rows, err := t.Rows(ctx, searches...)
 			if err != nil {
 				return found, err
@@ -53,13 +52,12 @@ func (e *Engine) FirstWaiting(ctx context.Context, group, topic string, limit in
 			if len(rows) == 0 {
 				continue
 			}
-			shown := storekit.WaitingKind{More: len(rows) == limit}
-			for _, r := range rows {
-				shown.Records = append(shown.Records, storekit.WaitingRecord{
+			shown := mapped(rows, func(r driver.Row) storekit.WaitingRecord {
+				return storekit.WaitingRecord{
 					ID: r.ID, Stage: kind.stage, DueAt: dueOf(r).Of(), Key: r.Key, TenantID: r.Tenant, Attempts: r.Attempts,
-				})
-			}
-			found.Kinds = append(found.Kinds, shown)
+				}
+			})
+			found.Kinds = append(found.Kinds, storekit.WaitingKind{Records: shown, More: len(rows) == limit})
 		}
 		return found, nil
 	})
