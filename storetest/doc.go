@@ -42,6 +42,8 @@
 // explains numbers such as OBX-012. The flag -storetest.list prints the names and runs no
 // test.
 //
+// The section "memory" measures the memory of a process, under Linux. So it starts the test binary again, for one sentence alone.
+//
 // Random walks compare the store with a model of a queue, for 1 s, or for 5 s with
 // OUTMILL_TEST_ALL=1. -rapid.checks sets the number of walks instead, and -rapid.steps their
 // length. Tests of large amounts use a tenth of them without OUTMILL_TEST_ALL=1, and under

@@ -14,7 +14,6 @@ func headSentences() []sentence {
 		{"Find returns payload and metadata only if the query asks for the content", findHeads},
 		{"DeadLetters returns payload and metadata only if the query asks for the content", letterHeads},
 		{"a query for a contract finds its records without their payloads", contractHeads},
-		{"a page of 50 large records costs 5 MiB of memory at most", pagesCostLittle},
 	}
 }
 

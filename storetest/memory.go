@@ -24,6 +24,10 @@ const (
 	pageRecords, pageBytes = 50, 5 << 20
 )
 
+func memorySentences() []sentence {
+	return []sentence{{"a page of 50 large records costs 5 MiB of memory at most", pagesCostLittle}}
+}
+
 // alone reports whether this process runs the sentence alone. Otherwise it has another process do so.
 func (e *env) alone() bool {
 	e.T.Helper()

@@ -121,6 +121,7 @@ func sections() []suite.Section {
 		{Name: "settle", Sentences: bind(settleSentences())},
 		{Name: "attempts", Sentences: bind(attemptSentences()), New: true},
 		{Name: "heads", Sentences: bind(headSentences()), New: true},
+		{Name: "memory", Sentences: bind(memorySentences()), AnyMode: true, New: true},
 		{Name: "sizes", Sentences: bind(sizeSentences()), New: true},
 		{Name: "unreadable", Sentences: bind(unreadableSentences()), New: true},
 		{Name: "suspects", Sentences: bind(suspectSentences())},
