@@ -27,7 +27,9 @@ func (e *Engine) Append(ctx context.Context, records ...*outmill.Record) error {
 		return e.explain(ctx, operation, e.life.Usable(ctx))
 	}
 	a := &appending{Appending: storekit.NewAppending(records)}
-	own := e.own(ctx, e.db.Update, driver.Begin{Durable: true, Inserts: !a.hasSteps()})
+	// Steps are attached to their joins after the insert.
+	steps := slices.ContainsFunc(records, func(r *outmill.Record) bool { return len(r.Joins) > 0 })
+	own := e.own(ctx, e.db.Update, driver.Begin{Durable: true, Inserts: !steps})
 	err = e.inTxOr(ctx, operation, func(ctx context.Context, t *tx) error {
 		// A driver may have to poll for the commit.
 		if caller != nil && e.notifier.HasListeners() {
@@ -76,11 +78,6 @@ func (a *appending) run(ctx context.Context, t *tx) error {
 	}
 	a.CreatedAt = t.State().Now.Of()
 	return a.attach(ctx, t, rows)
-}
-
-// hasSteps reports whether there is something to attach to joins after the insert.
-func (a *appending) hasSteps() bool {
-	return slices.ContainsFunc(a.Records, func(r *outmill.Record) bool { return len(r.Joins) > 0 })
 }
 
 // checkSteps refuses records that cannot be steps of their joins.

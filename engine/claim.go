@@ -70,7 +70,7 @@ func (e *Engine) claimWith(ctx context.Context, req outmill.ClaimRequest, conten
 			continue
 		}
 		due.topics = e.topics.Order(due.topics, req.Limit)
-		c, err := e.claimOf(ctx, req, due, content, guess{known != nil, generation})
+		c, err := e.claimOf(ctx, req, due, content, known != nil, generation)
 		if err != nil {
 			return nil, err
 		}
@@ -109,15 +109,10 @@ func (e *Engine) claimWith(ctx context.Context, req outmill.ClaimRequest, conten
 	}
 }
 
-// guess says that the topics of a claim are those of a claim before, at which the pauses had this generation.
-type guess struct {
-	made       bool
-	generation int64
-}
-
-// claimOf claims from these lines in one transaction. If they are a guess, and the pauses have changed since, it
-// claims nothing, because the change may have freed other topics.
-func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, due dueLines, content driver.Want, guess guess) (*claim, error) {
+// claimOf claims from these lines in one transaction. If they are a guess, namely those of a claim before, and the pauses have another
+// generation now, it claims nothing, because the change may have freed other topics.
+func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, due dueLines, content driver.Want, guess bool, pauses int64) (
+	*claim, error) {
 	var c *claim
 	begin := (&claim{tx: &tx{e: e}, req: req, owner: req.Owner.String(), free: freeBlockers(req)}).begin(due)
 	err := e.updateFrom(ctx, "claim", begin, func(ctx context.Context, t *tx) (err error) {
@@ -125,7 +120,7 @@ func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, due dueL
 			tx: t, req: req, owner: req.Owner.String(), content: content, empty: map[string]bool{},
 			scans: max(scanLimit, 10*req.Limit), admits: e.config.AtOnce.Admit(req.Limit),
 		}
-		if guess.made && t.State().Pauses != guess.generation {
+		if guess && t.State().Pauses != pauses {
 			return nil
 		}
 		t.parks = req.Order == outmill.OrderKey && req.KeyPolicy == outmill.KeyPark

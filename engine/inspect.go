@@ -92,7 +92,12 @@ func (e *Engine) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeu
 		}
 	}()
 	ctx = storekit.OneCommand(ctx)
-	keys, due, err := e.parkedKeys(ctx, operation, ids)
+	var due driver.Time
+	keys, err := valueOf(ctx, e.view, operation, func(ctx context.Context, t *tx) ([]driver.Row, error) {
+		due = t.now
+		rows, err := t.Find(ctx, ids)
+		return slices.DeleteFunc(rows, func(r driver.Row) bool { return !isDead(r) || !r.Parked || r.Group == "" }), err
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -124,22 +129,6 @@ func (t *tx) requeueBehind(ctx context.Context, head driver.Row, from int64, due
 func (t *tx) lockLine(ctx context.Context, line driver.Line) error {
 	_, err := t.Page(ctx, driver.Ask{Line: line, Limit: 1, Lock: true})
 	return err
-}
-
-// parkedKeys returns a row of each record with one of these ids that is parked, and the time of the database.
-func (e *Engine) parkedKeys(ctx context.Context, operation string, ids []outmill.WorkItemID) (
-	keys []driver.Row, now driver.Time, err error) {
-	err = e.view(ctx, operation, func(ctx context.Context, t *tx) error {
-		rows, err := t.Find(ctx, ids)
-		now, keys = t.now, nil
-		for _, r := range rows {
-			if isDead(r) && r.Parked && r.Group != "" {
-				keys = append(keys, r)
-			}
-		}
-		return err
-	})
-	return keys, now, err
 }
 
 // requeueParked requeues all parked records of a key, in their order and with one due time, in steps that

@@ -138,23 +138,18 @@ func byIndex(index []driver.Entry) []driver.Entry {
 func (e *Engine) ListSagas(ctx context.Context, query roles.SagaQuery, _ roles.SagaOptions) (page roles.SagaPage, err error) {
 	page.Next = query.After
 	err = e.checked(storekit.CheckListSagas(query), e.viewTx)(ctx, "list sagas", func(ctx context.Context, t *tx) (err error) {
-		page, err = storekit.PageOfSagas(query, func(id outmill.WorkItemID, limit int) ([]*roles.Saga, error) {
-			return t.sagasBefore(ctx, id, limit)
+		page, err = storekit.PageOfSagas(query, func(before outmill.WorkItemID, limit int) ([]*roles.Saga, error) {
+			index, err := t.Range(ctx, sagaByID, idIndex(before, "").Key, limit)
+			if err != nil {
+				return nil, err
+			}
+			found, err := t.sagas(ctx, false, byIndex(index)...)
+			slices.SortFunc(found, func(a, b *storedSaga) int { return byWorkItem(b.ID, a.ID) })
+			return mapped(found, (*storedSaga).saga), err
 		})
 		return err
 	})
 	return page, err
-}
-
-// sagasBefore returns up to limit sagas with smaller ids, the largest id first.
-func (t *tx) sagasBefore(ctx context.Context, id outmill.WorkItemID, limit int) ([]*roles.Saga, error) {
-	index, err := t.Range(ctx, sagaByID, idIndex(id, "").Key, limit)
-	if err != nil {
-		return nil, err
-	}
-	found, err := t.sagas(ctx, false, byIndex(index)...)
-	slices.SortFunc(found, func(a, b *storedSaga) int { return byWorkItem(b.ID, a.ID) })
-	return mapped(found, (*storedSaga).saga), err
 }
 
 // InsertSaga stores a new saga. See roles.Sagas.
