@@ -10,12 +10,16 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/postgres/internal/next/internal/segments"
 )
 
 // The log in one transaction: docs/postgres-next.md says why it is right. It is not joined with the rest of the driver yet.
 
 //go:embed log.sql
-var logSchema string
+var logTables string
+
+// logSchema creates the log with what its upkeep needs.
+var logSchema = logTables + segments.Schema
 
 // logLine is a chain of a topic line, as a process knows it.
 type logLine struct {
@@ -111,6 +115,12 @@ func (t *logTx) page(ctx context.Context, line logLine, want int) (p logPage, er
 	if line.dropping || line.group == "" {
 		return p, nil
 	}
+	return t.pageOf(ctx, line, want)
+}
+
+// pageOf is page also of a chain that waits.
+func (t *logTx) pageOf(ctx context.Context, line logLine, want int) (p logPage, err error) {
+	p = logPage{logLine: line}
 	if err := t.lock(ctx, line); err != nil {
 		return p, err
 	}

@@ -232,9 +232,12 @@ CREATE FUNCTION {p:log_skip}(of_topic text, of_chain bigint, places bigint[]) RE
     WITH ends AS MATERIALIZED (SELECT min(u.pos) AS first, max(u.pos) AS last FROM unnest(places) AS u (pos)),
     line AS MATERIALIZED (SELECT l.pos FROM {p:log} AS l WHERE cardinality(places) >= 64 AND l.topic = of_topic
         AND l.pos >= (SELECT e.first FROM ends AS e) AND l.pos <= (SELECT e.last FROM ends AS e) ORDER BY l.pos LIMIT 2 * cardinality(places)),
-    runs AS MATERIALIZED (SELECT min(g.pos) AS first, max(g.pos) AS last FROM (SELECT l.pos, u.pos AS own, count(*) FILTER (WHERE u.pos IS NULL)
-            OVER (ORDER BY l.pos) AS nth FROM line AS l LEFT JOIN unnest(places) AS u (pos) ON u.pos = l.pos) AS g
-        WHERE g.own IS NOT NULL GROUP BY g.nth HAVING count(*) >= 64),
+    -- Grouped, not joined: the driver joins lists row by row.
+    marked AS MATERIALIZED (SELECT b.pos, max(b.own) AS own FROM (SELECT l.pos, 0 AS own FROM line AS l UNION ALL
+        SELECT u.pos, 1 FROM unnest(places) AS u (pos) WHERE u.pos <= (SELECT max(l.pos) FROM line AS l)) AS b GROUP BY b.pos),
+    runs AS MATERIALIZED (SELECT min(g.pos) AS first, max(g.pos) AS last
+        FROM (SELECT b.pos, b.own, count(*) FILTER (WHERE b.own = 0) OVER (ORDER BY b.pos) AS nth FROM marked AS b) AS g
+        WHERE g.own = 1 GROUP BY g.nth HAVING count(*) >= 64),
     ranges AS MATERIALIZED (SELECT n.first, n.last FROM runs AS n WHERE (SELECT 1 FROM {p:skip_ranges} AS r WHERE r.topic = of_topic AND r.chain = of_chain
         AND r.to_pos >= n.first AND r.from_pos < n.last LIMIT 1) IS NULL),
     written AS (INSERT INTO {p:skip_ranges} (topic, chain, from_pos, to_pos, seen)

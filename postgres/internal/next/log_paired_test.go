@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill/postgres/internal/next/internal/segments"
 )
 
 // cpu is the processor time of this process and of the transaction's backend.
@@ -31,7 +33,8 @@ func (t *logTx) cpu() time.Duration {
 func (w *logWorld) fill(segment, from, n int) {
 	w.Helper()
 	_, err := w.pool.Exec(w.ctx, w.names.in(fmt.Sprintf(`INSERT INTO {p:log_%d} (created_at, id, topic, key, metadata, payload)
-		SELECT 1, gen_random_uuid(), $1, 'key' || g %% 1000, '{"a":"b"}', decode(repeat('78', 250), 'hex') FROM generate_series($2::integer, $3::integer) AS g`,
+		SELECT 1, gen_random_uuid(), $1, 'key' || g %% 1000, '{"a":"b"}', decode(repeat('78', 250), 'hex')
+		FROM generate_series($2::integer, $3::integer) AS g`,
 		segment)), w.line.Name(), from, from+n-1)
 	require.NoError(w, err)
 }
@@ -48,7 +51,7 @@ func TestPairedSkips(t *testing.T) {
 		w := db.world(t)
 		w.register("a"+name, true)
 		for i := 0; i < rows; i += 10_000 {
-			w.fill(i/10_000%segments, i, 10_000)
+			w.fill(i/10_000%segments.Count, i, 10_000)
 		}
 		places, _ := w.places()
 		var of []int64

@@ -13,7 +13,8 @@ import (
 // places returns the places of rows that a snapshot of now shows, in order, with their texts.
 func (w *logWorld) places() (places []int64, texts []string) {
 	w.Helper()
-	rows, err := w.pool.Query(w.ctx, w.names.in("SELECT pos, convert_from(payload, 'UTF8') FROM {p:log} WHERE topic = $1 ORDER BY pos"), w.line.Name())
+	sql := w.names.in("SELECT pos, convert_from(payload, 'UTF8') FROM {p:log} WHERE topic = $1 ORDER BY pos")
+	rows, err := w.pool.Query(w.ctx, sql, w.line.Name())
 	require.NoError(w, err)
 	var pos int64
 	var text string
@@ -75,8 +76,8 @@ func (w *logWorld) passed(group string, want int) []string {
 func (w *logWorld) cursor(group string) (pos int64) {
 	w.Helper()
 	line := w.lineOf(group)
-	require.NoError(w, w.pool.QueryRow(w.ctx, w.names.in(`SELECT c.pos FROM {p:log_cursor_of}($1, $2, $3, nullif($4::text, '')::pg_snapshot) AS c`),
-		line.args()...).Scan(&pos))
+	sql := w.names.in(`SELECT c.pos FROM {p:log_cursor_of}($1, $2, $3, nullif($4::text, '')::pg_snapshot) AS c`)
+	require.NoError(w, w.pool.QueryRow(w.ctx, sql, line.args()...).Scan(&pos))
 	return pos
 }
 

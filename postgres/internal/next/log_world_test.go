@@ -16,6 +16,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/postgres/internal/next/internal/segments"
 )
 
 // logDB is a schema with a log, for one test.
@@ -40,7 +41,8 @@ func newLogDB(t *testing.T, replace ...string) *logDB {
 	db := &logDB{pool: pool, names: &names{schema: "next"}}
 	tables, err := schemaFiles.ReadFile("schema/0001_tables.sql")
 	require.NoError(t, err)
-	_, err = pool.Exec(ctx, "CREATE SCHEMA next; "+db.names.in(string(tables))+"; "+db.names.in(strings.NewReplacer(replace...).Replace(logSchema)), pgx.QueryExecModeSimpleProtocol)
+	functions := strings.NewReplacer(replace...).Replace(logSchema)
+	_, err = pool.Exec(ctx, "CREATE SCHEMA next; "+db.names.in(string(tables))+"; "+db.names.in(functions), pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	return db
 }
@@ -57,6 +59,8 @@ type logWorld struct {
 	texts    map[outmill.WorkItemID]string
 	mu       sync.Mutex
 	begun    []pgx.Tx
+	// segment is where all is written; nil is another one for each transaction.
+	segment *int
 }
 
 func (db *logDB) world(t testing.TB) *logWorld {
@@ -85,7 +89,11 @@ func (w *logWorld) begin() *logTx {
 	defer w.mu.Unlock()
 	w.begun = append(w.begun, tx)
 	// Whatever is done is done over all segments.
-	return &logTx{Tx: tx, names: w.names, segment: len(w.begun) % segments}
+	segment := len(w.begun) % segments.Count
+	if w.segment != nil {
+		segment = *w.segment
+	}
+	return &logTx{Tx: tx, names: w.names, segment: segment}
 }
 
 func (w *logWorld) commit(tx *logTx) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outmill/outmill/postgres/internal/next/internal/segments"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
@@ -29,10 +30,25 @@ var templates = sync.OnceValue(func() map[string]string {
 	} {
 		all[countOf+name] = count(all[name])
 	}
+	upkeep, err := sqlkit.NamedStatements(segments.Statements, "statements.sql")
+	if err != nil {
+		panic(err)
+	}
+	for name, statement := range upkeep {
+		rest, each := strings.CutPrefix(name, segments.Each)
+		if !each {
+			all[name] = statement
+			continue
+		}
+		for n := range segments.Count {
+			number := strconv.Itoa(n)
+			all[segments.Each+number+"_"+rest] = strings.ReplaceAll(statement, segments.Segment, number)
+		}
+	}
 	// An append names its segment: by the parent of all it costs half as much again.
-	for n := range segments {
+	for n := range segments.Count {
 		number := strconv.Itoa(n)
-		all[appendTo+number] = strings.ReplaceAll(all["log_append"], "{segment}", number)
+		all[appendTo+number] = strings.ReplaceAll(all["log_append"], segments.Segment, number)
 	}
 	delete(all, "log_append")
 	for _, name := range []string{"lease", "lease_same", "extend", "change", "delete"} {
@@ -51,8 +67,6 @@ var templates = sync.OnceValue(func() map[string]string {
 })
 
 const (
-	// segments is the number of the segments of the log.
-	segments = 3
 	// appendTo begins the names of the appends to a segment.
 	appendTo = "log_append_"
 	// countOf begins the names of the statements that count what the searches of a line find.
@@ -132,14 +146,15 @@ var fixed = strings.NewReplacer(
 // last is driver.None.
 const last int64 = 1<<63 - 1
 
-// names convert templates to statements for one schema and prefix. {p:records} is the qualified name of a table, {i:line} the bare
+// names convert templates to statements for one schema and prefix. {p:records} is the qualified name of a table, {q:records} that as a
+// text, {i:line} the bare
 // one of an index, {now:4} the time of parameter 4, or now if that is 0, and {lane:5} the lane of the key in parameter 5.
 type names struct {
 	schema, prefix string
 	made           sync.Map
 }
 
-var placeholder = regexp.MustCompile(`\{(p|i|now|lane|content):([a-z0-9_]+)\}`)
+var placeholder = regexp.MustCompile(`\{(p|q|i|now|lane|content):([a-z0-9_]+)\}`)
 
 // free has a search lock what it finds, and leave out what others have locked.
 const free = "FOR NO KEY UPDATE OF r SKIP LOCKED"
@@ -178,6 +193,8 @@ func (n *names) in(template string) string {
 			return strings.ReplaceAll(contentColumns, "$N", "$"+match[2])
 		case "lane":
 			return "hashtextextended($" + match[2] + "::text, hashtextextended($2::text, hashtextextended($1::text, 0)))"
+		case "q":
+			return "'" + strings.ReplaceAll(n.qualified(match[2]), "'", "''") + "'"
 		case "i":
 			return pgx.Identifier{n.prefix + match[2]}.Sanitize()
 		}

@@ -579,6 +579,9 @@ UPDATE /* outmill log_event */ "outmill"."events" SET last = last + $1::bigint, 
 -- log_extend
 SELECT /* outmill log_extend */ "outmill"."log_extend"($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint);
 
+-- log_hold
+SELECT /* outmill log_hold */ stamp, "outmill"."now"() FROM "outmill"."events" FOR SHARE;
+
 -- log_mark
 SELECT /* outmill log_mark */ s.last_value, pg_current_snapshot()::text FROM "outmill"."records_seq_seq" AS s;
 
@@ -606,6 +609,9 @@ WHERE w.owner <> $3::text AND l.key = ANY ($4::text[]) GROUP BY l.key;
 SELECT /* outmill log_page */ r.pos, r.flag, r.seen, r.fresh, r.id, r.created_at, r.key, r.tenant_id, r.size
 FROM "outmill"."log_page"($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::bigint) AS r
 WHERE (SELECT stamp FROM "outmill"."events") = $6::bigint;
+
+-- log_readings
+SELECT /* outmill log_readings */ number, grp, topics, takes, ended, swept, dropping, begin_pos, begin_seen::text, end_pos, coalesce(end_seen::text, '') FROM "outmill"."readings" ORDER BY number;
 
 -- log_rows
 SELECT /* outmill log_rows */ r.ordinal, r.pos FROM "outmill"."batches" AS b CROSS JOIN LATERAL "outmill"."log_rows_of"(b) AS r
@@ -801,6 +807,194 @@ UPDATE /* outmill replace */ "outmill"."records" SET size = $2::bigint, metadata
 -- scan
 SELECT /* outmill scan */ kind, key, at, made_at, value FROM "outmill"."entries" WHERE kind = $1::text AND key >= $2::text AND key < $2::text || chr(1114111) ORDER BY key;
 
+-- segment_0_chains
+WITH /* outmill segment_chains */ RECURSIVE leap AS (
+	SELECT u.topic, (SELECT b.chain FROM "outmill"."batches" AS b WHERE b.topic = u.topic ORDER BY b.chain LIMIT 1) AS chain FROM unnest($1::text[]) AS u (topic)
+	UNION ALL SELECT leap.topic, (SELECT b.chain FROM "outmill"."batches" AS b WHERE b.topic = leap.topic AND b.chain > leap.chain ORDER BY b.chain LIMIT 1)
+	FROM leap WHERE leap.chain IS NOT NULL)
+SELECT leap.topic, leap.chain FROM leap WHERE leap.chain IS NOT NULL;
+
+-- segment_0_heeded
+WITH /* outmill segment_heeded */ s AS MATERIALIZED (SELECT xid, to_timestamp(retired_at / 1000000.0) AS retired_at, heed_until > "outmill"."now"() AS heeds FROM "outmill"."retired" WHERE segment = 0),
+old AS MATERIALIZED (SELECT coalesce(a.xact_start, s.retired_at) > clock_timestamp() - $1::bigint * interval '1 microsecond' OR s.heeds AS young,
+		(SELECT max(clock_timestamp() - l.waitstart) FROM pg_locks AS l WHERE l.pid = a.pid AND NOT l.granted AND l.locktype = 'relation') AS waits
+	FROM s CROSS JOIN pg_stat_activity AS a
+	WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
+		AND age(a.backend_xmin) >= age(s.xid::xid) AND coalesce(a.xact_start <= s.retired_at, true)),
+noted AS (UPDATE "outmill"."retired" SET heed_until = "outmill"."now"() + $1::bigint
+	WHERE segment = 0 AND EXISTS (SELECT 1 FROM old WHERE waits > interval '1 second'))
+SELECT count(*) FROM old WHERE young OR waits IS NOT NULL;
+
+-- segment_0_lines
+WITH /* outmill segment_lines */ RECURSIVE leap AS (
+	(SELECT s.topic FROM "outmill"."log_0" AS s WHERE s.topic > $1::text ORDER BY s.topic LIMIT 1)
+	UNION ALL SELECT (SELECT s.topic FROM "outmill"."log_0" AS s WHERE s.topic > leap.topic ORDER BY s.topic LIMIT 1) FROM leap WHERE leap.topic IS NOT NULL)
+SELECT leap.topic, (SELECT s.pos FROM "outmill"."log_0" AS s WHERE s.topic = leap.topic ORDER BY s.pos DESC LIMIT 1) FROM leap WHERE leap.topic IS NOT NULL
+LIMIT $2::bigint;
+
+-- segment_0_needed
+SELECT /* outmill segment_needed */ c.nth - 1 FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::boolean[]) WITH ORDINALITY AS c (topic, chain, begin_pos, begin_seen, ended, nth)
+CROSS JOIN LATERAL "outmill"."log_cursor_of"(c.topic, c.chain, c.begin_pos, nullif(c.begin_seen, '')::pg_snapshot) AS cur
+WHERE NOT c.ended AND ((SELECT 1 FROM "outmill"."log_0" AS l WHERE l.topic = c.topic AND l.pos > cur.pos LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."log_0" AS l WHERE l.topic = c.topic AND l.pos <= cur.pos
+		AND l.pos > least(cur.rest, (SELECT min(k.since) FROM unnest(cur.since) AS k (since)))
+		AND l.xid >= pg_snapshot_xmin(cur.seen) AND NOT pg_visible_in_snapshot(l.xid, cur.seen)
+		AND NOT "outmill"."log_skipped"(c.topic, c.chain, l.pos, l.xid) LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."left_rows" AS k JOIN "outmill"."log_0" AS l ON l.topic = k.topic AND l.pos > k.from_pos AND l.pos <= k.to_pos AND l.xid = k.xid
+		WHERE k.topic = c.topic AND k.chain = c.chain LIMIT 1) IS NOT NULL)
+	OR (SELECT 1 FROM "outmill"."log_in_work"(c.topic, c.chain) AS b JOIN "outmill"."log_0" AS l ON l.topic = c.topic AND l.pos > b.from_pos AND l.pos <= b.pos
+		AND b.positions IS NULL LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."log_in_work"(c.topic, c.chain) AS b CROSS JOIN LATERAL unnest(b.positions) AS u (pos)
+		JOIN "outmill"."log_0" AS l ON l.topic = c.topic AND l.pos = u.pos LIMIT 1) IS NOT NULL
+ORDER BY c.nth LIMIT 1;
+
+-- segment_0_retire
+INSERT /* outmill segment_retire */ INTO "outmill"."retired" (segment, pos, xid, retired_at) VALUES (0, $1::bigint, pg_current_xact_id(), "outmill"."now"()) ON CONFLICT DO NOTHING;
+
+-- segment_0_stop
+SELECT /* outmill segment_stop */ "outmill"."segment_stop"('"outmill"."log_0"');
+
+-- segment_0_truncate
+SELECT /* outmill segment_truncate */ "outmill"."segment_truncate"('"outmill"."log_0"');
+
+-- segment_0_unretire
+DELETE /* outmill segment_unretire */ FROM "outmill"."retired" WHERE segment = 0 AND (SELECT 1 FROM "outmill"."log_0" LIMIT 1) IS NULL;
+
+-- segment_0_wanted
+SELECT /* outmill segment_wanted */ EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND relation = '"outmill"."log_0"'::regclass
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()));
+
+-- segment_0_written
+DELETE /* outmill segment_written */ FROM "outmill"."retired" WHERE segment = 0 AND pos < $1::bigint;
+
+-- segment_1_chains
+WITH /* outmill segment_chains */ RECURSIVE leap AS (
+	SELECT u.topic, (SELECT b.chain FROM "outmill"."batches" AS b WHERE b.topic = u.topic ORDER BY b.chain LIMIT 1) AS chain FROM unnest($1::text[]) AS u (topic)
+	UNION ALL SELECT leap.topic, (SELECT b.chain FROM "outmill"."batches" AS b WHERE b.topic = leap.topic AND b.chain > leap.chain ORDER BY b.chain LIMIT 1)
+	FROM leap WHERE leap.chain IS NOT NULL)
+SELECT leap.topic, leap.chain FROM leap WHERE leap.chain IS NOT NULL;
+
+-- segment_1_heeded
+WITH /* outmill segment_heeded */ s AS MATERIALIZED (SELECT xid, to_timestamp(retired_at / 1000000.0) AS retired_at, heed_until > "outmill"."now"() AS heeds FROM "outmill"."retired" WHERE segment = 1),
+old AS MATERIALIZED (SELECT coalesce(a.xact_start, s.retired_at) > clock_timestamp() - $1::bigint * interval '1 microsecond' OR s.heeds AS young,
+		(SELECT max(clock_timestamp() - l.waitstart) FROM pg_locks AS l WHERE l.pid = a.pid AND NOT l.granted AND l.locktype = 'relation') AS waits
+	FROM s CROSS JOIN pg_stat_activity AS a
+	WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
+		AND age(a.backend_xmin) >= age(s.xid::xid) AND coalesce(a.xact_start <= s.retired_at, true)),
+noted AS (UPDATE "outmill"."retired" SET heed_until = "outmill"."now"() + $1::bigint
+	WHERE segment = 1 AND EXISTS (SELECT 1 FROM old WHERE waits > interval '1 second'))
+SELECT count(*) FROM old WHERE young OR waits IS NOT NULL;
+
+-- segment_1_lines
+WITH /* outmill segment_lines */ RECURSIVE leap AS (
+	(SELECT s.topic FROM "outmill"."log_1" AS s WHERE s.topic > $1::text ORDER BY s.topic LIMIT 1)
+	UNION ALL SELECT (SELECT s.topic FROM "outmill"."log_1" AS s WHERE s.topic > leap.topic ORDER BY s.topic LIMIT 1) FROM leap WHERE leap.topic IS NOT NULL)
+SELECT leap.topic, (SELECT s.pos FROM "outmill"."log_1" AS s WHERE s.topic = leap.topic ORDER BY s.pos DESC LIMIT 1) FROM leap WHERE leap.topic IS NOT NULL
+LIMIT $2::bigint;
+
+-- segment_1_needed
+SELECT /* outmill segment_needed */ c.nth - 1 FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::boolean[]) WITH ORDINALITY AS c (topic, chain, begin_pos, begin_seen, ended, nth)
+CROSS JOIN LATERAL "outmill"."log_cursor_of"(c.topic, c.chain, c.begin_pos, nullif(c.begin_seen, '')::pg_snapshot) AS cur
+WHERE NOT c.ended AND ((SELECT 1 FROM "outmill"."log_1" AS l WHERE l.topic = c.topic AND l.pos > cur.pos LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."log_1" AS l WHERE l.topic = c.topic AND l.pos <= cur.pos
+		AND l.pos > least(cur.rest, (SELECT min(k.since) FROM unnest(cur.since) AS k (since)))
+		AND l.xid >= pg_snapshot_xmin(cur.seen) AND NOT pg_visible_in_snapshot(l.xid, cur.seen)
+		AND NOT "outmill"."log_skipped"(c.topic, c.chain, l.pos, l.xid) LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."left_rows" AS k JOIN "outmill"."log_1" AS l ON l.topic = k.topic AND l.pos > k.from_pos AND l.pos <= k.to_pos AND l.xid = k.xid
+		WHERE k.topic = c.topic AND k.chain = c.chain LIMIT 1) IS NOT NULL)
+	OR (SELECT 1 FROM "outmill"."log_in_work"(c.topic, c.chain) AS b JOIN "outmill"."log_1" AS l ON l.topic = c.topic AND l.pos > b.from_pos AND l.pos <= b.pos
+		AND b.positions IS NULL LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."log_in_work"(c.topic, c.chain) AS b CROSS JOIN LATERAL unnest(b.positions) AS u (pos)
+		JOIN "outmill"."log_1" AS l ON l.topic = c.topic AND l.pos = u.pos LIMIT 1) IS NOT NULL
+ORDER BY c.nth LIMIT 1;
+
+-- segment_1_retire
+INSERT /* outmill segment_retire */ INTO "outmill"."retired" (segment, pos, xid, retired_at) VALUES (1, $1::bigint, pg_current_xact_id(), "outmill"."now"()) ON CONFLICT DO NOTHING;
+
+-- segment_1_stop
+SELECT /* outmill segment_stop */ "outmill"."segment_stop"('"outmill"."log_1"');
+
+-- segment_1_truncate
+SELECT /* outmill segment_truncate */ "outmill"."segment_truncate"('"outmill"."log_1"');
+
+-- segment_1_unretire
+DELETE /* outmill segment_unretire */ FROM "outmill"."retired" WHERE segment = 1 AND (SELECT 1 FROM "outmill"."log_1" LIMIT 1) IS NULL;
+
+-- segment_1_wanted
+SELECT /* outmill segment_wanted */ EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND relation = '"outmill"."log_1"'::regclass
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()));
+
+-- segment_1_written
+DELETE /* outmill segment_written */ FROM "outmill"."retired" WHERE segment = 1 AND pos < $1::bigint;
+
+-- segment_2_chains
+WITH /* outmill segment_chains */ RECURSIVE leap AS (
+	SELECT u.topic, (SELECT b.chain FROM "outmill"."batches" AS b WHERE b.topic = u.topic ORDER BY b.chain LIMIT 1) AS chain FROM unnest($1::text[]) AS u (topic)
+	UNION ALL SELECT leap.topic, (SELECT b.chain FROM "outmill"."batches" AS b WHERE b.topic = leap.topic AND b.chain > leap.chain ORDER BY b.chain LIMIT 1)
+	FROM leap WHERE leap.chain IS NOT NULL)
+SELECT leap.topic, leap.chain FROM leap WHERE leap.chain IS NOT NULL;
+
+-- segment_2_heeded
+WITH /* outmill segment_heeded */ s AS MATERIALIZED (SELECT xid, to_timestamp(retired_at / 1000000.0) AS retired_at, heed_until > "outmill"."now"() AS heeds FROM "outmill"."retired" WHERE segment = 2),
+old AS MATERIALIZED (SELECT coalesce(a.xact_start, s.retired_at) > clock_timestamp() - $1::bigint * interval '1 microsecond' OR s.heeds AS young,
+		(SELECT max(clock_timestamp() - l.waitstart) FROM pg_locks AS l WHERE l.pid = a.pid AND NOT l.granted AND l.locktype = 'relation') AS waits
+	FROM s CROSS JOIN pg_stat_activity AS a
+	WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
+		AND age(a.backend_xmin) >= age(s.xid::xid) AND coalesce(a.xact_start <= s.retired_at, true)),
+noted AS (UPDATE "outmill"."retired" SET heed_until = "outmill"."now"() + $1::bigint
+	WHERE segment = 2 AND EXISTS (SELECT 1 FROM old WHERE waits > interval '1 second'))
+SELECT count(*) FROM old WHERE young OR waits IS NOT NULL;
+
+-- segment_2_lines
+WITH /* outmill segment_lines */ RECURSIVE leap AS (
+	(SELECT s.topic FROM "outmill"."log_2" AS s WHERE s.topic > $1::text ORDER BY s.topic LIMIT 1)
+	UNION ALL SELECT (SELECT s.topic FROM "outmill"."log_2" AS s WHERE s.topic > leap.topic ORDER BY s.topic LIMIT 1) FROM leap WHERE leap.topic IS NOT NULL)
+SELECT leap.topic, (SELECT s.pos FROM "outmill"."log_2" AS s WHERE s.topic = leap.topic ORDER BY s.pos DESC LIMIT 1) FROM leap WHERE leap.topic IS NOT NULL
+LIMIT $2::bigint;
+
+-- segment_2_needed
+SELECT /* outmill segment_needed */ c.nth - 1 FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::boolean[]) WITH ORDINALITY AS c (topic, chain, begin_pos, begin_seen, ended, nth)
+CROSS JOIN LATERAL "outmill"."log_cursor_of"(c.topic, c.chain, c.begin_pos, nullif(c.begin_seen, '')::pg_snapshot) AS cur
+WHERE NOT c.ended AND ((SELECT 1 FROM "outmill"."log_2" AS l WHERE l.topic = c.topic AND l.pos > cur.pos LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."log_2" AS l WHERE l.topic = c.topic AND l.pos <= cur.pos
+		AND l.pos > least(cur.rest, (SELECT min(k.since) FROM unnest(cur.since) AS k (since)))
+		AND l.xid >= pg_snapshot_xmin(cur.seen) AND NOT pg_visible_in_snapshot(l.xid, cur.seen)
+		AND NOT "outmill"."log_skipped"(c.topic, c.chain, l.pos, l.xid) LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."left_rows" AS k JOIN "outmill"."log_2" AS l ON l.topic = k.topic AND l.pos > k.from_pos AND l.pos <= k.to_pos AND l.xid = k.xid
+		WHERE k.topic = c.topic AND k.chain = c.chain LIMIT 1) IS NOT NULL)
+	OR (SELECT 1 FROM "outmill"."log_in_work"(c.topic, c.chain) AS b JOIN "outmill"."log_2" AS l ON l.topic = c.topic AND l.pos > b.from_pos AND l.pos <= b.pos
+		AND b.positions IS NULL LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."log_in_work"(c.topic, c.chain) AS b CROSS JOIN LATERAL unnest(b.positions) AS u (pos)
+		JOIN "outmill"."log_2" AS l ON l.topic = c.topic AND l.pos = u.pos LIMIT 1) IS NOT NULL
+ORDER BY c.nth LIMIT 1;
+
+-- segment_2_retire
+INSERT /* outmill segment_retire */ INTO "outmill"."retired" (segment, pos, xid, retired_at) VALUES (2, $1::bigint, pg_current_xact_id(), "outmill"."now"()) ON CONFLICT DO NOTHING;
+
+-- segment_2_stop
+SELECT /* outmill segment_stop */ "outmill"."segment_stop"('"outmill"."log_2"');
+
+-- segment_2_truncate
+SELECT /* outmill segment_truncate */ "outmill"."segment_truncate"('"outmill"."log_2"');
+
+-- segment_2_unretire
+DELETE /* outmill segment_unretire */ FROM "outmill"."retired" WHERE segment = 2 AND (SELECT 1 FROM "outmill"."log_2" LIMIT 1) IS NULL;
+
+-- segment_2_wanted
+SELECT /* outmill segment_wanted */ EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND relation = '"outmill"."log_2"'::regclass
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()));
+
+-- segment_2_written
+DELETE /* outmill segment_written */ FROM "outmill"."retired" WHERE segment = 2 AND pos < $1::bigint;
+
+-- segments_rotate
+UPDATE /* outmill segments_rotate */ "outmill"."meta" SET segment = $2::integer, rotated_at = "outmill"."now"() WHERE segment = $1::integer;
+
+-- segments_state
+SELECT /* outmill segments_state */ m.segment, "outmill"."now"() - m.rotated_at, ARRAY(SELECT (SELECT pg_relation_size(c.oid) + coalesce(pg_relation_size(nullif(c.reltoastrelid, 0)), 0)
+	FROM pg_class AS c WHERE c.oid = s.oid) FROM (VALUES (0, '"outmill"."log_0"'::regclass), (1, '"outmill"."log_1"'::regclass), (2, '"outmill"."log_2"'::regclass)) AS s (nth, oid) ORDER BY s.nth)
+FROM "outmill"."meta" AS m;
+
 -- settings
 SELECT /* outmill settings */ pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), set_config('enable_seqscan', 'off', true),
 	set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
@@ -825,6 +1019,13 @@ WHERE e.at <= $6::bigint RETURNING e.kind, e.key;
 
 -- try_lock
 SELECT /* outmill try_lock */ pg_try_advisory_xact_lock(u.line) FROM unnest($1::text::bigint[]) AS u (line);
+
+-- upkeep_end
+UPDATE /* outmill upkeep_end */ "outmill"."upkeep" SET until = "outmill"."now"(), ended_at = "outmill"."now"() WHERE turn = $1::bigint;
+
+-- upkeep_turn
+UPDATE /* outmill upkeep_turn */ "outmill"."upkeep" AS u SET turn = $1::bigint, until = t.now + $3::bigint FROM (SELECT "outmill"."now"() AS now) AS t
+WHERE (u.until <= t.now OR u.until > t.now + 600000000) AND (u.ended_at <= t.now - $2::bigint OR u.ended_at > t.now + 600000000);
 
 -- wait_for
 SELECT /* outmill wait_for */ set_config('outmill.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', $1::text, true);

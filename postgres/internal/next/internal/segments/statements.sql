@@ -1,0 +1,94 @@
+-- The upkeep of the log. {segment} is the number of a segment.
+
+-- name: upkeep_turn
+-- Takes the turn $1 for $3 microseconds, if nobody has it and the last one ended $2 microseconds ago. A time that is far in the future is
+-- from a clock that was set back.
+UPDATE {p:upkeep} AS u SET turn = $1::bigint, until = t.now + $3::bigint FROM (SELECT {p:now}() AS now) AS t
+WHERE (u.until <= t.now OR u.until > t.now + 600000000) AND (u.ended_at <= t.now - $2::bigint OR u.ended_at > t.now + 600000000)
+
+-- name: upkeep_end
+-- Ends the turn.
+UPDATE {p:upkeep} SET until = {p:now}(), ended_at = {p:now}() WHERE turn = $1::bigint
+
+-- name: segments_state
+-- The segment to which appends write, for how long, and the sizes of all, with large payloads, which are in tables of their own.
+SELECT m.segment, {p:now}() - m.rotated_at, ARRAY(SELECT (SELECT pg_relation_size(c.oid) + coalesce(pg_relation_size(nullif(c.reltoastrelid, 0)), 0)
+	FROM pg_class AS c WHERE c.oid = s.oid) FROM (VALUES (0, {q:log_0}::regclass), (1, {q:log_1}::regclass), (2, {q:log_2}::regclass)) AS s (nth, oid) ORDER BY s.nth)
+FROM {p:meta} AS m
+
+-- name: segments_rotate
+-- Has appends write to the segment $2 instead of $1.
+UPDATE {p:meta} SET segment = $2::integer, rotated_at = {p:now}() WHERE segment = $1::integer
+
+-- name: segment_lines
+-- The next lines of the segment behind $1, at most $2, with the place of the last row of each.
+WITH RECURSIVE leap AS (
+	(SELECT s.topic FROM {p:log_{segment}} AS s WHERE s.topic > $1::text ORDER BY s.topic LIMIT 1)
+	UNION ALL SELECT (SELECT s.topic FROM {p:log_{segment}} AS s WHERE s.topic > leap.topic ORDER BY s.topic LIMIT 1) FROM leap WHERE leap.topic IS NOT NULL)
+SELECT leap.topic, (SELECT s.pos FROM {p:log_{segment}} AS s WHERE s.topic = leap.topic ORDER BY s.pos DESC LIMIT 1) FROM leap WHERE leap.topic IS NOT NULL
+LIMIT $2::bigint
+
+-- name: segment_needed
+-- The first of the chains that needs the segment: a row of it is behind the cursor, late, left, or in a batch. $1 to $4 are the chains with
+-- their begins. Of one that has ended, $5, only batches count.
+SELECT c.nth - 1 FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::boolean[]) WITH ORDINALITY AS c (topic, chain, begin_pos, begin_seen, ended, nth)
+CROSS JOIN LATERAL {p:log_cursor_of}(c.topic, c.chain, c.begin_pos, nullif(c.begin_seen, '')::pg_snapshot) AS cur
+WHERE NOT c.ended AND ((SELECT 1 FROM {p:log_{segment}} AS l WHERE l.topic = c.topic AND l.pos > cur.pos LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM {p:log_{segment}} AS l WHERE l.topic = c.topic AND l.pos <= cur.pos
+		AND l.pos > least(cur.rest, (SELECT min(k.since) FROM unnest(cur.since) AS k (since)))
+		AND l.xid >= pg_snapshot_xmin(cur.seen) AND NOT pg_visible_in_snapshot(l.xid, cur.seen)
+		AND NOT {p:log_skipped}(c.topic, c.chain, l.pos, l.xid) LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM {p:left_rows} AS k JOIN {p:log_{segment}} AS l ON l.topic = k.topic AND l.pos > k.from_pos AND l.pos <= k.to_pos AND l.xid = k.xid
+		WHERE k.topic = c.topic AND k.chain = c.chain LIMIT 1) IS NOT NULL)
+	OR (SELECT 1 FROM {p:log_in_work}(c.topic, c.chain) AS b JOIN {p:log_{segment}} AS l ON l.topic = c.topic AND l.pos > b.from_pos AND l.pos <= b.pos
+		AND b.positions IS NULL LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM {p:log_in_work}(c.topic, c.chain) AS b CROSS JOIN LATERAL unnest(b.positions) AS u (pos)
+		JOIN {p:log_{segment}} AS l ON l.topic = c.topic AND l.pos = u.pos LIMIT 1) IS NOT NULL
+ORDER BY c.nth LIMIT 1
+
+-- name: segment_chains
+-- The chains of the lines $1 that the tables know, with those that have ended.
+WITH RECURSIVE leap AS (
+	SELECT u.topic, (SELECT b.chain FROM {p:batches} AS b WHERE b.topic = u.topic ORDER BY b.chain LIMIT 1) AS chain FROM unnest($1::text[]) AS u (topic)
+	UNION ALL SELECT leap.topic, (SELECT b.chain FROM {p:batches} AS b WHERE b.topic = leap.topic AND b.chain > leap.chain ORDER BY b.chain LIMIT 1)
+	FROM leap WHERE leap.chain IS NOT NULL)
+SELECT leap.topic, leap.chain FROM leap WHERE leap.chain IS NOT NULL
+
+-- name: segment_stop
+-- Keeps others from writing to the segment.
+SELECT {p:segment_stop}({q:log_{segment}})
+
+-- name: segment_wanted
+-- Whether somebody waits for the segment.
+SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND relation = {q:log_{segment}}::regclass
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+
+-- name: segment_written
+-- Forgets that the segment was retired if there is a row up to $1 that came later.
+DELETE FROM {p:retired} WHERE segment = {segment} AND pos < $1::bigint
+
+-- name: segment_retire
+-- Notes that nothing up to the last row is needed.
+INSERT INTO {p:retired} (segment, pos, xid, retired_at) VALUES ({segment}, $1::bigint, pg_current_xact_id(), {p:now}()) ON CONFLICT DO NOTHING
+
+-- name: segment_heeded
+-- How many snapshots may still come to read the segment: those of sessions of this database that are not younger than the note. One is heeded
+-- until it is $1 microseconds old, while its session waits for a table, and for $1 after a session was seen to wait. Who waits for less
+-- than a second may wait for the upkeep itself.
+WITH s AS MATERIALIZED (SELECT xid, to_timestamp(retired_at / 1000000.0) AS retired_at, heed_until > {p:now}() AS heeds FROM {p:retired} WHERE segment = {segment}),
+old AS MATERIALIZED (SELECT coalesce(a.xact_start, s.retired_at) > clock_timestamp() - $1::bigint * interval '1 microsecond' OR s.heeds AS young,
+		(SELECT max(clock_timestamp() - l.waitstart) FROM pg_locks AS l WHERE l.pid = a.pid AND NOT l.granted AND l.locktype = 'relation') AS waits
+	FROM s CROSS JOIN pg_stat_activity AS a
+	WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
+		AND age(a.backend_xmin) >= age(s.xid::xid) AND coalesce(a.xact_start <= s.retired_at, true)),
+noted AS (UPDATE {p:retired} SET heed_until = {p:now}() + $1::bigint
+	WHERE segment = {segment} AND EXISTS (SELECT 1 FROM old WHERE waits > interval '1 second'))
+SELECT count(*) FROM old WHERE young OR waits IS NOT NULL
+
+-- name: segment_truncate
+-- Empties the segment.
+SELECT {p:segment_truncate}({q:log_{segment}})
+
+-- name: segment_unretire
+-- Forgets that the segment was retired.
+DELETE FROM {p:retired} WHERE segment = {segment} AND (SELECT 1 FROM {p:log_{segment}} LIMIT 1) IS NULL
