@@ -87,13 +87,15 @@ CREATE TABLE {p:skips} (
 );
 
 -- The same for many rows that follow one another in their line: those behind from_pos and up to to_pos, the place of the last one, that the
--- snapshot shows; all of them if it is NULL. Ranges of a chain do not overlap, and a place of skips may be in one.
+-- snapshot shows; all of them if it is NULL. Each transaction with rows in it has a number before horizon, which upkeep sets later. Ranges of a
+-- chain do not overlap, and a place of skips may be in one.
 CREATE TABLE {p:skip_ranges} (
     chain    bigint NOT NULL,
     from_pos bigint NOT NULL,
     to_pos   bigint NOT NULL,
     topic    text COLLATE "C" NOT NULL,
     seen     pg_snapshot,
+    horizon  xid8,
     PRIMARY KEY (topic, chain, to_pos)
 );
 

@@ -3,6 +3,7 @@ package next
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -61,13 +62,13 @@ func (l upkeepLog) hold(ctx context.Context, tx pgx.Tx) (held logHeld, err error
 }
 
 // Hold is hold, with the chains of each line.
-func (l upkeepLog) Hold(ctx context.Context, tx pgx.Tx) (segments.Chains, error) {
+func (l upkeepLog) Hold(ctx context.Context, tx pgx.Tx) (segments.History, error) {
 	held, err := l.hold(ctx, tx)
 	if err != nil {
-		return nil, err
+		return segments.History{}, err
 	}
 	known := map[string][]segments.Chain{}
-	return func(line string) []segments.Chain {
+	chainsOf := func(line string) []segments.Chain {
 		topic, _ := storekit.TopicOfLine(line)
 		if chains, ok := known[topic]; ok {
 			return chains
@@ -85,7 +86,17 @@ func (l upkeepLog) Hold(ctx context.Context, tx pgx.Tx) (segments.Chains, error)
 		}
 		known[topic] = chains
 		return chains
-	}, nil
+	}
+	dropping := func(line string) bool {
+		topic, _ := storekit.TopicOfLine(line)
+		return slices.ContainsFunc(held.readings, func(r logReading) bool { return r.dropping && r.topics.Match(topic) })
+	}
+	return segments.History{Chains: chainsOf, Dropping: dropping}, nil
+}
+
+// Lock locks the tables and a chain.
+func (l upkeepLog) Lock(ctx context.Context, tx pgx.Tx, line string, chain int64) error {
+	return (&logTx{Tx: tx, names: l.names}).lock(ctx, logLine{topic: line, chain: chain})
 }
 
 const (

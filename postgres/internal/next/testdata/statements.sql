@@ -1017,6 +1017,82 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text::bigint[], $4::text::bigin
 ON CONFLICT (kind, key) DO UPDATE SET at = excluded.at, made_at = excluded.made_at, value = excluded.value
 WHERE e.at <= $6::bigint RETURNING e.kind, e.key;
 
+-- tidy_batches
+WITH /* outmill tidy_batches */ gone AS (DELETE FROM "outmill"."batches" AS d WHERE d.ctid = ANY (ARRAY(SELECT o.ctid FROM unnest($1::text[], $2::bigint[]) AS c (topic, chain)
+	CROSS JOIN LATERAL (SELECT b.ctid FROM "outmill"."batches" AS b WHERE b.topic = c.topic AND b.chain = c.chain
+		AND b.n < (SELECT i.n FROM "outmill"."batches" AS i WHERE i.topic = c.topic AND i.chain = c.chain ORDER BY i.n DESC LIMIT 1)
+		AND (b.size = 0 OR (SELECT 1 FROM "outmill"."ended" AS e WHERE e.topic = b.topic AND e.chain = b.chain AND e.n = b.n AND e.token = b.token) IS NOT NULL)
+		ORDER BY b.n LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS o LIMIT $3::bigint)) RETURNING d.topic, d.chain, d.n, d.token),
+notes AS (DELETE FROM "outmill"."ended" AS e USING gone AS g WHERE e.topic = g.topic AND e.chain = g.chain AND e.n = g.n AND e.token = g.token)
+SELECT count(*) FROM gone;
+
+-- tidy_chains
+WITH /* outmill tidy_chains */ RECURSIVE leap AS (
+	(SELECT k.topic, k.chain FROM ((SELECT b.topic, b.chain FROM "outmill"."batches" AS b WHERE (b.topic, b.chain) > ($1::text, $2::bigint) ORDER BY b.topic, b.chain LIMIT 1)
+		UNION ALL (SELECT s.topic, s.chain FROM "outmill"."skips" AS s WHERE (s.topic, s.chain) > ($1::text, $2::bigint) ORDER BY s.topic, s.chain LIMIT 1)
+		UNION ALL (SELECT r.topic, r.chain FROM "outmill"."skip_ranges" AS r WHERE (r.topic, r.chain) > ($1::text, $2::bigint) ORDER BY r.topic, r.chain LIMIT 1)) AS k
+		ORDER BY k.topic, k.chain LIMIT 1)
+	UNION ALL SELECT n.topic, n.chain FROM leap CROSS JOIN LATERAL (SELECT k.topic, k.chain FROM (
+		(SELECT b.topic, b.chain FROM "outmill"."batches" AS b WHERE (b.topic, b.chain) > (leap.topic, leap.chain) ORDER BY b.topic, b.chain LIMIT 1)
+		UNION ALL (SELECT s.topic, s.chain FROM "outmill"."skips" AS s WHERE (s.topic, s.chain) > (leap.topic, leap.chain) ORDER BY s.topic, s.chain LIMIT 1)
+		UNION ALL (SELECT r.topic, r.chain FROM "outmill"."skip_ranges" AS r WHERE (r.topic, r.chain) > (leap.topic, leap.chain) ORDER BY r.topic, r.chain LIMIT 1)) AS k
+		ORDER BY k.topic, k.chain LIMIT 1) AS n)
+SELECT l.topic, l.chain, (SELECT 1 FROM "outmill"."log" AS r WHERE r.topic = l.topic LIMIT 1) IS NULL FROM (SELECT * FROM leap LIMIT $3::bigint) AS l;
+
+-- tidy_covered
+UPDATE /* outmill tidy_covered */ "outmill"."skip_ranges" AS d SET seen = NULL FROM unnest($1::text[], $2::bigint[]) AS c (topic, chain)
+WHERE d.topic = c.topic AND d.chain = c.chain AND d.seen IS NOT NULL AND d.horizon < pg_snapshot_xmin(pg_current_snapshot())
+	AND (SELECT 1 FROM "outmill"."log" AS l WHERE l.topic = d.topic AND l.pos > d.from_pos AND l.pos <= d.to_pos AND l.xid >= pg_snapshot_xmin(d.seen)
+		AND NOT pg_visible_in_snapshot(l.xid, d.seen) LIMIT 1) IS NULL;
+
+-- tidy_forget
+WITH /* outmill tidy_forget */ s AS (DELETE FROM "outmill"."skips" WHERE ctid = ANY (ARRAY(SELECT ctid FROM "outmill"."skips" WHERE topic = $1::text AND chain = $2::bigint LIMIT $3::bigint)) RETURNING 1),
+r AS (DELETE FROM "outmill"."skip_ranges" WHERE ctid = ANY (ARRAY(SELECT ctid FROM "outmill"."skip_ranges" WHERE topic = $1::text AND chain = $2::bigint LIMIT $3::bigint)) RETURNING 1),
+k AS (DELETE FROM "outmill"."left_rows" WHERE ctid = ANY (ARRAY(SELECT ctid FROM "outmill"."left_rows" WHERE topic = $1::text AND chain = $2::bigint LIMIT $3::bigint)) RETURNING 1),
+e AS (DELETE FROM "outmill"."ended" WHERE ctid = ANY (ARRAY(SELECT ctid FROM "outmill"."ended" WHERE topic = $1::text AND chain = $2::bigint LIMIT $3::bigint)) RETURNING 1),
+b AS (DELETE FROM "outmill"."batches" WHERE ctid = ANY (ARRAY(SELECT ctid FROM "outmill"."batches" WHERE topic = $1::text AND chain = $2::bigint ORDER BY n LIMIT $3::bigint)) RETURNING 1)
+SELECT greatest((SELECT count(*) FROM s), (SELECT count(*) FROM r), (SELECT count(*) FROM k), (SELECT count(*) FROM e), (SELECT count(*) FROM b));
+
+-- tidy_horizon
+UPDATE /* outmill tidy_horizon */ "outmill"."skip_ranges" AS d SET horizon = pg_current_xact_id() FROM unnest($1::text[], $2::bigint[]) AS c (topic, chain)
+WHERE d.topic = c.topic AND d.chain = c.chain AND d.seen IS NOT NULL AND d.horizon IS NULL;
+
+-- tidy_idle
+SELECT /* outmill tidy_idle */ (SELECT 1 FROM "outmill"."log" AS l WHERE l.topic = $1::text LIMIT 1) IS NULL AND (SELECT 1 FROM "outmill"."log_in_work"($1::text, $2::bigint) LIMIT 1) IS NULL;
+
+-- tidy_joined
+WITH /* outmill tidy_joined */ pairs AS MATERIALIZED (SELECT r.topic, r.chain, r.from_pos, r.to_pos, r.seen IS NULL AND lag(r.seen) OVER w IS NULL AS covered, lag(r.to_pos) OVER w AS before
+	FROM unnest($1::text[], $2::bigint[]) AS c (topic, chain) JOIN "outmill"."skip_ranges" AS r ON r.topic = c.topic AND r.chain = c.chain
+	WINDOW w AS (PARTITION BY r.topic, r.chain ORDER BY r.to_pos)),
+marked AS MATERIALIZED (SELECT p.*, p.before IS NULL OR NOT p.covered OR (SELECT 1 FROM "outmill"."log" AS l
+	WHERE l.topic = p.topic AND l.pos > p.before AND l.pos <= p.from_pos LIMIT 1) IS NOT NULL AS begins FROM pairs AS p),
+numbered AS MATERIALIZED (SELECT m.*, count(*) FILTER (WHERE m.begins) OVER (PARTITION BY m.topic, m.chain ORDER BY m.to_pos) AS nth FROM marked AS m),
+runs AS MATERIALIZED (SELECT n.topic, n.chain, min(n.from_pos) AS from_pos, max(n.to_pos) AS to_pos FROM numbered AS n
+	GROUP BY n.topic, n.chain, n.nth HAVING count(*) > 1),
+gone AS (DELETE FROM "outmill"."skip_ranges" AS d USING runs AS r WHERE d.topic = r.topic AND d.chain = r.chain AND d.from_pos >= r.from_pos AND d.to_pos < r.to_pos)
+UPDATE "outmill"."skip_ranges" AS d SET from_pos = r.from_pos FROM runs AS r WHERE d.topic = r.topic AND d.chain = r.chain AND d.to_pos = r.to_pos;
+
+-- tidy_ranges
+WITH /* outmill tidy_ranges */ gone AS (DELETE FROM "outmill"."skip_ranges" AS d WHERE d.ctid = ANY (ARRAY(SELECT o.ctid FROM unnest($1::text[], $2::bigint[]) AS c (topic, chain)
+	CROSS JOIN LATERAL "outmill"."log_cursor_of"(c.topic, c.chain, -1, NULL) AS cur
+	CROSS JOIN LATERAL (SELECT s.ctid FROM "outmill"."skip_ranges" AS s WHERE s.topic = c.topic AND s.chain = c.chain AND s.to_pos <= cur.pos
+		AND (s.to_pos <= least(cur.rest, (SELECT min(k.since) FROM unnest(cur.since) AS k (since)))
+			OR (SELECT 1 FROM "outmill"."log" AS l WHERE l.topic = s.topic AND l.pos > s.from_pos AND l.pos <= s.to_pos AND l.xid >= pg_snapshot_xmin(cur.seen)
+				AND NOT pg_visible_in_snapshot(l.xid, cur.seen) LIMIT 1) IS NULL)
+		AND (SELECT 1 FROM "outmill"."left_rows" AS k WHERE k.topic = s.topic AND k.chain = s.chain AND k.from_pos < s.to_pos AND k.to_pos > s.from_pos LIMIT 1) IS NULL
+		ORDER BY s.to_pos LIMIT $3::bigint) AS o WHERE cur.n IS NOT NULL LIMIT $3::bigint)) RETURNING 1)
+SELECT count(*) FROM gone;
+
+-- tidy_skips
+WITH /* outmill tidy_skips */ gone AS (DELETE FROM "outmill"."skips" AS d WHERE d.ctid = ANY (ARRAY(SELECT o.ctid FROM unnest($1::text[], $2::bigint[]) AS c (topic, chain)
+	CROSS JOIN LATERAL "outmill"."log_cursor_of"(c.topic, c.chain, -1, NULL) AS cur
+	CROSS JOIN LATERAL (SELECT s.ctid FROM "outmill"."skips" AS s WHERE s.topic = c.topic AND s.chain = c.chain AND s.pos <= cur.pos
+		AND (s.pos <= least(cur.rest, (SELECT min(k.since) FROM unnest(cur.since) AS k (since)))
+			OR coalesce((SELECT pg_visible_in_snapshot(l.xid, cur.seen) FROM "outmill"."log" AS l WHERE l.topic = s.topic AND l.pos = s.pos), true))
+		AND (SELECT 1 FROM "outmill"."left_rows" AS k WHERE k.topic = s.topic AND k.chain = s.chain AND k.from_pos < s.pos AND k.to_pos >= s.pos LIMIT 1) IS NULL
+		ORDER BY s.pos LIMIT $3::bigint) AS o WHERE cur.n IS NOT NULL LIMIT $3::bigint)) RETURNING 1)
+SELECT count(*) FROM gone;
+
 -- try_lock
 SELECT /* outmill try_lock */ pg_try_advisory_xact_lock(u.line) FROM unnest($1::text::bigint[]) AS u (line);
 

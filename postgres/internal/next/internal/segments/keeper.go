@@ -20,6 +20,8 @@ type Config struct {
 	MoveAfter time.Duration
 	// Every is the least time between two turns of all processes, and Turn how long one has the turn.
 	Every, Turn time.Duration
+	// Tidy is how long after the begin of a round over all chains the next one begins.
+	Tidy time.Duration
 	// Lines is how many lines a step looks at.
 	Lines int
 	// DumpWithin is the most time that a dump may take from its snapshot to its last lock, without the time that it waits for locks.
@@ -38,6 +40,7 @@ func (c Config) withDefaults() Config {
 	def((*int64)(&c.MoveAfter), int64(10*time.Minute))
 	def((*int64)(&c.Every), int64(2*time.Second))
 	def((*int64)(&c.Turn), int64(30*time.Second))
+	def((*int64)(&c.Tidy), int64(time.Minute))
 	def((*int64)(&c.DumpWithin), int64(time.Minute))
 	if c.Lines == 0 {
 		c.Lines = 1000
@@ -54,6 +57,7 @@ type Keeper struct {
 	// looks are where the searches of the segments go on, and refusals their pauses after a lock was refused.
 	looks    [Count]look
 	refusals [Count]refusals
+	round    round
 }
 
 // New returns a Keeper.
@@ -109,6 +113,11 @@ func (k *Keeper) Step(ctx context.Context) (more bool, err error) {
 			}
 		}
 	}
+	tidies, err := k.tidy(ctx)
+	if err != nil {
+		return false, err
+	}
+	more = more || tidies
 	size := sizes[current]
 	if free < 0 || size < k.config.Small || size < k.config.Full && age < k.config.Age.Microseconds() {
 		return more, nil

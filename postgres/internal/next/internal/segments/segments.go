@@ -39,8 +39,13 @@ type Chain struct {
 	BeginSeen string
 }
 
-// Chains returns the chains of a line that have not ended, with the one that waits.
-type Chains func(line string) []Chain
+// History is that of the registrations.
+type History struct {
+	// Chains returns the chains of a line that have not ended, with the one that waits.
+	Chains func(line string) []Chain
+	// Dropping reports whether the steps of a drop go on that may give back rows of the line.
+	Dropping func(line string) bool
+}
 
 // Log is what the upkeep asks of the log.
 type Log interface {
@@ -49,7 +54,9 @@ type Log interface {
 	// Text returns a statement by its name.
 	Text(name string) string
 	// Hold keeps the registrations as they are until the end of the transaction.
-	Hold(ctx context.Context, tx pgx.Tx) (Chains, error)
+	Hold(ctx context.Context, tx pgx.Tx) (History, error)
+	// Lock locks the tables and a chain.
+	Lock(ctx context.Context, tx pgx.Tx, line string, chain int64) error
 	// Move moves rows of a chain to the records: those of batches whose leases have ended, and up to a limit those that are not read. It
 	// returns how many, and how many places the cursor has passed.
 	Move(ctx context.Context, tx pgx.Tx, line string, chain int64) (moved int, err error)

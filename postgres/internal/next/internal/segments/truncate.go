@@ -40,11 +40,11 @@ func (k *Keeper) empty(ctx context.Context, segment int, old bool) (found look, 
 	// The search comes first without a lock, because others would have to wait for it.
 	err = k.in(ctx, func(t step) error {
 		t.segment = segment
-		chains, err := k.log.Hold(ctx, t.tx)
+		history, err := k.log.Hold(ctx, t.tx)
 		if err != nil {
 			return err
 		}
-		found, err = t.search(ctx, chains, k.looks[segment].after)
+		found, err = t.search(ctx, history, k.looks[segment].after)
 		return err
 	})
 	switch {
@@ -90,7 +90,7 @@ var errRefused = errors.New("another transaction uses the segment")
 func (k *Keeper) truncate(ctx context.Context, segment int) (found look, err error) {
 	err = k.in(ctx, func(t step) error {
 		t.segment = segment
-		chains, err := k.log.Hold(ctx, t.tx)
+		history, err := k.log.Hold(ctx, t.tx)
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (k *Keeper) truncate(ctx context.Context, segment int) (found look, err err
 		}
 		last := int64(-1)
 		for after := ""; !found.ended && !found.needed; after = found.after {
-			if found, err = t.search(ctx, chains, after); err != nil {
+			if found, err = t.search(ctx, history, after); err != nil {
 				return err
 			}
 			last = max(last, found.last)
@@ -129,7 +129,7 @@ func (k *Keeper) truncate(ctx context.Context, segment int) (found look, err err
 }
 
 // search looks at the next lines of the segment behind a line, for a chain that needs it.
-func (t step) search(ctx context.Context, chains Chains, after string) (found look, err error) {
+func (t step) search(ctx context.Context, history History, after string) (found look, err error) {
 	found = look{after: after, last: -1}
 	rows, err := t.tx.Query(ctx, t.each("lines"), after, t.k.config.Lines)
 	if err != nil {
@@ -147,7 +147,7 @@ func (t step) search(ctx context.Context, chains Chains, after string) (found lo
 		return found, err
 	}
 	found.after, found.ended = line, len(lines) < t.k.config.Lines
-	those, err := t.chains(ctx, chains, lines)
+	those, err := t.chains(ctx, history, lines)
 	if err != nil {
 		return found, err
 	}
@@ -177,14 +177,14 @@ func (c *columns) add(line string, chain Chain, ended bool) {
 
 // chains are those of the lines: of the history, because a chain that has read nothing has no row, and of the batches, because one that has
 // ended may have some in work.
-func (t step) chains(ctx context.Context, chains Chains, lines []string) (those columns, err error) {
+func (t step) chains(ctx context.Context, history History, lines []string) (those columns, err error) {
 	type key struct {
 		line  string
 		chain int64
 	}
 	known := map[key]bool{}
 	for _, line := range lines {
-		for _, c := range chains(line) {
+		for _, c := range history.Chains(line) {
 			known[key{line, c.Number}] = true
 			those.add(line, c, false)
 		}
