@@ -208,7 +208,8 @@ func (t *logTx) pass(ctx context.Context, p logPage) error {
 	if p.passes == 0 {
 		return nil
 	}
-	_, err := logValue[int64](ctx, t, "log_take", p.args(p.seen, t.place, p.passes, []int64{}, true, []int64{}, nil, int64(0), rand.Int64(), "", "")...)
+	args := p.args(p.seen, t.place, p.passes, []int64{}, true, []int64{}, nil, int64(0), rand.Int64(), "", "")
+	_, err := logValue[int64](ctx, t, "log_take", args...)
 	return err
 }
 

@@ -248,6 +248,21 @@ WHERE r.id = u.id AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake
 	AND coalesce(r.step::text, '') || r.grp = u.guard)
 RETURNING r.id;
 
+-- cluster_adapt
+SELECT /* outmill cluster_adapt */ "outmill"."segment_adapt"($1::text[], $2::bigint[], $3::bigint[], $4::text[]);
+
+-- cluster_alone
+LOCK /* outmill cluster_alone */ TABLE "outmill"."log", "outmill"."batches", "outmill"."ended", "outmill"."left_rows", "outmill"."skips", "outmill"."skip_ranges" IN ACCESS EXCLUSIVE MODE;
+
+-- cluster_lines
+SELECT /* outmill cluster_lines */ l.topic, max(max(l.pos)) OVER (), (SELECT s.last_value FROM "outmill"."records_seq_seq" AS s) FROM "outmill"."log" AS l GROUP BY l.topic;
+
+-- cluster_now
+SELECT /* outmill cluster_now */ (SELECT system_identifier::text FROM pg_control_system()), m.cluster FROM "outmill"."meta" AS m;
+
+-- cluster_set
+UPDATE /* outmill cluster_set */ "outmill"."meta" SET cluster = $1::text;
+
 -- coming
 SELECT /* outmill coming */ * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))
 	ORDER BY wake_at, seq LIMIT $3::bigint ) AS waiting

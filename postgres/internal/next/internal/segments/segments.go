@@ -1,7 +1,8 @@
 // Package segments keeps the log small. The log is in segments, one of which appends write to. A Keeper has them write to another one when
 // it is full, and truncates those of which nothing is needed: docs/postgres-next.md says why that is right.
 //
-// Each step is bounded and a transaction of its own, and goes on where the last one ended, also that of another process. Read keeper.go first.
+// Each step is bounded and a transaction of its own, and goes on where the last one ended, also that of another process. Read keeper.go
+// first.
 package segments
 
 import (

@@ -179,3 +179,23 @@ k AS (DELETE FROM {p:left_rows} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {p:left
 e AS (DELETE FROM {p:ended} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {p:ended} WHERE topic = $1::text AND chain = $2::bigint LIMIT $3::bigint)) RETURNING 1),
 b AS (DELETE FROM {p:batches} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {p:batches} WHERE topic = $1::text AND chain = $2::bigint ORDER BY n LIMIT $3::bigint)) RETURNING 1)
 SELECT greatest((SELECT count(*) FROM s), (SELECT count(*) FROM r), (SELECT count(*) FROM k), (SELECT count(*) FROM e), (SELECT count(*) FROM b))
+
+-- name: cluster_now
+-- The identity of this server, and of that which has given the numbers of the log.
+SELECT (SELECT system_identifier::text FROM pg_control_system()), m.cluster FROM {p:meta} AS m
+
+-- name: cluster_alone
+-- Has the tables of the log alone.
+LOCK TABLE {p:log}, {p:batches}, {p:ended}, {p:left_rows}, {p:skips}, {p:skip_ranges} IN ACCESS EXCLUSIVE MODE
+
+-- name: cluster_lines
+-- The lines of the log, with the last place of all, and that of the sequence.
+SELECT l.topic, max(max(l.pos)) OVER (), (SELECT s.last_value FROM {p:records_seq_seq} AS s) FROM {p:log} AS l GROUP BY l.topic
+
+-- name: cluster_adapt
+-- Makes the log one of this server.
+SELECT {p:segment_adapt}($1::text[], $2::bigint[], $3::bigint[], $4::text[])
+
+-- name: cluster_set
+-- Notes the server.
+UPDATE {p:meta} SET cluster = $1::text

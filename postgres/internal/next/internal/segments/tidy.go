@@ -8,8 +8,8 @@ import (
 )
 
 // The tables of the chains do not grow for ever. A round goes over all chains, some in a step, and deletes what no claim needs any more:
-// batches that are over, skips behind the cursor, all of a chain that has ended, and the cursor of a chain whose line has no row left, which
-// then begins at its begin again. Each row of the line that is committed later is behind that.
+// batches that are over, skips behind the cursor, all of a chain that has ended, and the cursor of a chain whose line has no row left,
+// which then begins at its begin again. Each row of the line that is committed later is behind that.
 type round struct {
 	active bool
 	begun  time.Time

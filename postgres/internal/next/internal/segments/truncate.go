@@ -9,8 +9,8 @@ import (
 )
 
 // A segment that is not written to is needed by no chain in the end, and a chain that does not need it stays so, unless a process that has
-// not heard of the rotation still appends to it. So the search for a chain that needs it goes on where it found one the last time. Before the
-// truncation all lines are searched once more, while nobody can write to the segment and no registration begins:
+// not heard of the rotation still appends to it. So the search for a chain that needs it goes on where it found one the last time. Before
+// the truncation all lines are searched once more, while nobody can write to the segment and no registration begins:
 //
 //	needed ──all read and settled──► retired ──no older snapshot is heeded──► truncated
 //	                                   │ ▲
