@@ -3,8 +3,6 @@ package next
 import (
 	"context"
 	"encoding/hex"
-	"slices"
-	"strings"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -199,17 +197,15 @@ type noteItem struct {
 	Version int64 `json:"version"`
 }
 
-// notesOf are the items in the order of their ids, which is that of the locks.
+// notesOf are the items in the order of the notes, which is that of the locks.
 func (t *tx) notesOf(notes []driver.Note) string {
-	list := mapped(notes, func(n *driver.Note) noteItem {
+	return jsonOf(mapped(notes, func(n *driver.Note) noteItem {
 		_, paused := driver.ByPause(n.Blocker)
 		return noteItem{
 			idText(hashOf(n.Group, n.Line.Name(), n.Name)), n.Group, n.Line.Name(), n.Name, n.Blocker, n.Head, int64(n.LookAt), n.Looks, paused,
 			n.Name == n.Blocker, false, t.versions[noteKey{n.Line, n.Name}],
 		}
-	})
-	slices.SortFunc(list, func(a, b noteItem) int { return strings.Compare(a.ID, b.ID) })
-	return jsonOf(list)
+	}))
 }
 
 // writeNotes opens, drops and writes notes.

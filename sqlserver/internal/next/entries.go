@@ -1,10 +1,10 @@
 package next
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf16"
 
@@ -25,13 +25,16 @@ type entryItem struct {
 
 func entryID(e *driver.Entry) [16]byte { return hashOf(e.Kind, e.Key) }
 
-// itemsOf are the entries in the order of their ids, which is that of the locks, each once: of several the last one.
+// itemOf is the item of an entry.
+func itemOf(e *driver.Entry) entryItem {
+	return entryItem{idText(entryID(e)), e.Kind, e.Key, int64(e.At), int64(e.Made), e.Value, false}
+}
+
+// itemsOf are the entries in the order of their locks, each once: of several the last one.
 func itemsOf(entries []driver.Entry) []entryItem {
-	list := mapped(entries, func(e *driver.Entry) entryItem {
-		return entryItem{idText(entryID(e)), e.Kind, e.Key, int64(e.At), int64(e.Made), e.Value, false}
-	})
+	list := mapped(entries, itemOf)
 	slices.Reverse(list)
-	slices.SortStableFunc(list, func(a, b entryItem) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortStableFunc(list, func(a, b entryItem) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key)) })
 	return slices.CompactFunc(list, func(a, b entryItem) bool { return a.ID == b.ID })
 }
 
@@ -99,7 +102,12 @@ func (t *tx) Entries(ctx context.Context, lock bool, keys ...driver.Entry) ([]dr
 	if lock {
 		name = "entries_locked"
 	}
-	ids := mapped(itemsOf(keys), func(i *entryItem) string { return i.ID })
+	var ids []string
+	for i := range keys {
+		if id := itemOf(&keys[i]).ID; !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
 	return list(ctx, t, name, args{"ids": jsonOf(ids)}, readEntry)
 }
 

@@ -100,8 +100,11 @@ func TestStatements_Lists(t *testing.T) {
 
 // columnsIn are the names and types of a list of columns.
 func columnsIn(list string) (columns []string) {
-	for _, column := range regexp.MustCompile(`,\s+`).Split(list, -1) {
+	for _, column := range regexp.MustCompile(`,\s+`).Split(strings.ReplaceAll(list, "(1, 1)", ""), -1) {
 		words := strings.Fields(column)
+		if words[0] == "place" {
+			continue // it counts the rows by itself
+		}
 		columns = append(columns, words[0]+" "+words[1])
 	}
 	return columns

@@ -1,9 +1,9 @@
--- The items of @entries have the id, kind, key, times and value of entries, in the order of their ids, which is that of the locks.
+-- The items of @entries have the id, kind, key, times and value of entries. The order of a list is that of the locks: it gets a place.
 
 -- name: put
 -- Writes entries: registrations, workers, pauses, joins and their steps, sagas, the audit. What another transaction inserts in between is
 -- updated by the next round.
-DECLARE @new TABLE (id VARCHAR(32) NOT NULL PRIMARY KEY, kind NVARCHAR(200) NOT NULL, [key] NVARCHAR(600) NOT NULL, at BIGINT NOT NULL,
+DECLARE @new TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, id VARCHAR(32) NOT NULL, kind NVARCHAR(200) NOT NULL, [key] NVARCHAR(600) NOT NULL, at BIGINT NOT NULL,
 	made_at BIGINT NOT NULL, value NVARCHAR(MAX) NOT NULL, done BIT NOT NULL);
 DECLARE @done TABLE (id BINARY(16) NOT NULL);
 INSERT @new SELECT * FROM OPENJSON(@entries) WITH (id VARCHAR(32), kind NVARCHAR(200), [key] NVARCHAR(600), at BIGINT, made_at BIGINT, value NVARCHAR(MAX), done BIT);
@@ -15,13 +15,13 @@ BEGIN
 	IF NOT EXISTS (SELECT 1 FROM @new AS u WHERE u.done = 0)
 		BREAK;
 	INSERT INTO {p:entries} (id, kind, [key], at, made_at, value)
-		SELECT CONVERT(BINARY(16), u.id, 2), u.kind, u.[key], u.at, u.made_at, u.value FROM @new AS u WHERE u.done = 0 ORDER BY u.id;
+		SELECT CONVERT(BINARY(16), u.id, 2), u.kind, u.[key], u.at, u.made_at, u.value FROM @new AS u WHERE u.done = 0 ORDER BY u.place;
 END
 
 -- name: take
 -- Takes dedup keys and the like, unless they are taken and their time has not come. It returns those that it took. What does not exist is
 -- inserted as an entry whose time has come, so that the next round takes it, unless another transaction was faster.
-DECLARE @new TABLE (id VARCHAR(32) NOT NULL PRIMARY KEY, kind NVARCHAR(200) NOT NULL, [key] NVARCHAR(600) NOT NULL, at BIGINT NOT NULL,
+DECLARE @new TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, id VARCHAR(32) NOT NULL, kind NVARCHAR(200) NOT NULL, [key] NVARCHAR(600) NOT NULL, at BIGINT NOT NULL,
 	made_at BIGINT NOT NULL, value NVARCHAR(MAX) NOT NULL, done BIT NOT NULL);
 DECLARE @taken TABLE (id BINARY(16) NOT NULL);
 INSERT @new SELECT * FROM OPENJSON(@entries) WITH (id VARCHAR(32), kind NVARCHAR(200), [key] NVARCHAR(600), at BIGINT, made_at BIGINT, value NVARCHAR(MAX), done BIT);
@@ -34,7 +34,7 @@ BEGIN
 	IF NOT EXISTS (SELECT 1 FROM @new AS u WHERE u.done = 0)
 		BREAK;
 	INSERT INTO {p:entries} (id, kind, [key], at, made_at, value)
-		SELECT CONVERT(BINARY(16), u.id, 2), u.kind, u.[key], 0, u.made_at, u.value FROM @new AS u WHERE u.done = 0 ORDER BY u.id;
+		SELECT CONVERT(BINARY(16), u.id, 2), u.kind, u.[key], 0, u.made_at, u.value FROM @new AS u WHERE u.done = 0 ORDER BY u.place;
 END
 SELECT t.id FROM @taken AS t;
 
@@ -80,7 +80,7 @@ INNER LOOP JOIN {p:entries} AS e WITH (FORCESEEK) ON e.id = CONVERT(BINARY(16), 
 
 -- name: entries_locked
 -- The same, locked in the order of the list. It waits for transactions that have changed one.
-DECLARE @u TABLE (id VARCHAR(32));
+DECLARE @u TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, id VARCHAR(32));
 INSERT @u SELECT * FROM OPENJSON(@ids) WITH (id VARCHAR(32) N'$');
 SELECT e.kind, e.[key], e.at, e.made_at, e.value FROM @u AS u
 INNER LOOP JOIN {p:entries} AS e WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON e.id = CONVERT(BINARY(16), u.id, 2);
@@ -107,7 +107,7 @@ ORDER BY e.at;
 
 -- name: delete_entries
 -- Deletes entries. One whose time is another than that of the list stays, unless that is 0.
-DECLARE @u TABLE (id VARCHAR(32), at BIGINT);
+DECLARE @u TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, id VARCHAR(32), at BIGINT);
 INSERT @u SELECT * FROM OPENJSON(@entries) WITH (id VARCHAR(32), at BIGINT);
 DELETE e FROM @u AS u
 INNER LOOP JOIN {p:entries} AS e WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON e.id = CONVERT(BINARY(16), u.id, 2) WHERE u.at = 0 OR e.at = u.at;

@@ -261,7 +261,7 @@ SELECT /* outmill by_waiter */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key]
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-DECLARE /* outmill change */ @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT, to_stage SMALLINT, to_wake BIGINT, next_at BIGINT, expires_at BIGINT, attempts INT, to_claims INT, expiries INT, to_owner NVARCHAR(40), worker NVARCHAR(255), under NVARCHAR(260), hold TINYINT, parked BIT, processed_at BIGINT, processed_by NVARCHAR(255), to_grp NVARCHAR(255), error NVARCHAR(MAX), tried VARCHAR(MAX));
+DECLARE /* outmill change */ @u TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT, to_stage SMALLINT, to_wake BIGINT, next_at BIGINT, expires_at BIGINT, attempts INT, to_claims INT, expiries INT, to_owner NVARCHAR(40), worker NVARCHAR(255), under NVARCHAR(260), hold TINYINT, parked BIT, processed_at BIGINT, processed_by NVARCHAR(255), to_grp NVARCHAR(255), error NVARCHAR(MAX), tried VARCHAR(MAX));
 DECLARE @written TABLE (seq BIGINT NOT NULL);
 INSERT @u SELECT * FROM OPENJSON(@rows) WITH (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT, to_stage SMALLINT, to_wake BIGINT, next_at BIGINT, expires_at BIGINT, attempts INT, to_claims INT, expiries INT, to_owner NVARCHAR(40), worker NVARCHAR(255), under NVARCHAR(260), hold TINYINT, parked BIT, processed_at BIGINT, processed_by NVARCHAR(255), to_grp NVARCHAR(255), error NVARCHAR(MAX), tried VARCHAR(MAX));
 UPDATE r SET stage = u.to_stage, wake_at = u.to_wake, next_at = u.next_at, expires_at = u.expires_at, attempts = u.attempts, claims = u.to_claims,
@@ -424,7 +424,7 @@ FROM sys.databases AS d WHERE d.name = DB_NAME()
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-DECLARE /* outmill delete */ @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT);
+DECLARE /* outmill delete */ @u TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT);
 DECLARE @written TABLE (seq BIGINT NOT NULL);
 INSERT @u SELECT * FROM OPENJSON(@rows) WITH (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT);
 DELETE r OUTPUT deleted.seq INTO @written (seq)
@@ -438,7 +438,7 @@ SELECT w.seq FROM @written AS w;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-DECLARE /* outmill delete_entries */ @u TABLE (id VARCHAR(32), at BIGINT);
+DECLARE /* outmill delete_entries */ @u TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, id VARCHAR(32), at BIGINT);
 INSERT @u SELECT * FROM OPENJSON(@entries) WITH (id VARCHAR(32), at BIGINT);
 DELETE e FROM @u AS u
 INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON e.id = CONVERT(BINARY(16), u.id, 2) WHERE u.at = 0 OR e.at = u.at;
@@ -447,7 +447,7 @@ INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (UPDLOCK, ROWLOCK, FORCESEEK) O
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-DECLARE /* outmill drop_notes */ @u TABLE (id VARCHAR(32), looks INT, version BIGINT);
+DECLARE /* outmill drop_notes */ @u TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, id VARCHAR(32), looks INT, version BIGINT);
 INSERT @u SELECT * FROM OPENJSON(@notes) WITH (id VARCHAR(32), looks INT, version BIGINT);
 DELETE n FROM @u AS u
 INNER LOOP JOIN [dbo].[outbox_notes] AS n WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON n.id = CONVERT(BINARY(16), u.id, 2)
@@ -520,7 +520,7 @@ INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (FORCESEEK) ON e.id = CONVERT(B
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-DECLARE /* outmill entries_locked */ @u TABLE (id VARCHAR(32));
+DECLARE /* outmill entries_locked */ @u TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, id VARCHAR(32));
 INSERT @u SELECT * FROM OPENJSON(@ids) WITH (id VARCHAR(32) N'$');
 SELECT e.kind, e.[key], e.at, e.made_at, e.value FROM @u AS u
 INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON e.id = CONVERT(BINARY(16), u.id, 2);
@@ -529,7 +529,7 @@ INNER LOOP JOIN [dbo].[outbox_entries] AS e WITH (UPDLOCK, ROWLOCK, FORCESEEK) O
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-DECLARE /* outmill extend */ @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), until BIGINT);
+DECLARE /* outmill extend */ @u TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), until BIGINT);
 DECLARE @written TABLE (seq BIGINT NOT NULL);
 INSERT @u SELECT * FROM OPENJSON(@rows) WITH (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), until BIGINT);
 UPDATE r SET wake_at = u.until OUTPUT inserted.seq INTO @written (seq)
@@ -594,7 +594,7 @@ FROM @asked AS k CROSS APPLY [dbo].[outbox_key_state](CAST(@group AS NVARCHAR(25
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-DECLARE /* outmill lease */ @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), more_attempts INT, more_expiries INT);
+DECLARE /* outmill lease */ @u TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), more_attempts INT, more_expiries INT);
 DECLARE @written TABLE (seq BIGINT NOT NULL);
 INSERT @u SELECT * FROM OPENJSON(@rows) WITH (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), more_attempts INT, more_expiries INT);
 UPDATE r SET stage = 4, wake_at = @until, owner = @owner, worker = @worker, claims = r.claims + 1, attempts = r.attempts + u.more_attempts,
@@ -659,7 +659,7 @@ IF @rc < 0 THROW 50901, N'outmill: somebody else is at the schema; the call may 
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-DECLARE /* outmill change */ @u TABLE (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT, to_stage SMALLINT, to_wake BIGINT, next_at BIGINT, expires_at BIGINT, attempts INT, to_claims INT, expiries INT, to_owner NVARCHAR(40), worker NVARCHAR(255), under NVARCHAR(260), hold TINYINT, parked BIT, processed_at BIGINT, processed_by NVARCHAR(255), to_grp NVARCHAR(255), error NVARCHAR(MAX), tried VARCHAR(MAX));
+DECLARE /* outmill change */ @u TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT, to_stage SMALLINT, to_wake BIGINT, next_at BIGINT, expires_at BIGINT, attempts INT, to_claims INT, expiries INT, to_owner NVARCHAR(40), worker NVARCHAR(255), under NVARCHAR(260), hold TINYINT, parked BIT, processed_at BIGINT, processed_by NVARCHAR(255), to_grp NVARCHAR(255), error NVARCHAR(MAX), tried VARCHAR(MAX));
 DECLARE @written TABLE (seq BIGINT NOT NULL);
 INSERT @u SELECT * FROM OPENJSON(@rows) WITH (seq BIGINT, id VARCHAR(32), stage SMALLINT, wake BIGINT, claims INT, owner NVARCHAR(40), grp NVARCHAR(255), step VARCHAR(32), broken BIT, to_stage SMALLINT, to_wake BIGINT, next_at BIGINT, expires_at BIGINT, attempts INT, to_claims INT, expiries INT, to_owner NVARCHAR(40), worker NVARCHAR(255), under NVARCHAR(260), hold TINYINT, parked BIT, processed_at BIGINT, processed_by NVARCHAR(255), to_grp NVARCHAR(255), error NVARCHAR(MAX), tried VARCHAR(MAX));
 UPDATE r SET stage = u.to_stage, wake_at = u.to_wake, next_at = u.next_at, expires_at = u.expires_at, attempts = u.attempts, claims = u.to_claims,
@@ -689,7 +689,7 @@ ORDER BY e.at;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-DECLARE /* outmill open_notes */ @u TABLE (id VARCHAR(32));
+DECLARE /* outmill open_notes */ @u TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, id VARCHAR(32));
 INSERT @u SELECT * FROM OPENJSON(@notes) WITH (id VARCHAR(32));
 UPDATE n SET blocker = N'', look_at = 0, looks = 0, paused = 0
 FROM @u AS u
@@ -893,7 +893,7 @@ SELECT /* outmill prove */ 1 AS proven;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-DECLARE /* outmill put */ @new TABLE (id VARCHAR(32) NOT NULL PRIMARY KEY, kind NVARCHAR(200) NOT NULL, [key] NVARCHAR(600) NOT NULL, at BIGINT NOT NULL,
+DECLARE /* outmill put */ @new TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, id VARCHAR(32) NOT NULL, kind NVARCHAR(200) NOT NULL, [key] NVARCHAR(600) NOT NULL, at BIGINT NOT NULL,
 	made_at BIGINT NOT NULL, value NVARCHAR(MAX) NOT NULL, done BIT NOT NULL);
 DECLARE @done TABLE (id BINARY(16) NOT NULL);
 INSERT @new SELECT * FROM OPENJSON(@entries) WITH (id VARCHAR(32), kind NVARCHAR(200), [key] NVARCHAR(600), at BIGINT, made_at BIGINT, value NVARCHAR(MAX), done BIT);
@@ -905,7 +905,7 @@ BEGIN
 	IF NOT EXISTS (SELECT 1 FROM @new AS u WHERE u.done = 0)
 		BREAK;
 	INSERT INTO [dbo].[outbox_entries] (id, kind, [key], at, made_at, value)
-		SELECT CONVERT(BINARY(16), u.id, 2), u.kind, u.[key], u.at, u.made_at, u.value FROM @new AS u WHERE u.done = 0 ORDER BY u.id;
+		SELECT CONVERT(BINARY(16), u.id, 2), u.kind, u.[key], u.at, u.made_at, u.value FROM @new AS u WHERE u.done = 0 ORDER BY u.place;
 END
 
 -- put_note
@@ -931,7 +931,7 @@ SELECT @rc AS added;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-DECLARE /* outmill put_notes */ @new TABLE (id VARCHAR(32) NOT NULL PRIMARY KEY, grp NVARCHAR(255) NOT NULL, topic NVARCHAR(260) NOT NULL, name NVARCHAR(260) NOT NULL,
+DECLARE /* outmill put_notes */ @new TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, id VARCHAR(32) NOT NULL, grp NVARCHAR(255) NOT NULL, topic NVARCHAR(260) NOT NULL, name NVARCHAR(260) NOT NULL,
 	blocker NVARCHAR(40) NOT NULL, head BIGINT NOT NULL, look_at BIGINT NOT NULL, looks INT NOT NULL, paused BIT NOT NULL, same BIT NOT NULL, done BIT NOT NULL);
 DECLARE @done TABLE (id BINARY(16) NOT NULL);
 INSERT @new SELECT * FROM OPENJSON(@notes) WITH (id VARCHAR(32), grp NVARCHAR(255), topic NVARCHAR(260), name NVARCHAR(260), blocker NVARCHAR(40), head BIGINT,
@@ -946,7 +946,7 @@ BEGIN
 		BREAK;
 	INSERT INTO [dbo].[outbox_notes] (id, grp, topic, name, blocker, head, look_at, looks, paused)
 		SELECT CONVERT(BINARY(16), u.id, 2), u.grp, u.topic, u.name, u.blocker, u.head, u.look_at, CASE u.same WHEN 1 THEN u.looks - 1 ELSE u.looks END, u.paused
-		FROM @new AS u WHERE u.done = 0 ORDER BY u.id;
+		FROM @new AS u WHERE u.done = 0 ORDER BY u.place;
 END
 
 -- range
@@ -991,7 +991,7 @@ FROM [dbo].[outbox_meta] AS m WHERE m.only_row = 1;
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-DECLARE /* outmill take */ @new TABLE (id VARCHAR(32) NOT NULL PRIMARY KEY, kind NVARCHAR(200) NOT NULL, [key] NVARCHAR(600) NOT NULL, at BIGINT NOT NULL,
+DECLARE /* outmill take */ @new TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, id VARCHAR(32) NOT NULL, kind NVARCHAR(200) NOT NULL, [key] NVARCHAR(600) NOT NULL, at BIGINT NOT NULL,
 	made_at BIGINT NOT NULL, value NVARCHAR(MAX) NOT NULL, done BIT NOT NULL);
 DECLARE @taken TABLE (id BINARY(16) NOT NULL);
 INSERT @new SELECT * FROM OPENJSON(@entries) WITH (id VARCHAR(32), kind NVARCHAR(200), [key] NVARCHAR(600), at BIGINT, made_at BIGINT, value NVARCHAR(MAX), done BIT);
@@ -1004,7 +1004,7 @@ BEGIN
 	IF NOT EXISTS (SELECT 1 FROM @new AS u WHERE u.done = 0)
 		BREAK;
 	INSERT INTO [dbo].[outbox_entries] (id, kind, [key], at, made_at, value)
-		SELECT CONVERT(BINARY(16), u.id, 2), u.kind, u.[key], 0, u.made_at, u.value FROM @new AS u WHERE u.done = 0 ORDER BY u.id;
+		SELECT CONVERT(BINARY(16), u.id, 2), u.kind, u.[key], 0, u.made_at, u.value FROM @new AS u WHERE u.done = 0 ORDER BY u.place;
 END
 SELECT t.id FROM @taken AS t;
 
