@@ -40,6 +40,8 @@ func Ended(err error) error { return ended(err) }
 // Items are the columns of the lists that the program sends to a statement.
 func Items(statement string) []string {
 	switch statement {
+	case "ack":
+		return columnsSent(ackItem{})
 	case "lease":
 		return columnsSent(leaseItem{})
 	case "extend":

@@ -100,3 +100,23 @@ END
 -- name: forget
 -- The notes of a group that is dropped.
 DELETE n FROM {p:notes} AS n WITH (ROWLOCK, FORCESEEK) WHERE n.grp = {group};
+
+-- name: ack
+-- An ack in one round trip, where processed records do not stay: a transaction that deletes by leases, and opens the notes of the keys. Each item of
+-- @rows has the id and the claim number of a lease, all of @owner. The result has the ids of those that are steps of joins: the engine counts them. They are
+-- locked, so that none becomes a step between the two statements.
+DECLARE @u TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, id VARCHAR(32), claims INT);
+DECLARE @gone TABLE (grp NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, topic NVARCHAR(260) COLLATE Latin1_General_100_BIN2 NOT NULL,
+	[key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
+INSERT @u SELECT * FROM OPENJSON(@rows) WITH (id VARCHAR(32), claims INT);
+BEGIN TRANSACTION;
+SELECT r.id FROM @u AS u INNER LOOP JOIN {p:records} AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON r.id = CONVERT(BINARY(16), u.id, 2)
+WHERE r.stage = 4 AND r.owner = {owner} AND r.claims = u.claims AND r.step IS NOT NULL;
+DELETE r OUTPUT deleted.grp, deleted.topic, deleted.[key] INTO @gone (grp, topic, [key])
+FROM @u AS u INNER LOOP JOIN {p:records} AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON r.id = CONVERT(BINARY(16), u.id, 2)
+WHERE r.stage = 4 AND r.owner = {owner} AND r.claims = u.claims AND r.step IS NULL;
+UPDATE n SET blocker = N'', look_at = 0, looks = 0, paused = 0
+FROM (SELECT DISTINCT TOP (9223372036854775807) g.grp, g.topic, N'k' + g.[key] AS name FROM @gone AS g WHERE g.[key] <> N'' ORDER BY g.grp, g.topic, name) AS k
+INNER LOOP JOIN {p:notes} AS n WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON n.grp = k.grp AND n.topic = k.topic AND n.name = k.name
+WHERE n.blocker <> N'' OR n.look_at <> 0 OR n.looks <> 0;
+COMMIT TRANSACTION;

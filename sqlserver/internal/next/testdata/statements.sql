@@ -1,3 +1,23 @@
+-- ack
+SET NOCOUNT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
+DECLARE /* outmill ack */ @u TABLE (place INT NOT NULL IDENTITY(1, 1) PRIMARY KEY, id VARCHAR(32), claims INT);
+DECLARE @gone TABLE (grp NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL, topic NVARCHAR(260) COLLATE Latin1_General_100_BIN2 NOT NULL,
+	[key] NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL);
+INSERT @u SELECT * FROM OPENJSON(@rows) WITH (id VARCHAR(32), claims INT);
+BEGIN TRANSACTION;
+SELECT r.id FROM @u AS u INNER LOOP JOIN [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON r.id = CONVERT(BINARY(16), u.id, 2)
+WHERE r.stage = 4 AND r.owner = CAST(@owner AS NVARCHAR(40)) AND r.claims = u.claims AND r.step IS NOT NULL;
+DELETE r OUTPUT deleted.grp, deleted.topic, deleted.[key] INTO @gone (grp, topic, [key])
+FROM @u AS u INNER LOOP JOIN [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON r.id = CONVERT(BINARY(16), u.id, 2)
+WHERE r.stage = 4 AND r.owner = CAST(@owner AS NVARCHAR(40)) AND r.claims = u.claims AND r.step IS NULL;
+UPDATE n SET blocker = N'', look_at = 0, looks = 0, paused = 0
+FROM (SELECT DISTINCT TOP (9223372036854775807) g.grp, g.topic, N'k' + g.[key] AS name FROM @gone AS g WHERE g.[key] <> N'' ORDER BY g.grp, g.topic, name) AS k
+INNER LOOP JOIN [dbo].[outbox_notes] AS n WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON n.grp = k.grp AND n.topic = k.topic AND n.name = k.name
+WHERE n.blocker <> N'' OR n.look_at <> 0 OR n.looks <> 0;
+COMMIT TRANSACTION;
+
 -- add
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
