@@ -78,3 +78,6 @@ func columnsSent(item any) (columns []string) {
 	}
 	return columns
 }
+
+// Arguments are those that go-mssqldb gets.
+func Arguments(a map[string]any) []any { return args(a).list() }

@@ -1,6 +1,7 @@
 package next_test
 
 import (
+	"database/sql"
 	"encoding/json"
 	"flag"
 	"os"
@@ -9,8 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	mssql "github.com/microsoft/go-mssqldb"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/sqlserver/internal/next"
 )
 
@@ -126,6 +129,19 @@ func TestSchema_OnlyClusteredKeysIgnore(t *testing.T) {
 		}
 	}
 	require.Equal(t, 2, ignore, "notes and entries")
+}
+
+// The server keeps a plan for each declaration of the parameters: so texts have no length in it, and the order is always the same.
+// Without a parameter it would not run the text as a procedure, and the settings at its beginning would stay.
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		require.Equal(t, []any{
+			sql.Named("group", mssql.NVarCharMax("g")), sql.Named("id", []byte{1}), sql.Named("limit", int64(3)), sql.Named("stage", int64(4)),
+			sql.Named("until", int64(5)),
+		}, next.Arguments(map[string]any{"until": driver.Time(5), "limit": 3, "group": "g", "stage": driver.Leased, "id": []byte{1}}))
+	}
+	require.Len(t, next.Arguments(nil), 1)
 }
 
 // A search repeats the filter of the index that it is for, literally: the server uses a filtered index only then.

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 
 	mssql "github.com/microsoft/go-mssqldb"
 
@@ -40,11 +42,12 @@ func (t *tx) State() driver.State { return t.state }
 type args map[string]any
 
 // list converts them for go-mssqldb. It declares a text by its length, and the server keeps a plan for each declaration; so the texts
-// are declared without a length. There is always a parameter: without one the server would not run the text as a procedure, and
-// settings would stay.
+// are declared without a length, and always in one order. There is always a parameter: without one the server would not run the text
+// as a procedure, and settings would stay.
 func (a args) list() []any {
 	list := make([]any, 0, len(a)+1)
-	for name, value := range a {
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		value := a[name]
 		switch v := value.(type) {
 		case string:
 			value = mssql.NVarCharMax(v)
