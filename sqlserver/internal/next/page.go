@@ -92,10 +92,10 @@ func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
 	if err != nil {
 		return driver.Page{}, err
 	}
+	t.state.Now = max(t.state.Now, p.Now)
 	if granted < 0 {
 		return driver.Page{Now: p.Now, Busy: true}, nil
 	}
-	t.state.Now = max(t.state.Now, p.Now)
 	sortPage(&p)
 	return p, nil
 }
