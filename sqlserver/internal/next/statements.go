@@ -94,8 +94,9 @@ const (
 	// a procedure (sp_executesql).
 	within = "SET NOCOUNT ON;\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n" +
 		"IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;\n"
-	// alone begins what is sent in a transaction of the driver's own: any error ends it.
-	alone = "SET NOCOUNT, XACT_ABORT ON;\n"
+	// alone begins what is sent in a transaction of the driver's own: any error ends it. A connection of the pool may have another level of
+	// its last use.
+	alone = "SET NOCOUNT, XACT_ABORT ON;\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n"
 )
 
 // The hints of searches.

@@ -67,6 +67,7 @@ SELECT /* outmill any_order */ r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id
 
 -- any_order, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill any_order */ r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
 	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0
 		ORDER BY r.seq) AS ready
@@ -102,6 +103,7 @@ SELECT /* outmill by_done */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], 
 
 -- by_done, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill by_done */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.stage = 5 AND r.processed_at <= @until ORDER BY r.processed_at, r.seq;
 
 -- by_ended
@@ -112,6 +114,7 @@ SELECT /* outmill by_ended */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key],
 
 -- by_ended, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill by_ended */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.stage = 4 AND r.wake_at <= @now ORDER BY r.wake_at;
 
 -- by_expiry
@@ -123,6 +126,7 @@ SELECT /* outmill by_expiry */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key]
 
 -- by_expiry, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill by_expiry */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.expires_at > 0 AND r.expires_at <= @now AND r.stage < 5
 	AND (r.stage <> 4 OR r.wake_at <= @now) ORDER BY r.expires_at, r.seq;
 
@@ -134,6 +138,7 @@ SELECT /* outmill by_held */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], 
 
 -- by_held, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill by_held */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 ORDER BY r.seq;
 
 -- by_hold
@@ -145,6 +150,7 @@ ORDER BY r.seq;
 
 -- by_hold, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill by_hold */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 1 AND r.hold = @hold
 ORDER BY r.seq;
 
@@ -157,6 +163,7 @@ SELECT /* outmill by_key */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r
 
 -- by_key, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill by_key */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
 	AND r.keyed = 1 AND r.stage IN (0, 1, 2, 3) AND r.seq > @from ORDER BY r.seq;
 
@@ -169,6 +176,7 @@ SELECT /* outmill by_later */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key],
 
 -- by_later, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill by_later */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage
 	AND r.wake_at > 0 AND r.wake_at > @now ORDER BY r.wake_at, r.seq;
 
@@ -180,6 +188,7 @@ SELECT /* outmill by_line */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], 
 
 -- by_line, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill by_line */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0 ORDER BY r.seq;
 
 -- by_open
@@ -200,6 +209,7 @@ SELECT /* outmill by_parked */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key]
 
 -- by_parked, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill by_parked */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.[key] = CAST(@key AS NVARCHAR(255))
 	AND r.parked = 1 AND r.seq > @from ORDER BY r.seq;
 
@@ -215,6 +225,7 @@ SELECT /* outmill by_place */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key],
 
 -- by_place, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill by_place */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
 	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 0
 		ORDER BY r.seq) AS ready
@@ -230,6 +241,7 @@ ORDER BY r.wake_at, r.seq;
 
 -- by_stage_later, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill by_stage_later */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.wake_at > 0
 ORDER BY r.wake_at, r.seq;
 
@@ -242,6 +254,7 @@ ORDER BY r.seq;
 
 -- by_stage_settled, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill by_stage_settled */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = @stage AND r.stage > 4
 ORDER BY r.seq;
 
@@ -253,6 +266,7 @@ SELECT /* outmill by_step */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], 
 
 -- by_step, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill by_step */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.step IS NOT NULL AND r.step = CAST(@step AS BINARY(16)) ORDER BY r.seq;
 
 -- by_unrouted
@@ -263,6 +277,7 @@ SELECT /* outmill by_unrouted */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[ke
 
 -- by_unrouted, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill by_unrouted */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = N'' AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage IN (0, 3) ORDER BY r.seq;
 
 -- by_waiter
@@ -274,6 +289,7 @@ SELECT /* outmill by_waiter */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key]
 
 -- by_waiter, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill by_waiter */ TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.waits_for IS NOT NULL AND r.waits_for = CAST(@join AS BINARY(16))
 	AND r.stage IN (2, 3) AND r.wake_at > @now ORDER BY r.seq;
 
@@ -309,6 +325,7 @@ SELECT /* outmill coming */ r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r
 
 -- coming, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill coming */ r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM (
 	SELECT * FROM (SELECT TOP (@limit) r.seq, r.id, r.grp, r.topic, r.[key], r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, r.step, r.waits_for, r.parked, r.processed_at, r.processed_by FROM [dbo].[outbox_records] AS r WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE r.grp = CAST(@group AS NVARCHAR(255)) AND r.topic = CAST(@topic AS NVARCHAR(260)) AND r.stage = 2
 		AND r.wake_at > 0 AND r.wake_at <= @now ORDER BY r.wake_at, r.seq) AS waiting
@@ -702,6 +719,7 @@ ORDER BY e.at;
 
 -- old, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT /* outmill old */ TOP (@limit) e.kind, e.[key], e.at, e.made_at, e.value FROM [dbo].[outbox_entries] AS e WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE e.kind = CAST(@kind AS NVARCHAR(200)) AND e.at > 0 AND e.at <= @until
 ORDER BY e.at;
 
@@ -768,6 +786,7 @@ END
 
 -- page, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE /* outmill page */ @freed TABLE (blocker NVARCHAR(40) COLLATE Latin1_General_100_BIN2 NOT NULL);
 DECLARE @rc INT = 0, @now BIGINT, @found BIGINT = 0, @resource NVARCHAR(255) = @lock;
 INSERT @freed SELECT * FROM OPENJSON(@free) WITH (blocker NVARCHAR(40) N'$');
@@ -855,6 +874,7 @@ UNION ALL SELECT 4, k.line, s.waiting, CAST(0x AS BINARY(16)), k.[key], N'', s.h
 
 -- pages, with locks
 SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE /* outmill pages */ @line TABLE (line INT NOT NULL PRIMARY KEY, topic NVARCHAR(260) COLLATE Latin1_General_100_BIN2 NOT NULL, resource NVARCHAR(255) NOT NULL, busy BIT NOT NULL);
 DECLARE @freed TABLE (blocker NVARCHAR(40) COLLATE Latin1_General_100_BIN2 NOT NULL);
 DECLARE @rc INT, @now BIGINT, @n INT = 0, @resource NVARCHAR(255);
