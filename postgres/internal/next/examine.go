@@ -30,6 +30,9 @@ var taskRights = map[roles.Task][]doctor.Right{
 	},
 }
 
+// foreign are the functions of programs without a store, and of people.
+var foreign = []string{"append", "topic_matches", "readers_of", "line_name", "new_id", "copy_id", "text_fault", "as_text"}
+
 // sqlServer is whether the server accepts writes, and how full the queue of notifications is.
 const sqlServer = `SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off', pg_notification_queue_usage()`
 
@@ -61,6 +64,7 @@ func (d *Driver) Examine(ctx context.Context, request roles.ExamineRequest) (e r
 	}
 	database := doctor.Database{
 		Query: d.query, Schema: d.config.Schema, Prefix: d.config.Prefix, Parts: parts, Rights: taskRights, Sequence: "records_seq_seq",
+		Reserved: foreign,
 	}
 	return e, database.Examine(ctx, request, &e)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,21 +72,28 @@ func (r rights) grant(t *testing.T, admin *pgxpool.Pool, role string) {
 	t.Helper()
 	execute(t, admin, "GRANT USAGE ON SCHEMA outmill TO "+role)
 	for table, allowed := range r {
-		execute(t, admin, "GRANT "+strings.Join(allowed, ", ")+" ON outmill."+table+" TO "+role)
+		execute(t, admin, "GRANT "+strings.Join(allowed, ", ")+" ON "+table+" TO "+role)
 	}
 }
 
-// The rights that the documentation names, apart from USAGE of the schema.
 var (
-	publisherRights = rights{
-		"meta": {"SELECT"}, "notes": {"SELECT"}, "records": {"INSERT", "SELECT (grp, stage)"}, "entries": {"SELECT", "INSERT", "UPDATE"},
-	}
-	workerRights = rights{
-		"meta": {"SELECT", "UPDATE"}, "notes": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "records": {"SELECT", "UPDATE", "DELETE"},
-		"entries": {"SELECT", "INSERT", "UPDATE", "DELETE"},
-	}
-	readerRights = rights{"meta": {"SELECT"}, "notes": {"SELECT"}, "records": {"SELECT"}, "entries": {"SELECT"}}
+	grantLine = regexp.MustCompile(`(?m)^-- GRANT (.+) ON (.+) TO (.+)$`)
+	privilege = regexp.MustCompile(`[A-Z]+(?: \([^)]*\))?`)
 )
+
+// rightsOf are those that the statements of the schema name for a role, apart from USAGE of the schema.
+func rightsOf(store opened, role string) rights {
+	found := rights{}
+	for _, line := range grantLine.FindAllStringSubmatch(strings.Join(store.Statements(), "\n"), -1) {
+		if !slices.Contains(strings.Split(line[3], ", "), role) || strings.HasPrefix(line[2], "SCHEMA ") {
+			continue
+		}
+		for _, object := range strings.Split(line[2], ", ") {
+			found[object] = append(found[object], privilege.FindAllString(line[1], -1)...)
+		}
+	}
+	return found
+}
 
 func made(topic, key string, n int) []*outmill.Record {
 	records := make([]*outmill.Record, n)
@@ -111,35 +120,34 @@ func requireNoRight(t *testing.T, err error, right string) {
 	require.NotErrorIs(t, err, outmill.ErrSchemaMissing, "without %s", right)
 }
 
-// A role needs no more than the rights of the documentation, and each of them.
+// A role needs no more than the rights that the statements of the schema name, and each of them.
 func TestRights(t *testing.T) {
 	t.Parallel()
-	for name, role := range map[string]struct {
-		rights rights
-		use    func(t *testing.T, store, super opened) error
-	}{
-		"publisher": {publisherRights, usedByPublisher}, "worker": {workerRights, usedByWorker}, "reader": {readerRights, usedByReader},
+	for name, used := range map[string]func(t *testing.T, store, super opened) error{
+		"publisher": usedByPublisher, "worker": usedByWorker, "reader": usedByReader, "foreign_program": usedByForeign,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			database, super := ready(t)
 			user, userURL := newRole(t, super.db, database)
-			role.rights.grant(t, super.db, user)
+			own := rightsOf(super, name)
+			require.NotEmpty(t, own)
+			own.grant(t, super.db, user)
 			use := func() error {
 				db := connect(t, userURL, 2, nil)
 				defer db.Close()
 				d := next.New(next.PoolOf(db), next.Config{Name: "next", Schema: "outmill"})
 				store := opened{engine.New(d, engine.Config{Retain: time.Hour}), d, db, "outmill"}
 				defer func() { require.NoError(t, store.Close()) }()
-				return role.use(t, store, super)
+				return used(t, store, super)
 			}
 			require.NoError(t, use())
 			require.NoError(t, use(), "once more")
-			for table, allowed := range role.rights {
+			for table, allowed := range own {
 				for _, right := range allowed {
-					execute(t, super.db, "REVOKE "+right+" ON outmill."+table+" FROM "+user)
+					execute(t, super.db, "REVOKE "+right+" ON "+table+" FROM "+user)
 					requireNoRight(t, use(), right+" on "+table)
-					execute(t, super.db, "GRANT "+right+" ON outmill."+table+" TO "+user)
+					execute(t, super.db, "GRANT "+right+" ON "+table+" TO "+user)
 				}
 			}
 			execute(t, super.db, "REVOKE USAGE ON SCHEMA outmill FROM "+user)
@@ -216,7 +224,28 @@ func usedByReader(t *testing.T, store, super opened) error {
 	return firstOf(
 		func() error { _, err := store.Stats(ctx, 10); return err },
 		func() error { _, err := store.Groups(ctx); return err },
+		func() error {
+			_, err := store.db.Exec(ctx, "SELECT * FROM outmill.readable")
+			return explained(store, err)
+		},
 		func() error { _, err := store.Get(ctx, records[0].ID); return err },
 		func() error { _, err := store.Paused(ctx); return err },
 	)
+}
+
+// usedByForeign appends without a store.
+func usedByForeign(t *testing.T, store, _ opened) error {
+	_, err := send(t, store.db, "outmill", &outmill.Record{Topic: "orders"}, &outmill.Record{Topic: "orders", DedupKey: "a", Delay: time.Hour})
+	if _, reads := store.db.Exec(t.Context(), "SELECT 1 FROM outmill.records"); err == nil {
+		require.ErrorContains(t, reads, "permission denied")
+	}
+	return explained(store, err)
+}
+
+// explained is the error of a statement of a test as that of a call.
+func explained(store opened, err error) error {
+	if err == nil {
+		return nil
+	}
+	return store.driver.Explain(context.Background(), "test", err)
 }

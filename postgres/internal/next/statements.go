@@ -147,14 +147,14 @@ var fixed = strings.NewReplacer(
 const last int64 = 1<<63 - 1
 
 // names convert templates to statements for one schema and prefix. {p:records} is the qualified name of a table, {q:records} that as a
-// text, {i:line} the bare
-// one of an index, {now:4} the time of parameter 4, or now if that is 0, and {lane:5} the lane of the key in parameter 5.
+// text, {i:line} the bare one of an index, {c:notify} the channel of notifications, {s:} the schema, {now:4} the time of parameter 4, or
+// now if that is 0, and {lane:5} the lane of the key in parameter 5.
 type names struct {
 	schema, prefix string
 	made           sync.Map
 }
 
-var placeholder = regexp.MustCompile(`\{(p|q|i|now|lane|content):([a-z0-9_]+)\}`)
+var placeholder = regexp.MustCompile(`\{(p|q|i|now|lane|content|c|s):([a-z0-9_]*)\}`)
 
 // free has a search lock what it finds, and leave out what others have locked.
 const free = "FOR NO KEY UPDATE OF r SKIP LOCKED"
@@ -195,6 +195,10 @@ func (n *names) in(template string) string {
 			return "hashtextextended($" + match[2] + "::text, hashtextextended($2::text, hashtextextended($1::text, 0)))"
 		case "q":
 			return "'" + strings.ReplaceAll(n.qualified(match[2]), "'", "''") + "'"
+		case "c":
+			return "'" + n.channel() + "'"
+		case "s":
+			return pgx.Identifier{n.schema}.Sanitize()
 		case "i":
 			return pgx.Identifier{n.prefix + match[2]}.Sanitize()
 		}
@@ -204,6 +208,11 @@ func (n *names) in(template string) string {
 
 func (n *names) qualified(name string) string {
 	return pgx.Identifier{n.schema, n.prefix + name}.Sanitize()
+}
+
+// channel is the name of the channel of NOTIFY. Its length is limited like that of other identifiers.
+func (n *names) channel() string {
+	return "outmill_" + strconv.FormatUint(uint64(n.lockOf("notify")), 36)
 }
 
 // lockOf is the number of an advisory lock of this schema and prefix.

@@ -3,7 +3,6 @@ package next
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 	"sync"
 	"time"
 
@@ -55,7 +54,7 @@ func (d *Driver) listen(ctx context.Context) (worked bool) {
 		defer cancel()
 		_ = conn.Close(within)
 	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{d.channel()}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{d.names.channel()}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {
 		return false
 	}
 	// What was committed before is not notified any more.
@@ -70,11 +69,6 @@ func (d *Driver) listen(ctx context.Context) (worked bool) {
 		_ = json.Unmarshal([]byte(n.Payload), &topics)
 		d.hearing.Notify(topics...)
 	}
-}
-
-// channel is the name of the channel of NOTIFY. Its length is limited like that of other identifiers.
-func (d *Driver) channel() string {
-	return "outmill_" + strconv.FormatUint(uint64(d.names.lockOf("notify")), 36)
 }
 
 // addNotice queues a notification of the rows that are due at once. PostgreSQL commits transactions that notify one after the other,
@@ -103,7 +97,7 @@ func (t *tx) addNotice(rows []driver.NewRow) {
 		text = nil
 	}
 	h.told = time.Now()
-	t.add("notify", []any{t.d.channel(), string(text)}, nil)
+	t.add("notify", []any{t.d.names.channel(), string(text)}, nil)
 }
 
 // untold has the next notice not wait for the interval.
