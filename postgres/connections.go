@@ -3,10 +3,11 @@ package postgres
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outmill/outmill/postgres/internal/pools"
 )
 
 // connections is the pool from which a store takes its connections: of pgx, or of database/sql over
@@ -66,47 +67,12 @@ func (p pgxConnections) mode(context.Context) (pgx.QueryExecMode, error) {
 
 type sqlConnections struct{ db *sql.DB }
 
-// pgxOf is a connection of pgx below database/sql.
-type pgxOf interface{ Conn() *pgx.Conn }
-
-// acquire has Raw run until the release, because database/sql lends the driver's connection only
-// for so long.
 func (p sqlConnections) acquire(ctx context.Context) (*lent, error) {
-	conn, err := p.db.Conn(ctx)
+	conn, back, err := pools.FromSQL(ctx, p.db)
 	if err != nil {
 		return nil, err
 	}
-	found, back, done := make(chan *pgx.Conn), make(chan struct{}), make(chan struct{})
-	reusable := false
-	go func() {
-		defer close(done)
-		err = conn.Raw(func(raw any) error {
-			of, ok := raw.(pgxOf)
-			if !ok {
-				return notPgx(raw)
-			}
-			found <- of.Conn()
-			<-back
-			if !reusable {
-				return driver.ErrBadConn
-			}
-			return nil
-		})
-		_ = conn.Close()
-	}()
-	select {
-	case <-done:
-		return nil, err
-	case c := <-found:
-		return &lent{c, func() {
-			reusable = !c.IsClosed() && !c.PgConn().IsBusy() && c.PgConn().TxStatus() == idle
-			close(back)
-			// The end of a broken connection may take some seconds.
-			if reusable {
-				<-done
-			}
-		}}, nil
-	}
+	return &lent{conn, back}, nil
 }
 
 func (p sqlConnections) most() int { return p.db.Stats().MaxOpenConnections }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres/internal/pools"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
@@ -42,16 +43,10 @@ func NewFromDB(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Stor
 		return nil, storekit.InvalidConfig("postgres.NewFromDB: Config.DB is another *sql.DB: leave it nil")
 	}
 	if _, ok := db.Driver().(*stdlib.Driver); !ok {
-		return nil, notPgx(db.Driver())
+		return nil, pools.NotPgx(db.Driver())
 	}
 	config.DB = db
 	return newStore(sqlConnections{db}, config, logger)
-}
-
-// notPgx refuses a driver of database/sql, or a connection of it.
-func notPgx(found any) error {
-	return storekit.InvalidConfig("postgres.NewFromDB: the driver of the *sql.DB is a %T, and the store needs that of pgx: open the pool "+
-		`with sql.Open("pgx", url) and import _ "github.com/jackc/pgx/v5/stdlib", or give the URL to postgres.Open`, found)
 }
 
 // idleClosed is the number of connections from which a pool that closes them is a finding.

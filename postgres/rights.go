@@ -18,11 +18,13 @@ var taskRights = map[roles.Task][]doctor.Right{
 		{Name: "groups", Privileges: []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 		{Name: "workers", Privileges: []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 		{Name: "endings", Privileges: []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
-		{Name: "records", Privileges: []string{"SELECT", "UPDATE", "DELETE"}}, {Name: "dedup", Privileges: []string{"SELECT", "UPDATE", "DELETE"}},
+		{Name: "records", Privileges: []string{"SELECT", "UPDATE", "DELETE"}},
+		{Name: "dedup", Privileges: []string{"SELECT", "UPDATE", "DELETE"}},
 		{Name: "inbox", Privileges: []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 		{Name: "sagas", Privileges: []string{"SELECT", "DELETE"}}, {Name: "audit", Privileges: []string{"SELECT", "DELETE"}},
 		{Name: "lanes", Privileges: []string{"SELECT", "INSERT", "UPDATE", "DELETE"}}, {Name: "pauses", Privileges: []string{"SELECT"}},
-		{Name: "joins", Privileges: []string{"SELECT", "UPDATE", "DELETE"}}, {Name: "join_members", Privileges: []string{"SELECT", "UPDATE", "DELETE"}},
+		{Name: "joins", Privileges: []string{"SELECT", "UPDATE", "DELETE"}},
+		{Name: "join_members", Privileges: []string{"SELECT", "UPDATE", "DELETE"}},
 	},
 }
 
