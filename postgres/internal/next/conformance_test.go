@@ -2,6 +2,7 @@ package next_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -68,17 +70,22 @@ type suite struct {
 	atOnce  storekit.BatchSize
 	// pools has a pool for each schema, because a session plans each statement again for each schema.
 	pools sync.Map
+	// standard has the stores work on a pool of database/sql.
+	standard bool
 }
 
 func suiteOn(t testing.TB, db *pgxpool.Pool, atOnce storekit.BatchSize) storetest.Engine {
-	s := &suite{t: t, config: db.Config(), atOnce: atOnce}
+	return (&suite{t: t, config: db.Config(), atOnce: atOnce}).engine()
+}
+
+func (s *suite) engine() storetest.Engine {
 	return storetest.Engine{New: func(t *testing.T, options storetest.Options) storetest.Harness {
 		name, found := s.schemas.Take()
 		if !found || options.NoSchema {
 			name = "s" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "")
 		}
 		s.pool(name)
-		h := harness{t: t, suite: s, config: engine.Config{Retain: options.Retain, DedupWindow: options.DedupWindow, AtOnce: atOnce}}
+		h := harness{t: t, suite: s, config: engine.Config{Retain: options.Retain, DedupWindow: options.DedupWindow, AtOnce: s.atOnce}}
 		s.schemas.Return(t, name, func() { s.wipe(t, name) })
 		h.store = h.open(name, h.config)
 		if options.NoSchema {
@@ -133,8 +140,16 @@ type harness struct {
 func (h harness) open(schema string, config engine.Config) opened {
 	db := h.suite.pool(schema)
 	config.Name = "postgres:" + schema
-	d := next.New(next.PoolOf(db), next.Config{Name: config.Name, Schema: schema,
-		Listen: func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, db.Config().ConnConfig) }})
+	own := next.Config{Name: config.Name, Schema: schema,
+		Listen: func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, db.Config().ConnConfig) }}
+	pool := next.PoolOf(db)
+	if h.suite.standard {
+		own.DB = stdlib.OpenDB(*db.Config().ConnConfig)
+		own.DB.SetMaxIdleConns(8)
+		pool = next.PoolOfDB(own.DB)
+		h.t.Cleanup(func() { require.NoError(h.t, own.DB.Close()) })
+	}
+	d := next.New(pool, own)
 	o := opened{engine.New(d, config), d, db, schema}
 	h.t.Cleanup(func() { require.NoError(h.t, o.Close()) })
 	return o
@@ -237,12 +252,15 @@ func (h harness) EndTx(store outmill.Store) []storetest.TxEnd {
 	exec := func(ctx context.Context, text string) error {
 		tx, err := store.TxOf(ctx)
 		require.NoError(h.t, err)
-		_, err = tx.(pgx.Tx).Exec(ctx, text)
-		return err
+		return execIn(ctx, tx, text)
 	}
 	pid := func(ctx context.Context) (pid int) {
 		tx, err := store.TxOf(ctx)
 		require.NoError(h.t, err)
+		if own, ok := tx.(*sql.Tx); ok {
+			require.NoError(h.t, own.QueryRowContext(ctx, "SELECT pg_backend_pid()").Scan(&pid))
+			return pid
+		}
 		return int(tx.(pgx.Tx).Conn().PgConn().PID())
 	}
 	waitForEnd := func(pid int) {
@@ -269,6 +287,14 @@ func (h harness) EndTx(store outmill.Store) []storetest.TxEnd {
 func (h harness) Passing(ctx context.Context, store outmill.Store) error {
 	tx, err := store.TxOf(ctx)
 	require.NoError(h.t, err)
-	_, err = tx.(pgx.Tx).Exec(ctx, "DO $$ BEGIN RAISE EXCEPTION 'raised' USING ERRCODE = '40001'; END $$")
+	return execIn(ctx, tx, "DO $$ BEGIN RAISE EXCEPTION 'raised' USING ERRCODE = '40001'; END $$")
+}
+
+func execIn(ctx context.Context, tx any, text string) (err error) {
+	if own, ok := tx.(*sql.Tx); ok {
+		_, err = own.ExecContext(ctx, text)
+	} else {
+		_, err = tx.(pgx.Tx).Exec(ctx, text)
+	}
 	return err
 }

@@ -2,6 +2,7 @@ package next
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -46,6 +47,11 @@ type Config struct {
 	NotifyInterval time.Duration
 	// TxFromContext finds a transaction that WithTx has not put into a context; nil finds none.
 	TxFromContext sqlkit.Adoption
+	// DB begins the transactions of Transact, which are a *sql.Tx then; nil is the pool.
+	DB *sql.DB
+	// IdleInTransaction is after how long a silence of its client the server ends a transaction of Transact. 0 is until the end of its
+	// context, or 15 min; a negative one sets no limit.
+	IdleInTransaction time.Duration
 }
 
 // Driver is a driver.DB on a PostgreSQL database. It is safe for concurrent use.

@@ -10,8 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/storetest"
+	"github.com/outmill/outmill/storetest/txtest"
 )
 
 // A caller's transaction may be one of database/sql, over pgx or another driver: its statements go one by one, and lists are texts.
@@ -28,6 +30,23 @@ func TestConformance_DatabaseSQL(t *testing.T) {
 			appendIn(t, base.New(t, storetest.Options{}).(harness), db)
 		})
 	}
+}
+
+// A store on a pool of database/sql does the same: its calls work on the connections of pgx below, and Transact begins a *sql.Tx.
+func TestConformance_DatabaseSQLPool(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t, "the suite on a pool of database/sql")
+	storetest.Run(t, standardOn(t))
+}
+
+func TestConformance_DatabaseSQLPoolTransactions(t *testing.T) {
+	t.Parallel()
+	txtest.Run(t, standardOn(t))
+}
+
+func standardOn(t *testing.T) storetest.Engine {
+	t.Helper()
+	return (&suite{t: t, config: connect(t, postgrestest.Database(t), 20, nil).Config(), standard: true}).engine()
 }
 
 func appendIn(t *testing.T, h harness, db *sql.DB) {

@@ -22,9 +22,13 @@ type callerError struct{ err error }
 func (e *callerError) Error() string { return e.err.Error() }
 func (e *callerError) Unwrap() error { return e.err }
 
-// Transact runs fn in a READ COMMITTED transaction, which is a pgx.Tx. See driver.DB.
+// Transact runs fn in a READ COMMITTED transaction, which is a pgx.Tx or, if Config.DB is set, a *sql.Tx of it. See driver.DB.
 func (d *Driver) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
-	err := storekit.Repeat(ctx, worthAnother, func() error { return d.transactOnce(ctx, fn) })
+	once := d.transactOnce
+	if d.config.DB != nil {
+		once = d.transactSQL
+	}
+	err := storekit.Repeat(ctx, worthAnother, func() error { return once(ctx, fn) })
 	var own *callerError
 	if errors.As(err, &own) {
 		return own.err
@@ -46,7 +50,7 @@ func (d *Driver) transactOnce(ctx context.Context, fn func(ctx context.Context) 
 		return err
 	}
 	defer func() { own.end(ctx, err) }()
-	tx, err := own.conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := own.conn.BeginTx(ctx, d.opens(ctx))
 	if err != nil {
 		return err
 	}

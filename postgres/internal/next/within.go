@@ -113,6 +113,9 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 	if own, ok := caller.(*openTx); ok {
 		own.onCommit = append(own.onCommit, t.AfterCommit...)
 	}
+	if own, ok := ctx.Value(begunBy{d}).(*begun); ok && caller == any(own.tx) {
+		own.AfterCommit = append(own.AfterCommit, t.AfterCommit...)
+	}
 	return nil
 }
 

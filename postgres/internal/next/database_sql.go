@@ -1,0 +1,85 @@
+package next
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outmill/outmill/postgres/internal/pools"
+	"github.com/outmill/outmill/storekit"
+)
+
+// PoolOfDB is the Pool of one of database/sql, whose driver is pgx. All works as on a pool of pgx.
+func PoolOfDB(db *sql.DB) Pool { return sqlPool{db} }
+
+type sqlPool struct{ db *sql.DB }
+
+// Acquire is that of Pool.
+func (p sqlPool) Acquire(ctx context.Context) (*pgx.Conn, func(error), error) {
+	conn, back, err := pools.FromSQL(ctx, p.db)
+	if err != nil {
+		return nil, nil, err
+	}
+	return conn, func(error) { back() }, nil
+}
+
+// transactSQL is transactOnce on Config.DB: the transaction is a *sql.Tx.
+func (d *Driver) transactSQL(ctx context.Context, fn func(ctx context.Context) error) error {
+	conn, err := d.config.DB.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if limit := d.idle(ctx); limit != "" {
+		if _, err := tx.ExecContext(ctx, sqlIdle, limit); err != nil {
+			return err
+		}
+	}
+	own := &begun{tx: tx}
+	if err := fn(context.WithValue(d.WithTx(ctx, tx), begunBy{d}, own)); err != nil {
+		return &callerError{err}
+	}
+	if err := proveSQL(ctx, conn, tx); err != nil {
+		return err
+	}
+	// Commit does nothing then.
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := committed(tx.Commit()); err != nil {
+		return err
+	}
+	own.Committed()
+	return nil
+}
+
+// begun is a transaction of database/sql that the driver has begun, and begunBy the key of a context that has it.
+type (
+	begun struct {
+		tx *sql.Tx
+		storekit.AfterCommit
+	}
+	begunBy struct{ *Driver }
+)
+
+// proveSQL returns an error if the transaction has ended. It takes a round trip only where the driver is not pgx.
+func proveSQL(ctx context.Context, conn *sql.Conn, tx *sql.Tx) error {
+	known := false
+	err := conn.Raw(func(raw any) error {
+		if of, ok := raw.(interface{ Conn() *pgx.Conn }); ok {
+			known = true
+			return provenOn(of.Conn())
+		}
+		return nil
+	})
+	if known || err != nil {
+		return err
+	}
+	return provenSQL(ctx, tx)
+}
