@@ -12,6 +12,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres/internal/next"
+	"github.com/outmill/outmill/storetest"
 )
 
 // hostile are settings of a session with which PostgreSQL writes and reads times, numbers and texts in unusual ways, and plans with
@@ -19,7 +20,7 @@ import (
 var hostile = map[string]string{
 	"DateStyle": "SQL, DMY", "TimeZone": "Asia/Kathmandu", "IntervalStyle": "sql_standard", "extra_float_digits": "-15",
 	"bytea_output": "escape", "standard_conforming_strings": "on", "default_transaction_isolation": "serializable",
-	"default_transaction_deferrable": "on", "enable_indexscan": "off", "search_path": "nowhere", "lc_messages": "C",
+	"default_transaction_deferrable": "on", "enable_indexscan": "off", "enable_nestloop": "off", "search_path": "nowhere", "lc_messages": "C",
 	"statement_timeout": "60s",
 }
 
@@ -48,6 +49,23 @@ func TestDriver_ModesAndSettings(t *testing.T) {
 				require.NoError(t, d.Ensure(t.Context()))
 				return d
 			})
+		})
+	}
+}
+
+// The whole contract holds in each mode, with these settings.
+func TestConformance_ModesAndSettings(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t, "the suite in each mode of pgx, with unusual settings")
+	for name, mode := range modes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 8, func(c *pgxpool.Config) {
+				c.ConnConfig.DefaultQueryExecMode = mode
+				for setting, value := range hostile {
+					c.ConnConfig.RuntimeParams[setting] = value
+				}
+			}), 0))
 		})
 	}
 }

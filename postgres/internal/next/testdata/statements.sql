@@ -100,7 +100,8 @@ UPDATE /* outmill attach */ "outmill"."records" SET step = $2::text::uuid, joins
 -- borrow
 SELECT /* outmill borrow */ pg_catalog.set_config('outmill.' OPERATOR(pg_catalog.||) s.name, pg_catalog.current_setting(s.name), true),
 	pg_catalog.set_config(s.name, s.value, true)
-FROM (VALUES ('search_path', 'pg_catalog, pg_temp'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_hashjoin', 'off'),
+FROM (VALUES ('search_path', 'pg_catalog, pg_temp'), ('enable_seqscan', 'off'), ('enable_indexscan', 'on'), ('enable_nestloop', 'on'),
+	('enable_bitmapscan', 'off'), ('enable_hashjoin', 'off'),
 	('enable_mergejoin', 'off'), ('enable_material', 'off'), ('jit', 'off'), ('bytea_output', 'hex'), ('plan_cache_mode', 'force_generic_plan')) AS s (name, value);
 
 -- bump
@@ -477,7 +478,7 @@ DELETE /* outmill forget */ FROM "outmill"."notes" WHERE grp = $1::text;
 
 -- giveback
 SELECT /* outmill giveback */ pg_catalog.set_config(s.name, pg_catalog.current_setting('outmill.' OPERATOR(pg_catalog.||) s.name), true)
-FROM (VALUES ('enable_seqscan'), ('enable_bitmapscan'), ('enable_hashjoin'), ('enable_mergejoin'), ('enable_material'), ('jit'), ('bytea_output'), ('plan_cache_mode'),
+FROM (VALUES ('enable_seqscan'), ('enable_indexscan'), ('enable_nestloop'), ('enable_bitmapscan'), ('enable_hashjoin'), ('enable_mergejoin'), ('enable_material'), ('jit'), ('bytea_output'), ('plan_cache_mode'),
 	('search_path')) AS s (name);
 
 -- insert
@@ -1012,6 +1013,7 @@ FROM "outmill"."meta" AS m;
 
 -- settings
 SELECT /* outmill settings */ pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), set_config('enable_seqscan', 'off', true),
+	set_config('enable_indexscan', 'on', true), set_config('enable_nestloop', 'on', true),
 	set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
 	set_config('enable_material', 'off', true), set_config('jit', 'off', true), set_config('bytea_output', 'hex', true),
 	set_config('plan_cache_mode', 'force_generic_plan', true), set_config('lock_timeout', '10s', true),
