@@ -48,7 +48,8 @@ func (d *Driver) Ensure(ctx context.Context) error {
 		if version.Version > 0 {
 			return version.Check(schemaVersion)
 		}
-		return pgx.BeginFunc(ctx, own.conn, func(tx pgx.Tx) error { return d.create(ctx, tx) })
+		// A snapshot from before the lock would not see the tables of another process.
+		return pgx.BeginTxFunc(ctx, own.conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error { return d.create(ctx, tx) })
 	})
 }
 
