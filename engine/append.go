@@ -154,7 +154,9 @@ func (a *appending) rows(t *tx, routes *storekit.RoutingTable, fair *fairTopics)
 			part = storekit.PartOf(r.Topic, r.TenantID)
 		}
 		for n, group := range groups {
-			row := driver.NewRow{Record: r, Message: cmp.Or(r.MessageID, a.IDs[i].String()), Metadata: texts[i]}
+			row := driver.NewRow{
+				Record: r, Message: cmp.Or(r.MessageID, a.IDs[i].String()), Metadata: texts[i], Made: r.ID.IsZero(), Copy: n > 0,
+			}
 			row.ID, row.Line = a.Deliver(i, n, group), driver.Line{Group: group, Topic: r.Topic, Part: part}
 			if len(r.Joins) > 0 {
 				row.Step = a.IDs[i]

@@ -23,9 +23,11 @@ func (e *Engine) DropGroup(ctx context.Context, group string) (outmill.Dropped, 
 	if err := storekit.CheckGroup(group); err != nil {
 		return outmill.Dropped{}, e.explain(ctx, operation, err)
 	}
-	d := &drop{e, operation, group}
+	d := &drop{e: e, operation: operation, group: group}
 	dropped, err := storekit.GroupDrop{Begin: d.begin, Topics: d.lines, GiveBack: d.giveBack, Delete: d.delete,
 		DeleteSettled: d.deleteSettled, End: d.end}.Run(ctx)
+	dropped.GivenBack += d.left.Waiting
+	dropped.Deleted += d.left.Gone
 	if dropped.GivenBack > 0 {
 		e.notifier.Notify()
 	}
@@ -36,6 +38,8 @@ func (e *Engine) DropGroup(ctx context.Context, group string) (outmill.Dropped, 
 type drop struct {
 	e                *Engine
 	operation, group string
+	// left is what a log had for the group.
+	left driver.Left
 }
 
 // begin removes the registrations and workers, and notes the selections of the other groups.
@@ -63,6 +67,12 @@ func (d *drop) begin(ctx context.Context) (others storekit.Selections, err error
 				return err
 			}
 			gone = append(gone, entries...)
+			if kind != registrationKind {
+				continue
+			}
+			if d.left, err = t.registrationsEnd(ctx, driver.Drops, entries); err != nil {
+				return err
+			}
 		}
 		if err := t.Delete(ctx, gone...); err != nil {
 			return err
@@ -173,6 +183,9 @@ func (d *drop) endAnd(ctx context.Context, forget bool) error {
 		}
 		note, err := t.entry(ctx, false, endedKind, d.group)
 		if err != nil || note == nil || !strings.HasPrefix(note.Value, dropping) {
+			return err
+		}
+		if _, err := t.registered(ctx, driver.Event{What: driver.Dropped, Group: d.group}); err != nil {
 			return err
 		}
 		// A transaction that is still open may append for the group: Stats finds such records by the entry.

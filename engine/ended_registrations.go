@@ -30,9 +30,13 @@ func (t *tx) endedGroups(ctx context.Context) (ended []storekit.EndedGroup, err 
 // ExpireRegistrations ends registrations. See outmill.Janitor.
 func (e *Engine) ExpireRegistrations(ctx context.Context, limit int) (registrations, records int, err error) {
 	const operation = "expire registrations"
-	return storekit.RegistrationExpiry{
+	gone := 0
+	registrations, records, err = storekit.RegistrationExpiry{
 		End: func(ctx context.Context, limit int) (int, error) {
-			return e.count(ctx, operation, limit, func(ctx context.Context, t *tx) (int, error) { return t.endRegistrations(ctx, limit) })
+			return e.count(ctx, operation, limit, func(ctx context.Context, t *tx) (ended int, err error) {
+				ended, gone, err = t.endRegistrations(ctx, limit)
+				return ended, err
+			})
 		},
 		Noted: func(ctx context.Context, limit int) ([]string, error) {
 			return valueOf(ctx, e.view, operation, func(ctx context.Context, t *tx) ([]string, error) {
@@ -44,27 +48,32 @@ func (e *Engine) ExpireRegistrations(ctx context.Context, limit int) (registrati
 			return e.count(ctx, operation, limit, func(ctx context.Context, t *tx) (int, error) { return t.sweep(ctx, group, limit) })
 		},
 	}.Expire(ctx, limit)
+	return registrations, records + gone, err
 }
 
-// endRegistrations removes registrations whose end has passed, and notes their groups.
-func (t *tx) endRegistrations(ctx context.Context, limit int) (int, error) {
+// endRegistrations removes registrations whose end has passed, and notes their groups. gone is what a log had for these alone.
+func (t *tx) endRegistrations(ctx context.Context, limit int) (ended, gone int, err error) {
 	if err := t.lockRoutes(ctx); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	over, err := t.Old(ctx, registrationKind, t.now, limit)
 	if err != nil || len(over) == 0 {
-		return 0, err
+		return 0, 0, err
 	}
 	for _, entry := range over {
 		group, _ := parts(entry.Key)
 		if err := t.Put(ctx, driver.Entry{Kind: endedKind, Key: group, At: t.now, Made: t.now}); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
-	if err := t.Delete(ctx, over...); err != nil {
-		return 0, err
+	left, err := t.registrationsEnd(ctx, driver.Ends, over)
+	if err == nil {
+		err = t.Delete(ctx, over...)
 	}
-	return len(over), t.bumpRoutes(ctx)
+	if err == nil {
+		err = t.bumpRoutes(ctx)
+	}
+	return len(over), left.Gone, err
 }
 
 // sweep deletes undelivered records of topics that the group does not read. If it has found all, it sets the
@@ -75,6 +84,11 @@ func (t *tx) sweep(ctx context.Context, group string, limit int) (deleted int, e
 	if err != nil {
 		return 0, err
 	}
+	left, err := t.registered(ctx, driver.Event{What: driver.Swept, Group: group})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { deleted += left.Gone }()
 	lines, err := t.LinesOf(ctx, group)
 	if err != nil {
 		return 0, err

@@ -158,8 +158,37 @@ func (t *tx) register(ctx context.Context, reg outmill.Registration) error {
 		if begins {
 			stored.Takes = now.Routes
 		}
+		event := driver.Event{What: driver.Begins, Group: reg.Group, Topics: reg.Topics, Takes: begins}
+		if known != nil {
+			event.What = driver.Takes
+		}
+		if _, err := t.registered(ctx, event); err != nil {
+			return err
+		}
 	}
 	return t.putAs(ctx, entry, stored)
+}
+
+// registered tells a driver with a log what happens to registrations.
+func (t *tx) registered(ctx context.Context, events ...driver.Event) (driver.Left, error) {
+	if log, ok := t.Tx.(driver.Historian); ok && len(events) > 0 {
+		return log.Registered(ctx, events...)
+	}
+	return driver.Left{}, nil
+}
+
+// registrationsEnd tells it of the end of registrations, which are of one group or of several.
+func (t *tx) registrationsEnd(ctx context.Context, what driver.What, entries []driver.Entry) (driver.Left, error) {
+	var events []driver.Event
+	for _, entry := range entries {
+		// One that cannot be read began as another one, of which the driver knows no more either.
+		if s, bad := valueAs[storedRegistration](entry); bad == nil {
+			topics := outmill.Topics{Include: s.Include, Exclude: s.Exclude}
+			group, _ := parts(entry.Key)
+			events = append(events, driver.Event{What: what, Group: group, Topics: topics})
+		}
+	}
+	return t.registered(ctx, events...)
 }
 
 // adopt gives rows of the selected topics that wait for a first group to it, in steps.

@@ -202,7 +202,10 @@ func interrupt(e *env) int {
 		require.NoError(e.T, e.Store.RegisterGroup(e.Ctx, outmill.Registration{Group: group}))
 		var records []*outmill.Record
 		for i := range dropTopics {
-			records = append(records, suite.Rec(fmt.Sprintf("t%02d", i), fmt.Sprintf("m%02d", i)))
+			r := suite.Rec(fmt.Sprintf("t%02d", i), fmt.Sprintf("m%02d", i))
+			// A log gives back all at once that it holds. It holds none with an id of the writer's.
+			r.ID = outmill.NewWorkItemID()
+			records = append(records, r)
 		}
 		e.Append(records...)
 		ctx := &expiring{Context: e.Ctx, left: n, done: make(chan struct{})}

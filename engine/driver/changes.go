@@ -9,6 +9,9 @@ type NewRow struct {
 	Record *outmill.Record
 	// Message is the message id, and Metadata the metadata as JSON.
 	Message, Metadata string
+	// Made says that the publisher has made the id, so no other row has it. Copy says that the row is a further one of the message of the
+	// row before. A driver with a log needs both.
+	Made, Copy bool
 }
 
 // Change is a row before and after a change.

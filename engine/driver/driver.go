@@ -215,3 +215,45 @@ type Noter interface {
 	// that lease, also after a wait for another transaction. It does not lock the row. A lease without an id is not looked at.
 	Note(ctx context.Context, tx any, entry Entry, keep, wait time.Duration, lease outmill.Lease) (added bool, err error)
 }
+
+// Historian is a Tx of a driver with a log, to which each message is written once: which group reads a row follows from the history of the
+// registrations. The engine calls it in the transactions that change registrations, behind Bump.
+type Historian interface {
+	// Registered adds events to the history, in their order.
+	Registered(ctx context.Context, events ...Event) (Left, error)
+}
+
+// Left counts rows of a log that the groups of ended registrations had not read, each up to 10,000 for a line. They are no rows of a
+// group any more.
+type Left struct {
+	// Waiting rows wait for a first group, and Gone ones reach nobody else.
+	Waiting, Gone int
+}
+
+// Event is what happens to a registration, or to a group.
+type Event struct {
+	What  What
+	Group string
+	// Topics are the selection of the registration, for the first four.
+	Topics outmill.Topics
+	// Takes says that a registration that begins does not hold.
+	Takes bool
+}
+
+// What is a kind of Event.
+type What int
+
+const (
+	// Begins is a new registration.
+	Begins What = iota
+	// Takes is one that held, and takes what waits from now on.
+	Takes
+	// Ends is the end of its TTL.
+	Ends
+	// Drops is its end by DropGroup. What the group has left is given back or deleted in steps.
+	Drops
+	// Swept groups have nothing left of what their ended registrations selected.
+	Swept
+	// Dropped groups have nothing left that their drop gives back.
+	Dropped
+)

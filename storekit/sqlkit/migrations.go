@@ -42,7 +42,7 @@ func LoadMigrations(fsys fs.FS, dir string, rewrite func(string) string) ([]Migr
 		if err != nil {
 			return nil, fmt.Errorf("sqlkit: %w", err)
 		}
-		statements := split(string(text))
+		statements := Split(string(text))
 		for j := range statements {
 			statements[j] = rewrite(statements[j])
 		}
@@ -77,9 +77,9 @@ func versionOf(name string) (int, error) {
 // BodyQuote is the text before and after the body of a function.
 const BodyQuote = "$outmill$"
 
-// split keeps comments with their statement, because users read the statements in their own
+// Split returns the statements of a file. It keeps comments with their statement, because users read the statements in their own
 // migration files.
-func split(text string) []string {
+func Split(text string) []string {
 	var statements []string
 	begun := ""
 	for part := range strings.SplitSeq(text, ";\n") {

@@ -22,6 +22,11 @@ func guardOf(r *driver.Row) string {
 // Apply writes the changes of the rows that still stand as they were read, and then the notes, in one round trip.
 func (t *tx) Apply(ctx context.Context, c driver.Changes) (done driver.Applied, err error) {
 	w := writing{t: t, last: c.Last && t.rides, want: c.Want, done: &done}
+	if t.log != nil {
+		if err := w.logFirst(ctx, &c); err != nil {
+			return done, err
+		}
+	}
 	w.addRows(c.Rows)
 	w.addDelete(c.Delete)
 	t.addNotes(&c)
@@ -31,13 +36,13 @@ func (t *tx) Apply(ctx context.Context, c driver.Changes) (done driver.Applied, 
 	if err := t.flush(ctx); err != nil {
 		return done, err
 	}
+	for _, lost := range w.lost {
+		lost()
+	}
 	for _, list := range w.asked {
 		for i := range list {
 			if id := list[i].Was.ID; !w.written[id] {
-				if done.Lost == nil {
-					done.Lost = map[outmill.WorkItemID]bool{}
-				}
-				done.Lost[id] = true
+				w.lose(id)
 			}
 		}
 	}
@@ -53,6 +58,15 @@ type writing struct {
 	done    *driver.Applied
 	asked   [][]driver.Change
 	written map[outmill.WorkItemID]bool
+	// lost say, after the flush, which rows of the log were lost.
+	lost []func()
+}
+
+func (w *writing) lose(id outmill.WorkItemID) {
+	if w.done.Lost == nil {
+		w.done.Lost = map[outmill.WorkItemID]bool{}
+	}
+	w.done.Lost[id] = true
 }
 
 // add queues a statement for the rows, with what was read of them, and then these arguments.

@@ -27,24 +27,24 @@ import (
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0))
+	storetest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0, false))
 }
 
 // Work that is done in several transactions does the same.
 func TestConformance_Steps(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t, "walks in small steps")
-	storetest.WalkInSteps(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 2))
+	storetest.WalkInSteps(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 2, false))
 }
 
 func TestConformance_Joins(t *testing.T) {
 	t.Parallel()
-	joinstest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0))
+	joinstest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0, false))
 }
 
 func TestConformance_Transactions(t *testing.T) {
 	t.Parallel()
-	txtest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0))
+	txtest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0, false))
 }
 
 // connect returns a pool, which change may set up.
@@ -68,14 +68,15 @@ type suite struct {
 	config  *pgxpool.Config
 	schemas testenv.Shelf
 	atOnce  storekit.BatchSize
+	log     bool
 	// pools has a pool for each schema, because a session plans each statement again for each schema.
 	pools sync.Map
 	// standard has the stores work on a pool of database/sql.
 	standard bool
 }
 
-func suiteOn(t testing.TB, db *pgxpool.Pool, atOnce storekit.BatchSize) storetest.Engine {
-	return (&suite{t: t, config: db.Config(), atOnce: atOnce}).engine()
+func suiteOn(t testing.TB, db *pgxpool.Pool, atOnce storekit.BatchSize, log bool) storetest.Engine {
+	return (&suite{t: t, config: db.Config(), atOnce: atOnce, log: log}).engine()
 }
 
 func (s *suite) engine() storetest.Engine {
@@ -115,8 +116,15 @@ func (s *suite) pool(schema string) *pgxpool.Pool {
 
 const sqlWipe = `DELETE FROM {}.records; DELETE FROM {}.notes; DELETE FROM {}.entries; UPDATE {}.meta SET routes = 0, pauses = 0`
 
+const sqlWipeLog = `; TRUNCATE {}.log_0, {}.log_1, {}.log_2; DELETE FROM {}.batches;
+	DELETE FROM {}.ended; DELETE FROM {}.left_rows; DELETE FROM {}.skips; DELETE FROM {}.skip_ranges; DELETE FROM {}.readings; UPDATE {}.events SET last = 0, stamp = 0`
+
 func (s *suite) wipe(t testing.TB, schema string) {
-	_, err := s.pool(schema).Exec(context.WithoutCancel(t.Context()), strings.ReplaceAll(sqlWipe, "{}", schema))
+	text := sqlWipe
+	if s.log {
+		text += sqlWipeLog
+	}
+	_, err := s.pool(schema).Exec(context.WithoutCancel(t.Context()), strings.ReplaceAll(text, "{}", schema))
 	require.NoError(t, err)
 }
 
@@ -140,7 +148,7 @@ type harness struct {
 func (h harness) open(schema string, config engine.Config) opened {
 	db := h.suite.pool(schema)
 	config.Name = "postgres:" + schema
-	own := next.Config{Name: config.Name, Schema: schema,
+	own := next.Config{Name: config.Name, Schema: schema, Log: h.suite.log,
 		Listen: func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, db.Config().ConnConfig) }}
 	pool := next.PoolOf(db)
 	if h.suite.standard {
@@ -230,6 +238,7 @@ func (h harness) Columns() (columns []string) {
 }
 
 func (h harness) Break(_ outmill.Store, id outmill.WorkItemID, column string) {
+	require.NoError(h.t, h.store.driver.ToRecord(h.t.Context(), id))
 	_, err := h.store.db.Exec(h.t.Context(),
 		"UPDATE "+h.store.schema+".records SET "+column+" = "+wrong[column]+" WHERE id = $1::text::uuid", id.String())
 	require.NoError(h.t, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -20,6 +21,9 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 		return nil
 	}
 	if t.guesses {
+		if t.log != nil && slices.ContainsFunc(rows, func(r driver.NewRow) bool { return !r.Made }) {
+			return errGuess // their ids are looked for before the commit
+		}
 		if err := t.beginInsert(ctx, rows); err != nil {
 			return err
 		}
@@ -27,12 +31,13 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 	size := 0
 	for i := range rows {
 		size += rows[i].Size
-		t.state.Unrouted = t.state.Unrouted || rows[i].Group == ""
+		t.state.Unrouted = t.state.Unrouted || rows[i].Group == "" && t.log == nil
 	}
 	if size >= largeInsert && t.own != nil {
 		t.add("patience", nil, nil)
 	}
 	t.addNotice(rows)
+	inLog := t.addOwnIDs(rows)
 	same := t.addInsert(rows)
 	send := t.flush
 	if t.inserts && t.rides {
@@ -42,6 +47,8 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 	switch {
 	case code(err) == codeUnique:
 		err = taken(err)
+	case err == nil && *inLog:
+		err = taken(errInLog)
 	case err == nil && !*same:
 		err = errGuess
 	}
@@ -59,7 +66,14 @@ func (t *tx) addInsert(rows []driver.NewRow) (same *bool) {
 	if t.guesses {
 		guessed, routes = t.state.Now, t.state.Routes
 	}
-	t.add("insert", append(insertArgs(rows), int64(guessed), routes, schemaVersion), func(scan scan) error {
+	name, args := "insert", []any{int64(guessed), routes, schemaVersion}
+	if messages, logs := t.intoLog(rows); logs {
+		name, args = insertInto+strconv.FormatInt(t.log.segment, 10), append(append(logArgs(messages), args...), payloadsOf(messages))
+	} else {
+		args = append(insertArgs(rows), args...)
+		t.state.Unrouted = t.state.Unrouted || slices.ContainsFunc(rows, func(r driver.NewRow) bool { return r.Group == "" })
+	}
+	t.add(name, args, func(scan scan) error {
 		*same = true
 		var shift int64
 		err := scan(&shift)
@@ -76,7 +90,7 @@ func (d *Driver) guess(ctx context.Context, begin driver.Begin, fn func(driver.T
 	if last == nil {
 		return false, nil
 	}
-	t := &tx{d: d, to: guessing{}, rides: true, inserts: true, guesses: true, durable: begin.Durable, state: *last}
+	t := &tx{d: d, to: guessing{}, rides: true, inserts: true, guesses: true, durable: begin.Durable, state: *last, log: d.newTxLog()}
 	err = fn(t)
 	if t.own != nil {
 		t.own.end(ctx, err)
@@ -128,13 +142,6 @@ func insertArgs(rows []driver.NewRow) []any {
 		}
 		return "{}"
 	}
-	payloads := make([][]byte, len(rows))
-	for i := range rows {
-		if payloads[i] = rows[i].Record.Payload; payloads[i] == nil {
-			// Which of them is nil is in the mark of the metadata.
-			payloads[i] = []byte{}
-		}
-	}
 	return []any{
 		id(func(r *driver.NewRow) [16]byte { return r.ID }), text(func(r *driver.NewRow) string { return r.Group }),
 		text(func(r *driver.NewRow) string { return r.Name() }), text(func(r *driver.NewRow) string { return r.Key }),
@@ -147,8 +154,19 @@ func insertArgs(rows []driver.NewRow) []any {
 		text(func(r *driver.NewRow) string { return r.Message }), text(func(r *driver.NewRow) string { return r.Record.CorrelationID }),
 		text(func(r *driver.NewRow) string { return r.Record.CausationID }), text(func(r *driver.NewRow) string { return r.Record.TraceParent }),
 		text(func(r *driver.NewRow) string { return r.Record.TraceState }), text(func(r *driver.NewRow) string { return r.Record.DedupKey }),
-		text(func(r *driver.NewRow) string { return storekit.JoinsText(r.Record.Joins) }), text(marked), payloads,
+		text(func(r *driver.NewRow) string { return storekit.JoinsText(r.Record.Joins) }), text(marked), payloadsOf(rows),
 	}
+}
+
+// payloadsOf are the payloads. Which of them is nil is in the mark of the metadata.
+func payloadsOf(rows []driver.NewRow) [][]byte {
+	payloads := make([][]byte, len(rows))
+	for i := range rows {
+		if payloads[i] = rows[i].Record.Payload; payloads[i] == nil {
+			payloads[i] = []byte{}
+		}
+	}
+	return payloads
 }
 
 // marked is the metadata behind a mark, which says whether there is a payload.
@@ -191,9 +209,14 @@ func (t *tx) Load(ctx context.Context, rows []driver.Row, want driver.Want) ([]d
 	if len(rows) == 0 {
 		return contents, nil
 	}
-	loaded := t.addLoad(rows, want)
+	records := rows
+	var found []content
+	if t.log != nil {
+		records = t.addLogLoad(rows, want, &found)
+	}
+	loaded := t.addLoad(records, want)
 	err := t.flush(ctx)
-	found := *loaded
+	found = append(found, *loaded...)
 	byID := make(map[outmill.WorkItemID]*content, len(found))
 	for i := range found {
 		byID[found[i].id] = &found[i]

@@ -45,6 +45,8 @@ type Config struct {
 	Listen func(ctx context.Context) (*pgx.Conn, error)
 	// NotifyInterval is the least time between two notifications of this driver.
 	NotifyInterval time.Duration
+	// Log has each message written once, to the log, where the log can hold it. It is for tests: docs/postgres-next.md says what is missing.
+	Log bool
 	// TxFromContext finds a transaction that WithTx has not put into a context; nil finds none.
 	TxFromContext sqlkit.Adoption
 	// DB begins the transactions of Transact, which are a *sql.Tx then; nil is the pool.
@@ -64,6 +66,7 @@ type Driver struct {
 	hearing hearing
 	// last is the state that the last transaction has read.
 	last atomic.Pointer[driver.State]
+	log  driverLog
 }
 
 var _ driver.DB = (*Driver)(nil)
@@ -127,7 +130,7 @@ func (d *Driver) run(ctx context.Context, how string, begin driver.Begin, fn fun
 	if err != nil {
 		return err
 	}
-	t := &tx{d: d, to: onPgx{own.conn}, own: own, locks: how == sqlBegin, rides: rides, inserts: begin.Inserts}
+	t := &tx{d: d, to: onPgx{own.conn}, own: own, locks: how == sqlBegin, rides: rides, inserts: begin.Inserts, log: d.newTxLog()}
 	defer func() { own.end(ctx, err) }()
 	if err = t.runOwn(ctx, how, begin, fn); err != nil {
 		if own.lost(ctx, err) {
@@ -136,6 +139,7 @@ func (d *Driver) run(ctx context.Context, how string, begin driver.Begin, fn fun
 		return err
 	}
 	t.Committed()
+	t.keepLeases()
 	return nil
 }
 
@@ -149,7 +153,9 @@ func (t *tx) runOwn(ctx context.Context, how string, begin driver.Begin, fn func
 	if err := t.flush(ctx); err != nil {
 		return err
 	}
-	t.begun = first
+	if t.begun = first; !t.sameHistory() {
+		t.begun = nil
+	}
 	if err := fn(t); err != nil || t.own.over {
 		return err
 	}
@@ -183,7 +189,7 @@ func (d *Driver) Read(ctx context.Context, rows []driver.Row, want driver.Want) 
 			return err
 		}
 		defer func() { own.end(ctx, err) }()
-		t := &tx{d: d, to: onPgx{own.conn}}
+		t := &tx{d: d, to: onPgx{own.conn}, log: d.newTxLog(), reads: true}
 		// Without a transaction the settings hold for the statement that is sent with them.
 		t.addStep(step{text: d.names.text("settings", false), args: []any{true}})
 		found, err = t.Load(ctx, rows, want)

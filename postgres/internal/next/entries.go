@@ -152,5 +152,8 @@ func (t *tx) Bump(ctx context.Context, routes, pauses bool) (driver.Generations,
 	g := &t.state.Generations
 	t.add("bump", []any{raise[routes], raise[pauses]}, func(scan scan) error { return scan(&g.Routes, &g.Pauses) })
 	err := t.flush(ctx)
+	if t.log != nil {
+		t.log.history = nil // another transaction may have changed it until the lock was granted
+	}
 	return *g, err
 }

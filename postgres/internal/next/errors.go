@@ -33,6 +33,7 @@ const (
 	codeNoColumn      = "42703"
 	codeNoRight       = "42501"
 	codeLost          = "OM001" // raised by the schema's function demand
+	codeStale         = "OM003" // raised by log_known
 
 	codeNoTransaction      = "25P01"
 	codeFailedTransaction  = "25P02"
@@ -100,11 +101,11 @@ func ended(err error) error {
 
 // passes reports whether the same transaction may succeed if it runs again.
 func passes(err error) bool {
-	if errors.Is(err, errConnectionLost) || errors.Is(err, driver.ErrBusy) {
+	if errors.Is(err, errConnectionLost) || errors.Is(err, driver.ErrBusy) || errors.Is(err, errStale) {
 		return true
 	}
 	switch code(err) {
-	case codeSerialization, codeDeadlock, codeLockTimeout, codeLost:
+	case codeSerialization, codeDeadlock, codeLockTimeout, codeLost, codeStale:
 		return true
 	case codeStalePlan:
 		var e *pgconn.PgError

@@ -1,6 +1,32 @@
 package next
 
-import "slices"
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit/sqlkit"
+)
+
+// IsOfLogDriver reports whether a statement is one of log_driver.sql, or reads the log beside the records.
+func IsOfLogDriver(name string) bool {
+	statements, err := sqlkit.NamedStatements(statementFiles, "statements/log_driver.sql")
+	if err != nil {
+		panic(err)
+	}
+	_, listed := statements[name]
+	return listed || strings.HasPrefix(name, logOf) || strings.HasPrefix(name, insertInto)
+}
+
+// ToRecord moves a row of the log to the records.
+func (d *Driver) ToRecord(ctx context.Context, id outmill.WorkItemID) error {
+	return d.Update(ctx, driver.Begin{}, func(t driver.Tx) error {
+		_, _, err := t.Lock(ctx, id)
+		return err
+	})
+}
 
 // Texts returns all statements by their names, as PostgreSQL gets them, also with locks where they differ.
 func (d *Driver) Texts() (names []string, texts map[string]string) {

@@ -67,6 +67,11 @@ type logPage struct {
 	rows          []logRow
 	// passes is the place to which the cursor may go, although there is no row: all up to there are skipped. 0 is none.
 	passes int64
+	// fresh says that the transaction had no number before the page, and last is the last place that it has shown.
+	fresh bool
+	last  int64
+	// claims says that the transaction has the chain's lock, so that it may take rows of the page.
+	claims bool
 }
 
 // logBatch is what a claim has leased.
@@ -170,11 +175,24 @@ const (
 
 // take leases rows of the page, and moves the cursor behind all that it has decided about.
 func (t *logTx) take(ctx context.Context, p logPage, token int64, lease logLease, decide func(r logRow) logFate) (b logBatch, err error) {
-	b = logBatch{topic: p.topic, chain: p.chain, token: token, places: []int64{}}
+	b = logBatch{topic: p.topic, chain: p.chain, token: token}
 	fates := make([]logFate, len(p.rows))
-	upto, late, whole, decided := int64(-1), 0, !p.odd, 0
 	for i, r := range p.rows {
 		fates[i] = decide(r)
+	}
+	args, places := p.taking(fates, t.place, token, lease)
+	if b.places = places; args == nil {
+		return b, nil
+	}
+	b.n, err = logValue[int64](ctx, t, "log_take", args...)
+	return b, err
+}
+
+// taking are the arguments of log_take, and the places of what is leased. They are nil if nothing is decided.
+func (p *logPage) taking(fates []logFate, place, token int64, lease logLease) (args []any, places []int64) {
+	upto, late, whole, decided := int64(-1), 0, !p.odd, 0
+	places = []int64{}
+	for i, r := range p.rows {
 		if r.late {
 			late++
 		}
@@ -183,11 +201,11 @@ func (t *logTx) take(ctx context.Context, p logPage, token int64, lease logLease
 			upto = max(upto, r.pos)
 		}
 		if fates[i] == logTaken {
-			b.places = append(b.places, r.pos)
+			places = append(places, r.pos)
 		}
 	}
 	if decided == 0 {
-		return b, nil
+		return nil, places
 	}
 	left := []int64{}
 	for i, r := range p.rows {
@@ -198,9 +216,7 @@ func (t *logTx) take(ctx context.Context, p logPage, token int64, lease logLease
 			}
 		}
 	}
-	b.n, err = logValue[int64](ctx, t, "log_take", p.args(p.seen, t.place, upto, b.places, whole, left, p.cut(late), int64(lease.until),
-		token, lease.owner, lease.worker)...)
-	return b, err
+	return p.args(p.seen, place, upto, places, whole, left, p.cut(late), int64(lease.until), token, lease.owner, lease.worker), places
 }
 
 // pass moves the cursor over what is skipped, where a page has found nothing else.

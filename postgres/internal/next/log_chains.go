@@ -56,11 +56,15 @@ type logChains struct {
 	first    map[string]int64
 	// dropping are the chains that a group had whose drop still gives back records.
 	dropping map[int64]bool
+	// known are all chains of the topic, and had is the group that had a chain last, for those that a group has lost.
+	known []int64
+	had   map[int64]string
 }
 
 // logChainsOf folds the history of the readings that select the topic.
 func logChainsOf(history []logReading, topic string) *logChains {
-	c := &logChains{of: map[string]int64{}, readings: map[string][]logReading{}, first: map[string]int64{}, dropping: map[int64]bool{}}
+	c := &logChains{of: map[string]int64{}, readings: map[string][]logReading{}, first: map[string]int64{}, dropping: map[int64]bool{},
+		known: []int64{0}, had: map[int64]string{}}
 	for _, e := range logEvents(history, topic) {
 		switch r := e.reading; e.number {
 		case r.number:
@@ -104,6 +108,7 @@ func (c *logChains) begin(r logReading) {
 		if c.waiting == noChain {
 			c.of[r.group] = r.number
 		}
+		c.known = append(c.known, r.number)
 	}
 	c.readings[r.group] = append(c.readings[r.group], r)
 	if r.takes == r.number {
@@ -131,6 +136,9 @@ func (c *logChains) end(r logReading) {
 	chain, reads := c.of[r.group]
 	delete(c.of, r.group)
 	delete(c.readings, r.group)
+	if reads && chain != noChain {
+		c.had[chain] = r.group
+	}
 	if reads && len(c.readings) == 0 {
 		c.waiting, c.waitsBy, c.dropping[chain] = chain, r.number, r.dropping
 	}
@@ -140,6 +148,7 @@ func (c *logChains) end(r logReading) {
 func (c *logChains) sweep(r logReading) {
 	if c.waiting != noChain && c.waitsBy == r.number {
 		c.waiting = r.swept
+		c.known = append(c.known, r.swept)
 	}
 }
 
@@ -151,6 +160,18 @@ func (c *logChains) holder(chain int64) (group string, ok bool) {
 		}
 	}
 	return "", chain == c.waiting
+}
+
+// only is the chain of which all rows of the topic are that somebody has or waits for; noChain if they are several.
+func (c *logChains) only() int64 {
+	only := c.waiting
+	for _, chain := range c.of {
+		if only != noChain {
+			return noChain
+		}
+		only = chain
+	}
+	return only
 }
 
 // logChainBegin is where a chain begins.

@@ -65,7 +65,7 @@ func TestConformance_ModesAndSettings(t *testing.T) {
 				for setting, value := range hostile {
 					c.ConnConfig.RuntimeParams[setting] = value
 				}
-			}), 0))
+			}), 0, false))
 		})
 	}
 }

@@ -15,6 +15,10 @@ const (
 	kindHeld
 	kindReady
 	kindKey
+	// kindLogHead is the head of a page of the log, kindLog one of its rows, and kindOther a key that another owner has in work there.
+	kindLogHead
+	kindLog
+	kindOther
 
 	// kindAlone is that of pages.
 	kindAlone = kindNote
@@ -58,12 +62,18 @@ func (p *pageRow) key() (key string, state driver.KeyState) {
 func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
 	page := t.first()
 	if page.page == nil || !same(*page.Ask, ask) {
+		if err := t.needsHistory(ctx); err != nil {
+			return driver.Page{}, err
+		}
 		page.page = t.addPage(ask)
 		if err := t.flush(ctx); err != nil {
 			return driver.Page{}, err
 		}
 	}
 	found := page.page()
+	if t.log != nil && t.log.stale {
+		return driver.Page{}, errStale
+	}
 	t.state.Now = max(t.state.Now, found.Now)
 	return found, nil
 }
@@ -73,25 +83,25 @@ func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
 func (t *tx) addPage(ask driver.Ask) func() driver.Page {
 	p := &driver.Page{}
 	locked := true
-	if ask.Lock && t.locks {
-		line := t.d.names.lockOf("line", ask.Group, ask.Name())
-		if ask.Pass {
-			t.add("try_lock", []any{numbersOf([]int64{line}, itself)}, func(scan scan) error { return scan(&locked) })
-		} else {
-			t.add("lock", []any{line}, nil)
-		}
-	}
+	chain := t.addPageLocks(ask, &locked)
 	due := func() []driver.Row { return nil }
 	if ask.Due > 0 {
 		due = t.addSearches(ask.Searches())
 	}
 	r := &pageRow{}
 	columns := r.columns()
-	t.add("page", []any{ask.Group, ask.Name(), ask.Owner, ask.Limit, ask.Free, ask.Keys}, func(scan scan) error {
+	name, args := "page", []any{ask.Group, ask.Name(), ask.Owner, ask.Limit, ask.Free, ask.Keys}
+	var logged *logPage
+	others := map[string]string{}
+	if chain != nil && ask.Keys && !chain.dropping {
+		name, args = logOf+name, append(args, chain.chain, chain.begin.pos, chain.begin.seen, chain.stamp)
+		logged = &logPage{logLine: *chain, stale: true}
+	}
+	t.add(name, args, func(scan scan) error {
 		err := scan(columns...)
 		switch r.kind {
 		case kindHead:
-			p.Now, p.Unrouted = driver.Time(r.Seq), r.Parked
+			p.Now, p.Unrouted = driver.Time(r.Seq), r.Parked || chain != nil && chain.dropping
 		case kindNote:
 			n, writer := r.note(ask.Line)
 			p.Notes = append(p.Notes, n)
@@ -102,6 +112,10 @@ func (t *tx) addPage(ask driver.Ask) func() driver.Page {
 			p.Ready = append(p.Ready, r.of(ask.Line))
 		case kindKey:
 			addKey(p, r)
+		case kindOther:
+			others[r.Key] = r.Owner
+		default:
+			logged.add(r.logged())
 		}
 		return err
 	})
@@ -113,8 +127,66 @@ func (t *tx) addPage(ask driver.Ask) func() driver.Page {
 		slices.SortStableFunc(p.Notes, func(a, b driver.Note) int { return cmp.Or(cmp.Compare(a.Head, b.Head), cmp.Compare(a.Name, b.Name)) })
 		sortHeld(p)
 		slices.SortFunc(p.Ready, bySeqOf)
+		if logged != nil {
+			p.Ready = t.merge(ask.Line, logged, p.Ready, ask.Limit, ask.Lock)
+			otherKeys(p, others)
+		}
 		return *p
 	}
+}
+
+// logged is a row of the log's page.
+func (p *pageRow) logged() (r *logRow, seen string, fresh bool) {
+	r = &logRow{pos: p.Seq, late: p.Parked, id: p.ID, created: p.Created, key: p.Key, tenant: p.Tenant, size: int(p.size)}
+	return r, p.Owner, p.Created != 0 && p.kind == kindLogHead
+}
+
+// addPageLocks queues the locks of the line and of its chain, which it returns.
+func (t *tx) addPageLocks(ask driver.Ask, locked *bool) (chain *logLine) {
+	if t.log != nil && t.log.history != nil {
+		chain = t.log.history.reads(ask.Line)
+	}
+	if !ask.Lock || !t.locks {
+		return chain
+	}
+	numbers := []int64{t.d.names.lockOf("line", ask.Group, ask.Name())}
+	chains := t.chainsToLock(ask.Line, chain)
+	for _, l := range chains {
+		t.lockTables()
+		numbers = append(numbers, l.lock(t.d.names))
+	}
+	switch {
+	case ask.Pass:
+		t.add("try_lock", []any{numbersOf(numbers, itself)}, func(scan scan) error {
+			free := false
+			err := scan(&free)
+			*locked = *locked && free
+			return err
+		})
+	case len(chains) == 0:
+		t.add("lock", []any{numbers[0]}, nil)
+	default:
+		t.add("lock_all", []any{numbersOf(numbers, itself)}, nil)
+	}
+	for i, l := range chains {
+		t.log.locked[numbers[i+1]] = true
+		t.addMoves(l)
+	}
+	return chain
+}
+
+// chainsToLock are the chain that a group reads and those that it has lost, but has still in work: what has ended of these moves, too.
+func (t *tx) chainsToLock(line driver.Line, chain *logLine) []*logLine {
+	if t.log == nil || t.log.history == nil {
+		return nil
+	}
+	chains := t.log.history.works(line)
+	same := func(l *logLine) bool { return l.chain == chain.chain }
+	if chain != nil && !slices.ContainsFunc(chains, same) {
+		chains = append(chains, chain)
+	}
+	slices.SortFunc(chains, func(a, b *logLine) int { return cmp.Compare(a.chain, b.chain) })
+	return chains
 }
 
 func addKey(p *driver.Page, r *pageRow) {
@@ -146,47 +218,116 @@ func (t *tx) wrote(n driver.Note, writer int64) {
 
 // Pages returns a page of each line.
 func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
-	pages, locks := make([]driver.Page, len(lines)), t.locks
-	if ask.Lock && locks {
-		numbers := numbersOf(lines, func(l *driver.Line) int64 { return t.d.names.lockOf("line", l.Group, l.Name()) })
-		i := 0
-		t.add("try_lock", []any{numbers}, func(scan scan) error {
-			free := false
-			err := scan(&free)
-			pages[i].Busy = !free
-			i++
-			return err
-		})
+	if err := t.needsHistory(ctx); err != nil {
+		return nil, err
 	}
+	pages, locks := make([]driver.Page, len(lines)), t.locks
+	chains := make([]*logLine, len(lines))
+	for i := range lines {
+		if t.log != nil {
+			chains[i] = t.log.history.reads(lines[i])
+			pages[i].Busy = chains[i] != nil && chains[i].dropping
+		}
+	}
+	t.addPagesLocks(ask, lines, chains, pages)
 	t.locks = locks && !ask.Lock
 	r := &pageRow{}
 	columns := r.columns()
 	lineNames := textsOf(lines, func(l *driver.Line) string { return l.Name() })
-	t.add("pages", []any{lines[0].Group, lineNames, ask.Owner, ask.Limit, ask.Free, ask.Keys},
-		func(scan scan) error {
-			if err := scan(columns...); err != nil {
-				return err
+	args := []any{lines[0].Group, lineNames, ask.Owner, ask.Limit, ask.Free, ask.Keys}
+	logged, others := make([]*logPage, len(lines)), make([]map[string]string, len(lines))
+	if t.log != nil {
+		args = append(args, t.addChains(chains, logged)...)
+	}
+	t.add(t.withLog("pages"), args, func(scan scan) error {
+		if err := scan(columns...); err != nil {
+			return err
+		}
+		i := r.line - 1
+		page, line := &pages[i], lines[i]
+		switch r.kind {
+		case kindAlone:
+			page.Busy = true
+		case kindReady:
+			page.Ready = append(page.Ready, r.of(line))
+		case kindKey:
+			addKey(page, r)
+		case kindOther:
+			if others[i] == nil {
+				others[i] = map[string]string{}
 			}
-			page, line := &pages[r.line-1], lines[r.line-1]
-			switch r.kind {
-			case kindAlone:
-				page.Busy = true
-			case kindReady:
-				page.Ready = append(page.Ready, r.of(line))
-			case kindKey:
-				addKey(page, r)
-			}
-			return nil
-		})
+			others[i][r.Key] = r.Owner
+		default:
+			logged[i].add(r.logged())
+		}
+		return nil
+	})
 	t.locks = locks
 	err := t.flush(ctx)
 	for i := range pages {
 		if pages[i].Busy {
 			pages[i] = driver.Page{Busy: true}
+			continue
 		}
 		slices.SortFunc(pages[i].Ready, bySeqOf)
+		if logged[i] != nil {
+			pages[i].Ready = t.merge(lines[i], logged[i], pages[i].Ready, ask.Limit, true)
+			if ask.Keys {
+				otherKeys(&pages[i], others[i])
+			}
+		}
+	}
+	if err == nil && t.log != nil && t.log.stale {
+		err = errStale
 	}
 	return pages, err
+}
+
+// addPagesLocks tries the locks of the lines and of their chains. Without an order only those of the chains are needed.
+func (t *tx) addPagesLocks(ask driver.Ask, lines []driver.Line, chains []*logLine, pages []driver.Page) {
+	if !t.locks {
+		return
+	}
+	var numbers []int64
+	var of []int
+	add := func(i int, number int64) { numbers, of = append(numbers, number), append(of, i) }
+	for i, l := range lines {
+		if ask.Lock {
+			add(i, t.d.names.lockOf("line", l.Group, l.Name()))
+		}
+		if chains[i] != nil {
+			add(i, chains[i].lock(t.d.names))
+			t.lockTables()
+		}
+	}
+	if len(numbers) == 0 {
+		return
+	}
+	nth := 0
+	t.add("try_lock", []any{numbersOf(numbers, itself)}, func(scan scan) error {
+		free := false
+		err := scan(&free)
+		i := of[nth]
+		pages[i].Busy = pages[i].Busy || !free
+		if t.log != nil && free {
+			t.log.locked[numbers[nth]] = true
+		}
+		nth++
+		return err
+	})
+}
+
+// addChains are the arguments that say which chains the lines have.
+func (t *tx) addChains(chains []*logLine, logged []*logPage) []any {
+	numbers, places, seen := make([]int64, len(chains)), make([]int64, len(chains)), make([]string, len(chains))
+	for i, chain := range chains {
+		numbers[i] = noChain
+		if chain != nil && !chain.dropping {
+			numbers[i], places[i], seen[i] = chain.chain, chain.begin.pos, chain.begin.seen
+			logged[i] = &logPage{logLine: *chain, stale: true}
+		}
+	}
+	return []any{numbersOf(numbers, itself), numbersOf(places, itself), seen, t.log.history.stamp}
 }
 
 // Keys returns the states of keys of a line.
@@ -200,6 +341,11 @@ func (t *tx) Keys(ctx context.Context, line driver.Line, owner string, keys []st
 		return err
 	})
 	err := t.flush(ctx)
+	if err != nil || t.log == nil {
+		return p.Keys, err
+	}
+	others, err := t.logOthers(ctx, line, owner, keys)
+	otherKeys(&p, others)
 	return p.Keys, err
 }
 
@@ -208,5 +354,8 @@ func (t *tx) Whole(ctx context.Context, line driver.Line, owner string) (driver.
 	state := driver.KeyState{Held: driver.None, Parked: driver.None}
 	t.add("whole", []any{line.Group, line.Name(), owner}, func(scan scan) error { return scan(&state.Other, &state.Waiting, &state.Due) })
 	err := t.flush(ctx)
+	if err == nil && t.log != nil && state.Other == "" {
+		state.Other, err = t.logOwner(ctx, line, owner)
+	}
 	return state, err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,6 +104,59 @@ func (p paired) round(t *testing.T, n, calls int) times {
 	return total
 }
 
+// nextOf opens a store on the driver, with its log or without.
+func nextOf(t *testing.T, log bool) func(db *pgxpool.Pool) outmill.Store {
+	return func(db *pgxpool.Pool) outmill.Store {
+		s := engine.New(next.New(next.PoolOf(db), next.Config{Name: "next", Schema: "outmill_next", Log: log}), engine.Config{})
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		return s
+	}
+}
+
+// TestPaired_Statements prints the statements and the round trips of a claim by key and an ack of 1,000 records.
+func TestPaired_Statements(t *testing.T) {
+	if os.Getenv("OUTMILL_PAIRS") == "" {
+		t.Skip("OUTMILL_PAIRS is not set")
+	}
+	for name, log := range map[string]bool{"next": false, "log": true} {
+		p := pairedOn(t, nextOf(t, log))
+		p.round(t, 1000, 1)
+		records := make([]*outmill.Record, 1000)
+		for i := range records {
+			records[i] = &outmill.Record{Topic: "orders", Key: fmt.Sprint("key", i), Payload: make([]byte, 200)}
+		}
+		count := func(what string, fn func(ctx context.Context)) {
+			ctx, seen := tapped(t.Context())
+			fn(ctx)
+			statements := 0
+			for _, values := range seen.list() {
+				for _, value := range values {
+					if text, ok := value.(string); ok && verb.MatchString(text) {
+						statements++
+					}
+				}
+			}
+			t.Logf("%s %s: %d round trips, %d statements", name, what, len(seen.list()), statements)
+		}
+		count("append", func(ctx context.Context) { require.NoError(t, p.Append(ctx, records...)) })
+		var leases []outmill.Lease
+		count("claim", func(ctx context.Context) {
+			got, err := p.Claim(ctx, outmill.ClaimRequest{
+				Owner: outmill.NewOwnerToken(), Group: "readers", Limit: 1000, Lease: time.Minute, Order: outmill.OrderKey,
+			})
+			require.NoError(t, err)
+			require.Len(t, got, 1000)
+			for _, r := range got {
+				leases = append(leases, r.Lease())
+			}
+		})
+		count("ack", func(ctx context.Context) { require.NoError(t, p.Ack(ctx, "worker", leases)) })
+	}
+}
+
+// verb begins a statement.
+var verb = regexp.MustCompile(`^(SELECT|INSERT|UPDATE|DELETE|WITH|BEGIN|COMMIT|LOCK|SAVEPOINT|RELEASE)\b`)
+
 // TestPaired prints the processor time of appends, claims by key and acks beside those of the present store without its log.
 func TestPaired(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("OUTMILL_PAIRS"))
@@ -116,16 +170,13 @@ func TestPaired(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, s.Close()) })
 			return s
 		}),
-		"next": pairedOn(t, func(db *pgxpool.Pool) outmill.Store {
-			s := engine.New(next.New(next.PoolOf(db), next.Config{Name: "next", Schema: "outmill_next"}), engine.Config{})
-			t.Cleanup(func() { require.NoError(t, s.Close()) })
-			return s
-		}),
+		"next": pairedOn(t, nextOf(t, false)), "log": pairedOn(t, nextOf(t, true)),
 	}
-	for _, size := range []struct{ n, calls int }{{1, 200}, {100, 20}} {
+	names := []string{"present", "next", "log"}
+	for _, size := range []struct{ n, calls int }{{1, 200}, {100, 20}, {1000, 10}} {
 		found := map[string][]spent{}
 		for round := range rounds + 1 {
-			for _, name := range []string{"present", "next"} {
+			for _, name := range names {
 				for call, d := range stores[name].round(t, size.n, size.calls) {
 					if round > 0 { // the first one prepares
 						found[call+" "+name] = append(found[call+" "+name], d)
@@ -139,8 +190,11 @@ func TestPaired(t *testing.T) {
 				slices.SortFunc(list, func(a, b spent) int { return cmp.Compare(a.total(), b.total()) })
 				return list[len(list)/2]
 			}
-			was, is := median("present"), median("next")
-			t.Logf("%-6s %3d: present %v, next %v, %.2f", call, size.n, was, is, float64(is.total())/float64(was.total()))
+			was := median("present")
+			for _, name := range names[1:] {
+				is := median(name)
+				t.Logf("%-6s %4d: present %v, %s %v, %.2f", call, size.n, was, name, is, float64(is.total())/float64(was.total()))
+			}
 		}
 	}
 }

@@ -1,9 +1,11 @@
 package next
 
 import (
+	"bytes"
 	"context"
 	"math"
 	"reflect"
+	"slices"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -77,35 +79,78 @@ func itself[T any](item *T) T { return *item }
 // same reports whether a call asks for what the first read has read.
 func same[T any](read, asked T) bool { return reflect.DeepEqual(read, asked) }
 
-func (t *tx) addFind(ids []outmill.WorkItemID) *[]driver.Row {
-	return t.collectRows("find", []any{idsOf(once(ids), itself)}, true)
+// found are the rows of a Find.
+type found struct{ records, logged *[]driver.Row }
+
+func (t *tx) addFind(ids []outmill.WorkItemID) *found {
+	f := &found{logged: new([]driver.Row)}
+	if t.log != nil {
+		// What a process has leased it finds at once. A row moves to the records only, so those are read behind the log.
+		t.addRemembered(ids, func(r driver.Row) { *f.logged = append(*f.logged, r) })
+	}
+	f.records = t.collectRows("find", []any{idsOf(once(ids), itself)}, true)
+	return f
 }
 
 // Find returns the rows with these ids.
 func (t *tx) Find(ctx context.Context, ids []outmill.WorkItemID) ([]driver.Row, error) {
-	if first := t.first(); first.found != nil && same(first.Find, ids) {
-		return *first.found, nil
-	}
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	found := t.addFind(ids)
-	err := t.flush(ctx)
-	return *found, err
+	first := t.first()
+	if first.found == nil || !same(first.Find, ids) {
+		if err := t.needsHistory(ctx); err != nil {
+			return nil, err
+		}
+		first.found = t.addFind(ids)
+		if err := t.flush(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if t.log == nil {
+		return *first.found.records, nil
+	}
+	return t.alsoInLog(ctx, ids, *first.found.records, first.found.logged)
 }
 
 // Lock returns a row and locks it.
 func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, found bool, err error) {
-	rows, err := t.listRows(ctx, "find_locked", []any{id.String()}, true)
-	if err != nil || len(rows) == 0 {
-		return r, false, err
+	for again := t.log != nil; ; again = false {
+		rows, err := t.listRows(ctx, "find_locked", []any{id.String()}, true)
+		if err == nil && len(rows) == 0 && again {
+			var moved bool
+			if moved, err = t.toRecord(ctx, id); moved && err == nil {
+				continue
+			}
+		}
+		if err != nil || len(rows) == 0 {
+			return r, false, err
+		}
+		return rows[0], true, nil
 	}
-	return rows[0], true, nil
 }
 
 // After returns all rows behind an id.
 func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int, _ driver.Like) ([]outmill.WorkItemID, []driver.Row, error) {
-	return driver.Looked(t.listRows(ctx, "after", []any{id.String(), limit}, true))
+	var logged []driver.Row
+	if t.log != nil {
+		var err error
+		if logged, err = t.afterInLog(ctx, id, limit); err != nil {
+			return nil, nil, err
+		}
+	}
+	rows, err := t.listRows(ctx, "after", []any{id.String(), limit}, true)
+	if len(logged) == 0 {
+		return driver.Looked(rows, err)
+	}
+	found := byIDs(rows)
+	for _, r := range logged {
+		if !found[r.ID] {
+			rows = append(rows, r)
+		}
+	}
+	slices.SortFunc(rows, func(a, b driver.Row) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	return driver.Looked(rows[:min(len(rows), limit)], err)
 }
 
 // fromOf is Search.From; 0 is before every row.
@@ -169,17 +214,20 @@ func statementOf(s driver.Search, now driver.Time) (name string, args []any) {
 
 // addSearches queues searches, and returns what returns their rows.
 func (t *tx) addSearches(list []driver.Search) func() []driver.Row {
-	all := make([]*[]driver.Row, 0, len(list))
+	all, logs := make([]*[]driver.Row, 0, len(list)), make([]*logSearch, len(list))
 	may := t.locks
-	for _, s := range list {
+	for i, s := range list {
+		if t.log != nil {
+			logs[i] = t.addLogSearch(s)
+		}
 		name, args := statementOf(s, t.state.Now)
 		t.locks = may && s.Free
 		all = append(all, t.collectRows(name, args, false))
 	}
 	t.locks = may
 	return func() (rows []driver.Row) {
-		for _, found := range all {
-			rows = append(rows, *found...)
+		for i, found := range all {
+			rows = append(rows, t.searched(list[i], logs[i], *found)...)
 		}
 		return rows
 	}
@@ -188,11 +236,32 @@ func (t *tx) addSearches(list []driver.Search) func() []driver.Row {
 // Rows runs the searches.
 func (t *tx) Rows(ctx context.Context, searches ...driver.Search) ([]driver.Row, error) {
 	if first := t.first(); first.rows != nil && same(first.Searches, searches) {
-		return first.rows(), nil
+		return t.unlessStale(first.rows())
+	}
+	if err := t.needsHistory(ctx); err != nil {
+		return nil, err
 	}
 	rows := t.addSearches(searches)
 	if err := t.flush(ctx); err != nil {
 		return nil, err
 	}
-	return rows(), nil
+	all, err := t.unlessStale(rows())
+	if t.log == nil || err != nil {
+		return all, err
+	}
+	for _, s := range searches {
+		more, err := t.overAllLines(ctx, s, len(all))
+		if all = append(all, more...); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// unlessStale is an error if a page was of other registrations.
+func (t *tx) unlessStale(rows []driver.Row) ([]driver.Row, error) {
+	if t.log != nil && t.log.stale {
+		return nil, errStale
+	}
+	return rows, nil
 }

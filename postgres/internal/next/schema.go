@@ -131,14 +131,28 @@ func (d *Driver) version(ctx context.Context, q querier) (version storekit.Schem
 
 // StatementsFrom returns the statements that bring a schema of that version to the newest one. See outmill.Schema.
 func (d *Driver) StatementsFrom(version int) ([]string, error) {
-	statements, err := sqlkit.StatementsFrom(schemaFiles, "schema", d.names.in, version)
-	if err == nil && version == 0 {
+	migrations, err := d.migrations()
+	if err == nil {
+		err = storekit.CheckSchemaVersion(version, len(migrations))
+	}
+	if err != nil {
+		return nil, err
+	}
+	statements := sqlkit.Statements(migrations[version:])
+	if version == 0 {
 		statements = append([]string{d.createSchema()}, statements...)
 	}
-	return statements, err
+	return statements, nil
 }
 
 // migrations can fail only if the files built into the program are wrong, which a test excludes.
 func (d *Driver) migrations() ([]sqlkit.Migration, error) {
-	return sqlkit.LoadMigrations(schemaFiles, "schema", d.names.in)
+	migrations, err := sqlkit.LoadMigrations(schemaFiles, "schema", d.names.in)
+	if err == nil && d.config.Log {
+		first := &migrations[0]
+		for _, statement := range sqlkit.Split(logSchema + logFunctions) {
+			first.Statements = append(first.Statements, d.names.in(statement))
+		}
+	}
+	return migrations, err
 }

@@ -63,6 +63,7 @@ var templates = sync.OnceValue(func() map[string]string {
 		all[contentOf+name] = strings.Replace(written, "RETURNING r.id", "RETURNING {content:"+strconv.Itoa(n+2)+"}", 1) +
 			",\nchecked AS MATERIALIZED (SELECT " + checked + ")\nSELECT written.* FROM checked LEFT JOIN written ON true"
 	}
+	addLogTemplates(all)
 	return all
 })
 

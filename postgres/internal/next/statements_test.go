@@ -18,16 +18,24 @@ var update = flag.Bool("update", false, "write testdata/statements.sql again")
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	names, texts := next.New(nil, next.Config{Schema: "outmill"}).Texts()
-	var all strings.Builder
-	for _, name := range names {
-		all.WriteString("-- " + name + "\n" + texts[name] + ";\n\n")
+	for file, ofLog := range map[string]bool{"statements.sql": false, "log_driver.sql": true} {
+		var all strings.Builder
+		for _, name := range names {
+			if next.IsOfLogDriver(name) == ofLog {
+				all.WriteString("-- " + name + "\n" + texts[name] + ";\n\n")
+			}
+		}
+		requireSame(t, filepath.Join("testdata", file), all.String())
 	}
-	file := filepath.Join("testdata", "statements.sql")
+}
+
+func requireSame(t *testing.T, file, all string) {
+	t.Helper()
 	if *update {
 		require.NoError(t, os.MkdirAll("testdata", 0o750))
-		require.NoError(t, os.WriteFile(file, []byte(all.String()), 0o600))
+		require.NoError(t, os.WriteFile(file, []byte(all), 0o600))
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, string(want), all.String(), "run go test -run TestStatements -update, and read the difference")
+	require.Equal(t, string(want), all, "run go test -run TestStatements -update, and read the difference")
 }

@@ -26,6 +26,10 @@ type tx struct {
 	inserts bool
 	// guesses says that the state is that of an earlier transaction. See guess.
 	guesses, durable bool
+	// log is nil in a driver without one.
+	log *txLog
+	// reads says that it is a Read without a transaction.
+	reads bool
 	// writers are the transactions that had written the notes that this one has read.
 	writers map[noteKey]int64
 	storekit.AfterCommit
@@ -95,15 +99,19 @@ func (t *tx) changed(ctx context.Context, name string, args ...any) (n int, err 
 func (t *tx) addState() {
 	s := &t.state
 	found := false
-	t.addStep(step{text: t.d.names.text("state", false), row: func(scan scan) error {
+	t.addStep(step{text: t.d.names.text(t.withLog("state"), false), row: func(scan scan) error {
 		found = true
 		var version storekit.SchemaVersion
-		err := scan(&version.Version, &version.Compatible, &s.Routes, &s.Pauses, (*int64)(&s.Now), &s.Notes, &s.Paused, &s.Unrouted)
-		if err != nil {
+		columns := []any{&version.Version, &version.Compatible, &s.Routes, &s.Pauses, (*int64)(&s.Now), &s.Notes, &s.Paused, &s.Unrouted}
+		if t.log != nil {
+			columns = append(columns, &t.log.shown, &t.log.segment)
+		}
+		if err := scan(columns...); err != nil {
 			return err
 		}
 		if t.own != nil {
 			seen := *s
+			t.keepSegment()
 			t.d.last.Store(&seen)
 		}
 		return version.Check(schemaVersion)
@@ -118,6 +126,9 @@ func (t *tx) addState() {
 // addFirst queues the first read. The time is not known yet, and 0 is now.
 func (t *tx) addFirst(begin driver.Begin) {
 	r := &read{Begin: begin}
+	if t.log != nil && t.log.history == nil {
+		return // it needs the registrations
+	}
 	switch {
 	case begin.Ask != nil:
 		r.page = t.addPage(*begin.Ask)
@@ -136,8 +147,8 @@ type read struct {
 	driver.Begin
 	page  func() driver.Page
 	rows  func() []driver.Row
-	found *[]driver.Row
-	lines *[]driver.Line
+	found *found
+	lines *[]dueLine
 }
 
 // first returns the first read if no other call has come before.

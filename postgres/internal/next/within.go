@@ -94,11 +94,12 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 	if err != nil {
 		return err
 	}
-	t := &tx{d: d, to: to}
+	t := &tx{d: d, to: to, log: d.newTxLog()}
 	t.addStep(step{text: sqlSavepoint})
 	t.add("borrow", nil, nil)
 	t.addState()
 	if err = t.flush(ctx); err == nil {
+		t.sameHistory()
 		if err = fn(t); err == nil {
 			t.add("giveback", nil, nil)
 			t.addStep(step{text: sqlRelease})

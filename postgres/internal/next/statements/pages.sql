@@ -157,7 +157,7 @@ since AS (SELECT t.topic, least(
 		(SELECT greatest(next_at, created_at) FROM {p:records} WHERE $3::boolean AND grp = $1::text AND topic = t.topic
 			AND stage - 1 = 0 AND under >= 'k' AND under < 'l' ORDER BY seq LIMIT 1)) AS first
 	FROM t)
-SELECT topic FROM since WHERE first IS NOT NULL ORDER BY first, topic
+SELECT topic, first FROM since WHERE first IS NOT NULL ORDER BY first, topic
 
 -- name: due_of
 -- The same of the lines $5.
@@ -174,7 +174,7 @@ since AS (SELECT t.topic, least(
 		(SELECT greatest(next_at, created_at) FROM {p:records} WHERE $3::boolean AND grp = $1::text AND topic = t.topic
 			AND stage - 1 = 0 AND under >= 'k' AND under < 'l' ORDER BY seq LIMIT 1)) AS first
 	FROM t)
-SELECT topic FROM since WHERE first IS NOT NULL ORDER BY first, topic
+SELECT topic, first FROM since WHERE first IS NOT NULL ORDER BY first, topic
 
 -- name: lines_of
 -- The lines of all rows of the group $1.

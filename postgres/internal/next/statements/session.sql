@@ -50,6 +50,10 @@ SELECT set_config('lock_timeout', current_setting('outmill.lock_timeout'), true)
 -- One claim at a time decides about the order of a line.
 SELECT pg_advisory_xact_lock($1::bigint)
 
+-- name: lock_all
+-- The same for several, in the order of the list.
+SELECT pg_advisory_xact_lock(u.line) FROM unnest($1::text::bigint[]) AS u (line)
+
 -- name: try_lock
 -- The same for those of several lines that are free.
 SELECT pg_try_advisory_xact_lock(u.line) FROM unnest($1::text::bigint[]) AS u (line)

@@ -431,7 +431,7 @@ since AS (SELECT t.topic, least(
 		(SELECT greatest(next_at, created_at) FROM "outmill"."records" WHERE $3::boolean AND grp = $1::text AND topic = t.topic
 			AND stage - 1 = 0 AND under >= 'k' AND under < 'l' ORDER BY seq LIMIT 1)) AS first
 	FROM t)
-SELECT topic FROM since WHERE first IS NOT NULL ORDER BY first, topic;
+SELECT topic, first FROM since WHERE first IS NOT NULL ORDER BY first, topic;
 
 -- due_of
 WITH /* outmill due_of */ t AS MATERIALIZED (SELECT topic FROM unnest($5::text[]) AS u (topic)),
@@ -447,7 +447,7 @@ since AS (SELECT t.topic, least(
 		(SELECT greatest(next_at, created_at) FROM "outmill"."records" WHERE $3::boolean AND grp = $1::text AND topic = t.topic
 			AND stage - 1 = 0 AND under >= 'k' AND under < 'l' ORDER BY seq LIMIT 1)) AS first
 	FROM t)
-SELECT topic FROM since WHERE first IS NOT NULL ORDER BY first, topic;
+SELECT topic, first FROM since WHERE first IS NOT NULL ORDER BY first, topic;
 
 -- entries
 SELECT /* outmill entries */ e.kind, e.key, e.at, e.made_at, e.value FROM (SELECT * FROM unnest($1::text[], $2::text[]) LIMIT cardinality($1::text[])) AS u (kind, key)
@@ -560,6 +560,9 @@ SELECT /* outmill load */ r.id, r.due_at, r.message_id, coalesce(r.correlation_i
 
 -- lock
 SELECT /* outmill lock */ pg_advisory_xact_lock($1::bigint);
+
+-- lock_all
+SELECT /* outmill lock_all */ pg_advisory_xact_lock(u.line) FROM unnest($1::text::bigint[]) AS u (line);
 
 -- log_append_0
 INSERT /* outmill log_append */ INTO "outmill"."log_0" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload)

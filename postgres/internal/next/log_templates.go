@@ -1,0 +1,95 @@
+package next
+
+import (
+	_ "embed"
+	"strconv"
+	"strings"
+)
+
+//go:embed log_driver.sql
+var logFunctions string
+
+// Statements of the records that read the log, too, in one snapshot: the name is that of the records behind logOf. Their further
+// parameters are the chain or, of several lines, the chains, the begins of the chains, and the stamp.
+
+// logOf begins the names of those statements.
+const logOf = "log "
+
+// logParts are what a statement has beside that of the records, by what it replaces.
+var logParts = map[string][][2]string{
+	"state": {{"IS NOT NULL\nFROM {p:meta} AS m", "IS NOT NULL,\n\t(SELECT stamp FROM {p:events}), m.segment\nFROM {p:meta} AS m"}},
+	"acked_steps": {
+		{"SELECT /* outmill acked_steps */ r.id", "SELECT /* outmill acked_steps */ u.id"},
+		{" JOIN {p:records} AS r ON r.id = u.id\nWHERE r.stage", "\n\tLEFT JOIN {p:records} AS r ON r.id = u.id\n\tAND r.stage"},
+		{" AND COALESCE(r.step::text, '') <> ''", "\nWHERE r.id IS NULL OR r.step IS NOT NULL"},
+	},
+	"page": {
+		{"keys AS (SELECT key FROM held UNION", `logs AS MATERIALIZED (SELECT g.* FROM
+	{p:log_page}($2::text, $7::bigint, $8::bigint, nullif($9::text, '')::pg_snapshot, $4::bigint) AS g
+	WHERE (SELECT stamp FROM {p:events}) = $10::bigint),
+keys AS MATERIALIZED (SELECT key FROM held UNION SELECT key FROM logs WHERE seen IS NULL UNION`},
+		{"WHERE $6::boolean AND k.key <> ''", `WHERE $6::boolean AND k.key <> ''
+	AND (SELECT waiting OR delayed OR leased OR held OR dead FROM flags)` + logRows("0", `(SELECT l.key, min(w.owner) AS owner
+	FROM {p:log_leased}($2::text, $7::bigint) AS w CROSS JOIN LATERAL
+	(SELECT g.key FROM {p:log} AS g WHERE g.topic = $2::text AND g.pos = w.pos OFFSET 0) AS l
+	WHERE w.owner <> $3::text AND (l.key IN (SELECT key FROM keys)) IS TRUE GROUP BY l.key)`)},
+	},
+	"pages": {
+		{"SELECT u.topic, u.line FROM unnest($2::text[]) WITH ORDINALITY AS u (topic, line)),", `SELECT * FROM
+	unnest($2::text[], $7::text::bigint[], $8::text::bigint[], $9::text[]) WITH ORDINALITY AS u (topic, chain, begin_pos, begin_seen, line)),
+logs AS MATERIALIZED (SELECT l.line, l.topic, g.* FROM lines AS l CROSS JOIN LATERAL
+	{p:log_page}(l.topic, l.chain, l.begin_pos, nullif(l.begin_seen, '')::pg_snapshot, $4::bigint) AS g
+	WHERE l.chain >= 0 AND (SELECT stamp FROM {p:events}) = $10::bigint),`},
+		{"alone AS MATERIALIZED (SELECT l.line FROM lines AS l WHERE\n\t", `alone AS MATERIALIZED (SELECT l.line FROM lines AS l WHERE
+	(SELECT 1 FROM logs AS g WHERE g.line = l.line AND g.flag LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM {p:log_in_work}(l.topic, l.chain) AS b WHERE b.lease_until <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
+	OR `},
+		{"keys AS (SELECT DISTINCT line, topic, key FROM ready WHERE $6::boolean AND key <> '')", `keys AS MATERIALIZED (
+	SELECT line, topic, key FROM ready WHERE $6::boolean AND key <> ''
+	UNION SELECT line, topic, key FROM logs WHERE $6::boolean AND key <> '')`},
+		{"{last}) AS due) AS s", "{last}) AS due) AS s" + logRows("line", `(SELECT n.line, l.key, min(w.owner) AS owner
+	FROM lines AS n CROSS JOIN LATERAL {p:log_leased}(n.topic, n.chain) AS w CROSS JOIN LATERAL
+	(SELECT g.key FROM {p:log} AS g WHERE g.topic = n.topic AND g.pos = w.pos OFFSET 0) AS l
+	WHERE w.owner <> $3::text AND ((n.line, l.key) IN (SELECT line, key FROM keys)) IS TRUE GROUP BY n.line, l.key)`)},
+	},
+}
+
+// logRows are the rows of a page that the log has: see kindLogHead.
+func logRows(line, others string) string {
+	return strings.ReplaceAll(`
+UNION ALL SELECT 5, {line}, pos, {none}, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', {none}, {none}, flag, 0, ''
+	FROM logs WHERE seen IS NOT NULL
+UNION ALL SELECT 6, {line}, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, 0, 0, 0, 0, '', '', '', {none}, {none}, flag, 0, ''
+	FROM logs WHERE seen IS NULL
+UNION ALL SELECT 7, {line}, 0, {none}, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', {none}, {none}, false, 0, ''
+	FROM `, "{line}", line) + others + " AS o"
+}
+
+// withLog is the statement with what the log adds to it.
+func withLog(name, statement string) string {
+	for _, part := range logParts[name] {
+		if strings.Count(statement, part[0]) != 1 {
+			panic("statement " + name + " has not once: " + part[0])
+		}
+		statement = strings.Replace(statement, part[0], part[1], 1)
+	}
+	return statement
+}
+
+const (
+	// logSegments is the number of segments, and insertInto begins the names of the appends to one.
+	logSegments = 3
+	insertInto  = "log_insert_"
+)
+
+// addLogTemplates adds the statements that read the log, too, and the appends to each segment.
+func addLogTemplates(all map[string]string) {
+	for name := range logParts {
+		all[logOf+name] = withLog(name, all[name])
+	}
+	const insert = "log_insert"
+	for n := range logSegments {
+		all[insertInto+strconv.Itoa(n)] = strings.ReplaceAll(all[insert], "{segment}", strconv.Itoa(n))
+	}
+	delete(all, insert)
+}

@@ -1,0 +1,131 @@
+-- What the driver does with the log beyond log.sql.
+
+-- name: log_history
+-- The registrations with their history, and its stamp.
+SELECT e.stamp, r.number, coalesce(r.grp, ''), coalesce(r.topics::text, ''), coalesce(r.takes, 0), coalesce(r.ended, 0), coalesce(r.swept, 0), coalesce(r.dropping, false),
+	coalesce(r.begin_pos, 0), coalesce(r.begin_seen::text, ''), coalesce(r.end_pos, 0), coalesce(r.end_seen::text, '')
+FROM {p:events} AS e LEFT JOIN {p:readings} AS r ON true ORDER BY r.number
+
+-- name: log_registered
+-- An event of a registration.
+SELECT {p:log_registered}($1::text, $2::text, $3::text, $4::boolean, $5::bigint)
+
+-- name: log_swept
+-- What a group has left is gone.
+SELECT {p:log_swept}($1::text, $2::bigint)
+
+-- name: log_dropped
+-- The drop of a group has ended.
+SELECT {p:log_dropped}($1::text, $2::bigint)
+
+-- name: log_topics
+-- The topics of the lines of the log.
+WITH RECURSIVE line AS (
+	(SELECT topic FROM {p:log} ORDER BY topic LIMIT 1)
+	UNION ALL SELECT (SELECT topic FROM {p:log} WHERE topic > line.topic ORDER BY topic LIMIT 1) FROM line WHERE topic IS NOT NULL)
+SELECT topic FROM line WHERE topic IS NOT NULL
+
+-- name: log_any
+-- Whether a chain has something.
+SELECT {p:log_any}($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::boolean)
+
+-- name: log_due
+-- Since when something of each chain is due: the lines $1, the chains $2, their begins $3 and $4, and now.
+SELECT d.topic, d.first FROM (SELECT u.topic, {p:log_due}(u.topic, u.chain, u.begin_pos, nullif(u.begin_seen, '')::pg_snapshot, {now:5}) AS first
+	FROM unnest($1::text[], $2::text::bigint[], $3::text::bigint[], $4::text[]) AS u (topic, chain, begin_pos, begin_seen)) AS d WHERE d.first IS NOT NULL
+
+-- name: log_insert
+-- An append of rows that are due at once: see insert, whose $24 to $26 are $13 to $15 here.
+WITH m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN {p:now}() - $13::bigint ELSE 0 END AS later FROM {p:meta}
+	WHERE $13::bigint = 0 OR routes = $14::bigint AND version >= $15::integer AND compatible <= $15::integer),
+inserted AS (INSERT INTO {p:log_{segment}} (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
+	metadata, payload)
+SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
+	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
+	CASE WHEN u.metadata LIKE '+%' THEN u.payload END
+FROM m CROSS JOIN unnest($1::text::bigint[], $2::text::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
+	$11::text[], $12::text[], $16::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
+SELECT later FROM m
+
+-- name: log_move_ended
+-- Moves what has a lease that has ended, before a page.
+SELECT {p:log_move_ended}($1::text, $2::bigint, $3::bigint, $4::text, $5::bigint, $6::bigint)
+
+-- name: log_move_read
+-- Writes rows of a page to the records: the cursor passes them.
+SELECT {p:log_move_read}($1::text, $2::text::bigint[], $3::text, $4::bigint)
+
+-- name: log_change_unread
+-- Takes rows that no page has shown out of a chain: $5 to $8 are their chain, $10 says which records they become.
+SELECT r FROM {p:log_change_unread}($1::bigint, $2::bigint, $3::text, $4::bigint, $5::bigint, nullif($6::text, '')::pg_snapshot, $7::text::bigint[],
+	$8::text, $9::bigint, $10::boolean) AS r
+
+-- name: log_change_leased
+-- Moves rows of a batch.
+SELECT {p:log_change_leased}($1::bigint, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::text::bit varying, $8::bigint, $9::text, $10::bigint)
+
+-- name: log_extend_rows
+-- Extends the lease of a batch, if all that is open of it is named.
+SELECT {p:log_extend_rows}($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying, $6::bigint, $7::bigint)
+
+-- name: log_find
+-- The rows whose ids begin as those of $1 to $2.
+SELECT l.topic, l.pos, l.id FROM unnest($1::text::uuid[], $2::text::uuid[]) AS u (low, high) JOIN {p:log} AS l ON l.id >= u.low AND l.id <= u.high
+
+-- name: log_after
+-- Rows from an id on.
+SELECT l.topic, l.pos, l.id FROM {p:log} AS l WHERE l.id >= $1::text::uuid ORDER BY l.id LIMIT $2::bigint
+
+-- name: log_places
+-- Which of the places $5 the chain has not read, or has in a batch.
+SELECT r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, coalesce(r.n, -1), coalesce(r.token, 0), r.size, r.ordinal,
+	r.lease_until, r.owner, r.worker
+FROM {p:log_places}($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::text::bigint[]) AS r
+	CROSS JOIN LATERAL (SELECT g.*, {p:log_size}(g) AS size FROM {p:log} AS g WHERE g.topic = $1::text AND g.pos = r.pos OFFSET 0) AS l
+
+-- name: log_leased
+-- The rows in work of a chain. $3 is 0 for all, 1 for those whose leases have ended, and 2 for the others; $4 is now, $5 the limit.
+SELECT r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, b.n, b.token, b.size, r.ordinal, b.lease_until, b.owner, b.worker
+FROM {p:log_in_work}($1::text, $2::bigint) AS b CROSS JOIN LATERAL {p:log_rows_of}(b) AS r CROSS JOIN LATERAL (SELECT g.*, {p:log_size}(g) AS size FROM {p:log} AS g WHERE g.topic = $1::text AND g.pos = r.pos OFFSET 0) AS l
+WHERE (b.done IS NULL OR get_bit(b.done, r.ordinal) = 0) AND ($3::integer = 0 OR ($3::integer = 1) = (b.lease_until <= {now:4}))
+ORDER BY b.lease_until, r.pos LIMIT $5::bigint
+
+-- name: log_content
+-- The content of rows of a line: see load.
+SELECT r.pos, {content:3} FROM (SELECT l.pos, l.id, l.created_at AS due_at, coalesce(l.message_id, l.id::text) AS message_id, l.correlation_id, l.causation_id,
+	l.traceparent, l.tracestate, l.dedup_key, NULL::text AS joins, NULL::text AS last_error, l.metadata, l.payload, NULL::bytea AS history
+	FROM unnest($2::text::bigint[]) AS u (pos) CROSS JOIN LATERAL (SELECT g.* FROM {p:log} AS g WHERE g.topic = $1::text AND g.pos = u.pos OFFSET 0) AS l) AS r
+
+-- name: log_owner
+-- Another owner than $3 that has something of the chain in work.
+SELECT b.owner FROM {p:log_in_work}($1::text, $2::bigint) AS b WHERE b.owner <> $3::text LIMIT 1
+
+-- name: log_ids
+-- Whether the log has a row whose id begins as one of the ids.
+SELECT 1 FROM unnest($1::text::uuid[], $2::text::uuid[]) AS u (low, high) JOIN {p:log} AS l ON l.id >= u.low AND l.id <= u.high LIMIT 1
+
+-- name: log_open_notes
+-- Opens the notes of the keys of rows of a batch.
+SELECT {p:log_open_notes}($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying, $6::text)
+
+-- name: log_all_ended
+-- The rows in work of all chains whose leases have ended at the time $2: see log_leased.
+WITH RECURSIVE c AS (
+	(SELECT topic, chain FROM {p:batches} ORDER BY topic, chain LIMIT 1)
+	UNION ALL SELECT n.* FROM c CROSS JOIN LATERAL (SELECT b.topic, b.chain FROM {p:batches} AS b WHERE (b.topic, b.chain) > (c.topic, c.chain)
+		ORDER BY b.topic, b.chain LIMIT 1) AS n)
+SELECT c.topic, c.chain, r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, b.n, b.token, b.size, r.ordinal, b.lease_until,
+	b.owner, b.worker
+FROM c CROSS JOIN LATERAL {p:log_in_work}(c.topic, c.chain) AS b CROSS JOIN LATERAL {p:log_rows_of}(b) AS r CROSS JOIN LATERAL (SELECT g.*, {p:log_size}(g) AS size FROM {p:log} AS g WHERE g.topic = c.topic AND g.pos = r.pos OFFSET 0) AS l
+WHERE b.lease_until <= {now:2} AND (b.done IS NULL OR get_bit(b.done, r.ordinal) = 0) LIMIT $1::bigint
+
+-- name: log_count
+-- How many rows of a chain are not read, up to a limit.
+SELECT count(*) FROM {p:log_page}($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::bigint) AS r WHERE r.seen IS NULL
+
+-- name: log_content_between
+-- The content of rows of a line from $2 to $4, where most of them are wanted.
+SELECT r.pos, {content:3} FROM (SELECT l.pos, l.id, l.created_at AS due_at, coalesce(l.message_id, l.id::text) AS message_id, l.correlation_id, l.causation_id,
+	l.traceparent, l.tracestate, l.dedup_key, NULL::text AS joins, NULL::text AS last_error, l.metadata, l.payload, NULL::bytea AS history
+	FROM {p:log} AS l WHERE l.topic = $1::text AND l.pos >= $2::bigint AND l.pos <= $4::bigint) AS r
