@@ -125,12 +125,12 @@ type ClaimRequest struct {
 	MaxBytes int
 	// MaxRecord is the size of the largest message that the reader's publisher can take; 0 is no
 	// limit. A claim makes a record dead that is certainly larger, and does not read its content:
-	// payload and metadata alone are larger than MaxRecord. PostgreSQL, SQL Server, MongoDB and
-	// SQLite return such a record yet.
+	// payload and metadata alone are larger than MaxRecord. PostgreSQL, SQL Server and MongoDB
+	// return such a record yet.
 	MaxRecord int
 	// MaxAttempts is how many attempts a record may have had that is a suspect (Record.Suspect); 0 is
 	// no limit. A claim makes it dead then, and does not read its content, because a record that
-	// ends the process that reads it would do so for ever. PostgreSQL, SQL Server, MongoDB and SQLite
+	// ends the process that reads it would do so for ever. PostgreSQL, SQL Server and MongoDB
 	// return such a record yet.
 	MaxAttempts int
 	// Lease is the duration of the leases, more than 0.
@@ -325,8 +325,8 @@ type ListQuery struct {
 	// CreatedBefore limits the list to records that were created earlier; zero is all.
 	CreatedBefore time.Time
 	// Content asks for the Payload and Metadata of the records. Without it both are nil, so that
-	// a page of large records costs little. PostgreSQL, SQL Server, MongoDB and SQLite fill them
-	// in any case yet.
+	// a page of large records costs little. PostgreSQL, SQL Server and MongoDB fill them in any
+	// case yet.
 	Content bool
 	// After continues a list behind this id, even if its record is gone; zero is the
 	// beginning.
