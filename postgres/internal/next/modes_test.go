@@ -53,10 +53,17 @@ func TestDriver_ModesAndSettings(t *testing.T) {
 	}
 }
 
+func onlyWhole(t *testing.T) {
+	t.Helper()
+	if !whole {
+		t.Skip("skipped: the build tag outmill_next_open runs it")
+	}
+}
+
 // The whole contract holds in each mode, with these settings.
 func TestConformance_ModesAndSettings(t *testing.T) {
 	t.Parallel()
-	testenv.Long(t, "the suite in each mode of pgx, with unusual settings")
+	onlyWhole(t)
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/txtest"
@@ -35,7 +34,7 @@ func TestConformance_DatabaseSQL(t *testing.T) {
 // A store on a pool of database/sql does the same: its calls work on the connections of pgx below, and Transact begins a *sql.Tx.
 func TestConformance_DatabaseSQLPool(t *testing.T) {
 	t.Parallel()
-	testenv.Long(t, "the suite on a pool of database/sql")
+	onlyWhole(t)
 	storetest.Run(t, standardOn(t))
 }
 
