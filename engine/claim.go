@@ -114,7 +114,7 @@ func (e *Engine) claimWith(ctx context.Context, req outmill.ClaimRequest, conten
 func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, due dueLines, content driver.Want, guess bool, pauses int64) (
 	*claim, error) {
 	var c *claim
-	begin := (&claim{tx: &tx{e: e}, req: req, owner: req.Owner.String(), free: freeBlockers(req)}).begin(due)
+	begin := (&claim{tx: &tx{e: e}, req: req, owner: req.Owner.String(), free: freeBlockers(req), content: content}).begin(due)
 	err := e.updateFrom(ctx, "claim", begin, func(ctx context.Context, t *tx) (err error) {
 		c = &claim{
 			tx: t, req: req, owner: req.Owner.String(), content: content, empty: map[string]bool{},
@@ -143,7 +143,7 @@ type claim struct {
 	// taken are the rows that are leased, but not written yet; leased those of a topic that are written; and got
 	// those of all topics that the claim returns.
 	taken, leased, got []*driver.Change
-	// content is what it reads of the records. contents are those of rows in got that came with the commit.
+	// content is what it reads of the records. contents are those that came with pages and with the commit.
 	content  driver.Want
 	contents map[outmill.WorkItemID]driver.Content
 	// scans is how many rows it may still look at, and admits how many it may still make ready.
@@ -358,7 +358,7 @@ func (c *topicClaim) writeOn(ctx context.Context, lost map[lineKey]bool) error {
 	taken := c.taken
 	c.taken = nil
 	done, err := c.write(ctx)
-	c.contents = done.Contents
+	c.keep(done.Contents)
 	if err != nil || len(done.Lost) == 0 {
 		c.leased = append(c.leased, taken...)
 		return err

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -157,6 +158,8 @@ func (c *topicClaim) firstAsk() driver.Ask {
 	}
 	if c.req.Order == outmill.OrderKey {
 		ask.Limit, ask.Keys = c.keyPage(), true
+		most := min(cmp.Or(c.req.MaxBytes, c.e.config.ReadBytes), readAlong)
+		ask.Want, ask.MaxBytes, ask.MaxRows = c.content, max(0, most-c.bytes), c.want-c.found()
 	}
 	return ask
 }
@@ -176,6 +179,7 @@ func (c *claim) hasOther(line driver.Line) bool {
 func (c *claim) pageOf(ctx context.Context, ask driver.Ask) (driver.Page, error) {
 	page, err := c.Page(ctx, ask)
 	c.now = max(c.now, page.Now)
+	c.keep(page.Contents)
 	if page.Busy {
 		c.again, c.busy = true, []string{ask.Name()}
 	}

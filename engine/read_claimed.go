@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -47,17 +49,24 @@ type claimed struct {
 	content driver.Content
 }
 
-// contentsOf reads the content of rows, unless it came with the commit.
-func (c *claim) contentsOf(ctx context.Context, rows []driver.Row) ([]driver.Content, error) {
-	contents := make([]driver.Content, len(rows))
-	for i, row := range rows {
-		known, came := c.contents[row.ID]
-		if !came {
-			return c.e.db.Read(ctx, rows, c.content)
-		}
-		contents[i] = known
+// keep notes contents that came with a page or with the commit.
+func (c *claim) keep(contents map[outmill.WorkItemID]driver.Content) {
+	if c.contents == nil {
+		c.contents = make(map[outmill.WorkItemID]driver.Content, len(contents))
 	}
-	return contents, nil
+	maps.Copy(c.contents, contents)
+}
+
+// contentsOf returns the content of rows. It reads what has not come.
+func (c *claim) contentsOf(ctx context.Context, rows []driver.Row) (contents []driver.Content, err error) {
+	missing := slices.DeleteFunc(slices.Clone(rows), func(r driver.Row) bool { _, came := c.contents[r.ID]; return came })
+	if len(missing) > 0 {
+		contents, err = c.e.db.Read(ctx, missing, c.content)
+	}
+	for i := range contents {
+		c.contents[missing[i].ID] = contents[i]
+	}
+	return mapped(rows, func(r driver.Row) driver.Content { return c.contents[r.ID] }), err
 }
 
 // piece is how many of the rows to read at a time: at least one, and otherwise not more than most bytes.

@@ -69,7 +69,7 @@ func (c *Changes) None() bool {
 type Applied struct {
 	// Lost has the IDs of the rows that were not written.
 	Lost map[outmill.WorkItemID]bool
-	// Contents are those of rows that were leased, as Read returns them after the commit; nil is none. The caller reads the
-	// others.
+	// Contents are those of rows that were leased, as Read returns them after the commit; nil is none. What a page of the transaction
+	// has brought is not among them. The caller reads the others.
 	Contents map[outmill.WorkItemID]Content
 }

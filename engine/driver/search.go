@@ -104,6 +104,10 @@ type Ask struct {
 	Pass bool
 	// Due is the Limit of a search ByComing before all others; 0 is none.
 	Due int
+	// Want is what the claim reads of the content of the rows that it leases. A page may bring it for the first MaxRows ready rows, as far as
+	// their sizes are together at most MaxBytes: it is in memory before the lease is stored, so a larger row is not brought.
+	Want              Want
+	MaxBytes, MaxRows int
 }
 
 // Searches is the search of Ask.Due, or none.
@@ -131,6 +135,9 @@ type Page struct {
 	Held []Row
 	// Ready are the first ready rows, by Seq.
 	Ready []Row
+	// Contents are those of some of Ready, as Read returns them, if Ask.Want asks for them; nil is none. The claim reads the others. They are
+	// only of rows whose content nobody else can change before the transaction ends.
+	Contents map[outmill.WorkItemID]Content
 	// Keys has a state for each key of Notes, Held and Ready, except "".
 	Keys map[string]KeyState
 	// Unrouted says that rows of the topic wait for a first group.
