@@ -194,13 +194,18 @@ func readContent(scan scan, c *content) error {
 		return err
 	}
 	c.History = string(history)
-	sqlkit.SetContent(r, driver.Time(due), joins, metadata, func(column, want string) {
+	c.set(driver.Time(due), joins, metadata)
+	return nil
+}
+
+// set decodes what is no text of the record.
+func (c *content) set(due driver.Time, joins, metadata string) {
+	sqlkit.SetContent(c.Record, due, joins, metadata, func(column, want string) {
 		if c.Broken != "" {
 			c.Broken += "; "
 		}
 		c.Broken += "column " + column + ": want " + want
 	})
-	return nil
 }
 
 // Load returns the content of rows.

@@ -65,6 +65,8 @@ type logPage struct {
 	odd, moreLate bool
 	late          int
 	rows          []logRow
+	// contents are those that the page has brought, by place.
+	contents map[int64]driver.Content
 	// passes is the place to which the cursor may go, although there is no row: all up to there are skipped. 0 is none.
 	passes int64
 	// fresh says that the transaction had no number before the page, and last is the last place that it has shown.

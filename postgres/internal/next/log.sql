@@ -169,9 +169,11 @@ $outmill$;
 -- What a claim of the chain may take: at most want rows, first the late ones, and then those behind the cursor, in the order of their
 -- places. The last row returned is the head: the place of the cursor, whether some of the rows behind the cursor are skipped, the snapshot,
 -- whether the transaction has no number yet, and, as its size, the place to which the cursor may go if there is no other row (0: it stays).
+-- With content it returns metadata and payload, too; where a value is in a table of its own, it is not read there before the caller uses it.
 -- It is STABLE, so it reads with the snapshot of the statement that calls it, which may read other tables, too.
-CREATE FUNCTION {p:log_page}(of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot, want bigint)
-RETURNS TABLE (pos bigint, flag boolean, seen text, fresh boolean, id uuid, created_at bigint, key text, tenant_id text, size bigint) LANGUAGE plpgsql STABLE AS $outmill$
+CREATE FUNCTION {p:log_page}(of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot, want bigint, content boolean DEFAULT false)
+RETURNS TABLE (pos bigint, flag boolean, seen text, fresh boolean, id uuid, created_at bigint, key text, tenant_id text, size bigint, message_id text,
+    correlation_id text, causation_id text, traceparent text, tracestate text, dedup_key text, metadata text, payload bytea) LANGUAGE plpgsql STABLE AS $outmill$
 #variable_conflict use_column
 DECLARE
     cur {p:log_cursor} := {p:log_cursor_of}(of_topic, of_chain, begin_pos, begin_seen);
@@ -189,7 +191,8 @@ DECLARE
     singles bigint := 0;
     around {p:skip_ranges};
 BEGIN
-    RETURN QUERY SELECT l.pos, true, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), {p:log_size}(l)
+    RETURN QUERY SELECT l.pos, true, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), {p:log_size}(l),
+            l.message_id, l.correlation_id, l.causation_id, l.traceparent, l.tracestate, l.dedup_key, CASE WHEN content THEN l.metadata END, CASE WHEN content THEN l.payload END
         FROM (SELECT DISTINCT q.pos FROM {p:log_late}(of_topic, of_chain, cur) AS q WHERE NOT {p:log_skipped}(of_topic, of_chain, q.pos, q.xid)
             ORDER BY q.pos LIMIT want) AS f
         JOIN {p:log} AS l ON l.topic = of_topic AND l.pos = f.pos ORDER BY l.pos;
@@ -197,7 +200,8 @@ BEGIN
     -- What is before the first skip is read without a look at them. The rows between two ranges are read at once, without the single places
     -- that are skipped there, and a range is jumped over, but for the rows in it that it does not cover.
     LOOP
-        RETURN QUERY SELECT l.pos, false, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), {p:log_size}(l)
+        RETURN QUERY SELECT l.pos, false, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), {p:log_size}(l),
+            l.message_id, l.correlation_id, l.causation_id, l.traceparent, l.tracestate, l.dedup_key, CASE WHEN content THEN l.metadata END, CASE WHEN content THEN l.payload END
             FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > after AND l.pos <= until AND l.xid >= coalesce(pg_snapshot_xmin(inside), '0'::xid8)
                 AND (inside IS NULL OR NOT pg_visible_in_snapshot(l.xid, inside))
                 AND (singles = 0 OR l.pos NOT IN (SELECT s.pos FROM {p:skips} AS s WHERE s.topic = of_topic AND s.chain = of_chain AND s.pos > after AND s.pos <= until))
@@ -224,7 +228,8 @@ BEGIN
             (SELECT max(r.to_pos) FROM {p:skip_ranges} AS r WHERE r.topic = of_topic AND r.chain = of_chain AND r.to_pos > cur.pos)), 0);
     END IF;
     RETURN QUERY SELECT cur.pos, odd, pg_current_snapshot()::text, pg_current_xact_id_if_assigned() IS NULL,
-        '00000000-0000-0000-0000-000000000000'::uuid, 0::bigint, '', '', reach;
+        '00000000-0000-0000-0000-000000000000'::uuid, 0::bigint, '', '', reach, NULL::text, NULL::text, NULL::text, NULL::text, NULL::text, NULL::text,
+        NULL::text, NULL::bytea;
 END
 $outmill$;
 

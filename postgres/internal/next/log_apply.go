@@ -256,7 +256,7 @@ func (l *logChanges) take(p *logPage, f *pageFates) {
 		f.rows[i] = ref
 	}
 	if l.last && l.want != 0 {
-		l.contents(p, places, f.rows)
+		l.contents(p, f.rows)
 	}
 }
 
@@ -265,14 +265,20 @@ func untilOf(until, now driver.Time) time.Duration {
 	return time.Duration(until-now) * time.Microsecond
 }
 
-// contents queues the read of what is leased.
-func (l *logChanges) contents(p *logPage, places []int64, rows []logRef) {
-	if l.done.Contents == nil {
-		l.done.Contents = make(map[outmill.WorkItemID]driver.Content, len(rows))
-	}
+// contents queues the read of what is leased, and was not brought by the page.
+func (l *logChanges) contents(p *logPage, rows []logRef) {
 	byPlace := make(map[int64]outmill.WorkItemID, len(rows))
+	places := make([]int64, 0, len(rows))
 	for _, ref := range rows {
-		byPlace[ref.pos] = ref.id
+		if _, came := p.contents[ref.pos]; !came {
+			byPlace[ref.pos], places = ref.id, append(places, ref.pos)
+		}
+	}
+	if len(places) == 0 {
+		return
+	}
+	if l.done.Contents == nil {
+		l.done.Contents = make(map[outmill.WorkItemID]driver.Content, len(places))
 	}
 	name, args := "log_content", []any{p.topic, numbersOf(places, itself), int(l.want)}
 	first, last := places[0], places[len(places)-1]

@@ -207,6 +207,24 @@ func (t *tx) merge(line driver.Line, p *logPage, ready []driver.Row, limit int, 
 	return rows
 }
 
+// contentsOf is what pages whose rows the transaction may take have brought of the rows.
+func (t *tx) contentsOf(rows []driver.Row) map[outmill.WorkItemID]driver.Content {
+	var contents map[outmill.WorkItemID]driver.Content
+	for _, r := range rows {
+		ref := t.log.refs[r.ID]
+		if ref.page == nil {
+			continue
+		}
+		if c, came := ref.page.contents[ref.pos]; came {
+			if contents == nil {
+				contents = make(map[outmill.WorkItemID]driver.Content, len(rows))
+			}
+			contents[r.ID] = c
+		}
+	}
+	return contents
+}
+
 // passOver queues the move of the cursor over what is skipped, where the page has found nothing else.
 func (t *tx) passOver(p *logPage) {
 	if p.passes != 0 {

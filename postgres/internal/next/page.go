@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 )
 
@@ -34,6 +35,24 @@ type noteKey struct {
 type pageRow struct {
 	rowInto
 	kind, line int64
+	// message and the others are the content of a row of the log, if message is not empty.
+	message, correlation, causation, parent, state, dedup, metadata string
+	payload                                                         []byte
+}
+
+// brought are the targets of the columns that a page of the log has beside those of columns.
+func (p *pageRow) brought() []any {
+	return []any{&p.message, &p.correlation, &p.causation, &p.parent, &p.state, &p.dedup, &p.metadata, &p.payload}
+}
+
+// content is what a page brings of a row of the log.
+func (p *pageRow) content() (c content) {
+	c.Record = &outmill.Record{
+		MessageID: p.message, CorrelationID: p.correlation, CausationID: p.causation, TraceParent: p.parent, TraceState: p.state,
+		DedupKey: p.dedup, Payload: p.payload,
+	}
+	c.set(p.Created, "", p.metadata)
+	return c
 }
 
 // columns are the targets of a page's columns. A page has neither group nor topic, which are those of its line.
@@ -95,7 +114,11 @@ func (t *tx) addPage(ask driver.Ask) func() driver.Page {
 	others := map[string]string{}
 	if chain != nil && ask.Keys && !chain.dropping {
 		name, args = logOf+name, append(args, chain.chain, chain.begin.pos, chain.begin.seen, chain.stamp)
-		logged = &logPage{logLine: *chain, stale: true}
+		logged = &logPage{logLine: *chain, stale: true, contents: map[int64]driver.Content{}}
+		if ask.Want == 0 {
+			ask.MaxRows = 0
+		}
+		args, columns = append(args, int(ask.Want), ask.MaxBytes, ask.MaxRows), append(columns, r.brought()...)
 	}
 	t.add(name, args, func(scan scan) error {
 		err := scan(columns...)
@@ -115,7 +138,9 @@ func (t *tx) addPage(ask driver.Ask) func() driver.Page {
 		case kindOther:
 			others[r.Key] = r.Owner
 		default:
-			logged.add(r.logged())
+			if logged.add(r.logged()); r.message != "" {
+				logged.contents[r.Seq] = r.content().Content
+			}
 		}
 		return err
 	})
@@ -129,6 +154,7 @@ func (t *tx) addPage(ask driver.Ask) func() driver.Page {
 		slices.SortFunc(p.Ready, bySeqOf)
 		if logged != nil {
 			p.Ready = t.merge(ask.Line, logged, p.Ready, ask.Limit, ask.Lock)
+			p.Contents = t.contentsOf(p.Ready)
 			otherKeys(p, others)
 		}
 		return *p

@@ -31,11 +31,12 @@ flags AS MATERIALIZED (SELECT
 	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 LIMIT 1) IS NOT NULL AS leased,
 	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l' LIMIT 1) IS NOT NULL AS held,
 	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 6 AND stage > 4 LIMIT 1) IS NOT NULL AS dead),
-logs AS MATERIALIZED (SELECT g.* FROM
-	"outmill"."log_page"($2::text, $7::bigint, $8::bigint, nullif($9::text, '')::pg_snapshot, $4::bigint) AS g
-	WHERE (SELECT stamp FROM "outmill"."events") = $10::bigint),
+logs AS MATERIALIZED (SELECT g.*,
+	row_number() OVER given <= $13::bigint AND sum(least(g.size, 1 << 30)::integer) OVER given <= $12::bigint AS brought FROM
+	"outmill"."log_page"($2::text, $7::bigint, $8::bigint, nullif($9::text, '')::pg_snapshot, $4::bigint, $11::integer <> 0) AS g
+	WHERE (SELECT stamp FROM "outmill"."events") = $10::bigint WINDOW given AS (ROWS UNBOUNDED PRECEDING)),
 keys AS MATERIALIZED (SELECT key FROM held UNION SELECT key FROM logs WHERE seen IS NULL UNION SELECT key FROM ready UNION SELECT substr(name, 2) FROM notes WHERE name >= 'k' AND name < 'l')
-SELECT 0 AS kind, 0::bigint AS line, (SELECT now FROM at), '00000000-0000-0000-0000-000000000000'::uuid, '', '', 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, (SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) AND topic = $2::text LIMIT 1) IS NOT NULL, 0, ''
+SELECT p.*, '', '', '', '', '', '', '', NULL::bytea FROM (SELECT 0 AS kind, 0::bigint AS line, (SELECT now FROM at), '00000000-0000-0000-0000-000000000000'::uuid, '', '', 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, (SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) AND topic = $2::text LIMIT 1) IS NOT NULL, 0, ''
 UNION ALL SELECT 1, 0, head, '00000000-0000-0000-0000-000000000000'::uuid, name, '', writer, 0, 0, look_at, 0, 0, looks, 0, 0, blocker, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM notes
 UNION ALL SELECT 2, 0, seq, id, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, attempts, claims, expiries, owner, worker, under, step, waits_for, parked, processed_at, processed_by FROM held
 UNION ALL SELECT 3, 0, seq, id, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, attempts, claims, expiries, owner, worker, under, step, waits_for, parked, processed_at, processed_by FROM ready
@@ -53,12 +54,14 @@ UNION ALL SELECT 4, 0, s.waiting, '00000000-0000-0000-0000-000000000000'::uuid, 
 		CASE WHEN (SELECT delayed FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 4 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1) END,
 		CASE WHEN (SELECT leased FROM flags) THEN (SELECT min(seq) FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner = $3::text AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at)) END,
 		9223372036854775807::bigint) AS due) AS s WHERE $6::boolean AND k.key <> ''
-	AND (SELECT waiting OR delayed OR leased OR held OR dead FROM flags)
-UNION ALL SELECT 5, 0, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0, ''
+	AND (SELECT waiting OR delayed OR leased OR held OR dead FROM flags)) AS p
+UNION ALL SELECT 5, 0, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0, '', '', '', '', '', '', '', '', NULL::bytea
 	FROM logs WHERE seen IS NOT NULL
-UNION ALL SELECT 6, 0, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0, ''
+UNION ALL SELECT 6, 0, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0, '', CASE WHEN brought THEN coalesce(message_id, id::text) ELSE '' END, coalesce(correlation_id, ''), coalesce(causation_id, ''),
+	coalesce(traceparent, ''), coalesce(tracestate, ''), coalesce(dedup_key, ''),
+	CASE WHEN brought AND $11::integer & 1 <> 0 THEN coalesce(metadata, '') ELSE '' END, CASE WHEN brought AND $11::integer & 2 <> 0 THEN payload END
 	FROM logs WHERE seen IS NULL
-UNION ALL SELECT 7, 0, 0, '00000000-0000-0000-0000-000000000000'::uuid, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, ''
+UNION ALL SELECT 7, 0, 0, '00000000-0000-0000-0000-000000000000'::uuid, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '', '', '', '', '', '', '', '', NULL::bytea
 	FROM (SELECT l.key, min(w.owner) AS owner
 	FROM "outmill"."log_leased"($2::text, $7::bigint) AS w CROSS JOIN LATERAL
 	(SELECT g.key FROM "outmill"."log" AS g WHERE g.topic = $2::text AND g.pos = w.pos OFFSET 0) AS l
