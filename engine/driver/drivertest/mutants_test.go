@@ -155,8 +155,29 @@ func (t wrongTx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) 
 		p.Unrouted = false
 	case "Page returns no states of keys":
 		p.Keys = nil
+	case "Page brings the content of another row":
+		err = errors.Join(err, t.bring(&p, ask.Want, ask.MaxBytes, ask.MaxRows, 1))
+	case "Page brings more rows than the claim takes":
+		err = errors.Join(err, t.bring(&p, ask.Want, ask.MaxBytes, all, 0))
+	case "Page brings too much":
+		err = errors.Join(err, t.bring(&p, ask.Want, all, ask.MaxRows, 0))
+	case "Page brings what is not wanted":
+		err = errors.Join(err, t.bring(&p, driver.Payload, ask.MaxBytes, ask.MaxRows, 0))
 	}
 	return p, err
+}
+
+// bring brings contents, each as that of the row so many places before.
+func (t wrongTx) bring(p *driver.Page, want driver.Want, bytes, rows, before int) error {
+	contents, err := t.Load(context.Background(), p.Ready, want)
+	p.Contents = map[outmill.WorkItemID]driver.Content{}
+	for i, r := range p.Ready[:min(rows, len(p.Ready))] {
+		if bytes -= r.Size; want == 0 || bytes < 0 {
+			break
+		}
+		p.Contents[r.ID] = contents[(i+before)%len(contents)]
+	}
+	return err
 }
 
 func (t wrongTx) Apply(ctx context.Context, c driver.Changes) (driver.Applied, error) {
@@ -458,6 +479,8 @@ var faults = []string{
 	"Rows returns one more than the limit", "Rows takes ready rows for held ones", "Rows returns what comes later",
 	"Rows leaves out a row", "Rows returns another order",
 	"Rows returns no worker", "Page ignores Free", "Page leaves out a note", "Page leaves out a held row", "Page leaves out a ready row",
+	"Page brings the content of another row", "Page brings more rows than the claim takes", "Page brings too much",
+	"Page brings what is not wanted",
 	"Page returns no due rows", "Page does not know that rows are unrouted", "Page returns no states of keys", "Apply opens no notes",
 	"Apply drops no notes", "Apply drops whatever the Looks are", "Apply sets no notes", "Apply deletes nothing",
 	"Apply writes no last error", "Apply writes no history", "Apply does not write Next", "Apply does not write Parked",

@@ -120,10 +120,14 @@ func (w *walk) page() operation {
 		Due: pick(w, "due", []int{0, 0, 1, all}),
 	}
 	ask.Pass = ask.Lock && w.chance(2)
+	askBrought(&ask)
 	return operation{
 		name: fmt.Sprintf("Page of %+v", ask),
 		run: func(s *side, t driver.Tx) (any, error) {
 			p, err := t.Page(w.ctx, ask)
+			if err == nil {
+				err = w.requireBrought(t, ask, p)
+			}
 			return w.pageOf(s, p), err
 		},
 		begin: func(*side) driver.Begin { return driver.Begin{Ask: &ask} },

@@ -109,7 +109,7 @@ func unblocked(rows []driver.Row) []driver.Row {
 
 // pageOf leaves out what may differ.
 func (w *walk) pageOf(s *side, p driver.Page) driver.Page {
-	p.Now = 0
+	p.Now, p.Contents = 0, nil
 	p.Due = unblocked(w.placed(p.Due))
 	if len(p.Due) > 0 {
 		return driver.Page{Due: p.Due}
