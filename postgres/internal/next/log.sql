@@ -191,11 +191,12 @@ DECLARE
     singles bigint := 0;
     around {p:skip_ranges};
 BEGIN
-    RETURN QUERY SELECT l.pos, true, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), {p:log_size}(l),
+    -- Each by a search of its own: a join might go over the whole line.
+    RETURN QUERY SELECT l.pos, true, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size,
             l.message_id, l.correlation_id, l.causation_id, l.traceparent, l.tracestate, l.dedup_key, CASE WHEN content THEN l.metadata END, CASE WHEN content THEN l.payload END
         FROM (SELECT DISTINCT q.pos FROM {p:log_late}(of_topic, of_chain, cur) AS q WHERE NOT {p:log_skipped}(of_topic, of_chain, q.pos, q.xid)
             ORDER BY q.pos LIMIT want) AS f
-        JOIN {p:log} AS l ON l.topic = of_topic AND l.pos = f.pos ORDER BY l.pos;
+        CROSS JOIN LATERAL (SELECT g.*, {p:log_size}(g) AS size FROM {p:log} AS g WHERE g.topic = of_topic AND g.pos = f.pos OFFSET 0) AS l ORDER BY l.pos;
     GET DIAGNOSTICS given = ROW_COUNT;
     -- What is before the first skip is read without a look at them. The rows between two ranges are read at once, without the single places
     -- that are skipped there, and a range is jumped over, but for the rows in it that it does not cover.

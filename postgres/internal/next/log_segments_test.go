@@ -17,11 +17,13 @@ import (
 
 var blocks = regexp.MustCompile(`Buffers: shared (?:hit=(\d+))?(?: ?read=(\d+))?`)
 
-// blocksOf is how many blocks a statement reads, with all that its functions read.
+// blocksOf is how many blocks a statement reads with the settings of the driver, with all that its functions read.
 func (w *logWorld) blocksOf(sql string, args ...any) (n int) {
 	w.Helper()
 	tx := w.begin()
 	defer func() { _ = tx.Rollback(context.WithoutCancel(w.ctx)) }()
+	_, err := tx.Exec(w.ctx, w.names.text("settings", false), true)
+	require.NoError(w, err)
 	// The first call of a session reads the catalog.
 	for range 2 {
 		rows, err := tx.Query(w.ctx, "EXPLAIN (ANALYZE, BUFFERS, TIMING off) "+w.names.in(sql), args...)
@@ -94,6 +96,19 @@ func TestLogSegments(t *testing.T) {
 			}
 			require.True(t, time.Now().Before(end), "%d blocks, and %d with a few rows", many, few)
 		}
+	})
+	t.Run("a page reads no more however many rows wait", func(t *testing.T) {
+		w := db.world(t)
+		w.register("a", true)
+		blocks := func(waiting int) int {
+			for range segments.Count {
+				w.append(numbered("a", 0, waiting)...)
+			}
+			return w.pageBlocks("a", 30)
+		}
+		few := blocks(50)
+		require.NotZero(t, few)
+		require.LessOrEqual(t, blocks(5000), few+50, "%d blocks with a few rows", few)
 	})
 	t.Run("rows of all segments come in the order of their places", func(t *testing.T) {
 		w := db.world(t)
