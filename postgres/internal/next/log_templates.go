@@ -10,8 +10,8 @@ import (
 var logFunctions string
 
 // Statements of the records that read the log, too, in one snapshot: the name is that of the records behind logOf. Their further
-// parameters are the chain or, of several lines, the chains, the begins of the chains, and the stamp. Those of one line have then what a page
-// brings of the content, at most how many bytes of it, and of how many rows.
+// parameters are the chain or, of several lines, the chains, the begins of the chains, and the stamp. Those of one line have then what a
+// page brings of the content, at most how many bytes of it, and of how many rows.
 
 // logOf begins the names of those statements.
 const logOf = "log "
@@ -25,14 +25,18 @@ var logParts = map[string][][2]string{
 		{" AND COALESCE(r.step::text, '') <> ''", "\nWHERE r.id IS NULL OR r.step IS NOT NULL"},
 	},
 	"page": {
-		{"keys AS (SELECT key FROM held UNION", `logs AS MATERIALIZED (SELECT g.*,
-	row_number() OVER given <= $13::bigint AND sum(least(g.size, 1 << 30)::integer) OVER given <= $12::bigint AS brought FROM
+		{"keys AS (SELECT key FROM held UNION", `logs AS MATERIALIZED (SELECT g.* FROM
 	{p:log_page}($2::text, $7::bigint, $8::bigint, nullif($9::text, '')::pg_snapshot, $4::bigint, $11::integer <> 0) AS g
-	WHERE (SELECT stamp FROM {p:events}) = $10::bigint WINDOW given AS (ROWS UNBOUNDED PRECEDING)),
+	WHERE (SELECT stamp FROM {p:events}) = $10::bigint),
+brought AS MATERIALIZED (SELECT max(f.pos) AS upto FROM
+	(SELECT pos, row_number() OVER given AS nth, sum(least(size, 1 << 30)::integer) OVER given AS bytes
+	FROM logs WHERE seen IS NULL AND $11::integer <> 0 WINDOW given AS (ROWS UNBOUNDED PRECEDING)) AS f
+	WHERE f.nth <= $13::bigint AND f.bytes <= $12::bigint),
 keys AS MATERIALIZED (SELECT key FROM held UNION SELECT key FROM logs WHERE seen IS NULL UNION`},
 		{"SELECT 0 AS kind", "SELECT p.*" + logNothing + " FROM (SELECT 0 AS kind"},
 		{"WHERE $6::boolean AND k.key <> ''", `WHERE $6::boolean AND k.key <> ''
-	AND (SELECT waiting OR delayed OR leased OR held OR dead FROM flags)) AS p` + logRows("0", logNothing, logBrought, `(SELECT l.key, min(w.owner) AS owner
+	AND (SELECT waiting OR delayed OR leased OR held OR dead FROM flags)) AS p` + logRows("0", logNothing, logBrought, `
+	(SELECT l.key, min(w.owner) AS owner
 	FROM {p:log_leased}($2::text, $7::bigint) AS w CROSS JOIN LATERAL
 	(SELECT g.key FROM {p:log} AS g WHERE g.topic = $2::text AND g.pos = w.pos OFFSET 0) AS l
 	WHERE w.owner <> $3::text AND (l.key IN (SELECT key FROM keys)) IS TRUE GROUP BY l.key)`)},
@@ -57,22 +61,23 @@ logs AS MATERIALIZED (SELECT l.line, l.topic, g.* FROM lines AS l CROSS JOIN LAT
 	},
 }
 
-// logBrought are the columns of the content that a page brings of a row of the log, and logNothing those of other rows. If it brings none of
-// a row, the first one is empty. See pageRow.
+// logBrought are the columns of the content that a page brings of a row of the log, and logNothing those of other rows. If it brings
+// none of a row, the first one is empty. See pageRow.
 const (
-	logBrought = `, CASE WHEN brought THEN coalesce(message_id, id::text) ELSE '' END, coalesce(correlation_id, ''), coalesce(causation_id, ''),
-	coalesce(traceparent, ''), coalesce(tracestate, ''), coalesce(dedup_key, ''),
-	CASE WHEN brought AND $11::integer & 1 <> 0 THEN coalesce(metadata, '') ELSE '' END, CASE WHEN brought AND $11::integer & 2 <> 0 THEN payload END`
+	logBrought = `, CASE WHEN pos <= (SELECT upto FROM brought) THEN coalesce(message_id, id::text) ELSE '' END,
+	coalesce(correlation_id, ''), coalesce(causation_id, ''), coalesce(traceparent, ''), coalesce(tracestate, ''), coalesce(dedup_key, ''),
+	CASE WHEN $11::integer & 1 <> 0 AND pos <= (SELECT upto FROM brought) THEN coalesce(metadata, '') ELSE '' END,
+	CASE WHEN $11::integer & 2 <> 0 AND pos <= (SELECT upto FROM brought) THEN payload END`
 	logNothing = ", '', '', '', '', '', '', '', NULL::bytea"
 )
 
 // logRows are the rows of a page that the log has, with these further columns: see kindLogHead.
 func logRows(line, nothing, brought, others string) string {
 	return strings.NewReplacer("{line}", line, "{nothing}", nothing, "{brought}", brought).Replace(`
-UNION ALL SELECT 5, {line}, pos, {none}, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', {none}, {none}, flag, 0, ''{nothing}
-	FROM logs WHERE seen IS NOT NULL
-UNION ALL SELECT 6, {line}, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, 0, 0, 0, 0, '', '', '', {none}, {none}, flag, 0, ''{brought}
-	FROM logs WHERE seen IS NULL
+UNION ALL SELECT 5, {line}, pos, {none}, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', {none}, {none}, flag, 0,
+	''{nothing} FROM logs WHERE seen IS NOT NULL
+UNION ALL SELECT 6, {line}, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, 0, 0, 0, 0, '', '', '', {none}, {none}, flag, 0,
+	''{brought} FROM logs WHERE seen IS NULL
 UNION ALL SELECT 7, {line}, 0, {none}, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', {none}, {none}, false, 0, ''{nothing}
 	FROM `) + others + " AS o"
 }

@@ -31,10 +31,13 @@ flags AS MATERIALIZED (SELECT
 	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 LIMIT 1) IS NOT NULL AS leased,
 	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l' LIMIT 1) IS NOT NULL AS held,
 	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 6 AND stage > 4 LIMIT 1) IS NOT NULL AS dead),
-logs AS MATERIALIZED (SELECT g.*,
-	row_number() OVER given <= $13::bigint AND sum(least(g.size, 1 << 30)::integer) OVER given <= $12::bigint AS brought FROM
+logs AS MATERIALIZED (SELECT g.* FROM
 	"outmill"."log_page"($2::text, $7::bigint, $8::bigint, nullif($9::text, '')::pg_snapshot, $4::bigint, $11::integer <> 0) AS g
-	WHERE (SELECT stamp FROM "outmill"."events") = $10::bigint WINDOW given AS (ROWS UNBOUNDED PRECEDING)),
+	WHERE (SELECT stamp FROM "outmill"."events") = $10::bigint),
+brought AS MATERIALIZED (SELECT max(f.pos) AS upto FROM
+	(SELECT pos, row_number() OVER given AS nth, sum(least(size, 1 << 30)::integer) OVER given AS bytes
+	FROM logs WHERE seen IS NULL AND $11::integer <> 0 WINDOW given AS (ROWS UNBOUNDED PRECEDING)) AS f
+	WHERE f.nth <= $13::bigint AND f.bytes <= $12::bigint),
 keys AS MATERIALIZED (SELECT key FROM held UNION SELECT key FROM logs WHERE seen IS NULL UNION SELECT key FROM ready UNION SELECT substr(name, 2) FROM notes WHERE name >= 'k' AND name < 'l')
 SELECT p.*, '', '', '', '', '', '', '', NULL::bytea FROM (SELECT 0 AS kind, 0::bigint AS line, (SELECT now FROM at), '00000000-0000-0000-0000-000000000000'::uuid, '', '', 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, (SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) AND topic = $2::text LIMIT 1) IS NOT NULL, 0, ''
 UNION ALL SELECT 1, 0, head, '00000000-0000-0000-0000-000000000000'::uuid, name, '', writer, 0, 0, look_at, 0, 0, looks, 0, 0, blocker, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM notes
@@ -55,14 +58,16 @@ UNION ALL SELECT 4, 0, s.waiting, '00000000-0000-0000-0000-000000000000'::uuid, 
 		CASE WHEN (SELECT leased FROM flags) THEN (SELECT min(seq) FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner = $3::text AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at)) END,
 		9223372036854775807::bigint) AS due) AS s WHERE $6::boolean AND k.key <> ''
 	AND (SELECT waiting OR delayed OR leased OR held OR dead FROM flags)) AS p
-UNION ALL SELECT 5, 0, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0, '', '', '', '', '', '', '', '', NULL::bytea
-	FROM logs WHERE seen IS NOT NULL
-UNION ALL SELECT 6, 0, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0, '', CASE WHEN brought THEN coalesce(message_id, id::text) ELSE '' END, coalesce(correlation_id, ''), coalesce(causation_id, ''),
-	coalesce(traceparent, ''), coalesce(tracestate, ''), coalesce(dedup_key, ''),
-	CASE WHEN brought AND $11::integer & 1 <> 0 THEN coalesce(metadata, '') ELSE '' END, CASE WHEN brought AND $11::integer & 2 <> 0 THEN payload END
-	FROM logs WHERE seen IS NULL
+UNION ALL SELECT 5, 0, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
+	'', '', '', '', '', '', '', '', NULL::bytea FROM logs WHERE seen IS NOT NULL
+UNION ALL SELECT 6, 0, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
+	'', CASE WHEN pos <= (SELECT upto FROM brought) THEN coalesce(message_id, id::text) ELSE '' END,
+	coalesce(correlation_id, ''), coalesce(causation_id, ''), coalesce(traceparent, ''), coalesce(tracestate, ''), coalesce(dedup_key, ''),
+	CASE WHEN $11::integer & 1 <> 0 AND pos <= (SELECT upto FROM brought) THEN coalesce(metadata, '') ELSE '' END,
+	CASE WHEN $11::integer & 2 <> 0 AND pos <= (SELECT upto FROM brought) THEN payload END FROM logs WHERE seen IS NULL
 UNION ALL SELECT 7, 0, 0, '00000000-0000-0000-0000-000000000000'::uuid, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '', '', '', '', '', '', '', '', NULL::bytea
-	FROM (SELECT l.key, min(w.owner) AS owner
+	FROM 
+	(SELECT l.key, min(w.owner) AS owner
 	FROM "outmill"."log_leased"($2::text, $7::bigint) AS w CROSS JOIN LATERAL
 	(SELECT g.key FROM "outmill"."log" AS g WHERE g.topic = $2::text AND g.pos = w.pos OFFSET 0) AS l
 	WHERE w.owner <> $3::text AND (l.key IN (SELECT key FROM keys)) IS TRUE GROUP BY l.key) AS o;
@@ -110,10 +115,10 @@ UNION ALL SELECT 4, k.line, s.waiting, '00000000-0000-0000-0000-000000000000'::u
 		(SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 4 = -1 AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1),
 		(SELECT min(seq) FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner = $3::text AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at)),
 		9223372036854775807::bigint) AS due) AS s
-UNION ALL SELECT 5, line, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0, ''
-	FROM logs WHERE seen IS NOT NULL
-UNION ALL SELECT 6, line, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0, ''
-	FROM logs WHERE seen IS NULL
+UNION ALL SELECT 5, line, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
+	'' FROM logs WHERE seen IS NOT NULL
+UNION ALL SELECT 6, line, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
+	'' FROM logs WHERE seen IS NULL
 UNION ALL SELECT 7, line, 0, '00000000-0000-0000-0000-000000000000'::uuid, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, ''
 	FROM (SELECT n.line, l.key, min(w.owner) AS owner
 	FROM lines AS n CROSS JOIN LATERAL "outmill"."log_leased"(n.topic, n.chain) AS w CROSS JOIN LATERAL
@@ -163,10 +168,10 @@ UNION ALL SELECT 4, k.line, s.waiting, '00000000-0000-0000-0000-000000000000'::u
 		(SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 4 = -1 AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1),
 		(SELECT min(seq) FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner = $3::text AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at)),
 		9223372036854775807::bigint) AS due) AS s
-UNION ALL SELECT 5, line, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0, ''
-	FROM logs WHERE seen IS NOT NULL
-UNION ALL SELECT 6, line, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0, ''
-	FROM logs WHERE seen IS NULL
+UNION ALL SELECT 5, line, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
+	'' FROM logs WHERE seen IS NOT NULL
+UNION ALL SELECT 6, line, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
+	'' FROM logs WHERE seen IS NULL
 UNION ALL SELECT 7, line, 0, '00000000-0000-0000-0000-000000000000'::uuid, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, ''
 	FROM (SELECT n.line, l.key, min(w.owner) AS owner
 	FROM lines AS n CROSS JOIN LATERAL "outmill"."log_leased"(n.topic, n.chain) AS w CROSS JOIN LATERAL
