@@ -145,7 +145,8 @@ DECLARE
     finished xid8[];
     after bigint;
 BEGIN
-    RETURN QUERY SELECT l.pos, l.xid FROM {p:left_rows} AS k JOIN {p:log} AS l ON l.topic = k.topic AND l.pos > k.from_pos AND l.pos <= k.to_pos AND l.xid = k.xid
+    RETURN QUERY SELECT l.pos, l.xid FROM {p:left_rows} AS k CROSS JOIN LATERAL (SELECT g.pos, g.xid FROM {p:log} AS g
+            WHERE g.topic = of_topic AND g.pos > k.from_pos AND g.pos <= k.to_pos AND g.xid = k.xid OFFSET 0) AS l
         WHERE k.topic = of_topic AND k.chain = of_chain;
     SELECT array_agg(p.xid), min(p.since) INTO finished, after FROM ROWS FROM (pg_snapshot_xip(cur.seen), unnest(cur.since)) AS p (xid, since)
         WHERE p.xid IS NOT NULL AND pg_visible_in_snapshot(p.xid, pg_current_snapshot());
@@ -288,7 +289,8 @@ BEGIN
     END IF;
     DELETE FROM {p:left_rows} WHERE topic = of_topic AND chain = of_chain AND (cut IS NULL OR to_pos <= cut);
     INSERT INTO {p:left_rows} (topic, chain, xid, from_pos, to_pos)
-        SELECT of_topic, of_chain, l.xid, l.pos - 1, l.pos FROM unnest(undecided) AS u (pos) JOIN {p:log} AS l ON l.topic = of_topic AND l.pos = u.pos;
+        SELECT of_topic, of_chain, l.xid, l.pos - 1, l.pos FROM unnest(undecided) AS u (pos)
+            CROSS JOIN LATERAL (SELECT g.pos, g.xid FROM {p:log} AS g WHERE g.topic = of_topic AND g.pos = u.pos OFFSET 0) AS l;
     -- For the transactions that were open before the place is copied. Of the others bound says more, if they are not before horizon.
     places := ARRAY(SELECT coalesce(CASE WHEN p.xid < pg_snapshot_xmax(cur.seen)
                 THEN (SELECT k.since FROM ROWS FROM (pg_snapshot_xip(cur.seen), unnest(cur.since)) AS k (xid, since) WHERE k.xid = p.xid)
@@ -354,8 +356,9 @@ CREATE FUNCTION {p:log_unread}(text, bigint, bigint, pg_snapshot, bigint[]) RETU
 DECLARE
     cur {p:log_cursor} := {p:log_cursor_of}($1, $2, $3, $4);
 BEGIN
-    RETURN QUERY SELECT l.pos FROM {p:log} AS l WHERE l.topic = $1 AND l.pos = ANY ($5)
-        AND (l.pos > cur.pos OR l.pos IN (SELECT q.pos FROM {p:log_late}($1, $2, cur) AS q))
+    RETURN QUERY SELECT l.pos FROM (SELECT DISTINCT u.pos FROM unnest($5) AS u (pos)) AS u
+            CROSS JOIN LATERAL (SELECT g.pos, g.xid FROM {p:log} AS g WHERE g.topic = $1 AND g.pos = u.pos OFFSET 0) AS l
+        WHERE (l.pos > cur.pos OR l.pos IN (SELECT q.pos FROM {p:log_late}($1, $2, cur) AS q))
         AND NOT {p:log_skipped}($1, $2, l.pos, l.xid) ORDER BY l.pos;
 END
 $outmill$;

@@ -71,7 +71,8 @@ SELECT {p:log_extend_rows}($1::text, $2::bigint, $3::bigint, $4::bigint, $5::tex
 
 -- name: log_find
 -- The rows whose ids begin as those of $1 to $2.
-SELECT l.topic, l.pos, l.id FROM unnest($1::text::uuid[], $2::text::uuid[]) AS u (low, high) JOIN {p:log} AS l ON l.id >= u.low AND l.id <= u.high
+SELECT l.topic, l.pos, l.id FROM unnest($1::text::uuid[], $2::text::uuid[]) AS u (low, high)
+	CROSS JOIN LATERAL (SELECT g.topic, g.pos, g.id FROM {p:log} AS g WHERE g.id >= u.low AND g.id <= u.high OFFSET 0) AS l
 
 -- name: log_after
 -- Rows from an id on.
@@ -103,7 +104,8 @@ SELECT b.owner FROM {p:log_in_work}($1::text, $2::bigint) AS b WHERE b.owner <> 
 
 -- name: log_ids
 -- Whether the log has a row whose id begins as one of the ids.
-SELECT 1 FROM unnest($1::text::uuid[], $2::text::uuid[]) AS u (low, high) JOIN {p:log} AS l ON l.id >= u.low AND l.id <= u.high LIMIT 1
+SELECT 1 FROM unnest($1::text::uuid[], $2::text::uuid[]) AS u (low, high)
+	CROSS JOIN LATERAL (SELECT g.id FROM {p:log} AS g WHERE g.id >= u.low AND g.id <= u.high ORDER BY g.id LIMIT 1) AS l LIMIT 1
 
 -- name: log_open_notes
 -- Opens the notes of the keys of rows of a batch.

@@ -239,7 +239,8 @@ SELECT /* outmill log_due */ d.topic, d.first FROM (SELECT u.topic, "outmill"."l
 SELECT /* outmill log_extend_rows */ "outmill"."log_extend_rows"($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying, $6::bigint, $7::bigint);
 
 -- log_find
-SELECT /* outmill log_find */ l.topic, l.pos, l.id FROM unnest($1::text::uuid[], $2::text::uuid[]) AS u (low, high) JOIN "outmill"."log" AS l ON l.id >= u.low AND l.id <= u.high;
+SELECT /* outmill log_find */ l.topic, l.pos, l.id FROM unnest($1::text::uuid[], $2::text::uuid[]) AS u (low, high)
+	CROSS JOIN LATERAL (SELECT g.topic, g.pos, g.id FROM "outmill"."log" AS g WHERE g.id >= u.low AND g.id <= u.high OFFSET 0) AS l;
 
 -- log_history
 SELECT /* outmill log_history */ e.stamp, r.number, coalesce(r.grp, ''), coalesce(r.topics::text, ''), coalesce(r.takes, 0), coalesce(r.ended, 0), coalesce(r.swept, 0), coalesce(r.dropping, false),
@@ -247,7 +248,8 @@ SELECT /* outmill log_history */ e.stamp, r.number, coalesce(r.grp, ''), coalesc
 FROM "outmill"."events" AS e LEFT JOIN "outmill"."readings" AS r ON true ORDER BY r.number;
 
 -- log_ids
-SELECT /* outmill log_ids */ 1 FROM unnest($1::text::uuid[], $2::text::uuid[]) AS u (low, high) JOIN "outmill"."log" AS l ON l.id >= u.low AND l.id <= u.high LIMIT 1;
+SELECT /* outmill log_ids */ 1 FROM unnest($1::text::uuid[], $2::text::uuid[]) AS u (low, high)
+	CROSS JOIN LATERAL (SELECT g.id FROM "outmill"."log" AS g WHERE g.id >= u.low AND g.id <= u.high ORDER BY g.id LIMIT 1) AS l LIMIT 1;
 
 -- log_insert_0
 WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later FROM "outmill"."meta"
