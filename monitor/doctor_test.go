@@ -30,10 +30,13 @@ func examine(t *testing.T, store outmill.Inspector, config monitor.DoctorConfig)
 	return report
 }
 
+// kindsOf leaves out old transactions: the servers may have those of other tests.
 func kindsOf(report monitor.Report) []string {
 	kinds := []string{}
 	for _, p := range report.Problems {
-		kinds = append(kinds, p.Kind)
+		if p.Kind != "old_transaction" {
+			kinds = append(kinds, p.Kind)
+		}
 	}
 	return kinds
 }
