@@ -142,12 +142,13 @@ func delayed(b *rowBench) {
 		records[i] = &outmill.Record{Topic: "orders", Key: numbered(1000)(i), Payload: make([]byte, 200), Delay: time.Millisecond}
 	}
 	require.NoError(b, b.store.Append(b.Context(), records...))
-	time.Sleep(5 * time.Millisecond) // the work begins with the first claim that finds one
 	owner := outmill.NewOwnerToken()
 	b.measure(func() {
 		for left := n; left > 0; {
 			records := b.claim(owner, 100, outmill.OrderKey, outmill.KeyBlock)
-			require.NotEmpty(b, records)
+			if len(records) == 0 {
+				continue // the last ones are not due yet
+			}
 			b.ack(records)
 			left -= len(records)
 		}
