@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -200,7 +201,7 @@ func (w *Worker) admit(it *Item, changed, giveBack bool) {
 	case w.overdue(it, time.Now()):
 		// This process still handles the record and has given it up once. Another process may be
 		// able to handle it.
-		w.settleLocked(it, outcome{kind: snoozed, delay: w.cfg.Lease})
+		w.settleLocked(it, outcome{kind: snoozed, delay: w.leftToOthers()})
 	case it.successor:
 		w.enqueueKey(it)
 	case back, giveBack, changed && w.unwanted(it), w.paused.Covers(rec):
@@ -212,6 +213,11 @@ func (w *Worker) admit(it *Item, changed, giveBack bool) {
 		w.enqueue(it)
 	}
 }
+
+// leftToOthers is how long a record is not due that this process cannot handle. Then each worker may be the first
+// to claim it. So it is short, because the others need a chance often, and random, because workers that look
+// in steady intervals would else be first again and again.
+func (w *Worker) leftToOthers() time.Duration { return w.watch()/2 + rand.N(w.watch()/2+1) }
 
 func (w *Worker) enqueue(it *Item) {
 	if it.Record.Suspect() {
