@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/outmill/outmill/engine/driver"
@@ -19,6 +20,7 @@ import (
 //	         the Blocker one that does not block it-->  the same
 //	looked at --rows are left behind-->                 closed, Looks + 1 if the Blocker is the same
 //	looked at --no row is left-->                       none
+//	looked at --rows are taken, others stay-->          closed, with the claim's owner as Blocker
 //
 // A claim by key locks the line, so that two of them never look at a note at the same time. But a settlement does
 // not: it may open a note while a claim closes it, and whichever is written last stays. If the claim was last, the
@@ -41,6 +43,8 @@ type key struct {
 	// blocked says that no further row of the key may be taken, and by what for.
 	blocked bool
 	by      string
+	// taken says that the claim has taken a row: its lease blocks the key for other owners.
+	taken bool
 	// until is when a paused row expires that blocks the key.
 	until driver.Time
 	// note is the key's note, if the claim looks at it. head is the first row that it leaves held.
@@ -72,9 +76,11 @@ func (ks keys) leave(rows []driver.Row) {
 }
 
 // learn returns the states of the keys of a page, and which notes the claim looks at. end is the Seq behind which the page may
-// leave out rows that a pause has held: those of a note with more rows than the limit, or of one behind the last note.
-func (c *topicClaim) learn(page driver.Page, limit int) (known keys, end int64) {
+// leave out rows that a pause has held: those of a note with more rows than the limit, or of one behind the last note. cut says that there
+// may be more rows under the note of a key.
+func (c *topicClaim) learn(page driver.Page, ask driver.Ask) (known keys, end int64, cut bool) {
 	known, end = keys{}, driver.None
+	limit, share := ask.Limit, ask.Share(page.Notes)
 	for name, state := range page.Keys {
 		known[name] = &key{KeyState: state, head: driver.None}
 	}
@@ -89,11 +95,10 @@ func (c *topicClaim) learn(page driver.Page, limit int) (known keys, end int64) 
 		if ofKey {
 			known[name].note = &page.Notes[i]
 		}
-		switch full := len(rows) == limit; {
-		case full && ofKey:
-			// There may be more behind the last one.
-			known[name].head = rows[limit-1].Seq + 1
-		case full:
+		switch {
+		case ofKey && len(rows) == share:
+			known[name].head, cut = rows[share-1].Seq+1, true
+		case !ofKey && len(rows) == limit:
 			end = min(end, rows[limit-1].Seq)
 		case len(rows) == 0 && !ofKey:
 			c.changes.Drop = append(c.changes.Drop, n)
@@ -103,7 +108,7 @@ func (c *topicClaim) learn(page driver.Page, limit int) (known keys, end int64) 
 			c.raiseHead(n, rows[0].Seq)
 		}
 	}
-	return known, end
+	return known, end, cut
 }
 
 // raiseHead raises the Head of a note of a pause, which the rows that left it have not done: it would end a full page before
@@ -150,8 +155,14 @@ func (c *topicClaim) holdBehind(k *key, r driver.Row) {
 	}
 }
 
-// noteKeys writes what the claim knows now about the notes that it has looked at or made.
+// noteKeys writes what the claim knows now about the notes that it has looked at or made. To open one first for a row that the claim has
+// changed would only hide from Drop whether another claim has held a row under it.
 func (c *topicClaim) noteKeys(known keys) {
+	c.changes.Open = slices.DeleteFunc(c.changes.Open, func(n driver.Note) bool {
+		name, ofKey := driver.KeyOf(n.Name)
+		k := known[name]
+		return ofKey && n.Line == c.line && k != nil && k.note != nil
+	})
 	for name, k := range known {
 		switch {
 		case k.note == nil:
@@ -168,6 +179,9 @@ func (c *topicClaim) noteKeys(known keys) {
 
 func (c *topicClaim) noteOf(name string, k *key) driver.Note {
 	n := driver.Note{Line: c.line, Name: driver.KeyNote(name), Blocker: k.by, Head: k.head, LookAt: k.until}
+	if n.Blocker == "" && k.taken {
+		n.Blocker = c.owner
+	}
 	if n.Blocker == k.note.Blocker {
 		n.Looks = k.note.Looks + 1
 	}

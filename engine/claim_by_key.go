@@ -15,7 +15,7 @@ import (
 
 // takeByKey takes rows, those of each key in their order.
 func (c *topicClaim) takeByKey(ctx context.Context) error {
-	limit := c.keyPage()
+	ask := c.firstAsk()
 	page, ready, err := c.open(ctx)
 	if err != nil || !ready {
 		return err
@@ -23,19 +23,19 @@ func (c *topicClaim) takeByKey(ctx context.Context) error {
 	for lost := map[lineKey]bool{}; ; {
 		rows := slices.Concat(page.Held, page.Ready)
 		slices.SortFunc(rows, bySeq)
-		known, end := c.learn(page, limit)
+		known, end, cut := c.learn(page, ask)
 		for at := range lost {
 			// The next claim sees what has become of the row that was lost.
 			if k := known[at.key]; k != nil {
 				k.block("")
 			}
 		}
-		if len(page.Ready) == limit {
-			end = min(end, page.Ready[limit-1].Seq)
+		if len(page.Ready) == ask.Limit {
+			end = min(end, page.Ready[ask.Limit-1].Seq)
 		}
 		full := c.decide(known, leaveBehind(known, rows, end))
 		c.noteKeys(known)
-		more := end < driver.None || len(page.Notes) == limit
+		more := end < driver.None || len(page.Notes) == ask.Limit || cut && len(c.changes.Rows) > 0
 		if full || c.found() == c.want || !more || !c.scanned(len(rows)+len(page.Notes)) {
 			return nil
 		}
@@ -84,9 +84,11 @@ func (c *topicClaim) decide(known keys, rows []driver.Row) (full bool) {
 			known.leave(rows[i:])
 			return true
 		default:
+			before := len(c.taken)
 			if c.take(r) {
 				k.Parked = min(k.Parked, r.Seq)
 			}
+			k.taken = k.taken || len(c.taken) > before
 		}
 	}
 	return false

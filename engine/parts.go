@@ -224,7 +224,7 @@ func (c *claim) serveTogether(ctx context.Context, lines []driver.Line, share in
 		tc := c.of(lines[i], taken+c.shareOf(lines[i], share))
 		if ordered {
 			c.lines = append(c.lines, lines[i])
-			known, _ := tc.learn(page, share)
+			known, _, _ := tc.learn(page, ask)
 			full = tc.decide(known, page.Ready)
 			tc.noteKeys(known)
 		} else {

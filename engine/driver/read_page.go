@@ -29,14 +29,8 @@ func ReadPage(ctx context.Context, t Parts, ask Ask) (p Page, err error) {
 			return p, err
 		}
 	}
-	if len(p.Notes) > 0 {
-		names := make([]string, len(p.Notes))
-		for i, n := range p.Notes {
-			names[i] = n.Name
-		}
-		if p.Held, err = t.Under(ctx, ask.Line, names, ask.Limit); err != nil {
-			return p, err
-		}
+	if p.Held, err = readHeld(ctx, t, ask, p.Notes); err != nil {
+		return p, err
 	}
 	if !ask.Keys {
 		return p, nil
@@ -48,6 +42,25 @@ func ReadPage(ctx context.Context, t Parts, ask Ask) (p Page, err error) {
 		p.Keys, err = t.Keys(ctx, ask.Line, ask.Owner, keys)
 	}
 	return p, err
+}
+
+func readHeld(ctx context.Context, t Parts, ask Ask, notes []Note) (held []Row, err error) {
+	var ofKeys, ofPauses []string
+	for _, n := range notes {
+		if _, ofKey := KeyOf(n.Name); ofKey {
+			ofKeys = append(ofKeys, n.Name)
+		} else {
+			ofPauses = append(ofPauses, n.Name)
+		}
+	}
+	if len(ofKeys) > 0 {
+		held, err = t.Under(ctx, ask.Line, ofKeys, ask.Share(notes))
+	}
+	if len(ofPauses) == 0 || err != nil {
+		return held, err
+	}
+	paused, err := t.Under(ctx, ask.Line, ofPauses, ask.Limit)
+	return append(held, paused...), err
 }
 
 // ReadPages reads a page of each line as Tx.Pages returns them, line by line.

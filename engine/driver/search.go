@@ -90,7 +90,7 @@ type Ask struct {
 	Owner string
 	// Free are the Blockers that do not block the claim. A note whose LookAt has come counts as well.
 	Free []string
-	// Limit is the largest number of notes, of held rows of each note, and of ready rows.
+	// Limit is the largest number of notes, of held rows of each note, and of ready rows. With Keys, the notes of keys share it: see Share.
 	Limit int
 	// Keys asks for the ready rows, and for the states of the keys of all rows and notes of the page.
 	// Each KeyedPauseNote then counts as well, whatever its Blocker is: a claim without an order may have made it after this claim
@@ -108,6 +108,21 @@ type Ask struct {
 	// their sizes are together at most MaxBytes: it is in memory before the lease is stored, so a larger row is not brought.
 	Want              Want
 	MaxBytes, MaxRows int
+}
+
+// Share is the largest number of held rows of each note of a key in a page with these notes. If each had Limit rows, a page would read
+// many times the rows that a claim takes.
+func (a Ask) Share(notes []Note) int {
+	n := 0
+	for _, note := range notes {
+		if _, ofKey := KeyOf(note.Name); ofKey {
+			n++
+		}
+	}
+	if !a.Keys || n == 0 {
+		return a.Limit
+	}
+	return max(1, a.Limit/n)
 }
 
 // Searches is the search of Ask.Due, or none.
@@ -131,7 +146,8 @@ type Page struct {
 	Due []Row
 	// Notes are the notes that do not block the claim, by Head.
 	Notes []Note
-	// Held are the first rows under each of Notes, by Seq.
+	// Held are the first rows under each of Notes: Ask.Limit of a note of a pause, and Ask.Share of one of a key. Those of one note are in the
+	// order of their Seqs.
 	Held []Row
 	// Ready are the first ready rows, by Seq.
 	Ready []Row

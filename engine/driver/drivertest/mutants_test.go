@@ -143,6 +143,13 @@ func (t wrongTx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) 
 	}
 	p, err := t.Tx.Page(ctx, ask)
 	switch t.fault {
+	case "Page has as many rows of each key as of a pause":
+		wide := ask
+		wide.Keys = false
+		more, wrong := t.Tx.Page(ctx, wide)
+		if err = errors.Join(err, wrong); len(more.Notes) == len(p.Notes) {
+			p.Held = more.Held
+		}
 	case "Page leaves out a note":
 		p.Notes = less(p.Notes)
 	case "Page leaves out a held row":
@@ -479,6 +486,7 @@ var faults = []string{
 	"Rows returns one more than the limit", "Rows takes ready rows for held ones", "Rows returns what comes later",
 	"Rows leaves out a row", "Rows returns another order",
 	"Rows returns no worker", "Page ignores Free", "Page leaves out a note", "Page leaves out a held row", "Page leaves out a ready row",
+	"Page has as many rows of each key as of a pause",
 	"Page brings the content of another row", "Page brings more rows than the claim takes", "Page brings too much",
 	"Page brings what is not wanted",
 	"Page returns no due rows", "Page does not know that rows are unrouted", "Page returns no states of keys", "Apply opens no notes",

@@ -17,7 +17,7 @@ func (w *walk) anyOperation() operation {
 }
 
 func (w *walk) rare() operation {
-	ops := []func() operation{w.replace, w.attach, w.adopt, w.forget, w.bump, w.insertKnown}
+	ops := []func() operation{w.replace, w.attach, w.adopt, w.forget, w.bump, w.insertKnown, w.crowd}
 	return pick(w, "rare operation", ops)()
 }
 
@@ -45,6 +45,43 @@ func (w *walk) newRows() (rows []driver.NewRow) {
 		rows = append(rows, n)
 	}
 	return rows
+}
+
+// crowd holds several rows of each of two keys: random rows are rarely so many. Then it reads a page that has no room for all of them.
+func (w *walk) crowd() operation {
+	line, names, ids, rows := w.line(), keyNames[1:3], []outmill.WorkItemID(nil), []driver.NewRow(nil)
+	for i := range 3 * len(names) {
+		n := w.newRow(line)
+		n.Key = names[i%len(names)]
+		n.Record.Key = n.Key
+		w.ids, ids, rows = append(w.ids, n.ID), append(ids, n.ID), append(rows, n)
+		w.nth[n.ID] = int64(len(w.ids))
+		w.useHead(line, w.nth[n.ID])
+	}
+	return operation{name: "Page of crowded keys", run: func(s *side, t driver.Tx) (any, error) {
+		if err := t.Insert(w.ctx, rows); err != nil {
+			return nil, err
+		}
+		found, err := w.find(s, t, ids)
+		if err != nil {
+			return nil, err
+		}
+		c := driver.Changes{}
+		for i, r := range found {
+			was := w.of(s, r)[0]
+			now := was
+			now.Stage, now.Wake, now.Under = driver.Held, 0, driver.KeyNote(r.Key)
+			c.Rows = append(c.Rows, driver.Change{Was: was, Now: now})
+			if i < len(names) {
+				c.Notes = append(c.Notes, driver.Note{Line: line, Name: now.Under, Head: was.Seq})
+			}
+		}
+		if _, err := t.Apply(w.ctx, c); err != nil {
+			return nil, err
+		}
+		p, err := t.Page(w.ctx, driver.Ask{Line: line, Owner: owners[0], Free: []string{""}, Limit: 4, Keys: true})
+		return w.pageOf(s, p), err
+	}}
 }
 
 // insertKnown is refused as a whole.
@@ -126,14 +163,18 @@ func byName(a, b driver.Note) int {
 func (w *walk) head(line driver.Line) int64 {
 	for _, r := range w.rows {
 		if r.Line == line && !w.heads[line][r.Seq] {
-			if w.heads[line] == nil {
-				w.heads[line] = map[int64]bool{}
-			}
-			w.heads[line][r.Seq] = true
+			w.useHead(line, r.Seq)
 			return r.Seq
 		}
 	}
 	return math.MinInt64
+}
+
+func (w *walk) useHead(line driver.Line, head int64) {
+	if w.heads[line] == nil {
+		w.heads[line] = map[int64]bool{}
+	}
+	w.heads[line][head] = true
 }
 
 // replace locks a row and changes its content, as an edit does.

@@ -115,6 +115,7 @@ func (w *walk) pageOf(s *side, p driver.Page) driver.Page {
 		return driver.Page{Due: p.Due}
 	}
 	p.Held, p.Ready = unblocked(w.placed(p.Held)), unblocked(w.placed(p.Ready))
+	slices.SortFunc(p.Held, byPlace)
 	p.Notes = slices.Clone(p.Notes)
 	for i := range p.Notes {
 		p.Notes[i].Head = w.placeOf(s, p.Notes[i].Head)

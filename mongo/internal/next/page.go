@@ -249,10 +249,13 @@ func (t *tx) readPage(ctx context.Context, ask driver.Ask, state bool, p *driver
 func (t *tx) readHeld(ctx context.Context, ask driver.Ask, p *driver.Page, has beside) error {
 	keys := keysOfPage(p)
 	var parts []part
+	share := ask.Share(p.Notes)
 	for _, n := range p.Notes {
-		parts = append(parts, t.partOf(query{
-			ofLine(ask.Line, bson.E{Key: "under", Value: n.Name}, stageIs(driver.Held)), bySeq, ask.Limit,
-		}))
+		limit := ask.Limit
+		if _, ofKey := driver.KeyOf(n.Name); ofKey {
+			limit = share
+		}
+		parts = append(parts, t.partOf(query{ofLine(ask.Line, bson.E{Key: "under", Value: n.Name}, stageIs(driver.Held)), bySeq, limit}))
 	}
 	held, give := len(parts), []int(nil)
 	if ask.Keys && len(keys) > 0 {

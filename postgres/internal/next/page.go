@@ -150,7 +150,7 @@ func (t *tx) addPage(ask driver.Ask) func() driver.Page {
 		}
 		p.Due = due()
 		slices.SortStableFunc(p.Notes, func(a, b driver.Note) int { return cmp.Or(cmp.Compare(a.Head, b.Head), cmp.Compare(a.Name, b.Name)) })
-		sortHeld(p)
+		slices.SortFunc(p.Held, bySeqOf)
 		slices.SortFunc(p.Ready, bySeqOf)
 		if logged != nil {
 			p.Ready = t.merge(ask.Line, logged, p.Ready, ask.Limit, ask.Lock)
@@ -224,15 +224,6 @@ func addKey(p *driver.Page, r *pageRow) {
 }
 
 func bySeqOf(a, b driver.Row) int { return cmp.Compare(a.Seq, b.Seq) }
-
-// sortHeld brings held rows into the order of their notes: no rule of SQL keeps it in the result.
-func sortHeld(p *driver.Page) {
-	place := make(map[string]int, len(p.Notes))
-	for i, n := range p.Notes {
-		place[n.Name] = i
-	}
-	slices.SortFunc(p.Held, func(a, b driver.Row) int { return cmp.Or(cmp.Compare(place[a.Under], place[b.Under]), bySeqOf(a, b)) })
-}
 
 // wrote notes which transaction had written the note that this one has read. See drop_notes.
 func (t *tx) wrote(n driver.Note, writer int64) {

@@ -123,15 +123,11 @@ func (t *tx) addTo(p *driver.Page, r *pageRow, line driver.Line) {
 
 func bySeq(a, b driver.Row) int { return cmp.Compare(a.Seq, b.Seq) }
 
-// sortPage orders what a page has: no rule of SQL keeps the order of the parts of a UNION. Held rows are in the order of their notes.
+// sortPage orders what a page has: no rule of SQL keeps the order of the parts of a UNION.
 func sortPage(p *driver.Page) {
 	slices.SortFunc(p.Due, byComing)
 	slices.SortFunc(p.Notes, func(a, b driver.Note) int { return cmp.Or(cmp.Compare(a.Head, b.Head), cmp.Compare(a.Name, b.Name)) })
-	place := make(map[string]int, len(p.Notes))
-	for i, n := range p.Notes {
-		place[n.Name] = i
-	}
-	slices.SortFunc(p.Held, func(a, b driver.Row) int { return cmp.Or(cmp.Compare(place[a.Under], place[b.Under]), bySeq(a, b)) })
+	slices.SortFunc(p.Held, bySeq)
 	slices.SortFunc(p.Ready, bySeq)
 }
 

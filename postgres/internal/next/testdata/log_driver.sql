@@ -17,11 +17,12 @@ notes AS MATERIALIZED (SELECT * FROM (
 	UNION SELECT name, blocker, head, look_at, looks, xmin::text::bigint FROM "outmill"."notes"
 		WHERE $6::boolean AND grp = $1::text AND topic = $2::text AND name >= 'q' AND name < 'r') AS n
 	ORDER BY head, name LIMIT $4::bigint),
+shares AS MATERIALIZED (SELECT greatest(1, $4::bigint / greatest(1, count(*))) AS share FROM notes WHERE name >= 'k' AND name < 'l'),
 held AS MATERIALIZED (SELECT h.* FROM notes AS n CROSS JOIN LATERAL (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r
 	WHERE hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) =
 			hashtextextended(n.name, hashtextextended($2::text, hashtextextended($1::text, 0))) AND 1 - stage = 0
 		AND grp = $1::text AND topic = $2::text AND under = n.name
-	ORDER BY seq LIMIT $4::bigint) AS h),
+	ORDER BY seq LIMIT CASE WHEN $6::boolean AND n.name >= 'k' AND n.name < 'l' THEN (SELECT share FROM shares) ELSE $4::bigint END) AS h),
 ready AS MATERIALIZED (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE $6::boolean AND grp = $1::text AND topic = $2::text AND stage = 0
 	ORDER BY seq LIMIT $4::bigint),
 flags AS MATERIALIZED (SELECT

@@ -36,8 +36,11 @@ BEGIN
 			WHERE n.grp = {group} AND n.topic = {topic} AND n.look_at > 0 AND n.look_at <= @now ORDER BY n.look_at) AS l
 		UNION SELECT n.name, n.blocker, n.head, n.look_at, n.looks, CAST(n.version AS BIGINT) FROM {p:notes} AS n WITH (FORCESEEK)
 			WHERE @keys = 1 AND n.grp = {group} AND n.topic = {topic} AND n.name >= N'q' AND n.name < N'r') AS a ORDER BY a.head, a.name),
-	held AS (SELECT h.* FROM noted AS n CROSS APPLY (SELECT TOP (@limit) {row} FROM {p:records} AS r WITH (FORCESEEK)
-		WHERE r.grp = {group} AND r.topic = {topic} AND r.stage = 1 AND r.under = n.name ORDER BY r.seq) AS h),
+	shares AS (SELECT CASE WHEN COUNT(*) < 2 THEN @limit WHEN COUNT(*) > @limit THEN 1 ELSE @limit / COUNT(*) END AS share FROM noted AS n
+		WHERE n.name >= N'k' AND n.name < N'l'),
+	held AS (SELECT h.* FROM noted AS n CROSS APPLY (
+		SELECT TOP (CASE WHEN @keys = 1 AND n.name >= N'k' AND n.name < N'l' THEN (SELECT s.share FROM shares AS s) ELSE @limit END) {row}
+		FROM {p:records} AS r WITH (FORCESEEK) WHERE r.grp = {group} AND r.topic = {topic} AND r.stage = 1 AND r.under = n.name ORDER BY r.seq) AS h),
 	ready AS (SELECT TOP (@limit) {row} FROM {p:records} AS r WITH (FORCESEEK) WHERE @keys = 1 AND r.grp = {group} AND r.topic = {topic} AND r.stage = 0
 		ORDER BY r.seq),
 	wanted AS (SELECT h.[key] FROM held AS h UNION SELECT y.[key] FROM ready AS y
