@@ -29,20 +29,20 @@ func used(t *testing.T) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// TestCost runs alone, because it measures the process.
-func TestCost(t *testing.T) {
-	testenv.Long(t, "the pages of a store in which a million records wait")
+// TestCost_Million runs alone, because it measures the process.
+func TestCost_Million(t *testing.T) {
+	testenv.Unraced(t, "the pages of a store in which a million records wait")
 
 	t.Run("with a million records waiting the first answer of each page is quick", func(t *testing.T) {
 		visit(t, newSQLite(t), func() time.Duration { return used(t) }, goal)
 	})
 }
 
-// TestCost_Servers measures the time on the wall, because the store works in another process. That
+// TestCostOfServers_Million measures the time on the wall, because the store works in another process. That
 // time depends on what else the machine does, so the test only refuses what a page takes that reads all
 // records. docs/dashboard.md has the times on a quiet machine.
-func TestCost_Servers(t *testing.T) {
-	testenv.Long(t, "the pages of a server in which a million records wait")
+func TestCostOfServers_Million(t *testing.T) {
+	testenv.Unraced(t, "the pages of a server in which a million records wait")
 	began := time.Now()
 	clock := func() time.Duration { return time.Since(began) }
 

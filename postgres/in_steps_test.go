@@ -156,7 +156,7 @@ FROM generate_series(1, $1::integer) AS g`, n)
 
 // many returns a number of records of the topic orders that needs many steps.
 func many() int {
-	if testenv.All() && !underRace {
+	if testenv.All() && !testenv.UnderRace {
 		return 1_000_000
 	}
 	return 5_000

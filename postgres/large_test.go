@@ -22,10 +22,7 @@ import (
 // huge makes a payload that does not compress, or skips the test.
 func huge(t *testing.T, n int) []byte {
 	t.Helper()
-	if underRace {
-		t.Skip("skipped: under the race detector a large payload takes more memory than a machine has; CI runs this without it")
-	}
-	testenv.Long(t, "some GiB of memory and some minutes")
+	testenv.Unraced(t, "some GiB of memory and some minutes")
 	payload := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(payload)
 	return payload

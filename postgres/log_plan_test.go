@@ -54,12 +54,12 @@ func filledLog(t *testing.T) (url string, admin *pgxpool.Pool) {
 	return url, admin
 }
 
-func TestStore_LogPlan(t *testing.T) {
+func TestLogPlans_Million(t *testing.T) {
 	t.Parallel()
 
 	t.Run("statements read no more than they need at a million rows of the log", func(t *testing.T) {
 		t.Parallel()
-		testenv.Long(t, "plans at a million rows")
+		testenv.Unraced(t, "plans at a million rows of the log")
 		url, admin := filledLog(t)
 		check := func(when string, modes ...string) {
 			for _, mode := range modes {

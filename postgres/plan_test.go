@@ -108,12 +108,33 @@ func filled(t *testing.T) (url string, fill func(n int), admin *pgxpool.Pool) {
 	}, admin
 }
 
-func TestStore_Plan(t *testing.T) {
+func TestPlans_Million(t *testing.T) {
 	t.Parallel()
+
+	t.Run("claims after all was acked are told of", func(t *testing.T) {
+		t.Parallel()
+		testenv.Unraced(t, "what claims cost after a million acks, which is told and not judged")
+		url, _, admin := filled(t)
+		watcher, err := connect(t, url).BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		require.NoError(t, err)
+		_, err = watcher.Exec(t.Context(), "SELECT 1")
+		require.NoError(t, err)
+		e := explained(t, url, "auto")
+		e.t = t
+		e.tellClaims("nothing was ever there")
+		ackedBehind(t, admin, rows())
+		e.tellClaims("all were acked, and another session still sees them")
+		execute(t, admin, "VACUUM outmill.records")
+		e.tellClaims("the same after VACUUM, which cannot help")
+		require.NoError(t, watcher.Rollback(t.Context()))
+		e.tellClaims("nobody sees them any more")
+		execute(t, admin, "VACUUM outmill.records")
+		e.tellClaims("after VACUUM")
+	})
 
 	t.Run("statements read no more than they need at a million records", func(t *testing.T) {
 		t.Parallel()
-		testenv.Long(t, "plans at a million rows")
+		testenv.Unraced(t, "plans at a million rows")
 		url, fill, admin := filled(t)
 
 		// The planner assumes ten pages for a table that was never analyzed, and no rows for
@@ -140,27 +161,6 @@ func TestStore_Plan(t *testing.T) {
 		}
 		execute(t, admin, "VACUUM outmill.records")
 		t.Run("after VACUUM", func(t *testing.T) { explained(t, url, "auto").requireBoundedPlans(t) })
-	})
-
-	t.Run("claims after all was acked are told of", func(t *testing.T) {
-		t.Parallel()
-		testenv.Long(t, "what claims cost after a million acks, which is told and not judged")
-		url, _, admin := filled(t)
-		watcher, err := connect(t, url).BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-		require.NoError(t, err)
-		_, err = watcher.Exec(t.Context(), "SELECT 1")
-		require.NoError(t, err)
-		e := explained(t, url, "auto")
-		e.t = t
-		e.tellClaims("nothing was ever there")
-		ackedBehind(t, admin, rows())
-		e.tellClaims("all were acked, and another session still sees them")
-		execute(t, admin, "VACUUM outmill.records")
-		e.tellClaims("the same after VACUUM, which cannot help")
-		require.NoError(t, watcher.Rollback(t.Context()))
-		e.tellClaims("nobody sees them any more")
-		execute(t, admin, "VACUUM outmill.records")
-		e.tellClaims("after VACUUM")
 	})
 }
 

@@ -16,10 +16,7 @@ import (
 func TestStore_Large(t *testing.T) {
 	// It is not parallel, because it holds the payload several times.
 	t.Run("a payload of hundreds of MB comes as it was published", func(t *testing.T) {
-		if underRace {
-			t.Skip("skipped: under the race detector a large payload takes more memory than a machine has; CI runs this without it")
-		}
-		testenv.Long(t, "some GiB of memory")
+		testenv.Unraced(t, "some GiB of memory")
 		payload := make([]byte, 300<<20)
 		_, _ = rand.NewChaCha8([32]byte{1}).Read(payload)
 		store := newStore(t)

@@ -5,10 +5,12 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/outmill/outmill/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
-	if underRace {
+	if testenv.UnderRace {
 		// A quarter of the default number of walks for each property.
 		_ = flag.Set("rapid.checks", "25")
 	}

@@ -23,7 +23,7 @@ import (
 func manyWriters(t *testing.T, stores []*sqlite.Store, each func(store *sqlite.Store, r *outmill.Record) error) {
 	t.Helper()
 	writers := 200
-	if testenv.All() && !underRace {
+	if testenv.All() && !testenv.UnderRace {
 		writers = 1000
 	}
 	begin := make(chan struct{})

@@ -45,7 +45,7 @@ func suites() []suite {
 			ConsumerGroups:      true,
 			ExactlyOnceDelivery: exactlyOnce,
 			Persistent:          true,
-			ForceShort:          !testenv.All() || underRace,
+			ForceShort:          !testenv.All() || testenv.UnderRace,
 		}
 		inOrder := features
 		inOrder.GuaranteedOrder = true

@@ -22,7 +22,7 @@ var unbounded = map[string]bool{"by_open": true, "state": true}
 // ofLog are the names of the statements of the log and its upkeep.
 var ofLog = regexp.MustCompile("^(log|segment|upkeep|tidy|cluster)")
 
-// Each statement has an index that finds its rows, with generic plans and empty tables. TestPlans_AMillionRows looks at full ones.
+// Each statement has an index that finds its rows, with generic plans and empty tables. TestPlans_Million looks at full ones.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	db := connect(t, postgrestest.Database(t), 1, nil)

@@ -57,10 +57,21 @@ func TestStatements(t *testing.T) {
 			}
 		}
 	})
+}
+
+func written(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(statementsFile)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestStatements_Million(t *testing.T) {
+	t.Parallel()
 
 	t.Run("at a million records the plans are the same, with and without ANALYZE", func(t *testing.T) {
 		t.Parallel()
-		testenv.Long(t, "plans of SQLite at a million records")
+		testenv.Unraced(t, "plans of SQLite at a million records")
 		s := newHarness(t, storetest.Options{}, 0).store
 		for _, fill := range []string{million, millionNotes, millionEntries} {
 			_, err := s.DB().ExecContext(t.Context(), fill)
@@ -71,13 +82,6 @@ func TestStatements(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, written(t), statementsOf(t, s))
 	})
-}
-
-func written(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(statementsFile)
-	require.NoError(t, err)
-	return string(text)
 }
 
 // million fills the table with 1,000,000 records in every stage. The first 100,000 ready ones have one key.

@@ -1,5 +1,0 @@
-//go:build !race
-
-package allstores
-
-const underRace = false
