@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/storekit"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -69,7 +70,7 @@ func (s *Store) build(ctx context.Context, in *driver.Collection, missing bson.A
 	for try := 1; ; try++ {
 		bounded := slices.Concat(command, bson.D{{Key: "maxTimeMS", Value: bound.Milliseconds()}})
 		err := s.db.RunCommand(running, bounded).Err()
-		if !hasCode(err, codeMaxTimeExpired) {
+		if !mongoerr.HasCode(err, mongoerr.CodeMaxTimeExpired) {
 			return err
 		}
 		err = fmt.Errorf("%w: collection %s, after %d tries of up to %s each: end the transactions that stay open for long and call Ensure "+

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
@@ -44,7 +45,7 @@ func (s *Store) examine(ctx context.Context, request roles.ExamineRequest, e *ro
 	switch {
 	case err == nil:
 		err = schemaError(found)
-	case hasCode(err, codeUnauthorized):
+	case mongoerr.HasCode(err, codeUnauthorized):
 		// The report names the right.
 		err = nil
 	}
@@ -93,7 +94,7 @@ func (s *Store) examineIndexes(ctx context.Context, e *roles.Examination) error 
 		in := s.collection(i.collection)
 		if present[i.collection] == nil {
 			found, err := indexesOf(ctx, in)
-			if hasCode(err, codeUnauthorized) {
+			if mongoerr.HasCode(err, codeUnauthorized) {
 				e.Skip("The indexes were not examined, because the user lacks the action listIndexes on %s.", in.Name())
 				return nil
 			}
@@ -165,7 +166,7 @@ func (s *Store) examineOperations(ctx context.Context, request roles.ExamineRequ
 	if err == nil {
 		err = cursor.All(ctx, &found)
 	}
-	if hasCode(err, codeUnauthorized) {
+	if mongoerr.HasCode(err, codeUnauthorized) {
 		e.Skip("Transactions and lock waits were not examined, because the user lacks the action inprog on the cluster: " +
 			"the role clusterMonitor has it.")
 		return nil

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
@@ -92,7 +93,7 @@ var isNote = bson.D{{Key: "$or", Value: bson.A{
 // busy reports the conflict with another transaction. It drops the labels of the driver's error,
 // because they would make Transact try again at once.
 func busy(err error) error {
-	if hasCode(err, codeWriteConflict) || driver.IsDuplicateKeyError(err) {
+	if mongoerr.HasCode(err, mongoerr.CodeWriteConflict) || driver.IsDuplicateKeyError(err) {
 		return fmt.Errorf("%w: %v", roles.ErrNoteBusy, err) //nolint:errorlint // see above
 	}
 	return err

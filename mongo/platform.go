@@ -7,6 +7,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/outmill/outmill/mongo/internal/mongoerr"
 )
 
 // oldestServer is the first major version of MongoDB that has all features that the store uses.
@@ -25,8 +27,8 @@ var refusesIndex = []int{9, 67, 115, 197, 238, 303}
 // errors unchanged.
 func lacking(what string, err error) error {
 	var said driver.ServerError
-	if err == nil || !errors.As(err, &said) || repeatable(err) || hasLabel(err, labelUnknown) ||
-		hasCode(err, codeUnauthorized) || hasCode(err, codeMaxTimeExpired) {
+	if err == nil || !errors.As(err, &said) || repeatable(err) || mongoerr.HasLabel(err, mongoerr.LabelUnknown) ||
+		mongoerr.HasCode(err, codeUnauthorized) || mongoerr.HasCode(err, mongoerr.CodeMaxTimeExpired) {
 		return err
 	}
 	return fmt.Errorf("%w: the server has no %s: the store needs MongoDB %d.0 or later as a replica set; Amazon DocumentDB up to 5.0 and "+
@@ -98,7 +100,7 @@ func (s *Store) checkTransactions(ctx context.Context) error {
 	switch {
 	case errors.Is(err, errProbed):
 		return nil
-	case hasCode(err, codeIllegalOperation):
+	case mongoerr.HasCode(err, codeIllegalOperation):
 		return fmt.Errorf("%w: the server has no transactions: make it a replica set, one of a single node will do (mongod --replSet rs0, and "+
 			"rs.initiate() once), or set Config.WithoutTransactions: %w",
 			errors.ErrUnsupported, err)

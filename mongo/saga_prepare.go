@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
@@ -65,7 +66,7 @@ func (s *Store) prepareSagas(ctx context.Context, kind string) error {
 		return err
 	}
 	err = s.db.CreateCollection(ctx, in.Name())
-	existed := hasCode(err, codeNamespaceExists)
+	existed := mongoerr.HasCode(err, mongoerr.CodeNamespaceExists)
 	if err != nil && !existed {
 		return err
 	}
@@ -142,4 +143,4 @@ func (e unprepared) Error() string {
 
 func (e unprepared) Unwrap() error { return e.err }
 
-func (unprepared) HasErrorLabel(label string) bool { return label == labelTransient }
+func (unprepared) HasErrorLabel(label string) bool { return label == mongoerr.LabelTransient }

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
@@ -155,7 +156,7 @@ func (s *Store) DeleteSaga(ctx context.Context, saga *roles.Saga, opts roles.Sag
 // conflicting returns a conflict with an open transaction as the error as. It keeps the labels of
 // the driver's error, so that the transaction is repeated for a while.
 func conflicting(err, as error) error {
-	if hasCode(err, codeWriteConflict) {
+	if mongoerr.HasCode(err, mongoerr.CodeWriteConflict) {
 		return errors.Join(as, err)
 	}
 	return err

@@ -12,6 +12,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -135,7 +136,7 @@ func (s *Store) ensure(ctx context.Context) error {
 		}
 	}
 	for _, name := range collectionNames {
-		if err := s.db.CreateCollection(ctx, s.config.CollectionName(name)); err != nil && !hasCode(err, codeNamespaceExists) {
+		if err := s.db.CreateCollection(ctx, s.config.CollectionName(name)); err != nil && !mongoerr.HasCode(err, mongoerr.CodeNamespaceExists) {
 			return err
 		}
 	}
@@ -206,11 +207,11 @@ func (s *Store) ensureIndexes(ctx context.Context, in *driver.Collection, wanted
 		return nil
 	}
 	err = s.build(ctx, in, missing, inUse)
-	if hasCode(err, codeOptionsConflict) || hasCode(err, codeKeySpecsConflict) {
+	if mongoerr.HasCode(err, codeOptionsConflict) || mongoerr.HasCode(err, codeKeySpecsConflict) {
 		return fmt.Errorf("%w: collection %s has an index that one of the store's would conflict with: drop it, or choose another "+
 			"Config.CollectionPrefix: %w", errIndexConflict, in.Name(), err)
 	}
-	if slices.ContainsFunc(refusesIndex, func(code int) bool { return hasCode(err, code) }) {
+	if slices.ContainsFunc(refusesIndex, func(code int) bool { return mongoerr.HasCode(err, code) }) {
 		return lacking("partial indexes", err)
 	}
 	return err

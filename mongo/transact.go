@@ -6,6 +6,7 @@ import (
 
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
@@ -37,7 +38,7 @@ func proven(context.Context) error { return nil }
 
 // MayBeCommitted reports whether a COMMIT with this error may have taken effect. See
 // storekit.CommitJudge.
-func (*Store) MayBeCommitted(_ context.Context, err error) bool { return mayBeCommitted(err) }
+func (*Store) MayBeCommitted(_ context.Context, err error) bool { return mongoerr.MayBeCommitted(err) }
 
 // TxLimit is 60 s: the server aborts transactions that take longer. See roles.Transactor.
 func (s *Store) TxLimit() time.Duration { return txLimit }

@@ -9,6 +9,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -98,7 +99,7 @@ func (t *turn) take(ctx context.Context, lasts time.Duration) (taken bool, err e
 		return false, nil
 	case err != nil:
 		t.doubtful = t.doubtful || mayHaveWritten(own, err)
-		if ctx.Err() == nil && isTimeout(err) {
+		if ctx.Err() == nil && mongoerr.IsTimeout(err) {
 			// A busy server may write the turn after our time ran out. The next attempt, which has
 			// the same token, then finds the turn taken by that write.
 			err = nil

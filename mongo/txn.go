@@ -8,6 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/crash"
+	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/storekit"
 
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
@@ -138,7 +139,7 @@ func abort(ctx context.Context, session *driver.Session) {
 
 // unanswered reports that the caller may not have waited for the answer to the last statement.
 func unanswered(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || driver.IsNetworkError(err) || isTimeout(err) ||
+	return ctx.Err() != nil || driver.IsNetworkError(err) || mongoerr.IsTimeout(err) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
@@ -180,9 +181,9 @@ func commit(ctx context.Context, session *driver.Session) error {
 		switch {
 		case err == nil:
 			return nil
-		case hasLabel(err, labelUnknown) && own.Err() == nil && storekit.Pause(own, firstPause) == nil:
+		case mongoerr.CommitUnknown(err) && own.Err() == nil && storekit.Pause(own, firstPause) == nil:
 			continue
-		case mayBeCommitted(err):
+		case mongoerr.MayBeCommitted(err):
 			return storekit.CommitInDoubt(err)
 		}
 		return err

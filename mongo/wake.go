@@ -17,6 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -244,13 +245,13 @@ func (c *changes) keepListening() {
 		if err == nil {
 			continue
 		}
-		if c.ofCluster() && (hasCode(err, codeUnauthorized) || hasCode(err, codeInvalidOptions)) {
+		if c.ofCluster() && (mongoerr.HasCode(err, codeUnauthorized) || mongoerr.HasCode(err, codeInvalidOptions)) {
 			c.s.logger.Error("No change stream of the whole cluster; each database gets one of its own", err, nil)
 			streams.divide(c)
 			return
 		}
 		c.calls.Note(c.ctx, storekit.CallListen, "", time.Time{}, err)
-		if hasCode(err, codeUnauthorized) || hasCode(err, codeNoChangeStreams) {
+		if mongoerr.HasCode(err, codeUnauthorized) || mongoerr.HasCode(err, codeNoChangeStreams) {
 			c.s.logger.Error("The server does not allow a change stream, so readers poll; Config.WithoutChangeStream avoids the attempt", err,
 				nil)
 			return

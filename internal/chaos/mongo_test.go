@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"slices"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -15,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	xdriver "go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
@@ -162,17 +164,25 @@ const (
 )
 
 func (mongoDatabase) kindOf(err error) (kind string, expected bool) {
+	// The driver returns the second type from a commit whose second try found no server.
 	var fromServer driver.ServerError
+	var unconfirmed xdriver.WriteCommandError
 	switch {
 	case driver.IsNetworkError(err):
 		return "connection lost", true
 	case driver.IsTimeout(err), errors.Is(err, context.DeadlineExceeded):
 		return "timeout", true
 	case errors.As(err, &fromServer):
-		return fmt.Sprint(fromServer.ErrorCodes()), fromServer.HasErrorCode(codeShutdownInProgress) ||
-			fromServer.HasErrorCode(codeInterruptedAtShutdown)
+		return fmt.Sprint(fromServer.ErrorCodes()), slices.ContainsFunc(fromServer.ErrorCodes(), shutsDown)
+	case errors.As(err, &unconfirmed) && unconfirmed.WriteConcernError != nil:
+		code := int(unconfirmed.WriteConcernError.Code)
+		return fmt.Sprint("unconfirmed ", code), shutsDown(code)
 	}
 	return fmt.Sprintf("%T", err), false
+}
+
+func shutsDown(code int) bool {
+	return code == codeShutdownInProgress || code == codeInterruptedAtShutdown
 }
 
 // mongoSession is a transaction whose contexts carry it.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/mongo/internal/mongoerr"
 )
 
 func onlyLeases(c *driver.Changes) bool {
@@ -78,7 +79,7 @@ func writeOutside(ctx context.Context, records *mongo.Collection, rows []driver.
 	for _, u := range updatesOf(rows, nil, 0) {
 		models = append(models, u.model(more...))
 	}
-	err = again(ctx, interrupted, func() error {
+	err = again(ctx, mongoerr.Interrupted, func() error {
 		result, err := records.BulkWrite(alone(ctx), models, options.BulkWrite().SetOrdered(false))
 		if err == nil {
 			matched = int(result.MatchedCount)

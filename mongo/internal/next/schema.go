@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -76,7 +77,7 @@ func (d *Driver) Ensure(ctx context.Context) error {
 			return storekit.SchemaVersion{Version: found.Version, Compatible: found.Compatible}.Check(schemaVersion)
 		}
 		for _, command := range d.commands() {
-			if err := d.db.RunCommand(alone(ctx), command).Err(); err != nil && !hasCode(err, codeNamespaceExists) {
+			if err := d.db.RunCommand(alone(ctx), command).Err(); err != nil && !mongoerr.HasCode(err, mongoerr.CodeNamespaceExists) {
 				return fmt.Errorf("schema version %d: %w", schemaVersion, err)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/crash"
+	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -24,20 +24,6 @@ const (
 	abortWithin = 2 * time.Second
 	commitPause = 2 * time.Millisecond
 )
-
-// Codes and labels of MongoDB's errors.
-const (
-	codeWriteConflict     = 112
-	codeNoSuchTransaction = 251
-	codeMaxTimeExpired    = 50
-	codeNamespaceExists   = 48
-
-	labelTransient = "TransientTransactionError"
-	labelUnknown   = "UnknownTransactionCommitResult"
-)
-
-// interruptions are the codes of a server that steps down as the primary, or shuts down, during a command.
-var interruptions = []int{10107, 13435, 189, 11600, 11602, 91}
 
 // errConflict has a transaction run again: others have changed what it has read.
 var errConflict = errors.New("others have changed the same records since they were read")
@@ -63,9 +49,9 @@ func commit(ctx context.Context, session *mongo.Session) error {
 		switch {
 		case err == nil:
 			return nil
-		case hasLabel(err, labelUnknown) && own.Err() == nil && storekit.Pause(own, commitPause) == nil:
+		case mongoerr.CommitUnknown(err) && own.Err() == nil && storekit.Pause(own, commitPause) == nil:
 			continue
-		case mayBeCommitted(err):
+		case mongoerr.MayBeCommitted(err):
 			return storekit.CommitInDoubt(err)
 		}
 		return err
@@ -87,50 +73,24 @@ func (d *Driver) endSession(ctx context.Context, session *mongo.Session, err err
 	session.EndSession(own)
 }
 
-func hasCode(err error, code int) bool {
-	var e mongo.ServerError
-	return errors.As(err, &e) && e.HasErrorCode(code)
-}
-
-func hasLabel(err error, label string) bool {
-	var e mongo.LabeledError
-	return errors.As(err, &e) && e.HasErrorLabel(label)
-}
-
-func isTimeout(err error) bool { return mongo.IsTimeout(err) || hasCode(err, codeMaxTimeExpired) }
-
 func unanswered(ctx context.Context, err error) bool {
-	return err != nil && (ctx.Err() != nil || mongo.IsNetworkError(err) || isTimeout(err))
-}
-
-// interrupted reports that the primary, or the connection to it, was lost during a command.
-func interrupted(err error) bool {
-	return !hasLabel(err, labelUnknown) &&
-		(mongo.IsNetworkError(err) || slices.ContainsFunc(interruptions, func(code int) bool { return hasCode(err, code) }))
+	return err != nil && (ctx.Err() != nil || mongo.IsNetworkError(err) || mongoerr.IsTimeout(err))
 }
 
 // passes reports whether a transaction that has failed may succeed if it runs again.
 func passes(err error) bool {
-	return !errors.Is(err, storekit.ErrCommitInDoubt) && (conflicts(err) || interrupted(err))
+	return !errors.Is(err, storekit.ErrCommitInDoubt) && (conflicts(err) || mongoerr.Interrupted(err))
 }
 
 func conflicts(err error) bool {
-	return errors.Is(err, errConflict) || hasLabel(err, labelTransient) || hasCode(err, codeWriteConflict) ||
-		hasCode(err, codeNoSuchTransaction) && !errors.Is(err, outmill.ErrInvalidTx)
+	return errors.Is(err, errConflict) || mongoerr.HasLabel(err, mongoerr.LabelTransient) ||
+		mongoerr.HasCode(err, mongoerr.CodeWriteConflict) ||
+		mongoerr.HasCode(err, mongoerr.CodeNoSuchTransaction) && !errors.Is(err, outmill.ErrInvalidTx)
 }
 
 // MayBeCommitted reports whether a commit with this error may have taken effect. See storekit.CommitJudge.
-func (d *Driver) MayBeCommitted(_ context.Context, err error) bool { return mayBeCommitted(err) }
-
-func mayBeCommitted(err error) bool {
-	var refused mongo.ServerError
-	switch {
-	case hasLabel(err, labelUnknown), mongo.IsNetworkError(err), isTimeout(err):
-		return true
-	case errors.Is(err, outmill.ErrInvalidTx):
-		return false
-	}
-	return !errors.As(err, &refused)
+func (d *Driver) MayBeCommitted(_ context.Context, err error) bool {
+	return mongoerr.MayBeCommitted(err)
 }
 
 // Explain adds the operation to an error.
@@ -142,7 +102,7 @@ func (d *Driver) Explain(ctx context.Context, operation string, err error) error
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
 	err = storekit.MarkAway(ctx, err, func(err error) bool {
-		return interrupted(err) || isTimeout(err) || errors.As(err, new(topology.ServerSelectionError))
+		return mongoerr.Interrupted(err) || mongoerr.IsTimeout(err) || errors.As(err, new(topology.ServerSelectionError))
 	})
 	return fmt.Errorf("outmill/mongo: %s %s: %w", d.config.Name, operation, err)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -82,7 +83,7 @@ func (d *Driver) within(ctx context.Context, caller any, fn func(*tx) error) err
 	}
 	t := &tx{d: d, session: session, callers: true, learned: &learned{}}
 	if err := fn(t); err != nil {
-		if hasCode(err, codeNoSuchTransaction) {
+		if mongoerr.HasCode(err, mongoerr.CodeNoSuchTransaction) {
 			return storekit.TxGone(err)
 		}
 		// After a conflict the server has aborted it.
