@@ -266,8 +266,8 @@ const leastLooked, mostLooked = 100, 100_000
 // overAllLines returns what the log has for a search over all lines, which has found some of the records.
 func (t *tx) overAllLines(ctx context.Context, s driver.Search, found int) (rows []driver.Row, err error) {
 	switch {
-	case s.By == driver.ByEnded:
-		return t.allEnded(ctx, s.Limit)
+	case s.By == driver.ByEnded && found < s.Limit:
+		return t.allEnded(ctx, s.Limit-found)
 	case s.By == driver.ByOpen && found == 0:
 		return t.anyOpen(ctx)
 	}
