@@ -86,12 +86,13 @@ const (
 	// KeySkip lets later records of the key pass.
 	KeySkip
 	// KeyPark blocks the key while the record is retried. When the record goes dead by Fail,
-	// the later pending records of its key go dead with it. Each further record of the key
-	// that an ordered claim with this policy meets goes dead too, until the last parked record
-	// of the key is requeued or deleted. KeyPark is for OrderKey; a record without a key parks
-	// nothing, and neither does a record that expires. If thousands of records are behind, the
-	// store makes some of them dead at once, and the others when claims with this policy meet
-	// them.
+	// it parks its key: the later records of the key go dead with it. The store makes a later
+	// pending record dead at once, or leaves it to the next ordered claim with this policy that
+	// meets it, as it leaves records that are appended later. Such a claim returns none of them.
+	// Lists and counts show a record as pending until it is dead, and until then claims with
+	// another policy may return it. The key is parked until the last parked record of it is
+	// requeued or deleted. KeyPark is for OrderKey; a record without a key parks nothing, and
+	// neither does a record that expires.
 	KeyPark
 )
 

@@ -69,7 +69,7 @@ func auditCalls(e *env) {
 	records := e.Parked("m1", "m2", "m3", "m4")
 	e.edited(records[0], []byte("new"), nil)
 	e.Requeue(records[0])
-	e.Park(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ParkOrder))
+	e.ParkAndMeet(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ParkOrder))
 	e.skip(records[0])
 	require.Equal(e.T, 2, e.Delete(records[1], records[2]))
 	entries := e.audited()

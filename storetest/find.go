@@ -310,7 +310,7 @@ func requeueWhere(e *env) {
 func requeueWhereParked(e *env) {
 	operator := e.repairs()
 	e.Filled(suite.Recs(orders, suite.WithKey("k"), "m1", "m2", "m3")...)
-	e.Park(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.InOrder(outmill.OrderKey, outmill.KeyPark)))
+	e.ParkAndMeet(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ParkOrder))
 	require.Len(e.T, e.List(outmill.ListQuery{Status: outmill.StatusDead}), 3)
 	require.Equal(e.T, 3, changedBy(e.pages(operator.RequeueWhere, outmill.ListQuery{MessageID: "m1"})))
 	e.RequireNames([]string{"m1", "m2", "m3"}, e.List(outmill.ListQuery{Status: outmill.StatusPending}))

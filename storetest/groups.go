@@ -75,7 +75,7 @@ func groupsAreIndependent(e *env) {
 	e.Append(suite.Keyed("k", "m1", "m2")...)
 	first := e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.OfGroup("one"), suite.ByKey)
 	require.Equal(e.T, []string{"m1", "m2"}, suite.Names(e.ClaimAll(suite.OfGroup("two"), suite.ByKey)))
-	e.Park(first)
+	e.ParkAndMeet(first)
 	require.Empty(e.T, e.ClaimAll(suite.OfGroup("one")), "parked")
 	for _, r := range e.List(groupQuery("two")) {
 		require.Equal(e.T, outmill.StatusLeased, r.Status)

@@ -61,7 +61,7 @@ func (e *env) parkedKeys() {
 	e.Append(slices.Concat(suite.Keyed("a", "a1", "a2", "a3"), suite.Keyed("b", "b1", "b2", "b3", "b4"),
 		suite.Recs("invoices", suite.WithKey("a"), "i1", "i2"))...)
 	for range 3 {
-		e.Park(e.Claim(outmill.NewOwnerToken(), suite.ParkOrder, suite.Limit(1))...)
+		e.ParkAndMeet(e.Claim(outmill.NewOwnerToken(), suite.ParkOrder, suite.Limit(1))...)
 	}
 }
 

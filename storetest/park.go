@@ -15,6 +15,7 @@ import (
 func parkSentences() []sentence {
 	return []sentence{
 		{"a record failed with Park takes the later pending records of its key along", parkTakesLater},
+		{"Fail parks a later record at once, or leaves it as it is to the next claim with Park; lists and counts say which", parkAtOnceOrMet},
 		{"a record failed with Park leaves the earlier records of its key", parkLeavesEarlier},
 		{"records appended to a parked key go dead when a claim with Park meets them", parkedKeyTakesAppended},
 		{"records appended to a parked key in a caller's transaction go dead when a claim with Park meets them", parkedKeyInTransaction},
@@ -45,6 +46,29 @@ func parkTakesLater(e *env) {
 	require.Empty(e.T, e.Claim(outmill.NewOwnerToken(), suite.ParkOrder))
 }
 
+func parkAtOnceOrMet(e *env) {
+	records := suite.Keyed("k", "m1", "m2", "m3", "m4")
+	e.Filled(records...)
+	e.Abandon(0, e.ClaimN(outmill.NewOwnerToken(), 2, suite.ParkOrder)...)
+	before := []*outmill.Record{e.Get(records[1]), e.Get(records[2]), e.Get(records[3])}
+	e.Park(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ParkOrder))
+	dead := 1
+	for _, was := range before {
+		is := e.Get(was)
+		if is.Status != outmill.StatusDead {
+			require.Equal(e.T, was, is, "a record that Fail leaves to the next claim")
+			continue
+		}
+		require.Equal(e.T, storekit.ParkedError, is.LastError)
+		dead++
+	}
+	require.Len(e.T, e.List(outmill.ListQuery{Status: outmill.StatusDead}), dead)
+	stats := e.stats(0)[group+": "+orders]
+	require.Equal(e.T, []int{dead, len(records) - dead}, []int{stats.Dead, stats.Pending}, "dead and pending")
+	require.Empty(e.T, e.ClaimAll(suite.ParkOrder))
+	e.RequireStatus(outmill.StatusDead, records...)
+}
+
 func parkKeepsHistory(e *env) {
 	e.Filled(suite.Keyed("k", "m1", "m2")...)
 	owner := outmill.NewOwnerToken()
@@ -61,7 +85,7 @@ func parkLeavesEarlier(e *env) {
 	records := suite.Keyed("k", "m1", "m2", "m3")
 	e.Filled(records...)
 	found := e.ClaimN(outmill.NewOwnerToken(), 2, suite.ParkOrder)
-	e.Park(found[1])
+	e.ParkAndMeet(found[1])
 	e.RequireStatus(outmill.StatusLeased, records[0])
 	e.RequireStatus(outmill.StatusDead, records[1:]...)
 	e.Ack(found[0])
@@ -171,7 +195,7 @@ func parkInEachGroup(e *env) {
 	for _, group := range groups {
 		first = append(first, e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ParkOrder, suite.OfGroup(group)))
 	}
-	e.Park(first...)
+	e.ParkAndMeet(first...)
 	for _, r := range suite.ListAll(e.Ctx, e.T, e.Store, outmill.ListQuery{}) {
 		require.Equal(e.T, outmill.StatusDead, r.Status, "%s of group %s", r.MessageID, r.Group)
 	}
@@ -263,7 +287,7 @@ func keyGoesOnAfterRequeue(e *env) {
 func parkAgain(e *env) {
 	records := e.Parked("m1", "m2")
 	e.Requeue(records[0])
-	e.Park(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ParkOrder))
+	e.ParkAndMeet(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ParkOrder))
 	e.RequireStatus(outmill.StatusDead, records...)
 	require.Equal(e.T, 2, e.Requeue(records[0]))
 	e.RequireNames([]string{"m1", "m2"}, e.ClaimAll(suite.ParkOrder))
@@ -273,7 +297,7 @@ func requeueOneKey(e *env) {
 	records := e.Parked("m1", "m2")
 	others := suite.Keyed("other", "o1", "o2")
 	e.Append(others...)
-	e.Park(e.ClaimOne(outmill.NewOwnerToken(), "o1", suite.ParkOrder))
+	e.ParkAndMeet(e.ClaimOne(outmill.NewOwnerToken(), "o1", suite.ParkOrder))
 	require.Equal(e.T, 2, e.Requeue(records[0]))
 	e.RequireStatus(outmill.StatusDead, others...)
 	e.RequireNames([]string{"m1", "m2"}, e.ClaimAll(suite.ParkOrder))

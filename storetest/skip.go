@@ -78,7 +78,7 @@ func skipParkAgain(e *env) {
 	e.repairs()
 	records := e.Parked("m1", "m2", "m3")
 	e.skip(records[0])
-	e.Park(e.ClaimOne(outmill.NewOwnerToken(), "m2", suite.ParkOrder))
+	e.ParkAndMeet(e.ClaimOne(outmill.NewOwnerToken(), "m2", suite.ParkOrder))
 	e.RequireStatus(outmill.StatusDead, records[1:]...)
 	require.Equal(e.T, 1, e.skip(records[1]))
 	e.RequireNames([]string{"m3"}, e.ClaimAll(suite.ParkOrder))
@@ -113,7 +113,7 @@ func skipBeforeHead(e *env) {
 	records := suite.Keyed("k", "m0", "m1", "m2")
 	e.Filled(records...)
 	e.Fail(e.ClaimOne(outmill.NewOwnerToken(), "m0", suite.ParkOrder))
-	e.Park(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ParkOrder))
+	e.ParkAndMeet(e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.ParkOrder))
 	require.Zero(e.T, e.skip(records[0]))
 	e.RequireGone(records[0])
 	e.RequireStatus(outmill.StatusDead, records[1:]...)
@@ -132,7 +132,7 @@ func skipOthers(e *env) {
 	}
 	for _, of := range []string{group, "others"} {
 		for range lists {
-			e.Park(e.Claim(outmill.NewOwnerToken(), suite.ParkOrder, suite.OfGroup(of), suite.Limit(1))...)
+			e.ParkAndMeet(e.Claim(outmill.NewOwnerToken(), suite.ParkOrder, suite.OfGroup(of), suite.Limit(1))...)
 		}
 	}
 	head := e.List(outmill.ListQuery{Group: group, MessageID: "m1"})

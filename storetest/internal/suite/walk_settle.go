@@ -82,14 +82,15 @@ func (w *Walk) fail(t *rapid.T, leases []outmill.Lease) {
 	w.NoError(w.Store.Fail(w.Ctx(), Failures(park, "poison", leases)), "Fail")
 	w.settled(leases, func(it *Item) {
 		for _, behind := range w.Queue.fail(it, park) {
-			if w.Queue.inSteps {
+			if w.Queue.inSteps || behind.claims == 0 {
 				w.adoptNotYetParked(behind)
 			}
 		}
 	})
 }
 
-// adoptNotYetParked: how many records Fail parks is the store's affair.
+// adoptNotYetParked: which of the records that no claim has returned yet Fail parks at once is the store's affair. It
+// leaves the others as they are to the next claim that meets them.
 func (w *Walk) adoptNotYetParked(it *Item) {
 	got, err := w.Store.Get(w.Ctx(), it.ID)
 	w.NoError(err, "Get")

@@ -27,13 +27,27 @@ func (e *Env) Did(method func(context.Context, int) (int, error), limit int) int
 	return n
 }
 
-// Parked appends records of key k and fails the first with Park.
+// Parked appends records of key k, fails the first with Park, and has a claim meet the others.
 func (e *Env) Parked(list ...string) []*outmill.Record {
 	e.T.Helper()
 	records := Keyed("k", list...)
 	e.Filled(records...)
-	e.Park(e.ClaimOne(outmill.NewOwnerToken(), list[0], ParkOrder))
+	e.ParkAndMeet(e.ClaimOne(outmill.NewOwnerToken(), list[0], ParkOrder))
 	return records
+}
+
+// ParkAndMeet fails the records with Park, and has claims meet what is behind them, because a store may leave later
+// records of a key to the next claim with KeyPark. The claims return none of these keys, and give other records back.
+func (e *Env) ParkAndMeet(records ...*outmill.Record) {
+	e.T.Helper()
+	e.Park(records...)
+	for _, parked := range records {
+		found := e.ClaimAll(ParkOrder, OfGroup(parked.Group), From(parked.Topic))
+		for _, r := range found {
+			require.NotEqual(e.T, parked.Key, r.Key, "%s is behind %s, whose key is parked", r.MessageID, parked.MessageID)
+		}
+		e.Release(found...)
+	}
 }
 
 // RegisterAs makes a registration.
