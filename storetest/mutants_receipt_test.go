@@ -2,6 +2,9 @@ package storetest
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +23,8 @@ func TestRun_BrokenReceipts(t *testing.T) {
 					r.Copies[group] = outmill.NewWorkItemID()
 				}
 			})},
+		{"renames copies when a group comes", "receipt", "the ids that Append has named stay those of the records while groups come and go",
+			func(f mutants.File) outmill.Store { return &renames{File: f} }},
 		{"believes the writer about groups", "receipt", "Append says of a record that it waits for a group", believes},
 		{"reads the caller's clock", "receipt", "Append says when it created the records, in a transaction of the caller too",
 			reports(func(r *outmill.Record) { r.CreatedAt = time.Now() })},
@@ -48,6 +53,41 @@ func (m reportsOtherwise) Append(ctx context.Context, records ...*outmill.Record
 		}
 	}
 	return err
+}
+
+// renames does not find copies by the ids that Append has named once another group has registered.
+type renames struct {
+	mutants.File
+	mu    sync.Mutex
+	named []outmill.WorkItemID
+	gone  []outmill.WorkItemID
+}
+
+func (m *renames) Append(ctx context.Context, records ...*outmill.Record) error {
+	err := m.File.Append(ctx, records...)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range records {
+		m.named = slices.AppendSeq(m.named, maps.Values(r.Copies))
+	}
+	return err
+}
+
+func (m *renames) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
+	m.mu.Lock()
+	m.gone = slices.Clone(m.named)
+	m.mu.Unlock()
+	return m.File.RegisterGroup(ctx, regs...)
+}
+
+func (m *renames) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, error) {
+	m.mu.Lock()
+	gone := slices.Contains(m.gone, id)
+	m.mu.Unlock()
+	if gone {
+		return nil, outmill.ErrNotFound
+	}
+	return m.File.Get(ctx, id)
 }
 
 func believes(f mutants.File) outmill.Store { return believesWriter{f} }

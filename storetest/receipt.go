@@ -14,6 +14,7 @@ import (
 func receiptSentences() []sentence {
 	return []sentence{
 		{"Append says which groups a record reaches, and under which id each", receiptOfGroups},
+		{"the ids that Append has named stay those of the records while groups come and go", receiptStays},
 		{"Append says of a record that it waits for a group", receiptOfWaiting},
 		{"Append says when it created the records, in a transaction of the caller too", receiptOfTime},
 		{"Append says of a duplicate that no group has it", receiptOfDuplicate},
@@ -42,6 +43,35 @@ func receiptOfGroups(e *env) {
 		require.Equal(e.T, name, got.Group)
 		require.Equal(e.T, "m1", got.MessageID)
 	}
+}
+
+func receiptStays(e *env) {
+	check := func(id outmill.WorkItemID, group, name string) {
+		e.T.Helper()
+		got, err := e.Store.Get(e.Ctx, id)
+		require.NoError(e.T, err)
+		require.Equal(e.T, []string{group, name}, []string{got.Group, got.MessageID})
+	}
+	e.Register("b")
+	one, two := suite.Rec(orders, "m1"), suite.Rec(orders, "m2")
+	e.Append(one)
+	e.Register("a")
+	e.Append(two)
+	copied := two.Copies["b"]
+	e.Register("c")
+	e.requireDrop("a", 0, 1)
+	_, err := e.Store.Get(e.Ctx, two.ID)
+	require.ErrorIs(e.T, err, outmill.ErrNotFound, "what was dropped beside other groups is gone")
+	check(one.ID, "b", "m1")
+	check(copied, "b", "m2")
+	e.requireDrop("c", 0, 0)
+	e.requireDrop("b", 2, 0)
+	check(copied, "", "m2")
+	e.Register("d")
+	check(one.ID, "d", "m1")
+	check(copied, "d", "m2")
+	ids := suite.IDs(e.ClaimAll(suite.OfGroup("d"), suite.ByKey))
+	require.ElementsMatch(e.T, []outmill.WorkItemID{one.ID, copied}, ids)
 }
 
 func receiptOfWaiting(e *env) {

@@ -22,10 +22,6 @@ var notYet = map[string][]string{
 		"model: random walks leave the store as the model of a queue",
 		"model: random walks over fair topics leave the store as the model of a queue",
 	},
-	"the ids of copies are those of chains": {
-		"groups: the first group by name gets the id of the record, others ids of their own, and all the message id",
-		"receipt: Append says which groups a record reaches, and under which id each",
-	},
 }
 
 func TestConformance_Log(t *testing.T) {

@@ -68,7 +68,7 @@ func (t *tx) addInsert(rows []driver.NewRow) (same *bool) {
 	}
 	name, args := "insert", []any{int64(guessed), routes, schemaVersion}
 	if messages, logs := t.intoLog(rows); logs {
-		name, args = insertInto+strconv.FormatInt(t.log.segment, 10), append(append(logArgs(messages), args...), payloadsOf(messages))
+		name, args = insertInto+strconv.FormatInt(t.log.segment, 10), append(append(logArgs(messages), args...), payloadsOf(messages), t.log.event)
 	} else {
 		args = append(insertArgs(rows), args...)
 		t.state.Unrouted = t.state.Unrouted || slices.ContainsFunc(rows, func(r driver.NewRow) bool { return r.Group == "" })

@@ -30,6 +30,8 @@ type logLine struct {
 	begin logMark
 	// stamp is that of the history that says so.
 	stamp int64
+	// masks are those of the ids that its rows have.
+	masks logMasks
 	// dropping says that a drop still gives back earlier records of the chain: until then nothing of it is read.
 	dropping bool
 }
@@ -52,6 +54,8 @@ type logRow struct {
 	created     driver.Time
 	key, tenant string
 	size        int
+	// event is the last one that its append knew: see logChains.masks.
+	event int64
 }
 
 // logPage is what a claim may take, in order. A caller that has no room for all takes the first ones of rows.
@@ -142,7 +146,7 @@ func (t *logTx) pageOf(ctx context.Context, line logLine, want int) (p logPage, 
 		var r logRow
 		var seen *string
 		var none bool
-		if err := rows.Scan(&r.pos, &r.late, &seen, &none, (*[16]byte)(&r.id), &r.created, &r.key, &r.tenant, &r.size); err != nil {
+		if err := rows.Scan(&r.pos, &r.late, &seen, &none, (*[16]byte)(&r.id), &r.created, &r.key, &r.tenant, &r.size, &r.event); err != nil {
 			return p, err
 		}
 		last = max(last, r.pos)

@@ -1,10 +1,12 @@
 -- The log: see docs/postgres-next.md. xid stands before pos, so a transaction has its number before it has a place. topic names the line of
--- the topic and part. Rows are never updated or deleted. NULL is an empty text, of message_id the text of id. The log is read by this
--- table, which has no rows of its own: they are in the segments, and an append writes to one of these.
+-- the topic and part. Rows are never updated or deleted. NULL is an empty text, of message_id the text of id. event is the last event of the
+-- registrations that the append knew, from which the ids of the row's copies follow. The log is read by this table, which has no rows of its
+-- own: they are in the segments, and an append writes to one of these.
 CREATE TABLE {p:log} (
     xid            xid8   NOT NULL DEFAULT pg_current_xact_id(),
     pos            bigint NOT NULL DEFAULT nextval('{p:records_seq_seq}'),
     created_at     bigint NOT NULL,
+    event          bigint NOT NULL DEFAULT 0,
     id             uuid   NOT NULL,
     topic          text COLLATE "C" NOT NULL, -- as in the records
     key            text COLLATE "C",
@@ -173,7 +175,7 @@ $outmill$;
 -- With content it returns metadata and payload, too; where a value is in a table of its own, it is not read there before the caller uses it.
 -- It is STABLE, so it reads with the snapshot of the statement that calls it, which may read other tables, too.
 CREATE FUNCTION {p:log_page}(of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot, want bigint, content boolean DEFAULT false)
-RETURNS TABLE (pos bigint, flag boolean, seen text, fresh boolean, id uuid, created_at bigint, key text, tenant_id text, size bigint, message_id text,
+RETURNS TABLE (pos bigint, flag boolean, seen text, fresh boolean, id uuid, created_at bigint, key text, tenant_id text, size bigint, event bigint, message_id text,
     correlation_id text, causation_id text, traceparent text, tracestate text, dedup_key text, metadata text, payload bytea) LANGUAGE plpgsql STABLE AS $outmill$
 #variable_conflict use_column
 DECLARE
@@ -193,7 +195,7 @@ DECLARE
     around {p:skip_ranges};
 BEGIN
     -- Each by a search of its own: a join might go over the whole line.
-    RETURN QUERY SELECT l.pos, true, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size,
+    RETURN QUERY SELECT l.pos, true, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, l.event,
             l.message_id, l.correlation_id, l.causation_id, l.traceparent, l.tracestate, l.dedup_key, CASE WHEN content THEN l.metadata END, CASE WHEN content THEN l.payload END
         FROM (SELECT DISTINCT q.pos FROM {p:log_late}(of_topic, of_chain, cur) AS q WHERE NOT {p:log_skipped}(of_topic, of_chain, q.pos, q.xid)
             ORDER BY q.pos LIMIT want) AS f
@@ -202,7 +204,7 @@ BEGIN
     -- What is before the first skip is read without a look at them. The rows between two ranges are read at once, without the single places
     -- that are skipped there, and a range is jumped over, but for the rows in it that it does not cover.
     LOOP
-        RETURN QUERY SELECT l.pos, false, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), {p:log_size}(l),
+        RETURN QUERY SELECT l.pos, false, NULL::text, false, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), {p:log_size}(l), l.event,
             l.message_id, l.correlation_id, l.causation_id, l.traceparent, l.tracestate, l.dedup_key, CASE WHEN content THEN l.metadata END, CASE WHEN content THEN l.payload END
             FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > after AND l.pos <= until AND l.xid >= coalesce(pg_snapshot_xmin(inside), '0'::xid8)
                 AND (inside IS NULL OR NOT pg_visible_in_snapshot(l.xid, inside))
@@ -230,7 +232,7 @@ BEGIN
             (SELECT max(r.to_pos) FROM {p:skip_ranges} AS r WHERE r.topic = of_topic AND r.chain = of_chain AND r.to_pos > cur.pos)), 0);
     END IF;
     RETURN QUERY SELECT cur.pos, odd, pg_current_snapshot()::text, pg_current_xact_id_if_assigned() IS NULL,
-        '00000000-0000-0000-0000-000000000000'::uuid, 0::bigint, '', '', reach, NULL::text, NULL::text, NULL::text, NULL::text, NULL::text, NULL::text,
+        '00000000-0000-0000-0000-000000000000'::uuid, 0::bigint, '', '', reach, 0::bigint, NULL::text, NULL::text, NULL::text, NULL::text, NULL::text, NULL::text,
         NULL::text, NULL::bytea;
 END
 $outmill$;

@@ -243,7 +243,7 @@ func (l *logChanges) take(p *logPage, f *pageFates) {
 	t.add("log_take", args, func(scan scan) error { return scan(&batch.n) })
 	delete(t.log.pages, driver.LineOf(p.group, p.topic))
 	if len(f.kept) > 0 {
-		t.add("log_move_read", []any{p.topic, numbersOf(f.kept, itself), p.group, logMask(p.chain)}, nil)
+		t.add("log_move_read", []any{p.topic, numbersOf(f.kept, itself), p.group, p.masks.events(), p.masks.values(p.chain)}, nil)
 	}
 	if len(places) == 0 {
 		return
@@ -311,7 +311,7 @@ func (l *logChanges) skip(line *logLine, rows []logRef, keep bool) {
 	left := map[int64]bool{}
 	t.add("log_change_unread", []any{
 		line.lock(t.d.names), line.stamp, line.topic, line.chain, line.begin.pos, line.begin.seen,
-		numbersOf(rows, func(r *logRef) int64 { return r.pos }), line.group, logMask(line.chain), keep,
+		numbersOf(rows, func(r *logRef) int64 { return r.pos }), line.group, line.masks.events(), line.masks.values(line.chain), keep,
 	}, func(scan scan) error {
 		var pos int64
 		err := scan(&pos)
@@ -375,7 +375,7 @@ func (l *logChanges) move(ref logRef, rows []logRef, first []driver.Change) {
 	t, line, batch := l.t, ref.line, ref.batch
 	t.add("log_change_leased", []any{
 		line.lock(t.d.names), line.stamp, line.topic, line.chain, batch.n, batch.token, maskOf(batch, rows), int64(batch.until),
-		first[0].Was.Group, logMask(line.chain),
+		first[0].Was.Group, line.masks.events(), line.masks.values(line.chain),
 	}, nil)
 	for _, r := range rows {
 		delete(t.log.refs, r.id)

@@ -3,7 +3,6 @@ package next
 import (
 	"cmp"
 	"slices"
-	"strconv"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
@@ -59,12 +58,17 @@ type logChains struct {
 	// known are all chains of the topic, and had is the group that had a chain last, for those that a group has lost.
 	known []int64
 	had   map[int64]string
+	// masks say which ids rows have for each chain, and named which of them those of the last event have. See rename.
+	masks map[int64]logMasks
+	named map[int64]string
+	// heirs are the chains that wait instead of others, since what these had left was swept.
+	heirs map[int64]int64
 }
 
 // logChainsOf folds the history of the readings that select the topic.
 func logChainsOf(history []logReading, topic string) *logChains {
 	c := &logChains{of: map[string]int64{}, readings: map[string][]logReading{}, first: map[string]int64{}, dropping: map[int64]bool{},
-		known: []int64{0}, had: map[int64]string{}}
+		known: []int64{0}, had: map[int64]string{}, masks: map[int64]logMasks{}, named: map[int64]string{}, heirs: map[int64]int64{}}
 	for _, e := range logEvents(history, topic) {
 		switch r := e.reading; e.number {
 		case r.number:
@@ -76,6 +80,7 @@ func logChainsOf(history []logReading, topic string) *logChains {
 		case r.swept:
 			c.sweep(r)
 		}
+		c.rename(e.number)
 	}
 	return c
 }
@@ -147,6 +152,7 @@ func (c *logChains) end(r logReading) {
 // sweep replaces the chain that waits since the end of a reading by one that begins there.
 func (c *logChains) sweep(r logReading) {
 	if c.waiting != noChain && c.waitsBy == r.number {
+		c.heirs[c.waiting] = r.swept
 		c.waiting = r.swept
 		c.known = append(c.known, r.swept)
 	}
@@ -160,18 +166,6 @@ func (c *logChains) holder(chain int64) (group string, ok bool) {
 		}
 	}
 	return "", chain == c.waiting
-}
-
-// only is the chain of which all rows of the topic are that somebody has or waits for; noChain if they are several.
-func (c *logChains) only() int64 {
-	only := c.waiting
-	for _, chain := range c.of {
-		if only != noChain {
-			return noChain
-		}
-		only = chain
-	}
-	return only
 }
 
 // logChainBegin is where a chain begins.
@@ -195,15 +189,8 @@ func logLineOf(history []logReading, stamp int64, topic string, chain int64) (li
 	group, ok := chains.holder(chain)
 	return logLine{
 		topic: topic, chain: chain, group: group, begin: logChainBegin(history, chain), stamp: stamp, dropping: chains.dropping[chain],
+		masks: chains.masks[chain],
 	}, ok
-}
-
-// logCopyID is the id that a row has for a chain. A row that two chains read has two ids, so each can be a record.
-func logCopyID(chain int64, id outmill.WorkItemID) outmill.WorkItemID {
-	if chain == 0 {
-		return id
-	}
-	return storekit.CopyID(id, "\x00"+strconv.FormatInt(chain, 10)) // which no group can have as its name
 }
 
 // logPruned is the history without the readings that have ended and that change nothing: for all of its time another one with the

@@ -177,22 +177,6 @@ func TestLogChains(t *testing.T) {
 	}
 }
 
-func TestLogCopyID(t *testing.T) {
-	t.Parallel()
-	var r registrations
-	r.expire(r.begin("a", true))
-	r.begin("b", true)
-	id := outmill.NewWorkItemID()
-	require.Equal(t, id, logCopyID(0, id), "the chain that has waited since the beginning")
-	ids := map[outmill.WorkItemID]bool{id: true}
-	for _, chain := range []int64{1, 2, 3} {
-		of := logCopyID(chain, id)
-		require.False(t, ids[of], "two chains give a row two ids")
-		require.Equal(t, id, logCopyID(chain, of), "an id leads back to its row")
-		ids[of] = true
-	}
-}
-
 // copies is how records do it: the groups of a message are those that are registered at its append. While nobody takes, a message also
 // waits.
 type copies struct {

@@ -5,10 +5,11 @@ CREATE INDEX {i:log_0_id} ON {p:log_0} (id);
 CREATE INDEX {i:log_1_id} ON {p:log_1} (id);
 CREATE INDEX {i:log_2_id} ON {p:log_2} (id);
 
--- The id that a row has for a chain: $2 is what the chain changes of its last 8 bytes. See logMask.
-CREATE FUNCTION {p:log_copy_id}(uuid, bigint) RETURNS uuid LANGUAGE sql IMMUTABLE
-RETURN CASE WHEN $2 = 0 THEN $1 ELSE (substr(replace($1::text, '-', ''), 1, 16)
-    || lpad(to_hex(('x' || substr(replace($1::text, '-', ''), 17))::bit(64)::bigint # $2), 16, '0'))::uuid END;
+-- The id that a row of the event $2 has for a chain: $4 is what the chain changes of its last 8 bytes, first before all of the events $3, and
+-- then from each of them on. See logMasks.
+CREATE FUNCTION {p:log_copy_id}(uuid, bigint, bigint[], bigint[]) RETURNS uuid LANGUAGE sql IMMUTABLE
+RETURN CASE WHEN $4[width_bucket($2, $3) + 1] = 0 THEN $1 ELSE (substr(replace($1::text, '-', ''), 1, 16)
+    || lpad(to_hex(('x' || substr(replace($1::text, '-', ''), 17))::bit(64)::bigint # $4[width_bucket($2, $3) + 1]), 16, '0'))::uuid END;
 
 -- Ends the transaction if the registrations have changed: it runs again with what they are now.
 CREATE FUNCTION {p:log_known}(of_stamp bigint) RETURNS void LANGUAGE plpgsql AS $outmill$
@@ -22,7 +23,7 @@ $outmill$;
 -- Moves those rows of a batch to the records of a group that have a bit in mask, all if it is NULL, and returns a bit for each that was open.
 -- They arrive with the lease of the batch, which must end at expect, if that is not NULL. The caller has the chain's lock.
 CREATE FUNCTION {p:log_move_leased}(of_topic text, of_chain bigint, of_n bigint, of_token bigint, mask bit varying, expect bigint, of_group text,
-    of_copy bigint) RETURNS text LANGUAGE plpgsql AS $outmill$
+    of_events bigint[], of_masks bigint[]) RETURNS text LANGUAGE plpgsql AS $outmill$
 #variable_conflict use_column
 DECLARE
     ends bigint;
@@ -36,7 +37,7 @@ BEGIN
     IF position('1' IN won) > 0 THEN
         INSERT INTO {p:records} (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, owner, worker,
             claims, message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload) OVERRIDING SYSTEM VALUE
-        SELECT l.pos, {p:log_copy_id}(l.id, of_copy), of_group, l.topic, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.created_at, l.size, 4,
+        SELECT l.pos, {p:log_copy_id}(l.id, l.event, of_events, of_masks), of_group, l.topic, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.created_at, l.size, 4,
             b.lease_until, l.created_at, 0, l.created_at, b.owner, b.worker, 1, coalesce(l.message_id, l.id::text), l.correlation_id, l.causation_id,
             l.traceparent, l.tracestate, l.dedup_key, l.metadata, l.payload
         FROM {p:batches} AS b CROSS JOIN LATERAL {p:log_rows_of}(b) AS r CROSS JOIN LATERAL (SELECT g.*, {p:log_size}(g) AS size FROM {p:log} AS g WHERE g.topic = b.topic AND g.pos = r.pos OFFSET 0) AS l
@@ -48,7 +49,7 @@ $outmill$;
 
 -- Moves the rows of the batches of a chain whose leases have ended. They arrive with leases that have ended, so the claim goes on with them
 -- as with any record. If the registrations have changed, it does nothing, and the page behind it says so.
-CREATE FUNCTION {p:log_move_ended}(of_topic text, of_chain bigint, of_stamp bigint, of_group text, of_copy bigint, most bigint) RETURNS bigint
+CREATE FUNCTION {p:log_move_ended}(of_topic text, of_chain bigint, of_stamp bigint, of_group text, of_events bigint[], of_masks bigint[], most bigint) RETURNS bigint
 LANGUAGE plpgsql AS $outmill$
 #variable_conflict use_column
 DECLARE
@@ -58,7 +59,7 @@ BEGIN
     FOR ended IN SELECT b.n, b.token, b.lease_until FROM {p:log_in_work}(of_topic, of_chain) AS b
         WHERE b.lease_until <= {p:now}() AND (SELECT e.stamp FROM {p:events} AS e) = of_stamp ORDER BY b.n LIMIT most
     LOOP
-        PERFORM {p:log_move_leased}(of_topic, of_chain, ended.n, ended.token, NULL, ended.lease_until, of_group, of_copy);
+        PERFORM {p:log_move_leased}(of_topic, of_chain, ended.n, ended.token, NULL, ended.lease_until, of_group, of_events, of_masks);
         moved := moved + 1;
     END LOOP;
     RETURN moved;
@@ -67,18 +68,18 @@ $outmill$;
 
 -- Locks a chain, and moves rows of a batch: see log_move_leased.
 CREATE FUNCTION {p:log_change_leased}(chain_lock bigint, of_stamp bigint, of_topic text, of_chain bigint, of_n bigint, of_token bigint, mask bit varying,
-    expect bigint, of_group text, of_copy bigint) RETURNS text LANGUAGE plpgsql AS $outmill$
+    expect bigint, of_group text, of_events bigint[], of_masks bigint[]) RETURNS text LANGUAGE plpgsql AS $outmill$
 BEGIN
     PERFORM pg_advisory_xact_lock(chain_lock);
     PERFORM {p:log_known}(of_stamp);
-    RETURN {p:log_move_leased}(of_topic, of_chain, of_n, of_token, mask, expect, of_group, of_copy);
+    RETURN {p:log_move_leased}(of_topic, of_chain, of_n, of_token, mask, expect, of_group, of_events, of_masks);
 END
 $outmill$;
 
 -- Locks a chain, and takes those of the rows out of it that it has not read. With keep they are written to the records of a group, due at once.
 -- It returns their places.
 CREATE FUNCTION {p:log_change_unread}(chain_lock bigint, of_stamp bigint, of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot,
-    places bigint[], of_group text, of_copy bigint, keep boolean) RETURNS SETOF bigint LANGUAGE plpgsql AS $outmill$
+    places bigint[], of_group text, of_events bigint[], of_masks bigint[], keep boolean) RETURNS SETOF bigint LANGUAGE plpgsql AS $outmill$
 #variable_conflict use_column
 DECLARE
     unread bigint[];
@@ -88,17 +89,17 @@ BEGIN
     unread := ARRAY(SELECT u FROM {p:log_unread}(of_topic, of_chain, begin_pos, begin_seen, places) AS u);
     INSERT INTO {p:skips} (topic, chain, pos) SELECT of_topic, of_chain, u FROM unnest(unread) AS u;
     IF keep THEN
-        PERFORM {p:log_move_read}(of_topic, unread, of_group, of_copy);
+        PERFORM {p:log_move_read}(of_topic, unread, of_group, of_events, of_masks);
     END IF;
     RETURN QUERY SELECT u FROM unnest(unread) AS u;
 END
 $outmill$;
 
 -- Writes rows to the records of a group, due at once. The same transaction takes them out of the chain.
-CREATE FUNCTION {p:log_move_read}(of_topic text, places bigint[], of_group text, of_copy bigint) RETURNS void LANGUAGE sql AS $outmill$
+CREATE FUNCTION {p:log_move_read}(of_topic text, places bigint[], of_group text, of_events bigint[], of_masks bigint[]) RETURNS void LANGUAGE sql AS $outmill$
     INSERT INTO {p:records} (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, message_id,
         correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload) OVERRIDING SYSTEM VALUE
-    SELECT l.pos, {p:log_copy_id}(l.id, of_copy), of_group, l.topic, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.created_at, l.size, 0, 0,
+    SELECT l.pos, {p:log_copy_id}(l.id, l.event, of_events, of_masks), of_group, l.topic, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.created_at, l.size, 0, 0,
         l.created_at, 0, l.created_at, coalesce(l.message_id, l.id::text), l.correlation_id, l.causation_id, l.traceparent, l.tracestate, l.dedup_key,
         l.metadata, l.payload
     FROM unnest(places) AS u (pos) CROSS JOIN LATERAL (SELECT g.*, {p:log_size}(g) AS size FROM {p:log} AS g WHERE g.topic = of_topic AND g.pos = u.pos OFFSET 0) AS l

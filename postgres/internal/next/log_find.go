@@ -27,7 +27,7 @@ func (t *tx) addPlaces(h *logHistory, l *logLine, places []int64, found func(r d
 	works, chains := line, h.chains(line.Topic)
 	works.Group = chains.worker(l.chain)
 	_, held := chains.holder(l.chain)
-	mask, batches := logMask(l.chain), map[int64]*workBatch{}
+	batches := map[int64]*workBatch{}
 	var r logRow
 	var b workBatch
 	var ordinal int
@@ -37,14 +37,13 @@ func (t *tx) addPlaces(h *logHistory, l *logLine, places []int64, found func(r d
 			return err
 		}
 		if b.n >= 0 {
-			found(t.inWork(l, works, r, b, ordinal, mask, batches))
+			found(t.inWork(l, works, r, b, ordinal, batches))
 			return nil
 		}
 		if !held {
 			return nil
 		}
 		row := l.row(line, &r)
-		row.ID = masked(row.ID, mask)
 		if known, ok := t.log.refs[row.ID]; !ok || known.page == nil {
 			t.log.refs[row.ID] = logRef{line: l, id: row.ID, pos: r.pos}
 		}
@@ -84,8 +83,8 @@ func (t *tx) addRemembered(ids []outmill.WorkItemID, found func(r driver.Row)) {
 	}
 }
 
-// findInLog adds the rows of the log that have the ids, in two round trips. The id of a row also leads to the row of the only group that
-// reads the topic: others are the ids of such rows.
+// findInLog adds the rows of the log that have the ids, in two round trips. The id of a row also leads to the row of the chain that waits
+// instead of its own: others are the ids of such rows.
 func (t *tx) findInLog(ctx context.Context, ids []outmill.WorkItemID, found func(r driver.Row)) (others []outmill.WorkItemID, err error) {
 	h, err := t.history(ctx)
 	if err != nil {
@@ -103,20 +102,17 @@ func (t *tx) findInLog(ctx context.Context, ids []outmill.WorkItemID, found func
 	var all logPlacesOf
 	t.add("log_find", []any{idsOf(lows, itself), idsOf(highs, itself)}, func(scan scan) error {
 		var topic string
-		var pos int64
+		var pos, event int64
 		var row outmill.WorkItemID
-		if err := scan(&topic, &pos, (*[16]byte)(&row)); err != nil {
+		if err := scan(&topic, &pos, (*[16]byte)(&row), &event); err != nil {
 			return err
 		}
 		low, _ := idsBehind(row)
 		for _, id := range wanted[low] {
-			line := driver.LineOf("", topic)
-			if l := h.of(line, row, id); l != nil {
-				all.add(l, pos)
-			}
-			if only := h.chains(line.Topic).only(); id == row && only > 0 {
-				all.add(h.line(line, only), pos)
-				others = append(others, logCopyID(only, row))
+			for i, l := range h.of(driver.LineOf("", topic), row, event, id) {
+				if all.add(l, pos); i > 0 {
+					others = append(others, l.masks.id(l.chain, row, event))
+				}
 			}
 		}
 		return nil
@@ -289,7 +285,7 @@ func (t *tx) allEnded(ctx context.Context, limit int) (rows []driver.Row, err er
 		}
 		line := driver.LineOf("", topic)
 		line.Group = h.chains(line.Topic).worker(chain)
-		rows = append(rows, t.inWork(h.line(line, chain), line, r, b, ordinal, logMask(chain), batches))
+		rows = append(rows, t.inWork(h.line(line, chain), line, r, b, ordinal, batches))
 		return nil
 	})
 	err = t.flush(ctx)

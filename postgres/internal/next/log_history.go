@@ -2,7 +2,6 @@ package next
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
@@ -36,6 +35,7 @@ func (h *logHistory) line(line driver.Line, chain int64) *logLine {
 	group, _ := c.holder(chain)
 	return &logLine{
 		topic: line.Name(), chain: chain, group: group, begin: logChainBegin(h.readings, chain), stamp: h.stamp, dropping: c.dropping[chain],
+		masks: c.masks[chain],
 	}
 }
 
@@ -74,14 +74,18 @@ func (h *logHistory) works(line driver.Line) (lines []*logLine) {
 	return lines
 }
 
-// of is the chain of an id that leads to a row.
-func (h *logHistory) of(line driver.Line, row, id outmill.WorkItemID) *logLine {
-	for _, chain := range h.chains(line.Topic).known {
-		if logCopyID(chain, row) == id {
-			return h.line(line, chain)
+// of are the chains for which a row of the event has the id, and those that wait instead of them.
+func (h *logHistory) of(line driver.Line, row outmill.WorkItemID, event int64, id outmill.WorkItemID) (lines []*logLine) {
+	c := h.chains(line.Topic)
+	for _, chain := range c.known {
+		if c.masks[chain].id(chain, row, event) != id {
+			continue
+		}
+		for ok := true; ok; chain, ok = c.heirs[chain] {
+			lines = append(lines, h.line(line, chain))
 		}
 	}
-	return nil
+	return lines
 }
 
 // worker is the group that has what is in work of the chain. What a dropped group had stays with it until its drop has given it back.
@@ -90,16 +94,6 @@ func (c *logChains) worker(chain int64) string {
 		return group
 	}
 	return c.had[chain]
-}
-
-// logMask is what the chain changes of the last 8 bytes of ids: see logCopyID.
-func logMask(chain int64) int64 {
-	if chain == 0 {
-		return 0
-	}
-	var none outmill.WorkItemID
-	id := logCopyID(chain, none)
-	return int64(binary.BigEndian.Uint64(id[8:]))
 }
 
 // errStale says that the registrations have changed since the process read them.

@@ -14,7 +14,7 @@ import (
 // what becomes of it then is the same statement for all records. If the registrations have changed since the process read them,
 // nothing moves.
 
-// logMoving are rows that are to move, by their places, with the ids of their records: see logCopyID.
+// logMoving are rows that are to move, by their places, with the ids of their records: see logMasks.
 type logMoving map[int64]outmill.WorkItemID
 
 // of returns the places with their ids.
@@ -81,16 +81,16 @@ func (t *logTx) moveEnded(ctx context.Context, line logLine, now driver.Time, li
 	}
 	var batches []logBatch
 	all := logMoving{}
-	var n, token, pos int64
+	var n, token, pos, event int64
 	var ordinal, size int
 	var id outmill.WorkItemID
-	_, err = pgx.ForEachRow(rows, []any{&n, &token, &size, &ordinal, &pos, (*[16]byte)(&id)}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&n, &token, &size, &ordinal, &pos, (*[16]byte)(&id), &event}, func() error {
 		if len(batches) == 0 || batches[len(batches)-1].token != token {
 			// The places of rows that are done stay 0.
 			batches = append(batches, logBatch{topic: line.topic, chain: line.chain, n: n, token: token, places: make([]int64, size)})
 		}
 		batches[len(batches)-1].places[ordinal] = pos
-		all[pos] = logCopyID(line.chain, id)
+		all[pos] = line.masks.id(line.chain, id, event)
 		return nil
 	})
 	for _, b := range batches[:min(len(batches), limit)] {

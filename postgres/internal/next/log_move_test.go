@@ -35,14 +35,14 @@ func (w *logWorld) records() []moved {
 func (w *logWorld) moving(group string, texts ...string) logMoving {
 	w.Helper()
 	rows := logMoving{}
-	chain := w.lineOf(group).chain
+	line := w.lineOf(group)
 	for id, text := range w.texts {
 		for _, wanted := range texts {
 			if text == wanted {
 				var pos int64
 				require.NoError(w, w.pool.QueryRow(w.ctx, w.names.in("SELECT pos FROM {p:log} WHERE topic = $1 AND id = $2::text::uuid"),
 					w.line.Name(), id.String()).Scan(&pos))
-				rows[pos] = logCopyID(chain, id)
+				rows[pos] = line.masks.id(line.chain, id, 0)
 			}
 		}
 	}

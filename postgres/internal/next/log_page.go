@@ -31,8 +31,8 @@ type txLog struct {
 	// own events.
 	history      *logHistory
 	shown, stamp int64
-	// segment is where it appends.
-	segment int64
+	// segment is where it appends, and event the last one that it began with.
+	segment, event int64
 	// tables says that the tables are locked, and locked has the chains by their locks.
 	tables bool
 	locked map[int64]bool
@@ -122,7 +122,7 @@ func (t *tx) lockTables() {
 // row is the row of the line that the log has there, ready.
 func (l *logLine) row(line driver.Line, r *logRow) driver.Row {
 	return driver.Row{
-		Seq: r.pos, ID: r.id, Line: line, Key: r.key, Tenant: r.tenant, Created: r.created, Size: r.size, Next: r.created,
+		Seq: r.pos, ID: l.masks.id(l.chain, r.id, r.event), Line: line, Key: r.key, Tenant: r.tenant, Created: r.created, Size: r.size, Next: r.created,
 	}
 }
 
@@ -132,19 +132,10 @@ func (b *workBatch) worked(r driver.Row) driver.Row {
 	return r
 }
 
-// masked is the id that a row has for a chain, which has the mask.
-func masked(id outmill.WorkItemID, mask int64) outmill.WorkItemID {
-	for i := len(id) - 1; mask != 0 && i >= 8; i-- {
-		id[i] ^= byte(mask)
-		mask = int64(uint64(mask) >> 8)
-	}
-	return id
-}
-
 // addMoves queues what comes before the page of a chain, whose lock the caller has queued.
 func (t *tx) addMoves(l *logLine) {
 	if l != nil && !l.dropping && t.locks {
-		t.add("log_move_ended", []any{l.topic, l.chain, l.stamp, l.group, logMask(l.chain), mostMoved}, nil)
+		t.add("log_move_ended", []any{l.topic, l.chain, l.stamp, l.group, l.masks.events(), l.masks.values(l.chain), mostMoved}, nil)
 	}
 }
 
@@ -179,12 +170,9 @@ func (t *tx) merge(line driver.Line, p *logPage, ready []driver.Row, limit int, 
 	}
 	p.moreLate = p.late == limit
 	slices.SortFunc(p.rows, func(a, b logRow) int { return cmp.Compare(a.pos, b.pos) })
-	mask := logMask(p.chain)
 	rows := slices.Clone(ready)
 	for i := range p.rows {
-		r := p.row(line, &p.rows[i])
-		r.ID = masked(r.ID, mask)
-		rows = append(rows, r)
+		rows = append(rows, p.row(line, &p.rows[i]))
 	}
 	slices.SortFunc(rows, bySeqOf)
 	rows = rows[:min(len(rows), limit)]
@@ -340,7 +328,7 @@ func (t *tx) addLogPage(l *logLine, limit int) *logPage {
 	var seen *string
 	var fresh bool
 	t.add("log_page", l.args(limit, l.stamp), func(scan scan) error {
-		err := scan(&r.pos, &r.late, &seen, &fresh, (*[16]byte)(&r.id), (*int64)(&r.created), &r.key, &r.tenant, &r.size)
+		err := scan(&r.pos, &r.late, &seen, &fresh, (*[16]byte)(&r.id), (*int64)(&r.created), &r.key, &r.tenant, &r.size, &r.event)
 		text := ""
 		if seen != nil {
 			text = *seen
@@ -353,7 +341,7 @@ func (t *tx) addLogPage(l *logLine, limit int) *logPage {
 
 // addLeased queues the rows in work of a chain.
 func (t *tx) addLeased(found *logSearch, line driver.Line, l *logLine, mode, limit int) {
-	mask, batches := logMask(l.chain), map[int64]*workBatch{}
+	batches := map[int64]*workBatch{}
 	var r logRow
 	var b workBatch
 	var ordinal int
@@ -362,14 +350,14 @@ func (t *tx) addLeased(found *logSearch, line driver.Line, l *logLine, mode, lim
 		if err != nil {
 			return err
 		}
-		found.leased = append(found.leased, t.inWork(l, line, r, b, ordinal, mask, batches))
+		found.leased = append(found.leased, t.inWork(l, line, r, b, ordinal, batches))
 		return nil
 	})
 }
 
 // columns are the targets of those of log_places and log_leased: first the row, and then its batch.
 func (r *logRow) columns() []any {
-	return []any{&r.pos, (*[16]byte)(&r.id), (*int64)(&r.created), &r.key, &r.tenant, &r.size}
+	return []any{&r.pos, (*[16]byte)(&r.id), (*int64)(&r.created), &r.key, &r.tenant, &r.size, &r.event}
 }
 
 func (b *workBatch) columns(ordinal *int) []any {
@@ -377,7 +365,7 @@ func (b *workBatch) columns(ordinal *int) []any {
 }
 
 // inWork is a row of a batch, and notes where it is.
-func (t *tx) inWork(l *logLine, line driver.Line, r logRow, b workBatch, ordinal int, mask int64, batches map[int64]*workBatch) driver.Row {
+func (t *tx) inWork(l *logLine, line driver.Line, r logRow, b workBatch, ordinal int, batches map[int64]*workBatch) driver.Row {
 	known := batches[b.token]
 	if known == nil {
 		copied := b
@@ -385,7 +373,6 @@ func (t *tx) inWork(l *logLine, line driver.Line, r logRow, b workBatch, ordinal
 		batches[b.token] = known
 	}
 	row := known.worked(l.row(line, &r))
-	row.ID = masked(row.ID, mask)
 	t.log.refs[row.ID] = logRef{line: l, id: row.ID, pos: r.pos, batch: known, ordinal: ordinal}
 	return row
 }

@@ -135,7 +135,7 @@ func (l upkeepLog) Move(ctx context.Context, tx pgx.Tx, name string, chain int64
 			break
 		}
 		rows = append(rows, r.pos)
-		ids[r.pos] = logCopyID(chain, r.id)
+		ids[r.pos] = line.masks.id(chain, r.id, r.event)
 	}
 	if len(rows) == 0 {
 		return 0, nil

@@ -104,7 +104,7 @@ func (t *tx) addState() {
 		var version storekit.SchemaVersion
 		columns := []any{&version.Version, &version.Compatible, &s.Routes, &s.Pauses, (*int64)(&s.Now), &s.Notes, &s.Paused, &s.Unrouted}
 		if t.log != nil {
-			columns = append(columns, &t.log.shown, &t.log.segment)
+			columns = append(columns, &t.log.shown, &t.log.event, &t.log.segment)
 		}
 		if err := scan(columns...); err != nil {
 			return err

@@ -17,7 +17,7 @@ FROM unnest($1::bigint[], $2::text[]::uuid[], $3::text[], $4::text[], $5::text[]
 
 -- name: log_page
 -- What a claim of a chain may take. $1 to $4 are the cursor, $5 the limit, $6 the stamp.
-SELECT r.pos, r.flag, r.seen, r.fresh, r.id, r.created_at, r.key, r.tenant_id, r.size
+SELECT r.pos, r.flag, r.seen, r.fresh, r.id, r.created_at, r.key, r.tenant_id, r.size, r.event
 FROM {p:log_page}($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::bigint) AS r
 WHERE (SELECT stamp FROM {p:events}) = $6::bigint
 
@@ -37,7 +37,7 @@ SELECT {p:log_extend}($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint)
 -- name: log_ended
 -- The rows in work of the chain $1 and $2 whose leases have ended at the time $3, batch by batch: a claim moves them to the records before
 -- it asks for a page.
-SELECT w.n, w.token, w.size, w.ordinal, w.pos, l.id FROM {p:log_leased}($1::text, $2::bigint) AS w JOIN {p:log} AS l ON l.topic = $1::text AND l.pos = w.pos
+SELECT w.n, w.token, w.size, w.ordinal, w.pos, l.id, l.event FROM {p:log_leased}($1::text, $2::bigint) AS w JOIN {p:log} AS l ON l.topic = $1::text AND l.pos = w.pos
 WHERE w.lease_until <= $3::bigint ORDER BY w.n, w.pos
 
 -- name: log_others

@@ -35,14 +35,16 @@ SELECT d.topic, d.first FROM (SELECT u.topic, {p:log_due}(u.topic, u.chain, u.be
 	FROM unnest($1::text[], $2::text::bigint[], $3::text::bigint[], $4::text[]) AS u (topic, chain, begin_pos, begin_seen)) AS d WHERE d.first IS NOT NULL
 
 -- name: log_insert
--- An append of rows that are due at once: see insert, whose $24 to $26 are $13 to $15 here.
-WITH m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN {p:now}() - $13::bigint ELSE 0 END AS later FROM {p:meta}
+-- An append of rows that are due at once: see insert, whose $24 to $26 are $13 to $15 here. $17 is the last event that the registrations of
+-- $14 know; where these are guessed it is read beside them.
+WITH m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN {p:now}() - $13::bigint ELSE 0 END AS later,
+	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM {p:events}) ELSE $17::bigint END AS event FROM {p:meta}
 	WHERE $13::bigint = 0 OR routes = $14::bigint AND version >= $15::integer AND compatible <= $15::integer),
 inserted AS (INSERT INTO {p:log_{segment}} (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
-	metadata, payload)
+	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
-	CASE WHEN u.metadata LIKE '+%' THEN u.payload END
+	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
 FROM m CROSS JOIN unnest($1::text::bigint[], $2::text::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
 	$11::text[], $12::text[], $16::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
@@ -50,20 +52,20 @@ SELECT later FROM m
 
 -- name: log_move_ended
 -- Moves what has a lease that has ended, before a page.
-SELECT {p:log_move_ended}($1::text, $2::bigint, $3::bigint, $4::text, $5::bigint, $6::bigint)
+SELECT {p:log_move_ended}($1::text, $2::bigint, $3::bigint, $4::text, $5::text::bigint[], $6::text::bigint[], $7::bigint)
 
 -- name: log_move_read
 -- Writes rows of a page to the records: the cursor passes them.
-SELECT {p:log_move_read}($1::text, $2::text::bigint[], $3::text, $4::bigint)
+SELECT {p:log_move_read}($1::text, $2::text::bigint[], $3::text, $4::text::bigint[], $5::text::bigint[])
 
 -- name: log_change_unread
--- Takes rows that no page has shown out of a chain: $5 to $8 are their chain, $10 says which records they become.
+-- Takes rows that no page has shown out of a chain: $3 to $6 are their chain, $8 to $10 say which records they become, if $11.
 SELECT r FROM {p:log_change_unread}($1::bigint, $2::bigint, $3::text, $4::bigint, $5::bigint, nullif($6::text, '')::pg_snapshot, $7::text::bigint[],
-	$8::text, $9::bigint, $10::boolean) AS r
+	$8::text, $9::text::bigint[], $10::text::bigint[], $11::boolean) AS r
 
 -- name: log_change_leased
 -- Moves rows of a batch.
-SELECT {p:log_change_leased}($1::bigint, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::text::bit varying, $8::bigint, $9::text, $10::bigint)
+SELECT {p:log_change_leased}($1::bigint, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::text::bit varying, $8::bigint, $9::text, $10::text::bigint[], $11::text::bigint[])
 
 -- name: log_extend_rows
 -- Extends the lease of a batch, if all that is open of it is named.
@@ -71,8 +73,8 @@ SELECT {p:log_extend_rows}($1::text, $2::bigint, $3::bigint, $4::bigint, $5::tex
 
 -- name: log_find
 -- The rows whose ids begin as those of $1 to $2.
-SELECT l.topic, l.pos, l.id FROM unnest($1::text::uuid[], $2::text::uuid[]) AS u (low, high)
-	CROSS JOIN LATERAL (SELECT g.topic, g.pos, g.id FROM {p:log} AS g WHERE g.id >= u.low AND g.id <= u.high OFFSET 0) AS l
+SELECT l.topic, l.pos, l.id, l.event FROM unnest($1::text::uuid[], $2::text::uuid[]) AS u (low, high)
+	CROSS JOIN LATERAL (SELECT g.topic, g.pos, g.id, g.event FROM {p:log} AS g WHERE g.id >= u.low AND g.id <= u.high OFFSET 0) AS l
 
 -- name: log_after
 -- Rows from an id on.
@@ -80,14 +82,14 @@ SELECT l.topic, l.pos, l.id FROM {p:log} AS l WHERE l.id >= $1::text::uuid ORDER
 
 -- name: log_places
 -- Which of the places $5 the chain has not read, or has in a batch.
-SELECT r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, coalesce(r.n, -1), coalesce(r.token, 0), r.size, r.ordinal,
+SELECT r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, l.event, coalesce(r.n, -1), coalesce(r.token, 0), r.size, r.ordinal,
 	r.lease_until, r.owner, r.worker
 FROM {p:log_places}($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::text::bigint[]) AS r
 	CROSS JOIN LATERAL (SELECT g.*, {p:log_size}(g) AS size FROM {p:log} AS g WHERE g.topic = $1::text AND g.pos = r.pos OFFSET 0) AS l
 
 -- name: log_leased
 -- The rows in work of a chain. $3 is 0 for all, 1 for those whose leases have ended, and 2 for the others; $4 is now, $5 the limit.
-SELECT r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, b.n, b.token, b.size, r.ordinal, b.lease_until, b.owner, b.worker
+SELECT r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, l.event, b.n, b.token, b.size, r.ordinal, b.lease_until, b.owner, b.worker
 FROM {p:log_in_work}($1::text, $2::bigint) AS b CROSS JOIN LATERAL {p:log_rows_of}(b) AS r CROSS JOIN LATERAL (SELECT g.*, {p:log_size}(g) AS size FROM {p:log} AS g WHERE g.topic = $1::text AND g.pos = r.pos OFFSET 0) AS l
 WHERE (b.done IS NULL OR get_bit(b.done, r.ordinal) = 0) AND ($3::integer = 0 OR ($3::integer = 1) = (b.lease_until <= {now:4}))
 ORDER BY b.lease_until, r.pos LIMIT $5::bigint
@@ -117,7 +119,7 @@ WITH RECURSIVE c AS (
 	(SELECT topic, chain FROM {p:batches} ORDER BY topic, chain LIMIT 1)
 	UNION ALL SELECT n.* FROM c CROSS JOIN LATERAL (SELECT b.topic, b.chain FROM {p:batches} AS b WHERE (b.topic, b.chain) > (c.topic, c.chain)
 		ORDER BY b.topic, b.chain LIMIT 1) AS n)
-SELECT c.topic, c.chain, r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, b.n, b.token, b.size, r.ordinal, b.lease_until,
+SELECT c.topic, c.chain, r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, l.event, b.n, b.token, b.size, r.ordinal, b.lease_until,
 	b.owner, b.worker
 FROM c CROSS JOIN LATERAL {p:log_in_work}(c.topic, c.chain) AS b CROSS JOIN LATERAL {p:log_rows_of}(b) AS r CROSS JOIN LATERAL (SELECT g.*, {p:log_size}(g) AS size FROM {p:log} AS g WHERE g.topic = c.topic AND g.pos = r.pos OFFSET 0) AS l
 WHERE b.lease_until <= {now:2} AND (b.done IS NULL OR get_bit(b.done, r.ordinal) = 0) LIMIT $1::bigint

@@ -61,7 +61,7 @@ UNION ALL SELECT 4, 0, s.waiting, '00000000-0000-0000-0000-000000000000'::uuid, 
 	AND (SELECT waiting OR delayed OR leased OR held OR dead FROM flags)) AS p
 UNION ALL SELECT 5, 0, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
 	'', '', '', '', '', '', '', '', NULL::bytea FROM logs WHERE seen IS NOT NULL
-UNION ALL SELECT 6, 0, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
+UNION ALL SELECT 6, 0, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, event, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
 	'', CASE WHEN pos <= (SELECT upto FROM brought) THEN coalesce(message_id, id::text) ELSE '' END,
 	coalesce(correlation_id, ''), coalesce(causation_id, ''), coalesce(traceparent, ''), coalesce(tracestate, ''), coalesce(dedup_key, ''),
 	CASE WHEN $11::integer & 1 <> 0 AND pos <= (SELECT upto FROM brought) THEN coalesce(metadata, '') ELSE '' END,
@@ -118,7 +118,7 @@ UNION ALL SELECT 4, k.line, s.waiting, '00000000-0000-0000-0000-000000000000'::u
 		9223372036854775807::bigint) AS due) AS s
 UNION ALL SELECT 5, line, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
 	'' FROM logs WHERE seen IS NOT NULL
-UNION ALL SELECT 6, line, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
+UNION ALL SELECT 6, line, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, event, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
 	'' FROM logs WHERE seen IS NULL
 UNION ALL SELECT 7, line, 0, '00000000-0000-0000-0000-000000000000'::uuid, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, ''
 	FROM (SELECT n.line, l.key, min(w.owner) AS owner
@@ -171,7 +171,7 @@ UNION ALL SELECT 4, k.line, s.waiting, '00000000-0000-0000-0000-000000000000'::u
 		9223372036854775807::bigint) AS due) AS s
 UNION ALL SELECT 5, line, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
 	'' FROM logs WHERE seen IS NOT NULL
-UNION ALL SELECT 6, line, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
+UNION ALL SELECT 6, line, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, event, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
 	'' FROM logs WHERE seen IS NULL
 UNION ALL SELECT 7, line, 0, '00000000-0000-0000-0000-000000000000'::uuid, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, ''
 	FROM (SELECT n.line, l.key, min(w.owner) AS owner
@@ -184,7 +184,7 @@ SELECT /* outmill state */ m.version, m.compatible, m.routes, m.pauses, "outmill
 	(SELECT 1 FROM "outmill"."notes" LIMIT 1) IS NOT NULL,
 	(SELECT 1 FROM "outmill"."notes" WHERE blocker >= 'p' AND blocker < 'r' LIMIT 1) IS NOT NULL,
 	(SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) LIMIT 1) IS NOT NULL,
-	(SELECT stamp FROM "outmill"."events"), m.segment
+	(SELECT stamp FROM "outmill"."events"), (SELECT last FROM "outmill"."events"), m.segment
 FROM "outmill"."meta" AS m;
 
 -- log_after
@@ -195,7 +195,7 @@ WITH /* outmill log_all_ended */ RECURSIVE c AS (
 	(SELECT topic, chain FROM "outmill"."batches" ORDER BY topic, chain LIMIT 1)
 	UNION ALL SELECT n.* FROM c CROSS JOIN LATERAL (SELECT b.topic, b.chain FROM "outmill"."batches" AS b WHERE (b.topic, b.chain) > (c.topic, c.chain)
 		ORDER BY b.topic, b.chain LIMIT 1) AS n)
-SELECT c.topic, c.chain, r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, b.n, b.token, b.size, r.ordinal, b.lease_until,
+SELECT c.topic, c.chain, r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, l.event, b.n, b.token, b.size, r.ordinal, b.lease_until,
 	b.owner, b.worker
 FROM c CROSS JOIN LATERAL "outmill"."log_in_work"(c.topic, c.chain) AS b CROSS JOIN LATERAL "outmill"."log_rows_of"(b) AS r CROSS JOIN LATERAL (SELECT g.*, "outmill"."log_size"(g) AS size FROM "outmill"."log" AS g WHERE g.topic = c.topic AND g.pos = r.pos OFFSET 0) AS l
 WHERE b.lease_until <= coalesce(nullif($2::bigint, 0), (SELECT "outmill"."now"())) AND (b.done IS NULL OR get_bit(b.done, r.ordinal) = 0) LIMIT $1::bigint;
@@ -204,11 +204,11 @@ WHERE b.lease_until <= coalesce(nullif($2::bigint, 0), (SELECT "outmill"."now"()
 SELECT /* outmill log_any */ "outmill"."log_any"($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::boolean);
 
 -- log_change_leased
-SELECT /* outmill log_change_leased */ "outmill"."log_change_leased"($1::bigint, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::text::bit varying, $8::bigint, $9::text, $10::bigint);
+SELECT /* outmill log_change_leased */ "outmill"."log_change_leased"($1::bigint, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::text::bit varying, $8::bigint, $9::text, $10::text::bigint[], $11::text::bigint[]);
 
 -- log_change_unread
 SELECT /* outmill log_change_unread */ r FROM "outmill"."log_change_unread"($1::bigint, $2::bigint, $3::text, $4::bigint, $5::bigint, nullif($6::text, '')::pg_snapshot, $7::text::bigint[],
-	$8::text, $9::bigint, $10::boolean) AS r;
+	$8::text, $9::text::bigint[], $10::text::bigint[], $11::boolean) AS r;
 
 -- log_content
 SELECT /* outmill log_content */ r.pos, r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''),
@@ -240,8 +240,8 @@ SELECT /* outmill log_due */ d.topic, d.first FROM (SELECT u.topic, "outmill"."l
 SELECT /* outmill log_extend_rows */ "outmill"."log_extend_rows"($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying, $6::bigint, $7::bigint);
 
 -- log_find
-SELECT /* outmill log_find */ l.topic, l.pos, l.id FROM unnest($1::text::uuid[], $2::text::uuid[]) AS u (low, high)
-	CROSS JOIN LATERAL (SELECT g.topic, g.pos, g.id FROM "outmill"."log" AS g WHERE g.id >= u.low AND g.id <= u.high OFFSET 0) AS l;
+SELECT /* outmill log_find */ l.topic, l.pos, l.id, l.event FROM unnest($1::text::uuid[], $2::text::uuid[]) AS u (low, high)
+	CROSS JOIN LATERAL (SELECT g.topic, g.pos, g.id, g.event FROM "outmill"."log" AS g WHERE g.id >= u.low AND g.id <= u.high OFFSET 0) AS l;
 
 -- log_history
 SELECT /* outmill log_history */ e.stamp, r.number, coalesce(r.grp, ''), coalesce(r.topics::text, ''), coalesce(r.takes, 0), coalesce(r.ended, 0), coalesce(r.swept, 0), coalesce(r.dropping, false),
@@ -253,55 +253,58 @@ SELECT /* outmill log_ids */ 1 FROM unnest($1::text::uuid[], $2::text::uuid[]) A
 	CROSS JOIN LATERAL (SELECT g.id FROM "outmill"."log" AS g WHERE g.id >= u.low AND g.id <= u.high ORDER BY g.id LIMIT 1) AS l LIMIT 1;
 
 -- log_insert_0
-WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later FROM "outmill"."meta"
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later,
+	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $17::bigint END AS event FROM "outmill"."meta"
 	WHERE $13::bigint = 0 OR routes = $14::bigint AND version >= $15::integer AND compatible <= $15::integer),
 inserted AS (INSERT INTO "outmill"."log_0" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
-	metadata, payload)
+	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
-	CASE WHEN u.metadata LIKE '+%' THEN u.payload END
+	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
 FROM m CROSS JOIN unnest($1::text::bigint[], $2::text::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
 	$11::text[], $12::text[], $16::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_1
-WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later FROM "outmill"."meta"
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later,
+	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $17::bigint END AS event FROM "outmill"."meta"
 	WHERE $13::bigint = 0 OR routes = $14::bigint AND version >= $15::integer AND compatible <= $15::integer),
 inserted AS (INSERT INTO "outmill"."log_1" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
-	metadata, payload)
+	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
-	CASE WHEN u.metadata LIKE '+%' THEN u.payload END
+	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
 FROM m CROSS JOIN unnest($1::text::bigint[], $2::text::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
 	$11::text[], $12::text[], $16::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_2
-WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later FROM "outmill"."meta"
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later,
+	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $17::bigint END AS event FROM "outmill"."meta"
 	WHERE $13::bigint = 0 OR routes = $14::bigint AND version >= $15::integer AND compatible <= $15::integer),
 inserted AS (INSERT INTO "outmill"."log_2" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
-	metadata, payload)
+	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
-	CASE WHEN u.metadata LIKE '+%' THEN u.payload END
+	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
 FROM m CROSS JOIN unnest($1::text::bigint[], $2::text::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
 	$11::text[], $12::text[], $16::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_leased
-SELECT /* outmill log_leased */ r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, b.n, b.token, b.size, r.ordinal, b.lease_until, b.owner, b.worker
+SELECT /* outmill log_leased */ r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, l.event, b.n, b.token, b.size, r.ordinal, b.lease_until, b.owner, b.worker
 FROM "outmill"."log_in_work"($1::text, $2::bigint) AS b CROSS JOIN LATERAL "outmill"."log_rows_of"(b) AS r CROSS JOIN LATERAL (SELECT g.*, "outmill"."log_size"(g) AS size FROM "outmill"."log" AS g WHERE g.topic = $1::text AND g.pos = r.pos OFFSET 0) AS l
 WHERE (b.done IS NULL OR get_bit(b.done, r.ordinal) = 0) AND ($3::integer = 0 OR ($3::integer = 1) = (b.lease_until <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))))
 ORDER BY b.lease_until, r.pos LIMIT $5::bigint;
 
 -- log_move_ended
-SELECT /* outmill log_move_ended */ "outmill"."log_move_ended"($1::text, $2::bigint, $3::bigint, $4::text, $5::bigint, $6::bigint);
+SELECT /* outmill log_move_ended */ "outmill"."log_move_ended"($1::text, $2::bigint, $3::bigint, $4::text, $5::text::bigint[], $6::text::bigint[], $7::bigint);
 
 -- log_move_read
-SELECT /* outmill log_move_read */ "outmill"."log_move_read"($1::text, $2::text::bigint[], $3::text, $4::bigint);
+SELECT /* outmill log_move_read */ "outmill"."log_move_read"($1::text, $2::text::bigint[], $3::text, $4::text::bigint[], $5::text::bigint[]);
 
 -- log_open_notes
 SELECT /* outmill log_open_notes */ "outmill"."log_open_notes"($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying, $6::text);
@@ -310,7 +313,7 @@ SELECT /* outmill log_open_notes */ "outmill"."log_open_notes"($1::text, $2::big
 SELECT /* outmill log_owner */ b.owner FROM "outmill"."log_in_work"($1::text, $2::bigint) AS b WHERE b.owner <> $3::text LIMIT 1;
 
 -- log_places
-SELECT /* outmill log_places */ r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, coalesce(r.n, -1), coalesce(r.token, 0), r.size, r.ordinal,
+SELECT /* outmill log_places */ r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, l.event, coalesce(r.n, -1), coalesce(r.token, 0), r.size, r.ordinal,
 	r.lease_until, r.owner, r.worker
 FROM "outmill"."log_places"($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::text::bigint[]) AS r
 	CROSS JOIN LATERAL (SELECT g.*, "outmill"."log_size"(g) AS size FROM "outmill"."log" AS g WHERE g.topic = $1::text AND g.pos = r.pos OFFSET 0) AS l;

@@ -589,7 +589,7 @@ FROM unnest($1::bigint[], $2::text[]::uuid[], $3::text[], $4::text[], $5::text[]
 	dedup_key, metadata, payload, nth) ORDER BY u.nth;
 
 -- log_ended
-SELECT /* outmill log_ended */ w.n, w.token, w.size, w.ordinal, w.pos, l.id FROM "outmill"."log_leased"($1::text, $2::bigint) AS w JOIN "outmill"."log" AS l ON l.topic = $1::text AND l.pos = w.pos
+SELECT /* outmill log_ended */ w.n, w.token, w.size, w.ordinal, w.pos, l.id, l.event FROM "outmill"."log_leased"($1::text, $2::bigint) AS w JOIN "outmill"."log" AS l ON l.topic = $1::text AND l.pos = w.pos
 WHERE w.lease_until <= $3::bigint ORDER BY w.n, w.pos;
 
 -- log_event
@@ -625,7 +625,7 @@ SELECT /* outmill log_others */ l.key, min(w.owner) FROM "outmill"."log_leased"(
 WHERE w.owner <> $3::text AND l.key = ANY ($4::text[]) GROUP BY l.key;
 
 -- log_page
-SELECT /* outmill log_page */ r.pos, r.flag, r.seen, r.fresh, r.id, r.created_at, r.key, r.tenant_id, r.size
+SELECT /* outmill log_page */ r.pos, r.flag, r.seen, r.fresh, r.id, r.created_at, r.key, r.tenant_id, r.size, r.event
 FROM "outmill"."log_page"($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::bigint) AS r
 WHERE (SELECT stamp FROM "outmill"."events") = $6::bigint;
 

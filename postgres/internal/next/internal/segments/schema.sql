@@ -73,8 +73,8 @@ BEGIN
     -- Not by UPDATE, which a publication refuses for a table without an identity.
     CREATE TEMPORARY TABLE outmill_kept ON COMMIT DROP AS SELECT * FROM {p:log};
     TRUNCATE {p:log_0}, {p:log_1}, {p:log_2};
-    INSERT INTO {p:log_0} (xid, pos, created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload)
-        SELECT shown, k.pos, k.created_at, k.id, k.topic, k.key, k.message_id, k.tenant_id, k.correlation_id, k.causation_id, k.traceparent, k.tracestate, k.dedup_key,
+    INSERT INTO {p:log_0} (xid, pos, created_at, event, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload)
+        SELECT shown, k.pos, k.created_at, k.event, k.id, k.topic, k.key, k.message_id, k.tenant_id, k.correlation_id, k.causation_id, k.traceparent, k.tracestate, k.dedup_key,
             k.metadata, k.payload FROM outmill_kept AS k ORDER BY k.pos;
     DELETE FROM {p:retired};
 END
