@@ -17,7 +17,7 @@ import (
 // RecordOf makes a record of a message: it moves instructions, and metadata with a column, to
 // their fields, and copies the rest. It does not change the message. For a nil message, or an
 // instruction that was set for another message, it returns an InvalidRecordError with Index -1.
-// The payload is shared, not copied. See outmill.Instruction.
+// The payload is shared, not copied. Append makes the id of the record. See outmill.Instruction.
 func RecordOf(topic string, msg *message.Message) (*outmill.Record, error) {
 	return recordOf(topic, msg, watermillDelay{})
 }
@@ -60,13 +60,9 @@ func DataOf(msg *message.Message) message.Metadata {
 // Watermill's delay if that is one of them.
 func plainRecord(topic string, msg *message.Message, told map[outmill.Instruction]string, delayed bool) *outmill.Record {
 	rec := &outmill.Record{
-		ID:        outmill.NewWorkItemID(),
 		MessageID: msg.UUID,
 		Topic:     topic,
 		Payload:   msg.Payload,
-	}
-	if rec.MessageID == "" {
-		rec.MessageID = rec.ID.String()
 	}
 	if len(msg.Metadata) == 0 {
 		return rec
