@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/postgres/internal/next/internal/segments"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -47,6 +48,8 @@ type Config struct {
 	NotifyInterval time.Duration
 	// Log has each message written once, to the log, where the log can hold it. It is for tests: docs/postgres-next.md says what is missing.
 	Log bool
+	// Upkeep says when the upkeep of the log does what.
+	Upkeep segments.Config
 	// TxFromContext finds a transaction that WithTx has not put into a context; nil finds none.
 	TxFromContext sqlkit.Adoption
 	// DB begins the transactions of Transact, which are a *sql.Tx then; nil is the pool.
@@ -69,12 +72,16 @@ type Driver struct {
 	log  driverLog
 }
 
-var _ driver.DB = (*Driver)(nil)
+var (
+	_ driver.DB         = (*Driver)(nil)
+	_ driver.Maintainer = (*Driver)(nil)
+)
 
 // New returns a driver on a pool, which the caller closes. It does not connect.
 func New(pool Pool, config Config) *Driver {
 	d := &Driver{pool: pool, config: config, names: &names{schema: config.Schema, prefix: config.Prefix}}
 	d.hearing.Hearing = storekit.NewHearing(d.listen)
+	d.log.keeper = segments.New(upkeepLog{names: d.names, begin: d.beginUpkeep}, config.Upkeep)
 	return d
 }
 
@@ -126,6 +133,9 @@ func (d *Driver) repeat(ctx context.Context, fn func(again bool) error) error {
 
 // run runs fn in a transaction. rides says that the commit may travel with the last write.
 func (d *Driver) run(ctx context.Context, how string, begin driver.Begin, fn func(driver.Tx) error, rides bool) error {
+	if err := d.adapt(ctx); err != nil {
+		return err
+	}
 	own, err := d.begin(ctx)
 	if err != nil {
 		return err

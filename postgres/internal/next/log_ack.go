@@ -92,6 +92,7 @@ func (d *Driver) ackBatches(ctx context.Context, batches map[*workBatch][]logRef
 		x, y := batches[a][0].line, batches[b][0].line
 		return cmp.Or(cmp.Compare(x.topic, y.topic), cmp.Compare(x.chain, y.chain), cmp.Compare(a.n, b.n))
 	})
+	d.log.pace.used.Store(true)
 	err = d.repeat(ctx, func(bool) error {
 		left = slices.Clone(unknown)
 		return d.alone(ctx, durable, func(t *tx) {

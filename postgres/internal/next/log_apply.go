@@ -238,6 +238,7 @@ func (l *logChanges) take(p *logPage, f *pageFates) {
 	batch := &workBatch{
 		token: token, until: f.lease.Wake, owner: f.lease.Owner, worker: f.lease.Worker, ends: time.Now().Add(untilOf(f.lease.Wake, t.state.Now)),
 	}
+	t.d.log.pace.used.Store(true)
 	args, places := p.taking(fates, t.log.place, token, logLease{owner: batch.owner, worker: batch.worker, until: batch.until})
 	batch.size = int64(len(places))
 	t.add("log_take", args, func(scan scan) error { return scan(&batch.n) })

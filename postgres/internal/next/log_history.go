@@ -96,6 +96,24 @@ func (c *logChains) worker(chain int64) string {
 	return c.had[chain]
 }
 
+// read reads a row of log_history.
+func (h *logHistory) read(scan scan) error {
+	var r logReading
+	var number *int64
+	var topics []byte
+	err := scan(&h.stamp, &number, &r.group, &topics, &r.takes, &r.ended, &r.swept, &r.dropping, &r.begin.pos, &r.begin.seen, &r.end.pos,
+		&r.end.seen)
+	if err != nil || number == nil {
+		return err
+	}
+	r.number = *number
+	if err := json.Unmarshal(topics, &r.topics); err != nil {
+		return err
+	}
+	h.readings = append(h.readings, r)
+	return nil
+}
+
 // errStale says that the registrations have changed since the process read them.
 var errStale = errors.New("the registrations have changed: the transaction runs again")
 
@@ -105,22 +123,7 @@ func (t *tx) history(ctx context.Context) (*logHistory, error) {
 		return t.log.history, nil
 	}
 	h := &logHistory{}
-	t.add("log_history", nil, func(scan scan) error {
-		var r logReading
-		var number *int64
-		var topics []byte
-		err := scan(&h.stamp, &number, &r.group, &topics, &r.takes, &r.ended, &r.swept, &r.dropping, &r.begin.pos, &r.begin.seen, &r.end.pos,
-			&r.end.seen)
-		if err != nil || number == nil {
-			return err
-		}
-		r.number = *number
-		if err := json.Unmarshal(topics, &r.topics); err != nil {
-			return err
-		}
-		h.readings = append(h.readings, r)
-		return nil
-	})
+	t.add("log_history", nil, h.read)
 	if err := t.flush(ctx); err != nil {
 		return nil, err
 	}

@@ -11,11 +11,17 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/postgres/internal/next/internal/segments"
 )
 
 // driverLog is what a process remembers of the log.
 type driverLog struct {
 	history atomic.Pointer[logHistory]
+	keeper  *segments.Keeper
+	pace    pace
+	// adapted says that the log is one of this server: see adapt.
+	adapted  atomic.Bool
+	adapting sync.Mutex
 
 	// segment is the one that the last transaction has read.
 	segment atomic.Int64

@@ -2,8 +2,11 @@ package next
 
 import (
 	"context"
-	"encoding/json"
+	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -11,6 +14,107 @@ import (
 	"github.com/outmill/outmill/postgres/internal/next/internal/segments"
 	"github.com/outmill/outmill/storekit"
 )
+
+// Maintain keeps the log small: it has appends write to another segment if one is full, truncates segments of which nothing is needed, and
+// deletes what chains no longer need, in bounded steps. One process of all works at a time. A role without the rights for it leaves it to
+// others. Where there is nothing to do it looks whether the store is there. See driver.Maintainer.
+func (d *Driver) Maintain(ctx context.Context) (more bool, err error) {
+	if !d.config.Log || !d.log.pace.due(time.Now()) {
+		return false, d.View(ctx, driver.Begin{}, func(driver.Tx) error { return nil })
+	}
+	if more, err = d.log.keeper.Maintain(ctx); code(err) == codeNoRight {
+		return false, nil
+	}
+	d.log.pace.did(more && err == nil)
+	return more, err
+}
+
+// adapt has the log be one of this server before the first transaction of the process. See segments.Keeper.
+func (d *Driver) adapt(ctx context.Context) error {
+	l := &d.log
+	if !d.config.Log || l.adapted.Load() {
+		return nil
+	}
+	l.adapting.Lock()
+	defer l.adapting.Unlock()
+	if l.adapted.Load() {
+		return nil
+	}
+	_, err := l.keeper.Adapt(ctx)
+	switch code(err) {
+	case codeNoTable, codeNoColumn: // the transaction says what is missing
+		return nil
+	case codeNoRight: // it must not ask which server this is
+		err = nil
+	}
+	l.adapted.Store(err == nil)
+	return err
+}
+
+// pace says when there may be upkeep to do: a process that does not use the log looks seldom, so that an idle database stays idle.
+type pace struct {
+	used atomic.Bool
+	mu   sync.Mutex
+	next time.Time
+}
+
+// seldom is how often the upkeep looks at a log that the process does not use.
+const seldom = 30 * time.Second
+
+func (p *pace) due(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.used.Swap(false) || !now.Before(p.next)
+}
+
+// did says whether there is more to do at once.
+func (p *pace) did(more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next = time.Now(); !more {
+		p.next = p.next.Add(seldom)
+	}
+}
+
+// upkeepTx is a transaction of the upkeep on a connection of the pool.
+type upkeepTx struct {
+	pgx.Tx
+	own *ownTx
+}
+
+// beginUpkeep begins a READ COMMITTED transaction.
+func (d *Driver) beginUpkeep(ctx context.Context) (pgx.Tx, error) {
+	own, err := d.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tx, err := own.conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		own.end(ctx, err)
+		return nil, err
+	}
+	return &upkeepTx{Tx: tx, own: own}, nil
+}
+
+// Commit also returns the connection to the pool.
+func (t *upkeepTx) Commit(ctx context.Context) error {
+	err := t.Tx.Commit(ctx)
+	t.end(ctx, err)
+	return err
+}
+
+// Rollback returns the connection to the pool if nothing else has.
+func (t *upkeepTx) Rollback(ctx context.Context) error {
+	t.end(ctx, nil)
+	return nil
+}
+
+func (t *upkeepTx) end(ctx context.Context, err error) {
+	if t.own != nil {
+		t.own.end(ctx, err)
+		t.own = nil
+	}
+}
 
 // upkeepLog is the log as its upkeep sees it: see package segments.
 type upkeepLog struct {
@@ -33,65 +137,46 @@ func (l upkeepLog) Begin(ctx context.Context) (pgx.Tx, error) {
 // Text returns a statement by its name.
 func (l upkeepLog) Text(name string) string { return l.names.text(name, false) }
 
-// logHeld are the registrations that a transaction has locked.
-type logHeld struct {
-	readings []logReading
-	stamp    int64
-	now      driver.Time
-}
-
-// hold keeps the registrations as they are until the end of the transaction.
-func (l upkeepLog) hold(ctx context.Context, tx pgx.Tx) (held logHeld, err error) {
-	if err := tx.QueryRow(ctx, l.Text("log_hold")).Scan(&held.stamp, &held.now); err != nil {
-		return held, err
+// hold keeps the registrations as they are until the end of the transaction, and returns them with the time.
+func (l upkeepLog) hold(ctx context.Context, tx pgx.Tx) (h *logHistory, now driver.Time, err error) {
+	h = &logHistory{}
+	if err := tx.QueryRow(ctx, l.Text("log_hold")).Scan(&now); err != nil {
+		return nil, 0, err
 	}
-	rows, err := tx.Query(ctx, l.Text("log_readings"))
+	// A statement of its own, behind the lock.
+	rows, err := tx.Query(ctx, l.Text("log_history"))
 	if err != nil {
-		return held, err
+		return nil, 0, err
 	}
-	held.readings, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r logReading, err error) {
-		var topics []byte
-		err = row.Scan(&r.number, &r.group, &topics, &r.takes, &r.ended, &r.swept, &r.dropping,
-			&r.begin.pos, &r.begin.seen, &r.end.pos, &r.end.seen)
-		if err != nil {
-			return r, err
+	defer rows.Close()
+	for rows.Next() {
+		if err := h.read(rows.Scan); err != nil {
+			return nil, 0, err
 		}
-		return r, json.Unmarshal(topics, &r.topics)
-	})
-	return held, err
+	}
+	return h, now, rows.Err()
 }
 
 // Hold is hold, with the chains of each line.
 func (l upkeepLog) Hold(ctx context.Context, tx pgx.Tx) (segments.History, error) {
-	held, err := l.hold(ctx, tx)
+	h, _, err := l.hold(ctx, tx)
 	if err != nil {
 		return segments.History{}, err
 	}
-	known := map[string][]segments.Chain{}
-	chainsOf := func(line string) []segments.Chain {
+	return segments.History{Chains: h.living, Dropping: func(line string) bool {
 		topic, _ := storekit.TopicOfLine(line)
-		if chains, ok := known[topic]; ok {
-			return chains
-		}
-		c := logChainsOf(held.readings, topic)
-		numbers := map[int64]bool{c.waiting: true}
-		for _, chain := range c.of {
-			numbers[chain] = true
-		}
-		delete(numbers, noChain)
-		chains := []segments.Chain{}
-		for number := range numbers {
-			begin := logChainBegin(held.readings, number)
-			chains = append(chains, segments.Chain{Number: number, BeginPos: begin.pos, BeginSeen: begin.seen})
-		}
-		known[topic] = chains
-		return chains
+		return slices.ContainsFunc(h.readings, func(r logReading) bool { return r.dropping && r.topics.Match(topic) })
+	}}, nil
+}
+
+// living are the chains of a line that somebody has, the one that waits, and those that groups get that hold until then.
+func (h *logHistory) living(line string) (living []segments.Chain) {
+	topic, _ := storekit.TopicOfLine(line)
+	for _, chain := range slices.Sorted(maps.Keys(h.chains(topic).names())) {
+		begin := logChainBegin(h.readings, chain)
+		living = append(living, segments.Chain{Number: chain, BeginPos: begin.pos, BeginSeen: begin.seen})
 	}
-	dropping := func(line string) bool {
-		topic, _ := storekit.TopicOfLine(line)
-		return slices.ContainsFunc(held.readings, func(r logReading) bool { return r.dropping && r.topics.Match(topic) })
-	}
-	return segments.History{Chains: chainsOf, Dropping: dropping}, nil
+	return living
 }
 
 // Lock locks the tables and a chain.
@@ -109,16 +194,16 @@ const (
 // Move moves rows of a chain to the records, in their order: those of batches whose leases have ended, and then some that are not read. The
 // cursor passes these, so no skip is left. What waits goes to the records without a group.
 func (l upkeepLog) Move(ctx context.Context, tx pgx.Tx, name string, chain int64) (moved int, err error) {
-	held, err := l.hold(ctx, tx)
+	h, now, err := l.hold(ctx, tx)
 	if err != nil {
 		return 0, err
 	}
-	line, known := logLineOf(held.readings, held.stamp, name, chain)
+	line, known := logLineOf(h.readings, h.stamp, name, chain)
 	if !known || line.dropping {
 		return 0, nil
 	}
 	t := &logTx{Tx: tx, names: l.names}
-	if moved, err = t.moveEnded(ctx, line, held.now, moveBatches); err != nil || moved > 0 {
+	if moved, err = t.moveEnded(ctx, line, now, moveBatches); err != nil || moved > 0 {
 		return moved, err
 	}
 	p, err := t.pageOf(ctx, line, moveRows)

@@ -229,6 +229,18 @@ func TestLogUpkeep(t *testing.T) {
 			w.requireClaims(group, "4")
 		}
 	})
+	t.Run("rows keep their segment while groups hold, of which each but the first that takes has not read them", func(t *testing.T) {
+		w := db.kept(t)
+		k := w.keeper(segments.Config{MoveAfter: time.Microsecond})
+		first := w.register("first", false)
+		w.register("second", false)
+		w.append("1")
+		require.False(t, w.truncated(k))
+		require.Len(t, w.records(), 1, "what waits moves")
+		w.take(first)
+		require.False(t, w.truncated(w.keeper(segments.Config{})), "the second group has a chain now")
+		w.requireClaims("second", "1")
+	})
 	t.Run("rows in work whose lease has ended move to the records, and keep no segment", func(t *testing.T) {
 		w := db.kept(t)
 		k := w.keeper(segments.Config{MoveAfter: time.Microsecond})

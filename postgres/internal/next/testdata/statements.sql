@@ -599,7 +599,7 @@ UPDATE /* outmill log_event */ "outmill"."events" SET last = last + $1::bigint, 
 SELECT /* outmill log_extend */ "outmill"."log_extend"($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint);
 
 -- log_hold
-SELECT /* outmill log_hold */ stamp, "outmill"."now"() FROM "outmill"."events" FOR SHARE;
+SELECT /* outmill log_hold */ "outmill"."now"() FROM "outmill"."events" FOR SHARE;
 
 -- log_mark
 SELECT /* outmill log_mark */ s.last_value, pg_current_snapshot()::text FROM "outmill"."records_seq_seq" AS s;
@@ -628,9 +628,6 @@ WHERE w.owner <> $3::text AND l.key = ANY ($4::text[]) GROUP BY l.key;
 SELECT /* outmill log_page */ r.pos, r.flag, r.seen, r.fresh, r.id, r.created_at, r.key, r.tenant_id, r.size, r.event
 FROM "outmill"."log_page"($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::bigint) AS r
 WHERE (SELECT stamp FROM "outmill"."events") = $6::bigint;
-
--- log_readings
-SELECT /* outmill log_readings */ number, grp, topics, takes, ended, swept, dropping, begin_pos, begin_seen::text, end_pos, coalesce(end_seen::text, '') FROM "outmill"."readings" ORDER BY number;
 
 -- log_rows
 SELECT /* outmill log_rows */ r.ordinal, r.pos FROM "outmill"."batches" AS b CROSS JOIN LATERAL "outmill"."log_rows_of"(b) AS r
