@@ -35,6 +35,8 @@ func (e *Engine) ExpireRegistrations(ctx context.Context, limit int) (registrati
 		End: func(ctx context.Context, limit int) (int, error) {
 			return e.count(ctx, operation, limit, func(ctx context.Context, t *tx) (ended int, err error) {
 				ended, gone, err = t.endRegistrations(ctx, limit)
+				// What a log has for the ended registrations alone goes with them in one step, whatever its size.
+				gone = min(gone, limit)
 				return ended, err
 			})
 		},
@@ -45,6 +47,9 @@ func (e *Engine) ExpireRegistrations(ctx context.Context, limit int) (registrati
 			})
 		},
 		Sweep: func(ctx context.Context, group string, limit int) (int, error) {
+			if limit -= gone; limit <= 0 {
+				return 0, nil // the next call goes on
+			}
 			return e.count(ctx, operation, limit, func(ctx context.Context, t *tx) (int, error) { return t.sweep(ctx, group, limit) })
 		},
 	}.Expire(ctx, limit)
@@ -84,11 +89,10 @@ func (t *tx) sweep(ctx context.Context, group string, limit int) (deleted int, e
 	if err != nil {
 		return 0, err
 	}
-	left, err := t.registered(ctx, driver.Event{What: driver.Swept, Group: group})
-	if err != nil {
-		return 0, err
+	left, err := t.registered(ctx, driver.Event{What: driver.Swept, Group: group, Limit: limit})
+	if deleted = left.Gone; err != nil || left.More || deleted == limit {
+		return deleted, err
 	}
-	defer func() { deleted += left.Gone }()
 	lines, err := t.LinesOf(ctx, group)
 	if err != nil {
 		return 0, err

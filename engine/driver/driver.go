@@ -228,6 +228,8 @@ type Historian interface {
 type Left struct {
 	// Waiting rows wait for a first group, and Gone ones reach nobody else.
 	Waiting, Gone int
+	// More says that a sweep has left rows for the next one.
+	More bool
 }
 
 // Event is what happens to a registration, or to a group.
@@ -238,6 +240,8 @@ type Event struct {
 	Topics outmill.Topics
 	// Takes says that a registration that begins does not hold.
 	Takes bool
+	// Limit is how many rows Swept takes away at most.
+	Limit int
 }
 
 // What is a kind of Event.
@@ -252,7 +256,8 @@ const (
 	Ends
 	// Drops is its end by DropGroup. What the group has left is given back or deleted in steps.
 	Drops
-	// Swept groups have nothing left of what their ended registrations selected.
+	// Swept groups lose what their ended registrations selected and still waits: rows of appends that knew these registrations, up to the
+	// limit. Once there are no more, the group has nothing left, but such rows of open transactions may come for a later sweep.
 	Swept
 	// Dropped groups have nothing left that their drop gives back.
 	Dropped

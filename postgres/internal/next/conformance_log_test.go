@@ -9,12 +9,6 @@ import (
 
 // notYet are the sentences that the store does not keep with its log, by the reason.
 var notYet = map[string][]string{
-	"a row of a transaction that was open at the end of a registration waits for the next group": {
-		"registrations: a record of a transaction that was open when its registration went goes with a later round",
-	},
-	"a sweep takes all of a log at once": {
-		"registrations: ExpireRegistrations does no more than its limit of either, and ends all in the end",
-	},
 	"not done yet": {
 		"holding: a message that is appended after a registration that holds reaches its group",
 		"inspect: the view for people agrees with Stats and List",

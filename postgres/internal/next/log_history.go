@@ -159,9 +159,8 @@ func (t *tx) Registered(ctx context.Context, events ...driver.Event) (left drive
 	for _, e := range events {
 		switch e.What {
 		case driver.Swept:
-			if slices.ContainsFunc(before.readings, func(r logReading) bool { return r.group == e.Group && r.ended > 0 && r.swept == 0 }) {
-				ends = true
-				t.add("log_swept", []any{e.Group, t.log.stamp}, nil)
+			if err := t.sweep(ctx, before, e, &left); err != nil {
+				return left, err
 			}
 		case driver.Dropped:
 			t.add("log_dropped", []any{e.Group, t.log.stamp}, nil)
@@ -183,7 +182,9 @@ func (t *tx) Registered(ctx context.Context, events ...driver.Event) (left drive
 	if err != nil {
 		return left, err
 	}
-	return t.leftBy(ctx, before, after)
+	lost, err := t.leftBy(ctx, before, after)
+	left.Waiting, left.Gone = left.Waiting+lost.Waiting, left.Gone+lost.Gone
+	return left, err
 }
 
 // leftBy counts what is not read of chains that have lost their group.

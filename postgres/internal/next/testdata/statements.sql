@@ -564,6 +564,9 @@ SELECT /* outmill lock */ pg_advisory_xact_lock($1::bigint);
 -- lock_all
 SELECT /* outmill lock_all */ pg_advisory_xact_lock(u.line) FROM unnest($1::text::bigint[]) AS u (line);
 
+-- log_alone
+SELECT /* outmill log_alone */ 1 FROM "outmill"."events" FOR UPDATE;
+
 -- log_append_0
 INSERT /* outmill log_append */ INTO "outmill"."log_0" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload)
 SELECT u.created_at, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
