@@ -231,13 +231,10 @@ func (w *Walk) Appended(records []*outmill.Record) {
 	for _, r := range records {
 		items := w.Queue.appendMessage(r, w.messageOf(r.MessageID))
 		require.Equal(w.T, len(items) == 0, r.Duplicate, "%s is a duplicate", r.MessageID)
-		// A store with a log does not say who reads a row, and may give each group an id of its own.
-		if len(items) > 0 && r.Group != "" {
-			require.Equal(w.T, items[0].Group, r.Group, "the group of %s", r.MessageID)
+		if len(items) > 0 {
 			items[0].ID = r.ID
-			items = items[1:]
+			added = append(added, items[1:]...)
 		}
-		added = append(added, items...)
 	}
 	if len(added) == 0 {
 		return
