@@ -50,35 +50,47 @@ func WalkInSteps(t *testing.T, engine Engine) {
 			if i > 0 && !suite.All() {
 				t.Skip("skipped: small steps in the mode " + mode.Name + "; " + suite.EnvAll + "=1 has them run")
 			}
-			suite.RandomWalks(suite.NewEnv(t, engine.open, mode.Options), true)
-			if e := (&env{suite.NewEnv(t, engine.open, mode.Options)}); e.hasParts() {
-				suite.RandomWalksInParts(e.parted("*").Env, true)
-			}
-			requeueBesideClaims(&env{suite.NewEnv(t, engine.open, mode.Options)})
-			requeueBeforeUnmet(&env{suite.NewEnv(t, engine.open, mode.Options)})
-			endedBeforeLater(&env{suite.NewEnv(t, engine.open, mode.Options)})
-			repairs := []func(*env){skipBesideClaims}
-			if suite.All() {
-				repairs = append(repairs, repairsInSteps)
-			} else {
-				t.Log("skipped: repairs in small steps take a minute; OUTMILL_TEST_ALL=1 has them run")
-			}
-			for _, check := range repairs {
-				if e := (&env{suite.NewEnv(t, engine.open, mode.Options)}); e.hasRepairs() {
-					check(e)
-				}
-			}
-			checks := []func(*env){resumeKeepsOrder, resumeAgain, resumeMany, pausedBacklog}
-			if suite.All() {
-				checks = append(checks, pausesAndClaims)
-			}
-			for _, check := range checks {
-				e := &env{suite.NewEnv(t, engine.open, mode.Options)}
-				if _, ok := outmill.As[roles.Pauses](e.Store); ok {
-					check(e)
-				}
+			for _, s := range inSteps() {
+				t.Run(s.name, func(t *testing.T) {
+					t.Parallel()
+					if s.long && !suite.All() {
+						t.Skip("skipped: " + s.name + "; " + suite.EnvAll + "=1 has them run")
+					}
+					e := &env{suite.NewEnv(t, engine.open, mode.Options)}
+					if s.needs != nil && !s.needs(e) {
+						t.Skip("not supported by this store")
+					}
+					s.check(e)
+				})
 			}
 		})
+	}
+}
+
+// stepped is a check of a store that works in small steps.
+type stepped struct {
+	sentence
+	needs func(*env) bool
+	long  bool
+}
+
+func inSteps() []stepped {
+	pauses := func(e *env) bool { _, ok := outmill.As[roles.Pauses](e.Store); return ok }
+	walks := func(e *env) { suite.RandomWalks(e.Env, true) }
+	inParts := func(e *env) { suite.RandomWalksInParts(e.parted("*").Env, true) }
+	return []stepped{
+		{sentence: sentence{"random walks", walks}},
+		{sentence: sentence{"random walks in parts", inParts}, needs: (*env).hasParts},
+		{sentence: sentence{"a requeue beside claims", requeueBesideClaims}},
+		{sentence: sentence{"a requeue before a record that no claim has met", requeueBeforeUnmet}},
+		{sentence: sentence{"a record that ended before a later one", endedBeforeLater}},
+		{sentence: sentence{"a skip beside claims", skipBesideClaims}, needs: (*env).hasRepairs},
+		{sentence: sentence{"repairs at once", repairsInSteps}, needs: (*env).hasRepairs, long: true},
+		{sentence: sentence{"a resume keeps the order", resumeKeepsOrder}, needs: pauses},
+		{sentence: sentence{"a resume that is made again", resumeAgain}, needs: pauses},
+		{sentence: sentence{"a resume of thousands", resumeMany}, needs: pauses},
+		{sentence: sentence{"a backlog that is paused", pausedBacklog}, needs: pauses},
+		{sentence: sentence{"pauses beside claims", pausesAndClaims}, needs: pauses, long: true},
 	}
 }
 

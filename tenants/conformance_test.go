@@ -17,7 +17,10 @@ import (
 	"github.com/outmill/outmill/tenants"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testenv.ManyAtATime()
+	goleak.VerifyTestMain(m)
+}
 
 const noSchema = "a set has no statements of its own"
 
@@ -42,6 +45,7 @@ var unsupported = map[string]string{
 // TestConformance runs the queue's suite over sets. All records are of one member, because the
 // suite names no tenants and appends to several topics in one call.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for name, keys := range map[string][]string{
 		"one member":  {"a"},
 		"two members": {"a", "b"},
@@ -56,6 +60,7 @@ func TestConformance(t *testing.T) {
 			unsupported["model"] = "a suspect that is given back, because others were claimed with it, has one more claim than in the model"
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if len(keys) > 2 {
 				testenv.Long(t, "the queue's suite over a set of twelve members, after one and two")
 			}

@@ -52,6 +52,8 @@ func TestChaos(t *testing.T) {
 		seed := seedOf(t)
 		for _, kind := range targets {
 			t.Run(kind.name, func(t *testing.T) {
+				// Most of the time each of them waits: for a pause, a server that is away, or a lease.
+				t.Parallel()
 				chaos(t, kind, seed, durationOf(t, kind))
 			})
 		}
