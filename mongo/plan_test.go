@@ -547,44 +547,10 @@ func (s stand) joinsOfAllKinds(t *testing.T, store *mongo.Store, doing func(name
 func TestStore_Plan(t *testing.T) {
 	t.Parallel()
 
-	// The cost of a command must not depend on the number of records. So the server explains the
-	// plan of each query that the store sends.
 	t.Run("every query is answered through an index and without a sort", func(t *testing.T) {
 		testenv.Long(t, "plans of MongoDB among thousands of records")
 		t.Parallel()
-		s := newStand(t, mongo.Config{Retain: 24 * time.Hour})
-		n := testenv.Steps(5_000, 20_000)
-		s.crowded(t, n)
-		s.notesAndSagas(t, n)
-		store, kept := s.recorded(t, mongo.Config{Retain: 24 * time.Hour})
-		doing := func(name string, do func()) { kept.while(name, do) }
-		s.everything(t, store, doing)
-		calls, used := map[string]bool{}, map[string]bool{}
-		for _, c := range kept.commands {
-			calls[c.doing] = true
-			for _, query := range c.asked(t) {
-				p := explained(t, s.db, query)
-				for _, name := range p.indexes {
-					used[name] = true
-				}
-				said := fmt.Sprintf("%s: %s\n%v by %v, %d keys, %d documents", c.doing, clipped(query), p.stages, p.indexes, p.keys, p.docs)
-				assert.NotContains(t, p.stages, "COLLSCAN", said)
-				assert.NotContains(t, p.stages, "SORT", said)
-				if slices.Contains([]string{"list pending", "list what is held", "find by message id", "find by error text",
-					"list dead letters"}, c.doing) {
-					// These queries are for people, who read a page, and scan all ids.
-					assert.LessOrEqual(t, max(p.keys, p.docs), int64(roles.MaxExamined), said)
-					continue
-				}
-				assert.LessOrEqual(t, max(p.keys, p.docs), int64(n/5), said)
-			}
-		}
-		require.Len(t, calls, 72)
-		for _, name := range []string{"queue", "keyed", "later", "leases", "expiring", "settled", "delete_at", "joined", "step", "join",
-			"grouping", "status", "finished", "blocked", "until", "topic", "expires", "seen", "look", "empty", "aside", "paused",
-			"outmill_correlation", "outmill_finished"} {
-			require.Contains(t, used, name, "no query uses the index")
-		}
+		requirePlans(t, 5_000)
 	})
 
 	t.Run("the question for rest reads one entry for each group of many settled records", func(t *testing.T) {
@@ -638,6 +604,50 @@ func TestStore_Plan(t *testing.T) {
 			before = commands
 		}
 	})
+}
+
+func TestPlans_Many(t *testing.T) {
+	t.Parallel()
+	testenv.Unraced(t, "plans of MongoDB among tens of thousands of records")
+	requirePlans(t, 20_000)
+}
+
+// requirePlans: the cost of a command must not depend on the number of records. So the server explains the plan of each query that the
+// store sends, and it is answered through an index and without a sort.
+func requirePlans(t *testing.T, n int) {
+	t.Helper()
+	s := newStand(t, mongo.Config{Retain: 24 * time.Hour})
+	s.crowded(t, n)
+	s.notesAndSagas(t, n)
+	store, kept := s.recorded(t, mongo.Config{Retain: 24 * time.Hour})
+	doing := func(name string, do func()) { kept.while(name, do) }
+	s.everything(t, store, doing)
+	calls, used := map[string]bool{}, map[string]bool{}
+	for _, c := range kept.commands {
+		calls[c.doing] = true
+		for _, query := range c.asked(t) {
+			p := explained(t, s.db, query)
+			for _, name := range p.indexes {
+				used[name] = true
+			}
+			said := fmt.Sprintf("%s: %s\n%v by %v, %d keys, %d documents", c.doing, clipped(query), p.stages, p.indexes, p.keys, p.docs)
+			assert.NotContains(t, p.stages, "COLLSCAN", said)
+			assert.NotContains(t, p.stages, "SORT", said)
+			if slices.Contains([]string{"list pending", "list what is held", "find by message id", "find by error text",
+				"list dead letters"}, c.doing) {
+				// These queries are for people, who read a page, and scan all ids.
+				assert.LessOrEqual(t, max(p.keys, p.docs), int64(roles.MaxExamined), said)
+				continue
+			}
+			assert.LessOrEqual(t, max(p.keys, p.docs), int64(n/5), said)
+		}
+	}
+	require.Len(t, calls, 72)
+	for _, name := range []string{"queue", "keyed", "later", "leases", "expiring", "settled", "delete_at", "joined", "step", "join",
+		"grouping", "status", "finished", "blocked", "until", "topic", "expires", "seen", "look", "empty", "aside", "paused",
+		"outmill_correlation", "outmill_finished"} {
+		require.Contains(t, used, name, "no query uses the index")
+	}
 }
 
 func clipped(query bson.D) string {

@@ -48,9 +48,9 @@ func fairEngine(t *testing.T) storetest.Engine {
 	}
 }
 
-func TestConformance_Turns(t *testing.T) {
+func TestConformanceInTurns_Variant(t *testing.T) {
 	t.Parallel()
-	testenv.Long(t, "the contract with turns in all topics")
+	testenv.Unraced(t, "the contract with turns in all topics")
 	storetest.Run(t, fairEngine(t))
 }
 

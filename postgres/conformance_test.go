@@ -26,15 +26,13 @@ const maxPayload = 16 << 20
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for _, lane := range bothLanes {
-		t.Run(string(lane), func(t *testing.T) {
-			t.Parallel()
-			if lane == postgres.LaneRows {
-				testenv.Long(t, "the contract without the log")
-			}
-			conform(t, engine(t, pool(t), lane))
-		})
-	}
+	conform(t, engine(t, pool(t), postgres.LaneLog))
+}
+
+func TestConformanceOfRows_Variant(t *testing.T) {
+	t.Parallel()
+	testenv.Unraced(t, "the contract without the log")
+	conform(t, engine(t, pool(t), postgres.LaneRows))
 }
 
 // conform tests the contract of the queue and that of joins.

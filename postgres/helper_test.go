@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -96,12 +94,6 @@ func valueOf[T any](t *testing.T, db *pgxpool.Pool, query string, args ...any) T
 	var value T
 	require.NoError(t, db.QueryRow(t.Context(), query, args...).Scan(&value), query)
 	return value
-}
-
-// raceDetector reports whether the binary was built with -race.
-func raceDetector() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "-race" && s.Value == "true" })
 }
 
 // plan is auto_explain's report of one statement.

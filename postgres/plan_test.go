@@ -72,7 +72,7 @@ const topics = 60
 func leasedOf(n int) int { return n / 50 }
 
 func rows() int {
-	if raceDetector() {
+	if testenv.UnderRace {
 		return 100_000
 	}
 	return 1_000_000

@@ -18,9 +18,9 @@ SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, 'order', 
 	CASE WHEN i % 10 = 0 THEN now() - interval '1 minute' WHEN i % 2 = 0 THEN now() + interval '1 day' END
 FROM generate_series(1, $1::integer) AS i`
 
-func TestSagas_Plans(t *testing.T) {
+func TestSagaPlans_Million(t *testing.T) {
 	t.Parallel()
-	testenv.Long(t, "plans of sagas at a million rows")
+	testenv.Unraced(t, "plans of sagas at a million rows")
 	url, _, admin := filled(t)
 	execute(t, admin, "ALTER TABLE outmill.sagas SET (autovacuum_enabled = false)")
 	execute(t, admin, "ALTER TABLE outmill.sagas SET UNLOGGED")

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/storetest/internal/mutants"
 	"github.com/outmill/outmill/storetest/internal/suite"
 
@@ -188,8 +189,9 @@ func broken() []mutant {
 	}
 }
 
-// TestRun_BrokenStoresUnderStress has the faults that show only under concurrent calls.
-func TestRun_BrokenStoresUnderStress(t *testing.T) {
+// TestBrokenStoresUnderStress_Variant has the faults that show only under concurrent calls.
+func TestBrokenStoresUnderStress_Variant(t *testing.T) {
+	testenv.WithoutRace(t, "stores that break under concurrent calls")
 	if !suite.All() {
 		t.Skip("skipped: stores that break under concurrent calls; " + suite.EnvAll + "=1 has them run")
 	}

@@ -167,7 +167,7 @@ func oldWorkersGo(e *env) {
 }
 
 func thousandWorkers(e *env) {
-	if suite.UnderRace || !suite.All() {
+	if suite.Brief() {
 		e.T.Skip("skipped: a thousand registrations; " + suite.EnvAll + "=1 has them run, but not under -race")
 	}
 	for i := range 3 {

@@ -82,7 +82,7 @@ func appends() int {
 	switch {
 	case !suite.All():
 		return 15
-	case suite.UnderRace:
+	case suite.Brief():
 		return 30
 	}
 	return 60

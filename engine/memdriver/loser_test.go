@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -11,6 +12,12 @@ import (
 func loses() bool { return rand.IntN(3) == 0 }
 
 // A store does what it promises although each of its writes is lost in part.
-func TestConformance_Loser(t *testing.T) { storetest.Run(t, suiteOf(0, loses)) }
+func TestConformanceOfLoser_Variant(t *testing.T) {
+	testenv.WithoutRace(t, "the contract with lost rows")
+	storetest.Run(t, suiteOf(0, loses))
+}
 
-func TestConformance_LoserWalk(t *testing.T) { storetest.WalkInSteps(t, suiteOf(2, loses)) }
+func TestWalkOfLoser_Variant(t *testing.T) {
+	testenv.WithoutRace(t, "walks with lost rows")
+	storetest.WalkInSteps(t, suiteOf(2, loses))
+}

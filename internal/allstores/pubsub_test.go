@@ -45,7 +45,7 @@ func suites() []suite {
 			ConsumerGroups:      true,
 			ExactlyOnceDelivery: exactlyOnce,
 			Persistent:          true,
-			ForceShort:          !testenv.All() || testenv.UnderRace,
+			ForceShort:          !testenv.All() || testenv.Brief(),
 		}
 		inOrder := features
 		inOrder.GuaranteedOrder = true
@@ -131,21 +131,32 @@ func tooSlow(t *testing.T, store outmill.Store) bool {
 
 func TestPubsub(t *testing.T) {
 	t.Run("Watermill's suite for pubsubs passes", func(t *testing.T) {
-		for name, open := range stores {
-			t.Run("on "+name, func(t *testing.T) {
-				t.Parallel()
-				for _, s := range suites() {
-					t.Run(s.name, func(t *testing.T) {
-						t.Parallel()
-						if s.name != usual[name] {
-							testenv.Long(t, "variants of Watermill's suite for pubsubs, of which each store runs one")
-						}
-						s.run(t, open, tests.TestPubSub)
-					})
-				}
-			})
-		}
+		pubsubs(t, func(store, suite string) bool { return suite == usual[store] })
 	})
+}
+
+func TestPubsub_Variant(t *testing.T) {
+	testenv.Unraced(t, "variants of Watermill's suite for pubsubs, of which each store runs one")
+	pubsubs(t, func(store, suite string) bool { return suite != usual[store] })
+}
+
+// pubsubs runs Watermill's suite on each store, as far as it is wanted.
+func pubsubs(t *testing.T, wanted func(store, suite string) bool) {
+	t.Helper()
+	for name, open := range stores {
+		t.Run("on "+name, func(t *testing.T) {
+			t.Parallel()
+			for _, s := range suites() {
+				if !wanted(name, s.name) {
+					continue
+				}
+				t.Run(s.name, func(t *testing.T) {
+					t.Parallel()
+					s.run(t, open, tests.TestPubSub)
+				})
+			}
+		})
+	}
 }
 
 // watermills is one of the suites that Watermill has.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/storetest/internal/mutants"
 	"github.com/outmill/outmill/storetest/internal/suite"
 
@@ -22,9 +23,10 @@ type mutant struct {
 	Change  func(mutants.File) outmill.Store
 }
 
-// TestRun_BrokenStores tests stores that retain records, because AttachStep needs retained
+// TestBrokenStores_Variant tests stores that retain records, because AttachStep needs retained
 // records.
-func TestRun_BrokenStores(t *testing.T) {
+func TestBrokenStores_Variant(t *testing.T) {
+	testenv.WithoutRace(t, "stores that break joins")
 	if !suite.All() {
 		t.Log("skipped: walks until they notice a broken store, but for two of nine; " + suite.EnvAll + "=1 has them run")
 	}

@@ -12,3 +12,7 @@ const EnvAll = "OUTMILL_TEST_ALL"
 
 // All tells whether the long tests are asked for too.
 func All() bool { return os.Getenv(EnvAll) != "" && !testing.Short() }
+
+// Brief tells whether large amounts are smaller, and walks fewer: under the race detector, which makes an engine written in Go ten to
+// twenty times slower, and where testenv.Brief asks for the same sizes without it.
+func Brief() bool { return UnderRace || os.Getenv(EnvAll) == "brief" || !All() }

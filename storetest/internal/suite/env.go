@@ -136,7 +136,7 @@ func (e *Env) Begin() (ctx context.Context, commit, rollback func()) {
 // Large returns n, or less if the race detector slows the engine down or if not all tests must
 // run.
 func Large(n int) int {
-	if UnderRace || !All() {
+	if Brief() {
 		return n / 10
 	}
 	return n

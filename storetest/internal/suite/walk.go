@@ -23,7 +23,7 @@ func walking() time.Duration {
 
 // few is how many walks are made at least: some, or one where walks are dear.
 func few(some int) int {
-	if UnderRace || !All() {
+	if Brief() {
 		return max(1, some/6)
 	}
 	return some
