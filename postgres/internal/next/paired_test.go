@@ -157,22 +157,28 @@ func TestPaired_Statements(t *testing.T) {
 // verb begins a statement.
 var verb = regexp.MustCompile(`^(SELECT|INSERT|UPDATE|DELETE|WITH|BEGIN|COMMIT|LOCK|SAVEPOINT|RELEASE)\b`)
 
-// TestPaired prints the processor time of appends, claims by key and acks beside those of the present store without its log.
+// presentOf opens the store of today, with its log or without.
+func presentOf(t *testing.T, lane postgres.Lane) func(db *pgxpool.Pool) outmill.Store {
+	return func(db *pgxpool.Pool) outmill.Store {
+		s, err := postgres.New(db, postgres.Config{Lane: lane, NotifyInterval: -1}, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		return s
+	}
+}
+
+// TestPaired prints the processor time of appends, claims by key and acks beside those of the store of today, each with its log and
+// without.
 func TestPaired(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("OUTMILL_PAIRS"))
 	if err != nil {
 		t.Skip("OUTMILL_PAIRS is the number of rounds")
 	}
 	stores := map[string]paired{
-		"present": pairedOn(t, func(db *pgxpool.Pool) outmill.Store {
-			s, err := postgres.New(db, postgres.Config{Lane: postgres.LaneRows, NotifyInterval: -1}, nil)
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, s.Close()) })
-			return s
-		}),
-		"next": pairedOn(t, nextOf(t, false)), "log": pairedOn(t, nextOf(t, true)),
+		"rows": pairedOn(t, presentOf(t, postgres.LaneRows)), "log": pairedOn(t, presentOf(t, postgres.LaneLog)),
+		"next rows": pairedOn(t, nextOf(t, false)), "next log": pairedOn(t, nextOf(t, true)),
 	}
-	names := []string{"present", "next", "log"}
+	names := []string{"rows", "next rows", "log", "next log"}
 	for _, size := range []struct{ n, calls int }{{1, 200}, {100, 20}, {1000, 10}} {
 		found := map[string][]spent{}
 		for round := range rounds + 1 {
@@ -190,10 +196,9 @@ func TestPaired(t *testing.T) {
 				slices.SortFunc(list, func(a, b spent) int { return cmp.Compare(a.total(), b.total()) })
 				return list[len(list)/2]
 			}
-			was := median("present")
-			for _, name := range names[1:] {
-				is := median(name)
-				t.Logf("%-6s %4d: present %v, %s %v, %.2f", call, size.n, was, name, is, float64(is.total())/float64(was.total()))
+			for _, name := range []string{"rows", "log"} {
+				was, is := median(name), median("next "+name)
+				t.Logf("%-4s %-6s %4d: present %v, next %v, %.2f", name, call, size.n, was, is, float64(is.total())/float64(was.total()))
 			}
 		}
 	}

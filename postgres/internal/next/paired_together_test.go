@@ -18,10 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/engine"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
-	"github.com/outmill/outmill/postgres/internal/next"
 )
 
 // sent counts what connections send.
@@ -137,29 +135,17 @@ func (a *together) drain(t *testing.T, messages, limit int) drained {
 	}
 }
 
-// TestPaired_Together prints what eight processes take together that claim by key from one topic, beside the present store without
-// and with its log.
+// TestPaired_Together prints what eight processes take together that claim by key from one topic, beside the store of today, each with its log
+// and without.
 func TestPaired_Together(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("OUTMILL_PAIRS"))
 	if err != nil {
 		t.Skip("OUTMILL_PAIRS is the number of rounds")
 	}
-	present := func(lane postgres.Lane) func(db *pgxpool.Pool) outmill.Store {
-		return func(db *pgxpool.Pool) outmill.Store {
-			s, err := postgres.New(db, postgres.Config{Lane: lane, NotifyInterval: -1}, nil)
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, s.Close()) })
-			return s
-		}
-	}
 	kinds := map[string]func(db *pgxpool.Pool) outmill.Store{
-		"rows": present(postgres.LaneRows), "log": present(postgres.LaneLog),
-		"next": func(db *pgxpool.Pool) outmill.Store {
-			s := engine.New(next.New(next.PoolOf(db), next.Config{Name: "next", Schema: "outmill_next"}), engine.Config{})
-			t.Cleanup(func() { require.NoError(t, s.Close()) })
-			return s
-		},
+		"rows": presentOf(t, postgres.LaneRows), "log": presentOf(t, postgres.LaneLog), "next rows": nextOf(t, false), "next log": nextOf(t, true),
 	}
+	names := []string{"rows", "next rows", "log", "next log"}
 	for _, processes := range []int{1, 8} {
 		stores := map[string]*together{}
 		for name, open := range kinds {
@@ -167,13 +153,13 @@ func TestPaired_Together(t *testing.T) {
 		}
 		found := map[string][]drained{}
 		for round := range rounds + 1 {
-			for _, name := range []string{"rows", "log", "next"} {
+			for _, name := range names {
 				if d := stores[name].drain(t, 20_000, 100); round > 0 { // the first one prepares
 					found[name] = append(found[name], d)
 				}
 			}
 		}
-		for _, name := range []string{"rows", "log", "next"} {
+		for _, name := range names {
 			median := func(of func(d drained) float64) float64 {
 				list := make([]float64, len(found[name]))
 				for i, d := range found[name] {
@@ -182,7 +168,7 @@ func TestPaired_Together(t *testing.T) {
 				slices.Sort(list)
 				return list[len(list)/2]
 			}
-			t.Logf("%d processes, %-4s: %7.0f msg/s; a message: %.4f round trips, %.4f statements, %.1f µs client, %.1f µs server", processes, name,
+			t.Logf("%d processes, %-9s: %7.0f msg/s; a message: %.4f round trips, %.4f statements, %.1f µs client, %.1f µs server", processes, name,
 				median(func(d drained) float64 { return d.rate }), median(func(d drained) float64 { return d.trips }),
 				median(func(d drained) float64 { return d.statements }), median(func(d drained) float64 { return d.client }),
 				median(func(d drained) float64 { return d.server }))
