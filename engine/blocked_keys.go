@@ -2,7 +2,6 @@ package engine
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/outmill/outmill/engine/driver"
@@ -155,14 +154,8 @@ func (c *topicClaim) holdBehind(k *key, r driver.Row) {
 	}
 }
 
-// noteKeys writes what the claim knows now about the notes that it has looked at or made. To open one first for a row that the claim has
-// changed would only hide from Drop whether another claim has held a row under it.
+// noteKeys writes what the claim knows now about the notes that it has looked at or made.
 func (c *topicClaim) noteKeys(known keys) {
-	c.changes.Open = slices.DeleteFunc(c.changes.Open, func(n driver.Note) bool {
-		name, ofKey := driver.KeyOf(n.Name)
-		k := known[name]
-		return ofKey && n.Line == c.line && k != nil && k.note != nil
-	})
 	for name, k := range known {
 		switch {
 		case k.note == nil:

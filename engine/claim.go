@@ -142,7 +142,8 @@ type claim struct {
 	bytes int
 	// taken are the rows that are leased, but not written yet; leased those of a topic that are written; and got
 	// those of all topics that the claim returns.
-	taken, leased, got []*driver.Change
+	taken       []driver.Change
+	leased, got []*driver.Change
 	// content is what it reads of the records. contents are those that came with pages and with the commit.
 	content  driver.Want
 	contents map[outmill.WorkItemID]driver.Content
@@ -242,8 +243,7 @@ func (c *claim) take(r driver.Row) (parked bool) {
 	if change.Now.Stage != driver.Leased {
 		return change.Now.Parked
 	}
-	leased := *change
-	c.taken = append(c.taken, &leased)
+	c.taken = append(c.taken, *change)
 	c.bytes += r.Size
 	return false
 }
@@ -359,13 +359,13 @@ func (c *topicClaim) writeOn(ctx context.Context, lost map[lineKey]bool) error {
 	c.taken = nil
 	done, err := c.write(ctx)
 	c.keep(done.Contents)
-	if err != nil || len(done.Lost) == 0 {
-		c.leased = append(c.leased, taken...)
+	if err != nil {
 		return err
 	}
-	c.lost = true
+	c.lost = c.lost || len(done.Lost) > 0
 	var behind []*driver.Change
-	for _, change := range taken {
+	for i := range taken {
+		change := &taken[i]
 		r, key := &change.Now, lineKey{Line: change.Now.Line}
 		if c.req.Order == outmill.OrderKey {
 			key.key = r.Key

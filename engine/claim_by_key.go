@@ -21,8 +21,11 @@ func (c *topicClaim) takeByKey(ctx context.Context) error {
 		return err
 	}
 	for lost := map[lineKey]bool{}; ; {
-		rows := slices.Concat(page.Held, page.Ready)
-		slices.SortFunc(rows, bySeq)
+		rows := page.Ready
+		if len(page.Held) > 0 {
+			rows = slices.Concat(page.Held, page.Ready)
+			slices.SortFunc(rows, bySeq)
+		}
 		known, end, cut := c.learn(page, ask)
 		for at := range lost {
 			// The next claim sees what has become of the row that was lost.

@@ -15,8 +15,8 @@ func inOrder(c *driver.Changes) {
 	for _, list := range []*[]driver.Note{&c.Open, &c.Drop, &c.Notes} {
 		*list = eachNoteOnce(*list)
 	}
-	// A note that is opened has other Looks, and would not be dropped.
-	c.Open = slices.DeleteFunc(c.Open, func(n driver.Note) bool { return hasNote(c.Drop, n) })
+	// A note that is opened has other Looks, and would not be dropped. One that is written need not be opened.
+	c.Open = slices.DeleteFunc(c.Open, func(n driver.Note) bool { return hasNote(c.Drop, n) || hasNote(c.Notes, n) })
 }
 
 // hasNote reports whether notes that inOrder has sorted have one with the name of n.

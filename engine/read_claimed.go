@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -59,7 +58,12 @@ func (c *claim) keep(contents map[outmill.WorkItemID]driver.Content) {
 
 // contentsOf returns the content of rows. It reads what has not come.
 func (c *claim) contentsOf(ctx context.Context, rows []driver.Row) (contents []driver.Content, err error) {
-	missing := slices.DeleteFunc(slices.Clone(rows), func(r driver.Row) bool { _, came := c.contents[r.ID]; return came })
+	var missing []driver.Row
+	for i := range rows {
+		if _, came := c.contents[rows[i].ID]; !came {
+			missing = append(missing, rows[i])
+		}
+	}
 	if len(missing) > 0 {
 		contents, err = c.e.db.Read(ctx, missing, c.content)
 	}

@@ -176,7 +176,7 @@ func (t *tx) merge(line driver.Line, p *logPage, ready []driver.Row, limit int, 
 	}
 	p.moreLate = p.late == limit
 	slices.SortFunc(p.rows, func(a, b logRow) int { return cmp.Compare(a.pos, b.pos) })
-	rows := slices.Clone(ready)
+	rows := append(make([]driver.Row, 0, len(ready)+len(p.rows)), ready...)
 	for i := range p.rows {
 		rows = append(rows, p.row(line, &p.rows[i]))
 	}
