@@ -19,12 +19,12 @@ ON CONFLICT (kind, key) DO NOTHING
 -- name: entries
 -- Entries by their keys.
 SELECT e.kind, e.key, e.at, e.made_at, e.value FROM (SELECT * FROM unnest($1::text[], $2::text[]) LIMIT cardinality($1::text[])) AS u (kind, key)
-JOIN {p:entries} AS e ON e.kind = u.kind AND e.key = u.key
+JOIN {p:entries} AS e ON e.kind = ANY (ARRAY[u.kind]) AND e.key = u.key
 
 -- name: entries_locked
 -- The same, locked in the order of the list.
 SELECT e.kind, e.key, e.at, e.made_at, e.value FROM (SELECT * FROM unnest($1::text[], $2::text[]) LIMIT cardinality($1::text[])) AS u (kind, key)
-JOIN {p:entries} AS e ON e.kind = u.kind AND e.key = u.key FOR UPDATE OF e
+JOIN {p:entries} AS e ON e.kind = ANY (ARRAY[u.kind]) AND e.key = u.key FOR UPDATE OF e
 
 -- name: count_entries
 -- How many there are of a kind.
@@ -45,7 +45,7 @@ SELECT kind, key, at, made_at, value FROM {p:entries} WHERE kind = $1::text AND 
 -- name: delete_entries
 -- Deletes entries. One whose time is another than that of the list stays, unless that is 0.
 DELETE FROM {p:entries} AS e USING (SELECT * FROM unnest($1::text[], $2::text[], $3::text::bigint[]) LIMIT cardinality($1::text[])) AS u (kind, key, at)
-WHERE e.kind = u.kind AND e.key = u.key AND (u.at = 0 OR e.at = u.at)
+WHERE e.kind = ANY (ARRAY[u.kind]) AND e.key = u.key AND (u.at = 0 OR e.at = u.at)
 
 -- name: put_note
 -- Notes a handled message in a caller's transaction. See the schema.

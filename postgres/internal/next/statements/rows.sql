@@ -153,4 +153,4 @@ UPDATE {p:records} SET step = $2::text::uuid, joins = coalesce(joins || ',', '')
 -- Gives records to the first group of their topic.
 WITH waiting AS MATERIALIZED (SELECT id FROM {p:records} WHERE grp = '' AND stage IN (0, 3) AND topic = $1::text
 	ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE)
-UPDATE {p:records} AS r SET grp = $2::text FROM waiting WHERE r.id = waiting.id
+UPDATE {p:records} AS r SET grp = $2::text FROM waiting WHERE r.id = ANY (ARRAY[waiting.id])

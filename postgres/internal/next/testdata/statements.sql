@@ -1,17 +1,17 @@
 -- ack
 WITH /* outmill ack */ gone AS (DELETE FROM "outmill"."records" AS r USING (SELECT * FROM unnest($1::text::uuid[], $2::text::integer[]) LIMIT $4::bigint) AS u (id, claims)
-	WHERE r.id = u.id AND r.stage = 4 AND r.owner = $3::text AND r.claims = u.claims AND r.step IS NULL
+	WHERE r.id = ANY (ARRAY[u.id]) AND r.stage + 0 = 4 AND r.owner = $3::text AND r.claims = u.claims AND r.step IS NULL
 	RETURNING r.grp, r.topic, r.key),
 f AS MATERIALIZED (SELECT o.grp, o.topic, o.name
 	FROM (SELECT DISTINCT grp, topic, 'k' || key AS name FROM gone WHERE key <> '' ORDER BY 1, 2, 3 LIMIT $4::bigint) AS g
-	JOIN "outmill"."notes" AS o ON o.grp = g.grp AND o.topic = g.topic AND o.name = g.name
+	JOIN "outmill"."notes" AS o ON o.grp = ANY (ARRAY[g.grp]) AND o.topic = g.topic AND o.name = g.name
 	WHERE o.blocker <> '' OR o.look_at <> 0 OR o.looks <> 0 FOR UPDATE OF o SKIP LOCKED)
 UPDATE "outmill"."notes" AS n SET blocker = '', look_at = 0, looks = 0 FROM f
-WHERE n.grp = f.grp AND n.topic = f.topic AND n.name = f.name;
+WHERE n.grp = ANY (ARRAY[f.grp]) AND n.topic = f.topic AND n.name = f.name;
 
 -- acked_steps
-SELECT /* outmill acked_steps */ r.id FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::integer[]) LIMIT $4::bigint) AS u (id, claims) JOIN "outmill"."records" AS r ON r.id = u.id
-WHERE r.stage = 4 AND r.owner = $3::text AND r.claims = u.claims AND COALESCE(r.step::text, '') <> '';
+SELECT /* outmill acked_steps */ r.id FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::integer[]) LIMIT $4::bigint) AS u (id, claims) JOIN "outmill"."records" AS r ON r.id = ANY (ARRAY[u.id])
+WHERE r.stage + 0 = 4 AND r.owner = $3::text AND r.claims = u.claims AND COALESCE(r.step::text, '') <> '';
 
 -- add
 INSERT /* outmill add */ INTO "outmill"."entries" (kind, key, at, made_at, value) VALUES ($1::text, $2::text, $3::bigint, $4::bigint, $5::text)
@@ -20,7 +20,7 @@ ON CONFLICT (kind, key) DO NOTHING;
 -- adopt
 WITH /* outmill adopt */ waiting AS MATERIALIZED (SELECT id FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) AND topic = $1::text
 	ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE)
-UPDATE "outmill"."records" AS r SET grp = $2::text FROM waiting WHERE r.id = waiting.id;
+UPDATE "outmill"."records" AS r SET grp = $2::text FROM waiting WHERE r.id = ANY (ARRAY[waiting.id]);
 
 -- after
 SELECT /* outmill after */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by, r.stage = 1 AND r.under >= 'k' AND r.under < 'l' AND (SELECT 1 FROM "outmill"."notes" AS n
@@ -37,7 +37,7 @@ FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::big
 	$15::text[], $16::text[], $17::text::boolean[], $18::text::bigint[], $19::text[], $20::text[], $21::text[], $22::text[])
 	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, to_stage, wake_at, next_at, expires_at, attempts, to_claims, expiries, to_owner, worker, under,
 	parked, processed_at, processed_by, grp, error, tried)
-WHERE r.id = u.id AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+WHERE r.id = ANY (ARRAY[u.id]) AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
 	AND coalesce(r.step::text, '') || r.grp = u.guard)
 RETURNING r.id) SELECT "outmill"."demand"(count(*), $23::bigint) FROM written;
 
@@ -45,7 +45,7 @@ RETURNING r.id) SELECT "outmill"."demand"(count(*), $23::bigint) FROM written;
 WITH written AS (DELETE /* outmill delete */ FROM "outmill"."records" AS r
 USING (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[])
 	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard)
-WHERE r.id = u.id AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+WHERE r.id = ANY (ARRAY[u.id]) AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
 	AND coalesce(r.step::text, '') || r.grp = u.guard)
 RETURNING r.id) SELECT "outmill"."demand"(count(*), $7::bigint) FROM written;
 
@@ -53,7 +53,7 @@ RETURNING r.id) SELECT "outmill"."demand"(count(*), $7::bigint) FROM written;
 WITH written AS (UPDATE /* outmill extend */ "outmill"."records" AS r SET wake_at = u.until
 FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[], $7::text::bigint[])
 	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, until)
-WHERE r.id = u.id AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+WHERE r.id = ANY (ARRAY[u.id]) AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
 	AND coalesce(r.step::text, '') || r.grp = u.guard
 RETURNING r.id) SELECT "outmill"."demand"(count(*), $8::bigint) FROM written;
 
@@ -63,7 +63,7 @@ WITH written AS (UPDATE /* outmill lease */ "outmill"."records" AS r SET stage =
 FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[], $10::text::integer[],
 	$11::text::integer[])
 	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, attempts, expiries)
-WHERE r.id = u.id AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+WHERE r.id = ANY (ARRAY[u.id]) AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
 	AND coalesce(r.step::text, '') || r.grp = u.guard
 RETURNING r.id) SELECT "outmill"."demand"(count(*), $12::bigint) FROM written;
 
@@ -245,7 +245,7 @@ FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::big
 	$15::text[], $16::text[], $17::text::boolean[], $18::text::bigint[], $19::text[], $20::text[], $21::text[], $22::text[])
 	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, to_stage, wake_at, next_at, expires_at, attempts, to_claims, expiries, to_owner, worker, under,
 	parked, processed_at, processed_by, grp, error, tried)
-WHERE r.id = u.id AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+WHERE r.id = ANY (ARRAY[u.id]) AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
 	AND coalesce(r.step::text, '') || r.grp = u.guard)
 RETURNING r.id;
 
@@ -286,7 +286,7 @@ WITH written AS (UPDATE /* outmill lease */ "outmill"."records" AS r SET stage =
 FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[], $10::text::integer[],
 	$11::text::integer[])
 	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, attempts, expiries)
-WHERE r.id = u.id AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+WHERE r.id = ANY (ARRAY[u.id]) AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
 	AND coalesce(r.step::text, '') || r.grp = u.guard
 RETURNING r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''),
 	coalesce(r.traceparent, ''), coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
@@ -386,18 +386,18 @@ SELECT /* outmill count_entries */ count(*) FROM "outmill"."entries" WHERE kind 
 DELETE /* outmill delete */ FROM "outmill"."records" AS r
 USING (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[])
 	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard)
-WHERE r.id = u.id AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+WHERE r.id = ANY (ARRAY[u.id]) AND (u.guard = '*' OR r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
 	AND coalesce(r.step::text, '') || r.grp = u.guard)
 RETURNING r.id;
 
 -- delete_entries
 DELETE /* outmill delete_entries */ FROM "outmill"."entries" AS e USING (SELECT * FROM unnest($1::text[], $2::text[], $3::text::bigint[]) LIMIT cardinality($1::text[])) AS u (kind, key, at)
-WHERE e.kind = u.kind AND e.key = u.key AND (u.at = 0 OR e.at = u.at);
+WHERE e.kind = ANY (ARRAY[u.kind]) AND e.key = u.key AND (u.at = 0 OR e.at = u.at);
 
 -- drop_notes
 DELETE /* outmill drop_notes */ FROM "outmill"."notes" AS n USING (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text::integer[], $5::text::bigint[])
 	LIMIT cardinality($1::text[])) AS u (grp, topic, name, looks, writer)
-WHERE n.grp = u.grp AND n.topic = u.topic AND n.name = u.name AND n.looks = u.looks
+WHERE n.grp = ANY (ARRAY[u.grp]) AND n.topic = u.topic AND n.name = u.name AND n.looks = u.looks
 	AND (u.writer = 0 OR n.xmin::text::bigint = u.writer OR n.xmin = pg_current_xact_id()::xid);
 
 -- due
@@ -451,17 +451,17 @@ SELECT topic, first FROM since WHERE first IS NOT NULL ORDER BY first, topic;
 
 -- entries
 SELECT /* outmill entries */ e.kind, e.key, e.at, e.made_at, e.value FROM (SELECT * FROM unnest($1::text[], $2::text[]) LIMIT cardinality($1::text[])) AS u (kind, key)
-JOIN "outmill"."entries" AS e ON e.kind = u.kind AND e.key = u.key;
+JOIN "outmill"."entries" AS e ON e.kind = ANY (ARRAY[u.kind]) AND e.key = u.key;
 
 -- entries_locked
 SELECT /* outmill entries_locked */ e.kind, e.key, e.at, e.made_at, e.value FROM (SELECT * FROM unnest($1::text[], $2::text[]) LIMIT cardinality($1::text[])) AS u (kind, key)
-JOIN "outmill"."entries" AS e ON e.kind = u.kind AND e.key = u.key FOR UPDATE OF e;
+JOIN "outmill"."entries" AS e ON e.kind = ANY (ARRAY[u.kind]) AND e.key = u.key FOR UPDATE OF e;
 
 -- extend
 UPDATE /* outmill extend */ "outmill"."records" AS r SET wake_at = u.until
 FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[], $7::text::bigint[])
 	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, until)
-WHERE r.id = u.id AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+WHERE r.id = ANY (ARRAY[u.id]) AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
 	AND coalesce(r.step::text, '') || r.grp = u.guard
 RETURNING r.id;
 
@@ -521,7 +521,7 @@ UPDATE /* outmill lease */ "outmill"."records" AS r SET stage = 4, wake_at = $7:
 FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::smallint[], $3::text::bigint[], $4::text::integer[], $5::text[], $6::text[], $10::text::integer[],
 	$11::text::integer[])
 	LIMIT cardinality($5::text[])) AS u (id, stage, wake, claims, owner, guard, attempts, expiries)
-WHERE r.id = u.id AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
+WHERE r.id = ANY (ARRAY[u.id]) AND r.stage = u.stage AND r.wake_at = u.wake AND r.claims = u.claims AND r.owner = u.owner
 	AND coalesce(r.step::text, '') || r.grp = u.guard
 RETURNING r.id;
 
@@ -668,10 +668,10 @@ SELECT /* outmill old */ kind, key, at, made_at, value FROM "outmill"."entries" 
 -- open_notes
 WITH /* outmill open_notes */ f AS MATERIALIZED (SELECT o.grp, o.topic, o.name FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::text[])
 		LIMIT cardinality($1::text[])) AS u (grp, topic, name)
-	JOIN "outmill"."notes" AS o ON o.grp = u.grp AND o.topic = u.topic AND o.name = u.name
+	JOIN "outmill"."notes" AS o ON o.grp = ANY (ARRAY[u.grp]) AND o.topic = u.topic AND o.name = u.name
 	WHERE o.blocker <> '' OR o.look_at <> 0 OR o.looks <> 0 FOR UPDATE OF o SKIP LOCKED)
 UPDATE "outmill"."notes" AS n SET blocker = '', look_at = 0, looks = 0 FROM f
-WHERE n.grp = f.grp AND n.topic = f.topic AND n.name = f.name;
+WHERE n.grp = ANY (ARRAY[f.grp]) AND n.topic = f.topic AND n.name = f.name;
 
 -- page
 WITH /* outmill page */ at AS MATERIALIZED (SELECT "outmill"."now"() AS now),
