@@ -9,8 +9,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// The row of a message has one id, and a group's copy of it the one that the receipt of Append names: the first group by name the row's own,
-// and the others those of storekit.CopyID. Groups come and go, and a chain passes on, but the ids stay: they follow from the registrations
+// The row of a message has one id, and a group's copy of it the one that the receipt of Append names: the first group by name has the
+// row's own, and the others have those of storekit.CopyID. Groups come and go, and a chain passes on, but the ids stay: they follow from the registrations
 // that the append knew, which are those of the last event before it.
 
 // logMasked is what ids have of rows whose appends knew the event, and no later one of its list.
@@ -96,7 +96,8 @@ func (c *logChains) names() map[int64]string {
 	return names
 }
 
-// rename has rows from the event on have the ids of the groups that read the topic now. A chain that nobody has gets the name of its number.
+// rename has rows from the event on have the ids of the groups that read the topic now. A chain that nobody has gets the name of its
+// number.
 func (c *logChains) rename(event int64) {
 	names := c.names()
 	for chain := range c.named {

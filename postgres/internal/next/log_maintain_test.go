@@ -7,8 +7,10 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres/internal/next"
@@ -16,6 +18,22 @@ import (
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/subscriber"
 )
+
+// TestLog_OnAServerThatOnlyReads reads a log of which no process has noted yet to which server it belongs.
+func TestLog_OnAServerThatOnlyReads(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.Database(t)
+	open := func(db *pgxpool.Pool) *engine.Engine {
+		store := engine.New(next.New(next.PoolOf(db), next.Config{Name: "postgres", Schema: "reads", Log: true}), engine.Config{})
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		return store
+	}
+	require.NoError(t, open(connect(t, url, 2, nil)).Ensure(t.Context()))
+	_, err := open(connect(t, url, 2, func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+	})).List(t.Context(), outmill.ListQuery{})
+	require.NoError(t, err)
+}
 
 // TestLog_StaysSmall publishes and subscribes until appends have gone over all segments twice. The subscriber does the upkeep.
 func TestLog_StaysSmall(t *testing.T) {
@@ -44,7 +62,8 @@ func TestLog_StaysSmall(t *testing.T) {
 		size, batches, claims, records int64
 	}
 	state := func() (is sizes) {
-		err := db.QueryRow(t.Context(), `SELECT m.segment, (SELECT sum(pg_relation_size('small.log_' || n)) FROM generate_series(0, 2) AS n)::bigint,
+		err := db.QueryRow(t.Context(), `SELECT m.segment,
+			(SELECT sum(pg_relation_size('small.log_' || n)) FROM generate_series(0, 2) AS n)::bigint,
 			(SELECT count(*) FROM small.batches) + (SELECT count(*) FROM small.ended), (SELECT coalesce(max(n), 0) FROM small.batches),
 			(SELECT count(*) FROM small.records) FROM small.meta AS m`).Scan(&is.segment, &is.size, &is.batches, &is.claims, &is.records)
 		require.NoError(t, err)

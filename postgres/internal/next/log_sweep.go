@@ -40,8 +40,8 @@ func (t *tx) sweep(ctx context.Context, h *logHistory, e driver.Event, left *dri
 	return nil
 }
 
-// sweepLine has the cursor of a chain that waits pass up to limit rows of appends that did not know the event, and reports whether there may
-// be more. Rows between them stay to be read.
+// sweepLine has the cursor of a chain that waits pass up to limit rows of appends that did not know the event, and reports whether there
+// are more. Rows between them stay to be read.
 func (t *tx) sweepLine(ctx context.Context, l *logLine, event int64, limit int) (n int, more bool, err error) {
 	t.lockTables()
 	t.add("lock", []any{l.lock(t.d.names)}, nil)

@@ -44,6 +44,8 @@ func (d *Driver) adapt(ctx context.Context) error {
 	switch code(err) {
 	case codeNoTable, codeNoColumn: // the transaction says what is missing
 		return nil
+	case codeReadOnly: // a standby, say: it claims nothing, and may become the primary
+		return nil
 	case codeNoRight: // it must not ask which server this is
 		err = nil
 	}
