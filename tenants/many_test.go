@@ -98,8 +98,8 @@ func heap() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// TestSet_Many is not parallel, because it measures the memory of the process.
-func TestSet_Many(t *testing.T) {
+// TestSet_Crowds is not parallel, because it measures the memory of the process.
+func TestSet_Crowds(t *testing.T) {
 	few, many := newCrowd(t, 1_000), newCrowd(t, 10_000)
 	t.Logf("bytes for each tenant: %.0f of 1,000, %.0f of 10,000", few.perTenant, many.perTenant)
 
