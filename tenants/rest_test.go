@@ -164,7 +164,8 @@ func TestSet_Rest(t *testing.T) {
 			require.Empty(t, q.claim())
 			q.round()
 		}
-		require.Equal(t, calls, q.calls.Load(), "calls of the members")
+		// The upkeep of 500 members is spread over twelve hours at random, so some seconds may have one of it.
+		require.LessOrEqual(t, q.calls.Load()-calls, int64(5), "calls of the members")
 		require.LessOrEqual(t, q.asks.Load(), int64(2*8), "a question that began before the last claim is asked once more, and no other")
 	})
 
