@@ -21,7 +21,7 @@ var logParts = map[string][][2]string{
 	"state": {{"IS NOT NULL\nFROM {p:meta} AS m", "IS NOT NULL,\n\t(SELECT stamp FROM {p:events}), (SELECT last FROM {p:events}), m.segment\nFROM {p:meta} AS m"}},
 	"acked_steps": {
 		{"SELECT /* outmill acked_steps */ r.id", "SELECT /* outmill acked_steps */ u.id"},
-		{" JOIN {p:records} AS r ON r.id = ANY (ARRAY[u.id])\nWHERE r.stage", "\n\tLEFT JOIN {p:records} AS r ON r.id = u.id\n\tAND r.stage"},
+		{" JOIN {p:records} AS r ON r.id = ANY (ARRAY[u.id])\nWHERE r.stage", "\n\tLEFT JOIN {p:records} AS r ON r.id = ANY (ARRAY[u.id])\n\tAND r.stage"},
 		{" AND COALESCE(r.step::text, '') <> ''", "\nWHERE r.id IS NULL OR r.step IS NOT NULL"},
 	},
 	"page": {

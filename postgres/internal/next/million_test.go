@@ -2,13 +2,9 @@ package next_test
 
 import (
 	"context"
-	"fmt"
-	"regexp"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -80,46 +76,6 @@ func TestPlans_Million(t *testing.T) {
 	requireIndexes(t, large, "with statistics of few rows in a large table")
 	execute(t, large.db, "VACUUM outmill.records")
 	compare(t, again, costs(t, large), "after a mass deletion and VACUUM")
-}
-
-var scanned = regexp.MustCompile(`using (\w+) on (records|notes|entries)\b`)
-
-// requireIndexes looks at the plan of each statement.
-func requireIndexes(t *testing.T, store opened, when string) {
-	t.Helper()
-	names, texts := store.driver.Texts()
-	tx, err := store.db.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
-	_, err = tx.Exec(t.Context(), texts["settings"], true)
-	require.NoError(t, err)
-	seen := 0
-	for i, name := range names {
-		if ofLog.MatchString(name) {
-			continue
-		}
-		call := fmt.Sprint("plan ", i, when)
-		prepared, err := tx.Prepare(t.Context(), call, texts[name])
-		require.NoError(t, err, name)
-		call = pgx.Identifier{call}.Sanitize()
-		if n := len(prepared.ParamOIDs); n > 0 {
-			call += "(NULL" + strings.Repeat(", NULL", n-1) + ")"
-		}
-		rows, err := tx.Query(t.Context(), "EXPLAIN EXECUTE "+call, pgx.QueryExecModeSimpleProtocol)
-		require.NoError(t, err, name)
-		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		require.NoError(t, err, name)
-		for i, line := range plan {
-			if !scans.MatchString(line) {
-				continue
-			}
-			if seen++; !unbounded[name] {
-				assert.Contains(t, plan[min(i+1, len(plan)-1)], "Index Cond", "%s: %s: %s", when, name, line)
-			}
-			assert.Regexp(t, scanned, line, "%s: %s", when, name)
-		}
-	}
-	require.Greater(t, seen, 100, "the plans are read")
 }
 
 // cost is the number of blocks of the tables and indexes that calls read.

@@ -37,12 +37,14 @@ SELECT {p:log_extend}($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint)
 -- name: log_ended
 -- The rows in work of the chain $1 and $2 whose leases have ended at the time $3, batch by batch: a claim moves them to the records before
 -- it asks for a page.
-SELECT w.n, w.token, w.size, w.ordinal, w.pos, l.id, l.event FROM {p:log_leased}($1::text, $2::bigint) AS w JOIN {p:log} AS l ON l.topic = $1::text AND l.pos = w.pos
+SELECT w.n, w.token, w.size, w.ordinal, w.pos, l.id, l.event FROM {p:log_leased}($1::text, $2::bigint) AS w
+	CROSS JOIN LATERAL (SELECT g.id, g.event FROM {p:log} AS g WHERE g.topic = $1::text AND g.pos = w.pos OFFSET 0) AS l
 WHERE w.lease_until <= $3::bigint ORDER BY w.n, w.pos
 
 -- name: log_others
 -- Which of the keys $4 other owners than $3 have in work of the chain $1 and $2.
-SELECT l.key, min(w.owner) FROM {p:log_leased}($1::text, $2::bigint) AS w JOIN {p:log} AS l ON l.topic = $1::text AND l.pos = w.pos
+SELECT l.key, min(w.owner) FROM {p:log_leased}($1::text, $2::bigint) AS w
+	CROSS JOIN LATERAL (SELECT g.key FROM {p:log} AS g WHERE g.topic = $1::text AND g.pos = w.pos OFFSET 0) AS l
 WHERE w.owner <> $3::text AND l.key = ANY ($4::text[]) GROUP BY l.key
 
 -- name: log_unread
@@ -76,17 +78,19 @@ SELECT s.last_value, pg_current_snapshot()::text FROM {p:records_seq_seq} AS s
 -- skipped them, and may change the records.
 INSERT INTO {p:records} (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, message_id,
 	correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload) OVERRIDING SYSTEM VALUE
-SELECT l.pos, u.id, $4::text, l.topic, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.created_at, {p:log_size}(l), 0, 0, l.created_at,
+SELECT l.pos, u.id, $4::text, l.topic, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.created_at, l.size, 0, 0, l.created_at,
 	0, l.created_at, coalesce(l.message_id, l.id::text), l.correlation_id, l.causation_id, l.traceparent, l.tracestate, l.dedup_key, l.metadata, l.payload
-FROM unnest($2::bigint[], $3::text[]::uuid[]) AS u (pos, id) JOIN {p:log} AS l ON l.topic = $1::text AND l.pos = u.pos
+FROM unnest($2::bigint[], $3::text[]::uuid[]) AS u (pos, id)
+	CROSS JOIN LATERAL (SELECT g.*, {p:log_size}(g) AS size FROM {p:log} AS g WHERE g.topic = $1::text AND g.pos = u.pos OFFSET 0) AS l
 
 -- name: log_move_leased
 -- Writes the rows at the places $5 of the batch $1 to $4 to the records, with their lease, the ids $6 and the group $7. The same transaction
 -- has settled them there.
 INSERT INTO {p:records} (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, owner, worker, claims,
 	message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload) OVERRIDING SYSTEM VALUE
-SELECT l.pos, u.id, $7::text, l.topic, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.created_at, {p:log_size}(l), 4, b.lease_until,
+SELECT l.pos, u.id, $7::text, l.topic, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.created_at, l.size, 4, b.lease_until,
 	l.created_at, 0, l.created_at, b.owner, b.worker, 1, coalesce(l.message_id, l.id::text), l.correlation_id, l.causation_id,
 	l.traceparent, l.tracestate, l.dedup_key, l.metadata, l.payload
-FROM {p:batches} AS b CROSS JOIN unnest($5::bigint[], $6::text[]::uuid[]) AS u (pos, id) JOIN {p:log} AS l ON l.topic = b.topic AND l.pos = u.pos
+FROM {p:batches} AS b CROSS JOIN unnest($5::bigint[], $6::text[]::uuid[]) AS u (pos, id)
+	CROSS JOIN LATERAL (SELECT g.*, {p:log_size}(g) AS size FROM {p:log} AS g WHERE g.topic = b.topic AND g.pos = u.pos OFFSET 0) AS l
 WHERE b.topic = $1::text AND b.chain = $2::bigint AND b.n = $3::bigint AND b.token = $4::bigint

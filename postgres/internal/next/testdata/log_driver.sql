@@ -1,6 +1,6 @@
 -- log acked_steps
 SELECT /* outmill acked_steps */ u.id FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::integer[]) LIMIT $4::bigint) AS u (id, claims)
-	LEFT JOIN "outmill"."records" AS r ON r.id = u.id
+	LEFT JOIN "outmill"."records" AS r ON r.id = ANY (ARRAY[u.id])
 	AND r.stage + 0 = 4 AND r.owner = $3::text AND r.claims = u.claims
 WHERE r.id IS NULL OR r.step IS NOT NULL;
 

@@ -592,7 +592,8 @@ FROM unnest($1::bigint[], $2::text[]::uuid[], $3::text[], $4::text[], $5::text[]
 	dedup_key, metadata, payload, nth) ORDER BY u.nth;
 
 -- log_ended
-SELECT /* outmill log_ended */ w.n, w.token, w.size, w.ordinal, w.pos, l.id, l.event FROM "outmill"."log_leased"($1::text, $2::bigint) AS w JOIN "outmill"."log" AS l ON l.topic = $1::text AND l.pos = w.pos
+SELECT /* outmill log_ended */ w.n, w.token, w.size, w.ordinal, w.pos, l.id, l.event FROM "outmill"."log_leased"($1::text, $2::bigint) AS w
+	CROSS JOIN LATERAL (SELECT g.id, g.event FROM "outmill"."log" AS g WHERE g.topic = $1::text AND g.pos = w.pos OFFSET 0) AS l
 WHERE w.lease_until <= $3::bigint ORDER BY w.n, w.pos;
 
 -- log_event
@@ -610,21 +611,24 @@ SELECT /* outmill log_mark */ s.last_value, pg_current_snapshot()::text FROM "ou
 -- log_move_leased
 INSERT /* outmill log_move_leased */ INTO "outmill"."records" (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, owner, worker, claims,
 	message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload) OVERRIDING SYSTEM VALUE
-SELECT l.pos, u.id, $7::text, l.topic, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.created_at, "outmill"."log_size"(l), 4, b.lease_until,
+SELECT l.pos, u.id, $7::text, l.topic, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.created_at, l.size, 4, b.lease_until,
 	l.created_at, 0, l.created_at, b.owner, b.worker, 1, coalesce(l.message_id, l.id::text), l.correlation_id, l.causation_id,
 	l.traceparent, l.tracestate, l.dedup_key, l.metadata, l.payload
-FROM "outmill"."batches" AS b CROSS JOIN unnest($5::bigint[], $6::text[]::uuid[]) AS u (pos, id) JOIN "outmill"."log" AS l ON l.topic = b.topic AND l.pos = u.pos
+FROM "outmill"."batches" AS b CROSS JOIN unnest($5::bigint[], $6::text[]::uuid[]) AS u (pos, id)
+	CROSS JOIN LATERAL (SELECT g.*, "outmill"."log_size"(g) AS size FROM "outmill"."log" AS g WHERE g.topic = b.topic AND g.pos = u.pos OFFSET 0) AS l
 WHERE b.topic = $1::text AND b.chain = $2::bigint AND b.n = $3::bigint AND b.token = $4::bigint;
 
 -- log_move_unread
 INSERT /* outmill log_move_unread */ INTO "outmill"."records" (seq, id, grp, topic, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, due_at, message_id,
 	correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload) OVERRIDING SYSTEM VALUE
-SELECT l.pos, u.id, $4::text, l.topic, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.created_at, "outmill"."log_size"(l), 0, 0, l.created_at,
+SELECT l.pos, u.id, $4::text, l.topic, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.created_at, l.size, 0, 0, l.created_at,
 	0, l.created_at, coalesce(l.message_id, l.id::text), l.correlation_id, l.causation_id, l.traceparent, l.tracestate, l.dedup_key, l.metadata, l.payload
-FROM unnest($2::bigint[], $3::text[]::uuid[]) AS u (pos, id) JOIN "outmill"."log" AS l ON l.topic = $1::text AND l.pos = u.pos;
+FROM unnest($2::bigint[], $3::text[]::uuid[]) AS u (pos, id)
+	CROSS JOIN LATERAL (SELECT g.*, "outmill"."log_size"(g) AS size FROM "outmill"."log" AS g WHERE g.topic = $1::text AND g.pos = u.pos OFFSET 0) AS l;
 
 -- log_others
-SELECT /* outmill log_others */ l.key, min(w.owner) FROM "outmill"."log_leased"($1::text, $2::bigint) AS w JOIN "outmill"."log" AS l ON l.topic = $1::text AND l.pos = w.pos
+SELECT /* outmill log_others */ l.key, min(w.owner) FROM "outmill"."log_leased"($1::text, $2::bigint) AS w
+	CROSS JOIN LATERAL (SELECT g.key FROM "outmill"."log" AS g WHERE g.topic = $1::text AND g.pos = w.pos OFFSET 0) AS l
 WHERE w.owner <> $3::text AND l.key = ANY ($4::text[]) GROUP BY l.key;
 
 -- log_page
