@@ -64,7 +64,7 @@ func mayHaveWritten(ctx context.Context, err error) bool {
 func repeatable(err error) bool { return passes(err) || mongoerr.Interrupted(err) }
 
 // isTransient reports whether the server says that the whole transaction may be run again.
-func isTransient(err error) bool { return mongoerr.HasLabel(err, mongoerr.LabelTransient) }
+func isTransient(err error) bool { return mongoerr.Transient(err) }
 
 // passes reports whether work that must take effect only once had no effect, and may succeed if
 // it is repeated.

@@ -167,7 +167,10 @@ func (mongoDatabase) kindOf(err error) (kind string, expected bool) {
 	// The driver returns the second type from a commit whose second try found no server.
 	var fromServer driver.ServerError
 	var unconfirmed xdriver.WriteCommandError
+	var unsent xdriver.RetryablePoolError
 	switch {
+	case errors.As(err, &unsent) && unsent.Retryable():
+		return "connection lost by another command", true
 	case driver.IsNetworkError(err):
 		return "connection lost", true
 	case driver.IsTimeout(err), errors.Is(err, context.DeadlineExceeded):

@@ -69,7 +69,17 @@ func IsTimeout(err error) bool { return mongo.IsTimeout(err) || HasCode(err, Cod
 // Interrupted reports that the primary, or the connection to it, was lost during a command: the server may have carried out all, a part
 // or none of it. It is false for the commit of a transaction: the result of such a commit is unknown as a whole.
 func Interrupted(err error) bool {
-	return !HasLabel(err, LabelUnknown) && !errors.Is(err, storekit.ErrCommitInDoubt) && (mongo.IsNetworkError(err) || stopped(err))
+	return !HasLabel(err, LabelUnknown) && !errors.Is(err, storekit.ErrCommitInDoubt) && (mongo.IsNetworkError(err) || stopped(err) || unsent(err))
+}
+
+// Transient reports whether the whole transaction may be run again.
+func Transient(err error) bool { return HasLabel(err, LabelTransient) || unsent(err) }
+
+// unsent reports that the driver has sent nothing, because another command had lost the connections to the server. The driver gives such
+// an error its label only if the command did not have to wait for a connection.
+func unsent(err error) bool {
+	var e driver.RetryablePoolError
+	return errors.As(err, &e) && e.Retryable()
 }
 
 // stopped reports whether a server says that it ceases to be the primary.
@@ -95,7 +105,7 @@ func CommitUnknown(err error) bool {
 
 // unreached reports that the driver has no server, or no connection to it.
 func unreached(err error) bool {
-	return errors.As(err, new(topology.ServerSelectionError)) || errors.As(err, new(topology.ConnectionError))
+	return errors.As(err, new(topology.ServerSelectionError)) || errors.As(err, new(topology.ConnectionError)) || unsent(err)
 }
 
 // MayBeCommitted reports whether a COMMIT with this error may have taken effect: the server has neither refused it nor confirmed it.

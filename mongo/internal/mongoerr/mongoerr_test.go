@@ -23,14 +23,20 @@ func raw(code int64, labels ...string) error {
 	return driver.WriteCommandError{WriteConcernError: &driver.WriteConcernError{Code: code}, Labels: labels}
 }
 
+// unsent is an error like that of the driver, whose type is not exported.
+type unsent struct{}
+
+func (unsent) Error() string   { return "the pool was cleared" }
+func (unsent) Retryable() bool { return true }
+
 func said(code int32, labels ...string) error { return mongo.CommandError{Code: code, Labels: labels} }
 
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		err                                                error
-		codes                                              []int
-		interrupted, unconfirmed, commitUnknown, committed bool
+		err                                                           error
+		codes                                                         []int
+		interrupted, transient, unconfirmed, commitUnknown, committed bool
 	}{
 		"a write concern as the driver has it": {
 			err: raw(shutdownInProgress), codes: []int{shutdownInProgress},
@@ -59,7 +65,7 @@ func TestErrors(t *testing.T) {
 			err: raw(91, mongoerr.LabelUnknown), codes: []int{91}, unconfirmed: true, commitUnknown: true, committed: true,
 		},
 		"a statement that says to begin again": {
-			err: said(shutdownInProgress, mongoerr.LabelTransient), codes: []int{shutdownInProgress}, interrupted: true,
+			err: said(shutdownInProgress, mongoerr.LabelTransient), codes: []int{shutdownInProgress}, interrupted: true, transient: true,
 		},
 		"a lost connection": {err: said(0, "NetworkError"), codes: []int{0}, interrupted: true, committed: true},
 		"a commit in doubt": {
@@ -72,6 +78,7 @@ func TestErrors(t *testing.T) {
 		"no connection": {
 			err: topology.ConnectionError{Wrapped: errors.New("refused")}, commitUnknown: true, committed: true,
 		},
+		"a connection that another command has lost": {err: unsent{}, transient: true, interrupted: true, commitUnknown: true, committed: true},
 		"a refusal":                        {err: said(mongoerr.CodeNoSuchTransaction), codes: []int{mongoerr.CodeNoSuchTransaction}},
 		"a transaction that had ended":     {err: fmt.Errorf("%w", outmill.ErrInvalidTx)},
 		"a context that ended":             {err: context.DeadlineExceeded, committed: true},
@@ -86,6 +93,7 @@ func TestErrors(t *testing.T) {
 			}
 			require.False(t, mongoerr.HasCode(err, 12345))
 			require.Equal(t, c.interrupted, mongoerr.Interrupted(err), "interrupted")
+			require.Equal(t, c.transient, mongoerr.Transient(err), "transient")
 			require.Equal(t, c.unconfirmed, mongoerr.Unconfirmed(err), "unconfirmed")
 			require.Equal(t, c.commitUnknown, mongoerr.CommitUnknown(err), "commit unknown")
 			require.Equal(t, c.committed, mongoerr.MayBeCommitted(err), "may be committed")

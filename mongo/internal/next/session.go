@@ -83,7 +83,7 @@ func passes(err error) bool {
 }
 
 func conflicts(err error) bool {
-	return errors.Is(err, errConflict) || mongoerr.HasLabel(err, mongoerr.LabelTransient) ||
+	return errors.Is(err, errConflict) || mongoerr.Transient(err) ||
 		mongoerr.HasCode(err, mongoerr.CodeWriteConflict) ||
 		mongoerr.HasCode(err, mongoerr.CodeNoSuchTransaction) && !errors.Is(err, outmill.ErrInvalidTx)
 }
