@@ -17,10 +17,7 @@ import (
 	"github.com/outmill/outmill/tenants"
 )
 
-func TestMain(m *testing.M) {
-	testenv.ManyAtATime()
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const noSchema = "a set has no statements of its own"
 
