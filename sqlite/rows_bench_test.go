@@ -103,7 +103,9 @@ func (b *rowBench) append(n, batch int, topic string, key func(int) string) {
 	for i := 0; i < n; i += batch {
 		records := make([]*outmill.Record, batch)
 		for j := range records {
-			records[j] = &outmill.Record{Topic: topic, Key: key(i + j), Payload: make([]byte, 200), Metadata: map[string]string{"name": "order.placed"}}
+			records[j] = &outmill.Record{
+				Topic: topic, Key: key(i + j), Payload: make([]byte, 200), Metadata: map[string]string{"name": "order.placed"},
+			}
 		}
 		require.NoError(b, b.store.Append(b.Context(), records...))
 	}

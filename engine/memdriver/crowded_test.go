@@ -42,7 +42,8 @@ func (t countingTx) Apply(ctx context.Context, c driver.Changes) (driver.Applied
 	return t.Tx.Apply(ctx, c)
 }
 
-// Where one owner has all keys in work, its claim reads about the rows that it takes, and a claim of another owner reads and writes nothing.
+// Where one owner has all keys in work, its claim reads about the rows that it takes, and a claim of another owner reads and writes
+// nothing.
 func TestClaim_CrowdedKeys(t *testing.T) {
 	t.Parallel()
 	const keys, each = 20, 100
@@ -56,7 +57,9 @@ func TestClaim_CrowdedKeys(t *testing.T) {
 	}
 	claim := func(owner outmill.OwnerToken) []*outmill.Record {
 		*seen = counts{}
-		found, err := e.Claim(t.Context(), outmill.ClaimRequest{Owner: owner, Group: group, Limit: keys, Lease: time.Minute, Order: outmill.OrderKey})
+		found, err := e.Claim(t.Context(), outmill.ClaimRequest{
+			Owner: owner, Group: group, Limit: keys, Lease: time.Minute, Order: outmill.OrderKey,
+		})
 		require.NoError(t, err)
 		return found
 	}

@@ -69,7 +69,8 @@ func IsTimeout(err error) bool { return mongo.IsTimeout(err) || HasCode(err, Cod
 // Interrupted reports that the primary, or the connection to it, was lost during a command: the server may have carried out all, a part
 // or none of it. It is false for the commit of a transaction: the result of such a commit is unknown as a whole.
 func Interrupted(err error) bool {
-	return !HasLabel(err, LabelUnknown) && !errors.Is(err, storekit.ErrCommitInDoubt) && (mongo.IsNetworkError(err) || stopped(err) || unsent(err))
+	return !HasLabel(err, LabelUnknown) && !errors.Is(err, storekit.ErrCommitInDoubt) &&
+		(mongo.IsNetworkError(err) || stopped(err) || unsent(err))
 }
 
 // Transient reports whether the whole transaction may be run again.

@@ -117,7 +117,8 @@ func (s *suite) pool(schema string) *pgxpool.Pool {
 const sqlWipe = `DELETE FROM {}.records; DELETE FROM {}.notes; DELETE FROM {}.entries; UPDATE {}.meta SET routes = 0, pauses = 0`
 
 const sqlWipeLog = `; TRUNCATE {}.log_0, {}.log_1, {}.log_2; DELETE FROM {}.batches;
-	DELETE FROM {}.ended; DELETE FROM {}.left_rows; DELETE FROM {}.skips; DELETE FROM {}.skip_ranges; DELETE FROM {}.readings; UPDATE {}.events SET last = 0, stamp = 0`
+	DELETE FROM {}.ended; DELETE FROM {}.left_rows; DELETE FROM {}.skips; DELETE FROM {}.skip_ranges; DELETE FROM {}.readings;
+	UPDATE {}.events SET last = 0, stamp = 0`
 
 func (s *suite) wipe(t testing.TB, schema string) {
 	text := sqlWipe

@@ -69,7 +69,8 @@ func (t *tx) addInsert(rows []driver.NewRow) (same *bool) {
 	name, args := "insert", []any{int64(guessed), routes, schemaVersion}
 	if messages, logs := t.intoLog(rows); logs {
 		t.d.log.pace.used.Store(true)
-		name, args = insertInto+strconv.FormatInt(t.log.segment, 10), append(append(logArgs(messages), args...), payloadsOf(messages), t.log.event)
+		name = insertInto + strconv.FormatInt(t.log.segment, 10)
+		args = append(append(logArgs(messages), args...), payloadsOf(messages), t.log.event)
 	} else {
 		args = append(insertArgs(rows), args...)
 		t.state.Unrouted = t.state.Unrouted || slices.ContainsFunc(rows, func(r driver.NewRow) bool { return r.Group == "" })

@@ -42,7 +42,7 @@ func (w *writing) logFirst(ctx context.Context, c *driver.Changes) error {
 	}
 	t.lockTables()
 	moved, err := l.write(ctx)
-	c.Rows, c.Delete = append(rows, moved...), deletes
+	c.Rows, c.Delete = slices.Concat(rows, moved), deletes
 	slices.SortStableFunc(c.Rows, func(a, b driver.Change) int { return cmp.Compare(a.Was.Seq, b.Was.Seq) })
 	return err
 }

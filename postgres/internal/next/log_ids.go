@@ -10,8 +10,8 @@ import (
 )
 
 // The row of a message has one id, and a group's copy of it the one that the receipt of Append names: the first group by name has the
-// row's own, and the others have those of storekit.CopyID. Groups come and go, and a chain passes on, but the ids stay: they follow from the registrations
-// that the append knew, which are those of the last event before it.
+// row's own, and the others have those of storekit.CopyID. Groups come and go, and a chain passes on, but the ids stay: they follow
+// from the registrations that the append knew, which are those of the last event before it.
 
 // logMasked is what ids have of rows whose appends knew the event, and no later one of its list.
 type logMasked struct {

@@ -128,7 +128,8 @@ func (t *tx) lockTables() {
 // row is the row of the line that the log has there, ready.
 func (l *logLine) row(line driver.Line, r *logRow) driver.Row {
 	return driver.Row{
-		Seq: r.pos, ID: l.masks.id(l.chain, r.id, r.event), Line: line, Key: r.key, Tenant: r.tenant, Created: r.created, Size: r.size, Next: r.created,
+		Seq: r.pos, ID: l.masks.id(l.chain, r.id, r.event), Line: line, Key: r.key, Tenant: r.tenant,
+		Created: r.created, Size: r.size, Next: r.created,
 	}
 }
 

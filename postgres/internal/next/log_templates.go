@@ -18,10 +18,12 @@ const logOf = "log "
 
 // logParts are what a statement has beside that of the records, by what it replaces.
 var logParts = map[string][][2]string{
-	"state": {{"IS NOT NULL\nFROM {p:meta} AS m", "IS NOT NULL,\n\t(SELECT stamp FROM {p:events}), (SELECT last FROM {p:events}), m.segment\nFROM {p:meta} AS m"}},
+	"state": {{"IS NOT NULL\nFROM {p:meta} AS m",
+		"IS NOT NULL,\n\t(SELECT stamp FROM {p:events}), (SELECT last FROM {p:events}), m.segment\nFROM {p:meta} AS m"}},
 	"acked_steps": {
 		{"SELECT /* outmill acked_steps */ r.id", "SELECT /* outmill acked_steps */ u.id"},
-		{" JOIN {p:records} AS r ON r.id = ANY (ARRAY[u.id])\nWHERE r.stage", "\n\tLEFT JOIN {p:records} AS r ON r.id = ANY (ARRAY[u.id])\n\tAND r.stage"},
+		{" JOIN {p:records} AS r ON r.id = ANY (ARRAY[u.id])\nWHERE r.stage",
+			"\n\tLEFT JOIN {p:records} AS r ON r.id = ANY (ARRAY[u.id])\n\tAND r.stage"},
 		{" AND COALESCE(r.step::text, '') <> ''", "\nWHERE r.id IS NULL OR r.step IS NOT NULL"},
 	},
 	"page": {
@@ -76,7 +78,8 @@ func logRows(line, nothing, brought, others string) string {
 	return strings.NewReplacer("{line}", line, "{nothing}", nothing, "{brought}", brought).Replace(`
 UNION ALL SELECT 5, {line}, pos, {none}, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', {none}, {none}, flag, 0,
 	''{nothing} FROM logs WHERE seen IS NOT NULL
-UNION ALL SELECT 6, {line}, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, event, 0, 0, 0, '', '', '', {none}, {none}, flag, 0,
+UNION ALL SELECT 6, {line}, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, event, 0, 0, 0, '', '', '', {none}, {none},
+	flag, 0,
 	''{brought} FROM logs WHERE seen IS NULL
 UNION ALL SELECT 7, {line}, 0, {none}, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', {none}, {none}, false, 0, ''{nothing}
 	FROM `) + others + " AS o"

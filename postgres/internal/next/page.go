@@ -163,7 +163,8 @@ func (t *tx) addPage(ask driver.Ask) func() driver.Page {
 
 // logged is a row of the log's page.
 func (p *pageRow) logged() (r *logRow, seen string, fresh bool) {
-	r = &logRow{pos: p.Seq, late: p.Parked, id: p.ID, created: p.Created, key: p.Key, tenant: p.Tenant, size: int(p.size), event: int64(p.Expires)}
+	r = &logRow{pos: p.Seq, late: p.Parked, id: p.ID, created: p.Created, key: p.Key, tenant: p.Tenant, size: int(p.size),
+		event: int64(p.Expires)}
 	return r, p.Owner, p.Created != 0 && p.kind == kindLogHead
 }
 

@@ -135,8 +135,8 @@ func (a *together) drain(t *testing.T, messages, limit int) drained {
 	}
 }
 
-// TestPaired_Together prints what eight processes take together that claim by key from one topic, beside the store of today, each with its log
-// and without.
+// TestPaired_Together prints what eight processes take together that claim by key from one topic, beside the store of today, each with
+// its log and without.
 func TestPaired_Together(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("OUTMILL_PAIRS"))
 	if err != nil {

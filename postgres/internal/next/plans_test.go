@@ -18,8 +18,9 @@ import (
 var (
 	// scans are the lines of a plan that read one of the tables that grow, and logScans those that read one of the log.
 	scans    = regexp.MustCompile(`(Seq|Index|Index Only) Scan.* on (records|notes|entries)\b`)
-	logScans = regexp.MustCompile(`(Seq|Index|Index Only|Bitmap Heap) Scan.* on (log_\d|batches|ended|skips|skip_ranges|left_rows|records|notes|entries)\b`)
-	scanned  = regexp.MustCompile(`using (\w+) on (records|notes|entries)\b`)
+	logScans = regexp.MustCompile(`(Seq|Index|Index Only|Bitmap Heap) Scan.* on ` +
+		`(log_\d|batches|ended|skips|skip_ranges|left_rows|records|notes|entries)\b`)
+	scanned = regexp.MustCompile(`using (\w+) on (records|notes|entries)\b`)
 	// byTopic are conditions that find no more of the log than its topic.
 	byTopic = regexp.MustCompile(`Index Cond: \(topic = [^()]*(\([^()]*\)[^()]*)?\)$`)
 	// ofLog are the names of the statements of the log and its upkeep.

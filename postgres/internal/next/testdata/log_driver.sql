@@ -61,7 +61,8 @@ UNION ALL SELECT 4, 0, s.waiting, '00000000-0000-0000-0000-000000000000'::uuid, 
 	AND (SELECT waiting OR delayed OR leased OR held OR dead FROM flags)) AS p
 UNION ALL SELECT 5, 0, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
 	'', '', '', '', '', '', '', '', NULL::bytea FROM logs WHERE seen IS NOT NULL
-UNION ALL SELECT 6, 0, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, event, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
+UNION ALL SELECT 6, 0, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, event, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid,
+	flag, 0,
 	'', CASE WHEN pos <= (SELECT upto FROM brought) THEN coalesce(message_id, id::text) ELSE '' END,
 	coalesce(correlation_id, ''), coalesce(causation_id, ''), coalesce(traceparent, ''), coalesce(tracestate, ''), coalesce(dedup_key, ''),
 	CASE WHEN $11::integer & 1 <> 0 AND pos <= (SELECT upto FROM brought) THEN coalesce(metadata, '') ELSE '' END,
@@ -118,7 +119,8 @@ UNION ALL SELECT 4, k.line, s.waiting, '00000000-0000-0000-0000-000000000000'::u
 		9223372036854775807::bigint) AS due) AS s
 UNION ALL SELECT 5, line, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
 	'' FROM logs WHERE seen IS NOT NULL
-UNION ALL SELECT 6, line, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, event, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
+UNION ALL SELECT 6, line, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, event, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid,
+	flag, 0,
 	'' FROM logs WHERE seen IS NULL
 UNION ALL SELECT 7, line, 0, '00000000-0000-0000-0000-000000000000'::uuid, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, ''
 	FROM (SELECT n.line, l.key, min(w.owner) AS owner
@@ -171,7 +173,8 @@ UNION ALL SELECT 4, k.line, s.waiting, '00000000-0000-0000-0000-000000000000'::u
 		9223372036854775807::bigint) AS due) AS s
 UNION ALL SELECT 5, line, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
 	'' FROM logs WHERE seen IS NOT NULL
-UNION ALL SELECT 6, line, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, event, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
+UNION ALL SELECT 6, line, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, event, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid,
+	flag, 0,
 	'' FROM logs WHERE seen IS NULL
 UNION ALL SELECT 7, line, 0, '00000000-0000-0000-0000-000000000000'::uuid, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, ''
 	FROM (SELECT n.line, l.key, min(w.owner) AS owner
