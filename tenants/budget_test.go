@@ -237,7 +237,8 @@ func TestSet_MaxConnections(t *testing.T) {
 			require.ErrorContains(t, err, "tenants.Config.MaxConnections")
 			return e.set.Append(ctx, record())
 		}))
-		require.NoError(t, e.set.Append(second, record()))
+		// A busy machine may need more than the time of one call.
+		require.Eventually(t, func() bool { return e.set.Append(second, record()) == nil }, soon, tick)
 		require.Equal(t, 1, e.connections(anyQuery))
 	})
 
