@@ -38,7 +38,9 @@ var benchRows = []benchRow{
 	{"claim and ack of 100, no order", 20_000, func(b *rowBench) { b.drain(20_000, 100, outmill.OrderNone, outmill.KeyBlock, numbered(0)) }},
 	{"claim and ack of 1 by key", 1000, func(b *rowBench) { b.drain(1000, 1, outmill.OrderKey, outmill.KeyBlock, numbered(1000)) }},
 	{"claim and ack of 100 by key", 20_000, func(b *rowBench) { b.drain(20_000, 100, outmill.OrderKey, outmill.KeyBlock, numbered(1000)) }},
-	{"claim and ack of 100 by topic", 20_000, func(b *rowBench) { b.drain(20_000, 100, outmill.OrderTopic, outmill.KeyBlock, numbered(1000)) }},
+	{"claim and ack of 100 by topic", 20_000, func(b *rowBench) {
+		b.drain(20_000, 100, outmill.OrderTopic, outmill.KeyBlock, numbered(1000))
+	}},
 	{"6,000 that fall due at once, by key", 6000, delayed},
 	{"20 keys, two owners, 10 a claim", 3000, twoOwners},
 	{"20 keys, two owners, 20 a claim", 3000, crowded},

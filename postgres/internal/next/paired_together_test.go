@@ -143,7 +143,8 @@ func TestPaired_Together(t *testing.T) {
 		t.Skip("OUTMILL_PAIRS is the number of rounds")
 	}
 	kinds := map[string]func(db *pgxpool.Pool) outmill.Store{
-		"rows": presentOf(t, postgres.LaneRows), "log": presentOf(t, postgres.LaneLog), "next rows": nextOf(t, false), "next log": nextOf(t, true),
+		"rows": presentOf(t, postgres.LaneRows), "log": presentOf(t, postgres.LaneLog),
+		"next rows": nextOf(t, false), "next log": nextOf(t, true),
 	}
 	names := []string{"rows", "next rows", "log", "next log"}
 	for _, processes := range []int{1, 8} {
