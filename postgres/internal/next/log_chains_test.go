@@ -18,6 +18,20 @@ type registrations struct {
 	events   int64
 }
 
+// drawLiving draws one of the readings that live, by its place in the list.
+func drawLiving(t *rapid.T, readings []logReading) int {
+	var living []int
+	for i, r := range readings {
+		if r.ended == 0 {
+			living = append(living, i)
+		}
+	}
+	if len(living) == 0 {
+		t.Skip("nobody reads")
+	}
+	return rapid.SampledFrom(living).Draw(t, "reading")
+}
+
 func (r *registrations) event() int64 { r.events++; return r.events }
 
 // begin returns the index of the new reading.

@@ -60,18 +60,7 @@ func TestLogIDs(t *testing.T) {
 		w := &registrations{}
 		var receipts []receipt
 		group := rapid.SampledFrom([]string{"a", "b", "c", "d"})
-		living := func(t *rapid.T) int {
-			var indexes []int
-			for i, r := range w.readings {
-				if r.ended == 0 {
-					indexes = append(indexes, i)
-				}
-			}
-			if len(indexes) == 0 {
-				t.Skip("nobody reads")
-			}
-			return rapid.SampledFrom(indexes).Draw(t, "reading")
-		}
+		living := func(t *rapid.T) int { return drawLiving(t, w.readings) }
 		t.Repeat(map[string]func(*rapid.T){
 			"append":   func(*rapid.T) { receipts = append(receipts, w.receipt()) },
 			"register": func(t *rapid.T) { w.begin(group.Draw(t, "group"), rapid.Bool().Draw(t, "takes")) },

@@ -151,18 +151,7 @@ func (w *logWalk) finishAt(i int, rollback bool) {
 }
 
 // living draws a reading that lives.
-func (w *logWalk) living(t *rapid.T) int {
-	var living []int
-	for i, r := range w.readings {
-		if r.ended == 0 {
-			living = append(living, i)
-		}
-	}
-	if len(living) == 0 {
-		t.Skip("nobody reads")
-	}
-	return rapid.SampledFrom(living).Draw(t, "reading")
-}
+func (w *logWalk) living(t *rapid.T) int { return drawLiving(t, w.readings) }
 
 func (w *logWalk) registers(t *rapid.T) {
 	w.register(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "group"), rapid.IntRange(0, 3).Draw(t, "hold") > 0)

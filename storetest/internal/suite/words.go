@@ -36,8 +36,8 @@ func (e *Env) Parked(list ...string) []*outmill.Record {
 	return records
 }
 
-// ParkAndMeet fails the records with Park, and has claims meet what is behind them, because a store may leave later
-// records of a key to the next claim with KeyPark. The claims return none of these keys, and give other records back.
+// ParkAndMeet fails the records with Park, and has claims meet the later records of their keys, because a store may leave these
+// to the next claim with KeyPark. The claims return none of these keys, and give other records back.
 func (e *Env) ParkAndMeet(records ...*outmill.Record) {
 	e.T.Helper()
 	e.Park(records...)
