@@ -162,15 +162,12 @@ func (c *topicClaim) firstAsk() driver.Ask {
 		Line: c.line, Owner: c.owner, Free: c.free, Limit: c.notesPage(), Lock: true, Pass: c.hasOther(c.line), Due: c.admits + 1,
 	}
 	if c.req.Order == outmill.OrderKey {
-		ask.Limit, ask.Keys = c.keyPage(), true
+		ask.Limit, ask.Keys = c.e.config.AtOnce.Page(c.want), true
 		most := min(cmp.Or(c.req.MaxBytes, c.e.config.ReadBytes), readAlong)
 		ask.Want, ask.MaxBytes, ask.MaxRows = c.content, max(0, most-c.bytes), c.want-c.found()
 	}
 	return ask
 }
-
-// keyPage is the limit of a page of a claim by key.
-func (c *topicClaim) keyPage() int { return c.e.config.AtOnce.Page(c.want) }
 
 // notesPage is the limit of the notes and held rows of a page of another claim.
 func (c *claim) notesPage() int { return c.e.config.AtOnce.Page(0) }

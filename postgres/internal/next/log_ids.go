@@ -20,7 +20,7 @@ type logMasked struct {
 	mask int64
 }
 
-// logMasks are those of a chain, by event. What is before all of them has the mask of the chain's number.
+// logMasks are the masks of a chain, by event. A row before the first event has the mask of the chain's number.
 type logMasks []logMasked
 
 // of is the mask of a row.
