@@ -103,10 +103,11 @@ func TestSet_Fleet(t *testing.T) {
 		t.Parallel()
 		const tenantsN, perTenant = 50, 6
 		f := newFleet(t, tenantsN)
-		sub, err := subscriber.New(f.set, subscriber.Config{Order: outmill.OrderKey}, nil)
+		// A lease that ends on a busy machine would bring its message once more, as it should.
+		sub, err := subscriber.New(f.set, subscriber.Config{Order: outmill.OrderKey, Lease: 5 * soon}, nil)
 		require.NoError(t, err)
 		forwarded := &tally{}
-		fwd, err := forwarder.New(f.set, broker{forwarded}, forwarder.Config{Topics: outmill.Topics{Include: []string{topic}}}, nil)
+		fwd, err := forwarder.New(f.set, broker{forwarded}, forwarder.Config{Topics: outmill.Topics{Include: []string{topic}}, Lease: 5 * soon}, nil)
 		require.NoError(t, err)
 		running := make(chan error, 1)
 		go func() { running <- fwd.Run(context.WithoutCancel(t.Context())) }()
