@@ -37,8 +37,8 @@ type fate struct {
 	happens func(e *env, r *outmill.Record)
 	// back makes the record claimable afterwards; nil means that it does not come again.
 	back func(e *env, r *outmill.Record)
-	// keeps: nobody has taken the lease.
-	keeps bool
+	// keeps: nobody has taken the lease. expires: its record is one that expires.
+	keeps, expires bool
 }
 
 func fates() []fate {
@@ -66,7 +66,7 @@ func fates() []fate {
 			_, err := workbench.Edit(e.Ctx, r.ID, roles.Edit{Seen: storekit.FingerprintOf(r), Payload: []byte("edited")})
 			require.NoError(e.T, err, "Edit")
 		}, back: requeue},
-		{name: "expired", happens: func(e *env, r *outmill.Record) {
+		{name: "expired", expires: true, happens: func(e *env, r *outmill.Record) {
 			e.Elapse(ttl + time.Second)
 			e.Reap(10)
 			e.Did(e.Store.ExpireDue, 10)
@@ -127,8 +127,13 @@ func (e *env) again(r *outmill.Record) *outmill.Record {
 	return found
 }
 
-// leased returns m2, which a handler has, and m1 before it.
+// leased returns m2, which a handler has, and m1 before it. A log holds such records, unless they expire.
 func (e *env) leased() *outmill.Record {
+	e.T.Helper()
+	return e.leasedWith(0)
+}
+
+func (e *env) leasedWith(ttl time.Duration) *outmill.Record {
 	e.T.Helper()
 	e.Register(group, orders)
 	e.Append(suite.Recs(orders, func(r *outmill.Record) { r.Key, r.TimeToLive = "k", ttl }, "m1", "m2")...)
@@ -179,7 +184,11 @@ func (e *env) eachFate(check func(e *env, r *outmill.Record, of fate)) {
 		if of.name != fates()[0].name {
 			one = &env{e.Fresh()}
 		}
-		check(one, one.leased(), of)
+		lives := time.Duration(0)
+		if of.expires {
+			lives = ttl
+		}
+		check(one, one.leasedWith(lives), of)
 	}
 }
 
