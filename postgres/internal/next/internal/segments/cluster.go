@@ -16,6 +16,11 @@ func (k *Keeper) Adapt(ctx context.Context) (changed bool, err error) {
 	if err := k.in(ctx, look); err != nil || now == then {
 		return false, err
 	}
+	if then == "" {
+		// No other server has given a number. The tables need not be had alone, so an append that is open does not delay this.
+		_, err = k.changed(ctx, "cluster_set", now)
+		return false, err
+	}
 	err = k.in(ctx, func(t step) error {
 		history, err := k.log.Hold(ctx, t.tx)
 		if err != nil {
@@ -28,12 +33,10 @@ func (k *Keeper) Adapt(ctx context.Context) (changed bool, err error) {
 		if err := look(t); err != nil || now == then {
 			return err
 		}
-		if then != "" {
-			if err := t.adapt(ctx, history); err != nil {
-				return err
-			}
-			changed = true
+		if err := t.adapt(ctx, history); err != nil {
+			return err
 		}
+		changed = true
 		_, err = t.tx.Exec(ctx, t.text("cluster_set"), now)
 		return err
 	})
