@@ -5,6 +5,8 @@ import (
 
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/storetest"
+	"github.com/outmill/outmill/storetest/joinstest"
+	"github.com/outmill/outmill/storetest/txtest"
 )
 
 // notYet are the sentences that the store does not keep with its log, by the reason.
@@ -32,4 +34,14 @@ func TestConformance_Log(t *testing.T) {
 		}
 	}
 	storetest.Run(t, e)
+}
+
+func TestConformance_LogJoins(t *testing.T) {
+	t.Parallel()
+	joinstest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0, true))
+}
+
+func TestConformance_LogTransactions(t *testing.T) {
+	t.Parallel()
+	txtest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0, true))
 }

@@ -68,7 +68,7 @@ func (d *Driver) ackLog(ctx context.Context, leases []outmill.Lease, durable boo
 	found, unknown := d.log.remembered(ids, false)
 	batches := map[*workBatch][]logRef{}
 	for _, ref := range found {
-		if lease := byID[ref.id]; lease.Claim != 1 || lease.Owner.String() != ref.batch.owner {
+		if !ref.batch.isOf(byID[ref.id]) {
 			unknown = append(unknown, ref.id)
 			continue
 		}

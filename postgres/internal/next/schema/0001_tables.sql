@@ -168,9 +168,10 @@ CREATE INDEX {i:entries_at} ON {p:entries} (kind, at, key) WHERE at <> 0;
 
 -- Notes that a message is handled, in a caller's transaction: 1 is a new note, 0 one that exists, -1 a lease that was lost, and -2 another
 -- transaction that has the note and does not end in time. The block undoes what it has done where it ends by an exception, and gives
--- the caller's settings back in any case. The lease is read after the note, which may have waited.
-CREATE FUNCTION {p:put_note}(of_kind text, of_key text, of_value text, keep bigint, wait text, lease uuid, of_owner text, claim integer) RETURNS integer
-LANGUAGE plpgsql AS $outmill$
+-- the caller's settings back in any case. The lease is read after the note, which may have waited. It may be one of the log: that of the row
+-- with this ordinal in the batch of the chain.
+CREATE FUNCTION {p:put_note}(of_kind text, of_key text, of_value text, keep bigint, wait text, lease uuid, of_owner text, claim integer,
+    of_topic text, of_chain bigint, of_n bigint, of_token bigint, of_ordinal integer) RETURNS integer LANGUAGE plpgsql AS $outmill$
 DECLARE
     timeout text := current_setting('lock_timeout');
     scans text := current_setting('enable_seqscan');
@@ -180,8 +181,12 @@ BEGIN
     INSERT INTO {p:entries} (kind, key, value, made_at, at) SELECT of_kind, of_key, of_value, n.now, n.now + keep FROM (SELECT {p:now}() AS now) AS n
     ON CONFLICT (kind, key) DO NOTHING;
     GET DIAGNOSTICS written = ROW_COUNT;
-    IF lease IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {p:records} AS r
-        WHERE r.id = lease AND r.stage = 4 AND r.owner = of_owner AND r.claims = claim) THEN
+    IF lease IS NULL OR EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.id = lease AND r.stage = 4 AND r.owner = of_owner AND r.claims = claim) THEN
+        NULL;
+    ELSIF of_n IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'OM002';
+    ELSIF NOT EXISTS (SELECT 1 FROM {p:log_in_work}(of_topic, of_chain) AS b
+        WHERE b.n = of_n AND b.token = of_token AND (b.done IS NULL OR get_bit(b.done, of_ordinal) = 0)) THEN
         RAISE EXCEPTION USING ERRCODE = 'OM002';
     END IF;
     PERFORM set_config('lock_timeout', timeout, true), set_config('enable_seqscan', scans, true);

@@ -49,4 +49,5 @@ WHERE e.kind = ANY (ARRAY[u.kind]) AND e.key = u.key AND (u.at = 0 OR e.at = u.a
 
 -- name: put_note
 -- Notes a handled message in a caller's transaction. See the schema.
-SELECT {p:put_note}($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::text::uuid, $7::text, $8::integer)
+SELECT {p:put_note}($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::text::uuid, $7::text, $8::integer, $9::text, $10::bigint, $11::bigint,
+	$12::bigint, $13::integer)
