@@ -16,6 +16,7 @@ func attachSentences() []sentence {
 	return []sentence{
 		{"OBX-083 AttachStep makes a record that is pending a step", attachPending},
 		{"AttachStep makes a record that is leased a step", attachLeased},
+		{"AttachStep makes one record of a message a step, and none that another group has", attachOneOfSeveral},
 		{"AttachStep of a processed record counts at once", attachProcessed},
 		{"AttachStep of a dead record counts at once, and a requeue takes the step back", attachDead},
 		{"OBX-084 AttachStep again changes nothing, nor in a join that is full", attachTwice},
@@ -71,6 +72,40 @@ func attachLeased(e *env) {
 	e.Ack(found["m1"])
 	e.Fail(found["m2"])
 	e.requireCounts(id, 1, 1)
+}
+
+func attachOneOfSeveral(e *env) {
+	for _, leased := range []bool{false, true} {
+		e.Register("a")
+		e.Register("b")
+		r := suite.Rec(orders, "m1")
+		e.Append(r)
+		other := &outmill.Record{ID: r.Copies["b"]}
+		of := map[string]*outmill.Record{}
+		claim := func() {
+			of["a"] = e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.OfGroup("a"))
+			of["b"] = e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.OfGroup("b"))
+		}
+		if leased {
+			claim()
+		}
+		first, second := e.startJoin(1), e.startJoin(1)
+		// This store may not know the groups that read the topic by now.
+		(&env{e.On(e.Reopen())}).attach(first, r)
+		e.attach(second, other)
+		if !leased {
+			claim()
+		}
+		require.Equal(e.T, []outmill.JoinID{first}, e.Get(r).Joins)
+		require.Equal(e.T, []outmill.JoinID{second}, e.Get(other).Joins)
+		e.Fail(of["b"])
+		e.requireCounts(first, 0, 0)
+		e.requireCounts(second, 0, 1)
+		e.Ack(of["a"])
+		e.requireCounts(first, 1, 0)
+		e.Delete(other)
+		e = &env{e.Fresh()}
+	}
 }
 
 func attachProcessed(e *env) {
