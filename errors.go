@@ -3,6 +3,9 @@ package outmill
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	backoffv4 "github.com/cenkalti/backoff/v4"
@@ -63,6 +66,26 @@ var (
 	// cause. A forwarder pauses and counts no attempt.
 	ErrBrokerUnavailable = errors.New("outmill: broker unavailable")
 )
+
+// CopiesError says that no record has the ID, but that other groups have records of the message, such as after the ack of the first group's.
+// It is an ErrNotFound.
+type CopiesError struct {
+	ID WorkItemID
+	// Copies are the ids of these records, by group.
+	Copies map[string]WorkItemID
+}
+
+func (e *CopiesError) Error() string {
+	copies := make([]string, 0, len(e.Copies))
+	for _, group := range slices.Sorted(maps.Keys(e.Copies)) {
+		copies = append(copies, fmt.Sprintf("%s of the group %q", e.Copies[group], group))
+	}
+	return fmt.Sprintf("%s: no record has the id %s any more; other groups have records of its message: %s", ErrNotFound, e.ID,
+		strings.Join(copies, ", "))
+}
+
+// Is makes errors.Is(err, ErrNotFound) true.
+func (e *CopiesError) Is(target error) bool { return target == ErrNotFound }
 
 // Permanent wraps an error of a handler that no retry can fix: the record goes dead at
 // once. Any number of nested Retry middlewares of Watermill stop at it too, and so does

@@ -369,7 +369,8 @@ type Inspector interface {
 	// looked at, in as many steps as that takes. The role roles.Repairs looks at a
 	// bounded number of records with each call, and requeues and deletes by a query.
 	List(ctx context.Context, query ListQuery) ([]*Record, error)
-	// Get returns one record, or ErrNotFound.
+	// Get returns one record, or ErrNotFound. With the id that Append has set, a store on the engine says under which ids other
+	// groups have records of the message, if the record itself is gone: see CopiesError.
 	Get(ctx context.Context, id WorkItemID) (*Record, error)
 	// Requeue makes dead records pending and due at once, and returns how many. It sets
 	// Attempts and Expiries to 0, clears ExpiresAt, and keeps LastError. It ignores records

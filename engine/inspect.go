@@ -15,13 +15,37 @@ func (e *Engine) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Recor
 	return valueOf(ctx, e.view, "get", func(ctx context.Context, t *tx) (*outmill.Record, error) {
 		records, err := t.get(ctx, everything, id)
 		if err == nil && len(records) == 0 {
-			err = outmill.ErrNotFound
+			err = t.notFound(ctx, id)
 		}
 		if err != nil {
 			return nil, err
 		}
 		return records[0], nil
 	})
+}
+
+// mostCopies is how many rows behind an id are looked at for copies.
+const mostCopies = 100
+
+// notFound is the error of an id that no row has. If it was that of the first record of a message, it names those of other groups, which
+// stand together in the order of the ids.
+func (t *tx) notFound(ctx context.Context, id outmill.WorkItemID) error {
+	before := id
+	clear(before[len(before)/2:])
+	_, rows, err := t.After(ctx, before, mostCopies, driver.Like{Last: driver.Dead})
+	if err != nil {
+		return err
+	}
+	copies := map[string]outmill.WorkItemID{}
+	for _, r := range rows {
+		if r.Group != "" && storekit.CopyID(id, r.Group) == r.ID {
+			copies[r.Group] = r.ID
+		}
+	}
+	if len(copies) == 0 {
+		return outmill.ErrNotFound
+	}
+	return &outmill.CopiesError{ID: id, Copies: copies}
 }
 
 // everything is the whole content.

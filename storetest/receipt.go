@@ -22,6 +22,55 @@ func receiptSentences() []sentence {
 	}
 }
 
+func copySentences() []sentence {
+	return []sentence{
+		{"Get with the id that Append has set names the records of other groups, once its own is gone", copiesOfGone},
+		{"Get with an id that no message has names no records", copiesOfNone},
+	}
+}
+
+func copiesOfGone(e *env) {
+	e.Register("a")
+	e.Register("b")
+	e.Register("c")
+	r, other := suite.Rec(orders, "m1"), suite.Rec(orders, "m2")
+	e.Append(r, other)
+	require.Equal(e.T, 1, e.Delete(r))
+	get := func() *outmill.CopiesError {
+		_, err := e.Store.Get(e.Ctx, r.ID)
+		require.ErrorIs(e.T, err, outmill.ErrNotFound)
+		var copies *outmill.CopiesError
+		require.ErrorAs(e.T, err, &copies)
+		require.Equal(e.T, r.ID, copies.ID)
+		for _, id := range copies.Copies {
+			require.ErrorContains(e.T, err, id.String())
+		}
+		return copies
+	}
+	require.Equal(e.T, r.Copies, get().Copies)
+	e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.OfGroup("b"))
+	require.Equal(e.T, r.Copies, get().Copies)
+	require.Equal(e.T, 1, e.Delete(&outmill.Record{ID: r.Copies["b"]}))
+	require.Equal(e.T, map[string]outmill.WorkItemID{"c": r.Copies["c"]}, get().Copies)
+	require.Equal(e.T, 1, e.Delete(&outmill.Record{ID: r.Copies["c"]}))
+	_, err := e.Store.Get(e.Ctx, r.ID)
+	require.NotErrorAs(e.T, err, new(*outmill.CopiesError))
+	require.ErrorIs(e.T, err, outmill.ErrNotFound)
+}
+
+func copiesOfNone(e *env) {
+	e.Register("a")
+	e.Register("b")
+	r := suite.Rec(orders, "m1")
+	e.Append(r)
+	// It stands beside the record in the order of the ids.
+	unknown := r.ID
+	unknown[len(unknown)-1]++
+	_, err := e.Store.Get(e.Ctx, unknown)
+	require.ErrorIs(e.T, err, outmill.ErrNotFound)
+	require.NotErrorAs(e.T, err, new(*outmill.CopiesError))
+}
+
 func receiptOfGroups(e *env) {
 	e.Register("b", orders)
 	e.Register("a", orders, "others")

@@ -115,6 +115,7 @@ func sections() []suite.Section {
 	return []suite.Section{
 		{Name: "append", Sentences: bind(appendSentences()), AnyMode: true},
 		{Name: "receipt", Sentences: bind(receiptSentences())},
+		{Name: "copies", Sentences: bind(copySentences()), New: true},
 		{Name: "limits", Sentences: bind(limitSentences()), AnyMode: true},
 		{Name: "transactions", Sentences: bind(transactionSentences()), AnyMode: true},
 		{Name: "groups", Sentences: bind(groupSentences())},

@@ -76,6 +76,7 @@ func (s *Set) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, 
 	defer stop()
 	var mu sync.Mutex
 	var found *outmill.Record
+	missing := outmill.ErrNotFound
 	errs := s.each(asking, "get", long, members, func(ctx context.Context, m *member) error {
 		if ctx.Err() != nil {
 			return nil
@@ -90,6 +91,10 @@ func (s *Set) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, 
 			stop()
 			return nil
 		case errors.Is(err, outmill.ErrNotFound) || found != nil:
+			// One member says which copies there are, if any does.
+			if copies := (*outmill.CopiesError)(nil); errors.As(err, &copies) {
+				missing = copies
+			}
 			return nil
 		}
 		return err
@@ -102,7 +107,7 @@ func (s *Set) Get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, 
 	case len(errs) > 0:
 		return nil, partial(len(members), errs)
 	}
-	return nil, failed("get", outmill.ErrNotFound)
+	return nil, failed("get", missing)
 }
 
 // meant are the member that WithTenant names, or all.

@@ -219,6 +219,9 @@ func (o opened) remedy(err error) error {
 // get returns a record, or an error that names the id and the store.
 func (o opened) get(ctx context.Context, id outmill.WorkItemID) (*outmill.Record, error) {
 	r, err := o.Get(ctx, id)
+	if copies := (*outmill.CopiesError)(nil); errors.As(err, &copies) {
+		return nil, copies
+	}
 	if errors.Is(err, outmill.ErrNotFound) {
 		return nil, fmt.Errorf("%w: %s %s no record with the id %s: it was processed and deleted, or it is in another store: "+
 			"outmill list shows the ids", outmill.ErrNotFound, o.shown, o.verb("has", "have"), id)
