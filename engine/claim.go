@@ -70,35 +70,18 @@ func (e *Engine) claimWith(ctx context.Context, req outmill.ClaimRequest, conten
 			continue
 		}
 		due.topics = e.topics.Order(due.topics, req.Limit)
-		c, err := e.claimOf(ctx, req, due, content, known != nil, generation)
-		if err != nil {
-			return nil, err
+		due.guess = known != nil
+		records, taken, again, err := e.take(ctx, req, due, generation)
+		if err == nil && !taken {
+			records, waits, again, err = e.claimByPages(ctx, req, due, content, generation)
 		}
-		waits = c.busy
-		if len(c.got) > 0 && known == nil {
-			e.busy.Note(req.Group, req.Topics, names)
+		if len(records) > 0 {
+			e.log.Claimed(req, len(records))
 		}
-		if len(names) > manyTopics {
-			// Otherwise each of the next claims would meet them again.
-			e.busy.Drop(req.Group, req.Topics, c.empty)
+		if err != nil || len(records) > 0 {
+			return records, err
 		}
-		if len(c.got) > 0 {
-			records, err := e.readClaimed(ctx, c)
-			if err != nil || len(records) > 0 {
-				e.log.Claimed(req, len(records))
-				return records, err
-			}
-			c.again = true
-		}
-		if c.unrouted {
-			// It is a transaction of its own, because it locks the registrations.
-			adopted, err := e.adopt(ctx, operation, req.Topics.Matcher())
-			if err != nil {
-				return nil, err
-			}
-			c.again = c.again || adopted > 0
-		}
-		if known == nil && !c.again {
+		if !due.guess && !again {
 			return nil, nil
 		}
 		if !half.IsZero() && time.Now().After(half) {
@@ -109,10 +92,46 @@ func (e *Engine) claimWith(ctx context.Context, req outmill.ClaimRequest, conten
 	}
 }
 
+// claimByPages claims from these lines with the rules of this package. waits are lines that another claim has locked: the next transaction
+// claims from them. again says that it may find more.
+func (e *Engine) claimByPages(ctx context.Context, req outmill.ClaimRequest, due dueLines, content driver.Want, pauses int64) (
+	records []roles.RawRecord, waits []string, again bool, err error) {
+	c, err := e.claimOf(ctx, req, due, content, pauses)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	e.found(req, due, len(c.got))
+	if len(due.names) > manyTopics {
+		// Otherwise each of the next claims would meet them again.
+		e.busy.Drop(req.Group, req.Topics, c.empty)
+	}
+	if len(c.got) > 0 {
+		if records, err = e.readClaimed(ctx, c); err != nil || len(records) > 0 {
+			return records, nil, false, err
+		}
+		c.again = true
+	}
+	if c.unrouted {
+		// It is a transaction of its own, because it locks the registrations.
+		adopted, err := e.adopt(ctx, "claim", req.Topics.Matcher())
+		if err != nil {
+			return nil, nil, false, err
+		}
+		c.again = c.again || adopted > 0
+	}
+	return nil, c.busy, c.again, nil
+}
+
+// found notes that a claim has leased n rows, so that the next ones claim from the same lines without a search.
+func (e *Engine) found(req outmill.ClaimRequest, due dueLines, n int) {
+	if n > 0 && !due.guess {
+		e.busy.Note(req.Group, req.Topics, due.names)
+	}
+}
+
 // claimOf claims from these lines in one transaction. If they are a guess, namely those of a claim before, and the pauses have another
 // generation now, it claims nothing, because the change may have freed other topics.
-func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, due dueLines, content driver.Want, guess bool, pauses int64) (
-	*claim, error) {
+func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, due dueLines, content driver.Want, pauses int64) (*claim, error) {
 	var c *claim
 	begin := (&claim{tx: &tx{e: e}, req: req, owner: req.Owner.String(), free: freeBlockers(req), content: content}).begin(due)
 	err := e.updateFrom(ctx, "claim", begin, func(ctx context.Context, t *tx) (err error) {
@@ -120,7 +139,7 @@ func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, due dueL
 			tx: t, req: req, owner: req.Owner.String(), content: content, empty: map[string]bool{},
 			scans: max(scanLimit, 10*req.Limit), admits: e.config.AtOnce.Admit(req.Limit),
 		}
-		if guess && t.State().Pauses != pauses {
+		if due.guess && t.State().Pauses != pauses {
 			return nil
 		}
 		t.parks = req.Order == outmill.OrderKey && req.KeyPolicy == outmill.KeyPark

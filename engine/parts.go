@@ -137,6 +137,9 @@ func namedLines(fair storekit.FairTopics, group string, topics ...string) []driv
 
 // dueLines are the lines to claim from.
 type dueLines struct {
+	// names are those of all lines that were found, and guess says that an earlier claim has found them.
+	names  []string
+	guess  bool
 	topics []string
 	// lines are those of a topic in the order of their parts, beginning with the one behind which the last claim ended.
 	lines map[string][]driver.Line
@@ -144,7 +147,7 @@ type dueLines struct {
 
 // dueLines leaves out the parts that are full.
 func (e *Engine) dueLines(req outmill.ClaimRequest, names []string) (due dueLines, err error) {
-	due.lines = map[string][]driver.Line{}
+	due.names, due.lines = names, map[string][]driver.Line{}
 	for _, name := range names {
 		line := driver.LineOf(req.Group, name)
 		switch fair := e.isFair(line); {

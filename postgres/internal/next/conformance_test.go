@@ -69,6 +69,8 @@ type suite struct {
 	schemas testenv.Shelf
 	atOnce  storekit.BatchSize
 	log     bool
+	// pages has all claims go by pages.
+	pages bool
 	// pools has a pool for each schema, because a session plans each statement again for each schema.
 	pools sync.Map
 	// standard has the stores work on a pool of database/sql.
@@ -160,6 +162,9 @@ func (h harness) open(schema string, config engine.Config) opened {
 	}
 	d := next.New(pool, own)
 	o := opened{engine.New(d, config), d, db, schema}
+	if h.suite.pages {
+		o.Engine = engine.New(byPages{d}, config)
+	}
 	h.t.Cleanup(func() { require.NoError(h.t, o.Close()) })
 	return o
 }

@@ -43,3 +43,10 @@ func (d *Driver) Texts() (names []string, texts map[string]string) {
 	slices.Sort(names)
 	return names, texts
 }
+
+// ForgetRefusals has the next claim of each line be one of its own, if it can.
+func (d *Driver) ForgetRefusals() {
+	d.log.refused.mu.Lock()
+	defer d.log.refused.mu.Unlock()
+	d.log.refused.lines = nil
+}

@@ -18,8 +18,11 @@ import (
 //go:embed log.sql
 var logTables string
 
+//go:embed log_claim.sql
+var logClaims string
+
 // logSchema creates the log with what its upkeep needs.
-var logSchema = logTables + segments.Schema
+var logSchema = logTables + logClaims + segments.Schema
 
 // logLine is a chain of a topic line, as a process knows it.
 type logLine struct {

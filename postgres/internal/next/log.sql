@@ -264,6 +264,38 @@ RETURN coalesce(octet_length($1.payload), 0) + coalesce(octet_length($1.metadata
     + coalesce(octet_length($1.causation_id), 0) + coalesce(octet_length($1.traceparent), 0) + coalesce(octet_length($1.tracestate), 0)
     + coalesce(octet_length($1.dedup_key), 0);
 
+-- Writes the batch that is the next cursor of a chain behind cur, up to upto: the rows at positions or, if that is NULL, all that seen shows. place
+-- is one that this transaction had seen before it got its number, and low the first batch in work, if there is one. It returns the number of the
+-- batch.
+CREATE FUNCTION {p:log_batch}(of_topic text, of_chain bigint, cur {p:log_cursor}, page_seen pg_snapshot, place bigint, upto bigint, first_open bigint,
+    until bigint, of_token bigint, rows integer, of_owner text, of_worker text, places bigint[]) RETURNS bigint LANGUAGE plpgsql AS $outmill$
+#variable_conflict use_column
+DECLARE
+    number bigint := coalesce(cur.n, greatest(upto, 0)) + 1;
+    to_pos bigint := greatest(upto, cur.pos);
+    to_bound bigint := least(place, to_pos);
+    to_horizon xid8 := pg_current_xact_id();
+    behind bigint := CASE WHEN pg_snapshot_xmax(page_seen) >= cur.horizon THEN greatest(cur.bound, cur.rest) ELSE cur.rest END;
+    places_since bigint[];
+BEGIN
+    IF to_bound <= cur.bound THEN
+        to_bound := cur.bound;
+        to_horizon := cur.horizon;
+    END IF;
+    IF pg_snapshot_xmin(page_seen) < pg_snapshot_xmax(page_seen) THEN
+        -- For the transactions that were open before the place is copied. Of the others bound says more, if they are not before horizon.
+        places_since := ARRAY(SELECT coalesce(CASE WHEN p.xid < pg_snapshot_xmax(cur.seen)
+                    THEN (SELECT k.since FROM ROWS FROM (pg_snapshot_xip(cur.seen), unnest(cur.since)) AS k (xid, since) WHERE k.xid = p.xid)
+                    WHEN p.xid >= cur.horizon THEN greatest(cur.bound, cur.rest) ELSE cur.rest END, -1)
+            FROM pg_snapshot_xip(page_seen) WITH ORDINALITY AS p (xid, nth) ORDER BY p.nth);
+    END IF;
+    INSERT INTO {p:batches} (topic, chain, n, pos, bound, horizon, seen, since, low, from_pos, lease_until, token, size, owner, worker, positions)
+        VALUES (of_topic, of_chain, number, to_pos, to_bound, to_horizon, page_seen, places_since || behind, coalesce(first_open, number), cur.pos, until,
+            of_token, rows, of_owner, of_worker, places);
+    RETURN number;
+END
+$outmill$;
+
 -- Moves the cursor of a chain to upto, and leases the rows taken, until that time: all rows between if whole. undecided are rows that the caller
 -- was given, up to upto, and that stay to be read; if cut is not NULL, it was given the late rows up to there, and perhaps not all. page_seen
 -- is the page's snapshot. place is one that this transaction had seen before it got its number. It returns the number of the batch.
@@ -273,16 +305,7 @@ RETURNS bigint LANGUAGE plpgsql AS $outmill$
 #variable_conflict use_column
 DECLARE
     cur {p:log_cursor} := {p:log_cursor_of}(of_topic, of_chain, begin_pos, begin_seen);
-    number bigint := coalesce(cur.n, greatest(upto, 0)) + 1;
-    to_pos bigint := greatest(upto, cur.pos);
-    to_bound bigint := least(place, to_pos);
-    to_horizon xid8 := pg_current_xact_id();
-    places bigint[];
 BEGIN
-    IF to_bound <= cur.bound THEN
-        to_bound := cur.bound;
-        to_horizon := cur.horizon;
-    END IF;
     IF cut IS NOT NULL THEN
         UPDATE {p:left_rows} SET from_pos = cut WHERE topic = of_topic AND chain = of_chain AND from_pos < cut AND to_pos > cut;
         INSERT INTO {p:left_rows} (topic, chain, xid, from_pos, to_pos)
@@ -293,17 +316,8 @@ BEGIN
     INSERT INTO {p:left_rows} (topic, chain, xid, from_pos, to_pos)
         SELECT of_topic, of_chain, l.xid, l.pos - 1, l.pos FROM unnest(undecided) AS u (pos)
             CROSS JOIN LATERAL (SELECT g.pos, g.xid FROM {p:log} AS g WHERE g.topic = of_topic AND g.pos = u.pos OFFSET 0) AS l;
-    -- For the transactions that were open before the place is copied. Of the others bound says more, if they are not before horizon.
-    places := ARRAY(SELECT coalesce(CASE WHEN p.xid < pg_snapshot_xmax(cur.seen)
-                THEN (SELECT k.since FROM ROWS FROM (pg_snapshot_xip(cur.seen), unnest(cur.since)) AS k (xid, since) WHERE k.xid = p.xid)
-                WHEN p.xid >= cur.horizon THEN greatest(cur.bound, cur.rest) ELSE cur.rest END, -1)
-        FROM pg_snapshot_xip(page_seen) WITH ORDINALITY AS p (xid, nth) ORDER BY p.nth);
-    INSERT INTO {p:batches} (topic, chain, n, pos, bound, horizon, seen, since, low, from_pos, lease_until, token, size, owner, worker, positions)
-        SELECT of_topic, of_chain, number, to_pos, to_bound, to_horizon, page_seen,
-            places || CASE WHEN pg_snapshot_xmax(page_seen) >= cur.horizon THEN greatest(cur.bound, cur.rest) ELSE cur.rest END,
-            coalesce((SELECT w.n FROM {p:log_in_work}(of_topic, of_chain) AS w ORDER BY w.n LIMIT 1), number), cur.pos, until, of_token,
-            cardinality(taken), of_owner, of_worker, CASE WHEN whole THEN NULL ELSE taken END;
-    RETURN number;
+    RETURN {p:log_batch}(of_topic, of_chain, cur, page_seen, place, upto, (SELECT w.n FROM {p:log_in_work}(of_topic, of_chain) AS w ORDER BY w.n LIMIT 1),
+        until, of_token, cardinality(taken), of_owner, of_worker, CASE WHEN whole THEN NULL ELSE taken END);
 END
 $outmill$;
 

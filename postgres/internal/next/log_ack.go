@@ -12,19 +12,25 @@ import (
 
 // keepLeases remembers where the leases of a transaction are, after its commit.
 func (t *tx) keepLeases() {
-	if t.log == nil || len(t.log.leases)+len(t.log.moved) == 0 {
+	if t.log != nil {
+		t.d.log.keep(t.log.leases, t.log.moved)
+	}
+}
+
+// keep remembers leases, and forgets those of rows that have moved.
+func (l *driverLog) keep(leases []logRef, moved []outmill.WorkItemID) {
+	if len(leases)+len(moved) == 0 {
 		return
 	}
-	l := &t.d.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.leased == nil {
 		l.leased = map[outmill.WorkItemID]logRef{}
 	}
-	for _, ref := range t.log.leases {
-		l.leased[ref.id] = ref
+	for i := range leases {
+		l.leased[leases[i].id] = leases[i]
 	}
-	for _, id := range t.log.moved {
+	for _, id := range moved {
 		delete(l.leased, id)
 	}
 	if now := time.Now(); now.Sub(l.looked) > rememberedFor {

@@ -78,7 +78,8 @@ func TestLog_Moves(t *testing.T) {
 				w.commit(tx)
 				return moved
 			}
-			b, _ := w.claim("a", 3) // until 1
+			w.until = 1
+			b, _ := w.claim("a", 3)
 			w.claim("a", 9)
 			w.settle(b, 1)
 			w.settle(b, 2)

@@ -23,6 +23,8 @@ type driverLog struct {
 	adapted  atomic.Bool
 	adapting sync.Mutex
 
+	refused refusals
+
 	// segment is the one that the last transaction has read.
 	segment atomic.Int64
 	mu      sync.Mutex

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -59,13 +60,17 @@ type logWorld struct {
 	texts    map[outmill.WorkItemID]string
 	mu       sync.Mutex
 	begun    []pgx.Tx
+	// until is the end of the leases.
+	until driver.Time
+	// owns counts the claims: see claim.
+	owns int
 	// segment is where all is written; nil is another one for each transaction.
 	segment *int
 }
 
 func (db *logDB) world(t testing.TB) *logWorld {
 	line := driver.Line{Topic: fmt.Sprint("topic", db.topics.Add(1))}
-	w := &logWorld{TB: t, logDB: db, ctx: context.Background(), line: line, texts: map[outmill.WorkItemID]string{}}
+	w := &logWorld{TB: t, logDB: db, ctx: context.Background(), line: line, until: driver.Never, texts: map[outmill.WorkItemID]string{}}
 	require.NoError(t, db.pool.QueryRow(w.ctx, db.names.in("SELECT stamp FROM {p:events}")).Scan(&w.stamp))
 	t.Cleanup(w.close)
 	return w
@@ -237,7 +242,7 @@ func (w *logWorld) page(tx *logTx, line logLine, want int) logPage {
 func (w *logWorld) takeOf(tx *logTx, p logPage, decide func(r logRow) logFate) (logBatch, []string) {
 	w.Helper()
 	texts := []string{}
-	b, err := tx.take(w.ctx, p, w.tokens.Add(1), logLease{owner: p.group, worker: "w", until: 1}, func(r logRow) logFate {
+	b, err := tx.take(w.ctx, p, w.tokens.Add(1), logLease{owner: p.group, worker: "w", until: w.until}, func(r logRow) logFate {
 		fate := logTaken
 		if decide != nil {
 			fate = decide(r)
@@ -251,13 +256,54 @@ func (w *logWorld) takeOf(tx *logTx, p logPage, decide func(r logRow) logFate) (
 	return b, texts
 }
 
-// claim leases up to want rows in a transaction of its own.
+// claim leases up to want rows in a transaction of its own. Where a claim of its own is possible, it gives what one by a page gives, and each
+// second claim is one.
 func (w *logWorld) claim(group string, want int) (logBatch, []string) {
 	w.Helper()
+	line := w.lineOf(group)
 	tx := w.begin()
-	b, texts := w.takeOf(tx, w.page(tx, w.lineOf(group), want), nil)
+	own, expected, can := w.claimOwn(tx, line, want)
+	w.owns++
+	if can && w.owns%2 == 0 {
+		w.commit(tx)
+		return own, expected
+	}
+	require.NoError(w, tx.Rollback(w.ctx))
+	tx = w.begin()
+	b, texts := w.takeOf(tx, w.page(tx, line, want), nil)
 	w.commit(tx)
+	if can {
+		require.Equal(w, expected, texts, "a claim of its own, and one by a page")
+	}
 	return b, texts
+}
+
+// claimOwn is a claim of its own in the transaction. can is false if it needs a page.
+func (w *logWorld) claimOwn(tx *logTx, line logLine, want int) (b logBatch, texts []string, can bool) {
+	w.Helper()
+	if line.dropping || line.group == "" || w.until != driver.Never {
+		return b, nil, false
+	}
+	require.NoError(w, tx.lock(w.ctx, line))
+	b = logBatch{topic: line.topic, chain: line.chain, token: w.tokens.Add(1)}
+	given, until := 0, int64(0)
+	args := line.args(schemaVersion, line.stamp, 0, line.group, line.group, "w", b.token, int64(time.Hour/time.Microsecond), want, 1<<20, 1<<20,
+		false, false)
+	require.NoError(w, tx.QueryRow(w.ctx, w.names.text("log_claim", false), args...).Scan(&b.n, &given, &until))
+	rows, err := tx.Query(w.ctx, w.names.text("log_claimed", false), b.topic, b.chain, b.token)
+	require.NoError(w, err)
+	texts = []string{}
+	for rows.Next() {
+		var id outmill.WorkItemID
+		columns := make([]any, len(rows.RawValues()))
+		var pos int64
+		columns[0], columns[3] = &pos, (*[16]byte)(&id)
+		require.NoError(w, rows.Scan(columns...))
+		b.places, texts = append(b.places, pos), append(texts, w.texts[id])
+	}
+	require.NoError(w, rows.Err())
+	require.Len(w, texts, max(given, 0))
+	return b, texts, given >= 0
 }
 
 // requireClaims checks what the group's claims give in order, until nothing is left.

@@ -23,6 +23,8 @@ type step struct {
 	args []any
 	// row is called for each row; nil reads none.
 	row func(scan scan) error
+	// raw is called instead of row, in the driver's own transactions.
+	raw func(row rawRow) error
 	// done gets the number of rows that were changed or returned; it may be nil.
 	done func(n int) error
 }
@@ -75,10 +77,14 @@ func readSteps(results pgx.BatchResults, steps []step) error {
 func (s step) read(rows pgx.Rows) error {
 	defer rows.Close()
 	for rows.Next() {
-		if s.row == nil {
-			continue
+		var err error
+		switch {
+		case s.raw != nil:
+			err = s.raw(rawRow{values: rows.RawValues(), binary: rows.FieldDescriptions()[0].Format == pgx.BinaryFormatCode})
+		case s.row != nil:
+			err = s.row(rows.Scan)
 		}
-		if err := s.row(rows.Scan); err != nil {
+		if err != nil {
 			return err
 		}
 	}

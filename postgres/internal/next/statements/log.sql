@@ -26,6 +26,21 @@ WHERE (SELECT stamp FROM {p:events}) = $6::bigint
 SELECT {p:log_take}($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::text::pg_snapshot,
 	$6::bigint, $7::bigint, $8::bigint[], $9::boolean, $10::bigint[], $11::bigint, $12::bigint, $13::bigint, $14::text, $15::text)
 
+-- name: log_claim
+-- A claim of its own, in place of log_page and log_take: see log_next.
+SELECT coalesce(c.number, 0), coalesce(c.given, -1), coalesce(c.until, 0) FROM {p:log_claim}($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot,
+	$5::integer, $6::bigint, $7::bigint, $8::text, $9::text, $10::text, $11::bigint, $12::bigint, $13::bigint, $14::bigint, $15::bigint, $16::boolean,
+	$17::boolean) AS c
+
+-- name: log_claimed
+-- The rows of the newest batch of the chain $1 and $2, if its token is $3. They go to the client as they are read.
+SELECT l.pos, l.event, l.created_at, l.id, l.key, l.message_id, l.tenant_id, l.correlation_id, l.causation_id, l.traceparent, l.tracestate, l.dedup_key,
+	l.metadata, l.payload
+FROM (SELECT b.token, b.from_pos, b.pos, b.seen FROM {p:batches} AS b WHERE b.topic = $1::text AND b.chain = $2::bigint ORDER BY b.n DESC LIMIT 1) AS b
+	CROSS JOIN LATERAL (SELECT g.* FROM {p:log} AS g WHERE g.topic = $1::text AND g.pos > b.from_pos AND g.pos <= b.pos
+		AND pg_visible_in_snapshot(g.xid, b.seen) ORDER BY g.pos OFFSET 0) AS l
+WHERE b.token = $3::bigint
+
 -- name: log_settle
 -- Settles rows of a batch: an ack, or, with the write of a record, every other change.
 SELECT {p:log_settle}($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying)

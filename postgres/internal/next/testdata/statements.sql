@@ -591,6 +591,19 @@ FROM unnest($1::bigint[], $2::text[]::uuid[], $3::text[], $4::text[], $5::text[]
 	$12::text[], $13::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate,
 	dedup_key, metadata, payload, nth) ORDER BY u.nth;
 
+-- log_claim
+SELECT /* outmill log_claim */ coalesce(c.number, 0), coalesce(c.given, -1), coalesce(c.until, 0) FROM "outmill"."log_claim"($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot,
+	$5::integer, $6::bigint, $7::bigint, $8::text, $9::text, $10::text, $11::bigint, $12::bigint, $13::bigint, $14::bigint, $15::bigint, $16::boolean,
+	$17::boolean) AS c;
+
+-- log_claimed
+SELECT /* outmill log_claimed */ l.pos, l.event, l.created_at, l.id, l.key, l.message_id, l.tenant_id, l.correlation_id, l.causation_id, l.traceparent, l.tracestate, l.dedup_key,
+	l.metadata, l.payload
+FROM (SELECT b.token, b.from_pos, b.pos, b.seen FROM "outmill"."batches" AS b WHERE b.topic = $1::text AND b.chain = $2::bigint ORDER BY b.n DESC LIMIT 1) AS b
+	CROSS JOIN LATERAL (SELECT g.* FROM "outmill"."log" AS g WHERE g.topic = $1::text AND g.pos > b.from_pos AND g.pos <= b.pos
+		AND pg_visible_in_snapshot(g.xid, b.seen) ORDER BY g.pos OFFSET 0) AS l
+WHERE b.token = $3::bigint;
+
 -- log_ended
 SELECT /* outmill log_ended */ w.n, w.token, w.size, w.ordinal, w.pos, l.id, l.event FROM "outmill"."log_leased"($1::text, $2::bigint) AS w
 	CROSS JOIN LATERAL (SELECT g.id, g.event FROM "outmill"."log" AS g WHERE g.topic = $1::text AND g.pos = w.pos OFFSET 0) AS l

@@ -1,0 +1,43 @@
+package driver
+
+import (
+	"context"
+	"time"
+
+	"github.com/outmill/outmill"
+)
+
+// Taker is a DB that can lease the first rows of a line, and read their content, in one round trip, where nothing but their places decides
+// about them. The engine asks it before it reads a page.
+type Taker interface {
+	// Take leases rows in their order, and commits. taken is false if the line has something beside them for which the engine has a rule: then
+	// nothing is written, and the claim reads pages. It is true, without rows, only if the line has nothing that may be claimed.
+	Take(ctx context.Context, take Take) (rows []Taken, taken bool, err error)
+}
+
+// Take is what a claim of one line, in the order of its keys or of the topic, asks of a Taker.
+type Take struct {
+	Line   Line
+	Owner  outmill.OwnerToken
+	Worker string
+	Lease  time.Duration
+	// Limit is how many rows at most.
+	Limit int
+	// MaxBytes is how many bytes the rows have together at most, and MaxRow how many each of them has. Otherwise the claim reads pages: the
+	// content of a Take is in memory before its lease is stored.
+	MaxBytes, MaxRow int
+	// Alone says that a row of the line that another owner has blocks the whole line.
+	Alone bool
+	// Parks says that a parked row blocks its key.
+	Parks bool
+	// Pauses is the generation of the pauses, none of which is of the line.
+	Pauses  int64
+	Durable bool
+}
+
+// Taken is a row that a Taker has leased.
+type Taken struct {
+	// Content is as that of Read, and all other fields of the record are set, too.
+	Content
+	Seq int64
+}

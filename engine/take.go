@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/roles"
+)
+
+// mostTaken is the most rows of one Take.
+const mostTaken = 10_000
+
+// take has the driver claim from the only line that is due, if it can, and if nothing of it needs the rules here. taken is false if it has
+// done nothing. again says that another claim may find more.
+func (e *Engine) take(ctx context.Context, req outmill.ClaimRequest, due dueLines, generation int64) (
+	records []roles.RawRecord, taken, again bool, err error) {
+	taker, can := e.db.(driver.Taker)
+	if !can || req.Order == outmill.OrderNone || len(due.topics) != 1 || req.Limit > mostTaken {
+		return nil, false, false, nil
+	}
+	lines, pauses := due.lines[due.topics[0]], e.pauses.Load()
+	if len(lines) != 1 || e.isFair(lines[0]) || pauses.Generation() != generation || mayPause(pauses, lines[0]) {
+		return nil, false, false, nil
+	}
+	ask := driver.Take{
+		Line: lines[0], Owner: req.Owner, Worker: req.Worker, Lease: req.Lease, Limit: req.Limit, MaxRow: readAlong,
+		MaxBytes: min(readAlong, cmp.Or(req.MaxBytes, e.config.ReadBytes)), Alone: req.Order == outmill.OrderTopic,
+		Parks:  req.Order == outmill.OrderKey && req.KeyPolicy == outmill.KeyPark,
+		Pauses: generation, Durable: e.config.DurableSettle,
+	}
+	if req.MaxRecord > 0 {
+		ask.MaxRow = min(ask.MaxRow, req.MaxRecord+mostText)
+	}
+	if err := e.usable(ctx); err != nil {
+		return nil, false, false, e.explain(ctx, "claim", err)
+	}
+	rows, taken, err := taker.Take(ctx, ask)
+	if err != nil || !taken {
+		return nil, false, false, e.explain(ctx, "claim", err)
+	}
+	e.found(req, due, len(rows))
+	records, err = e.takenRecords(ctx, req, ask, rows)
+	return records, true, len(rows) > 0, err
+}
+
+// mayPause reports whether a pause may be of rows of the line.
+func mayPause(pauses *roles.PauseList, line driver.Line) bool {
+	for _, p := range pauses.All() {
+		if (p.Group == "" || p.Group == line.Group) && (p.Topic == "" || p.Topic == line.Topic) {
+			return true
+		}
+	}
+	return false
+}
+
+// usable reports whether a call may begin.
+func (e *Engine) usable(ctx context.Context) error {
+	if err := e.life.Usable(ctx); err != nil {
+		return err
+	}
+	return e.ready(ctx)
+}
+
+// takenRecords are the records of the rows. Those that cannot be decoded become dead, as in other claims.
+func (e *Engine) takenRecords(ctx context.Context, req outmill.ClaimRequest, ask driver.Take, rows []driver.Taken) (
+	[]roles.RawRecord, error) {
+	records := make([]roles.RawRecord, len(rows))
+	for i := range rows {
+		if rows[i].Broken != "" {
+			return e.failUnreadable(ctx, req, claimedOf(ask, rows))
+		}
+		records[i] = roles.RawRecord{Record: rows[i].Record, Entries: rows[i].Entries}
+	}
+	return records, nil
+}
+
+// claimedOf are the rows as a claim by pages has them.
+func claimedOf(ask driver.Take, rows []driver.Taken) []claimed {
+	list := make([]claimed, len(rows))
+	for i := range rows {
+		r, now := rows[i].Record, func(t time.Time) driver.Time { return driver.Time(t.UnixMicro()) }
+		list[i] = claimed{&driver.Row{
+			Seq: rows[i].Seq, ID: r.ID, Line: ask.Line, Key: r.Key, Tenant: r.TenantID, Created: now(r.CreatedAt), Next: now(r.CreatedAt),
+			Stage: driver.Leased, Wake: now(r.LeaseUntil), Claims: r.Claims, Owner: ask.Owner.String(), Worker: r.Worker,
+		}, rows[i].Content}
+	}
+	return list
+}
