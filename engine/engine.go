@@ -68,6 +68,7 @@ type Engine struct {
 	parts    storekit.TurnRotation
 	busy     storekit.BusyTopics
 	notifier *storekit.Notifier
+	stands   standing
 	// open ends when the store is closed.
 	open context.Context
 	end  context.CancelFunc

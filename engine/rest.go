@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/roles"
@@ -9,9 +10,6 @@ import (
 )
 
 var _ roles.Idle = (*Engine)(nil)
-
-// endingKinds are the kinds of entries for which the janitor has work when their At has come.
-var endingKinds = []string{dedupKind, registrationKind, endedKind, noteKind, sagaKind}
 
 // onEngine is an Engine, or a store that embeds one.
 type onEngine interface {
@@ -29,28 +27,43 @@ func (e *Engine) IdleWith() (with, self any) {
 	return e, e
 }
 
-// AreIdle asks one store after the other. See roles.Idle.
+// AreIdle asks those stores whose last answer does not stand. See roles.Idle.
 func (e *Engine) AreIdle(ctx context.Context, stores []any) ([]bool, error) {
 	const operation = "look for rest"
 	if err := e.life.Usable(ctx); err != nil {
 		return nil, e.explain(ctx, operation, err)
+	}
+	if rester, ok := e.db.(driver.Rester); ok {
+		resting, err := restingOf(ctx, rester, stores)
+		return resting, e.explain(ctx, operation, err)
 	}
 	return storekit.RestOf(ctx, stores, 1, func(ctx context.Context, other onEngine) (bool, error) {
 		return valueOf(ctx, other.itself().view, operation, func(ctx context.Context, t *tx) (bool, error) { return t.resting(ctx) })
 	})
 }
 
+// rest is what the engine asks of its database.
+func (e *Engine) rest() driver.Rest {
+	return driver.Rest{DB: e.db, Processed: e.config.Retain, Ends: []driver.Ending{
+		{Kind: joinKind, Kept: e.config.RetainJoins},
+		{Kind: dedupKind}, {Kind: registrationKind}, {Kind: endedKind}, {Kind: noteKind}, {Kind: sagaKind},
+	}}
+}
+
 // resting reports whether there is nothing to deliver, and nothing for the janitor. Each search ends at the first
 // that it finds.
 func (t *tx) resting(ctx context.Context) (bool, error) {
+	asked := t.e.rest()
+	behind := func(kept time.Duration) driver.Time { return t.now - driver.Time(kept.Microseconds()) }
 	rows, err := t.Rows(ctx, driver.Search{By: driver.ByOpen, Limit: 1},
-		driver.Search{By: driver.ByDone, Until: t.now - driver.Time(t.e.config.Retain.Microseconds()), Limit: 1})
+		driver.Search{By: driver.ByDone, Until: behind(asked.Processed), Limit: 1})
 	if err != nil || len(rows) > 0 {
 		return false, err
 	}
-	old, err := t.Old(ctx, joinKind, t.now-driver.Time(t.e.config.RetainJoins.Microseconds()), 1)
-	for i := 0; i < len(endingKinds) && err == nil && len(old) == 0; i++ {
-		old, err = t.Old(ctx, endingKinds[i], t.now, 1)
+	for _, end := range asked.Ends {
+		if old, err := t.Old(ctx, end.Kind, behind(end.Kept), 1); err != nil || len(old) > 0 {
+			return false, err
+		}
 	}
-	return len(old) == 0, err
+	return true, nil
 }

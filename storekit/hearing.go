@@ -26,6 +26,9 @@ type Hearing struct {
 	// readers are the calls of Hear whose contexts have not ended. stop ends the connection of the present ones.
 	readers int
 	stop    context.CancelFunc
+	// heard counts what was heard, and the begin and end of each connection. hears says that one is open.
+	heard uint64
+	hears bool
 }
 
 // NewHearing returns a Hearing that calls listen again whenever it returns, after a pause that grows while it does not work.
@@ -58,13 +61,40 @@ func (h *Hearing) Hear(ctx context.Context) {
 
 func (h *Hearing) keep(ctx context.Context) {
 	for waits := NewWaits(firstReconnect, lastReconnect); ctx.Err() == nil; {
-		if h.listen(ctx) {
+		worked := h.listen(ctx)
+		h.note(false)
+		if worked {
 			waits.Reset()
 		}
 		if waits.Wait(ctx) != nil {
 			return
 		}
 	}
+}
+
+// Begin notes that the connection is open. What was committed before is not reported any more, so it wakes for any topic. The
+// function listen calls it.
+func (h *Hearing) Begin() {
+	h.note(true)
+	h.Notify()
+}
+
+// Note counts a report of the connection, also one that wakes nobody. The function listen calls it.
+func (h *Hearing) Note() { h.note(true) }
+
+func (h *Hearing) note(hears bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.heard++
+	h.hears = hears
+}
+
+// Heard returns a number that rises with each report, and with the begin and the end of each connection, and whether a connection is
+// open.
+func (h *Hearing) Heard() (reports uint64, hears bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.heard, h.hears
 }
 
 // Close ends the connection, and closes the Notifier.

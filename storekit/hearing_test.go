@@ -37,6 +37,31 @@ func hearing() (*storekit.Hearing, connections) {
 func TestHearing(t *testing.T) {
 	t.Parallel()
 
+	t.Run("it says whether a connection is open, and a number that rises with all that it reports", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			h, c := hearing()
+			defer h.Close()
+			none, hears := h.Heard()
+			require.False(t, hears)
+			h.Hear(t.Context())
+			<-c.begun
+			h.Begin()
+			begun, hears := h.Heard()
+			require.True(t, hears)
+			require.Greater(t, begun, none)
+			h.Note()
+			reported, _ := h.Heard()
+			require.Greater(t, reported, begun)
+			c.breaks <- true
+			synctest.Wait()
+			broken, hears := h.Heard()
+			require.False(t, hears)
+			require.Greater(t, broken, reported)
+			<-c.begun
+		})
+	})
+
 	t.Run("readers share a connection, which ends with the last of them", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

@@ -185,6 +185,38 @@ type Sharer interface {
 	SharesWith() any
 }
 
+// Rester is a DB that answers for several stores with one question whether they rest. Without it, the engine searches in one after the
+// other. See roles.Idle.
+type Rester interface {
+	// Resting returns for how long each of the stores rests if nothing changes: zero if it does not rest, or cannot be asked. All have
+	// drivers of this kind with an equal SharesWith. The answer is that of a database which no other one has replaced, if it is to
+	// stand while a Witness hears nothing.
+	Resting(ctx context.Context, stores []Rest) ([]time.Duration, error)
+}
+
+// Rest is the question whether a store rests: it has no row that ByOpen finds, and nothing whose time has come.
+type Rest struct {
+	DB DB
+	// Processed is how long processed rows are kept behind their time. Ends has the kinds of entries that end, and how long each is
+	// kept behind its At.
+	Processed time.Duration
+	Ends      []Ending
+}
+
+// Ending is a kind of entries that end.
+type Ending struct {
+	Kind string
+	Kept time.Duration
+}
+
+// Witness is a Hearer that hears of each change which opens a row. The engine then keeps the answers of a Rester while the Witness
+// hears nothing.
+type Witness interface {
+	// Heard returns a number that rises with each report, and with the begin and the end of each connection, and whether a connection
+	// is open.
+	Heard() (reports uint64, hears bool)
+}
+
 // Notifying is a DB that shares hints with others, such as those of one process on one database. The engine then
 // uses this notifier, and does not close it.
 type Notifying interface {

@@ -115,7 +115,8 @@ func (t *tx) queries(s driver.Search) []query {
 			{Key: "waits_for", Value: uuid(s.Join)}, in("stage", bson.A{driver.Waiting, driver.Delayed}), above("wake", t.now()),
 		})
 	case driver.ByOpen:
-		return one(nil, bson.D{{Key: "stage", Value: bson.D{{Key: "$lte", Value: driver.Leased}}}})
+		// The server skips from group to group.
+		return one(nil, bson.D{{Key: "grp", Value: bson.D{{Key: "$gte", Value: ""}}}, upTo("stage", driver.Leased)})
 	}
 	return nil
 }

@@ -136,6 +136,10 @@ type part struct {
 
 // read carries out several reads in one command, also in a transaction, where MongoDB has no $unionWith. state reads the state along.
 func (t *tx) read(ctx context.Context, state bool, parts ...part) ([][]bson.Raw, error) {
+	return t.readFrom(ctx, t.d.meta, state, parts...)
+}
+
+func (t *tx) readFrom(ctx context.Context, meta *mongo.Collection, state bool, parts ...part) ([][]bson.Raw, error) {
 	if len(parts) == 1 && !state {
 		found, err := t.all(ctx, parts[0])
 		return [][]bson.Raw{found}, err
@@ -154,7 +158,7 @@ func (t *tx) read(ctx context.Context, state bool, parts ...part) ([][]bson.Raw,
 		}
 		stages = append(stages, bson.D{{Key: "$lookup", Value: lookup}})
 	}
-	found, err := t.all(ctx, part{t.d.meta, stages})
+	found, err := t.all(ctx, part{meta, stages})
 	if err != nil {
 		return nil, err
 	}

@@ -41,8 +41,9 @@ func (d *Driver) Hear(ctx context.Context) {
 	}
 }
 
-// An Insert marks its last document that is due at once, and a change those that are given back. These make events.
+// An Insert marks one document, and a change those that are given back. These make events.
 const (
+	// fieldLast is true in the last document that is due at once, or false in the last one if none is.
 	fieldLast = "last"
 	// fieldWakes has the topics of the Insert, if they are not that of the document; none stands for any topic.
 	fieldWakes = "wakes"
@@ -52,15 +53,17 @@ const (
 // notice is what the marked row of an Insert tells.
 type notice struct {
 	marked outmill.WorkItemID
+	due    bool
 	topics []string
 }
 
 // noticeOf returns what to tell of rows.
 func noticeOf(rows []driver.NewRow) (n notice) {
 	var topics storekit.TopicSet
+	n.marked = rows[len(rows)-1].ID
 	for i := range rows {
 		if rows[i].Stage == driver.Ready {
-			n.marked = rows[i].ID
+			n.marked, n.due = rows[i].ID, true
 			topics.Add(rows[i].Topic)
 		}
 	}
@@ -73,8 +76,8 @@ func (n *notice) appendTo(dst []byte, r *driver.NewRow) []byte {
 	if r.ID != n.marked {
 		return dst
 	}
-	dst = bsoncore.AppendBooleanElement(dst, fieldLast, true)
-	if len(n.topics) == 1 {
+	dst = bsoncore.AppendBooleanElement(dst, fieldLast, n.due)
+	if len(n.topics) <= 1 {
 		return dst
 	}
 	list, dst := bsoncore.AppendArrayElementStart(dst, fieldWakes)
@@ -85,16 +88,17 @@ func (n *notice) appendTo(dst []byte, r *driver.NewRow) []byte {
 	return dst
 }
 
-// givesBack reports whether a change makes a row due that no claim has met as such: a requeue, or the end of a lease before its time. What
-// becomes due by time is found by polling.
+// givesBack reports whether a change opens a row that was settled, or makes one due before the end of its lease. What becomes due by time
+// is found by polling.
 func givesBack(was, now *driver.Row, at driver.Time) bool {
-	return now.Stage == driver.Ready && (was.Stage == driver.Dead || was.Stage == driver.Leased && was.Wake > at)
+	return was.Stage > driver.Leased && now.Stage <= driver.Leased ||
+		now.Stage == driver.Ready && was.Stage == driver.Leased && was.Wake > at
 }
 
-// told selects the events that tell of rows that became due. The server compares all of it with its oplog, and makes no event of other
-// changes. A drop or a restore may be the start of anything.
+// told selects the events that tell of new rows, and of those that became due. The server compares all of it with its oplog, and makes no
+// event of other changes. A drop or a restore may be the start of anything.
 var told = bson.D{{Key: "$or", Value: bson.A{
-	bson.D{{Key: "operationType", Value: "insert"}, {Key: "fullDocument." + fieldLast, Value: true}},
+	bson.D{{Key: "operationType", Value: "insert"}, {Key: "fullDocument." + fieldLast, Value: bson.D{{Key: "$exists", Value: true}}}},
 	bson.D{{Key: "operationType", Value: "update"}, above("updateDescription.updatedFields."+fieldWoken, 0)},
 	bson.D{in("operationType", bson.A{"drop", "rename"})},
 }}}
@@ -105,7 +109,7 @@ func (d *Driver) listen(ctx context.Context) (worked bool) {
 	records := d.records.Clone(options.Collection().SetReadConcern(readconcern.Majority()))
 	stream, err := records.Watch(alone(ctx), mongo.Pipeline{
 		{{Key: "$match", Value: told}},
-		{{Key: "$project", Value: ascending("_id", "fullDocument.topic", "fullDocument."+fieldWakes)}},
+		{{Key: "$project", Value: ascending("_id", "fullDocument.topic", "fullDocument."+fieldLast, "fullDocument."+fieldWakes)}},
 	}, options.ChangeStream().SetMaxAwaitTime(awaitEvents))
 	if err != nil {
 		return false
@@ -115,8 +119,7 @@ func (d *Driver) listen(ctx context.Context) (worked bool) {
 		defer cancel()
 		_ = stream.Close(own)
 	}()
-	// What was committed before is not reported any more.
-	d.hearing.Notify()
+	d.hearing.Begin()
 	for d.next(ctx, stream) {
 	}
 	return true
@@ -129,23 +132,29 @@ func (d *Driver) next(ctx context.Context, stream *mongo.ChangeStream) bool {
 	if !stream.TryNext(within) {
 		return stream.Err() == nil && stream.ID() != 0
 	}
-	d.hearing.Notify(topicsOf(stream.Current)...)
+	d.hearing.Note()
+	if topics, wakes := topicsOf(stream.Current); wakes {
+		d.hearing.Notify(topics...)
+	}
 	return true
 }
 
-// topicsOf returns the topics of an event; none stands for any topic.
-func topicsOf(raw bson.Raw) []string {
+// topicsOf returns the topics of an event; none stands for any topic. wakes is false for the append of rows of which none is due.
+func topicsOf(raw bson.Raw) (topics []string, wakes bool) {
 	var e struct {
 		Document struct {
 			Topic string   `bson:"topic"`
+			Last  *bool    `bson:"last"`
 			Wakes []string `bson:"wakes"`
 		} `bson:"fullDocument"`
 	}
 	switch err := bson.Unmarshal(raw, &e); {
 	case err != nil || e.Document.Topic == "":
-		return nil
+		return nil, true
+	case e.Document.Last != nil && !*e.Document.Last:
+		return nil, false
 	case e.Document.Wakes != nil:
-		return e.Document.Wakes
+		return e.Document.Wakes, true
 	}
-	return []string{driver.LineOf("", e.Document.Topic).Topic}
+	return []string{driver.LineOf("", e.Document.Topic).Topic}, true
 }

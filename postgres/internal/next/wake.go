@@ -57,8 +57,7 @@ func (d *Driver) listen(ctx context.Context) (worked bool) {
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{d.names.channel()}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {
 		return false
 	}
-	// What was committed before is not notified any more.
-	d.hearing.Notify()
+	d.hearing.Begin()
 	for {
 		n, err := conn.WaitForNotification(ctx)
 		if err != nil {
