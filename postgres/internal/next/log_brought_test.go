@@ -27,15 +27,28 @@ type logged struct {
 
 func openLogged(t *testing.T) logged {
 	t.Helper()
+	return openLoggedWith(t, engine.Config{})
+}
+
+func openLoggedWith(t *testing.T, config engine.Config) logged {
+	t.Helper()
 	db := connect(t, postgrestest.Database(t), 4, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tap{} })
 	d := next.New(next.PoolOf(db), next.Config{Name: "log", Schema: "outmill", Log: true})
-	s := logged{engine.New(d, engine.Config{}), d, db}
+	s := logged{engine.New(d, config), d, db}
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	require.NoError(t, s.Ensure(t.Context()))
 	for _, group := range []string{"first", "second"} {
 		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: group, Topics: outmill.Topics{Include: []string{"orders"}}}))
 	}
 	return s
+}
+
+// another is a driver of another process on the same schema.
+func (s logged) another(t *testing.T) *next.Driver {
+	t.Helper()
+	d := next.New(next.PoolOf(s.db), next.Config{Name: "log", Schema: "outmill", Log: true})
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return d
 }
 
 // ask asks for all of the content.

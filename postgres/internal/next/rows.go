@@ -115,18 +115,20 @@ func (t *tx) Find(ctx context.Context, ids []outmill.WorkItemID) ([]driver.Row, 
 
 // Lock returns a row and locks it.
 func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, found bool, err error) {
-	for again := t.log != nil; ; again = false {
+	for logged := t.log != nil; ; {
 		rows, err := t.listRows(ctx, "find_locked", []any{id.String()}, true)
-		if err == nil && len(rows) == 0 && again {
-			var moved bool
-			if moved, err = t.toRecord(ctx, id); moved && err == nil {
-				continue
-			}
+		switch {
+		case err != nil:
+			return r, false, err
+		case len(rows) > 0:
+			return rows[0], true, nil
+		case !logged:
+			return r, false, nil
 		}
-		if err != nil || len(rows) == 0 {
+		// A row that the log does not have any more may have become a record since. One that it has may be leased before it moves.
+		if logged, err = t.toRecord(ctx, id); err != nil {
 			return r, false, err
 		}
-		return rows[0], true, nil
 	}
 }
 

@@ -3,6 +3,7 @@ package next_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -31,7 +32,22 @@ func (t *trips) list() [][]any {
 	return slices.Clone(t.sent)
 }
 
+// before has something happen before the first round trip with a statement, in contexts with it.
+type before struct {
+	statement string
+	once      sync.Once
+	happens   func()
+}
+
+type beforeKey struct{}
+
 func note(ctx context.Context, values []any) context.Context {
+	if b, ok := ctx.Value(beforeKey{}).(*before); ok && slices.ContainsFunc(values, func(v any) bool {
+		text, isText := v.(string)
+		return isText && strings.Contains(text, "/* outmill "+b.statement+" */")
+	}) {
+		b.once.Do(b.happens)
+	}
 	if t, ok := ctx.Value(tapKey{}).(*trips); ok {
 		t.mu.Lock()
 		defer t.mu.Unlock()
