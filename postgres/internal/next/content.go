@@ -49,8 +49,10 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 		err = taken(err)
 	case err == nil && *inLog:
 		err = taken(errInLog)
-	case err == nil && !*same:
+	case err == nil && !*same && t.guesses:
 		err = errGuess
+	case err == nil && !*same:
+		err = errStale
 	}
 	return err
 }
@@ -62,11 +64,11 @@ var errGuess = errors.New("the registrations have changed: the transaction runs 
 // become those of the database.
 func (t *tx) addInsert(rows []driver.NewRow) (same *bool) {
 	same = new(bool)
-	guessed, routes := driver.Time(0), int64(0)
+	guessed := driver.Time(0)
 	if t.guesses {
-		guessed, routes = t.state.Now, t.state.Routes
+		guessed = t.state.Now
 	}
-	name, args := "insert", []any{int64(guessed), routes, schemaVersion}
+	name, args := "insert", []any{int64(guessed), t.state.Routes, schemaVersion}
 	if messages, logs := t.intoLog(rows); logs {
 		t.d.log.pace.used.Store(true)
 		name = insertInto + strconv.FormatInt(t.log.segment, 10)

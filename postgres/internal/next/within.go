@@ -83,7 +83,7 @@ func (t *tx) undo(ctx context.Context, savepoint string) error {
 }
 
 // Within runs fn in the caller's transaction, completely or not at all. The statements of fn run with the driver's settings, and
-// the caller gets its own back.
+// the caller gets its own back. If the registrations change before an append, fn runs again.
 func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) error) error {
 	unlock, err := d.inUse.Lock(ctx, lockOwner(caller))
 	if err != nil {
@@ -94,11 +94,31 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 	if err != nil {
 		return err
 	}
-	t := &tx{d: d, to: to, log: d.newTxLog()}
+	stale := func(err error) bool { return errors.Is(err, errStale) }
+	var t *tx
+	err = storekit.Repeat(ctx, stale, func() error {
+		t = &tx{d: d, to: to, log: d.newTxLog()}
+		return t.within(ctx, fn)
+	})
+	if err != nil {
+		return withSession(ctx, connOf(caller), err)
+	}
+	if own, ok := caller.(*openTx); ok {
+		own.onCommit = append(own.onCommit, t.AfterCommit...)
+	}
+	if own, ok := ctx.Value(begunBy{d}).(*begun); ok && caller == any(own.tx) {
+		own.AfterCommit = append(own.AfterCommit, t.AfterCommit...)
+	}
+	return nil
+}
+
+// within runs fn behind a savepoint, and goes back to it if fn fails.
+func (t *tx) within(ctx context.Context, fn func(driver.Tx) error) error {
 	t.addStep(step{text: sqlSavepoint})
 	t.add("borrow", nil, nil)
 	t.addState()
-	if err = t.flush(ctx); err == nil {
+	err := t.flush(ctx)
+	if err == nil {
 		t.sameHistory()
 		if err = fn(t); err == nil {
 			t.add("giveback", nil, nil)
@@ -109,15 +129,8 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 	if err != nil {
 		// If it fails, the caller can only roll back, and nothing is left either.
 		_ = t.undo(context.WithoutCancel(ctx), "outmill")
-		return withSession(ctx, connOf(caller), err)
 	}
-	if own, ok := caller.(*openTx); ok {
-		own.onCommit = append(own.onCommit, t.AfterCommit...)
-	}
-	if own, ok := ctx.Value(begunBy{d}).(*begun); ok && caller == any(own.tx) {
-		own.AfterCommit = append(own.AfterCommit, t.AfterCommit...)
-	}
-	return nil
+	return err
 }
 
 // senderOf returns what sends statements in a caller's transaction, and an error if that has ended.

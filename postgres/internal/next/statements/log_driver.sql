@@ -36,10 +36,11 @@ SELECT d.topic, d.first FROM (SELECT u.topic, {p:log_due}(u.topic, u.chain, u.be
 
 -- name: log_insert
 -- An append of rows that are due at once: see insert, whose $24 to $26 are $13 to $15 here. $17 is the last event that the registrations of
--- $14 know; where these are guessed it is read beside them.
+-- $14 know; where these are guessed it is read beside them. The append may have read later registrations than those, so nothing is inserted if
+-- there are any.
 WITH m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN {p:now}() - $13::bigint ELSE 0 END AS later,
 	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM {p:events}) ELSE $17::bigint END AS event FROM {p:meta}
-	WHERE $13::bigint = 0 OR routes = $14::bigint AND version >= $15::integer AND compatible <= $15::integer),
+	WHERE routes = $14::bigint AND ($13::bigint = 0 OR version >= $15::integer AND compatible <= $15::integer)),
 inserted AS (INSERT INTO {p:log_{segment}} (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),

@@ -258,7 +258,7 @@ SELECT /* outmill log_ids */ 1 FROM unnest($1::text::uuid[], $2::text::uuid[]) A
 -- log_insert_0
 WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later,
 	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $17::bigint END AS event FROM "outmill"."meta"
-	WHERE $13::bigint = 0 OR routes = $14::bigint AND version >= $15::integer AND compatible <= $15::integer),
+	WHERE routes = $14::bigint AND ($13::bigint = 0 OR version >= $15::integer AND compatible <= $15::integer)),
 inserted AS (INSERT INTO "outmill"."log_0" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
@@ -272,7 +272,7 @@ SELECT later FROM m;
 -- log_insert_1
 WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later,
 	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $17::bigint END AS event FROM "outmill"."meta"
-	WHERE $13::bigint = 0 OR routes = $14::bigint AND version >= $15::integer AND compatible <= $15::integer),
+	WHERE routes = $14::bigint AND ($13::bigint = 0 OR version >= $15::integer AND compatible <= $15::integer)),
 inserted AS (INSERT INTO "outmill"."log_1" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
@@ -286,7 +286,7 @@ SELECT later FROM m;
 -- log_insert_2
 WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later,
 	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $17::bigint END AS event FROM "outmill"."meta"
-	WHERE $13::bigint = 0 OR routes = $14::bigint AND version >= $15::integer AND compatible <= $15::integer),
+	WHERE routes = $14::bigint AND ($13::bigint = 0 OR version >= $15::integer AND compatible <= $15::integer)),
 inserted AS (INSERT INTO "outmill"."log_2" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
