@@ -319,8 +319,8 @@ type send func(context.Context, ...step) error
 func (a *appending) put(ctx context.Context, table *storekit.RoutingTable, r runner, last send) (fits bool, err error) {
 	rows := a.rows(table)
 	var steps []step
-	if topics := storekit.TopicsOf(a.Records); a.s.notices.due(topics) {
-		steps = append(steps, a.s.notices.step(topics))
+	if payload, due := a.s.notices.Due(storekit.TopicsOf(a.Records)); due {
+		steps = append(steps, a.s.notice(payload))
 	}
 	logged := a.s.logged(rows.list) && len(a.named) == 0 && !a.toRecords
 	if err := a.checkNames(ctx, r); err != nil {

@@ -216,7 +216,7 @@ func (s *Store) query(ctx context.Context, steps ...step) error {
 	for _, one := range steps {
 		batch.Queue(s.sql.text(one.template), one.args...)
 	}
-	results := s.sendBatch(ctx, batch)
+	results := s.conns.SendBatch(ctx, batch)
 	return closed(results, read(results, before, steps, false))
 }
 

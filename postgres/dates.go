@@ -14,7 +14,7 @@ const sqlDateStyle = `SELECT current_setting('DateStyle')`
 // checkDates refuses a database whose times the driver cannot read. In two of its modes the driver
 // gets times as text, and reads only those of DateStyle ISO. In its other modes it gets numbers.
 func (s *Store) checkDates(ctx context.Context) error {
-	mode, err := s.conns.mode(ctx)
+	mode, err := s.conns.Mode(ctx)
 	if err != nil {
 		return err
 	}
@@ -24,7 +24,7 @@ func (s *Store) checkDates(ctx context.Context) error {
 		return nil
 	}
 	var style string
-	if err := s.scanRow(ctx, sqlDateStyle, nil, &style); err != nil || strings.HasPrefix(style, "ISO") {
+	if err := s.conns.ScanRow(ctx, sqlDateStyle, nil, &style); err != nil || strings.HasPrefix(style, "ISO") {
 		return err
 	}
 	return storekit.InvalidConfig("the database has DateStyle %q, and with default_query_exec_mode=exec or simple_protocol the driver reads "+

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres/internal/conns"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -24,7 +25,6 @@ const (
 	codeStalePlan     = "0A000"
 	codeNoTable       = "42P01"
 	codeReadOnly      = "25006"
-	codeNotNow        = "57P03"
 	codeNoSchema      = "3F000"
 	codeNoFunction    = "42883"
 	codeNoRight       = "42501"
@@ -61,7 +61,7 @@ func (s *Store) explain(ctx context.Context, operation string, err error) error 
 			err = fmt.Errorf("%w (%w)", storekit.SchemaVersion{}.Check(schemaVersion), err)
 		}
 	case codeReadOnly:
-		err = readOnly(err)
+		err = conns.ReadOnly(err)
 	case codeNoRight:
 		err = fmt.Errorf("%w (the rights that the store needs are in the documentation of package postgres)", err)
 	}

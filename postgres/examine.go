@@ -51,8 +51,7 @@ func (s *Store) examine(ctx context.Context, request roles.ExamineRequest, e *ro
 	if err := database.Examine(ctx, request, e); err != nil {
 		return err
 	}
-	s.admission.Examine(e, s.handlers(), s.morePool())
-	s.examinePool(e)
+	s.conns.Examine(e)
 	return nil
 }
 

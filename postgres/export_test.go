@@ -67,7 +67,8 @@ func (s *Store) HeedSnapshotsFor(d time.Duration) { s.dumpWithin = d }
 // Impatient sets how long Close waits for calls, and after which silence the listening connection
 // is asked whether it still works.
 func (s *Store) Impatient(closeWithin, heartbeat time.Duration) {
-	s.closeWithin, s.heartbeat = closeWithin, heartbeat
+	s.closeWithin = closeWithin
+	s.notices.BeatEvery(heartbeat)
 }
 
 // CloseWithin is the default of Impatient.

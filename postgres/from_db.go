@@ -2,15 +2,10 @@ package postgres
 
 import (
 	"database/sql"
-	"fmt"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/postgres/internal/pools"
-	"github.com/outmill/outmill/roles"
-	"github.com/outmill/outmill/storekit"
+	"github.com/outmill/outmill/postgres/internal/conns"
 )
 
 // NewFromDB returns a store on a pool of database/sql that the user opened and closes, whose driver
@@ -36,34 +31,9 @@ import (
 // monitor.Doctor in the same program reports a pool that closes connections because of the former
 // (pool_idle). Pool returns nil.
 func NewFromDB(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, error) {
-	switch {
-	case db == nil:
-		return nil, fmt.Errorf(`%w: postgres.NewFromDB: db is nil: want a *sql.DB from sql.Open("pgx", url)`, outmill.ErrInvalidConfig)
-	case config.DB != nil && config.DB != db:
-		return nil, storekit.InvalidConfig("postgres.NewFromDB: Config.DB is another *sql.DB: leave it nil")
-	}
-	if _, ok := db.Driver().(*stdlib.Driver); !ok {
-		return nil, pools.NotPgx(db.Driver())
+	if err := conns.CheckDB(db, config.DB); err != nil {
+		return nil, err
 	}
 	config.DB = db
-	return newStore(sqlConnections{db}, config, logger)
-}
-
-// idleClosed is the number of connections from which a pool that closes them is a finding.
-const idleClosed = 100
-
-// examinePool looks whether database/sql closes connections that the store could use again.
-func (s *Store) examinePool(e *roles.Examination) {
-	own, ok := s.conns.(sqlConnections)
-	if !ok {
-		return
-	}
-	if closed := own.db.Stats().MaxIdleClosed; closed >= idleClosed {
-		e.Add(roles.Finding{
-			Code: "pool_idle",
-			Text: fmt.Sprintf("The *sql.DB has closed %d connections since its start because it keeps fewer idle ones than work at a time, so "+
-				"calls wait for new connections.", closed),
-			Remedy: "Call SetMaxIdleConns of the *sql.DB with the number of SetMaxOpenConns.",
-		})
-	}
+	return newStore(conns.OfSQL(db), config, logger)
 }

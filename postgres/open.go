@@ -7,6 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outmill/outmill/postgres/internal/conns"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -31,18 +32,13 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 			config.Name += "/" + config.Schema
 		}
 	}
-	dialed := follow(parsed)
-	budgeted := withinBudget(ctx, parsed)
-	pool, err := pgxpool.NewWithConfig(ctx, parsed)
+	opened, err := conns.Open(ctx, parsed)
 	if err != nil {
-		budgeted.leave()
 		return nil, fmt.Errorf("outmill/postgres: open: %w", err)
 	}
-	budgeted.serve(pool)
-	store, err := New(pool, config, logger)
+	store, err := newStore(opened, config, logger)
 	if err == nil {
-		store.useBudget(budgeted)
-		err = pool.Ping(ctx)
+		err = opened.Pgx().Ping(ctx)
 	}
 	if err == nil {
 		err = store.checkDates(ctx)
@@ -51,10 +47,8 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 		err = store.Ensure(ctx)
 	}
 	if err != nil {
-		pool.Close()
-		budgeted.leave()
+		opened.Drop()
 		return nil, fmt.Errorf("outmill/postgres: open: %w", err)
 	}
-	store.ownsPool, store.dialed = true, dialed
 	return store, nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outmill/outmill/postgres/internal/conns"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -16,7 +17,7 @@ type openTx struct {
 	// tx is nil until the transaction has begun. After its end it refuses everything.
 	tx     pgx.Tx
 	s      *Store
-	pooled *lent
+	pooled *conns.Lent
 	conn   *pgx.Conn
 	// ctx is for a BEGIN that is sent alone.
 	ctx       context.Context
@@ -35,7 +36,7 @@ func (s *Store) inOpenTx(ctx context.Context, fn func(ctx context.Context) error
 	if err := s.ready(ctx); err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	pooled, err := s.conns.acquire(ctx)
+	pooled, err := s.conns.Acquire(ctx)
 	if err != nil {
 		return s.explain(ctx, operation, err)
 	}
@@ -166,8 +167,8 @@ func (t *openTx) commit(ctx context.Context) error {
 func (t *openTx) end(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	defer t.s.giveBack(t.pooled, why)
-	if t.tx != nil && !isReadOnly(why) && t.conn.PgConn().TxStatus() != idle {
+	defer t.s.conns.GiveBack(t.pooled, why)
+	if t.tx != nil && !conns.IsReadOnly(why) && t.conn.PgConn().TxStatus() != idle {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), rollbackWithin)
 		defer cancel()
 		_ = t.tx.Rollback(ctx)

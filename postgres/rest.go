@@ -16,7 +16,7 @@ const (
 
 // IdleWith returns the pool and the store: the schemas of one database whose stores share a pool
 // are asked together, with one statement. See roles.Idle.
-func (s *Store) IdleWith() (with, self any) { return s.conns.pool(), s }
+func (s *Store) IdleWith() (with, self any) { return s.conns.Pool(), s }
 
 // AreIdle reports which of the stores are at rest. It is one statement for all of them, which
 // takes about a millisecond of processor time for each, and ten times as much for the first time on
@@ -60,7 +60,7 @@ func askTogether(ctx context.Context, stores []*Store) (answers []*bool, err err
 	}
 	answers = make([]*bool, len(stores))
 	for _, s := range stores {
-		err = s.scanRow(ctx, s.sql.text(sqlResting), []any{names, retain, retainJoins}, &answers)
+		err = s.conns.ScanRow(ctx, s.sql.text(sqlResting), []any{names, retain, retainJoins}, &answers)
 		if code(err) != codeNoFunction && code(err) != codeNoSchema {
 			return answers, err
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres/internal/conns"
+	"github.com/outmill/outmill/postgres/internal/listen"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
@@ -37,19 +39,12 @@ type Store struct {
 	sagaEngine
 	finder
 	workbench
-	conns connections
-	// pool is nil if the connections are those of database/sql.
-	pool     *pgxpool.Pool
-	ownsPool bool
-	// dialed has the connections of a pool that Open made.
-	dialed *dialed
-	// closeWithin is storekit.CloseWithin, and heartbeat the constant heartbeat, except in tests.
-	closeWithin, heartbeat time.Duration
-	// budgeted is nil if the connections are in no budget.
-	budgeted *budgeted
-	config   Config
-	logger   *storekit.Log
-	sql      *queries
+	conns *conns.Conns
+	// closeWithin is storekit.CloseWithin, except in tests.
+	closeWithin time.Duration
+	config      Config
+	logger      *storekit.Log
+	sql         *queries
 	// relaxed are the settings of transactions that do not wait for the disk.
 	relaxed  string
 	turns    storekit.TopicRotation
@@ -57,7 +52,7 @@ type Store struct {
 	tenants  storekit.TurnRotation
 	busy     storekit.BusyTopics
 	notifier storekit.Notifier
-	notices  *notices
+	notices  *listen.Notices
 	// inUse are the callers' transactions in which an append is running.
 	inUse storekit.TxLocks
 	// claiming are the topics of groups on which a claim holds the topic's lock.
@@ -107,10 +102,6 @@ type Store struct {
 	rests  rests
 	rounds rounds
 	life   storekit.Lifecycle
-	// admission admits the transactions of handlers to the pool, as many as handlers says at a time.
-	admission *storekit.Admission
-	// refused: the server has refused a write, and was not seen to accept writes since.
-	refused atomic.Bool
 }
 
 // New returns a store on a pool that the user opened and closes. It does not connect. A nil
@@ -123,23 +114,14 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 	if pool == nil {
 		return nil, fmt.Errorf("%w: postgres.New: pool is nil: want a pool from pgxpool.New", outmill.ErrInvalidConfig)
 	}
-	s, err := newStore(pgxConnections{pool}, config, logger)
-	if err != nil {
-		return nil, err
-	}
-	s.pool = pool
-	return s, nil
+	return newStore(conns.OfPgx(pool), config, logger)
 }
 
-func newStore(conns connections, config Config, logger watermill.LoggerAdapter) (*Store, error) {
+func newStore(conns *conns.Conns, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
 	config.setDefaults()
-	listen, err := listenSettings(conns, config)
-	if err != nil {
-		return nil, err
-	}
 	s := &Store{
 		conns:   conns,
 		config:  config,
@@ -147,7 +129,7 @@ func newStore(conns connections, config Config, logger watermill.LoggerAdapter) 
 		fair:    storekit.NewFairTopics(config.FairTopics),
 		sql:     &queries{schema: config.Schema, prefix: config.TablePrefix},
 		relaxed: sqlRelaxed, dumpWithin: dumpWithin, largeSegment: largeSegment,
-		closeWithin: storekit.CloseWithin, heartbeat: heartbeat,
+		closeWithin: storekit.CloseWithin,
 	}
 	if config.DurableSettle {
 		s.relaxed = sqlSettings
@@ -162,14 +144,16 @@ func newStore(conns connections, config Config, logger watermill.LoggerAdapter) 
 	s.sagaEngine = sqlkit.NewSagaEngine(sagaKeeping{s}, config.MaxPayload)
 	s.finder = storekit.NewFinder(finding{s})
 	s.workbench = storekit.NewWorkbenchEngine(bench{finding{s}}, config.MaxPayload)
-	s.notices = newNotices(s, listen)
-	s.admission = admissionOf(conns)
+	var err error
+	if s.notices, err = s.newNotices(); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
 // Pool returns the pool of connections, for the user's own tables. If the store opened the
 // pool, Close closes it. It returns nil for a store of NewFromDB.
-func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+func (s *Store) Pool() *pgxpool.Pool { return s.conns.Pgx() }
 
 // Name identifies the store in logs, metrics and deliveries.
 func (s *Store) Name() string { return s.config.Name }
@@ -182,13 +166,9 @@ func (s *Store) Close() error {
 	if !s.life.End() {
 		return nil
 	}
-	s.notices.close()
+	s.notices.Close()
 	s.notifier.Close()
-	if s.ownsPool {
-		defer s.budgeted.leave()
-		return s.closePool()
-	}
-	return nil
+	return s.conns.Close(s.Name(), s.closeWithin)
 }
 
 // Attach adds a worker that leaves before the store closes. See storekit.Attacher.

@@ -23,12 +23,12 @@ func (s *Store) Transact(ctx context.Context, fn func(ctx context.Context) error
 		if s.config.DB != nil {
 			in = s.inSQLTx
 		}
-		run := func() error { return s.repeat(ctx, worthAnother, func() error { return in(ctx, fn) }) }
-		if s.config.DB != nil && s.conns.pool() != s.config.DB {
+		run := func() error { return s.conns.Repeat(ctx, worthAnother, func() error { return in(ctx, fn) }) }
+		if s.config.DB != nil && s.conns.Pool() != s.config.DB {
 			// The handlers' connections are those of another pool.
 			return run()
 		}
-		return s.admission.Run(ctx, s.handlers(), s.tellWaiting, run)
+		return s.conns.Admit(ctx, s.logger, run)
 	})
 }
 
@@ -48,7 +48,7 @@ func (s *Store) inSQLTx(ctx context.Context, fn func(ctx context.Context) error)
 	if err := s.ready(ctx); err != nil {
 		return s.explain(ctx, operation, err)
 	}
-	conn, tx, end, err := s.beginSQL(ctx)
+	conn, tx, end, err := s.conns.BeginSQL(ctx, s.config.DB)
 	if err != nil {
 		return s.explain(ctx, operation, err)
 	}

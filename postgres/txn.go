@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outmill/outmill/internal/crash"
+	"github.com/outmill/outmill/postgres/internal/conns"
 )
 
 // step is one statement of a round trip.
@@ -50,7 +51,7 @@ func (p safely) send(ctx context.Context, sql string, args []any) pgx.BatchResul
 	batch := &pgx.Batch{}
 	batch.Queue(safePath)
 	batch.Queue(sql, args...)
-	return p.s.sendBatch(ctx, batch)
+	return p.s.conns.SendBatch(ctx, batch)
 }
 
 type safeRow struct{ results pgx.BatchResults }
@@ -111,7 +112,7 @@ const (
 // COMMIT with the last ones.
 type txn struct {
 	s        *Store
-	conn     *lent
+	conn     *conns.Lent
 	settings string
 	begun    bool
 	over     bool
@@ -205,8 +206,8 @@ func (s step) read(rows pgx.Rows) error {
 // release returns the connection to the pool, after a rollback if the transaction is still
 // open. why is the error of the transaction.
 func (t *txn) release(ctx context.Context, why error) {
-	defer t.s.giveBack(t.conn, why)
-	if t.over || !t.begun || t.conn.PgConn().TxStatus() == 'I' || isReadOnly(why) {
+	defer t.s.conns.GiveBack(t.conn, why)
+	if t.over || !t.begun || t.conn.PgConn().TxStatus() == 'I' || conns.IsReadOnly(why) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackWithin)
@@ -234,7 +235,7 @@ func (s *Store) writeAll(ctx context.Context, operation string, steps ...step) e
 }
 
 func (s *Store) try(ctx context.Context, settings string, fn func(ctx context.Context, t *txn) error) error {
-	return s.repeat(ctx, passes, func() error { return s.once(ctx, settings, fn) })
+	return s.conns.Repeat(ctx, passes, func() error { return s.once(ctx, settings, fn) })
 }
 
 // read runs fn, a single statement without a transaction. It repeats fn if it fails for a
@@ -242,7 +243,7 @@ func (s *Store) try(ctx context.Context, settings string, fn func(ctx context.Co
 func (s *Store) read(ctx context.Context, operation string, fn func(ctx context.Context) error) error {
 	err := s.ready(ctx)
 	if err == nil {
-		err = s.repeat(ctx, passes, func() error { return fn(ctx) })
+		err = s.conns.Repeat(ctx, passes, func() error { return fn(ctx) })
 	}
 	return s.explain(ctx, operation, err)
 }
@@ -256,7 +257,7 @@ func (s *Store) once(ctx context.Context, settings string, fn func(ctx context.C
 
 // in runs fn in a transaction, without a check of the schema.
 func (s *Store) in(ctx context.Context, settings string, fn func(ctx context.Context, t *txn) error) (err error) {
-	conn, err := s.conns.acquire(ctx)
+	conn, err := s.conns.Acquire(ctx)
 	if err != nil {
 		return err
 	}

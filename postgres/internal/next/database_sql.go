@@ -6,23 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outmill/outmill/postgres/internal/pools"
 	"github.com/outmill/outmill/storekit"
 )
-
-// PoolOfDB is the Pool of one of database/sql, whose driver is pgx. All works as on a pool of pgx.
-func PoolOfDB(db *sql.DB) Pool { return sqlPool{db} }
-
-type sqlPool struct{ db *sql.DB }
-
-// Acquire is that of Pool.
-func (p sqlPool) Acquire(ctx context.Context) (*pgx.Conn, func(error), error) {
-	conn, back, err := pools.FromSQL(ctx, p.db)
-	if err != nil {
-		return nil, nil, err
-	}
-	return conn, func(error) { back() }, nil
-}
 
 // transactSQL is transactOnce on Config.DB: the transaction is a *sql.Tx.
 func (d *Driver) transactSQL(ctx context.Context, fn func(ctx context.Context) error) error {

@@ -8,33 +8,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/postgres/internal/conns"
 	"github.com/outmill/outmill/postgres/internal/next/internal/segments"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
-
-// Pool lends connections.
-type Pool interface {
-	// Acquire returns a connection that belongs to the caller until it calls release, with the error of what it did.
-	Acquire(ctx context.Context) (conn *pgx.Conn, release func(err error), err error)
-}
-
-// PoolOf is the Pool of a pool of pgx.
-func PoolOf(pool *pgxpool.Pool) Pool { return pgxPool{pool} }
-
-type pgxPool struct{ *pgxpool.Pool }
-
-// Acquire is that of Pool.
-func (p pgxPool) Acquire(ctx context.Context) (*pgx.Conn, func(error), error) {
-	conn, err := p.Pool.Acquire(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	return conn.Conn(), func(error) { conn.Release() }, nil
-}
 
 // Config says how a Driver uses a database.
 type Config struct {
@@ -61,7 +41,7 @@ type Config struct {
 
 // Driver is a driver.DB on a PostgreSQL database. It is safe for concurrent use.
 type Driver struct {
-	pool   Pool
+	conns  *conns.Conns
 	config Config
 	names  *names
 	// inUse are the callers' transactions in which a call is running.
@@ -77,9 +57,9 @@ var (
 	_ driver.Maintainer = (*Driver)(nil)
 )
 
-// New returns a driver on a pool, which the caller closes. It does not connect.
-func New(pool Pool, config Config) *Driver {
-	d := &Driver{pool: pool, config: config, names: &names{schema: config.Schema, prefix: config.Prefix}}
+// New returns a driver on connections, which the caller closes. It does not connect.
+func New(conns *conns.Conns, config Config) *Driver {
+	d := &Driver{conns: conns, config: config, names: &names{schema: config.Schema, prefix: config.Prefix}}
 	d.hearing.Hearing = storekit.NewHearing(d.listen)
 	d.log.keeper = segments.New(upkeepLog{names: d.names, begin: d.beginUpkeep}, config.Upkeep)
 	return d
@@ -125,7 +105,7 @@ const (
 // repeat runs fn until it succeeds, or fails for a reason that lasts. again says that it has failed before.
 func (d *Driver) repeat(ctx context.Context, fn func(again bool) error) error {
 	again := false
-	return storekit.Repeat(ctx, passes, func() error {
+	return d.conns.Repeat(ctx, passes, func() error {
 		defer func() { again = true }()
 		return fn(again)
 	})

@@ -7,8 +7,12 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/postgres/internal/conns"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
+
+// PoolOf has the connections of a pool of pgx, and PoolOfDB those of one of database/sql.
+var PoolOf, PoolOfDB = conns.OfPgx, conns.OfSQL
 
 // IsOfLogDriver reports whether a statement is one of log_driver.sql, or reads the log beside the records.
 func IsOfLogDriver(name string) bool {

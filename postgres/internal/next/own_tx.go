@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outmill/outmill/internal/crash"
+	"github.com/outmill/outmill/postgres/internal/conns"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -19,18 +20,19 @@ var errConnectionLost = errors.New("the connection was lost before the commit")
 
 // ownTx is a transaction of the driver's own on a connection of the pool.
 type ownTx struct {
-	conn    *pgx.Conn
-	release func(err error)
+	lent  *conns.Lent
+	conns *conns.Conns
+	conn  *pgx.Conn
 	// begun says that the BEGIN was answered, sent that the COMMIT was sent, and over that it was answered.
 	begun, sent, over bool
 }
 
 func (d *Driver) begin(ctx context.Context) (*ownTx, error) {
-	conn, release, err := d.pool.Acquire(ctx)
+	lent, err := d.conns.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &ownTx{conn: conn, release: release}, nil
+	return &ownTx{lent: lent, conns: d.conns, conn: lent.Conn}, nil
 }
 
 // committing runs send, which sends the COMMIT. It marks an error that leaves open whether the COMMIT took effect.
@@ -64,8 +66,8 @@ func (o *ownTx) lost(ctx context.Context, err error) bool {
 
 // end returns the connection to the pool, after a rollback if the transaction is still open.
 func (o *ownTx) end(ctx context.Context, err error) {
-	defer o.release(err)
-	if o.conn.IsClosed() || o.conn.PgConn().TxStatus() == idle {
+	defer o.conns.GiveBack(o.lent, err)
+	if conns.IsReadOnly(err) || o.conn.IsClosed() || o.conn.PgConn().TxStatus() == idle {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackWithin)

@@ -35,7 +35,7 @@ const encodingUTF8 = "UTF8"
 
 // Ensure creates the schema and its tables in one transaction. See outmill.Schema.
 func (d *Driver) Ensure(ctx context.Context) error {
-	return storekit.Repeat(ctx, passes, func() (err error) {
+	return d.conns.Repeat(ctx, passes, func() (err error) {
 		own, err := d.begin(ctx)
 		if err != nil {
 			return err

@@ -1,4 +1,4 @@
-package postgres
+package listen
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outmill/outmill/postgres/internal/conns"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -31,37 +32,37 @@ type listenerOf struct {
 	url  string
 }
 
-func (s *Store) listenerOf() listenerOf { return listenerOf{s.conns.pool(), s.config.ListenURL} }
+func (n *Notices) listenerOf() listenerOf { return listenerOf{n.config.Conns.Pool(), n.config.URL} }
 
 // of returns the connection on which the store listens; nil if it does not.
-func (r *listenerRegistry) of(s *Store) *listener {
+func (r *listenerRegistry) of(n *Notices) *listener {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.known[s.listenerOf()]
-	if l == nil || !l.has(s.notices) {
+	l := r.known[n.listenerOf()]
+	if l == nil || !l.has(n) {
 		return nil
 	}
 	return l
 }
 
 // join has the connection listen for the store.
-func (r *listenerRegistry) join(n *notices) {
+func (r *listenerRegistry) join(n *Notices) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.known[n.s.listenerOf()]
+	l := r.known[n.listenerOf()]
 	if l == nil {
 		l = newListener(n)
 		if r.known == nil {
 			r.known = map[listenerOf]*listener{}
 		}
-		r.known[n.s.listenerOf()] = l
+		r.known[n.listenerOf()] = l
 		l.work.Go(l.keepListening)
 	}
 	l.add(n)
 }
 
 // leave ends the connection after its last store has left, and waits for its end.
-func (r *listenerRegistry) leave(n *notices) {
+func (r *listenerRegistry) leave(n *Notices) {
 	if l := r.remove(n); l != nil {
 		l.end()
 		l.work.Wait()
@@ -69,14 +70,14 @@ func (r *listenerRegistry) leave(n *notices) {
 }
 
 // remove returns the store's connection if the store was its last user.
-func (r *listenerRegistry) remove(n *notices) *listener {
+func (r *listenerRegistry) remove(n *Notices) *listener {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.known[n.s.listenerOf()]
+	l := r.known[n.listenerOf()]
 	if l == nil || !l.remove(n) {
 		return nil
 	}
-	delete(r.known, n.s.listenerOf())
+	delete(r.known, n.listenerOf())
 	return l
 }
 
@@ -85,7 +86,7 @@ const channelsAtOnce = 100
 
 // listener is a connection that listens on the channels of stores.
 type listener struct {
-	settings settings
+	settings conns.Settings
 	logger   *storekit.Log
 	// heartbeat is the time after which a silent connection is asked whether it still works.
 	heartbeat time.Duration
@@ -99,44 +100,44 @@ type listener struct {
 	mu sync.Mutex
 	// users are the stores by their channel. changed are the channels for which the connection
 	// is to begin or to end listening. interrupt ends its wait for notifications.
-	users     map[string]map[*notices]bool
+	users     map[string]map[*Notices]bool
 	changed   map[string]bool
 	interrupt context.CancelFunc
 }
 
-func newListener(n *notices) *listener {
+func newListener(n *Notices) *listener {
 	l := &listener{
-		settings: n.settings, logger: n.s.logger, heartbeat: n.s.heartbeat,
-		users: map[string]map[*notices]bool{}, changed: map[string]bool{}, interrupt: func() {},
+		settings: n.settings, logger: n.config.Logger, heartbeat: n.heartbeat,
+		users: map[string]map[*Notices]bool{}, changed: map[string]bool{}, interrupt: func() {},
 	}
 	l.ctx, l.end = context.WithCancel(context.Background())
 	return l
 }
 
-func (l *listener) add(n *notices) {
+func (l *listener) add(n *Notices) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.users[n.channel] == nil {
-		l.users[n.channel] = map[*notices]bool{}
+	if l.users[n.config.Channel] == nil {
+		l.users[n.config.Channel] = map[*Notices]bool{}
 	}
-	l.users[n.channel][n] = true
-	l.change(n.channel)
+	l.users[n.config.Channel][n] = true
+	l.change(n.config.Channel)
 }
 
-func (l *listener) has(n *notices) bool {
+func (l *listener) has(n *Notices) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.users[n.channel][n]
+	return l.users[n.config.Channel][n]
 }
 
 // remove reports whether no user is left.
-func (l *listener) remove(n *notices) bool {
+func (l *listener) remove(n *Notices) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.users[n.channel], n)
-	if len(l.users[n.channel]) == 0 {
-		delete(l.users, n.channel)
-		l.change(n.channel)
+	delete(l.users[n.config.Channel], n)
+	if len(l.users[n.config.Channel]) == 0 {
+		delete(l.users, n.config.Channel)
+		l.change(n.config.Channel)
 	}
 	return len(l.users) == 0
 }
@@ -169,7 +170,7 @@ func (l *listener) everything() {
 }
 
 // usersOf returns the stores of a channel.
-func (l *listener) usersOf(channel string) []*notices {
+func (l *listener) usersOf(channel string) []*Notices {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.users[channel]))
@@ -177,7 +178,7 @@ func (l *listener) usersOf(channel string) []*notices {
 
 func (l *listener) notify(channel string, topics ...string) {
 	for _, n := range l.usersOf(channel) {
-		n.s.notifier.Notify(topics...)
+		n.config.Notify(topics...)
 	}
 }
 
@@ -204,7 +205,7 @@ func (l *listener) hear() error {
 	if err != nil {
 		return err
 	}
-	defer hangUp(l.ctx, conn)
+	defer conns.HangUp(l.ctx, conn)
 	var writes bool
 	if err := l.stillWrites(conn, &writes); err != nil {
 		return err

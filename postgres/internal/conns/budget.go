@@ -1,13 +1,17 @@
-package postgres
+package conns
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill/storekit"
 )
+
+// closeIdleWithin limits the time for the end of idle connections.
+const closeIdleWithin = 5 * time.Second
 
 // budgeted is a pool that takes its connections from a budget. A nil one has none.
 type budgeted struct{ share *storekit.BudgetedPool }
@@ -48,25 +52,32 @@ func (b *budgeted) leave() {
 	}
 }
 
-// useBudget has the connection that listens come from the budget, too, also if it has a URL of its own.
-func (s *Store) useBudget(b *budgeted) {
-	s.budgeted = b
-	if b == nil {
-		return
-	}
-	of := s.notices.settings
-	s.notices.settings = func(ctx context.Context) (*pgx.ConnConfig, beforeConnect, error) {
-		config, _, err := of(ctx)
-		return config, b.beforeConnect, err
-	}
-}
-
-// ListensWithin returns the budget of the connection that listens: see storekit.BudgetedListener.
-func (s *Store) ListensWithin() *storekit.ConnectionBudget {
-	if s.budgeted == nil || s.notices.off() {
+// Budget returns the budget from which the connections of the pool come, and those beside it; nil if there is none.
+func (c *Conns) Budget() *storekit.ConnectionBudget {
+	if c.owned == nil || c.owned.budgeted == nil {
 		return nil
 	}
-	return s.budgeted.share.Budget()
+	return c.owned.budgeted.share.Budget()
+}
+
+// Beside returns the settings of a connection beside the pool: those of the pool, or of a connection string. It takes its place in the
+// pool's budget. Errors: outmill.ErrInvalidConfig.
+func (c *Conns) Beside(setting, url string) (Settings, error) {
+	of := c.settings
+	if url != "" {
+		parsed, err := pgx.ParseConfig(url)
+		if err != nil {
+			return nil, storekit.InvalidConfig("%s: %w", setting, err)
+		}
+		of = func(context.Context) (*pgx.ConnConfig, BeforeConnect, error) { return parsed.Copy(), nil, nil }
+	}
+	if c.Budget() == nil {
+		return of, nil
+	}
+	return func(ctx context.Context) (*pgx.ConnConfig, BeforeConnect, error) {
+		config, _, err := of(ctx)
+		return config, c.owned.budgeted.beforeConnect, err
+	}, nil
 }
 
 // idleOf is a storekit.IdleConnections.
@@ -75,12 +86,10 @@ type idleOf struct{ pool *pgxpool.Pool }
 func (p idleOf) Idle() int { return int(p.pool.Stat().IdleConns()) }
 
 func (p idleOf) CloseIdle() {
-	ctx, cancel := context.WithTimeout(context.Background(), notifyWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), closeIdleWithin)
 	defer cancel()
 	for _, conn := range p.pool.AcquireAllIdle(ctx) {
 		_ = conn.Conn().Close(ctx)
 		conn.Release()
 	}
 }
-
-var _ storekit.BudgetedListener = (*Store)(nil)

@@ -1,4 +1,4 @@
-package postgres
+package conns
 
 import (
 	"context"
@@ -80,23 +80,27 @@ func (d *dialed) cut() {
 	}
 }
 
-// closePool closes the pool that Open made. Callers that have a connection get some time to return
-// it; then it is closed under them.
-func (s *Store) closePool() error {
-	done := make(chan struct{})
-	go func() {
-		s.pool.Close()
-		close(done)
-	}()
-	if within(done, s.closeWithin) {
+// Close closes a pool that Open made, and does nothing for another one. Callers that have a connection get some time to return it; then
+// it is closed under them.
+func (c *Conns) Close(name string, patience time.Duration) error {
+	if c.owned == nil {
 		return nil
 	}
-	s.dialed.cut()
+	defer c.owned.budgeted.leave()
+	done := make(chan struct{})
+	go func() {
+		c.owned.pool.Close()
+		close(done)
+	}()
+	if within(done, patience) {
+		return nil
+	}
+	c.owned.dialed.cut()
 	if within(done, afterCut) {
 		return nil
 	}
 	return fmt.Errorf("outmill/postgres: close %s: a caller has not returned its connection within %s; the connection is closed, and "+
-		"the caller's transaction is rolled back: end transactions before Close", s.Name(), s.closeWithin)
+		"the caller's transaction is rolled back: end transactions before Close", name, patience)
 }
 
 func within(done <-chan struct{}, d time.Duration) bool {

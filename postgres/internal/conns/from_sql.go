@@ -1,5 +1,4 @@
-// Package pools lends connections of pgx from a pool of database/sql.
-package pools
+package conns
 
 import (
 	"context"
@@ -14,12 +13,12 @@ import (
 // pgxOf is a connection of pgx below database/sql.
 type pgxOf interface{ Conn() *pgx.Conn }
 
-// idle is the status of a connection that is in no transaction.
-const idle = 'I'
+// noTx is the status of a connection that is in no transaction.
+const noTx = 'I'
 
-// FromSQL returns the connection of pgx below one of the pool, which belongs to the caller until it calls back. A connection that
+// fromSQL returns the connection of pgx below one of the pool, which belongs to the caller until it calls back. A connection that
 // cannot be used again is closed then. Raw runs until then, because database/sql lends the driver's connection only for so long.
-func FromSQL(ctx context.Context, db *sql.DB) (conn *pgx.Conn, back func(), err error) {
+func fromSQL(ctx context.Context, db *sql.DB) (conn *pgx.Conn, back func(), err error) {
 	lent, err := db.Conn(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -31,7 +30,7 @@ func FromSQL(ctx context.Context, db *sql.DB) (conn *pgx.Conn, back func(), err 
 		err = lent.Raw(func(raw any) error {
 			of, ok := raw.(pgxOf)
 			if !ok {
-				return NotPgx(raw)
+				return notPgx(raw)
 			}
 			found <- of.Conn()
 			<-given
@@ -47,7 +46,7 @@ func FromSQL(ctx context.Context, db *sql.DB) (conn *pgx.Conn, back func(), err 
 		return nil, nil, err
 	case c := <-found:
 		return c, func() {
-			reusable = !c.IsClosed() && !c.PgConn().IsBusy() && c.PgConn().TxStatus() == idle
+			reusable = !c.IsClosed() && !c.PgConn().IsBusy() && c.PgConn().TxStatus() == noTx
 			close(given)
 			// The end of a broken connection may take some seconds.
 			if reusable {
@@ -57,8 +56,8 @@ func FromSQL(ctx context.Context, db *sql.DB) (conn *pgx.Conn, back func(), err 
 	}
 }
 
-// NotPgx refuses a driver of database/sql, or a connection of it.
-func NotPgx(found any) error {
+// notPgx refuses a driver of database/sql, or a connection of it.
+func notPgx(found any) error {
 	return storekit.InvalidConfig("postgres.NewFromDB: the driver of the *sql.DB is a %T, and the store needs that of pgx: open the pool "+
 		`with sql.Open("pgx", url) and import _ "github.com/jackc/pgx/v5/stdlib", or give the URL to postgres.Open`, found)
 }

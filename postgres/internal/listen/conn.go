@@ -1,4 +1,4 @@
-package postgres
+package listen
 
 import (
 	"context"
@@ -6,6 +6,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outmill/outmill/postgres/internal/conns"
+	"github.com/outmill/outmill/storekit"
 )
 
 const (
@@ -14,8 +17,6 @@ const (
 	heartbeat = 10 * time.Second
 	// answersWithin is the time that a listening connection has to answer, and to be opened.
 	answersWithin = 10 * time.Second
-	// hangUpWithin is the time for the end of a listening connection.
-	hangUpWithin = time.Second
 )
 
 // connect has a limit of time also where the user has set none. A wait for a place in a budget of
@@ -54,9 +55,18 @@ func (l *listener) ask(conn *pgx.Conn, statements string) error {
 	return err
 }
 
-// hangUp closes the connection.
-func hangUp(ctx context.Context, conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hangUpWithin)
+// stillWrites returns an error if the session of a listening connection could write at its begin
+// and cannot any more: notifications come from another server then.
+func (l *listener) stillWrites(conn *pgx.Conn, before *bool) error {
+	ctx, cancel := context.WithTimeout(l.ctx, min(answersWithin, l.heartbeat))
 	defer cancel()
-	_ = conn.Close(ctx)
+	var writable bool
+	if err := conn.QueryRow(ctx, conns.SQLWritable, pgx.QueryExecModeSimpleProtocol).Scan(&writable); err != nil {
+		return err
+	}
+	if *before && !writable {
+		return storekit.ErrReadOnly
+	}
+	*before = writable
+	return nil
 }
