@@ -29,7 +29,7 @@ func (e *Engine) DropGroup(ctx context.Context, group string) (outmill.Dropped, 
 	dropped.GivenBack += d.left.Waiting
 	dropped.Deleted += d.left.Gone
 	if dropped.GivenBack > 0 {
-		e.notifier.Notify()
+		e.wake()
 	}
 	return dropped, err
 }

@@ -166,6 +166,14 @@ func (e *Engine) Wake(ctx context.Context, woken func(topic string)) {
 	}
 }
 
+// wake wakes the readers of all topics, in this process and, if the driver can, in others.
+func (e *Engine) wake() {
+	e.notifier.Notify()
+	if others, ok := e.db.(driver.Teller); ok {
+		others.Tell()
+	}
+}
+
 // HearsOthers is true if the driver hears of the commits of other processes. See roles.Waker.
 func (e *Engine) HearsOthers() bool {
 	hears, ok := e.db.(driver.Hearer)

@@ -112,7 +112,7 @@ func (e *Engine) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (requeu
 	}
 	defer func() {
 		if requeued > 0 {
-			e.notifier.Notify()
+			e.wake()
 		}
 	}()
 	ctx = storekit.OneCommand(ctx)

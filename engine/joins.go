@@ -221,14 +221,14 @@ func (j joinStore) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
 			}
 		}
 	}
-	j.e.notifier.Notify()
+	j.e.wake()
 	return nil
 }
 
 // Appended logs the record that follows a join, and wakes readers.
 func (j joinStore) Appended(records []*outmill.Record) {
 	j.e.log.Appended(false, records...)
-	j.e.notifier.Notify()
+	j.e.wake()
 }
 
 // membersAtOnce is the most steps that one transaction of DeleteJoins deletes.

@@ -127,7 +127,7 @@ func (e *Engine) Resume(ctx context.Context, scope roles.PauseScope) (bool, erro
 		return true, t.changePauses(ctx, t.pausesBut(scope))
 	})
 	if ended {
-		e.notifier.Notify()
+		e.wake()
 	}
 	return ended, err
 }

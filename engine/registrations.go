@@ -122,7 +122,7 @@ func (e *Engine) RegisterGroup(ctx context.Context, regs ...outmill.Registration
 	}
 	adopted, err := e.adopt(ctx, operation, selects)
 	if adopted > 0 {
-		e.notifier.Notify()
+		e.wake()
 	}
 	return err
 }

@@ -101,7 +101,7 @@ func (e *Engine) giveBack(ctx context.Context, operation string, list []outmill.
 		t.change(r, func(r *driver.Row) { how(t, r, s) })
 	}})
 	if err == nil && storekit.SomeAtOnce(list) {
-		e.notifier.Notify()
+		e.wake()
 	}
 	return err
 }
@@ -230,7 +230,7 @@ func (e *Engine) ReapExpired(ctx context.Context, limit int) (int, error) {
 	reaped, err := e.sweepRows(ctx, "reap", limit, search, func(t *tx, r driver.Row) { t.change(r, reap) })
 	e.log.Reaped(reaped)
 	if reaped > 0 {
-		e.notifier.Notify()
+		e.wake()
 	}
 	return reaped, err
 }

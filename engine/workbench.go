@@ -173,7 +173,7 @@ func (f finder) SkipDead(ctx context.Context, operation string, id outmill.WorkI
 		return skipped, t.audit(ctx, entry, count)
 	})
 	if skipped.Released > 0 {
-		f.e.notifier.Notify()
+		f.e.wake()
 	}
 	return skipped, err
 }

@@ -232,6 +232,12 @@ type Hearer interface {
 	HearsOthers() bool
 }
 
+// Teller is a Hearer that can also tell other processes of what is no append: Tell has their readers look at all topics, soon. It
+// returns at once.
+type Teller interface {
+	Tell()
+}
+
 // Acker is a DB that deletes rows by their leases and opens the notes of their keys in one round trip. The
 // engine uses it where an ack has nothing else to do. It leaves the rows that have a Step, and returns the
 // leases of the list that belong to such a row. All leases have one owner.

@@ -1,0 +1,17 @@
+package postgres_test
+
+import (
+	"time"
+
+	"github.com/outmill/outmill/postgres"
+)
+
+const tapeSchema = "tape"
+
+// exercising is a store whose plans are reported.
+type exercising struct {
+	store *postgres.Store
+	told  *plans
+}
+
+const patience = time.Minute
