@@ -14,10 +14,11 @@ import (
 const sqlNotify = `SELECT pg_notify($1::text, $2::text) WHERE pg_notification_queue_usage() < 0.5`
 
 func (s *Store) newNotices() (*listen.Notices, error) {
-	return listen.New("postgres.Config.ListenURL", listen.Config{
-		Channel: s.sql.channel("notify"), Interval: s.config.NotifyInterval, Conns: s.conns, URL: s.config.ListenURL, Logger: s.logger,
-		Notify: s.notifier.Notify, Send: s.notify,
-	})
+	settings, err := s.conns.Beside("postgres.Config.ListenURL", s.config.ListenURL)
+	return listen.New(listen.Config{
+		Channel: s.sql.channel("notify"), Interval: s.config.NotifyInterval, Conns: s.conns, URL: s.config.ListenURL, Settings: settings,
+		Logger: s.logger, Notify: s.notifier.Notify, Send: s.notify,
+	}), err
 }
 
 // Wake calls woken when records of a topic may have become claimable: see roles.Waker. It is

@@ -107,7 +107,7 @@ type listener struct {
 
 func newListener(n *Notices) *listener {
 	l := &listener{
-		settings: n.settings, logger: n.config.Logger, heartbeat: n.heartbeat,
+		settings: n.config.Settings, logger: n.config.Logger, heartbeat: n.heartbeat,
 		users: map[string]map[*Notices]bool{}, changed: map[string]bool{}, interrupt: func() {},
 	}
 	l.ctx, l.end = context.WithCancel(context.Background())

@@ -49,8 +49,10 @@ type Config struct {
 	Interval time.Duration
 	// Conns are the connections of the store. Stores that share a pool, and have the same URL, share one connection that listens.
 	Conns *conns.Conns
-	// URL is a connection string for the connection that listens; without one it has the settings of the pool.
-	URL string
+	// URL is a connection string for the connection that listens; without one it has the settings of the pool. Settings are what
+	// Conns.Beside says of it.
+	URL      string
+	Settings conns.Settings
 	// Logger gets a line when the connection breaks.
 	Logger *storekit.Log
 	// Notify wakes the readers of this process.
@@ -63,7 +65,6 @@ type Config struct {
 // single notification at the interval's end covers it. It is safe for concurrent use.
 type Notices struct {
 	config    Config
-	settings  conns.Settings
 	heartbeat time.Duration
 
 	ctx  context.Context
@@ -79,15 +80,11 @@ type Notices struct {
 	topics storekit.TopicSet
 }
 
-// New returns the notices of a store. setting names Config.URL in errors, which are outmill.ErrInvalidConfig.
-func New(setting string, config Config) (*Notices, error) {
-	settings, err := config.Conns.Beside(setting, config.URL)
-	if err != nil {
-		return nil, err
-	}
-	n := &Notices{config: config, settings: settings, heartbeat: heartbeat}
+// New returns the notices of a store.
+func New(config Config) *Notices {
+	n := &Notices{config: config, heartbeat: heartbeat}
 	n.ctx, n.end = context.WithCancel(context.Background())
-	return n, nil
+	return n
 }
 
 // BeatEvery sets after which silence the connection that listens is asked whether it still works. It is for tests.
@@ -127,6 +124,13 @@ func (n *Notices) Due(topics []string) (payload string, due bool) {
 	}
 	n.owe(n.config.Interval-now.Sub(n.last), topics)
 	return "", false
+}
+
+// Retract says that a notification which was due was not committed: the next transaction notifies.
+func (n *Notices) Retract() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last = time.Time{}
 }
 
 // Wake wakes the readers of all topics, in this process and in others.

@@ -10,8 +10,8 @@ import (
 // MaxStatement is the largest size of a statement with its arguments. PostgreSQL's limit is 1 GiB.
 const MaxStatement = 1<<30 - 1<<20
 
-const sqlAppend = `SELECT {p:append}($1::text[], $2::bytea[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
-	$10::text[], $11::text[], $12::timestamptz[], $13::bigint[], $14::timestamptz[], $15::bigint[], $16::bigint, $17::boolean)`
+const sqlAppend = `SELECT {p:append}($1::text[], $2::bytea[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+	$9::text[], $10::text[], $11::text[], $12::timestamptz[], $13::bigint[], $14::timestamptz[], $15::bigint[], $16::bigint, $17::boolean)`
 
 // AppendSQL is a statement that calls the function append of a schema.
 func AppendSQL(schema, prefix string) string {

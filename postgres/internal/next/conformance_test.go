@@ -151,8 +151,7 @@ type harness struct {
 func (h harness) open(schema string, config engine.Config) opened {
 	db := h.suite.pool(schema)
 	config.Name = "postgres:" + schema
-	own := next.Config{Name: config.Name, Schema: schema, Log: h.suite.log,
-		Listen: func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, db.Config().ConnConfig) }}
+	own := next.Config{Name: config.Name, Schema: schema, Log: h.suite.log}
 	pool := next.PoolOf(db)
 	if h.suite.standard {
 		own.DB = stdlib.OpenDB(*db.Config().ConnConfig)
@@ -160,6 +159,9 @@ func (h harness) open(schema string, config engine.Config) opened {
 		pool = next.PoolOfDB(own.DB)
 		h.t.Cleanup(func() { require.NoError(h.t, own.DB.Close()) })
 	}
+	var err error
+	own.Listen, err = pool.Beside("", "")
+	require.NoError(h.t, err)
 	d := next.New(pool, own)
 	o := opened{engine.New(d, config), d, db, schema}
 	if h.suite.pages {

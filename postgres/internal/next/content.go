@@ -8,6 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/postgres/internal/conns"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -99,8 +100,8 @@ func (d *Driver) guess(ctx context.Context, begin driver.Begin, fn func(driver.T
 	if t.own != nil {
 		t.own.end(ctx, err)
 	}
-	if errors.Is(err, errGuess) || passes(err) {
-		d.hearing.untold()
+	if errors.Is(err, errGuess) || passes(err) || conns.IsReadOnly(err) {
+		d.hearing.Retract()
 		return false, nil
 	}
 	if err == nil {

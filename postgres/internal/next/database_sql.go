@@ -9,25 +9,20 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// transactSQL is transactOnce on Config.DB: the transaction is a *sql.Tx.
-func (d *Driver) transactSQL(ctx context.Context, fn func(ctx context.Context) error) error {
-	conn, err := d.config.DB.Conn(ctx)
+// transactSQL is inPgx on Config.DB: the transaction is a *sql.Tx.
+func (d *Driver) transactSQL(ctx context.Context, fn func(ctx context.Context) error) (err error) {
+	conn, tx, end, err := d.conns.BeginSQL(ctx, d.config.DB)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }()
-	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }()
+	defer func() { end(err) }()
 	if limit := d.idle(ctx); limit != "" {
 		if _, err := tx.ExecContext(ctx, sqlIdle, limit); err != nil {
 			return err
 		}
 	}
 	own := &begun{tx: tx}
-	if err := fn(context.WithValue(d.WithTx(ctx, tx), begunBy{d}, own)); err != nil {
+	if err = fn(context.WithValue(d.WithTx(ctx, tx), begunBy{d}, own)); err != nil {
 		return &callerError{err}
 	}
 	if err := proveSQL(ctx, conn, tx); err != nil {

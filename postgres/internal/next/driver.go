@@ -1,14 +1,14 @@
 package next
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/postgres/internal/conns"
 	"github.com/outmill/outmill/postgres/internal/next/internal/segments"
@@ -22,10 +22,16 @@ type Config struct {
 	Name string
 	// Schema is that of the tables, and Prefix begins the names of all tables, indexes and functions.
 	Schema, Prefix string
-	// Listen opens the connection on which the driver hears of the commits of others; nil hears nothing, and notifies nobody.
-	Listen func(ctx context.Context) (*pgx.Conn, error)
+	// Listen has the settings of the connection on which the driver hears of the commits of others, and ListenURL the connection string
+	// that they come from, if not from the pool. nil hears nothing, and notifies nobody.
+	Listen    conns.Settings
+	ListenURL string
 	// NotifyInterval is the least time between two notifications of this driver.
 	NotifyInterval time.Duration
+	// Logger gets a line when the connection that listens breaks, and when handlers wait for connections; nil logs nothing.
+	Logger *storekit.Log
+	// CloseWithin is how long Close waits for calls that have a connection of a pool that the store opened. 0 is storekit.CloseWithin.
+	CloseWithin time.Duration
 	// Log has each message written once, to the log, where the log can hold it. It is for tests: docs/postgres-next.md says what is missing.
 	Log bool
 	// Upkeep says when the upkeep of the log does what.
@@ -55,20 +61,42 @@ type Driver struct {
 var (
 	_ driver.DB         = (*Driver)(nil)
 	_ driver.Maintainer = (*Driver)(nil)
+	_ driver.Sharer     = (*Driver)(nil)
 )
 
-// New returns a driver on connections, which the caller closes. It does not connect.
+// New returns a driver on connections. It does not connect.
 func New(conns *conns.Conns, config Config) *Driver {
 	d := &Driver{conns: conns, config: config, names: &names{schema: config.Schema, prefix: config.Prefix}}
-	d.hearing.Hearing = storekit.NewHearing(d.listen)
+	if d.config.Logger == nil {
+		d.config.Logger = storekit.NewLog(nil, config.Name, nil)
+	}
+	d.newHearing()
 	d.log.keeper = segments.New(upkeepLog{names: d.names, begin: d.beginUpkeep}, config.Upkeep)
 	return d
 }
 
-// Close ends what the driver has started. The pool stays open.
+// Close ends what the driver has started, and closes a pool that the store opened.
 func (d *Driver) Close() error {
 	d.hearing.Close()
-	return nil
+	d.hearing.notifier.Close()
+	return d.conns.Close(d.config.Name, cmp.Or(d.config.CloseWithin, storekit.CloseWithin))
+}
+
+// SharesWith is the pool. See driver.Sharer.
+func (d *Driver) SharesWith() any { return d.conns.Pool() }
+
+// Impatient sets Config.CloseWithin, and after which silence the connection that listens is asked whether it still works. It is for tests.
+func (d *Driver) Impatient(closeWithin, heartbeat time.Duration) {
+	d.config.CloseWithin = closeWithin
+	d.hearing.BeatEvery(heartbeat)
+}
+
+// ToRecord moves a row of the log to the records. It is for tests.
+func (d *Driver) ToRecord(ctx context.Context, id outmill.WorkItemID) error {
+	return d.Update(ctx, driver.Begin{}, func(t driver.Tx) error {
+		_, _, err := t.Lock(ctx, id)
+		return err
+	})
 }
 
 // TxLimit is 0: PostgreSQL has no limit unless transaction_timeout sets one.
@@ -77,8 +105,7 @@ func (d *Driver) TxLimit() time.Duration { return 0 }
 // Limits are those of a row: PostgreSQL takes at most 1 GiB for a row in any form. In the text form, which pg_dump uses, a payload
 // has twice its size.
 func (d *Driver) Limits() storekit.RowLimits {
-	const most = 1<<30 - 1<<20
-	return storekit.RowLimits{Row: most, Metadata: most, PayloadTimes: 2}
+	return AppendLimits()
 }
 
 // View runs fn in a transaction that sees one moment and writes nothing.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/postgres/internal/conns"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -69,8 +70,7 @@ func (d *Driver) Explain(ctx context.Context, operation string, err error) error
 			err = fmt.Errorf("%w (%w)", storekit.SchemaVersion{}.Check(schemaVersion), err)
 		}
 	case codeReadOnly:
-		err = fmt.Errorf("%w, as after a failover that left the connection to the former primary open: close the connection, so that the "+
-			"pool opens another (%w)", storekit.ErrReadOnly, err)
+		err = conns.ReadOnly(err)
 	case codeNoRight:
 		err = fmt.Errorf("%w (the rights that the store needs are in the documentation of package postgres)", err)
 	}

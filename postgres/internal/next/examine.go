@@ -3,6 +3,7 @@ package next
 import (
 	"context"
 
+	"github.com/outmill/outmill/postgres/internal/conns"
 	"github.com/outmill/outmill/postgres/internal/doctor"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
@@ -66,7 +67,19 @@ func (d *Driver) Examine(ctx context.Context, request roles.ExamineRequest) (e r
 		Query: d.query, Schema: d.config.Schema, Prefix: d.config.Prefix, Parts: parts, Rights: taskRights, Sequence: "records_seq_seq",
 		Reserved: foreign,
 	}
-	return e, database.Examine(ctx, request, &e)
+	if err := database.Examine(ctx, request, &e); err != nil {
+		return e, err
+	}
+	d.conns.Examine(&e)
+	return e, nil
+}
+
+// CheckWrites asks whether the server accepts writes again, after it has refused one. See storekit.WriteChecker.
+func (d *Driver) CheckWrites(ctx context.Context) error {
+	return d.conns.CheckWrites(func() (writable bool, err error) {
+		err = d.query(ctx, conns.SQLWritable, nil, func(scan func(...any) error) error { return scan(&writable) })
+		return writable, err
+	})
 }
 
 func (d *Driver) checkVersion(ctx context.Context) error {

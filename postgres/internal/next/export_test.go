@@ -1,12 +1,9 @@
 package next
 
 import (
-	"context"
 	"slices"
 	"strings"
 
-	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/postgres/internal/conns"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -22,14 +19,6 @@ func IsOfLogDriver(name string) bool {
 	}
 	_, listed := statements[name]
 	return listed || strings.HasPrefix(name, logOf) || strings.HasPrefix(name, insertInto)
-}
-
-// ToRecord moves a row of the log to the records.
-func (d *Driver) ToRecord(ctx context.Context, id outmill.WorkItemID) error {
-	return d.Update(ctx, driver.Begin{}, func(t driver.Tx) error {
-		_, _, err := t.Lock(ctx, id)
-		return err
-	})
 }
 
 // Texts returns all statements by their names, as PostgreSQL gets them, also with locks where they differ.

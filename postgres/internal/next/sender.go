@@ -220,10 +220,15 @@ func literal(arg any) any {
 		})
 	case [][]byte:
 		return listOf(list, func(into []byte, item *[]byte) []byte {
-			return append(hex.AppendEncode(append(into, `"\\x`...), *item), '"')
+			return appendBytes(into, *item)
 		})
 	}
 	return arg
+}
+
+// appendBytes adds an item to a list of bytes.
+func appendBytes(into, item []byte) []byte {
+	return append(hex.AppendEncode(append(into, `"\\x`...), item), '"')
 }
 
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`)

@@ -24,11 +24,27 @@ func (e *callerError) Unwrap() error { return e.err }
 
 // Transact runs fn in a READ COMMITTED transaction, which is a pgx.Tx or, if Config.DB is set, a *sql.Tx of it. See driver.DB.
 func (d *Driver) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
-	once := d.transactOnce
-	if d.config.DB != nil {
-		once = d.transactSQL
+	once := func() error {
+		return d.inPgx(ctx, d.opens(ctx), func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })
 	}
-	err := storekit.Repeat(ctx, worthAnother, func() error { return once(ctx, fn) })
+	if d.config.DB != nil {
+		once = func() error { return d.transactSQL(ctx, fn) }
+	}
+	run := func() error { return d.conns.Repeat(ctx, worthAnother, once) }
+	if d.config.DB != nil && d.conns.Pool() != d.config.DB {
+		// The handlers' connections are those of another pool.
+		return d.callers(ctx, run())
+	}
+	return d.callers(ctx, d.conns.Admit(ctx, d.config.Logger, run))
+}
+
+// InTx runs fn in a READ COMMITTED transaction of the pool, once.
+func (d *Driver) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return d.callers(ctx, d.inPgx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, fn))
+}
+
+// callers returns the error of a function of the caller as it is, and explains any other.
+func (d *Driver) callers(ctx context.Context, err error) error {
 	var own *callerError
 	if errors.As(err, &own) {
 		return own.err
@@ -44,18 +60,18 @@ func worthAnother(err error) bool {
 	return (passes(err) || errors.Is(err, driver.ErrBusy)) && !errors.Is(err, storekit.ErrCommitInDoubt)
 }
 
-func (d *Driver) transactOnce(ctx context.Context, fn func(ctx context.Context) error) (err error) {
+func (d *Driver) inPgx(ctx context.Context, how pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) (err error) {
 	own, err := d.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { own.end(ctx, err) }()
-	tx, err := own.conn.BeginTx(ctx, d.opens(ctx))
+	tx, err := own.conn.BeginTx(ctx, how)
 	if err != nil {
 		return err
 	}
 	t := &openTx{Tx: tx}
-	if err = fn(d.WithTx(ctx, t)); err != nil {
+	if err = fn(d.WithTx(ctx, t), t); err != nil {
 		return &callerError{err}
 	}
 	// PostgreSQL commits without an error if there is no transaction.

@@ -2,106 +2,88 @@ package next
 
 import (
 	"context"
-	"encoding/json"
-	"sync"
-	"time"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/postgres/internal/listen"
 	"github.com/outmill/outmill/storekit"
 )
 
 var (
-	_ driver.Notifying = (*Driver)(nil)
-	_ driver.Hearer    = (*Driver)(nil)
+	_ driver.Notifying       = (*Driver)(nil)
+	_ driver.Hearer          = (*Driver)(nil)
+	_ driver.Teller          = (*Driver)(nil)
+	_ storekit.FailingCaller = (*Driver)(nil)
 )
 
-// mostNotified is a little less than PostgreSQL's limit of 8,000 bytes.
-const mostNotified = 7900
-
-// hearing is what a driver hears of other processes' commits, by LISTEN on a connection of its own, and what it has told them.
+// hearing is what a driver tells other processes of its commits, and hears of theirs.
 type hearing struct {
-	*storekit.Hearing
+	*listen.Notices
+	notifier storekit.Notifier
+}
 
-	mu sync.Mutex
-	// told is when this process last notified. topics are those that it has not told since.
-	told   time.Time
-	topics storekit.TopicSet
+func (d *Driver) newHearing() {
+	interval := d.config.NotifyInterval
+	if d.config.Listen == nil {
+		interval = -1
+	}
+	d.hearing.Notices = listen.New(listen.Config{
+		Channel: d.names.channel(), Interval: interval, Conns: d.conns, URL: d.config.ListenURL, Settings: d.config.Listen,
+		Logger: d.config.Logger, Notify: d.hearing.notifier.Notify, Send: d.notify,
+	})
 }
 
 // Notifier has the hints of this process, and of those that it hears of.
-func (d *Driver) Notifier() *storekit.Notifier { return &d.hearing.Notifier }
+func (d *Driver) Notifier() *storekit.Notifier { return &d.hearing.notifier }
 
 // HearsOthers reports whether the driver has a connection to listen on. See driver.Hearer.
-func (d *Driver) HearsOthers() bool { return d.config.Listen != nil }
+func (d *Driver) HearsOthers() bool { return !d.hearing.Off() }
 
 // Hear listens until ctx ends. See driver.Hearer.
-func (d *Driver) Hear(ctx context.Context) {
-	if d.config.Listen != nil {
-		d.hearing.Hear(ctx)
-	}
-}
+func (d *Driver) Hear(ctx context.Context) { d.hearing.Listen(ctx) }
 
-// listen passes notifications on until the connection breaks. worked says that it listened.
-func (d *Driver) listen(ctx context.Context) (worked bool) {
-	conn, err := d.config.Listen(ctx)
-	if err != nil {
-		return false
-	}
-	defer func() {
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackWithin)
-		defer cancel()
-		_ = conn.Close(within)
-	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{d.names.channel()}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {
-		return false
-	}
-	d.hearing.Begin()
-	for {
-		n, err := conn.WaitForNotification(ctx)
-		if err != nil {
-			return true
-		}
-		var topics []string
-		// A text that cannot be read stands for any topic.
-		_ = json.Unmarshal([]byte(n.Payload), &topics)
-		d.hearing.Notify(topics...)
-	}
-}
+// Tell has the readers of other processes look at all topics. See driver.Teller.
+func (d *Driver) Tell() { d.hearing.Tell() }
+
+// FailingCalls reports the connection that listens while it cannot be opened. See storekit.FailingCaller.
+func (d *Driver) FailingCalls() []outmill.FailingCall { return d.hearing.FailingCalls() }
+
+// ListensWithin returns the budget of the connection that listens. See storekit.BudgetedListener.
+func (d *Driver) ListensWithin() *storekit.ConnectionBudget { return d.hearing.Budget() }
 
 // addNotice queues a notification of the rows that are due at once. PostgreSQL commits transactions that notify one after the other,
-// so not every append notifies: its topics come with the next one behind the interval, or readers find them by polling.
+// so not every append notifies: one that is sent at the end of the interval covers it.
 func (t *tx) addNotice(rows []driver.NewRow) {
-	h := &t.d.hearing
-	if t.d.config.Listen == nil {
+	if t.d.hearing.Off() {
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	due := false
+	var topics storekit.TopicSet
+	ready := false
 	for i := range rows {
 		if rows[i].Stage == driver.Ready {
-			h.topics.Add(rows[i].Topic)
-			due = true
+			topics.Add(rows[i].Topic)
+			ready = true
 		}
 	}
-	if !due || time.Since(h.told) < t.d.config.NotifyInterval {
+	if !ready {
 		return
 	}
-	topics := h.topics.Take()
-	// Strings always marshal.
-	text, _ := json.Marshal(topics)
-	if len(topics) == 0 || len(text) > mostNotified {
-		text = nil
+	if payload, due := t.d.hearing.Due(topics.Take()); due {
+		t.add("notify", []any{t.d.names.channel(), payload}, nil)
 	}
-	h.told = time.Now()
-	t.add("notify", []any{t.d.names.channel(), string(text)}, nil)
 }
 
-// untold has the next notice not wait for the interval.
-func (h *hearing) untold() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.told = time.Time{}
+// notify sends a notification in a transaction of its own. It does not wait for the disk, because other sessions could not commit
+// their notifications in that time.
+func (d *Driver) notify(ctx context.Context, payload string) (err error) {
+	own, err := d.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { own.end(ctx, err) }()
+	t := &tx{d: d, to: onPgx{own.conn}, own: own}
+	t.addBegin(sqlBegin)
+	t.add("settings", []any{false}, nil)
+	t.add("notify", []any{d.names.channel(), payload}, nil)
+	return t.commit(ctx)
 }
