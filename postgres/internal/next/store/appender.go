@@ -85,7 +85,8 @@ func appendable(records []*outmill.Record) error {
 				Reason: "cannot be checked by a statement alone: publish records with joins with package publisher"})
 		}
 		if r != nil && !r.ID.IsZero() {
-			errs = append(errs, &outmill.InvalidRecordError{Index: i, Field: "id", Reason: "is made by the database: want none, or use Store.Append"})
+			errs = append(errs, &outmill.InvalidRecordError{Index: i, Field: "id",
+				Reason: "is made by the database: want none, or use Store.Append"})
 		}
 	}
 	return errors.Join(errs...)

@@ -294,8 +294,8 @@ func passTime(t *testing.T, db *pgxpool.Pool, schema string, d time.Duration) {
 
 func setClock(t *testing.T, db *pgxpool.Pool, schema string, ahead time.Duration) {
 	t.Helper()
-	_, err := db.Exec(context.WithoutCancel(t.Context()), fmt.Sprintf("CREATE OR REPLACE FUNCTION %s.now() RETURNS bigint LANGUAGE sql VOLATILE "+
-		"PARALLEL SAFE RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + %d", schema, ahead.Microseconds()))
+	_, err := db.Exec(context.WithoutCancel(t.Context()), fmt.Sprintf("CREATE OR REPLACE FUNCTION %s.now() RETURNS bigint "+
+		"LANGUAGE sql VOLATILE PARALLEL SAFE RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + %d", schema, ahead.Microseconds()))
 	require.NoError(t, err)
 }
 
