@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -124,7 +125,7 @@ func TestStore_Tx(t *testing.T) {
 						continue
 					}
 					require.NoError(t, tx.Commit())
-					found, err := store.List(t.Context(), outmill.ListQuery{})
+					found, err := store.List(t.Context(), outmill.ListQuery{Content: true})
 					require.NoError(t, err)
 					require.Equal(t, odd(name, true).Metadata, found[0].Metadata)
 					require.Equal(t, odd(name, true).Payload, found[0].Payload)
@@ -182,12 +183,13 @@ func TestStore_Tx(t *testing.T) {
 		t.Parallel()
 		eachStore(t, func(t *testing.T, store *postgres.Store) {
 			first := one("first")
+			first.Delay = time.Hour
 			require.NoError(t, store.Append(t.Context(), first))
 			tx, err := store.Pool().Begin(t.Context())
 			require.NoError(t, err)
 			defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
 			again := one("again")
-			again.ID = first.ID
+			again.ID, again.Delay = first.ID, time.Hour
 			err = store.Append(store.WithTx(t.Context(), tx), again)
 			var pgErr *pgconn.PgError
 			require.ErrorAs(t, err, &pgErr)
