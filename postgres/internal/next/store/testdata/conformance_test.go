@@ -59,7 +59,6 @@ func engineListening(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, listenU
 	schemas := &testenv.Shelf{}
 	pools := &poolsOfSchemas{t: t, config: db.Config()}
 	return storetest.Engine{
-		Unsupported: notYet(),
 		New: func(t *testing.T, options storetest.Options) storetest.Harness {
 			if options.NoSchema {
 				return harness{t, newConforming(t, db, conformingConfig(ownSchema(t, db), lane, listenURL, options)), schemas}
@@ -317,29 +316,4 @@ func (h harness) Break(_ outmill.Store, id outmill.WorkItemID, column string) {
 	_, err := h.store.Pool().Exec(h.t.Context(),
 		"UPDATE "+h.store.config.Schema+".records SET "+column+" = "+wrong[column]+" WHERE id = $1::text::uuid", id.String())
 	require.NoError(h.t, err)
-}
-
-// notKept are the sentences that the store does not keep with its log, by the reason.
-var notKept = map[string][]string{
-	"a chain that waits has no end, so what comes while a group holds waits with the rest until a group takes": {
-		"holding: a message that is appended after a registration that holds reaches its group",
-	},
-	"not done yet": {
-		"inspect: the view for people agrees with Stats and List",
-		"inspect: the view for people shows records that wait for a group",
-	},
-	"nobody has walked since the log gives the ids of receipts": {
-		"model: random walks leave the store as the model of a queue",
-		"model: random walks over fair topics leave the store as the model of a queue",
-	},
-}
-
-func notYet() map[string]string {
-	all := map[string]string{}
-	for reason, sentences := range notKept {
-		for _, sentence := range sentences {
-			all[sentence] = reason
-		}
-	}
-	return all
 }
