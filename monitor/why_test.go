@@ -78,9 +78,14 @@ func (m mystery) append(records ...*outmill.Record) {
 
 func (m mystery) claim(limit int, order outmill.Order) []*outmill.Record {
 	m.Helper()
+	return m.claimAs(outmill.KeyBlock, limit, order)
+}
+
+func (m mystery) claimAs(policy outmill.KeyPolicy, limit int, order outmill.Order) []*outmill.Record {
+	m.Helper()
 	found, err := m.Claim(m.Context(), outmill.ClaimRequest{
 		Owner: outmill.NewOwnerToken(), Group: "billing", Topics: outmill.Topics{Include: []string{"orders"}},
-		Limit: limit, Lease: time.Hour, Order: order,
+		Limit: limit, Lease: time.Hour, Order: order, KeyPolicy: policy,
 	})
 	require.NoError(m, err)
 	return found
@@ -189,7 +194,7 @@ func TestWhy(t *testing.T) {
 			first := m.claim(1, outmill.OrderKey)[0]
 			require.NoError(m, m.Fail(m.Context(), []outmill.Settlement{{Lease: first.Lease(), Err: "no such account", Park: true}}))
 			// A store may park in steps, which claims take.
-			require.Empty(m, m.claim(10, outmill.OrderKey))
+			require.Empty(m, m.claimAs(outmill.KeyPark, 10, outmill.OrderKey))
 			kinds, text, all := m.reasons("second")
 			require.Equal(m, []string{"parked"}, kinds, text)
 			require.Equal(m, first.ID, all[0].Record)
