@@ -92,7 +92,7 @@ func stored(t *testing.T, db *pgxpool.Pool, schema string) string {
 		tenant_id, size, stage, lane, message_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata::jsonb, payload,
 		(wake_at - created_at) / 3600000000 AS wake, (next_at - created_at) / 3600000000 AS next, (due_at - created_at) / 3600000000 AS due,
 		CASE WHEN expires_at > 0 THEN (expires_at - created_at) / 3600000000 END AS expires, attempts, claims, parked, owner,
-		rank() OVER (ORDER BY seq) AS place, count(*) OVER (PARTITION BY substr(id::text, 1, 18)) AS copies
+		rank() OVER (ORDER BY seq) AS place, count(*) OVER (PARTITION BY message_id, substr(id::text, 1, 18)) AS copies
 		FROM `+schema+`.records) AS r`)
 }
 
