@@ -9,6 +9,9 @@ import (
 //go:embed log_driver.sql
 var logFunctions string
 
+//go:embed log_readable.sql
+var logReadable string
+
 // Statements of the records that read the log, too, in one snapshot: the name is that of the records behind logOf. Their further
 // parameters are the chain or, of several lines, the chains, the begins of the chains, and the stamp. Those of one line have then what a
 // page brings of the content, at most how many bytes of it, and of how many rows.

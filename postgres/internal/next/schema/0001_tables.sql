@@ -203,13 +203,17 @@ CREATE FUNCTION {p:topic_matches}(text, text) RETURNS boolean LANGUAGE sql IMMUT
         FROM regexp_matches($1 COLLATE "C", E'\\\\[\\\\*]|.', 'g') WITH ORDINALITY AS t (p, n)), '') ESCAPE E'\\'
 $outmill$;
 
+-- Whether the topic $2 is one that a registration selects.
+CREATE FUNCTION {p:selects}(jsonb, text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $outmill$
+    SELECT (coalesce(jsonb_array_length(nullif($1 -> 'Include', 'null')), 0) = 0
+            OR EXISTS (SELECT 1 FROM jsonb_array_elements_text(nullif($1 -> 'Include', 'null')) AS p WHERE {p:topic_matches}(p, $2)))
+        AND NOT EXISTS (SELECT 1 FROM jsonb_array_elements_text(nullif($1 -> 'Exclude', 'null')) AS p WHERE {p:topic_matches}(p, $2))
+$outmill$;
+
 -- The groups that read the topic $1. The key of a registration begins with the length of the group's name in bytes, and the name.
 CREATE FUNCTION {p:readers_of}(text) RETURNS SETOF text LANGUAGE sql STABLE AS $outmill$
     SELECT DISTINCT convert_from(substr(convert_to(substr(e.key, strpos(e.key, ':') + 1), 'UTF8'), 1, split_part(e.key, ':', 1)::integer), 'UTF8') COLLATE "C"
-    FROM {p:entries} AS e CROSS JOIN LATERAL (SELECT e.value::jsonb AS v) AS j WHERE e.kind = 'registration'
-        AND (coalesce(jsonb_array_length(nullif(v -> 'Include', 'null')), 0) = 0
-            OR EXISTS (SELECT 1 FROM jsonb_array_elements_text(v -> 'Include') AS p WHERE {p:topic_matches}(p, $1)))
-        AND NOT EXISTS (SELECT 1 FROM jsonb_array_elements_text(nullif(v -> 'Exclude', 'null')) AS p WHERE {p:topic_matches}(p, $1))
+    FROM {p:entries} AS e WHERE e.kind = 'registration' AND {p:selects}(e.value::jsonb, $1)
 $outmill$;
 
 -- The name of the line that has the records of the topic and tenant: see storekit.PartOf and storekit.LineName. It is the topic, unless
@@ -348,6 +352,9 @@ EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character THEN
     RETURN '\x' OPERATOR(pg_catalog.||) pg_catalog.encode(pg_catalog.substr(payload, 1, 1000000), 'hex');
 END $outmill$;
 
+-- What the log has, as records. Without a log it is nothing; with one the function is another: see log_readable.sql.
+CREATE FUNCTION {p:logged}() RETURNS SETOF {p:records} LANGUAGE sql STABLE AS $outmill$ SELECT r.* FROM {p:records} AS r WHERE false $outmill$;
+
 -- For people: the records with readable times, and payloads as text, so that payload::json works for those that are JSON. It reads all
 -- records.
 CREATE VIEW {p:readable} AS
@@ -360,7 +367,7 @@ SELECT seq, id, nullif(grp, '') AS grp, CASE WHEN topic LIKE ' %' THEN substr(to
        to_timestamp(nullif(expires_at, 0) / 1000000.0) AS expires_at, to_timestamp(nullif(processed_at, 0) / 1000000.0) AS processed_at,
        attempts, claims, expiries, parked, owner, worker, under, processed_by, last_error,
        correlation_id, causation_id, tenant_id, traceparent, tracestate, dedup_key, step, joins, waits_for, size, metadata, {p:as_text}(payload) AS payload
-FROM {p:records};
+FROM (SELECT * FROM {p:records} UNION ALL SELECT * FROM {p:logged}()) AS r;
 
 -- Each file of the schema ends with its version.
 INSERT INTO {p:meta} (version, compatible) VALUES (1, 1);

@@ -20,10 +20,7 @@ SELECT {p:log_dropped}($1::text, $2::bigint)
 
 -- name: log_topics
 -- The topics of the lines of the log.
-WITH RECURSIVE line AS (
-	(SELECT topic FROM {p:log} ORDER BY topic LIMIT 1)
-	UNION ALL SELECT (SELECT topic FROM {p:log} WHERE topic > line.topic ORDER BY topic LIMIT 1) FROM line WHERE topic IS NOT NULL)
-SELECT topic FROM line WHERE topic IS NOT NULL
+SELECT topic FROM {p:log_lines}() AS l (topic)
 
 -- name: log_any
 -- Whether a chain has something.

@@ -328,8 +328,5 @@ SELECT /* outmill log_registered */ "outmill"."log_registered"($1::text, $2::tex
 SELECT /* outmill log_swept */ "outmill"."log_swept"($1::text, $2::bigint);
 
 -- log_topics
-WITH /* outmill log_topics */ RECURSIVE line AS (
-	(SELECT topic FROM "outmill"."log" ORDER BY topic LIMIT 1)
-	UNION ALL SELECT (SELECT topic FROM "outmill"."log" WHERE topic > line.topic ORDER BY topic LIMIT 1) FROM line WHERE topic IS NOT NULL)
-SELECT topic FROM line WHERE topic IS NOT NULL;
+SELECT /* outmill log_topics */ topic FROM "outmill"."log_lines"() AS l (topic);
 
