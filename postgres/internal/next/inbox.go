@@ -90,7 +90,7 @@ func (b *workBatch) isOf(lease outmill.Lease) bool {
 
 // whereLeased is where a lease of the log is, as far as the process knows.
 func (d *Driver) whereLeased(lease outmill.Lease) logRef {
-	if found, _ := d.log.remembered([]outmill.WorkItemID{lease.ID}, false); len(found) > 0 && found[0].batch.isOf(lease) {
+	if found := d.log.remembered([]outmill.WorkItemID{lease.ID}); len(found) > 0 && found[0].batch.isOf(lease) {
 		return found[0]
 	}
 	return logRef{}

@@ -343,6 +343,20 @@ BEGIN
 END
 $outmill$;
 
+-- The keys of the rows of a batch that are not done. NULL is no key.
+CREATE FUNCTION {p:log_keys_of}({p:batches}) RETURNS SETOF text LANGUAGE plpgsql STABLE AS $outmill$
+BEGIN
+    IF $1.positions IS NULL AND $1.done IS NULL THEN
+        RETURN QUERY SELECT l.key FROM {p:log} AS l WHERE l.topic = $1.topic AND l.pos > $1.from_pos AND l.pos <= $1.pos
+            AND pg_visible_in_snapshot(l.xid, $1.seen);
+    ELSE
+        RETURN QUERY SELECT l.key FROM {p:log_rows_of}($1) AS r
+                CROSS JOIN LATERAL (SELECT g.key FROM {p:log} AS g WHERE g.topic = $1.topic AND g.pos = r.pos OFFSET 0) AS l
+            WHERE $1.done IS NULL OR get_bit($1.done, r.ordinal) = 0;
+    END IF;
+END
+$outmill$;
+
 -- Settles the rows of a batch that have a bit in mask, or all if it is NULL, and returns a bit for each that was open. The lock is a statement
 -- of its own: what follows has a snapshot that shows what the session has waited for. The end of a batch does not change its row.
 CREATE FUNCTION {p:log_settle}(of_topic text, of_chain bigint, of_n bigint, of_token bigint, mask bit varying) RETURNS text LANGUAGE plpgsql AS $outmill$
@@ -356,6 +370,10 @@ BEGIN
     SELECT b.* INTO this FROM {p:log_in_work}(of_topic, of_chain) AS b WHERE b.n = of_n AND b.token = of_token;
     IF NOT FOUND THEN
         RETURN '';
+    END IF;
+    IF mask IS NULL AND this.done IS NULL THEN
+        INSERT INTO {p:ended} (topic, chain, n, token) VALUES (of_topic, of_chain, of_n, of_token);
+        RETURN repeat('1', this.size);
     END IF;
     none := repeat('0', this.size)::bit varying;
     won := ~ coalesce(this.done, none) & coalesce(mask, ~ none);

@@ -43,96 +43,117 @@ func (l *driverLog) keep(leases []logRef, moved []outmill.WorkItemID) {
 // found in the batches.
 const rememberedFor = time.Minute
 
-// remembered returns where leases are, as far as the process knows, and forgets it if told so.
-func (l *driverLog) remembered(ids []outmill.WorkItemID, forget bool) (found []logRef, unknown []outmill.WorkItemID) {
+// remembered returns where leases are, as far as the process knows.
+func (l *driverLog) remembered(ids []outmill.WorkItemID) (found []logRef) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range ids {
-		ref, known := l.leased[id]
-		if !known {
-			unknown = append(unknown, id)
-			continue
-		}
-		found = append(found, ref)
-		if forget {
-			delete(l.leased, id)
+		if ref, known := l.leased[id]; known {
+			found = append(found, ref)
 		}
 	}
-	return found, unknown
+	return found
 }
 
 // ackLog settles the leases of which the process knows the batches, in one round trip, and returns the others.
 func (d *Driver) ackLog(ctx context.Context, leases []outmill.Lease, durable bool) (left []outmill.Lease, err error) {
-	byID := make(map[outmill.WorkItemID]outmill.Lease, len(leases))
-	ids := make([]outmill.WorkItemID, 0, len(leases))
-	for _, lease := range leases {
-		if _, twice := byID[lease.ID]; !twice {
-			ids = append(ids, lease.ID)
-		}
-		byID[lease.ID] = lease
+	acks, unknown := d.log.acksOf(leases)
+	if len(acks) == 0 {
+		return unknown, nil
 	}
-	found, unknown := d.log.remembered(ids, false)
-	batches := map[*workBatch][]logRef{}
-	for _, ref := range found {
-		if !ref.batch.isOf(byID[ref.id]) {
-			unknown = append(unknown, ref.id)
-			continue
-		}
-		batches[ref.batch] = append(batches[ref.batch], ref)
-	}
-	if len(batches) > 0 {
-		if unknown, err = d.ackBatches(ctx, batches, unknown, durable); err != nil {
-			return nil, err
-		}
-	}
-	for _, id := range unknown {
-		left = append(left, byID[id])
-	}
-	return left, nil
-}
-
-// ackBatches also adds the ids of those rows that were open in none of the batches.
-func (d *Driver) ackBatches(ctx context.Context, batches map[*workBatch][]logRef, unknown []outmill.WorkItemID, durable bool) (
-	left []outmill.WorkItemID, err error) {
-	order := slices.SortedFunc(maps.Keys(batches), func(a, b *workBatch) int {
-		x, y := batches[a][0].line, batches[b][0].line
-		return cmp.Or(cmp.Compare(x.topic, y.topic), cmp.Compare(x.chain, y.chain), cmp.Compare(a.n, b.n))
-	})
 	d.log.pace.used.Store(true)
 	err = d.repeat(ctx, func(bool) error {
 		left = slices.Clone(unknown)
 		return d.alone(ctx, durable, func(t *tx) {
 			t.add("log_tables", nil, nil)
-			for _, batch := range order {
-				rows := batches[batch]
-				var mask any
-				if len(rows) < int(batch.size) {
-					mask = maskOf(batch, rows)
-				}
-				t.add("log_settle", []any{rows[0].line.topic, rows[0].line.chain, batch.n, batch.token, mask}, func(scan scan) error {
-					won := ""
-					err := scan(&won)
-					for _, r := range rows {
-						if r.ordinal >= len(won) || won[r.ordinal] != '1' {
-							left = append(left, r.id)
-						}
-					}
-					return err
-				})
-				line := rows[0].line
-				t.add("log_open_notes", []any{line.topic, line.chain, batch.n, batch.token, mask, line.group}, nil)
+			for _, a := range acks {
+				a.add(t, &left)
 			}
 		})
 	})
 	if err != nil {
 		return nil, err
 	}
-	var ids []outmill.WorkItemID
-	for _, rows := range batches {
-		for _, r := range rows {
-			ids = append(ids, r.id)
+	d.log.forget(leases)
+	return left, nil
+}
+
+// batchAck are the leases of a batch that an ack has.
+type batchAck struct {
+	line   *logLine
+	batch  *workBatch
+	leases []outmill.Lease
+	// nth has, at the ordinal of each row of the batch, which of leases is its lease, from 1; 0 is none.
+	nth []int32
+}
+
+// acksOf are the leases of which the process knows the batches, in the order of the locks, each lease once, and the others.
+func (l *driverLog) acksOf(leases []outmill.Lease) (acks []*batchAck, unknown []outmill.Lease) {
+	owner := leases[0].Owner.String()
+	byBatch, last := map[*workBatch]*batchAck{}, &batchAck{}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, lease := range leases {
+		ref, known := l.leased[lease.ID]
+		if !known || lease.Claim != 1 || ref.batch.owner != owner {
+			unknown = append(unknown, lease)
+			continue
+		}
+		if last.batch != ref.batch {
+			if last = byBatch[ref.batch]; last == nil {
+				last = &batchAck{
+					line: ref.line, batch: ref.batch, nth: make([]int32, ref.batch.size),
+					leases: make([]outmill.Lease, 0, min(len(leases), int(ref.batch.size))),
+				}
+				byBatch[ref.batch] = last
+				acks = append(acks, last)
+			}
+		}
+		if last.nth[ref.ordinal] == 0 {
+			last.leases = append(last.leases, lease)
+			last.nth[ref.ordinal] = int32(len(last.leases))
 		}
 	}
-	d.log.remembered(ids, true)
-	return left, nil
+	slices.SortFunc(acks, func(a, b *batchAck) int {
+		return cmp.Or(cmp.Compare(a.line.topic, b.line.topic), cmp.Compare(a.line.chain, b.line.chain), cmp.Compare(a.batch.n, b.batch.n))
+	})
+	return acks, unknown
+}
+
+// forget forgets leases that are settled.
+func (l *driverLog) forget(leases []outmill.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range leases {
+		delete(l.leased, leases[i].ID)
+	}
+}
+
+// add queues the statement. It adds the leases of rows that are not open to left.
+func (a *batchAck) add(t *tx, left *[]outmill.Lease) {
+	line, batch := a.line, a.batch
+	t.add("log_ack", []any{line.topic, line.chain, batch.n, batch.token, a.mask(), line.group}, func(scan scan) error {
+		won := ""
+		err := scan(&won, nil)
+		for ordinal, nth := range a.nth {
+			if nth > 0 && (ordinal >= len(won) || won[ordinal] != '1') {
+				*left = append(*left, a.leases[nth-1])
+			}
+		}
+		return err
+	})
+}
+
+// mask has a bit for each row of the batch; nil is all of them.
+func (a *batchAck) mask() any {
+	if len(a.leases) == len(a.nth) {
+		return nil
+	}
+	bits := make([]byte, len(a.nth))
+	for i, nth := range a.nth {
+		if bits[i] = '0'; nth > 0 {
+			bits[i] = '1'
+		}
+	}
+	return string(bits)
 }

@@ -50,9 +50,7 @@ BEGIN
         FROM (SELECT l.pos, {p:log_size}(l) AS size FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos ORDER BY l.pos LIMIT want) AS p;
     IF largest_row > largest OR bytes > most
         OR others AND EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto AND (l.key IN (
-            SELECT k.key FROM {p:log_in_work}(of_topic, of_chain) AS b CROSS JOIN LATERAL {p:log_rows_of}(b) AS o
-                CROSS JOIN LATERAL (SELECT g.key FROM {p:log} AS g WHERE g.topic = of_topic AND g.pos = o.pos OFFSET 0) AS k
-            WHERE b.owner <> of_owner AND (b.done IS NULL OR get_bit(b.done, o.ordinal) = 0))) IS TRUE) THEN
+            SELECT k.key FROM {p:log_in_work}(of_topic, of_chain) AS b CROSS JOIN LATERAL {p:log_keys_of}(b) AS k (key) WHERE b.owner <> of_owner)) IS TRUE) THEN
         RETURN;
     END IF;
     given := many;

@@ -74,7 +74,7 @@ func (l *logPlacesOf) add(line *logLine, pos int64) {
 func (t *tx) addRemembered(ids []outmill.WorkItemID, found func(r driver.Row)) {
 	h := t.log.history
 	var all logPlacesOf
-	refs, _ := t.d.log.remembered(ids, false)
+	refs := t.d.log.remembered(ids)
 	for _, ref := range refs {
 		all.add(h.line(driver.LineOf("", ref.line.topic), ref.line.chain), ref.pos)
 	}

@@ -121,7 +121,7 @@ func (t *tx) addLogLoad(rows []driver.Row, want driver.Want, found *[]content) (
 	refs := t.log.refs
 	if t.reads {
 		refs = make(map[outmill.WorkItemID]logRef, len(rows))
-		remembered, _ := t.d.log.remembered(rowIDs(rows), false)
+		remembered := t.d.log.remembered(rowIDs(rows))
 		for _, ref := range remembered {
 			refs[ref.id] = ref
 		}

@@ -41,9 +41,7 @@ keys AS MATERIALIZED (SELECT key FROM held UNION SELECT key FROM logs WHERE seen
 		{"SELECT 0 AS kind", "SELECT p.*" + logNothing + " FROM (SELECT 0 AS kind"},
 		{"WHERE $6::boolean AND k.key <> ''", `WHERE $6::boolean AND k.key <> ''
 	AND (SELECT waiting OR delayed OR leased OR held OR dead FROM flags)) AS p` + logRows("0", logNothing, logBrought, `
-	(SELECT l.key, min(w.owner) AS owner
-	FROM {p:log_leased}($2::text, $7::bigint) AS w CROSS JOIN LATERAL
-	(SELECT g.key FROM {p:log} AS g WHERE g.topic = $2::text AND g.pos = w.pos OFFSET 0) AS l
+	(SELECT l.key, min(w.owner) AS owner FROM {p:log_in_work}($2::text, $7::bigint) AS w CROSS JOIN LATERAL {p:log_keys_of}(w) AS l (key)
 	WHERE w.owner <> $3::text AND (l.key IN (SELECT key FROM keys)) IS TRUE GROUP BY l.key)`)},
 	},
 	"pages": {
@@ -60,8 +58,7 @@ logs AS MATERIALIZED (SELECT l.line, l.topic, g.* FROM lines AS l CROSS JOIN LAT
 	SELECT line, topic, key FROM ready WHERE $6::boolean AND key <> ''
 	UNION SELECT line, topic, key FROM logs WHERE $6::boolean AND key <> '')`},
 		{"{last}) AS due) AS s", "{last}) AS due) AS s" + logRows("line", "", "", `(SELECT n.line, l.key, min(w.owner) AS owner
-	FROM lines AS n CROSS JOIN LATERAL {p:log_leased}(n.topic, n.chain) AS w CROSS JOIN LATERAL
-	(SELECT g.key FROM {p:log} AS g WHERE g.topic = n.topic AND g.pos = w.pos OFFSET 0) AS l
+	FROM lines AS n CROSS JOIN LATERAL {p:log_in_work}(n.topic, n.chain) AS w CROSS JOIN LATERAL {p:log_keys_of}(w) AS l (key)
 	WHERE w.owner <> $3::text AND ((n.line, l.key) IN (SELECT line, key FROM keys)) IS TRUE GROUP BY n.line, l.key)`)},
 	},
 }

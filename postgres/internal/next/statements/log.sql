@@ -58,9 +58,8 @@ WHERE w.lease_until <= $3::bigint ORDER BY w.n, w.pos
 
 -- name: log_others
 -- Which of the keys $4 other owners than $3 have in work of the chain $1 and $2.
-SELECT l.key, min(w.owner) FROM {p:log_leased}($1::text, $2::bigint) AS w
-	CROSS JOIN LATERAL (SELECT g.key FROM {p:log} AS g WHERE g.topic = $1::text AND g.pos = w.pos OFFSET 0) AS l
-WHERE w.owner <> $3::text AND l.key = ANY ($4::text[]) GROUP BY l.key
+SELECT k.key, min(b.owner) FROM {p:log_in_work}($1::text, $2::bigint) AS b CROSS JOIN LATERAL {p:log_keys_of}(b) AS k (key)
+WHERE b.owner <> $3::text AND k.key = ANY ($4::text[]) GROUP BY k.key
 
 -- name: log_unread
 -- Which of the places $5 the chain has not read. $6 is the stamp.

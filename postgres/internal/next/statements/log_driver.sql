@@ -107,9 +107,10 @@ SELECT b.owner FROM {p:log_in_work}($1::text, $2::bigint) AS b WHERE b.owner <> 
 SELECT 1 FROM unnest($1::text::uuid[], $2::text::uuid[]) AS u (low, high)
 	CROSS JOIN LATERAL (SELECT g.id FROM {p:log} AS g WHERE g.id >= u.low AND g.id <= u.high ORDER BY g.id LIMIT 1) AS l LIMIT 1
 
--- name: log_open_notes
--- Opens the notes of the keys of rows of a batch.
-SELECT {p:log_open_notes}($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying, $6::text)
+-- name: log_ack
+-- Settles rows of a batch, and opens the notes of their keys behind that.
+SELECT {p:log_settle}($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying),
+	{p:log_open_notes}($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying, $6::text)
 
 -- name: log_all_ended
 -- The rows in work of all chains whose leases have ended at the time $2: see log_leased.

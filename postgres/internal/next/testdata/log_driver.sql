@@ -69,9 +69,7 @@ UNION ALL SELECT 6, 0, pos, id, key, tenant_id, created_at, size, 0, 0, created_
 	CASE WHEN $11::integer & 2 <> 0 AND pos <= (SELECT upto FROM brought) THEN payload END FROM logs WHERE seen IS NULL
 UNION ALL SELECT 7, 0, 0, '00000000-0000-0000-0000-000000000000'::uuid, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '', '', '', '', '', '', '', '', NULL::bytea
 	FROM 
-	(SELECT l.key, min(w.owner) AS owner
-	FROM "outmill"."log_leased"($2::text, $7::bigint) AS w CROSS JOIN LATERAL
-	(SELECT g.key FROM "outmill"."log" AS g WHERE g.topic = $2::text AND g.pos = w.pos OFFSET 0) AS l
+	(SELECT l.key, min(w.owner) AS owner FROM "outmill"."log_in_work"($2::text, $7::bigint) AS w CROSS JOIN LATERAL "outmill"."log_keys_of"(w) AS l (key)
 	WHERE w.owner <> $3::text AND (l.key IN (SELECT key FROM keys)) IS TRUE GROUP BY l.key) AS o;
 
 -- log pages
@@ -124,8 +122,7 @@ UNION ALL SELECT 6, line, pos, id, key, tenant_id, created_at, size, 0, 0, creat
 	'' FROM logs WHERE seen IS NULL
 UNION ALL SELECT 7, line, 0, '00000000-0000-0000-0000-000000000000'::uuid, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, ''
 	FROM (SELECT n.line, l.key, min(w.owner) AS owner
-	FROM lines AS n CROSS JOIN LATERAL "outmill"."log_leased"(n.topic, n.chain) AS w CROSS JOIN LATERAL
-	(SELECT g.key FROM "outmill"."log" AS g WHERE g.topic = n.topic AND g.pos = w.pos OFFSET 0) AS l
+	FROM lines AS n CROSS JOIN LATERAL "outmill"."log_in_work"(n.topic, n.chain) AS w CROSS JOIN LATERAL "outmill"."log_keys_of"(w) AS l (key)
 	WHERE w.owner <> $3::text AND ((n.line, l.key) IN (SELECT line, key FROM keys)) IS TRUE GROUP BY n.line, l.key) AS o;
 
 -- log pages, with locks
@@ -178,8 +175,7 @@ UNION ALL SELECT 6, line, pos, id, key, tenant_id, created_at, size, 0, 0, creat
 	'' FROM logs WHERE seen IS NULL
 UNION ALL SELECT 7, line, 0, '00000000-0000-0000-0000-000000000000'::uuid, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, ''
 	FROM (SELECT n.line, l.key, min(w.owner) AS owner
-	FROM lines AS n CROSS JOIN LATERAL "outmill"."log_leased"(n.topic, n.chain) AS w CROSS JOIN LATERAL
-	(SELECT g.key FROM "outmill"."log" AS g WHERE g.topic = n.topic AND g.pos = w.pos OFFSET 0) AS l
+	FROM lines AS n CROSS JOIN LATERAL "outmill"."log_in_work"(n.topic, n.chain) AS w CROSS JOIN LATERAL "outmill"."log_keys_of"(w) AS l (key)
 	WHERE w.owner <> $3::text AND ((n.line, l.key) IN (SELECT line, key FROM keys)) IS TRUE GROUP BY n.line, l.key) AS o;
 
 -- log state
@@ -189,6 +185,10 @@ SELECT /* outmill state */ m.version, m.compatible, m.routes, m.pauses, "outmill
 	(SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) LIMIT 1) IS NOT NULL,
 	(SELECT stamp FROM "outmill"."events"), (SELECT last FROM "outmill"."events"), m.segment
 FROM "outmill"."meta" AS m;
+
+-- log_ack
+SELECT /* outmill log_ack */ "outmill"."log_settle"($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying),
+	"outmill"."log_open_notes"($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying, $6::text);
 
 -- log_after
 SELECT /* outmill log_after */ l.topic, l.pos, l.id FROM "outmill"."log" AS l WHERE l.id >= $1::text::uuid ORDER BY l.id LIMIT $2::bigint;
@@ -308,9 +308,6 @@ SELECT /* outmill log_move_ended */ "outmill"."log_move_ended"($1::text, $2::big
 
 -- log_move_read
 SELECT /* outmill log_move_read */ "outmill"."log_move_read"($1::text, $2::text::bigint[], $3::text, $4::text::bigint[], $5::text::bigint[]);
-
--- log_open_notes
-SELECT /* outmill log_open_notes */ "outmill"."log_open_notes"($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying, $6::text);
 
 -- log_owner
 SELECT /* outmill log_owner */ b.owner FROM "outmill"."log_in_work"($1::text, $2::bigint) AS b WHERE b.owner <> $3::text LIMIT 1;

@@ -640,9 +640,8 @@ FROM unnest($2::bigint[], $3::text[]::uuid[]) AS u (pos, id)
 	CROSS JOIN LATERAL (SELECT g.*, "outmill"."log_size"(g) AS size FROM "outmill"."log" AS g WHERE g.topic = $1::text AND g.pos = u.pos OFFSET 0) AS l;
 
 -- log_others
-SELECT /* outmill log_others */ l.key, min(w.owner) FROM "outmill"."log_leased"($1::text, $2::bigint) AS w
-	CROSS JOIN LATERAL (SELECT g.key FROM "outmill"."log" AS g WHERE g.topic = $1::text AND g.pos = w.pos OFFSET 0) AS l
-WHERE w.owner <> $3::text AND l.key = ANY ($4::text[]) GROUP BY l.key;
+SELECT /* outmill log_others */ k.key, min(b.owner) FROM "outmill"."log_in_work"($1::text, $2::bigint) AS b CROSS JOIN LATERAL "outmill"."log_keys_of"(b) AS k (key)
+WHERE b.owner <> $3::text AND k.key = ANY ($4::text[]) GROUP BY k.key;
 
 -- log_page
 SELECT /* outmill log_page */ r.pos, r.flag, r.seen, r.fresh, r.id, r.created_at, r.key, r.tenant_id, r.size, r.event
