@@ -17,25 +17,42 @@ func (t *tx) keepLeases() {
 	}
 }
 
+// leasedBatch is a batch that the process has leased. places and ids are those of its rows, by ordinal.
+type leasedBatch struct {
+	line   *logLine
+	batch  *workBatch
+	places []int64
+	ids    []outmill.WorkItemID
+}
+
+// leasedRow is a row of a leasedBatch. A process remembers many, so it is small.
+type leasedRow struct {
+	of      *leasedBatch
+	ordinal int32
+}
+
 // keep remembers leases, and forgets those of rows that have moved.
-func (l *driverLog) keep(leases []logRef, moved []outmill.WorkItemID) {
-	if len(leases)+len(moved) == 0 {
+func (l *driverLog) keep(leased []*leasedBatch, moved []outmill.WorkItemID) {
+	if len(leased)+len(moved) == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.leased == nil {
-		l.leased = map[outmill.WorkItemID]logRef{}
+		l.leased = map[outmill.WorkItemID]leasedRow{}
 	}
-	for i := range leases {
-		l.leased[leases[i].id] = leases[i]
+	for _, b := range leased {
+		for i := range b.ids {
+			l.leased[b.ids[i]] = leasedRow{b, int32(i)}
+		}
+		b.ids = nil
 	}
 	for _, id := range moved {
 		delete(l.leased, id)
 	}
 	if now := time.Now(); now.Sub(l.looked) > rememberedFor {
 		l.looked = now
-		maps.DeleteFunc(l.leased, func(_ outmill.WorkItemID, ref logRef) bool { return now.Sub(ref.batch.ends) > rememberedFor })
+		maps.DeleteFunc(l.leased, func(_ outmill.WorkItemID, r leasedRow) bool { return now.Sub(r.of.batch.ends) > rememberedFor })
 	}
 }
 
@@ -48,8 +65,8 @@ func (l *driverLog) remembered(ids []outmill.WorkItemID) (found []logRef) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range ids {
-		if ref, known := l.leased[id]; known {
-			found = append(found, ref)
+		if r, known := l.leased[id]; known {
+			found = append(found, logRef{line: r.of.line, id: id, pos: r.of.places[r.ordinal], batch: r.of.batch, ordinal: int(r.ordinal)})
 		}
 	}
 	return found
@@ -80,8 +97,7 @@ func (d *Driver) ackLog(ctx context.Context, leases []outmill.Lease, durable boo
 
 // batchAck are the leases of a batch that an ack has.
 type batchAck struct {
-	line   *logLine
-	batch  *workBatch
+	*leasedBatch
 	leases []outmill.Lease
 	// nth has, at the ordinal of each row of the batch, which of leases is its lease, from 1; 0 is none.
 	nth []int32
@@ -90,28 +106,26 @@ type batchAck struct {
 // acksOf are the leases of which the process knows the batches, in the order of the locks, each lease once, and the others.
 func (l *driverLog) acksOf(leases []outmill.Lease) (acks []*batchAck, unknown []outmill.Lease) {
 	owner := leases[0].Owner.String()
-	byBatch, last := map[*workBatch]*batchAck{}, &batchAck{}
+	byBatch, last := map[*leasedBatch]*batchAck{}, &batchAck{}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, lease := range leases {
-		ref, known := l.leased[lease.ID]
-		if !known || lease.Claim != 1 || ref.batch.owner != owner {
+		r, known := l.leased[lease.ID]
+		if !known || lease.Claim != 1 || r.of.batch.owner != owner {
 			unknown = append(unknown, lease)
 			continue
 		}
-		if last.batch != ref.batch {
-			if last = byBatch[ref.batch]; last == nil {
-				last = &batchAck{
-					line: ref.line, batch: ref.batch, nth: make([]int32, ref.batch.size),
-					leases: make([]outmill.Lease, 0, min(len(leases), int(ref.batch.size))),
-				}
-				byBatch[ref.batch] = last
+		if last.leasedBatch != r.of {
+			if last = byBatch[r.of]; last == nil {
+				size := int(r.of.batch.size)
+				last = &batchAck{leasedBatch: r.of, nth: make([]int32, size), leases: make([]outmill.Lease, 0, min(len(leases), size))}
+				byBatch[r.of] = last
 				acks = append(acks, last)
 			}
 		}
-		if last.nth[ref.ordinal] == 0 {
+		if last.nth[r.ordinal] == 0 {
 			last.leases = append(last.leases, lease)
-			last.nth[ref.ordinal] = int32(len(last.leases))
+			last.nth[r.ordinal] = int32(len(last.leases))
 		}
 	}
 	slices.SortFunc(acks, func(a, b *batchAck) int {

@@ -250,12 +250,12 @@ func (l *logChanges) take(p *logPage, f *pageFates) {
 		return
 	}
 	slices.SortFunc(f.rows, func(a, b logRef) int { return cmp.Compare(a.pos, b.pos) })
+	ids := make([]outmill.WorkItemID, len(f.rows))
 	for i, ref := range f.rows {
 		ref.page, ref.batch, ref.ordinal = nil, batch, i
-		t.log.refs[ref.id] = ref
-		t.log.leases = append(t.log.leases, ref)
-		f.rows[i] = ref
+		t.log.refs[ref.id], f.rows[i], ids[i] = ref, ref, ref.id
 	}
+	t.log.leases = append(t.log.leases, &leasedBatch{&p.logLine, batch, places, ids})
 	if l.last && l.want != 0 {
 		l.contents(p, f.rows)
 	}

@@ -41,7 +41,7 @@ func (d *Driver) Take(ctx context.Context, take driver.Take) (rows []driver.Take
 		return nil, false, fmt.Errorf("a claim has leased %d rows, and found %d", c.given, len(c.rows))
 	}
 	d.log.pace.used.Store(true)
-	d.log.keep(c.refs, nil)
+	d.log.keep([]*leasedBatch{{c.logLine, &c.batch, c.places, c.ids}}, nil)
 	return c.rows, true, nil
 }
 
@@ -70,7 +70,9 @@ type ownClaim struct {
 	batch workBatch
 	given int
 	rows  []driver.Taken
-	refs  []logRef
+	// places and ids are those of rows.
+	places []int64
+	ids    []outmill.WorkItemID
 	// free are records to read into, and text is memory for the texts of one.
 	free []outmill.Record
 	text []byte
@@ -96,7 +98,7 @@ func (c *ownClaim) add(t *tx) {
 // read reads a row from the connection into a record. Its columns are those of log_claimed.
 func (c *ownClaim) read(row rawRow) error {
 	if c.rows == nil {
-		c.rows = make([]driver.Taken, 0, c.given)
+		c.rows, c.places, c.ids = make([]driver.Taken, 0, c.given), make([]int64, 0, c.given), make([]outmill.WorkItemID, 0, c.given)
 	}
 	if len(c.free) == 0 {
 		c.free = make([]outmill.Record, min(recordsAtOnce, c.given-len(c.rows)))
@@ -127,7 +129,7 @@ func (c *ownClaim) read(row rawRow) error {
 	line, take := c.take.Line, &c.take
 	r.ID, r.Group, r.Topic, r.Status, r.Claims = c.masks.id(c.chain, id, event), line.Group, line.Topic, outmill.StatusLeased, 1
 	r.CreatedAt, r.LeaseUntil, r.Owner, r.Worker = created.Of(), c.batch.until.Of(), take.Owner, take.Worker
-	c.refs = append(c.refs, logRef{line: c.logLine, id: r.ID, pos: pos, batch: &c.batch, ordinal: len(c.rows)})
+	c.places, c.ids = append(c.places, pos), append(c.ids, r.ID)
 	c.rows = append(c.rows, driver.Taken{Content: taken.Content, Seq: pos})
 	return row.err
 }

@@ -28,7 +28,7 @@ type driverLog struct {
 	// segment is the one that the last transaction has read.
 	segment atomic.Int64
 	mu      sync.Mutex
-	leased  map[outmill.WorkItemID]logRef
+	leased  map[outmill.WorkItemID]leasedRow
 	// looked is when those were dropped last whose leases have ended.
 	looked time.Time
 }
@@ -52,7 +52,7 @@ type txLog struct {
 	// refs are the rows that the transaction has read.
 	refs map[outmill.WorkItemID]logRef
 	// leases are those of this transaction, and moved what it has moved of batches.
-	leases []logRef
+	leases []*leasedBatch
 	moved  []outmill.WorkItemID
 }
 
