@@ -72,8 +72,12 @@ func (t *tx) addInsert(rows []driver.NewRow) (same *bool) {
 	name, args := "insert", []any{int64(guessed), t.state.Routes, schemaVersion}
 	if messages, logs := t.intoLog(rows); logs {
 		t.d.log.pace.used.Store(true)
-		name = insertInto + strconv.FormatInt(t.log.segment, 10)
-		args = append(append(logArgs(messages), args...), payloadsOf(messages), t.log.event)
+		into, columns, payloads := insertInto, logArgs(messages), any(payloadsOf(messages))
+		if len(messages) == 1 {
+			into, columns, payloads = oneInto, itemsOf(columns), payloadsOf(messages)[0]
+		}
+		name = into + strconv.FormatInt(t.log.segment, 10)
+		args = append(append(columns, args...), payloads, t.log.event)
 	} else {
 		args = append(insertArgs(rows), args...)
 		t.state.Unrouted = t.state.Unrouted || slices.ContainsFunc(rows, func(r driver.NewRow) bool { return r.Group == "" })

@@ -97,9 +97,10 @@ func withLog(name, statement string) string {
 }
 
 const (
-	// logSegments is the number of segments, and insertInto begins the names of the appends to one.
+	// logSegments is the number of segments, and insertInto begins the names of the appends to one. oneInto begins those of a single row.
 	logSegments = 3
 	insertInto  = "log_insert_"
+	oneInto     = "log_insert_one_"
 )
 
 // addLogTemplates adds the statements that read the log, too, and the appends to each segment.
@@ -109,7 +110,32 @@ func addLogTemplates(all map[string]string) {
 	}
 	const insert = "log_insert"
 	for n := range logSegments {
-		all[insertInto+strconv.Itoa(n)] = strings.ReplaceAll(all[insert], "{segment}", strconv.Itoa(n))
+		text := strings.ReplaceAll(all[insert], "{segment}", strconv.Itoa(n))
+		all[insertInto+strconv.Itoa(n)], all[oneInto+strconv.Itoa(n)] = text, ofOne(text)
 	}
 	delete(all, insert)
+}
+
+// ofOne is the append of a list as that of one row, whose values are the items of its lists: lists take half as much again.
+func ofOne(insert string) string {
+	before, rest, found := strings.Cut(insert, "unnest(")
+	lists, after, ends := strings.Cut(rest, ") WITH ORDINALITY AS u (")
+	if !found || !ends {
+		panic("the append of the log has no lists")
+	}
+	return before + "(VALUES (" + strings.ReplaceAll(lists, "[]", "") + ", 1)) AS u (" + after
+}
+
+// itemsOf are the items of lists that have one. A list without items has an empty text.
+func itemsOf(lists []any) []any {
+	items := make([]any, len(lists))
+	for i, list := range lists {
+		switch list := list.(type) {
+		case string:
+			items[i] = strings.Trim(list, "{}")
+		case []string:
+			items[i] = strings.Join(list, "")
+		}
+	}
+	return items
 }

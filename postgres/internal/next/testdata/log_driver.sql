@@ -297,6 +297,48 @@ FROM m CROSS JOIN unnest($1::text::bigint[], $2::text::uuid[], $3::text[], $4::t
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
+-- log_insert_one_0
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later,
+	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $17::bigint END AS event FROM "outmill"."meta"
+	WHERE routes = $14::bigint AND ($13::bigint = 0 OR version >= $15::integer AND compatible <= $15::integer)),
+inserted AS (INSERT INTO "outmill"."log_0" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
+	metadata, payload, event)
+SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
+	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
+	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
+FROM m CROSS JOIN (VALUES ($1::text::bigint, $2::text::uuid, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text, $10::text,
+	$11::text, $12::text, $16::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
+SELECT later FROM m;
+
+-- log_insert_one_1
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later,
+	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $17::bigint END AS event FROM "outmill"."meta"
+	WHERE routes = $14::bigint AND ($13::bigint = 0 OR version >= $15::integer AND compatible <= $15::integer)),
+inserted AS (INSERT INTO "outmill"."log_1" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
+	metadata, payload, event)
+SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
+	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
+	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
+FROM m CROSS JOIN (VALUES ($1::text::bigint, $2::text::uuid, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text, $10::text,
+	$11::text, $12::text, $16::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
+SELECT later FROM m;
+
+-- log_insert_one_2
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later,
+	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $17::bigint END AS event FROM "outmill"."meta"
+	WHERE routes = $14::bigint AND ($13::bigint = 0 OR version >= $15::integer AND compatible <= $15::integer)),
+inserted AS (INSERT INTO "outmill"."log_2" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
+	metadata, payload, event)
+SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
+	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
+	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
+FROM m CROSS JOIN (VALUES ($1::text::bigint, $2::text::uuid, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text, $10::text,
+	$11::text, $12::text, $16::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
+SELECT later FROM m;
+
 -- log_leased
 SELECT /* outmill log_leased */ r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, l.event, b.n, b.token, b.size, r.ordinal, b.lease_until, b.owner, b.worker
 FROM "outmill"."log_in_work"($1::text, $2::bigint) AS b CROSS JOIN LATERAL "outmill"."log_rows_of"(b) AS r CROSS JOIN LATERAL (SELECT g.*, "outmill"."log_size"(g) AS size FROM "outmill"."log" AS g WHERE g.topic = $1::text AND g.pos = r.pos OFFSET 0) AS l
