@@ -1,35 +1,48 @@
 -- The claim of its own of a line whose rows of the log are all that it has: see "A claim of its own" in docs/postgres-next.md.
 
 -- What the chain has next, of one snapshot: seen. given is how many rows behind the cursor the claim may take, up to the place upto; 0 is that
--- there is none. It is NULL if another claim must decide: the schema or the stamp of the history is another one, a pause has changed, the line has records, notes or
--- rows that wait to be adopted, the chain has rows that were left, late or skipped, or a batch whose lease has ended, another owner has one
--- of the keys in work (with alone: anything), or the rows are larger than largest, or together than most. low is the first batch in work. With parks no
--- record of the line may be parked.
+-- there is none. It is NULL if another claim must decide: the schema or the stamp of the history is another one, a pause has changed, the line has notes, or
+-- records that are ready, held or due, or rows that wait to be adopted, the chain has rows that were left, late or skipped, or a batch whose lease
+-- has ended, one of the keys waits for a retry, is leased or in another owner's batch (with alone: any), or, with parks, parked, or a row is larger
+-- than largest, or all than most. low is the first batch in work.
 CREATE FUNCTION {p:log_next}(of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot, of_version integer, of_stamp bigint, of_pauses bigint, of_group text,
     of_owner text, want bigint, most bigint, largest bigint, parks boolean, alone boolean, OUT cur {p:log_cursor}, OUT low bigint, OUT upto bigint,
     OUT given bigint, OUT seen pg_snapshot) LANGUAGE plpgsql STABLE AS $outmill$
 DECLARE
+    -- One time, so that the searches by it use the index.
+    moment CONSTANT bigint := {p:now}();
     others boolean;
     over boolean;
     bytes bigint;
     largest_row bigint;
     many bigint;
+    -- The keys of records that wait or are leased.
+    busy text[];
+    parked boolean := false;
 BEGIN
     IF (SELECT e.stamp FROM {p:events} AS e) IS DISTINCT FROM of_stamp OR (SELECT m.pauses FROM {p:meta} AS m
             WHERE m.version >= of_version AND m.compatible <= of_version) IS DISTINCT FROM of_pauses
         OR EXISTS (SELECT 1 FROM {p:notes} AS t WHERE t.grp = of_group AND t.topic = of_topic)
         OR EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 0)
         OR EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 1)
-        OR EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = '' AND r.stage IN (0, 3) AND r.topic = of_topic)
-        OR parks AND EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 6 AND r.stage > 4) THEN
+        OR EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = '' AND r.stage IN (0, 3) AND r.topic = of_topic) THEN
         RETURN;
     END IF;
-    IF EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.wake_at <> 0)
-        AND (EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.wake_at <> 0 AND r.stage = 2)
-        OR EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.wake_at <> 0 AND r.stage = 3
-            AND r.wake_at <= {p:now}())
-        OR EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.wake_at <> 0 AND r.stage = 4)) THEN
-        RETURN;
+    IF EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.wake_at <> 0) THEN
+        IF EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 2 AND r.wake_at <> 0 AND r.wake_at <= moment)
+            OR EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 3 AND r.wake_at <> 0 AND r.wake_at <= moment)
+            OR EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 4 AND r.wake_at <> 0 AND r.wake_at <= moment)
+        THEN
+            RETURN;
+        END IF;
+        busy := ARRAY(SELECT r.key FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 2 AND r.wake_at <> 0 LIMIT 501)
+            || ARRAY(SELECT r.key FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 4 AND r.wake_at <> 0 LIMIT 501);
+        IF cardinality(busy) > (CASE WHEN alone THEN 0 ELSE 500 END) THEN
+            RETURN;
+        END IF;
+    END IF;
+    IF parks THEN
+        parked := EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 6 AND r.stage > 4);
     END IF;
     cur := {p:log_cursor_of}(of_topic, of_chain, begin_pos, begin_seen);
     IF EXISTS (SELECT 1 FROM {p:left_rows} AS k WHERE k.topic = of_topic AND k.chain = of_chain)
@@ -40,7 +53,7 @@ BEGIN
     IF (cur.rest < cur.pos OR cardinality(cur.since) > 1) AND EXISTS (SELECT 1 FROM {p:log_late}(of_topic, of_chain, cur)) THEN
         RETURN;
     END IF;
-    SELECT min(b.n), coalesce(bool_or(b.lease_until <= {p:now}()), false), coalesce(bool_or(b.owner <> of_owner), false) INTO low, over, others
+    SELECT min(b.n), coalesce(bool_or(b.lease_until <= moment), false), coalesce(bool_or(b.owner <> of_owner), false) INTO low, over, others
         FROM {p:log_in_work}(of_topic, of_chain) AS b;
     IF over OR others AND alone THEN
         RETURN;
@@ -50,7 +63,12 @@ BEGIN
         FROM (SELECT l.pos, {p:log_size}(l) AS size FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos ORDER BY l.pos LIMIT want) AS p;
     IF largest_row > largest OR bytes > most
         OR others AND EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto AND (l.key IN (
-            SELECT k.key FROM {p:log_in_work}(of_topic, of_chain) AS b CROSS JOIN LATERAL {p:log_keys_of}(b) AS k (key) WHERE b.owner <> of_owner)) IS TRUE) THEN
+            SELECT k.key FROM {p:log_in_work}(of_topic, of_chain) AS b CROSS JOIN LATERAL {p:log_keys_of}(b) AS k (key) WHERE b.owner <> of_owner)) IS TRUE)
+        OR cardinality(busy) > 0 AND EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto
+            AND (l.key IN (SELECT u.key FROM unnest(busy) AS u (key))) IS TRUE)
+        OR parked AND EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto
+            AND (SELECT 1 FROM {p:records} AS r WHERE r.lane = hashtextextended(l.key, hashtextextended(of_topic, hashtextextended(of_group, 0)))
+                AND r.parked AND r.grp = of_group AND r.topic = of_topic AND r.key = l.key LIMIT 1) IS NOT NULL) THEN
         RETURN;
     END IF;
     given := many;

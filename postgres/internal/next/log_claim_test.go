@@ -160,6 +160,31 @@ var takingCases = map[string]struct {
 		w.append("a")
 		w.append("b")
 	}, nil, []string{"b"}, false},
+	"a retry of another key waits": {func(w *takingWorld) {
+		w.append("a")
+		got := w.claim()
+		require.NoError(w, w.Abandon(w.Context(), []outmill.Settlement{{Lease: got[0].Lease(), Delay: time.Hour}}))
+		w.append("b")
+	}, nil, []string{"b"}, true},
+	"a retry waits of a record without a key": {func(w *takingWorld) {
+		w.append("")
+		got := w.claim()
+		require.NoError(w, w.Abandon(w.Context(), []outmill.Settlement{{Lease: got[0].Lease(), Delay: time.Hour}}))
+		w.append("")
+	}, nil, []string{""}, true},
+	"a retry is due": {func(w *takingWorld) {
+		w.append("a")
+		got := w.claim()
+		require.NoError(w, w.Abandon(w.Context(), []outmill.Settlement{{Lease: got[0].Lease()}}))
+		w.append("b")
+	}, nil, []string{"a", "b"}, false},
+	"a retry waits, and the order is that of the topic": {func(w *takingWorld) {
+		w.append("a")
+		got := w.claim()
+		require.NoError(w, w.Abandon(w.Context(), []outmill.Settlement{{Lease: got[0].Lease(), Delay: time.Hour}}))
+		w.append("b")
+	}, func(r *outmill.ClaimRequest) { r.Order = outmill.OrderTopic }, []string{}, false},
+	"another key is parked": {func(w *takingWorld) { w.parks(); w.append("b") }, parking, []string{"b"}, true},
 	"a record is ready": {func(w *takingWorld) {
 		w.append("a", func(r *outmill.Record) { r.ID = outmill.NewWorkItemID() })
 		w.append("b")
