@@ -107,7 +107,9 @@ func TestSet_Fleet(t *testing.T) {
 		sub, err := subscriber.New(f.set, subscriber.Config{Order: outmill.OrderKey, Lease: 5 * soon}, nil)
 		require.NoError(t, err)
 		forwarded := &tally{}
-		fwd, err := forwarder.New(f.set, broker{forwarded}, forwarder.Config{Topics: outmill.Topics{Include: []string{topic}}, Lease: 5 * soon}, nil)
+		fwd, err := forwarder.New(f.set, broker{forwarded}, forwarder.Config{
+			Topics: outmill.Topics{Include: []string{topic}}, Lease: 5 * soon,
+		}, nil)
 		require.NoError(t, err)
 		running := make(chan error, 1)
 		go func() { running <- fwd.Run(context.WithoutCancel(t.Context())) }()

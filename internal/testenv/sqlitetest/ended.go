@@ -28,7 +28,8 @@ BEGIN SELECT RAISE(ROLLBACK, 'refused by a trigger'); END`
 
 	// long runs for a second or more. It has an end: its context interrupts it once at most, and not if
 	// SQLite has not begun it by then.
-	long = `INSERT INTO ended_full WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT 2000000) SELECT NULL FROM numbers`
+	long = `INSERT INTO ended_full WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT 2000000)
+		SELECT NULL FROM numbers`
 )
 
 // Way is storetest.TxEnd, which this package cannot import.
