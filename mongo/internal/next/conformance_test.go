@@ -156,6 +156,9 @@ func (h harness) in(name string) *mongo.Collection {
 
 func (h harness) Store() outmill.Store { return h.store }
 
+// MaxPayload leaves room for the other fields of a document.
+func (h harness) MaxPayload() int { return 15 << 20 }
+
 func (h harness) Reopen() outmill.Store { return h.opened(h.store.prefix, h.config) }
 
 func (h harness) ReopenFair(topics ...string) outmill.Store {
