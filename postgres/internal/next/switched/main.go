@@ -113,7 +113,7 @@ func take(root, from, scratch string, replace map[string]string) error {
 const laneField = "\n\n\tLane Lane\n}\n"
 
 var (
-	row  = regexp.MustCompile("(?m)^\\| (`[^|]*_test\\.go`[^|]*)\\| stays")
+	row  = regexp.MustCompile("(?m)^\\| (`[^|]*_test\\.go`[^|]*)\\| stays:")
 	name = regexp.MustCompile("`([a-z_]+_test\\.go)`")
 )
 
