@@ -14,10 +14,6 @@ var notYet = map[string][]string{
 	"a chain that waits has no end, so what comes while a group holds waits with the rest until a group takes": {
 		"holding: a message that is appended after a registration that holds reaches its group",
 	},
-	"nobody has walked since the log gives the ids of receipts": {
-		"model: random walks leave the store as the model of a queue",
-		"model: random walks over fair topics leave the store as the model of a queue",
-	},
 }
 
 func TestConformance_Log(t *testing.T) {
