@@ -17,7 +17,7 @@ DECLARE
     largest_row bigint;
     many bigint;
     -- The keys of records that wait or are leased.
-    busy text[];
+    busy text[] := '{}';
     parked boolean := false;
 BEGIN
     IF (SELECT e.stamp FROM {p:events} AS e) IS DISTINCT FROM of_stamp OR (SELECT m.pauses FROM {p:meta} AS m
