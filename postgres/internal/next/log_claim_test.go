@@ -27,9 +27,9 @@ func (byPages) Take() {}
 var _ driver.DB = byPages{}
 
 // A store whose claims all go by pages keeps each sentence, too.
-func TestConformance_LogByPages(t *testing.T) {
+func TestConformance_LogByPages_Variant(t *testing.T) {
 	t.Parallel()
-	testenv.Long(t, "the whole suite again, without claims of their own")
+	testenv.Unraced(t, "the whole suite again, without claims of their own")
 	_, takes := any(byPages{}).(driver.Taker)
 	require.False(t, takes)
 	s := &suite{t: t, config: connect(t, postgrestest.Database(t), 40, nil).Config(), log: true, pages: true}
