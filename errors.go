@@ -67,8 +67,8 @@ var (
 	ErrBrokerUnavailable = errors.New("outmill: broker unavailable")
 )
 
-// CopiesError says that no record has the ID, but that other groups have records of the message, such as after the ack of the first group's.
-// It is an ErrNotFound.
+// CopiesError says that no record has the ID, but that other groups have records of the message, such as after the ack of the first
+// group's. It is an ErrNotFound.
 type CopiesError struct {
 	ID WorkItemID
 	// Copies are the ids of these records, by group.

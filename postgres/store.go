@@ -117,13 +117,13 @@ func New(pool *pgxpool.Pool, config Config, logger watermill.LoggerAdapter) (*St
 	return newStore(conns.OfPgx(pool), config, logger)
 }
 
-func newStore(conns *conns.Conns, config Config, logger watermill.LoggerAdapter) (*Store, error) {
+func newStore(on *conns.Conns, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
 	config.setDefaults()
 	s := &Store{
-		conns:   conns,
+		conns:   on,
 		config:  config,
 		logger:  storekit.NewLog(logger, config.Name, config.AppendLogLevel),
 		fair:    storekit.NewFairTopics(config.FairTopics),

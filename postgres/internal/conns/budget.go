@@ -69,7 +69,7 @@ func (c *Conns) Beside(setting, url string) (Settings, error) {
 		if err != nil {
 			return nil, storekit.InvalidConfig("%s: %w", setting, err)
 		}
-		of = func(context.Context) (*pgx.ConnConfig, BeforeConnect, error) { return parsed.Copy(), nil, nil }
+		of = always(parsed)
 	}
 	if c.Budget() == nil {
 		return of, nil
@@ -78,6 +78,11 @@ func (c *Conns) Beside(setting, url string) (Settings, error) {
 		config, _, err := of(ctx)
 		return config, c.owned.budgeted.beforeConnect, err
 	}, nil
+}
+
+// always returns these settings.
+func always(config *pgx.ConnConfig) Settings {
+	return func(context.Context) (*pgx.ConnConfig, BeforeConnect, error) { return config.Copy(), nil, nil }
 }
 
 // idleOf is a storekit.IdleConnections.

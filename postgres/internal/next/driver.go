@@ -65,8 +65,8 @@ var (
 )
 
 // New returns a driver on connections. It does not connect.
-func New(conns *conns.Conns, config Config) *Driver {
-	d := &Driver{conns: conns, config: config, names: &names{schema: config.Schema, prefix: config.Prefix}}
+func New(on *conns.Conns, config Config) *Driver {
+	d := &Driver{conns: on, config: config, names: &names{schema: config.Schema, prefix: config.Prefix}}
 	if d.config.Logger == nil {
 		d.config.Logger = storekit.NewLog(nil, config.Name, nil)
 	}

@@ -80,7 +80,8 @@ func (db *logDB) setReadings(t *rapid.T, readings []logReading) {
 		topics, err := json.Marshal(r.topics)
 		require.NoError(t, err)
 		batch.Queue(db.names.in(`INSERT INTO {p:readings}
-			(number, grp, topics, takes, ended, swept, dropping, begin_pos, begin_seen, end_pos, end_seen) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, nullif($9::text, '')::pg_snapshot, $10, nullif($11::text, '')::pg_snapshot)`),
+			(number, grp, topics, takes, ended, swept, dropping, begin_pos, begin_seen, end_pos, end_seen)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, nullif($9::text, '')::pg_snapshot, $10, nullif($11::text, '')::pg_snapshot)`),
 			r.number, r.group, string(topics), r.takes, r.ended, r.swept, r.dropping, r.begin.pos, r.begin.seen, r.end.pos, r.end.seen)
 	}
 	require.NoError(t, db.pool.SendBatch(t.Context(), batch).Close())

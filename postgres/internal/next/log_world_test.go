@@ -256,8 +256,8 @@ func (w *logWorld) takeOf(tx *logTx, p logPage, decide func(r logRow) logFate) (
 	return b, texts
 }
 
-// claim leases up to want rows in a transaction of its own. Where a claim of its own is possible, it gives what one by a page gives, and each
-// second claim is one.
+// claim leases up to want rows in a transaction of its own. Where a claim of its own is possible, it gives what one by a page gives, and
+// each second claim is one.
 func (w *logWorld) claim(group string, want int) (logBatch, []string) {
 	w.Helper()
 	line := w.lineOf(group)
@@ -287,8 +287,8 @@ func (w *logWorld) claimOwn(tx *logTx, line logLine, want int) (b logBatch, text
 	require.NoError(w, tx.lock(w.ctx, line))
 	b = logBatch{topic: line.topic, chain: line.chain, token: w.tokens.Add(1)}
 	given, until := 0, int64(0)
-	args := line.args(schemaVersion, line.stamp, 0, line.group, line.group, "w", b.token, int64(time.Hour/time.Microsecond), want, 1<<20, 1<<20,
-		false, false)
+	args := line.args(schemaVersion, line.stamp, 0, line.group, line.group, "w", b.token, int64(time.Hour/time.Microsecond), want,
+		1<<20, 1<<20, false, false)
 	require.NoError(w, tx.QueryRow(w.ctx, w.names.text("log_claim", false), args...).Scan(&b.n, &given, &until))
 	rows, err := tx.Query(w.ctx, w.names.text("log_claimed", false), b.topic, b.chain, b.token)
 	require.NoError(w, err)

@@ -1,3 +1,4 @@
+// Package postgres is the PostgreSQL store on package engine, which is to replace package postgres at the root.
 package postgres
 
 import (
