@@ -38,8 +38,13 @@ func (e *Engine) AreIdle(ctx context.Context, stores []any) ([]bool, error) {
 		return resting, e.explain(ctx, operation, err)
 	}
 	return storekit.RestOf(ctx, stores, 1, func(ctx context.Context, other onEngine) (bool, error) {
-		return valueOf(ctx, other.itself().view, operation, func(ctx context.Context, t *tx) (bool, error) { return t.resting(ctx) })
+		return other.itself().searchedResting(ctx)
 	})
+}
+
+// searchedResting asks by searches.
+func (e *Engine) searchedResting(ctx context.Context) (bool, error) {
+	return valueOf(ctx, e.view, "look for rest", func(ctx context.Context, t *tx) (bool, error) { return t.resting(ctx) })
 }
 
 // rest is what the engine asks of its database.

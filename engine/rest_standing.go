@@ -82,10 +82,23 @@ func restingOf(ctx context.Context, rester driver.Rester, stores []any) ([]bool,
 		return nil, err
 	}
 	for i, q := range questions {
-		resting[q.place] = lasts[i] > 0
+		if resting[q.place] = lasts[i] > 0; lasts[i] < 0 {
+			resting[q.place] = searched(ctx, q.e)
+		}
 		if q.hears && lasts[i] > 0 {
 			q.e.stands.keep(q.reports, lasts[i])
 		}
 	}
 	return resting, nil
+}
+
+// searchedWithin bounds the search of one of several stores, which may wait for a lock.
+const searchedWithin = 5 * time.Second
+
+// searched reports whether a search finds nothing to do. A store that cannot be asked does not rest.
+func searched(ctx context.Context, e *Engine) bool {
+	ctx, cancel := context.WithTimeout(ctx, searchedWithin)
+	defer cancel()
+	resting, err := e.searchedResting(ctx)
+	return resting && err == nil
 }

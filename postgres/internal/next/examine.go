@@ -99,14 +99,21 @@ func (d *Driver) checkVersion(ctx context.Context) error {
 
 // query calls row for each row of a statement, which has no transaction around it.
 func (d *Driver) query(ctx context.Context, text string, args []any, row func(scan func(into ...any) error) error) error {
+	// Without a transaction the settings hold for the statements that are sent with them.
+	return d.send(ctx, row, step{text: d.names.text("settings", false), args: []any{true}}, step{text: text, args: args})
+}
+
+// send calls row for each row of the last statement. The statements have no transaction around them.
+func (d *Driver) send(ctx context.Context, row func(scan func(into ...any) error) error, steps ...step) error {
 	own, err := d.begin(ctx)
 	if err != nil {
 		return err
 	}
 	t := &tx{d: d, to: onPgx{own.conn}}
-	// Without a transaction the settings hold for the statements that are sent with them.
-	t.addStep(step{text: d.names.text("settings", false), args: []any{true}})
-	t.addStep(step{text: text, args: args, row: func(scan scan) error { return row(scan) }})
+	steps[len(steps)-1].row = func(scan scan) error { return row(scan) }
+	for _, one := range steps {
+		t.addStep(one)
+	}
 	err = t.flush(ctx)
 	own.end(ctx, err)
 	return err

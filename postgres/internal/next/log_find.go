@@ -299,11 +299,8 @@ func (t *tx) anyOpen(ctx context.Context) (rows []driver.Row, err error) {
 		return nil, err
 	}
 	for _, line := range lines {
-		chains := t.log.history.chains(line.Topic)
-		for _, chain := range chains.known {
-			l := t.log.history.line(line, chain)
-			_, held := chains.holder(chain)
-			t.add("log_any", []any{l.topic, l.chain, l.begin.pos, l.begin.seen, held}, func(scan scan) error {
+		for _, c := range t.log.history.all(line) {
+			t.add("log_any", []any{c.topic, c.chain, c.begin.pos, c.begin.seen, c.unread}, func(scan scan) error {
 				has := false
 				err := scan(&has)
 				if has {
@@ -315,4 +312,20 @@ func (t *tx) anyOpen(ctx context.Context) (rows []driver.Row, err error) {
 	}
 	err = t.flush(ctx)
 	return rows, err
+}
+
+// anyChain is a chain of a line. unread says that somebody reads it, or will.
+type anyChain struct {
+	*logLine
+	unread bool
+}
+
+// all are the chains of a line, those that have ended, too: they may have rows in work.
+func (h *logHistory) all(line driver.Line) (all []anyChain) {
+	chains := h.chains(line.Topic)
+	for _, chain := range chains.known {
+		_, unread := chains.holder(chain)
+		all = append(all, anyChain{h.line(line, chain), unread})
+	}
+	return all
 }

@@ -224,6 +224,9 @@ const mostCounted = 10_000
 // logTopics are the topics of the lines of the log, which the transaction must know to find the lines of a group.
 func (t *tx) logTopics(ctx context.Context) ([]driver.Line, error) {
 	lines, err := list(ctx, t, "log_topics", nil, lineIn(""))
+	if err == nil {
+		t.d.log.topics.Store(&lines)
+	}
 	return lines, err
 }
 

@@ -17,8 +17,10 @@ import (
 // driverLog is what a process remembers of the log.
 type driverLog struct {
 	history atomic.Pointer[logHistory]
-	keeper  *segments.Keeper
-	pace    pace
+	// topics are the lines that the log had when they were read last.
+	topics atomic.Pointer[[]driver.Line]
+	keeper *segments.Keeper
+	pace   pace
 	// adapted says that the log is one of this server: see adapt.
 	adapted  atomic.Bool
 	adapting sync.Mutex

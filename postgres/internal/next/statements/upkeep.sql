@@ -7,3 +7,7 @@ SELECT {p:now}() FROM {p:events} FOR SHARE
 -- name: log_alone
 -- The same for a transaction that may change them.
 SELECT 1 FROM {p:events} FOR UPDATE
+
+-- name: resting_of
+-- Whether the stores of several schemas rest: see the function.
+SELECT {p:resting_of}($1::pg_catalog.text[], $2::pg_catalog.text[])

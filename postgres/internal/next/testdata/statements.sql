@@ -841,6 +841,9 @@ SELECT /* outmill range */ kind, key, at, made_at, value FROM "outmill"."entries
 -- replace
 UPDATE /* outmill replace */ "outmill"."records" SET size = $2::bigint, metadata = nullif($3::text, ''), payload = $4::bytea WHERE id = $1::text::uuid;
 
+-- resting_of
+SELECT /* outmill resting_of */ "outmill"."resting_of"($1::pg_catalog.text[], $2::pg_catalog.text[]);
+
 -- scan
 SELECT /* outmill scan */ kind, key, at, made_at, value FROM "outmill"."entries" WHERE kind = $1::text AND key >= $2::text AND key < $2::text || chr(1114111) ORDER BY key;
 

@@ -65,6 +65,9 @@ func New(log Log, config Config) *Keeper {
 	return &Keeper{log: log, config: config.withDefaults()}
 }
 
+// Small is Config.Small.
+func (k *Keeper) Small() int64 { return k.config.Small }
+
 // Maintain does some of the upkeep if this process has the turn, and reports whether there is more to do at once.
 func (k *Keeper) Maintain(ctx context.Context) (more bool, err error) {
 	turn := rand.Int64()
