@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -31,6 +33,9 @@ func (e *Engine) lookForLines(ctx context.Context, req outmill.ClaimRequest) (na
 			return nil, false, e.explain(ctx, "claim", fmt.Errorf("%w: one of %q", outmill.ErrFairOrder, topics))
 		}
 	}
+	if e.quiet(ctx, req, ask) {
+		return nil, false, nil
+	}
 	err = e.do(ctx, "claim", e.own(ctx, e.db.View, driver.Begin{Topics: &ask}), func(ctx context.Context, t *tx) (err error) {
 		ask := ask
 		if err := t.sameFair(ctx); err != nil {
@@ -53,7 +58,51 @@ func (e *Engine) lookForLines(ctx context.Context, req outmill.ClaimRequest) (na
 		unrouted, err = t.mayAdopt(ctx, match)
 		return err
 	})
+	e.empty.note(req, err == nil && len(names) == 0 && !unrouted)
 	return names, unrouted, err
+}
+
+// quiet asks the driver where the last look has found nothing. Of an error the look that follows tells.
+func (e *Engine) quiet(ctx context.Context, req outmill.ClaimRequest, ask driver.Topics) bool {
+	looker, ok := e.db.(driver.Looker)
+	if !ok || !e.empty.has(req) || e.usable(ctx) != nil {
+		return false
+	}
+	quiet, err := looker.Quiet(ctx, ask)
+	return quiet && err == nil
+}
+
+// emptyLooks are the groups and selections whose last look has found nothing. The zero value is ready to use.
+type emptyLooks struct {
+	mu    sync.Mutex
+	known map[string]struct{}
+}
+
+// mostEmpty limits the memory for selections that are not used again.
+const mostEmpty = 1000
+
+func (l *emptyLooks) has(req outmill.ClaimRequest) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, empty := l.known[emptyKey(req)]
+	return empty
+}
+
+func (l *emptyLooks) note(req outmill.ClaimRequest, empty bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case !empty:
+		delete(l.known, emptyKey(req))
+		return
+	case l.known == nil || len(l.known) >= mostEmpty:
+		l.known = map[string]struct{}{}
+	}
+	l.known[emptyKey(req)] = struct{}{}
+}
+
+func emptyKey(req outmill.ClaimRequest) string {
+	return req.Group + "\x00" + strings.Join(req.Topics.Include, "\x00") + "\x00\x00" + strings.Join(req.Topics.Exclude, "\x00")
 }
 
 // mayAdopt reports whether rows of the topics wait that a registered group is to have.

@@ -69,6 +69,7 @@ type Engine struct {
 	busy     storekit.BusyTopics
 	notifier *storekit.Notifier
 	stands   standing
+	empty    emptyLooks
 	// open ends when the store is closed.
 	open context.Context
 	end  context.CancelFunc

@@ -150,7 +150,7 @@ func (d *Driver) migrations() ([]sqlkit.Migration, error) {
 	migrations, err := sqlkit.LoadMigrations(schemaFiles, "schema", d.names.in)
 	if err == nil && d.config.Log {
 		first := &migrations[0]
-		for _, statement := range sqlkit.Split(logSchema + logFunctions + logReadable + restFunctions) {
+		for _, statement := range sqlkit.Split(logSchema + logFunctions + logReadable + restFunctions + quietFunction) {
 			first.Statements = append(first.Statements, d.names.in(statement))
 		}
 	}

@@ -1,0 +1,47 @@
+package next
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// quietFunction looks for anything that a group has.
+//
+//go:embed log_quiet.sql
+var quietFunction string
+
+var _ driver.Looker = (*Driver)(nil)
+
+// Quiet is one statement. A process that does not know the history, or the topics of the log, cannot tell; the look that follows reads both.
+// See driver.Looker.
+func (d *Driver) Quiet(ctx context.Context, ask driver.Topics) (quiet bool, err error) {
+	h, topics := d.log.history.Load(), d.log.topics.Load()
+	if !d.config.Log || h == nil || ask.Lines == nil && topics == nil {
+		return false, nil
+	}
+	var names, known []string
+	lines := ask.Lines
+	if lines == nil {
+		lines = inLine(ask.Group, *topics)
+		known = textsOf(lines, func(l *driver.Line) string { return l.Name() })
+	} else {
+		names = textsOf(lines, func(l *driver.Line) string { return l.Name() })
+	}
+	var chains []*logLine
+	for _, line := range lines {
+		if l := h.reads(line); l != nil && !l.dropping {
+			chains = append(chains, l)
+		}
+	}
+	// The function has its settings.
+	one := step{text: d.names.text("quiet", false), args: []any{
+		ask.Group, schemaVersion, h.stamp, names, known,
+		textsOf(chains, func(l **logLine) string { return (*l).topic }), numbersOf(chains, func(l **logLine) int64 { return (*l).chain }),
+		numbersOf(chains, func(l **logLine) int64 { return (*l).begin.pos }),
+		textsOf(chains, func(l **logLine) string { return (*l).begin.seen }),
+	}}
+	err = d.send(ctx, func(scan func(...any) error) error { return scan(&quiet) }, one)
+	return quiet, err
+}
