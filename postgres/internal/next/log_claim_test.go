@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -67,6 +68,8 @@ type takingWorld struct {
 	topic  string
 	owner  outmill.OwnerToken
 	change func(*outmill.ClaimRequest)
+	// open is a transaction that has appended.
+	open pgx.Tx
 }
 
 func (w *takingWorld) append(key string, change ...func(r *outmill.Record)) *outmill.Record {
