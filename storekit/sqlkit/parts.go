@@ -19,15 +19,16 @@ var made = regexp.MustCompile(`(?m)^(CREATE|DROP)(?: UNIQUE)?(?: OR REPLACE)? ` 
 	`(TABLE|INDEX|VIEW|FUNCTION|TRIGGER)(?: IF(?: NOT)? EXISTS)? \{[pi]:([a-z0-9_]+)\}`)
 
 // Parts returns what the migrations of the directory create and do not drop again, in the order
-// of the files. It finds the lines that begin with CREATE or DROP and name a part by a
-// placeholder, {p:…} or {i:…}.
+// of the files. See PartsOf.
 func Parts(fsys fs.FS, dir string) ([]Part, error) {
 	migrations, err := LoadMigrations(fsys, dir, func(statement string) string { return statement })
-	if err != nil {
-		return nil, err
-	}
-	var parts []Part
-	for _, statement := range Statements(migrations) {
+	return PartsOf(Statements(migrations)), err
+}
+
+// PartsOf returns what the statements create and do not drop again, in their order. It finds the
+// lines that begin with CREATE or DROP and name a part by a placeholder, {p:…} or {i:…}.
+func PartsOf(statements []string) (parts []Part) {
+	for _, statement := range statements {
 		for _, match := range made.FindAllStringSubmatch(statement, -1) {
 			part := Part{strings.ToLower(match[2]), match[3]}
 			parts = slices.DeleteFunc(parts, func(p Part) bool { return p == part })
@@ -36,5 +37,5 @@ func Parts(fsys fs.FS, dir string) ([]Part, error) {
 			}
 		}
 	}
-	return parts, nil
+	return parts
 }
