@@ -1,6 +1,7 @@
 package segments
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -95,7 +96,7 @@ func (k *Keeper) truncate(ctx context.Context, segment int) (found look, err err
 			return err
 		}
 		if stopped, err := value[bool](ctx, t, "stop"); err != nil || !stopped {
-			return errors.Join(err, errRefused)
+			return cmp.Or(err, errRefused)
 		}
 		last := int64(-1)
 		for after := ""; !found.ended && !found.needed; after = found.after {
@@ -104,7 +105,7 @@ func (k *Keeper) truncate(ctx context.Context, segment int) (found look, err err
 			}
 			last = max(last, found.last)
 			if wanted, err := value[bool](ctx, t, "wanted"); err != nil || wanted {
-				return errors.Join(err, errRefused)
+				return cmp.Or(err, errRefused)
 			}
 		}
 		if found.needed {
@@ -120,7 +121,7 @@ func (k *Keeper) truncate(ctx context.Context, segment int) (found look, err err
 			return err
 		}
 		if found.truncated, err = value[bool](ctx, t, "truncate"); err != nil || !found.truncated {
-			return errors.Join(err, errRefused)
+			return cmp.Or(err, errRefused)
 		}
 		_, err = t.tx.Exec(ctx, t.each("unretire"))
 		return err
