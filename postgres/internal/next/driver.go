@@ -140,7 +140,7 @@ func (d *Driver) repeat(ctx context.Context, fn func(again bool) error) error {
 
 // run runs fn in a transaction. rides says that the commit may travel with the last write.
 func (d *Driver) run(ctx context.Context, how string, begin driver.Begin, fn func(driver.Tx) error, rides bool) error {
-	if err := d.adapt(ctx); err != nil {
+	if err := d.adapt(ctx, begin.Inserts); err != nil {
 		return err
 	}
 	own, err := d.begin(ctx)

@@ -2,6 +2,7 @@ package next
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -29,8 +30,9 @@ func (d *Driver) Maintain(ctx context.Context) (more bool, err error) {
 	return more, err
 }
 
-// adapt has the log be one of this server before the first transaction of the process. See segments.Keeper.
-func (d *Driver) adapt(ctx context.Context) error {
+// adapt has the log be one of this server before the first transaction of the process. See segments.Keeper. A process without the rights
+// for that waits for one that has them, but for its appends: their numbers are those of this server.
+func (d *Driver) adapt(ctx context.Context, appends bool) error {
 	l := &d.log
 	if !d.config.Log || l.adapted.Load() {
 		return nil
@@ -41,13 +43,18 @@ func (d *Driver) adapt(ctx context.Context) error {
 		return nil
 	}
 	_, err := l.keeper.Adapt(ctx)
+	if errors.Is(err, segments.ErrOther) && appends && code(err) == codeNoRight {
+		return nil
+	}
 	switch code(err) {
 	case codeNoTable, codeNoColumn: // the transaction says what is missing
 		return nil
 	case codeReadOnly: // a standby, say: it claims nothing, and may become the primary
 		return nil
-	case codeNoRight: // it must not ask which server this is
-		err = nil
+	case codeNoRight: // it must not ask, or not say, which server this is
+		if !errors.Is(err, segments.ErrOther) {
+			err = nil
+		}
 	}
 	l.adapted.Store(err == nil)
 	return err

@@ -2,6 +2,7 @@ package segments
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -9,7 +10,8 @@ import (
 
 // Adapt makes the log one of this server, if its transaction numbers are those of another one: after a dump was restored here, or copied by
 // another program. All transactions whose rows it has were committed there. It must come before the first claim of a process, and before
-// the upkeep; it reports whether it has changed something. A copy of the disk has the identity of its server, and is not noticed.
+// the upkeep; it reports whether it has changed something. Where it fails although the log is of another server, the error is ErrOther, too.
+// A copy of the disk has the identity of its server, and is not noticed.
 func (k *Keeper) Adapt(ctx context.Context) (changed bool, err error) {
 	var now, then string
 	look := func(t step) error { return t.tx.QueryRow(ctx, t.text("cluster_now")).Scan(&now, &then) }
@@ -40,8 +42,14 @@ func (k *Keeper) Adapt(ctx context.Context) (changed bool, err error) {
 		_, err = t.tx.Exec(ctx, t.text("cluster_set"), now)
 		return err
 	})
-	return changed, err
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrOther, err)
+	}
+	return changed, nil
 }
+
+// ErrOther says that the numbers of the log are those of another server.
+var ErrOther = errors.New("the log was restored from another server, and is not one of this server yet")
 
 func (t step) adapt(ctx context.Context, history History) error {
 	rows, err := t.tx.Query(ctx, t.text("cluster_lines"))
