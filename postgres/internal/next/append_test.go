@@ -100,7 +100,7 @@ func TestAppendOfTheSchema(t *testing.T) {
 	t.Parallel()
 	both := func(t *testing.T) (appended, sent opened) {
 		t.Helper()
-		_, super := ready(t)
+		_, super := ready(t, false)
 		open := func(schema string) opened {
 			d := next.New(next.PoolOf(super.db), next.Config{Name: schema, Schema: schema})
 			o := opened{engine.New(d, engine.Config{FairTopics: []string{"fair.*"}}), d, super.db, schema}
@@ -198,7 +198,7 @@ func TestAppendOfTheSchema(t *testing.T) {
 
 	t.Run("it ignores the search path and the settings of its caller", func(t *testing.T) {
 		t.Parallel()
-		database, super := ready(t)
+		database, super := ready(t, false)
 		require.NoError(t, super.RegisterGroup(t.Context(), outmill.Registration{Group: "readers"}))
 		execute(t, super.db, "CREATE SCHEMA evil")
 		execute(t, super.db, "CREATE FUNCTION evil.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$")
@@ -225,7 +225,7 @@ func TestAppendOfTheSchema(t *testing.T) {
 // Payloads that are text are readable as such, and others as hexadecimal numbers.
 func TestReadable_Payloads(t *testing.T) {
 	t.Parallel()
-	_, store := ready(t)
+	_, store := ready(t, false)
 	require.NoError(t, store.Append(t.Context(),
 		&outmill.Record{Topic: "json", MessageID: "a", Payload: []byte(`{"name": "é"}`)},
 		&outmill.Record{Topic: "bytes", MessageID: "b", Payload: []byte{0xff, 0}},

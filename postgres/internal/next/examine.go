@@ -12,28 +12,6 @@ import (
 
 var _ roles.Examiner = (*Driver)(nil)
 
-var (
-	selectOnly = []string{"SELECT"}
-	everything = []string{"SELECT", "INSERT", "UPDATE", "DELETE"}
-)
-
-// taskRights are those of the documentation. Who publishes reads two columns of the records: whether any are of no group.
-var taskRights = map[roles.Task][]doctor.Right{
-	roles.TaskPublish: {
-		{Name: "meta", Privileges: selectOnly}, {Name: "notes", Privileges: selectOnly},
-		{Name: "records", Privileges: []string{"INSERT", "SELECT (grp, stage)"}},
-		{Name: "entries", Privileges: []string{"SELECT", "INSERT", "UPDATE"}},
-	},
-	roles.TaskRead: {
-		{Name: "meta", Privileges: []string{"SELECT", "UPDATE"}}, {Name: "notes", Privileges: everything},
-		{Name: "entries", Privileges: everything},
-		{Name: "records", Privileges: []string{"SELECT", "UPDATE", "DELETE"}},
-	},
-}
-
-// foreign are the functions of programs without a store, and of people.
-var foreign = []string{"append", "topic_matches", "readers_of", "line_name", "new_id", "copy_id", "text_fault", "as_text"}
-
 // sqlServer is whether the server accepts writes, and how full the queue of notifications is.
 const sqlServer = `SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off', pg_notification_queue_usage()`
 
@@ -44,10 +22,12 @@ func (d *Driver) Examine(ctx context.Context, request roles.ExamineRequest) (e r
 	if err := d.checkVersion(ctx); err != nil && code(err) != codeNoRight {
 		return e, err
 	}
-	parts, err := sqlkit.Parts(schemaFiles, "schema")
+	templates, err := d.templates()
 	if err != nil {
 		return e, err
 	}
+	parts := sqlkit.PartsOf(templates)
+	rights, reserved := rightsIn(templates, parts)
 	err = d.query(ctx, sqlServer, nil, func(scan func(...any) error) error {
 		var writable bool
 		var usage float64
@@ -64,8 +44,8 @@ func (d *Driver) Examine(ctx context.Context, request roles.ExamineRequest) (e r
 		return e, err
 	}
 	database := doctor.Database{
-		Query: d.query, Schema: d.config.Schema, Prefix: d.config.Prefix, Parts: parts, Rights: taskRights, Sequence: "records_seq_seq",
-		Reserved: foreign,
+		Query: d.query, Schema: d.config.Schema, Prefix: d.config.Prefix, Parts: parts, Rights: rights, Sequence: "records_seq_seq",
+		Reserved: reserved,
 	}
 	if err := database.Examine(ctx, request, &e); err != nil {
 		return e, err

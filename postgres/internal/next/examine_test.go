@@ -59,21 +59,56 @@ func held(t *testing.T, url, name string, statements ...string) (pid uint32, end
 	return conn.PgConn().PID(), end
 }
 
+// revoked are privileges on an object that tasks need.
+type revoked struct{ privileges, object, tasks string }
+
+// requireRightsNamed requires that who publishes and reads has all rights, and that each one that is revoked is named.
+func requireRightsNamed(t *testing.T, log bool, further []revoked) {
+	t.Helper()
+	database, super := ready(t, log)
+	role, roleURL := newRole(t, super.db, database)
+	rightsOf(super, "publisher").grant(t, super.db, role)
+	rightsOf(super, "worker").grant(t, super.db, role)
+	store := storeOn(t, connect(t, roleURL, 2, nil), log)
+	require.Empty(t, examined(t, store, lenient()).Findings)
+	for _, r := range append(further, []revoked{
+		{"DELETE", `"outmill"."records"`, "read"}, {"SELECT, UPDATE", `"outmill"."meta"`, "publish and read"},
+		{"USAGE", `SCHEMA "outmill"`, "publish and read"},
+	}...) {
+		execute(t, super.db, fmt.Sprintf("REVOKE %s ON %s FROM %s", r.privileges, r.object, role))
+		found := examined(t, store, lenient()).Findings
+		i := slices.IndexFunc(found, func(f roles.Finding) bool { return f.Subject == r.privileges+" ON "+r.object })
+		require.GreaterOrEqual(t, i, 0, "%+v", found)
+		require.Equal(t, "right_missing", found[i].Code)
+		require.True(t, found[i].Failure)
+		require.Contains(t, found[i].Text, "needs to "+r.tasks+".")
+		statement, _, _ := strings.Cut(found[i].Remedy, ";")
+		execute(t, super.db, statement)
+		require.Empty(t, examined(t, store, lenient()).Findings, statement)
+	}
+	function := map[bool]string{false: "demand", true: "log_claim"}[log]
+	execute(t, super.db, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA outmill FROM PUBLIC")
+	execute(t, super.db, "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA outmill TO "+role)
+	require.Empty(t, examined(t, store, lenient()).Findings)
+	execute(t, super.db, "REVOKE EXECUTE ON FUNCTION outmill."+function+" FROM "+role)
+	require.Equal(t, `EXECUTE ON FUNCTION "outmill"."`+function+`"`, onlyFinding(t, store, lenient()).Subject)
+}
+
 func TestDriver_Examine(t *testing.T) {
 	t.Parallel()
 
 	t.Run("a store that works has no findings, in each mode of pgx", func(t *testing.T) {
 		t.Parallel()
-		database, store := ready(t)
+		database, store := ready(t, false)
 		require.Equal(t, roles.Examination{}, examined(t, store, lenient()))
 		for _, mode := range modes {
-			require.Equal(t, roles.Examination{}, examined(t, storeOn(t, connect(t, database, 1, inMode(mode))), lenient()), mode)
+			require.Equal(t, roles.Examination{}, examined(t, storeOn(t, connect(t, database, 1, inMode(mode)), false), lenient()), mode)
 		}
 	})
 
 	t.Run("a schema that is missing or newer is the error of the call", func(t *testing.T) {
 		t.Parallel()
-		_, store := ready(t)
+		_, store := ready(t, false)
 		execute(t, store.db, "UPDATE outmill.meta SET version = version + 1, compatible = version + 1")
 		_, err := store.Examine(t.Context(), lenient())
 		require.ErrorIs(t, err, outmill.ErrSchemaNewer)
@@ -88,9 +123,12 @@ func TestDriver_Examine(t *testing.T) {
 			"DROP INDEX outmill.line":       {Code: "index_missing", Subject: "outmill.line"},
 			"DROP INDEX outmill.entries_at": {Code: "index_missing", Subject: "outmill.entries_at"},
 			"DROP FUNCTION outmill.demand":  {Code: "function_missing", Subject: "outmill.demand", Failure: true},
+			"DROP FUNCTION outmill.log_any": {Code: "function_missing", Subject: "outmill.log_any", Failure: true},
+			"DROP INDEX outmill.log_1_next": {Code: "index_missing", Subject: "outmill.log_1_next"},
+			"DROP TABLE outmill.retired":    {Code: "table_missing", Subject: "outmill.retired", Failure: true},
 			"DROP VIEW outmill.readable":    {Code: "view_missing", Subject: "outmill.readable"},
 		} {
-			_, store := ready(t)
+			_, store := ready(t, strings.Contains(statement, "log_") || strings.Contains(statement, "retired"))
 			execute(t, store.db, statement)
 			f := onlyFinding(t, store, lenient())
 			require.Equal(t, want, roles.Finding{Code: f.Code, Subject: f.Subject, Failure: f.Failure})
@@ -99,7 +137,7 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("a table that was dropped is named, although no call works without it", func(t *testing.T) {
 		t.Parallel()
-		_, store := ready(t)
+		_, store := ready(t, false)
 		execute(t, store.db, "DROP TABLE outmill.entries")
 		codes := map[string]bool{}
 		for _, f := range examined(t, store, lenient()).Findings {
@@ -110,7 +148,7 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("an index that was not built to its end is named", func(t *testing.T) {
 		t.Parallel()
-		_, store := ready(t)
+		_, store := ready(t, false)
 		execute(t, store.db, "DROP INDEX outmill.entries_at")
 		execute(t, store.db, "INSERT INTO outmill.entries VALUES (1, 1, 'x', 'a', ''), (1, 1, 'x', 'b', '')")
 		_, err := store.db.Exec(t.Context(), "CREATE UNIQUE INDEX CONCURRENTLY entries_at ON outmill.entries (at)")
@@ -121,7 +159,7 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("a sequence that does not count one by one is named, with the statement that mends it", func(t *testing.T) {
 		t.Parallel()
-		_, store := ready(t)
+		_, store := ready(t, false)
 		for _, change := range []string{"CACHE 10", "CYCLE", "INCREMENT 2"} {
 			execute(t, store.db, "ALTER SEQUENCE outmill.records_seq_seq "+change)
 			f := onlyFinding(t, store, lenient())
@@ -135,39 +173,27 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("each right that is revoked is named, with the statement that grants it again", func(t *testing.T) {
 		t.Parallel()
-		database, super := ready(t)
-		role, roleURL := newRole(t, super.db, database)
-		rightsOf(super, "publisher").grant(t, super.db, role)
-		rightsOf(super, "worker").grant(t, super.db, role)
-		store := storeOn(t, connect(t, roleURL, 2, nil))
-		require.Empty(t, examined(t, store, lenient()).Findings)
-		for _, revoked := range []struct{ privileges, object, tasks string }{
-			{"DELETE", `"outmill"."records"`, "read"},
-			{"INSERT", `"outmill"."records"`, "publish"},
-			{"SELECT, UPDATE", `"outmill"."meta"`, "publish and read"},
-			{"USAGE", `SCHEMA "outmill"`, "publish and read"},
-		} {
-			execute(t, super.db, fmt.Sprintf("REVOKE %s ON %s FROM %s", revoked.privileges, revoked.object, role))
-			found := examined(t, store, lenient()).Findings
-			i := slices.IndexFunc(found, func(f roles.Finding) bool { return f.Subject == revoked.privileges+" ON "+revoked.object })
-			require.GreaterOrEqual(t, i, 0, "%+v", found)
-			require.Equal(t, "right_missing", found[i].Code)
-			require.True(t, found[i].Failure)
-			require.Contains(t, found[i].Text, "needs to "+revoked.tasks+".")
-			statement, _, _ := strings.Cut(found[i].Remedy, ";")
-			execute(t, super.db, statement)
-			require.Empty(t, examined(t, store, lenient()).Findings, statement)
-		}
-		execute(t, super.db, "REVOKE EXECUTE ON FUNCTION outmill.demand FROM PUBLIC")
-		require.Equal(t, `EXECUTE ON FUNCTION "outmill"."demand"`, onlyFinding(t, store, lenient()).Subject)
+		requireRightsNamed(t, false, nil)
+	})
+
+	t.Run("rights on the log are named, too", func(t *testing.T) {
+		t.Parallel()
+		requireRightsNamed(t, true, []revoked{
+			{"INSERT", `"outmill"."log_1"`, "publish"}, {"USAGE", `SEQUENCE "outmill"."records_seq_seq"`, "publish"},
+			{"SELECT", `"outmill"."events"`, "publish and read"}, {"INSERT", `"outmill"."records"`, "publish and read"},
+			{"SELECT", `"outmill"."log"`, "read"}, {"UPDATE", `"outmill"."batches"`, "read"}, {"INSERT", `"outmill"."ended"`, "read"},
+			{"DELETE", `"outmill"."left_rows"`, "read"}, {"INSERT", `"outmill"."skips"`, "read"},
+			{"SELECT", `"outmill"."skip_ranges"`, "read"}, {"INSERT", `"outmill"."readings"`, "read"},
+			{"SELECT", `SEQUENCE "outmill"."records_seq_seq"`, "read"},
+		})
 	})
 
 	t.Run("who only publishes needs no more than a publisher's rights, of records those to two columns", func(t *testing.T) {
 		t.Parallel()
-		database, super := ready(t)
+		database, super := ready(t, false)
 		role, roleURL := newRole(t, super.db, database)
 		rightsOf(super, "publisher").grant(t, super.db, role)
-		store := storeOn(t, connect(t, roleURL, 2, nil))
+		store := storeOn(t, connect(t, roleURL, 2, nil), false)
 		request := lenient()
 		require.NotEmpty(t, examined(t, store, request).Findings)
 		request.Tasks = []roles.Task{roles.TaskPublish}
@@ -182,7 +208,7 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("a session that keeps deleted rows is named, with the time since when", func(t *testing.T) {
 		t.Parallel()
-		database, store := ready(t)
+		database, store := ready(t, false)
 		request := lenient()
 		request.OpenTransaction = time.Microsecond
 		before := time.Now()
@@ -199,7 +225,7 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("a prepared transaction that nobody ends is named", func(t *testing.T) {
 		t.Parallel()
-		database, store := ready(t)
+		database, store := ready(t, false)
 		if valueOf[int](t, store.db, `SELECT current_setting('max_prepared_transactions')::integer`) == 0 {
 			t.Skip("skipped: the server prepares no transactions (max_prepared_transactions is 0)")
 		}
@@ -215,7 +241,7 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("a session that waits for a lock is named, and the one that has it", func(t *testing.T) {
 		t.Parallel()
-		database, store := ready(t)
+		database, store := ready(t, false)
 		require.NoError(t, store.Append(t.Context(), made("orders", "x", 1)...))
 		holder, end := held(t, database, "repair", "BEGIN", "SELECT 1 FROM outmill.records FOR UPDATE")
 		ended := make(chan error, 1)
@@ -237,7 +263,7 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("a queue of notifications that fills is found", func(t *testing.T) {
 		t.Parallel()
-		database, store := ready(t)
+		database, store := ready(t, false)
 		request := lenient()
 		// One page of the queue of 8 GiB is 1e-6.
 		request.QueueUsage = 1e-7
@@ -252,8 +278,8 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("a server that takes no writes is a failure", func(t *testing.T) {
 		t.Parallel()
-		database, _ := ready(t)
+		database, _ := ready(t, false)
 		db := connect(t, database, 1, inSession("default_transaction_read_only", "on"))
-		require.Equal(t, "read_only", onlyFinding(t, storeOn(t, db), lenient()).Code)
+		require.Equal(t, "read_only", onlyFinding(t, storeOn(t, db, false), lenient()).Code)
 	})
 }

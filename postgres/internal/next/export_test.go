@@ -1,6 +1,7 @@
 package next
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -43,3 +44,6 @@ func (d *Driver) ForgetRefusals() {
 	defer d.log.refused.mu.Unlock()
 	d.log.refused.lines = nil
 }
+
+// Tend is Maintain with the error of a role that lacks rights.
+func (d *Driver) Tend(ctx context.Context) (more bool, err error) { return d.log.keeper.Maintain(ctx) }

@@ -1,10 +1,48 @@
+-- Rights with the log, besides those of the records.
+-- Who publishes. A row is written to a segment by its name. This must not read the log:
+-- GRANT INSERT ON {p:log_0}, {p:log_1}, {p:log_2} TO publisher
+-- GRANT USAGE ON SEQUENCE {p:records_seq_seq} TO publisher
+-- GRANT SELECT ON {p:events} TO publisher
+-- Who publishes messages with ids of its own, besides publishing:
+-- GRANT SELECT (id) ON {p:log} TO namer
+-- Who subscribes or forwards, and operates:
+-- GRANT INSERT ON {p:records} TO worker
+-- GRANT SELECT ON {p:log} TO worker
+-- GRANT SELECT, INSERT, UPDATE ON {p:batches} TO worker
+-- GRANT SELECT, INSERT ON {p:ended}, {p:skips} TO worker
+-- GRANT SELECT ON {p:skip_ranges} TO worker
+-- GRANT SELECT, INSERT, UPDATE, DELETE ON {p:left_rows} TO worker
+-- GRANT SELECT, INSERT, UPDATE ON {p:readings} TO worker
+-- GRANT SELECT, UPDATE ON {p:events} TO worker
+-- GRANT SELECT ON SEQUENCE {p:records_seq_seq} TO worker
+-- One of those at least, which then gives the log's space back, and makes a log that was restored here one of this server. For that it
+-- needs TEMPORARY on the database, too, and EXECUTE of pg_control_system, which are everybody's unless they were revoked:
+-- GRANT SELECT, INSERT, TRUNCATE ON {p:log_0} TO keeper
+-- GRANT SELECT, TRUNCATE ON {p:log_1}, {p:log_2} TO keeper
+-- GRANT DELETE ON {p:batches}, {p:ended}, {p:skips} TO keeper
+-- GRANT INSERT, UPDATE, DELETE ON {p:skip_ranges} TO keeper
+-- GRANT SELECT, UPDATE ON {p:upkeep} TO keeper
+-- GRANT SELECT, INSERT, UPDATE, DELETE ON {p:retired} TO keeper
+-- Who looks on:
+-- GRANT SELECT ON {p:log}, {p:batches}, {p:ended}, {p:left_rows}, {p:skips}, {p:skip_ranges}, {p:readings}, {p:events} TO reader
+-- Functions, where those of everybody were revoked:
+-- GRANT EXECUTE ON FUNCTION {p:log_any}, {p:log_copy_id}, {p:log_cursor_of}, {p:log_in_work}, {p:log_late} TO worker, reader
+-- GRANT EXECUTE ON FUNCTION {p:log_lines}, {p:log_page}, {p:log_places}, {p:log_rows_of}, {p:log_size} TO worker, reader
+-- GRANT EXECUTE ON FUNCTION {p:log_skipped}, {p:log_unread} TO worker, reader
+-- GRANT EXECUTE ON FUNCTION {p:log_batch}, {p:log_change_leased}, {p:log_change_unread}, {p:log_claim}, {p:log_dropped} TO worker
+-- GRANT EXECUTE ON FUNCTION {p:log_due}, {p:log_extend_rows}, {p:log_keys_of}, {p:log_known}, {p:log_move_ended} TO worker
+-- GRANT EXECUTE ON FUNCTION {p:log_move_leased}, {p:log_move_read}, {p:log_next}, {p:log_open_notes}, {p:log_registered} TO worker
+-- GRANT EXECUTE ON FUNCTION {p:log_settle}, {p:log_swept}, {p:log_take}, {p:quiet}, {p:resting}, {p:resting_of} TO worker
+-- GRANT EXECUTE ON FUNCTION {p:log_leased}, {p:segment_adapt}, {p:segment_stop}, {p:segment_truncate} TO keeper
+-- GRANT EXECUTE ON FUNCTION {p:log_chains}, {p:log_mask}, {p:log_numbered}, {p:selects}, {p:topic_matches} TO reader
+--
 -- The log: see docs/postgres-next.md. xid stands before pos, so a transaction has its number before it has a place. topic names the line of
 -- the topic and part. Rows are never updated or deleted. NULL is an empty text, of message_id the text of id. event is the last event of the
 -- registrations that the append knew, from which the ids of the row's copies follow. The log is read by this table, which has no rows of its
 -- own: they are in the segments, and an append writes to one of these.
 CREATE TABLE {p:log} (
     xid            xid8   NOT NULL DEFAULT pg_current_xact_id(),
-    pos            bigint NOT NULL DEFAULT nextval('{p:records_seq_seq}'),
+    pos            bigint NOT NULL DEFAULT nextval({q:records_seq_seq}),
     created_at     bigint NOT NULL,
     event          bigint NOT NULL DEFAULT 0,
     id             uuid   NOT NULL,

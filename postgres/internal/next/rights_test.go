@@ -16,8 +16,10 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres/internal/next"
+	"github.com/outmill/outmill/postgres/internal/next/internal/segments"
 )
 
 func execute(t *testing.T, db *pgxpool.Pool, statement string, args ...any) {
@@ -33,19 +35,22 @@ func valueOf[T any](t *testing.T, db *pgxpool.Pool, statement string, args ...an
 }
 
 // storeOn is a store in the schema outmill on a pool that the caller closes.
-func storeOn(t *testing.T, db *pgxpool.Pool) opened {
+func storeOn(t *testing.T, db *pgxpool.Pool, log bool) opened {
 	t.Helper()
-	d := next.New(next.PoolOf(db), next.Config{Name: "next", Schema: "outmill"})
-	o := opened{engine.New(d, engine.Config{}), d, db, "outmill"}
+	d := next.New(next.PoolOf(db), next.Config{Name: "next", Schema: "outmill", Log: log, Upkeep: busy})
+	o := opened{engine.New(d, engine.Config{Retain: time.Hour}), d, db, "outmill"}
 	t.Cleanup(func() { require.NoError(t, o.Close()) })
 	return o
 }
 
+// busy is an upkeep that does at once what it can do.
+var busy = segments.Config{Full: 1, Small: 1, Age: 1, MoveAfter: 1, Every: 1, Tidy: 1, DumpWithin: time.Microsecond}
+
 // ready is a database whose schema its superuser has made.
-func ready(t *testing.T) (database string, store opened) {
+func ready(t *testing.T, log bool) (database string, store opened) {
 	t.Helper()
 	database = postgrestest.Database(t)
-	store = storeOn(t, connect(t, database, 8, nil))
+	store = storeOn(t, connect(t, database, 8, nil), log)
 	require.NoError(t, store.Ensure(t.Context()))
 	return database, store
 }
@@ -77,7 +82,7 @@ func (r rights) grant(t *testing.T, admin *pgxpool.Pool, role string) {
 }
 
 var (
-	grantLine = regexp.MustCompile(`(?m)^-- GRANT (.+) ON (.+) TO (.+)$`)
+	grantLine = regexp.MustCompile(`(?m)^-- GRANT (.+) ON (FUNCTION |SEQUENCE |SCHEMA |)(.+) TO (.+)$`)
 	privilege = regexp.MustCompile(`[A-Z]+(?: \([^)]*\))?`)
 )
 
@@ -85,11 +90,11 @@ var (
 func rightsOf(store opened, role string) rights {
 	found := rights{}
 	for _, line := range grantLine.FindAllStringSubmatch(strings.Join(store.Statements(), "\n"), -1) {
-		if !slices.Contains(strings.Split(line[3], ", "), role) || strings.HasPrefix(line[2], "SCHEMA ") {
+		if !slices.Contains(strings.Split(line[4], ", "), role) || line[2] == "SCHEMA " {
 			continue
 		}
-		for _, object := range strings.Split(line[2], ", ") {
-			found[object] = append(found[object], privilege.FindAllString(line[1], -1)...)
+		for _, object := range strings.Split(line[3], ", ") {
+			found[line[2]+object] = append(found[line[2]+object], privilege.FindAllString(line[1], -1)...)
 		}
 	}
 	return found
@@ -112,46 +117,85 @@ func firstOf(calls ...func() error) error {
 	return nil
 }
 
-// requireNoRight requires an error that names the documentation of the rights.
-func requireNoRight(t *testing.T, err error, right string) {
+// requireNoRight requires an error that names the object, and the documentation of the rights.
+func requireNoRight(t *testing.T, err error, right, object string) {
 	t.Helper()
-	require.ErrorContains(t, err, "permission denied", "without %s", right)
-	require.ErrorContains(t, err, "rights", "without %s", right)
-	require.NotErrorIs(t, err, outmill.ErrSchemaMissing, "without %s", right)
+	words := strings.FieldsFunc(object, func(r rune) bool { return strings.ContainsRune(` ."`, r) })
+	require.ErrorContains(t, err, "permission denied", "without %s on %s", right, object)
+	require.ErrorContains(t, err, " "+words[len(words)-1]+" ", "without %s on %s", right, object)
+	require.ErrorContains(t, err, "rights", "without %s on %s", right, object)
+	require.NotErrorIs(t, err, outmill.ErrSchemaMissing, "without %s on %s", right, object)
 }
 
-// A role needs no more than the rights that the statements of the schema name, and each of them.
+// A role needs no more than the rights that the statements of the schema name, and each of them, also where no function is everybody's.
 func TestRights(t *testing.T) {
 	t.Parallel()
-	for name, used := range map[string]func(t *testing.T, store, super opened) error{
-		"publisher": usedByPublisher, "worker": usedByWorker, "reader": usedByReader, "foreign_program": usedByForeign,
+	for _, with := range []struct {
+		name string
+		log  bool
+		// role is the one whose rights are taken away, and besides one that it has, too.
+		role, besides string
+		used          func(t *testing.T, store, super opened) error
+	}{
+		{"publisher", false, "publisher", "", usedByPublisher},
+		{"publisher with the log", true, "publisher", "", usedByLogPublisher},
+		{"publisher of own ids", true, "namer", "publisher", usedByNamer},
+		{"worker", false, "worker", "", usedByWorker},
+		{"worker with the log", true, "worker", "", usedByLogWorker},
+		{"keeper of the log", true, "keeper", "worker", usedByKeeper},
+		{"reader", false, "reader", "", usedByReader},
+		{"reader with the log", true, "reader", "", usedByReader},
+		{"foreign program", false, "foreign_program", "", usedByForeign},
+		{"foreign program with the log", true, "foreign_program", "", usedByForeign},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(with.name, func(t *testing.T) {
 			t.Parallel()
-			database, super := ready(t)
+			database, super := ready(t, with.log)
+			execute(t, super.db, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA outmill FROM PUBLIC")
 			user, userURL := newRole(t, super.db, database)
-			own := rightsOf(super, name)
+			own, besides := rightsOf(super, with.role), rightsOf(super, with.besides)
 			require.NotEmpty(t, own)
+			besides.grant(t, super.db, user)
 			own.grant(t, super.db, user)
-			use := func() error {
+			use := func(t *testing.T) error {
 				db := connect(t, userURL, 2, nil)
 				defer db.Close()
-				d := next.New(next.PoolOf(db), next.Config{Name: "next", Schema: "outmill"})
+				d := next.New(next.PoolOf(db), next.Config{Name: "next", Schema: "outmill", Log: with.log, Upkeep: busy})
 				store := opened{engine.New(d, engine.Config{Retain: time.Hour}), d, db, "outmill"}
 				defer func() { require.NoError(t, store.Close()) }()
-				return used(t, store, super)
+				return with.used(t, store, super)
 			}
-			require.NoError(t, use())
-			require.NoError(t, use(), "once more")
-			for table, allowed := range own {
-				for _, right := range allowed {
-					execute(t, super.db, "REVOKE "+right+" ON "+table+" FROM "+user)
-					requireNoRight(t, use(), right+" on "+table)
-					execute(t, super.db, "GRANT "+right+" ON "+table+" TO "+user)
+			require.NoError(t, use(t))
+			require.NoError(t, use(t), "once more")
+			// without requires that the role needs each of its rights.
+			without := func(t *testing.T, objects rights) {
+				for object, allowed := range objects {
+					for _, right := range allowed {
+						execute(t, super.db, "REVOKE "+right+" ON "+object+" FROM "+user)
+						requireNoRight(t, use(t), right, object)
+						execute(t, super.db, "GRANT "+right+" ON "+object+" TO "+user)
+					}
 				}
 			}
+			functions := rights{}
+			for object, allowed := range own {
+				if strings.HasPrefix(object, "FUNCTION ") {
+					functions[object] = allowed
+					delete(own, object)
+				}
+				// Without these there is no error: a store never rests, and an empty look takes a transaction.
+				delete(functions, `FUNCTION "outmill"."resting"`)
+				delete(functions, `FUNCTION "outmill"."quiet"`)
+			}
+			without(t, own)
+			t.Run("functions", func(t *testing.T) {
+				if len(functions) > 3 {
+					testenv.Long(t, "the right to each function of the log")
+				}
+				without(t, functions)
+			})
 			execute(t, super.db, "REVOKE USAGE ON SCHEMA outmill FROM "+user)
-			requireNoRight(t, use(), "USAGE of the schema")
+			requireNoRight(t, use(t), "USAGE", "SCHEMA outmill")
 		})
 	}
 }
@@ -167,6 +211,7 @@ func usedByPublisher(t *testing.T, store, _ opened) error {
 		func() error { return store.Ensure(ctx) },
 		func() error { return store.Append(ctx, made("orders", "x", 3)...) },
 		once, once,
+		func() error { return store.Append(ctx, &outmill.Record{Topic: "orders", Delay: time.Hour}) },
 		func() error {
 			return store.Transact(ctx, func(ctx context.Context) error { return store.Append(ctx, made("orders", "x", 3)...) })
 		},
@@ -201,7 +246,7 @@ func usedByWorker(t *testing.T, store, super opened) error {
 		func() error { _, err := super.DropGroup(ctx, "readers"); return err })...)
 }
 
-// work claims, acks one, and gives another back.
+// work claims, notes that one is handled, acks it, and gives another back.
 func work(ctx context.Context, store opened, order outmill.Order) error {
 	owner := outmill.NewOwnerToken()
 	got, err := store.Claim(ctx, outmill.ClaimRequest{Owner: owner, Worker: "w", Group: "readers", Limit: 4, Lease: time.Minute, Order: order})
@@ -210,6 +255,7 @@ func work(ctx context.Context, store opened, order outmill.Order) error {
 	}
 	last := len(got) - 1
 	return firstOf(
+		func() error { return handledOnce(ctx, store, got[0].Lease()) },
 		func() error { return store.Ack(ctx, "w", []outmill.Lease{got[0].Lease()}) },
 		func() error { return store.Release(ctx, []outmill.Lease{got[last].Lease()}) },
 	)
@@ -217,10 +263,14 @@ func work(ctx context.Context, store opened, order outmill.Order) error {
 
 func usedByReader(t *testing.T, store, super opened) error {
 	ctx := t.Context()
-	records := made("orders", "x", 1)
-	if err := super.Append(ctx, records...); err != nil {
-		return err
+	records := made("orders", "x", 10)
+	for _, pattern := range []string{"orders", "o*"} {
+		topics := outmill.Topics{Include: []string{pattern}}
+		require.NoError(t, super.RegisterGroup(ctx, outmill.Registration{Group: "readers of " + pattern, Topics: topics}))
 	}
+	require.NoError(t, super.Append(ctx, records...))
+	_, err := super.Claim(ctx, outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Group: "readers of o*", Limit: 2, Lease: time.Hour})
+	require.NoError(t, err)
 	return firstOf(
 		func() error { _, err := store.Stats(ctx, 10); return err },
 		func() error { _, err := store.Groups(ctx); return err },
@@ -228,7 +278,8 @@ func usedByReader(t *testing.T, store, super opened) error {
 			_, err := store.db.Exec(ctx, "SELECT * FROM outmill.readable")
 			return explained(store, err)
 		},
-		func() error { _, err := store.Get(ctx, records[0].ID); return err },
+		func() error { _, err := store.Get(ctx, records[9].ID); return err },
+		func() error { _, err := store.List(ctx, outmill.ListQuery{}); return err },
 		func() error { _, err := store.Paused(ctx); return err },
 	)
 }

@@ -146,12 +146,20 @@ func (d *Driver) StatementsFrom(version int) ([]string, error) {
 }
 
 // migrations can fail only if the files built into the program are wrong, which a test excludes.
-func (d *Driver) migrations() ([]sqlkit.Migration, error) {
-	migrations, err := sqlkit.LoadMigrations(schemaFiles, "schema", d.names.in)
+func (d *Driver) migrations() ([]sqlkit.Migration, error) { return d.migrationsBy(d.names.in) }
+
+// templates are the statements of the migrations with their placeholders.
+func (d *Driver) templates() ([]string, error) {
+	migrations, err := d.migrationsBy(func(statement string) string { return statement })
+	return sqlkit.Statements(migrations), err
+}
+
+func (d *Driver) migrationsBy(convert func(statement string) string) ([]sqlkit.Migration, error) {
+	migrations, err := sqlkit.LoadMigrations(schemaFiles, "schema", convert)
 	if err == nil && d.config.Log {
 		first := &migrations[0]
 		for _, statement := range sqlkit.Split(logSchema + logFunctions + logReadable + restFunctions + quietFunction) {
-			first.Statements = append(first.Statements, d.names.in(statement))
+			first.Statements = append(first.Statements, convert(statement))
 		}
 	}
 	return migrations, err

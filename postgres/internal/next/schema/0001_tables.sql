@@ -1,5 +1,5 @@
 -- Rights. These lines are all that a program needs; names of roles are examples.
--- GRANT USAGE ON SCHEMA {s:} TO publisher, worker, reader, foreign_program
+-- GRANT USAGE ON SCHEMA {s:} TO publisher, worker, keeper, reader, foreign_program
 -- Who publishes. Of records it can read what group and stage there are, and nothing else:
 -- GRANT SELECT ON {p:meta}, {p:notes} TO publisher
 -- GRANT SELECT, INSERT, UPDATE ON {p:entries} TO publisher
@@ -12,6 +12,10 @@
 -- GRANT SELECT ON {p:meta}, {p:notes}, {p:records}, {p:entries}, {p:readable} TO reader
 -- Who appends without a store, in any language, and does nothing else:
 -- GRANT EXECUTE ON FUNCTION {p:append} TO foreign_program
+-- All other functions are everybody's. Where that was revoked:
+-- GRANT EXECUTE ON FUNCTION {p:now} TO publisher, worker, reader
+-- GRANT EXECUTE ON FUNCTION {p:demand}, {p:put_note} TO worker
+-- GRANT EXECUTE ON FUNCTION {p:logged}, {p:as_text} TO reader
 --
 -- The clock, in microseconds since 1970. Every time of these tables is such a number, so that no setting of a session and no mode
 -- of a client changes how a time is read.

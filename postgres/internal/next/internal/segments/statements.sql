@@ -185,8 +185,8 @@ SELECT greatest((SELECT count(*) FROM s), (SELECT count(*) FROM r), (SELECT coun
 SELECT (SELECT system_identifier::text FROM pg_control_system()), m.cluster FROM {p:meta} AS m
 
 -- name: cluster_alone
--- Has the tables of the log alone.
-LOCK TABLE {p:log}, {p:batches}, {p:ended}, {p:left_rows}, {p:skips}, {p:skip_ranges} IN ACCESS EXCLUSIVE MODE
+-- Has the tables of the log alone: the parent of the segments is never used without them, and needs a right of its own.
+LOCK TABLE {p:log_0}, {p:log_1}, {p:log_2}, {p:batches}, {p:ended}, {p:left_rows}, {p:skips}, {p:skip_ranges} IN ACCESS EXCLUSIVE MODE
 
 -- name: cluster_lines
 -- The lines of the log, with the last place of all, and that of the sequence.
