@@ -253,7 +253,7 @@ RETURNING r.id;
 SELECT /* outmill cluster_adapt */ "outmill"."segment_adapt"($1::text[], $2::bigint[], $3::bigint[], $4::text[]);
 
 -- cluster_alone
-LOCK /* outmill cluster_alone */ TABLE "outmill"."log", "outmill"."batches", "outmill"."ended", "outmill"."left_rows", "outmill"."skips", "outmill"."skip_ranges" IN ACCESS EXCLUSIVE MODE;
+LOCK /* outmill cluster_alone */ TABLE "outmill"."log_0", "outmill"."log_1", "outmill"."log_2", "outmill"."batches", "outmill"."ended", "outmill"."left_rows", "outmill"."skips", "outmill"."skip_ranges" IN ACCESS EXCLUSIVE MODE;
 
 -- cluster_lines
 SELECT /* outmill cluster_lines */ l.topic, max(max(l.pos)) OVER (), (SELECT s.last_value FROM "outmill"."records_seq_seq" AS s) FROM "outmill"."log" AS l GROUP BY l.topic;
