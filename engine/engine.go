@@ -31,7 +31,7 @@ type Config struct {
 	DedupWindow time.Duration
 	// MaxPayload is the largest payload in bytes that Append takes; 0 is the limit of the driver.
 	MaxPayload int
-	// DurableSettle has claims and settlements wait for the disk, where a driver does not do so by default.
+	// DurableSettle has claims, acks and extensions wait for the disk, as all other writes do, where a driver does not do so by default.
 	DurableSettle bool
 	// RetainJoins is how long joins stay after their end; 0 is 24 hours.
 	RetainJoins time.Duration

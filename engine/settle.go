@@ -18,8 +18,8 @@ type settling struct {
 	change func(t *tx, r driver.Row, s outmill.Settlement)
 	// then runs after rows were changed, in the same transaction. It may be nil.
 	then func(ctx context.Context, t *tx, settled []leased) error
-	// urgent: see driver.Begin.
-	urgent bool
+	// urgent: see driver.Begin. durable waits for the disk, whatever Config.DurableSettle is.
+	urgent, durable bool
 }
 
 // settle returns the rows whose leases were valid.
@@ -28,7 +28,7 @@ func (e *Engine) settle(ctx context.Context, s settling) (valid []leased, err er
 		return nil, e.explain(ctx, s.operation, e.life.Usable(ctx))
 	}
 	ids := mapped(s.list, func(one outmill.Settlement) outmill.WorkItemID { return one.Lease.ID })
-	begin := driver.Begin{Find: ids, Durable: e.config.DurableSettle, Urgent: s.urgent}
+	begin := driver.Begin{Find: ids, Durable: s.durable || e.config.DurableSettle, Urgent: s.urgent}
 	err = e.updateFrom(ctx, s.operation, begin, func(ctx context.Context, t *tx) error {
 		valid = nil
 		left := ids
@@ -97,7 +97,7 @@ func holds(r driver.Row, lease outmill.Lease) bool {
 // giveBack settles what becomes pending again, and wakes readers.
 func (e *Engine) giveBack(ctx context.Context, operation string, list []outmill.Settlement,
 	how func(t *tx, r *driver.Row, s outmill.Settlement)) error {
-	_, err := e.settle(ctx, settling{operation: operation, list: list, change: func(t *tx, r driver.Row, s outmill.Settlement) {
+	_, err := e.settle(ctx, settling{operation: operation, durable: true, list: list, change: func(t *tx, r driver.Row, s outmill.Settlement) {
 		t.change(r, func(r *driver.Row) { how(t, r, s) })
 	}})
 	if err == nil && storekit.SomeAtOnce(list) {
@@ -193,7 +193,7 @@ func (e *Engine) Fail(ctx context.Context, list []outmill.Settlement) error {
 		}
 		return t.parkBehind(ctx, behind)
 	}
-	_, err := e.settle(ctx, settling{operation: "fail", list: storekit.ForFail(list), change: fail, then: then})
+	_, err := e.settle(ctx, settling{operation: "fail", durable: true, list: storekit.ForFail(list), change: fail, then: then})
 	return err
 }
 
