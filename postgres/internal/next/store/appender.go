@@ -1,4 +1,3 @@
-// Package postgres is the PostgreSQL store on package engine, which is to replace package postgres at the root.
 package postgres
 
 import (
