@@ -18,12 +18,13 @@ import (
 
 // Maintain keeps the log small: it has appends write to another segment if one is full, truncates segments of which nothing is needed, and
 // deletes what chains no longer need, in bounded steps. One process of all works at a time. A role without the rights for it leaves it to
-// others. Where there is nothing to do it looks whether the store is there. See driver.Maintainer.
+// others, and tries again after barredFor. Where there is nothing to do it looks whether the store is there. See driver.Maintainer.
 func (d *Driver) Maintain(ctx context.Context) (more bool, err error) {
 	if !d.config.Log || !d.log.pace.due(time.Now()) {
 		return false, d.View(ctx, driver.Begin{}, func(driver.Tx) error { return nil })
 	}
 	if more, err = d.log.keeper.Maintain(ctx); code(err) == codeNoRight {
+		d.log.pace.bar()
 		return false, nil
 	}
 	d.log.pace.did(more && err == nil)
@@ -65,15 +66,29 @@ type pace struct {
 	used atomic.Bool
 	mu   sync.Mutex
 	next time.Time
+	// barred is until when a role that lacks rights tries nothing: the server logs each refusal.
+	barred time.Time
 }
 
-// seldom is how often the upkeep looks at a log that the process does not use.
-const seldom = 30 * time.Second
+const (
+	// seldom is how often the upkeep looks at a log that the process does not use.
+	seldom = 30 * time.Second
+	// barredFor is how long it takes at most until a process notices that its role has got the rights.
+	barredFor = 10 * time.Minute
+)
 
 func (p *pace) due(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.used.Swap(false) || !now.Before(p.next)
+	used := p.used.Swap(false)
+	return !now.Before(p.barred) && (used || !now.Before(p.next))
+}
+
+// bar says that the role lacks rights.
+func (p *pace) bar() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.barred = time.Now().Add(barredFor)
 }
 
 // did says whether there is more to do at once.

@@ -3,9 +3,11 @@ package next_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -209,7 +211,8 @@ func TestRights_WithoutAKeeper(t *testing.T) {
 	role, roleURL := newRole(t, super.db, database)
 	rightsOf(super, "publisher").grant(t, super.db, role)
 	rightsOf(super, "worker").grant(t, super.db, role)
-	open := func(url string) opened { return storeOn(t, connect(t, url, 2, nil), true) }
+	traced := func(c *pgxpool.Config) { c.ConnConfig.Tracer = tap{} }
+	open := func(url string) opened { return storeOn(t, connect(t, url, 2, traced), true) }
 	u := newLogUser(t, open(roleURL), super)
 	require.NoError(t, u.register(0))
 	_, err := u.appended()
@@ -229,7 +232,12 @@ func TestRights_WithoutAKeeper(t *testing.T) {
 	got, err := u.claim(outmill.NewOwnerToken(), outmill.OrderKey, time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, []byte("0"), got[0].Payload)
-	more, err := u.store.Maintain(u.ctx)
-	require.NoError(t, err)
-	require.False(t, more)
+	for n := range 2 {
+		ctx, seen := tapped(u.ctx)
+		more, err := u.store.Maintain(ctx)
+		require.NoError(t, err)
+		require.False(t, more)
+		sent := strings.Contains(fmt.Sprint(seen.list()), "/* outmill upkeep_turn */")
+		require.Equal(t, n == 0, sent, "one refusal is enough")
+	}
 }
