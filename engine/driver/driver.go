@@ -189,9 +189,8 @@ type Sharer interface {
 // other. See roles.Idle.
 type Rester interface {
 	// Resting returns for how long each of the stores rests if nothing changes: zero if it does not rest, or cannot be asked, and less
-	// if the driver cannot tell yet, so that the engine searches. All have
-	// drivers of this kind with an equal SharesWith. The answer is that of a database which no other one has replaced, if it is to
-	// stand while a Witness hears nothing.
+	// if the driver cannot tell yet, so that the engine searches. All have drivers of this kind with an equal SharesWith. The answer of
+	// a Witness is that of a database which no other one has replaced, because it stands while the Witness hears nothing.
 	Resting(ctx context.Context, stores []Rest) ([]time.Duration, error)
 }
 

@@ -14,8 +14,8 @@ var quietFunction string
 
 var _ driver.Looker = (*Driver)(nil)
 
-// Quiet is one statement. A process that does not know the history, or the topics of the log, cannot tell; the look that follows reads both.
-// See driver.Looker.
+// Quiet is one statement. A process that does not know the history, or the topics of the log, cannot tell; the look that follows reads
+// both. See driver.Looker.
 func (d *Driver) Quiet(ctx context.Context, ask driver.Topics) (quiet bool, err error) {
 	h, topics := d.log.history.Load(), d.log.topics.Load()
 	if !d.config.Log || h == nil || ask.Lines == nil && topics == nil {

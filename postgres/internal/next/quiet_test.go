@@ -54,16 +54,16 @@ func TestClaim_ThatFindsNothingIsOneStatement(t *testing.T) {
 			}
 			for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
 				quiet(order, "an empty store")
-				append := func(change func(r *outmill.Record)) *outmill.Record {
+				add := func(change func(r *outmill.Record)) *outmill.Record {
 					r := &outmill.Record{Topic: "orders", Key: "k"}
 					change(r)
 					require.NoError(t, other.Append(t.Context(), r))
 					return r
 				}
 				plain := func(*outmill.Record) {}
-				finds(append(plain), order, "a row of the log")
+				finds(add(plain), order, "a row of the log")
 				quiet(order, "what was acked")
-				delayed := append(func(r *outmill.Record) { r.Delay = time.Millisecond })
+				delayed := add(func(r *outmill.Record) { r.Delay = time.Millisecond })
 				require.Eventually(t, func() bool {
 					got, _ := claim(order)
 					if len(got) == 0 {
@@ -75,7 +75,7 @@ func TestClaim_ThatFindsNothingIsOneStatement(t *testing.T) {
 				}, time.Minute, time.Millisecond, "a delay that has ended")
 				quiet(order, "what was acked")
 				require.NoError(t, other.RegisterGroup(t.Context(), outmill.Registration{Group: "others " + order.String()}))
-				finds(append(plain), order, "the registrations are others")
+				finds(add(plain), order, "the registrations are others")
 				quiet(order, "what was acked")
 			}
 		})

@@ -10,8 +10,8 @@ import (
 
 // Adapt makes the log one of this server, if its transaction numbers are those of another one: after a dump was restored here, or copied by
 // another program. All transactions whose rows it has were committed there. It must come before the first claim of a process, and before
-// the upkeep; it reports whether it has changed something. Where it fails although the log is of another server, the error is ErrOther, too.
-// A copy of the disk has the identity of its server, and is not noticed.
+// the upkeep; it reports whether it has changed something. Where it fails although the log is of another server, the error is ErrOther,
+// too. A copy of the disk has the identity of its server, and is not noticed.
 func (k *Keeper) Adapt(ctx context.Context) (changed bool, err error) {
 	var now, then string
 	look := func(t step) error { return t.tx.QueryRow(ctx, t.text("cluster_now")).Scan(&now, &then) }
