@@ -9,8 +9,7 @@
 -- GRANT INSERT ON {p:records} TO worker
 -- GRANT SELECT ON {p:log} TO worker
 -- GRANT SELECT, INSERT, UPDATE ON {p:batches} TO worker
--- GRANT SELECT, INSERT ON {p:ended}, {p:skips} TO worker
--- GRANT SELECT ON {p:skip_ranges} TO worker
+-- GRANT SELECT, INSERT ON {p:ended}, {p:skips}, {p:skip_ranges} TO worker
 -- GRANT SELECT, INSERT, UPDATE, DELETE ON {p:left_rows} TO worker
 -- GRANT SELECT, INSERT, UPDATE ON {p:readings} TO worker
 -- GRANT SELECT, UPDATE ON {p:events} TO worker
@@ -20,7 +19,7 @@
 -- GRANT SELECT, INSERT, TRUNCATE ON {p:log_0} TO keeper
 -- GRANT SELECT, TRUNCATE ON {p:log_1}, {p:log_2} TO keeper
 -- GRANT DELETE ON {p:batches}, {p:ended}, {p:skips} TO keeper
--- GRANT INSERT, UPDATE, DELETE ON {p:skip_ranges} TO keeper
+-- GRANT UPDATE, DELETE ON {p:skip_ranges} TO keeper
 -- GRANT SELECT, UPDATE ON {p:upkeep} TO keeper
 -- GRANT SELECT, INSERT, UPDATE, DELETE ON {p:retired} TO keeper
 -- Who looks on:
@@ -32,7 +31,7 @@
 -- GRANT EXECUTE ON FUNCTION {p:log_batch}, {p:log_change_leased}, {p:log_change_unread}, {p:log_claim}, {p:log_dropped} TO worker
 -- GRANT EXECUTE ON FUNCTION {p:log_due}, {p:log_extend_rows}, {p:log_keys_of}, {p:log_known}, {p:log_move_ended} TO worker
 -- GRANT EXECUTE ON FUNCTION {p:log_move_leased}, {p:log_move_read}, {p:log_next}, {p:log_open_notes}, {p:log_registered} TO worker
--- GRANT EXECUTE ON FUNCTION {p:log_settle}, {p:log_swept}, {p:log_take}, {p:quiet}, {p:resting}, {p:resting_of} TO worker
+-- GRANT EXECUTE ON FUNCTION {p:log_settle}, {p:log_skip}, {p:log_swept}, {p:log_take}, {p:quiet}, {p:resting}, {p:resting_of} TO worker
 -- GRANT EXECUTE ON FUNCTION {p:log_leased}, {p:segment_adapt}, {p:segment_stop}, {p:segment_truncate} TO keeper
 -- GRANT EXECUTE ON FUNCTION {p:log_chains}, {p:log_mask}, {p:log_numbered}, {p:selects}, {p:topic_matches} TO reader
 --

@@ -87,7 +87,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock(chain_lock);
     PERFORM {p:log_known}(of_stamp);
     unread := ARRAY(SELECT u FROM {p:log_unread}(of_topic, of_chain, begin_pos, begin_seen, places) AS u);
-    INSERT INTO {p:skips} (topic, chain, pos) SELECT of_topic, of_chain, u FROM unnest(unread) AS u;
+    PERFORM {p:log_skip}(of_topic, of_chain, unread);
     IF keep THEN
         PERFORM {p:log_move_read}(of_topic, unread, of_group, of_events, of_masks);
     END IF;
