@@ -36,7 +36,7 @@ func (d *Driver) Quiet(ctx context.Context, ask driver.Topics) (quiet bool, err 
 		}
 	}
 	// The function has its settings.
-	one := step{text: d.names.text("quiet", false), args: []any{
+	one := step{text: d.names.text("log_quiet", false), args: []any{
 		ask.Group, schemaVersion, h.stamp, names, known,
 		textsOf(chains, func(l **logLine) string { return (*l).topic }), numbersOf(chains, func(l **logLine) int64 { return (*l).chain }),
 		numbersOf(chains, func(l **logLine) int64 { return (*l).begin.pos }),

@@ -86,7 +86,7 @@ func (d *Driver) Resting(ctx context.Context, stores []driver.Rest) ([]time.Dura
 func (d *Driver) askTogether(ctx context.Context, all []*names, calls, asks []string) (answers string, err error) {
 	for _, names := range all {
 		// The function has its settings.
-		one := step{text: names.text("resting_of", false), args: []any{calls, asks}}
+		one := step{text: names.text("log_resting", false), args: []any{calls, asks}}
 		err = d.send(ctx, func(scan func(...any) error) error { return scan(&answers) }, one)
 		if code(err) != codeNoFunction && code(err) != codeNoSchema {
 			return answers, err

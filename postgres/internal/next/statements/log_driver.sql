@@ -132,3 +132,12 @@ SELECT count(*) FROM {p:log_page}($1::text, $2::bigint, $3::bigint, nullif($4::t
 SELECT r.pos, {content:3} FROM (SELECT l.pos, l.id, l.created_at AS due_at, coalesce(l.message_id, l.id::text) AS message_id, l.correlation_id, l.causation_id,
 	l.traceparent, l.tracestate, l.dedup_key, NULL::text AS joins, NULL::text AS last_error, l.metadata, l.payload, NULL::bytea AS history
 	FROM {p:log} AS l WHERE l.topic = $1::text AND l.pos >= $2::bigint AND l.pos <= $4::bigint) AS r
+
+-- name: log_resting
+-- Whether the stores of several schemas rest: see the function.
+SELECT {p:resting_of}($1::pg_catalog.text[], $2::pg_catalog.text[])
+
+-- name: log_quiet
+-- Whether a look would find nothing: see the function.
+SELECT coalesce({p:quiet}($1::pg_catalog.text, $2::pg_catalog.int4, $3::pg_catalog.int8, $4::pg_catalog.text[], $5::pg_catalog.text[],
+	$6::pg_catalog.text[], $7::pg_catalog.text::pg_catalog.int8[], $8::pg_catalog.text::pg_catalog.int8[], $9::pg_catalog.text[]), false)

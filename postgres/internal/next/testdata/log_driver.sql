@@ -360,8 +360,15 @@ SELECT /* outmill log_places */ r.pos, l.id, l.created_at, coalesce(l.key, ''), 
 FROM "outmill"."log_places"($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::text::bigint[]) AS r
 	CROSS JOIN LATERAL (SELECT g.*, "outmill"."log_size"(g) AS size FROM "outmill"."log" AS g WHERE g.topic = $1::text AND g.pos = r.pos OFFSET 0) AS l;
 
+-- log_quiet
+SELECT /* outmill log_quiet */ coalesce("outmill"."quiet"($1::pg_catalog.text, $2::pg_catalog.int4, $3::pg_catalog.int8, $4::pg_catalog.text[], $5::pg_catalog.text[],
+	$6::pg_catalog.text[], $7::pg_catalog.text::pg_catalog.int8[], $8::pg_catalog.text::pg_catalog.int8[], $9::pg_catalog.text[]), false);
+
 -- log_registered
 SELECT /* outmill log_registered */ "outmill"."log_registered"($1::text, $2::text, $3::text, $4::boolean, $5::bigint);
+
+-- log_resting
+SELECT /* outmill log_resting */ "outmill"."resting_of"($1::pg_catalog.text[], $2::pg_catalog.text[]);
 
 -- log_swept
 SELECT /* outmill log_swept */ "outmill"."log_swept"($1::text, $2::bigint);

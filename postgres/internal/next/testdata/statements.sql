@@ -835,18 +835,11 @@ ON CONFLICT (grp, topic, name) DO UPDATE SET blocker = excluded.blocker, look_at
 	looks = CASE WHEN n.name = excluded.blocker THEN n.looks + 1 ELSE excluded.looks END,
 	head = CASE WHEN n.name = excluded.blocker THEN least(n.head, excluded.head) ELSE excluded.head END;
 
--- quiet
-SELECT /* outmill quiet */ coalesce("outmill"."quiet"($1::pg_catalog.text, $2::pg_catalog.int4, $3::pg_catalog.int8, $4::pg_catalog.text[], $5::pg_catalog.text[],
-	$6::pg_catalog.text[], $7::pg_catalog.text::pg_catalog.int8[], $8::pg_catalog.text::pg_catalog.int8[], $9::pg_catalog.text[]), false);
-
 -- range
 SELECT /* outmill range */ kind, key, at, made_at, value FROM "outmill"."entries" WHERE kind = $1::text AND key > $2::text ORDER BY key LIMIT $3::bigint;
 
 -- replace
 UPDATE /* outmill replace */ "outmill"."records" SET size = $2::bigint, metadata = nullif($3::text, ''), payload = $4::bytea WHERE id = $1::text::uuid;
-
--- resting_of
-SELECT /* outmill resting_of */ "outmill"."resting_of"($1::pg_catalog.text[], $2::pg_catalog.text[]);
 
 -- scan
 SELECT /* outmill scan */ kind, key, at, made_at, value FROM "outmill"."entries" WHERE kind = $1::text AND key >= $2::text AND key < $2::text || chr(1114111) ORDER BY key;
