@@ -169,31 +169,61 @@ func (s *service) worst() (worst time.Duration) {
 	return worst
 }
 
-// runSick has members be sick for a while, and requires that the messages of the others are handled in
-// time, and all messages in the end. What control takes, where nobody is sick, is the machine's.
-func runSick(t *testing.T, w ward, way sickness, withInbox bool, control *service) {
+// sickWard is a ward whose messages are published and handled, with a way in which its members are sick.
+type sickWard struct {
+	ward
+	*service
+	way sickness
+	// stuck: such a server also keeps the outcomes of the sick member from being stored.
+	stuck bool
+	began map[string]int64
+}
+
+// runSick has the members of both wards be sick for the same while, and requires that the messages of the others are handled in time, and
+// all messages in the end. What control takes, where nobody is sick, is the machine's.
+func runSick(t *testing.T, open func(t *testing.T) ward, way string, inboxes []bool, control *service) {
 	t.Helper()
-	callTimeout, sickFor, slack := lengths()
-	// Such a server also keeps the outcomes of the sick member from being stored.
-	stuck := w.keepsOpen && !testenv.All()
-	s := serveWard(t, w.members, withInbox, stuck)
-	way.begin()
-	began := map[string]int64{}
-	for key, seen := range s.seen {
-		began[key] = seen.handled.Load()
+	_, sickFor, _ := lengths()
+	wards := make([]*sickWard, len(inboxes))
+	for i, withInbox := range inboxes {
+		w := open(t)
+		wards[i] = &sickWard{ward: w, way: w.ways[way], stuck: w.keepsOpen && !testenv.All(), began: map[string]int64{}}
+		wards[i].service = serveWard(t, w.members, withInbox, wards[i].stuck)
+	}
+	for _, w := range wards {
+		w.way.begin()
+		for key, seen := range w.seen {
+			w.began[key] = seen.handled.Load()
+		}
 	}
 	<-time.After(sickFor)
-	for key, seen := range s.seen {
+	for _, w := range wards {
+		w.requireOthersGoOn(t)
+		w.way.end()
+		w.stop()
+	}
+	for _, w := range wards {
+		w.requireAllHandled(t)
+		w.requireInTime(t, control.worst())
+	}
+}
+
+func (w *sickWard) requireOthersGoOn(t *testing.T) {
+	t.Helper()
+	_, sickFor, _ := lengths()
+	for key, seen := range w.seen {
 		if !w.isSick(key) {
 			// How many are handled in this time is the machine's; of a member that was held up, there would be none.
-			require.Eventually(t, func() bool { return seen.handled.Load() > began[key]+int64(sickFor/time.Second) }, soon, tick,
+			require.Eventually(t, func() bool { return seen.handled.Load() > w.began[key]+int64(sickFor/time.Second) }, soon, tick,
 				"messages of %s are handled all the time", key)
 		}
 	}
-	way.end()
-	s.stop()
-	for key, seen := range s.seen {
-		if w.isSick(key) && stuck {
+}
+
+func (w *sickWard) requireAllHandled(t *testing.T) {
+	t.Helper()
+	for key, seen := range w.seen {
+		if w.isSick(key) && w.stuck {
 			t.Log(testenv.Shorter("until the server has ended the transactions that nobody could end"))
 			continue
 		}
@@ -204,9 +234,13 @@ func runSick(t *testing.T, w ward, way sickness, withInbox bool, control *servic
 		}, 4*time.Minute, 10*tick, "all of %s are handled in the end", key)
 		t.Logf("%s: %d messages, worst latency %s", key, seen.published.Load(), seen.worstSoFar().Round(time.Millisecond))
 	}
-	machine := control.worst()
+}
+
+func (w *sickWard) requireInTime(t *testing.T, machine time.Duration) {
+	t.Helper()
+	callTimeout, _, slack := lengths()
 	t.Logf("worst latency where nobody is sick: %s", machine.Round(time.Millisecond))
-	for key, seen := range s.seen {
+	for key, seen := range w.seen {
 		if !w.isSick(key) {
 			require.LessOrEqual(t, seen.worstSoFar(), 2*machine+callTimeout/lateOf+slack, "the worst latency of %s", key)
 		}
@@ -263,17 +297,16 @@ func TestSet_SickMember(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			control := serveWard(t, engine.open(t).members, true, false)
+			inboxes := []bool{false, true}
+			if name != "memory" && !testenv.All() {
+				t.Log(testenv.Shorter("a sick member on an engine without an inbox, which makes fewer calls"))
+				inboxes = []bool{true}
+			}
 			for _, way := range engine.ways {
-				for _, withInbox := range []bool{false, true} {
-					t.Run(fmt.Sprintf("a member that %s holds up no other, inbox %t", way, withInbox), func(t *testing.T) {
-						t.Parallel()
-						if name != "memory" && !withInbox {
-							testenv.Long(t, "a sick member on an engine without an inbox, which makes fewer calls")
-						}
-						w := engine.open(t)
-						runSick(t, w, w.ways[way], withInbox, control)
-					})
-				}
+				t.Run(fmt.Sprintf("a member that %s holds up no other, with an inbox and without", way), func(t *testing.T) {
+					t.Parallel()
+					runSick(t, engine.open, way, inboxes, control)
+				})
 			}
 		})
 	}
