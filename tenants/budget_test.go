@@ -127,7 +127,7 @@ func TestSet_MaxConnections(t *testing.T) {
 	t.Run("twelve databases deliver everything within six connections", func(t *testing.T) {
 		t.Parallel()
 		const most = 6
-		each := testenv.Steps(2, 8)
+		each := testenv.Steps(2, 4)
 		e := newEstate(t, 12, func(c *tenants.Config) { c.MaxConnections, c.MaxIdle, c.CallTimeout = most, time.Second, 2*soon })
 		ctx, cancel := context.WithTimeout(t.Context(), 20*soon)
 		defer cancel()
@@ -240,7 +240,8 @@ func TestSet_MaxConnections(t *testing.T) {
 		}))
 		// A busy machine may need more than the time of one call.
 		require.Eventually(t, func() bool { return e.set.Append(second, record()) == nil }, soon, tick)
-		require.Equal(t, 1, e.connections(anyQuery))
+		// The set may have closed it again.
+		require.LessOrEqual(t, e.connections(anyQuery), 1)
 	})
 
 	t.Run("a transaction of the user's counts", func(t *testing.T) {

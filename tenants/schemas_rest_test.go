@@ -118,8 +118,20 @@ func TestSet_RestOfSchemas(t *testing.T) {
 	t.Parallel()
 	n := 20
 	if testenv.All() {
-		n = 500
+		// More than two questions have.
+		n = 130
 	}
+	schemasRest(t, n)
+}
+
+func TestSet_RestOfSchemas_Many(t *testing.T) {
+	t.Parallel()
+	testenv.Unraced(t, "500 schemas at rest, after 130")
+	schemasRest(t, 500)
+}
+
+func schemasRest(t *testing.T, n int) {
+	t.Helper()
 	w := newBorough(t, n)
 	q := w.open(t, time.Hour)
 	woken := make(chan string, 10*n)

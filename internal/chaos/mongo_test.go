@@ -17,6 +17,7 @@ import (
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	xdriver "go.mongodb.org/mongo-driver/v2/x/mongo/driver"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
@@ -173,6 +174,8 @@ func (mongoDatabase) kindOf(err error) (kind string, expected bool) {
 		return "connection lost by another command", true
 	case driver.IsNetworkError(err):
 		return "connection lost", true
+	case errors.As(err, new(topology.ServerSelectionError)):
+		return "no server", true
 	case driver.IsTimeout(err), errors.Is(err, context.DeadlineExceeded):
 		return "timeout", true
 	case errors.As(err, &fromServer):

@@ -16,6 +16,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/roles"
+	"github.com/outmill/outmill/storekit"
 )
 
 // target is a kind of store, with the properties of its engine that the test needs.
@@ -120,6 +121,10 @@ func kindOf(db database, err error) (kind string, expected bool) {
 		if errors.Is(err, refusal) {
 			return "refused", false
 		}
+	}
+	if errors.Is(err, storekit.ErrCommitInDoubt) {
+		// The journal shows what became of it.
+		return "nobody knows", true
 	}
 	return db.kindOf(err)
 }
