@@ -225,7 +225,9 @@ const mostCounted = 10_000
 func (t *tx) logTopics(ctx context.Context) ([]driver.Line, error) {
 	lines, err := list(ctx, t, "log_topics", nil, lineIn(""))
 	if err == nil {
-		t.d.log.topics.Store(&lines)
+		// The caller may change its list.
+		known := slices.Clone(lines)
+		t.d.log.topics.Store(&known)
 	}
 	return lines, err
 }

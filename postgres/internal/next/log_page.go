@@ -17,7 +17,7 @@ import (
 // driverLog is what a process remembers of the log.
 type driverLog struct {
 	history atomic.Pointer[logHistory]
-	// topics are the lines that the log had when they were read last.
+	// topics are the lines that the log had when they were read last. Nobody changes the list.
 	topics atomic.Pointer[[]driver.Line]
 	keeper *segments.Keeper
 	pace   pace

@@ -3,6 +3,7 @@ package next
 import (
 	"context"
 	_ "embed"
+	"slices"
 
 	"github.com/outmill/outmill/engine/driver"
 )
@@ -24,7 +25,7 @@ func (d *Driver) Quiet(ctx context.Context, ask driver.Topics) (quiet bool, err 
 	var names, known []string
 	lines := ask.Lines
 	if lines == nil {
-		lines = inLine(ask.Group, *topics)
+		lines = inLine(ask.Group, slices.Clone(*topics))
 		known = textsOf(lines, func(l *driver.Line) string { return l.Name() })
 	} else {
 		names = textsOf(lines, func(l *driver.Line) string { return l.Name() })

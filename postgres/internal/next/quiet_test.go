@@ -1,10 +1,12 @@
 package next_test
 
 import (
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -79,5 +81,40 @@ func TestClaim_ThatFindsNothingIsOneStatement(t *testing.T) {
 				quiet(order, "what was acked")
 			}
 		})
+	}
+}
+
+// Readers of several groups look at the same time, and each of them names the lines of its group.
+func TestClaim_LooksOfSeveralGroupsAtOnce(t *testing.T) {
+	t.Parallel()
+	s := openLogged(t)
+	groups := []string{"a", "b", "c"}
+	for _, group := range groups {
+		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: group}))
+	}
+	for _, topic := range []string{"x", "y", "z"} {
+		require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: topic}))
+	}
+	left := make(chan int, len(groups))
+	var readers sync.WaitGroup
+	for _, group := range groups {
+		readers.Go(func() {
+			got := 0
+			for range 60 {
+				found, err := s.Claim(t.Context(), outmill.ClaimRequest{Owner: outmill.NewOwnerToken(), Group: group, Limit: 10, Lease: time.Hour})
+				if !assert.NoError(t, err) {
+					break
+				}
+				got += len(found)
+				if _, err := s.Stats(t.Context(), 10); !assert.NoError(t, err) {
+					break
+				}
+			}
+			left <- 3 - got
+		})
+	}
+	readers.Wait()
+	for range groups {
+		require.Zero(t, <-left, "each group has got each message once")
 	}
 }
