@@ -22,22 +22,12 @@ func (t *tx) logDue(ctx context.Context, ask driver.Topics) (map[string]int64, e
 		}
 		lines = inLine(ask.Group, lines)
 	}
-	var chains []*logLine
-	for _, line := range lines {
-		if l := h.reads(line); l != nil && !l.dropping {
-			chains = append(chains, l)
-		}
-	}
+	chains := h.dueChains(lines)
 	since := map[string]int64{}
 	if len(chains) == 0 {
 		return since, nil
 	}
-	t.add("log_due", []any{
-		textsOf(chains, func(l **logLine) string { return (*l).topic }), numbersOf(chains, func(l **logLine) int64 { return (*l).chain }),
-		numbersOf(chains, func(l **logLine) int64 { return (*l).begin.pos }),
-		textsOf(chains, func(l **logLine) string { return (*l).begin.seen }),
-		int64(t.state.Now),
-	}, func(scan scan) error {
+	t.add("log_due", append(chainArgs(chains), int64(t.state.Now)), func(scan scan) error {
 		var topic string
 		var first int64
 		err := scan(&topic, &first)
@@ -45,6 +35,25 @@ func (t *tx) logDue(ctx context.Context, ask driver.Topics) (map[string]int64, e
 		return err
 	})
 	return since, t.flush(ctx)
+}
+
+// dueChains are those that the lines read now.
+func (h *logHistory) dueChains(lines []driver.Line) (chains []*logLine) {
+	for _, line := range lines {
+		if l := h.reads(line); l != nil && !l.dropping {
+			chains = append(chains, l)
+		}
+	}
+	return chains
+}
+
+// chainArgs are the topics, the numbers and the begins of chains, as lists.
+func chainArgs(chains []*logLine) []any {
+	return []any{
+		textsOf(chains, func(l **logLine) string { return (*l).topic }), numbersOf(chains, func(l **logLine) int64 { return (*l).chain }),
+		numbersOf(chains, func(l **logLine) int64 { return (*l).begin.pos }),
+		textsOf(chains, func(l **logLine) string { return (*l).begin.seen }),
+	}
 }
 
 // logCount adds what a search finds in the log to what it has counted in the records.

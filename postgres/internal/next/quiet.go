@@ -22,27 +22,19 @@ func (d *Driver) Quiet(ctx context.Context, ask driver.Topics) (quiet bool, err 
 	if !d.config.Log || h == nil || ask.Lines == nil && topics == nil {
 		return false, nil
 	}
-	var names, known []string
 	lines := ask.Lines
 	if lines == nil {
 		lines = inLine(ask.Group, slices.Clone(*topics))
-		known = textsOf(lines, func(l *driver.Line) string { return l.Name() })
-	} else {
-		names = textsOf(lines, func(l *driver.Line) string { return l.Name() })
 	}
-	var chains []*logLine
-	for _, line := range lines {
-		if l := h.reads(line); l != nil && !l.dropping {
-			chains = append(chains, l)
-		}
+	// The names of the lines are what the look is about, or else what the process has seen.
+	names := textsOf(lines, func(l *driver.Line) string { return l.Name() })
+	var seen []string
+	if ask.Lines == nil {
+		names, seen = nil, names
 	}
+	args := append([]any{ask.Group, schemaVersion, h.stamp, names, seen}, chainArgs(h.dueChains(lines))...)
 	// The function has its settings.
-	one := step{text: d.names.text("log_quiet", false), args: []any{
-		ask.Group, schemaVersion, h.stamp, names, known,
-		textsOf(chains, func(l **logLine) string { return (*l).topic }), numbersOf(chains, func(l **logLine) int64 { return (*l).chain }),
-		numbersOf(chains, func(l **logLine) int64 { return (*l).begin.pos }),
-		textsOf(chains, func(l **logLine) string { return (*l).begin.seen }),
-	}}
+	one := step{text: d.names.text("log_quiet", false), args: args}
 	err = d.send(ctx, func(scan func(...any) error) error { return scan(&quiet) }, one)
 	return quiet, err
 }
