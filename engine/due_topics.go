@@ -65,7 +65,7 @@ func (e *Engine) lookForLines(ctx context.Context, req outmill.ClaimRequest) (na
 // quiet asks the driver where the last look has found nothing. Of an error the look that follows tells.
 func (e *Engine) quiet(ctx context.Context, req outmill.ClaimRequest, ask driver.Topics) bool {
 	looker, ok := e.db.(driver.Looker)
-	if !ok || !e.empty.has(req) || e.usable(ctx) != nil {
+	if !ok || !e.empty.has(req) || e.ready(ctx) != nil {
 		return false
 	}
 	quiet, err := looker.Quiet(ctx, ask)

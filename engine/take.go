@@ -34,7 +34,7 @@ func (e *Engine) take(ctx context.Context, req outmill.ClaimRequest, due dueLine
 	if req.MaxRecord > 0 {
 		ask.MaxRow = min(ask.MaxRow, req.MaxRecord+mostText)
 	}
-	if err := e.usable(ctx); err != nil {
+	if err := e.ready(ctx); err != nil {
 		return nil, false, false, e.explain(ctx, "claim", err)
 	}
 	rows, taken, err := taker.Take(ctx, ask)
@@ -54,14 +54,6 @@ func mayPause(pauses *roles.PauseList, line driver.Line) bool {
 		}
 	}
 	return false
-}
-
-// usable reports whether a call may begin.
-func (e *Engine) usable(ctx context.Context) error {
-	if err := e.life.Usable(ctx); err != nil {
-		return err
-	}
-	return e.ready(ctx)
 }
 
 // takenRecords are the records of the rows. Those that cannot be decoded become dead, as in other claims.

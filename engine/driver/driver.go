@@ -240,9 +240,9 @@ type Hearer interface {
 	HearsOthers() bool
 }
 
-// Teller is a Hearer that can also tell other processes of what is no append: Tell has their readers look at all topics, soon. It
-// returns at once.
+// Teller is a Hearer that can also tell other processes of changes other than appends, such as the end of a pause.
 type Teller interface {
+	// Tell has the readers of other processes look at all topics soon. It returns at once.
 	Tell()
 }
 
