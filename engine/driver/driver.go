@@ -212,9 +212,10 @@ type Ending struct {
 // Looker is a DB that can say with one statement that a group has nothing. The engine asks it where the last look for lines has found
 // none, so that a reader with nothing to do costs one statement a look.
 type Looker interface {
-	// Quiet reports that Due finds no line, also after a pause has ended, and that no row waits for its first group. It is false if
-	// the driver cannot tell. The group is never quiet where rows are held, or due later.
-	Quiet(ctx context.Context, ask Topics) (bool, error)
+	// Quiet reports that Due finds no line, also after a pause has ended, that no row waits for its first group, and that the
+	// pauses still have this generation. It is false if the driver cannot tell. The group is never quiet where rows are held, or
+	// due later.
+	Quiet(ctx context.Context, ask Topics, pauses int64) (bool, error)
 }
 
 // Witness is a Hearer that hears of each change which opens a row. The engine then keeps the answers of a Rester while the Witness

@@ -1,13 +1,13 @@
 -- Whether a group has nothing that a claim could take, and no row waits for its first group: see driver.Looker in package engine. lines are
 -- those of the look, or NULL for all of the group. The chains with their begins are those of the group in the log; without lines, topics are
 -- all that the process has seen in the log. NULL is that the process knows too little.
-CREATE FUNCTION {p:quiet}(of_group text, of_version integer, of_stamp bigint, lines text[], topics text[], chain_topics text[], chains bigint[],
-    places bigint[], seen text[]) RETURNS boolean LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+CREATE FUNCTION {p:quiet}(of_group text, of_version integer, of_stamp bigint, of_pauses bigint, lines text[], topics text[],
+    chain_topics text[], chains bigint[], places bigint[], seen text[]) RETURNS boolean LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $outmill$
 DECLARE
     this record;
 BEGIN
-    IF (SELECT 1 FROM {p:meta} AS m WHERE m.version >= of_version AND m.compatible <= of_version) IS NULL
+    IF (SELECT m.pauses FROM {p:meta} AS m WHERE m.version >= of_version AND m.compatible <= of_version) IS DISTINCT FROM of_pauses
         OR (SELECT e.stamp FROM {p:events} AS e) IS DISTINCT FROM of_stamp THEN
         RETURN NULL;
     END IF;

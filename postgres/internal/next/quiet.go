@@ -17,7 +17,7 @@ var _ driver.Looker = (*Driver)(nil)
 
 // Quiet is one statement. A process that does not know the history, or the topics of the log, cannot tell; the look that follows reads
 // both. See driver.Looker.
-func (d *Driver) Quiet(ctx context.Context, ask driver.Topics) (quiet bool, err error) {
+func (d *Driver) Quiet(ctx context.Context, ask driver.Topics, pauses int64) (quiet bool, err error) {
 	h, topics := d.log.history.Load(), d.log.topics.Load()
 	if !d.config.Log || h == nil || ask.Lines == nil && topics == nil {
 		return false, nil
@@ -32,7 +32,7 @@ func (d *Driver) Quiet(ctx context.Context, ask driver.Topics) (quiet bool, err 
 	if ask.Lines == nil {
 		names, seen = nil, names
 	}
-	args := append([]any{ask.Group, schemaVersion, h.stamp, names, seen}, chainArgs(h.dueChains(lines))...)
+	args := append([]any{ask.Group, schemaVersion, h.stamp, pauses, names, seen}, chainArgs(h.dueChains(lines))...)
 	// The function has its settings.
 	one := step{text: d.names.text("log_quiet", false), args: args}
 	err = d.send(ctx, func(scan func(...any) error) error { return scan(&quiet) }, one)

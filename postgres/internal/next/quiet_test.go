@@ -51,7 +51,7 @@ func TestClaim_ThatFindsNothingIsOneStatement(t *testing.T) {
 				require.Eventually(t, func() bool {
 					got, sent := claim(order)
 					require.Empty(t, got, why)
-					return len(sent) == 1 && len(sent[0]) == 10
+					return len(sent) == 1 && len(sent[0]) == 11
 				}, time.Minute, time.Millisecond, why)
 			}
 			for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {

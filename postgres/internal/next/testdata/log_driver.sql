@@ -361,8 +361,8 @@ FROM "outmill"."log_places"($1::text, $2::bigint, $3::bigint, nullif($4::text, '
 	CROSS JOIN LATERAL (SELECT g.*, "outmill"."log_size"(g) AS size FROM "outmill"."log" AS g WHERE g.topic = $1::text AND g.pos = r.pos OFFSET 0) AS l;
 
 -- log_quiet
-SELECT /* outmill log_quiet */ coalesce("outmill"."quiet"($1::pg_catalog.text, $2::pg_catalog.int4, $3::pg_catalog.int8, $4::pg_catalog.text[], $5::pg_catalog.text[],
-	$6::pg_catalog.text[], $7::pg_catalog.text::pg_catalog.int8[], $8::pg_catalog.text::pg_catalog.int8[], $9::pg_catalog.text[]), false);
+SELECT /* outmill log_quiet */ coalesce("outmill"."quiet"($1::pg_catalog.text, $2::pg_catalog.int4, $3::pg_catalog.int8, $4::pg_catalog.int8, $5::pg_catalog.text[], $6::pg_catalog.text[],
+	$7::pg_catalog.text[], $8::pg_catalog.text::pg_catalog.int8[], $9::pg_catalog.text::pg_catalog.int8[], $10::pg_catalog.text[]), false);
 
 -- log_registered
 SELECT /* outmill log_registered */ "outmill"."log_registered"($1::text, $2::text, $3::text, $4::boolean, $5::bigint);
