@@ -103,7 +103,7 @@ func (s *suite) open(t *testing.T, o storetest.Options) storetest.Harness {
 	if !found || o.NoSchema {
 		prefix = "s" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "") + "_"
 	}
-	h := harness{t: t, suite: s, config: engine.Config{Retain: o.Retain, DedupWindow: o.DedupWindow, AtOnce: s.atOnce}}
+	h := harness{t: t, suite: s, config: engine.Config{Retain: o.Retain, DedupWindow: o.DedupWindow, MaxPayload: maxPayload, AtOnce: s.atOnce}}
 	h.store = h.opened(prefix, h.config)
 	s.prefixes.Return(t, prefix, func() { s.wipe(t, prefix) })
 	if o.NoSchema {
@@ -156,8 +156,10 @@ func (h harness) in(name string) *mongo.Collection {
 
 func (h harness) Store() outmill.Store { return h.store }
 
-// MaxPayload leaves room for the other fields of a document.
-func (h harness) MaxPayload() int { return 15 << 20 }
+// maxPayload leaves room for the other fields of a document.
+const maxPayload = 15 << 20
+
+func (h harness) MaxPayload() int { return maxPayload }
 
 func (h harness) Reopen() outmill.Store { return h.opened(h.store.prefix, h.config) }
 
