@@ -63,18 +63,11 @@ func (d *Driver) CheckWrites(ctx context.Context) error {
 }
 
 func (d *Driver) checkVersion(ctx context.Context) error {
-	return d.repeat(ctx, func(bool) error {
-		own, err := d.begin(ctx)
-		if err != nil {
-			return err
-		}
-		defer func() { own.end(ctx, err) }()
-		version, err := d.version(ctx, own.conn)
-		if err == nil {
-			err = version.Check(schemaVersion)
-		}
+	version, err := d.readVersion(ctx)
+	if err != nil {
 		return err
-	})
+	}
+	return version.Check(schemaVersion)
 }
 
 // query calls row for each row of a statement, which has no transaction around it.

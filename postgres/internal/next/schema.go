@@ -4,9 +4,11 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"io/fs"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -19,75 +21,20 @@ const schemaVersion = 1
 
 const (
 	// sqlHasMeta reads the catalog, because to_regclass may use a cached result from before the transaction waited for a lock.
-	sqlHasMeta = `SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-	WHERE n.nspname = $1::text AND c.relname = $2::text), pg_catalog.current_setting('server_encoding')`
+	sqlHasMeta = `SELECT count(*) > 0, coalesce(bool_or(has.routes), true), pg_catalog.current_setting('server_encoding')
+FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace CROSS JOIN LATERAL (
+	SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = c.oid AND attname = 'routes') AS routes) AS has
+WHERE n.nspname = $1::text AND c.relname = $2::text`
 	sqlVersion = `SELECT version, compatible FROM {p:meta}`
 	sqlTaken   = `SELECT c.relname::text FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 	WHERE n.nspname = $1::text AND c.relname = ANY ($2::text[]) ORDER BY 1`
-	sqlHasSchema   = `SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1::text)`
-	sqlLockSchema  = `SELECT pg_catalog.pg_advisory_xact_lock($1::bigint)`
-	sqlDDLSettings = `SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
-	pg_catalog.set_config('lock_timeout', '50ms', true)`
 )
+
+// nameSettings are the settings that give the tables other names.
+const nameSettings = "Config.Schema or Config.TablePrefix (schema and table_prefix in a URL)"
 
 // encodingUTF8 is the encoding that a database must have.
 const encodingUTF8 = "UTF8"
-
-// Ensure creates the schema and its tables in one transaction. See outmill.Schema.
-func (d *Driver) Ensure(ctx context.Context) error {
-	return d.conns.Repeat(ctx, passes, func() (err error) {
-		own, err := d.begin(ctx)
-		if err != nil {
-			return err
-		}
-		defer func() { own.end(ctx, err) }()
-		version, err := d.version(ctx, own.conn)
-		if err != nil {
-			return err
-		}
-		if version.Version > 0 {
-			return version.Check(schemaVersion)
-		}
-		// A snapshot from before the lock would not see the tables of another process.
-		return pgx.BeginTxFunc(ctx, own.conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error { return d.create(ctx, tx) })
-	})
-}
-
-func (d *Driver) create(ctx context.Context, tx pgx.Tx) error {
-	if _, err := tx.Exec(ctx, sqlLockSchema, d.names.lockOf("schema")); err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, sqlDDLSettings); err != nil {
-		return err
-	}
-	version, err := d.version(ctx, tx)
-	if err != nil || version.Version > 0 {
-		return err
-	}
-	migrations, err := d.migrations()
-	if err != nil {
-		return err
-	}
-	exists := false
-	if err := tx.QueryRow(ctx, sqlHasSchema, d.config.Schema).Scan(&exists); err != nil {
-		return err
-	}
-	if !exists {
-		// IF NOT EXISTS needs the right to create a schema even if it exists.
-		if _, err := tx.Exec(ctx, d.createSchema()); err != nil {
-			return err
-		}
-	}
-	if err := d.checkNames(ctx, tx, migrations); err != nil {
-		return err
-	}
-	for _, statement := range sqlkit.Statements(migrations) {
-		if _, err := tx.Exec(ctx, statement, pgx.QueryExecModeSimpleProtocol); err != nil {
-			return fmt.Errorf("schema version %d: %w", schemaVersion, err)
-		}
-	}
-	return nil
-}
 
 func (d *Driver) createSchema() string {
 	return `CREATE SCHEMA IF NOT EXISTS ` + pgx.Identifier{d.config.Schema}.Sanitize()
@@ -106,22 +53,41 @@ func (d *Driver) checkNames(ctx context.Context, tx pgx.Tx, migrations []sqlkit.
 	for i, name := range taken {
 		taken[i] = pgx.Identifier{d.config.Schema, name}.Sanitize()
 	}
-	return storekit.ForeignTables("table", taken, "Config.Schema or Config.TablePrefix (schema and table_prefix in a URL)")
+	return storekit.ForeignTables("table", taken, nameSettings)
 }
 
 type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
+// readVersion returns the version 0 if there is no schema.
+func (d *Driver) readVersion(ctx context.Context) (version storekit.SchemaVersion, err error) {
+	err = d.repeat(ctx, func(bool) error {
+		own, err := d.begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { own.end(ctx, err) }()
+		version, err = d.version(ctx, own.conn)
+		return err
+	})
+	return version, err
+}
+
 // version returns 0 if there is no schema.
 func (d *Driver) version(ctx context.Context, q querier) (version storekit.SchemaVersion, err error) {
-	exists, encoding := false, ""
-	if err := q.QueryRow(ctx, sqlHasMeta, d.config.Schema, d.config.Prefix+"meta").Scan(&exists, &encoding); err != nil {
+	exists, own, encoding := false, false, ""
+	if err := q.QueryRow(ctx, sqlHasMeta, d.config.Schema, d.config.Prefix+"meta").Scan(&exists, &own, &encoding); err != nil {
 		return version, err
 	}
 	if encoding != encodingUTF8 {
 		return version, storekit.InvalidConfig("the database has the encoding %s, and the store needs %s: create it with ENCODING 'UTF8'",
 			encoding, encodingUTF8)
+	}
+	if !own {
+		// Versions of this store before its first release had a table of this name, too.
+		return version, fmt.Errorf("%w: the table %s is not one of this version's: drop its schema, or choose another name for Outmill's with %s",
+			outmill.ErrSchemaForeign, d.names.in("{p:meta}"), nameSettings)
 	}
 	if exists {
 		err = q.QueryRow(ctx, d.names.in(sqlVersion)).Scan(&version.Version, &version.Compatible)
@@ -131,7 +97,7 @@ func (d *Driver) version(ctx context.Context, q querier) (version storekit.Schem
 
 // StatementsFrom returns the statements that bring a schema of that version to the newest one. See outmill.Schema.
 func (d *Driver) StatementsFrom(version int) ([]string, error) {
-	migrations, err := d.migrations()
+	migrations, err := d.migrations(schemaFiles)
 	if err == nil {
 		err = storekit.CheckSchemaVersion(version, len(migrations))
 	}
@@ -145,17 +111,19 @@ func (d *Driver) StatementsFrom(version int) ([]string, error) {
 	return statements, nil
 }
 
-// migrations can fail only if the files built into the program are wrong, which a test excludes.
-func (d *Driver) migrations() ([]sqlkit.Migration, error) { return d.migrationsBy(d.names.in) }
+// migrations of the program's own files can fail only if these are wrong, which a test excludes.
+func (d *Driver) migrations(files fs.FS) ([]sqlkit.Migration, error) {
+	return d.migrationsBy(files, d.names.inSchema)
+}
 
 // templates are the statements of the migrations with their placeholders.
 func (d *Driver) templates() ([]string, error) {
-	migrations, err := d.migrationsBy(func(statement string) string { return statement })
+	migrations, err := d.migrationsBy(schemaFiles, func(statement string) string { return statement })
 	return sqlkit.Statements(migrations), err
 }
 
-func (d *Driver) migrationsBy(convert func(statement string) string) ([]sqlkit.Migration, error) {
-	migrations, err := sqlkit.LoadMigrations(schemaFiles, "schema", convert)
+func (d *Driver) migrationsBy(files fs.FS, convert func(statement string) string) ([]sqlkit.Migration, error) {
+	migrations, err := sqlkit.LoadMigrations(files, "schema", convert)
 	if err == nil && d.config.Log {
 		first := &migrations[0]
 		for _, statement := range sqlkit.Split(logSchema + logFunctions + logReadable + restFunctions + quietFunction) {

@@ -207,6 +207,22 @@ func (n *names) in(template string) string {
 	})
 }
 
+// inSchema is in for a statement of the schema. A comment stays one, also where the schema has a name of several lines.
+func (n *names) inSchema(template string) string {
+	lines := strings.SplitAfter(template, "\n")
+	for i, line := range lines {
+		text, whole := strings.CutSuffix(line, "\n")
+		if text = n.in(text); strings.HasPrefix(line, "--") {
+			text = strings.NewReplacer("\n", "\n-- ", "\r", "\r-- ").Replace(text)
+		}
+		if whole {
+			text += "\n"
+		}
+		lines[i] = text
+	}
+	return strings.Join(lines, "")
+}
+
 func (n *names) qualified(name string) string {
 	return pgx.Identifier{n.schema, n.prefix + name}.Sanitize()
 }
