@@ -119,6 +119,8 @@
 //	reader           looks on (Stats, List, Get, Groups, …), and at the view readable
 //	foreign_program  appends by the statements of a postgres.Appender, or by the function append, and needs EXECUTE of it only
 //
+// A worker whose handlers append, or that ends joins with a record, is a publisher, too.
+//
 // Registrations, dedup keys, joins, sagas and notes are entries of one table, so a publisher has rights
 // to all of them. Where that is too much, let it append by the function.
 //

@@ -2,9 +2,11 @@ package postgres
 
 import (
 	"context"
+	"io/fs"
 	"time"
 
 	"github.com/outmill/outmill"
+	driver "github.com/outmill/outmill/postgres/internal/next"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -33,4 +35,12 @@ const CloseWithin = storekit.CloseWithin
 // ToRecord moves a row of the log to the records.
 func (s *Store) ToRecord(ctx context.Context, id outmill.WorkItemID) error {
 	return s.driver.ToRecord(ctx, id)
+}
+
+// SchemaFiles are the migrations that are built into the program.
+func SchemaFiles() fs.FS { return driver.SchemaFiles() }
+
+// EnsureFrom is Ensure of a program with these migrations.
+func (s *Store) EnsureFrom(ctx context.Context, files fs.FS) error {
+	return s.driver.EnsureFrom(ctx, files)
 }
