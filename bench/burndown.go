@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,8 +89,8 @@ type burning struct {
 	durable bool
 	// inFlight is the number of handlers that run at the same time.
 	inFlight int
-	// unsettled is sqlUnsettled for handlers that publish.
-	unsettled string
+	// only is the one topic whose messages must be settled at the end, for handlers that publish.
+	only string
 	// clear empties the peer's tables.
 	clear func(ctx context.Context) error
 	store *postgres.Store
@@ -115,7 +114,7 @@ func (f *burning) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return settleDown(ctx, f.pool, laneTables)
+	return settleOurs(ctx, f.pool)
 }
 
 // settleDown does work before the clock starts that the server would otherwise do later: hint
@@ -127,6 +126,15 @@ func settleDown(ctx context.Context, pool *pgxpool.Pool, tables string) error {
 		}
 	}
 	return nil
+}
+
+// settleOurs is settleDown for Outmill's tables.
+func settleOurs(ctx context.Context, pool *pgxpool.Pool) error {
+	var tables string
+	if err := pool.QueryRow(ctx, sqlTables).Scan(&tables); err != nil {
+		return err
+	}
+	return settleDown(ctx, pool, tables)
 }
 
 func (f *burning) subscriber() (*subscriber.Subscriber, error) {
@@ -228,12 +236,11 @@ func (f *burning) settled(ctx context.Context, began time.Time, all <-chan struc
 		return 0, ctx.Err()
 	}
 	err := poll(ctx, func() (bool, error) {
-		var left bool
-		err := f.pool.QueryRow(ctx, cmp.Or(f.unsettled, sqlUnsettled)).Scan(&left)
+		left, err := unsettled(ctx, f.store, f.only)
 		return !left, err
 	})
 	took := time.Since(began)
-	if err != nil || f.unsettled != "" {
+	if err != nil || f.only != "" {
 		return took, err
 	}
 	return took, nothingLeft(ctx, f.store)

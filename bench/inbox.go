@@ -216,7 +216,7 @@ func (d *depositing) fillOurs(ctx context.Context, first, n int) (err error) {
 	if err := d.b.fillFrom(ctx, d.ours.store, "", burnTopic, first, n, true); err != nil {
 		return err
 	}
-	return settleDown(ctx, d.pool, laneTables)
+	return settleOurs(ctx, d.pool)
 }
 
 func (d *depositing) byHand(ctx context.Context, n int) (time.Duration, error) {

@@ -131,7 +131,7 @@ func (b *bench) manyJoins(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := startJoins(ctx, pool, store, b.n, stepsOfMany); err != nil {
 		return err
 	}
-	if err := settleDown(ctx, pool, laneTables); err != nil {
+	if err := settleOurs(ctx, pool); err != nil {
 		return err
 	}
 	left := b.n

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -15,15 +16,17 @@ import (
 // appendAtOnce is the number of records that the benches append in one call.
 const appendAtOnce = 1000
 
-const (
-	// laneTables are the tables that hold records, of both lanes.
-	laneTables = "outmill.records, outmill.log, outmill.batches, outmill.ended, outmill.late"
+// sqlTables returns the names of the store's tables.
+const sqlTables = "SELECT string_agg(oid::regclass::text, ', ') FROM pg_class WHERE relkind = 'r' AND relnamespace = 'outmill'::regnamespace"
 
-	// sqlUnsettled returns whether a message is left after all were claimed. Such a message is
-	// among the records, or in a batch of the log. The rows of the log do not show it, because
-	// they stay until their segment is truncated.
-	sqlUnsettled = "SELECT EXISTS (SELECT 1 FROM outmill.records) OR EXISTS (SELECT 1 FROM outmill.log_in_work())"
-)
+// unsettled reports whether the store has a record of a topic, or of any topic if it is "", that is not settled. Each number is counted up
+// to 1, so a look costs little while many records are left.
+func unsettled(ctx context.Context, store outmill.Inspector, topic string) (bool, error) {
+	stats, err := store.Stats(ctx, 1)
+	return slices.ContainsFunc(stats, func(s outmill.TopicStats) bool {
+		return (topic == "" || s.Topic == topic) && s.Pending+s.Leased+s.Processed+s.Dead > 0
+	}), err
+}
 
 // outbox makes a store on a pool, with new tables, and with the lane if one is given.
 func outbox(ctx context.Context, pool *pgxpool.Pool, lane postgres.Lane) (*postgres.Store, error) {

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/postgres"
 )
 
 // bareColumns are the columns that Outmill writes to its records.
@@ -19,6 +18,14 @@ var bareColumns = []string{
 	"id", "grp", "topic", "key", "stage", "available_at", "due_at", "next_at", "created_at", "expires_at", "size",
 	"message_id", "correlation_id", "causation_id", "tenant_id", "traceparent", "tracestate", "dedup_key", "metadata", "payload",
 }
+
+// sqlBare makes a table with these columns.
+const sqlBare = `CREATE TABLE bare (
+	seq bigint GENERATED ALWAYS AS IDENTITY, id uuid PRIMARY KEY, available_at timestamptz, due_at timestamptz NOT NULL,
+	next_at timestamptz NOT NULL, created_at timestamptz NOT NULL, expires_at timestamptz, size integer NOT NULL, stage smallint NOT NULL,
+	grp text COLLATE "C", topic text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, message_id text COLLATE "C" NOT NULL,
+	correlation_id text COLLATE "C", causation_id text COLLATE "C", tenant_id text COLLATE "C", traceparent text COLLATE "C",
+	tracestate text COLLATE "C", dedup_key text COLLATE "C", metadata jsonb, payload bytea)`
 
 // publishBare is an outbox written by hand: pgx writes the same columns into a table that has only
 // its primary key. It is the same for both lanes. Rows of the log are 16 bytes shorter, of about
@@ -30,21 +37,8 @@ type publishBare struct {
 }
 
 func (p *publishBare) prepare(ctx context.Context) error {
-	// The store's own table has the same columns.
-	store, err := outbox(ctx, p.pool, postgres.LaneRows)
-	if err != nil {
+	if _, err := p.pool.Exec(ctx, sqlBare); err != nil {
 		return err
-	}
-	if err := store.Close(); err != nil {
-		return err
-	}
-	for _, statement := range []string{
-		"CREATE TABLE bare (LIKE outmill.records INCLUDING DEFAULTS INCLUDING IDENTITY, PRIMARY KEY (id))",
-		"DROP SCHEMA outmill CASCADE",
-	} {
-		if _, err := p.pool.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("%s: %w", statement, err)
-		}
 	}
 	places := make([]string, len(bareColumns))
 	for i := range places {

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/inbox"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sagas"
 )
 
@@ -37,15 +39,7 @@ func init() {
 const (
 	stepsTopic = "steps"
 
-	// sqlSagas makes a saga for each key.
-	sqlSagas = `INSERT INTO outmill.sagas (id, type, correlation, version, state, created_at, updated_at)
-SELECT gen_random_uuid(), 'journey', 'customer-' || i, 1, '{}', now(), now() FROM generate_series(0, $1::integer - 1) AS i`
-
-	sqlSagaUnsettled = `SELECT EXISTS (SELECT 1 FROM outmill.records WHERE topic = '` + burnTopic + `')
-	OR EXISTS (SELECT 1 FROM outmill.log_in_work())`
-
-	sqlStepsTaken = `SELECT (SELECT sum((state ->> 'Steps')::integer) FROM outmill.sagas),
-	(SELECT count(*) FROM outmill.records WHERE topic = $1) + (SELECT count(*) FROM outmill.log WHERE topic = $1)`
+	journeyType = "journey"
 )
 
 // journey is the state of a saga.
@@ -114,30 +108,62 @@ func (s *stepping) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.ours = &burning{b: s.b, pool: s.pool, inFlight: s.b.handlers, unsettled: sqlSagaUnsettled, store: store}
+	s.ours = &burning{b: s.b, pool: s.pool, inFlight: s.b.handlers, only: burnTopic, store: store}
 	next := outmill.Registration{Group: "next", Topics: outmill.Topics{Include: []string{stepsTopic}}}
 	if err := store.RegisterGroup(ctx, next); err != nil {
 		return err
 	}
-	_, err = s.pool.Exec(ctx, sqlSagas, keys)
-	return err
+	return store.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error {
+		for i := range s.sagas() {
+			saga := &roles.Saga{Type: journeyType, Correlation: keyOf(i)}
+			if err := store.InsertSaga(ctx, saga, &journey{}, roles.SagaOptions{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
+
+// sagas is the number of sagas that take a step.
+func (s *stepping) sagas() int { return min(keys, s.b.n+handlersWarm) }
 
 func (s *stepping) fill(ctx context.Context, first, n int) error {
 	if err := s.b.fillFrom(ctx, s.ours.store, "", burnTopic, first, n, true); err != nil {
 		return err
 	}
-	return settleDown(ctx, s.pool, laneTables+", outmill.sagas, outmill.inbox")
+	return settleOurs(ctx, s.pool)
 }
 
 // check fails if a step ran twice, or never.
 func (s *stepping) check(ctx context.Context) error {
-	var taken, published int
-	err := s.pool.QueryRow(ctx, sqlStepsTaken, stepsTopic).Scan(&taken, &published)
-	if want := s.b.n + handlersWarm; err == nil && (taken != want || published != want) {
+	want := s.b.n + handlersWarm
+	taken, err := s.taken(ctx)
+	if err != nil {
+		return err
+	}
+	stats, err := s.ours.store.Stats(ctx, want+1)
+	published := 0
+	for _, at := range stats {
+		if at.Topic == stepsTopic {
+			published += at.Pending
+		}
+	}
+	if err == nil && (taken != want || published != want) {
 		err = fmt.Errorf("%d messages made %d steps and %d messages", want, taken, published)
 	}
 	return err
+}
+
+// taken is the number of steps in the states of all sagas.
+func (s *stepping) taken(ctx context.Context) (steps int, err error) {
+	for i := range s.sagas() {
+		var state journey
+		if _, err := s.ours.store.FindSaga(ctx, journeyType, keyOf(i), &state, roles.SagaOptions{}); err != nil {
+			return 0, err
+		}
+		steps += state.Steps
+	}
+	return steps, nil
 }
 
 func (s *stepping) steps(ctx context.Context, n int) (time.Duration, error) {
