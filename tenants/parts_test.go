@@ -11,19 +11,22 @@ import (
 	"github.com/outmill/outmill/tenants"
 )
 
-// partedSet is a rig over members of package engine on which all topics are fair.
+// partedMembers are open stores of package engine on which all topics are fair.
+func partedMembers(t *testing.T, names []string) (list tenants.Static) {
+	t.Helper()
+	for _, name := range names {
+		store := memstore.New(memstore.NewDatabase(), memstore.Options{Name: name, FairTopics: []string{"*"}})
+		require.NoError(t, store.Ensure(t.Context()))
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		list = append(list, tenants.Tenant{Key: name, Store: store})
+	}
+	return list
+}
+
+// partedSet is a rig over such members.
 func partedSet(t *testing.T, names []string, strategy tenants.Strategy) *rig {
 	t.Helper()
-	return newRig(t, nil, func(cfg *tenants.Config) {
-		var list tenants.Static
-		for _, name := range names {
-			store := memstore.New(memstore.NewDatabase(), memstore.Options{Name: name, FairTopics: []string{"*"}})
-			require.NoError(t, store.Ensure(t.Context()))
-			t.Cleanup(func() { require.NoError(t, store.Close()) })
-			list = append(list, tenants.Tenant{Key: name, Store: store})
-		}
-		cfg.Discovery, cfg.Strategy = list, strategy
-	})
+	return rigOf(t, partedMembers(t, names), func(cfg *tenants.Config) { cfg.Strategy = strategy })
 }
 
 // claimParts claims with these full parts of each member.

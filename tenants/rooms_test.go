@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/subscriber"
@@ -27,20 +29,32 @@ func fairMember(t *testing.T, address, key string, topics ...string) tenants.Ten
 	return tenants.Tenant{Key: key, Store: store}
 }
 
-// fairSet is a rig over members that serve turns in all topics.
-func fairSet(t *testing.T, names []string, change func(*tenants.Config)) *rig {
+// turnMember is an open store that serves each tenant of all topics in turn, and so obeys ClaimRequest.TenantRoom.
+func turnMember(t *testing.T, key string) tenants.Tenant {
+	t.Helper()
+	db := mongotest.Database(t)
+	store, err := mongo.New(db.Client(), mongo.Config{Name: key, Database: db.Name(), FairTopics: []string{"*"}}, nil)
+	require.NoError(t, err)
+	require.NoError(t, store.Ensure(t.Context()))
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return tenants.Tenant{Key: key, Store: store}
+}
+
+// rigOf is a rig over these members.
+func rigOf(t *testing.T, members tenants.Static, change func(*tenants.Config)) *rig {
 	t.Helper()
 	return newRig(t, nil, func(cfg *tenants.Config) {
-		var list tenants.Static
-		address := postgrestest.Database(t)
-		for _, name := range names {
-			list = append(list, fairMember(t, address, name, "*"))
-		}
-		cfg.Discovery = list
+		cfg.Discovery = members
 		if change != nil {
 			change(cfg)
 		}
 	})
+}
+
+// turnSet is a rig over members a and b, which serve turns in all topics.
+func turnSet(t *testing.T, change func(*tenants.Config)) *rig {
+	t.Helper()
+	return rigOf(t, tenants.Static{turnMember(t, "a"), turnMember(t, "b")}, change)
 }
 
 // appendOf writes n records of a tenant id to a member.
@@ -73,7 +87,7 @@ func TestSet_TenantRoom(t *testing.T) {
 
 	t.Run("a tenant has its room in each member that has records of it", func(t *testing.T) {
 		t.Parallel()
-		r := fairSet(t, []string{"a", "b"}, nil)
+		r := turnSet(t, nil)
 		for _, member := range []string{"a", "b"} {
 			r.appendOf(member, "x", 10)
 			r.appendOf(member, "", 10)
@@ -86,7 +100,7 @@ func TestSet_TenantRoom(t *testing.T) {
 		for name, strategy := range map[string]tenants.Strategy{"shared": nil, "round robin": tenants.RoundRobin{}} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				r := fairSet(t, []string{"a", "b"}, func(cfg *tenants.Config) { cfg.Strategy = strategy })
+				r := turnSet(t, func(cfg *tenants.Config) { cfg.Strategy = strategy })
 				want := map[string]int{}
 				for i := range 10 {
 					tenant := fmt.Sprint("t", i)
@@ -100,7 +114,7 @@ func TestSet_TenantRoom(t *testing.T) {
 
 	t.Run("the limit of a member holds, too", func(t *testing.T) {
 		t.Parallel()
-		r := fairSet(t, []string{"a", "b"}, limited(4))
+		r := turnSet(t, limited(4))
 		r.appendOf("a", "x", 10)
 		r.appendOf("a", "y", 10)
 		r.appendOf("b", "x", 10)
@@ -109,7 +123,9 @@ func TestSet_TenantRoom(t *testing.T) {
 
 	t.Run("a member without room is asked again when its tenant has room, and not only after a pause", func(t *testing.T) {
 		t.Parallel()
-		r := fairSet(t, manyNames(20), nil)
+		members := partedMembers(t, manyNames(20))
+		members[7] = turnMember(t, members[7].Key)
+		r := rigOf(t, members, nil)
 		r.appendOf("tenant-7", "x", 30)
 		require.Equal(t, map[string]int{"tenant-7/x": 1}, r.claimIn(10, 1))
 		for range 10 {
@@ -148,7 +164,7 @@ func TestSet_TenantRoom(t *testing.T) {
 
 	t.Run("a subscriber of many members handles all while a tenant waits at its limit", func(t *testing.T) {
 		t.Parallel()
-		r := fairSet(t, manyNames(20), nil)
+		r := rigOf(t, partedMembers(t, manyNames(20)), nil)
 		sub, err := subscriber.New(r.set, subscriber.Config{MaxInFlight: 10, MaxInFlightPerTenant: 2, PollInterval: time.Hour,
 			Order: outmill.OrderKey}, nil)
 		require.NoError(t, err)
