@@ -2,7 +2,7 @@
 -- Who publishes. A row is written to a segment by its name. This must not read the log:
 -- GRANT INSERT ON {p:log_0}, {p:log_1}, {p:log_2} TO publisher
 -- GRANT USAGE ON SEQUENCE {p:records_seq_seq} TO publisher
--- GRANT SELECT ON {p:events} TO publisher
+-- GRANT SELECT ON {p:events}, {p:server} TO publisher
 -- Who publishes messages with ids of its own, besides publishing:
 -- GRANT SELECT (id) ON {p:log} TO namer
 -- Who subscribes or forwards, and operates:
@@ -13,18 +13,21 @@
 -- GRANT SELECT, INSERT, UPDATE, DELETE ON {p:left_rows} TO worker
 -- GRANT SELECT, INSERT, UPDATE ON {p:readings} TO worker
 -- GRANT SELECT, UPDATE ON {p:events} TO worker
+-- GRANT SELECT ON {p:server} TO worker
 -- GRANT SELECT ON SEQUENCE {p:records_seq_seq} TO worker
 -- One of those at least, which then gives the log's space back, and makes a log that was restored here one of this server. For that it
--- needs TEMPORARY on the database, too, and EXECUTE of pg_control_system, which are everybody's unless they were revoked:
+-- needs TEMPORARY on the database, too, which is everybody's unless it was revoked:
 -- GRANT SELECT, INSERT, TRUNCATE ON {p:log_0} TO keeper
 -- GRANT SELECT, TRUNCATE ON {p:log_1}, {p:log_2} TO keeper
 -- GRANT DELETE ON {p:batches}, {p:ended}, {p:skips} TO keeper
 -- GRANT UPDATE, DELETE ON {p:skip_ranges} TO keeper
 -- GRANT SELECT, UPDATE ON {p:upkeep} TO keeper
+-- GRANT UPDATE ON {p:server} TO keeper
 -- GRANT SELECT, INSERT, UPDATE, DELETE ON {p:retired} TO keeper
 -- Who looks on:
--- GRANT SELECT ON {p:log}, {p:batches}, {p:ended}, {p:left_rows}, {p:skips}, {p:skip_ranges}, {p:readings}, {p:events} TO reader
+-- GRANT SELECT ON {p:log}, {p:batches}, {p:ended}, {p:left_rows}, {p:skips}, {p:skip_ranges}, {p:readings}, {p:events}, {p:server} TO reader
 -- Functions, where those of everybody were revoked:
+-- GRANT EXECUTE ON FUNCTION {p:server_now} TO publisher, worker, reader
 -- GRANT EXECUTE ON FUNCTION {p:log_any}, {p:log_copy_id}, {p:log_cursor_of}, {p:log_in_work}, {p:log_late} TO worker, reader
 -- GRANT EXECUTE ON FUNCTION {p:log_lines}, {p:log_page}, {p:log_places}, {p:log_rows_of}, {p:log_size} TO worker, reader
 -- GRANT EXECUTE ON FUNCTION {p:log_skipped}, {p:log_unread} TO worker, reader

@@ -12,6 +12,13 @@ import (
 // restored has the tables as a server has them whose numbers were higher by four billions.
 func (w *logWorld) restored() {
 	w.Helper()
+	w.renumbered()
+	w.exec2("UPDATE {p:server} SET identity = 'another'")
+}
+
+// renumbered has the rows be those of transactions that this server has not begun yet.
+func (w *logWorld) renumbered() {
+	w.Helper()
 	w.exec2(`CREATE OR REPLACE FUNCTION {p:shifted}(pg_snapshot) RETURNS pg_snapshot LANGUAGE sql RETURN
 		((pg_snapshot_xmin($1)::text::bigint + 4000000000)::text || ':' || (pg_snapshot_xmax($1)::text::bigint + 4000000000)::text || ':' ||
 		coalesce((SELECT string_agg((x::text::bigint + 4000000000)::text, ',' ORDER BY x) FROM pg_snapshot_xip($1) AS x), ''))::pg_snapshot`)
@@ -23,7 +30,6 @@ func (w *logWorld) restored() {
 		`UPDATE {p:batches} SET seen = {p:shifted}(seen), horizon = (horizon::text::bigint + 4000000000)::text::xid8`,
 		`UPDATE {p:skip_ranges} SET seen = {p:shifted}(seen)`,
 		`UPDATE {p:readings} SET begin_seen = {p:shifted}(begin_seen), end_seen = {p:shifted}(end_seen)`,
-		`UPDATE {p:meta} SET cluster = 'another'`,
 	} {
 		w.exec2(sql)
 	}
@@ -56,7 +62,6 @@ func TestLogRestore(t *testing.T) {
 	begin := func(t *testing.T) *logWorld {
 		w := db.kept(t)
 		w.segment = nil
-		w.exec2("UPDATE {p:meta} SET cluster = ''")
 		require.False(t, w.adapts(), "the first server")
 		require.False(t, w.adapts(), "the same one")
 		return w
@@ -82,6 +87,34 @@ func TestLogRestore(t *testing.T) {
 		w.commit(y)
 		w.requireClaims("a", "late")
 		w.requireClaims("b", "late")
+	})
+	t.Run("a copy on a server with the same identity is noticed, and on one whose identity nobody may ask", func(t *testing.T) {
+		for _, copied := range []string{
+			"CREATE TABLE {p:copy} AS SELECT * FROM {p:server}; DELETE FROM {p:server}; INSERT INTO {p:server} SELECT * FROM {p:copy}; DROP TABLE {p:copy}",
+			"UPDATE {p:server} SET identity = ''",
+		} {
+			w := begin(t)
+			w.append("waits")
+			w.register("a", true)
+			w.append("1", "2")
+			w.requireClaims("a", "waits", "1", "2")
+			w.register("b", true)
+			w.append("3")
+			w.renumbered()
+			w.exec2(copied)
+			require.True(t, w.adapts(), copied)
+			require.False(t, w.adapts(), copied)
+			w.requireClaims("a", "3")
+			w.requireClaims("b", "3")
+		}
+	})
+	t.Run("a log that only publishers have used is one of this server behind the copy", func(t *testing.T) {
+		w := begin(t)
+		w.append("1", "2")
+		w.restored()
+		require.True(t, w.adapts())
+		w.register("a", true)
+		w.requireClaims("a", "1", "2")
 	})
 	t.Run("what a transaction of the other server has left comes once", func(t *testing.T) {
 		w := begin(t)

@@ -52,10 +52,6 @@ func (d *Driver) adapt(ctx context.Context, appends bool) error {
 		return nil
 	case codeReadOnly: // a standby, say: it claims nothing, and may become the primary
 		return nil
-	case codeNoRight: // it must not ask, or not say, which server this is
-		if !errors.Is(err, segments.ErrOther) {
-			err = nil
-		}
 	}
 	l.adapted.Store(err == nil)
 	return err

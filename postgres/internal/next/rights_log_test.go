@@ -181,7 +181,7 @@ func usedByKeeper(t *testing.T, store, super opened) error {
 		}
 	}
 	write()
-	execute(t, super.db, "UPDATE outmill.meta SET cluster = 'another'")
+	execute(t, super.db, "UPDATE outmill.server SET identity = 'another'")
 	if err := u.register(0); err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func TestRights_WithoutAKeeper(t *testing.T) {
 	require.NoError(t, u.register(0))
 	_, err := u.appended()
 	require.NoError(t, err)
-	execute(t, super.db, "UPDATE outmill.meta SET cluster = 'another'")
+	execute(t, super.db, "UPDATE outmill.server SET identity = 'another'")
 
 	u.store = open(roleURL)
 	_, err = u.claim(outmill.NewOwnerToken(), outmill.OrderKey, time.Minute)

@@ -41,9 +41,7 @@ CREATE TABLE {p:meta} (
     routes     bigint  NOT NULL DEFAULT 0, -- changes with the registered groups
     pauses     bigint  NOT NULL DEFAULT 0, -- changes with the pauses
     segment    integer NOT NULL DEFAULT 0, -- to which appends write the log
-    rotated_at bigint  NOT NULL DEFAULT 0, -- since when
-    cluster    text    NOT NULL DEFAULT '', -- the server that has given the log's transaction numbers
-    past       bigint  NOT NULL DEFAULT -1 -- the last place that other servers have given
+    rotated_at bigint  NOT NULL DEFAULT 0 -- since when
 );
 
 -- One row for each message and group. Times are microseconds since 1970; 0 is none.

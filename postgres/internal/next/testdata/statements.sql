@@ -259,10 +259,10 @@ LOCK /* outmill cluster_alone */ TABLE "outmill"."log_0", "outmill"."log_1", "ou
 SELECT /* outmill cluster_lines */ l.topic, max(max(l.pos)) OVER (), (SELECT s.last_value FROM "outmill"."records_seq_seq" AS s) FROM "outmill"."log" AS l GROUP BY l.topic;
 
 -- cluster_now
-SELECT /* outmill cluster_now */ (SELECT system_identifier::text FROM pg_control_system()), m.cluster FROM "outmill"."meta" AS m;
+SELECT /* outmill cluster_now */ s.xmin = s.noted_by::xid AND ('' IN (s.identity, n.identity) OR s.identity = n.identity) FROM "outmill"."server" AS s CROSS JOIN "outmill"."server_now"() AS n (identity);
 
 -- cluster_set
-UPDATE /* outmill cluster_set */ "outmill"."meta" SET cluster = $1::text;
+UPDATE /* outmill cluster_set */ "outmill"."server" SET identity = "outmill"."server_now"(), noted_by = pg_current_xact_id();
 
 -- coming
 SELECT /* outmill coming */ * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE grp = $1::text AND topic = $2::text AND stage = 2 AND wake_at <> 0 AND wake_at <= coalesce(nullif($4::bigint, 0), (SELECT "outmill"."now"()))

@@ -11,16 +11,11 @@ import (
 // Adapt makes the log one of this server, if its transaction numbers are those of another one: after a dump was restored here, or copied by
 // another program. All transactions whose rows it has were committed there. It must come before the first claim of a process, and before
 // the upkeep; it reports whether it has changed something. Where it fails although the log is of another server, the error is ErrOther,
-// too. A copy of the disk has the identity of its server, and is not noticed.
+// too. A copy of the disk is not noticed, and need not be: it has the numbers of its server.
 func (k *Keeper) Adapt(ctx context.Context) (changed bool, err error) {
-	var now, then string
-	look := func(t step) error { return t.tx.QueryRow(ctx, t.text("cluster_now")).Scan(&now, &then) }
-	if err := k.in(ctx, look); err != nil || now == then {
-		return false, err
-	}
-	if then == "" {
-		// No other server has given a number. The tables need not be had alone, so an append that is open does not delay this.
-		_, err = k.changed(ctx, "cluster_set", now)
+	var ours bool
+	look := func(t step) error { return t.tx.QueryRow(ctx, t.text("cluster_now")).Scan(&ours) }
+	if err := k.in(ctx, look); err != nil || ours {
 		return false, err
 	}
 	err = k.in(ctx, func(t step) error {
@@ -32,14 +27,14 @@ func (k *Keeper) Adapt(ctx context.Context) (changed bool, err error) {
 			return err
 		}
 		// Another process may have done it while this one waited.
-		if err := look(t); err != nil || now == then {
+		if err := look(t); err != nil || ours {
 			return err
 		}
 		if err := t.adapt(ctx, history); err != nil {
 			return err
 		}
 		changed = true
-		_, err = t.tx.Exec(ctx, t.text("cluster_set"), now)
+		_, err = t.tx.Exec(ctx, t.text("cluster_set"))
 		return err
 	})
 	if err != nil {

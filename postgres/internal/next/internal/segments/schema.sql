@@ -18,6 +18,25 @@ CREATE TABLE {p:retired} (
     xid        xid8    NOT NULL
 );
 
+-- The identity of this server; '' is that the role may not ask for it.
+CREATE FUNCTION {p:server_now}() RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $outmill$
+BEGIN
+    IF has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE') THEN
+        RETURN (SELECT c.system_identifier::text FROM pg_control_system() AS c);
+    END IF;
+    RETURN '';
+END
+$outmill$;
+
+-- The server that has given the log's transaction numbers, and the transaction that noted it. Where the row is one of another transaction, a dump was
+-- restored, also to a server with the same identity, or another program has copied the row.
+CREATE TABLE {p:server} (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    identity text NOT NULL,
+    noted_by xid8 NOT NULL DEFAULT pg_current_xact_id()
+);
+INSERT INTO {p:server} (identity) VALUES ({p:server_now}());
+
 -- Keeps others from writing to the table until the end of the transaction, or returns false if a transaction has written to it.
 CREATE FUNCTION {p:segment_stop}(text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '20ms' AS $outmill$
 BEGIN

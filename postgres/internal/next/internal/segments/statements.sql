@@ -181,8 +181,8 @@ b AS (DELETE FROM {p:batches} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {p:batche
 SELECT greatest((SELECT count(*) FROM s), (SELECT count(*) FROM r), (SELECT count(*) FROM k), (SELECT count(*) FROM e), (SELECT count(*) FROM b))
 
 -- name: cluster_now
--- The identity of this server, and of that which has given the numbers of the log.
-SELECT (SELECT system_identifier::text FROM pg_control_system()), m.cluster FROM {p:meta} AS m
+-- Whether this server has given the numbers of the log.
+SELECT s.xmin = s.noted_by::xid AND ('' IN (s.identity, n.identity) OR s.identity = n.identity) FROM {p:server} AS s CROSS JOIN {p:server_now}() AS n (identity)
 
 -- name: cluster_alone
 -- Has the tables of the log alone: the parent of the segments is never used without them, and needs a right of its own.
@@ -198,4 +198,4 @@ SELECT {p:segment_adapt}($1::text[], $2::bigint[], $3::bigint[], $4::text[])
 
 -- name: cluster_set
 -- Notes the server.
-UPDATE {p:meta} SET cluster = $1::text
+UPDATE {p:server} SET identity = {p:server_now}(), noted_by = pg_current_xact_id()
