@@ -27,7 +27,7 @@ const (
 func finishedSagas(kind string) string { return "finished saga " + kind }
 
 // StoredSaga is the Value of a saga's entry, as JSON. It is exported for users' unique indexes of the State, and
-// for drivers that give sagas a table of their own.
+// for drivers that give sagas a table of their own. The order of its fields is that of its parts in a driver.Swap.
 type StoredSaga struct {
 	ID       outmill.WorkItemID
 	Version  int64
@@ -76,13 +76,6 @@ func (s *storedSaga) saga() *roles.Saga {
 		ID: s.ID, Type: kind, Correlation: correlation, Version: s.Version, Finished: s.Finished,
 		CreatedAt: s.entry.Made.Of(), UpdatedAt: s.Updated.Of(),
 	}
-}
-
-// text is the entry with the changes of s.
-func (s *storedSaga) text() (driver.Entry, error) {
-	value, err := asText(s.StoredSaga)
-	s.entry.Value = value
-	return s.entry, err
 }
 
 // finished is the entry of the finished saga.
@@ -152,78 +145,9 @@ func (e *Engine) ListSagas(ctx context.Context, query roles.SagaQuery, _ roles.S
 	return page, err
 }
 
-// InsertSaga stores a new saga. See roles.Sagas.
-func (e *Engine) InsertSaga(ctx context.Context, saga *roles.Saga, state any, _ roles.SagaOptions) error {
-	id := saga.ID
-	if id.IsZero() {
-		id = outmill.NewWorkItemID()
-	}
-	return e.saveSaga(ctx, "insert saga", saga, state, func(ctx context.Context, t *tx, text string) (*storedSaga, error) {
-		s := &storedSaga{sagaKey(saga.Type, saga.Correlation), StoredSaga{id, 1, saga.Finished, t.now, json.RawMessage(text)}}
-		s.entry.Made = t.now
-		entry, err := s.text()
-		if err != nil {
-			return nil, err
-		}
-		added, err := t.Add(ctx, 0, entry)
-		if err == nil && !added {
-			err = roles.ErrSagaExists
-		}
-		if err != nil {
-			return nil, busyAs(err, roles.ErrSagaExists)
-		}
-		index := []driver.Entry{idIndex(id, entry.Key)}
-		if s.Finished {
-			index = append(index, s.finished())
-		}
-		return s, t.Put(ctx, index...)
-	})
-}
-
-// UpdateSaga stores the state of a saga. See roles.Sagas.
-func (e *Engine) UpdateSaga(ctx context.Context, saga *roles.Saga, state any, options roles.SagaOptions) error {
-	return e.saveSaga(ctx, "update saga", saga, state, func(ctx context.Context, t *tx, text string) (*storedSaga, error) {
-		s, err := t.currentSaga(ctx, saga)
-		if err == nil && options.KeepUnknown {
-			text, err = storekit.MergeSagaState(string(s.State), text, state, e.config.MaxPayload)
-		}
-		if err != nil {
-			return nil, err
-		}
-		was := s.Finished
-		s.Version, s.Finished, s.Updated, s.State = s.Version+1, saga.Finished, t.now, json.RawMessage(text)
-		// An update ends the retention.
-		s.entry.At = 0
-		entry, err := s.text()
-		switch finished := s.finished(); {
-		case err != nil:
-		case s.Finished:
-			err = t.Put(ctx, entry, finished)
-		default:
-			if err = t.Put(ctx, entry); err == nil && was {
-				finished.At = 0
-				err = t.Delete(ctx, finished)
-			}
-		}
-		return s, err
-	})
-}
-
-// saveSaga checks and encodes the state, has change store it, and fills the saga.
-func (e *Engine) saveSaga(ctx context.Context, operation string, saga *roles.Saga, state any,
-	change func(ctx context.Context, t *tx, text string) (*storedSaga, error)) error {
-	text, err := storekit.EncodeSagaState(state, e.config.MaxPayload)
-	save := e.checked(cmp.Or(storekit.CheckSaga(saga.Type, saga.Correlation), err), e.inTx)
-	saved, err := valueOf(ctx, save, operation, func(ctx context.Context, t *tx) (*storedSaga, error) { return change(ctx, t, text) })
-	if err == nil {
-		*saga = *saved.saga()
-	}
-	return err
-}
-
-// currentSaga locks the stored saga, if it has still this version.
-func (t *tx) currentSaga(ctx context.Context, saga *roles.Saga) (*storedSaga, error) {
-	found, err := t.saga(ctx, true, sagaKey(saga.Type, saga.Correlation))
+// versionOf returns the stored saga, if it has still this version. With lock it locks it.
+func (t *tx) versionOf(ctx context.Context, lock bool, saga *roles.Saga) (*storedSaga, error) {
+	found, err := t.saga(ctx, lock, sagaKey(saga.Type, saga.Correlation))
 	if err == nil && (found == nil || found.ID != saga.ID || found.Version != saga.Version) {
 		err = roles.ErrSagaConflict
 	}
@@ -231,18 +155,6 @@ func (t *tx) currentSaga(ctx context.Context, saga *roles.Saga) (*storedSaga, er
 		return nil, busyAs(err, roles.ErrSagaConflict)
 	}
 	return found, nil
-}
-
-// DeleteSaga deletes a saga. See roles.Sagas.
-func (e *Engine) DeleteSaga(ctx context.Context, saga *roles.Saga, _ roles.SagaOptions) error {
-	remove := e.checked(storekit.CheckSaga(saga.Type, saga.Correlation), e.inTx)
-	return remove(ctx, "delete saga", func(ctx context.Context, t *tx) error {
-		found, err := t.currentSaga(ctx, saga)
-		if err != nil {
-			return err
-		}
-		return t.deleteSagas(ctx, found)
-	})
 }
 
 // deleteSagas deletes sagas with the entries that lead to them.
@@ -291,7 +203,7 @@ func (t *tx) deleteSagasIf(ctx context.Context, keys []driver.Entry, condition f
 // RetainSaga sets how long a finished saga is kept. See roles.Sagas.
 func (e *Engine) RetainSaga(ctx context.Context, saga *roles.Saga, retention time.Duration, _ roles.SagaOptions) error {
 	return e.checked(storekit.CheckRetainSaga(saga, retention), e.inTx)(ctx, "retain saga", func(ctx context.Context, t *tx) error {
-		found, err := t.currentSaga(ctx, saga)
+		found, err := t.versionOf(ctx, true, saga)
 		if err == nil && !found.Finished {
 			err = roles.ErrSagaConflict
 		}

@@ -263,6 +263,13 @@ type Noter interface {
 	Note(ctx context.Context, tx any, entry Entry, keep, wait time.Duration, lease outmill.Lease) (added bool, err error)
 }
 
+// Ender is a DB that ends a caller's transaction with a Swap in one round trip, where it has begun that transaction in Transact.
+type Ender interface {
+	// End does the Swap in the caller's transaction, which TxOf has returned, with the commit. If the entry is another one, Found
+	// is false, and the transaction can only be rolled back. can is false, and nothing is done, where the commit cannot travel.
+	End(ctx context.Context, tx any, swap Swap) (done Swapped, can bool, err error)
+}
+
 // Historian is a Tx of a driver with a log, to which each message is written once: which group reads a row follows from the history of the
 // registrations. The engine calls it in the transactions that change registrations, behind Bump.
 type Historian interface {

@@ -141,9 +141,12 @@ func (t *tx) Delete(ctx context.Context, entries ...driver.Entry) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	_, err := t.changed(ctx, "delete_entries", kindsOf(entries), keysOf(entries),
-		numbersOf(entries, func(e *driver.Entry) int64 { return int64(e.At) }))
+	_, err := t.changed(ctx, "delete_entries", deleteArgs(entries)...)
 	return err
+}
+
+func deleteArgs(entries []driver.Entry) []any {
+	return []any{kindsOf(entries), keysOf(entries), numbersOf(entries, func(e *driver.Entry) int64 { return int64(e.At) })}
 }
 
 // Bump raises generations, and locks them.

@@ -3,10 +3,7 @@ package next
 import (
 	"context"
 	"strconv"
-	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // sqlIdle has the server end the transaction when its client is silent for so long, unless the user has set another limit: a process
@@ -36,13 +33,4 @@ func (d *Driver) idle(ctx context.Context) string {
 		limit = defaultIdle
 	}
 	return strconv.FormatInt(min(limit, mostIdle).Milliseconds(), 10)
-}
-
-// opens are the options of a transaction of Transact. pgx sends its BEGIN as a simple query, which may have two statements.
-func (d *Driver) opens(ctx context.Context) pgx.TxOptions {
-	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
-	if limit := d.idle(ctx); limit != "" {
-		options.BeginQuery = sqlBegin + "; " + strings.Replace(sqlIdle, "$1::text", "'"+limit+"'", 1)
-	}
-	return options
 }

@@ -52,10 +52,17 @@ func (p onPgx) send(ctx context.Context, steps []step) error {
 		return steps[0].read(rows)
 	}
 	batch := &pgx.Batch{}
+	queue(batch, steps)
+	return readBatch(p.SendBatch(ctx, batch), steps)
+}
+
+func queue(batch *pgx.Batch, steps []step) {
 	for _, s := range steps {
 		batch.Queue(s.text, s.args...)
 	}
-	results := p.SendBatch(ctx, batch)
+}
+
+func readBatch(results pgx.BatchResults, steps []step) error {
 	err := readSteps(results, steps)
 	// If an error was read before, Close returns it again.
 	return cmp.Or(err, results.Close())

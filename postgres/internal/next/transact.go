@@ -10,12 +10,6 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// openTx is a transaction of Transact.
-type openTx struct {
-	pgx.Tx
-	onCommit storekit.AfterCommit
-}
-
 // callerError is the error of a function of the caller, which is returned as it is.
 type callerError struct{ err error }
 
@@ -25,7 +19,7 @@ func (e *callerError) Unwrap() error { return e.err }
 // Transact runs fn in a READ COMMITTED transaction, which is a pgx.Tx or, if Config.DB is set, a *sql.Tx of it. See driver.DB.
 func (d *Driver) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	once := func() error {
-		return d.inPgx(ctx, d.opens(ctx), func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })
+		return d.inPgx(ctx, d.idle(ctx), func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })
 	}
 	if d.config.DB != nil {
 		once = func() error { return d.transactSQL(ctx, fn) }
@@ -40,7 +34,7 @@ func (d *Driver) Transact(ctx context.Context, fn func(ctx context.Context) erro
 
 // InTx runs fn in a READ COMMITTED transaction of the pool, once.
 func (d *Driver) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	return d.callers(ctx, d.inPgx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, fn))
+	return d.callers(ctx, d.inPgx(ctx, "", fn))
 }
 
 // callers returns the error of a function of the caller as it is, and explains any other.
@@ -60,28 +54,18 @@ func worthAnother(err error) bool {
 	return (passes(err) || errors.Is(err, driver.ErrBusy)) && !errors.Is(err, storekit.ErrCommitInDoubt)
 }
 
-func (d *Driver) inPgx(ctx context.Context, how pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) (err error) {
+// inPgx runs fn in an openTx, and commits it.
+func (d *Driver) inPgx(ctx context.Context, limit string, fn func(ctx context.Context, tx pgx.Tx) error) (err error) {
 	own, err := d.begin(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { own.end(ctx, err) }()
-	tx, err := own.conn.BeginTx(ctx, how)
-	if err != nil {
-		return err
-	}
-	t := &openTx{Tx: tx}
+	t := &openTx{ownTx: own, ctx: ctx, limit: limit}
+	defer func() { t.end(ctx, err) }()
 	if err = fn(d.WithTx(ctx, t), t); err != nil {
 		return &callerError{err}
 	}
-	// PostgreSQL commits without an error if there is no transaction.
-	if err = provenPgx(ctx, tx); err != nil {
-		return err
-	}
-	if err = ctx.Err(); err != nil {
-		return err
-	}
-	if err = own.committing(func() error { return tx.Commit(ctx) }); err != nil {
+	if err = t.commit(ctx); err != nil {
 		return err
 	}
 	t.onCommit.Committed()

@@ -114,7 +114,11 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 
 // within runs fn behind a savepoint, and goes back to it if fn fails.
 func (t *tx) within(ctx context.Context, fn func(driver.Tx) error) error {
-	t.addStep(step{text: sqlSavepoint})
+	saved := false
+	t.addStep(step{text: sqlSavepoint, done: func(int) error {
+		saved = true
+		return nil
+	}})
 	t.add("borrow", nil, nil)
 	t.addState()
 	err := t.flush(ctx)
@@ -126,7 +130,8 @@ func (t *tx) within(ctx context.Context, fn func(driver.Tx) error) error {
 			err = t.flush(ctx)
 		}
 	}
-	if err != nil {
+	// Without the savepoint nothing was done, and to go back to it would end the transaction.
+	if err != nil && saved {
 		// If it fails, the caller can only roll back, and nothing is left either.
 		_ = t.undo(context.WithoutCancel(ctx), "outmill")
 	}
@@ -136,6 +141,8 @@ func (t *tx) within(ctx context.Context, fn func(driver.Tx) error) error {
 // senderOf returns what sends statements in a caller's transaction, and an error if that has ended.
 func (d *Driver) senderOf(ctx context.Context, caller any) (sender, error) {
 	switch tx := caller.(type) {
+	case *openTx:
+		return tx, tx.proven(ctx)
 	case pgx.Tx:
 		return onPgx{tx}, provenPgx(ctx, tx)
 	case sqlkit.Handle:
@@ -154,7 +161,10 @@ func lockOwner(caller any) any {
 }
 
 func connOf(caller any) *pgx.Conn {
-	if tx, ok := caller.(pgx.Tx); ok {
+	switch tx := caller.(type) {
+	case *openTx:
+		return tx.conn
+	case pgx.Tx:
 		return tx.Conn()
 	}
 	return nil

@@ -51,3 +51,28 @@ WHERE e.kind = ANY (ARRAY[u.kind]) AND e.key = u.key AND (u.at = 0 OR e.at = u.a
 -- Notes a handled message in a caller's transaction. See the schema.
 SELECT {p:put_note}($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::text::uuid, $7::text, $8::integer, $9::text, $10::bigint, $11::bigint,
 	$12::bigint, $13::integer)
+
+-- name: swap_insert
+-- Adds an entry in the last round trip of a transaction, or fails. Its time is written between the two parts of its value.
+WITH changed AS (INSERT INTO {p:entries} (kind, key, at, made_at, value)
+	SELECT $1::text, $2::text, $3::bigint, n.now, $4::text || n.now || $5::text FROM (SELECT {p:now}() AS now) AS n
+	ON CONFLICT (kind, key) DO NOTHING RETURNING made_at)
+SELECT coalesce(max(made_at), 0), coalesce(max(made_at), 0), {p:demand}(count(*), 1) FROM changed
+
+-- name: swap_update
+-- The same for the change of an entry, which still begins as it was read.
+WITH changed AS (UPDATE {p:entries} AS e SET at = $3::bigint, value = $4::text || n.now || $5::text FROM (SELECT {p:now}() AS now) AS n
+	WHERE e.kind = $1::text AND e.key = $2::text AND starts_with(e.value, $6::text) RETURNING e.made_at, n.now)
+SELECT coalesce(max(made_at), 0), coalesce(max(now), 0), {p:demand}(count(*), 1) FROM changed
+
+-- name: swap_delete
+-- The same for its deletion.
+WITH changed AS (DELETE FROM {p:entries} WHERE kind = $1::text AND key = $2::text AND starts_with(value, $3::text) RETURNING made_at)
+SELECT coalesce(max(made_at), 0), {p:now}(), {p:demand}(count(*), 1) FROM changed
+
+-- name: swap_put
+-- Writes the entries that follow. A time of -1 is now.
+INSERT INTO {p:entries} (kind, key, at, made_at, value)
+SELECT kind, key, CASE at WHEN -1 THEN {p:now}() ELSE at END, made_at, value
+FROM unnest($1::text[], $2::text[], $3::text::bigint[], $4::text::bigint[], $5::text[]) AS u (kind, key, at, made_at, value)
+ON CONFLICT (kind, key) DO UPDATE SET at = excluded.at, made_at = excluded.made_at, value = excluded.value

@@ -1049,6 +1049,27 @@ SELECT /* outmill state */ m.version, m.compatible, m.routes, m.pauses, "outmill
 	(SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) LIMIT 1) IS NOT NULL
 FROM "outmill"."meta" AS m;
 
+-- swap_delete
+WITH /* outmill swap_delete */ changed AS (DELETE FROM "outmill"."entries" WHERE kind = $1::text AND key = $2::text AND starts_with(value, $3::text) RETURNING made_at)
+SELECT coalesce(max(made_at), 0), "outmill"."now"(), "outmill"."demand"(count(*), 1) FROM changed;
+
+-- swap_insert
+WITH /* outmill swap_insert */ changed AS (INSERT INTO "outmill"."entries" (kind, key, at, made_at, value)
+	SELECT $1::text, $2::text, $3::bigint, n.now, $4::text || n.now || $5::text FROM (SELECT "outmill"."now"() AS now) AS n
+	ON CONFLICT (kind, key) DO NOTHING RETURNING made_at)
+SELECT coalesce(max(made_at), 0), coalesce(max(made_at), 0), "outmill"."demand"(count(*), 1) FROM changed;
+
+-- swap_put
+INSERT /* outmill swap_put */ INTO "outmill"."entries" (kind, key, at, made_at, value)
+SELECT kind, key, CASE at WHEN -1 THEN "outmill"."now"() ELSE at END, made_at, value
+FROM unnest($1::text[], $2::text[], $3::text::bigint[], $4::text::bigint[], $5::text[]) AS u (kind, key, at, made_at, value)
+ON CONFLICT (kind, key) DO UPDATE SET at = excluded.at, made_at = excluded.made_at, value = excluded.value;
+
+-- swap_update
+WITH /* outmill swap_update */ changed AS (UPDATE "outmill"."entries" AS e SET at = $3::bigint, value = $4::text || n.now || $5::text FROM (SELECT "outmill"."now"() AS now) AS n
+	WHERE e.kind = $1::text AND e.key = $2::text AND starts_with(e.value, $6::text) RETURNING e.made_at, n.now)
+SELECT coalesce(max(made_at), 0), coalesce(max(now), 0), "outmill"."demand"(count(*), 1) FROM changed;
+
 -- take
 INSERT /* outmill take */ INTO "outmill"."entries" AS e (kind, key, at, made_at, value)
 SELECT * FROM unnest($1::text[], $2::text[], $3::text::bigint[], $4::text::bigint[], $5::text[])
