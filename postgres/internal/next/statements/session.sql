@@ -59,8 +59,10 @@ SELECT pg_advisory_xact_lock(u.line) FROM unnest($1::text::bigint[]) AS u (line)
 SELECT pg_try_advisory_xact_lock(u.line) FROM unnest($1::text::bigint[]) AS u (line)
 
 -- name: bump
--- Changes the generations, and locks them until the transaction ends.
-UPDATE {p:meta} SET routes = routes + $1::bigint, pauses = pauses + $2::bigint RETURNING routes, pauses
+-- Changes the generations, and locks them until the transaction ends. They come from the clock, so that a primary which lacks the last commits
+-- of the one before gives no generation that a process knows from that one.
+UPDATE {p:meta} SET routes = CASE WHEN $1::bigint > 0 THEN greatest(routes + 1, {p:now}()) ELSE routes END,
+	pauses = CASE WHEN $2::bigint > 0 THEN greatest(pauses + 1, {p:now}()) ELSE pauses END RETURNING routes, pauses
 
 -- name: notify
 -- Wakes the readers of other processes after the commit. While the queue of notifications is half full, because a listening session

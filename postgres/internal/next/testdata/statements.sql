@@ -105,7 +105,8 @@ FROM (VALUES ('search_path', 'pg_catalog, pg_temp'), ('enable_seqscan', 'off'), 
 	('enable_mergejoin', 'off'), ('enable_material', 'off'), ('jit', 'off'), ('bytea_output', 'hex'), ('plan_cache_mode', 'force_generic_plan')) AS s (name, value);
 
 -- bump
-UPDATE /* outmill bump */ "outmill"."meta" SET routes = routes + $1::bigint, pauses = pauses + $2::bigint RETURNING routes, pauses;
+UPDATE /* outmill bump */ "outmill"."meta" SET routes = CASE WHEN $1::bigint > 0 THEN greatest(routes + 1, "outmill"."now"()) ELSE routes END,
+	pauses = CASE WHEN $2::bigint > 0 THEN greatest(pauses + 1, "outmill"."now"()) ELSE pauses END RETURNING routes, pauses;
 
 -- by_done
 SELECT /* outmill by_done */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE stage - 5 = 0 AND processed_at <= $2::bigint ORDER BY processed_at, seq LIMIT $1::bigint ;
