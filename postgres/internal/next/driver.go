@@ -71,7 +71,7 @@ func New(on *conns.Conns, config Config) *Driver {
 		d.config.Logger = storekit.NewLog(nil, config.Name, nil)
 	}
 	d.newHearing()
-	d.log.keeper = segments.New(upkeepLog{names: d.names, begin: d.beginUpkeep}, config.Upkeep)
+	d.log.keeper = segments.New(upkeepLog{names: d.names, begin: d.beginUpkeep, log: d.config.Logger}, config.Upkeep)
 	return d
 }
 

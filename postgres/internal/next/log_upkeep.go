@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outmill/outmill/engine/driver"
@@ -140,9 +141,18 @@ func (t *upkeepTx) end(ctx context.Context, err error) {
 type upkeepLog struct {
 	names *names
 	begin func(ctx context.Context) (pgx.Tx, error)
+	log   *storekit.Log
 }
 
 var _ segments.Log = upkeepLog{}
+
+var errSegmentsKept = errors.New("a group has not read their records yet, or a transaction that has written to them is open, or was " +
+	"prepared and forgotten: end what is old in pg_stat_activity and pg_prepared_xacts")
+
+// Grows logs that the log grows, because no other message shows that something keeps the other segments.
+func (l upkeepLog) Grows(bytes int64) {
+	l.log.Error("The log grows, because neither of the other two segments can be emptied", errSegmentsKept, watermill.LogFields{"bytes": bytes})
+}
 
 // Begin begins a READ COMMITTED transaction with the driver's settings.
 func (l upkeepLog) Begin(ctx context.Context) (pgx.Tx, error) {

@@ -6,10 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill/postgres/internal/next/internal/segments"
+	"github.com/outmill/outmill/storekit"
 )
 
 // kept is a log whose upkeep is tested. What another test has left is gone.
@@ -37,7 +39,7 @@ func (w *logWorld) keeper(config segments.Config) *segments.Keeper {
 	}
 	return segments.New(upkeepLog{names: w.names, begin: func(ctx context.Context) (pgx.Tx, error) {
 		return w.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-	}}, config)
+	}, log: w.log}, config)
 }
 
 // steps does the upkeep until there is no more for now.
@@ -277,6 +279,28 @@ func TestLogUpkeep(t *testing.T) {
 		w.steps(w.keeper(segments.Config{Small: 100_000, Full: 1_000_000, Age: time.Microsecond}))
 		_, next := w.sizes()
 		require.NotEqual(t, current, next, "it is old")
+	})
+	t.Run("a log that grows because both other segments are kept is told of now and then", func(t *testing.T) {
+		w := db.kept(t)
+		lines := watermill.NewCaptureLogger()
+		w.log = storekit.NewLog(lines, "postgres", nil)
+		w.register("a", true)
+		k := w.keeper(segments.Config{Large: 1, TellAgain: time.Hour})
+		grows := func() int {
+			return len(lines.Captured()[watermill.ErrorLogLevel])
+		}
+		for segment := range 3 {
+			require.Zero(t, grows())
+			*w.segment = segment
+			w.append("1")
+			w.steps(k)
+		}
+		w.append("2")
+		w.steps(k)
+		require.Equal(t, 1, grows())
+		line := lines.Captured()[watermill.ErrorLogLevel][0]
+		require.ErrorContains(t, line.Err, "pg_prepared_xacts")
+		require.Positive(t, line.Fields["bytes"])
 	})
 	t.Run("an append to a segment that was left and truncated is read", func(t *testing.T) {
 		w := db.kept(t)

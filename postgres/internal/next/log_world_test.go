@@ -18,6 +18,7 @@ import (
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres/internal/next/internal/segments"
+	"github.com/outmill/outmill/storekit"
 )
 
 // logDB is a schema with a log, for one test.
@@ -64,13 +65,15 @@ type logWorld struct {
 	until driver.Time
 	// owns counts the claims: see claim.
 	owns int
+	// log gets what the upkeep logs.
+	log *storekit.Log
 	// segment is where all is written; nil is another one for each transaction.
 	segment *int
 }
 
 func (db *logDB) world(t testing.TB) *logWorld {
 	line := driver.Line{Topic: fmt.Sprint("topic", db.topics.Add(1))}
-	w := &logWorld{TB: t, logDB: db, ctx: context.Background(), line: line, until: driver.Never, texts: map[outmill.WorkItemID]string{}}
+	w := &logWorld{TB: t, logDB: db, ctx: context.Background(), line: line, until: driver.Never, texts: map[outmill.WorkItemID]string{}, log: storekit.NewLog(nil, "next", nil)}
 	require.NoError(t, db.pool.QueryRow(w.ctx, db.names.in("SELECT stamp FROM {p:events}")).Scan(&w.stamp))
 	t.Cleanup(w.close)
 	return w

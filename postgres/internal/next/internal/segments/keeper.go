@@ -16,6 +16,9 @@ type Config struct {
 	// between is left after Age.
 	Full, Small int64
 	Age         time.Duration
+	// Large is the size from which on a segment that grows because the others are kept is told of, again each TellAgain.
+	Large     int64
+	TellAgain time.Duration
 	// MoveAfter is how long after its last append a segment is emptied by moves to the records.
 	MoveAfter time.Duration
 	// Every is the least time between two turns of all processes, and Turn how long one has the turn.
@@ -36,6 +39,8 @@ func (c Config) withDefaults() Config {
 	}
 	def(&c.Full, 64<<20)
 	def(&c.Small, 4<<20)
+	def(&c.Large, 512<<20)
+	def((*int64)(&c.TellAgain), int64(10*time.Minute))
 	def((*int64)(&c.Age), int64(30*time.Second))
 	def((*int64)(&c.MoveAfter), int64(10*time.Minute))
 	def((*int64)(&c.Every), int64(2*time.Second))
@@ -58,6 +63,8 @@ type Keeper struct {
 	looks    [Count]look
 	refusals [Count]refusals
 	round    round
+	// told is when somebody was told that the log grows.
+	told time.Time
 }
 
 // New returns a Keeper.
@@ -122,6 +129,10 @@ func (k *Keeper) Step(ctx context.Context) (more bool, err error) {
 	}
 	more = more || tidies
 	size := sizes[current]
+	if free < 0 && size >= k.config.Large && time.Since(k.told) >= k.config.TellAgain {
+		k.told = time.Now()
+		k.log.Grows(size)
+	}
 	if free < 0 || size < k.config.Small || size < k.config.Full && age < k.config.Age.Microseconds() {
 		return more, nil
 	}

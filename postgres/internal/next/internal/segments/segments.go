@@ -61,4 +61,6 @@ type Log interface {
 	// Move moves rows of a chain to the records: those of batches whose leases have ended, and up to a limit those that are not read. It
 	// returns how many, and how many places the cursor has passed.
 	Move(ctx context.Context, tx pgx.Tx, line string, chain int64) (moved int, err error)
+	// Grows says that the segment to which appends write has so many bytes, and that the others are kept.
+	Grows(bytes int64)
 }
