@@ -213,7 +213,6 @@ func (t *tx) Delete(ctx context.Context, entries ...driver.Entry) error {
 
 // Bump raises generations, and locks them: two transactions that bump conflict.
 func (t *tx) Bump(ctx context.Context, routes, pauses bool) (driver.Generations, error) {
-	raise := map[bool]int64{true: 1}
 	if !t.locked[driver.Line{}] {
 		unlock, err := t.d.lock(ctx, driver.Line{}, false)
 		if err != nil {
@@ -228,9 +227,22 @@ func (t *tx) Bump(ctx context.Context, routes, pauses bool) (driver.Generations,
 	}
 	t.wrote = true
 	var m meta
-	err = t.d.meta.FindOneAndUpdate(own, idIs(metaID), bson.D{{Key: "$inc", Value: bson.D{
-		{Key: "routes", Value: raise[routes]}, {Key: "pauses", Value: raise[pauses]}, {Key: "bumps", Value: int64(1)},
-	}}}, options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&m)
+	set := bson.D{{Key: "bumps", Value: add("$bumps", 1)}}
+	if routes {
+		set = append(set, bson.E{Key: "routes", Value: nextGeneration("$routes")})
+	}
+	if pauses {
+		set = append(set, bson.E{Key: "pauses", Value: nextGeneration("$pauses")})
+	}
+	err = t.d.meta.FindOneAndUpdate(own, idIs(metaID), mongo.Pipeline{{{Key: "$set", Value: set}}}, options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&m)
 	t.state.Generations = driver.Generations{Routes: m.Routes, Pauses: m.Pauses}
 	return t.state.Generations, err
+}
+
+func add(field string, n int64) bson.D { return bson.D{{Key: "$add", Value: bson.A{field, n}}} }
+
+// nextGeneration is that of the clock, so that a database which was set back to a backup gives no generation that a process knows.
+func nextGeneration(field string) bson.D {
+	now := bson.D{{Key: "$multiply", Value: bson.A{bson.D{{Key: "$toLong", Value: "$$NOW"}}, int64(1000)}}}
+	return bson.D{{Key: "$max", Value: bson.A{add(field, 1), now}}}
 }
