@@ -66,7 +66,7 @@ type Begin struct {
 }
 
 // Generations count the changes of the registrations and of the pauses, so that a process knows whether it has
-// read the newest. See Tx.Bump.
+// read the newest. A database that may lose commits, or be set back, takes them from the clock, so that none comes twice. See Tx.Bump.
 type Generations struct{ Routes, Pauses int64 }
 
 // State is read with the first statement of a transaction.

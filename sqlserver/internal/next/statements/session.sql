@@ -8,8 +8,10 @@ SELECT m.version, m.compatible, m.routes, m.pauses, {p:now}() AS now,
 FROM {p:meta} AS m WHERE m.only_row = 1;
 
 -- name: bump
--- Changes the generations, and locks them until the transaction ends.
-UPDATE {p:meta} SET routes = routes + @routes, pauses = pauses + @pauses WHERE only_row = 1;
+-- Changes the generations, and locks them until the transaction ends. They come from the clock, so that a replica which lacks the last commits
+-- gives no generation that a process knows.
+UPDATE {p:meta} SET routes = CASE WHEN @routes = 0 THEN routes WHEN routes < {p:now}() THEN {p:now}() ELSE routes + 1 END,
+	pauses = CASE WHEN @pauses = 0 THEN pauses WHEN pauses < {p:now}() THEN {p:now}() ELSE pauses + 1 END WHERE only_row = 1;
 SELECT m.routes, m.pauses FROM {p:meta} AS m WITH (UPDLOCK) WHERE m.only_row = 1;
 
 -- name: save

@@ -92,7 +92,8 @@ INNER LOOP JOIN [dbo].[outbox_records] AS r WITH (UPDLOCK, ROWLOCK, FORCESEEK) O
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 IF @@TRANCOUNT = 0 THROW 50902, N'outmill: no transaction is open', 1;
-UPDATE /* outmill bump */ [dbo].[outbox_meta] SET routes = routes + @routes, pauses = pauses + @pauses WHERE only_row = 1;
+UPDATE /* outmill bump */ [dbo].[outbox_meta] SET routes = CASE WHEN @routes = 0 THEN routes WHEN routes < [dbo].[outbox_now]() THEN [dbo].[outbox_now]() ELSE routes + 1 END,
+	pauses = CASE WHEN @pauses = 0 THEN pauses WHEN pauses < [dbo].[outbox_now]() THEN [dbo].[outbox_now]() ELSE pauses + 1 END WHERE only_row = 1;
 SELECT m.routes, m.pauses FROM [dbo].[outbox_meta] AS m WITH (UPDLOCK) WHERE m.only_row = 1;
 
 -- by_done
