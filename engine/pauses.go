@@ -33,7 +33,7 @@ func (t *tx) readPauses(ctx context.Context) error {
 		return nil
 	}
 	t.e.busy.Forget()
-	return t.scanPauses(ctx, t.State().Pauses)
+	return t.scanPauses(ctx, known, t.State().Pauses)
 }
 
 // lockPauses lets one transaction at a time change the pauses, reads those that there are now, and returns the
@@ -43,10 +43,11 @@ func (t *tx) lockPauses(ctx context.Context) (int64, error) {
 	if err != nil || now.Pauses == t.pauses.Generation() {
 		return now.Pauses, err
 	}
-	return now.Pauses, t.scanPauses(ctx, now.Pauses)
+	return now.Pauses, t.scanPauses(ctx, t.pauses, now.Pauses)
 }
 
-func (t *tx) scanPauses(ctx context.Context, generation int64) error {
+// scanPauses reads the pauses in place of those known, also where their generation is smaller: then the database was restored.
+func (t *tx) scanPauses(ctx context.Context, known *roles.PauseList, generation int64) error {
 	entries, err := t.Scan(ctx, pauseKind, "")
 	if err != nil {
 		return err
@@ -60,7 +61,7 @@ func (t *tx) scanPauses(ctx context.Context, generation int64) error {
 		list[i] = roles.PauseInfo{PauseScope: p.Scope, Number: p.Number, At: entry.Made.Of(), By: p.By, Reason: p.Reason}
 	}
 	t.pauses = roles.NewPauseList(generation, list)
-	t.e.pauses.Keep(t.pauses)
+	t.e.pauses.Renew(known, t.pauses)
 	return nil
 }
 

@@ -58,7 +58,8 @@ func (t *tx) registrations(ctx context.Context) ([]storekit.StoredRegistration, 
 
 // routing returns the registrations as this transaction sees them.
 func (t *tx) routing(ctx context.Context) (*storekit.RoutingTable, error) {
-	if known := t.e.routes.Load(); known != nil && known.Generation == t.State().Routes {
+	known := t.e.routes.Load()
+	if known != nil && known.Generation == t.State().Routes {
 		return known, nil
 	}
 	registrations, err := t.registrations(ctx)
@@ -66,7 +67,7 @@ func (t *tx) routing(ctx context.Context) (*storekit.RoutingTable, error) {
 		return nil, err
 	}
 	table := &storekit.RoutingTable{Generation: t.State().Routes, Registrations: registrations}
-	t.e.routes.Keep(table)
+	t.e.routes.Renew(known, table)
 	return table, nil
 }
 

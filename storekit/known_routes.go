@@ -18,5 +18,13 @@ func (k *KnownRoutes) Keep(table *RoutingTable) {
 	}
 }
 
+// Renew keeps the table that a call has read, which knew the table known when it began. It keeps a table with a smaller
+// generation too, unless another call has kept one since: then the database is older than before, because it was restored.
+func (k *KnownRoutes) Renew(known, table *RoutingTable) {
+	if table != known && !k.table.CompareAndSwap(known, table) {
+		k.Keep(table)
+	}
+}
+
 // Forget removes the table, unless another one is known by now.
 func (k *KnownRoutes) Forget(table *RoutingTable) { k.table.CompareAndSwap(table, nil) }

@@ -19,6 +19,18 @@ func TestKnownRoutes(t *testing.T) {
 		known.Keep(older)
 		require.Same(t, newer, known.Load())
 	})
+	t.Run("keep the table of a database that was restored", func(t *testing.T) {
+		t.Parallel()
+		var known storekit.KnownRoutes
+		newer, older := &storekit.RoutingTable{Generation: 2}, &storekit.RoutingTable{Generation: 1}
+		known.Renew(nil, newer)
+		known.Renew(newer, older)
+		require.Same(t, older, known.Load())
+		known.Renew(newer, newer)
+		require.Same(t, older, known.Load(), "it was known when the call began, and is the result of none")
+		known.Renew(nil, newer)
+		require.Same(t, newer, known.Load())
+	})
 	t.Run("forget a table unless another one is known", func(t *testing.T) {
 		t.Parallel()
 		var known storekit.KnownRoutes
