@@ -28,10 +28,11 @@ import (
 // still those that the claim has read, because another claim may have held a row under it. A crash leaves at
 // worst a note that a claim looks at for nothing.
 
-// soon is when a claim looks again at a note that it has closed, and mostDoublings limits how often it doubles.
+// soon is when a claim looks again at a note that it has closed, and mostDoublings limits how often it doubles: a key that is closed
+// although nothing blocks it is free after 6.4 s.
 const (
 	soon          = 50 * time.Millisecond
-	mostDoublings = 10
+	mostDoublings = 7
 )
 
 // keys has what a claim knows of the keys that it has met.
