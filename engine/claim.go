@@ -134,21 +134,36 @@ func (e *Engine) found(req outmill.ClaimRequest, due dueLines, n int) {
 func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, due dueLines, content driver.Want, pauses int64) (*claim, error) {
 	var c *claim
 	begin := (&claim{tx: &tx{e: e}, req: req, owner: req.Owner.String(), free: freeBlockers(req), content: content}).begin(due)
-	err := e.updateFrom(ctx, "claim", begin, func(ctx context.Context, t *tx) (err error) {
-		c = &claim{
-			tx: t, req: req, owner: req.Owner.String(), content: content, empty: map[string]bool{},
-			scans: max(scanLimit, 10*req.Limit), admits: e.config.AtOnce.Admit(req.Limit),
-		}
-		if due.guess && t.State().Pauses != pauses {
-			return nil
-		}
-		t.parks = req.Order == outmill.OrderKey && req.KeyPolicy == outmill.KeyPark
-		if c.free, err = t.freeBlockers(ctx, req); err != nil {
-			return err
-		}
-		return c.run(ctx, due)
+	err := e.inTurn(ctx, req, due, func() error {
+		return e.updateFrom(ctx, "claim", begin, func(ctx context.Context, t *tx) (err error) {
+			c = &claim{
+				tx: t, req: req, owner: req.Owner.String(), content: content, empty: map[string]bool{},
+				scans: max(scanLimit, 10*req.Limit), admits: e.config.AtOnce.Admit(req.Limit),
+			}
+			if due.guess && t.State().Pauses != pauses {
+				return nil
+			}
+			t.parks = req.Order == outmill.OrderKey && req.KeyPolicy == outmill.KeyPark
+			if c.free, err = t.freeBlockers(ctx, req); err != nil {
+				return err
+			}
+			return c.run(ctx, due)
+		})
 	})
 	return c, err
+}
+
+// inTurn makes this store's ordered claims of one topic wait for each other in the process. They would wait in the database otherwise,
+// each with a connection that others need. A claim waits for the lock of its first line only.
+func (e *Engine) inTurn(ctx context.Context, req outmill.ClaimRequest, due dueLines, claim func() error) error {
+	if req.Order != outmill.OrderNone {
+		unlock, err := e.claiming.Lock(ctx, [2]string{req.Group, due.topics[0]})
+		if err != nil {
+			return e.explain(ctx, "claim", err)
+		}
+		defer unlock()
+	}
+	return claim()
 }
 
 // claim is one claim within one transaction.

@@ -67,6 +67,7 @@ type Engine struct {
 	serves   storekit.FairTopics
 	parts    storekit.TurnRotation
 	busy     storekit.BusyTopics
+	claiming storekit.TxLocks
 	notifier *storekit.Notifier
 	stands   standing
 	empty    emptyLooks

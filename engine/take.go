@@ -37,9 +37,13 @@ func (e *Engine) take(ctx context.Context, req outmill.ClaimRequest, due dueLine
 	if err := e.ready(ctx); err != nil {
 		return nil, false, false, e.explain(ctx, "claim", err)
 	}
-	rows, taken, err := taker.Take(ctx, ask)
+	var rows []driver.Taken
+	err = e.inTurn(ctx, req, due, func() (err error) {
+		rows, taken, err = taker.Take(ctx, ask)
+		return e.explain(ctx, "claim", err)
+	})
 	if err != nil || !taken {
-		return nil, false, false, e.explain(ctx, "claim", err)
+		return nil, false, false, err
 	}
 	e.found(req, due, len(rows))
 	records, err = e.takenRecords(ctx, req, ask, rows)

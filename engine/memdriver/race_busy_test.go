@@ -16,6 +16,8 @@ func TestRace_BusyLine(t *testing.T) {
 	both := outmill.Topics{Include: []string{topic, second}}
 	r := newRace(t)
 	ctx := r.Context()
+	// Of one process, claims of a line wait for each other before they begin.
+	other := r.open()
 	r.ok(r.store.RegisterGroup(ctx, outmill.Registration{Group: group, Topics: both}))
 	r.append(ctx, rec("a1", ""), rec("a2", ""))
 	require.Len(t, r.claim(ctx, c, 1, byTopic), 1)
@@ -30,7 +32,7 @@ func TestRace_BusyLine(t *testing.T) {
 		go func() {
 			defer close(done)
 			// a2 stays due behind a1, so the claim locks that line first each time.
-			records, err := r.store.Claim(ctx, outmill.ClaimRequest{
+			records, err := other.Claim(ctx, outmill.ClaimRequest{
 				Owner: a, Group: group, Topics: both, Limit: 5, Lease: time.Minute, Order: outmill.OrderTopic,
 			})
 			ended <- result{records, err}
