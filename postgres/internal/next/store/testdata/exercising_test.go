@@ -1,10 +1,6 @@
 package postgres_test
 
-import (
-	"time"
-
-	"github.com/outmill/outmill/postgres"
-)
+import "github.com/outmill/outmill/postgres"
 
 const tapeSchema = "tape"
 
@@ -13,5 +9,3 @@ type exercising struct {
 	store *postgres.Store
 	told  *plans
 }
-
-const patience = time.Minute
