@@ -43,7 +43,7 @@ func AppendArgs(records []*outmill.Record, metadata []string, secret func(text s
 	})
 	return []any{
 		texts(func(r *outmill.Record) string { return r.Topic }), secret(payloads),
-		texts(func(r *outmill.Record) string { return r.Key }), secret(literal(metadata).(string)),
+		texts(func(r *outmill.Record) string { return r.Key }), secret(objects(metadata)),
 		texts(func(r *outmill.Record) string { return r.MessageID }), texts(func(r *outmill.Record) string { return r.DedupKey }),
 		texts(func(r *outmill.Record) string { return r.TenantID }), texts(func(r *outmill.Record) string { return r.CorrelationID }),
 		texts(func(r *outmill.Record) string { return r.CausationID }), texts(func(r *outmill.Record) string { return r.TraceParent }),
@@ -51,6 +51,16 @@ func AppendArgs(records []*outmill.Record, metadata []string, secret func(text s
 		times(func(r *outmill.Record) time.Time { return r.DueAt }), durations(func(r *outmill.Record) time.Duration { return r.Delay }),
 		times(func(r *outmill.Record) time.Time { return r.ExpiresAt }), durations(func(r *outmill.Record) time.Duration { return r.TimeToLive }),
 	}
+}
+
+// objects is a list of JSON objects, "" being none.
+func objects(metadata []string) string {
+	return listOf(metadata, func(into []byte, object *string) []byte {
+		if *object == "" {
+			return append(into, "NULL"...)
+		}
+		return appendText(into, object)
+	})
 }
 
 // AppendLimits are those of the records of one statement.

@@ -80,7 +80,8 @@ func varied() map[string][]*outmill.Record {
 		"unrouted":       {{Topic: "nobody", MessageID: "m1"}, {Topic: "orders", MessageID: "m2"}},
 		"deduplicated": {{Topic: "orders", MessageID: "a", DedupKey: "k"}, {Topic: "orders", MessageID: "b", DedupKey: "k"},
 			{Topic: "others", MessageID: "c", DedupKey: "k"}, {Topic: "orders", MessageID: "none"}},
-		"fair": fair,
+		"letters that are no blanks": {{Topic: "vox v", MessageID: "m1", Key: "vav"}},
+		"fair":                       fair,
 	}
 }
 

@@ -13,7 +13,7 @@ $outmill$;
 CREATE FUNCTION {p:log_mask}(bytea) RETURNS bigint LANGUAGE sql IMMUTABLE
 RETURN CASE WHEN length($1) = 0 THEN 0 ELSE ('x' || encode(substr(sha256($1), 1, 8), 'hex'))::bit(64)::bigint & 4611686018427387903 END;
 
-CREATE FUNCTION {p:log_numbered}(bigint) RETURNS bigint LANGUAGE sql IMMUTABLE RETURN {p:log_mask}('\x00'::bytea || convert_to($1::text, 'UTF8'));
+CREATE FUNCTION {p:log_numbered}(bigint) RETURNS bigint LANGUAGE sql IMMUTABLE RETURN {p:log_mask}(E'\\x00'::bytea || convert_to($1::text, 'UTF8'));
 
 -- The chains of a topic: of each the group whose rows it is that are not read, if there is one, and with unread = false the one whose rows
 -- are those in work. '' is no group. events and masks are what log_copy_id takes.

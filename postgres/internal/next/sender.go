@@ -220,17 +220,20 @@ func textsOf[T any](list []T, of func(*T) string) []string {
 func literal(arg any) any {
 	switch list := arg.(type) {
 	case []string:
-		return listOf(list, func(into []byte, item *string) []byte {
-			into = append(into, '"')
-			into = append(into, escape.Replace(*item)...)
-			return append(into, '"')
-		})
+		return listOf(list, appendText)
 	case [][]byte:
 		return listOf(list, func(into []byte, item *[]byte) []byte {
 			return appendBytes(into, *item)
 		})
 	}
 	return arg
+}
+
+// appendText adds an item to a list of texts.
+func appendText(into []byte, item *string) []byte {
+	into = append(into, '"')
+	into = append(into, escape.Replace(*item)...)
+	return append(into, '"')
 }
 
 // appendBytes adds an item to a list of bytes.

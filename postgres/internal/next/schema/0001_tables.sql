@@ -222,7 +222,7 @@ $outmill$;
 -- that is fair.
 CREATE FUNCTION {p:line_name}(topic text, tenant text) RETURNS text LANGUAGE plpgsql STABLE AS $outmill$
 DECLARE
-    text_of bytea := convert_to(topic, 'UTF8') || '\x00'::bytea || convert_to(tenant, 'UTF8');
+    text_of bytea := convert_to(topic, 'UTF8') || E'\\x00'::bytea || convert_to(tenant, 'UTF8');
     hash numeric := 14695981039346656037;
     part integer;
 BEGIN
@@ -251,9 +251,9 @@ $outmill$;
 -- Why the text is not one that every store takes; NULL if it is. most is in characters of UTF-16. A name has no blanks around it.
 CREATE FUNCTION {p:text_fault}(value text, most integer, name boolean) RETURNS text LANGUAGE sql IMMUTABLE AS $outmill$
     SELECT CASE WHEN octet_length(value) > most AND char_length(value) + wide > most THEN 'has more than ' || most || ' characters'
-        WHEN name AND value <> btrim(value, E' \t\n\v\f\r\u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000')
+        WHEN name AND value <> btrim(value, E' \t\n\u000b\f\r\u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000')
             THEN 'begins or ends with a blank' END
-    FROM (SELECT char_length(value) - char_length(regexp_replace(value, '[\U00010000-\U0010ffff]', '', 'g')) AS wide) AS w
+    FROM (SELECT char_length(value) - char_length(regexp_replace(value, E'[\\U00010000-\\U0010ffff]', '', 'g')) AS wide) AS w
 $outmill$;
 
 -- Appends messages for programs without a store, in any language, in the caller's transaction, and checks them as a store does. Each list
@@ -351,7 +351,7 @@ CREATE FUNCTION {p:as_text}(payload bytea) RETURNS text LANGUAGE plpgsql IMMUTAB
 BEGIN
     RETURN pg_catalog.convert_from(payload, 'UTF8');
 EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character THEN
-    RETURN '\x' OPERATOR(pg_catalog.||) pg_catalog.encode(pg_catalog.substr(payload, 1, 1000000), 'hex');
+    RETURN E'\\x' OPERATOR(pg_catalog.||) pg_catalog.encode(pg_catalog.substr(payload, 1, 1000000), 'hex');
 END $outmill$;
 
 -- What the log has, as records. Without a log it is nothing; with one the function is another: see log_readable.sql.
