@@ -47,3 +47,6 @@ func (d *Driver) ForgetRefusals() {
 
 // Tend is Maintain with the error of a role that lacks rights.
 func (d *Driver) Tend(ctx context.Context) (more bool, err error) { return d.log.keeper.Maintain(ctx) }
+
+// Passes reports whether the same transaction may succeed if it runs again.
+var Passes = passes
