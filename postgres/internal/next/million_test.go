@@ -114,10 +114,8 @@ func costs(t *testing.T, store opened) cost {
 	measure("append", func(ctx context.Context) error { return store.Append(ctx, made("orders", "a key", 100)...) })
 	for order, name := range []string{outmill.OrderNone: "any order", outmill.OrderKey: "by key", outmill.OrderTopic: "by topic"} {
 		var leases []outmill.Lease
-		// It knows of no claim before, which another claim would follow for a moment only.
-		fresh := engine.New(store.driver, engine.Config{Retain: time.Hour})
 		measure(name, func(ctx context.Context) error {
-			got, err := fresh.Claim(ctx, outmill.ClaimRequest{
+			got, err := store.Claim(ctx, outmill.ClaimRequest{
 				Owner: outmill.NewOwnerToken(), Group: "readers", Limit: 20, Lease: time.Minute, Order: outmill.Order(order),
 			})
 			for _, r := range got {
