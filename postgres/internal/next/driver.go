@@ -110,7 +110,7 @@ func (d *Driver) Limits() storekit.RowLimits {
 
 // View runs fn in a transaction that sees one moment and writes nothing.
 func (d *Driver) View(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
-	return d.repeat(ctx, func(bool) error { return d.run(ctx, sqlView, begin, fn, false) })
+	return d.repeat(ctx, func(bool) error { return d.run(ctx, sqlView, begin, fn, false, false) })
 }
 
 // Update runs fn in a transaction.
@@ -120,8 +120,15 @@ func (d *Driver) Update(ctx context.Context, begin driver.Begin, fn func(driver.
 			return err
 		}
 	}
-	return d.repeat(ctx, func(again bool) error { return d.run(ctx, sqlBegin, begin, fn, !again) })
+	tries := 0
+	return d.repeat(ctx, func(again bool) error {
+		tries++
+		return d.run(ctx, sqlBegin, begin, fn, !again, begin.Inserts && tries > patientTries)
+	})
 }
+
+// patientTries is how often an append begins again because the registrations have changed. Then it locks them.
+const patientTries = 3
 
 const (
 	sqlBegin  = `BEGIN ISOLATION LEVEL READ COMMITTED`
@@ -132,14 +139,18 @@ const (
 // repeat runs fn until it succeeds, or fails for a reason that lasts. again says that it has failed before.
 func (d *Driver) repeat(ctx context.Context, fn func(again bool) error) error {
 	again := false
-	return d.conns.Repeat(ctx, passes, func() error {
+	err := d.conns.Repeat(ctx, passes, func() error {
 		defer func() { again = true }()
 		return fn(again)
 	})
+	if code(err) == codeNoTable || code(err) == codeNoSchema {
+		return d.whyMissing(ctx, err)
+	}
+	return err
 }
 
-// run runs fn in a transaction. rides says that the commit may travel with the last write.
-func (d *Driver) run(ctx context.Context, how string, begin driver.Begin, fn func(driver.Tx) error, rides bool) error {
+// run runs fn in a transaction. rides says that the commit may travel with the last write, and holds that the registrations may not change.
+func (d *Driver) run(ctx context.Context, how string, begin driver.Begin, fn func(driver.Tx) error, rides, holds bool) error {
 	if err := d.adapt(ctx, begin.Inserts); err != nil {
 		return err
 	}
@@ -149,6 +160,7 @@ func (d *Driver) run(ctx context.Context, how string, begin driver.Begin, fn fun
 	}
 	t := &tx{d: d, to: onPgx{own.conn}, own: own, locks: how == sqlBegin, rides: rides, inserts: begin.Inserts, log: d.newTxLog()}
 	defer func() { own.end(ctx, err) }()
+	t.holds = holds
 	if err = t.runOwn(ctx, how, begin, fn); err != nil {
 		if own.lost(ctx, err) {
 			err = errors.Join(errConnectionLost, err)
@@ -163,6 +175,7 @@ func (d *Driver) run(ctx context.Context, how string, begin driver.Begin, fn fun
 func (t *tx) runOwn(ctx context.Context, how string, begin driver.Begin, fn func(driver.Tx) error) error {
 	t.addBegin(how)
 	t.add("settings", []any{begin.Durable}, nil)
+	t.addHold()
 	t.addState()
 	t.addFirst(begin)
 	// The first read stays for the first call.
@@ -180,6 +193,13 @@ func (t *tx) runOwn(ctx context.Context, how string, begin driver.Begin, fn func
 		return err
 	}
 	return t.commit(ctx)
+}
+
+// addHold has changes of the registrations wait for the transaction.
+func (t *tx) addHold() {
+	if t.holds {
+		t.add("share_routes", []any{t.d.names.lockOf("routes")}, nil)
+	}
 }
 
 func (t *tx) addBegin(how string) {

@@ -158,7 +158,11 @@ CREATE TABLE {p:readings} (
 
 -- The number of the last event, and the stamp of the history: a random number that each transaction with an event sets. Numbers may come again
 -- after a failover, and the stamp does not. An event begins with the lock of this row.
-CREATE TABLE {p:events} (last bigint NOT NULL, stamp bigint NOT NULL);
+CREATE TABLE {p:events} (
+    last     bigint  NOT NULL,
+    stamp    bigint  NOT NULL,
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row) -- a publication needs a key
+);
 INSERT INTO {p:events} VALUES (0, 0);
 
 CREATE TYPE {p:log_cursor} AS (n bigint, pos bigint, bound bigint, horizon xid8, seen pg_snapshot, since bigint[], rest bigint);

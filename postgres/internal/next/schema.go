@@ -3,6 +3,7 @@ package next
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 
@@ -58,6 +59,19 @@ func (d *Driver) checkNames(ctx context.Context, tx pgx.Tx, migrations []sqlkit.
 
 type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// whyMissing returns the error of a call that has found no tables, or the reason for which there can be none.
+func (d *Driver) whyMissing(ctx context.Context, err error) error {
+	own, beginErr := d.begin(ctx)
+	if beginErr != nil {
+		return err
+	}
+	defer func() { own.end(ctx, beginErr) }()
+	if _, beginErr = d.version(ctx, own.conn); errors.Is(beginErr, outmill.ErrInvalidConfig) {
+		return beginErr
+	}
+	return err
 }
 
 // readVersion returns the version 0 if there is no schema.

@@ -24,6 +24,8 @@ type tx struct {
 	rides bool
 	// inserts says that the transaction ends with its Insert.
 	inserts bool
+	// holds says that the registrations may not change until the transaction ends.
+	holds bool
 	// guesses says that the state is that of an earlier transaction. See guess.
 	guesses, durable bool
 	// log is nil in a driver without one.

@@ -96,8 +96,10 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 	}
 	stale := func(err error) bool { return errors.Is(err, errStale) }
 	var t *tx
+	tries := 0
 	err = storekit.Repeat(ctx, stale, func() error {
-		t = &tx{d: d, to: to, log: d.newTxLog()}
+		tries++
+		t = &tx{d: d, to: to, log: d.newTxLog(), holds: tries > patientTries}
 		return t.within(ctx, fn)
 	})
 	if err != nil {
@@ -120,6 +122,7 @@ func (t *tx) within(ctx context.Context, fn func(driver.Tx) error) error {
 		return nil
 	}})
 	t.add("borrow", nil, nil)
+	t.addHold()
 	t.addState()
 	err := t.flush(ctx)
 	if err == nil {

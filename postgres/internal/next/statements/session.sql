@@ -50,6 +50,14 @@ SELECT set_config('lock_timeout', current_setting('outmill.lock_timeout'), true)
 -- One claim at a time decides about the order of a line.
 SELECT pg_advisory_xact_lock($1::bigint)
 
+-- name: lock_routes
+-- One transaction at a time changes registrations or pauses, and none while an append has share_routes.
+SELECT pg_advisory_xact_lock($1::bigint)
+
+-- name: share_routes
+-- An append that has met changes of the registrations has the next ones wait for it.
+SELECT pg_advisory_xact_lock_shared($1::bigint)
+
 -- name: lock_all
 -- The same for several, in the order of the list.
 SELECT pg_advisory_xact_lock(u.line) FROM unnest($1::text::bigint[]) AS u (line)

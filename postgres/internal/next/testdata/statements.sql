@@ -565,6 +565,9 @@ SELECT /* outmill lock */ pg_advisory_xact_lock($1::bigint);
 -- lock_all
 SELECT /* outmill lock_all */ pg_advisory_xact_lock(u.line) FROM unnest($1::text::bigint[]) AS u (line);
 
+-- lock_routes
+SELECT /* outmill lock_routes */ pg_advisory_xact_lock($1::bigint);
+
 -- log_alone
 SELECT /* outmill log_alone */ 1 FROM "outmill"."events" FOR UPDATE;
 
@@ -1042,6 +1045,9 @@ SELECT /* outmill settings */ pg_catalog.set_config('search_path', 'pg_catalog, 
 	set_config('idle_in_transaction_session_timeout', '10s', true),
 	set_config('synchronous_commit', CASE WHEN $1::boolean THEN current_setting('synchronous_commit') ELSE 'off' END, true),
 	CASE WHEN version() LIKE '%linux%' THEN set_config('tcp_user_timeout', '10s', true) END;
+
+-- share_routes
+SELECT /* outmill share_routes */ pg_advisory_xact_lock_shared($1::bigint);
 
 -- state
 SELECT /* outmill state */ m.version, m.compatible, m.routes, m.pauses, "outmill"."now"(),
