@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -93,6 +94,23 @@ func TestStore_InSteps(t *testing.T) {
 			}
 			require.Zero(t, valueOf[int](t, db, `SELECT count(*) FROM outmill.notes`))
 		})
+	})
+
+	t.Run("many batches whose lease has ended are taken back in the order of their key", func(t *testing.T) {
+		t.Parallel()
+		const batches = 20
+		r := newRing(t, storetest.Options{})
+		var want []string
+		for i := range batches {
+			names := []string{fmt.Sprint("batch", i, "-0"), fmt.Sprint("batch", i, "-1")}
+			want = append(want, names...)
+			r.append(fmt.Sprint("key", i), names...)
+			require.Len(t, r.claim(outmill.NewOwnerToken(), 2), 2)
+		}
+		passTime(t, r.db, r.schema, time.Hour)
+		r.append("key0", "last")
+		r.append("free", "free")
+		require.ElementsMatch(t, append(want, "last", "free"), r.drained(readers))
 	})
 }
 
