@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -153,9 +152,6 @@ func TestPaired_Statements(t *testing.T) {
 		count("ack", func(ctx context.Context) { require.NoError(t, p.Ack(ctx, "worker", leases)) })
 	}
 }
-
-// verb begins a statement.
-var verb = regexp.MustCompile(`^(SELECT|INSERT|UPDATE|DELETE|WITH|BEGIN|COMMIT|LOCK|SAVEPOINT|RELEASE)\b`)
 
 // presentOf opens the store of today, with its log or without.
 func presentOf(t *testing.T, lane postgres.Lane) func(db *pgxpool.Pool) outmill.Store {

@@ -2,6 +2,7 @@ package next_test
 
 import (
 	"context"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -79,3 +80,6 @@ func (tap) TraceCopyFromStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceCopyF
 }
 
 func (tap) TraceCopyFromEnd(context.Context, *pgx.Conn, pgx.TraceCopyFromEndData) {}
+
+// verb begins a statement.
+var verb = regexp.MustCompile(`^(SELECT|INSERT|UPDATE|DELETE|WITH|BEGIN|COMMIT|LOCK|SAVEPOINT|RELEASE)\b`)
