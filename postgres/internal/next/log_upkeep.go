@@ -160,8 +160,10 @@ func (l upkeepLog) Begin(ctx context.Context) (pgx.Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = tx.Exec(ctx, l.names.text("settings", false), true)
-	return tx, err
+	if _, err = tx.Exec(ctx, l.names.text("settings", false), true); err != nil {
+		return nil, errors.Join(err, tx.Rollback(ctx))
+	}
+	return tx, nil
 }
 
 // Text returns a statement by its name.

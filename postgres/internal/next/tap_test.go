@@ -42,12 +42,18 @@ type before struct {
 
 type beforeKey struct{}
 
+// tripKey is the key of a function that is called before each round trip in contexts with it.
+type tripKey struct{}
+
 func note(ctx context.Context, values []any) context.Context {
 	if b, ok := ctx.Value(beforeKey{}).(*before); ok && slices.ContainsFunc(values, func(v any) bool {
 		text, isText := v.(string)
 		return isText && strings.Contains(text, "/* outmill "+b.statement+" */")
 	}) {
 		b.once.Do(b.happens)
+	}
+	if tell, ok := ctx.Value(tripKey{}).(func()); ok {
+		tell()
 	}
 	if t, ok := ctx.Value(tapKey{}).(*trips); ok {
 		t.mu.Lock()
