@@ -33,7 +33,7 @@ func (e *Engine) Transact(ctx context.Context, fn func(ctx context.Context) erro
 		if err := e.ready(ctx); err != nil {
 			return explain(err)
 		}
-		return e.db.Transact(ctx, fn)
+		return e.db.Transact(ctx, storekit.Forgetful(ctx, fn))
 	})
 }
 
