@@ -3,6 +3,7 @@ package next
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -37,6 +38,9 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 	if size >= largeInsert && t.own != nil {
 		t.add("patience", nil, nil)
 	}
+	if err := t.checkSize(rows); err != nil {
+		return err
+	}
 	t.addNotice(rows)
 	inLog := t.addOwnIDs(rows)
 	same := t.addInsert(rows)
@@ -48,6 +52,8 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 	switch {
 	case code(err) == codeUnique:
 		err = taken(err)
+	case size >= largeInsert && (code(err) == codeProgramLimit || code(err) == codeInternal):
+		err = fmt.Errorf("%w (%w)", tooLarge("makes a statement that is too large for this pool, which sends it as text"), err)
 	case err == nil && *inLog:
 		err = taken(errInLog)
 	case err == nil && !*same && t.guesses:
@@ -56,6 +62,30 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 		err = errStale
 	}
 	return err
+}
+
+// checkSize refuses rows that make a statement which PostgreSQL does not take. To send it would end the connection.
+func (t *tx) checkSize(rows []driver.NewRow) error {
+	_, asText := t.to.(*onSQL)
+	_, logged := t.intoLog(rows)
+	size := 0
+	for i := range rows {
+		if logged && rows[i].Copy {
+			continue
+		}
+		if size += rows[i].Size; asText {
+			size += len(rows[i].Record.Payload)
+		}
+	}
+	if size > MaxStatement {
+		return tooLarge(fmt.Sprintf("of all records of the call makes a statement of %d bytes: PostgreSQL takes at most %d; append them in several calls",
+			size, MaxStatement))
+	}
+	return nil
+}
+
+func tooLarge(reason string) error {
+	return &outmill.InvalidRecordError{Index: -1, Field: "payload", Reason: reason}
 }
 
 // errGuess says that a transaction that guessed the state has written nothing.

@@ -33,6 +33,8 @@ const (
 	codeNoFunction    = "42883"
 	codeNoColumn      = "42703"
 	codeNoRight       = "42501"
+	codeProgramLimit  = "54000"
+	codeInternal      = "XX000"
 	codeLost          = "OM001" // raised by the schema's function demand
 	codeStale         = "OM003" // raised by log_known
 

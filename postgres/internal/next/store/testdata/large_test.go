@@ -59,7 +59,7 @@ func TestStore_Large(t *testing.T) {
 		require.Len(t, found, 1)
 		require.True(t, bytes.Equal(payload, found[0].Payload), "as text")
 		require.NoError(t, asText.Release(t.Context(), leasesOf(found)))
-		require.NoError(t, store.Append(t.Context(), one("second"), one("third")), "COPY has no limit")
+		require.NoError(t, store.Append(t.Context(), one("second"), one("third")), "as it is sent, it is small enough")
 		require.Equal(t, 3, valueOf[int](t, db, "SELECT count(payload) FROM outmill.readable WHERE length(payload) > 0"),
 			"people can look at them")
 		found = claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
@@ -69,9 +69,7 @@ func TestStore_Large(t *testing.T) {
 		}
 		require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
 
-		keyed := one("with a dedup key")
-		keyed.DedupKey = "once"
-		refused(store.Append(t.Context(), keyed, one("beside")))
+		refused(store.Append(t.Context(), one("a"), one("b"), one("c"), one("d")))
 		refused(asText.Append(t.Context(), one("as text")))
 		require.Empty(t, listed(t, store))
 	})
@@ -89,7 +87,7 @@ func TestStore_Large(t *testing.T) {
 		ctx := store.WithTx(t.Context(), tx)
 		one := &outmill.Record{Topic: "orders", Payload: payload}
 		require.ErrorIs(t, store.Append(ctx, one, &outmill.Record{Topic: "orders", Payload: payload}), outmill.ErrInvalidRecord,
-			"there is no COPY")
+			"it is sent as text, which has twice the size")
 		require.NoError(t, store.Append(ctx, one), "the transaction goes on")
 		require.NoError(t, tx.Commit())
 		found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
