@@ -2,6 +2,7 @@
 // docs/postgres-next.md plans:
 //
 //	go run ./postgres/internal/next/switched test -run Transact ./postgres
+//	go run ./postgres/internal/next/switched test -C bench -vet=off .
 //
 // It reads from the page which tests of package postgres stay, and changes no file.
 package main
@@ -15,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/outmill/outmill/internal/checkout"
@@ -44,7 +46,12 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	command := exec.CommandContext(ctx, "go", append([]string{args[0], "-overlay=" + overlay}, args[1:]...)...) //nolint:gosec // its purpose
+	first := args[:1]
+	if len(args) > 2 && args[1] == "-C" {
+		first = args[:3] // the go command wants it first
+	}
+	all := slices.Concat(first, []string{"-overlay=" + overlay}, args[len(first):])
+	command := exec.CommandContext(ctx, "go", all...) //nolint:gosec // its purpose
 	command.Stdout, command.Stderr = os.Stdout, os.Stderr
 	return command.Run()
 }
