@@ -13,7 +13,7 @@ func holdingSentences() []sentence {
 	return []sentence{
 		{"a registration that holds leaves what waited waiting", holdingTakesNothing},
 		{"neither a claim nor a renewed registration ends the holding", holdingStays},
-		{"a message that is appended after a registration that holds reaches its group", holdingIsRouted},
+		{"a message that is appended while a group holds reaches the group once it takes, and no other", holdingIsRouted},
 		{"a registration that holds no longer takes what waited, in front of what has come since", holdingEnds},
 		{"another group takes what waited beside a group that holds", holdingYields},
 		{"a group that has taken does not hold again", takenStays},
@@ -76,11 +76,17 @@ func holdingStays(e *env) {
 	requireWaiting(e, "m1")
 }
 
+// holdingIsRouted leaves it to the store whether the message waits without a group, in front of which nothing waits, or is the
+// group's already.
 func holdingIsRouted(e *env) {
 	e.RegisterAs(holding())
 	e.Append(suite.Rec(orders, "m1"))
-	requireWaiting(e)
+	require.Len(e.T, e.List(outmill.ListQuery{}), 1)
+	e.Register(group)
 	require.Equal(e.T, []string{"m1"}, suite.Names(e.List(groupQuery(group))))
+	e.Register("others")
+	require.Empty(e.T, e.ClaimAll(suite.OfGroup("others")))
+	require.Equal(e.T, []string{"m1"}, suite.Names(e.ClaimAll()))
 }
 
 func holdingEnds(e *env) {

@@ -34,14 +34,7 @@ func TestConformance_LogByPages_Variant(t *testing.T) {
 	_, takes := any(byPages{}).(driver.Taker)
 	require.False(t, takes)
 	s := &suite{t: t, config: connect(t, postgrestest.Database(t), 40, nil).Config(), log: true, pages: true}
-	e := s.engine()
-	e.Unsupported = map[string]string{}
-	for reason, sentences := range notYet {
-		for _, sentence := range sentences {
-			e.Unsupported[sentence] = reason
-		}
-	}
-	storetest.Run(t, e)
+	storetest.Run(t, s.engine())
 }
 
 // taking counts the claims of their own, and those that were refused.
