@@ -63,8 +63,7 @@ func (w *walk) dump() []operation {
 		slices.SortFunc(behind, byID)
 		return [][]driver.Row{orEmpty(rows), orEmpty(behind)}, err
 	}}, {name: "state", run: func(s *side, t driver.Tx) (any, error) {
-		g := t.State().Generations
-		return driver.Generations{Routes: g.Routes - s.first.Routes, Pauses: g.Pauses - s.first.Pauses}, nil
+		return raised(s.first, t.State().Generations), nil
 	}}}
 	for _, group := range groups {
 		for i := range len(topics) * len(parts[1:]) {
