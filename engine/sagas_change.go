@@ -97,11 +97,11 @@ func (e *Engine) changeSaga(ctx context.Context, operation string, saga *roles.S
 func (e *Engine) endWith(ctx context.Context, swap driver.Swap) (done driver.Swapped, ended bool, err error) {
 	ender, can := e.db.(driver.Ender)
 	if !can || !storekit.IsLast(ctx, e) || e.life.Usable(ctx) != nil {
-		return done, false, nil
+		return done, false, nil //nolint:nilerr // the call that follows has the error, too
 	}
 	caller, err := e.db.TxOf(ctx)
 	if err != nil || caller == nil {
-		return done, false, nil
+		return done, false, nil //nolint:nilerr // as above
 	}
 	return ender.End(ctx, caller, swap)
 }

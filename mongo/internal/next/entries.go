@@ -234,7 +234,8 @@ func (t *tx) Bump(ctx context.Context, routes, pauses bool) (driver.Generations,
 	if pauses {
 		set = append(set, bson.E{Key: "pauses", Value: nextGeneration("$pauses")})
 	}
-	err = t.d.meta.FindOneAndUpdate(own, idIs(metaID), mongo.Pipeline{{{Key: "$set", Value: set}}}, options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&m)
+	err = t.d.meta.FindOneAndUpdate(own, idIs(metaID), mongo.Pipeline{{{Key: "$set", Value: set}}},
+		options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&m)
 	t.state.Generations = driver.Generations{Routes: m.Routes, Pauses: m.Pauses}
 	return t.state.Generations, err
 }

@@ -21,7 +21,8 @@ func TestDriver_CutShort(t *testing.T) {
 	db := connect(t, postgrestest.Database(t), 4, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tap{} })
 	// A process that has just begun does all the upkeep.
 	open := func() *engine.Engine {
-		store := engine.New(next.New(next.PoolOf(db), next.Config{Name: "postgres", Schema: "short", Log: true}), engine.Config{Name: "postgres"})
+		d := next.New(next.PoolOf(db), next.Config{Name: "postgres", Schema: "short", Log: true})
+		store := engine.New(d, engine.Config{Name: "postgres"})
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		return store
 	}

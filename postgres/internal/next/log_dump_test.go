@@ -64,7 +64,8 @@ func dumped(t *testing.T, config segments.Config) (database string, s opened) {
 	needsPrograms(t)
 	database = postgrestest.Database(t)
 	db := connect(t, database, 12, nil)
-	execute(t, db, `CREATE SCHEMA a CREATE TABLE a (id integer) CREATE TABLE orders (name text PRIMARY KEY) CREATE TABLE handled (name text PRIMARY KEY)`)
+	execute(t, db, `CREATE SCHEMA a CREATE TABLE a (id integer)
+		CREATE TABLE orders (name text PRIMARY KEY) CREATE TABLE handled (name text PRIMARY KEY)`)
 	config.Full, config.Small, config.Age, config.Every, config.Tidy = 1, 1, 1, 1, 1
 	d := next.New(next.PoolOf(db), next.Config{Name: "next", Schema: "outmill", Log: true, Upkeep: config})
 	s = opened{engine.New(d, engine.Config{}), d, db, "outmill"}
@@ -206,7 +207,8 @@ func TestLogDump_UnderLoad(t *testing.T) {
 	testenv.Long(t, "dumps under load")
 	database, s := dumped(t, segments.Config{})
 	segmentsNow := func() string {
-		return valueOf[string](t, s.db, `SELECT string_agg(pg_relation_filenode(c.oid)::text, ' ' ORDER BY c.relname) FROM pg_class AS c WHERE c.relname ~ '^log_[012]$'`)
+		return valueOf[string](t, s.db, `SELECT string_agg(pg_relation_filenode(c.oid)::text, ' ' ORDER BY c.relname)
+			FROM pg_class AS c WHERE c.relname ~ '^log_[012]$'`)
 	}
 	before := segmentsNow()
 	l := &dumpLoad{opened: s}

@@ -90,7 +90,8 @@ func TestLogRestore(t *testing.T) {
 	})
 	t.Run("a copy on a server with the same identity is noticed, and on one whose identity nobody may ask", func(t *testing.T) {
 		for _, copied := range []string{
-			"CREATE TABLE {p:copy} AS SELECT * FROM {p:server}; DELETE FROM {p:server}; INSERT INTO {p:server} SELECT * FROM {p:copy}; DROP TABLE {p:copy}",
+			`CREATE TABLE {p:copy} AS SELECT * FROM {p:server}; DELETE FROM {p:server};
+			INSERT INTO {p:server} SELECT * FROM {p:copy}; DROP TABLE {p:copy}`,
 			"UPDATE {p:server} SET identity = ''",
 		} {
 			w := begin(t)

@@ -151,7 +151,8 @@ var errSegmentsKept = errors.New("a group has not read their records yet, or a t
 
 // Grows logs that the log grows, because no other message shows that something keeps the other segments.
 func (l upkeepLog) Grows(bytes int64) {
-	l.log.Error("The log grows, because neither of the other two segments can be emptied", errSegmentsKept, watermill.LogFields{"bytes": bytes})
+	l.log.Error("The log grows, because neither of the other two segments can be emptied", errSegmentsKept,
+		watermill.LogFields{"bytes": bytes})
 }
 
 // Begin begins a READ COMMITTED transaction with the driver's settings.

@@ -73,7 +73,10 @@ type logWorld struct {
 
 func (db *logDB) world(t testing.TB) *logWorld {
 	line := driver.Line{Topic: fmt.Sprint("topic", db.topics.Add(1))}
-	w := &logWorld{TB: t, logDB: db, ctx: context.Background(), line: line, until: driver.Never, texts: map[outmill.WorkItemID]string{}, log: storekit.NewLog(nil, "next", nil)}
+	w := &logWorld{
+		TB: t, logDB: db, ctx: context.Background(), line: line, until: driver.Never, texts: map[outmill.WorkItemID]string{},
+		log: storekit.NewLog(nil, "next", nil),
+	}
 	require.NoError(t, db.pool.QueryRow(w.ctx, db.names.in("SELECT stamp FROM {p:events}")).Scan(&w.stamp))
 	t.Cleanup(w.close)
 	return w

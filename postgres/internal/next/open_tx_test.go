@@ -40,7 +40,8 @@ func TestTransact_LastOfDatabaseSQL(t *testing.T) {
 	std, err := sql.Open("pgx", url)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, std.Close()) })
-	s := engine.New(next.New(next.PoolOf(connect(t, url, 2, nil)), next.Config{Name: "next", Schema: "outmill", DB: std}), engine.Config{})
+	d := next.New(next.PoolOf(connect(t, url, 2, nil)), next.Config{Name: "next", Schema: "outmill", DB: std})
+	s := engine.New(d, engine.Config{})
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	require.NoError(t, s.Ensure(t.Context()))
 	saga := &roles.Saga{Type: "s", Correlation: "c"}
