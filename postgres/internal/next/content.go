@@ -79,7 +79,8 @@ func (t *tx) checkSize(rows []driver.NewRow) error {
 	}
 	if size > MaxStatement {
 		return tooLarge(fmt.Sprintf(
-			"of all records of the call makes a statement of %d bytes: PostgreSQL takes at most %d; append them in several calls", size, MaxStatement))
+			"of all records of the call makes a statement of %d bytes: PostgreSQL takes at most %d; append them in several calls",
+			size, MaxStatement))
 	}
 	return nil
 }
