@@ -18,7 +18,7 @@ const mostTaken = 10_000
 func (e *Engine) take(ctx context.Context, req outmill.ClaimRequest, due dueLines, generation int64) (
 	records []roles.RawRecord, taken, again bool, err error) {
 	taker, can := e.db.(driver.Taker)
-	if !can || req.Order == outmill.OrderNone || len(due.topics) != 1 || req.Limit > mostTaken {
+	if !can || len(due.topics) != 1 || req.Limit > mostTaken {
 		return nil, false, false, nil
 	}
 	lines, pauses := due.lines[due.topics[0]], e.pauses.Load()
@@ -27,7 +27,7 @@ func (e *Engine) take(ctx context.Context, req outmill.ClaimRequest, due dueLine
 	}
 	ask := driver.Take{
 		Line: lines[0], Owner: req.Owner, Worker: req.Worker, Lease: req.Lease, Limit: req.Limit, MaxRow: readAlong,
-		MaxBytes: min(readAlong, cmp.Or(req.MaxBytes, e.config.ReadBytes)), Alone: req.Order == outmill.OrderTopic,
+		MaxBytes: min(readAlong, cmp.Or(req.MaxBytes, e.config.ReadBytes)), Free: req.Order == outmill.OrderNone, Alone: req.Order == outmill.OrderTopic,
 		Parks:  req.Order == outmill.OrderKey && req.KeyPolicy == outmill.KeyPark,
 		Pauses: generation, Durable: e.config.DurableSettle,
 	}

@@ -11,11 +11,12 @@ import (
 // about them. The engine asks it before it reads a page.
 type Taker interface {
 	// Take leases rows in their order, and commits. taken is false if the line has something beside them for which the engine has a rule: then
-	// nothing is written, and the claim reads pages. It is true, without rows, only if the line has nothing that may be claimed.
+	// nothing is written, and the claim reads pages. It is true, without rows, only if the line has nothing that may be claimed, or, with
+	// Free, if another claim has it at that moment.
 	Take(ctx context.Context, take Take) (rows []Taken, taken bool, err error)
 }
 
-// Take is what a claim of one line, in the order of its keys or of the topic, asks of a Taker.
+// Take is what a claim of one line asks of a Taker.
 type Take struct {
 	Line   Line
 	Owner  outmill.OwnerToken
@@ -26,6 +27,8 @@ type Take struct {
 	// MaxBytes is how many bytes the rows have together at most, and MaxRow how many each of them has. Otherwise the claim reads pages: the
 	// content of a Take is in memory before its lease is stored.
 	MaxBytes, MaxRow int
+	// Free says that keys block nothing, and that the claim waits for no other one. Rows that are due by their places are due in that order.
+	Free bool
 	// Alone says that a row of the line that another owner has blocks the whole line.
 	Alone bool
 	// Parks says that a parked row blocks its key.

@@ -83,10 +83,15 @@ func (c *ownClaim) add(t *tx) {
 	t.log = &txLog{}
 	line, take := c.take.Line, c.take
 	t.lockTables()
-	t.add("lock_all", []any{numbersOf([]int64{t.d.names.lockOf("line", line.Group, line.Name()), c.lock(t.d.names)}, itself)}, nil)
+	tried := c.lock(t.d.names)
+	if !take.Free {
+		t.add("lock_all", []any{numbersOf([]int64{t.d.names.lockOf("line", line.Group, line.Name()), tried}, itself)}, nil)
+		tried = 0
+	}
 	c.batch = workBatch{token: rand.Int64(), owner: take.Owner.String(), worker: take.Worker, ends: time.Now().Add(take.Lease)}
 	args := c.args(schemaVersion, c.stamp, take.Pauses, line.Group, c.batch.owner, take.Worker, c.batch.token,
-		int64(driver.Time(0).After(take.Lease)), take.Limit, take.MaxBytes, take.MaxRow, take.Parks, take.Alone)
+		int64(driver.Time(0).After(take.Lease)), take.Limit, take.MaxBytes, take.MaxRow, take.Parks, take.Alone,
+		!take.Free && !take.Alone, tried)
 	t.add("log_claim", args, func(scan scan) error {
 		err := scan(&c.batch.n, &c.given, (*int64)(&c.batch.until))
 		c.batch.size = int64(c.given)

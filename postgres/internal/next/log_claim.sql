@@ -3,10 +3,10 @@
 -- What the chain has next, of one snapshot: seen. given is how many rows behind the cursor the claim may take, up to the place upto; 0 is that
 -- there is none. It is NULL if another claim must decide: the schema or the stamp of the history is another one, a pause has changed, the line has notes, or
 -- records that are ready, held or due, or rows that wait to be adopted, the chain has rows that were left, late or skipped, or a batch whose lease
--- has ended, one of the keys waits for a retry, is leased or in another owner's batch (with alone: any), or, with parks, parked, or a row is larger
--- than largest, or all than most. low is the first batch in work.
+-- has ended, with keyed one of the keys waits for a retry, is leased or in another owner's batch (with alone: any), or, with parks, parked, or a row is
+-- larger than largest, or all than most. low is the first batch in work.
 CREATE FUNCTION {p:log_next}(of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot, of_version integer, of_stamp bigint, of_pauses bigint, of_group text,
-    of_owner text, want bigint, most bigint, largest bigint, parks boolean, alone boolean, OUT cur {p:log_cursor}, OUT low bigint, OUT upto bigint,
+    of_owner text, want bigint, most bigint, largest bigint, parks boolean, alone boolean, keyed boolean, OUT cur {p:log_cursor}, OUT low bigint, OUT upto bigint,
     OUT given bigint, OUT seen pg_snapshot) LANGUAGE plpgsql STABLE AS $outmill$
 DECLARE
     -- One time, so that the searches by it use the index.
@@ -35,10 +35,12 @@ BEGIN
         THEN
             RETURN;
         END IF;
-        busy := ARRAY(SELECT r.key FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 2 AND r.wake_at <> 0 LIMIT 501)
-            || ARRAY(SELECT r.key FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 4 AND r.wake_at <> 0 LIMIT 501);
-        IF cardinality(busy) > (CASE WHEN alone THEN 0 ELSE 500 END) THEN
-            RETURN;
+        IF keyed OR alone THEN
+            busy := ARRAY(SELECT r.key FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 2 AND r.wake_at <> 0 LIMIT 501)
+                || ARRAY(SELECT r.key FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 4 AND r.wake_at <> 0 LIMIT 501);
+            IF cardinality(busy) > (CASE WHEN alone THEN 0 ELSE 500 END) THEN
+                RETURN;
+            END IF;
         END IF;
     END IF;
     IF parks THEN
@@ -62,7 +64,7 @@ BEGIN
     SELECT count(*), max(p.pos), coalesce(sum(p.size), 0), max(p.size) INTO many, upto, bytes, largest_row
         FROM (SELECT l.pos, {p:log_size}(l) AS size FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos ORDER BY l.pos LIMIT want) AS p;
     IF largest_row > largest OR bytes > most
-        OR others AND EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto AND (l.key IN (
+        OR keyed AND others AND EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto AND (l.key IN (
             SELECT k.key FROM {p:log_in_work}(of_topic, of_chain) AS b CROSS JOIN LATERAL {p:log_keys_of}(b) AS k (key) WHERE b.owner <> of_owner)) IS TRUE)
         OR cardinality(busy) > 0 AND EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto
             AND (l.key IN (SELECT u.key FROM unnest(busy) AS u (key))) IS TRUE)
@@ -75,16 +77,21 @@ BEGIN
 END
 $outmill$;
 
--- Leases what log_next finds, for lease microseconds, as one batch that is a range. The caller has the chain's lock. It returns the number of
--- the batch, how many rows it has (NULL: see log_next), and until when they are leased.
+-- Leases what log_next finds, for lease microseconds, as one batch that is a range. The caller has the chain's lock, or names it with of_lock: then
+-- a chain that another transaction has gives nothing. It returns the number of the batch, how many rows it has (NULL: see log_next), and until
+-- when they are leased.
 CREATE FUNCTION {p:log_claim}(of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot, of_version integer, of_stamp bigint, of_pauses bigint, of_group text,
-    of_owner text, of_worker text, of_token bigint, lease bigint, want bigint, most bigint, largest bigint, parks boolean, alone boolean,
-    OUT number bigint, OUT given bigint, OUT until bigint) LANGUAGE plpgsql AS $outmill$
+    of_owner text, of_worker text, of_token bigint, lease bigint, want bigint, most bigint, largest bigint, parks boolean, alone boolean, keyed boolean,
+    of_lock bigint, OUT number bigint, OUT given bigint, OUT until bigint) LANGUAGE plpgsql AS $outmill$
 DECLARE
     next record;
 BEGIN
-    -- What comes behind the cursor is searched before the transaction has a number.
-    SELECT * INTO next FROM {p:log_next}(of_topic, of_chain, begin_pos, begin_seen, of_version, of_stamp, of_pauses, of_group, of_owner, want, most, largest, parks, alone);
+    IF of_lock <> 0 AND NOT pg_try_advisory_xact_lock(of_lock) THEN
+        given := 0;
+        RETURN;
+    END IF;
+    -- A statement of its own, so that its snapshot is behind the lock. What comes behind the cursor is searched before the transaction has a number.
+    SELECT * INTO next FROM {p:log_next}(of_topic, of_chain, begin_pos, begin_seen, of_version, of_stamp, of_pauses, of_group, of_owner, want, most, largest, parks, alone, keyed);
     given := next.given;
     IF given > 0 THEN
         until := {p:now}() + lease;

@@ -123,6 +123,32 @@ var takingCases = map[string]struct {
 	"rows of the log": {func(w *takingWorld) { w.append("b"); w.append("a"); w.append("") }, nil, []string{"b", "a", ""}, true},
 	"rows of the log, in the order of the topic": {func(w *takingWorld) { w.append("b"); w.append("a") },
 		func(r *outmill.ClaimRequest) { r.Order = outmill.OrderTopic }, []string{"b", "a"}, true},
+	"rows of the log, without an order": {func(w *takingWorld) { w.append("b"); w.append("a"); w.append("") }, unordered, []string{"b", "a", ""}, true},
+	"another owner has the key, without an order": {func(w *takingWorld) { w.append("a"); w.claim(another); w.append("a") },
+		unordered, []string{"a"}, true},
+	"a retry waits, without an order": {func(w *takingWorld) {
+		w.append("a")
+		got := w.claim()
+		require.NoError(w, w.Abandon(w.Context(), []outmill.Settlement{{Lease: got[0].Lease(), Delay: time.Hour}}))
+		w.append("a")
+	}, unordered, []string{"a"}, true},
+	"a retry is due, without an order": {func(w *takingWorld) {
+		w.append("a")
+		got := w.claim()
+		require.NoError(w, w.Abandon(w.Context(), []outmill.Settlement{{Lease: got[0].Lease()}}))
+		w.append("b")
+	}, unordered, []string{"a", "b"}, false},
+	"a lease has ended, without an order": {func(w *takingWorld) {
+		w.append("a")
+		w.claim(func(r *outmill.ClaimRequest) { r.Lease = time.Microsecond })
+		w.append("b")
+	}, unordered, []string{"a", "b"}, false},
+	"a record is held, without an order": {func(w *takingWorld) {
+		w.append("a")
+		w.claim(another)
+		w.append("a")
+		w.claim(func(r *outmill.ClaimRequest) { r.Order = outmill.OrderKey })
+	}, unordered, []string{"a"}, false},
 	"nothing": {func(w *takingWorld) {
 		w.append("a")
 		require.NoError(w, w.Ack(w.Context(), "worker", leasesOf(w.claim())))
@@ -233,6 +259,8 @@ var takingCases = map[string]struct {
 		require.NoError(w, tx.Commit(w.Context()))
 	}, nil, []string{"a", "c"}, false},
 }
+
+func unordered(r *outmill.ClaimRequest) { r.Order = outmill.OrderNone }
 
 func parking(r *outmill.ClaimRequest) { r.KeyPolicy = outmill.KeyPark }
 
