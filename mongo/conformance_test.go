@@ -55,19 +55,17 @@ func engine(db *driver.Database) storetest.Engine {
 	}
 }
 
-func TestStore_InSteps(t *testing.T) {
+// A store that works in small steps keeps the order of each key.
+func TestStoreInSteps_Variant(t *testing.T) {
 	t.Parallel()
-	t.Run("a store that works in small steps keeps the order of each key", func(t *testing.T) {
-		t.Parallel()
-		testenv.Long(t, "random walks and pauses in small steps on MongoDB")
-		server := engine(mongotest.Database(t))
-		storetest.WalkInSteps(t, storetest.Engine{
-			New: func(t *testing.T, options storetest.Options) storetest.Harness {
-				h := inSteps{server.New(t, options).(harness)}
-				setSteps(h.store)
-				return h
-			},
-		})
+	testenv.Unraced(t, "random walks and pauses in small steps on MongoDB")
+	server := engine(mongotest.Database(t))
+	storetest.WalkInSteps(t, storetest.Engine{
+		New: func(t *testing.T, options storetest.Options) storetest.Harness {
+			h := inSteps{server.New(t, options).(harness)}
+			setSteps(h.store)
+			return h
+		},
 	})
 }
 

@@ -54,9 +54,9 @@ func TestConformanceInTurns_Variant(t *testing.T) {
 	storetest.Run(t, fairEngine(t))
 }
 
-func TestStore_TurnsInSteps(t *testing.T) {
+func TestStoreTurnsInSteps_Variant(t *testing.T) {
 	t.Parallel()
-	testenv.Long(t, "walks in small steps with turns in all topics")
+	testenv.Unraced(t, "walks in small steps with turns in all topics")
 	fair := fairEngine(t)
 	storetest.WalkInSteps(t, storetest.Engine{
 		New: func(t *testing.T, options storetest.Options) storetest.Harness {

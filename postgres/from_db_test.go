@@ -22,9 +22,17 @@ import (
 	"github.com/outmill/outmill/storetest/txtest"
 )
 
-// TestConformance_FromDB has the contract for stores on a *sql.DB.
+// TestConformance_FromDB has the contract of transactions on a *sql.DB, where they are other ones, also under the race detector.
 func TestConformance_FromDB(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t, "the contract of transactions on a *sql.DB under the race detector")
+	txtest.Run(t, engineFromDB(t))
+}
+
+// TestConformanceFromDB_Variant has the whole contract for stores on a *sql.DB.
+func TestConformanceFromDB_Variant(t *testing.T) {
+	t.Parallel()
+	testenv.WithoutRace(t, "the contract on a *sql.DB")
 	on := engineFromDB(t)
 	if testenv.All() {
 		conform(t, on)

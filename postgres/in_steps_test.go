@@ -14,27 +14,29 @@ import (
 	"github.com/outmill/outmill/storetest"
 )
 
+// A store that works in small steps keeps the order of each key.
+func TestStoreInSteps_Variant(t *testing.T) {
+	t.Parallel()
+	testenv.WithoutRace(t, "the order of keys in small steps")
+	db := pool(t)
+	for _, lane := range bothLanes {
+		t.Run(string(lane), func(t *testing.T) {
+			t.Parallel()
+			if lane != postgres.LaneLog {
+				testenv.Long(t, "tests of either lane on rows")
+			}
+			whole := engine(t, db, lane)
+			storetest.WalkInSteps(t, storetest.Engine{New: func(t *testing.T, options storetest.Options) storetest.Harness {
+				h := whole.New(t, options)
+				h.(harness).store.SetAtOnce(1)
+				return h
+			}})
+		})
+	}
+}
+
 func TestStore_InSteps(t *testing.T) {
 	t.Parallel()
-
-	t.Run("a store that works in small steps keeps the order of each key", func(t *testing.T) {
-		t.Parallel()
-		db := pool(t)
-		for _, lane := range bothLanes {
-			t.Run(string(lane), func(t *testing.T) {
-				t.Parallel()
-				if lane != postgres.LaneLog {
-					testenv.Long(t, "tests of either lane on rows")
-				}
-				whole := engine(t, db, lane)
-				storetest.WalkInSteps(t, storetest.Engine{New: func(t *testing.T, options storetest.Options) storetest.Harness {
-					h := whole.New(t, options)
-					h.(harness).store.SetAtOnce(1)
-					return h
-				}})
-			})
-		}
-	})
 
 	t.Run("records that become due together are handed out before all of them are ready", func(t *testing.T) {
 		t.Parallel()

@@ -50,9 +50,9 @@ func TestConformanceInTurns_Variant(t *testing.T) {
 	storetest.Run(t, fairEngine(t, 0))
 }
 
-func TestStore_TurnsInSteps(t *testing.T) {
+func TestStoreTurnsInSteps_Variant(t *testing.T) {
 	t.Parallel()
-	testenv.Long(t, "walks in small steps with turns in all topics")
+	testenv.Unraced(t, "walks in small steps with turns in all topics")
 	storetest.WalkInSteps(t, fairEngine(t, 1))
 }
 
