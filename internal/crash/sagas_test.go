@@ -77,6 +77,13 @@ func handleSagas(ctx context.Context, store outmill.Store) error {
 	if err := kept.AddHandlers(router, sub); err != nil {
 		return err
 	}
+	// A process that stops in the middle of its other subscription has no transaction there any more when it goes on.
+	router.AddMiddleware(func(handle message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) {
+			<-router.Running()
+			return handle(msg)
+		}
+	})
 	go func() {
 		defer func() { _ = router.Close() }()
 		look := time.NewTicker(20 * time.Millisecond)
