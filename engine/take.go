@@ -27,7 +27,8 @@ func (e *Engine) take(ctx context.Context, req outmill.ClaimRequest, due dueLine
 	}
 	ask := driver.Take{
 		Line: lines[0], Owner: req.Owner, Worker: req.Worker, Lease: req.Lease, Limit: req.Limit, MaxRow: readAlong,
-		MaxBytes: min(readAlong, cmp.Or(req.MaxBytes, e.config.ReadBytes)), Free: req.Order == outmill.OrderNone, Alone: req.Order == outmill.OrderTopic,
+		MaxBytes: min(readAlong, cmp.Or(req.MaxBytes, e.config.ReadBytes)),
+		Free:     req.Order == outmill.OrderNone, Alone: req.Order == outmill.OrderTopic,
 		Parks:  req.Order == outmill.OrderKey && req.KeyPolicy == outmill.KeyPark,
 		Pauses: generation, Durable: e.config.DurableSettle,
 	}

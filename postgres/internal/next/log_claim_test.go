@@ -123,7 +123,8 @@ var takingCases = map[string]struct {
 	"rows of the log": {func(w *takingWorld) { w.append("b"); w.append("a"); w.append("") }, nil, []string{"b", "a", ""}, true},
 	"rows of the log, in the order of the topic": {func(w *takingWorld) { w.append("b"); w.append("a") },
 		func(r *outmill.ClaimRequest) { r.Order = outmill.OrderTopic }, []string{"b", "a"}, true},
-	"rows of the log, without an order": {func(w *takingWorld) { w.append("b"); w.append("a"); w.append("") }, unordered, []string{"b", "a", ""}, true},
+	"rows of the log, without an order": {func(w *takingWorld) { w.append("b"); w.append("a"); w.append("") },
+		unordered, []string{"b", "a", ""}, true},
 	"another owner has the key, without an order": {func(w *takingWorld) { w.append("a"); w.claim(another); w.append("a") },
 		unordered, []string{"a"}, true},
 	"a retry waits, without an order": {func(w *takingWorld) {
