@@ -38,7 +38,7 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 	if size >= largeInsert && t.own != nil {
 		t.add("patience", nil, nil)
 	}
-	if err := t.checkSize(rows); err != nil {
+	if err := t.checkSize(rows, size); err != nil {
 		return err
 	}
 	t.addNotice(rows)
@@ -64,8 +64,12 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 	return err
 }
 
-// checkSize refuses rows that make a statement which PostgreSQL does not take. To send it would end the connection.
-func (t *tx) checkSize(rows []driver.NewRow) error {
+// checkSize refuses rows that make a statement which PostgreSQL does not take. To send it would end the connection. all is the size of
+// the rows with their copies.
+func (t *tx) checkSize(rows []driver.NewRow, all int) error {
+	if all <= MaxStatement/2 {
+		return nil // as text a payload has at most twice its size
+	}
 	_, asText := t.to.(*onSQL)
 	_, logged := t.intoLog(rows)
 	size := 0
