@@ -33,7 +33,7 @@ func (d *Driver) ackRecords(ctx context.Context, leases []outmill.Lease, durable
 		leases[0].Owner.String(),
 		len(leases),
 	}
-	err = d.repeat(ctx, func(bool) error {
+	err = d.repeat(ctx, func(int) error {
 		left = nil
 		return d.alone(ctx, durable, func(t *tx) {
 			t.add(d.withLog("acked_steps"), args, func(scan scan) error {

@@ -110,7 +110,7 @@ func (d *Driver) Limits() storekit.RowLimits {
 
 // View runs fn in a transaction that sees one moment and writes nothing.
 func (d *Driver) View(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
-	return d.repeat(ctx, func(bool) error { return d.run(ctx, sqlView, begin, fn, false, false) })
+	return d.repeat(ctx, func(int) error { return d.run(ctx, sqlView, begin, fn, false, false) })
 }
 
 // Update runs fn in a transaction.
@@ -120,10 +120,8 @@ func (d *Driver) Update(ctx context.Context, begin driver.Begin, fn func(driver.
 			return err
 		}
 	}
-	tries := 0
-	return d.repeat(ctx, func(again bool) error {
-		tries++
-		return d.run(ctx, sqlBegin, begin, fn, !again, begin.Inserts && tries > patientTries)
+	return d.repeat(ctx, func(failed int) error {
+		return d.run(ctx, sqlBegin, begin, fn, failed == 0, begin.Inserts && failed >= patientTries)
 	})
 }
 
@@ -136,12 +134,12 @@ const (
 	sqlCommit = `COMMIT`
 )
 
-// repeat runs fn until it succeeds, or fails for a reason that lasts. again says that it has failed before.
-func (d *Driver) repeat(ctx context.Context, fn func(again bool) error) error {
-	again := false
+// repeat runs fn until it succeeds, or fails for a reason that lasts. failed is how often it has failed before.
+func (d *Driver) repeat(ctx context.Context, fn func(failed int) error) error {
+	failed := 0
 	err := d.conns.Repeat(ctx, passes, func() error {
-		defer func() { again = true }()
-		return fn(again)
+		defer func() { failed++ }()
+		return fn(failed)
 	})
 	if code(err) == codeNoTable || code(err) == codeNoSchema {
 		return d.whyMissing(ctx, err)
@@ -158,9 +156,10 @@ func (d *Driver) run(ctx context.Context, how string, begin driver.Begin, fn fun
 	if err != nil {
 		return err
 	}
-	t := &tx{d: d, to: onPgx{own.conn}, own: own, locks: how == sqlBegin, rides: rides, inserts: begin.Inserts, log: d.newTxLog()}
+	t := &tx{
+		d: d, to: onPgx{own.conn}, own: own, locks: how == sqlBegin, rides: rides, holds: holds, inserts: begin.Inserts, log: d.newTxLog(),
+	}
 	defer func() { own.end(ctx, err) }()
-	t.holds = holds
 	if err = t.runOwn(ctx, how, begin, fn); err != nil {
 		if own.lost(ctx, err) {
 			err = errors.Join(errConnectionLost, err)
@@ -220,7 +219,7 @@ func (t *tx) commit(ctx context.Context) error {
 
 // Read is Tx.Load in one statement without a transaction around it.
 func (d *Driver) Read(ctx context.Context, rows []driver.Row, want driver.Want) (found []driver.Content, err error) {
-	err = d.repeat(ctx, func(bool) error {
+	err = d.repeat(ctx, func(int) error {
 		own, err := d.begin(ctx)
 		if err != nil {
 			return err
