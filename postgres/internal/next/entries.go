@@ -153,7 +153,7 @@ func deleteArgs(entries []driver.Entry) []any {
 func (t *tx) Bump(ctx context.Context, routes, pauses bool) (driver.Generations, error) {
 	raise := map[bool]int64{true: 1}
 	g := &t.state.Generations
-	t.add("lock_routes", []any{t.d.names.lockOf("routes")}, nil)
+	t.add("lock", []any{t.d.names.lockOf("routes")}, nil)
 	t.add("bump", []any{raise[routes], raise[pauses]}, func(scan scan) error { return scan(&g.Routes, &g.Pauses) })
 	err := t.flush(ctx)
 	if t.log != nil {

@@ -47,11 +47,7 @@ SELECT set_config('outmill.lock_timeout', current_setting('lock_timeout'), true)
 SELECT set_config('lock_timeout', current_setting('outmill.lock_timeout'), true)
 
 -- name: lock
--- One claim at a time decides about the order of a line.
-SELECT pg_advisory_xact_lock($1::bigint)
-
--- name: lock_routes
--- One transaction at a time changes registrations or pauses, and none while an append has share_routes.
+-- One claim at a time decides about the order of a line, and one transaction at a time changes registrations or pauses.
 SELECT pg_advisory_xact_lock($1::bigint)
 
 -- name: share_routes

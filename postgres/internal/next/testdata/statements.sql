@@ -565,9 +565,6 @@ SELECT /* outmill lock */ pg_advisory_xact_lock($1::bigint);
 -- lock_all
 SELECT /* outmill lock_all */ pg_advisory_xact_lock(u.line) FROM unnest($1::text::bigint[]) AS u (line);
 
--- lock_routes
-SELECT /* outmill lock_routes */ pg_advisory_xact_lock($1::bigint);
-
 -- log_alone
 SELECT /* outmill log_alone */ 1 FROM "outmill"."events" FOR UPDATE;
 
