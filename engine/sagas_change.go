@@ -39,7 +39,7 @@ func (e *Engine) UpdateSaga(ctx context.Context, saga *roles.Saga, state any, op
 		}
 	}
 	next := StoredSaga{ID: saga.ID, Version: saga.Version + 1, Finished: saga.Finished, State: json.RawMessage(text)}
-	return e.changeSaga(ctx, operation, saga, versionOf(saga), &next)
+	return e.changeSaga(ctx, operation, saga, asRead(saga), &next)
 }
 
 // DeleteSaga deletes a saga. See roles.Sagas.
@@ -48,7 +48,7 @@ func (e *Engine) DeleteSaga(ctx context.Context, saga *roles.Saga, _ roles.SagaO
 	if err := storekit.CheckSaga(saga.Type, saga.Correlation); err != nil {
 		return e.explain(ctx, operation, err)
 	}
-	return e.changeSaga(ctx, operation, saga, versionOf(saga), nil)
+	return e.changeSaga(ctx, operation, saga, asRead(saga), nil)
 }
 
 // sagaText checks a saga, and encodes its state.
@@ -68,7 +68,8 @@ func (e *Engine) mergedSaga(ctx context.Context, operation string, saga *roles.S
 	})
 }
 
-func versionOf(saga *roles.Saga) *StoredSaga { return &StoredSaga{ID: saga.ID, Version: saga.Version} }
+// asRead is what a change compares with the stored saga.
+func asRead(saga *roles.Saga) *StoredSaga { return &StoredSaga{ID: saga.ID, Version: saga.Version} }
 
 // changeSaga changes a saga, and fills it. Without was it is new, and without next it is deleted.
 func (e *Engine) changeSaga(ctx context.Context, operation string, saga *roles.Saga, was, next *StoredSaga) error {

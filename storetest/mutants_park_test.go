@@ -46,7 +46,7 @@ func (m leavesParking) Fail(ctx context.Context, failures []outmill.Settlement) 
 	}
 	for _, f := range failures {
 		if _, err := m.DB().ExecContext(ctx, `UPDATE outmill_records SET stage = 0, parked = 0, last_error = NULL`+m.change+`
-			WHERE parked = 1 AND last_error LIKE 'parked%' AND next_at <= created_at AND `+m.some+` -- what is delayed would not be ready
+			WHERE parked = 1 AND last_error LIKE 'parked%' AND next_at <= created_at AND `+m.some+` -- a delayed record is not ready
 				AND (grp, topic, key) = (SELECT grp, topic, key FROM outmill_records WHERE id = ? AND parked = 1)`, f.Lease.ID.String()); err != nil {
 			return err
 		}

@@ -280,7 +280,7 @@ func TestLogUpkeep(t *testing.T) {
 		_, next := w.sizes()
 		require.NotEqual(t, current, next, "it is old")
 	})
-	t.Run("a log that grows because both other segments are kept is told of now and then", func(t *testing.T) {
+	t.Run("a log line says now and then that the log grows, while both other segments are kept", func(t *testing.T) {
 		w := db.kept(t)
 		lines := journal.New()
 		w.log = storekit.NewLog(lines, "postgres", nil)

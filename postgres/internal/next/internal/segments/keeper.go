@@ -16,7 +16,8 @@ type Config struct {
 	// between is left after Age.
 	Full, Small int64
 	Age         time.Duration
-	// Large is the size from which on a segment that grows because the others are kept is told of, again each TellAgain.
+	// Large is the size of the current segment from which on Log.Grows is called while both others are kept. It is called again after
+	// TellAgain.
 	Large     int64
 	TellAgain time.Duration
 	// MoveAfter is how long after its last append a segment is emptied by moves to the records.
