@@ -53,8 +53,12 @@ func newEstate(t *testing.T, n int, change func(*tenants.Config)) *estate {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.set.Close()) })
 	require.Eventually(t, func() bool { return len(e.set.Keys()) == n }, 2*soon, tick)
-	// A busy machine may need more than the time that a call waits for a connection.
+	// A busy machine may need more than the time that a call waits for a connection. RegisterGroup then returns no error for
+	// one of several members, which gets its registrations later.
 	require.Eventually(t, func() bool { return e.set.RegisterGroup(t.Context(), outmill.Registration{}) == nil }, 2*soon, tick)
+	for _, key := range e.keys {
+		require.Eventually(t, func() bool { _, err := e.set.Outbox(key); return err == nil }, 2*soon, tick)
+	}
 	return e
 }
 
@@ -173,7 +177,7 @@ func TestSet_MaxConnections(t *testing.T) {
 		require.Equal(t, most, status.Most)
 		require.LessOrEqual(t, e.connections(anyQuery), most, "also of a set with nothing to do")
 		require.NoError(t, e.set.Close())
-		require.Zero(t, e.connections(anyQuery))
+		require.Eventually(t, func() bool { return e.connections(anyQuery) == 0 }, soon, tick, "a busy server ends them late")
 		require.Zero(t, e.set.Status().Connections.Open)
 	})
 
@@ -227,7 +231,10 @@ func TestSet_MaxConnections(t *testing.T) {
 
 	t.Run("a call that finds no connection says so and works when one is free", func(t *testing.T) {
 		t.Parallel()
-		e := newEstate(t, 2, func(c *tenants.Config) { c.MaxConnections, c.CallTimeout = 1, 4*time.Second })
+		// A call waits for half of it, and the set asks after it whether the member of a transaction answers, which a busy
+		// machine may not do in a few seconds.
+		patience := time.Duration(testenv.Steps(10, 40)) * time.Second
+		e := newEstate(t, 2, func(c *tenants.Config) { c.MaxConnections, c.CallTimeout = 1, patience })
 		first, second := tenants.WithTenant(t.Context(), e.keys[0]), tenants.WithTenant(t.Context(), e.keys[1])
 		record := func() *outmill.Record { return &outmill.Record{Topic: topic} }
 		require.NoError(t, e.set.Transact(first, func(ctx context.Context) error {

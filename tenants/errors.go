@@ -3,6 +3,8 @@ package tenants
 import (
 	"errors"
 	"fmt"
+
+	"github.com/outmill/outmill"
 )
 
 var (
@@ -13,9 +15,13 @@ var (
 	ErrMixedTenants = errors.New("outmill/tenants: the call names several tenants: make one call for each, because no transaction " +
 		"spans their databases")
 	// ErrNotReady says that the member has not got the registrations of all groups yet, so a
-	// message could miss one of them. Try again.
-	ErrNotReady = errors.New("outmill/tenants: not all groups are registered in this member yet")
+	// message could miss one of them. The set makes them as soon as the member lets it: try again.
+	ErrNotReady = errors.New("outmill/tenants: not all groups are registered in this member yet: try again")
 )
+
+// errForeignTx is the outmill.ErrForeignTx of a transaction that is of no member.
+var errForeignTx = fmt.Errorf("%w (no store of the set has begun it, or its tenant was removed or changed more than tenants.Config.Linger "+
+	"ago: begin it in the store that Set.Outbox returns now, and set Linger to more than the longest transaction)", outmill.ErrForeignTx)
 
 // UnknownTenantError says that the set has no tenant of this key, or that its store has not been
 // opened yet.

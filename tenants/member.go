@@ -33,6 +33,8 @@ type member struct {
 	registering *semaphore.Weighted
 	// owes: the registrations that the set knows are not all made.
 	owes atomic.Bool
+	// paying: the set makes them in the background. The set's lock guards it.
+	paying bool
 
 	// repeated knows which calls of the member fail.
 	repeated storekit.CallLog

@@ -84,8 +84,8 @@ func (r *registrations) standing(now time.Time) []outmill.Registration {
 }
 
 // RegisterGroup makes the registrations in all members, and in each member that joins later. A
-// member in which that fails gets them before it is claimed from or written to. See
-// outmill.Queue.
+// member in which that fails gets them before it is claimed from or written to, and is asked again in
+// the background. See outmill.Queue.
 func (s *Set) RegisterGroup(ctx context.Context, regs ...outmill.Registration) error {
 	if err := storekit.CheckRegistrations(regs); err != nil {
 		return failed(registerCall, err)
@@ -114,7 +114,7 @@ func (s *Set) RegisterGroup(ctx context.Context, regs ...outmill.Registration) e
 	})
 	for _, m := range members {
 		if errs[m.name()] != nil {
-			m.owes.Store(true)
+			s.owe(m)
 		}
 	}
 	return s.bestEffort(ctx, len(members), errs)
@@ -163,6 +163,41 @@ func (s *Set) settleDebts(ctx context.Context, m *member) error {
 		return nil
 	}
 	return s.register(ctx, m, nil)
+}
+
+// owe notes that the member owes registrations, and has them made in the background too: a program that writes
+// in transactions of its own, and claims nothing, would wait for a call that makes them.
+func (s *Set) owe(m *member) {
+	m.owes.Store(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !m.paying && !s.life.Closed() {
+		m.paying = true
+		s.background.Go(func() { s.pay(m) })
+	}
+}
+
+// pay makes the registrations that the member owes, unless a call is quicker or the member drains.
+func (s *Set) pay(m *member) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	defer context.AfterFunc(m.ctx, cancel)()
+	waits := storekit.NewWaits(firstTrouble, maxTrouble)
+	for storekit.Pause(ctx, waits.Next()) == nil && s.reuseReady(m) {
+		// RegisterGroup has told of the error.
+		_ = s.call(ctx, m, registerCall, long, func(ctx context.Context) error { return s.settleDebts(ctx, m) })
+		m.done()
+		if s.hasPaid(m) {
+			return
+		}
+	}
+}
+
+func (s *Set) hasPaid(m *member) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.paying = m.owes.Load()
+	return !m.paying
 }
 
 // DropGroup removes the group from all members. See outmill.Inspector. After an error the counts

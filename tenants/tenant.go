@@ -61,7 +61,9 @@ func (s *Set) Outbox(key string) (outmill.Store, error) {
 	return m.store, nil
 }
 
-// TxOf returns the transaction of a member that ctx carries. See outmill.Writer.
+// TxOf returns the transaction of a member that ctx carries, also of one that drains. It returns
+// outmill.ErrForeignTx if ctx carries only transactions of other stores, also while the set has no
+// member. See outmill.Writer.
 func (s *Set) TxOf(ctx context.Context) (any, error) {
 	if m := s.named(ctx); m != nil {
 		tx, err := m.store.TxOf(ctx)
@@ -86,15 +88,15 @@ func (s *Set) named(ctx context.Context) *member {
 }
 
 // ofTx returns the member whose transaction ctx carries, also one that drains. It asks the one of
-// that name first.
+// that name first. If it is of no member, the error is errForeignTx, whichever members there are.
 func (s *Set) ofTx(ctx context.Context, first string) (*member, any, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	var foreign error
+	asked := false
 	ask := func(m *member) (tx any, done bool, err error) {
+		asked = true
 		tx, err = m.store.TxOf(ctx)
 		if errors.Is(err, outmill.ErrForeignTx) {
-			foreign = err
 			return nil, false, nil
 		}
 		// A context without any transaction has none of the others either.
@@ -117,7 +119,17 @@ func (s *Set) ofTx(ctx context.Context, first string) (*member, any, error) {
 			}
 		}
 	}
-	return nil, nil, foreign
+	if asked || s.carriesTx(ctx) {
+		return nil, nil, errForeignTx
+	}
+	return nil, nil, nil
+}
+
+// carriesTx tells, for a set without members, whether ctx carries the transaction of any store. One that
+// is closed does not tell, because its calls fail as those of any closed store.
+func (s *Set) carriesTx(ctx context.Context) bool {
+	_, err := storekit.TxFromContext(ctx, s)
+	return err != nil && !s.life.Closed()
 }
 
 func only(m *member, tx any) *member {
@@ -137,30 +149,39 @@ func (s *Set) one(ctx context.Context, call string, keys ...string) (m *member, 
 	if err != nil {
 		return nil, false, nil, failed(call, err)
 	}
-	carried, tx, err := s.ofTx(ctx, key)
-	if err != nil && !errors.Is(err, outmill.ErrForeignTx) {
-		return nil, false, nil, failed(call, err)
-	}
+	carried, _, err := s.ofTx(ctx, key)
 	switch {
+	case err != nil && !errors.Is(err, outmill.ErrForeignTx):
+		return nil, false, nil, failed(call, err)
 	case carried != nil && key != "" && carried.name() != key:
 		return nil, false, nil, &MemberError{Member: key, Call: call, Err: outmill.ErrForeignTx}
-	case carried != nil:
+	case carried != nil && s.reuse(carried):
 		// Also where it drains: its transactions go on.
-		if !s.reuse(carried) {
-			return nil, false, nil, &UnknownTenantError{Key: carried.name()}
-		}
-		return carried, tx != nil, carried.done, nil
-	case key == "":
-		key = s.cfg.DefaultTenant
+		return carried, true, carried.done, nil
+	case carried != nil:
+		// It has gone since it was asked.
+		err = errForeignTx
 	}
+	foreign := err
+	key = cmp.Or(key, s.cfg.DefaultTenant)
 	if old := s.deliverer(ctx, key); old != nil && s.reuse(old) {
 		return old, false, old.done, nil
 	}
 	if key == "" {
-		return nil, false, nil, failed(call, ErrNoTenant)
+		return nil, false, nil, failed(call, alsoForeign(ErrNoTenant, foreign))
 	}
+	// The transaction of another store is not the member's either: its store refuses it where it matters.
 	m, done, err = s.use(key)
-	return m, false, done, err
+	return m, false, done, alsoForeign(err, foreign)
+}
+
+// alsoForeign adds to the error of a call that finds no member that ctx carries the transaction of
+// another store, if it does: the member that the caller means may have gone.
+func alsoForeign(err, foreign error) error {
+	if err == nil || foreign == nil {
+		return err
+	}
+	return fmt.Errorf("%w; %w", err, foreign)
 }
 
 // keyFor returns the key that the messages or the context name; "" where none does.
@@ -225,8 +246,9 @@ func (s *Set) deliverer(ctx context.Context, key string) *member {
 }
 
 // Append writes the records to the outbox of their tenant: see [WithTenant]. All records of a call
-// are of one tenant. See outmill.Writer. Errors: ErrNoTenant, ErrMixedTenants,
-// UnknownTenantError, ErrNotReady, those of the store.
+// are of one tenant. See outmill.Writer. Errors: ErrNoTenant, ErrMixedTenants, UnknownTenantError,
+// outmill.ErrForeignTx, ErrNotReady, those of the store. A call for a tenant that is not there, in a
+// transaction of a store that is not, gets both.
 func (s *Set) Append(ctx context.Context, records ...*outmill.Record) error {
 	const call = "append"
 	if len(records) == 0 {

@@ -187,6 +187,40 @@ func TestSet_Append(t *testing.T) {
 		require.NoError(t, r.set.Append(t.Context(), record))
 		require.Len(t, r.stored("a"), 2, "one for each group")
 	})
+
+	t.Run("makes the registrations that a member owes before a transaction, so that the first message in it reaches all", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, []string{"a", "b"}, nil)
+		ctx := tenants.WithTenant(t.Context(), "a")
+		publish := func(ctx context.Context) error { return r.set.Append(ctx, &outmill.Record{Topic: topic}) }
+		r.members["a"].fail("RegisterGroup", errAway)
+		require.NoError(t, r.set.RegisterGroup(t.Context(), outmill.Registration{Group: "late"}), "the others are registered")
+		require.ErrorIs(t, r.set.Transact(ctx, publish), tenants.ErrNotReady)
+		require.NoError(t, r.set.Transact(ctx, func(context.Context) error { return nil }), "it appends nothing")
+		require.Empty(t, r.stored("a"))
+
+		r.members["a"].fail("RegisterGroup", nil)
+		require.NoError(t, r.set.Transact(ctx, publish))
+		require.Len(t, r.stored("a"), 2, "one for each group")
+	})
+
+	t.Run("a member gets the registrations that it owes although nobody claims from it or writes to it", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, []string{"a", "b"}, nil)
+		r.members["a"].fail("RegisterGroup", errAway)
+		require.NoError(t, r.set.RegisterGroup(t.Context(), outmill.Registration{Group: "late"}), "the others are registered")
+		tried := r.members["a"].called("RegisterGroup")
+		require.Eventually(t, func() bool { return r.members["a"].called("RegisterGroup") > tried }, soon, tick)
+		_, err := r.set.Outbox("a")
+		require.ErrorIs(t, err, tenants.ErrNotReady)
+		r.members["a"].fail("RegisterGroup", nil)
+		require.Eventually(t, func() bool { _, err := r.set.Outbox("a"); return err == nil }, soon, tick)
+		tx := r.members["a"].db.Begin()
+		require.NoError(t, r.set.Append(r.members["a"].WithTx(t.Context(), tx), &outmill.Record{Topic: topic, TenantID: "a"}))
+		require.NoError(t, tx.Commit())
+		require.Len(t, r.stored("a"), 2, "one for each group")
+		require.Len(t, r.reported(), 1, "it is told of once")
+	})
 }
 
 func TestSet_Roles(t *testing.T) {

@@ -28,6 +28,9 @@ func (s *Set) Transact(ctx context.Context, fn func(ctx context.Context) error) 
 	}
 	var own error
 	err = s.call(ctx, m, call, endless, func(ctx context.Context) error {
+		if !inTx {
+			s.settleBefore(ctx, m)
+		}
 		own = transactor.Transact(ctx, func(ctx context.Context) error { return fn(WithTenant(ctx, m.name())) })
 		return own
 	})
@@ -39,6 +42,14 @@ func (s *Set) Transact(ctx context.Context, fn func(ctx context.Context) error) 
 		return own
 	}
 	return err
+}
+
+// settleBefore makes the registrations that the member owes before a transaction, in which an append cannot.
+// If that fails, the function runs all the same, because it may append nothing.
+func (s *Set) settleBefore(ctx context.Context, m *member) {
+	if err := s.settleDebts(ctx, m); err != nil && ctx.Err() == nil {
+		s.report("Groups are not registered in a member, what transactions append to it is refused", m.name(), err)
+	}
 }
 
 // TxLimit is the shortest limit of the members. See roles.Transactor.
