@@ -51,8 +51,8 @@ func (e *Engine) claimWith(ctx context.Context, req outmill.ClaimRequest, conten
 	req.Limit = min(req.Limit, maxClaim)
 	half := storekit.HalfTime(ctx)
 	generation := e.pauses.Load().Generation()
-	var waits []string
-	for known := e.busy.Topics(req.Group, req.Topics); ; known, waits = waits, nil {
+	var busy []string
+	for known, waits := e.busy.Topics(req.Group, req.Topics), false; ; known, waits, busy = busy, busy != nil, nil {
 		names := known
 		if known == nil {
 			var err error
@@ -70,10 +70,10 @@ func (e *Engine) claimWith(ctx context.Context, req outmill.ClaimRequest, conten
 			continue
 		}
 		due.topics = e.topics.Order(due.topics, req.Limit)
-		due.guess = known != nil
+		due.guess, due.waits = known != nil, waits
 		records, taken, again, err := e.take(ctx, req, due, generation)
 		if err == nil && !taken {
-			records, waits, again, err = e.claimByPages(ctx, req, due, content, generation)
+			records, busy, again, err = e.claimByPages(ctx, req, due, content, generation)
 		}
 		if len(records) > 0 {
 			e.log.Claimed(req, len(records))
@@ -92,10 +92,10 @@ func (e *Engine) claimWith(ctx context.Context, req outmill.ClaimRequest, conten
 	}
 }
 
-// claimByPages claims from these lines with the rules of this package. waits are lines that another claim has locked: the next transaction
+// claimByPages claims from these lines with the rules of this package. busy are lines that another claim has locked: the next transaction
 // claims from them. again says that it may find more.
 func (e *Engine) claimByPages(ctx context.Context, req outmill.ClaimRequest, due dueLines, content driver.Want, pauses int64) (
-	records []roles.RawRecord, waits []string, again bool, err error) {
+	records []roles.RawRecord, busy []string, again bool, err error) {
 	c, err := e.claimOf(ctx, req, due, content, pauses)
 	if err != nil {
 		return nil, nil, false, err
@@ -137,7 +137,7 @@ func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, due dueL
 	err := e.inTurn(ctx, req, due, func() error {
 		return e.updateFrom(ctx, "claim", begin, func(ctx context.Context, t *tx) (err error) {
 			c = &claim{
-				tx: t, req: req, owner: req.Owner.String(), content: content, empty: map[string]bool{},
+				tx: t, req: req, owner: req.Owner.String(), content: content, empty: map[string]bool{}, waits: due.waits,
 				scans: max(scanLimit, 10*req.Limit), admits: e.config.AtOnce.Admit(req.Limit),
 			}
 			if due.guess && t.State().Pauses != pauses {
@@ -188,8 +188,9 @@ type claim struct {
 	unrouted bool
 	// empty are the names of the lines in which the claim has left nothing that it could take.
 	empty map[string]bool
-	// busy has a line that another claim has locked. The next transaction claims from it alone, and so waits for it.
-	busy []string
+	// busy has a line that another claim has locked. The next transaction claims from it alone, and waits for it.
+	busy  []string
+	waits bool
 	// over: a suspect, which is alone, or the bytes ended the claim. again: another transaction may find more.
 	over, again bool
 }
@@ -198,7 +199,7 @@ type claim struct {
 func (c *claim) begin(due dueLines) driver.Begin {
 	b := driver.Begin{Durable: c.e.config.DurableSettle}
 	lines := due.lines[due.topics[0]]
-	if len(lines) > 1 {
+	if len(lines) > 1 || due.waits && c.req.Order == outmill.OrderNone {
 		return b
 	}
 	tc := c.of(lines[0], storekit.ShareOf(c.req.Limit, len(due.topics)))

@@ -15,6 +15,11 @@ func (c *topicClaim) dueSearch(limit int) driver.Search {
 // takeFree takes rows without an order, those that have been due longest first. Expired rows go
 // dead, and paused ones are held, a bounded number in each transaction.
 func (c *topicClaim) takeFree(ctx context.Context) error {
+	if c.waits {
+		if _, err := c.dropFirst(ctx, false); err != nil {
+			return err
+		}
+	}
 	for limit := c.want; ; limit = max(c.want, min(2*limit, scanLimit)) {
 		rows, err := c.Rows(ctx, c.dueSearch(limit))
 		if err != nil {
@@ -40,41 +45,49 @@ func (c *topicClaim) addHeld(ctx context.Context, rows []driver.Row, limit int) 
 	if !c.State().Notes {
 		return rows, nil
 	}
-	ask := driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: limit}
-	var page driver.Page
-	for range attempts {
-		var err error
-		if page, err = c.pageOf(ctx, ask); err != nil {
-			return nil, err
-		}
-		if len(page.Notes) == 0 || len(page.Held) > 0 {
-			break
-		}
-		// The first notes hold nothing: they would hide those behind them from each claim.
-		if free, err := c.dropFirst(ctx); err != nil || !free {
-			return rows, err
-		}
-	}
-	c.again = c.again || len(page.Notes) > 0 && len(page.Held) == 0
-	keyed, err := c.Rows(ctx, driver.Search{By: driver.ByKeyed, Line: c.line, Limit: limit})
+	held, err := c.freeHeld(ctx, driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: limit})
 	if err != nil {
 		return nil, err
 	}
-	return append(rows, eachOnce(slices.Concat(page.Held, keyed))...), nil
+	keyed, err := c.Rows(ctx, driver.Search{By: driver.ByKeyed, Line: c.line, Limit: limit, Free: true})
+	if err != nil {
+		return nil, err
+	}
+	return append(rows, eachOnce(slices.Concat(held, keyed))...), nil
+}
+
+// freeHeld are the first rows that notes hold. Where the first notes hold nothing, it drops them: they would hide those behind them from
+// each claim.
+func (c *topicClaim) freeHeld(ctx context.Context, ask driver.Ask) ([]driver.Row, error) {
+	dropped := false
+	for range attempts {
+		page, err := c.pageOf(ctx, ask)
+		if err != nil || len(page.Notes) == 0 || len(page.Held) > 0 {
+			return page.Held, err
+		}
+		// It has locked rows, for which another claim may wait that has locked the line. So it waits for the line in a transaction of its own.
+		if dropped, err = c.dropFirst(ctx, true); err != nil || len(c.busy) > 0 {
+			return nil, err
+		}
+	}
+	// If none was dropped, others have locked what they hold.
+	c.again = c.again || dropped
+	return nil, nil
 }
 
 // dropFirst drops the first notes that hold nothing. It locks the line, because a claim by key may be about to hold
-// rows under one of them, and reports whether it got the lock.
-func (c *topicClaim) dropFirst(ctx context.Context) (free bool, err error) {
-	ask := driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: c.notesPage(), Lock: true, Pass: c.hasOther(c.line)}
+// rows under one of them, and reports whether it has dropped any.
+func (c *topicClaim) dropFirst(ctx context.Context, pass bool) (dropped bool, err error) {
+	ask := driver.Ask{Line: c.line, Owner: c.owner, Free: c.free, Limit: c.notesPage(), Lock: true, Pass: pass}
 	page, err := c.pageOf(ctx, ask)
 	if err != nil || page.Busy {
 		return false, err
 	}
 	c.lines = append(c.lines, c.line)
 	c.dropEmpty(page)
+	dropped = len(c.changes.Drop) > 0
 	_, err = c.write(ctx)
-	return err == nil, err
+	return dropped, err
 }
 
 // takeRows takes what fits. It returns how many rows it has moved out of the way, and whether the claim needs

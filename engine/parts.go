@@ -137,10 +137,10 @@ func namedLines(fair storekit.FairTopics, group string, topics ...string) []driv
 
 // dueLines are the lines to claim from.
 type dueLines struct {
-	// names are those of all lines that were found, and guess says that an earlier claim has found them.
-	names  []string
-	guess  bool
-	topics []string
+	// names are those of all lines that were found. guess says that an earlier claim has found them, and waits that it has found them locked.
+	names        []string
+	guess, waits bool
+	topics       []string
 	// lines are those of a topic in the order of their parts, beginning with the one behind which the last claim ended.
 	lines map[string][]driver.Line
 }

@@ -147,7 +147,8 @@ type Page struct {
 	// Notes are the notes that do not block the claim, by Head.
 	Notes []Note
 	// Held are the first rows under each of Notes: Ask.Limit of a note of a pause, and Ask.Share of one of a key. Those of one note are in the
-	// order of their Seqs.
+	// order of their Seqs. Without Ask.Lock a driver whose transactions wait for each other leaves out those that others have locked, and
+	// locks the others, as Search.Free does: a claim without an order waits for nobody while it has locked rows.
 	Held []Row
 	// Ready are the first ready rows, by Seq.
 	Ready []Row

@@ -65,16 +65,53 @@ func (t *itx) Apply(ctx context.Context, c driver.Changes) (done driver.Applied,
 // Rows locks what it finds if the search is Free.
 func (t *itx) Rows(ctx context.Context, searches ...driver.Search) (rows []driver.Row, err error) {
 	err = t.step(ctx, "Rows", nil, func() (err error) {
-		rows, err = parts{t.inner, t}.Rows(ctx, searches...)
+		rows, err = parts{t.inner, t, false}.Rows(ctx, searches...)
 		return err
 	})
 	return rows, err
 }
 
-// parts are driver.Parts with locks.
+// parts are driver.Parts with locks. free says that the page leaves out held rows that others have locked.
 type parts struct {
 	*tx
-	t *itx
+	t    *itx
+	free bool
+}
+
+// Under locks what it finds if the page is free.
+func (p parts) Under(ctx context.Context, line driver.Line, names []string, limit int) (all []driver.Row, _ error) {
+	if !p.free {
+		return p.tx.Under(ctx, line, names, limit)
+	}
+	for _, name := range names {
+		rows, err := p.tx.Under(ctx, line, []string{name}, math.MaxInt)
+		if err == nil {
+			rows, err = p.lockFree(rows, limit)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rows...)
+	}
+	return all, nil
+}
+
+// lockFree locks the first rows that no other transaction has locked.
+func (p parts) lockFree(rows []driver.Row, limit int) ([]driver.Row, error) {
+	rows = slices.DeleteFunc(rows, func(r driver.Row) bool {
+		by := p.t.held[rowLock(r.ID)]
+		return by != nil && by != p.t
+	})
+	rows = rows[:min(len(rows), limit)]
+	for _, r := range rows {
+		if p.t.NoLocks {
+			break
+		}
+		if err := p.t.lock(rowLock(r.ID)); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
 }
 
 func (p parts) Rows(ctx context.Context, searches ...driver.Search) (all []driver.Row, _ error) {
@@ -88,19 +125,8 @@ func (p parts) Rows(ctx context.Context, searches ...driver.Search) (all []drive
 			return nil, err
 		}
 		if s.Free {
-			rows = slices.DeleteFunc(rows, func(r driver.Row) bool {
-				by := p.t.held[rowLock(r.ID)]
-				return by != nil && by != p.t
-			})
-			rows = rows[:min(len(rows), limit)]
-			if p.t.NoLocks {
-				all = append(all, rows...)
-				continue
-			}
-			for _, r := range rows {
-				if err := p.t.lock(rowLock(r.ID)); err != nil {
-					return nil, err
-				}
+			if rows, err = p.lockFree(rows, limit); err != nil {
+				return nil, err
 			}
 		}
 		all = append(all, rows...)
@@ -123,7 +149,7 @@ func (t *itx) Page(ctx context.Context, ask driver.Ask) (page driver.Page, err e
 			return nil
 		}
 		t.inner.now = max(t.inner.now, t.db.now())
-		page, err = driver.ReadPage(ctx, parts{t.inner, t}, ask)
+		page, err = driver.ReadPage(ctx, parts{t.inner, t, !ask.Lock}, ask)
 		return err
 	})
 	return page, err

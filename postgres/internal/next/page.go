@@ -107,6 +107,9 @@ func (t *tx) addPage(ask driver.Ask) func() driver.Page {
 	if ask.Due > 0 {
 		due = t.addSearches(ask.Searches())
 	}
+	locks := t.locks
+	t.locks = locks && !ask.Lock
+	defer func() { t.locks = locks }()
 	r := &pageRow{}
 	columns := r.columns()
 	name, args := "page", []any{ask.Group, ask.Name(), ask.Owner, ask.Limit, ask.Free, ask.Keys}

@@ -22,7 +22,7 @@ held AS MATERIALIZED (SELECT h.* FROM notes AS n CROSS JOIN LATERAL (SELECT {row
 	WHERE hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) =
 			hashtextextended(n.name, hashtextextended($2::text, hashtextextended($1::text, 0))) AND 1 - stage = 0
 		AND grp = $1::text AND topic = $2::text AND under = n.name
-	ORDER BY seq LIMIT CASE WHEN $6::boolean AND n.name >= 'k' AND n.name < 'l' THEN (SELECT share FROM shares) ELSE $4::bigint END) AS h),
+	ORDER BY seq LIMIT CASE WHEN $6::boolean AND n.name >= 'k' AND n.name < 'l' THEN (SELECT share FROM shares) ELSE $4::bigint END {free}) AS h),
 ready AS MATERIALIZED (SELECT {row} FROM {p:records} AS r WHERE $6::boolean AND grp = $1::text AND topic = $2::text AND stage = 0
 	ORDER BY seq LIMIT $4::bigint),
 flags AS MATERIALIZED (SELECT

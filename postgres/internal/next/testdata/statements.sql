@@ -708,7 +708,55 @@ held AS MATERIALIZED (SELECT h.* FROM notes AS n CROSS JOIN LATERAL (SELECT r.se
 	WHERE hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) =
 			hashtextextended(n.name, hashtextextended($2::text, hashtextextended($1::text, 0))) AND 1 - stage = 0
 		AND grp = $1::text AND topic = $2::text AND under = n.name
-	ORDER BY seq LIMIT CASE WHEN $6::boolean AND n.name >= 'k' AND n.name < 'l' THEN (SELECT share FROM shares) ELSE $4::bigint END) AS h),
+	ORDER BY seq LIMIT CASE WHEN $6::boolean AND n.name >= 'k' AND n.name < 'l' THEN (SELECT share FROM shares) ELSE $4::bigint END ) AS h),
+ready AS MATERIALIZED (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE $6::boolean AND grp = $1::text AND topic = $2::text AND stage = 0
+	ORDER BY seq LIMIT $4::bigint),
+flags AS MATERIALIZED (SELECT
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage - 2 = 0 LIMIT 1) IS NOT NULL AS waiting,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1)
+		IS NOT NULL AS delayed,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 LIMIT 1) IS NOT NULL AS leased,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l' LIMIT 1) IS NOT NULL AS held,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 6 AND stage > 4 LIMIT 1) IS NOT NULL AS dead),
+keys AS (SELECT key FROM held UNION SELECT key FROM ready UNION SELECT substr(name, 2) FROM notes WHERE name >= 'k' AND name < 'l')
+SELECT 0 AS kind, 0::bigint AS line, (SELECT now FROM at), '00000000-0000-0000-0000-000000000000'::uuid, '', '', 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, (SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) AND topic = $2::text LIMIT 1) IS NOT NULL, 0, ''
+UNION ALL SELECT 1, 0, head, '00000000-0000-0000-0000-000000000000'::uuid, name, '', writer, 0, 0, look_at, 0, 0, looks, 0, 0, blocker, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM notes
+UNION ALL SELECT 2, 0, seq, id, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, attempts, claims, expiries, owner, worker, under, step, waits_for, parked, processed_at, processed_by FROM held
+UNION ALL SELECT 3, 0, seq, id, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, attempts, claims, expiries, owner, worker, under, step, waits_for, parked, processed_at, processed_by FROM ready
+UNION ALL SELECT 4, 0, s.waiting, '00000000-0000-0000-0000-000000000000'::uuid, k.key, '', s.held, 0, 0, s.parked, s.due, 0, 0, 0, 0, s.other, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM keys AS k CROSS JOIN LATERAL (SELECT coalesce(CASE WHEN (SELECT leased FROM flags) THEN (SELECT owner FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner < $3::text AND grp = $1::text AND topic = $2::text AND key = k.key
+		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1) END,
+	CASE WHEN (SELECT leased FROM flags) THEN (SELECT owner FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner > $3::text AND grp = $1::text AND topic = $2::text AND key = k.key
+		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1) END, '') AS other,
+	coalesce(CASE WHEN (SELECT waiting FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) ORDER BY seq LIMIT 1) END, 9223372036854775807::bigint) AS waiting,
+	coalesce(CASE WHEN (SELECT held FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE hashtextextended('k' || k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) =
+			hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) AND 1 - stage = 0
+		AND grp = $1::text AND topic = $2::text AND under = 'k' || k.key ORDER BY seq LIMIT 1) END, 9223372036854775807::bigint) AS held,
+	coalesce(CASE WHEN (SELECT dead FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND parked AND grp = $1::text AND topic = $2::text AND key = k.key ORDER BY seq LIMIT 1) END, 9223372036854775807::bigint) AS parked,
+	least(
+		CASE WHEN (SELECT waiting FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1) END,
+		CASE WHEN (SELECT delayed FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 4 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1) END,
+		CASE WHEN (SELECT leased FROM flags) THEN (SELECT min(seq) FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner = $3::text AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at)) END,
+		9223372036854775807::bigint) AS due) AS s WHERE $6::boolean AND k.key <> '';
+
+-- page, with locks
+WITH /* outmill page */ at AS MATERIALIZED (SELECT "outmill"."now"() AS now),
+notes AS MATERIALIZED (SELECT * FROM (
+	SELECT b.* FROM unnest($5::text[]) AS f (blocker) CROSS JOIN LATERAL (
+		SELECT name, blocker, head, look_at, looks, xmin::text::bigint AS writer FROM "outmill"."notes"
+		WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended($2::text, hashtextextended($1::text, 0))
+			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM $2::text AND blocker = f.blocker ORDER BY head, name LIMIT $4::bigint) AS b
+	UNION SELECT * FROM (SELECT name, blocker, head, look_at, looks, xmin::text::bigint FROM "outmill"."notes"
+		WHERE grp = $1::text AND topic = $2::text AND look_at <> 0 AND look_at <= (SELECT now FROM at) ORDER BY look_at
+		LIMIT 10 * $4::bigint + 1000) AS l
+	UNION SELECT name, blocker, head, look_at, looks, xmin::text::bigint FROM "outmill"."notes"
+		WHERE $6::boolean AND grp = $1::text AND topic = $2::text AND name >= 'q' AND name < 'r') AS n
+	ORDER BY head, name LIMIT $4::bigint),
+shares AS MATERIALIZED (SELECT greatest(1, $4::bigint / greatest(1, count(*))) AS share FROM notes WHERE name >= 'k' AND name < 'l'),
+held AS MATERIALIZED (SELECT h.* FROM notes AS n CROSS JOIN LATERAL (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r
+	WHERE hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) =
+			hashtextextended(n.name, hashtextextended($2::text, hashtextextended($1::text, 0))) AND 1 - stage = 0
+		AND grp = $1::text AND topic = $2::text AND under = n.name
+	ORDER BY seq LIMIT CASE WHEN $6::boolean AND n.name >= 'k' AND n.name < 'l' THEN (SELECT share FROM shares) ELSE $4::bigint END FOR NO KEY UPDATE OF r SKIP LOCKED) AS h),
 ready AS MATERIALIZED (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE $6::boolean AND grp = $1::text AND topic = $2::text AND stage = 0
 	ORDER BY seq LIMIT $4::bigint),
 flags AS MATERIALIZED (SELECT
