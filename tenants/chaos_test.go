@@ -119,7 +119,7 @@ func (tr *traffic) stop() {
 // await returns when the condition holds for what was seen.
 func (tr *traffic) await(what string, holds func(written, seen map[string]int) bool) {
 	tr.Helper()
-	late := time.After(2 * time.Minute)
+	late := time.After(3 * soon)
 	for {
 		tr.mu.Lock()
 		done, changed := holds(tr.written, tr.seen), tr.changed
@@ -175,6 +175,7 @@ func TestSet_Chaos(t *testing.T) {
 		}}, nil)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, set.Close()) })
+		awaitOpen(t, set, 3)
 
 		tr := newTraffic(t, set)
 		names := []string{"mortal", "calm", "file"}
@@ -267,7 +268,7 @@ func TestSet_ComeAndGo_Serial(t *testing.T) {
 				guests = append(guests, fmt.Sprintf("guest_%d_%d", round, i))
 			}
 			change(append([]string{"stays"}, guests...)...)
-			require.NoError(t, set.Refresh(t.Context()))
+			refresh(t, set)
 			require.Greater(t, connections(t, watch), ofOne)
 			for _, guest := range guests {
 				for n := range 3 {
@@ -284,10 +285,10 @@ func TestSet_ComeAndGo_Serial(t *testing.T) {
 				return true
 			})
 			change("stays")
-			require.NoError(t, set.Refresh(t.Context()))
+			refresh(t, set)
 			require.Eventually(t, func() bool { return len(set.Status().Members) == 1 && connections(t, watch) <= ofOne },
-				2*time.Minute, 10*time.Millisecond, "connections")
-			require.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+few }, 2*time.Minute, 10*time.Millisecond,
+				soon, 10*time.Millisecond, "connections")
+			require.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+few }, soon, 10*time.Millisecond,
 				"goroutines: %d before, %d now", goroutines, runtime.NumGoroutine())
 		}
 		tr.stop()

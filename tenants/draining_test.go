@@ -33,8 +33,9 @@ func TestSet_Draining(t *testing.T) {
 			url := "sqlite:" + filepath.Join(t.TempDir(), "a.db") + "?_pragma=synchronous(OFF)"
 			list := []tenants.Tenant{{Key: "a", URL: url}}
 			discovery := tenants.Func(func(context.Context) ([]tenants.Tenant, error) { return list, nil })
-			set, err := tenants.New(t.Context(), tenants.Config{Discovery: discovery, Ensure: true, Linger: -1}, nil)
+			set, err := tenants.New(t.Context(), tenants.Config{Discovery: discovery, Ensure: true, Linger: -1, CallTimeout: patient}, nil)
 			require.NoError(t, err)
+			awaitOpen(t, set, 1)
 			outbox, err := set.Outbox("a")
 			require.NoError(t, err)
 			pub, err := publisher.New(set, publisher.Config{}, nil)
@@ -51,7 +52,7 @@ func TestSet_Draining(t *testing.T) {
 
 			delivered := <-messages
 			list = after(url)
-			require.NoError(t, set.Refresh(t.Context()), name)
+			refresh(t, set)
 			_, err = box.Middleware(func(msg *message.Message) ([]*message.Message, error) {
 				_, inOld := outbox.(*sqlite.Store).Tx(msg.Context())
 				require.True(t, inOld, name)
@@ -211,9 +212,12 @@ func newPair(t *testing.T, linger time.Duration) *pair {
 	}
 	discovery := tenants.Func(func(context.Context) ([]tenants.Tenant, error) { return p.list, nil })
 	var err error
-	p.set, err = tenants.New(t.Context(), tenants.Config{Discovery: discovery, Ensure: true, Refresh: -1, Linger: linger}, nil)
+	p.set, err = tenants.New(t.Context(), tenants.Config{
+		Discovery: discovery, Ensure: true, Refresh: -1, Linger: linger, CallTimeout: patient,
+	}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.set.Close()) })
+	awaitOpen(t, p.set, 2)
 	p.pub, err = publisher.New(p.set, publisher.Config{}, nil)
 	require.NoError(t, err)
 	p.a, p.b = p.store("a"), p.store("b")
@@ -230,7 +234,7 @@ func (p *pair) store(key string) *sqlite.Store {
 func (p *pair) change(after func(a, b string) []tenants.Tenant) {
 	p.Helper()
 	p.list = after(p.urls[0], p.urls[1])
-	require.NoError(p, p.set.Refresh(p.Context()))
+	refresh(p.T, p.set)
 }
 
 // publish publishes a message of tenant a.

@@ -190,6 +190,21 @@ func newRig(t *testing.T, names []string, change func(*tenants.Config)) *rig {
 	return r
 }
 
+// leavesOut requires that the set leaves a member out that fails, and returns how often it was called. The first pause is
+// short, and a busy machine may need longer for what the set does in it, but the pauses grow.
+func (r *rig) leavesOut(member, call string, do func()) (calls int) {
+	r.Helper()
+	const inOnePause = 5
+	require.Eventually(r, func() bool {
+		calls = r.members[member].called(call)
+		for range inOnePause {
+			do()
+		}
+		return r.members[member].called(call) == calls
+	}, soon, tick)
+	return calls
+}
+
 func (r *rig) reported() []error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,12 +214,31 @@ func (r *rig) reported() []error {
 // append writes n records to a member, named member/0, member/1 and so on.
 func (r *rig) append(member string, n int) []*outmill.Record {
 	r.Helper()
+	return r.appendBy(r.set, member, n)
+}
+
+// appendBy is append by the set, or by a store of the member, which waits for no registration and has no CallTimeout.
+func (r *rig) appendBy(writer outmill.Writer, member string, n int) []*outmill.Record {
+	r.Helper()
 	records := make([]*outmill.Record, n)
 	for i := range records {
 		records[i] = &outmill.Record{MessageID: fmt.Sprintf("%s/%d", member, i), Topic: topic, TenantID: member}
-		require.NoError(r, r.set.Append(r.Context(), records[i]))
+		require.NoError(r, writer.Append(r.Context(), records[i]))
 	}
 	return records
+}
+
+// awaitOpen waits until the stores of n tenants are open. New does not wait for one that takes longer than a minute, on a busy
+// machine, and opens it later.
+func awaitOpen(t *testing.T, set *tenants.Set, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(set.Keys()) == n }, 2*soon, tick)
+}
+
+// refresh asks the discovery, again while a store cannot be opened in time.
+func refresh(t *testing.T, set *tenants.Set) {
+	t.Helper()
+	require.Eventually(t, func() bool { return set.Refresh(t.Context()) == nil }, 2*soon, tick)
 }
 
 func request(limit int) outmill.ClaimRequest {

@@ -91,7 +91,7 @@ func TestSet_FailingCalls(t *testing.T) {
 			well, ill := newSpy(t, "well"), denier{store}
 			set, err := tenants.New(t.Context(), tenants.Config{Discovery: tenants.Static{
 				{Key: "well", Store: well}, {Key: "ill", Store: ill},
-			}}, nil)
+			}, CallTimeout: patient}, nil)
 			require.NoError(t, err)
 			call(t.Context(), set, outmill.Lease{ID: outmill.NewWorkItemID(), Owner: outmill.NewOwnerToken(), Store: "ill"})
 			failing := set.FailingCalls()

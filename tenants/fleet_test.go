@@ -46,6 +46,7 @@ func newFleet(t *testing.T, n int) *fleet {
 	f.set, err = tenants.New(t.Context(), tenants.Config{Discovery: list, Ensure: true, CallTimeout: patient}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, f.set.Close()) })
+	awaitOpen(t, f.set, n)
 	f.pub, err = publisher.New(f.set, publisher.Config{}, nil)
 	require.NoError(t, err)
 	return f

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/subscriber"
 	"github.com/outmill/outmill/tenants"
 )
@@ -123,8 +124,8 @@ func TestSet_ManySick(t *testing.T) {
 	t.Run("a member is claimed from while more members hang than are asked in parallel", func(t *testing.T) {
 		t.Parallel()
 		for _, limit := range []int{1, 100} {
-			// The first claim waits for 3 s.
-			w := newCrowdedWard(t, 30*time.Second)
+			// The first claim waits for 6 s.
+			w := newCrowdedWard(t, time.Minute)
 			w.hang(time.Hour)
 			require.Eventually(t, func() bool {
 				found, err := w.set.Claim(t.Context(), request(limit))
@@ -140,8 +141,9 @@ func TestSet_ManySick(t *testing.T) {
 	t.Run("a handler keeps its lease while more members hang than are asked in parallel", func(t *testing.T) {
 		t.Parallel()
 		w := newCrowdedWard(t, 2*time.Second)
-		// It is extended after 4 s.
-		sub, err := subscriber.New(w.set, subscriber.Config{Lease: 12 * time.Second}, nil)
+		// It is extended after a third of it.
+		lease := time.Duration(testenv.Steps(12, 60)) * time.Second
+		sub, err := subscriber.New(w.set, subscriber.Config{Lease: lease}, nil)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, sub.Close()) })
 		messages, err := sub.Subscribe(t.Context(), topic)

@@ -93,6 +93,7 @@ func serveWard(t *testing.T, members tenants.Static, withInbox, stuck bool) *ser
 	set, err := tenants.New(t.Context(), tenants.Config{Discovery: members, Ensure: true, CallTimeout: callTimeout, Linger: -1}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, set.Close()) })
+	awaitOpen(t, set, len(members))
 	closeWithin := soon
 	if stuck {
 		closeWithin = time.Second
