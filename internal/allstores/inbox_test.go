@@ -134,11 +134,7 @@ func TestSet_TxOf(t *testing.T) {
 	t.Run("the transaction of a set can be used before the set's first call in it", func(t *testing.T) {
 		t.Parallel()
 		onEachStore(t, func(t *testing.T, s site) {
-			set, err := tenants.New(t.Context(), tenants.Config{
-				Discovery: tenants.Static{{Key: "a", Store: s.store}}, DefaultTenant: "a",
-			}, nil)
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, set.Close()) })
+			set := openSet(t, tenants.Config{Discovery: tenants.Static{{Key: "a", Store: s.store}}, DefaultTenant: "a"}, 1)
 			for _, transactor := range []interface {
 				outmill.Writer
 				roles.Transactor

@@ -114,10 +114,8 @@ func newCompany(t *testing.T, providers [3]string) *company {
 		c.all = append(c.all, tenants.Tenant{Key: name, Store: store})
 	}
 	c.listed.set(c.all)
+	c.set = openSet(t, tenants.Config{Discovery: c.listed, Ensure: true, Linger: -1}, len(c.all))
 	var err error
-	c.set, err = tenants.New(t.Context(), tenants.Config{Discovery: c.listed, Ensure: true, Linger: -1}, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.set.Close()) })
 	c.pub, err = publisher.New(c.set, publisher.Config{}, nil)
 	require.NoError(t, err)
 	for range 2 {

@@ -251,9 +251,7 @@ func requireSagasApart(t *testing.T, list []tenants.Tenant) {
 	if _, ok := outmill.As[roles.Sagas](list[0].Store); !ok {
 		t.Skipf("a %T keeps no sagas", list[0].Store)
 	}
-	set, err := tenants.New(t.Context(), tenants.Config{Discovery: tenants.Static(list), Ensure: true}, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, set.Close()) })
+	set := openSet(t, tenants.Config{Discovery: tenants.Static(list), Ensure: true}, len(list))
 	pub, err := publisher.New(set, publisher.Config{}, nil)
 	require.NoError(t, err)
 	k := keeper{site{set, pub}, set}

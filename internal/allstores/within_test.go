@@ -77,9 +77,7 @@ func TestWithin_Tenants(t *testing.T) {
 		members[key] = store
 		list = append(list, tenants.Tenant{Key: key, Store: store})
 	}
-	set, err := tenants.New(t.Context(), tenants.Config{Discovery: list, Ensure: true}, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, set.Close()) })
+	set := openSet(t, tenants.Config{Discovery: list, Ensure: true}, len(list))
 	pub, err := publisher.New(set, publisher.Config{}, nil)
 	require.NoError(t, err)
 	var begun atomic.Int32
