@@ -38,12 +38,19 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 	if size >= largeInsert && t.own != nil {
 		t.add("patience", nil, nil)
 	}
-	if err := t.checkSize(rows, size); err != nil {
+	messages, logged := t.intoLog(rows)
+	if err := t.checkSize(rows, size, logged); err != nil {
 		return err
 	}
 	t.addNotice(rows)
+	if logged {
+		if to := t.copies(messages); to != nil {
+			return t.copy(ctx, to, messages)
+		}
+		rows = messages
+	}
 	inLog := t.addOwnIDs(rows)
-	same := t.addInsert(rows)
+	same := t.addInsert(rows, logged)
 	send := t.flush
 	if t.inserts && t.rides {
 		send = t.commit
@@ -56,22 +63,27 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 		err = fmt.Errorf("%w (%w)", tooLarge("makes a statement that is too large for this pool, which sends it as text"), err)
 	case err == nil && *inLog:
 		err = taken(errInLog)
-	case err == nil && !*same && t.guesses:
-		err = errGuess
 	case err == nil && !*same:
-		err = errStale
+		err = t.stale()
 	}
 	return err
 }
 
+// stale is the error of an append whose registrations have changed.
+func (t *tx) stale() error {
+	if t.guesses {
+		return errGuess
+	}
+	return errStale
+}
+
 // checkSize refuses rows that make a statement which PostgreSQL does not take. To send it would end the connection. all is the size of
 // the rows with their copies.
-func (t *tx) checkSize(rows []driver.NewRow, all int) error {
+func (t *tx) checkSize(rows []driver.NewRow, all int, logged bool) error {
 	if all <= MaxStatement/2 {
 		return nil // as text a payload has at most twice its size
 	}
 	_, asText := t.to.(*onSQL)
-	_, logged := t.intoLog(rows)
 	size := 0
 	for i := range rows {
 		if logged && rows[i].Copy {
@@ -96,23 +108,28 @@ func tooLarge(reason string) error {
 // errGuess says that a transaction that guessed the state has written nothing.
 var errGuess = errors.New("the registrations have changed: the transaction runs again")
 
-// addInsert queues the insert. Where the state is guessed, the rows are inserted only if the registrations are the same, and their times
-// become those of the database.
-func (t *tx) addInsert(rows []driver.NewRow) (same *bool) {
-	same = new(bool)
+// checkArgs are the time, if it is guessed, and the registrations that the rows were made for.
+func (t *tx) checkArgs() []any {
 	guessed := driver.Time(0)
 	if t.guesses {
 		guessed = t.state.Now
 	}
-	name, args := "insert", []any{int64(guessed), t.state.Routes, schemaVersion}
-	if messages, logs := t.intoLog(rows); logs {
+	return []any{int64(guessed), t.state.Routes, schemaVersion}
+}
+
+// addInsert queues the insert. Where the state is guessed, the rows are inserted only if the registrations are the same, and their times
+// become those of the database.
+func (t *tx) addInsert(rows []driver.NewRow, logged bool) (same *bool) {
+	same = new(bool)
+	name, args := "insert", t.checkArgs()
+	if logged {
 		t.d.log.pace.used.Store(true)
-		into, columns, payloads := insertInto, logArgs(messages), any(payloadsOf(messages))
-		if len(messages) == 1 {
-			into, columns, payloads = oneInto, itemsOf(columns), payloadsOf(messages)[0]
+		into, columns, payloads := insertInto, logArgs(rows), any(payloadsOf(rows))
+		if len(rows) == 1 {
+			into, columns, payloads = oneInto, itemsOf(columns), payloadsOf(rows)[0]
 		}
 		name = into + strconv.FormatInt(t.log.segment, 10)
-		args = append(append(columns, args...), payloads, t.log.event)
+		args = slices.Concat(args, []any{t.log.event}, columns, []any{payloads})
 	} else {
 		args = append(insertArgs(rows), args...)
 		t.state.Unrouted = t.state.Unrouted || slices.ContainsFunc(rows, func(r driver.NewRow) bool { return r.Group == "" })
@@ -137,6 +154,9 @@ func (d *Driver) guess(ctx context.Context, begin driver.Begin, fn func(driver.T
 	t := &tx{d: d, to: guessing{}, rides: true, inserts: true, guesses: true, durable: begin.Durable, state: *last, log: d.newTxLog()}
 	err = fn(t)
 	if t.own != nil {
+		if t.own.lost(ctx, err) {
+			err = errors.Join(errConnectionLost, err)
+		}
 		t.own.end(ctx, err)
 	}
 	if errors.Is(err, errGuess) || passes(err) || conns.IsReadOnly(err) {
@@ -173,16 +193,13 @@ func (t *tx) beginInsert(ctx context.Context, rows []driver.NewRow) error {
 // insertArgs are a list for each column. A list of which each item is empty is itself empty, and has NULL for each row: most messages have
 // only few of the texts.
 func insertArgs(rows []driver.NewRow) []any {
-	text := func(of func(r *driver.NewRow) string) []string {
-		if slices.ContainsFunc(rows, func(r driver.NewRow) bool { return of(&r) != "" }) {
-			return textsOf(rows, of)
-		}
-		return []string{}
-	}
+	text := func(of func(r *driver.NewRow) string) []string { return someTexts(rows, of) }
 	number := func(of func(r *driver.NewRow) int64) string { return numbersOf(rows, of) }
 	id := func(of func(r *driver.NewRow) [16]byte) string {
-		if slices.ContainsFunc(rows, func(r driver.NewRow) bool { return of(&r) != [16]byte{} }) {
-			return idsOf(rows, of)
+		for i := range rows {
+			if of(&rows[i]) != [16]byte{} {
+				return idsOf(rows, of)
+			}
 		}
 		return "{}"
 	}
@@ -200,6 +217,16 @@ func insertArgs(rows []driver.NewRow) []any {
 		text(func(r *driver.NewRow) string { return r.Record.TraceState }), text(func(r *driver.NewRow) string { return r.Record.DedupKey }),
 		text(func(r *driver.NewRow) string { return storekit.JoinsText(r.Record.Joins) }), text(marked), payloadsOf(rows),
 	}
+}
+
+// someTexts are the texts of a column, none if each is empty.
+func someTexts(rows []driver.NewRow, of func(r *driver.NewRow) string) []string {
+	for i := range rows {
+		if of(&rows[i]) != "" {
+			return textsOf(rows, of)
+		}
+	}
+	return []string{}
 }
 
 // payloadsOf are the payloads. Which of them is nil is in the mark of the metadata.

@@ -34,6 +34,7 @@ func TestDriver_CutShort(t *testing.T) {
 		"Append": func(ctx context.Context, s *engine.Engine) error {
 			return s.Append(ctx, &outmill.Record{Topic: "orders", Key: "7"}, &outmill.Record{Topic: "orders", DueAt: time.Now().Add(time.Hour)})
 		},
+		"Append of many": func(ctx context.Context, s *engine.Engine) error { return s.Append(ctx, made("orders", "7", 100)...) },
 		"Claim and Ack": func(ctx context.Context, s *engine.Engine) error {
 			found, err := s.Claim(ctx, outmill.ClaimRequest{
 				Owner: outmill.NewOwnerToken(), Group: "billing", Limit: 1, Lease: time.Minute, Order: outmill.OrderKey,

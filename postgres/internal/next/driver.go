@@ -56,6 +56,8 @@ type Driver struct {
 	// last is the state that the last transaction has read.
 	last atomic.Pointer[driver.State]
 	log  driverLog
+	// copies says which appends to the log copy: isLarge, but for tests.
+	copies func(rows []driver.NewRow) bool
 }
 
 var (
@@ -66,7 +68,7 @@ var (
 
 // New returns a driver on connections. It does not connect.
 func New(on *conns.Conns, config Config) *Driver {
-	d := &Driver{conns: on, config: config, names: &names{schema: config.Schema, prefix: config.Prefix}}
+	d := &Driver{conns: on, config: config, names: &names{schema: config.Schema, prefix: config.Prefix}, copies: isLarge}
 	if d.config.Logger == nil {
 		d.config.Logger = storekit.NewLog(nil, config.Name, nil)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/postgres/internal/conns"
 	"github.com/outmill/outmill/storekit/sqlkit"
 )
@@ -47,6 +48,9 @@ func (d *Driver) ForgetRefusals() {
 
 // Tend is Maintain with the error of a role that lacks rights.
 func (d *Driver) Tend(ctx context.Context) (more bool, err error) { return d.log.keeper.Maintain(ctx) }
+
+// Copies sets whether appends to the log copy, whatever their size.
+func (d *Driver) Copies(yes bool) { d.copies = func([]driver.NewRow) bool { return yes } }
 
 // Passes reports whether the same transaction may succeed if it runs again.
 var Passes = passes

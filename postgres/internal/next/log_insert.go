@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/google/uuid"
+
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 )
@@ -19,31 +21,42 @@ func (t *tx) intoLog(rows []driver.NewRow) (messages []driver.NewRow, ok bool) {
 	if t.log == nil || slices.ContainsFunc(rows, func(r driver.NewRow) bool { return !r.Copy && !logs(&r) }) {
 		return nil, false
 	}
-	return slices.DeleteFunc(slices.Clone(rows), func(r driver.NewRow) bool { return r.Copy }), true
+	if !slices.ContainsFunc(rows, func(r driver.NewRow) bool { return r.Copy }) {
+		return rows, true
+	}
+	messages = make([]driver.NewRow, 0, len(rows))
+	for i := range rows {
+		if !rows[i].Copy {
+			messages = append(messages, rows[i])
+		}
+	}
+	return messages, true
 }
 
 // logArgs are a list for each column of the log.
 func logArgs(rows []driver.NewRow) []any {
-	text := func(of func(r *driver.NewRow) string) []string {
-		if slices.ContainsFunc(rows, func(r driver.NewRow) bool { return of(&r) != "" }) {
-			return textsOf(rows, of)
-		}
-		return []string{}
-	}
+	text := func(of func(r *driver.NewRow) string) []string { return someTexts(rows, of) }
 	return []any{
 		numbersOf(rows, func(r *driver.NewRow) int64 { return int64(r.Created) }), idsOf(rows, func(r *driver.NewRow) [16]byte { return r.ID }),
 		textsOf(rows, func(r *driver.NewRow) string { return r.Name() }), text(func(r *driver.NewRow) string { return r.Key }),
-		text(func(r *driver.NewRow) string {
-			if r.Message == r.ID.String() {
-				return ""
-			}
-			return r.Message
-		}),
+		text(messageOf),
 		text(func(r *driver.NewRow) string { return r.Tenant }), text(func(r *driver.NewRow) string { return r.Record.CorrelationID }),
 		text(func(r *driver.NewRow) string { return r.Record.CausationID }), text(func(r *driver.NewRow) string { return r.Record.TraceParent }),
 		text(func(r *driver.NewRow) string { return r.Record.TraceState }), text(func(r *driver.NewRow) string { return r.Record.DedupKey }),
 		textsOf(rows, marked),
 	}
+}
+
+// messageOf is the message id as the log has it: "" is the text of the row's id.
+func messageOf(r *driver.NewRow) string {
+	if len(r.Message) != len(uuid.Nil.String()) {
+		return r.Message
+	}
+	// To parse the one takes no memory, as to write the other would.
+	if id, err := uuid.Parse(r.Message); err == nil && id == uuid.UUID(r.ID) && r.Message == r.ID.String() {
+		return ""
+	}
+	return r.Message
 }
 
 // errInLog says that an id that the user gave leads to a row of the log.

@@ -2,6 +2,7 @@ package next_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 
@@ -46,18 +47,22 @@ func (t interposedTx) Scan(ctx context.Context, kind, prefix string) ([]driver.E
 // A group registers after an append has read the number of the last event, and before it reads the registrations.
 func TestLogIDs_OfAGroupThatRegistersDuringTheAppend(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"its own transaction", "a transaction of the caller"} {
+	for _, name := range []string{
+		"its own transaction", "a transaction of the caller", "its own transaction, copied", "a transaction of the caller, copied",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := openLogged(t)
-			d := interposed{Driver: s.another(t), once: new(sync.Once), before: func() {
+			own := s.another(t)
+			own.Copies(strings.HasSuffix(name, "copied"))
+			d := interposed{Driver: own, once: new(sync.Once), before: func() {
 				require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{
 					Group: "a", Topics: outmill.Topics{Include: []string{"orders"}},
 				}))
 			}}
 			appends := engine.New(d, engine.Config{})
 			r := &outmill.Record{Topic: "orders", Payload: []byte("x")}
-			if name == "its own transaction" {
+			if strings.HasPrefix(name, "its own transaction") {
 				require.NoError(t, appends.Append(t.Context(), r))
 			} else {
 				tx, err := s.db.Begin(t.Context())

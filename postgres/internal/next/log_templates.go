@@ -109,8 +109,9 @@ func addLogTemplates(all map[string]string) {
 		all[logOf+name] = withLog(name, all[name])
 	}
 	const insert = "log_insert"
+	check := strings.Replace(all["log_check"], "/* outmill log_check */ ", "", 1)
 	for n := range logSegments {
-		text := strings.ReplaceAll(all[insert], "{segment}", strconv.Itoa(n))
+		text := strings.NewReplacer("{segment}", strconv.Itoa(n), "{checked}", check).Replace(all[insert])
 		all[insertInto+strconv.Itoa(n)], all[oneInto+strconv.Itoa(n)] = text, ofOne(text)
 	}
 	delete(all, insert)

@@ -19,10 +19,12 @@ import (
 func usedByLogPublisher(t *testing.T, store, super opened) error {
 	steps := []func() error{func() error { return usedByPublisher(t, store, super) }}
 	for segment := range 3 {
-		steps = append(steps, func() error {
-			execute(t, super.db, "UPDATE outmill.meta SET segment = $1", segment)
-			return store.Transact(t.Context(), func(ctx context.Context) error { return store.Append(ctx, made("orders", "x", 3)...) })
-		})
+		for _, rows := range []int{3, 100} {
+			steps = append(steps, func() error {
+				execute(t, super.db, "UPDATE outmill.meta SET segment = $1", segment)
+				return store.Transact(t.Context(), func(ctx context.Context) error { return store.Append(ctx, made("orders", "x", rows)...) })
+			})
+		}
 	}
 	return firstOf(steps...)
 }

@@ -31,20 +31,27 @@ SELECT {p:log_any}($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_sn
 SELECT d.topic, d.first FROM (SELECT u.topic, {p:log_due}(u.topic, u.chain, u.begin_pos, nullif(u.begin_seen, '')::pg_snapshot, {now:5}) AS first
 	FROM unnest($1::text[], $2::text::bigint[], $3::text::bigint[], $4::text[]) AS u (topic, chain, begin_pos, begin_seen)) AS d WHERE d.first IS NOT NULL
 
+-- name: log_check
+-- What an append needs of the registrations of $2, at the time $1 of the process if that is not 0; see insert. $4 is the last event that they
+-- know; where they are guessed it is read beside them. The append may have read later registrations than those: then there is no row.
+SELECT CASE WHEN $1::bigint <> 0 THEN {p:now}() - $1::bigint ELSE 0 END AS later,
+	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM {p:events}) ELSE $4::bigint END AS event FROM {p:meta}
+	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer)
+
+-- name: log_copying
+-- The server would wait for the rows of a COPY without a limit.
+SELECT set_config('statement_timeout', '10min', true) WHERE current_setting('statement_timeout') = '0'
+
 -- name: log_insert
--- An append of rows that are due at once: see insert, whose $24 to $26 are $13 to $15 here. $17 is the last event that the registrations of
--- $14 know; where these are guessed it is read beside them. The append may have read later registrations than those, so nothing is inserted if
--- there are any.
-WITH m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN {p:now}() - $13::bigint ELSE 0 END AS later,
-	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM {p:events}) ELSE $17::bigint END AS event FROM {p:meta}
-	WHERE routes = $14::bigint AND ($13::bigint = 0 OR version >= $15::integer AND compatible <= $15::integer)),
+-- An append of rows that are due at once, behind log_check.
+WITH m AS MATERIALIZED ({checked}),
 inserted AS (INSERT INTO {p:log_{segment}} (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
 	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN unnest($1::text::bigint[], $2::text::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
-	$11::text[], $12::text[], $16::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+FROM m CROSS JOIN unnest($5::text::bigint[], $6::text::uuid[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
+	$15::text[], $16::text[], $17::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m
 

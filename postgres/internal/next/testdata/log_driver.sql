@@ -281,6 +281,11 @@ SELECT /* outmill log_change_leased */ "outmill"."log_change_leased"($1::bigint,
 SELECT /* outmill log_change_unread */ r FROM "outmill"."log_change_unread"($1::bigint, $2::bigint, $3::text, $4::bigint, $5::bigint, nullif($6::text, '')::pg_snapshot, $7::text::bigint[],
 	$8::text, $9::text::bigint[], $10::text::bigint[], $11::boolean) AS r;
 
+-- log_check
+SELECT /* outmill log_check */ CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
+	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer);
+
 -- log_content
 SELECT /* outmill log_content */ r.pos, r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''),
 	coalesce(r.traceparent, ''), coalesce(r.tracestate, ''), coalesce(r.dedup_key, ''), coalesce(r.joins, ''), coalesce(r.last_error, ''),
@@ -296,6 +301,9 @@ SELECT /* outmill log_content_between */ r.pos, r.id, r.due_at, r.message_id, co
 	CASE WHEN $3::integer & 4 <> 0 THEN r.history END FROM (SELECT l.pos, l.id, l.created_at AS due_at, coalesce(l.message_id, l.id::text) AS message_id, l.correlation_id, l.causation_id,
 	l.traceparent, l.tracestate, l.dedup_key, NULL::text AS joins, NULL::text AS last_error, l.metadata, l.payload, NULL::bytea AS history
 	FROM "outmill"."log" AS l WHERE l.topic = $1::text AND l.pos >= $2::bigint AND l.pos <= $4::bigint) AS r;
+
+-- log_copying
+SELECT /* outmill log_copying */ set_config('statement_timeout', '10min', true) WHERE current_setting('statement_timeout') = '0';
 
 -- log_count
 SELECT /* outmill log_count */ count(*) FROM "outmill"."log_page"($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::bigint) AS r WHERE r.seen IS NULL;
@@ -324,86 +332,86 @@ SELECT /* outmill log_ids */ 1 FROM unnest($1::text::uuid[], $2::text::uuid[]) A
 	CROSS JOIN LATERAL (SELECT g.id FROM "outmill"."log" AS g WHERE g.id >= u.low AND g.id <= u.high ORDER BY g.id LIMIT 1) AS l LIMIT 1;
 
 -- log_insert_0
-WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later,
-	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $17::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $14::bigint AND ($13::bigint = 0 OR version >= $15::integer AND compatible <= $15::integer)),
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
+	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer)),
 inserted AS (INSERT INTO "outmill"."log_0" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
 	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN unnest($1::text::bigint[], $2::text::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
-	$11::text[], $12::text[], $16::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+FROM m CROSS JOIN unnest($5::text::bigint[], $6::text::uuid[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
+	$15::text[], $16::text[], $17::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_1
-WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later,
-	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $17::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $14::bigint AND ($13::bigint = 0 OR version >= $15::integer AND compatible <= $15::integer)),
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
+	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer)),
 inserted AS (INSERT INTO "outmill"."log_1" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
 	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN unnest($1::text::bigint[], $2::text::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
-	$11::text[], $12::text[], $16::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+FROM m CROSS JOIN unnest($5::text::bigint[], $6::text::uuid[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
+	$15::text[], $16::text[], $17::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_2
-WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later,
-	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $17::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $14::bigint AND ($13::bigint = 0 OR version >= $15::integer AND compatible <= $15::integer)),
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
+	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer)),
 inserted AS (INSERT INTO "outmill"."log_2" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
 	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN unnest($1::text::bigint[], $2::text::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
-	$11::text[], $12::text[], $16::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+FROM m CROSS JOIN unnest($5::text::bigint[], $6::text::uuid[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
+	$15::text[], $16::text[], $17::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_one_0
-WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later,
-	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $17::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $14::bigint AND ($13::bigint = 0 OR version >= $15::integer AND compatible <= $15::integer)),
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
+	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer)),
 inserted AS (INSERT INTO "outmill"."log_0" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
 	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN (VALUES ($1::text::bigint, $2::text::uuid, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text, $10::text,
-	$11::text, $12::text, $16::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+FROM m CROSS JOIN (VALUES ($5::text::bigint, $6::text::uuid, $7::text, $8::text, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text,
+	$15::text, $16::text, $17::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_one_1
-WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later,
-	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $17::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $14::bigint AND ($13::bigint = 0 OR version >= $15::integer AND compatible <= $15::integer)),
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
+	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer)),
 inserted AS (INSERT INTO "outmill"."log_1" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
 	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN (VALUES ($1::text::bigint, $2::text::uuid, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text, $10::text,
-	$11::text, $12::text, $16::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+FROM m CROSS JOIN (VALUES ($5::text::bigint, $6::text::uuid, $7::text, $8::text, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text,
+	$15::text, $16::text, $17::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_one_2
-WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $13::bigint <> 0 THEN "outmill"."now"() - $13::bigint ELSE 0 END AS later,
-	CASE WHEN $13::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $17::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $14::bigint AND ($13::bigint = 0 OR version >= $15::integer AND compatible <= $15::integer)),
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
+	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer)),
 inserted AS (INSERT INTO "outmill"."log_2" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
 	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN (VALUES ($1::text::bigint, $2::text::uuid, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text, $10::text,
-	$11::text, $12::text, $16::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+FROM m CROSS JOIN (VALUES ($5::text::bigint, $6::text::uuid, $7::text, $8::text, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text,
+	$15::text, $16::text, $17::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
